@@ -1,0 +1,76 @@
+# kcpctl. `make help` lists the targets; README.md says which two to start with.
+
+SHELL      := bash -o pipefail
+.DEFAULT_GOAL := help
+KCPCTL     := bin/kcpctl
+VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS    := -s -w -X github.com/kcpctl/kcpctl/internal/version.version=$(VERSION)
+GOFLAGS    += -buildvcs=false
+TESTBED    := go run ./test/testbed
+NODE       ?= a
+export GOFLAGS CGO_ENABLED = 0
+
+.PHONY: help
+help: ## Print the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/kcpctl
+	go build -trimpath -ldflags "$(LDFLAGS)" -o $(KCPCTL) .
+
+.PHONY: demo
+demo: build ## A sharded kcp, with everything it needs: this machine must be Linux, and you root on it
+	$(KCPCTL) up --local -f examples/sharded.yaml --kcp-bin-dir "$$($(MAKE) -s kcp-bin-dir)"
+
+.PHONY: test
+test: unit integration e2e ## Every test: unit, golden, CLI, a real kube-apiserver, a real node with a real kcp
+
+.PHONY: unit
+unit: ## Unit, golden and CLI tests
+	go test ./...
+
+.PHONY: integration
+integration: ## Tests against a real kube-apiserver
+	go test -tags integration ./internal/kube/... ./test/integration/...
+
+.PHONY: e2e
+e2e: build ## Tests against real kcp: on the testbed, or on the cluster of E2E_KUBECONFIG
+	./test/e2e/run.sh
+
+.PHONY: bench
+bench: build ## Measure what the README claims, as ratios in one run
+	./test/bench/run.sh
+
+.PHONY: lint
+lint: ## gofmt and go vet
+	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
+	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go vet -tags integration ./...
+	go vet -tags e2e ./...
+	GOOS=darwin GOARCH=arm64 go vet . ./cmd/... ./internal/...
+
+.PHONY: generate
+generate: ## Write the generated documents again
+	go generate ./...
+
+.PHONY: verify
+verify: lint generate ## Lint, and fail if a generated file is out of date
+	@git diff --exit-code -- docs internal || { echo "generated files are out of date: run make generate and commit"; exit 1; }
+	go mod verify
+
+.PHONY: testbed
+testbed: ## Build and start a real Kubernetes node (NODE=b: a second one in a network of its own)
+	$(TESTBED) up --node $(NODE)
+
+.PHONY: testbed-down
+testbed-down: ## Stop the nodes and remove all they left, but for what was built
+	$(TESTBED) down --node all
+
+.PHONY: testbed-kubeconfig
+testbed-kubeconfig: ## Print the path of the node's kubeconfig
+	@$(TESTBED) kubeconfig --node $(NODE)
+
+.PHONY: kcp-bin-dir
+kcp-bin-dir: ## Print the folder of the kcp binaries, built if need be
+	@$(TESTBED) kcp-bin-dir

@@ -1,0 +1,77 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+type downOptions struct {
+	setupOptions
+	yes    bool
+	purge  bool
+	output string
+}
+
+func newDownCmd(g *globalOptions) *cobra.Command {
+	o := &downOptions{setupOptions: setupOptions{globalOptions: g}}
+	c := &cobra.Command{
+		Use:   "down",
+		Short: "Remove what up applied",
+		Long: `Down removes what up applied, dependants first. Data, certificate authorities and namespaces stay, so that a later up
+continues with them; --purge removes them too.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	o.addFlags(c.Flags())
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&o.purge, "purge", false, "also remove data, certificate authorities, history, and namespaces that up made")
+	c.Flags().StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
+	return c
+}
+
+func (o *downOptions) run(ctx context.Context) error {
+	s, err := o.load()
+	if err != nil {
+		return err
+	}
+	rt, err := s.open(s.note)
+	if err != nil {
+		return err
+	}
+	defer rt.Close()
+	down := &run.Down{Runtime: rt, Purge: o.purge, Now: o.Now}
+	objects, err := down.Objects(ctx)
+	if err != nil {
+		return err
+	}
+	if len(objects) == 0 && !o.purge {
+		fmt.Fprintf(o.Streams.Err, "kcp %q is not there: nothing to remove in %s.\n", s.Topology.Name, rt.Where())
+		return nil
+	}
+	if !o.yes {
+		yes, err := o.Streams.Confirm(ctx, o.question(s, rt, len(objects)))
+		if err != nil || !yes {
+			return err
+		}
+	}
+	progress := ui.NewProgress(ctx, o.Streams, ui.ProgressOptions{
+		Header: fmt.Sprintf("remove kcp %q from %s", s.Topology.Name, rt.Where()), JSON: o.output == "json", Now: o.Now,
+	})
+	down.Observe = progress.Observe
+	err = down.Run(ctx, objects)
+	progress.Close()
+	return err
+}
+
+func (o *downOptions) question(s *session, rt run.Runtime, objects int) string {
+	what := fmt.Sprintf("Remove %d objects of kcp %q from %s", objects, s.Topology.Name, rt.Where())
+	if o.purge {
+		return what + ", and all its data and certificate authorities? There is no way back."
+	}
+	return what + "? Data and certificate authorities stay."
+}

@@ -1,0 +1,136 @@
+package cmd
+
+import (
+	"os"
+	"os/user"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/internal/version"
+)
+
+// globalOptions are those of every command.
+type globalOptions struct {
+	*Env
+	ui ui.Options
+}
+
+func (o *globalOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.ui.Color, "color", ui.ColorAuto, "colour: auto, always or never")
+	f.BoolVar(&o.ui.Plain, "plain", false, "print as if to a file: no colour, nothing redrawn in place")
+}
+
+// setupOptions are those of commands that work on a setup.
+type setupOptions struct {
+	*globalOptions
+	file       string
+	kubeconfig string
+	context    string
+	namespace  string
+	pkiDir     string
+}
+
+func (o *setupOptions) addFlags(f *pflag.FlagSet) { o.addFlagsWith(f, "f") }
+
+// addFlagsWith is for a command in which -f means something else.
+func (o *setupOptions) addFlagsWith(f *pflag.FlagSet, fileShorthand string) {
+	f.StringVarP(&o.file, "file", fileShorthand, "kcp.yaml", "setup file, - for stdin")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the setup's cluster, where the setup names one at most")
+	f.StringVar(&o.context, "context", "", "context in it")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace in the cluster")
+	f.StringVar(&o.pkiDir, "pki-dir", "", "folder that keeps certificates and keys, in place of the setup's PKI store")
+}
+
+// A session is a setup and what runs it.
+type session struct {
+	*setupOptions
+	File     *setup.File
+	Topology *topology.Topology
+}
+
+// load reads the setup file and takes it apart. It touches no network.
+func (o *setupOptions) load() (*session, error) {
+	f, err := setup.Load(o.file, o.Streams.In)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.placeOnCluster(f); err != nil {
+		return nil, err
+	}
+	return &session{setupOptions: o, File: f, Topology: topology.Build(f.Setup)}, nil
+}
+
+// placeOnCluster lets flags say where the setup's one cluster is.
+func (o *setupOptions) placeOnCluster(f *setup.File) error {
+	if o.kubeconfig == "" && o.context == "" && o.namespace == "" {
+		return nil
+	}
+	clusters := f.Setup.Spec.Clusters
+	if len(clusters) > 1 {
+		return clierr.New(clierr.BadInput, "say where they are in the file, under spec.clusters",
+			"--kubeconfig, --context and --namespace work for a setup on one cluster, and %s has %d", f.Name, len(clusters))
+	}
+	for _, set := range []struct{ flag, field *string }{
+		{&o.kubeconfig, &clusters[0].Kubeconfig}, {&o.context, &clusters[0].Context}, {&o.namespace, &clusters[0].Namespace},
+	} {
+		if *set.flag != "" {
+			*set.field = *set.flag
+		}
+	}
+	return nil
+}
+
+// directoryStore is the PKI store of a folder, if the flags or the setup want one; else nil.
+func (s *session) directoryStore() pki.Store {
+	dir := s.pkiDir
+	if spec := s.File.Setup.Spec.PKI; dir == "" && spec.Store == "Directory" {
+		dir = spec.Directory
+		if !filepath.IsAbs(dir) && s.file != setup.Stdin {
+			dir = filepath.Join(filepath.Dir(s.file), dir)
+		}
+	}
+	if dir == "" {
+		return nil
+	}
+	return pki.DirectoryStore(dir)
+}
+
+// open connects to what runs the setup. The caller closes the runtime.
+func (s *session) open(notify func(string)) (run.Runtime, error) {
+	o := kube.Options{
+		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: notify, StateDir: s.stateDir(),
+	}
+	if st := s.directoryStore(); st != nil {
+		o.Store = st
+	}
+	return kube.New(s.Topology, o)
+}
+
+func holder() kube.Holder {
+	h := kube.Holder{PID: os.Getpid()}
+	h.Host, _ = os.Hostname()
+	if u, err := user.Current(); err == nil {
+		h.User = u.Username
+	}
+	return h
+}
+
+// stateDir is where kcpctl remembers things on this machine, as the XDG base directory specification says.
+func (e *Env) stateDir() string {
+	if dir := e.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "kcpctl")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "state", "kcpctl")
+}

@@ -1,0 +1,176 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/render"
+)
+
+// The values of --secrets.
+const (
+	secretsInclude = "include"
+	secretsOmit    = "omit"
+	secretsRedact  = "redact"
+)
+
+type renderOptions struct {
+	setupOptions
+	outputDir string
+	secrets   string
+	redact    bool
+}
+
+func newRenderCmd(g *globalOptions) *cobra.Command {
+	o := &renderOptions{setupOptions: setupOptions{globalOptions: g}}
+	c := &cobra.Command{
+		Use:   "render",
+		Short: "Print the manifests that up would apply",
+		Long: `Render prints exactly what up applies, in the order in which it does. The certificates are those of the setup's PKI
+store: for the store Cluster that is the cluster; with --pki-dir it is a folder, no cluster is asked, and what is missing
+is made and kept there.
+
+On a terminal the content of Secrets is redacted unless --secrets says otherwise.`,
+		Example: `  kcpctl render -f kcp.yaml --pki-dir pki | kubectl apply --server-side -f -
+  kcpctl render --secrets=omit --output-dir manifests`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.complete(); err != nil {
+				return err
+			}
+			return o.run(c.Context())
+		},
+	}
+	o.addFlags(c.Flags())
+	c.Flags().StringVar(&o.outputDir, "output-dir", "", "write a file per object below this folder")
+	c.Flags().StringVar(&o.secrets, "secrets", "", "include, omit or redact Secrets (default include, on a terminal redact)")
+	c.Flags().BoolVar(&o.redact, "redact", false, "the same as --secrets=redact")
+	return c
+}
+
+func (o *renderOptions) complete() error {
+	switch {
+	case o.redact:
+		o.secrets = secretsRedact
+	case o.secrets == "" && o.outputDir == "" && o.Streams.Out.TTY:
+		o.secrets = secretsRedact
+	case o.secrets == "":
+		o.secrets = secretsInclude
+	}
+	if !slices.Contains([]string{secretsInclude, secretsOmit, secretsRedact}, o.secrets) {
+		return clierr.New(clierr.BadInput, "use --secrets=include, omit or redact", "unknown treatment of secrets %q", o.secrets)
+	}
+	return nil
+}
+
+func (o *renderOptions) run(ctx context.Context) error {
+	s, err := o.load()
+	if err != nil {
+		return err
+	}
+	objects, err := s.render(ctx)
+	if err != nil {
+		return err
+	}
+	docs, err := o.documents(objects)
+	if err != nil {
+		return err
+	}
+	if o.outputDir != "" {
+		return o.writeFiles(docs)
+	}
+	for _, d := range docs {
+		if _, err := fmt.Fprintf(o.Streams.Out, "---\n%s", d.text); err != nil {
+			return fmt.Errorf("write manifests: %w", err)
+		}
+	}
+	return nil
+}
+
+// render renders the setup with the certificates that its store has.
+func (s *session) render(ctx context.Context) ([]render.Object, error) {
+	if st := s.directoryStore(); st != nil {
+		objects, res, err := s.renderOffline(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return objects, st.Save(ctx, res.State)
+	}
+	rt, err := s.open(s.note)
+	if err != nil {
+		return nil, offlineHint(err)
+	}
+	defer rt.Close()
+	state, err := rt.Store().Load(ctx)
+	if err != nil {
+		return nil, offlineHint(err)
+	}
+	if len(state.CAs) == 0 {
+		s.note(fmt.Sprintf("%s does not exist yet: these certificates are for this output only; kcpctl up makes those that stay", rt.Store()))
+	}
+	res, err := pki.Ensure(s.Topology, state, pki.Options{Now: s.Now()})
+	if err != nil {
+		return nil, err
+	}
+	return render.Objects(s.Topology, res.State)
+}
+
+func offlineHint(err error) error {
+	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: "to render without a cluster, let a folder keep the certificates: --pki-dir DIR"}
+}
+
+// note prints a remark about the run.
+func (e *Env) note(msg string) { fmt.Fprintln(e.Streams.Err, e.Streams.Err.Text("note: "+msg)) }
+
+type document struct {
+	path string
+	text string
+}
+
+// documents are the objects as YAML, each with the component it belongs to above it.
+func (o *renderOptions) documents(objects []render.Object) ([]document, error) {
+	var docs []document
+	for _, obj := range objects {
+		if obj.GetKind() == "Secret" {
+			switch o.secrets {
+			case secretsOmit:
+				continue
+			case secretsRedact:
+				obj = obj.Redacted()
+			}
+		}
+		text, err := obj.YAML()
+		if err != nil {
+			return nil, err
+		}
+		name := strings.ToLower(obj.GetKind()) + "-" + obj.GetName() + ".yaml"
+		docs = append(docs, document{
+			path: filepath.Join(obj.Cluster, strings.ReplaceAll(string(obj.Component), "/", "-"), name),
+			text: fmt.Sprintf("# %s\n%s", obj.Component, text),
+		})
+	}
+	return docs, nil
+}
+
+// writeFiles writes a file per object. They hold keys, so only their owner reads them.
+func (o *renderOptions) writeFiles(docs []document) error {
+	for _, d := range docs {
+		path := filepath.Join(o.outputDir, d.path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return fmt.Errorf("write manifests: %w", err)
+		}
+		if err := os.WriteFile(path, []byte(d.text), 0o600); err != nil {
+			return fmt.Errorf("write manifests: %w", err)
+		}
+	}
+	fmt.Fprintf(o.Streams.Err, "%d files written to %s\n", len(docs), o.outputDir)
+	return nil
+}

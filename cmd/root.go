@@ -1,0 +1,142 @@
+// Package cmd holds kcpctl's commands: options, flags, validation, a call into internal, and what is printed.
+package cmd
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+// Env is what a command knows of the world around it.
+type Env struct {
+	Streams *ui.Streams
+	Now     func() time.Time
+	Getenv  func(string) string
+}
+
+// System is the world of the running process.
+func System() *Env {
+	return &Env{Streams: ui.System(os.Getenv, os.Stdin, os.Stdout, os.Stderr), Now: time.Now, Getenv: os.Getenv}
+}
+
+// Main runs kcpctl and returns its exit code.
+func Main(ctx context.Context, args []string, env *Env) int {
+	root := newRootCmd(env)
+	root.SetArgs(args)
+	root.SetIn(env.Streams.In)
+	root.SetOut(env.Streams.Out)
+	root.SetErr(env.Streams.Err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if ctx.Err() != nil && clierr.Code(err) != clierr.Interrupted {
+		err = clierr.New(clierr.Interrupted, "", "interrupted")
+	}
+	if !errors.Is(err, errSilent) {
+		ui.PrintError(env.Streams, err)
+	}
+	return clierr.Code(err)
+}
+
+// errSilent is the error of a command that has printed all there is to say.
+var errSilent = errors.New("")
+
+// silent ends a command with an exit code and no message.
+func silent(code int) error { return &clierr.Error{Err: errSilent, Code: code} }
+
+func newRootCmd(env *Env) *cobra.Command {
+	o := &globalOptions{Env: env}
+	c := &cobra.Command{
+		Use:   "kcpctl",
+		Short: "One file in, a working kcp out",
+		Long: `kcpctl brings up kcp from one setup file: root shard, shards, front-proxies and cache server, with certificates of its
+own, on Kubernetes clusters or on this machine. It needs no operator, no cert-manager and no CRDs.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if err := o.fromEnvironment(c.Flags()); err != nil {
+				return err
+			}
+			return env.Streams.Configure(o.ui)
+		},
+	}
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%w", err)
+	})
+	o.addFlags(c.PersistentFlags())
+	for _, g := range commandGroups(o) {
+		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
+		for _, sub := range g.commands {
+			sub.GroupID = g.title
+			c.AddCommand(sub)
+		}
+	}
+	return c
+}
+
+type commandGroup struct {
+	title    string
+	commands []*cobra.Command
+}
+
+func commandGroups(o *globalOptions) []commandGroup {
+	return []commandGroup{
+		{"Write a setup", []*cobra.Command{newInitCmd(o), newConfigCmd(o), newRenderCmd(o)}},
+		{"Run it", []*cobra.Command{newUpCmd(o, runUp), newStatusCmd(o), newLogsCmd(o), newKubeconfigCmd(o), newDownCmd(o)}},
+		{"About kcpctl", []*cobra.Command{newVersionCmd(o)}},
+	}
+}
+
+// fromEnvironment sets flags that were not given from KCPCTL_* variables and the configuration file.
+func (o *globalOptions) fromEnvironment(flags *pflag.FlagSet) error {
+	v := viper.New()
+	v.SetEnvPrefix("KCPCTL")
+	v.SetEnvKeyReplacer(strings.NewReplacer("-", "_"))
+	v.AutomaticEnv()
+	if dir, err := os.UserConfigDir(); err == nil {
+		v.SetConfigFile(filepath.Join(dir, "kcpctl", "config.yaml"))
+		if err := v.ReadInConfig(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return clierr.New(clierr.BadInput, "mend or remove the file", "read %s: %w", v.ConfigFileUsed(), err)
+		}
+	}
+	var errs []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Name == "help" || !v.IsSet(f.Name) {
+			return
+		}
+		if err := flags.Set(f.Name, v.GetString(f.Name)); err != nil {
+			errs = append(errs, clierr.New(clierr.BadInput, "", "value of --%s from the environment or configuration file: %w", f.Name, err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// noArgs refuses arguments, with the exit code of bad input.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%s takes no arguments, got %q", c.CommandPath(), args)
+}
+
+// maxArgs refuses more than n arguments.
+func maxArgs(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) <= n {
+			return nil
+		}
+		return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%s takes at most %d argument(s), got %q", c.CommandPath(), n, args)
+	}
+}

@@ -1,0 +1,45 @@
+package cmd
+
+import (
+	"strings"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// tips are the commands to run next, in the order in which they make sense.
+func tips(t *topology.Topology, flags string) []string {
+	admin := ""
+	if k := t.OfKind(topology.Kubeconfig); len(k) > 0 {
+		admin = " " + k[0].Name
+	}
+	return []string{
+		"kcpctl status" + flags,
+		"kcpctl kubeconfig" + admin + flags + " --port-forward -- kubectl get shards,workspaces",
+		"kcpctl kubeconfig" + admin + flags + " --merge",
+	}
+}
+
+// flagsForTip are the flags that lead to the same setup again.
+func (o *setupOptions) flagsForTip() string {
+	var b strings.Builder
+	for _, f := range []struct{ name, value, ordinary string }{
+		{"-f", o.file, "kcp.yaml"}, {"--kubeconfig", o.kubeconfig, ""}, {"--context", o.context, ""},
+		{"-n", o.namespace, ""}, {"--pki-dir", o.pkiDir, ""},
+	} {
+		if f.value != f.ordinary {
+			b.WriteString(" " + f.name + " " + quote(f.value))
+		}
+	}
+	return b.String()
+}
+
+// quote makes a value safe to paste into a shell.
+func quote(s string) string {
+	if s != "" && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=,~") == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// oneOf is a hint that lists what could have been meant.
+func oneOf(names []string) string { return "use one of " + strings.Join(names, ", ") }

@@ -1,0 +1,59 @@
+// Package clierr is the error that users see: its cause, the exit code, and what to do next.
+package clierr
+
+import (
+	"errors"
+	"fmt"
+)
+
+// The exit codes of kcpctl.
+const (
+	Failed      = 1   // it failed, or differences were found
+	BadInput    = 2   // bad flags or setup file
+	NotReady    = 3   // applied, but not ready in time
+	Conflict    = 4   // another field manager owns a field, or another run holds the lock
+	Interrupted = 130 // Ctrl-C
+)
+
+// Error is an error with an exit code and a next step.
+type Error struct {
+	Err error
+	// Code is the process's exit code.
+	Code int
+	// Hint is one sentence: what to run or to change next.
+	Hint string
+}
+
+func (e *Error) Error() string { return e.Err.Error() }
+func (e *Error) Unwrap() error { return e.Err }
+
+// New makes an Error with a formatted message, which may wrap another error with %w.
+func New(code int, hint, format string, args ...any) *Error {
+	return &Error{Err: fmt.Errorf(format, args...), Code: code, Hint: hint}
+}
+
+// Code returns the exit code for an error.
+func Code(err error) int {
+	if err == nil {
+		return 0
+	}
+	if e, ok := errors.AsType[*Error](err); ok && e.Code != 0 {
+		return e.Code
+	}
+	return Failed
+}
+
+// Hint returns the next step of the first error in the chain that has one.
+func Hint(err error) string {
+	for err != nil {
+		e, ok := errors.AsType[*Error](err)
+		if !ok {
+			return ""
+		}
+		if e.Hint != "" {
+			return e.Hint
+		}
+		err = e.Err
+	}
+	return ""
+}

@@ -1,0 +1,102 @@
+// Package dag runs functions in the order of what they need.
+package dag
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// ErrSkipped is the error of a node of which a needed one failed.
+var ErrSkipped = errors.New("skipped")
+
+// Run calls do for every node of a graph, each after all the nodes that it needs, independent ones at once but at most limit
+// at a time. A node whose need failed is skipped: its error wraps ErrSkipped and names the need. All nodes are in the
+// result, with a nil error for those that succeeded. The graph must have no cycle and no need that is not a node.
+func Run[N cmp.Ordered](ctx context.Context, needs map[N][]N, limit int, do func(context.Context, N) error) (map[N]error, error) {
+	if err := check(needs); err != nil {
+		return nil, err
+	}
+	type result struct {
+		node N
+		err  error
+	}
+	results := make(chan result)
+	done, started, running := map[N]error{}, map[N]bool{}, 0
+	nodes := slices.Sorted(maps.Keys(needs))
+	for len(done) < len(nodes) {
+		progress := false
+		for _, n := range nodes {
+			if started[n] || running >= limit || !finished(needs[n], done) {
+				continue
+			}
+			started[n], progress = true, true
+			if need, failed := firstFailed(needs[n], done); failed {
+				done[n] = fmt.Errorf("%w: %v failed", ErrSkipped, need)
+				continue
+			}
+			running++
+			go func() { results <- result{n, do(ctx, n)} }()
+		}
+		if running > 0 && (!progress || running >= limit) {
+			r := <-results
+			done[r.node], running = r.err, running-1
+		}
+	}
+	return done, nil
+}
+
+func finished[N comparable](needs []N, done map[N]error) bool {
+	for _, n := range needs {
+		if _, ok := done[n]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func firstFailed[N comparable](needs []N, done map[N]error) (N, bool) {
+	for _, n := range needs {
+		if done[n] != nil {
+			return n, true
+		}
+	}
+	var none N
+	return none, false
+}
+
+// check finds cycles and unknown needs. The error names the way around a cycle.
+func check[N cmp.Ordered](needs map[N][]N) error {
+	const visiting, visited = 1, 2
+	state := map[N]int{}
+	var visit func(n N, path []N) error
+	visit = func(n N, path []N) error {
+		path = append(path, n)
+		switch state[n] {
+		case visited:
+			return nil
+		case visiting:
+			return fmt.Errorf("cycle: %v", path[slices.Index(path, n):])
+		}
+		state[n] = visiting
+		for _, need := range needs[n] {
+			if _, ok := needs[need]; !ok {
+				return fmt.Errorf("%v needs %v, which is unknown", n, need)
+			}
+			if err := visit(need, path); err != nil {
+				return err
+			}
+		}
+		state[n] = visited
+		return nil
+	}
+	for _, n := range slices.Sorted(maps.Keys(needs)) {
+		if err := visit(n, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}

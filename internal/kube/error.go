@@ -1,0 +1,141 @@
+package kube
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/plan"
+)
+
+// errTimeout says that an API server did not answer in time.
+var errTimeout = fmt.Errorf("no answer within %s", connectTimeout)
+
+// explain says what could not be done, where, why, and what to do about it.
+func (s *site) explain(err error, format string, args ...any) error {
+	what := fmt.Sprintf(format, args...)
+	if _, ok := errors.AsType[*clierr.Error](err); ok || err == nil {
+		return err
+	}
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return clierr.New(clierr.Failed, "log in again, or choose another context",
+			"%s: the API server does not know the user of %s: %w", what, s.where(), err)
+	case isDenied(err):
+		return clierr.New(clierr.Failed, "ask an administrator of the cluster for this permission, or choose another context",
+			"%s: not allowed (%s): %w", what, s.where(), err)
+	case isTLS(err):
+		return clierr.New(clierr.Failed, "correct the certificate authority, the server's address or the client certificate in the kubeconfig",
+			"%s: no secure connection to %s (%s): %w", what, s.config.Host, s.where(), err)
+	case isUnreachable(err):
+		return s.unreachable(err)
+	}
+	return fmt.Errorf("%s (%s): %w", what, s.where(), err)
+}
+
+func (s *site) unreachable(err error) error {
+	return clierr.New(clierr.Failed, "check that the cluster runs and that this machine reaches it: kubectl --context "+s.context+" get --raw /readyz",
+		"the API server %s (%s) does not answer: %w", s.config.Host, s.where(), err)
+}
+
+// isDenied tells a missing permission from what else an API server forbids, such as exceeding a quota: the message of an
+// authorizer names the user.
+func isDenied(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "User ")
+}
+
+func isTLS(err error) bool {
+	var (
+		unknown  x509.UnknownAuthorityError
+		host     x509.HostnameError
+		invalid  x509.CertificateInvalidError
+		verify   *tls.CertificateVerificationError
+		header   tls.RecordHeaderError
+		tlsAlert tls.AlertError
+	)
+	return errors.As(err, &unknown) || errors.As(err, &host) || errors.As(err, &invalid) || errors.As(err, &verify) ||
+		errors.As(err, &header) || errors.As(err, &tlsAlert)
+}
+
+func isUnreachable(err error) bool {
+	var (
+		op  *net.OpError
+		dns *net.DNSError
+	)
+	return errors.As(err, &op) || errors.As(err, &dns) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// isTransient tells whether an apply that failed may well succeed in a moment. A field conflict never does.
+func isTransient(err error) bool {
+	switch {
+	case apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err):
+		return true
+	case apierrors.IsInternalError(err):
+		return strings.Contains(err.Error(), "webhook")
+	case apierrors.IsConflict(err):
+		return strings.Contains(err.Error(), "resourcequotas")
+	}
+	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err)
+}
+
+// conflicts returns the fields that other managers own.
+func conflicts(ref plan.Ref, err error) []plan.Conflict {
+	var status apierrors.APIStatus
+	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	var out []plan.Conflict
+	for _, c := range status.Status().Details.Causes {
+		if c.Type == metav1.CauseTypeFieldManagerConflict {
+			out = append(out, plan.Conflict{Ref: ref, Object: ref.String(), Field: strings.TrimPrefix(c.Field, "."), Manager: manager(c.Message)})
+		}
+	}
+	return out
+}
+
+// manager takes the manager out of a message such as: conflict with "kubectl-edit" using apps/v1 at 2026-11-20T17:45:12Z.
+func manager(message string) string {
+	if _, rest, ok := strings.Cut(message, `"`); ok {
+		name, _, _ := strings.Cut(rest, `"`)
+		return name
+	}
+	return message
+}
+
+// invalid explains an object that the API server does not accept.
+func (s *site) invalid(ref plan.Ref, err error) error {
+	if !isImmutable(err) {
+		return clierr.New(clierr.Failed, "", "%s is not valid (%s): %w", ref, s.where(), err)
+	}
+	args := fmt.Sprintf("kubectl --context %s -n %s delete %s %s", s.context, ref.Namespace, strings.ToLower(ref.Kind), ref.Name)
+	hint := "take the change back, or delete the object and run kcpctl up again: " + args
+	switch ref.Kind {
+	case "StatefulSet":
+		hint += " --cascade=orphan (pods and data stay)"
+	case "PersistentVolumeClaim":
+		hint = "take the change back: a volume can only grow, and only where its storage class allows it"
+	}
+	return clierr.New(clierr.Failed, hint, "%s has changes that Kubernetes does not allow on an existing object (%s): %w", ref, s.where(), err)
+}
+
+// isImmutable tells whether an object was refused because of a field that cannot be changed.
+func isImmutable(err error) bool {
+	if !apierrors.IsInvalid(err) {
+		return false
+	}
+	for _, sign := range []string{"immutable", "updates to statefulset spec for fields other than", "can not be less than", "may not change"} {
+		if strings.Contains(err.Error(), sign) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,350 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const (
+	// lockPart is the part of the name of the Lease that keeps runs apart.
+	lockPart = "lock"
+	// leaseDuration is how long a run that does not renew its Lease any more keeps others out.
+	leaseDuration = 15 * time.Second
+	leaseRenewal  = 5 * time.Second
+	leasePoll     = time.Second
+	unlockTimeout = 5 * time.Second
+)
+
+// Holder is a run that holds the lock.
+type Holder struct {
+	Host string
+	PID  int
+	User string
+}
+
+// String is what a Lease calls its holder: host/pid/user.
+func (h Holder) String() string { return fmt.Sprintf("%s/%d/%s", h.Host, h.PID, h.User) }
+
+func parseHolder(s string) Holder {
+	host, rest, _ := strings.Cut(s, "/")
+	pid, user, _ := strings.Cut(rest, "/")
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		return Holder{Host: s}
+	}
+	return Holder{Host: host, PID: n, User: user}
+}
+
+// verdict is what a Lease means for a run that wants it.
+type verdict int
+
+const (
+	free    verdict = iota // nobody holds it, or one who is dead
+	held                   // somebody holds it who is alive
+	unknown                // its holder may be dead
+)
+
+// sighting is a state of a Lease, and since when it has been so.
+type sighting struct {
+	holder, renewed string
+	since           time.Time
+}
+
+// judge decides about a Lease that was first seen in some state. A renewal in the meantime proves that its holder is alive;
+// none for its whole duration, or a process of this machine that is gone, that it is dead. Clocks of different machines are
+// never compared.
+func judge(spec coordinationv1.LeaseSpec, first sighting, now time.Time, host string, alive func(pid int) bool) verdict {
+	s := sight(spec, now)
+	if s.holder == "" {
+		return free
+	}
+	if h := parseHolder(s.holder); h.PID != 0 && h.Host == host && !alive(h.PID) {
+		return free
+	}
+	if s.holder != first.holder || s.renewed != first.renewed {
+		return held
+	}
+	duration := leaseDuration
+	if spec.LeaseDurationSeconds != nil {
+		duration = time.Duration(*spec.LeaseDurationSeconds) * time.Second
+	}
+	if now.Sub(first.since) >= duration {
+		return free
+	}
+	return unknown
+}
+
+func sight(spec coordinationv1.LeaseSpec, now time.Time) sighting {
+	s := sighting{since: now}
+	if spec.HolderIdentity != nil {
+		s.holder = *spec.HolderIdentity
+	}
+	if spec.RenewTime != nil {
+		s.renewed = spec.RenewTime.String()
+	}
+	return s
+}
+
+// isAlive tells whether a process of this machine runs.
+func isAlive(pid int) bool {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return false
+	}
+	err = p.Signal(syscall.Signal(0))
+	return !errors.Is(err, os.ErrProcessDone)
+}
+
+// lease is the lock of a setup, held.
+type lease struct {
+	site  *site
+	lease *coordinationv1.Lease
+	now   func() time.Time
+	// ctx ends with a cause when the lease is lost.
+	ctx  context.Context
+	lose context.CancelCauseFunc
+	// stop ends the renewals, which close done.
+	stop chan struct{}
+	done chan struct{}
+}
+
+// Lock takes the setup's Lease and renews it until unlock. It waits while the holder may be dead, and fails as soon as the
+// holder is known to be alive.
+func (r *Runtime) Lock(ctx context.Context) (unlock func(), err error) {
+	ctx = quiet(ctx)
+	if err := r.home.connect(ctx); err != nil {
+		return nil, err
+	}
+	name := r.topology.Object(lockPart)
+	var (
+		first *sighting
+		waits sync.Once
+	)
+	for {
+		l, err := r.home.lease(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if first == nil {
+			s := sight(l.Spec, r.options.Now())
+			first = &s
+		}
+		switch judge(l.Spec, *first, r.options.Now(), r.options.Holder.Host, isAlive) {
+		case free:
+			if unlock, err = r.take(ctx, l); err == nil || !isTaken(err) {
+				return unlock, err
+			}
+			first = nil
+			continue
+		case held:
+			return nil, heldError(r.home, l)
+		case unknown:
+			waits.Do(func() { r.notify("another run may hold the lock: waiting up to %s for %s", leaseDuration, describe(l)) })
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(leasePoll):
+		}
+	}
+}
+
+func heldError(s *site, l *coordinationv1.Lease) error {
+	return clierr.New(clierr.Conflict, "wait until that run is done, or end it",
+		"another run works on the setup: %s holds %s (%s)", describe(l), leaseName(l), s.where())
+}
+
+// describe says who holds a Lease, and since when.
+func describe(l *coordinationv1.Lease) string {
+	h := parseHolder(*l.Spec.HolderIdentity)
+	out := fmt.Sprintf("process %d of %s on %s", h.PID, h.User, h.Host)
+	if l.Spec.AcquireTime != nil {
+		out += ", since " + l.Spec.AcquireTime.UTC().Format(time.RFC3339)
+	}
+	return out
+}
+
+func leaseName(l *coordinationv1.Lease) string { return "Lease/" + l.Namespace + "/" + l.Name }
+
+// isTaken tells whether another run was faster.
+func isTaken(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+
+// take makes this run the holder of a Lease and starts to renew it.
+func (r *Runtime) take(ctx context.Context, l *coordinationv1.Lease) (unlock func(), err error) {
+	holder, now := r.options.Holder.String(), metav1.NewMicroTime(r.options.Now())
+	seconds, transitions := int32(leaseDuration/time.Second), int32(0)
+	if l.Spec.LeaseTransitions != nil {
+		transitions = *l.Spec.LeaseTransitions + 1
+	}
+	l.Labels = map[string]string{topology.LabelSetup: r.topology.Name, "app.kubernetes.io/managed-by": topology.ManagedBy}
+	l.Spec = coordinationv1.LeaseSpec{
+		HolderIdentity: &holder, AcquireTime: &now, RenewTime: &now,
+		LeaseDurationSeconds: &seconds, LeaseTransitions: &transitions,
+	}
+	held := &lease{site: r.home, now: r.options.Now, stop: make(chan struct{}), done: make(chan struct{})}
+	if held.lease, err = r.home.writeLease(ctx, l); err != nil {
+		if isTaken(err) {
+			return nil, err
+		}
+		return nil, r.home.explain(err, "take %s", leaseName(l))
+	}
+	held.ctx, held.lose = context.WithCancelCause(context.WithoutCancel(ctx))
+	r.setLock(held)
+	go held.renew()
+	return sync.OnceFunc(func() {
+		r.setLock(nil)
+		held.release(context.WithoutCancel(ctx))
+	}), nil
+}
+
+func (r *Runtime) setLock(l *lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lock = l
+}
+
+// renew keeps the Lease until it is told to stop, or until the Lease is lost.
+func (l *lease) renew() {
+	defer close(l.done)
+	tick := time.NewTicker(leaseRenewal)
+	defer tick.Stop()
+	renewed := l.now()
+	for {
+		select {
+		case <-l.stop:
+			return
+		case <-l.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := l.update(l.ctx, func(s *coordinationv1.LeaseSpec) { s.RenewTime = &metav1.MicroTime{Time: l.now()} })
+		switch {
+		case err == nil:
+			renewed = l.now()
+		case errors.Is(err, errLockLost), l.now().Sub(renewed) > leaseDuration:
+			l.lose(clierr.New(clierr.Conflict, "run the command again: it continues where this run stopped",
+				"%w %s: %w", errLockLost, leaseName(l.lease), err))
+			return
+		}
+	}
+}
+
+// errLockLost says that another run has taken the Lease, or that it could not be renewed in time.
+var errLockLost = errors.New("lost the lock")
+
+// update changes the Lease, if this run still holds it.
+func (l *lease) update(ctx context.Context, change func(*coordinationv1.LeaseSpec)) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseRenewal)
+	defer cancel()
+	next := l.lease.DeepCopy()
+	change(&next.Spec)
+	out, err := l.site.writeLease(ctx, next)
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("%w: it was deleted", errLockLost)
+	}
+	if !apierrors.IsConflict(err) {
+		if err == nil {
+			l.lease = out
+		}
+		return err
+	}
+	live, err := l.site.lease(ctx, l.lease.Name)
+	if err != nil {
+		return err
+	}
+	if !l.owns(live.Spec) {
+		return fmt.Errorf("%w: %s has taken it", errLockLost, *live.Spec.HolderIdentity)
+	}
+	l.lease.ResourceVersion = live.ResourceVersion // somebody else touched it, for example to label it
+	return l.update(ctx, change)
+}
+
+func (l *lease) owns(spec coordinationv1.LeaseSpec) bool {
+	return spec.HolderIdentity != nil && spec.AcquireTime != nil &&
+		*spec.HolderIdentity == *l.lease.Spec.HolderIdentity && spec.AcquireTime.Equal(l.lease.Spec.AcquireTime)
+}
+
+// halt ends the renewals.
+func (l *lease) halt() {
+	select {
+	case <-l.stop:
+	default:
+		close(l.stop)
+	}
+	<-l.done
+}
+
+// release gives the Lease back. Where that fails it runs out.
+func (l *lease) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, unlockTimeout)
+	defer cancel()
+	l.halt()
+	defer l.lose(nil)
+	if l.ctx.Err() == nil {
+		_ = l.update(ctx, func(s *coordinationv1.LeaseSpec) { s.HolderIdentity, s.AcquireTime, s.RenewTime = nil, nil, nil })
+	}
+}
+
+// underLock returns a context that ends when the lock is lost.
+func (r *Runtime) underLock(ctx context.Context) (context.Context, func()) {
+	r.mu.Lock()
+	l := r.lock
+	r.mu.Unlock()
+	if l == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// lease returns a Lease: a new one if it does not exist.
+func (s *site) lease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
+	out := &coordinationv1.Lease{
+		TypeMeta:   metav1.TypeMeta{APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: s.Namespace},
+	}
+	u, err := s.resource(leases()).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return out, nil
+	}
+	if err != nil {
+		return nil, s.explain(err, "read Lease/%s/%s", s.Namespace, name)
+	}
+	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
+}
+
+// writeLease creates or updates a Lease, unless it has changed. The error is the API server's.
+func (s *site) writeLease(ctx context.Context, l *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(l)
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: o}
+	if l.ResourceVersion == "" {
+		u, err = s.resource(leases()).Create(ctx, u, metav1.CreateOptions{FieldManager: fieldManager})
+	} else {
+		u, err = s.resource(leases()).Update(ctx, u, metav1.UpdateOptions{FieldManager: fieldManager})
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := &coordinationv1.Lease{}
+	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
+}

@@ -1,0 +1,166 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/render"
+)
+
+// permission is something that the user must be allowed to do.
+type permission struct {
+	verb        string
+	group       string
+	resource    string
+	subresource string
+	// namespace is empty for what concerns the cluster.
+	namespace string
+}
+
+func (p permission) String() string {
+	out := p.verb + " " + p.resource
+	if p.group != "" {
+		out += "." + p.group
+	}
+	if p.subresource != "" {
+		out += "/" + p.subresource
+	}
+	if p.namespace != "" {
+		out += " in namespace " + p.namespace
+	}
+	return out
+}
+
+// Preflight finds out, before anything is written, whether the user may do all that a run will do, and whether all Secrets
+// and ConfigMaps that the objects refer to exist. It returns everything that is missing.
+func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error {
+	ctx = quiet(ctx)
+	return r.each(ctx, func(ctx context.Context, s *site) error {
+		ns, err := s.readNamespace(ctx)
+		if err != nil {
+			return err
+		}
+		return errors.Join(s.mayDo(ctx, permissions(s.Namespace, objects, ns != nil)), s.references(ctx, objects))
+	})
+}
+
+// permissions are what a run needs.
+func permissions(namespace string, objects []render.Object, namespaceExists bool) []permission {
+	var out []permission
+	add := func(r schema.GroupResource, subresource string, verbs ...string) {
+		for _, v := range verbs {
+			out = append(out, permission{verb: v, group: r.Group, resource: r.Resource, subresource: subresource, namespace: namespace})
+		}
+	}
+	if !namespaceExists {
+		out = append(out, permission{verb: "create", resource: known("Namespace").resource})
+	}
+	for _, k := range kinds() {
+		used := slices.ContainsFunc(objects, func(o render.Object) bool { return o.GroupVersionKind() == k.GroupVersionKind })
+		switch {
+		case k.clusterScoped:
+		case used && k.hasPods():
+			add(k.gvr().GroupResource(), "", "get", "list", "watch", "create", "patch", "delete")
+		case used:
+			add(k.gvr().GroupResource(), "", "get", "list", "create", "patch", "delete")
+		default:
+			add(k.gvr().GroupResource(), "", "list")
+		}
+	}
+	// PKI and inventory are updated, not applied.
+	add(known("Secret").gvr().GroupResource(), "", "update")
+	add(leases().GroupResource(), "", "get", "create", "update")
+	add(replicaSets().GroupResource(), "", "list", "watch")
+	add(pods().GroupResource(), "", "get", "list", "watch")
+	add(pods().GroupResource(), "log", "get")
+	add(pods().GroupResource(), "portforward", "create")
+	return out
+}
+
+// mayDo returns an error with all permissions that the user lacks.
+func (s *site) mayDo(ctx context.Context, all []permission) error {
+	rules, err := s.rules(ctx)
+	if err != nil {
+		return err
+	}
+	lacks := make([]bool, len(all))
+	if err := concurrently(ctx, indices(all), func(ctx context.Context, i int) (err error) {
+		if !all[i].grantedBy(rules) {
+			lacks[i], err = s.denied(ctx, all[i])
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	var missing []string
+	for i, p := range all {
+		if lacks[i] {
+			missing = append(missing, p.String())
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return clierr.New(clierr.Failed, "ask an administrator of the cluster for these permissions (the role admin of the namespace has most of them), or choose another context",
+		"not allowed (%s):\n  %s", s.where(), strings.Join(missing, "\n  "))
+}
+
+// rules are what the API server says at once that the user may do. The list need not be complete.
+func (s *site) rules(ctx context.Context) ([]authorizationv1.ResourceRule, error) {
+	review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: s.Namespace}}
+	if err := s.review(ctx, "SelfSubjectRulesReview", "selfsubjectrulesreviews", review); err != nil {
+		return nil, err
+	}
+	return review.Status.ResourceRules, nil
+}
+
+// denied asks for a single permission.
+func (s *site) denied(ctx context.Context, p permission) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: p.verb, Group: p.group, Version: "*", Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace,
+		},
+	}}
+	err := s.review(ctx, "SelfSubjectAccessReview", "selfsubjectaccessreviews", review)
+	return !review.Status.Allowed, err
+}
+
+// review sends a review and reads the answer into it.
+func (s *site) review(ctx context.Context, kind, resource string, review any) error {
+	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(review)
+	if err != nil {
+		return err
+	}
+	gv := authorizationv1.SchemeGroupVersion
+	u := &unstructured.Unstructured{Object: o}
+	u.SetGroupVersionKind(gv.WithKind(kind))
+	u, err = s.dynamic.Resource(gv.WithResource(resource)).Create(ctx, u, metav1.CreateOptions{})
+	if err != nil {
+		return s.explain(err, "ask for permissions")
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, review)
+}
+
+// grantedBy tells whether one of some rules grants a permission.
+func (p permission) grantedBy(rules []authorizationv1.ResourceRule) bool {
+	if p.namespace == "" {
+		return false // rules of a namespace do not tell
+	}
+	resource := p.resource
+	if p.subresource != "" {
+		resource += "/" + p.subresource
+	}
+	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
+	return slices.ContainsFunc(rules, func(r authorizationv1.ResourceRule) bool {
+		return len(r.ResourceNames) == 0 && has(r.Verbs, p.verb) && has(r.APIGroups, p.group) && has(r.Resources, resource)
+	})
+}

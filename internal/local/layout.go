@@ -1,0 +1,157 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Folders are where kcpctl keeps files on this machine.
+type Folders struct {
+	// State has a folder for each setup that runs here.
+	State string
+	// Cache has what can be had again, such as downloads.
+	Cache string
+}
+
+// UserFolders are the folders of the user, as the XDG base directory specification has them. getenv is os.Getenv.
+func UserFolders(getenv func(string) string) (Folders, error) {
+	state, cache := getenv("XDG_STATE_HOME"), getenv("XDG_CACHE_HOME")
+	home := getenv("HOME")
+	if home == "" && (!filepath.IsAbs(state) || !filepath.IsAbs(cache)) {
+		return Folders{}, clierr.New(clierr.Failed, "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to absolute paths",
+			"no home directory: $HOME is not set")
+	}
+	// The specification wants relative paths to be ignored.
+	if !filepath.IsAbs(state) {
+		state = filepath.Join(home, ".local", "state")
+	}
+	if !filepath.IsAbs(cache) {
+		cache = filepath.Join(home, ".cache")
+	}
+	return Folders{State: filepath.Join(state, topology.ManagedBy), Cache: filepath.Join(cache, topology.ManagedBy)}, nil
+}
+
+// The files and folders below the state directory of a setup. Topology decides those of its components.
+const (
+	dirPKI       = "pki"
+	dirObjects   = "objects"
+	dirProcesses = "processes"
+	dirLogs      = "logs"
+	dirHistory   = "history"
+	filePorts    = "ports.json"
+	fileLock     = "lock"
+)
+
+// Layout is where the files and ports of a setup are on this machine.
+type Layout struct {
+	// Setup is the setup's name.
+	Setup string
+	// Dir is the state directory of the setup. It may not exist yet.
+	Dir   string
+	ports *ports
+}
+
+// NewLayout finds the files and the ports of a setup below the state folder, and picks ports for one that has none yet.
+// They start at base, which the first front-proxy gets; zero keeps those that the setup has, or picks the first free block.
+// It writes nothing: ports are claimed when the setup is applied.
+func NewLayout(state, setup string, base int32) (*Layout, error) {
+	l := &Layout{Setup: setup, Dir: filepath.Join(state, setup)}
+	if err := l.checkOwner(); err != nil {
+		return nil, err
+	}
+	var err error
+	if l.ports, err = loadPorts(l.Dir, base, portFree); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Topology is what topology.BuildLocal needs.
+func (l *Layout) Topology() topology.Local { return topology.Local{Dir: l.Dir, Port: l.ports.of} }
+
+func (l *Layout) path(parts ...string) string {
+	return filepath.Join(append([]string{l.Dir}, parts...)...)
+}
+
+// checkOwner makes sure that nobody runs another user's setup: files would get two owners, processes could not be stopped.
+func (l *Layout) checkOwner() error {
+	info, err := os.Stat(l.Dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return writeError(err)
+	}
+	if !info.IsDir() {
+		return clierr.New(clierr.Failed, "move it away, or set XDG_STATE_HOME", "%s is not a directory", l.Dir)
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+		return clierr.New(clierr.Failed, "run kcpctl as that user, or set XDG_STATE_HOME to a directory of your own",
+			"setup %s on this machine belongs to %s: %s", l.Setup, userName(st.Uid), l.Dir)
+	}
+	return nil
+}
+
+func userName(uid uint32) string {
+	id := strconv.Itoa(int(uid))
+	if u, err := user.LookupId(id); err == nil {
+		return "user " + u.Username
+	}
+	return "user ID " + id
+}
+
+// writeError adds what to do to an error of the file system.
+func writeError(err error) error {
+	hint := ""
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		hint = "free some space, or set XDG_STATE_HOME to a directory on another disk, and run the same command again"
+	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
+		hint = "set XDG_STATE_HOME to a directory that you can write to"
+	default:
+		return err
+	}
+	return &clierr.Error{Err: err, Code: clierr.Failed, Hint: hint}
+}
+
+// writeFile replaces a file at once: whoever reads it sees all of the old content or all of the new. Only its owner can
+// read it. Missing folders are made.
+func writeFile(path string, content []byte) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return writeError(err)
+	}
+	f, err := os.CreateTemp(dir, ".kcpctl-*") // 0600
+	if err != nil {
+		return writeError(err)
+	}
+	_, err = f.Write(content)
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return writeError(fmt.Errorf("write %s: %w", path, err))
+	}
+	return nil
+}
+
+// removeFile removes a file that may be gone already.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return writeError(err)
+	}
+	return nil
+}

@@ -1,0 +1,221 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const (
+	// maxLog is the size from which on a log is rotated, in bytes.
+	maxLog = 20 << 20
+	// oldLogs is how many old logs are kept: <component>.log.1 is the newest of them.
+	oldLogs      = 4
+	followPeriod = 200 * time.Millisecond
+)
+
+func (l *Layout) logFile(name string) string { return l.path(dirLogs, name+".log") }
+
+func oldLog(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
+
+// openLog opens a new log for a process that starts. What came before is the previous log.
+func (l *Layout) openLog(name string) (*os.File, error) {
+	path := l.logFile(name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, writeError(err)
+	}
+	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
+		if err := shiftLogs(path); err != nil {
+			return nil, err
+		}
+		if err := os.Rename(path, oldLog(path, 1)); err != nil {
+			return nil, writeError(err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	return f, writeError(err)
+}
+
+// rotateLogs cuts the logs that have grown too long. Their processes keep them open and outlive this one, so each is copied
+// and emptied; they append, so they go on at the start.
+func (l *Layout) rotateLogs(limit int64) error {
+	paths, err := filepath.Glob(l.path(dirLogs, "*.log"))
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil || info.Size() <= limit {
+			continue
+		}
+		if err := shiftLogs(path); err != nil {
+			return err
+		}
+		if err := copyFile(path, oldLog(path, 1)); err != nil {
+			return err
+		}
+		if err := os.Truncate(path, 0); err != nil {
+			return writeError(err)
+		}
+	}
+	return nil
+}
+
+// shiftLogs makes room for a newest old log.
+func shiftLogs(path string) error {
+	for n := oldLogs - 1; n > 0; n-- {
+		if err := os.Rename(oldLog(path, n), oldLog(path, n+1)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return writeError(err)
+		}
+	}
+	return nil
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return writeError(err)
+	}
+	_, err = io.Copy(out, in)
+	return writeError(errors.Join(err, out.Close()))
+}
+
+func (l *Layout) removeLogs(name string) error {
+	for n := 1; n <= oldLogs; n++ {
+		if err := removeFile(oldLog(l.logFile(name), n)); err != nil {
+			return err
+		}
+	}
+	return removeFile(l.logFile(name))
+}
+
+// Logs copies the log of a component's process, and with Follow what is added to it until ctx ends.
+func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOptions, w io.Writer) error {
+	path := r.layout.logFile(c.Object())
+	if o.Previous {
+		path = oldLog(path, 1)
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return clierr.New(clierr.Failed, "kcpctl status --local shows what runs", "%s has no log: %s", c.ID(), path)
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if err := seekTail(f, o.Tail); err != nil {
+		return err
+	}
+	for {
+		if _, err := io.Copy(w, f); err != nil || !o.Follow {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followPeriod):
+		}
+		if f, err = reopen(f); err != nil {
+			return err
+		}
+	}
+}
+
+// reopen follows a log that was cut or replaced.
+func reopen(f *os.File) (*os.File, error) {
+	now, err := os.Stat(f.Name())
+	if errors.Is(err, fs.ErrNotExist) {
+		return f, nil
+	}
+	mine, errMine := f.Stat()
+	at, errAt := f.Seek(0, io.SeekCurrent)
+	if err := errors.Join(err, errMine, errAt); err != nil {
+		return f, err
+	}
+	if !os.SameFile(now, mine) {
+		next, err := os.Open(f.Name())
+		if err != nil {
+			return f, err
+		}
+		return next, f.Close()
+	}
+	if now.Size() < at {
+		_, err = f.Seek(0, io.SeekStart)
+	}
+	return f, err
+}
+
+// seekTail goes to the start of the last n lines; 0 is the start of the file.
+func seekTail(f *os.File, n int64) error {
+	if n <= 0 {
+		return nil
+	}
+	const block = 32 << 10
+	at, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	end := at
+	for at > 0 {
+		buf := make([]byte, min(block, at))
+		at -= int64(len(buf))
+		if _, err := f.ReadAt(buf, at); err != nil {
+			return err
+		}
+		for i := len(buf) - 1; i >= 0; i-- {
+			if buf[i] != '\n' || at+int64(i) == end-1 {
+				continue
+			}
+			if n--; n == 0 {
+				_, err = f.Seek(at+int64(i)+1, io.SeekStart)
+				return err
+			}
+		}
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return err
+}
+
+const (
+	lastLines = 8
+	// lastBytes is enough for them, and keeps a report short.
+	lastBytes = 4 << 10
+)
+
+// lastLog are the last lines of a process's log.
+func (l *Layout) lastLog(name string) []string {
+	f, err := os.Open(l.logFile(name))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	if err := seekTail(f, lastLines); err != nil {
+		return nil
+	}
+	var tail bytes.Buffer
+	if _, err := io.Copy(&tail, f); err != nil {
+		return nil
+	}
+	text := tail.String()
+	text = strings.ToValidUTF8(text[max(0, len(text)-lastBytes):], "")
+	if text = strings.TrimSpace(text); text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}

@@ -1,0 +1,153 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/run"
+)
+
+// Plan compares the rendered objects with those that were applied, and processes and files with what they should be.
+// Objects that have no counterpart on this machine are left out.
+func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOptions) (*plan.Plan, error) {
+	all, err := r.layout.entries()
+	if err != nil {
+		return nil, err
+	}
+	applied := map[string]entry{}
+	for _, e := range all {
+		applied[objectFile(e.Object.GetKind(), e.Object.GetName())] = e
+	}
+	find := rendered(objects)
+	p := &plan.Plan{}
+	for _, o := range objects {
+		if !hasCounterpart(o.GetKind()) {
+			continue
+		}
+		key := objectFile(o.GetKind(), o.GetName())
+		item, err := r.compare(o, applied[key], find)
+		if err != nil {
+			return nil, err
+		}
+		p.Items = append(p.Items, *item)
+		delete(applied, key)
+	}
+	for _, e := range all { // in order
+		if _, ok := applied[objectFile(e.Object.GetKind(), e.Object.GetName())]; ok {
+			p.Items = append(p.Items, e.item(plan.Delete))
+		}
+	}
+	return p, nil
+}
+
+// rendered finds objects among those that were rendered.
+func rendered(objects []render.Object) lookup {
+	byFile := map[string]*unstructured.Unstructured{}
+	for _, o := range objects {
+		byFile[objectFile(o.GetKind(), o.GetName())] = o.Unstructured
+	}
+	return func(kind, name string) (*unstructured.Unstructured, error) { return byFile[objectFile(kind, name)], nil }
+}
+
+func (r *Runtime) compare(o render.Object, have entry, find lookup) (*plan.Item, error) {
+	item := &plan.Item{
+		Ref: plan.RefOf("", o.Unstructured), Component: o.Component, Action: plan.Create,
+		Want: o.Unstructured, Live: have.Object, Merged: o.Unstructured,
+	}
+	if have.Object == nil {
+		return item, nil
+	}
+	item.Action = plan.Unchanged
+	same, err := equal(o.Unstructured, have.Object)
+	if err != nil {
+		return nil, err
+	}
+	if !same || have.Component != o.Component {
+		item.Action = plan.Change
+	}
+	if o.GetKind() != kindDeployment {
+		return item, nil
+	}
+	w, err := r.layout.workload(o.Unstructured)
+	if err != nil {
+		return nil, err
+	}
+	why, err := r.stale(w, find)
+	if err != nil || why == "" {
+		return item, err
+	}
+	item.Action = plan.Change
+	if same { // so that the difference can be seen
+		item.Live, item.Merged = withProcess(item.Live, why), withProcess(item.Merged, "running")
+	}
+	return item, nil
+}
+
+func equal(a, b *unstructured.Unstructured) (bool, error) {
+	x, errX := json.Marshal(a.Object)
+	y, errY := json.Marshal(b.Object)
+	return bytes.Equal(x, y), errors.Join(errX, errY)
+}
+
+// withProcess is an object with a word about its process.
+func withProcess(o *unstructured.Unstructured, process string) *unstructured.Unstructured {
+	o = o.DeepCopy()
+	o.Object["status"] = map[string]any{"process": process}
+	return o
+}
+
+// stale says why a workload has to be started anew; nothing if it runs as it should.
+func (r *Runtime) stale(w *workload, find lookup) (string, error) {
+	files, err := w.files(find)
+	if err != nil {
+		return "", err
+	}
+	live, rec, err := r.layout.locate(w)
+	if err != nil {
+		return "", err
+	}
+	changed := differ(files)
+	switch {
+	case rec == nil && len(live) > 0:
+		return "started by hand, or left over", nil
+	case rec == nil:
+		return "not running", nil
+	case len(live) == 0:
+		return rec.ended(), nil
+	case rec.Stopping:
+		return "stopping", nil
+	case len(live) > 1 || live[0] != rec.identity:
+		return "running more than once", nil
+	case rec.Hash != w.hash:
+		return "running as it was before", nil
+	case changed != "":
+		return changed + " was changed", nil
+	}
+	return r.otherBinary(w, rec.Binary)
+}
+
+// otherBinary says whether a process runs another binary than it would now. One that was removed is of no concern to what
+// runs already.
+func (r *Runtime) otherBinary(w *workload, have binary) (string, error) {
+	if dir := r.options.Binaries.Dir; dir != "" {
+		want, err := filepath.Abs(filepath.Join(dir, w.program))
+		if err != nil {
+			return "", err
+		}
+		if want != have.Path {
+			return "running " + have.Path, nil
+		}
+	}
+	if have.replaced() {
+		return fmt.Sprintf("running a former %s", have.Path), nil
+	}
+	return "", nil
+}

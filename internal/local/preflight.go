@@ -1,0 +1,156 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Preflight finds what would keep the objects from being applied: a state directory that cannot be written to, binaries of
+// another version, ports that somebody else has. It downloads nothing.
+func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error {
+	problems := problems{}
+	problems.add(r.writable())
+	find := rendered(objects)
+	checked := map[string]bool{}
+	for _, o := range objects {
+		if o.GetKind() != kindDeployment {
+			continue
+		}
+		w, err := r.layout.workload(o.Unstructured)
+		if err != nil {
+			problems.add(err)
+			continue
+		}
+		_, err = w.files(find)
+		problems.add(err)
+		if release := r.release(o.Component); !checked[release+w.program] {
+			checked[release+w.program] = true
+			_, _, err := r.options.Binaries.find(ctx, release, w.program)
+			problems.add(err)
+		}
+		problems.add(r.checkPorts(o.Component, w))
+	}
+	return problems.err()
+}
+
+// problems are errors that are reported together.
+type problems struct {
+	msgs []string
+	code int
+	hint string
+}
+
+func (p *problems) add(err error) {
+	if err == nil || slices.Contains(p.msgs, err.Error()) {
+		return
+	}
+	p.msgs = append(p.msgs, err.Error())
+	p.code = max(p.code, clierr.Code(err))
+	if p.hint == "" {
+		p.hint = clierr.Hint(err)
+	}
+}
+
+func (p *problems) err() error {
+	if len(p.msgs) == 0 {
+		return nil
+	}
+	return clierr.New(p.code, p.hint, "%s", strings.Join(p.msgs, "\n"))
+}
+
+// writable tells whether files can be made in the state directory, or in the folder in which it will be.
+func (r *Runtime) writable() error {
+	for dir := r.layout.Dir; ; dir = filepath.Dir(dir) {
+		_, err := os.Stat(dir)
+		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+			continue
+		}
+		if err == nil {
+			err = unix.Access(dir, unix.W_OK|unix.X_OK)
+		}
+		if err != nil {
+			return writeError(fmt.Errorf("write to %s: %w", dir, err))
+		}
+		return nil
+	}
+}
+
+// checkPorts makes sure that the ports of a component that does not run yet are free, or are taken by what we replace.
+func (r *Runtime) checkPorts(id topology.ID, w *workload) error {
+	live, _, err := r.layout.locate(w)
+	if err != nil || len(live) > 0 {
+		return err
+	}
+	var taken []string
+	for _, p := range r.layout.ports.ofComponent(id) {
+		if r.layout.ports.free(p.port) {
+			continue
+		}
+		who, ours := r.owner(p.port)
+		if !ours {
+			taken = append(taken, fmt.Sprintf("port %d, meant for %s, is taken by %s", p.port, p.name, who))
+		}
+	}
+	if len(taken) == 0 {
+		return nil
+	}
+	return clierr.New(clierr.Failed, "stop what has the port, or choose other ports with --base-port", "%s",
+		strings.Join(taken, "\n"))
+}
+
+// owner names who listens on a port, without its arguments, which may hold secrets, and tells whether it belongs to this
+// setup.
+func (r *Runtime) owner(port int32) (who string, ours bool) {
+	unknown := fmt.Sprintf("another process (lsof -nP -iTCP:%d -sTCP:LISTEN may tell which)", port)
+	pid := portOwner(port)
+	all, err := processes()
+	if err != nil || pid == 0 {
+		return unknown, false
+	}
+	for _, p := range all {
+		if p.pid == pid {
+			return fmt.Sprintf("%s (pid %d)", p.argv[0], pid), p.runs(filepath.Base(p.argv[0]), r.layout.Dir)
+		}
+	}
+	return unknown, false
+}
+
+// fetch gets all binaries that a plan starts, before anything is changed.
+func (r *Runtime) fetch(ctx context.Context, p *plan.Plan) error {
+	type need struct{ release, program string }
+	var needs []need
+	for _, it := range p.Items {
+		if it.Kind != kindDeployment || it.Action != plan.Create && it.Action != plan.Change {
+			continue
+		}
+		w, err := r.layout.workload(it.Want)
+		if err != nil {
+			return err
+		}
+		if n := (need{r.release(it.Component), w.program}); !slices.Contains(needs, n) {
+			needs = append(needs, n)
+		}
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, n := range needs {
+		g.Go(func() error {
+			_, err := r.options.Binaries.get(ctx, n.release, n.program)
+			return err
+		})
+	}
+	return g.Wait()
+}

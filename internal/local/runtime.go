@@ -1,0 +1,200 @@
+// Package local runs a setup on this machine, without Kubernetes: the same rendered objects, but a Deployment becomes a
+// process, what it mounts becomes files of the state directory, and Services become ports of the loopback interface.
+package local
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// parallel is how many processes are started or stopped at once.
+const parallel = 16
+
+// Options say how a Runtime behaves.
+type Options struct {
+	// Version is kcpctl's own version, User who runs it. The history names both.
+	Version, User string
+	// Binaries says where kcp's binaries come from.
+	Binaries Binaries
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Runtime runs the components of a setup as processes of this machine. They outlive it.
+type Runtime struct {
+	topology *topology.Topology
+	layout   *Layout
+	options  Options
+
+	mu      sync.Mutex
+	running map[string]*process
+	http    *http.Client
+}
+
+var _ run.Runtime = (*Runtime)(nil)
+
+// New returns the runtime of a topology that was built with the layout. It starts nothing.
+func New(t *topology.Topology, l *Layout, o Options) *Runtime {
+	return &Runtime{topology: t, layout: l, options: o, running: map[string]*process{}}
+}
+
+// Where says where the setup's files are.
+func (r *Runtime) Where() string { return "this machine, " + r.layout.Dir }
+
+// Store keeps the setup's PKI in the state directory.
+func (r *Runtime) Store() pki.Store { return pki.DirectoryStore(r.layout.path(dirPKI)) }
+
+// Close ends connections. It stops no process.
+func (r *Runtime) Close() error {
+	r.forgetClient()
+	return nil
+}
+
+// Generation changes whenever a run applied or removed an object or changed the PKI.
+func (r *Runtime) Generation(context.Context) (string, error) {
+	h := sha256.New()
+	for _, dir := range []string{dirObjects, dirPKI, dirHistory} {
+		err := filepath.WalkDir(r.layout.path(dir), func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil {
+				fmt.Fprintln(h, path, info.Size(), info.ModTime().UnixNano())
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("read the state of %s: %w", r.layout.Setup, err)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Begin gets the binaries that the plan needs and claims the ports. It need not remember the objects: each is remembered
+// on its own, before it has an effect.
+func (r *Runtime) Begin(ctx context.Context, p *plan.Plan) error {
+	if err := r.fetch(ctx, p); err != nil {
+		return err
+	}
+	if err := r.layout.ports.claim(); err != nil {
+		return err
+	}
+	return r.layout.rotateLogs(maxLog)
+}
+
+// Finish deletes what the plan deletes, and remembers the setup that was applied.
+func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error {
+	if err := r.Delete(ctx, p.Deletions()); err != nil {
+		return err
+	}
+	before, err := r.History(ctx)
+	if err != nil {
+		return err
+	}
+	after := plan.Remember(before, plan.Revision{
+		Time: r.options.Now(), Version: r.options.Version, User: r.options.User, Setup: setup,
+	})
+	if len(before) > 0 && before[len(before)-1].Number == after[len(after)-1].Number {
+		return nil
+	}
+	files, err := plan.EncodeHistory(after)
+	if err != nil {
+		return err
+	}
+	return r.writeHistory(files)
+}
+
+func (r *Runtime) writeHistory(files map[string][]byte) error {
+	for name, content := range files {
+		if err := writeFile(r.layout.path(dirHistory, name), content); err != nil {
+			return err
+		}
+	}
+	old, err := os.ReadDir(r.layout.path(dirHistory))
+	if err != nil {
+		return err
+	}
+	for _, f := range old {
+		if _, ok := files[f.Name()]; !ok {
+			if err := removeFile(r.layout.path(dirHistory, f.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// History returns the setups that were applied last, oldest first.
+func (r *Runtime) History(context.Context) ([]plan.Revision, error) {
+	files, err := os.ReadDir(r.layout.path(dirHistory))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	data := map[string][]byte{}
+	for _, f := range files {
+		if data[f.Name()], err = os.ReadFile(r.layout.path(dirHistory, f.Name())); err != nil {
+			return nil, err
+		}
+	}
+	return plan.DecodeHistory(data)
+}
+
+// Objects returns everything that the setup has applied, by component.
+func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
+	all, err := r.layout.entries()
+	if err != nil {
+		return nil, err
+	}
+	var items []plan.Item
+	for _, e := range all {
+		items = append(items, e.item(plan.Unchanged))
+	}
+	slices.SortStableFunc(items, func(a, b plan.Item) int {
+		return strings.Compare(string(a.Component), string(b.Component))
+	})
+	return items, nil
+}
+
+// Purge removes everything that Delete keeps: data, PKI, ports, history.
+func (r *Runtime) Purge(context.Context) error {
+	all, err := r.layout.entries()
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		if e.Object.GetKind() != kindDeployment {
+			continue
+		}
+		w, err := r.layout.workload(e.Object)
+		if err != nil {
+			return err
+		}
+		if live, _, err := r.layout.locate(w); err != nil || len(live) > 0 {
+			return errors.Join(err, clierr.New(clierr.Failed, "run kcpctl down --local first",
+				"%s still runs (pid %d)", w.name, live[0].PID))
+		}
+	}
+	if err := os.RemoveAll(r.layout.Dir); err != nil {
+		return writeError(err)
+	}
+	_ = os.Remove(filepath.Dir(r.layout.Dir)) // fails if there are other setups
+	return nil
+}

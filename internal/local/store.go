@@ -1,0 +1,115 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// The kinds of objects that have a counterpart on this machine: files, and processes that read them. All others, such as
+// Services, have none: ports of the loopback interface need no object.
+const (
+	kindSecret     = "Secret"
+	kindConfigMap  = "ConfigMap"
+	kindDeployment = "Deployment"
+)
+
+func hasCounterpart(kind string) bool {
+	return kind == kindSecret || kind == kindConfigMap || kind == kindDeployment
+}
+
+// entry is an object as it was applied. It is written before what it stands for, and removed after it: what has no entry
+// does not exist.
+type entry struct {
+	Component topology.ID                `json:"component"`
+	Object    *unstructured.Unstructured `json:"object"`
+}
+
+func (e entry) item(a plan.Action) plan.Item {
+	return plan.Item{Ref: plan.RefOf("", e.Object), Component: e.Component, Action: a, Live: e.Object}
+}
+
+func objectFile(kind, name string) string { return kind + "." + name + ".json" }
+
+func (l *Layout) writeEntry(e entry) error {
+	raw, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	return writeFile(l.path(dirObjects, objectFile(e.Object.GetKind(), e.Object.GetName())), raw)
+}
+
+func (l *Layout) removeEntry(kind, name string) error {
+	return removeFile(l.path(dirObjects, objectFile(kind, name)))
+}
+
+// entry reads the applied object of a kind and name: nil if there is none.
+func (l *Layout) entry(kind, name string) (*entry, error) {
+	return readEntry(l.path(dirObjects, objectFile(kind, name)))
+}
+
+func readEntry(path string) (*entry, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	e := &struct {
+		Component topology.ID    `json:"component"`
+		Object    map[string]any `json:"object"`
+	}{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, e); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return &entry{e.Component, &unstructured.Unstructured{Object: e.Object}}, nil
+}
+
+// entries reads all applied objects, in the order of their files.
+func (l *Layout) entries() ([]entry, error) {
+	files, err := os.ReadDir(l.path(dirObjects))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out []entry
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), ".") || filepath.Ext(f.Name()) != ".json" {
+			continue // left by an interrupted run
+		}
+		e, err := readEntry(l.path(dirObjects, f.Name()))
+		if err != nil {
+			return nil, err
+		}
+		if e != nil {
+			out = append(out, *e)
+		}
+	}
+	return out, nil
+}
+
+// removeEmpty removes the folders that are empty once all is deleted.
+func (l *Layout) removeEmpty() error {
+	if all, err := l.entries(); err != nil || len(all) > 0 {
+		return err
+	}
+	for _, dir := range []string{dirObjects, dirProcesses, dirLogs} {
+		if err := os.RemoveAll(l.path(dir)); err != nil {
+			return writeError(err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// CAs returns the certificate authorities of every setup.
+func CAs() []CA { return []CA{ServerCA, ClientCA, RequestHeaderCA, EtcdCA} }
+
+// CAName returns the common name of an authority that kcpctl makes.
+func CAName(t *topology.Topology, ca CA) string { return t.Object(string(ca), "ca") }
+
+// authority is a certificate authority ready to be used.
+type authority struct {
+	name CA
+	cert *x509.Certificate
+	// key is nil where the authority was brought without one.
+	key crypto.Signer
+}
+
+// hintReplace is what to do about an authority that does not serve any more.
+const hintReplace = "put a valid certificate and key of the authority into the PKI store: what it signed is then issued anew"
+
+// loadAuthority reads an authority and checks that it can be used now.
+func loadAuthority(s *State, name CA, now time.Time) (*authority, error) {
+	kept, ok := s.CAs[name]
+	if !ok {
+		return nil, clierr.New(clierr.Failed, "run kcpctl up or kcpctl render first: they make it", "there is no %s CA", name)
+	}
+	certs, key, err := parseAuthority(kept.Pair)
+	if err != nil {
+		return nil, clierr.New(clierr.BadInput, hintReplace, "the %s CA: %w", name, err)
+	}
+	a := &authority{name: name, cert: certs[0], key: key}
+	switch {
+	case now.After(a.cert.NotAfter):
+		err = fmt.Errorf("it expired on %s", a.cert.NotAfter.Format(time.DateOnly))
+	case now.Before(a.cert.NotBefore):
+		err = fmt.Errorf("it is valid only from %s on", a.cert.NotBefore.Format(time.RFC3339))
+	}
+	if err != nil {
+		return nil, clierr.New(clierr.BadInput, hintReplace, "the %s CA: %w", name, err)
+	}
+	return a, nil
+}
+
+// parseAuthority reads the certificate of an authority and, where there is one, its key.
+func parseAuthority(p Pair) (certs []*x509.Certificate, key crypto.Signer, err error) {
+	if len(p.Key) == 0 {
+		certs, err = parseCerts(p.Cert)
+	} else {
+		certs, key, err = parsePair(p)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if c := certs[0]; !c.IsCA || c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0 {
+		return nil, nil, fmt.Errorf("the certificate %q may not sign others", c.Subject.CommonName)
+	}
+	return certs, key, nil
+}
+
+func noKey(a *authority, what string) error {
+	return clierr.New(clierr.BadInput, "put the private key of the authority into the PKI store, or a certificate that it issued",
+		"%s has to be issued, but the %s CA was brought without its private key", what, a.name)
+}
+
+// ensureCAs makes the authorities that are missing. Where certificates of a missing one exist it was lost, not never made.
+func (e *ensurer) ensureCAs() error {
+	spec := e.t.Setup.Spec.PKI
+	for _, name := range CAs() {
+		if _, ok := e.result.State.CAs[name]; !ok {
+			if err := e.mayCreate(name, string(name)+" CA"); err != nil {
+				return err
+			}
+			serial, err := newSerial()
+			if err != nil {
+				return err
+			}
+			pair, err := selfSign(request{
+				cn: CAName(e.t, name), algorithm: spec.KeyAlgorithm, serial: serial,
+				notBefore: e.o.Now.Add(-backdate), notAfter: e.o.Now.Add(spec.CAValidity.Duration),
+			})
+			if err != nil {
+				return fmt.Errorf("make the %s CA: %w", name, err)
+			}
+			e.result.State.CAs[name] = Authority{Pair: pair}
+			e.result.CAs = append(e.result.CAs, name)
+		}
+		a, err := loadAuthority(e.result.State, name, e.o.Now)
+		if err != nil {
+			return err
+		}
+		e.authorities[name] = a
+		e.expires(string(name)+" CA", a.cert.NotAfter)
+	}
+	return e.distinct()
+}
+
+// mayCreate refuses to make a second authority: if it signed something, it is only not where it should be.
+func (e *ensurer) mayCreate(ca CA, what string) error {
+	i := slices.IndexFunc(e.table, func(c Cert) bool {
+		_, ok := e.result.State.Leaves[c.Key()]
+		return ok && c.CA == ca
+	})
+	if i < 0 {
+		return nil
+	}
+	return clierr.New(clierr.Failed,
+		"restore it in the PKI store from a backup; to begin with a new one, first delete the certificates of the setup",
+		"the %s is lost: %s was issued with it, and a new one would cut off everything that trusts the old", what, e.table[i].Secret)
+}
+
+// distinct makes sure that no authority serves two trust domains: with one CA for clients and for proxies, any user could
+// claim to be anybody else.
+func (e *ensurer) distinct() error {
+	for i, a := range CAs() {
+		for _, b := range CAs()[i+1:] {
+			if e.authorities[a].cert.Equal(e.authorities[b].cert) {
+				return clierr.New(clierr.BadInput, "bring a certificate authority of its own for each",
+					"the %s CA and the %s CA are the same certificate", a, b)
+			}
+		}
+	}
+	return nil
+}
+
+// ensureServiceAccount makes the key pair that signs the tokens of service accounts, or completes its public part.
+func (e *ensurer) ensureServiceAccount() error {
+	sa := &e.result.State.ServiceAccount
+	if len(sa.Key) == 0 {
+		if err := e.mayCreate(ClientCA, "service-account key"); err != nil {
+			return err
+		}
+		key, err := newKey(e.t.Setup.Spec.PKI.KeyAlgorithm)
+		if err != nil {
+			return err
+		}
+		if sa.Key, err = encodeKey(key); err != nil {
+			return err
+		}
+	}
+	key, err := parseKey(sa.Key)
+	if err != nil {
+		return clierr.New(clierr.BadInput, "restore it in the PKI store from a backup", "the service-account key: %w", err)
+	}
+	pub, err := encodePublicKey(key.Public())
+	if err != nil {
+		return err
+	}
+	if !bytes.HasPrefix(sa.Public, pub) {
+		sa.Public = append(pub, sa.Public...)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+)
+
+// Keys of an encoded PKI besides those of the authorities.
+const (
+	keyServiceAccount       = "sa.key"
+	keyServiceAccountPublic = "sa.pub"
+)
+
+// hintRestore is what to do about a PKI that makes no sense.
+const hintRestore = "restore the PKI store from a backup, or bring the certificate and the key of an authority together"
+
+// part is one value of an encoded PKI.
+type part struct {
+	key string
+	val *[]byte
+}
+
+func (a *Authority) parts(ca CA) []part {
+	name := string(ca) + "-ca"
+	return []part{{name + ".crt", &a.Cert}, {name + ".key", &a.Key}, {name + ".bundle", &a.Bundle}}
+}
+
+func (sa *ServiceAccount) parts() []part {
+	return []part{{keyServiceAccount, &sa.Key}, {keyServiceAccountPublic, &sa.Public}}
+}
+
+// Encode writes the authorities and the service-account keys as values of a Secret: server-ca.crt, server-ca.key,
+// server-ca.bundle, and so on; sa.key, sa.pub. What there is not has no value.
+func Encode(s *State) map[string][]byte {
+	out := map[string][]byte{}
+	put := func(parts []part) {
+		for _, p := range parts {
+			if len(*p.val) > 0 {
+				out[p.key] = *p.val
+			}
+		}
+	}
+	for ca, a := range s.CAs {
+		put(a.parts(ca))
+	}
+	sa := s.ServiceAccount
+	put(sa.parts())
+	return out
+}
+
+// Decode reads what Encode wrote, or what people brought. Halves of a pair, keys that do not belong to their certificate,
+// and values that it does not know are errors: nothing of a PKI is ever ignored.
+func Decode(data map[string][]byte) (*State, error) {
+	s := &State{CAs: map[CA]Authority{}, Leaves: map[LeafKey]Pair{}}
+	rest := maps.Clone(data)
+	take := func(parts []part) {
+		for _, p := range parts {
+			*p.val = bytes.Clone(data[p.key])
+			delete(rest, p.key)
+		}
+	}
+	for _, ca := range CAs() {
+		var a Authority
+		take(a.parts(ca))
+		if len(a.Cert)+len(a.Key)+len(a.Bundle) == 0 {
+			continue
+		}
+		if err := a.check(); err != nil {
+			return nil, clierr.New(clierr.BadInput, hintRestore, "the %s CA: %w", ca, err)
+		}
+		s.CAs[ca] = a
+	}
+	take(s.ServiceAccount.parts())
+	if err := s.ServiceAccount.check(); err != nil {
+		return nil, clierr.New(clierr.BadInput, hintRestore, "the service-account keys: %w", err)
+	}
+	for _, unknown := range slices.Sorted(maps.Keys(rest)) {
+		return nil, clierr.New(clierr.BadInput, "remove it, or use the release of kcpctl that wrote it",
+			"%q is not part of a PKI", unknown)
+	}
+	return s, nil
+}
+
+func (a Authority) check() error {
+	if len(a.Cert) == 0 {
+		return fmt.Errorf("there is a key or a bundle, but no certificate")
+	}
+	if _, _, err := parseAuthority(a.Pair); err != nil {
+		return err
+	}
+	if len(a.Bundle) > 0 {
+		if _, err := parseCerts(a.Bundle); err != nil {
+			return fmt.Errorf("the bundle: %w", err)
+		}
+	}
+	return nil
+}
+
+func (sa ServiceAccount) check() error {
+	if len(sa.Key) == 0 {
+		if len(sa.Public) > 0 {
+			return fmt.Errorf("there is a public key, but no private key")
+		}
+		return nil
+	}
+	if _, err := parseKey(sa.Key); err != nil {
+		return err
+	}
+	for block, rest := pem.Decode(sa.Public); block != nil; block, rest = pem.Decode(rest) {
+		if _, err := x509.ParsePKIXPublicKey(block.Bytes); err != nil {
+			return fmt.Errorf("the public keys: %w", err)
+		}
+	}
+	return nil
+}

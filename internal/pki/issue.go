@@ -1,0 +1,163 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/cloudflare/cfssl/config"
+	cfssllog "github.com/cloudflare/cfssl/log"
+	"github.com/cloudflare/cfssl/signer"
+	"github.com/cloudflare/cfssl/signer/local"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// backdate lets a certificate be used at once on machines whose clocks are behind.
+const backdate = 5 * time.Minute
+
+// quiet stops cfssl from logging every certificate to stderr: its logger is global, and so is this.
+var quiet = sync.OnceFunc(func() { cfssllog.Level = cfssllog.LevelFatal + 1 })
+
+// request is what to certify.
+type request struct {
+	cn        string
+	orgs      []string
+	hosts     []string
+	usages    []Usage
+	algorithm v1alpha1.KeyAlgorithm
+	serial    *big.Int
+	// notAfter is cut to the authority's.
+	notBefore, notAfter time.Time
+}
+
+func (c Cert) request(alg v1alpha1.KeyAlgorithm, serial *big.Int, now time.Time) request {
+	return request{
+		cn: c.CN, orgs: c.Orgs, hosts: c.Hosts, usages: c.Usages, algorithm: alg, serial: serial,
+		notBefore: now.Add(-backdate), notAfter: now.Add(c.Validity),
+	}
+}
+
+// newSerial draws a serial number of 128 bits.
+func newSerial() (*big.Int, error) {
+	var b [16]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return nil, fmt.Errorf("draw a serial number: %w", err)
+	}
+	return new(big.Int).SetBytes(b[:]), nil
+}
+
+// issue makes a key and lets the authority certify it.
+func (a *authority) issue(r request) (Pair, error) {
+	if a.key == nil {
+		return Pair{}, fmt.Errorf("the %s CA has no private key", a.name)
+	}
+	if r.notAfter.After(a.cert.NotAfter) {
+		r.notAfter = a.cert.NotAfter
+	}
+	key, err := newKey(r.algorithm)
+	if err != nil {
+		return Pair{}, err
+	}
+	usages := []string{"digital signature"}
+	if _, ok := key.(*rsa.PrivateKey); ok {
+		usages = append(usages, "key encipherment")
+	}
+	for _, u := range r.usages {
+		usages = append(usages, string(u))
+	}
+	return sign(r, key, a.key, a.cert, config.SigningProfile{Usage: usages})
+}
+
+// selfSign makes a certificate authority, which signs no other authority.
+func selfSign(r request) (Pair, error) {
+	key, err := newKey(r.algorithm)
+	if err != nil {
+		return Pair{}, err
+	}
+	return sign(r, key, key, nil, config.SigningProfile{
+		Usage:        []string{"digital signature", "cert sign", "crl sign"},
+		CAConstraint: config.CAConstraint{IsCA: true, MaxPathLenZero: true},
+	})
+}
+
+// sign lets cfssl's local signer certify key. Without an authority's certificate it signs itself; cfssl's initca would do
+// so by the wall clock.
+func sign(r request, key, by crypto.Signer, ca *x509.Certificate, profile config.SigningProfile) (Pair, error) {
+	quiet()
+	profile.Expiry = r.notAfter.Sub(r.notBefore) // asked for; NotBefore and NotAfter of the request win
+	profile.ClientProvidesSerialNumbers = true
+	s, err := local.NewSigner(by, ca, signer.DefaultSigAlgo(by), &config.Signing{Default: &profile})
+	if err != nil {
+		return Pair{}, err
+	}
+	csr, err := csrFor(r, key)
+	if err != nil {
+		return Pair{}, err
+	}
+	cert, err := s.Sign(signer.SignRequest{
+		Request: string(csr), Serial: r.serial, NotBefore: r.notBefore, NotAfter: r.notAfter,
+	})
+	if err != nil {
+		return Pair{}, err
+	}
+	keyPEM, err := encodeKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{Cert: cert, Key: keyPEM}, nil
+}
+
+func csrFor(r request, key crypto.Signer) ([]byte, error) {
+	tmpl := &x509.CertificateRequest{Subject: pkix.Name{CommonName: r.cn, Organization: r.orgs}}
+	for _, h := range r.hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			tmpl.IPAddresses = append(tmpl.IPAddresses, ip)
+		} else {
+			tmpl.DNSNames = append(tmpl.DNSNames, h)
+		}
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, tmpl, key)
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: pemCertificateRequest, Bytes: der}), nil
+}
+
+// MintSpec says what a certificate that is not kept is for.
+type MintSpec struct {
+	CN        string
+	Orgs      []string
+	Algorithm v1alpha1.KeyAlgorithm
+	Validity  time.Duration
+}
+
+// Mint issues a client certificate of the client CA that nothing keeps: for kcpctl itself, or for a kubeconfig that
+// somebody asks for.
+func Mint(s *State, m MintSpec, now time.Time) (Pair, error) {
+	a, err := loadAuthority(s, ClientCA, now)
+	if err != nil {
+		return Pair{}, err
+	}
+	if a.key == nil {
+		return Pair{}, noKey(a, "a certificate for "+m.CN)
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return Pair{}, err
+	}
+	c := Cert{CN: m.CN, Orgs: m.Orgs, Usages: []Usage{ClientAuth}, Validity: m.Validity}
+	p, err := a.issue(c.request(m.Algorithm, serial, now))
+	if err != nil {
+		return Pair{}, fmt.Errorf("issue a certificate for %s: %w", m.CN, err)
+	}
+	return p, nil
+}

@@ -1,0 +1,66 @@
+package pki
+
+import (
+	"context"
+)
+
+// CA is a trust domain: each has a self-signed certificate authority of its own.
+type CA string
+
+// The certificate authorities, as kubeadm separates them.
+const (
+	ServerCA        CA = "server"        // serving certificates of all kcp servers
+	ClientCA        CA = "client"        // clients of kcp servers, users and components alike
+	RequestHeaderCA CA = "requestheader" // proxies that pass on a user's identity in headers
+	EtcdCA          CA = "etcd"          // servers, peers and clients of managed etcds
+)
+
+// Pair is a PEM-encoded certificate and its private key.
+type Pair struct {
+	Cert []byte
+	Key  []byte
+}
+
+// Authority is a certificate authority: what signs, and what is trusted.
+type Authority struct {
+	// Pair signs. Its key is nil where the CA was brought without one.
+	Pair
+	// Bundle are further PEM certificates that are trusted besides: the previous or the next authority of a rotation.
+	Bundle []byte
+}
+
+// Trusted returns all PEM certificates that are trusted.
+func (a Authority) Trusted() []byte { return append(append([]byte{}, a.Cert...), a.Bundle...) }
+
+// ServiceAccount signs and verifies the tokens of service accounts in workspaces.
+type ServiceAccount struct {
+	// Key is the PEM private key that signs.
+	Key []byte
+	// Public are the PEM public keys that verify: that of Key first, then those that came before it.
+	Public []byte
+}
+
+// State is everything that a setup's PKI keeps.
+type State struct {
+	CAs            map[CA]Authority
+	ServiceAccount ServiceAccount
+	// Leaves are the certificates by LeafKey.
+	Leaves map[LeafKey]Pair
+}
+
+// LeafKey names a certificate: the cluster and the Secret that holds it.
+type LeafKey struct {
+	Cluster string
+	Secret  string
+}
+
+// Store keeps a PKI between runs.
+type Store interface {
+	// Load returns what is kept: an empty State if nothing is.
+	Load(ctx context.Context) (*State, error)
+	// Save keeps the authorities and the service-account keys, and the leaves where the store holds them itself. It never
+	// replaces an authority that it has not loaded: where another run was faster it fails with ErrChanged.
+	Save(ctx context.Context, s *State) error
+	// String says where it is: "Secret kcp/demo-pki".
+	String() string
+}

@@ -1,0 +1,81 @@
+package pki
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// The golden is the review of every identity in a setup: who is whom, by whose signature, for what, for how long.
+func TestTable(t *testing.T) {
+	tp := build(t, full)
+	var out bytes.Buffer
+	for _, c := range tp.Components {
+		fmt.Fprintf(&out, "%s reads %v\n", c.ID(), Bundles(c))
+		for _, cert := range CertsOf(tp, c) {
+			fmt.Fprintf(&out, "  %s/%s: %s CA, %q in %q, %q, %s\n", cert.Cluster, cert.Secret, cert.CA, cert.CN, cert.Orgs,
+				cert.Usages, cert.Validity)
+			for _, h := range cert.Hosts {
+				fmt.Fprintf(&out, "    %s\n", h)
+			}
+		}
+	}
+	testutil.Golden(t, "table.txt", out.Bytes())
+}
+
+func TestTableFollowsTheRelease(t *testing.T) {
+	for name, tc := range map[string]struct {
+		version       string
+		mounts, cache bool
+	}{
+		"oldest":            {version: "v0.28.0"},
+		"cache needs certs": {version: "v0.29.2", cache: true},
+		"mounts backported": {version: "v0.31.6", cache: true, mounts: true},
+		"mounts forgotten":  {version: "v0.32.2", cache: true},
+		"newest":            {version: "v0.32.3", cache: true, mounts: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tp := build(t, header+"spec: {version: "+tc.version+", cacheServer: {}, shards: [{name: a}]}")
+			var mounts []topology.ID
+			for _, c := range Table(tp) {
+				if c.Name == CertMountsProxy {
+					mounts = append(mounts, c.Component)
+				}
+			}
+			var want []topology.ID
+			if tc.mounts {
+				want = []topology.ID{"root-shard", "shard/a"}
+			}
+			require.Equal(t, want, mounts)
+			require.Equal(t, tc.cache, len(Bundles(tp.Cache())) == 1)
+			require.Equal(t, tc.mounts, len(Bundles(tp.OfKind(topology.FrontProxy)[0])) == 3)
+		})
+	}
+}
+
+func TestTableKeysAreUnique(t *testing.T) {
+	seen := map[LeafKey]topology.ID{}
+	for _, c := range Table(build(t, full)) {
+		require.NotContains(t, seen, c.Key())
+		seen[c.Key()] = c.Component
+	}
+}
+
+func TestTableOfThisMachine(t *testing.T) {
+	f, err := setup.Parse("kcp.yaml", []byte(full))
+	require.NoError(t, err)
+	port := int32(20000)
+	tp := topology.BuildLocal(f.Setup, topology.Local{Dir: "/state", Port: func(string) int32 { port++; return port }})
+	for _, c := range Table(tp) {
+		require.Empty(t, c.Cluster)
+		require.NotEqual(t, EtcdCA, c.CA, "%s: every etcd is embedded here", c.Secret)
+	}
+	r := ensure(t, tp, &State{}, now())
+	require.NoError(t, Prove(tp, r.State, now()))
+}

@@ -1,0 +1,117 @@
+package plan
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"time"
+)
+
+const (
+	historyKey = "history.json"
+	// historyLength is how many applied setups are remembered.
+	historyLength = 10
+	// historySize keeps a history well within the 1 MiB that a Secret may hold, in bytes.
+	historySize = 700 << 10
+	// plainSize is up to which size a setup is kept as readable text, in bytes; a longer one is compressed.
+	plainSize = 8 << 10
+)
+
+// Revision is a setup that was applied.
+type Revision struct {
+	// Number counts the revisions of a setup, from 1.
+	Number int `json:"revision"`
+	// Time is when it was applied.
+	Time time.Time `json:"time"`
+	// Version is the kcpctl that applied it.
+	Version string `json:"kcpctl"`
+	// User is who applied it.
+	User string `json:"user"`
+	// Setup is the setup file.
+	Setup []byte `json:"-"`
+}
+
+// Remember adds a revision to a history, oldest first, and drops what is too old. A setup that equals the last one is not
+// added again.
+func Remember(history []Revision, r Revision) []Revision {
+	if n := len(history); n > 0 {
+		last := history[n-1]
+		if bytes.Equal(last.Setup, r.Setup) {
+			return history
+		}
+		r.Number = last.Number
+	}
+	r.Number++
+	r.Time = r.Time.UTC().Truncate(time.Second)
+	history = append(history[:len(history):len(history)], r)
+	return history[max(0, len(history)-historyLength):]
+}
+
+// EncodeHistory makes the entries of a Secret from a history. The oldest revisions are left out where all of them would be
+// too large.
+func EncodeHistory(history []Revision) (map[string][]byte, error) {
+	data, size := map[string][]byte{}, 0
+	first := len(history)
+	for ; first > 0; first-- {
+		r := history[first-1]
+		key, value, err := r.encode()
+		if err != nil {
+			return nil, err
+		}
+		if size += len(value); size > historySize && first < len(history) {
+			break
+		}
+		data[key] = value
+	}
+	index, err := json.Marshal(history[first:])
+	if err != nil {
+		return nil, fmt.Errorf("encode history: %w", err)
+	}
+	data[historyKey] = index
+	return data, nil
+}
+
+// DecodeHistory reads what EncodeHistory made. Other entries are ignored.
+func DecodeHistory(data map[string][]byte) ([]Revision, error) {
+	var history []Revision
+	if len(data[historyKey]) == 0 {
+		return nil, nil
+	}
+	if err := json.Unmarshal(data[historyKey], &history); err != nil {
+		return nil, fmt.Errorf("decode history: %w", err)
+	}
+	for i := range history {
+		r := &history[i]
+		r.Setup = data[r.plainKey()]
+		if packed, ok := data[r.packedKey()]; ok {
+			z, err := gzip.NewReader(bytes.NewReader(packed))
+			if err != nil {
+				return nil, fmt.Errorf("decode revision %d: %w", r.Number, err)
+			}
+			if r.Setup, err = io.ReadAll(z); err != nil {
+				return nil, fmt.Errorf("decode revision %d: %w", r.Number, err)
+			}
+		}
+	}
+	return history, nil
+}
+
+func (r *Revision) plainKey() string  { return fmt.Sprintf("setup.%d.yaml", r.Number) }
+func (r *Revision) packedKey() string { return r.plainKey() + ".gz" }
+
+func (r *Revision) encode() (key string, value []byte, err error) {
+	if len(r.Setup) <= plainSize {
+		return r.plainKey(), r.Setup, nil
+	}
+	var buf bytes.Buffer
+	z := gzip.NewWriter(&buf)
+	if _, err := z.Write(r.Setup); err != nil {
+		return "", nil, fmt.Errorf("compress revision %d: %w", r.Number, err)
+	}
+	if err := z.Close(); err != nil {
+		return "", nil, fmt.Errorf("compress revision %d: %w", r.Number, err)
+	}
+	return r.packedKey(), buf.Bytes(), nil
+}

@@ -1,0 +1,166 @@
+package ready
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Workload is a component's Deployment or StatefulSet and what Kubernetes derived from it.
+type Workload struct {
+	// Object is the Deployment or StatefulSet. It is nil where there is none.
+	Object *unstructured.Unstructured
+	// ReplicaSets are those of a Deployment, of all its revisions.
+	ReplicaSets []*unstructured.Unstructured
+	Pods        []*corev1.Pod
+	Claims      []*corev1.PersistentVolumeClaim
+	// Events are the warnings about all of these.
+	Events []*corev1.Event
+}
+
+// Crash is a container that ended and whose last words help to find out why.
+type Crash struct {
+	Pod, Container string
+	// Restarts tells one crash of the container from the next.
+	Restarts int32
+	// Previous says that the container has been started again since, so that the words are those of its previous life.
+	Previous bool
+}
+
+// State says how far the workload is. Where a container has crashed it is returned too.
+func (w *Workload) State(now time.Time) (State, *Crash) {
+	if w.Object == nil {
+		return State{Reason: "is not there"}, nil
+	}
+	s := State{Replicas: int32(w.number(1, "spec", "replicas"))}
+	pods := w.current()
+	for _, p := range pods {
+		s.Restarts += restarts(p)
+		if isReady(p) {
+			s.ReadyReplicas++
+		}
+		if t := p.Status.StartTime; t != nil && (s.Since.IsZero() || t.Time.Before(s.Since)) {
+			s.Since = t.Time
+		}
+		if s.Version == "" {
+			s.Version = tag(mainContainer(p).Image)
+		}
+	}
+	result, err := status.Compute(w.Object)
+	switch {
+	case err != nil:
+		s.Reason = err.Error()
+		return s, nil
+	case result.Status == status.TerminatingStatus:
+		s.Reason = "is being deleted"
+		return s, nil
+	case result.Status == status.CurrentStatus && w.available() >= int64(s.Replicas):
+		s.Ready, s.ReadyReplicas = true, s.Replicas
+		return s, nil
+	}
+	p := w.worst(pods, now)
+	s.Reason, s.Stuck = w.explain(s, p), p.stuck
+	if p.detail != "" {
+		s.Detail = []string{p.detail}
+	}
+	return s, p.crash
+}
+
+// explain says how far the rollout is, or what keeps it.
+func (w *Workload) explain(s State, p problem) string {
+	switch {
+	case p.rank == rankNone:
+		return w.progress(s)
+	case p.rank == rankProbe:
+		return w.progress(s) + ": " + p.String()
+	}
+	return p.String()
+}
+
+// WantsEvents tells whether the warnings about the workload would explain why it is not ready. Those are many, so nobody
+// should look at them in vain.
+func (w *Workload) WantsEvents(now time.Time) bool {
+	if w.Object == nil {
+		return false
+	}
+	const patience = 2 * time.Second
+	young := func(t time.Time) bool { return now.Sub(t) < patience }
+	for _, p := range w.Pods {
+		if !isReady(p) && !young(p.CreationTimestamp.Time) {
+			return true
+		}
+	}
+	return int64(len(w.Pods)) < w.number(1, "spec", "replicas") && !young(w.Object.GetCreationTimestamp().Time)
+}
+
+// progress says in a few words how far a rollout is.
+func (w *Workload) progress(s State) string {
+	n := s.Replicas
+	updated := int32(w.number(0, "status", "updatedReplicas"))
+	all := int32(w.number(0, "status", "replicas"))
+	switch {
+	case w.number(0, "status", "observedGeneration") < w.Object.GetGeneration():
+		return "the rollout has not begun"
+	case updated < n && all > 0:
+		return fmt.Sprintf("%d/%d updated", updated, n)
+	case s.ReadyReplicas < n:
+		return fmt.Sprintf("%d/%d ready", s.ReadyReplicas, n)
+	case all > updated:
+		return fmt.Sprintf("%d old replicas are still there", all-updated)
+	}
+	return fmt.Sprintf("%d/%d available", w.available(), n)
+}
+
+// available is how many replicas have been ready for long enough.
+func (w *Workload) available() int64 { return w.number(0, "status", "availableReplicas") }
+
+func (w *Workload) number(def int64, path ...string) int64 {
+	n, ok, err := unstructured.NestedInt64(w.Object.Object, path...)
+	if err != nil || !ok {
+		return def
+	}
+	return n
+}
+
+// current are the living pods of the newest revision.
+func (w *Workload) current() []*corev1.Pod {
+	label, value := w.revision()
+	var out []*corev1.Pod
+	for _, p := range w.Pods {
+		if p.DeletionTimestamp == nil && value != "" && p.Labels[label] == value {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// revision is the label that pods of the newest revision have, and its value: empty as long as no controller has seen it.
+func (w *Workload) revision() (label, value string) {
+	if w.number(0, "status", "observedGeneration") < w.Object.GetGeneration() {
+		return "", ""
+	}
+	if w.Object.GetKind() == "StatefulSet" {
+		value, _, _ = unstructured.NestedString(w.Object.Object, "status", "updateRevision")
+		return "controller-revision-hash", value
+	}
+	const annotation, hash = "deployment.kubernetes.io/revision", "pod-template-hash"
+	for _, rs := range w.ReplicaSets {
+		if r := rs.GetAnnotations()[annotation]; r != "" && r == w.Object.GetAnnotations()[annotation] {
+			return hash, rs.GetLabels()[hash]
+		}
+	}
+	return hash, ""
+}
+
+// tag is the tag of an image, or its digest, shortened.
+func tag(image string) string {
+	name, digest, _ := strings.Cut(image, "@")
+	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
+		return name[i+1:]
+	}
+	return digest[:min(len(digest), len("sha256:")+12)]
+}

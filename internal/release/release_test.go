@@ -1,0 +1,31 @@
+package release_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/release"
+)
+
+// Every row of the table in the reference of kcp's flags, with the releases around each change.
+func TestOf(t *testing.T) {
+	for v, want := range map[string]release.Features{
+		"v0.28.0":      {Kubernetes: "v1.32.3", ExternalHostname: true, VWShardExternalURL: true},
+		"v0.28.3":      {Kubernetes: "v1.32.3", ExternalHostname: true, VWShardExternalURL: true},
+		"v0.29.1":      {Kubernetes: "v1.33.3", ExternalHostname: true, VWShardExternalURL: true, WorkspaceAuthentication: true},
+		"v0.29.2":      {Kubernetes: "v1.33.3", ExternalHostname: true, VWShardExternalURL: true, WorkspaceAuthentication: true, CacheClientCA: true},
+		"v0.30.1":      {Kubernetes: "v1.34.2", ExternalHostname: true, VWShardExternalURL: true, WorkspaceAuthentication: true},
+		"v0.30.3":      {Kubernetes: "v1.34.2", ExternalHostname: true, VWShardExternalURL: true, WorkspaceAuthentication: true, CacheClientCA: true},
+		"v0.31.1":      {Kubernetes: "v1.35.1", WorkspaceAuthentication: true, CacheClientCA: true},
+		"v0.31.4":      {Kubernetes: "v1.35.1", WorkspaceAuthentication: true, CacheClientCA: true, VWExternalAdmin: true},
+		"v0.31.6":      {Kubernetes: "v1.35.1", WorkspaceAuthentication: true, CacheClientCA: true, VWExternalAdmin: true, MountProxy: true},
+		"v0.32.0":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true},
+		"v0.32.2":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true},
+		"v0.32.3":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MountProxy: true},
+		"v0.33.0-rc.1": {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MountProxy: true},
+		"main":         {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MountProxy: true},
+	} {
+		t.Run(v, func(t *testing.T) { require.Equal(t, want, release.Of(v)) })
+	}
+}

@@ -1,0 +1,41 @@
+package render
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Object is a rendered object: where it goes, which component it belongs to, and what it is.
+type Object struct {
+	// Cluster is the name of the cluster that it is applied to; empty on this machine.
+	Cluster string
+	// Component is the component that it belongs to.
+	Component topology.ID
+	*unstructured.Unstructured
+}
+
+// Redacted returns the object with the values of its data left out.
+func (o Object) Redacted() Object {
+	c := o.DeepCopy()
+	if values, ok := c.Object["data"].(map[string]any); ok {
+		for k := range values {
+			values[k] = "***"
+		}
+	}
+	o.Unstructured = c
+	return o
+}
+
+// YAML returns the object as a YAML document, with sorted keys.
+func (o Object) YAML() ([]byte, error) {
+	out, err := yaml.Marshal(o.Object)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s %s: %w", o.GetKind(), o.GetName(), err)
+	}
+	return out, nil
+}

@@ -1,0 +1,195 @@
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+type dict = map[string]any
+
+// The names within a pod.
+const (
+	containerKCP     = "kcp" // the container of every kcp server, so that one podTemplate fits all
+	containerEtcd    = "etcd"
+	portHTTPS        = "https"
+	portClient       = "client"
+	portPeer         = "peer"
+	portMetrics      = "metrics"
+	volumeConfig     = "config"
+	volumeData       = "data"
+	volumeTmp        = "tmp"
+	etcdMetricsPort  = 2381
+	configFileMode   = 0o440 // the pod's group reads
+	requiredReplicas = 1
+)
+
+// workload is what the templates of a component's workload and Service print.
+type workload struct {
+	Name, Namespace  string
+	Labels, Selector map[string]string
+	PodAnnotations   map[string]string
+	Replicas         int32
+	Strategy         dict
+	GracePeriod      int
+	PullSecrets      []dict
+	Affinity         dict
+	Spread           []dict
+	Container        string
+	Image            string
+	PullPolicy       any
+	Command, Args    []string
+	Env              []dict
+	Ports            []dict
+	Resources        any
+	StartupProbe     dict
+	ReadinessProbe   dict
+	LivenessProbe    dict
+	Volumes, Mounts  []dict
+	ServicePorts     []dict
+	PeerService      string
+	PeerPorts        []dict
+	Claim            string
+	ClaimSpec        dict
+	ClaimTemplates   []dict
+}
+
+func newWorkload(t *topology.Topology, c *topology.Component, srcs []source) workload {
+	w := workload{
+		Name: c.Object(), Namespace: c.Cluster.Namespace, Labels: c.Labels(), Selector: c.Selector(),
+		PodAnnotations: map[string]string{topology.AnnotationChecksum: checksum(srcs)},
+		Replicas:       c.Replicas, GracePeriod: 30,
+		Container: containerKCP, Image: c.Image, PullPolicy: c.PullPolicy,
+		Command: command(c), Args: args(t, c), Resources: c.Resources,
+	}
+	for _, s := range c.PullSecrets {
+		w.PullSecrets = append(w.PullSecrets, dict{"name": s})
+	}
+	if c.Replicas > requiredReplicas {
+		w.Affinity, w.Spread = spread(c.Selector())
+	}
+	w.setProbesAndPorts(c)
+	w.setVolumes(c, srcs)
+	w.Strategy = dict{"type": "RollingUpdate", "rollingUpdate": dict{"maxSurge": 1, "maxUnavailable": 0}}
+	if c.Storage != nil && c.Storage.Embedded {
+		// Two processes cannot share one data directory.
+		w.Strategy = dict{"type": "Recreate"}
+	}
+	return w
+}
+
+// spread keeps replicas apart where the cluster has room, without keeping them from running where it has none.
+func spread(selector map[string]string) (affinity dict, constraints []dict) {
+	sel := dict{"matchLabels": selector}
+	affinity = dict{"podAntiAffinity": dict{"preferredDuringSchedulingIgnoredDuringExecution": []dict{
+		{"weight": 100, "podAffinityTerm": dict{"topologyKey": "kubernetes.io/hostname", "labelSelector": sel}},
+	}}}
+	for _, key := range []string{"kubernetes.io/hostname", "topology.kubernetes.io/zone"} {
+		constraints = append(constraints, dict{
+			"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": sel,
+		})
+	}
+	return affinity, constraints
+}
+
+func (w *workload) setProbesAndPorts(c *topology.Component) {
+	port, scheme := portHTTPS, "HTTPS"
+	w.Ports = []dict{{"name": portHTTPS, "containerPort": c.Port}}
+	w.ServicePorts = []dict{{"name": portHTTPS, "port": c.ServicePort, "targetPort": portHTTPS, "appProtocol": "https"}}
+	if c.Kind == topology.Etcd {
+		port, scheme = portMetrics, "HTTP"
+		w.Container = containerEtcd
+		w.Ports = []dict{
+			{"name": portClient, "containerPort": c.Port},
+			{"name": portPeer, "containerPort": c.Storage.PeerPort},
+			{"name": portMetrics, "containerPort": etcdMetricsPort},
+		}
+		w.Env = []dict{{"name": "POD_NAME", "valueFrom": dict{"fieldRef": dict{"fieldPath": "metadata.name"}}}}
+		w.ServicePorts = []dict{{"name": portClient, "port": c.ServicePort, "targetPort": portClient}}
+		w.PeerService = c.Object(topology.PeerService)
+		w.PeerPorts = []dict{{"name": portPeer, "port": c.Storage.PeerPort, "targetPort": portPeer}}
+	}
+	probe := func(path string, period, timeout, failures int) dict {
+		return dict{
+			"httpGet":       dict{"path": path, "port": port, "scheme": scheme},
+			"periodSeconds": period, "timeoutSeconds": timeout, "failureThreshold": failures,
+		}
+	}
+	// The startup probe looks every second, so that a start is noticed at once; it leaves ten minutes, because a shard
+	// waits for the root shard and a front-proxy does not even listen before it has found it.
+	w.StartupProbe = probe("/readyz", 1, 5, 600)
+	w.ReadinessProbe = probe("/readyz", 5, 5, 3)
+	w.LivenessProbe = probe("/livez", 10, 10, 6)
+}
+
+func (w *workload) setVolumes(c *topology.Component, srcs []source) {
+	var projected []dict
+	for _, s := range srcs {
+		projected = append(projected, s.projection())
+	}
+	w.Volumes = []dict{
+		{"name": volumeConfig, "projected": dict{"defaultMode": configFileMode, "sources": projected}},
+		{"name": volumeTmp, "emptyDir": dict{}},
+	}
+	w.Mounts = []dict{
+		{"name": volumeConfig, "mountPath": c.ConfigDir, "readOnly": true},
+		{"name": volumeTmp, "mountPath": "/tmp"},
+	}
+	s := c.Storage
+	if s == nil || (c.Kind != topology.Etcd && !s.Embedded) {
+		return
+	}
+	w.Mounts = append(w.Mounts, dict{"name": volumeData, "mountPath": c.DataDir})
+	spec := dict{"accessModes": []string{"ReadWriteOnce"}, "resources": dict{"requests": dict{"storage": s.Size}}}
+	if s.Class != "" {
+		spec["storageClassName"] = s.Class
+	}
+	switch {
+	case s.Ephemeral || c.Cluster.Namespace == "":
+		w.Volumes = append(w.Volumes, dict{"name": volumeData, "emptyDir": dict{}})
+	case c.Kind == topology.Etcd:
+		w.ClaimTemplates = []dict{{"metadata": dict{"name": volumeData, "labels": c.Selector()}, "spec": spec}}
+	default:
+		w.Claim, w.ClaimSpec = c.Object(volumeData), spec
+		w.Volumes = append(w.Volumes, dict{"name": volumeData, "persistentVolumeClaim": dict{"claimName": w.Claim}})
+	}
+}
+
+// A source is a Secret or ConfigMap of which a pod mounts some items.
+type source struct {
+	secret    string
+	configMap string
+	items     []item
+}
+
+// An item is a key of a source and the path, below the configuration folder, where it is found. Its content is unknown if
+// the object is not ours.
+type item struct {
+	key, path string
+	content   []byte
+}
+
+func (s source) projection() dict {
+	var items []dict
+	for _, i := range s.items {
+		items = append(items, dict{"key": i.key, "path": i.path})
+	}
+	if s.secret != "" {
+		return dict{"secret": dict{"name": s.secret, "items": items}}
+	}
+	return dict{"configMap": dict{"name": s.configMap, "items": items}}
+}
+
+// checksum changes whenever the content of a mounted file does, and only then.
+func checksum(srcs []source) string {
+	h := sha256.New()
+	for _, s := range srcs {
+		for _, i := range s.items {
+			fmt.Fprintf(h, "%s %d\n", i.path, len(i.content))
+			h.Write(i.content)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))[:32]
+}

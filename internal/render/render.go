@@ -1,0 +1,273 @@
+// Package render makes the objects of a setup: templates filled with values that are ready, decoded strictly, overlaid
+// with what the user says. It is pure: the same setup and PKI give the same bytes.
+package render
+
+import (
+	"fmt"
+	"net/url"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kcpctl/kcpctl/internal/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Objects renders every object of a setup, in the order of its components.
+func Objects(t *topology.Topology, s *pki.State) ([]Object, error) {
+	r, err := newRenderer(t, s)
+	if err != nil {
+		return nil, err
+	}
+	results := make([][]Object, len(t.Components))
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, c := range t.Components {
+		g.Go(func() (err error) {
+			results[i], err = r.component(c)
+			if err != nil {
+				return fmt.Errorf("render %s: %w", c.ID(), err)
+			}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return slices.Concat(results...), nil
+}
+
+type renderer struct {
+	t         *topology.Topology
+	state     *pki.State
+	certs     map[topology.ID][]pki.Cert
+	templates *templateSet
+}
+
+func newRenderer(t *topology.Topology, s *pki.State) (*renderer, error) {
+	r := &renderer{t: t, state: s, certs: map[topology.ID][]pki.Cert{}}
+	for _, c := range pki.Table(t) {
+		r.certs[c.Component] = append(r.certs[c.Component], c)
+	}
+	var err error
+	r.templates, err = parseTemplates()
+	return r, err
+}
+
+// The files of a setup that are not a component's own.
+const (
+	serviceAccountKey    = "sa.key"
+	serviceAccountPublic = "sa.pub"
+	pathMappingFile      = "path-mapping.yaml"
+	kubeconfigsPart      = "kubeconfigs"
+	configPart           = "config"
+	tlsType              = "kubernetes.io/tls" // what the PKI store takes certificates from
+	// KubeconfigKey is the key of a kubeconfig in its Secret, as kcp-operator calls it.
+	KubeconfigKey = "kubeconfig"
+)
+
+// The names of setup-wide objects.
+const (
+	caPart             = "ca"
+	serviceAccountPart = "service-account"
+)
+
+func (r *renderer) component(c *topology.Component) ([]Object, error) {
+	b := &objects{r: r, c: c}
+	switch c.Kind {
+	case topology.Base:
+		b.base()
+	case topology.Kubeconfig:
+		b.userKubeconfig()
+	default:
+		b.server()
+	}
+	return b.out, b.err
+}
+
+// objects collects the objects of one component; after the first error it does nothing more.
+type objects struct {
+	r   *renderer
+	c   *topology.Component
+	out []Object
+	err error
+}
+
+// add renders a template and lays the overlays over the part of it at a path.
+func (b *objects) add(template string, data any, overlays ...overlay) {
+	if b.err != nil {
+		return
+	}
+	obj, err := b.r.templates.object(template, data, overlays...)
+	if err != nil {
+		b.err = err
+		return
+	}
+	if b.c.Cluster.Namespace != "" && template != namespaceTemplate {
+		labels := obj.GetLabels()
+		labels[topology.LabelApplySet] = b.r.t.ApplySet(b.c.Cluster)
+		obj.SetLabels(labels)
+	}
+	b.out = append(b.out, Object{Cluster: b.c.Cluster.Name, Component: b.c.ID(), Unstructured: obj})
+}
+
+// data is what the templates of ConfigMaps, Secrets and Namespaces print.
+type data struct {
+	Name, Namespace string
+	Labels          map[string]string
+	Type            string
+	Data            any
+}
+
+func (b *objects) data(name, secretType string, content any) data {
+	return data{Name: name, Namespace: b.c.Cluster.Namespace, Labels: b.c.Labels(), Type: secretType, Data: content}
+}
+
+// base are the objects that all components on one cluster share.
+func (b *objects) base() {
+	if b.c.Cluster.Namespace != "" {
+		b.add(namespaceTemplate, b.data("", "", nil))
+	}
+	bundles := map[string]string{}
+	for ca, a := range b.r.state.CAs {
+		bundles[string(ca)+".crt"] = string(a.Trusted())
+	}
+	b.add(configMapTemplate, b.data(b.r.t.Object(caPart), "", bundles))
+	sa := b.r.state.ServiceAccount
+	b.add(secretTemplate, b.data(b.r.t.Object(serviceAccountPart), "Opaque", map[string][]byte{
+		serviceAccountKey: sa.Key, serviceAccountPublic: sa.Public,
+	}))
+}
+
+// server are the objects of a component that runs: certificates, kubeconfigs and configuration, then the Service, the
+// volume and the workload.
+func (b *objects) server() {
+	srcs := append(b.certs(), b.bundles()...)
+	if kcs := kubeconfig.ForComponent(b.r.t, b.c); len(kcs) > 0 {
+		srcs = append(srcs, b.kubeconfigs(kcs))
+	}
+	if b.c.IsShard() {
+		srcs = append(srcs, b.serviceAccount())
+	}
+	if s := b.c.Storage; s != nil && s.TLSSecret != "" {
+		srcs = append(srcs, externalEtcd(s.TLSSecret))
+	}
+	if b.c.Kind == topology.FrontProxy {
+		srcs = append(srcs, b.frontProxyConfig())
+	}
+	w := newWorkload(b.r.t, b.c, srcs)
+	b.add(serviceTemplate, w, serviceOverlays(b.c.Services)...)
+	pod := podOverlays(b.c.PodTemplates)
+	if b.c.Kind == topology.Etcd {
+		b.add(peersTemplate, w)
+	}
+	if w.Claim != "" {
+		b.add(claimTemplate, w)
+	}
+	if b.c.Replicas > requiredReplicas {
+		b.add(pdbTemplate, w)
+	}
+	if b.c.Kind == topology.Etcd {
+		b.add(statefulSetTemplate, w, pod...)
+		return
+	}
+	b.add(deploymentTemplate, w, pod...)
+}
+
+// certs are the certificates of the component: a Secret each.
+func (b *objects) certs() []source {
+	var srcs []source
+	for _, cert := range b.r.certs[b.c.ID()] {
+		pair, ok := b.r.state.Leaves[cert.Key()]
+		if !ok {
+			b.err = fmt.Errorf("certificate %s was not issued", cert.Secret)
+			return nil
+		}
+		b.add(secretTemplate, b.data(cert.Secret, tlsType, map[string][]byte{"tls.crt": pair.Cert, "tls.key": pair.Key}))
+		srcs = append(srcs, source{secret: cert.Secret, items: []item{
+			{"tls.crt", files.Cert(cert.Name), pair.Cert},
+			{"tls.key", files.Key(cert.Name), pair.Key},
+		}})
+	}
+	return srcs
+}
+
+// bundles are the authorities that the component trusts.
+func (b *objects) bundles() []source {
+	s := source{configMap: b.r.t.Object(caPart)}
+	for _, ca := range pki.Bundles(b.c) {
+		s.items = append(s.items, item{string(ca) + ".crt", files.CA(string(ca)), b.r.state.CAs[ca].Trusted()})
+	}
+	return []source{s}
+}
+
+func (b *objects) kubeconfigs(kcs []kubeconfig.File) source {
+	s := source{secret: b.c.Object(kubeconfigsPart)}
+	content := map[string][]byte{}
+	for _, kc := range kcs {
+		content[kc.Name] = kc.Data
+		s.items = append(s.items, item{kc.Name, files.Kubeconfig(kc.Name), kc.Data})
+	}
+	b.add(secretTemplate, b.data(s.secret, "Opaque", content))
+	return s
+}
+
+func (b *objects) serviceAccount() source {
+	sa := b.r.state.ServiceAccount
+	return source{secret: b.r.t.Object(serviceAccountPart), items: []item{
+		{serviceAccountKey, files.ServiceAccount(serviceAccountKey), sa.Key},
+		{serviceAccountPublic, files.ServiceAccount(serviceAccountPublic), sa.Public},
+	}}
+}
+
+func externalEtcd(secret string) source {
+	s := source{secret: secret}
+	for _, key := range []string{"ca.crt", "tls.crt", "tls.key"} {
+		s.items = append(s.items, item{key: key, path: files.ExternalEtcd(key)})
+	}
+	return s
+}
+
+// frontProxyConfig maps paths to the root shard. For /clusters/ the front-proxy finds the right shard itself, the backend
+// only has to be valid (kcp: pkg/proxy/mapping.go); /services/ reaches the root shard's virtual workspaces.
+func (b *objects) frontProxyConfig() source {
+	var mappings []dict
+	for _, path := range []string{"/clusters/", "/services/"} {
+		mappings = append(mappings, dict{
+			"path":              path,
+			"backend":           b.r.t.Root().URLFrom(b.c.Cluster),
+			"backend_server_ca": b.c.Path(files.CA(string(pki.ServerCA))),
+			"proxy_client_cert": b.c.Path(files.Cert(pki.CertRequestHeader)),
+			"proxy_client_key":  b.c.Path(files.Key(pki.CertRequestHeader)),
+		})
+	}
+	content := toYAML(mappings)
+	name := b.c.Object(configPart)
+	b.add(configMapTemplate, b.data(name, "", map[string]string{pathMappingFile: string(content)}))
+	return source{configMap: name, items: []item{{pathMappingFile, files.Config(pathMappingFile), content}}}
+}
+
+// userKubeconfig is the Secret of a declared kubeconfig.
+func (b *objects) userKubeconfig() {
+	for _, cert := range b.r.certs[b.c.ID()] {
+		pair, ok := b.r.state.Leaves[cert.Key()]
+		if !ok {
+			b.err = fmt.Errorf("certificate %s was not issued", cert.Secret)
+			return
+		}
+		content := kubeconfig.ForUser(*b.c.Access, b.r.state.CAs[pki.ServerCA].Trusted(), pair)
+		b.add(secretTemplate, b.data(cert.Secret, tlsType, map[string][]byte{
+			KubeconfigKey: content, "tls.crt": pair.Cert, "tls.key": pair.Key,
+		}))
+	}
+}
+
+func hostname(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}

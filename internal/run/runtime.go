@@ -1,0 +1,68 @@
+package run
+
+import (
+	"context"
+	"io"
+	"net"
+
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Runtime is what runs a setup's components: Kubernetes clusters (package kube), or this machine (package local). Order,
+// waiting, registration and canary are the same for both and live in this package.
+type Runtime interface {
+	// Where says in a few words where the setup runs: "context kind-dev, namespace kcp".
+	Where() string
+	// Store keeps the setup's PKI.
+	Store() pki.Store
+	// Preflight finds what would keep the objects from being applied: permissions, missing references, occupied ports. It
+	// reports everything at once and writes nothing.
+	Preflight(ctx context.Context, objects []render.Object) error
+	// Plan compares the rendered objects with the live ones, and adds what is to be deleted. It writes nothing.
+	Plan(ctx context.Context, objects []render.Object, o PlanOptions) (*plan.Plan, error)
+	// Generation changes whenever another run wrote to the setup. Two equal values mean that a plan made in between holds.
+	Generation(ctx context.Context) (string, error)
+	// Lock keeps other runs out until unlock is called. Namespaces must exist.
+	Lock(ctx context.Context) (unlock func(), err error)
+	// Begin remembers all objects of a plan before the first of them is written, so that nothing that an interrupted run
+	// made is ever lost sight of.
+	Begin(ctx context.Context, p *plan.Plan) error
+	// Apply writes objects. Those of one call are independent of each other, but for their kinds.
+	Apply(ctx context.Context, items []plan.Item, o PlanOptions) error
+	// Finish deletes what the plan deletes, and remembers the setup that was applied.
+	Finish(ctx context.Context, p *plan.Plan, setup []byte) error
+	// State says how far a component is. It is called again and again and must be cheap.
+	State(ctx context.Context, c *topology.Component) (ready.State, error)
+	// Dial connects to the port on which a component serves.
+	Dial(ctx context.Context, c *topology.Component) (net.Conn, error)
+	// Objects returns everything that the setup has applied, by component.
+	Objects(ctx context.Context) ([]plan.Item, error)
+	// Delete deletes objects and waits until they are gone.
+	Delete(ctx context.Context, items []plan.Item) error
+	// Purge deletes what Delete keeps: data, PKI, inventory, namespaces that the setup made.
+	Purge(ctx context.Context) error
+	// Logs copies a component's logs.
+	Logs(ctx context.Context, c *topology.Component, o LogOptions, w io.Writer) error
+	// Close ends what the runtime started for itself, such as port-forwards. It stops no component.
+	Close() error
+}
+
+// PlanOptions say how to plan and to apply.
+type PlanOptions struct {
+	// Force takes over fields that other managers own.
+	Force bool
+	// AllowOtherCluster accepts a cluster that is not the one the setup was applied to.
+	AllowOtherCluster bool
+}
+
+// LogOptions say which logs.
+type LogOptions struct {
+	Follow   bool
+	Previous bool
+	// Tail is the number of last lines; 0 is all.
+	Tail int64
+}

@@ -1,0 +1,296 @@
+package setup
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// The largest document that is decoded, aliases resolved. A setup of a thousand shards has some 20 000 nodes.
+const (
+	maxNodes = 300_000
+	maxDepth = 40
+)
+
+// decoder checks a YAML tree against Go types, in one go and to the end: unknown, misspelt and duplicate keys, values of the
+// wrong type, and scalars that their type does not accept. It makes JSON-like values of what is right.
+type decoder struct {
+	problems  Errors
+	positions positions
+	// failed are the paths of fields that could not be decoded.
+	failed []string
+	// foreign is set if the document is no setup.
+	foreign bool
+
+	types        map[reflect.Type]*structType
+	nodes, depth int
+	// overlay is set inside an overlay, where strategic-merge directives and nulls have a meaning.
+	overlay bool
+}
+
+func newDecoder() *decoder {
+	return &decoder{positions: positions{}, types: map[reflect.Type]*structType{}}
+}
+
+// report notes a problem at a node.
+func (d *decoder) report(p *field.Path, n *yamlNode, message, hint string) {
+	d.problems = append(d.problems, Problem{Line: n.Line, Column: n.Column, Path: pathString(p), Message: message, Hint: hint})
+}
+
+// fail notes a problem because of which a field has no value.
+func (d *decoder) fail(p *field.Path, n *yamlNode, message, hint string) (any, bool) {
+	d.report(p, n, message, hint)
+	d.failed = append(d.failed, pathString(p))
+	return nil, false
+}
+
+func pathString(p *field.Path) string {
+	if p == nil {
+		return ""
+	}
+	return p.String()
+}
+
+// note remembers where a field is: a scalar where its value is, all else where it begins.
+func (d *decoder) note(p *field.Path, begin, value *yamlNode) {
+	n := begin
+	if value.Kind == yaml.ScalarNode && value.ShortTag() != "!!null" {
+		n = value
+	}
+	d.positions[pathString(p)] = position{n.Line, n.Column}
+}
+
+// value makes a value of type t from a node. It is false if the node has none, or a wrong one.
+func (d *decoder) value(n *yamlNode, t reflect.Type, p *field.Path) (any, bool) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	d.depth++
+	defer func() { d.depth-- }()
+	if d.nodes++; d.nodes > maxNodes || d.depth > maxDepth {
+		return d.tooLarge(n, p)
+	}
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if n.ShortTag() == "!!null" {
+		return nil, d.overlay
+	}
+	if hasNotation(t) {
+		return d.scalar(n, t, p)
+	}
+	switch t.Kind() {
+	case reflect.Struct:
+		return d.object(n, d.structType(t), p)
+	case reflect.Map:
+		return d.dictionary(n, t.Elem(), p)
+	case reflect.Slice:
+		return d.list(n, t.Elem(), p)
+	case reflect.Interface:
+		return d.value(n, untyped(n), p)
+	default:
+		return d.basic(n, t, p)
+	}
+}
+
+// tooLarge ends the decoding of a document that never ends, or hardly.
+func (d *decoder) tooLarge(n *yamlNode, p *field.Path) (any, bool) {
+	if d.foreign {
+		return nil, false
+	}
+	d.foreign = true
+	return d.fail(p, n, "the document is too large or nested too deeply", "does an alias contain itself?")
+}
+
+// untyped is the type that a node has by itself.
+func untyped(n *yamlNode) reflect.Type {
+	switch {
+	case n.Kind == yaml.MappingNode:
+		return reflect.TypeFor[map[string]any]()
+	case n.Kind == yaml.SequenceNode:
+		return reflect.TypeFor[[]any]()
+	case n.ShortTag() == "!!bool":
+		return reflect.TypeFor[bool]()
+	case n.ShortTag() == "!!int":
+		return reflect.TypeFor[int64]()
+	}
+	return reflect.TypeFor[string]()
+}
+
+func (d *decoder) object(n *yamlNode, t *structType, p *field.Path) (any, bool) {
+	if n.Kind != yaml.MappingNode {
+		return d.fail(p, n, mustBe("an object", n), "")
+	}
+	out := map[string]any{}
+	entries := d.entries(n, p)
+	for _, e := range entries {
+		f, known := t.byName[e.key.Value]
+		if !known && d.overlay && isDirective(e.key.Value) {
+			d.directive(out, e, p)
+			continue
+		}
+		if !known {
+			if f = d.unknown(e.key, t, p); f == nil || has(entries, f.name) {
+				continue
+			}
+		}
+		at := p.Child(f.name)
+		d.note(at, e.key, e.value)
+		if v, ok := d.field(e.value, f, at); ok {
+			out[f.name] = v
+		}
+	}
+	return out, true
+}
+
+// field decodes the value of a struct's field.
+func (d *decoder) field(n *yamlNode, f *structField, p *field.Path) (any, bool) {
+	if schema := overlaySchema(f); schema != nil && !d.overlay {
+		d.overlay = true
+		defer func() { d.overlay = false }()
+		if n.ShortTag() == "!!null" {
+			return nil, false
+		}
+		return d.value(n, schema, p)
+	}
+	v, ok := d.value(n, f.typ, p)
+	if items, isList := v.([]any); d.overlay && isList && f.mergeKey != "" {
+		d.checkMergeKeys(n, items, f.mergeKey, p)
+	}
+	return v, ok
+}
+
+func (d *decoder) dictionary(n *yamlNode, elem reflect.Type, p *field.Path) (any, bool) {
+	if n.Kind != yaml.MappingNode {
+		return d.fail(p, n, mustBe("an object", n), "")
+	}
+	out := map[string]any{}
+	for _, e := range d.entries(n, p) {
+		if d.overlay && isDirective(e.key.Value) {
+			d.directive(out, e, p)
+			continue
+		}
+		at := p.Key(e.key.Value)
+		d.note(at, e.key, e.value)
+		if v, ok := d.value(e.value, elem, at); ok {
+			out[e.key.Value] = v
+		}
+	}
+	return out, true
+}
+
+func (d *decoder) list(n *yamlNode, elem reflect.Type, p *field.Path) (any, bool) {
+	if n.Kind != yaml.SequenceNode {
+		return d.fail(p, n, mustBe("a list", n), `begin each item with "- "`)
+	}
+	out := make([]any, len(n.Content))
+	for i, item := range n.Content {
+		at := p.Index(i)
+		d.note(at, item, item)
+		// An item that fails keeps its place, so that the indices of the others stay what they are in the file.
+		out[i], _ = d.value(item, elem, at)
+	}
+	return out, true
+}
+
+// basic makes a string, a number or a boolean.
+func (d *decoder) basic(n *yamlNode, t reflect.Type, p *field.Path) (any, bool) {
+	tag := n.ShortTag()
+	switch t.Kind() {
+	case reflect.String:
+		if n.Kind == yaml.ScalarNode && (tag == "!!str" || tag == "!!timestamp") {
+			return n.Value, true
+		}
+		hint := ""
+		if n.Kind == yaml.ScalarNode {
+			hint = fmt.Sprintf("put it in quotes: %q", n.Value)
+		}
+		return d.fail(p, n, mustBe("a string", n), hint)
+	case reflect.Bool:
+		var b bool
+		if tag == "!!bool" && n.Decode(&b) == nil {
+			return b, true
+		}
+		return d.fail(p, n, mustBe("true or false", n), unquoted(n, "!!bool"))
+	default:
+		var i int64
+		if tag == "!!int" && n.Decode(&i) == nil && !reflect.Zero(t).OverflowInt(i) {
+			return i, true
+		}
+		if tag == "!!int" {
+			return d.fail(p, n, n.Value+" is too large", "")
+		}
+		return d.fail(p, n, mustBe("a whole number", n), unquoted(n, "!!int"))
+	}
+}
+
+// unquoted is the hint for a string that would be of the right type without its quotes.
+func unquoted(n *yamlNode, tag string) string {
+	plain := yamlNode{Kind: yaml.ScalarNode, Value: n.Value}
+	if n.ShortTag() == "!!str" && plain.ShortTag() == tag {
+		return "take the quotes away"
+	}
+	return ""
+}
+
+// scalar makes a value of a type that has a notation of its own.
+func (d *decoder) scalar(n *yamlNode, t reflect.Type, p *field.Path) (any, bool) {
+	tag := n.ShortTag()
+	number := tag == "!!int" || tag == "!!float"
+	if n.Kind != yaml.ScalarNode {
+		return d.fail(p, n, mustBe("a string", n), "")
+	}
+	switch t {
+	case reflect.TypeFor[resource.Quantity]():
+		if _, err := resource.ParseQuantity(n.Value); err != nil || tag != "!!str" && !number {
+			return d.fail(p, n, fmt.Sprintf("%q is no quantity", n.Value), "write it like 8Gi or 500m")
+		}
+		return n.Value, true
+	case reflect.TypeFor[metav1.Duration]():
+		v, err := time.ParseDuration(n.Value)
+		if err != nil {
+			return d.fail(p, n, fmt.Sprintf("%q is no duration", n.Value), "write it in hours, minutes and seconds, like 8760h or 1h30m")
+		}
+		if v <= 0 {
+			return d.fail(p, n, fmt.Sprintf("%q is not longer than 0", n.Value), "")
+		}
+		return n.Value, true
+	case reflect.TypeFor[intstr.IntOrString]():
+		if tag == "!!int" {
+			return d.basic(n, reflect.TypeFor[int32](), p)
+		}
+	}
+	return d.basic(n, reflect.TypeFor[string](), p)
+}
+
+func mustBe(want string, n *yamlNode) string { return "must be " + want + ", not " + describe(n) }
+
+// describe says what a node is.
+func describe(n *yamlNode) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "an object"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	switch tag := n.ShortTag(); tag {
+	case "!!str":
+		return fmt.Sprintf("%q", n.Value)
+	case "!!int", "!!float":
+		return "the number " + n.Value
+	case "!!bool":
+		return "the boolean " + n.Value
+	case "!!null":
+		return "null"
+	case "!!timestamp":
+		return "the date " + n.Value
+	default:
+		return "a " + tag
+	}
+}

@@ -1,0 +1,253 @@
+package setup
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/release"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// What a setup means that does not say otherwise.
+const (
+	defaultRepository = "ghcr.io/kcp-dev/kcp"
+	// EtcdImage is the image of managed etcds.
+	EtcdImage         = "gcr.io/etcd-development/etcd:v3.6.16"
+	defaultStorage    = "8Gi"
+	defaultPort       = 6443
+	defaultLogLevel   = 2
+	defaultCluster    = "default"
+	defaultNamespace  = "kcp"
+	defaultDomain     = "cluster.local"
+	defaultDirectory  = "pki"
+	defaultFrontProxy = "main"
+	defaultKubeconfig = "admin"
+	adminUser         = "kcp-admin"
+	adminGroup        = "system:kcp:admin"
+
+	defaultCAValidity          = 87600 * time.Hour
+	defaultCertificateValidity = 8760 * time.Hour
+	defaultKubeconfigValidity  = 8766 * time.Hour
+)
+
+// SetDefaults gives a setup every default that the comments of its types promise. Components share nothing afterwards, and
+// doing it twice changes nothing.
+func SetDefaults(s *v1alpha1.Setup) {
+	spec := &s.Spec
+	fill(&spec.Version, release.Default)
+	fill(&spec.Image.Repository, defaultRepository)
+	fill(&spec.Image.PullPolicy, corev1.PullIfNotPresent)
+	defaultExternal(&spec.External)
+	defaultClusters(spec)
+	defaultPKI(&spec.PKI)
+	fillPointer(&spec.Defaults.Replicas, 1)
+	fillPointer(&spec.Defaults.LogLevel, defaultLogLevel)
+	if spec.Etcd == (v1alpha1.Etcd{}) {
+		spec.Etcd.Managed = &v1alpha1.ManagedEtcd{}
+	}
+	fillEtcd(&spec.Etcd, v1alpha1.Etcd{}, false)
+	defaultComponents(s)
+	for i := range spec.Kubeconfigs {
+		defaultKubeconfigFields(&spec.Kubeconfigs[i], spec)
+	}
+}
+
+// fill sets a value that is not set.
+func fill[T comparable](p *T, value T) {
+	var zero T
+	if *p == zero {
+		*p = value
+	}
+}
+
+// fillPointer sets a pointer that is nil to a new value.
+func fillPointer[T any](p **T, value T) {
+	if *p == nil {
+		*p = &value
+	}
+}
+
+func defaultExternal(e *v1alpha1.External) {
+	if e.Hostname != "" {
+		fill(&e.Port, defaultPort)
+	}
+}
+
+func defaultClusters(spec *v1alpha1.Spec) {
+	if len(spec.Clusters) == 0 {
+		spec.Clusters = []v1alpha1.Cluster{{Name: defaultCluster}}
+	}
+	for i := range spec.Clusters {
+		fill(&spec.Clusters[i].Namespace, defaultNamespace)
+		fill(&spec.Clusters[i].Domain, defaultDomain)
+	}
+}
+
+func defaultPKI(p *v1alpha1.PKI) {
+	fill(&p.Store, v1alpha1.PKIStoreCluster)
+	if p.Store == v1alpha1.PKIStoreDirectory {
+		fill(&p.Directory, defaultDirectory)
+	}
+	fill(&p.KeyAlgorithm, v1alpha1.KeyECDSAP256)
+	fill(&p.CAValidity, metav1.Duration{Duration: defaultCAValidity})
+	fillValidity(&p.CertificateValidity, defaultCertificateValidity, p)
+}
+
+// fillValidity sets how long a certificate is valid: no longer than its authority.
+func fillValidity(d *metav1.Duration, value time.Duration, p *v1alpha1.PKI) {
+	fill(d, metav1.Duration{Duration: min(value, p.CAValidity.Duration)})
+}
+
+// defaultComponents gives every component what it takes from spec.defaults, spec.etcd and its kind.
+func defaultComponents(s *v1alpha1.Setup) {
+	spec := &s.Spec
+	if len(spec.FrontProxies) == 0 {
+		spec.FrontProxies = []v1alpha1.FrontProxy{{Name: defaultFrontProxy}}
+	}
+	if len(spec.Kubeconfigs) == 0 {
+		spec.Kubeconfigs = []v1alpha1.Kubeconfig{{Name: defaultKubeconfig, User: adminUser, Groups: []string{adminGroup}}}
+	}
+	fill(&spec.RootShard.Cluster, spec.Clusters[0].Name)
+	for _, p := range parts(s) {
+		fill(&p.Cluster, spec.RootShard.Cluster)
+		if p.etcd != nil {
+			defaultEtcd(p, s)
+		}
+		if p.etcd != nil && (*p.etcd).Embedded != nil {
+			fillPointer(&p.Replicas, 1)
+		}
+		fillPointer(&p.Replicas, *spec.Defaults.Replicas)
+		fillPointer(&p.LogLevel, *spec.Defaults.LogLevel)
+		if p.Resources == nil {
+			p.Resources = cmp.Or(spec.Defaults.Resources, requests(p.kind)).DeepCopy()
+		}
+	}
+	for i := range spec.FrontProxies {
+		defaultExternal(&spec.FrontProxies[i].External)
+	}
+	for i := range spec.VirtualWorkspaces {
+		fill(&spec.VirtualWorkspaces[i].Shard, topology.RootShardName)
+	}
+}
+
+// requests are what a component of a kind asks for unless it is told: enough to start and to serve a few workspaces.
+func requests(k topology.Kind) *corev1.ResourceRequirements {
+	cpu, memory := "100m", "512Mi"
+	switch k {
+	case topology.CacheServer:
+		cpu, memory = "50m", "256Mi"
+	case topology.FrontProxy, topology.Etcd:
+		cpu, memory = "50m", "128Mi"
+	case topology.VirtualWorkspaces:
+		cpu, memory = "100m", "256Mi"
+	}
+	return &corev1.ResourceRequirements{Requests: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
+	}}
+}
+
+// defaultEtcd gives a component its etcd: that of spec.etcd or, for a cache server, an embedded one.
+func defaultEtcd(p part, s *v1alpha1.Setup) {
+	base, cache := s.Spec.Etcd, p.kind == topology.CacheServer
+	if *p.etcd == nil {
+		*p.etcd = &v1alpha1.Etcd{}
+	}
+	e := *p.etcd
+	if *e == (v1alpha1.Etcd{}) {
+		switch {
+		case cache || base.Embedded != nil:
+			e.Embedded = &v1alpha1.EmbeddedEtcd{}
+		case base.External != nil:
+			e.External = &v1alpha1.ExternalEtcd{}
+		default:
+			e.Managed = &v1alpha1.ManagedEtcd{}
+		}
+	}
+	fillEtcd(e, base, cache)
+	if e.External != nil && !cache {
+		fill(&e.External.Prefix, "/"+s.Metadata.Name+"/"+p.shardName())
+	}
+}
+
+// fillEtcd fills what an etcd leaves open from another one, then with defaults.
+func fillEtcd(e *v1alpha1.Etcd, base v1alpha1.Etcd, cache bool) {
+	if e.Managed != nil {
+		fillManaged(e.Managed, cmp.Or(base.Managed, &v1alpha1.ManagedEtcd{}))
+	}
+	// An external etcd's endpoints and credentials belong together; a prefix belongs to one component.
+	if e.External != nil && base.External != nil && len(e.External.Endpoints) == 0 {
+		e.External.Endpoints = slices.Clone(base.External.Endpoints)
+		fill(&e.External.TLSSecret, base.External.TLSSecret)
+	}
+	if e.Embedded != nil {
+		fillEmbedded(e.Embedded, cmp.Or(base.Embedded, &v1alpha1.EmbeddedEtcd{}), cache)
+	}
+}
+
+func fillManaged(m, base *v1alpha1.ManagedEtcd) {
+	if m.Storage == nil && m.StorageClassName == "" {
+		m.Ephemeral = m.Ephemeral || base.Ephemeral
+	}
+	fillPointer(&m.Replicas, *cmp.Or(base.Replicas, new(int32(1))))
+	fill(&m.Image, cmp.Or(base.Image, EtcdImage))
+	fillStorage(&m.Storage, base.Storage)
+	fill(&m.StorageClassName, base.StorageClassName)
+	if m.Resources == nil {
+		m.Resources = cmp.Or(base.Resources, requests(topology.Etcd)).DeepCopy()
+	}
+	if m.PodTemplate == nil && base.PodTemplate != nil {
+		m.PodTemplate = clone(map[string]any(base.PodTemplate)).(map[string]any)
+	}
+	if m.ExtraArgs == nil {
+		m.ExtraArgs = slices.Clone(base.ExtraArgs)
+	}
+}
+
+func fillEmbedded(m, base *v1alpha1.EmbeddedEtcd, cache bool) {
+	fillStorage(&m.Storage, base.Storage)
+	fill(&m.StorageClassName, base.StorageClassName)
+	if cache {
+		fillPointer(&m.Ephemeral, true)
+	}
+	fillPointer(&m.Ephemeral, *cmp.Or(base.Ephemeral, new(false)))
+}
+
+func fillStorage(q **resource.Quantity, base *resource.Quantity) {
+	if *q == nil {
+		*q = new(cmp.Or(base, new(resource.MustParse(defaultStorage))).DeepCopy())
+	}
+}
+
+// clone copies a JSON value.
+func clone(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, value := range v {
+			out[key] = clone(value)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, value := range v {
+			out[i] = clone(value)
+		}
+		return out
+	}
+	return v
+}
+
+func defaultKubeconfigFields(k *v1alpha1.Kubeconfig, spec *v1alpha1.Spec) {
+	if k.Target == (v1alpha1.Target{}) {
+		k.Target.FrontProxy = spec.FrontProxies[0].Name
+	}
+	fill(&k.User, k.Name)
+	fill(&k.Workspace, topology.RootShardName)
+	fillValidity(&k.Validity, defaultKubeconfigValidity, &spec.PKI)
+}

@@ -1,0 +1,118 @@
+package setup
+
+import (
+	"net/url"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// etcds checks the etcd of spec.etcd and of each component.
+func (v *validator) etcds() {
+	path := field.NewPath("spec", "etcd")
+	v.etcd(path, v.setup.Spec.Etcd)
+	if x := v.setup.Spec.Etcd.External; x != nil && x.Prefix != "" {
+		v.forbidden(path.Child("external", "prefix"), "every shard needs a prefix of its own: set it in the shard, or leave it to its default")
+	}
+	keys := map[string]string{}
+	for _, p := range v.parts {
+		if p.etcd == nil {
+			continue
+		}
+		e, at := **p.etcd, p.path.Child("etcd")
+		v.etcd(at, e)
+		if e.Embedded != nil && *p.Replicas != 1 {
+			v.invalid(p.path.Child("replicas"), *p.Replicas, "must be 1, because its etcd is embedded")
+		}
+		if e.External != nil {
+			v.prefix(at.Child("external", "prefix"), p, e.External, keys)
+		}
+	}
+}
+
+// etcd checks one that is on its own.
+func (v *validator) etcd(p *field.Path, e v1alpha1.Etcd) {
+	given := 0
+	for _, g := range []bool{e.Managed != nil, e.External != nil, e.Embedded != nil} {
+		if g {
+			given++
+		}
+	}
+	if given != 1 {
+		v.forbidden(p, "must be one of managed, external and embedded, not %d of them", given)
+	}
+	if m := e.Managed; m != nil {
+		v.managedEtcd(p.Child("managed"), m)
+	}
+	if x := e.External; x != nil {
+		v.externalEtcd(p.Child("external"), x)
+	}
+	if m := e.Embedded; m != nil {
+		v.storage(p.Child("embedded"), m.Storage, m.StorageClassName)
+	}
+}
+
+func (v *validator) managedEtcd(p *field.Path, m *v1alpha1.ManagedEtcd) {
+	if m.Replicas != nil && *m.Replicas != 1 && *m.Replicas != 3 {
+		v.invalid(p.Child("replicas"), *m.Replicas, "must be 1 or 3")
+	}
+	v.imageReference(p.Child("image"), m.Image)
+	v.storage(p, m.Storage, m.StorageClassName)
+	v.resources(p.Child("resources"), m.Resources)
+	v.args(p.Child("extraArgs"), m.ExtraArgs)
+}
+
+func (v *validator) externalEtcd(p *field.Path, x *v1alpha1.ExternalEtcd) {
+	if len(x.Endpoints) == 0 {
+		v.required(p.Child("endpoints"), "the URLs of its members")
+		return
+	}
+	schemes, seen := map[string]bool{}, map[string]bool{}
+	for i, e := range x.Endpoints {
+		v.url(p.Child("endpoints").Index(i), e, "http", "https")
+		v.unique(p.Child("endpoints").Index(i), e, seen)
+		scheme, _, _ := strings.Cut(e, ":")
+		schemes[scheme] = true
+	}
+	switch {
+	case len(schemes) > 1:
+		v.invalid(p.Child("endpoints"), strings.Join(x.Endpoints, ", "), "must be all http or all https")
+	case schemes["https"] && x.TLSSecret == "":
+		v.required(p.Child("tlsSecret"), "the name of a Secret with ca.crt, tls.crt and tls.key, because the endpoints are https")
+	case schemes["http"] && x.TLSSecret != "":
+		v.forbidden(p.Child("tlsSecret"), "is of no use, because the endpoints are http")
+	}
+	if x.TLSSecret != "" {
+		v.subdomain(p.Child("tlsSecret"), x.TLSSecret)
+	}
+}
+
+// prefix checks that no two components write to the same keys of the same etcd.
+func (v *validator) prefix(at *field.Path, p part, x *v1alpha1.ExternalEtcd, keys map[string]string) {
+	prefix := x.Prefix
+	if p.kind == topology.CacheServer {
+		if prefix != "" {
+			v.forbidden(at, "the cache server writes below /cache whatever it is told: leave the prefix out, and give two setups two etcds")
+		}
+		// kcp up to v0.32.3: pkg/cache/server/config.go.
+		prefix = "/cache"
+	} else if !matches(`(?:/[A-Za-z0-9._-]+)+`, prefix) {
+		v.invalid(at, prefix, "must be a path such as /%s/%s", v.setup.Metadata.Name, p.shardName())
+		return
+	}
+	for _, e := range x.Endpoints {
+		u, err := url.Parse(e)
+		if err != nil {
+			continue
+		}
+		key := u.Host + prefix
+		if other, taken := keys[key]; taken {
+			v.invalid(at, prefix, "%s keeps its data there in the same etcd", other)
+			return
+		}
+		keys[key] = string(topology.IDOf(p.kind, p.name))
+	}
+}

@@ -1,0 +1,167 @@
+package setup
+
+import (
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/release"
+)
+
+const (
+	labelFormat     = "must be a DNS label: at most 63 lower-case letters, digits and '-', with a letter or digit at both ends"
+	subdomainFormat = "must be a DNS name: lower-case letters, digits, '-' and '.', with a letter or digit at both ends"
+)
+
+// name wants the name of something in a list.
+func (v *validator) name(p *field.Path, name string) {
+	if name == "" {
+		v.required(p, "")
+		return
+	}
+	v.label(p, name)
+}
+
+func (v *validator) label(p *field.Path, s string) {
+	if len(validation.IsDNS1123Label(s)) > 0 {
+		v.invalid(p, s, labelFormat)
+	}
+}
+
+func (v *validator) subdomain(p *field.Path, s string) {
+	if len(validation.IsDNS1123Subdomain(s)) > 0 {
+		v.invalid(p, s, subdomainFormat)
+	}
+}
+
+func isHost(s string) bool {
+	return net.ParseIP(s) != nil || len(validation.IsDNS1123Subdomain(s)) == 0
+}
+
+func (v *validator) host(p *field.Path, s string) {
+	if !isHost(s) {
+		v.invalid(p, s, "must be a DNS name or an IP address, without scheme and port")
+	}
+}
+
+func (v *validator) port(p *field.Path, n int32) {
+	if len(validation.IsValidPortNum(int(n))) > 0 {
+		v.invalid(p, n, "must be 1 to 65535")
+	}
+}
+
+// url wants scheme://host[:port] and nothing else.
+func (v *validator) url(p *field.Path, s string, schemes ...string) {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "":
+		v.invalid(p, s, "must be a URL such as %s://kcp.example.com:6443", schemes[len(schemes)-1])
+	case u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#"):
+		v.invalid(p, s, "must be nothing but scheme, host and port")
+	case !isHost(u.Hostname()):
+		v.invalid(p, s, "its host must be a DNS name or an IP address")
+	case !isURLPort(u):
+		v.invalid(p, s, "its port must be 1 to 65535")
+	}
+}
+
+func isURLPort(u *url.URL) bool {
+	if u.Port() == "" {
+		return !strings.HasSuffix(u.Host, ":")
+	}
+	n, err := strconv.Atoi(u.Port())
+	return err == nil && len(validation.IsValidPortNum(n)) == 0
+}
+
+// release wants a kcp release that kcpctl knows the flags of. A newer one is let through: it is treated like the newest known.
+func (v *validator) release(p *field.Path, s string) {
+	parsed, err := version.ParseSemantic(s)
+	switch {
+	case err != nil || !strings.HasPrefix(s, "v"):
+		v.invalid(p, s, "must be a release such as %s", release.Default)
+	case !parsed.AtLeast(version.MustParseSemantic(release.Oldest)):
+		v.invalid(p, s, "the oldest release that kcpctl can run is %s", release.Oldest)
+	}
+}
+
+// The parts of an image reference (github.com/distribution/reference: reference.go).
+const (
+	repositoryPattern = `(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?/)?` +
+		`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*`
+	tagPattern    = `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`
+	digestPattern = `sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}`
+)
+
+// matches tells whether a pattern matches all of s.
+func matches(pattern, s string) bool {
+	return regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(s)
+}
+
+func (v *validator) image(p *field.Path, i v1alpha1.Image) {
+	if i.Repository != "" && !matches(repositoryPattern, i.Repository) {
+		v.invalid(p.Child("repository"), i.Repository, "must be a repository such as %s, without tag and digest", defaultRepository)
+	}
+	if i.Tag != "" {
+		v.tag(p.Child("tag"), i.Tag)
+	}
+	if i.Digest != "" && !matches(digestPattern, i.Digest) {
+		v.invalid(p.Child("digest"), i.Digest, "must be sha256: and 64 hexadecimal digits")
+	}
+	if i.PullPolicy != "" {
+		oneOf(v, p.Child("pullPolicy"), i.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+	}
+	seen := map[string]bool{}
+	for n, s := range i.PullSecrets {
+		v.subdomain(p.Child("pullSecrets").Index(n), s)
+		v.unique(p.Child("pullSecrets").Index(n), s, seen)
+	}
+}
+
+// tag wants an image tag. One that is a release decides the flags, and so must be a known one.
+func (v *validator) tag(p *field.Path, tag string) {
+	if !matches(tagPattern, tag) {
+		v.invalid(p, tag, "must be a tag: letters, digits, '_', '.' and '-', at most 128")
+		return
+	}
+	if _, err := version.ParseSemantic(tag); err == nil && strings.HasPrefix(tag, "v") {
+		v.release(p, tag)
+	}
+}
+
+func (v *validator) imageReference(p *field.Path, s string) {
+	if !matches(repositoryPattern+`(?::`+tagPattern+`)?(?:@(?:`+digestPattern+`))?`, s) {
+		v.invalid(p, s, "must be an image such as %s", EtcdImage)
+	}
+}
+
+// args wants flags, each once.
+func (v *validator) args(p *field.Path, args []string) {
+	seen := map[string]bool{}
+	for i, a := range args {
+		name, _, _ := strings.Cut(a, "=")
+		if !matches(`--[a-z0-9][a-z0-9-]*`, name) {
+			v.invalid(p.Index(i), a, "must be --name=value, or --name")
+			continue
+		}
+		v.unique(p.Index(i), name, seen)
+	}
+}
+
+// sortedNames returns the names of resources in order, so that problems are too.
+func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
+	var out []corev1.ResourceName
+	for name := range list {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,74 @@
+package setup
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// Marshal writes a setup as a file, in the order of its types. What Parse made of that file would be the same setup.
+func Marshal(s *v1alpha1.Setup) ([]byte, error) {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("marshal setup: %w", err)
+	}
+	// JSON is YAML in another style: read it as that, and write it in the usual one.
+	var doc yamlNode
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("marshal setup: %w", err)
+	}
+	usualStyle(&doc)
+	shortDurations(s, doc.Content[0])
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	enc.CompactSeqIndent()
+	if err := enc.Encode(&doc); err != nil {
+		return nil, fmt.Errorf("marshal setup: %w", err)
+	}
+	return out.Bytes(), enc.Close()
+}
+
+// usualStyle makes a node a block instead of JSON. Empty objects and lists stay {} and [].
+func usualStyle(n *yamlNode) {
+	n.Style = 0
+	for _, c := range n.Content {
+		usualStyle(c)
+	}
+}
+
+// shortDurations writes durations as people do: 8760h instead of 8760h0m0s.
+func shortDurations(s *v1alpha1.Setup, root *yamlNode) {
+	shorten := func(n *yamlNode, key string, d metav1.Duration) {
+		if value := lookup(n, key); value != nil {
+			value.Value = inHours(d.Duration)
+		}
+	}
+	spec := lookup(root, "spec")
+	if pki := lookup(spec, "pki"); pki != nil {
+		shorten(pki, "caValidity", s.Spec.PKI.CAValidity)
+		shorten(pki, "certificateValidity", s.Spec.PKI.CertificateValidity)
+	}
+	for i, k := range s.Spec.Kubeconfigs {
+		shorten(lookup(spec, "kubeconfigs").Content[i], "validity", k.Validity)
+	}
+}
+
+// inHours is a duration without the parts that are zero.
+func inHours(d time.Duration) string {
+	s := d.String()
+	if rest, ok := strings.CutSuffix(s, "m0s"); ok {
+		s = rest + "m"
+	}
+	if rest, ok := strings.CutSuffix(s, "h0m"); ok {
+		s = rest + "h"
+	}
+	return s
+}

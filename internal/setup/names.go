@@ -1,0 +1,165 @@
+package setup
+
+import (
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const (
+	// maxName is the length of a DNS label, which Services, volumes and label values are.
+	maxName = 63
+	// maxStatefulSet leaves room for the hash in the label controller-revision-hash of its pods
+	// (kubernetes/kubernetes#64023).
+	maxStatefulSet = 52
+)
+
+// object is the name of an object that a setup will have, and what decides it.
+type object struct {
+	name  string
+	limit int
+	// path is the name in the file that makes this one, and owner is what the object belongs to.
+	path  *field.Path
+	owner string
+}
+
+// objectParts are the endings of the names of a component's objects, beside that of its workload and Service: those of package
+// pki's certificates and of what package render adds.
+func objectParts(k topology.Kind) []string {
+	switch k {
+	case topology.Etcd:
+		return []string{topology.PeerService, "server", "peer"}
+	case topology.CacheServer:
+		return []string{"server", "etcd-client", "data"}
+	case topology.FrontProxy:
+		return []string{"server", "shard-client", "requestheader", "kubeconfigs", "config"}
+	case topology.VirtualWorkspaces:
+		return []string{"server", "client", "front-proxy-client", "kubeconfigs"}
+	case topology.Kubeconfig:
+		return nil
+	}
+	return []string{
+		"server", "client", "logical-cluster-admin", "external-logical-cluster-admin", "mounts-proxy", "etcd-client",
+		"kubeconfigs", "data",
+	}
+}
+
+// names checks all names, alone and as parts of the names of objects.
+func (v *validator) names() {
+	name, path := v.setup.Metadata.Name, metadataName()
+	switch {
+	case name == "":
+		v.required(path, "it is the prefix of every object")
+	case len(validation.IsDNS1123Label(name)) > 0:
+		v.invalid(path, name, labelFormat)
+	case len(validation.IsDNS1035Label(name)) > 0:
+		v.invalid(path, name, "must begin with a letter, because names of Services do")
+	}
+	seen := map[topology.Kind]map[string]bool{}
+	for _, n := range v.named() {
+		v.name(n.path, n.name)
+		if seen[n.kind] == nil {
+			seen[n.kind] = map[string]bool{}
+		}
+		v.unique(n.path, n.name, seen[n.kind])
+		if n.kind == topology.Shard && n.name == topology.RootShardName {
+			v.invalid(n.path, n.name, "the root shard has this name")
+		}
+	}
+	v.objectNames()
+}
+
+// named is something whose name the file decides.
+type named struct {
+	kind topology.Kind
+	name string
+	path *field.Path
+}
+
+// named returns every component and kubeconfig that has a name.
+func (v *validator) named() []named {
+	var out []named
+	for _, p := range v.parts {
+		if !p.single() {
+			out = append(out, named{p.kind, p.name, p.namePath()})
+		}
+	}
+	for i, k := range v.setup.Spec.Kubeconfigs {
+		out = append(out, named{topology.Kubeconfig, k.Name, field.NewPath("spec", "kubeconfigs").Index(i).Child("name")})
+	}
+	return out
+}
+
+// objects returns the names of all objects that may be too long or collide.
+func (v *validator) objects() []object {
+	var out []object
+	add := func(k topology.Kind, name string, path *field.Path, owner string, limit int) {
+		setup := v.setup.Metadata.Name
+		out = append(out, object{topology.Object(setup, k, name), limit, path, owner})
+		for _, part := range objectParts(k) {
+			out = append(out, object{topology.Object(setup, k, name, part), maxName, path, owner})
+		}
+	}
+	for _, p := range v.parts {
+		add(p.kind, p.name, p.namePath(), p.path.String(), maxName)
+		if p.etcd != nil && (*p.etcd).Managed != nil {
+			add(topology.Etcd, p.shardName(), p.namePath(), p.path.String(), maxStatefulSet)
+		}
+	}
+	for _, n := range v.named() {
+		if n.kind == topology.Kubeconfig {
+			add(n.kind, n.name, n.path, n.path.String(), maxName)
+		}
+	}
+	return out
+}
+
+// objectNames checks that all objects can be called what they will be called.
+func (v *validator) objectNames() {
+	if len(v.errs) > 0 {
+		return // a wrong name makes wrong names
+	}
+	owners, longest, collided := map[string]string{}, map[string]object{}, map[string]bool{}
+	for _, o := range v.objects() {
+		if first, taken := owners[o.name]; taken && !collided[o.owner] {
+			v.invalid(o.path, v.nameAt(o.path), "its object %s would have the name of one of %s", o.name, first)
+			collided[o.owner] = true
+		} else if !taken {
+			owners[o.name] = o.owner
+		}
+		if at := o.path.String(); o.over() > longest[at].over() {
+			longest[at] = o
+		}
+	}
+	if o := longest[metadataName().String()]; o.over() > 0 {
+		v.tooLong(o)
+		return // with a shorter one the others may fit
+	}
+	for _, n := range v.named() {
+		if o := longest[n.path.String()]; o.over() > 0 {
+			v.tooLong(o)
+		}
+	}
+}
+
+// nameAt is the name at a path of named, or that of the setup.
+func (v *validator) nameAt(p *field.Path) string {
+	for _, n := range v.named() {
+		if n.path.String() == p.String() {
+			return n.name
+		}
+	}
+	return v.setup.Metadata.Name
+}
+
+// over is the number of characters by which a name is too long.
+func (o object) over() int { return max(0, len(o.name)-o.limit) }
+
+func (v *validator) tooLong(o object) {
+	unit := "characters"
+	if o.over() == 1 {
+		unit = "character"
+	}
+	v.invalid(o.path, v.nameAt(o.path), "is %d %s too long: the object %s may have %d, but has %d", o.over(), unit, o.name, o.limit, len(o.name))
+}

@@ -1,0 +1,89 @@
+package setup
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// podTemplate is the schema of a podTemplate overlay: a corev1.PodTemplateSpec whose metadata kcpctl names.
+type podTemplate struct {
+	Metadata overlayMetadata `json:"metadata"`
+	Spec     corev1.PodSpec  `json:"spec"`
+}
+
+// service is the schema of a service overlay: a ServiceSpec, and metadata beside it.
+type service struct {
+	Metadata           overlayMetadata `json:"metadata"`
+	corev1.ServiceSpec `json:",inline"`
+}
+
+type overlayMetadata struct {
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// overlaySchema is the type against which an overlay is checked, or nil if the field is none.
+func overlaySchema(f *structField) reflect.Type {
+	switch {
+	case f.typ != reflect.TypeFor[v1alpha1.Overlay]():
+		return nil
+	case f.name == "service":
+		return reflect.TypeFor[service]()
+	}
+	return reflect.TypeFor[podTemplate]()
+}
+
+// The directives of strategic merge (k8s.io/apimachinery: pkg/util/strategicpatch).
+const (
+	directivePatch      = "$patch"
+	directiveRetainKeys = "$retainKeys"
+	directiveOrder      = "$setElementOrder/"
+	directiveDelete     = "$deleteFromPrimitiveList/"
+)
+
+func isDirective(key string) bool { return strings.HasPrefix(key, "$") }
+
+// directive decodes a directive of strategic merge into out.
+func (d *decoder) directive(out map[string]any, e entry, p *field.Path) {
+	at, key := p.Child(e.key.Value), e.key.Value
+	t := reflect.TypeFor[[]any]()
+	switch {
+	case key == directivePatch:
+		t = reflect.TypeFor[string]()
+	case key == directiveRetainKeys:
+		t = reflect.TypeFor[[]string]()
+	case !strings.HasPrefix(key, directiveOrder) && !strings.HasPrefix(key, directiveDelete):
+		d.report(at, e.key, "unknown directive", fmt.Sprintf("known: %s, %s, %s<field>, %s<field>",
+			directivePatch, directiveRetainKeys, directiveOrder, directiveDelete))
+		return
+	}
+	v, ok := d.value(e.value, t, at)
+	if !ok {
+		return
+	}
+	if key == directivePatch && v != "merge" && v != "replace" && v != "delete" {
+		d.report(at, e.value, fmt.Sprintf("unsupported value %s", describe(e.value)), "known: merge, replace, delete")
+		return
+	}
+	out[key] = v
+}
+
+// checkMergeKeys looks whether each item of a list says which item of ours it is laid over.
+func (d *decoder) checkMergeKeys(n *yamlNode, items []any, key string, p *field.Path) {
+	for i, item := range items {
+		object, ok := item.(map[string]any)
+		_, named := object[key]
+		_, directed := object[directivePatch]
+		// An item that is nothing but "$patch: replace" speaks about the whole list.
+		if !ok || named || directed && len(object) == 1 {
+			continue
+		}
+		d.report(p.Index(i), n.Content[i], "required: "+key+", by which the items of this list are merged", "")
+	}
+}

@@ -1,0 +1,111 @@
+// Package setup reads setup files: strict decoding with positions, defaults and validation, so that one look at a file
+// finds everything that is wrong with it.
+package setup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/clierr"
+)
+
+// Stdin is the path that stands for standard input.
+const Stdin = "-"
+
+// File is a setup file that was read.
+type File struct {
+	// Name is what messages call it: its path, or <stdin>.
+	Name string
+	// Data is its text.
+	Data []byte
+	// Setup is its content with all defaults. It is valid.
+	Setup *v1alpha1.Setup
+
+	positions positions
+}
+
+// Load reads the setup file at path, or stdin where path is Stdin. Its errors are those of Parse, or a *clierr.Error with code
+// BadInput if there is no such file.
+func Load(path string, stdin io.Reader) (*File, error) {
+	if path == Stdin {
+		data, err := io.ReadAll(stdin)
+		if err != nil {
+			return nil, fmt.Errorf("read setup from stdin: %w", err)
+		}
+		return Parse("<stdin>", data)
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, clierr.New(clierr.BadInput, "write one with kcpctl init, or name another with -f", "there is no setup file %s", path)
+	}
+	if err != nil {
+		return nil, clierr.New(clierr.BadInput, "", "read setup: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse reads a setup from the text of a file called name. A *clierr.Error with code BadInput wraps Errors: everything that is
+// wrong with the file.
+func Parse(name string, data []byte) (*File, error) {
+	root, problem := parseYAML(data)
+	if problem != nil {
+		return nil, Errors{*problem}.in(name)
+	}
+	d := newDecoder()
+	s, err := d.setup(root)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", name, err)
+	}
+	problems := d.problems
+	if !d.foreign {
+		SetDefaults(s)
+		problems = append(problems, d.located(Validate(s))...)
+	}
+	if len(problems) > 0 {
+		return nil, problems.in(name)
+	}
+	return &File{Name: name, Data: data, Setup: s, positions: d.positions}, nil
+}
+
+// Position finds the line and column, from 1, of a field such as spec.shards[1].name: of its value where that is a scalar,
+// else of its key. A field that the file does not have is where the nearest one around it is.
+func (f *File) Position(path string) (line, column int) {
+	pos, _ := f.positions.of(path)
+	return pos.line, pos.column
+}
+
+// setup decodes the root node of a document, and notes all problems. What could not be decoded is left out.
+func (d *decoder) setup(root *yamlNode) (*v1alpha1.Setup, error) {
+	s := &v1alpha1.Setup{}
+	d.note(nil, root, root)
+	if d.checkKind(root); d.foreign {
+		return s, nil
+	}
+	tree, ok := d.value(root, setupType(), nil)
+	if !ok {
+		return s, nil
+	}
+	data, err := json.Marshal(tree)
+	if err != nil {
+		return nil, err
+	}
+	return s, kjson.UnmarshalCaseSensitivePreserveInts(data, s)
+}
+
+// checkKind looks whether the document is a setup at all. Of one that is something else, nothing more is worth saying.
+func (d *decoder) checkKind(root *yamlNode) {
+	for _, want := range []struct{ key, value string }{{"apiVersion", v1alpha1.APIVersion}, {"kind", v1alpha1.KindSetup}} {
+		if n := lookup(root, want.key); n != nil && n.Value != want.value {
+			d.foreign = true
+			d.report(field.NewPath(want.key), n, fmt.Sprintf("is %s", describe(n)), "a setup file says "+want.value)
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package setup
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/examples"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// valid returns the text of every example and of every file in testdata/valid.
+func valid(t testing.TB) map[string][]byte {
+	out := map[string][]byte{}
+	for _, name := range examples.Names() {
+		data, err := examples.Read(name)
+		require.NoError(t, err)
+		out["examples/"+name] = data
+	}
+	for _, path := range files(t, "valid") {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		out[path] = data
+	}
+	return out
+}
+
+func files(t testing.TB, dir string) []string {
+	paths, err := filepath.Glob(filepath.Join("testdata", dir, "*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, paths)
+	return paths
+}
+
+func parse(t testing.TB, text string) *v1alpha1.Setup {
+	f, err := Parse("kcp.yaml", []byte(text))
+	require.NoError(t, err)
+	return f.Setup
+}
+
+const minimal = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata:\n  name: demo\n"
+
+func TestInvalidFilesSayEverythingThatIsWrong(t *testing.T) {
+	for _, path := range files(t, "invalid") {
+		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
+		t.Run(name, func(t *testing.T) {
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			_, err = Parse(filepath.Base(path), data)
+			require.Error(t, err)
+			require.Equal(t, clierr.BadInput, clierr.Code(err))
+			testutil.Golden(t, "invalid/"+name+".err", []byte(err.Error()+"\n"))
+		})
+	}
+}
+
+func TestValidFilesSurviveMarshal(t *testing.T) {
+	for name, data := range valid(t) {
+		t.Run(name, func(t *testing.T) {
+			f, err := Parse(name, data)
+			require.NoError(t, err)
+			text, err := Marshal(f.Setup)
+			require.NoError(t, err)
+			again, err := Parse(name, text)
+			require.NoError(t, err)
+			require.Empty(t, cmp.Diff(f.Setup, again.Setup))
+			twice, err := Marshal(again.Setup)
+			require.NoError(t, err)
+			require.Equal(t, string(text), string(twice))
+		})
+	}
+}
+
+func TestMarshalShowsDefaults(t *testing.T) {
+	for _, name := range []string{"minimal", "ha"} {
+		data, err := examples.Read(name)
+		require.NoError(t, err)
+		text, err := Marshal(parse(t, string(data)))
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "null")
+		testutil.Golden(t, "marshal/"+name+".yaml", text)
+	}
+}
+
+func TestMinimalExampleHasFourLines(t *testing.T) {
+	data, err := examples.Read("minimal")
+	require.NoError(t, err)
+	require.Equal(t, minimal, string(data))
+}
+
+func TestTopologyMeetsNoNil(t *testing.T) {
+	for name, data := range valid(t) {
+		t.Run(name, func(t *testing.T) {
+			s := parse(t, string(data))
+			require.NotEmpty(t, topology.Build(s).Components)
+			local := topology.Local{Dir: "state", Port: func(string) int32 { return 1 }}
+			require.NotEmpty(t, topology.BuildLocal(s, local).Components)
+		})
+	}
+}
+
+func TestEverySecretsNameIsChecked(t *testing.T) {
+	for name, data := range valid(t) {
+		t.Run(name, func(t *testing.T) {
+			s := parse(t, string(data))
+			checked := map[string]bool{}
+			for _, o := range (&validator{setup: s, parts: parts(s)}).objects() {
+				checked[o.name] = true
+			}
+			for _, cert := range pki.Table(topology.Build(s)) {
+				require.True(t, checked[cert.Secret], cert.Secret)
+			}
+		})
+	}
+}
+
+func TestPosition(t *testing.T) {
+	f, err := Parse("kcp.yaml", []byte(minimal+`spec:
+  defaults:
+    resources:
+      requests: {example.com/gpu.small: 1}
+    podTemplate:
+      metadata:
+        labels:
+          app.kubernetes.io/part-of: kcp
+  shards:
+  - cluster: default
+    name: alpha
+  frontProxies: [{name: main}]
+`))
+	require.NoError(t, err)
+	for path, want := range map[string][2]int{
+		"metadata.name":       {4, 9},
+		"spec.shards":         {13, 3},
+		"spec.shards[0]":      {14, 5},
+		"spec.shards[0].name": {15, 11},
+		"spec.defaults.resources.requests[example.com/gpu.small]":              {8, 41},
+		"spec.defaults.podTemplate.metadata.labels[app.kubernetes.io/part-of]": {12, 38},
+		"spec.shards[0].url":              {14, 5}, // the item
+		"spec.external.hostname":          {5, 1},  // spec
+		"spec.frontProxies[0].name":       {16, 25},
+		"spec.frontProxies[7]":            {16, 3},
+		"spec.defaults.resources[a.b][c]": {7, 5},
+		"status":                          {1, 1},
+		"":                                {1, 1},
+	} {
+		line, column := f.Position(path)
+		require.Equal(t, want, [2]int{line, column}, path)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kcp.yaml")
+	_, err := Load(path, nil)
+	require.ErrorContains(t, err, "there is no setup file "+path)
+	require.Equal(t, clierr.BadInput, clierr.Code(err))
+	require.Contains(t, clierr.Hint(err), "kcpctl init")
+
+	require.NoError(t, os.WriteFile(path, []byte(minimal), 0o644))
+	f, err := Load(path, nil)
+	require.NoError(t, err)
+	require.Equal(t, path, f.Name)
+	require.Equal(t, minimal, string(f.Data))
+	require.Equal(t, "demo", f.Setup.Metadata.Name)
+
+	f, err = Load(Stdin, strings.NewReader(minimal))
+	require.NoError(t, err)
+	require.Equal(t, "<stdin>", f.Name)
+
+	_, err = Load(Stdin, strings.NewReader("kind: Pod"))
+	require.EqualError(t, err, `<stdin>:1:7: kind: is "Pod", a setup file says Setup`)
+
+	_, err = Load(t.TempDir(), nil)
+	require.Equal(t, clierr.BadInput, clierr.Code(err))
+}
+
+func TestErrorsAreProblems(t *testing.T) {
+	_, err := Parse("kcp.yaml", []byte(minimal+"spec:\n  shards:\n  - nmae: alpha\n"))
+	var problems Errors
+	require.True(t, errors.As(err, &problems))
+	require.Equal(t, Errors{{
+		File: "kcp.yaml", Line: 7, Column: 5, Path: "spec.shards[0].nmae", Message: "unknown field", Hint: `did you mean "name"?`,
+	}}, problems)
+}
+
+// An input is refused with positions, or means the same after it was written and read again.
+func FuzzParse(f *testing.F) {
+	for _, data := range valid(f) {
+		f.Add(data)
+	}
+	for _, path := range files(f, "invalid") {
+		data, err := os.ReadFile(path)
+		require.NoError(f, err)
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := Parse("kcp.yaml", data)
+		if err != nil {
+			var problems Errors
+			require.ErrorAs(t, err, &problems)
+			for _, p := range problems {
+				require.Positive(t, p.Line, p)
+				require.Positive(t, p.Column, p)
+			}
+			return
+		}
+		topology.Build(file.Setup)
+		text, err := Marshal(file.Setup)
+		require.NoError(t, err)
+		again, err := Parse("kcp.yaml", text)
+		require.NoError(t, err, string(text))
+		require.Empty(t, cmp.Diff(file.Setup, again.Setup))
+	})
+}

@@ -1,0 +1,205 @@
+package setup
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+func setupType() reflect.Type { return reflect.TypeFor[v1alpha1.Setup]() }
+
+// structType is what a struct looks like in a file.
+type structType struct {
+	fields []*structField
+	byName map[string]*structField
+}
+
+type structField struct {
+	name string
+	typ  reflect.Type
+	// mergeKey is the key by which strategic merge matches the items of a list.
+	mergeKey string
+}
+
+// structType finds the fields of a struct by their JSON names, those of inlined structs included.
+func (d *decoder) structType(t reflect.Type) *structType {
+	if st, ok := d.types[t]; ok {
+		return st
+	}
+	st := &structType{byName: map[string]*structField{}}
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case name == "-" || !f.IsExported():
+		case name == "" && isObject(f.Type):
+			st.fields = append(st.fields, d.structType(f.Type).fields...)
+		default:
+			st.fields = append(st.fields, &structField{name, f.Type, f.Tag.Get("patchMergeKey")})
+		}
+	}
+	for _, f := range st.fields {
+		st.byName[f.name] = f
+	}
+	d.types[t] = st
+	return st
+}
+
+// isObject tells whether values of a type are objects in a file.
+func isObject(t reflect.Type) bool { return t.Kind() == reflect.Struct && !hasNotation(t) }
+
+// hasNotation tells whether values of a type are scalars that the type reads itself, as quantities are.
+func hasNotation(t reflect.Type) bool {
+	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
+}
+
+// entry is a key of an object and its value.
+type entry struct{ key, value *yamlNode }
+
+func has(entries []entry, key string) bool {
+	return slices.ContainsFunc(entries, func(e entry) bool { return e.key.Value == key })
+}
+
+// lookup finds the value of a key of an object, or nil.
+func lookup(n *yamlNode, key string) *yamlNode {
+	for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+// entries returns the keys of an object in order, aliases resolved and merge keys (<<) filled in, and reports duplicates.
+func (d *decoder) entries(n *yamlNode, p *field.Path) []entry {
+	var out, merged []entry
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		e := entry{resolve(n.Content[i]), resolve(n.Content[i+1])}
+		switch {
+		case e.key.ShortTag() == "!!merge":
+			merged = append(merged, d.merged(e.value, p)...)
+		case e.key.Kind != yaml.ScalarNode || e.key.ShortTag() == "!!null" || e.key.Value == "":
+			d.report(p, e.key, "a key must be a string, not "+describe(e.key), "")
+		case has(out, e.key.Value):
+			first := slices.IndexFunc(out, func(o entry) bool { return o.key.Value == e.key.Value })
+			d.report(p, e.key, fmt.Sprintf("duplicate key %q, first on line %d", e.key.Value, out[first].key.Line), "")
+		default:
+			out = append(out, e)
+		}
+	}
+	for _, e := range merged {
+		if !has(out, e.key.Value) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// merged returns what a merge key (<<) brings in: the entries of an object, or of a list of objects.
+func (d *decoder) merged(n *yamlNode, p *field.Path) []entry {
+	d.depth++
+	defer func() { d.depth-- }()
+	if d.nodes++; d.nodes > maxNodes || d.depth > maxDepth {
+		d.tooLarge(n, p)
+		return nil
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		return d.entries(n, p)
+	case yaml.SequenceNode:
+		var out []entry
+		for _, item := range n.Content {
+			out = append(out, d.merged(resolve(item), p)...)
+		}
+		return out
+	}
+	d.report(p, n, "<< must be an object, not "+describe(n), "")
+	return nil
+}
+
+func resolve(n *yamlNode) *yamlNode {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// unknown reports a key that a struct does not have. If it is a slip of the pen, it returns the field that was meant, so that
+// decoding goes on as if it were right and nothing else is reported because of it.
+func (d *decoder) unknown(key *yamlNode, t *structType, p *field.Path) *structField {
+	at := p.Child(key.Value)
+	if f := t.nearest(key.Value); f != nil {
+		d.report(at, key, "unknown field", fmt.Sprintf("did you mean %q?", f.name))
+		return f
+	}
+	d.report(at, key, "unknown field", d.elsewhere(key.Value, t))
+	return nil
+}
+
+// nearest is the field whose name is the same but for case or very little.
+func (t *structType) nearest(key string) *structField {
+	var best *structField
+	limit := max(1, len(key)/3)
+	for _, f := range t.fields {
+		if strings.EqualFold(f.name, key) {
+			return f
+		}
+		if n := distance(f.name, key); n <= limit {
+			best, limit = f, n-1
+		}
+	}
+	return best
+}
+
+// elsewhere is a hint for a key that is not even nearly right: one level down there is a field of that name, or these are
+// the fields that there are.
+func (d *decoder) elsewhere(key string, t *structType) string {
+	const most = 14
+	var names []string
+	for _, f := range t.fields {
+		names = append(names, f.name)
+		inner := f.typ
+		if inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		if isObject(inner) && d.structType(inner).byName[key] != nil {
+			return fmt.Sprintf("did you mean %q?", f.name+"."+key)
+		}
+	}
+	if len(names) > most {
+		return ""
+	}
+	slices.Sort(names)
+	return "known: " + strings.Join(names, ", ")
+}
+
+// distance is the number of letters to insert, delete, replace or swap with their neighbour to get from a to b.
+func distance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			replace := rows[i-1][j-1]
+			if a[i-1] != b[j-1] {
+				replace++
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, replace)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}

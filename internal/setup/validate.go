@@ -1,0 +1,256 @@
+package setup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// minCAValidity is the shortest life of a certificate authority: renewals need room in it.
+const minCAValidity = time.Hour
+
+// maxLogLevel is the highest -v that Kubernetes documents.
+const maxLogLevel = 10
+
+// Validate finds everything that is wrong with a setup that has its defaults.
+func Validate(s *v1alpha1.Setup) field.ErrorList {
+	v := &validator{setup: s, parts: parts(s)}
+	v.document()
+	v.names()
+	v.spec()
+	for _, p := range v.parts {
+		v.component(p)
+	}
+	v.etcds()
+	v.virtualWorkspaces()
+	v.kubeconfigs()
+	v.placement()
+	return v.errs
+}
+
+// validator collects what is wrong with a setup.
+type validator struct {
+	setup *v1alpha1.Setup
+	parts []part
+	errs  field.ErrorList
+}
+
+func (v *validator) invalid(p *field.Path, value any, format string, args ...any) {
+	v.errs = append(v.errs, field.Invalid(p, value, fmt.Sprintf(format, args...)))
+}
+
+func (v *validator) required(p *field.Path, format string, args ...any) {
+	v.errs = append(v.errs, field.Required(p, fmt.Sprintf(format, args...)))
+}
+
+func (v *validator) forbidden(p *field.Path, format string, args ...any) {
+	v.errs = append(v.errs, field.Forbidden(p, fmt.Sprintf(format, args...)))
+}
+
+// oneOf wants one of some values.
+func oneOf[T ~string](v *validator, p *field.Path, value T, known ...T) {
+	var names []string
+	for _, k := range known {
+		if value == k {
+			return
+		}
+		names = append(names, string(k))
+	}
+	v.errs = append(v.errs, &field.Error{
+		Type: field.ErrorTypeNotSupported, Field: p.String(), BadValue: value, Detail: "known: " + strings.Join(names, ", "),
+	})
+}
+
+// reference wants the name of something that exists.
+func (v *validator) reference(p *field.Path, what, name string, known []string) {
+	if slices.Contains(known, name) {
+		return
+	}
+	v.errs = append(v.errs, &field.Error{
+		Type: field.ErrorTypeNotFound, Field: p.String(), BadValue: name,
+		Detail: fmt.Sprintf("there is no such %s, known: %s", what, strings.Join(known, ", ")),
+	})
+}
+
+// unique wants a value that is not in seen yet, and adds it.
+func (v *validator) unique(p *field.Path, value string, seen map[string]bool) {
+	if value != "" && seen[value] {
+		v.errs = append(v.errs, field.Duplicate(p, value))
+	}
+	seen[value] = true
+}
+
+func (v *validator) document() {
+	for _, f := range []struct{ key, got, want string }{
+		{"apiVersion", v.setup.APIVersion, v1alpha1.APIVersion}, {"kind", v.setup.Kind, v1alpha1.KindSetup},
+	} {
+		if f.got == "" {
+			v.required(field.NewPath(f.key), "a setup file says %s", f.want)
+		} else if f.got != f.want {
+			v.invalid(field.NewPath(f.key), f.got, "a setup file says %s", f.want)
+		}
+	}
+}
+
+func (v *validator) spec() {
+	spec, path := &v.setup.Spec, field.NewPath("spec")
+	v.release(path.Child("version"), spec.Version)
+	v.image(path.Child("image"), spec.Image)
+	v.external(path.Child("external"), spec.External)
+	for i := range spec.FrontProxies {
+		v.external(path.Child("frontProxies").Index(i).Child("external"), spec.FrontProxies[i].External)
+	}
+	if first := spec.FrontProxies[0].External; first.Hostname != "" && spec.External.Hostname != "" && first != spec.External {
+		v.forbidden(path.Child("external"), "the first front-proxy has an address of its own, which says something else: leave one of them out")
+	}
+	v.clusters(path.Child("clusters"), spec.Clusters)
+	v.pki(path.Child("pki"), spec.PKI)
+	v.defaults(path.Child("defaults"), spec.Defaults)
+}
+
+func (v *validator) external(p *field.Path, e v1alpha1.External) {
+	switch {
+	case e.Hostname != "":
+		v.host(p.Child("hostname"), e.Hostname)
+		v.port(p.Child("port"), e.Port)
+	case e.Port != 0:
+		v.required(p.Child("hostname"), "a port alone is no address")
+	}
+}
+
+func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
+	type place struct{ context, kubeconfig, namespace string }
+	seen, places := map[string]bool{}, map[place]string{}
+	for i, c := range all {
+		at, pl := p.Index(i), place{c.Context, c.Kubeconfig, c.Namespace}
+		v.name(at.Child("name"), c.Name)
+		v.unique(at.Child("name"), c.Name, seen)
+		v.label(at.Child("namespace"), c.Namespace)
+		v.subdomain(at.Child("domain"), c.Domain)
+		if other, taken := places[pl]; taken {
+			v.invalid(at.Child("name"), c.Name, "it is the same context, kubeconfig and namespace as cluster %s", other)
+		}
+		places[pl] = c.Name
+	}
+}
+
+func (v *validator) pki(p *field.Path, k v1alpha1.PKI) {
+	oneOf(v, p.Child("store"), k.Store, v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory)
+	oneOf(v, p.Child("keyAlgorithm"), k.KeyAlgorithm, v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384, v1alpha1.KeyRSA2048, v1alpha1.KeyRSA4096)
+	if k.Store == v1alpha1.PKIStoreCluster && k.Directory != "" {
+		v.forbidden(p.Child("directory"), "only the store %s has one", v1alpha1.PKIStoreDirectory)
+	}
+	if ca := k.CAValidity.Duration; ca < minCAValidity {
+		v.invalid(p.Child("caValidity"), inHours(ca), "must be at least %s", inHours(minCAValidity))
+	}
+	v.validity(p.Child("certificateValidity"), k.CertificateValidity.Duration)
+}
+
+// validity wants a certificate's life to end within that of its authority.
+func (v *validator) validity(p *field.Path, d time.Duration) {
+	ca := v.setup.Spec.PKI.CAValidity.Duration
+	if d <= 0 {
+		v.invalid(p, inHours(d), "must be longer than 0")
+	} else if d > ca {
+		v.invalid(p, inHours(d), "is longer than spec.pki.caValidity, %s", inHours(ca))
+	}
+}
+
+// defaults checks what spec.defaults and every component have in common.
+func (v *validator) defaults(p *field.Path, d v1alpha1.Defaults) {
+	if d.Replicas != nil && *d.Replicas < 1 {
+		v.invalid(p.Child("replicas"), *d.Replicas, "must be at least 1")
+	}
+	if d.LogLevel != nil && (*d.LogLevel < 0 || *d.LogLevel > maxLogLevel) {
+		v.invalid(p.Child("logLevel"), *d.LogLevel, "must be 0 to %d", maxLogLevel)
+	}
+	v.resources(p.Child("resources"), d.Resources)
+	v.args(p.Child("extraArgs"), d.ExtraArgs)
+}
+
+func (v *validator) component(p part) {
+	v.reference(p.path.Child("cluster"), "cluster", p.Cluster, v.clusterNames())
+	v.image(p.path.Child("image"), p.Image)
+	v.defaults(p.path, p.Defaults)
+	if p.url != "" {
+		v.url(p.path.Child("url"), p.url, "https")
+	}
+}
+
+func (v *validator) resources(p *field.Path, r *corev1.ResourceRequirements) {
+	if r == nil {
+		return
+	}
+	v.quantities(p.Child("requests"), r.Requests)
+	v.quantities(p.Child("limits"), r.Limits)
+	for _, name := range sortedNames(r.Requests) {
+		request := r.Requests[name]
+		if limit, ok := r.Limits[name]; ok && request.Cmp(limit) > 0 {
+			v.invalid(p.Child("requests").Key(string(name)), request.String(), "is more than the limit, %s", limit.String())
+		}
+	}
+}
+
+func (v *validator) quantities(p *field.Path, list corev1.ResourceList) {
+	for _, name := range sortedNames(list) {
+		if q := list[name]; q.Sign() < 0 {
+			v.invalid(p.Key(string(name)), q.String(), "must not be negative")
+		}
+	}
+}
+
+func (v *validator) storage(p *field.Path, q *resource.Quantity, class string) {
+	if q != nil && q.Sign() <= 0 {
+		v.invalid(p.Child("storage"), q.String(), "must be more than 0")
+	}
+	if class != "" {
+		v.subdomain(p.Child("storageClassName"), class)
+	}
+}
+
+// virtualWorkspaces checks that each server serves a shard that no other one serves.
+func (v *validator) virtualWorkspaces() {
+	for i, s := range v.setup.Spec.Shards {
+		v.virtualWorkspaceURL(field.NewPath("spec", "shards").Index(i), s.ShardSpec)
+	}
+	v.virtualWorkspaceURL(field.NewPath("spec", "rootShard"), v.setup.Spec.RootShard.ShardSpec)
+	servers := map[string]string{}
+	for i, s := range v.setup.Spec.VirtualWorkspaces {
+		p := field.NewPath("spec", "virtualWorkspaces").Index(i).Child("shard")
+		v.reference(p, "shard", s.Shard, v.shardNames())
+		if other, taken := servers[s.Shard]; taken {
+			v.invalid(p, s.Shard, "%s serves it already", other)
+		}
+		servers[s.Shard] = s.Name
+	}
+}
+
+func (v *validator) virtualWorkspaceURL(p *field.Path, s v1alpha1.ShardSpec) {
+	if s.VirtualWorkspaceURL != "" {
+		v.url(p.Child("virtualWorkspaceURL"), s.VirtualWorkspaceURL, "https")
+	}
+}
+
+func (v *validator) clusterNames() []string {
+	var out []string
+	for _, c := range v.setup.Spec.Clusters {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+func (v *validator) shardNames() []string {
+	out := []string{topology.RootShardName}
+	for _, s := range v.setup.Spec.Shards {
+		out = append(out, s.Name)
+	}
+	return out
+}

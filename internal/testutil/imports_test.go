@@ -1,0 +1,119 @@
+package testutil_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const module = "github.com/kcpctl/kcpctl/"
+
+type goPackage struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+// onlyIn says which packages alone may import something, and why nobody else.
+var onlyIn = []struct {
+	imported string
+	by       []string
+	why      string
+}{
+	{"github.com/spf13", []string{"cmd"}, "flags and configuration are read in one place"},
+	{"k8s.io/client-go/dynamic", []string{"internal/kube", "internal/kcp"}, "kube talks to clusters, kcp to kcp"},
+	{"k8s.io/client-go/rest", []string{"internal/kube", "internal/kcp"}, "kube talks to clusters, kcp to kcp"},
+	{"k8s.io/client-go/kubernetes", nil, "the typed clientset makes every start slower"},
+	{"k8s.io/client-go/tools/clientcmd", []string{"internal/kube", "internal/kubeconfig"}, "kubeconfigs are read and written in one place"},
+	{"github.com/cloudflare/cfssl", []string{"internal/pki"}, "certificates are made in one place"},
+	{"golang.org/x/term", []string{"internal/ui"}, "terminals are ui's"},
+	{"os/exec", []string{"cmd", "internal/local"}, "nothing else starts processes"},
+}
+
+// pure packages may not import these: their results follow from their arguments.
+var (
+	pure   = []string{"internal/api/v1alpha1", "internal/topology", "internal/release", "internal/render", "internal/plan", "internal/ready", "internal/dag", "internal/diff"}
+	impure = []string{"net/http", "os/exec", "k8s.io/client-go/rest"}
+)
+
+// below says which packages a package may not know, directly or through others.
+var below = map[string][]string{
+	"internal/api/v1alpha1": {"internal"},
+	"internal/topology":     {"internal/setup", "internal/pki", "internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
+	"internal/pki":          {"internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
+	"internal/render":       {"internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
+	"internal/run":          {"internal/kube", "internal/local", "internal/ui", "cmd"},
+	"internal/kube":         {"internal/local", "internal/ui", "cmd"},
+	"internal/local":        {"internal/kube", "internal/ui", "cmd"},
+	"internal/ui":           {"internal/kube", "internal/local", "cmd"},
+}
+
+// within tells whether a package is another or below it.
+func within(name, other string) bool { return name == other || strings.HasPrefix(name, other+"/") }
+
+func packages(t *testing.T) map[string]goPackage {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps", module+"...").Output()
+	require.NoError(t, err)
+	all := map[string]goPackage{}
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		if name := strings.TrimPrefix(p.ImportPath, module); !strings.HasPrefix(name, "test/") && !strings.HasPrefix(name, "internal/tools/") {
+			all[name] = p
+		}
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+func TestImports(t *testing.T) {
+	all := packages(t)
+	for name, p := range all {
+		for _, rule := range onlyIn {
+			for _, i := range p.Imports {
+				if within(i, rule.imported) {
+					allowed := slices.ContainsFunc(rule.by, func(by string) bool { return within(name, by) })
+					require.True(t, allowed, "%s imports %s: %s", name, i, rule.why)
+				}
+			}
+		}
+	}
+}
+
+func TestLayers(t *testing.T) {
+	all := packages(t)
+	for name, forbidden := range below {
+		p, ok := all[name]
+		require.True(t, ok, "no package %s", name)
+		for _, dep := range p.Deps {
+			rel, own := strings.CutPrefix(dep, module)
+			for _, f := range forbidden {
+				require.False(t, own && within(rel, f), "%s depends on %s", name, rel)
+			}
+		}
+	}
+}
+
+func TestPurePackages(t *testing.T) {
+	all := packages(t)
+	for _, name := range pure {
+		p, ok := all[name]
+		if !ok {
+			continue
+		}
+		for _, i := range p.Imports {
+			require.NotContains(t, impure, i, "%s is pure", name)
+		}
+	}
+}

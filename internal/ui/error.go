@@ -1,0 +1,73 @@
+package ui
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+)
+
+// PrintError prints an error for people: what went wrong, its details below, and the next step.
+//
+//	kcpctl: shard/alpha is not ready after 10m
+//	  Pod kcp/demo-shard-alpha-7d9c: ImagePullBackOff: not found
+//	hint: ...
+func PrintError(s *Streams, err error) {
+	if err == nil {
+		return
+	}
+	headline, parts := split(err)
+	lines := strings.Split(strings.TrimRight(headline, "\n"), "\n")
+	fmt.Fprintf(s.Err, "%s %s\n", s.Err.Red("kcpctl:"), s.Err.Text(lines[0]))
+	s.detail(lines[1:])
+	for _, part := range parts {
+		s.detail(strings.Split(part.Error(), "\n"))
+	}
+	for _, h := range hints(err, parts) {
+		fmt.Fprintf(s.Err, "%s %s\n", s.Err.Cyan("hint:"), s.Err.Text(h))
+	}
+}
+
+// detail prints lines two columns in; what is indented in them stays so.
+func (s *Streams) detail(lines []string) {
+	for _, line := range lines {
+		if text := strings.TrimLeft(line, " \t"); text != "" {
+			indent := strings.Repeat(" ", min(len(line)-len(text), 8))
+			fmt.Fprintf(s.Err, "  %s%s\n", indent, s.Err.Text(text))
+		}
+	}
+}
+
+// split takes joined errors, as errors.Join makes them, apart from the words before them: "apply: a\nb" is "apply" and
+// a, b. Any other error is its own headline.
+func split(err error) (string, []error) {
+	for e := err; e != nil; e = errors.Unwrap(e) {
+		joined, ok := e.(interface{ Unwrap() []error })
+		if !ok {
+			continue
+		}
+		parts := joined.Unwrap()
+		before, found := strings.CutSuffix(err.Error(), e.Error())
+		if !found || len(parts) < 2 || e.Error() != errors.Join(parts...).Error() {
+			break
+		}
+		if before == "" {
+			return fmt.Sprintf("%d errors", len(parts)), parts
+		}
+		return strings.TrimRight(before, ": "), parts
+	}
+	return err.Error(), nil
+}
+
+// hints returns the next steps of an error and of its parts, each once.
+func hints(err error, parts []error) []string {
+	var out []string
+	for _, e := range append([]error{err}, parts...) {
+		if h := clierr.Hint(e); h != "" && !slices.Contains(out, h) {
+			out = append(out, h)
+		}
+	}
+	return out
+}

@@ -1,0 +1,97 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/run"
+)
+
+// Progress shows a run while it goes on. Observe is the run's run.Observer.
+type Progress interface {
+	Observe(run.Event)
+	// Close prints the last state and leaves the terminal as it was. Nothing is observed after it.
+	Close()
+}
+
+// ProgressOptions say how a run is shown.
+type ProgressOptions struct {
+	// Header is the first line: what is done, and where.
+	Header string
+	// JSON prints one event per line on stdout, and nothing on stderr.
+	JSON bool
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// NewProgress shows a run in the way that suits the streams: redrawn in place on a terminal, elsewhere one line for each
+// change of state. Until Close, nobody else may write to them. When ctx ends the cursor is shown again, so that a process
+// that is killed after that leaves a usable terminal.
+func NewProgress(ctx context.Context, s *Streams, o ProgressOptions) Progress {
+	switch {
+	case o.JSON:
+		out := json.NewEncoder(s.Out)
+		out.SetEscapeHTML(false)
+		return &eventLines{out}
+	case s.Err.Live:
+		return startLive(ctx, s.Err, o)
+	}
+	p := &plainLines{out: s.Err, board: newBoard(), last: map[string]string{}}
+	if o.Header != "" {
+		p.line(o.Now(), o.Header)
+	}
+	return p
+}
+
+// eventLines prints events as they are.
+type eventLines struct{ out *json.Encoder }
+
+func (p *eventLines) Observe(e run.Event) { _ = p.out.Encode(e) } // nobody is left to be told that stdout is closed
+func (p *eventLines) Close()              {}
+
+// plainLines prints a line for each change of state.
+type plainLines struct {
+	out   *Stream
+	board *board
+	last  map[string]string
+}
+
+func (p *plainLines) Observe(e run.Event) {
+	if e.Scope == run.Note {
+		for text := range strings.Lines(e.Message) {
+			p.line(e.Time, text)
+		}
+		return
+	}
+	r := p.board.update(e)
+	text := p.board.message(r)
+	if first, _, _ := strings.Cut(text, " "); first != word(r) { // "ready 2/2" says it already
+		text = word(r) + " " + text
+	}
+	if text = r.name + " " + text; p.last[r.key()] != text {
+		p.last[r.key()] = text
+		p.line(e.Time, text)
+	}
+}
+
+func (p *plainLines) Close() {}
+
+func (p *plainLines) line(t time.Time, text string) {
+	fmt.Fprintln(p.out, t.UTC().Format(time.RFC3339), p.out.Text(text))
+}
+
+// word is a status in plain lines, where no glyph shows it.
+func word(r *row) string {
+	if r.scope == run.Component {
+		switch r.status {
+		case run.Running:
+			return "waiting"
+		case run.Done:
+			return "ready"
+		}
+	}
+	return string(r.status)
+}

@@ -1,0 +1,135 @@
+package ui
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+)
+
+// Streams are the three streams of a command.
+type Streams struct {
+	In io.Reader
+	// Out is what was asked for, Err everything about the run.
+	Out, Err *Stream
+	// InTTY says that In is a terminal: somebody can answer.
+	InTTY bool
+}
+
+// Stream is an output stream and what is known of it.
+type Stream struct {
+	io.Writer
+	Style
+	// TTY says that the stream is a terminal.
+	TTY bool
+	// Live says that lines may be redrawn in place.
+	Live bool
+	// Size is the terminal's current width and height in characters.
+	Size func() (width, height int)
+}
+
+// The values of --color.
+const (
+	ColorAuto   = "auto"
+	ColorAlways = "always"
+	ColorNever  = "never"
+)
+
+// Options are the flags that say how to print.
+type Options struct {
+	// Color is auto, always or never; empty is auto.
+	Color string
+	// Plain asks for output as if no stream were a terminal.
+	Plain bool
+}
+
+// System returns the streams of the process, with what the environment says about them.
+func System(env func(string) string, stdin, stdout, stderr *os.File) *Streams {
+	s := &Streams{
+		In:    stdin,
+		InTTY: term.IsTerminal(int(stdin.Fd())),
+		Out:   fileStream(stdout),
+		Err:   fileStream(stderr),
+	}
+	s.detect(env)
+	return s
+}
+
+// Fake returns streams for tests. Width and height are those of the terminal that all three are; a width of 0 stands for
+// pipes. The environment is given as in os.Environ.
+func Fake(in string, width, height int, environ ...string) (s *Streams, out, err *bytes.Buffer) {
+	out, err = &bytes.Buffer{}, &bytes.Buffer{}
+	size := func() (int, int) { return width, height }
+	s = &Streams{
+		In:    strings.NewReader(in),
+		InTTY: width > 0,
+		Out:   &Stream{Writer: out, TTY: width > 0, Size: size},
+		Err:   &Stream{Writer: err, TTY: width > 0, Size: size},
+	}
+	s.detect(func(key string) string {
+		for _, kv := range environ {
+			if v, ok := strings.CutPrefix(kv, key+"="); ok {
+				return v
+			}
+		}
+		return ""
+	})
+	return s, out, err
+}
+
+// Configure applies the flags.
+func (s *Streams) Configure(o Options) error {
+	switch o.Color {
+	case "", ColorAuto, ColorAlways, ColorNever:
+	default:
+		return clierr.New(clierr.BadInput, "use --color=auto, --color=always or --color=never", "unknown colour mode %q", o.Color)
+	}
+	for _, out := range []*Stream{s.Out, s.Err} {
+		if o.Plain {
+			out.colour, out.Live = false, false
+		}
+		if o.Color != "" && o.Color != ColorAuto {
+			out.colour = o.Color == ColorAlways
+		}
+	}
+	return nil
+}
+
+// detect sets what follows from the environment.
+func (s *Streams) detect(env func(string) string) {
+	dumb := env("TERM") == "dumb"
+	for _, out := range []*Stream{s.Out, s.Err} {
+		out.utf8 = utf8Locale(env) && !dumb
+		out.Live = out.TTY && !dumb && env("NO_COLOR") == ""
+		out.colour = out.Live
+	}
+}
+
+// utf8Locale follows POSIX: the first of these that is set decides.
+func utf8Locale(env func(string) string) bool {
+	for _, key := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
+		if v := strings.ToUpper(env(key)); v != "" {
+			return strings.Contains(v, "UTF-8") || strings.Contains(v, "UTF8")
+		}
+	}
+	return false
+}
+
+func fileStream(f *os.File) *Stream {
+	fd := int(f.Fd())
+	return &Stream{
+		Writer: f,
+		TTY:    term.IsTerminal(fd),
+		Size: func() (int, int) {
+			width, height, err := term.GetSize(fd)
+			if err != nil || width <= 0 || height <= 0 {
+				return 80, 24 // serial lines do not tell
+			}
+			return width, height
+		},
+	}
+}

@@ -1,0 +1,258 @@
+package ui
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+func TestStyle(t *testing.T) {
+	for name, tc := range map[string]struct {
+		width   int
+		env     []string
+		options Options
+		want    string
+	}{
+		"terminal":            {80, []string{utf8Lang}, Options{}, "\x1b[32m✓\x1b[0m"},
+		"LC_ALL decides":      {80, []string{utf8Lang, "LC_ALL=C"}, Options{}, "\x1b[32m+\x1b[0m"},
+		"no locale":           {80, nil, Options{}, "\x1b[32m+\x1b[0m"},
+		"utf8 without a dash": {80, []string{"LANG=C.utf8"}, Options{}, "\x1b[32m✓\x1b[0m"},
+		"pipe":                {0, []string{utf8Lang}, Options{}, "✓"},
+		"NO_COLOR":            {80, []string{utf8Lang, "NO_COLOR=1"}, Options{}, "✓"},
+		"NO_COLOR, overruled": {80, []string{utf8Lang, "NO_COLOR=1"}, Options{Color: ColorAlways}, "\x1b[32m✓\x1b[0m"},
+		"dumb":                {80, []string{utf8Lang, "TERM=dumb"}, Options{}, "+"},
+		"never":               {80, []string{utf8Lang}, Options{Color: ColorNever}, "✓"},
+		"always into a pipe":  {0, []string{utf8Lang}, Options{Color: ColorAlways}, "\x1b[32m✓\x1b[0m"},
+		"plain":               {80, []string{utf8Lang}, Options{Plain: true}, "✓"},
+		"plain, with colours": {80, []string{utf8Lang}, Options{Plain: true, Color: ColorAlways}, "\x1b[32m✓\x1b[0m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, _ := Fake("", tc.width, 24, tc.env...)
+			require.NoError(t, s.Configure(tc.options))
+			require.Equal(t, tc.want, s.Out.Check())
+			require.Equal(t, tc.want, s.Err.Check())
+		})
+	}
+}
+
+func TestConfigureRefusesUnknownColour(t *testing.T) {
+	s, _, _ := Fake("", 80, 24)
+	err := s.Configure(Options{Color: "sometimes"})
+	require.ErrorContains(t, err, `"sometimes"`)
+	require.Equal(t, clierr.BadInput, clierr.Code(err))
+}
+
+func TestText(t *testing.T) {
+	for name, tc := range map[string]struct{ in, utf8, ascii string }{
+		"plain":              {"0/1 ready", "0/1 ready", "0/1 ready"},
+		"our own glyphs":     {"a → b · c…", "a → b · c…", "a -> b - c..."},
+		"other languages":    {"größer", "größer", "gr??er"},
+		"control characters": {"a\x1b[2Jb\x07\u009b", "a[2Jb", "a[2Jb"},
+		"direction override": {"a\u202eb", "ab", "ab"},
+		"several lines":      {"\ta\nb\r\n", "a b", "a b"},
+		"invalid UTF-8":      {"a\xffb", "a\ufffdb", "a?b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.utf8, Style{utf8: true}.Text(tc.in))
+			require.Equal(t, tc.ascii, Style{}.Text(tc.in))
+		})
+	}
+}
+
+func TestDurations(t *testing.T) {
+	for in, want := range map[time.Duration][2]string{
+		0:                                   {"0.0s", "0s"},
+		-time.Second:                        {"0.0s", "0s"},
+		1290 * time.Millisecond:             {"1.2s", "1s"},
+		9999 * time.Millisecond:             {"9.9s", "9s"},
+		41 * time.Second:                    {"41s", "41s"},
+		72 * time.Second:                    {"1m12s", "72s"},
+		3*time.Minute + 4*time.Second:       {"3m4s", "3m4s"},
+		2*time.Hour + 3*time.Minute:         {"2h3m", "123m"},
+		4 * 24 * time.Hour:                  {"96h0m", "4d"},
+		361*24*time.Hour + 30*time.Second:   {"8664h0m", "361d"},
+		365*24*time.Hour*3 + 24*2*time.Hour: {"26328h0m", "3y2d"},
+	} {
+		require.Equal(t, want, [2]string{elapsed(in), Age(in)}, in)
+	}
+}
+
+func TestClipAndWrap(t *testing.T) {
+	utf8, ascii := Style{utf8: true}, Style{}
+	require.Equal(t, "abcdef", utf8.clip("abcdef", 6))
+	require.Equal(t, "abcd…", utf8.clip("abcdef", 5))
+	require.Equal(t, "ab…", utf8.clip("ab cdef", 4), "no space before the dots")
+	require.Equal(t, "ab...", ascii.clip("abcdef", 5))
+	require.Equal(t, "..", ascii.clip("abcdef", 2))
+	require.Empty(t, utf8.clip("abcdef", -1))
+	require.Equal(t, []string{"one two", "three"}, wrap("one two three", 8))
+	require.Equal(t, []string{"one two", "three"}, wrap("one two three", 7))
+	require.Equal(t, []string{"abcd", "ef"}, wrap("abcdef", 4))
+	require.Equal(t, []string{"a b"}, wrap("a b", 0))
+}
+
+func TestTable(t *testing.T) {
+	s, out, _ := Fake("", 80, 24, utf8Lang)
+	Table(s.Out, []string{"NAME", "STATE", "AGE"},
+		[]string{"root-shard", s.Out.Green("Ready"), "4d"},
+		[]string{"a", s.Out.Red("Degraded"), ""})
+	require.Equal(t, "NAME         STATE      AGE\n"+
+		"root-shard   \x1b[32mReady\x1b[0m      4d\n"+
+		"a            \x1b[31mDegraded\x1b[0m\n", out.String())
+}
+
+func TestTree(t *testing.T) {
+	tree := Node{Cells: []string{"kcp demo", "", "v0.32.3", "Ready", "https://kcp.example.com:6443"}, Children: []Node{
+		{Cells: []string{"cache-server", "1/1", "v0.32.3", "Ready", "4d"}},
+		{Cells: []string{"root-shard", "2/2", "v0.32.3", "Ready", "4d"}, Children: []Node{{Cells: []string{"etcd/root", "3/3", "v3.6.5", "Ready", "4d"}}}},
+		{Cells: []string{"front-proxy/main", "1/2", "v0.32.3", "Degraded", "3m"}, Children: []Node{{Cells: []string{"Pod demo-front-proxy-main-x2x: OOMKilled"}}}},
+	}}
+	for name, env := range map[string]string{"utf8": utf8Lang, "ascii": "LANG=C"} {
+		t.Run(name, func(t *testing.T) {
+			s, out, _ := Fake("", 0, 0, env)
+			s.Out.Tree(tree)
+			testutil.Golden(t, "tree-"+name+".golden", out.Bytes())
+		})
+	}
+}
+
+func TestConfirm(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   string
+		want bool
+		err  string
+	}{
+		"y":     {in: "y\n", want: true},
+		"yes":   {in: " YES \n", want: true},
+		"no":    {in: "no\n"},
+		"enter": {in: "\n"},
+		"end":   {in: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, out, stderr := Fake(tc.in, 80, 24)
+			got, err := s.Confirm(t.Context(), "Delete 21 objects of demo?")
+			require.NoError(t, err)
+			require.Equal(t, tc.want, got)
+			require.Contains(t, stderr.String(), "Delete 21 objects of demo? [y/N] ")
+			require.Empty(t, out.String())
+		})
+	}
+}
+
+func TestConfirmNeedsTerminals(t *testing.T) {
+	for name, change := range map[string]func(*Streams){
+		"stdin":  func(s *Streams) { s.InTTY = false },
+		"stderr": func(s *Streams) { s.Err.TTY = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, _, stderr := Fake("y\n", 80, 24)
+			change(s)
+			_, err := s.Confirm(t.Context(), "Delete?")
+			require.Equal(t, clierr.BadInput, clierr.Code(err))
+			require.Contains(t, clierr.Hint(err), "--yes")
+			require.Empty(t, stderr.String())
+		})
+	}
+}
+
+// silent is a terminal at which nobody types.
+type silent chan struct{}
+
+func (s silent) Read([]byte) (int, error) {
+	<-s
+	return 0, errors.New("closed")
+}
+
+func TestConfirmEndsWithItsContext(t *testing.T) {
+	s, _, _ := Fake("", 80, 24)
+	in := make(silent)
+	defer close(in)
+	s.In = in
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.Confirm(ctx, "Delete?")
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestPrintError(t *testing.T) {
+	a := clierr.New(clierr.BadInput, "see kcpctl schema", "kcp.yaml:3:4: spec.shrads: unknown field")
+	b := errors.New("kcp.yaml:9:4: spec.version: not a version")
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"none": {nil, ""},
+		"one":  {b, "kcpctl: kcp.yaml:9:4: spec.version: not a version\n"},
+		"details and hint": {
+			clierr.New(clierr.NotReady, "fix the tag", "shard/alpha is not ready\nPod x: ImagePullBackOff\n    last line\x1b[2J\n"),
+			"kcpctl: shard/alpha is not ready\n  Pod x: ImagePullBackOff\n      last line[2J\nhint: fix the tag\n",
+		},
+		"joined": {
+			errors.Join(a, b),
+			"kcpctl: 2 errors\n  kcp.yaml:3:4: spec.shrads: unknown field\n  kcp.yaml:9:4: spec.version: not a version\nhint: see kcpctl schema\n",
+		},
+		"joined and wrapped": {
+			clierr.New(clierr.BadInput, "mend them", "read setup: %w", errors.Join(a, b)),
+			"kcpctl: read setup\n  kcp.yaml:3:4: spec.shrads: unknown field\n  kcp.yaml:9:4: spec.version: not a version\nhint: mend them\nhint: see kcpctl schema\n",
+		},
+		"one joined": {errors.Join(b), "kcpctl: kcp.yaml:9:4: spec.version: not a version\n"},
+		"two causes in a sentence": {
+			fmt.Errorf("close: %w, after %w", b, context.Canceled),
+			"kcpctl: close: kcp.yaml:9:4: spec.version: not a version, after context canceled\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, out, stderr := Fake("", 0, 0)
+			PrintError(s, tc.err)
+			require.Equal(t, tc.want, stderr.String())
+			require.Empty(t, out.String())
+		})
+	}
+}
+
+func TestPrintPlan(t *testing.T) {
+	item := func(cluster, component, kind, name string, a plan.Action) plan.Item {
+		return plan.Item{
+			Ref:       plan.Ref{Cluster: cluster, GroupVersionKind: schema.GroupVersionKind{Kind: kind}, Namespace: "kcp", Name: name},
+			Component: topology.ID(component), Action: a,
+		}
+	}
+	one := []plan.Item{
+		item("eu", "root-shard", "Deployment", "demo-root", plan.Create),
+		item("eu", "root-shard", "Service", "demo-root", plan.Change),
+		item("eu", "shard/alpha", "Service", "demo-shard-alpha", plan.Unchanged),
+		item("eu", "front-proxy/main", "Service", "demo-front-proxy-main", plan.Create),
+		item("eu", "root-shard", "ConfigMap", "demo-root-old", plan.Delete),
+		item("eu", "", "ConfigMap", "demo-old", plan.Delete),
+	}
+	for name, items := range map[string][]plan.Item{
+		"one-cluster": one,
+		"clusters":    append(one[:2:2], item("us", "shard/beta", "Deployment", "demo-shard-beta", plan.Create)),
+		"nothing":     one[2:3],
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, out, _ := Fake("", 0, 0)
+			PrintPlan(s.Out, &plan.Plan{Items: items})
+			testutil.Golden(t, "plan-"+name+".golden", out.Bytes())
+		})
+	}
+}
+
+func TestPrintConflicts(t *testing.T) {
+	s, _, stderr := Fake("", 0, 0)
+	PrintConflicts(s.Err, []plan.Conflict{
+		{Object: "Deployment/kcp/demo-root", Field: ".spec.replicas", Manager: "kubectl-scale"},
+		{Ref: plan.Ref{GroupVersionKind: schema.GroupVersionKind{Kind: "Service"}, Namespace: "kcp", Name: "demo-shard-alpha"}, Field: ".spec.type", Manager: "Helm"},
+	})
+	testutil.Golden(t, "conflicts.golden", stderr.Bytes())
+}

@@ -1,0 +1,253 @@
+// Package apiserver runs a real kube-apiserver and its etcd for the tests of a package: no nodes and no controllers, but the
+// very API that kcpctl talks to.
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Admin is the context of a kubeconfig and the user that may do everything.
+const Admin = "admin"
+
+const startTimeout = 2 * time.Minute
+
+// Server is a kube-apiserver.
+type Server struct {
+	// URL is where it serves.
+	URL string
+	// Dir is a temporary folder of its own.
+	Dir string
+
+	ca    *authority
+	procs []*process
+}
+
+// Start starts a kube-apiserver and waits until it is ready. Stop stops it; if the test dies without, so does the server.
+func Start(ctx context.Context) (*Server, error) {
+	bin, err := binaries(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "kcpctl-apiserver-")
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Dir: dir}
+	if err := s.start(ctx, bin); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Server) start(ctx context.Context, bin string) error {
+	ports, err := freePorts(3)
+	if err != nil {
+		return err
+	}
+	if s.ca, err = newAuthority(s.Dir); err != nil {
+		return err
+	}
+	etcd, peer, port := ports[0], ports[1], ports[2]
+	s.URL = "https://127.0.0.1:" + port
+	client := "http://127.0.0.1:" + etcd
+	p, err := launch(filepath.Join(bin, "etcd"), filepath.Join(s.Dir, "etcd.log"),
+		"--data-dir", filepath.Join(s.Dir, "etcd"), "--unsafe-no-fsync",
+		"--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", "http://127.0.0.1:"+peer)
+	if err != nil {
+		return err
+	}
+	s.procs = append(s.procs, p)
+	p, err = launch(filepath.Join(bin, "kube-apiserver"), filepath.Join(s.Dir, "kube-apiserver.log"),
+		"--etcd-servers", client, "--bind-address=127.0.0.1", "--secure-port="+port,
+		"--tls-cert-file", s.ca.file("server.crt"), "--tls-private-key-file", s.ca.file("server.key"),
+		"--client-ca-file", s.ca.file("ca.crt"), "--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file", s.ca.file("server.key"), "--service-account-signing-key-file", s.ca.file("server.key"),
+		"--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount")
+	if err != nil {
+		return err
+	}
+	s.procs = append(s.procs, p)
+	return s.wait(ctx)
+}
+
+// wait waits until the server is ready.
+func (s *Server) wait(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	client, err := s.client()
+	if err != nil {
+		return err
+	}
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/readyz", nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := client.Do(req); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		for _, p := range s.procs {
+			if err := p.ended(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("kube-apiserver is not ready after %s: see %s", startTimeout, s.Dir)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) client() (*http.Client, error) {
+	cert, key, err := s.ca.issue(Admin, []string{"system:masters"})
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(s.ca.cert)
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13},
+	}}, nil
+}
+
+// Kubeconfig writes a kubeconfig for a user and returns its path. Its only context is called as the user. A user without
+// groups has no rights until a test grants some.
+func (s *Server) Kubeconfig(user string, groups ...string) (string, error) {
+	if user == Admin {
+		groups = append(groups, "system:masters")
+	}
+	cert, key, err := s.ca.issue(user, groups)
+	if err != nil {
+		return "", err
+	}
+	ca, err := os.ReadFile(s.ca.file("ca.crt"))
+	if err != nil {
+		return "", err
+	}
+	c := clientcmdapi.NewConfig()
+	c.Clusters[user] = &clientcmdapi.Cluster{Server: s.URL, CertificateAuthorityData: ca}
+	c.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
+	c.Contexts[user] = &clientcmdapi.Context{Cluster: user, AuthInfo: user}
+	c.CurrentContext = user
+	path := filepath.Join(s.Dir, user+".kubeconfig")
+	return path, clientcmd.WriteToFile(*c, path)
+}
+
+// Stop stops the server and removes its folder.
+func (s *Server) Stop() error {
+	var errs []error
+	for i := len(s.procs) - 1; i >= 0; i-- {
+		errs = append(errs, s.procs[i].stop())
+	}
+	return errors.Join(append(errs, os.RemoveAll(s.Dir))...)
+}
+
+// process is a program that ends when this one does, however that ends: a shell waits for the end of its input.
+type process struct {
+	name, log string
+	input     io.Closer
+	done      chan struct{}
+}
+
+func launch(path, log string, args ...string) (*process, error) {
+	f, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	const script = `"$@" </dev/null & program=$!
+(cat >/dev/null; kill $program) <&3 & watcher=$!
+wait $program; status=$?; kill $watcher 2>/dev/null; exit $status`
+	c := exec.Command("/bin/sh", append([]string{"-c", "exec 3<&0; " + script, "sh", path}, args...)...)
+	c.Stdout, c.Stderr = f, f
+	input, err := c.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	p := &process{name: filepath.Base(path), log: log, input: input, done: make(chan struct{})}
+	go func() {
+		_ = c.Wait() // a stopped program fails
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func (p *process) ended() error {
+	select {
+	case <-p.done:
+		text, _ := os.ReadFile(p.log)
+		lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+		return fmt.Errorf("%s has ended: %s", p.name, lines[len(lines)-1])
+	default:
+		return nil
+	}
+}
+
+func (p *process) stop() error {
+	_ = p.input.Close()
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(30 * time.Second):
+		return fmt.Errorf("%s does not stop", p.name)
+	}
+}
+
+// binaries returns the folder of kube-apiserver and etcd, which the testbed builds once.
+func binaries(ctx context.Context) (string, error) {
+	c := exec.CommandContext(ctx, "go", "run", "github.com/kcpctl/kcpctl/test/testbed", "bin-dir", "kube-apiserver", "etcd")
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	out, err := c.Output()
+	if err != nil {
+		return "", fmt.Errorf("build kube-apiserver and etcd: %w: %s", err, stderr.String())
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// freePorts finds ports of this machine that nobody uses.
+func freePorts(n int) ([]string, error) {
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // all are open until the last is found, so that they differ
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, port)
+	}
+	return out, nil
+}

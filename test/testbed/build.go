@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// binDir is the folder of a set's binaries.
+func (t *testbed) binDir(s buildSet) string { return filepath.Join(t.cache, "bin", s.key()) }
+
+// build builds those of the named binaries of s that the cache lacks; no names mean all of them.
+func (t *testbed) build(ctx context.Context, s buildSet, names ...string) error {
+	if len(names) == 0 {
+		names = s.names()
+	}
+	if len(missing(t.binDir(s), names)) == 0 {
+		return nil
+	}
+	unlock, err := lock(ctx, filepath.Join(t.cache, "locks", "build-"+s.key()))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	lacking := missing(t.binDir(s), names) // another process may have built them meanwhile
+	if len(lacking) == 0 {
+		return nil
+	}
+	began := time.Now()
+	t.log.note("building %s: %s", s.key(), strings.Join(lacking, " "))
+	if err := t.compile(ctx, s, lacking); err != nil {
+		return fmt.Errorf("build %s: %w", s.key(), err)
+	}
+	t.log.step("built "+s.key(), time.Since(began))
+	return nil
+}
+
+func missing(dir string, names []string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(n string) bool {
+		_, err := os.Stat(filepath.Join(dir, n))
+		return err == nil
+	})
+}
+
+// compile builds beside the target and renames, so that what bears the right name is complete.
+func (t *testbed) compile(ctx context.Context, s buildSet, names []string) error {
+	module, err := t.module(ctx, s)
+	if err != nil {
+		return err
+	}
+	flags := "-s -w"
+	for _, stamp := range s.stamps {
+		flags += " -X " + stamp
+	}
+	out := filepath.Join(module, ".out")
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", out + string(filepath.Separator)}
+	binaries := slices.DeleteFunc(slices.Clone(s.binaries), func(b binary) bool { return !slices.Contains(names, b.name) })
+	for _, b := range binaries {
+		args = append(args, b.pkg)
+	}
+	if _, err := goTool(ctx, module, args...); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(t.binDir(s), 0o755); err != nil {
+		return err
+	}
+	for _, b := range binaries {
+		if err := os.Rename(filepath.Join(out, b.output()), filepath.Join(t.binDir(s), b.name)); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(out)
+}
+
+// output is the name that go build gives the binary.
+func (b binary) output() string {
+	switch last := path.Base(b.pkg); {
+	case last == ".":
+		return b.name
+	case regexp.MustCompile(`^v[0-9]+$`).MatchString(last):
+		return path.Base(path.Dir(b.pkg))
+	default:
+		return last
+	}
+}
+
+// module copies the set's build module into the cache and completes it there: the repository holds no machine's paths.
+func (t *testbed) module(ctx context.Context, s buildSet) (string, error) {
+	source, err := sourceDir()
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(t.cache, "build", s.key())
+	if err := os.RemoveAll(dir); err != nil {
+		return "", err
+	}
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(source, "build", s.name))); err != nil {
+		return "", fmt.Errorf("copy the build module: %w", err)
+	}
+	if s.patched {
+		err = addPatchedFramework(ctx, dir)
+	}
+	return dir, err
+}
+
+// sourceDir finds test/testbed above the working directory; modules in it cannot be embedded into the program.
+func sourceDir() (string, error) {
+	wd, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for dir := wd; ; dir = filepath.Dir(dir) {
+		source := filepath.Join(dir, "test", "testbed")
+		if _, err := os.Stat(filepath.Join(source, "build", "kubernetes", "go.mod")); err == nil {
+			return source, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("binaries must be built, and %s is not inside the repository of kcpctl", wd)
+		}
+	}
+}
+
+// goTool runs go in a build module and returns its output.
+func goTool(ctx context.Context, dir string, args ...string) (string, error) {
+	// The checksum database does not know kcp's modules; go.sum pins their hashes.
+	return command{name: "go", args: args, dir: dir, env: []string{
+		"CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GONOSUMDB=github.com/kcp-dev/*",
+	}}.run(ctx)
+}

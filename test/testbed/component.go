@@ -1,0 +1,133 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// component is a process of a node as the table knows it.
+type component struct {
+	process
+
+	needs []string // steps of up
+}
+
+// components lists a node's processes in the order in which they start; down ends them in reverse.
+func (t *testbed) components(n node) ([]component, error) {
+	kubernetes, err := setNamed("kubernetes")
+	if err != nil {
+		return nil, err
+	}
+	etcd, err := setNamed("etcd")
+	if err != nil {
+		return nil, err
+	}
+	containerd, err := setNamed("containerd")
+	if err != nil {
+		return nil, err
+	}
+	ready := []string{"kube-apiserver"}
+	return []component{
+		n.component(t.binDir(containerd), "containerd", "unix://"+n.socket(), []string{"network", "files"}, n.containerdArgs()),
+		n.component(t.binDir(etcd), "etcd", "http://"+n.address+":2381/readyz", []string{"network", "files"}, n.etcdArgs()),
+		n.component(t.binDir(kubernetes), "kube-apiserver", n.url()+"/readyz", []string{"etcd"}, n.apiserverArgs()),
+		n.component(t.binDir(kubernetes), "kube-controller-manager", "https://"+n.address+":10257/healthz", ready, n.controllerManagerArgs()),
+		n.component(t.binDir(kubernetes), "kube-scheduler", "https://"+n.address+":10259/readyz", ready, n.schedulerArgs()),
+		n.component(t.binDir(kubernetes), "kube-proxy", "http://"+n.address+":10256/livez", ready, n.proxyArgs()),
+		n.component(t.binDir(kubernetes), "kubelet", "http://"+n.address+":10248/healthz", []string{"kube-apiserver", "containerd", "image pause"}, n.kubeletArgs()),
+		n.provisioner(),
+	}, nil
+}
+
+// component enters the network namespace with nsenter: ip netns exec would mount another /sys, without the cgroups.
+func (n node) component(bin, name, health string, needs, args []string) component {
+	enter := []string{"nsenter", "--net=/run/netns/" + n.id, "--", filepath.Join(bin, name)}
+	path := bin + ":" + os.Getenv("PATH") + ":/usr/sbin:/sbin" // containerd looks its shim up, kube-proxy iptables
+	return component{process{name: name, argv: append(enter, args...), env: []string{"PATH=" + path}, health: health}, needs}
+}
+
+// provisioner is this program, copied to where it stays.
+func (n node) provisioner() component {
+	argv := []string{n.stateFile("testbed"), "provision", "--node", n.name}
+	return component{process{name: "provisioner", argv: argv}, []string{"kube-apiserver"}}
+}
+
+func (n node) containerdArgs() []string {
+	return []string{"--config", n.stateFile("containerd.toml")}
+}
+
+func (n node) etcdArgs() []string {
+	return []string{
+		"--data-dir", n.stateFile("etcd"),
+		"--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379",
+		"--listen-peer-urls", "http://127.0.0.1:2380",
+		"--listen-metrics-urls", "http://" + n.address + ":2381", // health only; the data has no password
+		"--unsafe-no-fsync", // the data lives no longer than the node
+		"--log-level", "warn",
+	}
+}
+
+func (n node) apiserverArgs() []string {
+	return append(n.serving(),
+		"--bind-address="+n.address, "--advertise-address="+n.address, "--secure-port="+apiPort,
+		"--etcd-servers=http://127.0.0.1:2379",
+		"--allow-privileged=true",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--client-ca-file="+n.stateFile("pki", "ca.crt"),
+		"--service-cluster-ip-range="+n.serviceCIDR,
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file="+n.stateFile("pki", "service-account.key"),
+		"--service-account-signing-key-file="+n.stateFile("pki", "service-account.key"),
+		"--kubelet-certificate-authority="+n.stateFile("pki", "ca.crt"),
+		"--kubelet-client-certificate="+n.stateFile("pki", "apiserver-kubelet.crt"),
+		"--kubelet-client-key="+n.stateFile("pki", "apiserver-kubelet.key"),
+		"--kubelet-preferred-address-types=InternalIP", // nothing resolves the node's name
+		"--profiling=false",
+	)
+}
+
+func (n node) controllerManagerArgs() []string {
+	return append(n.serving(),
+		"--kubeconfig="+n.kubeconfig("kube-controller-manager"), "--bind-address="+n.address, "--leader-elect=false",
+		"--allocate-node-cidrs=true", "--cluster-cidr="+n.podCIDR, "--node-cidr-mask-size=20",
+		"--service-cluster-ip-range="+n.serviceCIDR,
+		"--root-ca-file="+n.stateFile("pki", "ca.crt"),
+		"--flex-volume-plugin-dir="+n.stateFile("volume-plugins"), // else it creates one in /usr
+		"--cluster-signing-cert-file="+n.stateFile("pki", "ca.crt"), "--cluster-signing-key-file="+n.stateFile("pki", "ca.key"),
+		"--service-account-private-key-file="+n.stateFile("pki", "service-account.key"),
+		"--use-service-account-credentials=true",
+		"--kube-api-qps=500", "--kube-api-burst=500", // each controller asks for a token, one after the other
+	)
+}
+
+func (n node) schedulerArgs() []string {
+	return append(n.serving(),
+		"--kubeconfig="+n.kubeconfig("kube-scheduler"), "--bind-address="+n.address, "--leader-elect=false",
+		"--kube-api-qps=500", "--kube-api-burst=500")
+}
+
+func (n node) proxyArgs() []string {
+	return []string{
+		"--kubeconfig=" + n.kubeconfig("kube-proxy"), "--hostname-override=" + n.hostname,
+		"--proxy-mode=iptables", "--cluster-cidr=" + n.podCIDR, "--iptables-localhost-nodeports=false",
+		"--iptables-min-sync-period=100ms",
+		"--bind-address=" + n.address, "--healthz-bind-address=" + n.address + ":10256",
+		"--conntrack-max-per-core=0", "--oom-score-adj=0", // both belong to the machine
+	}
+}
+
+func (n node) kubeletArgs() []string {
+	return []string{
+		"--config=" + n.stateFile("kubelet.yaml"), "--kubeconfig=" + n.kubeconfig("kubelet"),
+		"--root-dir=" + n.stateFile("kubelet"), "--cert-dir=" + n.stateFile("kubelet", "pki"),
+		"--hostname-override=" + n.hostname, "--node-ip=" + n.address,
+	}
+}
+
+// serving are the flags for the one serving certificate that all of the node's servers share.
+func (n node) serving() []string {
+	return slices.Clone([]string{
+		"--tls-cert-file=" + n.stateFile("pki", "serving.crt"), "--tls-private-key-file=" + n.stateFile("pki", "serving.key"),
+	})
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// runDown stops nodes and removes what they left.
+func runDown(ctx context.Context, t *testbed, o *options) error {
+	chosen, err := nodesNamed(o.node)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range chosen {
+		if err := t.down(ctx, n); err != nil {
+			errs = append(errs, fmt.Errorf("node %s: %w", n.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// down takes the node apart, the dependants first. Each step goes ahead though one before it failed: what can go, goes.
+func (t *testbed) down(ctx context.Context, n node) error {
+	if !exists(n.state) && !exists(n.run) && !exists("/run/netns/"+n.id) {
+		t.log.note("node %s is not up", n.name)
+		return nil
+	}
+	unlock, err := lock(ctx, t.nodeLock(n))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	components, err := t.components(n)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, s := range []struct {
+		did string
+		do  func(context.Context) error
+	}{
+		{"kubelet and containerd stopped", stopper(n, components, "provisioner", "kubelet", "containerd")}, // or pods come back
+		{"pods killed", n.killPods},
+		{"control plane stopped", stopper(n, components, "kube-proxy", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")},
+		{"network removed", n.disconnect},
+		{"mounts and files removed", n.removeFiles},
+	} {
+		began := time.Now()
+		if err := s.do(ctx); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		t.log.step(s.did, time.Since(began))
+	}
+	return errors.Join(errs...)
+}
+
+// stopper returns a function that ends the named processes at once. They get no grace: nothing of theirs will be kept.
+func stopper(n node, components []component, names ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		g, ctx := errgroup.WithContext(ctx)
+		for _, c := range components {
+			if slices.Contains(names, c.name) {
+				g.Go(func() error { return n.recorded(c.name).end(ctx, 0) })
+			}
+		}
+		return g.Wait()
+	}
+}
+
+// removeFiles unmounts what is mounted below the node's folders and removes them, and what its parts left elsewhere.
+func (n node) removeFiles(ctx context.Context) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	if targets := mountsBelow(string(mounts), n.state, n.run); len(targets) > 0 {
+		if _, err := (command{name: "umount", args: append([]string{"--lazy"}, targets...)}).run(ctx); err != nil {
+			return err
+		}
+	}
+	errs := []error{os.RemoveAll(n.state), os.RemoveAll(n.run)}
+	for _, pattern := range []string{"/var/log/containers/*", "/var/lib/cni/results/" + n.id + "-*"} {
+		files, err := filepath.Glob(pattern)
+		errs = append(errs, err)
+		for _, f := range files {
+			target, err := os.Readlink(f)
+			if err == nil && !strings.HasPrefix(target, n.state+"/") {
+				continue // another kubelet's log
+			}
+			errs = append(errs, os.Remove(f))
+		}
+	}
+	n.removeShared()
+	return errors.Join(errs...)
+}
+
+// removeShared removes what nodes share, in so far as nobody uses it any more: folders only if they are empty.
+func (n node) removeShared() {
+	const plugins = "/var/lib/kubelet/device-plugins"                              // no flag moves it
+	if !exists(filepath.Dir(n.state)) || os.Remove(filepath.Dir(n.state)) == nil { // the last node
+		os.Remove(plugins + "/kubelet.sock") //nolint:errcheck // it is no use without its kubelet
+	}
+	cgroups, _ := filepath.Glob("/sys/fs/cgroup/*/k8s.io") // the pattern is well formed
+	for _, dir := range append(cgroups,
+		"/sys/fs/cgroup/k8s.io", filepath.Dir(n.run), "/var/log/containers", "/var/log/pods", plugins, filepath.Dir(plugins),
+		"/var/lib/cni/results", "/var/lib/cni/cache", "/var/lib/cni", "/run/containerd/s", "/run/containerd",
+	) {
+		os.Remove(dir) //nolint:errcheck // fails, as it should, unless it is empty
+	}
+}
+
+// mountsBelow returns the mount points in a mountinfo that lie in one of the folders, those mounted last first.
+func mountsBelow(mountinfo string, folders ...string) []string {
+	var found []string
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) < 5 {
+			continue
+		}
+		point := strings.ReplaceAll(fields[4], `\040`, " ")
+		if slices.ContainsFunc(folders, func(dir string) bool { return strings.HasPrefix(point, dir+"/") }) {
+			found = append(found, point)
+		}
+	}
+	slices.Reverse(found)
+	return found
+}

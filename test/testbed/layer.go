@@ -1,0 +1,80 @@
+package main
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// layerEntry is a folder of an image's layer, or with a source a file.
+type layerEntry struct {
+	header tar.Header
+	source string
+}
+
+// layer lists what the image holds: the binaries, the folders above them, and a /tmp for everybody.
+func (i image) layer(binDir string) ([]layerEntry, error) {
+	entries := []layerEntry{folder("tmp", 0o1777)}
+	for _, dir := range []string{i.dir, i.config.WorkingDir} {
+		above := ""
+		for _, part := range strings.FieldsFunc(dir, func(r rune) bool { return r == '/' }) {
+			above = path.Join(above, part)
+			entries = append(entries, folder(above, 0o755))
+		}
+	}
+	for _, name := range i.binaries {
+		source := filepath.Join(binDir, name)
+		info, err := os.Stat(source)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, layerEntry{tar.Header{
+			Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path.Join(i.dir, name), "/"), Mode: 0o755, Size: info.Size(),
+		}, source})
+	}
+	return entries, nil
+}
+
+func folder(name string, mode int64) layerEntry {
+	return layerEntry{header: tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode}}
+}
+
+// layerSize is what writeLayer will write: it stands in the archive before the layer, which is written only once.
+func layerSize(entries []layerEntry) int64 {
+	const block = 512
+	size := int64(2 * block) // the end mark
+	for _, e := range entries {
+		size += block + (e.header.Size+block-1)/block*block
+	}
+	return size
+}
+
+func writeLayer(w io.Writer, entries []layerEntry) error {
+	layer := tar.NewWriter(w)
+	for _, e := range entries {
+		if err := layer.WriteHeader(&e.header); err != nil {
+			return err
+		}
+		if e.source == "" {
+			continue
+		}
+		if err := copyFile(layer, e.source); err != nil {
+			return fmt.Errorf("add %s: %w", e.source, err)
+		}
+	}
+	return layer.Close()
+}
+
+func copyFile(w io.Writer, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(w, f)
+	return err
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+//go:embed static/forwardingregistry.go.txt
+var validatePathSegmentName []byte
+
+// addPatchedFramework puts a copy of virtual-workspace-framework with the one function that kcp v0.32 misses in it where
+// the go.mod in dir replaces the module by. (An overlay would need no copy, but is refused for the module cache.)
+func addPatchedFramework(ctx context.Context, dir string) error {
+	const (
+		module = "github.com/kcp-dev/virtual-workspace-framework"
+		sum    = "h1:AStPulh0Yylg9XwMh8lxrhFvZnixV9f2dZZzHuquhs4=" // go.sum cannot pin a module that is replaced
+	)
+	out, err := goTool(ctx, os.TempDir(), "mod", "download", "-json", module+"@v0.31.2")
+	if err != nil {
+		return err
+	}
+	var got struct{ Dir, Sum string }
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		return fmt.Errorf("read what go says of %s: %w", module, err)
+	}
+	if got.Sum != sum {
+		return fmt.Errorf("%s has the hash %s, expected %s", module, got.Sum, sum)
+	}
+	target := filepath.Join(dir, filepath.Base(module))
+	if err := os.CopyFS(target, os.DirFS(got.Dir)); err != nil {
+		return fmt.Errorf("copy %s: %w", module, err)
+	}
+	return os.WriteFile(filepath.Join(target, "pkg", "forwardingregistry", "kcpctl.go"), validatePathSegmentName, 0o644)
+}

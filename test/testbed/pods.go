@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// killPods kills every container of the node and the shims that hold them. It asks the kernel rather than containerd,
+// which may be what is broken.
+func (n node) killPods(ctx context.Context) error {
+	tasks, err := filepath.Glob(filepath.Join(n.run, "containerd", "io.containerd.runtime.v2.task", "k8s.io", "*"))
+	if err != nil {
+		return err
+	}
+	g, groupCtx := errgroup.WithContext(ctx)
+	for _, t := range tasks {
+		g.Go(func() error { return killContainer(groupCtx, filepath.Base(t)) })
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	shims, err := n.shims()
+	if err != nil {
+		return err
+	}
+	g, groupCtx = errgroup.WithContext(ctx)
+	for _, s := range shims {
+		g.Go(func() error { return s.end(groupCtx, 5*time.Second) }) // with time to remove its socket
+	}
+	return g.Wait()
+}
+
+// killContainer kills what is in the container's cgroups and removes them, which nobody else does without runc.
+func killContainer(ctx context.Context, id string) error {
+	cgroups, err := filepath.Glob("/sys/fs/cgroup/*/k8s.io/" + id) // cgroup v1: one per controller
+	if err != nil {
+		return err
+	}
+	cgroups = append(cgroups, "/sys/fs/cgroup/k8s.io/"+id) // cgroup v2
+	return poll(ctx, 20*time.Second, func(context.Context) error {
+		var errs []error
+		for _, cgroup := range cgroups {
+			procs, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
+			if err != nil {
+				continue // there is no such cgroup
+			}
+			for _, pid := range strings.Fields(string(procs)) {
+				if p, err := strconv.Atoi(pid); err == nil && p > 0 {
+					syscall.Kill(p, syscall.SIGKILL) //nolint:errcheck // the removal tells whether it worked
+				}
+			}
+			errs = append(errs, os.Remove(cgroup))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// shims returns the processes of containerd's shim that belong to the node, whichever containerd started them.
+func (n node) shims() ([]record, error) {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return nil, err
+	}
+	var found []record
+	for _, f := range files {
+		cmdline, err := os.ReadFile(f)
+		if err != nil {
+			continue // it ended meanwhile
+		}
+		argv := strings.Split(string(bytes.TrimRight(cmdline, "\x00")), "\x00")
+		if filepath.Base(argv[0]) != "containerd-shim-runc-v2" || !slices.Contains(argv, n.socket()) {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f)))
+		if err != nil {
+			return nil, fmt.Errorf("read the pid of %s: %w", f, err)
+		}
+		if r, err := identify(pid); err == nil {
+			found = append(found, r)
+		}
+	}
+	return found, nil
+}

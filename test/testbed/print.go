@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"text/tabwriter"
+)
+
+// runKubeconfig prints where the administrator's kubeconfig is.
+func runKubeconfig(_ context.Context, t *testbed, o *options) error {
+	n, err := oneNode(o.node)
+	if err != nil {
+		return err
+	}
+	return t.printNodeFile(n, n.kubeconfig("admin"))
+}
+
+func (t *testbed) printNodeFile(n node, file string) error {
+	if !exists(file) {
+		return fmt.Errorf("node %s is not up", n.name)
+	}
+	_, err := fmt.Fprintln(t.stdout, file)
+	return err
+}
+
+// runUserKubeconfig issues a certificate for a user, to whom RBAC can then grant what a test needs.
+func runUserKubeconfig(_ context.Context, t *testbed, o *options) error {
+	n, err := oneNode(o.node)
+	if err != nil {
+		return err
+	}
+	if len(o.args) != 1 {
+		return errors.New("name one user")
+	}
+	if !exists(n.kubeconfig("admin")) {
+		return fmt.Errorf("node %s is not up", n.name)
+	}
+	ca, err := n.authority()
+	if err != nil {
+		return err
+	}
+	c := credential{name: "user-" + filepath.Base(o.args[0]), user: o.args[0], groups: o.groups}
+	for _, file := range []string{n.stateFile("pki", c.name+".key"), n.kubeconfig(c.name)} { // the groups may be others
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	if err := n.issue(ca, c); err != nil {
+		return err
+	}
+	return t.printNodeFile(n, n.kubeconfig(c.name))
+}
+
+// runKcpBinDir prints the folder of kcp's binaries.
+func runKcpBinDir(ctx context.Context, t *testbed, o *options) error {
+	set, err := setNamed("kcp-" + o.version)
+	if err != nil {
+		return err
+	}
+	if err := t.build(ctx, set); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(t.stdout, t.binDir(set))
+	return err
+}
+
+// runBinDir prints the folder of the Kubernetes binaries, with links to etcd's in it.
+func runBinDir(ctx context.Context, t *testbed, o *options) error {
+	kubernetes, err := setNamed("kubernetes")
+	if err != nil {
+		return err
+	}
+	etcd, err := setNamed("etcd")
+	if err != nil {
+		return err
+	}
+	all := append(kubernetes.names(), etcd.names()...)
+	wanted := o.args
+	if len(wanted) == 0 {
+		wanted = all
+	}
+	for _, name := range wanted {
+		if !slices.Contains(all, name) {
+			return fmt.Errorf("no binary %q, there are %v", name, all)
+		}
+	}
+	for _, s := range []buildSet{etcd, kubernetes} {
+		names := slices.DeleteFunc(s.names(), func(name string) bool { return !slices.Contains(wanted, name) })
+		if len(names) == 0 {
+			continue
+		}
+		if err := t.build(ctx, s, names...); err != nil {
+			return err
+		}
+	}
+	dir := t.binDir(kubernetes)
+	if err := t.linkEtcd(etcd, dir); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(t.stdout, dir)
+	return err
+}
+
+func (t *testbed) linkEtcd(etcd buildSet, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range etcd.names() {
+		target := filepath.Join("..", filepath.Base(t.binDir(etcd)), name)
+		link := filepath.Join(dir, name)
+		if now, err := os.Readlink(link); err == nil && now == target {
+			continue
+		}
+		if err := os.Symlink(target, link+".tmp"); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+		if err := os.Rename(link+".tmp", link); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// runBuild builds sets, without arguments all of them.
+func runBuild(ctx context.Context, t *testbed, o *options) error {
+	chosen := sets()
+	if len(o.args) > 0 {
+		chosen = nil
+		for _, name := range o.args {
+			s, err := setNamed(name)
+			if err != nil {
+				return err
+			}
+			chosen = append(chosen, s)
+		}
+	}
+	for _, s := range chosen {
+		if err := t.build(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runStatus prints the processes of the nodes.
+func runStatus(ctx context.Context, t *testbed, _ *options) error {
+	w := tabwriter.NewWriter(t.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NODE\tPROCESS\tPID\tSTATE")
+	for _, n := range nodes() {
+		components, err := t.components(n)
+		if err != nil {
+			return err
+		}
+		probe, err := n.prober()
+		if err != nil {
+			fmt.Fprintf(w, "%s\t-\t-\tdown\n", n.name)
+			continue
+		}
+		for _, c := range components {
+			r, state := n.recorded(c.name), "serves"
+			if !r.alive() {
+				fmt.Fprintf(w, "%s\t%s\t-\tdown\n", n.name, c.name)
+				continue
+			}
+			if err := probe(ctx, c.health); err != nil {
+				state = "runs, but: " + err.Error()
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\n", n.name, c.name, r.PID, state)
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// errGone says that a process ended; waiting for it makes no sense.
+var errGone = errors.New("the process ended")
+
+// process is one long-running part of a node.
+type process struct {
+	name   string
+	argv   []string
+	env    []string
+	health string // URL that answers 200 once the process serves; empty: it serves once it runs
+}
+
+// record is what is kept about a started process. With its start time, a pid that the kernel gave to another process
+// since is not mistaken for it.
+type record struct {
+	PID   int      `json:"pid"`
+	Start uint64   `json:"start"` // clock ticks since the boot, from /proc/<pid>/stat
+	Argv  []string `json:"argv"`
+}
+
+// parseStat returns the state and the start time in a line of /proc/<pid>/stat. The second field is the program's name in
+// parentheses and may itself hold spaces and parentheses.
+func parseStat(stat string) (state string, start uint64, err error) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 {
+		return "", 0, fmt.Errorf("stat line with %d fields: %q", len(fields), stat)
+	}
+	start, err = strconv.ParseUint(fields[19], 10, 64)
+	return fields[0], start, err
+}
+
+// identify returns the record of a process that runs.
+func identify(pid int) (record, error) {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return record{}, err
+	}
+	_, start, err := parseStat(string(stat))
+	return record{PID: pid, Start: start}, err
+}
+
+// alive says whether the very process of the record runs; one that ended and is not yet reaped does not.
+func (r record) alive() bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(r.PID), "stat"))
+	if err != nil {
+		return false
+	}
+	state, start, err := parseStat(string(stat))
+	return err == nil && start == r.Start && state != "Z" && state != "X"
+}
+
+// end asks the process to end, and after the grace makes it.
+func (r record) end(ctx context.Context, grace time.Duration) error {
+	handle, err := os.FindProcess(r.PID) // from here on the handle means one process, whatever becomes of the pid
+	if err != nil || !r.alive() {
+		return nil
+	}
+	defer handle.Release() //nolint:errcheck // nothing is left to do about it
+	for _, try := range []struct {
+		signal syscall.Signal
+		wait   time.Duration
+	}{{syscall.SIGTERM, grace}, {syscall.SIGKILL, 20 * time.Second}} {
+		if try.wait == 0 {
+			continue
+		}
+		if err := handle.Signal(try.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return fmt.Errorf("signal %d: %w", r.PID, err)
+		}
+		err = poll(ctx, try.wait, func(context.Context) error {
+			if r.alive() {
+				return fmt.Errorf("process %d does not end", r.PID)
+			}
+			return nil
+		})
+		if err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// recordFile is in /run: no record survives the boot that its ticks count from.
+func (n node) recordFile(name string) string { return filepath.Join(n.run, name+".json") }
+
+func (n node) logFile(name string) string { return filepath.Join(n.state, "log", name+".log") }
+
+// recorded returns what is known of the process of that name; without a record, one that is not alive.
+func (n node) recorded(name string) record {
+	r := record{PID: -1}
+	if content, err := os.ReadFile(n.recordFile(name)); err == nil {
+		if json.Unmarshal(content, &r) != nil {
+			return record{PID: -1}
+		}
+	}
+	return r
+}
+
+// ensure starts p unless it runs already as wanted, waits until it serves and says which it was.
+func (n node) ensure(ctx context.Context, p process) (string, error) {
+	r := n.recorded(p.name)
+	did := "runs"
+	if r.alive() && !slices.Equal(r.Argv, p.argv) {
+		if err := r.end(ctx, 10*time.Second); err != nil {
+			return "", err
+		}
+	}
+	if !r.alive() {
+		var err error
+		if r, err = n.start(p); err != nil {
+			return "", err
+		}
+		did = "started"
+	}
+	return did, n.awaitHealth(ctx, p, r)
+}
+
+// start starts p in a session of its own, so that it outlives the terminal, and records it.
+func (n node) start(p process) (record, error) {
+	log, err := os.OpenFile(n.logFile(p.name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return record{}, err
+	}
+	defer log.Close()
+	cmd := exec.Command(p.argv[0], p.argv[1:]...)
+	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, n.state
+	cmd.Env = append(os.Environ(), p.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return record{}, err
+	}
+	r, err := identify(cmd.Process.Pid)
+	if err != nil {
+		return record{}, err
+	}
+	go cmd.Wait() //nolint:errcheck // reaps it if it ends before this program
+	r.Argv = p.argv
+	content, err := json.Marshal(r)
+	if err != nil {
+		return record{}, err
+	}
+	return r, writeFile(n.recordFile(p.name), content, 0o600)
+}
+
+func (n node) awaitHealth(ctx context.Context, p process, r record) error {
+	probe, err := n.prober()
+	if err != nil {
+		return err
+	}
+	err = poll(ctx, 2*time.Minute, func(ctx context.Context) error {
+		if !r.alive() {
+			return errGone
+		}
+		return probe(ctx, p.health)
+	})
+	if err != nil {
+		content, _ := os.ReadFile(n.logFile(p.name))
+		return fmt.Errorf("%w\n%s ends with:\n%s", err, n.logFile(p.name), lastLines(string(content), 10))
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// buildSet is a group of binaries that one module, the folder build/<name>, pins and builds.
+type buildSet struct {
+	name     string
+	version  string
+	binaries []binary
+	stamps   []string // package variables that the binaries tell their version from: import/path.name=value
+	patched  bool     // needs the patched virtual-workspace-framework
+}
+
+type binary struct {
+	name, pkg string
+}
+
+// sets lists every build set, the most wanted first: a cold build goes in this order.
+func sets() []buildSet {
+	return []buildSet{
+		kcpSet("v0.32.3"),
+		{
+			name: "etcd", version: "v3.6.16",
+			binaries: []binary{
+				{"etcd", "go.etcd.io/etcd/server/v3"},
+				{"etcdctl", "go.etcd.io/etcd/etcdctl/v3"},
+			},
+		},
+		{
+			name: "kubernetes", version: "v1.36.3",
+			binaries: commands("k8s.io/kubernetes/cmd/",
+				"kube-apiserver", "kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl"),
+			stamps: kubernetesVersion("v1.36.3"),
+		},
+		{
+			name: "containerd", version: "v2.2.9",
+			binaries: commands("github.com/containerd/containerd/v2/cmd/", "containerd", "containerd-shim-runc-v2", "ctr"),
+			stamps:   []string{"github.com/containerd/containerd/v2/version.Version=2.2.9"},
+		},
+		{name: "coredns", version: "v1.14.7", binaries: commands("github.com/coredns/", "coredns")},
+		{name: "pause", version: "v1", binaries: []binary{{"pause", "."}}},
+		kcpSet("v0.32.2"),
+	}
+}
+
+func kcpSet(version string) buildSet {
+	return buildSet{
+		name: "kcp-" + version, version: version,
+		binaries: commands("github.com/kcp-dev/kcp/cmd/",
+			"kcp", "kcp-front-proxy", "cache-server", "virtual-workspaces", "sharded-test-server"),
+		stamps:  kubernetesVersion("v1.36.0+kcp-" + version), // upstream's form: Kubernetes' version, then kcp's
+		patched: true,
+	}
+}
+
+// commands lists binaries that are called like the folders of their packages.
+func commands(prefix string, names ...string) []binary {
+	var bs []binary
+	for _, n := range names {
+		bs = append(bs, binary{n, prefix + n})
+	}
+	return bs
+}
+
+// kubernetesVersion stamps version into everything that is built from Kubernetes' libraries.
+func kubernetesVersion(version string) []string {
+	var stamps []string
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	for _, pkg := range []string{"k8s.io/client-go/pkg/version", "k8s.io/component-base/version"} {
+		stamps = append(stamps, pkg+".gitVersion="+version, pkg+".gitMajor="+parts[0], pkg+".gitMinor="+parts[1])
+	}
+	return stamps
+}
+
+func setNamed(name string) (buildSet, error) {
+	all := sets()
+	if i := slices.IndexFunc(all, func(s buildSet) bool { return s.name == name }); i >= 0 {
+		return all[i], nil
+	}
+	var names []string
+	for _, s := range all {
+		names = append(names, s.name)
+	}
+	return buildSet{}, fmt.Errorf("no set %q, there are %s", name, strings.Join(names, ", "))
+}
+
+// key names the set in the cache.
+func (s buildSet) key() string {
+	if strings.HasSuffix(s.name, s.version) {
+		return s.name
+	}
+	return s.name + "-" + s.version
+}
+
+func (s buildSet) names() []string {
+	var ns []string
+	for _, b := range s.binaries {
+		ns = append(ns, b.name)
+	}
+	return ns
+}

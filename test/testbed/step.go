@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// step is a part of bringing a node up.
+type step struct {
+	name  string
+	needs []string                              // names of earlier steps
+	do    func(context.Context) (string, error) // returns what it did
+}
+
+// runSteps runs each step as soon as those it needs are done. The first failure cancels the others.
+func runSteps(ctx context.Context, log *progress, steps []step) error {
+	g, ctx := errgroup.WithContext(ctx)
+	done := map[string]chan struct{}{}
+	for _, s := range steps {
+		needs := make([]<-chan struct{}, 0, len(s.needs))
+		for _, n := range s.needs {
+			if done[n] == nil { // needs point backwards only, so there are no cycles
+				return fmt.Errorf("step %s needs %s, which is not before it", s.name, n)
+			}
+			needs = append(needs, done[n])
+		}
+		finished := make(chan struct{})
+		done[s.name] = finished
+		g.Go(func() error {
+			if err := waitAll(ctx, needs); err != nil {
+				return err
+			}
+			began := time.Now()
+			did, err := s.do(ctx)
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			log.step(s.name+" "+did, time.Since(began))
+			close(finished)
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func waitAll(ctx context.Context, needs []<-chan struct{}) error {
+	for _, n := range needs {
+		select {
+		case <-n:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+)
+
+// testbed is what every verb works with.
+type testbed struct {
+	cache  string // folder of binaries and image archives
+	stdout io.Writer
+	log    *progress
+}
+
+// options are the flags and arguments of a verb.
+type options struct {
+	node, version string
+	groups        []string
+	args          []string
+}
+
+// verb is one thing that the program can be told to do.
+type verb struct {
+	name, usage, does string
+	run               func(context.Context, *testbed, *options) error
+}
+
+func verbs() []verb {
+	return []verb{
+		{"up", "[--node a|b]", "build what is missing, start what is not running, wait until the node is ready", runUp},
+		{"down", "[--node a|b|all]", "stop what up started and remove everything but the cache", runDown},
+		{"status", "", "show the nodes' processes", runStatus},
+		{"kubeconfig", "[--node a|b]", "print the path of the administrator's kubeconfig", runKubeconfig},
+		{"user-kubeconfig", "NAME [--group G]... [--node a|b]", "print the path of a kubeconfig for a user without rights", runUserKubeconfig},
+		{"kcp-bin-dir", "[--version v0.32.3]", "print the folder of kcp's binaries, built if need be", runKcpBinDir},
+		{"bin-dir", "[BINARY...]", "print the folder of the Kubernetes and etcd binaries, built if need be", runBinDir},
+		{"build", "[SET...]", "build sets of binaries (default: all)", runBuild},
+		{"provision", "[--node a|b]", "serve storage and load balancers; up starts it in the background", runProvision},
+	}
+}
+
+// run finds the verb of args, runs it and returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 || strings.Trim(args[0], "-") == "help" || args[0] == "-h" {
+		usage(stderr)
+		return 2
+	}
+	for _, v := range verbs() {
+		if v.name != args[0] {
+			continue
+		}
+		err := v.start(ctx, args[1:], stdout, stderr)
+		switch {
+		case err == nil || errors.Is(err, flag.ErrHelp):
+			return 0
+		default:
+			fmt.Fprintf(stderr, "testbed %s: %v\n", v.name, err)
+			return 1
+		}
+	}
+	fmt.Fprintf(stderr, "testbed: unknown verb %q\n", args[0])
+	usage(stderr)
+	return 2
+}
+
+func (v verb) start(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := v.parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	caches, err := os.UserCacheDir()
+	if err != nil {
+		return fmt.Errorf("find the cache folder: %w", err)
+	}
+	t := &testbed{cache: filepath.Join(caches, "kcpctl", "testbed"), stdout: stdout, log: newProgress(stderr)}
+	return v.run(ctx, t, o)
+}
+
+// parse lets flags stand before, between and after the arguments.
+func (v verb) parse(args []string, stderr io.Writer) (*options, error) {
+	o := &options{}
+	f := flag.NewFlagSet(v.name, flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.Usage = func() { fmt.Fprintf(stderr, "testbed %s %s: %s\n", v.name, v.usage, v.does) }
+	if strings.Contains(v.usage, "--node") {
+		f.StringVar(&o.node, "node", "a", "the node")
+	}
+	if strings.Contains(v.usage, "--version") {
+		f.StringVar(&o.version, "version", "v0.32.3", "the release of kcp")
+	}
+	if strings.Contains(v.usage, "--group") {
+		f.Func("group", "a group of the user", func(s string) error { o.groups = append(o.groups, s); return nil })
+	}
+	for {
+		if err := f.Parse(args); err != nil {
+			return nil, err
+		}
+		if f.NArg() == 0 {
+			return o, nil
+		}
+		o.args, args = append(o.args, f.Arg(0)), f.Args()[1:]
+	}
+}
+
+func usage(w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "usage: go run ./test/testbed VERB")
+	for _, v := range verbs() {
+		fmt.Fprintf(t, "  %s %s\t%s\n", v.name, v.usage, v.does)
+	}
+	t.Flush() //nolint:errcheck // usage is a courtesy
+}
