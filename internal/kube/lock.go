@@ -268,6 +268,9 @@ func (l *lease) update(ctx context.Context, change func(*coordinationv1.LeaseSpe
 	if err != nil {
 		return err
 	}
+	if live == nil {
+		return fmt.Errorf("%w: it was deleted", errLockLost)
+	}
 	if !l.owns(live.Spec) {
 		return fmt.Errorf("%w: %s has taken it", errLockLost, *live.Spec.HolderIdentity)
 	}

@@ -22,6 +22,12 @@ const (
 func (d *Directory) staging() string { return filepath.Join(d.dir, folderStaging) }
 func (d *Directory) journal() string { return filepath.Join(d.dir, folderJournal) }
 
+// interrupted tells whether a committed save is not completed yet.
+func (d *Directory) interrupted() bool {
+	_, err := os.Stat(d.journal())
+	return err == nil
+}
+
 // step runs one change of the disk.
 func (d *Directory) step(name string, do func() error) error {
 	if d.crash != nil {
@@ -60,14 +66,20 @@ func (d *Directory) commit(files map[string][]byte) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		p := filepath.Join(d.staging(), filepath.FromSlash(name))
-		if err := d.step("write "+name, func() error { return writeFile(p, files[name], !isLeaf(name)) }); err != nil {
+		if err := d.step("write "+name, func() error { return d.writeFile(p, files[name], !isLeaf(name)) }); err != nil {
 			return err
 		}
 	}
-	if err := d.step("commit", func() error { return os.Rename(d.staging(), d.journal()) }); err != nil {
+	commit := func() error {
+		if err := d.syncDirs(d.staging(), filepath.Join(d.staging(), dirCA), filepath.Join(d.staging(), dirServiceAccount)); err != nil {
+			return err
+		}
+		return os.Rename(d.staging(), d.journal())
+	}
+	if err := d.step("commit", commit); err != nil {
 		return err
 	}
-	if err := syncDir(d.dir); err != nil {
+	if err := d.syncDirs(d.dir); err != nil {
 		return err
 	}
 	return d.replay()
@@ -101,7 +113,7 @@ func (d *Directory) replay() error {
 }
 
 // writeFile makes a new file. What cannot be made again is on the disk when it returns.
-func writeFile(p string, data []byte, sync bool) error {
+func (d *Directory) writeFile(p string, data []byte, sync bool) error {
 	if err := os.MkdirAll(filepath.Dir(p), 0o700); err != nil {
 		return err
 	}
@@ -111,18 +123,24 @@ func writeFile(p string, data []byte, sync bool) error {
 	}
 	_, err = f.Write(data)
 	if err == nil && sync {
-		err = f.Sync()
+		err = d.sync(f)
 	}
-	if err = errors.Join(err, f.Close()); err != nil || !sync {
-		return err
-	}
-	return syncDir(filepath.Dir(p))
+	return errors.Join(err, f.Close())
 }
 
-func syncDir(dir string) error {
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
+// syncDirs waits until the names in some folders are on the disk.
+func (d *Directory) syncDirs(dirs ...string) error {
+	for _, dir := range dirs {
+		f, err := os.Open(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(d.sync(f), f.Close()); err != nil {
+			return err
+		}
 	}
-	return errors.Join(f.Sync(), f.Close())
+	return nil
 }

@@ -102,18 +102,23 @@ const (
 )
 
 // matches tells whether a pattern matches all of s.
-func matches(pattern, s string) bool {
-	return regexp.MustCompile(`^(?:` + pattern + `)$`).MatchString(s)
+func (v *validator) matches(pattern, s string) bool {
+	re := v.patterns[pattern]
+	if re == nil {
+		re = regexp.MustCompile(`^(?:` + pattern + `)$`)
+		v.patterns[pattern] = re
+	}
+	return re.MatchString(s)
 }
 
 func (v *validator) image(p *field.Path, i v1alpha1.Image) {
-	if i.Repository != "" && !matches(repositoryPattern, i.Repository) {
+	if i.Repository != "" && !v.matches(repositoryPattern, i.Repository) {
 		v.invalid(p.Child("repository"), i.Repository, "must be a repository such as %s, without tag and digest", defaultRepository)
 	}
 	if i.Tag != "" {
 		v.tag(p.Child("tag"), i.Tag)
 	}
-	if i.Digest != "" && !matches(digestPattern, i.Digest) {
+	if i.Digest != "" && !v.matches(digestPattern, i.Digest) {
 		v.invalid(p.Child("digest"), i.Digest, "must be sha256: and 64 hexadecimal digits")
 	}
 	if i.PullPolicy != "" {
@@ -128,7 +133,7 @@ func (v *validator) image(p *field.Path, i v1alpha1.Image) {
 
 // tag wants an image tag. One that is a release decides the flags, and so must be a known one.
 func (v *validator) tag(p *field.Path, tag string) {
-	if !matches(tagPattern, tag) {
+	if !v.matches(tagPattern, tag) {
 		v.invalid(p, tag, "must be a tag: letters, digits, '_', '.' and '-', at most 128")
 		return
 	}
@@ -138,7 +143,7 @@ func (v *validator) tag(p *field.Path, tag string) {
 }
 
 func (v *validator) imageReference(p *field.Path, s string) {
-	if !matches(repositoryPattern+`(?::`+tagPattern+`)?(?:@(?:`+digestPattern+`))?`, s) {
+	if !v.matches(repositoryPattern+`(?::`+tagPattern+`)?(?:@(?:`+digestPattern+`))?`, s) {
 		v.invalid(p, s, "must be an image such as %s", EtcdImage)
 	}
 }
@@ -148,7 +153,7 @@ func (v *validator) args(p *field.Path, args []string) {
 	seen := map[string]bool{}
 	for i, a := range args {
 		name, _, _ := strings.Cut(a, "=")
-		if !matches(`--[a-z0-9][a-z0-9-]*`, name) {
+		if !v.matches(`--[a-z0-9][a-z0-9-]*`, name) {
 			v.invalid(p.Index(i), a, "must be --name=value, or --name")
 			continue
 		}

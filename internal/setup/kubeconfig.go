@@ -32,7 +32,7 @@ func (v *validator) kubeconfig(p *field.Path, k *v1alpha1.Kubeconfig) {
 		}
 	}
 	const segment = `[a-z0-9](?:[a-z0-9-]*[a-z0-9])?`
-	if !matches(segment+`(?::`+segment+`)*`, k.Workspace) {
+	if !v.matches(segment+`(?::`+segment+`)*`, k.Workspace) {
 		v.invalid(p.Child("workspace"), k.Workspace, "must be a path such as root:team, or the name of a logical cluster")
 	}
 	v.validity(p.Child("validity"), k.Validity.Duration)

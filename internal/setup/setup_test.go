@@ -2,6 +2,7 @@ package setup
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,7 +114,7 @@ func TestEverySecretsNameIsChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := parse(t, string(data))
 			checked := map[string]bool{}
-			for _, o := range (&validator{setup: s, parts: parts(s)}).objects() {
+			for _, o := range newValidator(s).objects() {
 				checked[o.name] = true
 			}
 			for _, cert := range pki.Table(topology.Build(s)) {
@@ -220,4 +221,17 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, err, string(text))
 		require.Empty(t, cmp.Diff(file.Setup, again.Setup))
 	})
+}
+
+// A thousand shards take tens of milliseconds.
+func BenchmarkParse(b *testing.B) {
+	var text strings.Builder
+	text.WriteString(minimal + "spec:\n  shards:\n")
+	for i := range 1000 {
+		fmt.Fprintf(&text, "  - name: s%d\n    podTemplate: {spec: {nodeSelector: {disk: ssd}}}\n", i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		parse(b, text.String())
+	}
 }

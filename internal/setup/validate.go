@@ -2,6 +2,7 @@ package setup
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ const maxLogLevel = 10
 
 // Validate finds everything that is wrong with a setup that has its defaults.
 func Validate(s *v1alpha1.Setup) field.ErrorList {
-	v := &validator{setup: s, parts: parts(s)}
+	v := newValidator(s)
 	v.document()
 	v.names()
 	v.spec()
@@ -41,6 +42,12 @@ type validator struct {
 	setup *v1alpha1.Setup
 	parts []part
 	errs  field.ErrorList
+	// patterns are compiled once: a setup can have a thousand shards.
+	patterns map[string]*regexp.Regexp
+}
+
+func newValidator(s *v1alpha1.Setup) *validator {
+	return &validator{setup: s, parts: parts(s), patterns: map[string]*regexp.Regexp{}}
 }
 
 func (v *validator) invalid(p *field.Path, value any, format string, args ...any) {

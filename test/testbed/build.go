@@ -23,7 +23,7 @@ func (t *testbed) build(ctx context.Context, s buildSet, names ...string) error 
 	if len(missing(t.binDir(s), names)) == 0 {
 		return nil
 	}
-	unlock, err := lock(ctx, filepath.Join(t.cache, "locks", "build-"+s.key()))
+	unlock, err := t.lock(ctx, "build-"+s.key())
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +28,7 @@ func (n node) restConfig() (*rest.Config, error) {
 		return nil, fmt.Errorf("read the kubeconfig of node %s: %w", n.name, err)
 	}
 	config.QPS, config.Burst = 50, 100
+	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // the node is on this machine
 	return config, nil
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,31 +44,6 @@ func lastLines(s string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// lock takes the lock file, waiting while another process holds it, and returns what gives it back.
-func lock(ctx context.Context, file string) (func(), error) {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		switch {
-		case err == nil:
-			return func() { f.Close() }, nil // closing unlocks
-		case !errors.Is(err, syscall.EWOULDBLOCK):
-			f.Close()
-			return nil, fmt.Errorf("lock %s: %w", file, err)
-		}
-		if err := sleep(ctx, 100*time.Millisecond); err != nil {
-			f.Close()
-			return nil, err
-		}
-	}
-}
-
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -79,18 +55,18 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // poll asks done every few milliseconds until it says yes, at most for limit; then the error is what done said last.
 func poll(ctx context.Context, limit time.Duration, done func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
-		last := done(ctx)
+		last := done(limited)
 		if last == nil {
 			return nil
 		}
 		if errors.Is(last, errGone) {
 			return last
 		}
-		if err := sleep(ctx, 50*time.Millisecond); err != nil {
-			return fmt.Errorf("not within %s: %w", limit, last)
+		if sleep(limited, 50*time.Millisecond) != nil {
+			return cmp.Or(ctx.Err(), fmt.Errorf("not within %s: %w", limit, last))
 		}
 	}
 }

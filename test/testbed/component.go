@@ -3,7 +3,6 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"slices"
 )
 
 // component is a process of a node as the table knows it.
@@ -14,37 +13,26 @@ type component struct {
 }
 
 // components lists a node's processes in the order in which they start; down ends them in reverse.
-func (t *testbed) components(n node) ([]component, error) {
-	kubernetes, err := setNamed("kubernetes")
-	if err != nil {
-		return nil, err
-	}
-	etcd, err := setNamed("etcd")
-	if err != nil {
-		return nil, err
-	}
-	containerd, err := setNamed("containerd")
-	if err != nil {
-		return nil, err
-	}
+func (t *testbed) components(n node) []component {
+	kubernetes, etcd, containerd := t.binDir(kubernetesSet()), t.binDir(etcdSet()), t.binDir(containerdSet())
 	ready := []string{"kube-apiserver"}
 	return []component{
-		n.component(t.binDir(containerd), "containerd", "unix://"+n.socket(), []string{"network", "files"}, n.containerdArgs()),
-		n.component(t.binDir(etcd), "etcd", "http://"+n.address+":2381/readyz", []string{"network", "files"}, n.etcdArgs()),
-		n.component(t.binDir(kubernetes), "kube-apiserver", n.url()+"/readyz", []string{"etcd"}, n.apiserverArgs()),
-		n.component(t.binDir(kubernetes), "kube-controller-manager", "https://"+n.address+":10257/healthz", ready, n.controllerManagerArgs()),
-		n.component(t.binDir(kubernetes), "kube-scheduler", "https://"+n.address+":10259/readyz", ready, n.schedulerArgs()),
-		n.component(t.binDir(kubernetes), "kube-proxy", "http://"+n.address+":10256/livez", ready, n.proxyArgs()),
-		n.component(t.binDir(kubernetes), "kubelet", "http://"+n.address+":10248/healthz", []string{"kube-apiserver", "containerd", "image pause"}, n.kubeletArgs()),
+		n.component(containerd, "containerd", "unix://"+n.socket(), []string{"network", "files"}, n.containerdArgs()),
+		n.component(etcd, "etcd", "http://"+n.address+":2381/readyz", []string{"network", "files"}, n.etcdArgs()),
+		n.component(kubernetes, "kube-apiserver", n.url()+"/readyz", []string{"etcd"}, n.apiserverArgs()),
+		n.component(kubernetes, "kube-controller-manager", "https://"+n.address+":10257/healthz", ready, n.controllerManagerArgs()),
+		n.component(kubernetes, "kube-scheduler", "https://"+n.address+":10259/readyz", ready, n.schedulerArgs()),
+		n.component(kubernetes, "kube-proxy", "http://"+n.address+":10256/livez", ready, n.proxyArgs()),
+		n.component(kubernetes, "kubelet", "http://"+n.address+":10248/healthz", []string{"kube-apiserver", "containerd", "image pause"}, n.kubeletArgs()),
 		n.provisioner(),
-	}, nil
+	}
 }
 
 // component enters the network namespace with nsenter: ip netns exec would mount another /sys, without the cgroups.
 func (n node) component(bin, name, health string, needs, args []string) component {
 	enter := []string{"nsenter", "--net=/run/netns/" + n.id, "--", filepath.Join(bin, name)}
 	path := bin + ":" + os.Getenv("PATH") + ":/usr/sbin:/sbin" // containerd looks its shim up, kube-proxy iptables
-	return component{process{name: name, argv: append(enter, args...), env: []string{"PATH=" + path}, health: health}, needs}
+	return component{process{name: name, argv: append(enter, args...), path: path, health: health}, needs}
 }
 
 // provisioner is this program, copied to where it stays.
@@ -127,7 +115,7 @@ func (n node) kubeletArgs() []string {
 
 // serving are the flags for the one serving certificate that all of the node's servers share.
 func (n node) serving() []string {
-	return slices.Clone([]string{
+	return []string{
 		"--tls-cert-file=" + n.stateFile("pki", "serving.crt"), "--tls-private-key-file=" + n.stateFile("pki", "serving.key"),
-	})
+	}
 }

@@ -34,15 +34,12 @@ func (t *testbed) down(ctx context.Context, n node) error {
 		t.log.note("node %s is not up", n.name)
 		return nil
 	}
-	unlock, err := lock(ctx, t.nodeLock(n))
+	unlock, err := t.lock(ctx, "node-"+n.name)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	components, err := t.components(n)
-	if err != nil {
-		return err
-	}
+	components := t.components(n)
 	var errs []error
 	for _, s := range []struct {
 		did string
@@ -51,7 +48,7 @@ func (t *testbed) down(ctx context.Context, n node) error {
 		{"kubelet and containerd stopped", stopper(n, components, "provisioner", "kubelet", "containerd")}, // or pods come back
 		{"pods killed", n.killPods},
 		{"control plane stopped", stopper(n, components, "kube-proxy", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")},
-		{"network removed", n.disconnect},
+		{"network removed", func(ctx context.Context) error { return t.disconnect(ctx, n) }},
 		{"mounts and files removed", n.removeFiles},
 	} {
 		began := time.Now()

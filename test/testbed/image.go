@@ -20,7 +20,7 @@ import (
 // image is made of the static binaries of one build set.
 type image struct {
 	ref      string
-	set      string
+	set      buildSet
 	dir      string // folder of the binaries in the image
 	binaries []string
 	config   imageConfig
@@ -46,11 +46,11 @@ const (
 // finds them without a pull.
 func images() []image {
 	return []image{
-		{ref: pauseImage, early: true, set: "pause", dir: "/", binaries: []string{"pause"},
+		{ref: pauseImage, early: true, set: pauseSet(), dir: "/", binaries: []string{"pause"},
 			config: imageConfig{User: nonroot, Entrypoint: []string{"/pause"}}},
-		{ref: coreDNSImage, early: true, set: "coredns", dir: "/", binaries: []string{"coredns"},
+		{ref: coreDNSImage, early: true, set: coreDNSSet(), dir: "/", binaries: []string{"coredns"},
 			config: imageConfig{User: nonroot, Entrypoint: []string{"/coredns"}, WorkingDir: "/"}},
-		{ref: "gcr.io/etcd-development/etcd:v3.6.16", set: "etcd", dir: "/usr/local/bin", binaries: []string{"etcd", "etcdctl"},
+		{ref: "gcr.io/etcd-development/etcd:v3.6.16", set: etcdSet(), dir: "/usr/local/bin", binaries: []string{"etcd", "etcdctl"},
 			config: imageConfig{Cmd: []string{"/usr/local/bin/etcd"}, WorkingDir: "/var/etcd"}},
 		kcpImage("v0.32.3"),
 		kcpImage("v0.32.2"),
@@ -59,7 +59,7 @@ func images() []image {
 
 func kcpImage(version string) image {
 	return image{
-		ref: "ghcr.io/kcp-dev/kcp:" + version, set: "kcp-" + version, dir: "/",
+		ref: "ghcr.io/kcp-dev/kcp:" + version, set: kcpSet(version), dir: "/",
 		binaries: []string{"kcp", "kcp-front-proxy", "cache-server", "virtual-workspaces"},
 		config:   imageConfig{User: nonroot, Entrypoint: []string{"/kcp"}, WorkingDir: "/"},
 	}
@@ -69,17 +69,13 @@ func kcpImage(version string) image {
 func (i image) short() string { return strings.TrimSuffix(path.Base(i.ref), ":v1") }
 
 // layerName and configName differ from image to image: containerd locks by the names in an archive.
-func (i image) layerName() string  { return i.set + ".layer.tar" }
-func (i image) configName() string { return i.set + ".config.json" }
+func (i image) layerName() string  { return i.set.key() + ".layer.tar" }
+func (i image) configName() string { return i.set.key() + ".config.json" }
 
 // archive returns the image's docker archive, written anew if it is missing or older than a binary.
 func (t *testbed) archive(ctx context.Context, i image) (string, error) {
-	set, err := setNamed(i.set)
-	if err != nil {
-		return "", err
-	}
 	file := filepath.Join(t.cache, "images", strings.NewReplacer("/", "_", ":", "_").Replace(i.ref)+".tar")
-	unlock, err := lock(ctx, filepath.Join(t.cache, "locks", filepath.Base(file)))
+	unlock, err := t.lock(ctx, filepath.Base(file))
 	if err != nil {
 		return "", err
 	}
@@ -90,7 +86,7 @@ func (t *testbed) archive(ctx context.Context, i image) (string, error) {
 	}
 	stale := false
 	for _, b := range i.binaries {
-		info, err := os.Stat(filepath.Join(t.binDir(set), b))
+		info, err := os.Stat(filepath.Join(t.binDir(i.set), b))
 		if err != nil {
 			return "", err
 		}
@@ -99,7 +95,7 @@ func (t *testbed) archive(ctx context.Context, i image) (string, error) {
 	if !stale {
 		return file, nil
 	}
-	if err := i.write(file, t.binDir(set)); err != nil {
+	if err := i.write(file, t.binDir(i.set)); err != nil {
 		return "", fmt.Errorf("write %s: %w", file, err)
 	}
 	return file, nil

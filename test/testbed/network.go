@@ -10,63 +10,70 @@ import (
 	"strings"
 )
 
-// connect gives the node its network namespace, a cable from it to the bridge, and the machine its routes. Everything that
-// is there already stays.
-func (n node) connect(ctx context.Context) (string, error) {
-	if exists("/run/netns/" + n.id) {
-		if _, err := ip(ctx, "route get "+n.dnsService); err == nil && n.cabled(ctx) {
-			return "exists", nil
-		}
+// hub is a network namespace with a bridge, onto which a cable leads from each node and from the machine, where its end has
+// the same name. In a namespace of its own the bridge is out of reach of the machine's iptables rules, such as Docker's.
+const (
+	hub         = "kcpctl-net"
+	hubAddress  = "10.213.0.1/24" // the machine's
+	testbedCIDR = "10.213.0.0/17" // holds every address of the testbed
+)
+
+// connect gives the node its network namespace, its cable to the hub, and the routes to it.
+func (t *testbed) connect(ctx context.Context, n node) (string, error) {
+	unlock, err := t.lock(ctx, "network")
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if n.connected(ctx) {
+		return "exists", nil
 	}
 	if err := addressesFree(); err != nil {
 		return "", err
 	}
-	for _, args := range []string{
-		"link add " + bridge + " type bridge",
-		"address replace " + bridgeAddress + " dev " + bridge,
-		"link set " + bridge + " up",
-		"netns add " + n.id,
-		"link add " + n.id + " type veth peer name eth0 netns " + n.id,
-		"link set " + n.id + " master " + bridge + " up",
-		"-n " + n.id + " link set lo up",
-		"-n " + n.id + " address replace " + n.address + "/24 dev eth0",
-		"-n " + n.id + " link set eth0 up",
-	} {
-		if _, err := ip(ctx, args); err != nil && !strings.Contains(err.Error(), "File exists") {
-			return "", err
-		}
+	err = ip(ctx,
+		"netns add "+hub,
+		"-n "+hub+" link add hub type bridge",
+		"-n "+hub+" link set hub up",
+		"link add "+hub+" type veth peer name machine netns "+hub,
+		"-n "+hub+" link set machine master hub up",
+		"address replace "+hubAddress+" dev "+hub,
+		"link set "+hub+" up",
+
+		"netns add "+n.id,
+		"-n "+n.id+" link add eth0 type veth peer name "+n.id+" netns "+hub,
+		"-n "+hub+" link set "+n.id+" master hub up",
+		"-n "+n.id+" link set lo up",
+		"-n "+n.id+" address replace "+n.address+"/24 dev eth0",
+		"-n "+n.id+" link set eth0 up",
+	)
+	if err != nil {
+		return "", err
 	}
 	return "created", n.route(ctx)
 }
 
-// cabled says whether the node's end of the cable has its address.
-func (n node) cabled(ctx context.Context) bool {
-	out, err := ip(ctx, "-n "+n.id+" -o address show dev eth0")
-	return err == nil && strings.Contains(out, n.address+"/")
+// connected says whether the node's network is complete: what is set up last is there.
+func (n node) connected(ctx context.Context) bool {
+	route, err := command{name: "ip", args: []string{"route", "show", n.balancers}}.run(ctx)
+	return err == nil && strings.Contains(route, n.address) && exists("/run/netns/"+n.id)
 }
 
-// route leads the machine to the node's pods and Services, and whoever is on the bridge to its load balancers. The nodes
-// get no default route: their pods reach the other node's addresses on the bridge, and nothing behind them.
+// route leads the machine to the node's pods and Services, and the other node to its load balancers. The nodes get no
+// default route: a pod reaches the other node's addresses on the hub, and nothing behind them.
 func (n node) route(ctx context.Context) error {
-	for _, cidr := range []string{n.podCIDR, n.serviceCIDR, n.balancers} {
-		if _, err := ip(ctx, "route replace "+cidr+" via "+n.address+" dev "+bridge); err != nil {
-			return err
-		}
-	}
+	var routes []string
 	for _, other := range nodes() {
-		if other.name == n.name || !exists("/run/netns/"+other.id) {
-			continue
-		}
-		for _, args := range []string{
-			"-n " + n.id + " route replace " + other.balancers + " via " + other.address,
-			"-n " + other.id + " route replace " + n.balancers + " via " + n.address,
-		} {
-			if _, err := ip(ctx, args); err != nil {
-				return err
-			}
+		if other.name != n.name && exists("/run/netns/"+other.id) {
+			routes = append(routes,
+				"-n "+n.id+" route replace "+other.balancers+" via "+other.address,
+				"-n "+other.id+" route replace "+n.balancers+" via "+n.address)
 		}
 	}
-	return nil
+	for _, cidr := range []string{n.podCIDR, n.serviceCIDR, n.balancers} {
+		routes = append(routes, "route replace "+cidr+" via "+n.address+" dev "+hub)
+	}
+	return ip(ctx, routes...)
 }
 
 // addressesFree fails if the machine uses the testbed's addresses for something else.
@@ -83,7 +90,7 @@ func addressesFree() error {
 		}
 		for _, a := range addresses {
 			prefix, err := netip.ParsePrefix(a.String())
-			if err == nil && i.Name != bridge && ours.Overlaps(prefix.Masked()) {
+			if err == nil && i.Name != hub && ours.Overlaps(prefix.Masked()) {
 				return fmt.Errorf("the testbed needs %s, and %s has the address %s", ours, i.Name, prefix)
 			}
 		}
@@ -91,36 +98,44 @@ func addressesFree() error {
 	return nil
 }
 
-// disconnect removes the node's network; the bridge goes with the last node.
-func (n node) disconnect(ctx context.Context) error {
+// disconnect removes the node's network; the hub goes with the last node.
+func (t *testbed) disconnect(ctx context.Context, n node) error {
+	unlock, err := t.lock(ctx, "network")
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	var errs []error
-	remove := func(args string) {
-		if _, err := ip(ctx, args); err != nil {
+	if exists("/run/netns/" + hub) {
+		for _, cidr := range []string{n.podCIDR, n.serviceCIDR, n.balancers} {
+			errs = append(errs, ip(ctx, "route flush "+cidr))
+		}
+	}
+	gone := []string{n.id}
+	if !otherNodes(n) {
+		gone = append(gone, hub)
+	}
+	for _, namespace := range gone {
+		if exists("/run/netns/" + namespace) {
+			errs = append(errs, ip(ctx, "netns delete "+namespace))
+		}
+	}
+	if len(gone) > 1 && exists("/sys/class/net/"+hub) { // the kernel takes its time to remove a cable with its namespace
+		if err := ip(ctx, "link delete "+hub); err != nil && exists("/sys/class/net/"+hub) {
 			errs = append(errs, err)
 		}
 	}
-	if exists("/sys/class/net/" + n.id) {
-		remove("link delete " + n.id)
-	}
-	if exists("/run/netns/" + n.id) {
-		remove("netns delete " + n.id)
-	}
-	if !exists("/sys/class/net/" + bridge) {
-		return errors.Join(errs...)
-	}
-	last := true
-	for _, other := range nodes() {
-		last = last && !exists("/run/netns/"+other.id)
-	}
-	if last {
-		remove("link delete " + bridge)
-		removeNetnsFolder(ctx)
-		return errors.Join(errs...)
-	}
-	for _, cidr := range []string{n.podCIDR, n.serviceCIDR, n.balancers} {
-		remove("route flush " + cidr)
-	}
+	removeNetnsFolder(ctx)
 	return errors.Join(errs...)
+}
+
+func otherNodes(n node) bool {
+	for _, other := range nodes() {
+		if other.name != n.name && exists("/run/netns/"+other.id) {
+			return true
+		}
+	}
+	return false
 }
 
 // removeNetnsFolder removes the folder that ip made and mounted for the names of namespaces, if there is none left.
@@ -133,6 +148,13 @@ func removeNetnsFolder(ctx context.Context) {
 	os.Remove(dir)                                        //nolint:errcheck // an empty folder harms nobody
 }
 
-func ip(ctx context.Context, args string) (string, error) {
-	return command{name: "ip", args: strings.Fields(args)}.run(ctx)
+// ip runs commands of ip one after the other. What is there already, an earlier attempt made.
+func ip(ctx context.Context, commands ...string) error {
+	for _, c := range commands {
+		_, err := command{name: "ip", args: strings.Fields(c)}.run(ctx)
+		if err != nil && !strings.Contains(err.Error(), "File exists") {
+			return err
+		}
+	}
+	return nil
 }

@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 )
-
-//go:embed static/forwardingregistry.go.txt
-var validatePathSegmentName []byte
 
 // addPatchedFramework puts a copy of virtual-workspace-framework with the one function that kcp v0.32 misses in it where
 // the go.mod in dir replaces the module by. (An overlay would need no copy, but is refused for the module cache.)
@@ -34,5 +30,9 @@ func addPatchedFramework(ctx context.Context, dir string) error {
 	if err := os.CopyFS(target, os.DirFS(got.Dir)); err != nil {
 		return fmt.Errorf("copy %s: %w", module, err)
 	}
-	return os.WriteFile(filepath.Join(target, "pkg", "forwardingregistry", "kcpctl.go"), validatePathSegmentName, 0o644)
+	function, err := static.ReadFile("static/forwardingregistry.go.txt")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(target, "pkg", "forwardingregistry", "kcpctl.go"), function, 0o644)
 }

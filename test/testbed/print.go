@@ -70,14 +70,7 @@ func runKcpBinDir(ctx context.Context, t *testbed, o *options) error {
 
 // runBinDir prints the folder of the Kubernetes binaries, with links to etcd's in it.
 func runBinDir(ctx context.Context, t *testbed, o *options) error {
-	kubernetes, err := setNamed("kubernetes")
-	if err != nil {
-		return err
-	}
-	etcd, err := setNamed("etcd")
-	if err != nil {
-		return err
-	}
+	kubernetes, etcd := kubernetesSet(), etcdSet()
 	all := append(kubernetes.names(), etcd.names()...)
 	wanted := o.args
 	if len(wanted) == 0 {
@@ -98,14 +91,16 @@ func runBinDir(ctx context.Context, t *testbed, o *options) error {
 		}
 	}
 	dir := t.binDir(kubernetes)
-	if err := t.linkEtcd(etcd, dir); err != nil {
+	if err := t.linkEtcd(dir); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(t.stdout, dir)
+	_, err := fmt.Fprintln(t.stdout, dir)
 	return err
 }
 
-func (t *testbed) linkEtcd(etcd buildSet, dir string) error {
+// linkEtcd makes one folder of two sets, for those who want to name just one.
+func (t *testbed) linkEtcd(dir string) error {
+	etcd := etcdSet()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -151,16 +146,12 @@ func runStatus(ctx context.Context, t *testbed, _ *options) error {
 	w := tabwriter.NewWriter(t.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NODE\tPROCESS\tPID\tSTATE")
 	for _, n := range nodes() {
-		components, err := t.components(n)
-		if err != nil {
-			return err
-		}
 		probe, err := n.prober()
 		if err != nil {
 			fmt.Fprintf(w, "%s\t-\t-\tdown\n", n.name)
 			continue
 		}
-		for _, c := range components {
+		for _, c := range t.components(n) {
 			r, state := n.recorded(c.name), "serves"
 			if !r.alive() {
 				fmt.Fprintf(w, "%s\t%s\t-\tdown\n", n.name, c.name)

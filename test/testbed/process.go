@@ -22,7 +22,7 @@ var errGone = errors.New("the process ended")
 type process struct {
 	name   string
 	argv   []string
-	env    []string
+	path   string // $PATH; the rest of the environment stays out, it may name proxies and hold secrets
 	health string // URL that answers 200 once the process serves; empty: it serves once it runs
 }
 
@@ -139,7 +139,7 @@ func (n node) start(p process) (record, error) {
 	defer log.Close()
 	cmd := exec.Command(p.argv[0], p.argv[1:]...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, n.state
-	cmd.Env = append(os.Environ(), p.env...)
+	cmd.Env = []string{"PATH=" + p.path, "HOME=/root"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return record{}, err

@@ -22,29 +22,43 @@ type binary struct {
 // sets lists every build set, the most wanted first: a cold build goes in this order.
 func sets() []buildSet {
 	return []buildSet{
-		kcpSet("v0.32.3"),
-		{
-			name: "etcd", version: "v3.6.16",
-			binaries: []binary{
-				{"etcd", "go.etcd.io/etcd/server/v3"},
-				{"etcdctl", "go.etcd.io/etcd/etcdctl/v3"},
-			},
-		},
-		{
-			name: "kubernetes", version: "v1.36.3",
-			binaries: commands("k8s.io/kubernetes/cmd/",
-				"kube-apiserver", "kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl"),
-			stamps: kubernetesVersion("v1.36.3"),
-		},
-		{
-			name: "containerd", version: "v2.2.9",
-			binaries: commands("github.com/containerd/containerd/v2/cmd/", "containerd", "containerd-shim-runc-v2", "ctr"),
-			stamps:   []string{"github.com/containerd/containerd/v2/version.Version=2.2.9"},
-		},
-		{name: "coredns", version: "v1.14.7", binaries: commands("github.com/coredns/", "coredns")},
-		{name: "pause", version: "v1", binaries: []binary{{"pause", "."}}},
-		kcpSet("v0.32.2"),
+		kcpSet("v0.32.3"), etcdSet(), kubernetesSet(), containerdSet(), coreDNSSet(), pauseSet(), kcpSet("v0.32.2"),
 	}
+}
+
+func etcdSet() buildSet {
+	return buildSet{
+		name: "etcd", version: "v3.6.16",
+		binaries: []binary{
+			{"etcd", "go.etcd.io/etcd/server/v3"},
+			{"etcdctl", "go.etcd.io/etcd/etcdctl/v3"},
+		},
+	}
+}
+
+func kubernetesSet() buildSet {
+	return buildSet{
+		name: "kubernetes", version: "v1.36.3",
+		binaries: commands("k8s.io/kubernetes/cmd/",
+			"kube-apiserver", "kubelet", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubectl"),
+		stamps: kubernetesVersion("v1.36.3"),
+	}
+}
+
+func containerdSet() buildSet {
+	return buildSet{
+		name: "containerd", version: "v2.2.9",
+		binaries: commands("github.com/containerd/containerd/v2/cmd/", "containerd", "containerd-shim-runc-v2", "ctr"),
+		stamps:   []string{"github.com/containerd/containerd/v2/version.Version=2.2.9"},
+	}
+}
+
+func coreDNSSet() buildSet {
+	return buildSet{name: "coredns", version: "v1.14.7", binaries: commands("github.com/coredns/", "coredns")}
+}
+
+func pauseSet() buildSet {
+	return buildSet{name: "pause", version: "v1", binaries: []binary{{"pause", "."}}}
 }
 
 func kcpSet(version string) buildSet {

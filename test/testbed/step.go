@@ -17,14 +17,14 @@ type step struct {
 
 // runSteps runs each step as soon as those it needs are done. The first failure cancels the others.
 func runSteps(ctx context.Context, log *progress, steps []step) error {
+	if err := checkSteps(steps); err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	done := map[string]chan struct{}{}
 	for _, s := range steps {
 		needs := make([]<-chan struct{}, 0, len(s.needs))
 		for _, n := range s.needs {
-			if done[n] == nil { // needs point backwards only, so there are no cycles
-				return fmt.Errorf("step %s needs %s, which is not before it", s.name, n)
-			}
 			needs = append(needs, done[n])
 		}
 		finished := make(chan struct{})
@@ -44,6 +44,20 @@ func runSteps(ctx context.Context, log *progress, steps []step) error {
 		})
 	}
 	return g.Wait()
+}
+
+// checkSteps makes sure that steps need only earlier ones, so that they cannot wait for each other.
+func checkSteps(steps []step) error {
+	earlier := map[string]bool{}
+	for _, s := range steps {
+		for _, n := range s.needs {
+			if !earlier[n] {
+				return fmt.Errorf("step %s needs %s, which is not before it", s.name, n)
+			}
+		}
+		earlier[s.name] = true
+	}
+	return nil
 }
 
 func waitAll(ctx context.Context, needs []<-chan struct{}) error {

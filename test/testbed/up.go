@@ -16,7 +16,7 @@ func runUp(ctx context.Context, t *testbed, o *options) error {
 	if err := requireMachine(ctx, t.log); err != nil {
 		return err
 	}
-	unlock, err := lock(ctx, t.nodeLock(n))
+	unlock, err := t.lock(ctx, "node-"+n.name)
 	if err != nil {
 		return err
 	}
@@ -26,11 +26,7 @@ func runUp(ctx context.Context, t *testbed, o *options) error {
 			return err
 		}
 	}
-	steps, err := t.upSteps(n)
-	if err != nil {
-		return err
-	}
-	if err := runSteps(ctx, t.log, steps); err != nil {
+	if err := runSteps(ctx, t.log, t.upSteps(n)); err != nil {
 		return err
 	}
 	t.log.note("node %s is up: export KUBECONFIG=%s", n.name, n.kubeconfig("admin"))
@@ -42,16 +38,10 @@ func nodeBinaries(s buildSet) []string {
 	return slices.DeleteFunc(s.names(), func(name string) bool { return name == "sharded-test-server" })
 }
 
-func (t *testbed) nodeLock(n node) string { return filepath.Join(t.cache, "locks", "node-"+n.name) }
-
 // upSteps lists what makes a node, each with what it needs.
-func (t *testbed) upSteps(n node) ([]step, error) {
-	components, err := t.components(n)
-	if err != nil {
-		return nil, err
-	}
+func (t *testbed) upSteps(n node) []step {
 	steps := []step{
-		{"network", nil, n.connect},
+		{"network", nil, func(ctx context.Context) (string, error) { return t.connect(ctx, n) }},
 		{"files", nil, func(context.Context) (string, error) { return "written", n.files() }},
 	}
 	imported := []step{}
@@ -64,7 +54,7 @@ func (t *testbed) upSteps(n node) ([]step, error) {
 			return t.importImage(ctx, n, i)
 		}})
 	}
-	for _, c := range components {
+	for _, c := range t.components(n) {
 		if c.name == "kubelet" { // it needs an image
 			steps = append(steps, imported...)
 		}
@@ -76,7 +66,7 @@ func (t *testbed) upSteps(n node) ([]step, error) {
 		step{"addons", []string{"kube-apiserver"}, says("applied", n.applyAddons)},
 		step{"node", []string{"kubelet", "kube-controller-manager"}, says("ready", n.awaitNode)},
 		step{"coredns", []string{"addons", "node", "kube-proxy", "kube-scheduler"}, says("ready", n.awaitDNS)},
-	), nil
+	)
 }
 
 func says(did string, do func(context.Context) error) func(context.Context) (string, error) {
@@ -85,11 +75,7 @@ func says(did string, do func(context.Context) error) func(context.Context) (str
 
 // importImage gives containerd the image unless it has it.
 func (t *testbed) importImage(ctx context.Context, n node, i image) (string, error) {
-	ctr, err := t.ctr(n)
-	if err != nil {
-		return "", err
-	}
-	has, err := ctr(ctx, "images", "list", "--quiet", "name=="+i.ref)
+	has, err := t.ctr(ctx, n, "images", "list", "--quiet", "name=="+i.ref)
 	if err != nil {
 		return "", err
 	}
@@ -100,19 +86,12 @@ func (t *testbed) importImage(ctx context.Context, n node, i image) (string, err
 	if err != nil {
 		return "", err
 	}
-	_, err = ctr(ctx, "images", "import", "--local", "--discard-unpacked-layers", file)
+	_, err = t.ctr(ctx, n, "images", "import", "--local", "--discard-unpacked-layers", file)
 	return "imported", err
 }
 
-// ctr returns containerd's client, bound to the node.
-func (t *testbed) ctr(n node) (func(ctx context.Context, args ...string) (string, error), error) {
-	containerd, err := setNamed("containerd")
-	if err != nil {
-		return nil, err
-	}
-	program := filepath.Join(t.binDir(containerd), "ctr")
-	return func(ctx context.Context, args ...string) (string, error) {
-		bound := append([]string{"--address", n.socket(), "--namespace", "k8s.io"}, args...)
-		return command{name: program, args: bound}.run(ctx)
-	}, nil
+// ctr runs containerd's client.
+func (t *testbed) ctr(ctx context.Context, n node, args ...string) (string, error) {
+	bound := append([]string{"--address", n.socket(), "--namespace", "k8s.io"}, args...)
+	return command{name: filepath.Join(t.binDir(containerdSet()), "ctr"), args: bound}.run(ctx)
 }

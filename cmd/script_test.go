@@ -1,0 +1,56 @@
+package cmd_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/kcpctl/kcpctl/cmd"
+)
+
+// TestMain makes the test binary play kcpctl where a script runs it.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"kcpctl": func() { os.Exit(cmd.Main(context.Background(), os.Args[1:], cmd.System())) },
+	})
+}
+
+var update = flag.Bool("update-scripts", false, "write what the scripts see into them")
+
+// TestScripts types what users type, and compares what they see.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			// No cluster, no home of anybody.
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("KUBECONFIG", env.WorkDir+"/no-kubeconfig")
+			env.Setenv("LC_ALL", "C.UTF-8")
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+	})
+}
+
+// exits CODE COMMAND... runs a command and compares its exit code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND [ARG...]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	code := "0"
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = strconv.Itoa(exit.ExitCode())
+	}
+	if code != args[0] {
+		ts.Fatalf("exit code %s, want %s", code, args[0])
+	}
+}

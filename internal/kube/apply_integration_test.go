@@ -1,0 +1,227 @@
+//go:build integration
+
+package kube
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+func applyAs(manager string) metav1.ApplyOptions {
+	return metav1.ApplyOptions{FieldManager: manager, Force: true}
+}
+
+func TestASecondUpWritesNothing(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	first := f.up(r, run.PlanOptions{})
+	require.Equal(t, len(first.Items), first.Count(plan.Create))
+	before := f.versions(r)
+
+	again := f.runtime(f.topology)
+	start := time.Now()
+	p, err := again.Plan(t.Context(), f.objects(again), run.PlanOptions{})
+	t.Log("no-op plan of", len(p.Items), "objects took", time.Since(start))
+	require.NoError(t, err)
+	require.Empty(t, changes(p))
+	require.True(t, p.Empty())
+	require.NoError(t, again.Begin(t.Context(), p))
+	require.NoError(t, again.Finish(t.Context(), p, []byte("setup of "+f.namespace)))
+	require.Equal(t, before, f.versions(again))
+}
+
+func TestPlanOfAnEmptyClusterCreatesAll(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	p, err := r.Plan(t.Context(), f.objects(r), run.PlanOptions{})
+	require.NoError(t, err)
+	require.Equal(t, len(p.Items), p.Count(plan.Create))
+	require.Nil(t, f.live(r, "Namespace", f.namespace))
+}
+
+func TestDriftIsRepaired(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	f.up(r, run.PlanOptions{})
+	service := f.live(r, "Service", "demo-root")
+	require.NoError(t, unstructured.SetNestedField(service.Object, "elsewhere", "spec", "selector", topology.LabelName))
+	_, err := r.home.resource(known("Service").gvr()).Update(t.Context(), service, metav1.UpdateOptions{FieldManager: fieldManager})
+	require.NoError(t, err)
+
+	p := f.up(r, run.PlanOptions{})
+	require.Equal(t, []string{"change Service/demo-root"}, changes(p))
+	require.True(t, f.up(r, run.PlanOptions{}).Empty())
+}
+
+func TestConflictsAreCollectedAndForced(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	f.up(r, run.PlanOptions{})
+	for _, name := range []string{"demo-root", "demo-shard-alpha"} {
+		f.as("kubectl-edit", r, "Deployment", name, map[string]any{"spec": map[string]any{"replicas": int64(7)}})
+	}
+	objects := f.objects(r)
+	p, err := r.Plan(t.Context(), objects, run.PlanOptions{})
+	require.NoError(t, err)
+	var got []string
+	for _, c := range p.Conflicts {
+		got = append(got, c.Object+" "+c.Field+" "+c.Manager)
+	}
+	require.ElementsMatch(t, []string{
+		"Deployment/" + f.namespace + "/demo-root spec.replicas kubectl-edit",
+		"Deployment/" + f.namespace + "/demo-shard-alpha spec.replicas kubectl-edit",
+	}, got)
+	require.Equal(t, 2, p.Count(plan.Change), "the plan shows what a forced apply would change")
+
+	err = r.Apply(t.Context(), only(p.Items, "", plan.Change), run.PlanOptions{})
+	require.Equal(t, clierr.Conflict, clierr.Code(err))
+	require.ErrorContains(t, err, `spec.replicas is owned by "kubectl-edit"`)
+
+	f.up(r, run.PlanOptions{Force: true})
+	require.True(t, f.up(r, run.PlanOptions{}).Empty())
+}
+
+func TestObjectsOfAnotherSetupAreConflicts(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	f.up(r, run.PlanOptions{})
+	f.as(fieldManager, r, "ConfigMap", "mine", map[string]any{"data": map[string]any{"a": "b"}, "metadata": map[string]any{
+		"labels": map[string]any{topology.LabelSetup: "other", topology.LabelApplySet: "applyset-x-v1"}}})
+	objects := f.objects(r)
+	foreign := objects[len(objects)-1]
+	foreign.Unstructured = f.live(r, "ConfigMap", "mine").DeepCopy()
+	foreign.SetLabels(map[string]string{topology.LabelApplySet: r.topology.ApplySet(r.home.Cluster)})
+	foreign.SetManagedFields(nil)
+	foreign.SetResourceVersion("")
+	foreign.SetUID("")
+	p, err := r.Plan(t.Context(), append(objects, foreign), run.PlanOptions{})
+	require.NoError(t, err)
+	require.Len(t, p.Conflicts, 1)
+	require.Equal(t, "kcpctl, setup other", p.Conflicts[0].Manager)
+}
+
+func TestWhatIsNotWantedAnyMoreIsDeleted(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	f.up(r, run.PlanOptions{})
+	require.NotNil(t, f.live(r, "Deployment", "demo-shard-beta"))
+
+	f.topology.Setup.Spec.Shards = f.topology.Setup.Spec.Shards[:1]
+	smaller := f.runtime(topology.Build(f.topology.Setup))
+	p := f.up(smaller, run.PlanOptions{})
+	require.Contains(t, changes(p), "delete Deployment/demo-shard-beta")
+	require.Contains(t, changes(p), "delete StatefulSet/demo-etcd-beta")
+	require.Nil(t, f.live(r, "Deployment", "demo-shard-beta"))
+	require.True(t, f.up(smaller, run.PlanOptions{}).Empty())
+}
+
+func TestAnInterruptedRunIsFinishedByTheNext(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	ctx := t.Context()
+	p, err := r.Plan(ctx, f.objects(r), run.PlanOptions{})
+	require.NoError(t, err)
+	require.NoError(t, r.Apply(ctx, only(p.Items, "Namespace", plan.Create), run.PlanOptions{}))
+	require.NoError(t, r.Begin(ctx, p))
+	inv, err := r.inventory(ctx, r.home)
+	require.NoError(t, err)
+	require.NotEmpty(t, inv.applying)
+	require.Contains(t, inv.kinds, "Deployment.apps", "the superset is remembered before anything is written")
+	require.NoError(t, r.Apply(ctx, only(p.Items, "Secret", plan.Create), run.PlanOptions{}))
+
+	next := f.runtime(f.topology)
+	f.up(next, run.PlanOptions{})
+	inv, err = next.inventory(ctx, next.home)
+	require.NoError(t, err)
+	require.Empty(t, inv.applying)
+	require.Len(t, inv.history, 1)
+
+	// A run that ends between its last object and Finish leaves nothing but the inventory to do.
+	inv.applying = "since then"
+	require.NoError(t, next.save(ctx, next.home, inv))
+	p, err = next.Plan(ctx, f.objects(next), run.PlanOptions{})
+	require.NoError(t, err)
+	require.Empty(t, changes(p))
+	require.True(t, p.Stale)
+	require.False(t, p.Empty())
+}
+
+func TestInvalidObjectsAreFoundByThePlan(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	f.up(r, run.PlanOptions{})
+	objects := f.objects(r)
+	for _, o := range objects {
+		switch o.GetKind() + "/" + o.GetName() {
+		case "StatefulSet/demo-etcd-root":
+			require.NoError(t, unstructured.SetNestedField(o.Object, "elsewhere", "spec", "serviceName"))
+		case "Service/demo-root":
+			require.NoError(t, unstructured.SetNestedField(o.Object, "Nonsense", "spec", "type"))
+		}
+	}
+	_, err := r.Plan(t.Context(), objects, run.PlanOptions{})
+	require.ErrorContains(t, err, "StatefulSet/"+f.namespace+"/demo-etcd-root has changes that Kubernetes does not allow")
+	require.ErrorContains(t, err, "Service/"+f.namespace+"/demo-root is not valid")
+	require.Contains(t, hints(err), "--cascade=orphan")
+}
+
+func TestNamespacesOfOthersAreLeftAlone(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	ns := &unstructured.Unstructured{}
+	ns.SetGroupVersionKind(known("Namespace").GroupVersionKind)
+	ns.SetName(f.namespace)
+	_, err := r.home.dynamic.Resource(known("Namespace").gvr()).Create(t.Context(), ns, metav1.CreateOptions{})
+	require.NoError(t, err)
+	f.up(r, run.PlanOptions{})
+	require.NotContains(t, f.live(r, "Namespace", f.namespace).GetLabels(), topology.LabelSetup)
+
+	other := newFixture(t, sharded)
+	r = other.runtime(other.topology)
+	other.up(r, run.PlanOptions{})
+	made := other.live(r, "Namespace", other.namespace)
+	require.Equal(t, "demo", made.GetLabels()[topology.LabelSetup])
+	require.Equal(t, "demo", made.GetAnnotations()[annotationCreatedBy])
+	require.True(t, other.up(r, run.PlanOptions{}).Empty(), "the mark survives the next apply")
+}
+
+func TestDownDeletesAllButData(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	applied := f.up(r, run.PlanOptions{})
+	items, err := r.Objects(t.Context())
+	require.NoError(t, err)
+	require.Len(t, items, len(applied.Items)-1, "all but the namespace")
+	require.Equal(t, topology.Base, items[0].Component.Kind())
+	require.Equal(t, topology.Kubeconfig, items[len(items)-1].Component.Kind())
+	require.NoError(t, r.Delete(t.Context(), items))
+	left, err := r.Objects(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.NotNil(t, f.live(r, "Secret", "demo-pki"))
+	require.NotNil(t, f.live(r, "Secret", "demo-inventory"))
+}
+
+func TestHistoryGrowsWithEachSetup(t *testing.T) {
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	p := f.up(r, run.PlanOptions{})
+	require.NoError(t, r.Finish(t.Context(), p, []byte("another")))
+	require.NoError(t, r.Finish(t.Context(), p, []byte("another")))
+	h, err := r.History(t.Context())
+	require.NoError(t, err)
+	require.Len(t, h, 2)
+	require.Equal(t, "another", string(h[1].Setup))
+	require.Equal(t, 2, h[1].Number)
+	require.Contains(t, h[1].User, "tester")
+}
+

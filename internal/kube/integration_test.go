@@ -1,0 +1,213 @@
+//go:build integration
+
+package kube
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/test/apiserver"
+)
+
+// server is the API server of all tests of this package; TestMain cannot pass it on in another way.
+var server *apiserver.Server
+
+// namespaces counts the namespaces that tests got.
+var namespaces atomic.Int32
+
+func TestMain(m *testing.M) {
+	var err error
+	if server, err = apiserver.Start(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := server.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// fixture is a setup in a namespace of its own.
+type fixture struct {
+	t         *testing.T
+	topology  *topology.Topology
+	stateDir  string
+	namespace string
+}
+
+// sharded has two shards, a cache server and a front-proxy.
+const sharded = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  clusters: [{name: eu, kubeconfig: %q, namespace: %s}]
+  cacheServer: {}
+  shards: [{name: alpha}, {name: beta}]
+`
+
+func newFixture(t *testing.T, file string) *fixture {
+	t.Helper()
+	f := &fixture{t: t, stateDir: t.TempDir(), namespace: fmt.Sprintf("test-%d", namespaces.Add(1))}
+	f.topology = f.parse(file, apiserver.Admin)
+	return f
+}
+
+// parse builds the topology of a setup file for a user.
+func (f *fixture) parse(file, user string, groups ...string) *topology.Topology {
+	f.t.Helper()
+	kubeconfig, err := server.Kubeconfig(user, groups...)
+	require.NoError(f.t, err)
+	parsed, err := setup.Parse("kcp.yaml", fmt.Appendf(nil, file, kubeconfig, f.namespace))
+	require.NoError(f.t, err)
+	return topology.Build(parsed.Setup)
+}
+
+func (f *fixture) options() Options {
+	return Options{
+		Version: "v0.1.0", Holder: Holder{Host: "test", PID: os.Getpid(), User: "tester"}, StateDir: f.stateDir,
+		Now: time.Now, Notify: func(m string) { f.t.Log("notify:", m) },
+	}
+}
+
+// runtime connects as another run of kcpctl would.
+func (f *fixture) runtime(t *topology.Topology) *Runtime {
+	f.t.Helper()
+	r, err := New(t, f.options())
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { require.NoError(f.t, r.Close()) })
+	return r
+}
+
+// objects renders the topology with the PKI of the cluster.
+func (f *fixture) objects(r *Runtime) []render.Object {
+	f.t.Helper()
+	state, err := r.Store().Load(f.t.Context())
+	require.NoError(f.t, err)
+	res, err := pki.Ensure(r.topology, state, pki.Options{Now: time.Now()})
+	require.NoError(f.t, err)
+	objects, err := render.Objects(r.topology, res.State)
+	require.NoError(f.t, err)
+	return objects
+}
+
+// up plans and applies as the engine does, without the waits.
+func (f *fixture) up(r *Runtime, o run.PlanOptions) *plan.Plan {
+	f.t.Helper()
+	ctx := f.t.Context()
+	state, err := r.Store().Load(ctx)
+	require.NoError(f.t, err)
+	res, err := pki.Ensure(r.topology, state, pki.Options{Now: time.Now()})
+	require.NoError(f.t, err)
+	objects, err := render.Objects(r.topology, res.State)
+	require.NoError(f.t, err)
+	p, err := r.Plan(ctx, objects, o)
+	require.NoError(f.t, err)
+	require.Empty(f.t, p.Conflicts)
+	if p.Empty() {
+		return p
+	}
+	require.NoError(f.t, r.Apply(ctx, only(p.Items, "Namespace", plan.Create), o))
+	unlock, err := r.Lock(ctx)
+	require.NoError(f.t, err)
+	defer unlock()
+	require.NoError(f.t, r.Store().Save(ctx, res.State))
+	require.NoError(f.t, r.Begin(ctx, p))
+	require.NoError(f.t, r.Apply(ctx, slices.Concat(only(p.Items, "", plan.Create), only(p.Items, "", plan.Change)), o))
+	require.NoError(f.t, r.Finish(ctx, p, []byte("setup of "+f.namespace)))
+	return p
+}
+
+// only returns the items of a kind, or of all kinds but Namespaces, that have an action.
+func only(items []plan.Item, kind string, a plan.Action) []plan.Item {
+	return slices.DeleteFunc(slices.Clone(items), func(it plan.Item) bool {
+		return it.Action != a || (it.Kind != kind && kind != "") || (kind == "" && it.Kind == "Namespace")
+	})
+}
+
+// changes returns the objects of a plan that are not unchanged, with their action.
+func changes(p *plan.Plan) []string {
+	var out []string
+	for _, it := range p.Items {
+		if it.Action != plan.Unchanged {
+			out = append(out, string(it.Action)+" "+it.Kind+"/"+it.Name)
+		}
+	}
+	return out
+}
+
+// versions returns the resource versions of everything in the namespace that kcpctl writes.
+func (f *fixture) versions(r *Runtime) map[string]string {
+	f.t.Helper()
+	out := map[string]string{}
+	require.NoError(f.t, r.each(f.t.Context(), func(ctx context.Context, s *site) error {
+		resources := []kind{}
+		for _, k := range kinds() {
+			if !k.clusterScoped {
+				resources = append(resources, k)
+			}
+		}
+		for _, k := range resources {
+			l, err := s.list(ctx, k, "")
+			if err != nil {
+				return err
+			}
+			for i := range l {
+				out[k.Kind+"/"+l[i].GetName()] = l[i].GetResourceVersion()
+			}
+		}
+		l, err := s.lease(ctx, r.topology.Object(lockPart))
+		out["Lease"] = l.ResourceVersion
+		return err
+	}))
+	return out
+}
+
+// as applies a part of an object as another field manager.
+func (f *fixture) as(manager string, r *Runtime, kind, name string, fields map[string]any) {
+	f.t.Helper()
+	k := known(kind)
+	fields["apiVersion"], fields["kind"] = k.GroupVersion().String(), k.Kind
+	u := &unstructured.Unstructured{Object: fields}
+	u.SetName(name)
+	_, err := r.home.resource(k.gvr()).Apply(f.t.Context(), name, u, applyAs(manager))
+	require.NoError(f.t, err)
+}
+
+func (f *fixture) live(r *Runtime, kind, name string) *unstructured.Unstructured {
+	f.t.Helper()
+	require.NoError(f.t, r.home.connect(f.t.Context()))
+	o, err := r.home.get(f.t.Context(), known(kind).GroupVersionKind, name)
+	require.NoError(f.t, err)
+	return o
+}
+
+// hints returns the hints of all errors that are joined.
+func hints(err error) string {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return clierr.Hint(err)
+	}
+	var out []string
+	for _, e := range joined.Unwrap() {
+		out = append(out, hints(e))
+	}
+	return strings.Join(out, "\n")
+}

@@ -1,0 +1,263 @@
+package pki
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+)
+
+func load(t *testing.T, dir string) (*Directory, *State) {
+	t.Helper()
+	d := DirectoryStore(dir)
+	d.sync = func(*os.File) error { return nil }
+	s, err := d.Load(t.Context())
+	require.NoError(t, err)
+	return d, s
+}
+
+func save(t *testing.T, dir string, s *State) {
+	t.Helper()
+	d, _ := load(t, dir)
+	require.NoError(t, d.Save(t.Context(), s))
+}
+
+func TestDirectoryKeepsEverything(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	d, s := load(t, dir)
+	require.Empty(t, s.CAs)
+	require.NoDirExists(t, dir, "reading makes nothing")
+
+	tp := build(t, full)
+	want := ensure(t, tp, s, now()).State
+	want.CAs[ServerCA] = Authority{Pair: want.CAs[ServerCA].Pair, Bundle: want.CAs[ClientCA].Cert}
+	want.Leaves[LeafKey{Secret: "demo-root-server"}] = want.Leaves[find(t, tp, "demo-root-server").Key()] // of this machine
+	require.NoError(t, d.Save(t.Context(), want))
+	_, got := load(t, dir)
+	require.Empty(t, cmp.Diff(want, got))
+	require.NoError(t, Prove(tp, got, now()))
+
+	for _, f := range []string{
+		"ca/server.crt", "ca/server.key", "ca/server.bundle", "service-account/sa.key", "service-account/sa.pub",
+		"leaves/us/demo-shard-beta-server.crt", "leaves/us/demo-shard-beta-server.key", "leaves/_/demo-root-server.key",
+	} {
+		info, err := os.Stat(filepath.Join(dir, f))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), f)
+	}
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	require.Equal(t, "directory "+dir, d.String())
+}
+
+func TestDirectoryWritesOnlyWhatChanged(t *testing.T) {
+	dir := t.TempDir()
+	tp, s := issued(t, header)
+	save(t, dir, s)
+	var steps []string
+	d, s := load(t, dir)
+	d.crash = func(step string) error { steps = append(steps, step); return nil }
+	require.NoError(t, d.Save(t.Context(), s))
+	require.Empty(t, steps)
+
+	delete(s.Leaves, find(t, tp, "demo-root-server").Key())
+	require.NoError(t, d.Save(t.Context(), ensure(t, tp, s, now()).State))
+	require.Equal(t, []string{
+		"discard",
+		"write leaves/default/demo-root-server.crt", "write leaves/default/demo-root-server.key", "commit",
+		"move leaves/default/demo-root-server.crt", "move leaves/default/demo-root-server.key", "finish",
+	}, steps)
+}
+
+func TestDirectoryDropsTheBundleOfARotation(t *testing.T) {
+	dir := t.TempDir()
+	_, s := issued(t, header)
+	s.CAs[ServerCA] = Authority{Pair: s.CAs[ServerCA].Pair, Bundle: s.CAs[ClientCA].Cert}
+	save(t, dir, s)
+	s.CAs[ServerCA] = Authority{Pair: s.CAs[ServerCA].Pair}
+	save(t, dir, s)
+	_, got := load(t, dir)
+	require.Empty(t, got.CAs[ServerCA].Bundle)
+}
+
+var errCrash = errors.New("crash")
+
+// Whenever a save dies, the next run finds all of it or nothing of it, and goes on: no authority is ever made twice.
+func TestDirectorySurvivesACrashAtEveryStep(t *testing.T) {
+	tp, theirs := issued(t, header)
+	empty := &State{CAs: map[CA]Authority{}, Leaves: map[LeafKey]Pair{}}
+	brought := &State{CAs: map[CA]Authority{ClientCA: theirs.CAs[ClientCA]}, Leaves: map[LeafKey]Pair{}}
+	later := now().Add(8700 * time.Hour)
+	for name, tc := range map[string]struct{ before, after *State }{
+		"first save":        {before: empty, after: ensure(t, tp, empty, now()).State},
+		"brought authority": {before: brought, after: ensure(t, tp, brought, now()).State},
+		"renewal":           {before: theirs, after: ensure(t, tp, theirs, later).State},
+	} {
+		t.Run(name, func(t *testing.T) {
+			crashes := 0
+			for ; ; crashes++ {
+				dir := filepath.Join(t.TempDir(), "pki")
+				save(t, dir, tc.before)
+				found := saveAndCrash(t, dir, tc.after, crashes)
+				if found == nil {
+					break
+				}
+				if !cmp.Equal(found, tc.after) {
+					require.Empty(t, cmp.Diff(tc.before, found), "neither before nor after the save")
+				}
+				d, _ := load(t, dir)
+				again := ensure(t, tp, found, later)
+				require.Len(t, again.CAs, len(CAs())-len(found.CAs), "nothing is made twice")
+				require.NoError(t, d.Save(t.Context(), again.State))
+				_, final := load(t, dir)
+				require.Empty(t, cmp.Diff(again.State, final))
+				require.NoDirExists(t, filepath.Join(dir, folderJournal))
+			}
+			require.Greater(t, crashes, 20)
+		})
+	}
+}
+
+// saveAndCrash saves until step n and returns what the next run finds, or nil if the save has no such step.
+func saveAndCrash(t *testing.T, dir string, s *State, n int) *State {
+	t.Helper()
+	d, _ := load(t, dir)
+	d.crash = func(string) error {
+		if n--; n < 0 {
+			return errCrash
+		}
+		return nil
+	}
+	err := d.Save(t.Context(), s)
+	if err == nil {
+		return nil
+	}
+	require.ErrorIs(t, err, errCrash)
+	_, found := load(t, dir)
+	return found
+}
+
+func TestDirectoryRefusesToReplace(t *testing.T) {
+	_, one := issued(t, header)
+	_, two := issued(t, header)
+	for name, first := range map[string]func(t *testing.T, dir string) *Directory{
+		"never loaded": func(t *testing.T, dir string) *Directory {
+			save(t, dir, one)
+			return DirectoryStore(dir)
+		},
+		"loaded before the other run saved": func(t *testing.T, dir string) *Directory {
+			d, _ := load(t, dir)
+			save(t, dir, one)
+			return d
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			err := first(t, dir).Save(t.Context(), two)
+			require.ErrorIs(t, err, ErrChanged)
+			require.Equal(t, clierr.Conflict, clierr.Code(err))
+			_, got := load(t, dir)
+			require.Empty(t, cmp.Diff(one, got))
+		})
+	}
+}
+
+func TestDirectoryRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(t *testing.T, dir string)
+		want   string
+	}{
+		"key that others can read": {
+			change: func(t *testing.T, dir string) { require.NoError(t, os.Chmod(dir+"/ca/client.key", 0o640)) },
+			want:   "client.key can be read by others (mode 0640)",
+		},
+		"leaf's key that others can read": {
+			change: func(t *testing.T, dir string) {
+				require.NoError(t, os.Chmod(dir+"/leaves/default/demo-root-client.key", 0o604))
+			},
+			want: "demo-root-client.key can be read by others",
+		},
+		"authority's certificate gone": {
+			change: func(t *testing.T, dir string) { require.NoError(t, os.Remove(dir+"/ca/client.crt")) },
+			want:   "the client CA: there is a key or a bundle, but no certificate",
+		},
+		"key of another authority": {
+			change: func(t *testing.T, dir string) {
+				require.NoError(t, os.Rename(dir+"/ca/server.key", dir+"/ca/client.key"))
+			},
+			want: "the client CA: the private key does not belong to the certificate",
+		},
+		"half a leaf": {
+			change: func(t *testing.T, dir string) {
+				require.NoError(t, os.Remove(dir+"/leaves/default/demo-root-client.key"))
+			},
+			want: "demo-root-client: the certificate or the key is missing",
+		},
+		"service-account key gone": {
+			change: func(t *testing.T, dir string) { require.NoError(t, os.Remove(dir+"/service-account/sa.key")) },
+			want:   "the service-account keys: there is a public key, but no private key",
+		},
+		"unknown authority": {
+			change: func(t *testing.T, dir string) {
+				require.NoError(t, os.Rename(dir+"/ca/client.crt", dir+"/ca/clients.crt"))
+			},
+			want: "the client CA: there is a key or a bundle, but no certificate",
+		},
+		"unknown file": {
+			change: func(t *testing.T, dir string) {
+				require.NoError(t, os.WriteFile(dir+"/ca/clients.crt", nil, 0o600))
+			},
+			want: `"clients-ca.crt" is not part of a PKI`,
+		},
+		"dangling link": {
+			change: func(t *testing.T, dir string) {
+				require.NoError(t, os.Remove(dir+"/ca/client.crt"))
+				require.NoError(t, os.Symlink("/nowhere", dir+"/ca/client.crt"))
+			},
+			want: "no such file or directory",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			_, s := issued(t, header)
+			save(t, dir, s)
+			tc.change(t, dir)
+			d := DirectoryStore(dir)
+			_, err := d.Load(t.Context())
+			require.ErrorContains(t, err, tc.want)
+			_, other := issued(t, header)
+			require.Error(t, d.Save(t.Context(), other), "nothing is replaced")
+		})
+	}
+}
+
+func TestDirectoryUsesBroughtAuthorities(t *testing.T) {
+	_, theirs := issued(t, header)
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "ca"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca", "server.crt"), theirs.CAs[ServerCA].Cert, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca", "server.key"), theirs.CAs[ServerCA].Key, 0o600))
+	tp := build(t, header)
+	d, s := load(t, dir)
+	r := ensure(t, tp, s, now())
+	require.Equal(t, []CA{ClientCA, RequestHeaderCA, EtcdCA}, r.CAs)
+	require.NoError(t, d.Save(t.Context(), r.State))
+	_, got := load(t, dir)
+	require.Equal(t, theirs.CAs[ServerCA], got.CAs[ServerCA])
+	require.NoError(t, Prove(tp, got, now()))
+}
+
+func TestDirectoryStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := DirectoryStore(t.TempDir()).Load(ctx)
+	require.ErrorIs(t, err, context.Canceled)
+}
