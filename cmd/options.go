@@ -9,6 +9,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/local"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
@@ -36,6 +37,7 @@ type setupOptions struct {
 	context    string
 	namespace  string
 	pkiDir     string
+	localOptions
 }
 
 func (o *setupOptions) addFlags(f *pflag.FlagSet) { o.addFlagsWith(f, "f") }
@@ -47,6 +49,7 @@ func (o *setupOptions) addFlagsWith(f *pflag.FlagSet, fileShorthand string) {
 	f.StringVar(&o.context, "context", "", "context in it")
 	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace in the cluster")
 	f.StringVar(&o.pkiDir, "pki-dir", "", "folder that keeps certificates and keys, in place of the setup's PKI store")
+	o.addLocalFlags(f)
 }
 
 // A session is a setup and what runs it.
@@ -54,6 +57,8 @@ type session struct {
 	*setupOptions
 	File     *setup.File
 	Topology *topology.Topology
+	// layout is set when the setup runs on this machine.
+	layout *local.Layout
 }
 
 // load reads the setup file and takes it apart. It touches no network.
@@ -62,10 +67,15 @@ func (o *setupOptions) load() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	s := &session{setupOptions: o, File: f}
+	if o.local {
+		return s, s.placeOnMachine()
+	}
 	if err := o.placeOnCluster(f); err != nil {
 		return nil, err
 	}
-	return &session{setupOptions: o, File: f, Topology: topology.Build(f.Setup)}, nil
+	s.Topology = topology.Build(f.Setup)
+	return s, nil
 }
 
 // placeOnCluster lets flags say where the setup's one cluster is.
@@ -105,8 +115,15 @@ func (s *session) directoryStore() pki.Store {
 
 // open connects to what runs the setup. The caller closes the runtime.
 func (s *session) open(notify func(string)) (run.Runtime, error) {
+	if s.local {
+		return s.openLocal(notify)
+	}
+	folders, err := local.UserFolders(s.Getenv)
+	if err != nil {
+		return nil, err
+	}
 	o := kube.Options{
-		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: notify, StateDir: s.stateDir(),
+		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: notify, StateDir: folders.State,
 	}
 	if st := s.directoryStore(); st != nil {
 		o.Store = st
@@ -121,16 +138,4 @@ func holder() kube.Holder {
 		h.User = u.Username
 	}
 	return h
-}
-
-// stateDir is where kcpctl remembers things on this machine, as the XDG base directory specification says.
-func (e *Env) stateDir() string {
-	if dir := e.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
-		return filepath.Join(dir, "kcpctl")
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(home, ".local", "state", "kcpctl")
 }

@@ -12,9 +12,13 @@ func tips(t *topology.Topology, flags string) []string {
 	if k := t.OfKind(topology.Kubeconfig); len(k) > 0 {
 		admin = " " + k[0].Name
 	}
+	forward := " --port-forward"
+	if t.Local {
+		forward = ""
+	}
 	return []string{
 		"kcpctl status" + flags,
-		"kcpctl kubeconfig" + admin + flags + " --port-forward -- kubectl get shards,workspaces",
+		"kcpctl kubeconfig" + admin + flags + forward + " -- kubectl get shards,workspaces",
 		"kcpctl kubeconfig" + admin + flags + " --merge",
 	}
 }
@@ -22,6 +26,9 @@ func tips(t *topology.Topology, flags string) []string {
 // flagsForTip are the flags that lead to the same setup again.
 func (o *setupOptions) flagsForTip() string {
 	var b strings.Builder
+	if o.local {
+		b.WriteString(" --local")
+	}
 	for _, f := range []struct{ name, value, ordinary string }{
 		{"-f", o.file, "kcp.yaml"}, {"--kubeconfig", o.kubeconfig, ""}, {"--context", o.context, ""},
 		{"-n", o.namespace, ""}, {"--pki-dir", o.pkiDir, ""},

@@ -32,6 +32,7 @@ type upOptions struct {
 	forceConflicts    bool
 	allowOtherCluster bool
 	output            string
+	foreground        bool
 }
 
 func newUpCmd(g *globalOptions, runE func(context.Context, *upOptions) error) *cobra.Command {
@@ -64,6 +65,7 @@ Exit codes: 0 done, 1 failed, 2 bad flags or setup file, 3 not ready in time, 4 
 	f.BoolVar(&o.forceConflicts, "force-conflicts", false, "take over fields that other field managers own")
 	f.BoolVar(&o.allowOtherCluster, "allow-other-cluster", false, "accept another cluster than the one the setup was applied to")
 	f.StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
+	f.BoolVar(&o.foreground, "foreground", false, "with --local: stay, and stop everything on Ctrl-C")
 	return c
 }
 
@@ -73,6 +75,9 @@ func (o *upOptions) validate() error {
 	}
 	if o.output != "" && o.output != "json" {
 		return clierr.New(clierr.BadInput, "use -o json", "unknown output format %q", o.output)
+	}
+	if o.foreground && !o.local {
+		return clierr.New(clierr.BadInput, "add --local", "--foreground is for processes of this machine")
 	}
 	if o.timeout < 0 {
 		return clierr.New(clierr.BadInput, "use a duration such as 10m, or 0 to wait for ever", "negative timeout %s", o.timeout)
@@ -111,7 +116,11 @@ func runUp(ctx context.Context, o *upOptions) error {
 	}
 	res, err := up.Run(ctx)
 	progress.Close()
-	return o.finish(s, res, err)
+	err = o.finish(s, res, err)
+	if o.foreground {
+		return o.stay(ctx, rt, err)
+	}
+	return err
 }
 
 // finish prints what is left to say when a run has ended.

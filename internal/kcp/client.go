@@ -4,8 +4,12 @@ package kcp
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
+	"net/url"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -26,8 +30,11 @@ type Options struct {
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
-// Client talks to a shard or a front-proxy.
-type Client struct{ config *rest.Config }
+// Client talks to a shard or a front-proxy, over one connection for as long as that lasts.
+type Client struct {
+	config *rest.Config
+	http   func() (*http.Client, error)
+}
 
 // New returns a client. It does not connect.
 func New(o Options) *Client {
@@ -39,8 +46,10 @@ func New(o Options) *Client {
 	}
 	if o.Dial != nil {
 		c.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) }
+		// What Dial connects to is the server, never a proxy of this machine's environment.
+		c.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	}
-	return &Client{config: c}
+	return &Client{c, sync.OnceValues(func() (*http.Client, error) { return rest.HTTPClientFor(c) })}
 }
 
 // The resources of kcp that kcpctl uses.
@@ -58,35 +67,56 @@ const RootWorkspace = "root"
 func (c *Client) workspace(path string) (dynamic.Interface, error) {
 	cfg := rest.CopyConfig(c.config)
 	cfg.Host += "/clusters/" + path
-	d, err := dynamic.NewForConfig(cfg)
+	hc, err := c.http()
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
+	}
+	d, err := dynamic.NewForConfigAndClient(cfg, hc)
 	if err != nil {
 		return nil, fmt.Errorf("client for workspace %s: %w", path, err)
 	}
 	return d, nil
 }
 
+// maxAnswer is how much of an answer of /readyz is read, in bytes.
+const maxAnswer = 64 << 10
+
 // Ready asks the server's /readyz. The error names the checks that failed.
 func (c *Client) Ready(ctx context.Context) error {
-	cfg := rest.CopyConfig(c.config)
-	cfg.APIPath, cfg.GroupVersion = "/", &schema.GroupVersion{}
-	cfg.NegotiatedSerializer = plainSerializer()
-	rc, err := rest.UnversionedRESTClientFor(cfg)
+	hc, err := c.http()
 	if err != nil {
 		return fmt.Errorf("client for %s: %w", c.config.Host, err)
 	}
-	body, err := rc.Get().AbsPath("/readyz").Param("verbose", "").DoRaw(ctx)
-	if err == nil {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host+"/readyz?verbose", nil)
+	if err != nil {
+		return fmt.Errorf("/readyz: %w", err)
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return fmt.Errorf("/readyz: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return fmt.Errorf("/readyz: %w", err)
+	case resp.StatusCode == http.StatusOK:
 		return nil
 	}
+	if failed := failedChecks(string(body)); len(failed) > 0 {
+		return fmt.Errorf("/readyz: %s not ready", strings.Join(failed, ", "))
+	}
+	return fmt.Errorf("/readyz: %s", resp.Status)
+}
+
+// failedChecks finds the names of the checks that a verbose answer calls failed: [-]etcd failed: reason withheld.
+func failedChecks(answer string) []string {
 	var failed []string
-	for line := range strings.Lines(string(body)) {
+	for line := range strings.Lines(answer) {
 		if name, ok := strings.CutPrefix(line, "[-]"); ok {
 			name, _, _ = strings.Cut(name, " ")
 			failed = append(failed, name)
 		}
 	}
-	if len(failed) > 0 {
-		return fmt.Errorf("/readyz: %s not ready", strings.Join(failed, ", "))
-	}
-	return fmt.Errorf("/readyz: %w", err)
+	return failed
 }

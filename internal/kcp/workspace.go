@@ -88,7 +88,7 @@ func poll(ctx context.Context, report func(string), try func() error) error {
 		select {
 		case <-ctx.Done():
 			if last == nil {
-				return ctx.Err()
+				return context.Cause(ctx)
 			}
 			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
 		case <-time.After(pollInterval):

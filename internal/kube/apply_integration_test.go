@@ -12,6 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -53,13 +54,25 @@ func TestDriftIsRepaired(t *testing.T) {
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
 	service := f.live(r, "Service", "demo-root")
-	require.NoError(t, unstructured.SetNestedField(service.Object, "elsewhere", "spec", "selector", topology.LabelName))
-	_, err := r.home.resource(known("Service").gvr()).Update(t.Context(), service, metav1.UpdateOptions{FieldManager: fieldManager})
+	service.SetLabels(nil)
+	_, err := r.home.resource(known("Service").gvr()).Update(t.Context(), service, metav1.UpdateOptions{FieldManager: "kubectl-edit"})
+	require.NoError(t, err)
+	err = r.home.resource(known("ConfigMap").gvr()).Delete(t.Context(), f.firstConfigMap(r), metav1.DeleteOptions{})
 	require.NoError(t, err)
 
 	p := f.up(r, run.PlanOptions{})
-	require.Equal(t, []string{"change Service/demo-root"}, changes(p))
+	require.Equal(t, []string{"create ConfigMap/" + f.firstConfigMap(r), "change Service/demo-root"}, changes(p))
 	require.True(t, f.up(r, run.PlanOptions{}).Empty())
+}
+
+// firstConfigMap is the name of some ConfigMap of the setup.
+func (f *fixture) firstConfigMap(r *Runtime) string {
+	for _, o := range f.objects(r) {
+		if o.GetKind() == "ConfigMap" {
+			return o.GetName()
+		}
+	}
+	return ""
 }
 
 func TestConflictsAreCollectedAndForced(t *testing.T) {
@@ -128,9 +141,13 @@ func TestAnInterruptedRunIsFinishedByTheNext(t *testing.T) {
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	ctx := t.Context()
-	p, err := r.Plan(ctx, f.objects(r), run.PlanOptions{})
+	state := f.pki(r)
+	objects, err := render.Objects(r.topology, state)
+	require.NoError(t, err)
+	p, err := r.Plan(ctx, objects, run.PlanOptions{})
 	require.NoError(t, err)
 	require.NoError(t, r.Apply(ctx, only(p.Items, "Namespace", plan.Create), run.PlanOptions{}))
+	require.NoError(t, r.Store().Save(ctx, state))
 	require.NoError(t, r.Begin(ctx, p))
 	inv, err := r.inventory(ctx, r.home)
 	require.NoError(t, err)
@@ -177,11 +194,7 @@ func TestInvalidObjectsAreFoundByThePlan(t *testing.T) {
 func TestNamespacesOfOthersAreLeftAlone(t *testing.T) {
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
-	ns := &unstructured.Unstructured{}
-	ns.SetGroupVersionKind(known("Namespace").GroupVersionKind)
-	ns.SetName(f.namespace)
-	_, err := r.home.dynamic.Resource(known("Namespace").gvr()).Create(t.Context(), ns, metav1.CreateOptions{})
-	require.NoError(t, err)
+	f.createNamespace(r)
 	f.up(r, run.PlanOptions{})
 	require.NotContains(t, f.live(r, "Namespace", f.namespace).GetLabels(), topology.LabelSetup)
 
@@ -224,4 +237,3 @@ func TestHistoryGrowsWithEachSetup(t *testing.T) {
 	require.Equal(t, 2, h[1].Number)
 	require.Contains(t, h[1].User, "tester")
 }
-

@@ -96,14 +96,20 @@ func (f *fixture) runtime(t *topology.Topology) *Runtime {
 	return r
 }
 
-// objects renders the topology with the PKI of the cluster.
-func (f *fixture) objects(r *Runtime) []render.Object {
+// pki is the setup's PKI: what the cluster keeps, and what is missing of it.
+func (f *fixture) pki(r *Runtime) *pki.State {
 	f.t.Helper()
 	state, err := r.Store().Load(f.t.Context())
 	require.NoError(f.t, err)
 	res, err := pki.Ensure(r.topology, state, pki.Options{Now: time.Now()})
 	require.NoError(f.t, err)
-	objects, err := render.Objects(r.topology, res.State)
+	return res.State
+}
+
+// objects renders the topology with the PKI of the cluster.
+func (f *fixture) objects(r *Runtime) []render.Object {
+	f.t.Helper()
+	objects, err := render.Objects(r.topology, f.pki(r))
 	require.NoError(f.t, err)
 	return objects
 }
@@ -111,12 +117,8 @@ func (f *fixture) objects(r *Runtime) []render.Object {
 // up plans and applies as the engine does, without the waits.
 func (f *fixture) up(r *Runtime, o run.PlanOptions) *plan.Plan {
 	f.t.Helper()
-	ctx := f.t.Context()
-	state, err := r.Store().Load(ctx)
-	require.NoError(f.t, err)
-	res, err := pki.Ensure(r.topology, state, pki.Options{Now: time.Now()})
-	require.NoError(f.t, err)
-	objects, err := render.Objects(r.topology, res.State)
+	ctx, state := f.t.Context(), f.pki(r)
+	objects, err := render.Objects(r.topology, state)
 	require.NoError(f.t, err)
 	p, err := r.Plan(ctx, objects, o)
 	require.NoError(f.t, err)
@@ -128,7 +130,7 @@ func (f *fixture) up(r *Runtime, o run.PlanOptions) *plan.Plan {
 	unlock, err := r.Lock(ctx)
 	require.NoError(f.t, err)
 	defer unlock()
-	require.NoError(f.t, r.Store().Save(ctx, res.State))
+	require.NoError(f.t, r.Store().Save(ctx, state))
 	require.NoError(f.t, r.Begin(ctx, p))
 	require.NoError(f.t, r.Apply(ctx, slices.Concat(only(p.Items, "", plan.Create), only(p.Items, "", plan.Change)), o))
 	require.NoError(f.t, r.Finish(ctx, p, []byte("setup of "+f.namespace)))

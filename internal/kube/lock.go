@@ -313,6 +313,9 @@ func (r *Runtime) underLock(ctx context.Context) (context.Context, func()) {
 		return ctx, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
+	if l.ctx.Err() != nil {
+		cancel(context.Cause(l.ctx))
+	}
 	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
 	return ctx, func() { stop(); cancel(nil) }
 }

@@ -49,6 +49,9 @@ func (r *Runtime) Plan(ctx context.Context, objects []render.Object, o run.PlanO
 			return err
 		}
 		p.Items[i], found[i], err = r.compare(ctx, sv, objects[i])
+		if o.Force {
+			found[i] = nil
+		}
 		return err
 	})
 	if err != nil {

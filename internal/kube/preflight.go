@@ -53,7 +53,7 @@ func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error 
 	})
 }
 
-// permissions are what a run needs.
+// permissions are what a run needs to write some objects, or objects of all kinds if there are none.
 func permissions(namespace string, objects []render.Object, namespaceExists bool) []permission {
 	var out []permission
 	add := func(r schema.GroupResource, subresource string, verbs ...string) {
@@ -65,7 +65,7 @@ func permissions(namespace string, objects []render.Object, namespaceExists bool
 		out = append(out, permission{verb: "create", resource: known("Namespace").resource})
 	}
 	for _, k := range kinds() {
-		used := slices.ContainsFunc(objects, func(o render.Object) bool { return o.GroupVersionKind() == k.GroupVersionKind })
+		used := len(objects) == 0 || slices.ContainsFunc(objects, func(o render.Object) bool { return o.GroupVersionKind() == k.GroupVersionKind })
 		switch {
 		case k.clusterScoped:
 		case used && k.hasPods():

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -49,19 +50,32 @@ func (s *site) references(ctx context.Context, objects []render.Object) error {
 	}); err != nil {
 		return err
 	}
-	slices.Sort(missing)
-	missing = slices.DeleteFunc(slices.Compact(missing), func(m string) bool { return m == "" })
-	if len(missing) == 0 {
+	users := map[string][]string{}
+	for i, m := range missing {
+		if m != "" {
+			users[m] = append(users[m], all[i].by)
+		}
+	}
+	if len(users) == 0 {
 		return nil
 	}
+	var lines []string
+	for _, m := range slices.Sorted(maps.Keys(users)) {
+		line := "\n  " + m + ", used by " + users[m][0]
+		if n := len(users[m]) - 1; n > 0 {
+			line += fmt.Sprintf(" and %d more", n)
+		}
+		lines = append(lines, line)
+	}
 	return clierr.New(clierr.Failed, "create what is missing, or correct the setup file",
-		"the setup refers to what does not exist (%s):\n  %s", s.where(), strings.Join(missing, "\n  "))
+		"the setup refers to what does not exist (%s):%s", s.where(), strings.Join(lines, ""))
 }
 
 // missing says what is missing of a reference: nothing if it is empty.
 func (r reference) missing(namespace string, live *unstructured.Unstructured) string {
+	object := r.kind + "/" + namespace + "/" + r.name
 	if live == nil {
-		return fmt.Sprintf("%s/%s/%s, which %s uses", r.kind, namespace, r.name, r.by)
+		return object
 	}
 	for _, field := range []string{"data", "binaryData"} {
 		entries, _, _ := unstructured.NestedMap(live.Object, field)
@@ -69,7 +83,7 @@ func (r reference) missing(namespace string, live *unstructured.Unstructured) st
 			return ""
 		}
 	}
-	return fmt.Sprintf("key %s of %s/%s/%s, which %s uses", r.key, r.kind, namespace, r.name, r.by)
+	return "key " + r.key + " of " + object
 }
 
 // podReferences are the Secrets and ConfigMaps that the pods of a workload cannot start without.

@@ -144,7 +144,7 @@ func onSites(ctx context.Context, sites []*site, do func(context.Context, *site)
 }
 
 // concurrently calls do for all items, some at a time. It does not stop at the first error: it returns all of them, in the
-// order of the items.
+// order of the items, the same one once.
 func concurrently[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
 	errs := make([]error, len(items))
 	var g errgroup.Group
@@ -160,6 +160,17 @@ func concurrently[T any](ctx context.Context, items []T, do func(context.Context
 	_ = g.Wait() // the errors are in errs
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
+	}
+	said := map[string]bool{}
+	errs = slices.DeleteFunc(errs, func(err error) bool {
+		again := err == nil || said[err.Error()]
+		if err != nil {
+			said[err.Error()] = true
+		}
+		return again
+	})
+	if len(errs) == 1 {
+		return errs[0]
 	}
 	return errors.Join(errs...)
 }

@@ -54,7 +54,9 @@ func rendered(objects []render.Object) lookup {
 	for _, o := range objects {
 		byFile[objectFile(o.GetKind(), o.GetName())] = o.Unstructured
 	}
-	return func(kind, name string) (*unstructured.Unstructured, error) { return byFile[objectFile(kind, name)], nil }
+	return func(kind, name string) (*unstructured.Unstructured, error) {
+		return byFile[objectFile(kind, name)], nil
+	}
 }
 
 func (r *Runtime) compare(o render.Object, have entry, find lookup) (*plan.Item, error) {

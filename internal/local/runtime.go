@@ -42,6 +42,7 @@ type Runtime struct {
 	topology *topology.Topology
 	layout   *Layout
 	options  Options
+	store    pki.Store
 
 	mu      sync.Mutex
 	running map[string]*process
@@ -52,14 +53,16 @@ var _ run.Runtime = (*Runtime)(nil)
 
 // New returns the runtime of a topology that was built with the layout. It starts nothing.
 func New(t *topology.Topology, l *Layout, o Options) *Runtime {
-	return &Runtime{topology: t, layout: l, options: o, running: map[string]*process{}}
+	return &Runtime{
+		topology: t, layout: l, options: o, store: pki.DirectoryStore(l.path(dirPKI)), running: map[string]*process{},
+	}
 }
 
 // Where says where the setup's files are.
 func (r *Runtime) Where() string { return "this machine, " + r.layout.Dir }
 
 // Store keeps the setup's PKI in the state directory.
-func (r *Runtime) Store() pki.Store { return pki.DirectoryStore(r.layout.path(dirPKI)) }
+func (r *Runtime) Store() pki.Store { return r.store }
 
 // Close ends connections. It stops no process.
 func (r *Runtime) Close() error {

@@ -2,7 +2,7 @@ package local
 
 import (
 	"bytes"
-	"encoding/binary"
+	enc "encoding/binary"
 	"fmt"
 	"io/fs"
 	"strings"
@@ -48,7 +48,7 @@ func parseArgs(raw []byte) []string {
 	if len(raw) < 4 {
 		return nil
 	}
-	n := int(binary.NativeEndian.Uint32(raw))
+	n := int(enc.NativeEndian.Uint32(raw))
 	_, rest, _ := bytes.Cut(raw[4:], []byte{0})
 	all := strings.Split(string(bytes.TrimLeft(rest, "\x00")), "\x00")
 	return all[:min(n, len(all))]

@@ -92,7 +92,7 @@ var errCrash = errors.New("crash")
 
 // Whenever a save dies, the next run finds all of it or nothing of it, and goes on: no authority is ever made twice.
 func TestDirectorySurvivesACrashAtEveryStep(t *testing.T) {
-	tp, theirs := issued(t, header)
+	tp, theirs := issued(t, header+"spec: {etcd: {embedded: {}}}")
 	empty := &State{CAs: map[CA]Authority{}, Leaves: map[LeafKey]Pair{}}
 	brought := &State{CAs: map[CA]Authority{ClientCA: theirs.CAs[ClientCA]}, Leaves: map[LeafKey]Pair{}}
 	later := now().Add(8700 * time.Hour)

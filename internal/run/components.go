@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,11 +24,42 @@ const (
 	atOnce = 32
 )
 
-// components applies every component once all that it needs is ready, and waits until it is ready itself.
-func (u *Up) components(ctx context.Context, res *Result) error {
-	needs := map[topology.ID][]topology.ID{}
+// Each component is two nodes of the graph: it is started, and it is ready.
+type node string
+
+func started(id topology.ID) node { return node(id) + " started" }
+func isReady(id topology.ID) node { return node(id) }
+
+// graph says what starts when. A component that is changed waits until all that it needs is ready; one that is new starts
+// together with those that its own process waits for.
+func (u *Up) graph(p *plan.Plan) map[node][]node {
+	needs := map[node][]node{}
 	for _, c := range u.Topology.Components {
-		needs[c.ID()] = c.Needs
+		ready, start := []node{started(c.ID())}, []node{}
+		for _, n := range c.Needs {
+			ready = append(ready, isReady(n))
+			if !slices.Contains(c.Awaits, n) || !isNew(p, c) {
+				start = append(start, isReady(n))
+			}
+		}
+		needs[started(c.ID())], needs[isReady(c.ID())] = start, ready
+	}
+	return needs
+}
+
+// isNew tells whether a component does not run yet.
+func isNew(p *plan.Plan, c *topology.Component) bool {
+	return slices.ContainsFunc(p.Of(c.ID()), func(it plan.Item) bool {
+		return it.Action == plan.Create && (it.Kind == "Deployment" || it.Kind == "StatefulSet")
+	})
+}
+
+// components applies every component once it may start, and waits until it is ready.
+func (u *Up) components(ctx context.Context, res *Result) error {
+	work := map[node]func(context.Context) error{}
+	for _, c := range u.Topology.Components {
+		work[started(c.ID())] = func(ctx context.Context) error { return u.start(ctx, c, res) }
+		work[isReady(c.ID())] = func(ctx context.Context) error { return u.finishComponent(ctx, c, res) }
 		u.emit(Event{Scope: Component, Name: string(c.ID()), Status: Pending, Needs: names(c.Needs)})
 	}
 	if u.Options.Timeout > 0 {
@@ -37,17 +67,16 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, u.Options.Timeout, errTimeout{u.Options.Timeout})
 		defer cancel()
 	}
-	errs, err := dag.Run(ctx, needs, atOnce, func(ctx context.Context, id topology.ID) error {
-		err := u.one(ctx, u.Topology.Component(id), res)
-		if err != nil {
-			u.component(id, Failed, firstLine(err))
-		}
-		return err
-	})
+	results, err := dag.Run(ctx, u.graph(res.Plan), atOnce, func(ctx context.Context, n node) error { return work[n](ctx) })
 	if err != nil {
 		return err
 	}
-	for _, id := range slices.Sorted(maps.Keys(errs)) {
+	errs := map[topology.ID]error{}
+	for _, c := range u.Topology.Components {
+		id := c.ID()
+		if errs[id] = results[started(id)]; errs[id] == nil {
+			errs[id] = results[isReady(id)]
+		}
 		if errors.Is(errs[id], dag.ErrSkipped) {
 			u.component(id, Skipped, strings.TrimPrefix(errs[id].Error(), dag.ErrSkipped.Error()+": "))
 		}
@@ -55,26 +84,37 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 	return u.summarize(ctx, errs)
 }
 
-// one applies a component and waits for it.
-func (u *Up) one(ctx context.Context, c *topology.Component, res *Result) error {
-	items := res.Plan.Of(c.ID())
-	items = slices.DeleteFunc(items, func(it plan.Item) bool { return it.Kind == "Namespace" && it.Action == plan.Create })
-	if len(items) > 0 {
-		u.component(c.ID(), Running, "applying "+count(len(items), "object", "objects"))
-		if err := u.Runtime.Apply(ctx, items, u.Options.PlanOptions); err != nil {
-			return err
-		}
+// start applies a component.
+func (u *Up) start(ctx context.Context, c *topology.Component, res *Result) error {
+	items := pending(res.Plan, c)
+	if len(items) == 0 {
+		return nil
 	}
-	state, err := u.waitReady(ctx, c)
-	if err != nil {
+	u.component(c.ID(), Running, "applying "+count(len(items), "object", "objects"))
+	if err := u.Runtime.Apply(ctx, items, u.Options.PlanOptions); err != nil {
+		u.component(c.ID(), Failed, firstLine(err))
 		return err
 	}
-	if !res.Plan.Empty() {
-		if err := u.gate(ctx, c, res.PKI.State); err != nil {
-			return err
-		}
+	u.component(c.ID(), Running, "started")
+	return nil
+}
+
+// pending are the objects of a component that are still to be applied: namespaces came first.
+func pending(p *plan.Plan, c *topology.Component) []plan.Item {
+	return slices.DeleteFunc(p.Of(c.ID()), func(it plan.Item) bool { return it.Kind == "Namespace" && it.Action == plan.Create })
+}
+
+// finishComponent waits until a component is ready and serves.
+func (u *Up) finishComponent(ctx context.Context, c *topology.Component, res *Result) error {
+	state, err := u.waitReady(ctx, c)
+	if err == nil && !res.Plan.Empty() {
+		err = u.gate(ctx, c, res.PKI.State)
 	}
-	u.component(c.ID(), Done, doneMessage(c, state, len(items)))
+	if err != nil {
+		u.component(c.ID(), Failed, firstLine(err))
+		return err
+	}
+	u.component(c.ID(), Done, doneMessage(state, len(pending(res.Plan, c))))
 	return nil
 }
 
@@ -184,7 +224,7 @@ func waitMessage(s ready.State) string {
 	return "starting"
 }
 
-func doneMessage(c *topology.Component, s ready.State, applied int) string {
+func doneMessage(s ready.State, applied int) string {
 	switch {
 	case s.Replicas > 0 && applied > 0:
 		return fmt.Sprintf("ready %d/%d", s.ReadyReplicas, s.Replicas)

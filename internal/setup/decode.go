@@ -25,8 +25,8 @@ type decoder struct {
 	positions positions
 	// failed are the paths of fields that could not be decoded.
 	failed []string
-	// foreign is set if the document is no setup.
-	foreign bool
+	// hopeless is set if nothing more is worth saying: the document is no setup, or it never ends.
+	hopeless bool
 
 	types        map[reflect.Type]*structType
 	nodes, depth int
@@ -39,12 +39,12 @@ func newDecoder() *decoder {
 }
 
 // report notes a problem at a node.
-func (d *decoder) report(p *field.Path, n *yamlNode, message, hint string) {
+func (d *decoder) report(p *field.Path, n *yaml.Node, message, hint string) {
 	d.problems = append(d.problems, Problem{Line: n.Line, Column: n.Column, Path: pathString(p), Message: message, Hint: hint})
 }
 
 // fail notes a problem because of which a field has no value.
-func (d *decoder) fail(p *field.Path, n *yamlNode, message, hint string) (any, bool) {
+func (d *decoder) fail(p *field.Path, n *yaml.Node, message, hint string) (any, bool) {
 	d.report(p, n, message, hint)
 	d.failed = append(d.failed, pathString(p))
 	return nil, false
@@ -58,7 +58,7 @@ func pathString(p *field.Path) string {
 }
 
 // note remembers where a field is: a scalar where its value is, all else where it begins.
-func (d *decoder) note(p *field.Path, begin, value *yamlNode) {
+func (d *decoder) note(p *field.Path, begin, value *yaml.Node) {
 	n := begin
 	if value.Kind == yaml.ScalarNode && value.ShortTag() != "!!null" {
 		n = value
@@ -67,7 +67,7 @@ func (d *decoder) note(p *field.Path, begin, value *yamlNode) {
 }
 
 // value makes a value of type t from a node. It is false if the node has none, or a wrong one.
-func (d *decoder) value(n *yamlNode, t reflect.Type, p *field.Path) (any, bool) {
+func (d *decoder) value(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -100,16 +100,16 @@ func (d *decoder) value(n *yamlNode, t reflect.Type, p *field.Path) (any, bool) 
 }
 
 // tooLarge ends the decoding of a document that never ends, or hardly.
-func (d *decoder) tooLarge(n *yamlNode, p *field.Path) (any, bool) {
-	if d.foreign {
+func (d *decoder) tooLarge(n *yaml.Node, p *field.Path) (any, bool) {
+	if d.hopeless {
 		return nil, false
 	}
-	d.foreign = true
+	d.hopeless = true
 	return d.fail(p, n, "the document is too large or nested too deeply", "does an alias contain itself?")
 }
 
 // untyped is the type that a node has by itself.
-func untyped(n *yamlNode) reflect.Type {
+func untyped(n *yaml.Node) reflect.Type {
 	switch {
 	case n.Kind == yaml.MappingNode:
 		return reflect.TypeFor[map[string]any]()
@@ -123,7 +123,7 @@ func untyped(n *yamlNode) reflect.Type {
 	return reflect.TypeFor[string]()
 }
 
-func (d *decoder) object(n *yamlNode, t *structType, p *field.Path) (any, bool) {
+func (d *decoder) object(n *yaml.Node, t *structType, p *field.Path) (any, bool) {
 	if n.Kind != yaml.MappingNode {
 		return d.fail(p, n, mustBe("an object", n), "")
 	}
@@ -150,14 +150,9 @@ func (d *decoder) object(n *yamlNode, t *structType, p *field.Path) (any, bool) 
 }
 
 // field decodes the value of a struct's field.
-func (d *decoder) field(n *yamlNode, f *structField, p *field.Path) (any, bool) {
-	if schema := overlaySchema(f); schema != nil && !d.overlay {
-		d.overlay = true
-		defer func() { d.overlay = false }()
-		if n.ShortTag() == "!!null" {
-			return nil, false
-		}
-		return d.value(n, schema, p)
+func (d *decoder) field(n *yaml.Node, f *structField, p *field.Path) (any, bool) {
+	if schema := overlaySchema(f); schema != nil && n.ShortTag() != "!!null" {
+		return d.overlaid(n, schema, p)
 	}
 	v, ok := d.value(n, f.typ, p)
 	if items, isList := v.([]any); d.overlay && isList && f.mergeKey != "" {
@@ -166,7 +161,7 @@ func (d *decoder) field(n *yamlNode, f *structField, p *field.Path) (any, bool) 
 	return v, ok
 }
 
-func (d *decoder) dictionary(n *yamlNode, elem reflect.Type, p *field.Path) (any, bool) {
+func (d *decoder) dictionary(n *yaml.Node, elem reflect.Type, p *field.Path) (any, bool) {
 	if n.Kind != yaml.MappingNode {
 		return d.fail(p, n, mustBe("an object", n), "")
 	}
@@ -185,7 +180,7 @@ func (d *decoder) dictionary(n *yamlNode, elem reflect.Type, p *field.Path) (any
 	return out, true
 }
 
-func (d *decoder) list(n *yamlNode, elem reflect.Type, p *field.Path) (any, bool) {
+func (d *decoder) list(n *yaml.Node, elem reflect.Type, p *field.Path) (any, bool) {
 	if n.Kind != yaml.SequenceNode {
 		return d.fail(p, n, mustBe("a list", n), `begin each item with "- "`)
 	}
@@ -200,7 +195,7 @@ func (d *decoder) list(n *yamlNode, elem reflect.Type, p *field.Path) (any, bool
 }
 
 // basic makes a string, a number or a boolean.
-func (d *decoder) basic(n *yamlNode, t reflect.Type, p *field.Path) (any, bool) {
+func (d *decoder) basic(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool) {
 	tag := n.ShortTag()
 	switch t.Kind() {
 	case reflect.String:
@@ -231,8 +226,8 @@ func (d *decoder) basic(n *yamlNode, t reflect.Type, p *field.Path) (any, bool) 
 }
 
 // unquoted is the hint for a string that would be of the right type without its quotes.
-func unquoted(n *yamlNode, tag string) string {
-	plain := yamlNode{Kind: yaml.ScalarNode, Value: n.Value}
+func unquoted(n *yaml.Node, tag string) string {
+	plain := yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}
 	if n.ShortTag() == "!!str" && plain.ShortTag() == tag {
 		return "take the quotes away"
 	}
@@ -240,7 +235,7 @@ func unquoted(n *yamlNode, tag string) string {
 }
 
 // scalar makes a value of a type that has a notation of its own.
-func (d *decoder) scalar(n *yamlNode, t reflect.Type, p *field.Path) (any, bool) {
+func (d *decoder) scalar(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool) {
 	tag := n.ShortTag()
 	number := tag == "!!int" || tag == "!!float"
 	if n.Kind != yaml.ScalarNode {
@@ -269,10 +264,10 @@ func (d *decoder) scalar(n *yamlNode, t reflect.Type, p *field.Path) (any, bool)
 	return d.basic(n, reflect.TypeFor[string](), p)
 }
 
-func mustBe(want string, n *yamlNode) string { return "must be " + want + ", not " + describe(n) }
+func mustBe(want string, n *yaml.Node) string { return "must be " + want + ", not " + describe(n) }
 
 // describe says what a node is.
-func describe(n *yamlNode) string {
+func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
 		return "an object"

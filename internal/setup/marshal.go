@@ -20,7 +20,7 @@ func Marshal(s *v1alpha1.Setup) ([]byte, error) {
 		return nil, fmt.Errorf("marshal setup: %w", err)
 	}
 	// JSON is YAML in another style: read it as that, and write it in the usual one.
-	var doc yamlNode
+	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return nil, fmt.Errorf("marshal setup: %w", err)
 	}
@@ -37,7 +37,7 @@ func Marshal(s *v1alpha1.Setup) ([]byte, error) {
 }
 
 // usualStyle makes a node a block instead of JSON. Empty objects and lists stay {} and [].
-func usualStyle(n *yamlNode) {
+func usualStyle(n *yaml.Node) {
 	n.Style = 0
 	for _, c := range n.Content {
 		usualStyle(c)
@@ -45,8 +45,8 @@ func usualStyle(n *yamlNode) {
 }
 
 // shortDurations writes durations as people do: 8760h instead of 8760h0m0s.
-func shortDurations(s *v1alpha1.Setup, root *yamlNode) {
-	shorten := func(n *yamlNode, key string, d metav1.Duration) {
+func shortDurations(s *v1alpha1.Setup, root *yaml.Node) {
+	shorten := func(n *yaml.Node, key string, d metav1.Duration) {
 		if value := lookup(n, key); value != nil {
 			value.Value = inHours(d.Duration)
 		}

@@ -5,7 +5,9 @@ import (
 	"reflect"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -37,6 +39,25 @@ func overlaySchema(f *structField) reflect.Type {
 		return reflect.TypeFor[service]()
 	}
 	return reflect.TypeFor[podTemplate]()
+}
+
+// overlaid decodes an overlay. If it is right field by field, it tries whether it can be merged: directives have to fit what
+// is beside them.
+func (d *decoder) overlaid(n *yaml.Node, schema reflect.Type, p *field.Path) (any, bool) {
+	d.overlay = true
+	defer func() { d.overlay = false }()
+	before := len(d.problems)
+	v, ok := d.value(n, schema, p)
+	if !ok || len(d.problems) > before {
+		return v, ok
+	}
+	patch, _ := clone(v).(map[string]any) // merging takes the directives out of it
+	ours := map[string]any{"metadata": map[string]any{}, "spec": map[string]any{}}
+	if _, err := strategicpatch.StrategicMergeMapPatch(ours, patch, reflect.Zero(schema).Interface()); err != nil {
+		at, reason := d.positions[pathString(p)], strings.Join(strings.Fields(err.Error()), " ")
+		return d.fail(p, &yaml.Node{Line: at.line, Column: at.column}, "cannot be merged: "+reason, "")
+	}
+	return v, true
 }
 
 // The directives of strategic merge (k8s.io/apimachinery: pkg/util/strategicpatch).
@@ -75,7 +96,7 @@ func (d *decoder) directive(out map[string]any, e entry, p *field.Path) {
 }
 
 // checkMergeKeys looks whether each item of a list says which item of ours it is laid over.
-func (d *decoder) checkMergeKeys(n *yamlNode, items []any, key string, p *field.Path) {
+func (d *decoder) checkMergeKeys(n *yaml.Node, items []any, key string, p *field.Path) {
 	for i, item := range items {
 		object, ok := item.(map[string]any)
 		_, named := object[key]

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 
+	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 
@@ -65,7 +66,7 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, fmt.Errorf("decode %s: %w", name, err)
 	}
 	problems := d.problems
-	if !d.foreign {
+	if !d.hopeless {
 		SetDefaults(s)
 		problems = append(problems, d.located(Validate(s))...)
 	}
@@ -83,10 +84,10 @@ func (f *File) Position(path string) (line, column int) {
 }
 
 // setup decodes the root node of a document, and notes all problems. What could not be decoded is left out.
-func (d *decoder) setup(root *yamlNode) (*v1alpha1.Setup, error) {
+func (d *decoder) setup(root *yaml.Node) (*v1alpha1.Setup, error) {
 	s := &v1alpha1.Setup{}
 	d.note(nil, root, root)
-	if d.checkKind(root); d.foreign {
+	if d.checkKind(root); d.hopeless {
 		return s, nil
 	}
 	tree, ok := d.value(root, setupType(), nil)
@@ -101,10 +102,10 @@ func (d *decoder) setup(root *yamlNode) (*v1alpha1.Setup, error) {
 }
 
 // checkKind looks whether the document is a setup at all. Of one that is something else, nothing more is worth saying.
-func (d *decoder) checkKind(root *yamlNode) {
+func (d *decoder) checkKind(root *yaml.Node) {
 	for _, want := range []struct{ key, value string }{{"apiVersion", v1alpha1.APIVersion}, {"kind", v1alpha1.KindSetup}} {
 		if n := lookup(root, want.key); n != nil && n.Value != want.value {
-			d.foreign = true
+			d.hopeless = true
 			d.report(field.NewPath(want.key), n, fmt.Sprintf("is %s", describe(n)), "a setup file says "+want.value)
 		}
 	}

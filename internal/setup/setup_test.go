@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/testutil"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -109,16 +110,25 @@ func TestTopologyMeetsNoNil(t *testing.T) {
 	}
 }
 
-func TestEverySecretsNameIsChecked(t *testing.T) {
+// The names that are checked are those of all objects that get rendered, setup-wide ones aside: these are shorter.
+func TestEveryObjectsNameIsChecked(t *testing.T) {
 	for name, data := range valid(t) {
 		t.Run(name, func(t *testing.T) {
 			s := parse(t, string(data))
+			s.Spec.PKI.KeyAlgorithm = v1alpha1.KeyECDSAP256 // quicker
 			checked := map[string]bool{}
 			for _, o := range newValidator(s).objects() {
 				checked[o.name] = true
 			}
-			for _, cert := range pki.Table(topology.Build(s)) {
-				require.True(t, checked[cert.Secret], cert.Secret)
+			top := topology.Build(s)
+			made, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: testutil.Start()})
+			require.NoError(t, err)
+			objects, err := render.Objects(top, made.State)
+			require.NoError(t, err)
+			for _, o := range objects {
+				if o.Component.Kind() != topology.Base {
+					require.True(t, checked[o.GetName()], "%s %s", o.GetKind(), o.GetName())
+				}
 			}
 		})
 	}

@@ -12,10 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-type yamlNode = yaml.Node
-
 // parseYAML returns the root of the one document in data.
-func parseYAML(data []byte) (*yamlNode, *Problem) {
+func parseYAML(data []byte) (*yaml.Node, *Problem) {
 	if p := checkUTF8(data); p != nil {
 		return nil, p
 	}
@@ -50,11 +48,11 @@ func checkUTF8(data []byte) *Problem {
 }
 
 // documents returns the roots of all documents that hold something.
-func documents(data []byte) ([]*yamlNode, error) {
-	var docs []*yamlNode
+func documents(data []byte) ([]*yaml.Node, error) {
+	var docs []*yaml.Node
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {
-		doc := &yamlNode{}
+		doc := &yaml.Node{}
 		err := dec.Decode(doc)
 		if errors.Is(err, io.EOF) {
 			return docs, nil

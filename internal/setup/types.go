@@ -60,14 +60,14 @@ func hasNotation(t reflect.Type) bool {
 }
 
 // entry is a key of an object and its value.
-type entry struct{ key, value *yamlNode }
+type entry struct{ key, value *yaml.Node }
 
 func has(entries []entry, key string) bool {
 	return slices.ContainsFunc(entries, func(e entry) bool { return e.key.Value == key })
 }
 
 // lookup finds the value of a key of an object, or nil.
-func lookup(n *yamlNode, key string) *yamlNode {
+func lookup(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
 			return n.Content[i+1]
@@ -77,7 +77,7 @@ func lookup(n *yamlNode, key string) *yamlNode {
 }
 
 // entries returns the keys of an object in order, aliases resolved and merge keys (<<) filled in, and reports duplicates.
-func (d *decoder) entries(n *yamlNode, p *field.Path) []entry {
+func (d *decoder) entries(n *yaml.Node, p *field.Path) []entry {
 	var out, merged []entry
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		e := entry{resolve(n.Content[i]), resolve(n.Content[i+1])}
@@ -102,7 +102,7 @@ func (d *decoder) entries(n *yamlNode, p *field.Path) []entry {
 }
 
 // merged returns what a merge key (<<) brings in: the entries of an object, or of a list of objects.
-func (d *decoder) merged(n *yamlNode, p *field.Path) []entry {
+func (d *decoder) merged(n *yaml.Node, p *field.Path) []entry {
 	d.depth++
 	defer func() { d.depth-- }()
 	if d.nodes++; d.nodes > maxNodes || d.depth > maxDepth {
@@ -123,7 +123,7 @@ func (d *decoder) merged(n *yamlNode, p *field.Path) []entry {
 	return nil
 }
 
-func resolve(n *yamlNode) *yamlNode {
+func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
 	}
@@ -132,7 +132,7 @@ func resolve(n *yamlNode) *yamlNode {
 
 // unknown reports a key that a struct does not have. If it is a slip of the pen, it returns the field that was meant, so that
 // decoding goes on as if it were right and nothing else is reported because of it.
-func (d *decoder) unknown(key *yamlNode, t *structType, p *field.Path) *structField {
+func (d *decoder) unknown(key *yaml.Node, t *structType, p *field.Path) *structField {
 	at := p.Child(key.Value)
 	if f := t.nearest(key.Value); f != nil {
 		d.report(at, key, "unknown field", fmt.Sprintf("did you mean %q?", f.name))

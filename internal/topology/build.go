@@ -161,7 +161,9 @@ func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec, needs ...I
 	if b.local == nil {
 		c.VirtualWorkspaceURL = cmp.Or(spec.VirtualWorkspaceURL, c.URL)
 	}
-	c.Needs = append(c.Needs, needs...)
+	// A shard asks the root shard again and again for the identities of kcp's APIs, and lists the cache until it is there (kcp:
+	// pkg/server/server.go, kcp-start-informers).
+	c.Needs, c.Awaits = append(c.Needs, needs...), needs
 	b.add(c)
 	return c
 }
@@ -203,7 +205,8 @@ func (b *builder) etcd(owner *Component, name string, m *v1alpha1.ManagedEtcd) *
 
 func (b *builder) frontProxy(f *v1alpha1.FrontProxy, first bool, needs ...ID) {
 	c := b.server(FrontProxy, f.Name, f.Component, "")
-	c.Needs = append(c.Needs, needs...)
+	// A front-proxy asks the root shard for those identities too, and does not listen before it has them (kcp: pkg/proxy).
+	c.Needs, c.Awaits = append(c.Needs, needs...), needs
 	b.add(c)
 	c.ExternalURL = c.URL
 	ext := f.External

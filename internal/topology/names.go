@@ -35,9 +35,9 @@ type ID string
 // singletons are the kinds of which a setup has at most one.
 func (k Kind) singleton() bool { return k == RootShard || k == CacheServer }
 
-// IDOf returns the ID of the component of a kind and name.
+// IDOf returns the ID of the component of a kind and name. The base of this machine has no name.
 func IDOf(k Kind, name string) ID {
-	if k.singleton() {
+	if k.singleton() || name == "" {
 		return ID(k)
 	}
 	return ID(string(k) + "/" + name)

@@ -49,8 +49,11 @@ type Component struct {
 	Setup string
 	// Cluster is where it is placed.
 	Cluster Cluster
-	// Needs are the components that must be ready before it starts.
+	// Needs are the components that must be ready before it is, and before it is changed.
 	Needs []ID
+	// Awaits are those of Needs that the component's own process waits for: when all of it is new it starts together with
+	// them, which saves the time that each spends waiting for itself.
+	Awaits []ID
 
 	// Version is the kcp release that it runs; flags depend on it.
 	Version     string
@@ -156,8 +159,10 @@ const PeerService = "peers"
 
 // Hosts are the DNS names and IP addresses under which anybody dials the component: the SANs of its serving certificate.
 func (c *Component) Hosts() []string {
-	ns, svc := c.Cluster.Namespace, c.Object()
-	hosts := []string{svc, svc + "." + ns, svc + "." + ns + ".svc", c.Host(), "localhost", "127.0.0.1", "::1"}
+	hosts := []string{"localhost", "127.0.0.1", "::1"}
+	if ns, svc := c.Cluster.Namespace, c.Object(); ns != "" {
+		hosts = append([]string{svc, svc + "." + ns, svc + "." + ns + ".svc", c.Host()}, hosts...)
+	}
 	for i := int32(0); c.Kind == Etcd && i < c.Replicas; i++ {
 		hosts = append(hosts, c.MemberHost(i))
 	}

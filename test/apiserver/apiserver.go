@@ -155,8 +155,16 @@ func (s *Server) Kubeconfig(user string, groups ...string) (string, error) {
 	c.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 	c.Contexts[user] = &clientcmdapi.Context{Cluster: user, AuthInfo: user}
 	c.CurrentContext = user
-	path := filepath.Join(s.Dir, user+".kubeconfig")
-	return path, clientcmd.WriteToFile(*c, path)
+	raw, err := clientcmd.Write(*c)
+	if err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp(s.Dir, user+"-*.kubeconfig") // tests that run at once each get their own
+	if err != nil {
+		return "", err
+	}
+	_, err = f.Write(raw)
+	return f.Name(), errors.Join(err, f.Close())
 }
 
 // Stop stops the server and removes its folder.

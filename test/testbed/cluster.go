@@ -81,7 +81,7 @@ func (n node) awaitNode(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return poll(ctx, time.Minute, func(ctx context.Context) error {
+	return poll(ctx, 3*time.Minute, func(ctx context.Context) error {
 		got, err := client.CoreV1().Nodes().Get(ctx, n.hostname, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -107,7 +107,7 @@ func (n node) awaitDNS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return poll(ctx, time.Minute, func(ctx context.Context) error {
+	return poll(ctx, 3*time.Minute, func(ctx context.Context) error {
 		d, err := client.AppsV1().Deployments("kube-system").Get(ctx, "coredns", metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -105,25 +105,21 @@ func (t *testbed) disconnect(ctx context.Context, n node) error {
 		return err
 	}
 	defer unlock()
+	last := !otherNodes(n)
 	var errs []error
+	// Cables first: the kernel takes its time to remove them after their namespace, and the next up makes new ones.
 	if exists("/run/netns/" + hub) {
-		for _, cidr := range []string{n.podCIDR, n.serviceCIDR, n.balancers} {
-			errs = append(errs, ip(ctx, "route flush "+cidr))
-		}
+		errs = append(errs, remove(ctx, "-n "+hub+" link delete "+n.id))
 	}
-	gone := []string{n.id}
-	if !otherNodes(n) {
-		gone = append(gone, hub)
+	if last {
+		errs = append(errs, remove(ctx, "link delete "+hub))
 	}
-	for _, namespace := range gone {
-		if exists("/run/netns/" + namespace) {
-			errs = append(errs, ip(ctx, "netns delete "+namespace))
-		}
+	for _, cidr := range []string{n.podCIDR, n.serviceCIDR, n.balancers} {
+		errs = append(errs, remove(ctx, "route flush "+cidr))
 	}
-	if len(gone) > 1 && exists("/sys/class/net/"+hub) { // the kernel takes its time to remove a cable with its namespace
-		if err := ip(ctx, "link delete "+hub); err != nil && exists("/sys/class/net/"+hub) {
-			errs = append(errs, err)
-		}
+	errs = append(errs, remove(ctx, "netns delete "+n.id))
+	if last {
+		errs = append(errs, remove(ctx, "netns delete "+hub))
 	}
 	removeNetnsFolder(ctx)
 	return errors.Join(errs...)
@@ -146,6 +142,15 @@ func removeNetnsFolder(ctx context.Context) {
 	}
 	command{name: "umount", args: []string{dir}}.run(ctx) //nolint:errcheck // it need not be a mount
 	os.Remove(dir)                                        //nolint:errcheck // an empty folder harms nobody
+}
+
+// remove runs a command of ip whose object need not be there.
+func remove(ctx context.Context, args string) error {
+	err := ip(ctx, args)
+	if err != nil && (strings.Contains(err.Error(), "Cannot find device") || strings.Contains(err.Error(), "No such file")) {
+		return nil
+	}
+	return err
 }
 
 // ip runs commands of ip one after the other. What is there already, an earlier attempt made.

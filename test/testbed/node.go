@@ -14,11 +14,11 @@ import (
 )
 
 // node is a Kubernetes cluster of one node. All of its processes live in a network namespace of its own, so that they take
-// no port, no iptables chain and no sysctl of the machine, and vanish from it without a trace. The namespaces hang on one
-// bridge; the machine has routes to the pods and Services of each node, the nodes have none to each other's.
+// no port, no iptables chain and no sysctl of the machine, and vanish from it without a trace. The machine has routes to the
+// pods and Services of each node; the nodes have none to each other's.
 type node struct {
 	name        string // a
-	id          string // name of the network namespace and of the machine's end of the cable into it
+	id          string // name of its network namespace and of its cable
 	hostname    string // name of the Node
 	address     string
 	podCIDR     string
@@ -29,12 +29,7 @@ type node struct {
 	state, run  string // folders, the latter for sockets and what must not survive a boot
 }
 
-const (
-	bridge        = "kcpctl-net"
-	bridgeAddress = "10.213.0.1/24" // the machine's own, on the bridge
-	testbedCIDR   = "10.213.0.0/17" // holds every address below
-	apiPort       = "6443"
-)
+const apiPort = "6443" // at the node's own address
 
 func nodes() []node {
 	return []node{

@@ -43,8 +43,7 @@ func runProvision(ctx context.Context, t *testbed, o *options) error {
 		return err
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
-	core := factory.Core().V1()
-	p := provisioner{n, client, core.PersistentVolumeClaims().Lister(), core.PersistentVolumes().Lister(), core.Services().Lister()}
+	p := newProvisioner(n, client, factory)
 	changed := make(chan struct{}, 1)
 	notify := func() {
 		select {
@@ -52,14 +51,8 @@ func runProvision(ctx context.Context, t *testbed, o *options) error {
 		default: // it is going to look at everything anyhow
 		}
 	}
-	for _, informer := range []cache.SharedInformer{
-		core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer(), core.Services().Informer(),
-	} {
-		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
-		}); err != nil {
-			return err
-		}
+	if err := onChange(factory, notify); err != nil {
+		return err
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
@@ -74,6 +67,31 @@ func runProvision(ctx context.Context, t *testbed, o *options) error {
 			return nil
 		}
 	}
+}
+
+func newProvisioner(n node, client kubernetes.Interface, factory informers.SharedInformerFactory) provisioner {
+	core := factory.Core().V1()
+	return provisioner{
+		n, client, core.PersistentVolumeClaims().Lister(), core.PersistentVolumes().Lister(), core.Services().Lister(),
+	}
+}
+
+// onChange calls notify for every change of what the provisioner looks at.
+func onChange(factory informers.SharedInformerFactory, notify func()) error {
+	core := factory.Core().V1()
+	for _, informer := range []cache.SharedInformer{
+		core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer(), core.Services().Informer(),
+	} {
+		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { notify() },
+			UpdateFunc: func(any, any) { notify() },
+			DeleteFunc: func(any) { notify() },
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // reconcile does whatever is to be done; a cluster of tests is small enough to look at all of it.

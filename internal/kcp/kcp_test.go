@@ -1,0 +1,151 @@
+package kcp_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const text = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
+
+// TestMain runs the tests on a machine that has a proxy: servers that are dialled never lead through it.
+func TestMain(m *testing.M) {
+	if err := os.Setenv("HTTPS_PROXY", "http://proxy.invalid:3128"); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
+
+// withKcp runs a test in a bubble, with a client of a kcp that has the shards root and alpha.
+func withKcp(t *testing.T, test func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f, err := setup.Parse("kcp.yaml", []byte(text))
+		require.NoError(t, err)
+		top := topology.Build(f.Setup)
+		res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: time.Now()})
+		require.NoError(t, err)
+		proxy := top.OfKind(topology.FrontProxy)[0]
+		leaf := res.State.Leaves[pki.LeafKey{Cluster: proxy.Cluster.Name, Secret: proxy.Object(pki.CertServer)}]
+		pair, err := pki.Mint(res.State, pki.MintSpec{
+			CN: pki.CNSelf, Orgs: []string{pki.GroupAdmin}, Algorithm: v1alpha1.KeyECDSAP256, Validity: time.Hour,
+		}, time.Now())
+		require.NoError(t, err)
+
+		k := fakekcp.New(t)
+		k.Register(kcp.Shard{Name: "root", BaseURL: "https://root:6443"})
+		k.Register(kcp.Shard{Name: "alpha", BaseURL: "https://alpha:6443", VirtualWorkspaceURL: "https://vw:6443", Cordoned: true})
+		k.Serve("proxy", leaf, res.State.CAs[pki.ClientCA].Trusted())
+		test(t, k, kcp.New(kcp.Options{
+			URL: proxy.URL + "/", CA: res.State.CAs[pki.ServerCA].Trusted(), Pair: pair,
+			Dial: func(ctx context.Context) (net.Conn, error) { return k.Dial(ctx, "proxy") },
+		}))
+	})
+}
+
+func TestReady(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer fakekcp.Answer
+		want   string // the beginning of the error
+	}{
+		"ready":              {fakekcp.Answer{Code: http.StatusOK, Body: "ok"}, ""},
+		"one check fails":    {fakekcp.NotReady("poststarthook/bootstrap"), "/readyz: poststarthook/bootstrap not ready"},
+		"two checks fail":    {fakekcp.NotReady("informer-sync", "etcd"), "/readyz: informer-sync, etcd not ready"},
+		"refused":            {fakekcp.Refuse(http.StatusForbidden, "Forbidden", "not you"), "/readyz: 403 Forbidden"},
+		"fails without word": {fakekcp.Answer{Code: http.StatusInternalServerError, Body: "boom"}, "/readyz: 500 Internal Server Error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
+				k.Always(fakekcp.Readyz, tc.answer)
+				err := c.Ready(t.Context())
+				if tc.want == "" {
+					require.NoError(t, err)
+				} else {
+					require.ErrorContains(t, err, tc.want)
+				}
+				require.Len(t, k.Requests(fakekcp.Readyz), 1)
+				require.Equal(t, pki.CNSelf, k.Requests("")[0].User)
+			})
+		})
+	}
+}
+
+func TestReadyTellsThatNobodyListens(t *testing.T) {
+	refused := errors.New("connection refused")
+	c := kcp.New(kcp.Options{URL: "https://demo:6443", Dial: func(context.Context) (net.Conn, error) { return nil, refused }})
+	require.ErrorIs(t, c.Ready(t.Context()), refused)
+}
+
+func TestClientKeepsItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dialled := 0
+		c := kcp.New(kcp.Options{URL: "http://demo", Dial: func(ctx context.Context) (net.Conn, error) {
+			dialled++
+			return serve(t).Dial(ctx)
+		}})
+		for range 3 {
+			_, err := c.Shards(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, c.Ready(t.Context()))
+		}
+		require.Equal(t, 1, dialled)
+	})
+}
+
+// serve answers every request with an empty list.
+func serve(t *testing.T) *fakekcp.Listener {
+	l := fakekcp.NewListener()
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"ShardList","apiVersion":"core.kcp.io/v1alpha1","items":[]}`))
+	})}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { _ = srv.Close() })
+	return l
+}
+
+func TestShards(t *testing.T) {
+	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
+		got, err := c.Shards(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []kcp.Shard{
+			{Name: "alpha", BaseURL: "https://alpha:6443", VirtualWorkspaceURL: "https://vw:6443", Cordoned: true},
+			{Name: "root", BaseURL: "https://root:6443"},
+		}, got)
+		require.Equal(t, "/clusters/root/apis/core.kcp.io/v1alpha1/shards", k.Requests("")[0].Path)
+
+		k.Script(fakekcp.ListShards, fakekcp.Refuse(http.StatusForbidden, "Forbidden", "not yours"))
+		_, err = c.Shards(t.Context())
+		require.EqualError(t, err, "list shards: not yours")
+	})
+}
+
+func TestBindRoles(t *testing.T) {
+	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
+		require.NoError(t, c.BindRoles(t.Context(), "root:team", "demo-kubeconfig-ops", "ops", []string{"view", "edit"}))
+		for _, role := range []string{"view", "edit"} {
+			b := k.Binding("root:team/demo-kubeconfig-ops-" + role)
+			require.NotNil(t, b)
+			require.Equal(t, map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}, b.Object["roleRef"])
+			require.Equal(t, []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "ops"}}, b.Object["subjects"])
+		}
+
+		k.Script(fakekcp.ApplyBinding, fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no"))
+		err := c.BindRoles(t.Context(), "root", "demo", "ops", []string{"view"})
+		require.EqualError(t, err, "bind cluster role view in workspace root: no")
+	})
+}

@@ -1,0 +1,80 @@
+//go:build integration
+
+package kube
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/run"
+)
+
+// locked returns two runs of a setup whose namespace exists.
+func (f *fixture) locked() (one, two *Runtime) {
+	f.t.Helper()
+	one, two = f.runtime(f.topology), f.runtime(f.topology)
+	f.up(one, run.PlanOptions{})
+	return one, two
+}
+
+func TestALiveRunKeepsOthersOut(t *testing.T) {
+	t.Parallel() // a renewal takes its time
+	f := newFixture(t, sharded)
+	one, two := f.locked()
+	unlock, err := one.Lock(t.Context())
+	require.NoError(t, err)
+	_, err = two.Lock(t.Context())
+	require.Equal(t, clierr.Conflict, clierr.Code(err))
+	require.ErrorContains(t, err, "of tester on test, since ")
+
+	unlock()
+	unlock() // again: nothing happens
+	unlock, err = two.Lock(t.Context())
+	require.NoError(t, err)
+	unlock()
+}
+
+func TestTheLockOfADeadProcessIsTaken(t *testing.T) {
+	t.Parallel() // a renewal takes its time
+	f := newFixture(t, sharded)
+	one, two := f.locked()
+	gone := exec.Command("true")
+	require.NoError(t, gone.Run())
+	one.options.Holder.PID = gone.Process.Pid
+	_, err := one.Lock(t.Context())
+	require.NoError(t, err)
+	unlock, err := two.Lock(t.Context())
+	require.NoError(t, err)
+	defer unlock()
+
+	// The first notices that it is not the holder any more, and writes nothing more.
+	select {
+	case <-one.lock.ctx.Done():
+	case <-time.After(2 * leaseRenewal):
+		t.Fatal("the loss of the lock was not noticed")
+	}
+	err = one.Apply(t.Context(), []plan.Item{{}}, run.PlanOptions{})
+	require.ErrorIs(t, err, errLockLost)
+	require.Equal(t, clierr.Conflict, clierr.Code(err))
+}
+
+func TestTheLockOfASilentMachineRunsOut(t *testing.T) {
+	t.Parallel() // a renewal takes its time
+	f := newFixture(t, sharded)
+	one, two := f.locked()
+	one.options.Holder.Host = "elsewhere"
+	_, err := one.Lock(t.Context())
+	require.NoError(t, err)
+	one.lock.halt()
+	second := int32(1)
+	require.NoError(t, one.lock.update(t.Context(), func(l *coordinationv1.LeaseSpec) { l.LeaseDurationSeconds = &second }))
+	unlock, err := two.Lock(t.Context())
+	require.NoError(t, err)
+	unlock()
+}

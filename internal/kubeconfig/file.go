@@ -1,0 +1,120 @@
+package kubeconfig
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+)
+
+// How long edit waits for another program to be done with the file.
+const (
+	lockTries = 20
+	lockPause = 100 * time.Millisecond
+)
+
+// edit changes a user's kubeconfig: it takes the lock that kubectl takes, and replaces the file in one step, so that
+// whoever reads it, and whatever happens meanwhile, finds the old or the new one. A link stays a link.
+func edit(ctx context.Context, link string, change func(*api.Config) error) error {
+	path, err := follow(link)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { // as client-go makes ~/.kube
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	unlock, err := lock(ctx, link)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	cfg, err := clientcmd.Load(old)
+	if err != nil {
+		return clierr.New(clierr.BadInput, "repair the file, or name another one", "%s is no kubeconfig", path)
+	}
+	before := encode(cfg)
+	if err := change(cfg); err != nil {
+		return err
+	}
+	data := encode(cfg)
+	if bytes.Equal(before, data) {
+		return nil
+	}
+	return replace(path, data)
+}
+
+// follow returns the file that a path of links leads to, whether it exists or not.
+func follow(path string) (string, error) {
+	for range 40 { // as many as Linux follows
+		to, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // no link; whether it can be read shows later
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(path), to)
+		}
+		path = to
+	}
+	return "", fmt.Errorf("read %s: too many links", path)
+}
+
+// lock takes the lock of client-go (tools/clientcmd/config.go, lockFile): a file beside the other that exists as long as
+// somebody writes.
+func lock(ctx context.Context, path string) (unlock func(), err error) {
+	name := path + ".lock"
+	for try := 1; ; try++ {
+		f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL, 0)
+		if err == nil {
+			return func() { _ = errors.Join(f.Close(), os.Remove(name)) }, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if try == lockTries || !pause(ctx, lockPause) {
+			return nil, clierr.New(clierr.Conflict, "if no program is writing it, delete "+name, "%s is locked by another program", path)
+		}
+	}
+}
+
+// pause waits, and tells whether ctx still runs.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// replace puts a new file, which only its owner can read, in the place of path.
+func replace(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // with mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}

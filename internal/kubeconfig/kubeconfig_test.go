@@ -1,0 +1,146 @@
+package kubeconfig
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const header = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
+
+const full = header + `spec:
+  external: {hostname: kcp.example.com, port: 8443}
+  clusters: [{name: eu}, {name: us, namespace: kcp-us}]
+  cacheServer: {url: "https://cache.example.com:6443"}
+  rootShard: {url: "https://root.example.com:6443"}
+  shards: [{name: beta, cluster: us, url: "https://beta.example.com:6443"}]
+  virtualWorkspaces: [{name: extra, shard: beta, cluster: us, url: "https://vw.example.com"}]
+  kubeconfigs:
+  - {name: admin, user: kcp-admin}
+  - {name: dev, user: dev, workspace: "root:team"}
+  - {name: ops, user: ops, target: {shard: beta}}
+`
+
+func build(t *testing.T, yaml string) *topology.Topology {
+	t.Helper()
+	f, err := setup.Parse("kcp.yaml", []byte(yaml))
+	require.NoError(t, err)
+	return topology.Build(f.Setup)
+}
+
+func issued(t *testing.T, yaml string) (*topology.Topology, *pki.State) {
+	t.Helper()
+	tp := build(t, yaml)
+	r, err := pki.Ensure(tp, &pki.State{}, pki.Options{Now: testutil.Start()})
+	require.NoError(t, err)
+	return tp, r.State
+}
+
+func TestForComponent(t *testing.T) {
+	var out bytes.Buffer
+	for _, setup := range []string{full, header + "spec: {shards: [{name: alpha}]}"} {
+		tp := build(t, setup)
+		for _, c := range tp.Components {
+			for _, f := range ForComponent(tp, c) {
+				fmt.Fprintf(&out, "# %s %s\n%s", c.ID(), f.Name, f.Data)
+			}
+		}
+	}
+	testutil.Golden(t, "component.yaml", out.Bytes())
+}
+
+// A component finds what its kubeconfigs name: they point to certificates that it has.
+func TestForComponentUsesItsOwnFiles(t *testing.T) {
+	tp := build(t, full)
+	var files topology.Files
+	for _, c := range tp.Components {
+		own := map[string]bool{}
+		for _, cert := range pki.CertsOf(tp, c) {
+			own[c.Path(files.Cert(cert.Name))], own[c.Path(files.Key(cert.Name))] = true, true
+		}
+		for _, ca := range pki.Bundles(c) {
+			own[c.Path(files.CA(string(ca)))] = true
+		}
+		for _, f := range ForComponent(tp, c) {
+			cfg, err := clientcmd.Load(f.Data)
+			require.NoError(t, err)
+			for _, u := range cfg.AuthInfos {
+				require.True(t, own[u.ClientCertificate] && own[u.ClientKey], "%s of %s: %s", f.Name, c.ID(), u.ClientCertificate)
+			}
+			for _, cl := range cfg.Clusters {
+				require.True(t, own[cl.CertificateAuthority], "%s of %s: %s", f.Name, c.ID(), cl.CertificateAuthority)
+			}
+		}
+	}
+}
+
+func TestForUser(t *testing.T) {
+	tp, s := issued(t, full)
+	ca := s.CAs[pki.ServerCA].Trusted()
+	for name, tc := range map[string]struct {
+		current string
+		servers map[string]string
+	}{
+		"admin": {"root", map[string]string{
+			"root": "https://kcp.example.com:8443/clusters/root",
+			"base": "https://kcp.example.com:8443",
+		}},
+		"dev": {"root:team", map[string]string{
+			"root:team": "https://kcp.example.com:8443/clusters/root:team",
+			"base":      "https://kcp.example.com:8443",
+		}},
+		"ops": {"root", map[string]string{
+			"root":         "https://beta.example.com:6443/clusters/root",
+			"base":         "https://beta.example.com:6443",
+			"shard-base":   "https://beta.example.com:6443",
+			"system:admin": "https://beta.example.com:6443/clusters/system:admin",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := tp.Component(topology.IDOf(topology.Kubeconfig, name))
+			pair := s.Leaves[pki.LeafKey{Cluster: "eu", Secret: c.Object()}]
+			data := ForUser(*c.Access, ca, pair)
+			cfg, err := clientcmd.Load(data)
+			require.NoError(t, err)
+			require.NoError(t, clientcmd.Validate(*cfg))
+			require.Equal(t, tc.current, cfg.CurrentContext)
+			servers := map[string]string{}
+			for context := range cfg.Contexts {
+				rest, err := clientcmd.NewNonInteractiveClientConfig(*cfg, context, nil, nil).ClientConfig()
+				require.NoError(t, err)
+				servers[context] = rest.Host
+				require.Equal(t, ca, rest.CAData)
+				require.Equal(t, pair.Cert, rest.CertData)
+				require.Equal(t, pair.Key, rest.KeyData)
+			}
+			require.Empty(t, cmp.Diff(tc.servers, servers))
+
+			got, err := PairOf(data)
+			require.NoError(t, err)
+			require.Equal(t, pair, got)
+		})
+	}
+}
+
+func TestPairOfRefuses(t *testing.T) {
+	for name, tc := range map[string]struct{ data, want string }{
+		"garbage":        {"\x00", "it is no kubeconfig"},
+		"empty":          {"", `it has no context ""`},
+		"no certificate": {string(ForUser(topology.Access{Kubeconfig: v1alpha1.Kubeconfig{User: "u"}}, nil, pki.Pair{})), `its user "u" has no certificate`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := PairOf([]byte(tc.data))
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}

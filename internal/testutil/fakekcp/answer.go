@@ -1,0 +1,90 @@
+package fakekcp
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/kcp"
+)
+
+// Answer is a reply to a request.
+type Answer struct {
+	// Code is the HTTP status; zero never answers.
+	Code int
+	// Body is sent as it is if it is a string, else as JSON.
+	Body any
+}
+
+// Hang never answers: the client has to give up.
+func Hang() Answer { return Answer{} }
+
+// Refuse answers as a Kubernetes API does that says no.
+func Refuse(code int, reason metav1.StatusReason, message string) Answer {
+	return Answer{code, metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+	}}
+}
+
+// NotReady answers /readyz with the names of checks that fail.
+func NotReady(checks ...string) Answer {
+	var b strings.Builder
+	b.WriteString("[+]ping ok\n[+]etcd ok\n")
+	for _, c := range checks {
+		b.WriteString("[-]" + c + " failed: reason withheld\n")
+	}
+	b.WriteString("readyz check failed\n")
+	return Answer{http.StatusInternalServerError, b.String()}
+}
+
+// Workspace answers with a workspace in a phase. With a reason it has a condition that is not true.
+func Workspace(phase, reason, message string) Answer {
+	status := map[string]any{"phase": phase, "conditions": []any{map[string]any{"type": "Fine", "status": "True"}}}
+	if reason != "" {
+		status["conditions"] = append(status["conditions"].([]any),
+			map[string]any{"type": "WorkspaceScheduled", "status": "False", "reason": reason, "message": message})
+	}
+	return Answer{http.StatusOK, map[string]any{
+		"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": map[string]any{"name": "scripted"}, "status": status,
+	}}
+}
+
+// Shards answers with a list of shards.
+func Shards(shards ...kcp.Shard) Answer {
+	items := []any{}
+	for _, s := range shards {
+		meta := map[string]any{"name": s.Name}
+		if s.Cordoned {
+			meta["annotations"] = map[string]any{kcp.CordonAnnotation: ""}
+		}
+		items = append(items, map[string]any{
+			"apiVersion": "core.kcp.io/v1alpha1", "kind": "Shard", "metadata": meta,
+			"spec": map[string]any{"baseURL": s.BaseURL, "externalURL": s.ExternalURL, "virtualWorkspaceURL": s.VirtualWorkspaceURL},
+		})
+	}
+	return list("core.kcp.io/v1alpha1", "ShardList", items)
+}
+
+func list(apiVersion, kind string, items []any) Answer {
+	return Answer{http.StatusOK, map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{}, "items": items}}
+}
+
+func object(code int, o *unstructured.Unstructured) Answer { return Answer{code, o.Object} }
+
+func (a Answer) send(w http.ResponseWriter, r *http.Request) {
+	switch body := a.Body.(type) {
+	case nil:
+		<-r.Context().Done()
+	case string:
+		w.WriteHeader(a.Code)
+		_, _ = w.Write([]byte(body))
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(a.Code)
+		_ = json.NewEncoder(w).Encode(body)
+	}
+}

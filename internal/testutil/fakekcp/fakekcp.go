@@ -1,0 +1,233 @@
+// Package fakekcp is a kcp for tests: it answers what kcpctl asks, behind TLS with the certificates of a setup. Connections
+// stay in memory, so that time stands still around it in a synctest bubble.
+package fakekcp
+
+import (
+	"encoding/json"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kcpctl/kcpctl/internal/kcp"
+)
+
+// The operations that a Server knows, by the names that Script and Requests use.
+const (
+	Readyz           = "readyz"
+	ListShards       = "list shards"
+	CreateWorkspace  = "create workspaces"
+	GetWorkspace     = "get workspaces"
+	DeleteWorkspaces = "delete workspaces"
+	GetCluster       = "get logicalclusters"
+	ApplyBinding     = "apply clusterrolebindings"
+)
+
+// Request is a request that was made.
+type Request struct {
+	// Server is the name of the server that got it.
+	Server, Op, Path string
+	// User and Groups are those of the client's certificate.
+	User   string
+	Groups []string
+}
+
+// Kcp is a kcp installation: what its servers have in common. Unless it is told otherwise it is ready, and every workspace
+// is too.
+type Kcp struct {
+	t testing.TB
+
+	mu         sync.Mutex
+	servers    map[string]*server
+	shards     []kcp.Shard
+	workspaces map[string]*unstructured.Unstructured
+	bindings   map[string]*unstructured.Unstructured
+	next       map[string][]Answer
+	always     map[string]Answer
+	requests   []Request
+}
+
+// New returns a kcp without servers.
+func New(t testing.TB) *Kcp {
+	return &Kcp{
+		t: t, servers: map[string]*server{}, next: map[string][]Answer{}, always: map[string]Answer{},
+		workspaces: map[string]*unstructured.Unstructured{}, bindings: map[string]*unstructured.Unstructured{},
+	}
+}
+
+// Script says how the next requests of an operation are answered. "shard/alpha readyz" is one of a certain server.
+func (k *Kcp) Script(op string, answers ...Answer) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.next[op] = append(k.next[op], answers...)
+}
+
+// Always says how all requests of an operation are answered once its script has ended.
+func (k *Kcp) Always(op string, a Answer) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.always[op] = a
+}
+
+// Register adds a shard, or replaces that of the same name.
+func (k *Kcp) Register(s kcp.Shard) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == s.Name })
+	k.shards = append(k.shards, s)
+}
+
+// AddWorkspace adds a workspace to root, as an earlier run may have left it.
+func (k *Kcp) AddWorkspace(name string, labels map[string]string) {
+	w := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace"}}
+	w.SetName(name)
+	w.SetLabels(labels)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.workspaces[name] = w
+}
+
+// Workspaces are the workspaces below root.
+func (k *Kcp) Workspaces() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	names := []string{}
+	for name := range k.workspaces {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Workspace returns a workspace below root as it was asked for; nil if there is none.
+func (k *Kcp) Workspace(name string) *unstructured.Unstructured {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.workspaces[name]
+}
+
+// Binding returns the ClusterRoleBinding of a workspace, such as root/name; nil if there is none.
+func (k *Kcp) Binding(name string) *unstructured.Unstructured {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.bindings[name]
+}
+
+// Requests are all requests of an operation so far, in order; those of every operation if it is empty.
+func (k *Kcp) Requests(op string) []Request {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(k.requests), func(r Request) bool { return op != "" && r.Op != op })
+}
+
+// serve answers a request to a server.
+func (k *Kcp) serve(server string, w http.ResponseWriter, r *http.Request) {
+	op := operation(r)
+	who := r.TLS.PeerCertificates[0].Subject
+	k.mu.Lock()
+	k.requests = append(k.requests, Request{server, op, r.URL.Path, who.CommonName, who.Organization})
+	a := k.answer(server, op, r)
+	k.mu.Unlock()
+	a.send(w, r)
+}
+
+// operation names what a request wants.
+func operation(r *http.Request) string {
+	if r.URL.Path == "/readyz" {
+		return Readyz
+	}
+	parts := strings.Split(r.URL.Path, "/") // "", clusters, root, apis, group, version, resource, name
+	if len(parts) < 7 || parts[1] != "clusters" || parts[3] != "apis" {
+		return r.Method + " " + r.URL.Path
+	}
+	verb := map[string]string{"POST": "create", "DELETE": "delete", "PATCH": "apply", "GET": "list"}[r.Method]
+	if verb == "list" && len(parts) > 7 {
+		verb = "get"
+	}
+	return verb + " " + parts[6]
+}
+
+// answer is what the script says, or what a healthy kcp would. Requests that kcpctl never makes fail the test.
+func (k *Kcp) answer(server, op string, r *http.Request) Answer {
+	for _, key := range []string{server + " " + op, op} {
+		if next := k.next[key]; len(next) > 0 {
+			k.next[key] = next[1:]
+			return next[0]
+		}
+		if a, ok := k.always[key]; ok {
+			return a
+		}
+	}
+	workspace := path.Base(strings.Split(r.URL.Path+"///", "/")[2])
+	name := path.Base(r.URL.Path)
+	switch op {
+	case Readyz:
+		return Answer{http.StatusOK, "ok"}
+	case ListShards:
+		return Shards(k.shards...)
+	case CreateWorkspace:
+		return k.createWorkspace(r)
+	case GetWorkspace:
+		if k.workspaces[name] == nil {
+			return Refuse(http.StatusNotFound, "NotFound", "workspaces "+name+" not found")
+		}
+		return object(http.StatusOK, k.workspaces[name])
+	case DeleteWorkspaces:
+		return k.deleteWorkspaces(r)
+	case GetCluster:
+		if _, child, _ := strings.Cut(workspace, ":"); k.workspaces[child] == nil {
+			return Refuse(http.StatusForbidden, "Forbidden", "there is no workspace "+workspace)
+		}
+		return Answer{http.StatusOK, map[string]any{
+			"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster", "metadata": map[string]any{"name": name},
+		}}
+	case ApplyBinding:
+		return k.applyBinding(workspace, r)
+	}
+	k.t.Errorf("fakekcp: unexpected request %s %s", r.Method, r.URL)
+	return Refuse(http.StatusNotFound, "NotFound", "unexpected")
+}
+
+func (k *Kcp) createWorkspace(r *http.Request) Answer {
+	w := k.read(r)
+	if k.workspaces[w.GetName()] != nil {
+		return Refuse(http.StatusConflict, "AlreadyExists", w.GetName()+" already exists")
+	}
+	w.Object["status"] = map[string]any{"phase": "Ready"}
+	k.workspaces[w.GetName()] = w
+	return object(http.StatusCreated, w)
+}
+
+func (k *Kcp) deleteWorkspaces(r *http.Request) Answer {
+	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
+	if err != nil || selector.Empty() {
+		k.t.Errorf("fakekcp: workspaces are to be deleted by %q: %v", selector, err)
+		return Refuse(http.StatusBadRequest, "BadRequest", "which ones?")
+	}
+	for name, w := range k.workspaces {
+		if selector.Matches(labels.Set(w.GetLabels())) {
+			delete(k.workspaces, name)
+		}
+	}
+	return list("tenancy.kcp.io/v1alpha1", "WorkspaceList", []any{})
+}
+
+func (k *Kcp) applyBinding(workspace string, r *http.Request) Answer {
+	b := k.read(r)
+	k.bindings[workspace+"/"+b.GetName()] = b
+	return object(http.StatusOK, b)
+}
+
+// read decodes the object in a request.
+func (k *Kcp) read(r *http.Request) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	if err := json.NewDecoder(r.Body).Decode(&o.Object); err != nil {
+		k.t.Errorf("fakekcp: body of %s %s: %v", r.Method, r.URL, err)
+	}
+	return o
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"reflect"
+	"strings"
+)
+
+// comments are the comments of types, by name, and of fields, by Type.Field.
+type comments map[string]string
+
+// readComments reads the comments of a package's structs.
+func readComments(dir string) (comments, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	out := comments{}
+	for _, path := range paths {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+		if err != nil {
+			return nil, fmt.Errorf("read comments: %w", err)
+		}
+		for _, decl := range file.Decls {
+			if types, ok := decl.(*ast.GenDecl); ok {
+				out.add(types)
+			}
+		}
+	}
+	return out, nil
+}
+
+func (c comments) add(decl *ast.GenDecl) {
+	for _, spec := range decl.Specs {
+		t, ok := spec.(*ast.TypeSpec)
+		if !ok {
+			continue
+		}
+		c[t.Name.Name] = oneLine(decl.Doc.Text())
+		s, ok := t.Type.(*ast.StructType)
+		if !ok {
+			continue
+		}
+		for _, f := range s.Fields.List {
+			for _, name := range f.Names {
+				c[t.Name.Name+"."+name.Name] = oneLine(f.Doc.Text())
+			}
+		}
+	}
+}
+
+// of returns the comment of a type, or of one of its fields.
+func (c comments) of(t reflect.Type, field string) string {
+	return c[strings.TrimSuffix(t.Name()+"."+field, ".")]
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

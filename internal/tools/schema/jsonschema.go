@@ -1,0 +1,67 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"github.com/invopop/jsonschema"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// jsonSchema makes the JSON schema of the setup file.
+func jsonSchema(c comments) ([]byte, error) {
+	r := jsonschema.Reflector{
+		Anonymous: true, ExpandedStruct: true, Mapper: mapped, LookupComment: c.of,
+	}
+	s := r.Reflect(&v1alpha1.Setup{})
+	s.Title = v1alpha1.KindSetup
+	constant(s, "apiVersion", v1alpha1.APIVersion)
+	constant(s, "kind", v1alpha1.KindSetup)
+	// Endpoints may come from spec.etcd.
+	s.Definitions["ExternalEtcd"].Required = nil
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("marshal schema: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+func constant(s *jsonschema.Schema, property, value string) {
+	if p, ok := s.Properties.Get(property); ok {
+		p.Const = value
+	}
+}
+
+// mapped is the schema of a type that says too little about itself.
+func mapped(t reflect.Type) *jsonschema.Schema {
+	switch t {
+	case reflect.TypeFor[resource.Quantity]():
+		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
+	case reflect.TypeFor[metav1.Duration]():
+		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`}
+	case reflect.TypeFor[v1alpha1.Overlay](), reflect.TypeFor[corev1.ResourceRequirements]():
+		return &jsonschema.Schema{Type: "object"}
+	}
+	if values := enum(t); values != nil {
+		return &jsonschema.Schema{Type: "string", Enum: values}
+	}
+	return nil
+}
+
+// enum returns the values that a type has, or nil.
+func enum(t reflect.Type) []any {
+	switch t {
+	case reflect.TypeFor[v1alpha1.PKIStore]():
+		return []any{v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory}
+	case reflect.TypeFor[v1alpha1.KeyAlgorithm]():
+		return []any{v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384, v1alpha1.KeyRSA2048, v1alpha1.KeyRSA4096}
+	case reflect.TypeFor[corev1.PullPolicy]():
+		return []any{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
+	}
+	return nil
+}

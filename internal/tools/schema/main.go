@@ -1,0 +1,46 @@
+// Command schema writes what is generated from the types of the setup file: docs/kcp.schema.json, a JSON schema for editors,
+// and docs/setup.md, a reference of all fields.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+)
+
+func main() {
+	root := flag.String("root", ".", "the repository's root")
+	flag.Parse()
+	if err := write(*root); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// write writes the generated files of the repository at root.
+func write(root string) error {
+	files, err := generate(root)
+	if err != nil {
+		return err
+	}
+	for path, data := range files {
+		if err := os.WriteFile(filepath.Join(root, path), data, 0o644); err != nil {
+			return fmt.Errorf("write generated file: %w", err)
+		}
+	}
+	return nil
+}
+
+// generate makes the generated files from the sources of the repository at root, by their paths.
+func generate(root string) (map[string][]byte, error) {
+	c, err := readComments(filepath.Join(root, "internal", "api", "v1alpha1"))
+	if err != nil {
+		return nil, err
+	}
+	schema, err := jsonSchema(c)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{"docs/kcp.schema.json": schema, "docs/setup.md": reference(c)}, nil
+}

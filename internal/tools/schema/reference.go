@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+const referenceHeader = `<!-- Generated from internal/api/v1alpha1 by internal/tools/schema: change the comments there and run make generate. -->
+
+# The setup file
+
+A setup file describes one kcp installation: kcpctl reads ` + "`kcp.yaml`" + ` unless ` + "`-f`" + ` names another. The smallest one is
+
+` + "```yaml" + `
+apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata:
+  name: demo
+` + "```" + `
+
+Everything else has a default, which ` + "`kcpctl config view`" + ` shows. Unknown, misspelt and duplicate fields are errors.
+Editors that know [kcp.schema.json](kcp.schema.json) complete and check the file while it is written.
+`
+
+// reference makes the reference of all fields: a section with a table for each type.
+func reference(c comments) []byte {
+	var out bytes.Buffer
+	out.WriteString(referenceHeader)
+	for _, t := range objects(reflect.TypeFor[v1alpha1.Setup](), nil) {
+		fmt.Fprintf(&out, "\n## %s\n\n%s\n\n| field | type | default | description |\n|---|---|---|---|\n", t.Name(), c.of(t, ""))
+		writeFields(&out, t, c)
+	}
+	return out.Bytes()
+}
+
+// objects returns a type and all that its fields lead to, each once, in the order in which a reader meets them.
+func objects(t reflect.Type, seen []reflect.Type) []reflect.Type {
+	if slices.Contains(seen, t) {
+		return seen
+	}
+	seen = append(seen, t)
+	for _, f := range fieldsOf(t) {
+		if inner := element(f.Type); isObject(inner) {
+			seen = objects(inner, seen)
+		}
+	}
+	return seen
+}
+
+// field is a field of a struct, and the struct that declares it.
+type field struct {
+	reflect.StructField
+	in reflect.Type
+}
+
+// fieldsOf returns the fields of a struct, those of inlined structs included.
+func fieldsOf(t reflect.Type) []field {
+	var out []field
+	for f := range t.Fields() {
+		if f.Anonymous {
+			out = append(out, fieldsOf(f.Type)...)
+			continue
+		}
+		out = append(out, field{f, t})
+	}
+	return out
+}
+
+func writeFields(out *bytes.Buffer, t reflect.Type, c comments) {
+	for _, f := range fieldsOf(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		text, value := splitDefault(c.of(f.in, f.Name))
+		if f.in == reflect.TypeFor[v1alpha1.Defaults]() && t != f.in && value != "" {
+			value = "spec.defaults." + name + ", else " + value
+		}
+		fmt.Fprintf(out, "| `%s` | %s | %s | %s |\n", name, typeName(f.Type), escape(value), escape(text))
+	}
+}
+
+// splitDefault takes the sentence that begins with "Default:" out of a comment.
+func splitDefault(comment string) (text, value string) {
+	m := regexp.MustCompile(`^(.*?) ?Default: (.*?)\.(?: (.*))?$`).FindStringSubmatch(comment)
+	if m == nil {
+		return comment, ""
+	}
+	return strings.TrimSpace(m[1] + " " + m[3]), m[2]
+}
+
+func escape(s string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;").Replace(s)
+}
+
+// element is the type of what a pointer or a list holds.
+func element(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	return t
+}
+
+// isObject tells whether a type has a section of its own.
+func isObject(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[v1alpha1.Setup]().PkgPath()
+}
+
+// typeName is what readers call a type.
+func typeName(t reflect.Type) string {
+	inner := element(t)
+	name := inner.Kind().String()
+	switch {
+	case isObject(inner):
+		name = fmt.Sprintf("[%s](#%s)", inner.Name(), strings.ToLower(inner.Name()))
+	case inner == reflect.TypeFor[resource.Quantity]():
+		name = "quantity"
+	case inner == reflect.TypeFor[metav1.Duration]():
+		name = "duration"
+	case inner == reflect.TypeFor[v1alpha1.Overlay]():
+		name = "object"
+	case inner == reflect.TypeFor[corev1.ResourceRequirements]():
+		name = "ResourceRequirements"
+	case inner.Kind() == reflect.Int32:
+		name = "integer"
+	case inner.Kind() == reflect.Bool:
+		name = "boolean"
+	}
+	if t.Kind() == reflect.Slice {
+		return "list of " + name
+	}
+	return name
+}

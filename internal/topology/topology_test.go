@@ -1,0 +1,517 @@
+package topology_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/dag"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const (
+	header  = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
+	sharded = header + `spec:
+  cacheServer: {}
+  shards: [{name: alpha}, {name: beta}]
+`
+	ha = header + `spec:
+  version: v0.32.3
+  external: {hostname: kcp.example.com, port: 8443}
+  defaults: {replicas: 2}
+  etcd: {managed: {replicas: 3, storage: 20Gi, storageClassName: fast}}
+  cacheServer: {etcd: {managed: {}}}
+  shards: [{name: alpha}]
+  frontProxies: [{name: main}, {name: inner}, {name: partner, external: {hostname: partner.example.com}}]
+`
+	// abroad has shards on two clusters, and a front-proxy on one of them.
+	abroad = header + `spec:
+  external: {hostname: kcp.example.com}
+  clusters:
+  - {name: unused, namespace: nowhere}
+  - {name: eu, context: eu-prod, namespace: kcp}
+  - {name: us, namespace: kcp-us, domain: us.local}
+  cacheServer: {cluster: eu, url: "https://cache.example.com:6443"}
+  rootShard: {cluster: eu, url: "https://root.example.com:6443"}
+  shards:
+  - {name: alpha, cluster: eu, url: "https://alpha.example.com:8443"}
+  - {name: beta, cluster: us, url: "https://beta.example.com", virtualWorkspaceURL: "https://beta-vw.example.com"}
+  virtualWorkspaces: [{name: extra, cluster: eu, shard: alpha, url: "https://alpha-vw.example.com:6443"}]
+  kubeconfigs:
+  - {name: admin}
+  - {name: ops, target: {shard: beta}}
+  - {name: boss, target: {shard: root}}
+`
+	// near is abroad with a front-proxy on each cluster.
+	near = abroad + "  frontProxies: [{name: main, cluster: eu}, {name: us, cluster: us}]\n"
+)
+
+func parse(t testing.TB, text string) *v1alpha1.Setup {
+	t.Helper()
+	f, err := setup.Parse("kcp.yaml", []byte(text))
+	require.NoError(t, err)
+	return f.Setup
+}
+
+func build(t testing.TB, text string) *topology.Topology {
+	t.Helper()
+	return topology.Build(parse(t, text))
+}
+
+// local takes a setup apart for this machine, with ports from 7000 on.
+func local(t testing.TB, text string) *topology.Topology {
+	t.Helper()
+	ports := map[string]int32{}
+	return topology.BuildLocal(parse(t, text), topology.Local{Dir: "/state/demo", Port: func(name string) int32 {
+		if ports[name] == 0 {
+			ports[name] = 7000 + int32(len(ports))
+		}
+		return ports[name]
+	}})
+}
+
+// columns shows some properties of every component, one line each.
+func columns(t *topology.Topology, of func(*topology.Component) []any) string {
+	var b strings.Builder
+	for _, c := range t.Components {
+		fmt.Fprintf(&b, "%s:", c.ID())
+		for _, v := range of(c) {
+			fmt.Fprintf(&b, " %v", v)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func TestComponents(t *testing.T) {
+	for name, tc := range map[string]struct {
+		topology *topology.Topology
+		want     string // ID: object cluster needs
+	}{
+		"minimal": {build(t, header), `
+base/default: demo default []
+etcd/root: demo-etcd-root default [base/default]
+root-shard: demo-root default [base/default etcd/root]
+front-proxy/main: demo-front-proxy-main default [base/default root-shard]
+kubeconfig/admin: demo-kubeconfig-admin default [base/default front-proxy/main]
+`},
+		"sharded": {build(t, sharded), `
+base/default: demo default []
+cache-server: demo-cache default [base/default]
+etcd/root: demo-etcd-root default [base/default]
+root-shard: demo-root default [base/default etcd/root cache-server]
+etcd/alpha: demo-etcd-alpha default [base/default]
+shard/alpha: demo-shard-alpha default [base/default etcd/alpha cache-server root-shard]
+etcd/beta: demo-etcd-beta default [base/default]
+shard/beta: demo-shard-beta default [base/default etcd/beta cache-server root-shard]
+front-proxy/main: demo-front-proxy-main default [base/default root-shard]
+kubeconfig/admin: demo-kubeconfig-admin default [base/default front-proxy/main]
+`},
+		"ha": {build(t, ha), `
+base/default: demo default []
+etcd/cache: demo-etcd-cache default [base/default]
+cache-server: demo-cache default [base/default etcd/cache]
+etcd/root: demo-etcd-root default [base/default]
+root-shard: demo-root default [base/default etcd/root cache-server]
+etcd/alpha: demo-etcd-alpha default [base/default]
+shard/alpha: demo-shard-alpha default [base/default etcd/alpha cache-server root-shard]
+front-proxy/main: demo-front-proxy-main default [base/default root-shard]
+front-proxy/inner: demo-front-proxy-inner default [base/default root-shard]
+front-proxy/partner: demo-front-proxy-partner default [base/default root-shard]
+kubeconfig/admin: demo-kubeconfig-admin default [base/default front-proxy/main]
+`},
+		"two clusters": {build(t, near), `
+base/eu: demo eu []
+base/us: demo us []
+cache-server: demo-cache eu [base/eu]
+etcd/root: demo-etcd-root eu [base/eu]
+root-shard: demo-root eu [base/eu etcd/root cache-server]
+etcd/alpha: demo-etcd-alpha eu [base/eu]
+shard/alpha: demo-shard-alpha eu [base/eu etcd/alpha cache-server root-shard]
+etcd/beta: demo-etcd-beta us [base/us]
+shard/beta: demo-shard-beta us [base/us etcd/beta cache-server root-shard]
+front-proxy/main: demo-front-proxy-main eu [base/eu root-shard]
+front-proxy/us: demo-front-proxy-us us [base/us root-shard]
+virtual-workspaces/extra: demo-vw-extra eu [base/eu shard/alpha front-proxy/main front-proxy/us]
+kubeconfig/admin: demo-kubeconfig-admin eu [base/eu front-proxy/main]
+kubeconfig/ops: demo-kubeconfig-ops eu [base/eu shard/beta]
+kubeconfig/boss: demo-kubeconfig-boss eu [base/eu root-shard]
+`},
+		"this machine": {local(t, sharded), `
+base: demo  []
+cache-server: demo-cache  [base]
+root-shard: demo-root  [base cache-server]
+shard/alpha: demo-shard-alpha  [base cache-server root-shard]
+shard/beta: demo-shard-beta  [base cache-server root-shard]
+front-proxy/main: demo-front-proxy-main  [base root-shard]
+kubeconfig/admin: demo-kubeconfig-admin  [base front-proxy/main]
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := columns(tc.topology, func(c *topology.Component) []any { return []any{c.Object(), c.Cluster.Name, c.Needs} })
+			require.Empty(t, cmp.Diff(strings.TrimPrefix(tc.want, "\n"), got))
+		})
+	}
+}
+
+func TestURLs(t *testing.T) {
+	for name, tc := range map[string]struct {
+		topology *topology.Topology
+		want     string // ID: URL, external URL, virtual workspace URL, URL of the front-proxy
+	}{
+		"minimal": {build(t, header), `
+root-shard: https://demo-root.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://demo-root.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
+front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443 - -
+`},
+		"external host and port belong to the first front-proxy": {build(t, ha), `
+cache-server: https://demo-cache.kcp.svc.cluster.local:6443 - - -
+root-shard: https://demo-root.kcp.svc.cluster.local:6443 https://kcp.example.com:8443 https://demo-root.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:8443
+shard/alpha: https://demo-shard-alpha.kcp.svc.cluster.local:6443 https://kcp.example.com:8443 https://demo-shard-alpha.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:8443
+front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:8443 https://kcp.example.com:8443 - -
+front-proxy/inner: https://demo-front-proxy-inner.kcp.svc.cluster.local:6443 https://demo-front-proxy-inner.kcp.svc.cluster.local:6443 - -
+front-proxy/partner: https://demo-front-proxy-partner.kcp.svc.cluster.local:6443 https://partner.example.com:6443 - -
+`},
+		"a cluster without a front-proxy dials the first one from outside": {build(t, abroad), `
+cache-server: https://cache.example.com:6443 - - -
+root-shard: https://root.example.com:6443 https://kcp.example.com:6443 https://root.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
+shard/alpha: https://alpha.example.com:8443 https://kcp.example.com:6443 https://alpha-vw.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
+shard/beta: https://beta.example.com https://kcp.example.com:6443 https://beta-vw.example.com https://kcp.example.com:6443
+front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://kcp.example.com:6443 - -
+virtual-workspaces/extra: https://alpha-vw.example.com:6443 https://kcp.example.com:6443 - https://demo-front-proxy-main.kcp.svc.cluster.local:6443
+`},
+		"a cluster with a front-proxy dials its own": {build(t, near), `
+cache-server: https://cache.example.com:6443 - - -
+root-shard: https://root.example.com:6443 https://kcp.example.com:6443 https://root.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
+shard/alpha: https://alpha.example.com:8443 https://kcp.example.com:6443 https://alpha-vw.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
+shard/beta: https://beta.example.com https://kcp.example.com:6443 https://beta-vw.example.com https://demo-front-proxy-us.kcp-us.svc.us.local:6443
+front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://kcp.example.com:6443 - -
+front-proxy/us: https://demo-front-proxy-us.kcp-us.svc.us.local:6443 https://demo-front-proxy-us.kcp-us.svc.us.local:6443 - -
+virtual-workspaces/extra: https://alpha-vw.example.com:6443 https://kcp.example.com:6443 - https://demo-front-proxy-main.kcp.svc.cluster.local:6443
+`},
+		"this machine": {local(t, ha), `
+cache-server: https://127.0.0.1:7000 - - -
+root-shard: https://127.0.0.1:7003 https://127.0.0.1:7009 https://127.0.0.1:7003 https://127.0.0.1:7009
+shard/alpha: https://127.0.0.1:7006 https://127.0.0.1:7009 https://127.0.0.1:7006 https://127.0.0.1:7009
+front-proxy/main: https://127.0.0.1:7009 https://127.0.0.1:7009 - -
+front-proxy/inner: https://127.0.0.1:7010 https://127.0.0.1:7010 - -
+front-proxy/partner: https://127.0.0.1:7011 https://127.0.0.1:7011 - -
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := &topology.Topology{Components: tc.topology.OfKind(
+				topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy, topology.VirtualWorkspaces)}
+			got := columns(servers, func(c *topology.Component) []any {
+				return []any{c.URL, orDash(c.ExternalURL), orDash(c.VirtualWorkspaceURL), orDash(c.FrontProxyURL)}
+			})
+			require.Empty(t, cmp.Diff(strings.TrimPrefix(tc.want, "\n"), got))
+		})
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func TestURLFrom(t *testing.T) {
+	top := build(t, near)
+	eu, us := top.Clusters[0], top.Clusters[1]
+	alpha, main := top.Component("shard/alpha"), top.Component("front-proxy/main")
+	require.Equal(t, "https://demo-shard-alpha.kcp.svc.cluster.local:6443", alpha.URLFrom(eu))
+	require.Equal(t, "https://alpha.example.com:8443", alpha.URLFrom(us))
+	require.Equal(t, "https://demo-front-proxy-main.kcp.svc.cluster.local:6443", main.URLFrom(eu))
+
+	here := local(t, sharded)
+	require.Equal(t, here.Root().URL, here.Root().URLFrom(here.Home))
+
+	main = build(t, ha).Component("front-proxy/main")
+	require.Equal(t, "https://demo-front-proxy-main.kcp.svc.cluster.local:8443", main.URLFrom(main.Cluster), "the port of its Service")
+	require.EqualValues(t, []int32{6443, 8443}, []int32{main.Port, main.ServicePort})
+}
+
+func TestHosts(t *testing.T) {
+	service := func(name, ns, domain string) []string {
+		return []string{name, name + "." + ns, name + "." + ns + ".svc", name + "." + ns + ".svc." + domain, "localhost", "127.0.0.1", "::1"}
+	}
+	for name, tc := range map[string]struct {
+		topology *topology.Topology
+		id       topology.ID
+		want     []string
+	}{
+		"shard":                         {build(t, header), "root-shard", service("demo-root", "kcp", "cluster.local")},
+		"shard with URLs":               {build(t, abroad), "shard/beta", append(service("demo-shard-beta", "kcp-us", "us.local"), "beta.example.com", "beta-vw.example.com")},
+		"shard with a server besides":   {build(t, abroad), "shard/alpha", append(service("demo-shard-alpha", "kcp", "cluster.local"), "alpha.example.com")},
+		"virtual workspaces":            {build(t, abroad), "virtual-workspaces/extra", append(service("demo-vw-extra", "kcp", "cluster.local"), "alpha-vw.example.com")},
+		"front-proxy":                   {build(t, ha), "front-proxy/main", append(service("demo-front-proxy-main", "kcp", "cluster.local"), "kcp.example.com")},
+		"second front-proxy":            {build(t, ha), "front-proxy/inner", service("demo-front-proxy-inner", "kcp", "cluster.local")},
+		"front-proxy with its own name": {build(t, ha), "front-proxy/partner", append(service("demo-front-proxy-partner", "kcp", "cluster.local"), "partner.example.com")},
+		"front-proxy with an address": {build(t, header+"spec: {external: {hostname: 192.0.2.7}}\n"), "front-proxy/main",
+			append(service("demo-front-proxy-main", "kcp", "cluster.local"), "192.0.2.7")},
+		"etcd": {build(t, ha), "etcd/root", append(service("demo-etcd-root", "kcp", "cluster.local"),
+			"demo-etcd-root-0.demo-etcd-root-peers.kcp.svc.cluster.local",
+			"demo-etcd-root-1.demo-etcd-root-peers.kcp.svc.cluster.local",
+			"demo-etcd-root-2.demo-etcd-root-peers.kcp.svc.cluster.local")},
+		"this machine": {local(t, ha), "front-proxy/main", []string{"localhost", "127.0.0.1", "::1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.want, tc.topology.Component(tc.id).Hosts())
+		})
+	}
+}
+
+func TestClusters(t *testing.T) {
+	top := build(t, near)
+	require.Equal(t, []topology.Cluster{
+		{Name: "eu", Context: "eu-prod", Namespace: "kcp", Domain: "cluster.local"},
+		{Name: "us", Namespace: "kcp-us", Domain: "us.local"},
+	}, top.Clusters, "those that hold something")
+	require.Equal(t, top.Clusters[0], top.Home)
+	require.Equal(t, []topology.Cluster{{}}, local(t, near).Clusters)
+}
+
+func TestStorage(t *testing.T) {
+	kinds := header + `spec:
+  etcd: {external: {endpoints: ["https://etcd:2379"], tlsSecret: creds}}
+  cacheServer: {}
+  rootShard: {etcd: {managed: {replicas: 3, storage: 20Gi, storageClassName: fast}}}
+  shards:
+  - {name: alpha}
+  - {name: beta, etcd: {embedded: {storage: 1Gi}}}
+`
+	for name, tc := range map[string]struct {
+		text string
+		id   topology.ID
+		want *topology.Storage
+	}{
+		"managed":            {kinds, "root-shard", &topology.Storage{Etcd: "etcd/root", Servers: []string{"https://demo-etcd-root.kcp.svc.cluster.local:2379"}}},
+		"managed, its etcd":  {kinds, "etcd/root", &topology.Storage{PeerPort: 2380, Size: "20Gi", Class: "fast"}},
+		"external":           {kinds, "shard/alpha", &topology.Storage{Servers: []string{"https://etcd:2379"}, Prefix: "/demo/alpha", TLSSecret: "creds"}},
+		"embedded":           {kinds, "shard/beta", &topology.Storage{Embedded: true, ClientPort: 2379, PeerPort: 2380, Size: "1Gi"}},
+		"embedded in cache":  {kinds, "cache-server", &topology.Storage{Embedded: true, ClientPort: 2379, PeerPort: 2380, Size: "8Gi", Ephemeral: true}},
+		"managed for cache":  {ha, "cache-server", &topology.Storage{Etcd: "etcd/cache", Servers: []string{"https://demo-etcd-cache.kcp.svc.cluster.local:2379"}}},
+		"front-proxy: none":  {kinds, "front-proxy/main", nil},
+		"no etcd for others": {kinds, "etcd/alpha", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := build(t, tc.text).Component(tc.id)
+			if c == nil {
+				require.Nil(t, tc.want)
+				return
+			}
+			require.Equal(t, tc.want, c.Storage)
+		})
+	}
+}
+
+func TestVirtualWorkspacesServerIsAttachedToItsShard(t *testing.T) {
+	top := build(t, near)
+	alpha, extra := top.Component("shard/alpha"), top.Component("virtual-workspaces/extra")
+	require.Equal(t, extra.ID(), alpha.VirtualWorkspaces)
+	require.Equal(t, alpha.ID(), extra.Serves)
+	require.Equal(t, extra.URL, alpha.VirtualWorkspaceURL)
+
+	root := build(t, header+"spec: {virtualWorkspaces: [{name: one}]}\n").Root()
+	require.Equal(t, topology.ID("virtual-workspaces/one"), root.VirtualWorkspaces)
+	require.Equal(t, "https://demo-vw-one.kcp.svc.cluster.local:6443", root.VirtualWorkspaceURL)
+}
+
+func TestAccess(t *testing.T) {
+	top := build(t, near)
+	got := map[topology.ID][2]string{}
+	for _, c := range top.OfKind(topology.Kubeconfig) {
+		got[c.ID()] = [2]string{string(c.Access.Target), c.Access.URL}
+	}
+	require.Equal(t, map[topology.ID][2]string{
+		"kubeconfig/admin": {"front-proxy/main", "https://kcp.example.com:6443"},
+		"kubeconfig/ops":   {"shard/beta", "https://beta.example.com"},
+		"kubeconfig/boss":  {"root-shard", "https://root.example.com:6443"},
+	}, got)
+}
+
+func TestComponentsTakeWhatIsSaidForAll(t *testing.T) {
+	top := build(t, header+`spec:
+  version: v0.32.3
+  image: {repository: mirror/kcp, digest: "sha256:`+strings.Repeat("a", 64)+`", pullSecrets: [pull]}
+  defaults: {replicas: 2, logLevel: 4, extraArgs: [--a=1], podTemplate: {metadata: {labels: {all: "1"}}}}
+  shards:
+  - {name: alpha}
+  - {name: beta, image: {tag: v0.31.0}, replicas: 1, extraArgs: [--a=2], podTemplate: {metadata: {labels: {beta: "1"}}}}
+  - {name: gamma, image: {tag: nightly, pullSecrets: []}}
+`)
+	got := columns(&topology.Topology{Components: top.OfKind(topology.Shard)}, func(c *topology.Component) []any {
+		return []any{c.Image, c.Version, c.Replicas, c.LogLevel, c.PullPolicy, c.PullSecrets, c.ExtraArgs, len(c.PodTemplates), len(c.Services)}
+	})
+	require.Empty(t, cmp.Diff(`shard/alpha: mirror/kcp@sha256:`+strings.Repeat("a", 64)+` v0.32.3 2 4 IfNotPresent [pull] [--a=1] 1 0
+shard/beta: mirror/kcp:v0.31.0 v0.31.0 1 4 IfNotPresent [pull] [--a=1 --a=2] 2 0
+shard/gamma: mirror/kcp:nightly v0.32.3 2 4 IfNotPresent [] [--a=1] 1 0
+`, got))
+}
+
+func TestBuildLocalKeepsEverythingOnThisMachine(t *testing.T) {
+	top := local(t, ha)
+	require.True(t, top.Local)
+	require.Empty(t, top.OfKind(topology.Etcd), "every etcd is embedded")
+	seen := map[int32]topology.ID{}
+	for _, c := range top.OfKind(topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy) {
+		require.Equal(t, "127.0.0.1", c.BindAddress, c.ID())
+		require.Equal(t, int32(1), c.Replicas, c.ID())
+		require.Equal(t, c.Port, c.ServicePort, c.ID())
+		require.Equal(t, "/state/demo/components/"+c.Object()+"/config", c.ConfigDir)
+		require.Equal(t, "/state/demo/components/"+c.Object()+"/data", c.DataDir)
+		ports := []int32{c.Port}
+		if c.Kind != topology.FrontProxy {
+			require.True(t, c.Storage.Embedded, c.ID())
+			ports = append(ports, c.Storage.ClientPort, c.Storage.PeerPort)
+		}
+		for _, p := range ports {
+			require.Empty(t, seen[p], "port %d of %s", p, c.ID())
+			seen[p] = c.ID()
+		}
+	}
+}
+
+func TestPathsAndNames(t *testing.T) {
+	root := build(t, ha).Root()
+	files := topology.Files{}
+	for want, got := range map[string]string{
+		"/etc/kcp/pki/server/tls.crt":           root.Path(files.Cert("server")),
+		"/etc/kcp/pki/server/tls.key":           root.Path(files.Key("server")),
+		"/etc/kcp/ca/client.crt":                root.Path(files.CA("client")),
+		"/etc/kcp/kubeconfig/shards.kubeconfig": root.Path(files.Kubeconfig("shards")),
+		"/etc/kcp/service-account/sa.key":       root.Path(files.ServiceAccount("sa.key")),
+		"/etc/kcp/etcd/ca.crt":                  root.Path(files.ExternalEtcd("ca.crt")),
+		"/etc/kcp/config/path-mapping.yaml":     root.Path(files.Config("path-mapping.yaml")),
+		"demo-root-server":                      root.Object("server"),
+		"demo-ca":                               build(t, header).Object("ca"),
+		"demo":                                  build(t, header).Object(),
+		"kcp.example.com:443":                   topology.HostPort("https://kcp.example.com"),
+		"[2001:db8::1]:6443":                    topology.HostPort("https://[2001:db8::1]:6443/x"),
+		"":                                      topology.HostPort("kcp.example.com"),
+		"demo-root.kcp.svc.cluster.local":       root.Host(),
+		"root":                                  root.ShardName(),
+		"alpha":                                 build(t, ha).Component("shard/alpha").ShardName(),
+		"demo-etcd-root-2.demo-etcd-root-peers.kcp.svc.cluster.local": build(t, ha).Component("etcd/root").MemberHost(2),
+	} {
+		require.Equal(t, want, got)
+	}
+}
+
+func TestLabelsNameTheComponent(t *testing.T) {
+	for _, text := range []string{header, ha, near} {
+		for _, c := range build(t, text).Components {
+			require.Equal(t, c.ID(), topology.IDFromLabels(c.Labels()))
+			require.Equal(t, c.Kind, c.ID().Kind())
+			require.Subset(t, c.Labels(), c.Selector())
+		}
+	}
+	require.Equal(t, map[string]string{
+		"kcpctl.dev/setup": "demo", "kcpctl.dev/component": "etcd", "kcpctl.dev/name": "root",
+		"app.kubernetes.io/name": "etcd", "app.kubernetes.io/instance": "demo", "app.kubernetes.io/component": "etcd",
+		"app.kubernetes.io/managed-by": "kcpctl",
+	}, build(t, header).Component("etcd/root").Labels())
+}
+
+// The ID is what kubectl computes for a parent demo-inventory.kcp.Secret. (pkg/cmd/apply/applyset.go, ApplySet.ID).
+func TestApplySet(t *testing.T) {
+	top := build(t, near)
+	require.Equal(t, "applyset-V8_v0Uf5Vs_RCzv8OD3C9H1woqxJtgmn6np_9xx9RE0-v1", top.ApplySet(top.Clusters[0]))
+	require.NotEqual(t, top.ApplySet(top.Clusters[0]), top.ApplySet(top.Clusters[1]), "each namespace has its own")
+}
+
+// Whatever a setup looks like, its components can be brought up one after the other, and where they are reached is in
+// their certificates.
+func TestAnySetupHoldsTogether(t *testing.T) {
+	for seed := range uint64(50) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		text := random(rnd)
+		for name, top := range map[string]*topology.Topology{"clusters": build(t, text), "local": local(t, text)} {
+			t.Run(fmt.Sprintf("%d %s", seed, name), func(t *testing.T) {
+				holdsTogether(t, top)
+				if t.Failed() {
+					t.Log(text)
+				}
+			})
+		}
+	}
+}
+
+func random(rnd *rand.Rand) string {
+	var b strings.Builder
+	b.WriteString(header + "spec:\n  external: {hostname: kcp.example.com}\n")
+	fmt.Fprintf(&b, "  etcd: %s\n", []string{"{managed: {}}", "{embedded: {}}", "{external: {endpoints: [\"http://etcd:2379\"]}}"}[rnd.IntN(3)])
+	clusters := []string{"eu", "us", "asia"}[:1+rnd.IntN(3)]
+	b.WriteString("  clusters: [")
+	for _, c := range clusters {
+		fmt.Fprintf(&b, "{name: %s, namespace: kcp-%s}, ", c, c)
+	}
+	b.WriteString("]\n")
+	place := func(name string) string {
+		return fmt.Sprintf("cluster: %s, url: \"https://%s.example.com:6443\"", clusters[rnd.IntN(len(clusters))], name)
+	}
+	if rnd.IntN(2) == 0 {
+		fmt.Fprintf(&b, "  cacheServer: {%s}\n", place("cache"))
+	}
+	fmt.Fprintf(&b, "  rootShard: {%s}\n  shards:\n", place("root"))
+	shards := rnd.IntN(6)
+	for i := range shards {
+		fmt.Fprintf(&b, "  - {name: s%d, %s}\n", i, place(fmt.Sprintf("s%d", i)))
+	}
+	b.WriteString("  frontProxies:\n")
+	for i := range 1 + rnd.IntN(3) {
+		fmt.Fprintf(&b, "  - {name: p%d, cluster: %s}\n", i, clusters[rnd.IntN(len(clusters))])
+	}
+	b.WriteString("  virtualWorkspaces:\n")
+	for i := range rnd.IntN(shards + 1) {
+		fmt.Fprintf(&b, "  - {name: v%d, shard: s%d, %s}\n", i, i, place(fmt.Sprintf("v%d", i)))
+	}
+	return b.String()
+}
+
+func holdsTogether(t *testing.T, top *topology.Topology) {
+	t.Helper()
+	needs, before, objects := map[topology.ID][]topology.ID{}, map[topology.ID]bool{}, map[string]topology.ID{}
+	for _, c := range top.Components {
+		for _, n := range c.Needs {
+			require.True(t, before[n], "%s comes before %s, which it needs", c.ID(), n)
+		}
+		require.False(t, before[c.ID()], "two are called %s", c.ID())
+		before[c.ID()], needs[c.ID()] = true, c.Needs
+		require.Same(t, c, top.Component(c.ID()))
+		key := c.Cluster.Name + "/" + c.Object()
+		require.Empty(t, objects[key], "object %s", key)
+		objects[key] = c.ID()
+		if c.IsShard() {
+			require.NotNil(t, top.Component(c.FrontProxy))
+			serving := c
+			if c.VirtualWorkspaces != "" {
+				serving = top.Component(c.VirtualWorkspaces)
+			}
+			require.Contains(t, serving.Hosts(), host(t, c.VirtualWorkspaceURL))
+			require.Contains(t, top.Component(c.FrontProxy).Hosts(), host(t, c.FrontProxyURL))
+		}
+		if c.URL != "" {
+			require.Contains(t, c.Hosts(), host(t, c.URL))
+			require.Len(t, slices.Compact(slices.Sorted(slices.Values(c.Hosts()))), len(c.Hosts()), "no host twice")
+		}
+	}
+	_, err := dag.Run(t.Context(), needs, 1, func(context.Context, topology.ID) error { return nil })
+	require.NoError(t, err)
+}
+
+func host(t *testing.T, rawURL string) string {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	require.NoError(t, err)
+	return u.Hostname()
+}
