@@ -38,7 +38,7 @@ func (o *kubeconfigOptions) forward(ctx context.Context, s *session, rt run.Runt
 		if len(o.command) > 0 {
 			return o.runCommand(ctx, content)
 		}
-		if err := o.deliver(s, content); err != nil {
+		if err := o.deliver(ctx, s, content); err != nil {
 			return err
 		}
 		s.note("the kubeconfig works until you press Ctrl-C")

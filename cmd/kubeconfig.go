@@ -96,6 +96,8 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 	case o.user == "" && len(minting) > 0:
 		return clierr.New(clierr.BadInput, "add --user, or change the declaration in the setup file",
 			"%s: only for a kubeconfig that is minted with --user", strings.Join(minting, ", "))
+	case o.merge && o.portForward:
+		return clierr.New(clierr.BadInput, "write it to a file of its own with -o", "the kubeconfig of --port-forward ends with the command; it is not worth merging")
 	case o.merge && o.output != "":
 		return clierr.New(clierr.BadInput, "give one of them", "--merge and --output are two places for one kubeconfig")
 	case len(o.command) > 0 && (o.merge || o.output != ""):
@@ -145,7 +147,7 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 	if len(o.command) > 0 {
 		return o.runCommand(ctx, content)
 	}
-	return o.deliver(s, content)
+	return o.deliver(ctx, s, content)
 }
 
 // connect returns where the PKI is kept, and the runtime where something needs it.
@@ -236,10 +238,10 @@ func (o *kubeconfigOptions) bind(ctx context.Context, s *session, rt run.Runtime
 }
 
 // deliver puts the kubeconfig where it was asked for.
-func (o *kubeconfigOptions) deliver(s *session, content []byte) error {
+func (o *kubeconfigOptions) deliver(ctx context.Context, s *session, content []byte) error {
 	switch {
 	case o.merge:
-		return o.mergeInto(s, content)
+		return o.mergeInto(ctx, s, content)
 	case o.output != "":
 		if err := kubeconfig.WriteFile(o.output, content); err != nil {
 			return err

@@ -1,3 +1,33 @@
 package cmd
 
-func (o *kubeconfigOptions) mergeInto(_ *session, _ []byte) error { return nil }
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/kcpctl/kcpctl/internal/kubeconfig"
+)
+
+// mergeInto merges the kubeconfig into the user's own.
+func (o *kubeconfigOptions) mergeInto(ctx context.Context, s *session, content []byte) error {
+	path := o.userKubeconfig()
+	name, err := kubeconfig.Merge(ctx, path, content, kubeconfig.MergeOptions{
+		Setup: s.Topology.Name, ContextName: cmp.Or(o.contextName, s.Topology.Name), Use: o.use,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Streams.Err, "merged into %s. Use it with: kubectl --context %s get workspaces\n", path, quote(name))
+	return nil
+}
+
+// userKubeconfig is the file that kubectl writes to: the first of $KUBECONFIG, or ~/.kube/config.
+func (e *Env) userKubeconfig() string {
+	for _, path := range filepath.SplitList(e.Getenv("KUBECONFIG")) {
+		if path != "" {
+			return path
+		}
+	}
+	return filepath.Join(e.Getenv("HOME"), ".kube", "config")
+}

@@ -31,6 +31,7 @@ type upOptions struct {
 	skipCanary        bool
 	forceConflicts    bool
 	allowOtherCluster bool
+	allowEtcdChange   bool
 	output            string
 	foreground        bool
 }
@@ -64,6 +65,7 @@ Exit codes: 0 done, 1 failed, 2 bad flags or setup file, 3 not ready in time, 4 
 	f.BoolVar(&o.skipCanary, "skip-canary", false, "do not create a workspace on each shard to prove that it serves")
 	f.BoolVar(&o.forceConflicts, "force-conflicts", false, "take over fields that other field managers own")
 	f.BoolVar(&o.allowOtherCluster, "allow-other-cluster", false, "accept another cluster than the one the setup was applied to")
+	f.BoolVar(&o.allowEtcdChange, "allow-etcd-change", false, "let a shard start on another etcd than the one that holds its data")
 	f.StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
 	f.BoolVar(&o.foreground, "foreground", false, "with --local: stay, and stop everything on Ctrl-C")
 	return c
@@ -110,8 +112,10 @@ func runUp(ctx context.Context, o *upOptions) error {
 	up := &run.Up{
 		Topology: s.Topology, Runtime: rt, Setup: remembered, Observe: progress.Observe, Now: o.Now,
 		Options: run.UpOptions{
-			PlanOptions: run.PlanOptions{Force: o.forceConflicts, AllowOtherCluster: o.allowOtherCluster},
-			DryRun:      o.dryRun == dryRunServer, SkipCanary: o.skipCanary, Timeout: o.timeout,
+			PlanOptions: run.PlanOptions{
+				Force: o.forceConflicts, AllowOtherCluster: o.allowOtherCluster, AllowEtcdChange: o.allowEtcdChange,
+			},
+			DryRun: o.dryRun == dryRunServer, SkipCanary: o.skipCanary, Timeout: o.timeout,
 		},
 	}
 	res, err := up.Run(ctx)

@@ -3,13 +3,14 @@ package kubeconfig
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil"
@@ -124,23 +125,35 @@ func TestForUser(t *testing.T) {
 				require.Equal(t, pair.Key, rest.KeyData)
 			}
 			require.Empty(t, cmp.Diff(tc.servers, servers))
-
-			got, err := PairOf(data)
-			require.NoError(t, err)
-			require.Equal(t, pair, got)
 		})
 	}
 }
 
-func TestPairOfRefuses(t *testing.T) {
-	for name, tc := range map[string]struct{ data, want string }{
-		"garbage":        {"\x00", "it is no kubeconfig"},
-		"empty":          {"", `it has no context ""`},
-		"no certificate": {string(ForUser(topology.Access{Kubeconfig: v1alpha1.Kubeconfig{User: "u"}}, nil, pki.Pair{})), `its user "u" has no certificate`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := PairOf([]byte(tc.data))
-			require.ErrorContains(t, err, tc.want)
-		})
+func TestWithProxy(t *testing.T) {
+	data, err := WithProxy(user("admin", "https://kcp"), "http://127.0.0.1:1")
+	require.NoError(t, err)
+	cfg, err := clientcmd.Load(data)
+	require.NoError(t, err)
+	require.Len(t, cfg.Clusters, 2)
+	for _, c := range cfg.Clusters {
+		require.Equal(t, "http://127.0.0.1:1", c.ProxyURL)
 	}
+	_, err = WithProxy([]byte("- x"), "http://127.0.0.1:1")
+	require.ErrorContains(t, err, "read the kubeconfig")
+}
+
+func TestWriteFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config")
+	require.NoError(t, os.WriteFile(path, []byte("old"), 0o644))
+	require.NoError(t, WriteFile(path, []byte("new")))
+	got, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "new", string(got))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	entries, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "nothing else is left")
+	require.ErrorContains(t, WriteFile(filepath.Join(path, "x"), nil), "write kubeconfig: ")
 }

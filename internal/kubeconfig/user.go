@@ -1,11 +1,8 @@
 package kubeconfig
 
 import (
-	"errors"
-	"fmt"
 	"strings"
 
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kcpctl/kcpctl/internal/pki"
@@ -36,21 +33,4 @@ func ForUser(a topology.Access, serverCA []byte, pair pki.Pair) []byte {
 		cfg.Contexts[context] = &api.Context{Cluster: context, AuthInfo: a.User}
 	}
 	return encode(cfg)
-}
-
-// PairOf returns the certificate that a kubeconfig of ForUser holds.
-func PairOf(data []byte) (pki.Pair, error) {
-	cfg, err := clientcmd.Load(data)
-	if err != nil {
-		return pki.Pair{}, errors.New("read the kubeconfig: it is no kubeconfig") // the cause could quote the key
-	}
-	context, ok := cfg.Contexts[cfg.CurrentContext]
-	if !ok {
-		return pki.Pair{}, fmt.Errorf("read the kubeconfig: it has no context %q", cfg.CurrentContext)
-	}
-	user, ok := cfg.AuthInfos[context.AuthInfo]
-	if !ok || len(user.ClientCertificateData) == 0 || len(user.ClientKeyData) == 0 {
-		return pki.Pair{}, fmt.Errorf("read the kubeconfig: its user %q has no certificate", context.AuthInfo)
-	}
-	return pki.Pair{Cert: user.ClientCertificateData, Key: user.ClientKeyData}, nil
 }

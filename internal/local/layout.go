@@ -65,7 +65,7 @@ type Layout struct {
 // It writes nothing: ports are claimed when the setup is applied.
 func NewLayout(state, setup string, base int32) (*Layout, error) {
 	l := &Layout{Setup: setup, Dir: filepath.Join(state, setup)}
-	if err := l.checkOwner(); err != nil {
+	if err := l.checkOwner(os.Geteuid()); err != nil {
 		return nil, err
 	}
 	var err error
@@ -83,7 +83,7 @@ func (l *Layout) path(parts ...string) string {
 }
 
 // checkOwner makes sure that nobody runs another user's setup: files would get two owners, processes could not be stopped.
-func (l *Layout) checkOwner() error {
+func (l *Layout) checkOwner(euid int) error {
 	info, err := os.Stat(l.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -94,7 +94,7 @@ func (l *Layout) checkOwner() error {
 	if !info.IsDir() {
 		return clierr.New(clierr.Failed, "move it away, or set XDG_STATE_HOME", "%s is not a directory", l.Dir)
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != euid {
 		return clierr.New(clierr.Failed, "run kcpctl as that user, or set XDG_STATE_HOME to a directory of your own",
 			"setup %s on this machine belongs to %s: %s", l.Setup, userName(st.Uid), l.Dir)
 	}

@@ -48,8 +48,19 @@ func (l *Layout) openLog(name string) (*os.File, error) {
 }
 
 // rotateLogs cuts the logs that have grown too long. Their processes keep them open and outlive this one, so each is copied
-// and emptied; they append, so they go on at the start.
+// and emptied; they append, so they go on at the start. It leaves the work to another run that is at it.
 func (l *Layout) rotateLogs(limit int64) error {
+	dir, err := os.Open(l.path(dirLogs))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // which ends the lock
+	if lockFile(dir, false) != nil {
+		return nil
+	}
 	paths, err := filepath.Glob(l.path(dirLogs, "*.log"))
 	if err != nil {
 		return err

@@ -95,21 +95,26 @@ func (r *Runtime) checkPorts(id topology.ID, w *workload) error {
 	if err != nil || len(live) > 0 {
 		return err
 	}
-	var taken []string
-	for _, p := range r.layout.ports.ofComponent(id) {
-		if r.layout.ports.free(p.port) {
-			continue
-		}
-		who, ours := r.owner(p.port)
-		if !ours {
-			taken = append(taken, fmt.Sprintf("port %d, meant for %s, is taken by %s", p.port, p.name, who))
-		}
-	}
+	taken := r.taken(id)
 	if len(taken) == 0 {
 		return nil
 	}
 	return clierr.New(clierr.Failed, "stop what has the port, or choose other ports with --base-port", "%s",
 		strings.Join(taken, "\n"))
+}
+
+// taken names the ports of a component that somebody else listens on.
+func (r *Runtime) taken(id topology.ID) []string {
+	var out []string
+	for _, p := range r.layout.ports.ofComponent(id) {
+		if r.layout.ports.free(p.port) {
+			continue
+		}
+		if who, ours := r.owner(p.port); !ours {
+			out = append(out, fmt.Sprintf("port %d, meant for %s, is taken by %s", p.port, p.name, who))
+		}
+	}
+	return out
 }
 
 // owner names who listens on a port, without its arguments, which may hold secrets, and tells whether it belongs to this

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/local/download"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
@@ -53,8 +54,22 @@ var _ run.Runtime = (*Runtime)(nil)
 
 // New returns the runtime of a topology that was built with the layout. It starts nothing.
 func New(t *topology.Topology, l *Layout, o Options) *Runtime {
+	o.Binaries.Source.Progress = oneAtATime(o.Binaries.Source.Progress)
 	return &Runtime{
 		topology: t, layout: l, options: o, store: pki.DirectoryStore(l.path(dirPKI)), running: map[string]*process{},
+	}
+}
+
+// oneAtATime lets downloads that go on at once report one after the other.
+func oneAtATime(report func(download.Progress)) func(download.Progress) {
+	if report == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	return func(p download.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		report(p)
 	}
 }
 
@@ -64,10 +79,11 @@ func (r *Runtime) Where() string { return "this machine, " + r.layout.Dir }
 // Store keeps the setup's PKI in the state directory.
 func (r *Runtime) Store() pki.Store { return r.store }
 
-// Close ends connections. It stops no process.
+// Close ends connections, and cuts the logs that have grown too long: nobody else does while the processes run on their
+// own. It stops no process.
 func (r *Runtime) Close() error {
 	r.forgetClient()
-	return nil
+	return r.layout.rotateLogs(maxLog)
 }
 
 // Generation changes whenever a run applied or removed an object or changed the PKI.
@@ -97,10 +113,7 @@ func (r *Runtime) Begin(ctx context.Context, p *plan.Plan) error {
 	if err := r.fetch(ctx, p); err != nil {
 		return err
 	}
-	if err := r.layout.ports.claim(); err != nil {
-		return err
-	}
-	return r.layout.rotateLogs(maxLog)
+	return r.layout.ports.claim()
 }
 
 // Finish deletes what the plan deletes, and remembers the setup that was applied.

@@ -43,6 +43,9 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 	}
 	if !l.alive {
 		s.Detail = r.layout.lastLog(c.Object())
+		if taken := r.taken(c.ID()); l.final && len(taken) > 0 {
+			s.Reason += ": " + strings.Join(taken, "; ")
+		}
 		return s, nil
 	}
 	if s.Reason = r.probe(ctx, c); s.Reason == "" {

@@ -70,6 +70,7 @@ type ensurer struct {
 // Ensure makes what a setup's PKI lacks, keeps what fits and issues the rest anew. It never touches an authority that
 // exists. Certificates that are not of the setup are kept as they are. The state that it is given stays as it is.
 func Ensure(t *topology.Topology, s *State, o Options) (*Result, error) {
+	o.Now = o.Now.UTC().Truncate(time.Second) // as certificates say it
 	if o.RenewBefore == 0 {
 		o.RenewBefore = defaultRenewBefore
 	}

@@ -1,3 +1,5 @@
+// Package pki decides which certificates a setup has, issues, keeps and renews them, and proves that all who dial each other
+// in the setup will be understood. It is pure but for the randomness of keys and for the stores.
 package pki
 
 import (

@@ -41,7 +41,7 @@ type Cert struct {
 	Name string
 	// Secret is the name of the Secret that holds it.
 	Secret string
-	// Kubeconfig says that the Secret holds a kubeconfig with the certificate in it, not tls.crt and tls.key.
+	// Kubeconfig says that the Secret also holds a kubeconfig with the certificate in it.
 	Kubeconfig bool
 
 	CA     CA

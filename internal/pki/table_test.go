@@ -75,6 +75,9 @@ func TestTableOfThisMachine(t *testing.T) {
 	for _, c := range Table(tp) {
 		require.Empty(t, c.Cluster)
 		require.NotEqual(t, EtcdCA, c.CA, "%s: every etcd is embedded here", c.Secret)
+		if c.CA == ServerCA {
+			require.Equal(t, []string{"localhost", "127.0.0.1", "::1"}, c.Hosts)
+		}
 	}
 	r := ensure(t, tp, &State{}, now())
 	require.NoError(t, Prove(tp, r.State, now()))

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	pollInterval = 100 * time.Millisecond
+	pollInterval = 250 * time.Millisecond
 	// patience is how long a component may be stuck before the wait for it ends: a missing image may still be pushed, a
 	// crash may be a start in the wrong order.
 	patience = 30 * time.Second
@@ -178,7 +179,7 @@ func (e errTimeout) Error() string { return fmt.Sprintf("timed out after %s", e.
 
 // summarize makes one error of those of the components.
 func (u *Up) summarize(ctx context.Context, errs map[topology.ID]error) error {
-	code, skipped := 0, 0
+	code, skipped, hint := 0, 0, ""
 	var msgs []string
 	for _, c := range u.Topology.Components {
 		err := errs[c.ID()]
@@ -194,7 +195,7 @@ func (u *Up) summarize(ctx context.Context, errs map[topology.ID]error) error {
 		default:
 			code = max(code, clierr.Code(err))
 		}
-		msgs = append(msgs, fmt.Sprintf("%s: %v", c.ID(), err))
+		msgs, hint = append(msgs, fmt.Sprintf("%s: %v", c.ID(), err)), cmp.Or(hint, clierr.Hint(err))
 	}
 	if len(msgs) == 0 {
 		return nil
@@ -205,12 +206,7 @@ func (u *Up) summarize(ctx context.Context, errs map[topology.ID]error) error {
 	if skipped > 0 {
 		msgs = append(msgs, count(skipped, "component that needs", "components that need")+" them did not start")
 	}
-	hint := "mend the cause and run the same command again: what is done is kept"
-	for _, err := range errs {
-		if h := clierr.Hint(err); h != "" {
-			hint = h
-		}
-	}
+	hint = cmp.Or(hint, "mend the cause and run the same command again: what is done is kept")
 	return clierr.New(code, hint, "%s", strings.Join(msgs, "\n"))
 }
 

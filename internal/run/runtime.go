@@ -57,6 +57,8 @@ type PlanOptions struct {
 	Force bool
 	// AllowOtherCluster accepts a cluster that is not the one the setup was applied to.
 	AllowOtherCluster bool
+	// AllowEtcdChange lets a shard start on another etcd than the one that holds its data.
+	AllowEtcdChange bool
 }
 
 // LogOptions say which logs.

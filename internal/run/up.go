@@ -119,6 +119,9 @@ func (u *Up) prepare(ctx context.Context) (*Result, string, error) {
 		return res, "", u.fail(stepPlan, clierr.New(clierr.Conflict, "", "%s owned by other field managers; nothing was written",
 			count(n, "field is", "fields are")))
 	}
+	if err := guard(res.Plan, u.Options.PlanOptions); err != nil {
+		return res, "", u.fail(stepPlan, err)
+	}
 	u.step(stepPlan, Done, res.Plan.Summary())
 	return res, generation, nil
 }
@@ -180,13 +183,13 @@ func (u *Up) apply(ctx context.Context, res *Result) error {
 	if err := u.components(ctx, res); err != nil {
 		return err
 	}
-	if err := u.Runtime.Finish(ctx, res.Plan, u.Setup); err != nil {
-		return err
+	if !u.Options.SkipCanary {
+		// Before the run counts as finished: the next one then tries again, and nothing is deleted until kcp serves.
+		if err := u.canaries(ctx, res.PKI.State); err != nil {
+			return err
+		}
 	}
-	if u.Options.SkipCanary {
-		return nil
-	}
-	return u.canaries(ctx, res.PKI.State)
+	return u.Runtime.Finish(ctx, res.Plan, u.Setup)
 }
 
 // waitAll is the end of a run that changes nothing: components may still be starting, or broken.

@@ -72,27 +72,22 @@ func (r record) end(ctx context.Context, grace time.Duration) error {
 		return nil
 	}
 	defer handle.Release() //nolint:errcheck // nothing is left to do about it
-	for _, try := range []struct {
-		signal syscall.Signal
-		wait   time.Duration
-	}{{syscall.SIGTERM, grace}, {syscall.SIGKILL, 20 * time.Second}} {
-		if try.wait == 0 {
-			continue
-		}
-		if err := handle.Signal(try.signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			return fmt.Errorf("signal %d: %w", r.PID, err)
-		}
-		err = poll(ctx, try.wait, func(context.Context) error {
-			if r.alive() {
-				return fmt.Errorf("process %d does not end", r.PID)
-			}
-			return nil
-		})
-		if err == nil {
-			return nil
-		}
+	if grace > 0 && r.signal(ctx, handle, syscall.SIGTERM, grace) == nil {
+		return nil
 	}
-	return err
+	return r.signal(ctx, handle, syscall.SIGKILL, 20*time.Second)
+}
+
+func (r record) signal(ctx context.Context, handle *os.Process, signal syscall.Signal, wait time.Duration) error {
+	if err := handle.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal process %d: %w", r.PID, err)
+	}
+	return poll(ctx, wait, func(context.Context) error {
+		if r.alive() {
+			return fmt.Errorf("process %d does not end", r.PID)
+		}
+		return nil
+	})
 }
 
 // recordFile is in /run: no record survives the boot that its ticks count from.

@@ -1,0 +1,121 @@
+package local
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/local/download"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+)
+
+// buildKCP builds a program that says it is kcp of a version.
+func buildKCP(t *testing.T, module, release string) string {
+	t.Helper()
+	src, out := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(src, "go.mod"), []byte("module "+module+"\n\ngo 1.26\n"), 0o600))
+	code := `package main; import "fmt"; func main() { fmt.Println("kcp version v1.36.0+kcp-` + release + `") }`
+	require.NoError(t, os.WriteFile(filepath.Join(src, "main.go"), []byte(code), 0o600))
+	cmd := exec.Command("go", "build", "-o", filepath.Join(out, "kcp"), ".")
+	cmd.Dir = src
+	msg, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(msg))
+	return out
+}
+
+func TestFindBinaries(t *testing.T) {
+	right, wrong := buildKCP(t, module, "v0.32.3"), buildKCP(t, module, "v0.28.0")
+	next, foreign := buildKCP(t, module, "v0.32.0-45-gabcdef"), buildKCP(t, "example.com/game", "v0.32.3")
+	mute := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(mute, "kcp"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	plain := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(plain, "kcp"), nil, 0o644))
+	cached := download.Source{Dir: t.TempDir(), OS: "linux", Arch: "amd64"}
+	inCache, _ := cached.Cached("v0.32.3", "kcp")
+	require.NoError(t, os.MkdirAll(filepath.Dir(inCache), 0o755))
+	require.NoError(t, os.Link(filepath.Join(right, "kcp"), inCache))
+	list := func(dirs ...string) string {
+		out := ""
+		for _, d := range dirs {
+			out += d + string(filepath.ListSeparator)
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		b                      Binaries
+		want, other, err, hint string
+	}{
+		"right version in the folder": {b: Binaries{Dir: right}, want: right},
+		"wrong version in the folder": {
+			b: Binaries{Dir: wrong, Path: list(right)}, err: "/kcp is kcp v0.28.0, but the setup wants v0.32.3", hint: "set spec.version: v0.28.0",
+		},
+		"a build between releases":        {b: Binaries{Dir: next}, want: next},
+		"no version in the folder":        {b: Binaries{Dir: mute}, want: mute},
+		"nothing in the folder":           {b: Binaries{Dir: t.TempDir(), Path: list(right)}, err: "no binary kcp in ", hint: "leave out --kcp-bin-dir"},
+		"not executable":                  {b: Binaries{Dir: plain}, err: "is not executable", hint: "chmod"},
+		"cache before path":               {b: Binaries{Path: list(right), Source: cached}, want: filepath.Dir(inCache)},
+		"path":                            {b: Binaries{Path: list(t.TempDir(), mute, foreign, wrong, right)}, want: right},
+		"only a wrong version in path":    {b: Binaries{Path: list(wrong)}, other: "/kcp is kcp v0.28.0, but the setup wants v0.32.3"},
+		"another project's kcp is no kcp": {b: Binaries{Path: list(foreign, mute)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			found, other, err := tc.b.find(t.Context(), "v0.32.3", "kcp")
+			if tc.err != "" {
+				require.ErrorContains(t, err, tc.err)
+				require.Contains(t, clierr.Hint(err), tc.hint)
+				return
+			}
+			require.NoError(t, err)
+			require.Contains(t, other, tc.other)
+			require.Equal(t, tc.other == "", other == "")
+			if tc.want == "" {
+				require.Nil(t, found)
+				return
+			}
+			require.Equal(t, filepath.Join(tc.want, "kcp"), found.Path)
+			require.False(t, found.replaced())
+		})
+	}
+}
+
+func TestReplacedBinaryIsNoticed(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "kcp")
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755))
+	b, err := probe(t.Context(), path)
+	require.NoError(t, err)
+	require.False(t, b.replaced())
+	require.NoError(t, os.WriteFile(path, []byte("#!/bin/bash\n"), 0o755))
+	require.True(t, b.replaced())
+	require.NoError(t, os.Remove(path))
+	require.False(t, b.replaced(), "what runs needs no file")
+}
+
+func TestCrashes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ages []int // seconds that the process lived, one after the other
+		want bool  // whether it is given up
+	}{
+		"once fast":                {ages: []int{1}},
+		"twice fast":               {ages: []int{1, 1}, want: true},
+		"fast and slow in turns":   {ages: []int{1, 30, 1}},
+		"too often":                {ages: []int{30, 30, 30, 30}, want: true},
+		"forgiven after some time": {ages: []int{30, 30, 30, 700, 30}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c crashes
+			now := testutil.Start()
+			for _, age := range tc.ages {
+				c.note(now, time.Duration(age)*time.Second)
+				require.True(t, c.again.After(now))
+				c.again = time.Time{} // it is started again
+			}
+			require.Equal(t, tc.want, c.gaveUp)
+		})
+	}
+}

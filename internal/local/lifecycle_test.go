@@ -1,0 +1,273 @@
+package local
+
+import (
+	"context"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/ready"
+)
+
+const (
+	alpha = "demo-shard-alpha"
+	proxy = "demo-front-proxy-main"
+)
+
+func TestSecondUpChangesNothing(t *testing.T) {
+	m := newMachine(t)
+	p := m.up(file())
+	require.Equal(t, len(p.Items), p.Count(plan.Create))
+	pids := m.pids()
+	require.Len(t, pids, 4)
+
+	require.Empty(t, changed(m.up(file())))
+	require.Equal(t, pids, m.pids(), "no process was started anew")
+}
+
+func TestUpRestartsOnlyWhatMustBe(t *testing.T) {
+	for name, tc := range map[string]struct {
+		disturb func(t *testing.T, m *machine)
+		file    string
+		want    []string
+		status  string
+	}{
+		"a process was killed": {
+			disturb: func(t *testing.T, m *machine) {
+				pid := m.pids()[alpha]
+				require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+				require.Eventually(t, func() bool { return reap(pid) != nil }, patience, pollInterval)
+			},
+			file: file(), want: []string{"change Deployment/" + alpha}, status: "not running any more",
+		},
+		"a file was changed": {
+			disturb: func(t *testing.T, m *machine) {
+				require.NoError(t, os.WriteFile(m.layout().path("components", alpha, "config/ca/server.crt"), []byte("oops"), 0o600))
+			},
+			file: file(), want: []string{"change Deployment/" + alpha}, status: "ca/server.crt was changed",
+		},
+		"the record is lost": {
+			disturb: func(t *testing.T, m *machine) { require.NoError(t, os.Remove(m.layout().recordFile(alpha))) },
+			file:    file(), want: []string{"change Deployment/" + alpha}, status: "started by hand, or left over",
+		},
+		"an argument changed": {
+			disturb: func(*testing.T, *machine) {},
+			file:    file(`    extraArgs: ["--v=5"]`), want: []string{"change Deployment/" + alpha},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.up(file())
+			before := m.pids()
+			tc.disturb(t, m)
+			p := m.up(tc.file)
+			require.Equal(t, tc.want, changed(p))
+			if tc.status != "" {
+				it := p.Of("shard/alpha")[0]
+				require.Contains(t, it.Live.Object["status"].(map[string]any)["process"], tc.status)
+			}
+			after := m.pids()
+			require.NotEqual(t, before[alpha], after[alpha])
+			delete(before, alpha)
+			delete(after, alpha)
+			require.Equal(t, before, after, "the others run on")
+			require.Empty(t, changed(m.up(tc.file)))
+			require.Len(t, m.processesOf(alpha), 1)
+		})
+	}
+}
+
+// processesOf finds the processes of a component on the machine, whatever the records say.
+func (m *machine) processesOf(name string) []identity {
+	m.Helper()
+	found, err := find("kcp", m.layout().path("components", name, "config"))
+	require.NoError(m, err)
+	return found
+}
+
+func TestProcessOfADeadRunIsFound(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	pids := m.pids()
+	// The run was killed after it had started the process and before it wrote down the pid.
+	l := m.layout()
+	rec, err := l.record(alpha)
+	require.NoError(t, err)
+	rec.identity = identity{}
+	require.NoError(t, l.writeRecord(alpha, rec))
+
+	require.Empty(t, changed(m.up(file())))
+	require.Equal(t, pids, m.pids())
+}
+
+func TestReusedPIDIsNeverKilled(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	stranger := exec.Command("sleep", "1000")
+	require.NoError(t, stranger.Start())
+	t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
+	l := m.layout()
+	rec, err := l.record(alpha)
+	require.NoError(t, err)
+	require.NoError(t, rec.stop(t.Context(), 0))
+	rec.PID = stranger.Process.Pid
+	require.NoError(t, l.writeRecord(alpha, rec))
+
+	m.down(file())
+	id, err := identify(stranger.Process.Pid)
+	require.NoError(t, err)
+	require.True(t, id.alive())
+}
+
+func TestDownLeavesOnlyData(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	data := m.layout().path("components", alpha, "data", "etcd")
+	require.NoError(t, os.WriteFile(data, []byte("data"), 0o600))
+	pids := m.pids()
+	m.down(file())
+	for name, pid := range pids {
+		_, err := identify(pid)
+		require.Error(t, err, name)
+	}
+	var left []string
+	require.NoError(t, filepath.WalkDir(m.layout().Dir, func(path string, d fs.DirEntry, err error) error {
+		rel, _ := filepath.Rel(m.layout().Dir, path)
+		if !d.IsDir() && !strings.HasPrefix(rel, dirPKI+"/") {
+			left = append(left, rel)
+		}
+		return err
+	}))
+	want := []string{"components/demo-shard-alpha/data/etcd", "history/history.json", "history/setup.1.yaml", "ports.json"}
+	require.Empty(t, cmp.Diff(want, left))
+
+	s := m.open(file())
+	require.NoError(t, s.rt.Purge(t.Context()))
+	require.NoDirExists(t, m.state)
+}
+
+func TestPurgeRefusesWhileProcessesRun(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	err := m.open(file()).rt.Purge(t.Context())
+	require.ErrorContains(t, err, "still runs (pid ")
+	require.Len(t, m.pids(), 4)
+}
+
+func TestRemovedComponentIsStopped(t *testing.T) {
+	m := newMachine(t)
+	m.up(file("  - name: beta"))
+	require.Len(t, m.pids(), 5)
+	p := m.up(file())
+	require.Positive(t, p.Count(plan.Delete))
+	require.Len(t, m.pids(), 4)
+	require.DirExists(t, m.layout().path("components/demo-shard-beta/data"), "data is kept")
+	require.NoDirExists(t, m.layout().path("components/demo-shard-beta/config"))
+}
+
+func TestStopIsGracefulThenHard(t *testing.T) {
+	for name, tc := range map[string]struct{ mode, lastLine string }{
+		"graceful": {"fine", "bye"},
+		"hard":     {"deaf", "starting deaf"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.up(file(fakeMode(tc.mode)))
+			s := m.open(file(fakeMode(tc.mode)))
+			require.NoError(t, s.rt.StopAll(t.Context()))
+			require.Empty(t, m.processesOf(alpha))
+			log, err := os.ReadFile(m.layout().logFile(alpha))
+			require.NoError(t, err)
+			lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+			require.Equal(t, tc.lastLine, lines[len(lines)-1])
+			require.Len(t, changed(m.up(file(fakeMode(tc.mode)))), 4, "up starts all of them again")
+		})
+	}
+}
+
+func TestCrashIsReportedWithItsLog(t *testing.T) {
+	m := newMachine(t)
+	s := m.open(file(fakeMode("crash")))
+	s.apply()
+	st := s.await("shard/alpha", func(st ready.State) bool { return st.Stuck })
+	require.Equal(t, "exited with code 3, again and again", st.Reason)
+	require.Equal(t, []string{"starting crash", "Error: no disk, no cry"}, st.Detail)
+	require.Equal(t, int32(1), st.Restarts, "a second fast exit in a row ends the attempts")
+
+	// Whoever looks later knows it from the record, and starts nothing.
+	st, err := m.open(file(fakeMode("crash"))).rt.State(t.Context(), s.t.Component("shard/alpha"))
+	require.NoError(t, err)
+	require.Equal(t, ready.State{
+		Replicas: 1, Reason: "exited with code 3", Stuck: true, Detail: []string{"starting crash", "Error: no disk, no cry"},
+		Restarts: 1, Since: st.Since,
+	}, st)
+}
+
+func TestUnreadyNamesTheChecks(t *testing.T) {
+	m := newMachine(t)
+	s := m.open(file(fakeMode("unready")))
+	s.apply()
+	s.await("shard/alpha", func(st ready.State) bool { return st.Reason == "/readyz: waiting for bootstrap, etcd" })
+}
+
+func TestWaitRestartsAndNoticesStop(t *testing.T) {
+	m := newMachine(t)
+	s := m.open(file())
+	s.apply()
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { ended <- s.rt.Wait(ctx) }()
+	pid := m.pids()[proxy]
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.Eventually(t, func() bool {
+		m.clock.Advance(fastExit)
+		rec, err := m.layout().record(proxy)
+		return err == nil && rec.PID != pid && rec.alive()
+	}, patience, pollInterval)
+
+	m.down(file()) // another kcpctl
+	require.ErrorContains(t, <-ended, "not running")
+}
+
+func TestOnlyOneRunAtATime(t *testing.T) {
+	m := newMachine(t)
+	s := m.open(file())
+	unlock, err := s.rt.Lock(t.Context())
+	require.NoError(t, err)
+	_, err = m.open(file()).rt.Lock(t.Context())
+	require.ErrorContains(t, err, "another kcpctl (pid ")
+	require.Equal(t, clierr.Conflict, clierr.Code(err))
+	unlock()
+	unlock, err = m.open(file()).rt.Lock(t.Context())
+	require.NoError(t, err)
+	unlock()
+	require.NoFileExists(t, m.layout().path(fileLock))
+}
+
+func TestGenerationChangesWithWhatIsApplied(t *testing.T) {
+	m := newMachine(t)
+	s := m.open(file())
+	generation := func() string {
+		g, err := s.rt.Generation(t.Context())
+		require.NoError(t, err)
+		return g
+	}
+	empty := generation()
+	m.up(file())
+	first := generation()
+	require.NotEqual(t, empty, first)
+	m.up(file())
+	require.Equal(t, first, generation(), "nothing was written")
+	m.up(file(`    extraArgs: ["--v=5"]`))
+	require.NotEqual(t, first, generation())
+}

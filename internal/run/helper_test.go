@@ -1,0 +1,135 @@
+package run_test
+
+import (
+	"iter"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const (
+	minimal = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
+	sharded = minimal + "spec: {shards: [{name: alpha}]}\n"
+	// full has a component of every kind.
+	full = minimal + `spec:
+  cacheServer: {etcd: {managed: {}}}
+  shards: [{name: alpha}, {name: beta, etcd: {embedded: {}}}]
+  virtualWorkspaces: [{name: vw, shard: alpha}]
+  kubeconfigs: [{name: admin}, {name: ops, clusterRoles: [view, edit], workspace: "root:team"}]
+`
+)
+
+// world is a setup, what it runs on and a run of it.
+type world struct {
+	top    *topology.Topology
+	rt     *fakeruntime.Runtime
+	up     *run.Up
+	events []run.Event
+	onEach func(run.Event)
+	busy   atomic.Bool
+}
+
+// inWorld runs a test in a bubble: time passes only while everybody waits, so that patience and timeouts cost none.
+func inWorld(t *testing.T, text string, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		top := topologyOf(t, text)
+		test(t, newWorld(t, top, fakeruntime.New(t, top)))
+	})
+}
+
+func topologyOf(t *testing.T, text string) *topology.Topology {
+	t.Helper()
+	f, err := setup.Parse("kcp.yaml", []byte(text))
+	require.NoError(t, err)
+	return topology.Build(f.Setup)
+}
+
+func newWorld(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) *world {
+	w := &world{top: top, rt: rt, onEach: func(run.Event) {}}
+	w.up = &run.Up{Topology: top, Runtime: rt, Setup: []byte("the setup"), Observe: w.observe(t), Now: time.Now}
+	return w
+}
+
+// observe notes events, and that they come one at a time.
+func (w *world) observe(t *testing.T) run.Observer {
+	return func(e run.Event) {
+		if !w.busy.CompareAndSwap(false, true) {
+			t.Errorf("event %+v comes while the observer is busy", e)
+		}
+		runtime.Gosched()
+		w.events = append(w.events, e)
+		w.onEach(e)
+		w.busy.Store(false)
+	}
+}
+
+// run runs Up again, and forgets what happened before.
+func (w *world) run(t *testing.T) (*run.Result, error) {
+	t.Helper()
+	w.rt.Forget()
+	w.events = nil
+	return w.up.Run(t.Context())
+}
+
+// mustRun brings the setup up.
+func (w *world) mustRun(t *testing.T) *run.Result {
+	t.Helper()
+	res, err := w.run(t)
+	require.NoError(t, err)
+	return res
+}
+
+// of are the events of a component or step as "status message".
+func (w *world) of(name string) []string {
+	var out []string
+	for _, e := range w.events {
+		if e.Name == name {
+			out = append(out, strings.TrimSpace(string(e.Status)+" "+e.Message))
+		}
+	}
+	return out
+}
+
+// when is the place of an event among all; -1 if it did not happen.
+func (w *world) when(id topology.ID, s run.Status, message string) int {
+	return slices.IndexFunc(w.events, func(e run.Event) bool {
+		return e.Name == string(id) && e.Status == s && strings.HasPrefix(e.Message, message)
+	})
+}
+
+func waiting(reason string) ready.State { return ready.State{Replicas: 1, Reason: reason} }
+
+func isReady() ready.State { return ready.State{Ready: true, Replicas: 1, ReadyReplicas: 1} }
+
+// requireError wants an error as users see it.
+func requireError(t *testing.T, err error, code int, message string) {
+	t.Helper()
+	require.Error(t, err)
+	require.Equal(t, message, err.Error())
+	require.Equal(t, code, clierr.Code(err))
+}
+
+// filter are the lines that begin with a word.
+func filter(lines []string, word string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, l := range lines {
+			if strings.HasPrefix(l, word) && !yield(l) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,365 @@
+// Package fakeruntime is a runtime for tests: what a run applies it keeps in memory, and kcp is a fake one.
+package fakeruntime
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Runtime is a run.Runtime in memory. A component is ready as soon as it is applied, unless the test scripts its states.
+type Runtime struct {
+	Kcp *fakekcp.Kcp
+	// Conflicts are those of the next plans.
+	Conflicts []plan.Conflict
+
+	topology *topology.Topology
+
+	mu         sync.Mutex
+	generation int
+	stale      bool
+	pki        *pki.State
+	live       map[plan.Ref]plan.Item
+	calls      []string
+	hooks      map[string]func() error
+	states     map[topology.ID][]ready.State
+	setup      []byte
+}
+
+var _ run.Runtime = (*Runtime)(nil)
+
+// New returns a runtime that nothing was applied to yet.
+func New(t testing.TB, top *topology.Topology) *Runtime {
+	return &Runtime{
+		Kcp: fakekcp.New(t), topology: top, pki: &pki.State{}, live: map[plan.Ref]plan.Item{},
+		hooks: map[string]func() error{}, states: map[topology.ID][]ready.State{},
+	}
+}
+
+// On runs a function before a call, which fails with its error: Load, Generation, Preflight, Plan, "State etcd/root", and all
+// those that Calls knows.
+func (r *Runtime) On(call string, do func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hooks[call] = do
+}
+
+// States scripts the next states of a component; the last one stays.
+func (r *Runtime) States(id topology.ID, states ...ready.State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.states[id] = states
+}
+
+// Calls are the calls that write, and those that keep others from writing, in order: Lock, Unlock, Save, Begin, Finish, Purge,
+// "Apply namespaces", "Apply etcd/root", "Delete shard/alpha".
+func (r *Runtime) Calls() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.calls)
+}
+
+// Forget forgets the calls so far.
+func (r *Runtime) Forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = nil
+}
+
+// Setup is the setup that was applied last.
+func (r *Runtime) Setup() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return string(r.setup)
+}
+
+// PKI is what the store keeps.
+func (r *Runtime) PKI() *pki.State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pki
+}
+
+// OtherRun is a run of somebody else that makes the PKI and ends before it applies anything.
+func (r *Runtime) OtherRun(s *pki.State) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pki, r.generation, r.stale = s, r.generation+1, true
+}
+
+// Edit changes an object behind kcpctl's back.
+func (r *Runtime) Edit(ref string, change func(*unstructured.Unstructured)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, it := range r.live {
+		if it.Ref.String() == ref {
+			change(it.Live)
+		}
+	}
+}
+
+func (r *Runtime) hook(call string) error {
+	r.mu.Lock()
+	do := r.hooks[call]
+	r.mu.Unlock()
+	if do == nil {
+		return nil
+	}
+	return do()
+}
+
+// write runs the hook of a call and notes it.
+func (r *Runtime) write(ctx context.Context, call string) error {
+	if err := r.hook(call); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.calls = append(r.calls, call)
+	return ctx.Err()
+}
+
+// Where is a place of no importance.
+func (r *Runtime) Where() string { return "memory" }
+
+// Store is the store in memory.
+func (r *Runtime) Store() pki.Store { return (*store)(r) }
+
+// Preflight finds nothing.
+func (r *Runtime) Preflight(context.Context, []render.Object) error { return r.hook("Preflight") }
+
+// Plan compares the objects with those that were applied.
+func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOptions) (*plan.Plan, error) {
+	if err := r.hook("Plan"); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := &plan.Plan{Stale: r.stale, Conflicts: r.Conflicts}
+	wanted := map[plan.Ref]bool{}
+	for _, o := range objects {
+		it := plan.Item{Ref: plan.RefOf(o.Cluster, o.Unstructured), Component: o.Component, Action: plan.Create, Want: o.Unstructured}
+		if live, ok := r.live[it.Ref]; ok {
+			it.Live, it.Action = live.Live, plan.Change
+			if plan.Same(it.Live, it.Want) {
+				it.Action = plan.Unchanged
+			}
+		}
+		wanted[it.Ref] = true
+		p.Items = append(p.Items, it)
+	}
+	for _, it := range r.sorted() {
+		if !wanted[it.Ref] {
+			it.Action = plan.Delete
+			p.Items = append(p.Items, it)
+		}
+	}
+	return p, nil
+}
+
+// Generation counts what was written.
+func (r *Runtime) Generation(context.Context) (string, error) {
+	if err := r.hook("Generation"); err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strconv.Itoa(r.generation), nil
+}
+
+// Lock keeps nobody out.
+func (r *Runtime) Lock(ctx context.Context) (func(), error) {
+	if err := r.write(ctx, "Lock"); err != nil {
+		return nil, err
+	}
+	return func() { _ = r.write(context.WithoutCancel(ctx), "Unlock") }, nil
+}
+
+// Begin makes what is remembered stale until Finish.
+func (r *Runtime) Begin(ctx context.Context, _ *plan.Plan) error {
+	if err := r.write(ctx, "Begin"); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.generation++
+	r.stale = true
+	return nil
+}
+
+// Apply keeps objects. A shard that is applied registers itself.
+func (r *Runtime) Apply(ctx context.Context, items []plan.Item, _ run.PlanOptions) error {
+	what := string(items[0].Component)
+	if items[0].Kind == "Namespace" {
+		what = "namespaces"
+	}
+	if err := r.write(ctx, "Apply "+what); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, it := range items {
+		it.Live, it.Action = it.Want.DeepCopy(), plan.Unchanged
+		r.live[it.Ref] = it
+	}
+	if c := r.topology.Component(items[0].Component); c.IsShard() {
+		r.Kcp.Register(kcp.Shard{Name: c.ShardName(), BaseURL: c.URL, ExternalURL: c.ExternalURL, VirtualWorkspaceURL: c.VirtualWorkspaceURL})
+	}
+	return nil
+}
+
+// Finish deletes what the plan deletes.
+func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error {
+	if err := r.write(ctx, "Finish"); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, it := range p.Deletions() {
+		delete(r.live, it.Ref)
+	}
+	r.generation++
+	r.stale, r.setup = false, setup
+	return nil
+}
+
+// State is what the script says, or else whether the component was applied.
+func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
+	if err := r.hook("State " + string(c.ID())); err != nil {
+		return ready.State{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if next := r.states[c.ID()]; len(next) > 0 {
+		if len(next) > 1 {
+			r.states[c.ID()] = next[1:]
+		}
+		return next[0], ctx.Err()
+	}
+	if !r.applied(c.ID()) {
+		return ready.State{Reason: "is not there", Replicas: c.Replicas}, ctx.Err()
+	}
+	return ready.State{Ready: true, Replicas: c.Replicas, ReadyReplicas: c.Replicas, Version: c.Version}, ctx.Err()
+}
+
+func (r *Runtime) applied(id topology.ID) bool {
+	for _, it := range r.live {
+		if it.Component == id {
+			return true
+		}
+	}
+	return false
+}
+
+// Dial connects to the fake kcp, which serves with the component's own certificate.
+func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
+	r.mu.Lock()
+	applied, state := r.applied(c.ID()), r.pki
+	r.mu.Unlock()
+	if !applied {
+		return nil, fmt.Errorf("connect to %s: connection refused", c.ID())
+	}
+	leaf := state.Leaves[pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(pki.CertServer)}]
+	r.Kcp.Serve(string(c.ID()), leaf, state.CAs[pki.ClientCA].Trusted())
+	return r.Kcp.Dial(ctx, string(c.ID()))
+}
+
+// Objects are those that were applied.
+func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
+	if err := r.hook("Objects"); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sorted(), nil
+}
+
+func (r *Runtime) sorted() []plan.Item {
+	var out []plan.Item
+	for _, it := range r.live {
+		out = append(out, it)
+	}
+	slices.SortFunc(out, func(a, b plan.Item) int { return strings.Compare(a.Cluster+a.Ref.String(), b.Cluster+b.Ref.String()) })
+	return out
+}
+
+// Delete forgets objects.
+func (r *Runtime) Delete(ctx context.Context, items []plan.Item) error {
+	var ids []string
+	for _, it := range items {
+		if id := string(it.Component); !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	if err := r.write(ctx, "Delete "+strings.Join(ids, " ")); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, it := range items {
+		delete(r.live, it.Ref)
+	}
+	return nil
+}
+
+// Purge forgets everything.
+func (r *Runtime) Purge(ctx context.Context) error {
+	if err := r.write(ctx, "Purge"); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pki = &pki.State{}
+	clear(r.live)
+	return nil
+}
+
+// Logs has none.
+func (r *Runtime) Logs(context.Context, *topology.Component, run.LogOptions, io.Writer) error {
+	return nil
+}
+
+// Close has nothing to close.
+func (r *Runtime) Close() error { return nil }
+
+// store is the runtime as a pki.Store.
+type store Runtime
+
+func (s *store) Load(context.Context) (*pki.State, error) {
+	r := (*Runtime)(s)
+	if err := r.hook("Load"); err != nil {
+		return nil, err
+	}
+	return r.PKI(), nil
+}
+
+func (s *store) Save(ctx context.Context, state *pki.State) error {
+	r := (*Runtime)(s)
+	if err := r.write(ctx, "Save"); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pki = state
+	return nil
+}
+
+func (s *store) String() string { return "memory" }
