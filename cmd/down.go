@@ -3,9 +3,11 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
@@ -65,6 +67,19 @@ func (o *downOptions) run(ctx context.Context) error {
 	down.Observe = progress.Observe
 	err = down.Run(ctx, objects)
 	progress.Close()
+	if err != nil || !o.purge {
+		return err
+	}
+	return o.forget(ctx, s)
+}
+
+// forget removes the contexts that `kubeconfig --merge` made: they lead nowhere now.
+func (o *downOptions) forget(ctx context.Context, s *session) error {
+	path := o.userKubeconfig()
+	gone, err := kubeconfig.Remove(ctx, path, s.Topology.Name)
+	if len(gone) > 0 {
+		o.note(fmt.Sprintf("removed from %s: contexts %s", path, strings.Join(gone, ", ")))
+	}
 	return err
 }
 
