@@ -14,12 +14,12 @@ import (
 	"github.com/kcpctl/kcpctl/internal/testutil"
 )
 
-// buildKCP builds a program that says it is kcp of a version.
-func buildKCP(t *testing.T, module, release string) string {
+// build builds a program of a module that is called kcp and says its version.
+func build(t *testing.T, module, says string) string {
 	t.Helper()
 	src, out := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(src, "go.mod"), []byte("module "+module+"\n\ngo 1.26\n"), 0o600))
-	code := `package main; import "fmt"; func main() { fmt.Println("kcp version v1.36.0+kcp-` + release + `") }`
+	code := `package main; import "fmt"; func main() { fmt.Println("` + says + `") }`
 	require.NoError(t, os.WriteFile(filepath.Join(src, "main.go"), []byte(code), 0o600))
 	cmd := exec.Command("go", "build", "-o", filepath.Join(out, "kcp"), ".")
 	cmd.Dir = src
@@ -29,8 +29,9 @@ func buildKCP(t *testing.T, module, release string) string {
 }
 
 func TestFindBinaries(t *testing.T) {
-	right, wrong := buildKCP(t, module, "v0.32.3"), buildKCP(t, module, "v0.28.0")
-	next, foreign := buildKCP(t, module, "v0.32.0-45-gabcdef"), buildKCP(t, "example.com/game", "v0.32.3")
+	const says = "kcp version v1.36.0+kcp-"
+	right, wrong := build(t, module, says+"v0.32.3"), build(t, module, says+"v0.28.0")
+	next, foreign := build(t, module, says+"v0.32.0-45-gabcdef"), build(t, "example.com/game", "kcp 1.0")
 	mute := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(mute, "kcp"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
 	plain := t.TempDir()

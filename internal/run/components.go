@@ -32,21 +32,35 @@ func started(id topology.ID) node { return node(id) + " started" }
 func isReady(id topology.ID) node { return node(id) }
 
 // graph says what starts when. A component that is changed waits until all that it needs is ready; one that is new starts
-// together with those that its own process waits for.
+// together with those that its own process waits for. In a serial run those that are changed follow one another.
 func (u *Up) graph(p *plan.Plan) map[node][]node {
-	needs := map[node][]node{}
-	for _, c := range u.Topology.Components {
+	needs, chosen := map[node][]node{}, map[topology.ID]bool{}
+	for _, c := range u.chosen() {
+		chosen[c.ID()] = true
+	}
+	var before []node
+	for _, c := range u.chosen() {
 		ready, start := []node{started(c.ID())}, []node{}
 		for _, n := range c.Needs {
+			if !chosen[n] {
+				continue // it runs already
+			}
 			ready = append(ready, isReady(n))
 			if !slices.Contains(c.Awaits, n) || !isNew(p, c) {
 				start = append(start, isReady(n))
 			}
 		}
+		if u.Options.Serial && rolls(p, c) {
+			start = append(start, before...)
+			before = []node{isReady(c.ID())}
+		}
 		needs[started(c.ID())], needs[isReady(c.ID())] = start, ready
 	}
 	return needs
 }
+
+// rolls tells whether a running component is changed.
+func rolls(p *plan.Plan, c *topology.Component) bool { return len(p.Of(c.ID())) > 0 && !isNew(p, c) }
 
 // isNew tells whether a component does not run yet.
 func isNew(p *plan.Plan, c *topology.Component) bool {
@@ -58,7 +72,7 @@ func isNew(p *plan.Plan, c *topology.Component) bool {
 // components applies every component once it may start, and waits until it is ready.
 func (u *Up) components(ctx context.Context, res *Result) error {
 	work := map[node]func(context.Context) error{}
-	for _, c := range u.Topology.Components {
+	for _, c := range u.chosen() {
 		work[started(c.ID())] = func(ctx context.Context) error { return u.start(ctx, c, res) }
 		work[isReady(c.ID())] = func(ctx context.Context) error { return u.finishComponent(ctx, c, res) }
 		u.emit(Event{Scope: Component, Name: string(c.ID()), Status: Pending, Needs: names(c.Needs)})
@@ -73,7 +87,7 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 		return err
 	}
 	errs := map[topology.ID]error{}
-	for _, c := range u.Topology.Components {
+	for _, c := range u.chosen() {
 		id := c.ID()
 		if errs[id] = results[started(id)]; errs[id] == nil {
 			errs[id] = results[isReady(id)]
@@ -204,7 +218,7 @@ func (u *Up) summarize(ctx context.Context, errs map[topology.ID]error) error {
 		return clierr.New(clierr.Interrupted, "run the same command again: it continues", "interrupted; what is done is kept")
 	}
 	if skipped > 0 {
-		msgs = append(msgs, count(skipped, "component that needs", "components that need")+" them did not start")
+		msgs = append(msgs, count(skipped, "component that needs them was", "components that need them were")+" skipped")
 	}
 	hint = cmp.Or(hint, "mend the cause and run the same command again: what is done is kept")
 	return clierr.New(code, hint, "%s", strings.Join(msgs, "\n"))

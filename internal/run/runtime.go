@@ -39,6 +39,8 @@ type Runtime interface {
 	State(ctx context.Context, c *topology.Component) (ready.State, error)
 	// Dial connects to the port on which a component serves.
 	Dial(ctx context.Context, c *topology.Component) (net.Conn, error)
+	// History returns the setups that were applied, oldest first.
+	History(ctx context.Context) ([]plan.Revision, error)
 	// Objects returns everything that the setup has applied, by component.
 	Objects(ctx context.Context) ([]plan.Item, error)
 	// Delete deletes objects and waits until they are gone.

@@ -45,6 +45,11 @@ type UpOptions struct {
 	DryRun bool
 	// SkipCanary leaves out the workspaces that prove that each shard serves.
 	SkipCanary bool
+	// Only limits the run to some components: the others are left as they are, whatever the setup says of them.
+	Only []topology.ID
+	// Serial changes running components one after another, each behind its gate, so that what has replicas never stops
+	// serving.
+	Serial bool
 	// Timeout limits the wait for readiness.
 	Timeout time.Duration
 }
@@ -115,6 +120,7 @@ func (u *Up) prepare(ctx context.Context) (*Result, string, error) {
 	if res.Plan, err = u.Runtime.Plan(ctx, objects, u.Options.PlanOptions); err != nil {
 		return nil, "", u.fail(stepPlan, err)
 	}
+	res.Plan = restrict(res.Plan, u.Options.Only)
 	if n := len(res.Plan.Conflicts); n > 0 {
 		return res, "", u.fail(stepPlan, clierr.New(clierr.Conflict, "", "%s owned by other field managers; nothing was written",
 			count(n, "field is", "fields are")))

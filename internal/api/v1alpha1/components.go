@@ -67,7 +67,7 @@ type Kubeconfig struct {
 	Groups []string `json:"groups,omitempty"`
 	// Workspace is the path of the current context. Default: root.
 	Workspace string `json:"workspace,omitempty"`
-	// Validity is how long the certificate is valid. Default: 8766h.
+	// Validity is how long the certificate is valid, at most caValidity. Default: 8766h.
 	Validity metav1.Duration `json:"validity,omitzero"`
 	// ClusterRoles are bound to the user in the workspace.
 	ClusterRoles []string `json:"clusterRoles,omitempty"`

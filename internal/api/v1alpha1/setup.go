@@ -26,7 +26,7 @@ type Metadata struct {
 
 // Spec describes a kcp installation.
 type Spec struct {
-	// Version is the kcp release, such as v0.32.3. It is the image tag and decides the flags that are set.
+	// Version is the kcp release, such as v0.32.3. It is the image tag and decides the flags that are set. Default: v0.32.3.
 	Version string `json:"version,omitempty"`
 	// Image is the kcp image of every component.
 	Image Image `json:"image,omitzero"`
@@ -122,7 +122,7 @@ type PKI struct {
 	KeyAlgorithm KeyAlgorithm `json:"keyAlgorithm,omitempty"`
 	// CAValidity is how long a certificate authority is valid. Default: 87600h.
 	CAValidity metav1.Duration `json:"caValidity,omitzero"`
-	// CertificateValidity is how long a certificate of a component is valid. Default: 8760h.
+	// CertificateValidity is how long a certificate of a component is valid, at most caValidity. Default: 8760h.
 	CertificateValidity metav1.Duration `json:"certificateValidity,omitzero"`
 }
 
@@ -186,9 +186,10 @@ type ManagedEtcd struct {
 
 // ExternalEtcd is an etcd that exists already.
 type ExternalEtcd struct {
-	// Endpoints are URLs such as https://etcd.example.com:2379.
+	// Endpoints are URLs such as https://etcd.example.com:2379. Default: those of spec.etcd.
 	Endpoints []string `json:"endpoints"`
-	// Prefix is put before every key. Default: /<setup>/<shard>, so that shards can share one etcd.
+	// Prefix is put before every key. Default: /<setup>/<shard>, so that shards can share one etcd. A cache server has none:
+	// kcp fixes its prefix; nor has spec.etcd, because each shard needs its own.
 	Prefix string `json:"prefix,omitempty"`
 	// TLSSecret is the name of a Secret with ca.crt, tls.crt and tls.key. It is required for https endpoints.
 	TLSSecret string `json:"tlsSecret,omitempty"`

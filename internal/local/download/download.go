@@ -85,7 +85,7 @@ func (s Source) Get(ctx context.Context, version, binary string) (string, error)
 	name := s.archive(version, binary)
 	part, err := openPart(ctx, filepath.Join(s.folder(version), name+".part"))
 	if err != nil {
-		return "", err
+		return "", diskError(err)
 	}
 	defer part.Close()
 	if path, ok := s.Cached(version, binary); ok { // another process was faster
@@ -95,7 +95,7 @@ func (s Source) Get(ctx context.Context, version, binary string) (string, error)
 		return "", err
 	}
 	if err := extract(part, binary, path); err != nil {
-		return "", fmt.Errorf("unpack %s: %w", name, err)
+		return "", diskError(fmt.Errorf("unpack %s: %w", name, err))
 	}
 	return path, os.Remove(part.Name())
 }
@@ -251,8 +251,25 @@ func (s Source) explain(err error, url string) error {
 		hint = fmt.Sprintf("check spec.version: is there such a release for %s/%s? With binaries of your own, pass --kcp-bin-dir",
 			s.OS, s.Arch)
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, syscall.ENOSPC) {
+	if errors.Is(err, context.Canceled) {
 		hint = ""
 	}
+	if disk := diskError(err); clierr.Hint(disk) != "" {
+		hint = clierr.Hint(disk)
+	}
 	return clierr.New(clierr.Failed, hint, "download %s: %w", url, err)
+}
+
+// diskError adds what to do to an error of the file system.
+func diskError(err error) error {
+	hint := ""
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		hint = "free some space, or set XDG_CACHE_HOME to a directory on another disk"
+	case errors.Is(err, syscall.EROFS), errors.Is(err, os.ErrPermission):
+		hint = "set XDG_CACHE_HOME to a directory that you can write to"
+	default:
+		return err
+	}
+	return &clierr.Error{Err: err, Code: clierr.Failed, Hint: hint}
 }

@@ -40,7 +40,7 @@ type Runtime struct {
 	calls      []string
 	hooks      map[string]func() error
 	states     map[topology.ID][]ready.State
-	setup      []byte
+	history    []plan.Revision
 }
 
 var _ run.Runtime = (*Runtime)(nil)
@@ -81,13 +81,6 @@ func (r *Runtime) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = nil
-}
-
-// Setup is the setup that was applied last.
-func (r *Runtime) Setup() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return string(r.setup)
 }
 
 // PKI is what the store keeps.
@@ -236,7 +229,7 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error 
 		delete(r.live, it.Ref)
 	}
 	r.generation++
-	r.stale, r.setup = false, setup
+	r.stale, r.history = false, plan.Remember(r.history, plan.Revision{Setup: setup})
 	return nil
 }
 
@@ -279,6 +272,16 @@ func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, er
 	leaf := state.Leaves[pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(pki.CertServer)}]
 	r.Kcp.Serve(string(c.ID()), leaf, state.CAs[pki.ClientCA].Trusted())
 	return r.Kcp.Dial(ctx, string(c.ID()))
+}
+
+// History are the setups that were applied.
+func (r *Runtime) History(context.Context) ([]plan.Revision, error) {
+	if err := r.hook("History"); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.history, nil
 }
 
 // Objects are those that were applied.

@@ -1,0 +1,43 @@
+package run
+
+import (
+	"slices"
+
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// chosen are the components that the run is about.
+func (u *Up) chosen() []*topology.Component {
+	if len(u.Options.Only) == 0 {
+		return u.Topology.Components
+	}
+	return slices.DeleteFunc(slices.Clone(u.Topology.Components), func(c *topology.Component) bool {
+		return !slices.Contains(u.Options.Only, c.ID())
+	})
+}
+
+// restrict leaves of a plan what it does to some components. What it would do to others stays as it is: those objects count
+// as unchanged, and nothing is deleted.
+func restrict(p *plan.Plan, only []topology.ID) *plan.Plan {
+	if len(only) == 0 {
+		return p
+	}
+	out := &plan.Plan{Stale: p.Stale}
+	for _, it := range p.Items {
+		chosen := slices.Contains(only, it.Component)
+		switch {
+		case it.Action == plan.Delete, it.Action == plan.Create && !chosen:
+			continue
+		case !chosen:
+			it.Action = plan.Unchanged
+		}
+		out.Items = append(out.Items, it)
+	}
+	for _, c := range p.Conflicts {
+		if slices.ContainsFunc(out.Items, func(it plan.Item) bool { return it.Ref == c.Ref && it.Action != plan.Unchanged }) {
+			out.Conflicts = append(out.Conflicts, c)
+		}
+	}
+	return out
+}

@@ -1,0 +1,133 @@
+package run_test
+
+import (
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+)
+
+func TestComponentsAreAskedWhetherTheyServe(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.rt.Kcp.Script("shard/alpha readyz", fakekcp.NotReady("informer-sync"), fakekcp.NotReady("informer-sync", "etcd"))
+		w.mustRun(t)
+		require.Equal(t, []string{
+			"running /readyz: informer-sync not ready", "running /readyz: informer-sync, etcd not ready", "done ready 1/1",
+		}, w.of("shard/alpha")[3:])
+		asked := map[string][]string{}
+		for _, r := range w.rt.Kcp.Requests(fakekcp.Readyz) {
+			require.Equal(t, "kcpctl", r.User)
+			asked[r.Server] = r.Groups
+		}
+		masters, admin := []string{"system:masters"}, []string{"system:kcp:admin"}
+		require.Equal(t, map[string][]string{
+			"cache-server": masters, "root-shard": masters, "shard/alpha": masters, "shard/beta": masters,
+			"virtual-workspaces/vw": masters, "front-proxy/main": admin,
+		}, asked)
+	})
+}
+
+func TestShardsAreWaitedForUntilTheyAreRegistered(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		root, alpha := w.top.Root(), w.top.Component("shard/alpha")
+		w.rt.Kcp.Script(fakekcp.ListShards,
+			fakekcp.Shards(kcp.Shard{Name: "root", BaseURL: root.URL}), // the root shard's turn
+			fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no access yet"),
+			fakekcp.Shards(kcp.Shard{Name: "root", BaseURL: root.URL}),
+			fakekcp.Shards(kcp.Shard{Name: "alpha", BaseURL: "https://old:6443"}),
+		)
+		w.mustRun(t)
+		require.Equal(t, []string{
+			"running list shards: no access yet",
+			"running not yet registered with the root shard",
+			"running registered with the URL https://old:6443, not yet " + alpha.URL,
+			"done ready 1/1",
+		}, w.of("shard/alpha")[3:])
+		for _, r := range w.rt.Kcp.Requests(fakekcp.ListShards) {
+			require.Equal(t, "root-shard", r.Server)
+		}
+	})
+}
+
+func TestComponentThatDoesNotServeInTime(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer fakekcp.Answer
+		want   string
+	}{
+		"not ready": {fakekcp.NotReady("etcd"), "(timed out after 1m0s): /readyz: etcd not ready"},
+		"no answer": {fakekcp.Hang(), "(timed out after 1m0s)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal, func(t *testing.T, w *world) {
+				w.up.Options.Timeout = time.Minute
+				w.rt.Kcp.Always("front-proxy/main readyz", tc.answer)
+				_, err := w.run(t)
+				requireError(t, err, clierr.NotReady, "front-proxy/main: not ready "+tc.want+"\n1 component that needs them was skipped")
+			})
+		})
+	}
+}
+
+func TestCanaryOnEveryShardThroughTheFrontProxy(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		created := w.rt.Kcp.Requests(fakekcp.CreateWorkspace)
+		require.Len(t, created, 3)
+		for _, r := range created {
+			require.Equal(t, "front-proxy/main", r.Server)
+		}
+		require.Empty(t, w.rt.Kcp.Workspaces())
+	})
+}
+
+func TestCanaryThatFailsIsTriedAgainByTheNextRun(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.up.Options.Timeout = time.Minute
+		w.rt.Kcp.Always(fakekcp.GetWorkspace, fakekcp.Workspace("Scheduling", "Unschedulable", "no shard"))
+		_, err := w.run(t)
+		require.Error(t, err)
+		require.Equal(t, clierr.NotReady, clierr.Code(err))
+		canary := func(shard string) string {
+			return shard + ": canary: workspace root:kcpctl-canary-NAME: timed out after 1m0s: scheduling: Unschedulable no shard"
+		}
+		require.Equal(t, canary("root-shard")+"\n"+canary("shard/alpha"),
+			regexp.MustCompile(`canary-[a-z0-9]+`).ReplaceAllString(err.Error(), "canary-NAME"))
+		require.Contains(t, w.of("canary"), "running alpha: scheduling: Unschedulable no shard; root: scheduling: Unschedulable no shard")
+		require.NotContains(t, w.rt.Calls(), "Finish")
+
+		w.rt.Kcp.Always(fakekcp.GetWorkspace, fakekcp.Workspace("Ready", "", ""))
+		w.mustRun(t)
+		require.Equal(t, []string{"Lock", "Save", "Begin", "Finish", "Unlock"}, w.rt.Calls())
+		w.mustRun(t)
+		require.Empty(t, w.rt.Calls())
+	})
+}
+
+func TestCanaryCanBeSkipped(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.up.Options.SkipCanary = true
+		w.mustRun(t)
+		require.Empty(t, w.rt.Kcp.Requests(fakekcp.CreateWorkspace))
+		require.Empty(t, w.of("canary"))
+	})
+}
+
+func TestClusterRolesOfAKubeconfig(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.rt.Kcp.Script(fakekcp.ApplyBinding, fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no such workspace"))
+		w.mustRun(t)
+		for _, role := range []string{"view", "edit"} {
+			b := w.rt.Kcp.Binding("root:team/demo-kubeconfig-ops-" + role)
+			require.NotNil(t, b, role)
+			require.Equal(t, "kcpctl:demo:kubeconfig:ops", b.Object["subjects"].([]any)[0].(map[string]any)["name"])
+		}
+		require.Contains(t, w.of("kubeconfig/ops"), "running bind cluster role view in workspace root:team: no such workspace")
+		require.Equal(t, "front-proxy/main", w.rt.Kcp.Requests(fakekcp.ApplyBinding)[0].Server)
+	})
+}

@@ -1,0 +1,295 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+func TestConflictWritesNothing(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.rt.Conflicts = []plan.Conflict{{Field: ".spec.replicas"}, {Field: ".spec.paused"}}
+		res, err := w.run(t)
+		requireError(t, err, clierr.Conflict, "2 fields are owned by other field managers; nothing was written")
+		require.Equal(t, w.rt.Conflicts, res.Plan.Conflicts)
+		require.Empty(t, w.rt.Calls())
+	})
+}
+
+func TestDryRunWritesNothing(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.up.Options.DryRun = true
+		res := w.mustRun(t)
+		require.False(t, res.Plan.Empty())
+		require.Empty(t, w.rt.Calls())
+		require.Empty(t, w.rt.Kcp.Requests(""))
+		require.Empty(t, w.rt.PKI().CAs)
+	})
+}
+
+func TestSecondRunOnlyWaits(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		first := w.mustRun(t)
+		asked := len(w.rt.Kcp.Requests(""))
+		w.rt.States("shard/alpha", waiting("container is starting"), isReady())
+
+		second := w.mustRun(t)
+		require.True(t, second.Plan.Empty())
+		require.Equal(t, first.PKI.State, second.PKI.State)
+		require.Empty(t, w.rt.Calls())
+		require.Len(t, w.rt.Kcp.Requests(""), asked, "kcp is not bothered")
+		require.Equal(t, []string{"pending", "running container is starting", "done ready 1/1, unchanged"}, w.of("shard/alpha"))
+		require.Equal(t, []string{"pending", "done ready 1/1, unchanged"}, w.of("root-shard"))
+	})
+}
+
+func TestDeletionsComeLast(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		objects := func() int {
+			all, err := w.rt.Objects(t.Context())
+			require.NoError(t, err)
+			return len(slices.DeleteFunc(all, func(it plan.Item) bool { return it.Component != "shard/alpha" }))
+		}
+		require.NotZero(t, objects())
+		before := objects()
+		w = newWorld(t, topologyOf(t, minimal), w.rt)
+		w.rt.On("Finish", func() error {
+			require.Equal(t, before, objects())
+			return nil
+		})
+		res := w.mustRun(t)
+		require.NotEmpty(t, res.Plan.Deletions())
+		require.Zero(t, objects())
+	})
+}
+
+// A run is over as soon as something fails, and says what and why.
+func TestErrorsPassThrough(t *testing.T) {
+	boom := clierr.New(clierr.BadInput, "do something", "boom")
+	for call, tc := range map[string]struct {
+		code  int
+		want  string
+		calls []string // those that were made before it
+	}{
+		"Generation":       {clierr.BadInput, "boom", nil},
+		"Load":             {clierr.BadInput, "boom", nil},
+		"Preflight":        {clierr.BadInput, "boom", nil},
+		"Plan":             {clierr.BadInput, "boom", nil},
+		"Apply namespaces": {clierr.BadInput, "boom", nil},
+		"Lock":             {clierr.BadInput, "boom", []string{"Apply namespaces"}},
+		"Save":             {clierr.BadInput, "save memory: boom", []string{"Apply namespaces", "Lock", "Unlock"}},
+		"Begin":            {clierr.BadInput, "boom", []string{"Apply namespaces", "Lock", "Save", "Unlock"}},
+		"Apply etcd/root": {clierr.BadInput, "etcd/root: boom\n3 components that need them were skipped",
+			[]string{"Apply namespaces", "Lock", "Save", "Begin", "Apply base/default", "Apply front-proxy/main", "Unlock"}},
+		"Finish": {clierr.BadInput, "boom", []string{
+			"Apply namespaces", "Lock", "Save", "Begin", "Apply base/default", "Apply etcd/root", "Apply root-shard",
+			"Apply front-proxy/main", "Apply kubeconfig/admin", "Unlock",
+		}},
+	} {
+		t.Run(call, func(t *testing.T) {
+			inWorld(t, minimal, func(t *testing.T, w *world) {
+				w.rt.On(call, func() error { return boom })
+				_, err := w.run(t)
+				requireError(t, err, tc.code, tc.want)
+				require.Equal(t, "do something", clierr.Hint(err))
+				require.ElementsMatch(t, tc.calls, w.rt.Calls())
+			})
+		})
+	}
+}
+
+func TestRefusedLockKeepsItsCode(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		held := clierr.New(clierr.Conflict, "wait until that run is done", "locked by somebody")
+		w.rt.On("Lock", func() error { return held })
+		_, err := w.run(t)
+		require.ErrorIs(t, err, held)
+		require.Equal(t, clierr.Conflict, clierr.Code(err))
+	})
+}
+
+func TestStuckComponentEndsTheWait(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		stuck := waiting("Pod demo-etcd-root-0: ImagePullBackOff: etcd:v0")
+		stuck.Stuck, stuck.Detail = true, []string{"line 1", "line 2"}
+		w.rt.States("etcd/root", stuck)
+		start := time.Now()
+		_, err := w.run(t)
+		requireError(t, err, clierr.NotReady, `etcd/root: not ready: Pod demo-etcd-root-0: ImagePullBackOff: etcd:v0
+    line 1
+    line 2
+4 components that need them were skipped`)
+		require.InDelta(t, 30*time.Second, time.Since(start), float64(time.Second), "that long it may heal by itself")
+		require.Equal(t, "failed not ready: Pod demo-etcd-root-0: ImagePullBackOff: etcd:v0", w.of("etcd/root")[4])
+		require.Equal(t, []string{"pending", "skipped etcd/root failed"}, w.of("root-shard"))
+		require.Equal(t, "skipped root-shard failed", w.of("front-proxy/main")[3])
+		require.Contains(t, w.of("etcd/alpha"), "done ready 1/1", "others go on")
+		require.NotContains(t, w.rt.Calls(), "Finish")
+		require.Contains(t, w.rt.Calls(), "Unlock")
+	})
+}
+
+func TestStuckComponentMayHeal(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		stuck, start := waiting("ImagePullBackOff"), time.Now()
+		stuck.Stuck = true
+		w.rt.States("etcd/root", stuck)
+		w.rt.On("State etcd/root", func() error {
+			switch passed := time.Since(start); {
+			case passed > 2*time.Minute:
+				w.rt.States("etcd/root", isReady())
+			case passed > 20*time.Second && passed < 25*time.Second, passed > 45*time.Second:
+				w.rt.States("etcd/root", waiting("container is starting"))
+			default:
+				w.rt.States("etcd/root", stuck)
+			}
+			return nil
+		})
+		w.mustRun(t)
+		require.Greater(t, time.Since(start), 2*time.Minute)
+	})
+}
+
+func TestAskingForAStateMayFail(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		asked := 0
+		w.rt.On("State etcd/root", func() error {
+			if asked++; asked < 3 {
+				return errors.New("connection lost")
+			}
+			return nil
+		})
+		w.mustRun(t)
+		require.Contains(t, w.of("etcd/root"), "running connection lost")
+	})
+}
+
+func TestTimeout(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.up.Options.Timeout = 5 * time.Minute
+		w.rt.States("root-shard", waiting("0/1 ready"))
+		start := time.Now()
+		_, err := w.run(t)
+		requireError(t, err, clierr.NotReady,
+			"root-shard: not ready (timed out after 5m0s): 0/1 ready\n3 components that need them were skipped")
+		require.Equal(t, 5*time.Minute, time.Since(start))
+		require.NotContains(t, w.rt.Calls(), "Finish")
+	})
+}
+
+func TestInterrupted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		script func(w *world)
+		at     string // what is waited for when Ctrl-C is pressed
+	}{
+		"while a component starts": {func(w *world) { w.rt.States("root-shard", waiting("0/1 ready")) }, "0/1 ready"},
+		"while kcp starts":         {func(w *world) { w.rt.Kcp.Always("root-shard readyz", fakekcp.NotReady("etcd")) }, "/readyz: etcd not ready"},
+		"in the canary":            {func(w *world) { w.rt.Kcp.Always(fakekcp.GetWorkspace, fakekcp.Workspace("", "", "")) }, "alpha: not scheduled; root: not scheduled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, sharded, func(t *testing.T, w *world) {
+				tc.script(w)
+				ctx, cancel := context.WithCancelCause(t.Context())
+				w.up.Options.Timeout = time.Hour
+				w.onEach = func(e run.Event) {
+					if e.Message == tc.at {
+						cancel(context.Canceled)
+					}
+				}
+				_, err := w.up.Run(ctx)
+				requireError(t, err, clierr.Interrupted, "interrupted; what is done is kept")
+				require.NotContains(t, w.rt.Calls(), "Finish")
+				require.Contains(t, w.rt.Calls(), "Unlock")
+
+				w.onEach = func(run.Event) {}
+				w.rt.Kcp.Always("root-shard readyz", fakekcp.Answer{Code: 200, Body: "ok"})
+				w.rt.Kcp.Always(fakekcp.GetWorkspace, fakekcp.Workspace("Ready", "", ""))
+				w.rt.States("root-shard", isReady())
+				w.mustRun(t)
+				require.Contains(t, w.rt.Calls(), "Finish", "the same command goes on")
+				require.Contains(t, w.of("canary")[len(w.of("canary"))-1], "done")
+			})
+		})
+	}
+}
+
+func TestAnotherRunWroteBeforeTheLock(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		theirs, err := pki.Ensure(w.top, &pki.State{}, pki.Options{Now: time.Now()})
+		require.NoError(t, err)
+		w.rt.On("Lock", func() error {
+			w.rt.OtherRun(theirs.State)
+			return nil
+		})
+		res := w.mustRun(t)
+		require.Empty(t, res.PKI.CAs, "no authority is made again")
+		require.Equal(t, theirs.State.CAs, w.rt.PKI().CAs)
+		require.Len(t, w.of("plan"), 4, "it is planned again")
+		require.Equal(t, []string{"Apply namespaces", "Lock", "Save", "Begin"}, w.rt.Calls()[:4])
+	})
+}
+
+func TestSomethingElseKeepsWriting(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.rt.On("Generation", func() error {
+			w.rt.OtherRun(w.rt.PKI())
+			return nil
+		})
+		_, err := w.run(t)
+		requireError(t, err, clierr.Conflict, "the setup's state in memory keeps changing although this run holds its lock")
+		require.Equal(t, []string{"Apply namespaces", "Lock", "Unlock"}, w.rt.Calls())
+	})
+}
+
+func TestConflictUnderTheLockWritesNothing(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.rt.On("Lock", func() error {
+			w.rt.OtherRun(w.rt.PKI())
+			w.rt.Conflicts = []plan.Conflict{{Field: ".spec"}}
+			return nil
+		})
+		res, err := w.run(t)
+		requireError(t, err, clierr.Conflict, "1 field is owned by other field managers; nothing was written")
+		require.Len(t, res.Plan.Conflicts, 1)
+		require.Equal(t, []string{"Apply namespaces", "Lock", "Unlock"}, w.rt.Calls())
+	})
+}
+
+func TestChangedObjectIsAppliedAgain(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.rt.Edit("Deployment/kcp/demo-root", func(o *unstructured.Unstructured) { o.SetLabels(nil) })
+		w.mustRun(t)
+		require.Equal(t, []string{"Lock", "Save", "Begin", "Apply root-shard", "Finish", "Unlock"}, w.rt.Calls())
+	})
+}
+
+func TestUpOnThisMachine(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		ports := map[string]int32{}
+		top := topology.BuildLocal(w.top.Setup, topology.Local{Dir: "/state", Port: func(name string) int32 {
+			if ports[name] == 0 {
+				ports[name] = 7000 + int32(len(ports))
+			}
+			return ports[name]
+		}})
+		w = newWorld(t, top, fakeruntime.New(t, top))
+		w.mustRun(t)
+		require.Equal(t, "Lock", w.rt.Calls()[0], "there are no namespaces")
+		require.Len(t, w.rt.Kcp.Requests(fakekcp.CreateWorkspace), 3)
+	})
+}
