@@ -34,6 +34,8 @@ type Options struct {
 	Version, User string
 	// Binaries says where kcp's binaries come from.
 	Binaries Binaries
+	// Store keeps the PKI. Nil is a folder of the state directory.
+	Store pki.Store
 	// Now is the clock.
 	Now func() time.Time
 }
@@ -43,7 +45,6 @@ type Runtime struct {
 	topology *topology.Topology
 	layout   *Layout
 	options  Options
-	store    pki.Store
 
 	mu      sync.Mutex
 	running map[string]*process
@@ -55,9 +56,10 @@ var _ run.Runtime = (*Runtime)(nil)
 // New returns the runtime of a topology that was built with the layout. It starts nothing.
 func New(t *topology.Topology, l *Layout, o Options) *Runtime {
 	o.Binaries.Source.Progress = oneAtATime(o.Binaries.Source.Progress)
-	return &Runtime{
-		topology: t, layout: l, options: o, store: pki.DirectoryStore(l.path(dirPKI)), running: map[string]*process{},
+	if o.Store == nil {
+		o.Store = pki.DirectoryStore(l.path(dirPKI))
 	}
+	return &Runtime{topology: t, layout: l, options: o, running: map[string]*process{}}
 }
 
 // oneAtATime lets downloads that go on at once report one after the other.
@@ -76,8 +78,8 @@ func oneAtATime(report func(download.Progress)) func(download.Progress) {
 // Where says where the setup's files are.
 func (r *Runtime) Where() string { return "this machine, " + r.layout.Dir }
 
-// Store keeps the setup's PKI in the state directory.
-func (r *Runtime) Store() pki.Store { return r.store }
+// Store keeps the setup's PKI.
+func (r *Runtime) Store() pki.Store { return r.options.Store }
 
 // Close ends connections, and cuts the logs that have grown too long: nobody else does while the processes run on their
 // own. It stops no process.

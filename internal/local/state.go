@@ -115,7 +115,7 @@ func (r *Runtime) client(ctx context.Context) (*http.Client, error) {
 	if r.http != nil {
 		return r.http, nil
 	}
-	s, err := pki.DirectoryStore(r.layout.path(dirPKI)).Load(ctx)
+	s, err := r.options.Store.Load(ctx)
 	if err != nil {
 		return nil, err
 	}

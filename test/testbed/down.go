@@ -28,7 +28,7 @@ func runDown(ctx context.Context, t *testbed, o *options) error {
 	return errors.Join(errs...)
 }
 
-// down takes the node apart, the dependants first. Each step goes ahead though one before it failed: what can go, goes.
+// down takes the node apart, the dependants first. It stops at the first failure, so that the next down still knows the rest.
 func (t *testbed) down(ctx context.Context, n node) error {
 	if !exists(n.state) && !exists(n.run) && !exists("/run/netns/"+n.id) {
 		t.log.note("node %s is not up", n.name)
@@ -40,7 +40,6 @@ func (t *testbed) down(ctx context.Context, n node) error {
 	}
 	defer unlock()
 	components := t.components(n)
-	var errs []error
 	for _, s := range []struct {
 		did string
 		do  func(context.Context) error
@@ -53,12 +52,11 @@ func (t *testbed) down(ctx context.Context, n node) error {
 	} {
 		began := time.Now()
 		if err := s.do(ctx); err != nil {
-			errs = append(errs, err)
-			continue
+			return fmt.Errorf("not %s: %w", s.did, err)
 		}
 		t.log.step(s.did, time.Since(began))
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // stopper returns a function that ends the named processes at once. They get no grace: nothing of theirs will be kept.

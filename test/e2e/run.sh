@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# The end-to-end tests, on the cluster of E2E_KUBECONFIG or else on the testbed, and on this machine itself. Arguments go
+# to go test: test/e2e/run.sh -run TestCluster.
+#
+#   E2E_KUBECONFIG   another cluster, on which the tests may make namespaces
+#   E2E_KCP_BIN_DIR  folder of kcp's binaries (default: the testbed's, built if need be)
+#   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, built anew)
+#   KEEP_TESTBED=1   leave the node running that this has started
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+export CGO_ENABLED="${CGO_ENABLED:-0}" GOFLAGS="${GOFLAGS:--buildvcs=false}"
+
+say() { echo "== $*" >&2; }
+testbed() { go run ./test/testbed "$@"; }
+
+if [ -z "${E2E_KCPCTL:-}" ]; then
+	say "build bin/kcpctl"
+	make -s build
+fi
+if [ -z "${E2E_KUBECONFIG:-}" ]; then
+	if ! testbed kubeconfig >/dev/null 2>&1 && [ "${KEEP_TESTBED:-}" != 1 ]; then
+		trap 'say "stop the node"; testbed down' EXIT
+	fi
+	say "start a Kubernetes node, unless it runs"
+	testbed up
+	E2E_KUBECONFIG="$(testbed kubeconfig)"
+	PATH="$(testbed bin-dir kubectl):$PATH"
+elif ! command -v kubectl >/dev/null; then
+	PATH="$(testbed bin-dir kubectl):$PATH"
+fi
+if [ -z "${E2E_KCP_BIN_DIR:-}" ]; then
+	say "find kcp's binaries"
+	E2E_KCP_BIN_DIR="$(testbed kcp-bin-dir)"
+fi
+E2E_KCPCTL="$(realpath "${E2E_KCPCTL:-bin/kcpctl}")"
+E2E_KUBECONFIG="$(realpath "$E2E_KUBECONFIG")"
+E2E_KCP_BIN_DIR="$(realpath "$E2E_KCP_BIN_DIR")"
+export E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR PATH
+
+say "test $E2E_KCPCTL with $E2E_KUBECONFIG and $E2E_KCP_BIN_DIR"
+go test -tags e2e -count=1 -v -timeout 40m "$@" ./test/e2e/...

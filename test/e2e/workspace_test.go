@@ -1,0 +1,103 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// shardNames are the shards of sharded.yaml.
+func shardNames() []string { return []string{"root", "alpha", "beta"} }
+
+// workspace is what tests look at in a Workspace.
+type workspace struct {
+	Metadata struct {
+		Name        string
+		Annotations map[string]string
+	}
+	Spec struct{ Cluster string }
+}
+
+// shards demands that kcp has registered all shards.
+func shards(t *testing.T, s *setup) {
+	var list struct {
+		Items []struct {
+			Metadata struct{ Name string }
+			Spec     struct{ BaseURL, ExternalURL, VirtualWorkspaceURL string }
+		}
+	}
+	r := s.kubectl(t, "get", "shards", "--output", "json").ok(t)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+	external := s.status(t).URL
+	var names []string
+	for _, i := range list.Items {
+		names = append(names, i.Metadata.Name)
+		require.True(t, strings.HasPrefix(i.Spec.BaseURL, "https://"), i)
+		require.True(t, strings.HasPrefix(i.Spec.VirtualWorkspaceURL, "https://"), i)
+		require.Equal(t, external, i.Spec.ExternalURL, i)
+	}
+	require.ElementsMatch(t, shardNames(), names)
+}
+
+const workspaceManifest = `---
+apiVersion: tenancy.kcp.io/v1alpha1
+kind: Workspace
+metadata: {name: on-%[1]s}
+spec:
+  type: {name: universal, path: root}
+  location: {selector: {matchLabels: {name: %[1]s}}}
+`
+
+// createWorkspaces creates a workspace on each shard, and a ConfigMap in each.
+func createWorkspaces(t *testing.T, s *setup) {
+	manifests := ""
+	for _, shard := range shardNames() {
+		manifests += fmt.Sprintf(workspaceManifest, shard)
+	}
+	create := s.command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
+	create.stdin = manifests
+	create.run(t.Context(), t).ok(t)
+	s.kubectl(t, "wait", "workspaces", "on-root", "on-alpha", "on-beta", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
+	for _, shard := range shardNames() {
+		s.kubectl(t, "--server", s.status(t).URL+"/clusters/root:on-"+shard, "create", "configmap", "data", "--from-literal=shard="+shard).ok(t)
+	}
+	readWorkspaces(t, s)
+}
+
+// readWorkspaces reads what createWorkspaces has created: through the front-proxy, and from the shard that has it.
+func readWorkspaces(t *testing.T, s *setup) {
+	read := []string{"get", "configmap", "data", "--output", "jsonpath={.data.shard}"}
+	for _, shard := range shardNames() {
+		minted := []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root:on-" + shard}
+		eventually(t.Context(), t, func() error { return s.reads(t, shard, minted, read...) })
+
+		var w workspace
+		r := s.kubectl(t, "get", "workspace", "on-"+shard, "--output", "json").ok(t)
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &w))
+		require.Equal(t, shard, w.Metadata.Annotations["core.kcp.io/shard"])
+		direct := []string{"--user", "e2e", "--group", "system:masters", "--target", target(shard), "--workspace", w.Spec.Cluster}
+		require.NoError(t, s.reads(t, shard, direct, read...))
+	}
+}
+
+// reads is nil if kubectl prints what is wanted.
+func (s *setup) reads(t *testing.T, want string, kubeconfig []string, args ...string) error {
+	t.Helper()
+	if r := s.kubectlAs(t, kubeconfig, args...); r.code != 0 || r.stdout != want {
+		return fmt.Errorf("%s: exit code %d: %s%s", r.line, r.code, r.stdout, r.stderr)
+	}
+	return nil
+}
+
+// target is what kcpctl calls a shard.
+func target(shard string) string {
+	if shard == "root" {
+		return "root-shard"
+	}
+	return "shard/" + shard
+}
