@@ -1,14 +1,17 @@
 package cmd
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
@@ -87,10 +90,12 @@ func (o *renderOptions) run(ctx context.Context) error {
 	if o.outputDir != "" {
 		return o.writeFiles(docs)
 	}
+	out := bufio.NewWriter(o.Streams.Out)
 	for _, d := range docs {
-		if _, err := fmt.Fprintf(o.Streams.Out, "---\n%s", d.text); err != nil {
-			return fmt.Errorf("write manifests: %w", err)
-		}
+		fmt.Fprintf(out, "---\n%s", d.text)
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write manifests: %w", err)
 	}
 	return nil
 }
@@ -137,27 +142,34 @@ type document struct {
 
 // documents are the objects as YAML, each with the component it belongs to above it.
 func (o *renderOptions) documents(objects []render.Object) ([]document, error) {
-	var docs []document
-	for _, obj := range objects {
-		if obj.GetKind() == "Secret" {
-			switch o.secrets {
-			case secretsOmit:
-				continue
-			case secretsRedact:
+	if o.secrets == secretsOmit {
+		objects = slices.DeleteFunc(objects, func(obj render.Object) bool { return obj.GetKind() == "Secret" })
+	}
+	docs := make([]document, len(objects))
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for i, obj := range objects {
+		g.Go(func() (err error) {
+			if o.secrets == secretsRedact && obj.GetKind() == "Secret" {
 				obj = obj.Redacted()
 			}
-		}
-		text, err := obj.YAML()
-		if err != nil {
-			return nil, err
-		}
-		name := strings.ToLower(obj.GetKind()) + "-" + obj.GetName() + ".yaml"
-		docs = append(docs, document{
-			path: filepath.Join(obj.Cluster, strings.ReplaceAll(string(obj.Component), "/", "-"), name),
-			text: fmt.Sprintf("# %s\n%s", obj.Component, text),
+			docs[i], err = documentOf(obj)
+			return err
 		})
 	}
-	return docs, nil
+	return docs, g.Wait()
+}
+
+func documentOf(obj render.Object) (document, error) {
+	text, err := obj.YAML()
+	if err != nil {
+		return document{}, err
+	}
+	name := strings.ToLower(obj.GetKind()) + "-" + obj.GetName() + ".yaml"
+	return document{
+		path: filepath.Join(obj.Cluster, strings.ReplaceAll(string(obj.Component), "/", "-"), name),
+		text: fmt.Sprintf("# %s\n%s", obj.Component, text),
+	}, nil
 }
 
 // writeFiles writes a file per object. They hold keys, so only their owner reads them.

@@ -55,7 +55,8 @@ func newCluster(t *testing.T, namespace string, names ...string) *cluster {
 	require.NoError(t, r.Apply(t.Context(), []plan.Item{{
 		Ref: plan.Ref{Cluster: "eu", GroupVersionKind: known("Namespace").GroupVersionKind, Name: namespace}, Action: plan.Create,
 		Want: &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}},
+			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace, "labels": map[string]any{
+				"pod-security.kubernetes.io/enforce": "baseline"}}}},
 	}}, run.PlanOptions{}))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), podWait)
@@ -208,7 +209,7 @@ func TestReasonsOfRealPods(t *testing.T) {
 		detail string
 	}{
 		"image": {func(pod map[string]any) { container(pod)["image"] = "localhost:1/kcp:v9" }, "ImagePullBackOff: localhost:1/kcp:v9", true, "localhost:1"},
-		"crash": {func(pod map[string]any) { container(pod)["command"] = []any{"etcd", "--no-such-flag"} }, "CrashLoopBackOff: exit code", true, "no-such-flag"},
+		"crash": {func(pod map[string]any) { container(pod)["command"] = []any{"etcd", "--config-file=/nowhere"} }, "CrashLoopBackOff: exit code", true, "open /nowhere"},
 		"configuration": {func(pod map[string]any) {
 			container(pod)["envFrom"] = []any{map[string]any{"secretRef": map[string]any{"name": "nowhere"}}}
 		}, `CreateContainerConfigError: secret "nowhere" not found`, true, ""},
@@ -217,10 +218,15 @@ func TestReasonsOfRealPods(t *testing.T) {
 		}, "Unschedulable: 0/1 nodes are available: 1 Insufficient cpu", true, ""},
 		"volume": {func(pod map[string]any) {
 			pod["volumes"] = []any{map[string]any{"name": "v", "secret": map[string]any{"secretName": "nowhere"}}}
+			container(pod)["volumeMounts"] = []any{map[string]any{"name": "v", "mountPath": "/v"}}
 		}, `FailedMount: MountVolume.SetUp failed for volume "v" : secret "nowhere" not found`, true, ""},
 		"memory": {func(pod map[string]any) {
-			container(pod)["resources"] = map[string]any{"limits": map[string]any{"memory": "6Mi"}}
-		}, "", false, ""},
+			container(pod)["resources"] = map[string]any{"limits": map[string]any{"memory": "12Mi"}}
+		}, "OOMKilled: container etcd needs more memory than it may use (12Mi)", true, ""},
+		"claim": {func(pod map[string]any) {
+			pod["volumes"] = []any{map[string]any{"name": "v", "persistentVolumeClaim": map[string]any{"claimName": "nowhere"}}}
+		}, `Unschedulable: persistentvolumeclaim "nowhere" not found`, true, ""},
+		"security": {func(pod map[string]any) { pod["hostNetwork"] = true }, "no pod is created: pods ", true, ""},
 		"probe": {func(pod map[string]any) {
 			container(pod)["readinessProbe"].(map[string]any)["httpGet"].(map[string]any)["port"] = int64(9)
 		}, "0/1 ready: readiness probe failed: Get", false, ""},

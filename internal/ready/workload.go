@@ -110,7 +110,7 @@ func (w *Workload) progress(s State) string {
 	case s.ReadyReplicas < n:
 		return fmt.Sprintf("%d/%d ready", s.ReadyReplicas, n)
 	case all > updated:
-		return fmt.Sprintf("%d old replicas are still there", all-updated)
+		return fmt.Sprintf("%d of an earlier revision still there", all-updated)
 	}
 	return fmt.Sprintf("%d/%d available", w.available(), n)
 }

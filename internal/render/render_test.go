@@ -272,6 +272,8 @@ spec:
         containers:
         - {name: kcp, env: [{name: GOMAXPROCS, value: "2"}]}
         - {name: sidecar, image: example.com/sidecar:v1}
+        - {name: nobody, $patch: delete}
+        affinity: {$retainKeys: [nodeAffinity], nodeAffinity: {}}
 `)
 	for _, o := range objects {
 		pod, ok := podOf(t, o)

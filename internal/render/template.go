@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"text/template"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -157,7 +159,34 @@ func merge(obj map[string]any, o overlay, schema any) (map[string]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("overlay: %w", err)
 	}
+	dropDirectives(merged)
 	return merged, nil
+}
+
+// dropDirectives removes what told the merge how to merge: where an overlay meets nothing it is taken over with its
+// directives in it.
+func dropDirectives(obj map[string]any) {
+	for k, v := range obj {
+		if strings.HasPrefix(k, "$") {
+			delete(obj, k)
+			continue
+		}
+		switch v := v.(type) {
+		case map[string]any:
+			dropDirectives(v)
+		case []any:
+			v = slices.DeleteFunc(v, func(e any) bool {
+				m, ok := e.(map[string]any)
+				return ok && m["$patch"] == "delete"
+			})
+			for _, e := range v {
+				if m, ok := e.(map[string]any); ok {
+					dropDirectives(m)
+				}
+			}
+			obj[k] = v
+		}
+	}
 }
 
 // strict makes sure that an object has only fields that its type knows.

@@ -3,6 +3,7 @@ package run_test
 import (
 	"net/http"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -107,6 +108,30 @@ func TestCanaryThatFailsIsTriedAgainByTheNextRun(t *testing.T) {
 		w.mustRun(t)
 		require.Empty(t, w.rt.Calls())
 	})
+}
+
+// A cordoned shard takes no workspaces (kcp: pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
+func TestNoCanaryOnCordonedShards(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cordoned []string
+		want     string
+	}{
+		"one": {[]string{"alpha"}, "done a workspace on each of root became Ready and was read through the front-proxy"},
+		"all": {[]string{"root", "alpha"}, "skipped every shard is cordoned: none takes a workspace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, sharded, func(t *testing.T, w *world) {
+				var shards []kcp.Shard
+				for _, c := range w.top.Shards() {
+					shards = append(shards, kcp.Shard{Name: c.ShardName(), BaseURL: c.URL, Cordoned: slices.Contains(tc.cordoned, c.ShardName())})
+				}
+				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(shards...))
+				w.mustRun(t)
+				require.Len(t, w.rt.Kcp.Requests(fakekcp.CreateWorkspace), 2-len(tc.cordoned))
+				require.Equal(t, tc.want, w.of("canary")[len(w.of("canary"))-1])
+			})
+		})
+	}
 }
 
 func TestCanaryCanBeSkipped(t *testing.T) {

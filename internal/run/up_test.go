@@ -67,6 +67,7 @@ func TestDeletionsComeLast(t *testing.T) {
 		require.NotZero(t, objects())
 		before := objects()
 		w = newWorld(t, topologyOf(t, minimal), w.rt)
+		w.rt.Use(w.top)
 		w.rt.On("Finish", func() error {
 			require.Equal(t, before, objects())
 			return nil

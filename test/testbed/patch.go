@@ -15,7 +15,7 @@ func addPatchedFramework(ctx context.Context, dir string) error {
 		module = "github.com/kcp-dev/virtual-workspace-framework"
 		sum    = "h1:AStPulh0Yylg9XwMh8lxrhFvZnixV9f2dZZzHuquhs4=" // go.sum cannot pin a module that is replaced
 	)
-	out, err := goTool(ctx, os.TempDir(), "mod", "download", "-json", module+"@v0.31.2")
+	out, err := goTool(ctx, filepath.Dir(dir), "mod", "download", "-json", module+"@v0.31.2")
 	if err != nil {
 		return err
 	}

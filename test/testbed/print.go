@@ -105,6 +105,9 @@ func (t *testbed) linkEtcd(dir string) error {
 		return err
 	}
 	for _, name := range etcd.names() {
+		if !exists(filepath.Join(t.binDir(etcd), name)) {
+			continue
+		}
 		target := filepath.Join("..", filepath.Base(t.binDir(etcd)), name)
 		link := filepath.Join(dir, name)
 		if now, err := os.Readlink(link); err == nil && now == target {

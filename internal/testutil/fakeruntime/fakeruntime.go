@@ -97,6 +97,25 @@ func (r *Runtime) OtherRun(s *pki.State) {
 	r.pki, r.generation, r.stale = s, r.generation+1, true
 }
 
+// Use goes on with another topology of the same setup.
+func (r *Runtime) Use(top *topology.Topology) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.topology = top
+}
+
+// Ref finds an object that was applied by the name that users see.
+func (r *Runtime) Ref(name string) plan.Ref {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for ref := range r.live {
+		if ref.String() == name {
+			return ref
+		}
+	}
+	return plan.Ref{}
+}
+
 // Edit changes an object behind kcpctl's back.
 func (r *Runtime) Edit(ref string, change func(*unstructured.Unstructured)) {
 	r.mu.Lock()

@@ -1,0 +1,100 @@
+package run_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// edit changes the workloads of components.
+func (w *world) edit(ids ...topology.ID) {
+	for _, id := range ids {
+		w.rt.Edit("Deployment/kcp/"+w.top.Component(id).Object(), func(o *unstructured.Unstructured) { o.SetLabels(nil) })
+	}
+}
+
+func TestOnlySomeComponents(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.edit("root-shard", "shard/alpha", "front-proxy/main")
+		w.rt.States("root-shard", waiting("of no interest"))
+		w.up.Options.Only = []topology.ID{"shard/alpha", "front-proxy/main"}
+		w.mustRun(t)
+		require.ElementsMatch(t, []string{"Lock", "Save", "Begin", "Apply shard/alpha", "Apply front-proxy/main", "Finish", "Unlock"}, w.rt.Calls())
+		require.Empty(t, w.of("root-shard"))
+
+		w.up.Options.Only = nil
+		w.rt.States("root-shard", isReady())
+		w.mustRun(t)
+		require.Contains(t, w.rt.Calls(), "Apply root-shard", "the next run finds what was left out")
+	})
+}
+
+func TestOnlyLeavesWhatIsNewAndWhatIsGone(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		created := len(w.rt.Kcp.Requests(fakekcp.CreateWorkspace))
+		w = newWorld(t, topologyOf(t, minimal+"spec: {defaults: {logLevel: 5}, shards: [{name: beta}]}\n"), w.rt)
+		w.rt.Use(w.top)
+		w.up.Options.Only = []topology.ID{"root-shard"}
+		res := w.mustRun(t)
+		require.Empty(t, res.Plan.Deletions())
+		require.Equal(t, []string{"Lock", "Save", "Begin", "Apply root-shard", "Finish", "Unlock"}, w.rt.Calls())
+		require.Len(t, w.rt.Kcp.Requests(fakekcp.CreateWorkspace), created+1, "no canary for a shard that is not there yet")
+	})
+}
+
+func TestOnlyTheConflictsOfSomeComponents(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.edit("root-shard", "shard/alpha")
+		w.rt.On("Plan", func() error {
+			w.rt.Conflicts = []plan.Conflict{{Ref: w.rt.Ref("Deployment/kcp/demo-root"), Field: ".spec"}}
+			return nil
+		})
+		w.up.Options.Only = []topology.ID{"shard/alpha"}
+		w.mustRun(t)
+		w.up.Options.Only = []topology.ID{"root-shard"}
+		_, err := w.run(t)
+		requireError(t, err, clierr.Conflict, "1 field is owned by other field managers; nothing was written")
+	})
+}
+
+func TestSerialRunChangesOneAfterAnother(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		changed := []topology.ID{"cache-server", "root-shard", "shard/alpha", "shard/beta", "front-proxy/main", "virtual-workspaces/vw"}
+		w.edit(changed...)
+		w.slow()
+		w.up.Options.Serial = true
+		w.mustRun(t)
+		require.Equal(t, []string{
+			"Lock", "Save", "Begin", "Apply cache-server", "Apply root-shard", "Apply shard/alpha", "Apply shard/beta",
+			"Apply front-proxy/main", "Apply virtual-workspaces/vw", "Finish", "Unlock",
+		}, w.rt.Calls())
+		for i := 1; i < len(changed); i++ {
+			require.Less(t, w.when(changed[i-1], run.Done, ""), w.when(changed[i], run.Running, "applying"), changed[i])
+		}
+	})
+}
+
+func TestSerialRunStopsWhereItFails(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.edit("root-shard", "shard/alpha", "front-proxy/main")
+		stuck := waiting("CrashLoopBackOff")
+		stuck.Stuck = true
+		w.rt.States("shard/alpha", stuck)
+		w.up.Options.Serial = true
+		_, err := w.run(t)
+		require.Equal(t, clierr.NotReady, clierr.Code(err))
+		require.NotContains(t, w.rt.Calls(), "Apply front-proxy/main", "what serves is left alone")
+	})
+}

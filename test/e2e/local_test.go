@@ -1,0 +1,170 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+)
+
+func TestLocalSharded(t *testing.T) { testSharded(t, newLocal(t, "sharded")) }
+
+func TestLocalMinimal(t *testing.T) { testMinimal(t, newLocal(t, "minimal")) }
+
+// local runs a setup as processes of this machine.
+type local struct {
+	// binaries is the folder of kcp's, dir is where the setup's files are.
+	binaries, dir string
+}
+
+func newLocal(t *testing.T, example string) *setup {
+	t.Helper()
+	given(t, "E2E_KCPCTL")
+	name, home := newName(), t.TempDir()
+	l := &local{binaries: given(t, "E2E_KCP_BIN_DIR"), dir: filepath.Join(home, "kcpctl", name)}
+	t.Cleanup(func() { // after kcpctl has removed the setup, if it can
+		for _, pid := range l.processes(t) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	return newSetup(t, example, name, home, l, "KUBECONFIG="+filepath.Join(home, "no-cluster"))
+}
+
+func (l *local) flags(string) []string { return []string{"--local", "--kcp-bin-dir", l.binaries} }
+
+// files calls do for each file below the setup's folder, but not for data of kcp and logs.
+func (l *local) files(t *testing.T, do func(name string, info fs.FileInfo)) {
+	t.Helper()
+	err := filepath.WalkDir(l.dir, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "data" || d.Name() == "logs"):
+			return fs.SkipDir
+		case d.IsDir():
+			return nil
+		}
+		info, err := d.Info()
+		if err == nil {
+			do(strings.TrimPrefix(path, l.dir+"/"), info)
+		}
+		return err
+	})
+	require.NoError(t, err)
+}
+
+func (l *local) written(t *testing.T) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	l.files(t, func(name string, info fs.FileInfo) {
+		out[name] = fmt.Sprint(info.Size(), " bytes at ", info.ModTime())
+	})
+	return out
+}
+
+func (l *local) running(t *testing.T) map[string]instance {
+	t.Helper()
+	records, err := filepath.Glob(filepath.Join(l.dir, "processes", "*.json"))
+	require.NoError(t, err)
+	out := map[string]instance{}
+	for _, file := range records {
+		var p struct {
+			PID   int
+			Start string
+		}
+		raw, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(raw, &p))
+		if syscall.Kill(p.PID, 0) == nil {
+			out[strings.TrimSuffix(filepath.Base(file), ".json")] = instance{
+				fmt.Sprint(p.PID, " ", p.Start), func(t *testing.T) { require.NoError(t, syscall.Kill(p.PID, syscall.SIGKILL)) },
+			}
+		}
+	}
+	return out
+}
+
+func (l *local) keys(t *testing.T) (authorities, readable map[string][]byte) {
+	t.Helper()
+	authorities, readable = map[string][]byte{}, map[string][]byte{}
+	l.files(t, func(name string, info fs.FileInfo) {
+		content, err := os.ReadFile(filepath.Join(l.dir, name))
+		require.NoError(t, err)
+		require.Zero(t, info.Mode().Perm()&0o077, "%s is for its owner only", name)
+		if strings.HasPrefix(name, "pki/ca/") {
+			authorities[name] = content
+		} else {
+			readable[name] = content
+		}
+	})
+	return authorities, readable
+}
+
+// applied compares with what the runtime remembers: an entry per object that has a counterpart here.
+func (l *local) applied(t *testing.T, manifests string) {
+	t.Helper()
+	rendered := map[string]map[string]any{}
+	for _, document := range regexp.MustCompile(`(?m)^---\n`).Split(manifests, -1) {
+		var o struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		require.NoError(t, yaml.Unmarshal([]byte(document), &o))
+		var all map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(document), &all))
+		rendered[o.Kind+"."+o.Metadata.Name+".json"] = all
+	}
+	entries, err := os.ReadDir(filepath.Join(l.dir, "objects"))
+	require.NoError(t, err)
+	require.NotEmpty(t, entries)
+	for _, e := range entries {
+		raw, err := os.ReadFile(filepath.Join(l.dir, "objects", e.Name()))
+		require.NoError(t, err)
+		var entry struct{ Object map[string]any }
+		require.NoError(t, json.Unmarshal(raw, &entry))
+		same := fmt.Sprint(entry.Object) == fmt.Sprint(rendered[e.Name()])
+		require.True(t, same, "%s is not what render prints", e.Name()) // Equal would print keys
+	}
+}
+
+// processes are those that were started with files of the setup, recorded or not.
+func (l *local) processes(t *testing.T) []int {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	var out []int
+	for _, file := range all {
+		raw, _ := os.ReadFile(file) // it may have ended
+		var pid int
+		if _, err := fmt.Sscanf(file, "/proc/%d/", &pid); err == nil && strings.Contains(string(raw), l.dir+"/") {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func (l *local) left(_ context.Context, t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, pid := range l.processes(t) {
+		out = append(out, fmt.Sprint("process ", pid))
+	}
+	if _, err := os.Stat(l.dir); !errors.Is(err, fs.ErrNotExist) {
+		out = append(out, l.dir)
+	}
+	return out
+}

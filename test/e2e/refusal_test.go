@@ -1,0 +1,196 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// TestClusterRefusals are the mistakes that show before there is anything of the setup. Nothing may be written then.
+func TestClusterRefusals(t *testing.T) {
+	for name, tc := range map[string]struct {
+		example string
+		prepare func(t *testing.T, c *cluster) (flags []string)
+		limit   time.Duration
+		says    []string
+	}{
+		"the cluster refuses connections": {
+			"minimal", func(t *testing.T, c *cluster) []string { return c.at(t, deadServer(t)) },
+			15 * time.Second, []string{"does not answer", "connection refused", "hint: check that the cluster runs"},
+		},
+		"the cluster is silent": {
+			"minimal", func(t *testing.T, c *cluster) []string { return c.at(t, silentServer(t)) },
+			15 * time.Second, []string{"does not answer", "hint: check that the cluster runs"},
+		},
+		"the user may do nothing": {
+			"minimal", func(t *testing.T, c *cluster) []string { return c.as(t, newName()) },
+			0, []string{"not allowed", "create namespaces", "patch deployments.apps", "hint: ask an administrator"},
+		},
+		"the user may use another namespace only": {
+			"minimal", func(t *testing.T, c *cluster) []string {
+				other := newName()
+				flags := c.as(t, other)
+				c.kubectl("create", "rolebinding", "user", "--clusterrole=admin", "--serviceaccount="+other+":user", "--namespace="+other).
+					run(t.Context(), t).ok(t)
+				return flags
+			},
+			0, []string{"not allowed", "create namespaces", "hint: ask an administrator"},
+		},
+		"a Secret is missing": {
+			"external-etcd", func(t *testing.T, c *cluster) []string { c.makeNamespace(t); return nil },
+			0, []string{"refers to what does not exist", "/etcd-client", "Deployment/", "hint: create what is missing"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newCluster(t, tc.example)
+			flags := tc.prepare(t, s.runtime.(*cluster))
+			before := s.written(t)
+			up := s.command("up", flags...)
+			up.limit = tc.limit
+			up.run(t.Context(), t).refused(t, 1, tc.says...)
+			require.Equal(t, before, s.written(t), "nothing was to be written")
+		})
+	}
+}
+
+// kubeconfigWith writes a kubeconfig that differs from the administrator's, and returns the flags to use it.
+func (c *cluster) kubeconfigWith(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) []string {
+	t.Helper()
+	all, err := clientcmd.LoadFromFile(c.kubeconfig)
+	require.NoError(t, err)
+	require.NoError(t, clientcmdapi.MinifyConfig(all))
+	require.NoError(t, clientcmdapi.FlattenConfig(all))
+	context := all.Contexts[all.CurrentContext]
+	change(all.Clusters[context.Cluster], all.AuthInfos[context.AuthInfo])
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, clientcmd.WriteToFile(*all, file))
+	return []string{"--kubeconfig", file}
+}
+
+// at returns flags for a cluster at another address.
+func (c *cluster) at(t *testing.T, address string) []string {
+	t.Helper()
+	return c.kubeconfigWith(t, func(cl *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { cl.Server = "https://" + address })
+}
+
+// as returns flags for a user without rights: a new service account of a new namespace.
+func (c *cluster) as(t *testing.T, namespace string) []string {
+	t.Helper()
+	other := &cluster{setup: namespace, kubeconfig: c.kubeconfig}
+	other.makeNamespace(t)
+	t.Cleanup(func() { other.remove(t) })
+	c.kubectl("create", "serviceaccount", "user", "--namespace", namespace).run(t.Context(), t).ok(t)
+	token := c.kubectl("create", "token", "user", "--namespace", namespace).run(t.Context(), t).ok(t).stdout
+	return c.kubeconfigWith(t, func(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) {
+		*user = clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
+	})
+}
+
+// deadServer is an address where nobody listens.
+func deadServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+// silentServer is an address where somebody listens, and never says anything.
+func silentServer(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	return l.Addr().String()
+}
+
+// TestClusterMinimal brings examples/minimal.yaml up with mistakes that show while it runs, and mends them.
+func TestClusterMinimal(t *testing.T) {
+	s := newCluster(t, "minimal")
+	step(t, "an image that does not exist", func(t *testing.T) { missesImage(t, s) })
+	step(t, "the mended file", func(t *testing.T) {
+		s.write(t, s.text)
+		require.Contains(t, s.up(t).stderr, "canary done a workspace on each of root")
+		isReady(t, s)
+		changesNothing(t, s)
+	})
+	for name, tc := range refusals() {
+		step(t, name, func(t *testing.T) {
+			tc.spoil(t, s)
+			before := s.written(t)
+			s.kcpctl(t, "up").refused(t, tc.code, tc.says...)
+			require.Equal(t, before, s.written(t), "nothing was to be written")
+			s.up(t, tc.cure)
+			changesNothing(t, s)
+		})
+	}
+	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
+}
+
+// refusal is a reason for up to touch nothing of a setup that runs.
+type refusal struct {
+	spoil func(t *testing.T, s *setup)
+	code  int
+	says  []string
+	// cure is the flag with which up works all the same.
+	cure string
+}
+
+func refusals() map[string]refusal {
+	otherCluster := []string{"another cluster", "UID 11111111-", "hint: choose the right context, or accept the cluster with --allow-other-cluster"}
+	return map[string]refusal{
+		"a field has another manager": {
+			func(t *testing.T, s *setup) {
+				d := object("apps/v1", "Deployment", s.name+"-root")
+				d["spec"] = map[string]any{"revisionHistoryLimit": 7}
+				s.runtime.(*cluster).apply(t, "gitops", d)
+			},
+			4, []string{"OBJECT", "FIELD", "MANAGER", "-root", "spec.revisionHistoryLimit", "gitops", "othing was written", "--force-conflicts"},
+			"--force-conflicts",
+		},
+		"the inventory remembers another cluster": {
+			func(t *testing.T, s *setup) {
+				c := s.runtime.(*cluster)
+				var data map[string][]byte
+				get := c.kubectl("get", "secret", s.name+"-inventory", "--namespace", s.name, "--output", "jsonpath={.data}")
+				require.NoError(t, json.Unmarshal([]byte(get.run(t.Context(), t).ok(t).stdout), &data))
+				patch, err := json.Marshal(map[string]any{"data": map[string][]byte{"clusters.json": otherUID(t, data["clusters.json"])}})
+				require.NoError(t, err)
+				c.kubectl("patch", "secret", s.name+"-inventory", "--namespace", s.name, "--patch", string(patch)).run(t.Context(), t).ok(t)
+			},
+			1, otherCluster, "--allow-other-cluster",
+		},
+		"this machine remembers another cluster": {
+			func(t *testing.T, s *setup) {
+				file := filepath.Join(s.runtime.(*cluster).home, "kcpctl", "clusters", s.name+".json")
+				raw, err := os.ReadFile(file)
+				require.NoError(t, err)
+				require.NoError(t, os.WriteFile(file, otherUID(t, raw), 0o600))
+			},
+			1, otherCluster, "--allow-other-cluster",
+		},
+	}
+}
+
+// otherUID replaces the UID in a list of clusters.
+func otherUID(t *testing.T, raw []byte) []byte {
+	t.Helper()
+	var clusters []map[string]any
+	require.NoError(t, json.Unmarshal(raw, &clusters))
+	require.Len(t, clusters, 1)
+	require.NotEmpty(t, clusters[0]["uid"])
+	clusters[0]["uid"] = "11111111-1111-1111-1111-111111111111"
+	raw, err := json.Marshal(clusters)
+	require.NoError(t, err)
+	return raw
+}
