@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -35,16 +36,19 @@ func New(t *topology.Topology, d Dialer, failed func(error)) *Server {
 			if ip := net.ParseIP(h); h == "localhost" || ip != nil && ip.IsLoopback() {
 				continue // every component answers to these
 			}
-			s.routes[net.JoinHostPort(h, strconv.Itoa(int(c.ServicePort)))] = c
+			s.route(net.JoinHostPort(h, strconv.Itoa(int(c.ServicePort))), c)
 		}
 		for _, u := range []string{c.URL, externalOf(c)} {
 			if hp := topology.HostPort(u); hp != "" {
-				s.routes[hp] = c
+				s.route(hp, c)
 			}
 		}
 	}
 	return s
 }
+
+// route leads a host and port to a component. Case does not matter in names of hosts.
+func (s *Server) route(hostPort string, c *topology.Component) { s.routes[strings.ToLower(hostPort)] = c }
 
 func externalOf(c *topology.Component) string {
 	if c.Kind == topology.FrontProxy {
@@ -66,7 +70,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 
 // ServeHTTP connects the client to the component that it names.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c, ok := s.routes[r.Host]
+	c, ok := s.routes[strings.ToLower(r.Host)]
 	if r.Method != http.MethodConnect || !ok {
 		http.Error(w, fmt.Sprintf("%s %s: this proxy connects to the components of one kcp setup", r.Method, r.Host), http.StatusForbidden)
 		return
@@ -78,15 +82,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer backend.Close()
-	w.WriteHeader(http.StatusOK)
 	client, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		s.Failed(fmt.Errorf("take over connection: %w", err))
 		return
 	}
 	defer client.Close()
-	stop := context.AfterFunc(r.Context(), func() { client.Close() })
+	stop := context.AfterFunc(r.Context(), func() {
+		client.Close()
+		backend.Close()
+	})
 	defer stop()
+	// Written by hand: net/http would announce a body, which RFC 9110, 9.3.6 forbids.
+	if _, err := io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+		return // the client has gone
+	}
 	join(client, buffered, backend)
 }
 

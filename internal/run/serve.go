@@ -121,7 +121,7 @@ func (u *Up) canaries(ctx context.Context, s *pki.State) error {
 		return u.fail(stepCanary, err)
 	}
 	if len(shards) == 0 {
-		u.step(stepCanary, Skipped, "every shard is cordoned: none takes a workspace")
+		u.step(stepCanary, Done, "none: every shard is cordoned and takes no workspace")
 		return nil
 	}
 	proxy, err := Connect(u.Runtime, u.Topology.OfKind(topology.FrontProxy)[0], s, u.Now())

@@ -1,0 +1,94 @@
+package diff
+
+import (
+	"fmt"
+
+	"github.com/aymanbagabas/go-udiff"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Entry is what an apply would change of one object.
+type Entry struct {
+	Object    string      `json:"object"`
+	Cluster   string      `json:"cluster,omitempty"`
+	Component string      `json:"component,omitempty"`
+	Action    plan.Action `json:"action"`
+	// Adopted says that the object is there already but is not of this setup.
+	Adopted bool     `json:"adopted,omitempty"`
+	Changes []Change `json:"changes,omitempty"`
+	// Drift are the fields that others changed since the last apply, and who.
+	Drift []plan.Conflict `json:"drift,omitempty"`
+
+	before, after map[string]any
+}
+
+// Entries returns what a plan changes, object by object. Values of Secrets are masked. The conflicts are those of the same
+// plan before it was forced.
+func Entries(p *plan.Plan, setup string, drift []plan.Conflict) []Entry {
+	var out []Entry
+	for _, it := range p.Items {
+		if it.Action == plan.Unchanged {
+			continue
+		}
+		e := Entry{Object: it.Ref.String(), Cluster: it.Cluster, Component: string(it.Component), Action: it.Action}
+		if it.Live != nil {
+			e.before = it.Live.Object
+			e.Adopted = it.Action == plan.Change && it.Live.GetLabels()[topology.LabelSetup] != setup
+		}
+		if it.Action == plan.Change && it.Merged != nil {
+			e.after = it.Merged.Object
+			e.Changes = Objects(e.before, e.after)
+		}
+		if it.Action == plan.Create && it.Want != nil {
+			e.after = it.Want.Object
+		}
+		if it.Kind == "Secret" {
+			e.Changes = Mask(e.Changes)
+			e.before, e.after = maskObject(e.before), maskObject(e.after)
+		}
+		for _, c := range drift {
+			if c.Ref == it.Ref {
+				e.Drift = append(e.Drift, c)
+			}
+		}
+		out = append(out, e)
+	}
+	return out
+}
+
+func maskObject(o map[string]any) map[string]any {
+	if o == nil {
+		return nil
+	}
+	o = strip(o)
+	for _, key := range []string{"data", "stringData"} {
+		if v, ok := o[key]; ok {
+			o[key] = describe(v)
+		}
+	}
+	return o
+}
+
+// Unified returns the entry as a patch of its YAML.
+func (e Entry) Unified() (string, error) {
+	before, err := text(e.before)
+	if err != nil {
+		return "", fmt.Errorf("encode %s: %w", e.Object, err)
+	}
+	after, err := text(e.after)
+	if err != nil {
+		return "", fmt.Errorf("encode %s: %w", e.Object, err)
+	}
+	return udiff.Unified("live/"+e.Object, "setup/"+e.Object, before, after), nil
+}
+
+func text(o map[string]any) (string, error) {
+	if o == nil {
+		return "", nil
+	}
+	out, err := yaml.Marshal(strip(o))
+	return string(out), err
+}

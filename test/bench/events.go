@@ -1,0 +1,173 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/run"
+)
+
+// timeline says when things happened in a run of kcpctl up, from its events.
+type timeline struct {
+	spans []*span
+	total time.Duration
+}
+
+// span is a step or a component of a run. Times count from the start of the process.
+type span struct {
+	scope run.Scope
+	name  string
+	needs []string
+	// began is when work on it began, started when its objects were applied, and ended when it was ready.
+	began, started, ended time.Duration
+}
+
+// applying is how the message of a component begins whose objects are being applied.
+const applying = "applying "
+
+// newTimeline reads the events that a process printed.
+func newTimeline(events io.Reader, u usage) (*timeline, error) {
+	t := &timeline{total: u.wall}
+	for dec := json.NewDecoder(events); ; {
+		var e run.Event
+		if err := dec.Decode(&e); errors.Is(err, io.EOF) {
+			return t, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("read events: %w", err)
+		}
+		if e.Scope != run.Note {
+			t.span(e.Scope, e.Name).observe(e, e.Time.Sub(u.started))
+		}
+	}
+}
+
+// span returns the span of a name, which is new the first time.
+func (t *timeline) span(scope run.Scope, name string) *span {
+	if s := t.find(scope, name); s != nil {
+		return s
+	}
+	s := &span{scope: scope, name: name}
+	t.spans = append(t.spans, s)
+	return s
+}
+
+func (t *timeline) find(scope run.Scope, name string) *span {
+	for _, s := range t.spans {
+		if s.scope == scope && s.name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+func (s *span) observe(e run.Event, at time.Duration) {
+	switch e.Status {
+	case run.Pending:
+		s.needs = e.Needs
+	case run.Running:
+		if s.began == 0 {
+			s.began = at
+		}
+		if s.started == 0 && !strings.HasPrefix(e.Message, applying) {
+			s.started = at
+		}
+	case run.Done:
+		s.ended = at
+	}
+}
+
+// own is how long the run neither waited for a component that was started nor for a canary: kcpctl's own part.
+func (t *timeline) own() time.Duration {
+	var edges []edge
+	for _, s := range t.spans {
+		if s.waits() {
+			edges = append(edges, edge{s.started, 1}, edge{s.ended, -1})
+		}
+	}
+	return t.total - covered(edges)
+}
+
+// waits tells whether a span is time that kcp takes.
+func (s *span) waits() bool {
+	return s.started > 0 && s.ended > s.started && (s.scope == run.Component || s.name == canary)
+}
+
+// canary is the step in which a workspace is made on each shard.
+const canary = "canary"
+
+// path is the chain of things of which each waited for the one before, from the start of a run to its end.
+type path struct {
+	Case  string `json:"case"`
+	Total float64 `json:"seconds"`
+	Steps []pathStep `json:"steps"`
+}
+
+// pathStep is a part of a path, in seconds from the start of the run.
+type pathStep struct {
+	Name string  `json:"name"`
+	From float64 `json:"from"`
+	To   float64 `json:"to"`
+}
+
+// path finds the critical path, from the end to the start: what a thing waited for is what ended last of all that it needs.
+func (t *timeline) path(name string) path {
+	var steps []pathStep
+	end := t.total
+	add := func(name string, from time.Duration) {
+		steps = append([]pathStep{{name, from.Seconds(), end.Seconds()}}, steps...)
+		end = from
+	}
+	if c := t.find(run.Step, canary); c != nil {
+		add("the end, after the canary", c.ended)
+		add("canary", c.began)
+	}
+	last := t.latest(t.components())
+	if last != nil {
+		add("until the canary begins", last.ended)
+	}
+	for last != nil {
+		before := t.latest(last.needs)
+		from := last.began
+		if before != nil {
+			from = before.ended
+		}
+		add(last.name, from)
+		last = before
+	}
+	add("certificates, preflight, plan", 0)
+	return path{name, t.total.Seconds(), steps}
+}
+
+func (t *timeline) components() []string {
+	var names []string
+	for _, s := range t.spans {
+		if s.scope == run.Component {
+			names = append(names, s.name)
+		}
+	}
+	return names
+}
+
+// latest is the component that ended last.
+func (t *timeline) latest(names []string) *span {
+	var last *span
+	for _, name := range names {
+		if s := t.find(run.Component, name); s != nil && (last == nil || s.ended > last.ended) {
+			last = s
+		}
+	}
+	return last
+}
+
+func (p path) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nWhere the %.1f s went in the median run of %s\n", p.Total, p.Case)
+	for _, s := range p.Steps {
+		fmt.Fprintf(&b, "  %6.2f  +%6.2f  %s\n", s.From, s.To-s.From, s.Name)
+	}
+	return b.String()
+}

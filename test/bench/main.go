@@ -1,0 +1,146 @@
+// Bench measures what kcpctl promises about its speed and memory, next to the tools that do the same, and prints it as
+// ratios. It judges nothing: it fails only if something does not work. It runs on Linux, from the root of the repository:
+//
+//	go run ./test/bench [-runs N] [-o json] [CASE...]
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// bench is what every case works with.
+type bench struct {
+	kcpctl string // absolute path
+	log    io.Writer
+	report report
+}
+
+// benchCase is one thing that can be measured.
+type benchCase struct {
+	name, does string
+	runs       int // unless -runs says otherwise
+	measure    func(ctx context.Context, b *bench, runs int) error
+}
+
+// cases are in the order in which they run. Those that measure small processes come first: see usage.
+func cases() []benchCase {
+	return []benchCase{
+		{"version", "kcpctl version, and kubectl version --client", 20, measureVersion},
+		{"render", "kcpctl render of 3, 100 and 1000 shards with all their certificates", 5, measureRender},
+		{"cluster", "kcpctl up of three shards on the testbed, or on the cluster of E2E_KUBECONFIG", 3, measureCluster},
+		{"local", "kcpctl up --local of three shards, and kcp's own sharded-test-server", 3, measureLocal},
+		{"local-scale", "kcpctl up --local of 1, 2 and 5 shards", 1, measureLocalScale},
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	runs := flags.Int("runs", 0, "how often to measure; 0 is each case's own number")
+	output := flags.String("o", "", "json: print the report as JSON")
+	kcpctl := flags.String("kcpctl", "bin/kcpctl", "the binary to measure")
+	flags.Usage = func() { usageText(flags) }
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	chosen, err := choose(flags.Args())
+	if err == nil && (*runs < 0 || *output != "" && *output != "json") {
+		err = errors.New("-runs wants a number from 0, -o wants json")
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		flags.Usage()
+		return 2
+	}
+	b := &bench{log: stderr}
+	if b.kcpctl, err = binary(*kcpctl); err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	b.report.Machine = machine()
+	code := b.measure(ctx, chosen, *runs)
+	if err := b.report.print(stdout, *output == "json"); err != nil {
+		fmt.Fprintln(stderr, "bench:", err)
+		return 1
+	}
+	return code
+}
+
+// measure runs the cases. One that fails keeps no other from running; an interrupt does.
+func (b *bench) measure(ctx context.Context, chosen []benchCase, runs int) int {
+	code := 0
+	for _, c := range chosen {
+		if runs > 0 {
+			c.runs = runs
+		}
+		err := c.measure(ctx, b, c.runs)
+		if ctx.Err() != nil {
+			b.logf("interrupted; what was started is gone")
+			return 130
+		}
+		if err != nil {
+			b.logf("%s: %v", c.name, err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// logf tells of progress.
+func (b *bench) logf(format string, args ...any) {
+	fmt.Fprintf(b.log, "%s  %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
+}
+
+// choose finds the cases with these names, or all.
+func choose(names []string) ([]benchCase, error) {
+	all := cases()
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(c benchCase) bool { return c.name == name }) {
+			return nil, fmt.Errorf("no case %q", name)
+		}
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	return slices.DeleteFunc(all, func(c benchCase) bool { return !slices.Contains(names, c.name) }), nil
+}
+
+// binary finds the kcpctl to measure.
+func binary(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("no %s: run make build, and this from the root of the repository", path)
+	}
+	return path, nil
+}
+
+func usageText(flags *flag.FlagSet) {
+	w := flags.Output()
+	fmt.Fprintln(w, "usage: go run ./test/bench [FLAG...] [CASE...]")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, c := range cases() {
+		fmt.Fprintf(t, "  %s\t%s (%d runs)\n", c.name, c.does, c.runs)
+	}
+	t.Flush() //nolint:errcheck // usage is a courtesy
+	flags.PrintDefaults()
+}

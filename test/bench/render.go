@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// sharded is the setup of three shards, a cache server and a front-proxy that everything is measured with.
+const sharded = "examples/sharded.yaml"
+
+// measureRender renders setups with all certificates made anew.
+func measureRender(ctx context.Context, b *bench, runs int) error {
+	dir, err := os.MkdirTemp("", "kcpctl-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a folder of ours in the folder for such
+	small, err := b.render(ctx, runs, sharded)
+	if err != nil {
+		return err
+	}
+	hundred, err := b.renderShards(ctx, runs, dir, 100)
+	if err != nil {
+		return err
+	}
+	thousand, err := b.renderShards(ctx, runs, dir, 1000)
+	if err != nil {
+		return err
+	}
+	r := &b.report
+	r.add("render, 3 shards", "s", small.wall, limit(0.15))
+	r.add("render, 3 shards: memory", "MB", small.rss)
+	m := r.add("render, 100 shards", "s", hundred.wall, limit(1))
+	r.add("render, 100 shards: memory", "MB", hundred.rss, limit(200))
+	r.add("render, 1000 shards", "s", thousand.wall, reference("ten times that of 100", 10*m))
+	r.add("render, 1000 shards: memory", "MB", thousand.rss, reference("ten times that of 100", 10*median(hundred.rss)))
+	return nil
+}
+
+func (b *bench) renderShards(ctx context.Context, runs int, dir string, n int) (*series, error) {
+	file := filepath.Join(dir, fmt.Sprintf("%d.yaml", n))
+	if err := os.WriteFile(file, []byte(setupOf(n)), 0o600); err != nil {
+		return nil, err
+	}
+	return b.render(ctx, runs, file)
+}
+
+// render renders a file again and again, each time with a PKI of its own.
+func (b *bench) render(ctx context.Context, runs int, file string) (*series, error) {
+	s := &series{}
+	for range runs {
+		u, err := b.renderOnce(ctx, file)
+		if err != nil {
+			return nil, err
+		}
+		s.add(u)
+	}
+	b.logf("render %s: %.3f s", filepath.Base(file), median(s.wall))
+	return s, nil
+}
+
+func (b *bench) renderOnce(ctx context.Context, file string) (usage, error) {
+	pki, err := os.MkdirTemp("", "kcpctl-bench-pki-")
+	if err != nil {
+		return usage{}, err
+	}
+	defer os.RemoveAll(pki) //nolint:errcheck // a folder of ours in the folder for such
+	return command{name: b.kcpctl, args: []string{"render", "-f", file, "--pki-dir", pki}}.run(ctx)
+}
+
+// setupOf is a setup with n shards, the root shard among them, a cache server and a front-proxy.
+func setupOf(n int) string {
+	var b strings.Builder
+	b.WriteString(`apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: bench}
+spec:
+  cacheServer: {}
+  frontProxies: [{name: main}]
+  shards:
+`)
+	for i := range n - 1 {
+		fmt.Fprintf(&b, "  - name: shard-%d\n", i+1)
+	}
+	return b.String()
+}
