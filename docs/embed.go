@@ -3,6 +3,7 @@ package docs
 
 import _ "embed"
 
+//go:generate sh -c "go run .. graph -f ../examples/sharded.yaml -o svg > sharded.svg"
 //go:generate go run ../internal/tools/schema -root ..
 
 //go:embed kcp.schema.json

@@ -32,28 +32,25 @@ func New(code int, hint, format string, args ...any) *Error {
 	return &Error{Err: fmt.Errorf(format, args...), Code: code, Hint: hint}
 }
 
-// Code returns the exit code for an error.
+// Code returns the exit code for an error: that of the first error in the chain that has one.
 func Code(err error) int {
 	if err == nil {
 		return 0
 	}
-	if e, ok := errors.AsType[*Error](err); ok && e.Code != 0 {
-		return e.Code
+	for e, ok := errors.AsType[*Error](err); ok; e, ok = errors.AsType[*Error](e.Err) {
+		if e.Code != 0 {
+			return e.Code
+		}
 	}
 	return Failed
 }
 
 // Hint returns the next step of the first error in the chain that has one.
 func Hint(err error) string {
-	for err != nil {
-		e, ok := errors.AsType[*Error](err)
-		if !ok {
-			return ""
-		}
+	for e, ok := errors.AsType[*Error](err); ok; e, ok = errors.AsType[*Error](e.Err) {
 		if e.Hint != "" {
 			return e.Hint
 		}
-		err = e.Err
 	}
 	return ""
 }

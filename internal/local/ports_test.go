@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -162,4 +164,24 @@ func TestWriteFileReplacesAtOnce(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
+}
+
+func TestFullDiskWhileThePKIIsSaved(t *testing.T) {
+	l := &Layout{Setup: "demo", Dir: t.TempDir()}
+	r := New(nil, l, Options{})
+	require.NoError(t, os.WriteFile(l.path(dirPKI), nil, 0o600)) // in the way
+	require.Error(t, r.Store().Save(t.Context(), &pki.State{ServiceAccount: pki.ServiceAccount{Key: []byte("x")}}))
+
+	r = New(nil, l, Options{Store: fullStore{}})
+	require.Equal(t, fullStore{}, r.Store(), "a store of one's own is used as it is")
+	err := store{fullStore{}}.Save(t.Context(), nil)
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.Contains(t, clierr.Hint(err), "free some space")
+}
+
+// fullStore is on a full disk.
+type fullStore struct{ pki.Store }
+
+func (fullStore) Save(context.Context, *pki.State) error {
+	return &os.PathError{Op: "write", Path: "ca", Err: syscall.ENOSPC}
 }

@@ -57,10 +57,15 @@ var _ run.Runtime = (*Runtime)(nil)
 func New(t *topology.Topology, l *Layout, o Options) *Runtime {
 	o.Binaries.Source.Progress = oneAtATime(o.Binaries.Source.Progress)
 	if o.Store == nil {
-		o.Store = pki.DirectoryStore(l.path(dirPKI))
+		o.Store = store{pki.DirectoryStore(l.path(dirPKI))}
 	}
 	return &Runtime{topology: t, layout: l, options: o, running: map[string]*process{}}
 }
+
+// store is a PKI in the state directory.
+type store struct{ pki.Store }
+
+func (s store) Save(ctx context.Context, state *pki.State) error { return writeError(s.Store.Save(ctx, state)) }
 
 // oneAtATime lets downloads that go on at once report one after the other.
 func oneAtATime(report func(download.Progress)) func(download.Progress) {

@@ -1,76 +1,134 @@
-package plan
+package plan_test
 
 import (
-	"crypto/rand"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/testutil"
 )
 
-func revision(setup string) Revision {
-	return Revision{Time: testutil.Start(), Version: "v0.1.0", User: "host/1/me", Setup: []byte(setup)}
+func revision(setup string) plan.Revision {
+	return plan.Revision{Time: testutil.Start(), Version: "v1", User: "me@host", Setup: []byte(setup)}
 }
 
-func TestHistoryKeepsTheLastSetups(t *testing.T) {
-	var h []Revision
-	for i := range 12 {
-		h = Remember(h, revision(fmt.Sprint("setup ", i)))
-		h = Remember(h, revision(fmt.Sprint("setup ", i)))
+// remembered is a history of setups that were applied one after the other.
+func remembered(setups ...string) []plan.Revision {
+	var h []plan.Revision
+	for _, s := range setups {
+		h = plan.Remember(h, revision(s))
 	}
-	require.Len(t, h, historyLength)
-	require.Equal(t, 3, h[0].Number)
-	require.Equal(t, 12, h[9].Number)
-	require.Equal(t, "setup 11", string(h[9].Setup))
+	return h
 }
 
-func TestRememberDoesNotTouchTheHistoryItExtends(t *testing.T) {
-	h := make([]Revision, 0, 4)
-	h = Remember(h, revision("a"))
-	one, two := Remember(h, revision("b")), Remember(h, revision("c"))
-	require.Equal(t, "b", string(one[1].Setup))
-	require.Equal(t, "c", string(two[1].Setup))
+func numbers(h []plan.Revision) []int {
+	out := []int{}
+	for _, r := range h {
+		out = append(out, r.Number)
+	}
+	return out
+}
+
+func TestRemember(t *testing.T) {
+	many := make([]string, 13)
+	for i := range many {
+		many[i] = fmt.Sprint(i)
+	}
+	for name, tc := range map[string]struct {
+		setups []string
+		want   []int
+	}{
+		"first":            {[]string{"a"}, []int{1}},
+		"another":          {[]string{"a", "b"}, []int{1, 2}},
+		"the same again":   {[]string{"a", "a", "b", "b"}, []int{1, 2}},
+		"back again":       {[]string{"a", "b", "a"}, []int{1, 2, 3}},
+		"the oldest leave": {many, []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13}},
+	} {
+		t.Run(name, func(t *testing.T) { require.Equal(t, tc.want, numbers(remembered(tc.setups...))) })
+	}
+}
+
+func TestRememberLeavesItsArgumentAlone(t *testing.T) {
+	h := append(make([]plan.Revision, 0, 8), remembered("a")...)
+	b, c := plan.Remember(h, revision("b")), plan.Remember(h, revision("c"))
+	require.Equal(t, "b", string(b[1].Setup))
+	require.Equal(t, "c", string(c[1].Setup))
 }
 
 func TestHistorySurvivesEncoding(t *testing.T) {
-	h := Remember(nil, revision("small"))
-	h = Remember(h, revision(strings.Repeat("large", plainSize)))
-	data, err := EncodeHistory(h)
-	require.NoError(t, err)
-	require.Equal(t, "small", string(data["setup.1.yaml"]), "what is small can be read by people")
-	require.Less(t, len(data["setup.2.yaml.gz"]), plainSize)
-	got, err := DecodeHistory(data)
-	require.NoError(t, err)
-	require.Empty(t, cmp.Diff(h, got))
-}
-
-func TestHistoryFitsIntoASecret(t *testing.T) {
-	var h []Revision
-	for range 5 {
-		noise := make([]byte, 300<<10)
-		_, err := rand.Read(noise)
-		require.NoError(t, err)
-		h = Remember(h, revision(string(noise)))
-	}
-	data, err := EncodeHistory(h)
-	require.NoError(t, err)
-	got, err := DecodeHistory(data)
-	require.NoError(t, err)
-	require.Empty(t, cmp.Diff(h[3:], got), "the last that fit")
-}
-
-func TestDamagedHistoryIsAnError(t *testing.T) {
-	for name, data := range map[string]map[string][]byte{
-		"index": {historyKey: []byte("x")},
-		"setup": {historyKey: []byte(`[{"revision":1}]`), "setup.1.yaml.gz": []byte("x")},
+	for name, h := range map[string][]plan.Revision{
+		"none":          nil,
+		"short":         remembered("a: 1\n", "a: 2\n"),
+		"long":          remembered("a: 1\n", strings.Repeat("comment\n", 4000)),
+		"empty setup":   remembered("a", ""),
+		"local time":    plan.Remember(nil, plan.Revision{Time: testutil.Start().In(time.FixedZone("", 7200)).Add(time.Millisecond), Setup: []byte("x")}),
+		"just readable": remembered(strings.Repeat("x", 8<<10), strings.Repeat("x", 8<<10+1)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := DecodeHistory(data)
-			require.Error(t, err)
+			data, err := plan.EncodeHistory(h)
+			require.NoError(t, err)
+			data["other"] = []byte("ignored")
+			got, err := plan.DecodeHistory(data)
+			require.NoError(t, err)
+			require.Equal(t, h, got)
+		})
+	}
+}
+
+func TestLongSetupsAreCompressed(t *testing.T) {
+	data, err := plan.EncodeHistory(remembered("short", strings.Repeat("comment\n", 4000)))
+	require.NoError(t, err)
+	require.Equal(t, "short", string(data["setup.1.yaml"]))
+	require.Less(t, len(data["setup.2.yaml.gz"]), 1000)
+	require.Len(t, data, 3)
+}
+
+// A Secret holds 1 MiB: the oldest revisions leave, the newest never.
+func TestHistoryFitsIntoASecret(t *testing.T) {
+	rnd := rand.NewChaCha8([32]byte{})
+	noise := func(size int) string {
+		b := make([]byte, size)
+		_, _ = rnd.Read(b)
+		return string(b)
+	}
+	for name, tc := range map[string]struct {
+		sizes []int
+		want  []int
+	}{
+		"all fit":           {[]int{200 << 10, 200 << 10, 200 << 10}, []int{1, 2, 3}},
+		"the oldest do not": {[]int{300 << 10, 300 << 10, 300 << 10}, []int{2, 3}},
+		"one alone is more": {[]int{10, 800 << 10}, []int{2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var h []plan.Revision
+			for _, size := range tc.sizes {
+				h = plan.Remember(h, revision(noise(size)))
+			}
+			data, err := plan.EncodeHistory(h)
+			require.NoError(t, err)
+			require.Len(t, data, len(tc.want)+1)
+			got, err := plan.DecodeHistory(data)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, numbers(got))
+			require.Equal(t, h[len(h)-1], got[len(got)-1])
+		})
+	}
+}
+
+func TestDecodeHistoryRefusesWhatItCannotRead(t *testing.T) {
+	for name, data := range map[string]map[string][]byte{
+		"no JSON":        {"history.json": []byte("{")},
+		"no gzip":        {"history.json": []byte(`[{"revision": 3}]`), "setup.3.yaml.gz": []byte("plain")},
+		"gzip cut short": {"history.json": []byte(`[{"revision": 3}]`), "setup.3.yaml.gz": []byte("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := plan.DecodeHistory(data)
+			require.ErrorContains(t, err, "decode ")
 		})
 	}
 }

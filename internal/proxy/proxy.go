@@ -48,7 +48,9 @@ func New(t *topology.Topology, d Dialer, failed func(error)) *Server {
 }
 
 // route leads a host and port to a component. Case does not matter in names of hosts.
-func (s *Server) route(hostPort string, c *topology.Component) { s.routes[strings.ToLower(hostPort)] = c }
+func (s *Server) route(hostPort string, c *topology.Component) {
+	s.routes[strings.ToLower(hostPort)] = c
+}
 
 func externalOf(c *topology.Component) string {
 	if c.Kind == topology.FrontProxy {

@@ -1,11 +1,7 @@
 package topology_test
 
 import (
-	"context"
 	"fmt"
-	"math/rand/v2"
-	"net/url"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/dag"
 	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -159,113 +154,6 @@ kubeconfig/admin: demo-kubeconfig-admin  [base front-proxy/main]
 		t.Run(name, func(t *testing.T) {
 			got := columns(tc.topology, func(c *topology.Component) []any { return []any{c.Object(), c.Cluster.Name, c.Needs} })
 			require.Empty(t, cmp.Diff(strings.TrimPrefix(tc.want, "\n"), got))
-		})
-	}
-}
-
-func TestURLs(t *testing.T) {
-	for name, tc := range map[string]struct {
-		topology *topology.Topology
-		want     string // ID: URL, external URL, virtual workspace URL, URL of the front-proxy
-	}{
-		"minimal": {build(t, header), `
-root-shard: https://demo-root.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://demo-root.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
-front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443 - -
-`},
-		"external host and port belong to the first front-proxy": {build(t, ha), `
-cache-server: https://demo-cache.kcp.svc.cluster.local:6443 - - -
-root-shard: https://demo-root.kcp.svc.cluster.local:6443 https://kcp.example.com:8443 https://demo-root.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:8443
-shard/alpha: https://demo-shard-alpha.kcp.svc.cluster.local:6443 https://kcp.example.com:8443 https://demo-shard-alpha.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:8443
-front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:8443 https://kcp.example.com:8443 - -
-front-proxy/inner: https://demo-front-proxy-inner.kcp.svc.cluster.local:6443 https://demo-front-proxy-inner.kcp.svc.cluster.local:6443 - -
-front-proxy/partner: https://demo-front-proxy-partner.kcp.svc.cluster.local:6443 https://partner.example.com:6443 - -
-`},
-		"a cluster without a front-proxy dials the first one from outside": {build(t, abroad), `
-cache-server: https://cache.example.com:6443 - - -
-root-shard: https://root.example.com:6443 https://kcp.example.com:6443 https://root.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
-shard/alpha: https://alpha.example.com:8443 https://kcp.example.com:6443 https://alpha-vw.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
-shard/beta: https://beta.example.com https://kcp.example.com:6443 https://beta-vw.example.com https://kcp.example.com:6443
-front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://kcp.example.com:6443 - -
-virtual-workspaces/extra: https://alpha-vw.example.com:6443 https://kcp.example.com:6443 - https://demo-front-proxy-main.kcp.svc.cluster.local:6443
-`},
-		"a cluster with a front-proxy dials its own": {build(t, near), `
-cache-server: https://cache.example.com:6443 - - -
-root-shard: https://root.example.com:6443 https://kcp.example.com:6443 https://root.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
-shard/alpha: https://alpha.example.com:8443 https://kcp.example.com:6443 https://alpha-vw.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
-shard/beta: https://beta.example.com https://kcp.example.com:6443 https://beta-vw.example.com https://demo-front-proxy-us.kcp-us.svc.us.local:6443
-front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://kcp.example.com:6443 - -
-front-proxy/us: https://demo-front-proxy-us.kcp-us.svc.us.local:6443 https://demo-front-proxy-us.kcp-us.svc.us.local:6443 - -
-virtual-workspaces/extra: https://alpha-vw.example.com:6443 https://kcp.example.com:6443 - https://demo-front-proxy-main.kcp.svc.cluster.local:6443
-`},
-		"this machine": {local(t, ha), `
-cache-server: https://127.0.0.1:7000 - - -
-root-shard: https://127.0.0.1:7003 https://127.0.0.1:7009 https://127.0.0.1:7003 https://127.0.0.1:7009
-shard/alpha: https://127.0.0.1:7006 https://127.0.0.1:7009 https://127.0.0.1:7006 https://127.0.0.1:7009
-front-proxy/main: https://127.0.0.1:7009 https://127.0.0.1:7009 - -
-front-proxy/inner: https://127.0.0.1:7010 https://127.0.0.1:7010 - -
-front-proxy/partner: https://127.0.0.1:7011 https://127.0.0.1:7011 - -
-`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			servers := &topology.Topology{Components: tc.topology.OfKind(
-				topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy, topology.VirtualWorkspaces)}
-			got := columns(servers, func(c *topology.Component) []any {
-				return []any{c.URL, orDash(c.ExternalURL), orDash(c.VirtualWorkspaceURL), orDash(c.FrontProxyURL)}
-			})
-			require.Empty(t, cmp.Diff(strings.TrimPrefix(tc.want, "\n"), got))
-		})
-	}
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
-
-func TestURLFrom(t *testing.T) {
-	top := build(t, near)
-	eu, us := top.Clusters[0], top.Clusters[1]
-	alpha, main := top.Component("shard/alpha"), top.Component("front-proxy/main")
-	require.Equal(t, "https://demo-shard-alpha.kcp.svc.cluster.local:6443", alpha.URLFrom(eu))
-	require.Equal(t, "https://alpha.example.com:8443", alpha.URLFrom(us))
-	require.Equal(t, "https://demo-front-proxy-main.kcp.svc.cluster.local:6443", main.URLFrom(eu))
-
-	here := local(t, sharded)
-	require.Equal(t, here.Root().URL, here.Root().URLFrom(here.Home))
-
-	main = build(t, ha).Component("front-proxy/main")
-	require.Equal(t, "https://demo-front-proxy-main.kcp.svc.cluster.local:8443", main.URLFrom(main.Cluster), "the port of its Service")
-	require.EqualValues(t, []int32{6443, 8443}, []int32{main.Port, main.ServicePort})
-}
-
-func TestHosts(t *testing.T) {
-	service := func(name, ns, domain string) []string {
-		return []string{name, name + "." + ns, name + "." + ns + ".svc", name + "." + ns + ".svc." + domain, "localhost", "127.0.0.1", "::1"}
-	}
-	for name, tc := range map[string]struct {
-		topology *topology.Topology
-		id       topology.ID
-		want     []string
-	}{
-		"shard":                         {build(t, header), "root-shard", service("demo-root", "kcp", "cluster.local")},
-		"shard with URLs":               {build(t, abroad), "shard/beta", append(service("demo-shard-beta", "kcp-us", "us.local"), "beta.example.com", "beta-vw.example.com")},
-		"shard with a server besides":   {build(t, abroad), "shard/alpha", append(service("demo-shard-alpha", "kcp", "cluster.local"), "alpha.example.com")},
-		"virtual workspaces":            {build(t, abroad), "virtual-workspaces/extra", append(service("demo-vw-extra", "kcp", "cluster.local"), "alpha-vw.example.com")},
-		"front-proxy":                   {build(t, ha), "front-proxy/main", append(service("demo-front-proxy-main", "kcp", "cluster.local"), "kcp.example.com")},
-		"second front-proxy":            {build(t, ha), "front-proxy/inner", service("demo-front-proxy-inner", "kcp", "cluster.local")},
-		"front-proxy with its own name": {build(t, ha), "front-proxy/partner", append(service("demo-front-proxy-partner", "kcp", "cluster.local"), "partner.example.com")},
-		"front-proxy with an address": {build(t, header+"spec: {external: {hostname: 192.0.2.7}}\n"), "front-proxy/main",
-			append(service("demo-front-proxy-main", "kcp", "cluster.local"), "192.0.2.7")},
-		"etcd": {build(t, ha), "etcd/root", append(service("demo-etcd-root", "kcp", "cluster.local"),
-			"demo-etcd-root-0.demo-etcd-root-peers.kcp.svc.cluster.local",
-			"demo-etcd-root-1.demo-etcd-root-peers.kcp.svc.cluster.local",
-			"demo-etcd-root-2.demo-etcd-root-peers.kcp.svc.cluster.local")},
-		"this machine": {local(t, ha), "front-proxy/main", []string{"localhost", "127.0.0.1", "::1"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tc.want, tc.topology.Component(tc.id).Hosts())
 		})
 	}
 }
@@ -427,91 +315,4 @@ func TestApplySet(t *testing.T) {
 	top := build(t, near)
 	require.Equal(t, "applyset-V8_v0Uf5Vs_RCzv8OD3C9H1woqxJtgmn6np_9xx9RE0-v1", top.ApplySet(top.Clusters[0]))
 	require.NotEqual(t, top.ApplySet(top.Clusters[0]), top.ApplySet(top.Clusters[1]), "each namespace has its own")
-}
-
-// Whatever a setup looks like, its components can be brought up one after the other, and where they are reached is in
-// their certificates.
-func TestAnySetupHoldsTogether(t *testing.T) {
-	for seed := range uint64(50) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		text := random(rnd)
-		for name, top := range map[string]*topology.Topology{"clusters": build(t, text), "local": local(t, text)} {
-			t.Run(fmt.Sprintf("%d %s", seed, name), func(t *testing.T) {
-				holdsTogether(t, top)
-				if t.Failed() {
-					t.Log(text)
-				}
-			})
-		}
-	}
-}
-
-func random(rnd *rand.Rand) string {
-	var b strings.Builder
-	b.WriteString(header + "spec:\n  external: {hostname: kcp.example.com}\n")
-	fmt.Fprintf(&b, "  etcd: %s\n", []string{"{managed: {}}", "{embedded: {}}", "{external: {endpoints: [\"http://etcd:2379\"]}}"}[rnd.IntN(3)])
-	clusters := []string{"eu", "us", "asia"}[:1+rnd.IntN(3)]
-	b.WriteString("  clusters: [")
-	for _, c := range clusters {
-		fmt.Fprintf(&b, "{name: %s, namespace: kcp-%s}, ", c, c)
-	}
-	b.WriteString("]\n")
-	place := func(name string) string {
-		return fmt.Sprintf("cluster: %s, url: \"https://%s.example.com:6443\"", clusters[rnd.IntN(len(clusters))], name)
-	}
-	if rnd.IntN(2) == 0 {
-		fmt.Fprintf(&b, "  cacheServer: {%s}\n", place("cache"))
-	}
-	fmt.Fprintf(&b, "  rootShard: {%s}\n  shards:\n", place("root"))
-	shards := rnd.IntN(6)
-	for i := range shards {
-		fmt.Fprintf(&b, "  - {name: s%d, %s}\n", i, place(fmt.Sprintf("s%d", i)))
-	}
-	b.WriteString("  frontProxies:\n")
-	for i := range 1 + rnd.IntN(3) {
-		fmt.Fprintf(&b, "  - {name: p%d, cluster: %s}\n", i, clusters[rnd.IntN(len(clusters))])
-	}
-	b.WriteString("  virtualWorkspaces:\n")
-	for i := range rnd.IntN(shards + 1) {
-		fmt.Fprintf(&b, "  - {name: v%d, shard: s%d, %s}\n", i, i, place(fmt.Sprintf("v%d", i)))
-	}
-	return b.String()
-}
-
-func holdsTogether(t *testing.T, top *topology.Topology) {
-	t.Helper()
-	needs, before, objects := map[topology.ID][]topology.ID{}, map[topology.ID]bool{}, map[string]topology.ID{}
-	for _, c := range top.Components {
-		for _, n := range c.Needs {
-			require.True(t, before[n], "%s comes before %s, which it needs", c.ID(), n)
-		}
-		require.False(t, before[c.ID()], "two are called %s", c.ID())
-		before[c.ID()], needs[c.ID()] = true, c.Needs
-		require.Same(t, c, top.Component(c.ID()))
-		key := c.Cluster.Name + "/" + c.Object()
-		require.Empty(t, objects[key], "object %s", key)
-		objects[key] = c.ID()
-		if c.IsShard() {
-			require.NotNil(t, top.Component(c.FrontProxy))
-			serving := c
-			if c.VirtualWorkspaces != "" {
-				serving = top.Component(c.VirtualWorkspaces)
-			}
-			require.Contains(t, serving.Hosts(), host(t, c.VirtualWorkspaceURL))
-			require.Contains(t, top.Component(c.FrontProxy).Hosts(), host(t, c.FrontProxyURL))
-		}
-		if c.URL != "" {
-			require.Contains(t, c.Hosts(), host(t, c.URL))
-			require.Len(t, slices.Compact(slices.Sorted(slices.Values(c.Hosts()))), len(c.Hosts()), "no host twice")
-		}
-	}
-	_, err := dag.Run(t.Context(), needs, 1, func(context.Context, topology.ID) error { return nil })
-	require.NoError(t, err)
-}
-
-func host(t *testing.T, rawURL string) string {
-	t.Helper()
-	u, err := url.Parse(rawURL)
-	require.NoError(t, err)
-	return u.Hostname()
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,15 +82,18 @@ func (s *span) observe(e run.Event, at time.Duration) {
 	}
 }
 
-// own is how long the run neither waited for a component that was started nor for a canary: kcpctl's own part.
+// own is kcpctl's own part: how long it waited neither for a component that it had started nor for the canary.
 func (t *timeline) own() time.Duration {
-	var edges []edge
-	for _, s := range t.spans {
-		if s.waits() {
-			edges = append(edges, edge{s.started, 1}, edge{s.ended, -1})
+	waits := slices.DeleteFunc(slices.Clone(t.spans), func(s *span) bool { return !s.waits() })
+	slices.SortFunc(waits, func(a, b *span) int { return cmp.Compare(a.started, b.started) })
+	var waited, until time.Duration
+	for _, s := range waits { // they overlap
+		if s.ended > until {
+			waited += s.ended - max(s.started, until)
+			until = s.ended
 		}
 	}
-	return t.total - covered(edges)
+	return t.total - waited
 }
 
 // waits tells whether a span is time that kcp takes.
@@ -101,8 +106,8 @@ const canary = "canary"
 
 // path is the chain of things of which each waited for the one before, from the start of a run to its end.
 type path struct {
-	Case  string `json:"case"`
-	Total float64 `json:"seconds"`
+	Case  string     `json:"case"`
+	Total float64    `json:"seconds"`
 	Steps []pathStep `json:"steps"`
 }
 

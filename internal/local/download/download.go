@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -256,6 +257,10 @@ func (s Source) explain(err error, url string) error {
 	}
 	if disk := diskError(err); clierr.Hint(disk) != "" {
 		hint = clierr.Hint(disk)
+	}
+	var request *neturl.Error
+	if errors.As(err, &request) && request.URL == url {
+		err = request.Err // which does not repeat the URL
 	}
 	return clierr.New(clierr.Failed, hint, "download %s: %w", url, err)
 }

@@ -326,7 +326,7 @@ func TestGetOffline(t *testing.T) {
 	srv.Close()
 	s := Source{URL: srv.URL, Dir: t.TempDir(), OS: "darwin", Arch: "amd64"}
 	_, err := s.Get(t.Context(), release, "kcp")
-	require.ErrorContains(t, err, "download "+srv.URL+"/v0.32.3/kcp_0.32.3_checksums.txt: ")
+	require.ErrorContains(t, err, "download "+srv.URL+"/v0.32.3/kcp_0.32.3_checksums.txt: dial tcp ")
 	require.Contains(t, clierr.Hint(err), "--kcp-bin-dir")
 	require.Contains(t, clierr.Hint(err), "--kcp-url")
 }

@@ -1,0 +1,71 @@
+package graph_test
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/examples"
+	"github.com/kcpctl/kcpctl/internal/graph"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+func drawn(t *testing.T, text string, states map[topology.ID]graph.State) graph.Graph {
+	t.Helper()
+	f, err := setup.Parse("kcp.yaml", []byte(text))
+	require.NoError(t, err)
+	return graph.New(topology.Build(f.Setup), states)
+}
+
+func TestGolden(t *testing.T) {
+	text, err := examples.Read("sharded")
+	require.NoError(t, err)
+	g := drawn(t, string(text), map[topology.ID]graph.State{"root-shard": graph.Ready, "shard/alpha": graph.NotReady})
+	for name, got := range map[string]string{"txt": g.Text(), "mermaid": g.Mermaid(), "dot": g.DOT(), "svg": g.SVG()} {
+		testutil.Golden(t, "sharded."+name, []byte(got))
+	}
+}
+
+const severalClusters = `
+apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  external: {hostname: "kcp.example.com", port: 443}
+  clusters: [{name: eu, context: eu}, {name: us, context: us}]
+  cacheServer: {cluster: eu, url: "https://cache.example.com:6443"}
+  rootShard: {cluster: eu, url: "https://root.example.com:6443"}
+  shards: [{name: alpha, cluster: us, url: "https://alpha.example.com:6443"}]
+  frontProxies: [{name: main, cluster: eu}]
+`
+
+// Every component is drawn once, in the cluster that it is placed on, and the picture is well-formed.
+func TestEveryComponentIsDrawn(t *testing.T) {
+	g := drawn(t, severalClusters, nil)
+	require.Len(t, g.Clusters, 2)
+	require.Equal(t, "cluster us, namespace kcp", g.Clusters[1].Title)
+	var ids []string
+	for _, b := range g.Clusters[1].Boxes {
+		ids = append(ids, string(b.ID))
+	}
+	require.ElementsMatch(t, []string{"etcd/alpha", "shard/alpha"}, ids)
+	svg := g.SVG()
+	for _, c := range g.Clusters {
+		for _, b := range c.Boxes {
+			require.Equal(t, 1, strings.Count(svg, `class="name">`+b.Title+"<"), b.Title)
+		}
+	}
+	for dec := xml.NewDecoder(strings.NewReader(svg)); ; {
+		if _, err := dec.Token(); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package graph
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Mermaid returns the graph in the language of mermaid, which GitHub renders in Markdown.
+func (g Graph) Mermaid() string {
+	var b strings.Builder
+	b.WriteString("flowchart TB\n")
+	for i, c := range g.Clusters {
+		indent := "  "
+		if c.Title != "" {
+			fmt.Fprintf(&b, "  subgraph c%d[%q]\n", i, c.Title)
+			indent = "    "
+		}
+		for _, box := range c.Boxes {
+			fmt.Fprintf(&b, "%s%s[\"%s\"]\n", indent, nodeName(box.ID), strings.Join(append([]string{"<b>" + box.Title + "</b>"}, box.Lines...), "<br>"))
+		}
+		if c.Title != "" {
+			b.WriteString("  end\n")
+		}
+	}
+	for _, a := range g.Arrows {
+		fmt.Fprintf(&b, "  %s -->|%s| %s\n", nodeName(a.From), a.Label, nodeName(a.To))
+	}
+	for _, box := range g.boxes() {
+		if class := box.State.class(); class != "" {
+			fmt.Fprintf(&b, "  class %s %s\n", nodeName(box.ID), class)
+		}
+	}
+	b.WriteString("  classDef ready stroke:#1a7f37,stroke-width:2px\n  classDef notready stroke:#cf222e,stroke-width:2px\n")
+	return b.String()
+}
+
+// DOT returns the graph in the language of Graphviz.
+func (g Graph) DOT() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "digraph %q {\n  rankdir=TB; node [shape=box, style=rounded, fontname=\"sans-serif\"];\n", g.Title)
+	for i, c := range g.Clusters {
+		fmt.Fprintf(&b, "  subgraph cluster_%d {\n    label=%q;\n", i, c.Title)
+		for _, box := range c.Boxes {
+			fmt.Fprintf(&b, "    %q [label=%q, color=%q];\n", box.ID, strings.Join(append([]string{box.Title}, box.Lines...), "\n"), box.State.colour())
+		}
+		b.WriteString("  }\n")
+	}
+	for _, a := range g.Arrows {
+		fmt.Fprintf(&b, "  %q -> %q [label=%q];\n", a.From, a.To, a.Label)
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// Text returns the graph as indented lines: each component with what it dials.
+func (g Graph) Text() string {
+	var b strings.Builder
+	fmt.Fprintln(&b, g.Title)
+	for _, c := range g.Clusters {
+		if c.Title != "" {
+			fmt.Fprintln(&b, c.Title)
+		}
+		for _, box := range c.Boxes {
+			fmt.Fprintf(&b, "  %s  %s\n", box.Title, strings.Join(append(box.Lines, box.State.words()...), ", "))
+			for _, a := range g.Arrows {
+				if a.From == box.ID {
+					fmt.Fprintf(&b, "    %s %s\n", a.Label, a.To)
+				}
+			}
+		}
+	}
+	return b.String()
+}
+
+func (g Graph) boxes() []Box {
+	var all []Box
+	for _, c := range g.Clusters {
+		all = append(all, c.Boxes...)
+	}
+	return all
+}
+
+func nodeName(id topology.ID) string {
+	return strings.NewReplacer("/", "_", "-", "_", ".", "_").Replace(string(id))
+}
+
+func (s State) class() string { return [...]string{"", "ready", "notready"}[s] }
+
+func (s State) colour() string { return [...]string{"#57606a", "#1a7f37", "#cf222e"}[s] }
+
+func (s State) words() []string { return [...][]string{nil, {"ready"}, {"not ready"}}[s] }

@@ -1,0 +1,189 @@
+package status_test
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/status"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const text = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  version: v0.32.3
+  external: {hostname: kcp.example.com}
+  shards: [{name: alpha}]
+  kubeconfigs: [{name: admin, validity: 24h}]
+`
+
+// inWorld runs a test in a bubble, on a setup that is up unless it is told otherwise.
+func inWorld(t *testing.T, up bool, test func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f, err := setup.Parse("kcp.yaml", []byte(text))
+		require.NoError(t, err)
+		top := topology.Build(f.Setup)
+		rt := fakeruntime.New(t, top)
+		if up {
+			u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now}
+			_, err := u.Run(t.Context())
+			require.NoError(t, err)
+		}
+		test(t, top, rt)
+	})
+}
+
+func collect(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) *status.Status {
+	t.Helper()
+	s, err := status.Collect(t.Context(), top, rt, time.Now())
+	require.NoError(t, err)
+	return s
+}
+
+// registered is what a status says of the registration of shards.
+func registered(s *status.Status) map[topology.ID]bool {
+	out := map[topology.ID]bool{}
+	for _, c := range s.Components {
+		if c.Registered != nil {
+			out[c.ID] = *c.Registered
+		}
+	}
+	return out
+}
+
+func TestStatusOfARunningSetup(t *testing.T) {
+	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+		s := collect(t, top, rt)
+		require.True(t, s.Ready)
+		require.Empty(t, s.Problem)
+		require.Equal(t, []string{"kcpctl.dev/v1alpha1", "Status", "demo", "v0.32.3", "memory", "https://kcp.example.com:6443"},
+			[]string{s.APIVersion, s.Kind, s.Name, s.Version, s.Where, s.URL})
+		var ids []topology.ID
+		for _, c := range s.Components {
+			ids = append(ids, c.ID)
+			require.Equal(t, "default", c.Cluster)
+			require.Equal(t, ready.State{Ready: true, Replicas: 1, ReadyReplicas: 1, Version: top.Component(c.ID).Version}, c.State)
+			require.Equal(t, top.Component(c.ID).URL, c.URL)
+		}
+		require.Equal(t, []topology.ID{"etcd/root", "root-shard", "etcd/alpha", "shard/alpha", "front-proxy/main"}, ids)
+		require.Equal(t, map[topology.ID]bool{"root-shard": true, "shard/alpha": true}, registered(s))
+		require.Len(t, s.Shards, 2)
+		require.Equal(t, "demo-kubeconfig-admin", s.NextExpiryName)
+		require.Equal(t, time.Now().Add(24*time.Hour).UTC(), s.NextExpiry.UTC())
+	})
+}
+
+func TestStatusOfWhatIsNotWell(t *testing.T) {
+	for name, tc := range map[string]struct {
+		up         bool
+		script     func(rt *fakeruntime.Runtime)
+		problem    string
+		registered map[topology.ID]bool
+	}{
+		"nothing is up": {
+			problem: "the root shard is not ready, so registered shards are not known",
+		},
+		"root shard is not ready": {
+			up:      true,
+			script:  func(rt *fakeruntime.Runtime) { rt.States("root-shard", ready.State{Reason: "CrashLoopBackOff"}) },
+			problem: "the root shard is not ready, so registered shards are not known",
+		},
+		"another component is not ready": {
+			up:         true,
+			script:     func(rt *fakeruntime.Runtime) { rt.States("front-proxy/main", ready.State{Reason: "0/1 ready"}) },
+			registered: map[topology.ID]bool{"root-shard": true, "shard/alpha": true},
+		},
+		"a shard is not registered": {
+			up: true,
+			script: func(rt *fakeruntime.Runtime) {
+				rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root"}))
+			},
+			registered: map[topology.ID]bool{"root-shard": true, "shard/alpha": false},
+		},
+		"the root shard refuses": {
+			up: true,
+			script: func(rt *fakeruntime.Runtime) {
+				rt.Kcp.Always(fakekcp.ListShards, fakekcp.Refuse(http.StatusForbidden, "Forbidden", "not you"))
+			},
+			problem: "the root shard does not answer: list shards: not you",
+		},
+		"the PKI is gone": {
+			up:      true,
+			script:  func(rt *fakeruntime.Runtime) { rt.OtherRun(&pki.State{}) },
+			problem: "there is no PKI, so kcp cannot be asked",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, tc.up, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+				if tc.script != nil {
+					tc.script(rt)
+				}
+				s := collect(t, top, rt)
+				require.False(t, s.Ready)
+				require.Equal(t, tc.problem, s.Problem)
+				require.Len(t, s.Components, 5)
+				if tc.registered == nil {
+					tc.registered = map[topology.ID]bool{}
+				}
+				require.Equal(t, tc.registered, registered(s))
+			})
+		})
+	}
+}
+
+func TestStatusDoesNotWaitForARootShardThatHangs(t *testing.T) {
+	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+		rt.Kcp.Always(fakekcp.ListShards, fakekcp.Hang())
+		start := time.Now()
+		s := collect(t, top, rt)
+		require.Contains(t, s.Problem, "the root shard does not answer: ")
+		require.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
+
+func TestErrorsOfTheRuntime(t *testing.T) {
+	boom := errors.New("boom")
+	for _, call := range []string{"Load", "State shard/alpha"} {
+		t.Run(call, func(t *testing.T) {
+			inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+				rt.On(call, func() error { return boom })
+				_, err := status.Collect(t.Context(), top, rt, time.Now())
+				require.ErrorIs(t, err, boom)
+			})
+		})
+	}
+}
+
+// Programs read this: what is nothing is left out, and no key ever gets in.
+func TestJSON(t *testing.T) {
+	inWorld(t, false, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+		s := collect(t, top, rt)
+		s.Components = s.Components[1:2]
+		got, err := json.Marshal(s)
+		require.NoError(t, err)
+		require.JSONEq(t, `{
+			"apiVersion": "kcpctl.dev/v1alpha1", "kind": "Status", "name": "demo", "version": "v0.32.3", "where": "memory",
+			"url": "https://kcp.example.com:6443", "ready": false,
+			"problem": "the root shard is not ready, so registered shards are not known",
+			"components": [{
+				"id": "root-shard", "cluster": "default", "url": "https://demo-root.kcp.svc.cluster.local:6443",
+				"ready": false, "replicas": 1, "readyReplicas": 0, "reason": "is not there"
+			}]
+		}`, string(got))
+	})
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// processesOf finds the processes that have a folder in their arguments. All that is started here keeps its files in a
+// temporary folder of its own, so these are those that were started, whoever their parent is by now.
+func processesOf(dir string) []int {
+	var pids []int
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		args, err := os.ReadFile(file)
+		if err != nil || !bytes.Contains(args, []byte(dir)) {
+			continue // it may have ended
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// residentMemory is that of all processes of a folder, in bytes.
+func residentMemory(dir string) (int64, error) {
+	var sum int64
+	for _, pid := range processesOf(dir) {
+		kib, err := statusField(pid, "VmRSS:")
+		if err != nil {
+			return 0, err
+		}
+		sum += kib << 10
+	}
+	if sum == 0 {
+		return 0, fmt.Errorf("no process of %s", dir)
+	}
+	return sum, nil
+}
+
+// statusField is a number in /proc/PID/status.
+func statusField(pid int, name string) (int64, error) {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		if fields := strings.Fields(lines.Text()); len(fields) > 1 && fields[0] == name {
+			return strconv.ParseInt(fields[1], 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("no %s in %s", name, f.Name())
+}
+
+// killAll kills the processes of a folder, and waits until they are gone.
+func killAll(dir string) error {
+	for range 500 {
+		pids := processesOf(dir)
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("kill process %d: %w", pid, err)
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return fmt.Errorf("processes of %s do not end: %v", dir, processesOf(dir))
+}
