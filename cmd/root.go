@@ -93,7 +93,7 @@ type commandGroup struct {
 
 func commandGroups(o *globalOptions) []commandGroup {
 	return []commandGroup{
-		{"Write a setup", []*cobra.Command{newInitCmd(o), newConfigCmd(o), newRenderCmd(o)}},
+		{"Write a setup", []*cobra.Command{newInitCmd(o), newConfigCmd(o), newRenderCmd(o), newSchemaCmd(o)}},
 		{"Run it", []*cobra.Command{newUpCmd(o, runUp), newDiffCmd(o), newStatusCmd(o), newHistoryCmd(o), newGraphCmd(o), newLogsCmd(o), newKubeconfigCmd(o), newDownCmd(o)}},
 		{"About kcpctl", []*cobra.Command{newVersionCmd(o)}},
 	}

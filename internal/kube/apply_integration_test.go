@@ -237,3 +237,43 @@ func TestHistoryGrowsWithEachSetup(t *testing.T) {
 	require.Equal(t, 2, h[1].Number)
 	require.Contains(t, h[1].User, "tester")
 }
+
+func TestObjectsGoToTheClusterOfTheirComponent(t *testing.T) {
+	const file = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  clusters: [{name: eu, kubeconfig: %[1]q, namespace: %[2]s}, {name: us, kubeconfig: %[1]q, namespace: %[2]s-us}]
+  external: {hostname: kcp.example.com}
+  rootShard: {cluster: eu, url: "https://root.example.com:6443"}
+  shards: [{name: beta, cluster: us, url: "https://beta.example.com:6443"}]
+`
+	f := newFixture(t, file)
+	r := f.runtime(f.topology)
+	f.createNamespace(r)
+	us := *f
+	us.namespace += "-us"
+	us.createNamespace(r)
+	f.up(r, run.PlanOptions{})
+	require.True(t, f.up(f.runtime(f.topology), run.PlanOptions{}).Empty())
+	on := func(ref plan.Ref, name string) *unstructured.Unstructured {
+		s, err := r.site(t.Context(), ref)
+		require.NoError(t, err)
+		o, err := s.get(t.Context(), known("Deployment").GroupVersionKind, name)
+		require.NoError(t, err)
+		return o
+	}
+	require.NotNil(t, on(plan.Ref{Cluster: "us"}, "demo-shard-beta"))
+	require.Nil(t, on(plan.Ref{Cluster: "eu"}, "demo-shard-beta"))
+
+	// The setup leaves the second cluster: what it has there is found by what the first remembers.
+	f.topology.Setup.Spec.Shards, f.topology.Setup.Spec.Clusters = nil, f.topology.Setup.Spec.Clusters[:1]
+	left := f.runtime(topology.Build(f.topology.Setup))
+	p := f.up(left, run.PlanOptions{})
+	require.Contains(t, changes(p), "delete Deployment/demo-shard-beta")
+	require.Nil(t, on(plan.Ref{Cluster: "us"}, "demo-shard-beta"))
+	require.Nil(t, us.live(&Runtime{home: r.sites[1]}, "Secret", "demo-inventory"))
+	again := f.runtime(topology.Build(f.topology.Setup))
+	require.True(t, f.up(again, run.PlanOptions{}).Empty())
+	require.Empty(t, again.former)
+}

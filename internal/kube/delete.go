@@ -25,6 +25,9 @@ func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.recognise(surveys[0].inventory); err != nil {
+		return nil, err
+	}
 	var out []plan.Item
 	for _, sv := range surveys {
 		for ref, o := range sv.members {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/transport/spdy"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -60,16 +60,10 @@ func (r *Runtime) podToDial(ctx context.Context, s *site, c *topology.Component)
 }
 
 func preferred(p, other *corev1.Pod) bool {
-	if a, b := isReady(p), isReady(other); a != b {
+	if a, b := ready.PodReady(p), ready.PodReady(other); a != b {
 		return a
 	}
 	return other.CreationTimestamp.Before(&p.CreationTimestamp)
-}
-
-func isReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // tunnels are the connections to pods that are open.

@@ -30,6 +30,7 @@ func (r *Runtime) findFormer(ctx context.Context) error {
 			err = s.connect(ctx)
 		}
 		if err != nil || s.uid != p.UID {
+			r.lost = append(r.lost, p)
 			r.notify("what the setup left on cluster %s (context %s, namespace %s) stays there: the cluster cannot be reached", p.Name, p.Context, p.Namespace)
 			continue
 		}
@@ -52,7 +53,7 @@ func (r *Runtime) placed(p placement) bool {
 // leave forgets those former clusters on which nothing is left, not even data.
 func (r *Runtime) leave(ctx context.Context) error {
 	var kept []*site
-	for _, s := range r.former {
+	for _, s := range r.all()[len(r.sites):] {
 		claims, err := s.list(ctx, known("PersistentVolumeClaim"), r.selector())
 		if err != nil {
 			return err
@@ -65,6 +66,8 @@ func (r *Runtime) leave(ctx context.Context) error {
 			return err
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.former = kept
 	return nil
 }

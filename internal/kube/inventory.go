@@ -158,9 +158,9 @@ func wanted(p *plan.Plan) []plan.Item {
 
 // placements are where the setup is now. Those of before stay as they were where only the name of a context changed, which
 // depends on who runs.
-func placements(before []placement, sites ...[]*site) []placement {
+func (r *Runtime) placements(before []placement) []placement {
 	var out []placement
-	for _, s := range slices.Concat(sites...) {
+	for _, s := range r.all() {
 		now := s.placement()
 		for _, b := range before {
 			if b.is(now) && (b.UID == now.UID || now.UID == "") {
@@ -169,7 +169,7 @@ func placements(before []placement, sites ...[]*site) []placement {
 		}
 		out = append(out, now)
 	}
-	return out
+	return append(out, r.lost...)
 }
 
 // Begin remembers all objects of a plan before the first is written.
@@ -185,7 +185,7 @@ func (r *Runtime) Begin(ctx context.Context, p *plan.Plan) error {
 		inv.kinds = groupKinds(s, p.Items, inv.kinds...)
 		inv.applying = fmt.Sprintf("since %s by %s", r.options.Now().UTC().Format(time.RFC3339), r.options.Holder)
 		if s == r.home {
-			inv.clusters = placements(inv.clusters, r.sites, r.former)
+			inv.clusters = r.placements(inv.clusters)
 		}
 		return r.save(ctx, s, inv)
 	})
@@ -209,9 +209,9 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error 
 		return err
 	}
 	if err := r.settle(ctx, r.home, p, func(inv *inventory) {
-		inv.clusters = placements(inv.clusters, r.sites, r.former)
+		inv.clusters = r.placements(inv.clusters)
 		inv.history = plan.Remember(inv.history, plan.Revision{
-			Time: r.options.Now(), Version: r.options.Version, User: r.options.Holder.String(), Setup: setup,
+			Time: r.options.Now(), Version: r.options.Version, User: r.options.Holder.User + "@" + r.options.Holder.Host, Setup: setup,
 		})
 	}); err != nil {
 		return err

@@ -51,7 +51,7 @@ func (r *Runtime) memories() ([]memory, error) {
 // recognise refuses clusters that are not those that the setup was applied to.
 func (r *Runtime) recognise(home *inventory) error {
 	all, err := r.memories()
-	if err != nil {
+	if err != nil || r.options.AllowOtherCluster {
 		return err
 	}
 	var errs []error
@@ -88,6 +88,8 @@ func (s *site) differs(was placement) error {
 
 // remember keeps on this machine which clusters the setup is on.
 func (r *Runtime) remember() error {
+	r.files.Lock()
+	defer r.files.Unlock()
 	all, err := r.memories()
 	if err != nil || r.options.StateDir == "" {
 		return err
@@ -111,6 +113,8 @@ func (r *Runtime) remember() error {
 
 // forget drops what this machine remembers of a site.
 func (r *Runtime) forget(s *site) error {
+	r.files.Lock()
+	defer r.files.Unlock()
 	all, err := r.memories()
 	if err != nil || len(all) == 0 {
 		return err

@@ -71,7 +71,7 @@ func (r *Runtime) surveys(ctx context.Context) ([]*survey, error) {
 		return nil, err
 	}
 	var out []*survey
-	for _, s := range slices.Concat([]*site{r.home}, r.sites, r.former) {
+	for _, s := range append([]*site{r.home}, r.all()...) {
 		if len(out) == 0 || s != r.home {
 			out = append(out, &survey{site: s})
 		}
@@ -216,7 +216,7 @@ func (r *Runtime) stale(surveys []*survey, p *plan.Plan) bool {
 		if !inv.exists() || inv.applying != "" || !slices.Equal(inv.kinds, groupKinds(sv.site, wanted(p))) {
 			return true
 		}
-		if sv.site == r.home && !slices.Equal(inv.clusters, placements(inv.clusters, r.sites, r.former)) {
+		if sv.site == r.home && !slices.Equal(inv.clusters, r.placements(inv.clusters)) {
 			return true
 		}
 	}

@@ -220,12 +220,9 @@ func TestReasonsOfRealPods(t *testing.T) {
 			pod["volumes"] = []any{map[string]any{"name": "v", "secret": map[string]any{"secretName": "nowhere"}}}
 			container(pod)["volumeMounts"] = []any{map[string]any{"name": "v", "mountPath": "/v"}}
 		}, `FailedMount: MountVolume.SetUp failed for volume "v" : secret "nowhere" not found`, true, ""},
-		"memory": {func(pod map[string]any) {
-			container(pod)["resources"] = map[string]any{"limits": map[string]any{"memory": "12Mi"}}
-		}, "OOMKilled: container etcd needs more memory than it may use (12Mi)", true, ""},
 		"claim": {func(pod map[string]any) {
 			pod["volumes"] = []any{map[string]any{"name": "v", "persistentVolumeClaim": map[string]any{"claimName": "nowhere"}}}
-		}, `Unschedulable: persistentvolumeclaim "nowhere" not found`, true, ""},
+		}, `persistentvolumeclaim "nowhere" not found`, true, ""},
 		"security": {func(pod map[string]any) { pod["hostNetwork"] = true }, "no pod is created: pods ", true, ""},
 		"probe": {func(pod map[string]any) {
 			container(pod)["readinessProbe"].(map[string]any)["httpGet"].(map[string]any)["port"] = int64(9)

@@ -49,7 +49,8 @@ func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error 
 		if err != nil {
 			return err
 		}
-		return errors.Join(s.mayDo(ctx, permissions(s.Namespace, objects, ns != nil)), s.references(ctx, objects))
+		here := slices.DeleteFunc(slices.Clone(objects), func(o render.Object) bool { return o.Cluster != s.Name })
+		return errors.Join(s.mayDo(ctx, permissions(s.Namespace, here, ns != nil)), s.references(ctx, here))
 	})
 }
 

@@ -26,7 +26,15 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	if l != nil {
 		l.halt() // the Lease goes too
 	}
-	return r.everywhere(ctx, r.purge)
+	if err := r.everywhere(ctx, func(ctx context.Context, s *site) error {
+		if s == r.home {
+			return nil // last, because it knows of the others
+		}
+		return r.purge(ctx, s)
+	}); err != nil {
+		return err
+	}
+	return r.purge(ctx, r.home)
 }
 
 func (r *Runtime) purge(ctx context.Context, s *site) error {
@@ -111,7 +119,7 @@ func isStandard(o *unstructured.Unstructured) bool {
 	case "ServiceAccount":
 		return o.GetName() == "default"
 	}
-	return o.GetDeletionTimestamp() != nil
+	return o.GetDeletionTimestamp() != nil || len(o.GetOwnerReferences()) > 0
 }
 
 // namespaced are the resources of the cluster that live in namespaces and can be listed.

@@ -31,9 +31,6 @@ func (s *site) references(ctx context.Context, objects []render.Object) error {
 	var all []reference
 	ours := map[string]bool{}
 	for _, o := range objects {
-		if o.Cluster != s.Name {
-			continue
-		}
 		ours[o.GetKind()+"/"+o.GetName()] = true
 		refs, err := podReferences(o.Unstructured)
 		if err != nil {

@@ -34,6 +34,8 @@ type Options struct {
 	StateDir string
 	// Now is the clock.
 	Now func() time.Time
+	// AllowOtherCluster accepts a cluster that is not the one the setup was applied to.
+	AllowOtherCluster bool
 	// Notify is told, in a sentence, why a call waits and what an API server warns of. It may be nil.
 	Notify func(message string)
 }
@@ -45,19 +47,21 @@ type Runtime struct {
 	// sites are the clusters of the topology, in its order; home is one of them.
 	sites []*site
 	home  *site
-	// former are clusters that the setup has left: see findFormer.
-	former []*site
-	store  pki.Store
+	store pki.Store
 
 	// background lives until Close: watches and port-forwards belong to it.
 	background context.Context
 	stop       context.CancelFunc
 
-	mu          sync.Mutex
+	mu sync.Mutex
+	// former are clusters that the setup has left, and lost those of them that do not answer: see findFormer.
+	former      []*site
+	lost        []placement
 	knowsFormer bool
 	lock        *lease // held while a run writes
 	applied     applied
 	tunnels     tunnels
+	files       sync.Mutex // held while the memory of this machine is changed
 }
 
 var _ run.Runtime = (*Runtime)(nil)
@@ -106,9 +110,16 @@ func (r *Runtime) notify(format string, args ...any) {
 	}
 }
 
+// all are the clusters of the setup, and those that it has left as far as they have been found.
+func (r *Runtime) all() []*site {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Concat(r.sites, r.former)
+}
+
 // site returns the connected cluster that an object is on.
 func (r *Runtime) site(ctx context.Context, ref plan.Ref) (*site, error) {
-	for _, s := range slices.Concat(r.sites, r.former) {
+	for _, s := range r.all() {
 		if s.Name == ref.Cluster && (ref.Namespace == "" || ref.Namespace == s.Namespace) {
 			return s, s.connect(ctx)
 		}
@@ -131,7 +142,7 @@ func (r *Runtime) everywhere(ctx context.Context, do func(context.Context, *site
 	if err := r.findFormer(ctx); err != nil {
 		return err
 	}
-	return onSites(ctx, slices.Concat(r.sites, r.former), do)
+	return onSites(ctx, r.all(), do)
 }
 
 func onSites(ctx context.Context, sites []*site, do func(context.Context, *site) error) error {

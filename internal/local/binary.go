@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -28,6 +29,8 @@ type Binaries struct {
 	Path string
 	// Source downloads what is found nowhere.
 	Source download.Source
+	// known are the versions of files that were asked for it, which takes a while.
+	known *sync.Map
 }
 
 // binary is a program on this machine. The file is told from a later one by its size and time.
@@ -54,7 +57,7 @@ const moreBinaries = "put kcp, kcp-front-proxy, cache-server and virtual-workspa
 // another version.
 func (b Binaries) find(ctx context.Context, release, name string) (found *binary, other string, err error) {
 	if b.Dir != "" {
-		found, err := probe(ctx, filepath.Join(b.Dir, name))
+		found, err := b.probe(ctx, filepath.Join(b.Dir, name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, "", clierr.New(clierr.Failed, moreBinaries, "no binary %s in %s", name, b.Dir)
@@ -68,11 +71,11 @@ func (b Binaries) find(ctx context.Context, release, name string) (found *binary
 		return found, "", nil
 	}
 	if path, ok := b.Source.Cached(release, name); ok {
-		found, err := probe(ctx, path)
+		found, err := ofRelease(path, release)
 		return found, "", err
 	}
 	for _, dir := range filepath.SplitList(b.Path) {
-		found, err := probe(ctx, filepath.Join(dir, name))
+		found, err := b.probe(ctx, filepath.Join(dir, name))
 		if err != nil || !filepath.IsAbs(dir) || !found.ofKCP {
 			continue // another project's program may have the same name
 		}
@@ -97,7 +100,7 @@ func (b Binaries) get(ctx context.Context, release, name string) (*binary, error
 	if err != nil {
 		return nil, fmt.Errorf("no binary %s of kcp %s in $PATH: %w", name, release, err)
 	}
-	return probe(ctx, path)
+	return ofRelease(path, release)
 }
 
 // fits tells whether a binary serves for a release. One that does not say its version does, and so does a build on the way
@@ -107,8 +110,8 @@ func fits(have, release string) bool {
 	return err != nil || v.PreRelease() != "" || have == release
 }
 
-// probe looks at a file: fs.ErrNotExist if there is no program.
-func probe(ctx context.Context, path string) (*binary, error) {
+// stat looks at a file: fs.ErrNotExist if there is no program.
+func stat(path string) (*binary, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -122,9 +125,31 @@ func probe(ctx context.Context, path string) (*binary, error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	b := &binary{Path: path, Size: info.Size(), ModTime: info.ModTime()}
-	b.Version, b.ofKCP = versionOf(ctx, path)
-	return b, nil
+	return &binary{Path: path, Size: info.Size(), ModTime: info.ModTime()}, nil
+}
+
+// ofRelease is a binary of which the release is known, because it was downloaded.
+func ofRelease(path, release string) (*binary, error) {
+	b, err := stat(path)
+	if b != nil {
+		b.Version, b.ofKCP = release, true
+	}
+	return b, err
+}
+
+// probe looks at a file and asks for its version.
+func (b Binaries) probe(ctx context.Context, path string) (*binary, error) {
+	found, err := stat(path)
+	if err != nil {
+		return nil, err
+	}
+	key := *found
+	if known, ok := b.known.Load(key); ok {
+		return known.(*binary), nil
+	}
+	found.Version, found.ofKCP = versionOf(ctx, path)
+	b.known.Store(key, found)
+	return found, ctx.Err()
 }
 
 const (

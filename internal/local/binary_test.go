@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,6 +66,7 @@ func TestFindBinaries(t *testing.T) {
 		"another project's kcp is no kcp": {b: Binaries{Path: list(foreign, mute)}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			tc.b.known = &sync.Map{}
 			found, other, err := tc.b.find(t.Context(), "v0.32.3", "kcp")
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
@@ -84,11 +86,26 @@ func TestFindBinaries(t *testing.T) {
 	}
 }
 
+func TestVersionIsAskedOnce(t *testing.T) {
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho asked >> " + dir + "/asked\necho kcp version v1.36.0+kcp-v0.32.3\n"
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kcp"), []byte(script), 0o755))
+	b := Binaries{Dir: dir, known: &sync.Map{}}
+	for range 3 {
+		found, err := b.get(t.Context(), "v0.32.3", "kcp")
+		require.NoError(t, err)
+		require.Equal(t, "v0.32.3", found.Version)
+	}
+	asked, err := os.ReadFile(filepath.Join(dir, "asked"))
+	require.NoError(t, err)
+	require.Equal(t, "asked\n", string(asked))
+}
+
 func TestReplacedBinaryIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "kcp")
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"), 0o755))
-	b, err := probe(t.Context(), path)
+	b, err := stat(path)
 	require.NoError(t, err)
 	require.False(t, b.replaced())
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/bash\n"), 0o755))

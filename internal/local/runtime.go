@@ -55,6 +55,7 @@ var _ run.Runtime = (*Runtime)(nil)
 
 // New returns the runtime of a topology that was built with the layout. It starts nothing.
 func New(t *topology.Topology, l *Layout, o Options) *Runtime {
+	o.Binaries.known = &sync.Map{}
 	o.Binaries.Source.Progress = oneAtATime(o.Binaries.Source.Progress)
 	if o.Store == nil {
 		o.Store = store{pki.DirectoryStore(l.path(dirPKI))}
@@ -65,7 +66,9 @@ func New(t *topology.Topology, l *Layout, o Options) *Runtime {
 // store is a PKI in the state directory.
 type store struct{ pki.Store }
 
-func (s store) Save(ctx context.Context, state *pki.State) error { return writeError(s.Store.Save(ctx, state)) }
+func (s store) Save(ctx context.Context, state *pki.State) error {
+	return writeError(s.Store.Save(ctx, state))
+}
 
 // oneAtATime lets downloads that go on at once report one after the other.
 func oneAtATime(report func(download.Progress)) func(download.Progress) {

@@ -23,7 +23,7 @@ const (
 
 // podProblems are the problems of a pod that is not ready.
 func (w *Workload) podProblems(p *corev1.Pod, now time.Time) []problem {
-	if isReady(p) {
+	if PodReady(p) {
 		return nil
 	}
 	var out []problem
@@ -63,7 +63,10 @@ func (w *Workload) unscheduled(p *corev1.Pod, now time.Time) (problem, bool) {
 		pr.stuck = stuck
 		return pr, true
 	}
-	pr := onPod(p, rankSchedule, cmp.Or(c.Reason, corev1.PodReasonUnschedulable), c.Message)
+	// The scheduler goes on to say why it did not help to preempt other pods.
+	cause, _, _ := strings.Cut(c.Message, " preemption: ")
+	cause, _, _ = strings.Cut(cause, " no new claims to deallocate")
+	pr := onPod(p, rankSchedule, cmp.Or(c.Reason, corev1.PodReasonUnschedulable), cause)
 	pr.stuck = stuck
 	return pr, true
 }
@@ -183,7 +186,8 @@ func onPod(p *corev1.Pod, rank int, reason, cause string) problem {
 	return problem{rank: rank, reason: "Pod " + p.Name + ": " + reason, cause: oneLine(cause)}
 }
 
-func isReady(p *corev1.Pod) bool {
+// PodReady tells whether a pod answers its readiness probe and is not on its way out.
+func PodReady(p *corev1.Pod) bool {
 	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})

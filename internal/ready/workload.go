@@ -40,7 +40,7 @@ func (w *Workload) State(now time.Time) (State, *Crash) {
 	pods := w.current()
 	for _, p := range pods {
 		s.Restarts += restarts(p)
-		if isReady(p) {
+		if PodReady(p) {
 			s.ReadyReplicas++
 		}
 		if t := p.Status.StartTime; t != nil && (s.Since.IsZero() || t.Time.Before(s.Since)) {
@@ -90,7 +90,7 @@ func (w *Workload) WantsEvents(now time.Time) bool {
 	const patience = 2 * time.Second
 	young := func(t time.Time) bool { return now.Sub(t) < patience }
 	for _, p := range w.Pods {
-		if !isReady(p) && !young(p.CreationTimestamp.Time) {
+		if !PodReady(p) && !young(p.CreationTimestamp.Time) {
 			return true
 		}
 	}
