@@ -55,7 +55,7 @@ func (s *session) openLocal(notify func(string)) (run.Runtime, error) {
 	}
 	h := holder()
 	return local.New(s.Topology, s.layout, local.Options{
-		Version: version.Get().Version, User: h.User, Now: s.Now,
+		Version: version.Get().Version, User: h.User, Now: s.Now, Store: s.directoryStore(),
 		Binaries: local.Binaries{
 			Dir: s.binDir, Path: s.Getenv("PATH"),
 			Source: download.Source{

@@ -57,7 +57,8 @@ func (r *Runtime) Apply(ctx context.Context, items []plan.Item, o run.PlanOption
 	ctx, done := r.underLock(quiet(ctx))
 	defer done()
 	for _, k := range kinds() {
-		same := slices.DeleteFunc(slices.Clone(items), func(it plan.Item) bool { return it.GroupVersionKind != k.GroupVersionKind })
+		other := func(it plan.Item) bool { return it.GroupVersionKind != k.GroupVersionKind }
+		same := slices.DeleteFunc(slices.Clone(items), other)
 		err := concurrently(ctx, same, func(ctx context.Context, it plan.Item) error { return r.write(ctx, it, o) })
 		if err != nil {
 			return err
@@ -116,7 +117,8 @@ func conflictError(all []plan.Conflict) error {
 	for _, c := range all {
 		lines = append(lines, fmt.Sprintf("%s: %s is owned by %q", c.Object, c.Field, c.Manager))
 	}
-	return clierr.New(clierr.Conflict, "let the other manager drop the field, leave it out of the setup, or take it over with --force-conflicts",
+	return clierr.New(clierr.Conflict,
+		"let the other manager drop the field, leave it out of the setup, or take it over with --force-conflicts",
 		"%s", strings.Join(lines, "\n"))
 }
 

@@ -34,7 +34,8 @@ func (s *site) explain(err error, format string, args ...any) error {
 		return clierr.New(clierr.Failed, "ask an administrator of the cluster for this permission, or choose another context",
 			"%s: not allowed (%s): %w", what, s.where(), err)
 	case isTLS(err):
-		return clierr.New(clierr.Failed, "correct the certificate authority, the server's address or the client certificate in the kubeconfig",
+		return clierr.New(clierr.Failed,
+			"correct the certificate authority, the server's address or the client certificate in the kubeconfig",
 			"%s: no secure connection to %s (%s): %w", what, s.config.Host, s.where(), err)
 	case isUnreachable(err):
 		return s.unreachable(err)
@@ -43,7 +44,8 @@ func (s *site) explain(err error, format string, args ...any) error {
 }
 
 func (s *site) unreachable(err error) error {
-	return clierr.New(clierr.Failed, "check that the cluster runs and that this machine reaches it: kubectl --context "+s.context+" get --raw /readyz",
+	return clierr.New(clierr.Failed,
+		"check that the cluster runs and that this machine reaches it: "+s.kubectl("get --raw /readyz"),
 		"the API server %s (%s) does not answer: %w", s.config.Host, s.where(), err)
 }
 
@@ -77,7 +79,8 @@ func isUnreachable(err error) bool {
 // isTransient tells whether an apply that failed may well succeed in a moment. A field conflict never does.
 func isTransient(err error) bool {
 	switch {
-	case apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err), apierrors.IsTimeout(err):
+	case apierrors.IsServerTimeout(err), apierrors.IsTimeout(err),
+		apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
 		return true
 	case apierrors.IsInternalError(err):
 		return strings.Contains(err.Error(), "webhook")
@@ -116,15 +119,16 @@ func (s *site) invalid(ref plan.Ref, err error) error {
 	if !isImmutable(err) {
 		return clierr.New(clierr.Failed, "", "%s is not valid (%s): %w", ref, s.where(), err)
 	}
-	args := fmt.Sprintf("kubectl --context %s -n %s delete %s %s", s.context, ref.Namespace, strings.ToLower(ref.Kind), ref.Name)
-	hint := "take the change back, or delete the object and run kcpctl up again: " + args
+	hint := "take the change back, or delete the object and run kcpctl up again: " +
+		s.kubectl(fmt.Sprintf("-n %s delete %s %s", ref.Namespace, strings.ToLower(ref.Kind), ref.Name))
 	switch ref.Kind {
 	case "StatefulSet":
 		hint += " --cascade=orphan (pods and data stay)"
 	case "PersistentVolumeClaim":
 		hint = "take the change back: a volume can only grow, and only where its storage class allows it"
 	}
-	return clierr.New(clierr.Failed, hint, "%s has changes that Kubernetes does not allow on an existing object (%s): %w", ref, s.where(), err)
+	return clierr.New(clierr.Failed, hint,
+		"%s has changes that Kubernetes does not allow on an existing object (%s): %w", ref, s.where(), err)
 }
 
 // isImmutable tells whether an object was refused because of a field that cannot be changed.
@@ -132,7 +136,9 @@ func isImmutable(err error) bool {
 	if !apierrors.IsInvalid(err) {
 		return false
 	}
-	for _, sign := range []string{"immutable", "updates to statefulset spec for fields other than", "can not be less than", "may not change"} {
+	for _, sign := range []string{
+		"immutable", "updates to statefulset spec for fields other than", "can not be less than", "may not change",
+	} {
 		if strings.Contains(err.Error(), sign) {
 			return true
 		}

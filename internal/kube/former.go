@@ -25,13 +25,14 @@ func (r *Runtime) findFormer(ctx context.Context) error {
 		if r.placed(p) {
 			continue
 		}
-		s, err := newSite(topology.Cluster{Name: p.Name, Context: p.Context, Kubeconfig: p.Kubeconfig, Namespace: p.Namespace}, r.notify)
+		s, err := newSite(p.cluster(), r.notify)
 		if err == nil {
 			err = s.connect(ctx)
 		}
 		if err != nil || s.uid != p.UID {
 			r.lost = append(r.lost, p)
-			r.notify("what the setup left on cluster %s (context %s, namespace %s) stays there: the cluster cannot be reached", p.Name, p.Context, p.Namespace)
+			r.notify("what the setup left on cluster %s (context %s, namespace %s) stays there: the cluster cannot be reached",
+				p.Name, p.Context, p.Namespace)
 			continue
 		}
 		r.former = append(r.former, s)

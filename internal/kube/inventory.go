@@ -55,6 +55,10 @@ func (s *site) placement() placement {
 	return placement{Name: s.Name, Context: s.context, Kubeconfig: s.Kubeconfig, Namespace: s.Namespace, UID: s.uid}
 }
 
+func (p placement) cluster() topology.Cluster {
+	return topology.Cluster{Name: p.Name, Context: p.Context, Kubeconfig: p.Kubeconfig, Namespace: p.Namespace}
+}
+
 // is tells whether two placements have the same place in the setup, be it on the same cluster or not.
 func (p placement) is(o placement) bool { return p.Name == o.Name && p.Namespace == o.Namespace }
 

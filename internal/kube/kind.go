@@ -49,11 +49,6 @@ func known(name string) kind {
 
 func (k kind) gvr() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.resource) }
 
-// rank is the place of a kind in the order of an apply.
-func (k kind) rank() int {
-	return slices.IndexFunc(kinds(), func(o kind) bool { return o.Kind == k.Kind })
-}
-
 // hasPods tells whether a controller makes pods from objects of this kind.
 func (k kind) hasPods() bool { return k.Group == "apps" }
 

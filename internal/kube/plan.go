@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -95,7 +96,8 @@ func (r *Runtime) look(ctx context.Context, sv *survey) error {
 			})
 		}
 	}
-	if err := concurrently(ctx, steps, func(ctx context.Context, do func(context.Context) error) error { return do(ctx) }); err != nil {
+	err := concurrently(ctx, steps, func(ctx context.Context, do func(context.Context) error) error { return do(ctx) })
+	if err != nil {
 		return err
 	}
 	sv.members = map[plan.Ref]*unstructured.Unstructured{}
@@ -119,7 +121,7 @@ func (s *site) readNamespace(ctx context.Context) (*unstructured.Unstructured, e
 	case err != nil:
 		return nil, s.explain(err, "read Namespace/%s", s.Namespace)
 	case ns.GetDeletionTimestamp() != nil:
-		return nil, clierr.New(clierr.Failed, "wait until it is gone: kubectl --context "+s.context+" wait --for=delete namespace/"+s.Namespace,
+		return nil, clierr.New(clierr.Failed, "wait until it is gone: "+s.kubectl("wait --for=delete namespace/"+s.Namespace),
 			"Namespace/%s (%s) is being deleted", s.Namespace, s.where())
 	}
 	return ns, nil
@@ -131,7 +133,7 @@ func surveyOf(all []*survey, o render.Object) (*survey, error) {
 			return sv, nil
 		}
 	}
-	return nil, clierr.New(clierr.Failed, "", "%s is for cluster %q, which the setup does not have", plan.RefOf(o.Cluster, o.Unstructured), o.Cluster)
+	return nil, fmt.Errorf("%s is for cluster %q, which the setup does not have", plan.RefOf(o.Cluster, o.Unstructured), o.Cluster)
 }
 
 // compare finds out what an apply would make of an object, and whose fields it would change.
@@ -188,7 +190,9 @@ func (r *Runtime) stranger(it plan.Item) []plan.Conflict {
 	if owner != "" {
 		manager = "kcpctl, setup " + owner
 	}
-	return []plan.Conflict{{Ref: it.Ref, Object: it.Ref.String(), Field: "metadata.labels[" + topology.LabelApplySet + "]", Manager: manager}}
+	return []plan.Conflict{{
+		Ref: it.Ref, Object: it.Ref.String(), Field: "metadata.labels[" + topology.LabelApplySet + "]", Manager: manager,
+	}}
 }
 
 // surplus are deletions of what the setup applied and does not want any more.

@@ -59,14 +59,15 @@ func permissions(namespace string, objects []render.Object, namespaceExists bool
 	var out []permission
 	add := func(r schema.GroupResource, subresource string, verbs ...string) {
 		for _, v := range verbs {
-			out = append(out, permission{verb: v, group: r.Group, resource: r.Resource, subresource: subresource, namespace: namespace})
+			out = append(out, permission{v, r.Group, r.Resource, subresource, namespace})
 		}
 	}
 	if !namespaceExists {
 		out = append(out, permission{verb: "create", resource: known("Namespace").resource})
 	}
 	for _, k := range kinds() {
-		used := len(objects) == 0 || slices.ContainsFunc(objects, func(o render.Object) bool { return o.GroupVersionKind() == k.GroupVersionKind })
+		isKind := func(o render.Object) bool { return o.GroupVersionKind() == k.GroupVersionKind }
+		used := len(objects) == 0 || slices.ContainsFunc(objects, isKind)
 		switch {
 		case k.clusterScoped:
 		case used && k.hasPods():
@@ -111,7 +112,8 @@ func (s *site) mayDo(ctx context.Context, all []permission) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "ask an administrator of the cluster for these permissions (the role admin of the namespace has most of them), or choose another context",
+	return clierr.New(clierr.Failed,
+		"ask an administrator of the cluster for these permissions (the role admin has all that concern a namespace), or choose another context",
 		"not allowed (%s):\n  %s", s.where(), strings.Join(missing, "\n  "))
 }
 

@@ -51,7 +51,8 @@ func (s *site) open(ctx context.Context, path string, query url.Values, header m
 	if json.Unmarshal(body, &status) == nil && status.Kind == "Status" {
 		return nil, apierrors.FromObject(&status)
 	}
-	return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodGet, schema.GroupResource{}, path, string(bytes.TrimSpace(body)), 0, true)
+	said := string(bytes.TrimSpace(body))
+	return nil, apierrors.NewGenericServerResponse(resp.StatusCode, http.MethodGet, schema.GroupResource{}, path, said, 0, true)
 }
 
 // raw requests a path.

@@ -92,6 +92,18 @@ func (s *site) where() string {
 	return "context " + s.context + ", namespace " + s.Namespace
 }
 
+// kubectl is how a user calls kubectl for the site, with some arguments.
+func (s *site) kubectl(args string) string {
+	out := "kubectl"
+	if s.Kubeconfig != "" {
+		out += " --kubeconfig " + s.Kubeconfig
+	}
+	if s.context != "" {
+		out += " --context " + s.context
+	}
+	return out + " " + args
+}
+
 // connect makes sure that the API server answers and knows the user, once.
 func (s *site) connect(ctx context.Context) error {
 	s.mu.Lock()

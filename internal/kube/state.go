@@ -76,9 +76,11 @@ func (r *Runtime) workload(ctx context.Context, s *site, c *topology.Component) 
 		Pods:        indexed[*corev1.Pod](pods, id),
 		Claims:      indexed[*corev1.PersistentVolumeClaim](claims, id),
 	}
-	for _, o := range slices.Concat(indexed[*unstructured.Unstructured](statefulSets, id), indexed[*unstructured.Unstructured](deployments, id)) {
-		if o.GetName() == c.Object() {
-			w.Object = o
+	for _, all := range []*watched{statefulSets, deployments} {
+		for _, o := range indexed[*unstructured.Unstructured](all, id) {
+			if o.GetName() == c.Object() {
+				w.Object = o
+			}
 		}
 	}
 	slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })

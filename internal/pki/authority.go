@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"slices"
 	"time"
@@ -75,20 +76,12 @@ func noKey(a *authority, what string) error {
 
 // ensureCAs makes the authorities that are missing. Where certificates of a missing one exist it was lost, not never made.
 func (e *ensurer) ensureCAs() error {
-	spec := e.t.Setup.Spec.PKI
 	for _, name := range CAs() {
 		if _, ok := e.result.State.CAs[name]; !ok {
 			if err := e.mayCreate(name, string(name)+" CA"); err != nil {
 				return err
 			}
-			serial, err := newSerial()
-			if err != nil {
-				return err
-			}
-			pair, err := selfSign(request{
-				cn: CAName(e.t, name), algorithm: spec.KeyAlgorithm, serial: serial,
-				notBefore: e.o.Now.Add(-backdate), notAfter: e.o.Now.Add(spec.CAValidity.Duration),
-			})
+			pair, err := newAuthority(e.t, CAName(e.t, name), e.o.Now)
 			if err != nil {
 				return fmt.Errorf("make the %s CA: %w", name, err)
 			}
@@ -103,6 +96,19 @@ func (e *ensurer) ensureCAs() error {
 		e.expires(string(name)+" CA", a.cert.NotAfter)
 	}
 	return e.distinct()
+}
+
+// newAuthority makes a certificate authority of a setup.
+func newAuthority(t *topology.Topology, cn string, now time.Time) (Pair, error) {
+	serial, err := newSerial()
+	if err != nil {
+		return Pair{}, err
+	}
+	spec := t.Setup.Spec.PKI
+	return selfSign(request{
+		cn: cn, algorithm: spec.KeyAlgorithm, serial: serial,
+		notBefore: now.Add(-backdate), notAfter: now.Add(spec.CAValidity.Duration),
+	})
 }
 
 // mayCreate refuses to make a second authority: if it signed something, it is only not where it should be.
@@ -140,24 +146,35 @@ func (e *ensurer) ensureServiceAccount() error {
 		if err := e.mayCreate(ClientCA, "service-account key"); err != nil {
 			return err
 		}
-		key, err := newKey(e.t.Setup.Spec.PKI.KeyAlgorithm)
-		if err != nil {
-			return err
-		}
-		if sa.Key, err = encodeKey(key); err != nil {
+		var err error
+		if sa.Key, err = newEncodedKey(e.t.Setup.Spec.PKI.KeyAlgorithm); err != nil {
 			return err
 		}
 	}
-	key, err := parseKey(sa.Key)
+	public, err := sa.publicKeys()
 	if err != nil {
 		return clierr.New(clierr.BadInput, "restore it in the PKI store from a backup", "the service-account key: %w", err)
 	}
-	pub, err := encodePublicKey(key.Public())
-	if err != nil {
-		return err
-	}
-	if !bytes.HasPrefix(sa.Public, pub) {
-		sa.Public = append(pub, sa.Public...)
-	}
+	sa.Public = public
 	return nil
+}
+
+// publicKeys are the public keys that verify tokens, each once: that of the key that signs, those that were there, that of
+// the key that will sign.
+func (sa ServiceAccount) publicKeys() ([]byte, error) {
+	first, err := publicOf(sa.Key)
+	if err != nil {
+		return nil, err
+	}
+	last, err := publicOf(sa.Next)
+	if err != nil {
+		return nil, err
+	}
+	var out []byte
+	for block, rest := pem.Decode(slices.Concat(first, sa.Public, last)); block != nil; block, rest = pem.Decode(rest) {
+		if encoded := pem.EncodeToMemory(block); !bytes.Contains(out, encoded) {
+			out = append(out, encoded...)
+		}
+	}
+	return out, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 const (
 	keyServiceAccount       = "sa.key"
 	keyServiceAccountPublic = "sa.pub"
+	keyServiceAccountNext   = "sa.next.key"
 )
 
 // hintRestore is what to do about a PKI that makes no sense.
@@ -28,15 +30,20 @@ type part struct {
 
 func (a *Authority) parts(ca CA) []part {
 	name := string(ca) + "-ca"
-	return []part{{name + ".crt", &a.Cert}, {name + ".key", &a.Key}, {name + ".bundle", &a.Bundle}}
+	return []part{
+		{name + ".crt", &a.Cert}, {name + ".key", &a.Key}, {name + ".bundle", &a.Bundle},
+		{name + ".next.crt", &a.Next.Cert}, {name + ".next.key", &a.Next.Key},
+		{name + ".previous.crt", &a.Previous}, {name + ".cross.crt", &a.Cross},
+	}
 }
 
 func (sa *ServiceAccount) parts() []part {
-	return []part{{keyServiceAccount, &sa.Key}, {keyServiceAccountPublic, &sa.Public}}
+	return []part{{keyServiceAccount, &sa.Key}, {keyServiceAccountPublic, &sa.Public}, {keyServiceAccountNext, &sa.Next}}
 }
 
 // Encode writes the authorities and the service-account keys as values of a Secret: server-ca.crt, server-ca.key,
-// server-ca.bundle, and so on; sa.key, sa.pub. What there is not has no value.
+// server-ca.bundle, and so on; sa.key, sa.pub; during a rotation also server-ca.next.crt, server-ca.next.key,
+// server-ca.previous.crt, server-ca.cross.crt, sa.next.key. What there is not has no value.
 func Encode(s *State) map[string][]byte {
 	out := map[string][]byte{}
 	put := func(parts []part) {
@@ -61,14 +68,17 @@ func Decode(data map[string][]byte) (*State, error) {
 	rest := maps.Clone(data)
 	take := func(parts []part) {
 		for _, p := range parts {
-			*p.val = bytes.Clone(data[p.key])
+			*p.val = nil
+			if len(data[p.key]) > 0 {
+				*p.val = bytes.Clone(data[p.key])
+			}
 			delete(rest, p.key)
 		}
 	}
 	for _, ca := range CAs() {
 		var a Authority
 		take(a.parts(ca))
-		if len(a.Cert)+len(a.Key)+len(a.Bundle) == 0 {
+		if a.empty() {
 			continue
 		}
 		if err := a.check(); err != nil {
@@ -87,16 +97,32 @@ func Decode(data map[string][]byte) (*State, error) {
 	return s, nil
 }
 
+// empty tells whether there is nothing of an authority.
+func (a *Authority) empty() bool {
+	return !slices.ContainsFunc(a.parts(""), func(p part) bool { return len(*p.val) > 0 })
+}
+
 func (a Authority) check() error {
 	if len(a.Cert) == 0 {
-		return fmt.Errorf("there is a key or a bundle, but no certificate")
+		return errors.New("there is a key or a bundle, but no certificate")
 	}
 	if _, _, err := parseAuthority(a.Pair); err != nil {
 		return err
 	}
-	if len(a.Bundle) > 0 {
-		if _, err := parseCerts(a.Bundle); err != nil {
-			return fmt.Errorf("the bundle: %w", err)
+	if n := a.Next; len(n.Cert)+len(n.Key) > 0 {
+		if _, _, err := parsePair(n); err != nil {
+			return fmt.Errorf("the next authority: %w", err)
+		}
+	}
+	for _, more := range []struct {
+		what string
+		pem  []byte
+	}{{"bundle", a.Bundle}, {"previous authority", a.Previous}, {"cross-signed certificate", a.Cross}} {
+		if len(more.pem) == 0 {
+			continue
+		}
+		if _, err := parseCerts(more.pem); err != nil {
+			return fmt.Errorf("the %s: %w", more.what, err)
 		}
 	}
 	return nil
@@ -104,13 +130,21 @@ func (a Authority) check() error {
 
 func (sa ServiceAccount) check() error {
 	if len(sa.Key) == 0 {
-		if len(sa.Public) > 0 {
-			return fmt.Errorf("there is a public key, but no private key")
+		switch {
+		case len(sa.Public) > 0:
+			return errors.New("there is a public key, but no private key")
+		case len(sa.Next) > 0:
+			return errors.New("there is a next key, but none that signs")
 		}
 		return nil
 	}
 	if _, err := parseKey(sa.Key); err != nil {
 		return err
+	}
+	if len(sa.Next) > 0 {
+		if _, err := parseKey(sa.Next); err != nil {
+			return fmt.Errorf("the next key: %w", err)
+		}
 	}
 	for block, rest := pem.Decode(sa.Public); block != nil; block, rest = pem.Decode(rest) {
 		if _, err := x509.ParsePKIXPublicKey(block.Bytes); err != nil {

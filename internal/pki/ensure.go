@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"runtime"
@@ -21,6 +22,8 @@ type Options struct {
 	// RenewBefore is how long before its end a certificate is renewed, but never before two thirds of its life are over.
 	// Zero is 30 days.
 	RenewBefore time.Duration
+	// Renew tells which certificates to issue anew even if they fit. Nil is none.
+	Renew func(Cert) bool
 }
 
 // Change is a certificate that was issued, and why.
@@ -128,7 +131,14 @@ func (e *ensurer) ensureLeaf(c Cert) (leaf, error) {
 	if ok {
 		l.reason, l.notAfter = e.misfit(c, pair, a)
 	}
+	if l.reason == "" && e.o.Renew != nil && e.o.Renew(c) {
+		l.reason = "it was asked for"
+	}
+	cross := e.cross(c.CA)
 	if l.reason == "" {
+		if l.pair = a.chain(pair, cross); !bytes.Equal(l.pair.Cert, pair.Cert) {
+			l.reason = "the chain that is sent with it changed"
+		}
 		return l, nil
 	}
 	if a.key == nil {
@@ -142,11 +152,21 @@ func (e *ensurer) ensureLeaf(c Cert) (leaf, error) {
 	if l.pair, err = a.issue(r); err != nil {
 		return leaf{}, fmt.Errorf("issue %s: %w", c.Secret, err)
 	}
+	l.pair = a.chain(l.pair, cross)
 	l.notAfter = r.notAfter
 	if a.cert.NotAfter.Before(l.notAfter) {
 		l.notAfter = a.cert.NotAfter
 	}
 	return l, nil
+}
+
+// cross is what servers send after certificates of an authority, for clients that trust only the one before. Within the
+// setup everybody trusts both: it is for kubeconfigs that were handed out.
+func (e *ensurer) cross(ca CA) []byte {
+	if ca != ServerCA {
+		return nil
+	}
+	return e.result.State.CAs[ca].Cross
 }
 
 // expires notes the end of a certificate.

@@ -77,7 +77,7 @@ func (a *authority) issue(r request) (Pair, error) {
 	return sign(r, key, a.key, a.cert, config.SigningProfile{Usage: usages})
 }
 
-// selfSign makes a certificate authority, which signs no other authority.
+// selfSign makes a certificate authority. The only other one that it ever signs is its successor.
 func selfSign(r request) (Pair, error) {
 	key, err := newKey(r.algorithm)
 	if err != nil {
@@ -85,8 +85,25 @@ func selfSign(r request) (Pair, error) {
 	}
 	return sign(r, key, key, nil, config.SigningProfile{
 		Usage:        []string{"digital signature", "cert sign", "crl sign"},
+		CAConstraint: config.CAConstraint{IsCA: true, MaxPathLen: 1},
+	})
+}
+
+// crossSign certifies another authority, for as long as both are valid.
+func (a *authority) crossSign(other *authority) ([]byte, error) {
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	r := request{cn: other.cert.Subject.CommonName, serial: serial, notBefore: other.cert.NotBefore, notAfter: other.cert.NotAfter}
+	if a.cert.NotAfter.Before(r.notAfter) {
+		r.notAfter = a.cert.NotAfter
+	}
+	pair, err := sign(r, other.key, a.key, a.cert, config.SigningProfile{
+		Usage:        []string{"digital signature", "cert sign", "crl sign"},
 		CAConstraint: config.CAConstraint{IsCA: true, MaxPathLenZero: true},
 	})
+	return pair.Cert, err
 }
 
 // sign lets cfssl's local signer certify key. Without an authority's certificate it signs itself; cfssl's initca would do

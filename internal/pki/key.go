@@ -67,6 +67,27 @@ func parseKey(data []byte) (crypto.Signer, error) {
 	return key, nil
 }
 
+// newEncodedKey makes a private key.
+func newEncodedKey(alg v1alpha1.KeyAlgorithm) ([]byte, error) {
+	key, err := newKey(alg)
+	if err != nil {
+		return nil, err
+	}
+	return encodeKey(key)
+}
+
+// publicOf returns the public half of an encoded private key; nothing of none.
+func publicOf(private []byte) ([]byte, error) {
+	if len(private) == 0 {
+		return nil, nil
+	}
+	key, err := parseKey(private)
+	if err != nil {
+		return nil, err
+	}
+	return encodePublicKey(key.Public())
+}
+
 func encodePublicKey(pub crypto.PublicKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(pub)
 	if err != nil {

@@ -4,6 +4,7 @@ package pki
 
 import (
 	"context"
+	"slices"
 )
 
 // CA is a trust domain: each has a self-signed certificate authority of its own.
@@ -27,19 +28,29 @@ type Pair struct {
 type Authority struct {
 	// Pair signs. Its key is nil where the CA was brought without one.
 	Pair
-	// Bundle are further PEM certificates that are trusted besides: the previous or the next authority of a rotation.
+	// Bundle are further PEM certificates that are trusted besides, such as those of an authority that people brought.
 	Bundle []byte
+	// Next is trusted already and will sign, while its rotation is in PhaseDistribute.
+	Next Pair
+	// Previous is the PEM certificate of the authority that signed before, and is trusted while the rotation is in
+	// PhaseSwitch. Its key is gone.
+	Previous []byte
+	// Cross is the certificate of this authority signed by Previous. Servers send it, so that clients which trust only
+	// Previous accept what this one signed.
+	Cross []byte
 }
 
 // Trusted returns all PEM certificates that are trusted.
-func (a Authority) Trusted() []byte { return append(append([]byte{}, a.Cert...), a.Bundle...) }
+func (a Authority) Trusted() []byte { return slices.Concat(a.Cert, a.Next.Cert, a.Previous, a.Bundle) }
 
 // ServiceAccount signs and verifies the tokens of service accounts in workspaces.
 type ServiceAccount struct {
 	// Key is the PEM private key that signs.
 	Key []byte
-	// Public are the PEM public keys that verify: that of Key first, then those that came before it.
+	// Public are the PEM public keys that verify: that of Key first, then those that came before it, that of Next last.
 	Public []byte
+	// Next is the PEM private key that will sign, while the key's rotation is in PhaseDistribute. In PhaseSwitch it is Key.
+	Next []byte
 }
 
 // State is everything that a setup's PKI keeps.

@@ -179,7 +179,7 @@ func (w *Workload) notAnswering(p *corev1.Pod, now time.Time) []problem {
 		return nil
 	}
 	probe, cause, _ := strings.Cut(e.Message, ": ")
-	return []problem{{rank: rankProbe, reason: strings.ToLower(probe[:min(1, len(probe))]) + probe[min(1, len(probe)):], cause: oneLine(cause)}}
+	return []problem{{rank: rankProbe, reason: strings.ToLower(probe), cause: oneLine(cause)}}
 }
 
 func onPod(p *corev1.Pod, rank int, reason, cause string) problem {

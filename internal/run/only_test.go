@@ -41,8 +41,9 @@ func TestOnlyLeavesWhatIsNewAndWhatIsGone(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		w.mustRun(t)
 		created := len(w.rt.Kcp.Requests(fakekcp.CreateWorkspace))
-		w = newWorld(t, topologyOf(t, minimal+"spec: {defaults: {logLevel: 5}, shards: [{name: beta}]}\n"), w.rt)
+		w = newWorld(t, topologyOf(t, minimal+"spec: {rootShard: {etcd: {embedded: {}}}, shards: [{name: beta}]}\n"), w.rt)
 		w.rt.Use(w.top)
+		w.up.Options.AllowEtcdChange = true // the root shard's certificate for it is to be deleted, some day
 		w.up.Options.Only = []topology.ID{"root-shard"}
 		res := w.mustRun(t)
 		require.Empty(t, res.Plan.Deletions())

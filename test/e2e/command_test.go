@@ -64,15 +64,11 @@ func (c command) run(ctx context.Context, t *testing.T) result {
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	began := time.Now()
 	err := cmd.Run()
 	require.NotNil(t, cmd.ProcessState, "%s: %v", c, err)
 	r := result{c.String(), stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 	if r.code < 0 {
 		r.stderr += fmt.Sprintf("\n%v: %v", err, context.Cause(ctx))
-	}
-	if took := time.Since(began); took > time.Second {
-		t.Logf("%.1fs, exit code %d: %s", took.Seconds(), r.code, c)
 	}
 	return r
 }

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -96,7 +97,12 @@ func (s *setup) command(name string, args ...string) command {
 
 func (s *setup) kcpctl(t *testing.T, name string, args ...string) result {
 	t.Helper()
-	return s.command(name, args...).run(t.Context(), t)
+	began := time.Now()
+	r := s.command(name, args...).run(t.Context(), t)
+	if took := time.Since(began); took > time.Second {
+		t.Logf("%4.1fs, exit code %d: kcpctl %s %s", took.Seconds(), r.code, name, strings.Join(args, " "))
+	}
+	return r
 }
 
 // kubectl talks to kcp, as the administrator of the file.

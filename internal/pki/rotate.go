@@ -1,0 +1,233 @@
+package pki
+
+import (
+	"bytes"
+	"encoding/pem"
+	"fmt"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Phase is how far the rotation of an authority or of the service-account key is. Each is safe to stay in: everybody in the
+// setup trusts whatever anybody may present in it, or in the phase before or after it.
+type Phase string
+
+// The phases of a rotation.
+const (
+	// PhaseNone is that nothing is rotated.
+	PhaseNone Phase = ""
+	// PhaseDistribute is that the next one is trusted, and the present one signs.
+	PhaseDistribute Phase = "distribute"
+	// PhaseSwitch is that the new one signs, and the previous one is trusted.
+	PhaseSwitch Phase = "switch"
+)
+
+// Rotation is what is rotated.
+type Rotation struct {
+	// ca is empty for the service-account key.
+	ca CA
+}
+
+// RotationOf is the rotation of an authority.
+func RotationOf(ca CA) Rotation { return Rotation{ca} }
+
+// RotationOfServiceAccount is the rotation of the key that signs the tokens of service accounts.
+func RotationOfServiceAccount() Rotation { return Rotation{} }
+
+// String is what users call it: "server CA".
+func (r Rotation) String() string {
+	if r.ca == "" {
+		return "service-account key"
+	}
+	return string(r.ca) + " CA"
+}
+
+// CA is the authority, or empty for the service-account key.
+func (r Rotation) CA() CA { return r.ca }
+
+// Rotations are everything that can be rotated.
+func Rotations() []Rotation {
+	var all []Rotation
+	for _, ca := range CAs() {
+		all = append(all, RotationOf(ca))
+	}
+	return append(all, RotationOfServiceAccount())
+}
+
+// Phase tells how far the rotation is.
+func (r Rotation) Phase(s *State) Phase {
+	a, sa := s.CAs[r.ca], s.ServiceAccount
+	switch {
+	case len(sa.Next) > 0 && r.ca == "" && bytes.Equal(sa.Next, sa.Key), len(a.Previous) > 0:
+		return PhaseSwitch
+	case len(sa.Next) > 0 && r.ca == "", len(a.Next.Cert) > 0:
+		return PhaseDistribute
+	}
+	return PhaseNone
+}
+
+// transition is a step from one phase to the next. Each has an authority's part and a service-account key's.
+type transition struct {
+	from, to       Phase
+	authority      func(t *topology.Topology, ca CA, a Authority, now time.Time) (Authority, error)
+	serviceAccount func(t *topology.Topology, sa ServiceAccount) (ServiceAccount, error)
+}
+
+func transitions() []transition {
+	return []transition{
+		{PhaseNone, PhaseDistribute, distributeAuthority, distributeKey},
+		{PhaseDistribute, PhaseSwitch, switchAuthority, switchKey},
+		{PhaseSwitch, PhaseNone, finishAuthority, finishKey},
+	}
+}
+
+// Advance takes the rotation from a phase to the next: from PhaseNone to PhaseDistribute, PhaseSwitch, and back. It returns a
+// state that Ensure has to complete, and leaves the one that it is given as it is. Before each step everybody in the setup
+// must have been brought up to the phase that is left.
+func (r Rotation) Advance(t *topology.Topology, s *State, from Phase, now time.Time) (*State, error) {
+	if is := r.Phase(s); is != from {
+		return nil, clierr.New(clierr.Conflict, "run the command again: it continues from there",
+			"%w: the rotation of the %s is in the phase %q, not %q", ErrChanged, r, is, from)
+	}
+	out := s.clone()
+	for _, step := range transitions() {
+		if step.from != from {
+			continue
+		}
+		var err error
+		if r.ca == "" {
+			out.ServiceAccount, err = step.serviceAccount(t, s.ServiceAccount)
+		} else if _, err = loadAuthority(s, r.ca, now); err == nil {
+			out.CAs[r.ca], err = step.authority(t, r.ca, s.CAs[r.ca], now.UTC().Truncate(time.Second))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("rotate the %s: %w", r, err)
+		}
+	}
+	return out, nil
+}
+
+// distributeAuthority makes the next authority. Its name says when, so that people can tell it from the present one.
+func distributeAuthority(t *topology.Topology, ca CA, a Authority, now time.Time) (Authority, error) {
+	var err error
+	a.Next, err = newAuthority(t, CAName(t, ca)+"-"+now.Format("20060102"), now)
+	return a, err
+}
+
+// switchAuthority lets the next authority sign. The present one vouches for it, if it can.
+func switchAuthority(_ *topology.Topology, ca CA, a Authority, _ time.Time) (Authority, error) {
+	next := Authority{Pair: a.Next, Previous: a.Cert, Bundle: a.Bundle}
+	if a.CannotVouch() != nil {
+		return next, nil
+	}
+	old, err := a.parse(ca)
+	if err != nil {
+		return a, err
+	}
+	successor, err := next.parse(ca)
+	if err != nil {
+		return a, err
+	}
+	next.Cross, err = old.crossSign(successor)
+	return next, err
+}
+
+func finishAuthority(_ *topology.Topology, _ CA, a Authority, _ time.Time) (Authority, error) {
+	a.Previous, a.Cross = nil, nil
+	return a, nil
+}
+
+func distributeKey(t *topology.Topology, sa ServiceAccount) (ServiceAccount, error) {
+	if len(sa.Key) == 0 {
+		return sa, clierr.New(clierr.Failed, "run kcpctl up first: it makes it", "there is none")
+	}
+	var err error
+	sa.Next, err = newEncodedKey(t.Setup.Spec.PKI.KeyAlgorithm)
+	return sa, err
+}
+
+func switchKey(_ *topology.Topology, sa ServiceAccount) (ServiceAccount, error) {
+	sa.Key = sa.Next
+	return sa, nil
+}
+
+func finishKey(_ *topology.Topology, sa ServiceAccount) (ServiceAccount, error) {
+	sa.Next = nil
+	return sa, nil
+}
+
+// DropEarlierKeys returns a state in which only the key that signs the tokens of service accounts verifies them, and one
+// that will sign.
+func DropEarlierKeys(s *State) (*State, error) {
+	out := s.clone()
+	out.ServiceAccount.Public = nil
+	public, err := out.ServiceAccount.publicKeys()
+	out.ServiceAccount.Public = public
+	return out, err
+}
+
+// EarlierKeys returns how many keys verify the tokens of service accounts that do not sign any more.
+func EarlierKeys(s *State) (int, error) {
+	all, err := s.ServiceAccount.publicKeys()
+	if err != nil {
+		return 0, err
+	}
+	only, err := DropEarlierKeys(s)
+	if err != nil {
+		return 0, err
+	}
+	return countPEM(all) - countPEM(only.ServiceAccount.Public), nil
+}
+
+func countPEM(data []byte) int {
+	n := 0
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		n++
+	}
+	return n
+}
+
+// CannotVouch says why the authority cannot certify its successor, if so: clients that trust only this one then have to
+// learn to trust the next before anything is signed by it.
+func (a Authority) CannotVouch() error {
+	parsed, err := a.parse("")
+	switch {
+	case err != nil:
+		return err
+	case parsed.key == nil:
+		return fmt.Errorf("its private key is not here")
+	case parsed.cert.BasicConstraintsValid && parsed.cert.MaxPathLen == 0:
+		return fmt.Errorf("its certificate allows no authority below it (path length 0)")
+	}
+	return nil
+}
+
+func (a Authority) parse(name CA) (*authority, error) {
+	certs, key, err := parseAuthority(a.Pair)
+	if err != nil {
+		return nil, err
+	}
+	return &authority{name: name, cert: certs[0], key: key}, nil
+}
+
+// chain is a certificate of the authority as it is sent: with the authority's own that its predecessor signed after it, or
+// without. What else is sent with it stays.
+func (a *authority) chain(p Pair, cross []byte) Pair {
+	certs, err := parseCerts(p.Cert)
+	if err != nil {
+		return p
+	}
+	var out []byte
+	for i, c := range certs {
+		if i == 0 || !samePublicKey(c.PublicKey, a.cert.PublicKey) {
+			out = append(out, pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: c.Raw})...)
+		}
+	}
+	out = append(out, cross...)
+	if countPEM(out) == len(certs) && len(cross) == 0 {
+		return p // byte for byte as it was brought
+	}
+	return Pair{Cert: out, Key: p.Key}
+}

@@ -1,0 +1,239 @@
+package pki
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// rotate takes everything that can be rotated one phase on.
+func rotate(t testing.TB, tp *topology.Topology, s *State) *State {
+	t.Helper()
+	for _, r := range Rotations() {
+		s = advance(t, tp, r, s)
+	}
+	return s
+}
+
+// advance takes a rotation one phase on, as a run does.
+func advance(t testing.TB, tp *topology.Topology, r Rotation, s *State) *State {
+	t.Helper()
+	next, err := r.Advance(tp, s, r.Phase(s), now())
+	require.NoError(t, err)
+	return ensure(t, tp, next, now()).State
+}
+
+// whole is a rotation from its beginning: before it, in each phase, and after it.
+func whole(t testing.TB, tp *topology.Topology, r Rotation, s *State) []*State {
+	t.Helper()
+	all := []*State{s}
+	for range 3 {
+		all = append(all, advance(t, tp, r, all[len(all)-1]))
+	}
+	return all
+}
+
+// While a setup is taken from one phase to the next, some of it is in the former and some in the latter: everybody trusts
+// what anybody presents, whoever is first, and a run in between changes nothing.
+func TestEveryPhaseGoesWithItsNeighbours(t *testing.T) {
+	for _, r := range Rotations() {
+		t.Run(r.String(), func(t *testing.T) {
+			tp, s := issued(t, full)
+			states := whole(t, tp, r, s)
+			var phases []Phase
+			for i, s := range states {
+				phases = append(phases, r.Phase(s))
+				again := ensure(t, tp, s, now())
+				require.Empty(t, again.Changes)
+				require.Empty(t, cmp.Diff(s, again.State), "up undoes nothing")
+				require.Empty(t, cmp.Diff(s, reloaded(t, s)), "nothing is lost in the store")
+				if i == 0 {
+					continue
+				}
+				former := states[i-1]
+				require.NoError(t, Prove(tp, &State{CAs: former.CAs, Leaves: s.Leaves}, now()), "who trusts as before")
+				require.NoError(t, Prove(tp, &State{CAs: s.CAs, Leaves: former.Leaves}, now()), "who presents as before")
+				require.Subset(t, publics(t, former), signers(t, s), "tokens that are new")
+				require.Subset(t, publics(t, s), signers(t, former), "tokens that are old")
+			}
+			require.Equal(t, []Phase{PhaseNone, PhaseDistribute, PhaseSwitch, PhaseNone}, phases)
+			for _, other := range Rotations() {
+				if other != r {
+					require.Equal(t, PhaseNone, other.Phase(states[1]), other)
+				}
+			}
+		})
+	}
+}
+
+// reloaded is a state after it was in a store.
+func reloaded(t *testing.T, s *State) *State {
+	t.Helper()
+	out, err := Decode(Encode(s))
+	require.NoError(t, err)
+	out.Leaves = s.Leaves
+	return out
+}
+
+func publics(t *testing.T, s *State) []string {
+	t.Helper()
+	var out []string
+	for block, rest := pem.Decode(s.ServiceAccount.Public); block != nil; block, rest = pem.Decode(rest) {
+		out = append(out, string(block.Bytes))
+	}
+	return out
+}
+
+func signers(t *testing.T, s *State) []string {
+	t.Helper()
+	public, err := publicOf(s.ServiceAccount.Key)
+	require.NoError(t, err)
+	block, _ := pem.Decode(public)
+	return []string{string(block.Bytes)}
+}
+
+func TestRotationReissuesWhatTheAuthoritySigned(t *testing.T) {
+	for _, ca := range CAs() {
+		t.Run(string(ca), func(t *testing.T) {
+			tp, s := issued(t, full)
+			states := whole(t, tp, RotationOf(ca), s)
+			for _, c := range Table(tp) {
+				k := c.Key()
+				require.Equal(t, s.Leaves[k], states[1].Leaves[k], "only trust is distributed")
+				same := cmp.Equal(s.Leaves[k], states[2].Leaves[k])
+				require.Equal(t, c.CA != ca, same, c.Secret)
+				require.Equal(t, states[2].Leaves[k].Key, states[3].Leaves[k].Key, "the last phase issues nothing")
+				require.Equal(t, certOf(t, states[2].Leaves[k]), certOf(t, states[3].Leaves[k]))
+			}
+			require.NotEqual(t, s.CAs[ca].Key, states[2].CAs[ca].Key)
+			require.Equal(t, Authority{Pair: states[1].CAs[ca].Next}, states[3].CAs[ca], "nothing of the former is left")
+			require.NotContains(t, string(states[2].CAs[ca].Trusted()), "PRIVATE")
+			require.Equal(t, "demo-"+string(ca)+"-ca-20261120", certOf(t, states[3].CAs[ca].Pair).Subject.CommonName)
+		})
+	}
+}
+
+// verify is a client that knows one bundle only, and a server that it calls.
+func verify(p Pair, trusted []byte, host string) error {
+	certs, _, err := parsePair(p)
+	if err != nil {
+		return err
+	}
+	roots, chain := x509.NewCertPool(), x509.NewCertPool()
+	roots.AppendCertsFromPEM(trusted)
+	for _, c := range certs[1:] {
+		chain.AddCert(c)
+	}
+	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: chain, DNSName: host, CurrentTime: now()})
+	return err
+}
+
+func TestOldKubeconfigsWorkUntilTheRotationIsFinished(t *testing.T) {
+	tp, s := issued(t, full)
+	server, client := find(t, tp, "demo-front-proxy-main-server"), find(t, tp, "demo-kubeconfig-admin")
+	old, user := s.CAs[ServerCA].Trusted(), s.Leaves[client.Key()]
+	works := func(s *State) []bool {
+		return []bool{
+			verify(s.Leaves[server.Key()], old, "kcp.example.com") == nil,
+			len(certOf(t, user).Subject.CommonName) > 0 && clientIsTrusted(t, s, user),
+		}
+	}
+	states := whole(t, tp, RotationOf(ServerCA), s)
+	states = append(states, whole(t, tp, RotationOf(ClientCA), states[3])[1:]...)
+	var server_, client_ []bool
+	for _, s := range states {
+		server_, client_ = append(server_, works(s)[0]), append(client_, works(s)[1])
+	}
+	require.Equal(t, []bool{true, true, true, false, false, false, false}, server_, "who trusts the old server CA only")
+	require.Equal(t, []bool{true, true, true, true, true, true, false}, client_, "who has a certificate of the old client CA")
+}
+
+func clientIsTrusted(t *testing.T, s *State, p Pair) bool {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(s.CAs[ClientCA].Trusted())
+	_, err := certOf(t, p).Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err == nil
+}
+
+func TestAnAuthorityThatCannotVouch(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*Authority)
+		want   string
+	}{
+		"no key": {func(a *Authority) { a.Key = nil }, "its private key is not here"},
+		"path length": {func(a *Authority) {
+			old, err := a.parse(ServerCA)
+			require.NoError(t, err)
+			serial, err := newSerial()
+			require.NoError(t, err)
+			a.Cert, err = old.crossSign(old)
+			require.NoError(t, err, serial)
+		}, "its certificate allows no authority below it (path length 0)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tp, s := issued(t, header)
+			a := s.CAs[ServerCA]
+			tc.change(&a)
+			s.CAs[ServerCA] = a
+			require.EqualError(t, a.CannotVouch(), tc.want)
+			states := whole(t, tp, RotationOf(ServerCA), s)
+			require.Empty(t, states[2].CAs[ServerCA].Cross)
+			require.NoError(t, Prove(tp, states[2], now()))
+			require.Error(t, verify(states[2].Leaves[find(t, tp, "demo-root-server").Key()], a.Cert, "localhost"))
+		})
+	}
+}
+
+func TestAdvanceRefuses(t *testing.T) {
+	tp, s := issued(t, header)
+	_, err := RotationOf(ServerCA).Advance(tp, s, PhaseSwitch, now())
+	require.ErrorIs(t, err, ErrChanged)
+	_, err = RotationOf(ServerCA).Advance(tp, &State{}, PhaseNone, now())
+	require.ErrorContains(t, err, "rotate the server CA: there is no server CA")
+	_, err = RotationOfServiceAccount().Advance(tp, &State{}, PhaseNone, now())
+	require.ErrorContains(t, err, "rotate the service-account key: there is none")
+}
+
+func TestEarlierServiceAccountKeysStay(t *testing.T) {
+	tp, s := issued(t, header)
+	first := signers(t, s)
+	for range 2 {
+		s = whole(t, tp, RotationOfServiceAccount(), s)[3]
+	}
+	require.Len(t, publics(t, s), 3)
+	require.Subset(t, publics(t, s), first)
+	n, err := EarlierKeys(s)
+	require.NoError(t, err)
+	require.Equal(t, 2, n)
+	dropped, err := DropEarlierKeys(s)
+	require.NoError(t, err)
+	require.Equal(t, signers(t, s), publics(t, dropped))
+	require.Equal(t, dropped.ServiceAccount, ensure(t, tp, dropped, now()).State.ServiceAccount)
+}
+
+func TestEnsureRenewsWhatIsAskedFor(t *testing.T) {
+	tp, s := issued(t, full)
+	r, err := Ensure(tp, s, Options{Now: now(), Renew: func(c Cert) bool { return c.Component == "root-shard" }})
+	require.NoError(t, err)
+	require.Len(t, r.Changes, len(CertsOf(tp, tp.Root())))
+	require.False(t, slices.ContainsFunc(r.Changes, func(c Change) bool { return c.Component != "root-shard" || c.Reason != "it was asked for" }))
+	require.NoError(t, Prove(tp, r.State, now().Add(time.Hour)))
+}
+
+// Further certificates that somebody brought with a serving certificate are served as they are.
+func TestChainKeepsWhatWasBrought(t *testing.T) {
+	tp, s := issued(t, header)
+	key := find(t, tp, "demo-root-server").Key()
+	brought := s.Leaves[key]
+	brought.Cert = slices.Concat([]byte("a comment\n"), brought.Cert, s.CAs[EtcdCA].Cert)
+	s.Leaves[key] = brought
+	require.Equal(t, brought, ensure(t, tp, s, now()).State.Leaves[key])
+}
