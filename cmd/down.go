@@ -30,6 +30,7 @@ continues with them; --purge removes them too.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.addFlags(c.Flags())
+	o.addOtherClusterFlag(c.Flags())
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&o.purge, "purge", false, "also remove data, certificate authorities, history, and namespaces that up made")
 	c.Flags().StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")

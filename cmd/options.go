@@ -37,6 +37,8 @@ type setupOptions struct {
 	context    string
 	namespace  string
 	pkiDir     string
+	// allowOtherCluster accepts another cluster than the one the setup was applied to.
+	allowOtherCluster bool
 	localOptions
 }
 
@@ -50,6 +52,10 @@ func (o *setupOptions) addFlagsWith(f *pflag.FlagSet, fileShorthand string) {
 	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace in the cluster")
 	f.StringVar(&o.pkiDir, "pki-dir", "", "folder that keeps certificates and keys, in place of the setup's PKI store")
 	o.addLocalFlags(f)
+}
+
+func (o *setupOptions) addOtherClusterFlag(f *pflag.FlagSet) {
+	f.BoolVar(&o.allowOtherCluster, "allow-other-cluster", false, "accept another cluster than the one the setup was applied to")
 }
 
 // A session is a setup and what runs it.
@@ -124,6 +130,7 @@ func (s *session) open(notify func(string)) (run.Runtime, error) {
 	}
 	o := kube.Options{
 		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: notify, StateDir: folders.State,
+		AllowOtherCluster: s.allowOtherCluster,
 	}
 	if st := s.directoryStore(); st != nil {
 		o.Store = st

@@ -26,14 +26,13 @@ const (
 
 type upOptions struct {
 	setupOptions
-	dryRun            string
-	timeout           time.Duration
-	skipCanary        bool
-	forceConflicts    bool
-	allowOtherCluster bool
-	allowEtcdChange   bool
-	output            string
-	foreground        bool
+	dryRun          string
+	timeout         time.Duration
+	skipCanary      bool
+	forceConflicts  bool
+	allowEtcdChange bool
+	output          string
+	foreground      bool
 }
 
 func newUpCmd(g *globalOptions, runE func(context.Context, *upOptions) error) *cobra.Command {
@@ -64,7 +63,7 @@ Exit codes: 0 done, 1 failed, 2 bad flags or setup file, 3 not ready in time, 4 
 	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to wait until everything is ready, 0 for ever")
 	f.BoolVar(&o.skipCanary, "skip-canary", false, "do not create a workspace on each shard to prove that it serves")
 	f.BoolVar(&o.forceConflicts, "force-conflicts", false, "take over fields that other field managers own")
-	f.BoolVar(&o.allowOtherCluster, "allow-other-cluster", false, "accept another cluster than the one the setup was applied to")
+	o.addOtherClusterFlag(f)
 	f.BoolVar(&o.allowEtcdChange, "allow-etcd-change", false, "let a shard start on another etcd than the one that holds its data")
 	f.StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
 	f.BoolVar(&o.foreground, "foreground", false, "with --local: stay, and stop everything on Ctrl-C")

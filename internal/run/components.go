@@ -204,7 +204,7 @@ func (u *Up) summarize(ctx context.Context, errs map[topology.ID]error) error {
 		case errors.Is(err, dag.ErrSkipped):
 			skipped++
 			continue
-		case errors.As(err, &nr):
+		case errors.As(err, &nr), errors.As(err, new(errTimeout)):
 			code = max(code, clierr.NotReady)
 		default:
 			code = max(code, clierr.Code(err))
