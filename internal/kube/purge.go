@@ -109,11 +109,9 @@ func (s *site) contents(ctx context.Context) ([]string, error) {
 	return slices.Concat(found...), err
 }
 
-// isStandard tells whether Kubernetes puts an object into every namespace, or derives it from others.
+// isStandard tells whether Kubernetes puts an object into every namespace, or removes it with others.
 func isStandard(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
-	case "Event", "Endpoints", "EndpointSlice", "PodMetrics":
-		return true
 	case "ConfigMap":
 		return o.GetName() == "kube-root-ca.crt"
 	case "ServiceAccount":
@@ -143,10 +141,14 @@ func (s *site) namespaced(ctx context.Context) ([]schema.GroupVersionResource, e
 	return out, nil
 }
 
+// derivedKinds are what Kubernetes makes of other objects. Nobody loses any of these.
+func derivedKinds() []string { return []string{"Event", "Endpoints", "EndpointSlice", "PodMetrics"} }
+
 func listable(group string, v *apidiscovery.APIVersionDiscovery) []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
 	for _, res := range v.Resources {
-		if res.Scope == apidiscovery.ScopeNamespace && slices.Contains(res.Verbs, "list") {
+		derived := res.ResponseKind != nil && slices.Contains(derivedKinds(), res.ResponseKind.Kind)
+		if res.Scope == apidiscovery.ScopeNamespace && slices.Contains(res.Verbs, "list") && !derived {
 			out = append(out, schema.GroupVersionResource{Group: group, Version: v.Version, Resource: res.Resource})
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -22,7 +21,7 @@ func TestEncodeDecode(t *testing.T) {
 	got, err := Decode(data)
 	require.NoError(t, err)
 	s.Leaves = map[LeafKey]Pair{}
-	require.Empty(t, cmp.Diff(s, got))
+	require.Empty(t, diff(s, got))
 	empty, err := Decode(nil)
 	require.NoError(t, err)
 	require.Empty(t, Encode(empty))

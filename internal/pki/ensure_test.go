@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -76,7 +75,7 @@ func TestEnsureKeepsWhatFits(t *testing.T) {
 	require.Empty(t, r.Changes)
 	require.Empty(t, r.CAs)
 	require.Equal(t, len(Table(tp)), r.Kept)
-	require.Empty(t, cmp.Diff(before, r.State))
+	require.Empty(t, diff(before, r.State))
 	require.Equal(t, "demo-kubeconfig-admin", r.NextExpiryName)
 	require.Equal(t, now().Add(48*time.Hour), r.NextExpiry)
 }
@@ -133,7 +132,7 @@ func TestEnsureRenews(t *testing.T) {
 			require.Equal(t, name != "missing", r.Changes[i].Renewed)
 			require.Equal(t, old, s.Leaves[key], "the given state stays as it is")
 			require.NotEqual(t, old, r.State.Leaves[key])
-			require.Empty(t, cmp.Diff(s.CAs, r.State.CAs), "authorities are never touched")
+			require.Empty(t, diff(s.CAs, r.State.CAs), "authorities are never touched")
 			require.NoError(t, Prove(tp, r.State, at))
 			require.Empty(t, ensure(t, tp, r.State, at).Changes, "once")
 		})
@@ -248,7 +247,7 @@ func TestMint(t *testing.T) {
 	require.NoError(t, err)
 	info, err := Inspect(p.Cert)
 	require.NoError(t, err)
-	require.Empty(t, cmp.Diff(Info{
+	require.Empty(t, diff(Info{
 		CN: "kcpctl", Orgs: []string{"system:masters"}, Issuer: CAName(tp, ClientCA), Usages: []string{"client auth"},
 		Algorithm: v1alpha1.KeyECDSAP256, Serial: info.Serial, NotBefore: now().Add(-backdate), NotAfter: now().Add(time.Hour),
 	}, info))

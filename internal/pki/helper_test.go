@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/setup"
@@ -104,3 +106,6 @@ func shards(n int) string {
 }
 
 func shardsLabel(n int) string { return fmt.Sprintf("%dshards", n) }
+
+// diff compares bytes as a whole: element by element they take most of a test's time.
+func diff(want, got any) string { return cmp.Diff(want, got, cmp.Comparer(bytes.Equal)) }

@@ -52,8 +52,8 @@ func TestEveryPhaseGoesWithItsNeighbours(t *testing.T) {
 				phases = append(phases, r.Phase(s))
 				again := ensure(t, tp, s, now())
 				require.Empty(t, again.Changes)
-				require.Empty(t, cmp.Diff(s, again.State), "up undoes nothing")
-				require.Empty(t, cmp.Diff(s, reloaded(t, s)), "nothing is lost in the store")
+				require.Empty(t, diff(s, again.State), "up undoes nothing")
+				require.Empty(t, diff(s, reloaded(t, s)), "nothing is lost in the store")
 				if i == 0 {
 					continue
 				}
