@@ -49,6 +49,7 @@ const (
 	dirHistory   = "history"
 	filePorts    = "ports.json"
 	fileLock     = "lock"
+	fileApplying = "applying"
 )
 
 // Layout is where the files and ports of a setup are on this machine.

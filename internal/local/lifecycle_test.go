@@ -34,6 +34,22 @@ func TestSecondUpChangesNothing(t *testing.T) {
 	require.Equal(t, pids, m.pids(), "no process was started anew")
 }
 
+// A run that was interrupted before its end left nothing to change, and yet something to do.
+func TestInterruptedRunMakesThePlanStale(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	s := m.open(file())
+	p := s.plan()
+	require.True(t, p.Empty())
+	require.NoError(t, s.rt.Begin(t.Context(), p))
+
+	p = m.open(file()).plan()
+	require.True(t, p.Stale)
+	require.False(t, p.Empty())
+	require.NoError(t, s.rt.Finish(t.Context(), p, []byte(file())))
+	require.True(t, m.open(file()).plan().Empty())
+}
+
 func TestUpRestartsOnlyWhatMustBe(t *testing.T) {
 	for name, tc := range map[string]struct {
 		disturb func(t *testing.T, m *machine)

@@ -27,7 +27,7 @@ func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOpt
 		applied[objectFile(e.Object.GetKind(), e.Object.GetName())] = e
 	}
 	find := rendered(objects)
-	p := &plan.Plan{}
+	p := &plan.Plan{Stale: r.applying()}
 	for _, o := range objects {
 		if !hasCounterpart(o.GetKind()) {
 			continue

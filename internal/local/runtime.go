@@ -117,20 +117,36 @@ func (r *Runtime) Generation(context.Context) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Begin gets the binaries that the plan needs and claims the ports. It need not remember the objects: each is remembered
-// on its own, before it has an effect.
+// Begin gets the binaries that the plan needs, claims the ports, and marks the setup as being applied until Finish. It need
+// not remember the objects: each is remembered on its own, before it has an effect.
 func (r *Runtime) Begin(ctx context.Context, p *plan.Plan) error {
 	if err := r.fetch(ctx, p); err != nil {
 		return err
 	}
-	return r.layout.ports.claim()
+	if err := r.layout.ports.claim(); err != nil {
+		return err
+	}
+	return writeFile(r.layout.path(fileApplying), nil)
 }
 
-// Finish deletes what the plan deletes, and remembers the setup that was applied.
+// applying tells whether a run has begun and not finished.
+func (r *Runtime) applying() bool {
+	_, err := os.Stat(r.layout.path(fileApplying))
+	return err == nil
+}
+
+// Finish deletes what the plan deletes, remembers the setup that was applied, and takes the mark of Begin away.
 func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error {
 	if err := r.Delete(ctx, p.Deletions()); err != nil {
 		return err
 	}
+	if err := r.remember(ctx, setup); err != nil {
+		return err
+	}
+	return removeFile(r.layout.path(fileApplying))
+}
+
+func (r *Runtime) remember(ctx context.Context, setup []byte) error {
 	before, err := r.History(ctx)
 	if err != nil {
 		return err

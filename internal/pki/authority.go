@@ -95,7 +95,7 @@ func (e *ensurer) ensureCAs() error {
 		e.authorities[name] = a
 		e.expires(string(name)+" CA", a.cert.NotAfter)
 	}
-	return e.distinct()
+	return e.result.State.distinct()
 }
 
 // newAuthority makes a certificate authority of a setup.
@@ -127,10 +127,10 @@ func (e *ensurer) mayCreate(ca CA, what string) error {
 
 // distinct makes sure that no authority serves two trust domains: with one CA for clients and for proxies, any user could
 // claim to be anybody else.
-func (e *ensurer) distinct() error {
+func (s *State) distinct() error {
 	for i, a := range CAs() {
 		for _, b := range CAs()[i+1:] {
-			if e.authorities[a].cert.Equal(e.authorities[b].cert) {
+			if sameCert(s.CAs[a].Cert, s.CAs[b].Cert) {
 				return clierr.New(clierr.BadInput, "bring a certificate authority of its own for each",
 					"the %s CA and the %s CA are the same certificate", a, b)
 			}

@@ -34,15 +34,15 @@ func isReady(id topology.ID) node { return node(id) }
 // graph says what starts when. A component that is changed waits until all that it needs is ready; one that is new starts
 // together with those that its own process waits for. In a serial run those that are changed follow one another.
 func (u *Up) graph(p *plan.Plan) map[node][]node {
-	needs, chosen := map[node][]node{}, map[topology.ID]bool{}
+	needs, chosen, serial := map[node][]node{}, map[topology.ID]bool{}, u.serial(p)
 	for _, c := range u.chosen() {
 		chosen[c.ID()] = true
 	}
-	var before []node
 	for _, c := range u.chosen() {
 		ready, start := []node{started(c.ID())}, []node{}
+		turn := slices.Index(serial, c.ID())
 		for _, n := range c.Needs {
-			if !chosen[n] {
+			if !chosen[n] || turn >= 0 && slices.Index(serial, n) > turn {
 				continue // it runs already
 			}
 			ready = append(ready, isReady(n))
@@ -50,13 +50,30 @@ func (u *Up) graph(p *plan.Plan) map[node][]node {
 				start = append(start, isReady(n))
 			}
 		}
-		if u.Options.Serial && rolls(p, c) {
-			start = append(start, before...)
-			before = []node{isReady(c.ID())}
+		if turn > 0 {
+			start = append(start, isReady(serial[turn-1]))
 		}
 		needs[started(c.ID())], needs[isReady(c.ID())] = start, ready
 	}
 	return needs
+}
+
+// serial are the running components that a serial run changes, in their order: servers of virtual workspaces come before the
+// front-proxies, which are what clients notice most.
+func (u *Up) serial(p *plan.Plan) []topology.ID {
+	var out, proxies []topology.ID
+	for _, c := range u.chosen() {
+		switch {
+		case !u.Options.Serial || !rolls(p, c):
+		case c.Kind == topology.FrontProxy:
+			proxies = append(proxies, c.ID())
+		case c.Kind == topology.Kubeconfig:
+			out, proxies = append(append(out, proxies...), c.ID()), nil
+		default:
+			out = append(out, c.ID())
+		}
+	}
+	return append(out, proxies...)
 }
 
 // rolls tells whether a running component is changed.

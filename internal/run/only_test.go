@@ -71,14 +71,14 @@ func TestOnlyTheConflictsOfSomeComponents(t *testing.T) {
 func TestSerialRunChangesOneAfterAnother(t *testing.T) {
 	inWorld(t, full, func(t *testing.T, w *world) {
 		w.mustRun(t)
-		changed := []topology.ID{"cache-server", "root-shard", "shard/alpha", "shard/beta", "front-proxy/main", "virtual-workspaces/vw"}
+		changed := []topology.ID{"cache-server", "root-shard", "shard/alpha", "shard/beta", "virtual-workspaces/vw", "front-proxy/main"}
 		w.edit(changed...)
 		w.slow()
 		w.up.Options.Serial = true
 		w.mustRun(t)
 		require.Equal(t, []string{
 			"Lock", "Save", "Begin", "Apply cache-server", "Apply root-shard", "Apply shard/alpha", "Apply shard/beta",
-			"Apply front-proxy/main", "Apply virtual-workspaces/vw", "Finish", "Unlock",
+			"Apply virtual-workspaces/vw", "Apply front-proxy/main", "Finish", "Unlock",
 		}, w.rt.Calls())
 		for i := 1; i < len(changed); i++ {
 			require.Less(t, w.when(changed[i-1], run.Done, ""), w.when(changed[i], run.Running, "applying"), changed[i])

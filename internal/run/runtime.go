@@ -47,6 +47,8 @@ type Runtime interface {
 	Delete(ctx context.Context, items []plan.Item) error
 	// Purge deletes what Delete keeps: data, PKI, inventory, namespaces that the setup made.
 	Purge(ctx context.Context) error
+	// PurgeData deletes what Delete keeps of a component: its volumes, or its data on this machine.
+	PurgeData(ctx context.Context, id topology.ID) error
 	// Logs copies a component's logs.
 	Logs(ctx context.Context, c *topology.Component, o LogOptions, w io.Writer) error
 	// Close ends what the runtime started for itself, such as port-forwards. It stops no component.

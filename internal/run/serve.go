@@ -178,7 +178,10 @@ func (u *Up) canaryShards(ctx context.Context, s *pki.State) ([]*topology.Compon
 	for _, sh := range registered {
 		takes[sh.Name] = !sh.Cordoned
 	}
-	return slices.DeleteFunc(u.Topology.Shards(), func(c *topology.Component) bool { return !takes[c.ShardName()] }), nil
+	return slices.DeleteFunc(u.Topology.Shards(), func(c *topology.Component) bool {
+		left := len(u.Options.Canaries) > 0 && !slices.Contains(u.Options.Canaries, c.ID())
+		return left || !takes[c.ShardName()]
+	}), nil
 }
 
 func shardNames(shards []*topology.Component) string {

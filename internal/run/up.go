@@ -45,6 +45,8 @@ type UpOptions struct {
 	DryRun bool
 	// SkipCanary leaves out the workspaces that prove that each shard serves.
 	SkipCanary bool
+	// Canaries are the shards that get one. Empty means all.
+	Canaries []topology.ID
 	// Only limits the run to some components: the others are left as they are, whatever the setup says of them.
 	Only []topology.ID
 	// Serial changes running components one after another, each behind its gate, so that what has replicas never stops
@@ -52,6 +54,11 @@ type UpOptions struct {
 	Serial bool
 	// Timeout limits the wait for readiness.
 	Timeout time.Duration
+	// Change changes the PKI that was loaded before what it lacks is issued: a step of a rotation, authorities that are
+	// brought. It is called again if another run wrote meanwhile. Nil changes nothing.
+	Change func(*pki.State) (*pki.State, error)
+	// Renew tells which certificates to issue anew. Nil is those that are due.
+	Renew func(pki.Cert) bool
 }
 
 // Result is what a run did, or would do.
@@ -138,8 +145,13 @@ func (u *Up) certificates(ctx context.Context) (*pki.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if u.Options.Change != nil {
+		if state, err = u.Options.Change(state); err != nil {
+			return nil, err
+		}
+	}
 	now := u.Now()
-	res, err := pki.Ensure(u.Topology, state, pki.Options{Now: now})
+	res, err := pki.Ensure(u.Topology, state, pki.Options{Now: now, Renew: u.Options.Renew})
 	if err != nil {
 		return nil, err
 	}

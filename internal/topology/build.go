@@ -32,6 +32,9 @@ func Build(s *v1alpha1.Setup) *Topology { return (&builder{setup: s}).build() }
 // BuildLocal takes a setup apart for this machine: Services become loopback ports and every etcd is embedded.
 func BuildLocal(s *v1alpha1.Setup, l Local) *Topology { return (&builder{setup: s, local: &l}).build() }
 
+// ComponentDir is the folder of a component's configuration and data; object is its Object().
+func (l Local) ComponentDir(object string) string { return filepath.Join(l.Dir, "components", object) }
+
 type builder struct {
 	setup *v1alpha1.Setup
 	local *Local
@@ -135,7 +138,7 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 // locate decides where a component listens, how it is reached and where its files are.
 func (b *builder) locate(c *Component, port int32, url string) {
 	if b.local != nil {
-		dir := filepath.Join(b.local.Dir, "components", c.Object())
+		dir := b.local.ComponentDir(c.Object())
 		c.BindAddress, c.Port, c.Replicas = loopback, b.local.Port(string(c.ID())), 1
 		c.ConfigDir, c.DataDir = filepath.Join(dir, "config"), filepath.Join(dir, "data")
 		c.ServicePort, c.URL = c.Port, httpsURL(loopback, c.Port)

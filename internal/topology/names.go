@@ -49,6 +49,12 @@ func (id ID) Kind() Kind {
 	return Kind(k)
 }
 
+// Name returns what follows the kind: nothing for a component of which a setup has one.
+func (id ID) Name() string {
+	_, name, _ := strings.Cut(string(id), "/")
+	return name
+}
+
 // stem is what a component's objects are called after, following the setup's name.
 func stem(k Kind, name string) string {
 	switch k {

@@ -39,8 +39,8 @@ func measureCluster(ctx context.Context, b *bench, runs int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	external := &onCluster{name: "cluster, plain external etcds", prepare: prepareEtcds}
-	managed := &onCluster{name: "cluster, managed etcds", prepare: func(context.Context, *cluster, string) (string, error) { return sharded, nil }}
+	external := &onCluster{name: "plain external etcds", prepare: prepareEtcds}
+	managed := &onCluster{name: "managed etcds", prepare: func(context.Context, *cluster, string) (string, error) { return sharded, nil }}
 	for i := range runs {
 		for _, s := range []*onCluster{external, managed} {
 			c.name = fmt.Sprintf("kcpctl-bench-%d-%d", os.Getpid(), i)
@@ -50,15 +50,15 @@ func measureCluster(ctx context.Context, b *bench, runs int) (err error) {
 		}
 	}
 	r := &b.report
-	m := r.add(external.name, "s", external.up.of(wall), limit(55), reference("kcp-operator", operator))
-	r.add(managed.name, "s", managed.up.of(wall), reference("limit: external + 15 s", m+withManagedEtcds))
+	m := r.add("cluster, "+external.name, "s", external.up.of(wall), limit(55), reference("kcp-operator", operator))
+	r.add("cluster, "+managed.name, "s", managed.up.of(wall), reference("limit: external + 15 s", m+withManagedEtcds))
 	all := append(external.up, managed.up...)
 	r.add("cluster, kcpctl's own part", "s", all.of(own))
 	r.add("cluster, kcpctl's CPU time", "s", all.of(cpu))
 	r.add("cluster, kcpctl's memory", "MB", all.of(memory))
 	r.add("cluster, up that changes nothing", "s", append(external.noOp, managed.noOp...).of(wall), limit(3))
-	r.addPath(external.name, external.up)
-	r.addPath(managed.name, managed.up)
+	r.addPath("cluster, "+external.name, external.up)
+	r.addPath("cluster, "+managed.name, managed.up)
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (b *bench) bringUpOn(ctx context.Context, c *cluster, s *onCluster) (err er
 	if err != nil {
 		return err
 	}
-	b.logf("%s: %.1f s, again %.1f s", s.name, first.wall.Seconds(), second.wall.Seconds())
+	b.logf("cluster, %s: %.1f s, again %.1f s", s.name, first.wall.Seconds(), second.wall.Seconds())
 	s.up, s.noOp = append(s.up, first), append(s.noOp, second)
 	return nil
 }

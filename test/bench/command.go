@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -48,7 +49,7 @@ func (c command) run(ctx context.Context) (usage, error) {
 	err := cmd.Run()
 	u.wall = time.Since(u.started)
 	if err != nil {
-		return u, fmt.Errorf("%s %s: %w: %s", filepath.Base(c.name), strings.Join(c.args, " "), err, lastLines(stderr.String(), 10))
+		return u, fmt.Errorf("%s %s: %w: %s", filepath.Base(c.name), strings.Join(c.args, " "), err, ends(stderr.String()))
 	}
 	u.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	if r, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
@@ -75,7 +76,12 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
 }
 
-func lastLines(s string, n int) string {
-	lines := strings.Split(strings.TrimSpace(s), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+// ends is the first and the last lines of an output: a panic says at the top what it is, all else at the end.
+func ends(output string) string {
+	const top, bottom = 5, 10
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	if n := len(lines); n > top+bottom {
+		lines = slices.Concat(lines[:top], []string{"..."}, lines[n-bottom:])
+	}
+	return strings.Join(lines, "\n")
 }

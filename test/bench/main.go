@@ -57,7 +57,9 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	output := flags.String("o", "", "json: print the report as JSON")
 	kcpctl := flags.String("kcpctl", "bin/kcpctl", "the binary to measure")
 	flags.Usage = func() { usageText(flags) }
-	if err := flags.Parse(args); err != nil {
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
 		return 2
 	}
 	chosen, err := choose(flags.Args())

@@ -79,7 +79,7 @@ func startPeerProcess(ctx context.Context, bin, dir string) (_ context.Context, 
 		defer close(ended)
 		err := cmd.Wait()
 		log, _ := os.ReadFile(logFile)
-		cancel(fmt.Errorf("ended (%v): %s", err, lastLines(string(log), 10)))
+		cancel(fmt.Errorf("ended (%v): %s", err, ends(string(log))))
 	}()
 	return ctx, func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended

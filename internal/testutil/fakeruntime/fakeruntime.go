@@ -354,6 +354,11 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	return nil
 }
 
+// PurgeData has none to delete.
+func (r *Runtime) PurgeData(ctx context.Context, id topology.ID) error {
+	return r.write(ctx, "PurgeData "+string(id))
+}
+
 // Logs has none.
 func (r *Runtime) Logs(context.Context, *topology.Component, run.LogOptions, io.Writer) error {
 	return nil

@@ -1,0 +1,239 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+type rotateOptions struct {
+	rollOptions
+	rotation pki.Rotation
+	pause    bool
+	finish   bool
+	yes      bool
+}
+
+func newRotateCACmd(g *globalOptions) *cobra.Command {
+	o := &rotateOptions{rollOptions: rollOptions{setupOptions: setupOptions{globalOptions: g}}}
+	var names []string
+	for _, ca := range pki.CAs() {
+		names = append(names, string(ca))
+	}
+	c := &cobra.Command{
+		Use:   "rotate-ca " + strings.Join(names, "|"),
+		Short: "Replace a certificate authority while kcp serves",
+		Long: `Rotate-ca replaces an authority in two phases, in each of which a setup can stay for as long as it likes:
+
+  distribute  everybody learns to trust the new authority; the present one signs
+  switch      the new authority signs, and everybody gets what it signed; the previous one is still trusted
+
+Kubeconfigs that were handed out earlier go on to work, until --finish drops the previous authority. Before it does, the
+command says which they are. In each phase what is changed rolls, one component after another. An interrupted run is
+continued by the same command.`,
+		Example: `  kcpctl certs rotate-ca server
+  kcpctl certs rotate-ca server --finish`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 || !slices.Contains(names, args[0]) {
+				return clierr.New(clierr.BadInput, oneOf(names), "name one certificate authority, got %q", args)
+			}
+			o.rotation = pki.RotationOf(pki.CA(args[0]))
+			return o.run(c.Context())
+		},
+		ValidArgs: names,
+	}
+	o.addRotateFlags(c)
+	c.Flags().BoolVar(&o.finish, "finish", false, "drop the previous authority: what it signed is not accepted any more")
+	return c
+}
+
+func newRotateKeyCmd(g *globalOptions) *cobra.Command {
+	o := &rotateOptions{rollOptions: rollOptions{setupOptions: setupOptions{globalOptions: g}}, rotation: pki.RotationOfServiceAccount()}
+	c := &cobra.Command{
+		Use:   "rotate-service-account-key",
+		Short: "Replace the key that signs the tokens of service accounts",
+		Long: `Rotate-service-account-key lets all shards know the public part of a new key first, and then sign with it. Earlier keys go
+on to verify the tokens that they signed, until --finish drops them. An interrupted run is continued by the same command.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	o.addRotateFlags(c)
+	c.Flags().BoolVar(&o.finish, "finish", false, "drop earlier keys: tokens that they signed are not accepted any more")
+	return c
+}
+
+func (o *rotateOptions) addRotateFlags(c *cobra.Command) {
+	o.addRollFlags(c.Flags())
+	c.Flags().BoolVar(&o.pause, "pause", false, "stop when the new one is trusted; the same command goes on")
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "with --finish: do not ask")
+}
+
+func (o *rotateOptions) run(ctx context.Context) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	r, err := o.openRollout()
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	state, err := r.store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if len(state.CAs) == 0 {
+		return o.noCertificates(r.Topology, r.store)
+	}
+	rotate := &run.Rotate{
+		Rotation: o.rotation, Topology: r.Topology, Store: r.store, Now: o.Now,
+		// What is rendered here is applied by others: one phase at a time.
+		Pause: o.pause || o.offline,
+		Roll: func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error {
+			return r.roll(ctx, title, run.UpOptions{Change: change})
+		},
+	}
+	if o.finish {
+		return o.runFinish(ctx, rotate, state)
+	}
+	phase, err := rotate.Run(ctx)
+	if err != nil {
+		return o.explain(err)
+	}
+	o.tell(rotate, state, phase)
+	return nil
+}
+
+// explain says how to go on after a failure: every phase is safe to stay in.
+func (o *rotateOptions) explain(err error) error {
+	if hint := clierr.Hint(err); hint != "" {
+		return err
+	}
+	return clierr.New(clierr.Code(err), "run the same command again: it continues; kcp serves in the meantime", "%w", err)
+}
+
+// tell says where a run has ended, and what comes next. The state is that from before it.
+func (o *rotateOptions) tell(r *run.Rotate, before *pki.State, phase pki.Phase) {
+	if o.output == "json" {
+		return
+	}
+	w, command := o.Streams.Err, o.command()
+	switch phase {
+	case pki.PhaseNone:
+		fmt.Fprintf(w, "\nThe new %s signs. Earlier ones verify what they signed, until %s --finish.\n", r, command)
+	case pki.PhaseDistribute:
+		fmt.Fprintf(w, "\nA new %s is there to be trusted; the present one signs. Go on with %s", r, command)
+		if o.offline {
+			fmt.Fprint(w, "\nonce this is applied and everything has rolled")
+		}
+		fmt.Fprintln(w, ".")
+		if err := r.Stops(before); err != nil {
+			fmt.Fprintf(w, "Before you do, replace the kubeconfigs that were handed out: with the switch they stop working, because the present\n"+
+				"authority cannot vouch for the new one: %v.\n", err)
+		}
+	case pki.PhaseSwitch:
+		fmt.Fprintf(w, "\nThe new %s signs; the previous one is still trusted, until %s --finish.\n", r, command)
+		for _, line := range affected(r.CA(), r.Topology) {
+			fmt.Fprintln(w, line)
+		}
+	}
+}
+
+// command is how to run it again.
+func (o *rotateOptions) command() string {
+	name := "rotate-service-account-key"
+	if ca := o.rotation.CA(); ca != "" {
+		name = "rotate-ca " + string(ca)
+	}
+	return "kcpctl certs " + name + o.flagsForTip()
+}
+
+func (o *rotateOptions) runFinish(ctx context.Context, r *run.Rotate, state *pki.State) error {
+	warning, err := o.warning(r, state)
+	if err != nil {
+		return err
+	}
+	if warning == nil {
+		fmt.Fprintf(o.Streams.Err, "The %s is not being rotated: nothing is dropped.\n", r)
+		return o.explainNil(r.Finish(ctx))
+	}
+	for _, line := range warning {
+		fmt.Fprintln(o.Streams.Err, line)
+	}
+	if !o.yes {
+		yes, err := o.Streams.Confirm(ctx, fmt.Sprintf("Drop the previous %s?", r))
+		if err != nil || !yes {
+			return err
+		}
+	}
+	if err := r.Finish(ctx); err != nil {
+		return o.explain(err)
+	}
+	if o.output != "json" {
+		fmt.Fprintf(o.Streams.Err, "\nThe previous %s is gone.\n", r)
+	}
+	return nil
+}
+
+func (o *rotateOptions) explainNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return o.explain(err)
+}
+
+// warning says what a finish cuts off; nothing if there is nothing to drop.
+func (o *rotateOptions) warning(r *run.Rotate, s *pki.State) ([]string, error) {
+	if r.CA() == "" {
+		n, err := pki.EarlierKeys(s)
+		if err != nil || n == 0 {
+			return nil, err
+		}
+		return []string{fmt.Sprintf("Tokens of service accounts stop working that %s signed. kcpctl does not know who has some: those that\n"+
+			"pods and controllers request expire by themselves within hours, those in Secrets of workspaces never do.", plural(n, "earlier key"))}, nil
+	}
+	if r.Phase(s) == pki.PhaseNone {
+		return nil, nil
+	}
+	info, err := pki.Inspect(s.CAs[r.CA()].Cert)
+	if err != nil {
+		return nil, err
+	}
+	began := info.NotBefore.UTC().Format(time.RFC3339)
+	return append([]string{fmt.Sprintf("The %s was made at %s; what the previous one signed stops working.", r, began)}, affected(r.CA(), r.Topology)...), nil
+}
+
+// affected says who outside the setup depends on the previous authority.
+func affected(ca pki.CA, t *topology.Topology) []string {
+	var names []string
+	for _, c := range t.OfKind(topology.Kubeconfig) {
+		names = append(names, c.Name)
+	}
+	declared := "no kubeconfig is declared"
+	if len(names) > 0 {
+		declared = "copies of the declared kubeconfigs " + strings.Join(names, ", ") + " (get new ones with kcpctl kubeconfig NAME)"
+	}
+	switch ca {
+	case pki.ServerCA:
+		return []string{
+			"Affected are kubeconfigs that were handed out before the rotation began, because they trust only the previous authority:",
+			"  - " + declared,
+			"  - all that kcpctl kubeconfig --user minted by then: nothing keeps a list of them",
+		}
+	case pki.ClientCA:
+		return []string{
+			"Affected are kubeconfigs that were handed out before the switch, because the previous authority signed their certificates:",
+			"  - " + declared,
+			"  - all that kcpctl kubeconfig --user minted by then: nothing keeps a list of them",
+		}
+	}
+	return []string{"No kubeconfig depends on it: only components of the setup do, and they have what is new."}
+}

@@ -1,0 +1,152 @@
+package kcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	apiBindingResource = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apibindings"}
+	migrationResource  = schema.GroupVersionResource{Group: "migration.kcp.io", Version: "v1alpha1", Resource: "logicalclustermigrations"}
+)
+
+// The migration API has to be bound in a workspace before it can be used there.
+const (
+	migrationExport  = "migration.kcp.io"
+	migrationBinding = "kcpctl-migration"
+)
+
+// CanMigrate tells whether the shard that the client talks to has the feature gate LogicalClusterMigration on: then, and only
+// then, it has a handler for dumps of logical clusters, which refuses everybody but other shards (kcp:
+// pkg/server/migrationdump). Nothing is dumped.
+func (c *Client) CanMigrate(ctx context.Context) (bool, error) {
+	hc, err := c.http()
+	if err != nil {
+		return false, fmt.Errorf("client for %s: %w", c.config.Host, err)
+	}
+	url := c.config.Host + "/clusters/system:admin/apis/migration.kcp.io/v1alpha1/logicalclusterdumps"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
+	if err != nil {
+		return false, fmt.Errorf("ask for the feature gate LogicalClusterMigration: %w", err)
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return false, fmt.Errorf("ask for the feature gate LogicalClusterMigration: %w", err)
+	}
+	return resp.StatusCode == http.StatusForbidden, resp.Body.Close()
+}
+
+// BindMigration makes the migration API usable in the root workspace, and waits until it is. The client's server is the root
+// shard.
+func (c *Client) BindMigration(ctx context.Context, report func(reason string)) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	binding := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding",
+		"metadata": map[string]any{"name": migrationBinding},
+		"spec":     map[string]any{"reference": map[string]any{"export": map[string]any{"path": RootWorkspace, "name": migrationExport}}},
+	}}
+	_, err = root.Resource(apiBindingResource).Create(ctx, binding, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("bind %s: %w", migrationExport, err)
+	}
+	err = poll(ctx, report, func() error {
+		b, err := root.Resource(apiBindingResource).Get(ctx, migrationBinding, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if phase, _, _ := unstructured.NestedString(b.Object, "status", "phase"); phase != "Bound" {
+			return errors.New("not yet bound")
+		}
+		_, err = root.Resource(migrationResource).List(ctx, metav1.ListOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("bind %s: %w", migrationExport, err)
+	}
+	return nil
+}
+
+// UnbindMigration undoes BindMigration, unless migrations are left.
+func (c *Client) UnbindMigration(ctx context.Context) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	left, err := root.Resource(migrationResource).List(ctx, metav1.ListOptions{})
+	if err != nil || len(left.Items) > 0 {
+		return err
+	}
+	err = root.Resource(apiBindingResource).Delete(ctx, migrationBinding, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("unbind %s: %w", migrationExport, err)
+	}
+	return nil
+}
+
+// Migrate moves a logical cluster to another shard and waits until it is there; nobody can use it meanwhile. One that is
+// moving already goes on. BindMigration comes before.
+func (c *Client) Migrate(ctx context.Context, cluster, shard string, report func(reason string)) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	migrations := root.Resource(migrationResource)
+	name := "kcpctl-" + strings.ReplaceAll(cluster, ":", "-")
+	m := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "migration.kcp.io/v1alpha1", "kind": "LogicalClusterMigration",
+		"metadata": map[string]any{"name": name},
+		"spec":     map[string]any{"logicalCluster": cluster, "destinationShard": shard},
+	}}
+	failed := ""
+	err = poll(ctx, report, func() error {
+		now, err := migrations.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			if now, err = migrations.Create(ctx, m, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+		} else if err != nil {
+			return err
+		}
+		phase, _, _ := unstructured.NestedString(now.Object, "status", "phase")
+		switch phase {
+		case "Completed":
+			return nil
+		case "Failed":
+			failed = migrationProblem(now)
+			return nil
+		}
+		return errors.New(strings.TrimSpace(phase + " " + migrationProblem(now)))
+	})
+	if err != nil {
+		return err
+	}
+	if err := migrations.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete migration %s: %w", name, err)
+	}
+	if failed != "" {
+		return errors.New("migration failed: " + failed)
+	}
+	return nil
+}
+
+// migrationProblem is what the conditions of a migration complain about.
+func migrationProblem(m *unstructured.Unstructured) string {
+	conditions, _, _ := unstructured.NestedSlice(m.Object, "status", "conditions")
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["status"] != "True" {
+			return fmt.Sprintf("%v: %v", c["reason"], c["message"])
+		}
+	}
+	return ""
+}

@@ -1,0 +1,134 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Rotate replaces an authority or the service-account key while kcp serves: trust first everywhere, then what is trusted.
+// It can be interrupted at any moment and run again.
+type Rotate struct {
+	pki.Rotation
+	Topology *topology.Topology
+	Store    pki.Store
+	// Roll changes the PKI and brings the whole setup up with it, one component after another: it returns when everybody
+	// has what is new. Without a change it completes what an earlier run has begun. The title says what for.
+	Roll func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error
+	Now  func() time.Time
+	// Pause ends a run that begins a rotation when the next one is trusted, before it signs: the next run goes on.
+	Pause bool
+}
+
+// Run rotates until the new one signs, and returns the phase that the rotation is in then. An authority stays in
+// pki.PhaseSwitch, in which what the previous one has signed is still accepted, until Finish. Where clients that know only
+// the present authority would be cut off by the switch, a run ends before it, and the next one goes on.
+func (r *Rotate) Run(ctx context.Context) (pki.Phase, error) {
+	state, err := r.load(ctx)
+	if err != nil {
+		return "", err
+	}
+	switch r.Phase(state) {
+	case pki.PhaseNone:
+		if err := r.advance(ctx, pki.PhaseNone, "a new %s: everybody learns to trust it"); err != nil {
+			return "", err
+		}
+		if r.Pause || r.Stops(state) != nil {
+			return pki.PhaseDistribute, nil
+		}
+	case pki.PhaseDistribute:
+		if err := r.settle(ctx, "the new %s: make sure that everybody trusts it"); err != nil {
+			return pki.PhaseDistribute, err
+		}
+	case pki.PhaseSwitch:
+		if err := r.settle(ctx, "the new %s signs: make sure that everybody has what it signed"); err != nil {
+			return pki.PhaseSwitch, err
+		}
+		return r.end(ctx)
+	}
+	if err := r.advance(ctx, pki.PhaseDistribute, "the new %s signs: everybody gets what it signed"); err != nil {
+		return pki.PhaseDistribute, err
+	}
+	return r.end(ctx)
+}
+
+// Stops says why the rotation has to pause before the switch, if so.
+func (r *Rotate) Stops(s *pki.State) error {
+	if r.CA() != pki.ServerCA {
+		return nil // only servers are verified by those who are not of the setup
+	}
+	return s.CAs[r.CA()].CannotVouch()
+}
+
+// end forgets the next service-account key, which is the present one by now: earlier keys go on to verify. The previous
+// authority is kept until Finish.
+func (r *Rotate) end(ctx context.Context) (pki.Phase, error) {
+	if r.CA() != "" {
+		return pki.PhaseSwitch, nil
+	}
+	state, err := r.load(ctx)
+	if err != nil {
+		return pki.PhaseSwitch, err
+	}
+	if state, err = r.Advance(r.Topology, state, pki.PhaseSwitch, r.Now()); err != nil {
+		return pki.PhaseSwitch, err
+	}
+	if err := r.Store.Save(ctx, state); err != nil {
+		return pki.PhaseSwitch, fmt.Errorf("save %s: %w", r.Store, err)
+	}
+	return pki.PhaseNone, nil
+}
+
+// Finish ends the rotation of an authority: what the previous one has signed is not accepted any more. Of service-account
+// keys it leaves only the one that signs. First it makes sure that everybody has what the new one signed.
+func (r *Rotate) Finish(ctx context.Context) error {
+	state, err := r.load(ctx)
+	if err != nil {
+		return err
+	}
+	phase := r.Phase(state)
+	if r.CA() == "" {
+		if phase != pki.PhaseNone {
+			return r.unfinished(phase)
+		}
+		return r.Roll(ctx, fmt.Sprintf("the %s: earlier keys are dropped", r), pki.DropEarlierKeys)
+	}
+	switch phase {
+	case pki.PhaseDistribute:
+		return r.unfinished(phase)
+	case pki.PhaseNone:
+		return r.settle(ctx, "the %s is not being rotated: make sure that everybody knows")
+	}
+	if err := r.settle(ctx, "the new %s signs: make sure that everybody has what it signed"); err != nil {
+		return err
+	}
+	return r.advance(ctx, pki.PhaseSwitch, "the previous %s is dropped")
+}
+
+func (r *Rotate) unfinished(phase pki.Phase) error {
+	return clierr.New(clierr.Failed, "run the command without --finish first: it continues",
+		"the rotation of the %s is in the phase %q: the new one does not sign everywhere yet", r, phase)
+}
+
+func (r *Rotate) settle(ctx context.Context, title string) error {
+	return r.Roll(ctx, fmt.Sprintf(title, r), nil)
+}
+
+// advance takes the rotation to the next phase, in the store and everywhere.
+func (r *Rotate) advance(ctx context.Context, from pki.Phase, title string) error {
+	return r.Roll(ctx, fmt.Sprintf(title, r), func(s *pki.State) (*pki.State, error) {
+		return r.Advance(r.Topology, s, from, r.Now())
+	})
+}
+
+func (r *Rotate) load(ctx context.Context) (*pki.State, error) {
+	s, err := r.Store.Load(ctx)
+	if err == nil && len(s.CAs) == 0 {
+		err = clierr.New(clierr.Failed, "run kcpctl up first", "kcp %q has no certificates yet: there is nothing in %s", r.Topology.Name, r.Store)
+	}
+	return s, err
+}
