@@ -93,9 +93,9 @@ func (o *rollOptions) validate() error {
 
 // rollout changes the certificates of a setup, and rolls what uses them.
 type rollout struct {
-	*rollOptions
 	*session
-	store pki.Store
+	options *rollOptions
+	store   pki.Store
 	// rt is nil where only the store is changed.
 	rt run.Runtime
 }
@@ -106,7 +106,7 @@ func (o *rollOptions) openRollout() (*rollout, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rollout{rollOptions: o, session: s}
+	r := &rollout{session: s, options: o}
 	if o.offline {
 		if r.store = s.directoryStore(); r.store == nil {
 			return nil, clierr.New(clierr.BadInput, "name it with --pki-dir, or with spec.pki.store Directory in the setup file",
@@ -137,10 +137,10 @@ func (r *rollout) roll(ctx context.Context, title string, o run.UpOptions) error
 		return err
 	}
 	progress := ui.NewProgress(ctx, r.Streams, ui.ProgressOptions{
-		Header: title + "  (" + r.rt.Where() + ")", JSON: r.output == "json", Now: r.Now,
+		Header: title + "  (" + r.rt.Where() + ")", JSON: r.options.output == "json", Now: r.Now,
 	})
 	defer progress.Close()
-	o.Serial, o.SkipCanary, o.Timeout = true, r.skipCanary, r.timeout
+	o.Serial, o.SkipCanary, o.Timeout = true, r.options.skipCanary, r.options.timeout
 	up := &run.Up{
 		Topology: r.Topology, Runtime: r.rt, Setup: remembered, Observe: progress.Observe, Now: r.Now, Options: o,
 	}

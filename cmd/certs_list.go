@@ -118,7 +118,7 @@ func (e *Env) printCertificates(l *pki.List) {
 	}
 	ui.Table(e.Streams.Out, []string{"NAME", "CN", "ISSUER", "USED BY", "EXPIRES", "DUE"}, rows...)
 	for _, r := range pki.Rotations() {
-		phase, ok := l.Rotations[rotationKey(r)]
+		phase, ok := l.Rotations[r.Key()]
 		if !ok {
 			continue
 		}
@@ -211,8 +211,8 @@ func (o *certsCheckOptions) run(ctx context.Context) error {
 			fmt.Fprintf(o.Streams.Err, "Nothing of kcp %q expires within %s.\n", s.Topology.Name, &o.within)
 			return nil
 		}
-		return clierr.New(clierr.Failed, "run "+strings.Join(hints, ", "), "%d of kcp %q %s within %s", found, s.Topology.Name,
-			map[bool]string{true: "expires", false: "expire"}[found == 1], &o.within)
+		return clierr.New(clierr.Failed, "run "+strings.Join(hints, ", "), "of kcp %q, %s within %s or missing", s.Topology.Name,
+			plural(found, "certificate is expiring", "certificates are expiring"), &o.within)
 	})
 }
 

@@ -62,10 +62,10 @@ func (o *setupOptions) export(ctx context.Context, dir string) error {
 	})
 }
 
-type certsImportOptions struct{ rollOptions }
+type certsImportOptions struct{ setupOptions }
 
 func newCertsImportCmd(g *globalOptions) *cobra.Command {
-	o := &certsImportOptions{rollOptions{setupOptions: setupOptions{globalOptions: g}}}
+	o := &certsImportOptions{setupOptions{globalOptions: g}}
 	c := &cobra.Command{
 		Use:   "import DIR",
 		Short: "Bring authorities and service-account keys of your own, or a backup",
@@ -76,14 +76,10 @@ the setup has already is not replaced by another: rotate-ca does that.` + layout
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c.Context(), args[0]) },
 	}
 	o.addFlags(c.Flags())
-	c.Flags().BoolVar(&o.offline, "offline", false, "change only the folder of --pki-dir")
 	return c
 }
 
 func (o *certsImportOptions) run(ctx context.Context, dir string) error {
-	if err := o.validate(); err != nil {
-		return err
-	}
 	from, err := pki.DirectoryStore(dir).Load(ctx)
 	if err != nil {
 		return err
@@ -109,7 +105,10 @@ func (o *certsImportOptions) run(ctx context.Context, dir string) error {
 		return state, err
 	}
 	if rt != nil {
-		err = run.Keep(ctx, s.Topology, rt, change)
+		up := &run.Up{
+			Topology: s.Topology, Runtime: rt, Observe: func(run.Event) {}, Now: o.Now, Options: run.UpOptions{Change: change},
+		}
+		err = up.Keep(ctx)
 	} else {
 		err = keep(ctx, store, change)
 	}

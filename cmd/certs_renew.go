@@ -75,12 +75,12 @@ func (o *certsRenewOptions) run(ctx context.Context) error {
 		}
 	}
 	title := fmt.Sprintf("renew %s of kcp %q, used by %s",
-		plural(len(certs), "certificate"), r.Topology.Name, plural(len(users), "component"))
+		plural(len(certs), "certificate", "certificates"), r.Topology.Name, plural(len(users), "component", "components"))
 	err = r.roll(ctx, title, run.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return chosen[c.Key()] }})
 	if err != nil || o.output == "json" {
 		return err
 	}
-	fmt.Fprintf(o.Streams.Err, "\n%s renewed.\n", plural(len(certs), "certificate"))
+	fmt.Fprintf(o.Streams.Err, "\n%s renewed.\n", plural(len(certs), "certificate", "certificates"))
 	return nil
 }
 
@@ -130,9 +130,9 @@ func unknownCertificate(name string, table []pki.Cert) error {
 }
 
 // plural is a number of things: 1 certificate, 2 certificates.
-func plural(n int, what string) string {
+func plural(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %s", n, many)
 }

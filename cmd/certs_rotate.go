@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -105,16 +104,15 @@ func (o *rotateOptions) run(ctx context.Context) error {
 		return o.runFinish(ctx, rotate, state)
 	}
 	phase, err := rotate.Run(ctx)
-	if err != nil {
-		return o.explain(err)
+	if err == nil {
+		o.tell(rotate, state, phase)
 	}
-	o.tell(rotate, state, phase)
-	return nil
+	return o.explain(err)
 }
 
 // explain says how to go on after a failure: every phase is safe to stay in.
 func (o *rotateOptions) explain(err error) error {
-	if hint := clierr.Hint(err); hint != "" {
+	if err == nil || clierr.Hint(err) != "" {
 		return err
 	}
 	return clierr.New(clierr.Code(err), "run the same command again: it continues; kcp serves in the meantime", "%w", err)
@@ -163,7 +161,7 @@ func (o *rotateOptions) runFinish(ctx context.Context, r *run.Rotate, state *pki
 	}
 	if warning == nil {
 		fmt.Fprintf(o.Streams.Err, "The %s is not being rotated: nothing is dropped.\n", r)
-		return o.explainNil(r.Finish(ctx))
+		return o.explain(r.Finish(ctx))
 	}
 	for _, line := range warning {
 		fmt.Fprintln(o.Streams.Err, line)
@@ -183,13 +181,6 @@ func (o *rotateOptions) runFinish(ctx context.Context, r *run.Rotate, state *pki
 	return nil
 }
 
-func (o *rotateOptions) explainNil(err error) error {
-	if err == nil {
-		return nil
-	}
-	return o.explain(err)
-}
-
 // warning says what a finish cuts off; nothing if there is nothing to drop.
 func (o *rotateOptions) warning(r *run.Rotate, s *pki.State) ([]string, error) {
 	if r.CA() == "" {
@@ -198,17 +189,13 @@ func (o *rotateOptions) warning(r *run.Rotate, s *pki.State) ([]string, error) {
 			return nil, err
 		}
 		return []string{fmt.Sprintf("Tokens of service accounts stop working that %s signed. kcpctl does not know who has some: those that\n"+
-			"pods and controllers request expire by themselves within hours, those in Secrets of workspaces never do.", plural(n, "earlier key"))}, nil
+			"pods and controllers request expire by themselves within hours, those in Secrets of workspaces never do.", plural(n, "earlier key", "earlier keys"))}, nil
 	}
 	if r.Phase(s) == pki.PhaseNone {
 		return nil, nil
 	}
-	info, err := pki.Inspect(s.CAs[r.CA()].Cert)
-	if err != nil {
-		return nil, err
-	}
-	began := info.NotBefore.UTC().Format(time.RFC3339)
-	return append([]string{fmt.Sprintf("The %s was made at %s; what the previous one signed stops working.", r, began)}, affected(r.CA(), r.Topology)...), nil
+	first := fmt.Sprintf("What the previous %s signed stops working.", r)
+	return append([]string{first}, affected(r.CA(), r.Topology)...), nil
 }
 
 // affected says who outside the setup depends on the previous authority.

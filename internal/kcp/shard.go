@@ -42,6 +42,25 @@ func (c *Client) Shards(ctx context.Context) ([]Shard, error) {
 	return out, nil
 }
 
+// Identified tells, by a nil error, that the root shard serves what other shards and front-proxies ask it for while they
+// start: the identities of kcp's own APIs (kcp: pkg/server/bootstrap/identity.go). It does so well before it is ready.
+func (c *Client) Identified(ctx context.Context) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	for _, export := range []string{"shards.core.kcp.io", "tenancy.kcp.io", "topology.kcp.io"} {
+		o, err := root.Resource(exportResource).Get(ctx, export, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if hash, _, _ := unstructured.NestedString(o.Object, "status", "identityHash"); hash == "" {
+			return fmt.Errorf("APIExport %s has no identity yet", export)
+		}
+	}
+	return nil
+}
+
 func shardOf(o *unstructured.Unstructured) Shard {
 	field := func(name string) string {
 		s, _, _ := unstructured.NestedString(o.Object, "spec", name)

@@ -3,7 +3,6 @@ package pki
 import (
 	"encoding/pem"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -23,7 +22,7 @@ type List struct {
 	Store string `json:"store"`
 	// Items are the authorities, the service-account keys, and the certificates in the order of their components.
 	Items []Item `json:"items"`
-	// Rotations are those that are under way, by what is rotated.
+	// Rotations are those that are under way, by what is rotated: server-ca, service-account-key.
 	Rotations map[string]Phase `json:"rotations,omitempty"`
 }
 
@@ -109,7 +108,7 @@ func ListOf(t *topology.Topology, s *State) (*List, error) {
 	}
 	for _, r := range Rotations() {
 		if p := r.Phase(s); p != PhaseNone {
-			l.Rotations[strings.ReplaceAll(r.String(), " ", "-")] = p
+			l.Rotations[r.Key()] = p
 		}
 	}
 	return l, nil

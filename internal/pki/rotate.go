@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/pem"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -43,6 +44,9 @@ func (r Rotation) String() string {
 	}
 	return string(r.ca) + " CA"
 }
+
+// Key is what programs call it: "server-ca".
+func (r Rotation) Key() string { return strings.ReplaceAll(r.String(), " ", "-") }
 
 // CA is the authority, or empty for the service-account key.
 func (r Rotation) CA() CA { return r.ca }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/dag"
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -31,8 +32,17 @@ type node string
 func started(id topology.ID) node { return node(id) + " started" }
 func isReady(id topology.ID) node { return node(id) }
 
+// answers is a third node of the root shard: it answers what others ask it for while they start.
+func answers(id topology.ID) node { return node(id) + " answers" }
+
+// String names the component.
+func (n node) String() string {
+	id, _, _ := strings.Cut(string(n), " ")
+	return id
+}
+
 // graph says what starts when. A component that is changed waits until all that it needs is ready; one that is new starts
-// together with those that its own process waits for. In a serial run those that are changed follow one another.
+// as soon as those answer that its own process waits for. In a serial run those that are changed follow one another.
 func (u *Up) graph(p *plan.Plan) map[node][]node {
 	needs, chosen, serial := map[node][]node{}, map[topology.ID]bool{}, u.serial(p)
 	for _, c := range u.chosen() {
@@ -46,8 +56,14 @@ func (u *Up) graph(p *plan.Plan) map[node][]node {
 				continue // it runs already
 			}
 			ready = append(ready, isReady(n))
-			if !slices.Contains(c.Awaits, n) || !isNew(p, c) {
+			switch {
+			case !slices.Contains(c.Awaits, n) || !isNew(p, c):
 				start = append(start, isReady(n))
+			case n.Kind() == topology.RootShard:
+				start = append(start, answers(n))
+				needs[answers(n)] = []node{started(n)}
+			default:
+				start = append(start, started(n))
 			}
 		}
 		if turn > 0 {
@@ -92,6 +108,9 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 	for _, c := range u.chosen() {
 		work[started(c.ID())] = func(ctx context.Context) error { return u.start(ctx, c, res) }
 		work[isReady(c.ID())] = func(ctx context.Context) error { return u.finishComponent(ctx, c, res) }
+		if c.Kind == topology.RootShard {
+			work[answers(c.ID())] = func(ctx context.Context) error { return u.awaitAnswers(ctx, c, res.PKI.State) }
+		}
 		u.emit(Event{Scope: Component, Name: string(c.ID()), Status: Pending, Needs: names(c.Needs)})
 	}
 	if u.Options.Timeout > 0 {
@@ -127,7 +146,11 @@ func (u *Up) start(ctx context.Context, c *topology.Component, res *Result) erro
 		u.component(c.ID(), Failed, firstLine(err))
 		return err
 	}
-	u.component(c.ID(), Running, "started")
+	msg := "started"
+	if len(c.Awaits) > 0 && isNew(res.Plan, c) {
+		msg += ", waits for " + strings.Join(names(c.Awaits), ", ")
+	}
+	u.component(c.ID(), Running, msg)
 	return nil
 }
 
@@ -144,11 +167,37 @@ func (u *Up) finishComponent(ctx context.Context, c *topology.Component, res *Re
 	}
 	if err != nil {
 		u.component(c.ID(), Failed, firstLine(err))
+		if c.Kind == topology.RootShard {
+			u.failed.Store(true)
+		}
 		return err
 	}
 	u.component(c.ID(), Done, doneMessage(state, len(pending(res.Plan, c))))
 	return nil
 }
+
+// awaitAnswers waits until the root shard tells the identities of kcp's APIs. A shard that starts then has done what it can
+// do alone by the time the root shard is ready; one that starts earlier only tries again and again, ever more rarely.
+func (u *Up) awaitAnswers(ctx context.Context, root *topology.Component, s *pki.State) error {
+	client, err := Connect(u.Runtime, root, s, u.Now())
+	if err != nil {
+		return err
+	}
+	for client.Identified(ctx) != nil {
+		if u.failed.Load() {
+			return errRootFailed
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pollInterval):
+		}
+	}
+	return nil
+}
+
+// errRootFailed ends the wait for a root shard that does not become ready. What it needs says why.
+var errRootFailed = errors.New("the root shard failed")
 
 // waitReady waits until the runtime calls a component ready.
 func (u *Up) waitReady(ctx context.Context, c *topology.Component) (ready.State, error) {

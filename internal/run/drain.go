@@ -22,6 +22,7 @@ func (r *RemoveShard) drain(ctx context.Context, c *topology.Component, from *kc
 	if err != nil {
 		return r.fail(stepDrain, err)
 	}
+	r.moving = true
 	if err := r.root.BindMigration(ctx, func(reason string) { r.step(stepDrain, Running, reason) }); err != nil {
 		return r.fail(stepDrain, err)
 	}

@@ -2,6 +2,7 @@ package run_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -49,7 +51,7 @@ func TestUpStartsWhatIsNewWithWhatItAwaits(t *testing.T) {
 			}
 		}
 		alpha := w.when("shard/alpha", run.Running, "applying")
-		require.Less(t, alpha, w.when("root-shard", run.Done, ""), "a new shard starts together with the root shard")
+		require.Less(t, alpha, w.when("root-shard", run.Done, ""), "a new shard starts as soon as the root shard answers")
 	})
 }
 
@@ -75,7 +77,7 @@ func TestEventsOfAComponent(t *testing.T) {
 		w.rt.States("root-shard", waiting("pulling image"), waiting("pulling image"), isReady())
 		applied := len(w.mustRun(t).Plan.Of("root-shard"))
 		require.Equal(t, []string{
-			"pending", fmt.Sprintf("running applying %d objects", applied), "running started", "running pulling image", "done ready 1/1",
+			"pending", fmt.Sprintf("running applying %d objects", applied), "running started, waits for cache-server", "running pulling image", "done ready 1/1",
 		}, w.of("root-shard"))
 		pending := map[string][]string{}
 		for _, c := range w.top.Components {
@@ -106,5 +108,16 @@ func TestEventsOfSteps(t *testing.T) {
 			"running a workspace on 2 shards",
 			"done a workspace on each of root, alpha became Ready and was read through the front-proxy",
 		}, w.of("canary"))
+	})
+}
+
+// A shard that starts before the root shard knows the identities of kcp's APIs would only wait, ever longer.
+func TestUpHoldsNewShardsUntilTheRootShardAnswers(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.slow()
+		w.rt.Kcp.Script(fakekcp.GetExport, fakekcp.Refuse(http.StatusForbidden, "Forbidden", "not yet"), fakekcp.Export("shards.core.kcp.io", ""))
+		w.mustRun(t)
+		require.Greater(t, w.when("shard/alpha", run.Running, "applying"), w.when("root-shard", run.Running, "started"))
+		require.Len(t, w.rt.Kcp.Requests(fakekcp.GetExport), 2+3, "it asked until it got all")
 	})
 }

@@ -45,6 +45,8 @@ type RemoveShard struct {
 
 	state *pki.State
 	root  *kcp.Client
+	// moving is set once something may have been moved.
+	moving bool
 }
 
 // ids are the components that belong to the shard.
@@ -84,7 +86,7 @@ func (r *RemoveShard) Run(ctx context.Context) error {
 	return r.remove(ctx, own, others)
 }
 
-// empty makes sure that nothing lives on the shard. A shard that is not empty and not to be drained stays as it was.
+// empty makes sure that nothing lives on the shard. A shard that is not empty, and cannot be drained, stays as it was.
 func (r *RemoveShard) empty(ctx context.Context, shards []kcp.Shard, at int, own []plan.Item) error {
 	c := r.Topology.Component(r.ids()[0])
 	if c == nil && at >= 0 {
@@ -103,7 +105,7 @@ func (r *RemoveShard) empty(ctx context.Context, shards []kcp.Shard, at int, own
 		r.step(stepCordon, Done, "no new workspaces")
 	}
 	err := r.emptied(ctx, c, shards, at >= 0)
-	if err != nil && cordoned && !r.Drain {
+	if err != nil && cordoned && !r.moving {
 		if err := r.root.Cordon(context.WithoutCancel(ctx), r.Name, false); err == nil {
 			r.step(stepCordon, Done, "undone")
 		}
@@ -117,7 +119,7 @@ func (r *RemoveShard) emptied(ctx context.Context, c *topology.Component, shards
 	if err != nil {
 		return err
 	}
-	living, err := client.LogicalClusters(ctx)
+	living, err := r.settled(ctx, client)
 	switch {
 	case err != nil && registered:
 		return r.fail(stepContents, clierr.New(clierr.NotReady, "mend it first: kcpctl status and kcpctl logs "+string(c.ID()),
@@ -137,6 +139,22 @@ func (r *RemoveShard) emptied(ctx context.Context, c *topology.Component, shards
 	return r.drain(ctx, c, client, shards)
 }
 
+// settled is what lives on the shard. If all of it is being deleted, that is waited for.
+func (r *RemoveShard) settled(ctx context.Context, shard *kcp.Client) ([]kcp.LogicalCluster, error) {
+	for {
+		living, err := shard.LogicalClusters(ctx)
+		if err != nil || len(living) == 0 || slices.ContainsFunc(living, func(l kcp.LogicalCluster) bool { return !l.Deleting }) {
+			return living, err
+		}
+		r.step(stepContents, Running, living[0].String())
+		select {
+		case <-ctx.Done():
+			return living, nil
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
 // paths lists logical clusters, one per line, but not endlessly.
 func paths(all []kcp.LogicalCluster) string {
 	const most = 50
@@ -154,6 +172,9 @@ func paths(all []kcp.LogicalCluster) string {
 func (r *RemoveShard) remove(ctx context.Context, own, others []plan.Item) error {
 	r.step(stepShard, Running, "")
 	if err := r.root.DeleteShard(ctx, r.Name); err != nil {
+		return r.fail(stepShard, err)
+	}
+	if err := r.forget(ctx); err != nil { // while it is known which they are
 		return r.fail(stepShard, err)
 	}
 	setup, err := r.Edit()
@@ -179,20 +200,16 @@ func (r *RemoveShard) remove(ctx context.Context, own, others []plan.Item) error
 	if err := r.root.DeleteShard(ctx, r.Name); err != nil {
 		return r.fail(stepShard, err)
 	}
-	if err := r.forget(ctx); err != nil {
-		return err
-	}
 	return r.Runtime.Finish(ctx, &plan.Plan{Items: others}, setup)
 }
 
 func (r *RemoveShard) delete(ctx context.Context, id topology.ID, items []plan.Item) error {
 	if len(items) > 0 {
-		r.component(id, Running, "removing "+count(len(items), "object", "objects"))
+		r.step(string(id), Running, "removing "+count(len(items), "object", "objects"))
 		if err := r.Runtime.Delete(ctx, items); err != nil {
-			r.component(id, Failed, firstLine(err))
-			return err
+			return r.fail(string(id), err)
 		}
-		r.component(id, Done, count(len(items), "object", "objects")+" removed")
+		r.step(string(id), Done, count(len(items), "object", "objects")+" removed")
 	}
 	if !r.Purge {
 		return nil
@@ -223,10 +240,6 @@ func (r *RemoveShard) forget(ctx context.Context) error {
 
 func (r *RemoveShard) step(name string, s Status, msg string) {
 	r.Observe(Event{Time: r.Now(), Scope: Step, Name: name, Status: s, Message: msg})
-}
-
-func (r *RemoveShard) component(id topology.ID, s Status, msg string) {
-	r.Observe(Event{Time: r.Now(), Scope: Component, Name: string(id), Status: s, Message: msg})
 }
 
 func (r *RemoveShard) fail(step string, err error) error {

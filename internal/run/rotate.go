@@ -132,3 +132,31 @@ func (r *Rotate) load(ctx context.Context) (*pki.State, error) {
 	}
 	return s, err
 }
+
+// Keep makes the changes of the options in the PKI's store, and changes nothing else: it makes at most the namespace that
+// the store is in.
+func (u *Up) Keep(ctx context.Context) error {
+	res, _, err := u.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	if err := u.applyNamespaces(ctx, res.Plan); err != nil {
+		return err
+	}
+	unlock, err := u.Runtime.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	state, err := u.Runtime.Store().Load(ctx)
+	if err != nil {
+		return err
+	}
+	if state, err = u.Options.Change(state); err != nil {
+		return err
+	}
+	if err := u.Runtime.Store().Save(ctx, state); err != nil {
+		return fmt.Errorf("save %s: %w", u.Runtime.Store(), err)
+	}
+	return nil
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -35,7 +36,8 @@ type Up struct {
 	Now     func() time.Time
 	Options UpOptions
 
-	mu sync.Mutex // components report at once, the observer is told one at a time
+	mu     sync.Mutex  // components report at once, the observer is told one at a time
+	failed atomic.Bool // the root shard did not become ready
 }
 
 // UpOptions say how to bring a setup up.

@@ -51,8 +51,8 @@ type Component struct {
 	Cluster Cluster
 	// Needs are the components that must be ready before it is, and before it is changed.
 	Needs []ID
-	// Awaits are those of Needs that the component's own process waits for: when all of it is new it starts together with
-	// them, which saves the time that each spends waiting for itself.
+	// Awaits are those of Needs that the component's own process waits for: when it is new it starts before they are ready,
+	// which saves the time that each spends waiting for itself.
 	Awaits []ID
 
 	// Version is the kcp release that it runs; flags depend on it.

@@ -116,23 +116,25 @@ type pathStep struct {
 	Name string  `json:"name"`
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
+	// Started is when a component was started, which may be before what it waits for was ready.
+	Started float64 `json:"started,omitempty"`
 }
 
 // path finds the critical path, from the end to the start: what a thing waited for is what ended last of all that it needs.
 func (t *timeline) path(name string) path {
 	var steps []pathStep
 	end := t.total
-	add := func(name string, from time.Duration) {
-		steps = append([]pathStep{{name, from.Seconds(), end.Seconds()}}, steps...)
+	add := func(name string, from, started time.Duration) {
+		steps = append(steps, pathStep{name, from.Seconds(), end.Seconds(), started.Seconds()})
 		end = from
 	}
 	if c := t.find(run.Step, canary); c != nil {
-		add("the end, after the canary", c.ended)
-		add("canary", c.began)
+		add("the end, after the canary", c.ended, 0)
+		add("canary", c.began, 0)
 	}
 	last := t.latest(t.components())
 	if last != nil {
-		add("until the canary begins", last.ended)
+		add("until the canary begins", last.ended, 0)
 	}
 	for last != nil {
 		before := t.latest(last.needs)
@@ -140,10 +142,11 @@ func (t *timeline) path(name string) path {
 		if before != nil {
 			from = before.ended
 		}
-		add(last.name, from)
+		add(last.name, from, last.started)
 		last = before
 	}
-	add("certificates, preflight, plan", 0)
+	add("certificates, preflight, plan", 0, 0)
+	slices.Reverse(steps)
 	return path{name, t.total.Seconds(), steps}
 }
 
@@ -172,7 +175,11 @@ func (p path) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nWhere the %.1f s went in the median run of %s\n", p.Total, p.Case)
 	for _, s := range p.Steps {
-		fmt.Fprintf(&b, "  %6.2f  +%6.2f  %s\n", s.From, s.To-s.From, s.Name)
+		fmt.Fprintf(&b, "  %6.2f  +%6.2f  %s", s.From, s.To-s.From, s.Name)
+		if s.Started > 0 {
+			fmt.Fprintf(&b, ", started at %.2f", s.Started)
+		}
+		b.WriteByte('\n')
 	}
 	return b.String()
 }

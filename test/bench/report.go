@@ -98,7 +98,7 @@ func (r *report) text() string {
 			row.figure(row.Min), row.figure(row.Median), row.figure(row.Max))
 		for i, a := range row.Against {
 			if i > 0 {
-				fmt.Fprintf(&b, "\n%77s", "")
+				fmt.Fprintf(&b, "\n%82s", "")
 			}
 			fmt.Fprintf(&b, "   %-32s %5.2f", row.figure(a.Value)+" "+a.Name, a.Ratio)
 		}

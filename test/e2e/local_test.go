@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -89,13 +90,25 @@ func (l *local) running(t *testing.T) map[string]instance {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(raw, &p))
-		if syscall.Kill(p.PID, 0) == nil {
+		if slices.Contains(l.processes(t), p.PID) {
 			out[strings.TrimSuffix(filepath.Base(file), ".json")] = instance{
-				fmt.Sprint(p.PID, " ", p.Start), func(t *testing.T) { require.NoError(t, syscall.Kill(p.PID, syscall.SIGKILL)) },
+				fmt.Sprint(p.PID, " ", p.Start), func(t *testing.T) { kill(t, p.PID) },
 			}
 		}
 	}
 	return out
+}
+
+// kill ends a process and waits until it is gone. A dead one whose parent does not ask for it has one thread left.
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	eventually(t.Context(), t, func() error {
+		if threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)); len(threads) > 1 {
+			return fmt.Errorf("process %d still has %d threads", pid, len(threads))
+		}
+		return nil
+	})
 }
 
 func (l *local) keys(t *testing.T) (authorities, readable map[string][]byte) {

@@ -80,9 +80,9 @@ func survivesInterruption(t *testing.T, s *setup) {
 		code     int
 	}{
 		{"killed while it plans", syscall.SIGKILL, 1, 6, -1},
-		{"killed while it writes", syscall.SIGKILL, 15, 24, -1},
-		{"killed while it waits", syscall.SIGKILL, 25, 34, -1},
-		{"interrupted", os.Interrupt, 15, 34, 130},
+		{"killed while it writes", syscall.SIGKILL, 15, 20, -1},
+		{"killed while it waits", syscall.SIGKILL, 21, 26, -1},
+		{"interrupted", os.Interrupt, 15, 26, 130},
 	} {
 		t.Run(phase.name, func(t *testing.T) {
 			// Another log level rolls every server of kcp.

@@ -53,6 +53,14 @@ func Workspace(phase, reason, message string) Answer {
 	}}
 }
 
+// Export answers with an APIExport and its identity, which is empty before kcp has made it.
+func Export(name, identity string) Answer {
+	return Answer{http.StatusOK, map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExport", "metadata": map[string]any{"name": name},
+		"status": map[string]any{"identityHash": identity},
+	}}
+}
+
 // Shards answers with a list of shards.
 func Shards(shards ...kcp.Shard) Answer {
 	items := []any{}

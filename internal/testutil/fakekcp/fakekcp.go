@@ -26,6 +26,7 @@ const (
 	DeleteWorkspaces = "delete workspaces"
 	GetCluster       = "get logicalclusters"
 	ApplyBinding     = "apply clusterrolebindings"
+	GetExport        = "get apiexports"
 )
 
 // Request is a request that was made.
@@ -188,6 +189,8 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		}}
 	case ApplyBinding:
 		return k.applyBinding(workspace, r)
+	case GetExport:
+		return Export(name, "identity-of-"+name)
 	}
 	k.t.Errorf("fakekcp: unexpected request %s %s", r.Method, r.URL)
 	return Refuse(http.StatusNotFound, "NotFound", "unexpected")

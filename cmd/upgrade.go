@@ -1,0 +1,191 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/release"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+type upgradeOptions struct {
+	setupOptions
+	version    string
+	dryRun     bool
+	timeout    time.Duration
+	skipCanary bool
+	force      bool
+	output     string
+}
+
+func newUpgradeCmd(g *globalOptions) *cobra.Command {
+	o := &upgradeOptions{setupOptions: setupOptions{globalOptions: g}}
+	c := &cobra.Command{
+		Use:   "upgrade VERSION",
+		Short: "Bring a running setup to another kcp release",
+		Long: `Upgrade sets spec.version in the setup file, where comments, order and style stay as they are, and changes one component
+after another: the cache server, the root shard, the other shards, virtual workspace servers, front-proxies. Each has to be
+ready, and registered, before the next is touched; at the end a workspace on each shard becomes Ready. It stops at the first
+that fails, and leaves the others as they run.
+
+Then the same command, or kcpctl up, goes on; kcpctl up with the former version in the file goes back. No minor release can
+be skipped. Components that name an image tag or digest of their own stay on it.`,
+		Example: "  kcpctl upgrade v0.32.3 --dry-run\n  kcpctl upgrade v0.32.3",
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := o.complete(args); err != nil {
+				return err
+			}
+			return o.run(c.Context())
+		},
+	}
+	f := c.Flags()
+	o.addFlags(f)
+	f.BoolVar(&o.dryRun, "dry-run", false, "show the edit and what would change, and do neither")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long to wait until everything is ready, 0 for ever")
+	f.BoolVar(&o.skipCanary, "skip-canary", false, "do not create a workspace on each shard to prove that it serves")
+	f.BoolVar(&o.force, "force-conflicts", false, "take over fields that other field managers own")
+	f.StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
+	return c
+}
+
+func (o *upgradeOptions) complete(args []string) (err error) {
+	if o.version, err = oneArg(args, "version"); err != nil {
+		return err
+	}
+	if o.timeout < 0 {
+		return clierr.New(clierr.BadInput, "use a duration such as 10m, or 0 to wait for ever", "negative timeout %s", o.timeout)
+	}
+	return errors.Join(checkOutput(o.output), setup.CheckEditable(o.file))
+}
+
+func (o *upgradeOptions) run(ctx context.Context) error {
+	before, err := o.load()
+	if err != nil {
+		return err
+	}
+	from := before.File.Setup.Spec.Version
+	step, err := release.StepTo(from, o.version)
+	if err != nil {
+		return clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
+	}
+	if step.Refused != "" {
+		return clierr.New(clierr.BadInput, step.Instead, "cannot upgrade: %s", step.Refused)
+	}
+	edited := before.File
+	if from != o.version {
+		if edited, err = before.File.SetVersion(o.version); err != nil {
+			return err
+		}
+	}
+	s, err := before.with(edited)
+	if err != nil {
+		return err
+	}
+	if err := o.check(s, step); err != nil {
+		return err
+	}
+	if o.dryRun {
+		return o.preview(ctx, before, s)
+	}
+	if edited != before.File {
+		if err := before.File.Rewrite(o.file, edited); err != nil {
+			return err
+		}
+	}
+	return o.upgrade(ctx, s, from)
+}
+
+// check refuses flags that the new release would end on, and says what changes and what does not.
+func (o *upgradeOptions) check(s *session, step release.Step) error {
+	var refused []string
+	for _, c := range s.Topology.Components {
+		for _, arg := range c.ExtraArgs {
+			if name, _, _ := strings.Cut(arg, "="); c.Version == o.version && slices.Contains(step.Gone, name) {
+				refused = append(refused, fmt.Sprintf("%s: %s", c.ID(), name))
+			}
+		}
+	}
+	if len(refused) > 0 {
+		return clierr.New(clierr.BadInput, "remove them from extraArgs", "kcp %s does not know flags that the setup sets:\n    %s",
+			o.version, strings.Join(refused, "\n    "))
+	}
+	for _, flag := range step.Gone {
+		o.note("kcp " + o.version + " does not know " + flag + ": it is not set any more")
+	}
+	for _, n := range step.Notes {
+		o.note(n)
+	}
+	for _, n := range pinned(s.Topology, o.version) {
+		o.note(n)
+	}
+	return nil
+}
+
+// pinned are notes about components that stay on the image that the file names.
+func pinned(t *topology.Topology, version string) []string {
+	var out []string
+	for _, c := range t.OfKind(topology.CacheServer, topology.RootShard, topology.Shard, topology.VirtualWorkspaces, topology.FrontProxy) {
+		switch {
+		case strings.Contains(c.Image, "@"):
+			out = append(out, fmt.Sprintf("%s keeps the image %s and gets the flags of %s: change image.digest in the setup file, unless that is the image of %s",
+				c.ID(), c.Image, c.Version, version))
+		case !strings.HasSuffix(c.Image, ":"+version):
+			out = append(out, fmt.Sprintf("%s keeps the image %s and the flags of %s: change image.tag in the setup file to upgrade it", c.ID(), c.Image, c.Version))
+		}
+	}
+	return out
+}
+
+func (o *upgradeOptions) upgrade(ctx context.Context, s *session, from string) error {
+	res, err := s.bringUp(ctx, o.header(s, from), o.options(), o.output == "json")
+	if err != nil {
+		return o.explain(err, from)
+	}
+	if o.output == "" {
+		done := fmt.Sprintf("kcp %q runs %s.", s.Topology.Name, o.version)
+		if res.Plan.Empty() {
+			done = fmt.Sprintf("kcp %q ran %s already: 0 changes.", s.Topology.Name, o.version)
+		}
+		fmt.Fprintf(o.Streams.Err, "\n%s\n", done)
+	}
+	return nil
+}
+
+func (o *upgradeOptions) header(s *session, from string) string {
+	return fmt.Sprintf("upgrade kcp %q from %s to %s", s.Topology.Name, from, o.version)
+}
+
+func (o *upgradeOptions) options() run.UpOptions {
+	return run.UpOptions{
+		PlanOptions: run.PlanOptions{Force: o.force}, Serial: true, SkipCanary: o.skipCanary, Timeout: o.timeout, DryRun: o.dryRun,
+	}
+}
+
+func (o *upgradeOptions) preview(ctx context.Context, before, s *session) error {
+	before.printEdit(s.File)
+	res, err := s.bringUp(ctx, o.header(s, before.File.Setup.Spec.Version), o.options(), false)
+	if err != nil {
+		return err
+	}
+	ui.PrintPlan(o.Streams.Out, res.Plan)
+	return nil
+}
+
+// explain adds to an error how to go on, and how to go back.
+func (o *upgradeOptions) explain(err error, from string) error {
+	hint := fmt.Sprintf("what comes after it still runs as before; mend the cause and run this command again, or kcpctl up%s", o.flagsForTip())
+	if from != o.version {
+		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run kcpctl up%s", from, o.file, o.flagsForTip())
+	}
+	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
+}

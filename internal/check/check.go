@@ -1,0 +1,186 @@
+// Package check holds what can be wrong with a setup as a table of checks: before anything is applied, and while it runs.
+// Checks are data, results are data, and printing is somebody else's job.
+package check
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/clierr"
+)
+
+// Status is how a check ended.
+type Status string
+
+// The results of checks.
+const (
+	OK      Status = "ok"
+	Warn    Status = "warn"
+	Fail    Status = "fail"
+	Skipped Status = "skipped" // it does not apply, or cannot be known
+)
+
+// Check is one thing that can be wrong.
+type Check struct {
+	// ID never changes its meaning, and is never given to another check.
+	ID string
+	// Category is the heading that the check is shown under. Checks of a category run at once, categories in turn.
+	Category string
+	// Title is what is true when all is well.
+	Title string
+	// Explanation says what is looked at and why it matters, Fix what to do when it is not well.
+	Explanation, Fix string
+	// Needs are checks of earlier categories without which this one says nothing new.
+	Needs []string
+	// Thorough checks are left out where there is nothing to apply.
+	Thorough bool
+
+	run func(context.Context, *Subject) outcome
+}
+
+// Result is how a check ended.
+type Result struct {
+	ID       string `json:"id"`
+	Category string `json:"category"`
+	Title    string `json:"title"`
+	Status   Status `json:"status"`
+	// Cause is why, a line for each thing that is not well, and Fix what to do about it.
+	Cause string `json:"cause,omitempty"`
+	Fix   string `json:"fix,omitempty"`
+}
+
+// Report is the results of some checks, in the order of the table.
+type Report struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Name is the setup's name, Where says where it runs.
+	Name  string `json:"name"`
+	Where string `json:"where"`
+	// Passed says that no check has failed.
+	Passed  bool     `json:"passed"`
+	Results []Result `json:"results"`
+}
+
+// ReportKind is the kind of Report, as programs see it.
+const ReportKind = "CheckReport"
+
+// timeout is how long one check may take.
+const timeout = 20 * time.Second
+
+// Run runs checks on a subject.
+func Run(ctx context.Context, s *Subject, checks []Check) *Report {
+	r := &Report{APIVersion: v1alpha1.APIVersion, Kind: ReportKind, Name: s.Topology.Name, Where: s.Runtime.Where(), Passed: true}
+	failed := map[string]bool{}
+	for len(checks) > 0 {
+		n := 1
+		for n < len(checks) && checks[n].Category == checks[0].Category {
+			n++
+		}
+		results := make([]Result, n)
+		var g errgroup.Group
+		for i, c := range checks[:n] {
+			g.Go(func() error {
+				results[i] = c.result(ctx, s, failed)
+				return nil
+			})
+		}
+		_ = g.Wait() // checks do not fail, their results do
+		for _, res := range results {
+			failed[res.ID] = res.Status == Fail
+			r.Passed = r.Passed && res.Status != Fail
+		}
+		r.Results, checks = append(r.Results, results...), checks[n:]
+	}
+	return r
+}
+
+// result runs a check, unless one that it needs has failed.
+func (c Check) result(ctx context.Context, s *Subject, failed map[string]bool) Result {
+	res := Result{ID: c.ID, Category: c.Category, Title: c.Title, Status: OK}
+	for _, n := range c.Needs {
+		if failed[n] {
+			res.Status, res.Cause = Skipped, n+" failed"
+			return res
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	defer cancel()
+	o := c.run(ctx, s)
+	if o.status != "" {
+		res.Status, res.Cause = o.status, strings.Join(o.causes, "\n")
+	}
+	if res.Status == Fail || res.Status == Warn {
+		if res.Fix = o.fix; res.Fix == "" {
+			res.Fix = c.Fix
+		}
+	}
+	return res
+}
+
+// Count returns how many results have a status.
+func (r *Report) Count(s Status) int {
+	n := 0
+	for _, res := range r.Results {
+		if res.Status == s {
+			n++
+		}
+	}
+	return n
+}
+
+// Summary is one line: 2 failed, 1 warning, 9 passed, 1 skipped.
+func (r *Report) Summary() string {
+	var parts []string
+	for _, p := range []struct {
+		status    Status
+		one, many string
+	}{{Fail, "failed", "failed"}, {Warn, "warning", "warnings"}, {OK, "passed", "passed"}, {Skipped, "skipped", "skipped"}} {
+		n, word := r.Count(p.status), p.many
+		if n == 1 {
+			word = p.one
+		}
+		if n > 0 || p.status == OK {
+			parts = append(parts, fmt.Sprintf("%d %s", n, word))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Warnings are the causes of warnings, each with its ID.
+func (r *Report) Warnings() []string {
+	var out []string
+	for _, res := range r.Results {
+		if res.Status == Warn {
+			for line := range strings.Lines(res.Cause) {
+				out = append(out, res.ID+": "+strings.TrimSpace(line))
+			}
+		}
+	}
+	return out
+}
+
+// Err is an error with the causes and fixes of all checks that have failed; nil if none has.
+func (r *Report) Err() error {
+	var errs []error
+	for _, res := range r.Results {
+		if res.Status == Fail {
+			errs = append(errs, clierr.New(clierr.Failed, res.Fix, "%s: %s", res.ID, res.Cause))
+		}
+	}
+	return join(errs)
+}
+
+// Find returns the check with an ID; case does not matter.
+func Find(id string) (Check, bool) {
+	for _, c := range All() {
+		if strings.EqualFold(c.ID, id) {
+			return c, true
+		}
+	}
+	return Check{}, false
+}

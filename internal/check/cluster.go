@@ -1,0 +1,238 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilversion "k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const (
+	// oldestKubernetes is the first release in which everything that is rendered and asked for is served by default.
+	oldestKubernetes = "1.25"
+	// newestKubernetes is the newest release that the tests run on.
+	newestKubernetes = "1.36"
+
+	// warnClock and maxClock are how far clocks may differ. Certificates begin five minutes before they are issued.
+	warnClock = time.Minute
+	maxClock  = 5 * time.Minute
+
+	// publishedImage is the repository of kcp's own images.
+	publishedImage = "ghcr.io/kcp-dev/kcp"
+)
+
+// publishedFor are the architectures that kcp's own images are built for.
+func publishedFor() []string { return []string{"amd64", "arm64"} }
+
+// eachCluster runs a check on all clusters of the setup at once.
+func eachCluster(do func(context.Context, *Subject, Cluster) outcome) func(context.Context, *Subject) outcome {
+	return func(ctx context.Context, s *Subject) outcome {
+		rt, ok := s.Runtime.(Clustered)
+		if !ok {
+			return skipped("the setup does not run on a cluster")
+		}
+		clusters := rt.Clusters()
+		found := make([]outcome, len(clusters))
+		var g errgroup.Group
+		for i, c := range clusters {
+			g.Go(func() error {
+				found[i] = do(ctx, s, c)
+				return nil
+			})
+		}
+		_ = g.Wait() // checks do not fail, their results do
+		var o outcome
+		for i, c := range clusters {
+			place := ""
+			if len(clusters) > 1 {
+				place = "cluster " + c.Name()
+			}
+			o.absorb(place, found[i])
+		}
+		return o
+	}
+}
+
+// on are the objects of a cluster.
+func (s *Subject) on(c Cluster) []render.Object {
+	return slices.DeleteFunc(slices.Clone(s.Objects), func(o render.Object) bool { return o.Cluster != c.Name() })
+}
+
+func answers(ctx context.Context, _ *Subject, c Cluster) (o outcome) {
+	_, _, err := c.Hello(ctx)
+	o.add(err)
+	return o
+}
+
+func mayApply(ctx context.Context, s *Subject, c Cluster) (o outcome) {
+	o.add(c.MayApply(ctx, s.on(c)))
+	return o
+}
+
+func version(ctx context.Context, _ *Subject, c Cluster) (o outcome) {
+	v, _, err := c.Hello(ctx)
+	if err != nil {
+		o.add(err)
+		return o
+	}
+	have, err := utilversion.ParseGeneric(v)
+	if err != nil {
+		return skipped("%q is no version", v)
+	}
+	newest := utilversion.MustParseGeneric(newestKubernetes)
+	switch {
+	case !have.AtLeast(utilversion.MustParseGeneric(oldestKubernetes)):
+		o.fail("Kubernetes is %s, and kcpctl needs %s or newer", v, oldestKubernetes)
+	case have.Major() > newest.Major() || have.Major() == newest.Major() && have.Minor() > newest.Minor():
+		o.warn("Kubernetes is %s, and kcpctl was tested with releases up to %s", v, newestKubernetes)
+	}
+	return o
+}
+
+func clock(ctx context.Context, _ *Subject, c Cluster) (o outcome) {
+	_, ahead, err := c.Hello(ctx)
+	if err != nil {
+		o.add(err)
+		return o
+	}
+	how := "ahead of"
+	if ahead < 0 {
+		how, ahead = "behind", -ahead
+	}
+	say := o.warn
+	switch {
+	case ahead <= warnClock:
+		return o
+	case ahead > maxClock:
+		say = o.fail
+	}
+	say("the clock of the API server is %s %s this machine's", ahead.Round(time.Second), how)
+	return o
+}
+
+func storeReadable(ctx context.Context, s *Subject) (o outcome) {
+	if _, err := s.Runtime.Store().Load(ctx); err != nil {
+		o.add(fmt.Errorf("read %s: %w", s.Runtime.Store(), err))
+	}
+	return o
+}
+
+// references asks clusters and this machine alike.
+func references(ctx context.Context, s *Subject) (o outcome) {
+	if m, ok := s.Runtime.(Machine); ok {
+		o.add(m.References(ctx, s.Objects))
+		return o
+	}
+	return eachCluster(func(ctx context.Context, s *Subject, c Cluster) (o outcome) {
+		o.add(c.References(ctx, s.on(c)))
+		return o
+	})(ctx, s)
+}
+
+// storage looks at the classes of volumes that are new.
+func storage(ctx context.Context, s *Subject, c Cluster) (o outcome) {
+	fresh, err := s.fresh(ctx, c)
+	if err != nil {
+		o.add(err)
+		return o
+	}
+	users := map[string][]string{}
+	for _, obj := range fresh {
+		for _, claim := range claimsOf(obj.Unstructured) {
+			class, _, _ := unstructured.NestedString(claim, "spec", "storageClassName")
+			users[class] = append(users[class], string(obj.Component))
+		}
+	}
+	if len(users) == 0 {
+		return skipped("no new volume is wanted")
+	}
+	names, defaults, err := c.StorageClasses(ctx)
+	if err != nil {
+		o.add(err)
+		return o
+	}
+	there := "there is none"
+	if len(names) > 0 {
+		there = "there are: " + list(names)
+	}
+	for _, class := range slices.Sorted(maps.Keys(users)) {
+		switch {
+		case class == "" && defaults == 0:
+			o.fail("no storage class is the default, and the volumes of %s name none (%s)", list(users[class]), there)
+		case class != "" && !slices.Contains(names, class):
+			o.fail("there is no storage class %q, which the volumes of %s want (%s)", class, list(users[class]), there)
+		}
+	}
+	return o
+}
+
+// admission tries the pods of what the cluster does not have yet as it is wanted.
+func admission(ctx context.Context, s *Subject, c Cluster) (o outcome) {
+	o.add(c.Admit(ctx, s.on(c)))
+	return o
+}
+
+func architecture(ctx context.Context, s *Subject, c Cluster) (o outcome) {
+	var published bool
+	for _, comp := range s.Topology.Components {
+		if comp.Kind != topology.Etcd && comp.Cluster.Name == c.Name() {
+			published = published || strings.HasPrefix(comp.Image, publishedImage+":") || strings.HasPrefix(comp.Image, publishedImage+"@")
+		}
+	}
+	if !published {
+		return skipped("what the image is built for is not known")
+	}
+	nodes, err := c.Architectures(ctx)
+	if err != nil {
+		o.add(err)
+		return o
+	}
+	good, bad := 0, []string{}
+	for _, arch := range slices.Sorted(maps.Keys(nodes)) {
+		if slices.Contains(publishedFor(), arch) {
+			good += nodes[arch]
+			continue
+		}
+		bad = append(bad, arch)
+	}
+	switch {
+	case len(nodes) == 0:
+		o.warn("the cluster has no nodes")
+	case good == 0:
+		o.fail("all nodes are %s, and %s is for %s", list(bad), publishedImage, list(publishedFor()))
+	case len(bad) > 0:
+		o.warn("some nodes are %s, and %s is for %s: keep the pods off them with a nodeSelector in podTemplate",
+			list(bad), publishedImage, list(publishedFor()))
+	}
+	return o
+}
+
+func occupied(ctx context.Context, s *Subject, c Cluster) (o outcome) {
+	o.add(c.Occupied(ctx, s.on(c)))
+	return o
+}
+
+// onMachine runs a check of the local runtime.
+func onMachine(do func(context.Context, *Subject, Machine) error) func(context.Context, *Subject) outcome {
+	return func(ctx context.Context, s *Subject) (o outcome) {
+		m, ok := s.Runtime.(Machine)
+		if !ok {
+			return skipped("the setup runs on clusters")
+		}
+		o.add(do(ctx, s, m))
+		return o
+	}
+}
+
+func stateFolder(ctx context.Context, _ *Subject, m Machine) error { return m.StateFolder(ctx) }
+func programs(ctx context.Context, s *Subject, m Machine) error    { return m.Programs(ctx, s.Objects) }
+func freePorts(ctx context.Context, s *Subject, m Machine) error   { return m.FreePorts(ctx, s.Objects) }

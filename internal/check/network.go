@@ -1,0 +1,84 @@
+package check
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// external is a URL of the setup that is dialled from outside the cluster of the component that serves it.
+type external struct {
+	url       string
+	component *topology.Component
+}
+
+// externals are the external URLs of a setup, each once. URLs that are names of Services within a cluster are none.
+func externals(t *topology.Topology) []external {
+	var all []external
+	add := func(rawURL string, c *topology.Component) {
+		known := slices.ContainsFunc(all, func(e external) bool { return e.url == rawURL })
+		if rawURL == "" || known || !t.Local && hostOf(rawURL) == c.Host() {
+			return
+		}
+		all = append(all, external{rawURL, c})
+	}
+	for _, c := range t.OfKind(topology.FrontProxy) {
+		add(c.ExternalURL, c)
+	}
+	for _, c := range t.OfKind(topology.CacheServer, topology.RootShard, topology.Shard) {
+		add(c.URL, c)
+	}
+	for _, c := range t.Shards() {
+		add(c.VirtualWorkspaceURL, servesWorkspaces(t, c))
+	}
+	return all
+}
+
+// servesWorkspaces is the component that serves a shard's virtual workspaces.
+func servesWorkspaces(t *topology.Topology, shard *topology.Component) *topology.Component {
+	if shard.VirtualWorkspaces != "" {
+		return t.Component(shard.VirtualWorkspaces)
+	}
+	return shard
+}
+
+func hostOf(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
+// resolves looks up the hosts of all external URLs.
+func resolves(ctx context.Context, s *Subject) (o outcome) {
+	var hosts []string
+	for _, e := range externals(s.Topology) {
+		if h := hostOf(e.url); net.ParseIP(h) == nil && !slices.Contains(hosts, h) {
+			hosts = append(hosts, h)
+		}
+	}
+	if len(hosts) == 0 {
+		return skipped("the setup has no external host name")
+	}
+	errs := make([]error, len(hosts))
+	var g errgroup.Group
+	for i, h := range hosts {
+		g.Go(func() error {
+			_, errs[i] = s.Network.LookupHost(ctx, h)
+			return nil
+		})
+	}
+	_ = g.Wait() // the errors are in errs
+	for i, h := range hosts {
+		if errs[i] != nil {
+			o.warn("%s does not resolve on this machine: %s", h, reason(ctx, errs[i]))
+		}
+	}
+	return o
+}
