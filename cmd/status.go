@@ -1,23 +1,28 @@
 package cmd
 
 import (
-	"cmp"
+	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/status"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
+// watchPause is how long kcpctl status --watch waits between two looks.
+const watchPause = 2 * time.Second
+
 type statusOptions struct {
 	setupOptions
 	output string
+	watch  bool
+	all    bool
+	drift  bool
 }
 
 func newStatusCmd(g *globalOptions) *cobra.Command {
@@ -25,16 +30,27 @@ func newStatusCmd(g *globalOptions) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show the components, and why they are not ready",
-		Long:  "Status shows the components, what runs, and why it is not ready. It exits with 3 if anything is not ready.",
-		Args:  noArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		Long: `Status shows the components, what runs, and why it is not ready; the registered shards and how many logical clusters live
+there; which certificate expires first; and whether anything differs from the setup file.
+
+Exit codes: 0 all is ready, 1 failed, 2 bad flags or setup file, 3 something is not ready.`,
+		Example: `  kcpctl status --watch
+  kcpctl status -o json | jq '.components[] | select(.ready | not)'`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.addFlags(c.Flags())
 	c.Flags().StringVarP(&o.output, "output", "o", "", "json or yaml")
+	c.Flags().BoolVarP(&o.watch, "watch", "w", false, "look again and again, until you press Ctrl-C")
+	c.Flags().BoolVarP(&o.all, "all", "A", false, "list components that are alike one by one")
+	c.Flags().BoolVar(&o.drift, "drift", true, "compare what runs with the setup file")
 	return c
 }
 
 func (o *statusOptions) run(ctx context.Context) error {
+	if !slices.Contains([]string{"", "json", "yaml"}, o.output) {
+		return clierr.New(clierr.BadInput, "use -o json or -o yaml", "unknown output format %q", o.output)
+	}
 	s, err := o.load()
 	if err != nil {
 		return err
@@ -44,78 +60,41 @@ func (o *statusOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer rt.Close()
-	st, err := status.Collect(ctx, s.Topology, rt, o.Now())
-	if err != nil {
-		return err
-	}
-	if err := o.print(st); err != nil {
-		return err
-	}
-	if !st.Ready {
-		return silent(clierr.NotReady)
-	}
-	return nil
-}
-
-func (o *statusOptions) print(st *status.Status) error {
-	var out []byte
-	var err error
-	switch o.output {
-	case "":
-		o.Streams.Out.Tree(o.tree(st))
-		return nil
-	case "json":
-		if out, err = json.MarshalIndent(st, "", "  "); err == nil {
-			out = append(out, '\n')
+	screen := &ui.Screen{Stream: o.Streams.Out}
+	for {
+		st, err := o.show(ctx, s, rt, screen)
+		switch {
+		case o.watch && ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return err
+		case !o.watch && !st.Ready:
+			return silent(clierr.NotReady)
+		case !o.watch:
+			return nil
 		}
-	case "yaml":
-		out, err = yaml.Marshal(st)
-	default:
-		return clierr.New(clierr.BadInput, "use -o json or -o yaml", "unknown output format %q", o.output)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchPause):
+		}
+	}
+}
+
+// show collects the status and prints it.
+func (o *statusOptions) show(ctx context.Context, s *session, rt run.Runtime, screen *ui.Screen) (*status.Status, error) {
+	st, err := status.Collect(ctx, s.Topology, rt, o.Now(), status.Options{Drift: o.drift})
+	if err != nil {
+		return nil, err
+	}
+	var text bytes.Buffer
+	if o.output != "" {
+		err = encode(&text, o.output, st)
+	} else {
+		(&ui.Stream{Writer: &text, Style: o.Streams.Out.Style}).Tree(o.tree(st))
 	}
 	if err != nil {
-		return fmt.Errorf("encode status: %w", err)
+		return nil, err
 	}
-	_, err = o.Streams.Out.Write(out)
-	return err
-}
-
-func (o *statusOptions) tree(st *status.Status) ui.Node {
-	root := ui.Node{Cells: []string{"kcp " + st.Name, "", st.Version, o.word(st.Ready), "", st.URL}}
-	for _, c := range st.Components {
-		age := ""
-		if !c.Since.IsZero() {
-			age = ui.Age(o.Now().Sub(c.Since))
-		}
-		root.Children = append(root.Children, ui.Node{Cells: []string{
-			string(c.ID), fmt.Sprintf("%d/%d", c.ReadyReplicas, c.Replicas), c.Version, o.word(c.Ready), age, note(c),
-		}})
-	}
-	if st.Problem != "" {
-		root.Children = append(root.Children, ui.Node{Cells: []string{o.Streams.Out.Yellow(st.Problem)}})
-	}
-	if !st.NextExpiry.IsZero() {
-		root.Children = append(root.Children, ui.Node{Cells: []string{fmt.Sprintf("first certificate to expire: %s on %s (in %s)",
-			st.NextExpiryName, st.NextExpiry.UTC().Format(time.DateOnly), ui.Age(st.NextExpiry.Sub(o.Now())))}})
-	}
-	return root
-}
-
-func (o *statusOptions) word(ready bool) string {
-	if ready {
-		return o.Streams.Out.Green("Ready")
-	}
-	return o.Streams.Out.Red("NotReady")
-}
-
-// note is what is worth saying of a component.
-func note(c status.Component) string {
-	n := c.Reason
-	if c.Registered != nil && !*c.Registered {
-		n = cmp.Or(n, "not registered with the root shard")
-	}
-	if c.Restarts > 0 {
-		n = cmp.Or(n, "ready again") + fmt.Sprintf(", %d restarts", c.Restarts)
-	}
-	return n
+	return st, screen.Show(text.String())
 }

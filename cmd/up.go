@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
@@ -33,6 +34,7 @@ type upOptions struct {
 	allowEtcdChange bool
 	output          string
 	foreground      bool
+	ignoreChecks    []string
 }
 
 func newUpCmd(g *globalOptions, runE func(context.Context, *upOptions) error) *cobra.Command {
@@ -65,6 +67,7 @@ Exit codes: 0 done, 1 failed, 2 bad flags or setup file, 3 not ready in time, 4 
 	f.BoolVar(&o.forceConflicts, "force-conflicts", false, "take over fields that other field managers own")
 	o.addOtherClusterFlag(f)
 	f.BoolVar(&o.allowEtcdChange, "allow-etcd-change", false, "let a shard start on another etcd than the one that holds its data")
+	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil, "IDs of checks of which a failure is a warning only (see kcpctl explain)")
 	f.StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
 	f.BoolVar(&o.foreground, "foreground", false, "with --local: stay, and stop everything on Ctrl-C")
 	return c
@@ -79,6 +82,11 @@ func (o *upOptions) validate() error {
 	}
 	if o.foreground && !o.local {
 		return clierr.New(clierr.BadInput, "add --local", "--foreground is for processes of this machine")
+	}
+	for _, id := range o.ignoreChecks {
+		if _, ok := check.Find(id); !ok {
+			return clierr.New(clierr.BadInput, "kcpctl explain lists all checks", "there is no check %q", id)
+		}
 	}
 	if o.timeout < 0 {
 		return clierr.New(clierr.BadInput, "use a duration such as 10m, or 0 to wait for ever", "negative timeout %s", o.timeout)
@@ -110,6 +118,7 @@ func runUp(ctx context.Context, o *upOptions) error {
 	progress = ui.NewProgress(ctx, o.Streams, ui.ProgressOptions{Header: s.header(rt), JSON: o.output == "json", Now: o.Now})
 	up := &run.Up{
 		Topology: s.Topology, Runtime: rt, Setup: remembered, Observe: progress.Observe, Now: o.Now,
+		Preflight: s.preflight(rt, o.ignoreChecks...),
 		Options: run.UpOptions{
 			PlanOptions: run.PlanOptions{
 				Force: o.forceConflicts, AllowOtherCluster: o.allowOtherCluster, AllowEtcdChange: o.allowEtcdChange,

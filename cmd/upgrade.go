@@ -131,17 +131,31 @@ func (o *upgradeOptions) check(s *session, step release.Step) error {
 	return nil
 }
 
-// pinned are notes about components that stay on the image that the file names.
+// pinned are notes about components that stay on the image that the file names: one for each image.
 func pinned(t *topology.Topology, version string) []string {
-	var out []string
+	var out, images []string
+	stay := map[string][]*topology.Component{}
 	for _, c := range t.OfKind(topology.CacheServer, topology.RootShard, topology.Shard, topology.VirtualWorkspaces, topology.FrontProxy) {
-		switch {
-		case strings.Contains(c.Image, "@"):
-			out = append(out, fmt.Sprintf("%s keeps the image %s and gets the flags of %s: change image.digest in the setup file, unless that is the image of %s",
-				c.ID(), c.Image, c.Version, version))
-		case !strings.HasSuffix(c.Image, ":"+version):
-			out = append(out, fmt.Sprintf("%s keeps the image %s and the flags of %s: change image.tag in the setup file to upgrade it", c.ID(), c.Image, c.Version))
+		if strings.HasSuffix(c.Image, ":"+version) {
+			continue
 		}
+		if stay[c.Image] == nil {
+			images = append(images, c.Image)
+		}
+		stay[c.Image] = append(stay[c.Image], c)
+	}
+	for _, image := range images {
+		c := stay[image][0]
+		who := string(c.ID())
+		if more := len(stay[image]) - 1; more > 0 {
+			who += fmt.Sprintf(" and %d more", more)
+		}
+		field := "image.tag"
+		if strings.Contains(image, "@") {
+			field = "image.digest"
+		}
+		out = append(out, fmt.Sprintf("%s: stays on the image %s, with the flags of %s; to upgrade it too, change %s in the setup file",
+			who, image, c.Version, field))
 	}
 	return out
 }

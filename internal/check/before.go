@@ -43,7 +43,7 @@ func Before() []Check {
 			ID: "KCP012", Category: catNamespace, Title: "the storage classes of new volumes exist", run: eachCluster(storage), Needs: []string{"KCP001"}, Thorough: true,
 			Explanation: "Managed and embedded etcds keep their data in volumes of the storage class that the setup names, or of the " +
 				"cluster's default class. Without it their pods stay Pending.",
-			Fix: "name a class that exists in etcd.managed.storageClass, or mark one as the default of the cluster",
+			Fix: "name a class that exists in etcd.managed.storageClassName, or mark one as the default of the cluster",
 		},
 		{
 			ID: "KCP013", Category: catNamespace, Title: "the quota of the namespace has room", run: eachCluster(quota), Needs: []string{"KCP001"}, Thorough: true,

@@ -57,7 +57,7 @@ func (o *outcome) add(err error) {
 			o.add(e)
 		}
 	case errors.Is(err, ErrUnknown):
-		o.merge(Skipped, err.Error())
+		o.merge(Skipped, strings.TrimPrefix(err.Error(), ErrUnknown.Error()+": "))
 	default:
 		o.merge(Fail, err.Error())
 		o.fix = cmp.Or(o.fix, clierr.Hint(err))

@@ -43,15 +43,22 @@ func (p permission) String() string {
 // Preflight finds out, before anything is written, whether the user may do all that a run will do, and whether all Secrets
 // and ConfigMaps that the objects refer to exist. It returns everything that is missing.
 func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error {
-	ctx = quiet(ctx)
-	return r.each(ctx, func(ctx context.Context, s *site) error {
-		ns, err := s.readNamespace(ctx)
-		if err != nil {
-			return err
-		}
+	return r.each(quiet(ctx), func(ctx context.Context, s *site) error {
 		here := slices.DeleteFunc(slices.Clone(objects), func(o render.Object) bool { return o.Cluster != s.Name })
-		return errors.Join(s.mayDo(ctx, permissions(s.Namespace, here, ns != nil)), s.references(ctx, here))
+		return errors.Join(s.permitted(ctx, here), s.references(ctx, here))
 	})
+}
+
+// permitted returns an error with all permissions that the user lacks to apply objects of a cluster.
+func (s *site) permitted(ctx context.Context, objects []render.Object) error {
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	ns, err := s.readNamespace(ctx)
+	if err != nil {
+		return err
+	}
+	return s.mayDo(ctx, permissions(s.Namespace, objects, ns != nil))
 }
 
 // permissions are what a run needs to write some objects, or objects of all kinds if there are none.

@@ -13,36 +13,70 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
+var _ check.Machine = (*Runtime)(nil)
+
 // Preflight finds what would keep the objects from being applied: a state directory that cannot be written to, binaries of
 // another version, ports that somebody else has. It downloads nothing.
 func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error {
 	problems := problems{}
-	problems.add(r.writable())
+	problems.add(r.StateFolder(ctx))
+	problems.add(r.References(ctx, objects))
+	problems.add(r.Programs(ctx, objects))
+	problems.add(r.FreePorts(ctx, objects))
+	return problems.err()
+}
+
+// StateFolder returns why files cannot be written.
+func (r *Runtime) StateFolder(context.Context) error { return r.writable() }
+
+// References returns which files the objects refer to that do not exist.
+func (r *Runtime) References(_ context.Context, objects []render.Object) error {
 	find := rendered(objects)
+	return r.eachWorkload(objects, func(_ topology.ID, w *workload) error {
+		_, err := w.files(find)
+		return err
+	})
+}
+
+// Programs returns which programs are of another version than the objects want. Those that are missing are downloaded when
+// they are needed.
+func (r *Runtime) Programs(ctx context.Context, objects []render.Object) error {
 	checked := map[string]bool{}
+	return r.eachWorkload(objects, func(id topology.ID, w *workload) error {
+		release := r.release(id)
+		if checked[release+w.program] {
+			return nil
+		}
+		checked[release+w.program] = true
+		_, _, err := r.options.Binaries.find(ctx, release, w.program)
+		return err
+	})
+}
+
+// FreePorts returns which ports somebody else has.
+func (r *Runtime) FreePorts(_ context.Context, objects []render.Object) error {
+	return r.eachWorkload(objects, r.checkPorts)
+}
+
+// eachWorkload calls do for all Deployments, and returns all that is wrong.
+func (r *Runtime) eachWorkload(objects []render.Object, do func(topology.ID, *workload) error) error {
+	problems := problems{}
 	for _, o := range objects {
 		if o.GetKind() != kindDeployment {
 			continue
 		}
 		w, err := r.layout.workload(o.Unstructured)
-		if err != nil {
-			problems.add(err)
-			continue
+		if err == nil {
+			err = do(o.Component, w)
 		}
-		_, err = w.files(find)
 		problems.add(err)
-		if release := r.release(o.Component); !checked[release+w.program] {
-			checked[release+w.program] = true
-			_, _, err := r.options.Binaries.find(ctx, release, w.program)
-			problems.add(err)
-		}
-		problems.add(r.checkPorts(o.Component, w))
 	}
 	return problems.err()
 }

@@ -111,7 +111,7 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 		if c.Kind == topology.RootShard {
 			work[answers(c.ID())] = func(ctx context.Context) error { return u.awaitAnswers(ctx, c, res.PKI.State) }
 		}
-		u.emit(Event{Scope: Component, Name: string(c.ID()), Status: Pending, Needs: names(c.Needs)})
+		u.emit(Event{Scope: Component, Name: string(c.ID()), Status: Pending, Needs: names(u.chosenOf(c.Needs))})
 	}
 	if u.Options.Timeout > 0 {
 		var cancel context.CancelFunc

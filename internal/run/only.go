@@ -17,6 +17,14 @@ func (u *Up) chosen() []*topology.Component {
 	})
 }
 
+// chosenOf leaves of components those that the run is about.
+func (u *Up) chosenOf(ids []topology.ID) []topology.ID {
+	if len(u.Options.Only) == 0 {
+		return ids
+	}
+	return slices.DeleteFunc(slices.Clone(ids), func(id topology.ID) bool { return !slices.Contains(u.Options.Only, id) })
+}
+
 // restrict leaves of a plan what it does to some components. What it would do to others stays as it is: those objects count
 // as unchanged, and nothing is deleted.
 func restrict(p *plan.Plan, only []topology.ID) *plan.Plan {

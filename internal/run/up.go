@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,10 @@ type Up struct {
 	Observe Observer
 	Now     func() time.Time
 	Options UpOptions
+
+	// Preflight looks for what would keep objects from being applied, and returns what is worth saying besides. It is asked
+	// twice: for all objects, and thoroughly for those that the plan creates or changes. Nil is the runtime's own, once.
+	Preflight func(ctx context.Context, objects []render.Object, thorough bool) (notes []string, err error)
 
 	mu     sync.Mutex  // components report at once, the observer is told one at a time
 	failed atomic.Bool // the root shard did not become ready
@@ -121,13 +126,17 @@ func (u *Up) prepare(ctx context.Context) (*Result, string, error) {
 		return nil, "", u.fail(stepPlan, err)
 	}
 	u.step(stepPreflight, Running, "")
-	if err := u.Runtime.Preflight(ctx, objects); err != nil {
-		return nil, "", u.fail(stepPreflight, err)
+	if err := u.preflight(ctx, objects, false); err != nil {
+		return nil, "", err
 	}
-	u.step(stepPreflight, Done, "passed")
 	u.step(stepPlan, Running, "")
 	if res.Plan, err = u.Runtime.Plan(ctx, objects, u.Options.PlanOptions); err != nil {
-		return nil, "", u.fail(stepPlan, err)
+		err = u.fail(stepPlan, err)
+		// An object that is refused has a cause that a check may know better.
+		if cause := u.preflight(ctx, objects, true); cause != nil {
+			err = errors.Join(err, cause)
+		}
+		return nil, "", err
 	}
 	res.Plan = restrict(res.Plan, u.Options.Only)
 	if n := len(res.Plan.Conflicts); n > 0 {
@@ -138,7 +147,46 @@ func (u *Up) prepare(ctx context.Context) (*Result, string, error) {
 		return res, "", u.fail(stepPlan, err)
 	}
 	u.step(stepPlan, Done, res.Plan.Summary())
-	return res, generation, nil
+	return res, generation, u.preflight(ctx, changed(res.Plan, objects), true)
+}
+
+// preflight asks what would keep objects from being applied. A thorough look at nothing is none.
+func (u *Up) preflight(ctx context.Context, objects []render.Object, thorough bool) error {
+	ask := u.Preflight
+	if ask == nil {
+		ask = func(ctx context.Context, objects []render.Object, thorough bool) ([]string, error) {
+			if thorough {
+				return nil, nil
+			}
+			return nil, u.Runtime.Preflight(ctx, objects)
+		}
+	}
+	if thorough && len(objects) == 0 {
+		return nil
+	}
+	notes, err := ask(ctx, objects, thorough)
+	for _, n := range notes {
+		u.emit(Event{Scope: Note, Message: n})
+	}
+	if err != nil {
+		return u.fail(stepPreflight, err)
+	}
+	if !thorough {
+		u.step(stepPreflight, Done, "passed")
+	}
+	return nil
+}
+
+// changed are the objects that a plan creates or changes.
+func changed(p *plan.Plan, objects []render.Object) []render.Object {
+	does := map[plan.Ref]plan.Action{}
+	for _, it := range p.Items {
+		does[it.Ref] = it.Action
+	}
+	return slices.DeleteFunc(slices.Clone(objects), func(o render.Object) bool {
+		a := does[plan.RefOf(o.Cluster, o.Unstructured)]
+		return a != plan.Create && a != plan.Change
+	})
 }
 
 func (u *Up) certificates(ctx context.Context) (*pki.Result, error) {

@@ -39,7 +39,11 @@ func (f *File) RemoveShard(name string) (*File, error) {
 	}
 	want := fmt.Sprintf("remove the shard %q from spec.shards", name)
 	return f.edit(want, func(e *editor, tree map[string]any) ([]splice, error) {
-		setList(tree, slices.Delete(listAt(tree, "spec", "shards"), index, index+1))
+		list := listAt(tree, "spec", "shards")
+		if index >= len(list) {
+			return nil, unsafe("spec.shards is not written as a list in one place")
+		}
+		setList(tree, slices.Delete(list, index, index+1))
 		return e.remove(index, "spec", "shards")
 	})
 }

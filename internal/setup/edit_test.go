@@ -117,6 +117,10 @@ func TestAddShard(t *testing.T) {
 			"spec: {shards: [{name: alpha, extraArgs: ['--a=]}', \"--b=\\\"}\", --c=it's]}]}\n",
 			"spec: {shards: [{name: alpha, extraArgs: ['--a=]}', \"--b=\\\"}\", --c=it's]}, {name: gamma}]}\n",
 		},
+		"comments right behind what they are about": {
+			"spec:\n  shards: [{name: alpha},# ]\n    {name: beta}# \"]\n  ]\n",
+			"spec:\n  shards: [{name: alpha},# ]\n    {name: beta},# \"]\n    {name: gamma}\n  ]\n",
+		},
 		"text in which anything can stand": {
 			"spec:\n  shards:\n  - name: alpha\n    podTemplate:\n      metadata:\n        annotations:\n          note: |\n            - name: beta\n            # no comment\n\n  # About the version.\n  version: v0.32.3\n",
 			"spec:\n  shards:\n  - name: alpha\n    podTemplate:\n      metadata:\n        annotations:\n          note: |\n            - name: beta\n            # no comment\n  - name: gamma\n\n  # About the version.\n  version: v0.32.3\n",
@@ -322,7 +326,11 @@ func TestUnsafeEditsAreRefused(t *testing.T) {
 			require.Equal(t, head+tc.text, string(f.Data))
 		})
 	}
-	_, err := read(t, head).RemoveShard("alpha")
+	merged := read(t, head+"<<: {spec: {shards: [{name: alpha}]}}\n")
+	_, err := remove(merged)
+	require.ErrorContains(t, err, "spec.shards is ")
+	require.Equal(t, clierr.BadInput, clierr.Code(err))
+	_, err = read(t, head).RemoveShard("alpha")
 	require.EqualError(t, err, `kcp.yaml has no shard "alpha"`)
 }
 

@@ -139,7 +139,7 @@ func (t *text) flow(open int) (parts []span, end int, ok bool) {
 		switch {
 		case strings.IndexByte(" \t\r\n", c) >= 0:
 			continue
-		case c == '#' && afterSpace:
+		case c == '#' && (afterSpace || !plain):
 			i, plain = t.lineEnd(i)-1, false
 			continue
 		case c == ',' && depth == 0:

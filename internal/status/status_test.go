@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/pki"
@@ -50,9 +51,18 @@ func inWorld(t *testing.T, up bool, test func(t *testing.T, top *topology.Topolo
 
 func collect(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) *status.Status {
 	t.Helper()
-	s, err := status.Collect(t.Context(), top, rt, time.Now())
+	s, err := status.Collect(t.Context(), top, rt, time.Now(), status.Options{Drift: true})
 	require.NoError(t, err)
 	return s
+}
+
+// clusters answers with logical clusters.
+func clusters(names ...string) fakekcp.Answer {
+	all := []any{}
+	for _, n := range names {
+		all = append(all, map[string]any{"metadata": map[string]any{"name": "cluster", "annotations": map[string]any{"kcp.io/cluster": n}}})
+	}
+	return fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalClusterList", "metadata": map[string]any{}, "items": all}}
 }
 
 // registered is what a status says of the registration of shards.
@@ -68,6 +78,7 @@ func registered(s *status.Status) map[topology.ID]bool {
 
 func TestStatusOfARunningSetup(t *testing.T) {
 	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+		rt.Kcp.Always("root-shard list logicalclusters", clusters("system:shard", "root", "2mc5xs36lrnz4t3j"))
 		s := collect(t, top, rt)
 		require.True(t, s.Ready)
 		require.Empty(t, s.Problem)
@@ -79,10 +90,13 @@ func TestStatusOfARunningSetup(t *testing.T) {
 			require.Equal(t, "default", c.Cluster)
 			require.Equal(t, ready.State{Ready: true, Replicas: 1, ReadyReplicas: 1, Version: top.Component(c.ID).Version}, c.State)
 			require.Equal(t, top.Component(c.ID).URL, c.URL)
+			require.False(t, c.NextExpiry.IsZero())
 		}
 		require.Equal(t, []topology.ID{"etcd/root", "root-shard", "etcd/alpha", "shard/alpha", "front-proxy/main"}, ids)
 		require.Equal(t, map[topology.ID]bool{"root-shard": true, "shard/alpha": true}, registered(s))
 		require.Len(t, s.Shards, 2)
+		require.Equal(t, []int{0, 2}, []int{*s.Shards[0].LogicalClusters, *s.Shards[1].LogicalClusters})
+		require.Zero(t, *s.Drift)
 		require.Equal(t, "demo-kubeconfig-admin", s.NextExpiryName)
 		require.Equal(t, time.Now().Add(24*time.Hour).UTC(), s.NextExpiry.UTC())
 	})
@@ -152,7 +166,7 @@ func TestStatusDoesNotWaitForARootShardThatHangs(t *testing.T) {
 		start := time.Now()
 		s := collect(t, top, rt)
 		require.Contains(t, s.Problem, "the root shard does not answer: ")
-		require.Equal(t, 10*time.Second, time.Since(start))
+		require.Equal(t, 5*time.Second, time.Since(start))
 	})
 }
 
@@ -162,18 +176,59 @@ func TestErrorsOfTheRuntime(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
 				rt.On(call, func() error { return boom })
-				_, err := status.Collect(t.Context(), top, rt, time.Now())
+				_, err := status.Collect(t.Context(), top, rt, time.Now(), status.Options{Drift: true})
 				require.ErrorIs(t, err, boom)
 			})
 		})
 	}
 }
 
+func TestAFrontProxyThatDoesNotAnswer(t *testing.T) {
+	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+		rt.Kcp.Always("front-proxy/main readyz", fakekcp.NotReady("shards"))
+		s := collect(t, top, rt)
+		require.False(t, s.Ready)
+		require.Empty(t, s.Problem)
+		require.Contains(t, s.Components[4].Unreachable, "shards")
+		require.False(t, s.Components[4].Well())
+	})
+}
+
+// A shard that does not tell is not counted, and nothing else suffers.
+func TestAShardThatDoesNotTellWhatLivesThere(t *testing.T) {
+	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+		rt.Kcp.Always("shard/alpha list logicalclusters", fakekcp.Hang())
+		start := time.Now()
+		s := collect(t, top, rt)
+		require.True(t, s.Ready)
+		require.Equal(t, 5*time.Second, time.Since(start))
+		require.Nil(t, s.Shards[0].LogicalClusters)
+		require.NotNil(t, s.Shards[1].LogicalClusters)
+	})
+}
+
+func TestDrift(t *testing.T) {
+	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+		rt.Edit("Deployment/kcp/demo-root", func(o *unstructured.Unstructured) {
+			require.NoError(t, unstructured.SetNestedField(o.Object, int64(7), "spec", "replicas"))
+		})
+		s := collect(t, top, rt)
+		require.True(t, s.Ready)
+		require.Equal(t, 1, *s.Drift)
+
+		rt.On("Plan", func() error { return errors.New("boom") })
+		s = collect(t, top, rt)
+		require.Nil(t, s.Drift)
+		require.Equal(t, "boom", s.DriftProblem)
+		require.True(t, s.Ready)
+	})
+}
+
 // Programs read this: what is nothing is left out, and no key ever gets in.
 func TestJSON(t *testing.T) {
 	inWorld(t, false, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
 		s := collect(t, top, rt)
-		s.Components = s.Components[1:2]
+		s.Components, s.Drift = s.Components[1:2], nil
 		got, err := json.Marshal(s)
 		require.NoError(t, err)
 		require.JSONEq(t, `{

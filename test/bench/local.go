@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 )
 
 // aim is the part of the peer's time that kcpctl should take.
@@ -70,7 +71,7 @@ func (b *bench) bringUpHere(ctx context.Context, bin, file string, to *localRuns
 	if err != nil {
 		return err
 	}
-	b.logf("local, %s: %.1f s, again %.1f s", file, first.wall.Seconds(), second.wall.Seconds())
+	b.logf("local, %s: %.1f s, again %.1f s", filepath.Base(file), first.wall.Seconds(), second.wall.Seconds())
 	to.up, to.noOp, to.rss = append(to.up, first), append(to.noOp, second), append(to.rss, megabytes(rss))
 	return nil
 }

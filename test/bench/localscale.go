@@ -7,47 +7,63 @@ import (
 	"path/filepath"
 )
 
-// measureLocalScale brings up setups of more and more shards. If time and memory are linear in the number of shards, the
-// part of a shard falls as they share the cache server and the front-proxy: it is compared with that of a single shard.
+// scaled is what a setup of n shards took, in seconds and megabytes.
+type scaled struct {
+	n            int
+	time, memory []float64
+}
+
+// measureLocalScale brings up setups of more and more shards, and says what each further shard costs: that is the same for
+// the second and the fifth if time and memory are linear.
 func measureLocalScale(ctx context.Context, b *bench, runs int) error {
 	bin, err := testbed(ctx, "kcp-bin-dir")
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "kcpctl-bench-setups-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)    //nolint:errcheck // a folder of ours in the folder for such
-	var time, memory []against // of a single shard
+	var all []scaled
 	for _, n := range []int{1, 2, 5} {
-		file := filepath.Join(dir, fmt.Sprintf("%d.yaml", n))
-		if err := os.WriteFile(file, []byte(setupOf(n)), 0o600); err != nil {
-			return err
+		s, err := b.bringUpShards(ctx, bin, n, runs)
+		if err != nil {
+			return fmt.Errorf("shards: %d: %w", n, err)
 		}
-		var runsOf localRuns
-		for range runs {
-			if err := b.bringUpHere(ctx, bin, file, &runsOf); err != nil {
-				return fmt.Errorf("%d shards: %w", n, err)
-			}
-		}
-		name := fmt.Sprintf("local-scale, %d shards: ", n)
-		b.report.add(name+"start", "s", runsOf.up.of(wall))
-		b.report.add(name+"memory", "MB", runsOf.rss)
-		t := b.report.add(name+"start per shard", "s", per(n, runsOf.up.of(wall)), time...)
-		m := b.report.add(name+"memory per shard", "MB", per(n, runsOf.rss), memory...)
-		if n == 1 {
-			time, memory = []against{reference("of one shard", t)}, []against{reference("of one shard", m)}
+		all = append(all, s)
+	}
+	for _, what := range []struct {
+		name, unit string
+		of         func(scaled) []float64
+	}{
+		{"start", "s", func(s scaled) []float64 { return s.time }},
+		{"memory", "MB", func(s scaled) []float64 { return s.memory }},
+	} {
+		one := b.report.add("local-scale, shards: 1, "+what.name, what.unit, what.of(all[0]))
+		var before []against
+		for _, s := range all[1:] {
+			name := fmt.Sprintf("local-scale, shards: %d, %s", s.n, what.name)
+			m := b.report.add(name, what.unit, what.of(s), reference(fmt.Sprintf("%d times that of 1", s.n), float64(s.n)*one))
+			further := (m - one) / float64(s.n-1)
+			b.report.add(name+" per further one", what.unit, []float64{further}, before...)
+			before = []against{reference(fmt.Sprintf("with %d", s.n), further)}
 		}
 	}
 	return nil
 }
 
-// per divides the samples.
-func per(n int, samples []float64) []float64 {
-	var out []float64
-	for _, s := range samples {
-		out = append(out, s/float64(n))
+// bringUpShards brings up a setup of n shards.
+func (b *bench) bringUpShards(ctx context.Context, bin string, n, runs int) (scaled, error) {
+	dir, err := os.MkdirTemp("", "kcpctl-bench-setup-")
+	if err != nil {
+		return scaled{}, err
 	}
-	return out
+	defer os.RemoveAll(dir) //nolint:errcheck // a folder of ours in the folder for such
+	file := filepath.Join(dir, fmt.Sprintf("shards-%d.yaml", n))
+	if err := os.WriteFile(file, []byte(setupOf(n)), 0o600); err != nil {
+		return scaled{}, err
+	}
+	var r localRuns
+	for range runs {
+		if err := b.bringUpHere(ctx, bin, file, &r); err != nil {
+			return scaled{}, err
+		}
+	}
+	return scaled{n, r.up.of(wall), r.rss}, nil
 }

@@ -94,7 +94,7 @@ func (b *bench) measure(ctx context.Context, chosen []benchCase, runs int) int {
 		}
 		err := c.measure(ctx, b, c.runs)
 		if ctx.Err() != nil {
-			b.logf("interrupted; what was started is gone")
+			b.logf("%s: interrupted: %v", c.name, err) // err tells whether anything could not be removed
 			return 130
 		}
 		if err != nil {

@@ -83,6 +83,9 @@ func (r *report) print(w io.Writer, asJSON bool) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(r)
 	}
+	if len(r.Rows) == 0 {
+		return nil
+	}
 	_, err := io.WriteString(w, r.text())
 	return err
 }

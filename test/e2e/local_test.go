@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,7 +22,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestLocalSharded(t *testing.T) { testSharded(t, newLocal(t, "sharded")) }
+// TestLocalSharded keeps away from the ports that others on this machine take first.
+func TestLocalSharded(t *testing.T) {
+	testSharded(t, newLocal(t, "sharded", "--base-port", strconv.Itoa(10000+100*rand.IntN(200))))
+}
 
 func TestLocalMinimal(t *testing.T) { testMinimal(t, newLocal(t, "minimal")) }
 
@@ -28,13 +33,15 @@ func TestLocalMinimal(t *testing.T) { testMinimal(t, newLocal(t, "minimal")) }
 type local struct {
 	// binaries is the folder of kcp's, dir is where the setup's files are.
 	binaries, dir string
+	// up are further flags of up.
+	up []string
 }
 
-func newLocal(t *testing.T, example string) *setup {
+func newLocal(t *testing.T, example string, up ...string) *setup {
 	t.Helper()
 	given(t, "E2E_KCPCTL")
 	name, home := newName(), t.TempDir()
-	l := &local{binaries: given(t, "E2E_KCP_BIN_DIR"), dir: filepath.Join(home, "kcpctl", name)}
+	l := &local{binaries: given(t, "E2E_KCP_BIN_DIR"), dir: filepath.Join(home, "kcpctl", name), up: up}
 	t.Cleanup(func() { // after kcpctl has removed the setup, if it can
 		for _, pid := range l.processes(t) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -43,7 +50,13 @@ func newLocal(t *testing.T, example string) *setup {
 	return newSetup(t, example, name, home, l, "KUBECONFIG="+filepath.Join(home, "no-cluster"))
 }
 
-func (l *local) flags(string) []string { return []string{"--local", "--kcp-bin-dir", l.binaries} }
+func (l *local) flags(command string) []string {
+	flags := []string{"--local", "--kcp-bin-dir", l.binaries}
+	if command == "up" {
+		flags = append(flags, l.up...)
+	}
+	return flags
+}
 
 // files calls do for each file below the setup's folder, but not for data of kcp and logs.
 func (l *local) files(t *testing.T, do func(name string, info fs.FileInfo)) {
@@ -99,13 +112,14 @@ func (l *local) running(t *testing.T) map[string]instance {
 	return out
 }
 
-// kill ends a process and waits until it is gone. A dead one whose parent does not ask for it has one thread left.
+// kill ends a process and waits until it is gone. A dead one that nobody asks for stays as a zombie, without other threads.
 func kill(t *testing.T, pid int) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	eventually(t.Context(), t, func() error {
-		if threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid)); len(threads) > 1 {
-			return fmt.Errorf("process %d still has %d threads", pid, len(threads))
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err == nil && !regexp.MustCompile(`(?s)\nState:\tZ.*\nThreads:\t[01]\n`).Match(status) {
+			return fmt.Errorf("process %d still runs", pid)
 		}
 		return nil
 	})

@@ -25,6 +25,7 @@ const (
 	GetWorkspace     = "get workspaces"
 	DeleteWorkspaces = "delete workspaces"
 	GetCluster       = "get logicalclusters"
+	ListClusters     = "list logicalclusters"
 	ApplyBinding     = "apply clusterrolebindings"
 	GetExport        = "get apiexports"
 )
@@ -187,6 +188,8 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return Answer{http.StatusOK, map[string]any{
 			"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster", "metadata": map[string]any{"name": name},
 		}}
+	case ListClusters:
+		return list("core.kcp.io/v1alpha1", "LogicalClusterList", []any{})
 	case ApplyBinding:
 		return k.applyBinding(workspace, r)
 	case GetExport:

@@ -289,7 +289,11 @@ func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, er
 		return nil, fmt.Errorf("connect to %s: connection refused", c.ID())
 	}
 	leaf := state.Leaves[pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(pki.CertServer)}]
-	r.Kcp.Serve(string(c.ID()), leaf, state.CAs[pki.ClientCA].Trusted())
+	accepted := slices.Concat(state.CAs[pki.ClientCA].Trusted(), state.CAs[pki.RequestHeaderCA].Trusted())
+	if c.Kind == topology.Etcd {
+		accepted = state.CAs[pki.EtcdCA].Trusted()
+	}
+	r.Kcp.Serve(string(c.ID()), leaf, accepted)
 	return r.Kcp.Dial(ctx, string(c.ID()))
 }
 

@@ -1,0 +1,208 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/check"
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+// checkPause is how long kcpctl check --wait waits between two rounds.
+const checkPause = 2 * time.Second
+
+type checkOptions struct {
+	setupOptions
+	pre    bool
+	output string
+	wait   time.Duration
+}
+
+func newCheckCmd(g *globalOptions) *cobra.Command {
+	o := &checkOptions{setupOptions: setupOptions{globalOptions: g}}
+	c := &cobra.Command{
+		Use:   "check",
+		Short: "Check that the setup works, or with --pre that it can be brought up",
+		Long: `Check looks at a running setup from all sides: components, every connection between them, registration of the shards,
+the cache, certificates. With --pre it looks for what would keep up from working; up does that by itself.
+
+Every check has an ID, says why it failed, and what to do. kcpctl explain ID says more.
+
+Exit codes: 0 all passed or only warnings, 1 a check failed, 2 bad flags or setup file.`,
+		Example: `  kcpctl check --pre
+  kcpctl check --wait 5m
+  kcpctl explain KCP014`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	o.addFlags(c.Flags())
+	c.Flags().BoolVar(&o.pre, "pre", false, "check what up needs, before there is anything")
+	c.Flags().StringVarP(&o.output, "output", "o", "table", "table, json or yaml")
+	c.Flags().DurationVar(&o.wait, "wait", 0, "check again until nothing fails, at most for this long")
+	return c
+}
+
+func (o *checkOptions) run(ctx context.Context) error {
+	if !slices.Contains([]string{"table", "json", "yaml"}, o.output) {
+		return clierr.New(clierr.BadInput, "use -o table, -o json or -o yaml", "unknown output format %q", o.output)
+	}
+	s, err := o.load()
+	if err != nil {
+		return err
+	}
+	rt, err := s.open(s.note)
+	if err != nil {
+		return err
+	}
+	defer rt.Close()
+	until := o.Now().Add(o.wait)
+	for {
+		r, err := o.round(ctx, s, rt)
+		if err != nil {
+			return err
+		}
+		if r.Passed || !o.Now().Before(until) {
+			return o.finish(r)
+		}
+		o.note("waiting: " + r.Summary())
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(checkPause):
+		}
+	}
+}
+
+// round runs the checks once.
+func (o *checkOptions) round(ctx context.Context, s *session, rt run.Runtime) (*check.Report, error) {
+	subject := s.subject(rt)
+	defer subject.Close()
+	if o.pre {
+		var err error
+		subject.Objects, err = s.wouldApply(ctx, rt)
+		if err != nil {
+			return nil, err
+		}
+		return check.Run(ctx, subject, check.Before()), nil
+	}
+	if err := subject.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	return check.Run(ctx, subject, check.After()), nil
+}
+
+func (s *session) subject(rt run.Runtime) *check.Subject {
+	return &check.Subject{Topology: s.Topology, Runtime: rt, Now: s.Now, Network: &check.System{}}
+}
+
+// wouldApply renders what up would apply. Where the PKI cannot be read, which is a check of its own, new certificates stand
+// in for it: checks look at pods, not at Secrets.
+func (s *session) wouldApply(ctx context.Context, rt run.Runtime) ([]render.Object, error) {
+	state, err := rt.Store().Load(ctx)
+	if err != nil {
+		state = &pki.State{}
+	}
+	res, err := pki.Ensure(s.Topology, state, pki.Options{Now: s.Now()})
+	if err != nil {
+		return nil, err
+	}
+	return render.Objects(s.Topology, res.State)
+}
+
+// preflight is how a run of up checks before it writes. Checks that are ignored only warn.
+func (s *session) preflight(rt run.Runtime, ignored ...string) func(context.Context, []render.Object, bool) ([]string, error) {
+	return func(ctx context.Context, objects []render.Object, thorough bool) ([]string, error) {
+		subject := s.subject(rt)
+		subject.Objects = objects
+		checks := check.Quick()
+		if thorough {
+			checks = check.Rest()
+		}
+		r := check.Run(ctx, subject, checks)
+		r.Ignore(ignored...)
+		return r.Warnings(), r.Err()
+	}
+}
+
+func (o *checkOptions) finish(r *check.Report) error {
+	if o.output == "table" {
+		printReport(o.Streams.Out, r)
+	} else if err := encode(o.Streams.Out, o.output, r); err != nil {
+		return err
+	}
+	if !r.Passed {
+		return silent(clierr.Failed)
+	}
+	return nil
+}
+
+// printReport prints results under their categories, as linkerd check does.
+func printReport(w *ui.Stream, r *check.Report) {
+	category := ""
+	for _, res := range r.Results {
+		if res.Category != category {
+			category = res.Category
+			fmt.Fprintf(w, "%s\n", w.Bold(category))
+		}
+		glyph := map[check.Status]string{check.OK: w.Check(), check.Warn: w.Warn(), check.Fail: w.Cross(), check.Skipped: w.Dot()}[res.Status]
+		if res.Status == check.Skipped {
+			fmt.Fprintf(w, "%s %s\n", glyph, w.Dim(w.Text(res.ID+" "+res.Title+" (skipped: "+strings.ReplaceAll(res.Cause, "\n", "; ")+")")))
+			continue
+		}
+		fmt.Fprintf(w, "%s %s %s\n", glyph, w.Dim(res.ID), w.Text(res.Title))
+		for line := range strings.Lines(res.Cause) {
+			indent := strings.Repeat(" ", min(len(line)-len(strings.TrimLeft(line, " ")), 8))
+			fmt.Fprintf(w, "    %s%s\n", indent, w.Text(line))
+		}
+		if res.Fix != "" {
+			fmt.Fprintf(w, "    %s %s\n", w.Cyan("fix:"), w.Text(res.Fix))
+		}
+	}
+	glyph := w.Check()
+	if !r.Passed {
+		glyph = w.Cross()
+	}
+	fmt.Fprintf(w, "\n%s %s\n", glyph, r.Summary())
+}
+
+func newExplainCmd(g *globalOptions) *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain [ID]",
+		Short: "Say what a check looks at, why, and what to do when it fails",
+		Long:  "Explain says what a check of kcpctl check looks at, why, and what to do when it fails. Without an ID it lists all checks.",
+		Args:  maxArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				var rows [][]string
+				for _, c := range check.All() {
+					rows = append(rows, []string{c.ID, c.Category, c.Title})
+				}
+				ui.Table(g.Streams.Out, []string{"ID", "CATEGORY", "TITLE"}, rows...)
+				return nil
+			}
+			c, ok := check.Find(args[0])
+			if !ok {
+				return clierr.New(clierr.BadInput, "kcpctl explain lists all checks", "there is no check %q", args[0])
+			}
+			w := g.Streams.Out
+			fmt.Fprintf(w, "%s %s  (%s)\n\n%s\n\n%s %s\n", w.Bold(c.ID), c.Title, c.Category, ui.Wrap(c.Explanation, 100), w.Cyan("fix:"), c.Fix)
+			return nil
+		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			var ids []string
+			for _, c := range check.All() {
+				ids = append(ids, cobra.CompletionWithDesc(c.ID, c.Title))
+			}
+			return ids, cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+}

@@ -1,0 +1,182 @@
+package cmd
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/status"
+	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+// mostNames is how many components that are alike are named.
+const mostNames = 5
+
+// tree shows a status: the setup, its components, and what concerns all of them.
+func (o *statusOptions) tree(st *status.Status) ui.Node {
+	w := o.Streams.Out
+	root := ui.Node{Cells: []string{"kcp " + w.Bold(st.Name), "", st.Version, o.word(st.Ready), "", st.URL}}
+	add := func(cells ...string) { root.Children = append(root.Children, ui.Node{Cells: cells}) }
+	for _, g := range o.groups(st) {
+		add(g.name(), fmt.Sprintf("%d/%d", g.ReadyReplicas, g.Replicas), g.Version, o.word(g.Well()), o.age(g.Since), w.Text(g.notes(o.Now())))
+	}
+	if st.Problem != "" {
+		add(w.Yellow(w.Text(st.Problem)))
+	}
+	for _, sh := range st.Shards {
+		if !inSetup(st, sh.Name) {
+			add(w.Yellow(w.Text("shard " + sh.Name + " (" + sh.BaseURL + ") is registered, and the setup does not have it")))
+		}
+	}
+	if !st.NextExpiry.IsZero() {
+		add(fmt.Sprintf("certificates: the first expires in %s (%s, %s)",
+			ui.Age(st.NextExpiry.Sub(o.Now())), st.NextExpiryName, st.NextExpiry.UTC().Format(time.DateOnly)))
+	}
+	switch {
+	case st.DriftProblem != "":
+		add(w.Yellow(w.Text("drift: not known: " + firstLine(st.DriftProblem))))
+	case st.Drift != nil && *st.Drift > 0:
+		add(w.Yellow(fmt.Sprintf("drift: %s from the setup (kcpctl diff)", plural(*st.Drift, "object differs", "objects differ"))))
+	case st.Drift != nil:
+		add("drift: none")
+	}
+	return root
+}
+
+// inSetup tells whether a registered shard is one of the setup.
+func inSetup(st *status.Status, shard string) bool {
+	for _, c := range st.Components {
+		if name, ok := shardOf(c.ID); ok && name == shard {
+			return true
+		}
+	}
+	return false
+}
+
+// shardOf is the name in kcp of a component that is a shard.
+func shardOf(id topology.ID) (string, bool) {
+	switch id.Kind() {
+	case topology.RootShard:
+		return topology.RootShardName, true
+	case topology.Shard:
+		_, name, _ := strings.Cut(string(id), "/")
+		return name, true
+	}
+	return "", false
+}
+
+// group is one component, or some that are alike.
+type group struct {
+	status.Component
+	names    []string
+	cordoned bool
+	clusters *int
+}
+
+// groups puts components together that are alike, unless all are wanted.
+func (o *statusOptions) groups(st *status.Status) []*group {
+	shards := map[string]status.Shard{}
+	for _, sh := range st.Shards {
+		shards[sh.Name] = sh
+	}
+	var out []*group
+	by := map[string]*group{}
+	for _, c := range st.Components {
+		g := &group{Component: c}
+		if name, ok := shardOf(c.ID); ok {
+			g.cordoned, g.clusters = shards[name].Cordoned, shards[name].LogicalClusters
+		}
+		_, name, _ := strings.Cut(string(c.ID), "/")
+		like := fmt.Sprint(c.ID.Kind(), c.Replicas, c.ReadyReplicas, c.Version, c.Well(), g.problem(), c.Restarts, g.cordoned, g.clusters == nil)
+		if first := by[like]; first != nil && !o.all {
+			first.join(g, name)
+			continue
+		}
+		g.names = []string{name}
+		by[like] = g
+		out = append(out, g)
+	}
+	return out
+}
+
+// join adds a component that is like the first.
+func (g *group) join(other *group, name string) {
+	g.names = append(g.names, name)
+	if g.Since.IsZero() || !other.Since.IsZero() && other.Since.Before(g.Since) {
+		g.Since = other.Since
+	}
+	if other.clusters != nil {
+		sum := *g.clusters + *other.clusters
+		g.clusters = &sum
+	}
+}
+
+// name is shard/alpha, or shard/{alpha,beta}.
+func (g *group) name() string {
+	if len(g.names) == 1 {
+		return string(g.ID)
+	}
+	shown := strings.Join(g.names[:min(mostNames, len(g.names))], ",")
+	if len(g.names) > mostNames {
+		shown += ",..."
+	}
+	return fmt.Sprintf("%s/{%s}", g.ID.Kind(), shown)
+}
+
+// problem is what is wrong with a component; nothing if it is well.
+func (g *group) problem() string {
+	switch {
+	case g.Reason != "":
+		return g.Reason
+	case g.Registered != nil && !*g.Registered:
+		return "not registered with the root shard"
+	}
+	return g.Unreachable
+}
+
+// notes are what is worth saying of a group.
+func (g *group) notes(now time.Time) string {
+	var parts []string
+	add := func(s string) {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	add(g.problem())
+	if g.Restarts > 0 {
+		add(plural(int(g.Restarts), "restart", "restarts"))
+	}
+	if g.cordoned {
+		add("cordoned")
+	}
+	if g.clusters != nil {
+		add(plural(*g.clusters, "logical cluster", "logical clusters"))
+	}
+	if left := g.NextExpiry.Sub(now); !g.NextExpiry.IsZero() && left < 30*24*time.Hour {
+		add("a certificate expires in " + ui.Age(left))
+	}
+	if n := len(g.names); n > 1 {
+		add(fmt.Sprintf("(%d alike; --all lists them)", n))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (o *statusOptions) age(since time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return ui.Age(o.Now().Sub(since))
+}
+
+func (o *statusOptions) word(ready bool) string {
+	if ready {
+		return o.Streams.Out.Green("Ready")
+	}
+	return o.Streams.Out.Red("NotReady")
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
+}

@@ -1,0 +1,304 @@
+package check
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// world is a setup that is up and well, until a test breaks something.
+type world struct {
+	top *topology.Topology
+	rt  *fakeruntime.Runtime
+	net *network
+	now time.Time
+}
+
+// network is a machine on which kcp.example.com leads where a test wants it to.
+type network struct {
+	dial func(ctx context.Context, c *tls.Config) (*tls.Conn, error)
+}
+
+func (n *network) LookupHost(_ context.Context, host string) ([]string, error) {
+	if host != "kcp.example.com" {
+		return nil, fmt.Errorf("lookup %s: no such host", host)
+	}
+	return []string{"192.0.2.1"}, nil
+}
+
+func (n *network) DialTLS(ctx context.Context, _ string, c *tls.Config) (*tls.Conn, error) {
+	return n.dial(ctx, c)
+}
+
+// leads makes the address lead to a component.
+func (w *world) leads(to topology.ID) {
+	w.net.dial = func(ctx context.Context, c *tls.Config) (*tls.Conn, error) {
+		conn, err := w.rt.Dial(ctx, w.top.Component(to))
+		if err != nil {
+			return nil, err
+		}
+		client := tls.Client(conn, c)
+		return client, client.HandshakeContext(ctx)
+	}
+}
+
+const (
+	exports   = "apis/apis.kcp.io/v1alpha1/apiexports"
+	schemas   = "apis/apis.kcp.io/v1alpha1/apiresourceschemas"
+	cached    = "GET /services/cache/shards/%s/clusters/*/%s"
+	slicePath = "/services/apiexport/root/tenancy.kcp.io"
+)
+
+func object(name string) map[string]any {
+	return map[string]any{"metadata": map[string]any{"name": name, "annotations": map[string]any{"kcp.io/cluster": "root"}}}
+}
+
+func items(all ...any) fakekcp.Answer {
+	return fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{}, "items": append([]any{}, all...)}}
+}
+
+func endpointSlice(urls ...string) fakekcp.Answer {
+	o, endpoints := object("tenancy.kcp.io"), []any{}
+	for _, u := range urls {
+		endpoints = append(endpoints, map[string]any{"url": u})
+	}
+	o["status"] = map[string]any{"endpoints": endpoints}
+	return items(o)
+}
+
+// inWorld runs a test on a setup that is well.
+func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		top := newTopology(t, "  external: {hostname: kcp.example.com}\n  shards: [{name: alpha}]\n  kubeconfigs: [{name: admin}]\n")
+		rt := fakeruntime.New(t, top)
+		k := rt.Kcp
+		w := &world{top: top, rt: rt, net: &network{}, now: time.Now()}
+		w.leads("front-proxy/main")
+		k.Always("list apiexportendpointslices", endpointSlice(top.Root().VirtualWorkspaceURL+slicePath))
+		u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now}
+		_, err := u.Run(t.Context())
+		require.NoError(t, err)
+		for _, path := range []string{"/health", "/clusters/root/api", slicePath + "/clusters/*/apis"} {
+			k.Always("GET "+path, fakekcp.Answer{Code: http.StatusOK, Body: "{}"})
+		}
+		k.Always("list apiexports", items())
+		k.Always("list apiresourceschemas", items())
+		k.Always("root-shard list apiexports", items(object("tenancy.kcp.io")))
+		for _, shard := range []string{"root", "alpha"} {
+			k.Always(fmt.Sprintf(cached, shard, exports), items())
+			k.Always(fmt.Sprintf(cached, shard, schemas), items())
+		}
+		k.Always(fmt.Sprintf(cached, "root", exports), items(object("tenancy.kcp.io")))
+		k.Always(fmt.Sprintf(cached, "root", "apis/core.kcp.io/v1alpha1/shards"), items(object("root"), object("alpha")))
+		test(t, w)
+	})
+}
+
+func (w *world) check(t *testing.T) *Report {
+	t.Helper()
+	s := &Subject{Topology: w.top, Runtime: w.rt, Network: w.net, Now: func() time.Time { return w.now }}
+	defer s.Close()
+	require.NoError(t, s.Prepare(t.Context()))
+	return Run(t.Context(), s, After())
+}
+
+func TestARunningSetupPasses(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		r := w.check(t)
+		for _, res := range r.Results {
+			require.Equal(t, OK, res.Status, "%+v", res)
+		}
+	})
+}
+
+// leaf replaces a certificate of the store by one that another setup has issued.
+func (w *world) leaf(t *testing.T, id topology.ID, cert string) {
+	t.Helper()
+	res, err := pki.Ensure(w.top, &pki.State{}, pki.Options{Now: w.now})
+	require.NoError(t, err)
+	c := w.top.Component(id)
+	key := pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(cert)}
+	w.rt.PKI().Leaves[key] = res.State.Leaves[key]
+}
+
+// Every breakage of a running setup is named by the check whose business it is.
+func TestChecksNameTheCause(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spoil func(t *testing.T, w *world)
+		id    string
+		want  Status
+		says  string
+	}{
+		"a shard crashes": {
+			func(_ *testing.T, w *world) {
+				w.rt.States("shard/alpha", ready.State{Replicas: 1, Reason: "Pod x: CrashLoopBackOff"})
+			}, "KCP101", Fail, "shard/alpha: Pod x: CrashLoopBackOff",
+		},
+		"etcd is not healthy": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always("etcd/alpha GET /health", fakekcp.Answer{Code: http.StatusServiceUnavailable, Body: "no leader"})
+			}, "KCP102", Fail, "etcd/alpha: /health: no leader",
+		},
+		"a controller does not start": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always("shard/alpha readyz", fakekcp.NotReady("kcp-start-informers"))
+			}, "KCP102", Fail, "shard/alpha: /readyz: ",
+		},
+		"a front-proxy does not know the clients' authority": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always("front-proxy/main GET /clusters/root/api", fakekcp.Refuse(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
+			}, "KCP112", Fail, "the server does not know the client's certificate demo-kubeconfig-admin",
+		},
+		"a shard takes a client for anybody": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always("shard/alpha GET /clusters/root/api", fakekcp.Refuse(http.StatusForbidden, "Forbidden", `User "system:anonymous" cannot get path`))
+			}, "KCP112", Fail, "the server does not know the client's certificate demo-front-proxy-main-requestheader",
+		},
+		"a client's certificate is of another authority": {
+			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertClient) }, "KCP112", Fail, "shard/alpha at ",
+		},
+		"the store does not fit together": {
+			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertClient) }, "KCP132", Fail, "does not accept shard/alpha",
+		},
+		"a server's certificate is of another authority": {
+			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertServer) }, "KCP112", Fail, "the client does not trust the server",
+		},
+		"something terminates TLS": {
+			func(_ *testing.T, w *world) { w.leads("shard/alpha") }, "KCP113", Fail, "something in between terminates TLS",
+		},
+		"nobody is at the external address": {
+			func(_ *testing.T, w *world) {
+				w.net.dial = func(context.Context, *tls.Config) (*tls.Conn, error) { return nil, errors.New("connection refused") }
+			}, "KCP113", Warn, "does not answer this machine: connection refused",
+		},
+		"the external address is silent": {
+			func(_ *testing.T, w *world) {
+				w.net.dial = func(ctx context.Context, _ *tls.Config) (*tls.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+			}, "KCP113", Warn, "no answer within 3s",
+		},
+		"a shard is not registered": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root"}))
+			}, "KCP121", Fail, "shard/alpha is not registered",
+		},
+		"a shard has an old URL": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Register(kcp.Shard{Name: "alpha", BaseURL: "https://old.example.com"})
+			}, "KCP121", Fail, "shard/alpha is registered with the base URL https://old.example.com, and the setup says https://demo-shard-alpha",
+		},
+		"a shard is left over": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Register(kcp.Shard{Name: "gone", BaseURL: "https://gone.example.com"})
+			}, "KCP121", Warn, "shard gone (https://gone.example.com) is registered, and the setup does not have it",
+		},
+		"a shard is cordoned": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root"}, kcp.Shard{Name: "alpha", Cordoned: true}))
+			}, "KCP122", Warn, "cordoned: alpha",
+		},
+		"all shards are cordoned": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root", Cordoned: true}))
+			}, "KCP122", Fail, "every shard is cordoned: root",
+		},
+		"the cache lacks an API": {
+			func(_ *testing.T, w *world) { w.rt.Kcp.Always(fmt.Sprintf(cached, "root", exports), items()) },
+			"KCP123", Fail, "root-shard: the cache lacks apiexports root:tenancy.kcp.io",
+		},
+		"the cache has an API that is gone": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always(fmt.Sprintf(cached, "alpha", schemas), items(object("old")))
+			}, "KCP123", Fail, "shard/alpha: the cache still has apiresourceschemas root:old",
+		},
+		"the cache does not know a shard": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always(fmt.Sprintf(cached, "root", "apis/core.kcp.io/v1alpha1/shards"), items(object("root")))
+			}, "KCP123", Fail, "the cache does not know shard alpha",
+		},
+		"an endpoint leads to a shard that is gone": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always("list apiexportendpointslices", endpointSlice("https://gone.example.com:6443/services/apiexport/root/tenancy.kcp.io"))
+			}, "KCP124", Fail, "no shard of the setup has this address",
+		},
+		"an endpoint is not served": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always("GET "+slicePath+"/clusters/*/apis", fakekcp.Answer{Code: http.StatusNotFound, Body: "404"})
+			}, "KCP124", Fail, "Not Found",
+		},
+		"a certificate expires soon": {
+			func(_ *testing.T, w *world) { w.now = w.now.Add(350 * 24 * time.Hour) }, "KCP131", Warn, "expires on",
+		},
+		"a certificate has expired": {
+			func(_ *testing.T, w *world) { w.now = w.now.Add(366 * 24 * time.Hour) }, "KCP131", Fail, "demo-root-server expired on",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(t *testing.T, w *world) {
+				tc.spoil(t, w)
+				for _, res := range w.check(t).Results {
+					if res.ID == tc.id {
+						require.Equal(t, tc.want, res.Status, "%+v", res)
+						require.Contains(t, res.Cause, tc.says)
+						require.NotEmpty(t, res.Fix)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A server that presents another certificate than the store's has not read it again, or is not the server.
+func TestAServerPresentsAnotherCertificate(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		s := &Subject{Topology: w.top, Runtime: strange{w.rt, w.top}, Network: w.net, Now: time.Now}
+		defer s.Close()
+		require.NoError(t, s.Prepare(t.Context()))
+		o := presents(t.Context(), s)
+		require.Equal(t, Fail, o.status)
+		require.Equal(t, []string{
+			`shard/alpha presents a certificate for "demo-root", issued by "demo-server-ca", valid until 2000-12-31, not the certificate in Secret demo-shard-alpha-server`,
+		}, o.causes)
+	})
+}
+
+// strange is a runtime that leads to the root shard whoever wants shard alpha.
+type strange struct {
+	*fakeruntime.Runtime
+	top *topology.Topology
+}
+
+func (s strange) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
+	if c.Kind == topology.Shard {
+		c = s.top.Root()
+	}
+	return s.Runtime.Dial(ctx, c)
+}
+
+// Whatever is broken, what is not ready is told of once.
+func TestNothingRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		top := newTopology(t, "")
+		s := &Subject{Topology: top, Runtime: fakeruntime.New(t, top), Network: &network{}, Now: time.Now}
+		require.NoError(t, s.Prepare(t.Context()))
+		r := Run(t.Context(), s, After())
+		require.Equal(t, "1 failed, 0 passed, 10 skipped", r.Summary())
+		require.Equal(t, "etcd/root: is not there\nroot-shard: is not there\nfront-proxy/main: is not there", r.Results[0].Cause)
+	})
+}

@@ -1,0 +1,159 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+var update = flag.Bool("update", false, "write docs/checks.md")
+
+func newTopology(t *testing.T, spec string) *topology.Topology {
+	t.Helper()
+	f, err := setup.Parse("kcp.yaml", []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\nspec:\n  version: v0.32.3\n"+spec))
+	require.NoError(t, err)
+	return topology.Build(f.Setup)
+}
+
+// A fake check ends as its outcome says.
+func fake(id, category string, o outcome, needs ...string) Check {
+	return Check{ID: id, Category: category, Title: id + " works", Fix: "mend " + id, Needs: needs,
+		run: func(context.Context, *Subject) outcome { return o }}
+}
+
+func failed(causes ...string) outcome { return outcome{status: Fail, causes: causes} }
+
+func TestRun(t *testing.T) {
+	top := newTopology(t, "")
+	r := Run(t.Context(), &Subject{Topology: top, Runtime: fakeruntime.New(t, top)}, []Check{
+		fake("A", "one", outcome{}), fake("B", "one", failed("x", "y")),
+		fake("C", "two", outcome{status: Warn, causes: []string{"hm"}, fix: "do this"}),
+		fake("D", "two", outcome{}, "B"), fake("E", "two", outcome{}, "A"), fake("F", "two", skipped("not %s", "here")),
+	})
+	require.Equal(t, []Result{
+		{"A", "one", "A works", OK, "", ""}, {"B", "one", "B works", Fail, "x\ny", "mend B"},
+		{"C", "two", "C works", Warn, "hm", "do this"}, {"D", "two", "D works", Skipped, "B failed", ""},
+		{"E", "two", "E works", OK, "", ""}, {"F", "two", "F works", Skipped, "not here", ""},
+	}, r.Results)
+	require.False(t, r.Passed)
+	require.Equal(t, "1 failed, 1 warning, 2 passed, 2 skipped", r.Summary())
+	require.Equal(t, []string{"C: hm"}, r.Warnings())
+	require.EqualError(t, r.Err(), "B: x\ny")
+	require.Equal(t, "mend B", clierr.Hint(r.Err()))
+
+	r.Ignore("b")
+	require.True(t, r.Passed)
+	require.NoError(t, r.Err())
+	require.Equal(t, []string{"B: x", "B: y", "C: hm"}, r.Warnings())
+}
+
+// The checks of a category run at once: each waits until the other has begun.
+func TestChecksOfACategoryRunAtOnce(t *testing.T) {
+	top := newTopology(t, "")
+	a, b := make(chan struct{}), make(chan struct{})
+	meet := func(mine, other chan struct{}) func(context.Context, *Subject) outcome {
+		return func(ctx context.Context, _ *Subject) outcome {
+			close(mine)
+			select {
+			case <-other:
+				return outcome{}
+			case <-ctx.Done():
+				return failed("alone")
+			}
+		}
+	}
+	r := Run(t.Context(), &Subject{Topology: top, Runtime: fakeruntime.New(t, top)}, []Check{
+		{ID: "A", Category: "one", run: meet(a, b)}, {ID: "B", Category: "one", run: meet(b, a)},
+	})
+	require.True(t, r.Passed)
+}
+
+func TestOutcome(t *testing.T) {
+	boom := clierr.New(clierr.Failed, "do that", "boom")
+	for name, tc := range map[string]struct {
+		errs []error
+		want outcome
+	}{
+		"nothing":          {[]error{nil}, outcome{}},
+		"an error":         {[]error{boom}, outcome{Fail, []string{"boom"}, "do that"}},
+		"twice the same":   {[]error{boom, boom}, outcome{Fail, []string{"boom"}, "do that"}},
+		"joined":           {[]error{errors.Join(boom, errors.New("bang"))}, outcome{Fail, []string{"boom", "bang"}, "do that"}},
+		"unknown":          {[]error{fmt.Errorf("%w: who knows", ErrUnknown)}, outcome{Skipped, []string{"who knows"}, ""}},
+		"unknown and bad":  {[]error{fmt.Errorf("%w: who knows", ErrUnknown), boom}, outcome{Fail, []string{"boom"}, "do that"}},
+		"bad and unknown":  {[]error{boom, fmt.Errorf("%w: who knows", ErrUnknown)}, outcome{Fail, []string{"boom"}, "do that"}},
+		"wrapped, joined ": {[]error{fmt.Errorf("all: %w", errors.Join(boom, boom))}, outcome{Fail, []string{"all: boom\nboom"}, ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var o outcome
+			for _, err := range tc.errs {
+				o.add(err)
+			}
+			require.Equal(t, tc.want.status, o.status)
+			require.Equal(t, tc.want.causes, o.causes)
+			if tc.want.fix != "" {
+				require.Equal(t, tc.want.fix, o.fix)
+			}
+		})
+	}
+}
+
+// IDs are forever: a check that goes leaves a gap.
+func TestTable(t *testing.T) {
+	ids := []string{}
+	categories := map[string]bool{}
+	last := ""
+	for _, c := range All() {
+		require.Regexp(t, `^KCP\d{3}$`, c.ID)
+		require.NotContains(t, ids, c.ID)
+		require.NotEmpty(t, c.Explanation, c.ID)
+		require.NotEmpty(t, c.Fix, c.ID)
+		require.NotNil(t, c.run, c.ID)
+		require.NotContains(t, c.Title, "not ", "%s: a title says what is true when all is well", c.ID)
+		for _, n := range c.Needs {
+			need, ok := Find(n)
+			require.True(t, ok)
+			require.NotEqual(t, c.Category, need.Category, "%s needs %s, which runs at the same time", c.ID, n)
+		}
+		if c.Category != last {
+			require.False(t, categories[c.Category], "%s: the category %s is in two places", c.ID, c.Category)
+			categories[c.Category], last = true, c.Category
+		}
+		ids = append(ids, c.ID)
+	}
+	require.IsIncreasing(t, ids)
+	require.Len(t, append(Quick(), Rest()...), len(Before()))
+}
+
+// docs/checks.md is the table for people.
+func TestDocs(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Checks\n\n`kcpctl check` looks at a running setup, `kcpctl check --pre` at what `kcpctl up` needs, and `kcpctl up` does the\n" +
+		"latter by itself. `kcpctl explain ID` says what is said here, offline. An ID never changes its meaning.\n" +
+		"A failure makes the exit code 1, a warning does not; `kcpctl up --ignore-checks ID,...` makes warnings of failures.\n")
+	category := ""
+	for _, c := range All() {
+		if c.Category != category {
+			category = c.Category
+			fmt.Fprintf(&b, "\n## %s\n", category)
+		}
+		fmt.Fprintf(&b, "\n### %s: %s\n\n%s\n\nFix: %s.\n", c.ID, c.Title, c.Explanation, c.Fix)
+	}
+	const file = "../../docs/checks.md"
+	if *update {
+		require.NoError(t, os.WriteFile(file, []byte(b.String()), 0o644)) // #nosec G306 -- a document
+	}
+	have, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, b.String(), string(have), "run go test ./internal/check -update")
+}

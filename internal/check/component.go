@@ -1,0 +1,181 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// parallel is how many connections are tried at once.
+const parallel = 16
+
+// Prepare finds out what checks of a running setup have in common: its PKI, and which components are ready.
+func (s *Subject) Prepare(ctx context.Context) error {
+	var err error
+	if s.state, err = s.Runtime.Store().Load(ctx); err != nil {
+		return err
+	}
+	running := s.running()
+	states := make([]ready.State, len(running))
+	if err := each(running, func(i int, c *topology.Component) error {
+		var err error
+		states[i], err = s.Runtime.State(ctx, c)
+		return err
+	}); err != nil {
+		return err
+	}
+	s.states = map[topology.ID]ready.State{}
+	for i, c := range running {
+		s.states[c.ID()] = states[i]
+	}
+	return nil
+}
+
+// Close ends the connections that checks have opened.
+func (s *Subject) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.clients {
+		c.Close()
+	}
+	s.clients = nil
+}
+
+// each calls do for all items, some at a time, and returns the first error.
+func each[T any](items []T, do func(int, T) error) error {
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i, it := range items {
+		g.Go(func() error { return do(i, it) })
+	}
+	return g.Wait()
+}
+
+// every asks about all items at once, and collects what is found in their order.
+func every[T any](items []T, ask func(T) outcome) (o outcome) {
+	found := make([]outcome, len(items))
+	_ = each(items, func(i int, it T) error { // asking does not fail, its outcome does
+		found[i] = ask(it)
+		return nil
+	})
+	for _, f := range found {
+		o.absorb("", f)
+	}
+	return o
+}
+
+// running are the components that are processes.
+func (s *Subject) running() []*topology.Component {
+	return s.Topology.OfKind(topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy, topology.VirtualWorkspaces)
+}
+
+// servers are the components of some kinds that have a ready replica, all kinds if none is named.
+func (s *Subject) servers(kinds ...topology.Kind) []*topology.Component {
+	return slices.DeleteFunc(s.running(), func(c *topology.Component) bool {
+		return !s.serves(c.ID()) || len(kinds) > 0 && !slices.Contains(kinds, c.Kind)
+	})
+}
+
+// serves tells whether a component has a ready replica.
+func (s *Subject) serves(id topology.ID) bool {
+	st := s.states[id]
+	return st.Ready || st.ReadyReplicas > 0
+}
+
+// client is an administrator's client of a component.
+func (s *Subject) client(c *topology.Component) (*kcp.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.clients[c.ID()]; have != nil {
+		return have, nil
+	}
+	made, err := run.Connect(s.Runtime, c, s.state, s.Now())
+	if err != nil {
+		return nil, err
+	}
+	if s.clients == nil {
+		s.clients = map[topology.ID]*kcp.Client{}
+	}
+	s.clients[c.ID()] = made
+	return made, nil
+}
+
+// root is a client of the root shard, if that serves.
+func (s *Subject) root() (*kcp.Client, error) {
+	if !s.serves(s.Topology.Root().ID()) {
+		return nil, fmt.Errorf("%w: the root shard is not ready", ErrUnknown)
+	}
+	return s.client(s.Topology.Root())
+}
+
+func (s *Subject) dialer(c *topology.Component) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) { return s.Runtime.Dial(ctx, c) }
+}
+
+func componentsReady(_ context.Context, s *Subject) (o outcome) {
+	for _, c := range s.running() {
+		st := s.states[c.ID()]
+		if st.Ready {
+			continue
+		}
+		why := st.Reason
+		if why == "" {
+			why = fmt.Sprintf("%d/%d ready", st.ReadyReplicas, st.Replicas)
+		}
+		o.fail("%s: %s", c.ID(), why)
+	}
+	return o
+}
+
+// readyz asks every server for its own opinion.
+func readyz(ctx context.Context, s *Subject) outcome {
+	servers := s.servers()
+	if len(servers) == 0 {
+		return skipped("no component is ready")
+	}
+	return every(servers, func(c *topology.Component) (o outcome) {
+		ask := s.askReady
+		if c.Kind == topology.Etcd {
+			ask = s.askEtcd
+		}
+		if err := ask(ctx, c); err != nil {
+			o.fail("%s: %s", c.ID(), reason(ctx, err))
+		}
+		return o
+	})
+}
+
+func (s *Subject) askReady(ctx context.Context, c *topology.Component) error {
+	client, err := s.client(c)
+	if err != nil {
+		return err
+	}
+	return client.Ready(ctx)
+}
+
+// askEtcd asks an etcd for its health, with the certificate that it dials itself with.
+func (s *Subject) askEtcd(ctx context.Context, c *topology.Component) error {
+	client := kcp.New(kcp.Options{
+		URL: c.URL, CA: s.state.CAs[pki.EtcdCA].Trusted(), Dial: s.dialer(c),
+		Pair: s.state.Leaves[pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(pki.CertServer)}],
+	})
+	defer client.Close()
+	a, err := client.Get(ctx, "/health", nil)
+	if err != nil {
+		return err
+	}
+	if a.Code != http.StatusOK {
+		return fmt.Errorf("/health: %s", a.Message)
+	}
+	return nil
+}

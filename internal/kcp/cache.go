@@ -1,0 +1,139 @@
+package kcp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Resources that shards put into the cache with every object, for all other shards to see, and that every shard serves across
+// its workspaces (kcp: pkg/reconciler/cache/replication).
+var (
+	schemaResource = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"}
+	sliceResource  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
+)
+
+// Replicated returns the names of objects that the shard that the client talks to has to put into the cache, such as
+// "apiexports root:tenancy.kcp.io".
+func (c *Client) Replicated(ctx context.Context) ([]string, error) {
+	all, err := c.workspace(wildcard)
+	if err != nil {
+		return nil, err
+	}
+	return replicatedNames(ctx, all, exportResource, schemaResource)
+}
+
+// Cached returns the names of those that the cache has of a shard. The client's server is the cache server, or the root shard
+// where that serves the cache.
+func (c *Client) Cached(ctx context.Context, shard string) ([]string, error) {
+	d, err := c.cache(shard)
+	if err != nil {
+		return nil, err
+	}
+	return replicatedNames(ctx, d, exportResource, schemaResource)
+}
+
+// CachedShards returns the names of the shards that the cache knows, and with it all shards. The client's server is the same
+// as that of Cached.
+func (c *Client) CachedShards(ctx context.Context) ([]string, error) {
+	d, err := c.cache(topology.RootShardName)
+	if err != nil {
+		return nil, err
+	}
+	list, err := d.Resource(shardResource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list shards: %w", err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].GetName())
+	}
+	return names, nil
+}
+
+// cache is a client for what a shard has put into the cache.
+func (c *Client) cache(shard string) (dynamic.Interface, error) {
+	cfg := rest.CopyConfig(c.config)
+	cfg.Host += "/services/cache/shards/" + shard + "/clusters/" + wildcard
+	hc, err := c.http()
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
+	}
+	d, err := dynamic.NewForConfigAndClient(cfg, hc)
+	if err != nil {
+		return nil, fmt.Errorf("client for the cache: %w", err)
+	}
+	return d, nil
+}
+
+func replicatedNames(ctx context.Context, from dynamic.Interface, resources ...schema.GroupVersionResource) ([]string, error) {
+	var names []string
+	for _, r := range resources {
+		list, err := from.Resource(r).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", r.Resource, err)
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			if o.GetDeletionTimestamp() == nil {
+				names = append(names, r.Resource+" "+o.GetAnnotations()[clusterAnnotation]+":"+o.GetName())
+			}
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// EndpointSlice is a list of the URLs at which an API is served to its provider: one for each shard.
+type EndpointSlice struct {
+	Cluster, Name string
+	URLs          []string
+	// Problems are its conditions that are not true.
+	Problems []string
+}
+
+// EndpointSlices returns those of the workspace root: they are kcp's own APIs, which every setup has. The client's server is
+// the root shard or a front-proxy.
+func (c *Client) EndpointSlices(ctx context.Context) ([]EndpointSlice, error) {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return nil, err
+	}
+	list, err := root.Resource(sliceResource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list endpoint slices: %w", err)
+	}
+	var out []EndpointSlice
+	for i := range list.Items {
+		o := &list.Items[i]
+		s := EndpointSlice{Cluster: RootWorkspace, Name: o.GetName(), Problems: untrue(o)}
+		endpoints, _, _ := unstructured.NestedSlice(o.Object, "status", "endpoints")
+		for _, e := range endpoints {
+			if m, ok := e.(map[string]any); ok {
+				s.URLs = append(s.URLs, fmt.Sprint(m["url"]))
+			}
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// untrue are the conditions of an object that are not true.
+func untrue(o *unstructured.Unstructured) []string {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	var out []string
+	for _, c := range conditions {
+		if m, ok := c.(map[string]any); ok && m["status"] != "True" {
+			out = append(out, fmt.Sprintf("%v is %v: %v %v", m["type"], m["status"], m["reason"], m["message"]))
+		}
+	}
+	return out
+}

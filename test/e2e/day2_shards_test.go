@@ -1,0 +1,144 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLocalShards(t *testing.T) { testShards(t, newLocal(t, "minimal")) }
+
+func TestClusterShards(t *testing.T) { testShards(t, newCluster(t, "minimal")) }
+
+// growing is a small setup to which a shard is added. Its comments are part of the test.
+const growing = `# Who touches this file?
+apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: %s}
+spec:
+  defaults:   # every server of kcp, so that workspaces can move
+    extraArgs: ["--feature-gates=LogicalClusterMigration=true"]
+  etcd: {embedded: {ephemeral: true}}
+  kubeconfigs:
+    - {name: admin, user: kcp-admin, groups: ['system:kcp:admin']}
+# The end.
+`
+
+// testShards adds a shard to a running setup, uses it, and takes it out again.
+func testShards(t *testing.T, s *setup) {
+	s.text = fmt.Sprintf(growing, s.name)
+	s.write(t, s.text)
+	s.up(t)
+	before := s.ids(t)
+
+	step(t, "a dry run touches nothing", func(t *testing.T) {
+		r := s.kcpctl(t, "add-shard", "gamma", "--dry-run").ok(t)
+		require.Contains(t, r.stdout, "\n+  shards:\n+    - name: gamma\n")
+		require.Contains(t, r.stdout, "\n  + Deployment/")
+		s.untouched(t)
+		require.Equal(t, before, s.ids(t))
+	})
+
+	step(t, "a shard comes in, and nothing else is touched", func(t *testing.T) {
+		s.kcpctl(t, "add-shard", "gamma", "--label", "region=us").ok(t).quiet(t)
+		raw, err := os.ReadFile(s.file)
+		require.NoError(t, err)
+		require.Equal(t, strings.Replace(s.text, "  kubeconfigs:", "  shards:\n    - name: gamma\n  kubeconfigs:", 1), string(raw))
+		require.Equal(t, "us", s.shard(t, "gamma").Labels["region"])
+		s.unchanged(t, before)
+		s.kcpctl(t, "add-shard", "gamma").ok(t)
+		s.kcpctl(t, "add-shard", "gamma", "--etcd", "managed").refused(t, 2, `has a shard "gamma" already, and it differs: --etcd`)
+	})
+
+	step(t, "a cordon keeps workspaces off", func(t *testing.T) {
+		s.kcpctl(t, "cordon", "gamma").ok(t)
+		require.Contains(t, s.shard(t, "gamma").Annotations, "experimental.core.kcp.io/unschedulable")
+		s.kcpctl(t, "uncordon", "gamma").ok(t)
+		require.NotContains(t, s.shard(t, "gamma").Annotations, "experimental.core.kcp.io/unschedulable")
+	})
+
+	step(t, "a shard in use is not removed", func(t *testing.T) {
+		create := s.command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
+		create.stdin = fmt.Sprintf(workspaceManifest, "gamma")
+		create.run(t.Context(), t).ok(t)
+		s.kubectl(t, "wait", "workspace", "on-gamma", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
+		s.kubectl(t, "--server", s.status(t).URL+"/clusters/root:on-gamma", "create", "configmap", "data", "--from-literal=shard=gamma").ok(t)
+		s.kcpctl(t, "remove-shard", "gamma", "--yes").refused(t, 1, "shard/gamma is not empty", "root:on-gamma", "--drain")
+		require.NotContains(t, s.shard(t, "gamma").Annotations, "experimental.core.kcp.io/unschedulable", "it is left as it was")
+		s.kcpctl(t, "remove-shard", "root", "--yes").refused(t, 2, "the root shard cannot be removed")
+	})
+
+	step(t, "a shard is drained and removed", func(t *testing.T) {
+		s.kcpctl(t, "remove-shard", "gamma", "--drain", "--purge", "--yes").ok(t).quiet(t)
+		s.untouched(t)
+		s.unchanged(t, before)
+		require.False(t, slices.ContainsFunc(s.registered(t), func(o kcpShard) bool { return o.Name == "gamma" }))
+		inside := []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root:on-gamma"}
+		eventually(t.Context(), t, func() error {
+			return s.reads(t, "gamma", inside, "get", "configmap", "data", "--output", "jsonpath={.data.shard}")
+		})
+		s.kubectlAs(t, inside, "create", "configmap", "more").ok(t)
+		for name := range s.running(t) {
+			require.NotContains(t, name, "gamma")
+		}
+		_, readable := s.keys(t)
+		for name := range readable {
+			require.NotContains(t, name, "gamma", "certificates go with the shard")
+		}
+	})
+
+	step(t, "nothing is left to do", func(t *testing.T) {
+		require.Contains(t, s.up(t).stderr, "0 changes")
+		s.kcpctl(t, "remove-shard", "gamma", "--yes").refused(t, 2, `there is no shard "gamma"`)
+	})
+}
+
+// untouched demands that the setup file is what it was made as.
+func (s *setup) untouched(t *testing.T) {
+	t.Helper()
+	raw, err := os.ReadFile(s.file)
+	require.NoError(t, err)
+	require.Equal(t, s.text, string(raw))
+}
+
+// unchanged demands that what ran then still runs, and was not started again.
+func (s *setup) unchanged(t *testing.T, then map[string]string) {
+	t.Helper()
+	now := s.ids(t)
+	for name, id := range then {
+		require.Equal(t, id, now[name], name)
+	}
+}
+
+// kcpShard is what tests look at in a Shard.
+type kcpShard struct {
+	Name                string
+	Labels, Annotations map[string]string
+}
+
+func (s *setup) registered(t *testing.T) []kcpShard {
+	t.Helper()
+	var list struct{ Items []struct{ Metadata kcpShard } }
+	r := s.kubectl(t, "get", "shards", "--output", "json").ok(t)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+	var out []kcpShard
+	for _, i := range list.Items {
+		out = append(out, i.Metadata)
+	}
+	return out
+}
+
+func (s *setup) shard(t *testing.T, name string) kcpShard {
+	t.Helper()
+	all := s.registered(t)
+	at := slices.IndexFunc(all, func(o kcpShard) bool { return o.Name == name })
+	require.GreaterOrEqual(t, at, 0, "%s is not registered", name)
+	return all[at]
+}
