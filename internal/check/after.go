@@ -39,12 +39,13 @@ func After() []Check {
 			ID: "KCP121", Category: catKcp, Title: "every shard is registered with its URLs", run: registration,
 			Explanation: "The root shard is asked for its Shard objects. A shard that is missing takes no workspaces, and one with " +
 				"other URLs than the setup's cannot be reached. Shards that the setup does not have are told of.",
-			Fix: "run kcpctl up, which waits for the registration; kcpctl logs shard/NAME says why a shard does not register",
+			Fix: "run kcpctl up, which waits for the registration; kcpctl logs shard/NAME says why a shard does not register; delete the " +
+				"Shard object of one that is gone for good",
 		},
 		{
 			ID: "KCP122", Category: catKcp, Title: "every shard takes new workspaces", run: schedulable,
 			Explanation: "A cordoned shard keeps its workspaces, and gets no new ones. If all are cordoned no workspace can be made.",
-			Fix:         "kcpctl uncordon NAME",
+			Fix:         "run kcpctl uncordon NAME, or leave it as it is if you want it so",
 		},
 		{
 			ID: "KCP123", Category: catKcp, Title: "the cache is in sync", run: caches,

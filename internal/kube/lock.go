@@ -272,6 +272,9 @@ func (l *lease) update(ctx context.Context, change func(*coordinationv1.LeaseSpe
 		return fmt.Errorf("%w: it was deleted", errLockLost)
 	}
 	if !l.owns(live.Spec) {
+		if live.Spec.HolderIdentity == nil {
+			return fmt.Errorf("%w: it was given back", errLockLost)
+		}
 		return fmt.Errorf("%w: %s has taken it", errLockLost, *live.Spec.HolderIdentity)
 	}
 	l.lease.ResourceVersion = live.ResourceVersion // somebody else touched it, for example to label it

@@ -39,6 +39,7 @@ func TestEveryPromisedDefaultIsApplied(t *testing.T) {
 	managed := s.RootShard.Etcd.Managed
 	computed := "computed by package topology"
 	got := map[string][2]any{ // got, want
+		"Spec.Version":                  {little.Version, "v0.32.3"},
 		"Spec.External":                 {s.External, v1alpha1.External{}}, // topology knows the Service
 		"Spec.Clusters":                 {fmt.Sprint(little.Clusters), "[{default   kcp cluster.local}]"},
 		"Spec.CacheServer":              {little.CacheServer == nil, true},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	_ "embed"
 )
@@ -52,11 +53,11 @@ func measureCluster(ctx context.Context, b *bench, runs int) (err error) {
 	r := &b.report
 	m := r.add("cluster, "+external.name, "s", external.up.of(wall), limit(55), reference("kcp-operator", operator))
 	r.add("cluster, "+managed.name, "s", managed.up.of(wall), reference("limit: external + 15 s", m+withManagedEtcds))
-	all := append(external.up, managed.up...)
+	all := slices.Concat(external.up, managed.up)
 	r.add("cluster, kcpctl's own part", "s", all.of(own))
 	r.add("cluster, kcpctl's CPU time", "s", all.of(cpu))
 	r.add("cluster, kcpctl's memory", "MB", all.of(memory))
-	r.add("cluster, up that changes nothing", "s", append(external.noOp, managed.noOp...).of(wall), limit(3))
+	r.add("cluster, up that changes nothing", "s", slices.Concat(external.noOp, managed.noOp).of(wall), limit(3))
 	r.addPath("cluster, "+external.name, external.up)
 	r.addPath("cluster, "+managed.name, managed.up)
 	return nil

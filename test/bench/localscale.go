@@ -28,6 +28,12 @@ func measureLocalScale(ctx context.Context, b *bench, runs int) error {
 		}
 		all = append(all, s)
 	}
+	b.report.addScaled(all)
+	return nil
+}
+
+// addScaled compares setups with the first, which has one shard, and what further shards cost with each other.
+func (r *report) addScaled(all []scaled) {
 	for _, what := range []struct {
 		name, unit string
 		of         func(scaled) []float64
@@ -35,17 +41,16 @@ func measureLocalScale(ctx context.Context, b *bench, runs int) error {
 		{"start", "s", func(s scaled) []float64 { return s.time }},
 		{"memory", "MB", func(s scaled) []float64 { return s.memory }},
 	} {
-		one := b.report.add("local-scale, shards: 1, "+what.name, what.unit, what.of(all[0]))
+		one := r.add("local-scale, shards: 1, "+what.name, what.unit, what.of(all[0]))
 		var before []against
 		for _, s := range all[1:] {
 			name := fmt.Sprintf("local-scale, shards: %d, %s", s.n, what.name)
-			m := b.report.add(name, what.unit, what.of(s), reference(fmt.Sprintf("%d times that of 1", s.n), float64(s.n)*one))
+			m := r.add(name, what.unit, what.of(s), reference(fmt.Sprintf("%d times that of 1", s.n), float64(s.n)*one))
 			further := (m - one) / float64(s.n-1)
-			b.report.add(name+" per further one", what.unit, []float64{further}, before...)
+			r.add(name+" per further one", what.unit, []float64{further}, before...)
 			before = []against{reference(fmt.Sprintf("with %d", s.n), further)}
 		}
 	}
-	return nil
 }
 
 // bringUpShards brings up a setup of n shards.

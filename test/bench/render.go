@@ -30,13 +30,17 @@ func measureRender(ctx context.Context, b *bench, runs int) error {
 	if err != nil {
 		return err
 	}
+	const tenfold = "ten times that of 100"
 	r := &b.report
 	r.add("render, 3 shards", "s", small.wall, limit(0.15))
-	r.add("render, 3 shards: memory", "MB", small.rss)
+	r.add("render, 3 shards, CPU time", "s", small.cpu)
+	r.add("render, 3 shards, memory", "MB", small.rss)
 	m := r.add("render, 100 shards", "s", hundred.wall, limit(1))
-	r.add("render, 100 shards: memory", "MB", hundred.rss, limit(200))
-	r.add("render, 1000 shards", "s", thousand.wall, reference("ten times that of 100", 10*m))
-	r.add("render, 1000 shards: memory", "MB", thousand.rss, reference("ten times that of 100", 10*median(hundred.rss)))
+	r.add("render, 100 shards, CPU time", "s", hundred.cpu)
+	r.add("render, 100 shards, memory", "MB", hundred.rss, limit(200))
+	r.add("render, 1000 shards", "s", thousand.wall, reference(tenfold, 10*m))
+	r.add("render, 1000 shards, CPU time", "s", thousand.cpu, reference(tenfold, 10*median(hundred.cpu)))
+	r.add("render, 1000 shards, memory", "MB", thousand.rss, reference(tenfold, 10*median(hundred.rss)))
 	return nil
 }
 

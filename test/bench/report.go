@@ -48,7 +48,7 @@ func reference(name string, value float64) against { return against{Name: name, 
 func (r *report) add(name, unit string, samples []float64, bounds ...against) float64 {
 	row := row{
 		Case: name, Unit: unit, Samples: samples,
-		Min: slices.Min(samples), Median: median(samples), Max: slices.Max(samples), Against: bounds,
+		Min: slices.Min(samples), Median: median(samples), Max: slices.Max(samples), Against: slices.Clone(bounds),
 	}
 	for i := range row.Against {
 		row.Against[i].Ratio = row.Median / row.Against[i].Value

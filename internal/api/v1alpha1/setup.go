@@ -186,7 +186,7 @@ type ManagedEtcd struct {
 
 // ExternalEtcd is an etcd that exists already.
 type ExternalEtcd struct {
-	// Endpoints are URLs such as https://etcd.example.com:2379. Default: those of spec.etcd.
+	// Endpoints are URLs such as https://etcd.example.com:2379; those of spec.etcd where a shard gives none.
 	Endpoints []string `json:"endpoints"`
 	// Prefix is put before every key. Default: /<setup>/<shard>, so that shards can share one etcd. A cache server has none:
 	// kcp fixes its prefix; nor has spec.etcd, because each shard needs its own.
