@@ -268,9 +268,6 @@ func (l *lease) update(ctx context.Context, change func(*coordinationv1.LeaseSpe
 	if err != nil {
 		return err
 	}
-	if live == nil {
-		return fmt.Errorf("%w: it was deleted", errLockLost)
-	}
 	if !l.owns(live.Spec) {
 		if live.Spec.HolderIdentity == nil {
 			return fmt.Errorf("%w: it was given back", errLockLost)

@@ -46,7 +46,7 @@ func (r Rotation) String() string {
 }
 
 // Key is what programs call it: "server-ca".
-func (r Rotation) Key() string { return strings.ReplaceAll(r.String(), " ", "-") }
+func (r Rotation) Key() string { return strings.ToLower(strings.ReplaceAll(r.String(), " ", "-")) }
 
 // CA is the authority, or empty for the service-account key.
 func (r Rotation) CA() CA { return r.ca }

@@ -37,7 +37,7 @@ func TestPreflight(t *testing.T) {
 			calls := w.asked([]string{"mind the gap"}, nil, nil)
 			w.mustRun(t)
 			require.Equal(t, []string{"quick", "thorough"}, *calls)
-			require.Contains(t, w.of(""), " mind the gap")
+			require.Contains(t, w.of(""), "mind the gap")
 		})
 	})
 	t.Run("nothing to do", func(t *testing.T) {

@@ -49,6 +49,7 @@ var below = map[string][]string{
 	"internal/pki":          {"internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/render":       {"internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/run":          {"internal/kube", "internal/local", "internal/ui", "cmd"},
+	"internal/check":        {"internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/kube":         {"internal/local", "internal/ui", "cmd"},
 	"internal/local":        {"internal/kube", "internal/ui", "cmd"},
 	"internal/ui":           {"internal/kube", "internal/local", "cmd"},

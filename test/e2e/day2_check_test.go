@@ -87,22 +87,6 @@ func checkBreakages() []checkBreakage {
 			id: "KCP121", status: "fail", says: []string{"root-shard is registered with the external URL https://elsewhere.example.com:6443"},
 		},
 		{
-			name: "endpoints lead elsewhere",
-			spoil: func(t *testing.T, s *setup) {
-				patchShard(`{"spec":{"virtualWorkspaceURL":"https://elsewhere.example.com:6443"}}`)(t, s)
-				eventually(t.Context(), t, func() error {
-					if status, _ := s.check(t).of("KCP124"); status != "fail" {
-						return fmt.Errorf("KCP124 is %s", status)
-					}
-					return nil
-				})
-			},
-			mend: func(t *testing.T, s *setup) {
-				patchShard(fmt.Sprintf(`{"spec":{"virtualWorkspaceURL":"https://%[1]s-root.%[1]s.svc.cluster.local:6443"}}`, s.name))(t, s)
-			},
-			id: "KCP124", status: "fail", says: []string{"https://elsewhere.example.com:6443/services/apiexport/root/", "no shard of the setup has this address"},
-		},
-		{
 			name: "a shard is registered that nobody runs",
 			spoil: func(t *testing.T, s *setup) {
 				apply := s.command("kubeconfig", "admin", "--", "kubectl", "apply", "-f", "-")

@@ -134,8 +134,8 @@ func (s *setup) up(t *testing.T, args ...string) result {
 	return s.kcpctl(t, "up", args...).ok(t).quiet(t)
 }
 
-// interrupt starts to bring the setup up, and sends a signal when that has told of n events.
-func (s *setup) interrupt(t *testing.T, sig os.Signal, n int) result {
+// interrupt starts to bring the setup up, and sends a signal when that has told of n such events.
+func (s *setup) interrupt(t *testing.T, sig os.Signal, n int, event *regexp.Regexp) result {
 	t.Helper()
 	c := s.command("up", "--output", "json")
 	cmd, cancel := c.prepare(t.Context())
@@ -145,17 +145,18 @@ func (s *setup) interrupt(t *testing.T, sig os.Signal, n int) result {
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	events := 0
-	last := ""
+	seen := 0
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		if events++; events == n {
-			last = lines.Text()
+		if !event.Match(lines.Bytes()) {
+			continue
+		}
+		if seen++; seen == n {
+			t.Logf("%s: %s", sig, lines.Text())
 			require.NoError(t, cmd.Process.Signal(sig))
 		}
 	}
 	err = cmd.Wait()
-	require.Error(t, err, "it was done after %d events, and should have been stopped after %d", events, n)
-	t.Logf("%s after event %d: %s", sig, n, last)
+	require.Error(t, err, "it was done after %d events, and should have been stopped after %d", seen, n)
 	return result{line: c.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
 }
 

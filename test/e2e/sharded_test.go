@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,22 +73,24 @@ func rendersWhatRuns(t *testing.T, s *setup) {
 
 // survivesInterruption stops up at random moments, in each of its phases.
 func survivesInterruption(t *testing.T, s *setup) {
+	ofStep, ofComponent := regexp.MustCompile(`"scope":"step"`), regexp.MustCompile(`"scope":"component".*"status":"running"`)
 	before := s.fingerprints(t)
 	for i, phase := range []struct {
 		name     string
 		signal   os.Signal
-		from, to int // events
+		event    *regexp.Regexp
+		from, to int // of these events
 		code     int
 	}{
-		{"killed while it plans", syscall.SIGKILL, 1, 6, -1},
-		{"killed while it writes", syscall.SIGKILL, 15, 20, -1},
-		{"killed while it waits", syscall.SIGKILL, 21, 26, -1},
-		{"interrupted", os.Interrupt, 15, 26, 130},
+		{"killed while it plans", syscall.SIGKILL, ofStep, 1, 6, -1},
+		{"killed while it writes", syscall.SIGKILL, ofComponent, 1, 2, -1},
+		{"killed while it waits", syscall.SIGKILL, ofComponent, 3, 8, -1},
+		{"interrupted", os.Interrupt, ofComponent, 1, 8, 130},
 	} {
 		t.Run(phase.name, func(t *testing.T) {
 			// Another log level rolls every server of kcp.
 			s.edit(t, "\nspec:\n", fmt.Sprintf("\nspec:\n  defaults: {logLevel: %d}\n", 3+i%2))
-			r := s.interrupt(t, phase.signal, phase.from+rand.IntN(phase.to-phase.from+1))
+			r := s.interrupt(t, phase.signal, phase.from+rand.IntN(phase.to-phase.from+1), phase.event)
 			require.Equal(t, phase.code, r.code, r.stderr)
 			if phase.code == 130 {
 				r.refused(t, 130, "interrupted", "hint: run the same command again: it continues")

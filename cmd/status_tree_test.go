@@ -1,0 +1,70 @@
+package cmd
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/status"
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+func TestStatusTree(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	yes, no, three, four, one := true, false, 3, 4, 1
+	ok := ready.State{Ready: true, Replicas: 2, ReadyReplicas: 2, Version: "v0.32.3", Since: now.Add(-96 * time.Hour)}
+	younger := ok
+	younger.Since = now.Add(-time.Hour)
+	bad := ready.State{Replicas: 2, ReadyReplicas: 1, Version: "v0.32.3", Restarts: 3, Reason: "Pod x2x: OOMKilled (exit 137)"}
+	st := &status.Status{
+		Name: "prod", Version: "v0.32.3", URL: "https://kcp.example.com:6443", Drift: &one,
+		Components: []status.Component{
+			{ID: "root-shard", State: ok, Registered: &yes, NextExpiry: now.Add(100 * 24 * time.Hour)},
+			{ID: "shard/alpha", State: younger, Registered: &yes},
+			{ID: "shard/beta", State: ok, Registered: &yes},
+			{ID: "shard/gamma", State: ok, Registered: &no},
+			{ID: "front-proxy/main", State: bad, NextExpiry: now.Add(10 * 24 * time.Hour)},
+		},
+		Shards: []status.Shard{
+			{Shard: kcp.Shard{Name: "root", Cordoned: true}, LogicalClusters: &one},
+			{Shard: kcp.Shard{Name: "alpha"}, LogicalClusters: &three},
+			{Shard: kcp.Shard{Name: "beta"}, LogicalClusters: &four},
+			{Shard: kcp.Shard{Name: "old", BaseURL: "https://old.example.com"}},
+		},
+		NextExpiry: now.Add(10 * 24 * time.Hour), NextExpiryName: "prod-front-proxy-main-server",
+	}
+	for name, tc := range map[string]struct {
+		all  bool
+		want string
+	}{
+		"alike together": {false, `kcp prod                    v0.32.3  NotReady      https://kcp.example.com:6443
+|- root-shard          2/2  v0.32.3  Ready     4d  cordoned, 1 logical cluster
+|- shard/{alpha,beta}  2/2  v0.32.3  Ready     4d  7 logical clusters, (2 alike; --all lists them)
+|- shard/gamma         2/2  v0.32.3  NotReady  4d  not registered with the root shard
+|- front-proxy/main    1/2  v0.32.3  NotReady      Pod x2x: OOMKilled (exit 137), 3 restarts, a certificate expires in 10d
+|- shard old (https://old.example.com) is registered, and the setup does not have it
+|- certificates: the first expires in 10d (prod-front-proxy-main-server, 2026-11-30)
+` + "`" + `- drift: 1 object differs from the setup (kcpctl diff)
+`},
+		"all": {true, `kcp prod                  v0.32.3  NotReady       https://kcp.example.com:6443
+|- root-shard        2/2  v0.32.3  Ready     4d   cordoned, 1 logical cluster
+|- shard/alpha       2/2  v0.32.3  Ready     60m  3 logical clusters
+|- shard/beta        2/2  v0.32.3  Ready     4d   4 logical clusters
+|- shard/gamma       2/2  v0.32.3  NotReady  4d   not registered with the root shard
+|- front-proxy/main  1/2  v0.32.3  NotReady       Pod x2x: OOMKilled (exit 137), 3 restarts, a certificate expires in 10d
+|- shard old (https://old.example.com) is registered, and the setup does not have it
+|- certificates: the first expires in 10d (prod-front-proxy-main-server, 2026-11-30)
+` + "`" + `- drift: 1 object differs from the setup (kcpctl diff)
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			streams, out, _ := ui.Fake("", 0, 0)
+			o := &statusOptions{all: tc.all, setupOptions: setupOptions{globalOptions: &globalOptions{Env: &Env{Streams: streams, Now: func() time.Time { return now }}}}}
+			streams.Out.Tree(o.tree(st))
+			require.Equal(t, tc.want, out.String())
+		})
+	}
+}

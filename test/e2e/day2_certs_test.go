@@ -1,0 +1,243 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestLocalCertificates(t *testing.T) { testCertificates(t, newLocal(t, "minimal")) }
+
+func TestClusterCertificates(t *testing.T) { testCertificates(t, newCluster(t, "minimal")) }
+
+// twoShards is what the setup under test has besides its name.
+const twoShards = `spec:
+  shards: [{name: alpha}]
+  kubeconfigs: [{name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}]
+`
+
+// testCertificates replaces everything that a setup's PKI has, while it runs.
+func testCertificates(t *testing.T, s *setup) {
+	s.text += twoShards
+	s.write(t, s.text)
+	s.up(t)
+	c := &certificates{setup: s}
+	step(t, "a workspace with content", c.createContent)
+	step(t, "list and check", c.listAndCheck)
+	step(t, "renew", c.renew)
+	for _, ca := range []string{"server", "client", "requestheader", "etcd"} {
+		step(t, "rotate the "+ca+" CA", func(t *testing.T) { c.rotate(t, ca) })
+	}
+	step(t, "rotate the service-account key", c.rotateKey)
+	step(t, "export and import", c.exportAndImport)
+	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
+}
+
+// certificates is a setup, and what was handed out of it.
+type certificates struct {
+	*setup
+	token string
+}
+
+// certs is a command about certificates.
+func (c *certificates) certs(t *testing.T, name string, args ...string) result {
+	t.Helper()
+	cmd := c.command("certs") // certs --file FILE FLAG...
+	cmd.args = append(append([]string{"certs", name}, cmd.args[1:]...), args...)
+	return cmd.run(t.Context(), t)
+}
+
+// handOut is a copy of the declared kubeconfig, as somebody has it who got it once.
+func (c *certificates) handOut(t *testing.T) string {
+	t.Helper()
+	r := c.kcpctl(t, "kubeconfig", "admin", "--", "sh", "-c", `cat "$KUBECONFIG"`).ok(t)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(file, []byte(r.stdout), 0o600))
+	return file
+}
+
+// with runs kubectl with a kubeconfig that was handed out, by the way on which a new one reaches kcp now.
+func (c *certificates) with(t *testing.T, kubeconfig string, args ...string) result {
+	t.Helper()
+	const script = `
+proxy=$(kubectl config view --output 'jsonpath={.clusters[0].cluster.proxy-url}')
+sed "s#proxy-url: .*#proxy-url: $proxy#" "$0" >"$0.now"
+exec kubectl --kubeconfig "$0.now" "$@"`
+	return c.kcpctl(t, "kubeconfig", append([]string{"admin", "--", "sh", "-c", script, kubeconfig}, args...)...)
+}
+
+// content are the arguments that read what createContent has written.
+func (c *certificates) content(t *testing.T) []string {
+	return []string{"--server", c.status(t).URL + "/clusters/root:on-alpha", "get", "configmap", "data", "--output", "jsonpath={.data.key}"}
+}
+
+func (c *certificates) createContent(t *testing.T) {
+	create := c.command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
+	create.stdin = fmt.Sprintf(workspaceManifest, "alpha")
+	create.run(t.Context(), t).ok(t)
+	c.kubectl(t, "wait", "workspace", "on-alpha", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
+	create = c.command("kubeconfig", "admin", "--", "kubectl", "--server", c.status(t).URL+"/clusters/root:on-alpha", "create", "--filename", "-")
+	create.stdin = `
+{apiVersion: v1, kind: ConfigMap, metadata: {name: data, namespace: default}, data: {key: value}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot, namespace: default}}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: robot}, rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: robot}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: robot}
+subjects: [{kind: ServiceAccount, name: robot, namespace: default}]
+`
+	create.run(t.Context(), t).ok(t)
+	c.token = c.newToken(t)
+	c.serves(t, c.handOut(t), c.token)
+}
+
+func (c *certificates) newToken(t *testing.T) string {
+	t.Helper()
+	r := c.kubectl(t, "--server", c.status(t).URL+"/clusters/root:on-alpha", "create", "token", "robot", "--duration=1h").ok(t)
+	return strings.TrimSpace(r.stdout)
+}
+
+// withToken reads the content as a service account. The token is not in the arguments, which are printed.
+func (c *certificates) withToken(t *testing.T, token string) result {
+	t.Helper()
+	const script = `
+proxy=$(kubectl config view --output 'jsonpath={.clusters[0].cluster.proxy-url}')
+kubectl config view --raw --output 'jsonpath={.clusters[0].cluster.certificate-authority-data}' | base64 -d >"$0.ca"
+printf 'apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{name: x, context: {cluster: x, user: x}}]\nusers: [{name: x, user: {tokenFile: %s}}]\nclusters: [{name: x, cluster: {proxy-url: "%s", certificate-authority: %s.ca}}]\n' "$0" "$proxy" "$0" >"$0.now"
+exec kubectl --kubeconfig "$0.now" "$@"`
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(token), 0o600))
+	return c.kcpctl(t, "kubeconfig", append([]string{"admin", "--", "sh", "-c", script, file}, c.content(t)...)...)
+}
+
+// serves demands that kcp serves a kubeconfig that was handed out, a new one, and a token; and that up has nothing to do.
+func (c *certificates) serves(t *testing.T, handedOut, token string) {
+	t.Helper()
+	require.Equal(t, "value", c.with(t, handedOut, c.content(t)...).ok(t).stdout)
+	require.Equal(t, "value", c.kubectl(t, c.content(t)...).ok(t).stdout)
+	require.Equal(t, "value", c.withToken(t, token).ok(t).stdout)
+	changesNothing(t, c.setup)
+}
+
+// list is what programs see of certs list.
+func (c *certificates) list(t *testing.T) (serials map[string]string, rotations map[string]string) {
+	t.Helper()
+	var out struct {
+		Kind  string
+		Items []struct {
+			Name, Role, Serial string
+			Issued             bool
+		}
+		Rotations map[string]string
+	}
+	require.NoError(t, json.Unmarshal([]byte(c.certs(t, "list", "--output", "json").ok(t).stdout), &out))
+	require.Equal(t, "CertificateList", out.Kind)
+	serials = map[string]string{}
+	for _, i := range out.Items {
+		require.True(t, i.Issued, i)
+		serials[strings.TrimSpace(i.Name+" "+i.Role)] = i.Serial
+	}
+	return serials, out.Rotations
+}
+
+func (c *certificates) listAndCheck(t *testing.T) {
+	serials, rotations := c.list(t)
+	require.Empty(t, rotations)
+	require.Contains(t, serials, c.name+"-shard-alpha-server")
+	table := c.certs(t, "list").ok(t).stdout
+	require.Regexp(t, `^NAME +CN +ISSUER +USED BY +EXPIRES +DUE\n`, table)
+	c.certs(t, "check", "--expiring-within", "30d").ok(t)
+	r := c.certs(t, "check", "--expiring-within", "400d")
+	r.refused(t, 1, "hint: run kcpctl certs renew")
+	require.Contains(t, r.stdout, c.name+"-shard-alpha-server expires on ")
+}
+
+// renew issues what one component has, then everything.
+func (c *certificates) renew(t *testing.T) {
+	handedOut := c.handOut(t)
+	before, running := c.fingerprints(t), c.ids(t)
+	c.certs(t, "renew", "shard/alpha", "--skip-canary").ok(t).quiet(t)
+	for workload, id := range c.ids(t) {
+		require.Equal(t, workload != c.name+"-shard-alpha", running[workload] == id, "%s: only users of what changed roll", workload)
+	}
+	c.serves(t, handedOut, c.token)
+
+	old, _ := c.list(t)
+	c.certs(t, "renew", "--skip-canary").ok(t).quiet(t)
+	serials, _ := c.list(t)
+	for name, serial := range serials {
+		authority := strings.HasSuffix(name, "-ca") || name == "sa"
+		require.Equal(t, authority, old[name] == serial, name)
+	}
+	require.Equal(t, before, c.fingerprints(t), "authorities")
+	c.serves(t, handedOut, c.token)
+	c.certs(t, "renew", "server-ca").refused(t, 2, "is an authority", "rotate-ca server")
+}
+
+// rotate takes an authority through all phases, with a run of up in each.
+func (c *certificates) rotate(t *testing.T, ca string) {
+	handedOut := c.handOut(t)
+	former, _ := c.list(t)
+	c.certs(t, "rotate-ca", ca, "--pause", "--skip-canary").ok(t).quiet(t)
+	c.inPhase(t, ca, "distribute")
+	c.serves(t, handedOut, c.token)
+
+	r := c.certs(t, "rotate-ca", ca, "--skip-canary").ok(t).quiet(t)
+	require.Contains(t, r.stderr, "the previous one is still trusted")
+	c.inPhase(t, ca, "switch")
+	c.serves(t, handedOut, c.token)
+
+	c.certs(t, "rotate-ca", ca, "--finish").refused(t, 2, "What the previous "+ca+" CA signed stops working", "add --yes")
+	c.inPhase(t, ca, "switch")
+	c.certs(t, "rotate-ca", ca, "--finish", "--yes", "--skip-canary").ok(t).quiet(t)
+	serials, rotations := c.list(t)
+	require.Empty(t, rotations)
+	require.NotEqual(t, former[ca+"-ca"], serials[ca+"-ca"])
+	if ca == "server" || ca == "client" {
+		require.NotZero(t, c.with(t, handedOut, c.content(t)...).code, "the previous authority is dropped")
+		handedOut = c.handOut(t)
+	}
+	c.serves(t, handedOut, c.token)
+}
+
+func (c *certificates) inPhase(t *testing.T, ca, phase string) {
+	t.Helper()
+	_, rotations := c.list(t)
+	require.Equal(t, map[string]string{ca + "-ca": phase}, rotations)
+}
+
+func (c *certificates) rotateKey(t *testing.T) {
+	handedOut := c.handOut(t)
+	r := c.certs(t, "rotate-service-account-key", "--skip-canary").ok(t).quiet(t)
+	require.Contains(t, r.stderr, "Earlier ones verify what they signed")
+	c.serves(t, handedOut, c.token)
+	fresh := c.newToken(t)
+	c.serves(t, handedOut, fresh)
+
+	c.certs(t, "rotate-service-account-key", "--finish", "--yes", "--skip-canary").ok(t).quiet(t)
+	require.NotZero(t, c.withToken(t, c.token).code, "the earlier key is dropped")
+	c.token = fresh
+	c.serves(t, handedOut, c.token)
+}
+
+func (c *certificates) exportAndImport(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "backup")
+	c.certs(t, "export", dir).ok(t)
+	info, err := os.Stat(filepath.Join(dir, "ca", "server.key"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	r := c.certs(t, "import", dir).ok(t)
+	require.Contains(t, r.stderr, "There already: server CA")
+	changesNothing(t, c.setup)
+}
