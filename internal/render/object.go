@@ -3,9 +3,8 @@ package render
 import (
 	"fmt"
 
+	"go.yaml.in/yaml/v2"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/topology"
 )

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/template"
 
+	yamlv3 "go.yaml.in/yaml/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -123,16 +124,13 @@ func (s *templateSet) object(name string, data any, overlays ...overlay) (*unstr
 	if err := s.ExecuteTemplate(&text, name, data); err != nil {
 		return nil, fmt.Errorf("template %s: %w", name, err)
 	}
-	js, err := yaml.YAMLToJSONStrict(text.Bytes())
-	if err != nil {
-		return nil, fmt.Errorf("template %s: %w", name, err)
-	}
 	var obj map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(js, &obj); err != nil {
+	if err := yamlv3.Unmarshal(text.Bytes(), &obj); err != nil {
 		return nil, fmt.Errorf("template %s: %w", name, err)
 	}
 	dropEmpty(obj)
 	for _, o := range overlays {
+		var err error
 		if obj, err = merge(obj, o, typed(name)); err != nil {
 			return nil, err
 		}
@@ -206,21 +204,26 @@ func strict(obj map[string]any, into any) (*unstructured.Unstructured, error) {
 }
 
 // dropEmpty removes null fields, and empty maps and lists that templates print for what is not set. An empty map that
-// means something, such as that of an emptyDir volume, is kept.
+// means something, such as that of an emptyDir volume, is kept. Integers become those of JSON.
 func dropEmpty(obj map[string]any) {
 	for k, v := range obj {
 		switch v := v.(type) {
 		case nil:
 			delete(obj, k)
+		case int:
+			obj[k] = int64(v)
 		case map[string]any:
 			dropEmpty(v)
 			if len(v) == 0 && k != "emptyDir" {
 				delete(obj, k)
 			}
 		case []any:
-			for _, e := range v {
-				if m, ok := e.(map[string]any); ok {
-					dropEmpty(m)
+			for i, e := range v {
+				switch e := e.(type) {
+				case map[string]any:
+					dropEmpty(e)
+				case int:
+					v[i] = int64(e)
 				}
 			}
 		}
