@@ -42,7 +42,7 @@ func (d *days) Set(text string) error {
 	} else {
 		rest = text
 	}
-	if rest != "" {
+	if rest != "" || !ok {
 		more, err := time.ParseDuration(rest)
 		if err != nil || more < 0 {
 			return fmt.Errorf("%q is no duration such as 30d or 720h", text)
