@@ -71,7 +71,7 @@ func newCertsImportCmd(g *globalOptions) *cobra.Command {
 		Short: "Bring authorities and service-account keys of your own, or a backup",
 		Long: `Import puts the authorities and keys of a folder into the setup's PKI. What the folder does not have is kept, or made by
 kcpctl up. A certificate without its private key is accepted: then you also have to bring what it signs. An authority that
-the setup has already is not replaced by another: rotate-ca does that.` + layoutHelp,
+the setup has already is not replaced by another: rotate-ca --from does that.` + layoutHelp,
 		Args: oneDir,
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c.Context(), args[0]) },
 	}

@@ -20,6 +20,8 @@ type rotateOptions struct {
 	pause    bool
 	finish   bool
 	yes      bool
+	// from is a folder with the new authority.
+	from string
 }
 
 func newRotateCACmd(g *globalOptions) *cobra.Command {
@@ -46,12 +48,16 @@ continued by the same command.`,
 				return clierr.New(clierr.BadInput, oneOf(names), "name one certificate authority, got %q", args)
 			}
 			o.rotation = pki.RotationOf(pki.CA(args[0]))
+			if err := o.bring(c.Context()); err != nil {
+				return err
+			}
 			return o.run(c.Context())
 		},
 		ValidArgs: names,
 	}
 	o.addRotateFlags(c)
 	c.Flags().BoolVar(&o.finish, "finish", false, "drop the previous authority: what it signed is not accepted any more")
+	c.Flags().StringVar(&o.from, "from", "", "folder with the new authority, as export writes it, in place of one that is made")
 	return c
 }
 
@@ -74,6 +80,22 @@ func (o *rotateOptions) addRotateFlags(c *cobra.Command) {
 	o.addRollFlags(c.Flags())
 	c.Flags().BoolVar(&o.pause, "pause", false, "stop when the new one is trusted; the same command goes on")
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "with --finish: do not ask")
+}
+
+// bring reads the new authority, if there is one to be brought.
+func (o *rotateOptions) bring(ctx context.Context) error {
+	if o.from == "" {
+		return nil
+	}
+	brought, err := pki.DirectoryStore(o.from).Load(ctx)
+	if err != nil {
+		return err
+	}
+	if _, ok := brought.CAs[o.rotation.CA()]; !ok {
+		return clierr.New(clierr.BadInput, "see kcpctl certs import --help for the files", "%s holds no %s", o.from, o.rotation)
+	}
+	o.rotation, err = o.rotation.To(brought, o.Now())
+	return err
 }
 
 func (o *rotateOptions) run(ctx context.Context) error {

@@ -23,11 +23,15 @@ type Env struct {
 	Streams *ui.Streams
 	Now     func() time.Time
 	Getenv  func(string) string
+	// Program is what was typed to start kcpctl. Commands to run next begin with it.
+	Program string
 }
 
 // System is the world of the running process.
 func System() *Env {
-	return &Env{Streams: ui.System(os.Getenv, os.Stdin, os.Stdout, os.Stderr), Now: time.Now, Getenv: os.Getenv}
+	return &Env{
+		Streams: ui.System(os.Getenv, os.Stdin, os.Stdout, os.Stderr), Now: time.Now, Getenv: os.Getenv, Program: os.Args[0],
+	}
 }
 
 // Main runs kcpctl and returns its exit code.

@@ -7,7 +7,7 @@ import (
 )
 
 // tips are the commands to run next, in the order in which they make sense.
-func tips(t *topology.Topology, flags string) []string {
+func tips(program string, t *topology.Topology, flags string) []string {
 	admin := ""
 	if k := t.OfKind(topology.Kubeconfig); len(k) > 0 {
 		admin = " " + k[0].Name
@@ -17,9 +17,9 @@ func tips(t *topology.Topology, flags string) []string {
 		forward = ""
 	}
 	return []string{
-		"kcpctl status" + flags,
-		"kcpctl kubeconfig" + admin + flags + forward + " -- kubectl get shards,workspaces",
-		"kcpctl kubeconfig" + admin + flags + " --merge",
+		program + " status" + flags,
+		program + " kubeconfig" + admin + flags + forward + " -- kubectl get shards,workspaces",
+		program + " kubeconfig" + admin + flags + " --merge",
 	}
 }
 

@@ -160,7 +160,7 @@ func (o *upOptions) tip(s *session, p *plan.Plan) {
 		return
 	}
 	fmt.Fprintf(w, "\nkcp %q is up. Try:\n", s.Topology.Name)
-	for _, line := range tips(s.Topology, flags) {
+	for _, line := range tips(quote(o.Program), s.Topology, flags) {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
 }

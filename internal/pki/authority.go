@@ -130,7 +130,9 @@ func (e *ensurer) mayCreate(ca CA, what string) error {
 func (s *State) distinct() error {
 	for i, a := range CAs() {
 		for _, b := range CAs()[i+1:] {
-			if sameCert(s.CAs[a].Cert, s.CAs[b].Cert) {
+			if slices.ContainsFunc(s.CAs[a].signers(), func(c []byte) bool {
+				return slices.ContainsFunc(s.CAs[b].signers(), func(d []byte) bool { return sameCert(c, d) })
+			}) {
 				return clierr.New(clierr.BadInput, "bring a certificate authority of its own for each",
 					"the %s CA and the %s CA are the same certificate", a, b)
 			}

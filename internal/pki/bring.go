@@ -38,7 +38,7 @@ func Bring(to, from *State, now time.Time) (*State, *Brought, error) {
 				did.Keyless = append(did.Keyless, ca)
 			}
 		case !sameCert(ours.Cert, theirs.Cert):
-			return nil, nil, refuseOther(name, "kcpctl certs rotate-ca "+string(ca))
+			return nil, nil, refuseOther(name, "kcpctl certs rotate-ca "+string(ca)+" --from DIR")
 		case len(ours.Key) == 0 && len(theirs.Key) > 0:
 			ours.Key = theirs.Key
 			out.CAs[ca] = ours
@@ -69,7 +69,7 @@ func bringKeys(out, from *State, did *Brought) error {
 }
 
 func refuseOther(name, command string) error {
-	return clierr.New(clierr.Conflict, "to replace it by a new one without an interruption: "+command,
+	return clierr.New(clierr.Conflict, "to replace it without an interruption: "+command,
 		"the setup has another %s already: it is in use, and nothing was changed", name)
 }
 

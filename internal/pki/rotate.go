@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,13 +30,29 @@ const (
 type Rotation struct {
 	// ca is empty for the service-account key.
 	ca CA
+	// next is the authority that people brought. Nil is a new one.
+	next *Authority
 }
 
 // RotationOf is the rotation of an authority.
-func RotationOf(ca CA) Rotation { return Rotation{ca} }
+func RotationOf(ca CA) Rotation { return Rotation{ca: ca} }
 
 // RotationOfServiceAccount is the rotation of the key that signs the tokens of service accounts.
 func RotationOfServiceAccount() Rotation { return Rotation{} }
+
+// To is the rotation to an authority that people brought, which then is not made. It needs its private key.
+func (r Rotation) To(brought *State, now time.Time) (Rotation, error) {
+	a, err := loadAuthority(brought, r.ca, now)
+	if err != nil {
+		return r, err
+	}
+	if a.key == nil {
+		return r, clierr.New(clierr.BadInput, "bring its private key too", "the %s was brought without its private key: it could sign nothing", r)
+	}
+	next := brought.CAs[r.ca]
+	r.next = &next
+	return r, nil
+}
 
 // String is what users call it: "server CA".
 func (r Rotation) String() string {
@@ -75,7 +92,7 @@ func (r Rotation) Phase(s *State) Phase {
 // transition is a step from one phase to the next. Each has an authority's part and a service-account key's.
 type transition struct {
 	from, to       Phase
-	authority      func(t *topology.Topology, ca CA, a Authority, now time.Time) (Authority, error)
+	authority      func(t *topology.Topology, r Rotation, a Authority, now time.Time) (Authority, error)
 	serviceAccount func(t *topology.Topology, sa ServiceAccount) (ServiceAccount, error)
 }
 
@@ -104,33 +121,40 @@ func (r Rotation) Advance(t *topology.Topology, s *State, from Phase, now time.T
 		if r.ca == "" {
 			out.ServiceAccount, err = step.serviceAccount(t, s.ServiceAccount)
 		} else if _, err = loadAuthority(s, r.ca, now); err == nil {
-			out.CAs[r.ca], err = step.authority(t, r.ca, s.CAs[r.ca], now.UTC().Truncate(time.Second))
+			out.CAs[r.ca], err = step.authority(t, r, s.CAs[r.ca], now.UTC().Truncate(time.Second))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("rotate the %s: %w", r, err)
 		}
 	}
-	return out, nil
+	return out, out.distinct()
 }
 
 // distributeAuthority makes the next authority. Its name says when, so that people can tell it from the present one.
-func distributeAuthority(t *topology.Topology, ca CA, a Authority, now time.Time) (Authority, error) {
-	var err error
-	a.Next, err = newAuthority(t, CAName(t, ca)+"-"+now.Format("20060102"), now)
-	return a, err
+func distributeAuthority(t *topology.Topology, r Rotation, a Authority, now time.Time) (Authority, error) {
+	if r.next == nil {
+		var err error
+		a.Next, err = newAuthority(t, CAName(t, r.ca)+"-"+now.Format("20060102"), now)
+		return a, err
+	}
+	if sameCert(a.Cert, r.next.Cert) {
+		return a, clierr.New(clierr.BadInput, "bring another", "it is the present one that was brought")
+	}
+	a.Next, a.Bundle = r.next.Pair, slices.Concat(a.Bundle, r.next.Bundle)
+	return a, nil
 }
 
 // switchAuthority lets the next authority sign. The present one vouches for it, if it can.
-func switchAuthority(_ *topology.Topology, ca CA, a Authority, _ time.Time) (Authority, error) {
+func switchAuthority(_ *topology.Topology, r Rotation, a Authority, _ time.Time) (Authority, error) {
 	next := Authority{Pair: a.Next, Previous: a.Cert, Bundle: a.Bundle}
 	if a.CannotVouch() != nil {
 		return next, nil
 	}
-	old, err := a.parse(ca)
+	old, err := a.parse(r.ca)
 	if err != nil {
 		return a, err
 	}
-	successor, err := next.parse(ca)
+	successor, err := next.parse(r.ca)
 	if err != nil {
 		return a, err
 	}
@@ -138,7 +162,7 @@ func switchAuthority(_ *topology.Topology, ca CA, a Authority, _ time.Time) (Aut
 	return next, err
 }
 
-func finishAuthority(_ *topology.Topology, _ CA, a Authority, _ time.Time) (Authority, error) {
+func finishAuthority(_ *topology.Topology, _ Rotation, a Authority, _ time.Time) (Authority, error) {
 	a.Previous, a.Cross = nil, nil
 	return a, nil
 }

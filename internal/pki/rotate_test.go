@@ -192,6 +192,27 @@ func TestAnAuthorityThatCannotVouch(t *testing.T) {
 	}
 }
 
+func TestRotateToWhatWasBrought(t *testing.T) {
+	tp, s := issued(t, header)
+	_, theirs := issued(t, header)
+	r, err := RotationOf(ClientCA).To(theirs, now())
+	require.NoError(t, err)
+	require.Equal(t, Authority{Pair: theirs.CAs[ClientCA].Pair}, whole(t, tp, r, s)[3].CAs[ClientCA])
+
+	_, err = r.Advance(tp, theirs, PhaseNone, now())
+	require.ErrorContains(t, err, "rotate the client CA: it is the present one that was brought")
+	s.CAs[EtcdCA] = theirs.CAs[ClientCA]
+	_, err = r.Advance(tp, s, PhaseNone, now())
+	require.ErrorContains(t, err, "the client CA and the etcd CA are the same certificate")
+	a := theirs.CAs[ClientCA]
+	a.Key = nil
+	theirs.CAs[ClientCA] = a
+	_, err = RotationOf(ClientCA).To(theirs, now())
+	require.ErrorContains(t, err, "the client CA was brought without its private key")
+	_, err = RotationOf(ServerCA).To(theirs, now().Add(87601*time.Hour))
+	require.ErrorContains(t, err, "the server CA: it expired on")
+}
+
 func TestAdvanceRefuses(t *testing.T) {
 	tp, s := issued(t, header)
 	_, err := RotationOf(ServerCA).Advance(tp, s, PhaseSwitch, now())

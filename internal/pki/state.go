@@ -43,6 +43,9 @@ type Authority struct {
 // Trusted returns all PEM certificates that are trusted.
 func (a Authority) Trusted() []byte { return slices.Concat(a.Cert, a.Next.Cert, a.Previous, a.Bundle) }
 
+// signers are the PEM certificates of the authority that signs and of the one that will.
+func (a Authority) signers() [][]byte { return [][]byte{a.Cert, a.Next.Cert} }
+
 // ServiceAccount signs and verifies the tokens of service accounts in workspaces.
 type ServiceAccount struct {
 	// Key is the PEM private key that signs.

@@ -85,11 +85,19 @@ func (c *certificates) createContent(t *testing.T) {
 	c.kubectl(t, "wait", "workspace", "on-alpha", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
 	create = c.command("kubeconfig", "admin", "--", "kubectl", "--server", c.status(t).URL+"/clusters/root:on-alpha", "create", "--filename", "-")
 	create.stdin = `
-{apiVersion: v1, kind: ConfigMap, metadata: {name: data, namespace: default}, data: {key: value}}
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: data, namespace: default}
+data: {key: value}
 ---
-{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot, namespace: default}}
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: robot, namespace: default}
 ---
-{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: robot}, rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: robot}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

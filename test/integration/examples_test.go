@@ -1,0 +1,92 @@
+//go:build integration
+
+// Package integration tests parts of kcpctl together against a real kube-apiserver.
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/examples"
+	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/test/apiserver"
+)
+
+// server is the API server of all tests of this package; TestMain cannot pass it on in another way.
+var server *apiserver.Server
+
+func TestMain(m *testing.M) {
+	var err error
+	if server, err = apiserver.Start(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := server.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// The API server accepts every object of every example in a dry run; once they are applied nothing differs any more, so no
+// default of the API server shows up as a change.
+func TestExamplesAreAccepted(t *testing.T) {
+	for _, name := range examples.Names() {
+		t.Run(name, func(t *testing.T) {
+			rt, objects := open(t, name)
+			ctx := t.Context()
+			first, err := rt.Plan(ctx, objects, run.PlanOptions{})
+			require.NoError(t, err)
+			require.Equal(t, len(objects), first.Count(plan.Create), first.Summary())
+			for _, it := range first.Items {
+				if it.Kind == "Namespace" {
+					require.NoError(t, rt.Apply(ctx, []plan.Item{it}, run.PlanOptions{}))
+				}
+			}
+			dry, err := rt.Plan(ctx, objects, run.PlanOptions{})
+			require.NoError(t, err, "a dry run refused an object")
+			require.Empty(t, dry.Conflicts)
+			require.Equal(t, len(objects)-1, dry.Count(plan.Create), dry.Summary())
+			require.NoError(t, rt.Apply(ctx, dry.Items, run.PlanOptions{}))
+			again, err := rt.Plan(ctx, objects, run.PlanOptions{})
+			require.NoError(t, err)
+			require.Equal(t, len(objects), again.Count(plan.Unchanged), again.Summary())
+		})
+	}
+}
+
+// open renders an example, and connects to the API server for it.
+func open(t *testing.T, name string) (*kube.Runtime, []render.Object) {
+	t.Helper()
+	text, err := examples.Read(name)
+	require.NoError(t, err)
+	f, err := setup.Parse(name+".yaml", text)
+	require.NoError(t, err)
+	kubeconfig, err := server.Kubeconfig(apiserver.Admin)
+	require.NoError(t, err)
+	f.Setup.Spec.Clusters[0].Kubeconfig, f.Setup.Spec.Clusters[0].Namespace = kubeconfig, "test-"+name
+	top := topology.Build(f.Setup)
+	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: time.Now()})
+	require.NoError(t, err)
+	objects, err := render.Objects(top, res.State)
+	require.NoError(t, err)
+	rt, err := kube.New(top, kube.Options{
+		Version: "test", Holder: kube.Holder{Host: "test", PID: os.Getpid(), User: "tester"}, StateDir: t.TempDir(), Now: time.Now,
+		Notify: func(m string) { t.Log(m) },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, rt.Close()) })
+	return rt, objects
+}
