@@ -143,6 +143,7 @@ func (r *rollout) roll(ctx context.Context, title string, o run.UpOptions) error
 	o.Serial, o.SkipCanary, o.Timeout = true, r.options.skipCanary, r.options.timeout
 	up := &run.Up{
 		Topology: r.Topology, Runtime: r.rt, Setup: remembered, Observe: progress.Observe, Now: r.Now, Options: o,
+		Preflight: r.preflight(r.rt),
 	}
 	res, err := up.Run(ctx)
 	if err != nil && res != nil && res.Plan != nil && len(res.Plan.Conflicts) > 0 {

@@ -47,7 +47,10 @@ func (s *session) bringUp(ctx context.Context, header string, o run.UpOptions, j
 		return nil, err
 	}
 	progress = ui.NewProgress(ctx, s.Streams, ui.ProgressOptions{Header: header, JSON: json, Now: s.Now})
-	up := &run.Up{Topology: s.Topology, Runtime: rt, Setup: remembered, Observe: progress.Observe, Now: s.Now, Options: o}
+	up := &run.Up{
+		Topology: s.Topology, Runtime: rt, Setup: remembered, Observe: progress.Observe, Now: s.Now, Options: o,
+		Preflight: s.preflight(rt),
+	}
 	res, err := up.Run(ctx)
 	progress.Close()
 	if res != nil && res.Plan != nil && len(res.Plan.Conflicts) > 0 {

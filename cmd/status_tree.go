@@ -156,10 +156,11 @@ func (g *group) notes(now time.Time) string {
 	if left := g.NextExpiry.Sub(now); !g.NextExpiry.IsZero() && left < 30*24*time.Hour {
 		add("a certificate expires in " + ui.Age(left))
 	}
+	notes := strings.Join(parts, ", ")
 	if n := len(g.names); n > 1 {
-		add(fmt.Sprintf("(%d alike; --all lists them)", n))
+		notes += fmt.Sprintf(" (%d alike; --all lists them)", n)
 	}
-	return strings.Join(parts, ", ")
+	return strings.TrimSpace(notes)
 }
 
 func (o *statusOptions) age(since time.Time) string {

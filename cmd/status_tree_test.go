@@ -42,7 +42,7 @@ func TestStatusTree(t *testing.T) {
 	}{
 		"alike together": {false, `kcp prod                    v0.32.3  NotReady      https://kcp.example.com:6443
 |- root-shard          2/2  v0.32.3  Ready     4d  cordoned, 1 logical cluster
-|- shard/{alpha,beta}  2/2  v0.32.3  Ready     4d  7 logical clusters, (2 alike; --all lists them)
+|- shard/{alpha,beta}  2/2  v0.32.3  Ready     4d  7 logical clusters (2 alike; --all lists them)
 |- shard/gamma         2/2  v0.32.3  NotReady  4d  not registered with the root shard
 |- front-proxy/main    1/2  v0.32.3  NotReady      Pod x2x: OOMKilled (exit 137), 3 restarts, a certificate expires in 10d
 |- shard old (https://old.example.com) is registered, and the setup does not have it

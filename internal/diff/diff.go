@@ -18,7 +18,9 @@ type Change struct {
 }
 
 // listKeys are the fields that name an item of a list, in the order in which they are tried.
-func listKeys() []string { return []string{"name", "mountPath", "containerPort", "port", "key", "topologyKey", "ip"} }
+func listKeys() []string {
+	return []string{"name", "mountPath", "containerPort", "port", "key", "topologyKey", "ip"}
+}
 
 // Objects returns what differs between two objects, in the order of their paths. What the API server keeps for itself is
 // left out.

@@ -25,7 +25,7 @@ func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.recognise(surveys[0].inventory); err != nil {
+	if _, err := r.recognise(surveys[0].inventory, false); err != nil {
 		return nil, err
 	}
 	var out []plan.Item

@@ -70,10 +70,11 @@ func isTLS(err error) bool {
 
 func isUnreachable(err error) bool {
 	var (
-		op  *net.OpError
-		dns *net.DNSError
+		op   *net.OpError
+		dns  *net.DNSError
+		slow net.Error
 	)
-	return errors.As(err, &op) || errors.As(err, &dns) || errors.Is(err, context.DeadlineExceeded)
+	return errors.As(err, &op) || errors.As(err, &dns) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &slow) && slow.Timeout()
 }
 
 // isTransient tells whether an apply that failed may well succeed in a moment. A field conflict never does.

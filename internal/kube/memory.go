@@ -48,32 +48,39 @@ func (r *Runtime) memories() ([]memory, error) {
 	return all, nil
 }
 
-// recognise refuses clusters that are not those that the setup was applied to.
-func (r *Runtime) recognise(home *inventory) error {
-	all, err := r.memories()
-	if err != nil || r.options.AllowOtherCluster {
-		return err
+// recognise refuses clusters that are not those that the setup was applied to, unless they are accepted. Accepted ones are
+// strange all the same, until they are remembered.
+func (r *Runtime) recognise(home *inventory, accepted bool) (strange bool, err error) {
+	difference, err := r.difference(home)
+	if err != nil {
+		return false, err
 	}
-	var errs []error
+	if accepted || r.options.AllowOtherCluster {
+		return difference != nil, nil
+	}
+	return difference != nil, difference
+}
+
+// difference says which cluster is not the one that the inventory or this machine remembers.
+func (r *Runtime) difference(home *inventory) (difference, err error) {
+	all, err := r.memories()
+	if err != nil {
+		return nil, err
+	}
 	for _, s := range r.sites {
 		now := s.memory()
 		for _, m := range all {
-			if m.is(now) {
-				errs = append(errs, s.differs(m.placement))
+			if m.is(now) && difference == nil {
+				difference = s.differs(m.placement)
 			}
 		}
 		for _, p := range home.clusters {
-			if p.is(now.placement) {
-				errs = append(errs, s.differs(p))
+			if p.is(now.placement) && difference == nil {
+				difference = s.differs(p)
 			}
 		}
 	}
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return difference, nil
 }
 
 // differs is an error if a site is not the cluster that is remembered. Where either is unknown it says nothing.

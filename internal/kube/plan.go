@@ -37,10 +37,9 @@ func (r *Runtime) Plan(ctx context.Context, objects []render.Object, o run.PlanO
 	if err != nil {
 		return nil, err
 	}
-	if !o.AllowOtherCluster {
-		if err := r.recognise(surveys[0].inventory); err != nil {
-			return nil, err
-		}
+	strange, err := r.recognise(surveys[0].inventory, o.AllowOtherCluster)
+	if err != nil {
+		return nil, err
 	}
 	p := &plan.Plan{Items: make([]plan.Item, len(objects))}
 	found := make([][]plan.Conflict, len(objects))
@@ -62,7 +61,7 @@ func (r *Runtime) Plan(ctx context.Context, objects []render.Object, o run.PlanO
 	for _, sv := range surveys {
 		p.Items = append(p.Items, sv.surplus(p.Items)...)
 	}
-	p.Stale = r.stale(surveys, p)
+	p.Stale = strange || r.stale(surveys, p)
 	return p, nil
 }
 

@@ -70,7 +70,7 @@ var _ run.Runtime = (*Runtime)(nil)
 func New(t *topology.Topology, o Options) (*Runtime, error) {
 	r := &Runtime{topology: t, options: o, store: o.Store}
 	for _, c := range t.Clusters {
-		s, err := newSite(c, r.notify)
+		s, err := newSite(c, o.Now, r.notify)
 		if err != nil {
 			return nil, err
 		}

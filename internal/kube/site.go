@@ -22,8 +22,13 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// connectTimeout is how long the first answer of an API server may take.
-const connectTimeout = 10 * time.Second
+const (
+	// connectTimeout is how long the first answer of an API server may take.
+	connectTimeout = 10 * time.Second
+	// connectPause is how long after a failure an API server is not asked again: many ask at once, and each would wait for
+	// the timeout anew.
+	connectPause = time.Second
+)
 
 // systemNamespace exists in every cluster from its first second; its UID is what tells clusters apart.
 const systemNamespace = "kube-system"
@@ -38,20 +43,24 @@ type site struct {
 	dynamic dynamic.Interface
 	caches  caches
 	words   words
+	now     func() time.Time
 
 	mu        sync.Mutex
 	connected bool
+	// failure is why the last attempt to connect failed, failed when.
+	failure error
+	failed  time.Time
 	// uid identifies the cluster. It is empty where the user may not know it.
 	uid types.UID
 }
 
 // newSite finds a cluster as kubectl does. It sends no request.
-func newSite(c topology.Cluster, warn func(string, ...any)) (*site, error) {
+func newSite(c topology.Cluster, now func() time.Time, warn func(string, ...any)) (*site, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.Context}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
-	s := &site{Cluster: c, context: c.Context}
+	s := &site{Cluster: c, context: c.Context, now: now}
 	raw, err := loader.RawConfig()
 	if err != nil {
 		return nil, configError(c, err)
@@ -111,6 +120,19 @@ func (s *site) connect(ctx context.Context) error {
 	if s.connected {
 		return nil
 	}
+	if s.failure != nil && s.now().Sub(s.failed) < connectPause {
+		return s.failure
+	}
+	err := s.greet(ctx)
+	s.connected = err == nil
+	if ctx.Err() == nil { // else it is the caller who gave up
+		s.failure, s.failed = err, s.now()
+	}
+	return err
+}
+
+// greet asks for the namespace that tells clusters apart.
+func (s *site) greet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errTimeout)
 	defer cancel()
 	ns, err := s.dynamic.Resource(known("Namespace").gvr()).Get(ctx, systemNamespace, metav1.GetOptions{})
@@ -123,7 +145,6 @@ func (s *site) connect(ctx context.Context) error {
 	default:
 		return s.explain(err, "connect to the cluster")
 	}
-	s.connected = true
 	return nil
 }
 

@@ -133,7 +133,7 @@ func (u *Up) prepare(ctx context.Context) (*Result, string, error) {
 	if res.Plan, err = u.Runtime.Plan(ctx, objects, u.Options.PlanOptions); err != nil {
 		err = u.fail(stepPlan, err)
 		// An object that is refused has a cause that a check may know better.
-		if cause := u.preflight(ctx, objects, true); cause != nil {
+		if cause := u.preflight(ctx, objects, true); cause != nil && !strings.Contains(cause.Error(), err.Error()) {
 			err = errors.Join(err, cause)
 		}
 		return nil, "", err
