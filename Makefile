@@ -37,6 +37,10 @@ integration: ## Tests against a real kube-apiserver
 e2e: build ## Tests against real kcp: on the testbed, or on the cluster of E2E_KUBECONFIG
 	./test/e2e/run.sh
 
+.PHONY: e2e-day2
+e2e-day2: build ## The long ones: shards that come and go, certificates, checks, on real kcp (about half an hour)
+	TAGS=e2e,day2 ./test/e2e/run.sh -run 'Shards|Certificates|Check|Status'
+
 .PHONY: bench
 bench: build ## Measure what is promised, as ratios in one run (BENCH="-runs 3 local": some of it)
 	go run ./test/bench $(BENCH)
@@ -47,7 +51,7 @@ lint: ## gofmt and go vet
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go vet -tags integration ./...
-	go vet -tags e2e ./...
+	go vet -tags e2e,day2 ./...
 	GOOS=darwin GOARCH=arm64 go vet . ./cmd/... ./internal/...
 
 .PHONY: generate

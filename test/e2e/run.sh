@@ -5,6 +5,7 @@
 #   E2E_KUBECONFIG   another cluster, on which the tests may make namespaces
 #   E2E_KCP_BIN_DIR  folder of kcp's binaries (default: the testbed's, built if need be)
 #   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, built anew)
+#   TAGS             build tags (default: e2e; e2e,day2 has the long tests too)
 #   KEEP_TESTBED=1   leave the node running that this has started
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -38,4 +39,4 @@ E2E_KCP_BIN_DIR="$(realpath "$E2E_KCP_BIN_DIR")"
 export E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR PATH
 
 say "test $E2E_KCPCTL with $E2E_KUBECONFIG and $E2E_KCP_BIN_DIR"
-go test -tags e2e -count=1 -v -p 1 -timeout 40m "$@" ./internal/kube ./test/e2e
+go test -tags "${TAGS:-e2e}" -count=1 -v -p 1 -timeout 80m "$@" ./internal/kube ./test/e2e
