@@ -72,7 +72,7 @@ func newSetup(t *testing.T, example, name, home string, rt runtime, env ...strin
 		if len(s.left(context.Background(), t)) == 0 {
 			return
 		}
-		s.command("down", "--yes", "--purge").run(context.Background(), t)
+		s.command("down", "--yes", "--purge").run(context.Background(), t).ok(t)
 	})
 	return s
 }
