@@ -103,11 +103,18 @@ func (o *renderOptions) run(ctx context.Context) error {
 // render renders the setup with the certificates that its store has.
 func (s *session) render(ctx context.Context) ([]render.Object, error) {
 	if st := s.directoryStore(); st != nil {
-		objects, res, err := s.renderOffline(ctx)
+		res, err := s.ensureOffline(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return objects, st.Save(ctx, res.State)
+		var objects []render.Object
+		var g errgroup.Group
+		g.Go(func() error { return st.Save(ctx, res.State) }) // thousands of files, written meanwhile
+		g.Go(func() (err error) {
+			objects, err = render.Objects(s.Topology, res.State)
+			return err
+		})
+		return objects, g.Wait()
 	}
 	rt, err := s.open(s.note)
 	if err != nil {

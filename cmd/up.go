@@ -172,7 +172,11 @@ func (s *session) header(rt run.Runtime) string {
 
 // listObjects is the dry run that asks nobody: every object that up would send.
 func (s *session) listObjects(ctx context.Context) error {
-	objects, _, err := s.renderOffline(ctx)
+	res, err := s.ensureOffline(ctx)
+	if err != nil {
+		return err
+	}
+	objects, err := render.Objects(s.Topology, res.State)
 	if err != nil {
 		return err
 	}
@@ -182,19 +186,14 @@ func (s *session) listObjects(ctx context.Context) error {
 	return nil
 }
 
-// renderOffline renders with the PKI of a directory, or with one that lives in memory only.
-func (s *session) renderOffline(ctx context.Context) ([]render.Object, *pki.Result, error) {
+// ensureOffline brings the PKI of a directory up to date, in memory, or makes one that lives there only.
+func (s *session) ensureOffline(ctx context.Context) (*pki.Result, error) {
 	state := &pki.State{}
 	if st := s.directoryStore(); st != nil {
 		var err error
 		if state, err = st.Load(ctx); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	res, err := pki.Ensure(s.Topology, state, pki.Options{Now: s.Now()})
-	if err != nil {
-		return nil, nil, err
-	}
-	objects, err := render.Objects(s.Topology, res.State)
-	return objects, res, err
+	return pki.Ensure(s.Topology, state, pki.Options{Now: s.Now()})
 }
