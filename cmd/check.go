@@ -55,11 +55,7 @@ func (o *checkOptions) run(ctx context.Context) error {
 	if !slices.Contains([]string{"table", "json", "yaml"}, o.output) {
 		return clierr.New(clierr.BadInput, "use -o table, -o json or -o yaml", "unknown output format %q", o.output)
 	}
-	s, err := o.load()
-	if err != nil {
-		return err
-	}
-	rt, err := s.open(s.note)
+	s, rt, err := o.attach()
 	if err != nil {
 		return err
 	}

@@ -42,11 +42,7 @@ Exit codes: 0 no differences, 1 differences, 2 bad flags or setup file.`,
 }
 
 func (o *diffOptions) run(ctx context.Context) error {
-	s, err := o.load()
-	if err != nil {
-		return err
-	}
-	rt, err := s.open(s.note)
+	s, rt, err := o.attach()
 	if err != nil {
 		return err
 	}

@@ -38,11 +38,7 @@ continues with them; --purge removes them too.`,
 }
 
 func (o *downOptions) run(ctx context.Context) error {
-	s, err := o.load()
-	if err != nil {
-		return err
-	}
-	rt, err := s.open(s.note)
+	s, rt, err := o.attach()
 	if err != nil {
 		return err
 	}

@@ -138,6 +138,16 @@ func (s *session) open(notify func(string)) (run.Runtime, error) {
 	return kube.New(s.Topology, o)
 }
 
+// attach reads the setup file and connects to what runs it. The caller closes the runtime.
+func (o *setupOptions) attach() (*session, run.Runtime, error) {
+	s, err := o.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	rt, err := s.open(s.note)
+	return s, rt, err
+}
+
 func holder() kube.Holder {
 	h := kube.Holder{PID: os.Getpid()}
 	h.Host, _ = os.Hostname()

@@ -51,11 +51,7 @@ func (o *statusOptions) run(ctx context.Context) error {
 	if !slices.Contains([]string{"", "json", "yaml"}, o.output) {
 		return clierr.New(clierr.BadInput, "use -o json or -o yaml", "unknown output format %q", o.output)
 	}
-	s, err := o.load()
-	if err != nil {
-		return err
-	}
-	rt, err := s.open(s.note)
+	s, rt, err := o.attach()
 	if err != nil {
 		return err
 	}
