@@ -61,6 +61,7 @@ generate: ## Write the generated documents again
 .PHONY: verify
 verify: lint generate ## Lint, and fail if a generated file is out of date
 	@git diff --exit-code -- docs || { echo "generated files are out of date: run make generate and commit"; exit 1; }
+	@! git grep -lE '^-----BEGIN [A-Z ]*PRIVATE KEY' -- ':!*.go' || { echo "a private key is in the repository: remove it"; exit 1; }
 	go mod verify
 
 .PHONY: testbed
