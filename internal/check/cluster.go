@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// oldestKubernetes is the first release in which everything that is rendered and asked for is served by default.
-	oldestKubernetes = "1.25"
+	// oldestKubernetes is the first release in which everything that is rendered and asked for is served by default: the
+	// kubelet that sleeps before it ends a pod is the newest of it.
+	oldestKubernetes = "1.30"
 	// newestKubernetes is the newest release that the tests run on.
 	newestKubernetes = "1.36"
 

@@ -186,6 +186,8 @@ func shardFlags(t *topology.Topology, c *topology.Component) []flag {
 		{"batteries-included", "workspace-types"}, // the only one that writes no files
 		{"root-directory", ""},                    // no files, no admin token
 		{"enable-leader-election", fmt.Sprint(!c.Storage.Embedded)},
+		// Without it a process that is told to end waits for its clients' watches until it is killed.
+		{"shutdown-watch-termination-grace-period", fmt.Sprintf("%ds", watchSeconds)},
 	}...)
 	return append(append(fl, storage(c)...), logging(c)...)
 }

@@ -26,6 +26,18 @@ const (
 	requiredReplicas = 1
 )
 
+// How a server ends, in seconds, so that clients do not notice: it goes on to serve for as long as it takes until nobody is
+// sent to it any more, then ends watches, and answers what it was asked before.
+const (
+	leaveSeconds = 5
+	watchSeconds = 5
+	graceSeconds = 30
+	// A shard answers requests for up to a minute (kube-apiserver's --request-timeout).
+	shardGraceSeconds = 60
+	// A cache server has no flag to end the watches of shards, which is all that they do there, and would wait to be killed.
+	cacheGraceSeconds = 10
+)
+
 // workload is what the templates of a component's workload and Service print.
 type workload struct {
 	Name, Namespace  string
@@ -47,6 +59,7 @@ type workload struct {
 	StartupProbe     dict
 	ReadinessProbe   dict
 	LivenessProbe    dict
+	Lifecycle        dict
 	Volumes, Mounts  []dict
 	ServicePorts     []dict
 	PeerService      string
@@ -60,7 +73,7 @@ func newWorkload(t *topology.Topology, c *topology.Component, srcs []source) wor
 	w := workload{
 		Name: c.Object(), Namespace: c.Cluster.Namespace, Labels: c.Labels(), Selector: c.Selector(),
 		PodAnnotations: map[string]string{topology.AnnotationChecksum: checksum(srcs)},
-		Replicas:       c.Replicas, GracePeriod: 30,
+		Replicas:       c.Replicas, GracePeriod: graceSeconds,
 		Container: containerKCP, Image: c.Image, PullPolicy: c.PullPolicy,
 		Command: command(c), Args: args(t, c), Resources: c.Resources,
 	}
@@ -72,12 +85,29 @@ func newWorkload(t *topology.Topology, c *topology.Component, srcs []source) wor
 	}
 	w.setProbesAndPorts(c)
 	w.setVolumes(c, srcs)
-	w.Strategy = dict{"type": "RollingUpdate", "rollingUpdate": dict{"maxSurge": 1, "maxUnavailable": 0}}
+	w.setReplacement(c)
+	return w
+}
+
+// setReplacement says how pods are replaced by others.
+func (w *workload) setReplacement(c *topology.Component) {
+	switch {
+	case c.IsShard():
+		w.GracePeriod = shardGraceSeconds
+	case c.Kind == topology.CacheServer:
+		w.GracePeriod = cacheGraceSeconds
+	}
 	if c.Storage != nil && c.Storage.Embedded {
 		// Two processes cannot share one data directory.
 		w.Strategy = dict{"type": "Recreate"}
+		return
 	}
-	return w
+	w.Strategy = dict{"type": "RollingUpdate", "rollingUpdate": dict{"maxSurge": 1, "maxUnavailable": 0}}
+	if c.Kind != topology.Etcd {
+		// The next pod serves by now. Servers stop to listen as soon as they are told to end, and it takes nodes a moment to
+		// learn that they shall send nobody there any more. Images have no shell to sleep in, but the kubelet has.
+		w.Lifecycle = dict{"preStop": dict{"sleep": dict{"seconds": leaveSeconds}}}
+	}
 }
 
 // spread keeps replicas apart where the cluster has room, without keeping them from running where it has none.
@@ -122,6 +152,12 @@ func (w *workload) setProbesAndPorts(c *topology.Component) {
 	w.StartupProbe = probe("/readyz", 1, 5, 600)
 	w.ReadinessProbe = probe("/readyz", 5, 5, 3)
 	w.LivenessProbe = probe("/livez", 10, 10, 6)
+	if c.Kind == topology.FrontProxy {
+		// It says that it is ready once it knows the shards, and then learns which workspaces they have (kcp:
+		// pkg/proxy/server.go). The second look leaves it the time.
+		w.ReadinessProbe = probe("/readyz", 2, 5, 5)
+		w.ReadinessProbe["successThreshold"] = 2
+	}
 }
 
 func (w *workload) setVolumes(c *topology.Component, srcs []source) {
