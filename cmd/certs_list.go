@@ -2,14 +2,12 @@ package cmd
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
@@ -69,14 +67,11 @@ when on an authority is too near its end to sign for as long as it should: rotat
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.addFlags(c.Flags())
-	c.Flags().StringVarP(&o.output, "output", "o", "", "json or yaml")
+	addOutput(c, &o.output, "", forPrograms()...)
 	return c
 }
 
 func (o *certsListOptions) run(ctx context.Context) error {
-	if o.output != "" && o.output != "json" && o.output != "yaml" {
-		return clierr.New(clierr.BadInput, "use -o json or -o yaml", "unknown output format %q", o.output)
-	}
 	return o.withState(ctx, func(s *session, st pki.Store, state *pki.State) error {
 		if len(state.CAs) == 0 {
 			return o.noCertificates(s.Topology, st)
@@ -86,29 +81,12 @@ func (o *certsListOptions) run(ctx context.Context) error {
 			return err
 		}
 		l.Store = st.String()
-		return o.print(l)
-	})
-}
-
-func (o *certsListOptions) print(l *pki.List) error {
-	var out []byte
-	var err error
-	switch o.output {
-	case "json":
-		if out, err = json.MarshalIndent(l, "", "  "); err == nil {
-			out = append(out, '\n')
+		if o.output != "" {
+			return encode(o.Streams.Out, o.output, l)
 		}
-	case "yaml":
-		out, err = yaml.Marshal(l)
-	default:
 		o.printCertificates(l)
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("encode the certificates: %w", err)
-	}
-	_, err = o.Streams.Out.Write(out)
-	return err
+	})
 }
 
 func (e *Env) printCertificates(l *pki.List) {
@@ -117,7 +95,7 @@ func (e *Env) printCertificates(l *pki.List) {
 		rows = append(rows, e.certificateRow(i))
 	}
 	ui.Table(e.Streams.Out, []string{"NAME", "CN", "ISSUER", "USED BY", "EXPIRES", "DUE"}, rows...)
-	for _, r := range pki.Rotations() {
+	for _, r := range pki.AllRotations() {
 		phase, ok := l.Rotations[r.Key()]
 		if !ok {
 			continue

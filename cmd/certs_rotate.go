@@ -16,10 +16,10 @@ import (
 
 type rotateOptions struct {
 	rollOptions
-	rotation pki.Rotation
-	pause    bool
-	finish   bool
-	yes      bool
+	rotations pki.Rotations
+	pause     bool
+	finish    bool
+	yes       bool
 	// from is a folder with the new authority.
 	from string
 }
@@ -31,9 +31,10 @@ func newRotateCACmd(g *globalOptions) *cobra.Command {
 		names = append(names, string(ca))
 	}
 	c := &cobra.Command{
-		Use:   "rotate-ca " + strings.Join(names, "|"),
-		Short: "Replace a certificate authority while kcp serves",
-		Long: `Rotate-ca replaces an authority in two phases, in each of which a setup can stay for as long as it likes:
+		Use:   "rotate-ca CA...",
+		Short: "Replace certificate authorities while kcp serves",
+		Long: `Rotate-ca replaces authorities (` + strings.Join(names, ", ") + `) in two phases, in each of which a setup can stay
+for as long as it likes. Several go through them together, so that everything rolls once for all of them:
 
   distribute  everybody learns to trust the new authority; the present one signs
   switch      the new authority signs, and everybody gets what it signed; the previous one is still trusted
@@ -42,18 +43,18 @@ Kubeconfigs that were handed out earlier go on to work, until --finish drops the
 command says which they are. In each phase what is changed rolls, one component after another. An interrupted run is
 continued by the same command.`,
 		Example: `  kcpctl certs rotate-ca server
+  kcpctl certs rotate-ca server client requestheader
   kcpctl certs rotate-ca server --finish`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) != 1 || !slices.Contains(names, args[0]) {
-				return clierr.New(clierr.BadInput, oneOf(names), "name one certificate authority, got %q", args)
+			if err := o.complete(args, names); err != nil {
+				return err
 			}
-			o.rotation = pki.RotationOf(pki.CA(args[0]))
 			if err := o.bring(c.Context()); err != nil {
 				return err
 			}
 			return o.run(c.Context())
 		},
-		ValidArgs: names,
+		ValidArgsFunction: completeArgs(1, these(names...)),
 	}
 	o.addRotateFlags(c)
 	c.Flags().BoolVar(&o.finish, "finish", false, "drop the previous authority: what it signed is not accepted any more")
@@ -62,7 +63,7 @@ continued by the same command.`,
 }
 
 func newRotateKeyCmd(g *globalOptions) *cobra.Command {
-	o := &rotateOptions{rollOptions: rollOptions{setupOptions: setupOptions{globalOptions: g}}, rotation: pki.RotationOfServiceAccount()}
+	o := &rotateOptions{rollOptions: rollOptions{setupOptions: setupOptions{globalOptions: g}}, rotations: pki.Rotations{pki.RotationOfServiceAccount()}}
 	c := &cobra.Command{
 		Use:   "rotate-service-account-key",
 		Short: "Replace the key that signs the tokens of service accounts",
@@ -77,12 +78,29 @@ on to verify the tokens that they signed, until --finish drops them. An interrup
 }
 
 func (o *rotateOptions) addRotateFlags(c *cobra.Command) {
-	o.addRollFlags(c.Flags())
+	o.addRollFlags(c)
 	c.Flags().BoolVar(&o.pause, "pause", false, "stop when the new one is trusted; the same command goes on")
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "with --finish: do not ask")
 }
 
-// bring reads the new authority, if there is one to be brought.
+// complete takes the authorities from the arguments.
+func (o *rotateOptions) complete(args, names []string) error {
+	if len(args) == 0 {
+		return clierr.New(clierr.BadInput, oneOf(names), "name the certificate authorities to replace")
+	}
+	for _, a := range args {
+		ca := pki.CA(a)
+		switch {
+		case !slices.Contains(names, a):
+			return clierr.New(clierr.BadInput, oneOf(names), "there is no certificate authority %q", a)
+		case !o.rotations.Has(ca):
+			o.rotations = append(o.rotations, pki.RotationOf(ca))
+		}
+	}
+	return nil
+}
+
+// bring reads the new authorities, if they are to be brought.
 func (o *rotateOptions) bring(ctx context.Context) error {
 	if o.from == "" {
 		return nil
@@ -91,11 +109,15 @@ func (o *rotateOptions) bring(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, ok := brought.CAs[o.rotation.CA()]; !ok {
-		return clierr.New(clierr.BadInput, "see kcpctl certs import --help for the files", "%s holds no %s", o.from, o.rotation)
+	for i, r := range o.rotations {
+		if _, ok := brought.CAs[r.CA()]; !ok {
+			return clierr.New(clierr.BadInput, "see kcpctl certs import --help for the files", "%s holds no %s", o.from, r)
+		}
+		if o.rotations[i], err = r.To(brought, o.Now()); err != nil {
+			return err
+		}
 	}
-	o.rotation, err = o.rotation.To(brought, o.Now())
-	return err
+	return nil
 }
 
 func (o *rotateOptions) run(ctx context.Context) error {
@@ -115,7 +137,7 @@ func (o *rotateOptions) run(ctx context.Context) error {
 		return o.noCertificates(r.Topology, r.store)
 	}
 	rotate := &run.Rotate{
-		Rotation: o.rotation, Topology: r.Topology, Store: r.store, Now: o.Now,
+		Rotations: o.rotations, Topology: r.Topology, Store: r.store, Now: o.Now,
 		// What is rendered here is applied by others: one phase at a time.
 		Pause: o.pause || o.offline,
 		Roll: func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error {
@@ -142,7 +164,7 @@ func (o *rotateOptions) explain(err error) error {
 
 // tell says where a run has ended, and what comes next. The state is that from before it.
 func (o *rotateOptions) tell(r *run.Rotate, before *pki.State, phase pki.Phase) {
-	if o.output == "json" {
+	if o.output == outputJSON {
 		return
 	}
 	w, command := o.Streams.Err, o.command()
@@ -161,7 +183,7 @@ func (o *rotateOptions) tell(r *run.Rotate, before *pki.State, phase pki.Phase) 
 		}
 	case pki.PhaseSwitch:
 		fmt.Fprintf(w, "\nThe new %s signs; the previous one is still trusted, until %s --finish.\n", r, command)
-		for _, line := range affected(r.CA(), r.Topology) {
+		for _, line := range affected(r.Rotations, r.Topology) {
 			fmt.Fprintln(w, line)
 		}
 	}
@@ -170,8 +192,11 @@ func (o *rotateOptions) tell(r *run.Rotate, before *pki.State, phase pki.Phase) 
 // command is how to run it again.
 func (o *rotateOptions) command() string {
 	name := "rotate-service-account-key"
-	if ca := o.rotation.CA(); ca != "" {
-		name = "rotate-ca " + string(ca)
+	if !o.rotations.OfServiceAccount() {
+		name = "rotate-ca"
+		for _, r := range o.rotations {
+			name += " " + string(r.CA())
+		}
 	}
 	return "kcpctl certs " + name + o.flagsForTip()
 }
@@ -197,7 +222,7 @@ func (o *rotateOptions) runFinish(ctx context.Context, r *run.Rotate, state *pki
 	if err := r.Finish(ctx); err != nil {
 		return o.explain(err)
 	}
-	if o.output != "json" {
+	if o.output != outputJSON {
 		fmt.Fprintf(o.Streams.Err, "\nThe previous %s is gone.\n", r)
 	}
 	return nil
@@ -205,7 +230,7 @@ func (o *rotateOptions) runFinish(ctx context.Context, r *run.Rotate, state *pki
 
 // warning says what a finish cuts off; nothing if there is nothing to drop.
 func (o *rotateOptions) warning(r *run.Rotate, s *pki.State) ([]string, error) {
-	if r.CA() == "" {
+	if r.OfServiceAccount() {
 		n, err := pki.EarlierKeys(s)
 		if err != nil || n == 0 {
 			return nil, err
@@ -213,15 +238,22 @@ func (o *rotateOptions) warning(r *run.Rotate, s *pki.State) ([]string, error) {
 		return []string{fmt.Sprintf("Tokens of service accounts stop working that %s signed. kcpctl does not know who has some: those that\n"+
 			"pods and controllers request expire by themselves within hours, those in Secrets of workspaces never do.", plural(n, "earlier key", "earlier keys"))}, nil
 	}
-	if r.Phase(s) == pki.PhaseNone {
+	dropped := slices.Concat(r.In(s, pki.PhaseDistribute), r.In(s, pki.PhaseSwitch))
+	if len(dropped) == 0 {
 		return nil, nil
 	}
-	first := fmt.Sprintf("What the previous %s signed stops working.", r)
-	return append([]string{first}, affected(r.CA(), r.Topology)...), nil
+	return append([]string{fmt.Sprintf("What the previous %s signed stops working.", dropped)}, affected(dropped, r.Topology)...), nil
 }
 
-// affected says who outside the setup depends on the previous authority.
-func affected(ca pki.CA, t *topology.Topology) []string {
+// affected says who outside the setup depends on previous authorities.
+func affected(all pki.Rotations, t *topology.Topology) []string {
+	if !all.Has(pki.ServerCA) && !all.Has(pki.ClientCA) {
+		return []string{"No kubeconfig depends on it: only components of the setup do, and they have what is new."}
+	}
+	since := "the switch, because the previous client CA signed their certificates:"
+	if all.Has(pki.ServerCA) {
+		since = "the rotation began, because they trust only the previous server CA:"
+	}
 	var names []string
 	for _, c := range t.OfKind(topology.Kubeconfig) {
 		names = append(names, c.Name)
@@ -230,19 +262,9 @@ func affected(ca pki.CA, t *topology.Topology) []string {
 	if len(names) > 0 {
 		declared = "copies of the declared kubeconfigs " + strings.Join(names, ", ") + " (get new ones with kcpctl kubeconfig NAME)"
 	}
-	switch ca {
-	case pki.ServerCA:
-		return []string{
-			"Affected are kubeconfigs that were handed out before the rotation began, because they trust only the previous authority:",
-			"  - " + declared,
-			"  - all that kcpctl kubeconfig --user minted by then: nothing keeps a list of them",
-		}
-	case pki.ClientCA:
-		return []string{
-			"Affected are kubeconfigs that were handed out before the switch, because the previous authority signed their certificates:",
-			"  - " + declared,
-			"  - all that kcpctl kubeconfig --user minted by then: nothing keeps a list of them",
-		}
+	return []string{
+		"Affected are kubeconfigs that were handed out before " + since,
+		"  - " + declared,
+		"  - all that kcpctl kubeconfig --user minted by then: nothing keeps a list of them",
 	}
-	return []string{"No kubeconfig depends on it: only components of the setup do, and they have what is new."}
 }

@@ -106,7 +106,7 @@ func ListOf(t *topology.Topology, s *State) (*List, error) {
 	for _, c := range Table(t) {
 		l.Items = append(l.Items, certificateItem(c, s.Leaves[c.Key()]))
 	}
-	for _, r := range Rotations() {
+	for _, r := range AllRotations() {
 		if p := r.Phase(s); p != PhaseNone {
 			l.Rotations[r.Key()] = p
 		}

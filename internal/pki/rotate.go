@@ -68,9 +68,9 @@ func (r Rotation) Key() string { return strings.ToLower(strings.ReplaceAll(r.Str
 // CA is the authority, or empty for the service-account key.
 func (r Rotation) CA() CA { return r.ca }
 
-// Rotations are everything that can be rotated.
-func Rotations() []Rotation {
-	var all []Rotation
+// AllRotations are everything that can be rotated.
+func AllRotations() Rotations {
+	var all Rotations
 	for _, ca := range CAs() {
 		all = append(all, RotationOf(ca))
 	}

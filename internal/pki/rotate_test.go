@@ -16,7 +16,7 @@ import (
 // rotate takes everything that can be rotated one phase on.
 func rotate(t testing.TB, tp *topology.Topology, s *State) *State {
 	t.Helper()
-	for _, r := range Rotations() {
+	for _, r := range AllRotations() {
 		s = advance(t, tp, r, s)
 	}
 	return s
@@ -43,7 +43,7 @@ func whole(t testing.TB, tp *topology.Topology, r Rotation, s *State) []*State {
 // While a setup is taken from one phase to the next, some of it is in the former and some in the latter: everybody trusts
 // what anybody presents, whoever is first, and a run in between changes nothing.
 func TestEveryPhaseGoesWithItsNeighbours(t *testing.T) {
-	for _, r := range Rotations() {
+	for _, r := range AllRotations() {
 		t.Run(r.String(), func(t *testing.T) {
 			tp, s := issued(t, full)
 			states := whole(t, tp, r, s)
@@ -64,7 +64,7 @@ func TestEveryPhaseGoesWithItsNeighbours(t *testing.T) {
 				require.Subset(t, publics(t, s), signers(t, former), "tokens that are old")
 			}
 			require.Equal(t, []Phase{PhaseNone, PhaseDistribute, PhaseSwitch, PhaseNone}, phases)
-			for _, other := range Rotations() {
+			for _, other := range AllRotations() {
 				if other != r {
 					require.Equal(t, PhaseNone, other.Phase(states[1]), other)
 				}

@@ -10,10 +10,10 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Rotate replaces an authority or the service-account key while kcp serves: trust first everywhere, then what is trusted.
-// It can be interrupted at any moment and run again.
+// Rotate replaces authorities or the service-account key while kcp serves: trust first everywhere, then what is trusted. All
+// go through a phase together. It can be interrupted at any moment and run again.
 type Rotate struct {
-	pki.Rotation
+	pki.Rotations
 	Topology *topology.Topology
 	Store    pki.Store
 	// Roll changes the PKI and brings the whole setup up with it, one component after another: it returns when everybody
@@ -32,25 +32,31 @@ func (r *Rotate) Run(ctx context.Context) (pki.Phase, error) {
 	if err != nil {
 		return "", err
 	}
-	switch r.Phase(state) {
+	phase := r.Phase(state)
+	behind := r.In(state, phase)
+	switch phase {
 	case pki.PhaseNone:
-		if err := r.advance(ctx, pki.PhaseNone, "a new %s: everybody learns to trust it"); err != nil {
+		if err := r.advance(ctx, behind, phase, "a new %s: everybody learns to trust it"); err != nil {
 			return "", err
 		}
 		if r.Pause || r.Stops(state) != nil {
 			return pki.PhaseDistribute, nil
 		}
 	case pki.PhaseDistribute:
-		if err := r.settle(ctx, "the new %s: make sure that everybody trusts it"); err != nil {
-			return pki.PhaseDistribute, err
+		if err := r.settle(ctx, behind, "the new %s: make sure that everybody trusts it"); err != nil {
+			return phase, err
 		}
 	case pki.PhaseSwitch:
-		if err := r.settle(ctx, "the new %s signs: make sure that everybody has what it signed"); err != nil {
-			return pki.PhaseSwitch, err
+		if err := r.settle(ctx, behind, "the new %s signs: make sure that everybody has what it signed"); err != nil {
+			return phase, err
 		}
 		return r.end(ctx)
 	}
-	if err := r.advance(ctx, pki.PhaseDistribute, "the new %s signs: everybody gets what it signed"); err != nil {
+	if state, err = r.load(ctx); err != nil {
+		return pki.PhaseDistribute, err
+	}
+	behind = r.In(state, pki.PhaseDistribute)
+	if err := r.advance(ctx, behind, pki.PhaseDistribute, "the new %s signs: everybody gets what it signed"); err != nil {
 		return pki.PhaseDistribute, err
 	}
 	return r.end(ctx)
@@ -58,16 +64,16 @@ func (r *Rotate) Run(ctx context.Context) (pki.Phase, error) {
 
 // Stops says why the rotation has to pause before the switch, if so.
 func (r *Rotate) Stops(s *pki.State) error {
-	if r.CA() != pki.ServerCA {
+	if !r.Has(pki.ServerCA) {
 		return nil // only servers are verified by those who are not of the setup
 	}
-	return s.CAs[r.CA()].CannotVouch()
+	return s.CAs[pki.ServerCA].CannotVouch()
 }
 
 // end forgets the next service-account key, which is the present one by now: earlier keys go on to verify. The previous
 // authority is kept until Finish.
 func (r *Rotate) end(ctx context.Context) (pki.Phase, error) {
-	if r.CA() != "" {
+	if !r.OfServiceAccount() {
 		return pki.PhaseSwitch, nil
 	}
 	state, err := r.load(ctx)
@@ -83,45 +89,43 @@ func (r *Rotate) end(ctx context.Context) (pki.Phase, error) {
 	return pki.PhaseNone, nil
 }
 
-// Finish ends the rotation of an authority: what the previous one has signed is not accepted any more. Of service-account
-// keys it leaves only the one that signs. First it makes sure that everybody has what the new one signed.
+// Finish ends the rotation of authorities: what the previous ones have signed is not accepted any more. Of service-account
+// keys it leaves only the one that signs. First it makes sure that everybody has what the new ones signed.
 func (r *Rotate) Finish(ctx context.Context) error {
 	state, err := r.load(ctx)
 	if err != nil {
 		return err
 	}
-	phase := r.Phase(state)
-	if r.CA() == "" {
-		if phase != pki.PhaseNone {
-			return r.unfinished(phase)
-		}
+	distributed, switched := r.In(state, pki.PhaseDistribute), r.In(state, pki.PhaseSwitch)
+	switch {
+	case len(distributed) > 0:
+		return unfinished(distributed, pki.PhaseDistribute)
+	case r.OfServiceAccount() && len(switched) > 0:
+		return unfinished(switched, pki.PhaseSwitch)
+	case r.OfServiceAccount():
 		return r.Roll(ctx, fmt.Sprintf("the %s: earlier keys are dropped", r), pki.DropEarlierKeys)
+	case len(switched) == 0:
+		return r.settle(ctx, r.Rotations, "the %s is not being rotated: make sure that everybody knows")
 	}
-	switch phase {
-	case pki.PhaseDistribute:
-		return r.unfinished(phase)
-	case pki.PhaseNone:
-		return r.settle(ctx, "the %s is not being rotated: make sure that everybody knows")
-	}
-	if err := r.settle(ctx, "the new %s signs: make sure that everybody has what it signed"); err != nil {
+	if err := r.settle(ctx, switched, "the new %s signs: make sure that everybody has what it signed"); err != nil {
 		return err
 	}
-	return r.advance(ctx, pki.PhaseSwitch, "the previous %s is dropped")
+	return r.advance(ctx, switched, pki.PhaseSwitch, "the previous %s is dropped")
 }
 
-func (r *Rotate) unfinished(phase pki.Phase) error {
+func unfinished(which pki.Rotations, phase pki.Phase) error {
 	return clierr.New(clierr.Failed, "run the command without --finish first: it continues",
-		"the rotation of the %s is in the phase %q: the new one does not sign everywhere yet", r, phase)
+		"the rotation of the %s is in the phase %q: the new one does not sign everywhere yet", which, phase)
 }
 
-func (r *Rotate) settle(ctx context.Context, title string) error {
-	return r.Roll(ctx, fmt.Sprintf(title, r), nil)
+func (r *Rotate) settle(ctx context.Context, which pki.Rotations, title string) error {
+	return r.Roll(ctx, fmt.Sprintf(title, which), nil)
 }
 
-// advance takes the rotation to the next phase, in the store and everywhere.
-func (r *Rotate) advance(ctx context.Context, from pki.Phase, title string) error {
-	return r.Roll(ctx, fmt.Sprintf(title, r), func(s *pki.State) (*pki.State, error) {
-		return r.Advance(r.Topology, s, from, r.Now())
+// advance takes rotations to the next phase, in the store and everywhere.
+func (r *Rotate) advance(ctx context.Context, which pki.Rotations, from pki.Phase, title string) error {
+	return r.Roll(ctx, fmt.Sprintf(title, which), func(s *pki.State) (*pki.State, error) {
+		return which.Advance(r.Topology, s, from, r.Now())
 	})
 }
 

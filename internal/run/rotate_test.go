@@ -17,10 +17,10 @@ import (
 )
 
 // rotation is a rotation in a world. It notes what each roll was for.
-func (w *world) rotation(r pki.Rotation) (*run.Rotate, *[]string) {
+func (w *world) rotation(all ...pki.Rotation) (*run.Rotate, *[]string) {
 	var titles []string
 	return &run.Rotate{
-		Rotation: r, Topology: w.top, Store: w.rt.Store(), Now: time.Now,
+		Rotations: all, Topology: w.top, Store: w.rt.Store(), Now: time.Now,
 		Roll: func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error {
 			titles = append(titles, title)
 			w.up.Options.Change, w.up.Options.Serial = change, true
@@ -33,7 +33,7 @@ func (w *world) rotation(r pki.Rotation) (*run.Rotate, *[]string) {
 
 // each rotation is tried in a world of its own.
 func eachRotation(t *testing.T, test func(t *testing.T, w *world, r pki.Rotation)) {
-	for _, r := range pki.Rotations() {
+	for _, r := range pki.AllRotations() {
 		t.Run(r.String(), func(t *testing.T) {
 			inWorld(t, sharded, func(t *testing.T, w *world) {
 				w.mustRun(t)
@@ -112,6 +112,35 @@ func TestRotateStaysUntilItIsFinished(t *testing.T) {
 			"the new server CA signs: make sure that everybody has what it signed",
 			"the previous server CA is dropped",
 		}, *titles)
+	})
+}
+
+// Authorities that are rotated together share every roll, also with one that is ahead of the others.
+func TestRotateSeveralAtOnce(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		first := w.rt.PKI().CAs
+		ahead, _ := w.rotation(pki.RotationOf(pki.ClientCA))
+		ahead.Pause = true
+		_, err := ahead.Run(t.Context())
+		require.NoError(t, err)
+
+		rotate, titles := w.rotation(pki.RotationOf(pki.ServerCA), pki.RotationOf(pki.ClientCA))
+		phase, err := rotate.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, pki.PhaseSwitch, phase)
+		require.NoError(t, rotate.Finish(t.Context()))
+		require.Equal(t, []string{
+			"a new server CA: everybody learns to trust it",
+			"the new server CA, client CA signs: everybody gets what it signed",
+			"the new server CA, client CA signs: make sure that everybody has what it signed",
+			"the previous server CA, client CA is dropped",
+		}, *titles)
+		for ca, a := range w.rt.PKI().CAs {
+			rotated := ca == pki.ServerCA || ca == pki.ClientCA
+			require.Equal(t, rotated, string(a.Cert) != string(first[ca].Cert), ca)
+			require.Empty(t, a.Previous, ca)
+		}
 	})
 }
 

@@ -168,6 +168,8 @@ type status struct {
 		ID     string
 		Ready  bool
 		Reason string
+		// Version is what runs.
+		Version string
 	}
 	Shards []struct{ Name string }
 }

@@ -1,0 +1,212 @@
+//go:build e2e && day2
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The releases between which the upgrade is tested.
+const (
+	olderRelease = "v0.32.2"
+	newerRelease = "v0.32.3"
+)
+
+// TestClusterUnderLoad changes everything that can be changed of a setup with two of every server, while clients use it: none
+// of their requests may fail.
+func TestClusterUnderLoad(t *testing.T) {
+	s := newCluster(t, "minimal")
+	s.text = fmt.Sprintf(replicated, s.name, olderRelease)
+	testUnderLoad(t, s, 0)
+}
+
+// TestLocalUnderLoad does the same where there is one of every server: requests fail while it restarts, and work again after.
+func TestLocalUnderLoad(t *testing.T) {
+	s := newLocal(t, "minimal")
+	s.runtime.(*local).binaries = given(t, "E2E_KCP_OLDER_BIN_DIR")
+	s.text = fmt.Sprintf(single, s.name, olderRelease)
+	testUnderLoad(t, s, 10_000)
+}
+
+const replicated = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: %s}
+spec:
+  version: %s
+  external: {hostname: kcp.example.test}
+  defaults: {replicas: 2}
+  etcd: {managed: {replicas: 3}}
+  shards: [{name: alpha}]
+  frontProxies:
+    - {name: main, service: {type: LoadBalancer}}
+  kubeconfigs:
+    - {name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}
+`
+
+const single = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: %s}
+spec:
+  version: %s
+  shards: [{name: alpha}]
+  kubeconfigs:
+    - {name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}
+`
+
+// underLoad is a setup that is used all the time.
+type underLoad struct {
+	*certificates
+	dial func(context.Context, string, string) (net.Conn, error)
+	// current is the file of a kubeconfig that is always the newest.
+	current string
+	load    *load
+	// allowed is how many requests may fail in each step.
+	allowed int
+}
+
+func testUnderLoad(t *testing.T, s *setup, allowed int) {
+	s.write(t, s.text)
+	s.up(t)
+	u := &underLoad{certificates: &certificates{setup: s}, dial: s.dialer(t), current: filepath.Join(t.TempDir(), "current"), allowed: allowed}
+	step(t, "workspaces with content", u.createOnBoth)
+	u.refresh(t)
+	u.load = startLoad(t, u.current, u.dial, true)
+	step(t, "nothing changes", func(t *testing.T) {
+		time.Sleep(15 * time.Second)
+		u.report(t, u.load.take(), 0)
+	})
+	step(t, "upgrade", u.upgrade)
+	step(t, "renew all certificates", func(t *testing.T) {
+		u.under(t, func() { u.certs(t, "renew", "--skip-canary").ok(t).quiet(t) })
+	})
+	for _, ca := range []string{"server", "client", "requestheader"} {
+		step(t, "rotate the "+ca+" CA", func(t *testing.T) { u.rotateUnderLoad(t, ca) })
+	}
+	u.report(t, u.load.stop(), 0)
+	step(t, "workspaces are as they were", func(t *testing.T) { u.readBoth(t) })
+	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
+}
+
+// createOnBoth makes a workspace with a ConfigMap on each shard.
+func (u *underLoad) createOnBoth(t *testing.T) {
+	create := u.command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
+	create.stdin = fmt.Sprintf(workspaceManifest, "root") + fmt.Sprintf(workspaceManifest, "alpha")
+	create.run(t.Context(), t).ok(t)
+	u.kubectl(t, "wait", "workspaces", "on-root", "on-alpha", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
+	for _, shard := range []string{"root", "alpha"} {
+		u.kubectl(t, "--server", u.status(t).URL+"/clusters/root:on-"+shard, "create", "configmap", "data", "--from-literal=shard="+shard).ok(t)
+	}
+}
+
+func (u *underLoad) readBoth(t *testing.T) {
+	for _, shard := range []string{"root", "alpha"} {
+		r := u.kubectl(t, "--server", u.status(t).URL+"/clusters/root:on-"+shard, "get", "configmap", "data", "--output", "jsonpath={.data.shard}").ok(t)
+		require.Equal(t, shard, r.stdout)
+	}
+}
+
+// refresh writes the newest kubeconfig, at once.
+func (u *underLoad) refresh(t *testing.T) {
+	t.Helper()
+	next := u.current + ".next"
+	c := u.setup.command("kubeconfig")
+	c.args = append([]string{"kubeconfig", "admin", "--file", u.file, "--output", next}, u.runtime.flags("")...)
+	c.run(t.Context(), t).ok(t)
+	require.NoError(t, os.Rename(next, u.current))
+}
+
+// under changes something, while a second process keeps the kubeconfig fresh, and reports what clients saw meanwhile.
+func (u *underLoad) under(t *testing.T, change func()) {
+	t.Helper()
+	u.load.take()
+	done := make(chan struct{})
+	var refresher sync.WaitGroup
+	refresher.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(2 * time.Second):
+				u.refresh(t)
+			}
+		}
+	})
+	began := time.Now()
+	defer refresher.Wait()
+	defer close(done)
+	change()
+	took := time.Since(began)
+	time.Sleep(5 * time.Second) // what leaves last is gone by then
+	t.Logf("took %.0fs", took.Seconds())
+	u.report(t, u.load.take(), u.allowed)
+}
+
+func (u *underLoad) report(t *testing.T, n tally, allowed int) {
+	t.Helper()
+	t.Log(n)
+	require.NotZero(t, n.requests)
+	require.LessOrEqual(t, n.failed, allowed, n)
+}
+
+func (u *underLoad) upgrade(t *testing.T) {
+	if l, ok := u.runtime.(*local); ok {
+		l.binaries = given(t, "E2E_KCP_BIN_DIR")
+	}
+	u.under(t, func() { u.kcpctl(t, "upgrade", newerRelease).ok(t).quiet(t) })
+	raw, err := os.ReadFile(u.file)
+	require.NoError(t, err)
+	require.Equal(t, strings.Replace(u.text, olderRelease, newerRelease, 1), string(raw))
+	for _, c := range u.status(t).Components {
+		require.True(t, c.Ready, c)
+		if !strings.HasPrefix(c.ID, "etcd/") {
+			require.Equal(t, newerRelease, c.Version, c)
+		}
+	}
+}
+
+// rotateUnderLoad replaces an authority. A client with the kubeconfig from before works until the former one is dropped.
+func (u *underLoad) rotateUnderLoad(t *testing.T, ca string) {
+	raw, err := os.ReadFile(u.current)
+	require.NoError(t, err)
+	kubeconfig := filepath.Join(t.TempDir(), "former")
+	require.NoError(t, os.WriteFile(kubeconfig, raw, 0o600))
+	former := startLoad(t, kubeconfig, u.dial, false)
+	u.under(t, func() { u.certs(t, "rotate-ca", ca, "--skip-canary").ok(t).quiet(t) })
+	u.inPhase(t, ca, "switch")
+	u.report(t, former.take(), u.allowed)
+	time.Sleep(time.Second)
+	u.report(t, former.take(), 0)
+	u.under(t, func() { u.certs(t, "rotate-ca", ca, "--finish", "--yes", "--skip-canary").ok(t).quiet(t) })
+	former.take()
+	time.Sleep(2 * time.Second)
+	n := former.stop()
+	if ca == "requestheader" {
+		u.report(t, n, 0)
+		return
+	}
+	require.Equal(t, n.requests, n.failed, "the former authority is dropped: %s", n)
+}
+
+// dialer returns how a client reaches the front-proxy: on a cluster by the address of its load balancer.
+func (s *setup) dialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
+	t.Helper()
+	c, ok := s.runtime.(*cluster)
+	if !ok {
+		return (&net.Dialer{}).DialContext
+	}
+	r := c.kubectl("get", "service", s.name+"-front-proxy-main", "--namespace", c.setup,
+		"--output", "jsonpath={.status.loadBalancer.ingress[0].ip}:{.spec.ports[0].port}").run(t.Context(), t).ok(t)
+	return func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, r.stdout)
+	}
+}
