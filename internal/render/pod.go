@@ -35,7 +35,7 @@ const (
 	// A shard answers requests for up to a minute (kube-apiserver's --request-timeout).
 	shardGraceSeconds = 60
 	// A cache server has no flag to end the watches of shards, which is all that they do there, and would wait to be killed.
-	cacheGraceSeconds = 10
+	cacheGraceSeconds = 5
 )
 
 // workload is what the templates of a component's workload and Service print.
@@ -107,6 +107,7 @@ func (w *workload) setReplacement(c *topology.Component) {
 		// The next pod serves by now. Servers stop to listen as soon as they are told to end, and it takes nodes a moment to
 		// learn that they shall send nobody there any more. Images have no shell to sleep in, but the kubelet has.
 		w.Lifecycle = dict{"preStop": dict{"sleep": dict{"seconds": leaveSeconds}}}
+		w.GracePeriod += leaveSeconds
 	}
 }
 
