@@ -22,4 +22,6 @@ type State struct {
 	Restarts int32 `json:"restarts,omitempty"`
 	// Since is when the oldest replica started.
 	Since time.Time `json:"since,omitzero"`
+	// Pods are those that have not ended, by name: false for those on their way out. Processes of this machine have none.
+	Pods map[string]bool `json:"-"`
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -250,7 +251,7 @@ func TestState(t *testing.T) {
 			}
 			got, crash := w.State(testutil.Start())
 			tc.want.Replicas = 2
-			require.Empty(t, cmp.Diff(tc.want, got, cmpopts.IgnoreFields(State{}, "Version", "Since")))
+			require.Empty(t, cmp.Diff(tc.want, got, cmpopts.IgnoreFields(State{}, "Version", "Since", "Pods")))
 			require.Equal(t, tc.crash, crash)
 		})
 	}
@@ -306,6 +307,15 @@ func TestStateTellsVersionAndAge(t *testing.T) {
 	s, _ := w.State(testutil.Start())
 	require.Equal(t, "v0.32.9", s.Version)
 	require.Equal(t, 72*time.Second, testutil.Start().Sub(s.Since))
+}
+
+func TestStateTellsWhichPodsStay(t *testing.T) {
+	leaving, ended := pod(t, "leaving", "old", podReady), pod(t, "ended", "old", podReady)
+	leaving.DeletionTimestamp = &metav1.Time{Time: testutil.Start()}
+	ended.Status.Phase = corev1.PodFailed
+	w := &Workload{Object: deployment(t, complete), ReplicaSets: replicaSets(t), Pods: []*corev1.Pod{pod(t, "new", "new", podReady), leaving, ended}}
+	s, _ := w.State(testutil.Start())
+	require.Equal(t, map[string]bool{"new": true, "leaving": false}, s.Pods)
 }
 
 func TestTag(t *testing.T) {

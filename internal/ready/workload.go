@@ -36,7 +36,12 @@ func (w *Workload) State(now time.Time) (State, *Crash) {
 	if w.Object == nil {
 		return State{Reason: "is not there"}, nil
 	}
-	s := State{Replicas: int32(w.number(1, "spec", "replicas"))}
+	s := State{Replicas: int32(w.number(1, "spec", "replicas")), Pods: map[string]bool{}}
+	for _, p := range w.Pods {
+		if p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
+			s.Pods[p.Name] = p.DeletionTimestamp == nil
+		}
+	}
 	pods := w.current()
 	for _, p := range pods {
 		s.Restarts += restarts(p)

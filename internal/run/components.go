@@ -35,6 +35,9 @@ func isReady(id topology.ID) node { return node(id) }
 // answers is a third node of the root shard: it answers what others ask it for while they start.
 func answers(id topology.ID) node { return node(id) + " answers" }
 
+// led is a fourth node of a shard that is changed: the next leader of its replicas runs the controllers.
+func led(id topology.ID) node { return node(id) + " led" }
+
 // String names the component.
 func (n node) String() string {
 	id, _, _ := strings.Cut(string(n), " ")
@@ -70,6 +73,9 @@ func (u *Up) graph(p *plan.Plan) map[node][]node {
 			start = append(start, isReady(serial[turn-1]))
 		}
 		needs[started(c.ID())], needs[isReady(c.ID())] = start, ready
+		if hasLeader(c) && rolls(p, c) {
+			needs[led(c.ID())] = []node{isReady(c.ID())}
+		}
 	}
 	return needs
 }
@@ -108,6 +114,7 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 	for _, c := range u.chosen() {
 		work[started(c.ID())] = func(ctx context.Context) error { return u.start(ctx, c, res) }
 		work[isReady(c.ID())] = func(ctx context.Context) error { return u.finishComponent(ctx, c, res) }
+		work[led(c.ID())] = func(ctx context.Context) error { return u.handOver(ctx, c, res.PKI.State) }
 		if c.Kind == topology.RootShard {
 			work[answers(c.ID())] = func(ctx context.Context) error { return u.awaitAnswers(ctx, c, res.PKI.State) }
 		}

@@ -28,6 +28,8 @@ const (
 	ListClusters     = "list logicalclusters"
 	ApplyBinding     = "apply clusterrolebindings"
 	GetExport        = "get apiexports"
+	GetLease         = "get leases"
+	PatchLease       = "apply leases"
 )
 
 // Request is a request that was made.
@@ -49,6 +51,7 @@ type Kcp struct {
 	shards     []kcp.Shard
 	workspaces map[string]*unstructured.Unstructured
 	bindings   map[string]*unstructured.Unstructured
+	leaders    map[string]string // by server
 	next       map[string][]Answer
 	always     map[string]Answer
 	requests   []Request
@@ -59,6 +62,7 @@ func New(t testing.TB) *Kcp {
 	return &Kcp{
 		t: t, servers: map[string]*server{}, next: map[string][]Answer{}, always: map[string]Answer{},
 		workspaces: map[string]*unstructured.Unstructured{}, bindings: map[string]*unstructured.Unstructured{},
+		leaders: map[string]string{},
 	}
 }
 
@@ -113,6 +117,20 @@ func (k *Kcp) Workspace(name string) *unstructured.Unstructured {
 	return k.workspaces[name]
 }
 
+// Lead makes a pod the leader of a server's replicas; none if it is empty.
+func (k *Kcp) Lead(server, pod string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.leaders[server] = pod
+}
+
+// Leader is the pod that leads a server's replicas.
+func (k *Kcp) Leader(server string) string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.leaders[server]
+}
+
 // Binding returns the ClusterRoleBinding of a workspace, such as root/name; nil if there is none.
 func (k *Kcp) Binding(name string) *unstructured.Unstructured {
 	k.mu.Lock()
@@ -144,6 +162,9 @@ func operation(r *http.Request) string {
 		return Readyz
 	}
 	parts := strings.Split(r.URL.Path, "/") // "", clusters, root, apis, group, version, resource, name
+	if len(parts) > 8 && parts[6] == "namespaces" {
+		parts = slices.Delete(parts, 6, 8)
+	}
 	if len(parts) < 7 || parts[1] != "clusters" || parts[3] != "apis" {
 		return r.Method + " " + r.URL.Path
 	}
@@ -192,11 +213,32 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return list("core.kcp.io/v1alpha1", "LogicalClusterList", []any{})
 	case ApplyBinding:
 		return k.applyBinding(workspace, r)
+	case GetLease, PatchLease:
+		return k.lease(server, r)
 	case GetExport:
 		return Export(name, "identity-of-"+name)
 	}
 	k.t.Errorf("fakekcp: unexpected request %s %s", r.Method, r.URL)
 	return Refuse(http.StatusNotFound, "NotFound", "unexpected")
+}
+
+// lease answers for the Lease by which a server's replicas agree on a leader.
+func (k *Kcp) lease(server string, r *http.Request) Answer {
+	pod, ok := k.leaders[server]
+	if !ok {
+		return Refuse(http.StatusNotFound, "NotFound", "there is no lease")
+	}
+	if r.Method == http.MethodPatch {
+		k.leaders[server], pod = "", ""
+	}
+	identity := ""
+	if pod != "" {
+		identity = pod + "_5f0e"
+	}
+	return Answer{http.StatusOK, map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": path.Base(r.URL.Path), "resourceVersion": "1"},
+		"spec": map[string]any{"holderIdentity": identity},
+	}}
 }
 
 func (k *Kcp) createWorkspace(r *http.Request) Answer {

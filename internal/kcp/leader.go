@@ -1,0 +1,68 @@
+package kcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Where the replicas of a shard agree on which of them runs the controllers (kcp: pkg/server/options/controllers.go, and
+// pkg/server/server.go for the workspace, which each shard has for itself).
+const (
+	localAdminWorkspace = "system:admin"
+	leaseNamespace      = "kube-system"
+	leaseName           = "kcp-controllers"
+)
+
+// Leader is the replica that runs a shard's controllers.
+type Leader struct {
+	// Host is the name of its host, which is that of its pod. It is empty if nobody leads.
+	Host string
+
+	version string
+}
+
+// Leader returns who runs the shard's controllers. The client's server is the shard.
+func (c *Client) Leader(ctx context.Context) (Leader, error) {
+	local, err := c.workspace(localAdminWorkspace)
+	if err != nil {
+		return Leader{}, err
+	}
+	lease, err := local.Resource(leaseResource).Namespace(leaseNamespace).Get(ctx, leaseName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return Leader{}, nil
+	}
+	if err != nil {
+		return Leader{}, fmt.Errorf("ask for the leader: %w", err)
+	}
+	identity, _, err := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+	host, _, _ := strings.Cut(identity, "_") // host_UUID
+	return Leader{host, lease.GetResourceVersion()}, err
+}
+
+// Release gives back the lease of a leader that has ended, so that the next one need not wait for its end. It fails if
+// another has taken it meanwhile.
+func (c *Client) Release(ctx context.Context, l Leader) error {
+	local, err := c.workspace(localAdminWorkspace)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": l.version}, "spec": map[string]any{"holderIdentity": ""},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = local.Resource(leaseResource).Namespace(leaseNamespace).
+		Patch(ctx, leaseName, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kcpctl"})
+	if err != nil {
+		return fmt.Errorf("give back the lease of %s: %w", l.Host, err)
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package run_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+)
+
+// with is the state of a component that is ready, with pods.
+func with(pods map[string]bool) ready.State {
+	s := isReady()
+	s.Pods = pods
+	return s
+}
+
+// A shard that is changed is led by a pod that stays, by one that leaves, or by none. Only from a pod that has left the lead
+// is taken: the next one need not wait for the end of its lease.
+func TestUpHandsLeadershipOver(t *testing.T) {
+	leaves, left := with(map[string]bool{"old": false, "new": true}), with(map[string]bool{"new": true})
+	for name, tc := range map[string]struct {
+		leader, after string
+		states        []ready.State
+		events        []string
+	}{
+		"it leaves": {"old", "", []ready.State{leaves, leaves, leaves, left},
+			[]string{"running old is on its way out", "done old has left, the next one begins"}},
+		"it has left":     {"old", "", []ready.State{left}, []string{"done old has left, the next one begins"}},
+		"it stays":        {"new", "new", []ready.State{leaves}, nil},
+		"nobody leads":    {"", "", []ready.State{leaves}, nil},
+		"it never leaves": {"old", "old", []ready.State{leaves}, []string{"running old is on its way out", "done the next one begins when the lease of old ends"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, full, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				w.rt.Kcp.Lead("shard/beta", "other")
+				w.rt.Kcp.Lead("shard/alpha", tc.leader)
+				w.rt.States("shard/alpha", tc.states...)
+				w.rt.Edit("Deployment/kcp/demo-shard-alpha", func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{"edited": "yes"}) })
+				w.mustRun(t)
+				require.Equal(t, tc.after, w.rt.Kcp.Leader("shard/alpha"))
+				require.Equal(t, tc.events, w.of("leader of shard/alpha"))
+				require.Equal(t, "other", w.rt.Kcp.Leader("shard/beta"), "a shard that is not changed is left alone")
+			})
+		})
+	}
+}
+
+// A new shard has no former leader, and one with an etcd in its own process never has another.
+func TestUpAsksOnlyWhereThereIsALeader(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		require.Empty(t, w.rt.Kcp.Requests(fakekcp.GetLease))
+	})
+}
