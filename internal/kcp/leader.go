@@ -22,7 +22,9 @@ const (
 
 // Leader is the replica that runs a shard's controllers.
 type Leader struct {
-	// Host is the name of its host, which is that of its pod. It is empty if nobody leads.
+	// Elected says that the replicas agree on a leader at all.
+	Elected bool
+	// Host is the name of its host, which is that of its pod. It is empty as long as none of them leads.
 	Host string
 
 	version string
@@ -43,7 +45,7 @@ func (c *Client) Leader(ctx context.Context) (Leader, error) {
 	}
 	identity, _, err := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 	host, _, _ := strings.Cut(identity, "_") // host_UUID
-	return Leader{host, lease.GetResourceVersion()}, err
+	return Leader{true, host, lease.GetResourceVersion()}, err
 }
 
 // Release gives back the lease of a leader that has ended, so that the next one need not wait for its end. It fails if

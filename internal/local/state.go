@@ -48,21 +48,21 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 		}
 		return s, nil
 	}
-	if s.Reason = r.probe(ctx, c); s.Reason == "" {
+	if s.Reason = r.probe(ctx, c.Port); s.Reason == "" {
 		s.Ready, s.ReadyReplicas = true, 1
 	}
 	return s, nil
 }
 
-// probe asks a component whether it is ready, and returns why it is not.
-func (r *Runtime) probe(ctx context.Context, c *topology.Component) string {
+// probe asks the component on a port whether it is ready, and returns why it is not.
+func (r *Runtime) probe(ctx context.Context, port int32) string {
 	client, err := r.client(ctx)
 	if err != nil {
 		return err.Error()
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address(c.Port)+"/readyz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address(port)+"/readyz", nil)
 	if err != nil {
 		return err.Error()
 	}
@@ -70,10 +70,10 @@ func (r *Runtime) probe(ctx context.Context, c *topology.Component) string {
 	var untrusted *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return "starting, does not listen on port " + fmt.Sprint(c.Port) + " yet"
+		return "starting, does not listen on port " + fmt.Sprint(port) + " yet"
 	case errors.As(err, &untrusted):
 		r.forgetClient() // the authority may be a new one
-		return fmt.Sprintf("port %d: %v", c.Port, untrusted)
+		return fmt.Sprintf("port %d: %v", port, untrusted)
 	case err != nil:
 		return fmt.Sprintf("/readyz: %v", errors.Unwrap(err))
 	}
@@ -138,6 +138,9 @@ func (r *Runtime) forgetClient() {
 		r.http = nil
 	}
 }
+
+// Replace does nothing: a component has one process here, and nobody who serves in its place.
+func (r *Runtime) Replace(context.Context, *topology.Component) error { return nil }
 
 // Dial connects to the port of a component.
 func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {

@@ -30,8 +30,13 @@ const (
 // sent to it any more, then ends watches, and answers what it was asked before.
 const (
 	leaveSeconds = 5
-	watchSeconds = 5
-	graceSeconds = 30
+	// Front-proxies keep a connection to a pod for as long as they have requests for it, and a shard that is told to end
+	// fails them until it closes the connection (kcp: pkg/server/filters/perclustercontext.go). So pods that have others in
+	// their place serve on until kcpctl has given front-proxies new connections (run.Up.reconnect). Nodes do not let a pod end
+	// before it has slept as long as it wants.
+	proxiedLeaveSeconds = 60
+	watchSeconds        = 5
+	graceSeconds        = 30
 	// A shard answers requests for up to a minute (kube-apiserver's --request-timeout).
 	shardGraceSeconds = 60
 	// A cache server has no flag to end the watches of shards, which is all that they do there, and would wait to be killed.
@@ -106,8 +111,12 @@ func (w *workload) setReplacement(c *topology.Component) {
 	if c.Kind != topology.Etcd {
 		// The next pod serves by now. Servers stop to listen as soon as they are told to end, and it takes nodes a moment to
 		// learn that they shall send nobody there any more. Images have no shell to sleep in, but the kubelet has.
-		w.Lifecycle = dict{"preStop": dict{"sleep": dict{"seconds": leaveSeconds}}}
-		w.GracePeriod += leaveSeconds
+		leave := leaveSeconds
+		if c.Proxied() && c.Replicas > 1 {
+			leave = proxiedLeaveSeconds
+		}
+		w.Lifecycle = dict{"preStop": dict{"sleep": dict{"seconds": leave}}}
+		w.GracePeriod += leave
 	}
 }
 

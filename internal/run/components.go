@@ -179,6 +179,7 @@ func (u *Up) finishComponent(ctx context.Context, c *topology.Component, res *Re
 		}
 		return err
 	}
+	u.reconnect(ctx, c, res.Plan)
 	u.component(c.ID(), Done, doneMessage(state, len(pending(res.Plan, c))))
 	return nil
 }

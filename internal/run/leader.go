@@ -9,8 +9,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// leaderPatience is how long a leader may take to leave. By then the next one leads without help.
-const leaderPatience = time.Minute
+// leaderPatience is how long a leader may take to leave: its pod serves on for a while first.
+const leaderPatience = 3 * time.Minute
 
 // hasLeader tells whether one of a component's replicas leads the others.
 func hasLeader(c *topology.Component) bool { return c.IsShard() && !c.Storage.Embedded }
@@ -27,27 +27,33 @@ func (u *Up) handOver(ctx context.Context, c *topology.Component, s *pki.State) 
 	run := ctx
 	ctx, cancel := context.WithTimeout(run, leaderPatience)
 	defer cancel()
-	step, leaving := fmt.Sprintf("leader of %s", c.ID()), ""
+	step, reported := fmt.Sprintf("leader of %s", c.ID()), ""
 	for {
 		leader, err := client.Leader(ctx)
 		state, stateErr := u.Runtime.State(ctx, c)
 		stays, there := state.Pods[leader.Host]
+		message := ""
 		switch {
 		case err != nil || stateErr != nil:
 			// The connection may have been one to a pod that leaves.
-		case leader.Host == "" || stays:
+		case stays || !leader.Elected:
+			if reported != "" {
+				u.step(step, Done, leader.Host)
+			}
 			return nil
-		case there && leaving == "":
-			leaving = leader.Host
-			u.step(step, Running, leader.Host+" is on its way out")
-		case !there && client.Release(ctx, leader) == nil:
-			u.step(step, Done, leader.Host+" has left, the next one begins")
-			return nil
+		case there:
+			message = leader.Host + " is on its way out"
+		case leader.Host != "" && client.Release(ctx, leader) == nil:
+			message = leader.Host + " has left" // another that is about to leave may be the next
+		}
+		if message != "" && message != reported {
+			reported = message
+			u.step(step, Running, message)
 		}
 		select {
 		case <-ctx.Done():
-			if leaving != "" && run.Err() == nil {
-				u.step(step, Done, "the next one begins when the lease of "+leaving+" ends")
+			if reported != "" && run.Err() == nil {
+				u.step(step, Done, reported+"; the next one begins when its lease ends")
 			}
 			return nil
 		case <-time.After(4 * pollInterval):

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,26 +23,32 @@ func with(pods map[string]bool) ready.State {
 func TestUpHandsLeadershipOver(t *testing.T) {
 	leaves, left := with(map[string]bool{"old": false, "new": true}), with(map[string]bool{"new": true})
 	for name, tc := range map[string]struct {
-		leader, after string
-		states        []ready.State
-		events        []string
+		leader, next, after string
+		states              []ready.State
+		events              []string
 	}{
-		"it leaves": {"old", "", []ready.State{leaves, leaves, leaves, left},
-			[]string{"running old is on its way out", "done old has left, the next one begins"}},
-		"it has left":     {"old", "", []ready.State{left}, []string{"done old has left, the next one begins"}},
-		"it stays":        {"new", "new", []ready.State{leaves}, nil},
-		"nobody leads":    {"", "", []ready.State{leaves}, nil},
-		"it never leaves": {"old", "old", []ready.State{leaves}, []string{"running old is on its way out", "done the next one begins when the lease of old ends"}},
+		"it leaves": {"old", "new", "new", []ready.State{leaves, leaves, leaves, left},
+			[]string{"running old is on its way out", "running old has left", "done new"}},
+		"it has left":  {"old", "new", "new", []ready.State{left}, []string{"running old has left", "done new"}},
+		"it stays":     {"new", "", "new", []ready.State{leaves}, nil},
+		"none leads":   {"", "", "", []ready.State{leaves}, nil},
+		"no elections": {"none", "", "none", []ready.State{leaves}, nil},
+		"another that leaves is next": {"older", "old", "old", []ready.State{leaves}, []string{"running older has left",
+			"running old is on its way out", "done old is on its way out; the next one begins when its lease ends"}},
+		"it never leaves": {"old", "", "old", []ready.State{leaves},
+			[]string{"running old is on its way out", "done old is on its way out; the next one begins when its lease ends"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, full, func(t *testing.T, w *world) {
 				w.mustRun(t)
-				w.rt.Kcp.Lead("shard/beta", "other")
-				w.rt.Kcp.Lead("shard/alpha", tc.leader)
+				w.rt.Kcp.Lead("shard/beta", "other", "")
+				if tc.leader != "none" {
+					w.rt.Kcp.Lead("shard/alpha", tc.leader, tc.next)
+				}
 				w.rt.States("shard/alpha", tc.states...)
 				w.rt.Edit("Deployment/kcp/demo-shard-alpha", func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{"edited": "yes"}) })
 				w.mustRun(t)
-				require.Equal(t, tc.after, w.rt.Kcp.Leader("shard/alpha"))
+				require.Equal(t, strings.TrimPrefix(tc.after, "none"), w.rt.Kcp.Leader("shard/alpha"))
 				require.Equal(t, tc.events, w.of("leader of shard/alpha"))
 				require.Equal(t, "other", w.rt.Kcp.Leader("shard/beta"), "a shard that is not changed is left alone")
 			})

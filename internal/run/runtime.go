@@ -37,6 +37,8 @@ type Runtime interface {
 	Finish(ctx context.Context, p *plan.Plan, setup []byte) error
 	// State says how far a component is. It is called again and again and must be cheap.
 	State(ctx context.Context, c *topology.Component) (ready.State, error)
+	// Replace replaces the pods of a component one after another, so that the others go on to serve.
+	Replace(ctx context.Context, c *topology.Component) error
 	// Dial connects to the port on which a component serves.
 	Dial(ctx context.Context, c *topology.Component) (net.Conn, error)
 	// History returns the setups that were applied, oldest first.

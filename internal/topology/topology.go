@@ -141,6 +141,9 @@ func (c *Component) ShardName() string {
 // IsShard tells whether c is the root shard or another shard.
 func (c *Component) IsShard() bool { return c.Kind == RootShard || c.Kind == Shard }
 
+// Proxied tells whether front-proxies hand requests on to c.
+func (c *Component) Proxied() bool { return c.IsShard() || c.Kind == VirtualWorkspaces }
+
 // Path returns the absolute path of one of the component's Files.
 func (c *Component) Path(file string) string { return path.Join(c.ConfigDir, file) }
 

@@ -13,9 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLocalCertificates(t *testing.T) { testCertificates(t, newLocal(t, "minimal")) }
+func TestLocalCertificates(t *testing.T) {
+	testCertificates(t, newLocal(t, "minimal"), "server", "client", "requestheader")
+}
 
-func TestClusterCertificates(t *testing.T) { testCertificates(t, newCluster(t, "minimal")) }
+// TestClusterCertificates replaces what TestClusterUnderLoad does not, where etcds have an authority of their own.
+func TestClusterCertificates(t *testing.T) { testCertificates(t, newCluster(t, "minimal"), "etcd") }
 
 // twoShards is what the setup under test has besides its name.
 const twoShards = `spec:
@@ -23,8 +26,8 @@ const twoShards = `spec:
   kubeconfigs: [{name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}]
 `
 
-// testCertificates replaces everything that a setup's PKI has, while it runs.
-func testCertificates(t *testing.T, s *setup) {
+// testCertificates replaces what a setup's PKI has, while it runs.
+func testCertificates(t *testing.T, s *setup, authorities ...string) {
 	s.text += twoShards
 	s.write(t, s.text)
 	s.up(t)
@@ -32,9 +35,7 @@ func testCertificates(t *testing.T, s *setup) {
 	step(t, "a workspace with content", c.createContent)
 	step(t, "list and check", c.listAndCheck)
 	step(t, "renew", c.renew)
-	for _, ca := range []string{"server", "client", "requestheader", "etcd"} {
-		step(t, "rotate the "+ca+" CA", func(t *testing.T) { c.rotate(t, ca) })
-	}
+	step(t, "rotate authorities", func(t *testing.T) { c.rotate(t, authorities...) })
 	step(t, "rotate the service-account key", c.rotateKey)
 	step(t, "export and import", c.exportAndImport)
 	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
@@ -195,36 +196,43 @@ func (c *certificates) renew(t *testing.T) {
 	c.certs(t, "renew", "server-ca").refused(t, 2, "is an authority", "rotate-ca server")
 }
 
-// rotate takes an authority through all phases, with a run of up in each.
-func (c *certificates) rotate(t *testing.T, ca string) {
+// rotate takes authorities through all phases, with a run of up in each.
+func (c *certificates) rotate(t *testing.T, authorities ...string) {
+	rotateCA := func(flags ...string) result { return c.certs(t, "rotate-ca", append(flags, authorities...)...) }
 	handedOut := c.handOut(t)
 	former, _ := c.list(t)
-	c.certs(t, "rotate-ca", ca, "--pause", "--skip-canary").ok(t).quiet(t)
-	c.inPhase(t, ca, "distribute")
+	rotateCA("--pause", "--skip-canary").ok(t).quiet(t)
+	c.inPhase(t, "distribute", authorities...)
 	c.serves(t, handedOut, c.token)
 
-	r := c.certs(t, "rotate-ca", ca, "--skip-canary").ok(t).quiet(t)
+	r := rotateCA("--skip-canary").ok(t).quiet(t)
 	require.Contains(t, r.stderr, "the previous one is still trusted")
-	c.inPhase(t, ca, "switch")
+	c.inPhase(t, "switch", authorities...)
 	c.serves(t, handedOut, c.token)
 
-	c.certs(t, "rotate-ca", ca, "--finish").refused(t, 2, "What the previous "+ca+" CA signed stops working", "add --yes")
-	c.inPhase(t, ca, "switch")
-	c.certs(t, "rotate-ca", ca, "--finish", "--yes", "--skip-canary").ok(t).quiet(t)
+	rotateCA("--finish").refused(t, 2, "What the previous "+authorities[0]+" CA", "add --yes")
+	c.inPhase(t, "switch", authorities...)
+	rotateCA("--finish", "--yes", "--skip-canary").ok(t).quiet(t)
 	serials, rotations := c.list(t)
 	require.Empty(t, rotations)
-	require.NotEqual(t, former[ca+"-ca"], serials[ca+"-ca"])
-	if ca == "server" || ca == "client" {
+	for _, ca := range authorities {
+		require.NotEqual(t, former[ca+"-ca"], serials[ca+"-ca"])
+	}
+	if authorities[0] == "server" {
 		require.NotZero(t, c.with(t, handedOut, c.content(t)...).code, "the previous authority is dropped")
 		handedOut = c.handOut(t)
 	}
 	c.serves(t, handedOut, c.token)
 }
 
-func (c *certificates) inPhase(t *testing.T, ca, phase string) {
+func (c *certificates) inPhase(t *testing.T, phase string, authorities ...string) {
 	t.Helper()
 	_, rotations := c.list(t)
-	require.Equal(t, map[string]string{ca + "-ca": phase}, rotations)
+	want := map[string]string{}
+	for _, ca := range authorities {
+		want[ca+"-ca"] = phase
+	}
+	require.Equal(t, want, rotations)
 }
 
 func (c *certificates) rotateKey(t *testing.T) {

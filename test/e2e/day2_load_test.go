@@ -87,7 +87,7 @@ func testUnderLoad(t *testing.T, s *setup, allowed int) {
 	})
 	step(t, "upgrade", u.upgrade)
 	step(t, "renew all certificates", func(t *testing.T) {
-		u.under(t, func() { u.certs(t, "renew", "--skip-canary").ok(t).quiet(t) })
+		u.under(t, func() { t.Log(u.certs(t, "renew", "--skip-canary").ok(t).quiet(t).stderr) })
 	})
 	for _, ca := range []string{"server", "client", "requestheader"} {
 		step(t, "rotate the "+ca+" CA", func(t *testing.T) { u.rotateUnderLoad(t, ca) })
@@ -162,7 +162,7 @@ func (u *underLoad) upgrade(t *testing.T) {
 	if l, ok := u.runtime.(*local); ok {
 		l.binaries = given(t, "E2E_KCP_BIN_DIR")
 	}
-	u.under(t, func() { u.kcpctl(t, "upgrade", newerRelease).ok(t).quiet(t) })
+	u.under(t, func() { t.Log(u.kcpctl(t, "upgrade", newerRelease).ok(t).quiet(t).stderr) })
 	raw, err := os.ReadFile(u.file)
 	require.NoError(t, err)
 	require.Equal(t, strings.Replace(u.text, olderRelease, newerRelease, 1), string(raw))
@@ -182,7 +182,7 @@ func (u *underLoad) rotateUnderLoad(t *testing.T, ca string) {
 	require.NoError(t, os.WriteFile(kubeconfig, raw, 0o600))
 	former := startLoad(t, kubeconfig, u.dial, false)
 	u.under(t, func() { u.certs(t, "rotate-ca", ca, "--skip-canary").ok(t).quiet(t) })
-	u.inPhase(t, ca, "switch")
+	u.inPhase(t, "switch", ca)
 	u.report(t, former.take(), u.allowed)
 	time.Sleep(time.Second)
 	u.report(t, former.take(), 0)

@@ -53,7 +53,13 @@ type load struct {
 type tally struct {
 	requests, repeated, failed, workspaces int
 	slowest, slowestWorkspace              time.Duration
-	failures                               map[string]int
+	failures                               map[string]*failure
+}
+
+// failure is how often something has failed, and when.
+type failure struct {
+	times       int
+	first, last time.Time
 }
 
 // String is what a report says.
@@ -64,9 +70,20 @@ func (n tally) String() string {
 		s += fmt.Sprintf("; %d workspaces became Ready and were read, the slowest after %.0fs", n.workspaces, n.slowestWorkspace.Seconds())
 	}
 	for _, f := range slices.Sorted(maps.Keys(n.failures)) {
-		s += fmt.Sprintf("\n  %d times %s", n.failures[f], f)
+		s += fmt.Sprintf("\n  %d times from %s to %s: %s", n.failures[f].times,
+			n.failures[f].first.Format(time.TimeOnly), n.failures[f].last.Format(time.TimeOnly), f)
 	}
 	return s
+}
+
+// fail counts a failure.
+func (n *tally) fail(what string) {
+	n.failed++
+	if n.failures[what] == nil {
+		n.failures[what] = &failure{first: time.Now()}
+	}
+	n.failures[what].times++
+	n.failures[what].last = time.Now()
 }
 
 // The resources that the load is about.
@@ -81,7 +98,7 @@ func workspaces() schema.GroupVersionResource {
 // startLoad uses kcp with a kubeconfig until stop is called. Whenever the file changes it is read again.
 func startLoad(t *testing.T, kubeconfig string, dial func(context.Context, string, string) (net.Conn, error), creates bool) *load {
 	t.Helper()
-	l := &load{kubeconfig: kubeconfig, dial: dial, creates: creates, now: tally{failures: map[string]int{}}}
+	l := &load{kubeconfig: kubeconfig, dial: dial, creates: creates, now: tally{failures: map[string]*failure{}}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	every := func(pause time.Duration, do func(context.Context)) {
@@ -116,7 +133,7 @@ func (l *load) take() tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.now
-	l.now = tally{failures: map[string]int{}}
+	l.now = tally{failures: map[string]*failure{}}
 	return n
 }
 
@@ -180,8 +197,7 @@ func (l *load) request(ctx context.Context, what, workspace string, accepted fun
 	l.now.requests++
 	l.now.slowest = max(l.now.slowest, time.Since(began))
 	if err != nil && (accepted == nil || !accepted(err)) {
-		l.now.failed++
-		l.now.failures[what+" in "+workspace+": "+err.Error()]++
+		l.now.fail(what + " in " + workspace + ": " + err.Error())
 	}
 	return err
 }
@@ -245,8 +261,7 @@ func (l *load) becomesReady(ctx context.Context, name string, began time.Time) b
 		}
 		if time.Since(began) > readyPatience {
 			l.mu.Lock()
-			l.now.failed++
-			l.now.failures[fmt.Sprintf("a workspace is %q after %s", phase, readyPatience)]++
+			l.now.fail(fmt.Sprintf("a workspace is %q after %s", phase, readyPatience))
 			l.mu.Unlock()
 			return false
 		}

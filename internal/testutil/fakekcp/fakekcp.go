@@ -52,6 +52,7 @@ type Kcp struct {
 	workspaces map[string]*unstructured.Unstructured
 	bindings   map[string]*unstructured.Unstructured
 	leaders    map[string]string // by server
+	successors map[string]string
 	next       map[string][]Answer
 	always     map[string]Answer
 	requests   []Request
@@ -62,7 +63,7 @@ func New(t testing.TB) *Kcp {
 	return &Kcp{
 		t: t, servers: map[string]*server{}, next: map[string][]Answer{}, always: map[string]Answer{},
 		workspaces: map[string]*unstructured.Unstructured{}, bindings: map[string]*unstructured.Unstructured{},
-		leaders: map[string]string{},
+		leaders: map[string]string{}, successors: map[string]string{},
 	}
 }
 
@@ -86,6 +87,13 @@ func (k *Kcp) Register(s kcp.Shard) {
 	defer k.mu.Unlock()
 	k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == s.Name })
 	k.shards = append(k.shards, s)
+}
+
+// Unregister forgets a shard.
+func (k *Kcp) Unregister(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == name })
 }
 
 // AddWorkspace adds a workspace to root, as an earlier run may have left it.
@@ -117,11 +125,11 @@ func (k *Kcp) Workspace(name string) *unstructured.Unstructured {
 	return k.workspaces[name]
 }
 
-// Lead makes a pod the leader of a server's replicas; none if it is empty.
-func (k *Kcp) Lead(server, pod string) {
+// Lead makes a pod the leader of a server's replicas, none if it is empty, and another as soon as its lease is given back.
+func (k *Kcp) Lead(server, pod, successor string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.leaders[server] = pod
+	k.leaders[server], k.successors[server] = pod, successor
 }
 
 // Leader is the pod that leads a server's replicas.
@@ -229,7 +237,7 @@ func (k *Kcp) lease(server string, r *http.Request) Answer {
 		return Refuse(http.StatusNotFound, "NotFound", "there is no lease")
 	}
 	if r.Method == http.MethodPatch {
-		k.leaders[server], pod = "", ""
+		k.leaders[server], pod = k.successors[server], ""
 	}
 	identity := ""
 	if pod != "" {

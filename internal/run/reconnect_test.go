@@ -1,0 +1,66 @@
+package run_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/run"
+)
+
+const replicated = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  defaults: {replicas: 2}
+  shards: [{name: alpha}, {name: beta, replicas: 1}]
+  frontProxies: [{name: main}, {name: single, replicas: 1}]
+`
+
+// rolled brings a setup up and then changes all of its servers; it returns what was called meanwhile.
+func (w *world) rolled(t *testing.T, serial bool) []string {
+	w.mustRun(t)
+	for _, name := range []string{"demo-root", "demo-shard-alpha", "demo-shard-beta", "demo-front-proxy-main"} {
+		w.rt.Edit("Deployment/kcp/"+name, func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{"edited": "yes"}) })
+	}
+	w.up.Options.Serial = serial
+	w.mustRun(t)
+	return slices.Collect(filter(w.rt.Calls(), ""))
+}
+
+// Where others go on to serve, front-proxies get connections to the new pods of a shard before the former ones end.
+func TestSerialRunsGiveFrontProxiesNewConnections(t *testing.T) {
+	inWorld(t, replicated, func(t *testing.T, w *world) {
+		require.Equal(t, []string{
+			"Lock", "Save", "Begin",
+			"Apply root-shard", "Replace front-proxy/main",
+			"Apply shard/alpha", "Replace front-proxy/main",
+			"Apply shard/beta", "Apply front-proxy/main", "Finish", "Unlock",
+		}, w.rolled(t, true))
+	})
+}
+
+func TestOtherRunsLeaveFrontProxiesAlone(t *testing.T) {
+	inWorld(t, replicated, func(t *testing.T, w *world) {
+		for _, call := range w.rolled(t, false) {
+			require.False(t, strings.HasPrefix(call, "Replace"), call)
+		}
+	})
+}
+
+// Who may not delete pods still gets the change: a request may fail.
+func TestARunGoesOnWithoutNewConnections(t *testing.T) {
+	inWorld(t, replicated, func(t *testing.T, w *world) {
+		w.rt.On("Replace front-proxy/main", func() error { return errors.New("forbidden") })
+		calls := w.rolled(t, true)
+		require.Contains(t, calls, "Finish")
+		require.True(t, slices.ContainsFunc(w.events, func(e run.Event) bool {
+			return e.Scope == run.Note && e.Message ==
+				"front-proxy/main keeps its connections to the former pods of root-shard, and a request may fail when they end: forbidden"
+		}))
+	})
+}
