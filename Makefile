@@ -31,15 +31,19 @@ unit: ## Unit, golden and CLI tests
 
 .PHONY: integration
 integration: ## Tests against a real kube-apiserver
-	go test -tags integration ./internal/kube/... ./test/integration/...
+	go test -tags integration ./internal/kube/... ./test/integration/... ./test/faults/...
+
+.PHONY: faults
+faults: ## Every request of up, add-shard and certs renew fails in every way there is (about a quarter of an hour)
+	go test -tags integration -timeout 60m -v ./test/faults -faults=all
 
 .PHONY: e2e
 e2e: build ## Tests against real kcp: on the testbed, or on the cluster of E2E_KUBECONFIG
 	./test/e2e/run.sh
 
 .PHONY: e2e-day2
-e2e-day2: build ## The long ones: shards that come and go, certificates, checks, on real kcp (about half an hour)
-	TAGS=e2e,day2 ./test/e2e/run.sh -run 'Shards|Certificates|Check|Status'
+e2e-day2: build ## The long ones: every certificate and authority replaced, on both runtimes (about a quarter of an hour)
+	TAGS=e2e,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad'
 
 .PHONY: bench
 bench: build ## Measure what is promised, as ratios in one run (BENCH="-runs 3 local": some of it)

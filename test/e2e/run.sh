@@ -4,7 +4,7 @@
 #
 #   E2E_KUBECONFIG   another cluster, on which the tests may make namespaces
 #   E2E_KCP_BIN_DIR  folder of kcp's binaries (default: the testbed's, built if need be)
-#   E2E_KCP_OLDER_BIN_DIR  the same of the release from which the tests upgrade
+#   E2E_KCP_OLDER_BIN_DIR  the same, of the release from which the tests upgrade
 #   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, built anew)
 #   TAGS             build tags (default: e2e; e2e,day2 has the long tests too)
 #   KEEP_TESTBED=1   leave the node running that this has started
@@ -34,13 +34,14 @@ if [ -z "${E2E_KCP_BIN_DIR:-}" ]; then
 	say "find kcp's binaries"
 	E2E_KCP_BIN_DIR="$(testbed kcp-bin-dir)"
 fi
-if [ -z "${E2E_KCP_OLDER_BIN_DIR:-}" ] && [[ "${TAGS:-}" = *day2* ]]; then
+if [ -z "${E2E_KCP_OLDER_BIN_DIR:-}" ]; then
 	say "find the binaries of an older kcp"
 	E2E_KCP_OLDER_BIN_DIR="$(testbed kcp-bin-dir --version v0.32.2)"
 fi
 E2E_KCPCTL="$(realpath "${E2E_KCPCTL:-bin/kcpctl}")"
 E2E_KUBECONFIG="$(realpath "$E2E_KUBECONFIG")"
 E2E_KCP_BIN_DIR="$(realpath "$E2E_KCP_BIN_DIR")"
+E2E_KCP_OLDER_BIN_DIR="$(realpath "$E2E_KCP_OLDER_BIN_DIR")"
 export E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR E2E_KCP_OLDER_BIN_DIR PATH
 
 say "test $E2E_KCPCTL with $E2E_KUBECONFIG and $E2E_KCP_BIN_DIR"

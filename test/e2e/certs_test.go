@@ -1,4 +1,4 @@
-//go:build e2e && day2
+//go:build e2e
 
 package e2e
 
@@ -12,13 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
-
-func TestLocalCertificates(t *testing.T) {
-	testCertificates(t, newLocal(t, "minimal"), "server", "client", "requestheader")
-}
-
-// TestClusterCertificates replaces what TestClusterUnderLoad does not, where etcds have an authority of their own.
-func TestClusterCertificates(t *testing.T) { testCertificates(t, newCluster(t, "minimal"), "etcd") }
 
 // twoShards is what the setup under test has besides its name.
 const twoShards = `spec:
