@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
 // The values of --etcd.
@@ -30,6 +28,7 @@ const (
 
 type addShardOptions struct {
 	setupOptions
+	editOptions
 	name      string
 	cluster   string
 	url       string
@@ -38,12 +37,6 @@ type addShardOptions struct {
 	endpoints []string
 	tlsSecret string
 	labels    map[string]string
-
-	dryRun     bool
-	timeout    time.Duration
-	skipCanary bool
-	force      bool
-	output     string
 }
 
 func newAddShardCmd(g *globalOptions) *cobra.Command {
@@ -76,11 +69,10 @@ Labels are set on the Shard object in kcp, where workspaces select by them; the 
 	f.StringSliceVar(&o.endpoints, "etcd-endpoint", nil, "URL of the external etcd, may be repeated")
 	f.StringVar(&o.tlsSecret, "etcd-tls-secret", "", "Secret with the client credentials of the external etcd")
 	f.StringToStringVar(&o.labels, "label", nil, "label of the Shard object in kcp, may be repeated")
-	f.BoolVar(&o.dryRun, "dry-run", false, "show the edit and what would be applied, and do neither")
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to wait until the shard serves, 0 for ever")
-	f.BoolVar(&o.skipCanary, "skip-canary", false, "do not create a workspace on the shard to prove that it serves")
-	f.BoolVar(&o.force, "force-conflicts", false, "take over fields that other field managers own")
-	f.StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
+	o.addEditFlags(c, 10*time.Minute, "the shard serves")
+	c.ValidArgsFunction = cobra.NoFileCompletions
+	completeFlag(c, "cluster", o.fromFile(theClusters))
+	completeFlag(c, "etcd", these(etcdManaged, etcdEmbedded, etcdExternal))
 	return c
 }
 
@@ -96,8 +88,6 @@ func (o *addShardOptions) complete(args []string) (err error) {
 		return clierr.New(clierr.BadInput, "add --etcd external", "--etcd-endpoint and --etcd-tls-secret are for an external etcd")
 	case o.replicas < 0:
 		return clierr.New(clierr.BadInput, "", "--replicas must be positive")
-	case o.timeout < 0:
-		return clierr.New(clierr.BadInput, "use a duration such as 10m, or 0 to wait for ever", "negative timeout %s", o.timeout)
 	}
 	for k, v := range o.labels {
 		if problems := append(content.IsLabelKey(k), validation.IsValidLabelValue(v)...); len(problems) > 0 {
@@ -107,7 +97,7 @@ func (o *addShardOptions) complete(args []string) (err error) {
 			return clierr.New(clierr.BadInput, "choose another label", "the label name of a Shard is the shard's name")
 		}
 	}
-	return errors.Join(checkOutput(o.output), setup.CheckEditable(o.file))
+	return o.check(o.file)
 }
 
 // shard is the shard as the flags describe it.
@@ -175,19 +165,20 @@ func (o *addShardOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.dryRun {
-		return o.preview(ctx, before, s)
+	if o.dryRun != dryRunNone {
+		return o.preview(ctx, before, s, o.header(s), o.options(s))
 	}
 	if err := o.rootIsUp(ctx, before); err != nil {
 		return err
 	}
-	if edited != before.File {
-		if err := before.File.Rewrite(o.file, edited); err != nil {
-			return err
-		}
+	changed, err := before.rewrite(s)
+	if err != nil {
+		return err
+	}
+	if changed {
 		o.note(fmt.Sprintf("%s has the shard %q now", before.File.Name, o.name))
 	}
-	if _, err := s.bringUp(ctx, o.header(s), o.options(s), o.output == "json"); err != nil {
+	if _, err := o.bringUp(ctx, s, o.header(s), o.options(s)); err != nil {
 		return o.explain(err)
 	}
 	if len(o.labels) > 0 {
@@ -214,21 +205,7 @@ func (o *addShardOptions) options(s *session) run.UpOptions {
 			only = append(only, need)
 		}
 	}
-	return run.UpOptions{
-		PlanOptions: run.PlanOptions{Force: o.force}, Only: only, Canaries: []topology.ID{shard.ID()},
-		SkipCanary: o.skipCanary, Timeout: o.timeout, DryRun: o.dryRun,
-	}
-}
-
-// preview shows the edit and the plan.
-func (o *addShardOptions) preview(ctx context.Context, before, s *session) error {
-	before.printEdit(s.File)
-	res, err := s.bringUp(ctx, o.header(s), o.options(s), false)
-	if err != nil {
-		return err
-	}
-	ui.PrintPlan(o.Streams.Out, res.Plan)
-	return nil
+	return run.UpOptions{Only: only, Canaries: []topology.ID{shard.ID()}}
 }
 
 // rootIsUp makes sure, before the file is edited, that there is a kcp which the shard can join.

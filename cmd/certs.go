@@ -5,14 +5,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
 func newCertsCmd(g *globalOptions) *cobra.Command {
@@ -31,14 +28,14 @@ func (s *session) openStore() (pki.Store, run.Runtime, error) {
 	if st := s.directoryStore(); st != nil && !s.local {
 		return st, nil, nil
 	}
-	rt, err := s.open(s.note)
+	rt, err := s.open()
 	if err != nil {
 		return nil, nil, err
 	}
 	return rt.Store(), rt, nil
 }
 
-// withState calls a function with the setup's PKI, which is empty before the first up.
+// withState calls a function with the setup's PKI, which there is after the first up.
 func (o *setupOptions) withState(ctx context.Context, do func(*session, pki.Store, *pki.State) error) error {
 	s, err := o.load()
 	if err != nil {
@@ -55,6 +52,9 @@ func (o *setupOptions) withState(ctx context.Context, do func(*session, pki.Stor
 	if err != nil {
 		return err
 	}
+	if len(state.CAs) == 0 {
+		return o.noCertificates(s.Topology, st)
+	}
 	return do(s, st, state)
 }
 
@@ -65,30 +65,22 @@ func (o *setupOptions) noCertificates(t *topology.Topology, st pki.Store) error 
 // rollOptions are those of commands that change certificates and roll what uses them.
 type rollOptions struct {
 	setupOptions
-	timeout    time.Duration
-	skipCanary bool
-	offline    bool
-	output     string
+	bringOptions
+	offline bool
 }
 
-func (o *rollOptions) addRollFlags(f *pflag.FlagSet) {
+func (o *rollOptions) addRollFlags(c *cobra.Command) {
+	f := c.Flags()
 	o.addFlags(f)
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to wait each time until everything is ready, 0 for ever")
-	f.BoolVar(&o.skipCanary, "skip-canary", false, "do not create a workspace on each shard to prove that it serves")
+	o.addBringFlags(c, 10*time.Minute, "everything is ready, each time")
 	f.BoolVar(&o.offline, "offline", false, "change only what is in the folder of --pki-dir, to be applied with render or up")
-	f.StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
 }
 
 func (o *rollOptions) validate() error {
-	switch {
-	case o.output != "" && o.output != "json":
-		return clierr.New(clierr.BadInput, "use -o json", "unknown output format %q", o.output)
-	case o.timeout < 0:
-		return clierr.New(clierr.BadInput, "use a duration such as 10m, or 0 to wait for ever", "negative timeout %s", o.timeout)
-	case o.offline && o.local:
+	if o.offline && o.local {
 		return clierr.New(clierr.BadInput, "leave out --offline", "what --local runs is on this machine: there is nothing to be offline from")
 	}
-	return nil
+	return checkTimeout(o.timeout)
 }
 
 // rollout changes the certificates of a setup, and rolls what uses them.
@@ -96,28 +88,38 @@ type rollout struct {
 	*session
 	options *rollOptions
 	store   pki.Store
+	// state is what the store had at the beginning.
+	state *pki.State
 	// rt is nil where only the store is changed.
 	rt run.Runtime
 }
 
 // openRollout opens the store and, unless the run is offline, what runs the setup. The caller closes it.
-func (o *rollOptions) openRollout() (*rollout, error) {
+func (o *rollOptions) openRollout(ctx context.Context) (*rollout, error) {
 	s, err := o.load()
 	if err != nil {
 		return nil, err
 	}
 	r := &rollout{session: s, options: o}
 	if o.offline {
-		if r.store = s.directoryStore(); r.store == nil {
+		r.store = s.directoryStore()
+		if r.store == nil {
 			return nil, clierr.New(clierr.BadInput, "name it with --pki-dir, or with spec.pki.store Directory in the setup file",
 				"--offline changes a folder that keeps the certificates, and there is none")
 		}
-		return r, nil
+	} else {
+		if r.rt, err = s.open(); err != nil {
+			return nil, err
+		}
+		r.store = r.rt.Store()
 	}
-	if r.rt, err = s.open(s.note); err != nil {
+	if r.state, err = r.store.Load(ctx); err == nil && len(r.state.CAs) == 0 {
+		err = o.noCertificates(s.Topology, r.store)
+	}
+	if err != nil {
+		r.close()
 		return nil, err
 	}
-	r.store = r.rt.Store()
 	return r, nil
 }
 
@@ -132,23 +134,8 @@ func (r *rollout) roll(ctx context.Context, title string, o run.UpOptions) error
 	if r.rt == nil {
 		return r.save(ctx, o)
 	}
-	remembered, err := setup.Marshal(r.File.Setup)
-	if err != nil {
-		return err
-	}
-	progress := ui.NewProgress(ctx, r.Streams, ui.ProgressOptions{
-		Header: title + "  (" + r.rt.Where() + ")", JSON: r.options.output == "json", Now: r.Now,
-	})
-	defer progress.Close()
-	o.Serial, o.SkipCanary, o.Timeout = true, r.options.skipCanary, r.options.timeout
-	up := &run.Up{
-		Topology: r.Topology, Runtime: r.rt, Setup: remembered, Observe: progress.Observe, Now: r.Now, Options: o,
-		Preflight: r.preflight(r.rt),
-	}
-	res, err := up.Run(ctx)
-	if err != nil && res != nil && res.Plan != nil && len(res.Plan.Conflicts) > 0 {
-		ui.PrintConflicts(r.Streams.Err, res.Plan.Conflicts)
-	}
+	o.Serial = true
+	_, err := r.bring(ctx, r.rt, title+"  ("+r.rt.Where()+")", r.options.bringOptions, o)
 	return err
 }
 

@@ -72,20 +72,24 @@ when on an authority is too near its end to sign for as long as it should: rotat
 }
 
 func (o *certsListOptions) run(ctx context.Context) error {
-	return o.withState(ctx, func(s *session, st pki.Store, state *pki.State) error {
-		if len(state.CAs) == 0 {
-			return o.noCertificates(s.Topology, st)
-		}
-		l, err := pki.ListOf(s.Topology, state)
-		if err != nil {
-			return err
-		}
-		l.Store = st.String()
+	return o.withList(ctx, func(_ *session, l *pki.List) error {
 		if o.output != "" {
 			return encode(o.Streams.Out, o.output, l)
 		}
 		o.printCertificates(l)
 		return nil
+	})
+}
+
+// withList calls a function with what the setup's PKI has.
+func (o *setupOptions) withList(ctx context.Context, do func(*session, *pki.List) error) error {
+	return o.withState(ctx, func(s *session, st pki.Store, state *pki.State) error {
+		l, err := pki.ListOf(s.Topology, state)
+		if err != nil {
+			return err
+		}
+		l.Store = st.String()
+		return do(s, l)
 	})
 }
 
@@ -100,11 +104,7 @@ func (e *Env) printCertificates(l *pki.List) {
 		if !ok {
 			continue
 		}
-		what := "the next one is trusted, the present one signs"
-		if phase == pki.PhaseSwitch {
-			what = "the new one signs, the previous one is trusted"
-		}
-		fmt.Fprintf(e.Streams.Out, "\n%s\n", e.Streams.Out.Yellow(fmt.Sprintf("rotation of the %s: phase %s, %s", r, phase, what)))
+		fmt.Fprintf(e.Streams.Out, "\n%s\n", e.Streams.Out.Yellow(fmt.Sprintf("rotation of the %s: phase %s, %s", r, phase, meaning(phase))))
 	}
 }
 
@@ -165,14 +165,7 @@ any: for cron jobs and monitoring.`,
 }
 
 func (o *certsCheckOptions) run(ctx context.Context) error {
-	return o.withState(ctx, func(s *session, st pki.Store, state *pki.State) error {
-		if len(state.CAs) == 0 {
-			return o.noCertificates(s.Topology, st)
-		}
-		l, err := pki.ListOf(s.Topology, state)
-		if err != nil {
-			return err
-		}
+	return o.withList(ctx, func(s *session, l *pki.List) error {
 		var hints []string
 		found := 0
 		for _, i := range l.Items {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,25 +39,19 @@ Authorities are not certificates in this sense: rotate-ca replaces them.`,
 			return o.run(c.Context())
 		},
 	}
-	o.addRollFlags(c.Flags())
+	c.ValidArgsFunction = completeArgs(0, o.fromFile(theCertificates))
+	o.addRollFlags(c)
 	c.Flags().Var(&o.within, "expiring-within", "only those that expire within this time: 30d, 720h")
 	return c
 }
 
 func (o *certsRenewOptions) run(ctx context.Context) error {
-	r, err := o.openRollout()
+	r, err := o.openRollout(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	state, err := r.store.Load(ctx)
-	if err != nil {
-		return err
-	}
-	if len(state.CAs) == 0 {
-		return o.noCertificates(r.Topology, r.store)
-	}
-	certs, err := o.choose(r.Topology, state)
+	certs, err := o.choose(r.Topology, r.state)
 	if err != nil {
 		return err
 	}
@@ -77,7 +70,7 @@ func (o *certsRenewOptions) run(ctx context.Context) error {
 	title := fmt.Sprintf("renew %s of kcp %q, used by %s",
 		plural(len(certs), "certificate", "certificates"), r.Topology.Name, plural(len(users), "component", "components"))
 	err = r.roll(ctx, title, run.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return chosen[c.Key()] }})
-	if err != nil || o.output == "json" {
+	if err != nil || o.output == outputJSON {
 		return err
 	}
 	fmt.Fprintf(o.Streams.Err, "\n%s renewed.\n", plural(len(certs), "certificate", "certificates"))
@@ -125,8 +118,7 @@ func unknownCertificate(name string, table []pki.Cert) error {
 			ids = append(ids, string(c.Component))
 		}
 	}
-	return clierr.New(clierr.BadInput, "kcpctl certs list shows all; components with certificates are "+strings.Join(ids, ", "),
-		"there is no certificate or component %q", name)
+	return unknownName("certificate or component", name, ids)
 }
 
 // plural is a number of things: 1 certificate, 2 certificates.

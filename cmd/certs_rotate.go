@@ -54,7 +54,7 @@ continued by the same command.`,
 			}
 			return o.run(c.Context())
 		},
-		ValidArgsFunction: completeArgs(1, these(names...)),
+		ValidArgsFunction: completeArgs(0, these(names...)),
 	}
 	o.addRotateFlags(c)
 	c.Flags().BoolVar(&o.finish, "finish", false, "drop the previous authority: what it signed is not accepted any more")
@@ -124,18 +124,11 @@ func (o *rotateOptions) run(ctx context.Context) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	r, err := o.openRollout()
+	r, err := o.openRollout(ctx)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	state, err := r.store.Load(ctx)
-	if err != nil {
-		return err
-	}
-	if len(state.CAs) == 0 {
-		return o.noCertificates(r.Topology, r.store)
-	}
 	rotate := &run.Rotate{
 		Rotations: o.rotations, Topology: r.Topology, Store: r.store, Now: o.Now,
 		// What is rendered here is applied by others: one phase at a time.
@@ -145,11 +138,11 @@ func (o *rotateOptions) run(ctx context.Context) error {
 		},
 	}
 	if o.finish {
-		return o.runFinish(ctx, rotate, state)
+		return o.runFinish(ctx, rotate, r.state)
 	}
 	phase, err := rotate.Run(ctx)
 	if err == nil {
-		o.tell(rotate, state, phase)
+		o.tell(rotate, r.state, phase)
 	}
 	return o.explain(err)
 }
@@ -190,15 +183,26 @@ func (o *rotateOptions) tell(r *run.Rotate, before *pki.State, phase pki.Phase) 
 }
 
 // command is how to run it again.
-func (o *rotateOptions) command() string {
+func (o *rotateOptions) command() string { return o.rotateCommand(o.rotations) }
+
+// rotateCommand is the command that goes on with rotations.
+func (o *setupOptions) rotateCommand(all pki.Rotations) string {
 	name := "rotate-service-account-key"
-	if !o.rotations.OfServiceAccount() {
+	if !all.OfServiceAccount() {
 		name = "rotate-ca"
-		for _, r := range o.rotations {
+		for _, r := range all {
 			name += " " + string(r.CA())
 		}
 	}
 	return "kcpctl certs " + name + o.flagsForTip()
+}
+
+// meaning says what a phase of a rotation is.
+func meaning(p pki.Phase) string {
+	if p == pki.PhaseSwitch {
+		return "the new one signs, the previous one is trusted"
+	}
+	return "the next one is trusted, the present one signs"
 }
 
 func (o *rotateOptions) runFinish(ctx context.Context, r *run.Rotate, state *pki.State) error {

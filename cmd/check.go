@@ -3,7 +3,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +18,9 @@ import (
 
 // checkPause is how long kcpctl check --wait waits between two rounds.
 const checkPause = 2 * time.Second
+
+// outputTable is the value of -o for people.
+const outputTable = "table"
 
 type checkOptions struct {
 	setupOptions
@@ -46,15 +48,12 @@ Exit codes: 0 all passed or only warnings, 1 a check failed, 2 bad flags or setu
 	}
 	o.addFlags(c.Flags())
 	c.Flags().BoolVar(&o.pre, "pre", false, "check what up needs, before there is anything")
-	c.Flags().StringVarP(&o.output, "output", "o", "table", "table, json or yaml")
+	addOutput(c, &o.output, outputTable, append([]string{outputTable}, forPrograms()...)...)
 	c.Flags().DurationVar(&o.wait, "wait", 0, "check again until nothing fails, at most for this long")
 	return c
 }
 
 func (o *checkOptions) run(ctx context.Context) error {
-	if !slices.Contains([]string{"table", "json", "yaml"}, o.output) {
-		return clierr.New(clierr.BadInput, "use -o table, -o json or -o yaml", "unknown output format %q", o.output)
-	}
 	s, rt, err := o.attach()
 	if err != nil {
 		return err
@@ -130,7 +129,7 @@ func (s *session) preflight(rt run.Runtime, ignored ...string) func(context.Cont
 }
 
 func (o *checkOptions) finish(r *check.Report) error {
-	if o.output == "table" {
+	if o.output == outputTable {
 		printReport(o.Streams.Out, r)
 	} else if err := encode(o.Streams.Out, o.output, r); err != nil {
 		return err
@@ -193,12 +192,15 @@ func newExplainCmd(g *globalOptions) *cobra.Command {
 			fmt.Fprintf(w, "%s %s  (%s)\n\n%s\n\n%s %s\n", w.Bold(c.ID), c.Title, c.Category, ui.Wrap(c.Explanation, 100), w.Cyan("fix:"), c.Fix)
 			return nil
 		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			var ids []string
-			for _, c := range check.All() {
-				ids = append(ids, cobra.CompletionWithDesc(c.ID, c.Title))
-			}
-			return ids, cobra.ShellCompDirectiveNoFileComp
-		},
+		ValidArgsFunction: completeArgs(1, allChecks),
 	}
+}
+
+// allChecks offers the IDs of all checks.
+func allChecks(*cobra.Command) []string {
+	var ids []string
+	for _, c := range check.All() {
+		ids = append(ids, cobra.CompletionWithDesc(c.ID, c.Title))
+	}
+	return ids
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
@@ -41,6 +40,7 @@ func cordonCmd(g *globalOptions, on bool, name, short, long string) *cobra.Comma
 			return o.run(c.Context())
 		},
 	}
+	c.ValidArgsFunction = completeArgs(1, o.fromFile(allShards))
 	o.addFlags(c.Flags())
 	return c
 }
@@ -61,7 +61,7 @@ func (o *cordonOptions) run(ctx context.Context) error {
 			for _, sh := range shards {
 				names = append(names, sh.Name)
 			}
-			return clierr.New(clierr.BadInput, oneOf(names), "there is no shard %q", o.name)
+			return unknownName("shard", o.name, names)
 		}
 		state := map[bool]string{true: "cordoned: it gets no new workspaces", false: "open: it gets new workspaces"}[o.on]
 		if shards[at].Cordoned == o.on {

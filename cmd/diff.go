@@ -2,28 +2,28 @@ package cmd
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/diff"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
+// outputUnified is the value of -o for differences that patch understands.
+const outputUnified = "unified"
+
 type diffOptions struct {
-	setupOptions
-	output   string
-	revision int
+	revisionOptions
+	output string
 }
 
 func newDiffCmd(g *globalOptions) *cobra.Command {
-	o := &diffOptions{setupOptions: setupOptions{globalOptions: g}}
+	o := &diffOptions{revisionOptions: revisionOptions{setupOptions: setupOptions{globalOptions: g}}}
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "Show what up would change, by path",
@@ -35,29 +35,23 @@ Exit codes: 0 no differences, 1 differences, 2 bad flags or setup file.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
-	o.addFlags(c.Flags())
-	c.Flags().StringVarP(&o.output, "output", "o", "", "unified or json")
-	c.Flags().IntVar(&o.revision, "revision", 0, "what going back to this revision of kcpctl history would change")
+	o.addRevisionFlags(c.Flags(), "what going back to this revision of kcpctl history would change")
+	addOutput(c, &o.output, "", append([]string{outputUnified}, forPrograms()...)...)
 	return c
 }
 
 func (o *diffOptions) run(ctx context.Context) error {
-	s, rt, err := o.attach()
+	s, rt, err := o.attachTo(ctx)
 	if err != nil {
 		return err
 	}
 	defer rt.Close()
-	if o.revision != 0 {
-		if err := s.goBackTo(ctx, rt, o.revision); err != nil {
-			return err
-		}
-	}
 	p, drift, err := run.Compare(ctx, s.Topology, rt, o.Now())
 	if err != nil {
 		return err
 	}
 	entries := diff.Entries(p, s.Topology.Name, drift)
-	if err := o.print(p, entries); err != nil {
+	if err := o.print(s, p, entries); err != nil {
 		return err
 	}
 	if len(entries) > 0 {
@@ -66,32 +60,15 @@ func (o *diffOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// goBackTo puts an earlier setup in the place of the file's.
-func (s *session) goBackTo(ctx context.Context, rt run.Runtime, number int) error {
-	history, err := rt.History(ctx)
-	if err != nil {
-		return err
-	}
-	for _, r := range history {
-		if r.Number != number {
-			continue
-		}
-		f, err := setup.Parse(fmt.Sprintf("revision %d", number), r.Setup)
-		if err != nil {
-			return err
-		}
-		s.File = f
-		if s.layout != nil {
-			s.Topology = topology.BuildLocal(f.Setup, s.layout.Topology())
-			return nil
-		}
-		s.Topology = topology.Build(f.Setup)
-		return nil
-	}
-	return clierr.New(clierr.BadInput, "kcpctl history lists those that are remembered", "there is no revision %d", number)
+// differences are the result for programs.
+type differences struct {
+	APIVersion string       `json:"apiVersion"`
+	Kind       string       `json:"kind"`
+	Name       string       `json:"name"`
+	Items      []diff.Entry `json:"items"`
 }
 
-func (o *diffOptions) print(p *plan.Plan, entries []diff.Entry) error {
+func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) error {
 	out := o.Streams.Out
 	switch o.output {
 	case "":
@@ -100,7 +77,7 @@ func (o *diffOptions) print(p *plan.Plan, entries []diff.Entry) error {
 			fmt.Fprintf(out, "\n%s\n", p.Summary())
 		}
 		return nil
-	case "unified":
+	case outputUnified:
 		for _, e := range entries {
 			text, err := e.Unified()
 			if err != nil {
@@ -109,13 +86,8 @@ func (o *diffOptions) print(p *plan.Plan, entries []diff.Entry) error {
 			fmt.Fprint(out, text)
 		}
 		return nil
-	case "json":
-		if entries == nil {
-			entries = []diff.Entry{}
-		}
-		enc := json.NewEncoder(out)
-		enc.SetIndent("", "  ")
-		return enc.Encode(entries)
 	}
-	return clierr.New(clierr.BadInput, "use -o unified or -o json", "unknown output format %q", o.output)
+	return encode(out, o.output, differences{
+		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: s.Topology.Name, Items: append([]diff.Entry{}, entries...),
+	})
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
 type downOptions struct {
@@ -33,7 +32,7 @@ continues with them; --purge removes them too.`,
 	o.addOtherClusterFlag(c.Flags())
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	c.Flags().BoolVar(&o.purge, "purge", false, "also remove data, certificate authorities, history, and namespaces that up made")
-	c.Flags().StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
+	addEvents(c, &o.output)
 	return c
 }
 
@@ -58,12 +57,10 @@ func (o *downOptions) run(ctx context.Context) error {
 			return err
 		}
 	}
-	progress := ui.NewProgress(ctx, o.Streams, ui.ProgressOptions{
-		Header: fmt.Sprintf("remove kcp %q from %s", s.Topology.Name, rt.Where()), JSON: o.output == "json", Now: o.Now,
-	})
-	down.Observe = progress.Observe
+	end := s.begin(ctx, fmt.Sprintf("remove kcp %q from %s", s.Topology.Name, rt.Where()), o.output)
+	down.Observe = s.observe
 	err = down.Run(ctx, objects)
-	progress.Close()
+	end()
 	if err != nil || !o.purge {
 		return err
 	}

@@ -2,9 +2,12 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/aymanbagabas/go-udiff"
+	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
@@ -16,7 +19,7 @@ import (
 
 // with is the session of the edited setup file.
 func (s *session) with(f *setup.File) (*session, error) {
-	next := &session{setupOptions: s.setupOptions, File: f}
+	next := &session{setupOptions: s.setupOptions, voice: s.voice, File: f}
 	if s.local {
 		return next, next.placeOnMachine()
 	}
@@ -27,41 +30,61 @@ func (s *session) with(f *setup.File) (*session, error) {
 	return next, nil
 }
 
-// printEdit shows what an edit changes in the setup file.
-func (s *session) printEdit(edited *setup.File) {
-	fmt.Fprint(s.Streams.Out, udiff.Unified(s.File.Name, s.File.Name, string(s.File.Data), string(edited.Data)))
+// editOptions are those of commands that edit the setup file, and bring up what the edit changes.
+type editOptions struct {
+	bringOptions
+	dryRun string
+	force  bool
 }
 
-// bringUp runs up with some options, and shows it.
-func (s *session) bringUp(ctx context.Context, header string, o run.UpOptions, json bool) (*run.Result, error) {
-	var progress ui.Progress
-	rt, err := s.open(func(msg string) {
-		progress.Observe(run.Event{Time: s.Now(), Scope: run.Note, Message: msg})
-	})
+func (e *editOptions) addEditFlags(c *cobra.Command, timeout time.Duration, until string) {
+	e.addBringFlags(c, timeout, until)
+	addDryRun(c, &e.dryRun, "the edit")
+	c.Flags().BoolVar(&e.force, "force-conflicts", false, "take over fields that other field managers own")
+}
+
+func (e *editOptions) check(file string) error {
+	return errors.Join(checkDryRun(e.dryRun), checkTimeout(e.timeout), setup.CheckEditable(file))
+}
+
+// preview shows what an edit changes in the setup file and, in a dry run of the server, what that changes.
+func (e *editOptions) preview(ctx context.Context, before, after *session, header string, o run.UpOptions) error {
+	name := before.File.Name
+	fmt.Fprint(before.Streams.Out, udiff.Unified(name, name, string(before.File.Data), string(after.File.Data)))
+	if e.dryRun == dryRunClient {
+		return nil
+	}
+	shown := *e
+	shown.output, o.DryRun = "", true
+	res, err := shown.bringUp(ctx, after, header, o)
+	if err == nil {
+		ui.PrintPlan(before.Streams.Out, res.Plan)
+	}
+	return err
+}
+
+// rewrite writes an edit into the setup file, if it changes anything.
+func (s *session) rewrite(after *session) (changed bool, err error) {
+	if after.File == s.File {
+		return false, nil
+	}
+	return true, s.File.Rewrite(s.file, after.File)
+}
+
+// bringUp connects to what runs the setup, and brings it up.
+func (e *editOptions) bringUp(ctx context.Context, s *session, header string, o run.UpOptions) (*run.Result, error) {
+	rt, err := s.open()
 	if err != nil {
 		return nil, err
 	}
 	defer rt.Close()
-	remembered, err := setup.Marshal(s.File.Setup)
-	if err != nil {
-		return nil, err
-	}
-	progress = ui.NewProgress(ctx, s.Streams, ui.ProgressOptions{Header: header, JSON: json, Now: s.Now})
-	up := &run.Up{
-		Topology: s.Topology, Runtime: rt, Setup: remembered, Observe: progress.Observe, Now: s.Now, Options: o,
-		Preflight: s.preflight(rt),
-	}
-	res, err := up.Run(ctx)
-	progress.Close()
-	if res != nil && res.Plan != nil && len(res.Plan.Conflicts) > 0 {
-		ui.PrintConflicts(s.Streams.Err, res.Plan.Conflicts)
-	}
-	return res, err
+	o.Force = e.force
+	return s.bring(ctx, rt, header, e.bringOptions, o)
 }
 
 // askRoot connects to the root shard and calls do.
 func (s *session) askRoot(ctx context.Context, do func(run.Runtime, *kcp.Client) error) error {
-	rt, err := s.open(s.note)
+	rt, err := s.open()
 	if err != nil {
 		return err
 	}
@@ -78,14 +101,6 @@ func (s *session) askRoot(ctx context.Context, do func(run.Runtime, *kcp.Client)
 		return err
 	}
 	return do(rt, root)
-}
-
-// checkOutput accepts what commands that run something can print.
-func checkOutput(output string) error {
-	if output != "" && output != "json" {
-		return clierr.New(clierr.BadInput, "use -o json", "unknown output format %q", output)
-	}
-	return nil
 }
 
 // oneArg wants exactly one argument.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/graph"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -28,7 +27,7 @@ func newGraphCmd(g *globalOptions) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.addFlags(c.Flags())
-	c.Flags().StringVarP(&o.output, "output", "o", "text", "text, mermaid, dot or svg")
+	addOutput(c, &o.output, "text", "text", "mermaid", "dot", "svg")
 	c.Flags().BoolVar(&o.live, "live", false, "ask what runs, and show which components are ready")
 	return c
 }
@@ -45,17 +44,14 @@ func (o *graphOptions) run(ctx context.Context) error {
 		}
 	}
 	g := graph.New(s.Topology, states)
-	draw, ok := map[string]func() string{"text": g.Text, "mermaid": g.Mermaid, "dot": g.DOT, "svg": g.SVG}[o.output]
-	if !ok {
-		return clierr.New(clierr.BadInput, "use -o text, mermaid, dot or svg", "unknown output format %q", o.output)
-	}
+	draw := map[string]func() string{"text": g.Text, "mermaid": g.Mermaid, "dot": g.DOT, "svg": g.SVG}[o.output]
 	_, err = io.WriteString(o.Streams.Out, draw())
 	return err
 }
 
 // states asks the runtime which components are ready.
 func (s *session) states(ctx context.Context) (map[topology.ID]graph.State, error) {
-	rt, err := s.open(s.note)
+	rt, err := s.open()
 	if err != nil {
 		return nil, err
 	}

@@ -71,6 +71,8 @@ With a command after --, kcpctl runs it with that kubeconfig and ends with it.`,
 	f.StringVar(&o.contextName, "context-name", "", "name of the merged context (default the setup's name)")
 	f.BoolVar(&o.use, "use", false, "make the merged context the current one")
 	f.BoolVar(&o.portForward, "port-forward", false, "reach kcp through the cluster")
+	c.ValidArgsFunction = completeArgs(1, o.fromFile(theKubeconfigs))
+	completeFlag(c, "target", o.fromFile(theTargets))
 	return c
 }
 
@@ -155,7 +157,7 @@ func (o *kubeconfigOptions) connect(s *session) (pki.Store, run.Runtime, error) 
 	if st := s.directoryStore(); st != nil && !o.portForward && len(o.clusterRoles) == 0 {
 		return st, nil, nil
 	}
-	rt, err := s.open(s.note)
+	rt, err := s.open()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -34,8 +34,8 @@ func (o *localOptions) addLocalFlags(f *pflag.FlagSet) {
 
 // placeOnMachine lays the setup out on this machine.
 func (s *session) placeOnMachine() error {
-	if s.kubeconfig != "" || s.context != "" || s.namespace != "" {
-		return clierr.New(clierr.BadInput, "leave one of them out", "--local runs on this machine; --kubeconfig, --context and --namespace name a cluster")
+	if s.kubeconfig != "" || s.context != "" || s.namespace != "" || s.as != "" {
+		return clierr.New(clierr.BadInput, "leave one of them out", "--local runs on this machine; --kubeconfig, --context, --namespace and --as are for clusters")
 	}
 	folders, err := local.UserFolders(s.Getenv)
 	if err != nil {
@@ -48,7 +48,19 @@ func (s *session) placeOnMachine() error {
 	return nil
 }
 
-func (s *session) openLocal(notify func(string)) (run.Runtime, error) {
+// choosePorts gives a setup that has none its ports on this machine, which no other setup can choose at the same time.
+func (s *session) choosePorts(ctx context.Context) error {
+	if !s.local {
+		return nil
+	}
+	if err := s.layout.ChoosePorts(ctx, s.basePort); err != nil {
+		return err
+	}
+	s.Topology = topology.BuildLocal(s.File.Setup, s.layout.Topology())
+	return nil
+}
+
+func (s *session) openLocal() (run.Runtime, error) {
 	folders, err := local.UserFolders(s.Getenv)
 	if err != nil {
 		return nil, err
@@ -59,7 +71,7 @@ func (s *session) openLocal(notify func(string)) (run.Runtime, error) {
 		Binaries: local.Binaries{
 			Dir: s.binDir, Path: s.Getenv("PATH"),
 			Source: download.Source{
-				URL: s.kcpURL, Dir: folders.Cache, OS: runtime.GOOS, Arch: runtime.GOARCH, Progress: downloadProgress(notify),
+				URL: s.kcpURL, Dir: folders.Cache, OS: runtime.GOOS, Arch: runtime.GOARCH, Progress: downloadProgress(s.say),
 			},
 		},
 	}), nil

@@ -2,13 +2,11 @@ package cmd
 
 import (
 	"context"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 type logsOptions struct {
@@ -19,10 +17,14 @@ type logsOptions struct {
 func newLogsCmd(g *globalOptions) *cobra.Command {
 	o := &logsOptions{setupOptions: setupOptions{globalOptions: g}}
 	c := &cobra.Command{
-		Use:     "logs COMPONENT",
-		Short:   "Print the logs of a component",
-		Example: "  kcpctl logs shard/alpha -f",
-		Args:    maxArgs(1),
+		Use:   "logs COMPONENT",
+		Short: "Print the logs of a component",
+		Long: `Logs prints the logs of all containers of a component's pods, or of its process on this machine. Where there are several,
+each line begins with its pod and container. With -f it goes on until Ctrl-C, also with pods and processes that start
+meanwhile, as in a rolling restart.`,
+		Example:           "  kcpctl logs shard/alpha -f",
+		Args:              maxArgs(1),
+		ValidArgsFunction: completeArgs(1, o.fromFile(theComponents)),
 		RunE: func(c *cobra.Command, args []string) error {
 			return o.run(c.Context(), args)
 		},
@@ -40,31 +42,17 @@ func (o *logsOptions) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	c, err := s.component(args)
+	if len(args) == 0 {
+		return clierr.New(clierr.BadInput, oneOf(theComponents(s.File, s.Topology)), "name a component")
+	}
+	c, err := s.component(args[0], theComponents)
 	if err != nil {
 		return err
 	}
-	rt, err := s.open(s.note)
+	rt, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer rt.Close()
 	return rt.Logs(ctx, c, o.LogOptions, o.Streams.Out)
-}
-
-// component finds the one component that an argument names.
-func (s *session) component(args []string) (*topology.Component, error) {
-	var known []string
-	for _, c := range s.Topology.Components {
-		if c.Kind != topology.Base && c.Kind != topology.Kubeconfig {
-			known = append(known, string(c.ID()))
-		}
-	}
-	if len(args) == 1 && slices.Contains(known, args[0]) {
-		return s.Topology.Component(topology.ID(args[0])), nil
-	}
-	if len(args) == 0 {
-		return nil, clierr.New(clierr.BadInput, oneOf(known), "name a component")
-	}
-	return nil, clierr.New(clierr.BadInput, oneOf(known), "there is no component %q", args[0])
 }

@@ -36,6 +36,8 @@ type setupOptions struct {
 	kubeconfig string
 	context    string
 	namespace  string
+	as         string
+	asGroups   []string
 	pkiDir     string
 	// allowOtherCluster accepts another cluster than the one the setup was applied to.
 	allowOtherCluster bool
@@ -50,6 +52,8 @@ func (o *setupOptions) addFlagsWith(f *pflag.FlagSet, fileShorthand string) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the setup's cluster, where the setup names one at most")
 	f.StringVar(&o.context, "context", "", "context in it")
 	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace in the cluster")
+	f.StringVar(&o.as, "as", "", "user to act as on the clusters")
+	f.StringArrayVar(&o.asGroups, "as-group", nil, "group of the user of --as, may be repeated")
 	f.StringVar(&o.pkiDir, "pki-dir", "", "folder that keeps certificates and keys, in place of the setup's PKI store")
 	o.addLocalFlags(f)
 }
@@ -61,6 +65,7 @@ func (o *setupOptions) addOtherClusterFlag(f *pflag.FlagSet) {
 // A session is a setup and what runs it.
 type session struct {
 	*setupOptions
+	*voice
 	File     *setup.File
 	Topology *topology.Topology
 	// layout is set when the setup runs on this machine.
@@ -69,11 +74,14 @@ type session struct {
 
 // load reads the setup file and takes it apart. It touches no network.
 func (o *setupOptions) load() (*session, error) {
+	if o.as == "" && len(o.asGroups) > 0 {
+		return nil, clierr.New(clierr.BadInput, "add --as USER", "--as-group is for a user of --as")
+	}
 	f, err := setup.Load(o.file, o.Streams.In)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{setupOptions: o, File: f}
+	s := &session{setupOptions: o, voice: &voice{env: o.Env}, File: f}
 	if o.local {
 		return s, s.placeOnMachine()
 	}
@@ -120,16 +128,17 @@ func (s *session) directoryStore() pki.Store {
 }
 
 // open connects to what runs the setup. The caller closes the runtime.
-func (s *session) open(notify func(string)) (run.Runtime, error) {
+func (s *session) open() (run.Runtime, error) {
 	if s.local {
-		return s.openLocal(notify)
+		return s.openLocal()
 	}
 	folders, err := local.UserFolders(s.Getenv)
 	if err != nil {
 		return nil, err
 	}
 	o := kube.Options{
-		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: notify, StateDir: folders.State,
+		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: s.say, StateDir: folders.State,
+		As: s.as, AsGroups: s.asGroups,
 		AllowOtherCluster: s.allowOtherCluster,
 	}
 	if st := s.directoryStore(); st != nil {
@@ -144,7 +153,7 @@ func (o *setupOptions) attach() (*session, run.Runtime, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	rt, err := s.open(s.note)
+	rt, err := s.open()
 	return s, rt, err
 }
 

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -47,13 +48,11 @@ func addOutputWithHelp(c *cobra.Command, value *string, byDefault, help string, 
 		*value = cmp.Or(*value, byDefault)
 		return checkOutput(*value, formats)
 	}
-	completeFlag(c, "output", func() []string {
-		var out []string
-		for _, f := range formats {
-			out = append(out, strings.TrimSuffix(f, "TEMPLATE"))
-		}
-		return out
-	})
+	var begun []string
+	for _, f := range formats {
+		begun = append(begun, strings.TrimSuffix(f, "TEMPLATE"))
+	}
+	completeFlag(c, "output", these(begun...))
 }
 
 // checkOutput refuses a value of -o that is none of the formats.
@@ -121,12 +120,14 @@ func fill(w io.Writer, format string, result []byte) error {
 	if err := utiljson.Unmarshal(result, &obj.Object); err != nil {
 		return fmt.Errorf("encode the result: %w", err)
 	}
-	if err := p.PrintObj(obj, w); err != nil {
-		// The printer goes on with all that it was given.
-		first, _, _ := strings.Cut(err.Error(), "\n")
-		return clierr.New(clierr.BadInput, "see what there is with -o json", "%s", strings.TrimSuffix(first, " Printing more information for debugging the template:"))
+	var text bytes.Buffer
+	if err := p.PrintObj(obj, &text); err != nil {
+		// What the printers say goes on with all that they were given.
+		why, _, _ := strings.Cut(err.Error(), ". Printing more information")
+		return clierr.New(clierr.BadInput, "see what there is with -o json", "%s", why)
 	}
-	return nil
+	_, err = text.WriteTo(w)
+	return err
 }
 
 // either lists alternatives: json, yaml or svg.

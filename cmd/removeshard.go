@@ -14,7 +14,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
 type removeShardOptions struct {
@@ -47,13 +46,14 @@ Then kcp forgets the shard, the setup file loses it, and its workload and certif
 			return o.run(c.Context())
 		},
 	}
+	c.ValidArgsFunction = completeArgs(1, o.fromFile(otherShards))
 	f := c.Flags()
 	o.addFlags(f)
 	f.BoolVar(&o.drain, "drain", false, "move what lives there to the other shards")
 	f.BoolVar(&o.purge, "purge", false, "also delete the shard's data")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long it may take, 0 for ever")
-	f.StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
+	addEvents(c, &o.output)
 	return c
 }
 
@@ -64,7 +64,7 @@ func (o *removeShardOptions) complete(args []string) (err error) {
 	if o.name == topology.RootShardName || o.name == string(topology.RootShard) {
 		return clierr.New(clierr.BadInput, "kcpctl down removes the whole setup", "the root shard cannot be removed: it holds the root workspace")
 	}
-	return errors.Join(checkOutput(o.output), setup.CheckEditable(o.file))
+	return errors.Join(checkTimeout(o.timeout), setup.CheckEditable(o.file))
 }
 
 func (o *removeShardOptions) run(ctx context.Context) error {
@@ -82,7 +82,7 @@ func (o *removeShardOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	rt, err := s.open(s.note)
+	rt, err := s.open()
 	if err != nil {
 		return err
 	}
@@ -97,23 +97,19 @@ func (o *removeShardOptions) run(ctx context.Context) error {
 }
 
 func (o *removeShardOptions) remove(ctx context.Context, s, after *session, rt run.Runtime) error {
-	progress := ui.NewProgress(ctx, o.Streams, ui.ProgressOptions{
-		Header: fmt.Sprintf("remove shard %q from kcp %q", o.name, s.Topology.Name), JSON: o.output == "json", Now: o.Now,
-	})
+	end := s.begin(ctx, fmt.Sprintf("remove shard %q from kcp %q", o.name, s.Topology.Name), o.output)
 	r := &run.RemoveShard{
 		Topology: s.Topology, Runtime: rt, Name: o.name, Drain: o.drain, Purge: o.purge,
 		Edit: func() ([]byte, error) {
-			if after.File != s.File {
-				if err := s.File.Rewrite(o.file, after.File); err != nil {
-					return nil, err
-				}
+			if _, err := s.rewrite(after); err != nil {
+				return nil, err
 			}
 			return setup.Marshal(after.File.Setup)
 		},
-		Observe: progress.Observe, Now: o.Now, Timeout: o.timeout,
+		Observe: s.observe, Now: o.Now, Timeout: o.timeout,
 	}
 	err := r.Run(ctx)
-	progress.Close()
+	end()
 	if err == nil && o.output == "" {
 		fmt.Fprintf(o.Streams.Err, "\nshard %q is gone.\n", o.name)
 	}

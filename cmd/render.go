@@ -56,6 +56,7 @@ On a terminal the content of Secrets is redacted unless --secrets says otherwise
 	c.Flags().StringVar(&o.outputDir, "output-dir", "", "write a file per object below this folder")
 	c.Flags().StringVar(&o.secrets, "secrets", "", "include, omit or redact Secrets (default include, on a terminal redact)")
 	c.Flags().BoolVar(&o.redact, "redact", false, "the same as --secrets=redact")
+	completeFlag(c, "secrets", these(secretsInclude, secretsOmit, secretsRedact))
 	return c
 }
 
@@ -116,7 +117,7 @@ func (s *session) render(ctx context.Context) ([]render.Object, error) {
 		})
 		return objects, g.Wait()
 	}
-	rt, err := s.open(s.note)
+	rt, err := s.open()
 	if err != nil {
 		return nil, offlineHint(err)
 	}

@@ -80,6 +80,7 @@ own, on Kubernetes clusters or on this machine. It needs no operator, no cert-ma
 		return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%w", err)
 	})
 	o.addFlags(c.PersistentFlags())
+	completeFlag(c, "color", these(ui.ColorAuto, ui.ColorAlways, ui.ColorNever))
 	for _, g := range commandGroups(o) {
 		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, sub := range g.commands {

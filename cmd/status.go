@@ -3,12 +3,12 @@ package cmd
 import (
 	"bytes"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/status"
 	"github.com/kcpctl/kcpctl/internal/ui"
@@ -40,7 +40,7 @@ Exit codes: 0 all is ready, 1 failed, 2 bad flags or setup file, 3 something is 
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.addFlags(c.Flags())
-	c.Flags().StringVarP(&o.output, "output", "o", "", "json or yaml")
+	addOutput(c, &o.output, "", forPrograms()...)
 	c.Flags().BoolVarP(&o.watch, "watch", "w", false, "look again and again, until you press Ctrl-C")
 	c.Flags().BoolVarP(&o.all, "all", "A", false, "list components that are alike one by one")
 	c.Flags().BoolVar(&o.drift, "drift", true, "compare what runs with the setup file")
@@ -48,9 +48,6 @@ Exit codes: 0 all is ready, 1 failed, 2 bad flags or setup file, 3 something is 
 }
 
 func (o *statusOptions) run(ctx context.Context) error {
-	if !slices.Contains([]string{"", "json", "yaml"}, o.output) {
-		return clierr.New(clierr.BadInput, "use -o json or -o yaml", "unknown output format %q", o.output)
-	}
 	s, rt, err := o.attach()
 	if err != nil {
 		return err
@@ -83,6 +80,7 @@ func (o *statusOptions) show(ctx context.Context, s *session, rt run.Runtime, sc
 	if err != nil {
 		return nil, err
 	}
+	o.goOn(st)
 	var text bytes.Buffer
 	if o.output != "" {
 		err = encode(&text, o.output, st)
@@ -93,4 +91,14 @@ func (o *statusOptions) show(ctx context.Context, s *session, rt run.Runtime, sc
 		return nil, err
 	}
 	return st, screen.Show(text.String())
+}
+
+// goOn says how rotations that are under way go on.
+func (o *statusOptions) goOn(st *status.Status) {
+	for i, r := range st.Rotations {
+		st.Rotations[i].Next = o.rotateCommand(r.Rotations)
+		if r.Phase == pki.PhaseSwitch && !r.OfServiceAccount() {
+			st.Rotations[i].Next += " --finish"
+		}
+	}
 }

@@ -33,6 +33,9 @@ func (o *statusOptions) tree(st *status.Status) ui.Node {
 		add(fmt.Sprintf("certificates: the first expires in %s (%s, %s)",
 			ui.Age(st.NextExpiry.Sub(o.Now())), st.NextExpiryName, st.NextExpiry.UTC().Format(time.DateOnly)))
 	}
+	for _, r := range st.Rotations {
+		add(w.Yellow(fmt.Sprintf("rotation of the %s: phase %s, %s; go on with: %s", r.Rotations, r.Phase, meaning(r.Phase), r.Next)))
+	}
 	switch {
 	case st.DriftProblem != "":
 		add(w.Yellow(w.Text("drift: not known: " + firstLine(st.DriftProblem))))

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/status"
 	"github.com/kcpctl/kcpctl/internal/ui"
@@ -35,6 +36,9 @@ func TestStatusTree(t *testing.T) {
 			{Shard: kcp.Shard{Name: "old", BaseURL: "https://old.example.com"}},
 		},
 		NextExpiry: now.Add(10 * 24 * time.Hour), NextExpiryName: "prod-front-proxy-main-server",
+		Rotations: []status.Rotation{{
+			Rotations: pki.Rotations{pki.RotationOf(pki.ServerCA), pki.RotationOf(pki.ClientCA)}, Phase: pki.PhaseSwitch,
+		}},
 	}
 	for name, tc := range map[string]struct {
 		all  bool
@@ -47,6 +51,7 @@ func TestStatusTree(t *testing.T) {
 |- front-proxy/main    1/2  v0.32.3  NotReady      Pod x2x: OOMKilled (exit 137), 3 restarts, a certificate expires in 10d
 |- shard old (https://old.example.com) is registered, and the setup does not have it
 |- certificates: the first expires in 10d (prod-front-proxy-main-server, 2026-11-30)
+|- rotation of the server CA, client CA: phase switch, the new one signs, the previous one is trusted; go on with: kcpctl certs rotate-ca server client -f prod.yaml --finish
 ` + "`" + `- drift: 1 object differs from the setup (kcpctl diff)
 `},
 		"all": {true, `kcp prod                  v0.32.3  NotReady       https://kcp.example.com:6443
@@ -57,12 +62,15 @@ func TestStatusTree(t *testing.T) {
 |- front-proxy/main  1/2  v0.32.3  NotReady       Pod x2x: OOMKilled (exit 137), 3 restarts, a certificate expires in 10d
 |- shard old (https://old.example.com) is registered, and the setup does not have it
 |- certificates: the first expires in 10d (prod-front-proxy-main-server, 2026-11-30)
+|- rotation of the server CA, client CA: phase switch, the new one signs, the previous one is trusted; go on with: kcpctl certs rotate-ca server client -f prod.yaml --finish
 ` + "`" + `- drift: 1 object differs from the setup (kcpctl diff)
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			streams, out, _ := ui.Fake("", 0, 0)
 			o := &statusOptions{all: tc.all, setupOptions: setupOptions{globalOptions: &globalOptions{Env: &Env{Streams: streams, Now: func() time.Time { return now }}}}}
+			o.file = "prod.yaml"
+			o.goOn(st)
 			streams.Out.Tree(o.tree(st))
 			require.Equal(t, tc.want, out.String())
 		})

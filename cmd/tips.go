@@ -1,8 +1,11 @@
 package cmd
 
 import (
+	"fmt"
 	"strings"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -31,11 +34,14 @@ func (o *setupOptions) flagsForTip() string {
 	}
 	for _, f := range []struct{ name, value, ordinary string }{
 		{"-f", o.file, "kcp.yaml"}, {"--kubeconfig", o.kubeconfig, ""}, {"--context", o.context, ""},
-		{"-n", o.namespace, ""}, {"--pki-dir", o.pkiDir, ""},
+		{"-n", o.namespace, ""}, {"--as", o.as, ""}, {"--pki-dir", o.pkiDir, ""},
 	} {
 		if f.value != f.ordinary {
 			b.WriteString(" " + f.name + " " + quote(f.value))
 		}
+	}
+	for _, g := range o.asGroups {
+		b.WriteString(" --as-group " + quote(g))
 	}
 	return b.String()
 }
@@ -48,5 +54,23 @@ func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
+// mostOffered is how many names a hint lists.
+const mostOffered = 20
+
 // oneOf is a hint that lists what could have been meant.
-func oneOf(names []string) string { return "use one of " + strings.Join(names, ", ") }
+func oneOf(names []string) string {
+	hint := "use one of " + strings.Join(names[:min(mostOffered, len(names))], ", ")
+	if more := len(names) - mostOffered; more > 0 {
+		hint += fmt.Sprintf(" and %d more", more)
+	}
+	return hint
+}
+
+// unknownName refuses the name of a thing that is not there.
+func unknownName(what, name string, known []string) error {
+	hint := oneOf(known)
+	if meant := setup.Nearest(known, name); meant != "" {
+		hint = fmt.Sprintf("did you mean %s?", meant)
+	}
+	return clierr.New(clierr.BadInput, hint, "there is no %s %q", what, name)
+}

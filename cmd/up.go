@@ -2,8 +2,10 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,27 +16,19 @@ import (
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
-)
-
-// The values of --dry-run.
-const (
-	dryRunNone   = "none"
-	dryRunClient = "client"
-	dryRunServer = "server"
 )
 
 type upOptions struct {
 	setupOptions
+	bringOptions
 	dryRun          string
-	timeout         time.Duration
-	skipCanary      bool
 	forceConflicts  bool
 	allowEtcdChange bool
-	output          string
 	foreground      bool
 	ignoreChecks    []string
+	only            []string
 }
 
 func newUpCmd(g *globalOptions, runE func(context.Context, *upOptions) error) *cobra.Command {
@@ -47,9 +41,13 @@ until kcp serves: every shard is registered, and a workspace on each becomes Rea
 
 It can be interrupted at any moment: the same command goes on where it was.
 
+--only limits a run to components, whatever the setup says of the others. What they need has to be there, and
+for the workspaces a front-proxy: --skip-canary does without.
+
 Exit codes: 0 done, 1 failed, 2 bad flags or setup file, 3 not ready in time, 4 conflict, 130 interrupted.`,
 		Example: `  kcpctl up
-  kcpctl up -f examples/sharded.yaml --dry-run=server`,
+  kcpctl up -f examples/sharded.yaml --dry-run=server
+  kcpctl up --only shard/alpha --only etcd/alpha`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if err := o.validate(); err != nil {
@@ -60,26 +58,20 @@ Exit codes: 0 done, 1 failed, 2 bad flags or setup file, 3 not ready in time, 4 
 	}
 	f := c.Flags()
 	o.addFlags(f)
-	f.StringVar(&o.dryRun, "dry-run", dryRunNone, "client: list what would be sent, without a cluster; server: what would change; none")
-	f.Lookup("dry-run").NoOptDefVal = dryRunServer
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long to wait until everything is ready, 0 for ever")
-	f.BoolVar(&o.skipCanary, "skip-canary", false, "do not create a workspace on each shard to prove that it serves")
+	addDryRun(c, &o.dryRun, "list what would be sent")
+	f.StringSliceVar(&o.only, "only", nil, "component to bring up, may be repeated; all others stay as they are, and nothing is deleted")
+	o.addBringFlags(c, 10*time.Minute, "everything is ready")
 	f.BoolVar(&o.forceConflicts, "force-conflicts", false, "take over fields that other field managers own")
 	o.addOtherClusterFlag(f)
 	f.BoolVar(&o.allowEtcdChange, "allow-etcd-change", false, "let a shard start on another etcd than the one that holds its data")
 	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil, "IDs of checks of which a failure is a warning only (see kcpctl explain)")
-	f.StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
 	f.BoolVar(&o.foreground, "foreground", false, "with --local: stay, and stop everything on Ctrl-C")
+	completeFlag(c, "only", o.fromFile(theParts))
+	completeFlag(c, "ignore-checks", allChecks)
 	return c
 }
 
 func (o *upOptions) validate() error {
-	if !slices.Contains([]string{dryRunNone, dryRunClient, dryRunServer}, o.dryRun) {
-		return clierr.New(clierr.BadInput, "use --dry-run=client or --dry-run=server", "unknown dry run %q", o.dryRun)
-	}
-	if o.output != "" && o.output != "json" {
-		return clierr.New(clierr.BadInput, "use -o json", "unknown output format %q", o.output)
-	}
 	if o.foreground && !o.local {
 		return clierr.New(clierr.BadInput, "add --local", "--foreground is for processes of this machine")
 	}
@@ -88,10 +80,7 @@ func (o *upOptions) validate() error {
 			return clierr.New(clierr.BadInput, "kcpctl explain lists all checks", "there is no check %q", id)
 		}
 	}
-	if o.timeout < 0 {
-		return clierr.New(clierr.BadInput, "use a duration such as 10m, or 0 to wait for ever", "negative timeout %s", o.timeout)
-	}
-	return nil
+	return errors.Join(checkDryRun(o.dryRun), checkTimeout(o.timeout))
 }
 
 func runUp(ctx context.Context, o *upOptions) error {
@@ -99,62 +88,60 @@ func runUp(ctx context.Context, o *upOptions) error {
 	if err != nil {
 		return err
 	}
+	only, err := s.chosen(o.only)
+	if err != nil {
+		return err
+	}
 	if o.dryRun == dryRunClient {
-		return s.listObjects(ctx)
+		return s.listObjects(ctx, only)
 	}
-	var progress ui.Progress
-	notify := func(msg string) {
-		progress.Observe(run.Event{Time: o.Now(), Scope: run.Note, Message: msg})
+	if o.dryRun == dryRunNone {
+		if err := s.choosePorts(ctx); err != nil {
+			return err
+		}
 	}
-	rt, err := s.open(notify)
+	rt, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer rt.Close()
-	remembered, err := setup.Marshal(s.File.Setup)
-	if err != nil {
-		return err
+	if o.dryRun == dryRunNone {
+		if err := s.inPlace(ctx, rt, only); err != nil {
+			return err
+		}
 	}
-	progress = ui.NewProgress(ctx, o.Streams, ui.ProgressOptions{Header: s.header(rt), JSON: o.output == "json", Now: o.Now})
-	up := &run.Up{
-		Topology: s.Topology, Runtime: rt, Setup: remembered, Observe: progress.Observe, Now: o.Now,
-		Preflight: s.preflight(rt, o.ignoreChecks...),
-		Options: run.UpOptions{
-			PlanOptions: run.PlanOptions{
-				Force: o.forceConflicts, AllowOtherCluster: o.allowOtherCluster, AllowEtcdChange: o.allowEtcdChange,
-			},
-			DryRun: o.dryRun == dryRunServer, SkipCanary: o.skipCanary, Timeout: o.timeout,
+	res, err := s.bring(ctx, rt, s.header(rt), o.bringOptions, run.UpOptions{
+		PlanOptions: run.PlanOptions{
+			Force: o.forceConflicts, AllowOtherCluster: o.allowOtherCluster, AllowEtcdChange: o.allowEtcdChange,
 		},
+		Only: only, DryRun: o.dryRun == dryRunServer,
+	}, o.ignoreChecks...)
+	if err == nil && o.output != outputJSON {
+		o.finish(s, res)
 	}
-	res, err := up.Run(ctx)
-	progress.Close()
-	err = o.finish(s, res, err)
 	if o.foreground {
 		return o.stay(ctx, rt, err)
 	}
 	return err
 }
 
-// finish prints what is left to say when a run has ended.
-func (o *upOptions) finish(s *session, res *run.Result, err error) error {
-	if o.output == "json" {
-		return err
-	}
-	switch {
-	case res != nil && res.Plan != nil && len(res.Plan.Conflicts) > 0:
-		ui.PrintConflicts(o.Streams.Err, res.Plan.Conflicts)
-	case err == nil && o.dryRun == dryRunServer:
+// finish prints what is left to say when a run has succeeded.
+func (o *upOptions) finish(s *session, res *run.Result) {
+	if o.dryRun == dryRunServer {
 		ui.PrintPlan(o.Streams.Out, res.Plan)
-	case err == nil:
-		o.tip(s, res.Plan)
+		return
 	}
-	return err
+	o.tip(s, res.Plan)
 }
 
 // tip says how to go on.
 func (o *upOptions) tip(s *session, p *plan.Plan) {
 	w := o.Streams.Err
 	flags := o.flagsForTip()
+	if len(o.only) > 0 {
+		fmt.Fprintf(w, "\n%s of kcp %q: %s. Everything else is as it was.\n", strings.Join(o.only, ", "), s.Topology.Name, p.Summary())
+		return
+	}
 	if p.Empty() {
 		fmt.Fprintf(w, "\nkcp %q is up to date: 0 changes.\n", s.Topology.Name)
 		return
@@ -170,8 +157,8 @@ func (s *session) header(rt run.Runtime) string {
 	return fmt.Sprintf("kcp %q %s → %s  (setup %s, %d components)", s.Topology.Name, s.File.Setup.Spec.Version, rt.Where(), s.File.Name, n)
 }
 
-// listObjects is the dry run that asks nobody: every object that up would send.
-func (s *session) listObjects(ctx context.Context) error {
+// listObjects is the dry run that asks nobody: every object that up would send, of some components or of all.
+func (s *session) listObjects(ctx context.Context, only []topology.ID) error {
 	res, err := s.ensureOffline(ctx)
 	if err != nil {
 		return err
@@ -181,6 +168,9 @@ func (s *session) listObjects(ctx context.Context) error {
 		return err
 	}
 	for _, obj := range objects {
+		if len(only) > 0 && !slices.Contains(only, obj.Component) {
+			continue
+		}
 		fmt.Fprintf(s.Streams.Out, "%s (client dry run)\n", plan.RefOf(obj.Cluster, obj.Unstructured))
 	}
 	return nil

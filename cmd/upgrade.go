@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,19 +12,13 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/release"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
 type upgradeOptions struct {
 	setupOptions
-	version    string
-	dryRun     bool
-	timeout    time.Duration
-	skipCanary bool
-	force      bool
-	output     string
+	editOptions
+	version string
 }
 
 func newUpgradeCmd(g *globalOptions) *cobra.Command {
@@ -48,13 +41,9 @@ be skipped. Components that name an image tag or digest of their own stay on it.
 			return o.run(c.Context())
 		},
 	}
-	f := c.Flags()
-	o.addFlags(f)
-	f.BoolVar(&o.dryRun, "dry-run", false, "show the edit and what would change, and do neither")
-	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long to wait until everything is ready, 0 for ever")
-	f.BoolVar(&o.skipCanary, "skip-canary", false, "do not create a workspace on each shard to prove that it serves")
-	f.BoolVar(&o.force, "force-conflicts", false, "take over fields that other field managers own")
-	f.StringVarP(&o.output, "output", "o", "", "json: one event per line on stdout")
+	c.ValidArgsFunction = completeArgs(1, o.fromFile(nextReleases))
+	o.addFlags(c.Flags())
+	o.addEditFlags(c, 30*time.Minute, "everything is ready")
 	return c
 }
 
@@ -62,10 +51,7 @@ func (o *upgradeOptions) complete(args []string) (err error) {
 	if o.version, err = oneArg(args, "version"); err != nil {
 		return err
 	}
-	if o.timeout < 0 {
-		return clierr.New(clierr.BadInput, "use a duration such as 10m, or 0 to wait for ever", "negative timeout %s", o.timeout)
-	}
-	return errors.Join(checkOutput(o.output), setup.CheckEditable(o.file))
+	return o.check(o.file)
 }
 
 func (o *upgradeOptions) run(ctx context.Context) error {
@@ -91,22 +77,20 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.check(s, step); err != nil {
+	if err := o.consider(s, step); err != nil {
 		return err
 	}
-	if o.dryRun {
-		return o.preview(ctx, before, s)
+	if o.dryRun != dryRunNone {
+		return o.preview(ctx, before, s, o.header(s, from), run.UpOptions{Serial: true})
 	}
-	if edited != before.File {
-		if err := before.File.Rewrite(o.file, edited); err != nil {
-			return err
-		}
+	if _, err := before.rewrite(s); err != nil {
+		return err
 	}
 	return o.upgrade(ctx, s, from)
 }
 
-// check refuses flags that the new release would end on, and says what changes and what does not.
-func (o *upgradeOptions) check(s *session, step release.Step) error {
+// consider refuses flags that the new release would end on, and says what changes and what does not.
+func (o *upgradeOptions) consider(s *session, step release.Step) error {
 	var refused []string
 	for _, c := range s.Topology.Components {
 		for _, arg := range c.ExtraArgs {
@@ -161,7 +145,7 @@ func pinned(t *topology.Topology, version string) []string {
 }
 
 func (o *upgradeOptions) upgrade(ctx context.Context, s *session, from string) error {
-	res, err := s.bringUp(ctx, o.header(s, from), o.options(), o.output == "json")
+	res, err := o.bringUp(ctx, s, o.header(s, from), run.UpOptions{Serial: true})
 	if err != nil {
 		return o.explain(err, from)
 	}
@@ -177,22 +161,6 @@ func (o *upgradeOptions) upgrade(ctx context.Context, s *session, from string) e
 
 func (o *upgradeOptions) header(s *session, from string) string {
 	return fmt.Sprintf("upgrade kcp %q from %s to %s", s.Topology.Name, from, o.version)
-}
-
-func (o *upgradeOptions) options() run.UpOptions {
-	return run.UpOptions{
-		PlanOptions: run.PlanOptions{Force: o.force}, Serial: true, SkipCanary: o.skipCanary, Timeout: o.timeout, DryRun: o.dryRun,
-	}
-}
-
-func (o *upgradeOptions) preview(ctx context.Context, before, s *session) error {
-	before.printEdit(s.File)
-	res, err := s.bringUp(ctx, o.header(s, before.File.Setup.Spec.Version), o.options(), false)
-	if err != nil {
-		return err
-	}
-	ui.PrintPlan(o.Streams.Out, res.Plan)
-	return nil
 }
 
 // explain adds to an error how to go on, and how to go back.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/release"
 	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/version"
@@ -20,21 +19,13 @@ func newVersionCmd(g *globalOptions) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			i := version.Get()
 			i.KCP, i.KnownKCP, i.Etcd = release.Default, []string{release.Oldest + " to " + release.Newest}, setup.EtcdImage
-			switch output {
-			case "":
-				_, err := fmt.Fprint(g.Streams.Out, i.Text())
-				return err
-			case "json":
-				out, err := i.JSON()
-				if err != nil {
-					return err
-				}
-				_, err = g.Streams.Out.Write(out)
-				return err
+			if output != "" {
+				return encode(g.Streams.Out, output, i)
 			}
-			return clierr.New(clierr.BadInput, "use -o json", "unknown output format %q", output)
+			_, err := fmt.Fprint(g.Streams.Out, i.Text())
+			return err
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "", "json")
+	addOutput(c, &output, "", forPrograms()...)
 	return c
 }

@@ -92,5 +92,13 @@ func Before() []Check {
 			Explanation: "With --local, components listen on ports of the loopback interface. A port keeps its name once the setup has it.",
 			Fix:         "stop what has the port, or choose other ports with --base-port",
 		},
+		{
+			ID: "KCP034", Category: catMachine, Title: "kcp finds an address of the machine", run: onMachine(hostAddress), Thorough: true,
+			Explanation: "When kcp starts it looks for an address under which others could reach it, that of the interface of the " +
+				"default route, even where it listens on the loopback interface only and no flag asks for it. Without a default route " +
+				"it ends at once: \"Unable to find suitable network address\". What runs already is not affected.",
+			Fix: "connect the machine to a network, or give it a default route, which need not lead anywhere. On Linux: " +
+				"ip link add kcp0 type dummy; ip address add 192.0.2.1/24 dev kcp0; ip link set kcp0 up; ip route add default dev kcp0",
+		},
 	}
 }

@@ -237,3 +237,6 @@ func onMachine(do func(context.Context, *Subject, Machine) error) func(context.C
 func stateFolder(ctx context.Context, _ *Subject, m Machine) error { return m.StateFolder(ctx) }
 func programs(ctx context.Context, s *Subject, m Machine) error    { return m.Programs(ctx, s.Objects) }
 func freePorts(ctx context.Context, s *Subject, m Machine) error   { return m.FreePorts(ctx, s.Objects) }
+func hostAddress(ctx context.Context, s *Subject, m Machine) error {
+	return m.HostAddress(ctx, s.Objects)
+}

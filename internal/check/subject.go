@@ -106,4 +106,6 @@ type Machine interface {
 	References(ctx context.Context, objects []render.Object) error
 	// FreePorts returns which ports somebody else has.
 	FreePorts(ctx context.Context, objects []render.Object) error
+	// HostAddress returns why kcp would find no address of the machine.
+	HostAddress(ctx context.Context, objects []render.Object) error
 }

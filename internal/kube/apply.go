@@ -18,13 +18,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
-// A request that fails for a passing reason is tried again, for about half a minute.
-const (
-	applyAttempts = 12
-	firstRetry    = 200 * time.Millisecond
-	longestRetry  = 4 * time.Second
-)
-
 type applyOptions struct{ dryRun, force bool }
 
 // apply sends an object to the API server. The error is the API server's.
@@ -37,19 +30,7 @@ func (s *site) apply(ctx context.Context, o *unstructured.Unstructured, opts app
 	if opts.dryRun {
 		meta.DryRun = []string{metav1.DryRunAll}
 	}
-	wait := firstRetry
-	for attempt := 1; ; attempt++ {
-		out, err := client.Apply(ctx, o.GetName(), o, meta)
-		if err == nil || attempt == applyAttempts || !isTransient(err) {
-			return out, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(wait):
-			wait = min(2*wait, longestRetry)
-		}
-	}
+	return client.Apply(ctx, o.GetName(), o, meta)
 }
 
 // Apply writes objects kind by kind; those of one kind at once.
@@ -73,7 +54,7 @@ func (r *Runtime) write(ctx context.Context, it plan.Item, o run.PlanOptions) er
 		return err
 	}
 	if it.Kind == "Namespace" && it.Action == plan.Create {
-		if made, err := s.createNamespace(ctx, r.topology.Name); err != nil || !made {
+		if made, err := r.createNamespace(ctx, s); err != nil || !made {
 			return err
 		}
 	}
@@ -86,16 +67,17 @@ func (r *Runtime) write(ctx context.Context, it plan.Item, o run.PlanOptions) er
 }
 
 // createNamespace makes the site's namespace and marks it as made by the setup. The mark has a field manager of its own, so
-// that the next apply keeps it. made is false if the namespace exists.
-func (s *site) createNamespace(ctx context.Context, setup string) (made bool, err error) {
+// that the next apply keeps it. made is false if the namespace is somebody else's.
+func (r *Runtime) createNamespace(ctx context.Context, s *site) (made bool, err error) {
 	k := known("Namespace")
 	ns := &unstructured.Unstructured{}
 	ns.SetGroupVersionKind(k.GroupVersionKind)
 	ns.SetName(s.Namespace)
-	ns.SetAnnotations(map[string]string{annotationCreatedBy: setup})
+	ns.SetAnnotations(map[string]string{annotationCreatedBy: r.topology.Name})
 	_, err = s.dynamic.Resource(k.gvr()).Create(ctx, ns, metav1.CreateOptions{FieldManager: fieldManager + "-namespace"})
-	if apierrors.IsAlreadyExists(err) {
-		return false, nil
+	if apierrors.IsAlreadyExists(err) { // it may be ours: a request can be carried out although the answer is lost
+		live, err := s.readNamespace(ctx)
+		return err == nil && live != nil && r.made(live), err
 	}
 	return err == nil, s.explain(err, "create Namespace/%s", s.Namespace)
 }

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,8 @@ type watched struct {
 	synced <-chan struct{}
 	// failed gets the first error that trying again does not mend.
 	failed chan error
+	// late is the error of a watch that does not begin.
+	late error
 }
 
 // watch returns what is known of a kind, and starts to watch it when it is first asked for. It does not wait.
@@ -51,7 +54,10 @@ func (s *site) watch(ctx context.Context, r schema.GroupVersionResource, o metav
 			return client.Watch(ctx, lo)
 		},
 	}, &unstructured.Unstructured{}, 0, cache.Indexers{byComponent: componentIndex})
-	w := &watched{Indexer: informer.GetIndexer(), synced: informer.HasSyncedChecker().Done(), failed: make(chan error, 1)}
+	w := &watched{
+		Indexer: informer.GetIndexer(), synced: informer.HasSyncedChecker().Done(),
+		failed: make(chan error, 1), late: s.explain(errNoAnswer, "watch %s", r.Resource),
+	}
 	// Neither fails before the informer is started.
 	_ = informer.SetTransform(convert)
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
@@ -78,6 +84,8 @@ func (w *watched) wait(ctx context.Context) error {
 	case err := <-w.failed:
 		w.failed <- err // for the next who asks
 		return err
+	case <-time.After(answerTime):
+		return w.late
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}

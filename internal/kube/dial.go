@@ -32,7 +32,7 @@ func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, er
 	}
 	t := r.tunnels.to(s, p)
 	conn, err := t.dial(ctx, c.Port)
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.Is(err, errNoAnswer) {
 		conn, err = t.dial(ctx, c.Port) // the shared connection was broken, and has been dropped
 	}
 	if err != nil {
@@ -144,6 +144,8 @@ func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, errNoAnswer)
+	defer cancel()
 	type result struct {
 		conn httpstream.Connection
 		err  error

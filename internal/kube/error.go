@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 
@@ -39,6 +40,10 @@ func (s *site) explain(err error, format string, args ...any) error {
 			"%s: no secure connection to %s (%s): %w", what, s.config.Host, s.where(), err)
 	case isUnreachable(err):
 		return s.unreachable(err)
+	case isTransient(err):
+		return clierr.New(clierr.Failed,
+			"see whether the API server, its etcd and its webhooks are well, and run the command again: "+s.kubectl("get --raw '/readyz?verbose'"),
+			"%s (%s): %w", what, s.where(), err)
 	}
 	return fmt.Errorf("%s (%s): %w", what, s.where(), err)
 }
@@ -71,25 +76,49 @@ func isTLS(err error) bool {
 func isUnreachable(err error) bool {
 	var (
 		op   *net.OpError
-		dns  *net.DNSError
 		slow net.Error
 	)
-	return errors.As(err, &op) || errors.As(err, &dns) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &slow) && slow.Timeout()
+	return isUnfound(err) || errors.As(err, &op) || errors.Is(err, errNoAnswer) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &slow) && slow.Timeout() || errors.Is(err, io.ErrUnexpectedEOF) || utilnet.IsProbableEOF(err) || isHTTP2(err)
 }
 
-// isTransient tells whether an apply that failed may well succeed in a moment. A field conflict never does.
+// isHTTP2 tells whether a connection of HTTP/2 has broken, which has errors without types: requests that share it see that it
+// is lost, closed by another of them, or about to end.
+func isHTTP2(err error) bool {
+	return err != nil && (strings.Contains(err.Error(), "http2: ") || strings.Contains(err.Error(), "stream error: stream ID"))
+}
+
+// isUnfound tells whether there was no connection at all: the address is wrong, or nobody listens there.
+func isUnfound(err error) bool {
+	var (
+		op  *net.OpError
+		dns *net.DNSError
+	)
+	return errors.As(err, &dns) || errors.As(err, &op) && op.Op == "dial"
+}
+
+// isTransient tells whether a request that failed may well succeed in a moment.
 func isTransient(err error) bool {
 	switch {
-	case apierrors.IsServerTimeout(err), apierrors.IsTimeout(err),
-		apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
+	case err == nil, isTLS(err):
+		return false
+	case apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsTooManyRequests(err),
+		apierrors.IsServiceUnavailable(err), apierrors.IsInternalError(err):
 		return true
-	case apierrors.IsInternalError(err):
-		return strings.Contains(err.Error(), "webhook")
 	case apierrors.IsConflict(err):
 		return strings.Contains(err.Error(), "resourcequotas")
 	}
-	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err)
+	return isUnreachable(err)
 }
+
+// isTransientApply tells the same of an apply, which API servers also refuse when others write the object all the time. A
+// field that another manager owns stays his.
+func isTransientApply(err error) bool {
+	return isTransient(err) || apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict)
+}
+
+// isTransientAtFirst tells the same of the first request of all. If there is no connection, there is none in a moment either.
+func isTransientAtFirst(err error) bool { return isTransient(err) && !isUnfound(err) }
 
 // conflicts returns the fields that other managers own.
 func conflicts(ref plan.Ref, err error) []plan.Conflict {

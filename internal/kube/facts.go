@@ -66,32 +66,29 @@ func (f *facts) Hello(ctx context.Context) (string, time.Duration, error) {
 func (f *facts) hello() greeting {
 	ctx, cancel := context.WithTimeoutCause(f.runtime.background, connectTimeout, errTimeout)
 	defer cancel()
-	fail := func(err error) greeting { return greeting{err: f.site.explain(err, "ask for the version")} }
-	u, err := f.site.url("/version", nil)
-	if err != nil {
-		return fail(err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return fail(err)
-	}
+	g, err := again(ctx, retry{persistence, isTransient, f.site.trouble}, func() (greeting, error) { return f.version(ctx) })
+	g.err = f.site.explain(err, "ask for the version")
+	return g
+}
+
+func (f *facts) version(ctx context.Context) (greeting, error) {
 	before := f.runtime.options.Now()
-	resp, err := f.site.http.Do(req)
+	resp, err := f.site.ask(ctx, "/version", nil, nil)
 	if err != nil {
-		return fail(err)
+		return greeting{}, err
 	}
 	defer resp.Body.Close()
 	after := f.runtime.options.Now()
 	var info version.Info
-	if err := json.NewDecoder(resp.Body).Decode(&info); err != nil || resp.StatusCode != http.StatusOK {
-		return fail(fmt.Errorf("/version: %s", resp.Status))
+	if err := json.NewDecoder(resp.Body).Decode(&info); err != nil {
+		return greeting{}, fmt.Errorf("read /version: %w", err)
 	}
 	g := greeting{version: info.GitVersion}
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		// The header has whole seconds: half a second is the error that is expected.
 		g.ahead = date.Add(time.Second / 2).Sub(before.Add(after.Sub(before) / 2))
 	}
-	return g
+	return g, nil
 }
 
 // MayApply returns an error with all permissions that the user lacks to apply objects.

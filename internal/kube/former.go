@@ -25,7 +25,7 @@ func (r *Runtime) findFormer(ctx context.Context) error {
 		if r.placed(p) {
 			continue
 		}
-		s, err := newSite(p.cluster(), r.options.Now, r.notify)
+		s, err := newSite(p.cluster(), r.options, r.notify)
 		if err == nil {
 			err = s.connect(ctx)
 		}

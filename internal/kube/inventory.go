@@ -142,6 +142,24 @@ func (r *Runtime) save(ctx context.Context, s *site, i *inventory) error {
 	return nil
 }
 
+// amends is how often a change of an inventory is made anew because somebody else wrote to its Secret. Another run does not:
+// this one has the lock.
+const amends = 5
+
+// amend reads the inventory of a site, changes it, and writes it.
+func (r *Runtime) amend(ctx context.Context, s *site, change func(*inventory)) error {
+	for try := 1; ; try++ {
+		inv, err := r.inventory(ctx, s)
+		if err != nil {
+			return err
+		}
+		change(inv)
+		if err := r.save(ctx, s, inv); !isTaken(err) || try == amends {
+			return err
+		}
+	}
+}
+
 // groupKinds are the kinds of a plan's items on a site in the words of the ApplySet format, sorted. Namespaces are no
 // members of the set.
 func groupKinds(s *site, items []plan.Item, also ...string) []string {
@@ -182,16 +200,13 @@ func (r *Runtime) Begin(ctx context.Context, p *plan.Plan) error {
 		return nil
 	}
 	return r.everywhere(ctx, func(ctx context.Context, s *site) error {
-		inv, err := r.inventory(ctx, s)
-		if err != nil {
-			return err
-		}
-		inv.kinds = groupKinds(s, p.Items, inv.kinds...)
-		inv.applying = fmt.Sprintf("since %s by %s", r.options.Now().UTC().Format(time.RFC3339), r.options.Holder)
-		if s == r.home {
-			inv.clusters = r.placements(inv.clusters)
-		}
-		return r.save(ctx, s, inv)
+		return r.amend(ctx, s, func(inv *inventory) {
+			inv.kinds = groupKinds(s, p.Items, inv.kinds...)
+			inv.applying = fmt.Sprintf("since %s by %s", r.options.Now().UTC().Format(time.RFC3339), r.options.Holder)
+			if s == r.home {
+				inv.clusters = r.placements(inv.clusters)
+			}
+		})
 	})
 }
 
@@ -225,13 +240,10 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error 
 
 // settle makes the inventory of a site exact.
 func (r *Runtime) settle(ctx context.Context, s *site, p *plan.Plan, also func(*inventory)) error {
-	inv, err := r.inventory(ctx, s)
-	if err != nil {
-		return err
-	}
-	inv.kinds, inv.applying = groupKinds(s, wanted(p)), ""
-	also(inv)
-	return r.save(ctx, s, inv)
+	return r.amend(ctx, s, func(inv *inventory) {
+		inv.kinds, inv.applying = groupKinds(s, wanted(p)), ""
+		also(inv)
+	})
 }
 
 // History returns the setups that were applied last, oldest first.

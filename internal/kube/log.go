@@ -21,7 +21,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Logs copies the logs of all containers of a component's pods. Where there are several, each line begins with its origin.
+// Logs copies the logs of all containers of a component's pods. Where there are several, each line begins with its origin, as
+// with kubectl logs --prefix. With Follow it goes on until ctx ends, also with containers that start meanwhile.
 func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOptions, w io.Writer) error {
 	ctx = quiet(ctx)
 	s, err := r.siteOf(ctx, c)
@@ -37,12 +38,13 @@ func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOpti
 		return clierr.New(clierr.Failed, "see why with: kcpctl status", "%s has no pods (%s)", c.ID(), s.where())
 	}
 	out := &lines{w: w}
-	g, ctx := errgroup.WithContext(ctx) // all at once: those that are followed do not end
+	if o.Follow && !o.Previous {
+		return r.follow(ctx, s, c, o, out)
+	}
+	out.from(sources)
+	g, ctx := errgroup.WithContext(ctx)
 	for _, src := range sources {
-		if len(sources) == 1 {
-			src.prefix = ""
-		}
-		g.Go(func() error { return s.copyLog(ctx, src, o, out) })
+		g.Go(func() error { return s.copyLog(ctx, src, query(src, o), out) })
 	}
 	return g.Wait()
 }
@@ -64,67 +66,97 @@ func (s *site) podsOf(ctx context.Context, c *topology.Component) ([]*corev1.Pod
 }
 
 // logSource is a container that logs.
-type logSource struct{ pod, container, prefix string }
+type logSource struct {
+	pod, container string
+	// id is that of the running container, or of the one that ended last. It is empty before the first one starts.
+	id string
+}
+
+func (src logSource) prefix() string { return "[pod/" + src.pod + "/" + src.container + "] " }
 
 func logSources(pods []*corev1.Pod) []logSource {
 	var out []logSource
 	for _, p := range pods {
+		ids := map[string]string{}
+		for _, st := range p.Status.ContainerStatuses {
+			ids[st.Name] = st.ContainerID
+		}
 		for _, c := range p.Spec.Containers {
-			src := logSource{pod: p.Name, container: c.Name, prefix: "[" + p.Name + "] "}
-			if len(p.Spec.Containers) > 1 {
-				src.prefix = "[" + p.Name + "/" + c.Name + "] "
-			}
-			out = append(out, src)
+			out = append(out, logSource{pod: p.Name, container: c.Name, id: ids[c.Name]})
 		}
 	}
 	return out
 }
 
-func (s *site) copyLog(ctx context.Context, src logSource, o run.LogOptions, out *lines) error {
+// query asks for a log as the options say.
+func query(src logSource, o run.LogOptions) url.Values {
 	q := url.Values{"container": {src.container}}
-	if o.Follow {
-		q.Set("follow", "true")
-	}
 	if o.Previous {
 		q.Set("previous", "true")
 	}
 	if o.Tail > 0 {
 		q.Set("tailLines", strconv.FormatInt(o.Tail, 10))
 	}
+	return q
+}
+
+func (s *site) copyLog(ctx context.Context, src logSource, q url.Values, out *lines) error {
 	stream, err := s.open(ctx, s.podPath(src.pod, "log"), q, nil)
 	if err != nil {
 		return s.explain(err, "read the log of Pod/%s/%s", s.Namespace, src.pod)
 	}
 	defer stream.Close()
-	return out.copy(src.prefix, stream)
+	return out.copy(src, stream)
 }
 
 // lines is a writer that several logs share, line by line.
 type lines struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu      sync.Mutex
+	w       io.Writer
+	origins map[string]bool
 }
 
-func (l *lines) copy(prefix string, r io.Reader) error {
+// from says where lines will come from. As soon as there are several such places, each line begins with its own.
+func (l *lines) from(sources []logSource) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.origins == nil {
+		l.origins = map[string]bool{}
+	}
+	for _, src := range sources {
+		l.origins[src.prefix()] = true
+	}
+}
+
+// sinkError is that nobody takes the lines any more, brokenError that a log ended before its container did.
+type (
+	sinkError   struct{ error }
+	brokenError struct{ error }
+)
+
+func (l *lines) copy(src logSource, r io.Reader) error {
 	for buf := bufio.NewReader(r); ; {
 		line, err := buf.ReadString('\n')
 		if line != "" {
-			if err := l.print(prefix + strings.TrimSuffix(line, "\n") + "\n"); err != nil {
-				return fmt.Errorf("write log: %w", err)
+			if err := l.print(src.prefix(), strings.TrimSuffix(line, "\n")+"\n"); err != nil {
+				return sinkError{fmt.Errorf("write log: %w", err)}
 			}
 		}
 		if err == io.EOF {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read log: %w", err)
+			return brokenError{fmt.Errorf("the log of Pod/%s broke off: %w", src.pod, err)}
 		}
 	}
 }
 
-func (l *lines) print(line string) error {
+func (l *lines) print(prefix, line string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.origins) > 1 {
+		line = prefix + line
+	}
 	_, err := io.WriteString(l.w, line)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -58,7 +59,17 @@ func (s *site) permitted(ctx context.Context, objects []render.Object) error {
 	if err != nil {
 		return err
 	}
-	return s.mayDo(ctx, permissions(s.Namespace, objects, ns != nil))
+	seen := ns != nil && ns.GetName() != ""
+	return s.mayDo(ctx, permissions(s.Namespace, objects, seen || ns != nil && !s.lacksNamespace(ctx)), seen)
+}
+
+// lacksNamespace tells whether the namespace does not exist, for users who may not read it: it would take no object.
+func (s *site) lacksNamespace(ctx context.Context) bool {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(known("ConfigMap").GroupVersionKind)
+	o.SetName("kcpctl-dry-run")
+	_, err := s.resource(known("ConfigMap").gvr()).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return apierrors.IsNotFound(err)
 }
 
 // permissions are what a run needs to write some objects, or objects of all kinds if there are none.
@@ -89,14 +100,14 @@ func permissions(namespace string, objects []render.Object, namespaceExists bool
 	add(known("Secret").gvr().GroupResource(), "", "update")
 	add(leases().GroupResource(), "", "get", "create", "update")
 	add(replicaSets().GroupResource(), "", "list", "watch")
-	add(pods().GroupResource(), "", "get", "list", "watch")
+	add(pods().GroupResource(), "", "get", "list", "watch", "delete")
 	add(pods().GroupResource(), "log", "get")
 	add(pods().GroupResource(), "portforward", "create")
 	return out
 }
 
-// mayDo returns an error with all permissions that the user lacks.
-func (s *site) mayDo(ctx context.Context, all []permission) error {
+// mayDo returns an error with all permissions that the user lacks. It is told whether the namespace is known to exist.
+func (s *site) mayDo(ctx context.Context, all []permission, exists bool) error {
 	rules, err := s.rules(ctx)
 	if err != nil {
 		return err
@@ -119,9 +130,17 @@ func (s *site) mayDo(ctx context.Context, all []permission) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return clierr.New(clierr.Failed,
-		"ask an administrator of the cluster for these permissions (the role admin has all that concern a namespace), or choose another context",
-		"not allowed (%s):\n  %s", s.where(), strings.Join(missing, "\n  "))
+	return clierr.New(clierr.Failed, s.howToBeAllowed(exists), "not allowed (%s):\n  %s", s.where(), strings.Join(missing, "\n  "))
+}
+
+// howToBeAllowed is the next step of a user who lacks permissions. Few may create namespaces, or see whether one exists:
+// somebody else can do that.
+func (s *site) howToBeAllowed(exists bool) string {
+	if !exists {
+		return "ask an administrator of the cluster to create the namespace, if it does not exist (kubectl create namespace " +
+			s.Namespace + "), and for the role admin in it, or choose another context"
+	}
+	return "ask an administrator of the cluster for these permissions (the role admin has all that concern a namespace), or choose another context"
 }
 
 // rules are what the API server says at once that the user may do. The list need not be complete.

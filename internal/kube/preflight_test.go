@@ -1,13 +1,22 @@
 package kube
 
 import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 func TestGrantedBy(t *testing.T) {
@@ -51,6 +60,65 @@ func TestPermissionsFollowTheObjects(t *testing.T) {
 	require.True(t, has(all, "create namespaces"))
 	require.True(t, has(all, "patch statefulsets.apps in namespace kcp"))
 	require.True(t, has(all, "create pods/portforward in namespace kcp"))
+}
+
+func TestHowToBeAllowed(t *testing.T) {
+	s := &site{Cluster: topology.Cluster{Namespace: "kcp"}, context: "eu"}
+	require.Contains(t, s.howToBeAllowed(false), "create the namespace, if it does not exist (kubectl create namespace kcp)")
+	require.NotContains(t, s.howToBeAllowed(true), "create")
+}
+
+// Who may do everything in any namespace, and not read or make one, is told that it does not exist before anything is tried.
+func TestNamespaceThatMayNotBeRead(t *testing.T) {
+	status := func(code int, reason metav1.StatusReason) *metav1.Status {
+		return &metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason,
+		}
+	}
+	for name, tc := range map[string]struct {
+		dryRun *metav1.Status
+		want   string
+	}{
+		"it does not exist": {status(http.StatusNotFound, metav1.StatusReasonNotFound), "not allowed (context c, namespace kcp):\n  create namespaces"},
+		"it exists":         {&metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}}, ""},
+		"it does not say":   {status(http.StatusForbidden, metav1.StatusReasonForbidden), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var answer any
+				switch path.Base(r.URL.Path) {
+				case "selfsubjectrulesreviews":
+					all := []string{"*"}
+					answer = &authorizationv1.SelfSubjectRulesReview{
+						TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectRulesReview"},
+						Status:   authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{{Verbs: all, APIGroups: all, Resources: all}}},
+					}
+				case "selfsubjectaccessreviews":
+					answer = &authorizationv1.SelfSubjectAccessReview{TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"}}
+				case "configmaps":
+					assert.Equal(t, []string{"All"}, r.URL.Query()["dryRun"], "nothing is written")
+					answer = tc.dryRun
+				default: // the namespaces
+					answer = status(http.StatusForbidden, metav1.StatusReasonForbidden)
+				}
+				w.Header().Set("Content-Type", "application/json")
+				if st, ok := answer.(*metav1.Status); ok && st.Code != 0 {
+					w.WriteHeader(int(st.Code))
+				}
+				assert.NoError(t, json.NewEncoder(w).Encode(answer))
+			}))
+			t.Cleanup(srv.Close)
+			s, err := newSite(topology.Cluster{Name: "eu", Kubeconfig: kubeconfigFor(t, srv.URL), Namespace: "kcp"}, Options{Now: time.Now}, func(string, ...any) {})
+			require.NoError(t, err)
+			err = s.permitted(t.Context(), nil)
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, tc.want)
+			require.Contains(t, clierr.Hint(err), "kubectl create namespace kcp")
+		})
+	}
 }
 
 func TestPodReferences(t *testing.T) {

@@ -27,6 +27,15 @@ func (s *site) url(path string, query url.Values) (*url.URL, error) {
 
 // open requests a path as a stream, which the caller closes. The error is the API server's.
 func (s *site) open(ctx context.Context, path string, query url.Values, header map[string]string) (io.ReadCloser, error) {
+	resp, err := s.ask(ctx, path, query, header)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// ask requests a path once. The caller closes the body of the answer.
+func (s *site) ask(ctx context.Context, path string, query url.Values, header map[string]string) (*http.Response, error) {
 	u, err := s.url(path, query)
 	if err != nil {
 		return nil, err
@@ -39,11 +48,8 @@ func (s *site) open(ctx context.Context, path string, query url.Values, header m
 		req.Header.Set(k, v)
 	}
 	resp, err := s.http.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode == http.StatusOK {
-		return resp.Body, nil
+	if err != nil || resp.StatusCode == http.StatusOK {
+		return resp, err
 	}
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // the status code says enough
@@ -57,10 +63,14 @@ func (s *site) open(ctx context.Context, path string, query url.Values, header m
 
 // raw requests a path.
 func (s *site) raw(ctx context.Context, path string, header map[string]string) ([]byte, error) {
-	stream, err := s.open(ctx, path, nil, header)
-	if err != nil {
-		return nil, err
-	}
-	defer stream.Close()
-	return io.ReadAll(stream)
+	return again(ctx, retry{persistence, isTransient, s.trouble}, func() ([]byte, error) {
+		return inTime(ctx, func(ctx context.Context) ([]byte, error) {
+			stream, err := s.open(ctx, path, nil, header)
+			if err != nil {
+				return nil, err
+			}
+			defer stream.Close()
+			return io.ReadAll(stream)
+		})
+	})
 }

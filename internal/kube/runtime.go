@@ -32,6 +32,9 @@ type Options struct {
 	Store pki.Store
 	// StateDir is the folder in which kcpctl keeps what it remembers on this machine. Empty: it remembers nothing.
 	StateDir string
+	// As and AsGroups are whom to act as, in place of the user of the kubeconfig.
+	As       string
+	AsGroups []string
 	// Now is the clock.
 	Now func() time.Time
 	// AllowOtherCluster accepts a cluster that is not the one the setup was applied to.
@@ -70,7 +73,7 @@ var _ run.Runtime = (*Runtime)(nil)
 func New(t *topology.Topology, o Options) (*Runtime, error) {
 	r := &Runtime{topology: t, options: o, store: o.Store}
 	for _, c := range t.Clusters {
-		s, err := newSite(c, o.Now, r.notify)
+		s, err := newSite(c, o, r.notify)
 		if err != nil {
 			return nil, err
 		}

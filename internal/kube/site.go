@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -40,10 +41,12 @@ type site struct {
 	context string
 	config  *rest.Config
 	http    *http.Client
-	dynamic dynamic.Interface
+	dynamic patient
 	caches  caches
 	words   words
 	now     func() time.Time
+	// trouble tells the user, once, that requests fail and are made again.
+	trouble func(error)
 
 	mu        sync.Mutex
 	connected bool
@@ -55,12 +58,14 @@ type site struct {
 }
 
 // newSite finds a cluster as kubectl does. It sends no request.
-func newSite(c topology.Cluster, now func() time.Time, warn func(string, ...any)) (*site, error) {
+func newSite(c topology.Cluster, o Options, warn func(string, ...any)) (*site, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.Context}
+	overrides := &clientcmd.ConfigOverrides{
+		CurrentContext: c.Context, AuthInfo: clientcmdapi.AuthInfo{Impersonate: o.As, ImpersonateGroups: o.AsGroups},
+	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
-	s := &site{Cluster: c, context: c.Context, now: now}
+	s := &site{Cluster: c, context: c.Context, now: o.Now}
 	raw, err := loader.RawConfig()
 	if err != nil {
 		return nil, configError(c, err)
@@ -76,9 +81,15 @@ func newSite(c topology.Cluster, now func() time.Time, warn func(string, ...any)
 	if s.http, err = rest.HTTPClientFor(s.config); err != nil {
 		return nil, configError(c, err)
 	}
-	if s.dynamic, err = dynamic.NewForConfigAndClient(s.config, s.http); err != nil {
+	client, err := dynamic.NewForConfigAndClient(s.config, s.http)
+	if err != nil {
 		return nil, configError(c, err)
 	}
+	var once sync.Once
+	s.trouble = func(err error) {
+		once.Do(func() { warn("the API server is in trouble (%s), and is asked again and again: %v", s.where(), err) })
+	}
+	s.dynamic = patient{client, s.trouble}
 	return s, nil
 }
 
@@ -110,6 +121,9 @@ func (s *site) kubectl(args string) string {
 	if s.context != "" {
 		out += " --context " + s.context
 	}
+	if s.config != nil && s.config.Impersonate.UserName != "" {
+		out += " --as " + s.config.Impersonate.UserName
+	}
 	return out + " " + args
 }
 
@@ -135,7 +149,10 @@ func (s *site) connect(ctx context.Context) error {
 func (s *site) greet(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, connectTimeout, errTimeout)
 	defer cancel()
-	ns, err := s.dynamic.Resource(known("Namespace").gvr()).Get(ctx, systemNamespace, metav1.GetOptions{})
+	namespaces := s.dynamic.Interface.Resource(known("Namespace").gvr())
+	ns, err := again(ctx, retry{limit: firstPersistence, passes: isTransientAtFirst}, func() (*unstructured.Unstructured, error) {
+		return namespaces.Get(ctx, systemNamespace, metav1.GetOptions{})
+	})
 	switch {
 	case err == nil:
 		s.uid = ns.GetUID()

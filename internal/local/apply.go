@@ -61,11 +61,15 @@ func (r *Runtime) applyProcess(ctx context.Context, e entry) error {
 		return err
 	}
 	restarts := int32(0)
-	if rec, err := r.layout.record(w.name); err == nil && rec != nil && rec.Hash == w.hash {
-		restarts = rec.Restarts + 1
+	before, err := r.layout.record(w.name)
+	if err == nil && before != nil && before.Hash == w.hash {
+		restarts = before.Restarts + 1
 	}
 	if err := r.stopLocked(ctx, p, w); err != nil {
 		return err
+	}
+	if before != nil {
+		r.awaitPorts(ctx, e.Component)
 	}
 	return r.start(p, w, bin, restarts)
 }
@@ -120,21 +124,13 @@ func (r *Runtime) deleteProcess(ctx context.Context, obj *unstructured.Unstructu
 
 // StopAll stops all processes, dependants first, and keeps everything else: the next up starts them again.
 func (r *Runtime) StopAll(ctx context.Context) error {
-	all, err := r.layout.entries()
+	all, err := r.layout.workloads()
 	if err != nil {
 		return err
 	}
 	ofKind := map[topology.Kind][]*workload{}
-	for _, e := range all {
-		if e.Object.GetKind() != kindDeployment {
-			continue
-		}
-		w, err := r.layout.workload(e.Object)
-		if err != nil {
-			return err
-		}
-		kind := e.Component.Kind()
-		ofKind[kind] = append(ofKind[kind], w)
+	for id, w := range all {
+		ofKind[id.Kind()] = append(ofKind[id.Kind()], w)
 	}
 	for _, kind := range []topology.Kind{
 		topology.FrontProxy, topology.VirtualWorkspaces, topology.Shard, topology.RootShard, topology.CacheServer,

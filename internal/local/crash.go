@@ -50,7 +50,8 @@ type life struct {
 	final  bool
 }
 
-// observe looks at a component's process. One that this run started and that crashed is started again.
+// observe looks at a component's process. One that crashed is started again by the run that started it, and by one that keeps
+// others out.
 func (r *Runtime) observe(ctx context.Context, c *topology.Component) (life, error) {
 	p := r.process(c.Object())
 	p.mu.Lock()
@@ -74,7 +75,11 @@ func (r *Runtime) observe(ctx context.Context, c *topology.Component) (life, err
 		}
 	}
 	if rec.Stopping || !rec.StartedAt.Equal(p.startedAt) {
-		return r.lost(c, rec)
+		l, err := r.lost(c, rec)
+		if err != nil || l.alive || rec.Stopping || !r.isLocked() {
+			return l, err
+		}
+		// It ran when this run began, and nobody else may start it now.
 	}
 	return r.restart(ctx, p, c, rec)
 }
@@ -82,12 +87,8 @@ func (r *Runtime) observe(ctx context.Context, c *topology.Component) (life, err
 // lost is the life of a process that another run started and that is not where the record says.
 func (r *Runtime) lost(c *topology.Component, rec *record) (life, error) {
 	dead := life{record: rec, reason: rec.ended(), final: true}
-	e, err := r.layout.entry(kindDeployment, c.Object())
-	if err != nil || e == nil {
-		return dead, err
-	}
-	w, err := r.layout.workload(e.Object)
-	if err != nil {
+	w, err := r.layout.workloadOf(c)
+	if err != nil || w == nil {
 		return dead, err
 	}
 	if live, rec, err := r.layout.locate(w); err != nil || len(live) > 0 && rec != nil && rec.alive() {
@@ -118,12 +119,8 @@ func (r *Runtime) restart(ctx context.Context, p *process, c *topology.Component
 	if now.Before(p.crashes.again) || ctx.Err() != nil {
 		return dead, nil
 	}
-	e, err := r.layout.entry(kindDeployment, c.Object())
-	if err != nil || e == nil {
-		return dead, err
-	}
-	w, err := r.layout.workload(e.Object)
-	if err != nil {
+	w, err := r.layout.workloadOf(c)
+	if err != nil || w == nil {
 		return dead, err
 	}
 	p.crashes.again = time.Time{}

@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 const (
@@ -210,6 +211,31 @@ func TestStopIsGracefulThenHard(t *testing.T) {
 	}
 }
 
+// Nobody is served by a process that is not ready: it is not given the time that requests would need.
+func TestWhatDoesNotServeIsNotWaitedFor(t *testing.T) {
+	m := newMachine(t)
+	slow := file(`    podTemplate: {spec: {terminationGracePeriodSeconds: 3600, containers: [{name: kcp, env: [{name: FAKE, value: hung}]}]}}`)
+	s := m.open(slow)
+	s.apply()
+	s.await("shard/alpha", func(st ready.State) bool { return st.Reason == "/readyz: waiting for bootstrap, etcd" })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, m.open(slow).rt.StopAll(ctx))
+	require.Empty(t, m.processesOf(alpha))
+}
+
+func TestWhatServesHasItsTime(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	s := m.open(file())
+	for name, id := range map[string]topology.ID{alpha: "shard/alpha", proxy: "front-proxy/main"} {
+		require.True(t, s.rt.serves(t.Context(), &workload{name: name}), id)
+	}
+	m.stopAll()
+	require.False(t, s.rt.serves(t.Context(), &workload{name: alpha}))
+	require.False(t, s.rt.serves(t.Context(), &workload{name: "nobody"}))
+}
+
 func TestCrashIsReportedWithItsLog(t *testing.T) {
 	m := newMachine(t)
 	s := m.open(file(fakeMode("crash")))
@@ -253,6 +279,31 @@ func TestWaitRestartsAndNoticesStop(t *testing.T) {
 
 	m.down(file()) // another kcpctl
 	require.ErrorContains(t, <-ended, "not running")
+}
+
+// A process that ran before is started again by the run that keeps others out, and by no other: two would start two.
+func TestWhatDiesDuringARunIsStartedAgain(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	s := m.open(file())
+	pid := m.pids()[alpha]
+	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	require.Eventually(t, func() bool { return reap(pid) != nil }, patience, pollInterval)
+	st, err := s.rt.State(t.Context(), s.t.Component("shard/alpha"))
+	require.NoError(t, err)
+	require.Equal(t, "not running any more", st.Reason)
+	require.True(t, st.Stuck)
+
+	unlock, err := s.rt.Lock(t.Context())
+	require.NoError(t, err)
+	st, err = s.rt.State(t.Context(), s.t.Component("shard/alpha"))
+	require.NoError(t, err)
+	require.Equal(t, "not running any more, starting again", st.Reason)
+	require.False(t, st.Stuck)
+	s.await("shard/alpha", func(st ready.State) bool { return st.Ready })
+	unlock()
+	require.NotEqual(t, pid, m.pids()[alpha])
+	require.Len(t, m.processesOf(alpha), 1)
 }
 
 func TestOnlyOneRunAtATime(t *testing.T) {

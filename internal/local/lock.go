@@ -38,10 +38,25 @@ func (r *Runtime) Lock(context.Context) (unlock func(), err error) {
 		_ = f.Close()
 		return nil, writeError(fmt.Errorf("write %s: %w", f.Name(), err))
 	}
+	r.setLocked(true)
 	return func() {
+		r.setLocked(false)
 		_ = os.Remove(f.Name())
 		_ = f.Close()
 	}, nil
+}
+
+func (r *Runtime) setLocked(locked bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.locked = locked
+}
+
+// isLocked tells whether this run keeps others out.
+func (r *Runtime) isLocked() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.locked
 }
 
 // openLock opens and locks the lock file. A file that was removed meanwhile locks nothing, so it tries again.
@@ -52,17 +67,22 @@ func (r *Runtime) openLock() (*os.File, error) {
 		if err != nil {
 			return nil, writeError(err)
 		}
-		if err := lockFile(f, false); err != nil {
+		if err := lockFile(f); err != nil {
 			defer f.Close()
 			return nil, r.lockedError(f, err)
 		}
-		mine, errMine := f.Stat()
-		there, errThere := os.Stat(path)
-		if errMine == nil && errThere == nil && os.SameFile(mine, there) {
+		if isThere(f) {
 			return f, nil
 		}
 		_ = f.Close()
 	}
+}
+
+// isThere tells whether an open file is still the one of its name.
+func isThere(f *os.File) bool {
+	mine, errMine := f.Stat()
+	there, errThere := os.Stat(f.Name())
+	return errMine == nil && errThere == nil && os.SameFile(mine, there)
 }
 
 func (r *Runtime) lockedError(f *os.File, err error) error {
@@ -78,14 +98,10 @@ func (r *Runtime) lockedError(f *os.File, err error) error {
 		"%s is changing the setup %s", who, r.layout.Setup)
 }
 
-// lockFile takes the kernel's lock on a file, which ends when the file is closed or its process dies.
-func lockFile(f *os.File, wait bool) error {
-	how := syscall.LOCK_EX
-	if !wait {
-		how |= syscall.LOCK_NB
-	}
+// lockFile takes the kernel's lock on a file, which ends when the file is closed or its process dies. It does not wait.
+func lockFile(f *os.File) error {
 	for {
-		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {
+		if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EINTR) {
 			return err
 		}
 	}

@@ -58,7 +58,7 @@ func (l *Layout) rotateLogs(limit int64) error {
 		return err
 	}
 	defer dir.Close() // which ends the lock
-	if lockFile(dir, false) != nil {
+	if lockFile(dir) != nil {
 		return nil
 	}
 	paths, err := filepath.Glob(l.path(dirLogs, "*.log"))
@@ -142,14 +142,15 @@ func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOpti
 			return nil
 		case <-time.After(followPeriod):
 		}
-		if f, err = reopen(f); err != nil {
+		if f, err = reopen(f, w); err != nil {
 			return err
 		}
 	}
 }
 
-// reopen follows a log that was cut or replaced.
-func reopen(f *os.File) (*os.File, error) {
+// reopen follows a log that was cut, or replaced because its process was started again, and copies what came before that and
+// was not read yet: often it says why.
+func reopen(f *os.File, w io.Writer) (*os.File, error) {
 	now, err := os.Stat(f.Name())
 	if errors.Is(err, fs.ErrNotExist) {
 		return f, nil
@@ -159,17 +160,35 @@ func reopen(f *os.File) (*os.File, error) {
 	if err := errors.Join(err, errMine, errAt); err != nil {
 		return f, err
 	}
-	if !os.SameFile(now, mine) {
+	switch {
+	case !os.SameFile(now, mine):
 		next, err := os.Open(f.Name())
 		if err != nil {
 			return f, err
 		}
-		return next, f.Close()
-	}
-	if now.Size() < at {
+		_, err = io.Copy(w, f)
+		return next, errors.Join(err, f.Close())
+	case now.Size() < at:
+		if err := copyRest(w, oldLog(f.Name(), 1), at); err != nil {
+			return f, err
+		}
 		_, err = f.Seek(0, io.SeekStart)
 	}
 	return f, err
+}
+
+// copyRest copies what a log that was cut had from some byte on.
+func copyRest(w io.Writer, path string, from int64) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Seek(from, io.SeekStart); err != nil {
+		return err
+	}
+	_, err = io.Copy(w, f)
+	return err
 }
 
 // seekTail goes to the start of the last n lines; 0 is the start of the file.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -104,6 +105,36 @@ func TestFollowSurvivesRotationAndRestart(t *testing.T) {
 	say("3\n", "a long first line\n2\n3\n")
 	cancel()
 	require.NoError(t, <-ended)
+}
+
+// What a process said last is not lost, whatever happens to its log before it is looked at again.
+func TestReopenReadsTheRest(t *testing.T) {
+	for name, tc := range map[string]struct {
+		happen func(t *testing.T, l *Layout)
+		want   string
+	}{
+		"the process was started again": {func(t *testing.T, l *Layout) { writeLog(t, l, "new\n") }, "bye\nnew\n"},
+		"the log was cut":               {func(t *testing.T, l *Layout) { require.NoError(t, l.rotateLogs(3)) }, "bye\n"},
+		"nothing":                       {func(*testing.T, *Layout) {}, "bye\n"},
+		"it was removed":                {func(t *testing.T, l *Layout) { require.NoError(t, l.removeLogs("demo-root")) }, "bye\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := logRuntime(t)
+			writeLog(t, r.layout, "hello\nbye\n")
+			f, err := os.Open(r.layout.logFile("demo-root"))
+			require.NoError(t, err)
+			_, err = f.Seek(int64(len("hello\n")), io.SeekStart)
+			require.NoError(t, err)
+			tc.happen(t, r.layout)
+			var out bytes.Buffer
+			f, err = reopen(f, &out)
+			require.NoError(t, err)
+			_, err = io.Copy(&out, f)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+			require.Equal(t, tc.want, out.String())
+		})
+	}
 }
 
 func TestRotationKeepsAFewLogs(t *testing.T) {

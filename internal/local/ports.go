@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -39,6 +42,8 @@ type ports struct {
 	// others are the ports of other setups.
 	others map[int32]string
 	free   func(int32) bool
+	// lock is held from the choice of ports until they are claimed, where they were chosen by ChoosePorts.
+	lock *os.File
 }
 
 // loadPorts reads the ports of the setup in a directory and of those beside it.
@@ -146,16 +151,15 @@ type namedPort struct {
 	port int32
 }
 
-// claim remembers the ports. It fails if another setup claimed one of them since they were picked.
-func (p *ports) claim() error {
-	root, err := os.Open(filepath.Dir(filepath.Dir(p.path)))
-	if err != nil {
-		return err
+// claim remembers the ports, and lets others choose. It fails if another setup claimed one of them since they were picked.
+func (p *ports) claim(ctx context.Context) error {
+	if p.lock == nil {
+		var err error
+		if p.lock, err = lockRoot(ctx, filepath.Dir(filepath.Dir(p.path))); err != nil {
+			return err
+		}
 	}
-	defer root.Close() // which ends the lock
-	if err := lockFile(root, true); err != nil {
-		return fmt.Errorf("lock %s: %w", root.Name(), err)
-	}
+	defer p.release()
 	if _, err := p.loadOthers(); err != nil {
 		return err
 	}
@@ -173,6 +177,76 @@ func (p *ports) claim() error {
 		return nil
 	}
 	return writeFile(p.path, raw)
+}
+
+// release lets others choose ports. Where nothing was claimed, it leaves nothing.
+func (p *ports) release() {
+	if p != nil && p.lock != nil {
+		_ = os.Remove(p.lock.Name()) // fails if there are setups
+		_ = p.lock.Close()           // which ends the lock
+		p.lock = nil
+	}
+}
+
+// ChoosePorts picks the ports of a setup that has none yet anew, at base as in NewLayout, and keeps all other setups of the
+// user from picking theirs until these are claimed, or the runtime is closed. The topology has to be built after it.
+func (l *Layout) ChoosePorts(ctx context.Context, base int32) error {
+	if have, err := readPorts(l.ports.path); err != nil || have != nil {
+		return err
+	}
+	lock, err := lockRoot(ctx, filepath.Dir(l.Dir))
+	if err != nil {
+		return err
+	}
+	p, err := loadPorts(l.Dir, base, l.ports.free)
+	if err != nil {
+		_ = lock.Close()
+		return err
+	}
+	p.lock, l.ports = lock, p
+	return nil
+}
+
+// lockRoot waits until nobody else has the lock of the state folder, and takes it. A folder that was removed meanwhile locks
+// nothing, so it tries again.
+func lockRoot(ctx context.Context, dir string) (*os.File, error) {
+	for {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, writeError(err)
+		}
+		f, err := os.Open(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		err = lockFile(f)
+		if err == nil && isThere(f) {
+			return f, nil
+		}
+		_ = f.Close()
+		if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// removeRoot removes the state folder if it is empty and nobody is about to use it.
+func (l *Layout) removeRoot() {
+	f, err := os.Open(filepath.Dir(l.Dir))
+	if err != nil {
+		return
+	}
+	defer f.Close() // which ends the lock
+	if lockFile(f) == nil {
+		_ = os.Remove(f.Name()) // fails if there are setups
+	}
 }
 
 // address is where a port of this machine is dialled.

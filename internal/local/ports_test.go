@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -58,7 +59,7 @@ func TestPorts(t *testing.T) {
 			}
 			require.Empty(t, cmp.Diff(tc.want, got))
 
-			require.NoError(t, p.claim())
+			require.NoError(t, p.claim(t.Context()))
 			again, err := loadPorts(filepath.Join(state, "demo"), 0, func(int32) bool { return false })
 			require.NoError(t, err)
 			for i, name := range all {
@@ -86,13 +87,82 @@ func TestPortsAreClaimedOnce(t *testing.T) {
 		require.NoError(t, err)
 		p.others = nil // as if the other setup had not been there yet
 		p.of("front-proxy/main")
-		return p.claim()
+		return p.claim(t.Context())
 	}
 	require.NoError(t, claim("a"))
 	err := claim("b")
 	require.ErrorContains(t, err, "port 7000, meant for front-proxy/main, belongs to the setup a")
 	require.Equal(t, clierr.Conflict, clierr.Code(err))
 	require.NoFileExists(t, filepath.Join(state, "b", filePorts))
+}
+
+// Of two setups that have no ports yet the second chooses when the first has claimed its own.
+func TestSetupsChoosePortsOneAfterAnother(t *testing.T) {
+	state := t.TempDir()
+	layout := func(setup string) *Layout {
+		l, err := NewLayout(state, setup, 0)
+		require.NoError(t, err)
+		l.ports.free = func(int32) bool { return true }
+		return l
+	}
+	a, b := layout("a"), layout("b")
+	require.NoError(t, a.ChoosePorts(t.Context(), 0))
+	chosen := make(chan error, 1)
+	go func() { chosen <- b.ChoosePorts(t.Context(), 0) }()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, layout("c").ChoosePorts(cancelled, 0), context.Canceled, "nobody else chooses, and Ctrl-C ends the wait")
+
+	first := a.Topology().Port("front-proxy/main")
+	require.NoError(t, a.ports.claim(t.Context()))
+	require.NoError(t, <-chosen)
+	second := b.Topology().Port("front-proxy/main")
+	require.NotEqual(t, first, second)
+	require.NoError(t, a.ChoosePorts(cancelled, 0), "it has its ports, and need not wait for who chooses")
+	require.Equal(t, first, a.Topology().Port("front-proxy/main"))
+	require.NoError(t, b.ports.claim(t.Context()))
+}
+
+func TestClosedRuntimeLetsOthersChoose(t *testing.T) {
+	state := t.TempDir()
+	l, err := NewLayout(state, "a", 0)
+	require.NoError(t, err)
+	require.NoError(t, l.ChoosePorts(t.Context(), 0))
+	f, err := os.Open(state)
+	require.NoError(t, err)
+	defer f.Close()
+	require.ErrorIs(t, lockFile(f), syscall.EWOULDBLOCK)
+	require.NoError(t, New(nil, l, Options{}).Close())
+	require.NoError(t, lockFile(f))
+	require.NoDirExists(t, state, "nothing was claimed, nothing is left")
+}
+
+// The state folder is not removed under somebody who is about to use it.
+func TestRootIsKeptForWhoChooses(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "kcpctl")
+	l, err := NewLayout(state, "a", 0)
+	require.NoError(t, err)
+	require.NoError(t, l.ChoosePorts(t.Context(), 0))
+	other := &Layout{Setup: "b", Dir: filepath.Join(state, "b")}
+	other.removeRoot()
+	require.DirExists(t, state)
+	require.NoError(t, l.ports.claim(t.Context()))
+	other.removeRoot()
+	require.DirExists(t, state, "there is a setup")
+	require.NoError(t, os.RemoveAll(l.Dir))
+	other.removeRoot()
+	require.NoDirExists(t, state)
+	other.removeRoot()
+}
+
+func TestMachineWithoutADefaultRoute(t *testing.T) {
+	m := newMachine(t)
+	s := m.open(file())
+	s.rt.hostAddress = func() error { return errors.New("no default routes found") }
+	err := s.rt.Preflight(t.Context(), s.objects)
+	require.EqualError(t, err, "kcp does not start on a machine without a default route: no default routes found")
+	require.Contains(t, clierr.Hint(err), "it need not lead anywhere")
+	require.NoError(t, s.rt.HostAddress(t.Context(), nil), "nothing is started")
 }
 
 func TestUserFolders(t *testing.T) {

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -30,6 +33,7 @@ func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error 
 	problems.add(r.References(ctx, objects))
 	problems.add(r.Programs(ctx, objects))
 	problems.add(r.FreePorts(ctx, objects))
+	problems.add(r.HostAddress(ctx, objects))
 	return problems.err()
 }
 
@@ -61,8 +65,26 @@ func (r *Runtime) Programs(ctx context.Context, objects []render.Object) error {
 }
 
 // FreePorts returns which ports somebody else has.
-func (r *Runtime) FreePorts(_ context.Context, objects []render.Object) error {
-	return r.eachWorkload(objects, r.checkPorts)
+func (r *Runtime) FreePorts(ctx context.Context, objects []render.Object) error {
+	return r.eachWorkload(objects, func(id topology.ID, w *workload) error { return r.checkPorts(ctx, id, w) })
+}
+
+// HostAddress returns why kcp would find no address of this machine. It wants one that others could reach, whatever it
+// listens on, and does not start without.
+func (r *Runtime) HostAddress(_ context.Context, objects []render.Object) error {
+	return r.eachWorkload(objects, func(topology.ID, *workload) error {
+		if err := r.hostAddress(); err != nil {
+			return clierr.New(clierr.Failed, "connect this machine to a network, or give it a default route: it need not lead anywhere",
+				"kcp does not start on a machine without a default route: %w", err)
+		}
+		return nil
+	})
+}
+
+// hostAddress looks for the address as kcp does: with the same function.
+func hostAddress() error {
+	_, err := utilnet.ResolveBindAddress(net.ParseIP(loopback))
+	return err
 }
 
 // eachWorkload calls do for all Deployments, and returns all that is wrong.
@@ -124,10 +146,13 @@ func (r *Runtime) writable() error {
 }
 
 // checkPorts makes sure that the ports of a component that does not run yet are free, or are taken by what we replace.
-func (r *Runtime) checkPorts(id topology.ID, w *workload) error {
-	live, _, err := r.layout.locate(w)
+func (r *Runtime) checkPorts(ctx context.Context, id topology.ID, w *workload) error {
+	live, rec, err := r.layout.locate(w)
 	if err != nil || len(live) > 0 {
 		return err
+	}
+	if rec != nil {
+		r.awaitPorts(ctx, id)
 	}
 	taken := r.taken(id)
 	if len(taken) == 0 {
@@ -135,6 +160,36 @@ func (r *Runtime) checkPorts(id topology.ID, w *workload) error {
 	}
 	return clierr.New(clierr.Failed, "stop what has the port, or choose other ports with --base-port", "%s",
 		strings.Join(taken, "\n"))
+}
+
+// awaitPorts gives the ports of a component that ran before a moment to become free: a process that was killed counts as
+// dead while the kernel still ends its threads, and these hold its sockets.
+func (r *Runtime) awaitPorts(ctx context.Context, id topology.ID) {
+	over := time.After(killTime)
+	for r.held(id) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-over:
+			return
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// held tells whether a port of a component is taken, but by no live process that is known.
+func (r *Runtime) held(id topology.ID) bool {
+	return slices.ContainsFunc(r.layout.ports.ofComponent(id), func(p namedPort) bool {
+		if r.layout.ports.free(p.port) {
+			return false
+		}
+		pid := portOwner(p.port)
+		if pid == 0 {
+			return true
+		}
+		_, err := identify(pid)
+		return err != nil
+	})
 }
 
 // taken names the ports of a component that somebody else listens on.

@@ -159,6 +159,26 @@ func inheritNothing() error {
 	return nil
 }
 
+const (
+	// startingGrace is how long a process may take to end that does not serve: nobody has requests there. kcp would wait for
+	// its own, which cannot succeed any more, for up to a minute if it is told to end while it starts.
+	startingGrace = 5 * time.Second
+	// servesTime is how long a process may take to say that it serves.
+	servesTime = 2 * time.Second
+)
+
+// serves tells whether the process of a workload is ready.
+func (r *Runtime) serves(ctx context.Context, w *workload) bool {
+	e, err := r.layout.entry(kindDeployment, w.name)
+	if err != nil || e == nil {
+		return false
+	}
+	port, ok := r.layout.ports.Ports[string(e.Component)]
+	ctx, cancel := context.WithTimeout(ctx, servesTime)
+	defer cancel()
+	return ok && r.probe(ctx, port) == ""
+}
+
 // stop ends the processes of a workload and forgets them.
 func (r *Runtime) stop(ctx context.Context, w *workload) error {
 	p := r.process(w.name)
@@ -172,6 +192,10 @@ func (r *Runtime) stopLocked(ctx context.Context, p *process, w *workload) error
 	if err != nil {
 		return err
 	}
+	grace := w.grace
+	if len(live) > 0 && !r.serves(ctx, w) {
+		grace = min(grace, startingGrace)
+	}
 	p.startedAt, p.crashes = time.Time{}, crashes{}
 	if rec != nil && len(live) > 0 {
 		rec.Stopping = true // for whoever else watches it
@@ -181,7 +205,7 @@ func (r *Runtime) stopLocked(ctx context.Context, p *process, w *workload) error
 	}
 	var g errgroup.Group
 	for _, id := range live {
-		g.Go(func() error { return id.stop(ctx, w.grace) })
+		g.Go(func() error { return id.stop(ctx, grace) })
 	}
 	if err := g.Wait(); err != nil {
 		if errors.Is(err, fs.ErrPermission) {

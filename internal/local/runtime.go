@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -49,6 +50,9 @@ type Runtime struct {
 	mu      sync.Mutex
 	running map[string]*process
 	http    *http.Client
+	locked  bool
+	// hostAddress says why kcp would find no address of this machine.
+	hostAddress func() error
 }
 
 var _ run.Runtime = (*Runtime)(nil)
@@ -60,7 +64,7 @@ func New(t *topology.Topology, l *Layout, o Options) *Runtime {
 	if o.Store == nil {
 		o.Store = store{pki.DirectoryStore(l.path(dirPKI))}
 	}
-	return &Runtime{topology: t, layout: l, options: o, running: map[string]*process{}}
+	return &Runtime{topology: t, layout: l, options: o, running: map[string]*process{}, hostAddress: hostAddress}
 }
 
 // store is a PKI in the state directory.
@@ -93,6 +97,7 @@ func (r *Runtime) Store() pki.Store { return r.options.Store }
 // own. It stops no process.
 func (r *Runtime) Close() error {
 	r.forgetClient()
+	r.layout.ports.release()
 	return r.layout.rotateLogs(maxLog)
 }
 
@@ -117,13 +122,13 @@ func (r *Runtime) Generation(context.Context) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Begin gets the binaries that the plan needs, claims the ports, and marks the setup as being applied until Finish. It need
+// Begin claims the ports, gets the binaries that the plan needs, and marks the setup as being applied until Finish. It need
 // not remember the objects: each is remembered on its own, before it has an effect.
 func (r *Runtime) Begin(ctx context.Context, p *plan.Plan) error {
-	if err := r.fetch(ctx, p); err != nil {
+	if err := r.layout.ports.claim(ctx); err != nil {
 		return err
 	}
-	if err := r.layout.ports.claim(); err != nil {
+	if err := r.fetch(ctx, p); err != nil {
 		return err
 	}
 	return writeFile(r.layout.path(fileApplying), nil)
@@ -217,18 +222,12 @@ func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
 
 // Purge removes everything that Delete keeps: data, PKI, ports, history.
 func (r *Runtime) Purge(context.Context) error {
-	all, err := r.layout.entries()
+	all, err := r.layout.workloads()
 	if err != nil {
 		return err
 	}
-	for _, e := range all {
-		if e.Object.GetKind() != kindDeployment {
-			continue
-		}
-		w, err := r.layout.workload(e.Object)
-		if err != nil {
-			return err
-		}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		w := all[id]
 		if live, _, err := r.layout.locate(w); err != nil || len(live) > 0 {
 			return errors.Join(err, clierr.New(clierr.Failed, "run kcpctl down --local first",
 				"%s still runs (pid %d)", w.name, live[0].PID))
@@ -237,6 +236,6 @@ func (r *Runtime) Purge(context.Context) error {
 	if err := os.RemoveAll(r.layout.Dir); err != nil {
 		return writeError(err)
 	}
-	_ = os.Remove(filepath.Dir(r.layout.Dir)) // fails if there are other setups
+	r.layout.removeRoot()
 	return nil
 }

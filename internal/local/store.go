@@ -101,6 +101,33 @@ func (l *Layout) entries() ([]entry, error) {
 	return out, nil
 }
 
+// workloads are the workloads that were applied, by component.
+func (l *Layout) workloads() (map[topology.ID]*workload, error) {
+	all, err := l.entries()
+	if err != nil {
+		return nil, err
+	}
+	out := map[topology.ID]*workload{}
+	for _, e := range all {
+		if e.Object.GetKind() != kindDeployment {
+			continue
+		}
+		if out[e.Component], err = l.workload(e.Object); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// workloadOf is the applied workload of a component: nil if there is none.
+func (l *Layout) workloadOf(c *topology.Component) (*workload, error) {
+	e, err := l.entry(kindDeployment, c.Object())
+	if err != nil || e == nil {
+		return nil, err
+	}
+	return l.workload(e.Object)
+}
+
 // removeEmpty removes the folders that are empty once all is deleted.
 func (l *Layout) removeEmpty() error {
 	if all, err := l.entries(); err != nil || len(all) > 0 {

@@ -9,7 +9,11 @@ import (
 	"strings"
 )
 
-// startOf says when a process started: in clock ticks since the boot that it names (proc(5), field starttime).
+// exiting is the kernel's flag for a process that is ending: its threads may still hold what it had open (PF_EXITING).
+const exiting = 0x4
+
+// startOf says when a process started: in clock ticks since the boot that it names (proc(5), field starttime). One that has
+// ended, or is about to, does not exist.
 func startOf(pid int) (string, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -19,14 +23,18 @@ func startOf(pid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The second field is the program's name in parentheses and may contain anything. The third is the state, the
-	// twenty-second the start.
+	// The second field is the program's name in parentheses and may contain anything. The third is the state, the ninth the
+	// flags, the twenty-second the start.
 	_, rest, ok := strings.Cut(string(raw[strings.LastIndexByte(string(raw), ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	if !ok || len(fields) < 20 {
 		return "", fmt.Errorf("read /proc/%d/stat: unknown format", pid)
 	}
-	if state := fields[0]; state == "Z" || state == "X" {
+	flags, err := strconv.ParseUint(fields[6], 10, 64)
+	if err != nil {
+		return "", fmt.Errorf("read /proc/%d/stat: %w", pid, err)
+	}
+	if state := fields[0]; state == "Z" || state == "X" || flags&exiting != 0 {
 		return "", fs.ErrNotExist
 	}
 	return strings.TrimSpace(string(boot)) + "/" + fields[19], nil

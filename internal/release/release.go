@@ -60,6 +60,15 @@ func rows() []row {
 	}
 }
 
+// Known are the releases with which something changed that kcpctl knows of, oldest first.
+func Known() []string {
+	var out []string
+	for _, r := range rows() {
+		out = append(out, r.from)
+	}
+	return out
+}
+
 // Of returns the features of a release. A pre-release has those of the release that it leads to; what is no version, or is
 // newer than the table, counts as the newest.
 func Of(v string) Features {

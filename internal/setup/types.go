@@ -144,14 +144,25 @@ func (d *decoder) unknown(key *yaml.Node, t *structType, p *field.Path) *structF
 
 // nearest is the field whose name is the same but for case or very little.
 func (t *structType) nearest(key string) *structField {
-	var best *structField
-	limit := max(1, len(key)/3)
+	var names []string
 	for _, f := range t.fields {
-		if strings.EqualFold(f.name, key) {
-			return f
+		names = append(names, f.name)
+	}
+	if name := Nearest(names, key); name != "" {
+		return t.byName[name]
+	}
+	return nil
+}
+
+// Nearest is the name that was probably meant: the same but for case or very little. It is empty if there is none.
+func Nearest(names []string, typed string) string {
+	best, limit := "", max(1, len(typed)/3)
+	for _, name := range names {
+		if strings.EqualFold(name, typed) {
+			return name
 		}
-		if n := distance(f.name, key); n <= limit {
-			best, limit = f, n-1
+		if n := distance(name, typed); n <= limit {
+			best, limit = name, n-1
 		}
 	}
 	return best

@@ -39,6 +39,8 @@ type Status struct {
 	// NextExpiry is when the first certificate expires, NextExpiryName which it is.
 	NextExpiry     time.Time `json:"nextExpiry,omitzero"`
 	NextExpiryName string    `json:"nextExpiryName,omitempty"`
+	// Rotations are those that are under way.
+	Rotations []Rotation `json:"rotations,omitempty"`
 	// Drift is how many objects differ from what the setup wants. DriftProblem says why that is not known.
 	Drift        *int   `json:"drift,omitempty"`
 	DriftProblem string `json:"driftProblem,omitempty"`
@@ -71,11 +73,24 @@ type Shard struct {
 	LogicalClusters *int `json:"logicalClusters,omitempty"`
 }
 
+// Rotation is how far the rotation of some authorities, or of the service-account key, is.
+type Rotation struct {
+	pki.Rotations `json:"-"`
+	// Of is what is rotated: server-ca, client-ca, service-account-key.
+	Of    []string  `json:"of"`
+	Phase pki.Phase `json:"phase"`
+	// Next is the command that goes on. It is the caller's to fill in.
+	Next string `json:"next,omitempty"`
+}
+
 // Kind is the kind of Status, as programs see it.
 const Kind = "Status"
 
 // patience is how long anybody may take to answer.
 const patience = 5 * time.Second
+
+// stateTime is how long the state of a component may take: the first one connects to its cluster.
+const stateTime = 15 * time.Second
 
 // parallel is how many servers are asked at once.
 const parallel = 16
@@ -114,6 +129,7 @@ func Collect(ctx context.Context, t *topology.Topology, rt run.Runtime, now time
 			return err
 		}
 		c.expiry()
+		c.rotations()
 		var asked errgroup.Group
 		asked.Go(func() error { c.shards(ctx); return nil })
 		asked.Go(func() error { c.proxies(ctx); return nil })
@@ -126,19 +142,54 @@ func Collect(ctx context.Context, t *topology.Topology, rt run.Runtime, now time
 	return c.Status, nil
 }
 
+// components asks for the state of every component. What cannot be asked has the error as its reason.
 func (c *collector) components(ctx context.Context) error {
 	running := c.topology.OfKind(topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy, topology.VirtualWorkspaces)
 	c.Components = make([]Component, len(running))
-	g, ctx := errgroup.WithContext(ctx)
+	var g errgroup.Group
 	g.SetLimit(parallel)
 	for i, comp := range running {
 		g.Go(func() error {
-			st, err := c.runtime.State(ctx, comp)
-			c.Components[i] = Component{ID: comp.ID(), Cluster: comp.Cluster.Name, URL: comp.URL, State: st}
-			return err
+			c.Components[i] = Component{ID: comp.ID(), Cluster: comp.Cluster.Name, URL: comp.URL, State: c.stateOf(ctx, comp)}
+			return nil
 		})
 	}
-	return g.Wait()
+	_ = g.Wait()
+	return context.Cause(ctx)
+}
+
+func (c *collector) stateOf(ctx context.Context, comp *topology.Component) ready.State {
+	ctx, cancel := context.WithTimeoutCause(ctx, stateTime, fmt.Errorf("no answer within %s", stateTime))
+	defer cancel()
+	st, err := c.runtime.State(ctx, comp)
+	if err != nil {
+		return ready.State{Replicas: comp.Replicas, Reason: "not known: " + err.Error()}
+	}
+	return st
+}
+
+// rotations finds those that are under way. Those in the same phase go on together.
+func (c *collector) rotations() {
+	for _, phase := range []pki.Phase{pki.PhaseDistribute, pki.PhaseSwitch} {
+		var authorities, key pki.Rotations
+		for _, r := range pki.AllRotations().In(c.state, phase) {
+			if r.CA() == "" {
+				key = append(key, r)
+				continue
+			}
+			authorities = append(authorities, r)
+		}
+		for _, all := range []pki.Rotations{authorities, key} {
+			if len(all) == 0 {
+				continue
+			}
+			under := Rotation{Rotations: all, Phase: phase}
+			for _, r := range all {
+				under.Of = append(under.Of, r.Key())
+			}
+			c.Rotations = append(c.Rotations, under)
+		}
+	}
 }
 
 // shards asks the root shard which shards it knows, if it runs, and each of them what lives there.

@@ -1,6 +1,7 @@
 package status_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -170,14 +171,82 @@ func TestStatusDoesNotWaitForARootShardThatHangs(t *testing.T) {
 	})
 }
 
-func TestErrorsOfTheRuntime(t *testing.T) {
+func TestNothingIsKnownWithoutThePKI(t *testing.T) {
 	boom := errors.New("boom")
-	for _, call := range []string{"Load", "State shard/alpha"} {
-		t.Run(call, func(t *testing.T) {
+	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+		rt.On("Load", func() error { return boom })
+		_, err := status.Collect(t.Context(), top, rt, time.Now(), status.Options{Drift: true})
+		require.ErrorIs(t, err, boom)
+	})
+}
+
+// A component that cannot be asked, such as one on a cluster that is away, says so, and the others are shown.
+func TestAComponentThatCannotBeAsked(t *testing.T) {
+	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+		rt.On("State shard/alpha", func() error { return errors.New("boom") })
+		s := collect(t, top, rt)
+		require.False(t, s.Ready)
+		require.Len(t, s.Components, 5)
+		for _, c := range s.Components {
+			if c.ID == "shard/alpha" {
+				require.Equal(t, ready.State{Replicas: 1, Reason: "not known: boom"}, c.State)
+				continue
+			}
+			require.True(t, c.Ready, c.ID)
+		}
+		require.Equal(t, map[topology.ID]bool{"root-shard": true, "shard/alpha": true}, registered(s))
+	})
+}
+
+func TestAnInterruptedLookIsNoStatus(t *testing.T) {
+	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
+		ctx, cancel := context.WithCancel(t.Context())
+		rt.On("State shard/alpha", func() error { cancel(); return ctx.Err() })
+		_, err := status.Collect(ctx, top, rt, time.Now(), status.Options{})
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestRotationsUnderWay(t *testing.T) {
+	rotations := func(cas ...pki.CA) (all pki.Rotations) {
+		for _, ca := range cas {
+			all = append(all, pki.RotationOf(ca))
+		}
+		return all
+	}
+	key := pki.Rotations{pki.RotationOfServiceAccount()}
+	for name, tc := range map[string]struct {
+		distribute, then pki.Rotations // which begin, and which of them switch
+		want             []status.Rotation
+	}{
+		"none": {},
+		"one that is distributed": {
+			distribute: rotations(pki.ServerCA),
+			want:       []status.Rotation{{Rotations: rotations(pki.ServerCA), Of: []string{"server-ca"}, Phase: pki.PhaseDistribute}},
+		},
+		"those of a phase go on together": {
+			distribute: rotations(pki.ServerCA, pki.ClientCA, pki.EtcdCA), then: rotations(pki.ServerCA, pki.ClientCA),
+			want: []status.Rotation{
+				{Rotations: rotations(pki.EtcdCA), Of: []string{"etcd-ca"}, Phase: pki.PhaseDistribute},
+				{Rotations: rotations(pki.ServerCA, pki.ClientCA), Of: []string{"server-ca", "client-ca"}, Phase: pki.PhaseSwitch},
+			},
+		},
+		"a key and an authority do not": {
+			distribute: append(rotations(pki.ServerCA), key...),
+			want: []status.Rotation{
+				{Rotations: rotations(pki.ServerCA), Of: []string{"server-ca"}, Phase: pki.PhaseDistribute},
+				{Rotations: key, Of: []string{"service-account-key"}, Phase: pki.PhaseDistribute},
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
 			inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
-				rt.On(call, func() error { return boom })
-				_, err := status.Collect(t.Context(), top, rt, time.Now(), status.Options{Drift: true})
-				require.ErrorIs(t, err, boom)
+				state, err := tc.distribute.Advance(top, rt.PKI(), pki.PhaseNone, time.Now())
+				require.NoError(t, err)
+				state, err = tc.then.Advance(top, state, pki.PhaseDistribute, time.Now())
+				require.NoError(t, err)
+				rt.OtherRun(state)
+				require.Equal(t, tc.want, collect(t, top, rt).Rotations)
 			})
 		})
 	}

@@ -3,7 +3,6 @@ package version
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -82,13 +81,4 @@ func (i Info) kcp() string {
 		return i.KCP
 	}
 	return strings.TrimSpace(fmt.Sprintf("%s (knows %s)", i.KCP, strings.Join(i.KnownKCP, ", ")))
-}
-
-// JSON is the same for programs, indented and ending in a newline.
-func (i Info) JSON() ([]byte, error) {
-	out, err := json.MarshalIndent(i, "", "  ")
-	if err != nil {
-		return nil, fmt.Errorf("encode version: %w", err)
-	}
-	return append(out, '\n'), nil
 }

@@ -80,7 +80,7 @@ func (s *Server) start(ctx context.Context, bin string) error {
 		"--client-ca-file", s.ca.file("ca.crt"), "--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file", s.ca.file("server.key"), "--service-account-signing-key-file", s.ca.file("server.key"),
-		"--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount")
+		"--service-cluster-ip-range=10.0.0.0/16", "--disable-admission-plugins=ServiceAccount")
 	if err != nil {
 		return err
 	}
@@ -190,10 +190,11 @@ func launch(path, log string, args ...string) (*process, error) {
 	}
 	defer f.Close()
 	const script = `"$@" </dev/null & program=$!
-(cat >/dev/null; kill $program) <&3 & watcher=$!
+(cat >/dev/null; kill $program; sleep 10; kill -9 $program) <&3 & watcher=$!
 wait $program; status=$?; kill $watcher 2>/dev/null; exit $status`
 	c := exec.Command("/bin/sh", append([]string{"-c", "exec 3<&0; " + script, "sh", path}, args...)...)
 	c.Stdout, c.Stderr = f, f
+	c.Env = append(os.Environ(), "GOGC=400") // tests are short, and have memory but no time
 	input, err := c.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -7,9 +7,15 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
+	"time"
 )
+
+func init() {
+	runtime.LockOSThread() // main runs on the first thread
+}
 
 func flag(name string) string {
 	for _, arg := range os.Args {
@@ -20,6 +26,10 @@ func flag(name string) string {
 	return ""
 }
 
+// lingering is how long a dead process of the mode zombie holds its port at most. It goes before if there is a file gone in
+// its folder.
+const lingering = 30 * time.Second
+
 func main() {
 	mode := os.Getenv("FAKE")
 	fmt.Println("starting", mode)
@@ -29,16 +39,33 @@ func main() {
 	case "crash":
 		fmt.Fprintln(os.Stderr, "Error: no disk, no cry")
 		os.Exit(3)
-	case "deaf":
+	case "deaf", "hung":
 		signal.Ignore(syscall.SIGTERM)
+	case "zombie":
+		go serve(mode)
+		<-term
+		go func() {
+			for over := time.Now().Add(lingering); time.Now().Before(over); time.Sleep(10 * time.Millisecond) {
+				if _, err := os.Stat("gone"); err == nil {
+					break
+				}
+			}
+			os.Exit(0)
+		}()
+		// Only this thread ends, the first one: the process counts as dead, and the others still hold what it has.
+		syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
 	}
 	go func() {
 		<-term
 		fmt.Println("bye")
 		os.Exit(0)
 	}()
+	serve(mode)
+}
+
+func serve(mode string) {
 	http.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if mode == "unready" {
+		if mode == "unready" || mode == "hung" {
 			http.Error(w, "[+]ping ok\n[-]poststarthook/bootstrap failed: reason withheld\n[-]etcd failed: reason withheld", 500)
 			return
 		}

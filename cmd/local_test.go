@@ -1,0 +1,41 @@
+package cmd
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+// A first run on this machine does not choose ports while another one does. One that writes nothing need not wait.
+func TestFirstUpWaitsForWhoChoosesPorts(t *testing.T) {
+	dir := t.TempDir()
+	root := filepath.Join(dir, "kcpctl")
+	require.NoError(t, os.Mkdir(root, 0o700))
+	other, err := os.Open(root)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, other.Close()) })
+	require.NoError(t, syscall.Flock(int(other.Fd()), syscall.LOCK_EX))
+	file := filepath.Join(dir, "kcp.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"), 0o600))
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	for dryRun, want := range map[string]error{dryRunNone: context.Canceled, dryRunClient: nil} {
+		t.Run(dryRun, func(t *testing.T) {
+			streams, _, errs := ui.Fake("", 0, 0)
+			o := &upOptions{dryRun: dryRun, setupOptions: setupOptions{
+				file: file, localOptions: localOptions{local: true}, globalOptions: &globalOptions{Env: &Env{
+					Streams: streams, Now: time.Now, Getenv: func(string) string { return dir },
+				}},
+			}}
+			require.ErrorIs(t, runUp(interrupted, o), want)
+			require.Empty(t, errs.String(), "nothing has begun")
+		})
+	}
+}

@@ -1,0 +1,147 @@
+//go:build integration
+
+package faults
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// nothingToDo is what up says when there is nothing to change.
+const nothingToDo = "0 changes"
+
+// added is the shard that is added.
+const added = "gamma"
+
+// state is what there was before a command.
+type state struct {
+	file      string
+	stored    stored
+	inventory *unstructured.Unstructured // nil if there was none
+}
+
+func (p *place) state(t *testing.T) *state {
+	t.Helper()
+	file, err := os.ReadFile(p.file())
+	require.NoError(t, err)
+	out := &state{file: string(file)}
+	out.stored, err = p.stored(t.Context())
+	require.NoError(t, err)
+	if _, ok := out.stored[inventoryKey]; ok {
+		out.inventory, err = shared.admin.Resource(secrets).Namespace(p.namespace).Get(t.Context(), inventoryName, metav1.GetOptions{})
+		require.NoError(t, err)
+	}
+	return out
+}
+
+// The names of what kcpctl keeps for itself.
+const (
+	pkiName       = setupName + "-pki"
+	lockName      = setupName + "-lock"
+	inventoryName = setupName + "-inventory"
+	pkiKey        = "secrets/" + pkiName
+	inventoryKey  = "secrets/" + inventoryName
+)
+
+// finished demands that nothing is left to do after the last run of a scenario's command.
+func (p *place) finished(t *testing.T, before *state, sc *scenario, last result) {
+	t.Helper()
+	if !strings.Contains(last.output, nothingToDo) {
+		require.Contains(t, p.kcpctl(t, nil, "up").ok(t).output, nothingToDo)
+	}
+	if sc.check != nil {
+		sc.check(t, p, before)
+	}
+	require.Empty(t, p.kcp.Workspaces(), "workspaces of canaries are left")
+	p.runsAsStored(t)
+	secret, err := shared.admin.Resource(secrets).Namespace(p.namespace).Get(t.Context(), pkiName, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.NoError(t, shared.keys.caughtUp(t.Context(), p.namespace, secret.GetResourceVersion()))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	require.Empty(t, p.problems)
+}
+
+// runsAsStored demands that every pod has read what is stored now.
+func (p *place) runsAsStored(t *testing.T) {
+	t.Helper()
+	now, err := p.stored(t.Context())
+	require.NoError(t, err)
+	for name, pod := range p.running() {
+		files, err := now.mountedBy(pod.Pod)
+		require.NoError(t, err)
+		require.Equal(t, len(files), len(pod.files))
+		for path := range files {
+			require.True(t, bytes.Equal(files[path], pod.files[path]), "pod %s runs with another %s than is stored", name, path)
+		}
+	}
+}
+
+// released demands that nobody holds the lock, unless who held it was killed: the next one then takes it.
+func (p *place) released(t *testing.T, f *fault) {
+	t.Helper()
+	l, err := shared.admin.Resource(leases).Namespace(p.namespace).Get(t.Context(), lockName, metav1.GetOptions{})
+	require.NoError(t, err)
+	holder, _, _ := unstructured.NestedString(l.Object, "spec", "holderIdentity")
+	require.True(t, holder == "" || f.kills, "%s holds the lock", holder)
+}
+
+// hasShard demands that the setup file has got the shard, once, and is otherwise as it was.
+func hasShard(t *testing.T, p *place, before *state) {
+	was, now := strings.SplitAfter(before.file, "\n"), strings.SplitAfter(p.state(t).file, "\n")
+	require.Equal(t, 1, strings.Count(strings.Join(now, ""), "name: "+added))
+	at := 0
+	for at < len(was) && was[at] == now[at] {
+		at++
+	}
+	rest := len(was) - at
+	require.Equal(t, was[at:], now[len(now)-rest:], "more was changed than that a shard was put in")
+}
+
+// withoutShard takes out the shard and all that was made for it.
+func withoutShard(t *testing.T, p *place, before *state) {
+	selector := metav1.ListOptions{LabelSelector: topology.LabelName + "=" + added}
+	for _, r := range append(written(), pods) {
+		require.NoError(t, shared.admin.Resource(r).Namespace(p.namespace).
+			DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, selector))
+	}
+	for name, pod := range p.running() {
+		if pod.component.Name() == added {
+			p.end(name)
+		}
+	}
+	p.kcp.Unregister(added)
+	require.NoError(t, os.WriteFile(p.file(), []byte(before.file), 0o600))
+	client := shared.admin.Resource(secrets).Namespace(p.namespace)
+	now, err := client.Get(t.Context(), inventoryName, metav1.GetOptions{})
+	require.NoError(t, err)
+	before.inventory.SetResourceVersion(now.GetResourceVersion())
+	_, err = client.Update(t.Context(), before.inventory, metav1.UpdateOptions{FieldManager: topology.ManagedBy})
+	require.NoError(t, err)
+}
+
+// hasRenewed demands that every certificate was issued anew, by the same authorities.
+func hasRenewed(t *testing.T, p *place, before *state) {
+	now := p.state(t).stored
+	for name, was := range before.stored {
+		for key := range was {
+			switch {
+			case name == pkiKey:
+				require.True(t, bytes.Equal(was[key], now[name][key]), "%s of the PKI has changed", key)
+			case key == "tls.crt":
+				require.False(t, bytes.Equal(was[key], now[name][key]), "%s was not renewed", name)
+			}
+		}
+	}
+}
+
+// asItIs leaves a place as it is: certificates can be renewed again.
+func asItIs(*testing.T, *place, *state) {}

@@ -1,0 +1,106 @@
+//go:build integration
+
+package faults
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+)
+
+// keyring sees every version of every PKI Secret, and notices when an authority or the service-account key is not that which
+// was stored first.
+type keyring struct {
+	admin dynamic.Interface
+	place func(namespace string) *place
+
+	mu    sync.Mutex
+	first map[string]map[string]string // fingerprints by namespace and key
+	seen  map[string]string            // resource versions by namespace
+}
+
+func (k *keyring) run(ctx context.Context) error {
+	k.first, k.seen = map[string]map[string]string{}, map[string]string{}
+	all := dynamicinformer.NewFilteredDynamicSharedInformerFactory(k.admin, 0, metav1.NamespaceAll, func(o *metav1.ListOptions) {
+		o.FieldSelector = "metadata.name=" + pkiName
+	})
+	if _, err := all.ForResource(secrets).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: k.look, UpdateFunc: func(_, o any) { k.look(o) },
+		DeleteFunc: func(o any) {
+			if u, ok := o.(*unstructured.Unstructured); ok && k.place(u.GetNamespace()) != nil {
+				k.place(u.GetNamespace()).problem("the PKI Secret was deleted")
+			}
+		},
+	}); err != nil {
+		return err
+	}
+	all.Start(ctx.Done())
+	all.WaitForCacheSync(ctx.Done())
+	return nil
+}
+
+// look compares a version of a PKI Secret with the first one.
+func (k *keyring) look(o any) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok || k.place(u.GetNamespace()) == nil {
+		return
+	}
+	p, s := k.place(u.GetNamespace()), &corev1.Secret{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, s); err != nil {
+		p.problem("the PKI Secret: %v", err)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen[p.namespace] = s.ResourceVersion
+	now := fingerprints(s.Data)
+	before, ok := k.first[p.namespace]
+	if !ok {
+		k.first[p.namespace] = now
+		return
+	}
+	for name, was := range before {
+		if now[name] != was {
+			p.problem("%s of the PKI Secret was replaced or lost", name)
+		}
+	}
+}
+
+// fingerprints tell one authority or key from another.
+func fingerprints(data map[string][]byte) map[string]string {
+	out := map[string]string{}
+	for key, value := range data {
+		if strings.HasSuffix(key, ".crt") || strings.HasSuffix(key, ".key") {
+			out[key] = fmt.Sprintf("%x", sha256.Sum256(value))
+		}
+	}
+	return out
+}
+
+// caughtUp waits until the keyring has seen a version of the PKI Secret of a namespace. It returns what it has seen last.
+func (k *keyring) caughtUp(ctx context.Context, namespace, version string) error {
+	for {
+		k.mu.Lock()
+		seen := k.seen[namespace]
+		k.mu.Unlock()
+		if seen == version {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the PKI Secret of %s is at version %s, and the watch has seen %q: %w", namespace, version, seen, ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,206 @@
+//go:build integration
+
+// Package faults lets every single request that kcpctl makes to an API server fail, in every way in which requests fail, and
+// proves that the same command, run again, always ends with the same objects, the same authorities, and nothing left over.
+//
+// kcpctl is the real program, and the API server a real one with its etcd. Controllers, nodes and kcp are stood in for, so that a
+// case takes seconds: the tests of test/e2e have real ones.
+package faults
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kcpctl/kcpctl/test/apiserver"
+)
+
+// shared is the world of all tests of this package; TestMain cannot pass it on in another way.
+var shared *world
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	debug.SetGCPercent(400) // there is memory, but no time
+	os.Exit(withWorld(func(w *world) int {
+		shared = w
+		return m.Run()
+	}))
+}
+
+// world is what all cases share.
+type world struct {
+	// binary is kcpctl.
+	binary string
+	admin  dynamic.Interface
+	// resources are all kinds of objects that a namespace can hold, but for pods and events.
+	resources []schema.GroupVersionResource
+	proxy     *proxy
+	keys      *keyring
+
+	made   atomic.Int32 // places so far
+	mu     sync.Mutex
+	places map[string]*place // by namespace
+}
+
+// withWorld starts the world, calls a function, and ends the world again. It returns an exit code.
+func withWorld(do func(*world) int) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	server, err := apiserver.Start(ctx)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code := 1
+	w, err := newWorld(ctx, server)
+	if err == nil {
+		code = do(w)
+		w.proxy.stop()
+	}
+	cancel()
+	if err = errors.Join(err, server.Stop()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
+func newWorld(ctx context.Context, server *apiserver.Server) (*world, error) {
+	w := &world{binary: filepath.Join(server.Dir, "kcpctl"), places: map[string]*place{}}
+	build := exec.CommandContext(ctx, "go", "build", "-o", w.binary, "github.com/kcpctl/kcpctl")
+	if out, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build kcpctl: %w\n%s", err, out)
+	}
+	config, err := adminConfig(server)
+	if err != nil {
+		return nil, err
+	}
+	if w.admin, err = dynamic.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if w.resources, err = namespaced(config); err != nil {
+		return nil, err
+	}
+	if err := w.furnish(ctx); err != nil {
+		return nil, err
+	}
+	if err := (&standin{admin: w.admin, place: w.at}).run(ctx); err != nil {
+		return nil, err
+	}
+	w.keys = &keyring{admin: w.admin, place: w.at}
+	if err := w.keys.run(ctx); err != nil {
+		return nil, err
+	}
+	w.proxy, err = startProxy(config, w.with)
+	return w, err
+}
+
+func adminConfig(server *apiserver.Server) (*rest.Config, error) {
+	kubeconfig, err := server.Kubeconfig(apiserver.Admin)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+	return config, nil
+}
+
+// namespaced asks for all kinds of objects that a namespace can hold.
+func namespaced(config *rest.Config) ([]schema.GroupVersionResource, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := client.ServerPreferredNamespacedResources()
+	if err != nil {
+		return nil, err
+	}
+	var out []schema.GroupVersionResource
+	for _, l := range lists {
+		gv, err := schema.ParseGroupVersion(l.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range l.APIResources {
+			if slices.Contains(r.Verbs, "list") && r.Name != pods.Resource && r.Name != "events" {
+				out = append(out, gv.WithResource(r.Name))
+			}
+		}
+	}
+	return out, nil
+}
+
+// furnish makes what clusters have and checks look for: a node and a storage class.
+func (w *world) furnish(ctx context.Context) error {
+	for _, it := range []struct {
+		gvr schema.GroupVersionResource
+		o   map[string]any
+	}{
+		{schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}, map[string]any{
+			"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none",
+			"metadata": map[string]any{"name": "standard", "annotations": map[string]any{"storageclass.kubernetes.io/is-default-class": "true"}},
+		}},
+		{schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, map[string]any{
+			"apiVersion": "v1", "kind": "Node",
+			"metadata": map[string]any{"name": "node", "labels": map[string]any{"kubernetes.io/arch": "amd64"}},
+			"status":   map[string]any{"nodeInfo": map[string]any{"architecture": "amd64"}},
+		}},
+	} {
+		if _, err := w.admin.Resource(it.gvr).Create(ctx, &unstructured.Unstructured{Object: it.o}, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// at is the place in a namespace; nil if there is none.
+func (w *world) at(namespace string) *place {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.places[namespace]
+}
+
+// with is the place that has a token; nil if there is none.
+func (w *world) with(token string) *place {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.places {
+		if p.token == token {
+			return p
+		}
+	}
+	return nil
+}
+
+func (w *world) add(p *place) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.places[p.namespace] = p
+}
+
+// remove forgets a place. What is in its namespace stays: nobody can delete namespaces here.
+func (w *world) remove(p *place) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.places, p.namespace)
+}

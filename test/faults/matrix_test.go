@@ -1,0 +1,112 @@
+//go:build integration
+
+package faults
+
+import (
+	"flag"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The values of -faults.
+const (
+	modeSome = "some" // every request fails once, in one way or another
+	modeAll  = "all"  // every request fails in every way
+)
+
+var mode = flag.String("faults", modeSome, "which requests fail: some (each in one way) or all (each in every way)")
+
+const (
+	// workers is how many cases run at once: commands wait more than they compute.
+	workers = 6
+	// patientWorkers is the same for cases that do nothing but wait for a minute.
+	patientWorkers = 12
+)
+
+// namespacePrefix begins the names of all namespaces of the tests.
+const namespacePrefix = "faults-"
+
+// TestFaults is the matrix.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	require.Contains(t, []string{modeSome, modeAll}, *mode)
+	results := &table{}
+	for i, sc := range scenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			want := sc.undisturbed(t)
+			t.Logf("an undisturbed run makes %d requests", len(want.requests))
+			sc.matrix(t, want, faults(want.requests, *mode, i), workers, results)
+		})
+	}
+	others, err := shared.others(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, others, "objects of kinds that kcpctl never writes")
+	t.Logf("\n%s", results)
+}
+
+// TestNoAnswer is the part of the matrix that takes long: some requests are not answered, and kcpctl has to give up by itself.
+func TestNoAnswer(t *testing.T) {
+	t.Parallel()
+	every := map[string]int{modeSome: 25, modeAll: 5}[*mode]
+	results := &table{}
+	for _, sc := range scenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			t.Parallel()
+			want := sc.undisturbed(t)
+			var some []*fault
+			for n := 1; n <= len(want.requests); n += every {
+				some = append(some, &fault{hangs(), n})
+			}
+			sc.matrix(t, want, some, patientWorkers, results)
+		})
+	}
+	t.Cleanup(func() { t.Logf("\n%s", results) })
+}
+
+// matrix runs cases of a scenario, some at a time. Each worker has places of its own.
+func (sc *scenario) matrix(t *testing.T, want *undisturbed, cases []*fault, workers int, results *table) {
+	todo := make(chan *fault, len(cases))
+	for _, f := range cases {
+		todo <- f
+	}
+	close(todo)
+	var all sync.WaitGroup
+	for range min(workers, len(cases)) {
+		all.Go(func() {
+			var p *place
+			for f := range todo {
+				t.Run(f.String(), func(sub *testing.T) {
+					if p == nil {
+						p = sc.base(t, sub)
+					}
+					mine := p
+					p = nil // not used again if the case fails
+					if sc.try(sub, mine, want, f, results); sc.restore != nil {
+						p = mine
+					}
+				})
+			}
+		})
+	}
+	all.Wait()
+}
+
+// faults are those that are tried on a run that makes some requests: each request fails in every way that fits it, or in one
+// of them in turn.
+func faults(requests []request, mode string, offset int) []*fault {
+	var out []*fault
+	for i, r := range requests {
+		fitting := slices.DeleteFunc(kinds(), func(k kind) bool { return !r.fits[k.name] })
+		if mode == modeSome {
+			at := (i + offset) % len(fitting)
+			fitting = fitting[at : at+1]
+		}
+		for _, k := range fitting {
+			out = append(out, &fault{k, i + 1})
+		}
+	}
+	return out
+}

@@ -1,0 +1,204 @@
+//go:build integration
+
+package faults
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// written are the kinds of objects that kcpctl writes, as far as they live in a namespace.
+func written() []schema.GroupVersionResource {
+	core := func(name string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Version: "v1", Resource: name}
+	}
+	return []schema.GroupVersionResource{
+		secrets, configMaps, core("services"), core("persistentvolumeclaims"), deployments, statefulSets, leases,
+		{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
+	}
+}
+
+// objects returns everything of these kinds in the namespace by kind and name, without what differs from one run to the next
+// that does the same.
+func (p *place) objects(ctx context.Context) (map[string]string, error) {
+	out := map[string]string{}
+	for _, r := range written() {
+		l, err := p.world.admin.Resource(r).Namespace(p.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range l.Items {
+			o := &l.Items[i]
+			text, err := p.normal(o)
+			if err != nil {
+				return nil, err
+			}
+			out[o.GetKind()+"/"+o.GetName()] = text
+		}
+	}
+	return out, nil
+}
+
+// others returns what there is of all other kinds, but for pods and events, in all namespaces of the tests.
+func (w *world) others(ctx context.Context) ([]string, error) {
+	var out []string
+	for _, r := range w.resources {
+		if slices.Contains(written(), r) {
+			continue
+		}
+		l, err := w.admin.Resource(r).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range l.Items {
+			if o := &l.Items[i]; strings.HasPrefix(o.GetNamespace(), namespacePrefix) {
+				out = append(out, o.GetKind()+" "+o.GetNamespace()+"/"+o.GetName())
+			}
+		}
+	}
+	return out, nil
+}
+
+// normal is an object as text.
+func (p *place) normal(o *unstructured.Unstructured) (string, error) {
+	o = o.DeepCopy()
+	managers, err := ownManagers(o)
+	if err != nil {
+		return "", err
+	}
+	for _, path := range [][]string{
+		{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"metadata", "generation"},
+		{"metadata", "managedFields"}, {"status"}, {"spec", "clusterIP"}, {"spec", "clusterIPs"},
+		{"spec", "leaseTransitions"}, {"spec", "holderIdentity"}, {"spec", "acquireTime"}, {"spec", "renewTime"},
+	} {
+		unstructured.RemoveNestedField(o.Object, path...)
+	}
+	if o.GetKind() == "Secret" {
+		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+		for k, v := range data {
+			raw, err := base64.StdEncoding.DecodeString(v)
+			if err != nil {
+				return "", err
+			}
+			data[k] = string(raw)
+		}
+		_ = unstructured.SetNestedStringMap(o.Object, data, "data")
+	}
+	walk(o.Object, func(s string) string { return p.anywhere(describeAll(s)) })
+	text, err := json.MarshalIndent(o.Object, "", " ")
+	return string(text) + "\n" + managers, err
+}
+
+// ownManagers says which fields kcpctl has, and how it came to have them.
+func ownManagers(o *unstructured.Unstructured) (string, error) {
+	if o.GetKind() == "Lease" {
+		return "", nil
+	}
+	var all []string
+	for _, m := range o.GetManagedFields() {
+		if !strings.HasPrefix(m.Manager, topology.ManagedBy) {
+			continue
+		}
+		m.Time = nil
+		raw, err := json.Marshal(m)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, string(raw))
+	}
+	slices.Sort(all)
+	return strings.Join(all, "\n"), nil
+}
+
+// walk replaces all strings of an object.
+func walk(v any, change func(string) string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k := range v {
+			v[k] = walk(v[k], change)
+		}
+		if _, ok := v[topology.AnnotationChecksum]; ok {
+			v[topology.AnnotationChecksum] = "CHECKSUM"
+		}
+	case []any:
+		for i := range v {
+			v[i] = walk(v[i], change)
+		}
+	case string:
+		return change(v)
+	}
+	return v
+}
+
+var (
+	applySet = regexp.MustCompile(`applyset-[A-Za-z0-9_-]+-v1`)
+	moment   = regexp.MustCompile(`"time":"[^"]*"`)
+	packed   = regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]+`) // PEM in base64, as kubeconfigs have it
+)
+
+// anywhere replaces in a text what is the place's own.
+func (p *place) anywhere(s string) string {
+	s = strings.NewReplacer(p.namespace, "NAMESPACE", p.dir, "FOLDER").Replace(s)
+	return moment.ReplaceAllString(applySet.ReplaceAllString(s, "APPLYSET"), `"time":"TIME"`)
+}
+
+// describeAll says of the certificates and keys in a text what matters of them.
+func describeAll(s string) string {
+	s = packed.ReplaceAllStringFunc(s, func(b64 string) string {
+		raw, err := base64.StdEncoding.DecodeString(b64)
+		if err != nil {
+			return b64
+		}
+		return describeAll(string(raw))
+	})
+	var out strings.Builder
+	for {
+		at := strings.Index(s, "-----BEGIN ")
+		if at < 0 {
+			break
+		}
+		block, rest := pem.Decode([]byte(s[at:]))
+		if block == nil {
+			break
+		}
+		out.WriteString(s[:at] + describe(block))
+		s = string(rest)
+	}
+	return out.String() + s
+}
+
+func describe(b *pem.Block) string {
+	if b.Type != "CERTIFICATE" {
+		return "(" + b.Type + ")"
+	}
+	c, err := x509.ParseCertificate(b.Bytes)
+	if err != nil {
+		return err.Error()
+	}
+	kind := "certificate"
+	if c.IsCA {
+		kind = "authority"
+	}
+	slices.Sort(c.DNSNames)
+	var signed string
+	if bytes.Equal(c.RawIssuer, c.RawSubject) {
+		signed = " self-signed"
+	}
+	return fmt.Sprintf("(%s%s %s of %s for %v %v usages %v valid %s)", kind, signed, c.Subject, c.Issuer, c.DNSNames, c.IPAddresses,
+		c.ExtKeyUsage, c.NotAfter.Sub(c.NotBefore).Round(time.Minute))
+}

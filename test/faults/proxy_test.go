@@ -1,0 +1,128 @@
+//go:build integration
+
+package faults
+
+import (
+	"context"
+	"encoding/pem"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// contextName is the context of the kubeconfigs that lead through the proxy.
+const contextName = "faults"
+
+// proxy stands between kcpctl and the API server. It knows by the token for which place a request is, and lets those fail that
+// are to fail.
+type proxy struct {
+	server  *httptest.Server
+	forward *httputil.ReverseProxy
+	place   func(token string) *place // nil if the token is nobody's
+}
+
+// startProxy starts a proxy to the API server of a config, as whose user it asks. It speaks HTTP/2 as API servers do.
+func startProxy(config *rest.Config, at func(token string) *place) (*proxy, error) {
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, err
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{place: at}
+	silent := log.New(io.Discard, "", 0) // broken connections are what this is for
+	p.forward = &httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1, ErrorLog: silent,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Header.Del("Authorization")
+		},
+	}
+	p.server = httptest.NewUnstartedServer(p)
+	p.server.EnableHTTP2 = true
+	p.server.Config.ErrorLog = silent
+	p.server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	p.server.StartTLS()
+	return p, nil
+}
+
+func (p *proxy) stop() {
+	p.server.CloseClientConnections()
+	p.server.Close()
+}
+
+// open writes the kubeconfig with which a place uses the proxy.
+func (p *proxy) open(pl *place) (kubeconfig string, err error) {
+	c := clientcmdapi.NewConfig()
+	c.Clusters[contextName] = &clientcmdapi.Cluster{
+		Server:                   p.server.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw}),
+	}
+	c.AuthInfos[contextName] = &clientcmdapi.AuthInfo{Token: pl.token}
+	c.Contexts[contextName] = &clientcmdapi.Context{Cluster: contextName, AuthInfo: contextName}
+	raw, err := clientcmd.Write(*c)
+	if err != nil {
+		return "", err
+	}
+	kubeconfig = filepath.Join(pl.dir, "kubeconfig")
+	return kubeconfig, os.WriteFile(kubeconfig, raw, 0o600)
+}
+
+// ServeHTTP implements http.Handler.
+func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	pl := p.place(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
+	if pl == nil {
+		http.Error(w, "whose request is this?", http.StatusUnauthorized)
+		return
+	}
+	t := pl.under()
+	if !t.add(r) {
+		p.do(pl, w, r, nil)
+		return
+	}
+	conn, _ := r.Context().Value(connKey{}).(net.Conn)
+	k, x := t.fault.kind, &exchange{w, conn, r.Context().Done(), t.kill}
+	switch {
+	case !k.executed || endless(r) && k.answers:
+	case forwards(r):
+		p.do(pl, w, r, func(c net.Conn) { x.conn = c; k.fail(x) }) // it is made, and breaks
+		return
+	case !endless(r):
+		p.do(pl, &nowhere{header: http.Header{}}, r, nil)
+	}
+	k.fail(x)
+}
+
+// do does what a request asks for. made is told of a port-forward's connection.
+func (p *proxy) do(pl *place, w http.ResponseWriter, r *http.Request, made func(net.Conn)) {
+	if forwards(r) {
+		forward(pl, w, r, made)
+		return
+	}
+	p.forward.ServeHTTP(w, r)
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+// nowhere is where answers go that get lost.
+type nowhere struct{ header http.Header }
+
+func (n *nowhere) Header() http.Header         { return n.header }
+func (n *nowhere) Write(p []byte) (int, error) { return len(p), nil }
+func (n *nowhere) WriteHeader(int)             {}
