@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/plan"
@@ -76,7 +77,7 @@ func inTime[T any](ctx context.Context, do func(context.Context) (T, error)) (T,
 }
 
 // patient is a client that makes requests again if they fail for a passing reason. Where it is not known whether a request
-// was carried out, it finds out. Watches are left alone: who watches begins again himself.
+// was carried out, it finds out. Watches only have to begin in time: who watches begins again himself.
 type patient struct {
 	dynamic.Interface
 	// tell is told of an API server that is in trouble for longer.
@@ -155,6 +156,17 @@ func (p patientResource) Update(ctx context.Context, u *unstructured.Unstructure
 	return p.once(ctx, u, func(ctx context.Context) (*unstructured.Unstructured, error) {
 		return p.ResourceInterface.Update(ctx, u, o, sub...)
 	})
+}
+
+// Watch implements dynamic.ResourceInterface.
+func (p patientResource) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	ctx, cancel := context.WithCancelCause(ctx) // it goes on for as long as the one before
+	late := time.AfterFunc(answerTime, func() { cancel(errNoAnswer) })
+	w, err := p.ResourceInterface.Watch(ctx, o)
+	if !late.Stop() && err != nil {
+		err = errNoAnswer
+	}
+	return w, err
 }
 
 // once makes a request that can be carried out only once. If another try is refused because there is something already, and

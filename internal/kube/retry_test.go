@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 )
 
@@ -89,6 +90,37 @@ func TestInTime(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		_, err = inTime(ctx, hang)
 		require.ErrorIs(t, err, context.Canceled, "it is the caller who gave up")
+	})
+}
+
+// silent is a resource whose watches begin after a while.
+type silent struct {
+	dynamic.ResourceInterface
+	after time.Duration
+}
+
+func (s silent) Watch(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+	select {
+	case <-time.After(s.after):
+		w := watch.NewFake()
+		context.AfterFunc(ctx, w.Stop)
+		return w, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func TestWatchBeginsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		w, err := patientResource{silent{after: answerTime / 2}, nil}.Watch(ctx, metav1.ListOptions{})
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		require.False(t, w.(*watch.FakeWatcher).IsStopped(), "a watch that has begun goes on")
+		cancel()
+		<-w.ResultChan()
+		_, err = patientResource{silent{after: 2 * answerTime}, nil}.Watch(t.Context(), metav1.ListOptions{})
+		require.ErrorIs(t, err, errNoAnswer)
 	})
 }
 

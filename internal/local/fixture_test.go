@@ -58,6 +58,9 @@ func withFakeBinaries(run func() int) (int, error) {
 // patience is more than any wait of a test takes, even on a busy machine.
 const patience = time.Minute
 
+// portsOfTests is how many ports the setups of a test have at most.
+const portsOfTests = 20
+
 // machine is a state folder on this machine, and what tests do with it.
 type machine struct {
 	*testing.T
@@ -219,6 +222,15 @@ func (m *machine) stopAll() {
 			}
 		}
 	}
+	// A process that counts as dead may hold its port a moment longer, which the next test wants.
+	require.Eventually(m, func() bool {
+		for port := m.base; port < m.base+portsOfTests; port++ {
+			if !portFree(port) {
+				return false
+			}
+		}
+		return true
+	}, patience, pollInterval)
 }
 
 // changed are the objects that a plan changes, with its verb.
