@@ -5,6 +5,7 @@ package faults
 import (
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -65,11 +66,6 @@ type exchange struct {
 	kill func()
 }
 
-func (x *exchange) hang() {
-	<-x.gone
-	panic(http.ErrAbortHandler)
-}
-
 // timeout is how an API server answers when etcd was too slow for it, which says nothing about what etcd has done.
 func (x *exchange) timeout() {
 	x.status(apierrors.NewTimeoutError("request did not complete within requested timeout - context deadline exceeded", 0))
@@ -82,21 +78,17 @@ func (x *exchange) tooMany() {
 }
 
 // internal is how an API server answers while its etcd elects a leader.
-func (x *exchange) internal() { x.status(apierrors.NewInternalError(errLeader{})) }
-
-type errLeader struct{}
-
-func (errLeader) Error() string { return "etcdserver: leader changed" }
-
-func (x *exchange) conflict() {
-	x.status(apierrors.NewConflict(schema.GroupResource{Resource: "objects"}, "object",
-		errorText("the object has been modified; please apply your changes to the latest version and try again")))
+func (x *exchange) internal() {
+	x.status(apierrors.NewInternalError(errors.New("etcdserver: leader changed")))
 }
 
-type errorText string
+// conflict is how an API server answers when somebody else has written meanwhile.
+func (x *exchange) conflict() {
+	x.status(apierrors.NewConflict(schema.GroupResource{Resource: "objects"}, "object",
+		errors.New("the object has been modified; please apply your changes to the latest version and try again")))
+}
 
-func (e errorText) Error() string { return string(e) }
-
+// status answers as API servers do that say no.
 func (x *exchange) status(err *apierrors.StatusError) {
 	s := err.Status()
 	s.Kind, s.APIVersion = "Status", "v1"
@@ -121,5 +113,11 @@ func (x *exchange) reset() {
 // die kills the process. Nobody is there to get an answer.
 func (x *exchange) die() {
 	x.kill()
+	panic(http.ErrAbortHandler)
+}
+
+// hang gives no answer.
+func (x *exchange) hang() {
+	<-x.gone
 	panic(http.ErrAbortHandler)
 }

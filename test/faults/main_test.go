@@ -158,7 +158,9 @@ func (w *world) furnish(ctx context.Context) error {
 	}{
 		{schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}, map[string]any{
 			"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none",
-			"metadata": map[string]any{"name": "standard", "annotations": map[string]any{"storageclass.kubernetes.io/is-default-class": "true"}},
+			"metadata": map[string]any{
+				"name": "standard", "annotations": map[string]any{"storageclass.kubernetes.io/is-default-class": "true"},
+			},
 		}},
 		{schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, map[string]any{
 			"apiVersion": "v1", "kind": "Node",

@@ -52,18 +52,21 @@ func TestNoAnswer(t *testing.T) {
 	t.Parallel()
 	every := map[string]int{modeSome: 25, modeAll: 5}[*mode]
 	results := &table{}
+	var all sync.WaitGroup
 	for _, sc := range scenarios() {
-		t.Run(sc.name, func(t *testing.T) {
-			t.Parallel()
-			want := sc.undisturbed(t)
-			var some []*fault
-			for n := 1; n <= len(want.requests); n += every {
-				some = append(some, &fault{hangs(), n})
-			}
-			sc.matrix(t, want, some, patientWorkers, results)
+		all.Go(func() {
+			t.Run(sc.name, func(t *testing.T) {
+				want := sc.undisturbed(t)
+				var some []*fault
+				for n := 1; n <= len(want.requests); n += every {
+					some = append(some, &fault{hangs(), n})
+				}
+				sc.matrix(t, want, some, patientWorkers, results)
+			})
 		})
 	}
-	t.Cleanup(func() { t.Logf("\n%s", results) })
+	all.Wait()
+	t.Logf("\n%s", results)
 }
 
 // matrix runs cases of a scenario, some at a time. Each worker has places of its own.

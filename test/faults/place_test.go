@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -34,7 +33,7 @@ const setupName = "demo"
 // patience is how long a command may take.
 const patience = 3 * time.Minute
 
-// setupText is the setup of every place. What it says of namespaces is filled in.
+// setupText is the setup of every place, but for the namespace.
 const setupText = `# A setup with two shards. Comments stay when a command edits it.
 apiVersion: kcpctl.dev/v1alpha1
 kind: Setup
@@ -84,8 +83,8 @@ type running struct {
 // newPlace makes a place, in which there is nothing yet but the setup file. It lasts as long as a test.
 func (w *world) newPlace(owner *testing.T, name string) (*place, error) {
 	p := &place{
-		world: w, namespace: fmt.Sprintf("%s%s-%d", namespacePrefix, name, w.made.Add(1)), dir: owner.TempDir(), token: rand.Text(), kcp: fakekcp.New(owner),
-		traffic: &traffic{}, pods: map[string]running{},
+		world: w, namespace: fmt.Sprintf("%s%s-%d", namespacePrefix, name, w.made.Add(1)), dir: owner.TempDir(),
+		token: rand.Text(), kcp: fakekcp.New(owner), traffic: &traffic{}, pods: map[string]running{},
 	}
 	w.add(p)
 	owner.Cleanup(func() { w.remove(p) })
@@ -116,6 +115,7 @@ func (p *place) kcpctl(t *testing.T, f *fault, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, fmt.Errorf("not done after %s", patience))
 	defer cancel()
+	r := result{line: "kcpctl " + strings.Join(args, " ")}
 	args = append(args, "-f", p.file(), "--kubeconfig", p.kubeconfig, "--context", contextName)
 	cmd := exec.CommandContext(ctx, p.world.binary, args...)
 	cmd.Env = []string{"HOME=" + p.dir, "PATH=" + os.Getenv("PATH")}
@@ -123,19 +123,23 @@ func (p *place) kcpctl(t *testing.T, f *fault, args ...string) result {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	started := make(chan struct{})
 	tr := &traffic{fault: f, kill: func() { <-started; _ = cmd.Process.Kill() }}
-	p.mu.Lock()
-	p.traffic = tr
-	p.mu.Unlock()
+	p.use(tr)
 	begun := time.Now()
 	require.NoError(t, cmd.Start())
 	close(started)
 	err := cmd.Wait()
-	require.NoError(t, ctx.Err(), "%v: %v\n%s", args, context.Cause(ctx), &out)
-	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
-		require.NoError(t, err)
-	}
-	requests, hit := tr.seen()
-	return result{"kcpctl " + strings.Join(args[:len(args)-6], " "), cmd.ProcessState.ExitCode(), out.String(), requests, hit, time.Since(begun)}
+	require.NoError(t, ctx.Err(), "%s: %v\n%s", r.line, context.Cause(ctx), &out)
+	require.NotNil(t, cmd.ProcessState, "%s: %v", r.line, err)
+	r.code, r.output, r.took = cmd.ProcessState.ExitCode(), out.String(), time.Since(begun)
+	r.requests, r.hit = tr.seen()
+	return r
+}
+
+// use says whose traffic it is from now on.
+func (p *place) use(t *traffic) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.traffic = t
 }
 
 // under is the traffic of the command that runs.
@@ -172,9 +176,14 @@ func (p *place) start(ctx context.Context, pod *corev1.Pod) error {
 	var f topology.Files
 	p.kcp.Serve(string(id), pki.Pair{Cert: files[f.Cert(pki.CertServer)], Key: files[f.Key(pki.CertServer)]},
 		slices.Concat(files[f.CA(string(pki.ClientCA))], files[f.CA(string(pki.RequestHeaderCA))]))
-	if id.Kind() != topology.RootShard && id.Kind() != topology.Shard {
-		return nil
+	if id.Kind() == topology.RootShard || id.Kind() == topology.Shard {
+		p.join(string(id), pod)
 	}
+	return nil
+}
+
+// join is what a shard does when it starts: it registers itself, and leads if it is the first of its replicas.
+func (p *place) join(id string, pod *corev1.Pod) {
 	flags := map[string]string{}
 	for _, a := range pod.Spec.Containers[0].Args {
 		name, value, _ := strings.Cut(a, "=")
@@ -184,12 +193,11 @@ func (p *place) start(ctx context.Context, pod *corev1.Pod) error {
 		Name: flags["--shard-name"], BaseURL: flags["--shard-base-url"], ExternalURL: flags["--shard-external-url"],
 		VirtualWorkspaceURL: flags["--shard-virtual-workspace-url"],
 	})
-	leader := p.kcp.Leader(string(id))
+	leader := p.kcp.Leader(id)
 	if leader == "" {
 		leader = pod.Name
 	}
-	p.kcp.Lead(string(id), leader, pod.Name)
-	return nil
+	p.kcp.Lead(id, leader, pod.Name)
 }
 
 // end is what happens when a pod ends.

@@ -96,7 +96,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	conn, _ := r.Context().Value(connKey{}).(net.Conn)
-	k, x := t.fault.kind, &exchange{w, conn, r.Context().Done(), t.kill}
+	k, x := t.fault.kind, &exchange{w: w, conn: conn, gone: r.Context().Done(), kill: t.kill}
 	switch {
 	case !k.executed || endless(r) && k.answers:
 	case forwards(r):

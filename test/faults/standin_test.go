@@ -99,7 +99,9 @@ func (s *standin) roll(ctx context.Context, p *place, r schema.GroupVersionResou
 }
 
 // replacePods makes a pod, unless it is there, and deletes those of earlier templates.
-func (s *standin) replacePods(ctx context.Context, p *place, owner *unstructured.Unstructured, name string, template map[string]any) error {
+func (s *standin) replacePods(ctx context.Context, p *place, owner *unstructured.Unstructured, name string,
+	template map[string]any,
+) error {
 	client := s.admin.Resource(pods).Namespace(owner.GetNamespace())
 	selector, _, _ := unstructured.NestedStringMap(owner.Object, "spec", "selector", "matchLabels")
 	before, err := client.List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(selector).String()})
