@@ -31,7 +31,7 @@ unit: ## Unit, golden and CLI tests
 
 .PHONY: integration
 integration: ## Tests against a real kube-apiserver
-	go test -tags integration ./internal/kube/... ./test/integration/... ./test/faults/...
+	go test -tags integration -timeout 30m ./internal/kube/... ./test/integration/... ./test/faults/...
 
 .PHONY: faults
 faults: ## Every request of up, add-shard and certs renew fails in every way there is (about a quarter of an hour)

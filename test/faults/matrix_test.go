@@ -21,7 +21,7 @@ var mode = flag.String("faults", modeSome, "which requests fail: some (each in o
 
 const (
 	// workers is how many cases run at once: commands wait more than they compute.
-	workers = 6
+	workers = 10
 	// patientWorkers is the same for cases that do nothing but wait for a minute.
 	patientWorkers = 12
 )
