@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-func init() {
-	runtime.LockOSThread() // main runs on the first thread
-}
+// init keeps main on the first thread, which the mode zombie ends alone: nothing that runs later could.
+func init() { runtime.LockOSThread() }
 
 func flag(name string) string {
 	for _, arg := range os.Args {
