@@ -43,7 +43,7 @@ e2e: build ## Tests against real kcp: on the testbed, or on the cluster of E2E_K
 
 .PHONY: e2e-day2
 e2e-day2: build ## The long ones: every certificate and authority replaced, on both runtimes (about a quarter of an hour)
-	TAGS=e2e,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad'
+	TAGS=e2e,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad|RenewUnderLoad'
 
 .PHONY: bench
 bench: build ## Measure what is promised, as ratios in one run (BENCH="-runs 3 local": some of it)

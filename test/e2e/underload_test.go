@@ -27,7 +27,7 @@ const (
 func TestClusterUnderLoad(t *testing.T) {
 	s := newCluster(t, "minimal")
 	s.text = fmt.Sprintf(replicated, s.name, olderRelease)
-	testUnderLoad(t, s, 0)
+	testUnderLoad(t, s, 0, change{"upgrade", (*underLoad).upgrade}, change{"rotate authorities", (*underLoad).rotate})
 }
 
 const replicated = `apiVersion: kcpctl.dev/v1alpha1
@@ -56,7 +56,14 @@ type underLoad struct {
 	allowed int
 }
 
-func testUnderLoad(t *testing.T, s *setup, allowed int) {
+// change is something that is done to a setup in use.
+type change struct {
+	name string
+	do   func(*underLoad, *testing.T)
+}
+
+// testUnderLoad changes a setup that is in use, and allows for some requests to fail in each change.
+func testUnderLoad(t *testing.T, s *setup, allowed int, changes ...change) {
 	s.write(t, s.text)
 	s.up(t)
 	u := &underLoad{certificates: &certificates{setup: s}, dial: s.dialer(t), current: filepath.Join(t.TempDir(), "current"), allowed: allowed}
@@ -67,11 +74,9 @@ func testUnderLoad(t *testing.T, s *setup, allowed int) {
 		time.Sleep(15 * time.Second)
 		u.report(t, u.load.take(), 0)
 	})
-	step(t, "upgrade", u.upgrade)
-	step(t, "renew all certificates", func(t *testing.T) {
-		u.under(t, func() { t.Log(u.certs(t, "renew", "--skip-canary").ok(t).quiet(t).stderr) })
-	})
-	step(t, "rotate authorities", u.rotateUnderLoad)
+	for _, c := range changes {
+		step(t, c.name, func(t *testing.T) { c.do(u, t) })
+	}
 	u.report(t, u.load.stop(), 0)
 	step(t, "workspaces are as they were", func(t *testing.T) { u.readBoth(t) })
 	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
@@ -154,8 +159,13 @@ func (u *underLoad) upgrade(t *testing.T) {
 	}
 }
 
-// rotateUnderLoad replaces authorities. A client with the kubeconfig from before works until the former ones are dropped.
-func (u *underLoad) rotateUnderLoad(t *testing.T) {
+// renew issues all certificates anew.
+func (u *underLoad) renew(t *testing.T) {
+	u.under(t, func() { t.Log(u.certs(t, "renew", "--skip-canary").ok(t).quiet(t).stderr) })
+}
+
+// rotate replaces authorities. A client with the kubeconfig from before works until the former ones are dropped.
+func (u *underLoad) rotate(t *testing.T) {
 	authorities := []string{"server", "client", "requestheader"}
 	rotateCA := func(flags ...string) {
 		u.under(t, func() {
