@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -195,6 +196,8 @@ wait $program; status=$?; kill $watcher 2>/dev/null; exit $status`
 	c := exec.Command("/bin/sh", append([]string{"-c", "exec 3<&0; " + script, "sh", path}, args...)...)
 	c.Stdout, c.Stderr = f, f
 	c.Env = append(os.Environ(), "GOGC=400") // tests are short, and have memory but no time
+	// A Ctrl-C is for the test. Its end ends the program, in order.
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	input, err := c.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -49,7 +51,7 @@ func (c *cluster) kubectl(args ...string) command {
 func (c *cluster) list(ctx context.Context, t *testing.T, args ...string) []unstructured.Unstructured {
 	t.Helper()
 	var all struct{ Items []unstructured.Unstructured }
-	r := c.kubectl(append([]string{"get", "--output", "json", "--ignore-not-found"}, args...)...).run(ctx, t).ok(t)
+	r := c.kubectl(append([]string{"get", "--output", "json", "--show-managed-fields", "--ignore-not-found"}, args...)...).run(ctx, t).ok(t)
 	if r.stdout != "" {
 		require.NoError(t, json.Unmarshal([]byte(r.stdout), &all))
 	}
@@ -68,8 +70,8 @@ func (c *cluster) objects(ctx context.Context, t *testing.T) []unstructured.Unst
 	})
 }
 
-// written returns the resource versions of all objects but those that are Kubernetes' own business. So is the status of a
-// workload, which changes when a pod that was replaced long ago has left: of these it is the generation, and the metadata.
+// written returns everything in the namespace as those left it who write objects. The status is not theirs: it changes when
+// a pod that was replaced long ago has left.
 func (c *cluster) written(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -77,10 +79,12 @@ func (c *cluster) written(t *testing.T) map[string]string {
 		if len(o.GetOwnerReferences()) > 0 {
 			continue
 		}
-		out[o.GetKind()+"/"+o.GetName()] = o.GetResourceVersion()
-		if strings.HasPrefix(o.GetAPIVersion(), "apps/") {
-			out[o.GetKind()+"/"+o.GetName()] = fmt.Sprint(o.GetGeneration(), o.GetLabels(), o.GetAnnotations())
-		}
+		delete(o.Object, "status")
+		o.SetResourceVersion("") // a change of the status changes it too
+		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Subresource == "status" }))
+		content, err := json.Marshal(o.Object)
+		require.NoError(t, err)
+		out[o.GetKind()+"/"+o.GetName()] = fmt.Sprintf("%x", sha256.Sum256(content)) // some of it is secret
 	}
 	return out
 }
