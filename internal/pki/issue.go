@@ -10,22 +10,16 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/cloudflare/cfssl/config"
-	cfssllog "github.com/cloudflare/cfssl/log"
 	"github.com/cloudflare/cfssl/signer"
-	"github.com/cloudflare/cfssl/signer/local"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
 // backdate lets a certificate be used at once on machines whose clocks are behind.
 const backdate = 5 * time.Minute
-
-// quiet stops cfssl from logging every certificate to stderr: its logger is global, and so is this.
-var quiet = sync.OnceFunc(func() { cfssllog.Level = cfssllog.LevelFatal + 1 })
 
 // request is what to certify.
 type request struct {
@@ -106,23 +100,30 @@ func (a *authority) crossSign(other *authority) ([]byte, error) {
 	return pair.Cert, err
 }
 
-// sign lets cfssl's local signer certify key. Without an authority's certificate it signs itself; cfssl's initca would do
-// so by the wall clock.
+// sign certifies a key. cfssl makes a certificate's fields of the profile. There is no signing
+// request, which a signer would make and check: who asks for the certificate and who signs it are one. Without an
+// authority's certificate it signs itself.
 func sign(r request, key, by crypto.Signer, ca *x509.Certificate, profile config.SigningProfile) (Pair, error) {
-	quiet()
-	profile.Expiry = r.notAfter.Sub(r.notBefore) // asked for; NotBefore and NotAfter of the request win
-	profile.ClientProvidesSerialNumbers = true
-	s, err := local.NewSigner(by, ca, signer.DefaultSigAlgo(by), &config.Signing{Default: &profile})
-	if err != nil {
+	template := &x509.Certificate{
+		SerialNumber:       r.serial,
+		Subject:            pkix.Name{CommonName: r.cn, Organization: r.orgs},
+		PublicKey:          key.Public(),
+		SignatureAlgorithm: signer.DefaultSigAlgo(by),
+	}
+	for _, h := range r.hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, h)
+		}
+	}
+	if err := signer.FillTemplate(template, &profile, &profile, r.notBefore, r.notAfter); err != nil {
 		return Pair{}, err
 	}
-	csr, err := csrFor(r, key)
-	if err != nil {
-		return Pair{}, err
+	if ca == nil {
+		ca = template
 	}
-	cert, err := s.Sign(signer.SignRequest{
-		Request: string(csr), Serial: r.serial, NotBefore: r.notBefore, NotAfter: r.notAfter,
-	})
+	der, err := x509.CreateCertificate(rand.Reader, template, ca, template.PublicKey, by)
 	if err != nil {
 		return Pair{}, err
 	}
@@ -130,23 +131,7 @@ func sign(r request, key, by crypto.Signer, ca *x509.Certificate, profile config
 	if err != nil {
 		return Pair{}, err
 	}
-	return Pair{Cert: cert, Key: keyPEM}, nil
-}
-
-func csrFor(r request, key crypto.Signer) ([]byte, error) {
-	tmpl := &x509.CertificateRequest{Subject: pkix.Name{CommonName: r.cn, Organization: r.orgs}}
-	for _, h := range r.hosts {
-		if ip := net.ParseIP(h); ip != nil {
-			tmpl.IPAddresses = append(tmpl.IPAddresses, ip)
-		} else {
-			tmpl.DNSNames = append(tmpl.DNSNames, h)
-		}
-	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, tmpl, key)
-	if err != nil {
-		return nil, err
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: pemCertificateRequest, Bytes: der}), nil
+	return Pair{Cert: pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), Key: keyPEM}, nil
 }
 
 // MintSpec says what a certificate that is not kept is for.

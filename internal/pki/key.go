@@ -18,10 +18,9 @@ import (
 
 // PEM block types.
 const (
-	pemCertificate        = "CERTIFICATE"
-	pemCertificateRequest = "CERTIFICATE REQUEST"
-	pemPrivateKey         = "PRIVATE KEY"
-	pemPublicKey          = "PUBLIC KEY"
+	pemCertificate = "CERTIFICATE"
+	pemPrivateKey  = "PRIVATE KEY"
+	pemPublicKey   = "PUBLIC KEY"
 )
 
 func newKey(alg v1alpha1.KeyAlgorithm) (crypto.Signer, error) {
