@@ -76,9 +76,12 @@ func checkTimeout(d time.Duration) error {
 
 // bring brings the setup up, and shows it under a header. Failures of the checks with the given IDs only warn.
 func (s *session) bring(ctx context.Context, rt run.Runtime, header string, b bringOptions, o run.UpOptions, ignored ...string) (*run.Result, error) {
-	remembered, err := setup.Marshal(s.File.Setup)
-	if err != nil {
-		return nil, err
+	remembered := s.remembered
+	if remembered == nil {
+		var err error
+		if remembered, err = setup.Marshal(s.File.Setup); err != nil {
+			return nil, err
+		}
 	}
 	o.SkipCanary, o.Timeout = b.skipCanary, b.timeout
 	end := s.begin(ctx, header, b.output)

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -9,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -127,6 +129,28 @@ func (r *rollout) close() {
 	if r.rt != nil {
 		r.rt.Close()
 	}
+}
+
+// demandApplied refuses to go on while changes of the setup file wait to be applied: what rolls for a certificate would bring
+// them along, and nobody has asked for that. Without components it is about all of them.
+func (r *rollout) demandApplied(ctx context.Context, of ...topology.ID) error {
+	if r.rt == nil {
+		return nil
+	}
+	text, err := setup.Marshal(r.File.Setup)
+	if err != nil {
+		return err
+	}
+	applied, waits, err := run.Unapplied(ctx, r.Topology, r.rt, text, of, r.Now())
+	if err != nil {
+		return err
+	}
+	if !waits.Empty() {
+		return clierr.New(clierr.Failed, fmt.Sprintf("run kcpctl up%s first, or take them back; kcpctl diff%[1]s shows them", r.options.flagsForTip()),
+			"the setup file has changes that are not applied yet, and this would apply them too: %s", waits.Summary())
+	}
+	r.remembered = applied
+	return nil
 }
 
 // roll is a run of up that says what for.

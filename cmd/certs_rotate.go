@@ -129,6 +129,9 @@ func (o *rotateOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
+	if err := r.demandApplied(ctx); err != nil {
+		return err
+	}
 	rotate := &run.Rotate{
 		Rotations: o.rotations, Topology: r.Topology, Store: r.store, Now: o.Now,
 		// What is rendered here is applied by others: one phase at a time.

@@ -70,6 +70,8 @@ type session struct {
 	Topology *topology.Topology
 	// layout is set when the setup runs on this machine.
 	layout *local.Layout
+	// remembered is what a run remembers as applied; nil is what the file says.
+	remembered []byte
 }
 
 // load reads the setup file and takes it apart. It touches no network.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -32,4 +33,22 @@ func Compare(ctx context.Context, t *topology.Topology, rt Runtime, now time.Tim
 	drift := p.Conflicts
 	p, err = rt.Plan(ctx, objects, PlanOptions{Force: true})
 	return p, drift, err
+}
+
+// Unapplied returns the setup that was applied last, and what the given one would change because it is another, of some
+// components or of all: nothing where nothing waits to be applied. An edit that changes no object waits for nothing.
+func Unapplied(ctx context.Context, t *topology.Topology, rt Runtime, setup []byte, only []topology.ID, now time.Time) (applied []byte, waits *plan.Plan, err error) {
+	history, err := rt.History(ctx)
+	if err != nil || len(history) == 0 {
+		return setup, &plan.Plan{}, err
+	}
+	applied = history[len(history)-1].Setup
+	if bytes.Equal(applied, setup) {
+		return applied, &plan.Plan{}, nil
+	}
+	p, _, err := Compare(ctx, t, rt, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	return applied, restrict(p, only), nil
 }

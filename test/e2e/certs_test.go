@@ -27,6 +27,7 @@ func testCertificates(t *testing.T, s *setup, authorities ...string) {
 	c := &certificates{setup: s}
 	step(t, "a workspace with content", c.createContent)
 	step(t, "list and check", c.listAndCheck)
+	step(t, "an edit that is not applied", c.refuseWithEdit)
 	step(t, "renew", c.renew)
 	step(t, "rotate authorities", func(t *testing.T) { c.rotate(t, authorities...) })
 	step(t, "rotate the service-account key", c.rotateKey)
@@ -165,6 +166,18 @@ func (c *certificates) listAndCheck(t *testing.T) {
 	r := c.certs(t, "check", "--expiring-within", "400d")
 	r.refused(t, 1, "hint: run kcpctl certs renew")
 	require.Contains(t, r.stdout, c.name+"-shard-alpha-server expires on ")
+}
+
+// refuseWithEdit: what rolls for a certificate brings no change of the file along.
+func (c *certificates) refuseWithEdit(t *testing.T) {
+	written := c.written(t)
+	c.write(t, strings.Replace(c.text, "{name: alpha}", "{name: alpha, logLevel: 4}", 1))
+	for _, args := range [][]string{{"renew", "shard/alpha"}, {"renew"}, {"rotate-ca", "client"}, {"rotate-service-account-key"}} {
+		c.certs(t, args[0], args[1:]...).refused(t, 1, "the setup file has changes that are not applied yet", "1 change", "run kcpctl up -f ")
+	}
+	require.Equal(t, written, c.written(t))
+	c.certs(t, "renew", "front-proxy/main", "--skip-canary").ok(t)
+	c.write(t, c.text)
 }
 
 // renew issues what one component has, then everything.

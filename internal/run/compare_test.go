@@ -1,0 +1,60 @@
+package run_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+func TestUnapplied(t *testing.T) {
+	const edited = minimal + "spec: {shards: [{name: alpha, replicas: 2}]}\n"
+	for name, tc := range map[string]struct {
+		text, remembered string
+		only             []topology.ID
+		spoiled          bool
+		waits            []string
+	}{
+		"the file is what was applied": {text: sharded, remembered: "the setup"},
+		"a run was interrupted":        {text: sharded, remembered: "the setup", spoiled: true},
+		"an edit that changes nothing": {text: sharded, remembered: "the setup, in other words"},
+		"an edit":                      {text: edited, remembered: "another", waits: []string{"Deployment", "PodDisruptionBudget"}},
+		"an edit of a component in question": {text: edited, remembered: "another", only: []topology.ID{"shard/alpha"},
+			waits: []string{"Deployment", "PodDisruptionBudget"}},
+		"an edit of another component": {text: edited, remembered: "another", only: []topology.ID{"front-proxy/main"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, sharded, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				if tc.spoiled {
+					w.edit("shard/alpha")
+				}
+				applied, p, err := run.Unapplied(t.Context(), topologyOf(t, tc.text), w.rt, []byte(tc.remembered), tc.only, time.Now())
+				require.NoError(t, err)
+				require.Equal(t, "the setup", string(applied))
+				var waits []string
+				for _, it := range p.Items {
+					if it.Action != plan.Unchanged {
+						waits = append(waits, it.Kind)
+					}
+				}
+				require.Equal(t, len(tc.waits) == 0, p.Empty())
+				require.ElementsMatch(t, tc.waits, waits)
+			})
+		})
+	}
+}
+
+// What was never applied to its end has no file that could differ.
+func TestUnappliedBeforeTheFirstUp(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		applied, p, err := run.Unapplied(t.Context(), w.top, w.rt, []byte("the setup"), nil, time.Now())
+		require.NoError(t, err)
+		require.Equal(t, "the setup", string(applied))
+		require.True(t, p.Empty())
+	})
+}
