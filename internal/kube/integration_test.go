@@ -32,17 +32,10 @@ var server *apiserver.Server
 var namespaces atomic.Int32
 
 func TestMain(m *testing.M) {
-	var err error
-	if server, err = apiserver.Start(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := server.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(apiserver.With(func(_ context.Context, s *apiserver.Server) (int, error) {
+		server = s
+		return m.Run(), nil
+	}))
 }
 
 // fixture is a setup in a namespace of its own.

@@ -168,6 +168,25 @@ func (s *Server) Kubeconfig(user string, groups ...string) (string, error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
+// With starts a server for what runs a package's tests, and stops it again. The context ends before the server does. It
+// returns the tests' exit code, or says what went wrong and returns 1.
+func With(tests func(context.Context, *Server) (code int, err error)) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	code := 0
+	server, err := Start(ctx)
+	if err == nil {
+		code, err = tests(ctx, server)
+		cancel()
+		err = errors.Join(err, server.Stop())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return code
+}
+
 // Stop stops the server and removes its folder.
 func (s *Server) Stop() error {
 	var errs []error

@@ -9,7 +9,6 @@ package faults
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -38,9 +37,14 @@ var shared *world
 func TestMain(m *testing.M) {
 	flag.Parse()
 	debug.SetGCPercent(400) // there is memory, but no time
-	os.Exit(withWorld(func(w *world) int {
+	os.Exit(apiserver.With(func(ctx context.Context, server *apiserver.Server) (int, error) {
+		w, err := newWorld(ctx, server)
+		if err != nil {
+			return 1, err
+		}
+		defer w.proxy.stop()
 		shared = w
-		return m.Run()
+		return m.Run(), nil
 	}))
 }
 
@@ -57,29 +61,6 @@ type world struct {
 	made   atomic.Int32 // places so far
 	mu     sync.Mutex
 	places map[string]*place // by namespace
-}
-
-// withWorld starts the world, calls a function, and ends the world again. It returns an exit code.
-func withWorld(do func(*world) int) int {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	server, err := apiserver.Start(ctx)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	code := 1
-	w, err := newWorld(ctx, server)
-	if err == nil {
-		code = do(w)
-		w.proxy.stop()
-	}
-	cancel()
-	if err = errors.Join(err, server.Stop()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
 }
 
 func newWorld(ctx context.Context, server *apiserver.Server) (*world, error) {

@@ -5,7 +5,6 @@ package integration
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -27,17 +26,10 @@ import (
 var server *apiserver.Server
 
 func TestMain(m *testing.M) {
-	var err error
-	if server, err = apiserver.Start(context.Background()); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	code := m.Run()
-	if err := server.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(apiserver.With(func(_ context.Context, s *apiserver.Server) (int, error) {
+		server = s
+		return m.Run(), nil
+	}))
 }
 
 // The API server accepts every object of every example in a dry run; once they are applied nothing differs any more, so no
