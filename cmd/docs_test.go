@@ -1,0 +1,75 @@
+package cmd
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+// typed finds what users are told to type: code in a sentence, and lines after a prompt.
+var typed = regexp.MustCompile("`(?:bin/)?kcpctl ([^`]+)`|(?m:^\\$ (?:bin/)?kcpctl (.+)$)")
+
+// What the documents and the examples in the help tell users to type is understood: commands, flags, arguments.
+func TestWhatUsersAreToldToType(t *testing.T) {
+	files, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	told := map[string][]string{}
+	for _, f := range append(files, "../README.md") {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		for _, m := range typed.FindAllStringSubmatch(string(text), -1) {
+			told[f] = append(told[f], m[1]+m[2])
+		}
+	}
+	require.Greater(t, len(told["../README.md"]), 5)
+	for _, c := range all(docsRoot()) {
+		for line := range strings.Lines(c.Example) {
+			if line, ok := strings.CutPrefix(strings.TrimSpace(line), "kcpctl "); ok {
+				told[c.CommandPath()] = append(told[c.CommandPath()], line)
+			}
+		}
+	}
+	for where, lines := range told {
+		for _, line := range lines {
+			t.Run(where+": "+line, func(t *testing.T) { require.NoError(t, understand(line)) })
+		}
+	}
+}
+
+func docsRoot() *cobra.Command {
+	streams, _, _ := ui.Fake("", 0, 0)
+	return newRootCmd(&Env{Streams: streams})
+}
+
+func all(c *cobra.Command) []*cobra.Command {
+	out := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		out = append(out, all(sub)...)
+	}
+	return out
+}
+
+// understand parses a line as kcpctl would, up to where the shell goes on with something else.
+func understand(line string) error {
+	line, _, _ = strings.Cut(line, "#")
+	words := strings.Fields(strings.ReplaceAll(line, "'", ""))
+	if end := slices.IndexFunc(words, func(w string) bool { return strings.ContainsAny(w, "|&><;") }); end >= 0 {
+		words = words[:end]
+	}
+	c, rest, err := docsRoot().Find(words)
+	if err != nil {
+		return err
+	}
+	if err := c.ParseFlags(rest); err != nil {
+		return err
+	}
+	return c.ValidateArgs(c.Flags().Args())
+}
