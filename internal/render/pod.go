@@ -37,8 +37,10 @@ const (
 	proxiedLeaveSeconds = 60
 	watchSeconds        = 5
 	graceSeconds        = 30
-	// A shard answers requests for up to a minute (kube-apiserver's --request-timeout).
-	shardGraceSeconds = 60
+	// A shard that is told to end cancels requests at once and watches within watchSeconds, and would then wait a minute for
+	// those who watch its virtual workspaces or its cache, to which nobody says that it ends, while no controller works. Its
+	// embedded etcd is not told to end at all (kcp: cmd/kcp/kcp.go): nothing is lost that waiting would keep.
+	shardGraceSeconds = 10
 	// A cache server has no flag to end the watches of shards, which is all that they do there, and would wait to be killed.
 	cacheGraceSeconds = 5
 )
