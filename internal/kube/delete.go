@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -96,43 +96,18 @@ func (s *site) delete(ctx context.Context, k kind, o *unstructured.Unstructured)
 	return s.untilNoPods(ctx, o)
 }
 
-// untilNoPods waits until the pods of a workload are gone, and takes care that it does not take long.
+// untilNoPods waits until the pods of a workload are gone.
 func (s *site) untilNoPods(ctx context.Context, workload *unstructured.Unstructured) error {
 	match, _, err := unstructured.NestedStringMap(workload.Object, "spec", "selector", "matchLabels")
 	if err != nil || len(match) == 0 {
 		return err
 	}
 	return s.until(ctx, func() (string, error) {
-		left, err := s.podsWith(ctx, match)
-		if err != nil || len(left) == 0 {
+		l, err := s.resource(pods()).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(match).String()})
+		if err != nil || len(l.Items) == 0 {
 			return "", err
 		}
-		for _, p := range left {
-			if !lingers(p) {
-				continue
-			}
-			// Who may not do so waits longer.
-			if err := s.endPod(ctx, p, new(int64(hurriedGrace))); err != nil && !apierrors.IsForbidden(err) {
-				return "", err
-			}
-		}
-		return fmt.Sprintf("Pod/%s/%s to be gone", s.Namespace, left[0].Name), nil
-	})
-}
-
-// hurriedGrace is how long a pod may take that nobody is sent to any more, in seconds. The kubelet gives what runs in it two
-// more, to end when it is told to.
-const hurriedGrace = 5
-
-// lingers tells whether a pod that is to end serves on for those who are still sent to it, for longer than it has to where
-// its whole workload is gone.
-func lingers(p *corev1.Pod) bool {
-	if p.DeletionGracePeriodSeconds == nil || *p.DeletionGracePeriodSeconds <= hurriedGrace {
-		return false
-	}
-	return slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool {
-		return c.Lifecycle != nil && c.Lifecycle.PreStop != nil && c.Lifecycle.PreStop.Sleep != nil &&
-			c.Lifecycle.PreStop.Sleep.Seconds > hurriedGrace
+		return fmt.Sprintf("Pod/%s/%s to be gone", s.Namespace, l.Items[0].GetName()), nil
 	})
 }
 

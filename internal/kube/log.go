@@ -51,12 +51,7 @@ func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOpti
 
 // podsOf lists the pods of a component.
 func (s *site) podsOf(ctx context.Context, c *topology.Component) ([]*corev1.Pod, error) {
-	return s.podsWith(ctx, c.Selector())
-}
-
-// podsWith lists the pods that have some labels.
-func (s *site) podsWith(ctx context.Context, match map[string]string) ([]*corev1.Pod, error) {
-	l, err := s.resource(pods()).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(match).String()})
+	l, err := s.resource(pods()).List(ctx, metav1.ListOptions{LabelSelector: labels.SelectorFromSet(c.Selector()).String()})
 	if err != nil {
 		return nil, s.explain(err, "list pods")
 	}

@@ -32,7 +32,7 @@ func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 		if p.DeletionTimestamp != nil {
 			continue
 		}
-		if err := s.endPod(ctx, p, nil); err != nil {
+		if err := s.endPod(ctx, p); err != nil {
 			return err
 		}
 		if err := r.untilReplaced(ctx, s, c, p); err != nil {
@@ -62,12 +62,9 @@ func (r *Runtime) untilReplaced(ctx context.Context, s *site, c *topology.Compon
 	})
 }
 
-// endPod deletes a pod, and not another that has taken its name. It may be gone. The grace period, in seconds, is its own
-// if it is nil; of a pod that ends already it becomes shorter, never longer.
-func (s *site) endPod(ctx context.Context, p *corev1.Pod, grace *int64) error {
-	err := s.resource(pods()).Delete(ctx, p.Name, metav1.DeleteOptions{
-		GracePeriodSeconds: grace, Preconditions: &metav1.Preconditions{UID: &p.UID},
-	})
+// endPod deletes a pod, and not another that has taken its name. It may be gone.
+func (s *site) endPod(ctx context.Context, p *corev1.Pod) error {
+	err := s.resource(pods()).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return s.explain(err, "delete Pod/%s/%s", s.Namespace, p.Name)
 	}
