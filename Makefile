@@ -34,8 +34,8 @@ integration: ## Tests against a real kube-apiserver
 	go test -tags integration -timeout 30m ./internal/kube/... ./test/integration/... ./test/faults/...
 
 .PHONY: faults
-faults: ## Every request of up, add-shard and certs renew fails in every way there is (about a quarter of an hour)
-	go test -tags integration -timeout 60m -v ./test/faults -faults=all
+faults: ## Every request of up, add-shard and certs renew fails in every way there is (about an hour)
+	go test -tags integration -timeout 120m -v ./test/faults -faults=all
 
 .PHONY: e2e
 e2e: build ## Tests against real kcp: on the testbed, or on the cluster of E2E_KUBECONFIG
