@@ -14,11 +14,10 @@ import (
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
-// typed finds what users are told to type: code in a sentence, and lines after a prompt.
-var typed = regexp.MustCompile("`(?:bin/)?kcpctl ([^`]+)`|(?m:^\\$ (?:bin/)?kcpctl (.+)$)")
-
 // What the documents and the examples in the help tell users to type is understood: commands, flags, arguments.
 func TestWhatUsersAreToldToType(t *testing.T) {
+	// Code in a sentence, and lines after a prompt.
+	typed := regexp.MustCompile("`(?:bin/)?kcpctl ([^`]+)`|(?m:^\\$ (?:bin/)?kcpctl (.+)$)")
 	files, err := filepath.Glob("../docs/*.md")
 	require.NoError(t, err)
 	told := map[string][]string{}
