@@ -76,8 +76,8 @@ func checkTimeout(d time.Duration) error {
 
 // bring brings the setup up, and shows it under a header. Failures of the checks with the given IDs only warn.
 func (s *session) bring(ctx context.Context, rt run.Runtime, header string, b bringOptions, o run.UpOptions, ignored ...string) (*run.Result, error) {
-	remembered := s.remembered
-	if remembered == nil {
+	var remembered []byte
+	if !s.keepHistory {
 		var err error
 		if remembered, err = setup.Marshal(s.File.Setup); err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
@@ -42,8 +43,7 @@ func (o *downOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer rt.Close()
-	down := &run.Down{Runtime: rt, Purge: o.purge, Now: o.Now}
-	objects, err := down.Objects(ctx)
+	objects, err := rt.Objects(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,15 +51,17 @@ func (o *downOptions) run(ctx context.Context) error {
 		fmt.Fprintf(o.Streams.Err, "kcp %q is not there: nothing to remove in %s.\n", s.Topology.Name, rt.Where())
 		return nil
 	}
+	down := &run.Down{Runtime: rt, Purge: o.purge, Now: o.Now}
 	if !o.yes {
 		yes, err := o.Streams.Confirm(ctx, o.question(s, rt, len(objects)))
 		if err != nil || !yes {
 			return err
 		}
+		down.Shown = append([]plan.Item{}, objects...)
 	}
 	end := s.begin(ctx, fmt.Sprintf("remove kcp %q from %s", s.Topology.Name, rt.Where()), o.output)
 	down.Observe = s.observe
-	err = down.Run(ctx, objects)
+	err = down.Run(ctx)
 	end()
 	if err != nil || !o.purge {
 		return err

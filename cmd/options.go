@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube"
 	"github.com/kcpctl/kcpctl/internal/local"
+	"github.com/kcpctl/kcpctl/internal/machine"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
@@ -70,8 +71,8 @@ type session struct {
 	Topology *topology.Topology
 	// layout is set when the setup runs on this machine.
 	layout *local.Layout
-	// remembered is what a run remembers as applied; nil is what the file says.
-	remembered []byte
+	// keepHistory says that a run applies no other setup than the one that was applied last.
+	keepHistory bool
 }
 
 // load reads the setup file and takes it apart. It touches no network.
@@ -160,7 +161,7 @@ func (o *setupOptions) attach() (*session, run.Runtime, error) {
 }
 
 func holder() kube.Holder {
-	h := kube.Holder{PID: os.Getpid()}
+	h := kube.Holder{PID: os.Getpid(), Machine: machine.ID()}
 	h.Host, _ = os.Hostname()
 	if u, err := user.Current(); err == nil {
 		h.User = u.Username

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -50,8 +51,11 @@ func (r *Runtime) memories() ([]memory, error) {
 
 // recognise refuses clusters that are not those that the setup was applied to, unless they are accepted. Accepted ones are
 // strange all the same, until they are remembered.
-func (r *Runtime) recognise(home *inventory, accepted bool) (strange bool, err error) {
-	difference, err := r.difference(home)
+func (r *Runtime) recognise(ctx context.Context, surveys []*survey, accepted bool) (strange bool, err error) {
+	if err := r.oneInstallation(surveys); err != nil {
+		return false, err
+	}
+	difference, err := r.difference(ctx, surveys[0].inventory)
 	if err != nil {
 		return false, err
 	}
@@ -62,7 +66,7 @@ func (r *Runtime) recognise(home *inventory, accepted bool) (strange bool, err e
 }
 
 // difference says which cluster is not the one that the inventory or this machine remembers.
-func (r *Runtime) difference(home *inventory) (difference, err error) {
+func (r *Runtime) difference(ctx context.Context, home *inventory) (difference, err error) {
 	all, err := r.memories()
 	if err != nil {
 		return nil, err
@@ -79,6 +83,9 @@ func (r *Runtime) difference(home *inventory) (difference, err error) {
 				difference = s.differs(p)
 			}
 		}
+	}
+	if difference == nil {
+		difference = r.elsewhere(ctx, home, all)
 	}
 	return difference, nil
 }

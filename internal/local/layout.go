@@ -50,6 +50,7 @@ const (
 	filePorts    = "ports.json"
 	fileLock     = "lock"
 	fileApplying = "applying"
+	fileRecord   = "installation.json"
 )
 
 // Layout is where the files and ports of a setup are on this machine.

@@ -26,8 +26,8 @@ func TestChangesThatWouldLoseData(t *testing.T) {
 		"another etcd, and the data moved":  {from: managed, to: external, allow: true},
 		"from embedded":                     {from: embedded, to: managed, want: []string{"shard/alpha"}},
 		"another prefix":                    {from: external, to: prefix, want: []string{"shard/alpha"}},
-		"more members":                      {from: managed, to: three, want: []string{"etcd/root", "etcd/alpha"}},
-		"more members, whatever is allowed": {from: managed, to: three, allow: true, want: []string{"etcd/root", "etcd/alpha"}},
+		"more members":                      {from: managed, to: three, want: []string{"etcd/alpha", "etcd/root"}},
+		"more members, whatever is allowed": {from: managed, to: three, allow: true, want: []string{"etcd/alpha", "etcd/root"}},
 		"other flags":                       {from: managed, to: strings.Replace(managed, "spec: {", "spec: {defaults: {logLevel: 4}, ", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +35,9 @@ func TestChangesThatWouldLoseData(t *testing.T) {
 				w.mustRun(t)
 				w = newWorld(t, topologyOf(t, tc.to), w.rt)
 				w.rt.Use(w.top)
-				w.up.Options.AllowEtcdChange = tc.allow
+				if tc.allow {
+					w.up.Options.AllowDataChange = everything
+				}
 				_, err := w.run(t)
 				if len(tc.want) == 0 {
 					require.NoError(t, err)
