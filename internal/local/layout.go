@@ -2,7 +2,6 @@ package local
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/user"
@@ -10,6 +9,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/kcpctl/kcpctl/internal/atomicfile"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -129,24 +129,10 @@ func writeError(err error) error {
 // writeFile replaces a file at once: whoever reads it sees all of the old content or all of the new. Only its owner can
 // read it. Missing folders are made.
 func writeFile(path string, content []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return writeError(err)
 	}
-	f, err := os.CreateTemp(dir, ".kcpctl-*") // 0600
-	if err != nil {
-		return writeError(err)
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return writeError(fmt.Errorf("write %s: %w", path, err))
-	}
-	return nil
+	return writeError(atomicfile.Write(path, content, 0o600))
 }
 
 // removeFile removes a file that may be gone already.

@@ -2,11 +2,11 @@ package setup
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 
+	"github.com/kcpctl/kcpctl/internal/atomicfile"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
@@ -40,24 +40,8 @@ func (f *File) Rewrite(path string, edited *File) error {
 	if !bytes.Equal(now, f.Data) {
 		return clierr.New(clierr.Conflict, "run the command again", "%s was changed by somebody else meanwhile", path)
 	}
-	if err := replaceFile(target, edited.Data, info.Mode().Perm()); err != nil {
-		return fmt.Errorf("write setup %s: %w", path, err)
+	if err := atomicfile.Write(target, edited.Data, info.Mode().Perm()); err != nil {
+		return fmt.Errorf("write setup: %w", err)
 	}
 	return nil
-}
-
-func replaceFile(path string, content []byte, mode os.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".kcpctl-*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(content)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
-	}
-	return err
 }
