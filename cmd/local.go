@@ -30,6 +30,7 @@ func (o *localOptions) addLocalFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.binDir, "kcp-bin-dir", "", "with --local: folder of kcp's binaries (default: $PATH, else they are downloaded)")
 	f.StringVar(&o.kcpURL, "kcp-url", "", "with --local: mirror of kcp's release page")
 	f.Int32Var(&o.basePort, "base-port", 0, "with --local: port of the first front-proxy, the others follow (default: the first free block)")
+	allow(f, anywhere(), "local", "kcp-bin-dir", "kcp-url", "base-port")
 }
 
 // placeOnMachine lays the setup out on this machine.
