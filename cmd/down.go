@@ -70,6 +70,9 @@ func (o *downOptions) run(ctx context.Context) error {
 // forget removes the contexts that `kubeconfig --merge` made: they lead nowhere now.
 func (o *downOptions) forget(ctx context.Context, s *session) error {
 	path := o.userKubeconfig()
+	if path == "" {
+		return nil
+	}
 	gone, err := kubeconfig.Remove(ctx, path, s.Topology.Name)
 	if len(gone) > 0 {
 		o.note(fmt.Sprintf("removed from %s: contexts %s", path, strings.Join(gone, ", ")))

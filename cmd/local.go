@@ -38,7 +38,8 @@ func (s *session) placeOnMachine() error {
 	if s.kubeconfig != "" || s.context != "" || s.namespace != "" || s.as != "" {
 		return clierr.New(clierr.BadInput, "leave one of them out", "--local runs on this machine; --kubeconfig, --context, --namespace and --as are for clusters")
 	}
-	folders, err := local.UserFolders(s.Getenv)
+	folders := local.UserFolders(s.Getenv)
+	err := folders.Demand()
 	if err != nil {
 		return err
 	}
@@ -62,8 +63,8 @@ func (s *session) choosePorts(ctx context.Context) error {
 }
 
 func (s *session) openLocal() (run.Runtime, error) {
-	folders, err := local.UserFolders(s.Getenv)
-	if err != nil {
+	folders := local.UserFolders(s.Getenv)
+	if err := folders.Demand(); err != nil {
 		return nil, err
 	}
 	h := holder()

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
 )
 
 // mergeInto merges the kubeconfig into the user's own.
 func (o *kubeconfigOptions) mergeInto(ctx context.Context, s *session, content []byte) error {
 	path := o.userKubeconfig()
+	if path == "" {
+		return clierr.New(clierr.Failed, "set KUBECONFIG or HOME, or write a file with -o", "there is no kubeconfig to merge into")
+	}
 	name, err := kubeconfig.Merge(ctx, path, content, kubeconfig.MergeOptions{
 		Setup: s.Topology.Name, ContextName: cmp.Or(o.contextName, s.Topology.Name), Use: o.use,
 	})
@@ -22,12 +26,15 @@ func (o *kubeconfigOptions) mergeInto(ctx context.Context, s *session, content [
 	return nil
 }
 
-// userKubeconfig is the file that kubectl writes to: the first of $KUBECONFIG, or ~/.kube/config.
+// userKubeconfig is the file that kubectl writes to: the first of $KUBECONFIG, or ~/.kube/config. It is empty without either.
 func (e *Env) userKubeconfig() string {
 	for _, path := range filepath.SplitList(e.Getenv("KUBECONFIG")) {
 		if path != "" {
 			return path
 		}
 	}
-	return filepath.Join(e.Getenv("HOME"), ".kube", "config")
+	if home := e.Getenv("HOME"); home != "" {
+		return filepath.Join(home, ".kube", "config")
+	}
+	return ""
 }

@@ -138,12 +138,8 @@ func (s *session) open() (run.Runtime, error) {
 	if s.local {
 		return s.openLocal()
 	}
-	folders, err := local.UserFolders(s.Getenv)
-	if err != nil {
-		return nil, err
-	}
 	o := kube.Options{
-		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: s.say, StateDir: folders.State,
+		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: s.say, StateDir: local.UserFolders(s.Getenv).State,
 		As: s.as, AsGroups: s.asGroups,
 		AllowOtherCluster: s.allowOtherCluster,
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Folders are where kcpctl keeps files on this machine.
+// Folders are where kcpctl keeps files on this machine. One that cannot be found is empty.
 type Folders struct {
 	// State has a folder for each setup that runs here.
 	State string
@@ -23,21 +23,27 @@ type Folders struct {
 }
 
 // UserFolders are the folders of the user, as the XDG base directory specification has them. getenv is os.Getenv.
-func UserFolders(getenv func(string) string) (Folders, error) {
-	state, cache := getenv("XDG_STATE_HOME"), getenv("XDG_CACHE_HOME")
-	home := getenv("HOME")
-	if home == "" && (!filepath.IsAbs(state) || !filepath.IsAbs(cache)) {
-		return Folders{}, clierr.New(clierr.Failed, "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to absolute paths",
-			"no home directory: $HOME is not set")
+func UserFolders(getenv func(string) string) Folders {
+	folder := func(variable string, below ...string) string {
+		dir, home := getenv(variable), getenv("HOME")
+		switch { // the specification wants relative paths to be ignored
+		case filepath.IsAbs(dir):
+			return filepath.Join(dir, topology.ManagedBy)
+		case filepath.IsAbs(home):
+			return filepath.Join(append(append([]string{home}, below...), topology.ManagedBy)...)
+		}
+		return ""
 	}
-	// The specification wants relative paths to be ignored.
-	if !filepath.IsAbs(state) {
-		state = filepath.Join(home, ".local", "state")
+	return Folders{State: folder("XDG_STATE_HOME", ".local", "state"), Cache: folder("XDG_CACHE_HOME", ".cache")}
+}
+
+// Demand is an error if a folder cannot be found: a setup on this machine needs both.
+func (f Folders) Demand() error {
+	if f.State != "" && f.Cache != "" {
+		return nil
 	}
-	if !filepath.IsAbs(cache) {
-		cache = filepath.Join(home, ".cache")
-	}
-	return Folders{State: filepath.Join(state, topology.ManagedBy), Cache: filepath.Join(cache, topology.ManagedBy)}, nil
+	return clierr.New(clierr.Failed, "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to absolute paths",
+		"no home directory: $HOME is not set")
 }
 
 // The files and folders below the state directory of a setup. Topology decides those of its components.
