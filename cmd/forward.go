@@ -19,7 +19,7 @@ import (
 )
 
 // forward serves a proxy to the setup's components while a command runs, or until it is interrupted.
-func (o *kubeconfigOptions) forward(ctx context.Context, s *session, rt run.Runtime, content []byte) error {
+func (o *kubeconfigOptions) forward(ctx context.Context, s *session, rt run.Runtime, owner kubeconfig.Owner, content []byte) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for the proxy: %w", err)
@@ -38,7 +38,7 @@ func (o *kubeconfigOptions) forward(ctx context.Context, s *session, rt run.Runt
 		if len(o.command) > 0 {
 			return o.runCommand(ctx, content)
 		}
-		if err := o.deliver(ctx, s, content); err != nil {
+		if err := o.deliver(ctx, owner, content); err != nil {
 			return err
 		}
 		s.note("the kubeconfig works until you press Ctrl-C")

@@ -144,12 +144,12 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 	}
 	content := kubeconfig.ForUser(access, state.CAs[pki.ServerCA].Trusted(), pair)
 	if o.portForward {
-		return o.forward(ctx, s, rt, content)
+		return o.forward(ctx, s, rt, s.owner(state), content)
 	}
 	if len(o.command) > 0 {
 		return o.runCommand(ctx, content)
 	}
-	return o.deliver(ctx, s, content)
+	return o.deliver(ctx, s.owner(state), content)
 }
 
 // connect returns where the PKI is kept, and the runtime where something needs it.
@@ -240,10 +240,10 @@ func (o *kubeconfigOptions) bind(ctx context.Context, s *session, rt run.Runtime
 }
 
 // deliver puts the kubeconfig where it was asked for.
-func (o *kubeconfigOptions) deliver(ctx context.Context, s *session, content []byte) error {
+func (o *kubeconfigOptions) deliver(ctx context.Context, owner kubeconfig.Owner, content []byte) error {
 	switch {
 	case o.merge:
-		return o.mergeInto(ctx, s, content)
+		return o.mergeInto(ctx, owner, content)
 	case o.output != "":
 		if err := kubeconfig.WriteFile(o.output, content); err != nil {
 			return err

@@ -29,6 +29,7 @@ func TestMemoryIsBestEffort(t *testing.T) {
 			require.NoError(t, os.Mkdir(dir, 0o700))
 			require.NoError(t, os.WriteFile(filepath.Join(dir, "clusters"), nil, 0o600))
 		},
+		"a place that can be read only": func(t *testing.T, dir string) { require.NoError(t, os.Symlink("nowhere", dir)) },
 		"no file": func(t *testing.T, dir string) {
 			require.NoError(t, os.MkdirAll(filepath.Join(dir, "clusters", "demo.json", "x"), 0o700))
 		},
