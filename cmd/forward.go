@@ -14,6 +14,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/local"
 	"github.com/kcpctl/kcpctl/internal/proxy"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
@@ -50,11 +51,11 @@ func (o *kubeconfigOptions) forward(ctx context.Context, s *session, rt run.Runt
 
 // runCommand runs the command with the kubeconfig in KUBECONFIG, and ends with its exit code.
 func (o *kubeconfigOptions) runCommand(ctx context.Context, content []byte) error {
-	dir, err := os.MkdirTemp("", "kcpctl-")
+	dir, remove, err := local.PrivateDir(o.Getenv)
 	if err != nil {
 		return fmt.Errorf("make a folder for the kubeconfig: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	file := filepath.Join(dir, "kubeconfig")
 	if err := kubeconfig.WriteFile(file, content); err != nil {
 		return err

@@ -47,7 +47,11 @@ nothing keeps.
 
 Where clients cannot reach kcp's external hostname, --port-forward reaches it through the cluster: kcpctl serves a proxy on
 this machine that knows all hosts of the setup, the kubeconfig names it in proxy-url, and it works as long as kcpctl runs.
-With a command after --, kcpctl runs it with that kubeconfig and ends with it.`,
+With a command after --, kcpctl runs it with that kubeconfig and ends with it. The file is in $XDG_RUNTIME_DIR, or else with
+temporary files, and is removed at the end; the next such command removes what one that was killed has left.
+
+--merge replaces entries of the same installation only. Those of another one, even of the same name, are a conflict, for which
+--context-name chooses other names.`,
 		Example: `  kcpctl kubeconfig admin -o admin.kubeconfig
   kcpctl kubeconfig --user alice --group team-a --workspace root:team-a --expires-in 8h
   kcpctl kubeconfig admin --port-forward -- kubectl get workspaces`,
