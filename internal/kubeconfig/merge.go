@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,31 +122,21 @@ func (o MergeOptions) rename(cfg *api.Config) *api.Config {
 
 // foreign refuses entries that the merge would replace and that are not of the same installation.
 func (o MergeOptions) foreign(have, add *api.Config) error {
-	type key struct{ kind, name string }
-	added := map[key]item{}
+	added := map[string]item{}
 	for _, it := range items(add) {
-		added[key{it.kind, it.name}] = it
+		added[it.String()] = it
 	}
 	var others, twins []string
-	var server string // of a twin
+	var twin string
 	for _, it := range items(have) {
-		mine, replaced := added[key{it.kind, it.name}]
-		ours := func(c *api.Cluster) bool {
-			return slices.ContainsFunc(mine.clusters, func(m *api.Cluster) bool {
-				return sameHost(c.Server, m.Server) && shares(c.CertificateAuthorityData, m.CertificateAuthorityData)
-			})
-		}
-		if !replaced || o.owns(it.ext, it.clusters, ours) {
-			continue
-		}
-		name := fmt.Sprintf("%s %q", it.kind, it.name)
-		if ownerOf(it.ext).Setup != o.Setup {
-			others = append(others, name)
-			continue
-		}
-		twins = append(twins, name)
-		if server == "" {
-			server = describe(ownerOf(it.ext), it.clusters)
+		mine, replaced := added[it.String()]
+		switch {
+		case !replaced || o.owns(it.ext, it.clusters, mine.sharesServer):
+		case ownerOf(it.ext).Setup != o.Setup:
+			others = append(others, it.String())
+		default:
+			twins = append(twins, it.String())
+			twin = cmp.Or(twin, describe(ownerOf(it.ext), it.clusters))
 		}
 	}
 	const hint = "choose other names with --context-name"
@@ -153,9 +144,9 @@ func (o MergeOptions) foreign(have, add *api.Config) error {
 	case len(others) > 0:
 		return clierr.New(clierr.Conflict, hint, "it has entries of others: %s", strings.Join(append(others, twins...), ", "))
 	case len(twins) > 0:
-		this := describe(o.Owner, items(add)[0].clusters)
 		return clierr.New(clierr.Conflict, hint+", or delete them if that installation is gone",
-			"it has entries of another installation of setup %q: %s; they are of %s, and this is %s", o.Setup, strings.Join(twins, ", "), server, this)
+			"it has entries of another installation of setup %q: %s; they are of %s, and this is %s",
+			o.Setup, strings.Join(twins, ", "), twin, describe(o.Owner, items(add)[0].clusters))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"maps"
 	"net/url"
 	"slices"
@@ -69,6 +70,15 @@ type item struct {
 	kind, name string
 	ext        map[string]runtime.Object
 	clusters   []*api.Cluster
+}
+
+func (it item) String() string { return fmt.Sprintf("%s %q", it.kind, it.name) }
+
+// sharesServer reports whether a cluster is one that the entry is used for: the same host, with a certificate authority in common.
+func (it item) sharesServer(c *api.Cluster) bool {
+	return slices.ContainsFunc(it.clusters, func(mine *api.Cluster) bool {
+		return sameHost(c.Server, mine.Server) && shares(c.CertificateAuthorityData, mine.CertificateAuthorityData)
+	})
 }
 
 // items are the entries of a kubeconfig, sorted by kind and name.
