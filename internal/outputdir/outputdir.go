@@ -3,6 +3,7 @@
 package outputdir
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -78,6 +79,9 @@ func writeAll(dir string, files []File) error {
 	for _, f := range files {
 		g.Go(func() error {
 			path := filepath.Join(dir, f.Path)
+			if isWritten(path, f.Data) {
+				return nil
+			}
 			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 				return err
 			}
@@ -85,6 +89,16 @@ func writeAll(dir string, files []File) error {
 		})
 	}
 	return g.Wait()
+}
+
+// isWritten reports whether a file is already what Write makes it: to wait for the disk costs more than to read.
+func isWritten(path string, data []byte) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != 0o600 || info.Size() != int64(len(data)) {
+		return false
+	}
+	is, err := os.ReadFile(path)
+	return err == nil && bytes.Equal(is, data)
 }
 
 // prune removes the files that are in one list and not in the other. Those that it keeps stay in the list, so that they are

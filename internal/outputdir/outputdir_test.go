@@ -78,6 +78,23 @@ func TestWriteClosesFiles(t *testing.T) {
 	require.Equal(t, "outside", string(got))
 }
 
+func TestWriteLeavesWhatIsRight(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Write(dir, "demo", files("x", "one", "two"))
+	require.NoError(t, err)
+	stat := func(name string) os.FileInfo {
+		info, err := os.Stat(filepath.Join(dir, name))
+		require.NoError(t, err)
+		return info
+	}
+	one, two := stat("one"), stat("two")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "two"), []byte("y"), 0o600))
+	_, err = Write(dir, "demo", files("x", "one", "two"))
+	require.NoError(t, err)
+	require.True(t, os.SameFile(one, stat("one")))
+	require.False(t, os.SameFile(two, stat("two")))
+}
+
 func TestWriteKeepsWhatOthersChanged(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, path string){
 		"another content": func(t *testing.T, path string) { put(t, path, "encrypted") },
