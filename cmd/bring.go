@@ -63,6 +63,7 @@ type bringOptions struct {
 // addBringFlags adds the flags of a command that waits until something is so.
 func (b *bringOptions) addBringFlags(c *cobra.Command, timeout time.Duration, until string) {
 	c.Flags().DurationVar(&b.timeout, "timeout", timeout, "how long to wait until "+until+", 0 for ever")
+	allow(c.Flags(), anywhere(), "timeout")
 	c.Flags().BoolVar(&b.skipCanary, "skip-canary", false, "do not create a workspace on each shard to prove that it serves")
 	addEvents(c, &b.output)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
@@ -59,6 +60,7 @@ func (o *downOptions) run(ctx context.Context) error {
 		}
 		down.Shown = append([]plan.Item{}, objects...)
 	}
+	contexts := o.contexts(ctx, s, rt) // while it is known whose they are
 	end := s.begin(ctx, fmt.Sprintf("remove kcp %q from %s", s.Topology.Name, rt.Where()), o.output)
 	down.Observe = s.observe
 	err = down.Run(ctx)
@@ -66,13 +68,29 @@ func (o *downOptions) run(ctx context.Context) error {
 	if err != nil || !o.purge {
 		return err
 	}
-	return o.forget(ctx, s)
+	return o.forget(ctx, contexts)
+}
+
+// contexts says which entries of the user's kubeconfig are this installation's: none, where its PKI cannot be read.
+func (o *downOptions) contexts(ctx context.Context, s *session, rt run.Runtime) kubeconfig.RemoveOptions {
+	if !o.purge {
+		return kubeconfig.RemoveOptions{}
+	}
+	state, err := rt.Store().Load(ctx)
+	if err != nil {
+		o.note("contexts in your kubeconfig stay, because it is not known which are of this installation: " + err.Error())
+		return kubeconfig.RemoveOptions{}
+	}
+	return kubeconfig.RemoveOptions{Owner: s.owner(state), ServerCA: state.CAs[pki.ServerCA].Trusted()}
 }
 
 // forget removes the contexts that `kubeconfig --merge` made: they lead nowhere now.
-func (o *downOptions) forget(ctx context.Context, s *session) error {
+func (o *downOptions) forget(ctx context.Context, contexts kubeconfig.RemoveOptions) error {
 	path := o.userKubeconfig()
-	gone, err := kubeconfig.Remove(ctx, path, s.Topology.Name)
+	if path == "" {
+		return nil
+	}
+	gone, err := kubeconfig.Remove(ctx, path, contexts)
 	if len(gone) > 0 {
 		o.note(fmt.Sprintf("removed from %s: contexts %s", path, strings.Join(gone, ", ")))
 	}

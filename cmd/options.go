@@ -28,6 +28,7 @@ type globalOptions struct {
 func (o *globalOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.ui.Color, "color", ui.ColorAuto, "colour: auto, always or never")
 	f.BoolVar(&o.ui.Plain, "plain", false, "print as if to a file: no colour, nothing redrawn in place")
+	allow(f, anywhere(), "color", "plain")
 }
 
 // setupOptions are those of commands that work on a setup.
@@ -56,6 +57,9 @@ func (o *setupOptions) addFlagsWith(f *pflag.FlagSet, fileShorthand string) {
 	f.StringVar(&o.as, "as", "", "user to act as on the clusters")
 	f.StringArrayVar(&o.asGroups, "as-group", nil, "group of the user of --as, may be repeated")
 	f.StringVar(&o.pkiDir, "pki-dir", "", "folder that keeps certificates and keys, in place of the setup's PKI store")
+	allow(f, anywhere(), "file", "kubeconfig", "context", "namespace", "as", "as-group")
+	// A file of the user is for all setups, and each has certificates of its own.
+	allow(f, []source{environment}, "pki-dir")
 	o.addLocalFlags(f)
 }
 
@@ -135,12 +139,8 @@ func (s *session) open() (run.Runtime, error) {
 	if s.local {
 		return s.openLocal()
 	}
-	folders, err := local.UserFolders(s.Getenv)
-	if err != nil {
-		return nil, err
-	}
 	o := kube.Options{
-		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: s.say, StateDir: folders.State,
+		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: s.say, StateDir: local.UserFolders(s.Getenv).State,
 		As: s.as, AsGroups: s.asGroups,
 		AllowOtherCluster: s.allowOtherCluster,
 	}

@@ -53,6 +53,7 @@ Then kcp forgets the shard, the setup file loses it, and its workload and certif
 	f.BoolVar(&o.purge, "purge", false, "also delete the shard's data")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long it may take, 0 for ever")
+	allow(f, anywhere(), "timeout")
 	addEvents(c, &o.output)
 	return c
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/kcpctl/kcpctl/internal/atomicfile"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
@@ -29,7 +30,7 @@ func (f *File) Rewrite(path string, edited *File) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(target, edited.Data, mode); err != nil {
+	if err := atomicfile.Write(target, edited.Data, mode); err != nil {
 		return fmt.Errorf("write setup %s: %w", path, err)
 	}
 	return nil
@@ -68,20 +69,4 @@ func (f *File) unchanged(path string) (target string, mode os.FileMode, err erro
 		return "", 0, clierr.New(clierr.Conflict, "run the command again", "%s was changed since it was read", path)
 	}
 	return target, info.Mode().Perm(), nil
-}
-
-func replaceFile(path string, content []byte, mode os.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".kcpctl-*")
-	if err != nil {
-		return err
-	}
-	_, err = tmp.Write(content)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
-	}
-	return err
 }
