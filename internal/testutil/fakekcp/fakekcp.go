@@ -56,6 +56,8 @@ type Kcp struct {
 	next       map[string][]Answer
 	always     map[string]Answer
 	requests   []Request
+	entries    []Entry // of the cache
+	uids       int
 }
 
 // New returns a kcp without servers.
@@ -169,6 +171,9 @@ func operation(r *http.Request) string {
 	if r.URL.Path == "/readyz" {
 		return Readyz
 	}
+	if c, ok := cacheRequestOf(r); ok {
+		return c.verb + " cached " + c.resource
+	}
 	parts := strings.Split(r.URL.Path, "/") // "", clusters, root, apis, group, version, resource, name
 	if len(parts) > 8 && parts[6] == "namespaces" {
 		parts = slices.Delete(parts, 6, 8)
@@ -193,6 +198,9 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		if a, ok := k.always[key]; ok {
 			return a
 		}
+	}
+	if a, ok := k.cached(op, r); ok {
+		return a
 	}
 	workspace := path.Base(strings.Split(r.URL.Path+"///", "/")[2])
 	name := path.Base(r.URL.Path)
