@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -104,7 +103,7 @@ func (c *Client) eachCached(ctx context.Context, shard string, do func(schema.Gr
 	return out, nil
 }
 
-// cacheResources are the resources of which a shard can have objects in the cache. Those that CachedResources publish come first:
+// cacheResources are the resources that a shard can have in the cache. What CachedResources publish comes first:
 // the cache server serves them only as long as it has the CachedResources, which come last.
 func (c *Client) cacheResources(ctx context.Context, shard string) ([]schema.GroupVersionResource, error) {
 	at, err := c.cacheAt(cacheDefinitionShard, cacheDefinitionCluster)
@@ -192,7 +191,7 @@ func (c *Client) listCache(ctx context.Context, shard string, r schema.GroupVers
 }
 
 // clearCached deletes what a shard has in the cache of a resource, and returns how many objects that were. The cache server lists
-// across logical clusters, but deletes in one only.
+// across logical clusters, but deletes in one only: a deletion of the collection across them succeeds and deletes nothing.
 func (c *Client) clearCached(ctx context.Context, shard string, r schema.GroupVersionResource) (int, error) {
 	deleted := map[string]bool{}
 	for {
@@ -209,7 +208,7 @@ func (c *Client) clearCached(ctx context.Context, shard string, r schema.GroupVe
 				return len(deleted), fmt.Errorf("%s of shard %s in the cache has no logical cluster", entryName(r, o), shard)
 			}
 			if deleted[entryName(r, o)] {
-				return len(deleted), fmt.Errorf("%s is in the cache again: shard %s still runs", entryName(r, o), shard)
+				return len(deleted), fmt.Errorf("%s stays in the cache although it was deleted: shard %s may still run", entryName(r, o), shard)
 			}
 		}
 		done, err := c.deleteCached(ctx, shard, r, list.Items)
@@ -252,21 +251,15 @@ func (c *Client) deleteCached(ctx context.Context, shard string, r schema.GroupV
 	return done, first
 }
 
-// deleteEntry deletes an object of the cache, and only the one that was listed.
+// deleteEntry deletes an object of the cache, and only the one that was listed. The cache server does not wait for the finalizers
+// that came with the copy.
 func (c *Client) deleteEntry(ctx context.Context, shard string, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
 	at, err := c.cacheAt(shard, o.GetAnnotations()[clusterAnnotation])
 	if err != nil {
 		return err
 	}
-	objects, uid := at.Resource(r).Namespace(o.GetNamespace()), o.GetUID()
-	if len(o.GetFinalizers()) > 0 {
-		// They came with the copy. The controllers that they wait for work on the original, and nothing would ever end them here.
-		patch := fmt.Sprintf(`{"metadata":{"uid":%q,"finalizers":null}}`, uid)
-		_, err = objects.Patch(ctx, o.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	}
-	if err == nil {
-		err = objects.Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	}
+	uid := o.GetUID()
+	err = at.Resource(r).Namespace(o.GetNamespace()).Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s of shard %s in the cache: %w", entryName(r, o), shard, err)
 	}

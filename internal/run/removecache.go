@@ -19,7 +19,7 @@ func clearCache(ctx context.Context, rt Runtime, t *topology.Topology, s *pki.St
 	}
 	entries, err := client.ClearCache(ctx, name)
 	if err != nil {
-		return kcp.Total(entries), clierr.New(clierr.Failed, "kcpctl status says whether "+string(t.CacheHolder().ID())+" is ready; then run the removal again",
+		return kcp.Total(entries), clierr.New(clierr.Failed, "see with kcpctl status that "+string(t.CacheHolder().ID())+" is ready, then run the removal again",
 			"%s still has entries of shard %s: %w", t.CacheHolder().ID(), name, err)
 	}
 	return kcp.Total(entries), nil

@@ -15,7 +15,6 @@ const (
 	ListDefinitions = "list cached customresourcedefinitions"
 	ListCached      = "list cached "
 	DeleteCached    = "delete cached "
-	PatchCached     = "apply cached "
 )
 
 // cacheDefinitions are resources that the cache serves. CachedResources publish others.
@@ -86,15 +85,15 @@ func cacheRequestOf(r *http.Request) (c cacheRequest, ok bool) {
 		return c, false
 	}
 	c.shard, c.cluster, c.resource = parts[0], parts[2], parts[6]
-	c.verb = map[string]string{"DELETE": "delete", "PATCH": "apply", "GET": "list"}[r.Method]
+	c.verb = map[string]string{"DELETE": "delete", "GET": "list"}[r.Method]
 	if len(parts) > 7 {
 		c.name = parts[7]
 	}
 	return c, true
 }
 
-// cached answers for the cache. As the real one does, it lists across logical clusters, but writes in one only; an object that has
-// finalizers stays; and what CachedResources publish it serves only as long as it has them.
+// cached answers for the cache. As the real one does, it lists across logical clusters, but deletes in one only, whatever
+// finalizers an object has; and what CachedResources publish it serves only as long as it has them.
 func (k *Kcp) cached(op string, r *http.Request) (Answer, bool) {
 	c, ok := cacheRequestOf(r)
 	switch {
@@ -111,19 +110,13 @@ func (k *Kcp) cached(op string, r *http.Request) (Answer, bool) {
 	if i < 0 || !k.serves(c.resource) {
 		return Refuse(http.StatusNotFound, "NotFound", c.name+" not found"), true
 	}
-	switch c.verb {
-	case "apply":
-		finalizers, _, _ := unstructured.NestedStringSlice(k.read(r).Object, "metadata", "finalizers")
-		k.entries[i].Finalizers = finalizers
-	case "delete":
+	if c.verb == "delete" {
 		uid, _, _ := unstructured.NestedString(k.read(r).Object, "preconditions", "uid")
 		if uid != strconv.Itoa(k.entries[i].uid) {
 			return Refuse(http.StatusConflict, "Conflict", "uid "+uid+" is another object's"), true
 		}
-		if len(k.entries[i].Finalizers) == 0 {
-			k.entries = slices.Delete(k.entries, i, i+1)
-			return Answer{http.StatusOK, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Success"}}, true
-		}
+		k.entries = slices.Delete(k.entries, i, i+1)
+		return Answer{http.StatusOK, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Success"}}, true
 	}
 	return object(http.StatusOK, k.entries[i].object()), true
 }
