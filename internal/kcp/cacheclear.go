@@ -167,7 +167,8 @@ func (c *Client) publishedResources(ctx context.Context, shard string, r schema.
 		p := schema.GroupVersionResource{
 			Group: field("spec", "group"), Version: field("spec", "version"), Resource: field("spec", "resource") + ":" + identity,
 		}
-		if identity != "" && !slices.Contains(out, p) {
+		known := slices.ContainsFunc(out, func(o schema.GroupVersionResource) bool { return o.GroupResource() == p.GroupResource() })
+		if identity != "" && !known {
 			out = append(out, p)
 		}
 	}

@@ -37,6 +37,7 @@ func ofAlpha() []fakekcp.Entry {
 		{Shard: "alpha", Cluster: "two", Resource: "roles", Namespace: "default", Name: "reader"},
 		{Shard: "alpha", Cluster: "two", Resource: "configmaps:hash", Namespace: "default", Name: "shared"},
 		{Shard: "alpha", Cluster: "two", Resource: "cachedresources", Name: "maps", Fields: publishes("configmaps", "hash"), Finalizers: []string{"x"}},
+		{Shard: "alpha", Cluster: "two", Resource: "cachedresources", Name: "same", Fields: publishes("configmaps", "hash")},
 		{Shard: "alpha", Cluster: "one", Resource: "cachedresources", Name: "new", Fields: publishes("secrets", "")},
 	}
 }
@@ -56,12 +57,12 @@ func TestClearCache(t *testing.T) {
 		k.Put(others...)
 		want := []kcp.Entries{
 			{"configmaps:hash", 1}, {"apiexports.apis.kcp.io", 2}, {"logicalclusters.core.kcp.io", 1},
-			{"roles.rbac.authorization.k8s.io", 1}, {"cachedresources.cache.kcp.io", 2},
+			{"roles.rbac.authorization.k8s.io", 1}, {"cachedresources.cache.kcp.io", 3},
 		}
 		counted, err := c.CountCache(t.Context(), "alpha")
 		require.NoError(t, err)
 		require.Equal(t, want, counted)
-		require.Equal(t, 7, kcp.Total(counted))
+		require.Equal(t, 8, kcp.Total(counted))
 
 		deleted, err := c.ClearCache(t.Context(), "alpha")
 		require.NoError(t, err)
