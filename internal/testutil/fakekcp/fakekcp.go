@@ -69,7 +69,8 @@ func New(t testing.TB) *Kcp {
 	}
 }
 
-// Script says how the next requests of an operation are answered. "shard/alpha readyz" is one of a certain server.
+// Script says how the next requests of an operation are answered. "shard/alpha readyz" is one of a certain server, and
+// "GET /clusters/root/api" one of a certain path.
 func (k *Kcp) Script(op string, answers ...Answer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -190,7 +191,7 @@ func operation(r *http.Request) string {
 
 // answer is what the script says, or what a healthy kcp would. Requests that kcpctl never makes fail the test.
 func (k *Kcp) answer(server, op string, r *http.Request) Answer {
-	for _, key := range []string{server + " " + op, op} {
+	for _, key := range []string{server + " " + op, op, r.Method + " " + r.URL.Path} {
 		if next := k.next[key]; len(next) > 0 {
 			k.next[key] = next[1:]
 			return next[0]
