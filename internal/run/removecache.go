@@ -2,36 +2,36 @@ package run
 
 import (
 	"context"
-	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// clearCache deletes what a shard that is being removed has left in the cache, where all other shards see it, and returns how many
-// objects that were. The shard's process must have ended and the shard must not be registered. It can be done again and again.
-func clearCache(ctx context.Context, rt Runtime, t *topology.Topology, s *pki.State, now time.Time, name string) (int, error) {
-	client, err := Connect(rt, t.CacheHolder(), s, now)
+// clearCache deletes what the shard has left in the cache, where all other shards see it. The shard's process must have ended and
+// the shard must not be registered. It can be done again and again.
+func (r *RemoveShard) clearCache(ctx context.Context) error {
+	r.step(stepCache, Running, "")
+	holder := r.Topology.CacheHolder()
+	client, err := Connect(r.Runtime, holder, r.state, r.Now())
 	if err != nil {
-		return 0, err
+		return err
 	}
-	entries, err := client.ClearCache(ctx, name)
+	entries, err := client.ClearCache(ctx, r.Name)
 	if err != nil {
-		return kcp.Total(entries), clierr.New(clierr.Failed, "see with kcpctl status that "+string(t.CacheHolder().ID())+" is ready, then run the removal again",
-			"%s still has entries of shard %s: %w", t.CacheHolder().ID(), name, err)
+		return clierr.New(clierr.Failed, "see with kcpctl status that "+string(holder.ID())+" is ready, then run the command again: it continues",
+			"%s still has entries of shard %s: %w", holder.ID(), r.Name, err)
 	}
-	return kcp.Total(entries), nil
+	r.step(stepCache, Done, count(kcp.Total(entries), "entry", "entries")+" removed")
+	return nil
 }
 
-// countCache counts what a shard has in the cache. What is there of one that neither is registered nor runs was left by an earlier
-// removal.
-func countCache(ctx context.Context, rt Runtime, t *topology.Topology, s *pki.State, now time.Time, name string) (int, error) {
-	client, err := Connect(rt, t.CacheHolder(), s, now)
+// cached reports whether the cache has entries of the shard. Those of one that neither is registered nor runs were left by an
+// earlier removal.
+func (r *RemoveShard) cached(ctx context.Context) bool {
+	client, err := Connect(r.Runtime, r.Topology.CacheHolder(), r.state, r.Now())
 	if err != nil {
-		return 0, err
+		return false
 	}
-	entries, err := client.CountCache(ctx, name)
-	return kcp.Total(entries), err
+	entries, err := client.CountCache(ctx, r.Name)
+	return err == nil && kcp.Total(entries) > 0
 }

@@ -24,6 +24,7 @@ const (
 	stepDrain    = "drain"
 	stepShard    = "registration"
 	stepData     = "data"
+	stepCache    = "cache"
 )
 
 // RemoveShard takes a shard out of a running kcp: it is cordoned, emptied or found empty, forgotten by kcp, taken out of the
@@ -80,7 +81,7 @@ func (r *RemoveShard) run(ctx context.Context) error {
 		return err
 	}
 	own, others := split(objects, func(it plan.Item) bool { return slices.Contains(r.ids(), it.Component) })
-	if !r.isShard(own) {
+	if !r.isShard(own) && !r.cached(ctx) {
 		return clierr.New(clierr.BadInput, "kcpctl status lists the shards", "there is no shard %q", r.Name)
 	}
 	if err := r.CheckEdit(); err != nil {
@@ -280,6 +281,9 @@ func (r *RemoveShard) remove(ctx context.Context, own, others []plan.Item, verif
 		if err := r.root.DeleteShard(ctx, r.Name); err != nil {
 			return r.fail(stepShard, err)
 		}
+	}
+	if err := r.clearCache(ctx); err != nil {
+		return r.fail(stepCache, err)
 	}
 	if r.Purge {
 		r.known = r.known.Purge(r.ids()...)
