@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
@@ -25,20 +26,25 @@ func (r *Record) CheckAuthorities(s *pki.State, store string) error {
 		return nil
 	}
 	if s.Installation.ID != "" && s.Installation.ID != r.Installation {
-		return clierr.New(clierr.Failed, hintStore, "%s is the PKI of installation %s, and this is installation %s", store, s.Installation.ID, r.Installation)
+		return clierr.New(clierr.Failed, hintStore, "%s does not hold the PKI that installation %s uses, but that of installation %s; nothing was changed",
+			store, r.Installation, s.Installation.ID)
 	}
 	have := s.Fingerprints()
-	var errs []error
+	var differences []string
 	for _, rotation := range pki.AllRotations() {
 		was, ok := r.Authorities[rotation.Key()]
 		if !ok {
 			continue
 		}
 		if why := differs(was, have[rotation.Key()]); why != "" {
-			errs = append(errs, clierr.New(clierr.Failed, hintStore, "the %s in %s is not the one in use: %s", rotation, store, why))
+			differences = append(differences, fmt.Sprintf("    %s: %s", rotation, why))
 		}
 	}
-	return errors.Join(errs...)
+	if len(differences) == 0 {
+		return nil
+	}
+	return clierr.New(clierr.Failed, hintStore, "%s does not hold the PKI that installation %s uses; nothing was changed\n%s",
+		store, r.Installation, strings.Join(differences, "\n"))
 }
 
 const hintStore = "use the PKI store that the setup was applied with (--pki-dir, spec.pki), or restore it from a backup with kcpctl certs import; " +
@@ -58,8 +64,10 @@ func differs(was, have pki.Fingerprints) string {
 		return "" // the next one is to be trusted
 	case have.Current == was.Current:
 		return fmt.Sprintf("%s, which is trusted and will sign, is missing: the store is older than the rotation", short(was.Next))
-	case have.Current == was.Next:
+	case have.Current == was.Next && slices.Contains(have.Previous, was.Current):
 		return "" // the next one signs
+	case have.Current == was.Next:
+		return fmt.Sprintf("%s, which signs, is not trusted any more: the store is two steps of a rotation ahead", short(was.Current))
 	case slices.Contains(was.Previous, have.Current):
 		return fmt.Sprintf("%s signed before the last rotation, and %s signs now: the store is older than the rotation", short(have.Current), short(was.Current))
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // etcdEmbedded is Data.Etcd of a component with an etcd inside.
-const etcdEmbedded = "embedded"
+const etcdEmbedded = "embedded etcd"
 
 // Of reads from a workload, rendered or live, where its component holds data. ok is false for other objects, and for
 // components without data. Flags and volumes are what counts: extraArgs and podTemplate can change both.
@@ -32,7 +32,9 @@ func Of(setup string, id topology.ID, cluster string, o *unstructured.Unstructur
 		return d, true
 	}
 	if dir := flagOf(pod, "embedded-etcd-directory"); dir != "" {
-		d.Etcd, d.Volume = etcdEmbedded, volumeOf(pod, dir, o)
+		if d.Etcd = etcdEmbedded; cluster != "" { // a process of this machine has a directory, whatever the pod says
+			d.Volume = volumeOf(pod, dir, o)
+		}
 		return d, true
 	}
 	d.Etcd = etcdOf(setup, id, flagOf(pod, "etcd-servers"), flagOf(pod, "etcd-prefix"))

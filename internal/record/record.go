@@ -30,7 +30,7 @@ type Data struct {
 	Namespace string `json:"namespace,omitempty"`
 	// ClusterUID identifies the cluster whatever the setup file calls it. Empty is unknown.
 	ClusterUID string `json:"clusterUID,omitempty"`
-	// Etcd is the etcd that it writes to: "managed etcd/alpha", "embedded", or endpoints and prefix of an external one. For
+	// Etcd is the etcd that it writes to: "managed etcd/alpha", "embedded etcd", or endpoints and prefix of an external one. For
 	// an etcd itself it is empty.
 	Etcd string `json:"etcd,omitempty"`
 	// Members is the number of members of an etcd.

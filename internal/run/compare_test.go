@@ -56,3 +56,10 @@ func TestUnappliedBeforeTheFirstUp(t *testing.T) {
 		require.True(t, p.Empty())
 	})
 }
+
+func unapplied(t *testing.T, w *world, top *topology.Topology, text string) *plan.Plan {
+	t.Helper()
+	p, err := run.Unapplied(t.Context(), top, w.rt, []byte(text), nil, time.Now())
+	require.NoError(t, err)
+	return p
+}

@@ -82,7 +82,7 @@ func (r *RemoveShard) run(ctx context.Context) error {
 	}
 	own, others := split(objects, func(it plan.Item) bool { return slices.Contains(r.ids(), it.Component) })
 	if !r.isShard(own) && !r.cached(ctx) {
-		return clierr.New(clierr.BadInput, "kcpctl status lists the shards", "there is no shard %q", r.Name)
+		return clierr.New(clierr.BadInput, "kcpctl status lists the shards; remove-shard removes nothing else", "there is no shard %q", r.Name)
 	}
 	if err := r.CheckEdit(); err != nil {
 		return err

@@ -152,7 +152,7 @@ func ChangeStore(ctx context.Context, t *topology.Topology, rt Runtime, change f
 		if state, err = change(state); err != nil {
 			return err
 		}
-		if err := r.CheckAuthorities(state, "the result"); err != nil {
+		if err := r.CheckAuthorities(state, rt.Store().String()); err != nil {
 			return err
 		}
 		if err := rt.Store().Save(ctx, state); err != nil {

@@ -99,6 +99,13 @@ func (r *Runtime) OtherRun(s *pki.State) {
 	r.pki, r.stale = s, true
 }
 
+// ForgetRecord is an installation that an earlier kcpctl has made.
+func (r *Runtime) ForgetRecord() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record = nil
+}
+
 // Use goes on with another topology of the same setup.
 func (r *Runtime) Use(top *topology.Topology) {
 	r.mu.Lock()
