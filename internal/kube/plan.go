@@ -76,7 +76,10 @@ func (r *Runtime) surveys(ctx context.Context) ([]*survey, error) {
 			out = append(out, &survey{site: s})
 		}
 	}
-	return out, concurrently(ctx, out, r.look)
+	if err := concurrently(ctx, out, r.look); err != nil {
+		return nil, err
+	}
+	return out, r.oneInstallation(out)
 }
 
 // look fills in a survey.

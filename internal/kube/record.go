@@ -39,6 +39,12 @@ func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
 	if err != nil {
 		return nil, err
 	}
+	if inv.record.Empty() && len(r.sites) > 1 {
+		// What the other places have is not another installation's, but this one's, from which the root shard was moved away.
+		if _, err := r.surveys(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return r.here(inv.record), nil
 }
 
@@ -84,14 +90,14 @@ func (r *Runtime) oneInstallation(surveys []*survey) error {
 	for _, sv := range surveys {
 		o := sv.inventory.owner
 		switch {
-		case o.Installation == "" || o.Installation == home.owner.Installation:
-		case !home.exists():
+		case o.Installation == "":
+		case home.record.Empty():
 			return clierr.New(clierr.Failed,
 				fmt.Sprintf("place spec.rootShard on cluster %s, namespace %s, again: moving the root shard is not supported", o.Home.Name, o.Home.Namespace),
 				"kcp %q (installation %s) has its root shard on cluster %s (context %s, namespace %s), and the setup places it on %s: "+
 					"the root workspace, the certificate authorities and the record of the installation are there",
 				r.topology.Name, o.Installation, o.Home.Name, o.Home.Context, o.Home.Namespace, r.home.where())
-		default:
+		case o.Installation != home.owner.Installation:
 			return clierr.New(clierr.Failed, "choose another namespace for the setup on that cluster, or another name for the setup",
 				"%s holds components of another installation of kcp %q: %s, and this is %s", sv.where(), r.topology.Name, o.Installation, home.owner.Installation)
 		}

@@ -89,44 +89,82 @@ func short(f string) string { return f[:min(len(f), len("sha256:")+16)] }
 // CheckData refuses what would take data away from who uses it: components of the record that the setup does not have any more,
 // or has elsewhere. A component for which allowed holds may change; about reports whether a component is part of the run.
 func (r *Record) CheckData(want map[topology.ID]Data, about, allowed func(topology.ID) bool) error {
-	var errs []error
+	var all []problem
 	for _, id := range slices.Sorted(maps.Keys(r.Data)) {
 		was := r.Data[id]
 		now, ok := want[id]
+		var p problem
 		switch {
 		case !about(id), was.Removed && !ok:
 		case !ok:
-			errs = append(errs, r.dropped(id, was, want, allowed))
+			p = dropped(id, was, want)
 		case was.Removed:
-			errs = append(errs, returns(id, was, now))
+			p = returns(id, was, now)
 		default:
-			errs = append(errs, moved(id, was, now, allowed(id)))
+			p = moved(id, was, now)
+		}
+		if p.message != "" && !(p.allowable && allowed(id)) {
+			p.id = id
+			all = append(all, p)
 		}
 	}
-	return errors.Join(errs...)
+	return refuse(all)
+}
+
+// problem is why a component cannot be changed as a setup wants.
+type problem struct {
+	id            topology.ID
+	message, hint string
+	// allowable says that the user can say that it is meant.
+	allowable bool
+}
+
+// refuse makes one error of problems, with the flag that does all of it on purpose.
+func refuse(all []problem) error {
+	var errs []error
+	var ids []string
+	var hints []string
+	for _, p := range all {
+		errs = append(errs, errors.New(p.message))
+		if p.allowable {
+			ids = append(ids, string(p.id))
+		}
+		if !slices.Contains(hints, p.hint) {
+			hints = append(hints, p.hint)
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	if len(ids) > 0 {
+		hints = append(hints, fmt.Sprintf("where that is meant, because the data was moved or is not needed any more, say so with --%s %s", FlagDataChange, strings.Join(ids, ",")))
+	}
+	return clierr.New(clierr.Failed, strings.Join(hints, "; "), "%w", errors.Join(errs...))
 }
 
 // dropped refuses a component that the setup does not have any more.
-func (r *Record) dropped(id topology.ID, was Data, want map[topology.ID]Data, allowed func(topology.ID) bool) error {
-	switch id.Kind() {
-	case topology.Shard:
-		return clierr.New(clierr.Failed,
-			fmt.Sprintf("kcpctl remove-shard %s takes it out, and --drain moves what it holds; a shard cannot be renamed: put it back into spec.shards under its name", id.Name()),
-			"%s holds workspaces (%s), and the setup does not have it any more", id, was.where())
-	case topology.Etcd:
-		if _, ok := want[r.ownerOf(id)]; ok || r.ownerOf(id).Kind() == topology.Shard {
-			return nil // told of its owner
+func dropped(id topology.ID, was Data, want map[topology.ID]Data) problem {
+	if id.Kind() == topology.Shard {
+		return problem{
+			message: fmt.Sprintf("%s holds workspaces (%s), and the setup does not have it any more", id, was.where()),
+			hint: fmt.Sprintf("kcpctl remove-shard %s takes it out, and --drain moves what it holds; a shard cannot be renamed: put it back into spec.shards under its name",
+				id.Name()),
 		}
 	}
-	if allowed(id) {
-		return nil
+	if owner := ownerOf(id); id.Kind() == topology.Etcd && (owner.Kind() == topology.Shard || has(want, owner)) {
+		return problem{} // told of its owner
 	}
-	return clierr.New(clierr.Failed, fmt.Sprintf("put it back into the setup file; if its data is not needed any more, say so with --%s %s", FlagDataChange, id),
-		"%s holds data (%s), and the setup does not have it any more", id, was.where())
+	return problem{
+		message:   fmt.Sprintf("%s holds data (%s), and the setup does not have it any more", id, was.where()),
+		hint:      "put it back into the setup file",
+		allowable: true,
+	}
 }
 
+func has(all map[topology.ID]Data, id topology.ID) bool { _, ok := all[id]; return ok }
+
 // ownerOf is the component whose data a managed etcd holds.
-func (r *Record) ownerOf(etcd topology.ID) topology.ID {
+func ownerOf(etcd topology.ID) topology.ID {
 	switch etcd.Name() {
 	case topology.RootShardName:
 		return topology.ID(topology.RootShard)
@@ -137,36 +175,45 @@ func (r *Record) ownerOf(etcd topology.ID) topology.ID {
 }
 
 // returns refuses a removed shard on what it has left, if that does not fit: it was empty, but it is there.
-func returns(id topology.ID, was, now Data) error {
+func returns(id topology.ID, was, now Data) problem {
 	if was.Members == now.Members || was.Place() != now.Place() {
-		return nil
+		return problem{}
 	}
-	return clierr.New(clierr.Failed, fmt.Sprintf("delete what it left with kcpctl remove-shard %s --purge, or set its number of members to %d", id.Name(), was.Members),
-		"%s was removed, and its volumes are still there: they are those of %d members, and the setup wants %d", id, was.Members, now.Members)
+	return problem{
+		message: fmt.Sprintf("%s was removed, and its volumes are still there: they are those of %d members, and the setup wants %d", id, was.Members, now.Members),
+		hint:    fmt.Sprintf("delete what it left with kcpctl remove-shard %s --purge, or set its number of members to %d", id.Name(), was.Members),
+	}
 }
 
 // moved refuses a component that would start without its data.
-func moved(id topology.ID, was, now Data, allowed bool) error {
-	if was.Members != now.Members && was.Place() == now.Place() {
-		return clierr.New(clierr.Failed, "set the number of members back: a member more or less would form a cluster of its own, without the data",
-			"%s has %d members with data, and the setup wants %d", id, was.Members, now.Members)
+func moved(id topology.ID, was, now Data) problem {
+	switch {
+	case was.Place() != now.Place() && id.Kind() == topology.RootShard:
+		return problem{
+			message: fmt.Sprintf("%s is on %s, and the setup places it on %s: the root workspace, the certificate authorities and the record of the installation are there",
+				id, was.Place(), now.Place()),
+			hint: "set spec.rootShard.cluster and the cluster's namespace back: moving the root shard is not supported",
+		}
+	case was.Members != now.Members && was.Place() == now.Place():
+		return problem{
+			message: fmt.Sprintf("%s has %d members with data, and the setup wants %d", id, was.Members, now.Members),
+			hint:    "set the number of members back: a member more or less would form a cluster of its own, without the data",
+		}
 	}
 	for _, d := range []struct{ what, was, now string }{
 		{"is on", was.Place(), now.Place()},
-		{"has its data in the etcd", was.Etcd, now.Etcd},
+		{"has its data in", was.Etcd, now.Etcd},
 		{"has its data on", was.Volume, now.Volume},
 	} {
-		if d.was == d.now || allowed && !(id.Kind() == topology.RootShard && d.was == was.Place()) {
-			continue
+		if d.was != d.now {
+			return problem{
+				message:   fmt.Sprintf("%s %s %s, and the setup wants %s: it would start without its data", id, d.what, d.was, d.now),
+				hint:      "set it back",
+				allowable: true,
+			}
 		}
-		if id.Kind() == topology.RootShard && d.was == was.Place() {
-			return clierr.New(clierr.Failed, "set spec.rootShard.cluster and the cluster's namespace back: moving the root shard is not supported",
-				"%s %s %s, and the setup places it on %s: the root workspace, the certificate authorities and the record of the installation are there", id, d.what, d.was, d.now)
-		}
-		return clierr.New(clierr.Failed, fmt.Sprintf("set it back; if the data was moved, say so with --%s %s", FlagDataChange, id),
-			"%s %s %s, and the setup wants %s: it would start without its data", id, d.what, d.was, d.now)
 	}
-	return nil
+	return problem{}
 }
 
 // where says in a few words where data is.

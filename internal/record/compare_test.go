@@ -130,7 +130,7 @@ func TestData(t *testing.T) {
 		"more members":         {was: data{"etcd/alpha": etcd(1)}, now: data{"etcd/alpha": etcd(3)}, allowed: []topology.ID{"etcd/alpha"}, want: []string{"etcd/alpha has 1 members with data, and the setup wants 3"}},
 		"an etcd that its shard leaves": {was: data{"shard/alpha": at("eu"), "etcd/alpha": etcd(1)},
 			now:  data{"shard/alpha": {Cluster: "eu", Namespace: "kcp", Etcd: "external http://etcd"}},
-			want: []string{"shard/alpha has its data in the etcd managed etcd/alpha, and the setup wants external http://etcd"}},
+			want: []string{"shard/alpha has its data in managed etcd/alpha, and the setup wants external http://etcd"}},
 		"no cache server":                        {was: data{"cache-server": at("eu")}, now: data{}, want: []string{"cache-server holds data"}},
 		"no cache server, on purpose":            {was: data{"cache-server": at("eu")}, now: data{}, allowed: []topology.ID{"cache-server"}},
 		"a removed shard":                        {was: data{"shard/alpha": removed(at("eu"))}, now: data{}},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -26,32 +27,41 @@ func (u *Up) sameAuthorities(r *record.Record, loaded *pki.State) error {
 	return r.CheckAuthorities(loaded, u.Runtime.Store().String())
 }
 
-// guard refuses changes that would lose data or trust although every object of them can be applied. It notes in the result what
-// the installation will know of itself.
-func (u *Up) guard(ctx context.Context, before *record.Record, loaded *pki.State, objects []render.Object, res *Result) error {
-	known := before
-	if before.Empty() {
+// sameData refuses objects that would take data away from who uses it.
+func (u *Up) sameData(known *record.Record, objects []render.Object) error {
+	return known.CheckData(u.data(objects), u.about, func(id topology.ID) bool { return slices.Contains(u.Options.AllowDataChange, id) })
+}
+
+// data is where rendered objects let components hold data.
+func (u *Up) data(objects []render.Object) map[topology.ID]record.Data {
+	out := map[topology.ID]record.Data{}
+	for _, o := range objects {
+		if d, ok := record.Of(u.Topology.Name, o.Component, o.Cluster, o.Unstructured); ok {
+			out[o.Component] = d
+		}
+	}
+	return out
+}
+
+// guard refuses a plan that would lose data or trust although every object of it can be applied. It notes in the result what the
+// installation will know of itself.
+func (u *Up) guard(ctx context.Context, known *record.Record, loaded *pki.State, objects []render.Object, res *Result) error {
+	before := known
+	if known.Empty() {
 		before = u.adopt(loaded, res.Plan)
-		if err := u.sameAuthorities(before, loaded); err != nil {
+		if err := errors.Join(u.sameAuthorities(before, loaded), u.sameData(before, objects)); err != nil {
 			return err
 		}
 	}
-	want, chosen := map[topology.ID]record.Data{}, map[topology.ID]record.Data{}
-	for _, o := range objects {
-		if d, ok := record.Of(u.Topology.Name, o.Component, o.Cluster, o.Unstructured); ok {
-			want[o.Component] = d
-			if u.about(o.Component) {
-				chosen[o.Component] = d
-			}
-		}
-	}
-	allowed := func(id topology.ID) bool { return slices.Contains(u.Options.AllowDataChange, id) }
+	want := u.data(objects)
+	chosen := maps.Clone(want)
+	maps.DeleteFunc(chosen, func(id topology.ID, _ record.Data) bool { return !u.about(id) })
 	res.record = before.With(res.PKI.State, chosen)
 	if len(u.Options.Only) == 0 {
 		res.record.Drop(want)
 	}
 	res.Plan.Stale = res.Plan.Stale || !res.record.Equal(known)
-	return errors.Join(before.CheckData(want, u.about, allowed), u.nextRelease(ctx, res.Plan))
+	return u.nextRelease(ctx, res.Plan)
 }
 
 // adopt reads what an installation without a record, made by an earlier kcpctl, shows of itself in its objects.

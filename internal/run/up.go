@@ -137,6 +137,9 @@ func (u *Up) prepare(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, u.fail(stepPlan, err)
 	}
+	if err := u.sameData(before, objects); err != nil {
+		return nil, u.fail(stepPlan, err)
+	}
 	u.step(stepPreflight, Running, "")
 	if err := u.preflight(ctx, objects, false); err != nil {
 		return nil, err
