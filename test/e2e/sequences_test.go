@@ -1,0 +1,161 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A move is what an operator does, by mistake or on purpose. The file is put back after it.
+type move struct {
+	name string
+	do   func(t *testing.T, q *sequence)
+}
+
+// sequence is a running setup, and the operators who work on it.
+type sequence struct {
+	*setup
+	// strangers is a directory with authorities of another kcp, copy one with those of this from before all rotations.
+	strangers, copy string
+}
+
+// mistakes are refused, and change nothing.
+func mistakes() []move {
+	refusedUp := func(old, replacement string, says ...string) func(*testing.T, *sequence) {
+		return func(t *testing.T, q *sequence) {
+			q.edit(t, old, replacement)
+			q.kcpctl(t, "up").refused(t, 1, says...)
+		}
+	}
+	return []move{
+		{"an empty PKI directory", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "up", "--pki-dir", t.TempDir()).refused(t, 1, "does not hold the PKI that installation", "server CA: there is none")
+		}},
+		{"the PKI directory of another kcp", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "up", "--pki-dir", q.strangers).refused(t, 1, "does not hold the PKI that installation")
+		}},
+		{"the authorities of another kcp", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "certs", "import", q.strangers).refused(t, 4, "nothing was changed")
+		}},
+		{"a renamed shard", refusedUp("- name: alpha", "- name: omega", "shard/alpha holds workspaces", "kcpctl remove-shard alpha")},
+		{"a dropped shard", func(t *testing.T, q *sequence) {
+			q.write(t, strings.Replace(q.text, "  - name: beta\n", "", 1))
+			q.kcpctl(t, "up").refused(t, 1, "shard/beta holds workspaces")
+		}},
+		{"an older release", refusedUp("version: v0.32.3", "version: v0.32.2", "root-shard runs kcp v0.32.3", "--allow-release-change")},
+		{"a release too far", func(t *testing.T, q *sequence) { q.kcpctl(t, "upgrade", "v0.34.0").refused(t, 2, "skips a minor release") }},
+		{"the cache server is not a shard", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "remove-shard", "cache", "--purge", "--yes").refused(t, 2, `there is no shard "cache"`)
+		}},
+		{"a mistyped shard", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "remove-shard", "alhpa", "--purge", "--yes").refused(t, 2, `there is no shard "alhpa"`)
+		}},
+		{"a shard in use", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "remove-shard", "alpha", "--purge", "--yes").refused(t, 1, "shard/alpha is not empty", "root:on-alpha")
+		}},
+		{"a purge without an answer", func(t *testing.T, q *sequence) { require.NotZero(t, q.kcpctl(t, "down", "--purge").code) }},
+		{"a variable that would purge", func(t *testing.T, q *sequence) {
+			c := q.command("down", "--yes")
+			c.env = append(slices.Clone(c.env), "KCPCTL_PURGE=true")
+			c.run(t.Context(), t).refused(t, 2, "KCPCTL_PURGE")
+		}},
+	}
+}
+
+// deeds change what runs, and lose nothing.
+func deeds() []move {
+	return []move{
+		{"down and up", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "down", "--yes").ok(t)
+			q.up(t)
+		}},
+		{"down, mistakes, and up", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "down", "--yes").ok(t)
+			for _, m := range []string{"an empty PKI directory", "a renamed shard"} {
+				q.try(t, mistakes()[slices.IndexFunc(mistakes(), func(o move) bool { return o.name == m })])
+			}
+			q.up(t)
+		}},
+		{"a killed server", func(t *testing.T, q *sequence) {
+			all := q.running(t)
+			for name, i := range all {
+				if strings.Contains(name, "alpha") {
+					i.kill(t)
+				}
+			}
+			q.up(t)
+		}},
+		{"a run that is killed", func(t *testing.T, q *sequence) {
+			q.edit(t, "version: v0.32.3", "defaults: {logLevel: 3}\n  version: v0.32.3")
+			q.interrupt(t, syscall.SIGKILL, 1, regexp.MustCompile(`"applying `))
+			q.write(t, q.text)
+			q.up(t)
+		}},
+		{"a shard comes and goes", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "add-shard", "gamma").ok(t)
+			q.kcpctl(t, "remove-shard", "gamma", "--purge", "--yes").ok(t)
+		}},
+		{"renewed certificates", func(t *testing.T, q *sequence) { q.kcpctl(t, "certs", "renew", "shard/beta").ok(t) }},
+		{"a rotation, and the copy from before it", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "certs", "rotate-ca", "requestheader").ok(t)
+			q.kcpctl(t, "certs", "rotate-ca", "requestheader", "--finish", "--yes").ok(t)
+			q.kcpctl(t, "up", "--pki-dir", q.copy).refused(t, 1, "the store is older than the rotation")
+		}},
+		{"nothing", func(t *testing.T, q *sequence) { require.Contains(t, q.up(t).stderr, "0 changes") }},
+	}
+}
+
+// try makes a move, and demands that no workspace and no content is lost by it.
+func (q *sequence) try(t *testing.T, m move) {
+	t.Helper()
+	t.Log(m.name)
+	m.do(t, q)
+	q.write(t, q.text)
+}
+
+// TestLocalSequences lets operators do things in an order that nobody has thought of. The seed of a failure is in its name.
+func TestLocalSequences(t *testing.T) {
+	q := &sequence{setup: newLocal(t, "sharded"), strangers: t.TempDir(), copy: t.TempDir()}
+	require.Contains(t, q.text, "version: v0.32.3")
+	q.up(t)
+	createWorkspaces(t, q.setup)
+	q.kcpctl(t, "certs", "export", q.copy).ok(t)
+	other := newLocal(t, "minimal")
+	other.kcpctl(t, "render", "--pki-dir", q.strangers, "--output-dir", filepath.Join(t.TempDir(), "out")).ok(t)
+
+	for seed := range uint64(12) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		step(t, "seed "+string(rune('a'+seed)), func(t *testing.T) {
+			moves := []move{deeds()[int(seed)%len(deeds())]}
+			for range 3 {
+				moves = append(moves, mistakes()[random.IntN(len(mistakes()))])
+			}
+			random.Shuffle(len(moves), func(i, j int) { moves[i], moves[j] = moves[j], moves[i] })
+			for _, m := range moves {
+				q.try(t, m)
+				count(t, q.setup)
+			}
+			readWorkspaces(t, q.setup)
+		})
+	}
+	raw, err := os.ReadFile(q.file)
+	require.NoError(t, err)
+	require.Equal(t, q.text, string(raw))
+}
+
+// count demands the workspaces that createWorkspaces has made, and no others.
+func count(t *testing.T, s *setup) {
+	t.Helper()
+	eventually(t.Context(), t, func() error {
+		return s.reads(t, "on-alpha on-beta on-root", []string{"admin"}, "get", "workspaces", "--output", "jsonpath={.items[*].metadata.name}")
+	})
+}
