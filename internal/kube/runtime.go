@@ -61,6 +61,7 @@ type Runtime struct {
 	former      []*site
 	lost        []placement
 	knowsFormer bool
+	told        []string
 	lock        *lease // held while a run writes
 	applied     applied
 	tunnels     tunnels
