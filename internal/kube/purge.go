@@ -33,6 +33,12 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	return r.purgeLock(ctx)
 }
 
+// KeepsPKI reports whether the PKI is kept in a place that Purge leaves alone.
+func (r *Runtime) KeepsPKI() bool {
+	_, inCluster := r.store.(*secretStore)
+	return !inCluster
+}
+
 func (r *Runtime) purge(ctx context.Context, s *site) error {
 	claims, err := s.list(ctx, known("PersistentVolumeClaim"), r.selector())
 	if err != nil {

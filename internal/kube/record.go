@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,9 @@ func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
 		return nil, err
 	}
 	inv, err := r.inventory(ctx, r.home)
+	if err == nil && inv.record.Empty() {
+		err = r.begun(ctx, inv)
+	}
 	if isDenied(err) {
 		// A user who may not do this lacks other permissions too, and should see all of them together.
 		if all := r.Preflight(ctx, nil); all != nil {
@@ -44,6 +48,23 @@ func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
 		return nil, err
 	}
 	return r.here(inv.record), nil
+}
+
+// begun refuses to begin an installation where the setup's other clusters belong to one. Without its record and its PKI everything
+// else that would be said of it is misleading.
+func (r *Runtime) begun(ctx context.Context, home *inventory) error {
+	all := []*survey{{site: r.home, inventory: home}}
+	for _, s := range r.sites {
+		if s == r.home {
+			continue
+		}
+		inv, err := r.inventory(ctx, s)
+		if err != nil {
+			return err
+		}
+		all = append(all, &survey{site: s, inventory: inv})
+	}
+	return r.oneInstallation(all)
 }
 
 // here is a record with the names that clusters have in the setup now: one that was only renamed is still the same.
@@ -125,15 +146,15 @@ func (r *Runtime) onePlace(ctx context.Context) error {
 	return nil
 }
 
-// elsewhere says where the same setup is installed, if it is not installed here: on a cluster that this machine has applied it to,
-// or in another namespace of the home cluster, as far as the user may look there.
+// elsewhere says where the same setup is installed, if it is not installed here: in another context or namespace that this machine
+// has applied it to, or in another namespace of the home cluster, as far as the user may look there.
 func (r *Runtime) elsewhere(ctx context.Context, home *inventory, memories []memory) error {
 	if home.exists() {
 		return nil
 	}
 	const hint = "choose the right context and namespace (-n), or install a second kcp of this name with kcpctl up --allow-other-cluster"
 	for _, m := range memories {
-		if !r.placed(m.placement) {
+		if !slices.ContainsFunc(r.sites, func(s *site) bool { return s.placement().place(m.placement) }) {
 			return clierr.New(clierr.Failed, hint, "kcp %q was applied to context %s, namespace %s, from this machine, and nothing of it is in %s",
 				r.topology.Name, m.Context, m.Namespace, r.home.where())
 		}

@@ -68,7 +68,10 @@ type Runtime struct {
 	files       sync.Mutex // held while the memory of this machine is changed
 }
 
-var _ run.Runtime = (*Runtime)(nil)
+var (
+	_ run.Runtime = (*Runtime)(nil)
+	_ run.Purger  = (*Runtime)(nil)
+)
 
 // New finds the clusters of a topology as kubectl does. It asks no API server.
 func New(t *topology.Topology, o Options) (*Runtime, error) {
