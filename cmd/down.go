@@ -99,6 +99,9 @@ func (o *downOptions) forget(ctx context.Context, contexts kubeconfig.RemoveOpti
 
 func (o *downOptions) question(s *session, rt run.Runtime, objects int) string {
 	what := fmt.Sprintf("Remove %d objects of kcp %q from %s", objects, s.Topology.Name, rt.Where())
+	if p, ok := rt.(run.Purger); ok && o.purge && p.KeepsPKI() {
+		return what + fmt.Sprintf(", and all its data? There is no way back. Certificate authorities stay: %s keeps them.", rt.Store())
+	}
 	if o.purge {
 		return what + ", and all its data and certificate authorities? There is no way back."
 	}

@@ -117,10 +117,12 @@ func TestObjectsOfAnotherSetupAreConflicts(t *testing.T) {
 	foreign.SetManagedFields(nil)
 	foreign.SetResourceVersion("")
 	foreign.SetUID("")
-	p, err := r.Plan(t.Context(), append(objects, foreign), run.PlanOptions{})
-	require.NoError(t, err)
-	require.Len(t, p.Conflicts, 1)
-	require.Equal(t, "kcpctl, setup other", p.Conflicts[0].Manager)
+	for _, force := range []bool{false, true} {
+		p, err := r.Plan(t.Context(), append(objects, foreign), run.PlanOptions{Force: force})
+		require.NoError(t, err)
+		require.Len(t, p.Conflicts, 1, "an object of another setup is not taken over, not even with force")
+		require.Equal(t, "kcpctl, setup other", p.Conflicts[0].Manager)
+	}
 }
 
 func TestWhatIsNotWantedAnyMoreIsDeleted(t *testing.T) {

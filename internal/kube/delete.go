@@ -68,14 +68,16 @@ func (r *Runtime) Delete(ctx context.Context, items []plan.Item) error {
 // delete deletes an object as it was seen, not another that has taken its name nor one that was changed since, and waits until
 // it and its pods are gone.
 func (s *site) delete(ctx context.Context, k kind, o *unstructured.Unstructured) error {
-	client := s.resource(k.gvr())
-	if k.clusterScoped {
-		client = s.dynamic.Resource(k.gvr())
+	if err := s.deleteSeen(ctx, s.client(k), o); err != nil {
+		return s.explain(err, "delete %s", plan.RefOf(s.Name, o))
 	}
+	return s.untilGone(ctx, k, o)
+}
+
+// untilGone waits until an object that was deleted and its pods are gone.
+func (s *site) untilGone(ctx context.Context, k kind, o *unstructured.Unstructured) error {
+	client := s.client(k)
 	what, uid := plan.RefOf(s.Name, o), o.GetUID()
-	if err := s.deleteSeen(ctx, client, o); err != nil {
-		return s.explain(err, "delete %s", what)
-	}
 	if err := s.until(ctx, func() (waits string, err error) {
 		live, err := client.Get(ctx, o.GetName(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || (err == nil && live.GetUID() != uid) {

@@ -2,6 +2,8 @@ package kube
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -17,11 +19,11 @@ func (r *Runtime) findFormer(ctx context.Context) error {
 	if err := onSites(ctx, r.sites, func(context.Context, *site) error { return nil }); err != nil {
 		return err // their UIDs tell which places the setup still has
 	}
-	inv, err := r.inventory(ctx, r.home)
+	home, err := r.inventory(ctx, r.home)
 	if err != nil {
 		return err
 	}
-	for _, p := range inv.clusters {
+	for _, p := range home.clusters {
 		if r.placed(p) {
 			continue
 		}
@@ -31,14 +33,74 @@ func (r *Runtime) findFormer(ctx context.Context) error {
 		}
 		if err != nil || s.uid != p.UID {
 			r.lost = append(r.lost, p)
-			r.notify("what the setup left on cluster %s (context %s, namespace %s) stays there: the cluster cannot be reached",
+			r.tell("what the setup left on cluster %s (context %s, namespace %s) stays there: the cluster cannot be reached, or is another one now",
 				p.Name, p.Context, p.Namespace)
 			continue
 		}
-		r.former = append(r.former, s)
+		left, err := r.left(ctx, s, home)
+		if err != nil {
+			return err
+		}
+		if left {
+			r.former = append(r.former, s)
+		}
 	}
 	r.knowsFormer = true
 	return nil
+}
+
+// left reports whether a cluster is one that the setup has left: not a place that it still has under another name, and not one
+// that belongs to another installation by now.
+func (r *Runtime) left(ctx context.Context, s *site, home *inventory) (bool, error) {
+	for _, o := range r.sites {
+		if same, err := r.samePlace(ctx, s, o); same || err != nil {
+			return false, err
+		}
+	}
+	there, err := r.inventory(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	if is, was := there.owner.Installation, home.owner.Installation; is != "" && was != "" && is != was {
+		r.tell("the setup has left cluster %s (%s), which belongs to another installation of kcp %q now: %s", s.Name, s.where(), r.topology.Name, is)
+		return false, nil
+	}
+	return true, nil
+}
+
+// tell is notify for what is found out twice in a run. The caller holds r.mu.
+func (r *Runtime) tell(format string, args ...any) {
+	message := fmt.Sprintf(format, args...)
+	if !slices.Contains(r.told, message) {
+		r.told = append(r.told, message)
+		r.notify("%s", message)
+	}
+}
+
+// forgetFormer makes the next call find the former clusters again: other runs may have left some before this one got the lock.
+func (r *Runtime) forgetFormer() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.former, r.lost, r.knowsFormer = nil, nil, false
+}
+
+// samePlace reports whether two clusters of the setup are one namespace of one cluster. Users who may not see what tells clusters
+// apart are served by the server's address, and by the inventory.
+func (r *Runtime) samePlace(ctx context.Context, a, b *site) (bool, error) {
+	switch {
+	case a.Namespace != b.Namespace:
+		return false, nil
+	case a.uid != "" && b.uid != "":
+		return a.uid == b.uid, nil
+	case a.config.Host == b.config.Host:
+		return true, nil
+	}
+	x, err := r.inventory(ctx, a)
+	if err != nil || !x.exists() {
+		return false, err
+	}
+	y, err := r.inventory(ctx, b)
+	return err == nil && x.secret.UID == y.secret.UID, err
 }
 
 // placed tells whether the setup still has a place.

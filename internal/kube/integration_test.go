@@ -45,6 +45,8 @@ type fixture struct {
 	topology  *topology.Topology
 	stateDir  string
 	namespace string
+	// recorded fixtures keep a record, as real runs do. Each has a setup of a name of its own: the others are on the same cluster.
+	recorded bool
 }
 
 // sharded has two shards, a cache server and a front-proxy.
@@ -62,6 +64,31 @@ func newFixture(t *testing.T, file string) *fixture {
 	f := &fixture{t: t, stateDir: t.TempDir(), namespace: fmt.Sprintf("test-%d", namespaces.Add(1))}
 	f.topology = f.parse(file, apiserver.Admin)
 	return f
+}
+
+// newRecorded is a fixture that keeps a record.
+func newRecorded(t *testing.T, file string) *fixture {
+	t.Helper()
+	f := &fixture{t: t, stateDir: t.TempDir(), namespace: fmt.Sprintf("test-%d", namespaces.Add(1)), recorded: true}
+	f.topology = f.parse(f.named(file), apiserver.Admin)
+	return f
+}
+
+// named gives the setup of a file the fixture's name.
+func (f *fixture) named(file string) string {
+	return strings.Replace(file, "{name: demo}", "{name: kcp-of-"+f.namespace+"}", 1)
+}
+
+// record is what a run knows of the installation that it makes or changes.
+func (f *fixture) record(r *Runtime, state *pki.State) *record.Record {
+	f.t.Helper()
+	known, err := r.Record(f.t.Context())
+	require.NoError(f.t, err)
+	if !f.recorded {
+		return known
+	}
+	home := r.home.Cluster
+	return known.With(state, map[topology.ID]record.Data{"root-shard": {Cluster: home.Name, Namespace: home.Namespace, Etcd: "managed etcd/root"}})
 }
 
 // parse builds the topology of a setup file for a user.
@@ -124,10 +151,11 @@ func (f *fixture) up(r *Runtime, o run.PlanOptions) *plan.Plan {
 	ctx, unlock, err := r.Lock(ctx)
 	require.NoError(f.t, err)
 	defer unlock()
+	rec := f.record(r, state)
 	require.NoError(f.t, r.Store().Save(ctx, state))
-	require.NoError(f.t, r.Begin(ctx, p, &record.Record{}))
+	require.NoError(f.t, r.Begin(ctx, p, rec))
 	require.NoError(f.t, r.Apply(ctx, slices.Concat(only(p.Items, "", plan.Create), only(p.Items, "", plan.Change)), o))
-	require.NoError(f.t, r.Finish(ctx, p, &record.Record{}, plan.Applied{Setup: []byte("setup of " + f.namespace)}))
+	require.NoError(f.t, r.Finish(ctx, p, rec, plan.Applied{Setup: []byte("setup of " + f.namespace)}))
 	return p
 }
 

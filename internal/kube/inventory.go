@@ -66,6 +66,23 @@ func (p placement) cluster() topology.Cluster {
 // is tells whether two placements have the same place in the setup, be it on the same cluster or not.
 func (p placement) is(o placement) bool { return p.Name == o.Name && p.Namespace == o.Namespace }
 
+// place reports whether two placements are one namespace of one cluster. Where a UID is unknown, contexts tell.
+func (p placement) place(o placement) bool {
+	if p.UID != "" && o.UID != "" {
+		return p.UID == o.UID && p.Namespace == o.Namespace
+	}
+	return p.Context == o.Context && p.Namespace == o.Namespace
+}
+
+// known is a placement as it was known before, where only the name of a context changed, which depends on who runs, or where the
+// user may not see the UID.
+func (p placement) known(before placement) placement {
+	if before.is(p) && (before.UID == p.UID || p.UID == "") {
+		return before
+	}
+	return p
+}
+
 // inventory reads the inventory of a site: an empty one if there is none.
 func (r *Runtime) inventory(ctx context.Context, s *site) (*inventory, error) {
 	name := r.topology.Object(topology.InventoryPart)
@@ -200,16 +217,13 @@ func wanted(p *plan.Plan) []plan.Item {
 	return slices.DeleteFunc(slices.Clone(p.Items), func(it plan.Item) bool { return it.Action == plan.Delete })
 }
 
-// placements are where the setup is now. Those of before stay as they were where only the name of a context changed, which
-// depends on who runs.
+// placements are where the setup is now.
 func (r *Runtime) placements(before []placement) []placement {
 	var out []placement
 	for _, s := range r.all() {
 		now := s.placement()
 		for _, b := range before {
-			if b.is(now) && (b.UID == now.UID || now.UID == "") {
-				now = b
-			}
+			now = now.known(b)
 		}
 		out = append(out, now)
 	}
@@ -221,7 +235,11 @@ func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) e
 	if p.Empty() {
 		return nil
 	}
-	return r.everywhere(quiet(ctx), func(ctx context.Context, s *site) error {
+	ctx = quiet(ctx)
+	if err := r.findFormer(ctx); err != nil {
+		return err
+	}
+	begin := func(ctx context.Context, s *site) error {
 		return r.amend(ctx, s, func(inv *inventory) {
 			inv.kinds = groupKinds(s, p.Items, inv.kinds...)
 			inv.applying = fmt.Sprintf("since %s by %s", r.options.Now().UTC().Format(time.RFC3339), r.options.Holder)
@@ -230,6 +248,16 @@ func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) e
 				inv.clusters = r.placements(inv.clusters)
 			}
 		})
+	}
+	// The home cluster first: it says where the others are, and whose.
+	if err := begin(ctx, r.home); err != nil {
+		return err
+	}
+	return r.everywhere(ctx, func(ctx context.Context, s *site) error {
+		if s == r.home {
+			return nil
+		}
+		return begin(ctx, s)
 	})
 }
 

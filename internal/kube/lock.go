@@ -12,6 +12,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,6 +32,8 @@ const (
 	renewDeadline = 10 * time.Second
 	leaseRenewal  = 3 * time.Second
 	leasePoll     = time.Second
+	// leaseWatch is how often the holder looks at the clock: timers stand still while a machine sleeps.
+	leaseWatch    = time.Second
 	unlockTimeout = 5 * time.Second
 )
 
@@ -119,17 +122,25 @@ func isAlive(pid int) bool {
 
 // lease is the lock of a setup, held.
 type lease struct {
-	site  *site
+	site *site
+	name string
+	// lease is the Lease as it was written last. Only renew changes it until the renewals have ended.
 	lease *coordinationv1.Lease
 	now   func() time.Time
 	// ctx is that of the run, and ends with a cause when the lease is lost.
 	ctx  context.Context
 	lose context.CancelCauseFunc
-	// renewed is when the last renewal was sent that was carried out. Only renew changes it.
+	// beat is the context of the renewals, which halt ends. They outlive that of the run: it may have something to undo.
+	beat context.Context
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu sync.Mutex
+	// renewed is when the last renewal was sent that was carried out, and failure why the one after it was not.
 	renewed time.Time
-	// stop ends the renewals, which close done.
-	stop chan struct{}
-	done chan struct{}
+	failure error
+	// leaving says that the Lease goes with its namespace, which is being deleted.
+	leaving bool
 }
 
 // Lock takes the setup's Lease and renews it until unlock. It waits while the holder may be dead, and fails as soon as the
@@ -205,20 +216,26 @@ func (r *Runtime) take(ctx context.Context, l *coordinationv1.Lease) (context.Co
 		HolderIdentity: &holder, AcquireTime: &now, RenewTime: &now,
 		LeaseDurationSeconds: &seconds, LeaseTransitions: &transitions,
 	}
-	held := &lease{site: r.home, now: r.options.Now, stop: make(chan struct{}), done: make(chan struct{}), renewed: r.options.Now()}
+	held := &lease{site: r.home, name: leaseName(l), now: r.options.Now, renewed: r.options.Now()}
 	var err error
 	if held.lease, err = r.home.writeLease(ctx, l); err != nil {
 		switch {
 		case isTaken(err):
 			return nil, nil, err
 		case apierrors.IsNotFound(err):
-			return nil, nil, fmt.Errorf("%w: there is no namespace %s (%s)", run.ErrNoPlace, r.home.Namespace, r.home.where())
+			return nil, nil, clierr.New(clierr.Failed, "kcpctl up makes it",
+				"%w: there is no namespace %s (%s)", run.ErrNoPlace, r.home.Namespace, r.home.where())
+		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+			return nil, nil, r.home.ending()
 		}
 		return nil, nil, r.home.explain(err, "take %s", leaseName(l))
 	}
 	held.ctx, held.lose = context.WithCancelCause(ctx)
+	held.beat, held.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.setLock(held)
-	go held.renew()
+	r.forgetFormer()
+	held.work.Go(held.renew)
+	held.work.Go(held.watch)
 	return held.ctx, sync.OnceFunc(func() {
 		r.setLock(nil)
 		held.release(context.WithoutCancel(ctx))
@@ -238,41 +255,93 @@ func (r *Runtime) holding() *lease {
 	return r.lock
 }
 
-// renew keeps the Lease until it is told to stop, or until the Lease is lost: to another run, or because no renewal was carried
-// out in time. Time is that of the wall clock too, which runs on while a machine sleeps.
+// renew keeps the Lease until it is told to stop, or until the Lease is lost.
 func (l *lease) renew() {
-	defer close(l.done)
 	tick := time.NewTicker(leaseRenewal)
 	defer tick.Stop()
 	for {
 		select {
-		case <-l.stop:
+		case <-l.beat.Done():
 			return
 		case <-tick.C:
 		}
 		sent := l.now()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), renewDeadline-l.age(sent))
+		left := renewDeadline - l.age(sent)
+		if left <= 0 {
+			return // watch says so
+		}
+		ctx, cancel := context.WithTimeout(l.beat, left)
 		err := l.update(ctx, func(s *coordinationv1.LeaseSpec) { s.RenewTime = &metav1.MicroTime{Time: sent} })
 		cancel()
-		switch {
-		case err == nil:
-			l.renewed = sent
-		case errors.Is(err, errLockLost), l.age(l.now()) >= renewDeadline-leaseRenewal:
-			// The next attempt would begin too late.
-			l.lose(clierr.New(clierr.Conflict, "run the command again: it continues where this run stopped",
-				"%w %s: %w", errLockLost, leaseName(l.lease), err))
+		if errors.Is(err, errLockLost) {
+			l.giveUp(err)
 			return
+		}
+		l.mu.Lock()
+		if l.failure = err; err == nil {
+			l.renewed = sent
+		}
+		l.mu.Unlock()
+	}
+}
+
+// watch gives the Lease up when no renewal was carried out in time, whatever the one that is under way does. The machine may have
+// slept.
+func (l *lease) watch() {
+	for {
+		age := l.age(l.now())
+		if age >= renewDeadline {
+			l.giveUp(l.expired(age))
+			return
+		}
+		select {
+		case <-l.beat.Done():
+			return
+		case <-time.After(min(leaseWatch, renewDeadline-age)):
 		}
 	}
 }
 
-// age is how long ago the last renewal was sent that was carried out.
+func (l *lease) expired(age time.Duration) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failure == nil {
+		return fmt.Errorf("%w: it was not renewed for %s", errLockLost, age.Round(time.Second))
+	}
+	return fmt.Errorf("%w: it could not be renewed for %s: %w", errLockLost, age.Round(time.Second), l.failure)
+}
+
+func (l *lease) giveUp(err error) {
+	l.mu.Lock()
+	leaving := l.leaving
+	l.mu.Unlock()
+	if leaving && errors.Is(err, errLeaseGone) {
+		return
+	}
+	l.lose(clierr.New(clierr.Conflict, "run the command again: it continues where this run stopped", "%s: %w", l.name, err))
+}
+
+// age is how long ago the last renewal was sent that was carried out, by the clock that stands still while a machine sleeps or by
+// the one on the wall, whichever says more.
 func (l *lease) age(now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return max(now.Sub(l.renewed), now.Round(0).Sub(l.renewed.Round(0)))
 }
 
-// errLockLost says that another run has taken the Lease, or that it could not be renewed in time.
-var errLockLost = errors.New("lost the lock")
+// leave tells the renewals that the namespace of the Lease is about to be deleted.
+func (l *lease) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaving = true
+}
+
+var (
+	// errLockLost says that another run has taken the Lease, or that it could not be renewed in time.
+	errLockLost = errors.New("lost the lock")
+	// errLeaseGone says that there is no Lease any more.
+	errLeaseGone = fmt.Errorf("%w: it was deleted", errLockLost)
+)
 
 // update changes the Lease, if this run still holds it.
 func (l *lease) update(ctx context.Context, change func(*coordinationv1.LeaseSpec)) error {
@@ -280,7 +349,7 @@ func (l *lease) update(ctx context.Context, change func(*coordinationv1.LeaseSpe
 	change(&next.Spec)
 	out, err := l.site.writeLease(ctx, next)
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%w: it was deleted", errLockLost)
+		return errLeaseGone
 	}
 	if !apierrors.IsConflict(err) {
 		if err == nil {
@@ -288,21 +357,28 @@ func (l *lease) update(ctx context.Context, change func(*coordinationv1.LeaseSpe
 		}
 		return err
 	}
-	live, err := l.site.lease(ctx, l.lease.Name)
-	if err != nil {
-		return err
-	}
-	if !l.owns(live.Spec) {
-		if live.Spec.HolderIdentity == nil {
-			return fmt.Errorf("%w: it was given back", errLockLost)
-		}
-		return fmt.Errorf("%w: %s has taken it", errLockLost, *live.Spec.HolderIdentity)
-	}
-	l.lease.ResourceVersion = live.ResourceVersion // it was touched, for example to label it
-	if err := ctx.Err(); err != nil {
+	if err := l.again(ctx); err != nil {
 		return err
 	}
 	return l.update(ctx, change)
+}
+
+// again reads the Lease, which was touched, for example to label it. It fails with errLockLost if this run does not hold it any
+// more.
+func (l *lease) again(ctx context.Context) error {
+	live, err := l.site.lease(ctx, l.lease.Name)
+	switch {
+	case err != nil:
+		return err
+	case live.ResourceVersion == "":
+		return errLeaseGone
+	case !l.owns(live.Spec) && live.Spec.HolderIdentity == nil:
+		return fmt.Errorf("%w: it was given back", errLockLost)
+	case !l.owns(live.Spec):
+		return fmt.Errorf("%w: %s has taken it", errLockLost, *live.Spec.HolderIdentity)
+	}
+	l.lease.ResourceVersion = live.ResourceVersion
+	return ctx.Err()
 }
 
 func (l *lease) owns(spec coordinationv1.LeaseSpec) bool {
@@ -312,12 +388,8 @@ func (l *lease) owns(spec coordinationv1.LeaseSpec) bool {
 
 // halt ends the renewals.
 func (l *lease) halt() {
-	select {
-	case <-l.stop:
-	default:
-		close(l.stop)
-	}
-	<-l.done
+	l.stop()
+	l.work.Wait()
 }
 
 // release gives the Lease back. Where that fails it runs out.

@@ -67,7 +67,7 @@ func (r *Runtime) surveys(ctx context.Context) ([]*survey, error) {
 	if err := r.everywhere(ctx, func(context.Context, *site) error { return nil }); err != nil {
 		return nil, err
 	}
-	if err := r.onePlace(); err != nil {
+	if err := r.onePlace(ctx); err != nil {
 		return nil, err
 	}
 	var out []*survey
@@ -120,10 +120,15 @@ func (s *site) readNamespace(ctx context.Context) (*unstructured.Unstructured, e
 	case err != nil:
 		return nil, s.explain(err, "read Namespace/%s", s.Namespace)
 	case ns.GetDeletionTimestamp() != nil:
-		return nil, clierr.New(clierr.Failed, "wait until it is gone: "+s.kubectl("wait --for=delete namespace/"+s.Namespace),
-			"Namespace/%s (%s) is being deleted", s.Namespace, s.where())
+		return nil, s.ending()
 	}
 	return ns, nil
+}
+
+// ending says that the site's namespace is being deleted.
+func (s *site) ending() error {
+	return clierr.New(clierr.Failed, "wait until it is gone: "+s.kubectl("wait --for=delete namespace/"+s.Namespace),
+		"Namespace/%s (%s) is being deleted", s.Namespace, s.where())
 }
 
 func surveyOf(all []*survey, o render.Object) (*survey, error) {

@@ -106,6 +106,47 @@ func permissions(namespace string, objects []render.Object, namespaceExists bool
 	return out
 }
 
+// PreflightPurge finds out, before anything is deleted, whether the user may do all that Purge does, and may see all that it looks
+// at.
+func (r *Runtime) PreflightPurge(ctx context.Context) error {
+	return r.everywhere(quiet(ctx), func(ctx context.Context, s *site) error {
+		ns, err := s.readNamespace(ctx)
+		if err != nil || ns == nil {
+			return err
+		}
+		all := purgePermissions(s.Namespace, s == r.home, r.made(ns))
+		if err := s.mayDo(ctx, all, true); err != nil || !r.made(ns) {
+			return err
+		}
+		_, err = s.contents(ctx) // of a namespace that the setup made: is it empty?
+		return err
+	})
+}
+
+// purgePermissions are what down and Purge need on a cluster.
+func purgePermissions(namespace string, home, made bool) []permission {
+	var out []permission
+	add := func(r schema.GroupResource, verbs ...string) {
+		for _, v := range verbs {
+			out = append(out, permission{verb: v, group: r.Group, resource: r.Resource, namespace: namespace})
+		}
+	}
+	for _, k := range kinds() {
+		if !k.clusterScoped {
+			add(k.gvr().GroupResource(), "get", "list", "delete")
+		}
+	}
+	add(known("Secret").gvr().GroupResource(), "update")
+	add(pods().GroupResource(), "list")
+	if home {
+		add(leases().GroupResource(), "get", "create", "update", "delete")
+	}
+	if made {
+		out = append(out, permission{verb: "delete", resource: known("Namespace").resource})
+	}
+	return out
+}
+
 // mayDo returns an error with all permissions that the user lacks. It is told whether the namespace is known to exist.
 func (s *site) mayDo(ctx context.Context, all []permission, exists bool) error {
 	rules, err := s.rules(ctx)

@@ -33,6 +33,12 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	return r.purgeLock(ctx)
 }
 
+// KeepsPKI reports whether the PKI is kept in a place that Purge leaves alone.
+func (r *Runtime) KeepsPKI() bool {
+	_, inCluster := r.store.(*secretStore)
+	return !inCluster
+}
+
 func (r *Runtime) purge(ctx context.Context, s *site) error {
 	claims, err := s.list(ctx, known("PersistentVolumeClaim"), r.selector())
 	if err != nil {
@@ -59,21 +65,27 @@ func (r *Runtime) purge(ctx context.Context, s *site) error {
 	return r.forget(s)
 }
 
-// purgeLock deletes the Lease that this run holds, as it was renewed last.
+// purgeLock deletes the Lease that this run holds, and not one that another run has taken.
 func (r *Runtime) purgeLock(ctx context.Context) error {
 	l := r.holding()
 	if l == nil {
 		return nil
 	}
 	l.halt()
-	o := &unstructured.Unstructured{}
-	o.SetName(l.lease.Name)
-	o.SetUID(l.lease.UID)
-	o.SetResourceVersion(l.lease.ResourceVersion)
-	if err := r.home.deleteSeen(ctx, r.home.resource(leases()), o); err != nil {
-		return r.home.explain(err, "delete %s", leaseName(l.lease))
+	client := r.home.resource(leases())
+	for {
+		uid, version := l.lease.UID, l.lease.ResourceVersion
+		err := client.Delete(ctx, l.lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+		if err == nil || apierrors.IsNotFound(err) {
+			return nil
+		}
+		if apierrors.IsConflict(err) { // a renewal whose answer was lost, or somebody has labelled it
+			err = l.again(ctx)
+		}
+		if err != nil {
+			return r.home.explain(err, "delete %s", l.name)
+		}
 	}
-	return nil
 }
 
 // purgeNamespace deletes the namespace if the setup made it and nothing of anybody else is in it.
@@ -92,7 +104,17 @@ func (r *Runtime) purgeNamespace(ctx context.Context, s *site) error {
 		r.notify("Namespace/%s (%s) stays: it still holds %s", s.Namespace, s.where(), rest[0])
 		return nil
 	}
-	return s.delete(ctx, known("Namespace"), ns)
+	l := r.holding()
+	if l != nil && s == r.home {
+		l.leave()
+	}
+	if err := s.deleteSeen(ctx, s.client(known("Namespace")), ns); err != nil {
+		return s.explain(err, "delete Namespace/%s", s.Namespace)
+	}
+	if l != nil && s == r.home {
+		l.halt() // in a namespace that is being deleted no run can make anything
+	}
+	return s.untilGone(ctx, known("Namespace"), ns)
 }
 
 // contents are the objects in a namespace, but for those that Kubernetes puts into every namespace.

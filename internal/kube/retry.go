@@ -43,11 +43,16 @@ type retry struct {
 	tell func(error)
 }
 
-// again does something until it works, fails for good, or has failed for too long.
+// again does something until it works, fails for good, or has failed for too long. It begins nothing once the context has ended,
+// be it that the run has lost its lock.
 func again[T any](ctx context.Context, r retry, do func() (T, error)) (T, error) {
 	late := time.NewTimer(r.limit)
 	defer late.Stop()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		if ctx.Err() != nil {
+			var none T
+			return none, context.Cause(ctx)
+		}
 		out, err := do()
 		if err == nil || !r.passes(err) {
 			return out, err

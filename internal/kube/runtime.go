@@ -62,6 +62,7 @@ type Runtime struct {
 	former      []*site
 	lost        []placement
 	knowsFormer bool
+	told        []string
 	lock        *lease // held while a run writes
 	applied     applied
 	tunnels     tunnels
@@ -69,7 +70,10 @@ type Runtime struct {
 	memoryNote  sync.Once
 }
 
-var _ run.Runtime = (*Runtime)(nil)
+var (
+	_ run.Runtime = (*Runtime)(nil)
+	_ run.Purger  = (*Runtime)(nil)
+)
 
 // New finds the clusters of a topology as kubectl does. It asks no API server.
 func New(t *topology.Topology, o Options) (*Runtime, error) {

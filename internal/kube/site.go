@@ -176,10 +176,15 @@ func (s *site) of(gvk schema.GroupVersionKind) (dynamic.ResourceInterface, error
 	if err != nil {
 		return nil, err
 	}
+	return s.client(k), nil
+}
+
+// client is the client for a kind.
+func (s *site) client(k kind) dynamic.ResourceInterface {
 	if k.clusterScoped {
-		return s.dynamic.Resource(k.gvr()), nil
+		return s.dynamic.Resource(k.gvr())
 	}
-	return s.resource(k.gvr()), nil
+	return s.resource(k.gvr())
 }
 
 // get returns an object, or nil if it does not exist.

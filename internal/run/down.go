@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -20,6 +21,14 @@ type Down struct {
 	Shown   []plan.Item
 	Observe Observer
 	Now     func() time.Time
+}
+
+// Purger is a Runtime that knows beforehand what Purge can do.
+type Purger interface {
+	// PreflightPurge finds what would keep Purge from deleting everything. It is asked before anything is deleted.
+	PreflightPurge(ctx context.Context) error
+	// KeepsPKI reports whether Purge leaves the PKI alone: it is in a folder of the user's.
+	KeepsPKI() bool
 }
 
 // downOrder are the kinds of components, dependants first.
@@ -53,6 +62,11 @@ func (d *Down) remove(ctx context.Context) error {
 	}
 	if err := d.agreed(objects); err != nil {
 		return err
+	}
+	if p, ok := d.Runtime.(Purger); ok && d.Purge {
+		if err := p.PreflightPurge(ctx); err != nil {
+			return err
+		}
 	}
 	if err := d.Runtime.Begin(ctx, &plan.Plan{Items: objects, Stale: true}, known); err != nil {
 		return err
@@ -99,7 +113,11 @@ func (d *Down) purge(ctx context.Context) error {
 		d.step("purge", Failed, firstLine(err))
 		return err
 	}
-	d.step("purge", Done, "nothing is left")
+	left := "nothing is left"
+	if p, ok := d.Runtime.(Purger); ok && p.KeepsPKI() {
+		left = fmt.Sprintf("nothing is left but the certificate authorities, which %s keeps", d.Runtime.Store())
+	}
+	d.step("purge", Done, left)
 	return nil
 }
 

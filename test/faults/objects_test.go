@@ -148,13 +148,21 @@ func walk(v any, change func(string) string) any {
 var (
 	applySet = regexp.MustCompile(`applyset-[A-Za-z0-9_-]+-v1`)
 	moment   = regexp.MustCompile(`"time":"[^"]*"`)
+	identity = regexp.MustCompile(`"/?` + setupName + `-[a-z2-7]{8}"`)
+	finger   = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 	packed   = regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]+`) // PEM in base64, as kubeconfigs have it
 )
 
 // anywhere replaces in a text what is the place's own.
 func (p *place) anywhere(s string) string {
 	s = strings.NewReplacer(p.namespace, "NAMESPACE", p.dir, "FOLDER").Replace(s)
-	return moment.ReplaceAllString(applySet.ReplaceAllString(s, "APPLYSET"), `"time":"TIME"`)
+	for _, one := range []struct {
+		found *regexp.Regexp
+		said  string
+	}{{moment, `"time":"TIME"`}, {applySet, "APPLYSET"}, {identity, `"INSTALLATION"`}, {finger, "FINGERPRINT"}} {
+		s = one.found.ReplaceAllString(s, one.said)
+	}
+	return s
 }
 
 // describeAll says of the certificates and keys in a text what matters of them.

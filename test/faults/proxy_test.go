@@ -114,6 +114,9 @@ func (p *proxy) do(pl *place, w http.ResponseWriter, r *http.Request, made func(
 		forward(pl, w, r, made)
 		return
 	}
+	if r.URL.Path == "/api/v1/secrets" { // each place is a cluster of its own: the others have setups of the same name
+		r.URL.Path = "/api/v1/namespaces/" + pl.namespace + "/secrets"
+	}
 	p.forward.ServeHTTP(w, r)
 }
 
