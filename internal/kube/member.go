@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -91,32 +91,29 @@ func (r *Runtime) EmptyMember(ctx context.Context, c *topology.Component, pod st
 	if err != nil {
 		return err
 	}
-	claims, err := s.list(ctx, known("PersistentVolumeClaim"), selectorOf(c))
-	if err != nil {
-		return err
-	}
-	var doomed []unstructured.Unstructured
-	for _, o := range claims {
-		if strings.HasSuffix(o.GetName(), "-"+pod) {
-			doomed = append(doomed, o)
+	var doomed []*unstructured.Unstructured
+	for _, o := range []struct {
+		kind
+		name string
+	}{{known("PersistentVolumeClaim"), render.MemberClaim(pod)}, {podKind(), pod}} {
+		live, err := s.resource(o.gvr()).Get(ctx, o.name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			doomed = append(doomed, live)
+		case !apierrors.IsNotFound(err):
+			return s.explain(err, "read %s/%s/%s", o.Kind, s.Namespace, o.name)
 		}
-	}
-	p, err := s.resource(pods()).Get(ctx, pod, metav1.GetOptions{})
-	if err == nil {
-		doomed = append(doomed, *p)
-	} else if !apierrors.IsNotFound(err) {
-		return s.explain(err, "read Pod/%s/%s", s.Namespace, pod)
 	}
 	// A volume in use stays until its pod is gone, and the next pod does not start before it is: so they are deleted at once.
-	return concurrently(ctx, indices(doomed), func(ctx context.Context, i int) error {
+	return concurrently(ctx, doomed, func(ctx context.Context, o *unstructured.Unstructured) error {
 		k := known("PersistentVolumeClaim")
-		if doomed[i].GetKind() == "Pod" {
-			k = kind{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Pod"), resource: pods().Resource}
+		if o.GetKind() != k.Kind {
+			k = podKind()
 		}
-		return s.delete(ctx, k, &doomed[i])
+		return s.delete(ctx, k, o)
 	})
 }
 
-func selectorOf(c *topology.Component) string {
-	return metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: c.Selector()})
+func podKind() kind {
+	return kind{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Pod"), resource: pods().Resource}
 }

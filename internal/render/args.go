@@ -244,14 +244,15 @@ func virtualWorkspacesFlags(t *topology.Topology, c *topology.Component) []flag 
 
 // etcdFlags are those of a managed etcd's member; $(POD_NAME) is filled in by the kubelet.
 func etcdFlags(c *topology.Component) []flag {
+	listens := func(port int32) string { return fmt.Sprintf("https://%s:%d", c.BindAddress, port) }
 	self := strings.Replace(c.MemberHost(0), c.Object()+"-0", "$(POD_NAME)", 1)
 	ca := c.Path(files.CA(string(pki.EtcdCA)))
 	return slices.Concat([]flag{
 		{"name", "$(POD_NAME)"},
 		{"data-dir", c.DataDir + "/etcd"},
-		{"listen-client-urls", fmt.Sprintf("https://0.0.0.0:%d", c.Port)},
+		{"listen-client-urls", listens(c.Port)},
 		{"advertise-client-urls", fmt.Sprintf("https://%s:%d", self, c.Port)},
-		{"listen-peer-urls", fmt.Sprintf("https://0.0.0.0:%d", c.Storage.PeerPort)},
+		{"listen-peer-urls", listens(c.Storage.PeerPort)},
 		{"initial-advertise-peer-urls", fmt.Sprintf("https://%s:%d", self, c.Storage.PeerPort)},
 		{"initial-cluster-token", c.Object()},
 		{"client-cert-auth", "true"},

@@ -56,6 +56,9 @@ func (w *workload) setEtcdProbes() {
 	w.LivenessProbe = probe(local, 20, 10, 3)
 }
 
+// MemberClaim is the name of the claim of a member's volume: StatefulSets call it after its template and its pod.
+func MemberClaim(pod string) string { return volumeData + "-" + pod }
+
 // initialCluster names the members of a new etcd and where they find each other.
 func initialCluster(c *topology.Component) string {
 	var members []string

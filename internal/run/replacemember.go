@@ -86,7 +86,7 @@ func (r *ReplaceMember) Run(ctx context.Context) error {
 		do   func(context.Context) error
 	}{
 		{stepRemove, func(ctx context.Context) error { return r.remove(ctx, known) }},
-		{stepEmpty, func(ctx context.Context) error { return r.Pods.EmptyMember(ctx, r.Etcd, r.pod()) }},
+		{stepEmpty, r.empty},
 		{stepAdd, r.add},
 	} {
 		if done {
@@ -141,6 +141,17 @@ func (r *ReplaceMember) remove(ctx context.Context, known []etcd.Member) error {
 		}
 		return nil
 	})
+}
+
+// empty takes the data away that the member still has under the ID that it had.
+func (r *ReplaceMember) empty(ctx context.Context) error {
+	err := r.Pods.EmptyMember(ctx, r.Etcd, r.pod())
+	if err != nil && ctx.Err() != nil {
+		return clierr.New(clierr.NotReady,
+			"if the pod's node is gone for good, kubectl delete node lets the pod go; then run the same command again",
+			"%s and its volume were deleted and are still there: %w", r.pod(), err)
+	}
+	return err
 }
 
 // add announces the member, which has to be known before it starts, and lets it start.
