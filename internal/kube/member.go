@@ -43,7 +43,7 @@ func (r *Runtime) MemberStart(ctx context.Context, c *topology.Component) (map[s
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.get(ctx, known("ConfigMap").GroupVersionKind, c.Object(topology.JoinCluster))
+	o, err := s.get(ctx, known("ConfigMap").GroupVersionKind, c.Object(topology.JoinConfig))
 	if o == nil || err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (r *Runtime) SetMemberStart(ctx context.Context, c *topology.Component, env
 	if err != nil {
 		return err
 	}
-	k, name := known("ConfigMap"), c.Object(topology.JoinCluster)
+	k, name := known("ConfigMap"), c.Object(topology.JoinConfig)
 	if env == nil {
 		err := s.resource(k.gvr()).Delete(ctx, name, metav1.DeleteOptions{})
 		if apierrors.IsNotFound(err) {

@@ -21,7 +21,7 @@ func TestUpRemovesWhatMakesMembersJoin(t *testing.T) {
 	f := newFixture(t, sharded)
 	r, etcd := f.runtime(f.topology), f.topology.OfKind(topology.Etcd)[0]
 	f.up(r, run.PlanOptions{})
-	name := etcd.Object(topology.JoinCluster)
+	name := etcd.Object(topology.JoinConfig)
 	env, err := r.MemberStart(t.Context(), etcd)
 	require.NoError(t, err)
 	require.Nil(t, env)

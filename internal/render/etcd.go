@@ -26,8 +26,8 @@ func (w *workload) setEtcd(c *topology.Component) {
 	w.PeerPorts = []dict{{"name": portPeer, "port": c.Storage.PeerPort, "targetPort": portPeer}}
 	// Of two sources of a variable the later counts.
 	w.EnvFrom = []dict{
-		{"configMapRef": dict{"name": c.Object(topology.InitialCluster)}},
-		{"configMapRef": dict{"name": c.Object(topology.JoinCluster), "optional": true}},
+		{"configMapRef": dict{"name": c.Object(topology.MembersConfig)}},
+		{"configMapRef": dict{"name": c.Object(topology.JoinConfig), "optional": true}},
 	}
 	w.Env = []dict{
 		{"name": "POD_NAME", "valueFrom": dict{"fieldRef": dict{"fieldPath": "metadata.name"}}},

@@ -105,7 +105,7 @@ func TestEtcdsCanBeToldToJoin(t *testing.T) {
 		data := objects[i].Object["data"].(map[string]any)
 		require.Equal(t, "new", data[render.EnvInitialClusterState])
 		require.Len(t, strings.Split(data[render.EnvInitialCluster].(string), ","), int(etcd.Replicas))
-		require.Equal(t, etcd.Object(topology.JoinCluster), second.Name)
+		require.Equal(t, etcd.Object(topology.JoinConfig), second.Name)
 		require.True(t, *second.Optional)
 		for _, e := range c.Env {
 			_, overrides := data[e.Name]

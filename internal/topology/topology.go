@@ -165,10 +165,10 @@ func (c *Component) ClientHost() string { return "client." + c.Host() }
 const (
 	// PeerService is the headless Service.
 	PeerService = "peers"
-	// InitialCluster is the ConfigMap with what a member without data starts with, and JoinCluster another that replaces
+	// MembersConfig is the ConfigMap with what a member without data starts with, and JoinConfig another that replaces
 	// parts of it: it is there while a member is replaced.
-	InitialCluster = "initial-cluster"
-	JoinCluster    = "join"
+	MembersConfig = "members"
+	JoinConfig    = "join"
 )
 
 // PeerURL is the URL at which the other members reach a member of a managed etcd.
