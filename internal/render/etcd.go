@@ -46,7 +46,10 @@ func (w *workload) setEtcd(c *topology.Component) {
 func (w *workload) setEtcdProbes() {
 	probe := func(consistency string, period, timeout, failures int) dict {
 		return dict{
-			"exec":          dict{"command": []string{"etcdctl", "get", "health", "--consistency=" + consistency}},
+			"exec": dict{"command": []string{
+				// It gives up before the kubelet does, and says why.
+				"etcdctl", "get", "health", "--consistency=" + consistency, fmt.Sprintf("--command-timeout=%ds", timeout-1),
+			}},
 			"periodSeconds": period, "timeoutSeconds": timeout, "failureThreshold": failures,
 		}
 	}
