@@ -171,20 +171,29 @@ func (o *addShardOptions) run(ctx context.Context) error {
 	if err := o.rootIsUp(ctx, before); err != nil {
 		return err
 	}
-	changed, err := before.rewrite(s)
+	rt, err := s.open()
 	if err != nil {
 		return err
 	}
-	if changed {
-		o.note(fmt.Sprintf("%s has the shard %q now", before.File.Name, o.name))
-	}
-	if _, err := o.bringUp(ctx, s, o.header(s), o.options(s)); err != nil {
-		return o.explain(err)
+	defer rt.Close()
+	options := o.options(s)
+	if edit := before.edit(s); edit != nil {
+		options.Edit = func() error {
+			if err := edit(); err != nil {
+				return err
+			}
+			s.say(fmt.Sprintf("%s has the shard %q now", before.File.Name, o.name))
+			return nil
+		}
 	}
 	if len(o.labels) > 0 {
-		if err := s.askRoot(ctx, func(_ run.Runtime, root *kcp.Client) error { return root.LabelShard(ctx, o.name, o.labels) }); err != nil {
-			return o.explain(err)
+		options.Finally = func(ctx context.Context) error {
+			return askRoot(ctx, s, rt, func(root *kcp.Client) error { return root.LabelShard(ctx, o.name, o.labels) })
 		}
+	}
+	options.Force = o.force
+	if _, err := s.bring(ctx, rt, o.header(s), o.bringOptions, options); err != nil {
+		return o.explain(err)
 	}
 	if o.output == "" {
 		fmt.Fprintf(o.Streams.Err, "\nshard %q takes workspaces. Try:\n  kcpctl status%s\n", o.name, o.flagsForTip())

@@ -63,6 +63,7 @@ type bringOptions struct {
 // addBringFlags adds the flags of a command that waits until something is so.
 func (b *bringOptions) addBringFlags(c *cobra.Command, timeout time.Duration, until string) {
 	c.Flags().DurationVar(&b.timeout, "timeout", timeout, "how long to wait until "+until+", 0 for ever")
+	allow(c.Flags(), anywhere(), "timeout")
 	c.Flags().BoolVar(&b.skipCanary, "skip-canary", false, "do not create a workspace on each shard to prove that it serves")
 	addEvents(c, &b.output)
 }
@@ -76,8 +77,8 @@ func checkTimeout(d time.Duration) error {
 
 // bring brings the setup up, and shows it under a header. Failures of the checks with the given IDs only warn.
 func (s *session) bring(ctx context.Context, rt run.Runtime, header string, b bringOptions, o run.UpOptions, ignored ...string) (*run.Result, error) {
-	remembered := s.remembered
-	if remembered == nil {
+	var remembered []byte
+	if !s.keepHistory {
 		var err error
 		if remembered, err = setup.Marshal(s.File.Setup); err != nil {
 			return nil, err

@@ -141,15 +141,14 @@ func (r *rollout) demandApplied(ctx context.Context, of ...topology.ID) error {
 	if err != nil {
 		return err
 	}
-	applied, waits, err := run.Unapplied(ctx, r.Topology, r.rt, text, of, r.Now())
+	waits, err := run.Unapplied(ctx, r.Topology, r.rt, text, of, r.Now())
 	if err != nil {
 		return err
 	}
 	if !waits.Empty() {
-		return clierr.New(clierr.Failed, fmt.Sprintf("run kcpctl up%s first, or take them back; kcpctl diff%[1]s shows them", r.options.flagsForTip()),
+		return clierr.New(clierr.Failed, fmt.Sprintf("run kcpctl up%s first, or revert them; kcpctl diff%[1]s shows them", r.options.flagsForTip()),
 			"the setup file has changes that are not applied yet, and this would apply them too: %s", waits.Summary())
 	}
-	r.remembered = applied
 	return nil
 }
 
@@ -158,9 +157,17 @@ func (r *rollout) roll(ctx context.Context, title string, o run.UpOptions) error
 	if r.rt == nil {
 		return r.save(ctx, o)
 	}
-	o.Serial = true
+	r.keepHistory = true
 	_, err := r.bring(ctx, r.rt, title+"  ("+r.rt.Where()+")", r.options.bringOptions, o)
 	return err
+}
+
+// keep changes the store and nothing else, not even certificates.
+func (r *rollout) keep(ctx context.Context, change func(*pki.State) (*pki.State, error)) error {
+	if r.rt == nil {
+		return keep(ctx, r.store, change)
+	}
+	return run.ChangeStore(ctx, r.Topology, r.rt, change)
 }
 
 // save changes the store only.

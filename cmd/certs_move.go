@@ -102,10 +102,7 @@ func (o *certsImportOptions) run(ctx context.Context, dir string) error {
 		return state, err
 	}
 	if rt != nil {
-		up := &run.Up{
-			Topology: s.Topology, Runtime: rt, Observe: func(run.Event) {}, Now: o.Now, Options: run.UpOptions{Change: change},
-		}
-		err = up.Keep(ctx)
+		err = run.ChangeStore(ctx, s.Topology, rt, change)
 	} else {
 		err = keep(ctx, store, change)
 	}

@@ -133,7 +133,7 @@ func (o *rotateOptions) run(ctx context.Context) error {
 		return err
 	}
 	rotate := &run.Rotate{
-		Rotations: o.rotations, Topology: r.Topology, Store: r.store, Now: o.Now,
+		Rotations: o.rotations, Topology: r.Topology, Store: r.store, Keep: r.keep, Now: o.Now,
 		// What is rendered here is applied by others: one phase at a time.
 		Pause: o.pause || o.offline,
 		Roll: func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error {

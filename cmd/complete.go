@@ -46,7 +46,7 @@ func completeFlag(c *cobra.Command, flag string, o offer) {
 // not load offers nothing: the command itself says what is wrong.
 func (o *setupOptions) fromFile(names func(*setup.File, *topology.Topology) []string) offer {
 	return func(c *cobra.Command) []string {
-		if o.fromEnvironment(c.Flags()) != nil || o.file == setup.Stdin {
+		if o.fromEnvironment(c) != nil || o.file == setup.Stdin {
 			return nil
 		}
 		f, err := setup.Load(o.file, nil)

@@ -43,6 +43,34 @@ func TestWhatUsersAreToldToType(t *testing.T) {
 	}
 }
 
+// The documents name exactly the flags that variables and the configuration file set.
+func TestDocumentedSources(t *testing.T) {
+	text, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	row := func(title string) (flags []string) {
+		_, line, ok := strings.Cut(string(text), "| "+title+" | ")
+		require.True(t, ok, title)
+		line, _, _ = strings.Cut(line, "\n")
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(line, -1) {
+			flags = append(flags, m[1])
+		}
+		return flags
+	}
+	both := row("variables and the file")
+	require.Equal(t, both, configFile.settable(docsRoot()))
+	require.ElementsMatch(t, append(both, row("variables only")...), environment.settable(docsRoot()))
+}
+
+// What a source may set is decided flag by flag. A flag that is new, or that means something else in a command, is typed.
+func TestDangerousFlagsAreTyped(t *testing.T) {
+	typed := regexp.MustCompile("^(allow-.*|yes|purge|drain|finish|force.*|output.*|user|group|workspace|target|cluster-role|merge|use|only|dry-run|offline|from|secrets|ignore-checks|skip-.*|foreground|context-name|expires-in)$")
+	for _, from := range []source{environment, configFile} {
+		for _, name := range from.settable(docsRoot()) {
+			require.NotRegexp(t, typed, name)
+		}
+	}
+}
+
 func docsRoot() *cobra.Command {
 	streams, _, _ := ui.Fake("", 0, 0)
 	return newRootCmd(&Env{Streams: streams})

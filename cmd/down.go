@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
@@ -42,8 +44,7 @@ func (o *downOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer rt.Close()
-	down := &run.Down{Runtime: rt, Purge: o.purge, Now: o.Now}
-	objects, err := down.Objects(ctx)
+	objects, err := rt.Objects(ctx)
 	if err != nil {
 		return err
 	}
@@ -51,26 +52,45 @@ func (o *downOptions) run(ctx context.Context) error {
 		fmt.Fprintf(o.Streams.Err, "kcp %q is not there: nothing to remove in %s.\n", s.Topology.Name, rt.Where())
 		return nil
 	}
+	down := &run.Down{Runtime: rt, Purge: o.purge, Now: o.Now}
 	if !o.yes {
 		yes, err := o.Streams.Confirm(ctx, o.question(s, rt, len(objects)))
 		if err != nil || !yes {
 			return err
 		}
+		down.Shown = append([]plan.Item{}, objects...)
 	}
+	contexts := o.contexts(ctx, s, rt) // while it is known whose they are
 	end := s.begin(ctx, fmt.Sprintf("remove kcp %q from %s", s.Topology.Name, rt.Where()), o.output)
 	down.Observe = s.observe
-	err = down.Run(ctx, objects)
+	err = down.Run(ctx)
 	end()
 	if err != nil || !o.purge {
 		return err
 	}
-	return o.forget(ctx, s)
+	return o.forget(ctx, contexts)
+}
+
+// contexts says which entries of the user's kubeconfig are this installation's: none, where its PKI cannot be read.
+func (o *downOptions) contexts(ctx context.Context, s *session, rt run.Runtime) kubeconfig.RemoveOptions {
+	if !o.purge {
+		return kubeconfig.RemoveOptions{}
+	}
+	state, err := rt.Store().Load(ctx)
+	if err != nil {
+		o.note("contexts in your kubeconfig stay, because it is not known which are of this installation: " + err.Error())
+		return kubeconfig.RemoveOptions{}
+	}
+	return kubeconfig.RemoveOptions{Owner: s.owner(state), ServerCA: state.CAs[pki.ServerCA].Trusted()}
 }
 
 // forget removes the contexts that `kubeconfig --merge` made: they lead nowhere now.
-func (o *downOptions) forget(ctx context.Context, s *session) error {
+func (o *downOptions) forget(ctx context.Context, contexts kubeconfig.RemoveOptions) error {
 	path := o.userKubeconfig()
-	gone, err := kubeconfig.Remove(ctx, path, s.Topology.Name)
+	if path == "" {
+		return nil
+	}
+	gone, err := kubeconfig.Remove(ctx, path, contexts)
 	if len(gone) > 0 {
 		o.note(fmt.Sprintf("removed from %s: contexts %s", path, strings.Join(gone, ", ")))
 	}

@@ -63,12 +63,12 @@ func (e *editOptions) preview(ctx context.Context, before, after *session, heade
 	return err
 }
 
-// rewrite writes an edit into the setup file, if it changes anything.
-func (s *session) rewrite(after *session) (changed bool, err error) {
+// edit writes an edit into the setup file; it is nil if the edit changes nothing.
+func (s *session) edit(after *session) func() error {
 	if after.File == s.File {
-		return false, nil
+		return nil
 	}
-	return true, s.File.Rewrite(s.file, after.File)
+	return func() error { return s.File.Rewrite(s.file, after.File) }
 }
 
 // bringUp connects to what runs the setup, and brings it up.
@@ -82,13 +82,18 @@ func (e *editOptions) bringUp(ctx context.Context, s *session, header string, o 
 	return s.bring(ctx, rt, header, e.bringOptions, o)
 }
 
-// askRoot connects to the root shard and calls do.
+// askRoot connects to what runs the setup and to its root shard, and calls do.
 func (s *session) askRoot(ctx context.Context, do func(run.Runtime, *kcp.Client) error) error {
 	rt, err := s.open()
 	if err != nil {
 		return err
 	}
 	defer rt.Close()
+	return askRoot(ctx, s, rt, func(root *kcp.Client) error { return do(rt, root) })
+}
+
+// askRoot connects to the root shard and calls do.
+func askRoot(ctx context.Context, s *session, rt run.Runtime, do func(*kcp.Client) error) error {
 	state, err := rt.Store().Load(ctx)
 	if err != nil {
 		return err
@@ -100,7 +105,7 @@ func (s *session) askRoot(ctx context.Context, do func(run.Runtime, *kcp.Client)
 	if err != nil {
 		return err
 	}
-	return do(rt, root)
+	return do(root)
 }
 
 // oneArg wants exactly one argument.

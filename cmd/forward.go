@@ -14,12 +14,13 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/local"
 	"github.com/kcpctl/kcpctl/internal/proxy"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
 // forward serves a proxy to the setup's components while a command runs, or until it is interrupted.
-func (o *kubeconfigOptions) forward(ctx context.Context, s *session, rt run.Runtime, content []byte) error {
+func (o *kubeconfigOptions) forward(ctx context.Context, s *session, rt run.Runtime, owner kubeconfig.Owner, content []byte) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("listen for the proxy: %w", err)
@@ -38,7 +39,7 @@ func (o *kubeconfigOptions) forward(ctx context.Context, s *session, rt run.Runt
 		if len(o.command) > 0 {
 			return o.runCommand(ctx, content)
 		}
-		if err := o.deliver(ctx, s, content); err != nil {
+		if err := o.deliver(ctx, owner, content); err != nil {
 			return err
 		}
 		s.note("the kubeconfig works until you press Ctrl-C")
@@ -50,11 +51,11 @@ func (o *kubeconfigOptions) forward(ctx context.Context, s *session, rt run.Runt
 
 // runCommand runs the command with the kubeconfig in KUBECONFIG, and ends with its exit code.
 func (o *kubeconfigOptions) runCommand(ctx context.Context, content []byte) error {
-	dir, err := os.MkdirTemp("", "kcpctl-")
+	dir, remove, err := local.PrivateDir(o.Getenv)
 	if err != nil {
 		return fmt.Errorf("make a folder for the kubeconfig: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	file := filepath.Join(dir, "kubeconfig")
 	if err := kubeconfig.WriteFile(file, content); err != nil {
 		return err

@@ -32,6 +32,7 @@ func newInitCmd(g *globalOptions) *cobra.Command {
 	}
 	c.Flags().StringVar(&o.example, "example", "sharded", "what to start from: "+strings.Join(examples.Names(), ", "))
 	c.Flags().StringVarP(&o.file, "file", "f", "kcp.yaml", "file to write, - for stdout")
+	allow(c.Flags(), anywhere(), "file")
 	c.Flags().BoolVar(&o.force, "force", false, "replace the file if there is one")
 	completeFlag(c, "example", these(examples.Names()...))
 	return c

@@ -47,7 +47,11 @@ nothing keeps.
 
 Where clients cannot reach kcp's external hostname, --port-forward reaches it through the cluster: kcpctl serves a proxy on
 this machine that knows all hosts of the setup, the kubeconfig names it in proxy-url, and it works as long as kcpctl runs.
-With a command after --, kcpctl runs it with that kubeconfig and ends with it.`,
+With a command after --, kcpctl runs it with that kubeconfig and ends with it. The file is in $XDG_RUNTIME_DIR, or else with
+temporary files, and is removed at the end; the next such command removes what one that was killed has left.
+
+--merge replaces entries of the same installation only. Those of another one, even of the same name, are a conflict, for which
+--context-name chooses other names.`,
 		Example: `  kcpctl kubeconfig admin -o admin.kubeconfig
   kcpctl kubeconfig --user alice --group team-a --workspace root:team-a --expires-in 8h
   kcpctl kubeconfig admin --port-forward -- kubectl get workspaces`,
@@ -144,12 +148,12 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 	}
 	content := kubeconfig.ForUser(access, state.CAs[pki.ServerCA].Trusted(), pair)
 	if o.portForward {
-		return o.forward(ctx, s, rt, content)
+		return o.forward(ctx, s, rt, s.owner(state), content)
 	}
 	if len(o.command) > 0 {
 		return o.runCommand(ctx, content)
 	}
-	return o.deliver(ctx, s, content)
+	return o.deliver(ctx, s.owner(state), content)
 }
 
 // connect returns where the PKI is kept, and the runtime where something needs it.
@@ -240,10 +244,10 @@ func (o *kubeconfigOptions) bind(ctx context.Context, s *session, rt run.Runtime
 }
 
 // deliver puts the kubeconfig where it was asked for.
-func (o *kubeconfigOptions) deliver(ctx context.Context, s *session, content []byte) error {
+func (o *kubeconfigOptions) deliver(ctx context.Context, owner kubeconfig.Owner, content []byte) error {
 	switch {
 	case o.merge:
-		return o.mergeInto(ctx, s, content)
+		return o.mergeInto(ctx, owner, content)
 	case o.output != "":
 		if err := kubeconfig.WriteFile(o.output, content); err != nil {
 			return err

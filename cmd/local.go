@@ -30,6 +30,7 @@ func (o *localOptions) addLocalFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.binDir, "kcp-bin-dir", "", "with --local: folder of kcp's binaries (default: $PATH, else they are downloaded)")
 	f.StringVar(&o.kcpURL, "kcp-url", "", "with --local: mirror of kcp's release page")
 	f.Int32Var(&o.basePort, "base-port", 0, "with --local: port of the first front-proxy, the others follow (default: the first free block)")
+	allow(f, anywhere(), "local", "kcp-bin-dir", "kcp-url", "base-port")
 }
 
 // placeOnMachine lays the setup out on this machine.
@@ -37,7 +38,8 @@ func (s *session) placeOnMachine() error {
 	if s.kubeconfig != "" || s.context != "" || s.namespace != "" || s.as != "" {
 		return clierr.New(clierr.BadInput, "leave one of them out", "--local runs on this machine; --kubeconfig, --context, --namespace and --as are for clusters")
 	}
-	folders, err := local.UserFolders(s.Getenv)
+	folders := local.UserFolders(s.Getenv)
+	err := folders.Demand()
 	if err != nil {
 		return err
 	}
@@ -61,8 +63,8 @@ func (s *session) choosePorts(ctx context.Context) error {
 }
 
 func (s *session) openLocal() (run.Runtime, error) {
-	folders, err := local.UserFolders(s.Getenv)
-	if err != nil {
+	folders := local.UserFolders(s.Getenv)
+	if err := folders.Demand(); err != nil {
 		return nil, err
 	}
 	h := holder()

@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube"
 	"github.com/kcpctl/kcpctl/internal/local"
+	"github.com/kcpctl/kcpctl/internal/machine"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
@@ -27,6 +28,7 @@ type globalOptions struct {
 func (o *globalOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.ui.Color, "color", ui.ColorAuto, "colour: auto, always or never")
 	f.BoolVar(&o.ui.Plain, "plain", false, "print as if to a file: no colour, nothing redrawn in place")
+	allow(f, anywhere(), "color", "plain")
 }
 
 // setupOptions are those of commands that work on a setup.
@@ -55,6 +57,9 @@ func (o *setupOptions) addFlagsWith(f *pflag.FlagSet, fileShorthand string) {
 	f.StringVar(&o.as, "as", "", "user to act as on the clusters")
 	f.StringArrayVar(&o.asGroups, "as-group", nil, "group of the user of --as, may be repeated")
 	f.StringVar(&o.pkiDir, "pki-dir", "", "folder that keeps certificates and keys, in place of the setup's PKI store")
+	allow(f, anywhere(), "file", "kubeconfig", "context", "namespace", "as", "as-group")
+	// A file of the user is for all setups, and each has certificates of its own.
+	allow(f, []source{environment}, "pki-dir")
 	o.addLocalFlags(f)
 }
 
@@ -70,8 +75,8 @@ type session struct {
 	Topology *topology.Topology
 	// layout is set when the setup runs on this machine.
 	layout *local.Layout
-	// remembered is what a run remembers as applied; nil is what the file says.
-	remembered []byte
+	// keepHistory says that a run applies no other setup than the one that was applied last.
+	keepHistory bool
 }
 
 // load reads the setup file and takes it apart. It touches no network.
@@ -134,12 +139,8 @@ func (s *session) open() (run.Runtime, error) {
 	if s.local {
 		return s.openLocal()
 	}
-	folders, err := local.UserFolders(s.Getenv)
-	if err != nil {
-		return nil, err
-	}
 	o := kube.Options{
-		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: s.say, StateDir: folders.State,
+		Version: version.Get().Version, Holder: holder(), Now: s.Now, Notify: s.say, StateDir: local.UserFolders(s.Getenv).State,
 		As: s.as, AsGroups: s.asGroups,
 		AllowOtherCluster: s.allowOtherCluster,
 	}
@@ -160,7 +161,7 @@ func (o *setupOptions) attach() (*session, run.Runtime, error) {
 }
 
 func holder() kube.Holder {
-	h := kube.Holder{PID: os.Getpid()}
+	h := kube.Holder{PID: os.Getpid(), Machine: machine.ID()}
 	h.Host, _ = os.Hostname()
 	if u, err := user.Current(); err == nil {
 		h.User = u.Username

@@ -53,6 +53,7 @@ Then kcp forgets the shard, the setup file loses it, and its workload and certif
 	f.BoolVar(&o.purge, "purge", false, "also delete the shard's data")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long it may take, 0 for ever")
+	allow(f, anywhere(), "timeout")
 	addEvents(c, &o.output)
 	return c
 }
@@ -97,18 +98,26 @@ func (o *removeShardOptions) run(ctx context.Context) error {
 }
 
 func (o *removeShardOptions) remove(ctx context.Context, s, after *session, rt run.Runtime) error {
+	text, err := setup.Marshal(s.File.Setup)
+	if err != nil {
+		return err
+	}
 	end := s.begin(ctx, fmt.Sprintf("remove shard %q from kcp %q", o.name, s.Topology.Name), o.output)
 	r := &run.RemoveShard{
 		Topology: s.Topology, Runtime: rt, Name: o.name, Drain: o.drain, Purge: o.purge,
+		CheckEdit: func() error { return s.File.CheckRewrite(s.file) },
+		Before:    text,
 		Edit: func() ([]byte, error) {
-			if _, err := s.rewrite(after); err != nil {
-				return nil, err
+			if edit := s.edit(after); edit != nil {
+				if err := edit(); err != nil {
+					return nil, err
+				}
 			}
 			return setup.Marshal(after.File.Setup)
 		},
 		Observe: s.observe, Now: o.Now, Timeout: o.timeout,
 	}
-	err := r.Run(ctx)
+	err = r.Run(ctx)
 	end()
 	if err == nil && o.output == "" {
 		fmt.Fprintf(o.Streams.Err, "\nshard %q is gone.\n", o.name)

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/outputdir"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/render"
 )
@@ -41,6 +41,10 @@ func newRenderCmd(g *globalOptions) *cobra.Command {
 store: for the store Cluster that is the cluster; with --pki-dir it is a folder, no cluster is asked, and what is missing
 is made and kept there.
 
+With --output-dir it writes a file per object that only its owner can read, and removes the files that an earlier render of the
+same setup wrote there and this one does not. A list in the directory, .kcpctl-NAME.sha256, says which these are; a file that was
+changed since stays.
+
 On a terminal the content of Secrets is redacted unless --secrets says otherwise.`,
 		Example: `  kcpctl render -f kcp.yaml --pki-dir pki | kubectl apply --server-side -f -
   kcpctl render --secrets=omit --output-dir manifests`,
@@ -53,7 +57,7 @@ On a terminal the content of Secrets is redacted unless --secrets says otherwise
 		},
 	}
 	o.addFlags(c.Flags())
-	c.Flags().StringVar(&o.outputDir, "output-dir", "", "write a file per object below this folder")
+	c.Flags().StringVar(&o.outputDir, "output-dir", "", "write a file per object below this folder, and remove those of an earlier render")
 	c.Flags().StringVar(&o.secrets, "secrets", "", "include, omit or redact Secrets (default include, on a terminal redact)")
 	c.Flags().BoolVar(&o.redact, "redact", false, "the same as --secrets=redact")
 	completeFlag(c, "secrets", these(secretsInclude, secretsOmit, secretsRedact))
@@ -89,7 +93,7 @@ func (o *renderOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.outputDir != "" {
-		return o.writeFiles(docs)
+		return o.writeFiles(s, docs)
 	}
 	out := bufio.NewWriter(o.Streams.Out)
 	for _, d := range docs {
@@ -180,17 +184,23 @@ func documentOf(obj render.Object) (document, error) {
 	}, nil
 }
 
-// writeFiles writes a file per object. They hold keys, so only their owner reads them.
-func (o *renderOptions) writeFiles(docs []document) error {
-	for _, d := range docs {
-		path := filepath.Join(o.outputDir, d.path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return fmt.Errorf("write manifests: %w", err)
-		}
-		if err := os.WriteFile(path, []byte(d.text), 0o600); err != nil {
-			return fmt.Errorf("write manifests: %w", err)
-		}
+// writeFiles writes a file per object, and removes those of objects that the setup does not have any more.
+func (o *renderOptions) writeFiles(s *session, docs []document) error {
+	files := make([]outputdir.File, len(docs))
+	for i, d := range docs {
+		files[i] = outputdir.File{Path: d.path, Data: []byte(d.text)}
 	}
-	fmt.Fprintf(o.Streams.Err, "%d files written to %s\n", len(docs), o.outputDir)
+	res, err := outputdir.Write(o.outputDir, s.Topology.Name, files)
+	if err != nil {
+		return fmt.Errorf("write manifests: %w", err)
+	}
+	for _, path := range res.Kept {
+		o.note(filepath.Join(o.outputDir, path) + " is not part of the setup any more, but was changed since render wrote it: it stays")
+	}
+	fmt.Fprintf(o.Streams.Err, "%d files written to %s", len(files), o.outputDir)
+	if n := len(res.Removed); n > 0 {
+		fmt.Fprintf(o.Streams.Err, ", %d removed that an earlier render wrote", n)
+	}
+	fmt.Fprintln(o.Streams.Err)
 	return nil
 }

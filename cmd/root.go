@@ -4,15 +4,10 @@ package cmd
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-	"github.com/spf13/viper"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/ui"
@@ -70,7 +65,7 @@ own, on Kubernetes clusters or on this machine. It needs no operator, no cert-ma
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			if err := o.fromEnvironment(c.Flags()); err != nil {
+			if err := o.fromEnvironment(c); err != nil {
 				return err
 			}
 			return env.Streams.Configure(o.ui)
@@ -103,30 +98,6 @@ func commandGroups(o *globalOptions) []commandGroup {
 		{"Change it", []*cobra.Command{newAddShardCmd(o), newCordonCmd(o), newUncordonCmd(o), newRemoveShardCmd(o), newUpgradeCmd(o), newEtcdCmd(o)}},
 		{"About kcpctl", []*cobra.Command{newExplainCmd(o), newVersionCmd(o)}},
 	}
-}
-
-// fromEnvironment sets flags that were not given from KCPCTL_* variables and the configuration file.
-func (o *globalOptions) fromEnvironment(flags *pflag.FlagSet) error {
-	v := viper.New()
-	v.SetEnvPrefix("KCPCTL")
-	v.SetEnvKeyReplacer(strings.NewReplacer("-", "_"))
-	v.AutomaticEnv()
-	if dir, err := os.UserConfigDir(); err == nil {
-		v.SetConfigFile(filepath.Join(dir, "kcpctl", "config.yaml"))
-		if err := v.ReadInConfig(); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return clierr.New(clierr.BadInput, "mend or remove the file", "read %s: %w", v.ConfigFileUsed(), err)
-		}
-	}
-	var errs []error
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" || !v.IsSet(f.Name) {
-			return
-		}
-		if err := flags.Set(f.Name, v.GetString(f.Name)); err != nil {
-			errs = append(errs, clierr.New(clierr.BadInput, "", "value of --%s from the environment or configuration file: %w", f.Name, err))
-		}
-	})
-	return errors.Join(errs...)
 }
 
 // noArgs refuses arguments, with the exit code of bad input.

@@ -23,12 +23,12 @@ import (
 type upOptions struct {
 	setupOptions
 	bringOptions
-	dryRun          string
-	forceConflicts  bool
-	allowEtcdChange bool
-	foreground      bool
-	ignoreChecks    []string
-	only            []string
+	dryRun         string
+	forceConflicts bool
+	onPurpose
+	foreground   bool
+	ignoreChecks []string
+	only         []string
 }
 
 func newUpCmd(g *globalOptions, runE func(context.Context, *upOptions) error) *cobra.Command {
@@ -63,7 +63,7 @@ Exit codes: 0 done, 1 failed, 2 bad flags or setup file, 3 not ready in time, 4 
 	o.addBringFlags(c, 10*time.Minute, "everything is ready")
 	f.BoolVar(&o.forceConflicts, "force-conflicts", false, "take over fields that other field managers own")
 	o.addOtherClusterFlag(f)
-	f.BoolVar(&o.allowEtcdChange, "allow-etcd-change", false, "let a shard start on another etcd than the one that holds its data")
+	o.addPurposeFlags(c, o.fromFile(theParts))
 	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil, "IDs of checks of which a failure is a warning only (see kcpctl explain)")
 	f.BoolVar(&o.foreground, "foreground", false, "with --local: stay, and stop everything on Ctrl-C")
 	completeFlag(c, "only", o.fromFile(theParts))
@@ -111,10 +111,9 @@ func runUp(ctx context.Context, o *upOptions) error {
 		}
 	}
 	res, err := s.bring(ctx, rt, s.header(rt), o.bringOptions, run.UpOptions{
-		PlanOptions: run.PlanOptions{
-			Force: o.forceConflicts, AllowOtherCluster: o.allowOtherCluster, AllowEtcdChange: o.allowEtcdChange,
-		},
-		Only: only, DryRun: o.dryRun == dryRunServer,
+		PlanOptions: run.PlanOptions{Force: o.forceConflicts, AllowOtherCluster: o.allowOtherCluster},
+		Only:        only, DryRun: o.dryRun == dryRunServer,
+		AllowDataChange: o.dataChanges(), AllowReleaseChange: o.releaseChange, ReplaceAuthorities: o.replaceAuthorities,
 	}, o.ignoreChecks...)
 	if err == nil && o.output != outputJSON {
 		o.finish(s, res)

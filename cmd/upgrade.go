@@ -18,6 +18,7 @@ import (
 type upgradeOptions struct {
 	setupOptions
 	editOptions
+	onPurpose
 	version string
 }
 
@@ -31,8 +32,8 @@ after another: the cache server, the root shard, the other shards, virtual works
 ready, and registered, before the next is touched; at the end a workspace on each shard becomes Ready. It stops at the first
 that fails, and leaves the others as they run.
 
-Then the same command, or kcpctl up, goes on; kcpctl up with the former version in the file goes back. No minor release can
-be skipped. Components that name an image tag or digest of their own stay on it.`,
+Then the same command, or kcpctl up, continues; kcpctl up --allow-release-change with the previous version in the file goes
+back. What runs decides whether a minor release is skipped, which kcp does not support. Components that name an image tag or digest of their own stay on it.`,
 		Example: "  kcpctl upgrade v0.32.3 --dry-run\n  kcpctl upgrade v0.32.3",
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.complete(args); err != nil {
@@ -44,6 +45,7 @@ be skipped. Components that name an image tag or digest of their own stay on it.
 	c.ValidArgsFunction = completeArgs(1, o.fromFile(nextReleases))
 	o.addFlags(c.Flags())
 	o.addEditFlags(c, 30*time.Minute, "everything is ready")
+	o.addReleaseFlag(c)
 	return c
 }
 
@@ -64,8 +66,8 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 	if err != nil {
 		return clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
 	}
-	if step.Refused != "" {
-		return clierr.New(clierr.BadInput, step.Instead, "cannot upgrade: %s", step.Refused)
+	if step.Refused != "" && !o.releaseChange { // what runs is compared too, before anything is written
+		return clierr.New(clierr.BadInput, step.Instead+"; to do it all the same: --allow-release-change", "cannot upgrade: %s", step.Refused)
 	}
 	edited := before.File
 	if from != o.version {
@@ -81,12 +83,9 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.dryRun != dryRunNone {
-		return o.preview(ctx, before, s, o.header(s, from), run.UpOptions{Serial: true})
+		return o.preview(ctx, before, s, o.header(s, from), run.UpOptions{AllowReleaseChange: o.releaseChange})
 	}
-	if _, err := before.rewrite(s); err != nil {
-		return err
-	}
-	return o.upgrade(ctx, s, from)
+	return o.upgrade(ctx, before, s, from)
 }
 
 // consider refuses flags that the new release would end on, and says what changes and what does not.
@@ -144,8 +143,8 @@ func pinned(t *topology.Topology, version string) []string {
 	return out
 }
 
-func (o *upgradeOptions) upgrade(ctx context.Context, s *session, from string) error {
-	res, err := o.bringUp(ctx, s, o.header(s, from), run.UpOptions{Serial: true})
+func (o *upgradeOptions) upgrade(ctx context.Context, before, s *session, from string) error {
+	res, err := o.bringUp(ctx, s, o.header(s, from), run.UpOptions{AllowReleaseChange: o.releaseChange, Edit: before.edit(s)})
 	if err != nil {
 		return o.explain(err, from)
 	}
@@ -167,7 +166,7 @@ func (o *upgradeOptions) header(s *session, from string) string {
 func (o *upgradeOptions) explain(err error, from string) error {
 	hint := fmt.Sprintf("what comes after it still runs as before; mend the cause and run this command again, or kcpctl up%s", o.flagsForTip())
 	if from != o.version {
-		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run kcpctl up%s", from, o.file, o.flagsForTip())
+		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run kcpctl up%s --allow-release-change", from, o.file, o.flagsForTip())
 	}
 	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
 }

@@ -78,10 +78,7 @@ func schedulable(ctx context.Context, s *Subject) (o outcome) {
 
 // caches compares what shards have with what the cache has of them.
 func caches(ctx context.Context, s *Subject) (o outcome) {
-	holder := s.Topology.Root()
-	if c := s.Topology.Cache(); c != nil {
-		holder = c
-	}
+	holder := s.Topology.CacheHolder()
 	if !s.serves(holder.ID()) {
 		return skipped("%s is not ready", holder.ID())
 	}

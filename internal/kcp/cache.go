@@ -59,10 +59,13 @@ func (c *Client) CachedShards(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// cache is a client for what a shard has put into the cache.
-func (c *Client) cache(shard string) (dynamic.Interface, error) {
+// cache is a client for what a shard has put into the cache, from all logical clusters.
+func (c *Client) cache(shard string) (dynamic.Interface, error) { return c.cacheAt(shard, wildcard) }
+
+// cacheAt is a client for what a shard has put into the cache from a logical cluster.
+func (c *Client) cacheAt(shard, cluster string) (dynamic.Interface, error) {
 	cfg := rest.CopyConfig(c.config)
-	cfg.Host += "/services/cache/shards/" + shard + "/clusters/" + wildcard
+	cfg.Host += "/services/cache/shards/" + shard + "/clusters/" + cluster
 	hc, err := c.http()
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)

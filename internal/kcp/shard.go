@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -57,6 +58,23 @@ func (c *Client) Identified(ctx context.Context) error {
 		if hash, _, _ := unstructured.NestedString(o.Object, "status", "identityHash"); hash == "" {
 			return fmt.Errorf("APIExport %s has no identity yet", export)
 		}
+	}
+	return nil
+}
+
+// RegisterShard puts a shard that was taken out back into kcp. The client's server is the root shard.
+func (c *Client) RegisterShard(ctx context.Context, s Shard) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": shardResource.GroupVersion().String(), "kind": "Shard",
+		"metadata": map[string]any{"name": s.Name, "labels": map[string]any{"name": s.Name}},
+		"spec":     map[string]any{"baseURL": s.BaseURL, "externalURL": s.ExternalURL, "virtualWorkspaceURL": s.VirtualWorkspaceURL},
+	}}
+	if _, err := root.Resource(shardResource).Create(ctx, o, metav1.CreateOptions{FieldManager: "kcpctl"}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("register shard %s: %w", s.Name, err)
 	}
 	return nil
 }

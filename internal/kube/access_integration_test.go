@@ -18,6 +18,8 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/test/apiserver"
@@ -41,7 +43,7 @@ func TestAnotherClusterIsRefused(t *testing.T) {
 	p, err := other.Plan(t.Context(), objects, run.PlanOptions{AllowOtherCluster: true})
 	require.NoError(t, err)
 	require.True(t, p.Stale, "the other cluster has yet to be remembered")
-	require.NoError(t, other.Finish(t.Context(), p, []byte("setup")))
+	require.NoError(t, other.Finish(t.Context(), p, &record.Record{}, plan.Applied{Setup: []byte("setup")}))
 	_, err = other.Plan(t.Context(), objects, run.PlanOptions{})
 	require.NoError(t, err)
 	_, err = r.Plan(t.Context(), objects, run.PlanOptions{})
@@ -98,7 +100,7 @@ func TestConnectionProblemsSayWhatToDo(t *testing.T) {
 			tc.cluster.Name, tc.cluster.Namespace = "eu", f.namespace
 			r, err := New(&topology.Topology{Name: "demo", Home: tc.cluster, Clusters: []topology.Cluster{tc.cluster}}, f.options())
 			if err == nil {
-				_, err = r.Generation(t.Context())
+				_, err = r.Record(t.Context())
 			}
 			require.ErrorContains(t, err, tc.want)
 			require.Equal(t, clierr.Failed, clierr.Code(err))
@@ -155,7 +157,7 @@ func TestPreflightListsAllMissingPermissions(t *testing.T) {
 		}
 		assert.NotContains(c, err.Error(), "list pods")
 	}, 10*time.Second, 50*time.Millisecond)
-	_, err := r.Generation(t.Context())
+	_, err := r.Record(t.Context())
 	require.ErrorContains(t, err, "create pods/portforward", "what a run asks for first says it all")
 	_, err = r.Plan(t.Context(), objects, run.PlanOptions{})
 	require.ErrorContains(t, err, "read Secret demo-inventory: not allowed")

@@ -35,8 +35,7 @@ func (s *site) apply(ctx context.Context, o *unstructured.Unstructured, opts app
 
 // Apply writes objects kind by kind; those of one kind at once.
 func (r *Runtime) Apply(ctx context.Context, items []plan.Item, o run.PlanOptions) error {
-	ctx, done := r.underLock(quiet(ctx))
-	defer done()
+	ctx = quiet(ctx)
 	for _, k := range kinds() {
 		other := func(it plan.Item) bool { return it.GroupVersionKind != k.GroupVersionKind }
 		same := slices.DeleteFunc(slices.Clone(items), other)

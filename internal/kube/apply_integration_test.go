@@ -12,6 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -35,8 +36,8 @@ func TestASecondUpWritesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, changes(p))
 	require.True(t, p.Empty())
-	require.NoError(t, again.Begin(t.Context(), p))
-	require.NoError(t, again.Finish(t.Context(), p, []byte("setup of "+f.namespace)))
+	require.NoError(t, again.Begin(t.Context(), p, &record.Record{}))
+	require.NoError(t, again.Finish(t.Context(), p, &record.Record{}, plan.Applied{Setup: []byte("setup of " + f.namespace)}))
 	require.Equal(t, before, f.versions(again))
 }
 
@@ -148,7 +149,7 @@ func TestAnInterruptedRunIsFinishedByTheNext(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Apply(ctx, only(p.Items, "Namespace", plan.Create), run.PlanOptions{}))
 	require.NoError(t, r.Store().Save(ctx, state))
-	require.NoError(t, r.Begin(ctx, p))
+	require.NoError(t, r.Begin(ctx, p, &record.Record{}))
 	inv, err := r.inventory(ctx, r.home)
 	require.NoError(t, err)
 	require.NotEmpty(t, inv.applying)
@@ -228,8 +229,8 @@ func TestHistoryGrowsWithEachSetup(t *testing.T) {
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	p := f.up(r, run.PlanOptions{})
-	require.NoError(t, r.Finish(t.Context(), p, []byte("another")))
-	require.NoError(t, r.Finish(t.Context(), p, []byte("another")))
+	require.NoError(t, r.Finish(t.Context(), p, &record.Record{}, plan.Applied{Setup: []byte("another")}))
+	require.NoError(t, r.Finish(t.Context(), p, &record.Record{}, plan.Applied{Setup: []byte("another")}))
 	h, err := r.History(t.Context())
 	require.NoError(t, err)
 	require.Len(t, h, 2)

@@ -11,7 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/dynamic"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -25,7 +27,7 @@ func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.recognise(surveys[0].inventory, false); err != nil {
+	if _, err := r.recognise(ctx, surveys, false); err != nil {
 		return nil, err
 	}
 	var out []plan.Item
@@ -49,8 +51,7 @@ func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 
 // Delete deletes objects and waits until they and their pods are gone. What holds data stays: only Purge deletes that.
 func (r *Runtime) Delete(ctx context.Context, items []plan.Item) error {
-	ctx, done := r.underLock(quiet(ctx))
-	defer done()
+	ctx = quiet(ctx)
 	return concurrently(ctx, items, func(ctx context.Context, it plan.Item) error {
 		k, err := kindOf(it.GroupVersionKind)
 		if err != nil || k.lasting {
@@ -64,21 +65,15 @@ func (r *Runtime) Delete(ctx context.Context, items []plan.Item) error {
 	})
 }
 
-// delete deletes an object as it was seen, not another that has taken its name, and waits until it and its pods are gone.
+// delete deletes an object as it was seen, not another that has taken its name nor one that was changed since, and waits until
+// it and its pods are gone.
 func (s *site) delete(ctx context.Context, k kind, o *unstructured.Unstructured) error {
 	client := s.resource(k.gvr())
 	if k.clusterScoped {
 		client = s.dynamic.Resource(k.gvr())
 	}
-	uid, background := o.GetUID(), metav1.DeletePropagationBackground
-	what := plan.RefOf(s.Name, o)
-	err := client.Delete(ctx, o.GetName(), metav1.DeleteOptions{
-		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid},
-	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		err = nil // it is gone, or another has taken its name
-	}
-	if err != nil {
+	what, uid := plan.RefOf(s.Name, o), o.GetUID()
+	if err := s.deleteSeen(ctx, client, o); err != nil {
 		return s.explain(err, "delete %s", what)
 	}
 	if err := s.until(ctx, func() (waits string, err error) {
@@ -94,6 +89,36 @@ func (s *site) delete(ctx context.Context, k kind, o *unstructured.Unstructured)
 		return err
 	}
 	return s.untilNoPods(ctx, o)
+}
+
+// deleteSeen deletes an object if it is still the one that was seen, and says the same. Controllers write its status all the
+// time: that is no change. One that is gone, or has been replaced, is left alone.
+func (s *site) deleteSeen(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured) error {
+	uid, version, background := seen.GetUID(), seen.GetResourceVersion(), metav1.DeletePropagationBackground
+	for {
+		err := client.Delete(ctx, seen.GetName(), metav1.DeleteOptions{
+			PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+		})
+		if !apierrors.IsConflict(err) {
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		}
+		live, err := client.Get(ctx, seen.GetName(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case live.GetUID() != uid:
+			return nil
+		case !plan.Same(seen, live) && live.GetDeletionTimestamp() == nil:
+			return clierr.New(clierr.Conflict, "run the command again: it looks at what there is now",
+				"%s was changed since this run has looked at it, and was not deleted", plan.RefOf(s.Name, seen))
+		}
+		version = live.GetResourceVersion()
+	}
 }
 
 // untilNoPods waits until the pods of a workload are gone.

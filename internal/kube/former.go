@@ -14,8 +14,8 @@ func (r *Runtime) findFormer(ctx context.Context) error {
 	if r.knowsFormer {
 		return nil
 	}
-	if err := r.home.connect(ctx); err != nil {
-		return err
+	if err := onSites(ctx, r.sites, func(context.Context, *site) error { return nil }); err != nil {
+		return err // their UIDs tell which places the setup still has
 	}
 	inv, err := r.inventory(ctx, r.home)
 	if err != nil {
@@ -44,8 +44,8 @@ func (r *Runtime) findFormer(ctx context.Context) error {
 // placed tells whether the setup still has a place.
 func (r *Runtime) placed(p placement) bool {
 	for _, s := range r.sites {
-		if s.placement().is(p) {
-			return true
+		if now := s.placement(); now.is(p) || now.UID != "" && now.UID == p.UID && now.Namespace == p.Namespace {
+			return true // the latter is one that the setup calls otherwise now
 		}
 	}
 	return false
@@ -59,7 +59,11 @@ func (r *Runtime) leave(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(claims) > 0 {
+		left, err := r.members(ctx, s)
+		if err != nil {
+			return err
+		}
+		if len(claims)+len(left) > 0 {
 			kept = append(kept, s)
 			continue
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
@@ -75,7 +76,7 @@ func (f *fixture) parse(file, user string, groups ...string) *topology.Topology 
 
 func (f *fixture) options() Options {
 	return Options{
-		Version: "v0.1.0", Holder: Holder{Host: "test", PID: os.Getpid(), User: "tester"}, StateDir: f.stateDir,
+		Version: "v0.1.0", Holder: Holder{Host: "test", PID: os.Getpid(), Machine: "test", User: "tester"}, StateDir: f.stateDir,
 		Now: time.Now, Notify: func(m string) { f.t.Log("notify:", m) },
 	}
 }
@@ -120,13 +121,13 @@ func (f *fixture) up(r *Runtime, o run.PlanOptions) *plan.Plan {
 		return p
 	}
 	require.NoError(f.t, r.Apply(ctx, only(p.Items, "Namespace", plan.Create), o))
-	unlock, err := r.Lock(ctx)
+	ctx, unlock, err := r.Lock(ctx)
 	require.NoError(f.t, err)
 	defer unlock()
 	require.NoError(f.t, r.Store().Save(ctx, state))
-	require.NoError(f.t, r.Begin(ctx, p))
+	require.NoError(f.t, r.Begin(ctx, p, &record.Record{}))
 	require.NoError(f.t, r.Apply(ctx, slices.Concat(only(p.Items, "", plan.Create), only(p.Items, "", plan.Change)), o))
-	require.NoError(f.t, r.Finish(ctx, p, []byte("setup of "+f.namespace)))
+	require.NoError(f.t, r.Finish(ctx, p, &record.Record{}, plan.Applied{Setup: []byte("setup of " + f.namespace)}))
 	return p
 }
 

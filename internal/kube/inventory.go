@@ -14,6 +14,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -37,9 +38,12 @@ type inventory struct {
 	kinds  []string
 	// applying is set while a run writes.
 	applying string
-	// clusters and history are those of the home cluster.
+	// owner is the installation whose inventory it is.
+	owner owner
+	// clusters, history and record are those of the home cluster.
 	clusters []placement
 	history  []plan.Revision
+	record   *record.Record
 }
 
 // placement is a cluster that the setup is on.
@@ -95,6 +99,14 @@ func decodeInventory(s *site, secret *corev1.Secret) (*inventory, error) {
 			return nil, fmt.Errorf("read inventory (%s): %w", s.where(), err)
 		}
 	}
+	if raw := secret.Data[ownerKey]; len(raw) > 0 {
+		if err := json.Unmarshal(raw, &inv.owner); err != nil {
+			return nil, fmt.Errorf("read inventory (%s): %w", s.where(), err)
+		}
+	}
+	if inv.record, err = record.Decode(secret.Data[recordKey]); err != nil {
+		return nil, fmt.Errorf("read inventory (%s): %w", s.where(), err)
+	}
 	return inv, nil
 }
 
@@ -122,6 +134,16 @@ func (i *inventory) encode(version string) (changed bool, err error) {
 	if len(i.clusters) > 0 {
 		if data[clustersKey], err = json.Marshal(i.clusters); err != nil {
 			return false, fmt.Errorf("encode inventory: %w", err)
+		}
+	}
+	if i.owner.Installation != "" {
+		if data[ownerKey], err = json.Marshal(i.owner); err != nil {
+			return false, fmt.Errorf("encode inventory: %w", err)
+		}
+	}
+	if !i.record.Empty() {
+		if data[recordKey], err = i.record.Encode(); err != nil {
+			return false, err
 		}
 	}
 	changed = !maps.Equal(notes, i.secret.Annotations) || !maps.EqualFunc(data, i.secret.Data, slices.Equal)
@@ -194,15 +216,16 @@ func (r *Runtime) placements(before []placement) []placement {
 	return append(out, r.lost...)
 }
 
-// Begin remembers all objects of a plan before the first is written.
-func (r *Runtime) Begin(ctx context.Context, p *plan.Plan) error {
+// Begin remembers all objects of a plan, and the record, before the first object is written.
+func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
 	if p.Empty() {
 		return nil
 	}
-	return r.everywhere(ctx, func(ctx context.Context, s *site) error {
+	return r.everywhere(quiet(ctx), func(ctx context.Context, s *site) error {
 		return r.amend(ctx, s, func(inv *inventory) {
 			inv.kinds = groupKinds(s, p.Items, inv.kinds...)
 			inv.applying = fmt.Sprintf("since %s by %s", r.options.Now().UTC().Format(time.RFC3339), r.options.Holder)
+			r.identify(s, inv, rec)
 			if s == r.home {
 				inv.clusters = r.placements(inv.clusters)
 			}
@@ -210,9 +233,10 @@ func (r *Runtime) Begin(ctx context.Context, p *plan.Plan) error {
 	})
 }
 
-// Finish deletes what the plan deletes, and remembers exactly what there is and the setup that was applied. It writes
+// Finish deletes what the plan deletes, and remembers exactly what there is, the record, and what was applied. It writes
 // nothing that it has remembered already.
-func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error {
+func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, a plan.Applied) error {
+	ctx = quiet(ctx)
 	if err := r.Delete(ctx, p.Deletions()); err != nil {
 		return err
 	}
@@ -223,14 +247,15 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error 
 		if s == r.home {
 			return nil // last, because it says that the run is finished
 		}
-		return r.settle(ctx, s, p, func(*inventory) {})
+		return r.settle(ctx, s, p, rec, func(*inventory) {})
 	}); err != nil {
 		return err
 	}
-	if err := r.settle(ctx, r.home, p, func(inv *inventory) {
+	if err := r.settle(ctx, r.home, p, rec, func(inv *inventory) {
 		inv.clusters = r.placements(inv.clusters)
 		inv.history = plan.Remember(inv.history, plan.Revision{
-			Time: r.options.Now(), Version: r.options.Version, User: r.options.Holder.User + "@" + r.options.Holder.Host, Setup: setup,
+			Time: r.options.Now(), Version: r.options.Version, User: r.options.Holder.User + "@" + r.options.Holder.Host,
+			Setup: a.Setup, Only: a.Only,
 		})
 	}); err != nil {
 		return err
@@ -239,9 +264,10 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error 
 }
 
 // settle makes the inventory of a site exact.
-func (r *Runtime) settle(ctx context.Context, s *site, p *plan.Plan, also func(*inventory)) error {
+func (r *Runtime) settle(ctx context.Context, s *site, p *plan.Plan, rec *record.Record, also func(*inventory)) error {
 	return r.amend(ctx, s, func(inv *inventory) {
 		inv.kinds, inv.applying = groupKinds(s, wanted(p)), ""
+		r.identify(s, inv, rec)
 		also(inv)
 	})
 }
@@ -256,32 +282,4 @@ func (r *Runtime) History(ctx context.Context) ([]plan.Revision, error) {
 		return nil, err
 	}
 	return inv.history, nil
-}
-
-// Generation changes whenever a run writes an inventory or the PKI.
-func (r *Runtime) Generation(ctx context.Context) (string, error) {
-	ctx = quiet(ctx)
-	secrets := []plan.Ref{r.home.ref(known("Secret").GroupVersionKind, r.topology.Object(pkiPart))}
-	for _, s := range r.sites {
-		secrets = append(secrets, s.ref(known("Secret").GroupVersionKind, r.topology.Object(topology.InventoryPart)))
-	}
-	versions := make([]string, len(secrets))
-	err := concurrently(ctx, indices(secrets), func(ctx context.Context, i int) error {
-		s, err := r.site(ctx, secrets[i])
-		if err != nil {
-			return err
-		}
-		secret, err := s.secret(ctx, secrets[i].Name)
-		if secret != nil {
-			versions[i] = secret.ResourceVersion
-		}
-		return err
-	})
-	if isDenied(err) {
-		// This is the first that a run asks for. Whoever may not do this lacks more, and should hear it all at once.
-		if all := r.Preflight(ctx, nil); all != nil {
-			err = all
-		}
-	}
-	return strings.Join(versions, " "), err
 }

@@ -18,15 +18,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 const (
 	// lockPart is the part of the name of the Lease that keeps runs apart.
 	lockPart = "lock"
-	// leaseDuration is how long a run that does not renew its Lease any more keeps others out.
+	// leaseDuration is how long a run that does not renew its Lease any more keeps others out. The holder gives up well before:
+	// renewDeadline after it sent the last renewal that was carried out.
 	leaseDuration = 15 * time.Second
-	leaseRenewal  = 5 * time.Second
+	renewDeadline = 10 * time.Second
+	leaseRenewal  = 3 * time.Second
 	leasePoll     = time.Second
 	unlockTimeout = 5 * time.Second
 )
@@ -35,20 +38,23 @@ const (
 type Holder struct {
 	Host string
 	PID  int
-	User string
+	// Machine is the machine, and the namespace on it, that counts the PID (see package machine). Empty is unknown.
+	Machine string
+	User    string
 }
 
-// String is what a Lease calls its holder: host/pid/user.
-func (h Holder) String() string { return fmt.Sprintf("%s/%d/%s", h.Host, h.PID, h.User) }
+// String is what a Lease calls its holder: host/pid@machine/user.
+func (h Holder) String() string { return fmt.Sprintf("%s/%d@%s/%s", h.Host, h.PID, h.Machine, h.User) }
 
 func parseHolder(s string) Holder {
 	host, rest, _ := strings.Cut(s, "/")
-	pid, user, _ := strings.Cut(rest, "/")
+	process, user, _ := strings.Cut(rest, "/")
+	pid, machine, _ := strings.Cut(process, "@")
 	n, err := strconv.Atoi(pid)
 	if err != nil {
 		return Holder{Host: s}
 	}
-	return Holder{Host: host, PID: n, User: user}
+	return Holder{Host: host, PID: n, Machine: machine, User: user}
 }
 
 // verdict is what a Lease means for a run that wants it.
@@ -67,14 +73,14 @@ type sighting struct {
 }
 
 // judge decides about a Lease that was first seen in some state. A renewal in the meantime proves that its holder is alive;
-// none for its whole duration, or a process of this machine that is gone, that it is dead. Clocks of different machines are
+// none for its whole duration, or a process of this very machine and PID namespace that is gone, that it is dead. Clocks of different machines are
 // never compared.
-func judge(spec coordinationv1.LeaseSpec, first sighting, now time.Time, host string, alive func(pid int) bool) verdict {
+func judge(spec coordinationv1.LeaseSpec, first sighting, now time.Time, machine string, alive func(pid int) bool) verdict {
 	s := sight(spec, now)
 	if s.holder == "" {
 		return free
 	}
-	if h := parseHolder(s.holder); h.PID != 0 && h.Host == host && !alive(h.PID) {
+	if h := parseHolder(s.holder); h.PID != 0 && h.Machine != "" && h.Machine == machine && !alive(h.PID) {
 		return free
 	}
 	if s.holder != first.holder || s.renewed != first.renewed {
@@ -116,20 +122,22 @@ type lease struct {
 	site  *site
 	lease *coordinationv1.Lease
 	now   func() time.Time
-	// ctx ends with a cause when the lease is lost.
+	// ctx is that of the run, and ends with a cause when the lease is lost.
 	ctx  context.Context
 	lose context.CancelCauseFunc
+	// renewed is when the last renewal was sent that was carried out. Only renew changes it.
+	renewed time.Time
 	// stop ends the renewals, which close done.
 	stop chan struct{}
 	done chan struct{}
 }
 
 // Lock takes the setup's Lease and renews it until unlock. It waits while the holder may be dead, and fails as soon as the
-// holder is known to be alive.
-func (r *Runtime) Lock(ctx context.Context) (unlock func(), err error) {
+// holder is known to be alive. The context that it returns ends when the Lease is lost.
+func (r *Runtime) Lock(ctx context.Context) (locked context.Context, unlock func(), err error) {
 	ctx = quiet(ctx)
 	if err := r.home.connect(ctx); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	name := r.topology.Object(lockPart)
 	var (
@@ -139,27 +147,27 @@ func (r *Runtime) Lock(ctx context.Context) (unlock func(), err error) {
 	for {
 		l, err := r.home.lease(ctx, name)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if first == nil {
 			s := sight(l.Spec, r.options.Now())
 			first = &s
 		}
-		switch judge(l.Spec, *first, r.options.Now(), r.options.Holder.Host, isAlive) {
+		switch judge(l.Spec, *first, r.options.Now(), r.options.Holder.Machine, isAlive) {
 		case free:
-			if unlock, err = r.take(ctx, l); err == nil || !isTaken(err) {
-				return unlock, err
+			if locked, unlock, err = r.take(ctx, l); err == nil || !isTaken(err) {
+				return locked, unlock, err
 			}
 			first = nil
 			continue
 		case held:
-			return nil, heldError(r.home, l)
+			return nil, nil, heldError(r.home, l)
 		case unknown:
 			waits.Do(func() { r.notify("another run may hold the lock: waiting up to %s for %s", leaseDuration, describe(l)) })
 		}
 		select {
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, nil, context.Cause(ctx)
 		case <-time.After(leasePoll):
 		}
 	}
@@ -186,7 +194,7 @@ func leaseName(l *coordinationv1.Lease) string { return "Lease/" + l.Namespace +
 func isTaken(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
 // take makes this run the holder of a Lease and starts to renew it.
-func (r *Runtime) take(ctx context.Context, l *coordinationv1.Lease) (unlock func(), err error) {
+func (r *Runtime) take(ctx context.Context, l *coordinationv1.Lease) (context.Context, func(), error) {
 	holder, now := r.options.Holder.String(), metav1.NewMicroTime(r.options.Now())
 	seconds, transitions := int32(leaseDuration/time.Second), int32(0)
 	if l.Spec.LeaseTransitions != nil {
@@ -197,17 +205,21 @@ func (r *Runtime) take(ctx context.Context, l *coordinationv1.Lease) (unlock fun
 		HolderIdentity: &holder, AcquireTime: &now, RenewTime: &now,
 		LeaseDurationSeconds: &seconds, LeaseTransitions: &transitions,
 	}
-	held := &lease{site: r.home, now: r.options.Now, stop: make(chan struct{}), done: make(chan struct{})}
+	held := &lease{site: r.home, now: r.options.Now, stop: make(chan struct{}), done: make(chan struct{}), renewed: r.options.Now()}
+	var err error
 	if held.lease, err = r.home.writeLease(ctx, l); err != nil {
-		if isTaken(err) {
-			return nil, err
+		switch {
+		case isTaken(err):
+			return nil, nil, err
+		case apierrors.IsNotFound(err):
+			return nil, nil, fmt.Errorf("%w: there is no namespace %s (%s)", run.ErrNoPlace, r.home.Namespace, r.home.where())
 		}
-		return nil, r.home.explain(err, "take %s", leaseName(l))
+		return nil, nil, r.home.explain(err, "take %s", leaseName(l))
 	}
-	held.ctx, held.lose = context.WithCancelCause(context.WithoutCancel(ctx))
+	held.ctx, held.lose = context.WithCancelCause(ctx)
 	r.setLock(held)
 	go held.renew()
-	return sync.OnceFunc(func() {
+	return held.ctx, sync.OnceFunc(func() {
 		r.setLock(nil)
 		held.release(context.WithoutCancel(ctx))
 	}), nil
@@ -219,25 +231,34 @@ func (r *Runtime) setLock(l *lease) {
 	r.lock = l
 }
 
-// renew keeps the Lease until it is told to stop, or until the Lease is lost.
+// holding returns the lock that this run holds, or nil.
+func (r *Runtime) holding() *lease {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lock
+}
+
+// renew keeps the Lease until it is told to stop, or until the Lease is lost: to another run, or because no renewal was carried
+// out in time. Time is that of the wall clock too, which runs on while a machine sleeps.
 func (l *lease) renew() {
 	defer close(l.done)
 	tick := time.NewTicker(leaseRenewal)
 	defer tick.Stop()
-	renewed := l.now()
 	for {
 		select {
 		case <-l.stop:
 			return
-		case <-l.ctx.Done():
-			return
 		case <-tick.C:
 		}
-		err := l.update(l.ctx, func(s *coordinationv1.LeaseSpec) { s.RenewTime = &metav1.MicroTime{Time: l.now()} })
+		sent := l.now()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(l.ctx), renewDeadline-l.age(sent))
+		err := l.update(ctx, func(s *coordinationv1.LeaseSpec) { s.RenewTime = &metav1.MicroTime{Time: sent} })
+		cancel()
 		switch {
 		case err == nil:
-			renewed = l.now()
-		case errors.Is(err, errLockLost), l.now().Sub(renewed) > leaseDuration:
+			l.renewed = sent
+		case errors.Is(err, errLockLost), l.age(l.now()) >= renewDeadline-leaseRenewal:
+			// The next attempt would begin too late.
 			l.lose(clierr.New(clierr.Conflict, "run the command again: it continues where this run stopped",
 				"%w %s: %w", errLockLost, leaseName(l.lease), err))
 			return
@@ -245,13 +266,16 @@ func (l *lease) renew() {
 	}
 }
 
+// age is how long ago the last renewal was sent that was carried out.
+func (l *lease) age(now time.Time) time.Duration {
+	return max(now.Sub(l.renewed), now.Round(0).Sub(l.renewed.Round(0)))
+}
+
 // errLockLost says that another run has taken the Lease, or that it could not be renewed in time.
 var errLockLost = errors.New("lost the lock")
 
 // update changes the Lease, if this run still holds it.
 func (l *lease) update(ctx context.Context, change func(*coordinationv1.LeaseSpec)) error {
-	ctx, cancel := context.WithTimeout(ctx, leaseRenewal)
-	defer cancel()
 	next := l.lease.DeepCopy()
 	change(&next.Spec)
 	out, err := l.site.writeLease(ctx, next)
@@ -274,7 +298,10 @@ func (l *lease) update(ctx context.Context, change func(*coordinationv1.LeaseSpe
 		}
 		return fmt.Errorf("%w: %s has taken it", errLockLost, *live.Spec.HolderIdentity)
 	}
-	l.lease.ResourceVersion = live.ResourceVersion // somebody else touched it, for example to label it
+	l.lease.ResourceVersion = live.ResourceVersion // it was touched, for example to label it
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	return l.update(ctx, change)
 }
 
@@ -299,25 +326,9 @@ func (l *lease) release(ctx context.Context) {
 	defer cancel()
 	l.halt()
 	defer l.lose(nil)
-	if l.ctx.Err() == nil {
+	if !errors.Is(context.Cause(l.ctx), errLockLost) {
 		_ = l.update(ctx, func(s *coordinationv1.LeaseSpec) { s.HolderIdentity, s.AcquireTime, s.RenewTime = nil, nil, nil })
 	}
-}
-
-// underLock returns a context that ends when the lock is lost.
-func (r *Runtime) underLock(ctx context.Context) (context.Context, func()) {
-	r.mu.Lock()
-	l := r.lock
-	r.mu.Unlock()
-	if l == nil {
-		return ctx, func() {}
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	if l.ctx.Err() != nil {
-		cancel(context.Cause(l.ctx))
-	}
-	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
-	return ctx, func() { stop(); cancel(nil) }
 }
 
 // lease returns a Lease: a new one if it does not exist.

@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"context"
 	"os/exec"
 	"testing"
 	"time"
@@ -27,15 +28,15 @@ func TestALiveRunKeepsOthersOut(t *testing.T) {
 	t.Parallel() // a renewal takes its time
 	f := newFixture(t, sharded)
 	one, two := f.locked()
-	unlock, err := one.Lock(t.Context())
+	_, unlock, err := one.Lock(t.Context())
 	require.NoError(t, err)
-	_, err = two.Lock(t.Context())
+	_, _, err = two.Lock(t.Context())
 	require.Equal(t, clierr.Conflict, clierr.Code(err))
 	require.ErrorContains(t, err, "of tester on test, since ")
 
 	unlock()
 	unlock() // again: nothing happens
-	unlock, err = two.Lock(t.Context())
+	_, unlock, err = two.Lock(t.Context())
 	require.NoError(t, err)
 	unlock()
 }
@@ -47,9 +48,9 @@ func TestTheLockOfADeadProcessIsTaken(t *testing.T) {
 	gone := exec.Command("true")
 	require.NoError(t, gone.Run())
 	one.options.Holder.PID = gone.Process.Pid
-	_, err := one.Lock(t.Context())
+	held, _, err := one.Lock(t.Context())
 	require.NoError(t, err)
-	unlock, err := two.Lock(t.Context())
+	_, unlock, err := two.Lock(t.Context())
 	require.NoError(t, err)
 	defer unlock()
 
@@ -59,8 +60,9 @@ func TestTheLockOfADeadProcessIsTaken(t *testing.T) {
 	case <-time.After(2 * leaseRenewal):
 		t.Fatal("the loss of the lock was not noticed")
 	}
-	err = one.Apply(t.Context(), []plan.Item{{}}, run.PlanOptions{})
+	err = context.Cause(held)
 	require.ErrorIs(t, err, errLockLost)
+	require.Error(t, one.Apply(held, []plan.Item{{}}, run.PlanOptions{}))
 	require.Equal(t, clierr.Conflict, clierr.Code(err))
 }
 
@@ -68,13 +70,13 @@ func TestTheLockOfASilentMachineRunsOut(t *testing.T) {
 	t.Parallel() // a renewal takes its time
 	f := newFixture(t, sharded)
 	one, two := f.locked()
-	one.options.Holder.Host = "elsewhere"
-	_, err := one.Lock(t.Context())
+	one.options.Holder.Machine = "elsewhere"
+	_, _, err := one.Lock(t.Context())
 	require.NoError(t, err)
 	one.lock.halt()
 	second := int32(1)
 	require.NoError(t, one.lock.update(t.Context(), func(l *coordinationv1.LeaseSpec) { l.LeaseDurationSeconds = &second }))
-	unlock, err := two.Lock(t.Context())
+	_, unlock, err := two.Lock(t.Context())
 	require.NoError(t, err)
 	unlock()
 }

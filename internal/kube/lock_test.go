@@ -24,16 +24,18 @@ func TestJudge(t *testing.T) {
 		after time.Duration
 		want  verdict
 	}{
-		"nobody":                           {coordinationv1.LeaseSpec{}, sighting{}, 0, free},
-		"just seen":                        {spec("there/7/ann", 0), first, 0, unknown},
-		"not renewed for a while":          {spec("there/7/ann", 0), first, 14 * time.Second, unknown},
-		"not renewed for its duration":     {spec("there/7/ann", 0), first, 15 * time.Second, free},
-		"its clock is an hour behind":      {spec("there/7/ann", -time.Hour), sight(spec("there/7/ann", -time.Hour), start), 0, unknown},
-		"renewed":                          {spec("there/7/ann", time.Second), first, 5 * time.Second, held},
-		"taken by a third":                 {spec("there/8/bob", 0), first, 5 * time.Second, held},
-		"a dead process of this machine":   {spec("here/7/ann", 0), sight(spec("here/7/ann", 0), start), 0, free},
-		"a live process of this machine":   {spec("here/1/ann", 0), sight(spec("here/1/ann", 0), start), 0, unknown},
-		"not a name that kcpctl would use": {spec("operator", 0), sight(spec("operator", 0), start), 0, unknown},
+		"nobody":                         {coordinationv1.LeaseSpec{}, sighting{}, 0, free},
+		"just seen":                      {spec("there/7/ann", 0), first, 0, unknown},
+		"not renewed for a while":        {spec("there/7/ann", 0), first, 14 * time.Second, unknown},
+		"not renewed for its duration":   {spec("there/7/ann", 0), first, 15 * time.Second, free},
+		"its clock is an hour behind":    {spec("there/7/ann", -time.Hour), sight(spec("there/7/ann", -time.Hour), start), 0, unknown},
+		"renewed":                        {spec("there/7/ann", time.Second), first, 5 * time.Second, held},
+		"taken by a third":               {spec("there/8/bob", 0), first, 5 * time.Second, held},
+		"a dead process of this machine": {spec("host/7@here/ann", 0), sight(spec("host/7@here/ann", 0), start), 0, free},
+		"a dead process of another machine with the same name": {spec("host/7@there/ann", 0), sight(spec("host/7@there/ann", 0), start), 0, unknown},
+		"a process of an unknown machine":                      {spec("here/7/ann", 0), sight(spec("here/7/ann", 0), start), 0, unknown},
+		"a live process of this machine":                       {spec("host/1@here/ann", 0), sight(spec("host/1@here/ann", 0), start), 0, unknown},
+		"not a name that kcpctl would use":                     {spec("operator", 0), sight(spec("operator", 0), start), 0, unknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := judge(tc.spec, tc.first, start.Add(tc.after), "here", func(pid int) bool { return pid == 1 })
@@ -43,7 +45,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestHolderSurvivesItsName(t *testing.T) {
-	h := Holder{Host: "host", PID: 17, User: "dom/ain"}
+	h := Holder{Host: "host", PID: 17, Machine: "9f3c1a2b", User: "dom/ain"}
 	require.Equal(t, h, parseHolder(h.String()))
 	require.Equal(t, Holder{Host: "some/body"}, parseHolder("some/body"))
 }

@@ -54,8 +54,7 @@ func (r *Runtime) MemberStart(ctx context.Context, c *topology.Component) (map[s
 // SetMemberStart writes the ConfigMap that pods of an etcd prefer to the one that was rendered, or deletes it. It is one of
 // the setup's objects, so that up and down remove what an interrupted run left.
 func (r *Runtime) SetMemberStart(ctx context.Context, c *topology.Component, env map[string]string) error {
-	ctx, done := r.underLock(quiet(ctx))
-	defer done()
+	ctx = quiet(ctx)
 	s, err := r.siteOf(ctx, c)
 	if err != nil {
 		return err
@@ -85,8 +84,7 @@ func (r *Runtime) SetMemberStart(ctx context.Context, c *topology.Component, env
 
 // EmptyMember deletes a member's pod with its volume, and waits until both are gone: the StatefulSet makes others.
 func (r *Runtime) EmptyMember(ctx context.Context, c *topology.Component, pod string) error {
-	ctx, done := r.underLock(quiet(ctx))
-	defer done()
+	ctx = quiet(ctx)
 	s, err := r.siteOf(ctx, c)
 	if err != nil {
 		return err

@@ -1,19 +1,21 @@
 package kube
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/kcpctl/kcpctl/internal/atomicfile"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
 // memory is a cluster that this machine has applied the setup to. It tells one cluster from another where the context that
-// a setup names, or the current one, leads somewhere else one day.
+// a setup names, or the current one, leads somewhere else one day. It is best effort: where this machine has no place for it, a
+// run says so once and continues without.
 type memory struct {
 	placement
 	// Asked is the context that the setup file names; empty is the current one.
@@ -38,7 +40,7 @@ func (r *Runtime) memories() ([]memory, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read which clusters the setup is on: %w", err)
+		return nil, err
 	}
 	var all []memory
 	if err := json.Unmarshal(raw, &all); err != nil {
@@ -50,8 +52,11 @@ func (r *Runtime) memories() ([]memory, error) {
 
 // recognise refuses clusters that are not those that the setup was applied to, unless they are accepted. Accepted ones are
 // strange all the same, until they are remembered.
-func (r *Runtime) recognise(home *inventory, accepted bool) (strange bool, err error) {
-	difference, err := r.difference(home)
+func (r *Runtime) recognise(ctx context.Context, surveys []*survey, accepted bool) (strange bool, err error) {
+	if err := r.oneInstallation(surveys); err != nil {
+		return false, err
+	}
+	difference, err := r.difference(ctx, surveys[0].inventory)
 	if err != nil {
 		return false, err
 	}
@@ -62,9 +67,9 @@ func (r *Runtime) recognise(home *inventory, accepted bool) (strange bool, err e
 }
 
 // difference says which cluster is not the one that the inventory or this machine remembers.
-func (r *Runtime) difference(home *inventory) (difference, err error) {
+func (r *Runtime) difference(ctx context.Context, home *inventory) (difference, err error) {
 	all, err := r.memories()
-	if err != nil {
+	if err != nil && !r.unreadable(err) {
 		return nil, err
 	}
 	for _, s := range r.sites {
@@ -79,6 +84,9 @@ func (r *Runtime) difference(home *inventory) (difference, err error) {
 				difference = s.differs(p)
 			}
 		}
+	}
+	if difference == nil {
+		difference = r.elsewhere(ctx, home, all)
 	}
 	return difference, nil
 }
@@ -95,55 +103,78 @@ func (s *site) differs(was placement) error {
 
 // remember keeps on this machine which clusters the setup is on.
 func (r *Runtime) remember() error {
-	r.files.Lock()
-	defer r.files.Unlock()
-	all, err := r.memories()
-	if err != nil || r.options.StateDir == "" {
-		return err
-	}
-	before := slices.Clone(all)
-	for _, s := range r.sites {
-		now := s.memory()
-		switch i := slices.IndexFunc(all, now.is); {
-		case s.uid == "":
-		case i < 0:
-			all = append(all, now)
-		default:
-			all[i] = now
+	return r.changeMemories(func(all []memory) []memory {
+		for _, s := range r.sites {
+			now := s.memory()
+			switch i := slices.IndexFunc(all, now.is); {
+			case s.uid == "":
+			case i < 0:
+				all = append(all, now)
+			default:
+				all[i] = now
+			}
 		}
-	}
-	if slices.Equal(before, all) {
-		return nil
-	}
-	return r.writeMemories(all)
+		return all
+	})
 }
 
 // forget drops what this machine remembers of a site.
 func (r *Runtime) forget(s *site) error {
+	return r.changeMemories(func(all []memory) []memory { return slices.DeleteFunc(all, s.memory().is) })
+}
+
+// changeMemories writes what change makes of the memories of this machine, if that differs.
+func (r *Runtime) changeMemories(change func([]memory) []memory) error {
 	r.files.Lock()
 	defer r.files.Unlock()
 	all, err := r.memories()
-	if err != nil || len(all) == 0 {
+	switch {
+	case r.options.StateDir == "", r.unreadable(err): // what cannot be read is not replaced either
+		return nil
+	case err != nil:
 		return err
 	}
-	return r.writeMemories(slices.DeleteFunc(all, s.memory().is))
+	before := slices.Clone(all)
+	if all = change(all); !slices.Equal(before, all) {
+		r.writeMemories(all)
+	}
+	return nil
 }
 
-func (r *Runtime) writeMemories(all []memory) error {
+func (r *Runtime) writeMemories(all []memory) {
 	file := r.memoryFile()
 	if len(all) == 0 {
-		return os.Remove(file)
+		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+			r.noteMemory(err)
+		}
+		return
 	}
 	raw, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encode which clusters the setup is on: %w", err)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o700)
 	}
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return fmt.Errorf("remember which clusters the setup is on: %w", err)
+	if err == nil {
+		err = atomicfile.Write(file, append(raw, '\n'), 0o600)
 	}
-	tmp := file + ".tmp"
-	if err := os.WriteFile(tmp, append(raw, '\n'), 0o600); err != nil {
-		return fmt.Errorf("remember which clusters the setup is on: %w", err)
+	r.noteMemory(err)
+}
+
+// unreadable reports whether an error of memories is one of the file system, which is noted. Content that is not understood is not:
+// it may have had a warning to give.
+func (r *Runtime) unreadable(err error) bool {
+	if _, ok := errors.AsType[*fs.PathError](err); !ok {
+		return false
 	}
-	return os.Rename(tmp, file)
+	r.noteMemory(err)
+	return true
+}
+
+// noteMemory says once why this machine does not remember, if there is a reason.
+func (r *Runtime) noteMemory(err error) {
+	if err == nil {
+		return
+	}
+	r.memoryNote.Do(func() {
+		r.notify("this machine does not remember which clusters the setup is on, and cannot warn when a context leads to another one: %v", err)
+	})
 }

@@ -37,7 +37,7 @@ func (r *Runtime) Plan(ctx context.Context, objects []render.Object, o run.PlanO
 	if err != nil {
 		return nil, err
 	}
-	strange, err := r.recognise(surveys[0].inventory, o.AllowOtherCluster)
+	strange, err := r.recognise(ctx, surveys, o.AllowOtherCluster)
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +48,7 @@ func (r *Runtime) Plan(ctx context.Context, objects []render.Object, o run.PlanO
 		if err != nil {
 			return err
 		}
-		p.Items[i], found[i], err = r.compare(ctx, sv, objects[i])
-		if o.Force {
-			found[i] = nil
-		}
+		p.Items[i], found[i], err = r.compare(ctx, sv, objects[i], o.Force)
 		return err
 	})
 	if err != nil {
@@ -70,6 +67,9 @@ func (r *Runtime) surveys(ctx context.Context) ([]*survey, error) {
 	if err := r.everywhere(ctx, func(context.Context, *site) error { return nil }); err != nil {
 		return nil, err
 	}
+	if err := r.onePlace(); err != nil {
+		return nil, err
+	}
 	var out []*survey
 	for _, s := range append([]*site{r.home}, r.all()...) {
 		if len(out) == 0 || s != r.home {
@@ -81,32 +81,29 @@ func (r *Runtime) surveys(ctx context.Context) ([]*survey, error) {
 
 // look fills in a survey.
 func (r *Runtime) look(ctx context.Context, sv *survey) error {
-	all := kinds()
-	lists := make([][]unstructured.Unstructured, len(all))
 	steps := []func(context.Context) error{
 		func(ctx context.Context) (err error) { sv.namespace, err = sv.readNamespace(ctx); return err },
 		func(ctx context.Context) (err error) { sv.inventory, err = r.inventory(ctx, sv.site); return err },
+		func(ctx context.Context) (err error) { sv.members, err = r.members(ctx, sv.site); return err },
 	}
-	for i, k := range all {
-		if !k.clusterScoped {
-			steps = append(steps, func(ctx context.Context) (err error) {
-				lists[i], err = sv.list(ctx, k, topology.LabelApplySet+"="+r.topology.ApplySet(sv.Cluster))
-				return err
-			})
-		}
-	}
-	err := concurrently(ctx, steps, func(ctx context.Context, do func(context.Context) error) error { return do(ctx) })
-	if err != nil {
+	return concurrently(ctx, steps, func(ctx context.Context, do func(context.Context) error) error { return do(ctx) })
+}
+
+// members are the objects on a site that the setup applied.
+func (r *Runtime) members(ctx context.Context, s *site) (map[plan.Ref]*unstructured.Unstructured, error) {
+	all := slices.DeleteFunc(kinds(), func(k kind) bool { return k.clusterScoped })
+	lists := make([][]unstructured.Unstructured, len(all))
+	err := concurrently(ctx, indices(all), func(ctx context.Context, i int) (err error) {
+		lists[i], err = s.list(ctx, all[i], topology.LabelApplySet+"="+r.topology.ApplySet(s.Cluster))
 		return err
-	}
-	sv.members = map[plan.Ref]*unstructured.Unstructured{}
+	})
+	out := map[plan.Ref]*unstructured.Unstructured{}
 	for i, k := range all {
 		for j := range lists[i] {
-			o := &lists[i][j]
-			sv.members[sv.ref(k.GroupVersionKind, o.GetName())] = o
+			out[s.ref(k.GroupVersionKind, lists[i][j].GetName())] = &lists[i][j]
 		}
 	}
-	return nil
+	return out, err
 }
 
 // readNamespace returns the site's namespace: nil if it does not exist, an empty object if it may not be read.
@@ -135,8 +132,9 @@ func surveyOf(all []*survey, o render.Object) (*survey, error) {
 	return nil, fmt.Errorf("%s is for cluster %q, which the setup does not have", plan.RefOf(o.Cluster, o.Unstructured), o.Cluster)
 }
 
-// compare finds out what an apply would make of an object, and whose fields it would change.
-func (r *Runtime) compare(ctx context.Context, sv *survey, o render.Object) (plan.Item, []plan.Conflict, error) {
+// compare finds out what an apply would make of an object, and whose fields it would change: with force only those that are
+// nobody's to take, the objects of another setup.
+func (r *Runtime) compare(ctx context.Context, sv *survey, o render.Object, force bool) (plan.Item, []plan.Conflict, error) {
 	it := plan.Item{Ref: plan.RefOf(o.Cluster, o.Unstructured), Component: o.Component, Action: plan.Create, Want: o.Unstructured}
 	if sv.namespace == nil {
 		return it, nil, nil // a dry run cannot answer in a namespace that does not exist
@@ -154,7 +152,9 @@ func (r *Runtime) compare(ctx context.Context, sv *survey, o render.Object) (pla
 	found := r.stranger(it)
 	it.Merged, err = sv.apply(ctx, o.Unstructured, applyOptions{dryRun: true})
 	if c := conflicts(it.Ref, err); c != nil {
-		found = append(found, c...)
+		if !force {
+			found = append(found, c...)
+		}
 		it.Merged, err = sv.apply(ctx, o.Unstructured, applyOptions{dryRun: true, force: true})
 	}
 	if err != nil {

@@ -48,7 +48,7 @@ func newCluster(t *testing.T, namespace string, names ...string) *cluster {
 			Kind: topology.Shard, Name: n, Setup: top.Name, Cluster: home, Replicas: 1, Port: 2379,
 		})
 	}
-	r, err := New(top, Options{Version: "test", Holder: Holder{Host: "test", PID: os.Getpid(), User: "tester"}, Now: time.Now})
+	r, err := New(top, Options{Version: "test", Holder: Holder{Host: "test", PID: os.Getpid(), Machine: "test", User: "tester"}, Now: time.Now})
 	require.NoError(t, err)
 	c := &cluster{Runtime: r, t: t}
 	require.NoError(t, r.home.connect(t.Context()))

@@ -15,17 +15,10 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Purge deletes what Delete keeps: volumes, PKI, inventory, lock, and the namespaces that the setup made and that nobody
-// else uses.
+// Purge deletes what Delete keeps: volumes, PKI, inventory, the namespaces that the setup made and that hold nothing else, and
+// last of all the lock. Until then no other run can begin with what is about to go.
 func (r *Runtime) Purge(ctx context.Context) error {
 	ctx = quiet(ctx)
-	r.mu.Lock()
-	l := r.lock
-	r.lock = nil
-	r.mu.Unlock()
-	if l != nil {
-		l.halt() // the Lease goes too
-	}
 	if err := r.everywhere(ctx, func(ctx context.Context, s *site) error {
 		if s == r.home {
 			return nil // last, because it knows of the others
@@ -34,7 +27,10 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	return r.purge(ctx, r.home)
+	if err := r.purge(ctx, r.home); err != nil {
+		return err
+	}
+	return r.purgeLock(ctx)
 }
 
 func (r *Runtime) purge(ctx context.Context, s *site) error {
@@ -47,24 +43,37 @@ func (r *Runtime) purge(ctx context.Context, s *site) error {
 	}); err != nil {
 		return err
 	}
-	// The inventory is last but one: it leads back here if this is interrupted.
-	for _, o := range []struct {
-		resource schema.GroupVersionResource
-		name     string
-	}{
-		{known("Secret").gvr(), r.topology.Object(pkiPart)},
-		{known("Secret").gvr(), r.topology.Object(topology.InventoryPart)},
-		{leases(), r.topology.Object(lockPart)},
-	} {
-		err := s.resource(o.resource).Delete(ctx, o.name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return s.explain(err, "delete %s %s", o.resource.Resource, o.name)
+	// The inventory comes last: it leads back here if this is interrupted.
+	for _, name := range []string{r.topology.Object(pkiPart), r.topology.Object(topology.InventoryPart)} {
+		o, err := s.get(ctx, known("Secret").GroupVersionKind, name)
+		if err == nil && o != nil {
+			err = s.deleteSeen(ctx, s.resource(known("Secret").gvr()), o)
+		}
+		if err != nil {
+			return s.explain(err, "delete Secret/%s/%s", s.Namespace, name)
 		}
 	}
 	if err := r.purgeNamespace(ctx, s); err != nil {
 		return err
 	}
 	return r.forget(s)
+}
+
+// purgeLock deletes the Lease that this run holds, as it was renewed last.
+func (r *Runtime) purgeLock(ctx context.Context) error {
+	l := r.holding()
+	if l == nil {
+		return nil
+	}
+	l.halt()
+	o := &unstructured.Unstructured{}
+	o.SetName(l.lease.Name)
+	o.SetUID(l.lease.UID)
+	o.SetResourceVersion(l.lease.ResourceVersion)
+	if err := r.home.deleteSeen(ctx, r.home.resource(leases()), o); err != nil {
+		return r.home.explain(err, "delete %s", leaseName(l.lease))
+	}
+	return nil
 }
 
 // purgeNamespace deletes the namespace if the setup made it and nothing of anybody else is in it.
@@ -77,6 +86,8 @@ func (r *Runtime) purgeNamespace(ctx context.Context, s *site) error {
 	if err != nil {
 		return err
 	}
+	lock := "Lease/" + r.topology.Object(lockPart)
+	rest = slices.DeleteFunc(rest, func(o string) bool { return s == r.home && o == lock })
 	if len(rest) > 0 {
 		r.notify("Namespace/%s (%s) stays: it still holds %s", s.Namespace, s.where(), rest[0])
 		return nil

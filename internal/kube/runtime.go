@@ -30,7 +30,8 @@ type Options struct {
 	Holder Holder
 	// Store keeps the PKI. Nil is a Secret in the home namespace.
 	Store pki.Store
-	// StateDir is the folder in which kcpctl keeps what it remembers on this machine. Empty: it remembers nothing.
+	// StateDir is the folder in which kcpctl keeps what it remembers on this machine. Empty: it remembers nothing. It does not
+	// have to be writable.
 	StateDir string
 	// As and AsGroups are whom to act as, in place of the user of the kubeconfig.
 	As       string
@@ -65,6 +66,7 @@ type Runtime struct {
 	applied     applied
 	tunnels     tunnels
 	files       sync.Mutex // held while the memory of this machine is changed
+	memoryNote  sync.Once
 }
 
 var _ run.Runtime = (*Runtime)(nil)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kcpctl/kcpctl/internal/atomicfile"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
@@ -54,7 +55,7 @@ func edit(ctx context.Context, link string, change func(*api.Config) error) erro
 	if bytes.Equal(before, data) {
 		return nil
 	}
-	return replace(path, data)
+	return atomicfile.Write(path, data, 0o600)
 }
 
 // follow returns the file that a path of links leads to, whether it exists or not.
@@ -98,23 +99,4 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
-}
-
-// replace puts a new file, which only its owner can read, in the place of path.
-func replace(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // with mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
-	}
-	return nil
 }

@@ -1,8 +1,8 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,25 +11,16 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// extension is the name under which the entries that kcpctl made in a kubeconfig say whose they are.
-const extension = "kcpctl.dev"
-
-// marker is what our extension holds.
-type marker struct {
-	Setup string `json:"setup"`
-}
-
 // MergeOptions say how to merge a kubeconfig into a file.
 type MergeOptions struct {
-	// Setup is the name of the setup that the entries belong to.
-	Setup string
+	// Owner is what the entries belong to.
+	Owner
 	// ContextName is what the current context of the merged kubeconfig becomes; the others are called after it:
 	// <ContextName>-base. Default: each is called <Setup>-<context>.
 	ContextName string
@@ -37,9 +28,10 @@ type MergeOptions struct {
 	Use bool
 }
 
-// Merge adds the entries of a kubeconfig to the file at path, or replaces those of the same setup. Everything else in the
-// file stays. Entries of the same name that are not of this setup are an error, and nothing is written. It returns the name
-// of the context that was current in the merged kubeconfig.
+// Merge adds the entries of a kubeconfig to the file at path, or replaces those of the same installation. Everything else in
+// the file stays. Entries of the same name that are not of this installation are an error, and nothing is written. Where one of
+// them has no ID, they are of the same installation if their servers are one host and share a certificate authority. It returns
+// the name of the context that was current in the merged kubeconfig.
 func Merge(ctx context.Context, path string, data []byte, o MergeOptions) (string, error) {
 	add, err := clientcmd.Load(data)
 	if err != nil {
@@ -61,22 +53,36 @@ func Merge(ctx context.Context, path string, data []byte, o MergeOptions) (strin
 	return add.CurrentContext, err
 }
 
-// Remove removes the entries of a setup from the file at path, and nothing else. A current context that goes with them is
-// unset. It returns the names of the contexts that are gone; a file that does not exist has none.
-func Remove(ctx context.Context, path, setup string) ([]string, error) {
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+// RemoveOptions say whose entries to remove.
+type RemoveOptions struct {
+	Owner
+	// ServerCA are the PEM certificates of the installation's server CA: they say whose entries are that have no ID.
+	ServerCA []byte
+}
+
+// Remove removes the entries of an installation from the file at path, and nothing else. A current context that goes with them
+// is unset. It returns the names of the contexts that are gone; a file that does not exist has none.
+func Remove(ctx context.Context, path string, o RemoveOptions) ([]string, error) {
+	if _, err := os.Stat(path); o.Setup == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	var gone []string
 	err := edit(ctx, path, func(cfg *api.Config) error {
-		for _, name := range slices.Sorted(maps.Keys(cfg.Contexts)) {
-			if setupOf(cfg.Contexts[name].Extensions) == setup {
-				gone = append(gone, name)
+		ours := func(c *api.Cluster) bool { return shares(c.CertificateAuthorityData, o.ServerCA) }
+		for _, it := range items(cfg) {
+			if !o.owns(it.ext, it.clusters, ours) {
+				continue
+			}
+			switch it.kind {
+			case kindCluster:
+				delete(cfg.Clusters, it.name)
+			case kindUser:
+				delete(cfg.AuthInfos, it.name)
+			case kindContext:
+				delete(cfg.Contexts, it.name)
+				gone = append(gone, it.name)
 			}
 		}
-		maps.DeleteFunc(cfg.Contexts, func(_ string, c *api.Context) bool { return setupOf(c.Extensions) == setup })
-		maps.DeleteFunc(cfg.Clusters, func(_ string, c *api.Cluster) bool { return setupOf(c.Extensions) == setup })
-		maps.DeleteFunc(cfg.AuthInfos, func(_ string, a *api.AuthInfo) bool { return setupOf(a.Extensions) == setup })
 		if slices.Contains(gone, cfg.CurrentContext) {
 			cfg.CurrentContext = ""
 		}
@@ -114,53 +120,45 @@ func (o MergeOptions) rename(cfg *api.Config) *api.Config {
 	return out
 }
 
-// foreign refuses entries that the merge would replace and that are not of the same setup.
+// foreign refuses entries that the merge would replace and that are not of the same installation.
 func (o MergeOptions) foreign(have, add *api.Config) error {
-	var names []string
-	note := func(kind, name string, ext map[string]runtime.Object) {
-		if setupOf(ext) != o.Setup {
-			names = append(names, fmt.Sprintf("%s %q", kind, name))
+	added := map[string]item{}
+	for _, it := range items(add) {
+		added[it.String()] = it
+	}
+	var others, twins []string
+	var twin string
+	for _, it := range items(have) {
+		mine, replaced := added[it.String()]
+		switch {
+		case !replaced || o.owns(it.ext, it.clusters, mine.sharesServer):
+		case ownerOf(it.ext).Setup != o.Setup:
+			others = append(others, it.String())
+		default:
+			twins = append(twins, it.String())
+			twin = cmp.Or(twin, describe(ownerOf(it.ext), it.clusters))
 		}
 	}
-	for n := range add.Clusters {
-		if c, ok := have.Clusters[n]; ok {
-			note("cluster", n, c.Extensions)
-		}
+	const hint = "choose other names with --context-name"
+	switch {
+	case len(others) > 0:
+		return clierr.New(clierr.Conflict, hint, "it has entries of others: %s", strings.Join(append(others, twins...), ", "))
+	case len(twins) > 0:
+		return clierr.New(clierr.Conflict, hint+", or delete them if that installation is gone",
+			"it has entries of another installation of setup %q: %s; they are of %s, and this is %s",
+			o.Setup, strings.Join(twins, ", "), twin, describe(o.Owner, items(add)[0].clusters))
 	}
-	for n := range add.AuthInfos {
-		if a, ok := have.AuthInfos[n]; ok {
-			note("user", n, a.Extensions)
-		}
-	}
-	for n := range add.Contexts {
-		if c, ok := have.Contexts[n]; ok {
-			note("context", n, c.Extensions)
-		}
-	}
-	if len(names) == 0 {
-		return nil
-	}
-	slices.Sort(names)
-	return clierr.New(clierr.Conflict, "choose other names with --context-name", "it has entries of others: %s", strings.Join(names, ", "))
+	return nil
 }
 
-func (o MergeOptions) mark() map[string]runtime.Object {
-	raw, err := json.Marshal(marker{Setup: o.Setup})
-	if err != nil {
-		panic("encode a name: " + err.Error())
+// describe says which installation is meant.
+func describe(o Owner, clusters []*api.Cluster) string {
+	out := "an installation without an ID"
+	if o.Installation != "" {
+		out = "installation " + o.Installation
 	}
-	return map[string]runtime.Object{extension: &runtime.Unknown{Raw: raw, ContentType: runtime.ContentTypeJSON}}
-}
-
-// setupOf returns the setup that an entry belongs to; none if kcpctl did not make it.
-func setupOf(ext map[string]runtime.Object) string {
-	u, ok := ext[extension].(*runtime.Unknown)
-	if !ok {
-		return ""
+	if len(clusters) > 0 {
+		out += " at " + clusters[0].Server
 	}
-	var m marker
-	if json.Unmarshal(u.Raw, &m) != nil {
-		return ""
-	}
-	return m.Setup
+	return out
 }

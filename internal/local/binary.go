@@ -75,8 +75,11 @@ func (b Binaries) find(ctx context.Context, release, name string) (found *binary
 		return found, "", err
 	}
 	for _, dir := range filepath.SplitList(b.Path) {
+		if !filepath.IsAbs(dir) {
+			continue // to ask a program for its version is to run it, and this one depends on the current directory
+		}
 		found, err := b.probe(ctx, filepath.Join(dir, name))
-		if err != nil || !filepath.IsAbs(dir) || !found.ofKCP {
+		if err != nil || !found.ofKCP {
 			continue // another project's program may have the same name
 		}
 		if fits(found.Version, release) {

@@ -101,6 +101,25 @@ func TestVersionIsAskedOnce(t *testing.T) {
 	require.Equal(t, "asked\n", string(asked))
 }
 
+// What a relative entry of $PATH leads to depends on the current directory: it is not even asked for its version.
+func TestRelativePathIsNotProbed(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	require.NoError(t, os.Mkdir("bin", 0o700))
+	for _, at := range []string{"kcp", "bin/kcp"} {
+		script := "#!/bin/sh\necho asked >> " + dir + "/asked\necho kcp version v1.36.0+kcp-v0.32.3\n"
+		require.NoError(t, os.WriteFile(at, []byte(script), 0o755))
+	}
+	for _, path := range []string{"bin", "./bin", "bin/../bin", ".", "", ":", ":bin:", "../" + filepath.Base(dir)} {
+		b := Binaries{Path: path, known: &sync.Map{}}
+		found, other, err := b.find(t.Context(), "v0.32.3", "kcp")
+		require.NoError(t, err)
+		require.Nil(t, found)
+		require.Empty(t, other)
+	}
+	require.NoFileExists(t, filepath.Join(dir, "asked"))
+}
+
 func TestReplacedBinaryIsNoticed(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "kcp")

@@ -43,7 +43,7 @@ func (c *crashes) note(now time.Time, age time.Duration) {
 
 // life is how a component's process is.
 type life struct {
-	*record
+	*processRecord
 	alive bool
 	// reason is why it is not alive; final says that it stays so until the next up.
 	reason string
@@ -64,9 +64,9 @@ func (r *Runtime) observe(ctx context.Context, c *topology.Component) (life, err
 	case rec == nil:
 		return life{reason: "not running", final: true}, nil
 	case rec.alive() && rec.Stopping:
-		return life{record: rec, reason: "stopping", final: true}, nil
+		return life{processRecord: rec, reason: "stopping", final: true}, nil
 	case rec.alive():
-		return life{record: rec, alive: true}, nil
+		return life{processRecord: rec, alive: true}, nil
 	}
 	if x := reap(rec.PID); x != nil {
 		rec.Exit = x
@@ -85,20 +85,20 @@ func (r *Runtime) observe(ctx context.Context, c *topology.Component) (life, err
 }
 
 // lost is the life of a process that another run started and that is not where the record says.
-func (r *Runtime) lost(c *topology.Component, rec *record) (life, error) {
-	dead := life{record: rec, reason: rec.ended(), final: true}
+func (r *Runtime) lost(c *topology.Component, rec *processRecord) (life, error) {
+	dead := life{processRecord: rec, reason: rec.ended(), final: true}
 	w, err := r.layout.workloadOf(c)
 	if err != nil || w == nil {
 		return dead, err
 	}
 	if live, rec, err := r.layout.locate(w); err != nil || len(live) > 0 && rec != nil && rec.alive() {
-		return life{record: rec, alive: err == nil}, err
+		return life{processRecord: rec, alive: err == nil}, err
 	}
 	return dead, nil
 }
 
 // ended says how a process ended, as far as is known.
-func (rec *record) ended() string {
+func (rec *processRecord) ended() string {
 	if rec.Exit != nil {
 		return rec.Exit.String()
 	}
@@ -106,10 +106,10 @@ func (rec *record) ended() string {
 }
 
 // restart starts a crashed process again when it is time to.
-func (r *Runtime) restart(ctx context.Context, p *process, c *topology.Component, rec *record) (life, error) {
+func (r *Runtime) restart(ctx context.Context, p *process, c *topology.Component, rec *processRecord) (life, error) {
 	now := r.options.Now()
 	p.crashes.note(now, now.Sub(rec.StartedAt))
-	dead := life{record: rec, reason: rec.ended()}
+	dead := life{processRecord: rec, reason: rec.ended()}
 	if p.crashes.gaveUp {
 		dead.reason += ", again and again"
 		dead.final = true

@@ -17,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
@@ -137,15 +138,15 @@ func (s *session) apply() *plan.Plan {
 	ctx := s.Context()
 	require.NoError(s, s.rt.Preflight(ctx, s.objects))
 	p := s.plan()
-	unlock, err := s.rt.Lock(ctx)
+	ctx, unlock, err := s.rt.Lock(ctx)
 	require.NoError(s, err)
 	defer unlock()
 	require.NoError(s, s.rt.Store().Save(ctx, s.pki))
-	require.NoError(s, s.rt.Begin(ctx, p))
+	require.NoError(s, s.rt.Begin(ctx, p, &record.Record{}))
 	for _, c := range s.t.Components {
 		require.NoError(s, s.rt.Apply(ctx, p.Of(c.ID()), run.PlanOptions{}))
 	}
-	require.NoError(s, s.rt.Finish(ctx, p, []byte("setup")))
+	require.NoError(s, s.rt.Finish(ctx, p, &record.Record{}, plan.Applied{Setup: []byte("setup")}))
 	return p
 }
 

@@ -2,7 +2,6 @@ package local
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/user"
@@ -10,11 +9,12 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/kcpctl/kcpctl/internal/atomicfile"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Folders are where kcpctl keeps files on this machine.
+// Folders are where kcpctl keeps files on this machine. One that cannot be found is empty.
 type Folders struct {
 	// State has a folder for each setup that runs here.
 	State string
@@ -23,21 +23,27 @@ type Folders struct {
 }
 
 // UserFolders are the folders of the user, as the XDG base directory specification has them. getenv is os.Getenv.
-func UserFolders(getenv func(string) string) (Folders, error) {
-	state, cache := getenv("XDG_STATE_HOME"), getenv("XDG_CACHE_HOME")
-	home := getenv("HOME")
-	if home == "" && (!filepath.IsAbs(state) || !filepath.IsAbs(cache)) {
-		return Folders{}, clierr.New(clierr.Failed, "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to absolute paths",
-			"no home directory: $HOME is not set")
+func UserFolders(getenv func(string) string) Folders {
+	folder := func(variable string, below ...string) string {
+		dir, home := getenv(variable), getenv("HOME")
+		switch { // the specification wants relative paths to be ignored
+		case filepath.IsAbs(dir):
+			return filepath.Join(dir, topology.ManagedBy)
+		case filepath.IsAbs(home):
+			return filepath.Join(append(append([]string{home}, below...), topology.ManagedBy)...)
+		}
+		return ""
 	}
-	// The specification wants relative paths to be ignored.
-	if !filepath.IsAbs(state) {
-		state = filepath.Join(home, ".local", "state")
+	return Folders{State: folder("XDG_STATE_HOME", ".local", "state"), Cache: folder("XDG_CACHE_HOME", ".cache")}
+}
+
+// Demand is an error if a folder cannot be found: a setup on this machine needs both.
+func (f Folders) Demand() error {
+	if f.State != "" && f.Cache != "" {
+		return nil
 	}
-	if !filepath.IsAbs(cache) {
-		cache = filepath.Join(home, ".cache")
-	}
-	return Folders{State: filepath.Join(state, topology.ManagedBy), Cache: filepath.Join(cache, topology.ManagedBy)}, nil
+	return clierr.New(clierr.Failed, "set HOME, or XDG_STATE_HOME and XDG_CACHE_HOME, to absolute paths",
+		"no home directory: $HOME is not set")
 }
 
 // The files and folders below the state directory of a setup. Topology decides those of its components.
@@ -50,6 +56,7 @@ const (
 	filePorts    = "ports.json"
 	fileLock     = "lock"
 	fileApplying = "applying"
+	fileRecord   = "installation.json"
 )
 
 // Layout is where the files and ports of a setup are on this machine.
@@ -129,24 +136,10 @@ func writeError(err error) error {
 // writeFile replaces a file at once: whoever reads it sees all of the old content or all of the new. Only its owner can
 // read it. Missing folders are made.
 func writeFile(path string, content []byte) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return writeError(err)
 	}
-	f, err := os.CreateTemp(dir, ".kcpctl-*") // 0600
-	if err != nil {
-		return writeError(err)
-	}
-	_, err = f.Write(content)
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-		return writeError(fmt.Errorf("write %s: %w", path, err))
-	}
-	return nil
+	return writeError(atomicfile.Write(path, content, 0o600))
 }
 
 // removeFile removes a file that may be gone already.

@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -42,12 +43,12 @@ func TestInterruptedRunMakesThePlanStale(t *testing.T) {
 	s := m.open(file())
 	p := s.plan()
 	require.True(t, p.Empty())
-	require.NoError(t, s.rt.Begin(t.Context(), p))
+	require.NoError(t, s.rt.Begin(t.Context(), p, &record.Record{}))
 
 	p = m.open(file()).plan()
 	require.True(t, p.Stale)
 	require.False(t, p.Empty())
-	require.NoError(t, s.rt.Finish(t.Context(), p, []byte(file())))
+	require.NoError(t, s.rt.Finish(t.Context(), p, &record.Record{}, plan.Applied{Setup: []byte(file())}))
 	require.True(t, m.open(file()).plan().Empty())
 }
 
@@ -294,7 +295,7 @@ func TestWhatDiesDuringARunIsStartedAgain(t *testing.T) {
 	require.Equal(t, "not running any more", st.Reason)
 	require.True(t, st.Stuck)
 
-	unlock, err := s.rt.Lock(t.Context())
+	_, unlock, err := s.rt.Lock(t.Context())
 	require.NoError(t, err)
 	st, err = s.rt.State(t.Context(), s.t.Component("shard/alpha"))
 	require.NoError(t, err)
@@ -309,32 +310,14 @@ func TestWhatDiesDuringARunIsStartedAgain(t *testing.T) {
 func TestOnlyOneRunAtATime(t *testing.T) {
 	m := newMachine(t)
 	s := m.open(file())
-	unlock, err := s.rt.Lock(t.Context())
+	_, unlock, err := s.rt.Lock(t.Context())
 	require.NoError(t, err)
-	_, err = m.open(file()).rt.Lock(t.Context())
+	_, _, err = m.open(file()).rt.Lock(t.Context())
 	require.ErrorContains(t, err, "another kcpctl (pid ")
 	require.Equal(t, clierr.Conflict, clierr.Code(err))
 	unlock()
-	unlock, err = m.open(file()).rt.Lock(t.Context())
+	_, unlock, err = m.open(file()).rt.Lock(t.Context())
 	require.NoError(t, err)
 	unlock()
 	require.NoFileExists(t, m.layout().path(fileLock))
-}
-
-func TestGenerationChangesWithWhatIsApplied(t *testing.T) {
-	m := newMachine(t)
-	s := m.open(file())
-	generation := func() string {
-		g, err := s.rt.Generation(t.Context())
-		require.NoError(t, err)
-		return g
-	}
-	empty := generation()
-	m.up(file())
-	first := generation()
-	require.NotEqual(t, empty, first)
-	m.up(file())
-	require.Equal(t, first, generation(), "nothing was written")
-	m.up(file(`    extraArgs: ["--v=5"]`))
-	require.NotEqual(t, first, generation())
 }

@@ -18,14 +18,14 @@ type holder struct {
 	Since time.Time `json:"since"`
 }
 
-// Lock keeps other runs out until unlock is called or this process ends.
-func (r *Runtime) Lock(context.Context) (unlock func(), err error) {
+// Lock keeps other runs out until unlock is called or this process ends: it cannot be lost.
+func (r *Runtime) Lock(ctx context.Context) (held context.Context, unlock func(), err error) {
 	if err := os.MkdirAll(r.layout.Dir, 0o700); err != nil {
-		return nil, writeError(err)
+		return nil, nil, writeError(err)
 	}
 	f, err := r.openLock()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	raw, err := json.Marshal(holder{PID: os.Getpid(), Since: r.options.Now().UTC().Truncate(time.Second)})
 	if err == nil {
@@ -36,10 +36,10 @@ func (r *Runtime) Lock(context.Context) (unlock func(), err error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, writeError(fmt.Errorf("write %s: %w", f.Name(), err))
+		return nil, nil, writeError(fmt.Errorf("write %s: %w", f.Name(), err))
 	}
 	r.setLocked(true)
-	return func() {
+	return ctx, func() {
 		r.setLocked(false)
 		_ = os.Remove(f.Name())
 		_ = f.Close()

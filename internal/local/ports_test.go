@@ -175,12 +175,15 @@ func TestUserFolders(t *testing.T) {
 		"XDG":           {env: map[string]string{"XDG_STATE_HOME": "/s", "XDG_CACHE_HOME": "/c"}, want: Folders{"/s/kcpctl", "/c/kcpctl"}},
 		"relative":      {env: map[string]string{"HOME": "/h", "XDG_STATE_HOME": "s"}, want: Folders{"/h/.local/state/kcpctl", "/h/.cache/kcpctl"}},
 		"nothing":       {err: "$HOME is not set"},
-		"only one path": {env: map[string]string{"XDG_STATE_HOME": "/s"}, err: "$HOME is not set"},
+		"only one path": {env: map[string]string{"XDG_STATE_HOME": "/s"}, want: Folders{State: "/s/kcpctl"}, err: "$HOME is not set"},
+		"relative home": {env: map[string]string{"HOME": "h"}, err: "$HOME is not set"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := UserFolders(func(key string) string { return tc.env[key] })
+			got := UserFolders(func(key string) string { return tc.env[key] })
+			err := got.Demand()
 			if tc.err != "" {
 				require.ErrorContains(t, err, tc.err)
+				require.Equal(t, tc.want, got)
 				return
 			}
 			require.NoError(t, err)

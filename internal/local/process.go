@@ -17,8 +17,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// record is what is known of a component's process.
-type record struct {
+// processRecord is what is known of a component's process.
+type processRecord struct {
 	// identity is zero from just before the start until just after it: a process that was started by a run that died in
 	// between is found by its arguments.
 	identity
@@ -57,7 +57,7 @@ func (r *Runtime) process(name string) *process {
 func (l *Layout) recordFile(name string) string { return l.path(dirProcesses, name+".json") }
 
 // record reads what is known of a process: nil if nothing is.
-func (l *Layout) record(name string) (*record, error) {
+func (l *Layout) record(name string) (*processRecord, error) {
 	raw, err := os.ReadFile(l.recordFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -65,14 +65,14 @@ func (l *Layout) record(name string) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	rec := &record{}
+	rec := &processRecord{}
 	if err := json.Unmarshal(raw, rec); err != nil {
 		return nil, fmt.Errorf("read %s: %w", l.recordFile(name), err)
 	}
 	return rec, nil
 }
 
-func (l *Layout) writeRecord(name string, rec *record) error {
+func (l *Layout) writeRecord(name string, rec *processRecord) error {
 	raw, err := json.Marshal(rec)
 	if err != nil {
 		return err
@@ -82,7 +82,7 @@ func (l *Layout) writeRecord(name string, rec *record) error {
 
 // locate returns the live processes of a workload, and the record. There is at most one process, unless somebody started
 // others by hand. One that has no pid in the record yet is written down.
-func (l *Layout) locate(w *workload) ([]identity, *record, error) {
+func (l *Layout) locate(w *workload) ([]identity, *processRecord, error) {
 	rec, err := l.record(w.name)
 	if err != nil {
 		return nil, nil, err
@@ -116,7 +116,7 @@ func (r *Runtime) start(p *process, w *workload, bin *binary, restarts int32) er
 	if err := inheritNothing(); err != nil {
 		return err
 	}
-	rec := &record{Hash: w.hash, Binary: *bin, StartedAt: r.options.Now(), Restarts: restarts}
+	rec := &processRecord{Hash: w.hash, Binary: *bin, StartedAt: r.options.Now(), Restarts: restarts}
 	if err := r.layout.writeRecord(w.name, rec); err != nil {
 		return err
 	}

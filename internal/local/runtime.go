@@ -4,15 +4,11 @@ package local
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"net/http"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/local/download"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -101,34 +98,36 @@ func (r *Runtime) Close() error {
 	return r.layout.rotateLogs(maxLog)
 }
 
-// Generation changes whenever a run applied or removed an object or changed the PKI.
-func (r *Runtime) Generation(context.Context) (string, error) {
-	h := sha256.New()
-	for _, dir := range []string{dirObjects, dirPKI, dirHistory} {
-		err := filepath.WalkDir(r.layout.path(dir), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
-				return err
-			}
-			info, err := d.Info()
-			if err == nil {
-				fmt.Fprintln(h, path, info.Size(), info.ModTime().UnixNano())
-			}
-			return err
-		})
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", fmt.Errorf("read the state of %s: %w", r.layout.Setup, err)
-		}
+// Record is what the installation on this machine knows of itself.
+func (r *Runtime) Record(context.Context) (*record.Record, error) {
+	raw, err := os.ReadFile(r.layout.path(fileRecord))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return record.Decode(raw)
+}
+
+func (r *Runtime) writeRecord(rec *record.Record) error {
+	if rec.Empty() {
+		return nil
+	}
+	raw, err := rec.Encode()
+	if err != nil {
+		return err
+	}
+	return writeFile(r.layout.path(fileRecord), raw)
 }
 
 // Begin claims the ports, gets the binaries that the plan needs, and marks the setup as being applied until Finish. It need
 // not remember the objects: each is remembered on its own, before it has an effect.
-func (r *Runtime) Begin(ctx context.Context, p *plan.Plan) error {
+func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
 	if err := r.layout.ports.claim(ctx); err != nil {
 		return err
 	}
 	if err := r.fetch(ctx, p); err != nil {
+		return err
+	}
+	if err := r.writeRecord(rec); err != nil {
 		return err
 	}
 	return writeFile(r.layout.path(fileApplying), nil)
@@ -140,26 +139,29 @@ func (r *Runtime) applying() bool {
 	return err == nil
 }
 
-// Finish deletes what the plan deletes, remembers the setup that was applied, and takes the mark of Begin away.
-func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error {
+// Finish deletes what the plan deletes, remembers the record and what was applied, and takes the mark of Begin away.
+func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, a plan.Applied) error {
 	if err := r.Delete(ctx, p.Deletions()); err != nil {
 		return err
 	}
-	if err := r.remember(ctx, setup); err != nil {
+	if err := r.writeRecord(rec); err != nil {
+		return err
+	}
+	if err := r.remember(ctx, a); err != nil {
 		return err
 	}
 	return removeFile(r.layout.path(fileApplying))
 }
 
-func (r *Runtime) remember(ctx context.Context, setup []byte) error {
+func (r *Runtime) remember(ctx context.Context, a plan.Applied) error {
 	before, err := r.History(ctx)
 	if err != nil {
 		return err
 	}
 	after := plan.Remember(before, plan.Revision{
-		Time: r.options.Now(), Version: r.options.Version, User: r.options.User, Setup: setup,
+		Time: r.options.Now(), Version: r.options.Version, User: r.options.User, Setup: a.Setup, Only: a.Only,
 	})
-	if len(before) > 0 && before[len(before)-1].Number == after[len(after)-1].Number {
+	if len(after) == 0 || len(before) > 0 && before[len(before)-1].Number == after[len(after)-1].Number {
 		return nil
 	}
 	files, err := plan.EncodeHistory(after)

@@ -38,7 +38,7 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 		return ready.State{}, err
 	}
 	s := ready.State{Replicas: 1, Reason: l.reason, Stuck: l.final}
-	if l.record != nil {
+	if l.processRecord != nil {
 		s.Version, s.Restarts, s.Since = l.Binary.Version, l.Restarts, l.StartedAt
 	}
 	if !l.alive {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
@@ -36,7 +37,7 @@ func TestUpWaitsForThePortsOfADyingProcess(t *testing.T) {
 		"before it is said that they are taken": func(s *session) { require.NoError(t, s.rt.Preflight(t.Context(), s.objects)) },
 		"before the next process is started": func(s *session) {
 			p := s.plan()
-			require.NoError(t, s.rt.Begin(t.Context(), p))
+			require.NoError(t, s.rt.Begin(t.Context(), p, &record.Record{}))
 			require.NoError(t, s.rt.Apply(t.Context(), p.Of("shard/alpha"), run.PlanOptions{}))
 		},
 	} {

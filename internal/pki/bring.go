@@ -50,6 +50,9 @@ func Bring(to, from *State, now time.Time) (*State, *Brought, error) {
 	if err := out.distinct(); err != nil {
 		return nil, nil, err
 	}
+	if out.Installation.ID == "" {
+		out.Installation = from.Installation
+	}
 	return out, did, bringKeys(out, from, did)
 }
 

@@ -20,7 +20,7 @@ import (
 var ErrChanged = errors.New("the PKI was changed by another run")
 
 // The layout of a directory store: ca/server.crt, ca/server.key, ca/server.bundle, service-account/sa.key,
-// service-account/sa.pub, leaves/<cluster>/<secret>.crt and .key.
+// service-account/sa.pub, ca/installation.json, leaves/<cluster>/<secret>.crt and .key.
 const (
 	dirCA             = "ca"
 	dirServiceAccount = "service-account"
@@ -116,6 +116,9 @@ func encodeFiles(s *State) map[string][]byte {
 	for _, p := range sa.parts() {
 		files[fileOf(p.key)] = *p.val
 	}
+	if raw := s.Installation.encode(); raw != nil {
+		files[fileOf(keyInstallation)] = raw
+	}
 	for key, pair := range s.Leaves {
 		base := path.Join(dirLeaves, key.Cluster, key.Secret)
 		if key.Cluster == "" {
@@ -128,6 +131,9 @@ func encodeFiles(s *State) map[string][]byte {
 
 // fileOf is the file of an encoded key: ca/server.crt for server-ca.crt.
 func fileOf(key string) string {
+	if key == keyInstallation {
+		return path.Join(dirCA, key)
+	}
 	name, ext, _ := strings.Cut(key, ".")
 	if ca, ok := strings.CutSuffix(name, "-ca"); ok {
 		return path.Join(dirCA, ca+"."+ext)
@@ -138,7 +144,7 @@ func fileOf(key string) string {
 // keyOf is the encoded key of a file.
 func keyOf(name string) string {
 	folder, base := path.Split(name)
-	if folder != dirCA+"/" {
+	if folder != dirCA+"/" || base == keyInstallation {
 		return base
 	}
 	ca, ext, _ := strings.Cut(base, ".")

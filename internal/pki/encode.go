@@ -43,7 +43,7 @@ func (sa *ServiceAccount) parts() []part {
 
 // Encode writes the authorities and the service-account keys as values of a Secret: server-ca.crt, server-ca.key,
 // server-ca.bundle, and so on; sa.key, sa.pub; during a rotation also server-ca.next.crt, server-ca.next.key,
-// server-ca.previous.crt, server-ca.cross.crt, sa.next.key. What there is not has no value.
+// server-ca.previous.crt, server-ca.cross.crt, sa.next.key; installation.json. What does not exist has no value.
 func Encode(s *State) map[string][]byte {
 	out := map[string][]byte{}
 	put := func(parts []part) {
@@ -58,6 +58,9 @@ func Encode(s *State) map[string][]byte {
 	}
 	sa := s.ServiceAccount
 	put(sa.parts())
+	if raw := s.Installation.encode(); raw != nil {
+		out[keyInstallation] = raw
+	}
 	return out
 }
 
@@ -90,6 +93,11 @@ func Decode(data map[string][]byte) (*State, error) {
 	if err := s.ServiceAccount.check(); err != nil {
 		return nil, clierr.New(clierr.BadInput, hintRestore, "the service-account keys: %w", err)
 	}
+	var err error
+	if s.Installation, err = decodeInstallation(data[keyInstallation]); err != nil {
+		return nil, clierr.New(clierr.BadInput, hintRestore, "%s: %w", keyInstallation, err)
+	}
+	delete(rest, keyInstallation)
 	for _, unknown := range slices.Sorted(maps.Keys(rest)) {
 		return nil, clierr.New(clierr.BadInput, "remove it, or use the release of kcpctl that wrote it",
 			"%q is not part of a PKI", unknown)

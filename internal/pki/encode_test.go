@@ -15,7 +15,7 @@ func TestEncodeDecode(t *testing.T) {
 	s.CAs[EtcdCA] = Authority{Pair: Pair{Cert: s.CAs[EtcdCA].Cert}, Bundle: s.CAs[ServerCA].Cert}
 	data := Encode(s)
 	require.Equal(t, []string{
-		"client-ca.crt", "client-ca.key", "etcd-ca.bundle", "etcd-ca.crt", "requestheader-ca.crt", "requestheader-ca.key",
+		"client-ca.crt", "client-ca.key", "etcd-ca.bundle", "etcd-ca.crt", "installation.json", "requestheader-ca.crt", "requestheader-ca.key",
 		"sa.key", "sa.pub", "server-ca.crt", "server-ca.key",
 	}, slices.Sorted(maps.Keys(data)))
 	got, err := Decode(data)

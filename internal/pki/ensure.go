@@ -84,6 +84,7 @@ func Ensure(t *topology.Topology, s *State, o Options) (*Result, error) {
 	if err := e.ensureServiceAccount(); err != nil {
 		return nil, err
 	}
+	e.ensureInstallation()
 	leaves, err := e.ensureLeaves()
 	if err != nil {
 		return nil, err
@@ -178,7 +179,7 @@ func (e *ensurer) expires(name string, at time.Time) {
 
 // clone copies a state as deep as Ensure changes it.
 func (s *State) clone() *State {
-	out := &State{CAs: map[CA]Authority{}, ServiceAccount: s.ServiceAccount, Leaves: map[LeafKey]Pair{}}
+	out := &State{Installation: s.Installation, CAs: map[CA]Authority{}, ServiceAccount: s.ServiceAccount, Leaves: map[LeafKey]Pair{}}
 	maps.Copy(out.CAs, s.CAs)
 	maps.Copy(out.Leaves, s.Leaves)
 	return out

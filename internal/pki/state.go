@@ -58,6 +58,8 @@ type ServiceAccount struct {
 
 // State is everything that a setup's PKI keeps.
 type State struct {
+	// Installation is whose PKI it is.
+	Installation   Installation
 	CAs            map[CA]Authority
 	ServiceAccount ServiceAccount
 	// Leaves are the certificates by LeafKey.

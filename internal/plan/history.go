@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -29,16 +30,37 @@ type Revision struct {
 	Version string `json:"kcpctl"`
 	// User is who applied it.
 	User string `json:"user"`
+	// Only are the components that the run was limited to, while the setup had other changes that it did not apply. Without
+	// them the whole setup was applied.
+	Only []string `json:"only,omitempty"`
 	// Setup is the setup file.
 	Setup []byte `json:"-"`
+}
+
+// Applied is what a run has applied: a setup, or some components of it. Without a setup nothing is remembered.
+type Applied struct {
+	Setup []byte
+	Only  []string
+}
+
+// Latest is the setup that was applied as a whole last, and whether it is all that was applied since.
+func Latest(history []Revision) (setup []byte, complete bool) {
+	for i := len(history) - 1; i >= 0; i-- {
+		if len(history[i].Only) == 0 {
+			return history[i].Setup, i == len(history)-1
+		}
+	}
+	return nil, false
 }
 
 // Remember adds a revision to a history, oldest first, and drops what is too old. A setup that equals the last one is not
 // added again.
 func Remember(history []Revision, r Revision) []Revision {
-	if n := len(history); n > 0 {
+	if n := len(history); n == 0 && r.Setup == nil {
+		return history
+	} else if n > 0 {
 		last := history[n-1]
-		if bytes.Equal(last.Setup, r.Setup) {
+		if r.Setup == nil || bytes.Equal(last.Setup, r.Setup) && slices.Equal(last.Only, r.Only) {
 			return history
 		}
 		r.Number = last.Number
@@ -46,7 +68,19 @@ func Remember(history []Revision, r Revision) []Revision {
 	r.Number++
 	r.Time = r.Time.UTC().Truncate(time.Second)
 	history = append(history[:len(history):len(history)], r)
-	return history[max(0, len(history)-historyLength):]
+	return trim(history)
+}
+
+// trim drops the oldest revisions, but not the last one that is a whole setup.
+func trim(history []Revision) []Revision {
+	for len(history) > historyLength {
+		drop := 0
+		if setup, _ := Latest(history[1:]); setup == nil {
+			drop = 1
+		}
+		history = slices.Delete(slices.Clone(history), drop, drop+1)
+	}
+	return history
 }
 
 // EncodeHistory makes the entries of a Secret from a history. The oldest revisions are left out where all of them would be

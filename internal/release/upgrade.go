@@ -62,21 +62,7 @@ func StepTo(from, to string) (Step, error) {
 	if err != nil {
 		return Step{}, fmt.Errorf("version %q: %w", to, err)
 	}
-	switch {
-	case next.LessThan(version.MustParseSemantic(Oldest)):
-		return Step{Refused: "kcpctl knows releases from " + Oldest + " on", Instead: "choose a later one"}, nil
-	case next.LessThan(old):
-		return Step{
-			Refused: fmt.Sprintf("%s is older than %s, and kcp does not promise to read what a later release wrote", to, from),
-			Instead: "to go back after an upgrade that failed, set spec.version back and run kcpctl up",
-		}, nil
-	case next.Major() != old.Major() || next.Minor() > old.Minor()+1:
-		return Step{
-			Refused: fmt.Sprintf("from %s to %s skips a minor release", from, to),
-			Instead: fmt.Sprintf("upgrade to the last v%d.%d first", old.Major(), old.Minor()+1),
-		}, nil
-	}
-	s := Step{}
+	s := refusal(from, to, old, next)
 	was, is := Of(from), Of(to)
 	for _, c := range changes() {
 		switch {
@@ -94,4 +80,23 @@ func StepTo(from, to string) (Step, error) {
 		s.Notes = append(s.Notes, fmt.Sprintf("this kcpctl was tested with kcp up to %s: %s gets the flags of that", Newest, to))
 	}
 	return s, nil
+}
+
+// refusal is a step with the reason why kcp does not support it, if so.
+func refusal(from, to string, old, next *version.Version) Step {
+	switch {
+	case next.LessThan(version.MustParseSemantic(Oldest)):
+		return Step{Refused: "kcpctl knows releases from " + Oldest + " on", Instead: "choose a later one"}
+	case next.LessThan(old):
+		return Step{
+			Refused: fmt.Sprintf("%s is older than %s, and kcp does not promise to read what a later release wrote", to, from),
+			Instead: "stay on " + from + " or later",
+		}
+	case next.Major() != old.Major() || next.Minor() > old.Minor()+1:
+		return Step{
+			Refused: fmt.Sprintf("from %s to %s skips a minor release", from, to),
+			Instead: fmt.Sprintf("upgrade to the last v%d.%d first", old.Major(), old.Minor()+1),
+		}
+	}
+	return Step{}
 }

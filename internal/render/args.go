@@ -32,19 +32,19 @@ func command(c *topology.Component) []string {
 }
 
 // args are the arguments of a component's process, with the setup's extraArgs in place of those of the same name.
-func args(t *topology.Topology, c *topology.Component) []string {
+func args(t *topology.Topology, i pki.Installation, c *topology.Component) []string {
 	var fl []flag
 	switch c.Kind {
 	case topology.Etcd:
 		fl = etcdFlags(c)
 	case topology.CacheServer:
-		fl = cacheServerFlags(c)
+		fl = cacheServerFlags(i, c)
 	case topology.FrontProxy:
 		fl = frontProxyFlags(c)
 	case topology.VirtualWorkspaces:
 		fl = virtualWorkspacesFlags(t, c)
 	default:
-		fl = shardFlags(t, c)
+		fl = shardFlags(t, i, c)
 	}
 	return replaceFlags(fl, c.ExtraArgs)
 }
@@ -111,7 +111,7 @@ func requestHeader(c *topology.Component, names ...string) []flag {
 func logging(c *topology.Component) []flag { return []flag{{"v", fmt.Sprint(c.LogLevel)}} }
 
 // storage are the flags of a kcp server's etcd.
-func storage(c *topology.Component) []flag {
+func storage(i pki.Installation, c *topology.Component) []flag {
 	s := c.Storage
 	if s.Embedded {
 		return []flag{
@@ -121,8 +121,8 @@ func storage(c *topology.Component) []flag {
 		}
 	}
 	fl := []flag{{"etcd-servers", strings.Join(s.Servers, ",")}}
-	if s.Prefix != "" {
-		fl = append(fl, flag{"etcd-prefix", s.Prefix})
+	if prefix := etcdPrefix(i, c); prefix != "" {
+		fl = append(fl, flag{"etcd-prefix", prefix})
 	}
 	switch {
 	case s.Etcd != "":
@@ -139,8 +139,17 @@ func storage(c *topology.Component) []flag {
 	return fl
 }
 
+// etcdPrefix is what a kcp server puts before its keys in an etcd that it may share: the setup's word, or a default that no
+// other installation has. A cache server knows no prefix.
+func etcdPrefix(i pki.Installation, c *topology.Component) string {
+	if c.Storage.Prefix == "" && c.Storage.Etcd == "" && c.IsShard() {
+		return i.EtcdPrefix + "/" + c.ShardName()
+	}
+	return c.Storage.Prefix
+}
+
 // shardFlags are those of kcp start (kcp: pkg/server/options).
-func shardFlags(t *topology.Topology, c *topology.Component) []flag {
+func shardFlags(t *topology.Topology, i pki.Installation, c *topology.Component) []flag {
 	r := release.Of(c.Version)
 	fl := serving(c)
 	fl = append(fl, []flag{
@@ -189,17 +198,17 @@ func shardFlags(t *topology.Topology, c *topology.Component) []flag {
 		// Without it a process that is told to end waits for its clients' watches until it is killed.
 		{"shutdown-watch-termination-grace-period", fmt.Sprintf("%ds", watchSeconds)},
 	}...)
-	return append(append(fl, storage(c)...), logging(c)...)
+	return append(append(fl, storage(i, c)...), logging(c)...)
 }
 
 // cacheServerFlags are those of cache-server (kcp: pkg/cache/server/options).
-func cacheServerFlags(c *topology.Component) []flag {
+func cacheServerFlags(i pki.Installation, c *topology.Component) []flag {
 	fl := serving(c)
 	if release.Of(c.Version).CacheClientCA {
 		fl = append(fl, flag{"client-ca-file", c.Path(files.CA(string(pki.ClientCA)))})
 	}
 	fl = append(fl, flag{"root-directory", ""})
-	return append(append(fl, storage(c)...), logging(c)...)
+	return append(append(fl, storage(i, c)...), logging(c)...)
 }
 
 // frontProxyFlags are those of kcp-front-proxy (kcp: pkg/proxy/options).

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -74,13 +75,13 @@ type workload struct {
 	ClaimTemplates   []dict
 }
 
-func newWorkload(t *topology.Topology, c *topology.Component, srcs []source) workload {
+func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component, srcs []source) workload {
 	w := workload{
 		Name: c.Object(), Namespace: c.Cluster.Namespace, Labels: c.Labels(), Selector: c.Selector(),
 		PodAnnotations: map[string]string{topology.AnnotationChecksum: checksum(srcs)},
 		Replicas:       c.Replicas, GracePeriod: graceSeconds,
 		Container: containerKCP, Image: c.Image, PullPolicy: c.PullPolicy,
-		Command: command(c), Args: args(t, c), Resources: c.Resources,
+		Command: command(c), Args: args(t, i, c), Resources: c.Resources,
 	}
 	for _, s := range c.PullSecrets {
 		w.PullSecrets = append(w.PullSecrets, dict{"name": s})

@@ -39,6 +39,19 @@ func Objects(t *topology.Topology, s *pki.State) ([]Object, error) {
 	return slices.Concat(results...), nil
 }
 
+// Namespace renders the namespace of a cluster of the setup.
+func Namespace(t *topology.Topology, cl topology.Cluster) (Object, error) {
+	templates, err := parseTemplates()
+	if err != nil {
+		return Object{}, err
+	}
+	b := &objects{r: &renderer{t: t, templates: templates}, c: t.Component(topology.IDOf(topology.Base, cl.Name))}
+	if b.add(namespaceTemplate, b.data("", "", nil)); b.err != nil {
+		return Object{}, b.err
+	}
+	return b.out[0], nil
+}
+
 type renderer struct {
 	t         *topology.Topology
 	state     *pki.State
@@ -157,7 +170,7 @@ func (b *objects) server() {
 	if b.c.Kind == topology.FrontProxy {
 		srcs = append(srcs, b.frontProxyConfig())
 	}
-	w := newWorkload(b.r.t, b.c, srcs)
+	w := newWorkload(b.r.t, b.r.state.Installation, b.c, srcs)
 	b.add(serviceTemplate, w, serviceOverlays(b.c.Services)...)
 	pod := podOverlays(b.c.PodTemplates)
 	if b.c.Kind == topology.Etcd {

@@ -30,7 +30,7 @@ func rendered(t testing.TB, text string) (*topology.Topology, *pki.State, []rend
 	f, err := setup.Parse("kcp.yaml", []byte(text))
 	require.NoError(t, err)
 	top := topology.Build(f.Setup)
-	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: now})
+	res, err := pki.Ensure(top, &pki.State{Installation: pki.Installation{ID: "demo-x7k2m9qd", EtcdPrefix: "/demo-x7k2m9qd"}}, pki.Options{Now: now})
 	require.NoError(t, err)
 	objects, err := render.Objects(top, res.State)
 	require.NoError(t, err)

@@ -35,20 +35,19 @@ func Compare(ctx context.Context, t *topology.Topology, rt Runtime, now time.Tim
 	return p, drift, err
 }
 
-// Unapplied returns the setup that was applied last, and what the given one would change because it is another, of some
-// components or of all: nothing where nothing waits to be applied. An edit that changes no object waits for nothing.
-func Unapplied(ctx context.Context, t *topology.Topology, rt Runtime, setup []byte, only []topology.ID, now time.Time) (applied []byte, waits *plan.Plan, err error) {
+// Unapplied returns what the given setup would change, of some components or of all, because it is not the one that was applied
+// last. An edit that changes no object waits for nothing, and nothing waits where nothing was ever applied.
+func Unapplied(ctx context.Context, t *topology.Topology, rt Runtime, setup []byte, only []topology.ID, now time.Time) (*plan.Plan, error) {
 	history, err := rt.History(ctx)
 	if err != nil || len(history) == 0 {
-		return setup, &plan.Plan{}, err
+		return &plan.Plan{}, err
 	}
-	applied = history[len(history)-1].Setup
-	if bytes.Equal(applied, setup) {
-		return applied, &plan.Plan{}, nil
+	if latest, complete := plan.Latest(history); complete && bytes.Equal(latest, setup) {
+		return &plan.Plan{}, nil
 	}
 	p, _, err := Compare(ctx, t, rt, now)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return applied, restrict(p, only), nil
+	return restrict(p, only), nil
 }

@@ -80,13 +80,13 @@ func (u *Up) graph(p *plan.Plan) map[node][]node {
 	return needs
 }
 
-// serial are the running components that a serial run changes, in their order: servers of virtual workspaces come before the
+// serial are the running components that a run changes, in their order: servers of virtual workspaces come before the
 // front-proxies, which are what clients notice most.
 func (u *Up) serial(p *plan.Plan) []topology.ID {
 	var out, proxies []topology.ID
 	for _, c := range u.chosen() {
 		switch {
-		case !u.Options.Serial || !rolls(p, c):
+		case !rolls(p, c):
 		case c.Kind == topology.FrontProxy:
 			proxies = append(proxies, c.ID())
 		case c.Kind == topology.Kubeconfig:

@@ -2,9 +2,11 @@ package run
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -12,8 +14,10 @@ import (
 // Down removes what a setup applied, dependants first. It needs no setup file: it removes what is remembered.
 type Down struct {
 	Runtime Runtime
-	// Purge also removes data, PKI and everything else that a later Up would go on with.
-	Purge   bool
+	// Purge also removes data, PKI and everything else that a later Up would continue with.
+	Purge bool
+	// Shown are the objects that the user has agreed to remove: a run that finds others refuses. Nil agrees to all.
+	Shown   []plan.Item
 	Observe Observer
 	Now     func() time.Time
 }
@@ -26,19 +30,32 @@ func downOrder() []topology.Kind {
 	}
 }
 
-// Objects are all objects that Run is going to delete, by component.
-func (d *Down) Objects(ctx context.Context) ([]plan.Item, error) {
-	return d.Runtime.Objects(ctx)
+// Run deletes every object of the setup. What fails can be run again.
+func (d *Down) Run(ctx context.Context) error {
+	err := Locked(ctx, d.Runtime, d.remove)
+	if errors.Is(err, ErrNoPlace) && d.Purge {
+		return d.purge(ctx)
+	}
+	if errors.Is(err, ErrNoPlace) {
+		return nil
+	}
+	return err
 }
 
-// Run deletes objects, as Objects has found them. What fails can be run again.
-func (d *Down) Run(ctx context.Context, objects []plan.Item) error {
-	if len(objects) > 0 {
-		unlock, err := d.Runtime.Lock(ctx)
-		if err != nil {
-			return err
-		}
-		defer unlock()
+func (d *Down) remove(ctx context.Context) error {
+	known, err := d.Runtime.Record(ctx)
+	if err != nil {
+		return err
+	}
+	objects, err := d.Runtime.Objects(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.agreed(objects); err != nil {
+		return err
+	}
+	if err := d.Runtime.Begin(ctx, &plan.Plan{Items: objects, Stale: true}, known); err != nil {
+		return err
 	}
 	left := objects
 	for _, kind := range downOrder() {
@@ -52,9 +69,31 @@ func (d *Down) Run(ctx context.Context, objects []plan.Item) error {
 	if err := d.delete(ctx, "others", left); err != nil {
 		return err
 	}
-	if !d.Purge {
+	if d.Purge {
+		return d.purge(ctx)
+	}
+	return d.Runtime.Finish(ctx, &plan.Plan{}, known, plan.Applied{})
+}
+
+// agreed refuses to delete what was added since the user was asked.
+func (d *Down) agreed(objects []plan.Item) error {
+	if d.Shown == nil {
 		return nil
 	}
+	shown := map[plan.Ref]bool{}
+	for _, it := range d.Shown {
+		shown[it.Ref] = true
+	}
+	for _, it := range objects {
+		if !shown[it.Ref] {
+			return clierr.New(clierr.Conflict, "run the command again: it shows what there is now",
+				"another run has added %s since you were asked; nothing was removed", it.Ref)
+		}
+	}
+	return nil
+}
+
+func (d *Down) purge(ctx context.Context) error {
 	d.step("purge", Running, "data, certificate authorities, history")
 	if err := d.Runtime.Purge(ctx); err != nil {
 		d.step("purge", Failed, firstLine(err))

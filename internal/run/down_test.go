@@ -13,14 +13,11 @@ import (
 )
 
 // down runs Down on what is up.
-func (w *world) down(t *testing.T, purge bool, more ...plan.Item) error {
+func (w *world) down(t *testing.T, purge bool) error {
 	t.Helper()
-	d := &run.Down{Runtime: w.rt, Purge: purge, Observe: w.observe(t), Now: time.Now}
-	objects, err := d.Objects(t.Context())
-	require.NoError(t, err)
 	w.rt.Forget()
 	w.events = nil
-	return d.Run(t.Context(), append(objects, more...))
+	return (&run.Down{Runtime: w.rt, Purge: purge, Observe: w.observe(t), Now: time.Now}).Run(t.Context())
 }
 
 func TestDownRemovesDependantsFirst(t *testing.T) {
@@ -28,15 +25,16 @@ func TestDownRemovesDependantsFirst(t *testing.T) {
 		purge bool
 		last  []string
 	}{
-		"keeps data": {false, []string{"Unlock"}},
+		"keeps data": {false, []string{"Finish", "Unlock"}},
 		"purge":      {true, []string{"Purge", "Unlock"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, full, func(t *testing.T, w *world) {
 				w.mustRun(t)
-				require.NoError(t, w.down(t, tc.purge, plan.Item{Component: "gadget/x"}))
+				w.rt.Add(plan.Item{Ref: plan.Ref{Name: "x"}, Component: "gadget/x"})
+				require.NoError(t, w.down(t, tc.purge))
 				require.Equal(t, append([]string{
-					"Lock", "Delete kubeconfig/admin kubeconfig/ops", "Delete virtual-workspaces/vw", "Delete front-proxy/main",
+					"Lock", "Begin", "Delete kubeconfig/admin kubeconfig/ops", "Delete virtual-workspaces/vw", "Delete front-proxy/main",
 					"Delete shard/alpha shard/beta", "Delete root-shard", "Delete cache-server", "Delete etcd/alpha etcd/cache etcd/root",
 					"Delete base/default", "Delete gadget/x",
 				}, tc.last...), w.rt.Calls())
@@ -85,5 +83,19 @@ func TestDownIsRefusedTheLock(t *testing.T) {
 		w.rt.On("Lock", func() error { return clierr.New(clierr.Conflict, "", "locked") })
 		require.Equal(t, clierr.Conflict, clierr.Code(w.down(t, true)))
 		require.Empty(t, w.rt.Calls())
+	})
+}
+
+// While the question is open, another run adds a shard: it is not removed, and nothing else is.
+func TestDownRemovesOnlyWhatWasShown(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		shown, err := w.rt.Objects(t.Context())
+		require.NoError(t, err)
+		w.rt.Add(plan.Item{Ref: plan.Ref{Name: "demo-shard-new"}, Component: "shard/new"})
+		w.rt.Forget()
+		err = (&run.Down{Runtime: w.rt, Purge: true, Shown: shown, Observe: w.observe(t), Now: time.Now}).Run(t.Context())
+		requireError(t, err, clierr.Conflict, "another run has added /demo-shard-new since you were asked; nothing was removed")
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 	})
 }

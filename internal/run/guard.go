@@ -1,75 +1,119 @@
 package run
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
+	"github.com/kcpctl/kcpctl/internal/release"
+	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// guard refuses changes that would lose data although every object of them can be applied.
-func guard(p *plan.Plan, o PlanOptions) error {
-	var errs []error
+// sameAuthorities refuses a PKI that is not the installation's.
+func (u *Up) sameAuthorities(r *record.Record, loaded *pki.State) error {
+	if u.Options.ReplaceAuthorities {
+		return nil
+	}
+	return r.CheckAuthorities(loaded, u.Runtime.Store().String())
+}
+
+// guard refuses changes that would lose data or trust although every object of them can be applied. It notes in the result what
+// the installation will know of itself.
+func (u *Up) guard(ctx context.Context, before *record.Record, loaded *pki.State, objects []render.Object, res *Result) error {
+	known := before
+	if before.Empty() {
+		before = u.adopt(loaded, res.Plan)
+		if err := u.sameAuthorities(before, loaded); err != nil {
+			return err
+		}
+	}
+	want, chosen := map[topology.ID]record.Data{}, map[topology.ID]record.Data{}
+	for _, o := range objects {
+		if d, ok := record.Of(u.Topology.Name, o.Component, o.Cluster, o.Unstructured); ok {
+			want[o.Component] = d
+			if u.about(o.Component) {
+				chosen[o.Component] = d
+			}
+		}
+	}
+	allowed := func(id topology.ID) bool { return slices.Contains(u.Options.AllowDataChange, id) }
+	res.record = before.With(res.PKI.State, chosen)
+	if len(u.Options.Only) == 0 {
+		res.record.Drop(want)
+	}
+	res.Plan.Stale = res.Plan.Stale || !res.record.Equal(known)
+	return errors.Join(before.CheckData(want, u.about, allowed), u.nextRelease(ctx, res.Plan))
+}
+
+// adopt reads what an installation without a record, made by an earlier kcpctl, shows of itself in its objects.
+func (u *Up) adopt(loaded *pki.State, p *plan.Plan) *record.Record {
+	r := &record.Record{
+		Installation: loaded.Installation.ID, Authorities: map[string]pki.Fingerprints{}, Data: map[topology.ID]record.Data{},
+	}
 	for _, it := range p.Items {
-		if it.Action != plan.Change {
+		if it.Live == nil {
 			continue
 		}
-		switch {
-		case it.Kind == "StatefulSet" && it.Component.Kind() == topology.Etcd:
-			errs = append(errs, sameMembers(it))
-		case it.Kind == "Deployment" && !o.AllowEtcdChange:
-			errs = append(errs, sameEtcd(it))
+		if d, ok := record.Of(u.Topology.Name, it.Component, it.Cluster, it.Live); ok {
+			r.Data[it.Component] = d
+		}
+		for key, bundle := range render.TrustIn(u.Topology, it.Live) {
+			r.Authorities[key] = pki.BundleFingerprints(bundle)
+		}
+	}
+	if len(r.Authorities) > 0 && r.Installation == "" {
+		r.Installation = u.Topology.Name // as long as it has no other
+	}
+	return r
+}
+
+// nextRelease refuses to skip a release, and to go back to an earlier one. What runs decides, not what a file says.
+func (u *Up) nextRelease(ctx context.Context, p *plan.Plan) error {
+	if u.Options.AllowReleaseChange {
+		return nil
+	}
+	var errs []error
+	for _, it := range p.Items {
+		c := u.Topology.Component(it.Component)
+		if it.Action != plan.Change || it.Kind != "Deployment" || c == nil {
+			continue
+		}
+		runs := []string{imageTag(it.Live)}
+		if runs[0] == c.Version || runs[0] == "" {
+			continue
+		}
+		if s, err := u.Runtime.State(ctx, c); err == nil && s.Version != "" {
+			runs = append(runs, s.Version) // a rollout may be stuck
+		}
+		for _, from := range slices.Compact(runs) {
+			if step, err := release.StepTo(from, c.Version); err == nil && step.Refused != "" && from != c.Version {
+				errs = append(errs, clierr.New(clierr.Failed, step.Instead+"; to do it all the same: --allow-release-change",
+					"%s runs kcp %s: %s", c.ID(), from, step.Refused))
+				break
+			}
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// sameMembers: the members of an etcd are told about each other when its data is made; a member more would start an etcd of
-// its own.
-func sameMembers(it plan.Item) error {
-	live, _, _ := unstructured.NestedInt64(it.Live.Object, "spec", "replicas")
-	want, _, _ := unstructured.NestedInt64(it.Want.Object, "spec", "replicas")
-	if live == want {
-		return nil
-	}
-	return clierr.New(clierr.Failed, "set the number of members back, or move the data to a new etcd",
-		"%s: an etcd with data cannot go from %d to %d members", it.Component, live, want)
-}
-
-// sameEtcd: a shard that starts on another etcd starts without its workspaces.
-func sameEtcd(it plan.Item) error {
-	if k := it.Component.Kind(); k != topology.RootShard && k != topology.Shard {
-		return nil
-	}
-	live, want := etcdFlagsOf(it.Live), etcdFlagsOf(it.Want)
-	if live == want || live == "" {
-		return nil
-	}
-	return clierr.New(clierr.Failed, "set spec's etcd back; if the data was moved, say so with --allow-etcd-change",
-		"%s would leave the etcd that holds its workspaces: %s, now %s", it.Component, live, want)
-}
-
-// etcdFlagsOf are the flags of a shard's workload that say where its data is.
-func etcdFlagsOf(o *unstructured.Unstructured) string {
+// imageTag is the tag of the image that a workload runs; nothing if it has none.
+func imageTag(o *unstructured.Unstructured) string {
 	containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-	var found []string
-	for _, c := range containers {
-		m, ok := c.(map[string]any)
-		if !ok {
-			continue
-		}
-		args, _ := m["args"].([]any)
-		for _, a := range args {
-			s := fmt.Sprint(a)
-			if strings.HasPrefix(s, "--etcd-servers=") || strings.HasPrefix(s, "--etcd-prefix=") || strings.HasPrefix(s, "--embedded-etcd-directory=") {
-				found = append(found, strings.TrimPrefix(s, "--"))
-			}
+	for _, c := range containers[:min(1, len(containers))] {
+		m, _ := c.(map[string]any)
+		image := fmt.Sprint(m["image"])
+		if at := strings.LastIndex(image, ":"); at > strings.LastIndex(image, "/") && !strings.Contains(image, "@") {
+			return image[at+1:]
 		}
 	}
-	return strings.Join(found, " ")
+	return ""
 }

@@ -32,6 +32,9 @@ const (
 `
 )
 
+// everything may leave its data.
+var everything = []topology.ID{"root-shard", "cache-server", "shard/alpha", "shard/beta", "etcd/root", "etcd/alpha", "etcd/beta", "etcd/cache"}
+
 // world is a setup, what it runs on and a run of it.
 type world struct {
 	top    *topology.Topology

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeetcd"
@@ -41,6 +42,10 @@ func withMembers(t *testing.T, text string, test func(*testing.T, *memberWorld))
 		require.NoError(t, err)
 		w := &memberWorld{t: t, rt: fakeruntime.New(t, top), c: top.OfKind(topology.Etcd)[0]}
 		w.rt.OtherRun(res.State)
+		namespace := plan.Item{Component: top.Components[0].ID()}
+		namespace.Kind = "Namespace"
+		require.NoError(t, w.rt.Apply(t.Context(), []plan.Item{namespace}, run.PlanOptions{}))
+		w.rt.Forget()
 		w.rt.States(w.c.ID(), ready.State{Ready: true, Replicas: w.c.Replicas, ReadyReplicas: w.c.Replicas})
 		w.etcd = fakeetcd.New(t, w.c, res.State)
 		w.replace = &run.ReplaceMember{
@@ -172,6 +177,22 @@ func TestReplaceMemberNeedsTheLock(t *testing.T) {
 		w.rt.On("Lock", func() error { return errors.New("another run works on the setup") })
 		require.ErrorContains(t, w.replace.Run(t.Context()), "another run works on the setup")
 		require.Empty(t, w.etcd.Calls())
+	})
+}
+
+// Another run may write as soon as the lock is lost: nothing is written any more.
+func TestReplaceMemberStopsWithoutTheLock(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		w.etcd.Lose(1)
+		lost := errors.New("lost the lock")
+		w.etcd.On(func(call string) error {
+			if call == "empty" {
+				w.rt.Lose(lost)
+			}
+			return nil
+		})
+		require.ErrorContains(t, w.replace.Run(t.Context()), "lost the lock")
+		require.Equal(t, []string{"hold", "remove", "empty"}, w.etcd.Calls())
 	})
 }
 

@@ -25,6 +25,20 @@ func (u *Up) chosenOf(ids []topology.ID) []topology.ID {
 	return slices.DeleteFunc(slices.Clone(ids), func(id topology.ID) bool { return !slices.Contains(u.Options.Only, id) })
 }
 
+// about reports whether the run is about a component.
+func (u *Up) about(id topology.ID) bool {
+	return len(u.Options.Only) == 0 || slices.Contains(u.Options.Only, id)
+}
+
+// applied is what the run has applied when it is finished: the setup, or some of its components where more waits.
+func (u *Up) applied(res *Result) plan.Applied {
+	a := plan.Applied{Setup: u.Setup}
+	if res.waits {
+		a.Only = names(u.Options.Only)
+	}
+	return a
+}
+
 // restrict leaves of a plan what it does to some components. What it would do to others stays as it is: those objects count
 // as unchanged, and nothing is deleted.
 func restrict(p *plan.Plan, only []topology.ID) *plan.Plan {

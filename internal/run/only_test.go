@@ -43,7 +43,7 @@ func TestOnlyLeavesWhatIsNewAndWhatIsGone(t *testing.T) {
 		created := len(w.rt.Kcp.Requests(fakekcp.CreateWorkspace))
 		w = newWorld(t, topologyOf(t, minimal+"spec: {rootShard: {etcd: {embedded: {}}}, shards: [{name: beta}]}\n"), w.rt)
 		w.rt.Use(w.top)
-		w.up.Options.AllowEtcdChange = true // the root shard's certificate for it is to be deleted, some day
+		w.up.Options.AllowDataChange = everything // the root shard's certificate for it is to be deleted, some day
 		w.up.Options.Only = []topology.ID{"root-shard"}
 		res := w.mustRun(t)
 		require.Empty(t, res.Plan.Deletions())
@@ -74,7 +74,6 @@ func TestSerialRunChangesOneAfterAnother(t *testing.T) {
 		changed := []topology.ID{"cache-server", "root-shard", "shard/alpha", "shard/beta", "virtual-workspaces/vw", "front-proxy/main"}
 		w.edit(changed...)
 		w.slow()
-		w.up.Options.Serial = true
 		w.mustRun(t)
 		require.Equal(t, []string{
 			"Lock", "Save", "Begin", "Apply cache-server", "Apply root-shard", "Apply shard/alpha", "Apply shard/beta",
@@ -93,7 +92,6 @@ func TestSerialRunStopsWhereItFails(t *testing.T) {
 		stuck := waiting("CrashLoopBackOff")
 		stuck.Stuck = true
 		w.rt.States("shard/alpha", stuck)
-		w.up.Options.Serial = true
 		_, err := w.run(t)
 		require.Equal(t, clierr.NotReady, clierr.Code(err))
 		require.NotContains(t, w.rt.Calls(), "Apply front-proxy/main", "what serves is left alone")

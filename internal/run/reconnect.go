@@ -13,7 +13,7 @@ import (
 // serve on until then, for as long as their preStop lasts. It is only worth it where nobody else stops to serve meanwhile.
 // It never fails: what is lost is a request or two.
 func (u *Up) reconnect(ctx context.Context, c *topology.Component, p *plan.Plan) {
-	if !u.Options.Serial || !c.Proxied() || c.Replicas < 2 || !rolls(p, c) {
+	if !c.Proxied() || c.Replicas < 2 || !rolls(p, c) {
 		return
 	}
 	for _, proxy := range u.Topology.OfKind(topology.FrontProxy) {

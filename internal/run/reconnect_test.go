@@ -3,7 +3,6 @@ package run_test
 import (
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,33 +21,24 @@ spec:
 `
 
 // rolled brings a setup up and then changes all of its servers; it returns what was called meanwhile.
-func (w *world) rolled(t *testing.T, serial bool) []string {
+func (w *world) rolled(t *testing.T) []string {
 	w.mustRun(t)
 	for _, name := range []string{"demo-root", "demo-shard-alpha", "demo-shard-beta", "demo-front-proxy-main"} {
 		w.rt.Edit("Deployment/kcp/"+name, func(o *unstructured.Unstructured) { o.SetAnnotations(map[string]string{"edited": "yes"}) })
 	}
-	w.up.Options.Serial = serial
 	w.mustRun(t)
 	return slices.Collect(filter(w.rt.Calls(), ""))
 }
 
 // Where others go on to serve, front-proxies get connections to the new pods of a shard before the former ones end.
-func TestSerialRunsGiveFrontProxiesNewConnections(t *testing.T) {
+func TestRunsGiveFrontProxiesNewConnections(t *testing.T) {
 	inWorld(t, replicated, func(t *testing.T, w *world) {
 		require.Equal(t, []string{
 			"Lock", "Save", "Begin",
 			"Apply root-shard", "Replace front-proxy/main",
 			"Apply shard/alpha", "Replace front-proxy/main",
 			"Apply shard/beta", "Apply front-proxy/main", "Finish", "Unlock",
-		}, w.rolled(t, true))
-	})
-}
-
-func TestOtherRunsLeaveFrontProxiesAlone(t *testing.T) {
-	inWorld(t, replicated, func(t *testing.T, w *world) {
-		for _, call := range w.rolled(t, false) {
-			require.False(t, strings.HasPrefix(call, "Replace"), call)
-		}
+		}, w.rolled(t))
 	})
 }
 
@@ -56,7 +46,7 @@ func TestOtherRunsLeaveFrontProxiesAlone(t *testing.T) {
 func TestARunGoesOnWithoutNewConnections(t *testing.T) {
 	inWorld(t, replicated, func(t *testing.T, w *world) {
 		w.rt.On("Replace front-proxy/main", func() error { return errors.New("forbidden") })
-		calls := w.rolled(t, true)
+		calls := w.rolled(t)
 		require.Contains(t, calls, "Finish")
 		require.True(t, slices.ContainsFunc(w.events, func(e run.Event) bool {
 			return e.Scope == run.Note && e.Message ==

@@ -63,6 +63,7 @@ func (w *world) removal(t *testing.T) *run.RemoveShard {
 	w.rt.Kcp.Always(listMigration, living())
 	return &run.RemoveShard{
 		Topology: w.top, Runtime: w.rt, Name: "alpha", Observe: w.observe(t), Now: time.Now, Timeout: time.Hour,
+		CheckEdit: func() error { return nil }, Before: []byte("the setup"),
 		Edit: func() ([]byte, error) { return []byte("without alpha"), nil },
 	}
 }
@@ -75,7 +76,7 @@ func TestRemoveShard(t *testing.T) {
 		r.Edit = func() ([]byte, error) {
 			edited++
 			require.Len(t, w.rt.Kcp.Requests(deleteShard), 1, "kcp forgets the shard before the file does")
-			require.Empty(t, w.rt.Calls(), "the workload goes last")
+			require.Equal(t, []string{"Lock", "Begin"}, w.rt.Calls(), "the workload goes last")
 			return []byte("without alpha"), nil
 		}
 		require.NoError(t, r.Run(t.Context()))
@@ -108,7 +109,7 @@ func TestRemoveShardRefusesOneInUse(t *testing.T) {
 		w.rt.Kcp.Always(listClusters, living("root:b", "root:a"))
 		requireError(t, r.Run(t.Context()), clierr.Failed,
 			"shard/alpha is not empty: 2 logical clusters live there\n    root:a\n    root:b")
-		require.Empty(t, w.rt.Calls())
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 		require.Empty(t, w.rt.Kcp.Requests(deleteShard))
 		require.Equal(t, []string{"running", "done no new workspaces", "done undone"}, w.of("cordon"))
 	})
@@ -181,7 +182,7 @@ func TestRemoveShardSaysWhyItCannotDrain(t *testing.T) {
 				err := r.Run(t.Context())
 				requireError(t, err, clierr.Failed, tc.want)
 				require.NotEmpty(t, clierr.Hint(err))
-				require.Empty(t, w.rt.Calls())
+				require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 				require.Contains(t, w.of("cordon"), "done undone")
 			})
 		})
@@ -228,7 +229,7 @@ func TestRemoveShardThatTheFileDoesNotKnow(t *testing.T) {
 		r := w.removal(t)
 		r.Topology = topologyOf(t, minimal+"spec: {shards: [{name: beta}]}\n")
 		requireError(t, r.Run(t.Context()), clierr.Failed, "shard/alpha is registered and may have workspaces, but the setup file does not have it")
-		require.Empty(t, w.rt.Calls())
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 	})
 }
 

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -69,7 +70,10 @@ func (r *ReplaceMember) Run(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, r.Timeout, errTimeout{r.Timeout})
 		defer cancel()
 	}
-	unlock, err := r.Runtime.Lock(ctx)
+	ctx, unlock, err := r.Runtime.Lock(ctx)
+	if errors.Is(err, ErrNoPlace) {
+		return clierr.New(clierr.Failed, "kcpctl up makes the etcd", "%w", err)
+	}
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,14 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -19,6 +22,8 @@ type Rotate struct {
 	// Roll changes the PKI and brings the whole setup up with it, one component after another: it returns when everybody
 	// has what is new. Without a change it completes what an earlier run has begun. The title says what for.
 	Roll func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error
+	// Keep changes the PKI's store only.
+	Keep func(ctx context.Context, change func(*pki.State) (*pki.State, error)) error
 	Now  func() time.Time
 	// Pause ends a run that begins a rotation when the next one is trusted, before it signs: the next run goes on.
 	Pause bool
@@ -76,15 +81,10 @@ func (r *Rotate) end(ctx context.Context) (pki.Phase, error) {
 	if !r.OfServiceAccount() {
 		return pki.PhaseSwitch, nil
 	}
-	state, err := r.load(ctx)
-	if err != nil {
+	if err := r.Keep(ctx, func(s *pki.State) (*pki.State, error) {
+		return r.Advance(r.Topology, s, pki.PhaseSwitch, r.Now())
+	}); err != nil {
 		return pki.PhaseSwitch, err
-	}
-	if state, err = r.Advance(r.Topology, state, pki.PhaseSwitch, r.Now()); err != nil {
-		return pki.PhaseSwitch, err
-	}
-	if err := r.Store.Save(ctx, state); err != nil {
-		return pki.PhaseSwitch, fmt.Errorf("save %s: %w", r.Store, err)
 	}
 	return pki.PhaseNone, nil
 }
@@ -137,30 +137,46 @@ func (r *Rotate) load(ctx context.Context) (*pki.State, error) {
 	return s, err
 }
 
-// Keep makes the changes of the options in the PKI's store, and changes nothing else: it makes at most the namespace that
-// the store is in.
-func (u *Up) Keep(ctx context.Context) error {
-	res, _, err := u.prepare(ctx)
+// ChangeStore changes what the PKI's store keeps, and nothing else: it needs the namespace, which it makes at most, the lock,
+// and the store. A change to authorities that are not the installation's is refused.
+func ChangeStore(ctx context.Context, t *topology.Topology, rt Runtime, change func(*pki.State) (*pki.State, error)) error {
+	keep := func(ctx context.Context) error {
+		r, err := rt.Record(ctx)
+		if err != nil {
+			return err
+		}
+		state, err := rt.Store().Load(ctx)
+		if err != nil {
+			return err
+		}
+		if state, err = change(state); err != nil {
+			return err
+		}
+		if err := r.CheckAuthorities(state, rt.Store().String()); err != nil {
+			return err
+		}
+		if err := rt.Store().Save(ctx, state); err != nil {
+			return fmt.Errorf("save %s: %w", rt.Store(), err)
+		}
+		return nil
+	}
+	err := Locked(ctx, rt, keep)
+	if !errors.Is(err, ErrNoPlace) {
+		return err
+	}
+	if err := applyHome(ctx, t, rt); err != nil {
+		return err
+	}
+	return Locked(ctx, rt, keep)
+}
+
+// applyHome makes the namespace that the setup's state lives in.
+func applyHome(ctx context.Context, t *topology.Topology, rt Runtime) error {
+	o, err := render.Namespace(t, t.Home)
 	if err != nil {
 		return err
 	}
-	if err := u.applyNamespaces(ctx, res.Plan); err != nil {
-		return err
-	}
-	unlock, err := u.Runtime.Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	state, err := u.Runtime.Store().Load(ctx)
-	if err != nil {
-		return err
-	}
-	if state, err = u.Options.Change(state); err != nil {
-		return err
-	}
-	if err := u.Runtime.Store().Save(ctx, state); err != nil {
-		return fmt.Errorf("save %s: %w", u.Runtime.Store(), err)
-	}
-	return nil
+	return rt.Apply(ctx, []plan.Item{{
+		Ref: plan.RefOf(o.Cluster, o.Unstructured), Component: o.Component, Action: plan.Create, Want: o.Unstructured,
+	}}, PlanOptions{})
 }

@@ -21,9 +21,12 @@ func (w *world) rotation(all ...pki.Rotation) (*run.Rotate, *[]string) {
 	var titles []string
 	return &run.Rotate{
 		Rotations: all, Topology: w.top, Store: w.rt.Store(), Now: time.Now,
+		Keep: func(ctx context.Context, change func(*pki.State) (*pki.State, error)) error {
+			return run.ChangeStore(ctx, w.top, w.rt, change)
+		},
 		Roll: func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error {
 			titles = append(titles, title)
-			w.up.Options.Change, w.up.Options.Serial = change, true
+			w.up.Options.Change = change
 			defer func() { w.up.Options.Change = nil }()
 			_, err := w.up.Run(ctx)
 			return err
@@ -273,7 +276,7 @@ func TestRenewRollsOnlyTheUsers(t *testing.T) {
 		w.mustRun(t)
 		before := w.rt.PKI()
 		w.up.Options = run.UpOptions{
-			Only: []topology.ID{"shard/alpha"}, Serial: true, Renew: func(c pki.Cert) bool { return c.Component == "shard/alpha" },
+			Only: []topology.ID{"shard/alpha"}, Renew: func(c pki.Cert) bool { return c.Component == "shard/alpha" },
 		}
 		res := w.mustRun(t)
 		require.Equal(t, []string{"Lock", "Save", "Begin", "Apply shard/alpha", "Finish", "Unlock"}, w.rt.Calls())
@@ -286,16 +289,19 @@ func TestRenewRollsOnlyTheUsers(t *testing.T) {
 	})
 }
 
-func TestKeepWritesOnlyThePKI(t *testing.T) {
+func TestChangeStoreNeedsNothingElse(t *testing.T) {
 	inWorld(t, minimal, func(t *testing.T, w *world) {
 		theirs := w.completed(t, &pki.State{}).Authorities()
-		w.up.Options.Change = func(s *pki.State) (*pki.State, error) {
+		unwanted := func() error { return errors.New("not needed") }
+		w.rt.On("Plan", unwanted)
+		w.rt.On("Preflight", unwanted)
+		require.NoError(t, run.ChangeStore(t.Context(), w.top, w.rt, func(s *pki.State) (*pki.State, error) {
 			out, _, err := pki.Bring(s, theirs, w.up.Now())
 			return out, err
-		}
-		require.NoError(t, w.up.Keep(t.Context()))
+		}))
 		require.Equal(t, []string{"Apply namespaces", "Lock", "Save", "Unlock"}, w.rt.Calls())
-		w.up.Options.Change = nil
+		w.rt.On("Plan", nil)
+		w.rt.On("Preflight", nil)
 		w.mustRun(t)
 		require.Equal(t, theirs.CAs, w.rt.PKI().CAs, "up uses what was brought")
 	})

@@ -2,12 +2,14 @@ package run
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -24,17 +26,19 @@ type Runtime interface {
 	Preflight(ctx context.Context, objects []render.Object) error
 	// Plan compares the rendered objects with the live ones, and adds what is to be deleted. It writes nothing.
 	Plan(ctx context.Context, objects []render.Object, o PlanOptions) (*plan.Plan, error)
-	// Generation changes whenever another run wrote to the setup. Two equal values mean that a plan made in between holds.
-	Generation(ctx context.Context) (string, error)
-	// Lock keeps other runs out until unlock is called. Namespaces must exist.
-	Lock(ctx context.Context) (unlock func(), err error)
-	// Begin remembers all objects of a plan before the first of them is written, so that nothing that an interrupted run
-	// made is ever lost sight of.
-	Begin(ctx context.Context, p *plan.Plan) error
+	// Record is what the installation knows of itself: an empty record before its first run.
+	Record(ctx context.Context) (*record.Record, error)
+	// Lock keeps other runs out until unlock is called. The context that it returns ends, with the reason as its cause, when
+	// the lock is lost: everything that is written belongs under it. It fails with ErrNoPlace where nothing was applied yet
+	// that a lock could be in.
+	Lock(ctx context.Context) (held context.Context, unlock func(), err error)
+	// Begin remembers all objects of a plan, and the record, before the first object is written, so that nothing that an
+	// interrupted run made is lost sight of.
+	Begin(ctx context.Context, p *plan.Plan, r *record.Record) error
 	// Apply writes objects. Those of one call are independent of each other, but for their kinds.
 	Apply(ctx context.Context, items []plan.Item, o PlanOptions) error
-	// Finish deletes what the plan deletes, and remembers the setup that was applied.
-	Finish(ctx context.Context, p *plan.Plan, setup []byte) error
+	// Finish deletes what the plan deletes, and remembers what was applied, and the record.
+	Finish(ctx context.Context, p *plan.Plan, r *record.Record, a plan.Applied) error
 	// State says how far a component is. It is called again and again and must be cheap.
 	State(ctx context.Context, c *topology.Component) (ready.State, error)
 	// Replace replaces the pods of a component one after another, so that the others go on to serve.
@@ -47,7 +51,8 @@ type Runtime interface {
 	Objects(ctx context.Context) ([]plan.Item, error)
 	// Delete deletes objects and waits until they are gone.
 	Delete(ctx context.Context, items []plan.Item) error
-	// Purge deletes what Delete keeps: data, PKI, inventory, namespaces that the setup made.
+	// Purge deletes what Delete keeps: data, PKI, inventory, the lock, namespaces that the setup made. The lock is held, and
+	// goes last.
 	Purge(ctx context.Context) error
 	// PurgeData deletes what Delete keeps of a component: its volumes, or its data on this machine.
 	PurgeData(ctx context.Context, id topology.ID) error
@@ -63,8 +68,24 @@ type PlanOptions struct {
 	Force bool
 	// AllowOtherCluster accepts a cluster that is not the one the setup was applied to.
 	AllowOtherCluster bool
-	// AllowEtcdChange lets a shard start on another etcd than the one that holds its data.
-	AllowEtcdChange bool
+}
+
+// ErrNoPlace says that there is nothing yet in which a lock could be.
+var ErrNoPlace = errors.New("nothing was applied yet")
+
+// Locked calls do while this run holds the lock, with a context that ends when the lock is lost. Errors that the loss has
+// caused are told as the loss.
+func Locked(ctx context.Context, rt Runtime, do func(context.Context) error) error {
+	held, unlock, err := rt.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = do(held)
+	if err != nil && held.Err() != nil && ctx.Err() == nil {
+		return context.Cause(held)
+	}
+	return err
 }
 
 // LogOptions say which logs.

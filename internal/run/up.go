@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -31,7 +32,7 @@ const (
 type Up struct {
 	Topology *topology.Topology
 	Runtime  Runtime
-	// Setup is the setup file as it is remembered once it is applied.
+	// Setup is the setup file as it is remembered once it is applied. Nil leaves what is remembered as it is.
 	Setup   []byte
 	Observe Observer
 	Now     func() time.Time
@@ -43,6 +44,7 @@ type Up struct {
 
 	mu     sync.Mutex  // components report at once, the observer is told one at a time
 	failed atomic.Bool // the root shard did not become ready
+	quiet  bool        // the plan is made again: only what is wrong with it is told
 }
 
 // UpOptions say how to bring a setup up.
@@ -56,9 +58,6 @@ type UpOptions struct {
 	Canaries []topology.ID
 	// Only limits the run to some components: the others are left as they are, whatever the setup says of them.
 	Only []topology.ID
-	// Serial changes running components one after another, each behind its gate, so that what has replicas never stops
-	// serving.
-	Serial bool
 	// Timeout limits the wait for readiness.
 	Timeout time.Duration
 	// Change changes the PKI that was loaded before what it lacks is issued: a step of a rotation, authorities that are
@@ -66,88 +65,103 @@ type UpOptions struct {
 	Change func(*pki.State) (*pki.State, error)
 	// Renew tells which certificates to issue anew. Nil is those that are due.
 	Renew func(pki.Cert) bool
+	// Edit writes the setup file, where the run is for an edit of it. It is called under the lock, once nothing refuses the
+	// run, before everything else is written.
+	Edit func() error
+	// Finally is called under the lock when everything serves. A run in which it fails is not finished.
+	Finally func(context.Context) error
+	// AllowDataChange are the components that may leave the data that they have.
+	AllowDataChange []topology.ID
+	// AllowReleaseChange accepts a kcp release that skips one, or that is older than what runs.
+	AllowReleaseChange bool
+	// ReplaceAuthorities accepts a PKI that is not the installation's.
+	ReplaceAuthorities bool
 }
 
 // Result is what a run did, or would do.
 type Result struct {
 	Plan *plan.Plan
 	PKI  *pki.Result
+	// record is what the installation knows of itself once the plan is applied.
+	record *record.Record
+	// waits says that the setup has changes which a run that is limited to components leaves out.
+	waits bool
 }
 
-// maxRounds is how often a plan is made anew because another run wrote in between.
-const maxRounds = 5
-
-// Run plans, applies, waits and checks. With a conflict it writes nothing and the Result has the plan.
+// Run plans, applies, waits and checks. With a conflict it writes nothing and the Result has the plan. The first plan decides
+// whether there is anything to do; the one that is applied is made under the lock.
 func (u *Up) Run(ctx context.Context) (*Result, error) {
-	res, generation, err := u.prepare(ctx)
+	res, err := u.prepare(ctx)
 	if err != nil || u.Options.DryRun {
 		return res, err
 	}
-	if res.Plan.Empty() {
-		return res, u.waitAll(ctx, res)
+	if res.Plan.Empty() && u.Options.Edit == nil && u.Options.Finally == nil {
+		return res, u.components(ctx, res)
 	}
 	if err := u.applyNamespaces(ctx, res.Plan); err != nil {
 		return res, err
 	}
-	unlock, err := u.Runtime.Lock(ctx)
-	if err != nil {
-		return res, err
-	}
-	defer unlock()
-	for range maxRounds {
-		now, err := u.Runtime.Generation(ctx)
+	err = Locked(ctx, u.Runtime, func(ctx context.Context) error {
+		planned := beyondNamespaces(res.Plan)
+		u.quiet = true
+		res, err = u.prepare(ctx)
+		u.quiet = false
 		if err != nil {
-			return res, err
+			return err
 		}
-		if now == generation {
-			return res, u.apply(ctx, res)
+		if beyondNamespaces(res.Plan) != planned {
+			u.step(stepPlan, Done, res.Plan.Summary()+"; another run has changed the setup since")
 		}
-		// Another run wrote before we held the lock: what it made must be kept.
-		if res, generation, err = u.prepare(ctx); err != nil {
-			return res, err
-		}
-	}
-	return res, clierr.New(clierr.Conflict, "find out what else writes to this setup, then run the command again",
-		"the setup's state in %s keeps changing although this run holds its lock", u.Runtime.Where())
+		return u.apply(ctx, res)
+	})
+	return res, err
 }
 
-// prepare does everything that writes nothing: it returns the plan and the generation that it holds for.
-func (u *Up) prepare(ctx context.Context) (*Result, string, error) {
-	generation, err := u.Runtime.Generation(ctx)
+// beyondNamespaces is the summary of a plan without the namespaces, which exist by the time that the lock is held.
+func beyondNamespaces(p *plan.Plan) string {
+	return (&plan.Plan{Items: slices.DeleteFunc(slices.Clone(p.Items), func(it plan.Item) bool { return it.Kind == "Namespace" })}).Summary()
+}
+
+// prepare does everything that writes nothing: it makes the plan, and refuses one that would lose something.
+func (u *Up) prepare(ctx context.Context) (*Result, error) {
+	before, err := u.Runtime.Record(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	res := &Result{}
-	if res.PKI, err = u.certificates(ctx); err != nil {
-		return nil, "", u.fail(stepCertificates, err)
+	loaded, err := u.certificates(ctx, before, res)
+	if err != nil {
+		return nil, u.fail(stepCertificates, err)
 	}
 	objects, err := render.Objects(u.Topology, res.PKI.State)
 	if err != nil {
-		return nil, "", u.fail(stepPlan, err)
+		return nil, u.fail(stepPlan, err)
 	}
 	u.step(stepPreflight, Running, "")
 	if err := u.preflight(ctx, objects, false); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	u.step(stepPlan, Running, "")
-	if res.Plan, err = u.Runtime.Plan(ctx, objects, u.Options.PlanOptions); err != nil {
+	whole, err := u.Runtime.Plan(ctx, objects, u.Options.PlanOptions)
+	if err != nil {
 		err = u.fail(stepPlan, err)
 		// An object that is refused has a cause that a check may know better.
 		if cause := u.preflight(ctx, objects, true); cause != nil && !strings.Contains(cause.Error(), err.Error()) {
 			err = errors.Join(err, cause)
 		}
-		return nil, "", err
+		return nil, err
 	}
-	res.Plan = restrict(res.Plan, u.Options.Only)
+	res.Plan = restrict(whole, u.Options.Only)
+	res.waits = whole.Summary() != res.Plan.Summary() || len(whole.Items) != len(res.Plan.Items)
 	if n := len(res.Plan.Conflicts); n > 0 {
-		return res, "", u.fail(stepPlan, clierr.New(clierr.Conflict, "", "%s owned by other field managers; nothing was written",
+		return res, u.fail(stepPlan, clierr.New(clierr.Conflict, "", "%s owned by other field managers; nothing was written",
 			count(n, "field is", "fields are")))
 	}
-	if err := guard(res.Plan, u.Options.PlanOptions); err != nil {
-		return res, "", u.fail(stepPlan, err)
+	if err := u.guard(ctx, before, loaded, objects, res); err != nil {
+		return res, u.fail(stepPlan, err)
 	}
 	u.step(stepPlan, Done, res.Plan.Summary())
-	return res, generation, u.preflight(ctx, changed(res.Plan, objects), true)
+	return res, u.preflight(ctx, changed(res.Plan, objects), true)
 }
 
 // preflight asks what would keep objects from being applied. A thorough look at nothing is none.
@@ -161,8 +175,8 @@ func (u *Up) preflight(ctx context.Context, objects []render.Object, thorough bo
 			return nil, u.Runtime.Preflight(ctx, objects)
 		}
 	}
-	if thorough && len(objects) == 0 {
-		return nil
+	if thorough && len(objects) == 0 || u.quiet {
+		return nil // nothing is new, or it was looked at a moment ago
 	}
 	notes, err := ask(ctx, objects, thorough)
 	for _, n := range notes {
@@ -189,27 +203,31 @@ func changed(p *plan.Plan, objects []render.Object) []render.Object {
 	})
 }
 
-func (u *Up) certificates(ctx context.Context) (*pki.Result, error) {
+// certificates brings the PKI up to date in memory. It returns the one that was loaded.
+func (u *Up) certificates(ctx context.Context, before *record.Record, res *Result) (loaded *pki.State, err error) {
 	u.step(stepCertificates, Running, "")
-	state, err := u.Runtime.Store().Load(ctx)
-	if err != nil {
+	store := u.Runtime.Store()
+	if loaded, err = store.Load(ctx); err != nil {
 		return nil, err
 	}
+	if err := u.sameAuthorities(before, loaded); err != nil {
+		return nil, err
+	}
+	state := loaded
 	if u.Options.Change != nil {
 		if state, err = u.Options.Change(state); err != nil {
 			return nil, err
 		}
 	}
 	now := u.Now()
-	res, err := pki.Ensure(u.Topology, state, pki.Options{Now: now, Renew: u.Options.Renew})
-	if err != nil {
+	if res.PKI, err = pki.Ensure(u.Topology, state, pki.Options{Now: now, Renew: u.Options.Renew}); err != nil {
 		return nil, err
 	}
-	if err := pki.Prove(u.Topology, res.State, now); err != nil {
+	if err := pki.Prove(u.Topology, res.PKI.State, now); err != nil {
 		return nil, fmt.Errorf("certificates do not fit together: %w", err)
 	}
-	u.step(stepCertificates, Done, certificatesMessage(res))
-	return res, nil
+	u.step(stepCertificates, Done, certificatesMessage(res.PKI))
+	return loaded, nil
 }
 
 // certificatesMessage is one line: 6 kept, 3 created, next expiry 2027-11-20.
@@ -242,27 +260,37 @@ func (u *Up) applyNamespaces(ctx context.Context, p *plan.Plan) error {
 
 // apply writes the plan. Whatever it makes is remembered before it is made.
 func (u *Up) apply(ctx context.Context, res *Result) error {
-	if err := u.Runtime.Store().Save(ctx, res.PKI.State); err != nil {
-		return fmt.Errorf("save %s: %w", u.Runtime.Store(), err)
+	if u.Options.Edit != nil {
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if err := u.Options.Edit(); err != nil {
+			return err
+		}
 	}
-	if err := u.Runtime.Begin(ctx, res.Plan); err != nil {
-		return err
+	if !res.Plan.Empty() {
+		if err := u.Runtime.Store().Save(ctx, res.PKI.State); err != nil {
+			return fmt.Errorf("save %s: %w", u.Runtime.Store(), err)
+		}
+		if err := u.Runtime.Begin(ctx, res.Plan, res.record); err != nil {
+			return err
+		}
 	}
 	if err := u.components(ctx, res); err != nil {
 		return err
 	}
-	if !u.Options.SkipCanary {
+	if !u.Options.SkipCanary && !res.Plan.Empty() {
 		// Before the run counts as finished: the next one then tries again, and nothing is deleted until kcp serves.
 		if err := u.canaries(ctx, res.PKI.State); err != nil {
 			return err
 		}
 	}
-	return u.Runtime.Finish(ctx, res.Plan, u.Setup)
-}
-
-// waitAll is the end of a run that changes nothing: components may still be starting, or broken.
-func (u *Up) waitAll(ctx context.Context, res *Result) error {
-	return u.components(ctx, res)
+	if u.Options.Finally != nil {
+		if err := u.Options.Finally(ctx); err != nil {
+			return err
+		}
+	}
+	return u.Runtime.Finish(ctx, res.Plan, res.record, u.applied(res))
 }
 
 func (u *Up) emit(e Event) {
@@ -273,6 +301,9 @@ func (u *Up) emit(e Event) {
 }
 
 func (u *Up) step(name string, s Status, message string) {
+	if u.quiet && s != Failed {
+		return
+	}
 	u.emit(Event{Scope: Step, Name: name, Status: s, Message: message})
 }
 

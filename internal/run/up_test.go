@@ -57,12 +57,12 @@ func TestSecondRunOnlyWaits(t *testing.T) {
 }
 
 func TestDeletionsComeLast(t *testing.T) {
-	inWorld(t, sharded, func(t *testing.T, w *world) {
+	inWorld(t, minimal+"spec: {frontProxies: [{name: main}, {name: second}]}\n", func(t *testing.T, w *world) {
 		w.mustRun(t)
 		objects := func() int {
 			all, err := w.rt.Objects(t.Context())
 			require.NoError(t, err)
-			return len(slices.DeleteFunc(all, func(it plan.Item) bool { return it.Component != "shard/alpha" }))
+			return len(slices.DeleteFunc(all, func(it plan.Item) bool { return it.Component != "front-proxy/second" }))
 		}
 		require.NotZero(t, objects())
 		before := objects()
@@ -86,7 +86,7 @@ func TestErrorsPassThrough(t *testing.T) {
 		want  string
 		calls []string // those that were made before it
 	}{
-		"Generation":       {clierr.BadInput, "boom", nil},
+		"Record":           {clierr.BadInput, "boom", nil},
 		"Load":             {clierr.BadInput, "boom", nil},
 		"Preflight":        {clierr.BadInput, "boom", nil},
 		"Plan":             {clierr.BadInput, "boom", nil},
@@ -239,20 +239,7 @@ func TestAnotherRunWroteBeforeTheLock(t *testing.T) {
 		res := w.mustRun(t)
 		require.Empty(t, res.PKI.CAs, "no authority is made again")
 		require.Equal(t, theirs.State.CAs, w.rt.PKI().CAs)
-		require.Len(t, w.of("plan"), 4, "it is planned again")
 		require.Equal(t, []string{"Apply namespaces", "Lock", "Save", "Begin"}, w.rt.Calls()[:4])
-	})
-}
-
-func TestSomethingElseKeepsWriting(t *testing.T) {
-	inWorld(t, minimal, func(t *testing.T, w *world) {
-		w.rt.On("Generation", func() error {
-			w.rt.OtherRun(w.rt.PKI())
-			return nil
-		})
-		_, err := w.run(t)
-		requireError(t, err, clierr.Conflict, "the setup's state in memory keeps changing although this run holds its lock")
-		require.Equal(t, []string{"Apply namespaces", "Lock", "Unlock"}, w.rt.Calls())
 	})
 }
 

@@ -214,6 +214,9 @@ func (d *decoder) basic(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 		}
 		return d.fail(p, n, mustBe("true or false", n), unquoted(n, "!!bool"))
 	default:
+		if d.ambiguous(n, t, p) {
+			return nil, false
+		}
 		var i int64
 		if tag == "!!int" && n.Decode(&i) == nil && !reflect.Zero(t).OverflowInt(i) {
 			return i, true

@@ -170,9 +170,6 @@ func defaultEtcd(p part, s *v1alpha1.Setup) {
 		}
 	}
 	fillEtcd(e, base, cache)
-	if e.External != nil && !cache {
-		fill(&e.External.Prefix, "/"+s.Metadata.Name+"/"+p.shardName())
-	}
 }
 
 // fillEtcd fills what an etcd leaves open from another one, then with defaults.

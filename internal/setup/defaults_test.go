@@ -67,7 +67,7 @@ func TestEveryPromisedDefaultIsApplied(t *testing.T) {
 		"ManagedEtcd.Storage":           {managed.Storage.String(), "8Gi"},
 		"ManagedEtcd.StorageClassName":  {managed.StorageClassName, ""}, // Kubernetes knows its default class
 		"ManagedEtcd.Resources":         {managed.Resources.Requests.Memory().String(), "128Mi"},
-		"ExternalEtcd.Prefix":           {beta.Etcd.External.Prefix, "/demo/beta"},
+		"ExternalEtcd.Prefix":           {beta.Etcd.External.Prefix, ""}, // the first up knows,
 		"EmbeddedEtcd.Storage":          {alpha.Etcd.Embedded.Storage.String(), "8Gi"},
 		"EmbeddedEtcd.StorageClassName": {alpha.Etcd.Embedded.StorageClassName, ""},
 		"EmbeddedEtcd.Ephemeral":        {[2]bool{*alpha.Etcd.Embedded.Ephemeral, *s.CacheServer.Etcd.Embedded.Ephemeral}, [2]bool{false, true}},
@@ -167,11 +167,11 @@ func TestExternalEtcdIsInherited(t *testing.T) {
   - {name: gamma, etcd: {external: {endpoints: ["http://other:2379"]}}}
 `).Spec
 	endpoints := []string{"https://etcd:2379"}
-	require.Equal(t, v1alpha1.ExternalEtcd{Endpoints: endpoints, Prefix: "/demo/root", TLSSecret: "creds"}, *s.RootShard.Etcd.External)
+	require.Equal(t, v1alpha1.ExternalEtcd{Endpoints: endpoints, TLSSecret: "creds"}, *s.RootShard.Etcd.External)
 	require.Equal(t, v1alpha1.ExternalEtcd{Endpoints: endpoints, TLSSecret: "creds"}, *s.CacheServer.Etcd.External)
-	require.Equal(t, v1alpha1.ExternalEtcd{Endpoints: endpoints, Prefix: "/demo/alpha", TLSSecret: "creds"}, *s.Shards[0].Etcd.External)
+	require.Equal(t, v1alpha1.ExternalEtcd{Endpoints: endpoints, TLSSecret: "creds"}, *s.Shards[0].Etcd.External)
 	require.Equal(t, v1alpha1.ExternalEtcd{Endpoints: endpoints, Prefix: "/mine", TLSSecret: "creds"}, *s.Shards[1].Etcd.External)
-	require.Equal(t, v1alpha1.ExternalEtcd{Endpoints: []string{"http://other:2379"}, Prefix: "/demo/gamma"}, *s.Shards[2].Etcd.External)
+	require.Equal(t, v1alpha1.ExternalEtcd{Endpoints: []string{"http://other:2379"}}, *s.Shards[2].Etcd.External)
 }
 
 func TestCertificatesDoNotOutliveTheirAuthority(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/kcpctl/kcpctl/internal/atomicfile"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
@@ -25,39 +26,47 @@ func (f *File) Rewrite(path string, edited *File) error {
 	if err := CheckEditable(path); err != nil {
 		return err
 	}
-	target, err := filepath.EvalSymlinks(path)
+	target, mode, err := f.unchanged(path)
 	if err != nil {
-		return fmt.Errorf("write setup: %w", err)
+		return err
 	}
-	info, err := os.Stat(target)
-	if err != nil {
-		return fmt.Errorf("write setup: %w", err)
-	}
-	now, err := os.ReadFile(target)
-	if err != nil {
-		return fmt.Errorf("write setup: %w", err)
-	}
-	if !bytes.Equal(now, f.Data) {
-		return clierr.New(clierr.Conflict, "run the command again", "%s was changed by somebody else meanwhile", path)
-	}
-	if err := replaceFile(target, edited.Data, info.Mode().Perm()); err != nil {
+	if err := atomicfile.Write(target, edited.Data, mode); err != nil {
 		return fmt.Errorf("write setup %s: %w", path, err)
 	}
 	return nil
 }
 
-func replaceFile(path string, content []byte, mode os.FileMode) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".kcpctl-*")
+// CheckRewrite reports why Rewrite would fail now: the file was changed since it was read, or cannot be written.
+func (f *File) CheckRewrite(path string) error {
+	if err := CheckEditable(path); err != nil {
+		return err
+	}
+	target, _, err := f.unchanged(path)
 	if err != nil {
 		return err
 	}
-	_, err = tmp.Write(content)
-	err = errors.Join(err, tmp.Chmod(mode), tmp.Sync(), tmp.Close())
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
+	tmp, err := os.CreateTemp(filepath.Dir(target), ".kcpctl-*")
 	if err != nil {
-		_ = os.Remove(tmp.Name())
+		return fmt.Errorf("write setup %s: %w", path, err)
 	}
-	return err
+	return errors.Join(tmp.Close(), os.Remove(tmp.Name()))
+}
+
+// unchanged finds the file that a path leads to, and refuses one that is not what was read.
+func (f *File) unchanged(path string) (target string, mode os.FileMode, err error) {
+	if target, err = filepath.EvalSymlinks(path); err != nil {
+		return "", 0, fmt.Errorf("write setup: %w", err)
+	}
+	info, err := os.Stat(target)
+	if err != nil {
+		return "", 0, fmt.Errorf("write setup: %w", err)
+	}
+	now, err := os.ReadFile(target)
+	if err != nil {
+		return "", 0, fmt.Errorf("write setup: %w", err)
+	}
+	if !bytes.Equal(now, f.Data) {
+		return "", 0, clierr.New(clierr.Conflict, "run the command again", "%s was changed since it was read", path)
+	}
+	return target, info.Mode().Perm(), nil
 }

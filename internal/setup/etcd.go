@@ -99,6 +99,8 @@ func (v *validator) prefix(at *field.Path, p part, x *v1alpha1.ExternalEtcd, key
 		}
 		// kcp up to v0.32.3: pkg/cache/server/config.go.
 		prefix = "/cache"
+	} else if prefix == "" {
+		return // the default is unique
 	} else if !v.matches(`(?:/[A-Za-z0-9._-]+)+`, prefix) {
 		v.invalid(at, prefix, "must be a path such as /%s/%s", v.setup.Metadata.Name, p.shardName())
 		return

@@ -65,6 +65,51 @@ func TestInvalidFilesSayEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
+// Readers of YAML do not agree what these numbers are; kcpctl does not guess.
+func TestAmbiguousNumbers(t *testing.T) {
+	const place = minimal + "spec:\n  defaults:\n    "
+	octal := " is octal to some readers of YAML and decimal to others, write "
+	text := " is a number to some readers of YAML and text to others, write "
+	for value, want := range map[string]string{
+		"010": octal + "10", "00": octal + "0", "-010": octal + "-10", "+07": octal + "7", "08": octal + "8", "0100": octal + "100",
+		"1_0": text + "10", "1_": text + "1", "0x1_0": text + "0x10", "0_1": text + "1",
+		"1": "", "0": "", "0xA": "", "0o10": "", "10": "",
+	} {
+		t.Run(value, func(t *testing.T) {
+			_, err := Parse("kcp.yaml", []byte(place+"logLevel: "+value+"\n"))
+			if want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.EqualError(t, err, "kcp.yaml:7:15: spec.defaults.logLevel: "+value+want)
+			require.Equal(t, clierr.BadInput, clierr.Code(err))
+		})
+	}
+	_, err := Parse("kcp.yaml", []byte(place+"replicas: 1_0\n    service: {spec: {ports: [{name: x, port: 0123, targetPort: 010}]}}\n"))
+	require.ErrorContains(t, err, "kcp.yaml:7:15: spec.defaults.replicas: 1_0"+text+"10")
+}
+
+// The permissions of files are octal, as Kubernetes reads them.
+func TestFileModesAreOctal(t *testing.T) {
+	const pod = minimal + `spec:
+  defaults:
+    podTemplate:
+      spec:
+        volumes:
+        - name: a
+          secret: {secretName: a, defaultMode: %s, items: [{key: k, path: k, mode: %s}]}
+`
+	for value, want := range map[string]float64{"0400": 0o400, "0o400": 0o400, "256": 256} {
+		volumes := fmt.Sprint(parse(t, fmt.Sprintf(pod, value, value)).Spec.Defaults.PodTemplate)
+		require.Equal(t, 2, strings.Count(volumes, fmt.Sprintf("ode:%v", want)), volumes)
+	}
+	_, err := Parse("kcp.yaml", []byte(fmt.Sprintf(pod, "04_00", "0999")))
+	require.ErrorContains(t, err, "defaultMode: 04_00 is a number to some readers of YAML and text to others")
+	require.ErrorContains(t, err, "mode: must be a whole number, not the number 0999")
+	_, err = Parse("kcp.yaml", []byte(minimal+"spec: {defaults: {podTemplate: {spec: {priority: 010}}}}\n"))
+	require.ErrorContains(t, err, "priority: 010 is octal")
+}
+
 func TestValidFilesSurviveMarshal(t *testing.T) {
 	for name, data := range valid(t) {
 		t.Run(name, func(t *testing.T) {

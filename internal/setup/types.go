@@ -40,6 +40,8 @@ func (d *decoder) structType(t reflect.Type) *structType {
 		case name == "-" || !f.IsExported():
 		case name == "" && isObject(f.Type):
 			st.fields = append(st.fields, d.structType(f.Type).fields...)
+		case isFileMode(name, f.Type):
+			st.fields = append(st.fields, &structField{name: name, typ: reflect.TypeFor[fileMode]()})
 		default:
 			st.fields = append(st.fields, &structField{name, f.Type, f.Tag.Get("patchMergeKey")})
 		}

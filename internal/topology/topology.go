@@ -233,6 +233,14 @@ func (t *Topology) Root() *Component { return t.byID[ID(RootShard)] }
 // Cache returns the cache server, or nil where the root shard's embedded one serves.
 func (t *Topology) Cache() *Component { return t.byID[ID(CacheServer)] }
 
+// CacheHolder returns what serves the cache: the cache server, or the root shard.
+func (t *Topology) CacheHolder() *Component {
+	if cache := t.Cache(); cache != nil {
+		return cache
+	}
+	return t.Root()
+}
+
 // Object returns the name of an object that belongs to the setup as a whole, such as its CA bundles or its PKI.
 func (t *Topology) Object(parts ...string) string { return Object(t.Name, Base, "", parts...) }
 

@@ -49,13 +49,6 @@ func testLostMember(t *testing.T, s *setup, ephemeral bool) {
 	for _, m := range before {
 		require.True(t, m.Healthy, m)
 	}
-	step(t, "members serve both families of addresses", func(t *testing.T) {
-		c := s.runtime.(*cluster)
-		for _, loopback := range []string{"127.0.0.1", "[::1]"} {
-			c.kubectl("exec", pod, "--namespace", c.setup, "--", "etcdctl", "--endpoints=https://"+loopback+":2379", "get", "health").
-				run(t.Context(), t).ok(t)
-		}
-	})
 	step(t, "a healthy member is not replaced", func(t *testing.T) {
 		r := s.etcd(t, "replace-member", pod, "--yes")
 		require.Equal(t, 1, r.code, r.stderr)

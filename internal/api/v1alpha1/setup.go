@@ -188,8 +188,9 @@ type ManagedEtcd struct {
 type ExternalEtcd struct {
 	// Endpoints are URLs such as https://etcd.example.com:2379; those of spec.etcd where a shard gives none.
 	Endpoints []string `json:"endpoints"`
-	// Prefix is put before every key. Default: /<setup>/<shard>, so that shards can share one etcd. A cache server has none:
-	// kcp fixes its prefix; nor has spec.etcd, because each shard needs its own.
+	// Prefix is put before every key. Default: /<installation>/<shard>, where <installation> is the ID that the first up makes,
+	// so that shards, and several installations, can share one etcd. A cache server has none: kcp fixes its prefix; nor has
+	// spec.etcd, because each shard needs its own.
 	Prefix string `json:"prefix,omitempty"`
 	// TLSSecret is the name of a Secret with ca.crt, tls.crt and tls.key. It is required for https endpoints.
 	TLSSecret string `json:"tlsSecret,omitempty"`

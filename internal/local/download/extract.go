@@ -8,7 +8,8 @@ import (
 	"io"
 	"os"
 	"path"
-	"path/filepath"
+
+	"github.com/kcpctl/kcpctl/internal/atomicfile"
 )
 
 // maxBinary keeps an archive from filling the disk, in bytes. kcp's binaries have about 120 MB.
@@ -37,22 +38,6 @@ func extract(archive *os.File, binary, to string) error {
 		if h.Size > maxBinary {
 			return fmt.Errorf("%s has %d bytes", h.Name, h.Size)
 		}
-		return install(t, to)
+		return atomicfile.WriteFrom(to, t, 0o755)
 	}
-}
-
-func install(from io.Reader, to string) error {
-	f, err := os.CreateTemp(filepath.Dir(to), ".kcpctl-*")
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, from)
-	err = errors.Join(err, f.Chmod(0o755), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), to)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }

@@ -56,6 +56,8 @@ type Kcp struct {
 	next       map[string][]Answer
 	always     map[string]Answer
 	requests   []Request
+	entries    []Entry // of the cache
+	uids       int
 }
 
 // New returns a kcp without servers.
@@ -67,7 +69,8 @@ func New(t testing.TB) *Kcp {
 	}
 }
 
-// Script says how the next requests of an operation are answered. "shard/alpha readyz" is one of a certain server.
+// Script says how the next requests of an operation are answered. "shard/alpha readyz" is one of a certain server, and
+// "GET /clusters/root/api" one of a certain path.
 func (k *Kcp) Script(op string, answers ...Answer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -169,6 +172,9 @@ func operation(r *http.Request) string {
 	if r.URL.Path == "/readyz" {
 		return Readyz
 	}
+	if c, ok := cacheRequestOf(r); ok {
+		return c.verb + " cached " + c.resource
+	}
 	parts := strings.Split(r.URL.Path, "/") // "", clusters, root, apis, group, version, resource, name
 	if len(parts) > 8 && parts[6] == "namespaces" {
 		parts = slices.Delete(parts, 6, 8)
@@ -185,7 +191,7 @@ func operation(r *http.Request) string {
 
 // answer is what the script says, or what a healthy kcp would. Requests that kcpctl never makes fail the test.
 func (k *Kcp) answer(server, op string, r *http.Request) Answer {
-	for _, key := range []string{server + " " + op, op} {
+	for _, key := range []string{server + " " + op, op, r.Method + " " + r.URL.Path} {
 		if next := k.next[key]; len(next) > 0 {
 			k.next[key] = next[1:]
 			return next[0]
@@ -193,6 +199,9 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		if a, ok := k.always[key]; ok {
 			return a
 		}
+	}
+	if a, ok := k.cached(op, r); ok {
+		return a
 	}
 	workspace := path.Base(strings.Split(r.URL.Path+"///", "/")[2])
 	name := path.Base(r.URL.Path)

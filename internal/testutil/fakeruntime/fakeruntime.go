@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
@@ -32,15 +32,17 @@ type Runtime struct {
 
 	topology *topology.Topology
 
-	mu         sync.Mutex
-	generation int
-	stale      bool
-	pki        *pki.State
-	live       map[plan.Ref]plan.Item
-	calls      []string
-	hooks      map[string]func() error
-	states     map[topology.ID][]ready.State
-	history    []plan.Revision
+	mu        sync.Mutex
+	stale     bool
+	record    *record.Record
+	pki       *pki.State
+	live      map[plan.Ref]plan.Item
+	calls     []string
+	hooks     map[string]func() error
+	states    map[topology.ID][]ready.State
+	history   []plan.Revision
+	lose      context.CancelCauseFunc
+	namespace bool // it was made
 }
 
 var _ run.Runtime = (*Runtime)(nil)
@@ -53,7 +55,7 @@ func New(t testing.TB, top *topology.Topology) *Runtime {
 	}
 }
 
-// On runs a function before a call, which fails with its error: Load, Generation, Preflight, Plan, "State etcd/root", and all
+// On runs a function before a call, which fails with its error: Load, Record, Preflight, Plan, "State etcd/root", and all
 // those that Calls knows.
 func (r *Runtime) On(call string, do func() error) {
 	r.mu.Lock()
@@ -94,7 +96,14 @@ func (r *Runtime) PKI() *pki.State {
 func (r *Runtime) OtherRun(s *pki.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pki, r.generation, r.stale = s, r.generation+1, true
+	r.pki, r.stale = s, true
+}
+
+// ForgetRecord is an installation that an earlier kcpctl has made.
+func (r *Runtime) ForgetRecord() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record = nil
 }
 
 // Use goes on with another topology of the same setup.
@@ -114,6 +123,14 @@ func (r *Runtime) Ref(name string) plan.Ref {
 		}
 	}
 	return plan.Ref{}
+}
+
+// Add adds an object as another run would.
+func (r *Runtime) Add(it plan.Item) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	it.Live = &unstructured.Unstructured{Object: map[string]any{}}
+	r.live[it.Ref] = it
 }
 
 // Edit changes an object behind kcpctl's back.
@@ -186,33 +203,56 @@ func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOpt
 	return p, nil
 }
 
-// Generation counts what was written.
-func (r *Runtime) Generation(context.Context) (string, error) {
-	if err := r.hook("Generation"); err != nil {
-		return "", err
+// Record is what Begin and Finish were given.
+func (r *Runtime) Record(context.Context) (*record.Record, error) {
+	if err := r.hook("Record"); err != nil {
+		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return strconv.Itoa(r.generation), nil
+	if r.record == nil {
+		return &record.Record{}, nil
+	}
+	return r.record.Purge(), nil
 }
 
-// Lock keeps nobody out.
-func (r *Runtime) Lock(ctx context.Context) (func(), error) {
-	if err := r.write(ctx, "Lock"); err != nil {
-		return nil, err
+// Lock keeps no other run out. Lose makes this one lose it.
+func (r *Runtime) Lock(ctx context.Context) (context.Context, func(), error) {
+	if !r.placed() {
+		return nil, nil, run.ErrNoPlace
 	}
-	return func() { _ = r.write(context.WithoutCancel(ctx), "Unlock") }, nil
+	if err := r.write(ctx, "Lock"); err != nil {
+		return nil, nil, err
+	}
+	held, lose := context.WithCancelCause(ctx)
+	r.mu.Lock()
+	r.lose = lose
+	r.mu.Unlock()
+	return held, func() { lose(nil); _ = r.write(context.WithoutCancel(ctx), "Unlock") }, nil
+}
+
+// placed reports whether the namespace of the setup exists. No run deletes it, but for a purge.
+func (r *Runtime) placed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.topology.Local || r.namespace
+}
+
+// Lose makes the run that holds the lock lose it, for a reason.
+func (r *Runtime) Lose(cause error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lose(cause)
 }
 
 // Begin makes what is remembered stale until Finish.
-func (r *Runtime) Begin(ctx context.Context, _ *plan.Plan) error {
+func (r *Runtime) Begin(ctx context.Context, _ *plan.Plan, rec *record.Record) error {
 	if err := r.write(ctx, "Begin"); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.generation++
-	r.stale = true
+	r.stale, r.record = true, rec
 	return nil
 }
 
@@ -228,6 +268,7 @@ func (r *Runtime) Apply(ctx context.Context, items []plan.Item, _ run.PlanOption
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, it := range items {
+		r.namespace = r.namespace || it.Kind == "Namespace"
 		it.Live, it.Action = it.Want.DeepCopy(), plan.Unchanged
 		r.live[it.Ref] = it
 	}
@@ -238,7 +279,7 @@ func (r *Runtime) Apply(ctx context.Context, items []plan.Item, _ run.PlanOption
 }
 
 // Finish deletes what the plan deletes.
-func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error {
+func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, a plan.Applied) error {
 	if err := r.write(ctx, "Finish"); err != nil {
 		return err
 	}
@@ -247,8 +288,8 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, setup []byte) error 
 	for _, it := range p.Deletions() {
 		delete(r.live, it.Ref)
 	}
-	r.generation++
-	r.stale, r.history = false, plan.Remember(r.history, plan.Revision{Setup: setup})
+	r.stale, r.record = false, rec
+	r.history = plan.Remember(r.history, plan.Revision{Setup: a.Setup, Only: a.Only})
 	return nil
 }
 
@@ -353,7 +394,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pki = &pki.State{}
+	r.pki, r.record, r.namespace = &pki.State{}, nil, false
 	clear(r.live)
 	return nil
 }

@@ -1,0 +1,135 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+)
+
+// source is where a flag that is not given may get its value. A flag has none unless it is marked: what removes data, accepts a
+// danger, answers a question or means something else in each command is typed every time.
+type source string
+
+const (
+	environment source = "environment"
+	configFile  source = "configuration file"
+)
+
+const (
+	sources   = "kcpctl.dev/sources" // the annotation of marked flags
+	envPrefix = "KCPCTL_"
+)
+
+// allow marks flags that may get their value from some sources.
+func allow(f *pflag.FlagSet, from []source, names ...string) {
+	for _, name := range names {
+		values := make([]string, len(from))
+		for i, s := range from {
+			values[i] = string(s)
+		}
+		if err := f.SetAnnotation(name, sources, values); err != nil {
+			panic(err) // there is no such flag
+		}
+	}
+}
+
+// anywhere are both sources.
+func anywhere() []source { return []source{environment, configFile} }
+
+func (s source) sets(f *pflag.Flag) bool { return slices.Contains(f.Annotations[sources], string(s)) }
+
+// variable is the name of a flag's variable.
+func variable(flag string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// settable are the flags of all commands that a source sets.
+func (s source) settable(c *cobra.Command) []string {
+	var out []string
+	for _, flags := range []*pflag.FlagSet{c.PersistentFlags(), c.Flags()} {
+		flags.VisitAll(func(f *pflag.Flag) {
+			if s.sets(f) {
+				out = append(out, f.Name)
+			}
+		})
+	}
+	for _, sub := range c.Commands() {
+		out = append(out, s.settable(sub)...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// fromEnvironment sets flags that were not given from KCPCTL_* variables and the configuration file.
+func (o *globalOptions) fromEnvironment(c *cobra.Command) error {
+	file, err := readConfig(c.Root())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Name == "help" {
+			return
+		}
+		name := variable(f.Name)
+		value, from := o.Getenv(name), name
+		if value != "" && !environment.sets(f) {
+			hint := fmt.Sprintf("unset it, and type --%s where it is meant; variables may set %s", f.Name,
+				strings.Join(environment.settable(c.Root()), ", "))
+			errs = append(errs, clierr.New(clierr.BadInput, hint, "--%s cannot be set by the variable %s", f.Name, name))
+			return
+		}
+		if value == "" && configFile.sets(f) && file.IsSet(f.Name) {
+			value, from = file.GetString(f.Name), f.Name+" in "+file.ConfigFileUsed()
+		}
+		if value == "" {
+			return
+		}
+		if err := c.Flags().Set(f.Name, value); err != nil {
+			errs = append(errs, clierr.New(clierr.BadInput, "", "value of --%s from %s: %w", f.Name, from, err))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// readConfig reads the user's configuration file, if there is one.
+func readConfig(root *cobra.Command) (*viper.Viper, error) {
+	v := viper.New()
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return v, nil // no home, no file
+	}
+	v.SetConfigFile(filepath.Join(dir, "kcpctl", "config.yaml"))
+	if err := v.ReadInConfig(); errors.Is(err, fs.ErrNotExist) {
+		return v, nil
+	} else if err != nil {
+		return nil, clierr.New(clierr.BadInput, "fix or remove the file", "read %s: %w", v.ConfigFileUsed(), err)
+	}
+	allowed := configFile.settable(root)
+	var refused []string
+	for key, value := range v.AllSettings() {
+		switch value.(type) {
+		case string, bool, int, int64, float64:
+			if slices.Contains(allowed, key) {
+				continue
+			}
+		}
+		refused = append(refused, fmt.Sprintf("%q", key))
+	}
+	if len(refused) == 0 {
+		return v, nil
+	}
+	slices.Sort(refused)
+	return nil, clierr.New(clierr.BadInput, "remove it; the file may set "+strings.Join(allowed, ", ")+", each to one value",
+		"%s: cannot set %s", v.ConfigFileUsed(), strings.Join(refused, ", "))
+}

@@ -1,0 +1,44 @@
+// Package atomicfile writes files in one step: a reader finds the old content or the new, and after a crash the file has one of
+// the two.
+package atomicfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Write makes data the content of the file at path. It is a new file with this mode, whatever the old one had: until it has its
+// name only its owner can read it. A symbolic link at path is replaced, not followed; the directory has to exist.
+func Write(path string, data []byte, mode fs.FileMode) error {
+	return WriteFrom(path, bytes.NewReader(data), mode)
+}
+
+// WriteFrom is Write with the content that a reader has.
+func WriteFrom(path string, content io.Reader, mode fs.FileMode) error {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
+		return &fs.PathError{Op: "write", Path: path, Err: errors.New("not a regular file")}
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".kcpctl-*") // with mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = io.Copy(f, content)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}

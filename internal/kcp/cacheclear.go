@@ -1,0 +1,268 @@
+package kcp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const (
+	// cacheDefinitionShard and cacheDefinitionCluster are where the cache server keeps the definitions of all that shards can put
+	// into it (kcp: pkg/cache/server/bootstrap). It has no discovery of its groups.
+	cacheDefinitionShard   = "system:cache:server"
+	cacheDefinitionCluster = "system:system-crds"
+	// shardAnnotation is the shard that an object of the cache came from. The server derives it from where it stores the object.
+	shardAnnotation = "kcp.io/shard"
+
+	// cachePage is how many objects are read at a time: an APIResourceSchema may have a megabyte.
+	cachePage = 100
+	// cacheDeletions is how many objects are deleted at a time.
+	cacheDeletions = 16
+)
+
+var (
+	definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	// publishedResource are what a workspace shares of a resource of its own (kcp: pkg/reconciler/cache/cachedresources).
+	publishedResource = schema.GroupResource{Group: "cache.kcp.io", Resource: "cachedresources"}
+)
+
+// Entries are how many objects of a resource a shard has in the cache.
+type Entries struct {
+	// Resource is its name with its group, such as apiexports.apis.kcp.io.
+	Resource string
+	Count    int
+}
+
+// Total is how many objects they are together.
+func Total(all []Entries) int {
+	n := 0
+	for _, e := range all {
+		n += e.Count
+	}
+	return n
+}
+
+// CountCache counts what a shard has in the cache. The client's server is the same as that of Cached, and so it is for
+// ClearCache.
+func (c *Client) CountCache(ctx context.Context, shard string) ([]Entries, error) {
+	return c.eachCached(ctx, shard, func(r schema.GroupVersionResource) (int, error) {
+		n, options := 0, metav1.ListOptions{Limit: cachePage}
+		for {
+			list, err := c.listCache(ctx, shard, r, options)
+			if err != nil {
+				return n, err
+			}
+			n += len(list.Items)
+			if options.Continue = list.GetContinue(); options.Continue == "" {
+				return n, nil
+			}
+		}
+	})
+}
+
+// ClearCache deletes what a shard has in the cache, in all of its logical clusters, and returns what that was, also when it fails.
+// The shard's process must have ended, or it puts everything there again. The root shard's entries are never deleted: kcp's own
+// APIs are among them.
+func (c *Client) ClearCache(ctx context.Context, shard string) ([]Entries, error) {
+	if shard == topology.RootShardName {
+		return nil, fmt.Errorf("the cache of shard %s is never cleared: all shards need it", shard)
+	}
+	return c.eachCached(ctx, shard, func(r schema.GroupVersionResource) (int, error) { return c.clearCached(ctx, shard, r) })
+}
+
+// eachCached calls a function for every resource of the cache, and returns what it counts.
+func (c *Client) eachCached(ctx context.Context, shard string, do func(schema.GroupVersionResource) (int, error)) ([]Entries, error) {
+	// The name becomes a part of the URL's path: neither the wildcard nor the cache server's own definitions are a shard.
+	if problems := validation.IsDNS1123Label(shard); len(problems) > 0 {
+		return nil, fmt.Errorf("%q is not the name of a shard: %s", shard, problems[0])
+	}
+	resources, err := c.cacheResources(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	var out []Entries
+	for _, r := range resources {
+		n, err := do(r)
+		if n > 0 {
+			out = append(out, Entries{Resource: r.GroupResource().String(), Count: n})
+		}
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// cacheResources are the resources that a shard can have in the cache. What CachedResources publish comes first:
+// the cache server serves them only as long as it has the CachedResources, which come last.
+func (c *Client) cacheResources(ctx context.Context, shard string) ([]schema.GroupVersionResource, error) {
+	at, err := c.cacheAt(cacheDefinitionShard, cacheDefinitionCluster)
+	if err != nil {
+		return nil, err
+	}
+	definitions, err := at.Resource(definitionResource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list the resources of the cache: %w", err)
+	}
+	var first, out, last []schema.GroupVersionResource
+	for i := range definitions.Items {
+		r := definedResource(&definitions.Items[i])
+		if r.GroupResource() != publishedResource {
+			out = append(out, r)
+			continue
+		}
+		last = append(last, r)
+		if first, err = c.publishedResources(ctx, shard, r); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(out, func(a, b schema.GroupVersionResource) int {
+		return strings.Compare(a.GroupResource().String(), b.GroupResource().String())
+	})
+	return slices.Concat(first, out, last), nil
+}
+
+// definedResource is the resource that a CustomResourceDefinition defines, in the version that is stored.
+func definedResource(definition *unstructured.Unstructured) schema.GroupVersionResource {
+	var r schema.GroupVersionResource
+	r.Group, _, _ = unstructured.NestedString(definition.Object, "spec", "group")
+	r.Resource, _, _ = unstructured.NestedString(definition.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
+	for _, v := range versions {
+		m, ok := v.(map[string]any)
+		if !ok || m["served"] != true {
+			continue
+		}
+		if name, _ := m["name"].(string); r.Version == "" || m["storage"] == true {
+			r.Version = name
+		}
+	}
+	return r
+}
+
+// publishedResources are what the CachedResources of a shard publish: the cache server serves each under its name and the
+// identity of who publishes it.
+func (c *Client) publishedResources(ctx context.Context, shard string, r schema.GroupVersionResource) ([]schema.GroupVersionResource, error) {
+	list, err := c.listCache(ctx, shard, r, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var out []schema.GroupVersionResource
+	for i := range list.Items {
+		field := func(path ...string) string {
+			s, _, _ := unstructured.NestedString(list.Items[i].Object, path...)
+			return s
+		}
+		identity := field("status", "identityHash")
+		p := schema.GroupVersionResource{
+			Group: field("spec", "group"), Version: field("spec", "version"), Resource: field("spec", "resource") + ":" + identity,
+		}
+		known := slices.ContainsFunc(out, func(o schema.GroupVersionResource) bool { return o.GroupResource() == p.GroupResource() })
+		if identity != "" && !known {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// listCache lists what a shard has in the cache of a resource. One that the cache server does not serve has no objects.
+func (c *Client) listCache(ctx context.Context, shard string, r schema.GroupVersionResource, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	all, err := c.cache(shard)
+	if err != nil {
+		return nil, err
+	}
+	list, err := all.Resource(r).List(ctx, o)
+	if apierrors.IsNotFound(err) {
+		return &unstructured.UnstructuredList{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s of shard %s in the cache: %w", r.GroupResource(), shard, err)
+	}
+	return list, nil
+}
+
+// clearCached deletes what a shard has in the cache of a resource, and returns how many objects that were. The cache server lists
+// across logical clusters, but deletes in one only: a deletion of the collection across them succeeds and deletes nothing.
+func (c *Client) clearCached(ctx context.Context, shard string, r schema.GroupVersionResource) (int, error) {
+	deleted := map[string]bool{}
+	for {
+		list, err := c.listCache(ctx, shard, r, metav1.ListOptions{Limit: cachePage})
+		if err != nil || len(list.Items) == 0 {
+			return len(deleted), err
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			if of := o.GetAnnotations()[shardAnnotation]; of != shard {
+				return len(deleted), fmt.Errorf("%s in the cache is of shard %q and not of %s", entryName(r, o), of, shard)
+			}
+			if cluster := o.GetAnnotations()[clusterAnnotation]; cluster == "" || cluster == wildcard {
+				return len(deleted), fmt.Errorf("%s of shard %s in the cache has no logical cluster", entryName(r, o), shard)
+			}
+			if deleted[entryName(r, o)] {
+				return len(deleted), fmt.Errorf("%s stays in the cache although it was deleted: shard %s may still run", entryName(r, o), shard)
+			}
+		}
+		done, err := c.deleteCached(ctx, shard, r, list.Items)
+		for _, name := range done {
+			deleted[name] = true
+		}
+		if err != nil {
+			return len(deleted), err
+		}
+	}
+}
+
+// entryName names an object of the cache as users see it.
+func entryName(r schema.GroupVersionResource, o *unstructured.Unstructured) string {
+	name := o.GetName()
+	if o.GetNamespace() != "" {
+		name = o.GetNamespace() + "/" + name
+	}
+	return r.GroupResource().String() + " " + o.GetAnnotations()[clusterAnnotation] + ":" + name
+}
+
+// deleteCached deletes objects of the cache, and returns the names of those that are gone.
+func (c *Client) deleteCached(ctx context.Context, shard string, r schema.GroupVersionResource, objects []unstructured.Unstructured) ([]string, error) {
+	errs := make([]error, len(objects))
+	var g errgroup.Group
+	g.SetLimit(cacheDeletions)
+	for i := range objects {
+		g.Go(func() error {
+			errs[i] = c.deleteEntry(ctx, shard, r, &objects[i])
+			return errs[i]
+		})
+	}
+	first := g.Wait()
+	var done []string
+	for i := range objects {
+		if errs[i] == nil {
+			done = append(done, entryName(r, &objects[i]))
+		}
+	}
+	return done, first
+}
+
+// deleteEntry deletes an object of the cache, and only the one that was listed. The cache server does not wait for the finalizers
+// that came with the copy.
+func (c *Client) deleteEntry(ctx context.Context, shard string, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
+	at, err := c.cacheAt(shard, o.GetAnnotations()[clusterAnnotation])
+	if err != nil {
+		return err
+	}
+	uid := o.GetUID()
+	err = at.Resource(r).Namespace(o.GetNamespace()).Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s of shard %s in the cache: %w", entryName(r, o), shard, err)
+	}
+	return nil
+}

@@ -1,0 +1,194 @@
+package record_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/record"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const minimal = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
+
+func topologyOf(t *testing.T, text string) *topology.Topology {
+	t.Helper()
+	f, err := setup.Parse("kcp.yaml", []byte(text))
+	require.NoError(t, err)
+	return topology.Build(f.Setup)
+}
+
+func ensured(t *testing.T, s *pki.State) *pki.State {
+	t.Helper()
+	res, err := pki.Ensure(topologyOf(t, minimal), s, pki.Options{Now: testutil.Start()})
+	require.NoError(t, err)
+	return res.State
+}
+
+// phases are the states of a rotation, one after the other: before it, distributed, switched, and finished.
+func phases(t *testing.T, r pki.Rotation) []*pki.State {
+	t.Helper()
+	all := []*pki.State{ensured(t, &pki.State{})}
+	for _, from := range []pki.Phase{pki.PhaseNone, pki.PhaseDistribute, pki.PhaseSwitch} {
+		next, err := r.Advance(topologyOf(t, minimal), all[len(all)-1], from, testutil.Start())
+		require.NoError(t, err)
+		if from == pki.PhaseSwitch && r.CA() == "" {
+			next, err = pki.DropEarlierKeys(next)
+			require.NoError(t, err)
+		}
+		all = append(all, ensured(t, next))
+	}
+	return all
+}
+
+// A PKI may be where the record has it, or one step of a rotation further, because a run can end between the two; never behind,
+// and never two steps ahead.
+func TestAuthoritiesOfARotation(t *testing.T) {
+	for _, rotation := range pki.AllRotations() {
+		all := phases(t, rotation)
+		for i, applied := range all {
+			known := (&record.Record{}).With(applied, nil)
+			for j, stored := range all {
+				err := known.CheckAuthorities(stored, "the store")
+				if j == i || j == i+1 {
+					require.NoError(t, err, "%s: %d to %d", rotation, i, j)
+					continue
+				}
+				require.Error(t, err, "%s: %d to %d", rotation, i, j)
+				require.Contains(t, err.Error(), "    "+rotation.String()+": ")
+				require.Contains(t, clierr.Hint(err), "--replace-authorities")
+			}
+		}
+	}
+}
+
+func TestOtherAuthorities(t *testing.T) {
+	ours, theirs := ensured(t, &pki.State{}), ensured(t, &pki.State{})
+	known := (&record.Record{}).With(ours, nil)
+	foreign := *theirs
+	foreign.Installation = ours.Installation // made by an earlier kcpctl
+	for name, tc := range map[string]struct {
+		known *record.Record
+		state *pki.State
+		want  string
+	}{
+		"nothing is known":     {&record.Record{}, theirs, ""},
+		"the same":             {known, ours, ""},
+		"an empty store":       {known, &pki.State{}, "server CA: there is none, and sha256:"},
+		"another installation": {known, theirs, "the store does not hold the PKI that installation " + ours.Installation.ID + " uses, but that of installation " + theirs.Installation.ID},
+		"other authorities":    {known, &foreign, "server CA: it is sha256:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.known.CheckAuthorities(tc.state, "the store")
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.want)
+			require.Equal(t, clierr.Failed, clierr.Code(err))
+			for _, a := range ours.CAs {
+				require.NotContains(t, err.Error(), string(a.Key))
+			}
+		})
+	}
+}
+
+func TestData(t *testing.T) {
+	at := func(cluster string, more ...string) record.Data {
+		d := record.Data{Cluster: cluster, Namespace: "kcp", Etcd: "managed etcd/alpha"}
+		for _, m := range more {
+			d.Volume = m
+		}
+		return d
+	}
+	etcd := func(members int64) record.Data {
+		return record.Data{Cluster: "eu", Namespace: "kcp", Members: members, Volume: "PersistentVolumeClaim data-demo-etcd-alpha-*"}
+	}
+	removed := func(d record.Data) record.Data { d.Removed, d.Emptied = true, true; return d }
+	type data = map[topology.ID]record.Data
+	for name, tc := range map[string]struct {
+		was, now data
+		only     []topology.ID
+		allowed  []topology.ID
+		want     []string // what the lines of the error say
+	}{
+		"nothing changes":      {was: data{"shard/alpha": at("eu"), "etcd/alpha": etcd(1)}, now: data{"shard/alpha": at("eu"), "etcd/alpha": etcd(1)}},
+		"a shard more":         {was: data{}, now: data{"shard/alpha": at("eu")}},
+		"a shard less":         {was: data{"shard/alpha": at("eu"), "etcd/alpha": etcd(1)}, now: data{}, want: []string{"shard/alpha holds workspaces (eu/kcp, managed etcd/alpha), and the setup does not have it any more"}},
+		"whatever is allowed":  {was: data{"shard/alpha": at("eu")}, now: data{}, allowed: []topology.ID{"shard/alpha"}, want: []string{"shard/alpha holds workspaces"}},
+		"a renamed shard":      {was: data{"shard/alpha": at("eu")}, now: data{"shard/beta": at("eu")}, want: []string{"shard/alpha holds workspaces"}},
+		"a shard that moves":   {was: data{"shard/alpha": at("eu")}, now: data{"shard/alpha": at("us")}, want: []string{"shard/alpha is on eu/kcp, and the setup wants us/kcp"}},
+		"and its data too":     {was: data{"shard/alpha": at("eu")}, now: data{"shard/alpha": at("us")}, allowed: []topology.ID{"shard/alpha"}},
+		"a run about others":   {was: data{"shard/alpha": at("eu")}, now: data{}, only: []topology.ID{"shard/beta"}},
+		"the root shard moves": {was: data{"root-shard": at("eu")}, now: data{"root-shard": at("us")}, allowed: []topology.ID{"root-shard"}, want: []string{"root-shard is on eu/kcp, and the setup places it on us/kcp"}},
+		"another volume":       {was: data{"shard/alpha": at("eu", "PersistentVolumeClaim a")}, now: data{"shard/alpha": at("eu", "emptyDir")}, want: []string{"shard/alpha has its data on PersistentVolumeClaim a, and the setup wants emptyDir"}},
+		"more members":         {was: data{"etcd/alpha": etcd(1)}, now: data{"etcd/alpha": etcd(3)}, allowed: []topology.ID{"etcd/alpha"}, want: []string{"etcd/alpha has 1 members with data, and the setup wants 3"}},
+		"an etcd that its shard leaves": {was: data{"shard/alpha": at("eu"), "etcd/alpha": etcd(1)},
+			now:  data{"shard/alpha": {Cluster: "eu", Namespace: "kcp", Etcd: "external http://etcd"}},
+			want: []string{"shard/alpha has its data in the etcd managed etcd/alpha, and the setup wants external http://etcd"}},
+		"no cache server":                        {was: data{"cache-server": at("eu")}, now: data{}, want: []string{"cache-server holds data"}},
+		"no cache server, on purpose":            {was: data{"cache-server": at("eu")}, now: data{}, allowed: []topology.ID{"cache-server"}},
+		"a removed shard":                        {was: data{"shard/alpha": removed(at("eu"))}, now: data{}},
+		"a removed shard comes back":             {was: data{"shard/alpha": removed(at("eu"))}, now: data{"shard/alpha": at("us")}},
+		"on the volumes of another etcd":         {was: data{"etcd/alpha": removed(etcd(1))}, now: data{"etcd/alpha": etcd(3)}, want: []string{"etcd/alpha was removed, and its volumes are still there"}},
+		"all problems together":                  {was: data{"shard/alpha": at("eu"), "shard/beta": at("eu")}, now: data{"shard/beta": at("us")}, want: []string{"shard/alpha holds", "shard/beta is on"}},
+		"a cluster that is called otherwise now": {was: data{"shard/alpha": at("eu")}, now: data{"shard/alpha": at("eu")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			known := &record.Record{Installation: "demo-1", Data: tc.was}
+			in := func(all []topology.ID, none bool) func(topology.ID) bool {
+				return func(id topology.ID) bool {
+					for _, a := range all {
+						if a == id {
+							return true
+						}
+					}
+					return len(all) == 0 && none
+				}
+			}
+			err := known.CheckData(tc.now, in(tc.only, true), in(tc.allowed, false))
+			if len(tc.want) == 0 {
+				require.NoError(t, err)
+				return
+			}
+			require.Error(t, err)
+			lines := strings.Split(err.Error(), "\n")
+			require.Len(t, lines, len(tc.want))
+			for i, want := range tc.want {
+				require.Contains(t, lines[i], want)
+			}
+			require.NotEmpty(t, clierr.Hint(err))
+		})
+	}
+}
+
+func TestRecordSurvivesEncoding(t *testing.T) {
+	r := (&record.Record{}).With(ensured(t, &pki.State{}), map[topology.ID]record.Data{"shard/alpha": {Cluster: "eu", ClusterUID: "u", Members: 3}})
+	raw, err := r.Encode()
+	require.NoError(t, err)
+	got, err := record.Decode(raw)
+	require.NoError(t, err)
+	require.True(t, r.Equal(got))
+	require.False(t, got.Empty())
+	none, err := record.Decode(nil)
+	require.NoError(t, err)
+	require.True(t, none.Empty())
+	_, err = record.Decode([]byte("{"))
+	require.ErrorContains(t, err, "read the record of the installation")
+}
+
+func TestRemoveAndPurge(t *testing.T) {
+	r := &record.Record{Installation: "demo-1", Data: map[topology.ID]record.Data{"shard/alpha": {Cluster: "eu"}, "shard/beta": {}}}
+	out := r.Remove(true, "shard/alpha")
+	require.True(t, out.Data["shard/alpha"].Removed)
+	require.False(t, r.Data["shard/alpha"].Removed, "the first stays as it is")
+	out.Drop(map[topology.ID]record.Data{})
+	require.Contains(t, out.Data, topology.ID("shard/alpha"), "its data is still there")
+	require.NotContains(t, out.Data, topology.ID("shard/beta"))
+	require.NotContains(t, out.Purge("shard/alpha").Data, topology.ID("shard/alpha"))
+}
