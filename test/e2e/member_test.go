@@ -66,8 +66,8 @@ func testLostMember(t *testing.T, s *setup, ephemeral bool) {
 		}
 		c.kubectl("delete", "pod", pod, "--namespace", c.setup).run(t.Context(), t).ok(t)
 		eventually(t.Context(), t, func() error {
-			r := c.kubectl("get", "pod", pod, "--namespace", c.setup, "--output",
-				"jsonpath={.status.containerStatuses[0].state.waiting.reason}").run(t.Context(), t).ok(t)
+			r := c.kubectl("get", "pod", pod, "--namespace", c.setup, "--ignore-not-found", "--output",
+				"jsonpath={.status.containerStatuses[0].state.waiting.reason}").run(t.Context(), t).ok(t) // it is gone for a moment
 			if r.stdout != "CrashLoopBackOff" {
 				return fmt.Errorf("%s is not in a crash loop: %q", pod, r.stdout)
 			}
