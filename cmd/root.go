@@ -95,7 +95,7 @@ func commandGroups(o *globalOptions) []commandGroup {
 	return []commandGroup{
 		{"Write a setup", []*cobra.Command{newInitCmd(o), newConfigCmd(o), newRenderCmd(o), newSchemaCmd(o)}},
 		{"Run it", []*cobra.Command{newUpCmd(o, runUp), newCheckCmd(o), newDiffCmd(o), newStatusCmd(o), newHistoryCmd(o), newGraphCmd(o), newLogsCmd(o), newKubeconfigCmd(o), newCertsCmd(o), newDownCmd(o)}},
-		{"Change it", []*cobra.Command{newAddShardCmd(o), newCordonCmd(o), newUncordonCmd(o), newRemoveShardCmd(o), newUpgradeCmd(o)}},
+		{"Change it", []*cobra.Command{newAddShardCmd(o), newCordonCmd(o), newUncordonCmd(o), newRemoveShardCmd(o), newUpgradeCmd(o), newEtcdCmd(o)}},
 		{"About kcpctl", []*cobra.Command{newExplainCmd(o), newVersionCmd(o)}},
 	}
 }

@@ -30,13 +30,18 @@ func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, er
 	if err != nil {
 		return nil, err
 	}
+	return r.dialPod(ctx, s, p, c.Port)
+}
+
+// dialPod connects to a port of a pod.
+func (r *Runtime) dialPod(ctx context.Context, s *site, p *corev1.Pod, port int32) (net.Conn, error) {
 	t := r.tunnels.to(s, p)
-	conn, err := t.dial(ctx, c.Port)
+	conn, err := t.dial(ctx, port)
 	if err != nil && ctx.Err() == nil && !errors.Is(err, errNoAnswer) {
-		conn, err = t.dial(ctx, c.Port) // the shared connection was broken, and has been dropped
+		conn, err = t.dial(ctx, port) // the shared connection was broken, and has been dropped
 	}
 	if err != nil {
-		return nil, s.explain(err, "connect to port %d of Pod/%s/%s", c.Port, s.Namespace, p.Name)
+		return nil, s.explain(err, "connect to port %d of Pod/%s/%s", port, s.Namespace, p.Name)
 	}
 	return conn, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,9 +61,17 @@ func (s *stream) listen() {
 	defer close(s.told)
 	message, err := io.ReadAll(io.LimitReader(s.fault, 4<<10))
 	if err == nil && len(message) > 0 {
-		s.fail(fmt.Errorf("%s: %s", s.remote, message))
+		s.fail(fmt.Errorf("%s: %s", s.remote, cause(string(message))))
 		_ = s.Stream.Reset() // so that reads end
 	}
+}
+
+// cause is the part of a node's message that is about the pod. Where nothing listens, the rest names parts of the node.
+func cause(message string) string {
+	if refused := "connection refused"; strings.Contains(message, refused) {
+		return refused
+	}
+	return message
 }
 
 // fail remembers the first problem.

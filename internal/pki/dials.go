@@ -14,6 +14,8 @@ type dial struct {
 	// trust is the bundle with which the clients verify the servers, accept the one with which the servers verify the
 	// clients.
 	trust, accept CA
+	// allowed is a host that the servers look for in the clients' certificates besides. Empty: they look for none.
+	allowed string
 }
 
 // presented is a certificate that a component shows when it dials. One without a name is minted for each use.
@@ -45,16 +47,22 @@ func dials(t *topology.Topology) []dial {
 	return append(all, ownDials(t)...)
 }
 
-// etcdDials are those of a managed etcd: peers dial each other with one certificate for both ends, and each member itself.
+// etcdDials are those of a managed etcd: peers dial each other with one certificate for both ends, and probes each member with
+// its own.
 func etcdDials(etcd *topology.Component) []dial {
-	peer := dial{clients: []presented{leafOf(etcd, CertPeer)}, trust: EtcdCA, accept: EtcdCA}
+	peer := dial{clients: []presented{leafOf(etcd, CertPeer)}, trust: EtcdCA, accept: EtcdCA, allowed: etcd.MemberHost(0)}
 	for _, h := range memberHosts(etcd) {
 		peer.servers = append(peer.servers, served{component: etcd.ID(), cert: leafOf(etcd, CertPeer).cert, host: h})
 	}
-	self := dial{
-		clients: []presented{leafOf(etcd, CertServer)}, servers: []served{at(etcd, etcd.URL)}, trust: EtcdCA, accept: EtcdCA,
+	probes := served{component: etcd.ID(), cert: leafOf(etcd, CertServer).cert, host: "localhost"}
+	return []dial{peer, etcdDial(etcd, leafOf(etcd, CertServer), at(etcd, etcd.URL), probes)}
+}
+
+// etcdDial is a connection to the client port of a managed etcd.
+func etcdDial(etcd *topology.Component, client presented, servers ...served) dial {
+	return dial{
+		clients: []presented{client}, servers: servers, trust: EtcdCA, accept: EtcdCA, allowed: etcd.ClientHost(),
 	}
-	return []dial{peer, self}
 }
 
 // shardDials are the meshes: shards reach into each other's logical clusters and virtual workspaces, front-proxies pass
@@ -87,9 +95,7 @@ func singleDials(t *topology.Topology, c *topology.Component) []dial {
 	if managedEtcd(c) {
 		etcd := t.Component(c.Storage.Etcd)
 		for _, u := range c.Storage.Servers {
-			all = append(all, dial{
-				clients: []presented{leafOf(c, CertEtcdClient)}, servers: []served{at(etcd, u)}, trust: EtcdCA, accept: EtcdCA,
-			})
+			all = append(all, etcdDial(etcd, leafOf(c, CertEtcdClient), at(etcd, u)))
 		}
 	}
 	root, cache := t.Root(), t.Cache()
@@ -124,7 +130,13 @@ func ownDials(t *topology.Topology) []dial {
 		}
 		own.servers = append(own.servers, s)
 	}
-	return []dial{own}
+	all := []dial{own}
+	for _, etcd := range t.OfKind(topology.Etcd) {
+		s := at(etcd, etcd.URL)
+		s.url = ""
+		all = append(all, etcdDial(etcd, presented{component: CNSelf}, s))
+	}
+	return all
 }
 
 // kcpDial is a connection of c with a certificate of its own to a kcp server.

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"cmp"
 	"crypto"
 	"crypto/rand"
 	"crypto/rsa"
@@ -140,12 +141,16 @@ type MintSpec struct {
 	Orgs      []string
 	Algorithm v1alpha1.KeyAlgorithm
 	Validity  time.Duration
+	// CA signs it. Default: the client CA.
+	CA CA
+	// Hosts are what servers look for in it.
+	Hosts []string
 }
 
-// Mint issues a client certificate of the client CA that nothing keeps: for kcpctl itself, or for a kubeconfig that
+// Mint issues a client certificate that nothing keeps: for kcpctl itself, or for a kubeconfig that
 // somebody asks for.
 func Mint(s *State, m MintSpec, now time.Time) (Pair, error) {
-	a, err := loadAuthority(s, ClientCA, now)
+	a, err := loadAuthority(s, cmp.Or(m.CA, ClientCA), now)
 	if err != nil {
 		return Pair{}, err
 	}
@@ -156,7 +161,7 @@ func Mint(s *State, m MintSpec, now time.Time) (Pair, error) {
 	if err != nil {
 		return Pair{}, err
 	}
-	c := Cert{CN: m.CN, Orgs: m.Orgs, Usages: []Usage{ClientAuth}, Validity: m.Validity}
+	c := Cert{CN: m.CN, Orgs: m.Orgs, Hosts: m.Hosts, Usages: []Usage{ClientAuth}, Validity: m.Validity}
 	p, err := a.issue(c.request(m.Algorithm, serial, now))
 	if err != nil {
 		return Pair{}, fmt.Errorf("issue a certificate for %s: %w", m.CN, err)

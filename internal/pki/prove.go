@@ -47,7 +47,7 @@ type prover struct {
 	now    time.Time
 	pools  map[CA]*x509.CertPool
 	proofs map[claim]error
-	// certs are the serving certificates; the hosts they are dialled as are compared for each URL.
+	// certs are what the claims are about; the hosts that are looked for in them are compared for each dial.
 	certs map[LeafKey]*x509.Certificate
 }
 
@@ -130,11 +130,23 @@ func (p *prover) check(d dial) []error {
 		}
 	}
 	for _, c := range d.clients {
-		if err := p.proofs[claim{c.cert, d.accept, ClientAuth}]; err != nil {
+		if err := p.checkClient(c, d); err != nil {
 			errs = append(errs, fmt.Errorf("%s does not accept %s: %w", serversOf(d), c.component, err))
 		}
 	}
 	return errs
+}
+
+func (p *prover) checkClient(c presented, d dial) error {
+	if err := p.proofs[claim{c.cert, d.accept, ClientAuth}]; err != nil {
+		return err
+	}
+	if cert := p.certs[c.cert]; cert != nil && d.allowed != "" {
+		if err := cert.VerifyHostname(d.allowed); err != nil {
+			return fmt.Errorf("%s: %w", c.cert.Secret, err)
+		}
+	}
+	return nil
 }
 
 func (p *prover) checkServer(s served, trust CA) error {

@@ -79,7 +79,7 @@ func TestProveFindsWhatCannotWork(t *testing.T) {
 		"etcd that cannot dial itself": {
 			secret: "demo-etcd-root-server",
 			change: func(c *Cert) { c.Usages = []Usage{ServerAuth} },
-			want:   []string{"etcd/root at https://demo-etcd-root.kcp.svc.cluster.local:2379 does not accept etcd/root"},
+			want:   []string{"etcd/root at https://demo-etcd-root.kcp.svc.cluster.local:2379 (like 1 others) does not accept etcd/root"},
 		},
 		"etcd peer that is not known": {
 			secret: "demo-etcd-root-peer",
@@ -90,6 +90,26 @@ func TestProveFindsWhatCannotWork(t *testing.T) {
 			secret: "demo-root-etcd-client",
 			change: func(c *Cert) { c.CA = ServerCA },
 			want:   []string{"etcd/root at https://demo-etcd-root.kcp.svc.cluster.local:2379 does not accept root-shard: demo-root-etcd-client, against the etcd CA"},
+		},
+		"etcd's client for another etcd": {
+			secret: "demo-root-etcd-client",
+			change: func(c *Cert) { c.Hosts = []string{"client.demo-etcd-cache.kcp.svc.cluster.local"} },
+			want:   []string{"etcd/root at https://demo-etcd-root.kcp.svc.cluster.local:2379 does not accept root-shard: demo-root-etcd-client: x509: certificate is valid for client.demo-etcd-cache.kcp.svc.cluster.local, not client.demo-etcd-root.kcp.svc.cluster.local"},
+		},
+		"etcd's client of an earlier kcpctl": {
+			secret: "demo-shard-beta-etcd-client",
+			change: func(c *Cert) { c.Hosts = nil },
+			want:   []string{"etcd/beta at https://demo-etcd-beta.kcp-us.svc.us.local:2379 does not accept shard/beta: demo-shard-beta-etcd-client: x509: certificate is not valid for any names"},
+		},
+		"etcd that refuses its own probes": {
+			secret: "demo-etcd-root-server",
+			change: func(c *Cert) { c.Hosts = c.Hosts[:len(c.Hosts)-1] },
+			want:   []string{"does not accept etcd/root: demo-etcd-root-server: x509: certificate is valid for"},
+		},
+		"etcd that kcpctl does not trust": {
+			secret: "demo-etcd-root-server",
+			change: func(c *Cert) { c.Hosts = []string{"localhost", "client.demo-etcd-root.kcp.svc.cluster.local"} },
+			want:   []string{"kcpctl does not trust etcd/root at demo-etcd-root.kcp.svc.cluster.local"},
 		},
 		"expired client": {
 			secret: "demo-kubeconfig-admin", at: 49 * time.Hour,

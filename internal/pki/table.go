@@ -67,7 +67,7 @@ func Table(t *topology.Topology) []Cert {
 
 // CertsOf returns the certificates of a component.
 func CertsOf(t *topology.Topology, c *topology.Component) []Cert {
-	certs := rows(c)
+	certs := rows(t, c)
 	for i := range certs {
 		row := &certs[i]
 		row.Component, row.Cluster = c.ID(), c.Cluster.Name
@@ -81,20 +81,20 @@ func CertsOf(t *topology.Topology, c *topology.Component) []Cert {
 
 // rows say what each kind of component presents to others. Serving certificates carry their component's name only for
 // people: clients look at the hosts.
-func rows(c *topology.Component) []Cert {
+func rows(t *topology.Topology, c *topology.Component) []Cert {
 	server := Cert{Name: CertServer, CA: ServerCA, CN: c.Object(), Hosts: c.Hosts(), Usages: []Usage{ServerAuth}}
 	switch c.Kind {
 	case topology.Etcd:
-		// An etcd dials itself with its serving certificate, for its JSON gateway, and its peers with theirs.
+		// An etcd's probes dial it with its serving certificate, and its peers each other with theirs.
 		both := []Usage{ServerAuth, ClientAuth}
 		return []Cert{
-			{Name: CertServer, CA: EtcdCA, CN: c.Object(), Hosts: c.Hosts(), Usages: both},
+			{Name: CertServer, CA: EtcdCA, CN: c.Object(), Hosts: append(c.Hosts(), c.ClientHost()), Usages: both},
 			{Name: CertPeer, CA: EtcdCA, CN: c.Object(CertPeer), Hosts: memberHosts(c), Usages: both},
 		}
 	case topology.CacheServer:
-		return append([]Cert{server}, etcdClient(c)...)
+		return append([]Cert{server}, etcdClient(t, c)...)
 	case topology.RootShard, topology.Shard:
-		return append(append([]Cert{server}, shardClients(c)...), etcdClient(c)...)
+		return append(append([]Cert{server}, shardClients(c)...), etcdClient(t, c)...)
 	case topology.FrontProxy:
 		return []Cert{
 			server,
@@ -130,12 +130,15 @@ func shardClients(c *topology.Component) []Cert {
 	return certs
 }
 
-// etcdClient is what c presents to its etcd, if kcpctl runs it.
-func etcdClient(c *topology.Component) []Cert {
+// etcdClient is what c presents to its etcd, if kcpctl runs it. All etcds trust one authority, so the host says which of
+// them it is for.
+func etcdClient(t *topology.Topology, c *topology.Component) []Cert {
 	if !managedEtcd(c) {
 		return nil
 	}
-	return []Cert{client(CertEtcdClient, EtcdCA, c.Object())}
+	cert := client(CertEtcdClient, EtcdCA, c.Object())
+	cert.Hosts = []string{t.Component(c.Storage.Etcd).ClientHost()}
+	return []Cert{cert}
 }
 
 func client(name string, ca CA, cn string, orgs ...string) Cert {

@@ -253,24 +253,24 @@ func virtualWorkspacesFlags(t *topology.Topology, c *topology.Component) []flag 
 
 // etcdFlags are those of a managed etcd's member; $(POD_NAME) is filled in by the kubelet.
 func etcdFlags(c *topology.Component) []flag {
-	var members []string
-	for i := range c.Replicas {
-		members = append(members, fmt.Sprintf("%s-%d=https://%s:%d", c.Object(), i, c.MemberHost(i), c.Storage.PeerPort))
-	}
+	listens := func(port int32) string { return fmt.Sprintf("https://%s:%d", c.BindAddress, port) }
 	self := strings.Replace(c.MemberHost(0), c.Object()+"-0", "$(POD_NAME)", 1)
 	ca := c.Path(files.CA(string(pki.EtcdCA)))
 	return slices.Concat([]flag{
 		{"name", "$(POD_NAME)"},
 		{"data-dir", c.DataDir + "/etcd"},
-		{"listen-client-urls", fmt.Sprintf("https://0.0.0.0:%d", c.Port)},
+		{"listen-client-urls", listens(c.Port)},
 		{"advertise-client-urls", fmt.Sprintf("https://%s:%d", self, c.Port)},
-		{"listen-peer-urls", fmt.Sprintf("https://0.0.0.0:%d", c.Storage.PeerPort)},
+		{"listen-peer-urls", listens(c.Storage.PeerPort)},
 		{"initial-advertise-peer-urls", fmt.Sprintf("https://%s:%d", self, c.Storage.PeerPort)},
-		{"listen-metrics-urls", fmt.Sprintf("http://0.0.0.0:%d", etcdMetricsPort)},
-		{"initial-cluster", strings.Join(members, ",")},
 		{"initial-cluster-token", c.Object()},
-		{"initial-cluster-state", "new"},
 		{"client-cert-auth", "true"},
+		// All etcds of a setup trust one authority: without these each would serve the clients, and join the peers, of all.
+		{"client-cert-allowed-hostname", c.ClientHost()},
+		{"peer-cert-allowed-hostname", c.MemberHost(0)},
+		// The gateway dials its own server and verifies its certificate as if that were a client's: it cannot work with
+		// allowed hostnames (etcd: server/embed/etcd.go, grpcGatewayDial).
+		{"enable-grpc-gateway", "false"},
 		{"trusted-ca-file", ca},
 		{"cert-file", c.Path(files.Cert(pki.CertServer))},
 		{"key-file", c.Path(files.Key(pki.CertServer))},

@@ -18,11 +18,9 @@ const (
 	portHTTPS        = "https"
 	portClient       = "client"
 	portPeer         = "peer"
-	portMetrics      = "metrics"
 	volumeConfig     = "config"
 	volumeData       = "data"
 	volumeTmp        = "tmp"
-	etcdMetricsPort  = 2381
 	configFileMode   = 0o440 // the pod's group reads
 	requiredReplicas = 1
 )
@@ -61,7 +59,7 @@ type workload struct {
 	Image            string
 	PullPolicy       any
 	Command, Args    []string
-	Env              []dict
+	Env, EnvFrom     []dict
 	Ports            []dict
 	Resources        any
 	StartupProbe     dict
@@ -138,25 +136,15 @@ func spread(selector map[string]string) (affinity dict, constraints []dict) {
 }
 
 func (w *workload) setProbesAndPorts(c *topology.Component) {
-	port, scheme := portHTTPS, "HTTPS"
 	w.Ports = []dict{{"name": portHTTPS, "containerPort": c.Port}}
 	w.ServicePorts = []dict{{"name": portHTTPS, "port": c.ServicePort, "targetPort": portHTTPS, "appProtocol": "https"}}
 	if c.Kind == topology.Etcd {
-		port, scheme = portMetrics, "HTTP"
-		w.Container = containerEtcd
-		w.Ports = []dict{
-			{"name": portClient, "containerPort": c.Port},
-			{"name": portPeer, "containerPort": c.Storage.PeerPort},
-			{"name": portMetrics, "containerPort": etcdMetricsPort},
-		}
-		w.Env = []dict{{"name": "POD_NAME", "valueFrom": dict{"fieldRef": dict{"fieldPath": "metadata.name"}}}}
-		w.ServicePorts = []dict{{"name": portClient, "port": c.ServicePort, "targetPort": portClient}}
-		w.PeerService = c.Object(topology.PeerService)
-		w.PeerPorts = []dict{{"name": portPeer, "port": c.Storage.PeerPort, "targetPort": portPeer}}
+		w.setEtcd(c)
+		return
 	}
 	probe := func(path string, period, timeout, failures int) dict {
 		return dict{
-			"httpGet":       dict{"path": path, "port": port, "scheme": scheme},
+			"httpGet":       dict{"path": path, "port": portHTTPS, "scheme": "HTTPS"},
 			"periodSeconds": period, "timeoutSeconds": timeout, "failureThreshold": failures,
 		}
 	}

@@ -175,6 +175,9 @@ func (b *objects) server() {
 	pod := podOverlays(b.c.PodTemplates)
 	if b.c.Kind == topology.Etcd {
 		b.add(peersTemplate, w)
+		b.add(configMapTemplate, b.data(b.c.Object(topology.MembersConfig), "", map[string]string{
+			EnvInitialCluster: initialCluster(b.c), EnvInitialClusterState: "new",
+		}))
 	}
 	if w.Claim != "" {
 		b.add(claimTemplate, w)

@@ -29,7 +29,7 @@ type object struct {
 func objectParts(k topology.Kind) []string {
 	switch k {
 	case topology.Etcd:
-		return []string{topology.PeerService, "server", "peer"}
+		return []string{topology.PeerService, topology.MembersConfig, topology.JoinConfig, "server", "peer"}
 	case topology.CacheServer:
 		return []string{"server", "etcd-client", "data"}
 	case topology.FrontProxy:

@@ -14,6 +14,8 @@ const (
 	podConfigDir = "/etc/kcp"
 	podDataDir   = "/var/lib/kcp"
 	loopback     = "127.0.0.1"
+	// anyAddress stands for all addresses of both families: Go listens on IPv6 too, and in pods that have no other.
+	anyAddress   = "0.0.0.0"
 	etcdPort     = 2379
 	etcdPeerPort = 2380
 )
@@ -144,7 +146,7 @@ func (b *builder) locate(c *Component, port int32, url string) {
 		c.ServicePort, c.URL = c.Port, httpsURL(loopback, c.Port)
 		return
 	}
-	c.BindAddress, c.Port, c.ServicePort = "0.0.0.0", port, port
+	c.BindAddress, c.Port, c.ServicePort = anyAddress, port, port
 	c.ConfigDir, c.DataDir = podConfigDir, podDataDir
 	c.URL = cmp.Or(url, httpsURL(c.Host(), port))
 }

@@ -154,11 +154,28 @@ func (c *Component) Host() string {
 
 // MemberHost is the DNS name of a member of a managed etcd.
 func (c *Component) MemberHost(i int32) string {
-	return fmt.Sprintf("%s-%d.%s.%s.svc.%s", c.Object(), i, c.Object(PeerService), c.Cluster.Namespace, c.Cluster.Domain)
+	return fmt.Sprintf("%s.%s.%s.svc.%s", c.Member(i), c.Object(PeerService), c.Cluster.Namespace, c.Cluster.Domain)
 }
 
-// PeerService is the part of the name of the headless Service of a managed etcd.
-const PeerService = "peers"
+// ClientHost is the name that a managed etcd looks for in the certificate of whatever connects to its client port: its
+// owner, its own probes and kcpctl have it, and nothing else that the etcd CA has signed. It resolves to no address.
+func (c *Component) ClientHost() string { return "client." + c.Host() }
+
+// The parts of the names of a managed etcd's further objects.
+const (
+	// PeerService is the headless Service.
+	PeerService = "peers"
+	// MembersConfig is the ConfigMap with what a member without data starts with, and JoinConfig another that replaces
+	// parts of it: it is there while a member is replaced.
+	MembersConfig = "members"
+	JoinConfig    = "join"
+)
+
+// PeerURL is the URL at which the other members reach a member of a managed etcd.
+func (c *Component) PeerURL(i int32) string { return httpsURL(c.MemberHost(i), c.Storage.PeerPort) }
+
+// Member is the name of a member of a managed etcd, and of its pod.
+func (c *Component) Member(i int32) string { return fmt.Sprintf("%s-%d", c.Object(), i) }
 
 // Hosts are the DNS names and IP addresses under which anybody dials the component: the SANs of its serving certificate.
 func (c *Component) Hosts() []string {

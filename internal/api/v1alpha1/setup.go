@@ -168,7 +168,7 @@ type Etcd struct {
 type ManagedEtcd struct {
 	// Replicas is the number of members: 1 or 3. Default: 1.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Image is etcd's image. Default: the one this release of kcpctl was tested with.
+	// Image is etcd's image, with etcd and etcdctl in its PATH. Default: the one this release of kcpctl was tested with.
 	Image string `json:"image,omitempty"`
 	// Storage is the size of each member's volume. Default: 8Gi.
 	Storage *resource.Quantity `json:"storage,omitempty"`

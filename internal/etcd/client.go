@@ -1,0 +1,152 @@
+// Package etcd talks to a member of a managed etcd: who the members are, how well each is, and their replacement. It sends a
+// few of etcd's gRPC requests with the standard library, which saves etcd's client and all that it needs. The JSON gateway
+// would save that too, but it does not work where clients are told apart by hosts (package render, etcdFlags).
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/pki"
+)
+
+const (
+	// patience is how long an answer may take: longer than etcd itself waits for a majority.
+	patience = 10 * time.Second
+	// maxAnswer is how much of an answer is read, in bytes.
+	maxAnswer = 1 << 20
+	// prefixSize is the size of what precedes a message: whether it is compressed, and its length.
+	prefixSize = 5
+)
+
+// Options say which member to talk to and as whom.
+type Options struct {
+	// Host is a name in the member's certificate.
+	Host string
+	// CA are the PEM certificates that the member's certificate verifies against.
+	CA []byte
+	// Pair is the client certificate.
+	Pair pki.Pair
+	// Dial connects to the member.
+	Dial func(ctx context.Context) (net.Conn, error)
+}
+
+// Client talks to a member.
+type Client struct {
+	host string
+	http *http.Client
+}
+
+// New returns a client. It does not connect.
+func New(o Options) (*Client, error) {
+	pair, err := tls.X509KeyPair(o.Pair.Cert, o.Pair.Key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate for %s: %w", o.Host, err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(o.CA) {
+		return nil, fmt.Errorf("the authority of %s has no certificate", o.Host)
+	}
+	return &Client{host: o.Host, http: &http.Client{Transport: &http.Transport{
+		// What Dial connects to is the member, never a proxy of this machine's environment.
+		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) },
+		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: o.Host, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2: true,
+	}}}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Error is what a member answers when it refuses a request.
+type Error struct {
+	// Code is gRPC's.
+	Code    int
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// codeNotFound is gRPC's code for what does not exist.
+const codeNotFound = 5
+
+// IsNotFound reports whether a request was about a member that does not exist.
+func IsNotFound(err error) bool {
+	refused, ok := errors.AsType[*Error](err)
+	return ok && refused.Code == codeNotFound
+}
+
+// call sends a request of gRPC with one message, and returns the one of the answer.
+func (c *Client) call(ctx context.Context, method string, message []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
+	defer cancel()
+	body := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.host+"/etcdserverpb."+method,
+		bytes.NewReader(append(body, message...)))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Te", "trailers")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, late(ctx, err)
+	}
+	defer resp.Body.Close()
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the trailers come after it
+	if err != nil {
+		return nil, late(ctx, err)
+	}
+	if err := refusal(resp); err != nil {
+		return nil, err
+	}
+	if len(raw) < prefixSize || raw[0] != 0 || uint64(binary.BigEndian.Uint32(raw[1:prefixSize])) != uint64(len(raw)-prefixSize) {
+		return nil, fmt.Errorf("%s: %w", method, errMalformed)
+	}
+	return raw[prefixSize:], nil
+}
+
+// late puts the reason for which a request was given up in the place of the fact that it was.
+func late(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
+		return wrapped.Err // without the URL, whose host is the same for all members
+	}
+	return err
+}
+
+// refusal is the error of an answer: in its trailers, or in its header if it has no message.
+func refusal(resp *http.Response) error {
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("HTTP status %s", resp.Status)
+	}
+	from := resp.Trailer
+	if from.Get("Grpc-Status") == "" {
+		from = resp.Header
+	}
+	code, err := strconv.Atoi(from.Get("Grpc-Status"))
+	if err != nil {
+		return errors.New("the answer is none of gRPC")
+	}
+	if code == 0 {
+		return nil
+	}
+	message, err := url.PathUnescape(from.Get("Grpc-Message"))
+	if err != nil {
+		message = from.Get("Grpc-Message")
+	}
+	return &Error{Code: code, Message: message}
+}

@@ -1,0 +1,55 @@
+package render_test
+
+import (
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"net"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// An IPv6 address stands in brackets in URLs, and without them in certificates and flags of hosts.
+func TestIPv6Addresses(t *testing.T) {
+	top, state, objects := rendered(t, `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  version: v0.28.0
+  external: {hostname: "2001:db8::1", port: 6443}
+  rootShard: {url: "https://[2001:db8::2]:6443"}
+  kubeconfigs: [{name: admin}]
+`)
+	require.NoError(t, pki.Prove(top, state, now))
+	root, proxy := top.Root(), top.OfKind(topology.FrontProxy)[0]
+	for c, ip := range map[*topology.Component]string{root: "2001:db8::2", proxy: "2001:db8::1"} {
+		block, _ := pem.Decode(state.Leaves[pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(pki.CertServer)}].Cert)
+		cert, err := x509.ParseCertificate(block.Bytes)
+		require.NoError(t, err)
+		require.True(t, slices.ContainsFunc(cert.IPAddresses, net.ParseIP(ip).Equal), "%s: %v", c.ID(), cert.IPAddresses)
+	}
+	find := func(kind, name string) *unstructured.Unstructured {
+		i := slices.IndexFunc(objects, func(o render.Object) bool { return o.GetKind() == kind && o.GetName() == name })
+		require.GreaterOrEqual(t, i, 0, name)
+		return objects[i].Unstructured
+	}
+	containers, _, err := unstructured.NestedSlice(find("Deployment", "demo-root").Object, "spec", "template", "spec", "containers")
+	require.NoError(t, err)
+	args, _, err := unstructured.NestedStringSlice(containers[0].(map[string]any), "args")
+	require.NoError(t, err)
+	require.Equal(t, "https://[2001:db8::2]:6443", flagOf(args, "shard-base-url"))
+	require.Equal(t, "https://[2001:db8::1]:6443", flagOf(args, "shard-external-url"))
+	require.Equal(t, "2001:db8::1", flagOf(args, "external-hostname"))
+	secret, _, err := unstructured.NestedString(find("Secret", "demo-kubeconfig-admin").Object, "data", render.KubeconfigKey)
+	require.NoError(t, err)
+	kubeconfig, err := base64.StdEncoding.DecodeString(secret)
+	require.NoError(t, err)
+	require.Contains(t, string(kubeconfig), "server: https://[2001:db8::1]:6443")
+}

@@ -1,0 +1,226 @@
+// Package fakeetcd is a managed etcd for tests: pods with volumes that start as etcd's members do, and answer what kcpctl
+// asks, behind TLS with the certificates of a setup. It reports a member that comes back without what it knew.
+package fakeetcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Etcd is a managed etcd, and the run.MemberRuntime of its pods.
+type Etcd struct {
+	t         testing.TB
+	component *topology.Component
+	state     *pki.State
+
+	mu      sync.Mutex
+	members []*member
+	pods    []*pod
+	lastID  uint64
+	env     map[string]string
+	calls   []string
+	hook    func(call string) error
+	forgot  []string
+}
+
+// member is what a majority knows of a member.
+type member struct {
+	id  uint64
+	url string
+	// name is empty until it has started.
+	name string
+}
+
+// pod is a pod and its volume.
+type pod struct {
+	// id is what the volume knows: 0 if it is empty.
+	id       uint64
+	stopped  bool
+	listener *fakekcp.Listener
+}
+
+// New returns an etcd whose members are all healthy. The state holds its certificates.
+func New(t testing.TB, c *topology.Component, state *pki.State) *Etcd {
+	e := &Etcd{t: t, component: c, state: state, hook: func(string) error { return nil }}
+	for i := range c.Replicas {
+		e.lastID++
+		e.members = append(e.members, &member{id: e.lastID, url: c.PeerURL(i), name: c.Member(i)})
+		e.pods = append(e.pods, &pod{id: e.lastID})
+		e.serve(i)
+	}
+	return e
+}
+
+// Lose takes the data of a member away, and starts its pod again.
+func (e *Etcd) Lose(i int32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.pods[i].id = 0
+	e.start()
+}
+
+// Stop stops a pod.
+func (e *Etcd) Stop(i int32) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.pods[i].stopped = true
+}
+
+// On is asked before each call that changes something: its error is that of the call.
+func (e *Etcd) On(hook func(call string) error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.hook = hook
+}
+
+// Calls are the calls that changed something: "hold", "remove", "empty", "add", "join", "release".
+func (e *Etcd) Calls() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.calls)
+}
+
+// Forgot are members that came back under an ID that others had counted on, without its data.
+func (e *Etcd) Forgot() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.forgot)
+}
+
+// Env is how members without data start, if not as usual.
+func (e *Etcd) Env() map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.env)
+}
+
+// change notes a call, if the test lets it be.
+func (e *Etcd) change(call string) error {
+	if err := e.hook(call); err != nil {
+		return err
+	}
+	e.calls = append(e.calls, call)
+	return nil
+}
+
+// start lets every pod that is not healthy start once, as the kubelet does again and again (etcd: server/etcdserver/bootstrap.go).
+func (e *Etcd) start() {
+	for i, p := range e.pods {
+		if p.id != 0 || p.stopped {
+			continue // with data it ignores how it shall start
+		}
+		name, url := e.component.Member(int32(i)), e.component.PeerURL(int32(i))
+		at := slices.IndexFunc(e.members, func(m *member) bool { return m.url == url })
+		switch {
+		case e.env == nil && at >= 0 && e.members[at].name != "":
+			// It has been bootstrapped.
+		case e.env == nil:
+			e.lastID++
+			p.id = e.lastID // it forms an etcd of its own
+		case !strings.Contains(e.env[render.EnvInitialCluster], name+"="):
+			// It does not find itself.
+		case at < 0 || e.env[render.EnvInitialClusterState] != "existing":
+			// The others have another number of members.
+		case e.members[at].name != "":
+			e.forgot = append(e.forgot, name)
+			p.id = e.members[at].id
+		default:
+			e.members[at].name, p.id = name, e.members[at].id
+		}
+	}
+}
+
+// DialMember connects to a pod that runs.
+func (e *Etcd) DialMember(ctx context.Context, _ *topology.Component, name string) (net.Conn, error) {
+	e.mu.Lock()
+	e.start()
+	p := e.pod(name)
+	runs := p != nil && !p.stopped && e.member(p.id) != nil
+	e.mu.Unlock()
+	if !runs {
+		return nil, fmt.Errorf("connect to %s: connection refused", name)
+	}
+	return p.listener.Dial(ctx)
+}
+
+func (e *Etcd) pod(name string) *pod {
+	for i, p := range e.pods {
+		if e.component.Member(int32(i)) == name {
+			return p
+		}
+	}
+	return nil
+}
+
+func (e *Etcd) member(id uint64) *member {
+	i := slices.IndexFunc(e.members, func(m *member) bool { return m.id == id })
+	if i < 0 {
+		return nil
+	}
+	return e.members[i]
+}
+
+// majority reports whether enough members run.
+func (e *Etcd) majority() bool {
+	n := 0
+	for _, p := range e.pods {
+		if !p.stopped && p.id != 0 && e.member(p.id) != nil {
+			n++
+		}
+	}
+	return n > len(e.members)/2
+}
+
+// MemberStart returns what SetMemberStart has set.
+func (e *Etcd) MemberStart(context.Context, *topology.Component) (map[string]string, error) {
+	return e.Env(), nil
+}
+
+// SetMemberStart sets how members without data start.
+func (e *Etcd) SetMemberStart(_ context.Context, c *topology.Component, env map[string]string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	call := "hold"
+	for i := range c.Replicas {
+		if strings.Contains(env[render.EnvInitialCluster], c.Member(i)+"=") {
+			call = "join"
+		}
+	}
+	if env == nil {
+		call = "release"
+	}
+	if err := e.change(call); err != nil {
+		return err
+	}
+	e.env = env
+	e.start()
+	return nil
+}
+
+// EmptyMember takes a member's data away.
+func (e *Etcd) EmptyMember(_ context.Context, _ *topology.Component, name string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.change("empty"); err != nil {
+		return err
+	}
+	p := e.pod(name)
+	if p == nil {
+		return errors.New("there is no such pod")
+	}
+	p.id, p.stopped = 0, false
+	e.start()
+	return nil
+}

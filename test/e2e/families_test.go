@@ -1,0 +1,71 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/examples"
+	internal "github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// TestServersListenOnBothFamilies starts kcp with the address that pods get: it stands for all addresses of both families, so
+// that pods serve in clusters of IPv4, of IPv6, and of both.
+func TestServersListenOnBothFamilies(t *testing.T) {
+	text, err := examples.Read("minimal")
+	require.NoError(t, err)
+	f, err := internal.Parse("kcp.yaml", text)
+	require.NoError(t, err)
+	address := topology.Build(f.Setup).Root().BindAddress
+
+	port := freePorts(t, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	kcp := command{name: filepath.Join(given(t, "E2E_KCP_BIN_DIR"), "kcp"), args: []string{
+		"start", "--root-directory=" + t.TempDir(), "--bind-address=" + address, "--secure-port=" + port[0],
+		"--embedded-etcd-client-port=" + port[1], "--embedded-etcd-peer-port=" + port[2],
+	}}
+	cmd, done := kcp.prepare(ctx)
+	require.NoError(t, cmd.Start())
+	defer func() {
+		cancel()
+		_ = cmd.Wait() // it was killed
+		done()
+	}()
+	for _, loopback := range []string{"127.0.0.1", "::1"} {
+		dialer := tls.Dialer{
+			NetDialer: &net.Dialer{Timeout: 5 * time.Second},
+			Config:    &tls.Config{InsecureSkipVerify: true}, // #nosec G402 -- it is asked whether anything serves there
+		}
+		eventually(t.Context(), t, func() error {
+			conn, err := dialer.DialContext(t.Context(), "tcp", net.JoinHostPort(loopback, port[0]))
+			if err != nil {
+				return fmt.Errorf("%s listens on %s: %w", kcp.name, address, err)
+			}
+			return conn.Close()
+		})
+	}
+}
+
+// freePorts are ports that nothing uses at the moment.
+func freePorts(t *testing.T, n int) []string {
+	t.Helper()
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", ":0")
+		require.NoError(t, err)
+		defer l.Close()
+		_, port, err := net.SplitHostPort(l.Addr().String())
+		require.NoError(t, err)
+		out = append(out, port)
+	}
+	return out
+}

@@ -1,0 +1,216 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+)
+
+// TestClusterLostMember takes a member's data away while clients write, and replaces the member.
+func TestClusterLostMember(t *testing.T) {
+	for name, ephemeral := range map[string]bool{"volume": false, "ephemeral": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newCluster(t, "minimal")
+			s.text = fmt.Sprintf(threeMembers, s.name, ephemeral)
+			testLostMember(t, s, ephemeral)
+		})
+	}
+}
+
+const threeMembers = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: %s}
+spec:
+  external: {hostname: kcp.example.test}
+  etcd: {managed: {replicas: 3, ephemeral: %t}}
+  frontProxies:
+    - {name: main, service: {type: LoadBalancer}}
+  kubeconfigs:
+    - {name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}
+`
+
+func testLostMember(t *testing.T, s *setup, ephemeral bool) {
+	s.write(t, s.text)
+	s.up(t)
+	pod := s.name + "-etcd-root-1"
+	before := s.etcdMembers(t)
+	for _, m := range before {
+		require.True(t, m.Healthy, m)
+	}
+	step(t, "a healthy member is not replaced", func(t *testing.T) {
+		r := s.etcd(t, "replace-member", pod, "--yes")
+		require.Equal(t, 1, r.code, r.stderr)
+		require.Contains(t, r.stderr, pod+" is healthy: it is not replaced")
+	})
+	w := startWriter(t, s)
+	step(t, "nothing changes", func(t *testing.T) {
+		time.Sleep(5 * time.Second)
+		w.report(t)
+	})
+	step(t, "a member loses its data", func(t *testing.T) {
+		c := s.runtime.(*cluster)
+		if !ephemeral {
+			c.kubectl("delete", "pvc", "data-"+pod, "--namespace", c.setup, "--wait=false").run(t.Context(), t).ok(t)
+		}
+		c.kubectl("delete", "pod", pod, "--namespace", c.setup).run(t.Context(), t).ok(t)
+		eventually(t.Context(), t, func() error {
+			r := c.kubectl("get", "pod", pod, "--namespace", c.setup, "--ignore-not-found", "--output",
+				"jsonpath={.status.containerStatuses[0].state.waiting.reason}").run(t.Context(), t).ok(t) // it is gone for a moment
+			if r.stdout != "CrashLoopBackOff" {
+				return fmt.Errorf("%s is not in a crash loop: %q", pod, r.stdout)
+			}
+			return nil
+		})
+		lost := s.etcdMembers(t)
+		require.False(t, lost[1].Healthy)
+		require.True(t, lost[0].Healthy && lost[2].Healthy, lost)
+		w.report(t)
+	})
+	step(t, "it is replaced", func(t *testing.T) {
+		t.Log(s.etcd(t, "replace-member", pod, "--yes").ok(t).quiet(t).stderr)
+		after := s.etcdMembers(t)
+		for i, m := range after {
+			require.True(t, m.Healthy, m)
+			require.Equal(t, i == 1, m.ID != before[i].ID, "only the member that was replaced has another ID: %v", after)
+		}
+		w.report(t)
+	})
+	step(t, "the others can fail now", func(t *testing.T) {
+		c := s.runtime.(*cluster)
+		if ephemeral {
+			return // it would lose its data
+		}
+		c.kubectl("delete", "pod", s.name+"-etcd-root-0", "--namespace", c.setup).run(t.Context(), t).ok(t)
+		eventually(t.Context(), t, func() error {
+			for _, m := range s.etcdMembers(t) {
+				if !m.Healthy {
+					return fmt.Errorf("%s: %s", m.Pod, m.Reason)
+				}
+			}
+			return nil
+		})
+	})
+	w.stop()
+	w.report(t)
+	t.Logf("%d of %d requests failed in all", w.failed, w.requests)
+	step(t, "every acknowledged write is there", func(t *testing.T) { w.verify(t) })
+	step(t, "nothing is left to do", func(t *testing.T) { s.kcpctl(t, "diff").ok(t) })
+	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
+}
+
+// etcd runs a command of kcpctl etcd.
+func (s *setup) etcd(t *testing.T, name string, args ...string) result {
+	t.Helper()
+	c := s.command(name)
+	c.args = append(append([]string{"etcd", name, "--file", s.file}, s.flags("")...), args...)
+	return c.run(t.Context(), t)
+}
+
+type etcdMember struct {
+	Pod, ID, Reason string
+	Healthy         bool
+}
+
+func (s *setup) etcdMembers(t *testing.T) []etcdMember {
+	t.Helper()
+	var out struct{ Items []etcdMember }
+	r := s.etcd(t, "members", "root", "--output", "json").ok(t)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out), r.stdout)
+	require.Len(t, out.Items, 3)
+	return out.Items
+}
+
+// writer creates objects all the time, and remembers those whose creation was acknowledged.
+type writer struct {
+	load   *load
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+
+	mu    sync.Mutex
+	names []string
+
+	requests, failed int
+}
+
+func startWriter(t *testing.T, s *setup) *writer {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	c := s.command("kubeconfig")
+	c.args = append([]string{"kubeconfig", "admin", "--file", s.file, "--output", kubeconfig}, s.flags("")...)
+	c.run(t.Context(), t).ok(t)
+	w := &writer{load: &load{kubeconfig: kubeconfig, dial: s.dialer(t), now: tally{failures: map[string]*failure{}}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	w.cancel = cancel
+	for i := range 2 {
+		w.done.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				w.create(ctx, fmt.Sprintf("write-%d-%d", i, n))
+				select {
+				case <-ctx.Done():
+				case <-time.After(100 * time.Millisecond):
+				}
+			}
+		})
+	}
+	t.Cleanup(func() { w.stop() })
+	return w
+}
+
+func (w *writer) create(ctx context.Context, name string) {
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name},
+		"data": map[string]any{"of": strings.Repeat(name, 20)},
+	}}
+	err := w.load.request(ctx, "create", "root", nil, func(ctx context.Context, c dynamic.Interface) error {
+		_, err := c.Resource(configMaps()).Namespace("default").Create(ctx, o, metav1.CreateOptions{})
+		return err
+	})
+	if err == nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.names = append(w.names, name)
+	}
+}
+
+func (w *writer) stop() {
+	w.cancel()
+	w.done.Wait()
+}
+
+// report tells what was seen since the last report.
+func (w *writer) report(t *testing.T) {
+	t.Helper()
+	n := w.load.take()
+	t.Log(n)
+	w.requests, w.failed = w.requests+n.requests, w.failed+n.failed
+}
+
+// verify reads everything that was acknowledged.
+func (w *writer) verify(t *testing.T) {
+	t.Helper()
+	client, err := w.load.connect("root")
+	require.NoError(t, err)
+	list, err := client.Resource(configMaps()).Namespace("default").List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	there := map[string]string{}
+	for _, o := range list.Items {
+		there[o.GetName()], _, _ = unstructured.NestedString(o.Object, "data", "of")
+	}
+	require.NotEmpty(t, w.names)
+	t.Logf("%d objects were acknowledged, %d are there", len(w.names), len(there))
+	for _, name := range w.names {
+		require.Equal(t, strings.Repeat(name, 20), there[name], name)
+	}
+}
