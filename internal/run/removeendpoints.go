@@ -90,19 +90,22 @@ func (r *RemoveShard) awaitWorkspaces(ctx context.Context) error {
 	if err != nil {
 		return clierr.New(clierr.NotReady, "see with kcpctl status that the root shard is ready"+again, "cannot list workspaces: %w", err)
 	}
+	last := ""
 	for {
 		name, at, err := deletedWorkspace(ctx, peers, identity, r.Name)
-		if err != nil {
+		switch {
+		case ctx.Err() != nil && last != "":
+			return clierr.New(clierr.NotReady, "see with kubectl describe workspace what it waits for"+again,
+				"workspace %s is being deleted, for which kcp needs %s: %w", last, r.id(), context.Cause(ctx))
+		case err != nil:
 			return clierr.New(clierr.NotReady, "see with kcpctl status that "+string(at)+" is ready"+again, "cannot list the workspaces on %s: %w", at, err)
-		}
-		if name == "" {
+		case name == "":
 			return nil
 		}
+		last = name
 		r.step(stepContents, Running, "waits until workspace "+name+" is deleted")
 		select {
 		case <-ctx.Done():
-			return clierr.New(clierr.NotReady, "see with kubectl describe workspace what it waits for"+again,
-				"workspace %s is being deleted, for which kcp needs %s: %w", name, r.id(), context.Cause(ctx))
 		case <-time.After(pollInterval):
 		}
 	}

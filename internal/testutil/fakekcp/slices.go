@@ -125,7 +125,7 @@ func sliceOf(cluster, name string, endpoints []Endpoint) *unstructured.Unstructu
 	return o
 }
 
-// applySlice puts what a manager applies in place of what it has applied before.
+// applySlice replaces what a manager has applied before.
 func (k *Kcp) applySlice(server, resource, cluster, name string, r *http.Request) Answer {
 	manager, o := r.URL.Query().Get("fieldManager"), k.read(r)
 	of := func(e Endpoint) bool {
