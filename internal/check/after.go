@@ -57,7 +57,7 @@ func After() []Check {
 			ID: "KCP124", Category: catKcp, Title: "the URLs of endpoint slices answer", run: endpoints,
 			Explanation: "kcp's own APIs are served to their provider by every shard, at the URLs in the APIExportEndpointSlices of the " +
 				"workspace root. Each URL has to be that of a shard of the setup, which is asked for it.",
-			Fix: "if a URL is that of a shard which is gone, remove its Shard object (kcpctl remove-shard NAME); else see its logs",
+			Fix: "if a URL is that of a shard which is gone, run kcpctl remove-shard NAME, which removes the URL too; else see the shard's logs",
 		},
 		{
 			ID: "KCP131", Category: catCertificates, Title: "no certificate is about to expire", run: expiry,

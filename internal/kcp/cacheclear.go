@@ -82,9 +82,8 @@ func (c *Client) ClearCache(ctx context.Context, shard string) ([]Entries, error
 
 // eachCached calls a function for every resource of the cache, and returns what it counts.
 func (c *Client) eachCached(ctx context.Context, shard string, do func(schema.GroupVersionResource) (int, error)) ([]Entries, error) {
-	// The name becomes a part of the URL's path: neither the wildcard nor the cache server's own definitions are a shard.
-	if problems := validation.IsDNS1123Label(shard); len(problems) > 0 {
-		return nil, fmt.Errorf("%q is not the name of a shard: %s", shard, problems[0])
+	if err := checkShardName(shard); err != nil {
+		return nil, err
 	}
 	resources, err := c.cacheResources(ctx, shard)
 	if err != nil {
@@ -101,6 +100,15 @@ func (c *Client) eachCached(ctx context.Context, shard string, do func(schema.Gr
 		}
 	}
 	return out, nil
+}
+
+// checkShardName refuses what cannot be the name of a shard. It becomes a part of a URL's path: neither the wildcard nor the cache
+// server's own definitions are a shard.
+func checkShardName(shard string) error {
+	if problems := validation.IsDNS1123Label(shard); len(problems) > 0 {
+		return fmt.Errorf("%q is not the name of a shard: %s", shard, problems[0])
+	}
+	return nil
 }
 
 // cacheResources are the resources that a shard can have in the cache. What CachedResources publish comes first:

@@ -19,12 +19,13 @@ import (
 
 // The steps of a removal.
 const (
-	stepCordon   = "cordon"
-	stepContents = "contents"
-	stepDrain    = "drain"
-	stepShard    = "registration"
-	stepData     = "data"
-	stepCache    = "cache"
+	stepCordon    = "cordon"
+	stepContents  = "contents"
+	stepDrain     = "drain"
+	stepShard     = "registration"
+	stepData      = "data"
+	stepCache     = "cache"
+	stepEndpoints = "endpoints"
 )
 
 // RemoveShard takes a shard out of a running kcp: it is cordoned, emptied or found empty, forgotten by kcp, taken out of the
@@ -81,7 +82,7 @@ func (r *RemoveShard) run(ctx context.Context) error {
 		return err
 	}
 	own, others := split(objects, func(it plan.Item) bool { return slices.Contains(r.ids(), it.Component) })
-	if !r.isShard(own) && !r.cached(ctx) {
+	if !r.isShard(own) && !r.left(ctx) {
 		return clierr.New(clierr.BadInput, "kcpctl status lists the shards; remove-shard removes nothing else", "there is no shard %q", r.Name)
 	}
 	if err := r.CheckEdit(); err != nil {
@@ -199,14 +200,16 @@ func (r *RemoveShard) emptied(ctx context.Context, c *topology.Component, regist
 	case err != nil:
 		return false, r.unknown(err)
 	case len(living) == 0:
-		r.step(stepContents, Done, "nothing lives there")
-		return true, nil
+		return true, r.released(ctx)
 	}
 	r.step(stepContents, Done, count(len(living), "logical cluster", "logical clusters"))
 	if !r.Drain {
 		return false, r.notEmpty(living)
 	}
-	return true, r.drain(ctx, c, client, r.shards)
+	if err := r.drain(ctx, c, client, r.shards); err != nil {
+		return true, err
+	}
+	return true, r.released(ctx)
 }
 
 func (r *RemoveShard) notEmpty(living []kcp.LogicalCluster) error {
@@ -284,6 +287,9 @@ func (r *RemoveShard) remove(ctx context.Context, own, others []plan.Item, verif
 	}
 	if err := r.clearCache(ctx); err != nil {
 		return r.fail(stepCache, err)
+	}
+	if err := r.clearEndpoints(ctx); err != nil {
+		return r.fail(stepEndpoints, err)
 	}
 	if r.Purge {
 		r.known = r.known.Purge(r.ids()...)

@@ -184,7 +184,7 @@ func TestStorage(t *testing.T) {
 	}{
 		"managed":            {kinds, "root-shard", &topology.Storage{Etcd: "etcd/root", Servers: []string{"https://demo-etcd-root.kcp.svc.cluster.local:2379"}}},
 		"managed, its etcd":  {kinds, "etcd/root", &topology.Storage{PeerPort: 2380, Size: "20Gi", Class: "fast"}},
-		"external":           {kinds, "shard/alpha", &topology.Storage{Servers: []string{"https://etcd:2379"}, Prefix: "/demo/alpha", TLSSecret: "creds"}},
+		"external":           {kinds, "shard/alpha", &topology.Storage{Servers: []string{"https://etcd:2379"}, TLSSecret: "creds"}},
 		"embedded":           {kinds, "shard/beta", &topology.Storage{Embedded: true, ClientPort: 2379, PeerPort: 2380, Size: "1Gi"}},
 		"embedded in cache":  {kinds, "cache-server", &topology.Storage{Embedded: true, ClientPort: 2379, PeerPort: 2380, Size: "8Gi", Ephemeral: true}},
 		"managed for cache":  {ha, "cache-server", &topology.Storage{Etcd: "etcd/cache", Servers: []string{"https://demo-etcd-cache.kcp.svc.cluster.local:2379"}}},

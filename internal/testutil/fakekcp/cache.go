@@ -100,7 +100,7 @@ func (k *Kcp) cached(op string, r *http.Request) (Answer, bool) {
 	case !ok:
 		return Answer{}, false
 	case op == ListDefinitions:
-		return definitions(), true
+		return definitions(cacheDefinitions), true
 	case c.verb == "list" && c.name == "":
 		return k.listCached(c, r), true
 	}
@@ -170,10 +170,10 @@ func (e Entry) object() *unstructured.Unstructured {
 	return o
 }
 
-// definitions answers with the CustomResourceDefinitions of what the cache serves.
-func definitions() Answer {
+// definitions answers with CustomResourceDefinitions.
+func definitions(of [][3]string) Answer {
 	items := []any{}
-	for _, d := range cacheDefinitions {
+	for _, d := range of {
 		items = append(items, map[string]any{
 			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 			"metadata": map[string]any{"name": d[2] + "." + d[0]},

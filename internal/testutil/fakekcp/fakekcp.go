@@ -57,6 +57,7 @@ type Kcp struct {
 	always     map[string]Answer
 	requests   []Request
 	entries    []Entry // of the cache
+	endpoints  []Endpoint
 	uids       int
 }
 
@@ -203,6 +204,9 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 	if a, ok := k.cached(op, r); ok {
 		return a
 	}
+	if a, ok := k.sliced(server, op, r); ok {
+		return a
+	}
 	workspace := path.Base(strings.Split(r.URL.Path+"///", "/")[2])
 	name := path.Base(r.URL.Path)
 	switch op {
@@ -226,6 +230,8 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return Answer{http.StatusOK, map[string]any{
 			"apiVersion": "core.kcp.io/v1alpha1", "kind": "LogicalCluster", "metadata": map[string]any{"name": name},
 		}}
+	case ListDeleted:
+		return list("tenancy.kcp.io/v1alpha1", "WorkspaceList", []any{})
 	case ListClusters:
 		return list("core.kcp.io/v1alpha1", "LogicalClusterList", []any{})
 	case ApplyBinding:
