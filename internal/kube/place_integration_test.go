@@ -80,7 +80,7 @@ func TestTheSameSetupInAnotherNamespaceIsRefused(t *testing.T) {
 	top := second.parse(strings.ReplaceAll(sharded, "{name: demo}", "{name: "+f.topology.Name+"}"), apiserver.Admin)
 
 	_, err := second.plan(top, run.PlanOptions{})
-	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "-n), or install a second kcp of this name with kcpctl up --allow-other-cluster")
+	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "-n), or install a second kcp of this name with --allow-other-cluster")
 	remembers := second.stateDir
 	second.stateDir = t.TempDir()
 	_, err = second.plan(top, run.PlanOptions{})
