@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/plan"
 )
 
 // key names an object of a cluster.
@@ -194,13 +196,13 @@ func (r resourceAPI) write(ctx context.Context, verb, name string, dry bool, cha
 		if dry {
 			return out, nil
 		}
-		if live != nil && sameObject(live, out) {
+		if live != nil && plan.Same(live, out) {
 			return live.DeepCopy(), nil
 		}
 		out.SetResourceVersion(w.next())
 		w.written(r.s, r.c, k, verb, live, out)
 		r.c.objects[k] = out
-		w.settle()
+		w.moved(k)
 		return out.DeepCopy(), nil
 	}
 	if dry {
@@ -240,23 +242,6 @@ func (w *world) stamp(k key, o, live *unstructured.Unstructured) {
 func (w *world) next() string {
 	w.version++
 	return strconv.FormatInt(w.version, 10)
-}
-
-// sameObject reports whether a write changes nothing.
-func sameObject(a, b *unstructured.Unstructured) bool {
-	x, y := a.DeepCopy(), b.DeepCopy()
-	for _, o := range []*unstructured.Unstructured{x, y} {
-		o.SetResourceVersion("")
-		o.SetGeneration(0)
-		o.SetManagedFields(nil)
-	}
-	return equalJSON(x.Object, y.Object)
-}
-
-func equalJSON(a, b any) bool {
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && string(x) == string(y)
 }
 
 func (r resourceAPI) Delete(ctx context.Context, name string, opts metav1.DeleteOptions, _ ...string) error {
@@ -299,9 +284,16 @@ func (r resourceAPI) Delete(ctx context.Context, name string, opts metav1.Delete
 				}
 			}
 		}
-		w.settle()
+		w.moved(k)
 		return nil
 	})
+}
+
+// moved lets the world react where it may: pods do not notice other objects.
+func (w *world) moved(k key) {
+	if slices.Contains([]string{namespaces, claims, statefulSets, deployments}, k.resource) {
+		w.settle()
+	}
 }
 
 // pass lets the time pass that volumes take to go. Those that a pod uses stay.

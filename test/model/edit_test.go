@@ -77,7 +77,7 @@ func (g *game) edit(who *operator) {
 	e := edits[rapid.IntRange(0, len(edits)-1).Draw(g.t, "edit")]
 	e.do()
 	who.save(s)
-	g.t.Logf("%s: %s: %s", who.name, e.name, jsonOf(s.Spec))
+	g.logf("%s: %s: %s", who.name, e.name, jsonOf(s.Spec))
 }
 
 func (g *game) shard(spec *v1alpha1.Spec, do func(i int)) {

@@ -23,7 +23,10 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-var wanted = flag.Int("model.steps", 1000, "how many steps the model takes")
+var (
+	wanted = flag.Int("model.steps", 1000, "how many steps the model takes")
+	told   = flag.Bool("model.log", false, "print what happens at once")
+)
 
 func TestModel(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -90,6 +93,8 @@ type game struct {
 		text    string
 		changes int
 	}
+	// applied is the file that was applied last.
+	applied     []byte
 	spaceNumber int
 	*tally
 }
@@ -123,6 +128,9 @@ func play(t *rapid.T, dir string, taken *tally) {
 	n := rapid.IntRange(2, 3).Draw(t, "clusters")
 	w := newWorld(clusterNames[:n]...)
 	w.log = t.Logf
+	if *told {
+		w.log = func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+	}
 	g := &game{world: w, t: t, dir: dir, tally: taken}
 	if err := os.RemoveAll(dir); err != nil {
 		panic(err)
@@ -157,7 +165,7 @@ func (g *game) judge() {
 			fmt.Printf("the first failure is at step %d: %s\n", g.steps, g.problems[0])
 		}
 		for _, p := range g.problems {
-			g.t.Logf("VIOLATION: %s", p)
+			g.logf("VIOLATION: %s", p)
 		}
 		g.t.Fatalf("%s", g.problems[0])
 	}
@@ -207,9 +215,9 @@ func (g *game) run(who *operator, m mishap, args ...string) int {
 	s := who.command(args...)
 	s.mishap = m
 	before := who.text()
-	g.t.Logf("%s", s)
+	g.logf("%s", s)
 	code := s.run()
-	g.t.Logf("    exit code %d, %d writes: %s", code, s.changes, s.printed())
+	g.logf("    exit code %d, %d writes: %s", code, s.changes, s.printed())
 	g.counts[fmt.Sprintf("%s: exit code %d", args[0], code)]++
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -225,7 +233,7 @@ func (g *game) run(who *operator, m mishap, args ...string) int {
 		g.clean.who, g.clean.text, g.clean.changes = who, string(before), g.changes
 	}
 	if code == 0 && (unlimited || s.is("add-shard") || s.is("remove-shard") || s.is("upgrade")) {
-		who.applied = who.text()
+		g.applied = who.text()
 	}
 	if code == 0 && s.is("down") {
 		g.downed(s)
@@ -329,9 +337,9 @@ func (g *game) components(who *operator) []string {
 }
 
 func (g *game) revertAndUp(who *operator) {
-	if who.applied != nil {
-		who.write(who.applied)
-		g.t.Logf("%s: reverts the file", who.name)
+	if g.applied != nil {
+		who.write(g.applied)
+		g.logf("%s: reverts the file", who.name)
 	}
 	g.run(who, mishap{}, append([]string{"up"}, bring...)...)
 }
@@ -358,7 +366,7 @@ func (g *game) createWorkspace(*operator) {
 	g.spaceNumber++
 	s := &workspace{name: fmt.Sprintf("workspace %d", g.spaceNumber), owner: p.owner, of: p.id, store: p.store}
 	g.spaces = append(g.spaces, s)
-	g.t.Logf("%s is made on %s", s.name, p.id)
+	g.logf("%s is made on %s", s.name, p.id)
 }
 
 func (g *game) deleteWorkspace(*operator) {
@@ -367,7 +375,7 @@ func (g *game) deleteWorkspace(*operator) {
 		return
 	}
 	s := all[rapid.IntRange(0, len(all)-1).Draw(g.t, "workspace")]
-	g.t.Logf("%s is deleted", s.name)
+	g.logf("%s is deleted", s.name)
 	g.forget(s)
 }
 
@@ -430,7 +438,7 @@ func (g *game) upgrade(who *operator) {
 func (g *game) fetch(who *operator) {
 	other := g.operators[1-slices.Index(g.operators, who)]
 	who.write(other.text())
-	g.t.Logf("%s: has the file of %s", who.name, other.name)
+	g.logf("%s: has the file of %s", who.name, other.name)
 }
 
 // folders copies PKI folders: to and from a backup, and from machine to machine.
@@ -438,7 +446,7 @@ func (g *game) folders(who *operator) {
 	at := func(o *operator, name string) string { return filepath.Join(o.dir, name) }
 	other := g.operators[1-slices.Index(g.operators, who)]
 	what := g.draw("folder", "synchronised", "backed up", "restored", "exported", "imported")
-	g.t.Logf("%s: PKI %s", who.name, what)
+	g.logf("%s: PKI %s", who.name, what)
 	switch what {
 	case "synchronised":
 		copyFolder(at(other, "pki"), at(who, "pki"))
@@ -460,7 +468,7 @@ func (g *game) folders(who *operator) {
 func (g *game) losePod(*operator) {
 	for _, p := range g.sortedServers() {
 		if p.store != nil && p.store.ephemeral && sourceOf(p.cluster.objects[p.place]).embedded && p.id.Kind() != topology.RootShard {
-			g.t.Logf("the pod of %s is lost", p.id)
+			g.logf("the pod of %s is lost", p.id)
 			g.emptied(p)
 			return
 		}
@@ -469,11 +477,11 @@ func (g *game) losePod(*operator) {
 
 func (g *game) volumesSlow(*operator) {
 	g.slowVolumes = time.Duration(rapid.IntRange(0, 60).Draw(g.t, "seconds")) * time.Second
-	g.t.Logf("volumes take %s to be deleted", g.slowVolumes)
+	g.logf("volumes take %s to be deleted", g.slowVolumes)
 }
 
 func (g *game) wait(*operator) {
 	d := time.Duration(rapid.IntRange(1, 30).Draw(g.t, "seconds")) * time.Second
-	g.t.Logf("%s pass", d)
+	g.logf("%s pass", d)
 	time.Sleep(d)
 }

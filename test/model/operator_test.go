@@ -26,8 +26,6 @@ type operator struct {
 	contexts map[string]*cluster
 	// runs is how many commands were started.
 	runs int
-	// applied is the file that was applied last.
-	applied []byte
 }
 
 func newOperator(w *world, name, dir string) *operator {

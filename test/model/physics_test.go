@@ -51,8 +51,9 @@ type process struct {
 	id      topology.ID
 	owner   *installation
 	// uid and shape change when its pods are replaced.
-	uid   types.UID
-	shape string
+	uid         types.UID
+	shape, seen string
+	from        *source
 	// store is what it writes to; nil if it cannot.
 	store *store
 	// registered says that it has told the root shard of itself.
@@ -165,17 +166,18 @@ func (w *world) settle() {
 // alive drops processes without a workload, and returns that of a workload; fresh says that its pods are new.
 func (w *world) alive(all map[key]*process, c *cluster, k key, o *unstructured.Unstructured) (p *process, fresh bool) {
 	at := key{c.name + " " + k.resource, k.namespace, k.name}
-	spec, _, _ := unstructured.NestedMap(o.Object, "spec")
-	shape := jsonOf(spec)
 	p = all[at]
-	if p != nil && p.uid == o.GetUID() && p.shape == shape {
+	if p != nil && p.seen == o.GetResourceVersion() {
 		return p, false
 	}
-	next := &process{place: k, cluster: c, id: topology.IDFromLabels(o.GetLabels()), uid: o.GetUID(), shape: shape}
-	next.owner = w.owners[place{c.name, k.namespace}]
-	if p != nil && p.uid == o.GetUID() {
-		next.store = p.store // where it is an etcd that rolls
+	spec, _, _ := unstructured.NestedMap(o.Object, "spec")
+	shape := jsonOf(spec)
+	if p != nil && p.uid == o.GetUID() && p.shape == shape {
+		p.seen = o.GetResourceVersion()
+		return p, false
 	}
+	next := &process{seen: o.GetResourceVersion(), place: k, cluster: c, id: topology.IDFromLabels(o.GetLabels()), uid: o.GetUID(), shape: shape}
+	next.owner = w.owners[place{c.name, k.namespace}]
 	all[at] = next
 	return next, true
 }
@@ -254,7 +256,11 @@ func (w *world) settleServers(c *cluster) {
 			continue
 		}
 		p, fresh := w.alive(w.servers, c, k, o)
-		switch from := sourceOf(o); {
+		if fresh {
+			from := sourceOf(o)
+			p.from = &from
+		}
+		switch from := *p.from; {
 		case from.embedded && from.claim == "":
 			if fresh {
 				p.store = w.newStore(true)
@@ -366,7 +372,7 @@ func (w *world) holding(s *store) []*workspace {
 
 // emptied deletes the pods of a server: an emptyDir goes with them.
 func (w *world) emptied(p *process) {
-	p.shape = ""
+	p.shape, p.seen = "", ""
 	w.settle()
 }
 
