@@ -157,11 +157,15 @@ func (w *world) deleted(s *command, c *cluster, k key, live *unstructured.Unstru
 			all = w.etcds
 		}
 		p := all[key{c.name + " " + k.resource, k.namespace, k.name}]
-		if p == nil || s.is("down") || s.mayLose(ownerOf(p.id)) {
+		if p == nil || s.is("down") {
 			return
 		}
 		root := w.root(p.owner)
 		for _, o := range w.holding(p.store) {
+			if s.mayLose(ownerOf(p.id)) {
+				w.forget(o)
+				continue
+			}
 			unknown := s.is("remove-shard", p.id.Name()) && root != nil && root.store.shards[p.id.Name()] == nil
 			if !o.store.ephemeral && !(unknown && o.of == ownerOf(p.id)) {
 				w.violate("deletes %s, on which %s lives", p.id, o.name)
@@ -173,7 +177,7 @@ func (w *world) deleted(s *command, c *cluster, k key, live *unstructured.Unstru
 			return
 		}
 		for _, o := range w.holding(v.store) {
-			if s.is("down") && s.has("--purge") || s.has("--purge") && s.is("remove-shard") && false {
+			if s.is("down") && s.has("--purge") {
 				w.forget(o)
 				continue
 			}
@@ -194,6 +198,8 @@ func (w *world) purged(i *installation) {
 	w.spaces = slices.DeleteFunc(w.spaces, func(o *workspace) bool { return o.owner == i })
 	w.external = map[string]*store{}
 	delete(w.installations, i.home)
+	// What a rotation has made is in a folder still.
+	w.installation(i.home).known = i.known
 }
 
 func jsonOf(v any) string {
@@ -382,7 +388,7 @@ func (w *world) complete(s *command, t *topology.Topology) {
 		if o == nil {
 			continue
 		}
-		if have, want := o.GetAnnotations()["applyset.kubernetes.io/contains-group-kinds"], w.kinds(at); have != want {
+		if have, want := withoutVolumes(o.GetAnnotations()["applyset.kubernetes.io/contains-group-kinds"]), w.kinds(at); have != want {
 			w.violate("up succeeded, and the inventory in %v says %q in place of %q", at, have, want)
 		}
 	}
@@ -393,12 +399,17 @@ func (w *world) complete(s *command, t *topology.Topology) {
 func (w *world) kinds(at place) string {
 	var out []string
 	for k, o := range w.cluster(at.cluster).objects {
-		if k.namespace == at.namespace && o.GetLabels()["applyset.kubernetes.io/part-of"] != "" {
+		if k.namespace == at.namespace && k.resource != claims && o.GetLabels()["applyset.kubernetes.io/part-of"] != "" {
 			out = append(out, o.GroupVersionKind().GroupKind().String())
 		}
 	}
 	slices.Sort(out)
 	return strings.Join(slices.Compact(out), ",")
+}
+
+// withoutVolumes leaves out volumes: those that a shard has left behind are there, and no inventory lists them.
+func withoutVolumes(kinds string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(kinds, ","), func(k string) bool { return k == "PersistentVolumeClaim" }), ",")
 }
 
 // recorded compares the authorities of the record with those that are trusted.
