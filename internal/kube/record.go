@@ -81,11 +81,12 @@ func (r *Runtime) identify(s *site, inv *inventory, rec *record.Record) {
 // installation that its other places belong to: nothing makes that right. surveys begin with the home cluster.
 func (r *Runtime) oneInstallation(surveys []*survey) error {
 	home := surveys[0].inventory
+	moved := !home.exists() || home.owner.Installation != "" && !r.isHome(home.owner.Home)
 	for _, sv := range surveys {
 		o := sv.inventory.owner
 		switch {
-		case o.Installation == "" || o.Installation == home.owner.Installation:
-		case !home.exists():
+		case o.Installation == "" || o.Installation == home.owner.Installation && !moved:
+		case moved:
 			return clierr.New(clierr.Failed,
 				fmt.Sprintf("place spec.rootShard on cluster %s, namespace %s, again: moving the root shard is not supported", o.Home.Name, o.Home.Namespace),
 				"kcp %q (installation %s) has its root shard on cluster %s (context %s, namespace %s), and the setup places it on %s: "+
@@ -97,6 +98,15 @@ func (r *Runtime) oneInstallation(surveys []*survey) error {
 		}
 	}
 	return nil
+}
+
+// isHome reports whether a place is where the setup has its root shard, whatever the setup file calls the cluster.
+func (r *Runtime) isHome(p placement) bool {
+	now := r.home.placement()
+	if p.UID == "" || now.UID == "" {
+		return p.is(now)
+	}
+	return p.UID == now.UID && p.Namespace == now.Namespace
 }
 
 // onePlace refuses two clusters of the setup that are the same place: each would delete what the other has.

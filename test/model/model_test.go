@@ -30,6 +30,7 @@ var (
 
 func TestModel(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // little lives from step to step
 	taken, began := &tally{counts: map[string]int{}}, time.Now()
 	dir := filepath.Join(t.TempDir(), "model")
 	for taken.steps < *wanted && taken.failed == 0 {
