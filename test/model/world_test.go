@@ -337,7 +337,8 @@ func (w *world) trusted(s *command, i *installation, name, before, bundle string
 		if !s.mayRotate() && !i.droppable[f] {
 			w.violate("an authority is not trusted any more (%s)", prefix)
 		}
-		i.dropped[f] = true
+		// What was replaced may be the next one in somebody's folder, as far as a folder can tell.
+		i.dropped[f] = !s.has("--replace-authorities")
 	}
 }
 
