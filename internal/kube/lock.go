@@ -216,6 +216,9 @@ func (r *Runtime) take(ctx context.Context, l *coordinationv1.Lease) (context.Co
 		}
 		return nil, nil, r.home.explain(err, "take %s", leaseName(l))
 	}
+	if err := held.confirm(ctx); err != nil {
+		return nil, nil, clierr.New(clierr.Conflict, "run the command again", "take %s: %w", leaseName(l), err)
+	}
 	held.ctx, held.lose = context.WithCancelCause(ctx)
 	r.setLock(held)
 	go held.renew()
@@ -269,6 +272,18 @@ func (l *lease) renew() {
 // age is how long ago the last renewal was sent that was carried out.
 func (l *lease) age(now time.Time) time.Duration {
 	return max(now.Sub(l.renewed), now.Round(0).Sub(l.renewed.Round(0)))
+}
+
+// confirm makes sure that a Lease is still held whose taking was answered late: another run may have taken it since.
+func (l *lease) confirm(ctx context.Context) error {
+	for l.age(l.now()) >= leaseRenewal {
+		sent := l.now()
+		if err := l.update(ctx, func(s *coordinationv1.LeaseSpec) { s.RenewTime = &metav1.MicroTime{Time: sent} }); err != nil {
+			return err
+		}
+		l.renewed = sent
+	}
+	return nil
 }
 
 // errLockLost says that another run has taken the Lease, or that it could not be renewed in time.
