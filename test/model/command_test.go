@@ -216,7 +216,7 @@ func (s *command) run() int {
 	return code
 }
 
-// open connects the command to the world in place of kubeconfigs.
+// open connects the command to the clusters of the world, without kubeconfigs.
 func (s *command) open(t *topology.Topology, o kube.Options) (run.Runtime, error) {
 	o.Holder = s.holder
 	o.API = func(c topology.Cluster) (*kube.API, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// edit changes the setup file by hand. What makes no valid file is refused, and hurts nobody.
+// edit changes the setup file by hand. What makes no valid file is refused,.
 func (g *game) edit(who *operator) {
 	s := who.setup()
 	spec := &s.Spec

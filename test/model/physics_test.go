@@ -376,7 +376,7 @@ func (w *world) emptied(p *process) {
 	w.settle()
 }
 
-// reachable are the workspaces of an installation that nobody can use.
+// reachable are the workspaces of an installation that no server serves.
 func (w *world) unreachable(i *installation) []string {
 	var out []string
 	for _, s := range w.spaces {

@@ -390,7 +390,7 @@ func (w *world) complete(s *command, t *topology.Topology) {
 			continue
 		}
 		if have, want := withoutVolumes(o.GetAnnotations()["applyset.kubernetes.io/contains-group-kinds"]), w.kinds(at); have != want {
-			w.violate("up succeeded, and the inventory in %v says %q in place of %q", at, have, want)
+			w.violate("up succeeded, and the inventory in %v says %q, not %q", at, have, want)
 		}
 	}
 	w.recorded(s, i)
