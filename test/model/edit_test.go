@@ -28,7 +28,11 @@ func (g *game) edit(who *operator) {
 		}},
 		{"move a shard", func() { g.shard(spec, func(i int) { spec.Shards[i].Cluster = g.anyCluster() }) }},
 		{"move the root shard", func() { spec.RootShard.Cluster = g.anyCluster() }},
-		{"move a front-proxy", func() { spec.FrontProxies[0].Cluster = g.anyCluster() }},
+		{"move a front-proxy", func() {
+			for i := range spec.FrontProxies[:min(1, len(spec.FrontProxies))] {
+				spec.FrontProxies[i].Cluster = g.anyCluster()
+			}
+		}},
 		{"change a namespace", func() {
 			g.clusterOf(spec, func(c *v1alpha1.Cluster) { c.Namespace = g.draw("namespace", "kcp", "other") })
 		}},

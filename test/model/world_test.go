@@ -52,8 +52,8 @@ type world struct {
 // installation is one kcp.
 type installation struct {
 	home place
-	// adopter is the command that has made it.
-	adopter *command
+	// adopters are the commands that were the first to make everybody trust something, by the authority's name.
+	adopters map[string]*command
 	// signs is the authority that signs, by its name; retired are those that have; known is what was ever trusted on purpose;
 	// dropped is what was trusted and is not any more, and droppable what a rotation has taken out of the store.
 	signs                              map[string]string
@@ -112,7 +112,7 @@ func (w *world) holder(home place, setup string) string {
 func (w *world) installation(home place) *installation {
 	if w.installations[home] == nil {
 		w.installations[home] = &installation{
-			home: home, signs: map[string]string{},
+			home: home, signs: map[string]string{}, adopters: map[string]*command{},
 			retired: map[string]bool{}, known: map[string]bool{}, dropped: map[string]bool{}, droppable: map[string]bool{},
 		}
 	}
@@ -313,14 +313,14 @@ func (w *world) signed(s *command, i *installation, name, text string) {
 
 // trusted judges a bundle.
 func (w *world) trusted(s *command, i *installation, name, before, bundle string) {
-	if i.adopter == nil {
-		i.adopter = s
-	}
 	prefix := strings.TrimSuffix(name, ".crt") + " "
+	if i.adopters[prefix] == nil {
+		i.adopters[prefix] = s
+	}
 	was, is := fingerprints(before), fingerprints(bundle)
 	for _, f := range is {
 		switch f = prefix + f; {
-		case s == i.adopter, s.mayRotate():
+		case s == i.adopters[prefix], s.mayRotate():
 			i.known[f] = true
 			delete(i.dropped, f)
 		case !i.known[f]:
