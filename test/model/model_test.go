@@ -223,6 +223,9 @@ func (g *game) run(who *operator, m mishap, args ...string) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.actor = s
+	if !s.is("up") || code != 0 {
+		g.clean.who = nil // it may have changed a folder
+	}
 	unlimited := s.is("up") && len(s.values("--only")) == 0
 	if code == 0 && unlimited {
 		if f, err := setup.Parse("kcp.yaml", before); err == nil {
