@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	wanted = flag.Int("model.steps", 1000, "how many steps the model takes")
+	wanted = flag.Int("model.steps", 500, "how many steps the model takes")
 	told   = flag.Bool("model.log", false, "print what happens at once")
 )
 
@@ -183,6 +183,11 @@ func (g *game) begin() {
 	for i := range rapid.IntRange(0, 2).Draw(g.t, "shards") {
 		kind := rapid.SampledFrom(etcdKinds[:5]).Draw(g.t, "etcd")
 		s.Spec.Shards = append(s.Spec.Shards, shardOf(shardNames[i], g.anyCluster(), etcdOf(kind)))
+	}
+	if rapid.Bool().Draw(g.t, "two front-proxies") {
+		p := v1alpha1.FrontProxy{Name: "west"}
+		p.Cluster = g.anyCluster()
+		s.Spec.FrontProxies = append(s.Spec.FrontProxies, p)
 	}
 	for _, o := range g.operators {
 		o.save(s)
