@@ -8,6 +8,7 @@ LDFLAGS    := -s -w -X github.com/kcpctl/kcpctl/internal/version.version=$(VERSI
 GOFLAGS    += -buildvcs=false
 TESTBED    := go run ./test/testbed
 NODE       ?= a
+STEPS      ?= 100000
 export GOFLAGS CGO_ENABLED = 0
 
 .PHONY: help
@@ -28,6 +29,10 @@ test: unit integration e2e ## Every test: unit, golden, CLI, a real kube-apiserv
 .PHONY: unit
 unit: ## Unit, golden and CLI tests
 	go test ./...
+
+.PHONY: test-long
+test-long: ## The model at length: 100,000 random steps of two operators (about an hour on a free core; STEPS=10000: fewer)
+	go test -timeout 12h -v -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000
 
 .PHONY: integration
 integration: ## Tests against a real kube-apiserver
