@@ -166,8 +166,9 @@ func (w *world) deleted(s *command, c *cluster, k key, live *unstructured.Unstru
 				w.forget(o)
 				continue
 			}
-			unknown := s.is("remove-shard", p.id.Name()) && root != nil && root.store.shards[p.id.Name()] == nil
-			if !o.store.ephemeral && !(unknown && o.of == ownerOf(p.id)) {
+			name := o.of.Name()
+			unknown := s.is("remove-shard", name) && o.of.Kind() == topology.Shard && root != nil && root.store.shards[name] == nil
+			if !o.store.ephemeral && !unknown {
 				w.violate("deletes %s, on which %s lives", p.id, o.name)
 			}
 		}
@@ -185,6 +186,9 @@ func (w *world) deleted(s *command, c *cluster, k key, live *unstructured.Unstru
 		}
 	case secrets:
 		if k.name == s.setup+"-inventory" {
+			if w.runs(at) {
+				w.violate("deletes %s, and components run in %v", k, at)
+			}
 			if w.owners[at] != nil && at == w.owners[at].home {
 				w.purged(w.owners[at])
 			}
