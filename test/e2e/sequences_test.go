@@ -114,14 +114,6 @@ func deeds() []move {
 	}
 }
 
-// certs is a command of kcpctl certs.
-func (q *sequence) certs(t *testing.T, name string, args ...string) result {
-	t.Helper()
-	c := q.command("certs")
-	c.args = append(append([]string{"certs", name}, c.args[1:]...), args...)
-	return c.run(t.Context(), t)
-}
-
 // try makes a move, and demands that no workspace and no content is lost by it.
 func (q *sequence) try(t *testing.T, m move) {
 	t.Helper()
