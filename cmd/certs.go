@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -131,34 +132,21 @@ func (r *rollout) close() {
 	}
 }
 
-// demandApplied refuses to go on while changes of the setup file wait to be applied: what rolls for a certificate would bring
-// them along, and nobody has asked for that. Without components it is about all of them.
-func (r *rollout) demandApplied(ctx context.Context, of ...topology.ID) error {
-	if r.rt == nil {
-		return nil
-	}
-	text, err := setup.Marshal(r.File.Setup)
-	if err != nil {
-		return err
-	}
-	waits, err := run.Unapplied(ctx, r.Topology, r.rt, text, of, r.Now())
-	if err != nil {
-		return err
-	}
-	if !waits.Empty() {
-		return clierr.New(clierr.Failed, fmt.Sprintf("run kcpctl up%s first, or revert them; kcpctl diff%[1]s shows them", r.options.flagsForTip()),
-			"the setup file has changes that are not applied yet, and this would apply them too: %s", waits.Summary())
-	}
-	return nil
-}
-
 // roll is a run of up that says what for.
 func (r *rollout) roll(ctx context.Context, title string, o run.UpOptions) error {
 	if r.rt == nil {
 		return r.save(ctx, o)
 	}
 	r.keepHistory = true
-	_, err := r.bring(ctx, r.rt, title+"  ("+r.rt.Where()+")", r.options.bringOptions, o)
+	var err error
+	if o.Unedited, err = setup.Marshal(r.File.Setup); err != nil {
+		return err
+	}
+	_, err = r.bring(ctx, r.rt, title+"  ("+r.rt.Where()+")", r.options.bringOptions, o)
+	if errors.Is(err, run.ErrUnapplied) {
+		hint := fmt.Sprintf("run kcpctl up%s first, or revert them; kcpctl diff%[1]s shows them", r.options.flagsForTip())
+		return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
+	}
 	return err
 }
 

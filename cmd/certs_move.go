@@ -73,6 +73,7 @@ the setup has already is not replaced by another: rotate-ca --from does that.` +
 		RunE: func(c *cobra.Command, args []string) error { return o.run(c.Context(), args[0]) },
 	}
 	o.addFlags(c.Flags())
+	o.addOtherClusterFlag(c.Flags())
 	return c
 }
 

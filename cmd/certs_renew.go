@@ -67,9 +67,6 @@ func (o *certsRenewOptions) run(ctx context.Context) error {
 			users = append(users, c.Component)
 		}
 	}
-	if err := r.demandApplied(ctx, users...); err != nil {
-		return err
-	}
 	title := fmt.Sprintf("renew %s of kcp %q, used by %s",
 		plural(len(certs), "certificate", "certificates"), r.Topology.Name, plural(len(users), "component", "components"))
 	err = r.roll(ctx, title, run.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return chosen[c.Key()] }})

@@ -129,9 +129,6 @@ func (o *rotateOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	if err := r.demandApplied(ctx); err != nil {
-		return err
-	}
 	rotate := &run.Rotate{
 		Rotations: o.rotations, Topology: r.Topology, Store: r.store, Keep: r.keep, Now: o.Now,
 		// What is rendered here is applied by others: one phase at a time.

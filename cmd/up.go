@@ -111,7 +111,7 @@ func runUp(ctx context.Context, o *upOptions) error {
 		}
 	}
 	res, err := s.bring(ctx, rt, s.header(rt), o.bringOptions, run.UpOptions{
-		PlanOptions: run.PlanOptions{Force: o.forceConflicts, AllowOtherCluster: o.allowOtherCluster},
+		PlanOptions: run.PlanOptions{Force: o.forceConflicts},
 		Only:        only, DryRun: o.dryRun == dryRunServer,
 		AllowDataChange: o.dataChanges(), AllowReleaseChange: o.releaseChange, ReplaceAuthorities: o.replaceAuthorities,
 	}, o.ignoreChecks...)

@@ -40,10 +40,11 @@ func TestAnotherClusterIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, string(r.home.uid))
 	require.Contains(t, clierr.Hint(err), "--allow-other-cluster")
 
-	p, err := other.Plan(t.Context(), objects, run.PlanOptions{AllowOtherCluster: true})
+	p, err := accepting(other).Plan(t.Context(), objects, run.PlanOptions{})
 	require.NoError(t, err)
 	require.True(t, p.Stale, "the other cluster has yet to be remembered")
 	require.NoError(t, other.Finish(t.Context(), p, &record.Record{}, plan.Applied{Setup: []byte("setup")}))
+	other.options.AllowOtherCluster = false
 	_, err = other.Plan(t.Context(), objects, run.PlanOptions{})
 	require.NoError(t, err)
 	_, err = r.Plan(t.Context(), objects, run.PlanOptions{})

@@ -27,7 +27,7 @@ func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := r.recognise(ctx, surveys, false); err != nil {
+	if _, err := r.recognise(ctx, surveys); err != nil {
 		return nil, err
 	}
 	var out []plan.Item

@@ -31,10 +31,12 @@ type logs struct {
 	refuse  error
 	notes   []string
 	text    bytes.Buffer
+	// begin lets the follower look for the first time: not before the test has said what there is.
+	begin func()
 }
 
 func newLogs() *logs {
-	l := &logs{open: map[logSource]*io.PipeWriter{}}
+	l := &logs{open: map[logSource]*io.PipeWriter{}, begin: func() {}}
 	l.follower = &follower{
 		sources: func() []logSource {
 			l.mu.Lock()
@@ -67,6 +69,7 @@ func (l *logs) have(all ...logSource) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.there = all
+	l.begin()
 }
 
 func (l *logs) say(src logSource, line string) { fmt.Fprintln(l.open[src], line) }
@@ -79,8 +82,14 @@ func follow(t *testing.T, o run.LogOptions, test func(l *logs)) *logs {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel() // also if the test fails: nothing else ends what it has begun
 		ended := make(chan error, 1)
-		go func() { ended <- l.run(ctx, o) }()
+		begun := make(chan struct{})
+		l.begin = sync.OnceFunc(func() { close(begun) })
+		go func() {
+			<-begun
+			ended <- l.run(ctx, o)
+		}()
 		test(l)
+		l.begin()
 		synctest.Wait()
 		cancel()
 		require.NoError(t, <-ended, "it is interrupted, as it has to be")

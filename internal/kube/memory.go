@@ -52,12 +52,12 @@ func (r *Runtime) memories() ([]memory, error) {
 
 // recognise refuses clusters that are not those that the setup was applied to, unless they are accepted. Accepted ones are
 // strange all the same, until they are remembered.
-func (r *Runtime) recognise(ctx context.Context, surveys []*survey, accepted bool) (strange bool, err error) {
+func (r *Runtime) recognise(ctx context.Context, surveys []*survey) (strange bool, err error) {
 	difference, err := r.difference(ctx, surveys[0].inventory)
 	if err != nil {
 		return false, err
 	}
-	if accepted || r.options.AllowOtherCluster {
+	if r.options.AllowOtherCluster {
 		return difference != nil, nil
 	}
 	return difference != nil, difference

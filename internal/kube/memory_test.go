@@ -40,7 +40,7 @@ func TestMemoryIsBestEffort(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "state")
 			block(t, dir)
 			r, notes := remembering(t, dir)
-			strange, err := r.recognise(t.Context(), []*survey{{site: r.home, inventory: &inventory{secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}}}}, false)
+			strange, err := r.recognise(t.Context(), []*survey{{site: r.home, inventory: &inventory{secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}}}})
 			require.NoError(t, err)
 			require.False(t, strange)
 			require.NoError(t, r.remember())
@@ -72,7 +72,7 @@ func TestMemoryOfAnotherCluster(t *testing.T) {
 	require.Len(t, entries, 1, "no temporary file is left")
 
 	r.home.uid = "uid-2"
-	_, err = r.recognise(t.Context(), []*survey{{site: r.home, inventory: &inventory{secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}}}}, false)
+	_, err = r.recognise(t.Context(), []*survey{{site: r.home, inventory: &inventory{secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}}}})
 	require.ErrorContains(t, err, "another cluster than this one")
 
 	require.NoError(t, os.WriteFile(r.memoryFile(), []byte("{"), 0o600))

@@ -71,6 +71,12 @@ func requireRefused(t *testing.T, err error, says, hint string) {
 	require.Contains(t, hints(err), hint)
 }
 
+// accepting is a runtime with --allow-other-cluster.
+func accepting(r *Runtime) *Runtime {
+	r.options.AllowOtherCluster = true
+	return r
+}
+
 // The same setup in another namespace is a second kcp: it has to be wanted.
 func TestTheSameSetupInAnotherNamespaceIsRefused(t *testing.T) {
 	f := newRecorded(t, sharded)
@@ -80,7 +86,7 @@ func TestTheSameSetupInAnotherNamespaceIsRefused(t *testing.T) {
 	top := second.parse(strings.ReplaceAll(sharded, "{name: demo}", "{name: "+f.topology.Name+"}"), apiserver.Admin)
 
 	_, err := second.plan(top, run.PlanOptions{})
-	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "-n), or install a second kcp of this name with kcpctl up --allow-other-cluster")
+	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "-n), or install a second kcp of this name with --allow-other-cluster")
 	remembers := second.stateDir
 	second.stateDir = t.TempDir()
 	_, err = second.plan(top, run.PlanOptions{})
@@ -89,7 +95,7 @@ func TestTheSameSetupInAnotherNamespaceIsRefused(t *testing.T) {
 	require.Error(t, err, "down is refused too")
 
 	second.stateDir = remembers
-	p := second.up(second.runtime(top), run.PlanOptions{AllowOtherCluster: true})
+	p := second.up(accepting(second.runtime(top)), run.PlanOptions{})
 	require.NotZero(t, p.Count(plan.Create))
 	for _, it := range []struct {
 		f   *fixture
@@ -124,7 +130,7 @@ func TestTheSameSetupInAnotherContextIsRefused(t *testing.T) {
 	require.NoError(t, r.home.resource(known("Secret").gvr()).Delete(t.Context(), name, metav1.DeleteOptions{})) // another cluster has none
 	_, err = other.Plan(t.Context(), objects, run.PlanOptions{})
 	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "--allow-other-cluster")
-	_, err = other.Plan(t.Context(), objects, run.PlanOptions{AllowOtherCluster: true})
+	_, err = accepting(other).Plan(t.Context(), objects, run.PlanOptions{})
 	require.NoError(t, err)
 }
 
@@ -204,8 +210,8 @@ func TestTheRootShardCannotMove(t *testing.T) {
 	t.Run("to a place of the setup", func(t *testing.T) {
 		f, _ := inTwoPlaces(t)
 		top := f.parse(strings.Replace(f.named(twoPlaces), "rootShard: {cluster: eu", "rootShard: {cluster: us", 1), apiserver.Admin)
-		for _, o := range []run.PlanOptions{{}, {AllowOtherCluster: true}} {
-			_, err := f.plan(top, o)
+		for _, r := range []*Runtime{f.runtime(top), accepting(f.runtime(top))} {
+			_, err := r.Record(t.Context())
 			requireRefused(t, err, byName+f.namespace, "place spec.rootShard on cluster eu, namespace "+f.namespace+", again")
 		}
 	})
@@ -251,7 +257,7 @@ func own(t *testing.T, r *Runtime, s *site, change func(*owner)) {
 func TestAPlaceOfAnotherInstallation(t *testing.T) {
 	f, r := inTwoPlaces(t)
 	own(t, r, r.sites[1], func(o *owner) { o.Installation, o.Home.UID = "other-1", "elsewhere" })
-	_, err := f.plan(f.topology, run.PlanOptions{AllowOtherCluster: true})
+	_, err := accepting(f.runtime(f.topology)).Objects(t.Context())
 	requireRefused(t, err, "holds components of another installation of kcp", "choose another namespace for the setup on that cluster")
 
 	// Once the setup has left it, it is not the setup's business: neither an error, nor something to delete.

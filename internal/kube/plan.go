@@ -37,7 +37,7 @@ func (r *Runtime) Plan(ctx context.Context, objects []render.Object, o run.PlanO
 	if err != nil {
 		return nil, err
 	}
-	strange, err := r.recognise(ctx, surveys, o.AllowOtherCluster)
+	strange, err := r.recognise(ctx, surveys)
 	if err != nil {
 		return nil, err
 	}

@@ -50,8 +50,8 @@ func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
 	return r.here(inv.record), nil
 }
 
-// begun refuses to begin an installation where the setup's other clusters belong to one. Without its record and its PKI everything
-// else that would be said of it is misleading.
+// begun refuses to begin an installation where the setup's other clusters belong to one, or where the setup is installed
+// elsewhere. Without its record and its PKI everything else that would be said of it is misleading.
 func (r *Runtime) begun(ctx context.Context, home *inventory) error {
 	all := []*survey{{site: r.home, inventory: home}}
 	for _, s := range r.sites {
@@ -64,7 +64,14 @@ func (r *Runtime) begun(ctx context.Context, home *inventory) error {
 		}
 		all = append(all, &survey{site: s, inventory: inv})
 	}
-	return r.oneInstallation(all)
+	if err := r.oneInstallation(all); err != nil || r.options.AllowOtherCluster {
+		return err
+	}
+	remembered, err := r.memories()
+	if err != nil && !r.unreadable(err) {
+		return err
+	}
+	return r.elsewhere(ctx, home, remembered)
 }
 
 // here is a record with the names that clusters have in the setup now: one that was only renamed is still the same.
@@ -152,7 +159,7 @@ func (r *Runtime) elsewhere(ctx context.Context, home *inventory, memories []mem
 	if home.exists() {
 		return nil
 	}
-	const hint = "choose the right context and namespace (-n), or install a second kcp of this name with kcpctl up --allow-other-cluster"
+	const hint = "choose the right context and namespace (-n), or install a second kcp of this name with --allow-other-cluster"
 	for _, m := range memories {
 		if !slices.ContainsFunc(r.sites, func(s *site) bool { return s.placement().place(m.placement) }) {
 			return clierr.New(clierr.Failed, hint, "kcp %q was applied to context %s, namespace %s, from this machine, and nothing of it is in %s",

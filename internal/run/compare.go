@@ -3,8 +3,10 @@ package run
 import (
 	"bytes"
 	"context"
+	"errors"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
@@ -50,4 +52,22 @@ func Unapplied(ctx context.Context, t *topology.Topology, rt Runtime, setup []by
 		return nil, err
 	}
 	return restrict(p, only), nil
+}
+
+// ErrUnapplied is why a run that is not for edits of the setup file refuses to bring them along.
+var ErrUnapplied = errors.New("the setup file has changes that are not applied yet, and this would apply them too")
+
+// unedited refuses to bring along edits of the setup file that were not applied, where the run is not for them.
+func (u *Up) unedited(ctx context.Context) error {
+	if u.Options.Unedited == nil {
+		return nil
+	}
+	waits, err := Unapplied(ctx, u.Topology, u.Runtime, u.Options.Unedited, u.Options.Only, u.Now())
+	if err != nil {
+		return err
+	}
+	if waits.Empty() {
+		return nil
+	}
+	return clierr.New(clierr.Failed, "run kcpctl up first, or revert them; kcpctl diff shows them", "%w: %s", ErrUnapplied, waits.Summary())
 }

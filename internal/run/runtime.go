@@ -66,8 +66,6 @@ type Runtime interface {
 type PlanOptions struct {
 	// Force takes over fields that other managers own.
 	Force bool
-	// AllowOtherCluster accepts a cluster that is not the one the setup was applied to.
-	AllowOtherCluster bool
 }
 
 // ErrNoPlace says that there is nothing yet in which a lock could be.

@@ -65,6 +65,8 @@ type UpOptions struct {
 	Change func(*pki.State) (*pki.State, error)
 	// Renew tells which certificates to issue anew. Nil is those that are due.
 	Renew func(pki.Cert) bool
+	// Unedited is the setup file of a run that must not bring along edits which were not applied: it refuses while some wait.
+	Unedited []byte
 	// Edit writes the setup file, where the run is for an edit of it. It is called under the lock, once nothing refuses the
 	// run, before everything else is written.
 	Edit func() error
@@ -126,6 +128,9 @@ func beyondNamespaces(p *plan.Plan) string {
 func (u *Up) prepare(ctx context.Context) (*Result, error) {
 	before, err := u.Runtime.Record(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := u.unedited(ctx); err != nil {
 		return nil, err
 	}
 	res := &Result{}
