@@ -80,8 +80,8 @@ func newHistoryCmd(g *globalOptions) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "List the setups that were applied, or print one",
-		Long: `History lists the setups that were applied, the newest first. A revision whose run was limited to components (--only,
-add-shard, remove-shard, certs renew), while the setup file had other changes, names them: only these have been applied.`,
+		Long: `History lists the setups that were applied, the newest first. A run can be limited to components (--only,
+add-shard, remove-shard). If the setup file had other changes then, the revision names the components: only they were applied.`,
 		Example: `  kcpctl history
   kcpctl history --revision 3 > before.yaml`,
 		Args: noArgs,
