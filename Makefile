@@ -8,6 +8,7 @@ LDFLAGS    := -s -w -X github.com/kcpctl/kcpctl/internal/version.version=$(VERSI
 GOFLAGS    += -buildvcs=false
 TESTBED    := go run ./test/testbed
 NODE       ?= a
+STEPS      ?= 5000
 # What is free of phrases that read as translated, and stays so.
 PLAIN      := docs README.md internal/record internal/machine internal/atomicfile internal/outputdir internal/etcd
 export GOFLAGS CGO_ENABLED = 0
@@ -25,27 +26,46 @@ demo: build ## A sharded kcp, with everything it needs: this machine must be Lin
 	$(KCPCTL) up --local -f examples/sharded.yaml --kcp-bin-dir "$$($(MAKE) -s kcp-bin-dir)"
 
 .PHONY: test
-test: unit integration e2e ## Every test: unit, golden, CLI, a real kube-apiserver, a real node with a real kcp
+test: unit integration e2e ## What a contributor runs: unit, golden, CLI, a real kube-apiserver, a real node with a real kcp
+
+.PHONY: test-long
+test-long: race model faults-some e2e-long ## What else guards data: races, random commands, faults, day two and load on a real kcp (about 45 minutes)
 
 .PHONY: unit
-unit: ## Unit, golden and CLI tests
+unit: ## Unit, golden and CLI tests, and some random steps of the model
 	go test ./...
+
+.PHONY: race
+race: ## The unit tests with the race detector (needs gcc)
+	CGO_ENABLED=1 go test -race -timeout 30m ./cmd/... ./internal/...
+
+.PHONY: model
+model: ## Random commands of two operators, with crashes, on a model of clusters (STEPS=100000: about an hour)
+	go test -timeout 12h -v -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000
 
 .PHONY: integration
 integration: ## Tests against a real kube-apiserver
-	go test -tags integration -timeout 30m ./internal/kube/... ./test/integration/... ./test/faults/...
+	go test -tags integration -timeout 30m ./internal/kube/... ./test/integration/...
+
+.PHONY: faults-some
+faults-some: ## Every request of up, add-shard and certs renew fails in one way
+	go test -tags integration -timeout 45m ./test/faults
 
 .PHONY: faults
-faults: ## Every request of up, add-shard and certs renew fails in every way there is (about an hour)
-	go test -tags integration -timeout 120m -v ./test/faults -faults=all
+faults: ## Every request of up, add-shard and certs renew fails in every way there is (more than an hour)
+	go test -tags integration -timeout 180m -v ./test/faults -faults=all
 
 .PHONY: e2e
 e2e: build ## Tests against real kcp: on the testbed, or on the cluster of E2E_KUBECONFIG
 	./test/e2e/run.sh
 
+.PHONY: e2e-long
+e2e-long: build ## The long ones: checks, shards, lost members, sequences of commands, load
+	TAGS=e2e,long ./test/e2e/run.sh -run 'Checks|Shards|LostMember|Families|Sequences|ClusterUnderLoad'
+
 .PHONY: e2e-day2
-e2e-day2: build ## The long ones: every certificate and authority replaced, on both runtimes (about a quarter of an hour)
-	TAGS=e2e,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad|RenewUnderLoad'
+e2e-day2: build ## The longest: every certificate and authority replaced, on both runtimes (about a quarter of an hour)
+	TAGS=e2e,long,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad|RenewUnderLoad'
 
 .PHONY: bench
 bench: build ## Measure what is promised, as ratios in one run (BENCH="-runs 3 local": some of it)
@@ -57,7 +77,7 @@ lint: ## gofmt and go vet
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go vet -tags integration ./...
-	go vet -tags e2e,day2 ./...
+	go vet -tags e2e,long,day2 ./...
 	GOOS=darwin GOARCH=arm64 go vet . ./cmd/... ./internal/...
 
 .PHONY: generate

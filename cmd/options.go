@@ -147,6 +147,9 @@ func (s *session) open() (run.Runtime, error) {
 	if st := s.directoryStore(); st != nil {
 		o.Store = st
 	}
+	if s.Open != nil {
+		return s.Open(s.Topology, o)
+	}
 	return kube.New(s.Topology, o)
 }
 

@@ -10,6 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
@@ -20,6 +23,8 @@ type Env struct {
 	Getenv  func(string) string
 	// Program is what was typed to start kcpctl. Commands to run next begin with it.
 	Program string
+	// Open connects to the clusters of a topology. Nil is kube.New.
+	Open func(*topology.Topology, kube.Options) (run.Runtime, error)
 }
 
 // System is the world of the running process.

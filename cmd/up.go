@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -74,6 +75,10 @@ Exit codes: 0 done, 1 failed, 2 bad flags or setup file, 3 not ready in time, 4 
 func (o *upOptions) validate() error {
 	if o.foreground && !o.local {
 		return clierr.New(clierr.BadInput, "add --local", "--foreground is for processes of this machine")
+	}
+	if len(o.only) > 0 && o.replaceAuthorities {
+		return clierr.New(clierr.BadInput, "leave out --only", "--%s is about all components: those with new certificates and those with earlier ones would not trust each other",
+			record.FlagReplaceAuthorities)
 	}
 	for _, id := range o.ignoreChecks {
 		if _, ok := check.Find(id); !ok {

@@ -111,6 +111,20 @@ func (l *lease) age(now time.Time) time.Duration {
 	return max(now.Sub(l.renewed), now.Round(0).Sub(l.renewed.Round(0)))
 }
 
+// confirm makes sure that a Lease is still held whose taking was answered late: another run may have taken it since.
+func (l *lease) confirm(ctx context.Context) error {
+	for l.age(l.now()) >= leaseRenewal {
+		sent := l.now()
+		if err := l.update(ctx, func(s *coordinationv1.LeaseSpec) { s.RenewTime = &metav1.MicroTime{Time: sent} }); err != nil {
+			return err
+		}
+		l.mu.Lock()
+		l.renewed = sent
+		l.mu.Unlock()
+	}
+	return nil
+}
+
 // leave tells the renewals that the namespace of the Lease is about to be deleted.
 func (l *lease) leave() {
 	l.mu.Lock()

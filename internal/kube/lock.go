@@ -207,6 +207,9 @@ func (r *Runtime) take(ctx context.Context, l *coordinationv1.Lease) (context.Co
 		}
 		return nil, nil, r.home.explain(err, "take %s", leaseName(l))
 	}
+	if err := held.confirm(ctx); err != nil {
+		return nil, nil, clierr.New(clierr.Conflict, "run the command again", "take %s: %w", leaseName(l), err)
+	}
 	held.ctx, held.lose = context.WithCancelCause(ctx)
 	held.beat, held.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.setLock(held)

@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -53,4 +55,30 @@ func TestHolderSurvivesItsName(t *testing.T) {
 func TestIsAlive(t *testing.T) {
 	require.True(t, isAlive(1))
 	require.False(t, isAlive(1<<22+1), "above the largest PID of Linux")
+}
+
+// An answer that comes late may come after the end of the Lease.
+func TestLockTakenTooLate(t *testing.T) {
+	const all, one = "/apis/coordination.k8s.io/v1/namespaces/kcp/leases", "/apis/coordination.k8s.io/v1/namespaces/kcp/leases/demo-lock"
+	lease := func(holder string) answer {
+		return answer{http.StatusOK, fmt.Sprintf(`{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+			"metadata": {"name": "demo-lock", "namespace": "kcp", "resourceVersion": "1"},
+			"spec": {"holderIdentity": %q, "acquireTime": "2026-11-20T12:00:00.000000Z"}}`, holder)}
+	}
+	r, made := scripted(t, map[string][]answer{
+		"GET /api/v1/namespaces/kube-system": {{http.StatusOK, `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}`}},
+		"GET " + one:                         {refuse(http.StatusNotFound, "NotFound"), lease("there/8@far/bob")},
+		"POST " + all:                        {lease("here/7@near/ann")},
+		"PUT " + one:                         {refuse(http.StatusConflict, "Conflict")},
+	})
+	now := testutil.Start()
+	r.options.Now = func() time.Time {
+		if len(*made) > 2 { // the Lease was taken, and the answer took a while
+			return now.Add(leaseDuration)
+		}
+		return now
+	}
+	_, _, err := r.Lock(t.Context())
+	require.ErrorIs(t, err, errLockLost)
+	require.ErrorContains(t, err, "there/8@far/bob has taken it")
 }

@@ -6,12 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
@@ -40,8 +42,18 @@ type Options struct {
 	Now func() time.Time
 	// AllowOtherCluster accepts a cluster that is not the one the setup was applied to.
 	AllowOtherCluster bool
+	// API finds a cluster in place of the kubeconfigs that a topology names. Nil is for kubeconfigs.
+	API func(topology.Cluster) (*API, error)
 	// Notify is told, in a sentence, why a call waits and what an API server warns of. It may be nil.
 	Notify func(message string)
+}
+
+// API is how to talk to the API server of a cluster.
+type API struct {
+	// Context is what a kubeconfig would call the cluster.
+	Context string
+	Dynamic dynamic.Interface
+	HTTP    *http.Client
 }
 
 // Runtime runs the components of a setup on its Kubernetes clusters.

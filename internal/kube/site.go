@@ -57,31 +57,10 @@ type site struct {
 	uid types.UID
 }
 
-// newSite finds a cluster as kubectl does. It sends no request.
+// newSite finds a cluster, as kubectl does unless it is told how. It sends no request.
 func newSite(c topology.Cluster, o Options, warn func(string, ...any)) (*site, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = c.Kubeconfig
-	overrides := &clientcmd.ConfigOverrides{
-		CurrentContext: c.Context, AuthInfo: clientcmdapi.AuthInfo{Impersonate: o.As, ImpersonateGroups: o.AsGroups},
-	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	s := &site{Cluster: c, context: c.Context, now: o.Now}
-	raw, err := loader.RawConfig()
-	if err != nil {
-		return nil, configError(c, err)
-	}
-	if s.context == "" {
-		s.context = raw.CurrentContext
-	}
-	if s.config, err = loader.ClientConfig(); err != nil {
-		return nil, configError(c, err)
-	}
-	s.config.QPS = -1 // requests are limited by their number at once
-	s.config.WarningHandlerWithContext = &warnings{notify: warn, seen: map[string]bool{}}
-	if s.http, err = rest.HTTPClientFor(s.config); err != nil {
-		return nil, configError(c, err)
-	}
-	client, err := dynamic.NewForConfigAndClient(s.config, s.http)
+	client, err := s.find(o, warn)
 	if err != nil {
 		return nil, configError(c, err)
 	}
@@ -91,6 +70,40 @@ func newSite(c topology.Cluster, o Options, warn func(string, ...any)) (*site, e
 	}
 	s.dynamic = patient{client, s.trouble}
 	return s, nil
+}
+
+// find returns the client of a site's cluster, and notes in the site how else to reach it.
+func (s *site) find(o Options, warn func(string, ...any)) (dynamic.Interface, error) {
+	if o.API != nil {
+		api, err := o.API(s.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		s.context, s.http, s.config = api.Context, api.HTTP, &rest.Config{Host: api.Context}
+		return api.Dynamic, nil
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = s.Kubeconfig
+	overrides := &clientcmd.ConfigOverrides{
+		CurrentContext: s.context, AuthInfo: clientcmdapi.AuthInfo{Impersonate: o.As, ImpersonateGroups: o.AsGroups},
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, err
+	}
+	if s.context == "" {
+		s.context = raw.CurrentContext
+	}
+	if s.config, err = loader.ClientConfig(); err != nil {
+		return nil, err
+	}
+	s.config.QPS = -1 // requests are limited by their number at once
+	s.config.WarningHandlerWithContext = &warnings{notify: warn, seen: map[string]bool{}}
+	if s.http, err = rest.HTTPClientFor(s.config); err != nil {
+		return nil, err
+	}
+	return dynamic.NewForConfigAndClient(s.config, s.http)
 }
 
 func configError(c topology.Cluster, err error) error {

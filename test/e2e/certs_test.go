@@ -42,9 +42,9 @@ type certificates struct {
 }
 
 // certs is a command about certificates.
-func (c *certificates) certs(t *testing.T, name string, args ...string) result {
+func (s *setup) certs(t *testing.T, name string, args ...string) result {
 	t.Helper()
-	cmd := c.command("certs") // certs --file FILE FLAG...
+	cmd := s.command("certs") // certs --file FILE FLAG...
 	cmd.args = append(append([]string{"certs", name}, cmd.args[1:]...), args...)
 	return cmd.run(t.Context(), t)
 }

@@ -1,4 +1,4 @@
-//go:build e2e && day2
+//go:build e2e && long && day2
 
 package e2e
 

@@ -6,7 +6,7 @@
 #   E2E_KCP_BIN_DIR  folder of kcp's binaries (default: the testbed's, built if need be)
 #   E2E_KCP_OLDER_BIN_DIR  the same, of the release from which the tests upgrade
 #   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, built anew)
-#   TAGS             build tags (default: e2e; e2e,day2 has the long tests too)
+#   TAGS             build tags (default: e2e; e2e,long and e2e,long,day2 have the long tests too)
 #   KEEP_TESTBED=1   leave the node running that this has started
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -44,7 +44,7 @@ func mistakes() []move {
 			q.kcpctl(t, "up", "--pki-dir", q.strangers).refused(t, 1, "does not hold the PKI that installation")
 		}},
 		{"the authorities of another kcp", func(t *testing.T, q *sequence) {
-			q.kcpctl(t, "certs", "import", q.strangers).refused(t, 4, "nothing was changed")
+			q.certs(t, "import", q.strangers).refused(t, 4, "nothing was changed")
 		}},
 		{"a renamed shard", refusedUp("- name: alpha", "- name: omega", "shard/alpha holds workspaces", "kcpctl remove-shard alpha")},
 		{"a dropped shard", func(t *testing.T, q *sequence) {
@@ -104,10 +104,10 @@ func deeds() []move {
 			q.kcpctl(t, "add-shard", "gamma").ok(t)
 			q.kcpctl(t, "remove-shard", "gamma", "--purge", "--yes").ok(t)
 		}},
-		{"renewed certificates", func(t *testing.T, q *sequence) { q.kcpctl(t, "certs", "renew", "shard/beta").ok(t) }},
+		{"renewed certificates", func(t *testing.T, q *sequence) { q.certs(t, "renew", "shard/beta").ok(t) }},
 		{"a rotation, and the copy from before it", func(t *testing.T, q *sequence) {
-			q.kcpctl(t, "certs", "rotate-ca", "requestheader").ok(t)
-			q.kcpctl(t, "certs", "rotate-ca", "requestheader", "--finish", "--yes").ok(t)
+			q.certs(t, "rotate-ca", "requestheader").ok(t)
+			q.certs(t, "rotate-ca", "requestheader", "--finish", "--yes").ok(t)
 			q.kcpctl(t, "up", "--pki-dir", q.copy).refused(t, 1, "the store is older than the rotation")
 		}},
 		{"nothing", func(t *testing.T, q *sequence) { require.Contains(t, q.up(t).stderr, "0 changes") }},
@@ -128,7 +128,7 @@ func TestLocalSequences(t *testing.T) {
 	require.Contains(t, q.text, "version: v0.32.3")
 	q.up(t)
 	createWorkspaces(t, q.setup)
-	q.kcpctl(t, "certs", "export", q.copy).ok(t)
+	q.certs(t, "export", q.copy).ok(t)
 	other := newLocal(t, "minimal")
 	other.kcpctl(t, "render", "--pki-dir", q.strangers, "--output-dir", filepath.Join(t.TempDir(), "out")).ok(t)
 

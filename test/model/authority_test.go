@@ -1,0 +1,148 @@
+package model_test
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/pki"
+)
+
+// authorities judges what an object signs and trusts.
+func (w *world) authorities(s *command, i *installation, live, next *unstructured.Unstructured) {
+	data, _, _ := unstructured.NestedStringMap(next.Object, "data")
+	before := map[string]string{}
+	if live != nil {
+		before, _, _ = unstructured.NestedStringMap(live.Object, "data")
+	}
+	decode := func(v string) string {
+		raw, _ := base64.StdEncoding.DecodeString(v)
+		return string(raw)
+	}
+	kind, _, _ := unstructured.NestedString(next.Object, "type")
+	switch {
+	case next.GetKind() == "Secret" && next.GetName() == s.setup+"-pki":
+		encoded := map[string][]byte{}
+		for k, v := range data {
+			encoded[k] = []byte(decode(v))
+		}
+		if state, err := pki.Decode(encoded); err == nil {
+			w.saved(s, state)
+		}
+	case kind == "kubernetes.io/tls" && data["tls.crt"] != before["tls.crt"]:
+		w.signed(s, i, next.GetName(), decode(data["tls.crt"]))
+	case next.GetKind() == "ConfigMap" && next.GetName() == s.setup+"-ca":
+		for name, bundle := range data {
+			w.trusted(s, i, name, before[name], bundle)
+		}
+	case next.GetName() == s.setup+"-service-account":
+		w.trusted(s, i, "service-account", decode(before["sa.pub"]), decode(data["sa.pub"]))
+	}
+}
+
+// fingerprints are those of PEM blocks.
+func fingerprints(text string) []string {
+	var out []string
+	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
+		sum := sha256.Sum256(block.Bytes)
+		out = append(out, "sha256:"+hex.EncodeToString(sum[:]))
+	}
+	return out
+}
+
+// saved notes what a command has put into a store that may change authorities.
+func (w *world) saved(s *command, state *pki.State) {
+	i := w.installation(s.home)
+	if !s.mayRotate() {
+		return
+	}
+	have := map[string]bool{}
+	for ca, a := range state.CAs {
+		for _, f := range fingerprints(string(a.Trusted())) {
+			have[string(ca)+" "+f] = true
+		}
+		for _, pair := range []pki.Pair{a.Pair, a.Next} {
+			if block, _ := pem.Decode(pair.Cert); block != nil {
+				if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+					i.known["key "+hex.EncodeToString(cert.SubjectKeyId)] = true
+				}
+			}
+		}
+	}
+	for _, f := range fingerprints(string(state.ServiceAccount.Public)) {
+		have["service-account "+f] = true
+	}
+	for f := range i.known {
+		if !have[f] && !strings.HasPrefix(f, "key ") {
+			i.droppable[f] = true
+		}
+	}
+	maps.Copy(i.known, have)
+}
+
+// signed judges a certificate that is new in a Secret.
+func (w *world) signed(s *command, i *installation, name, text string) {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		return
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		w.violate("%s: %v", name, err)
+		return
+	}
+	ca, by := cert.Issuer.CommonName, hex.EncodeToString(cert.AuthorityKeyId)
+	was := i.signs[ca]
+	switch {
+	case was == by:
+	case was == "", s.mayRotate():
+		delete(i.retired, by)
+	case i.retired[by]:
+		w.violate("%s is signed by a %s that was replaced", name, ca)
+	case i.known["key "+by]:
+	default:
+		w.violate("%s is signed by another %s", name, ca)
+	}
+	if was != by && was != "" {
+		i.retired[was] = true
+	}
+	i.signs[ca] = by
+}
+
+// trusted judges a bundle.
+func (w *world) trusted(s *command, i *installation, name, before, bundle string) {
+	prefix := strings.TrimSuffix(name, ".crt") + " "
+	if i.adopters[prefix] == nil {
+		i.adopters[prefix] = s
+	}
+	was, is := fingerprints(before), fingerprints(bundle)
+	for _, f := range is {
+		switch f = prefix + f; {
+		case s == i.adopters[prefix], s.mayRotate():
+			i.known[f] = true
+			delete(i.dropped, f)
+		case !i.known[f]:
+			w.violate("everybody trusts another %sauthority", prefix)
+		case i.dropped[f]:
+			w.violate("everybody trusts again a %sauthority that was dropped", prefix)
+		}
+	}
+	for _, f := range was {
+		if slices.Contains(is, f) {
+			continue
+		}
+		f = prefix + f
+		if !s.mayRotate() && !i.droppable[f] {
+			w.violate("an authority is not trusted any more (%s)", prefix)
+		}
+		// What was replaced may be the next one in somebody's folder, as far as a folder can tell.
+		i.dropped[f] = !s.has("--replace-authorities")
+	}
+}

@@ -1,0 +1,273 @@
+// Package model_test runs kcpctl's commands at random against clusters in memory: two operators on two machines, who edit the
+// setup file, meet each other, and are killed at any moment. What kcpctl promises is looked at from outside, after each step
+// and at each write.
+package model_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+var (
+	wanted = flag.Int("model.steps", 500, "how many steps the model takes")
+	told   = flag.Bool("model.log", false, "print what happens at once")
+)
+
+func TestModel(t *testing.T) {
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // little lives from step to step
+	taken, began := &tally{counts: map[string]int{}}, time.Now()
+	dir := filepath.Join(t.TempDir(), "model")
+	for taken.steps < *wanted && taken.failed == 0 {
+		rapid.Check(t, func(rt *rapid.T) {
+			if taken.steps >= *wanted && taken.failed == 0 {
+				return // the rest of the checks costs nothing
+			}
+			bubble(t, func() { play(rt, dir, taken) })
+		})
+	}
+	t.Logf("%d steps in %s", taken.steps, time.Since(began).Round(time.Second))
+	for _, name := range slices.Sorted(maps.Keys(taken.counts)) {
+		t.Logf("%8d %s", taken.counts[name], name)
+	}
+}
+
+// tally counts what was done, over all checks. failed is the number of the step that failed first.
+type tally struct {
+	steps, failed int
+	counts        map[string]int
+}
+
+// bubble runs a check in a bubble in which time passes only while everybody waits. How the check ends is passed on: rapid tells
+// by where a panic comes from which failures are the same, and whether a check has only run out of data.
+func bubble(t *testing.T, check func()) {
+	var ended any
+	synctest.Test(t, func(*testing.T) {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			defer func() {
+				if ended = recover(); ended == nil {
+					return
+				}
+				if kind := fmt.Sprintf("%T", ended); !strings.HasPrefix(kind, "rapid.") {
+					fmt.Printf("panic: %v\n%s", ended, debug.Stack())
+				}
+			}()
+			check()
+		}()
+		<-done
+	})
+	switch {
+	case ended == nil:
+	case fmt.Sprintf("%T", ended) == "rapid.invalidData":
+		panic(ended)
+	default:
+		panic(ended)
+	}
+}
+
+// game is a sequence of steps.
+type game struct {
+	*world
+	t         *rapid.T
+	operators []*operator
+	dir       string
+	// clean is the operator that has run up last, with what, and how much was written by then: the same again writes nothing.
+	clean struct {
+		who     *operator
+		text    string
+		changes int
+	}
+	// applied is the file that was applied last.
+	applied     []byte
+	spaceNumber int
+	*tally
+}
+
+type step struct {
+	weight int
+	name   string
+	do     func(*game, *operator)
+}
+
+var steps = []step{
+	{10, "up", (*game).up},
+	{6, "revert and up", (*game).revertAndUp},
+	{10, "edit", (*game).edit},
+	{5, "create workspace", (*game).createWorkspace},
+	{2, "delete workspace", (*game).deleteWorkspace},
+	{3, "add-shard", (*game).addShard},
+	{4, "remove-shard", (*game).removeShard},
+	{3, "down", (*game).down},
+	{2, "renew", (*game).renew},
+	{4, "rotate", (*game).rotate},
+	{2, "upgrade", (*game).upgrade},
+	{3, "fetch the file", (*game).fetch},
+	{2, "folders", (*game).folders},
+	{1, "lose pod", (*game).losePod},
+	{1, "volumes", (*game).volumesSlow},
+	{1, "wait", (*game).wait},
+}
+
+func play(t *rapid.T, dir string, taken *tally) {
+	n := rapid.IntRange(2, 3).Draw(t, "clusters")
+	w := newWorld(clusterNames[:n]...)
+	w.log = t.Logf
+	if *told {
+		w.log = func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+	}
+	g := &game{world: w, t: t, dir: dir, tally: taken}
+	if err := os.RemoveAll(dir); err != nil {
+		panic(err)
+	}
+	for _, name := range []string{"ann", "bob"} {
+		g.operators = append(g.operators, newOperator(w, name, dir))
+	}
+	g.begin()
+	var names []string
+	for _, s := range steps {
+		for range s.weight {
+			names = append(names, s.name)
+		}
+	}
+	t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
+		g.t = t
+		name := rapid.SampledFrom(names).Draw(t, "step")
+		who := rapid.SampledFrom(g.operators).Draw(t, "operator")
+		taken.steps++
+		s := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == name })]
+		s.do(g, who)
+		g.judge()
+	}})
+}
+
+// judge ends the check if something has happened that may not.
+func (g *game) judge() {
+	g.lasting()
+	if len(g.problems) > 0 {
+		if g.failed == 0 {
+			g.failed = g.steps
+			fmt.Printf("the first failure is at step %d: %s\n", g.steps, g.problems[0])
+		}
+		for _, p := range g.problems {
+			g.logf("VIOLATION: %s", p)
+		}
+		g.t.Fatalf("%s", g.problems[0])
+	}
+}
+
+// begin writes the first setup file, and brings it up.
+func (g *game) begin() {
+	s := base(names(g.clusters))
+	s.Spec.PKI.Store = rapid.SampledFrom([]v1alpha1.PKIStore{v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory}).Draw(g.t, "store")
+	if kind := rapid.SampledFrom([]string{"", "managed", "embedded"}).Draw(g.t, "cache server"); kind != "" {
+		s.Spec.CacheServer = &v1alpha1.CacheServer{Etcd: etcdOf(kind), URL: urlOf(3)}
+	}
+	s.Spec.RootShard.Etcd = etcdOf(rapid.SampledFrom(etcdKinds[:3]).Draw(g.t, "etcd of root"))
+	for i := range rapid.IntRange(0, 2).Draw(g.t, "shards") {
+		kind := rapid.SampledFrom(etcdKinds[:5]).Draw(g.t, "etcd")
+		s.Spec.Shards = append(s.Spec.Shards, shardOf(shardNames[i], g.anyCluster(), etcdOf(kind)))
+	}
+	if rapid.Bool().Draw(g.t, "two front-proxies") {
+		p := v1alpha1.FrontProxy{Name: "west"}
+		p.Cluster = g.anyCluster()
+		s.Spec.FrontProxies = append(s.Spec.FrontProxies, p)
+	}
+	for _, o := range g.operators {
+		o.save(s)
+	}
+	g.run(g.operators[0], mishap{}, "up")
+	copyFolder(filepath.Join(g.operators[0].dir, "pki"), filepath.Join(g.operators[1].dir, "pki"))
+	g.judge()
+}
+
+func names(all []*cluster) []string {
+	var out []string
+	for _, c := range all {
+		out = append(out, c.name)
+	}
+	return out
+}
+
+func (g *game) anyCluster() string {
+	return rapid.SampledFrom(names(g.clusters)).Draw(g.t, "cluster")
+}
+
+func (g *game) draw(what string, of ...string) string { return rapid.SampledFrom(of).Draw(g.t, what) }
+
+// chance is true once in so many times; never in a shrunk sequence that does without.
+func (g *game) chance(what string, in int) bool {
+	return rapid.IntRange(0, in-1).Draw(g.t, what) == in-1
+}
+
+// run runs a command, and looks at how it ends.
+func (g *game) run(who *operator, m mishap, args ...string) int {
+	s := who.command(args...)
+	s.mishap = m
+	before := who.text()
+	g.logf("%s", s)
+	code := s.run()
+	g.logf("    exit code %d, %d writes: %s", code, s.changes, s.printed())
+	g.counts[fmt.Sprintf("%s: exit code %d", args[0], code)]++
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.actor = s
+	if !s.is("up") || code != 0 {
+		g.clean.who = nil // it may have changed a folder
+	}
+	unlimited := s.is("up") && len(s.values("--only")) == 0
+	if code == 0 && unlimited {
+		if f, err := setup.Parse("kcp.yaml", before); err == nil {
+			g.complete(s, topology.Build(f.Setup))
+		}
+		plain := !s.has("--pki-dir") && !s.has("--replace-authorities")
+		if again := g.clean; plain && again.who == who && again.text == string(before) && again.changes == g.changes-s.changes && s.changes > 0 && m.at == 0 {
+			g.violate("up of an unchanged file has made %d writes", s.changes)
+		}
+		if g.clean.who = nil; plain {
+			g.clean.who, g.clean.text, g.clean.changes = who, string(before), g.changes
+		}
+	}
+	if code == 0 && (unlimited || s.is("add-shard") || s.is("remove-shard") || s.is("upgrade")) {
+		g.applied = who.text()
+	}
+	if code == 0 && s.is("down") {
+		g.downed(s)
+	}
+	return code
+}
+
+// downed looks for what is left after down has succeeded.
+func (g *game) downed(s *command) {
+	for at, i := range g.owners {
+		if i.home == s.home && g.runs(at) {
+			g.violate("down succeeded, and components run in %v", at)
+		}
+	}
+	if !s.has("--purge") {
+		return
+	}
+	for _, c := range g.clusters {
+		for k, o := range c.objects {
+			if k.namespace != "" && o.GetLabels()["kcpctl.dev/setup"] == setupName && k.resource != leases {
+				g.violate("down --purge succeeded, and %s is left on %s", k, c.name)
+			}
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package model_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/record"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// place is a namespace of a cluster.
+type place struct{ cluster, namespace string }
+
+// world is all that operators share: clusters, and what runs there. It knows what may never happen, and looks at what
+// kcpctl does from outside.
+type world struct {
+	mu       sync.Mutex
+	clusters []*cluster
+	version  int64
+	stores   int
+	volumes  map[types.UID]*volume
+	etcds    map[key]*process
+	servers  map[key]*process
+	external map[string]*store
+	spaces   []*workspace
+	// owners are the installations that the places belong to, installations those by the place of their root shard.
+	owners        map[place]*installation
+	installations map[place]*installation
+	// slowVolumes is how long it takes to delete a volume.
+	slowVolumes time.Duration
+	// actor is the command that was started last.
+	actor    *command
+	changes  int
+	problems []string
+	log      func(string, ...any)
+}
+
+// installation is one kcp.
+type installation struct {
+	home place
+	// adopters are the commands that were the first to make everybody trust something, by the authority's name.
+	adopters map[string]*command
+	// signs is the authority that signs, by its name; retired are those that have; known is what was ever trusted on purpose;
+	// dropped is what was trusted and is not any more, and droppable what a rotation has taken out of the store.
+	signs                              map[string]string
+	retired, known, dropped, droppable map[string]bool
+}
+
+func newWorld(clusters ...string) *world {
+	w := &world{
+		volumes: map[types.UID]*volume{}, etcds: map[key]*process{}, servers: map[key]*process{}, external: map[string]*store{},
+		owners: map[place]*installation{}, installations: map[place]*installation{}, log: func(string, ...any) {},
+	}
+	for _, name := range clusters {
+		c := &cluster{name: name, uid: types.UID("cluster-" + name), objects: map[key]*unstructured.Unstructured{}, gone: map[key]time.Time{}}
+		system := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+		system.SetName("kube-system")
+		system.SetUID(c.uid)
+		system.SetResourceVersion("1")
+		c.objects[key{namespaces, "", "kube-system"}] = system
+		w.clusters = append(w.clusters, c)
+	}
+	return w
+}
+
+func (w *world) logf(format string, args ...any) { w.log(format, args...) }
+
+func (w *world) violate(format string, args ...any) {
+	by := ""
+	if w.actor != nil {
+		by = " [" + w.actor.String() + "]"
+	}
+	w.problems = append(w.problems, fmt.Sprintf(format, args...)+by)
+}
+
+func (w *world) cluster(name string) *cluster {
+	return w.clusters[slices.IndexFunc(w.clusters, func(c *cluster) bool { return c.name == name })]
+}
+
+// object is an object of a place.
+func (w *world) object(p place, resource, name string) *unstructured.Unstructured {
+	if p.cluster == "" {
+		return nil
+	}
+	return w.cluster(p.cluster).objects[key{resource, p.namespace, name}]
+}
+
+// holder is who holds the Lease of a setup.
+func (w *world) holder(home place, setup string) string {
+	o := w.object(home, leases, setup+"-lock")
+	if o == nil {
+		return ""
+	}
+	holder, _, _ := unstructured.NestedString(o.Object, "spec", "holderIdentity")
+	return holder
+}
+
+func (w *world) installation(home place) *installation {
+	if w.installations[home] == nil {
+		w.installations[home] = &installation{
+			home: home, signs: map[string]string{}, adopters: map[string]*command{},
+			retired: map[string]bool{}, known: map[string]bool{}, dropped: map[string]bool{}, droppable: map[string]bool{},
+		}
+	}
+	return w.installations[home]
+}
+
+// written judges a write before it is carried out.
+func (w *world) written(s *command, c *cluster, k key, verb string, live, next *unstructured.Unstructured) {
+	if k.resource == leases {
+		return
+	}
+	w.actor = s
+	s.changes++
+	w.changes++
+	if k.resource == namespaces {
+		return
+	}
+	if holder := w.holder(s.home, s.setup); holder != s.holder.String() {
+		w.violate("%s %s without the lock, which %q holds", verb, k, holder)
+	}
+	i, at := w.installation(s.home), place{c.name, k.namespace}
+	if w.owners[at] == nil && next != nil {
+		w.owners[at] = i
+	}
+	if w.owners[at] != nil && w.owners[at] != i {
+		w.violate("%s %s: it belongs to another installation", verb, k)
+	}
+	if next == nil {
+		w.deleted(s, c, k, live)
+		return
+	}
+	w.authorities(s, i, live, next)
+}
+
+// deleted judges a deletion.
+func (w *world) deleted(s *command, c *cluster, k key, live *unstructured.Unstructured) {
+	at := place{c.name, k.namespace}
+	switch k.resource {
+	case deployments, statefulSets:
+		all := w.servers
+		if k.resource == statefulSets {
+			all = w.etcds
+		}
+		p := all[key{c.name + " " + k.resource, k.namespace, k.name}]
+		if p == nil || s.is("down") {
+			return
+		}
+		root := w.root(p.owner)
+		for _, o := range w.holding(p.store) {
+			if s.mayLose(ownerOf(p.id)) {
+				w.forget(o)
+				continue
+			}
+			name := o.of.Name()
+			unknown := s.is("remove-shard", name) && o.of.Kind() == topology.Shard && root != nil && root.store.shards[name] == nil
+			if !o.store.ephemeral && !unknown {
+				w.violate("deletes %s, on which %s lives", p.id, o.name)
+			}
+		}
+	case claims:
+		v := w.volumes[live.GetUID()]
+		if v == nil {
+			return
+		}
+		for _, o := range w.holding(v.store) {
+			if s.is("down") && s.has("--purge") {
+				w.forget(o)
+				continue
+			}
+			w.violate("deletes %s, in which %s is", k, o.name)
+		}
+	case secrets:
+		if k.name == s.setup+"-inventory" {
+			if w.runs(at) {
+				w.violate("deletes %s, and components run in %v", k, at)
+			}
+			if w.owners[at] != nil && at == w.owners[at].home {
+				w.purged(w.owners[at])
+			}
+			delete(w.owners, at)
+		}
+	}
+}
+
+// purged forgets an installation.
+func (w *world) purged(i *installation) {
+	w.spaces = slices.DeleteFunc(w.spaces, func(o *workspace) bool { return o.owner == i })
+	w.external = map[string]*store{}
+	delete(w.installations, i.home)
+	// What a rotation has made is in a folder still.
+	w.installation(i.home).known = i.known
+}
+
+func jsonOf(v any) string {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(raw)
+}
+
+// lasting looks for what may not be so between two steps, whatever has happened.
+func (w *world) lasting() {
+	w.actor = nil
+	for at, i := range w.owners {
+		if !w.runs(at) {
+			continue
+		}
+		home := w.object(i.home, secrets, setupName+"-inventory")
+		if home == nil {
+			w.violate("components run in %v, and there is no inventory in %v", at, i.home)
+			continue
+		}
+		if w.object(at, secrets, setupName+"-inventory") == nil {
+			w.violate("components run in %v, and there is no inventory", at)
+		}
+		var known []struct{ Namespace, UID string }
+		data, _, _ := unstructured.NestedStringMap(home.Object, "data")
+		raw, _ := base64.StdEncoding.DecodeString(data["clusters.json"])
+		_ = json.Unmarshal(raw, &known)
+		if !slices.ContainsFunc(known, func(p struct{ Namespace, UID string }) bool {
+			return p.Namespace == at.namespace && p.UID == string(w.cluster(at.cluster).uid)
+		}) {
+			w.violate("components run in %v, and the inventory in %v does not know of it", at, i.home)
+		}
+	}
+}
+
+// runs reports whether workloads are in a place.
+func (w *world) runs(at place) bool {
+	c := w.cluster(at.cluster)
+	return len(c.sorted(deployments, at.namespace))+len(c.sorted(statefulSets, at.namespace)) > 0
+}
+
+// complete looks for what may not be so after a run of up that has succeeded and was not limited.
+func (w *world) complete(s *command, t *topology.Topology) {
+	i := w.installation(s.home)
+	for _, lost := range w.unreachable(i) {
+		w.violate("up succeeded, and %s cannot be reached", lost)
+	}
+	for at, owner := range w.owners {
+		if owner != i {
+			continue
+		}
+		o := w.object(at, secrets, s.setup+"-inventory")
+		if o == nil {
+			continue
+		}
+		if have, want := withoutVolumes(o.GetAnnotations()["applyset.kubernetes.io/contains-group-kinds"]), w.kinds(at); have != want {
+			w.violate("up succeeded, and the inventory in %v says %q, not %q", at, have, want)
+		}
+	}
+	w.recorded(s, i)
+}
+
+// kinds are those of the objects that a setup has applied in a place.
+func (w *world) kinds(at place) string {
+	var out []string
+	for k, o := range w.cluster(at.cluster).objects {
+		if k.namespace == at.namespace && k.resource != claims && o.GetLabels()["applyset.kubernetes.io/part-of"] != "" {
+			out = append(out, o.GroupVersionKind().GroupKind().String())
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), ",")
+}
+
+// withoutVolumes leaves out volumes: those that a shard has left behind are there, and no inventory lists them.
+func withoutVolumes(kinds string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(kinds, ","), func(k string) bool { return k == "PersistentVolumeClaim" }), ",")
+}
+
+// recorded compares the authorities of the record with those that are trusted.
+func (w *world) recorded(s *command, i *installation) {
+	inv, ca := w.object(i.home, secrets, s.setup+"-inventory"), w.object(i.home, configMaps, s.setup+"-ca")
+	if inv == nil || ca == nil {
+		w.violate("up succeeded, and there is no inventory or no bundle in %v", i.home)
+		return
+	}
+	data, _, _ := unstructured.NestedStringMap(inv.Object, "data")
+	raw, _ := base64.StdEncoding.DecodeString(data["installation.json"])
+	rec, err := record.Decode(raw)
+	if err != nil {
+		w.violate("the record: %v", err)
+		return
+	}
+	bundles, _, _ := unstructured.NestedStringMap(ca.Object, "data")
+	for file, bundle := range bundles {
+		r := pki.RotationOf(pki.CA(strings.TrimSuffix(file, ".crt")))
+		if have := fingerprints(bundle); len(have) == 0 || rec.Authorities[r.Key()].Current != have[0] {
+			w.violate("the record says that another %s signs than the first that is trusted", r)
+		}
+	}
+}
