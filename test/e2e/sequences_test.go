@@ -52,7 +52,9 @@ func mistakes() []move {
 			q.kcpctl(t, "up").refused(t, 1, "shard/beta holds workspaces")
 		}},
 		{"an older release", refusedUp("version: v0.32.3", "version: v0.32.2", "root-shard runs kcp v0.32.3", "--allow-release-change")},
-		{"a release too far", func(t *testing.T, q *sequence) { q.kcpctl(t, "upgrade", "v0.34.0").refused(t, 2, "skips a minor release") }},
+		{"a release too far", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "upgrade", "v0.34.0").refused(t, 2, "skips a minor release")
+		}},
 		{"the cache server is not a shard", func(t *testing.T, q *sequence) {
 			q.kcpctl(t, "remove-shard", "cache", "--purge", "--yes").refused(t, 2, `there is no shard "cache"`)
 		}},
