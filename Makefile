@@ -9,6 +9,8 @@ GOFLAGS    += -buildvcs=false
 TESTBED    := go run ./test/testbed
 NODE       ?= a
 STEPS      ?= 5000
+# What is free of phrases that read as translated, and stays so.
+PLAIN      := docs README.md internal/record internal/machine internal/atomicfile internal/outputdir internal/etcd
 export GOFLAGS CGO_ENABLED = 0
 
 .PHONY: help
@@ -83,8 +85,9 @@ generate: ## Write the generated documents again
 	go generate ./...
 
 .PHONY: verify
-verify: lint generate ## Lint, and fail if a generated file is out of date
+verify: lint generate ## Lint, and fail if a generated file is out of date or a document reads as translated
 	@git diff --exit-code -- docs || { echo "generated files are out of date: run make generate and commit"; exit 1; }
+	go run ./internal/tools/words $(PLAIN)
 	@! git grep -lE '^-----BEGIN [A-Z ]*PRIVATE KEY' -- ':!*.go' || { echo "a private key is in the repository: remove it"; exit 1; }
 	go mod verify
 

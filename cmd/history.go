@@ -1,10 +1,12 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,6 +80,8 @@ func newHistoryCmd(g *globalOptions) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "List the setups that were applied, or print one",
+		Long: `History lists the setups that were applied, the newest first. A run can be limited to components (--only,
+add-shard, remove-shard). If the setup file had other changes then, the revision names the components: only they were applied.`,
 		Example: `  kcpctl history
   kcpctl history --revision 3 > before.yaml`,
 		Args: noArgs,
@@ -123,10 +127,28 @@ func (o *historyOptions) run(ctx context.Context) error {
 		fmt.Fprintf(o.Streams.Err, "kcp %q was never applied to %s.\n", s.Topology.Name, rt.Where())
 		return nil
 	}
+	o.printHistory(history)
+	return nil
+}
+
+// printHistory lists revisions, the newest first.
+func (e *Env) printHistory(history []plan.Revision) {
 	var rows [][]string
 	for _, r := range slices.Backward(history) {
-		rows = append(rows, []string{strconv.Itoa(r.Number), r.Time.UTC().Format(time.RFC3339), r.User, r.Version})
+		rows = append(rows, []string{strconv.Itoa(r.Number), r.Time.UTC().Format(time.RFC3339), r.User, r.Version, onlyOf(r)})
 	}
-	ui.Table(o.Streams.Out, []string{"REVISION", "APPLIED", "BY", "KCPCTL"}, rows...)
-	return nil
+	ui.Table(e.Streams.Out, []string{"REVISION", "APPLIED", "BY", "KCPCTL", "ONLY"}, rows...)
+}
+
+// onlyOf are the components that a revision is limited to, in a few words: - means that the whole setup was applied.
+func onlyOf(r plan.Revision) string {
+	only := slices.DeleteFunc(slices.Clone(r.Only), func(id string) bool { return topology.ID(id).Kind() == topology.Base })
+	if len(only) == 0 {
+		return cmp.Or(strings.Join(r.Only, ","), "-")
+	}
+	shown := strings.Join(only[:min(mostNames, len(only))], ",")
+	if more := len(only) - mostNames; more > 0 {
+		shown += fmt.Sprintf(" and %d more", more)
+	}
+	return shown
 }

@@ -130,6 +130,8 @@ func (g *group) name() string {
 // problem is what is wrong with a component; nothing if it is well.
 func (g *group) problem() string {
 	switch {
+	case g.Reason != "" && g.Next != "":
+		return g.Reason + " (repair it with: " + g.Next + ")"
 	case g.Reason != "":
 		return g.Reason
 	case g.Registered != nil && !*g.Registered:

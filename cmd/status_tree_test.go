@@ -19,10 +19,15 @@ func TestStatusTree(t *testing.T) {
 	ok := ready.State{Ready: true, Replicas: 2, ReadyReplicas: 2, Version: "v0.32.3", Since: now.Add(-96 * time.Hour)}
 	younger := ok
 	younger.Since = now.Add(-time.Hour)
+	lost := ready.State{
+		Replicas: 3, ReadyReplicas: 2, Version: "v3.6.4", Reason: "Pod prod-etcd-root-1: CrashLoopBackOff: exit code 1",
+		Next: "kcpctl etcd replace-member prod-etcd-root-1",
+	}
 	bad := ready.State{Replicas: 2, ReadyReplicas: 1, Version: "v0.32.3", Restarts: 3, Reason: "Pod x2x: OOMKilled (exit 137)"}
 	st := &status.Status{
 		Name: "prod", Version: "v0.32.3", URL: "https://kcp.example.com:6443", Drift: &one,
 		Components: []status.Component{
+			{ID: "etcd/root", State: lost},
 			{ID: "root-shard", State: ok, Registered: &yes, NextExpiry: now.Add(100 * 24 * time.Hour)},
 			{ID: "shard/alpha", State: younger, Registered: &yes},
 			{ID: "shard/beta", State: ok, Registered: &yes},
@@ -45,6 +50,7 @@ func TestStatusTree(t *testing.T) {
 		want string
 	}{
 		"alike together": {false, `kcp prod                    v0.32.3  NotReady      https://kcp.example.com:6443
+|- etcd/root           2/3  v3.6.4   NotReady      Pod prod-etcd-root-1: CrashLoopBackOff: exit code 1 (repair it with: kcpctl etcd replace-member prod-etcd-root-1)
 |- root-shard          2/2  v0.32.3  Ready     4d  cordoned, 1 logical cluster
 |- shard/{alpha,beta}  2/2  v0.32.3  Ready     4d  7 logical clusters (2 alike; --all lists them)
 |- shard/gamma         2/2  v0.32.3  NotReady  4d  not registered with the root shard
@@ -55,6 +61,7 @@ func TestStatusTree(t *testing.T) {
 ` + "`" + `- drift: 1 object differs from the setup (kcpctl diff)
 `},
 		"all": {true, `kcp prod                  v0.32.3  NotReady       https://kcp.example.com:6443
+|- etcd/root         2/3  v3.6.4   NotReady       Pod prod-etcd-root-1: CrashLoopBackOff: exit code 1 (repair it with: kcpctl etcd replace-member prod-etcd-root-1)
 |- root-shard        2/2  v0.32.3  Ready     4d   cordoned, 1 logical cluster
 |- shard/alpha       2/2  v0.32.3  Ready     60m  3 logical clusters
 |- shard/beta        2/2  v0.32.3  Ready     4d   4 logical clusters

@@ -61,7 +61,7 @@ func After() []Check {
 		},
 		{
 			ID: "KCP131", Category: catCertificates, Title: "no certificate is about to expire", run: expiry,
-			Explanation: "kcpctl up renews certificates that end within 30 days; between two runs nobody does. Authorities are not " +
+			Explanation: "kcpctl up renews certificates that end within 30 days; nothing renews them between two runs. Authorities are not " +
 				"renewed by themselves.",
 			Fix: "kcpctl certs renew, or kcpctl up; for an authority kcpctl certs rotate-ca",
 		},

@@ -132,6 +132,9 @@ func componentsReady(_ context.Context, s *Subject) (o outcome) {
 		if why == "" {
 			why = fmt.Sprintf("%d/%d ready", st.ReadyReplicas, st.Replicas)
 		}
+		if st.Next != "" {
+			why += " (repair it with: " + st.Next + ")"
+		}
 		o.fail("%s: %s", c.ID(), why)
 	}
 	return o

@@ -20,8 +20,10 @@ import (
 )
 
 const (
-	// lastWords is how many lines of a crashed container's log are shown.
+	// lastWords is how many lines of a crashed container's log are shown, and lastLines how many are read: what ended it may be
+	// followed by what it logged while it ended.
 	lastWords        = 10
+	lastLines        = 100
 	lastWordsTimeout = 3 * time.Second
 )
 
@@ -50,7 +52,9 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 		state.Replicas = c.Replicas
 	}
 	if crash != nil {
-		state.Detail = append(state.Detail, s.lastWords(quiet(ctx), *crash)...)
+		lines := s.lastLines(quiet(ctx), *crash)
+		state.Next = crash.Next(lines)
+		state.Detail = append(state.Detail, lines[max(0, len(lines)-lastWords):]...)
 	}
 	return state, nil
 }
@@ -111,8 +115,8 @@ type words struct {
 	known map[ready.Crash][]string
 }
 
-// lastWords returns the last lines that a crashed container logged: none if they cannot be had.
-func (s *site) lastWords(ctx context.Context, c ready.Crash) []string {
+// lastLines returns the last lines that a crashed container logged: none if they cannot be had.
+func (s *site) lastLines(ctx context.Context, c ready.Crash) []string {
 	s.words.mu.Lock()
 	lines, ok := s.words.known[c]
 	s.words.mu.Unlock()
@@ -122,7 +126,7 @@ func (s *site) lastWords(ctx context.Context, c ready.Crash) []string {
 	ctx, cancel := context.WithTimeout(ctx, lastWordsTimeout)
 	defer cancel()
 	stream, err := s.open(ctx, s.podPath(c.Pod, "log"), url.Values{
-		"container": {c.Container}, "previous": {strconv.FormatBool(c.Previous)}, "tailLines": {strconv.Itoa(lastWords)},
+		"container": {c.Container}, "previous": {strconv.FormatBool(c.Previous)}, "tailLines": {strconv.Itoa(lastLines)},
 	}, nil)
 	if err != nil {
 		return nil // it is asked again the next time

@@ -16,6 +16,8 @@ type State struct {
 	Stuck bool `json:"stuck,omitempty"`
 	// Detail is what helps to find the cause, such as the last lines that a crashed process logged.
 	Detail []string `json:"detail,omitempty"`
+	// Next is the command that repairs it, where there is one.
+	Next string `json:"next,omitempty"`
 	// Version is what runs: the tag of the image, or what the binary says of itself.
 	Version string `json:"version,omitempty"`
 	// Restarts is how often containers, or the process, were started again.

@@ -22,15 +22,6 @@ type Workload struct {
 	Events []*corev1.Event
 }
 
-// Crash is a container that ended and whose last words help to find out why.
-type Crash struct {
-	Pod, Container string
-	// Restarts tells one crash of the container from the next.
-	Restarts int32
-	// Previous says that the container has been started again since, so that the words are those of its previous life.
-	Previous bool
-}
-
 // State says how far the workload is. Where a container has crashed it is returned too.
 func (w *Workload) State(now time.Time) (State, *Crash) {
 	if w.Object == nil {

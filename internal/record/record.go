@@ -76,7 +76,7 @@ func Decode(raw []byte) (*Record, error) {
 	return r, nil
 }
 
-// With is a record with a PKI and with what is known of some components in place of what was known before. Others stay.
+// With is a record with a PKI, and with what is now known of some components. What is known of others stays.
 func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 	out := &Record{Installation: s.Installation.ID, Authorities: s.Fingerprints(), Data: map[topology.ID]Data{}}
 	if r != nil {

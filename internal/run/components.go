@@ -228,11 +228,11 @@ func (u *Up) waitReady(ctx context.Context, c *topology.Component) (ready.State,
 		} else if stuckSince.IsZero() {
 			stuckSince = u.Now()
 		} else if u.Topology.Local || u.Now().Sub(stuckSince) > patience {
-			return s, &notReady{reported, s.Detail, nil}
+			return s, &notReady{reported, s.Detail, s.Next, nil}
 		}
 		select {
 		case <-ctx.Done():
-			return s, &notReady{reported, s.Detail, context.Cause(ctx)}
+			return s, &notReady{reported, s.Detail, s.Next, context.Cause(ctx)}
 		case <-time.After(pollInterval):
 		}
 	}
@@ -242,7 +242,9 @@ func (u *Up) waitReady(ctx context.Context, c *topology.Component) (ready.State,
 type notReady struct {
 	reason string
 	detail []string
-	cause  error
+	// next is the command that repairs it, where there is one.
+	next  string
+	cause error
 }
 
 func (e *notReady) Error() string {
@@ -280,6 +282,9 @@ func (u *Up) summarize(ctx context.Context, errs map[topology.ID]error) error {
 			continue
 		case errors.As(err, &nr), errors.As(err, new(errTimeout)):
 			code = max(code, clierr.NotReady)
+			if nr != nil && nr.next != "" {
+				hint = cmp.Or(hint, nr.next+" repairs it; then run the same command again: what is done is kept")
+			}
 		default:
 			code = max(code, clierr.Code(err))
 		}
@@ -294,7 +299,7 @@ func (u *Up) summarize(ctx context.Context, errs map[topology.ID]error) error {
 	if skipped > 0 {
 		msgs = append(msgs, count(skipped, "component that needs them was", "components that need them were")+" skipped")
 	}
-	hint = cmp.Or(hint, "mend the cause and run the same command again: what is done is kept")
+	hint = cmp.Or(hint, "repair the cause and run the same command again: what is done is kept")
 	return clierr.New(code, hint, "%s", strings.Join(msgs, "\n"))
 }
 

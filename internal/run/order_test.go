@@ -100,7 +100,7 @@ func TestEventsOfSteps(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		res := w.mustRun(t)
 		require.Equal(t, []string{"running", "done passed"}, w.of("preflight"))
-		require.Equal(t, []string{"running", "done 39 create, 0 change, 0 delete, 0 unchanged"}, w.of("plan"))
+		require.Equal(t, []string{"running", "done 41 create, 0 change, 0 delete, 0 unchanged"}, w.of("plan"))
 		require.Equal(t, []string{
 			"running", fmt.Sprintf("done 4 authorities made, %d created, next expiry 2000-12-31", res.PKI.Created()),
 		}, w.of("certificates"))

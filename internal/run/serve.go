@@ -108,7 +108,7 @@ func (u *Up) until(ctx context.Context, c *topology.Component, try func() error)
 		}
 		select {
 		case <-ctx.Done():
-			return &notReady{reported, nil, context.Cause(ctx)}
+			return &notReady{reported, nil, "", context.Cause(ctx)}
 		case <-time.After(pollInterval):
 		}
 	}

@@ -144,6 +144,19 @@ func TestStuckComponentEndsTheWait(t *testing.T) {
 	})
 }
 
+// A component that a command repairs names the command.
+func TestStuckComponentNamesItsRepair(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		stuck := waiting("Pod demo-etcd-root-1: CrashLoopBackOff: exit code 1")
+		stuck.Stuck, stuck.Next = true, "kcpctl etcd replace-member demo-etcd-root-1"
+		w.rt.States("etcd/root", stuck)
+		_, err := w.run(t)
+		require.ErrorContains(t, err, "etcd/root: not ready: Pod demo-etcd-root-1: CrashLoopBackOff")
+		require.Equal(t, clierr.NotReady, clierr.Code(err))
+		require.Equal(t, "kcpctl etcd replace-member demo-etcd-root-1 repairs it; then run the same command again: what is done is kept", clierr.Hint(err))
+	})
+}
+
 func TestStuckComponentMayHeal(t *testing.T) {
 	inWorld(t, minimal, func(t *testing.T, w *world) {
 		stuck, start := waiting("ImagePullBackOff"), time.Now()

@@ -55,7 +55,9 @@ func mistakes() []move {
 			q.edit(t, "version: v0.32.3", "version: v0.32.2")
 			q.kcpctl(t, "up", "--kcp-bin-dir", given(t, "E2E_KCP_OLDER_BIN_DIR")).refused(t, 1, "root-shard runs kcp v0.32.3", "--allow-release-change")
 		}},
-		{"a release too far", func(t *testing.T, q *sequence) { q.kcpctl(t, "upgrade", "v0.34.0").refused(t, 2, "skips a minor release") }},
+		{"a release too far", func(t *testing.T, q *sequence) {
+			q.kcpctl(t, "upgrade", "v0.34.0").refused(t, 2, "skips a minor release")
+		}},
 		{"the cache server is not a shard", func(t *testing.T, q *sequence) {
 			q.kcpctl(t, "remove-shard", "cache", "--purge", "--yes").refused(t, 2, `there is no shard "cache"`)
 		}},
