@@ -16,6 +16,13 @@ func TestLocalCertificates(t *testing.T) {
 // TestClusterCertificates replaces what TestClusterUnderLoad does not, where etcds have an authority of their own.
 func TestClusterCertificates(t *testing.T) { testCertificates(t, newCluster(t, "minimal"), "etcd") }
 
+// TestClusterRotateUnderLoad replaces authorities of what TestClusterUnderLoad upgrades.
+func TestClusterRotateUnderLoad(t *testing.T) {
+	s := newCluster(t, "minimal")
+	s.text = fmt.Sprintf(replicated, s.name, newerRelease)
+	testUnderLoad(t, s, 0, change{"rotate authorities", (*underLoad).rotate})
+}
+
 // TestClusterRenewUnderLoad also rolls the members of etcds.
 func TestClusterRenewUnderLoad(t *testing.T) {
 	s := newCluster(t, "minimal")

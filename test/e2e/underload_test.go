@@ -22,12 +22,12 @@ const (
 	newerRelease = "v0.32.3"
 )
 
-// TestClusterUnderLoad changes everything that can be changed of a setup with two of every server, while clients use it: none
-// of their requests may fail.
+// TestClusterUnderLoad upgrades a setup with two of every server, which rolls all of them, while clients use it: none of their
+// requests may fail.
 func TestClusterUnderLoad(t *testing.T) {
 	s := newCluster(t, "minimal")
 	s.text = fmt.Sprintf(replicated, s.name, olderRelease)
-	testUnderLoad(t, s, 0, change{"upgrade", (*underLoad).upgrade}, change{"rotate authorities", (*underLoad).rotate})
+	testUnderLoad(t, s, 0, change{"upgrade", (*underLoad).upgrade})
 }
 
 const replicated = `apiVersion: kcpctl.dev/v1alpha1

@@ -13,11 +13,12 @@ import (
 
 // The values of -faults.
 const (
+	modeFew  = "few"  // every third request fails once, in one way or another
 	modeSome = "some" // every request fails once, in one way or another
 	modeAll  = "all"  // every request fails in every way
 )
 
-var mode = flag.String("faults", modeSome, "which requests fail: some (each in one way) or all (each in every way)")
+var mode = flag.String("faults", modeSome, "which requests fail: few (every third), some (each in one way) or all (each in every way)")
 
 const (
 	// workers is how many cases run at once: commands wait more than they compute.
@@ -32,7 +33,7 @@ const namespacePrefix = "faults-"
 // TestFaults is the matrix.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	require.Contains(t, []string{modeSome, modeAll}, *mode)
+	require.Contains(t, []string{modeFew, modeSome, modeAll}, *mode)
 	results := &table{}
 	for i, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
@@ -50,7 +51,7 @@ func TestFaults(t *testing.T) {
 // TestNoAnswer is the part of the matrix that takes long: some requests are not answered, and kcpctl has to give up by itself.
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
-	every := map[string]int{modeSome: 25, modeAll: 5}[*mode]
+	every := map[string]int{modeFew: 50, modeSome: 25, modeAll: 5}[*mode]
 	results := &table{}
 	var all sync.WaitGroup
 	for _, sc := range scenarios() {
@@ -103,7 +104,10 @@ func faults(requests []request, mode string, offset int) []*fault {
 	var out []*fault
 	for i, r := range requests {
 		fitting := slices.DeleteFunc(kinds(), func(k kind) bool { return !r.fits[k.name] })
-		if mode == modeSome {
+		if mode == modeFew && i%3 != offset%3 {
+			continue
+		}
+		if mode != modeAll {
 			at := (i + offset) % len(fitting)
 			fitting = fitting[at : at+1]
 		}
