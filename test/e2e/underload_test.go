@@ -27,7 +27,7 @@ const (
 func TestClusterUnderLoad(t *testing.T) {
 	s := newCluster(t, "minimal")
 	s.text = fmt.Sprintf(replicated, s.name, olderRelease)
-	testUnderLoad(t, s, 0, change{"upgrade", (*underLoad).upgrade})
+	testUnderLoad(t, s, 0, change{"upgrade", (*underLoad).upgrade}, change{"a plain up", (*underLoad).edit})
 }
 
 const replicated = `apiVersion: kcpctl.dev/v1alpha1
@@ -157,6 +157,16 @@ func (u *underLoad) upgrade(t *testing.T) {
 			require.Equal(t, newerRelease, c.Version, c)
 		}
 	}
+}
+
+// edit changes the flags of a shard, and nothing else: up rolls it, and gives front-proxies connections to its new pods.
+func (u *underLoad) edit(t *testing.T) {
+	raw, err := os.ReadFile(u.file)
+	require.NoError(t, err)
+	const before, after = "{name: alpha}", "{name: alpha, logLevel: 3}"
+	require.Contains(t, string(raw), before)
+	u.write(t, strings.Replace(string(raw), before, after, 1))
+	u.under(t, func() { t.Log(u.up(t).stderr) })
 }
 
 // renew issues all certificates anew.
