@@ -230,7 +230,7 @@ func (o *addShardOptions) rootIsUp(ctx context.Context, s *session) error {
 
 // explain adds to an error how to go on.
 func (o *addShardOptions) explain(err error) error {
-	hint := fmt.Sprintf("%s keeps the shard: mend the cause and run this command again, or kcpctl up%s; kcpctl remove-shard %s takes it out",
+	hint := fmt.Sprintf("%s keeps the shard: fix the cause and run this command again, or kcpctl up%s; kcpctl remove-shard %s takes it out",
 		o.file, o.flagsForTip(), o.name)
 	if h := clierr.Hint(err); h != "" && clierr.Code(err) == clierr.Conflict {
 		hint = h + "; " + hint

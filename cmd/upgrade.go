@@ -164,7 +164,7 @@ func (o *upgradeOptions) header(s *session, from string) string {
 
 // explain adds to an error how to go on, and how to go back.
 func (o *upgradeOptions) explain(err error, from string) error {
-	hint := fmt.Sprintf("what comes after it still runs as before; mend the cause and run this command again, or kcpctl up%s", o.flagsForTip())
+	hint := fmt.Sprintf("what comes after it still runs as before; fix the cause and run this command again, or kcpctl up%s", o.flagsForTip())
 	if from != o.version {
 		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run kcpctl up%s --allow-release-change", from, o.file, o.flagsForTip())
 	}

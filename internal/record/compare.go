@@ -147,7 +147,7 @@ func dropped(id topology.ID, was Data, want map[topology.ID]Data) problem {
 	if id.Kind() == topology.Shard {
 		return problem{
 			message: fmt.Sprintf("%s holds workspaces (%s), and the setup does not have it any more", id, was.where()),
-			hint: fmt.Sprintf("kcpctl remove-shard %s takes it out, and --drain moves what it holds; a shard cannot be renamed: put it back into spec.shards under its name",
+			hint: fmt.Sprintf("put it back into spec.shards under its name: a shard cannot be renamed; to take it out, kcpctl remove-shard %s, with --drain if it holds workspaces",
 				id.Name()),
 		}
 	}

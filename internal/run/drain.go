@@ -63,7 +63,7 @@ func (r *RemoveShard) move(ctx context.Context, all []kcp.LogicalCluster, to []s
 		what := fmt.Sprintf("%s to shard %s", l.Path, target)
 		r.step(stepDrain, Running, what)
 		if err := r.root.Migrate(ctx, l.Name, target, func(reason string) { r.step(stepDrain, Running, what+": "+reason) }); err != nil {
-			return clierr.New(clierr.Failed, "mend the cause and run the same command again: it continues", "move %s: %w", what, err)
+			return clierr.New(clierr.Failed, "fix the cause and run the same command again: it continues", "move %s: %w", what, err)
 		}
 		*moved++
 	}
