@@ -63,6 +63,7 @@ type command struct {
 	dead     bool
 	cutUntil time.Time
 	closers  []func()
+	ended    bool // a connection that HTTP opens in the background, to have one, comes too late
 	output   bytes.Buffer
 }
 
@@ -207,7 +208,11 @@ func (s *command) run() int {
 		},
 	}
 	code := cmd.Main(ctx, append(slices.Clone(s.args), "--file", s.who.file()), env)
-	for _, end := range s.closers {
+	w.mu.Lock()
+	s.ended = true
+	closers := s.closers
+	w.mu.Unlock()
+	for _, end := range closers {
 		end()
 	}
 	if s.dead {

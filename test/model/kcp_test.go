@@ -36,7 +36,7 @@ func (s *command) dial(ctx context.Context, c *topology.Component) (net.Conn, er
 	refused := fmt.Errorf("connect to %s: connection refused", c.ID())
 	at := key{deployments, c.Cluster.Namespace, c.Object()}
 	p := w.servers[key{cl.name + " " + deployments, at.namespace, at.name}]
-	if cl.objects[at] == nil || p == nil && c.Kind != topology.FrontProxy || p != nil && p.store == nil {
+	if s.ended || cl.objects[at] == nil || p == nil && c.Kind != topology.FrontProxy || p != nil && p.store == nil {
 		return nil, refused
 	}
 	config, err := serving(cl, c)
