@@ -282,6 +282,7 @@ func TestTheLeaseOutlivesTheRunUntilUnlock(t *testing.T) {
 		cancel()
 		<-held.Done()
 		time.Sleep(time.Minute)
+		synctest.Wait() // a renewal may be under way
 		require.Less(t, time.Since(f.renewed), renewDeadline)
 		_, _, err = f.run("two", &atomic.Int64{}).Lock(t.Context())
 		require.Equal(t, clierr.Conflict, clierr.Code(err))

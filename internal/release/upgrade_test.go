@@ -41,10 +41,16 @@ func TestStepTo(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tc.refused, s.Refused)
 			require.Equal(t, tc.refused == "", s.Instead == "")
+			if tc.refused != "" {
+				return
+			}
 			require.Equal(t, tc.gone, s.Gone)
 			require.Equal(t, tc.notes, s.Notes)
 		})
 	}
-	_, err := StepTo("v0.32.3", "latest")
+	step, err := StepTo("v0.30.3", "v0.32.3")
+	require.NoError(t, err)
+	require.Equal(t, []string{"--external-hostname", "--shard-external-url"}, step.Gone, "for those who do it all the same")
+	_, err = StepTo("v0.32.3", "latest")
 	require.ErrorContains(t, err, `version "latest"`)
 }
