@@ -1,6 +1,7 @@
 package record_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -191,4 +192,22 @@ func TestRemoveAndPurge(t *testing.T) {
 	require.Contains(t, out.Data, topology.ID("shard/alpha"), "its data is still there")
 	require.NotContains(t, out.Data, topology.ID("shard/beta"))
 	require.NotContains(t, out.Purge("shard/alpha").Data, topology.ID("shard/alpha"))
+}
+
+// A thousand shards fit into a Secret beside the history.
+func TestALongRecordIsCompressed(t *testing.T) {
+	r := (&record.Record{}).With(ensured(t, &pki.State{}), nil)
+	for i := range 1000 {
+		name := fmt.Sprintf("s%d", i)
+		r.Data[topology.IDOf(topology.Shard, name)] = record.Data{Cluster: "eu", Namespace: "kcp", ClusterUID: "0d0b0c9a-0000", Etcd: "managed etcd/" + name}
+		r.Data[topology.IDOf(topology.Etcd, name)] = record.Data{Cluster: "eu", Namespace: "kcp", Members: 3, Volume: "PersistentVolumeClaim data-demo-etcd-" + name + "-*"}
+	}
+	raw, err := r.Encode()
+	require.NoError(t, err)
+	require.Less(t, len(raw), 32<<10)
+	got, err := record.Decode(raw)
+	require.NoError(t, err)
+	require.True(t, r.Equal(got))
+	_, err = record.Decode(raw[:len(raw)/2])
+	require.ErrorContains(t, err, "read the record of the installation")
 }

@@ -4,8 +4,12 @@
 package record
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"reflect"
 
@@ -55,13 +59,26 @@ func (d Data) Place() string {
 // Empty reports whether nothing is known yet.
 func (r *Record) Empty() bool { return r == nil || r.Installation == "" }
 
-// Encode writes a record as JSON.
+// plainSize is up to which size a record is kept as readable text, in bytes; a longer one is compressed: a thousand shards would
+// fill the Secret that also holds the history.
+const plainSize = 16 << 10
+
+// Encode writes a record as JSON, compressed if it is long.
 func (r *Record) Encode() ([]byte, error) {
 	raw, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("encode the record of the installation: %w", err)
 	}
-	return raw, nil
+	if len(raw) <= plainSize {
+		return raw, nil
+	}
+	var buf bytes.Buffer
+	z := gzip.NewWriter(&buf)
+	_, err = z.Write(raw)
+	if err = errors.Join(err, z.Close()); err != nil {
+		return nil, fmt.Errorf("compress the record of the installation: %w", err)
+	}
+	return buf.Bytes(), nil
 }
 
 // Decode reads what Encode wrote. Nothing is an empty record.
@@ -69,6 +86,11 @@ func Decode(raw []byte) (*Record, error) {
 	r := &Record{}
 	if len(raw) == 0 {
 		return r, nil
+	}
+	if z, err := gzip.NewReader(bytes.NewReader(raw)); err == nil {
+		if raw, err = io.ReadAll(z); err != nil {
+			return nil, fmt.Errorf("read the record of the installation: %w", err)
+		}
 	}
 	if err := json.Unmarshal(raw, r); err != nil {
 		return nil, fmt.Errorf("read the record of the installation: %w", err)

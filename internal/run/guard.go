@@ -57,8 +57,11 @@ func (u *Up) guard(ctx context.Context, known *record.Record, loaded *pki.State,
 	chosen := maps.Clone(want)
 	maps.DeleteFunc(chosen, func(id topology.ID, _ record.Data) bool { return !u.about(id) })
 	res.record = before.With(res.PKI.State, chosen)
-	if len(u.Options.Only) == 0 {
+	switch {
+	case len(u.Options.Only) == 0:
 		res.record.Drop(want)
+	case !known.Empty():
+		res.record.Authorities = known.Authorities // the other components do not have a next step of a rotation yet
 	}
 	res.Plan.Stale = res.Plan.Stale || !res.record.Equal(known)
 	return u.nextRelease(ctx, res.Plan)
