@@ -19,6 +19,19 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
+// loadOwn reads what the installation knows of itself, and its PKI. It refuses a PKI that is not the installation's.
+func loadOwn(ctx context.Context, rt Runtime) (*record.Record, *pki.State, error) {
+	known, err := rt.Record(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	state, err := rt.Store().Load(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return known, state, known.CheckAuthorities(state, rt.Store().String())
+}
+
 // sameAuthorities refuses a PKI that is not the installation's.
 func (u *Up) sameAuthorities(r *record.Record, loaded *pki.State) error {
 	if u.Options.ReplaceAuthorities {

@@ -98,18 +98,11 @@ func (r *RemoveShard) run(ctx context.Context) error {
 // look reads all that the removal depends on.
 func (r *RemoveShard) look(ctx context.Context) ([]plan.Item, error) {
 	var err error
-	if r.known, err = r.Runtime.Record(ctx); err != nil {
+	if r.known, r.state, err = loadOwn(ctx, r.Runtime); err != nil {
 		return nil, err
 	}
 	objects, err := r.Runtime.Objects(ctx)
 	if err != nil {
-		return nil, err
-	}
-	store := r.Runtime.Store()
-	if r.state, err = store.Load(ctx); err != nil {
-		return nil, err
-	}
-	if err := r.known.CheckAuthorities(r.state, store.String()); err != nil {
 		return nil, err
 	}
 	if r.root, err = Connect(r.Runtime, r.Topology.Root(), r.state, r.Now()); err != nil {

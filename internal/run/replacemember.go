@@ -70,17 +70,23 @@ func (r *ReplaceMember) Run(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, r.Timeout, errTimeout{r.Timeout})
 		defer cancel()
 	}
-	ctx, unlock, err := r.Runtime.Lock(ctx)
+	err := Locked(ctx, r.Runtime, r.replace)
 	if errors.Is(err, ErrNoPlace) {
 		return clierr.New(clierr.Failed, "kcpctl up makes the etcd", "%w", err)
 	}
+	return err
+}
+
+func (r *ReplaceMember) replace(ctx context.Context) error {
+	installed, state, err := loadOwn(ctx, r.Runtime)
 	if err != nil {
 		return err
 	}
-	defer unlock()
-	if r.state, err = r.Runtime.Store().Load(ctx); err != nil {
-		return err
+	if d, ok := installed.Data[r.Etcd.ID()]; ok && d.Members != int64(r.Etcd.Replicas) {
+		return clierr.New(clierr.Failed, "set the number of members in the setup file back", "%s has %d members, and the setup wants %d",
+			r.Etcd.ID(), d.Members, r.Etcd.Replicas)
 	}
+	r.state = state
 	known, done, err := r.survey(ctx)
 	if err != nil {
 		return r.fail(stepMembers, err)
