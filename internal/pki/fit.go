@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cloudflare/cfssl/config"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // misfit says why a certificate that exists has to be issued anew; it fits if there is no reason. It also returns when
@@ -130,4 +132,18 @@ func setDiff(got, want []string) string {
 		}
 	}
 	return strings.Join(parts, " ")
+}
+
+// Untrusted returns the certificates of a setup that nothing of the PKI's authorities has signed, neither those that sign nor the
+// next or previous ones: they are of other authorities, which are being replaced. Certificates that do not exist are not among
+// them.
+func Untrusted(t *topology.Topology, s *State) []Cert {
+	trusted := map[CA][]*x509.Certificate{}
+	for ca, a := range s.CAs {
+		trusted[ca], _ = parseCerts(a.Trusted()) // what cannot be read is an error elsewhere
+	}
+	return slices.DeleteFunc(Table(t), func(c Cert) bool {
+		certs, err := parseCerts(s.Leaves[c.Key()].Cert)
+		return err != nil || slices.ContainsFunc(trusted[c.CA], func(ca *x509.Certificate) bool { return certs[0].CheckSignatureFrom(ca) == nil })
+	})
 }

@@ -40,6 +40,19 @@ func (u *Up) sameAuthorities(r *record.Record, loaded *pki.State) error {
 	return r.CheckAuthorities(loaded, u.Runtime.Store().String())
 }
 
+// sameForAll refuses a run for some components while others still have certificates of other authorities: a replacement was
+// interrupted, and those that it has not reached would not trust the ones that it has.
+func (u *Up) sameForAll(loaded *pki.State) error {
+	if len(u.Options.Only) == 0 {
+		return nil
+	}
+	for _, c := range pki.Untrusted(u.Topology, loaded) {
+		return clierr.New(clierr.Failed, "run kcpctl up first: it completes the replacement everywhere",
+			"certificate authorities are being replaced: %s of %s is not signed by the ones in %s", c.Secret, c.Component, u.Runtime.Store())
+	}
+	return nil
+}
+
 // sameData refuses objects that would take data away from who uses it.
 func (u *Up) sameData(known *record.Record, objects []render.Object) error {
 	return known.CheckData(u.data(objects), u.about, func(id topology.ID) bool { return slices.Contains(u.Options.AllowDataChange, id) })

@@ -282,3 +282,20 @@ func TestALostLockEndsTheRun(t *testing.T) {
 		})
 	}
 }
+
+// A replacement of the authorities was interrupted: a run for one component would leave it alone among the others.
+func TestARestrictedRunDoesNotContinueAReplacement(t *testing.T) {
+	inWorld(t, minimal+managed, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		half := *w.completed(t, &pki.State{})
+		half.Leaves = w.rt.PKI().Leaves // nothing was issued yet
+		half.Installation = w.rt.PKI().Installation
+		w.rt.OtherRun(&half)
+		w.rt.ForgetRecord() // as if it had been written
+		w.up.Options.Only = []topology.ID{"front-proxy/main"}
+		_, err := w.run(t)
+		require.ErrorContains(t, err, "certificate authorities are being replaced: demo-")
+		require.Equal(t, clierr.Failed, clierr.Code(err))
+		require.Empty(t, w.rt.Calls())
+	})
+}

@@ -218,7 +218,7 @@ func (u *Up) certificates(ctx context.Context, before *record.Record, res *Resul
 	if loaded, err = store.Load(ctx); err != nil {
 		return nil, err
 	}
-	if err := u.sameAuthorities(before, loaded); err != nil {
+	if err := errors.Join(u.sameAuthorities(before, loaded), u.sameForAll(loaded)); err != nil {
 		return nil, err
 	}
 	state := loaded
