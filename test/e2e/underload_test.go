@@ -167,6 +167,10 @@ func (u *underLoad) edit(t *testing.T) {
 	require.Contains(t, string(raw), before)
 	u.write(t, strings.Replace(string(raw), before, after, 1))
 	u.under(t, func() { t.Log(u.up(t).stderr) })
+	for _, c := range u.status(t).Components {
+		require.True(t, c.Ready, c)
+	}
+	time.Sleep(5 * time.Second) // clients make requests to the end
 }
 
 // renew issues all certificates anew.
