@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/pem"
+	"slices"
 )
 
 // Fingerprints tell the authorities or the service-account keys of one rotation apart without revealing them: SHA-256 of the
@@ -15,6 +16,11 @@ type Fingerprints struct {
 	Next string `json:"next,omitempty"`
 	// Previous are trusted and do not sign any more, oldest last.
 	Previous []string `json:"previous,omitempty"`
+}
+
+// All returns every fingerprint: the current one, the next one, the previous ones.
+func (f Fingerprints) All() []string {
+	return slices.DeleteFunc(slices.Concat([]string{f.Current, f.Next}, f.Previous), func(s string) bool { return s == "" })
 }
 
 // Fingerprints returns those of every authority and of the service-account keys, by Rotation.Key.

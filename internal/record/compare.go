@@ -36,7 +36,7 @@ func (r *Record) CheckAuthorities(s *pki.State, store string) error {
 		if !ok {
 			continue
 		}
-		if why := differs(was, have[rotation.Key()]); why != "" {
+		if why := differs(was, have[rotation.Key()], r.Retired[rotation.Key()]); why != "" {
 			differences = append(differences, fmt.Sprintf("    %s: %s", rotation, why))
 		}
 	}
@@ -51,10 +51,13 @@ const hintStore = "use the PKI store that the setup was applied with (--pki-dir,
 	"to start with other authorities, which cuts off every kubeconfig, every component and every service-account token of the present ones: --" + FlagReplaceAuthorities
 
 // differs says why fingerprints are neither those in use nor one step of a rotation further; nothing if they are.
-func differs(was, have pki.Fingerprints) string {
+func differs(was, have pki.Fingerprints, retired []string) string {
+	old := shared(have.All(), retired)
 	switch {
 	case have.Current == "":
 		return fmt.Sprintf("there is none, and %s signs", short(was.Current))
+	case old != "":
+		return fmt.Sprintf("it has %s, which is retired, and %s signs: the store is older than that", short(old), short(was.Current))
 	case have.Current == was.Current && have.Next == was.Next:
 		if more := extra(have.Previous, was.Previous); more != "" {
 			return fmt.Sprintf("it still trusts %s, which a rotation has dropped: the store is older than that", short(more))
@@ -72,6 +75,15 @@ func differs(was, have pki.Fingerprints) string {
 		return fmt.Sprintf("%s signed before the last rotation, and %s signs now: the store is older than the rotation", short(have.Current), short(was.Current))
 	}
 	return fmt.Sprintf("it is %s, and %s signs", short(have.Current), short(was.Current))
+}
+
+func shared(have, retired []string) string {
+	for _, f := range have {
+		if slices.Contains(retired, f) {
+			return f
+		}
+	}
+	return ""
 }
 
 func extra(have, was []string) string {

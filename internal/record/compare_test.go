@@ -211,3 +211,23 @@ func TestALongRecordIsCompressed(t *testing.T) {
 	_, err = record.Decode(raw[:len(raw)/2])
 	require.ErrorContains(t, err, "read the record of the installation")
 }
+
+// What was replaced does not come back by itself: not as the authority that signs, and not as the next one, which by itself would
+// be one step of a rotation ahead.
+func TestRetiredAuthorities(t *testing.T) {
+	for _, rotation := range pki.AllRotations() {
+		all := phases(t, rotation)
+		before, distributed, finished := all[0], all[1], all[3]
+		replaced := (&record.Record{}).With(distributed, nil).With(before, nil)
+		require.NoError(t, replaced.CheckAuthorities(before, "the store"), rotation)
+		err := replaced.CheckAuthorities(distributed, "the store")
+		require.ErrorContains(t, err, "which is retired", rotation)
+		require.Contains(t, clierr.Hint(err), "--replace-authorities")
+
+		rotated := (&record.Record{}).With(before, nil).With(distributed, nil).With(all[2], nil).With(finished, nil)
+		require.Len(t, rotated.Retired[rotation.Key()], 1, rotation)
+		back := rotated.With(before, nil)
+		require.NoError(t, back.CheckAuthorities(before, "the store"), "on purpose")
+		require.Error(t, back.CheckAuthorities(finished, "the store"), rotation)
+	}
+}

@@ -12,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"reflect"
+	"slices"
 
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -23,6 +24,8 @@ type Record struct {
 	Installation string `json:"installation"`
 	// Authorities are the fingerprints of the authorities and service-account keys in use, by pki.Rotation.Key.
 	Authorities map[string]pki.Fingerprints `json:"authorities,omitempty"`
+	// Retired are the fingerprints of those that were in use and are no longer. None of them comes back unless a command says so.
+	Retired map[string][]string `json:"retired,omitempty"`
 	// Data is where the components that hold data hold it.
 	Data map[topology.ID]Data `json:"data,omitempty"`
 }
@@ -103,6 +106,7 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 	out := &Record{Installation: s.Installation.ID, Authorities: s.Fingerprints(), Data: map[topology.ID]Data{}}
 	if r != nil {
 		maps.Copy(out.Data, r.Data)
+		out.Retired = r.retire(out.Authorities)
 	}
 	for id, d := range data {
 		if was := out.Data[id]; was.Place() == d.Place() {
@@ -113,12 +117,28 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 	return out
 }
 
+// retire returns what is retired once the authorities are those of now.
+func (r *Record) retire(now map[string]pki.Fingerprints) map[string][]string {
+	out := map[string][]string{}
+	for _, rotation := range pki.AllRotations() {
+		key := rotation.Key()
+		inUse := now[key].All()
+		for _, f := range slices.Concat(r.Retired[key], r.Authorities[key].All()) {
+			if !slices.Contains(inUse, f) && !slices.Contains(out[key], f) {
+				out[key] = append(out[key], f)
+			}
+		}
+	}
+	return out
+}
+
 // Equal reports whether two records say the same.
 func (r *Record) Equal(o *Record) bool { return reflect.DeepEqual(r.normal(), o.normal()) }
 
 func (r *Record) normal() Record {
-	out := Record{Installation: r.Installation, Authorities: map[string]pki.Fingerprints{}, Data: map[topology.ID]Data{}}
+	out := Record{Installation: r.Installation, Authorities: map[string]pki.Fingerprints{}, Retired: map[string][]string{}, Data: map[topology.ID]Data{}}
 	maps.Copy(out.Authorities, r.Authorities)
+	maps.Copy(out.Retired, r.Retired)
 	maps.Copy(out.Data, r.Data)
 	return out
 }

@@ -87,7 +87,7 @@ func (u *Up) guard(ctx context.Context, known *record.Record, loaded *pki.State,
 	case len(u.Options.Only) == 0:
 		res.record.Drop(want)
 	case !known.Empty():
-		res.record.Authorities = known.Authorities // the other components do not have a next step of a rotation yet
+		res.record.Authorities, res.record.Retired = known.Authorities, known.Retired // the other components do not have a next step of a rotation yet
 	}
 	res.Plan.Stale = res.Plan.Stale || !res.record.Equal(known)
 	return u.nextRelease(ctx, res.Plan)

@@ -57,6 +57,17 @@ func fingerprints(text string) []string {
 	return out
 }
 
+// keyIDs are the key IDs of certificates, by their fingerprints.
+func keyIDs(text string) map[string]string {
+	out := map[string]string{}
+	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
+			out[fingerprints(string(pem.EncodeToMemory(block)))[0]] = hex.EncodeToString(cert.SubjectKeyId)
+		}
+	}
+	return out
+}
+
 // saved notes what a command has put into a store that may change authorities.
 func (w *world) saved(s *command, state *pki.State) {
 	i := w.installation(s.home)
@@ -122,12 +133,15 @@ func (w *world) trusted(s *command, i *installation, name, before, bundle string
 	if i.adopters[prefix] == nil {
 		i.adopters[prefix] = s
 	}
-	was, is := fingerprints(before), fingerprints(bundle)
+	was, is, keys := fingerprints(before), fingerprints(bundle), keyIDs(bundle)
 	for _, f := range is {
 		switch f = prefix + f; {
 		case s == i.adopters[prefix], s.mayRotate():
 			i.known[f] = true
 			delete(i.dropped, f)
+			id := keys[strings.TrimPrefix(f, prefix)] // it may sign too
+			i.known["key "+id] = true
+			delete(i.retired, id)
 		case !i.known[f]:
 			w.violate("everybody trusts another %sauthority", prefix)
 		case i.dropped[f]:
@@ -142,7 +156,6 @@ func (w *world) trusted(s *command, i *installation, name, before, bundle string
 		if !s.mayRotate() && !i.droppable[f] {
 			w.violate("an authority is not trusted any more (%s)", prefix)
 		}
-		// What was replaced may be the next one in somebody's folder, as far as a folder can tell.
-		i.dropped[f] = !s.has("--replace-authorities")
+		i.dropped[f] = true
 	}
 }
