@@ -12,125 +12,144 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/facts"
+	"github.com/kcpctl/kcpctl/internal/kube/inventory"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
+	"github.com/kcpctl/kcpctl/internal/kube/lease"
+	"github.com/kcpctl/kcpctl/internal/kube/parallel"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Purge deletes what Delete keeps: volumes, PKI, inventory, the namespaces that the setup made and that hold nothing else, and
-// last of all the lock. Until then no other run can begin with what is about to go.
-func (r *Runtime) Purge(ctx context.Context) error {
-	ctx = quiet(ctx)
-	if err := r.everywhere(ctx, func(ctx context.Context, s *site) error {
-		if s == r.home {
-			return nil // last, because it knows of the others
+// purger deletes what a deletion of the setup's objects keeps.
+type purger struct {
+	topology *topology.Topology
+	clusters *clusters
+	known    *inventory.KnownClusters
+	// held returns the lock that this run holds, or nil.
+	held   func() *lease.Lock
+	notify cluster.Notify
+}
+
+// preflight checks, before anything is deleted, that the user may do all that purge does, and may see all that it looks at.
+func (p *purger) preflight(ctx context.Context) error {
+	return p.clusters.everywhere(ctx, func(ctx context.Context, cl *cluster.Client) error {
+		ns, err := cl.ReadNamespace(ctx)
+		if err != nil || ns == nil {
+			return err
 		}
-		return r.purge(ctx, s)
-	}); err != nil {
+		owned := ownsNamespace(p.topology, ns)
+		err = facts.MayPurge(ctx, cl, facts.Purge{Lease: cl == p.clusters.home, Namespace: owned})
+		if err != nil || !owned {
+			return err
+		}
+		_, err = contents(ctx, cl) // purge needs to know whether the namespace is empty
 		return err
-	}
-	if err := r.purge(ctx, r.home); err != nil {
-		return err
-	}
-	return r.purgeLock(ctx)
+	})
 }
 
-// KeepsPKI reports whether the PKI is kept in a place that Purge leaves alone.
-func (r *Runtime) KeepsPKI() bool {
-	_, inCluster := r.store.(*secretStore)
-	return !inCluster
+// purge deletes volumes, PKI, inventory, those namespaces that the setup has created and that hold nothing else, and last the
+// lock: until then no other run can start. The home cluster comes after the others, because it has the list of them.
+func (p *purger) purge(ctx context.Context) error {
+	if err := p.clusters.everywhereElse(ctx, p.purgeCluster); err != nil {
+		return err
+	}
+	if err := p.purgeCluster(ctx, p.clusters.home); err != nil {
+		return err
+	}
+	if lock := p.held(); lock != nil {
+		return lock.Delete(ctx)
+	}
+	return nil
 }
 
-func (r *Runtime) purge(ctx context.Context, s *site) error {
-	claims, err := s.list(ctx, known("PersistentVolumeClaim"), r.selector())
-	if err != nil {
+// purgeCluster purges one cluster.
+func (p *purger) purgeCluster(ctx context.Context, cl *cluster.Client) error {
+	if err := deleteClaims(ctx, cl, selector(p.topology)); err != nil {
 		return err
 	}
-	if err := concurrently(ctx, indices(claims), func(ctx context.Context, i int) error {
-		return s.delete(ctx, known("PersistentVolumeClaim"), &claims[i])
-	}); err != nil {
-		return err
-	}
-	// The inventory comes last: it leads back here if this is interrupted.
-	for _, name := range []string{r.topology.Object(pkiPart), r.topology.Object(topology.InventoryPart)} {
-		o, err := s.get(ctx, known("Secret").GroupVersionKind, name)
+	// The inventory comes last: if the purge is interrupted, the next one finds the rest by it.
+	for _, name := range []string{p.topology.Object(pkiPart), p.topology.Object(topology.InventoryPart)} {
+		o, err := cl.Get(ctx, kind.Secret, name)
 		if err == nil && o != nil {
-			err = s.deleteSeen(ctx, s.resource(known("Secret").gvr()), o)
+			err = cl.DeleteSeen(ctx, kind.Secret, o)
 		}
 		if err != nil {
-			return s.explain(err, "delete Secret/%s/%s", s.Namespace, name)
+			return cl.Explain(err, "delete Secret/%s/%s", cl.Namespace, name)
 		}
 	}
-	if err := r.purgeNamespace(ctx, s); err != nil {
+	if err := p.purgeNamespace(ctx, cl); err != nil {
 		return err
 	}
-	return r.forget(s)
+	return p.known.Forget(cl)
 }
 
-// purgeLock deletes the Lease that this run holds, and not one that another run has taken.
-func (r *Runtime) purgeLock(ctx context.Context) error {
-	l := r.holding()
-	if l == nil {
-		return nil
-	}
-	l.halt()
-	client := r.home.resource(leases())
-	for {
-		uid, version := l.lease.UID, l.lease.ResourceVersion
-		err := client.Delete(ctx, l.lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
-		if err == nil || apierrors.IsNotFound(err) {
-			return nil
-		}
-		if apierrors.IsConflict(err) { // a renewal whose answer was lost, or somebody has labelled it
-			err = l.again(ctx)
-		}
-		if err != nil {
-			return r.home.explain(err, "delete %s", l.name)
-		}
-	}
+// purgeData deletes the volumes of a component, which no pod may use any more.
+func (p *purger) purgeData(ctx context.Context, id topology.ID) error {
+	component := fmt.Sprintf("%s,%s=%s,%s=%s",
+		selector(p.topology), topology.LabelComponent, id.Kind(), topology.LabelName, id.Name())
+	return p.clusters.everywhere(ctx, func(ctx context.Context, cl *cluster.Client) error {
+		return deleteClaims(ctx, cl, component)
+	})
 }
 
-// purgeNamespace deletes the namespace if the setup made it and nothing of anybody else is in it.
-func (r *Runtime) purgeNamespace(ctx context.Context, s *site) error {
-	ns, err := s.readNamespace(ctx)
-	if err != nil || ns == nil || !r.made(ns) {
-		return err
-	}
-	rest, err := s.contents(ctx)
+// deleteClaims deletes the volume claims that a label selector selects.
+func deleteClaims(ctx context.Context, cl *cluster.Client, selector string) error {
+	claims, err := cl.List(ctx, kind.PersistentVolumeClaim, selector)
 	if err != nil {
 		return err
 	}
-	lock := "Lease/" + r.topology.Object(lockPart)
-	rest = slices.DeleteFunc(rest, func(o string) bool { return s == r.home && o == lock })
-	if len(rest) > 0 {
-		r.notify("Namespace/%s (%s) stays: it still holds %s", s.Namespace, s.where(), rest[0])
-		return nil
-	}
-	l := r.holding()
-	if l != nil && s == r.home {
-		l.leave()
-	}
-	if err := s.deleteSeen(ctx, s.client(known("Namespace")), ns); err != nil {
-		return s.explain(err, "delete Namespace/%s", s.Namespace)
-	}
-	if l != nil && s == r.home {
-		l.halt() // in a namespace that is being deleted no run can make anything
-	}
-	return s.untilGone(ctx, known("Namespace"), ns)
+	return parallel.Each(ctx, parallel.Indices(claims), func(ctx context.Context, i int) error {
+		return cl.Delete(ctx, kind.PersistentVolumeClaim, &claims[i])
+	})
 }
 
-// contents are the objects in a namespace, but for those that Kubernetes puts into every namespace.
-func (s *site) contents(ctx context.Context) ([]string, error) {
-	resources, err := s.namespaced(ctx)
+// purgeNamespace deletes the namespace if the setup has created it and only the setup's objects are in it.
+func (p *purger) purgeNamespace(ctx context.Context, cl *cluster.Client) error {
+	ns, err := cl.ReadNamespace(ctx)
+	if err != nil || ns == nil || !ownsNamespace(p.topology, ns) {
+		return err
+	}
+	rest, err := contents(ctx, cl)
+	if err != nil {
+		return err
+	}
+	var lock *lease.Lock // if the namespace has it
+	if cl == p.clusters.home {
+		lock = p.held()
+		own := "Lease/" + p.topology.Object(lockPart)
+		rest = slices.DeleteFunc(rest, func(o string) bool { return o == own })
+	}
+	if len(rest) > 0 {
+		p.notify("Namespace/%s (%s) is kept: it still holds %s", cl.Namespace, cl.Where(), rest[0])
+		return nil
+	}
+	if lock != nil {
+		lock.ExpectDeletion()
+	}
+	if err := cl.DeleteSeen(ctx, kind.Namespace, ns); err != nil {
+		return cl.Explain(err, "delete Namespace/%s", cl.Namespace)
+	}
+	if lock != nil {
+		lock.StopRenewing() // no run can create anything in a namespace that is being deleted
+	}
+	return cl.WaitGone(ctx, kind.Namespace, ns)
+}
+
+// contents returns the objects in the setup's namespace, except those that Kubernetes creates in every namespace.
+func contents(ctx context.Context, cl *cluster.Client) ([]string, error) {
+	resources, err := listable(ctx, cl)
 	if err != nil {
 		return nil, err
 	}
 	found := make([][]string, len(resources))
-	err = concurrently(ctx, indices(resources), func(ctx context.Context, i int) error {
-		l, err := s.resource(resources[i]).List(ctx, metav1.ListOptions{})
+	err = parallel.Each(ctx, parallel.Indices(resources), func(ctx context.Context, i int) error {
+		l, err := cl.Resource(resources[i]).List(ctx, metav1.ListOptions{})
 		if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
 			return nil
 		}
 		if err != nil {
-			return s.explain(err, "list %s", resources[i].Resource)
+			return cl.Explain(err, "list %s", resources[i].Resource)
 		}
 		for j := range l.Items {
 			if o := &l.Items[j]; !isStandard(o) {
@@ -142,7 +161,7 @@ func (s *site) contents(ctx context.Context) ([]string, error) {
 	return slices.Concat(found...), err
 }
 
-// isStandard tells whether Kubernetes puts an object into every namespace, or removes it with others.
+// isStandard reports whether Kubernetes creates an object in every namespace, or deletes it with other objects.
 func isStandard(o *unstructured.Unstructured) bool {
 	switch o.GetKind() {
 	case "ConfigMap":
@@ -153,34 +172,37 @@ func isStandard(o *unstructured.Unstructured) bool {
 	return o.GetDeletionTimestamp() != nil || len(o.GetOwnerReferences()) > 0
 }
 
-// namespaced are the resources of the cluster that live in namespaces and can be listed.
-func (s *site) namespaced(ctx context.Context) ([]schema.GroupVersionResource, error) {
+// discoveryFormat requests discovery with the resources of all groups in one answer.
+var discoveryFormat = map[string]string{"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+
+// derivedKinds are those that Kubernetes derives from other objects. Losing them loses nothing.
+var derivedKinds = []string{"Event", "Endpoints", "EndpointSlice", "PodMetrics"}
+
+// listable returns the namespaced resources of a cluster that can be listed.
+func listable(ctx context.Context, cl *cluster.Client) ([]schema.GroupVersionResource, error) {
 	var out []schema.GroupVersionResource
 	for _, path := range []string{"/api", "/apis"} {
-		raw, err := s.raw(ctx, path, map[string]string{"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"})
+		raw, err := cl.Read(ctx, path, discoveryFormat)
 		if err != nil {
-			return nil, s.explain(err, "find out what the namespace may hold")
+			return nil, cl.Explain(err, "list the resources of the cluster")
 		}
 		var groups apidiscovery.APIGroupDiscoveryList
 		if err := json.Unmarshal(raw, &groups); err != nil {
-			return nil, fmt.Errorf("read %s (%s): %w", path, s.where(), err)
+			return nil, fmt.Errorf("read %s (%s): %w", path, cl.Where(), err)
 		}
 		for _, g := range groups.Items {
 			if len(g.Versions) > 0 { // the first is the preferred one
-				out = append(out, listable(g.Name, &g.Versions[0])...)
+				out = append(out, listableIn(g.Name, &g.Versions[0])...)
 			}
 		}
 	}
 	return out, nil
 }
 
-// derivedKinds are what Kubernetes makes of other objects. Nobody loses any of these.
-func derivedKinds() []string { return []string{"Event", "Endpoints", "EndpointSlice", "PodMetrics"} }
-
-func listable(group string, v *apidiscovery.APIVersionDiscovery) []schema.GroupVersionResource {
+func listableIn(group string, v *apidiscovery.APIVersionDiscovery) []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
 	for _, res := range v.Resources {
-		derived := res.ResponseKind != nil && slices.Contains(derivedKinds(), res.ResponseKind.Kind)
+		derived := res.ResponseKind != nil && slices.Contains(derivedKinds, res.ResponseKind.Kind)
 		if res.Scope == apidiscovery.ScopeNamespace && slices.Contains(res.Verbs, "list") && !derived {
 			out = append(out, schema.GroupVersionResource{Group: group, Version: v.Version, Resource: res.Resource})
 		}

@@ -1,217 +1,329 @@
-// Package kube runs a setup on Kubernetes clusters: server-side apply, the inventory of what was applied, the lock between
-// runs, readiness from watches, port-forwards and logs. It alone talks to the API servers of the clusters that host kcp.
+// Package kube runs a setup on Kubernetes clusters: server-side apply, inventories, the lock between runs, readiness from watches,
+// port-forwards and logs. It alone talks to the API servers of the clusters that host kcp.
+//
+// Runtime is composed of types that each have one job; its methods only silence client-go and delegate. Packages below this one do
+// not know each other, except for package cluster, which all of them use.
+//
+// Locks are taken in this order, and held across requests only where the comment of the mutex says so:
+//
+//  1. previousClusters.mu and secretStore.mu, which do not meet
+//  2. cluster.Client.mu, while a cluster is connected
+//  3. all others, which guard memory, or a single file or connection, and under which no other lock of this list is taken:
+//     lease.Lock.mu, inventory.KnownClusters.mu, the mutexes of packages workload, logs and portforward
 package kube
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
+	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/dynamic"
-
+	"github.com/kcpctl/kcpctl/internal/check"
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/facts"
+	"github.com/kcpctl/kcpctl/internal/kube/inventory"
+	"github.com/kcpctl/kcpctl/internal/kube/lease"
+	"github.com/kcpctl/kcpctl/internal/kube/logs"
+	"github.com/kcpctl/kcpctl/internal/kube/workload"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/record"
+	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// parallel is how many requests go to a cluster at once. It stands in for a rate limit: API servers have their own.
-const parallel = 16
+// lockPart is the part of the name of the Lease that keeps runs apart.
+const lockPart = "lock"
 
-// Options say how a Runtime behaves.
+// Holder is a run that holds the lock.
+type Holder = lease.Holder
+
+// API is how to talk to the API server of a cluster.
+type API = cluster.API
+
+// Options are the options of a Runtime.
 type Options struct {
-	// Version is kcpctl's own version. The inventory remembers it.
+	// Version is kcpctl's own version, which the inventory records.
 	Version string
-	// Holder is who runs. Lock and history name it.
+	// Holder is this run, in the lock and in the history.
 	Holder Holder
 	// Store keeps the PKI. Nil is a Secret in the home namespace.
 	Store pki.Store
-	// StateDir is the folder in which kcpctl keeps what it remembers on this machine. Empty: it remembers nothing. It does not
-	// have to be writable.
+	// StateDir is the directory for the list of clusters that this machine has applied setups to. It does not have to be
+	// writable. If it is empty, there is no list.
 	StateDir string
-	// As and AsGroups are whom to act as, in place of the user of the kubeconfig.
+	// As and AsGroups are the user and the groups to impersonate.
 	As       string
 	AsGroups []string
-	// Now is the clock.
-	Now func() time.Time
-	// AllowOtherCluster accepts a cluster that is not the one the setup was applied to.
+	Now      func() time.Time
+	// AllowOtherCluster accepts a cluster that is not the one that the setup was applied to.
 	AllowOtherCluster bool
-	// API finds a cluster in place of the kubeconfigs that a topology names. Nil is for kubeconfigs.
+	// API finds a cluster instead of the kubeconfigs that a topology names. Nil uses kubeconfigs.
 	API func(topology.Cluster) (*API, error)
-	// Notify is told, in a sentence, why a call waits and what an API server warns of. It may be nil.
+	// Notify is called with a sentence: why a call waits, or a warning of an API server. It may be nil.
 	Notify func(message string)
-}
-
-// API is how to talk to the API server of a cluster.
-type API struct {
-	// Context is what a kubeconfig would call the cluster.
-	Context string
-	Dynamic dynamic.Interface
-	HTTP    *http.Client
 }
 
 // Runtime runs the components of a setup on its Kubernetes clusters.
 type Runtime struct {
 	topology *topology.Topology
-	options  Options
-	// sites are the clusters of the topology, in its order; home is one of them.
-	sites []*site
-	home  *site
-	store pki.Store
+	now      func() time.Time
+	clusters *clusters
+	store    pki.Store
 
-	// background lives until Close: watches and port-forwards belong to it.
+	locker lease.Locker
+	held   atomic.Pointer[lease.Lock] // nil unless a run writes
+
+	installation *installation
+	planner      *planner
+	applier      *applier
+	inventories  *inventoryWriter
+	purger       *purger
+	members      *etcdMembers
+	workloads    *workload.Observer
+	pods         *pods
+
+	// background lives until Close: watches belong to it.
 	background context.Context
 	stop       context.CancelFunc
-
-	mu sync.Mutex
-	// former are clusters that the setup has left, and lost those of them that do not answer: see findFormer.
-	former      []*site
-	lost        []placement
-	knowsFormer bool
-	told        []string
-	lock        *lease // held while a run writes
-	applied     applied
-	tunnels     tunnels
-	files       sync.Mutex // held while the memory of this machine is changed
-	memoryNote  sync.Once
 }
 
 var (
-	_ run.Runtime = (*Runtime)(nil)
-	_ run.Purger  = (*Runtime)(nil)
+	_ run.Runtime       = (*Runtime)(nil)
+	_ run.MemberRuntime = (*Runtime)(nil)
+	_ run.Purger        = (*Runtime)(nil)
+	_ check.Clustered   = (*Runtime)(nil)
 )
 
-// New finds the clusters of a topology as kubectl does. It asks no API server.
+// New finds the clusters of a topology as kubectl does. It sends no request.
 func New(t *topology.Topology, o Options) (*Runtime, error) {
-	r := &Runtime{topology: t, options: o, store: o.Store}
+	notify := func(format string, args ...any) {
+		if o.Notify != nil {
+			o.Notify(fmt.Sprintf(format, args...))
+		}
+	}
+	newClient := func(c topology.Cluster) (*cluster.Client, error) {
+		return cluster.New(c, cluster.Options{API: o.API, As: o.As, AsGroups: o.AsGroups, Now: o.Now, Notify: notify})
+	}
+	all := &clusters{}
 	for _, c := range t.Clusters {
-		s, err := newSite(c, o, r.notify)
+		cl, err := newClient(c)
 		if err != nil {
 			return nil, err
 		}
-		r.sites = append(r.sites, s)
+		all.current = append(all.current, cl)
 		if c.Name == t.Home.Name {
-			r.home = s
+			all.home = cl
 		}
 	}
+	r := &Runtime{topology: t, now: o.Now, clusters: all, store: o.Store}
 	if r.store == nil {
-		r.store = &secretStore{r: r}
+		r.store = &secretStore{topology: t, clusters: all}
 	}
-	r.background, r.stop = context.WithCancel(quiet(context.Background()))
+	r.background, r.stop = context.WithCancel(cluster.Quiet(context.Background()))
+	r.locker = lease.Locker{
+		Cluster: all.home, Setup: t.Name, Name: t.Object(lockPart), Holder: o.Holder, Now: o.Now, Notify: notify,
+	}
+	known := inventory.NewKnownClusters(o.StateDir, t.Name, notify)
+	inventories := &inventory.Store{Topology: t, Version: o.Version}
+	r.installation = &installation{
+		topology: t, clusters: all, inventories: inventories, known: known, allowOtherCluster: o.AllowOtherCluster,
+	}
+	all.previous = &previousClusters{installation: r.installation, newClient: newClient, notify: notify}
+	r.workloads = workload.New(r.background, selector(t), o.Now)
+	r.purger = &purger{topology: t, clusters: all, known: known, held: r.held.Load, notify: notify}
+	state := &observer{topology: t, clusters: all, inventories: inventories, installation: r.installation}
+	r.inventories = &inventoryWriter{observer: state, purger: r.purger, holder: o.Holder, now: o.Now}
+	r.planner = &planner{observer: state, writer: r.inventories}
+	r.applier = &applier{topology: t, clusters: all, workloads: r.workloads}
+	r.members = &etcdMembers{topology: t, clusters: all}
+	r.pods = &pods{clusters: all, workloads: r.workloads, notify: notify}
 	return r, nil
 }
-
-// Where says where the setup runs.
-func (r *Runtime) Where() string {
-	var all []string
-	for _, s := range r.sites {
-		all = append(all, s.where())
-	}
-	return strings.Join(all, "; ")
-}
-
-// Store keeps the setup's PKI.
-func (r *Runtime) Store() pki.Store { return r.store }
 
 // Close ends watches and port-forwards.
 func (r *Runtime) Close() error {
 	r.stop()
-	return r.tunnels.close()
+	return r.pods.forwards.Close()
 }
 
-func (r *Runtime) notify(format string, args ...any) {
-	if r.options.Notify != nil {
-		r.options.Notify(fmt.Sprintf(format, args...))
+// Where names the clusters of the setup.
+func (r *Runtime) Where() string {
+	var all []string
+	for _, cl := range r.clusters.current {
+		all = append(all, cl.Where())
 	}
+	return strings.Join(all, "; ")
 }
 
-// all are the clusters of the setup, and those that it has left as far as they have been found.
-func (r *Runtime) all() []*site {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Concat(r.sites, r.former)
-}
-
-// site returns the connected cluster that an object is on.
-func (r *Runtime) site(ctx context.Context, ref plan.Ref) (*site, error) {
-	for _, s := range r.all() {
-		if s.Name == ref.Cluster && (ref.Namespace == "" || ref.Namespace == s.Namespace) {
-			return s, s.connect(ctx)
-		}
-	}
-	return nil, fmt.Errorf("%s: the setup has no cluster %q with namespace %q", ref, ref.Cluster, ref.Namespace)
-}
-
-// siteOf returns the connected cluster of a component.
-func (r *Runtime) siteOf(ctx context.Context, c *topology.Component) (*site, error) {
-	return r.site(ctx, plan.Ref{Cluster: c.Cluster.Name, Namespace: c.Cluster.Namespace, Name: c.Object()})
-}
-
-// each calls do for all clusters of the setup at once, when they are connected.
-func (r *Runtime) each(ctx context.Context, do func(context.Context, *site) error) error {
-	return onSites(ctx, r.sites, do)
-}
-
-// everywhere is each, and the clusters besides that the setup has left but on which it still has objects.
-func (r *Runtime) everywhere(ctx context.Context, do func(context.Context, *site) error) error {
-	if err := r.findFormer(ctx); err != nil {
-		return err
-	}
-	return onSites(ctx, r.all(), do)
-}
-
-func onSites(ctx context.Context, sites []*site, do func(context.Context, *site) error) error {
-	return concurrently(ctx, sites, func(ctx context.Context, s *site) error {
-		if err := s.connect(ctx); err != nil {
-			return err
-		}
-		return do(ctx, s)
-	})
-}
-
-// concurrently calls do for all items, some at a time. It does not stop at the first error: it returns all of them, in the
-// order of the items, the same one once.
-func concurrently[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
-	errs := make([]error, len(items))
-	var g errgroup.Group
-	g.SetLimit(parallel)
-	for i, it := range items {
-		g.Go(func() error {
-			if errs[i] = ctx.Err(); errs[i] == nil {
-				errs[i] = do(ctx, it)
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // the errors are in errs
-	if err := ctx.Err(); err != nil {
-		return context.Cause(ctx)
-	}
-	said := map[string]bool{}
-	errs = slices.DeleteFunc(errs, func(err error) bool {
-		again := err == nil || said[err.Error()]
-		if err != nil {
-			said[err.Error()] = true
-		}
-		return again
-	})
-	if len(errs) == 1 {
-		return errs[0]
-	}
-	return errors.Join(errs...)
-}
-
-// indices are the indices of a slice, for concurrently.
-func indices[T any](all []T) []int {
-	out := make([]int, len(all))
-	for i := range out {
-		out[i] = i
+// Clusters returns the clusters of the setup for checks.
+func (r *Runtime) Clusters() []check.Cluster {
+	var out []check.Cluster
+	for _, cl := range r.clusters.current {
+		out = append(out, facts.New(r.background, cl, r.topology.Name, r.now))
 	}
 	return out
+}
+
+// Store returns the store of the setup's PKI.
+func (r *Runtime) Store() pki.Store { return r.store }
+
+// KeepsPKI reports whether the PKI is in a store that Purge does not delete.
+func (r *Runtime) KeepsPKI() bool {
+	_, inCluster := r.store.(*secretStore)
+	return !inCluster
+}
+
+// Record returns the record of the installation. A run reads it first.
+func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
+	rec, err := r.installation.readRecord(cluster.Quiet(ctx))
+	if cluster.IsDenied(err) {
+		// The user probably lacks other permissions too, and should see all of them together.
+		if all := r.Preflight(ctx, nil); all != nil {
+			err = all
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return rec, nil
+}
+
+// Preflight checks, before anything is written, that the user may do all that a run does, and that all Secrets and ConfigMaps that
+// the objects refer to exist. It returns everything that is missing.
+func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error {
+	return r.clusters.each(cluster.Quiet(ctx), func(ctx context.Context, cl *cluster.Client) error {
+		here := slices.DeleteFunc(slices.Clone(objects), func(o render.Object) bool { return o.Cluster != cl.Name })
+		return errors.Join(facts.MayApply(ctx, cl, here), facts.References(ctx, cl, here))
+	})
+}
+
+// Plan compares the rendered objects with the live ones, by a dry run of server-side apply.
+func (r *Runtime) Plan(ctx context.Context, objects []render.Object, o run.PlanOptions) (*plan.Plan, error) {
+	return r.planner.plan(cluster.Quiet(ctx), objects, o.Force)
+}
+
+// Lock takes the setup's Lease and renews it until unlock. The context that it returns ends when the Lease is lost. It fails with
+// run.ErrNoPlace if the namespace does not exist.
+func (r *Runtime) Lock(ctx context.Context) (locked context.Context, unlock func(), err error) {
+	ctx = cluster.Quiet(ctx)
+	lock, err := r.locker.Acquire(ctx)
+	if errors.Is(err, lease.ErrNoNamespace) {
+		return nil, nil, clierr.New(clierr.Failed, "create it with kcpctl up",
+			"%w: namespace %s does not exist (%s)", run.ErrNoPlace, r.clusters.home.Namespace, r.clusters.home.Where())
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	r.held.Store(lock)
+	r.clusters.previous.reset()
+	return lock.Context(), sync.OnceFunc(func() {
+		r.held.Store(nil)
+		lock.Release(context.WithoutCancel(ctx))
+	}), nil
+}
+
+// Begin writes all kinds of a plan, and the record, into the inventories before the first object is written.
+func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
+	return r.inventories.begin(cluster.Quiet(ctx), p, rec)
+}
+
+// Apply writes objects kind by kind, and those of one kind in parallel.
+func (r *Runtime) Apply(ctx context.Context, items []plan.Item, o run.PlanOptions) error {
+	return r.applier.apply(cluster.Quiet(ctx), items, o.Force)
+}
+
+// Finish deletes what the plan deletes, and writes into the inventories exactly what exists, the record, and what was applied.
+func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, a plan.Applied) error {
+	ctx = cluster.Quiet(ctx)
+	if err := r.applier.delete(ctx, p.Deletions()); err != nil {
+		return err
+	}
+	return r.inventories.finish(ctx, p, rec, a)
+}
+
+// History returns the setups that were applied last, oldest first.
+func (r *Runtime) History(ctx context.Context) ([]plan.Revision, error) {
+	return r.inventories.history(cluster.Quiet(ctx))
+}
+
+// Objects returns everything that the setup has applied, except namespaces, in the order of the components.
+func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
+	return r.planner.objects(cluster.Quiet(ctx))
+}
+
+// Delete deletes objects and waits until they and their pods are gone. Objects that hold data stay: only Purge deletes them.
+func (r *Runtime) Delete(ctx context.Context, items []plan.Item) error {
+	return r.applier.delete(cluster.Quiet(ctx), items)
+}
+
+// PreflightPurge checks, before anything is deleted, that the user may do all that Purge does, and may see all that it looks at.
+func (r *Runtime) PreflightPurge(ctx context.Context) error {
+	return r.purger.preflight(cluster.Quiet(ctx))
+}
+
+// Purge deletes what Delete keeps: volumes, PKI, inventory, namespaces that the setup has created, and last the lock.
+func (r *Runtime) Purge(ctx context.Context) error { return r.purger.purge(cluster.Quiet(ctx)) }
+
+// PurgeData deletes the volumes of a component, which no pod may use any more.
+func (r *Runtime) PurgeData(ctx context.Context, id topology.ID) error {
+	return r.purger.purgeData(cluster.Quiet(ctx), id)
+}
+
+// State returns the state of a component, from what watches have seen.
+func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
+	if c.Kind == topology.Base || c.Kind == topology.Kubeconfig {
+		return ready.State{Ready: true}, nil
+	}
+	ctx = cluster.Quiet(ctx)
+	cl, err := r.clusters.ofComponent(ctx, c)
+	if err != nil {
+		return ready.State{}, err
+	}
+	return r.workloads.State(ctx, cl, c)
+}
+
+// Dial connects to a pod of a component by a port-forward.
+func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
+	return r.pods.dial(cluster.Quiet(ctx), c)
+}
+
+// Replace replaces the pods of a component one after another: it deletes each when all others are ready.
+func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
+	return r.pods.replace(cluster.Quiet(ctx), c)
+}
+
+// Logs copies the logs of all containers of a component's pods. If there are several, each line begins with its source, as with
+// kubectl logs --prefix. With Follow it continues until ctx ends, also with containers that start later.
+func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOptions, w io.Writer) error {
+	return r.pods.copyLogs(cluster.Quiet(ctx), c, logs.Options{Previous: o.Previous, Tail: o.Tail}, o.Follow, w)
+}
+
+// DialMember connects to the client port of a member's pod.
+func (r *Runtime) DialMember(ctx context.Context, c *topology.Component, pod string) (net.Conn, error) {
+	return r.pods.dialMember(cluster.Quiet(ctx), c, pod)
+}
+
+// MemberStart returns what SetMemberStart has set.
+func (r *Runtime) MemberStart(ctx context.Context, c *topology.Component) (map[string]string, error) {
+	return r.members.start(cluster.Quiet(ctx), c)
+}
+
+// SetMemberStart sets the variables with which the pods of an etcd start in place of the rendered ones. Nil removes them.
+func (r *Runtime) SetMemberStart(ctx context.Context, c *topology.Component, env map[string]string) error {
+	return r.members.setStart(cluster.Quiet(ctx), c, env)
+}
+
+// EmptyMember deletes a member's pod with its volume, and waits until both are gone.
+func (r *Runtime) EmptyMember(ctx context.Context, c *topology.Component, pod string) error {
+	return r.members.empty(cluster.Quiet(ctx), c, pod)
 }

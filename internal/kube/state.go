@@ -2,151 +2,152 @@ package kube
 
 import (
 	"context"
-	"io"
-	"net/url"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/inventory"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
+	"github.com/kcpctl/kcpctl/internal/kube/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-const (
-	// lastWords is how many lines of a crashed container's log are shown, and lastLines how many are read: what ended it may be
-	// followed by what it logged while it ended.
-	lastWords        = 10
-	lastLines        = 100
-	lastWordsTimeout = 3 * time.Second
-)
+// annotationCreatedBy is on a namespace that a setup has created, and names the setup.
+const annotationCreatedBy = v1alpha1.Group + "/created-by-setup"
 
-// State says how far a component is, from what watches have seen.
-func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
-	if c.Kind == topology.Base || c.Kind == topology.Kubeconfig {
-		return ready.State{Ready: true}, nil
-	}
-	s, err := r.siteOf(quiet(ctx), c)
-	if err != nil {
-		return ready.State{}, err
-	}
-	w, err := r.workload(quiet(ctx), s, c)
-	if err != nil {
-		return ready.State{}, err
-	}
-	now := r.options.Now()
-	if w.Object != nil && r.applied.outdated(plan.RefOf(s.Name, w.Object), w.Object) {
-		return ready.State{Replicas: c.Replicas, Reason: "the rollout has not begun"}, nil
-	}
-	if w.WantsEvents(now) {
-		w.Events = r.warningsAbout(s, w)
-	}
-	state, crash := w.State(now)
-	if w.Object == nil {
-		state.Replicas = c.Replicas
-	}
-	if crash != nil {
-		lines := s.lastLines(quiet(ctx), *crash)
-		state.Next = crash.Next(lines)
-		state.Detail = append(state.Detail, lines[max(0, len(lines)-lastWords):]...)
-	}
-	return state, nil
+// clusterState is what a cluster holds of a setup.
+type clusterState struct {
+	*cluster.Client
+	// namespace is nil if it does not exist, and empty if the user may not read it.
+	namespace *unstructured.Unstructured
+	inventory *inventory.Inventory
+	// members are the objects that the setup has applied.
+	members map[plan.Ref]*unstructured.Unstructured
 }
 
-// workload collects what a component runs on.
-func (r *Runtime) workload(ctx context.Context, s *site, c *topology.Component) (*ready.Workload, error) {
-	setup := metav1.ListOptions{LabelSelector: r.selector()}
-	var (
-		statefulSets = s.watch(r.background, known("StatefulSet").gvr(), setup, slim)
-		deployments  = s.watch(r.background, known("Deployment").gvr(), setup, slim)
-		replicaSets  = s.watch(r.background, replicaSets(), setup, slim)
-		pods         = s.watch(r.background, pods(), setup, typed[corev1.Pod])
-		claims       = s.watch(r.background, known("PersistentVolumeClaim").gvr(), setup, typed[corev1.PersistentVolumeClaim])
-	)
-	for _, w := range []*watched{statefulSets, deployments, replicaSets, pods, claims} {
-		if err := w.wait(ctx); err != nil {
-			return nil, err
-		}
-	}
-	id := string(c.ID())
-	w := &ready.Workload{
-		ReplicaSets: indexed[*unstructured.Unstructured](replicaSets, id),
-		Pods:        indexed[*corev1.Pod](pods, id),
-		Claims:      indexed[*corev1.PersistentVolumeClaim](claims, id),
-	}
-	for _, all := range []*watched{statefulSets, deployments} {
-		for _, o := range indexed[*unstructured.Unstructured](all, id) {
-			if o.GetName() == c.Object() {
-				w.Object = o
-			}
-		}
-	}
-	slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
-	return w, nil
+// observer reads the state of the clusters of a setup.
+type observer struct {
+	topology     *topology.Topology
+	clusters     *clusters
+	inventories  *inventory.Store
+	installation *installation
 }
 
-// warningsAbout returns the warnings about a workload that have been seen so far. The first call starts to watch them. Who
-// may not read events goes without.
-func (r *Runtime) warningsAbout(s *site, w *ready.Workload) []*corev1.Event {
-	seen := s.watch(r.background, events(), metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning}, typed[corev1.Event])
-	keys := []string{w.Object.GetKind() + "/" + w.Object.GetName()}
-	for _, p := range w.Pods {
-		keys = append(keys, "Pod/"+p.Name)
+// observe reads the state of all clusters. The home cluster comes first.
+func (o *observer) observe(ctx context.Context) ([]*clusterState, error) {
+	if err := o.clusters.everywhere(ctx, func(context.Context, *cluster.Client) error { return nil }); err != nil {
+		return nil, err
 	}
-	for _, c := range w.Claims {
-		keys = append(keys, "PersistentVolumeClaim/"+c.Name)
+	if err := o.installation.verifyDistinct(ctx); err != nil {
+		return nil, err
 	}
-	var out []*corev1.Event
-	for _, k := range keys {
-		out = append(out, indexed[*corev1.Event](seen, k)...)
+	states := []*clusterState{{Client: o.clusters.home}}
+	for _, cl := range o.clusters.others() {
+		states = append(states, &clusterState{Client: cl})
 	}
+	if err := parallel.Each(ctx, states, o.observeOne); err != nil {
+		return nil, err
+	}
+	return states, o.installation.verifyOwners(states)
+}
+
+// observeOne fills in the state of a cluster.
+func (o *observer) observeOne(ctx context.Context, s *clusterState) error {
+	reads := []func(context.Context) error{
+		func(ctx context.Context) (err error) { s.namespace, err = s.ReadNamespace(ctx); return err },
+		func(ctx context.Context) (err error) {
+			s.inventory, err = o.inventories.Read(ctx, s.Client)
+			return err
+		},
+		func(ctx context.Context) (err error) { s.members, err = members(ctx, s.Client, o.topology); return err },
+	}
+	return parallel.Each(ctx, reads, func(ctx context.Context, read func(context.Context) error) error { return read(ctx) })
+}
+
+// objects returns everything that the setup has applied, except namespaces, in the order of the components.
+func (o *observer) objects(ctx context.Context) ([]plan.Item, error) {
+	states, err := o.observe(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := o.installation.verify(ctx, states[0].inventory); err != nil {
+		return nil, err
+	}
+	var out []plan.Item
+	for _, s := range states {
+		for ref, u := range s.members {
+			out = append(out, plan.Item{
+				Ref: ref, Component: topology.IDFromLabels(u.GetLabels()), Action: plan.Unchanged, Live: u,
+			})
+		}
+	}
+	order := map[topology.ID]int{}
+	for i, c := range o.topology.Components {
+		order[c.ID()] = i - len(o.topology.Components) // components that the setup no longer has come last
+	}
+	slices.SortFunc(out, func(a, b plan.Item) int {
+		if d := order[a.Component] - order[b.Component]; d != 0 {
+			return d
+		}
+		return strings.Compare(a.Cluster+" "+a.String(), b.Cluster+" "+b.String())
+	})
+	return out, nil
+}
+
+// members returns the objects on a cluster that the setup has applied.
+func members(
+	ctx context.Context, cl *cluster.Client, t *topology.Topology,
+) (map[plan.Ref]*unstructured.Unstructured, error) {
+	all := slices.DeleteFunc(slices.Clone(kind.Applied), func(k kind.Kind) bool { return k.ClusterScoped })
+	lists := make([][]unstructured.Unstructured, len(all))
+	err := parallel.Each(ctx, parallel.Indices(all), func(ctx context.Context, i int) (err error) {
+		lists[i], err = cl.List(ctx, all[i], topology.LabelApplySet+"="+t.ApplySet(cl.Cluster))
+		return err
+	})
+	out := map[plan.Ref]*unstructured.Unstructured{}
+	for i, k := range all {
+		for j := range lists[i] {
+			out[cl.Ref(k.GroupVersionKind, lists[i][j].GetName())] = &lists[i][j]
+		}
+	}
+	return out, err
+}
+
+// stateFor returns the state of the cluster that an object is for.
+func stateFor(all []*clusterState, o render.Object) (*clusterState, error) {
+	for _, s := range all {
+		if s.Name == o.Cluster && (o.GetNamespace() == "" || o.GetNamespace() == s.Namespace) {
+			return s, nil
+		}
+	}
+	return nil, fmt.Errorf("%s is for cluster %q, which the setup does not have", plan.RefOf(o.Cluster, o.Unstructured), o.Cluster)
+}
+
+// prunable returns deletions of the objects that the setup has applied and no longer wants.
+func (s *clusterState) prunable(wanted []plan.Item) []plan.Item {
+	want := map[plan.Ref]bool{}
+	for i := range wanted {
+		want[wanted[i].Ref] = true
+	}
+	var out []plan.Item
+	for ref, o := range s.members {
+		if k, err := kind.Of(ref.GroupVersionKind); err == nil && !k.Persistent && !want[ref] {
+			out = append(out, plan.Item{Ref: ref, Component: topology.IDFromLabels(o.GetLabels()), Action: plan.Delete, Live: o})
+		}
+	}
+	slices.SortFunc(out, func(a, b plan.Item) int {
+		return strings.Compare(string(a.Component)+" "+a.String(), string(b.Component)+" "+b.String())
+	})
 	return out
 }
 
-// words are what crashed containers logged last, by crash.
-type words struct {
-	mu    sync.Mutex
-	known map[ready.Crash][]string
-}
-
-// lastLines returns the last lines that a crashed container logged: none if they cannot be had.
-func (s *site) lastLines(ctx context.Context, c ready.Crash) []string {
-	s.words.mu.Lock()
-	lines, ok := s.words.known[c]
-	s.words.mu.Unlock()
-	if ok {
-		return lines
-	}
-	ctx, cancel := context.WithTimeout(ctx, lastWordsTimeout)
-	defer cancel()
-	stream, err := s.open(ctx, s.podPath(c.Pod, "log"), url.Values{
-		"container": {c.Container}, "previous": {strconv.FormatBool(c.Previous)}, "tailLines": {strconv.Itoa(lastLines)},
-	}, nil)
-	if err != nil {
-		return nil // it is asked again the next time
-	}
-	defer stream.Close()
-	raw, err := io.ReadAll(io.LimitReader(stream, 64<<10))
-	if err != nil {
-		return nil
-	}
-	lines = strings.Split(strings.TrimSpace(string(raw)), "\n")
-	s.words.mu.Lock()
-	defer s.words.mu.Unlock()
-	if s.words.known == nil {
-		s.words.known = map[ready.Crash][]string{}
-	}
-	s.words.known[c] = lines
-	return lines
-}
-
-// podPath is the path of a subresource of a pod.
-func (s *site) podPath(pod, subresource string) string {
-	return "/api/v1/namespaces/" + s.Namespace + "/pods/" + pod + "/" + subresource
+// ownsNamespace reports whether the setup has created a namespace. Any other namespace is not changed.
+func ownsNamespace(t *topology.Topology, ns *unstructured.Unstructured) bool {
+	return ns.GetAnnotations()[annotationCreatedBy] == t.Name
 }

@@ -9,39 +9,51 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
+	"github.com/kcpctl/kcpctl/internal/kube/retry"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// secretStore keeps a setup's PKI in a Secret of the home namespace that no pod mounts. Leaves are in the Secrets that use
-// them.
+// pkiPart is the part of the name of the Secret that holds the PKI.
+const pkiPart = "pki"
+
+// pkiSecretType is the type of that Secret.
+const pkiSecretType = corev1.SecretType(v1alpha1.Group + "/pki")
+
+// secretStore keeps a setup's PKI in a Secret of the home namespace that no pod mounts. Leaf certificates are in the Secrets that
+// use them.
 type secretStore struct {
-	r *Runtime
+	topology *topology.Topology
+	clusters *clusters
 
-	mu     sync.Mutex
-	loaded *corev1.Secret // nil until there is one
+	mu     sync.Mutex     // held while the Secret is saved
+	loaded *corev1.Secret // nil until the Secret exists
 }
 
-// String says where the PKI is.
+// String names the Secret.
 func (st *secretStore) String() string {
-	return "Secret " + st.r.home.Namespace + "/" + st.r.topology.Object(pkiPart)
+	return "Secret " + st.clusters.home.Namespace + "/" + st.topology.Object(pkiPart)
 }
 
-// Load returns the PKI, with the leaves of all clusters.
+// Load returns the PKI, with the leaf certificates of all clusters.
 func (st *secretStore) Load(ctx context.Context) (*pki.State, error) {
-	ctx = quiet(ctx)
-	if err := st.r.home.connect(ctx); err != nil {
+	ctx, home := cluster.Quiet(ctx), st.clusters.home
+	if err := home.Connect(ctx); err != nil {
 		return nil, err
 	}
-	secret, err := st.r.home.secret(ctx, st.r.topology.Object(pkiPart))
+	secret, err := home.Secret(ctx, st.topology.Object(pkiPart))
 	if err != nil {
 		return nil, err
 	}
 	state := &pki.State{CAs: map[pki.CA]pki.Authority{}}
 	if secret != nil {
 		if state, err = pki.Decode(secret.Data); err != nil {
-			return nil, clierr.New(clierr.Failed, "restore the Secret from a backup: the authorities' keys are nowhere else",
-				"read %s (%s): %w", st, st.r.home.where(), err)
+			return nil, clierr.New(clierr.Failed, "restore the Secret from a backup: the keys of the authorities are only there",
+				"read %s (%s): %w", st, home.Where(), err)
 		}
 	}
 	st.mu.Lock()
@@ -51,25 +63,25 @@ func (st *secretStore) Load(ctx context.Context) (*pki.State, error) {
 	return state, err
 }
 
-// leaves reads the certificates that the setup's Secrets hold.
+// leaves reads the certificates in the setup's Secrets.
 func (st *secretStore) leaves(ctx context.Context) (map[pki.LeafKey]pki.Pair, error) {
 	leaves := map[pki.LeafKey]pki.Pair{}
 	var mu sync.Mutex
-	err := st.r.each(ctx, func(ctx context.Context, s *site) error {
-		list, err := s.resource(known("Secret").gvr()).List(ctx, metav1.ListOptions{
-			LabelSelector: st.r.selector(), FieldSelector: "type=" + string(corev1.SecretTypeTLS),
+	err := st.clusters.each(ctx, func(ctx context.Context, cl *cluster.Client) error {
+		list, err := cl.Resource(kind.Secret.GVR()).List(ctx, metav1.ListOptions{
+			LabelSelector: selector(st.topology), FieldSelector: "type=" + string(corev1.SecretTypeTLS),
 		})
 		if err != nil {
-			return s.explain(err, "list secrets")
+			return cl.Explain(err, "list secrets")
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range list.Items {
-			secret, err := toSecret(&list.Items[i])
+			secret, err := cluster.ToSecret(&list.Items[i])
 			if err != nil {
 				return err
 			}
-			leaves[pki.LeafKey{Cluster: s.Name, Secret: secret.Name}] = pki.Pair{
+			leaves[pki.LeafKey{Cluster: cl.Name, Secret: secret.Name}] = pki.Pair{
 				Cert: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey],
 			}
 		}
@@ -78,17 +90,15 @@ func (st *secretStore) leaves(ctx context.Context) (map[pki.LeafKey]pki.Pair, er
 	return leaves, err
 }
 
-// Save keeps the authorities and the service-account keys. It fails with pki.ErrChanged if the Secret is not as it was
-// loaded.
+// Save saves the authorities and the service-account keys. It fails with pki.ErrChanged if the Secret has changed since Load.
 func (st *secretStore) Save(ctx context.Context, state *pki.State) error {
-	ctx = quiet(ctx)
-	home := st.r.home
-	if err := home.connect(ctx); err != nil {
+	ctx, home := cluster.Quiet(ctx), st.clusters.home
+	if err := home.Connect(ctx); err != nil {
 		return err
 	}
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	secret := home.newSecret(st.r.topology.Name, st.r.topology.Object(pkiPart), typePKI)
+	secret := home.NewSecret(st.topology.Name, st.topology.Object(pkiPart), pkiSecretType)
 	if st.loaded != nil {
 		secret = st.loaded.DeepCopy()
 	}
@@ -97,12 +107,12 @@ func (st *secretStore) Save(ctx context.Context, state *pki.State) error {
 		return nil
 	}
 	secret.Data = data
-	written, err := home.writeSecret(ctx, secret)
-	if isTaken(err) {
-		return clierr.New(clierr.Conflict, "run the command again", "save %s (%s): %w", st, home.where(), pki.ErrChanged)
+	written, err := home.WriteSecret(ctx, secret)
+	if retry.IsWriteConflict(err) {
+		return clierr.New(clierr.Conflict, "rerun the command", "save %s (%s): %w", st, home.Where(), pki.ErrChanged)
 	}
 	if err != nil {
-		return home.explain(err, "save %s", st)
+		return home.Explain(err, "save %s", st)
 	}
 	st.loaded = written
 	return nil

@@ -1,0 +1,63 @@
+package cluster
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// kubeconfigFor writes a kubeconfig for a server.
+func kubeconfigFor(t *testing.T, url string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(file, []byte(`apiVersion: v1
+kind: Config
+current-context: c
+contexts: [{name: c, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "`+url+`"}}]
+users: [{name: u, user: {}}]
+`), 0o600))
+	return file
+}
+
+func TestImpersonation(t *testing.T) {
+	var got http.Header
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system", "uid": "1"}}`)
+	}))
+	t.Cleanup(srv.Close)
+	file := kubeconfigFor(t, srv.URL)
+	for name, tc := range map[string]struct {
+		o       Options
+		user    []string
+		groups  []string
+		kubectl string
+	}{
+		"no one else": {kubectl: "kubectl --kubeconfig " + file + " --context c get pods"},
+		"a user":      {o: Options{As: "ann"}, user: []string{"ann"}, kubectl: "kubectl --kubeconfig " + file + " --context c --as ann get pods"},
+		"a user with groups": {
+			o: Options{As: "ann", AsGroups: []string{"a", "b"}}, user: []string{"ann"}, groups: []string{"a", "b"},
+			kubectl: "kubectl --kubeconfig " + file + " --context c --as ann get pods",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.o.Now, tc.o.Notify = time.Now, t.Logf
+			s, err := New(topology.Cluster{Name: "eu", Kubeconfig: file}, tc.o)
+			require.NoError(t, err)
+			require.NoError(t, s.Connect(t.Context()))
+			require.Equal(t, tc.user, got["Impersonate-User"])
+			require.Equal(t, tc.groups, got["Impersonate-Group"])
+			require.Equal(t, tc.kubectl, s.Kubectl("get pods"))
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube/retry"
+	"github.com/kcpctl/kcpctl/internal/plan"
+)
+
+// Explain adds to an error what failed, on which cluster, why, and the next step. Errors that have been explained stay as they
+// are, and so does nil.
+func (c *Client) Explain(err error, format string, args ...any) error {
+	what := fmt.Sprintf(format, args...)
+	if _, ok := errors.AsType[*clierr.Error](err); ok || err == nil {
+		return err
+	}
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return clierr.New(clierr.Failed, "log in again, or choose another context",
+			"%s: the API server does not accept the credentials of %s: %w", what, c.Where(), err)
+	case IsDenied(err):
+		return clierr.New(clierr.Failed,
+			"ask an administrator of the cluster for this permission, or choose another context",
+			"%s: not allowed (%s): %w", what, c.Where(), err)
+	case retry.IsTLS(err):
+		return clierr.New(clierr.Failed,
+			"correct the certificate authority, the server address or the client certificate in the kubeconfig",
+			"%s: no secure connection to %s (%s): %w", what, c.Config.Host, c.Where(), err)
+	case retry.IsUnreachable(err):
+		return c.unreachable(err)
+	case retry.IsTransient(err):
+		return clierr.New(clierr.Failed,
+			"check that the API server, its etcd and its webhooks are healthy, and rerun the command: "+
+				c.Kubectl("get --raw '/readyz?verbose'"),
+			"%s (%s): %w", what, c.Where(), err)
+	}
+	return fmt.Errorf("%s (%s): %w", what, c.Where(), err)
+}
+
+func (c *Client) unreachable(err error) error {
+	return clierr.New(clierr.Failed,
+		"check that the cluster is running and reachable from this machine: "+c.Kubectl("get --raw /readyz"),
+		"the API server %s (%s) does not answer: %w", c.Config.Host, c.Where(), err)
+}
+
+// IsDenied reports whether the user lacks a permission. API servers forbid other things too, such as exceeding a quota, but
+// only the message of an authorizer names the user.
+func IsDenied(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "User ")
+}
+
+// Rejected explains why the API server did not accept an object.
+func (c *Client) Rejected(ref plan.Ref, err error) error {
+	if found := Conflicts(ref, err); found != nil {
+		return conflictError(found)
+	}
+	if apierrors.IsInvalid(err) {
+		return c.invalid(ref, err)
+	}
+	return c.Explain(err, "apply %s", ref)
+}
+
+// Conflicts returns the fields that other managers own.
+func Conflicts(ref plan.Ref, err error) []plan.Conflict {
+	var status apierrors.APIStatus
+	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	var out []plan.Conflict
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Type == metav1.CauseTypeFieldManagerConflict {
+			out = append(out, plan.Conflict{
+				Ref: ref, Object: ref.String(), Field: strings.TrimPrefix(cause.Field, "."), Manager: manager(cause.Message),
+			})
+		}
+	}
+	return out
+}
+
+// manager returns the manager in a message such as: conflict with "kubectl-edit" using apps/v1 at 2026-11-20T17:45:12Z.
+func manager(message string) string {
+	if _, rest, ok := strings.Cut(message, `"`); ok {
+		name, _, _ := strings.Cut(rest, `"`)
+		return name
+	}
+	return message
+}
+
+// conflictError lists the fields that other managers own.
+func conflictError(all []plan.Conflict) error {
+	var lines []string
+	for _, c := range all {
+		lines = append(lines, fmt.Sprintf("%s: %s is owned by %q", c.Object, c.Field, c.Manager))
+	}
+	return clierr.New(clierr.Conflict,
+		"let the other manager drop the field, leave it out of the setup, or take it over with --force-conflicts",
+		"%s", strings.Join(lines, "\n"))
+}
+
+// invalid explains an object that the API server does not accept as it is.
+func (c *Client) invalid(ref plan.Ref, err error) error {
+	if !isImmutable(err) {
+		return clierr.New(clierr.Failed, "", "%s is invalid (%s): %w", ref, c.Where(), err)
+	}
+	hint := "revert the change, or delete the object and rerun kcpctl up: " +
+		c.Kubectl(fmt.Sprintf("-n %s delete %s %s", ref.Namespace, strings.ToLower(ref.Kind), ref.Name))
+	switch ref.Kind {
+	case "StatefulSet":
+		hint += " --cascade=orphan (pods and data stay)"
+	case "PersistentVolumeClaim":
+		hint = "revert the change: a volume can only grow, and only if its storage class allows it"
+	}
+	return clierr.New(clierr.Failed, hint,
+		"%s has changes that Kubernetes does not allow on an existing object (%s): %w", ref, c.Where(), err)
+}
+
+// immutableMessages are parts of messages about fields that cannot be changed.
+var immutableMessages = []string{
+	"immutable", "updates to statefulset spec for fields other than", "can not be less than", "may not change",
+}
+
+// isImmutable reports whether an object was refused because of a field that cannot be changed.
+func isImmutable(err error) bool {
+	return apierrors.IsInvalid(err) && slices.ContainsFunc(immutableMessages, func(part string) bool {
+		return strings.Contains(err.Error(), part)
+	})
+}

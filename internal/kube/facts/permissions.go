@@ -1,0 +1,235 @@
+package facts
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
+	"github.com/kcpctl/kcpctl/internal/kube/parallel"
+	"github.com/kcpctl/kcpctl/internal/render"
+)
+
+// permission is something that the user must be allowed to do.
+type permission struct {
+	verb        string
+	group       string
+	resource    string
+	subresource string
+	// namespace is empty for cluster-scoped resources.
+	namespace string
+}
+
+func (p permission) String() string {
+	out := p.verb + " " + p.resource
+	if p.group != "" {
+		out += "." + p.group
+	}
+	if p.subresource != "" {
+		out += "/" + p.subresource
+	}
+	if p.namespace != "" {
+		out += " in namespace " + p.namespace
+	}
+	return out
+}
+
+// permissionSet collects the permissions for a namespace.
+type permissionSet struct {
+	namespace string
+	all       []permission
+}
+
+func (s *permissionSet) add(r schema.GroupResource, verbs ...string) { s.addSub(r, "", verbs...) }
+
+func (s *permissionSet) addSub(r schema.GroupResource, subresource string, verbs ...string) {
+	for _, v := range verbs {
+		s.all = append(s.all, permission{v, r.Group, r.Resource, subresource, s.namespace})
+	}
+}
+
+func (s *permissionSet) addForNamespaces(verb string) {
+	s.all = append(s.all, permission{verb: verb, resource: kind.Namespace.Resource})
+}
+
+// MayApply returns an error with all permissions that the user lacks to apply objects on a cluster, or objects of all kinds if
+// there are none.
+func MayApply(ctx context.Context, cl *cluster.Client, objects []render.Object) error {
+	if err := cl.Connect(ctx); err != nil {
+		return err
+	}
+	ns, err := cl.ReadNamespace(ctx)
+	if err != nil {
+		return err
+	}
+	seen := ns != nil && ns.GetName() != ""
+	exists := seen || ns != nil && !lacksNamespace(ctx, cl)
+	return verify(ctx, cl, toApply(cl.Namespace, objects, exists), seen)
+}
+
+// lacksNamespace reports whether the namespace does not exist, for users who may not read it: it would accept no object.
+func lacksNamespace(ctx context.Context, cl *cluster.Client) bool {
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(kind.ConfigMap.GroupVersionKind)
+	o.SetName("kcpctl-dry-run")
+	_, err := cl.For(kind.ConfigMap).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	return apierrors.IsNotFound(err)
+}
+
+// toApply are the permissions that a run needs to apply objects, or objects of all kinds if there are none.
+func toApply(namespace string, objects []render.Object, namespaceExists bool) []permission {
+	s := permissionSet{namespace: namespace}
+	if !namespaceExists {
+		s.addForNamespaces("create")
+	}
+	for _, k := range kind.Applied {
+		isKind := func(o render.Object) bool { return o.GroupVersionKind() == k.GroupVersionKind }
+		used := len(objects) == 0 || slices.ContainsFunc(objects, isKind)
+		switch {
+		case k.ClusterScoped:
+		case used && k.HasPods():
+			s.add(k.GVR().GroupResource(), "get", "list", "watch", "create", "patch", "delete")
+		case used:
+			s.add(k.GVR().GroupResource(), "get", "list", "create", "patch", "delete")
+		default:
+			s.add(k.GVR().GroupResource(), "list")
+		}
+	}
+	// PKI and inventory are updated, not applied.
+	s.add(kind.Secret.GVR().GroupResource(), "update")
+	s.add(kind.Leases.GroupResource(), "get", "create", "update")
+	s.add(kind.ReplicaSets.GroupResource(), "list", "watch")
+	s.add(kind.Pods.GroupResource(), "get", "list", "watch", "delete")
+	s.addSub(kind.Pods.GroupResource(), "log", "get")
+	s.addSub(kind.Pods.GroupResource(), "portforward", "create")
+	return s.all
+}
+
+// Purge is what a purge deletes on a cluster besides the objects of the setup.
+type Purge struct {
+	// Lease: the cluster has the Lease of the setup.
+	Lease bool
+	// Namespace: the setup has created the namespace.
+	Namespace bool
+}
+
+// MayPurge returns an error with all permissions that the user lacks to delete a setup with its data on a cluster.
+func MayPurge(ctx context.Context, cl *cluster.Client, p Purge) error {
+	return verify(ctx, cl, toPurge(cl.Namespace, p), true)
+}
+
+func toPurge(namespace string, p Purge) []permission {
+	s := permissionSet{namespace: namespace}
+	for _, k := range kind.Applied {
+		if !k.ClusterScoped {
+			s.add(k.GVR().GroupResource(), "get", "list", "delete")
+		}
+	}
+	s.add(kind.Secret.GVR().GroupResource(), "update")
+	s.add(kind.Pods.GroupResource(), "list")
+	if p.Lease {
+		s.add(kind.Leases.GroupResource(), "get", "create", "update", "delete")
+	}
+	if p.Namespace {
+		s.addForNamespaces("delete")
+	}
+	return s.all
+}
+
+// verify returns an error with all permissions that the user lacks. namespaceExists means that the namespace is known to exist.
+func verify(ctx context.Context, cl *cluster.Client, all []permission, namespaceExists bool) error {
+	granted, err := rules(ctx, cl)
+	if err != nil {
+		return err
+	}
+	lacks := make([]bool, len(all))
+	if err := parallel.Each(ctx, parallel.Indices(all), func(ctx context.Context, i int) (err error) {
+		if !all[i].grantedBy(granted) {
+			lacks[i], err = isDenied(ctx, cl, all[i])
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	var missing []string
+	for i, p := range all {
+		if lacks[i] {
+			missing = append(missing, p.String())
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return clierr.New(clierr.Failed, hint(cl.Namespace, namespaceExists), "not allowed (%s):\n  %s", cl.Where(), strings.Join(missing, "\n  "))
+}
+
+// hint is the next step of a user who lacks permissions. Few users may create namespaces, or see that one exists: an administrator
+// can do that for them.
+func hint(namespace string, exists bool) string {
+	if !exists {
+		return "ask an administrator of the cluster to create the namespace, if it does not exist (kubectl create namespace " +
+			namespace + "), and for the role admin in it, or choose another context"
+	}
+	return "ask an administrator of the cluster for these permissions " +
+		"(the role admin has all those for a namespace), or choose another context"
+}
+
+// rules are the permissions that the API server lists for the user. The list may be incomplete.
+func rules(ctx context.Context, cl *cluster.Client) ([]authorizationv1.ResourceRule, error) {
+	r := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: cl.Namespace}}
+	if err := review(ctx, cl, "SelfSubjectRulesReview", "selfsubjectrulesreviews", r); err != nil {
+		return nil, err
+	}
+	return r.Status.ResourceRules, nil
+}
+
+// isDenied asks for a single permission.
+func isDenied(ctx context.Context, cl *cluster.Client, p permission) (bool, error) {
+	r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: p.verb, Group: p.group, Version: "*", Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace,
+		},
+	}}
+	err := review(ctx, cl, "SelfSubjectAccessReview", "selfsubjectaccessreviews", r)
+	return !r.Status.Allowed, err
+}
+
+// review sends a review and decodes the answer into it.
+func review(ctx context.Context, cl *cluster.Client, name, resource string, review any) error {
+	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(review)
+	if err != nil {
+		return err
+	}
+	gv := authorizationv1.SchemeGroupVersion
+	u := &unstructured.Unstructured{Object: o}
+	u.SetGroupVersionKind(gv.WithKind(name))
+	u, err = cl.Dynamic.Resource(gv.WithResource(resource)).Create(ctx, u, metav1.CreateOptions{})
+	if err != nil {
+		return cl.Explain(err, "ask for permissions")
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, review)
+}
+
+// grantedBy reports whether one of some rules grants a permission.
+func (p permission) grantedBy(rules []authorizationv1.ResourceRule) bool {
+	if p.namespace == "" {
+		return false // the rules are those of a namespace
+	}
+	resource := p.resource
+	if p.subresource != "" {
+		resource += "/" + p.subresource
+	}
+	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
+	return slices.ContainsFunc(rules, func(r authorizationv1.ResourceRule) bool {
+		return len(r.ResourceNames) == 0 && has(r.Verbs, p.verb) && has(r.APIGroups, p.group) && has(r.Resources, resource)
+	})
+}

@@ -1,0 +1,91 @@
+// Package kind is the table of the kinds of objects that kcpctl applies, and of the resources that it uses besides them. They
+// are few and well known, so no discovery is needed.
+package kind
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kind is a kind of object, and the resource under which API servers serve it.
+type Kind struct {
+	schema.GroupVersionKind
+	Resource string
+	// ClusterScoped kinds have no namespace.
+	ClusterScoped bool
+	// Persistent objects hold data. They are neither pruned nor deleted, only purged.
+	Persistent bool
+}
+
+// The kinds that a setup consists of, and Pod, which their controllers create.
+var (
+	Namespace = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"},
+		Resource:         "namespaces", ClusterScoped: true, Persistent: true,
+	}
+	ConfigMap = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"},
+		Resource:         "configmaps",
+	}
+	Secret = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Secret"},
+		Resource:         "secrets",
+	}
+	Service = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Service"},
+		Resource:         "services",
+	}
+	PersistentVolumeClaim = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolumeClaim"},
+		Resource:         "persistentvolumeclaims", Persistent: true,
+	}
+	PodDisruptionBudget = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
+		Resource:         "poddisruptionbudgets",
+	}
+	StatefulSet = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"},
+		Resource:         "statefulsets",
+	}
+	Deployment = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
+		Resource:         "deployments",
+	}
+	Pod = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
+		Resource:         "pods",
+	}
+)
+
+// Applied are all kinds that a setup consists of, in the order in which they are applied.
+var Applied = []Kind{
+	Namespace, ConfigMap, Secret, Service, PersistentVolumeClaim, PodDisruptionBudget, StatefulSet, Deployment,
+}
+
+// The resources that kcpctl uses besides the kinds that it applies.
+var (
+	Pods           = Pod.GVR()
+	Events         = schema.GroupVersionResource{Version: "v1", Resource: "events"}
+	ReplicaSets    = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
+	Leases         = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	Nodes          = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	ResourceQuotas = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
+	StorageClasses = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
+)
+
+// Of returns the kind of an object of the setup. It fails for kinds that kcpctl does not apply.
+func Of(gvk schema.GroupVersionKind) (Kind, error) {
+	for _, k := range Applied {
+		if k.GroupVersionKind == gvk {
+			return k, nil
+		}
+	}
+	return Kind{}, fmt.Errorf("kcpctl does not apply objects of kind %s", gvk)
+}
+
+// GVR is the resource of the kind with its group and version.
+func (k Kind) GVR() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }
+
+// HasPods reports whether a controller creates pods from objects of this kind.
+func (k Kind) HasPods() bool { return k.Group == "apps" }
