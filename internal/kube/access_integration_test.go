@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/record"
@@ -31,20 +32,20 @@ func TestAnotherClusterIsRefused(t *testing.T) {
 	f.up(r, run.PlanOptions{})
 
 	other := f.runtime(f.topology)
-	require.NoError(t, other.home.connect(t.Context()))
-	other.home.uid = types.UID("another")
+	require.NoError(t, other.clusters.home.Connect(t.Context()))
+	other.clusters.home.UID = types.UID("another")
 	objects := f.objects(other)
 	_, err := other.Plan(t.Context(), objects, run.PlanOptions{})
 	require.Equal(t, clierr.Failed, clierr.Code(err))
 	require.ErrorContains(t, err, "(UID another)")
-	require.ErrorContains(t, err, string(r.home.uid))
+	require.ErrorContains(t, err, string(r.clusters.home.UID))
 	require.Contains(t, clierr.Hint(err), "--allow-other-cluster")
 
 	p, err := accepting(other).Plan(t.Context(), objects, run.PlanOptions{})
 	require.NoError(t, err)
 	require.True(t, p.Stale, "the other cluster has yet to be remembered")
 	require.NoError(t, other.Finish(t.Context(), p, &record.Record{}, plan.Applied{Setup: []byte("setup")}))
-	other.options.AllowOtherCluster = false
+	other.installation.allowOtherCluster = false
 	_, err = other.Plan(t.Context(), objects, run.PlanOptions{})
 	require.NoError(t, err)
 	_, err = r.Plan(t.Context(), objects, run.PlanOptions{})
@@ -58,18 +59,18 @@ func TestThisMachineRemembersTheCluster(t *testing.T) {
 	info, err := os.Stat(filepath.Join(f.stateDir, "clusters", "demo.json"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-	err = r.home.resource(known("Secret").gvr()).Delete(t.Context(), "demo-inventory", metav1.DeleteOptions{})
+	err = r.clusters.home.Resource(kind.Secret.GVR()).Delete(t.Context(), "demo-inventory", metav1.DeleteOptions{})
 	require.NoError(t, err)
 
 	other := f.runtime(f.topology)
-	require.NoError(t, other.home.connect(t.Context()))
-	other.home.uid = types.UID("another")
+	require.NoError(t, other.clusters.home.Connect(t.Context()))
+	other.clusters.home.UID = types.UID("another")
 	_, err = other.Plan(t.Context(), f.objects(other), run.PlanOptions{})
 	require.ErrorContains(t, err, "(UID another)")
 	f.stateDir = t.TempDir()
 	other = f.runtime(f.topology)
-	require.NoError(t, other.home.connect(t.Context()))
-	other.home.uid = types.UID("another")
+	require.NoError(t, other.clusters.home.Connect(t.Context()))
+	other.clusters.home.UID = types.UID("another")
 	_, err = other.Plan(t.Context(), f.objects(other), run.PlanOptions{})
 	require.NoError(t, err)
 }
@@ -114,9 +115,9 @@ func TestConnectionProblemsSayWhatToDo(t *testing.T) {
 func (f *fixture) createNamespace(r *Runtime) {
 	f.t.Helper()
 	ns := &unstructured.Unstructured{}
-	ns.SetGroupVersionKind(known("Namespace").GroupVersionKind)
+	ns.SetGroupVersionKind(kind.Namespace.GroupVersionKind)
 	ns.SetName(f.namespace)
-	_, err := r.home.dynamic.Resource(known("Namespace").gvr()).Create(f.t.Context(), ns, metav1.CreateOptions{})
+	_, err := r.clusters.home.Dynamic.Resource(kind.Namespace.GVR()).Create(f.t.Context(), ns, metav1.CreateOptions{})
 	require.NoError(f.t, err)
 }
 
@@ -131,9 +132,9 @@ func (f *fixture) grant(r *Runtime, kind, user string, roles ...string) {
 		}}
 		binding.SetGroupVersionKind(gv.WithKind(kind))
 		binding.SetName(user + ":" + role)
-		client := r.home.resource(gv.WithResource("rolebindings"))
+		client := r.clusters.home.Resource(gv.WithResource("rolebindings"))
 		if kind == "ClusterRoleBinding" {
-			client = r.home.dynamic.Resource(gv.WithResource("clusterrolebindings"))
+			client = r.clusters.home.Dynamic.Resource(gv.WithResource("clusterrolebindings"))
 		}
 		_, err := client.Create(f.t.Context(), binding, metav1.CreateOptions{})
 		require.NoError(f.t, err)
@@ -196,12 +197,12 @@ func TestPreflightListsAllMissingReferences(t *testing.T) {
 	require.ErrorContains(t, err, "Secret/"+f.namespace+"/etcd-client, used by Deployment/demo-root (volume config)")
 
 	f.createNamespace(r)
-	f.as("somebody", r, "Secret", "registry", map[string]any{})
-	f.as("somebody", r, "Secret", "etcd-client", map[string]any{"stringData": map[string]any{"tls.crt": "", "tls.key": ""}})
+	f.as("somebody", r, kind.Secret, "registry", map[string]any{})
+	f.as("somebody", r, kind.Secret, "etcd-client", map[string]any{"stringData": map[string]any{"tls.crt": "", "tls.key": ""}})
 	err = r.Preflight(t.Context(), objects)
 	require.ErrorContains(t, err, "key ca.crt of Secret/"+f.namespace+"/etcd-client")
 	require.NotContains(t, err.Error(), "registry")
-	f.as("somebody", r, "Secret", "etcd-client", map[string]any{"stringData": map[string]any{"tls.crt": "", "tls.key": "", "ca.crt": ""}})
+	f.as("somebody", r, kind.Secret, "etcd-client", map[string]any{"stringData": map[string]any{"tls.crt": "", "tls.key": "", "ca.crt": ""}})
 	require.NoError(t, r.Preflight(t.Context(), objects))
 }
 

@@ -11,16 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/inventory"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
-
-func applyAs(manager string) metav1.ApplyOptions {
-	return metav1.ApplyOptions{FieldManager: manager, Force: true}
-}
 
 func TestASecondUpWritesNothing(t *testing.T) {
 	f := newFixture(t, sharded)
@@ -47,18 +46,18 @@ func TestPlanOfAnEmptyClusterCreatesAll(t *testing.T) {
 	p, err := r.Plan(t.Context(), f.objects(r), run.PlanOptions{})
 	require.NoError(t, err)
 	require.Equal(t, len(p.Items), p.Count(plan.Create))
-	require.Nil(t, f.live(r, "Namespace", f.namespace))
+	require.Nil(t, f.live(r, kind.Namespace, f.namespace))
 }
 
 func TestDriftIsRepaired(t *testing.T) {
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
-	service := f.live(r, "Service", "demo-root")
+	service := f.live(r, kind.Service, "demo-root")
 	service.SetLabels(nil)
-	_, err := r.home.resource(known("Service").gvr()).Update(t.Context(), service, metav1.UpdateOptions{FieldManager: "kubectl-edit"})
+	_, err := r.clusters.home.Resource(kind.Service.GVR()).Update(t.Context(), service, metav1.UpdateOptions{FieldManager: "kubectl-edit"})
 	require.NoError(t, err)
-	err = r.home.resource(known("ConfigMap").gvr()).Delete(t.Context(), f.firstConfigMap(r), metav1.DeleteOptions{})
+	err = r.clusters.home.Resource(kind.ConfigMap.GVR()).Delete(t.Context(), f.firstConfigMap(r), metav1.DeleteOptions{})
 	require.NoError(t, err)
 
 	p := f.up(r, run.PlanOptions{})
@@ -81,7 +80,7 @@ func TestConflictsAreCollectedAndForced(t *testing.T) {
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
 	for _, name := range []string{"demo-root", "demo-shard-alpha"} {
-		f.as("kubectl-edit", r, "Deployment", name, map[string]any{"spec": map[string]any{"replicas": int64(7)}})
+		f.as("kubectl-edit", r, kind.Deployment, name, map[string]any{"spec": map[string]any{"replicas": int64(7)}})
 	}
 	objects := f.objects(r)
 	p, err := r.Plan(t.Context(), objects, run.PlanOptions{})
@@ -108,12 +107,12 @@ func TestObjectsOfAnotherSetupAreConflicts(t *testing.T) {
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
-	f.as(fieldManager, r, "ConfigMap", "mine", map[string]any{"data": map[string]any{"a": "b"}, "metadata": map[string]any{
+	f.as(cluster.FieldManager, r, kind.ConfigMap, "mine", map[string]any{"data": map[string]any{"a": "b"}, "metadata": map[string]any{
 		"labels": map[string]any{topology.LabelSetup: "other", topology.LabelApplySet: "applyset-x-v1"}}})
 	objects := f.objects(r)
 	foreign := objects[len(objects)-1]
-	foreign.Unstructured = f.live(r, "ConfigMap", "mine").DeepCopy()
-	foreign.SetLabels(map[string]string{topology.LabelApplySet: r.topology.ApplySet(r.home.Cluster)})
+	foreign.Unstructured = f.live(r, kind.ConfigMap, "mine").DeepCopy()
+	foreign.SetLabels(map[string]string{topology.LabelApplySet: r.topology.ApplySet(r.clusters.home.Cluster)})
 	foreign.SetManagedFields(nil)
 	foreign.SetResourceVersion("")
 	foreign.SetUID("")
@@ -129,14 +128,14 @@ func TestWhatIsNotWantedAnyMoreIsDeleted(t *testing.T) {
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
-	require.NotNil(t, f.live(r, "Deployment", "demo-shard-beta"))
+	require.NotNil(t, f.live(r, kind.Deployment, "demo-shard-beta"))
 
 	f.topology.Setup.Spec.Shards = f.topology.Setup.Spec.Shards[:1]
 	smaller := f.runtime(topology.Build(f.topology.Setup))
 	p := f.up(smaller, run.PlanOptions{})
 	require.Contains(t, changes(p), "delete Deployment/demo-shard-beta")
 	require.Contains(t, changes(p), "delete StatefulSet/demo-etcd-beta")
-	require.Nil(t, f.live(r, "Deployment", "demo-shard-beta"))
+	require.Nil(t, f.live(r, kind.Deployment, "demo-shard-beta"))
 	require.True(t, f.up(smaller, run.PlanOptions{}).Empty())
 }
 
@@ -152,22 +151,22 @@ func TestAnInterruptedRunIsFinishedByTheNext(t *testing.T) {
 	require.NoError(t, r.Apply(ctx, only(p.Items, "Namespace", plan.Create), run.PlanOptions{}))
 	require.NoError(t, r.Store().Save(ctx, state))
 	require.NoError(t, r.Begin(ctx, p, &record.Record{}))
-	inv, err := r.inventory(ctx, r.home)
+	inv, err := r.installation.inventories.Read(ctx, r.clusters.home)
 	require.NoError(t, err)
-	require.NotEmpty(t, inv.applying)
-	require.Contains(t, inv.kinds, "Deployment.apps", "the superset is remembered before anything is written")
+	require.NotEmpty(t, inv.Applying)
+	require.Contains(t, inv.Kinds, "Deployment.apps", "the superset is remembered before anything is written")
 	require.NoError(t, r.Apply(ctx, only(p.Items, "Secret", plan.Create), run.PlanOptions{}))
 
 	next := f.runtime(f.topology)
 	f.up(next, run.PlanOptions{})
-	inv, err = next.inventory(ctx, next.home)
+	inv, err = next.installation.inventories.Read(ctx, next.clusters.home)
 	require.NoError(t, err)
-	require.Empty(t, inv.applying)
-	require.Len(t, inv.history, 1)
+	require.Empty(t, inv.Applying)
+	require.Len(t, inv.History, 1)
 
 	// A run that ends between its last object and Finish leaves nothing but the inventory to do.
-	inv.applying = "since then"
-	require.NoError(t, next.save(ctx, next.home, inv))
+	inv.Applying = "since then"
+	require.NoError(t, next.installation.inventories.Update(ctx, next.clusters.home, func(i *inventory.Inventory) { i.Applying = inv.Applying }))
 	p, err = next.Plan(ctx, f.objects(next), run.PlanOptions{})
 	require.NoError(t, err)
 	require.Empty(t, changes(p))
@@ -199,12 +198,12 @@ func TestNamespacesOfOthersAreLeftAlone(t *testing.T) {
 	r := f.runtime(f.topology)
 	f.createNamespace(r)
 	f.up(r, run.PlanOptions{})
-	require.NotContains(t, f.live(r, "Namespace", f.namespace).GetLabels(), topology.LabelSetup)
+	require.NotContains(t, f.live(r, kind.Namespace, f.namespace).GetLabels(), topology.LabelSetup)
 
 	other := newFixture(t, sharded)
 	r = other.runtime(other.topology)
 	other.up(r, run.PlanOptions{})
-	made := other.live(r, "Namespace", other.namespace)
+	made := other.live(r, kind.Namespace, other.namespace)
 	require.Equal(t, "demo", made.GetLabels()[topology.LabelSetup])
 	require.Equal(t, "demo", made.GetAnnotations()[annotationCreatedBy])
 	require.True(t, other.up(r, run.PlanOptions{}).Empty(), "the mark survives the next apply")
@@ -223,8 +222,8 @@ func TestDownDeletesAllButData(t *testing.T) {
 	left, err := r.Objects(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, left)
-	require.NotNil(t, f.live(r, "Secret", "demo-pki"))
-	require.NotNil(t, f.live(r, "Secret", "demo-inventory"))
+	require.NotNil(t, f.live(r, kind.Secret, "demo-pki"))
+	require.NotNil(t, f.live(r, kind.Secret, "demo-inventory"))
 }
 
 func TestHistoryGrowsWithEachSetup(t *testing.T) {
@@ -242,16 +241,7 @@ func TestHistoryGrowsWithEachSetup(t *testing.T) {
 }
 
 func TestObjectsGoToTheClusterOfTheirComponent(t *testing.T) {
-	const file = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
-  clusters: [{name: eu, kubeconfig: %[1]q, namespace: %[2]s}, {name: us, kubeconfig: %[1]q, namespace: %[2]s-us}]
-  external: {hostname: kcp.example.com}
-  rootShard: {cluster: eu, url: "https://root.example.com:6443"}
-  shards: [{name: beta, cluster: us, url: "https://beta.example.com:6443"}]
-`
-	f := newFixture(t, file)
+	f := newFixture(t, twoPlaces)
 	r := f.runtime(f.topology)
 	f.createNamespace(r)
 	us := *f
@@ -260,9 +250,9 @@ spec:
 	f.up(r, run.PlanOptions{})
 	require.True(t, f.up(f.runtime(f.topology), run.PlanOptions{}).Empty())
 	on := func(ref plan.Ref, name string) *unstructured.Unstructured {
-		s, err := r.site(t.Context(), ref)
+		s, err := r.clusters.of(t.Context(), ref)
 		require.NoError(t, err)
-		o, err := s.get(t.Context(), known("Deployment").GroupVersionKind, name)
+		o, err := s.Get(t.Context(), kind.Deployment, name)
 		require.NoError(t, err)
 		return o
 	}
@@ -275,8 +265,8 @@ spec:
 	p := f.up(left, run.PlanOptions{})
 	require.Contains(t, changes(p), "delete Deployment/demo-shard-beta")
 	require.Nil(t, on(plan.Ref{Cluster: "us"}, "demo-shard-beta"))
-	require.Nil(t, us.live(&Runtime{home: r.sites[1]}, "Secret", "demo-inventory"))
+	require.Nil(t, us.live(at(r.clusters.current[1]), kind.Secret, "demo-inventory"))
 	again := f.runtime(topology.Build(f.topology.Setup))
 	require.True(t, f.up(again, run.PlanOptions{}).Empty())
-	require.Empty(t, again.former)
+	require.Empty(t, again.clusters.previous.found)
 }

@@ -228,14 +228,14 @@ func objectOf(apiVersion, kind, name string, fields map[string]any) *unstructure
 // create makes an object in the namespace.
 func (f *fixture) create(t *testing.T, r *Runtime, apiVersion, kind, resource, name string, fields map[string]any) {
 	t.Helper()
-	_, err := r.home.resource(resourceOf(apiVersion, resource)).Create(t.Context(), objectOf(apiVersion, kind, name, fields), metav1.CreateOptions{})
+	_, err := r.clusters.home.Resource(resourceOf(apiVersion, resource)).Create(t.Context(), objectOf(apiVersion, kind, name, fields), metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
 // cluster makes an object of the cluster, until the test ends.
 func (f *fixture) cluster(t *testing.T, r *Runtime, apiVersion, kind, resource, name string, fields map[string]any) {
 	t.Helper()
-	client := r.home.dynamic.Resource(resourceOf(apiVersion, resource))
+	client := r.clusters.home.Dynamic.Resource(resourceOf(apiVersion, resource))
 	_, err := client.Create(t.Context(), objectOf(apiVersion, kind, name, fields), metav1.CreateOptions{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, client.Delete(context.Background(), name, metav1.DeleteOptions{})) })
@@ -243,7 +243,7 @@ func (f *fixture) cluster(t *testing.T, r *Runtime, apiVersion, kind, resource, 
 
 func (f *fixture) setStatus(t *testing.T, r *Runtime, resource, name string, status map[string]any) {
 	t.Helper()
-	client := r.home.resource(resourceOf("v1", resource))
+	client := r.clusters.home.Resource(resourceOf("v1", resource))
 	o, err := client.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	o.Object["status"] = status
@@ -255,14 +255,14 @@ func (f *fixture) label(t *testing.T, r *Runtime, key, value string) {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 	require.NoError(t, err)
-	_, err = r.home.dynamic.Resource(resourceOf("v1", "namespaces")).Patch(t.Context(), f.namespace, "application/merge-patch+json", patch, metav1.PatchOptions{})
+	_, err = r.clusters.home.Dynamic.Resource(resourceOf("v1", "namespaces")).Patch(t.Context(), f.namespace, "application/merge-patch+json", patch, metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
 func (f *fixture) node(t *testing.T, r *Runtime, name, arch string) {
 	t.Helper()
 	f.cluster(t, r, "v1", "Node", "nodes", name, map[string]any{})
-	client := r.home.dynamic.Resource(resourceOf("v1", "nodes"))
+	client := r.clusters.home.Dynamic.Resource(resourceOf("v1", "nodes"))
 	o, err := client.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	o.Object["status"] = map[string]any{"nodeInfo": map[string]any{

@@ -38,7 +38,7 @@ func TestFollowGoesOnThroughARollout(t *testing.T) {
 	c := newCluster(t, "kube-e2e-follow", "a")
 	comp := c.etcd(0, nil)
 	c.until(comp, isStateReady)
-	pods, err := c.home.podsOf(t.Context(), comp)
+	pods, err := c.workloads.Pods(t.Context(), c.clusters.home, comp)
 	require.NoError(t, err)
 	require.Len(t, pods, 1)
 	first := "[pod/" + pods[0].Name + "/etcd] "

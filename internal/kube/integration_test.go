@@ -13,9 +13,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/record"
@@ -87,7 +91,7 @@ func (f *fixture) record(r *Runtime, state *pki.State) *record.Record {
 	if !f.recorded {
 		return known
 	}
-	home := r.home.Cluster
+	home := r.clusters.home.Cluster
 	return known.With(state, map[topology.ID]record.Data{"root-shard": {Cluster: home.Name, Namespace: home.Namespace, Etcd: "managed etcd/root"}})
 }
 
@@ -181,15 +185,15 @@ func changes(p *plan.Plan) []string {
 func (f *fixture) versions(r *Runtime) map[string]string {
 	f.t.Helper()
 	out := map[string]string{}
-	require.NoError(f.t, r.each(f.t.Context(), func(ctx context.Context, s *site) error {
-		resources := []kind{}
-		for _, k := range kinds() {
-			if !k.clusterScoped {
+	require.NoError(f.t, r.clusters.each(f.t.Context(), func(ctx context.Context, cl *cluster.Client) error {
+		resources := []kind.Kind{}
+		for _, k := range kind.Applied {
+			if !k.ClusterScoped {
 				resources = append(resources, k)
 			}
 		}
 		for _, k := range resources {
-			l, err := s.list(ctx, k, "")
+			l, err := cl.List(ctx, k, "")
 			if err != nil {
 				return err
 			}
@@ -197,31 +201,38 @@ func (f *fixture) versions(r *Runtime) map[string]string {
 				out[k.Kind+"/"+l[i].GetName()] = l[i].GetResourceVersion()
 			}
 		}
-		l, err := s.lease(ctx, r.topology.Object(lockPart))
-		out["Lease"] = l.ResourceVersion
+		l, err := cl.Resource(kind.Leases).Get(ctx, r.locker.Name, metav1.GetOptions{})
+		if err == nil {
+			out["Lease"] = l.GetResourceVersion()
+		}
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
 		return err
 	}))
 	return out
 }
 
 // as applies a part of an object as another field manager.
-func (f *fixture) as(manager string, r *Runtime, kind, name string, fields map[string]any) {
+func (f *fixture) as(manager string, r *Runtime, k kind.Kind, name string, fields map[string]any) {
 	f.t.Helper()
-	k := known(kind)
 	fields["apiVersion"], fields["kind"] = k.GroupVersion().String(), k.Kind
 	u := &unstructured.Unstructured{Object: fields}
 	u.SetName(name)
-	_, err := r.home.resource(k.gvr()).Apply(f.t.Context(), name, u, applyAs(manager))
+	_, err := r.clusters.home.Resource(k.GVR()).Apply(f.t.Context(), name, u, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	require.NoError(f.t, err)
 }
 
-func (f *fixture) live(r *Runtime, kind, name string) *unstructured.Unstructured {
+func (f *fixture) live(r *Runtime, k kind.Kind, name string) *unstructured.Unstructured {
 	f.t.Helper()
-	require.NoError(f.t, r.home.connect(f.t.Context()))
-	o, err := r.home.get(f.t.Context(), known(kind).GroupVersionKind, name)
+	require.NoError(f.t, r.clusters.home.Connect(f.t.Context()))
+	o, err := r.clusters.home.Get(f.t.Context(), k, name)
 	require.NoError(f.t, err)
 	return o
 }
+
+// at is a runtime for helpers that need nothing but its home cluster.
+func at(home *cluster.Client) *Runtime { return &Runtime{clusters: &clusters{home: home}} }
 
 // hints returns the hints of all errors that are joined.
 func hints(err error) string {

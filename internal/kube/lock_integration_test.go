@@ -9,9 +9,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
+	"github.com/kcpctl/kcpctl/internal/kube/lease"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
@@ -47,7 +50,7 @@ func TestTheLockOfADeadProcessIsTaken(t *testing.T) {
 	one, two := f.locked()
 	gone := exec.Command("true")
 	require.NoError(t, gone.Run())
-	one.options.Holder.PID = gone.Process.Pid
+	one.locker.Holder.PID = gone.Process.Pid
 	held, _, err := one.Lock(t.Context())
 	require.NoError(t, err)
 	_, unlock, err := two.Lock(t.Context())
@@ -56,12 +59,12 @@ func TestTheLockOfADeadProcessIsTaken(t *testing.T) {
 
 	// The first notices that it is not the holder any more, and writes nothing more.
 	select {
-	case <-one.lock.ctx.Done():
-	case <-time.After(2 * leaseRenewal):
+	case <-held.Done():
+	case <-time.After(2 * lease.RenewInterval):
 		t.Fatal("the loss of the lock was not noticed")
 	}
 	err = context.Cause(held)
-	require.ErrorIs(t, err, errLockLost)
+	require.ErrorIs(t, err, lease.ErrLost)
 	require.Error(t, one.Apply(held, []plan.Item{{}}, run.PlanOptions{}))
 	require.Equal(t, clierr.Conflict, clierr.Code(err))
 }
@@ -70,12 +73,14 @@ func TestTheLockOfASilentMachineRunsOut(t *testing.T) {
 	t.Parallel() // a renewal takes its time
 	f := newFixture(t, sharded)
 	one, two := f.locked()
-	one.options.Holder.Machine = "elsewhere"
+	one.locker.Holder.Machine = "elsewhere"
 	_, _, err := one.Lock(t.Context())
 	require.NoError(t, err)
-	one.lock.halt()
-	second := int32(1)
-	require.NoError(t, one.lock.update(t.Context(), func(l *coordinationv1.LeaseSpec) { l.LeaseDurationSeconds = &second }))
+	one.held.Load().StopRenewing()
+	l := f.leases(one)[0]
+	require.NoError(t, unstructured.SetNestedField(l.Object, int64(1), "spec", "leaseDurationSeconds"))
+	_, err = one.clusters.home.Resource(kind.Leases).Update(t.Context(), &l, metav1.UpdateOptions{})
+	require.NoError(t, err)
 	_, unlock, err := two.Lock(t.Context())
 	require.NoError(t, err)
 	unlock()

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -39,12 +40,12 @@ func TestUpRemovesWhatMakesMembersJoin(t *testing.T) {
 	require.Len(t, only(p.Items, "ConfigMap", plan.Delete), 1)
 	require.Equal(t, etcd.ID(), only(p.Items, "ConfigMap", plan.Delete)[0].Component)
 	f.up(next, run.PlanOptions{})
-	require.Nil(t, f.live(next, "ConfigMap", name))
+	require.Nil(t, f.live(next, kind.ConfigMap, name))
 
 	require.NoError(t, r.SetMemberStart(t.Context(), etcd, map[string]string{"a": "b"}))
 	require.NoError(t, r.SetMemberStart(t.Context(), etcd, nil))
 	require.NoError(t, r.SetMemberStart(t.Context(), etcd, nil), "it is gone already")
-	require.Nil(t, f.live(next, "ConfigMap", name))
+	require.Nil(t, f.live(next, kind.ConfigMap, name))
 }
 
 // A member is emptied of its own volume and no other, and not before its pod is gone.
@@ -61,41 +62,41 @@ func TestEmptyMember(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	require.NoError(t, r.EmptyMember(ctx, etcd, etcd.Member(1)))
-	require.NotNil(t, f.live(r, "PersistentVolumeClaim", "data-"+etcd.Member(0)))
-	require.Nil(t, f.live(r, "PersistentVolumeClaim", "data-"+etcd.Member(1)))
-	require.NotNil(t, f.live(r, "PersistentVolumeClaim", "data-x-"+etcd.Member(1)))
-	l, err := r.home.resource(pods()).List(t.Context(), metav1.ListOptions{})
+	require.NotNil(t, f.live(r, kind.PersistentVolumeClaim, "data-"+etcd.Member(0)))
+	require.Nil(t, f.live(r, kind.PersistentVolumeClaim, "data-"+etcd.Member(1)))
+	require.NotNil(t, f.live(r, kind.PersistentVolumeClaim, "data-x-"+etcd.Member(1)))
+	l, err := r.clusters.home.Resource(kind.Pods).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	require.Len(t, l.Items, 2)
 	require.NoError(t, r.EmptyMember(ctx, etcd, etcd.Member(1)), "it is empty already")
-	require.NotNil(t, f.live(r, "PersistentVolumeClaim", "data-"+etcd.Member(0)))
-	require.Equal(t, uids[0], string(f.live(r, "PersistentVolumeClaim", "data-"+etcd.Member(0)).GetUID()))
+	require.NotNil(t, f.live(r, kind.PersistentVolumeClaim, "data-"+etcd.Member(0)))
+	require.Equal(t, uids[0], string(f.live(r, kind.PersistentVolumeClaim, "data-"+etcd.Member(0)).GetUID()))
 }
 
 func (f *fixture) claim(r *Runtime, name string, c *topology.Component) *unstructured.Unstructured {
 	f.t.Helper()
-	claims := known("PersistentVolumeClaim")
+	claims := kind.PersistentVolumeClaim
 	u := f.ofComponent(r, claims, name, c, map[string]any{
 		"accessModes": []any{"ReadWriteOnce"}, "resources": map[string]any{"requests": map[string]any{"storage": "1Gi"}},
 	})
 	u.SetFinalizers(nil) // the controller that lets claims go does not run here
-	u, err := r.home.resource(claims.gvr()).Update(f.t.Context(), u, metav1.UpdateOptions{})
+	u, err := r.clusters.home.Resource(claims.GVR()).Update(f.t.Context(), u, metav1.UpdateOptions{})
 	require.NoError(f.t, err)
 	return u
 }
 
 func (f *fixture) pod(r *Runtime, name string, c *topology.Component) {
 	f.t.Helper()
-	f.ofComponent(r, podKind(), name, c, map[string]any{"containers": []any{map[string]any{"name": "etcd", "image": "etcd"}}})
+	f.ofComponent(r, kind.Pod, name, c, map[string]any{"containers": []any{map[string]any{"name": "etcd", "image": "etcd"}}})
 }
 
-func (f *fixture) ofComponent(r *Runtime, k kind, name string, c *topology.Component, spec map[string]any) *unstructured.Unstructured {
+func (f *fixture) ofComponent(r *Runtime, k kind.Kind, name string, c *topology.Component, spec map[string]any) *unstructured.Unstructured {
 	f.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	u.SetGroupVersionKind(k.GroupVersionKind)
 	u.SetName(name)
 	u.SetLabels(c.Selector())
-	out, err := r.home.resource(k.gvr()).Create(f.t.Context(), u, metav1.CreateOptions{})
+	out, err := r.clusters.home.Resource(k.GVR()).Create(f.t.Context(), u, metav1.CreateOptions{})
 	require.NoError(f.t, err)
 	return out
 }

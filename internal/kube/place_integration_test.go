@@ -4,7 +4,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/inventory"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
+	"github.com/kcpctl/kcpctl/internal/kube/lease"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
@@ -73,7 +76,7 @@ func requireRefused(t *testing.T, err error, says, hint string) {
 
 // accepting is a runtime with --allow-other-cluster.
 func accepting(r *Runtime) *Runtime {
-	r.options.AllowOtherCluster = true
+	r.installation.allowOtherCluster = true
 	return r
 }
 
@@ -105,7 +108,7 @@ func TestTheSameSetupInAnotherNamespaceIsRefused(t *testing.T) {
 		require.NoError(t, err, "both are remembered")
 		require.True(t, p.Empty())
 	}
-	all, err := f.runtime(f.topology).memories()
+	all, err := f.runtime(f.topology).installation.known.Load()
 	require.NoError(t, err)
 	require.Len(t, all, 2)
 }
@@ -123,11 +126,11 @@ func TestTheSameSetupInAnotherContextIsRefused(t *testing.T) {
 	require.True(t, p.Empty(), "the same cluster under another name is the same")
 
 	other := f.runtime(top)
-	require.NoError(t, other.home.connect(t.Context()))
-	other.home.uid = "another"
+	require.NoError(t, other.clusters.home.Connect(t.Context()))
+	other.clusters.home.UID = "another"
 	objects := f.objects(other)
 	name := r.topology.Object(topology.InventoryPart)
-	require.NoError(t, r.home.resource(known("Secret").gvr()).Delete(t.Context(), name, metav1.DeleteOptions{})) // another cluster has none
+	require.NoError(t, r.clusters.home.Resource(kind.Secret.GVR()).Delete(t.Context(), name, metav1.DeleteOptions{})) // another cluster has none
 	_, err = other.Plan(t.Context(), objects, run.PlanOptions{})
 	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "--allow-other-cluster")
 	_, err = accepting(other).Plan(t.Context(), objects, run.PlanOptions{})
@@ -140,10 +143,10 @@ func TestTwoClustersAreOnePlace(t *testing.T) {
 	for name, uid := range map[string]types.UID{"by UID": "", "by address": "-"} {
 		t.Run(name, func(t *testing.T) {
 			r := f.runtime(f.topology)
-			for _, s := range r.sites {
-				require.NoError(t, s.connect(t.Context()))
+			for _, s := range r.clusters.current {
+				require.NoError(t, s.Connect(t.Context()))
 				if uid == "-" {
-					s.uid = "" // the user may not see it
+					s.UID = "" // the user may not see it
 				}
 			}
 			_, err := r.Plan(t.Context(), f.objects(r), run.PlanOptions{})
@@ -161,7 +164,7 @@ func TestARenamedClusterIsTheSame(t *testing.T) {
 			us := *f
 			us.namespace += "-us"
 			for i, g := range []*fixture{f, &us} {
-				g.grant(&Runtime{home: r.sites[i]}, "RoleBinding", "tenant", "system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view")
+				g.grant(at(r.clusters.current[i]), "RoleBinding", "tenant", "system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view")
 			}
 			renamed := strings.NewReplacer("{name: us,", "{name: usa,", "cluster: us,", "cluster: usa,").Replace(f.named(twoPlaces))
 			next := f.runtime(f.parse(renamed, user))
@@ -169,7 +172,7 @@ func TestARenamedClusterIsTheSame(t *testing.T) {
 				rec, err := r.Record(t.Context())
 				require.NoError(t, err)
 				rec.Data["shard/beta"] = record.Data{Cluster: "us", Namespace: us.namespace}
-				require.NoError(t, r.amend(t.Context(), r.home, func(inv *inventory) { r.identify(r.home, inv, rec) }))
+				require.NoError(t, r.installation.inventories.Update(t.Context(), r.clusters.home, func(inv *inventory.Inventory) { r.installation.setOwner(r.clusters.home, inv, rec) }))
 				rec, err = next.Record(t.Context())
 				require.NoError(t, err)
 				require.Equal(t, "usa", rec.Data["shard/beta"].Cluster, "the first look recognises it")
@@ -181,7 +184,7 @@ func TestARenamedClusterIsTheSame(t *testing.T) {
 				assert.NoError(c, err)
 			}, 10*time.Second, 50*time.Millisecond)
 			require.Zero(t, p.Count(plan.Delete), changes(p))
-			require.Empty(t, next.former)
+			require.Empty(t, next.clusters.previous.found)
 		})
 	}
 }
@@ -218,10 +221,10 @@ func TestTheRootShardCannotMove(t *testing.T) {
 	t.Run("to a place of the setup, and the old one is not in it any more", func(t *testing.T) {
 		f, r := inTwoPlaces(t)
 		f.stateDir = t.TempDir() // nor does this machine remember it
-		text := strings.NewReplacer("%[2]s-us", r.sites[1].Namespace).Replace(f.named(sharded))
+		text := strings.NewReplacer("%[2]s-us", r.clusters.current[1].Namespace).Replace(f.named(sharded))
 		kubeconfig, err := server.Kubeconfig(apiserver.Admin)
 		require.NoError(t, err)
-		text = strings.NewReplacer("%q", `"`+kubeconfig+`"`, "%s", r.sites[1].Namespace).Replace(text)
+		text = strings.NewReplacer("%q", `"`+kubeconfig+`"`, "%s", r.clusters.current[1].Namespace).Replace(text)
 		_, err = f.plan(moved(f, text), run.PlanOptions{})
 		requireRefused(t, err, byName+f.namespace, "moving the root shard is not supported")
 	})
@@ -241,22 +244,18 @@ func TestTheRootShardCannotMove(t *testing.T) {
 	})
 }
 
-// own writes an owner into the inventory of a place.
-func own(t *testing.T, r *Runtime, s *site, change func(*owner)) {
+// own changes the owner in the inventory of a place.
+func own(t *testing.T, r *Runtime, cl *cluster.Client, change func(*inventory.Owner)) {
 	t.Helper()
-	inv, err := r.inventory(t.Context(), s)
-	require.NoError(t, err)
-	require.NotEmpty(t, inv.owner.Installation)
-	change(&inv.owner)
-	inv.secret.Data[ownerKey], err = json.Marshal(inv.owner)
-	require.NoError(t, err)
-	_, err = s.writeSecret(t.Context(), inv.secret)
-	require.NoError(t, err)
+	require.NoError(t, r.installation.inventories.Update(t.Context(), cl, func(inv *inventory.Inventory) {
+		require.NotEmpty(t, inv.Owner.Installation)
+		change(&inv.Owner)
+	}))
 }
 
 func TestAPlaceOfAnotherInstallation(t *testing.T) {
 	f, r := inTwoPlaces(t)
-	own(t, r, r.sites[1], func(o *owner) { o.Installation, o.Home.UID = "other-1", "elsewhere" })
+	own(t, r, r.clusters.current[1], func(o *inventory.Owner) { o.Installation, o.Home.UID = "other-1", "elsewhere" })
 	_, err := accepting(f.runtime(f.topology)).Objects(t.Context())
 	requireRefused(t, err, "holds components of another installation of kcp", "choose another namespace for the setup on that cluster")
 
@@ -264,12 +263,12 @@ func TestAPlaceOfAnotherInstallation(t *testing.T) {
 	left := f.runtime(without(f.topology))
 	p := f.up(left, run.PlanOptions{})
 	require.Zero(t, p.Count(plan.Delete))
-	there, err := r.members(t.Context(), r.sites[1])
+	there, err := members(t.Context(), r.clusters.current[1], r.topology)
 	require.NoError(t, err)
 	require.NotEmpty(t, there)
-	inv, err := r.inventory(t.Context(), r.sites[1])
+	inv, err := r.installation.inventories.Read(t.Context(), r.clusters.current[1])
 	require.NoError(t, err)
-	require.Equal(t, "other-1", inv.owner.Installation)
+	require.Equal(t, "other-1", inv.Owner.Installation)
 }
 
 // A run that was interrupted between the inventories of two places, or an inventory that was deleted by hand, keeps no run out.
@@ -278,7 +277,7 @@ func TestTheHomeInventoryIsMadeAgain(t *testing.T) {
 	before, err := r.Record(t.Context())
 	require.NoError(t, err)
 	name := r.topology.Object(topology.InventoryPart)
-	require.NoError(t, r.home.resource(known("Secret").gvr()).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	require.NoError(t, r.clusters.home.Resource(kind.Secret.GVR()).Delete(t.Context(), name, metav1.DeleteOptions{}))
 	p := f.up(f.runtime(f.topology), run.PlanOptions{})
 	require.Empty(t, changes(p))
 	after, err := r.Record(t.Context())
@@ -290,11 +289,11 @@ func TestTheHomeInventoryIsMadeAgain(t *testing.T) {
 // A run that replaces the PKI, and with it the installation's ID, may be interrupted between the inventories of two places.
 func TestAReplacedInstallationIsStillOne(t *testing.T) {
 	f, r := inTwoPlaces(t)
-	inv, err := r.inventory(t.Context(), r.home)
+	inv, err := r.installation.inventories.Read(t.Context(), r.clusters.home)
 	require.NoError(t, err)
-	next := inv.record.Purge()
+	next := inv.Record.Purge()
 	next.Installation = "next-1"
-	require.NoError(t, r.amend(t.Context(), r.home, func(inv *inventory) { r.identify(r.home, inv, next) }))
+	require.NoError(t, r.installation.inventories.Update(t.Context(), r.clusters.home, func(inv *inventory.Inventory) { r.installation.setOwner(r.clusters.home, inv, next) }))
 	_, err = f.plan(f.topology, run.PlanOptions{})
 	require.NoError(t, err)
 }
@@ -320,33 +319,33 @@ func TestALimitedRunForgetsNoFormerCluster(t *testing.T) {
 	require.NoError(t, left.Begin(t.Context(), limited(p), rec))
 	require.NoError(t, left.Finish(t.Context(), limited(p), rec, plan.Applied{Setup: []byte("limited")}))
 
-	us, err := r.inventory(t.Context(), r.sites[1])
+	us, err := r.installation.inventories.Read(t.Context(), r.clusters.current[1])
 	require.NoError(t, err)
-	require.True(t, us.exists())
-	home, err := r.inventory(t.Context(), r.home)
+	require.True(t, us.Exists())
+	home, err := r.installation.inventories.Read(t.Context(), r.clusters.home)
 	require.NoError(t, err)
-	require.Len(t, home.clusters, 2, "the home cluster knows where something is left")
-	members, err := r.members(t.Context(), r.sites[1])
+	require.Len(t, home.Clusters, 2, "the home cluster knows where something is left")
+	there, err := members(t.Context(), r.clusters.current[1], r.topology)
 	require.NoError(t, err)
-	require.NotEmpty(t, members)
+	require.NotEmpty(t, there)
 
 	p = f.up(f.runtime(without(f.topology)), run.PlanOptions{})
 	require.NotZero(t, p.Count(plan.Delete), "the next run that is not limited finds it")
-	members, err = r.members(t.Context(), r.sites[1])
+	there, err = members(t.Context(), r.clusters.current[1], r.topology)
 	require.NoError(t, err)
-	require.Empty(t, members)
+	require.Empty(t, there)
 }
 
 // Which clusters the setup has left is found out again under the lock: another run may have left one meanwhile.
 func TestFormerClustersAreFoundAgainUnderTheLock(t *testing.T) {
 	f, r := inTwoPlaces(t)
 	only := f.runtime(without(f.topology))
-	inv, err := r.inventory(t.Context(), r.home)
+	inv, err := r.installation.inventories.Read(t.Context(), r.clusters.home)
 	require.NoError(t, err)
-	all := inv.clusters
+	all := inv.Clusters
 	require.Len(t, all, 2)
-	set := func(p []placement) {
-		require.NoError(t, r.amend(t.Context(), r.home, func(inv *inventory) { inv.clusters = p }))
+	set := func(p []inventory.Placement) {
+		require.NoError(t, r.installation.inventories.Update(t.Context(), r.clusters.home, func(inv *inventory.Inventory) { inv.Clusters = p }))
 	}
 	set(all[:1])
 	p, err := only.Plan(t.Context(), f.objects(only), run.PlanOptions{})
@@ -358,9 +357,9 @@ func TestFormerClustersAreFoundAgainUnderTheLock(t *testing.T) {
 	rec := f.record(only, f.pki(only))
 	require.NoError(t, only.Begin(held, p, rec))
 	require.NoError(t, only.Finish(held, p, rec, plan.Applied{}))
-	inv, err = r.inventory(t.Context(), r.home)
+	inv, err = r.installation.inventories.Read(t.Context(), r.clusters.home)
 	require.NoError(t, err)
-	require.Len(t, inv.clusters, 2, "it is not forgotten")
+	require.Len(t, inv.Clusters, 2, "it is not forgotten")
 }
 
 // A run that has lost the lock writes to no store.
@@ -372,11 +371,12 @@ func TestNothingIsSavedAfterTheLockIsLost(t *testing.T) {
 	require.NoError(t, err)
 	defer unlock()
 	state := f.pki(r)
+	require.NoError(t, r.clusters.home.Resource(kind.Leases).Delete(t.Context(), r.locker.Name, metav1.DeleteOptions{}))
+	<-held.Done() // the next renewal finds out
 	before := f.versions(r)
-	r.holding().giveUp(errLeaseGone)
 	state.Installation.EtcdPrefix = "/changed"
 	requireNoWrites(t, r, held)
-	require.ErrorIs(t, r.Store().Save(held, state), errLockLost)
-	require.ErrorIs(t, context.Cause(held), errLockLost)
+	require.ErrorIs(t, r.Store().Save(held, state), lease.ErrLost)
+	require.ErrorIs(t, context.Cause(held), lease.ErrLost)
 	require.Equal(t, before, f.versions(r))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/run"
@@ -30,14 +31,14 @@ const (
 	podWait   = 2 * time.Minute
 )
 
-// cluster is a setup of components of the tests' making, in a namespace of its own on a real cluster.
-type cluster struct {
+// realCluster is a setup of components of the tests' making, in a namespace of its own on a real cluster.
+type realCluster struct {
 	*Runtime
 	t *testing.T
 }
 
 // newCluster makes the namespace, and deletes it after the test.
-func newCluster(t *testing.T, namespace string, names ...string) *cluster {
+func newCluster(t *testing.T, namespace string, names ...string) *realCluster {
 	t.Helper()
 	kubeconfig := os.Getenv("E2E_KUBECONFIG")
 	require.NotEmpty(t, kubeconfig, "set E2E_KUBECONFIG to the kubeconfig of a cluster")
@@ -50,10 +51,10 @@ func newCluster(t *testing.T, namespace string, names ...string) *cluster {
 	}
 	r, err := New(top, Options{Version: "test", Holder: Holder{Host: "test", PID: os.Getpid(), Machine: "test", User: "tester"}, Now: time.Now})
 	require.NoError(t, err)
-	c := &cluster{Runtime: r, t: t}
-	require.NoError(t, r.home.connect(t.Context()))
+	c := &realCluster{Runtime: r, t: t}
+	require.NoError(t, r.clusters.home.Connect(t.Context()))
 	require.NoError(t, r.Apply(t.Context(), []plan.Item{{
-		Ref: plan.Ref{Cluster: "eu", GroupVersionKind: known("Namespace").GroupVersionKind, Name: namespace}, Action: plan.Create,
+		Ref: plan.Ref{Cluster: "eu", GroupVersionKind: kind.Namespace.GroupVersionKind, Name: namespace}, Action: plan.Create,
 		Want: &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace, "labels": map[string]any{
 				"pod-security.kubernetes.io/enforce": "baseline"}}}},
@@ -65,7 +66,7 @@ func newCluster(t *testing.T, namespace string, names ...string) *cluster {
 		assert.NoError(t, err)
 		assert.NoError(t, r.Delete(ctx, items))
 		assert.NoError(t, r.Purge(ctx))
-		ns, err := r.home.readNamespace(ctx)
+		ns, err := r.clusters.home.ReadNamespace(ctx)
 		assert.NoError(t, err)
 		assert.Nil(t, ns, "the namespace that the setup made is gone")
 		assert.NoError(t, r.Close())
@@ -74,7 +75,7 @@ func newCluster(t *testing.T, namespace string, names ...string) *cluster {
 }
 
 // etcd is a pod that serves plain HTTP on port 2379. patch changes the pod's template.
-func (c *cluster) etcd(i int, patch func(pod map[string]any)) *topology.Component {
+func (c *realCluster) etcd(i int, patch func(pod map[string]any)) *topology.Component {
 	c.t.Helper()
 	comp := c.topology.Components[i]
 	pod := map[string]any{
@@ -93,14 +94,14 @@ func (c *cluster) etcd(i int, patch func(pod map[string]any)) *topology.Componen
 	labels := anyMap(comp.Labels())
 	o := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment",
-		"metadata": map[string]any{"name": comp.Object(), "namespace": c.home.Namespace, "labels": labels},
+		"metadata": map[string]any{"name": comp.Object(), "namespace": c.clusters.home.Namespace, "labels": labels},
 		"spec": map[string]any{
 			"replicas": int64(comp.Replicas), "selector": map[string]any{"matchLabels": anyMap(comp.Selector())},
 			"template": map[string]any{"metadata": map[string]any{"labels": labels}, "spec": pod},
 		},
 	}}
 	l := o.GetLabels()
-	l[topology.LabelApplySet] = c.topology.ApplySet(c.home.Cluster)
+	l[topology.LabelApplySet] = c.topology.ApplySet(c.clusters.home.Cluster)
 	o.SetLabels(l)
 	require.NoError(c.t, c.Apply(c.t.Context(), []plan.Item{{Ref: plan.RefOf("eu", o), Want: o, Action: plan.Create}}, run.PlanOptions{}))
 	return comp
@@ -115,7 +116,7 @@ func anyMap(m map[string]string) map[string]any {
 }
 
 // until asks for the state until it is as wanted.
-func (c *cluster) until(comp *topology.Component, done func(ready.State) bool) ready.State {
+func (c *realCluster) until(comp *topology.Component, done func(ready.State) bool) ready.State {
 	c.t.Helper()
 	var last ready.State
 	for deadline := time.Now().Add(podWait); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
+	"github.com/kcpctl/kcpctl/internal/kube/lease"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -25,7 +27,7 @@ const slow = "example.com/slow"
 // stuckClaim makes a volume of the setup that takes its time to go.
 func (f *fixture) stuckClaim(r *Runtime) {
 	f.t.Helper()
-	f.as("statefulset", r, "PersistentVolumeClaim", "data", map[string]any{
+	f.as("statefulset", r, kind.PersistentVolumeClaim, "data", map[string]any{
 		"metadata": map[string]any{"labels": map[string]any{topology.LabelSetup: r.topology.Name}, "finalizers": []any{slow}},
 		"spec": map[string]any{
 			"accessModes": []any{"ReadWriteOnce"}, "resources": map[string]any{"requests": map[string]any{"storage": "1Gi"}},
@@ -36,15 +38,15 @@ func (f *fixture) stuckClaim(r *Runtime) {
 // unstick lets it go.
 func (f *fixture) unstick(r *Runtime) {
 	f.t.Helper()
-	claim := f.live(r, "PersistentVolumeClaim", "data")
+	claim := f.live(r, kind.PersistentVolumeClaim, "data")
 	claim.SetFinalizers(nil)
-	_, err := r.home.resource(known("PersistentVolumeClaim").gvr()).Update(f.t.Context(), claim, metav1.UpdateOptions{})
+	_, err := r.clusters.home.Resource(kind.PersistentVolumeClaim.GVR()).Update(f.t.Context(), claim, metav1.UpdateOptions{})
 	require.NoError(f.t, err)
 }
 
 func (f *fixture) leases(r *Runtime) []unstructured.Unstructured {
 	f.t.Helper()
-	l, err := r.home.resource(leases()).List(f.t.Context(), metav1.ListOptions{})
+	l, err := r.clusters.home.Resource(kind.Leases).List(f.t.Context(), metav1.ListOptions{})
 	require.NoError(f.t, err)
 	return l.Items
 }
@@ -66,14 +68,14 @@ func TestAPurgeHoldsTheLockToItsEnd(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- one.Purge(held) }()
 	require.Eventually(t, func() bool {
-		return f.live(two, "PersistentVolumeClaim", "data").GetDeletionTimestamp() != nil
+		return f.live(two, kind.PersistentVolumeClaim, "data").GetDeletionTimestamp() != nil
 	}, 10*time.Second, 50*time.Millisecond)
 
 	_, _, err = two.Lock(t.Context())
 	require.Equal(t, clierr.Conflict, clierr.Code(err))
 	require.ErrorContains(t, err, "another run works on the setup")
 	for _, name := range []string{topology.InventoryPart, pkiPart} {
-		require.NotNil(t, f.live(two, "Secret", two.topology.Object(name)), "they are the last that goes")
+		require.NotNil(t, f.live(two, kind.Secret, two.topology.Object(name)), "they are the last that goes")
 	}
 	f.unstick(two)
 	require.NoError(t, <-done)
@@ -105,22 +107,22 @@ func TestTheLockGoesWithItsNamespace(t *testing.T) {
 	go func() { done <- r.Purge(held) }()
 
 	other := f.runtime(f.topology)
-	require.NoError(t, other.home.connect(t.Context()))
-	all := other.home.dynamic.Resource(known("Namespace").gvr())
+	require.NoError(t, other.clusters.home.Connect(t.Context()))
+	all := other.clusters.home.Dynamic.Resource(kind.Namespace.GVR())
 	var ns *unstructured.Unstructured
 	require.Eventually(t, func() bool {
 		ns, err = all.Get(t.Context(), f.namespace, metav1.GetOptions{})
 		return err == nil && ns.GetDeletionTimestamp() != nil
 	}, 10*time.Second, 20*time.Millisecond)
 	// This is what the controller of namespaces does.
-	require.NoError(t, other.home.resource(leases()).Delete(t.Context(), f.leases(other)[0].GetName(), metav1.DeleteOptions{}))
+	require.NoError(t, other.clusters.home.Resource(kind.Leases).Delete(t.Context(), f.leases(other)[0].GetName(), metav1.DeleteOptions{}))
 	_, _, err = other.Lock(t.Context())
 	requireRefused(t, err, "Namespace/"+f.namespace+" (context admin, namespace "+f.namespace+") is being deleted", "kubectl --kubeconfig")
 	select {
 	case err := <-done:
 		require.NoError(t, err)
 		t.Fatal("the purge did not wait until the namespace is gone")
-	case <-time.After(leaseRenewal + time.Second):
+	case <-time.After(lease.RenewInterval + time.Second):
 	}
 	ns, err = all.Get(t.Context(), f.namespace, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -138,14 +140,14 @@ func TestTheLockGoesWithItsNamespace(t *testing.T) {
 func TestAPurgeLeavesTheLeaseOfAnotherRun(t *testing.T) {
 	f := newFixture(t, sharded)
 	one, two := f.locked()
-	one.options.Holder.PID = 1<<22 + 1 // dead, as far as others can tell
+	one.locker.Holder.PID = 1<<22 + 1 // dead, as far as others can tell
 	held, unlock, err := one.Lock(t.Context())
 	require.NoError(t, err)
 	defer unlock()
-	one.holding().halt()
+	one.held.Load().StopRenewing()
 	_, unlockTwo, err := two.Lock(t.Context())
 	require.NoError(t, err)
-	require.ErrorIs(t, one.purgeLock(held), errLockLost)
+	require.ErrorIs(t, one.held.Load().Delete(held), lease.ErrLost)
 	require.Len(t, f.leases(two), 1)
 	unlockTwo()
 }
@@ -155,7 +157,7 @@ func TestOnlyWhatWasSeenIsDeleted(t *testing.T) {
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.createNamespace(r)
-	client := r.home.resource(known("ConfigMap").gvr())
+	client := r.clusters.home.Resource(kind.ConfigMap.GVR())
 	for name, tc := range map[string]struct {
 		meanwhile func(t *testing.T, name string)
 		stays     bool
@@ -166,31 +168,31 @@ func TestOnlyWhatWasSeenIsDeleted(t *testing.T) {
 			require.NoError(t, client.Delete(t.Context(), name, metav1.DeleteOptions{}))
 		}},
 		"it was changed": {stays: true, says: "was changed since this run has looked at it, and was not deleted", meanwhile: func(t *testing.T, name string) {
-			f.as("another", r, "ConfigMap", name, map[string]any{"data": map[string]any{"new": "data"}})
+			f.as("another", r, kind.ConfigMap, name, map[string]any{"data": map[string]any{"new": "data"}})
 		}},
 		"only its bookkeeping was changed": {meanwhile: func(t *testing.T, name string) {
-			f.as("another", r, "ConfigMap", name, map[string]any{"data": map[string]any{"a": "b"}})
+			f.as("another", r, kind.ConfigMap, name, map[string]any{"data": map[string]any{"a": "b"}})
 		}},
 		"it was replaced": {stays: true, meanwhile: func(t *testing.T, name string) {
 			require.NoError(t, client.Delete(t.Context(), name, metav1.DeleteOptions{}))
-			f.as("another", r, "ConfigMap", name, map[string]any{"data": map[string]any{"a": "b"}})
+			f.as("another", r, kind.ConfigMap, name, map[string]any{"data": map[string]any{"a": "b"}})
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const object = "seen"
-			f.as("one", r, "ConfigMap", object, map[string]any{"data": map[string]any{"a": "b"}})
-			seen := f.live(r, "ConfigMap", object)
+			f.as("one", r, kind.ConfigMap, object, map[string]any{"data": map[string]any{"a": "b"}})
+			seen := f.live(r, kind.ConfigMap, object)
 			if tc.meanwhile != nil {
 				tc.meanwhile(t, object)
 			}
-			err := r.home.deleteSeen(t.Context(), client, seen)
+			err := r.clusters.home.DeleteSeen(t.Context(), kind.ConfigMap, seen)
 			if tc.says == "" {
 				require.NoError(t, err)
 			} else {
 				require.ErrorContains(t, err, tc.says)
 				require.Equal(t, clierr.Conflict, clierr.Code(err))
 			}
-			if live := f.live(r, "ConfigMap", object); tc.stays {
+			if live := f.live(r, kind.ConfigMap, object); tc.stays {
 				require.NotNil(t, live)
 				require.NoError(t, client.Delete(t.Context(), object, metav1.DeleteOptions{}))
 			} else {
@@ -214,7 +216,7 @@ func TestPreflightOfAPurgeListsWhatIsMissing(t *testing.T) {
 	}}}
 	role.SetGroupVersionKind(gv.WithKind("ClusterRole"))
 	role.SetName("no-leases")
-	_, err := admin.home.dynamic.Resource(gv.WithResource("clusterroles")).Create(t.Context(), role, metav1.CreateOptions{})
+	_, err := admin.clusters.home.Dynamic.Resource(gv.WithResource("clusterroles")).Create(t.Context(), role, metav1.CreateOptions{})
 	require.NoError(t, err)
 	f.grant(admin, "RoleBinding", "purger", "no-leases")
 	r := f.runtime(f.parse(sharded, "purger"))
@@ -260,14 +262,14 @@ func TestDownIsSeenByPlansFromBefore(t *testing.T) {
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
-	client := r.home.resource(known("Secret").gvr())
+	client := r.clusters.home.Resource(kind.Secret.GVR())
 	name := r.topology.Object(topology.InventoryPart)
 	before, err := client.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	seen := false
 	down := &run.Down{Runtime: r, Now: time.Now, Observe: func(run.Event) {
-		inv, err := r.inventory(t.Context(), r.home)
-		seen = seen || err == nil && inv.applying != ""
+		inv, err := r.installation.inventories.Read(t.Context(), r.clusters.home)
+		seen = seen || err == nil && inv.Applying != ""
 	}}
 	require.NoError(t, down.Run(t.Context()))
 	require.True(t, seen, "the inventory says that a run is under way")

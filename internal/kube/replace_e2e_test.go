@@ -15,26 +15,26 @@ import (
 )
 
 // podsNow are the pods of a component by name.
-func (c *cluster) podsNow(comp *topology.Component) map[string]*corev1.Pod {
+func (c *realCluster) podsNow(comp *topology.Component) map[string]*corev1.Pod {
 	c.t.Helper()
-	w, err := c.workload(c.t.Context(), c.home, comp)
+	pods, err := c.workloads.Pods(c.t.Context(), c.clusters.home, comp)
 	require.NoError(c.t, err)
 	out := map[string]*corev1.Pod{}
-	for _, p := range w.Pods {
+	for _, p := range pods {
 		out[p.Name] = p
 	}
 	return out
 }
 
 // fewestReady watches how many pods of a component are ready until ctx ends, and returns the lowest number.
-func (c *cluster) fewestReady(ctx context.Context, comp *topology.Component) <-chan int {
+func (c *realCluster) fewestReady(ctx context.Context, comp *topology.Component) <-chan int {
 	result := make(chan int, 1)
 	go func() {
 		fewest := int(comp.Replicas)
 		for ctx.Err() == nil {
-			w, err := c.workload(context.WithoutCancel(ctx), c.home, comp)
+			pods, err := c.workloads.Pods(context.WithoutCancel(ctx), c.clusters.home, comp)
 			n := 0
-			for _, p := range w.Pods {
+			for _, p := range pods {
 				if err == nil && ready.PodReady(p) {
 					n++
 				}

@@ -3,6 +3,9 @@ package ready
 
 import "time"
 
+// RolloutNotStarted is the reason of a workload whose controller has not seen the latest change.
+const RolloutNotStarted = "rollout not started"
+
 // State is how far a component is.
 type State struct {
 	// Ready says that every replica is up to date and answers its readiness probe.

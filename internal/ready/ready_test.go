@@ -107,7 +107,7 @@ func TestState(t *testing.T) {
 		},
 		"not seen by its controller": {
 			status: `{observedGeneration: 3, replicas: 2, updatedReplicas: 2, readyReplicas: 2, availableReplicas: 2}`, old: []string{podReady, podReady},
-			want: State{Reason: "the rollout has not begun"},
+			want: State{Reason: RolloutNotStarted},
 		},
 		"old pods left": {
 			status: `{observedGeneration: 4, replicas: 3, updatedReplicas: 2, readyReplicas: 3, availableReplicas: 3}`,

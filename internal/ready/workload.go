@@ -100,7 +100,7 @@ func (w *Workload) progress(s State) string {
 	all := int32(w.number(0, "status", "replicas"))
 	switch {
 	case w.number(0, "status", "observedGeneration") < w.Object.GetGeneration():
-		return "the rollout has not begun"
+		return RolloutNotStarted
 	case updated < n && all > 0:
 		return fmt.Sprintf("%d/%d updated", updated, n)
 	case s.ReadyReplicas < n:
