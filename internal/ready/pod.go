@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// crashes is how often a container must have crashed for waiting to be pointless.
-	crashes = 3
-	// crashMemory is how long a container that was started again counts as crashing.
-	crashMemory = time.Minute
-	// schedulePatience is how long a pod may be unschedulable: a volume or a node may be on its way.
-	schedulePatience = 15 * time.Second
-	// probeMemory is how long a failed probe explains why a pod is not ready.
-	probeMemory = 30 * time.Second
+	// stuckRestarts is the number of restarts after which a crashing container counts as stuck.
+	stuckRestarts = 3
+	// crashWindow is how long a restarted container still counts as crashing.
+	crashWindow = time.Minute
+	// scheduleTimeout is how long a pod may be unschedulable: a volume or a node may be coming up.
+	scheduleTimeout = 15 * time.Second
+	// probeWindow is how long a failed probe explains why a pod is not ready.
+	probeWindow = 30 * time.Second
 )
 
 // podProblems are the problems of a pod that is not ready.
@@ -44,12 +44,12 @@ func (w *Workload) podProblems(p *corev1.Pod, now time.Time) []problem {
 	case len(out) > 0:
 		return out
 	case creating || len(p.Status.ContainerStatuses) == 0:
-		return w.notStarted(p)
+		return w.startFailure(p)
 	}
-	return w.notAnswering(p, now)
+	return w.probeFailure(p, now)
 }
 
-// unscheduled is why no node takes a pod. Where that is a volume, it says what is wrong with the volume.
+// unscheduled returns why a pod is not scheduled. If it waits for a volume, that is why the volume is not bound.
 func (w *Workload) unscheduled(p *corev1.Pod, now time.Time) (problem, bool) {
 	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse
@@ -58,12 +58,12 @@ func (w *Workload) unscheduled(p *corev1.Pod, now time.Time) (problem, bool) {
 		return problem{}, false
 	}
 	c := p.Status.Conditions[i]
-	stuck := now.Sub(c.LastTransitionTime.Time) > schedulePatience
+	stuck := now.Sub(c.LastTransitionTime.Time) > scheduleTimeout
 	if pr, ok := w.unbound(p); ok && strings.Contains(c.Message, "PersistentVolumeClaim") {
 		pr.stuck = stuck
 		return pr, true
 	}
-	// The scheduler goes on to say why it did not help to preempt other pods.
+	// The rest of the scheduler's message is about preemption.
 	cause, _, _ := strings.Cut(c.Message, " preemption: ")
 	cause, _, _ = strings.Cut(cause, " no new claims to deallocate")
 	pr := onPod(p, rankSchedule, cmp.Or(c.Reason, corev1.PodReasonUnschedulable), cause)
@@ -71,7 +71,7 @@ func (w *Workload) unscheduled(p *corev1.Pod, now time.Time) (problem, bool) {
 	return pr, true
 }
 
-// unbound is the first volume claim of a pod that has no volume.
+// unbound returns the problem of the first claim of a pod that is not bound.
 func (w *Workload) unbound(p *corev1.Pod) (problem, bool) {
 	for _, v := range p.Spec.Volumes {
 		if v.PersistentVolumeClaim == nil {
@@ -82,9 +82,9 @@ func (w *Workload) unbound(p *corev1.Pod) (problem, bool) {
 			if c.Name != name || c.Status.Phase == corev1.ClaimBound {
 				continue
 			}
-			cause := "waits for a volume of the cluster's default storage class"
+			cause := "waiting for a volume of the cluster's default storage class"
 			if class := c.Spec.StorageClassName; class != nil {
-				cause = fmt.Sprintf("waits for a volume of storage class %q", *class)
+				cause = fmt.Sprintf("waiting for a volume of storage class %q", *class)
 			}
 			if e := w.lastEvent("PersistentVolumeClaim", name, "FailedBinding", "ProvisioningFailed"); e != nil {
 				cause = e.Message
@@ -95,7 +95,7 @@ func (w *Workload) unbound(p *corev1.Pod) (problem, bool) {
 	return problem{}, false
 }
 
-// containerProblem is why a container does not run or stay up.
+// containerProblem returns why a container does not run or keeps ending.
 func containerProblem(p *corev1.Pod, c corev1.ContainerStatus, now time.Time) (problem, bool) {
 	if wait := c.State.Waiting; wait != nil {
 		switch wait.Reason {
@@ -115,14 +115,14 @@ func containerProblem(p *corev1.Pod, c corev1.ContainerStatus, now time.Time) (p
 	if last == nil || (c.State.Terminated != nil && last.ExitCode == 0) || c.Ready {
 		return problem{}, false
 	}
-	if r := c.State.Running; r != nil && now.Sub(r.StartedAt.Time) > crashMemory {
-		return problem{}, false // it has been up for a while: that is not what keeps it from being ready
+	if r := c.State.Running; r != nil && now.Sub(r.StartedAt.Time) > crashWindow {
+		return problem{}, false // it has run for a while: the crash is not why it is not ready
 	}
 	return crashProblem(p, c, last, previous), true
 }
 
-// imageProblem names the image and the last part of the reason, which is what the registry said. The two reasons between
-// which the kubelet alternates are one.
+// imageProblem has the image and the last part of the message, which is the registry's. The kubelet alternates between two reasons
+// for the same problem.
 func imageProblem(p *corev1.Pod, c corev1.ContainerStatus, wait *corev1.ContainerStateWaiting) problem {
 	reason := wait.Reason
 	if reason == "ErrImagePull" {
@@ -141,14 +141,14 @@ func imageProblem(p *corev1.Pod, c corev1.ContainerStatus, wait *corev1.Containe
 	return pr
 }
 
-// crashProblem says how a container ended. It sounds the same whether the container waits for its restart or runs again.
+// crashProblem describes how a container ended, in the same words whether it waits for its restart or runs again.
 func crashProblem(p *corev1.Pod, c corev1.ContainerStatus, last *corev1.ContainerStateTerminated, previous bool) problem {
 	reason, cause := "CrashLoopBackOff", fmt.Sprintf("exit code %d", last.ExitCode)
 	switch {
 	case last.Reason == "OOMKilled":
-		reason, cause = "OOMKilled", "container "+c.Name+" needs more memory than it may use"
+		reason, cause = "OOMKilled", "container "+c.Name+" ran out of memory"
 		if limit, ok := containerNamed(p, c.Name).Resources.Limits[corev1.ResourceMemory]; ok {
-			cause += " (" + limit.String() + ")"
+			cause += " (limit " + limit.String() + ")"
 		}
 	case last.Reason == "ContainerCannotRun" || last.Reason == "StartError":
 		reason, cause = last.Reason, last.Message
@@ -156,13 +156,13 @@ func crashProblem(p *corev1.Pod, c corev1.ContainerStatus, last *corev1.Containe
 		reason = "container " + c.Name + " ended"
 	}
 	pr := onPod(p, rankCrash, reason, cause)
-	pr.stuck = c.RestartCount >= crashes
+	pr.stuck = c.RestartCount >= stuckRestarts
 	pr.crash = &Crash{Pod: p.Name, Container: c.Name, Restarts: c.RestartCount, Previous: previous}
 	return pr
 }
 
-// notStarted is why the containers of a scheduled pod are not created: only events say it.
-func (w *Workload) notStarted(p *corev1.Pod) []problem {
+// startFailure returns why the containers of a scheduled pod are not created. Only events have the reason.
+func (w *Workload) startFailure(p *corev1.Pod) []problem {
 	e := w.lastEvent("Pod", p.Name, "FailedMount", "FailedAttachVolume", "FailedMapVolume", "FailedCreatePodSandBox")
 	if e == nil {
 		return nil
@@ -172,10 +172,10 @@ func (w *Workload) notStarted(p *corev1.Pod) []problem {
 	return []problem{pr}
 }
 
-// notAnswering is why a running pod is not ready: a probe that fails.
-func (w *Workload) notAnswering(p *corev1.Pod, now time.Time) []problem {
+// probeFailure returns the failing probe of a pod that runs and is not ready.
+func (w *Workload) probeFailure(p *corev1.Pod, now time.Time) []problem {
 	e := w.lastEvent("Pod", p.Name, "Unhealthy")
-	if e == nil || now.Sub(seen(e)) > probeMemory {
+	if e == nil || now.Sub(seen(e)) > probeWindow {
 		return nil
 	}
 	probe, cause, _ := strings.Cut(e.Message, ": ")
@@ -186,7 +186,7 @@ func onPod(p *corev1.Pod, rank int, reason, cause string) problem {
 	return problem{rank: rank, reason: "Pod " + p.Name + ": " + reason, cause: oneLine(cause)}
 }
 
-// PodReady tells whether a pod answers its readiness probe and is not on its way out.
+// PodReady reports whether a pod passes its readiness probe and is not being deleted.
 func PodReady(p *corev1.Pod) bool {
 	return p.DeletionTimestamp == nil && slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
@@ -210,7 +210,7 @@ func containerNamed(p *corev1.Pod, name string) corev1.Container {
 	return corev1.Container{}
 }
 
-// mainContainer is the one that kubectl would choose.
+// mainContainer is the container that kubectl chooses by default.
 func mainContainer(p *corev1.Pod) corev1.Container {
 	if name := p.Annotations["kubectl.kubernetes.io/default-container"]; name != "" {
 		return containerNamed(p, name)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The ranks of problems: what explains most comes first.
+// The ranks of problems. The one that explains most comes first.
 const (
 	rankImage = iota
 	rankCrash
@@ -26,7 +26,7 @@ const (
 // problem is why a workload is not ready.
 type problem struct {
 	rank int
-	// reason is the name that Kubernetes has for it, after the pod; cause is what it says about it.
+	// reason is the pod and Kubernetes's name for the problem; cause is its message.
 	reason, cause string
 	detail        string
 	stuck         bool
@@ -35,10 +35,10 @@ type problem struct {
 
 func (p problem) String() string { return strings.TrimSuffix(p.reason+": "+p.cause, ": ") }
 
-// worst is the problem that explains most. Pods of earlier revisions are on their way out: their problems explain why
-// those pods are still there, but they do not last.
+// worst returns the problem that explains most. Pods of previous revisions are about to be deleted: their problems explain why they
+// still exist, but they do not last.
 func (w *Workload) worst(current []*corev1.Pod, now time.Time) problem {
-	found := w.refusals()
+	found := w.creationFailures()
 	for _, p := range current {
 		found = append(found, w.podProblems(p, now)...)
 	}
@@ -60,29 +60,29 @@ func (w *Workload) worst(current []*corev1.Pod, now time.Time) problem {
 	})
 }
 
-// refusals are why pods are not created: a quota, or pod security. Deployments say it in a condition, StatefulSets only in
+// creationFailures are why pods are not created: a quota, or pod security. Deployments have it in a condition, StatefulSets only in
 // events.
-func (w *Workload) refusals() []problem {
-	refused := func(message string) problem {
+func (w *Workload) creationFailures() []problem {
+	failure := func(message string) problem {
 		return problem{rank: rankCreate, reason: "no pod is created", cause: message, stuck: true}
 	}
 	conditions, _, _ := unstructured.NestedSlice(w.Object.Object, "status", "conditions")
 	for _, c := range conditions {
 		m, _ := c.(map[string]any)
 		if message, _ := m["message"].(string); m["type"] == "ReplicaFailure" && m["status"] == "True" {
-			return []problem{refused(message)}
+			return []problem{failure(message)}
 		}
 	}
 	if int64(len(w.Pods)) >= w.number(1, "spec", "replicas") {
 		return nil
 	}
 	if e := w.lastEvent(w.Object.GetKind(), w.Object.GetName(), "FailedCreate"); e != nil {
-		return []problem{refused(e.Message)}
+		return []problem{failure(e.Message)}
 	}
 	return nil
 }
 
-// lastEvent is the newest warning with one of some reasons about an object; nil if there is none.
+// lastEvent returns the newest warning about an object with one of some reasons, or nil.
 func (w *Workload) lastEvent(kind, name string, reasons ...string) *corev1.Event {
 	var last *corev1.Event
 	for _, e := range w.Events {
@@ -94,7 +94,7 @@ func (w *Workload) lastEvent(kind, name string, reasons ...string) *corev1.Event
 	return last
 }
 
-// seen is when an event happened last.
+// seen returns when an event happened last.
 func seen(e *corev1.Event) time.Time {
 	if e.Series != nil {
 		return e.Series.LastObservedTime.Time
@@ -108,7 +108,7 @@ func seen(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// oneLine makes a line of at most 240 characters of a message.
+// oneLine shortens a message to one line of at most 240 characters.
 func oneLine(message string) string {
 	message = strings.Join(strings.Fields(message), " ")
 	if r := []rune(message); len(r) > 240 {

@@ -112,7 +112,7 @@ func TestState(t *testing.T) {
 		"old pods left": {
 			status: `{observedGeneration: 4, replicas: 3, updatedReplicas: 2, readyReplicas: 3, availableReplicas: 3}`,
 			pods:   []string{podReady, podReady}, old: []string{podReady},
-			want: State{ReadyReplicas: 2, Restarts: 2, Reason: "1 of an earlier revision still there"},
+			want: State{ReadyReplicas: 2, Restarts: 2, Reason: "1 of a previous revision remaining"},
 		},
 		"being updated": {
 			status: `{observedGeneration: 4, replicas: 2, updatedReplicas: 1, readyReplicas: 2, availableReplicas: 2}`,
@@ -167,7 +167,7 @@ func TestState(t *testing.T) {
 		},
 		"out of memory": {
 			status: rolling, pods: []string{crashed("3", "OOMKilled", "137", `{waiting: {reason: CrashLoopBackOff}}`)},
-			want:  State{Restarts: 3, Reason: "Pod new-0: OOMKilled: container kcp needs more memory than it may use (128Mi)", Stuck: true},
+			want:  State{Restarts: 3, Reason: "Pod new-0: OOMKilled: container kcp ran out of memory (limit 128Mi)", Stuck: true},
 			crash: &Crash{Pod: "new-0", Container: "kcp", Restarts: 3, Previous: true},
 		},
 		"image before crash": {
@@ -196,7 +196,7 @@ func TestState(t *testing.T) {
 		},
 		"volume on its way": {
 			status: rolling, pods: []string{unschedulable("2026-11-20T17:45:10Z", "pod has unbound immediate PersistentVolumeClaims.")}, claim: "{storageClassName: fast}",
-			want: State{Reason: `PersistentVolumeClaim data-0: waits for a volume of storage class "fast"`},
+			want: State{Reason: `PersistentVolumeClaim data-0: waiting for a volume of storage class "fast"`},
 		},
 		"mount": {
 			status: rolling, pods: []string{podCreated},
@@ -297,7 +297,7 @@ status: `+status)
 
 func TestStateOfNothing(t *testing.T) {
 	s, crash := (&Workload{}).State(testutil.Start())
-	require.Equal(t, State{Reason: "is not there"}, s)
+	require.Equal(t, State{Reason: "does not exist"}, s)
 	require.Nil(t, crash)
 	require.False(t, (&Workload{}).WantsEvents(testutil.Start()))
 }
@@ -346,6 +346,30 @@ func TestWantsEventsOnlyWhereTheyHelp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := &Workload{Object: deployment(t, rolling), Pods: tc.pods}
 			require.Equal(t, tc.want, w.WantsEvents(testutil.Start()))
+		})
+	}
+}
+
+func TestNext(t *testing.T) {
+	const (
+		gone    = `{"level":"fatal","caller":"etcdmain/etcd.go:183","msg":"discovery failed","error":"member ff31f1d4abedee66 has already been bootstrapped"}`
+		removed = `{"level":"warn","caller":"etcdserver/server.go:1159","msg":"server error","error":"the member has been permanently removed from the cluster"}`
+		stops   = `{"level":"info","caller":"rafthttp/peer.go:330","msg":"stopped remote peer","remote-peer-id":"1ff938cd303f34d9"}`
+		command = "kcpctl etcd replace-member demo-etcd-root-1"
+	)
+	for name, tc := range map[string]struct {
+		container string
+		lines     []string
+		want      string
+	}{
+		"nothing was logged":              {"etcd", nil, ""},
+		"the data is gone":                {"etcd", []string{"starting", gone, ""}, command},
+		"removed, with lines after it":    {"etcd", []string{removed, stops, stops}, command},
+		"another reason":                  {"etcd", []string{stops, `{"level":"fatal","error":"no space left on device"}`}, ""},
+		"another server logs what it did": {"kcp", []string{gone, removed}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, tc.want, Crash{Pod: "demo-etcd-root-1", Container: tc.container}.Next(tc.lines))
 		})
 	}
 }

@@ -10,22 +10,25 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
+// eventDelay is how old a pod or a workload must be before its events are fetched: many become ready before.
+const eventDelay = 2 * time.Second
+
 // Workload is a component's Deployment or StatefulSet and what Kubernetes derived from it.
 type Workload struct {
-	// Object is the Deployment or StatefulSet. It is nil where there is none.
+	// Object is the Deployment or StatefulSet, or nil if it does not exist.
 	Object *unstructured.Unstructured
 	// ReplicaSets are those of a Deployment, of all its revisions.
 	ReplicaSets []*unstructured.Unstructured
 	Pods        []*corev1.Pod
 	Claims      []*corev1.PersistentVolumeClaim
-	// Events are the warnings about all of these.
+	// Events are the warning events about all of these.
 	Events []*corev1.Event
 }
 
-// State says how far the workload is. Where a container has crashed it is returned too.
+// State returns the state of the workload, and the crash of a container if that is the reason.
 func (w *Workload) State(now time.Time) (State, *Crash) {
 	if w.Object == nil {
-		return State{Reason: "is not there"}, nil
+		return State{Reason: "does not exist"}, nil
 	}
 	s := State{Replicas: int32(w.number(1, "spec", "replicas")), Pods: map[string]bool{}}
 	for _, p := range w.Pods {
@@ -66,7 +69,7 @@ func (w *Workload) State(now time.Time) (State, *Crash) {
 	return s, p.crash
 }
 
-// explain says how far the rollout is, or what keeps it.
+// explain returns the progress of the rollout, or what blocks it.
 func (w *Workload) explain(s State, p problem) string {
 	switch {
 	case p.rank == rankNone:
@@ -77,23 +80,22 @@ func (w *Workload) explain(s State, p problem) string {
 	return p.String()
 }
 
-// WantsEvents tells whether the warnings about the workload would explain why it is not ready. Those are many, so nobody
-// should look at them in vain.
+// WantsEvents reports whether warning events may explain why the workload is not ready. Events are numerous, so they are fetched
+// only when needed.
 func (w *Workload) WantsEvents(now time.Time) bool {
 	if w.Object == nil {
 		return false
 	}
-	const patience = 2 * time.Second
-	young := func(t time.Time) bool { return now.Sub(t) < patience }
+	isNew := func(t time.Time) bool { return now.Sub(t) < eventDelay }
 	for _, p := range w.Pods {
-		if !PodReady(p) && !young(p.CreationTimestamp.Time) {
+		if !PodReady(p) && !isNew(p.CreationTimestamp.Time) {
 			return true
 		}
 	}
-	return int64(len(w.Pods)) < w.number(1, "spec", "replicas") && !young(w.Object.GetCreationTimestamp().Time)
+	return int64(len(w.Pods)) < w.number(1, "spec", "replicas") && !isNew(w.Object.GetCreationTimestamp().Time)
 }
 
-// progress says in a few words how far a rollout is.
+// progress describes how far a rollout is.
 func (w *Workload) progress(s State) string {
 	n := s.Replicas
 	updated := int32(w.number(0, "status", "updatedReplicas"))
@@ -106,12 +108,12 @@ func (w *Workload) progress(s State) string {
 	case s.ReadyReplicas < n:
 		return fmt.Sprintf("%d/%d ready", s.ReadyReplicas, n)
 	case all > updated:
-		return fmt.Sprintf("%d of an earlier revision still there", all-updated)
+		return fmt.Sprintf("%d of a previous revision remaining", all-updated)
 	}
 	return fmt.Sprintf("%d/%d available", w.available(), n)
 }
 
-// available is how many replicas have been ready for long enough.
+// available is the number of replicas that have been ready for long enough.
 func (w *Workload) available() int64 { return w.number(0, "status", "availableReplicas") }
 
 func (w *Workload) number(def int64, path ...string) int64 {
@@ -122,7 +124,7 @@ func (w *Workload) number(def int64, path ...string) int64 {
 	return n
 }
 
-// current are the living pods of the newest revision.
+// current are the pods of the newest revision that are not being deleted.
 func (w *Workload) current() []*corev1.Pod {
 	label, value := w.revision()
 	var out []*corev1.Pod
@@ -134,7 +136,7 @@ func (w *Workload) current() []*corev1.Pod {
 	return out
 }
 
-// revision is the label that pods of the newest revision have, and its value: empty as long as no controller has seen it.
+// revision returns the label of the pods of the newest revision, and its value: empty until its controller has seen the revision.
 func (w *Workload) revision() (label, value string) {
 	if w.number(0, "status", "observedGeneration") < w.Object.GetGeneration() {
 		return "", ""
@@ -152,7 +154,7 @@ func (w *Workload) revision() (label, value string) {
 	return hash, ""
 }
 
-// tag is the tag of an image, or its digest, shortened.
+// tag returns the tag of an image, or its shortened digest.
 func tag(image string) string {
 	name, digest, _ := strings.Cut(image, "@")
 	if i := strings.LastIndex(name, ":"); i > strings.LastIndex(name, "/") {
