@@ -1,6 +1,6 @@
-// Package etcd talks to a member of a managed etcd: who the members are, how well each is, and their replacement. It sends a
-// few of etcd's gRPC requests with the standard library, which saves etcd's client and all that it needs. The JSON gateway
-// would save that too, but it does not work where clients are told apart by hosts (package render, etcdFlags).
+// Package etcd talks to a member of a managed etcd: it lists, inspects, adds and removes members. It sends a few of etcd's gRPC
+// requests with the standard library, which avoids etcd's client and its dependencies. The JSON gateway would avoid them too, but it
+// does not work if clients are restricted to hosts in their certificates (package render, etcdFlags).
 package etcd
 
 import (
@@ -22,19 +22,22 @@ import (
 )
 
 const (
-	// patience is how long an answer may take: longer than etcd itself waits for a majority.
-	patience = 10 * time.Second
+	// requestTimeout is how long an answer may take: longer than etcd itself waits for a quorum.
+	requestTimeout = 10 * time.Second
 	// maxAnswer is how much of an answer is read, in bytes.
 	maxAnswer = 1 << 20
-	// prefixSize is the size of what precedes a message: whether it is compressed, and its length.
+	// prefixSize is the size of the prefix of a gRPC message: the compression flag and the length.
 	prefixSize = 5
 )
 
-// Options say which member to talk to and as whom.
+// errNoAnswer means that a member did not answer in time.
+var errNoAnswer = fmt.Errorf("no answer within %s", requestTimeout)
+
+// Options are the member and the credentials of a Client.
 type Options struct {
 	// Host is a name in the member's certificate.
 	Host string
-	// CA are the PEM certificates that the member's certificate verifies against.
+	// CA are the PEM certificates of the authorities that the member's certificate is verified with.
 	CA []byte
 	// Pair is the client certificate.
 	Pair pki.Pair
@@ -42,7 +45,7 @@ type Options struct {
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
-// Client talks to a member.
+// Client is a client for one member.
 type Client struct {
 	host string
 	http *http.Client
@@ -56,29 +59,29 @@ func New(o Options) (*Client, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(o.CA) {
-		return nil, fmt.Errorf("the authority of %s has no certificate", o.Host)
+		return nil, fmt.Errorf("no certificate authority for %s", o.Host)
 	}
 	return &Client{host: o.Host, http: &http.Client{Transport: &http.Transport{
-		// What Dial connects to is the member, never a proxy of this machine's environment.
+		// Dial connects to the member itself: the proxy settings of the environment do not apply.
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) },
 		TLSClientConfig:   &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: o.Host, MinVersion: tls.VersionTLS12},
 		ForceAttemptHTTP2: true,
 	}}}, nil
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Error is what a member answers when it refuses a request.
+// Error is the error with which a member refuses a request.
 type Error struct {
-	// Code is gRPC's.
+	// Code is the gRPC status code.
 	Code    int
 	Message string
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// codeNotFound is gRPC's code for what does not exist.
+// codeNotFound is the gRPC status code NOT_FOUND.
 const codeNotFound = 5
 
 // IsNotFound reports whether a request was about a member that does not exist.
@@ -87,9 +90,9 @@ func IsNotFound(err error) bool {
 	return ok && refused.Code == codeNotFound
 }
 
-// call sends a request of gRPC with one message, and returns the one of the answer.
+// call sends a gRPC request with one message, and returns the message of the answer.
 func (c *Client) call(ctx context.Context, method string, message []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
+	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	body := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+c.host+"/etcdserverpb."+method,
@@ -101,14 +104,14 @@ func (c *Client) call(ctx context.Context, method string, message []byte) ([]byt
 	req.Header.Set("Te", "trailers")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, late(ctx, err)
+		return nil, withCause(ctx, err)
 	}
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the trailers come after it
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the trailers follow
 	if err != nil {
-		return nil, late(ctx, err)
+		return nil, withCause(ctx, err)
 	}
-	if err := refusal(resp); err != nil {
+	if err := responseError(resp); err != nil {
 		return nil, err
 	}
 	if len(raw) < prefixSize || raw[0] != 0 || uint64(binary.BigEndian.Uint32(raw[1:prefixSize])) != uint64(len(raw)-prefixSize) {
@@ -117,8 +120,8 @@ func (c *Client) call(ctx context.Context, method string, message []byte) ([]byt
 	return raw[prefixSize:], nil
 }
 
-// late puts the reason for which a request was given up in the place of the fact that it was.
-func late(ctx context.Context, err error) error {
+// withCause replaces the error of a canceled request by the cause.
+func withCause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -128,8 +131,8 @@ func late(ctx context.Context, err error) error {
 	return err
 }
 
-// refusal is the error of an answer: in its trailers, or in its header if it has no message.
-func refusal(resp *http.Response) error {
+// responseError returns the error of an answer, which is in its trailers, or in its header if it has no message.
+func responseError(resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("HTTP status %s", resp.Status)
 	}
@@ -139,7 +142,7 @@ func refusal(resp *http.Response) error {
 	}
 	code, err := strconv.Atoi(from.Get("Grpc-Status"))
 	if err != nil {
-		return errors.New("the answer is none of gRPC")
+		return errors.New("not a gRPC response")
 	}
 	if code == 0 {
 		return nil

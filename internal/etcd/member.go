@@ -5,18 +5,18 @@ import (
 	"fmt"
 )
 
-// Member is a member as the others know it.
+// Member is a member as the cluster knows it.
 type Member struct {
 	ID uint64
-	// Name is empty for one that was added and has not started yet.
+	// Name is empty for a member that was added and has not started yet.
 	Name     string
 	PeerURLs []string
 	Learner  bool
 }
 
-// Status is what a member says of itself.
+// Status is the state that a member reports.
 type Status struct {
-	// Member is its ID, Leader that of the leader: 0 if it knows none.
+	// Member is its ID, and Leader that of the leader, or 0 if it knows none.
 	Member, Leader uint64
 	Version        string
 	DBSize         int64
@@ -25,7 +25,7 @@ type Status struct {
 	Errors []string
 }
 
-// Members returns the members, as a majority of them knows them: without one it is an error.
+// Members returns the members. It fails without a quorum.
 func (c *Client) Members(ctx context.Context) ([]Member, error) {
 	answer, err := c.call(ctx, "Cluster/MemberList", appendBool(nil, 1, true))
 	if err != nil {
@@ -61,7 +61,7 @@ func memberOf(b []byte) (Member, error) {
 	return m, err
 }
 
-// Status asks the member itself. It answers without the others too.
+// Status returns the state of the member itself, also without a quorum.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	answer, err := c.call(ctx, "Maintenance/Status", nil)
@@ -92,13 +92,13 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	})
 }
 
-// Read reads as clients do. It works if the member is in touch with a majority and has caught up with what that knows.
+// Read makes a linearizable read, as clients do. It succeeds if the member is connected to a quorum and has caught up.
 func (c *Client) Read(ctx context.Context) error {
 	_, err := c.call(ctx, "KV/Range", appendBytes(nil, 1, "health"))
 	return err
 }
 
-// Remove removes a member: it never comes back under this ID.
+// Remove removes a member. It cannot rejoin with this ID.
 func (c *Client) Remove(ctx context.Context, id uint64) error {
 	if _, err := c.call(ctx, "Cluster/MemberRemove", appendUint(nil, 1, id)); err != nil {
 		return fmt.Errorf("remove member %x: %w", id, err)
@@ -106,7 +106,7 @@ func (c *Client) Remove(ctx context.Context, id uint64) error {
 	return nil
 }
 
-// Add adds a member that votes, at a peer URL that no other has.
+// Add adds a voting member, at a peer URL that no other member has.
 func (c *Client) Add(ctx context.Context, peerURL string) error {
 	if _, err := c.call(ctx, "Cluster/MemberAdd", appendBytes(nil, 1, peerURL)); err != nil {
 		return fmt.Errorf("add a member at %s: %w", peerURL, err)

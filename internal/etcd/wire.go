@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// The wire types of protocol buffers that etcd's messages use.
+// The wire types of protocol buffers in etcd's messages.
 const (
 	wireVarint = 0
 	wire64     = 1
@@ -21,7 +21,7 @@ func appendUint(b []byte, field int, v uint64) []byte {
 
 func appendBool(b []byte, field int, v bool) []byte {
 	if !v {
-		return b // as it is left out
+		return b // the default is not sent
 	}
 	return appendUint(b, field, 1)
 }
@@ -31,7 +31,7 @@ func appendBytes(b []byte, field int, v string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(v))), v...)
 }
 
-// fields calls a function for each field of a message: with its number, or with its bytes.
+// fields calls a function for each field of a message, with its number or its bytes.
 func fields(b []byte, visit func(field int, number uint64, content []byte) error) error {
 	next := func() (uint64, bool) {
 		v, n := binary.Uvarint(b)

@@ -14,14 +14,14 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Resources that shards put into the cache with every object, for all other shards to see, and that every shard serves across
-// its workspaces (kcp: pkg/reconciler/cache/replication).
+// Resources whose objects shards replicate to the cache, for all other shards, and that every shard serves across its workspaces
+// (kcp: pkg/reconciler/cache/replication).
 var (
 	schemaResource = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"}
 	sliceResource  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
 )
 
-// Replicated returns the names of objects that the shard that the client talks to has to put into the cache, such as
+// Replicated returns the names of the objects that the client's server, which is a shard, must replicate to the cache, such as
 // "apiexports root:tenancy.kcp.io".
 func (c *Client) Replicated(ctx context.Context) ([]string, error) {
 	all, err := c.workspace(wildcard)
@@ -31,8 +31,8 @@ func (c *Client) Replicated(ctx context.Context) ([]string, error) {
 	return replicatedNames(ctx, all, exportResource, schemaResource)
 }
 
-// Cached returns the names of those that the cache has of a shard. The client's server is the cache server, or the root shard
-// where that serves the cache.
+// Cached returns the names of those objects of a shard that are in the cache. The client's server is the cache server, or the root
+// shard if that serves the cache.
 func (c *Client) Cached(ctx context.Context, shard string) ([]string, error) {
 	d, err := c.cache(shard)
 	if err != nil {
@@ -41,8 +41,7 @@ func (c *Client) Cached(ctx context.Context, shard string) ([]string, error) {
 	return replicatedNames(ctx, d, exportResource, schemaResource)
 }
 
-// CachedShards returns the names of the shards that the cache knows, and with it all shards. The client's server is the same
-// as that of Cached.
+// CachedShards returns the names of the shards in the cache, from which all shards know them. The client's server is as with Cached.
 func (c *Client) CachedShards(ctx context.Context) ([]string, error) {
 	d, err := c.cache(topology.RootShardName)
 	if err != nil {
@@ -59,10 +58,10 @@ func (c *Client) CachedShards(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// cache is a client for what a shard has put into the cache, from all logical clusters.
+// cache returns a client for the objects of a shard in the cache, from all logical clusters.
 func (c *Client) cache(shard string) (dynamic.Interface, error) { return c.cacheAt(shard, wildcard) }
 
-// cacheAt is a client for what a shard has put into the cache from a logical cluster.
+// cacheAt returns a client for the objects of a shard in the cache, from one logical cluster.
 func (c *Client) cacheAt(shard, cluster string) (dynamic.Interface, error) {
 	cfg := rest.CopyConfig(c.config)
 	cfg.Host += "/services/cache/shards/" + shard + "/clusters/" + cluster
@@ -95,7 +94,7 @@ func replicatedNames(ctx context.Context, from dynamic.Interface, resources ...s
 	return names, nil
 }
 
-// EndpointSlice is a list of the URLs at which an API is served to its provider: one for each shard.
+// EndpointSlice is the list of the URLs at which an API is served to its provider, one for each shard.
 type EndpointSlice struct {
 	Cluster, Name string
 	URLs          []string
@@ -103,7 +102,7 @@ type EndpointSlice struct {
 	Problems []string
 }
 
-// EndpointSlices returns those of the workspace root: they are kcp's own APIs, which every setup has. The client's server is
+// EndpointSlices returns those of the workspace root, which are for kcp's own APIs, and which every setup has. The client's server is
 // the root shard or a front-proxy.
 func (c *Client) EndpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 	root, err := c.workspace(RootWorkspace)
@@ -129,7 +128,7 @@ func (c *Client) EndpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 	return out, nil
 }
 
-// untrue are the conditions of an object that are not true.
+// untrue returns the conditions of an object that are not true.
 func untrue(o *unstructured.Unstructured) []string {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	var out []string

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// cacheDefinitionShard and cacheDefinitionCluster are where the cache server keeps the definitions of all that shards can put
-	// into it (kcp: pkg/cache/server/bootstrap). It has no discovery of its groups.
+	// cacheDefinitionShard and cacheDefinitionCluster are where the cache server keeps the definitions of the resources that shards
+	// can replicate to it (kcp: pkg/cache/server/bootstrap). It has no discovery of its groups.
 	cacheDefinitionShard   = "system:cache:server"
 	cacheDefinitionCluster = "system:system-crds"
-	// shardAnnotation is the shard that an object of the cache came from. The server derives it from where it stores the object.
+	// shardAnnotation is the shard of an object of the cache. The server derives it from where it stores the object.
 	shardAnnotation = "kcp.io/shard"
 
 	// cachePage is how many objects are read at a time: an APIResourceSchema may have a megabyte.
@@ -32,18 +32,19 @@ const (
 
 var (
 	definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	// publishedResource are what a workspace shares of a resource of its own (kcp: pkg/reconciler/cache/cachedresources).
+	// publishedResource are the CachedResources, by which a workspace publishes a resource of its own
+	// (kcp: pkg/reconciler/cache/cachedresources).
 	publishedResource = schema.GroupResource{Group: "cache.kcp.io", Resource: "cachedresources"}
 )
 
-// Entries are how many objects of a resource a shard has in the cache.
+// Entries is the number of objects of a resource that a shard has in the cache.
 type Entries struct {
 	// Resource is its name with its group, such as apiexports.apis.kcp.io.
 	Resource string
 	Count    int
 }
 
-// Total is how many objects they are together.
+// Total returns the number of objects of all entries.
 func Total(all []Entries) int {
 	n := 0
 	for _, e := range all {
@@ -52,8 +53,7 @@ func Total(all []Entries) int {
 	return n
 }
 
-// CountCache counts what a shard has in the cache. The client's server is the same as that of Cached, and so it is for
-// ClearCache.
+// CountCache counts the objects of a shard in the cache. The client's server is as with Cached.
 func (c *Client) CountCache(ctx context.Context, shard string) ([]Entries, error) {
 	return c.eachCached(ctx, shard, func(r schema.GroupVersionResource) (int, error) {
 		n, options := 0, metav1.ListOptions{Limit: cachePage}
@@ -70,17 +70,17 @@ func (c *Client) CountCache(ctx context.Context, shard string) ([]Entries, error
 	})
 }
 
-// ClearCache deletes what a shard has in the cache, in all of its logical clusters, and returns what that was, also when it fails.
-// The shard's process must have ended, or it puts everything there again. The root shard's entries are never deleted: kcp's own
-// APIs are among them.
+// ClearCache deletes the objects of a shard in the cache, in all of its logical clusters, and returns what it deleted, also if it
+// fails. The shard's process must have ended, or it replicates everything again. The root shard's objects are never deleted: kcp's
+// own APIs are among them. The client's server is as with Cached.
 func (c *Client) ClearCache(ctx context.Context, shard string) ([]Entries, error) {
 	if shard == topology.RootShardName {
-		return nil, fmt.Errorf("the cache of shard %s is never cleared: all shards need it", shard)
+		return nil, fmt.Errorf("refusing to delete the objects of shard %s from the cache: all shards need them", shard)
 	}
 	return c.eachCached(ctx, shard, func(r schema.GroupVersionResource) (int, error) { return c.clearCached(ctx, shard, r) })
 }
 
-// eachCached calls a function for every resource of the cache, and returns what it counts.
+// eachCached calls a function for every resource of the cache, and returns the numbers that it returns.
 func (c *Client) eachCached(ctx context.Context, shard string, do func(schema.GroupVersionResource) (int, error)) ([]Entries, error) {
 	if err := checkShardName(shard); err != nil {
 		return nil, err
@@ -102,17 +102,17 @@ func (c *Client) eachCached(ctx context.Context, shard string, do func(schema.Gr
 	return out, nil
 }
 
-// checkShardName refuses what cannot be the name of a shard. It becomes a part of a URL's path: neither the wildcard nor the cache
-// server's own definitions are a shard.
+// checkShardName fails if a name cannot be that of a shard. Names become part of URL paths, in which the wildcard and the cache
+// server's own definitions are no shards.
 func checkShardName(shard string) error {
 	if problems := validation.IsDNS1123Label(shard); len(problems) > 0 {
-		return fmt.Errorf("%q is not the name of a shard: %s", shard, problems[0])
+		return fmt.Errorf("invalid shard name %q: %s", shard, problems[0])
 	}
 	return nil
 }
 
-// cacheResources are the resources that a shard can have in the cache. What CachedResources publish comes first:
-// the cache server serves them only as long as it has the CachedResources, which come last.
+// cacheResources returns the resources that a shard can have in the cache. Those that CachedResources publish come first: the cache
+// server serves them only while it has the CachedResources, which come last.
 func (c *Client) cacheResources(ctx context.Context, shard string) ([]schema.GroupVersionResource, error) {
 	at, err := c.cacheAt(cacheDefinitionShard, cacheDefinitionCluster)
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *Client) cacheResources(ctx context.Context, shard string) ([]schema.Gro
 	return slices.Concat(first, out, last), nil
 }
 
-// definedResource is the resource that a CustomResourceDefinition defines, in the version that is stored.
+// definedResource returns the resource of a CustomResourceDefinition, in the version that is stored.
 func definedResource(definition *unstructured.Unstructured) schema.GroupVersionResource {
 	var r schema.GroupVersionResource
 	r.Group, _, _ = unstructured.NestedString(definition.Object, "spec", "group")
@@ -158,8 +158,8 @@ func definedResource(definition *unstructured.Unstructured) schema.GroupVersionR
 	return r
 }
 
-// publishedResources are what the CachedResources of a shard publish: the cache server serves each under its name and the
-// identity of who publishes it.
+// publishedResources returns the resources that the CachedResources of a shard publish. The cache server serves each under its name
+// and the identity of its publisher.
 func (c *Client) publishedResources(ctx context.Context, shard string, r schema.GroupVersionResource) ([]schema.GroupVersionResource, error) {
 	list, err := c.listCache(ctx, shard, r, metav1.ListOptions{})
 	if err != nil {
@@ -183,7 +183,7 @@ func (c *Client) publishedResources(ctx context.Context, shard string, r schema.
 	return out, nil
 }
 
-// listCache lists what a shard has in the cache of a resource. One that the cache server does not serve has no objects.
+// listCache lists the objects of a shard in the cache. A resource that the cache server does not serve has none.
 func (c *Client) listCache(ctx context.Context, shard string, r schema.GroupVersionResource, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	all, err := c.cache(shard)
 	if err != nil {
@@ -199,8 +199,8 @@ func (c *Client) listCache(ctx context.Context, shard string, r schema.GroupVers
 	return list, nil
 }
 
-// clearCached deletes what a shard has in the cache of a resource, and returns how many objects that were. The cache server lists
-// across logical clusters, but deletes in one only: a deletion of the collection across them succeeds and deletes nothing.
+// clearCached deletes the objects of a resource that a shard has in the cache, and returns their number. The cache server lists across
+// logical clusters, but deletes in one only: deleting the collection across them succeeds and deletes nothing.
 func (c *Client) clearCached(ctx context.Context, shard string, r schema.GroupVersionResource) (int, error) {
 	deleted := map[string]bool{}
 	for {
@@ -211,13 +211,13 @@ func (c *Client) clearCached(ctx context.Context, shard string, r schema.GroupVe
 		for i := range list.Items {
 			o := &list.Items[i]
 			if of := o.GetAnnotations()[shardAnnotation]; of != shard {
-				return len(deleted), fmt.Errorf("%s in the cache is of shard %q and not of %s", entryName(r, o), of, shard)
+				return len(deleted), fmt.Errorf("%s in the cache belongs to shard %q, not to %s", entryName(r, o), of, shard)
 			}
 			if cluster := o.GetAnnotations()[clusterAnnotation]; cluster == "" || cluster == wildcard {
 				return len(deleted), fmt.Errorf("%s of shard %s in the cache has no logical cluster", entryName(r, o), shard)
 			}
 			if deleted[entryName(r, o)] {
-				return len(deleted), fmt.Errorf("%s stays in the cache although it was deleted: shard %s may still run", entryName(r, o), shard)
+				return len(deleted), fmt.Errorf("%s is in the cache again after it was deleted: shard %s may still be running", entryName(r, o), shard)
 			}
 		}
 		done, err := c.deleteCached(ctx, shard, r, list.Items)
@@ -230,7 +230,7 @@ func (c *Client) clearCached(ctx context.Context, shard string, r schema.GroupVe
 	}
 }
 
-// entryName names an object of the cache as users see it.
+// entryName names an object for messages.
 func entryName(r schema.GroupVersionResource, o *unstructured.Unstructured) string {
 	name := o.GetName()
 	if o.GetNamespace() != "" {
@@ -239,7 +239,7 @@ func entryName(r schema.GroupVersionResource, o *unstructured.Unstructured) stri
 	return r.GroupResource().String() + " " + o.GetAnnotations()[clusterAnnotation] + ":" + name
 }
 
-// deleteCached deletes objects of the cache, and returns the names of those that are gone.
+// deleteCached deletes objects of the cache, and returns the names of the deleted ones.
 func (c *Client) deleteCached(ctx context.Context, shard string, r schema.GroupVersionResource, objects []unstructured.Unstructured) ([]string, error) {
 	errs := make([]error, len(objects))
 	var g errgroup.Group
@@ -260,8 +260,8 @@ func (c *Client) deleteCached(ctx context.Context, shard string, r schema.GroupV
 	return done, first
 }
 
-// deleteEntry deletes an object of the cache, and only the one that was listed. The cache server does not wait for the finalizers
-// that came with the copy.
+// deleteEntry deletes an object of the cache if it is still the one that was listed. The cache server ignores the finalizers that were
+// replicated with it.
 func (c *Client) deleteEntry(ctx context.Context, shard string, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
 	at, err := c.cacheAt(shard, o.GetAnnotations()[clusterAnnotation])
 	if err != nil {

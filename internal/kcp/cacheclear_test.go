@@ -94,14 +94,14 @@ func TestClearCacheOfManyPages(t *testing.T) {
 // A name becomes a part of a path: no name leads to the entries of another shard, or of all.
 func TestClearCacheRefusesNames(t *testing.T) {
 	for name, want := range map[string]string{
-		"":                    `"" is not the name of a shard`,
-		"*":                   `"*" is not the name of a shard`,
-		"root":                "the cache of shard root is never cleared",
-		"system:cache:server": `"system:cache:server" is not the name of a shard`,
-		"alpha/../root":       `"alpha/../root" is not the name of a shard`,
-		"..":                  `".." is not the name of a shard`,
-		"%2a":                 `"%2a" is not the name of a shard`,
-		"Alpha":               `"Alpha" is not the name of a shard`,
+		"":                    `invalid shard name ""`,
+		"*":                   `invalid shard name "*"`,
+		"root":                "refusing to delete the objects of shard root",
+		"system:cache:server": `invalid shard name "system:cache:server"`,
+		"alpha/../root":       `invalid shard name "alpha/../root"`,
+		"..":                  `invalid shard name ".."`,
+		"%2a":                 `invalid shard name "%2a"`,
+		"Alpha":               `invalid shard name "Alpha"`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
@@ -135,11 +135,11 @@ func TestClearCacheStops(t *testing.T) {
 		"at an object of another shard": {
 			func(k *fakekcp.Kcp) {
 				k.Always(lists, entryOf(map[string]any{"kcp.io/shard": "beta", "kcp.io/cluster": "one"}))
-			}, `apiexports.apis.kcp.io one:widgets in the cache is of shard "beta" and not of alpha`, 0,
+			}, `apiexports.apis.kcp.io one:widgets in the cache belongs to shard "beta", not to alpha`, 0,
 		},
 		"at an object of an unknown shard": {
 			func(k *fakekcp.Kcp) { k.Always(lists, entryOf(map[string]any{"kcp.io/cluster": "one"})) },
-			`apiexports.apis.kcp.io one:widgets in the cache is of shard "" and not of alpha`, 0,
+			`apiexports.apis.kcp.io one:widgets in the cache belongs to shard "", not to alpha`, 0,
 		},
 		"at an object of an unknown cluster": {
 			func(k *fakekcp.Kcp) { k.Always(lists, entryOf(map[string]any{"kcp.io/shard": "alpha"})) },
@@ -149,7 +149,7 @@ func TestClearCacheStops(t *testing.T) {
 			func(k *fakekcp.Kcp) {
 				k.Always(lists, entryOf(own))
 				k.Always(fakekcp.DeleteCached+"apiexports", gone)
-			}, "apiexports.apis.kcp.io one:widgets stays in the cache although it was deleted: shard alpha may still run", 1,
+			}, "apiexports.apis.kcp.io one:widgets is in the cache again after it was deleted: shard alpha may still be running", 1,
 		},
 		"when it may not delete": {
 			func(k *fakekcp.Kcp) {

@@ -18,19 +18,19 @@ import (
 	"github.com/kcpctl/kcpctl/internal/pki"
 )
 
-// Options say which server to talk to and as whom.
+// Options are the server and the credentials of a Client.
 type Options struct {
-	// URL is the server's base URL, whose host its certificate carries.
+	// URL is the base URL of the server. The server's certificate is valid for its host.
 	URL string
-	// CA are the PEM certificates that the server's certificate verifies against.
+	// CA are the PEM certificates of the authorities that the server's certificate is verified with.
 	CA []byte
 	// Pair is the client certificate.
 	Pair pki.Pair
-	// Dial connects to the server, wherever the URL's host would lead. Nil dials the host.
+	// Dial connects to the server instead of the URL's host. Nil dials the host.
 	Dial func(ctx context.Context) (net.Conn, error)
 }
 
-// Client talks to a shard or a front-proxy, over one connection for as long as that lasts.
+// Client is a client for a shard or a front-proxy. It keeps one connection open.
 type Client struct {
 	config *rest.Config
 	http   func() (*http.Client, error)
@@ -46,7 +46,7 @@ func New(o Options) *Client {
 	}
 	if o.Dial != nil {
 		c.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) }
-		// What Dial connects to is the server, never a proxy of this machine's environment.
+		// Dial connects to the server itself: the proxy settings of the environment do not apply.
 		c.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	}
 	return &Client{c, sync.OnceValues(func() (*http.Client, error) { return rest.HTTPClientFor(c) })}
@@ -62,7 +62,7 @@ var (
 	bindingResource        = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
 )
 
-// RootWorkspace is the path of the workspace that all others are under, and that holds the Shard objects.
+// RootWorkspace is the path of the workspace above all others, which holds the Shard objects.
 const RootWorkspace = "root"
 
 // workspace returns a client for the workspace at a path.
@@ -80,10 +80,10 @@ func (c *Client) workspace(path string) (dynamic.Interface, error) {
 	return d, nil
 }
 
-// maxAnswer is how much of an answer of /readyz is read, in bytes.
+// maxAnswer is how much of an answer is read, in bytes.
 const maxAnswer = 64 << 10
 
-// Ready asks the server's /readyz. The error names the checks that failed.
+// Ready requests /readyz. The error has the names of the failed checks.
 func (c *Client) Ready(ctx context.Context) error {
 	hc, err := c.http()
 	if err != nil {
@@ -111,7 +111,7 @@ func (c *Client) Ready(ctx context.Context) error {
 	return fmt.Errorf("/readyz: %s", resp.Status)
 }
 
-// failedChecks finds the names of the checks that a verbose answer calls failed: [-]etcd failed: reason withheld.
+// failedChecks returns the names of the failed checks in a verbose answer: [-]etcd failed: reason withheld.
 func failedChecks(answer string) []string {
 	var failed []string
 	for line := range strings.Lines(answer) {
@@ -121,4 +121,48 @@ func failedChecks(answer string) []string {
 		}
 	}
 	return failed
+}
+
+// Answer is the answer of a server to a request that tests access.
+type Answer struct {
+	Code int
+	// Message is the beginning of the body, or all of it.
+	Message string
+}
+
+// anonymous is the user of requests that are not authenticated.
+const anonymous = "system:anonymous"
+
+// KnowsClient reports whether the server has authenticated the client, whatever it is allowed to do.
+func (a Answer) KnowsClient() bool {
+	return a.Code != http.StatusUnauthorized && (a.Code != http.StatusForbidden || !strings.Contains(a.Message, anonymous))
+}
+
+// Get requests a path of the server.
+func (c *Client) Get(ctx context.Context, path string, header http.Header) (Answer, error) {
+	hc, err := c.http()
+	if err != nil {
+		return Answer{}, fmt.Errorf("client for %s: %w", c.config.Host, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host+path, nil)
+	if err != nil {
+		return Answer{}, err
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return Answer{resp.StatusCode, string(body)}, err
+}
+
+// Close closes the connections of the client.
+func (c *Client) Close() {
+	if hc, err := c.http(); err == nil {
+		hc.CloseIdleConnections()
+	}
 }

@@ -18,12 +18,12 @@ import (
 )
 
 const (
-	// systemCluster is the logical cluster of every shard that has the definitions of kcp's own APIs (kcp: config/system-crds).
+	// systemCluster is the logical cluster of every shard with the definitions of kcp's own APIs (kcp: config/system-crds).
 	systemCluster = "system:system-crds"
-	// endpointSlices is how the resources end in which shards list where they serve an API: apiexportendpointslices and, by
-	// release, cachedresourceendpointslices or clustercachedresourceendpointslices.
+	// endpointSlices is the suffix of the resources in which shards list their endpoints of an API: apiexportendpointslices and,
+	// depending on the release, cachedresourceendpointslices or clustercachedresourceendpointslices.
 	endpointSlices = "endpointslices"
-	// statusRemovals is how many endpoint slices are changed at a time.
+	// statusRemovals is the number of endpoint slices that are changed at the same time.
 	statusRemovals = 16
 )
 
@@ -36,17 +36,17 @@ type shardEndpoint struct {
 
 func (e shardEndpoint) String() string { return entryName(e.resource, e.slice) + ": " + e.url }
 
-// CountEndpoints counts the endpoints of a shard in the endpoint slices of the shard that the client talks to, in all of its
-// logical clusters. It needs system:masters.
+// CountEndpoints counts the endpoints of a shard in the endpoint slices on the client's server, which is a shard, in all of its logical
+// clusters. It needs system:masters.
 func (c *Client) CountEndpoints(ctx context.Context, shard string) (int, error) {
 	found, err := c.endpointsOf(ctx, shard)
 	return len(found), err
 }
 
-// RemoveEndpoints removes the endpoints of a shard that has been removed from the endpoint slices of the shard that the client
-// talks to, in all of its logical clusters, and returns how many there were. Each shard applies its own endpoint under its name
-// (kcp: pkg/reconciler/apis/apiexportendpointsliceurls), and no other shard removes it: it is applied away under that name, and
-// what others have applied stays, even if it looks the same. It needs system:masters.
+// RemoveEndpoints removes the endpoints of a removed shard from the endpoint slices on the client's server, which is a shard, in all
+// of its logical clusters, and returns their number. Each shard applies its own endpoint with its name as the field manager
+// (kcp: pkg/reconciler/apis/apiexportendpointsliceurls), and no other shard removes it. Applying without the endpoint as the same
+// field manager removes it, and keeps those of others, even if they are equal. It needs system:masters.
 func (c *Client) RemoveEndpoints(ctx context.Context, shard string) (int, error) {
 	found, err := c.endpointsOf(ctx, shard)
 	if err != nil || len(found) == 0 {
@@ -69,13 +69,12 @@ func (c *Client) RemoveEndpoints(ctx context.Context, shard string) (int, error)
 		return 0, err
 	}
 	if len(left) > 0 {
-		return 0, fmt.Errorf("%s is there again although it was removed: shard %s may still run", left[0], shard)
+		return 0, fmt.Errorf("%s was added again after it was removed: shard %s may still be running", left[0], shard)
 	}
 	return len(found), nil
 }
 
-// removeEndpoints applies a status without endpoints to a slice in the name of the shard, as the shard itself does when it has
-// nothing to serve.
+// removeEndpoints applies a status without endpoints to a slice as the shard, as the shard itself does when it has nothing to serve.
 func (c *Client) removeEndpoints(ctx context.Context, shard string, e shardEndpoint) error {
 	at, err := c.workspace(e.slice.GetAnnotations()[clusterAnnotation])
 	if err != nil {
@@ -93,13 +92,13 @@ func (c *Client) removeEndpoints(ctx context.Context, shard string, e shardEndpo
 	return nil
 }
 
-// endpointsOf returns the endpoints of a shard, by slice and URL.
+// endpointsOf returns the endpoints of a shard in all slices.
 func (c *Client) endpointsOf(ctx context.Context, shard string) ([]shardEndpoint, error) {
 	if err := checkShardName(shard); err != nil {
 		return nil, err
 	}
 	if shard == topology.RootShardName {
-		return nil, fmt.Errorf("the endpoints of shard %s are never removed", shard)
+		return nil, fmt.Errorf("refusing to remove the endpoints of shard %s", shard)
 	}
 	resources, err := c.sliceResources(ctx)
 	if err != nil {
@@ -124,7 +123,7 @@ func (c *Client) endpointsOf(ctx context.Context, shard string) ([]shardEndpoint
 	return out, nil
 }
 
-// sliceResources are the kinds of endpoint slices that the shard serves.
+// sliceResources returns the kinds of endpoint slices that the client's server serves.
 func (c *Client) sliceResources(ctx context.Context) ([]schema.GroupVersionResource, error) {
 	system, err := c.workspace(systemCluster)
 	if err != nil {
@@ -144,8 +143,8 @@ func (c *Client) sliceResources(ctx context.Context) ([]schema.GroupVersionResou
 	return out, nil
 }
 
-// eachOf calls a function for every object of a resource in all logical clusters of the shard. A resource that it does not serve
-// has no objects.
+// eachOf calls a function for every object of a resource in all logical clusters of the client's server. A resource that it does not
+// serve has no objects.
 func (c *Client) eachOf(ctx context.Context, r schema.GroupVersionResource, do func(*unstructured.Unstructured) error) error {
 	all, err := c.workspace(wildcard)
 	if err != nil {
@@ -172,8 +171,8 @@ func (c *Client) eachOf(ctx context.Context, r schema.GroupVersionResource, do f
 	}
 }
 
-// appliedEndpoints are the URLs of the endpoints that a shard has applied to a slice. They follow from the managed fields, so
-// that the endpoint of another shard is never taken for its own, whatever its URL.
+// appliedEndpoints returns the URLs of the endpoints that a shard has applied to a slice. It reads them from managedFields, so that an
+// endpoint of another shard with the same URL does not count.
 func appliedEndpoints(o *unstructured.Unstructured, shard string) []string {
 	var out []string
 	for _, m := range o.GetManagedFields() {

@@ -76,10 +76,10 @@ func TestRemoveEndpointsLeavesASharedURL(t *testing.T) {
 
 func TestRemoveEndpointsRefusesNames(t *testing.T) {
 	for name, want := range map[string]string{
-		"":      `"" is not the name of a shard`,
-		"*":     `"*" is not the name of a shard`,
-		"Alpha": `"Alpha" is not the name of a shard`,
-		"root":  "the endpoints of shard root are never removed",
+		"":      `invalid shard name ""`,
+		"*":     `invalid shard name "*"`,
+		"Alpha": `invalid shard name "Alpha"`,
+		"root":  "refusing to remove the endpoints of shard root",
 	} {
 		t.Run(name, func(t *testing.T) {
 			withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
@@ -104,7 +104,7 @@ func TestRemoveEndpointsStops(t *testing.T) {
 		},
 		"when the endpoint stays": {
 			func(k *fakekcp.Kcp) { k.Always(fakekcp.ApplySlice, anObject()) },
-			"apiexportendpointslices.apis.kcp.io root:tenancy: https://h:3/services/tenancy is there again although it was removed: shard alpha may still run", 1,
+			"apiexportendpointslices.apis.kcp.io root:tenancy: https://h:3/services/tenancy was added again after it was removed: shard alpha may still be running", 1,
 		},
 		"when it may not list": {
 			func(k *fakekcp.Kcp) { k.Always(fakekcp.ListSlices, forbidden) },

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Where the replicas of a shard agree on which of them runs the controllers (kcp: pkg/server/options/controllers.go, and
+// The Lease by which the replicas of a shard elect the leader that runs the controllers (kcp: pkg/server/options/controllers.go, and
 // pkg/server/server.go for the workspace, which each shard has for itself).
 const (
 	localAdminWorkspace = "system:admin"
@@ -22,15 +22,15 @@ const (
 
 // Leader is the replica that runs a shard's controllers.
 type Leader struct {
-	// Elected says that the replicas agree on a leader at all.
+	// Elected means that the replicas elect a leader.
 	Elected bool
-	// Host is the name of its host, which is that of its pod. It is empty as long as none of them leads.
+	// Host is the name of its host, which is that of its pod. It is empty while no replica is the leader.
 	Host string
 
 	version string
 }
 
-// Leader returns who runs the shard's controllers. The client's server is the shard.
+// Leader returns the replica that runs the shard's controllers. The client's server is the shard.
 func (c *Client) Leader(ctx context.Context) (Leader, error) {
 	local, err := c.workspace(localAdminWorkspace)
 	if err != nil {
@@ -41,15 +41,15 @@ func (c *Client) Leader(ctx context.Context) (Leader, error) {
 		return Leader{}, nil
 	}
 	if err != nil {
-		return Leader{}, fmt.Errorf("ask for the leader: %w", err)
+		return Leader{}, fmt.Errorf("read the leader's lease: %w", err)
 	}
 	identity, _, err := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
 	host, _, _ := strings.Cut(identity, "_") // host_UUID
 	return Leader{true, host, lease.GetResourceVersion()}, err
 }
 
-// Release gives back the lease of a leader that has ended, so that the next one need not wait for its end. It fails if
-// another has taken it meanwhile.
+// Release releases the lease of a leader that has ended, so that the next leader need not wait until it expires. It fails if another
+// replica has taken the lease.
 func (c *Client) Release(ctx context.Context, l Leader) error {
 	local, err := c.workspace(localAdminWorkspace)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *Client) Release(ctx context.Context, l Leader) error {
 	_, err = local.Resource(leaseResource).Namespace(leaseNamespace).
 		Patch(ctx, leaseName, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kcpctl"})
 	if err != nil {
-		return fmt.Errorf("give back the lease of %s: %w", l.Host, err)
+		return fmt.Errorf("release the lease of %s: %w", l.Host, err)
 	}
 	return nil
 }

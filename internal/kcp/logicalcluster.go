@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The annotations of a logical cluster that say which it is (kcp: sdk/apis/core, logicalcluster.AnnotationKey).
+// The annotations with the name and the path of a logical cluster (kcp: sdk/apis/core, logicalcluster.AnnotationKey).
 const (
 	clusterAnnotation = "kcp.io/cluster"
 	pathAnnotation    = "kcp.io/path"
@@ -19,13 +19,13 @@ const (
 // wildcard stands for all logical clusters of a shard.
 const wildcard = "*"
 
-// LogicalCluster is a logical cluster that lives on a shard: what a workspace is made of.
+// LogicalCluster is a logical cluster on a shard, which holds the content of a workspace.
 type LogicalCluster struct {
 	// Name is its ID, such as 2mc5xs36lrnz4t3j.
 	Name string
-	// Path is the path of its workspace, or its name where it has none.
+	// Path is the path of its workspace, or its name if it has none.
 	Path string
-	// Deleting says that it is about to be gone.
+	// Deleting means that it is being deleted.
 	Deleting bool
 }
 
@@ -36,8 +36,8 @@ func (l LogicalCluster) String() string {
 	return l.Path
 }
 
-// LogicalClusters returns what lives on the shard that the client talks to, by path, but for the shard's own, whose names
-// begin with system:. It needs system:masters.
+// LogicalClusters returns the logical clusters on the client's server, which is a shard, sorted by path. It leaves out the shard's
+// own, whose names begin with system:. It needs system:masters.
 func (c *Client) LogicalClusters(ctx context.Context) ([]LogicalCluster, error) {
 	all, err := c.workspace(wildcard)
 	if err != nil {

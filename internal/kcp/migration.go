@@ -24,9 +24,9 @@ const (
 	migrationBinding = "kcpctl-migration"
 )
 
-// CanMigrate tells whether the shard that the client talks to has the feature gate LogicalClusterMigration on: then, and only
-// then, it has a handler for dumps of logical clusters, which refuses everybody but other shards (kcp:
-// pkg/server/migrationdump). Nothing is dumped.
+// CanMigrate reports whether the client's server, which is a shard, has the feature gate LogicalClusterMigration on. Only then does it
+// have a handler for dumps of logical clusters, which refuses all clients but other shards (kcp: pkg/server/migrationdump). Nothing
+// is dumped.
 func (c *Client) CanMigrate(ctx context.Context) (bool, error) {
 	hc, err := c.http()
 	if err != nil {
@@ -35,17 +35,16 @@ func (c *Client) CanMigrate(ctx context.Context) (bool, error) {
 	url := c.config.Host + "/clusters/system:admin/apis/migration.kcp.io/v1alpha1/logicalclusterdumps"
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
 	if err != nil {
-		return false, fmt.Errorf("ask for the feature gate LogicalClusterMigration: %w", err)
+		return false, fmt.Errorf("query the feature gate LogicalClusterMigration: %w", err)
 	}
 	resp, err := hc.Do(req)
 	if err != nil {
-		return false, fmt.Errorf("ask for the feature gate LogicalClusterMigration: %w", err)
+		return false, fmt.Errorf("query the feature gate LogicalClusterMigration: %w", err)
 	}
 	return resp.StatusCode == http.StatusForbidden, resp.Body.Close()
 }
 
-// BindMigration makes the migration API usable in the root workspace, and waits until it is. The client's server is the root
-// shard.
+// BindMigration binds the migration API in the root workspace, and waits until it is served. The client's server is the root shard.
 func (c *Client) BindMigration(ctx context.Context, report func(reason string)) error {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {
@@ -77,7 +76,7 @@ func (c *Client) BindMigration(ctx context.Context, report func(reason string)) 
 	return nil
 }
 
-// UnbindMigration undoes BindMigration, unless migrations are left.
+// UnbindMigration undoes BindMigration, unless there are migrations left.
 func (c *Client) UnbindMigration(ctx context.Context) error {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {
@@ -94,8 +93,8 @@ func (c *Client) UnbindMigration(ctx context.Context) error {
 	return nil
 }
 
-// Migrate moves a logical cluster to another shard and waits until it is there; nobody can use it meanwhile. One that is
-// moving already goes on. BindMigration comes before.
+// Migrate moves a logical cluster to another shard and waits until it has moved. Requests to it fail until then. A migration that is
+// in progress continues. BindMigration must be called before.
 func (c *Client) Migrate(ctx context.Context, cluster, shard string, report func(reason string)) error {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {
@@ -140,7 +139,7 @@ func (c *Client) Migrate(ctx context.Context, cluster, shard string, report func
 	return nil
 }
 
-// migrationProblem is what the conditions of a migration complain about.
+// migrationProblem returns the first condition of a migration that is not true.
 func migrationProblem(m *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedSlice(m.Object, "status", "conditions")
 	for _, c := range conditions {

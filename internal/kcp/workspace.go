@@ -2,128 +2,92 @@ package kcp
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
+	"math/big"
+	"slices"
 	"strings"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
+// The annotations of a Workspace with the shard of its logical cluster: the name since kcp v0.32, and a hash of the name, which does
+// not change when the logical cluster moves to another shard.
 const (
-	// canaryLabel marks the workspaces that a canary made, with the shard's name.
-	canaryLabel = "kcpctl.dev/canary"
-	// shardLabel is the label that every Shard object has (kcp: pkg/server/server.go).
-	shardLabel   = "name"
-	pollInterval = 200 * time.Millisecond
-	cleanupTime  = 10 * time.Second
+	onShardAnnotation     = "core.kcp.io/shard"
+	onShardHashAnnotation = "internal.tenancy.kcp.io/shard"
 )
 
-// Canary proves that a shard serves: a workspace is scheduled there, becomes Ready, is read through the client's server,
-// which is a front-proxy, and is deleted again. It waits until ctx ends; report is told what it waits for. Workspaces that
-// an interrupted canary left are deleted too.
-func (c *Client) Canary(ctx context.Context, shard string, report func(reason string)) error {
+// tenancyExport is the APIExport of Workspaces.
+const tenancyExport = "tenancy.kcp.io"
+
+// WorkspaceIdentity returns the identity of the Workspaces' API, which is needed to list them across logical clusters. The client's
+// server is the root shard.
+func (c *Client) WorkspaceIdentity(ctx context.Context) (string, error) {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {
-		return err
+		return "", err
 	}
-	workspaces := root.Resource(workspaceResource)
-	name := "kcpctl-canary-" + strings.ToLower(rand.Text()[:10])
-	w := canaryWorkspace(name, shard)
-	defer func() {
-		// Also when ctx has ended: nothing stays behind.
-		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-		defer cancel()
-		_ = workspaces.DeleteCollection(cleanup, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: canaryLabel + "=" + shard})
-	}()
-	// Right after a start the front-proxy may not know a shard or a workspace yet (kcp#3858): every step is tried again.
-	err = poll(ctx, report, func() error {
-		_, err := workspaces.Create(ctx, w, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return nil
+	return exportIdentity(ctx, root, tenancyExport)
+}
+
+// DeletedWorkspaces returns the paths of workspaces that are being deleted and whose logical clusters are on a shard, such as
+// "root:team", from the Workspace objects on the client's server. kcp reads that shard before it removes the Workspace's finalizer:
+// without the shard the Workspace stays (kcp: pkg/reconciler/tenancy/workspace/workspace_reconcile_deletion.go). It needs
+// system:masters.
+func (c *Client) DeletedWorkspaces(ctx context.Context, identity, shard string) ([]string, error) {
+	r := workspaceResource
+	r.Resource += ":" + identity
+	var out []string
+	err := c.eachOf(ctx, r, func(o *unstructured.Unstructured) error {
+		if o.GetDeletionTimestamp() != nil && isOnShard(o, shard) {
+			out = append(out, o.GetAnnotations()[clusterAnnotation]+":"+o.GetName())
 		}
-		return err
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("create workspace %s:%s: %w", RootWorkspace, name, err)
+	slices.Sort(out)
+	return out, err
+}
+
+// isOnShard reports whether the logical cluster of a Workspace is on a shard.
+func isOnShard(workspace *unstructured.Unstructured, shard string) bool {
+	if name, ok := workspace.GetAnnotations()[onShardAnnotation]; ok {
+		return name == shard
 	}
-	err = poll(ctx, report, func() error {
-		got, err := workspaces.Get(ctx, name, metav1.GetOptions{})
+	return workspace.GetAnnotations()[onShardHashAnnotation] == shardHash(shard)
+}
+
+// shardHash returns the beginning of the hash of a shard's name in base 36, with a zero for each leading zero byte.
+func shardHash(shard string) string {
+	sum := sha256.Sum224([]byte(shard))
+	zeros := 0
+	for zeros < len(sum) && sum[zeros] == 0 {
+		zeros++
+	}
+	return (strings.Repeat("0", zeros) + new(big.Int).SetBytes(sum[:]).Text(36))[:8]
+}
+
+// BindRoles binds cluster roles to a group in a workspace, with one ClusterRoleBinding <name>-<role> for each.
+func (c *Client) BindRoles(ctx context.Context, path, name, group string, roles []string) error {
+	ws, err := c.workspace(path)
+	if err != nil {
+		return err
+	}
+	for _, role := range roles {
+		b := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "rbac.authorization.k8s.io/v1",
+			"kind":       "ClusterRoleBinding",
+			"metadata":   map[string]any{"name": name + "-" + role},
+			"roleRef":    map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+			"subjects": []any{
+				map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group},
+			},
+		}}
+		_, err := ws.Resource(bindingResource).Apply(ctx, b.GetName(), b, metav1.ApplyOptions{FieldManager: "kcpctl", Force: true})
 		if err != nil {
-			return err
+			return fmt.Errorf("bind cluster role %s in workspace %s: %w", role, path, err)
 		}
-		return workspaceReady(got)
-	})
-	if err != nil {
-		return fmt.Errorf("workspace %s:%s: %w", RootWorkspace, name, err)
-	}
-	inside, err := c.workspace(RootWorkspace + ":" + name)
-	if err != nil {
-		return err
-	}
-	err = poll(ctx, report, func() error {
-		_, err := inside.Resource(logicalClusterResource).Get(ctx, "cluster", metav1.GetOptions{})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("read workspace %s:%s: %w", RootWorkspace, name, err)
 	}
 	return nil
-}
-
-// poll tries until it works or ctx ends, and then returns the last error.
-func poll(ctx context.Context, report func(string), try func() error) error {
-	var last error
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil {
-			last = err
-			report(err.Error())
-		}
-		select {
-		case <-ctx.Done():
-			if last == nil {
-				return context.Cause(ctx)
-			}
-			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
-		case <-time.After(pollInterval):
-		}
-	}
-}
-
-func canaryWorkspace(name, shard string) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "tenancy.kcp.io/v1alpha1",
-		"kind":       "Workspace",
-		"metadata":   map[string]any{"name": name, "labels": map[string]any{canaryLabel: shard}},
-		"spec": map[string]any{
-			"type":     map[string]any{"name": "universal", "path": RootWorkspace},
-			"location": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{shardLabel: shard}}},
-		},
-	}}
-}
-
-// workspaceReady says what a workspace that is not ready waits for.
-func workspaceReady(w *unstructured.Unstructured) error {
-	phase, _, _ := unstructured.NestedString(w.Object, "status", "phase")
-	if phase == "Ready" {
-		return nil
-	}
-	conditions, _, _ := unstructured.NestedSlice(w.Object, "status", "conditions")
-	for _, c := range conditions {
-		m, ok := c.(map[string]any)
-		if !ok || m["status"] == "True" {
-			continue
-		}
-		return fmt.Errorf("%s: %v %v", strings.ToLower(phase), m["reason"], m["message"])
-	}
-	if phase == "" {
-		phase = "not scheduled"
-	}
-	return fmt.Errorf("%s", strings.ToLower(phase))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 )
 
-// answers is a server that answers each "METHOD /path" in turn, the last one for ever, and keeps what was sent.
+// answers is a server that answers each "METHOD /path" in turn, repeats the last one, and keeps what was sent.
 type answers struct {
 	t    *testing.T
 	by   map[string][]fakekcp.Answer
