@@ -1,6 +1,7 @@
-// Package etcd talks to a member of a managed etcd: it lists, inspects, adds and removes members. It sends a few of etcd's gRPC
-// requests with the standard library, which avoids etcd's client and its dependencies. The JSON gateway would avoid them too, but it
-// does not work if clients are restricted to hosts in their certificates (package render, etcdFlags).
+// Package etcd talks to a member of a managed etcd: it lists, inspects, adds and removes members. It sends a few of
+// etcd's gRPC requests with the standard library, which avoids etcd's client and its dependencies. The JSON gateway
+// would avoid them too, but it does not work if clients are restricted to hosts in their certificates (package render,
+// etcdFlags).
 package etcd
 
 import (

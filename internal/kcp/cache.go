@@ -14,15 +14,15 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Resources whose objects shards replicate to the cache, for all other shards, and that every shard serves across its workspaces
-// (kcp: pkg/reconciler/cache/replication).
+// Resources whose objects shards replicate to the cache, for all other shards, and that every shard serves across its
+// workspaces (kcp: pkg/reconciler/cache/replication).
 var (
 	schemaResource = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"}
 	sliceResource  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
 )
 
-// Replicated returns the names of the objects that the client's server, which is a shard, must replicate to the cache, such as
-// "apiexports root:tenancy.kcp.io".
+// Replicated returns the names of the objects that the client's server, which is a shard, must replicate to the cache,
+// such as "apiexports root:tenancy.kcp.io".
 func (c *Client) Replicated(ctx context.Context) ([]string, error) {
 	all, err := c.workspace(wildcard)
 	if err != nil {
@@ -31,8 +31,8 @@ func (c *Client) Replicated(ctx context.Context) ([]string, error) {
 	return replicatedNames(ctx, all, exportResource, schemaResource)
 }
 
-// Cached returns the names of those objects of a shard that are in the cache. The client's server is the cache server, or the root
-// shard if that serves the cache.
+// Cached returns the names of those objects of a shard that are in the cache. The client's server is the cache server,
+// or the root shard if that serves the cache.
 func (c *Client) Cached(ctx context.Context, shard string) ([]string, error) {
 	d, err := c.cache(shard)
 	if err != nil {
@@ -41,7 +41,8 @@ func (c *Client) Cached(ctx context.Context, shard string) ([]string, error) {
 	return replicatedNames(ctx, d, exportResource, schemaResource)
 }
 
-// CachedShards returns the names of the shards in the cache, from which all shards know them. The client's server is as with Cached.
+// CachedShards returns the names of the shards in the cache, from which all shards know them. The client's server is as
+// with Cached.
 func (c *Client) CachedShards(ctx context.Context) ([]string, error) {
 	d, err := c.cache(topology.RootShardName)
 	if err != nil {
@@ -76,7 +77,9 @@ func (c *Client) cacheAt(shard, cluster string) (dynamic.Interface, error) {
 	return d, nil
 }
 
-func replicatedNames(ctx context.Context, from dynamic.Interface, resources ...schema.GroupVersionResource) ([]string, error) {
+func replicatedNames(
+	ctx context.Context, from dynamic.Interface, resources ...schema.GroupVersionResource,
+) ([]string, error) {
 	var names []string
 	for _, r := range resources {
 		list, err := from.Resource(r).List(ctx, metav1.ListOptions{})
@@ -102,8 +105,8 @@ type EndpointSlice struct {
 	Problems []string
 }
 
-// EndpointSlices returns those of the workspace root, which are for kcp's own APIs, and which every setup has. The client's server is
-// the root shard or a front-proxy.
+// EndpointSlices returns those of the workspace root, which are for kcp's own APIs, and which every setup has. The
+// client's server is the root shard or a front-proxy.
 func (c *Client) EndpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// cacheDefinitionShard and cacheDefinitionCluster are where the cache server keeps the definitions of the resources that shards
-	// can replicate to it (kcp: pkg/cache/server/bootstrap). It has no discovery of its groups.
+	// cacheDefinitionShard and cacheDefinitionCluster are where the cache server keeps the definitions of the resources
+	// that shards can replicate to it (kcp: pkg/cache/server/bootstrap). It has no discovery of its groups.
 	cacheDefinitionShard   = "system:cache:server"
 	cacheDefinitionCluster = "system:system-crds"
 	// shardAnnotation is the shard of an object of the cache. The server derives it from where it stores the object.
@@ -70,9 +70,9 @@ func (c *Client) CountCache(ctx context.Context, shard string) ([]Entries, error
 	})
 }
 
-// ClearCache deletes the objects of a shard in the cache, in all of its logical clusters, and returns what it deleted, also if it
-// fails. The shard's process must have ended, or it replicates everything again. The root shard's objects are never deleted: kcp's
-// own APIs are among them. The client's server is as with Cached.
+// ClearCache deletes the objects of a shard in the cache, in all of its logical clusters, and returns what it deleted,
+// also if it fails. The shard's process must have ended, or it replicates everything again. The root shard's objects
+// are never deleted: kcp's own APIs are among them. The client's server is as with Cached.
 func (c *Client) ClearCache(ctx context.Context, shard string) ([]Entries, error) {
 	if shard == topology.RootShardName {
 		return nil, fmt.Errorf("refusing to delete the objects of shard %s from the cache: all shards need them", shard)
@@ -81,7 +81,9 @@ func (c *Client) ClearCache(ctx context.Context, shard string) ([]Entries, error
 }
 
 // eachCached calls a function for every resource of the cache, and returns the numbers that it returns.
-func (c *Client) eachCached(ctx context.Context, shard string, do func(schema.GroupVersionResource) (int, error)) ([]Entries, error) {
+func (c *Client) eachCached(
+	ctx context.Context, shard string, do func(schema.GroupVersionResource) (int, error),
+) ([]Entries, error) {
 	if err := checkShardName(shard); err != nil {
 		return nil, err
 	}
@@ -102,8 +104,8 @@ func (c *Client) eachCached(ctx context.Context, shard string, do func(schema.Gr
 	return out, nil
 }
 
-// checkShardName fails if a name cannot be that of a shard. Names become part of URL paths, in which the wildcard and the cache
-// server's own definitions are no shards.
+// checkShardName fails if a name cannot be that of a shard. Names become part of URL paths, in which the wildcard and
+// the cache server's own definitions are no shards.
 func checkShardName(shard string) error {
 	if problems := validation.IsDNS1123Label(shard); len(problems) > 0 {
 		return fmt.Errorf("invalid shard name %q: %s", shard, problems[0])
@@ -111,8 +113,8 @@ func checkShardName(shard string) error {
 	return nil
 }
 
-// cacheResources returns the resources that a shard can have in the cache. Those that CachedResources publish come first: the cache
-// server serves them only while it has the CachedResources, which come last.
+// cacheResources returns the resources that a shard can have in the cache. Those that CachedResources publish come
+// first: the cache server serves them only while it has the CachedResources, which come last.
 func (c *Client) cacheResources(ctx context.Context, shard string) ([]schema.GroupVersionResource, error) {
 	at, err := c.cacheAt(cacheDefinitionShard, cacheDefinitionCluster)
 	if err != nil {
@@ -158,9 +160,11 @@ func definedResource(definition *unstructured.Unstructured) schema.GroupVersionR
 	return r
 }
 
-// publishedResources returns the resources that the CachedResources of a shard publish. The cache server serves each under its name
-// and the identity of its publisher.
-func (c *Client) publishedResources(ctx context.Context, shard string, r schema.GroupVersionResource) ([]schema.GroupVersionResource, error) {
+// publishedResources returns the resources that the CachedResources of a shard publish. The cache server serves each
+// under its name and the identity of its publisher.
+func (c *Client) publishedResources(
+	ctx context.Context, shard string, r schema.GroupVersionResource,
+) ([]schema.GroupVersionResource, error) {
 	list, err := c.listCache(ctx, shard, r, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -184,7 +188,9 @@ func (c *Client) publishedResources(ctx context.Context, shard string, r schema.
 }
 
 // listCache lists the objects of a shard in the cache. A resource that the cache server does not serve has none.
-func (c *Client) listCache(ctx context.Context, shard string, r schema.GroupVersionResource, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+func (c *Client) listCache(
+	ctx context.Context, shard string, r schema.GroupVersionResource, o metav1.ListOptions,
+) (*unstructured.UnstructuredList, error) {
 	all, err := c.cache(shard)
 	if err != nil {
 		return nil, err
@@ -199,8 +205,9 @@ func (c *Client) listCache(ctx context.Context, shard string, r schema.GroupVers
 	return list, nil
 }
 
-// clearCached deletes the objects of a resource that a shard has in the cache, and returns their number. The cache server lists across
-// logical clusters, but deletes in one only: deleting the collection across them succeeds and deletes nothing.
+// clearCached deletes the objects of a resource that a shard has in the cache, and returns their number. The cache
+// server lists across logical clusters, but deletes in one only: deleting the collection across them succeeds and
+// deletes nothing.
 func (c *Client) clearCached(ctx context.Context, shard string, r schema.GroupVersionResource) (int, error) {
 	deleted := map[string]bool{}
 	for {
@@ -211,10 +218,12 @@ func (c *Client) clearCached(ctx context.Context, shard string, r schema.GroupVe
 		for i := range list.Items {
 			o := &list.Items[i]
 			if of := o.GetAnnotations()[shardAnnotation]; of != shard {
-				return len(deleted), fmt.Errorf("%s in the cache belongs to shard %q, not to %s", entryName(r, o), of, shard)
+				return len(deleted), fmt.Errorf("%s in the cache belongs to shard %q, not to %s",
+					entryName(r, o), of, shard)
 			}
 			if cluster := o.GetAnnotations()[clusterAnnotation]; cluster == "" || cluster == wildcard {
-				return len(deleted), fmt.Errorf("%s of shard %s in the cache has no logical cluster", entryName(r, o), shard)
+				return len(deleted), fmt.Errorf("%s of shard %s in the cache has no logical cluster",
+					entryName(r, o), shard)
 			}
 			if deleted[entryName(r, o)] {
 				return len(deleted), fmt.Errorf("%s is in the cache again after it was deleted: shard %s may still be running", entryName(r, o), shard)
@@ -240,7 +249,9 @@ func entryName(r schema.GroupVersionResource, o *unstructured.Unstructured) stri
 }
 
 // deleteCached deletes objects of the cache, and returns the names of the deleted ones.
-func (c *Client) deleteCached(ctx context.Context, shard string, r schema.GroupVersionResource, objects []unstructured.Unstructured) ([]string, error) {
+func (c *Client) deleteCached(
+	ctx context.Context, shard string, r schema.GroupVersionResource, objects []unstructured.Unstructured,
+) ([]string, error) {
 	errs := make([]error, len(objects))
 	var g errgroup.Group
 	g.SetLimit(cacheDeletions)
@@ -260,15 +271,18 @@ func (c *Client) deleteCached(ctx context.Context, shard string, r schema.GroupV
 	return done, first
 }
 
-// deleteEntry deletes an object of the cache if it is still the one that was listed. The cache server ignores the finalizers that were
-// replicated with it.
-func (c *Client) deleteEntry(ctx context.Context, shard string, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
+// deleteEntry deletes an object of the cache if it is still the one that was listed. The cache server ignores the
+// finalizers that were replicated with it.
+func (c *Client) deleteEntry(
+	ctx context.Context, shard string, r schema.GroupVersionResource, o *unstructured.Unstructured,
+) error {
 	at, err := c.cacheAt(shard, o.GetAnnotations()[clusterAnnotation])
 	if err != nil {
 		return err
 	}
 	uid := o.GetUID()
-	err = at.Resource(r).Namespace(o.GetNamespace()).Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err = at.Resource(r).Namespace(o.GetNamespace()).Delete(ctx, o.GetName(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s of shard %s in the cache: %w", entryName(r, o), shard, err)
 	}

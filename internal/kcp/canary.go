@@ -22,9 +22,9 @@ const (
 	cleanupTime  = 10 * time.Second
 )
 
-// Canary verifies that a shard serves: it creates a workspace that is scheduled there, waits until it is Ready, reads it through the
-// client's server, which is a front-proxy, and deletes it. It waits until ctx ends, and reports what it waits for. It also deletes
-// workspaces that an interrupted canary left.
+// Canary verifies that a shard serves: it creates a workspace that is scheduled there, waits until it is Ready, reads
+// it through the client's server, which is a front-proxy, and deletes it. It waits until ctx ends, and reports what it
+// waits for. It also deletes workspaces that an interrupted canary left.
 func (c *Client) Canary(ctx context.Context, shard string, report func(reason string)) error {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {
@@ -37,7 +37,8 @@ func (c *Client) Canary(ctx context.Context, shard string, report func(reason st
 		// Also if ctx has ended.
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
-		_ = workspaces.DeleteCollection(cleanup, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: canaryLabel + "=" + shard})
+		_ = workspaces.DeleteCollection(cleanup, metav1.DeleteOptions{},
+			metav1.ListOptions{LabelSelector: canaryLabel + "=" + shard})
 	}()
 	// Right after a start the front-proxy may not know a shard or a workspace yet (kcp#3858): every step is retried.
 	err = poll(ctx, report, func() error {

@@ -18,10 +18,12 @@ import (
 )
 
 const (
-	// systemCluster is the logical cluster of every shard with the definitions of kcp's own APIs (kcp: config/system-crds).
+	// systemCluster is the logical cluster of every shard with the definitions of kcp's own APIs (kcp:
+	// config/system-crds).
 	systemCluster = "system:system-crds"
-	// endpointSlices is the suffix of the resources in which shards list their endpoints of an API: apiexportendpointslices and,
-	// depending on the release, cachedresourceendpointslices or clustercachedresourceendpointslices.
+	// endpointSlices is the suffix of the resources in which shards list their endpoints of an API:
+	// apiexportendpointslices and, depending on the release, cachedresourceendpointslices or
+	// clustercachedresourceendpointslices.
 	endpointSlices = "endpointslices"
 	// statusRemovals is the number of endpoint slices that are changed at the same time.
 	statusRemovals = 16
@@ -36,17 +38,18 @@ type shardEndpoint struct {
 
 func (e shardEndpoint) String() string { return entryName(e.resource, e.slice) + ": " + e.url }
 
-// CountEndpoints counts the endpoints of a shard in the endpoint slices on the client's server, which is a shard, in all of its logical
-// clusters. It needs system:masters.
+// CountEndpoints counts the endpoints of a shard in the endpoint slices on the client's server, which is a shard, in
+// all of its logical clusters. It needs system:masters.
 func (c *Client) CountEndpoints(ctx context.Context, shard string) (int, error) {
 	found, err := c.endpointsOf(ctx, shard)
 	return len(found), err
 }
 
-// RemoveEndpoints removes the endpoints of a removed shard from the endpoint slices on the client's server, which is a shard, in all
-// of its logical clusters, and returns their number. Each shard applies its own endpoint with its name as the field manager
-// (kcp: pkg/reconciler/apis/apiexportendpointsliceurls), and no other shard removes it. Applying without the endpoint as the same
-// field manager removes it, and keeps those of others, even if they are equal. It needs system:masters.
+// RemoveEndpoints removes the endpoints of a removed shard from the endpoint slices on the client's server, which is a
+// shard, in all of its logical clusters, and returns their number. Each shard applies its own endpoint with its name as
+// the field manager (kcp: pkg/reconciler/apis/apiexportendpointsliceurls), and no other shard removes it. Applying
+// without the endpoint as the same field manager removes it, and keeps those of others, even if they are equal. It
+// needs system:masters.
 func (c *Client) RemoveEndpoints(ctx context.Context, shard string) (int, error) {
 	found, err := c.endpointsOf(ctx, shard)
 	if err != nil || len(found) == 0 {
@@ -74,7 +77,8 @@ func (c *Client) RemoveEndpoints(ctx context.Context, shard string) (int, error)
 	return len(found), nil
 }
 
-// removeEndpoints applies a status without endpoints to a slice as the shard, as the shard itself does when it has nothing to serve.
+// removeEndpoints applies a status without endpoints to a slice as the shard, as the shard itself does when it has
+// nothing to serve.
 func (c *Client) removeEndpoints(ctx context.Context, shard string, e shardEndpoint) error {
 	at, err := c.workspace(e.slice.GetAnnotations()[clusterAnnotation])
 	if err != nil {
@@ -143,9 +147,11 @@ func (c *Client) sliceResources(ctx context.Context) ([]schema.GroupVersionResou
 	return out, nil
 }
 
-// eachOf calls a function for every object of a resource in all logical clusters of the client's server. A resource that it does not
-// serve has no objects.
-func (c *Client) eachOf(ctx context.Context, r schema.GroupVersionResource, do func(*unstructured.Unstructured) error) error {
+// eachOf calls a function for every object of a resource in all logical clusters of the client's server. A resource
+// that it does not serve has no objects.
+func (c *Client) eachOf(
+	ctx context.Context, r schema.GroupVersionResource, do func(*unstructured.Unstructured) error,
+) error {
 	all, err := c.workspace(wildcard)
 	if err != nil {
 		return err
@@ -171,8 +177,8 @@ func (c *Client) eachOf(ctx context.Context, r schema.GroupVersionResource, do f
 	}
 }
 
-// appliedEndpoints returns the URLs of the endpoints that a shard has applied to a slice. It reads them from managedFields, so that an
-// endpoint of another shard with the same URL does not count.
+// appliedEndpoints returns the URLs of the endpoints that a shard has applied to a slice. It reads them from
+// managedFields, so that an endpoint of another shard with the same URL does not count.
 func appliedEndpoints(o *unstructured.Unstructured, shard string) []string {
 	var out []string
 	for _, m := range o.GetManagedFields() {

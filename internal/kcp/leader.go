@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The Lease by which the replicas of a shard elect the leader that runs the controllers (kcp: pkg/server/options/controllers.go, and
-// pkg/server/server.go for the workspace, which each shard has for itself).
+// The Lease by which the replicas of a shard elect the leader that runs the controllers (kcp:
+// pkg/server/options/controllers.go, and pkg/server/server.go for the workspace, which each shard has for itself).
 const (
 	localAdminWorkspace = "system:admin"
 	leaseNamespace      = "kube-system"
@@ -48,8 +48,8 @@ func (c *Client) Leader(ctx context.Context) (Leader, error) {
 	return Leader{true, host, lease.GetResourceVersion()}, err
 }
 
-// Release releases the lease of a leader that has ended, so that the next leader need not wait until it expires. It fails if another
-// replica has taken the lease.
+// Release releases the lease of a leader that has ended, so that the next leader need not wait until it expires. It
+// fails if another replica has taken the lease.
 func (c *Client) Release(ctx context.Context, l Leader) error {
 	local, err := c.workspace(localAdminWorkspace)
 	if err != nil {

@@ -36,8 +36,8 @@ func (l LogicalCluster) String() string {
 	return l.Path
 }
 
-// LogicalClusters returns the logical clusters on the client's server, which is a shard, sorted by path. It leaves out the shard's
-// own, whose names begin with system:. It needs system:masters.
+// LogicalClusters returns the logical clusters on the client's server, which is a shard, sorted by path. It leaves out
+// the shard's own, whose names begin with system:. It needs system:masters.
 func (c *Client) LogicalClusters(ctx context.Context) ([]LogicalCluster, error) {
 	all, err := c.workspace(wildcard)
 	if err != nil {

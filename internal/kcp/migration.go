@@ -24,9 +24,9 @@ const (
 	migrationBinding = "kcpctl-migration"
 )
 
-// CanMigrate reports whether the client's server, which is a shard, has the feature gate LogicalClusterMigration on. Only then does it
-// have a handler for dumps of logical clusters, which refuses all clients but other shards (kcp: pkg/server/migrationdump). Nothing
-// is dumped.
+// CanMigrate reports whether the client's server, which is a shard, has the feature gate LogicalClusterMigration on.
+// Only then does it have a handler for dumps of logical clusters, which refuses all clients but other shards (kcp:
+// pkg/server/migrationdump). Nothing is dumped.
 func (c *Client) CanMigrate(ctx context.Context) (bool, error) {
 	hc, err := c.http()
 	if err != nil {
@@ -44,7 +44,8 @@ func (c *Client) CanMigrate(ctx context.Context) (bool, error) {
 	return resp.StatusCode == http.StatusForbidden, resp.Body.Close()
 }
 
-// BindMigration binds the migration API in the root workspace, and waits until it is served. The client's server is the root shard.
+// BindMigration binds the migration API in the root workspace, and waits until it is served. The client's server is the
+// root shard.
 func (c *Client) BindMigration(ctx context.Context, report func(reason string)) error {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {
@@ -93,8 +94,8 @@ func (c *Client) UnbindMigration(ctx context.Context) error {
 	return nil
 }
 
-// Migrate moves a logical cluster to another shard and waits until it has moved. Requests to it fail until then. A migration that is
-// in progress continues. BindMigration must be called before.
+// Migrate moves a logical cluster to another shard and waits until it has moved. Requests to it fail until then. A
+// migration that is in progress continues. BindMigration must be called before.
 func (c *Client) Migrate(ctx context.Context, cluster, shard string, report func(reason string)) error {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {

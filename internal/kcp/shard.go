@@ -62,8 +62,8 @@ func exportIdentity(ctx context.Context, workspace dynamic.Interface, export str
 	return hash, nil
 }
 
-// Identified returns nil if the root shard serves what other shards and front-proxies request while they start: the identities of
-// kcp's own APIs (kcp: pkg/server/bootstrap/identity.go). It does so well before it is ready.
+// Identified returns nil if the root shard serves what other shards and front-proxies request while they start: the
+// identities of kcp's own APIs (kcp: pkg/server/bootstrap/identity.go). It does so well before it is ready.
 func (c *Client) Identified(ctx context.Context) error {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {
@@ -77,7 +77,8 @@ func (c *Client) Identified(ctx context.Context) error {
 	return nil
 }
 
-// RegisterShard creates the Shard object of a shard that was deleted, if it does not exist. The client's server is the root shard.
+// RegisterShard creates the Shard object of a shard that was deleted, if it does not exist. The client's server is the
+// root shard.
 func (c *Client) RegisterShard(ctx context.Context, s Shard) error {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {
@@ -88,7 +89,8 @@ func (c *Client) RegisterShard(ctx context.Context, s Shard) error {
 		"metadata": map[string]any{"name": s.Name, "labels": map[string]any{"name": s.Name}},
 		"spec":     map[string]any{"baseURL": s.BaseURL, "externalURL": s.ExternalURL, "virtualWorkspaceURL": s.VirtualWorkspaceURL},
 	}}
-	if _, err := root.Resource(shardResource).Create(ctx, o, metav1.CreateOptions{FieldManager: "kcpctl"}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := root.Resource(shardResource).Create(ctx, o,
+		metav1.CreateOptions{FieldManager: "kcpctl"}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("register shard %s: %w", s.Name, err)
 	}
 	return nil
@@ -106,8 +108,8 @@ func shardOf(o *unstructured.Unstructured) Shard {
 	}
 }
 
-// Cordon keeps new workspaces off a shard, or allows them again if on is false. Existing workspaces stay. The client's server is the
-// root shard.
+// Cordon keeps new workspaces off a shard, or allows them again if on is false. Existing workspaces stay. The client's
+// server is the root shard.
 func (c *Client) Cordon(ctx context.Context, shard string, on bool) error {
 	var value any // null removes the annotation
 	if on {
@@ -119,8 +121,8 @@ func (c *Client) Cordon(ctx context.Context, shard string, on bool) error {
 	return nil
 }
 
-// LabelShard sets labels of a shard, by which workspaces can select it. The shard itself does not change them after its registration
-// (kcp: pkg/server/server.go). The client's server is the root shard.
+// LabelShard sets labels of a shard, by which workspaces can select it. The shard itself does not change them after its
+// registration (kcp: pkg/server/server.go). The client's server is the root shard.
 func (c *Client) LabelShard(ctx context.Context, shard string, labels map[string]string) error {
 	set := map[string]any{}
 	for k, v := range labels {
@@ -141,12 +143,13 @@ func (c *Client) patchShard(ctx context.Context, shard, field string, value map[
 	if err != nil {
 		return err
 	}
-	_, err = root.Resource(shardResource).Patch(ctx, shard, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kcpctl"})
+	_, err = root.Resource(shardResource).Patch(ctx, shard, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: "kcpctl"})
 	return err
 }
 
-// DeleteShard deletes the Shard object, if it exists. Front-proxies then forget the logical clusters of the shard, so it must be
-// empty. The client's server is the root shard.
+// DeleteShard deletes the Shard object, if it exists. Front-proxies then forget the logical clusters of the shard, so
+// it must be empty. The client's server is the root shard.
 func (c *Client) DeleteShard(ctx context.Context, shard string) error {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The annotations of a Workspace with the shard of its logical cluster: the name since kcp v0.32, and a hash of the name, which does
-// not change when the logical cluster moves to another shard.
+// The annotations of a Workspace with the shard of its logical cluster: the name since kcp v0.32, and a hash of the
+// name, which does not change when the logical cluster moves to another shard.
 const (
 	onShardAnnotation     = "core.kcp.io/shard"
 	onShardHashAnnotation = "internal.tenancy.kcp.io/shard"
@@ -22,8 +22,8 @@ const (
 // tenancyExport is the APIExport of Workspaces.
 const tenancyExport = "tenancy.kcp.io"
 
-// WorkspaceIdentity returns the identity of the Workspaces' API, which is needed to list them across logical clusters. The client's
-// server is the root shard.
+// WorkspaceIdentity returns the identity of the Workspaces' API, which is needed to list them across logical clusters.
+// The client's server is the root shard.
 func (c *Client) WorkspaceIdentity(ctx context.Context) (string, error) {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {
@@ -32,10 +32,10 @@ func (c *Client) WorkspaceIdentity(ctx context.Context) (string, error) {
 	return exportIdentity(ctx, root, tenancyExport)
 }
 
-// DeletedWorkspaces returns the paths of workspaces that are being deleted and whose logical clusters are on a shard, such as
-// "root:team", from the Workspace objects on the client's server. kcp reads that shard before it removes the Workspace's finalizer:
-// without the shard the Workspace stays (kcp: pkg/reconciler/tenancy/workspace/workspace_reconcile_deletion.go). It needs
-// system:masters.
+// DeletedWorkspaces returns the paths of workspaces that are being deleted and whose logical clusters are on a shard,
+// such as "root:team", from the Workspace objects on the client's server. kcp reads that shard before it removes the
+// Workspace's finalizer: without the shard the Workspace stays (kcp:
+// pkg/reconciler/tenancy/workspace/workspace_reconcile_deletion.go). It needs system:masters.
 func (c *Client) DeletedWorkspaces(ctx context.Context, identity, shard string) ([]string, error) {
 	r := workspaceResource
 	r.Resource += ":" + identity
@@ -84,7 +84,8 @@ func (c *Client) BindRoles(ctx context.Context, path, name, group string, roles 
 				map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group},
 			},
 		}}
-		_, err := ws.Resource(bindingResource).Apply(ctx, b.GetName(), b, metav1.ApplyOptions{FieldManager: "kcpctl", Force: true})
+		_, err := ws.Resource(bindingResource).Apply(ctx, b.GetName(), b,
+			metav1.ApplyOptions{FieldManager: "kcpctl", Force: true})
 		if err != nil {
 			return fmt.Errorf("bind cluster role %s in workspace %s: %w", role, path, err)
 		}

@@ -54,14 +54,15 @@ func (a *applier) applyOne(ctx context.Context, it plan.Item, force bool) error 
 	return nil
 }
 
-// createNamespace creates the setup's namespace, with an annotation that names the setup. The annotation has a field manager of
-// its own, so that the next apply keeps it. owned is false if the setup did not create the namespace.
+// createNamespace creates the setup's namespace, with an annotation that names the setup. The annotation has a field
+// manager of its own, so that the next apply keeps it. owned is false if the setup did not create the namespace.
 func (a *applier) createNamespace(ctx context.Context, cl *cluster.Client) (owned bool, err error) {
 	ns := &unstructured.Unstructured{}
 	ns.SetGroupVersionKind(kind.Namespace.GroupVersionKind)
 	ns.SetName(cl.Namespace)
 	ns.SetAnnotations(map[string]string{annotationCreatedBy: a.topology.Name})
-	_, err = cl.For(kind.Namespace).Create(ctx, ns, metav1.CreateOptions{FieldManager: cluster.FieldManager + "-namespace"})
+	_, err = cl.For(kind.Namespace).Create(ctx, ns,
+		metav1.CreateOptions{FieldManager: cluster.FieldManager + "-namespace"})
 	if apierrors.IsAlreadyExists(err) { // a request whose response was lost may have created it
 		live, err := cl.ReadNamespace(ctx)
 		return err == nil && live != nil && ownsNamespace(a.topology, live), err
@@ -69,7 +70,8 @@ func (a *applier) createNamespace(ctx context.Context, cl *cluster.Client) (owne
 	return err == nil, cl.Explain(err, "create Namespace/%s", cl.Namespace)
 }
 
-// delete deletes objects and waits until they and their pods are gone. Objects that hold data stay: only a purge deletes them.
+// delete deletes objects and waits until they and their pods are gone. Objects that hold data stay: only a purge
+// deletes them.
 func (a *applier) delete(ctx context.Context, items []plan.Item) error {
 	return parallel.Each(ctx, items, func(ctx context.Context, it plan.Item) error {
 		k, err := kind.Of(it.GroupVersionKind)

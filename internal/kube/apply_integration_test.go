@@ -189,7 +189,7 @@ func TestInvalidObjectsAreFoundByThePlan(t *testing.T) {
 	}
 	_, err := r.Plan(t.Context(), objects, run.PlanOptions{})
 	require.ErrorContains(t, err, "StatefulSet/"+f.namespace+"/demo-etcd-root has changes that Kubernetes does not allow")
-	require.ErrorContains(t, err, "Service/"+f.namespace+"/demo-root is not valid")
+	require.ErrorContains(t, err, "Service/"+f.namespace+"/demo-root is invalid")
 	require.Contains(t, hints(err), "--cascade=orphan")
 }
 

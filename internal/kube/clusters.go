@@ -55,7 +55,8 @@ func (c *clusters) each(ctx context.Context, do func(context.Context, *cluster.C
 	return onEach(ctx, c.current, do)
 }
 
-// everywhere calls do for all current clusters, and for the previous ones that still have objects, in parallel, connected.
+// everywhere calls do for all current clusters, and for the previous ones that still have objects, in parallel,
+// connected.
 func (c *clusters) everywhere(ctx context.Context, do func(context.Context, *cluster.Client) error) error {
 	if err := c.previous.find(ctx); err != nil {
 		return err

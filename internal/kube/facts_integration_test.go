@@ -87,7 +87,7 @@ func breakages() map[string]breakage {
 			spoil: func(t *testing.T, f *fixture, admin *Runtime) {
 				f.label(t, admin, "pod-security.kubernetes.io/enforce", "restricted")
 			},
-			id: "KCP014", want: check.Fail, says: []string{"takes no pod of", "Deployment/demo-root", "violates PodSecurity", "host namespaces"},
+			id: "KCP014", want: check.Fail, says: []string{"does not admit pods of", "Deployment/demo-root", "violates PodSecurity", "host namespaces"},
 		},
 		"a LimitRange is in the way": {
 			spec: "  defaults: {resources: {requests: {cpu: \"2\"}}}\n",
@@ -111,7 +111,7 @@ func breakages() map[string]breakage {
 					"spec": map[string]any{"type": "NodePort", "ports": []any{map[string]any{"port": int64(80), "nodePort": int64(31443)}}},
 				})
 			},
-			id: "KCP016", want: check.Fail, says: []string{"node port 31443, which Service/demo-front-proxy-main wants, is that of Service/", "/other"},
+			id: "KCP016", want: check.Fail, says: []string{"node port 31443, which Service/demo-front-proxy-main requests, is in use by Service/", "/other"},
 		},
 		"the host name does not resolve": {
 			spec: "  external: {hostname: kcp.nowhere.example.com}\n",
@@ -273,7 +273,7 @@ func (f *fixture) node(t *testing.T, r *Runtime, name, arch string) {
 	require.NoError(t, err)
 }
 
-// renderNew renders a setup with a PKI that is nowhere kept.
+// renderNew renders a setup with a PKI that is not stored.
 func renderNew(t *testing.T, top *topology.Topology) []render.Object {
 	t.Helper()
 	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: time.Now()})

@@ -16,8 +16,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// installation verifies that the clusters of the setup are those of the installation, by their inventories and by what this
-// machine knows.
+// installation verifies that the clusters of the setup are those of the installation, by their inventories and by what
+// this machine knows.
 type installation struct {
 	topology    *topology.Topology
 	clusters    *clusters
@@ -69,7 +69,8 @@ func (i *installation) verifyNew(ctx context.Context, home *inventory.Inventory)
 	return i.installedElsewhere(ctx, home, known)
 }
 
-// withCurrentNames gives the clusters of a record the names that they have in the setup now. A renamed cluster is the same one.
+// withCurrentNames gives the clusters of a record the names that they have in the setup now. A renamed cluster is the
+// same one.
 func (i *installation) withCurrentNames(rec *record.Record) *record.Record {
 	for id, d := range rec.Data {
 		for _, cl := range i.clusters.current {
@@ -110,8 +111,8 @@ func (i *installation) setOwner(cl *cluster.Client, inv *inventory.Inventory, re
 	inv.Record = out
 }
 
-// verify refuses clusters that are not those that the setup was applied to, unless they are accepted. An accepted cluster still
-// counts as unknown until it is recorded.
+// verify refuses clusters that are not those that the setup was applied to, unless they are accepted. An accepted
+// cluster still counts as unknown until it is recorded.
 func (i *installation) verify(ctx context.Context, home *inventory.Inventory) (unknown bool, err error) {
 	mismatch, err := i.mismatch(ctx, home)
 	if err != nil {
@@ -201,8 +202,8 @@ func (i *installation) verifyDistinct(ctx context.Context) error {
 	return nil
 }
 
-// samePlace reports whether two clusters are one namespace of one cluster. For users who may not read UIDs it compares the
-// server's address and the inventory.
+// samePlace reports whether two clusters are one namespace of one cluster. For users who may not read UIDs it compares
+// the server's address and the inventory.
 func (i *installation) samePlace(ctx context.Context, a, b *cluster.Client) (bool, error) {
 	switch {
 	case a.Namespace != b.Namespace:
@@ -228,8 +229,9 @@ func (i *installation) has(p inventory.Placement) bool {
 	})
 }
 
-// installedElsewhere returns where the same setup is installed, as an error, if it is not installed here: in another context or
-// namespace that this machine has applied it to, or in another namespace of the home cluster if the user may list it.
+// installedElsewhere returns where the same setup is installed, as an error, if it is not installed here: in another
+// context or namespace that this machine has applied it to, or in another namespace of the home cluster if the user may
+// list it.
 func (i *installation) installedElsewhere(
 	ctx context.Context, inv *inventory.Inventory, known []inventory.KnownCluster,
 ) error {

@@ -21,8 +21,8 @@ type inventoryWriter struct {
 	now    func() time.Time
 }
 
-// begin writes the superset of the previous kinds and those of a plan, and the record, before the first object is written. The
-// home cluster comes first: it has the other clusters, and the installation that they belong to.
+// begin writes the superset of the previous kinds and those of a plan, and the record, before the first object is
+// written. The home cluster comes first: it has the other clusters, and the installation that they belong to.
 func (w *inventoryWriter) begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
 	if p.Empty() {
 		return nil
@@ -46,8 +46,8 @@ func (w *inventoryWriter) begin(ctx context.Context, p *plan.Plan, rec *record.R
 	return w.clusters.everywhereElse(ctx, begin)
 }
 
-// finish writes the exact kinds, the record, and what was applied, after the deletions of a plan. It writes nothing that is
-// written already. The home cluster comes last, because it marks the run as finished.
+// finish writes the exact kinds, the record, and what was applied, after the deletions of a plan. It writes nothing
+// that is written already. The home cluster comes last, because it marks the run as finished.
 func (w *inventoryWriter) finish(ctx context.Context, p *plan.Plan, rec *record.Record, a plan.Applied) error {
 	if err := w.dropEmptyPrevious(ctx); err != nil {
 		return err

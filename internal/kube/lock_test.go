@@ -136,12 +136,14 @@ func (f *oneLease) run(t *testing.T, machine string, slept *atomic.Int64) *Runti
 // fifteen. Nothing is written after that.
 func TestTheHolderGivesUpBeforeOthersMayTakeTheLease(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "demo-lock", errors.New("no more"))
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "demo-lock", errors.New("it was changed"))
 	for name, tc := range map[string]struct {
 		fault func(context.Context) error
 		slept time.Duration
 		says  string
 	}{
 		"renewals are refused":         {fault: func(context.Context) error { return forbidden }, says: "it could not be renewed for 10s"},
+		"others keep writing it":       {fault: func(context.Context) error { return conflict }, says: "it could not be renewed for 10s"},
 		"renewals fail for a while":    {fault: func(context.Context) error { return errPasses }, says: "renewed for 10s"},
 		"renewals hang":                {fault: func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, says: "for 10s"},
 		"renewals hang and never end":  {fault: func(context.Context) error { time.Sleep(time.Hour); return errPasses }, says: "it was not renewed for 10s"},

@@ -34,8 +34,9 @@ func (m *etcdMembers) start(ctx context.Context, c *topology.Component) (map[str
 	return env, err
 }
 
-// setStart applies the ConfigMap with variables that the pods of an etcd prefer to those of the rendered one, or deletes it if
-// there are none. It is one of the setup's objects, so that up and down remove what an interrupted run left.
+// setStart applies the ConfigMap with variables that the pods of an etcd prefer to those of the rendered one, or
+// deletes it if there are none. It is one of the setup's objects, so that up and down remove what an interrupted run
+// left.
 func (m *etcdMembers) setStart(ctx context.Context, c *topology.Component, env map[string]string) error {
 	cl, err := m.clusters.ofComponent(ctx, c)
 	if err != nil {
@@ -64,8 +65,9 @@ func (m *etcdMembers) setStart(ctx context.Context, c *topology.Component, env m
 	return cl.Explain(err, "apply ConfigMap/%s/%s", cl.Namespace, name)
 }
 
-// empty deletes a member's pod with its volume, and waits until both are gone: the StatefulSet creates new ones. A volume in use
-// stays until its pod is gone, and the next pod does not start before the volume is, so they are deleted together.
+// empty deletes a member's pod with its volume, and waits until both are gone: the StatefulSet creates new ones. A
+// volume in use stays until its pod is gone, and the next pod does not start before the volume is, so they are deleted
+// together.
 func (m *etcdMembers) empty(ctx context.Context, c *topology.Component, pod string) error {
 	cl, err := m.clusters.ofComponent(ctx, c)
 	if err != nil {

@@ -93,7 +93,7 @@ func TestTheSameSetupInAnotherNamespaceIsRefused(t *testing.T) {
 	remembers := second.stateDir
 	second.stateDir = t.TempDir()
 	_, err = second.plan(top, run.PlanOptions{})
-	requireRefused(t, err, "is installed in namespace "+f.namespace+" of this cluster, and nothing of it is in context admin, namespace "+second.namespace, "--allow-other-cluster")
+	requireRefused(t, err, "is installed in namespace "+f.namespace+" of this cluster, and not in context admin, namespace "+second.namespace, "--allow-other-cluster")
 	_, err = second.runtime(top).Objects(t.Context())
 	require.Error(t, err, "down is refused too")
 
@@ -271,7 +271,7 @@ func TestAPlaceOfAnotherInstallation(t *testing.T) {
 	require.Equal(t, "other-1", inv.Owner.Installation)
 }
 
-// A run that was interrupted between the inventories of two places, or an inventory that was deleted by hand, keeps no run out.
+// A run that was interrupted between the inventories of two places, or an inventory that was deleted manually, does not block a run.
 func TestTheHomeInventoryIsMadeAgain(t *testing.T) {
 	f, r := inTwoPlaces(t)
 	before, err := r.Record(t.Context())

@@ -50,8 +50,8 @@ func (p *planner) plan(ctx context.Context, objects []render.Object, force bool)
 	return out, nil
 }
 
-// compare finds out what an apply would change in an object, and which fields it would take from other managers. With force these
-// are only the fields that force does not take over: those of another setup's objects.
+// compare finds out what an apply would change in an object, and which fields it would take from other managers. With
+// force these are only the fields that force does not take over: those of another setup's objects.
 func (p *planner) compare(
 	ctx context.Context, s *clusterState, o render.Object, force bool,
 ) (plan.Item, []plan.Conflict, error) {
@@ -95,8 +95,8 @@ func (p *planner) compare(
 	return it, conflicts, nil
 }
 
-// foreignOwner is a conflict if an object belongs to another setup. The API server does not find it, because the field manager is
-// the same.
+// foreignOwner is a conflict if an object belongs to another setup. The API server does not find it, because the field
+// manager is the same.
 func foreignOwner(it plan.Item) []plan.Conflict {
 	if it.Live == nil || it.Kind == kind.Namespace.Kind {
 		return nil

@@ -59,7 +59,8 @@ func (p *pods) dialMember(ctx context.Context, c *topology.Component, name strin
 	}
 	i := slices.IndexFunc(all, func(p *corev1.Pod) bool { return p.Name == name && workload.Running(p) })
 	if i < 0 {
-		return nil, clierr.New(clierr.Failed, "find the reason with: kcpctl status", "Pod/%s/%s is not running", cl.Namespace, name)
+		return nil, clierr.New(clierr.Failed, "find the reason with: kcpctl status",
+			"Pod/%s/%s is not running", cl.Namespace, name)
 	}
 	return p.dialPod(ctx, cl, all[i], c.Port)
 }
@@ -126,15 +127,16 @@ func (p *pods) waitReplaced(
 
 // deletePod deletes a pod, unless it is gone or another one has its name.
 func deletePod(ctx context.Context, cl *cluster.Client, p *corev1.Pod) error {
-	err := cl.Resource(kind.Pods).Delete(ctx, p.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
+	err := cl.Resource(kind.Pods).Delete(ctx, p.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return cl.Explain(err, "delete Pod/%s/%s", cl.Namespace, p.Name)
 	}
 	return nil
 }
 
-// copyLogs copies the logs of all containers of a component's pods. With follow it also copies those of containers that start
-// later, until ctx ends.
+// copyLogs copies the logs of all containers of a component's pods. With follow it also copies those of containers that
+// start later, until ctx ends.
 func (p *pods) copyLogs(ctx context.Context, c *topology.Component, o logs.Options, follow bool, w io.Writer) error {
 	cl, err := p.clusters.ofComponent(ctx, c)
 	if err != nil {
@@ -145,7 +147,8 @@ func (p *pods) copyLogs(ctx context.Context, c *topology.Component, o logs.Optio
 		return err
 	}
 	if len(all) == 0 {
-		return clierr.New(clierr.Failed, "find the reason with: kcpctl status", "%s has no pods (%s)", c.ID(), cl.Where())
+		return clierr.New(clierr.Failed, "find the reason with: kcpctl status",
+			"%s has no pods (%s)", c.ID(), cl.Where())
 	}
 	if !follow || o.Previous {
 		return logs.Copy(ctx, cl, all, o, w)

@@ -172,9 +172,9 @@ func TestPodsAreReachedAndRead(t *testing.T) {
 	wg.Wait()
 	t.Log("50 connections at once took", time.Since(start))
 
-	nobody := *comp
-	nobody.Port = 9
-	conn, err := c.Dial(t.Context(), &nobody)
+	closed := *comp
+	closed.Port = 9
+	conn, err := c.Dial(t.Context(), &closed)
 	require.NoError(t, err)
 	_, err = io.ReadAll(conn)
 	require.ErrorContains(t, err, "refused", "the node says why")

@@ -11,8 +11,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// previousClusters are the clusters that the setup has left, by the home cluster's inventory, so that what is left there can be
-// deleted.
+// previousClusters are the clusters that the setup has left, by the home cluster's inventory, so that what is left
+// there can be deleted.
 type previousClusters struct {
 	installation *installation
 	// newClient returns the client for a cluster.
@@ -97,8 +97,8 @@ func (p *previousClusters) find(ctx context.Context) error {
 	return nil
 }
 
-// hasLeft reports whether the setup has left a cluster. It has not if it still has the place under another name, and the cluster
-// is none of its business if that belongs to another installation now.
+// hasLeft reports whether the setup has left a cluster. It has not if it still has the place under another name, and
+// the cluster is none of its business if that belongs to another installation now.
 func (p *previousClusters) hasLeft(ctx context.Context, cl *cluster.Client, home *inventory.Inventory) (bool, error) {
 	in := p.installation
 	for _, o := range in.clusters.current {

@@ -31,7 +31,8 @@ type purger struct {
 	notify cluster.Notify
 }
 
-// preflight checks, before anything is deleted, that the user may do all that purge does, and may see all that it looks at.
+// preflight checks, before anything is deleted, that the user may do all that purge does, and may see all that it looks
+// at.
 func (p *purger) preflight(ctx context.Context) error {
 	return p.clusters.everywhere(ctx, func(ctx context.Context, cl *cluster.Client) error {
 		ns, err := cl.ReadNamespace(ctx)
@@ -48,8 +49,9 @@ func (p *purger) preflight(ctx context.Context) error {
 	})
 }
 
-// purge deletes volumes, PKI, inventory, those namespaces that the setup has created and that hold nothing else, and last the
-// lock: until then no other run can start. The home cluster comes after the others, because it has the list of them.
+// purge deletes volumes, PKI, inventory, those namespaces that the setup has created and that hold nothing else, and
+// last the lock: until then no other run can start. The home cluster comes after the others, because it has the list of
+// them.
 func (p *purger) purge(ctx context.Context) error {
 	if err := p.clusters.everywhereElse(ctx, p.purgeCluster); err != nil {
 		return err

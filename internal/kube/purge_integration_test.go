@@ -73,7 +73,7 @@ func TestAPurgeHoldsTheLockToItsEnd(t *testing.T) {
 
 	_, _, err = two.Lock(t.Context())
 	require.Equal(t, clierr.Conflict, clierr.Code(err))
-	require.ErrorContains(t, err, "another run works on the setup")
+	require.ErrorContains(t, err, "another run is in progress")
 	for _, name := range []string{topology.InventoryPart, pkiPart} {
 		require.NotNil(t, f.live(two, kind.Secret, two.topology.Object(name)), "they are the last that goes")
 	}
@@ -133,7 +133,7 @@ func TestTheLockGoesWithItsNamespace(t *testing.T) {
 
 	_, _, err = other.Lock(t.Context())
 	require.ErrorIs(t, err, run.ErrNoPlace)
-	require.Contains(t, clierr.Hint(err), "kcpctl up makes it")
+	require.Contains(t, clierr.Hint(err), "kcpctl up")
 }
 
 // A purge leaves the Lease of a run that has taken it.
@@ -167,7 +167,7 @@ func TestOnlyWhatWasSeenIsDeleted(t *testing.T) {
 		"it is gone": {meanwhile: func(t *testing.T, name string) {
 			require.NoError(t, client.Delete(t.Context(), name, metav1.DeleteOptions{}))
 		}},
-		"it was changed": {stays: true, says: "was changed since this run has looked at it, and was not deleted", meanwhile: func(t *testing.T, name string) {
+		"it was changed": {stays: true, says: "was not deleted", meanwhile: func(t *testing.T, name string) {
 			f.as("another", r, kind.ConfigMap, name, map[string]any{"data": map[string]any{"new": "data"}})
 		}},
 		"only its bookkeeping was changed": {meanwhile: func(t *testing.T, name string) {

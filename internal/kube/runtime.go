@@ -1,15 +1,19 @@
-// Package kube runs a setup on Kubernetes clusters: server-side apply, inventories, the lock between runs, readiness from watches,
-// port-forwards and logs. It alone talks to the API servers of the clusters that host kcp.
+// Package kube runs a setup on Kubernetes clusters: server-side apply, inventories, the lock between runs, readiness
+// from watches, port-forwards and logs. It alone talks to the API servers of the clusters that host kcp.
 //
-// Runtime is composed of types that each have one job; its methods only silence client-go and delegate. Packages below this one do
-// not know each other, except for package cluster, which all of them use.
+// Runtime is composed of types that each have one job. Its methods silence client-go and delegate. The packages facts,
+// inventory, lease, logs, portforward and workload do not import each other: they build on package cluster, the client
+// for one cluster, which builds on package retry.
 //
-// Locks are taken in this order, and held across requests only where the comment of the mutex says so:
+// Locks are taken in this order. Those of the first three are held during requests:
 //
-//  1. previousClusters.mu and secretStore.mu, which do not meet
-//  2. cluster.Client.mu, while a cluster is connected
-//  3. all others, which guard memory, or a single file or connection, and under which no other lock of this list is taken:
-//     lease.Lock.mu, inventory.KnownClusters.mu, the mutexes of packages workload, logs and portforward
+//  1. previousClusters.mu, during a search, and secretStore.mu, during a write; never one under the other
+//  2. cluster.Client.mu, during the first request to a cluster
+//  3. portforward.tunnel.mu, while the tunnel connects
+//  4. all others, which guard memory or a file: lease.Lock.mu, inventory.KnownClusters.mu, and the mutexes of packages
+//     workload and logs
+//
+// portforward.Dialer.mu comes before those of its tunnels. No lock is taken under one that comes later.
 package kube
 
 import (
@@ -58,8 +62,8 @@ type Options struct {
 	Holder Holder
 	// Store keeps the PKI. Nil is a Secret in the home namespace.
 	Store pki.Store
-	// StateDir is the directory for the list of clusters that this machine has applied setups to. It does not have to be
-	// writable. If it is empty, there is no list.
+	// StateDir is the directory for the list of clusters that this machine has applied setups to. It does not have to
+	// be writable. If it is empty, there is no list.
 	StateDir string
 	// As and AsGroups are the user and the groups to impersonate.
 	As       string
@@ -198,8 +202,8 @@ func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
 	return rec, nil
 }
 
-// Preflight checks, before anything is written, that the user may do all that a run does, and that all Secrets and ConfigMaps that
-// the objects refer to exist. It returns everything that is missing.
+// Preflight checks, before anything is written, that the user may do all that a run does, and that all Secrets and
+// ConfigMaps that the objects refer to exist. It returns everything that is missing.
 func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error {
 	return r.clusters.each(cluster.Quiet(ctx), func(ctx context.Context, cl *cluster.Client) error {
 		here := slices.DeleteFunc(slices.Clone(objects), func(o render.Object) bool { return o.Cluster != cl.Name })
@@ -212,8 +216,8 @@ func (r *Runtime) Plan(ctx context.Context, objects []render.Object, o run.PlanO
 	return r.planner.plan(cluster.Quiet(ctx), objects, o.Force)
 }
 
-// Lock takes the setup's Lease and renews it until unlock. The context that it returns ends when the Lease is lost. It fails with
-// run.ErrNoPlace if the namespace does not exist.
+// Lock takes the setup's Lease and renews it until unlock. The context that it returns ends when the Lease is lost. It
+// fails with run.ErrNoPlace if the namespace does not exist.
 func (r *Runtime) Lock(ctx context.Context) (locked context.Context, unlock func(), err error) {
 	ctx = cluster.Quiet(ctx)
 	lock, err := r.locker.Acquire(ctx)
@@ -242,7 +246,8 @@ func (r *Runtime) Apply(ctx context.Context, items []plan.Item, o run.PlanOption
 	return r.applier.apply(cluster.Quiet(ctx), items, o.Force)
 }
 
-// Finish deletes what the plan deletes, and writes into the inventories exactly what exists, the record, and what was applied.
+// Finish deletes what the plan deletes, and writes into the inventories exactly what exists, the record, and what was
+// applied.
 func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, a plan.Applied) error {
 	ctx = cluster.Quiet(ctx)
 	if err := r.applier.delete(ctx, p.Deletions()); err != nil {
@@ -261,12 +266,14 @@ func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 	return r.planner.objects(cluster.Quiet(ctx))
 }
 
-// Delete deletes objects and waits until they and their pods are gone. Objects that hold data stay: only Purge deletes them.
+// Delete deletes objects and waits until they and their pods are gone. Objects that hold data stay: only Purge deletes
+// them.
 func (r *Runtime) Delete(ctx context.Context, items []plan.Item) error {
 	return r.applier.delete(cluster.Quiet(ctx), items)
 }
 
-// PreflightPurge checks, before anything is deleted, that the user may do all that Purge does, and may see all that it looks at.
+// PreflightPurge checks, before anything is deleted, that the user may do all that Purge does, and may see all that it
+// looks at.
 func (r *Runtime) PreflightPurge(ctx context.Context) error {
 	return r.purger.preflight(cluster.Quiet(ctx))
 }
@@ -302,8 +309,8 @@ func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 	return r.pods.replace(cluster.Quiet(ctx), c)
 }
 
-// Logs copies the logs of all containers of a component's pods. If there are several, each line begins with its source, as with
-// kubectl logs --prefix. With Follow it continues until ctx ends, also with containers that start later.
+// Logs copies the logs of all containers of a component's pods. If there are several, each line begins with its source,
+// as with kubectl logs --prefix. With Follow it continues until ctx ends, also with containers that start later.
 func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOptions, w io.Writer) error {
 	return r.pods.copyLogs(cluster.Quiet(ctx), c, logs.Options{Previous: o.Previous, Tail: o.Tail}, o.Follow, w)
 }
@@ -318,7 +325,8 @@ func (r *Runtime) MemberStart(ctx context.Context, c *topology.Component) (map[s
 	return r.members.start(cluster.Quiet(ctx), c)
 }
 
-// SetMemberStart sets the variables with which the pods of an etcd start in place of the rendered ones. Nil removes them.
+// SetMemberStart sets the variables with which the pods of an etcd start in place of the rendered ones. Nil removes
+// them.
 func (r *Runtime) SetMemberStart(ctx context.Context, c *topology.Component, env map[string]string) error {
 	return r.members.setStart(cluster.Quiet(ctx), c, env)
 }

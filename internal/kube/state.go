@@ -126,7 +126,8 @@ func stateFor(all []*clusterState, o render.Object) (*clusterState, error) {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("%s is for cluster %q, which the setup does not have", plan.RefOf(o.Cluster, o.Unstructured), o.Cluster)
+	return nil, fmt.Errorf("%s is for cluster %q, which the setup does not have",
+		plan.RefOf(o.Cluster, o.Unstructured), o.Cluster)
 }
 
 // prunable returns deletions of the objects that the setup has applied and no longer wants.

@@ -24,8 +24,8 @@ const pkiPart = "pki"
 // pkiSecretType is the type of that Secret.
 const pkiSecretType = corev1.SecretType(v1alpha1.Group + "/pki")
 
-// secretStore keeps a setup's PKI in a Secret of the home namespace that no pod mounts. Leaf certificates are in the Secrets that
-// use them.
+// secretStore keeps a setup's PKI in a Secret of the home namespace that no pod mounts. Leaf certificates are in the
+// Secrets that use them.
 type secretStore struct {
 	topology *topology.Topology
 	clusters *clusters
@@ -90,7 +90,8 @@ func (st *secretStore) leaves(ctx context.Context) (map[pki.LeafKey]pki.Pair, er
 	return leaves, err
 }
 
-// Save saves the authorities and the service-account keys. It fails with pki.ErrChanged if the Secret has changed since Load.
+// Save saves the authorities and the service-account keys. It fails with pki.ErrChanged if the Secret has changed since
+// Load.
 func (st *secretStore) Save(ctx context.Context, state *pki.State) error {
 	ctx, home := cluster.Quiet(ctx), st.clusters.home
 	if err := home.Connect(ctx); err != nil {

@@ -121,8 +121,8 @@ func containerProblem(p *corev1.Pod, c corev1.ContainerStatus, now time.Time) (p
 	return crashProblem(p, c, last, previous), true
 }
 
-// imageProblem has the image and the last part of the message, which is the registry's. The kubelet alternates between two reasons
-// for the same problem.
+// imageProblem has the image and the last part of the message, which is the registry's. The kubelet alternates between
+// two reasons for the same problem.
 func imageProblem(p *corev1.Pod, c corev1.ContainerStatus, wait *corev1.ContainerStateWaiting) problem {
 	reason := wait.Reason
 	if reason == "ErrImagePull" {
@@ -142,7 +142,9 @@ func imageProblem(p *corev1.Pod, c corev1.ContainerStatus, wait *corev1.Containe
 }
 
 // crashProblem describes how a container ended, in the same words whether it waits for its restart or runs again.
-func crashProblem(p *corev1.Pod, c corev1.ContainerStatus, last *corev1.ContainerStateTerminated, previous bool) problem {
+func crashProblem(
+	p *corev1.Pod, c corev1.ContainerStatus, last *corev1.ContainerStateTerminated, previous bool,
+) problem {
 	reason, cause := "CrashLoopBackOff", fmt.Sprintf("exit code %d", last.ExitCode)
 	switch {
 	case last.Reason == "OOMKilled":

@@ -35,8 +35,8 @@ type problem struct {
 
 func (p problem) String() string { return strings.TrimSuffix(p.reason+": "+p.cause, ": ") }
 
-// worst returns the problem that explains most. Pods of previous revisions are about to be deleted: their problems explain why they
-// still exist, but they do not last.
+// worst returns the problem that explains most. Pods of previous revisions are about to be deleted: their problems
+// explain why they still exist, but they do not last.
 func (w *Workload) worst(current []*corev1.Pod, now time.Time) problem {
 	found := w.creationFailures()
 	for _, p := range current {
@@ -60,8 +60,8 @@ func (w *Workload) worst(current []*corev1.Pod, now time.Time) problem {
 	})
 }
 
-// creationFailures are why pods are not created: a quota, or pod security. Deployments have it in a condition, StatefulSets only in
-// events.
+// creationFailures are why pods are not created: a quota, or pod security. Deployments have it in a condition,
+// StatefulSets only in events.
 func (w *Workload) creationFailures() []problem {
 	failure := func(message string) problem {
 		return problem{rank: rankCreate, reason: "no pod is created", cause: message, stuck: true}

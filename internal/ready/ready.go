@@ -31,7 +31,8 @@ type State struct {
 	Restarts int32 `json:"restarts,omitempty"`
 	// Since is when the oldest replica started.
 	Since time.Time `json:"since,omitzero"`
-	// Pods are those that have not ended, by name: false for pods that are being deleted. Processes of this machine have none.
+	// Pods are those that have not ended, by name: false for pods that are being deleted. Processes of this machine
+	// have none.
 	Pods map[string]bool `json:"-"`
 }
 
@@ -58,7 +59,8 @@ const replaceMember = "kcpctl etcd replace-member %s"
 var remedies = []remedy{
 	// etcd up to v3.6: server/etcdserver/bootstrap.go. The other members know this one, and its data is gone.
 	{"etcd", "has already been bootstrapped", replaceMember},
-	// etcd up to v3.6: server/etcdserver/api/rafthttp/util.go. The other members have removed this one, and it still has its data.
+	// etcd up to v3.6: server/etcdserver/api/rafthttp/util.go. The other members have removed this one, and it still
+	// has its data.
 	{"etcd", "the member has been permanently removed from the cluster", replaceMember},
 }
 

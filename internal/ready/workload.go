@@ -80,8 +80,8 @@ func (w *Workload) explain(s State, p problem) string {
 	return p.String()
 }
 
-// WantsEvents reports whether warning events may explain why the workload is not ready. Events are numerous, so they are fetched
-// only when needed.
+// WantsEvents reports whether warning events may explain why the workload is not ready. Events are numerous, so they
+// are fetched only when needed.
 func (w *Workload) WantsEvents(now time.Time) bool {
 	if w.Object == nil {
 		return false
@@ -136,7 +136,8 @@ func (w *Workload) current() []*corev1.Pod {
 	return out
 }
 
-// revision returns the label of the pods of the newest revision, and its value: empty until its controller has seen the revision.
+// revision returns the label of the pods of the newest revision, and its value: empty until its controller has seen the
+// revision.
 func (w *Workload) revision() (label, value string) {
 	if w.number(0, "status", "observedGeneration") < w.Object.GetGeneration() {
 		return "", ""

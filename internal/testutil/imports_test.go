@@ -57,6 +57,12 @@ var below = map[string][]string{
 	"internal/ui":           {"internal/kube", "internal/local", "cmd"},
 }
 
+// kubeParts are the packages of kube with one job each. They build on internal/kube/cluster, and do not know each other.
+var kubeParts = []string{
+	"internal/kube/facts", "internal/kube/inventory", "internal/kube/lease", "internal/kube/logs", "internal/kube/portforward",
+	"internal/kube/workload",
+}
+
 // within tells whether a package is another or below it.
 func within(name, other string) bool { return name == other || strings.HasPrefix(name, other+"/") }
 
@@ -104,6 +110,18 @@ func TestLayers(t *testing.T) {
 			for _, f := range forbidden {
 				require.False(t, own && within(rel, f), "%s depends on %s", name, rel)
 			}
+		}
+	}
+}
+
+func TestKubePartsAreIndependent(t *testing.T) {
+	all := packages(t)
+	for _, name := range append(kubeParts, "internal/kube/cluster") {
+		p, ok := all[name]
+		require.True(t, ok, "no package %s", name)
+		for _, dep := range p.Deps {
+			rel, own := strings.CutPrefix(dep, module)
+			require.False(t, own && rel != name && slices.Contains(kubeParts, rel), "%s depends on %s", name, rel)
 		}
 	}
 }

@@ -144,7 +144,7 @@ func checkBreakages() []checkBreakage {
 				asItWas(t, s)
 			},
 			flags: []string{"--pre"}, up: true,
-			id: "KCP014", status: "fail", says: []string{"takes no pod of Deployment/", "violates PodSecurity", "hostNetwork"},
+			id: "KCP014", status: "fail", says: []string{"does not admit pods of", "Deployment/", "violates PodSecurity", "hostNetwork"},
 		},
 		{
 			name: "the external host name does not resolve",

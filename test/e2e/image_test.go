@@ -37,8 +37,8 @@ func missesImage(t *testing.T, s *setup) {
 		}
 		named = true
 		t.Logf("named after %.1fs: %s", time.Since(began).Seconds(), lines.Text())
-		s.kcpctl(t, "up").refused(t, 4, "another run works on the setup", fmt.Sprintf("process %d of ", cmd.Process.Pid), host,
-			"Lease/"+s.name+"/"+s.name+"-lock", "hint: wait until that run is done, or end it")
+		s.kcpctl(t, "up").refused(t, 4, "another run is in progress", fmt.Sprintf("process %d of ", cmd.Process.Pid), host,
+			"Lease/"+s.name+"/"+s.name+"-lock", "hint: wait until that run has finished")
 	}
 	require.Error(t, cmd.Wait())
 	require.True(t, named, told.String())

@@ -49,7 +49,7 @@ func TestClusterRefusals(t *testing.T) {
 		},
 		"a Secret is missing": {
 			"external-etcd", func(t *testing.T, c *cluster) []string { c.makeNamespace(t); return nil },
-			0, []string{"refers to what does not exist", "/etcd-client", "Deployment/", "hint: create what is missing"},
+			0, []string{"refers to objects that do not exist", "/etcd-client", "Deployment/", "hint: create the missing objects"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -29,8 +29,8 @@ import (
 const (
 	// ConnectTimeout is how long the first answer of an API server may take.
 	ConnectTimeout = 10 * time.Second
-	// reconnectPause is how long an API server is not asked again after a failure: there are many callers, and each would
-	// wait for the timeout again.
+	// reconnectPause is how long an API server is not asked again after a failure: there are many callers, and each
+	// would wait for the timeout again.
 	reconnectPause = time.Second
 )
 

@@ -28,9 +28,9 @@ func (c *Client) Delete(ctx context.Context, k kind.Kind, seen *unstructured.Uns
 	return c.WaitGone(ctx, k, seen)
 }
 
-// DeleteSeen deletes an object only if it is still the one that was seen, with the same content. Controllers keep writing its
-// status, which does not count as a change. An object that is gone or has been replaced is left alone. An object that was
-// changed is a conflict.
+// DeleteSeen deletes an object only if it is still the one that was seen, with the same content. Controllers keep
+// writing its status, which does not count as a change. An object that is gone or has been replaced is left alone. An
+// object that was changed is a conflict.
 func (c *Client) DeleteSeen(ctx context.Context, k kind.Kind, seen *unstructured.Unstructured) error {
 	client := c.For(k)
 	uid, version, background := seen.GetUID(), seen.GetResourceVersion(), metav1.DeletePropagationBackground

@@ -14,8 +14,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/plan"
 )
 
-// Explain adds to an error what failed, on which cluster, why, and the next step. Errors that have been explained stay as they
-// are, and so does nil.
+// Explain adds to an error what failed, on which cluster, why, and the next step. Errors that have been explained stay
+// as they are, and so does nil.
 func (c *Client) Explain(err error, format string, args ...any) error {
 	what := fmt.Sprintf(format, args...)
 	if _, ok := errors.AsType[*clierr.Error](err); ok || err == nil {
@@ -50,8 +50,8 @@ func (c *Client) unreachable(err error) error {
 		"the API server %s (%s) does not answer: %w", c.Config.Host, c.Where(), err)
 }
 
-// IsDenied reports whether the user lacks a permission. API servers forbid other things too, such as exceeding a quota, but
-// only the message of an authorizer names the user.
+// IsDenied reports whether the user lacks a permission. API servers forbid other things too, such as exceeding a quota,
+// but only the message of an authorizer names the user.
 func IsDenied(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "User ")
 }

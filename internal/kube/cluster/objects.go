@@ -72,8 +72,8 @@ func (c *Client) Pods(ctx context.Context, selector string) ([]*corev1.Pod, erro
 	return out, nil
 }
 
-// ReadNamespace returns the setup's namespace: nil if it does not exist, and an empty object if the user may not read it. It
-// fails if the namespace is being deleted.
+// ReadNamespace returns the setup's namespace: nil if it does not exist, and an empty object if the user may not read
+// it. It fails if the namespace is being deleted.
 func (c *Client) ReadNamespace(ctx context.Context) (*unstructured.Unstructured, error) {
 	ns, err := c.For(kind.Namespace).Get(ctx, c.Namespace, metav1.GetOptions{})
 	switch {
@@ -141,8 +141,8 @@ func (c *Client) Secret(ctx context.Context, name string) (*corev1.Secret, error
 	return ToSecret(o)
 }
 
-// WriteSecret creates a Secret that has no resourceVersion, and updates any other unless it has changed since it was read. It
-// returns what was written. The error is the API server's.
+// WriteSecret creates a Secret that has no resourceVersion, and updates any other unless it has changed since it was
+// read. It returns what was written. The error is the API server's.
 func (c *Client) WriteSecret(ctx context.Context, secret *corev1.Secret) (*corev1.Secret, error) {
 	out := &corev1.Secret{}
 	return out, c.Write(ctx, kind.Secret.GVR(), secret, out)

@@ -73,7 +73,8 @@ func admit(ctx context.Context, cl *cluster.Client, o *unstructured.Unstructured
 	case err == nil:
 		return "", nil
 	case cluster.IsDenied(err):
-		return "", fmt.Errorf("%w: the user may not create pods, not even in a dry run (%s)", check.ErrUnknown, cl.Where())
+		return "", fmt.Errorf("%w: the user may not create pods, not even in a dry run (%s)",
+			check.ErrUnknown, cl.Where())
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
 		return "", nil // quotas are checked for all pods together
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):

@@ -1,5 +1,5 @@
-// Package facts finds out what checks need to know about a cluster: whether it answers, what the user may do there, and what the
-// cluster admits.
+// Package facts finds out what checks need to know about a cluster: whether it answers, what the user may do there, and
+// what the cluster admits.
 package facts
 
 import (
@@ -144,8 +144,8 @@ func (c *Cluster) Architectures(ctx context.Context) (map[string]int, error) {
 	return out, nil
 }
 
-// list returns the objects of a resource in a namespace, or in all namespaces if that is empty. It fails with check.ErrUnknown if
-// the user may not list them.
+// list returns the objects of a resource in a namespace, or in all namespaces if that is empty. It fails with
+// check.ErrUnknown if the user may not list them.
 func list[T any](
 	ctx context.Context, cl *cluster.Client, r schema.GroupVersionResource, namespace string,
 ) ([]T, error) {

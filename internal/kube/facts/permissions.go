@@ -61,8 +61,8 @@ func (s *permissionSet) addForNamespaces(verb string) {
 	s.all = append(s.all, permission{verb: verb, resource: kind.Namespace.Resource})
 }
 
-// MayApply returns an error with all permissions that the user lacks to apply objects on a cluster, or objects of all kinds if
-// there are none.
+// MayApply returns an error with all permissions that the user lacks to apply objects on a cluster, or objects of all
+// kinds if there are none.
 func MayApply(ctx context.Context, cl *cluster.Client, objects []render.Object) error {
 	if err := cl.Connect(ctx); err != nil {
 		return err
@@ -76,7 +76,8 @@ func MayApply(ctx context.Context, cl *cluster.Client, objects []render.Object) 
 	return verify(ctx, cl, toApply(cl.Namespace, objects, exists), seen)
 }
 
-// lacksNamespace reports whether the namespace does not exist, for users who may not read it: it would accept no object.
+// lacksNamespace reports whether the namespace does not exist, for users who may not read it: it would accept no
+// object.
 func lacksNamespace(ctx context.Context, cl *cluster.Client) bool {
 	o := &unstructured.Unstructured{}
 	o.SetGroupVersionKind(kind.ConfigMap.GroupVersionKind)
@@ -145,7 +146,8 @@ func toPurge(namespace string, p Purge) []permission {
 	return s.all
 }
 
-// verify returns an error with all permissions that the user lacks. namespaceExists means that the namespace is known to exist.
+// verify returns an error with all permissions that the user lacks. namespaceExists means that the namespace is known
+// to exist.
 func verify(ctx context.Context, cl *cluster.Client, all []permission, namespaceExists bool) error {
 	granted, err := rules(ctx, cl)
 	if err != nil {
@@ -172,8 +174,8 @@ func verify(ctx context.Context, cl *cluster.Client, all []permission, namespace
 	return clierr.New(clierr.Failed, hint(cl.Namespace, namespaceExists), "not allowed (%s):\n  %s", cl.Where(), strings.Join(missing, "\n  "))
 }
 
-// hint is the next step of a user who lacks permissions. Few users may create namespaces, or see that one exists: an administrator
-// can do that for them.
+// hint is the next step of a user who lacks permissions. Few users may create namespaces, or see that one exists: an
+// administrator can do that for them.
 func hint(namespace string, exists bool) string {
 	if !exists {
 		return "ask an administrator of the cluster to create the namespace, if it does not exist (kubectl create namespace " +

@@ -57,8 +57,8 @@ func (c *Cluster) usedNodePorts(ctx context.Context, requested map[int32]string,
 	return used, nil
 }
 
-// usedHostPorts returns an error for each requested port that other pods have on every node. As long as one node has the ports
-// free, the scheduler finds it.
+// usedHostPorts returns an error for each requested port that other pods have on every node. As long as one node has
+// the ports free, the scheduler finds it.
 func (c *Cluster) usedHostPorts(ctx context.Context, requested map[int32]string) ([]error, error) {
 	if len(requested) == 0 {
 		return nil, nil

@@ -1,5 +1,6 @@
-// Package inventory keeps what a setup has on a cluster: the parent Secret of an ApplySet, with the installation that it belongs
-// to. That of the home cluster also has the clusters of the setup, the record, and the setups that were applied.
+// Package inventory keeps what a setup has on a cluster: the parent Secret of an ApplySet, with the installation that
+// it belongs to. That of the home cluster also has the clusters of the setup, the record, and the setups that were
+// applied.
 package inventory
 
 import (
@@ -42,8 +43,8 @@ const (
 	recordKey   = "installation.json"
 )
 
-// maxUpdates is how often an update of an inventory is repeated because its Secret has changed. Another run does not change it:
-// this one has the lock.
+// maxUpdates is how often an update of an inventory is repeated because its Secret has changed. Another run does not
+// change it: this one has the lock.
 const maxUpdates = 5
 
 // Inventory is what a setup has on a cluster.
@@ -66,8 +67,8 @@ type Inventory struct {
 type Owner struct {
 	Installation string    `json:"installation"`
 	Home         Placement `json:"home"`
-	// Previous is the ID that the installation had until its PKI was replaced. If that run was interrupted, some inventories
-	// still have it.
+	// Previous is the ID that the installation had until its PKI was replaced. If that run was interrupted, some
+	// inventories still have it.
 	Previous string `json:"previous,omitempty"`
 }
 
@@ -202,8 +203,8 @@ func (i *Inventory) encodeData() (map[string][]byte, error) {
 // HasRecord reports whether a Secret is the inventory of a home cluster with a record.
 func HasRecord(secret *corev1.Secret) bool { return len(secret.Data[recordKey]) > 0 }
 
-// GroupKinds are the kinds of those items that are on a cluster in the ApplySet format, and others, sorted. Namespaces are not
-// members of the set.
+// GroupKinds are the kinds of those items that are on a cluster in the ApplySet format, and others, sorted. Namespaces
+// are not members of the set.
 func GroupKinds(cl *cluster.Client, items []plan.Item, others ...string) []string {
 	out := slices.Clone(others)
 	for i := range items {

@@ -25,14 +25,15 @@ func knownCluster(cl *cluster.Client) KnownCluster {
 	return KnownCluster{Placement: PlacementOf(cl), Asked: cl.Cluster.Context}
 }
 
-// Is reports whether a cluster has the same name, namespace and context in the setup file. It may be another cluster now.
+// Is reports whether a cluster has the same name, namespace and context in the setup file. It may be another cluster
+// now.
 func (k KnownCluster) Is(cl *cluster.Client) bool {
 	return k.SameName(PlacementOf(cl)) && k.Asked == cl.Cluster.Context
 }
 
-// KnownClusters are the clusters that this machine has applied a setup to, in a file of the state directory. They reveal that the
-// context that a setup names, or the current one, leads to another cluster than before. They are best effort: if the file cannot
-// be read or written, a run reports that once and continues.
+// KnownClusters are the clusters that this machine has applied a setup to, in a file of the state directory. They
+// reveal that the context that a setup names, or the current one, leads to another cluster than before. They are best
+// effort: if the file cannot be read or written, a run reports that once and continues.
 type KnownClusters struct {
 	// file is empty if this machine keeps nothing.
 	file   string
@@ -41,8 +42,8 @@ type KnownClusters struct {
 	once   sync.Once
 }
 
-// NewKnownClusters returns the known clusters of a setup. The state directory does not have to exist; if it is empty, nothing is
-// kept.
+// NewKnownClusters returns the known clusters of a setup. The state directory does not have to exist; if it is empty,
+// nothing is kept.
 func NewKnownClusters(stateDir, setup string, notify cluster.Notify) *KnownClusters {
 	k := &KnownClusters{notify: notify}
 	if stateDir != "" {
@@ -51,8 +52,8 @@ func NewKnownClusters(stateDir, setup string, notify cluster.Notify) *KnownClust
 	return k
 }
 
-// Load returns the known clusters: none if the file cannot be read. It fails if the content is invalid, because that may be a
-// warning lost.
+// Load returns the known clusters: none if the file cannot be read. It fails if the content is invalid, because that
+// may be a warning lost.
 func (k *KnownClusters) Load() ([]KnownCluster, error) {
 	all, err := k.read()
 	if k.isFileError(err) {

@@ -28,10 +28,12 @@ func (p Placement) Cluster() topology.Cluster {
 	return topology.Cluster{Name: p.Name, Context: p.Context, Kubeconfig: p.Kubeconfig, Namespace: p.Namespace}
 }
 
-// SameName reports whether two placements have the same name and namespace in the setup. They may be on different clusters.
+// SameName reports whether two placements have the same name and namespace in the setup. They may be on different
+// clusters.
 func (p Placement) SameName(o Placement) bool { return p.Name == o.Name && p.Namespace == o.Namespace }
 
-// SamePlace reports whether two placements are one namespace of one cluster. If a UID is unknown, their contexts are compared.
+// SamePlace reports whether two placements are one namespace of one cluster. If a UID is unknown, their contexts are
+// compared.
 func (p Placement) SamePlace(o Placement) bool {
 	if p.UID != "" && o.UID != "" {
 		return p.UID == o.UID && p.Namespace == o.Namespace
@@ -39,8 +41,8 @@ func (p Placement) SamePlace(o Placement) bool {
 	return p.Context == o.Context && p.Namespace == o.Namespace
 }
 
-// Merge returns the previous placement if the two differ only in the name of the context, which depends on the user, or in a UID
-// that the user may not read. Otherwise it returns p.
+// Merge returns the previous placement if the two differ only in the name of the context, which depends on the user, or
+// in a UID that the user may not read. Otherwise it returns p.
 func (p Placement) Merge(previous Placement) Placement {
 	if previous.SameName(p) && (previous.UID == p.UID || p.UID == "") {
 		return previous

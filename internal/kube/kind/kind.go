@@ -1,5 +1,5 @@
-// Package kind is the table of the kinds of objects that kcpctl applies, and of the resources that it uses besides them. They
-// are few and well known, so no discovery is needed.
+// Package kind is the table of the kinds of objects that kcpctl applies, and of the resources that it uses besides
+// them. They are few and well known, so no discovery is needed.
 package kind
 
 import (

@@ -1,5 +1,5 @@
-// Package lease is the lock that keeps runs for the same setup apart: a Lease, which its holder renews until it releases it.
-// The holder gives up before other runs may take the Lease.
+// Package lease is the lock that keeps runs for the same setup apart: a Lease, which its holder renews until it
+// releases it. The holder gives up before other runs may take the Lease.
 package lease
 
 import (
@@ -50,8 +50,8 @@ type Locker struct {
 	Notify cluster.Notify
 }
 
-// Acquire takes the Lease and renews it until Release. It waits while the holder may be dead, and fails as soon as the holder is
-// known to be alive. It fails with ErrNoNamespace if the Lease has no namespace to be in.
+// Acquire takes the Lease and renews it until Release. It waits while the holder may be dead, and fails as soon as the
+// holder is known to be alive. It fails with ErrNoNamespace if the Lease has no namespace to be in.
 func (k *Locker) Acquire(ctx context.Context) (*Lock, error) {
 	if err := k.Cluster.Connect(ctx); err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func describe(l *coordinationv1.Lease) string {
 
 func leaseName(l *coordinationv1.Lease) string { return "Lease/" + l.Namespace + "/" + l.Name }
 
-// take makes this run the holder of a Lease and starts to renew it. It returns the API server's error if another run was
-// faster.
+// take makes this run the holder of a Lease and starts to renew it. It returns the API server's error if another run
+// was faster.
 func (k *Locker) take(ctx context.Context, l *coordinationv1.Lease) (*Lock, error) {
 	holder, now := k.Holder.String(), metav1.NewMicroTime(k.Now())
 	seconds, transitions := int32(Duration/time.Second), int32(0)

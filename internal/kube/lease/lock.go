@@ -17,8 +17,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kube/kind"
 )
 
-// maxConflicts is how often a write of the Lease is repeated because something else, such as kubectl label, has changed the
-// Lease. The next renewal tries again.
+// maxConflicts is how often a write of the Lease is repeated because something else, such as kubectl label, has changed
+// the Lease. The next renewal tries again.
 const maxConflicts = 10
 
 var (
@@ -38,8 +38,8 @@ type Lock struct {
 	// ctx is derived from that of the run, and ends with a cause when the lock is lost.
 	ctx  context.Context
 	lose context.CancelCauseFunc
-	// renewals is the context of the renewals, which StopRenewing ends. It outlives that of the run, which may have something to
-	// undo.
+	// renewals is the context of the renewals, which StopRenewing ends. It outlives that of the run, which may have
+	// something to undo.
 	renewals context.Context
 	stop     context.CancelFunc
 	work     sync.WaitGroup
@@ -92,8 +92,8 @@ func renewAt(t time.Time) func(*coordinationv1.LeaseSpec) {
 	return func(s *coordinationv1.LeaseSpec) { s.RenewTime = &metav1.MicroTime{Time: t} }
 }
 
-// watchDeadline gives the lock up when no renewal was carried out in time, whatever the one in progress does. The machine may
-// have slept.
+// watchDeadline gives the lock up when no renewal was carried out in time, whatever the one in progress does. The
+// machine may have slept.
 func (l *Lock) watchDeadline() {
 	for {
 		age := l.age(l.now())
@@ -115,7 +115,8 @@ func (l *Lock) expired(age time.Duration) error {
 	if l.failure == nil {
 		return fmt.Errorf("%w: it was not renewed for %s", ErrLost, age.Round(time.Second))
 	}
-	return fmt.Errorf("%w: it could not be renewed for %s: %w", ErrLost, age.Round(time.Second), l.failure)
+	// Not %w: the loss of the lock must not count as a conflict, or as a missing permission, of the request that it ends.
+	return fmt.Errorf("%w: it could not be renewed for %s: %v", ErrLost, age.Round(time.Second), l.failure)
 }
 
 func (l *Lock) giveUp(err error) {
@@ -128,8 +129,8 @@ func (l *Lock) giveUp(err error) {
 	l.lose(clierr.New(clierr.Conflict, "rerun the command: it continues where this run stopped", "%s: %w", l.name, err))
 }
 
-// age is the time since the last renewal that was carried out was sent: by the monotonic clock, which stands still while the
-// machine sleeps, or by the wall clock, whichever is longer.
+// age is the time since the last renewal that was carried out was sent: by the monotonic clock, which stands still
+// while the machine sleeps, or by the wall clock, whichever is longer.
 func (l *Lock) age(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -201,8 +202,8 @@ func (l *Lock) owns(spec coordinationv1.LeaseSpec) bool {
 		*spec.HolderIdentity == *l.lease.Spec.HolderIdentity && spec.AcquireTime.Equal(l.lease.Spec.AcquireTime)
 }
 
-// ExpectDeletion announces that the namespace of the Lease is about to be deleted: the loss of the Lease is then not a loss of
-// the lock.
+// ExpectDeletion announces that the namespace of the Lease is about to be deleted: the loss of the Lease is then not a
+// loss of the lock.
 func (l *Lock) ExpectDeletion() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

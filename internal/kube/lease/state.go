@@ -16,7 +16,8 @@ import (
 type Holder struct {
 	Host string
 	PID  int
-	// Machine is the machine, and the PID namespace on it, that the PID belongs to (see package machine). Empty is unknown.
+	// Machine is the machine, and the PID namespace on it, that the PID belongs to (see package machine). Empty is
+	// unknown.
 	Machine string
 	User    string
 }
@@ -61,9 +62,9 @@ func observe(spec coordinationv1.LeaseSpec, now time.Time) observation {
 	return o
 }
 
-// leaseState compares a Lease with its first observation. A renewal since then proves that the holder is alive. The holder is
-// dead if it has not renewed the Lease for its whole duration, or if its process is gone and was one of this very machine and
-// PID namespace. Clocks of different machines are never compared.
+// leaseState compares a Lease with its first observation. A renewal since then proves that the holder is alive. The
+// holder is dead if it has not renewed the Lease for its whole duration, or if its process is gone and was one of this
+// very machine and PID namespace. Clocks of different machines are never compared.
 func leaseState(
 	spec coordinationv1.LeaseSpec, first observation, now time.Time, machine string, alive func(pid int) bool,
 ) state {

@@ -24,7 +24,7 @@ func TestLeaseState(t *testing.T) {
 		after time.Duration
 		want  state
 	}{
-		"nobody":                         {coordinationv1.LeaseSpec{}, observation{}, 0, free},
+		"no holder":                      {coordinationv1.LeaseSpec{}, observation{}, 0, free},
 		"just seen":                      {spec("there/7/ann", 0), first, 0, unknown},
 		"not renewed for a while":        {spec("there/7/ann", 0), first, 14 * time.Second, unknown},
 		"not renewed for its duration":   {spec("there/7/ann", 0), first, 15 * time.Second, free},

@@ -15,8 +15,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
 )
 
-// followInterval is how often the follower looks for containers that have started, and how long after a failure it asks for a
-// log again.
+// followInterval is how often the follower looks for containers that have started, and how long after a failure it asks
+// for a log again.
 const followInterval = 500 * time.Millisecond
 
 // follower follows the logs of containers that come and go.
@@ -30,7 +30,8 @@ type follower struct {
 	out    *lineWriter
 }
 
-// Follow copies the logs of all containers of the pods that a function returns, also of those that start later, until ctx ends.
+// Follow copies the logs of all containers of the pods that a function returns, also of those that start later, until
+// ctx ends.
 func Follow(
 	ctx context.Context, cl *cluster.Client, pods func() []*corev1.Pod, o Options, w io.Writer, notify cluster.Notify,
 ) error {
@@ -46,8 +47,8 @@ func Follow(
 	return f.run(ctx, o)
 }
 
-// run follows every container once, from its start. The options apply to containers that run already. It ends with ctx, or with
-// the first error that retrying does not repair.
+// run follows every container once, from its start. The options apply to containers that run already. It ends with ctx,
+// or with the first error that retrying does not repair.
 func (f *follower) run(ctx context.Context, o Options) error {
 	g, gctx := errgroup.WithContext(ctx)
 	started := map[source]bool{}

@@ -181,15 +181,15 @@ func TestFollowSaysOnceThatItCannotRead(t *testing.T) {
 	require.Equal(t, l.queries[0], l.queries[1], "nothing was read: it still begins where it should")
 }
 
-func TestFollowEndsWithWhatNobodyMends(t *testing.T) {
+func TestFollowEndsWithPermanentErrors(t *testing.T) {
 	forbidden := apierrors.NewForbidden(kind.Pods.GroupResource(), "root-a", errors.New("no"))
 	for name, tc := range map[string]struct {
 		refuse error
 		sink   io.Writer
 		want   string
 	}{
-		"not allowed":         {refuse: forbidden, sink: io.Discard, want: "forbidden"},
-		"nobody takes it now": {sink: brokenPipe{}, want: "write log: broken pipe"},
+		"not allowed":          {refuse: forbidden, sink: io.Discard, want: "forbidden"},
+		"the output is closed": {sink: brokenPipe{}, want: "write log: broken pipe"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -25,8 +25,8 @@ type Options struct {
 	Tail int64
 }
 
-// Copy copies the logs of all containers of some pods. If there are several containers, each line begins with its source, as
-// with kubectl logs --prefix.
+// Copy copies the logs of all containers of some pods. If there are several containers, each line begins with its
+// source, as with kubectl logs --prefix.
 func Copy(ctx context.Context, cl *cluster.Client, pods []*corev1.Pod, o Options, w io.Writer) error {
 	all := sources(pods)
 	out := &lineWriter{w: w}

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// limit is the number of calls at the same time, and so of requests to a cluster. It replaces a rate limit on the client: API
-// servers have their own.
+// limit is the number of calls at the same time, and so of requests to a cluster. It replaces a rate limit on the
+// client: API servers have their own.
 const limit = 16
 
-// Each calls do for all items, up to 16 at a time. It does not stop at the first error: it returns all of them in the order of
-// the items, and equal ones once. When ctx ends, Each returns its cause.
+// Each calls do for all items, up to 16 at a time. It does not stop at the first error: it returns all of them in the
+// order of the items, and equal ones once. When ctx ends, Each returns its cause.
 func Each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
 	errs := make([]error, len(items))
 	var g errgroup.Group

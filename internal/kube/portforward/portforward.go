@@ -1,5 +1,5 @@
-// Package portforward connects to ports of pods through the API server. Connections are net.Conns, without a local port, and all
-// connections to a pod share one to the API server.
+// Package portforward connects to ports of pods through the API server. Connections are net.Conns, without a local
+// port, and all connections to a pod share one to the API server.
 package portforward
 
 import (
@@ -111,8 +111,8 @@ func (t *tunnel) close() error {
 	return err
 }
 
-// connect upgrades a request to the API server: to a web socket as kubectl does, or to plain SPDY if that is refused. The
-// libraries take no context, so a connection that comes too late is closed.
+// connect upgrades a request to the API server: to a web socket as kubectl does, or to plain SPDY if that is refused.
+// The libraries take no context, so a connection that comes too late is closed.
 func (t *tunnel) connect(ctx context.Context) (httpstream.Connection, error) {
 	dialer, err := t.dialer()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/httpstream"
 )
 
-// stream is a connection to a port of a pod: a pair of streams of a port-forward, one for data and one on which the kubelet
-// reports errors.
+// stream is a connection to a port of a pod: a pair of streams of a port-forward, one for data and one on which the
+// kubelet reports errors.
 type stream struct {
 	httpstream.Stream
 	tunnel httpstream.Connection
@@ -66,8 +66,8 @@ func (s *stream) readError() {
 	}
 }
 
-// shortMessage is the part of the kubelet's message that is about the pod. If nothing listens on the port, the rest is about
-// parts of the node.
+// shortMessage is the part of the kubelet's message that is about the pod. If nothing listens on the port, the rest is
+// about parts of the node.
 func shortMessage(message string) string {
 	if refused := "connection refused"; strings.Contains(message, refused) {
 		return refused

@@ -13,9 +13,9 @@ import (
 	"github.com/kcpctl/kcpctl/internal/plan"
 )
 
-// Client is a dynamic client that retries requests that fail for a passing reason. Where it is not known whether a request was
-// carried out, it finds out. Watches only need to start in time; the informer restarts them. DeleteCollection, Patch and
-// ApplyStatus are not retried: kcpctl does not use them on clusters.
+// Client is a dynamic client that retries requests that fail for a passing reason. Where it is not known whether a
+// request was carried out, it finds out. Watches only need to start in time; the informer restarts them.
+// DeleteCollection, Patch and ApplyStatus are not retried: kcpctl does not use them on clusters.
 type Client struct {
 	dynamic.Interface
 	// OnSlow is called with errors of an API server that keeps failing. It may be nil.
@@ -115,8 +115,8 @@ func (r resource) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	return w, err
 }
 
-// writeOnce makes a request that can be carried out only once. If a retry conflicts with an object that is equal to ours, an
-// earlier attempt succeeded and its response was lost.
+// writeOnce makes a request that can be carried out only once. If a retry conflicts with an object that is equal to
+// ours, an earlier attempt succeeded and its response was lost.
 func (r resource) writeOnce(
 	ctx context.Context, u *unstructured.Unstructured, do func(context.Context) (*unstructured.Unstructured, error),
 ) (*unstructured.Unstructured, error) {

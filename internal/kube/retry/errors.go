@@ -28,8 +28,8 @@ func IsTransient(err error) bool {
 	return IsUnreachable(err)
 }
 
-// isTransientApply is IsTransient for server-side apply, which API servers also refuse while others keep writing the object.
-// Field-manager conflicts are not retried.
+// isTransientApply is IsTransient for server-side apply, which API servers also refuse while others keep writing the
+// object. Field-manager conflicts are not retried.
 func isTransientApply(err error) bool {
 	return IsTransient(err) ||
 		apierrors.IsConflict(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict)
@@ -68,8 +68,8 @@ func IsUnreachable(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF) || utilnet.IsProbableEOF(err) || isHTTP2(err)
 }
 
-// isHTTP2 reports whether an HTTP/2 connection has broken. Such errors have no types: requests that share the connection see
-// that it is lost, that another request has closed it, or that it is about to end.
+// isHTTP2 reports whether an HTTP/2 connection has broken. Such errors have no types: requests that share the
+// connection see that it is lost, that another request has closed it, or that it is about to end.
 func isHTTP2(err error) bool {
 	return err != nil &&
 		(strings.Contains(err.Error(), "http2: ") || strings.Contains(err.Error(), "stream error: stream ID"))

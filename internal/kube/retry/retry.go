@@ -1,5 +1,5 @@
-// Package retry repeats requests to API servers that fail for a reason that passes, and finds out whether a request whose
-// response was lost was carried out.
+// Package retry repeats requests to API servers that fail for a reason that passes, and finds out whether a request
+// whose response was lost was carried out.
 package retry
 
 import (
@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// Limit is how long a request that fails for a passing reason is retried: long enough for an API server that restarts, or
-	// an etcd that elects a leader.
+	// Limit is how long a request that fails for a passing reason is retried: long enough for an API server that
+	// restarts, or an etcd that elects a leader.
 	Limit = 30 * time.Second
 	// FirstLimit is the same for the first request of all. After it, the API server is known to exist.
 	FirstLimit = 2 * time.Second
@@ -40,8 +40,8 @@ type Policy struct {
 	OnSlow func(error)
 }
 
-// Do calls f until it succeeds, fails with an error that is not retriable, or has failed for too long. It does not call f
-// after ctx has ended, for example because the run has lost its lock: then it returns the cause.
+// Do calls f until it succeeds, fails with an error that is not retriable, or has failed for too long. It does not call
+// f after ctx has ended, for example because the run has lost its lock: then it returns the cause.
 func Do[T any](ctx context.Context, p Policy, f func() (T, error)) (T, error) {
 	limit := time.NewTimer(p.Limit)
 	defer limit.Stop()

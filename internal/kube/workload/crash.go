@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// readLogLines is how many lines of a crashed container's log are read. The line with the cause may be followed by those that
-	// the container logged while it ended.
+	// readLogLines is how many lines of a crashed container's log are read. The line with the cause may be followed by
+	// those that the container logged while it ended.
 	readLogLines = 100
 	// maxLog is how much of a log is read, in bytes.
 	maxLog     = 64 << 10

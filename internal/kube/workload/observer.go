@@ -1,4 +1,5 @@
-// Package workload observes, by watches, what components run on: Deployments, StatefulSets and what Kubernetes derives from them.
+// Package workload observes, by watches, what components run on: Deployments, StatefulSets and what Kubernetes derives
+// from them.
 package workload
 
 import (
@@ -86,8 +87,8 @@ func (o *Observer) Pods(ctx context.Context, cl *cluster.Client, c *topology.Com
 	return w.Pods, nil
 }
 
-// WatchPods waits until the watch of a component's pods has seen all of them, and returns a function that returns the pods that
-// exist, by name.
+// WatchPods waits until the watch of a component's pods has seen all of them, and returns a function that returns the
+// pods that exist, by name.
 func (o *Observer) WatchPods(
 	ctx context.Context, cl *cluster.Client, c *topology.Component,
 ) (func() []*corev1.Pod, error) {
@@ -98,7 +99,8 @@ func (o *Observer) WatchPods(
 	return func() []*corev1.Pod { return byName(indexed[*corev1.Pod](pods, string(c.ID()))) }, nil
 }
 
-// RunningPod returns the newest pod of a component that is ready. If none is ready, it returns the newest one that runs.
+// RunningPod returns the newest pod of a component that is ready. If none is ready, it returns the newest one that
+// runs.
 func (o *Observer) RunningPod(ctx context.Context, cl *cluster.Client, c *topology.Component) (*corev1.Pod, error) {
 	pods, err := o.Pods(ctx, cl, c)
 	if err != nil {
@@ -111,7 +113,8 @@ func (o *Observer) RunningPod(ctx context.Context, cl *cluster.Client, c *topolo
 		}
 	}
 	if best == nil {
-		return nil, clierr.New(clierr.Failed, "find the reason with: kcpctl status", "%s has no running pod (%s)", c.ID(), cl.Where())
+		return nil, clierr.New(clierr.Failed, "find the reason with: kcpctl status",
+			"%s has no running pod (%s)", c.ID(), cl.Where())
 	}
 	return best, nil
 }
@@ -171,8 +174,8 @@ func (o *Observer) workload(
 	return w, nil
 }
 
-// warnings returns the warning events about a workload that have been seen so far. The first call starts the watch. A user who
-// may not read events gets none.
+// warnings returns the warning events about a workload that have been seen so far. The first call starts the watch. A
+// user who may not read events gets none.
 func (o *Observer) warnings(cl *cluster.Client, w *ready.Workload) []*corev1.Event {
 	events := o.of(cl).informers.watch(o.background, cl, kind.Events,
 		metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning}, typed[corev1.Event])
