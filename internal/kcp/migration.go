@@ -33,7 +33,7 @@ func (c *Client) CanMigrate(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("client for %s: %w", c.config.Host, err)
 	}
 	url := c.config.Host + "/clusters/system:admin/apis/migration.kcp.io/v1alpha1/logicalclusterdumps"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
 	if err != nil {
 		return false, fmt.Errorf("query the feature gate LogicalClusterMigration: %w", err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// previousClusters are the clusters that the setup has left, by the home cluster's inventory, so that what is left
-// there can be deleted.
+// previousClusters are the clusters that the setup has left. The home cluster's inventory has them, so that the objects
+// that remain there can be deleted.
 type previousClusters struct {
 	installation *installation
 	// newClient returns the client for a cluster.

@@ -325,8 +325,7 @@ func (r *Runtime) MemberStart(ctx context.Context, c *topology.Component) (map[s
 	return r.members.start(cluster.Quiet(ctx), c)
 }
 
-// SetMemberStart sets the variables with which the pods of an etcd start in place of the rendered ones. Nil removes
-// them.
+// SetMemberStart overrides the variables with which the pods of an etcd start. Nil removes the override.
 func (r *Runtime) SetMemberStart(ctx context.Context, c *topology.Component, env map[string]string) error {
 	return r.members.setStart(cluster.Quiet(ctx), c, env)
 }

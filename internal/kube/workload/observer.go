@@ -50,7 +50,7 @@ func New(background context.Context, selector string, now func() time.Time) *Obs
 	}
 }
 
-// Applied notes an object that this run has applied, so that what a watch has not seen yet is not mistaken for ready.
+// Applied notes an object that this run has applied, so that an older state in a watch does not count as ready.
 func (o *Observer) Applied(ref plan.Ref, live *unstructured.Unstructured) { o.applied.add(ref, live) }
 
 // State returns the state of a component.
