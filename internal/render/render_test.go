@@ -17,8 +17,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -27,9 +27,7 @@ var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // rendered renders a setup with a new PKI.
 func rendered(t testing.TB, text string) (*topology.Topology, *pki.State, []render.Object) {
 	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte(text))
-	require.NoError(t, err)
-	top := topology.Build(f.Setup)
+	top := topologytest.Build(t, text)
 	res, err := pki.Ensure(top, &pki.State{Installation: pki.Installation{ID: "demo-x7k2m9qd", EtcdPrefix: "/demo-x7k2m9qd"}}, pki.Options{Now: now})
 	require.NoError(t, err)
 	objects, err := render.Objects(top, res.State)
@@ -212,8 +210,8 @@ func TestFlagsByRelease(t *testing.T) {
 		"v0.32.3": {true, true, false, false, true},
 	} {
 		t.Run(v, func(t *testing.T) {
-			_, _, objects := rendered(t, `{apiVersion: kcpctl.dev/v1alpha1, kind: Setup, metadata: {name: demo}, spec: {version: `+v+`,
-cacheServer: {}, shards: [{name: alpha}], virtualWorkspaces: [{name: vw}]}}`)
+			_, _, objects := rendered(t, `spec: {version: `+v+`,
+cacheServer: {}, shards: [{name: alpha}], virtualWorkspaces: [{name: vw}]}`)
 			for _, shard := range []string{"demo-root", "demo-shard-alpha"} {
 				require.Equal(t, want.mountProxy, has(argsOf(t, objects, shard), "--mount-proxy-client-cert-file="), shard)
 				require.Equal(t, want.externalHostname, has(argsOf(t, objects, shard), "--external-hostname="), shard)
@@ -238,11 +236,7 @@ func has(args []string, prefix string) bool {
 }
 
 func TestExtraArgsReplace(t *testing.T) {
-	_, _, objects := rendered(t, `
-apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+	_, _, objects := rendered(t, `spec:
   defaults: {extraArgs: ["--v=4", "--profiling=false"]}
   rootShard: {extraArgs: ["--v=6", "--feature-gates=WorkspaceMounts=true"]}
 `)
@@ -255,11 +249,7 @@ spec:
 }
 
 func TestOverlays(t *testing.T) {
-	_, _, objects := rendered(t, `
-apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+	_, _, objects := rendered(t, `spec:
   defaults:
     podTemplate:
       metadata: {labels: {team: platform}}
@@ -328,11 +318,11 @@ func BenchmarkRender(b *testing.B) {
 	for _, shards := range []int{3, 100, 1000} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			var text strings.Builder
-			text.WriteString("{apiVersion: kcpctl.dev/v1alpha1, kind: Setup, metadata: {name: demo}, spec: {cacheServer: {}, shards: [")
+			text.WriteString("spec: {cacheServer: {}, shards: [")
 			for i := range shards {
 				fmt.Fprintf(&text, "{name: s%d},", i)
 			}
-			text.WriteString("]}}")
+			text.WriteString("]}")
 			b.ReportAllocs()
 			for b.Loop() {
 				rendered(b, text.String())
