@@ -42,7 +42,8 @@ func example(t testing.TB, name string) string {
 	return string(text)
 }
 
-// Every example renders to a manifest per object, in which what changes with each PKI has a name in place of its value.
+// Every example renders to one golden file per component, with its objects as they are rendered. A placeholder stands for what
+// differs in each PKI.
 func TestGolden(t *testing.T) {
 	for _, name := range examples.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -52,15 +53,14 @@ func TestGolden(t *testing.T) {
 				mask(o)
 				text, err := o.YAML()
 				require.NoError(t, err)
-				file := filepath.Join(strings.ReplaceAll(string(o.Component), "/", "-"), strings.ToLower(o.GetKind())+"-"+o.GetName()+".yaml")
-				got[file] = string(text)
+				got[strings.ReplaceAll(string(o.Component), "/", "-")+".yaml"] += "---\n" + string(text)
 			}
 			testutil.GoldenTree(t, filepath.Join("golden", name), got)
 		})
 	}
 }
 
-// mask puts names in the place of certificates, keys and checksums, and shows other Secrets as text.
+// mask replaces certificates, keys and checksums by placeholders, and shows other Secrets as text.
 func mask(o render.Object) {
 	shown := map[string]any{}
 	values, _ := o.Object["data"].(map[string]any)
