@@ -242,16 +242,7 @@ func TestHistoryGrowsWithEachSetup(t *testing.T) {
 }
 
 func TestObjectsGoToTheClusterOfTheirComponent(t *testing.T) {
-	const file = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
-  clusters: [{name: eu, kubeconfig: %[1]q, namespace: %[2]s}, {name: us, kubeconfig: %[1]q, namespace: %[2]s-us}]
-  external: {hostname: kcp.example.com}
-  rootShard: {cluster: eu, url: "https://root.example.com:6443"}
-  shards: [{name: beta, cluster: us, url: "https://beta.example.com:6443"}]
-`
-	f := newFixture(t, file)
+	f := newFixture(t, twoPlaces)
 	r := f.runtime(f.topology)
 	f.createNamespace(r)
 	us := *f

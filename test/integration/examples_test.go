@@ -13,11 +13,11 @@ import (
 
 	"github.com/kcpctl/kcpctl/examples"
 	"github.com/kcpctl/kcpctl/internal/kube"
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
@@ -64,15 +64,12 @@ func open(t *testing.T, name string) (*kube.Runtime, []render.Object) {
 	t.Helper()
 	text, err := examples.Read(name)
 	require.NoError(t, err)
-	f, err := setup.Parse(name+".yaml", text)
-	require.NoError(t, err)
 	kubeconfig, err := server.Kubeconfig(apiserver.Admin)
 	require.NoError(t, err)
-	f.Setup.Spec.Clusters[0].Kubeconfig, f.Setup.Spec.Clusters[0].Namespace = kubeconfig, "test-"+name
-	top := topology.Build(f.Setup)
-	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: time.Now()})
-	require.NoError(t, err)
-	objects, err := render.Objects(top, res.State)
+	s := topologytest.Setup(t, string(text))
+	s.Spec.Clusters[0].Kubeconfig, s.Spec.Clusters[0].Namespace = kubeconfig, "test-"+name
+	top := topology.Build(s)
+	objects, err := render.Objects(top, pkitest.Issue(t, top, time.Now()))
 	require.NoError(t, err)
 	rt, err := kube.New(top, kube.Options{
 		Version: "test", Holder: kube.Holder{Host: "test", PID: os.Getpid(), User: "tester"}, StateDir: t.TempDir(), Now: time.Now,
