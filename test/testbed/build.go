@@ -10,10 +10,40 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kcpctl/kcpctl/test/gobuild"
 )
 
 // binDir is the folder of a set's binaries.
 func (t *testbed) binDir(s buildSet) string { return filepath.Join(t.cache, "bin", s.key()) }
+
+// wanted is a set with those of its binaries that are wanted; no names mean all of them.
+type wanted struct {
+	set   buildSet
+	names []string
+}
+
+// buildAll builds what the cache lacks, one set after the other.
+func (t *testbed) buildAll(ctx context.Context, all []wanted) error {
+	var lacking []wanted
+	for _, w := range all {
+		if len(w.names) == 0 {
+			w.names = w.set.names()
+		}
+		if len(missing(t.binDir(w.set), w.names)) > 0 {
+			lacking = append(lacking, w)
+		}
+	}
+	for i, w := range lacking {
+		if len(lacking) > 1 {
+			t.log.note("set %d of %d to build: %s", i+1, len(lacking), w.set.key())
+		}
+		if err := t.build(ctx, w.set, w.names...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // build builds those of the named binaries of s that the cache lacks; no names mean all of them.
 func (t *testbed) build(ctx context.Context, s buildSet, names ...string) error {
@@ -59,12 +89,13 @@ func (t *testbed) compile(ctx context.Context, s buildSet, names []string) error
 		flags += " -X " + stamp
 	}
 	out := filepath.Join(module, ".out")
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", out + string(filepath.Separator)}
+	args := []string{"-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", out + string(filepath.Separator)}
 	binaries := slices.DeleteFunc(slices.Clone(s.binaries), func(b binary) bool { return !slices.Contains(names, b.name) })
 	for _, b := range binaries {
 		args = append(args, b.pkg)
 	}
-	if _, err := goTool(ctx, module, args...); err != nil {
+	report := func(line string) { t.log.note("%s: %s", s.key(), line) }
+	if err := (gobuild.Build{Dir: module, Env: goEnv(), Args: args, Report: report}).Run(ctx); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(t.binDir(s), 0o755); err != nil {
@@ -126,10 +157,8 @@ func sourceDir() (string, error) {
 	}
 }
 
-// goTool runs go in a build module and returns its output.
-func goTool(ctx context.Context, dir string, args ...string) (string, error) {
+// goEnv is the environment of go in a build module.
+func goEnv() []string {
 	// The checksum database does not know kcp's modules; go.sum pins their hashes.
-	return command{name: "go", args: args, dir: dir, env: []string{
-		"CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GONOSUMDB=github.com/kcp-dev/*",
-	}}.run(ctx)
+	return []string{"CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GONOSUMDB=github.com/kcp-dev/*"}
 }

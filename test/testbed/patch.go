@@ -15,7 +15,8 @@ func addPatchedFramework(ctx context.Context, dir string) error {
 		module = "github.com/kcp-dev/virtual-workspace-framework"
 		sum    = "h1:AStPulh0Yylg9XwMh8lxrhFvZnixV9f2dZZzHuquhs4=" // go.sum cannot pin a module that is replaced
 	)
-	out, err := goTool(ctx, filepath.Dir(dir), "mod", "download", "-json", module+"@v0.31.2")
+	download := command{name: "go", args: []string{"mod", "download", "-json", module + "@v0.31.2"}, dir: filepath.Dir(dir), env: goEnv()}
+	out, err := download.run(ctx)
 	if err != nil {
 		return err
 	}

@@ -72,23 +72,24 @@ func runKcpBinDir(ctx context.Context, t *testbed, o *options) error {
 func runBinDir(ctx context.Context, t *testbed, o *options) error {
 	kubernetes, etcd := kubernetesSet(), etcdSet()
 	all := append(kubernetes.names(), etcd.names()...)
-	wanted := o.args
-	if len(wanted) == 0 {
-		wanted = all
+	named := o.args
+	if len(named) == 0 {
+		named = all
 	}
-	for _, name := range wanted {
+	for _, name := range named {
 		if !slices.Contains(all, name) {
 			return fmt.Errorf("no binary %q, there are %v", name, all)
 		}
 	}
+	var sets []wanted
 	for _, s := range []buildSet{etcd, kubernetes} {
-		names := slices.DeleteFunc(s.names(), func(name string) bool { return !slices.Contains(wanted, name) })
-		if len(names) == 0 {
-			continue
+		names := slices.DeleteFunc(s.names(), func(name string) bool { return !slices.Contains(named, name) })
+		if len(names) > 0 {
+			sets = append(sets, wanted{s, names})
 		}
-		if err := t.build(ctx, s, names...); err != nil {
-			return err
-		}
+	}
+	if err := t.buildAll(ctx, sets); err != nil {
+		return err
 	}
 	dir := t.binDir(kubernetes)
 	if err := t.linkEtcd(dir); err != nil {
@@ -125,23 +126,20 @@ func (t *testbed) linkEtcd(dir string) error {
 
 // runBuild builds sets, without arguments all of them.
 func runBuild(ctx context.Context, t *testbed, o *options) error {
-	chosen := sets()
-	if len(o.args) > 0 {
-		chosen = nil
-		for _, name := range o.args {
-			s, err := setNamed(name)
-			if err != nil {
-				return err
-			}
-			chosen = append(chosen, s)
-		}
-	}
-	for _, s := range chosen {
-		if err := t.build(ctx, s); err != nil {
+	var chosen []wanted
+	for _, name := range o.args {
+		s, err := setNamed(name)
+		if err != nil {
 			return err
 		}
+		chosen = append(chosen, wanted{set: s})
 	}
-	return nil
+	if len(o.args) == 0 {
+		for _, s := range sets() {
+			chosen = append(chosen, wanted{set: s})
+		}
+	}
+	return t.buildAll(ctx, chosen)
 }
 
 // runStatus prints the processes of the nodes.

@@ -21,10 +21,12 @@ func runUp(ctx context.Context, t *testbed, o *options) error {
 		return err
 	}
 	defer unlock()
+	var all []wanted
 	for _, s := range sets() {
-		if err := t.build(ctx, s, nodeBinaries(s)...); err != nil {
-			return err
-		}
+		all = append(all, wanted{s, nodeBinaries(s)})
+	}
+	if err := t.buildAll(ctx, all); err != nil {
+		return err
 	}
 	if err := runSteps(ctx, t.log, t.upSteps(n)); err != nil {
 		return err
