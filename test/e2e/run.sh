@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The end-to-end tests, on the cluster of E2E_KUBECONFIG or else on the testbed, and on this machine itself. Arguments go
-# to go test: test/e2e/run.sh -run TestCluster.
+# Run the end-to-end tests, on the cluster of E2E_KUBECONFIG or else on the testbed, and on this machine itself. Arguments are
+# passed to go test: test/e2e/run.sh -run TestCluster.
 #
-#   E2E_KUBECONFIG   another cluster, on which the tests may make namespaces
-#   E2E_KCP_BIN_DIR  folder of kcp's binaries (default: the testbed's, built if need be)
-#   E2E_KCP_OLDER_BIN_DIR  the same, of the release from which the tests upgrade
-#   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, built anew)
-#   TAGS             build tags (default: e2e; e2e,long and e2e,long,day2 have the long tests too)
-#   KEEP_TESTBED=1   leave the node running that this has started
+#   E2E_KUBECONFIG   another cluster, in which the tests may create namespaces
+#   E2E_KCP_BIN_DIR  directory of kcp's binaries (default: the testbed's, built if they do not exist)
+#   E2E_KCP_OLDER_BIN_DIR  the same, of the release that the tests upgrade
+#   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, rebuilt)
+#   TAGS             build tags (default: e2e; e2e,long and e2e,long,day2 add the long tests)
+#   KEEP_TESTBED=1   keep the node running if this script has started it
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export CGO_ENABLED="${CGO_ENABLED:-0}" GOFLAGS="${GOFLAGS:--buildvcs=false}"
