@@ -22,7 +22,7 @@ import (
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
-// server is the API server of all tests of this package; TestMain cannot pass it on in another way.
+// server is the API server of all tests of this package. It is a variable because TestMain has no other way to pass it.
 var server *apiserver.Server
 
 func TestMain(m *testing.M) {
@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// The API server accepts every object of every example in a dry run; once they are applied nothing differs any more, so no
-// default of the API server shows up as a change.
+// The API server accepts every object of every example in a dry run. After an apply nothing differs, so no default of the API
+// server is reported as a change.
 func TestExamplesAreAccepted(t *testing.T) {
 	for _, name := range examples.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestExamplesAreAccepted(t *testing.T) {
 	}
 }
 
-// open renders an example, and connects to the API server for it.
+// open renders an example and opens its runtime.
 func open(t *testing.T, name string) (*kube.Runtime, []render.Object) {
 	t.Helper()
 	text, err := examples.Read(name)
