@@ -14,16 +14,16 @@ import (
 	"github.com/kcpctl/kcpctl/test/gobuild"
 )
 
-// binDir is the folder of a set's binaries.
+// binDir returns the directory of the binaries of a set.
 func (t *testbed) binDir(s buildSet) string { return filepath.Join(t.cache, "bin", s.key()) }
 
-// wanted is a set with those of its binaries that are wanted; no names mean all of them.
+// wanted is a set with the names of its wanted binaries. No names mean all binaries.
 type wanted struct {
 	set   buildSet
 	names []string
 }
 
-// buildAll builds what the cache lacks, one set after the other.
+// buildAll builds the binaries that the cache lacks, one set after the other.
 func (t *testbed) buildAll(ctx context.Context, all []wanted) error {
 	var lacking []wanted
 	for _, w := range all {
@@ -45,7 +45,7 @@ func (t *testbed) buildAll(ctx context.Context, all []wanted) error {
 	return nil
 }
 
-// build builds those of the named binaries of s that the cache lacks; no names mean all of them.
+// build builds the named binaries of s that the cache lacks. No names mean all binaries.
 func (t *testbed) build(ctx context.Context, s buildSet, names ...string) error {
 	if len(names) == 0 {
 		names = s.names()
@@ -58,7 +58,7 @@ func (t *testbed) build(ctx context.Context, s buildSet, names ...string) error 
 		return err
 	}
 	defer unlock()
-	lacking := missing(t.binDir(s), names) // another process may have built them meanwhile
+	lacking := missing(t.binDir(s), names) // another process may have built them in the meantime
 	if len(lacking) == 0 {
 		return nil
 	}
@@ -78,7 +78,7 @@ func missing(dir string, names []string) []string {
 	})
 }
 
-// compile builds beside the target and renames, so that what bears the right name is complete.
+// compile builds into a temporary directory and renames, so that a binary with its final name is complete.
 func (t *testbed) compile(ctx context.Context, s buildSet, names []string) error {
 	module, err := t.module(ctx, s)
 	if err != nil {
@@ -109,7 +109,7 @@ func (t *testbed) compile(ctx context.Context, s buildSet, names []string) error
 	return os.RemoveAll(out)
 }
 
-// output is the name that go build gives the binary.
+// output returns the file name that go build gives the binary.
 func (b binary) output() string {
 	switch last := path.Base(b.pkg); {
 	case last == ".":
@@ -121,7 +121,7 @@ func (b binary) output() string {
 	}
 }
 
-// module copies the set's build module into the cache and completes it there: the repository holds no machine's paths.
+// module copies the build module of the set into the cache and completes it there, because it then has paths of this machine.
 func (t *testbed) module(ctx context.Context, s buildSet) (string, error) {
 	source, err := sourceDir()
 	if err != nil {
@@ -140,7 +140,7 @@ func (t *testbed) module(ctx context.Context, s buildSet) (string, error) {
 	return dir, err
 }
 
-// sourceDir finds test/testbed above the working directory; modules in it cannot be embedded into the program.
+// sourceDir finds test/testbed above the working directory. Directories with a go.mod cannot be embedded into the program.
 func sourceDir() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -152,7 +152,7 @@ func sourceDir() (string, error) {
 			return source, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("binaries must be built, and %s is not inside the repository of kcpctl", wd)
+			return "", fmt.Errorf("%s is not in the repository of kcpctl, which is needed to build binaries", wd)
 		}
 	}
 }
