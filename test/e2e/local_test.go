@@ -27,8 +27,6 @@ func TestLocalSharded(t *testing.T) {
 	testSharded(t, newLocal(t, "sharded", "--base-port", strconv.Itoa(10000+100*rand.IntN(200))))
 }
 
-func TestLocalMinimal(t *testing.T) { testMinimal(t, newLocal(t, "minimal")) }
-
 // local runs a setup as processes of this machine.
 type local struct {
 	// binaries is the directory of kcp's binaries, dir the state directory of the setup.

@@ -13,7 +13,8 @@ cd "$(dirname "$0")/../.."
 export CGO_ENABLED="${CGO_ENABLED:-0}" GOFLAGS="${GOFLAGS:--buildvcs=false}"
 
 say() { echo "== $*" >&2; }
-testbed() { go run ./test/testbed "$@"; }
+testbed() { bin/testbed "$@"; }
+go run ./test/gobuild/run -o bin/testbed ./test/testbed
 
 if [ -z "${E2E_KCPCTL:-}" ]; then
 	say "build bin/kcpctl"
@@ -31,11 +32,11 @@ elif ! command -v kubectl >/dev/null; then
 	PATH="$(testbed bin-dir kubectl):$PATH"
 fi
 if [ -z "${E2E_KCP_BIN_DIR:-}" ]; then
-	say "find kcp's binaries"
+	say "build kcp, unless it is built"
 	E2E_KCP_BIN_DIR="$(testbed kcp-bin-dir)"
 fi
 if [ -z "${E2E_KCP_OLDER_BIN_DIR:-}" ]; then
-	say "find the binaries of an older kcp"
+	say "build an older kcp, unless it is built"
 	E2E_KCP_OLDER_BIN_DIR="$(testbed kcp-bin-dir --version v0.32.2)"
 fi
 E2E_KCPCTL="$(realpath "${E2E_KCPCTL:-bin/kcpctl}")"

@@ -36,16 +36,6 @@ func testSharded(t *testing.T, s *setup) {
 	}
 }
 
-// testMinimal runs examples/minimal.yaml through its life cycle.
-func testMinimal(t *testing.T, s *setup) {
-	step(t, "up", func(t *testing.T) {
-		require.Contains(t, s.up(t).stderr, "canary done")
-	})
-	step(t, "status", func(t *testing.T) { isReady(t, s) })
-	step(t, "a second up writes nothing", func(t *testing.T) { changesNothing(t, s) })
-	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
-}
-
 func isReady(t *testing.T, s *setup) {
 	st := s.status(t)
 	require.Equal(t, s.name, st.Name)

@@ -13,6 +13,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestLocalMinimal runs examples/minimal.yaml through its life cycle. On a cluster TestClusterMinimal does this, and what it proves
+// on this machine TestLocalSharded proves too, so it is a long test.
+func TestLocalMinimal(t *testing.T) {
+	s := newLocal(t, "minimal")
+	step(t, "up", func(t *testing.T) {
+		require.Contains(t, s.up(t).stderr, "canary done")
+	})
+	step(t, "status", func(t *testing.T) { isReady(t, s) })
+	step(t, "a second up writes nothing", func(t *testing.T) { changesNothing(t, s) })
+	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
+}
+
 func TestLocalShards(t *testing.T) { testShards(t, newLocal(t, "minimal")) }
 
 func TestClusterShards(t *testing.T) { testShards(t, newCluster(t, "minimal")) }
