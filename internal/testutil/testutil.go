@@ -72,7 +72,7 @@ type Clock struct {
 // NewClock returns a clock that shows Start.
 func NewClock() *Clock { return &Clock{now: Start()} }
 
-// Now returns the time of the clock, in place of time.Now.
+// Now returns the time of the clock. Tests use it instead of time.Now.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
