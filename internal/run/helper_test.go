@@ -3,6 +3,7 @@ package run_test
 import (
 	"iter"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -34,6 +35,12 @@ const (
 
 // everything may leave its data.
 var everything = []topology.ID{"root-shard", "cache-server", "shard/alpha", "shard/beta", "etcd/root", "etcd/alpha", "etcd/beta", "etcd/cache"}
+
+// TestMain trades memory for time: the tests render and issue certificates again and again.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	m.Run()
+}
 
 // world is a setup, what it runs on and a run of it.
 type world struct {
