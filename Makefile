@@ -1,4 +1,4 @@
-# kcpctl. `make help` lists the targets; README.md says which two to start with.
+# kcpctl. `make help` lists the targets. README.md describes the first two commands to run.
 
 SHELL      := bash -o pipefail
 .DEFAULT_GOAL := help
@@ -6,11 +6,14 @@ KCPCTL     := bin/kcpctl
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS    := -s -w -X github.com/kcpctl/kcpctl/internal/version.version=$(VERSION)
 GOFLAGS    += -buildvcs=false
-TESTBED    := go run ./test/testbed
+# go build that prints its progress, also when the output is not a terminal.
+GO_BUILD   := go run ./test/gobuild/run
+TESTBED    := bin/testbed
 NODE       ?= a
 STEPS      ?= 5000
-# What is free of phrases that read as translated, and stays so.
-PLAIN      := docs README.md internal/record internal/machine internal/atomicfile internal/outputdir internal/etcd
+# The paths that `make verify` checks for phrases that read as translated.
+PLAIN      := docs README.md internal/record internal/machine internal/atomicfile internal/outputdir internal/etcd \
+              internal/testutil test
 export GOFLAGS CGO_ENABLED = 0
 
 .PHONY: help
@@ -19,60 +22,61 @@ help: ## Print the targets
 
 .PHONY: build
 build: ## Build bin/kcpctl
-	go build -trimpath -ldflags "$(LDFLAGS)" -o $(KCPCTL) .
+	$(GO_BUILD) -trimpath -ldflags "$(LDFLAGS)" -o $(KCPCTL) .
 
 .PHONY: demo
 demo: build ## A sharded kcp, with everything it needs: this machine must be Linux, and you root on it
 	$(KCPCTL) up --local -f examples/sharded.yaml --kcp-bin-dir "$$($(MAKE) -s kcp-bin-dir)"
 
 .PHONY: test
-test: unit integration e2e ## What a contributor runs: unit, golden, CLI, a real kube-apiserver, a real node with a real kcp
+test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI, a real kube-apiserver, a real kcp on both runtimes
 
 .PHONY: test-long
-test-long: race model faults-few e2e-long ## What else guards data: races, random commands, faults, day two and load on a real kcp (about 45 minutes)
+test-long: race model faults-few e2e-long ## Run the long tests: data races, random commands, faults, day 2 and load on a real kcp (45 minutes)
 
 .PHONY: unit
-unit: ## Unit, golden and CLI tests, and some random steps of the model
+unit: packages ## Run unit, golden and CLI tests, and a few random steps of the model
 	go test ./...
 
 .PHONY: race
-race: ## The unit tests with the race detector (needs gcc)
+race: ## Run the unit tests with the race detector (needs gcc)
+	@CGO_ENABLED=1 $(GO_BUILD) -race ./cmd/... ./internal/...
 	CGO_ENABLED=1 go test -race -timeout 30m ./cmd/... ./internal/...
 
 .PHONY: model
-model: ## Random commands of two operators, with crashes, on a model of clusters (STEPS=100000: about an hour)
+model: packages ## Run random commands of two operators, with crashes, on simulated clusters (STEPS=100000: one hour)
 	go test -timeout 12h -v -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000
 
 .PHONY: integration
-integration: ## Tests against a real kube-apiserver
+integration: packages apiserver ## Run tests against a real kube-apiserver
 	go test -tags integration -timeout 30m ./internal/kube/... ./test/integration/...
 
 .PHONY: faults-few
-faults-few: ## Every third request of up, add-shard and certs renew fails in one way
+faults-few: packages apiserver ## Make every third request of up, add-shard and certs renew fail in one way
 	go test -tags integration -timeout 30m ./test/faults -faults=few
 
 .PHONY: faults
-faults: ## Every request of up, add-shard and certs renew fails in every way there is (more than an hour)
+faults: packages apiserver ## Make every request of up, add-shard and certs renew fail in every way (more than one hour)
 	go test -tags integration -timeout 180m -v ./test/faults -faults=all
 
 .PHONY: e2e
-e2e: build ## Tests against real kcp: on the testbed, or on the cluster of E2E_KUBECONFIG
+e2e: build ## Run tests with a real kcp, on the testbed or on the cluster of E2E_KUBECONFIG
 	./test/e2e/run.sh
 
 .PHONY: e2e-long
-e2e-long: build ## The long ones: checks, shards, lost members, sequences of commands, load
-	TAGS=e2e,long ./test/e2e/run.sh -run 'Checks|Shards|LostMember|Families|Sequences|ClusterUnderLoad'
+e2e-long: build ## Run the long end-to-end tests: checks, shards, lost members, sequences of commands, load
+	TAGS=e2e,long ./test/e2e/run.sh -run 'Checks|Shards|LostMember|LocalMinimal|Families|Sequences|ClusterUnderLoad'
 
 .PHONY: e2e-day2
-e2e-day2: build ## The longest: every certificate and authority replaced, on both runtimes (about a quarter of an hour)
+e2e-day2: build ## Run the longest end-to-end tests: every certificate and authority replaced on both runtimes (15 minutes)
 	TAGS=e2e,long,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad|RenewUnderLoad|RotateUnderLoad'
 
 .PHONY: bench
-bench: build ## Measure what is promised, as ratios in one run (BENCH="-runs 3 local": some of it)
+bench: build $(TESTBED) ## Measure speed and memory, as ratios of one run (BENCH="-runs 3 local": only some cases)
 	go run ./test/bench $(BENCH)
 
 .PHONY: lint
-lint: ## gofmt and go vet
+lint: ## Run gofmt and go vet
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
@@ -81,28 +85,39 @@ lint: ## gofmt and go vet
 	GOOS=darwin GOARCH=arm64 go vet . ./cmd/... ./internal/...
 
 .PHONY: generate
-generate: ## Write the generated documents again
+generate: ## Regenerate the generated documents
 	go generate ./...
 
 .PHONY: verify
-verify: lint generate ## Lint, and fail if a generated file is out of date or a document reads as translated
+verify: lint generate ## Lint, and fail if a generated file is out of date or a text reads as translated
 	@git diff --exit-code -- docs || { echo "generated files are out of date: run make generate and commit"; exit 1; }
 	go run ./internal/tools/words $(PLAIN)
 	@! git grep -lE '^-----BEGIN [A-Z ]*PRIVATE KEY' -- ':!*.go' || { echo "a private key is in the repository: remove it"; exit 1; }
 	go mod verify
 
 .PHONY: testbed
-testbed: ## Build and start a real Kubernetes node (NODE=b: a second one in a network of its own)
+testbed: $(TESTBED) ## Build and start a real Kubernetes node (NODE=b: a second one in its own network)
 	$(TESTBED) up --node $(NODE)
 
 .PHONY: testbed-down
-testbed-down: ## Stop the nodes and remove all they left, but for what was built
+testbed-down: $(TESTBED) ## Stop the nodes and remove everything of them except their binaries and images
 	$(TESTBED) down --node all
 
 .PHONY: testbed-kubeconfig
-testbed-kubeconfig: ## Print the path of the node's kubeconfig
+testbed-kubeconfig: $(TESTBED) ## Print the path of the node's kubeconfig
 	@$(TESTBED) kubeconfig --node $(NODE)
 
 .PHONY: kcp-bin-dir
-kcp-bin-dir: ## Print the folder of the kcp binaries, built if need be
+kcp-bin-dir: $(TESTBED) ## Build kcp if necessary, and print the directory of its binaries
 	@$(TESTBED) kcp-bin-dir
+
+# What the targets above need. Tests print nothing while they compile or build, so these do it first, with progress.
+.PHONY: $(TESTBED) packages apiserver
+$(TESTBED):
+	@$(GO_BUILD) -o $@ ./test/testbed
+
+packages:
+	@$(GO_BUILD) ./cmd/... ./internal/...
+
+apiserver: $(TESTBED)
+	@$(TESTBED) bin-dir kube-apiserver etcd >/dev/null

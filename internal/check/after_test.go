@@ -19,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -131,11 +132,10 @@ func TestARunningSetupPasses(t *testing.T) {
 // leaf replaces a certificate of the store by one that another setup has issued.
 func (w *world) leaf(t *testing.T, id topology.ID, cert string) {
 	t.Helper()
-	res, err := pki.Ensure(w.top, &pki.State{}, pki.Options{Now: w.now})
-	require.NoError(t, err)
+	other := pkitest.Issue(t, w.top, w.now)
 	c := w.top.Component(id)
 	key := pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(cert)}
-	w.rt.PKI().Leaves[key] = res.State.Leaves[key]
+	w.rt.PKI().Leaves[key] = other.Leaves[key]
 }
 
 // Every breakage of a running setup is named by the check whose business it is.

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -21,9 +21,7 @@ var update = flag.Bool("update", false, "write docs/checks.md")
 
 func newTopology(t *testing.T, spec string) *topology.Topology {
 	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\nspec:\n  version: v0.32.3\n"+spec))
-	require.NoError(t, err)
-	return topology.Build(f.Setup)
+	return topologytest.Build(t, "spec:\n  version: v0.32.3\n"+spec)
 }
 
 // A fake check ends as its outcome says.

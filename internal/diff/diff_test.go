@@ -13,9 +13,9 @@ import (
 	"github.com/kcpctl/kcpctl/internal/diff"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 func object(t *testing.T, text string) map[string]any {
@@ -52,16 +52,6 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// issued returns a PKI, whose certificates and keys no diff may show.
-func issued(t *testing.T) *pki.State {
-	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte("{apiVersion: kcpctl.dev/v1alpha1, kind: Setup, metadata: {name: demo}}"))
-	require.NoError(t, err)
-	res, err := pki.Ensure(topology.Build(f.Setup), &pki.State{}, pki.Options{Now: testutil.Start()})
-	require.NoError(t, err)
-	return res.State
-}
-
 func secret(cert, key []byte) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret",
@@ -73,7 +63,7 @@ func secret(cert, key []byte) *unstructured.Unstructured {
 }
 
 func TestSecretsAreMasked(t *testing.T) {
-	state := issued(t)
+	state := pkitest.Issue(t, topologytest.Build(t, ""), testutil.Start())
 	var old pki.Pair
 	for key, pair := range state.Leaves {
 		if key.Secret == "demo-root-server" {

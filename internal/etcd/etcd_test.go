@@ -10,27 +10,19 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/etcd"
 	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeetcd"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
-
-const threeMembers = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec: {etcd: {managed: {replicas: 3}}}
-`
 
 // world is an etcd of three members.
 func world(t *testing.T) (*fakeetcd.Etcd, *topology.Component, *pki.State) {
 	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte(threeMembers))
-	require.NoError(t, err)
-	top := topology.Build(f.Setup)
-	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: time.Now()})
-	require.NoError(t, err)
+	top := topologytest.Build(t, "spec: {etcd: {managed: {replicas: 3}}}")
+	issued := pkitest.Issue(t, top, time.Now())
 	c := top.OfKind(topology.Etcd)[0]
-	return fakeetcd.New(t, c, res.State), c, res.State
+	return fakeetcd.New(t, c, issued), c, issued
 }
 
 func client(t *testing.T, e *fakeetcd.Etcd, c *topology.Component, s *pki.State, hosts ...string) *etcd.Client {

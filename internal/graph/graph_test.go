@@ -11,16 +11,14 @@ import (
 
 	"github.com/kcpctl/kcpctl/examples"
 	"github.com/kcpctl/kcpctl/internal/graph"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 func drawn(t *testing.T, text string, states map[topology.ID]graph.State) graph.Graph {
 	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte(text))
-	require.NoError(t, err)
-	return graph.New(topology.Build(f.Setup), states)
+	return graph.New(topologytest.Build(t, text), states)
 }
 
 func TestGolden(t *testing.T) {
@@ -32,11 +30,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-const severalClusters = `
-apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+const severalClusters = `spec:
   external: {hostname: "kcp.example.com", port: 443}
   clusters: [{name: eu, context: eu}, {name: us, context: us}]
   cacheServer: {cluster: eu, url: "https://cache.example.com:6443"}

@@ -15,12 +15,11 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
-
-const text = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
 
 // TestMain runs the tests on a machine that has a proxy: servers that are dialled never lead through it.
 func TestMain(m *testing.M) {
@@ -34,14 +33,11 @@ func TestMain(m *testing.M) {
 func withKcp(t *testing.T, test func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f, err := setup.Parse("kcp.yaml", []byte(text))
-		require.NoError(t, err)
-		top := topology.Build(f.Setup)
-		res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: time.Now()})
-		require.NoError(t, err)
+		top := topologytest.Build(t, "")
+		issued := pkitest.Issue(t, top, time.Now())
 		proxy := top.OfKind(topology.FrontProxy)[0]
-		leaf := res.State.Leaves[pki.LeafKey{Cluster: proxy.Cluster.Name, Secret: proxy.Object(pki.CertServer)}]
-		pair, err := pki.Mint(res.State, pki.MintSpec{
+		leaf := issued.Leaves[pki.LeafKey{Cluster: proxy.Cluster.Name, Secret: proxy.Object(pki.CertServer)}]
+		pair, err := pki.Mint(issued, pki.MintSpec{
 			CN: pki.CNSelf, Orgs: []string{pki.GroupAdmin}, Algorithm: v1alpha1.KeyECDSAP256, Validity: time.Hour,
 		}, time.Now())
 		require.NoError(t, err)
@@ -49,9 +45,9 @@ func withKcp(t *testing.T, test func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client
 		k := fakekcp.New(t)
 		k.Register(kcp.Shard{Name: "root", BaseURL: "https://root:6443"})
 		k.Register(kcp.Shard{Name: "alpha", BaseURL: "https://alpha:6443", VirtualWorkspaceURL: "https://vw:6443", Cordoned: true})
-		k.Serve("proxy", leaf, res.State.CAs[pki.ClientCA].Trusted())
+		k.Serve("proxy", leaf, issued.CAs[pki.ClientCA].Trusted())
 		test(t, k, kcp.New(kcp.Options{
-			URL: proxy.URL + "/", CA: res.State.CAs[pki.ServerCA].Trusted(), Pair: pair,
+			URL: proxy.URL + "/", CA: issued.CAs[pki.ServerCA].Trusted(), Pair: pair,
 			Dial: func(ctx context.Context) (net.Conn, error) { return k.Dial(ctx, "proxy") },
 		}))
 	})

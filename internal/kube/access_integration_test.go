@@ -179,10 +179,7 @@ func TestTheAdministratorOfANamespaceCanUseIt(t *testing.T) {
 	require.True(t, f.up(r, run.PlanOptions{}).Empty())
 }
 
-const external = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+const external = `spec:
   clusters: [{name: eu, kubeconfig: %q, namespace: %s}]
   image: {pullSecrets: [registry]}
   etcd: {external: {endpoints: ["https://etcd:2379"], tlsSecret: etcd-client}}

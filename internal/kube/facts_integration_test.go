@@ -17,9 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/check"
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -121,10 +121,7 @@ func breakages() map[string]breakage {
 }
 
 // small is the smallest setup on a cluster.
-const small = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+const small = `spec:
   clusters: [{name: eu, kubeconfig: %q, namespace: %s}]
 `
 
@@ -171,9 +168,7 @@ func TestCheckOfAClusterThatIsDown(t *testing.T) {
 	file := t.TempDir() + "/kubeconfig"
 	require.NoError(t, os.WriteFile(file, []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "x",
 		"clusters": [{"name": "x", "cluster": {"server": "https://127.0.0.1:1"}}], "contexts": [{"name": "x", "context": {"cluster": "x"}}]}`), 0o600))
-	parsed, err := setup.Parse("kcp.yaml", fmt.Appendf(nil, small, file, f.namespace))
-	require.NoError(t, err)
-	r := f.checks(t, topology.Build(parsed.Setup), 0)
+	r := f.checks(t, topologytest.Build(t, fmt.Sprintf(small, file, f.namespace)), 0)
 	res := result(t, r, "KCP001")
 	require.Equal(t, check.Fail, res.Status)
 	require.Contains(t, res.Cause, "does not answer")
@@ -276,9 +271,7 @@ func (f *fixture) node(t *testing.T, r *Runtime, name, arch string) {
 // renderNew renders a setup with a PKI that is not stored.
 func renderNew(t *testing.T, top *topology.Topology) []render.Object {
 	t.Helper()
-	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: time.Now()})
-	require.NoError(t, err)
-	objects, err := render.Objects(top, res.State)
+	objects, err := render.Objects(top, pkitest.Issue(t, top, time.Now()))
 	require.NoError(t, err)
 	return objects
 }

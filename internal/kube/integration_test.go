@@ -25,7 +25,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
@@ -54,10 +54,7 @@ type fixture struct {
 }
 
 // sharded has two shards, a cache server and a front-proxy.
-const sharded = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+const sharded = `spec:
   clusters: [{name: eu, kubeconfig: %q, namespace: %s}]
   cacheServer: {}
   shards: [{name: alpha}, {name: beta}]
@@ -80,7 +77,7 @@ func newRecorded(t *testing.T, file string) *fixture {
 
 // named gives the setup of a file the fixture's name.
 func (f *fixture) named(file string) string {
-	return strings.Replace(file, "{name: demo}", "{name: kcp-of-"+f.namespace+"}", 1)
+	return strings.Replace(topologytest.File(file), "{name: demo}", "{name: kcp-of-"+f.namespace+"}", 1)
 }
 
 // record is what a run knows of the installation that it makes or changes.
@@ -100,9 +97,7 @@ func (f *fixture) parse(file, user string, groups ...string) *topology.Topology 
 	f.t.Helper()
 	kubeconfig, err := server.Kubeconfig(user, groups...)
 	require.NoError(f.t, err)
-	parsed, err := setup.Parse("kcp.yaml", fmt.Appendf(nil, file, kubeconfig, f.namespace))
-	require.NoError(f.t, err)
-	return topology.Build(parsed.Setup)
+	return topologytest.Build(f.t, fmt.Sprintf(file, kubeconfig, f.namespace))
 }
 
 func (f *fixture) options() Options {

@@ -22,16 +22,13 @@ import (
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
 // twoPlaces has a shard in a second namespace.
-const twoPlaces = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+const twoPlaces = `spec:
   clusters: [{name: eu, kubeconfig: %[1]q, namespace: %[2]s}, {name: us, kubeconfig: %[1]q, namespace: %[2]s-us}]
   external: {hostname: kcp.example.com}
   rootShard: {cluster: eu, url: "https://root.example.com:6443"}
@@ -86,7 +83,7 @@ func TestTheSameSetupInAnotherNamespaceIsRefused(t *testing.T) {
 	f.up(f.runtime(f.topology), run.PlanOptions{})
 	second := *f
 	second.namespace += "-second"
-	top := second.parse(strings.ReplaceAll(sharded, "{name: demo}", "{name: "+f.topology.Name+"}"), apiserver.Admin)
+	top := second.parse(f.named(sharded), apiserver.Admin)
 
 	_, err := second.plan(top, run.PlanOptions{})
 	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "-n), or install a second kcp of this name with --allow-other-cluster")
@@ -204,11 +201,6 @@ func (f *fixture) objectsFrom(r, admin *Runtime) []render.Object {
 
 // The root shard stays where it is.
 func TestTheRootShardCannotMove(t *testing.T) {
-	moved := func(f *fixture, text string) *topology.Topology {
-		parsed, err := setup.Parse("kcp.yaml", []byte(text))
-		require.NoError(f.t, err)
-		return topology.Build(parsed.Setup)
-	}
 	const byName = "has its root shard on cluster eu (context admin, namespace "
 	t.Run("to a place of the setup", func(t *testing.T) {
 		f, _ := inTwoPlaces(t)
@@ -225,7 +217,7 @@ func TestTheRootShardCannotMove(t *testing.T) {
 		kubeconfig, err := server.Kubeconfig(apiserver.Admin)
 		require.NoError(t, err)
 		text = strings.NewReplacer("%q", `"`+kubeconfig+`"`, "%s", r.clusters.current[1].Namespace).Replace(text)
-		_, err = f.plan(moved(f, text), run.PlanOptions{})
+		_, err = f.plan(topologytest.Build(t, text), run.PlanOptions{})
 		requireRefused(t, err, byName+f.namespace, "moving the root shard is not supported")
 	})
 	t.Run("to a new cluster, while the old one is in the setup", func(t *testing.T) {

@@ -12,14 +12,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-const header = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
-
-const full = header + `spec:
+const full = `spec:
   external: {hostname: kcp.example.com, port: 8443}
   clusters: [{name: eu}, {name: us, namespace: kcp-us}]
   cacheServer: {url: "https://cache.example.com:6443"}
@@ -32,25 +31,16 @@ const full = header + `spec:
   - {name: ops, user: ops, target: {shard: beta}}
 `
 
-func build(t *testing.T, yaml string) *topology.Topology {
-	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte(yaml))
-	require.NoError(t, err)
-	return topology.Build(f.Setup)
-}
-
 func issued(t *testing.T, yaml string) (*topology.Topology, *pki.State) {
 	t.Helper()
-	tp := build(t, yaml)
-	r, err := pki.Ensure(tp, &pki.State{}, pki.Options{Now: testutil.Start()})
-	require.NoError(t, err)
-	return tp, r.State
+	tp := topologytest.Build(t, yaml)
+	return tp, pkitest.Issue(t, tp, testutil.Start())
 }
 
 func TestForComponent(t *testing.T) {
 	var out bytes.Buffer
-	for _, setup := range []string{full, header + "spec: {shards: [{name: alpha}]}"} {
-		tp := build(t, setup)
+	for _, setup := range []string{full, "spec: {shards: [{name: alpha}]}"} {
+		tp := topologytest.Build(t, setup)
 		for _, c := range tp.Components {
 			for _, f := range ForComponent(tp, c) {
 				fmt.Fprintf(&out, "# %s %s\n%s", c.ID(), f.Name, f.Data)
@@ -62,7 +52,7 @@ func TestForComponent(t *testing.T) {
 
 // A component finds what its kubeconfigs name: they point to certificates that it has.
 func TestForComponentUsesItsOwnFiles(t *testing.T) {
-	tp := build(t, full)
+	tp := topologytest.Build(t, full)
 	var files topology.Files
 	for _, c := range tp.Components {
 		own := map[string]bool{}

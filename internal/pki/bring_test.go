@@ -10,7 +10,7 @@ import (
 )
 
 func TestBring(t *testing.T) {
-	tp, theirs := issued(t, header)
+	tp, theirs := issued(t, "")
 	keyless := theirs.Authorities()
 	a := keyless.CAs[ClientCA]
 	a.Key = nil
@@ -47,8 +47,8 @@ func TestBring(t *testing.T) {
 }
 
 func TestBringRefuses(t *testing.T) {
-	_, ours := issued(t, header)
-	_, theirs := issued(t, header)
+	_, ours := issued(t, "")
+	_, theirs := issued(t, "")
 	for name, tc := range map[string]struct {
 		to, from *State
 		at       time.Duration

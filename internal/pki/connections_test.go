@@ -7,8 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 // Every client and every server is in a pair, however few pairs are wanted.
@@ -17,10 +16,7 @@ func TestConnections(t *testing.T) {
 	for i := range 30 {
 		names = append(names, fmt.Sprintf("{name: s%d}", i))
 	}
-	f, err := setup.Parse("kcp.yaml", []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\nspec:\n"+
-		"  cacheServer: {}\n  kubeconfigs: [{name: admin}]\n  shards: ["+strings.Join(names, ", ")+"]\n"))
-	require.NoError(t, err)
-	top := topology.Build(f.Setup)
+	top := topologytest.Build(t, "spec: {cacheServer: {}, kubeconfigs: [{name: admin}], shards: ["+strings.Join(names, ", ")+"]}")
 	ends := func(all []Connection) (clients map[LeafKey]bool, servers map[string]bool) {
 		clients, servers = map[LeafKey]bool{}, map[string]bool{}
 		for _, c := range all {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 func load(t *testing.T, dir string) (*Directory, *State) {
@@ -35,7 +36,7 @@ func TestDirectoryKeepsEverything(t *testing.T) {
 	require.Empty(t, s.CAs)
 	require.NoDirExists(t, dir, "reading makes nothing")
 
-	tp := build(t, full)
+	tp := topologytest.Build(t, full)
 	want := ensure(t, tp, s, now()).State
 	want.CAs[ServerCA] = Authority{Pair: want.CAs[ServerCA].Pair, Bundle: want.CAs[ClientCA].Cert}
 	want.Leaves[LeafKey{Secret: "demo-root-server"}] = want.Leaves[find(t, tp, "demo-root-server").Key()] // of this machine
@@ -60,7 +61,7 @@ func TestDirectoryKeepsEverything(t *testing.T) {
 
 func TestDirectoryWritesOnlyWhatChanged(t *testing.T) {
 	dir := t.TempDir()
-	tp, s := issued(t, header)
+	tp, s := issued(t, "")
 	save(t, dir, s)
 	var steps []string
 	d, s := load(t, dir)
@@ -79,7 +80,7 @@ func TestDirectoryWritesOnlyWhatChanged(t *testing.T) {
 
 func TestDirectoryDropsTheBundleOfARotation(t *testing.T) {
 	dir := t.TempDir()
-	_, s := issued(t, header)
+	_, s := issued(t, "")
 	s.CAs[ServerCA] = Authority{Pair: s.CAs[ServerCA].Pair, Bundle: s.CAs[ClientCA].Cert}
 	save(t, dir, s)
 	s.CAs[ServerCA] = Authority{Pair: s.CAs[ServerCA].Pair}
@@ -92,7 +93,7 @@ var errCrash = errors.New("crash")
 
 // Whenever a save dies, the next run finds all of it or nothing of it, and goes on.
 func TestDirectorySurvivesACrashAtEveryStep(t *testing.T) {
-	tp, theirs := issued(t, header+"spec: {etcd: {embedded: {}}}")
+	tp, theirs := issued(t, "spec: {etcd: {embedded: {}}}")
 	empty := &State{CAs: map[CA]Authority{}, Leaves: map[LeafKey]Pair{}}
 	brought := &State{CAs: map[CA]Authority{ClientCA: theirs.CAs[ClientCA]}, Leaves: map[LeafKey]Pair{}}
 	rotating := rotate(t, tp, theirs)
@@ -152,8 +153,8 @@ func saveAndCrash(t *testing.T, dir string, s *State, n int) *State {
 }
 
 func TestDirectoryRefusesToReplace(t *testing.T) {
-	_, one := issued(t, header)
-	_, two := issued(t, header)
+	_, one := issued(t, "")
+	_, two := issued(t, "")
 	for name, first := range map[string]func(t *testing.T, dir string) *Directory{
 		"never loaded": func(t *testing.T, dir string) *Directory {
 			save(t, dir, one)
@@ -233,25 +234,25 @@ func TestDirectoryRefuses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			_, s := issued(t, header)
+			_, s := issued(t, "")
 			save(t, dir, s)
 			tc.change(t, dir)
 			d := DirectoryStore(dir)
 			_, err := d.Load(t.Context())
 			require.ErrorContains(t, err, tc.want)
-			_, other := issued(t, header)
+			_, other := issued(t, "")
 			require.Error(t, d.Save(t.Context(), other), "nothing is replaced")
 		})
 	}
 }
 
 func TestDirectoryUsesBroughtAuthorities(t *testing.T) {
-	_, theirs := issued(t, header)
+	_, theirs := issued(t, "")
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "ca"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca", "server.crt"), theirs.CAs[ServerCA].Cert, 0o644))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca", "server.key"), theirs.CAs[ServerCA].Key, 0o600))
-	tp := build(t, header)
+	tp := topologytest.Build(t, "")
 	d, s := load(t, dir)
 	r := ensure(t, tp, s, now())
 	require.Equal(t, []CA{ClientCA, RequestHeaderCA, EtcdCA}, r.CAs)

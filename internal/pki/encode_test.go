@@ -11,7 +11,7 @@ import (
 )
 
 func TestEncodeDecode(t *testing.T) {
-	_, s := issued(t, header)
+	_, s := issued(t, "")
 	s.CAs[EtcdCA] = Authority{Pair: Pair{Cert: s.CAs[EtcdCA].Cert}, Bundle: s.CAs[ServerCA].Cert}
 	data := Encode(s)
 	require.Equal(t, []string{
@@ -41,7 +41,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"unknown value":   {func(d map[string][]byte) { d["x"] = nil }, `"x" is not part of a PKI`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, s := issued(t, header)
+			_, s := issued(t, "")
 			data := Encode(s)
 			tc.change(data)
 			_, err := Decode(data)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 func TestEnsureIssuesTheTable(t *testing.T) {
@@ -19,9 +20,9 @@ func TestEnsureIssuesTheTable(t *testing.T) {
 		t.Run(string(alg), func(t *testing.T) {
 			yaml := full
 			if alg == v1alpha1.KeyRSA2048 { // slow to make
-				yaml = header + "spec:\n"
+				yaml = "spec:\n"
 			}
-			tp := build(t, withSpec(yaml, "pki: {keyAlgorithm: "+string(alg)+"}"))
+			tp := topologytest.Build(t, withSpec(yaml, "pki: {keyAlgorithm: "+string(alg)+"}"))
 			r := ensure(t, tp, &State{}, now())
 			require.Equal(t, CAs(), r.CAs)
 			require.Equal(t, len(Table(tp)), r.Created())
@@ -115,7 +116,7 @@ func TestEnsureRenews(t *testing.T) {
 				tc.break_(s, key)
 			}
 			if tc.yaml != "" {
-				tp = build(t, tc.yaml)
+				tp = topologytest.Build(t, tc.yaml)
 			}
 			at := now().Add(tc.at)
 			if tc.at < 0 { // the authorities are older
@@ -167,7 +168,7 @@ func TestEnsureRenewsShortLivedLate(t *testing.T) {
 }
 
 func TestEnsureCutsLivesToTheAuthority(t *testing.T) {
-	tp := build(t, header+"spec: {pki: {caValidity: 9000h}}")
+	tp := topologytest.Build(t, "spec: {pki: {caValidity: 9000h}}")
 	s := ensure(t, tp, &State{}, now()).State
 	at := now().Add(8500 * time.Hour)
 	r := ensure(t, tp, s, at)
@@ -200,7 +201,7 @@ func TestEnsureRefusesAuthorities(t *testing.T) {
 		"garbage": {change: func(s *State) { s.CAs[EtcdCA] = Authority{Pair: Pair{Cert: []byte("x")}} }, want: "the etcd CA: no PEM certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp, s := issued(t, header)
+			tp, s := issued(t, "")
 			if tc.change != nil {
 				tc.change(s)
 			}
@@ -212,8 +213,8 @@ func TestEnsureRefusesAuthorities(t *testing.T) {
 }
 
 func TestEnsureUsesWhatWasBrought(t *testing.T) {
-	_, theirs := issued(t, header)
-	tp := build(t, header)
+	_, theirs := issued(t, "")
+	tp := topologytest.Build(t, "")
 	brought := &State{CAs: map[CA]Authority{ClientCA: theirs.CAs[ClientCA]}}
 	r := ensure(t, tp, brought, now())
 	require.Equal(t, []CA{ServerCA, RequestHeaderCA, EtcdCA}, r.CAs)
@@ -232,8 +233,8 @@ func TestEnsureUsesWhatWasBrought(t *testing.T) {
 }
 
 func TestEnsureKeepsOldServiceAccountKeys(t *testing.T) {
-	tp, s := issued(t, header)
-	_, next := issued(t, header)
+	tp, s := issued(t, "")
+	_, next := issued(t, "")
 	old := s.ServiceAccount.Public
 	s.ServiceAccount.Key = next.ServiceAccount.Key
 	r := ensure(t, tp, s, now())
@@ -256,7 +257,7 @@ func TestMint(t *testing.T) {
 }
 
 func TestInspectRefusesWhatIsNoCertificate(t *testing.T) {
-	_, s := issued(t, header)
+	_, s := issued(t, "")
 	_, err := Inspect(s.CAs[ServerCA].Key)
 	require.ErrorContains(t, err, "no PEM certificate")
 	require.False(t, bytes.Contains([]byte(err.Error()), s.CAs[ServerCA].Key))

@@ -12,15 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-const header = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
-
 // full has one of everything, on two clusters.
-const full = header + `spec:
+const full = `spec:
   version: v0.32.3
   external: {hostname: kcp.example.com, port: 8443}
   clusters: [{name: eu, namespace: kcp}, {name: us, namespace: kcp-us, domain: us.local}]
@@ -37,14 +35,7 @@ const full = header + `spec:
   - {name: ops, target: {shard: beta}, user: ops, groups: [a, b], clusterRoles: [view]}
 `
 
-// build takes a setup apart. What replaces "spec:" may add to it.
-func build(t testing.TB, yaml string) *topology.Topology {
-	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte(yaml))
-	require.NoError(t, err)
-	return topology.Build(f.Setup)
-}
-
+// withSpec adds a line to the spec of a setup file.
 func withSpec(yaml, more string) string {
 	return strings.Replace(yaml, "spec:\n", "spec:\n  "+more+"\n", 1)
 }
@@ -61,7 +52,7 @@ func ensure(t testing.TB, tp *topology.Topology, s *State, at time.Time) *Result
 // issued is a topology with all its certificates.
 func issued(t testing.TB, yaml string) (*topology.Topology, *State) {
 	t.Helper()
-	tp := build(t, yaml)
+	tp := topologytest.Build(t, yaml)
 	return tp, ensure(t, tp, &State{}, now()).State
 }
 
@@ -98,7 +89,7 @@ func reissue(t testing.TB, tp *topology.Topology, s *State, secret string, chang
 // shards is a setup with n shards besides the root shard.
 func shards(n int) string {
 	var b strings.Builder
-	b.WriteString(header + "spec:\n  cacheServer: {}\n  shards:\n")
+	b.WriteString("spec:\n  cacheServer: {}\n  shards:\n")
 	for i := range n {
 		fmt.Fprintf(&b, "  - {name: s%d}\n", i)
 	}

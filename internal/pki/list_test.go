@@ -47,7 +47,7 @@ func TestList(t *testing.T) {
 }
 
 func TestListShowsRotations(t *testing.T) {
-	tp, s := issued(t, header)
+	tp, s := issued(t, "")
 	first := rotate(t, tp, s)
 	second := rotate(t, tp, first)
 	for name, tc := range map[string]struct {
@@ -71,7 +71,7 @@ func TestListShowsRotations(t *testing.T) {
 }
 
 func TestListOfWhatIsNotThere(t *testing.T) {
-	tp, s := issued(t, header)
+	tp, s := issued(t, "")
 	delete(s.Leaves, find(t, tp, "demo-root-server").Key())
 	keyless := s.CAs[EtcdCA]
 	keyless.Key = nil
@@ -87,7 +87,7 @@ func TestListOfWhatIsNotThere(t *testing.T) {
 }
 
 func TestEndsWithin(t *testing.T) {
-	tp, s := issued(t, header)
+	tp, s := issued(t, "")
 	s = rotate(t, tp, rotate(t, tp, s))
 	l, year := listOf(t, tp, s), 8760*time.Hour
 	for name, tc := range map[string]struct {

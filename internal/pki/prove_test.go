@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 // Each case breaks one thing in a setup that works, and names every line that the proof must say about it.
@@ -194,14 +195,14 @@ func clierrCause(err error) error {
 func BenchmarkEnsureAndProve(b *testing.B) {
 	for _, n := range []int{2, 100, 1000} {
 		b.Run("new/"+shardsLabel(n), func(b *testing.B) {
-			tp := build(b, shards(n))
+			tp := topologytest.Build(b, shards(n))
 			for b.Loop() {
 				r := ensure(b, tp, &State{}, now())
 				require.NoError(b, Prove(tp, r.State, now()))
 			}
 		})
 		b.Run("kept/"+shardsLabel(n), func(b *testing.B) {
-			tp := build(b, shards(n))
+			tp := topologytest.Build(b, shards(n))
 			s := ensure(b, tp, &State{}, now()).State
 			for b.Loop() {
 				require.Empty(b, ensure(b, tp, s, now()).Changes)

@@ -179,7 +179,7 @@ func TestAnAuthorityThatCannotVouch(t *testing.T) {
 		}, "its certificate allows no authority below it (path length 0)"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp, s := issued(t, header)
+			tp, s := issued(t, "")
 			a := s.CAs[ServerCA]
 			tc.change(&a)
 			s.CAs[ServerCA] = a
@@ -193,8 +193,8 @@ func TestAnAuthorityThatCannotVouch(t *testing.T) {
 }
 
 func TestRotateToWhatWasBrought(t *testing.T) {
-	tp, s := issued(t, header)
-	_, theirs := issued(t, header)
+	tp, s := issued(t, "")
+	_, theirs := issued(t, "")
 	r, err := RotationOf(ClientCA).To(theirs, now())
 	require.NoError(t, err)
 	require.Equal(t, Authority{Pair: theirs.CAs[ClientCA].Pair}, whole(t, tp, r, s)[3].CAs[ClientCA])
@@ -214,7 +214,7 @@ func TestRotateToWhatWasBrought(t *testing.T) {
 }
 
 func TestAdvanceRefuses(t *testing.T) {
-	tp, s := issued(t, header)
+	tp, s := issued(t, "")
 	_, err := RotationOf(ServerCA).Advance(tp, s, PhaseSwitch, now())
 	require.ErrorIs(t, err, ErrChanged)
 	_, err = RotationOf(ServerCA).Advance(tp, &State{}, PhaseNone, now())
@@ -224,7 +224,7 @@ func TestAdvanceRefuses(t *testing.T) {
 }
 
 func TestEarlierServiceAccountKeysStay(t *testing.T) {
-	tp, s := issued(t, header)
+	tp, s := issued(t, "")
 	first := signers(t, s)
 	for range 2 {
 		s = whole(t, tp, RotationOfServiceAccount(), s)[3]
@@ -251,7 +251,7 @@ func TestEnsureRenewsWhatIsAskedFor(t *testing.T) {
 
 // Further certificates that somebody brought with a serving certificate are served as they are.
 func TestChainKeepsWhatWasBrought(t *testing.T) {
-	tp, s := issued(t, header)
+	tp, s := issued(t, "")
 	key := find(t, tp, "demo-root-server").Key()
 	brought := s.Leaves[key]
 	brought.Cert = slices.Concat([]byte("a comment\n"), brought.Cert, s.CAs[EtcdCA].Cert)

@@ -7,14 +7,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // The golden is the review of every identity in a setup: who is whom, by whose signature, for what, for how long.
 func TestTable(t *testing.T) {
-	tp := build(t, full)
+	tp := topologytest.Build(t, full)
 	var out bytes.Buffer
 	for _, c := range tp.Components {
 		fmt.Fprintf(&out, "%s reads %v\n", c.ID(), Bundles(c))
@@ -41,7 +41,7 @@ func TestTableFollowsTheRelease(t *testing.T) {
 		"newest":            {version: "v0.32.3", cache: true, mounts: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tp := build(t, header+"spec: {version: "+tc.version+", cacheServer: {}, shards: [{name: a}]}")
+			tp := topologytest.Build(t, "spec: {version: "+tc.version+", cacheServer: {}, shards: [{name: a}]}")
 			var mounts []topology.ID
 			for _, c := range Table(tp) {
 				if c.Name == CertMountsProxy {
@@ -61,17 +61,14 @@ func TestTableFollowsTheRelease(t *testing.T) {
 
 func TestTableKeysAreUnique(t *testing.T) {
 	seen := map[LeafKey]topology.ID{}
-	for _, c := range Table(build(t, full)) {
+	for _, c := range Table(topologytest.Build(t, full)) {
 		require.NotContains(t, seen, c.Key())
 		seen[c.Key()] = c.Component
 	}
 }
 
 func TestTableOfThisMachine(t *testing.T) {
-	f, err := setup.Parse("kcp.yaml", []byte(full))
-	require.NoError(t, err)
-	port := int32(20000)
-	tp := topology.BuildLocal(f.Setup, topology.Local{Dir: "/state", Port: func(string) int32 { port++; return port }})
+	tp := topologytest.BuildLocal(t, full)
 	for _, c := range Table(tp) {
 		require.Empty(t, c.Cluster)
 		require.NotEqual(t, EtcdCA, c.CA, "%s: every etcd is embedded here", c.Secret)

@@ -19,15 +19,13 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/proxy"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-const text = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+const text = `spec:
   external: {hostname: kcp.example.com}
   shards: [{name: alpha, url: "https://alpha.example.com"}]
 `
@@ -57,9 +55,7 @@ type world struct {
 func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f, err := setup.Parse("kcp.yaml", []byte(text))
-		require.NoError(t, err)
-		w := &world{top: topology.Build(f.Setup), l: fakekcp.NewListener(), dialer: &dialer{}, served: make(chan error, 1)}
+		w := &world{top: topologytest.Build(t, text), l: fakekcp.NewListener(), dialer: &dialer{}, served: make(chan error, 1)}
 		var ctx context.Context
 		ctx, w.stop = context.WithCancel(t.Context())
 		s := proxy.New(w.top, w.dialer, func(err error) { w.failed = append(w.failed, err) })
@@ -150,17 +146,16 @@ func TestBackendThatCannotBeReached(t *testing.T) {
 
 func TestTLSGoesThrough(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		res, err := pki.Ensure(w.top, &pki.State{}, pki.Options{Now: time.Now()})
-		require.NoError(t, err)
+		issued := pkitest.Issue(t, w.top, time.Now())
 		k, front := fakekcp.New(t), w.top.Component("front-proxy/main")
-		k.Serve("main", res.State.Leaves[pki.LeafKey{Cluster: front.Cluster.Name, Secret: front.Object(pki.CertServer)}], res.State.CAs[pki.ClientCA].Trusted())
+		k.Serve("main", issued.Leaves[pki.LeafKey{Cluster: front.Cluster.Name, Secret: front.Object(pki.CertServer)}], issued.CAs[pki.ClientCA].Trusted())
 		w.dialer.dial = func(ctx context.Context) (net.Conn, error) { return k.Dial(ctx, "main") }
 
-		admin := res.State.Leaves[pki.LeafKey{Cluster: front.Cluster.Name, Secret: w.top.Component("kubeconfig/admin").Object()}]
+		admin := issued.Leaves[pki.LeafKey{Cluster: front.Cluster.Name, Secret: w.top.Component("kubeconfig/admin").Object()}]
 		pair, err := tls.X509KeyPair(admin.Cert, admin.Key)
 		require.NoError(t, err)
 		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(res.State.CAs[pki.ServerCA].Trusted())
+		roots.AppendCertsFromPEM(issued.CAs[pki.ServerCA].Trusted())
 		transport := &http.Transport{
 			Proxy:           http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test"}),
 			DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.l.Dial(ctx) },

@@ -10,23 +10,14 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/record"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-const minimal = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
-
-func topologyOf(t *testing.T, text string) *topology.Topology {
-	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte(text))
-	require.NoError(t, err)
-	return topology.Build(f.Setup)
-}
-
 func ensured(t *testing.T, s *pki.State) *pki.State {
 	t.Helper()
-	res, err := pki.Ensure(topologyOf(t, minimal), s, pki.Options{Now: testutil.Start()})
+	res, err := pki.Ensure(topologytest.Build(t, ""), s, pki.Options{Now: testutil.Start()})
 	require.NoError(t, err)
 	return res.State
 }
@@ -36,7 +27,7 @@ func phases(t *testing.T, r pki.Rotation) []*pki.State {
 	t.Helper()
 	all := []*pki.State{ensured(t, &pki.State{})}
 	for _, from := range []pki.Phase{pki.PhaseNone, pki.PhaseDistribute, pki.PhaseSwitch} {
-		next, err := r.Advance(topologyOf(t, minimal), all[len(all)-1], from, testutil.Start())
+		next, err := r.Advance(topologytest.Build(t, ""), all[len(all)-1], from, testutil.Start())
 		require.NoError(t, err)
 		if from == pki.PhaseSwitch && r.CA() == "" {
 			next, err = pki.DropEarlierKeys(next)

@@ -18,10 +18,7 @@ import (
 
 // An IPv6 address stands in brackets in URLs, and without them in certificates and flags of hosts.
 func TestIPv6Addresses(t *testing.T) {
-	top, state, objects := rendered(t, `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+	top, state, objects := rendered(t, `spec:
   version: v0.28.0
   external: {hostname: "2001:db8::1", port: 6443}
   rootShard: {url: "https://[2001:db8::2]:6443"}

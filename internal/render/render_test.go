@@ -17,8 +17,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -27,9 +27,7 @@ var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // rendered renders a setup with a new PKI.
 func rendered(t testing.TB, text string) (*topology.Topology, *pki.State, []render.Object) {
 	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte(text))
-	require.NoError(t, err)
-	top := topology.Build(f.Setup)
+	top := topologytest.Build(t, text)
 	res, err := pki.Ensure(top, &pki.State{Installation: pki.Installation{ID: "demo-x7k2m9qd", EtcdPrefix: "/demo-x7k2m9qd"}}, pki.Options{Now: now})
 	require.NoError(t, err)
 	objects, err := render.Objects(top, res.State)
@@ -44,7 +42,8 @@ func example(t testing.TB, name string) string {
 	return string(text)
 }
 
-// Every example renders to a manifest per object, in which what changes with each PKI has a name in place of its value.
+// Every example renders to one golden file per component, with its objects as they are rendered. A placeholder stands for what
+// differs in each PKI.
 func TestGolden(t *testing.T) {
 	for _, name := range examples.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -54,15 +53,14 @@ func TestGolden(t *testing.T) {
 				mask(o)
 				text, err := o.YAML()
 				require.NoError(t, err)
-				file := filepath.Join(strings.ReplaceAll(string(o.Component), "/", "-"), strings.ToLower(o.GetKind())+"-"+o.GetName()+".yaml")
-				got[file] = string(text)
+				got[strings.ReplaceAll(string(o.Component), "/", "-")+".yaml"] += "---\n" + string(text)
 			}
 			testutil.GoldenTree(t, filepath.Join("golden", name), got)
 		})
 	}
 }
 
-// mask puts names in the place of certificates, keys and checksums, and shows other Secrets as text.
+// mask replaces certificates, keys and checksums by placeholders, and shows other Secrets as text.
 func mask(o render.Object) {
 	shown := map[string]any{}
 	values, _ := o.Object["data"].(map[string]any)
@@ -212,8 +210,8 @@ func TestFlagsByRelease(t *testing.T) {
 		"v0.32.3": {true, true, false, false, true},
 	} {
 		t.Run(v, func(t *testing.T) {
-			_, _, objects := rendered(t, `{apiVersion: kcpctl.dev/v1alpha1, kind: Setup, metadata: {name: demo}, spec: {version: `+v+`,
-cacheServer: {}, shards: [{name: alpha}], virtualWorkspaces: [{name: vw}]}}`)
+			_, _, objects := rendered(t, `spec: {version: `+v+`,
+cacheServer: {}, shards: [{name: alpha}], virtualWorkspaces: [{name: vw}]}`)
 			for _, shard := range []string{"demo-root", "demo-shard-alpha"} {
 				require.Equal(t, want.mountProxy, has(argsOf(t, objects, shard), "--mount-proxy-client-cert-file="), shard)
 				require.Equal(t, want.externalHostname, has(argsOf(t, objects, shard), "--external-hostname="), shard)
@@ -238,11 +236,7 @@ func has(args []string, prefix string) bool {
 }
 
 func TestExtraArgsReplace(t *testing.T) {
-	_, _, objects := rendered(t, `
-apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+	_, _, objects := rendered(t, `spec:
   defaults: {extraArgs: ["--v=4", "--profiling=false"]}
   rootShard: {extraArgs: ["--v=6", "--feature-gates=WorkspaceMounts=true"]}
 `)
@@ -255,11 +249,7 @@ spec:
 }
 
 func TestOverlays(t *testing.T) {
-	_, _, objects := rendered(t, `
-apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+	_, _, objects := rendered(t, `spec:
   defaults:
     podTemplate:
       metadata: {labels: {team: platform}}
@@ -328,11 +318,11 @@ func BenchmarkRender(b *testing.B) {
 	for _, shards := range []int{3, 100, 1000} {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			var text strings.Builder
-			text.WriteString("{apiVersion: kcpctl.dev/v1alpha1, kind: Setup, metadata: {name: demo}, spec: {cacheServer: {}, shards: [")
+			text.WriteString("spec: {cacheServer: {}, shards: [")
 			for i := range shards {
 				fmt.Fprintf(&text, "{name: s%d},", i)
 			}
-			text.WriteString("]}}")
+			text.WriteString("]}")
 			b.ReportAllocs()
 			for b.Loop() {
 				rendered(b, text.String())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -33,7 +34,7 @@ func TestUnapplied(t *testing.T) {
 				if tc.spoiled {
 					w.edit("shard/alpha")
 				}
-				p, err := run.Unapplied(t.Context(), topologyOf(t, tc.text), w.rt, []byte(tc.remembered), tc.only, time.Now())
+				p, err := run.Unapplied(t.Context(), topologytest.Build(t, tc.text), w.rt, []byte(tc.remembered), tc.only, time.Now())
 				require.NoError(t, err)
 				var waits []string
 				for _, it := range p.Items {

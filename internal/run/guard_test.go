@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -59,7 +60,7 @@ var losses = map[string]struct {
 // edited is a world in which a setup was applied, and the next run is for another.
 func edited(t *testing.T, w *world, to string) *world {
 	w.mustRun(t)
-	next := newWorld(t, topologyOf(t, minimal+to), w.rt)
+	next := newWorld(t, topologytest.Build(t, minimal+to), w.rt)
 	next.rt.Use(next.top)
 	return next
 }
@@ -86,7 +87,7 @@ func TestChangesThatWouldLoseData(t *testing.T) {
 					if down {
 						require.NoError(t, w.down(t, false))
 					}
-					next := newWorld(t, topologyOf(t, minimal+tc.to), w.rt)
+					next := newWorld(t, topologytest.Build(t, minimal+tc.to), w.rt)
 					next.rt.Use(next.top)
 					_, err := next.run(t)
 					requireRefused(t, err, tc.want)

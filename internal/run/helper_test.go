@@ -3,6 +3,7 @@ package run_test
 import (
 	"iter"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -15,13 +16,13 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 const (
-	minimal = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
+	minimal = topologytest.Header
 	sharded = minimal + "spec: {shards: [{name: alpha}]}\n"
 	// full has a component of every kind.
 	full = minimal + `spec:
@@ -34,6 +35,12 @@ const (
 
 // everything may leave its data.
 var everything = []topology.ID{"root-shard", "cache-server", "shard/alpha", "shard/beta", "etcd/root", "etcd/alpha", "etcd/beta", "etcd/cache"}
+
+// TestMain trades memory for time: the tests render and issue certificates again and again.
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400)
+	m.Run()
+}
 
 // world is a setup, what it runs on and a run of it.
 type world struct {
@@ -49,16 +56,9 @@ type world struct {
 func inWorld(t *testing.T, text string, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		top := topologyOf(t, text)
+		top := topologytest.Build(t, text)
 		test(t, newWorld(t, top, fakeruntime.New(t, top)))
 	})
-}
-
-func topologyOf(t *testing.T, text string) *topology.Topology {
-	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte(text))
-	require.NoError(t, err)
-	return topology.Build(f.Setup)
 }
 
 func newWorld(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) *world {

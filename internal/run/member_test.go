@@ -12,12 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeetcd"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -37,17 +38,16 @@ type memberWorld struct {
 func withMembers(t *testing.T, text string, test func(*testing.T, *memberWorld)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		top := topologyOf(t, text)
-		res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: time.Now()})
-		require.NoError(t, err)
+		top := topologytest.Build(t, text)
+		issued := pkitest.Issue(t, top, time.Now())
 		w := &memberWorld{t: t, rt: fakeruntime.New(t, top), c: top.OfKind(topology.Etcd)[0]}
-		w.rt.OtherRun(res.State)
+		w.rt.OtherRun(issued)
 		namespace := plan.Item{Component: top.Components[0].ID()}
 		namespace.Kind = "Namespace"
 		require.NoError(t, w.rt.Apply(t.Context(), []plan.Item{namespace}, run.PlanOptions{}))
 		w.rt.Forget()
 		w.rt.States(w.c.ID(), ready.State{Ready: true, Replicas: w.c.Replicas, ReadyReplicas: w.c.Replicas})
-		w.etcd = fakeetcd.New(t, w.c, res.State)
+		w.etcd = fakeetcd.New(t, w.c, issued)
 		w.replace = &run.ReplaceMember{
 			Members: run.Members{Topology: top, Runtime: w.rt, Pods: w.etcd, Now: time.Now}, Etcd: w.c, Index: 1, Timeout: time.Minute,
 			Observe: func(e run.Event) { w.steps = append(w.steps, fmt.Sprintf("%s %s %s", e.Name, e.Status, e.Message)) },

@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -41,7 +42,7 @@ func TestOnlyLeavesWhatIsNewAndWhatIsGone(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		w.mustRun(t)
 		created := len(w.rt.Kcp.Requests(fakekcp.CreateWorkspace))
-		w = newWorld(t, topologyOf(t, minimal+"spec: {rootShard: {etcd: {embedded: {}}}, shards: [{name: beta}]}\n"), w.rt)
+		w = newWorld(t, topologytest.Build(t, minimal+"spec: {rootShard: {etcd: {embedded: {}}}, shards: [{name: beta}]}\n"), w.rt)
 		w.rt.Use(w.top)
 		w.up.Options.AllowDataChange = everything // the root shard's certificate for it is to be deleted, some day
 		w.up.Options.Only = []topology.ID{"root-shard"}

@@ -11,10 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
-const replicated = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+const replicated = `spec:
   defaults: {replicas: 2}
   shards: [{name: alpha}, {name: beta, replicas: 1}]
   frontProxies: [{name: main}, {name: single, replicas: 1}]

@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 func TestClearCache(t *testing.T) {
@@ -33,7 +34,7 @@ func TestClearCache(t *testing.T) {
 				require.NotContains(t, w.rt.Calls(), "Finish")
 
 				// It continues, and can be done again.
-				r.Topology = topologyOf(t, strings.Replace(text, "{name: alpha}, ", "", 1))
+				r.Topology = topologytest.Build(t, strings.Replace(text, "{name: alpha}, ", "", 1))
 				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root"}, kcp.Shard{Name: "beta"}))
 				for _, want := range []string{"done 1 entry removed", "done 0 entries removed"} {
 					w.events = nil

@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 // onAlpha is a list of workspaces that are being deleted, as far as a shard has them.
@@ -48,7 +49,7 @@ func TestClearEndpoints(t *testing.T) {
 		require.NotContains(t, w.rt.Calls(), "Finish")
 
 		// It continues, and can be done again.
-		r.Topology = topologyOf(t, minimal+"spec: {shards: [{name: beta}]}\n")
+		r.Topology = topologytest.Build(t, minimal+"spec: {shards: [{name: beta}]}\n")
 		w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root"}, kcp.Shard{Name: "beta"}))
 		for _, want := range []string{"done 1 endpoint removed", "done 0 endpoints removed"} {
 			w.events = nil
@@ -101,7 +102,7 @@ func TestClearEndpointsOfAnUnknownShard(t *testing.T) {
 func TestClearEndpointsSkipsShardsThatAreNotRegistered(t *testing.T) {
 	inWorld(t, twoShards, func(t *testing.T, w *world) {
 		r := w.removal(t)
-		r.Topology = topologyOf(t, minimal+"spec: {shards: [{name: alpha}, {name: beta}, {name: gamma}]}\n")
+		r.Topology = topologytest.Build(t, minimal+"spec: {shards: [{name: alpha}, {name: beta}, {name: gamma}]}\n")
 		require.NoError(t, r.Run(t.Context()))
 	})
 }

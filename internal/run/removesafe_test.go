@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -74,7 +75,7 @@ func TestRemoveShardKeepsDataThatItCannotLookInto(t *testing.T) {
 				require.False(t, known.Data["shard/alpha"].Emptied)
 
 				// A later run must not take that for empty.
-				r.Purge, r.Topology = true, topologyOf(t, minimal+"spec: {shards: [{name: beta}]}\n")
+				r.Purge, r.Topology = true, topologytest.Build(t, minimal+"spec: {shards: [{name: beta}]}\n")
 				require.ErrorContains(t, r.Run(t.Context()), "shard/alpha may hold workspaces, and cannot be looked into")
 				require.NotContains(t, w.rt.Calls(), "PurgeData etcd/alpha")
 			})
@@ -110,7 +111,7 @@ func TestRemoveShardIsRecorded(t *testing.T) {
 				require.Equal(t, !purge, d.Removed && d.Emptied, id)
 			}
 			require.Contains(t, known.Data, topology.ID("etcd/beta"))
-			next := newWorld(t, topologyOf(t, minimal+"spec: {shards: [{name: beta}]}\n"), w.rt)
+			next := newWorld(t, topologytest.Build(t, minimal+"spec: {shards: [{name: beta}]}\n"), w.rt)
 			next.rt.Use(next.top)
 			next.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root", BaseURL: next.top.Root().URL}, kcp.Shard{Name: "beta", BaseURL: next.top.Component("shard/beta").URL}))
 			next.mustRun(t)
@@ -124,7 +125,7 @@ func TestRestrictedRunsRememberWhatTheyDid(t *testing.T) {
 	inWorld(t, twoShards, func(t *testing.T, w *world) {
 		w.up.Setup = []byte("first")
 		w.mustRun(t)
-		next := newWorld(t, topologyOf(t, both), w.rt)
+		next := newWorld(t, topologytest.Build(t, both), w.rt)
 		next.rt.Use(next.top)
 		next.up.Setup = []byte("second")
 		next.up.Options.Only = []topology.ID{"shard/alpha"}

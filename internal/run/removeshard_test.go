@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -201,7 +202,7 @@ func TestRemoveShardContinues(t *testing.T) {
 
 				// By now the file and kcp have no alpha.
 				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root"}, kcp.Shard{Name: "beta"}))
-				r.Topology = topologyOf(t, minimal+"spec: {shards: [{name: beta}]}\n")
+				r.Topology = topologytest.Build(t, minimal+"spec: {shards: [{name: beta}]}\n")
 				if call == "Finish" {
 					r.Purge = true // nothing of it is left that could be found
 				}
@@ -227,7 +228,7 @@ func TestRemoveShardThatIsNotThere(t *testing.T) {
 func TestRemoveShardThatTheFileDoesNotKnow(t *testing.T) {
 	inWorld(t, twoShards, func(t *testing.T, w *world) {
 		r := w.removal(t)
-		r.Topology = topologyOf(t, minimal+"spec: {shards: [{name: beta}]}\n")
+		r.Topology = topologytest.Build(t, minimal+"spec: {shards: [{name: beta}]}\n")
 		requireError(t, r.Run(t.Context()), clierr.Failed, "shard/alpha is registered and may have workspaces, but the setup file does not have it")
 		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 	})

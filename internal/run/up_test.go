@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 func TestConflictWritesNothing(t *testing.T) {
@@ -66,7 +66,7 @@ func TestDeletionsComeLast(t *testing.T) {
 		}
 		require.NotZero(t, objects())
 		before := objects()
-		w = newWorld(t, topologyOf(t, minimal), w.rt)
+		w = newWorld(t, topologytest.Build(t, minimal), w.rt)
 		w.rt.Use(w.top)
 		w.rt.On("Finish", func() error {
 			require.Equal(t, before, objects())
@@ -243,15 +243,14 @@ func TestInterrupted(t *testing.T) {
 
 func TestAnotherRunWroteBeforeTheLock(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
-		theirs, err := pki.Ensure(w.top, &pki.State{}, pki.Options{Now: time.Now()})
-		require.NoError(t, err)
+		theirs := pkitest.Issue(t, w.top, time.Now())
 		w.rt.On("Lock", func() error {
-			w.rt.OtherRun(theirs.State)
+			w.rt.OtherRun(theirs)
 			return nil
 		})
 		res := w.mustRun(t)
 		require.Empty(t, res.PKI.CAs, "no authority is made again")
-		require.Equal(t, theirs.State.CAs, w.rt.PKI().CAs)
+		require.Equal(t, theirs.CAs, w.rt.PKI().CAs)
 		require.Equal(t, []string{"Apply namespaces", "Lock", "Save", "Begin"}, w.rt.Calls()[:4])
 	})
 }
@@ -281,13 +280,7 @@ func TestChangedObjectIsAppliedAgain(t *testing.T) {
 
 func TestUpOnThisMachine(t *testing.T) {
 	inWorld(t, full, func(t *testing.T, w *world) {
-		ports := map[string]int32{}
-		top := topology.BuildLocal(w.top.Setup, topology.Local{Dir: "/state", Port: func(name string) int32 {
-			if ports[name] == 0 {
-				ports[name] = 7000 + int32(len(ports))
-			}
-			return ports[name]
-		}})
+		top := topologytest.LocalOf(w.top.Setup)
 		w = newWorld(t, top, fakeruntime.New(t, top))
 		w.mustRun(t)
 		require.Equal(t, "Lock", w.rt.Calls()[0], "there are no namespaces")

@@ -16,17 +16,14 @@ import (
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/status"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-const text = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: demo}
-spec:
+const text = `spec:
   version: v0.32.3
   external: {hostname: kcp.example.com}
   shards: [{name: alpha}]
@@ -37,9 +34,7 @@ spec:
 func inWorld(t *testing.T, up bool, test func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f, err := setup.Parse("kcp.yaml", []byte(text))
-		require.NoError(t, err)
-		top := topology.Build(f.Setup)
+		top := topologytest.Build(t, text)
 		rt := fakeruntime.New(t, top)
 		if up {
 			u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now}

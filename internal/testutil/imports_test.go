@@ -20,7 +20,7 @@ type goPackage struct {
 	Deps       []string
 }
 
-// onlyIn says which packages alone may import something, and why nobody else.
+// onlyIn has the packages that only some packages may import, and the reasons.
 var onlyIn = []struct {
 	imported string
 	by       []string
@@ -38,13 +38,13 @@ var onlyIn = []struct {
 	{"os/exec", []string{"cmd", "internal/local"}, "nothing else starts processes"},
 }
 
-// pure packages may not import these: their results follow from their arguments.
+// pure packages may not import impure ones: their results depend only on their arguments.
 var (
 	pure   = []string{"internal/api/v1alpha1", "internal/topology", "internal/release", "internal/render", "internal/plan", "internal/ready", "internal/dag", "internal/diff"}
 	impure = []string{"net/http", "os/exec", "k8s.io/client-go/rest"}
 )
 
-// below says which packages a package may not know, directly or through others.
+// below has the packages on which a package must not depend, directly or indirectly.
 var below = map[string][]string{
 	"internal/api/v1alpha1": {"internal"},
 	"internal/topology":     {"internal/setup", "internal/pki", "internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
@@ -63,7 +63,7 @@ var kubeParts = []string{
 	"internal/kube/workload",
 }
 
-// within tells whether a package is another or below it.
+// within reports whether a package is another one or below it.
 func within(name, other string) bool { return name == other || strings.HasPrefix(name, other+"/") }
 
 func packages(t *testing.T) map[string]goPackage {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/dag"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -21,7 +22,7 @@ func TestAnySetupHoldsTogether(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		text := random(rnd)
-		for name, top := range map[string]*topology.Topology{"clusters": build(t, text), "local": local(t, text)} {
+		for name, top := range map[string]*topology.Topology{"clusters": topologytest.Build(t, text), "local": topologytest.BuildLocal(t, text)} {
 			t.Run(fmt.Sprintf("%d %s", seed, name), func(t *testing.T) {
 				holdsTogether(t, top)
 				if t.Failed() {
@@ -34,7 +35,7 @@ func TestAnySetupHoldsTogether(t *testing.T) {
 
 func random(rnd *rand.Rand) string {
 	var b strings.Builder
-	b.WriteString(header + "spec:\n  external: {hostname: kcp.example.com}\n")
+	b.WriteString("spec:\n  external: {hostname: kcp.example.com}\n")
 	fmt.Fprintf(&b, "  etcd: %s\n", []string{"{managed: {}}", "{embedded: {}}", "{external: {endpoints: [\"http://etcd:2379\"]}}"}[rnd.IntN(3)])
 	clusters := []string{"eu", "us", "asia"}[:1+rnd.IntN(3)]
 	b.WriteString("  clusters: [")

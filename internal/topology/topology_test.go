@@ -8,18 +8,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 const (
-	header  = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
-	sharded = header + `spec:
+	sharded = `spec:
   cacheServer: {}
   shards: [{name: alpha}, {name: beta}]
 `
-	ha = header + `spec:
+	ha = `spec:
   version: v0.32.3
   external: {hostname: kcp.example.com, port: 8443}
   defaults: {replicas: 2}
@@ -29,7 +27,7 @@ const (
   frontProxies: [{name: main}, {name: inner}, {name: partner, external: {hostname: partner.example.com}}]
 `
 	// abroad has shards on two clusters, and a front-proxy on one of them.
-	abroad = header + `spec:
+	abroad = `spec:
   external: {hostname: kcp.example.com}
   clusters:
   - {name: unused, namespace: nowhere}
@@ -50,30 +48,6 @@ const (
 	near = abroad + "  frontProxies: [{name: main, cluster: eu}, {name: us, cluster: us}]\n"
 )
 
-func parse(t testing.TB, text string) *v1alpha1.Setup {
-	t.Helper()
-	f, err := setup.Parse("kcp.yaml", []byte(text))
-	require.NoError(t, err)
-	return f.Setup
-}
-
-func build(t testing.TB, text string) *topology.Topology {
-	t.Helper()
-	return topology.Build(parse(t, text))
-}
-
-// local takes a setup apart for this machine, with ports from 7000 on.
-func local(t testing.TB, text string) *topology.Topology {
-	t.Helper()
-	ports := map[string]int32{}
-	return topology.BuildLocal(parse(t, text), topology.Local{Dir: "/state/demo", Port: func(name string) int32 {
-		if ports[name] == 0 {
-			ports[name] = 7000 + int32(len(ports))
-		}
-		return ports[name]
-	}})
-}
-
 // columns shows some properties of every component, one line each.
 func columns(t *topology.Topology, of func(*topology.Component) []any) string {
 	var b strings.Builder
@@ -92,14 +66,14 @@ func TestComponents(t *testing.T) {
 		topology *topology.Topology
 		want     string // ID: object cluster needs
 	}{
-		"minimal": {build(t, header), `
+		"minimal": {topologytest.Build(t, ""), `
 base/default: demo default []
 etcd/root: demo-etcd-root default [base/default]
 root-shard: demo-root default [base/default etcd/root]
 front-proxy/main: demo-front-proxy-main default [base/default root-shard]
 kubeconfig/admin: demo-kubeconfig-admin default [base/default front-proxy/main]
 `},
-		"sharded": {build(t, sharded), `
+		"sharded": {topologytest.Build(t, sharded), `
 base/default: demo default []
 cache-server: demo-cache default [base/default]
 etcd/root: demo-etcd-root default [base/default]
@@ -111,7 +85,7 @@ shard/beta: demo-shard-beta default [base/default etcd/beta cache-server root-sh
 front-proxy/main: demo-front-proxy-main default [base/default root-shard]
 kubeconfig/admin: demo-kubeconfig-admin default [base/default front-proxy/main]
 `},
-		"ha": {build(t, ha), `
+		"ha": {topologytest.Build(t, ha), `
 base/default: demo default []
 etcd/cache: demo-etcd-cache default [base/default]
 cache-server: demo-cache default [base/default etcd/cache]
@@ -124,7 +98,7 @@ front-proxy/inner: demo-front-proxy-inner default [base/default root-shard]
 front-proxy/partner: demo-front-proxy-partner default [base/default root-shard]
 kubeconfig/admin: demo-kubeconfig-admin default [base/default front-proxy/main]
 `},
-		"two clusters": {build(t, near), `
+		"two clusters": {topologytest.Build(t, near), `
 base/eu: demo eu []
 base/us: demo us []
 cache-server: demo-cache eu [base/eu]
@@ -141,7 +115,7 @@ kubeconfig/admin: demo-kubeconfig-admin eu [base/eu front-proxy/main]
 kubeconfig/ops: demo-kubeconfig-ops eu [base/eu shard/beta]
 kubeconfig/boss: demo-kubeconfig-boss eu [base/eu root-shard]
 `},
-		"this machine": {local(t, sharded), `
+		"this machine": {topologytest.BuildLocal(t, sharded), `
 base: demo  []
 cache-server: demo-cache  [base]
 root-shard: demo-root  [base cache-server]
@@ -159,17 +133,17 @@ kubeconfig/admin: demo-kubeconfig-admin  [base front-proxy/main]
 }
 
 func TestClusters(t *testing.T) {
-	top := build(t, near)
+	top := topologytest.Build(t, near)
 	require.Equal(t, []topology.Cluster{
 		{Name: "eu", Context: "eu-prod", Namespace: "kcp", Domain: "cluster.local"},
 		{Name: "us", Namespace: "kcp-us", Domain: "us.local"},
 	}, top.Clusters, "those that hold something")
 	require.Equal(t, top.Clusters[0], top.Home)
-	require.Equal(t, []topology.Cluster{{}}, local(t, near).Clusters)
+	require.Equal(t, []topology.Cluster{{}}, topologytest.BuildLocal(t, near).Clusters)
 }
 
 func TestStorage(t *testing.T) {
-	kinds := header + `spec:
+	kinds := `spec:
   etcd: {external: {endpoints: ["https://etcd:2379"], tlsSecret: creds}}
   cacheServer: {}
   rootShard: {etcd: {managed: {replicas: 3, storage: 20Gi, storageClassName: fast}}}
@@ -192,7 +166,7 @@ func TestStorage(t *testing.T) {
 		"no etcd for others": {kinds, "etcd/alpha", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := build(t, tc.text).Component(tc.id)
+			c := topologytest.Build(t, tc.text).Component(tc.id)
 			if c == nil {
 				require.Nil(t, tc.want)
 				return
@@ -203,19 +177,19 @@ func TestStorage(t *testing.T) {
 }
 
 func TestVirtualWorkspacesServerIsAttachedToItsShard(t *testing.T) {
-	top := build(t, near)
+	top := topologytest.Build(t, near)
 	alpha, extra := top.Component("shard/alpha"), top.Component("virtual-workspaces/extra")
 	require.Equal(t, extra.ID(), alpha.VirtualWorkspaces)
 	require.Equal(t, alpha.ID(), extra.Serves)
 	require.Equal(t, extra.URL, alpha.VirtualWorkspaceURL)
 
-	root := build(t, header+"spec: {virtualWorkspaces: [{name: one}]}\n").Root()
+	root := topologytest.Build(t, "spec: {virtualWorkspaces: [{name: one}]}\n").Root()
 	require.Equal(t, topology.ID("virtual-workspaces/one"), root.VirtualWorkspaces)
 	require.Equal(t, "https://demo-vw-one.kcp.svc.cluster.local:6443", root.VirtualWorkspaceURL)
 }
 
 func TestAccess(t *testing.T) {
-	top := build(t, near)
+	top := topologytest.Build(t, near)
 	got := map[topology.ID][2]string{}
 	for _, c := range top.OfKind(topology.Kubeconfig) {
 		got[c.ID()] = [2]string{string(c.Access.Target), c.Access.URL}
@@ -228,7 +202,7 @@ func TestAccess(t *testing.T) {
 }
 
 func TestComponentsTakeWhatIsSaidForAll(t *testing.T) {
-	top := build(t, header+`spec:
+	top := topologytest.Build(t, `spec:
   version: v0.32.3
   image: {repository: mirror/kcp, digest: "sha256:`+strings.Repeat("a", 64)+`", pullSecrets: [pull]}
   defaults: {replicas: 2, logLevel: 4, extraArgs: [--a=1], podTemplate: {metadata: {labels: {all: "1"}}}}
@@ -247,7 +221,7 @@ shard/gamma: mirror/kcp:nightly v0.32.3 2 4 IfNotPresent [] [--a=1] 1 0
 }
 
 func TestBuildLocalKeepsEverythingOnThisMachine(t *testing.T) {
-	top := local(t, ha)
+	top := topologytest.BuildLocal(t, ha)
 	require.True(t, top.Local)
 	require.Empty(t, top.OfKind(topology.Etcd), "every etcd is embedded")
 	seen := map[int32]topology.ID{}
@@ -270,7 +244,7 @@ func TestBuildLocalKeepsEverythingOnThisMachine(t *testing.T) {
 }
 
 func TestPathsAndNames(t *testing.T) {
-	root := build(t, ha).Root()
+	root := topologytest.Build(t, ha).Root()
 	files := topology.Files{}
 	for want, got := range map[string]string{
 		"/etc/kcp/pki/server/tls.crt":           root.Path(files.Cert("server")),
@@ -281,23 +255,23 @@ func TestPathsAndNames(t *testing.T) {
 		"/etc/kcp/etcd/ca.crt":                  root.Path(files.ExternalEtcd("ca.crt")),
 		"/etc/kcp/config/path-mapping.yaml":     root.Path(files.Config("path-mapping.yaml")),
 		"demo-root-server":                      root.Object("server"),
-		"demo-ca":                               build(t, header).Object("ca"),
-		"demo":                                  build(t, header).Object(),
+		"demo-ca":                               topologytest.Build(t, "").Object("ca"),
+		"demo":                                  topologytest.Build(t, "").Object(),
 		"kcp.example.com:443":                   topology.HostPort("https://kcp.example.com"),
 		"[2001:db8::1]:6443":                    topology.HostPort("https://[2001:db8::1]:6443/x"),
 		"":                                      topology.HostPort("kcp.example.com"),
 		"demo-root.kcp.svc.cluster.local":       root.Host(),
 		"root":                                  root.ShardName(),
-		"alpha":                                 build(t, ha).Component("shard/alpha").ShardName(),
-		"demo-etcd-root-2.demo-etcd-root-peers.kcp.svc.cluster.local": build(t, ha).Component("etcd/root").MemberHost(2),
+		"alpha":                                 topologytest.Build(t, ha).Component("shard/alpha").ShardName(),
+		"demo-etcd-root-2.demo-etcd-root-peers.kcp.svc.cluster.local": topologytest.Build(t, ha).Component("etcd/root").MemberHost(2),
 	} {
 		require.Equal(t, want, got)
 	}
 }
 
 func TestLabelsNameTheComponent(t *testing.T) {
-	for _, text := range []string{header, ha, near} {
-		for _, c := range build(t, text).Components {
+	for _, text := range []string{"", ha, near} {
+		for _, c := range topologytest.Build(t, text).Components {
 			require.Equal(t, c.ID(), topology.IDFromLabels(c.Labels()))
 			require.Equal(t, c.Kind, c.ID().Kind())
 			require.Subset(t, c.Labels(), c.Selector())
@@ -307,12 +281,12 @@ func TestLabelsNameTheComponent(t *testing.T) {
 		"kcpctl.dev/setup": "demo", "kcpctl.dev/component": "etcd", "kcpctl.dev/name": "root",
 		"app.kubernetes.io/name": "etcd", "app.kubernetes.io/instance": "demo", "app.kubernetes.io/component": "etcd",
 		"app.kubernetes.io/managed-by": "kcpctl",
-	}, build(t, header).Component("etcd/root").Labels())
+	}, topologytest.Build(t, "").Component("etcd/root").Labels())
 }
 
 // The ID is what kubectl computes for a parent demo-inventory.kcp.Secret. (pkg/cmd/apply/applyset.go, ApplySet.ID).
 func TestApplySet(t *testing.T) {
-	top := build(t, near)
+	top := topologytest.Build(t, near)
 	require.Equal(t, "applyset-V8_v0Uf5Vs_RCzv8OD3C9H1woqxJtgmn6np_9xx9RE0-v1", top.ApplySet(top.Clusters[0]))
 	require.NotEqual(t, top.ApplySet(top.Clusters[0]), top.ApplySet(top.Clusters[1]), "each namespace has its own")
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -15,11 +16,11 @@ func TestURLs(t *testing.T) {
 		topology *topology.Topology
 		want     string // ID: URL, external URL, virtual workspace URL, URL of the front-proxy
 	}{
-		"minimal": {build(t, header), `
+		"minimal": {topologytest.Build(t, ""), `
 root-shard: https://demo-root.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://demo-root.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
 front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443 - -
 `},
-		"external host and port belong to the first front-proxy": {build(t, ha), `
+		"external host and port belong to the first front-proxy": {topologytest.Build(t, ha), `
 cache-server: https://demo-cache.kcp.svc.cluster.local:6443 - - -
 root-shard: https://demo-root.kcp.svc.cluster.local:6443 https://kcp.example.com:8443 https://demo-root.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:8443
 shard/alpha: https://demo-shard-alpha.kcp.svc.cluster.local:6443 https://kcp.example.com:8443 https://demo-shard-alpha.kcp.svc.cluster.local:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:8443
@@ -27,7 +28,7 @@ front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:8443 https
 front-proxy/inner: https://demo-front-proxy-inner.kcp.svc.cluster.local:6443 https://demo-front-proxy-inner.kcp.svc.cluster.local:6443 - -
 front-proxy/partner: https://demo-front-proxy-partner.kcp.svc.cluster.local:6443 https://partner.example.com:6443 - -
 `},
-		"a cluster without a front-proxy dials the first one from outside": {build(t, abroad), `
+		"a cluster without a front-proxy dials the first one from outside": {topologytest.Build(t, abroad), `
 cache-server: https://cache.example.com:6443 - - -
 root-shard: https://root.example.com:6443 https://kcp.example.com:6443 https://root.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
 shard/alpha: https://alpha.example.com:8443 https://kcp.example.com:6443 https://alpha-vw.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
@@ -35,7 +36,7 @@ shard/beta: https://beta.example.com https://kcp.example.com:6443 https://beta-v
 front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://kcp.example.com:6443 - -
 virtual-workspaces/extra: https://alpha-vw.example.com:6443 https://kcp.example.com:6443 - https://demo-front-proxy-main.kcp.svc.cluster.local:6443
 `},
-		"a cluster with a front-proxy dials its own": {build(t, near), `
+		"a cluster with a front-proxy dials its own": {topologytest.Build(t, near), `
 cache-server: https://cache.example.com:6443 - - -
 root-shard: https://root.example.com:6443 https://kcp.example.com:6443 https://root.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
 shard/alpha: https://alpha.example.com:8443 https://kcp.example.com:6443 https://alpha-vw.example.com:6443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443
@@ -44,7 +45,7 @@ front-proxy/main: https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https
 front-proxy/us: https://demo-front-proxy-us.kcp-us.svc.us.local:6443 https://demo-front-proxy-us.kcp-us.svc.us.local:6443 - -
 virtual-workspaces/extra: https://alpha-vw.example.com:6443 https://kcp.example.com:6443 - https://demo-front-proxy-main.kcp.svc.cluster.local:6443
 `},
-		"this machine": {local(t, ha), `
+		"this machine": {topologytest.BuildLocal(t, ha), `
 cache-server: https://127.0.0.1:7000 - - -
 root-shard: https://127.0.0.1:7003 https://127.0.0.1:7009 https://127.0.0.1:7003 https://127.0.0.1:7009
 shard/alpha: https://127.0.0.1:7006 https://127.0.0.1:7009 https://127.0.0.1:7006 https://127.0.0.1:7009
@@ -72,17 +73,17 @@ func orDash(s string) string {
 }
 
 func TestURLFrom(t *testing.T) {
-	top := build(t, near)
+	top := topologytest.Build(t, near)
 	eu, us := top.Clusters[0], top.Clusters[1]
 	alpha, main := top.Component("shard/alpha"), top.Component("front-proxy/main")
 	require.Equal(t, "https://demo-shard-alpha.kcp.svc.cluster.local:6443", alpha.URLFrom(eu))
 	require.Equal(t, "https://alpha.example.com:8443", alpha.URLFrom(us))
 	require.Equal(t, "https://demo-front-proxy-main.kcp.svc.cluster.local:6443", main.URLFrom(eu))
 
-	here := local(t, sharded)
+	here := topologytest.BuildLocal(t, sharded)
 	require.Equal(t, here.Root().URL, here.Root().URLFrom(here.Home))
 
-	main = build(t, ha).Component("front-proxy/main")
+	main = topologytest.Build(t, ha).Component("front-proxy/main")
 	require.Equal(t, "https://demo-front-proxy-main.kcp.svc.cluster.local:8443", main.URLFrom(main.Cluster), "the port of its Service")
 	require.EqualValues(t, []int32{6443, 8443}, []int32{main.Port, main.ServicePort})
 }
@@ -96,20 +97,20 @@ func TestHosts(t *testing.T) {
 		id       topology.ID
 		want     []string
 	}{
-		"shard":                         {build(t, header), "root-shard", service("demo-root", "kcp", "cluster.local")},
-		"shard with URLs":               {build(t, abroad), "shard/beta", append(service("demo-shard-beta", "kcp-us", "us.local"), "beta.example.com", "beta-vw.example.com")},
-		"shard with a server besides":   {build(t, abroad), "shard/alpha", append(service("demo-shard-alpha", "kcp", "cluster.local"), "alpha.example.com")},
-		"virtual workspaces":            {build(t, abroad), "virtual-workspaces/extra", append(service("demo-vw-extra", "kcp", "cluster.local"), "alpha-vw.example.com")},
-		"front-proxy":                   {build(t, ha), "front-proxy/main", append(service("demo-front-proxy-main", "kcp", "cluster.local"), "kcp.example.com")},
-		"second front-proxy":            {build(t, ha), "front-proxy/inner", service("demo-front-proxy-inner", "kcp", "cluster.local")},
-		"front-proxy with its own name": {build(t, ha), "front-proxy/partner", append(service("demo-front-proxy-partner", "kcp", "cluster.local"), "partner.example.com")},
-		"front-proxy with an address": {build(t, header+"spec: {external: {hostname: 192.0.2.7}}\n"), "front-proxy/main",
+		"shard":                         {topologytest.Build(t, ""), "root-shard", service("demo-root", "kcp", "cluster.local")},
+		"shard with URLs":               {topologytest.Build(t, abroad), "shard/beta", append(service("demo-shard-beta", "kcp-us", "us.local"), "beta.example.com", "beta-vw.example.com")},
+		"shard with a server besides":   {topologytest.Build(t, abroad), "shard/alpha", append(service("demo-shard-alpha", "kcp", "cluster.local"), "alpha.example.com")},
+		"virtual workspaces":            {topologytest.Build(t, abroad), "virtual-workspaces/extra", append(service("demo-vw-extra", "kcp", "cluster.local"), "alpha-vw.example.com")},
+		"front-proxy":                   {topologytest.Build(t, ha), "front-proxy/main", append(service("demo-front-proxy-main", "kcp", "cluster.local"), "kcp.example.com")},
+		"second front-proxy":            {topologytest.Build(t, ha), "front-proxy/inner", service("demo-front-proxy-inner", "kcp", "cluster.local")},
+		"front-proxy with its own name": {topologytest.Build(t, ha), "front-proxy/partner", append(service("demo-front-proxy-partner", "kcp", "cluster.local"), "partner.example.com")},
+		"front-proxy with an address": {topologytest.Build(t, "spec: {external: {hostname: 192.0.2.7}}\n"), "front-proxy/main",
 			append(service("demo-front-proxy-main", "kcp", "cluster.local"), "192.0.2.7")},
-		"etcd": {build(t, ha), "etcd/root", append(service("demo-etcd-root", "kcp", "cluster.local"),
+		"etcd": {topologytest.Build(t, ha), "etcd/root", append(service("demo-etcd-root", "kcp", "cluster.local"),
 			"demo-etcd-root-0.demo-etcd-root-peers.kcp.svc.cluster.local",
 			"demo-etcd-root-1.demo-etcd-root-peers.kcp.svc.cluster.local",
 			"demo-etcd-root-2.demo-etcd-root-peers.kcp.svc.cluster.local")},
-		"this machine": {local(t, ha), "front-proxy/main", []string{"localhost", "127.0.0.1", "::1"}},
+		"this machine": {topologytest.BuildLocal(t, ha), "front-proxy/main", []string{"localhost", "127.0.0.1", "::1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, tc.topology.Component(tc.id).Hosts())

@@ -1,5 +1,4 @@
-// Package apiserver runs a real kube-apiserver and its etcd for the tests of a package: no nodes and no controllers, but the
-// very API that kcpctl talks to.
+// Package apiserver runs a real kube-apiserver and its etcd for the tests of a package, without nodes and controllers.
 package apiserver
 
 import (
@@ -23,23 +22,23 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Admin is the context of a kubeconfig and the user that may do everything.
+// Admin is the name of the user with all rights, and of the context in its kubeconfig.
 const Admin = "admin"
 
 const startTimeout = 2 * time.Minute
 
 // Server is a kube-apiserver.
 type Server struct {
-	// URL is where it serves.
+	// URL is its address.
 	URL string
-	// Dir is a temporary folder of its own.
+	// Dir is its temporary directory.
 	Dir string
 
 	ca    *authority
 	procs []*process
 }
 
-// Start starts a kube-apiserver and waits until it is ready. Stop stops it; if the test dies without, so does the server.
+// Start starts a kube-apiserver and waits until it is ready. It ends with Stop, or when the test process ends.
 func Start(ctx context.Context) (*Server, error) {
 	bin, err := binaries(ctx)
 	if err != nil {
@@ -137,7 +136,7 @@ func (s *Server) client() (*http.Client, error) {
 	}}, nil
 }
 
-// Kubeconfig writes a kubeconfig for a user and returns its path. Its only context is called as the user. A user without
+// Kubeconfig writes a kubeconfig for a user and returns its path. Its only context has the name of the user. A user without
 // groups has no rights until a test grants some.
 func (s *Server) Kubeconfig(user string, groups ...string) (string, error) {
 	if user == Admin {
@@ -160,7 +159,7 @@ func (s *Server) Kubeconfig(user string, groups ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	f, err := os.CreateTemp(s.Dir, user+"-*.kubeconfig") // tests that run at once each get their own
+	f, err := os.CreateTemp(s.Dir, user+"-*.kubeconfig") // concurrent tests each have their own
 	if err != nil {
 		return "", err
 	}
@@ -168,8 +167,8 @@ func (s *Server) Kubeconfig(user string, groups ...string) (string, error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// With starts a server for what runs a package's tests, and stops it again. The context ends before the server does. It
-// returns the tests' exit code, or says what went wrong and returns 1.
+// With runs the tests of a package with a server, and stops it afterwards. The context ends before the server does. It returns
+// the exit code of the tests, or prints its own error and returns 1.
 func With(tests func(context.Context, *Server) (code int, err error)) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -187,7 +186,7 @@ func With(tests func(context.Context, *Server) (code int, err error)) int {
 	return code
 }
 
-// Stop stops the server and removes its folder.
+// Stop stops the server and removes its directory.
 func (s *Server) Stop() error {
 	var errs []error
 	for i := len(s.procs) - 1; i >= 0; i-- {
@@ -196,7 +195,7 @@ func (s *Server) Stop() error {
 	return errors.Join(append(errs, os.RemoveAll(s.Dir))...)
 }
 
-// process is a program that ends when this one does, however that ends: a shell waits for the end of its input.
+// process is a program that ends with this one, even if this one is killed: a shell waits for the end of its input.
 type process struct {
 	name, log string
 	input     io.Closer
@@ -214,8 +213,8 @@ func launch(path, log string, args ...string) (*process, error) {
 wait $program; status=$?; kill $watcher 2>/dev/null; exit $status`
 	c := exec.Command("/bin/sh", append([]string{"-c", "exec 3<&0; " + script, "sh", path}, args...)...)
 	c.Stdout, c.Stderr = f, f
-	c.Env = append(os.Environ(), "GOGC=400") // tests are short, and have memory but no time
-	// A Ctrl-C is for the test. Its end ends the program, in order.
+	c.Env = append(os.Environ(), "GOGC=400") // trade memory for time: tests are short
+	// Ctrl-C interrupts only the test, whose end stops the program.
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	input, err := c.StdinPipe()
 	if err != nil {
@@ -253,7 +252,7 @@ func (p *process) stop() error {
 	}
 }
 
-// binaries returns the folder of kube-apiserver and etcd, which the testbed builds once.
+// binaries returns the directory of kube-apiserver and etcd, which the testbed builds once.
 func binaries(ctx context.Context) (string, error) {
 	c := exec.CommandContext(ctx, "go", "run", "github.com/kcpctl/kcpctl/test/testbed", "bin-dir", "kube-apiserver", "etcd")
 	var stderr bytes.Buffer
@@ -265,7 +264,7 @@ func binaries(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// freePorts finds ports of this machine that nobody uses.
+// freePorts returns unused ports of this machine.
 func freePorts(n int) ([]string, error) {
 	var out []string
 	for range n {
@@ -273,7 +272,7 @@ func freePorts(n int) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // all are open until the last is found, so that they differ
+		defer l.Close() // all stay open until the last is found, so that they differ
 		_, port, err := net.SplitHostPort(l.Addr().String())
 		if err != nil {
 			return nil, err

@@ -21,7 +21,7 @@ type authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// newAuthority makes an authority and the server's certificate, and writes them into a folder.
+// newAuthority creates an authority and the certificate of the server, and writes them to a directory.
 func newAuthority(dir string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -58,7 +58,7 @@ func newAuthority(dir string) (*authority, error) {
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
 
-// issue makes a user's certificate and key, PEM-encoded.
+// issue issues a certificate for a user. Certificate and key are PEM-encoded.
 func (a *authority) issue(user string, groups []string) (cert, key []byte, err error) {
 	template := certificate(pkix.Name{CommonName: user, Organization: groups})
 	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}

@@ -11,29 +11,29 @@ import (
 	_ "embed"
 )
 
-// operator is how long kcp-operator took for the same, in seconds, measured on such a machine.
+// operator is the time of kcp-operator for the same setup, in seconds, measured on a similar machine.
 const operator = 92
 
-// withManagedEtcds is how much longer it may take where kcpctl runs the etcds too, in seconds.
+// withManagedEtcds is the additional time that managed etcds may take, in seconds.
 const withManagedEtcds = 15
 
 // cluster is the Kubernetes cluster to measure on.
 type cluster struct {
 	kubectl    string
 	kubeconfig string
-	// name is that of the namespace of the next setup, and other namespaces begin with it.
+	// name is the namespace of the next setup, and the prefix of the other namespaces.
 	name string
 }
 
-// onCluster is a setup to bring up there.
+// onCluster is a setup for the cluster.
 type onCluster struct {
 	name string
-	// prepare makes what must be there before, and returns the setup's file.
+	// prepare creates the prerequisites and returns the setup file.
 	prepare  func(ctx context.Context, c *cluster, dir string) (string, error)
 	up, noOp bringUps
 }
 
-// measureCluster brings up the two setups in turns, and each a second time, which changes nothing.
+// measureCluster runs up for the two setups in turns, each twice. The second up changes nothing.
 func measureCluster(ctx context.Context, b *bench, runs int) (err error) {
 	c, release, err := b.cluster(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func measureCluster(ctx context.Context, b *bench, runs int) (err error) {
 	return nil
 }
 
-// bringUpOn brings a setup up, a second time, and removes everything.
+// bringUpOn runs up twice and removes everything.
 func (b *bench) bringUpOn(ctx context.Context, c *cluster, s *onCluster) (err error) {
 	dir, err := os.MkdirTemp("", "kcpctl-bench-")
 	if err != nil {
@@ -89,7 +89,7 @@ func (b *bench) bringUpOn(ctx context.Context, c *cluster, s *onCluster) (err er
 	return nil
 }
 
-// down removes a setup, also when ctx has ended.
+// down removes a setup, even if ctx has ended.
 func (b *bench) down(ctx context.Context, env []string, args ...string) error {
 	ctx, cancel := detached(ctx)
 	defer cancel()
@@ -97,7 +97,7 @@ func (b *bench) down(ctx context.Context, env []string, args ...string) error {
 	return err
 }
 
-// removeFrom removes the namespaces, also when ctx has ended.
+// removeFrom removes the namespaces, even if ctx has ended.
 func (b *bench) removeFrom(ctx context.Context, c *cluster) error {
 	ctx, cancel := detached(ctx)
 	defer cancel()
@@ -105,7 +105,7 @@ func (b *bench) removeFrom(ctx context.Context, c *cluster) error {
 	return err
 }
 
-// cluster finds the cluster. One that is started for this is stopped by release.
+// cluster finds or starts the cluster. release stops a cluster that it has started.
 func (b *bench) cluster(ctx context.Context) (c *cluster, release func() error, err error) {
 	c, release = &cluster{}, func() error { return nil }
 	if c.kubectl, err = kubectl(ctx); err != nil {
@@ -147,7 +147,7 @@ var etcdsYAML string
 //go:embed external.yaml
 var externalYAML string
 
-// prepareEtcds makes three etcds of one member without TLS, waits until they are ready, and writes the setup that uses them.
+// prepareEtcds creates three etcds of one member without TLS, waits until they are ready, and writes the setup that uses them.
 func prepareEtcds(ctx context.Context, c *cluster, dir string) (string, error) {
 	namespace := func(manifest string) string {
 		return os.Expand(manifest, func(string) string { return c.etcds() })

@@ -14,29 +14,29 @@ import (
 	"time"
 )
 
-// command is a program to run to its end.
+// command is a program with its arguments.
 type command struct {
 	name   string
 	args   []string
-	env    []string // on top of ours
+	env    []string // in addition to the environment of this process
 	stdin  string
 	stdout io.Writer // nil discards
 }
 
-// usage is what a process took.
+// usage is the resource usage of a process.
 type usage struct {
 	started time.Time
 	wall    time.Duration
 	cpu     time.Duration // user and system
-	// rss is the most memory that was resident at once, in bytes. Linux counts from what this program itself held when it
-	// started the process, so a figure near its own says only that the process took no more.
+	// rss is the peak resident memory, in bytes. On Linux it is at least the memory of this program when it started the process,
+	// so a small value is only an upper bound.
 	rss int64
 }
 
-// patience is how long a process may take to clean up when it is interrupted.
+// patience is the time limit of the cleanup of an interrupted process.
 const patience = time.Minute
 
-// run runs the command in a process group of its own, so that it is interrupted once, by us, and with its children.
+// run runs the command in its own process group, so that an interrupt reaches it once, from this program, with its children.
 func (c command) run(ctx context.Context) (usage, error) {
 	cmd := exec.CommandContext(ctx, c.name, c.args...)
 	cmd.Env = append(os.Environ(), c.env...)
@@ -66,17 +66,17 @@ func (c command) output(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out.String()), err
 }
 
-// testbed asks the testbed for a path. It builds what is missing.
+// testbed returns a path that the testbed prints. The testbed builds what is missing.
 func testbed(ctx context.Context, args ...string) (string, error) {
 	return command{name: "go", args: append([]string{"run", "./test/testbed"}, args...)}.output(ctx)
 }
 
-// detached is for cleaning up: it goes on when ctx has ended, but not for ever.
+// detached returns a context for cleanup, which continues when ctx has ended, with a time limit.
 func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
 }
 
-// ends is the first and the last lines of an output: a panic says at the top what it is, all else at the end.
+// ends returns the first and the last lines of an output: the reason of a panic is at the top, of other errors at the end.
 func ends(output string) string {
 	const top, bottom = 5, 10
 	lines := strings.Split(strings.TrimSpace(output), "\n")

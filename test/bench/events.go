@@ -13,25 +13,25 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
-// timeline says when things happened in a run of kcpctl up, from its events.
+// timeline has the times of a run of kcpctl up, from its events.
 type timeline struct {
 	spans []*span
 	total time.Duration
 }
 
-// span is a step or a component of a run. Times count from the start of the process.
+// span is a step or a component of a run. Times are relative to the start of the process.
 type span struct {
 	scope run.Scope
 	name  string
 	needs []string
-	// began is when work on it began, started when its objects were applied, and ended when it was ready.
+	// began is when its work began, started when its objects were applied, and ended when it was ready.
 	began, started, ended time.Duration
 }
 
-// applying is how the message of a component begins whose objects are being applied.
+// applying is the prefix of the message of a component while its objects are applied.
 const applying = "applying "
 
-// newTimeline reads the events that a process printed.
+// newTimeline reads the events in the output of a process.
 func newTimeline(events io.Reader, u usage) (*timeline, error) {
 	t := &timeline{total: u.wall}
 	for dec := json.NewDecoder(events); ; {
@@ -47,7 +47,7 @@ func newTimeline(events io.Reader, u usage) (*timeline, error) {
 	}
 }
 
-// span returns the span of a name, which is new the first time.
+// span returns the span of a name, and creates it the first time.
 func (t *timeline) span(scope run.Scope, name string) *span {
 	if s := t.find(scope, name); s != nil {
 		return s
@@ -82,7 +82,7 @@ func (s *span) observe(e run.Event, at time.Duration) {
 	}
 }
 
-// own is kcpctl's own part: how long it waited neither for a component that it had started nor for the canary.
+// own returns the time of kcpctl itself: the time in which it waited neither for a started component nor for the canary.
 func (t *timeline) own() time.Duration {
 	waits := slices.DeleteFunc(slices.Clone(t.spans), func(s *span) bool { return !s.waits() })
 	slices.SortFunc(waits, func(a, b *span) int { return cmp.Compare(a.started, b.started) })
@@ -96,15 +96,15 @@ func (t *timeline) own() time.Duration {
 	return t.total - waited
 }
 
-// waits tells whether a span is time that kcp takes.
+// waits reports whether a span is time of kcp.
 func (s *span) waits() bool {
 	return s.started > 0 && s.ended > s.started && (s.scope == run.Component || s.name == canary)
 }
 
-// canary is the step in which a workspace is made on each shard.
+// canary is the step that creates a workspace on each shard.
 const canary = "canary"
 
-// path is the chain of things of which each waited for the one before, from the start of a run to its end.
+// path is the critical path of a run.
 type path struct {
 	Case  string     `json:"case"`
 	Total float64    `json:"seconds"`
@@ -116,11 +116,11 @@ type pathStep struct {
 	Name string  `json:"name"`
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
-	// Started is when a component was started, which may be before what it waits for was ready.
+	// Started is when a component was started, possibly before its dependencies were ready.
 	Started float64 `json:"started,omitempty"`
 }
 
-// path finds the critical path, from the end to the start: what a thing waited for is what ended last of all that it needs.
+// path finds the critical path backwards: a component waited for the dependency that ended last.
 func (t *timeline) path(name string) path {
 	var steps []pathStep
 	end := t.total
@@ -160,7 +160,7 @@ func (t *timeline) components() []string {
 	return names
 }
 
-// latest is the component that ended last.
+// latest returns the component that ended last.
 func (t *timeline) latest(names []string) *span {
 	var last *span
 	for _, name := range names {

@@ -11,7 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
-// events are those of a run in which alpha is started early and waits for root, and front-proxy is not on the critical path.
+// events are the events of a run in which alpha starts early and waits for root. front-proxy is not on the critical path.
 func events(t *testing.T, started time.Time) *bytes.Buffer {
 	t.Helper()
 	var out bytes.Buffer

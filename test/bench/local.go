@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// aim is the part of the peer's time that kcpctl should take.
+// aim is the wanted ratio to the time of the peer.
 const aim = 0.75
 
-// measureLocal brings up three shards on this machine, in turns with kcp's own test server.
+// measureLocal runs three shards on this machine, in turns with kcp's own test server.
 func measureLocal(ctx context.Context, b *bench, runs int) error {
 	bin, err := testbed(ctx, "kcp-bin-dir")
 	if err != nil {
@@ -42,13 +42,13 @@ func measureLocal(ctx context.Context, b *bench, runs int) error {
 	return nil
 }
 
-// localRuns are the runs of a setup on this machine.
+// localRuns has the runs of a setup on this machine.
 type localRuns struct {
 	up, noOp bringUps
 	rss      []float64 // of all processes when kcp serves, in megabytes
 }
 
-// bringUpHere brings a setup up on this machine, a second time, and removes everything.
+// bringUpHere runs up twice on this machine and removes everything.
 func (b *bench) bringUpHere(ctx context.Context, bin, file string, to *localRuns) (err error) {
 	dir, err := os.MkdirTemp("", "kcpctl-bench-")
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"path/filepath"
 )
 
-// scaled is what a setup of n shards took, in seconds and megabytes.
+// scaled is the cost of a setup of n shards, in seconds and megabytes.
 type scaled struct {
 	n            int
 	time, memory []float64
 }
 
-// measureLocalScale brings up setups of more and more shards, and says what each further shard costs: that is the same for
-// the second and the fifth if time and memory are linear.
+// measureLocalScale runs setups with an increasing number of shards, and reports the cost of each additional shard, which is
+// constant if time and memory are linear.
 func measureLocalScale(ctx context.Context, b *bench, runs int) error {
 	bin, err := testbed(ctx, "kcp-bin-dir")
 	if err != nil {
@@ -32,7 +32,7 @@ func measureLocalScale(ctx context.Context, b *bench, runs int) error {
 	return nil
 }
 
-// addScaled compares setups with the first, which has one shard, and what further shards cost with each other.
+// addScaled compares setups with the first, which has one shard, and the costs of additional shards with each other.
 func (r *report) addScaled(all []scaled) {
 	for _, what := range []struct {
 		name, unit string
@@ -53,13 +53,13 @@ func (r *report) addScaled(all []scaled) {
 	}
 }
 
-// bringUpShards brings up a setup of n shards.
+// bringUpShards runs a setup of n shards.
 func (b *bench) bringUpShards(ctx context.Context, bin string, n, runs int) (scaled, error) {
 	dir, err := os.MkdirTemp("", "kcpctl-bench-setup-")
 	if err != nil {
 		return scaled{}, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a folder of ours in the folder for such
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 	file := filepath.Join(dir, fmt.Sprintf("shards-%d.yaml", n))
 	if err := os.WriteFile(file, []byte(setupOf(n)), 0o600); err != nil {
 		return scaled{}, err

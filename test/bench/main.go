@@ -1,5 +1,5 @@
-// Bench measures what kcpctl promises about its speed and memory, next to the tools that do the same, and prints it as
-// ratios. It judges nothing: it fails only if something does not work. It runs on Linux, from the root of the repository:
+// Bench measures the speed and memory of kcpctl, next to tools for the same purpose, and prints ratios. It fails only if
+// something does not work, not if something is slow. It runs on Linux, from the root of the repository:
 //
 //	go run ./test/bench [-runs N] [-o json] [CASE...]
 package main
@@ -25,21 +25,21 @@ func main() {
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// bench is what every case works with.
+// bench is the environment of every case.
 type bench struct {
 	kcpctl string // absolute path
 	log    io.Writer
 	report report
 }
 
-// benchCase is one thing that can be measured.
+// benchCase is one measurement.
 type benchCase struct {
 	name, does string
-	runs       int // unless -runs says otherwise
+	runs       int // unless set with -runs
 	measure    func(ctx context.Context, b *bench, runs int) error
 }
 
-// cases are in the order in which they run. Those that measure small processes come first: see usage.
+// cases returns the cases in the order in which they run. Those with small processes come first: see usage.
 func cases() []benchCase {
 	return []benchCase{
 		{"version", "kcpctl version, and kubectl version --client", 20, measureVersion},
@@ -53,7 +53,7 @@ func cases() []benchCase {
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	runs := flags.Int("runs", 0, "how often to measure; 0 is each case's own number")
+	runs := flags.Int("runs", 0, "number of runs; 0 means the default of each case")
 	output := flags.String("o", "", "json: print the report as JSON")
 	kcpctl := flags.String("kcpctl", "bin/kcpctl", "the binary to measure")
 	flags.Usage = func() { usageText(flags) }
@@ -64,7 +64,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	chosen, err := choose(flags.Args())
 	if err == nil && (*runs < 0 || *output != "" && *output != "json") {
-		err = errors.New("-runs wants a number from 0, -o wants json")
+		err = errors.New("invalid flag: -runs must not be negative, and -o must be json")
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
@@ -85,7 +85,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// measure runs the cases. One that fails keeps no other from running; an interrupt does.
+// measure runs the cases. A failure does not stop the other cases, an interrupt does.
 func (b *bench) measure(ctx context.Context, chosen []benchCase, runs int) int {
 	code := 0
 	for _, c := range chosen {
@@ -94,7 +94,7 @@ func (b *bench) measure(ctx context.Context, chosen []benchCase, runs int) int {
 		}
 		err := c.measure(ctx, b, c.runs)
 		if ctx.Err() != nil {
-			b.logf("%s: interrupted: %v", c.name, err) // err tells whether anything could not be removed
+			b.logf("%s: interrupted: %v", c.name, err) // err has what could not be removed
 			return 130
 		}
 		if err != nil {
@@ -105,12 +105,12 @@ func (b *bench) measure(ctx context.Context, chosen []benchCase, runs int) int {
 	return code
 }
 
-// logf tells of progress.
+// logf prints progress.
 func (b *bench) logf(format string, args ...any) {
 	fmt.Fprintf(b.log, "%s  %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
 }
 
-// choose finds the cases with these names, or all.
+// choose returns the cases with these names, or all cases.
 func choose(names []string) ([]benchCase, error) {
 	all := cases()
 	for _, name := range names {
@@ -124,14 +124,14 @@ func choose(names []string) ([]benchCase, error) {
 	return slices.DeleteFunc(all, func(c benchCase) bool { return !slices.Contains(names, c.name) }), nil
 }
 
-// binary finds the kcpctl to measure.
+// binary returns the path of the kcpctl to measure.
 func binary(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
 	}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("no %s: run make build, and this from the root of the repository", path)
+		return "", fmt.Errorf("%s does not exist: run make build, and run this from the root of the repository", path)
 	}
 	return path, nil
 }
@@ -143,6 +143,6 @@ func usageText(flags *flag.FlagSet) {
 	for _, c := range cases() {
 		fmt.Fprintf(t, "  %s\t%s (%d runs)\n", c.name, c.does, c.runs)
 	}
-	t.Flush() //nolint:errcheck // usage is a courtesy
+	t.Flush() //nolint:errcheck // best effort
 	flags.PrintDefaults()
 }

@@ -22,7 +22,7 @@ import (
 // peerShards are the shards of sharded-test-server (kcp: cmd/sharded-test-server/shard.go).
 var peerShards = []string{"root", "shard-1", "shard-2"}
 
-// peerPorts are those that three shards, their etcds, the cache server and the front-proxy take; they cannot be changed
+// peerPorts are the ports of three shards, their etcds, the cache server and the front-proxy, which cannot be changed
 // (kcp: cmd/sharded-test-server/{shard,cache,frontproxy}.go).
 var peerPorts = []int{6443, 6444, 6445, 6446, 2379, 2380, 2381, 2382, 2383, 2384, 8010, 8011, 8012}
 
@@ -32,7 +32,7 @@ type peerRun struct {
 	rss  int64 // of all processes, in bytes
 }
 
-// startPeer starts sharded-test-server, waits until it is where kcpctl up ends, and removes everything.
+// startPeer starts sharded-test-server, waits for the same state as kcpctl up, and removes everything.
 func (b *bench) startPeer(ctx context.Context, bin string) (r peerRun, err error) {
 	if err := portsFree(); err != nil {
 		return r, err
@@ -56,18 +56,18 @@ func (b *bench) startPeer(ctx context.Context, bin string) (r peerRun, err error
 	return r, err
 }
 
-// startPeerProcess starts the process. The context ends when the process does; stop kills it with its children.
+// startPeerProcess starts the process. The context ends with the process. stop kills it with its children.
 func startPeerProcess(ctx context.Context, bin, dir string) (_ context.Context, stop func(), err error) {
 	logFile := filepath.Join(dir, "sharded-test-server.log")
 	out, err := os.Create(logFile)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer out.Close() //nolint:errcheck // the process has its own
+	defer out.Close() //nolint:errcheck // the process has its own copy
 	cmd := exec.Command(filepath.Join(bin, "sharded-test-server"), "--quiet",
 		"--number-of-shards="+strconv.Itoa(len(peerShards)), "--work-dir-path="+dir, "--log-dir-path="+filepath.Join(dir, "log"))
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
-	// It runs what it finds in PATH, unless it is in a clone of kcp's repository and may build.
+	// It runs binaries from PATH, unless it is in a clone of the kcp repository, where it builds them.
 	cmd.Env = append(os.Environ(), "NO_GORUN=1", "PATH="+bin+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
@@ -87,7 +87,7 @@ func startPeerProcess(ctx context.Context, bin, dir string) (_ context.Context, 
 	}, nil
 }
 
-// peerServes waits until the front-proxy is ready, and a workspace on each shard was Ready and read through it.
+// peerServes waits until the front-proxy is ready and has served a Ready workspace of each shard.
 func peerServes(ctx context.Context, dir string) error {
 	client, err := peerClient(ctx, filepath.Join(dir, ".kcp", "admin.kubeconfig"))
 	if err != nil {
@@ -123,7 +123,7 @@ func peerClient(ctx context.Context, file string) (client *kcp.Client, err error
 	return client, err
 }
 
-// until tries again and again until it works or ctx ends.
+// until retries a function until it succeeds or ctx ends.
 func until(ctx context.Context, try func() error) error {
 	for {
 		err := try()
@@ -138,12 +138,12 @@ func until(ctx context.Context, try func() error) error {
 	}
 }
 
-// portsFree finds out whether the peer can have its ports.
+// portsFree fails if a port of the peer is in use.
 func portsFree() error {
 	for _, port := range peerPorts {
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
-			return fmt.Errorf("sharded-test-server needs port %d: %w; stop what has it, or run this in a network of its own: "+
+			return fmt.Errorf("sharded-test-server needs port %d: %w; stop the process that uses it, or run this in its own network namespace: "+
 				"unshare -n sh -c 'ip link set lo up && go run ./test/bench local'", port, err)
 		}
 		if err := l.Close(); err != nil {

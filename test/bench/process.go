@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// processesOf finds the processes that have a folder in their arguments. All that is started here keeps its files in a
-// temporary folder of its own, so these are those that were started, whoever their parent is by now.
+// processesOf returns the processes with a directory in their arguments. Everything that is started here has its own temporary
+// directory, so this finds all its processes, whatever their parent.
 func processesOf(dir string) []int {
 	var pids []int
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -30,7 +30,7 @@ func processesOf(dir string) []int {
 	return pids
 }
 
-// residentMemory is that of all processes of a folder, in bytes.
+// residentMemory returns the resident memory of all processes of a directory, in bytes.
 func residentMemory(dir string) (int64, error) {
 	var sum int64
 	for _, pid := range processesOf(dir) {
@@ -41,12 +41,12 @@ func residentMemory(dir string) (int64, error) {
 		sum += kib << 10
 	}
 	if sum == 0 {
-		return 0, fmt.Errorf("no process of %s", dir)
+		return 0, fmt.Errorf("%s has no process", dir)
 	}
 	return sum, nil
 }
 
-// statusField is a number in /proc/PID/status.
+// statusField returns a number in /proc/PID/status.
 func statusField(pid int, name string) (int64, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -61,7 +61,7 @@ func statusField(pid int, name string) (int64, error) {
 	return 0, fmt.Errorf("no %s in %s", name, f.Name())
 }
 
-// killAll kills the processes of a folder, and waits until they are gone.
+// killAll kills the processes of a directory, and waits until they have ended.
 func killAll(dir string) error {
 	for range 500 {
 		pids := processesOf(dir)
@@ -75,5 +75,5 @@ func killAll(dir string) error {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	return fmt.Errorf("processes of %s do not end: %v", dir, processesOf(dir))
+	return fmt.Errorf("processes of %s still run after SIGKILL: %v", dir, processesOf(dir))
 }

@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// sharded is the setup of three shards, a cache server and a front-proxy that everything is measured with.
+// sharded is the measured setup: three shards, a cache server and a front-proxy.
 const sharded = "examples/sharded.yaml"
 
-// measureRender renders setups with all certificates made anew.
+// measureRender renders setups, each time with new certificates.
 func measureRender(ctx context.Context, b *bench, runs int) error {
 	dir, err := os.MkdirTemp("", "kcpctl-bench-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a folder of ours in the folder for such
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 	small, err := b.render(ctx, runs, sharded)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (b *bench) renderShards(ctx context.Context, runs int, dir string, n int) (
 	return b.render(ctx, runs, file)
 }
 
-// render renders a file again and again, each time with a PKI of its own.
+// render renders a file several times, each time with a new PKI.
 func (b *bench) render(ctx context.Context, runs int, file string) (*series, error) {
 	s := &series{}
 	for range runs {
@@ -71,11 +71,11 @@ func (b *bench) renderOnce(ctx context.Context, file string) (usage, error) {
 	if err != nil {
 		return usage{}, err
 	}
-	defer os.RemoveAll(pki) //nolint:errcheck // a folder of ours in the folder for such
+	defer os.RemoveAll(pki) //nolint:errcheck // a temporary directory
 	return command{name: b.kcpctl, args: []string{"render", "-f", file, "--pki-dir", pki}}.run(ctx)
 }
 
-// setupOf is a setup with n shards, the root shard among them, a cache server and a front-proxy.
+// setupOf returns a setup with n shards including the root shard, a cache server and a front-proxy.
 func setupOf(n int) string {
 	var b strings.Builder
 	b.WriteString(`apiVersion: kcpctl.dev/v1alpha1

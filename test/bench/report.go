@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// report is everything that was measured.
+// report has all measurements.
 type report struct {
-	// Machine is what it was measured on.
+	// Machine describes the machine.
 	Machine string `json:"machine"`
 	Rows    []row  `json:"rows"`
 	Paths   []path `json:"paths,omitempty"`
 }
 
-// row is one line of the table: samples of one thing.
+// row is one line of the table.
 type row struct {
 	Case string `json:"case"`
 	// Unit is s, MB (1 000 000 bytes) or x, a plain ratio.
@@ -32,12 +32,12 @@ type row struct {
 	Against []against `json:"against,omitempty"`
 }
 
-// against is what a median is compared with.
+// against is a value with which a median is compared.
 type against struct {
-	// Name says whether it is a limit, an aim, or whose figure it is.
+	// Name is limit, aim, or the origin of the value.
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
-	// Ratio is the median's to the value: below 1 is better.
+	// Ratio is the median divided by the value: below 1 is better.
 	Ratio float64 `json:"ratio"`
 }
 
@@ -57,14 +57,14 @@ func (r *report) add(name, unit string, samples []float64, bounds ...against) fl
 	return row.Median
 }
 
-// median is the middle of the samples, or the mean of the two in the middle.
+// median returns the middle sample, or the mean of the two in the middle.
 func median(samples []float64) float64 {
 	s := slices.Sorted(slices.Values(samples))
 	n := len(s)
 	return (s[(n-1)/2] + s[n/2]) / 2
 }
 
-// inMiddle is the index of the sample that is nearest to the median.
+// inMiddle returns the index of the sample nearest to the median.
 func inMiddle(samples []float64) int {
 	m, at := median(samples), 0
 	for i, s := range samples {
@@ -90,7 +90,7 @@ func (r *report) print(w io.Writer, asJSON bool) error {
 	return err
 }
 
-// text is the table, and below it where the time went.
+// text returns the table and the critical paths.
 func (r *report) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s\n\n", r.Machine)
@@ -113,13 +113,13 @@ func (r *report) text() string {
 	return b.String()
 }
 
-// figure prints a value as precisely as its unit deserves.
+// figure formats a value with the precision of its unit.
 func (r row) figure(v float64) string {
 	decimals := map[string]int{"s": 3, "MB": 1, "x": 2}[r.Unit]
 	return fmt.Sprintf("%.*f", decimals, v)
 }
 
-// machine tells how much of a machine there is, and how busy it is already: whoever reads the figures must know.
+// machine describes the machine and its load, without which the values have no meaning.
 func machine() string {
 	load, _ := os.ReadFile("/proc/loadavg")
 	one, _, _ := strings.Cut(string(load), " ")
@@ -127,7 +127,7 @@ func machine() string {
 		cmp.Or(one, "unknown"), time.Now().UTC().Format(time.RFC3339))
 }
 
-// series is a list of samples that grows as usages are measured.
+// series collects samples of usages.
 type series struct{ wall, cpu, rss []float64 }
 
 func (s *series) add(u usage) {

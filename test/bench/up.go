@@ -26,10 +26,10 @@ func (b *bench) up(ctx context.Context, env []string, args ...string) (*bringUp,
 	return &bringUp{u, t}, nil
 }
 
-// bringUps are the runs of one case.
+// bringUps has the runs of one case.
 type bringUps []*bringUp
 
-// of is one figure of each run, in seconds or megabytes.
+// of returns one value of each run, in seconds or megabytes.
 func (r bringUps) of(figure func(*bringUp) float64) []float64 {
 	var out []float64
 	for _, u := range r {
@@ -43,7 +43,7 @@ func cpu(u *bringUp) float64    { return u.cpu.Seconds() }
 func memory(u *bringUp) float64 { return megabytes(u.rss) }
 func own(u *bringUp) float64    { return u.timeline.own().Seconds() }
 
-// addPath adds where the time of the median run went.
+// addPath adds the critical path of the median run.
 func (r *report) addPath(name string, runs bringUps) {
 	r.Paths = append(r.Paths, runs[inMiddle(runs.of(wall))].timeline.path(name))
 }

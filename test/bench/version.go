@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// measureVersion compares how long the two programs take to start, in turns.
+// measureVersion compares the start times of the two programs, in turns.
 func measureVersion(ctx context.Context, b *bench, runs int) error {
 	kubectl, err := kubectl(ctx)
 	if err != nil {
@@ -25,7 +25,7 @@ func measureVersion(ctx context.Context, b *bench, runs int) error {
 			if err != nil {
 				return err
 			}
-			if i > 0 { // the first run reads the binaries from the disk
+			if i > 0 { // the first run reads the binaries from disk
 				p.to.add(u)
 			}
 		}
@@ -36,7 +36,7 @@ func measureVersion(ctx context.Context, b *bench, runs int) error {
 	return nil
 }
 
-// kubectl is the testbed's, or the machine's where that cannot be had.
+// kubectl returns the path of the testbed's kubectl, or of the machine's if the testbed fails.
 func kubectl(ctx context.Context) (string, error) {
 	dir, err := testbed(ctx, "bin-dir", "kubectl")
 	if err == nil {

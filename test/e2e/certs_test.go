@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// twoShards is what the setup under test has besides its name.
+// twoShards is the spec of the setup under test.
 const twoShards = `spec:
   shards: [{name: alpha}]
   kubeconfigs: [{name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}]
 `
 
-// testCertificates replaces what a setup's PKI has, while it runs.
+// testCertificates replaces all parts of a setup's PKI while kcp runs.
 func testCertificates(t *testing.T, s *setup, authorities ...string) {
 	s.text += twoShards
 	s.write(t, s.text)
@@ -35,13 +35,13 @@ func testCertificates(t *testing.T, s *setup, authorities ...string) {
 	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
 }
 
-// certificates is a setup, and what was handed out of it.
+// certificates is a setup and a token that it has issued.
 type certificates struct {
 	*setup
 	token string
 }
 
-// certs is a command about certificates.
+// certs runs a command of kcpctl certs.
 func (s *setup) certs(t *testing.T, name string, args ...string) result {
 	t.Helper()
 	cmd := s.command("certs") // certs --file FILE FLAG...
@@ -49,7 +49,7 @@ func (s *setup) certs(t *testing.T, name string, args ...string) result {
 	return cmd.run(t.Context(), t)
 }
 
-// handOut is a copy of the declared kubeconfig, as somebody has it who got it once.
+// handOut writes a copy of the declared kubeconfig, as a user has received it, and returns its path.
 func (c *certificates) handOut(t *testing.T) string {
 	t.Helper()
 	r := c.kcpctl(t, "kubeconfig", "admin", "--", "sh", "-c", `cat "$KUBECONFIG"`).ok(t)
@@ -58,7 +58,7 @@ func (c *certificates) handOut(t *testing.T) string {
 	return file
 }
 
-// with runs kubectl with a kubeconfig that was handed out, by the way on which a new one reaches kcp now.
+// with runs kubectl with a kubeconfig from handOut, through the proxy of a current one.
 func (c *certificates) with(t *testing.T, kubeconfig string, args ...string) result {
 	t.Helper()
 	const script = `
@@ -68,7 +68,7 @@ exec kubectl --kubeconfig "$0.now" "$@"`
 	return c.kcpctl(t, "kubeconfig", append([]string{"admin", "--", "sh", "-c", script, kubeconfig}, args...)...)
 }
 
-// content are the arguments that read what createContent has written.
+// content returns the kubectl arguments that read what createContent has written.
 func (c *certificates) content(t *testing.T) []string {
 	return []string{"--server", c.status(t).URL + "/clusters/root:on-alpha", "get", "configmap", "data", "--output", "jsonpath={.data.key}"}
 }
@@ -111,7 +111,7 @@ func (c *certificates) newToken(t *testing.T) string {
 	return strings.TrimSpace(r.stdout)
 }
 
-// withToken reads the content as a service account. The token is not in the arguments, which are printed.
+// withToken reads the content as a service account. The token is in a file, because arguments are printed.
 func (c *certificates) withToken(t *testing.T, token string) result {
 	t.Helper()
 	const script = `
@@ -124,18 +124,18 @@ exec kubectl --kubeconfig "$0.now" "$@"`
 	return c.kcpctl(t, "kubeconfig", append([]string{"admin", "--", "sh", "-c", script, file}, c.content(t)...)...)
 }
 
-// serves demands that kcp serves a kubeconfig that was handed out, a new one, and a token; and that up has nothing to do.
+// serves requires that an existing kubeconfig, a new one, and a token work, and that up has nothing to do.
 func (c *certificates) serves(t *testing.T, handedOut, token string) {
 	t.Helper()
 	require.Equal(t, "value", c.with(t, handedOut, c.content(t)...).ok(t).stdout)
 	require.Equal(t, "value", c.kubectl(t, c.content(t)...).ok(t).stdout)
 	require.Equal(t, "value", c.withToken(t, token).ok(t).stdout)
 	running := c.ids(t)
-	require.Contains(t, c.up(t).stderr, "is up to date: 0 changes")
+	c.up(t).changed(t, 0)
 	require.Equal(t, running, c.ids(t))
 }
 
-// list is what programs see of certs list.
+// list returns the serial numbers and the rotations in the JSON output of certs list.
 func (c *certificates) list(t *testing.T) (serials map[string]string, rotations map[string]string) {
 	t.Helper()
 	var out struct {
@@ -164,29 +164,29 @@ func (c *certificates) listAndCheck(t *testing.T) {
 	require.Regexp(t, `^NAME +CN +ISSUER +USED BY +EXPIRES +DUE\n`, table)
 	c.certs(t, "check", "--expiring-within", "30d").ok(t)
 	r := c.certs(t, "check", "--expiring-within", "400d")
-	r.refused(t, 1, "hint: run kcpctl certs renew")
-	require.Contains(t, r.stdout, c.name+"-shard-alpha-server expires on ")
+	r.refused(t, 1, "kcpctl certs renew")
+	require.Contains(t, r.stdout, c.name+"-shard-alpha-server")
 }
 
-// refuseWithEdit: what rolls for a certificate brings no change of the file along.
+// refuseWithEdit requires that no certificate command applies an edit of the file along with its own change.
 func (c *certificates) refuseWithEdit(t *testing.T) {
 	written := c.written(t)
 	c.write(t, strings.Replace(c.text, "{name: alpha}", "{name: alpha, logLevel: 4}", 1))
 	for _, args := range [][]string{{"renew", "shard/alpha"}, {"renew"}, {"rotate-ca", "client"}, {"rotate-service-account-key"}} {
-		c.certs(t, args[0], args[1:]...).refused(t, 1, "the setup file has changes that are not applied yet", "1 change", "hint: run kcpctl up ", " first, or take them back")
+		c.certs(t, args[0], args[1:]...).refused(t, 1, "1 change", "kcpctl up")
 	}
 	require.Equal(t, written, c.written(t))
 	c.certs(t, "renew", "front-proxy/main", "--skip-canary").ok(t)
 	c.write(t, c.text)
 }
 
-// renew issues what one component has, then everything.
+// renew renews the certificates of one component, then all certificates.
 func (c *certificates) renew(t *testing.T) {
 	handedOut := c.handOut(t)
 	before, running := c.fingerprints(t), c.ids(t)
 	c.certs(t, "renew", "shard/alpha", "--skip-canary").ok(t).quiet(t)
 	for workload, id := range c.ids(t) {
-		require.Equal(t, workload != c.name+"-shard-alpha", running[workload] == id, "%s: only users of what changed roll", workload)
+		require.Equal(t, workload != c.name+"-shard-alpha", running[workload] == id, "%s: only users of the certificate roll", workload)
 	}
 	c.serves(t, handedOut, c.token)
 
@@ -199,33 +199,34 @@ func (c *certificates) renew(t *testing.T) {
 	}
 	require.Equal(t, before, c.fingerprints(t), "authorities")
 	c.serves(t, handedOut, c.token)
-	c.certs(t, "renew", "server-ca").refused(t, 2, "is an authority", "rotate-ca server")
+	c.certs(t, "renew", "server-ca").refused(t, 2, "server-ca", "kcpctl certs rotate-ca server")
 }
 
-// rotate takes authorities through all phases, with a run of up in each.
+// rotate rotates authorities through all phases, and runs up in each.
 func (c *certificates) rotate(t *testing.T, authorities ...string) {
 	rotateCA := func(flags ...string) result { return c.certs(t, "rotate-ca", append(flags, authorities...)...) }
 	handedOut := c.handOut(t)
-	former, _ := c.list(t)
+	previous, _ := c.list(t)
 	rotateCA("--pause", "--skip-canary").ok(t).quiet(t)
 	c.inPhase(t, "distribute", authorities...)
 	c.serves(t, handedOut, c.token)
 
 	r := rotateCA("--skip-canary").ok(t).quiet(t)
-	require.Contains(t, r.stderr, "the previous one is still trusted")
+	require.Contains(t, r.stderr, "kcpctl certs rotate-ca")
+	require.Contains(t, r.stderr, "--finish")
 	c.inPhase(t, "switch", authorities...)
 	c.serves(t, handedOut, c.token)
 
-	rotateCA("--finish").refused(t, 2, "What the previous "+authorities[0]+" CA", "add --yes")
+	rotateCA("--finish").refused(t, 2, authorities[0]+" CA", "--yes")
 	c.inPhase(t, "switch", authorities...)
 	rotateCA("--finish", "--yes", "--skip-canary").ok(t).quiet(t)
 	serials, rotations := c.list(t)
 	require.Empty(t, rotations)
 	for _, ca := range authorities {
-		require.NotEqual(t, former[ca+"-ca"], serials[ca+"-ca"])
+		require.NotEqual(t, previous[ca+"-ca"], serials[ca+"-ca"])
 	}
 	if authorities[0] == "server" {
-		require.NotZero(t, c.with(t, handedOut, c.content(t)...).code, "the previous authority is dropped")
+		require.NotZero(t, c.with(t, handedOut, c.content(t)...).code, "the previous authority is no longer trusted")
 		handedOut = c.handOut(t)
 	}
 	c.serves(t, handedOut, c.token)
@@ -244,13 +245,13 @@ func (c *certificates) inPhase(t *testing.T, phase string, authorities ...string
 func (c *certificates) rotateKey(t *testing.T) {
 	handedOut := c.handOut(t)
 	r := c.certs(t, "rotate-service-account-key", "--skip-canary").ok(t).quiet(t)
-	require.Contains(t, r.stderr, "Earlier ones verify what they signed")
+	require.Contains(t, r.stderr, "--finish")
 	c.serves(t, handedOut, c.token)
 	fresh := c.newToken(t)
 	c.serves(t, handedOut, fresh)
 
 	c.certs(t, "rotate-service-account-key", "--finish", "--yes", "--skip-canary").ok(t).quiet(t)
-	require.NotZero(t, c.withToken(t, c.token).code, "the earlier key is dropped")
+	require.NotZero(t, c.withToken(t, c.token).code, "the previous key is no longer trusted")
 	c.token = fresh
 	c.serves(t, handedOut, c.token)
 }
@@ -262,6 +263,6 @@ func (c *certificates) exportAndImport(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	r := c.certs(t, "import", dir).ok(t)
-	require.Contains(t, r.stderr, "There already: server CA")
+	require.Contains(t, r.stderr, "server CA")
 	changesNothing(t, c.setup)
 }

@@ -21,7 +21,7 @@ import (
 
 func TestClusterSharded(t *testing.T) { testSharded(t, newCluster(t, "sharded")) }
 
-// cluster runs a setup on the cluster of E2E_KUBECONFIG, in a namespace that is called as the setup.
+// cluster runs a setup on the cluster of E2E_KUBECONFIG, in a namespace with the name of the setup.
 type cluster struct {
 	setup, kubeconfig, home string
 }
@@ -42,12 +42,12 @@ func (c *cluster) flags(command string) []string {
 	return flags
 }
 
-// kubectl talks to the cluster as its administrator.
+// kubectl returns a kubectl command for the cluster, as its administrator.
 func (c *cluster) kubectl(args ...string) command {
 	return command{name: "kubectl", args: append([]string{"--kubeconfig", c.kubeconfig}, args...)}
 }
 
-// list returns the objects of some resources. A resource that has been removed meanwhile is not an error.
+// list returns the objects of some resources. A resource that no longer exists is not an error.
 func (c *cluster) list(ctx context.Context, t *testing.T, args ...string) []unstructured.Unstructured {
 	t.Helper()
 	var all struct{ Items []unstructured.Unstructured }
@@ -58,7 +58,7 @@ func (c *cluster) list(ctx context.Context, t *testing.T, args ...string) []unst
 	return all.Items
 }
 
-// objects returns everything in the namespace but what Kubernetes itself puts there, and events, whose number grows.
+// objects returns all objects in the namespace, except events and the objects that Kubernetes itself creates.
 func (c *cluster) objects(ctx context.Context, t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	resources := strings.Fields(c.kubectl("api-resources", "--namespaced", "--verbs=list", "--output=name").run(ctx, t).ok(t).stdout)
@@ -70,8 +70,8 @@ func (c *cluster) objects(ctx context.Context, t *testing.T) []unstructured.Unst
 	})
 }
 
-// written returns everything in the namespace as those left it who write objects. The status is not theirs: it changes when
-// a pod that was replaced long ago has left.
+// written returns checksums of all objects in the namespace, without their status: the status changes when an old pod ends,
+// long after the last write.
 func (c *cluster) written(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -84,7 +84,7 @@ func (c *cluster) written(t *testing.T) map[string]string {
 		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Subresource == "status" }))
 		content, err := json.Marshal(o.Object)
 		require.NoError(t, err)
-		out[o.GetKind()+"/"+o.GetName()] = fmt.Sprintf("%x", sha256.Sum256(content)) // some of it is secret
+		out[o.GetKind()+"/"+o.GetName()] = fmt.Sprintf("%x", sha256.Sum256(content)) // some content is secret
 	}
 	return out
 }
@@ -130,7 +130,8 @@ func (c *cluster) keys(t *testing.T) (authorities, readable map[string][]byte) {
 	return authorities, readable
 }
 
-// applied lets Kubernetes compare. No pod mounts the Secret of the authorities, or a whole Secret.
+// applied compares manifests with the cluster by kubectl diff, and requires that no pod mounts the Secret of the authorities,
+// or a whole Secret.
 func (c *cluster) applied(t *testing.T, manifests string) {
 	t.Helper()
 	for _, args := range [][]string{
@@ -151,7 +152,7 @@ func (c *cluster) applied(t *testing.T, manifests string) {
 		require.NoError(t, err)
 		for _, v := range volumes {
 			if secret, _, _ := unstructured.NestedMap(v.(map[string]any), "secret"); secret != nil {
-				require.NotEmpty(t, secret["items"], "Pod/%s mounts all of a Secret: %v", pod.GetName(), v)
+				require.NotEmpty(t, secret["items"], "Pod/%s mounts a whole Secret: %v", pod.GetName(), v)
 			}
 		}
 	}
@@ -173,19 +174,19 @@ func (c *cluster) left(ctx context.Context, t *testing.T) []string {
 	return append(out, files...)
 }
 
-// makeNamespace creates the setup's namespace.
+// makeNamespace creates the namespace of the setup.
 func (c *cluster) makeNamespace(t *testing.T) {
 	t.Helper()
 	c.kubectl("create", "namespace", c.setup).run(t.Context(), t).ok(t)
 }
 
-// remove removes the namespace if it is there. Kubernetes takes its time for it.
+// remove deletes the namespace if it exists, and does not wait.
 func (c *cluster) remove(t *testing.T) {
 	t.Helper()
 	c.kubectl("delete", "namespace", c.setup, "--ignore-not-found", "--wait=false").run(context.Background(), t).ok(t)
 }
 
-// apply applies an object in the setup's namespace with another field manager than kcpctl's.
+// apply applies an object in the namespace of the setup with a field manager other than kcpctl.
 func (c *cluster) apply(t *testing.T, manager string, o map[string]any) {
 	t.Helper()
 	raw, err := json.Marshal(o)
@@ -195,7 +196,7 @@ func (c *cluster) apply(t *testing.T, manager string, o map[string]any) {
 	apply.run(t.Context(), t).ok(t)
 }
 
-// object is the beginning of an object for apply.
+// object returns an object for apply, without its spec.
 func object(apiVersion, kind, name string) map[string]any {
 	return map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name}}
 }

@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package e2e does with a real kcp what users do, as they do it: with kcpctl and kubectl, on a Kubernetes cluster and on this
-// machine. run.sh says what it needs, and makes it.
+// Package e2e tests kcpctl with a real kcp, as users run it: with kcpctl and kubectl, on a Kubernetes cluster and on this
+// machine. run.sh provides what the tests need.
 package e2e
 
 import (
@@ -20,22 +20,22 @@ import (
 )
 
 const (
-	// patience is how long a command may take, and whatever tests wait for.
+	// patience is the time limit of a command, and of everything that tests wait for.
 	patience = 8 * time.Minute
 	pause    = 200 * time.Millisecond
 )
 
-// command is a program that a test runs. Its environment is that of the test, but for what configures kcpctl.
+// command is a program that a test runs. It inherits the environment of the test, except the variables that configure kcpctl.
 type command struct {
 	name  string
 	args  []string
 	env   []string
 	stdin string
-	// limit is how long it may take; zero is patience.
+	// limit is the time limit. Zero means patience.
 	limit time.Duration
 }
 
-// result is how a command has ended. stdout may hold keys, and is never printed.
+// result is the result of a command. stdout may contain keys and is never printed.
 type result struct {
 	line           string
 	stdout, stderr string
@@ -44,7 +44,7 @@ type result struct {
 
 func (c command) String() string { return filepath.Base(c.name) + " " + strings.Join(c.args, " ") }
 
-// prepare makes a process of the command, which does not outlive the context.
+// prepare returns the command as a process that ends with the context.
 func (c command) prepare(ctx context.Context) (*exec.Cmd, context.CancelFunc) {
 	if c.limit == 0 {
 		c.limit = patience
@@ -57,7 +57,7 @@ func (c command) prepare(ctx context.Context) (*exec.Cmd, context.CancelFunc) {
 	return cmd, cancel
 }
 
-// run runs the command to its end.
+// run runs the command and waits until it ends.
 func (c command) run(ctx context.Context, t *testing.T) result {
 	t.Helper()
 	cmd, cancel := c.prepare(ctx)
@@ -73,23 +73,30 @@ func (c command) run(ctx context.Context, t *testing.T) result {
 	return r
 }
 
-// ok demands that the command has done what it was told to.
+// ok requires that the command has succeeded.
 func (r result) ok(t *testing.T) result {
 	t.Helper()
 	require.Zero(t, r.code, "%s\n%s", r.line, r.stderr)
 	return r
 }
 
-// refused demands that the command has failed with a code, and that it has told why and what to do.
-func (r result) refused(t *testing.T, code int, says ...string) {
+// refused requires that the command has failed with an exit code. Its error or its hint must contain the facts: the objects
+// that it is about, and the command or the flag that helps.
+func (r result) refused(t *testing.T, code int, facts ...string) {
 	t.Helper()
 	require.Equal(t, code, r.code, "%s\n%s", r.line, r.stderr)
-	for _, s := range says {
-		require.Contains(t, r.stderr, s, r.line)
+	for _, fact := range facts {
+		require.Contains(t, r.stderr, fact, r.line)
 	}
 }
 
-// eventually tries something until it works, at most for as long as patience lasts.
+// changed requires that the command has reported a number of changes.
+func (r result) changed(t *testing.T, n int) {
+	t.Helper()
+	require.Regexp(t, fmt.Sprintf(`(^|[^0-9])%d changes?\b`, n), r.stderr, r.line)
+}
+
+// eventually retries something until it succeeds. It fails the test after patience.
 func eventually(ctx context.Context, t *testing.T, try func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -107,7 +114,7 @@ func eventually(ctx context.Context, t *testing.T, try func() error) {
 	}
 }
 
-// step runs a part of a test without which the parts after it make no sense.
+// step runs a part of a test. If it fails, the parts after it are skipped.
 func step(t *testing.T, name string, do func(t *testing.T)) {
 	t.Helper()
 	if !t.Run(name, do) {
@@ -115,7 +122,7 @@ func step(t *testing.T, name string, do func(t *testing.T)) {
 	}
 }
 
-// given is an environment variable that run.sh sets.
+// given returns an environment variable that run.sh sets.
 func given(t *testing.T, name string) string {
 	t.Helper()
 	require.NotEmpty(t, os.Getenv(name), "%s is not set: start the tests with make e2e", name)

@@ -7,31 +7,31 @@ import (
 	"testing"
 )
 
-// These tests take long, and what they find is found elsewhere too: make e2e-day2 runs them.
+// These tests take long and mostly repeat what other tests prove: only make e2e-day2 runs them.
 
 func TestLocalCertificates(t *testing.T) {
 	testCertificates(t, newLocal(t, "minimal"), "server", "client", "requestheader")
 }
 
-// TestClusterCertificates replaces what TestClusterUnderLoad does not, where etcds have an authority of their own.
+// TestClusterCertificates rotates the etcd CA on a cluster, which TestClusterUnderLoad does not.
 func TestClusterCertificates(t *testing.T) { testCertificates(t, newCluster(t, "minimal"), "etcd") }
 
-// TestClusterRotateUnderLoad replaces authorities of what TestClusterUnderLoad upgrades.
+// TestClusterRotateUnderLoad rotates the authorities of the setup that TestClusterUnderLoad upgrades.
 func TestClusterRotateUnderLoad(t *testing.T) {
 	s := newCluster(t, "minimal")
 	s.text = fmt.Sprintf(replicated, s.name, newerRelease)
 	testUnderLoad(t, s, 0, change{"rotate authorities", (*underLoad).rotate})
 }
 
-// TestClusterRenewUnderLoad also rolls the members of etcds.
+// TestClusterRenewUnderLoad renews all certificates, which also rolls the members of etcd.
 func TestClusterRenewUnderLoad(t *testing.T) {
 	s := newCluster(t, "minimal")
 	s.text = fmt.Sprintf(replicated, s.name, newerRelease)
 	testUnderLoad(t, s, 0, change{"renew", (*underLoad).renew})
 }
 
-// TestLocalUnderLoad does what TestClusterUnderLoad does, where there is one of every server: requests fail while it restarts,
-// and work again after.
+// TestLocalUnderLoad is TestClusterUnderLoad with one instance of each server: requests fail while it restarts, and must
+// succeed afterwards.
 func TestLocalUnderLoad(t *testing.T) {
 	s := newLocal(t, "minimal")
 	s.runtime.(*local).binaries = given(t, "E2E_KCP_OLDER_BIN_DIR")

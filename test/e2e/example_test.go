@@ -10,7 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/examples"
 )
 
-// TestClusterExamples shows every example to a real API server, which checks it without writing anything.
+// TestClusterExamples plans every example on a real API server, which validates it without a write.
 func TestClusterExamples(t *testing.T) {
 	for _, name := range examples.Names() {
 		t.Run(name, func(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// TestServersListenOnBothFamilies starts kcp with the address that pods get: it stands for all addresses of both families, so
-// that pods serve in clusters of IPv4, of IPv6, and of both.
+// TestServersListenOnBothFamilies starts kcp with the bind address of pods. It must listen on all addresses of both families,
+// so that pods serve in IPv4, IPv6 and dual-stack clusters.
 func TestServersListenOnBothFamilies(t *testing.T) {
 	text, err := examples.Read("minimal")
 	require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestServersListenOnBothFamilies(t *testing.T) {
 	for _, loopback := range []string{"127.0.0.1", "::1"} {
 		dialer := tls.Dialer{
 			NetDialer: &net.Dialer{Timeout: 5 * time.Second},
-			Config:    &tls.Config{InsecureSkipVerify: true}, // #nosec G402 -- it is asked whether anything serves there
+			Config:    &tls.Config{InsecureSkipVerify: true}, // #nosec G402 -- only the connection is tested
 		}
 		eventually(t.Context(), t, func() error {
 			conn, err := dialer.DialContext(t.Context(), "tcp", net.JoinHostPort(loopback, port[0]))
@@ -55,7 +55,7 @@ func TestServersListenOnBothFamilies(t *testing.T) {
 	}
 }
 
-// freePorts are ports that nothing uses at the moment.
+// freePorts returns unused ports.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	var out []string

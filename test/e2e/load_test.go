@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// requestPatience is how long a request may take that does not fail.
+	// requestPatience is the time limit of a successful request.
 	requestPatience = 30 * time.Second
-	// readyPatience is how long a workspace may take to become Ready: kcp's next leader waits a minute for the one that left
-	// (kcp: pkg/server/server.go, LeaseDuration).
+	// readyPatience is how long a workspace may take to become Ready: the next leader of kcp's controllers waits a minute for
+	// the lease of the previous one (kcp: pkg/server/server.go, LeaseDuration).
 	readyPatience = 3 * time.Minute
-	// knownPatience is how long front-proxies may not know a workspace that has just become Ready: each watches the shards.
+	// knownPatience is how long a front-proxy may take to learn of a Ready workspace: it watches the shards.
 	knownPatience = 10 * time.Second
 )
 
-// load is a client of kcp that uses it all the time, as controllers and people do, and counts what fails.
+// load is a client that sends requests to kcp continuously, as controllers and users do, and counts failures.
 type load struct {
 	kubeconfig string
 	dial       func(context.Context, string, string) (net.Conn, error)
@@ -46,25 +46,25 @@ type load struct {
 	now    tally
 	config *rest.Config
 	client *http.Client
-	made   time.Time // when the kubeconfig was written that the client is made of
+	made   time.Time // the modification time of the kubeconfig of the client
 }
 
-// tally is what a client has seen.
+// tally counts the requests of a client.
 type tally struct {
 	requests, repeated, failed, workspaces int
 	slowest, slowestWorkspace              time.Duration
 	failures                               map[string]*failure
 }
 
-// failure is how often something has failed, and when.
+// failure counts one kind of failure.
 type failure struct {
 	times       int
 	first, last time.Time
 }
 
-// String is what a report says.
+// String returns the counts for a report.
 func (n tally) String() string {
-	s := fmt.Sprintf("%d requests, %d failed, %d that the client library repeated, slowest %.1fs",
+	s := fmt.Sprintf("%d requests, %d failed, %d retried by the client library, slowest %.1fs",
 		n.requests, n.failed, n.repeated, n.slowest.Seconds())
 	if n.workspaces > 0 {
 		s += fmt.Sprintf("; %d workspaces became Ready and were read, the slowest after %.0fs", n.workspaces, n.slowestWorkspace.Seconds())
@@ -86,7 +86,7 @@ func (n *tally) fail(what string) {
 	n.failures[what].last = time.Now()
 }
 
-// The resources that the load is about.
+// The resources of the requests.
 func configMaps() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 }
@@ -95,7 +95,7 @@ func workspaces() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "tenancy.kcp.io", Version: "v1alpha1", Resource: "workspaces"}
 }
 
-// startLoad uses kcp with a kubeconfig until stop is called. Whenever the file changes it is read again.
+// startLoad sends requests with a kubeconfig until stop is called. It reads the file again when it changes.
 func startLoad(t *testing.T, kubeconfig string, dial func(context.Context, string, string) (net.Conn, error), creates bool) *load {
 	t.Helper()
 	l := &load{kubeconfig: kubeconfig, dial: dial, creates: creates, now: tally{failures: map[string]*failure{}}}
@@ -128,7 +128,7 @@ func startLoad(t *testing.T, kubeconfig string, dial func(context.Context, strin
 	return l
 }
 
-// take returns what was seen since the last call.
+// take returns the counts since the last call.
 func (l *load) take() tally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +137,7 @@ func (l *load) take() tally {
 	return n
 }
 
-// connect returns a client of a workspace, of the kubeconfig as it is now.
+// connect returns a client of a workspace from the current kubeconfig.
 func (l *load) connect(workspace string) (dynamic.Interface, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +165,7 @@ func (l *load) connect(workspace string) (dynamic.Interface, error) {
 	return dynamic.NewForConfigAndClient(config, l.client)
 }
 
-// counter counts answers upon which the client library asks again.
+// counter counts responses after which the client library retries.
 type counter struct {
 	next http.RoundTripper
 	load *load
@@ -181,7 +181,7 @@ func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// request does something with a resource of a workspace, and counts it. Errors that are accepted are no failures.
+// request sends one request to a workspace and counts it. Accepted errors do not count as failures.
 func (l *load) request(ctx context.Context, what, workspace string, accepted func(error) bool,
 	do func(context.Context, dynamic.Interface) error) error {
 	began := time.Now()
@@ -244,7 +244,7 @@ func (l *load) create(ctx context.Context, shard string) {
 	})
 }
 
-// becomesReady waits until a workspace is ready. One that does not become so counts as a failure.
+// becomesReady waits until a workspace is ready. A timeout counts as a failure.
 func (l *load) becomesReady(ctx context.Context, name string, began time.Time) bool {
 	for ctx.Err() == nil {
 		phase := ""
@@ -270,7 +270,7 @@ func (l *load) becomesReady(ctx context.Context, name string, began time.Time) b
 	return false
 }
 
-// use lists what a new workspace has. Front-proxies may take a moment to learn of it.
+// use lists the content of a new workspace. Front-proxies may take a moment to learn of it.
 func (l *load) use(ctx context.Context, name string, began, since time.Time) {
 	unknown := func(err error) bool {
 		return (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) && time.Since(since) < knownPatience

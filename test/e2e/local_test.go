@@ -22,18 +22,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestLocalSharded keeps away from the ports that others on this machine take first.
+// TestLocalSharded uses a base port that other setups on this machine are unlikely to use.
 func TestLocalSharded(t *testing.T) {
 	testSharded(t, newLocal(t, "sharded", "--base-port", strconv.Itoa(10000+100*rand.IntN(200))))
 }
 
-func TestLocalMinimal(t *testing.T) { testMinimal(t, newLocal(t, "minimal")) }
-
 // local runs a setup as processes of this machine.
 type local struct {
-	// binaries is the folder of kcp's, dir is where the setup's files are.
+	// binaries is the directory of kcp's binaries, dir the state directory of the setup.
 	binaries, dir string
-	// up are further flags of up.
+	// up has additional flags of up.
 	up []string
 }
 
@@ -58,7 +56,7 @@ func (l *local) flags(command string) []string {
 	return flags
 }
 
-// files calls do for each file below the setup's folder, but not for data of kcp and logs.
+// files calls do for each file in the state directory, except data and logs.
 func (l *local) files(t *testing.T, do func(name string, info fs.FileInfo)) {
 	t.Helper()
 	err := filepath.WalkDir(l.dir, func(path string, d fs.DirEntry, err error) error {
@@ -112,7 +110,7 @@ func (l *local) running(t *testing.T) map[string]instance {
 	return out
 }
 
-// kill ends a process and waits until it is gone. A dead one that nobody asks for stays as a zombie, without other threads.
+// kill kills a process and waits until it has ended. Its parent may leave it as a zombie, which has no other threads.
 func kill(t *testing.T, pid int) {
 	t.Helper()
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
@@ -131,7 +129,7 @@ func (l *local) keys(t *testing.T) (authorities, readable map[string][]byte) {
 	l.files(t, func(name string, info fs.FileInfo) {
 		content, err := os.ReadFile(filepath.Join(l.dir, name))
 		require.NoError(t, err)
-		require.Zero(t, info.Mode().Perm()&0o077, "%s is for its owner only", name)
+		require.Zero(t, info.Mode().Perm()&0o077, "%s is readable by others", name)
 		if strings.HasPrefix(name, "pki/ca/") {
 			authorities[name] = content
 		} else {
@@ -141,7 +139,7 @@ func (l *local) keys(t *testing.T) (authorities, readable map[string][]byte) {
 	return authorities, readable
 }
 
-// applied compares with what the runtime remembers: an entry per object that has a counterpart here.
+// applied compares manifests with the objects that the runtime has stored, if they have a counterpart on this machine.
 func (l *local) applied(t *testing.T, manifests string) {
 	t.Helper()
 	rendered := map[string]map[string]any{}
@@ -164,11 +162,11 @@ func (l *local) applied(t *testing.T, manifests string) {
 		var entry struct{ Object map[string]any }
 		require.NoError(t, json.Unmarshal(raw, &entry))
 		same := fmt.Sprint(entry.Object) == fmt.Sprint(rendered[e.Name()])
-		require.True(t, same, "%s is not what render prints", e.Name()) // Equal would print keys
+		require.True(t, same, "%s differs from what render prints", e.Name()) // Equal would print keys
 	}
 }
 
-// processes are those that were started with files of the setup, recorded or not.
+// processes returns the processes with files of the setup in their arguments, recorded or not.
 func (l *local) processes(t *testing.T) []int {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fingerprints stands for the authorities where they are compared: a failure prints what it compares.
+// fingerprints returns checksums of the authorities to compare: a failed comparison prints its operands.
 func (s *setup) fingerprints(t *testing.T) map[string]string {
 	t.Helper()
 	authorities, _ := s.keys(t)
@@ -27,7 +27,7 @@ func (s *setup) fingerprints(t *testing.T) map[string]string {
 	return out
 }
 
-// keepsKeys demands that no component can read the private key of an authority.
+// keepsKeys requires that no component can read the private key of an authority.
 func keepsKeys(t *testing.T, s *setup) {
 	authorities, readable := s.keys(t)
 	secret := map[string]bool{}
@@ -44,10 +44,10 @@ func keepsKeys(t *testing.T, s *setup) {
 			require.False(t, secret[public], "%s holds the private key of an authority", name)
 		}
 	}
-	require.Greater(t, found, 4, "components have keys of their own")
+	require.Greater(t, found, 4, "components have private keys")
 }
 
-// publicKeys returns the public halves of the private keys in some PEM, whatever their encoding.
+// publicKeys returns the public keys of the private keys in PEM data, in any encoding.
 func publicKeys(t *testing.T, name string, content []byte) []string {
 	t.Helper()
 	var out []string

@@ -17,25 +17,25 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestClusterRefusals are the mistakes that show before there is anything of the setup. Nothing may be written then.
+// TestClusterRefusals makes mistakes that up must report before it writes anything.
 func TestClusterRefusals(t *testing.T) {
 	for name, tc := range map[string]struct {
 		example string
 		prepare func(t *testing.T, c *cluster) (flags []string)
 		limit   time.Duration
-		says    []string
+		facts   []string
 	}{
 		"the cluster refuses connections": {
 			"minimal", func(t *testing.T, c *cluster) []string { return c.at(t, deadServer(t)) },
-			15 * time.Second, []string{"does not answer", "connection refused", "hint: check that the cluster runs"},
+			15 * time.Second, []string{"https://127.0.0.1:", "connection refused", "hint: "},
 		},
 		"the cluster is silent": {
 			"minimal", func(t *testing.T, c *cluster) []string { return c.at(t, silentServer(t)) },
-			15 * time.Second, []string{"does not answer", "hint: check that the cluster runs"},
+			15 * time.Second, []string{"https://127.0.0.1:", "hint: "},
 		},
 		"the user may do nothing": {
 			"minimal", func(t *testing.T, c *cluster) []string { return c.as(t, newName()) },
-			0, []string{"not allowed", "patch deployments.apps", "create pods/portforward", "hint: ask an administrator"},
+			0, []string{"patch deployments.apps", "create pods/portforward", "hint: "},
 		},
 		"the user may only look": {
 			"minimal", func(t *testing.T, c *cluster) []string {
@@ -45,11 +45,11 @@ func TestClusterRefusals(t *testing.T) {
 				t.Cleanup(func() { c.kubectl("delete", "clusterrolebinding", name).run(context.Background(), t).ok(t) })
 				return flags
 			},
-			0, []string{"not allowed", "create namespaces", "patch deployments.apps", "hint: ask an administrator"},
+			0, []string{"create namespaces", "patch deployments.apps", "hint: "},
 		},
 		"a Secret is missing": {
 			"external-etcd", func(t *testing.T, c *cluster) []string { c.makeNamespace(t); return nil },
-			0, []string{"refers to objects that do not exist", "/etcd-client", "Deployment/", "hint: create the missing objects"},
+			0, []string{"/etcd-client", "Deployment/", "hint: "},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestClusterRefusals(t *testing.T) {
 			before := s.written(t)
 			up := s.command("up", flags...)
 			up.limit = tc.limit
-			up.run(t.Context(), t).refused(t, 1, tc.says...)
+			up.run(t.Context(), t).refused(t, 1, tc.facts...)
 			require.Equal(t, before, s.written(t), "nothing was to be written")
 		})
 	}
@@ -97,7 +97,7 @@ func (c *cluster) as(t *testing.T, namespace string) []string {
 	})
 }
 
-// deadServer is an address where nobody listens.
+// deadServer returns an address that refuses connections.
 func deadServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -106,7 +106,7 @@ func deadServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// silentServer is an address where somebody listens, and never says anything.
+// silentServer returns the address of a server that accepts connections and never answers.
 func silentServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -115,40 +115,40 @@ func silentServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestClusterMinimal brings examples/minimal.yaml up with mistakes that show while it runs, and mends them.
+// TestClusterMinimal runs examples/minimal.yaml through mistakes that show only while it runs, and through their repair.
 func TestClusterMinimal(t *testing.T) {
 	s := newCluster(t, "minimal")
 	step(t, "an image that does not exist", func(t *testing.T) { missesImage(t, s) })
-	step(t, "the mended file", func(t *testing.T) {
+	step(t, "the corrected file", func(t *testing.T) {
 		s.write(t, s.text)
-		require.Contains(t, s.up(t).stderr, "canary done a workspace on each of root")
+		require.Contains(t, s.up(t).stderr, "canary done")
 		isReady(t, s)
 		changesNothing(t, s)
 	})
 	for name, tc := range refusals() {
 		step(t, name, func(t *testing.T) {
-			tc.spoil(t, s)
+			tc.breakIt(t, s)
 			before := s.written(t)
-			s.kcpctl(t, "up").refused(t, tc.code, tc.says...)
+			s.kcpctl(t, "up").refused(t, tc.code, tc.facts...)
 			require.Equal(t, before, s.written(t), "nothing was to be written")
-			s.up(t, tc.cure)
+			s.up(t, tc.accept)
 			changesNothing(t, s)
 		})
 	}
 	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
 }
 
-// refusal is a reason for up to touch nothing of a setup that runs.
+// refusal is a reason for which up refuses to change a running setup.
 type refusal struct {
-	spoil func(t *testing.T, s *setup)
-	code  int
-	says  []string
-	// cure is the flag with which up works all the same.
-	cure string
+	breakIt func(t *testing.T, s *setup)
+	code    int
+	facts   []string
+	// accept is the flag with which up succeeds nevertheless.
+	accept string
 }
 
 func refusals() map[string]refusal {
-	otherCluster := []string{"another cluster", "UID 11111111-", "hint: choose the right context, or accept the cluster with --allow-other-cluster"}
+	otherCluster := []string{"11111111-", "hint: ", "--allow-other-cluster"}
 	return map[string]refusal{
 		"a field has another manager": {
 			func(t *testing.T, s *setup) {
@@ -156,7 +156,7 @@ func refusals() map[string]refusal {
 				d["spec"] = map[string]any{"revisionHistoryLimit": 7}
 				s.runtime.(*cluster).apply(t, "gitops", d)
 			},
-			4, []string{"OBJECT", "FIELD", "MANAGER", "-root", "spec.revisionHistoryLimit", "gitops", "othing was written", "--force-conflicts"},
+			4, []string{"OBJECT", "FIELD", "MANAGER", "-root", "spec.revisionHistoryLimit", "gitops", "--force-conflicts"},
 			"--force-conflicts",
 		},
 		"the inventory remembers another cluster": {

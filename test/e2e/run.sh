@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
-# The end-to-end tests, on the cluster of E2E_KUBECONFIG or else on the testbed, and on this machine itself. Arguments go
-# to go test: test/e2e/run.sh -run TestCluster.
+# Run the end-to-end tests, on the cluster of E2E_KUBECONFIG or else on the testbed, and on this machine itself. Arguments are
+# passed to go test: test/e2e/run.sh -run TestCluster.
 #
-#   E2E_KUBECONFIG   another cluster, on which the tests may make namespaces
-#   E2E_KCP_BIN_DIR  folder of kcp's binaries (default: the testbed's, built if need be)
-#   E2E_KCP_OLDER_BIN_DIR  the same, of the release from which the tests upgrade
-#   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, built anew)
-#   TAGS             build tags (default: e2e; e2e,long and e2e,long,day2 have the long tests too)
-#   KEEP_TESTBED=1   leave the node running that this has started
+#   E2E_KUBECONFIG   another cluster, in which the tests may create namespaces
+#   E2E_KCP_BIN_DIR  directory of kcp's binaries (default: the testbed's, built if they do not exist)
+#   E2E_KCP_OLDER_BIN_DIR  the same, of the release that the tests upgrade
+#   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, rebuilt)
+#   TAGS             build tags (default: e2e; e2e,long and e2e,long,day2 add the long tests)
+#   KEEP_TESTBED=1   keep the node running if this script has started it
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 export CGO_ENABLED="${CGO_ENABLED:-0}" GOFLAGS="${GOFLAGS:--buildvcs=false}"
 
 say() { echo "== $*" >&2; }
-testbed() { go run ./test/testbed "$@"; }
+testbed() { bin/testbed "$@"; }
+go run ./test/gobuild/run -o bin/testbed ./test/testbed
 
 if [ -z "${E2E_KCPCTL:-}" ]; then
 	say "build bin/kcpctl"
@@ -31,11 +32,11 @@ elif ! command -v kubectl >/dev/null; then
 	PATH="$(testbed bin-dir kubectl):$PATH"
 fi
 if [ -z "${E2E_KCP_BIN_DIR:-}" ]; then
-	say "find kcp's binaries"
+	say "build kcp, unless it is built"
 	E2E_KCP_BIN_DIR="$(testbed kcp-bin-dir)"
 fi
 if [ -z "${E2E_KCP_OLDER_BIN_DIR:-}" ]; then
-	say "find the binaries of an older kcp"
+	say "build an older kcp, unless it is built"
 	E2E_KCP_OLDER_BIN_DIR="$(testbed kcp-bin-dir --version v0.32.2)"
 fi
 E2E_KCPCTL="$(realpath "${E2E_KCPCTL:-bin/kcpctl}")"

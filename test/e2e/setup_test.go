@@ -20,27 +20,27 @@ import (
 	"github.com/kcpctl/kcpctl/examples"
 )
 
-// runtime is what differs between a cluster and this machine. Maps are by the name of an object or file.
+// runtime abstracts from the place where a setup runs. Keys of maps are the names of objects or files.
 type runtime interface {
-	// flags are those with which a command of kcpctl finds the runtime.
+	// flags returns the flags with which a command of kcpctl finds the runtime.
 	flags(command string) []string
-	// written returns what kcpctl has written, in a form that changes with each write.
+	// written returns a value for each thing that kcpctl has written, which changes with each write.
 	written(t *testing.T) map[string]string
-	// running returns what runs, by workload.
+	// running returns the instances by workload.
 	running(t *testing.T) map[string]instance
-	// keys returns the certificates and private keys of the authorities, and all that components can read.
+	// keys returns the certificates and private keys of the authorities, and everything that components can read.
 	keys(t *testing.T) (authorities, readable map[string][]byte)
-	// applied demands that manifests are what is applied.
+	// applied requires that exactly these manifests are applied.
 	applied(t *testing.T, manifests string)
-	// left returns everything that is left of the setup.
+	// left returns the remains of the setup.
 	left(ctx context.Context, t *testing.T) []string
 }
 
 // instance is a pod or a process.
 type instance struct {
-	// id is its own: that which replaces it has another.
+	// id is unique: a replacement has another one.
 	id string
-	// kill ends it without grace.
+	// kill kills it.
 	kill func(t *testing.T)
 }
 
@@ -48,22 +48,22 @@ type instance struct {
 type setup struct {
 	runtime
 	name string
-	// text is the setup file as it was made, file is where it is.
+	// text is the original content of the setup file, file its path.
 	text, file string
 	env        []string
 }
 
-// newName is a name for a setup that nobody else has.
+// newName returns a unique name for a setup.
 func newName() string { return "e2e-" + strings.ToLower(rand.Text()[:6]) }
 
-// newSetup makes a setup of an example. It is removed when the test ends. home is its state directory.
+// newSetup creates a setup from an example. It is removed when the test ends. home is its state directory.
 func newSetup(t *testing.T, example, name, home string, rt runtime, env ...string) *setup {
 	t.Helper()
 	raw, err := examples.Read(example)
 	require.NoError(t, err)
 	s := &setup{
 		runtime: rt, name: name, file: filepath.Join(t.TempDir(), "kcp.yaml"),
-		// Only the first name, which is that of the setup.
+		// Only the first name is that of the setup.
 		text: strings.Replace(string(raw), regexp.MustCompile(`(?m)^  name: \S+`).FindString(string(raw)), "  name: "+name, 1),
 		env:  append(env, "XDG_STATE_HOME="+home, "XDG_CONFIG_HOME="+home),
 	}
@@ -82,14 +82,14 @@ func (s *setup) write(t *testing.T, text string) {
 	require.NoError(t, os.WriteFile(s.file, []byte(text), 0o600))
 }
 
-// edit replaces the first occurrence of a part of the file, as it was made, by another.
+// edit writes the original file with the first occurrence of a text replaced.
 func (s *setup) edit(t *testing.T, old, replacement string) {
 	t.Helper()
 	require.Contains(t, s.text, old)
 	s.write(t, strings.Replace(s.text, old, replacement, 1))
 }
 
-// command is a command of kcpctl for the setup.
+// command returns a command of kcpctl for the setup.
 func (s *setup) command(name string, args ...string) command {
 	all := append([]string{name, "--file", s.file}, s.flags(name)...)
 	return command{name: os.Getenv("E2E_KCPCTL"), args: append(all, args...), env: s.env}
@@ -105,36 +105,36 @@ func (s *setup) kcpctl(t *testing.T, name string, args ...string) result {
 	return r
 }
 
-// kubectl talks to kcp, as the administrator of the file.
+// kubectl runs kubectl against kcp, with the kubeconfig admin.
 func (s *setup) kubectl(t *testing.T, args ...string) result {
 	t.Helper()
 	return s.kubectlAs(t, []string{"admin"}, args...)
 }
 
-// kubectlAs talks to kcp with the kubeconfig that some arguments ask for.
+// kubectlAs runs kubectl against kcp, with the kubeconfig that the given arguments of kcpctl kubeconfig print.
 func (s *setup) kubectlAs(t *testing.T, kubeconfig []string, args ...string) result {
 	t.Helper()
 	return s.kcpctl(t, "kubeconfig", append(append(kubeconfig, "--", "kubectl"), args...)...)
 }
 
-// noise is what a run must not print: client-go's log, API servers' warnings, crashes.
+// noise matches what a run must not print: logs of client-go, warnings of API servers, crashes.
 var noise = regexp.MustCompile(`(?mi)^[IWEF][0-9]{4} |\bwarning:|deprecated|^panic:|^goroutine `)
 
-// quiet demands that a run has told nothing but its story.
+// quiet requires that a run has printed no noise.
 func (r result) quiet(t *testing.T) result {
 	t.Helper()
-	require.Empty(t, r.stdout, "stdout is for what was asked for")
+	require.Empty(t, r.stdout, "stdout is for requested output")
 	require.Empty(t, noise.FindAllString(r.stderr, -1), r.stderr)
 	return r
 }
 
-// up brings the setup up, and demands that this works.
+// up runs kcpctl up and requires that it succeeds.
 func (s *setup) up(t *testing.T, args ...string) result {
 	t.Helper()
 	return s.kcpctl(t, "up", args...).ok(t).quiet(t)
 }
 
-// interrupt starts to bring the setup up, and sends a signal when that has told of n such events.
+// interrupt runs kcpctl up and sends it a signal after n events that match.
 func (s *setup) interrupt(t *testing.T, sig os.Signal, n int, event *regexp.Regexp) result {
 	t.Helper()
 	c := s.command("up", "--output", "json")
@@ -156,11 +156,11 @@ func (s *setup) interrupt(t *testing.T, sig os.Signal, n int, event *regexp.Rege
 		}
 	}
 	err = cmd.Wait()
-	require.Error(t, err, "it was done after %d events, and should have been stopped after %d", seen, n)
+	require.Error(t, err, "up ended after %d events, before the signal after %d", seen, n)
 	return result{line: c.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
 }
 
-// status is what programs see of kcpctl status.
+// status is the JSON output of kcpctl status.
 type status struct {
 	Name, URL  string
 	Ready      bool
@@ -168,7 +168,7 @@ type status struct {
 		ID     string
 		Ready  bool
 		Reason string
-		// Version is what runs.
+		// Version is the version that runs.
 		Version string
 	}
 	Shards []struct{ Name string }
@@ -183,7 +183,7 @@ func (s *setup) status(t *testing.T) status {
 	return out
 }
 
-// ids returns which instance runs each workload.
+// ids returns the ID of the instance of each workload.
 func (s *setup) ids(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}

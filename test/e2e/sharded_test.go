@@ -14,36 +14,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testSharded leads examples/sharded.yaml through its life. It is the same on every runtime.
+// testSharded runs examples/sharded.yaml through its life cycle, on any runtime.
 func testSharded(t *testing.T, s *setup) {
 	for _, part := range []struct {
 		name string
 		do   func(*testing.T, *setup)
 	}{
-		{"up", func(t *testing.T, s *setup) { require.Contains(t, s.up(t).stderr, "is up. Try:") }},
+		{"up", func(t *testing.T, s *setup) { require.Contains(t, s.up(t).stderr, "kcpctl kubeconfig") }},
 		{"status", isReady},
 		{"shards are registered", shards},
 		{"workspaces on every shard", createWorkspaces},
 		{"a second up writes nothing", changesNothing},
 		{"render is what up applies", rendersWhatRuns},
 		{"authorities' keys stay in the store", keepsKeys},
-		{"up goes on where another was stopped", survivesInterruption},
-		{"up brings back a shard that died", bringsBackAShard},
+		{"up continues an interrupted run", survivesInterruption},
+		{"up restarts a failed shard", restartsAShard},
 		{"down keeps the data", keepsData},
 		{"down --purge leaves nothing", leavesNothing},
 	} {
 		step(t, part.name, func(t *testing.T) { part.do(t, s) })
 	}
-}
-
-// testMinimal leads examples/minimal.yaml through its life.
-func testMinimal(t *testing.T, s *setup) {
-	step(t, "up", func(t *testing.T) {
-		require.Contains(t, s.up(t).stderr, "canary done a workspace on each of root")
-	})
-	step(t, "status", func(t *testing.T) { isReady(t, s) })
-	step(t, "a second up writes nothing", func(t *testing.T) { changesNothing(t, s) })
-	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
 }
 
 func isReady(t *testing.T, s *setup) {
@@ -57,21 +47,21 @@ func isReady(t *testing.T, s *setup) {
 	}
 }
 
-// changesNothing demands that up has nothing to do, and does nothing.
+// changesNothing requires that up reports no changes and makes none.
 func changesNothing(t *testing.T, s *setup) {
 	written, running := s.written(t), s.ids(t)
-	require.Contains(t, s.up(t).stderr, "is up to date: 0 changes")
+	s.up(t).changed(t, 0)
 	require.Equal(t, written, s.written(t))
 	require.Equal(t, running, s.ids(t))
 }
 
 func rendersWhatRuns(t *testing.T, s *setup) {
 	first := s.kcpctl(t, "render").ok(t).stdout
-	require.True(t, first == s.kcpctl(t, "render").ok(t).stdout, "the same setup, rendered twice, is not the same") // Equal would print keys
+	require.True(t, first == s.kcpctl(t, "render").ok(t).stdout, "two renderings of the same setup differ") // Equal would print keys
 	s.applied(t, first)
 }
 
-// survivesInterruption stops up at random moments, in each of its phases.
+// survivesInterruption interrupts up at random moments, in each of its phases.
 func survivesInterruption(t *testing.T, s *setup) {
 	ofStep, ofComponent := regexp.MustCompile(`"scope":"step"`), regexp.MustCompile(`"scope":"component".*"status":"running"`)
 	before := s.fingerprints(t)
@@ -93,20 +83,20 @@ func survivesInterruption(t *testing.T, s *setup) {
 			r := s.interrupt(t, phase.signal, phase.from+rand.IntN(phase.to-phase.from+1), phase.event)
 			require.Equal(t, phase.code, r.code, r.stderr)
 			if phase.code == 130 {
-				r.refused(t, 130, "interrupted", "hint: run the same command again: it continues")
+				r.refused(t, 130, "hint: ")
 			}
 			require.Equal(t, before, s.fingerprints(t), "authorities")
 		})
 	}
-	require.NotContains(t, s.up(t).stderr, "0 changes")
+	require.NotContains(t, s.up(t).stderr, " 0 changes")
 	require.Equal(t, before, s.fingerprints(t), "authorities")
 	isReady(t, s)
 	readWorkspaces(t, s)
 	changesNothing(t, s)
 }
 
-// bringsBackAShard kills what runs a shard. Nothing else may notice.
-func bringsBackAShard(t *testing.T, s *setup) {
+// restartsAShard kills the process or pod of a shard. Nothing else may change.
+func restartsAShard(t *testing.T, s *setup) {
 	victim := s.name + "-shard-alpha"
 	before := s.running(t)
 	require.Contains(t, before, victim)

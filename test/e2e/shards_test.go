@@ -13,11 +13,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestLocalMinimal runs examples/minimal.yaml through its life cycle. On a cluster TestClusterMinimal does this, and what it proves
+// on this machine TestLocalSharded proves too, so it is a long test.
+func TestLocalMinimal(t *testing.T) {
+	s := newLocal(t, "minimal")
+	step(t, "up", func(t *testing.T) {
+		require.Contains(t, s.up(t).stderr, "canary done")
+	})
+	step(t, "status", func(t *testing.T) { isReady(t, s) })
+	step(t, "a second up writes nothing", func(t *testing.T) { changesNothing(t, s) })
+	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
+}
+
 func TestLocalShards(t *testing.T) { testShards(t, newLocal(t, "minimal")) }
 
 func TestClusterShards(t *testing.T) { testShards(t, newCluster(t, "minimal")) }
 
-// growing is a small setup to which a shard is added. Its comments are part of the test.
+// growing is a small setup to which a shard is added. The test requires that its comments are kept.
 const growing = `# Who touches this file?
 apiVersion: kcpctl.dev/v1alpha1
 kind: Setup
@@ -31,7 +43,7 @@ spec:
 # The end.
 `
 
-// testShards adds a shard to a running setup, uses it, and takes it out again.
+// testShards adds a shard to a running setup, uses it, and removes it.
 func testShards(t *testing.T, s *setup) {
 	s.text = fmt.Sprintf(growing, s.name)
 	s.write(t, s.text)
@@ -46,7 +58,7 @@ func testShards(t *testing.T, s *setup) {
 		require.Equal(t, before, s.ids(t))
 	})
 
-	step(t, "a shard comes in, and nothing else is touched", func(t *testing.T) {
+	step(t, "a shard is added, and nothing else changes", func(t *testing.T) {
 		s.kcpctl(t, "add-shard", "gamma", "--label", "region=us").ok(t).quiet(t)
 		raw, err := os.ReadFile(s.file)
 		require.NoError(t, err)
@@ -54,7 +66,7 @@ func testShards(t *testing.T, s *setup) {
 		require.Equal(t, "us", s.shard(t, "gamma").Labels["region"])
 		s.unchanged(t, before)
 		s.kcpctl(t, "add-shard", "gamma").ok(t)
-		s.kcpctl(t, "add-shard", "gamma", "--etcd", "managed").refused(t, 2, `has a shard "gamma" already, and it differs: --etcd`)
+		s.kcpctl(t, "add-shard", "gamma", "--etcd", "managed").refused(t, 2, `"gamma"`, "--etcd")
 	})
 
 	step(t, "a cordon keeps workspaces off", func(t *testing.T) {
@@ -70,9 +82,9 @@ func testShards(t *testing.T, s *setup) {
 		create.run(t.Context(), t).ok(t)
 		s.kubectl(t, "wait", "workspace", "on-gamma", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
 		s.kubectl(t, "--server", s.status(t).URL+"/clusters/root:on-gamma", "create", "configmap", "data", "--from-literal=shard=gamma").ok(t)
-		s.kcpctl(t, "remove-shard", "gamma", "--yes").refused(t, 1, "shard/gamma is not empty", "root:on-gamma", "--drain")
-		require.NotContains(t, s.shard(t, "gamma").Annotations, "experimental.core.kcp.io/unschedulable", "it is left as it was")
-		s.kcpctl(t, "remove-shard", "root", "--yes").refused(t, 2, "the root shard cannot be removed")
+		s.kcpctl(t, "remove-shard", "gamma", "--yes").refused(t, 1, "shard/gamma", "root:on-gamma", "--drain")
+		require.NotContains(t, s.shard(t, "gamma").Annotations, "experimental.core.kcp.io/unschedulable", "it is not cordoned")
+		s.kcpctl(t, "remove-shard", "root", "--yes").refused(t, 2, "kcpctl down")
 	})
 
 	step(t, "a shard is drained and removed", func(t *testing.T) {
@@ -95,12 +107,12 @@ func testShards(t *testing.T, s *setup) {
 	})
 
 	step(t, "nothing is left to do", func(t *testing.T) {
-		require.Contains(t, s.up(t).stderr, "0 changes")
-		s.kcpctl(t, "remove-shard", "gamma", "--yes").refused(t, 2, `there is no shard "gamma"`)
+		s.up(t).changed(t, 0)
+		s.kcpctl(t, "remove-shard", "gamma", "--yes").refused(t, 2, `"gamma"`, "kcpctl status")
 	})
 }
 
-// untouched demands that the setup file is what it was made as.
+// untouched requires that the setup file has not changed.
 func (s *setup) untouched(t *testing.T) {
 	t.Helper()
 	raw, err := os.ReadFile(s.file)
@@ -108,7 +120,7 @@ func (s *setup) untouched(t *testing.T) {
 	require.Equal(t, s.text, string(raw))
 }
 
-// unchanged demands that what ran then still runs, and was not started again.
+// unchanged requires that all previous instances still run.
 func (s *setup) unchanged(t *testing.T, then map[string]string) {
 	t.Helper()
 	now := s.ids(t)
@@ -117,7 +129,7 @@ func (s *setup) unchanged(t *testing.T, then map[string]string) {
 	}
 }
 
-// kcpShard is what tests look at in a Shard.
+// kcpShard has the fields of a Shard that tests read.
 type kcpShard struct {
 	Name                string
 	Labels, Annotations map[string]string

@@ -16,14 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The releases between which the upgrade is tested.
+// The releases of the tested upgrade.
 const (
 	olderRelease = "v0.32.2"
 	newerRelease = "v0.32.3"
 )
 
-// TestClusterUnderLoad upgrades a setup with two of every server, which rolls all of them, while clients use it: none of their
-// requests may fail.
+// TestClusterUnderLoad upgrades a setup with two replicas of every server while clients use it. All servers roll, and no
+// request may fail.
 func TestClusterUnderLoad(t *testing.T) {
 	s := newCluster(t, "minimal")
 	s.text = fmt.Sprintf(replicated, s.name, olderRelease)
@@ -45,24 +45,24 @@ spec:
     - {name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}
 `
 
-// underLoad is a setup that is used all the time.
+// underLoad is a setup in continuous use.
 type underLoad struct {
 	*certificates
 	dial func(context.Context, string, string) (net.Conn, error)
-	// current is the file of a kubeconfig that is always the newest.
+	// current is the path of the latest kubeconfig.
 	current string
 	load    *load
-	// allowed is how many requests may fail in each step.
+	// allowed is the number of requests that may fail in each step.
 	allowed int
 }
 
-// change is something that is done to a setup in use.
+// change is a change of a setup in use.
 type change struct {
 	name string
 	do   func(*underLoad, *testing.T)
 }
 
-// testUnderLoad changes a setup that is in use, and allows for some requests to fail in each change.
+// testUnderLoad changes a setup in use. In each change a number of requests may fail.
 func testUnderLoad(t *testing.T, s *setup, allowed int, changes ...change) {
 	s.write(t, s.text)
 	s.up(t)
@@ -78,11 +78,11 @@ func testUnderLoad(t *testing.T, s *setup, allowed int, changes ...change) {
 		step(t, c.name, func(t *testing.T) { c.do(u, t) })
 	}
 	u.report(t, u.load.stop(), 0)
-	step(t, "workspaces are as they were", func(t *testing.T) { u.readBoth(t) })
+	step(t, "workspaces are unchanged", func(t *testing.T) { u.readBoth(t) })
 	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
 }
 
-// createOnBoth makes a workspace with a ConfigMap on each shard.
+// createOnBoth creates a workspace with a ConfigMap on each shard.
 func (u *underLoad) createOnBoth(t *testing.T) {
 	create := u.command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
 	create.stdin = fmt.Sprintf(workspaceManifest, "root") + fmt.Sprintf(workspaceManifest, "alpha")
@@ -100,7 +100,7 @@ func (u *underLoad) readBoth(t *testing.T) {
 	}
 }
 
-// refresh writes the newest kubeconfig, at once.
+// refresh replaces the kubeconfig atomically.
 func (u *underLoad) refresh(t *testing.T) {
 	t.Helper()
 	next := u.current + ".next"
@@ -110,7 +110,7 @@ func (u *underLoad) refresh(t *testing.T) {
 	require.NoError(t, os.Rename(next, u.current))
 }
 
-// under changes something, while a second process keeps the kubeconfig fresh, and reports what clients saw meanwhile.
+// under makes a change while the kubeconfig is refreshed, and reports the requests of clients.
 func (u *underLoad) under(t *testing.T, change func()) {
 	t.Helper()
 	u.load.take()
@@ -131,7 +131,7 @@ func (u *underLoad) under(t *testing.T, change func()) {
 	defer close(done)
 	change()
 	took := time.Since(began)
-	time.Sleep(5 * time.Second) // what leaves last is gone by then
+	time.Sleep(5 * time.Second) // until the last old pods have ended
 	t.Logf("took %.0fs", took.Seconds())
 	u.report(t, u.load.take(), u.allowed)
 }
@@ -159,7 +159,7 @@ func (u *underLoad) upgrade(t *testing.T) {
 	}
 }
 
-// edit changes the flags of a shard, and nothing else: up rolls it, and gives front-proxies connections to its new pods.
+// edit changes a flag of a shard. up rolls the shard and makes front-proxies connect to its new pods.
 func (u *underLoad) edit(t *testing.T) {
 	raw, err := os.ReadFile(u.file)
 	require.NoError(t, err)
@@ -170,15 +170,15 @@ func (u *underLoad) edit(t *testing.T) {
 	for _, c := range u.status(t).Components {
 		require.True(t, c.Ready, c)
 	}
-	time.Sleep(5 * time.Second) // clients make requests to the end
+	time.Sleep(5 * time.Second) // clients send requests until the end
 }
 
-// renew issues all certificates anew.
+// renew renews all certificates.
 func (u *underLoad) renew(t *testing.T) {
 	u.under(t, func() { t.Log(u.certs(t, "renew", "--skip-canary").ok(t).quiet(t).stderr) })
 }
 
-// rotate replaces authorities. A client with the kubeconfig from before works until the former ones are dropped.
+// rotate rotates authorities. A client with a previous kubeconfig works until the previous authorities are removed.
 func (u *underLoad) rotate(t *testing.T) {
 	authorities := []string{"server", "client", "requestheader"}
 	rotateCA := func(flags ...string) {
@@ -199,10 +199,10 @@ func (u *underLoad) rotate(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	n := former.stop()
 	require.NotZero(t, n.requests)
-	require.Equal(t, n.requests, n.failed, "the former authorities are dropped: %s", n)
+	require.Equal(t, n.requests, n.failed, "the previous authorities are still trusted: %s", n)
 }
 
-// dialer returns how a client reaches the front-proxy: on a cluster by the address of its load balancer.
+// dialer returns the function by which a client reaches the front-proxy: on a cluster, at the address of its load balancer.
 func (s *setup) dialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
 	t.Helper()
 	c, ok := s.runtime.(*cluster)

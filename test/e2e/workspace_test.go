@@ -14,7 +14,7 @@ import (
 // shardNames are the shards of sharded.yaml.
 func shardNames() []string { return []string{"root", "alpha", "beta"} }
 
-// workspace is what tests look at in a Workspace.
+// workspace has the fields of a Workspace that tests read.
 type workspace struct {
 	Metadata struct {
 		Name        string
@@ -23,7 +23,7 @@ type workspace struct {
 	Spec struct{ Cluster string }
 }
 
-// shards demands that kcp has registered all shards.
+// shards requires that all shards are registered.
 func shards(t *testing.T, s *setup) {
 	var list struct {
 		Items []struct {
@@ -69,7 +69,7 @@ func createWorkspaces(t *testing.T, s *setup) {
 	readWorkspaces(t, s)
 }
 
-// readWorkspaces reads what createWorkspaces has created: through the front-proxy, and from the shard that has it.
+// readWorkspaces reads what createWorkspaces has created, through the front-proxy and directly from the shard.
 func readWorkspaces(t *testing.T, s *setup) {
 	read := []string{"get", "configmap", "data", "--output", "jsonpath={.data.shard}"}
 	for _, shard := range shardNames() {
@@ -85,7 +85,7 @@ func readWorkspaces(t *testing.T, s *setup) {
 	}
 }
 
-// reads is nil if kubectl prints what is wanted.
+// reads returns an error unless kubectl prints the wanted text.
 func (s *setup) reads(t *testing.T, want string, kubeconfig []string, args ...string) error {
 	t.Helper()
 	if r := s.kubectlAs(t, kubeconfig, args...); r.code != 0 || r.stdout != want {
@@ -94,7 +94,7 @@ func (s *setup) reads(t *testing.T, want string, kubeconfig []string, args ...st
 	return nil
 }
 
-// target is what kcpctl calls a shard.
+// target returns the value of --target for a shard.
 func target(shard string) string {
 	if shard == "root" {
 		return "root-shard"

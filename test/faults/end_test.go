@@ -15,17 +15,17 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// nothingToDo is what up says when there is nothing to change.
+// nothingToDo is part of the output of an up without changes.
 const nothingToDo = "0 changes"
 
-// added is the shard that is added.
+// added is the name of the added shard.
 const added = "gamma"
 
-// state is what there was before a command.
+// state is the state of a place before a command.
 type state struct {
 	file      string
 	stored    stored
-	inventory *unstructured.Unstructured // nil if there was none
+	inventory *unstructured.Unstructured // nil if it did not exist
 }
 
 func (p *place) state(t *testing.T) *state {
@@ -42,7 +42,7 @@ func (p *place) state(t *testing.T) *state {
 	return out
 }
 
-// The names of what kcpctl keeps for itself.
+// The names of the objects that kcpctl keeps for itself.
 const (
 	pkiName       = setupName + "-pki"
 	lockName      = setupName + "-lock"
@@ -51,7 +51,7 @@ const (
 	inventoryKey  = "secrets/" + inventoryName
 )
 
-// finished demands that nothing is left to do after the last run of a scenario's command.
+// finished requires that nothing is left to do after the last run of a scenario's command.
 func (p *place) finished(t *testing.T, before *state, sc *scenario, last result) {
 	t.Helper()
 	if !strings.Contains(last.output, nothingToDo) {
@@ -60,7 +60,7 @@ func (p *place) finished(t *testing.T, before *state, sc *scenario, last result)
 	if sc.check != nil {
 		sc.check(t, p, before)
 	}
-	require.Empty(t, p.kcp.Workspaces(), "workspaces of canaries are left")
+	require.Empty(t, p.kcp.Workspaces(), "workspaces of canaries remain")
 	p.runsAsStored(t)
 	secret, err := shared.admin.Resource(secrets).Namespace(p.namespace).Get(t.Context(), pkiName, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func (p *place) finished(t *testing.T, before *state, sc *scenario, last result)
 	require.Empty(t, p.problems)
 }
 
-// runsAsStored demands that every pod has read what is stored now.
+// runsAsStored requires that every pod has read the stored files in their current version.
 func (p *place) runsAsStored(t *testing.T) {
 	t.Helper()
 	now, err := p.stored(t.Context())
@@ -80,12 +80,12 @@ func (p *place) runsAsStored(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, len(files), len(pod.files))
 		for path := range files {
-			require.True(t, bytes.Equal(files[path], pod.files[path]), "pod %s runs with another %s than is stored", name, path)
+			require.True(t, bytes.Equal(files[path], pod.files[path]), "pod %s runs with an old %s", name, path)
 		}
 	}
 }
 
-// released demands that nobody holds the lock, unless who held it was killed: the next one then takes it.
+// released requires that the lock is free, unless its holder was killed: the next run then takes it.
 func (p *place) released(t *testing.T, f *fault) {
 	t.Helper()
 	l, err := shared.admin.Resource(leases).Namespace(p.namespace).Get(t.Context(), lockName, metav1.GetOptions{})
@@ -94,7 +94,7 @@ func (p *place) released(t *testing.T, f *fault) {
 	require.True(t, holder == "" || f.kills, "%s holds the lock", holder)
 }
 
-// hasShard demands that the setup file has got the shard, once, and is otherwise as it was.
+// hasShard requires that the setup file has the shard once, and has not changed otherwise.
 func hasShard(t *testing.T, p *place, before *state) {
 	was, now := strings.SplitAfter(before.file, "\n"), strings.SplitAfter(p.state(t).file, "\n")
 	require.Equal(t, 1, strings.Count(strings.Join(now, ""), "name: "+added))
@@ -103,10 +103,10 @@ func hasShard(t *testing.T, p *place, before *state) {
 		at++
 	}
 	rest := len(was) - at
-	require.Equal(t, was[at:], now[len(now)-rest:], "more was changed than that a shard was put in")
+	require.Equal(t, was[at:], now[len(now)-rest:], "the file has changes besides the new shard")
 }
 
-// withoutShard takes out the shard and all that was made for it.
+// withoutShard removes the shard and everything that was created for it.
 func withoutShard(t *testing.T, p *place, before *state) {
 	selector := metav1.ListOptions{LabelSelector: topology.LabelName + "=" + added}
 	for _, r := range append(written(), pods) {
@@ -128,7 +128,7 @@ func withoutShard(t *testing.T, p *place, before *state) {
 	require.NoError(t, err)
 }
 
-// hasRenewed demands that every certificate was issued anew, by the same authorities.
+// hasRenewed requires that every certificate was renewed, by the same authorities.
 func hasRenewed(t *testing.T, p *place, before *state) {
 	now := p.state(t).stored
 	for name, was := range before.stored {
@@ -143,5 +143,5 @@ func hasRenewed(t *testing.T, p *place, before *state) {
 	}
 }
 
-// asItIs leaves a place as it is: certificates can be renewed again.
+// asItIs keeps a place for the next case: certificates can be renewed again.
 func asItIs(*testing.T, *place, *state) {}

@@ -18,17 +18,17 @@ import (
 	"k8s.io/client-go/tools/portforward"
 )
 
-// protocol is SPDY in a web socket, as kubectl and kcpctl ask for it first.
+// protocol is SPDY over a web socket, which kubectl and kcpctl request first.
 const protocol = "SPDY/3.1+" + portforward.PortForwardProtocolV1Name
 
-// forward answers a request for a port-forward as an API server and a kubelet do together: in a web socket, or in plain SPDY.
-// made, if it is not nil, is told of the connection once it is there, and nothing is served on it.
+// forward answers a request for a port-forward as an API server and a kubelet do: over a web socket, or plain SPDY. If made is
+// not nil, it is called with the new connection, and nothing is served on it.
 func forward(pl *place, w http.ResponseWriter, r *http.Request, made func(net.Conn)) {
 	pod := path.Base(path.Dir(r.URL.Path))
 	s := &streams{ctx: r.Context(), dial: func(ctx context.Context) (net.Conn, error) { return pl.dial(ctx, pod) }}
 	conn, err := s.upgrade(w, r, made)
 	if err != nil || conn == nil {
-		return // it has been answered
+		return // the response is sent
 	}
 	defer conn.Close()
 	select {
@@ -37,7 +37,7 @@ func forward(pl *place, w http.ResponseWriter, r *http.Request, made func(net.Co
 	}
 }
 
-// streams are the pairs of streams of a connection.
+// streams has the pairs of streams of a connection.
 type streams struct {
 	ctx  context.Context
 	dial func(context.Context) (net.Conn, error)
@@ -65,7 +65,7 @@ func (s *streams) upgrade(w http.ResponseWriter, r *http.Request, made func(net.
 	return spdy.NewServerConnection(portforward.NewTunnelingConnection("faults", socket), s.accept)
 }
 
-// accept takes a stream. The one for errors comes before the one for data.
+// accept accepts a stream. The error stream comes before the data stream.
 func (s *streams) accept(stream httpstream.Stream, replied <-chan struct{}) error {
 	id := stream.Headers().Get(corev1.PortForwardRequestIDHeader)
 	s.mu.Lock()
@@ -79,7 +79,7 @@ func (s *streams) accept(stream httpstream.Stream, replied <-chan struct{}) erro
 	}
 	fault := s.faults[id]
 	if fault == nil {
-		return fmt.Errorf("there is no stream for the errors of %s", id)
+		return fmt.Errorf("no error stream for %s", id)
 	}
 	delete(s.faults, id)
 	go func() {

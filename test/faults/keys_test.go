@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// keyring sees every version of every PKI Secret, and notices when an authority or the service-account key is not that which
-// was stored first.
+// keyring watches every version of every PKI Secret, and reports when an authority or the service-account key differs from the
+// first stored one.
 type keyring struct {
 	admin dynamic.Interface
 	place func(namespace string) *place
@@ -50,7 +50,7 @@ func (k *keyring) run(ctx context.Context) error {
 	return nil
 }
 
-// look compares a version of a PKI Secret with the first one.
+// look compares a version of a PKI Secret with the first version.
 func (k *keyring) look(o any) {
 	u, ok := o.(*unstructured.Unstructured)
 	if !ok || k.place(u.GetNamespace()) == nil {
@@ -77,7 +77,7 @@ func (k *keyring) look(o any) {
 	}
 }
 
-// fingerprints tell one authority or key from another.
+// fingerprints returns fingerprints of authorities and keys.
 func fingerprints(data map[string][]byte) map[string]string {
 	out := map[string]string{}
 	for key, value := range data {
@@ -88,7 +88,7 @@ func fingerprints(data map[string][]byte) map[string]string {
 	return out
 }
 
-// caughtUp waits until the keyring has seen a version of the PKI Secret of a namespace. It returns what it has seen last.
+// caughtUp waits until the keyring has seen a version of the PKI Secret of a namespace. It returns the last version.
 func (k *keyring) caughtUp(ctx context.Context, namespace, version string) error {
 	for {
 		k.mu.Lock()

@@ -1,10 +1,10 @@
 //go:build integration
 
-// Package faults lets every single request that kcpctl makes to an API server fail, in every way in which requests fail, and
-// proves that the same command, run again, always ends with the same objects, the same authorities, and nothing left over.
+// Package faults makes every single request of kcpctl to an API server fail, in every way in which requests fail. It proves that
+// a rerun of the command always ends with the same objects and the same authorities, and leaves nothing behind.
 //
-// kcpctl is the real program, and the API server a real one with its etcd. Controllers, nodes and kcp are stood in for, so that a
-// case takes seconds: the tests of test/e2e have real ones.
+// kcpctl is the real program, and the API server a real one with its etcd. Controllers, nodes and kcp are simulated, so that a
+// case takes seconds. The tests of test/e2e have real ones.
 package faults
 
 import (
@@ -31,12 +31,12 @@ import (
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
-// shared is the world of all tests of this package; TestMain cannot pass it on in another way.
+// shared is the world of all tests of this package. It is a variable because TestMain has no other way to pass it.
 var shared *world
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	debug.SetGCPercent(400) // there is memory, but no time
+	debug.SetGCPercent(400) // trade memory for time
 	os.Exit(apiserver.With(func(ctx context.Context, server *apiserver.Server) (int, error) {
 		w, err := newWorld(ctx, server)
 		if err != nil {
@@ -48,17 +48,17 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// world is what all cases share.
+// world is shared by all cases.
 type world struct {
-	// binary is kcpctl.
+	// binary is the path of kcpctl.
 	binary string
 	admin  dynamic.Interface
-	// resources are all kinds of objects that a namespace can hold, but for pods and events.
+	// resources are all kinds of namespaced objects, except pods and events.
 	resources []schema.GroupVersionResource
 	proxy     *proxy
 	keys      *keyring
 
-	made   atomic.Int32 // places so far
+	made   atomic.Int32 // the number of places
 	mu     sync.Mutex
 	places map[string]*place // by namespace
 }
@@ -106,7 +106,7 @@ func adminConfig(server *apiserver.Server) (*rest.Config, error) {
 	return config, nil
 }
 
-// namespaced asks for all kinds of objects that a namespace can hold.
+// namespaced discovers all kinds of namespaced objects.
 func namespaced(config *rest.Config) ([]schema.GroupVersionResource, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -131,7 +131,7 @@ func namespaced(config *rest.Config) ([]schema.GroupVersionResource, error) {
 	return out, nil
 }
 
-// furnish makes what clusters have and checks look for: a node and a storage class.
+// furnish creates a node and a storage class, which checks require.
 func (w *world) furnish(ctx context.Context) error {
 	for _, it := range []struct {
 		gvr schema.GroupVersionResource
@@ -156,14 +156,14 @@ func (w *world) furnish(ctx context.Context) error {
 	return nil
 }
 
-// at is the place in a namespace; nil if there is none.
+// at returns the place of a namespace, or nil.
 func (w *world) at(namespace string) *place {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.places[namespace]
 }
 
-// with is the place that has a token; nil if there is none.
+// with returns the place of a token, or nil.
 func (w *world) with(token string) *place {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,7 +181,7 @@ func (w *world) add(p *place) {
 	w.places[p.namespace] = p
 }
 
-// remove forgets a place. What is in its namespace stays: nobody can delete namespaces here.
+// remove forgets a place. The objects in its namespace stay: without controllers a namespace cannot be deleted.
 func (w *world) remove(p *place) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

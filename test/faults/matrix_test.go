@@ -21,13 +21,13 @@ const (
 var mode = flag.String("faults", modeSome, "which requests fail: few (every third), some (each in one way) or all (each in every way)")
 
 const (
-	// workers is how many cases run at once: commands wait more than they compute.
+	// workers is the number of concurrent cases: commands wait more than they compute.
 	workers = 10
-	// patientWorkers is the same for cases that do nothing but wait for a minute.
+	// patientWorkers is the same for cases that only wait for a minute.
 	patientWorkers = 12
 )
 
-// namespacePrefix begins the names of all namespaces of the tests.
+// namespacePrefix is the prefix of all namespaces of the tests.
 const namespacePrefix = "faults-"
 
 // TestFaults is the matrix.
@@ -48,7 +48,7 @@ func TestFaults(t *testing.T) {
 	t.Logf("\n%s", results)
 }
 
-// TestNoAnswer is the part of the matrix that takes long: some requests are not answered, and kcpctl has to give up by itself.
+// TestNoAnswer is the slow part of the matrix: some requests get no response, and kcpctl must time out.
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
 	every := map[string]int{modeFew: 50, modeSome: 25, modeAll: 5}[*mode]
@@ -70,7 +70,7 @@ func TestNoAnswer(t *testing.T) {
 	t.Logf("\n%s", results)
 }
 
-// matrix runs cases of a scenario, some at a time. Each worker has places of its own.
+// matrix runs the cases of a scenario concurrently. Each worker has its own places.
 func (sc *scenario) matrix(t *testing.T, want *undisturbed, cases []*fault, workers int, results *table) {
 	todo := make(chan *fault, len(cases))
 	for _, f := range cases {
@@ -87,7 +87,7 @@ func (sc *scenario) matrix(t *testing.T, want *undisturbed, cases []*fault, work
 						p = sc.base(t, sub)
 					}
 					mine := p
-					p = nil // not used again if the case fails
+					p = nil // not reused if the case fails
 					if sc.try(sub, mine, want, f, results); sc.restore != nil {
 						p = mine
 					}
@@ -98,8 +98,8 @@ func (sc *scenario) matrix(t *testing.T, want *undisturbed, cases []*fault, work
 	all.Wait()
 }
 
-// faults are those that are tried on a run that makes some requests: each request fails in every way that fits it, or in one
-// of them in turn.
+// faults returns the faults of a run with these requests: each request fails in every way that fits it, or in one of them in
+// turn.
 func faults(requests []request, mode string, offset int) []*fault {
 	var out []*fault
 	for i, r := range requests {

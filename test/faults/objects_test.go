@@ -22,7 +22,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// written are the kinds of objects that kcpctl writes, as far as they live in a namespace.
+// written returns the namespaced kinds of objects that kcpctl writes.
 func written() []schema.GroupVersionResource {
 	core := func(name string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Version: "v1", Resource: name}
@@ -33,8 +33,8 @@ func written() []schema.GroupVersionResource {
 	}
 }
 
-// objects returns everything of these kinds in the namespace by kind and name, without what differs from one run to the next
-// that does the same.
+// objects returns the objects of these kinds in the namespace by kind and name, without the values that differ between two runs
+// of the same command.
 func (p *place) objects(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
 	for _, r := range written() {
@@ -54,7 +54,7 @@ func (p *place) objects(ctx context.Context) (map[string]string, error) {
 	return out, nil
 }
 
-// others returns what there is of all other kinds, but for pods and events, in all namespaces of the tests.
+// others returns the objects of all other kinds, except pods and events, in all namespaces of the tests.
 func (w *world) others(ctx context.Context) ([]string, error) {
 	var out []string
 	for _, r := range w.resources {
@@ -74,7 +74,7 @@ func (w *world) others(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// normal is an object as text.
+// normal returns an object as text, with its generated values replaced.
 func (p *place) normal(o *unstructured.Unstructured) (string, error) {
 	o = o.DeepCopy()
 	managers, err := ownManagers(o)
@@ -104,7 +104,7 @@ func (p *place) normal(o *unstructured.Unstructured) (string, error) {
 	return string(text) + "\n" + managers, err
 }
 
-// ownManagers says which fields kcpctl has, and how it came to have them.
+// ownManagers returns the fields that kcpctl manages, and by which operation.
 func ownManagers(o *unstructured.Unstructured) (string, error) {
 	if o.GetKind() == "Lease" {
 		return "", nil
@@ -153,7 +153,7 @@ var (
 	packed   = regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]+`) // PEM in base64, as kubeconfigs have it
 )
 
-// anywhere replaces in a text what is the place's own.
+// anywhere replaces values of the place in a text.
 func (p *place) anywhere(s string) string {
 	s = strings.NewReplacer(p.namespace, "NAMESPACE", p.dir, "FOLDER").Replace(s)
 	for _, one := range []struct {
@@ -165,7 +165,7 @@ func (p *place) anywhere(s string) string {
 	return s
 }
 
-// describeAll says of the certificates and keys in a text what matters of them.
+// describeAll replaces certificates and keys in a text by a description.
 func describeAll(s string) string {
 	s = packed.ReplaceAllStringFunc(s, func(b64 string) string {
 		raw, err := base64.StdEncoding.DecodeString(b64)

@@ -30,10 +30,10 @@ import (
 // setupName is the name of the setup in every place.
 const setupName = "demo"
 
-// patience is how long a command may take.
+// patience is the time limit of a command.
 const patience = 3 * time.Minute
 
-// setupText is the setup of every place, but for the namespace.
+// setupText is the setup file of every place, with a verb for the namespace.
 const setupText = `# A setup with two shards. Comments stay when a command edits it.
 apiVersion: kcpctl.dev/v1alpha1
 kind: Setup
@@ -58,7 +58,7 @@ spec:
     groups: ["system:kcp:admin"]
 `
 
-// place is where a case runs: a namespace, a folder with a setup file, and a kcp that answers as long as there are pods.
+// place is where a case runs: a namespace, a directory with a setup file, and a kcp that answers while pods run.
 type place struct {
 	world      *world
 	namespace  string
@@ -70,17 +70,17 @@ type place struct {
 	mu       sync.Mutex
 	traffic  *traffic
 	pods     map[string]running
-	problems []string // what should not have happened in the namespace
+	problems []string // violations in the namespace
 }
 
-// running is a pod with the files that it has read.
+// running is a running pod with the files that it has read.
 type running struct {
 	*corev1.Pod
 	component topology.ID
 	files     map[string][]byte
 }
 
-// newPlace makes a place, in which there is nothing yet but the setup file. It lasts as long as a test.
+// newPlace creates a place with a setup file and nothing else. It is removed at the end of the test.
 func (w *world) newPlace(owner *testing.T, name string) (*place, error) {
 	p := &place{
 		world: w, namespace: fmt.Sprintf("%s%s-%d", namespacePrefix, name, w.made.Add(1)), dir: owner.TempDir(),
@@ -98,19 +98,19 @@ func (w *world) newPlace(owner *testing.T, name string) (*place, error) {
 
 func (p *place) file() string { return filepath.Join(p.dir, "kcp.yaml") }
 
-// result is how a command has ended.
+// result is the result of a command.
 type result struct {
 	line string
-	// code is the exit code; -1 is killed.
+	// code is the exit code, or -1 if the command was killed.
 	code     int
 	output   string
 	requests []request
-	// hit is the request that failed; empty if none did.
+	// hit is the failed request, or empty.
 	hit  string
 	took time.Duration
 }
 
-// kcpctl runs a command to its end, as a user does. With a fault one of its requests fails.
+// kcpctl runs a command and waits until it ends. With a fault, one of its requests fails.
 func (p *place) kcpctl(t *testing.T, f *fault, args ...string) result {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, fmt.Errorf("not done after %s", patience))
@@ -135,28 +135,28 @@ func (p *place) kcpctl(t *testing.T, f *fault, args ...string) result {
 	return r
 }
 
-// use says whose traffic it is from now on.
+// use sets the traffic of the next command.
 func (p *place) use(t *traffic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.traffic = t
 }
 
-// under is the traffic of the command that runs.
+// under returns the traffic of the running command.
 func (p *place) under() *traffic {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.traffic
 }
 
-// problem notes what should not have happened.
+// problem records a violation.
 func (p *place) problem(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.problems = append(p.problems, fmt.Sprintf(format, args...))
 }
 
-// start is what a pod does when its node starts it: it reads its files, serves, and a shard registers itself.
+// start starts a pod: it reads its files and serves, and a shard registers itself.
 func (p *place) start(ctx context.Context, pod *corev1.Pod) error {
 	there, err := p.stored(ctx)
 	if err != nil {
@@ -164,7 +164,7 @@ func (p *place) start(ctx context.Context, pod *corev1.Pod) error {
 	}
 	files, err := there.mountedBy(pod)
 	if err != nil {
-		return fmt.Errorf("a pod was started before what it mounts was there: %w", err)
+		return fmt.Errorf("a pod was started before the files that it mounts existed: %w", err)
 	}
 	id := topology.IDFromLabels(pod.Labels)
 	p.mu.Lock()
@@ -182,7 +182,7 @@ func (p *place) start(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// join is what a shard does when it starts: it registers itself, and leads if it is the first of its replicas.
+// join registers a shard that starts. The first of its replicas becomes the leader.
 func (p *place) join(id string, pod *corev1.Pod) {
 	flags := map[string]string{}
 	for _, a := range pod.Spec.Containers[0].Args {
@@ -200,14 +200,14 @@ func (p *place) join(id string, pod *corev1.Pod) {
 	p.kcp.Lead(id, leader, pod.Name)
 }
 
-// end is what happens when a pod ends.
+// end stops a pod.
 func (p *place) end(pod string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pods, pod)
 }
 
-// running returns the pods that run, by name.
+// running returns the running pods, by name.
 func (p *place) running() map[string]running {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,18 +21,18 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// contextName is the context of the kubeconfigs that lead through the proxy.
+// contextName is the context of the kubeconfigs for the proxy.
 const contextName = "faults"
 
-// proxy stands between kcpctl and the API server. It knows by the token for which place a request is, and lets those fail that
-// are to fail.
+// proxy is a proxy between kcpctl and the API server. It finds the place of a request by its token, and makes requests fail as
+// the fault of the place says.
 type proxy struct {
 	server  *httptest.Server
 	forward *httputil.ReverseProxy
-	place   func(token string) *place // nil if the token is nobody's
+	place   func(token string) *place // nil if no place has the token
 }
 
-// startProxy starts a proxy to the API server of a config, as whose user it asks. It speaks HTTP/2 as API servers do.
+// startProxy starts a proxy to the API server of a config, with the credentials of the config. It serves HTTP/2 as API servers do.
 func startProxy(config *rest.Config, at func(token string) *place) (*proxy, error) {
 	transport, err := rest.TransportFor(config)
 	if err != nil {
@@ -43,7 +43,7 @@ func startProxy(config *rest.Config, at func(token string) *place) (*proxy, erro
 		return nil, err
 	}
 	p := &proxy{place: at}
-	silent := log.New(io.Discard, "", 0) // broken connections are what this is for
+	silent := log.New(io.Discard, "", 0) // connections are broken on purpose
 	p.forward = &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ErrorLog: silent,
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -66,7 +66,7 @@ func (p *proxy) stop() {
 	p.server.Close()
 }
 
-// open writes the kubeconfig with which a place uses the proxy.
+// open writes the kubeconfig of a place.
 func (p *proxy) open(pl *place) (kubeconfig string, err error) {
 	c := clientcmdapi.NewConfig()
 	c.Clusters[contextName] = &clientcmdapi.Cluster{
@@ -87,7 +87,7 @@ func (p *proxy) open(pl *place) (kubeconfig string, err error) {
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	pl := p.place(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	if pl == nil {
-		http.Error(w, "whose request is this?", http.StatusUnauthorized)
+		http.Error(w, "unknown token", http.StatusUnauthorized)
 		return
 	}
 	t := pl.under()
@@ -100,7 +100,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !k.executed || endless(r) && k.answers:
 	case forwards(r):
-		p.do(pl, w, r, func(c net.Conn) { x.conn = c; k.fail(x) }) // it is made, and breaks
+		p.do(pl, w, r, func(c net.Conn) { x.conn = c; k.fail(x) }) // the connection is made, then it breaks
 		return
 	case !endless(r):
 		p.do(pl, &nowhere{header: http.Header{}}, r, nil)
@@ -108,22 +108,22 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k.fail(x)
 }
 
-// do does what a request asks for. made is told of a port-forward's connection.
+// do executes a request. made is called with the connection of a port-forward.
 func (p *proxy) do(pl *place, w http.ResponseWriter, r *http.Request, made func(net.Conn)) {
 	if forwards(r) {
 		forward(pl, w, r, made)
 		return
 	}
-	if r.URL.Path == "/api/v1/secrets" { // each place is a cluster of its own: the others have setups of the same name
+	if r.URL.Path == "/api/v1/secrets" { // each place is a separate cluster: all setups have the same name
 		r.URL.Path = "/api/v1/namespaces/" + pl.namespace + "/secrets"
 	}
 	p.forward.ServeHTTP(w, r)
 }
 
-// connKey is the key of a request's connection in its context.
+// connKey is the context key of the connection of a request.
 type connKey struct{}
 
-// nowhere is where answers go that get lost.
+// nowhere discards a response.
 type nowhere struct{ header http.Header }
 
 func (n *nowhere) Header() http.Header         { return n.header }

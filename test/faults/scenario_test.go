@@ -10,20 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// maxRepeats is how often a command may be repeated until it is through.
+// maxRepeats is how often a command may be rerun until it succeeds.
 const maxRepeats = 2
 
 // scenario is a command whose requests fail.
 type scenario struct {
 	name string
 	args []string
-	// running says that the setup is up before.
+	// running means that the setup is up before the command.
 	running bool
-	// settles says that a repeat has nothing to do once the command is through.
+	// settles means that a rerun after a success has nothing to do.
 	settles bool
-	// check looks, after the command is through, for what only it does. Nil is nothing.
+	// check checks the effects that only this command has, after its success. It may be nil.
 	check func(t *testing.T, p *place, before *state)
-	// restore makes of a place what it was before, for the next case. Nil is a new place for each.
+	// restore resets a place for the next case. Nil means a new place for each case.
 	restore func(t *testing.T, p *place, before *state)
 }
 
@@ -35,14 +35,14 @@ func scenarios() []*scenario {
 	}
 }
 
-// undisturbed is what a command does when nothing fails.
+// undisturbed is the result of a command without a fault.
 type undisturbed struct {
 	requests []request
 	objects  map[string]string
 	file     string
 }
 
-// base makes a place in which the scenario's command makes sense. It lasts as long as its owner.
+// base creates a place for the command of the scenario. It is removed at the end of its owner.
 func (sc *scenario) base(owner, t *testing.T) *place {
 	t.Helper()
 	p, err := shared.newPlace(owner, sc.name)
@@ -65,7 +65,7 @@ func (sc *scenario) undisturbed(t *testing.T) *undisturbed {
 	return &undisturbed{r.requests, objects, p.anywhere(p.state(t).file)}
 }
 
-// try runs the command with a fault, and again without, and demands that it ends as an undisturbed run does.
+// try runs the command with a fault, reruns it without, and requires the same result as without the fault.
 func (sc *scenario) try(t *testing.T, p *place, want *undisturbed, f *fault, results *table) {
 	o := outcome{scenario: sc.name, kind: f.name}
 	defer func() { o.converged = !t.Failed(); results.add(o) }()
@@ -76,10 +76,10 @@ func (sc *scenario) try(t *testing.T, p *place, want *undisturbed, f *fault, res
 	first.understandable(t, f)
 	last := p.kcpctl(t, nil, sc.args...)
 	if first.code == 0 && sc.settles {
-		require.Contains(t, last.output, nothingToDo, "it said that it was done, and was not")
+		require.Contains(t, last.output, nothingToDo, "the command reported success, and the rerun had changes")
 	}
 	for o.repeats = 1; last.code != 0 && o.repeats < maxRepeats; o.repeats++ {
-		t.Logf("the repeat failed too: %s", last.output)
+		t.Logf("the rerun failed too: %s", last.output)
 		last = p.kcpctl(t, nil, sc.args...)
 	}
 	p.finished(t, before, sc, last.ok(t))
@@ -93,25 +93,25 @@ func (sc *scenario) try(t *testing.T, p *place, want *undisturbed, f *fault, res
 	}
 }
 
-// ok demands that the command has done what it was told to.
+// ok requires that the command has succeeded.
 func (r result) ok(t *testing.T) result {
 	t.Helper()
 	require.Zero(t, r.code, "%s\n%s", r.line, r.output)
 	return r
 }
 
-// understandable demands of a command of which a request has failed that it says what is wrong, or has dealt with it.
+// understandable requires that a command with a failed request has either succeeded or printed an error.
 func (r result) understandable(t *testing.T, f *fault) {
 	t.Helper()
 	require.NotContains(t, r.output, "panic:")
 	require.NotContains(t, r.output, "goroutine ")
 	if r.code == -1 {
-		require.True(t, f.kills && r.hit != "", "killed by somebody else:\n%s", r.output)
+		require.True(t, f.kills && r.hit != "", "killed by something else:\n%s", r.output)
 		return
 	}
 	require.Contains(t, []int{0, 1, 3, 4}, r.code, r.output)
 	if r.code != 0 {
-		require.Contains(t, r.output, "kcpctl: ", "it failed without a word")
-		t.Logf("it said: %s", r.output[strings.Index(r.output, "kcpctl: "):])
+		require.Contains(t, r.output, "kcpctl: ", "it failed without an error message")
+		t.Logf("it printed: %s", r.output[strings.Index(r.output, "kcpctl: "):])
 	}
 }

@@ -30,14 +30,14 @@ var (
 	leases       = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 )
 
-// standin stands in for what an API server without a cluster lacks: the controllers of Deployments and StatefulSets, and
-// nodes. A workload has one pod, which is ready as soon as it is there.
+// standin simulates what an API server without a cluster lacks: the controllers of Deployments and StatefulSets, and nodes.
+// A workload has one pod, which is ready immediately.
 type standin struct {
 	admin dynamic.Interface
-	place func(namespace string) *place // nil for a namespace that is nobody's
+	place func(namespace string) *place // nil if the namespace is not a place
 }
 
-// run goes on until ctx ends.
+// run runs until ctx ends.
 func (s *standin) run(ctx context.Context) error {
 	all := dynamicinformer.NewDynamicSharedInformerFactory(s.admin, 0)
 	for _, r := range []schema.GroupVersionResource{deployments, statefulSets} {
@@ -63,7 +63,7 @@ func (s *standin) run(ctx context.Context) error {
 	return nil
 }
 
-// roll brings the pod of a workload up to date, and says so in its status.
+// roll updates the pod of a workload, and the status of the workload.
 func (s *standin) roll(ctx context.Context, p *place, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
 	observed, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
 	if observed == o.GetGeneration() || o.GetDeletionTimestamp() != nil {
@@ -98,7 +98,7 @@ func (s *standin) roll(ctx context.Context, p *place, r schema.GroupVersionResou
 	return err
 }
 
-// replacePods makes a pod, unless it is there, and deletes those of earlier templates.
+// replacePods creates a pod unless it exists, and deletes the pods of previous templates.
 func (s *standin) replacePods(ctx context.Context, p *place, owner *unstructured.Unstructured, name string,
 	template map[string]any,
 ) error {
@@ -142,7 +142,7 @@ func (s *standin) replacePods(ctx context.Context, p *place, owner *unstructured
 	return nil
 }
 
-// addClaims gives a pod the volumes of its StatefulSet.
+// addClaims adds the volumes of its StatefulSet to a pod.
 func addClaims(pod, owner *unstructured.Unstructured) {
 	claims, _, _ := unstructured.NestedSlice(owner.Object, "spec", "volumeClaimTemplates")
 	volumes, _, _ := unstructured.NestedSlice(pod.Object, "spec", "volumes")
@@ -165,7 +165,7 @@ func (s *standin) kill(ctx context.Context, p *place, pod string) error {
 	return err
 }
 
-// collect deletes the pods of a workload that was deleted.
+// collect deletes the pods of a deleted workload.
 func (s *standin) collect(ctx context.Context, o any) {
 	if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = d.Obj

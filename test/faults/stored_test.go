@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// stored is what the Secrets and ConfigMaps of a namespace hold, by resource, name and key.
+// stored is the content of the Secrets and ConfigMaps of a namespace, by resource, name and key.
 type stored map[string]map[string][]byte
 
 // stored reads the Secrets and ConfigMaps of the namespace.
@@ -46,7 +46,7 @@ func (p *place) stored(ctx context.Context) (stored, error) {
 	return out, nil
 }
 
-// mountedBy are the files that a pod sees, by path.
+// mountedBy returns the files that a pod mounts, by path.
 func (s stored) mountedBy(pod *corev1.Pod) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, v := range pod.Spec.Volumes {
@@ -65,7 +65,7 @@ func (s stored) mountedBy(pod *corev1.Pod) (map[string][]byte, error) {
 			for _, it := range items {
 				content, ok := s[name][it.Key]
 				if !ok {
-					return nil, fmt.Errorf("pod %s mounts %s of %s, which is not there", pod.Name, it.Key, name)
+					return nil, fmt.Errorf("pod %s mounts %s of %s, which does not exist", pod.Name, it.Key, name)
 				}
 				files[it.Path] = content
 			}

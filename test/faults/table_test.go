@@ -10,19 +10,19 @@ import (
 	"sync"
 )
 
-// outcome is how a case has ended.
+// outcome is the result of a case.
 type outcome struct {
 	scenario, kind string
-	// hit says that a request has failed.
+	// hit means that a request has failed.
 	hit bool
-	// code is the exit code of the run in which it did; -1 is killed.
+	// code is the exit code of the run with the fault, or -1 if it was killed.
 	code int
-	// repeats is how often the command was run again.
+	// repeats is the number of reruns.
 	repeats   int
 	converged bool
 }
 
-// table is what the matrix has found.
+// table has the outcomes of the matrix.
 type table struct {
 	mu   sync.Mutex
 	rows []outcome
@@ -34,7 +34,7 @@ func (t *table) add(o outcome) {
 	t.rows = append(t.rows, o)
 }
 
-// String has a line for each kind of fault in each scenario.
+// String returns a table with a line for each kind of fault in each scenario.
 func (t *table) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,25 +8,25 @@ import (
 	"sync"
 )
 
-// fault is what happens to a command: one request fails.
+// fault makes one request of a command fail.
 type fault struct {
 	kind
-	// n is which request, from 1: the first from the n-th on that the kind fits.
+	// n selects the request: the first one from the n-th on, counted from 1, that the kind fits.
 	n int
 }
 
 func (f *fault) String() string { return fmt.Sprintf("%s at %d", f.name, f.n) }
 
-// request is a request that a command has made.
+// request is a request of a command.
 type request struct {
 	line string
-	// fits says which kinds of fault can hit it.
+	// fits has the kinds of fault that can hit it.
 	fits map[string]bool
 }
 
-// traffic are the requests of one run of a command.
+// traffic has the requests of one run of a command.
 type traffic struct {
-	fault *fault // nil is none
+	fault *fault // may be nil
 	kill  func()
 
 	mu       sync.Mutex
@@ -34,7 +34,7 @@ type traffic struct {
 	hit      string // the request that the fault has hit
 }
 
-// add counts a request, and tells whether it is the one to fail.
+// add counts a request, and reports whether it must fail.
 func (t *traffic) add(r *http.Request) (fails bool) {
 	line := r.Method + " " + r.URL.RequestURI()
 	fits := map[string]bool{}
@@ -52,7 +52,7 @@ func (t *traffic) add(r *http.Request) (fails bool) {
 	return true
 }
 
-// seen returns the requests so far, and that which the fault has hit.
+// seen returns the requests so far, and the failed one.
 func (t *traffic) seen() (all []request, hit string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

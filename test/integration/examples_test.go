@@ -13,16 +13,16 @@ import (
 
 	"github.com/kcpctl/kcpctl/examples"
 	"github.com/kcpctl/kcpctl/internal/kube"
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
-// server is the API server of all tests of this package; TestMain cannot pass it on in another way.
+// server is the API server of all tests of this package. It is a variable because TestMain has no other way to pass it.
 var server *apiserver.Server
 
 func TestMain(m *testing.M) {
@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// The API server accepts every object of every example in a dry run; once they are applied nothing differs any more, so no
-// default of the API server shows up as a change.
+// The API server accepts every object of every example in a dry run. After an apply nothing differs, so no default of the API
+// server is reported as a change.
 func TestExamplesAreAccepted(t *testing.T) {
 	for _, name := range examples.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -59,20 +59,17 @@ func TestExamplesAreAccepted(t *testing.T) {
 	}
 }
 
-// open renders an example, and connects to the API server for it.
+// open renders an example and opens its runtime.
 func open(t *testing.T, name string) (*kube.Runtime, []render.Object) {
 	t.Helper()
 	text, err := examples.Read(name)
 	require.NoError(t, err)
-	f, err := setup.Parse(name+".yaml", text)
-	require.NoError(t, err)
 	kubeconfig, err := server.Kubeconfig(apiserver.Admin)
 	require.NoError(t, err)
-	f.Setup.Spec.Clusters[0].Kubeconfig, f.Setup.Spec.Clusters[0].Namespace = kubeconfig, "test-"+name
-	top := topology.Build(f.Setup)
-	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: time.Now()})
-	require.NoError(t, err)
-	objects, err := render.Objects(top, res.State)
+	s := topologytest.Setup(t, string(text))
+	s.Spec.Clusters[0].Kubeconfig, s.Spec.Clusters[0].Namespace = kubeconfig, "test-"+name
+	top := topology.Build(s)
+	objects, err := render.Objects(top, pkitest.Issue(t, top, time.Now()))
 	require.NoError(t, err)
 	rt, err := kube.New(top, kube.Options{
 		Version: "test", Holder: kube.Holder{Host: "test", PID: os.Getpid(), User: "tester"}, StateDir: t.TempDir(), Now: time.Now,

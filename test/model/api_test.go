@@ -24,21 +24,21 @@ import (
 	"github.com/kcpctl/kcpctl/internal/plan"
 )
 
-// key names an object of a cluster.
+// key identifies an object in a cluster.
 type key struct{ resource, namespace, name string }
 
 func (k key) String() string { return k.resource + " " + k.namespace + "/" + k.name }
 
-// cluster is an API server, and what it holds.
+// cluster is an API server with its objects.
 type cluster struct {
 	name    string
 	uid     types.UID
 	objects map[key]*unstructured.Unstructured
-	// gone is when an object that is being deleted is gone.
+	// gone has the times at which objects in deletion disappear.
 	gone map[key]time.Time
 }
 
-// The resources that have a part in the model.
+// The resources with their own rules in the model.
 const (
 	namespaces   = "namespaces"
 	secrets      = "secrets"
@@ -60,7 +60,7 @@ func (a api) Resource(r schema.GroupVersionResource) dynamic.NamespaceableResour
 	return resourceAPI{s: a.s, c: a.c, gvr: r}
 }
 
-// resourceAPI is the client for a kind of object. What nothing calls panics.
+// resourceAPI is the client for a kind of object. Methods that kcpctl does not call panic.
 type resourceAPI struct {
 	dynamic.NamespaceableResourceInterface
 	s         *command
@@ -125,7 +125,7 @@ func (r resourceAPI) List(ctx context.Context, opts metav1.ListOptions) (*unstru
 	return out, nil
 }
 
-// sorted are the keys of the objects of a kind, in a namespace or in all.
+// sorted returns the keys of the objects of a kind, in one namespace or in all.
 func (c *cluster) sorted(resource, namespace string) []key {
 	var out []key
 	for k := range c.objects {
@@ -158,8 +158,8 @@ func (r resourceAPI) Update(ctx context.Context, o *unstructured.Unstructured, _
 	})
 }
 
-// Apply is server-side apply with one field manager: what it does not send any more goes. Only annotations of a namespace have
-// another one.
+// Apply is server-side apply with one field manager: fields that are no longer sent are removed. Only annotations of a namespace
+// have another manager.
 func (r resourceAPI) Apply(ctx context.Context, name string, o *unstructured.Unstructured, opts metav1.ApplyOptions, _ ...string) (*unstructured.Unstructured, error) {
 	return r.write(ctx, "apply", name, len(opts.DryRun) > 0, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		out := o.DeepCopy()
@@ -219,7 +219,7 @@ func (r resourceAPI) write(ctx context.Context, verb, name string, dry bool, cha
 	return out, err
 }
 
-// stamp gives an object what the API server keeps itself.
+// stamp sets the metadata that the API server manages.
 func (w *world) stamp(k key, o, live *unstructured.Unstructured) {
 	if k.namespace != "" {
 		o.SetNamespace(k.namespace)
@@ -289,14 +289,14 @@ func (r resourceAPI) Delete(ctx context.Context, name string, opts metav1.Delete
 	})
 }
 
-// moved lets the world react where it may: pods do not notice other objects.
+// moved lets the world react to a write. Only workloads and their pods depend on it.
 func (w *world) moved(k key) {
 	if slices.Contains([]string{namespaces, claims, statefulSets, deployments}, k.resource) {
 		w.settle()
 	}
 }
 
-// pass lets the time pass that volumes take to go. Those that a pod uses stay.
+// pass removes volumes whose deletion is due. Volumes in use stay.
 func (w *world) pass(c *cluster) {
 	for k, at := range c.gone {
 		o := c.objects[k]
@@ -333,7 +333,7 @@ func (c *cluster) used(claim key) bool {
 	return false
 }
 
-// discovery answers what kinds of objects a namespace can hold. It is the only thing that is asked past the dynamic client.
+// discovery serves the namespaced kinds of objects. It is the only request besides those of the dynamic client.
 type discovery struct {
 	s *command
 	c *cluster

@@ -15,7 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/pki"
 )
 
-// authorities judges what an object signs and trusts.
+// authorities checks the certificates that an object presents and trusts.
 func (w *world) authorities(s *command, i *installation, live, next *unstructured.Unstructured) {
 	data, _, _ := unstructured.NestedStringMap(next.Object, "data")
 	before := map[string]string{}
@@ -47,7 +47,7 @@ func (w *world) authorities(s *command, i *installation, live, next *unstructure
 	}
 }
 
-// fingerprints are those of PEM blocks.
+// fingerprints returns the fingerprints of PEM blocks.
 func fingerprints(text string) []string {
 	var out []string
 	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
@@ -57,7 +57,7 @@ func fingerprints(text string) []string {
 	return out
 }
 
-// keyIDs are the key IDs of certificates, by their fingerprints.
+// keyIDs returns the key IDs of certificates, by their fingerprints.
 func keyIDs(text string) map[string]string {
 	out := map[string]string{}
 	for block, rest := pem.Decode([]byte(text)); block != nil; block, rest = pem.Decode(rest) {
@@ -68,7 +68,7 @@ func keyIDs(text string) map[string]string {
 	return out
 }
 
-// saved notes what a command has put into a store that may change authorities.
+// saved records the authorities that a command has stored, if it may change them.
 func (w *world) saved(s *command, state *pki.State) {
 	i := w.installation(s.home)
 	if !s.mayRotate() {
@@ -98,7 +98,7 @@ func (w *world) saved(s *command, state *pki.State) {
 	maps.Copy(i.known, have)
 }
 
-// signed judges a certificate that is new in a Secret.
+// signed checks a new certificate in a Secret.
 func (w *world) signed(s *command, i *installation, name, text string) {
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
@@ -127,7 +127,7 @@ func (w *world) signed(s *command, i *installation, name, text string) {
 	i.signs[ca] = by
 }
 
-// trusted judges a bundle.
+// trusted checks a bundle.
 func (w *world) trusted(s *command, i *installation, name, before, bundle string) {
 	prefix := strings.TrimSuffix(name, ".crt") + " "
 	if i.adopters[prefix] == nil {

@@ -24,23 +24,23 @@ import (
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
-// op is a request that changes something.
+// op is a write request.
 type op struct {
 	verb string
 	key
 }
 
-// mishap is what happens to a command at one of its writes.
+// mishap is a disturbance of a command at one of its writes.
 type mishap struct {
-	// at is the number of the write, from 1; 0 is never.
+	// at is the number of the write, from 1. Zero means never.
 	at int
-	// after says that the write is carried out before it happens.
+	// after means that the write is executed before the mishap.
 	after bool
 	// crash kills the command.
 	crash bool
-	// cut is how long no API server answers.
+	// cut is how long no API server responds.
 	cut time.Duration
-	// meanwhile is what others do at that moment.
+	// meanwhile is what another operator does at that moment.
 	meanwhile func()
 }
 
@@ -53,17 +53,17 @@ type command struct {
 	mishap mishap
 	cancel context.CancelFunc
 
-	// home is where its setup has its state; ready says that it is known.
+	// home is the place with the state of the setup. It is known if ready is set.
 	home  place
 	setup string
 
-	// The world's lock guards these.
+	// The lock of the world guards the following fields.
 	writes   int
-	changes  int // writes that changed something, but for the Lease
+	changes  int // writes that changed something, except to the Lease
 	dead     bool
 	cutUntil time.Time
 	closers  []func()
-	ended    bool // a connection that HTTP opens in the background, to have one, comes too late
+	ended    bool // connections that HTTP opens in advance, in the background, are refused
 	output   bytes.Buffer
 }
 
@@ -71,14 +71,14 @@ var errDead = errors.New("the process was killed")
 
 func (s *command) String() string { return s.who.name + ": kcpctl " + strings.Join(s.args, " ") }
 
-// is reports whether it is a certain command.
+// is reports whether the command has a name.
 func (s *command) is(words ...string) bool {
 	return len(s.args) >= len(words) && slices.Equal(s.args[:len(words)], words)
 }
 
 func (s *command) has(flag string) bool { return slices.Contains(s.args, flag) }
 
-// values are those of a flag.
+// values returns the values of a flag.
 func (s *command) values(flag string) []string {
 	var out []string
 	for i, a := range s.args[:max(0, len(s.args)-1)] {
@@ -89,19 +89,19 @@ func (s *command) values(flag string) []string {
 	return out
 }
 
-// mayLose reports whether the command says that a component may leave its data.
+// mayLose reports whether the flags of the command allow the loss of the data of a component.
 func (s *command) mayLose(id topology.ID) bool {
 	return slices.ContainsFunc(s.values("--allow-data-change"), func(v string) bool {
 		return topology.ID(v) == id || ownerOf(topology.ID(v)) == id
 	})
 }
 
-// mayRotate reports whether the command says that authorities change.
+// mayRotate reports whether the command may change authorities.
 func (s *command) mayRotate() bool {
 	return s.is("certs", "rotate-ca") || s.is("certs", "rotate-service-account-key") || s.has("--replace-authorities")
 }
 
-// read is a request that changes nothing.
+// read handles a read request.
 func (s *command) read(ctx context.Context, _ *cluster) error {
 	w := s.world
 	w.mu.Lock()
@@ -119,7 +119,7 @@ func (s *command) read(ctx context.Context, _ *cluster) error {
 
 func unavailable() error { return apierrors.NewServiceUnavailable("no API server answers") }
 
-// write is a request that changes something. A renewal of the Lease does not count.
+// write handles a write request. A renewal of the Lease does not count.
 func (s *command) write(ctx context.Context, c *cluster, o op, do func() error) error {
 	w := s.world
 	w.mu.Lock()
@@ -190,7 +190,7 @@ func (m mishap) what() string {
 	return out
 }
 
-// run runs the command as its operator would, and returns its exit code; -1 if it was killed.
+// run runs the command and returns its exit code, or -1 if it was killed.
 func (s *command) run() int {
 	w := s.world
 	w.mu.Lock()
@@ -221,7 +221,7 @@ func (s *command) run() int {
 	return code
 }
 
-// open connects the command to the clusters of the world, without kubeconfigs.
+// open returns a runtime on the clusters of the world, without kubeconfigs.
 func (s *command) open(t *topology.Topology, o kube.Options) (run.Runtime, error) {
 	o.Holder = s.holder
 	o.API = func(c topology.Cluster) (*kube.API, error) {
@@ -232,7 +232,7 @@ func (s *command) open(t *topology.Topology, o kube.Options) (run.Runtime, error
 		return &kube.API{Context: c.Context, Dynamic: api{s: s, c: cl}, HTTP: &http.Client{Transport: discovery{s, cl}}}, nil
 	}
 	if d, ok := o.Store.(*pki.Directory); ok {
-		o.Store = &folder{d, s}
+		o.Store = &directory{d, s}
 	}
 	home, err := s.who.cluster(t.Home)
 	if err != nil {
@@ -246,13 +246,13 @@ func (s *command) open(t *topology.Topology, o kube.Options) (run.Runtime, error
 	return &podless{rt, s}, nil
 }
 
-// folder is a PKI store of which the world knows what is saved.
-type folder struct {
+// directory is a PKI directory that reports to the world what is saved.
+type directory struct {
 	*pki.Directory
 	s *command
 }
 
-func (f *folder) Save(ctx context.Context, state *pki.State) error {
+func (f *directory) Save(ctx context.Context, state *pki.State) error {
 	f.s.world.mu.Lock()
 	dead := f.s.dead
 	f.s.world.mu.Unlock()
@@ -268,7 +268,7 @@ func (f *folder) Save(ctx context.Context, state *pki.State) error {
 	return nil
 }
 
-// podless is the real runtime but for what needs pods.
+// podless is the real runtime, with simulated pods.
 type podless struct {
 	run.Runtime
 	s *command
@@ -296,7 +296,7 @@ func (r *podless) State(ctx context.Context, c *topology.Component) (ready.State
 	return r.s.world.state(cl, c), nil
 }
 
-// state says how far a component is.
+// state returns the state of a component.
 func (w *world) state(cl *cluster, c *topology.Component) ready.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -321,7 +321,7 @@ func (r *podless) Dial(ctx context.Context, c *topology.Component) (net.Conn, er
 	return r.s.dial(ctx, c)
 }
 
-// printed is what the command said, shortened.
+// printed returns the shortened output of the command.
 func (s *command) printed() string {
 	out := strings.TrimSpace(s.output.String())
 	if n := strings.LastIndex(out, "kcpctl: "); n >= 0 {

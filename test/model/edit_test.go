@@ -8,7 +8,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// edit changes the setup file by hand. What makes no valid file is refused,.
+// edit edits the setup file. Edits that make the file invalid are refused.
 func (g *game) edit(who *operator) {
 	s := who.setup()
 	spec := &s.Spec
@@ -76,7 +76,7 @@ func (g *game) edit(who *operator) {
 		{"change the PKI store", func() {
 			spec.PKI.Store = rapid.SampledFrom([]v1alpha1.PKIStore{v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory}).Draw(g.t, "store")
 		}},
-		{"change the PKI folder", func() { spec.PKI.Directory = g.draw("folder", "", "pkii", "backup") }},
+		{"change the PKI directory", func() { spec.PKI.Directory = g.draw("directory", "", "pkii", "backup") }},
 	}
 	e := edits[rapid.IntRange(0, len(edits)-1).Draw(g.t, "edit")]
 	e.do()

@@ -21,7 +21,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// dial connects a command to a server, which presents what is in its Secret and accepts whom its ConfigMap trusts.
+// dial connects a command to a server. Its certificate comes from its Secret, its trusted authorities from its ConfigMap.
 func (s *command) dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
 	cl, err := s.who.cluster(c.Cluster)
 	if err != nil {
@@ -89,7 +89,7 @@ func (l *accepts) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// serving is how a server proves itself, and whom it accepts, by the objects of its cluster.
+// serving returns the TLS configuration of a server, from the objects of its cluster.
 func serving(c *cluster, part *topology.Component) (*tls.Config, error) {
 	ns := part.Cluster.Namespace
 	secret, ca := c.objects[key{secrets, ns, part.Object("server")}], c.objects[key{configMaps, ns, part.Setup + "-ca"}]
@@ -126,7 +126,7 @@ func listOf(apiVersion, kind string, items []any) answer {
 	return answer{http.StatusOK, map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{}, "items": items}}
 }
 
-// answer is what a server of an installation answers; p is nil for a front-proxy.
+// answer handles a request to a server of an installation. p is nil for a front-proxy.
 func (w *world) answer(i *installation, p *process, r *http.Request) answer {
 	if r.URL.Path == "/readyz" {
 		return answer{http.StatusOK, "ok"}
@@ -218,7 +218,7 @@ func (s *store) answerShards(name string, r *http.Request) answer {
 	return answer{http.StatusOK, s.shard(name)}
 }
 
-// answerWorkspaces answers for canaries: each becomes Ready, and is not kept.
+// answerWorkspaces handles requests for the workspaces of canaries. Each is Ready at once and is not stored.
 func (w *world) answerWorkspaces(_ *store, name string, r *http.Request) answer {
 	if r.Method == http.MethodDelete {
 		return listOf("tenancy.kcp.io/v1alpha1", "WorkspaceList", []any{})

@@ -1,6 +1,6 @@
-// Package model_test runs kcpctl's commands at random against clusters in memory: two operators on two machines, who edit the
-// setup file, meet each other, and are killed at any moment. What kcpctl promises is looked at from outside, after each step
-// and at each write.
+// Package model_test runs random commands of kcpctl against clusters in memory: two operators on two machines edit the setup
+// file, run concurrently, and are killed at any moment. Checks from outside require what kcpctl promises, after each step and
+// at each write.
 package model_test
 
 import (
@@ -24,19 +24,19 @@ import (
 )
 
 var (
-	wanted = flag.Int("model.steps", 500, "how many steps the model takes")
-	told   = flag.Bool("model.log", false, "print what happens at once")
+	wanted = flag.Int("model.steps", 500, "number of steps")
+	told   = flag.Bool("model.log", false, "print the log of a step immediately")
 )
 
 func TestModel(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	defer debug.SetGCPercent(debug.SetGCPercent(800)) // little lives from step to step
+	defer debug.SetGCPercent(debug.SetGCPercent(800)) // few objects survive a step
 	taken, began := &tally{counts: map[string]int{}}, time.Now()
 	dir := filepath.Join(t.TempDir(), "model")
 	for taken.steps < *wanted && taken.failed == 0 {
 		rapid.Check(t, func(rt *rapid.T) {
 			if taken.steps >= *wanted && taken.failed == 0 {
-				return // the rest of the checks costs nothing
+				return // skip the rest of the checks
 			}
 			bubble(t, func() { play(rt, dir, taken) })
 		})
@@ -47,14 +47,14 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// tally counts what was done, over all checks. failed is the number of the step that failed first.
+// tally counts the steps of all checks. failed is the number of the first failed step.
 type tally struct {
 	steps, failed int
 	counts        map[string]int
 }
 
-// bubble runs a check in a bubble in which time passes only while everybody waits. How the check ends is passed on: rapid tells
-// by where a panic comes from which failures are the same, and whether a check has only run out of data.
+// bubble runs a check in a synctest bubble and passes its panic on: rapid compares failures by the origin of the panic, and a
+// check that has run out of data panics too.
 func bubble(t *testing.T, check func()) {
 	var ended any
 	synctest.Test(t, func(*testing.T) {
@@ -73,11 +73,7 @@ func bubble(t *testing.T, check func()) {
 		}()
 		<-done
 	})
-	switch {
-	case ended == nil:
-	case fmt.Sprintf("%T", ended) == "rapid.invalidData":
-		panic(ended)
-	default:
+	if ended != nil {
 		panic(ended)
 	}
 }
@@ -88,13 +84,14 @@ type game struct {
 	t         *rapid.T
 	operators []*operator
 	dir       string
-	// clean is the operator that has run up last, with what, and how much was written by then: the same again writes nothing.
+	// clean is the operator of the last successful up, its setup file, and the number of writes so far: the same up again must
+	// write nothing.
 	clean struct {
 		who     *operator
 		text    string
 		changes int
 	}
-	// applied is the file that was applied last.
+	// applied is the last applied file.
 	applied     []byte
 	spaceNumber int
 	*tally
@@ -119,7 +116,7 @@ var steps = []step{
 	{4, "rotate", (*game).rotate},
 	{2, "upgrade", (*game).upgrade},
 	{3, "fetch the file", (*game).fetch},
-	{2, "folders", (*game).folders},
+	{2, "PKI directories", (*game).copyDirectories},
 	{1, "lose pod", (*game).losePod},
 	{1, "volumes", (*game).volumesSlow},
 	{1, "wait", (*game).wait},
@@ -157,7 +154,7 @@ func play(t *rapid.T, dir string, taken *tally) {
 	}})
 }
 
-// judge ends the check if something has happened that may not.
+// judge ends the check if there are violations.
 func (g *game) judge() {
 	g.lasting()
 	if len(g.problems) > 0 {
@@ -172,7 +169,7 @@ func (g *game) judge() {
 	}
 }
 
-// begin writes the first setup file, and brings it up.
+// begin writes the first setup file and runs up.
 func (g *game) begin() {
 	s := base(names(g.clusters))
 	s.Spec.PKI.Store = rapid.SampledFrom([]v1alpha1.PKIStore{v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory}).Draw(g.t, "store")
@@ -193,7 +190,7 @@ func (g *game) begin() {
 		o.save(s)
 	}
 	g.run(g.operators[0], mishap{}, "up")
-	copyFolder(filepath.Join(g.operators[0].dir, "pki"), filepath.Join(g.operators[1].dir, "pki"))
+	copyDirectory(filepath.Join(g.operators[0].dir, "pki"), filepath.Join(g.operators[1].dir, "pki"))
 	g.judge()
 }
 
@@ -211,12 +208,12 @@ func (g *game) anyCluster() string {
 
 func (g *game) draw(what string, of ...string) string { return rapid.SampledFrom(of).Draw(g.t, what) }
 
-// chance is true once in so many times; never in a shrunk sequence that does without.
+// chance returns true once in so many times. Shrinking tends to false.
 func (g *game) chance(what string, in int) bool {
 	return rapid.IntRange(0, in-1).Draw(g.t, what) == in-1
 }
 
-// run runs a command, and looks at how it ends.
+// run runs a command and checks its result.
 func (g *game) run(who *operator, m mishap, args ...string) int {
 	s := who.command(args...)
 	s.mishap = m
@@ -230,7 +227,7 @@ func (g *game) run(who *operator, m mishap, args ...string) int {
 	overtaken := m.meanwhile != nil && g.actor != s // another run has begun after the last write, and may have installed everything again
 	g.actor = s
 	if !s.is("up") || code != 0 {
-		g.clean.who = nil // it may have changed a folder
+		g.clean.who = nil // it may have changed a PKI directory
 	}
 	unlimited := s.is("up") && len(s.values("--only")) == 0
 	if code == 0 && unlimited {
@@ -254,7 +251,7 @@ func (g *game) run(who *operator, m mishap, args ...string) int {
 	return code
 }
 
-// downed looks for what is left after down has succeeded.
+// downed checks for remains after a successful down.
 func (g *game) downed(s *command) {
 	for at, i := range g.owners {
 		if i.home == s.home && g.runs(at) {

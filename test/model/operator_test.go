@@ -17,14 +17,14 @@ import (
 // setupName is the name of the setup.
 const setupName = "demo"
 
-// operator is somebody with a machine: a setup file, PKI folders, contexts, and what kcpctl remembers there.
+// operator is a user with a machine: a setup file, PKI directories, contexts, and the state that kcpctl keeps there.
 type operator struct {
 	world    *world
 	name     string
 	machine  string
 	dir      string
 	contexts map[string]*cluster
-	// runs is how many commands were started.
+	// runs is the number of started commands.
 	runs int
 }
 
@@ -48,7 +48,7 @@ func (o *operator) cluster(c topology.Cluster) (*cluster, error) {
 	return nil, fmt.Errorf("there is no context %q", c.Context)
 }
 
-// command is a command of the operator, on a machine that is called as everybody's is. No process of this machine has its PID.
+// command returns a command of the operator. All machines have the same host name, and no process has its PID.
 func (o *operator) command(args ...string) *command {
 	o.runs++
 	return &command{
@@ -71,7 +71,7 @@ func (o *operator) write(text []byte) {
 	}
 }
 
-// setup is the file as it stands, without defaults.
+// setup returns the current file, without defaults.
 func (o *operator) setup() *v1alpha1.Setup {
 	var tree any
 	if err := yaml.Unmarshal(o.text(), &tree); err != nil {
@@ -92,7 +92,7 @@ func (o *operator) save(s *v1alpha1.Setup) {
 	o.write(append(text, '\n'))
 }
 
-// The names that shards, front-proxies and clusters of the model can have.
+// The names of shards, front-proxies and clusters in the model.
 var (
 	shardNames   = []string{"alpha", "beta", "cache"}
 	proxyNames   = []string{"main", "west"}
@@ -101,14 +101,14 @@ var (
 
 func urlOf(n int) string { return fmt.Sprintf("https://10.0.0.%d:6443", n) }
 
-// shardOf is a shard of the model; it has a URL, by which other clusters reach it.
+// shardOf returns a shard, with a URL for other clusters.
 func shardOf(name, cluster string, etcd *v1alpha1.Etcd) v1alpha1.Shard {
 	s := v1alpha1.Shard{Name: name}
 	s.URL, s.Cluster, s.Etcd = urlOf(10+slices.Index(shardNames, name)), cluster, etcd
 	return s
 }
 
-// etcdOf are the kinds of etcd that a component can have.
+// etcdOf returns an etcd of a kind.
 func etcdOf(kind string) *v1alpha1.Etcd {
 	yes, no, three := true, false, int32(3)
 	return map[string]*v1alpha1.Etcd{
@@ -123,12 +123,12 @@ func etcdOf(kind string) *v1alpha1.Etcd {
 	}[kind]
 }
 
-// etcdKinds are those of etcdOf, the usual one first.
+// etcdKinds are the kinds of etcdOf, the most common first.
 var etcdKinds = []string{
 	"managed", "embedded", "managed of three", "embedded, ephemeral", "external", "external, other", "external, prefix", "managed, ephemeral",
 }
 
-// base is the setup that a test begins with.
+// base returns the initial setup.
 func base(clusters []string) *v1alpha1.Setup {
 	s := &v1alpha1.Setup{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindSetup}
 	s.Metadata.Name = setupName
@@ -144,8 +144,8 @@ func base(clusters []string) *v1alpha1.Setup {
 	return s
 }
 
-// copyFolder makes a folder the same as another; one that does not exist empties it.
-func copyFolder(from, to string) {
+// copyDirectory replaces a directory by a copy of another one, or empties it if the other does not exist.
+func copyDirectory(from, to string) {
 	if err := os.RemoveAll(to); err != nil {
 		panic(err)
 	}

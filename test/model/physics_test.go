@@ -14,14 +14,14 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// store is what an etcd cluster holds. Two that have the same name are two all the same.
+// store is the data of an etcd cluster. Its identity is the pointer, not the name.
 type store struct {
 	number int
-	// ephemeral stores die with their pods, and everybody knows.
+	// ephemeral stores end with their pods, as their users expect.
 	ephemeral bool
-	// shards are those that have registered, if it is a root shard's.
+	// shards are the registered shards, in the store of a root shard.
 	shards map[string]*registration
-	// gone says that nothing has it any more.
+	// gone means that no volume or process has the store any more.
 	gone bool
 }
 
@@ -38,13 +38,13 @@ type registration struct {
 	cordoned bool
 }
 
-// volume is what is in a PersistentVolumeClaim: the member of an etcd cluster that has so many members.
+// volume is the content of a PersistentVolumeClaim: a member of an etcd cluster, and the number of members.
 type volume struct {
 	store   *store
 	members int
 }
 
-// process is what runs of a workload: an etcd, or a kcp server.
+// process is the running part of a workload: an etcd, or a kcp server.
 type process struct {
 	place   key // of the workload
 	cluster *cluster
@@ -54,13 +54,13 @@ type process struct {
 	uid         types.UID
 	shape, seen string
 	from        *source
-	// store is what it writes to; nil if it cannot.
+	// store is the store to which it writes, or nil.
 	store *store
-	// registered says that it has told the root shard of itself.
+	// registered means that it has registered at the root shard.
 	registered bool
 }
 
-// workspace is something that users have in kcp. The root workspace is one too, and what a cache server holds.
+// workspace is data of users in kcp. It also stands for the root workspace, and for the content of a cache server.
 type workspace struct {
 	name  string
 	owner *installation
@@ -68,7 +68,7 @@ type workspace struct {
 	store *store
 }
 
-// ownerOf is the component whose data a managed etcd holds.
+// ownerOf returns the component that has its data in a managed etcd.
 func ownerOf(id topology.ID) topology.ID {
 	switch {
 	case id.Kind() != topology.Etcd:
@@ -107,7 +107,7 @@ func argOf(pod corev1.PodSpec, name string) string {
 	return ""
 }
 
-// claimOf is the claim of a pod of a StatefulSet; empty if it has none.
+// claimOf returns the name of the claim of a pod of a StatefulSet, or nothing.
 func claimOf(o *unstructured.Unstructured, pod int64) string {
 	templates, _, _ := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")
 	if len(templates) == 0 {
@@ -117,10 +117,10 @@ func claimOf(o *unstructured.Unstructured, pod int64) string {
 	return fmt.Sprintf("%s-%s-%d", name, o.GetName(), pod)
 }
 
-// source is where a kcp server has its data.
+// source is the etcd of a kcp server.
 type source struct {
 	embedded bool
-	claim    string // of an embedded etcd; empty is an emptyDir
+	claim    string // of an embedded etcd; empty means an emptyDir
 	servers  string
 	prefix   string
 }
@@ -147,7 +147,7 @@ func (w *world) newStore(ephemeral bool) *store {
 	return &store{number: w.stores, ephemeral: ephemeral, shards: map[string]*registration{}}
 }
 
-// settle lets controllers, etcds and servers do what they do when objects have changed.
+// settle simulates the reactions of controllers, etcds and servers to changed objects.
 func (w *world) settle() {
 	for _, c := range w.clusters {
 		w.settleEtcds(c)
@@ -163,7 +163,7 @@ func (w *world) settle() {
 	}
 }
 
-// alive drops processes without a workload, and returns that of a workload; fresh says that its pods are new.
+// alive drops processes without a workload, and returns the process of a workload. fresh means that its pods are new.
 func (w *world) alive(all map[key]*process, c *cluster, k key, o *unstructured.Unstructured) (p *process, fresh bool) {
 	at := key{c.name + " " + k.resource, k.namespace, k.name}
 	p = all[at]
@@ -219,7 +219,7 @@ func (w *world) settleEtcds(c *cluster) {
 				v.store, v.members = p.store, int(n)
 			}
 		case slices.ContainsFunc(with, func(v *volume) bool { return v.store != with[0].store || v.members != int(n) }):
-			// Members with data keep to their cluster; empty ones form another. Clients reach one or the other.
+			// Members with data stay in their cluster, empty ones form another. Clients reach one of the two.
 			w.violate("split brain: %s has %d members, and its volumes are those of a cluster of %d", p.id, n, with[0].members)
 			p.store = w.newStore(false)
 		default:
@@ -228,7 +228,7 @@ func (w *world) settleEtcds(c *cluster) {
 	}
 }
 
-// claim is the content of a claim, which is made if it does not exist.
+// claim returns the content of a claim, and creates it if it does not exist.
 func (w *world) claim(c *cluster, namespace, name string, of *unstructured.Unstructured) *volume {
 	k := key{claims, namespace, name}
 	o := c.objects[k]
@@ -282,7 +282,7 @@ func (w *world) settleServers(c *cluster) {
 	}
 }
 
-// reached is the store that a server reaches in an etcd elsewhere.
+// reached returns the store that a server reaches in an etcd outside its pod.
 func (w *world) reached(c *cluster, k key, from source) *store {
 	if u, err := url.Parse(from.servers); err == nil && from.prefix == "" {
 		name, _, _ := strings.Cut(u.Hostname(), ".")
@@ -309,7 +309,7 @@ func (w *world) sortedServers() []*process {
 	return out
 }
 
-// root is the root shard's process of an installation.
+// root returns the process of the root shard of an installation.
 func (w *world) root(i *installation) *process {
 	for _, p := range w.sortedServers() {
 		if p.owner == i && p.id.Kind() == topology.RootShard && p.store != nil {
@@ -319,7 +319,7 @@ func (w *world) root(i *installation) *process {
 	return nil
 }
 
-// register lets a shard that has started tell the root shard of itself, and notes what there is to lose besides workspaces.
+// register registers a started shard at the root shard, and creates the data besides workspaces that can be lost.
 func (w *world) register(p *process) {
 	if p.store == nil {
 		return
@@ -340,12 +340,12 @@ func (w *world) register(p *process) {
 	root.store.shards[name].url = argOf(pod, "shard-base-url")
 }
 
-// of are the workspaces of a shard.
+// of returns the workspaces of a shard.
 func (w *world) of(i *installation, id topology.ID) []*workspace {
 	return slices.DeleteFunc(slices.Clone(w.spaces), func(s *workspace) bool { return s.owner != i || s.of != id })
 }
 
-// checkData finds workspaces that a server should have and does not.
+// checkData reports workspaces that a server has lost.
 func (w *world) checkData(p *process) {
 	if p.store == nil {
 		return
@@ -365,18 +365,18 @@ func (w *world) forget(s *workspace) {
 	w.spaces = slices.DeleteFunc(w.spaces, func(o *workspace) bool { return o == s })
 }
 
-// holding are the workspaces in a store.
+// holding returns the workspaces in a store.
 func (w *world) holding(s *store) []*workspace {
 	return slices.DeleteFunc(slices.Clone(w.spaces), func(o *workspace) bool { return o.store != s || s == nil })
 }
 
-// emptied deletes the pods of a server: an emptyDir goes with them.
+// emptied deletes the pods of a server, and with them an emptyDir.
 func (w *world) emptied(p *process) {
 	p.shape, p.seen = "", ""
 	w.settle()
 }
 
-// reachable are the workspaces of an installation that no server serves.
+// reachable reports the workspaces of an installation that no server serves.
 func (w *world) unreachable(i *installation) []string {
 	var out []string
 	for _, s := range w.spaces {

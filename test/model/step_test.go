@@ -13,7 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// mishap draws what happens to a command.
+// mishap draws the mishap of a command.
 func (g *game) mishap(who *operator) mishap {
 	kind := g.draw("mishap", "none", "none", "none", "killed", "met", "cut off")
 	if kind == "none" {
@@ -54,7 +54,7 @@ func (g *game) up(who *operator) {
 		{12, func() []string { return []string{"--allow-release-change"} }},
 		{16, func() []string { return []string{"--replace-authorities"} }},
 		{12, func() []string {
-			return []string{"--pki-dir", filepath.Join(who.dir, g.draw("folder", "pki", "pkii", "backup"))}
+			return []string{"--pki-dir", filepath.Join(who.dir, g.draw("directory", "pki", "pkii", "backup"))}
 		}},
 	} {
 		if g.chance("flag", f.in) {
@@ -74,7 +74,7 @@ func etcdID(id string) string {
 	return "etcd/" + topology.ID(id).Name()
 }
 
-// components are those of an operator's file.
+// components returns the components in an operator's file.
 func (g *game) components(who *operator) []string {
 	out := []string{"root-shard"}
 	f, err := setup.Parse("kcp.yaml", who.text())
@@ -187,38 +187,38 @@ func (g *game) upgrade(who *operator) {
 	g.run(who, g.mishap(who), args...)
 }
 
-// fetch gives an operator the file of the other.
+// fetch copies the setup file of the other operator.
 func (g *game) fetch(who *operator) {
 	other := g.operators[1-slices.Index(g.operators, who)]
 	who.write(other.text())
 	g.logf("%s: has the file of %s", who.name, other.name)
 }
 
-// folders copies PKI folders: to and from a backup, and from machine to machine.
-func (g *game) folders(who *operator) {
+// copyDirectories copies PKI directories: to and from a backup, and between machines.
+func (g *game) copyDirectories(who *operator) {
 	at := func(o *operator, name string) string { return filepath.Join(o.dir, name) }
 	other := g.operators[1-slices.Index(g.operators, who)]
-	what := g.draw("folder", "synchronised", "backed up", "restored", "exported", "imported")
+	what := g.draw("directory", "synchronised", "backed up", "restored", "exported", "imported")
 	g.logf("%s: PKI %s", who.name, what)
 	g.clean.who = nil
 	switch what {
 	case "synchronised":
-		copyFolder(at(other, "pki"), at(who, "pki"))
+		copyDirectory(at(other, "pki"), at(who, "pki"))
 	case "backed up":
-		copyFolder(at(who, "pki"), at(who, "backup"))
+		copyDirectory(at(who, "pki"), at(who, "backup"))
 	case "restored":
 		if _, err := os.Stat(at(who, "backup")); err == nil {
-			copyFolder(at(who, "backup"), at(who, "pki"))
+			copyDirectory(at(who, "backup"), at(who, "pki"))
 		}
 	case "exported":
-		copyFolder("", at(who, "backup"))
+		copyDirectory("", at(who, "backup"))
 		g.run(who, mishap{}, "certs", "export", at(who, "backup"))
 	case "imported":
 		g.run(who, g.mishap(who), "certs", "import", at(who, "backup"))
 	}
 }
 
-// losePod ends a pod whose data is on an emptyDir, which is to be expected.
+// losePod deletes a pod with data on an emptyDir. Its loss is allowed.
 func (g *game) losePod(*operator) {
 	for _, p := range g.sortedServers() {
 		if p.store != nil && p.store.ephemeral && sourceOf(p.cluster.objects[p.place]).embedded && p.id.Kind() != topology.RootShard {

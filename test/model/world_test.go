@@ -20,8 +20,8 @@ import (
 // place is a namespace of a cluster.
 type place struct{ cluster, namespace string }
 
-// world is all that operators share: clusters, and what runs there. It knows what may never happen, and looks at what
-// kcpctl does from outside.
+// world is the environment that operators share: clusters, and the processes there. It observes the writes of kcpctl and reports
+// violations.
 type world struct {
 	mu       sync.Mutex
 	clusters []*cluster
@@ -32,12 +32,12 @@ type world struct {
 	servers  map[key]*process
 	external map[string]*store
 	spaces   []*workspace
-	// owners are the installations that the places belong to, installations those by the place of their root shard.
+	// owners has the installation of each place, installations those by the place of their root shard.
 	owners        map[place]*installation
 	installations map[place]*installation
-	// slowVolumes is how long it takes to delete a volume.
+	// slowVolumes is the duration of the deletion of a volume.
 	slowVolumes time.Duration
-	// actor is the command that was started last.
+	// actor is the last started command.
 	actor    *command
 	changes  int
 	problems []string
@@ -47,10 +47,10 @@ type world struct {
 // installation is one kcp.
 type installation struct {
 	home place
-	// adopters are the commands that were the first to make everybody trust something, by the authority's name.
+	// adopters has the commands that introduced an authority, by its name.
 	adopters map[string]*command
-	// signs is the authority that signs, by its name; retired are those that have; known is what was ever trusted on purpose;
-	// dropped is what was trusted and is not any more, and droppable what a rotation has taken out of the store.
+	// signs is the current authority, by its name; retired are the previous ones; known is every authority that was ever trusted
+	// on purpose; dropped is trusted no longer, and droppable has been removed from the store by a rotation.
 	signs                              map[string]string
 	retired, known, dropped, droppable map[string]bool
 }
@@ -86,7 +86,7 @@ func (w *world) cluster(name string) *cluster {
 	return w.clusters[slices.IndexFunc(w.clusters, func(c *cluster) bool { return c.name == name })]
 }
 
-// object is an object of a place.
+// object returns an object of a place.
 func (w *world) object(p place, resource, name string) *unstructured.Unstructured {
 	if p.cluster == "" {
 		return nil
@@ -94,7 +94,7 @@ func (w *world) object(p place, resource, name string) *unstructured.Unstructure
 	return w.cluster(p.cluster).objects[key{resource, p.namespace, name}]
 }
 
-// holder is who holds the Lease of a setup.
+// holder returns the holder of the Lease of a setup.
 func (w *world) holder(home place, setup string) string {
 	o := w.object(home, leases, setup+"-lock")
 	if o == nil {
@@ -114,7 +114,7 @@ func (w *world) installation(home place) *installation {
 	return w.installations[home]
 }
 
-// written judges a write before it is carried out.
+// written checks a write before it is executed.
 func (w *world) written(s *command, c *cluster, k key, verb string, live, next *unstructured.Unstructured) {
 	if k.resource == leases {
 		return
@@ -142,7 +142,7 @@ func (w *world) written(s *command, c *cluster, k key, verb string, live, next *
 	w.authorities(s, i, live, next)
 }
 
-// deleted judges a deletion.
+// deleted checks a deletion.
 func (w *world) deleted(s *command, c *cluster, k key, live *unstructured.Unstructured) {
 	at := place{c.name, k.namespace}
 	switch k.resource {
@@ -197,7 +197,7 @@ func (w *world) purged(i *installation) {
 	w.spaces = slices.DeleteFunc(w.spaces, func(o *workspace) bool { return o.owner == i })
 	w.external = map[string]*store{}
 	delete(w.installations, i.home)
-	// What a rotation has made is in a folder still.
+	// A PKI directory still has the result of a rotation.
 	w.installation(i.home).known = i.known
 }
 
@@ -209,7 +209,7 @@ func jsonOf(v any) string {
 	return string(raw)
 }
 
-// lasting looks for what may not be so between two steps, whatever has happened.
+// lasting checks invariants that hold between any two steps.
 func (w *world) lasting() {
 	w.actor = nil
 	for at, i := range w.owners {
@@ -236,13 +236,13 @@ func (w *world) lasting() {
 	}
 }
 
-// runs reports whether workloads are in a place.
+// runs reports whether a place has workloads.
 func (w *world) runs(at place) bool {
 	c := w.cluster(at.cluster)
 	return len(c.sorted(deployments, at.namespace))+len(c.sorted(statefulSets, at.namespace)) > 0
 }
 
-// complete looks for what may not be so after a run of up that has succeeded and was not limited.
+// complete checks invariants that hold after a successful up without --only.
 func (w *world) complete(s *command, t *topology.Topology) {
 	i := w.installation(s.home)
 	for _, lost := range w.unreachable(i) {
@@ -263,7 +263,7 @@ func (w *world) complete(s *command, t *topology.Topology) {
 	w.recorded(s, i)
 }
 
-// kinds are those of the objects that a setup has applied in a place.
+// kinds returns the kinds of the objects that a setup has applied in a place.
 func (w *world) kinds(at place) string {
 	var out []string
 	for k, o := range w.cluster(at.cluster).objects {
@@ -275,12 +275,12 @@ func (w *world) kinds(at place) string {
 	return strings.Join(slices.Compact(out), ",")
 }
 
-// withoutVolumes leaves out volumes: those that a shard has left behind are there, and no inventory lists them.
+// withoutVolumes leaves out volumes: removed shards leave theirs, which no inventory lists.
 func withoutVolumes(kinds string) string {
 	return strings.Join(slices.DeleteFunc(strings.Split(kinds, ","), func(k string) bool { return k == "PersistentVolumeClaim" }), ",")
 }
 
-// recorded compares the authorities of the record with those that are trusted.
+// recorded compares the authorities of the record with the trusted ones.
 func (w *world) recorded(s *command, i *installation) {
 	inv, ca := w.object(i.home, secrets, s.setup+"-inventory"), w.object(i.home, configMaps, s.setup+"-ca")
 	if inv == nil || ca == nil {

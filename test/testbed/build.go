@@ -10,12 +10,42 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kcpctl/kcpctl/test/gobuild"
 )
 
-// binDir is the folder of a set's binaries.
+// binDir returns the directory of the binaries of a set.
 func (t *testbed) binDir(s buildSet) string { return filepath.Join(t.cache, "bin", s.key()) }
 
-// build builds those of the named binaries of s that the cache lacks; no names mean all of them.
+// wanted is a set with the names of its wanted binaries. No names mean all binaries.
+type wanted struct {
+	set   buildSet
+	names []string
+}
+
+// buildAll builds the binaries that the cache lacks, one set after the other.
+func (t *testbed) buildAll(ctx context.Context, all []wanted) error {
+	var lacking []wanted
+	for _, w := range all {
+		if len(w.names) == 0 {
+			w.names = w.set.names()
+		}
+		if len(missing(t.binDir(w.set), w.names)) > 0 {
+			lacking = append(lacking, w)
+		}
+	}
+	for i, w := range lacking {
+		if len(lacking) > 1 {
+			t.log.note("set %d of %d to build: %s", i+1, len(lacking), w.set.key())
+		}
+		if err := t.build(ctx, w.set, w.names...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// build builds the named binaries of s that the cache lacks. No names mean all binaries.
 func (t *testbed) build(ctx context.Context, s buildSet, names ...string) error {
 	if len(names) == 0 {
 		names = s.names()
@@ -28,7 +58,7 @@ func (t *testbed) build(ctx context.Context, s buildSet, names ...string) error 
 		return err
 	}
 	defer unlock()
-	lacking := missing(t.binDir(s), names) // another process may have built them meanwhile
+	lacking := missing(t.binDir(s), names) // another process may have built them in the meantime
 	if len(lacking) == 0 {
 		return nil
 	}
@@ -48,7 +78,7 @@ func missing(dir string, names []string) []string {
 	})
 }
 
-// compile builds beside the target and renames, so that what bears the right name is complete.
+// compile builds into a temporary directory and renames, so that a binary with its final name is complete.
 func (t *testbed) compile(ctx context.Context, s buildSet, names []string) error {
 	module, err := t.module(ctx, s)
 	if err != nil {
@@ -59,12 +89,13 @@ func (t *testbed) compile(ctx context.Context, s buildSet, names []string) error
 		flags += " -X " + stamp
 	}
 	out := filepath.Join(module, ".out")
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", out + string(filepath.Separator)}
+	args := []string{"-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", out + string(filepath.Separator)}
 	binaries := slices.DeleteFunc(slices.Clone(s.binaries), func(b binary) bool { return !slices.Contains(names, b.name) })
 	for _, b := range binaries {
 		args = append(args, b.pkg)
 	}
-	if _, err := goTool(ctx, module, args...); err != nil {
+	report := func(line string) { t.log.note("%s: %s", s.key(), line) }
+	if err := (gobuild.Build{Dir: module, Env: goEnv(), Args: args, Report: report}).Run(ctx); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(t.binDir(s), 0o755); err != nil {
@@ -78,7 +109,7 @@ func (t *testbed) compile(ctx context.Context, s buildSet, names []string) error
 	return os.RemoveAll(out)
 }
 
-// output is the name that go build gives the binary.
+// output returns the file name that go build gives the binary.
 func (b binary) output() string {
 	switch last := path.Base(b.pkg); {
 	case last == ".":
@@ -90,7 +121,7 @@ func (b binary) output() string {
 	}
 }
 
-// module copies the set's build module into the cache and completes it there: the repository holds no machine's paths.
+// module copies the build module of the set into the cache and completes it there, because it then has paths of this machine.
 func (t *testbed) module(ctx context.Context, s buildSet) (string, error) {
 	source, err := sourceDir()
 	if err != nil {
@@ -109,7 +140,7 @@ func (t *testbed) module(ctx context.Context, s buildSet) (string, error) {
 	return dir, err
 }
 
-// sourceDir finds test/testbed above the working directory; modules in it cannot be embedded into the program.
+// sourceDir finds test/testbed above the working directory. Directories with a go.mod cannot be embedded into the program.
 func sourceDir() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {
@@ -121,15 +152,13 @@ func sourceDir() (string, error) {
 			return source, nil
 		}
 		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("binaries must be built, and %s is not inside the repository of kcpctl", wd)
+			return "", fmt.Errorf("%s is not in the repository of kcpctl, which is needed to build binaries", wd)
 		}
 	}
 }
 
-// goTool runs go in a build module and returns its output.
-func goTool(ctx context.Context, dir string, args ...string) (string, error) {
+// goEnv is the environment of go in a build module.
+func goEnv() []string {
 	// The checksum database does not know kcp's modules; go.sum pins their hashes.
-	return command{name: "go", args: args, dir: dir, env: []string{
-		"CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GONOSUMDB=github.com/kcp-dev/*",
-	}}.run(ctx)
+	return []string{"CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GONOSUMDB=github.com/kcp-dev/*"}
 }

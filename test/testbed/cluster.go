@@ -40,7 +40,7 @@ func (n node) client() (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// applyAddons applies the manifests of the node's addons.
+// applyAddons applies the manifests of the addons.
 func (n node) applyAddons(ctx context.Context) error {
 	config, err := n.restConfig()
 	if err != nil {
@@ -62,7 +62,7 @@ func (n node) applyAddons(ctx context.Context) error {
 		} else if err != nil {
 			return fmt.Errorf("decode the addons: %w", err)
 		}
-		// A guess is enough for our own few kinds.
+		// The guess is right for the few kinds of the addons.
 		resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
 		var target dynamic.ResourceInterface = client.Resource(resource)
 		if namespace := object.GetNamespace(); namespace != "" {
@@ -119,7 +119,7 @@ func (n node) awaitDNS(ctx context.Context) error {
 	})
 }
 
-// ignoreNotFound lets what is gone already count as deleted.
+// ignoreNotFound treats an object that does not exist as deleted.
 func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

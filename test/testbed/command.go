@@ -15,16 +15,16 @@ import (
 	"time"
 )
 
-// command is a program to run to its end.
+// command is a program with its arguments.
 type command struct {
 	name  string
 	args  []string
 	dir   string
-	env   []string // on top of ours
+	env   []string // in addition to the environment of this process
 	stdin string
 }
 
-// run returns what the command wrote to its standard output; an error holds what it wrote to the other.
+// run runs the command and returns its standard output. An error has the end of its standard error.
 func (c command) run(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, c.name, c.args...)
 	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), c.env...)
@@ -53,7 +53,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// poll asks done every few milliseconds until it says yes, at most for limit; then the error is what done said last.
+// poll calls done every few milliseconds until it succeeds. After limit it returns the last error of done.
 func poll(ctx context.Context, limit time.Duration, done func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -71,7 +71,7 @@ func poll(ctx context.Context, limit time.Duration, done func(context.Context) e
 	}
 }
 
-// writeFile replaces a file in one step, so that no reader sees half of it.
+// writeFile replaces a file atomically.
 func writeFile(file string, content []byte, mode fs.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err

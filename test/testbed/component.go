@@ -5,14 +5,14 @@ import (
 	"path/filepath"
 )
 
-// component is a process of a node as the table knows it.
+// component is a process of a node, with the steps that it needs.
 type component struct {
 	process
 
 	needs []string // steps of up
 }
 
-// components lists a node's processes in the order in which they start; down ends them in reverse.
+// components returns the processes of a node in the order in which they start. down stops them in reverse.
 func (t *testbed) components(n node) []component {
 	kubernetes, etcd, containerd := t.binDir(kubernetesSet()), t.binDir(etcdSet()), t.binDir(containerdSet())
 	ready := []string{"kube-apiserver"}
@@ -28,14 +28,15 @@ func (t *testbed) components(n node) []component {
 	}
 }
 
-// component enters the network namespace with nsenter: ip netns exec would mount another /sys, without the cgroups.
+// component returns a process that runs in the network namespace of the node by nsenter: ip netns exec would mount another
+// /sys, without cgroups.
 func (n node) component(bin, name, health string, needs, args []string) component {
 	enter := []string{"nsenter", "--net=/run/netns/" + n.id, "--", filepath.Join(bin, name)}
-	path := bin + ":" + os.Getenv("PATH") + ":/usr/sbin:/sbin" // containerd looks its shim up, kube-proxy iptables
+	path := bin + ":" + os.Getenv("PATH") + ":/usr/sbin:/sbin" // for the shim of containerd, and iptables
 	return component{process{name: name, argv: append(enter, args...), path: path, health: health}, needs}
 }
 
-// provisioner is this program, copied to where it stays.
+// provisioner returns the process of the provisioner, which is a copy of this program.
 func (n node) provisioner() component {
 	argv := []string{n.stateFile("testbed"), "provision", "--node", n.name}
 	return component{process{name: "provisioner", argv: argv}, []string{"kube-apiserver"}}
@@ -50,8 +51,8 @@ func (n node) etcdArgs() []string {
 		"--data-dir", n.stateFile("etcd"),
 		"--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379",
 		"--listen-peer-urls", "http://127.0.0.1:2380",
-		"--listen-metrics-urls", "http://" + n.address + ":2381", // health only; the data has no password
-		"--unsafe-no-fsync", // the data lives no longer than the node
+		"--listen-metrics-urls", "http://" + n.address + ":2381", // health only: clients need no certificate
+		"--unsafe-no-fsync", // the data does not outlive the node
 		"--log-level", "warn",
 	}
 }
@@ -70,7 +71,7 @@ func (n node) apiserverArgs() []string {
 		"--kubelet-certificate-authority="+n.stateFile("pki", "ca.crt"),
 		"--kubelet-client-certificate="+n.stateFile("pki", "apiserver-kubelet.crt"),
 		"--kubelet-client-key="+n.stateFile("pki", "apiserver-kubelet.key"),
-		"--kubelet-preferred-address-types=InternalIP", // nothing resolves the node's name
+		"--kubelet-preferred-address-types=InternalIP", // the name of the node does not resolve
 		"--profiling=false",
 	)
 }
@@ -81,11 +82,11 @@ func (n node) controllerManagerArgs() []string {
 		"--allocate-node-cidrs=true", "--cluster-cidr="+n.podCIDR, "--node-cidr-mask-size=20",
 		"--service-cluster-ip-range="+n.serviceCIDR,
 		"--root-ca-file="+n.stateFile("pki", "ca.crt"),
-		"--flex-volume-plugin-dir="+n.stateFile("volume-plugins"), // else it creates one in /usr
+		"--flex-volume-plugin-dir="+n.stateFile("volume-plugins"), // the default is in /usr
 		"--cluster-signing-cert-file="+n.stateFile("pki", "ca.crt"), "--cluster-signing-key-file="+n.stateFile("pki", "ca.key"),
 		"--service-account-private-key-file="+n.stateFile("pki", "service-account.key"),
 		"--use-service-account-credentials=true",
-		"--kube-api-qps=500", "--kube-api-burst=500", // each controller asks for a token, one after the other
+		"--kube-api-qps=500", "--kube-api-burst=500", // controllers request their tokens one after the other
 	)
 }
 
@@ -101,7 +102,7 @@ func (n node) proxyArgs() []string {
 		"--proxy-mode=iptables", "--cluster-cidr=" + n.podCIDR, "--iptables-localhost-nodeports=false",
 		"--iptables-min-sync-period=100ms",
 		"--bind-address=" + n.address, "--healthz-bind-address=" + n.address + ":10256",
-		"--conntrack-max-per-core=0", "--oom-score-adj=0", // both belong to the machine
+		"--conntrack-max-per-core=0", "--oom-score-adj=0", // do not change these on the machine
 	}
 }
 
@@ -113,7 +114,7 @@ func (n node) kubeletArgs() []string {
 	}
 }
 
-// serving are the flags for the one serving certificate that all of the node's servers share.
+// serving returns the flags for the serving certificate that all servers of the node share.
 func (n node) serving() []string {
 	return []string{
 		"--tls-cert-file=" + n.stateFile("pki", "serving.crt"), "--tls-private-key-file=" + n.stateFile("pki", "serving.key"),

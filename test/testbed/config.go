@@ -13,7 +13,7 @@ import (
 //go:embed static
 var static embed.FS
 
-// render fills the embedded template; every value is written as JSON, which YAML and TOML take for a string or a list.
+// render renders an embedded template. Values are written as JSON, which is a valid string or list in YAML and TOML.
 func render(name string, data map[string]any) ([]byte, error) {
 	t, err := template.New(name).Option("missingkey=error").Funcs(template.FuncMap{
 		"json": func(v any) (string, error) { b, err := json.Marshal(v); return string(b), err },
@@ -28,7 +28,7 @@ func render(name string, data map[string]any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// files writes the node's certificates, configurations, and the copy of this program that the provisioner runs.
+// files writes the certificates and configurations of the node, and the provisioner binary.
 func (n node) files() error {
 	for _, dir := range []string{"log", "kubelet", "pod-logs", "volume-plugins", "volumes", "kubeconfigs"} {
 		if err := os.MkdirAll(n.stateFile(dir), 0o755); err != nil {
@@ -68,7 +68,7 @@ func (n node) configs() []config {
 		{"containerd.toml", n.stateFile("containerd.toml"), map[string]any{
 			"Root": n.stateFile("containerd"), "State": filepath.Join(n.run, "containerd"), "Socket": n.socket(),
 			"RuncRoot": filepath.Join(n.run, "runc"), "Pause": pauseImage,
-			"CNIBin": cniFolders(), "CNIConf": n.stateFile("cni"), "Verifiers": n.stateFile("image-verifiers"),
+			"CNIBin": cniDirs(), "CNIConf": n.stateFile("cni"), "Verifiers": n.stateFile("image-verifiers"),
 		}},
 		{"cni.conflist", n.stateFile("cni", "10-testbed.conflist"), map[string]any{
 			"Name": n.id, "PodCIDR": n.podCIDR, "DataDir": n.stateFile("cni-addresses"),
@@ -88,7 +88,7 @@ func (n node) addons() ([]byte, error) {
 	})
 }
 
-// copyProgram keeps this program where it stays: go run deletes it after up.
+// copyProgram copies this program, because go run deletes it after up.
 func (n node) copyProgram() error {
 	self, err := os.Executable()
 	if err != nil {

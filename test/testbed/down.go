@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// runDown stops nodes and removes what they left.
+// runDown stops nodes and removes their files.
 func runDown(ctx context.Context, t *testbed, o *options) error {
 	chosen, err := nodesNamed(o.node)
 	if err != nil {
@@ -28,7 +28,7 @@ func runDown(ctx context.Context, t *testbed, o *options) error {
 	return errors.Join(errs...)
 }
 
-// down takes the node apart, the dependants first. It stops at the first failure, so that the next down still knows the rest.
+// down removes the node, dependants first. It stops at the first failure, so that the next down still finds the rest.
 func (t *testbed) down(ctx context.Context, n node) error {
 	if !exists(n.state) && !exists(n.run) && !exists("/run/netns/"+n.id) {
 		t.log.note("node %s is not up", n.name)
@@ -44,7 +44,7 @@ func (t *testbed) down(ctx context.Context, n node) error {
 		did string
 		do  func(context.Context) error
 	}{
-		{"kubelet and containerd stopped", stopper(n, components, "provisioner", "kubelet", "containerd")}, // or pods come back
+		{"kubelet and containerd stopped", stopper(n, components, "provisioner", "kubelet", "containerd")}, // otherwise pods restart
 		{"pods killed", n.killPods},
 		{"control plane stopped", stopper(n, components, "kube-proxy", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")},
 		{"network removed", func(ctx context.Context) error { return t.disconnect(ctx, n) }},
@@ -59,7 +59,7 @@ func (t *testbed) down(ctx context.Context, n node) error {
 	return nil
 }
 
-// stopper returns a function that ends the named processes at once. They get no grace: nothing of theirs will be kept.
+// stopper returns a function that kills the named processes, since none of their data is kept.
 func stopper(n node, components []component, names ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		g, ctx := errgroup.WithContext(ctx)
@@ -72,7 +72,7 @@ func stopper(n node, components []component, names ...string) func(context.Conte
 	}
 }
 
-// removeFiles unmounts what is mounted below the node's folders and removes them, and what its parts left elsewhere.
+// removeFiles unmounts and removes the directories of the node, and files of its processes in other places.
 func (n node) removeFiles(ctx context.Context) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -90,7 +90,7 @@ func (n node) removeFiles(ctx context.Context) error {
 		for _, f := range files {
 			target, err := os.Readlink(f)
 			if err == nil && !strings.HasPrefix(target, n.state+"/") {
-				continue // another kubelet's log
+				continue // the log of another kubelet
 			}
 			errs = append(errs, os.Remove(f))
 		}
@@ -99,23 +99,23 @@ func (n node) removeFiles(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeShared removes what nodes share, in so far as nobody uses it any more: folders only if they are empty.
+// removeShared removes what nodes share if no node uses it. Directories are removed only if they are empty.
 func (n node) removeShared() {
 	const plugins = "/var/lib/kubelet/device-plugins"                              // no flag moves it
 	if !exists(filepath.Dir(n.state)) || os.Remove(filepath.Dir(n.state)) == nil { // the last node
-		os.Remove(plugins + "/kubelet.sock") //nolint:errcheck // it is no use without its kubelet
+		os.Remove(plugins + "/kubelet.sock") //nolint:errcheck // unused without its kubelet
 	}
 	cgroups, _ := filepath.Glob("/sys/fs/cgroup/*/k8s.io") // the pattern is well formed
 	for _, dir := range append(cgroups,
 		"/sys/fs/cgroup/k8s.io", filepath.Dir(n.run), "/var/log/containers", "/var/log/pods", plugins, filepath.Dir(plugins),
 		"/var/lib/cni/results", "/var/lib/cni/cache", "/var/lib/cni", "/run/containerd/s", "/run/containerd",
 	) {
-		os.Remove(dir) //nolint:errcheck // fails, as it should, unless it is empty
+		os.Remove(dir) //nolint:errcheck // fails on purpose unless it is empty
 	}
 }
 
-// mountsBelow returns the mount points in a mountinfo that lie in one of the folders, those mounted last first.
-func mountsBelow(mountinfo string, folders ...string) []string {
+// mountsBelow returns the mount points below the directories in a mountinfo, the latest first.
+func mountsBelow(mountinfo string, dirs ...string) []string {
 	var found []string
 	for line := range strings.Lines(mountinfo) {
 		fields := strings.Fields(line)
@@ -123,7 +123,7 @@ func mountsBelow(mountinfo string, folders ...string) []string {
 			continue
 		}
 		point := strings.ReplaceAll(fields[4], `\040`, " ")
-		if slices.ContainsFunc(folders, func(dir string) bool { return strings.HasPrefix(point, dir+"/") }) {
+		if slices.ContainsFunc(dirs, func(dir string) bool { return strings.HasPrefix(point, dir+"/") }) {
 			found = append(found, point)
 		}
 	}

@@ -17,17 +17,17 @@ import (
 	"time"
 )
 
-// image is made of the static binaries of one build set.
+// image is an image with static binaries of one build set.
 type image struct {
 	ref      string
 	set      buildSet
-	dir      string // folder of the binaries in the image
+	dir      string // directory of the binaries in the image
 	binaries []string
 	config   imageConfig
 	early    bool // the node itself needs it
 }
 
-// imageConfig are those fields of an image's config that the testbed uses.
+// imageConfig has the fields of an image configuration that the testbed uses.
 type imageConfig struct {
 	User       string   `json:",omitempty"`
 	Env        []string `json:",omitempty"`
@@ -42,8 +42,8 @@ const (
 	nonroot      = "65532:65532"
 )
 
-// images lists the node's images, those that the node itself needs first. Their names are upstream's, so that a manifest
-// finds them without a pull.
+// images returns the images of a node, those that the node itself needs first. They have the names of the upstream images, so
+// that manifests need no pull.
 func images() []image {
 	return []image{
 		{ref: pauseImage, early: true, set: pauseSet(), dir: "/", binaries: []string{"pause"},
@@ -65,14 +65,14 @@ func kcpImage(version string) image {
 	}
 }
 
-// short names the image among the steps: kcp:v0.32.3, or pause for the one of no other version.
+// short returns the name for progress output: kcp:v0.32.3, or pause, which has only one version.
 func (i image) short() string { return strings.TrimSuffix(path.Base(i.ref), ":v1") }
 
-// layerName and configName differ from image to image: containerd locks by the names in an archive.
+// layerName and configName are unique for each image: containerd locks by the names in an archive.
 func (i image) layerName() string  { return i.set.key() + ".layer.tar" }
 func (i image) configName() string { return i.set.key() + ".config.json" }
 
-// archive returns the image's docker archive, written anew if it is missing or older than a binary.
+// archive returns the path of the docker archive of the image. It writes the archive if it is missing or older than a binary.
 func (t *testbed) archive(ctx context.Context, i image) (string, error) {
 	file := filepath.Join(t.cache, "images", strings.NewReplacer("/", "_", ":", "_").Replace(i.ref)+".tar")
 	unlock, err := t.lock(ctx, filepath.Base(file))
@@ -101,7 +101,7 @@ func (t *testbed) archive(ctx context.Context, i image) (string, error) {
 	return file, nil
 }
 
-// write writes the archive: one uncompressed layer, the config that names the layer's hash, the manifest that names both.
+// write writes the archive: one uncompressed layer, the configuration with its hash, and the manifest of both.
 func (i image) write(file, binDir string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (i image) write(file, binDir string) error {
 	return os.Rename(file+".tmp", file)
 }
 
-// writeMetadata writes the config and the manifest of an image with that one layer.
+// writeMetadata writes the configuration and the manifest of an image with one layer.
 func (i image) writeMetadata(out *tar.Writer, layer string) error {
 	config := i.config
 	config.Env = append(slices.Clone(config.Env), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")

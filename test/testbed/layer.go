@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// layerEntry is a folder of an image's layer, or with a source a file.
+// layerEntry is a directory in the layer of an image, or a file if it has a source.
 type layerEntry struct {
 	header tar.Header
 	source string
 }
 
-// layer lists what the image holds: the binaries, the folders above them, and a /tmp for everybody.
+// layer returns the content of the image: the binaries, their parent directories, and a world-writable /tmp.
 func (i image) layer(binDir string) ([]layerEntry, error) {
-	entries := []layerEntry{folder("tmp", 0o1777)}
+	entries := []layerEntry{directory("tmp", 0o1777)}
 	for _, dir := range []string{i.dir, i.config.WorkingDir} {
 		above := ""
 		for _, part := range strings.FieldsFunc(dir, func(r rune) bool { return r == '/' }) {
 			above = path.Join(above, part)
-			entries = append(entries, folder(above, 0o755))
+			entries = append(entries, directory(above, 0o755))
 		}
 	}
 	for _, name := range i.binaries {
@@ -39,11 +39,11 @@ func (i image) layer(binDir string) ([]layerEntry, error) {
 	return entries, nil
 }
 
-func folder(name string, mode int64) layerEntry {
+func directory(name string, mode int64) layerEntry {
 	return layerEntry{header: tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode}}
 }
 
-// layerSize is what writeLayer will write: it stands in the archive before the layer, which is written only once.
+// layerSize returns the size of the output of writeLayer, which the archive needs before the layer.
 func layerSize(entries []layerEntry) int64 {
 	const block = 512
 	size := int64(2 * block) // the end mark

@@ -10,7 +10,10 @@ import (
 	"time"
 )
 
-// lock waits until no other process holds the lock of that name, takes it, and returns what gives it back.
+// noteInterval is the time between two lines about the same wait.
+const noteInterval = 15 * time.Second
+
+// lock waits until no other process holds the lock of that name, takes it, and returns a function that releases it.
 func (t *testbed) lock(ctx context.Context, name string) (func(), error) {
 	dir := filepath.Join(t.cache, "locks")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -20,14 +23,16 @@ func (t *testbed) lock(ctx context.Context, name string) (func(), error) {
 	if err != nil {
 		return nil, err
 	}
-	for noted := false; ; noted = true {
+	noted, began := time.Time{}, time.Now()
+	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			return func() { f.Close() }, nil // closing unlocks
 		}
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			if !noted {
-				t.log.note("waiting for another process that works on %s", name)
+			if time.Since(noted) > noteInterval {
+				noted = time.Now()
+				t.log.note("waiting for another process that works on %s: %s", name, time.Since(began).Round(time.Second))
 			}
 			err = sleep(ctx, 100*time.Millisecond)
 		}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// requirement is a Debian package and what the testbed uses of it.
+// requirement is a Debian package and the program in it that the testbed uses.
 type requirement struct {
 	pkg, program string
 }
@@ -33,10 +33,10 @@ func requirements() []requirement {
 	}
 }
 
-// cniFolders is where distributions put the CNI plugins.
-func cniFolders() []string { return []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"} }
+// cniDirs returns the directories of CNI plugins in different distributions.
+func cniDirs() []string { return []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"} }
 
-// requireMachine checks what a node needs of the machine, and installs the Debian packages that are missing.
+// requireMachine checks that the machine can run a node, and installs missing Debian packages.
 func requireMachine(ctx context.Context, log *progress) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("a node needs Linux, this is %s", runtime.GOOS)
@@ -52,7 +52,7 @@ func requireMachine(ctx context.Context, log *progress) error {
 		return nil
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
-		return fmt.Errorf("install what these Debian packages hold: %s", strings.Join(lacking, " "))
+		return fmt.Errorf("programs are missing; install the equivalents of these Debian packages: %s", strings.Join(lacking, " "))
 	}
 	began := time.Now()
 	log.note("installing %s", strings.Join(lacking, " "))
@@ -62,19 +62,19 @@ func requireMachine(ctx context.Context, log *progress) error {
 		}
 	}
 	if lacking = lackingPackages(); len(lacking) > 0 {
-		return fmt.Errorf("installed, and still not found: %s", strings.Join(lacking, " "))
+		return fmt.Errorf("the programs of these packages are still not found after their installation: %s", strings.Join(lacking, " "))
 	}
 	log.step("packages installed", time.Since(began))
 	return nil
 }
 
-// lackingPackages looks for the programs rather than the packages: elsewhere they come from other packages.
+// lackingPackages looks for programs, because other distributions have other packages.
 func lackingPackages() []string {
-	folders := append(filepath.SplitList(os.Getenv("PATH")), append(cniFolders(), "/usr/sbin", "/sbin")...)
+	dirs := append(filepath.SplitList(os.Getenv("PATH")), append(cniDirs(), "/usr/sbin", "/sbin")...)
 	var lacking []string
 	for _, r := range requirements() {
 		found := false
-		for _, dir := range folders {
+		for _, dir := range dirs {
 			found = found || exists(filepath.Join(dir, r.program))
 		}
 		if !found {
@@ -84,7 +84,7 @@ func lackingPackages() []string {
 	return lacking
 }
 
-// raiseInotify raises the limits that many pods with watching processes exceed.
+// raiseInotify raises the inotify limits, which many pods would exceed.
 func raiseInotify() error {
 	for name, want := range map[string]int{"max_user_instances": 1024, "max_user_watches": 131072} {
 		file := filepath.Join("/proc/sys/fs/inotify", name)

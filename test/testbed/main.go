@@ -1,5 +1,5 @@
-// Testbed builds and runs what the tests of kcpctl need in the flesh: a Kubernetes node of the real parts, kcp's real
-// binaries and their images, on one Linux machine, without Docker and without a registry. README.md tells how to use it.
+// Testbed builds and runs what the tests of kcpctl need: a real Kubernetes node, and the real binaries and images of kcp, on one
+// Linux machine, without Docker and without a registry. README.md describes its use.
 package main
 
 import (

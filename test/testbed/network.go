@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// hub is a network namespace with a bridge, onto which a cable leads from each node and from the machine, where its end has
-// the same name. In a namespace of its own the bridge is out of reach of the machine's iptables rules, such as Docker's.
+// hub is the network namespace of a bridge. A veth pair connects it to each node and to the machine, where its end has the same
+// name. In its own namespace the bridge is not subject to the iptables rules of the machine, such as those of Docker.
 const (
 	hub         = "kcpctl-net"
-	hubAddress  = "10.213.0.1/24" // the machine's
-	testbedCIDR = "10.213.0.0/17" // holds every address of the testbed
+	hubAddress  = "10.213.0.1/24" // of the machine
+	testbedCIDR = "10.213.0.0/17" // all addresses of the testbed
 )
 
-// connect gives the node its network namespace, its cable to the hub, and the routes to it.
+// connect creates the network namespace of the node, its link to the hub, and the routes to it.
 func (t *testbed) connect(ctx context.Context, n node) (string, error) {
 	unlock, err := t.lock(ctx, "network")
 	if err != nil {
@@ -53,14 +53,14 @@ func (t *testbed) connect(ctx context.Context, n node) (string, error) {
 	return "created", n.route(ctx)
 }
 
-// connected says whether the node's network is complete: what is set up last is there.
+// connected reports whether the network of the node is complete, by the part that is set up last.
 func (n node) connected(ctx context.Context) bool {
 	route, err := command{name: "ip", args: []string{"route", "show", n.balancers}}.run(ctx)
 	return err == nil && strings.Contains(route, n.address) && exists("/run/netns/"+n.id)
 }
 
-// route leads the machine to the node's pods and Services, and the other node to its load balancers. The nodes get no
-// default route: a pod reaches the other node's addresses on the hub, and nothing behind them.
+// route adds routes from the machine to the pods and Services of the node, and from the other node to its load balancers. Nodes
+// have no default route: a pod reaches the addresses of the other node on the hub and nothing behind them.
 func (n node) route(ctx context.Context) error {
 	var routes []string
 	for _, other := range nodes() {
@@ -76,7 +76,7 @@ func (n node) route(ctx context.Context) error {
 	return ip(ctx, routes...)
 }
 
-// addressesFree fails if the machine uses the testbed's addresses for something else.
+// addressesFree fails if the machine uses addresses of the testbed for something else.
 func addressesFree() error {
 	ours := netip.MustParsePrefix(testbedCIDR)
 	interfaces, err := net.Interfaces()
@@ -98,7 +98,7 @@ func addressesFree() error {
 	return nil
 }
 
-// disconnect removes the node's network; the hub goes with the last node.
+// disconnect removes the network of the node, and the hub with the last node.
 func (t *testbed) disconnect(ctx context.Context, n node) error {
 	unlock, err := t.lock(ctx, "network")
 	if err != nil {
@@ -107,7 +107,7 @@ func (t *testbed) disconnect(ctx context.Context, n node) error {
 	defer unlock()
 	last := !otherNodes(n)
 	var errs []error
-	// Cables first: the kernel takes its time to remove them after their namespace, and the next up makes new ones.
+	// Links first: the kernel removes them some time after their namespace, and the next up creates new ones.
 	if exists("/run/netns/" + hub) {
 		errs = append(errs, remove(ctx, "-n "+hub+" link delete "+n.id))
 	}
@@ -121,7 +121,7 @@ func (t *testbed) disconnect(ctx context.Context, n node) error {
 	if last {
 		errs = append(errs, remove(ctx, "netns delete "+hub))
 	}
-	removeNetnsFolder(ctx)
+	removeNetnsDir(ctx)
 	return errors.Join(errs...)
 }
 
@@ -134,17 +134,17 @@ func otherNodes(n node) bool {
 	return false
 }
 
-// removeNetnsFolder removes the folder that ip made and mounted for the names of namespaces, if there is none left.
-func removeNetnsFolder(ctx context.Context) {
+// removeNetnsDir removes the directory that ip has mounted for the names of namespaces, if it is empty.
+func removeNetnsDir(ctx context.Context) {
 	const dir = "/run/netns"
 	if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
 		return
 	}
-	command{name: "umount", args: []string{dir}}.run(ctx) //nolint:errcheck // it need not be a mount
-	os.Remove(dir)                                        //nolint:errcheck // an empty folder harms nobody
+	command{name: "umount", args: []string{dir}}.run(ctx) //nolint:errcheck // it may not be mounted
+	os.Remove(dir)                                        //nolint:errcheck // an empty directory is harmless
 }
 
-// remove runs a command of ip whose object need not be there.
+// remove runs a command of ip whose object may not exist.
 func remove(ctx context.Context, args string) error {
 	err := ip(ctx, args)
 	if err != nil && (strings.Contains(err.Error(), "Cannot find device") || strings.Contains(err.Error(), "No such file")) {
@@ -153,7 +153,7 @@ func remove(ctx context.Context, args string) error {
 	return err
 }
 
-// ip runs commands of ip one after the other. What is there already, an earlier attempt made.
+// ip runs commands of ip in order. Objects that exist are from an earlier attempt.
 func ip(ctx context.Context, commands ...string) error {
 	for _, c := range commands {
 		_, err := command{name: "ip", args: strings.Fields(c)}.run(ctx)

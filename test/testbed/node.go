@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// node is a Kubernetes cluster of one node. All of its processes live in a network namespace of its own, so that they take
-// no port, no iptables chain and no sysctl of the machine, and vanish from it without a trace. The machine has routes to the
-// pods and Services of each node; the nodes have none to each other's.
+// node is a Kubernetes cluster of one node. Its processes run in their own network namespace, so that they use no port, no
+// iptables chain and no sysctl of the machine. The machine has routes to the pods and Services of each node. The nodes have no
+// such routes to each other.
 type node struct {
 	name        string // a
-	id          string // name of its network namespace and of its cable
+	id          string // name of its network namespace and of its link
 	hostname    string // name of the Node
 	address     string
 	podCIDR     string
@@ -26,10 +26,10 @@ type node struct {
 	apiService  string // address of the Service kubernetes
 	dnsService  string
 	balancers   string // addresses for Services of type LoadBalancer
-	state, run  string // folders, the latter for sockets and what must not survive a boot
+	state, run  string // directories; run is for sockets and files that must not survive a reboot
 }
 
-const apiPort = "6443" // at the node's own address
+const apiPort = "6443" // at the address of the node
 
 func nodes() []node {
 	return []node{
@@ -48,7 +48,7 @@ func newNode(name, address, podCIDR, serviceCIDR, apiService, dnsService, balanc
 	}
 }
 
-// nodesNamed returns the node of that name, or each for "all".
+// nodesNamed returns the node with a name, or all nodes for "all".
 func nodesNamed(name string) ([]node, error) {
 	var found []node
 	for _, n := range nodes() {
@@ -76,12 +76,12 @@ func oneNode(name string) (node, error) {
 func (n node) url() string    { return "https://" + net.JoinHostPort(n.address, apiPort) }
 func (n node) socket() string { return filepath.Join(n.run, "containerd.sock") }
 
-// stateFile is a file or folder of the node's state.
+// stateFile returns the path of a file or directory in the state directory.
 func (n node) stateFile(parts ...string) string {
 	return filepath.Join(append([]string{n.state}, parts...)...)
 }
 
-// prober returns a function that asks a health URL of the node; a unix:// one is healthy if it accepts.
+// prober returns a function that probes a health URL of the node. A unix:// socket is healthy if it accepts connections.
 func (n node) prober() (func(context.Context, string) error, error) {
 	ca, err := os.ReadFile(n.stateFile("pki", "ca.crt"))
 	if err != nil {

@@ -8,20 +8,21 @@ import (
 	"path/filepath"
 )
 
-// addPatchedFramework puts a copy of virtual-workspace-framework with the one function that kcp v0.32 misses in it where
-// the go.mod in dir replaces the module by. (An overlay would need no copy, but is refused for the module cache.)
+// addPatchedFramework copies virtual-workspace-framework to the directory that replaces it in the go.mod of dir, and adds the
+// function that kcp v0.32 needs. (An overlay would need no copy, but go rejects overlays of the module cache.)
 func addPatchedFramework(ctx context.Context, dir string) error {
 	const (
 		module = "github.com/kcp-dev/virtual-workspace-framework"
-		sum    = "h1:AStPulh0Yylg9XwMh8lxrhFvZnixV9f2dZZzHuquhs4=" // go.sum cannot pin a module that is replaced
+		sum    = "h1:AStPulh0Yylg9XwMh8lxrhFvZnixV9f2dZZzHuquhs4=" // go.sum cannot pin a replaced module
 	)
-	out, err := goTool(ctx, filepath.Dir(dir), "mod", "download", "-json", module+"@v0.31.2")
+	download := command{name: "go", args: []string{"mod", "download", "-json", module + "@v0.31.2"}, dir: filepath.Dir(dir), env: goEnv()}
+	out, err := download.run(ctx)
 	if err != nil {
 		return err
 	}
 	var got struct{ Dir, Sum string }
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
-		return fmt.Errorf("read what go says of %s: %w", module, err)
+		return fmt.Errorf("read the result of go mod download %s: %w", module, err)
 	}
 	if got.Sum != sum {
 		return fmt.Errorf("%s has the hash %s, expected %s", module, got.Sum, sum)

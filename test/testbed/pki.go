@@ -20,15 +20,15 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// credential is a certificate of a node and its key.
+// credential is a certificate of a node with its key.
 type credential struct {
 	name   string // of the files
 	user   string
 	groups []string
-	hosts  []string // of a server; a client has none
+	hosts  []string // of a server certificate
 }
 
-// credentials lists a node's certificates. All but the servers' and the apiserver's own also get a kubeconfig.
+// credentials returns the certificates of a node. Client certificates, except those of the API server, also get a kubeconfig.
 func (n node) credentials() []credential {
 	return []credential{
 		{name: "serving", user: n.hostname, hosts: []string{
@@ -44,16 +44,16 @@ func (n node) credentials() []credential {
 	}
 }
 
-// kubeconfig is the file with which the credential of that name is used.
+// kubeconfig returns the path of the kubeconfig of a credential.
 func (n node) kubeconfig(name string) string { return n.stateFile("kubeconfigs", name+".kubeconfig") }
 
-// authority signs a node's certificates.
+// authority signs the certificates of a node.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// issueAll creates what is missing of the node's authority, keys, certificates and kubeconfigs.
+// issueAll creates the missing authority, keys, certificates and kubeconfigs of the node.
 func (n node) issueAll() error {
 	ca, err := n.authority()
 	if err != nil {
@@ -70,7 +70,7 @@ func (n node) issueAll() error {
 	return nil
 }
 
-// authority returns the node's CA, created if it is missing.
+// authority returns the CA of the node, and creates it if it is missing.
 func (n node) authority() (authority, error) {
 	cert, key := n.stateFile("pki", "ca.crt"), n.stateFile("pki", "ca.key")
 	if exists(cert) && exists(key) {
@@ -105,7 +105,7 @@ func loadAuthority(certFile, keyFile string) (authority, error) {
 	return a, nil
 }
 
-// issue writes the certificate, key and kubeconfig of c unless they are there.
+// issue writes the certificate, key and kubeconfig of c unless they exist.
 func (n node) issue(ca authority, c credential) error {
 	cert, key := n.stateFile("pki", c.name+".crt"), n.stateFile("pki", c.name+".key")
 	if !exists(cert) || !exists(key) {
@@ -167,8 +167,8 @@ func (n node) serviceAccountKey() error {
 	return writeFile(file, content, 0o600)
 }
 
-// writeCertificate completes the template with what all have in common and writes it, signed by ca or else by itself, with
-// a new key. The key comes last, because its presence says that both are complete.
+// writeCertificate completes a template with the common fields and writes the certificate, signed by ca or self-signed, with a
+// new key. The key is written last, because its presence means that both are complete.
 func writeCertificate(certFile, keyFile string, template *x509.Certificate, ca *authority) error {
 	key, keyPEM, err := newKey()
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// killPods kills every container of the node and the shims that hold them. It asks the kernel rather than containerd,
-// which may be what is broken.
+// killPods kills all containers of the node and their shims. It does not use containerd, which may be broken.
 func (n node) killPods(ctx context.Context) error {
 	tasks, err := filepath.Glob(filepath.Join(n.run, "containerd", "io.containerd.runtime.v2.task", "k8s.io", "*"))
 	if err != nil {
@@ -36,12 +35,12 @@ func (n node) killPods(ctx context.Context) error {
 	}
 	g, groupCtx = errgroup.WithContext(ctx)
 	for _, s := range shims {
-		g.Go(func() error { return s.end(groupCtx, 5*time.Second) }) // with time to remove its socket
+		g.Go(func() error { return s.end(groupCtx, 5*time.Second) }) // time to remove its socket
 	}
 	return g.Wait()
 }
 
-// killContainer kills what is in the container's cgroups and removes them, which nobody else does without runc.
+// killContainer kills the processes in the cgroups of a container and removes the cgroups, as runc would.
 func killContainer(ctx context.Context, id string) error {
 	cgroups, err := filepath.Glob("/sys/fs/cgroup/*/k8s.io/" + id) // cgroup v1: one per controller
 	if err != nil {
@@ -53,11 +52,11 @@ func killContainer(ctx context.Context, id string) error {
 		for _, cgroup := range cgroups {
 			procs, err := os.ReadFile(filepath.Join(cgroup, "cgroup.procs"))
 			if err != nil {
-				continue // there is no such cgroup
+				continue // no such cgroup
 			}
 			for _, pid := range strings.Fields(string(procs)) {
 				if p, err := strconv.Atoi(pid); err == nil && p > 0 {
-					syscall.Kill(p, syscall.SIGKILL) //nolint:errcheck // the removal tells whether it worked
+					syscall.Kill(p, syscall.SIGKILL) //nolint:errcheck // the removal fails if this did
 				}
 			}
 			errs = append(errs, os.Remove(cgroup))
@@ -66,7 +65,7 @@ func killContainer(ctx context.Context, id string) error {
 	})
 }
 
-// shims returns the processes of containerd's shim that belong to the node, whichever containerd started them.
+// shims returns the shim processes of the node, of any containerd.
 func (n node) shims() ([]record, error) {
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -76,7 +75,7 @@ func (n node) shims() ([]record, error) {
 	for _, f := range files {
 		cmdline, err := os.ReadFile(f)
 		if err != nil {
-			continue // it ended meanwhile
+			continue // it has ended
 		}
 		argv := strings.Split(string(bytes.TrimRight(cmdline, "\x00")), "\x00")
 		if filepath.Base(argv[0]) != "containerd-shim-runc-v2" || !slices.Contains(argv, n.socket()) {

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// runKubeconfig prints where the administrator's kubeconfig is.
+// runKubeconfig prints the path of the administrator's kubeconfig.
 func runKubeconfig(_ context.Context, t *testbed, o *options) error {
 	n, err := oneNode(o.node)
 	if err != nil {
@@ -27,7 +27,7 @@ func (t *testbed) printNodeFile(n node, file string) error {
 	return err
 }
 
-// runUserKubeconfig issues a certificate for a user, to whom RBAC can then grant what a test needs.
+// runUserKubeconfig issues a certificate for a user without rights.
 func runUserKubeconfig(_ context.Context, t *testbed, o *options) error {
 	n, err := oneNode(o.node)
 	if err != nil {
@@ -44,7 +44,7 @@ func runUserKubeconfig(_ context.Context, t *testbed, o *options) error {
 		return err
 	}
 	c := credential{name: "user-" + filepath.Base(o.args[0]), user: o.args[0], groups: o.groups}
-	for _, file := range []string{n.stateFile("pki", c.name+".key"), n.kubeconfig(c.name)} { // the groups may be others
+	for _, file := range []string{n.stateFile("pki", c.name+".key"), n.kubeconfig(c.name)} { // the groups may have changed
 		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -55,7 +55,7 @@ func runUserKubeconfig(_ context.Context, t *testbed, o *options) error {
 	return t.printNodeFile(n, n.kubeconfig(c.name))
 }
 
-// runKcpBinDir prints the folder of kcp's binaries.
+// runKcpBinDir prints the directory of kcp's binaries.
 func runKcpBinDir(ctx context.Context, t *testbed, o *options) error {
 	set, err := setNamed("kcp-" + o.version)
 	if err != nil {
@@ -68,27 +68,28 @@ func runKcpBinDir(ctx context.Context, t *testbed, o *options) error {
 	return err
 }
 
-// runBinDir prints the folder of the Kubernetes binaries, with links to etcd's in it.
+// runBinDir prints the directory of the Kubernetes binaries, which has links to those of etcd.
 func runBinDir(ctx context.Context, t *testbed, o *options) error {
 	kubernetes, etcd := kubernetesSet(), etcdSet()
 	all := append(kubernetes.names(), etcd.names()...)
-	wanted := o.args
-	if len(wanted) == 0 {
-		wanted = all
+	named := o.args
+	if len(named) == 0 {
+		named = all
 	}
-	for _, name := range wanted {
+	for _, name := range named {
 		if !slices.Contains(all, name) {
-			return fmt.Errorf("no binary %q, there are %v", name, all)
+			return fmt.Errorf("unknown binary %q; the binaries are %v", name, all)
 		}
 	}
+	var sets []wanted
 	for _, s := range []buildSet{etcd, kubernetes} {
-		names := slices.DeleteFunc(s.names(), func(name string) bool { return !slices.Contains(wanted, name) })
-		if len(names) == 0 {
-			continue
+		names := slices.DeleteFunc(s.names(), func(name string) bool { return !slices.Contains(named, name) })
+		if len(names) > 0 {
+			sets = append(sets, wanted{s, names})
 		}
-		if err := t.build(ctx, s, names...); err != nil {
-			return err
-		}
+	}
+	if err := t.buildAll(ctx, sets); err != nil {
+		return err
 	}
 	dir := t.binDir(kubernetes)
 	if err := t.linkEtcd(dir); err != nil {
@@ -98,7 +99,7 @@ func runBinDir(ctx context.Context, t *testbed, o *options) error {
 	return err
 }
 
-// linkEtcd makes one folder of two sets, for those who want to name just one.
+// linkEtcd links the binaries of etcd in a directory, so that callers need only one.
 func (t *testbed) linkEtcd(dir string) error {
 	etcd := etcdSet()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -123,25 +124,22 @@ func (t *testbed) linkEtcd(dir string) error {
 	return nil
 }
 
-// runBuild builds sets, without arguments all of them.
+// runBuild builds sets. No arguments mean all sets.
 func runBuild(ctx context.Context, t *testbed, o *options) error {
-	chosen := sets()
-	if len(o.args) > 0 {
-		chosen = nil
-		for _, name := range o.args {
-			s, err := setNamed(name)
-			if err != nil {
-				return err
-			}
-			chosen = append(chosen, s)
-		}
-	}
-	for _, s := range chosen {
-		if err := t.build(ctx, s); err != nil {
+	var chosen []wanted
+	for _, name := range o.args {
+		s, err := setNamed(name)
+		if err != nil {
 			return err
 		}
+		chosen = append(chosen, wanted{set: s})
 	}
-	return nil
+	if len(o.args) == 0 {
+		for _, s := range sets() {
+			chosen = append(chosen, wanted{set: s})
+		}
+	}
+	return t.buildAll(ctx, chosen)
 }
 
 // runStatus prints the processes of the nodes.

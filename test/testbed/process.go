@@ -15,19 +15,18 @@ import (
 	"time"
 )
 
-// errGone says that a process ended; waiting for it makes no sense.
+// errGone means that a process has ended, so that waiting for it is pointless.
 var errGone = errors.New("the process ended")
 
-// process is one long-running part of a node.
+// process is a long-running process of a node.
 type process struct {
 	name   string
 	argv   []string
-	path   string // $PATH; the rest of the environment stays out, it may name proxies and hold secrets
-	health string // URL that answers 200 once the process serves; empty: it serves once it runs
+	path   string // $PATH; the rest of the environment may have proxies and secrets
+	health string // URL that returns 200 when the process serves; empty if it serves as soon as it runs
 }
 
-// record is what is kept about a started process. With its start time, a pid that the kernel gave to another process
-// since is not mistaken for it.
+// record identifies a started process. The start time distinguishes it from a later process with the same PID.
 type record struct {
 	PID   int      `json:"pid"`
 	Start uint64   `json:"start"` // clock ticks since the boot, from /proc/<pid>/stat
@@ -35,7 +34,7 @@ type record struct {
 }
 
 // parseStat returns the state and the start time in a line of /proc/<pid>/stat. The second field is the program's name in
-// parentheses and may itself hold spaces and parentheses.
+// parentheses and may itself contain spaces and parentheses.
 func parseStat(stat string) (state string, start uint64, err error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
@@ -45,7 +44,7 @@ func parseStat(stat string) (state string, start uint64, err error) {
 	return fields[0], start, err
 }
 
-// identify returns the record of a process that runs.
+// identify returns the record of a running process.
 func identify(pid int) (record, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -55,7 +54,7 @@ func identify(pid int) (record, error) {
 	return record{PID: pid, Start: start}, err
 }
 
-// alive says whether the very process of the record runs; one that ended and is not yet reaped does not.
+// alive reports whether the process of the record runs. A zombie does not.
 func (r record) alive() bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(r.PID), "stat"))
 	if err != nil {
@@ -65,13 +64,13 @@ func (r record) alive() bool {
 	return err == nil && start == r.Start && state != "Z" && state != "X"
 }
 
-// end asks the process to end, and after the grace makes it.
+// end terminates the process, and kills it after the grace period.
 func (r record) end(ctx context.Context, grace time.Duration) error {
-	handle, err := os.FindProcess(r.PID) // from here on the handle means one process, whatever becomes of the pid
+	handle, err := os.FindProcess(r.PID) // the handle stays valid if the PID is reused
 	if err != nil || !r.alive() {
 		return nil
 	}
-	defer handle.Release() //nolint:errcheck // nothing is left to do about it
+	defer handle.Release() //nolint:errcheck // best effort
 	if grace > 0 && r.signal(ctx, handle, syscall.SIGTERM, grace) == nil {
 		return nil
 	}
@@ -90,12 +89,12 @@ func (r record) signal(ctx context.Context, handle *os.Process, signal syscall.S
 	})
 }
 
-// recordFile is in /run: no record survives the boot that its ticks count from.
+// recordFile is in /run, because the start time is relative to the boot.
 func (n node) recordFile(name string) string { return filepath.Join(n.run, name+".json") }
 
 func (n node) logFile(name string) string { return filepath.Join(n.state, "log", name+".log") }
 
-// recorded returns what is known of the process of that name; without a record, one that is not alive.
+// recorded returns the record of a process. Without a record it returns one that is not alive.
 func (n node) recorded(name string) record {
 	r := record{PID: -1}
 	if content, err := os.ReadFile(n.recordFile(name)); err == nil {
@@ -106,7 +105,7 @@ func (n node) recorded(name string) record {
 	return r
 }
 
-// ensure starts p unless it runs already as wanted, waits until it serves and says which it was.
+// ensure starts p unless it runs with the same arguments, waits until it serves, and returns what it did.
 func (n node) ensure(ctx context.Context, p process) (string, error) {
 	r := n.recorded(p.name)
 	did := "runs"
@@ -125,7 +124,7 @@ func (n node) ensure(ctx context.Context, p process) (string, error) {
 	return did, n.awaitHealth(ctx, p, r)
 }
 
-// start starts p in a session of its own, so that it outlives the terminal, and records it.
+// start starts p in its own session, so that it outlives the terminal, and writes its record.
 func (n node) start(p process) (record, error) {
 	log, err := os.OpenFile(n.logFile(p.name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -143,7 +142,7 @@ func (n node) start(p process) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	go cmd.Wait() //nolint:errcheck // reaps it if it ends before this program
+	go cmd.Wait() //nolint:errcheck // reaps the process if it ends before this program
 	r.Argv = p.argv
 	content, err := json.Marshal(r)
 	if err != nil {

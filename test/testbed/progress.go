@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// progress writes one line per step; steps may end in any order and at the same time.
+// progress writes one line per step. Steps may run concurrently.
 type progress struct {
 	mu    sync.Mutex
 	w     io.Writer
@@ -16,14 +16,14 @@ type progress struct {
 
 func newProgress(w io.Writer) *progress { return &progress{w: w, began: time.Now()} }
 
-// step writes what was done and how long it took.
+// step writes that a step has ended, and its duration.
 func (p *progress) step(what string, took time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	fmt.Fprintf(p.w, "%7.1fs  %-50s %6.1fs\n", time.Since(p.began).Seconds(), what, took.Seconds())
 }
 
-// note writes something that starts, or that the reader should know.
+// note writes a message.
 func (p *progress) note(format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

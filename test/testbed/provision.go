@@ -23,7 +23,7 @@ const (
 	storageClass    = "testbed"
 )
 
-// provisioner gives the claims of the testbed's StorageClass a folder each, and Services of type LoadBalancer an address.
+// provisioner provisions directories for claims of the testbed's StorageClass, and addresses for Services of type LoadBalancer.
 type provisioner struct {
 	node     node
 	client   kubernetes.Interface
@@ -32,7 +32,7 @@ type provisioner struct {
 	services corelisters.ServiceLister
 }
 
-// runProvision runs the provisioner until it is told to end.
+// runProvision runs the provisioner until a signal.
 func runProvision(ctx context.Context, t *testbed, o *options) error {
 	n, err := oneNode(o.node)
 	if err != nil {
@@ -48,7 +48,7 @@ func runProvision(ctx context.Context, t *testbed, o *options) error {
 	notify := func() {
 		select {
 		case changed <- struct{}{}:
-		default: // it is going to look at everything anyhow
+		default: // a reconciliation is already pending
 		}
 	}
 	if err := onChange(factory, notify); err != nil {
@@ -76,7 +76,7 @@ func newProvisioner(n node, client kubernetes.Interface, factory informers.Share
 	}
 }
 
-// onChange calls notify for every change of what the provisioner looks at.
+// onChange calls notify for every change of an object that the provisioner reads.
 func onChange(factory informers.SharedInformerFactory, notify func()) error {
 	core := factory.Core().V1()
 	for _, informer := range []cache.SharedInformer{
@@ -94,7 +94,7 @@ func onChange(factory informers.SharedInformerFactory, notify func()) error {
 	return nil
 }
 
-// reconcile does whatever is to be done; a cluster of tests is small enough to look at all of it.
+// reconcile reads all objects, which is fast in the small cluster of a test, and does what is due.
 func (p provisioner) reconcile(ctx context.Context) error {
 	claims, err := p.claims.List(labels.Everything())
 	if err != nil {
@@ -120,7 +120,7 @@ func (p provisioner) reconcile(ctx context.Context) error {
 
 const (
 	provisionedBy = "pv.kubernetes.io/provisioned-by"
-	selectedNode  = "volume.kubernetes.io/selected-node" // set by the scheduler, which waits for the volume
+	selectedNode  = "volume.kubernetes.io/selected-node" // set by the scheduler
 )
 
 func wantsVolume(c *corev1.PersistentVolumeClaim) bool {
@@ -128,17 +128,18 @@ func wantsVolume(c *corev1.PersistentVolumeClaim) bool {
 	return class != nil && *class == storageClass && c.Spec.VolumeName == "" && c.DeletionTimestamp == nil && c.Annotations[selectedNode] != ""
 }
 
-// provide makes the claim's folder and volume. Pods run as various users and hostPath knows no fsGroup: all may write.
+// provide creates the directory and the volume of a claim. The directory is world-writable, because pods have different users
+// and hostPath does not support fsGroup.
 func (p provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	name := "pvc-" + string(c.UID)
 	if _, err := p.volumes.Get(name); err == nil {
-		return nil // and soon bound
+		return nil // it will be bound soon
 	}
 	dir := p.node.stateFile("volumes", name)
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
-	if err := os.Chmod(dir, 0o777); err != nil { // whatever the umask
+	if err := os.Chmod(dir, 0o777); err != nil { // regardless of the umask
 		return err
 	}
 	kind := corev1.HostPathDirectory
@@ -161,7 +162,7 @@ func (p provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeClai
 	return nil
 }
 
-// reclaim removes a volume whose claim is gone, and its folder. A volume that somebody set to Retain stays.
+// reclaim deletes a volume without a claim, and its directory. A volume with the policy Retain stays.
 func (p provisioner) reclaim(ctx context.Context, v *corev1.PersistentVolume) error {
 	if v.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 		return nil
@@ -172,7 +173,7 @@ func (p provisioner) reclaim(ctx context.Context, v *corev1.PersistentVolume) er
 	return ignoreNotFound(p.client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{}))
 }
 
-// balance gives each Service of type LoadBalancer that has no class an address. kube-proxy does the rest.
+// balance assigns an address to each Service of type LoadBalancer without a class. kube-proxy does the rest.
 func (p provisioner) balance(ctx context.Context) error {
 	services, err := p.services.List(labels.Everything())
 	if err != nil {

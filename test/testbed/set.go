@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// buildSet is a group of binaries that one module, the folder build/<name>, pins and builds.
+// buildSet is a group of binaries that the module in build/<name> pins and builds.
 type buildSet struct {
 	name     string
 	version  string
 	binaries []binary
-	stamps   []string // package variables that the binaries tell their version from: import/path.name=value
+	stamps   []string // package variables with the version of the binaries: import/path.name=value
 	patched  bool     // needs the patched virtual-workspace-framework
 }
 
@@ -19,7 +19,7 @@ type binary struct {
 	name, pkg string
 }
 
-// sets lists every build set, the most wanted first: a cold build goes in this order.
+// sets returns all build sets in the order of a cold build.
 func sets() []buildSet {
 	return []buildSet{
 		kcpSet("v0.32.3"), etcdSet(), kubernetesSet(), containerdSet(), coreDNSSet(), pauseSet(), kcpSet("v0.32.2"),
@@ -66,12 +66,12 @@ func kcpSet(version string) buildSet {
 		name: "kcp-" + version, version: version,
 		binaries: commands("github.com/kcp-dev/kcp/cmd/",
 			"kcp", "kcp-front-proxy", "cache-server", "virtual-workspaces", "sharded-test-server"),
-		stamps:  kubernetesVersion("v1.36.0+kcp-" + version), // upstream's form: Kubernetes' version, then kcp's
+		stamps:  kubernetesVersion("v1.36.0+kcp-" + version), // the upstream format: the version of Kubernetes, then that of kcp
 		patched: true,
 	}
 }
 
-// commands lists binaries that are called like the folders of their packages.
+// commands returns binaries with the names of their packages.
 func commands(prefix string, names ...string) []binary {
 	var bs []binary
 	for _, n := range names {
@@ -80,7 +80,7 @@ func commands(prefix string, names ...string) []binary {
 	return bs
 }
 
-// kubernetesVersion stamps version into everything that is built from Kubernetes' libraries.
+// kubernetesVersion returns the stamps that set the version of Kubernetes libraries.
 func kubernetesVersion(version string) []string {
 	var stamps []string
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
@@ -99,10 +99,10 @@ func setNamed(name string) (buildSet, error) {
 	for _, s := range all {
 		names = append(names, s.name)
 	}
-	return buildSet{}, fmt.Errorf("no set %q, there are %s", name, strings.Join(names, ", "))
+	return buildSet{}, fmt.Errorf("unknown set %q; the sets are %s", name, strings.Join(names, ", "))
 }
 
-// key names the set in the cache.
+// key is the name of the set in the cache.
 func (s buildSet) key() string {
 	if strings.HasSuffix(s.name, s.version) {
 		return s.name

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// step is a part of bringing a node up.
+// step is a step of up.
 type step struct {
 	name  string
 	needs []string                              // names of earlier steps
-	do    func(context.Context) (string, error) // returns what it did
+	do    func(context.Context) (string, error) // returns a description of what it did
 }
 
-// runSteps runs each step as soon as those it needs are done. The first failure cancels the others.
+// runSteps runs each step as soon as the steps that it needs are done. The first failure cancels the others.
 func runSteps(ctx context.Context, log *progress, steps []step) error {
 	if err := checkSteps(steps); err != nil {
 		return err
@@ -46,13 +46,13 @@ func runSteps(ctx context.Context, log *progress, steps []step) error {
 	return g.Wait()
 }
 
-// checkSteps makes sure that steps need only earlier ones, so that they cannot wait for each other.
+// checkSteps fails if a step needs a later one, so that steps cannot wait for each other.
 func checkSteps(steps []step) error {
 	earlier := map[string]bool{}
 	for _, s := range steps {
 		for _, n := range s.needs {
 			if !earlier[n] {
-				return fmt.Errorf("step %s needs %s, which is not before it", s.name, n)
+				return fmt.Errorf("step %s needs %s, which is not an earlier step", s.name, n)
 			}
 		}
 		earlier[s.name] = true

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// runUp brings a node up, or whatever of it is down.
+// runUp starts the parts of a node that do not run.
 func runUp(ctx context.Context, t *testbed, o *options) error {
 	n, err := oneNode(o.node)
 	if err != nil {
@@ -21,10 +21,12 @@ func runUp(ctx context.Context, t *testbed, o *options) error {
 		return err
 	}
 	defer unlock()
+	var all []wanted
 	for _, s := range sets() {
-		if err := t.build(ctx, s, nodeBinaries(s)...); err != nil {
-			return err
-		}
+		all = append(all, wanted{s, nodeBinaries(s)})
+	}
+	if err := t.buildAll(ctx, all); err != nil {
+		return err
 	}
 	if err := runSteps(ctx, t.log, t.upSteps(n)); err != nil {
 		return err
@@ -33,12 +35,12 @@ func runUp(ctx context.Context, t *testbed, o *options) error {
 	return nil
 }
 
-// nodeBinaries leaves out what no node needs, and a cold up should not wait for.
+// nodeBinaries returns the binaries of a set that a node needs.
 func nodeBinaries(s buildSet) []string {
 	return slices.DeleteFunc(s.names(), func(name string) bool { return name == "sharded-test-server" })
 }
 
-// upSteps lists what makes a node, each with what it needs.
+// upSteps returns the steps that start a node.
 func (t *testbed) upSteps(n node) []step {
 	steps := []step{
 		{"network", nil, func(ctx context.Context) (string, error) { return t.connect(ctx, n) }},
@@ -46,7 +48,7 @@ func (t *testbed) upSteps(n node) []step {
 	}
 	imported := []step{}
 	for _, i := range images() {
-		after := "kube-apiserver" // which starts faster while the disk and the processors are its own
+		after := "kube-apiserver" // which starts faster without concurrent imports
 		if i.early {
 			after = "etcd"
 		}
@@ -73,7 +75,7 @@ func says(did string, do func(context.Context) error) func(context.Context) (str
 	return func(ctx context.Context) (string, error) { return did, do(ctx) }
 }
 
-// importImage gives containerd the image unless it has it.
+// importImage imports the image into containerd unless it exists.
 func (t *testbed) importImage(ctx context.Context, n node, i image) (string, error) {
 	has, err := t.ctr(ctx, n, "images", "list", "--quiet", "name=="+i.ref)
 	if err != nil {
@@ -90,7 +92,7 @@ func (t *testbed) importImage(ctx context.Context, n node, i image) (string, err
 	return "imported", err
 }
 
-// ctr runs containerd's client.
+// ctr runs the client of containerd.
 func (t *testbed) ctr(ctx context.Context, n node, args ...string) (string, error) {
 	bound := append([]string{"--address", n.socket(), "--namespace", "k8s.io"}, args...)
 	return command{name: filepath.Join(t.binDir(containerdSet()), "ctr"), args: bound}.run(ctx)

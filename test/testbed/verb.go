@@ -12,9 +12,9 @@ import (
 	"text/tabwriter"
 )
 
-// testbed is what every verb works with.
+// testbed is the environment of every verb.
 type testbed struct {
-	cache  string // folder of binaries and image archives
+	cache  string // directory of binaries and image archives
 	stdout io.Writer
 	log    *progress
 }
@@ -26,7 +26,7 @@ type options struct {
 	args          []string
 }
 
-// verb is one thing that the program can be told to do.
+// verb is a command of the program.
 type verb struct {
 	name, usage, does string
 	run               func(context.Context, *testbed, *options) error
@@ -34,19 +34,19 @@ type verb struct {
 
 func verbs() []verb {
 	return []verb{
-		{"up", "[--node a|b]", "build what is missing, start what is not running, wait until the node is ready", runUp},
-		{"down", "[--node a|b|all]", "stop what up started and remove everything but the cache", runDown},
-		{"status", "", "show the nodes' processes", runStatus},
+		{"up", "[--node a|b]", "build what is missing, start what does not run, and wait until the node is ready", runUp},
+		{"down", "[--node a|b|all]", "stop the node and remove everything except the cache", runDown},
+		{"status", "", "show the processes of the nodes", runStatus},
 		{"kubeconfig", "[--node a|b]", "print the path of the administrator's kubeconfig", runKubeconfig},
 		{"user-kubeconfig", "NAME [--group G]... [--node a|b]", "print the path of a kubeconfig for a user without rights", runUserKubeconfig},
-		{"kcp-bin-dir", "[--version v0.32.3]", "print the folder of kcp's binaries, built if need be", runKcpBinDir},
-		{"bin-dir", "[BINARY...]", "print the folder of the Kubernetes and etcd binaries, built if need be", runBinDir},
+		{"kcp-bin-dir", "[--version v0.32.3]", "build kcp if necessary, and print the directory of its binaries", runKcpBinDir},
+		{"bin-dir", "[BINARY...]", "build Kubernetes and etcd if necessary, and print the directory of their binaries", runBinDir},
 		{"build", "[SET...]", "build sets of binaries (default: all)", runBuild},
-		{"provision", "[--node a|b]", "serve storage and load balancers; up starts it in the background", runProvision},
+		{"provision", "[--node a|b]", "provision storage and load balancers; up starts this in the background", runProvision},
 	}
 }
 
-// run finds the verb of args, runs it and returns the exit code.
+// run runs the verb in args and returns the exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 || strings.Trim(args[0], "-") == "help" || args[0] == "-h" {
 		usage(stderr)
@@ -77,13 +77,13 @@ func (v verb) start(ctx context.Context, args []string, stdout, stderr io.Writer
 	}
 	caches, err := os.UserCacheDir()
 	if err != nil {
-		return fmt.Errorf("find the cache folder: %w", err)
+		return fmt.Errorf("find the cache directory: %w", err)
 	}
 	t := &testbed{cache: filepath.Join(caches, "kcpctl", "testbed"), stdout: stdout, log: newProgress(stderr)}
 	return v.run(ctx, t, o)
 }
 
-// parse lets flags stand before, between and after the arguments.
+// parse accepts flags before, between and after the arguments.
 func (v verb) parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet(v.name, flag.ContinueOnError)
@@ -115,5 +115,5 @@ func usage(w io.Writer) {
 	for _, v := range verbs() {
 		fmt.Fprintf(t, "  %s %s\t%s\n", v.name, v.usage, v.does)
 	}
-	t.Flush() //nolint:errcheck // usage is a courtesy
+	t.Flush() //nolint:errcheck // best effort
 }

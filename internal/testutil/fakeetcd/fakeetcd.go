@@ -1,5 +1,5 @@
-// Package fakeetcd is a managed etcd for tests: pods with volumes that start as etcd's members do, and answer what kcpctl
-// asks, behind TLS with the certificates of a setup. It reports a member that comes back without what it knew.
+// Package fakeetcd is a managed etcd for tests. Its pods have volumes, start as etcd members do, and handle the requests of kcpctl
+// over TLS with the certificates of a setup. It reports members that restart without their data.
 package fakeetcd
 
 import (
@@ -35,23 +35,23 @@ type Etcd struct {
 	forgot  []string
 }
 
-// member is what a majority knows of a member.
+// member is a member as the majority knows it.
 type member struct {
 	id  uint64
 	url string
-	// name is empty until it has started.
+	// name is empty until the member has started.
 	name string
 }
 
 // pod is a pod and its volume.
 type pod struct {
-	// id is what the volume knows: 0 if it is empty.
+	// id is the member ID in the volume, or 0 if the volume is empty.
 	id       uint64
 	stopped  bool
 	listener *fakekcp.Listener
 }
 
-// New returns an etcd whose members are all healthy. The state holds its certificates.
+// New returns an etcd with healthy members. The state has its certificates.
 func New(t testing.TB, c *topology.Component, state *pki.State) *Etcd {
 	e := &Etcd{t: t, component: c, state: state, hook: func(string) error { return nil }}
 	for i := range c.Replicas {
@@ -63,7 +63,7 @@ func New(t testing.TB, c *topology.Component, state *pki.State) *Etcd {
 	return e
 }
 
-// Lose takes the data of a member away, and starts its pod again.
+// Lose deletes the data of a member, and restarts its pod.
 func (e *Etcd) Lose(i int32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -78,35 +78,35 @@ func (e *Etcd) Stop(i int32) {
 	e.pods[i].stopped = true
 }
 
-// On is asked before each call that changes something: its error is that of the call.
+// On sets a function that is called before each write. The write returns its error.
 func (e *Etcd) On(hook func(call string) error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.hook = hook
 }
 
-// Calls are the calls that changed something: "hold", "remove", "empty", "add", "join", "release".
+// Calls returns the writes: "hold", "remove", "empty", "add", "join", "release".
 func (e *Etcd) Calls() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.calls)
 }
 
-// Forgot are members that came back under an ID that others had counted on, without its data.
+// Forgot returns the members that restarted with a known ID and without its data.
 func (e *Etcd) Forgot() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.forgot)
 }
 
-// Env is how members without data start, if not as usual.
+// Env returns the environment with which members without data start, if it is overridden.
 func (e *Etcd) Env() map[string]string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return maps.Clone(e.env)
 }
 
-// change notes a call, if the test lets it be.
+// change records a write, unless the function of On fails.
 func (e *Etcd) change(call string) error {
 	if err := e.hook(call); err != nil {
 		return err
@@ -115,24 +115,24 @@ func (e *Etcd) change(call string) error {
 	return nil
 }
 
-// start lets every pod that is not healthy start once, as the kubelet does again and again (etcd: server/etcdserver/bootstrap.go).
+// start starts every unhealthy pod once, which the kubelet does repeatedly (etcd: server/etcdserver/bootstrap.go).
 func (e *Etcd) start() {
 	for i, p := range e.pods {
 		if p.id != 0 || p.stopped {
-			continue // with data it ignores how it shall start
+			continue // with data it ignores its environment
 		}
 		name, url := e.component.Member(int32(i)), e.component.PeerURL(int32(i))
 		at := slices.IndexFunc(e.members, func(m *member) bool { return m.url == url })
 		switch {
 		case e.env == nil && at >= 0 && e.members[at].name != "":
-			// It has been bootstrapped.
+			// The member is already bootstrapped.
 		case e.env == nil:
 			e.lastID++
-			p.id = e.lastID // it forms an etcd of its own
+			p.id = e.lastID // it forms a separate cluster
 		case !strings.Contains(e.env[render.EnvInitialCluster], name+"="):
-			// It does not find itself.
+			// The member does not find itself.
 		case at < 0 || e.env[render.EnvInitialClusterState] != "existing":
-			// The others have another number of members.
+			// The number of members differs.
 		case e.members[at].name != "":
 			e.forgot = append(e.forgot, name)
 			p.id = e.members[at].id
@@ -142,7 +142,7 @@ func (e *Etcd) start() {
 	}
 }
 
-// DialMember connects to a pod that runs.
+// DialMember connects to a running pod.
 func (e *Etcd) DialMember(ctx context.Context, _ *topology.Component, name string) (net.Conn, error) {
 	e.mu.Lock()
 	e.start()
@@ -172,7 +172,7 @@ func (e *Etcd) member(id uint64) *member {
 	return e.members[i]
 }
 
-// majority reports whether enough members run.
+// majority reports whether a majority of the members runs.
 func (e *Etcd) majority() bool {
 	n := 0
 	for _, p := range e.pods {
@@ -183,7 +183,7 @@ func (e *Etcd) majority() bool {
 	return n > len(e.members)/2
 }
 
-// MemberStart returns what SetMemberStart has set.
+// MemberStart returns the value of SetMemberStart.
 func (e *Etcd) MemberStart(context.Context, *topology.Component) (map[string]string, error) {
 	return e.Env(), nil
 }
@@ -209,7 +209,7 @@ func (e *Etcd) SetMemberStart(_ context.Context, c *topology.Component, env map[
 	return nil
 }
 
-// EmptyMember takes a member's data away.
+// EmptyMember deletes the data of a member.
 func (e *Etcd) EmptyMember(_ context.Context, _ *topology.Component, name string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

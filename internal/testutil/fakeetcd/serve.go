@@ -14,7 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 )
 
-// gRPC's codes that etcd answers with.
+// The gRPC codes of etcd.
 const (
 	notFound        = 5
 	failedPrecedent = 9
@@ -23,7 +23,7 @@ const (
 	prefixSize      = 5
 )
 
-// serve answers for a pod, until the test ends.
+// serve serves a pod until the test ends.
 func (e *Etcd) serve(i int32) {
 	leaf := e.state.Leaves[pki.LeafKey{Cluster: e.component.Cluster.Name, Secret: e.component.Object(pki.CertServer)}]
 	pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
@@ -40,7 +40,7 @@ func (e *Etcd) serve(i int32) {
 		TLSConfig: &tls.Config{
 			Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 			NextProtos: []string{"h2"}, SessionTicketsDisabled: true,
-			// The client of an in-memory connection does not read while it writes: it has to wait for the verdict.
+			// A client does not read an in-memory connection while it writes, so it must wait for the result.
 			MaxVersion: tls.VersionTLS12,
 			VerifyPeerCertificate: func(_ [][]byte, chains [][]*x509.Certificate) error {
 				return chains[0][0].VerifyHostname(e.component.ClientHost())
@@ -58,7 +58,7 @@ func (e *Etcd) serve(i int32) {
 	})
 }
 
-// answer speaks gRPC: a message with a prefix each way, and the outcome in the trailers.
+// answer handles a gRPC request: a prefixed message in each direction, and the status in the trailers.
 func (e *Etcd) answer(p *pod, w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil || len(raw) < prefixSize {
@@ -122,7 +122,7 @@ func (e *Etcd) do(p *pod, method string, request []byte) (message []byte, code i
 	return message, 0, ""
 }
 
-// status is what a pod says of itself. The first member leads.
+// status returns the status of a pod. The first member leads.
 func (e *Etcd) status(p *pod) []byte {
 	leader := uint64(0)
 	if e.majority() {

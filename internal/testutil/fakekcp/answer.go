@@ -13,16 +13,16 @@ import (
 
 // Answer is a reply to a request.
 type Answer struct {
-	// Code is the HTTP status; zero never answers.
+	// Code is the HTTP status. Zero means no response.
 	Code int
-	// Body is sent as it is if it is a string, else as JSON.
+	// Body is sent unchanged if it is a string, otherwise as JSON.
 	Body any
 }
 
-// Hang never answers: the client has to give up.
+// Hang is no response: the client must time out.
 func Hang() Answer { return Answer{} }
 
-// Refuse answers as a Kubernetes API does that says no.
+// Refuse is an error response of the Kubernetes API.
 func Refuse(code int, reason metav1.StatusReason, message string) Answer {
 	return Answer{code, metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"},
@@ -30,7 +30,7 @@ func Refuse(code int, reason metav1.StatusReason, message string) Answer {
 	}}
 }
 
-// NotReady answers /readyz with the names of checks that fail.
+// NotReady is a response of /readyz with the names of failed checks.
 func NotReady(checks ...string) Answer {
 	var b strings.Builder
 	b.WriteString("[+]ping ok\n[+]etcd ok\n")
@@ -41,7 +41,7 @@ func NotReady(checks ...string) Answer {
 	return Answer{http.StatusInternalServerError, b.String()}
 }
 
-// Workspace answers with a workspace in a phase. With a reason it has a condition that is not true.
+// Workspace is a response with a workspace in a phase. With a reason it has a false condition.
 func Workspace(phase, reason, message string) Answer {
 	status := map[string]any{"phase": phase, "conditions": []any{map[string]any{"type": "Fine", "status": "True"}}}
 	if reason != "" {
@@ -53,7 +53,7 @@ func Workspace(phase, reason, message string) Answer {
 	}}
 }
 
-// Export answers with an APIExport and its identity, which is empty before kcp has made it.
+// Export is a response with an APIExport and its identity, which is empty until kcp has created it.
 func Export(name, identity string) Answer {
 	return Answer{http.StatusOK, map[string]any{
 		"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExport", "metadata": map[string]any{"name": name},
@@ -61,7 +61,7 @@ func Export(name, identity string) Answer {
 	}}
 }
 
-// Shards answers with a list of shards.
+// Shards is a response with a list of shards.
 func Shards(shards ...kcp.Shard) Answer {
 	items := []any{}
 	for _, s := range shards {

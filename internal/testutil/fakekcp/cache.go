@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The operations of the cache that a Server knows; those of an object have its resource, such as "delete cached apiexports".
+// The operations of the cache. Those of an object include its resource, such as "delete cached apiexports".
 const (
 	ListDefinitions = "list cached customresourcedefinitions"
 	ListCached      = "list cached "
 	DeleteCached    = "delete cached "
 )
 
-// cacheDefinitions are resources that the cache serves. CachedResources publish others.
+// cacheDefinitions are the resources that the cache always serves. CachedResources publish others.
 var cacheDefinitions = [][3]string{
 	{"cache.kcp.io", "v1alpha1", "cachedresources"},
 	{"apis.kcp.io", "v1alpha2", "apiexports"},
@@ -26,16 +26,16 @@ var cacheDefinitions = [][3]string{
 	{"rbac.authorization.k8s.io", "v1", "roles"},
 }
 
-// Entry is an object that a shard has put into the cache.
+// Entry is an object of a shard in the cache.
 type Entry struct {
 	Shard, Cluster, Resource, Namespace, Name string
 	Finalizers                                []string
-	// Fields are what it has beside its metadata.
+	// Fields are its fields other than metadata.
 	Fields map[string]any
 	uid    int
 }
 
-// String names it as "shard resource cluster:name".
+// String returns "shard resource cluster:name".
 func (e Entry) String() string {
 	name := e.Name
 	if e.Namespace != "" {
@@ -44,7 +44,7 @@ func (e Entry) String() string {
 	return e.Shard + " " + e.Resource + " " + e.Cluster + ":" + name
 }
 
-// Put puts entries into the cache.
+// Put adds entries to the cache.
 func (k *Kcp) Put(entries ...Entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,7 +55,7 @@ func (k *Kcp) Put(entries ...Entry) {
 	}
 }
 
-// InCache are the entries of the cache, in order.
+// InCache returns the sorted entries of the cache.
 func (k *Kcp) InCache() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -67,10 +67,10 @@ func (k *Kcp) InCache() []string {
 	return out
 }
 
-// cacheRequest is what a request wants of the cache.
+// cacheRequest is a parsed request to the cache.
 type cacheRequest struct{ verb, shard, cluster, resource, namespace, name string }
 
-// cacheRequestOf reads "/services/cache/shards/alpha/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports/name".
+// cacheRequestOf parses "/services/cache/shards/alpha/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports/name".
 func cacheRequestOf(r *http.Request) (c cacheRequest, ok bool) {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/services/cache/shards/")
 	parts := strings.Split(rest, "/") // alpha, clusters, *, apis, group, version, resource, name
@@ -92,8 +92,8 @@ func cacheRequestOf(r *http.Request) (c cacheRequest, ok bool) {
 	return c, true
 }
 
-// cached answers for the cache. As the real one does, it lists across logical clusters, but deletes in one only, whatever
-// finalizers an object has; and what CachedResources publish it serves only as long as it has them.
+// cached handles requests to the cache. Like the real one, it lists across logical clusters but deletes in one only, regardless of
+// finalizers. Resources that CachedResources publish are served only while the CachedResources exist.
 func (k *Kcp) cached(op string, r *http.Request) (Answer, bool) {
 	c, ok := cacheRequestOf(r)
 	switch {
@@ -170,7 +170,7 @@ func (e Entry) object() *unstructured.Unstructured {
 	return o
 }
 
-// definitions answers with CustomResourceDefinitions.
+// definitions is a response with CustomResourceDefinitions.
 func definitions(of [][3]string) Answer {
 	items := []any{}
 	for _, d := range of {

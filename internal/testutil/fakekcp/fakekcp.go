@@ -1,5 +1,5 @@
-// Package fakekcp is a kcp for tests: it answers what kcpctl asks, behind TLS with the certificates of a setup. Connections
-// stay in memory, so that time stands still around it in a synctest bubble.
+// Package fakekcp is a kcp for tests. It handles the requests of kcpctl over TLS, with the certificates of a setup. Connections
+// stay in memory, so that it works in a synctest bubble.
 package fakekcp
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kcp"
 )
 
-// The operations that a Server knows, by the names that Script and Requests use.
+// The operations of a server, by their names in Script and Requests.
 const (
 	Readyz           = "readyz"
 	ListShards       = "list shards"
@@ -32,17 +32,17 @@ const (
 	PatchLease       = "apply leases"
 )
 
-// Request is a request that was made.
+// Request is a received request.
 type Request struct {
-	// Server is the name of the server that got it.
+	// Server is the name of the server that received it.
 	Server, Op, Path string
-	// User and Groups are those of the client's certificate.
+	// User and Groups are from the client certificate.
 	User   string
 	Groups []string
 }
 
-// Kcp is a kcp installation: what its servers have in common. Unless it is told otherwise it is ready, and every workspace
-// is too.
+// Kcp is the shared state of the servers of a kcp installation. Unless a script says otherwise, it is ready, and so is every
+// workspace.
 type Kcp struct {
 	t testing.TB
 
@@ -70,22 +70,22 @@ func New(t testing.TB) *Kcp {
 	}
 }
 
-// Script says how the next requests of an operation are answered. "shard/alpha readyz" is one of a certain server, and
-// "GET /clusters/root/api" one of a certain path.
+// Script sets the responses to the next requests of an operation. "shard/alpha readyz" is an operation of one server, and
+// "GET /clusters/root/api" a request for one path.
 func (k *Kcp) Script(op string, answers ...Answer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.next[op] = append(k.next[op], answers...)
 }
 
-// Always says how all requests of an operation are answered once its script has ended.
+// Always sets the response to all requests of an operation after its script.
 func (k *Kcp) Always(op string, a Answer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.always[op] = a
 }
 
-// Register adds a shard, or replaces that of the same name.
+// Register adds a shard, or replaces the shard with the same name.
 func (k *Kcp) Register(s kcp.Shard) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -93,14 +93,14 @@ func (k *Kcp) Register(s kcp.Shard) {
 	k.shards = append(k.shards, s)
 }
 
-// Unregister forgets a shard.
+// Unregister removes a shard.
 func (k *Kcp) Unregister(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == name })
 }
 
-// AddWorkspace adds a workspace to root, as an earlier run may have left it.
+// AddWorkspace adds a workspace to root, such as one from a previous run.
 func (k *Kcp) AddWorkspace(name string, labels map[string]string) {
 	w := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace"}}
 	w.SetName(name)
@@ -110,7 +110,7 @@ func (k *Kcp) AddWorkspace(name string, labels map[string]string) {
 	k.workspaces[name] = w
 }
 
-// Workspaces are the workspaces below root.
+// Workspaces returns the names of the workspaces below root.
 func (k *Kcp) Workspaces() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -122,42 +122,42 @@ func (k *Kcp) Workspaces() []string {
 	return names
 }
 
-// Workspace returns a workspace below root as it was asked for; nil if there is none.
+// Workspace returns a workspace below root as it was requested, or nil.
 func (k *Kcp) Workspace(name string) *unstructured.Unstructured {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.workspaces[name]
 }
 
-// Lead makes a pod the leader of a server's replicas, none if it is empty, and another as soon as its lease is given back.
+// Lead makes a pod the leader of the replicas of a server, or none if it is empty. Another pod leads when the lease is released.
 func (k *Kcp) Lead(server, pod, successor string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.leaders[server], k.successors[server] = pod, successor
 }
 
-// Leader is the pod that leads a server's replicas.
+// Leader returns the pod that leads the replicas of a server.
 func (k *Kcp) Leader(server string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.leaders[server]
 }
 
-// Binding returns the ClusterRoleBinding of a workspace, such as root/name; nil if there is none.
+// Binding returns the ClusterRoleBinding of a workspace, such as root/name, or nil.
 func (k *Kcp) Binding(name string) *unstructured.Unstructured {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.bindings[name]
 }
 
-// Requests are all requests of an operation so far, in order; those of every operation if it is empty.
+// Requests returns the requests of an operation so far, in order. An empty operation means all requests.
 func (k *Kcp) Requests(op string) []Request {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(k.requests), func(r Request) bool { return op != "" && r.Op != op })
 }
 
-// serve answers a request to a server.
+// serve handles a request to a server.
 func (k *Kcp) serve(server string, w http.ResponseWriter, r *http.Request) {
 	op := operation(r)
 	who := r.TLS.PeerCertificates[0].Subject
@@ -168,7 +168,7 @@ func (k *Kcp) serve(server string, w http.ResponseWriter, r *http.Request) {
 	a.send(w, r)
 }
 
-// operation names what a request wants.
+// operation returns the operation of a request.
 func operation(r *http.Request) string {
 	if r.URL.Path == "/readyz" {
 		return Readyz
@@ -190,7 +190,7 @@ func operation(r *http.Request) string {
 	return verb + " " + parts[6]
 }
 
-// answer is what the script says, or what a healthy kcp would. Requests that kcpctl never makes fail the test.
+// answer returns the response of the script, or that of a healthy kcp. Requests that kcpctl never sends fail the test.
 func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 	for _, key := range []string{server + " " + op, op, r.Method + " " + r.URL.Path} {
 		if next := k.next[key]; len(next) > 0 {
@@ -245,7 +245,7 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 	return Refuse(http.StatusNotFound, "NotFound", "unexpected")
 }
 
-// lease answers for the Lease by which a server's replicas agree on a leader.
+// lease handles requests for the Lease of the leader election of a server's replicas.
 func (k *Kcp) lease(server string, r *http.Request) Answer {
 	pod, ok := k.leaders[server]
 	if !ok {

@@ -20,8 +20,8 @@ type server struct {
 	tls *tls.Config
 }
 
-// Serve starts a server that presents a certificate and asks for one of the client authority, until the test ends. One that
-// runs already goes on with these.
+// Serve starts a server with a certificate and the trusted client authorities. It runs until the test ends. A running server
+// changes to these.
 func (k *Kcp) Serve(name string, serving pki.Pair, clientCA []byte) {
 	pair, err := tls.X509KeyPair(serving.Cert, serving.Key)
 	if err != nil {
@@ -33,7 +33,7 @@ func (k *Kcp) Serve(name string, serving pki.Pair, clientCA []byte) {
 	config := &tls.Config{
 		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
 		NextProtos: []string{"h2", "http/1.1"},
-		// The client of an in-memory connection does not read while it writes: a ticket would block both.
+		// A client does not read an in-memory connection while it writes, so a ticket would block both sides.
 		SessionTicketsDisabled: true,
 	}
 	k.mu.Lock()
@@ -46,7 +46,7 @@ func (k *Kcp) Serve(name string, serving pki.Pair, clientCA []byte) {
 	k.servers[name] = s
 	srv := &http.Server{
 		Handler:  http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { k.serve(name, w, r) }),
-		ErrorLog: log.New(io.Discard, "", 0), // clients that give up are part of the tests
+		ErrorLog: log.New(io.Discard, "", 0), // tests have clients that time out
 		TLSConfig: &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
@@ -75,7 +75,7 @@ func (k *Kcp) Dial(ctx context.Context, name string) (net.Conn, error) {
 	return s.Dial(ctx)
 }
 
-// Listener hands out connections in memory.
+// Listener is a net.Listener with connections in memory.
 type Listener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -88,7 +88,7 @@ func NewListener() *Listener {
 	return &Listener{make(chan net.Conn), closed, sync.OnceFunc(func() { close(closed) })}
 }
 
-// Dial connects to whoever accepts.
+// Dial connects to the server that accepts.
 func (l *Listener) Dial(ctx context.Context) (net.Conn, error) {
 	here, there := net.Pipe()
 	select {
@@ -117,5 +117,5 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// Addr is no address of a network.
+// Addr returns a placeholder.
 func (l *Listener) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "pipe"} }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// The operations of endpoint slices that a Server knows.
+// The operations of endpoint slices.
 const (
 	ListSystemDefinitions = "list customresourcedefinitions"
 	ListSlices            = "list apiexportendpointslices"
@@ -20,34 +20,34 @@ const (
 	ListDeleted = "list workspaces:identity-of-tenancy.kcp.io"
 )
 
-// sliceDefinitions are kinds of endpoint slices that every shard serves.
+// sliceDefinitions are the kinds of endpoint slices that every shard serves.
 var sliceDefinitions = [][3]string{
 	{"apis.kcp.io", "v1alpha1", "apiexportendpointslices"},
 	{"cache.kcp.io", "v1alpha1", "cachedresourceendpointslices"},
 }
 
-// Endpoint is a URL that a field manager has put into an endpoint slice.
+// Endpoint is a URL of a field manager in an endpoint slice.
 type Endpoint struct {
-	// Server has the slice.
+	// Server is the name of the server with the slice.
 	Server, Resource, Cluster, Slice string
 	Manager, URL                     string
-	// Updated says that it was not applied.
+	// Updated means that it was written by an update, not by an apply.
 	Updated bool
 }
 
-// String names it as "server resource cluster:name manager URL".
+// String returns "server resource cluster:name manager URL".
 func (e Endpoint) String() string {
 	return strings.Join([]string{e.Server, e.Resource, e.Cluster + ":" + e.Slice, e.Manager, e.URL}, " ")
 }
 
-// PutEndpoints puts endpoints into slices.
+// PutEndpoints adds endpoints to slices.
 func (k *Kcp) PutEndpoints(endpoints ...Endpoint) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.endpoints = append(k.endpoints, endpoints...)
 }
 
-// Endpoints are those of all slices, in order.
+// Endpoints returns the sorted endpoints of all slices.
 func (k *Kcp) Endpoints() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -59,7 +59,7 @@ func (k *Kcp) Endpoints() []string {
 	return out
 }
 
-// sliced answers for endpoint slices. Their status belongs to those that have applied parts of it, as with the real one.
+// sliced handles requests for endpoint slices. As in kcp, each manager owns the part of the status that it has applied.
 func (k *Kcp) sliced(server, op string, r *http.Request) (Answer, bool) {
 	if op == ListSystemDefinitions {
 		return definitions(append(slices.Clone(sliceDefinitions), cacheDefinitions...)), true
@@ -81,7 +81,7 @@ func (k *Kcp) listSlices(server, resource string) Answer {
 	return Slices(slices.DeleteFunc(slices.Clone(k.endpoints), func(e Endpoint) bool { return e.Server != server || e.Resource != resource })...)
 }
 
-// Slices answers with the slices that have endpoints.
+// Slices is a response with the slices that have endpoints.
 func Slices(endpoints ...Endpoint) Answer {
 	type at struct{ cluster, name string }
 	var order []at
@@ -125,7 +125,7 @@ func sliceOf(cluster, name string, endpoints []Endpoint) *unstructured.Unstructu
 	return o
 }
 
-// applySlice replaces what a manager has applied before.
+// applySlice replaces the endpoints that a manager has applied.
 func (k *Kcp) applySlice(server, resource, cluster, name string, r *http.Request) Answer {
 	manager, o := r.URL.Query().Get("fieldManager"), k.read(r)
 	of := func(e Endpoint) bool {
@@ -143,7 +143,7 @@ func (k *Kcp) applySlice(server, resource, cluster, name string, r *http.Request
 	return object(http.StatusOK, o)
 }
 
-// DeletedWorkspaces answers with workspaces that are being deleted, such as "root:team", by their annotations.
+// DeletedWorkspaces is a response with workspaces in deletion, such as "root:team", with their annotations.
 func DeletedWorkspaces(annotations map[string]map[string]string) Answer {
 	items := []any{}
 	for _, path := range slices.Sorted(maps.Keys(annotations)) {

@@ -1,0 +1,61 @@
+// Package topologytest builds setups and topologies for tests, from the text of a setup file.
+package topologytest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Header starts a setup file. On its own it is the smallest valid one.
+const Header = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"
+
+// LocalDir is the state directory of a topology from BuildLocal.
+const LocalDir = "/state/demo"
+
+// firstLocalPort is the lowest port of a topology from BuildLocal.
+const firstLocalPort = 7000
+
+// File returns a complete setup file. A text without an apiVersion, such as "spec: {shards: [{name: alpha}]}", gets Header.
+func File(text string) string {
+	if strings.Contains(text, "apiVersion: kcpctl.dev/") {
+		return text
+	}
+	return Header + text
+}
+
+// Setup reads a setup file with its defaults, and fails the test if the file is not valid.
+func Setup(t testing.TB, text string) *v1alpha1.Setup {
+	t.Helper()
+	f, err := setup.Parse("kcp.yaml", []byte(File(text)))
+	require.NoError(t, err)
+	return f.Setup
+}
+
+// Build builds the topology of a setup file for Kubernetes clusters.
+func Build(t testing.TB, text string) *topology.Topology {
+	t.Helper()
+	return topology.Build(Setup(t, text))
+}
+
+// BuildLocal builds the topology of a setup file for this machine, with ports from 7000 in the order of their first use.
+func BuildLocal(t testing.TB, text string) *topology.Topology {
+	t.Helper()
+	return LocalOf(Setup(t, text))
+}
+
+// LocalOf builds the topology of a setup for this machine, as BuildLocal does.
+func LocalOf(s *v1alpha1.Setup) *topology.Topology {
+	ports := map[string]int32{}
+	return topology.BuildLocal(s, topology.Local{Dir: LocalDir, Port: func(name string) int32 {
+		if ports[name] == 0 {
+			ports[name] = firstLocalPort + int32(len(ports))
+		}
+		return ports[name]
+	}})
+}
