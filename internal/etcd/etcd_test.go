@@ -64,7 +64,7 @@ func TestMembers(t *testing.T) {
 	require.Equal(t, etcd.Member{ID: 4, PeerURLs: []string{c.PeerURL(2)}}, members[2], "it has not started")
 }
 
-// Without a majority a member still tells how it is, and nothing else.
+// Without a quorum a member reports its status, and nothing else.
 func TestWithoutMajority(t *testing.T) {
 	e, c, s := world(t)
 	e.Stop(1)

@@ -143,7 +143,7 @@ func TestCanaryIsRemovedWhenInterrupted(t *testing.T) {
 	})
 }
 
-func TestCanaryGivesUpRemovingWhenNobodyAnswers(t *testing.T) {
+func TestCanaryGivesUpRemovingWithoutAnAnswer(t *testing.T) {
 	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
 		k.Always(fakekcp.DeleteWorkspaces, fakekcp.Hang())
 		start := time.Now()

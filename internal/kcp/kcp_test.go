@@ -80,7 +80,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-func TestReadyTellsThatNobodyListens(t *testing.T) {
+func TestReadyOfAServerThatDoesNotListen(t *testing.T) {
 	refused := errors.New("connection refused")
 	c := kcp.New(kcp.Options{URL: "https://demo:6443", Dial: func(context.Context) (net.Conn, error) { return nil, refused }})
 	require.ErrorIs(t, c.Ready(t.Context()), refused)

@@ -209,7 +209,7 @@ func TestBindMigration(t *testing.T) {
 		require.Positive(t, time.Since(start))
 		require.NoError(t, c.BindMigration(t.Context(), nil), "it is bound already")
 		require.NoError(t, c.UnbindMigration(t.Context()))
-		require.Empty(t, a.sent["DELETE "+one], "somebody uses it")
+		require.Empty(t, a.sent["DELETE "+one], "it is in use")
 		require.NoError(t, c.UnbindMigration(t.Context()))
 		require.Len(t, a.sent["DELETE "+one], 1)
 	})

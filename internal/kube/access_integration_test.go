@@ -194,12 +194,12 @@ func TestPreflightListsAllMissingReferences(t *testing.T) {
 	require.ErrorContains(t, err, "Secret/"+f.namespace+"/etcd-client, used by Deployment/demo-root (volume config)")
 
 	f.createNamespace(r)
-	f.as("somebody", r, kind.Secret, "registry", map[string]any{})
-	f.as("somebody", r, kind.Secret, "etcd-client", map[string]any{"stringData": map[string]any{"tls.crt": "", "tls.key": ""}})
+	f.as("kubectl", r, kind.Secret, "registry", map[string]any{})
+	f.as("kubectl", r, kind.Secret, "etcd-client", map[string]any{"stringData": map[string]any{"tls.crt": "", "tls.key": ""}})
 	err = r.Preflight(t.Context(), objects)
 	require.ErrorContains(t, err, "key ca.crt of Secret/"+f.namespace+"/etcd-client")
 	require.NotContains(t, err.Error(), "registry")
-	f.as("somebody", r, kind.Secret, "etcd-client", map[string]any{"stringData": map[string]any{"tls.crt": "", "tls.key": "", "ca.crt": ""}})
+	f.as("kubectl", r, kind.Secret, "etcd-client", map[string]any{"stringData": map[string]any{"tls.crt": "", "tls.key": "", "ca.crt": ""}})
 	require.NoError(t, r.Preflight(t.Context(), objects))
 }
 

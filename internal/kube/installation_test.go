@@ -33,7 +33,7 @@ func TestVerifyOwners(t *testing.T) {
 		atHome, atOther *inventory.Inventory
 		want            string
 	}{
-		"nothing is there":           {eu, us, inventoryOf("", nil), inventoryOf("", nil), ""},
+		"no inventory":               {eu, us, inventoryOf("", nil), inventoryOf("", nil), ""},
 		"as it was":                  {eu, us, inventoryOf("demo-1", eu), inventoryOf("demo-1", eu), ""},
 		"a new cluster":              {eu, us, inventoryOf("demo-1", eu), inventoryOf("", nil), ""},
 		"the cluster has a new name": {at("europe", "kcp", "1"), us, inventoryOf("demo-1", eu), inventoryOf("demo-1", eu), ""},

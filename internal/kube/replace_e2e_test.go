@@ -56,16 +56,16 @@ func TestPodsAreReplacedOneAfterAnother(t *testing.T) {
 		container(pod)["lifecycle"] = map[string]any{"preStop": map[string]any{"sleep": map[string]any{"seconds": int64(20)}}}
 	})
 	c.until(comp, isStateReady)
-	former := c.podsNow(comp)
-	require.Len(t, former, 2)
+	previous := c.podsNow(comp)
+	require.Len(t, previous, 2)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	fewest := c.fewestReady(ctx, comp)
 	require.NoError(t, c.Replace(t.Context(), comp))
 	cancel()
-	require.Equal(t, 1, <-fewest, "the other one serves on")
+	require.Equal(t, 1, <-fewest, "the other one keeps serving")
 	for name, p := range c.podsNow(comp) {
-		require.Equal(t, former[name] != nil, p.DeletionTimestamp != nil, "%s: all that were there leave, and no other", name)
+		require.Equal(t, previous[name] != nil, p.DeletionTimestamp != nil, "%s: the previous pods are deleted, and no other", name)
 	}
 	c.until(comp, func(s ready.State) bool { return s.Ready && len(s.Pods) == 2 })
 }

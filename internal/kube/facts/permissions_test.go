@@ -71,7 +71,7 @@ func TestHint(t *testing.T) {
 	require.NotContains(t, hint("kcp", true), "create")
 }
 
-// Who may do everything in any namespace, and not read or make one, is told that it does not exist before anything is tried.
+// A user who may do everything in any namespace, but may not read or create one, learns before the run that it does not exist.
 func TestNamespaceThatMayNotBeRead(t *testing.T) {
 	status := func(code int, reason metav1.StatusReason) *metav1.Status {
 		return &metav1.Status{

@@ -27,7 +27,7 @@ type reference struct {
 	user string
 }
 
-// References returns an error with all Secrets and ConfigMaps that pods of a connected cluster use, and that neither
+// References returns an error with all Secrets and ConfigMaps that pods on a cluster use, and that neither
 // exist nor are among the objects to apply.
 func References(ctx context.Context, cl *cluster.Client, objects []render.Object) error {
 	if err := cl.Connect(ctx); err != nil {

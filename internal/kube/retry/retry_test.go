@@ -37,10 +37,10 @@ func TestDo(t *testing.T) {
 	for name, tc := range map[string]struct {
 		times int
 		with  error
-		// tries, after and told are how often it was tried, when that was over, and whether the user was told.
+		// tries and after are the number of tries and their duration, slow is whether OnSlow was called.
 		tries int
 		after time.Duration
-		told  bool
+		slow  bool
 		fails error
 	}{
 		"works":                 {0, nil, 1, 0, false, nil},
@@ -51,14 +51,14 @@ func TestDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				begun, tries, told := time.Now(), 0, false
-				p := Policy{Limit, IsTransient, func(error) { told = true }}
+				begun, tries, slow := time.Now(), 0, false
+				p := Policy{Limit, IsTransient, func(error) { slow = true }}
 				out, err := Do(t.Context(), p, failing(tc.times, tc.with, &tries))
 				require.Equal(t, tc.fails, err)
 				require.Equal(t, tc.fails == nil, out == "done")
 				require.Equal(t, tc.tries, tries)
 				require.Equal(t, tc.after, time.Since(begun))
-				require.Equal(t, tc.told, told)
+				require.Equal(t, tc.slow, slow)
 			})
 		})
 	}
@@ -117,7 +117,7 @@ func TestWatchStartsInTime(t *testing.T) {
 		w, err := resource{silent{after: AnswerTimeout / 2}, nil}.Watch(ctx, metav1.ListOptions{})
 		require.NoError(t, err)
 		time.Sleep(time.Hour)
-		require.False(t, w.(*watch.FakeWatcher).IsStopped(), "a watch that has begun goes on")
+		require.False(t, w.(*watch.FakeWatcher).IsStopped(), "a watch that has started continues")
 		cancel()
 		<-w.ResultChan()
 		_, err = resource{silent{after: 2 * AnswerTimeout}, nil}.Watch(t.Context(), metav1.ListOptions{})
@@ -125,7 +125,7 @@ func TestWatchStartsInTime(t *testing.T) {
 	})
 }
 
-// lossy is a resource that does what it is told, and loses its first answers.
+// lossy is a resource that carries out requests, and loses its first answers.
 type lossy struct {
 	dynamic.ResourceInterface
 	lose  int
@@ -171,7 +171,7 @@ func thing(content, version string) *unstructured.Unstructured {
 	}}
 }
 
-// What was written although the answer was lost is neither written twice nor taken for somebody else's.
+// An object whose answer was lost is neither written twice nor mistaken for another writer's.
 func TestLostAnswers(t *testing.T) {
 	create := func(ctx context.Context, p resource) (*unstructured.Unstructured, error) {
 		return p.Create(ctx, thing("ours", ""), metav1.CreateOptions{})
@@ -186,16 +186,16 @@ func TestLostAnswers(t *testing.T) {
 		wrote int
 		taken bool
 	}{
-		"create":                                  {create, 0, nil, 1, false},
-		"create, lost":                            {create, 1, nil, 1, false},
-		"create, lost twice":                      {create, 2, nil, 1, false},
-		"create what is there":                    {create, 0, thing("theirs", "1"), 0, true},
-		"create what is there, lost":              {create, 1, thing("theirs", "1"), 0, true},
-		"create what is there just so":            {create, 0, thing("ours", "1"), 0, true},
-		"update":                                  {update, 0, thing("before", "1"), 1, false},
-		"update, lost":                            {update, 1, thing("before", "1"), 1, false},
-		"update what somebody else changed":       {update, 0, thing("theirs", "2"), 0, true},
-		"update what somebody else changed, lost": {update, 1, thing("theirs", "2"), 0, true},
+		"create":                         {create, 0, nil, 1, false},
+		"create, lost":                   {create, 1, nil, 1, false},
+		"create, lost twice":             {create, 2, nil, 1, false},
+		"create, it exists":              {create, 0, thing("theirs", "1"), 0, true},
+		"create, it exists, lost":        {create, 1, thing("theirs", "1"), 0, true},
+		"create, an equal object exists": {create, 0, thing("ours", "1"), 0, true},
+		"update":                         {update, 0, thing("before", "1"), 1, false},
+		"update, lost":                   {update, 1, thing("before", "1"), 1, false},
+		"update, it was changed":         {update, 0, thing("theirs", "2"), 0, true},
+		"update, it was changed, lost":   {update, 1, thing("theirs", "2"), 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
