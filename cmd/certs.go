@@ -68,7 +68,7 @@ func openRollout(ctx context.Context, env *Env, flags *setupFlags, f *rolloutFla
 	switch {
 	case !f.offline:
 		err = s.connect()
-	case s.directory() == nil:
+	case s.directory == nil:
 		err = clierr.New(clierr.BadInput, "name it with --pki-dir, or set spec.pki.store to Directory in the setup file",
 			"--offline requires a directory with the certificates")
 	}

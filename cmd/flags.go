@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,7 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -87,6 +90,21 @@ func (f *setupFlags) placeOnCluster(file *setup.File) error {
 		}
 	}
 	return nil
+}
+
+// pkiDirectory is the store of the PKI if the flags or the setup name a directory, else nil.
+func (f *setupFlags) pkiDirectory(file *setup.File) pki.Store {
+	dir := f.pkiDir
+	if spec := file.Setup.Spec.PKI; dir == "" && spec.Store == v1alpha1.PKIStoreDirectory {
+		dir = spec.Directory
+		if !filepath.IsAbs(dir) && f.file != setup.Stdin {
+			dir = filepath.Join(filepath.Dir(f.file), dir)
+		}
+	}
+	if dir == "" {
+		return nil
+	}
+	return pki.DirectoryStore(dir)
 }
 
 // command is a kcpctl command for the same setup, for the user to run next.

@@ -66,7 +66,7 @@ func (s *session) connectLocal() error {
 		return err
 	}
 	s.runtime = local.New(s.topology, s.layout, local.Options{
-		Version: version.Get().Version, User: holder().User, Now: s.env.Now, Store: s.directory(),
+		Version: version.Get().Version, User: holder().User, Now: s.env.Now, Store: s.directory,
 		Binaries: local.Binaries{
 			Dir: s.flags.local.binDir, Path: s.env.Getenv("PATH"),
 			Source: download.Source{

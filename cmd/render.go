@@ -111,7 +111,7 @@ func (o *renderOptions) run(ctx context.Context) error {
 
 // objects renders the setup with the certificates of its store.
 func (o *renderOptions) objects(ctx context.Context, s *session) ([]render.Object, error) {
-	if store := s.directory(); store != nil {
+	if store := s.directory; store != nil {
 		res, err := s.ensureOffline(ctx)
 		if err != nil {
 			return nil, err

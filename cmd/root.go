@@ -93,6 +93,11 @@ certificates, on Kubernetes clusters or on this machine. It needs no operator, n
 		}
 	}
 	c.InitDefaultCompletionCmd()
+	if completion, _, err := c.Find([]string{"completion"}); err == nil {
+		for _, shell := range completion.Commands() {
+			shell.Args = noArgs
+		}
+	}
 	rejectUnknown(c)
 	return c
 }

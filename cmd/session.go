@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/user"
-	"path/filepath"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
@@ -27,6 +26,8 @@ type session struct {
 	reporter *reporter
 	file     *setup.File
 	topology *topology.Topology
+	// directory is the store of the PKI if a directory keeps it, else nil.
+	directory pki.Store
 	// layout is the setup's directory and ports on this machine. It is nil without --local.
 	layout *local.Layout
 	// runtime is nil until connect.
@@ -57,7 +58,7 @@ func loadSetup(env *Env, flags *setupFlags) (*session, error) {
 // with returns a session for another content of the setup file, such as an edited one. It is not connected.
 func (s *session) with(f *setup.File) (*session, error) {
 	next := *s
-	next.runtime = nil
+	next.runtime, next.directory = nil, s.flags.pkiDirectory(f)
 	if err := next.flags.placeOnCluster(f); err != nil {
 		return nil, err
 	}
@@ -88,8 +89,8 @@ func (s *session) connect() error {
 		StateDir: local.UserFolders(s.env.Getenv).State,
 		As:       s.flags.as, AsGroups: s.flags.asGroups, AllowOtherCluster: s.flags.allowOtherCluster,
 	}
-	if store := s.directory(); store != nil {
-		o.Store = store
+	if s.directory != nil {
+		o.Store = s.directory
 	}
 	rt, err := open(s.topology, o)
 	if err == nil {
@@ -113,24 +114,9 @@ func holder() kube.Holder {
 	return h
 }
 
-// directory is the directory with the setup's PKI that the flags or the setup name, or nil.
-func (s *session) directory() pki.Store {
-	dir := s.flags.pkiDir
-	if spec := s.file.Setup.Spec.PKI; dir == "" && spec.Store == "Directory" {
-		dir = spec.Directory
-		if !filepath.IsAbs(dir) && s.flags.file != setup.Stdin {
-			dir = filepath.Join(filepath.Dir(s.flags.file), dir)
-		}
-	}
-	if dir == "" {
-		return nil
-	}
-	return pki.DirectoryStore(dir)
-}
-
 // connectStore connects unless a directory has the PKI: then nothing else is needed to read it.
 func (s *session) connectStore() error {
-	if s.directory() != nil && !s.flags.local.enabled {
+	if s.directory != nil && !s.flags.local.enabled {
 		return nil
 	}
 	return s.connect()
@@ -141,7 +127,7 @@ func (s *session) store() pki.Store {
 	if s.runtime != nil {
 		return s.runtime.Store()
 	}
-	return s.directory()
+	return s.directory
 }
 
 // loadPKI returns the setup's PKI, which the first up creates.

@@ -239,7 +239,7 @@ func (o *upOptions) printObjects(ctx context.Context, s *session, only []topolog
 // ensureOffline completes the PKI of the setup's directory, in memory. Without a directory it creates a PKI in memory.
 func (s *session) ensureOffline(ctx context.Context) (*pki.Result, error) {
 	state := &pki.State{}
-	if store := s.directory(); store != nil {
+	if store := s.directory; store != nil {
 		var err error
 		if state, err = store.Load(ctx); err != nil {
 			return nil, err
