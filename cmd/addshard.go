@@ -70,7 +70,8 @@ kcpctl up, to continue.`,
 	completeFlag(c, "etcd", fixed(etcdTypes...))
 	f.StringSliceVar(&o.endpoints, "etcd-endpoint", nil, "URL of the external etcd (repeatable)")
 	f.StringVar(&o.tlsSecret, "etcd-tls-secret", "", "Secret with the client credentials of the external etcd")
-	f.StringToStringVar(&o.labels, "label", nil, "label of the Shard object in kcp, such as region=us (repeatable)")
+	f.StringToStringVar(&o.labels, "label", nil, "label of the shard in kcp, as `KEY=VALUE`; workspaces select shards by labels (repeatable)")
+	f.Lookup("label").DefValue = "" // not []
 	o.edit.add(c, 10*time.Minute, "the shard is ready")
 	return c
 }

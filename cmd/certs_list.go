@@ -25,8 +25,8 @@ func newCertsListCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List authorities, service-account keys and certificates, and when each is due",
-		Long: `List shows the setup's PKI. DUE is when a certificate is to be renewed, which kcpctl up does by itself; for an authority,
-it is when the remaining time gets too short to sign certificates of the usual validity: replace it with rotate-ca.`,
+		Long: `List shows the setup's PKI. DUE is when a certificate is to be renewed, which kcpctl up does by itself. For an authority,
+it is when its remaining time becomes too short to sign certificates with the configured validity: replace it with rotate-ca.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}

@@ -43,6 +43,7 @@ It does not replace authorities: use rotate-ca.`,
 	o.setup.add(c.Flags())
 	o.rollout.add(c)
 	c.Flags().Var(&o.within, "expiring-within", "renew only certificates that expire this soon, such as 30d or 720h")
+	c.Flags().Lookup("expiring-within").DefValue = "" // not 0s
 	return c
 }
 

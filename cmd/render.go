@@ -45,8 +45,8 @@ Cluster, from the cluster. With --pki-dir they come from a directory: no cluster
 created and stored there.
 
 With --output-dir it writes one file per object, readable only by its owner, and removes the files that a previous render of
-the same setup wrote and that are no longer needed. It knows them by a list in the directory, .kcpctl-NAME.sha256, and keeps
-files that were changed since.
+the same setup wrote and that are no longer needed. The list .kcpctl-NAME.sha256 in that directory has the files that render
+wrote; those that were changed since are kept.
 
 On a terminal the values of Secrets are redacted unless --secrets says otherwise.`,
 		Example: `  kcpctl render -f kcp.yaml --pki-dir pki | kubectl apply --server-side -f -

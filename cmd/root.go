@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,6 +93,10 @@ certificates, on Kubernetes clusters or on this machine. It needs no operator, n
 			c.AddCommand(sub)
 		}
 	}
+	// Commands that only hold others have no usage of their own.
+	c.SetUsageTemplate(strings.Replace(c.UsageTemplate(), "{{if .Runnable}}", "{{if not .HasAvailableSubCommands}}", 1))
+	c.SetHelpCommandGroupID(groupAbout)
+	c.SetCompletionCommandGroupID(groupAbout)
 	c.InitDefaultCompletionCmd()
 	if completion, _, err := c.Find([]string{"completion"}); err == nil {
 		for _, shell := range completion.Commands() {
@@ -109,10 +114,12 @@ func rejectUnknown(c *cobra.Command) {
 		rejectUnknown(sub)
 	}
 	if c.HasSubCommands() {
-		c.Args, c.DisableFlagsInUseLine = knownCommand, true
+		c.Args = knownCommand
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
 }
+
+const groupAbout = "About kcpctl"
 
 type commandGroup struct {
 	title    string
@@ -129,6 +136,6 @@ func commandGroups(env *Env) []commandGroup {
 		{"Change it", []*cobra.Command{
 			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newUpgradeCmd(env), newEtcdCmd(env),
 		}},
-		{"About kcpctl", []*cobra.Command{newExplainCmd(env), newVersionCmd(env)}},
+		{groupAbout, []*cobra.Command{newExplainCmd(env), newVersionCmd(env)}},
 	}
 }

@@ -38,9 +38,9 @@ func newUpCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Deploy a setup, or apply changes to a running one",
-		Long: `Up compares the setup with what is running, shows the differences, applies only those, in the order of the components,
-and waits until kcp serves: every shard is registered, and a workspace on each shard becomes Ready and can be read through
-the front-proxy.
+		Long: `Up compares the setup with what is running, shows the differences, applies only those, in dependency order, and waits
+until kcp serves: every shard is registered, and a workspace on each shard becomes Ready and can be read through the
+front-proxy.
 
 You can interrupt it at any time: rerun the same command to continue.
 
