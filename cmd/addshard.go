@@ -141,7 +141,7 @@ func (o *addShardOptions) edited(f *setup.File) (*setup.File, error) {
 	}
 	if flags := o.differences(&f.Setup.Spec.Shards[at]); len(flags) > 0 {
 		return nil, clierr.New(clierr.BadInput, "choose another name, or change the shard in the file and run "+o.setup.command("up"),
-			"%s already has a shard %q, which differs from %s", f.Name, o.name, strings.Join(flags, ", "))
+			"%s already has a shard %q that does not match %s", f.Name, o.name, strings.Join(flags, ", "))
 	}
 	return f, nil
 }

@@ -159,8 +159,8 @@ func (o *certsCheckOptions) run(ctx context.Context) error {
 		fmt.Fprintf(o.env.Streams.Err, "No certificate of kcp %q expires within %s.\n", s.topology.Name, &o.within)
 		return nil
 	}
-	return clierr.New(clierr.Failed, "run "+strings.Join(remedies, ", then "), "%s of kcp %q expired, missing or expiring within %s",
-		plural(found, "certificate", "certificates"), s.topology.Name, &o.within)
+	return clierr.New(clierr.Failed, "run "+strings.Join(remedies, ", then "), "kcp %q has %s missing, expired or due to expire within %s",
+		s.topology.Name, plural(found, "certificate", "certificates"), &o.within)
 }
 
 func (o *certsCheckOptions) expiry(i pki.Item) string {

@@ -63,8 +63,8 @@ func (f *setupFlags) validate() error {
 	case f.as == "" && len(f.asGroups) > 0:
 		return clierr.New(clierr.BadInput, "add --as USER", "--as-group requires --as")
 	case f.local.enabled && (f.kubeconfig != "" || f.context != "" || f.namespace != "" || f.as != ""):
-		return clierr.New(clierr.BadInput, "omit either --local or the others",
-			"--kubeconfig, --context, --namespace and --as are for clusters, and --local uses none")
+		return clierr.New(clierr.BadInput, "omit --local or the others",
+			"--local cannot be used with --kubeconfig, --context, --namespace and --as, which are for clusters")
 	}
 	return nil
 }
@@ -257,12 +257,7 @@ func invalidDuration(text string) error {
 }
 
 // noArgs accepts no arguments. Unlike cobra.NoArgs it fails with the exit code of bad input, as the other checks here.
-func noArgs(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return badArgs(c, "%s takes no arguments, got %q", c.CommandPath(), args)
-}
+func noArgs(c *cobra.Command, args []string) error { return maxArgs(0)(c, args) }
 
 // maxArgs accepts n arguments at most.
 func maxArgs(n int) cobra.PositionalArgs {
@@ -270,17 +265,17 @@ func maxArgs(n int) cobra.PositionalArgs {
 		if len(args) <= n {
 			return nil
 		}
-		return badArgs(c, "%s takes at most %s, got %q", c.CommandPath(), plural(n, "argument", "arguments"), args)
+		return badArgs(c, "unexpected argument %q", args[n])
 	}
 }
 
 // oneArg accepts exactly one argument, such as a shard name.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
-		if len(args) == 1 {
-			return nil
+		if len(args) == 0 {
+			return badArgs(c, "a %s is required", what)
 		}
-		return badArgs(c, "%s takes one %s, got %q", c.CommandPath(), what, args)
+		return maxArgs(1)(c, args)
 	}
 }
 
@@ -299,4 +294,13 @@ func knownCommand(c *cobra.Command, args []string) error {
 		hint = "did you mean " + c.CommandPath() + " " + either(similar) + "?"
 	}
 	return clierr.New(clierr.BadInput, hint, "unknown command %q for %s", args[0], c.CommandPath())
+}
+
+// knownTopic rejects the name of a command that does not exist, as an argument of help.
+func knownTopic(c *cobra.Command, args []string) error {
+	topic, rest, err := c.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	return knownCommand(topic, rest)
 }

@@ -124,7 +124,8 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 	case o.merge && o.output != "":
 		return clierr.New(clierr.BadInput, "use one of them", "--merge and --output cannot be used together")
 	case len(o.command) > 0 && (o.merge || o.output != ""):
-		return clierr.New(clierr.BadInput, "omit --merge and --output", "the command gets a temporary kubeconfig of its own")
+		return clierr.New(clierr.BadInput, "omit --merge and --output",
+			"--merge and --output cannot be used with a command, which gets a temporary kubeconfig")
 	case o.expiresIn <= 0:
 		return clierr.New(clierr.BadInput, "use a duration such as 8h", "--expires-in must be positive")
 	}

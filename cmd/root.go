@@ -97,10 +97,16 @@ certificates, on Kubernetes clusters or on this machine. It needs no operator, n
 	c.SetUsageTemplate(strings.Replace(c.UsageTemplate(), "{{if .Runnable}}", "{{if not .HasAvailableSubCommands}}", 1))
 	c.SetHelpCommandGroupID(groupAbout)
 	c.SetCompletionCommandGroupID(groupAbout)
+	c.InitDefaultHelpCmd()
 	c.InitDefaultCompletionCmd()
-	if completion, _, err := c.Find([]string{"completion"}); err == nil {
-		for _, shell := range completion.Commands() {
-			shell.Args = noArgs
+	for _, sub := range c.Commands() {
+		switch sub.Name() {
+		case "help":
+			sub.Args = knownTopic
+		case "completion":
+			for _, shell := range sub.Commands() {
+				shell.Args = noArgs
+			}
 		}
 	}
 	rejectUnknown(c)

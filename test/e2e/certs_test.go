@@ -173,7 +173,7 @@ func (c *certificates) refuseWithEdit(t *testing.T) {
 	written := c.written(t)
 	c.write(t, strings.Replace(c.text, "{name: alpha}", "{name: alpha, logLevel: 4}", 1))
 	for _, args := range [][]string{{"renew", "shard/alpha"}, {"renew"}, {"rotate-ca", "client"}, {"rotate-service-account-key"}} {
-		c.certs(t, args[0], args[1:]...).refused(t, 1, "the setup file has changes that are not applied yet", "1 change", "hint: run kcpctl up ", " first, or take them back")
+		c.certs(t, args[0], args[1:]...).refused(t, 1, "the setup file has changes that are not applied yet", "1 change", "hint: run kcpctl up ")
 	}
 	require.Equal(t, written, c.written(t))
 	c.certs(t, "renew", "front-proxy/main", "--skip-canary").ok(t)
