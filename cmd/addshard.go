@@ -108,7 +108,7 @@ func (o *addShardOptions) run(ctx context.Context) error {
 	if o.edit.dryRun != dryRunNone {
 		return o.edit.preview(ctx, before, s, up)
 	}
-	if err := s.connect(); err != nil {
+	if err := s.connectToApply(ctx); err != nil {
 		return err
 	}
 	defer s.close()

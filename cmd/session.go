@@ -99,6 +99,15 @@ func (s *session) connect() error {
 	return err
 }
 
+// connectToApply opens the runtime of a setup that the command is about to start or change: on this machine, its ports are
+// chosen first.
+func (s *session) connectToApply(ctx context.Context) error {
+	if err := s.choosePorts(ctx); err != nil {
+		return err
+	}
+	return s.connect()
+}
+
 func (s *session) close() {
 	if s.runtime != nil {
 		_ = s.runtime.Close()

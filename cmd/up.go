@@ -102,19 +102,9 @@ func (o *upOptions) run(ctx context.Context) error {
 	if o.dryRun == dryRunClient {
 		return o.printObjects(ctx, s, only)
 	}
-	if o.dryRun == dryRunNone {
-		if err := s.choosePorts(ctx); err != nil {
-			return err
-		}
-	}
-	if err := s.connect(); err != nil {
-		return err
-	}
 	defer s.close()
-	if o.dryRun == dryRunNone {
-		if err := requireDependencies(ctx, s, only); err != nil {
-			return err
-		}
+	if err := o.connect(ctx, s, only); err != nil {
+		return err
 	}
 	res, err := s.runUp(ctx, upRun{
 		header: o.header(s), wait: o.wait, ignoreChecks: o.ignoreChecks,
@@ -132,6 +122,17 @@ func (o *upOptions) run(ctx context.Context) error {
 		return s.stay(ctx, err)
 	}
 	return err
+}
+
+// connect opens the runtime. It fails if the run could never finish.
+func (o *upOptions) connect(ctx context.Context, s *session, only []topology.ID) error {
+	if o.dryRun == dryRunServer {
+		return s.connect()
+	}
+	if err := s.connectToApply(ctx); err != nil {
+		return err
+	}
+	return requireDependencies(ctx, s, only)
 }
 
 // selected are the components that --only selects, and the bases that hold their objects. Without --only there are none.

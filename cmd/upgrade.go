@@ -86,7 +86,7 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 	if o.edit.dryRun != dryRunNone {
 		return o.edit.preview(ctx, before, s, up)
 	}
-	if err := s.connect(); err != nil {
+	if err := s.connectToApply(ctx); err != nil {
 		return o.explain(err, from)
 	}
 	defer s.close()
