@@ -1,4 +1,4 @@
-// Command kcpctl brings up and runs kcp from one setup file.
+// Command kcpctl deploys and operates kcp from a single setup file.
 package main
 
 import (
@@ -11,15 +11,14 @@ import (
 	"github.com/kcpctl/kcpctl/cmd"
 )
 
-// garbage is how much the heap may grow before it is collected, in percent: a command is over soon, and collecting costs it
-// more than memory does.
-const garbage = 400
+// gcPercent trades memory for speed: kcpctl is short-lived.
+const gcPercent = 400
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
+		debug.SetGCPercent(gcPercent)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C kills
+	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the process
 	os.Exit(cmd.Main(ctx, os.Args[1:], cmd.System()))
 }

@@ -15,77 +15,83 @@ import (
 )
 
 type certsRenewOptions struct {
-	rollOptions
-	within days
-	names  []string
+	env     *Env
+	setup   setupFlags
+	rollout rolloutFlags
+	within  days
+	names   []string
 }
 
-func newCertsRenewCmd(g *globalOptions) *cobra.Command {
-	o := &certsRenewOptions{rollOptions: rollOptions{setupOptions: setupOptions{globalOptions: g}}}
+func newCertsRenewCmd(env *Env) *cobra.Command {
+	o := &certsRenewOptions{env: env}
 	c := &cobra.Command{
 		Use:   "renew [NAME...]",
-		Short: "Issue certificates anew, and roll what uses them",
-		Long: `Renew issues certificates anew, applies them, and rolls the components that use them, one after another, each behind its
-readiness. A name is that of a certificate, or a component: root-shard, shard/alpha. Without names it is all certificates.
+		Short: "Renew certificates, and roll the components that use them",
+		Long: `Renew issues new certificates, applies them, and rolls the components that use them: one after another, each when the
+previous one is ready. NAME is a certificate, or a component such as root-shard or shard/alpha. Without names it renews all
+certificates.
 
-Authorities are not certificates in this sense: rotate-ca replaces them.`,
+It does not replace authorities: use rotate-ca.`,
 		Example: `  kcpctl certs renew --expiring-within 30d
   kcpctl certs renew shard/alpha demo-front-proxy-main-server`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.names = args
-			if err := o.validate(); err != nil {
-				return err
-			}
 			return o.run(c.Context())
 		},
+		ValidArgsFunction: completeArgs(0, o.setup.names(env, certificateNames)),
 	}
-	c.ValidArgsFunction = completeArgs(0, o.fromFile(theCertificates))
-	o.addRollFlags(c)
-	c.Flags().Var(&o.within, "expiring-within", "only those that expire within this time: 30d, 720h")
+	o.setup.add(c.Flags())
+	o.rollout.add(c)
+	c.Flags().Var(&o.within, "expiring-within", "renew only certificates that expire this soon, such as 30d or 720h")
+	c.Flags().Lookup("expiring-within").DefValue = "" // not 0s
 	return c
 }
 
 func (o *certsRenewOptions) run(ctx context.Context) error {
-	r, err := o.openRollout(ctx)
+	if err := o.rollout.validate(&o.setup); err != nil {
+		return err
+	}
+	r, err := openRollout(ctx, o.env, &o.setup, &o.rollout)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	certs, err := o.choose(r.Topology, r.state)
+	t := r.session.topology
+	certs, err := o.selected(t, r.state)
 	if err != nil {
 		return err
 	}
 	if len(certs) == 0 {
-		fmt.Fprintf(o.Streams.Err, "Nothing of kcp %q expires within %s.\n", r.Topology.Name, &o.within)
+		fmt.Fprintf(o.env.Streams.Err, "No certificate of kcp %q expires within %s.\n", t.Name, &o.within)
 		return nil
 	}
-	chosen := map[pki.LeafKey]bool{}
+	renew := map[pki.LeafKey]bool{}
 	var users []topology.ID
 	for _, c := range certs {
-		chosen[c.Key()] = true
+		renew[c.Key()] = true
 		if !slices.Contains(users, c.Component) {
 			users = append(users, c.Component)
 		}
 	}
 	title := fmt.Sprintf("renew %s of kcp %q, used by %s",
-		plural(len(certs), "certificate", "certificates"), r.Topology.Name, plural(len(users), "component", "components"))
-	err = r.roll(ctx, title, run.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return chosen[c.Key()] }})
-	if err != nil || o.output == outputJSON {
+		plural(len(certs), "certificate", "certificates"), t.Name, plural(len(users), "component", "components"))
+	err = r.roll(ctx, title, run.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return renew[c.Key()] }})
+	if err != nil || o.rollout.wait.output == outputJSON {
 		return err
 	}
-	fmt.Fprintf(o.Streams.Err, "\n%s renewed.\n", plural(len(certs), "certificate", "certificates"))
+	fmt.Fprintf(o.env.Streams.Err, "\n%s renewed.\n", plural(len(certs), "certificate", "certificates"))
 	return nil
 }
 
-// choose returns the certificates that the names and --expiring-within mean.
-func (o *certsRenewOptions) choose(t *topology.Topology, s *pki.State) ([]pki.Cert, error) {
+// selected are the certificates that the names and --expiring-within select.
+func (o *certsRenewOptions) selected(t *topology.Topology, s *pki.State) ([]pki.Cert, error) {
 	l, err := pki.ListOf(t, s)
 	if err != nil {
 		return nil, err
 	}
 	soon := map[pki.LeafKey]bool{}
 	for _, i := range l.Items {
-		if i.Type == pki.ItemCertificate && i.EndsWithin(time.Duration(o.within), o.Now()) {
+		if i.Type == pki.ItemCertificate && i.EndsWithin(time.Duration(o.within), o.env.Now()) {
 			soon[pki.LeafKey{Cluster: i.Cluster, Secret: i.Name}] = true
 		}
 	}
@@ -109,22 +115,14 @@ func (o *certsRenewOptions) choose(t *topology.Topology, s *pki.State) ([]pki.Ce
 func unknownCertificate(name string, table []pki.Cert) error {
 	for _, ca := range pki.CAs() {
 		if name == string(ca) || name == string(ca)+"-ca" {
-			return clierr.New(clierr.BadInput, "run kcpctl certs rotate-ca "+string(ca), "%q is an authority, and no certificate", name)
+			return clierr.New(clierr.BadInput, "run kcpctl certs rotate-ca "+string(ca), "%q is an authority, not a certificate", name)
 		}
 	}
-	var ids []string
+	var known []string
 	for _, c := range table {
-		if !slices.Contains(ids, string(c.Component)) {
-			ids = append(ids, string(c.Component))
+		if !slices.Contains(known, string(c.Component)) {
+			known = append(known, string(c.Component))
 		}
 	}
-	return unknownName("certificate or component", name, ids)
-}
-
-// plural is a number of things: 1 certificate, 2 certificates.
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
+	return unknownName("certificate or component", name, known)
 }

@@ -15,7 +15,9 @@ import (
 )
 
 type rotateOptions struct {
-	rollOptions
+	env       *Env
+	setup     setupFlags
+	rollout   rolloutFlags
 	rotations pki.Rotations
 	pause     bool
 	finish    bool
@@ -24,8 +26,8 @@ type rotateOptions struct {
 	from string
 }
 
-func newRotateCACmd(g *globalOptions) *cobra.Command {
-	o := &rotateOptions{rollOptions: rollOptions{setupOptions: setupOptions{globalOptions: g}}}
+func newRotateCACmd(env *Env) *cobra.Command {
+	o := &rotateOptions{env: env}
 	var names []string
 	for _, ca := range pki.CAs() {
 		names = append(names, string(ca))
@@ -49,12 +51,12 @@ continued by the same command.`,
 			if err := o.complete(args, names); err != nil {
 				return err
 			}
-			if err := o.bring(c.Context()); err != nil {
+			if err := o.loadFrom(c.Context()); err != nil {
 				return err
 			}
 			return o.run(c.Context())
 		},
-		ValidArgsFunction: completeArgs(0, these(names...)),
+		ValidArgsFunction: completeArgs(0, fixed(names...)),
 	}
 	o.addRotateFlags(c)
 	c.Flags().BoolVar(&o.finish, "finish", false, "drop the previous authority: what it signed is not accepted any more")
@@ -62,8 +64,8 @@ continued by the same command.`,
 	return c
 }
 
-func newRotateKeyCmd(g *globalOptions) *cobra.Command {
-	o := &rotateOptions{rollOptions: rollOptions{setupOptions: setupOptions{globalOptions: g}}, rotations: pki.Rotations{pki.RotationOfServiceAccount()}}
+func newRotateKeyCmd(env *Env) *cobra.Command {
+	o := &rotateOptions{env: env, rotations: pki.Rotations{pki.RotationOfServiceAccount()}}
 	c := &cobra.Command{
 		Use:   "rotate-service-account-key",
 		Short: "Replace the key that signs the tokens of service accounts",
@@ -78,7 +80,8 @@ on to verify the tokens that they signed, until --finish drops them. An interrup
 }
 
 func (o *rotateOptions) addRotateFlags(c *cobra.Command) {
-	o.addRollFlags(c)
+	o.setup.add(c.Flags())
+	o.rollout.add(c)
 	c.Flags().BoolVar(&o.pause, "pause", false, "stop when the new one is trusted; the same command goes on")
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "with --finish: do not ask")
 }
@@ -100,8 +103,8 @@ func (o *rotateOptions) complete(args, names []string) error {
 	return nil
 }
 
-// bring reads the new authorities, if they are to be brought.
-func (o *rotateOptions) bring(ctx context.Context) error {
+// loadFrom reads the new authorities from the directory of --from.
+func (o *rotateOptions) loadFrom(ctx context.Context) error {
 	if o.from == "" {
 		return nil
 	}
@@ -113,7 +116,7 @@ func (o *rotateOptions) bring(ctx context.Context) error {
 		if _, ok := brought.CAs[r.CA()]; !ok {
 			return clierr.New(clierr.BadInput, "see kcpctl certs import --help for the files", "%s holds no %s", o.from, r)
 		}
-		if o.rotations[i], err = r.To(brought, o.Now()); err != nil {
+		if o.rotations[i], err = r.To(brought, o.env.Now()); err != nil {
 			return err
 		}
 	}
@@ -121,18 +124,18 @@ func (o *rotateOptions) bring(ctx context.Context) error {
 }
 
 func (o *rotateOptions) run(ctx context.Context) error {
-	if err := o.validate(); err != nil {
+	if err := o.rollout.validate(&o.setup); err != nil {
 		return err
 	}
-	r, err := o.openRollout(ctx)
+	r, err := openRollout(ctx, o.env, &o.setup, &o.rollout)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 	rotate := &run.Rotate{
-		Rotations: o.rotations, Topology: r.Topology, Store: r.store, Keep: r.keep, Now: o.Now,
+		Rotations: o.rotations, Topology: r.session.topology, Store: r.session.store(), Keep: r.session.changeStore, Now: o.env.Now,
 		// What is rendered here is applied by others: one phase at a time.
-		Pause: o.pause || o.offline,
+		Pause: o.pause || o.rollout.offline,
 		Roll: func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error {
 			return r.roll(ctx, title, run.UpOptions{Change: change})
 		},
@@ -157,16 +160,16 @@ func (o *rotateOptions) explain(err error) error {
 
 // tell says where a run has ended, and what comes next. The state is that from before it.
 func (o *rotateOptions) tell(r *run.Rotate, before *pki.State, phase pki.Phase) {
-	if o.output == outputJSON {
+	if o.rollout.wait.output == outputJSON {
 		return
 	}
-	w, command := o.Streams.Err, o.command()
+	w, command := o.env.Streams.Err, o.command()
 	switch phase {
 	case pki.PhaseNone:
 		fmt.Fprintf(w, "\nThe new %s signs. Earlier ones verify what they signed, until %s --finish.\n", r, command)
 	case pki.PhaseDistribute:
 		fmt.Fprintf(w, "\nA new %s is there to be trusted; the present one signs. Go on with %s", r, command)
-		if o.offline {
+		if o.rollout.offline {
 			fmt.Fprint(w, "\nonce this is applied and everything has rolled")
 		}
 		fmt.Fprintln(w, ".")
@@ -183,10 +186,10 @@ func (o *rotateOptions) tell(r *run.Rotate, before *pki.State, phase pki.Phase) 
 }
 
 // command is how to run it again.
-func (o *rotateOptions) command() string { return o.rotateCommand(o.rotations) }
+func (o *rotateOptions) command() string { return o.setup.rotateCommand(o.rotations) }
 
 // rotateCommand is the command that goes on with rotations.
-func (o *setupOptions) rotateCommand(all pki.Rotations) string {
+func (f *setupFlags) rotateCommand(all pki.Rotations) string {
 	name := "rotate-service-account-key"
 	if !all.OfServiceAccount() {
 		name = "rotate-ca"
@@ -194,11 +197,11 @@ func (o *setupOptions) rotateCommand(all pki.Rotations) string {
 			name += " " + string(r.CA())
 		}
 	}
-	return "kcpctl certs " + name + o.flagsForTip()
+	return f.command("certs " + name)
 }
 
-// meaning says what a phase of a rotation is.
-func meaning(p pki.Phase) string {
+// phaseMeaning explains a phase of a rotation.
+func phaseMeaning(p pki.Phase) string {
 	if p == pki.PhaseSwitch {
 		return "the new one signs, the previous one is trusted"
 	}
@@ -211,14 +214,14 @@ func (o *rotateOptions) runFinish(ctx context.Context, r *run.Rotate, state *pki
 		return err
 	}
 	if warning == nil {
-		fmt.Fprintf(o.Streams.Err, "The %s is not being rotated: nothing is dropped.\n", r)
+		fmt.Fprintf(o.env.Streams.Err, "The %s is not being rotated: nothing is dropped.\n", r)
 		return o.explain(r.Finish(ctx))
 	}
 	for _, line := range warning {
-		fmt.Fprintln(o.Streams.Err, line)
+		fmt.Fprintln(o.env.Streams.Err, line)
 	}
 	if !o.yes {
-		yes, err := o.Streams.Confirm(ctx, fmt.Sprintf("Drop the previous %s?", r))
+		yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Drop the previous %s?", r))
 		if err != nil || !yes {
 			return err
 		}
@@ -226,8 +229,8 @@ func (o *rotateOptions) runFinish(ctx context.Context, r *run.Rotate, state *pki
 	if err := r.Finish(ctx); err != nil {
 		return o.explain(err)
 	}
-	if o.output != outputJSON {
-		fmt.Fprintf(o.Streams.Err, "\nThe previous %s is gone.\n", r)
+	if o.rollout.wait.output != outputJSON {
+		fmt.Fprintf(o.env.Streams.Err, "\nThe previous %s is gone.\n", r)
 	}
 	return nil
 }

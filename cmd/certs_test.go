@@ -28,7 +28,7 @@ func TestDays(t *testing.T) {
 	for _, text := range []string{"", "d", "30", "-1d", "-5h", "1d-5h", "soon", "1.5d", "99999999d"} {
 		t.Run("not "+text, func(t *testing.T) {
 			var d days
-			require.ErrorContains(t, d.Set(text), "is no duration such as 30d or 720h")
+			require.ErrorContains(t, d.Set(text), "invalid duration")
 		})
 	}
 }

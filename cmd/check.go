@@ -12,7 +12,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
@@ -23,14 +22,15 @@ const checkPause = 2 * time.Second
 const outputTable = "table"
 
 type checkOptions struct {
-	setupOptions
+	env    *Env
+	setup  setupFlags
 	pre    bool
 	output string
 	wait   time.Duration
 }
 
-func newCheckCmd(g *globalOptions) *cobra.Command {
-	o := &checkOptions{setupOptions: setupOptions{globalOptions: g}}
+func newCheckCmd(env *Env) *cobra.Command {
+	o := &checkOptions{env: env}
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check that the setup works, or with --pre that it can be brought up",
@@ -46,29 +46,29 @@ Exit codes: 0 all passed or only warnings, 1 a check failed, 2 bad flags or setu
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
-	o.addFlags(c.Flags())
+	o.setup.add(c.Flags())
 	c.Flags().BoolVar(&o.pre, "pre", false, "check what up needs, before there is anything")
-	addOutput(c, &o.output, outputTable, append([]string{outputTable}, forPrograms()...)...)
+	addOutput(c, &o.output, outputTable, append([]string{outputTable}, machineFormats...)...)
 	c.Flags().DurationVar(&o.wait, "wait", 0, "check again until nothing fails, at most for this long")
 	return c
 }
 
 func (o *checkOptions) run(ctx context.Context) error {
-	s, rt, err := o.attach()
+	s, err := openSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	defer rt.Close()
-	until := o.Now().Add(o.wait)
+	defer s.close()
+	until := o.env.Now().Add(o.wait)
 	for {
-		r, err := o.round(ctx, s, rt)
+		r, err := o.round(ctx, s)
 		if err != nil {
 			return err
 		}
-		if r.Passed || !o.Now().Before(until) {
+		if r.Passed || !o.env.Now().Before(until) {
 			return o.finish(r)
 		}
-		o.note("waiting: " + r.Summary())
+		o.env.note("waiting: " + r.Summary())
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -78,12 +78,12 @@ func (o *checkOptions) run(ctx context.Context) error {
 }
 
 // round runs the checks once.
-func (o *checkOptions) round(ctx context.Context, s *session, rt run.Runtime) (*check.Report, error) {
-	subject := s.subject(rt)
+func (o *checkOptions) round(ctx context.Context, s *session) (*check.Report, error) {
+	subject := s.subject()
 	defer subject.Close()
 	if o.pre {
 		var err error
-		subject.Objects, err = s.wouldApply(ctx, rt)
+		subject.Objects, err = s.wouldApply(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -95,28 +95,28 @@ func (o *checkOptions) round(ctx context.Context, s *session, rt run.Runtime) (*
 	return check.Run(ctx, subject, check.After()), nil
 }
 
-func (s *session) subject(rt run.Runtime) *check.Subject {
-	return &check.Subject{Topology: s.Topology, Runtime: rt, Now: s.Now, Network: &check.System{}}
+func (s *session) subject() *check.Subject {
+	return &check.Subject{Topology: s.topology, Runtime: s.runtime, Now: s.env.Now, Network: &check.System{}}
 }
 
 // wouldApply renders what up would apply. Where the PKI cannot be read, which is a check of its own, new certificates stand
 // in for it: checks look at pods, not at Secrets.
-func (s *session) wouldApply(ctx context.Context, rt run.Runtime) ([]render.Object, error) {
-	state, err := rt.Store().Load(ctx)
+func (s *session) wouldApply(ctx context.Context) ([]render.Object, error) {
+	state, err := s.store().Load(ctx)
 	if err != nil {
 		state = &pki.State{}
 	}
-	res, err := pki.Ensure(s.Topology, state, pki.Options{Now: s.Now()})
+	res, err := pki.Ensure(s.topology, state, pki.Options{Now: s.env.Now()})
 	if err != nil {
 		return nil, err
 	}
-	return render.Objects(s.Topology, res.State)
+	return render.Objects(s.topology, res.State)
 }
 
 // preflight is how a run of up checks before it writes. Checks that are ignored only warn.
-func (s *session) preflight(rt run.Runtime, ignored ...string) func(context.Context, []render.Object, bool) ([]string, error) {
+func (s *session) preflight(ignored ...string) func(context.Context, []render.Object, bool) ([]string, error) {
 	return func(ctx context.Context, objects []render.Object, thorough bool) ([]string, error) {
-		subject := s.subject(rt)
+		subject := s.subject()
 		subject.Objects = objects
 		checks := check.Quick()
 		if thorough {
@@ -130,8 +130,8 @@ func (s *session) preflight(rt run.Runtime, ignored ...string) func(context.Cont
 
 func (o *checkOptions) finish(r *check.Report) error {
 	if o.output == outputTable {
-		printReport(o.Streams.Out, r)
-	} else if err := encode(o.Streams.Out, o.output, r); err != nil {
+		printReport(o.env.Streams.Out, r)
+	} else if err := encode(o.env.Streams.Out, o.output, r); err != nil {
 		return err
 	}
 	if !r.Passed {
@@ -169,7 +169,7 @@ func printReport(w *ui.Stream, r *check.Report) {
 	fmt.Fprintf(w, "\n%s %s\n", glyph, r.Summary())
 }
 
-func newExplainCmd(g *globalOptions) *cobra.Command {
+func newExplainCmd(env *Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [ID]",
 		Short: "Say what a check looks at, why, and what to do when it fails",
@@ -181,26 +181,22 @@ func newExplainCmd(g *globalOptions) *cobra.Command {
 				for _, c := range check.All() {
 					rows = append(rows, []string{c.ID, c.Category, c.Title})
 				}
-				ui.Table(g.Streams.Out, []string{"ID", "CATEGORY", "TITLE"}, rows...)
+				ui.Table(env.Streams.Out, []string{"ID", "CATEGORY", "TITLE"}, rows...)
 				return nil
 			}
 			c, ok := check.Find(args[0])
 			if !ok {
-				return clierr.New(clierr.BadInput, "kcpctl explain lists all checks", "there is no check %q", args[0])
+				return unknownCheck(args[0])
 			}
-			w := g.Streams.Out
+			w := env.Streams.Out
 			fmt.Fprintf(w, "%s %s  (%s)\n\n%s\n\n%s %s\n", w.Bold(c.ID), c.Title, c.Category, ui.Wrap(c.Explanation, 100), w.Cyan("fix:"), c.Fix)
 			return nil
 		},
-		ValidArgsFunction: completeArgs(1, allChecks),
+		ValidArgsFunction: completeArgs(1, checkIDs),
 	}
 }
 
-// allChecks offers the IDs of all checks.
-func allChecks(*cobra.Command) []string {
-	var ids []string
-	for _, c := range check.All() {
-		ids = append(ids, cobra.CompletionWithDesc(c.ID, c.Title))
-	}
-	return ids
+// unknownCheck is the error for an ID that is not one of the checks.
+func unknownCheck(id string) error {
+	return clierr.New(clierr.BadInput, "kcpctl explain lists all checks", "there is no check %q", id)
 }

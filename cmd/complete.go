@@ -6,35 +6,36 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/release"
 	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// offer is what is offered to who presses Tab. It asks no network.
-type offer func(*cobra.Command) []string
+// completer returns the values that the shell completes. It uses no network.
+type completer func(*cobra.Command) []string
 
-// these offers the same to everybody.
-func these(values ...string) offer { return func(*cobra.Command) []string { return values } }
+// fixed completes the same values everywhere.
+func fixed(values ...string) completer { return func(*cobra.Command) []string { return values } }
 
-// completeArgs makes a completion of arguments: those of the offer that were not typed yet, and nothing once there are as
-// many as the command takes; 0 is any number.
-func completeArgs(most int, o offer) cobra.CompletionFunc {
+// completeArgs completes arguments with the values that are not typed yet, up to the number of arguments that the command
+// takes; 0 means any number.
+func completeArgs(limit int, values completer) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if most > 0 && len(args) >= most {
+		if limit > 0 && len(args) >= limit {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		left := slices.DeleteFunc(slices.Clone(o(c)), func(v string) bool { return slices.Contains(args, v) })
+		left := slices.DeleteFunc(slices.Clone(values(c)), func(v string) bool { return slices.Contains(args, v) })
 		return left, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeFlag gives the values of a flag a completion. Those that end in = are only begun.
-func completeFlag(c *cobra.Command, flag string, o offer) {
-	// It fails only where there is no such flag, or where it is called twice.
+// completeFlag completes the values of a flag. After a value that ends in = the shell adds no space.
+func completeFlag(c *cobra.Command, flag string, values completer) {
+	// It fails only if there is no such flag, or if it is called twice.
 	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		all, directive := o(c), cobra.ShellCompDirectiveNoFileComp
+		all, directive := values(c), cobra.ShellCompDirectiveNoFileComp
 		if slices.ContainsFunc(all, func(v string) bool { return strings.HasSuffix(v, "=") }) {
 			directive |= cobra.ShellCompDirectiveNoSpace
 		}
@@ -42,61 +43,111 @@ func completeFlag(c *cobra.Command, flag string, o offer) {
 	})
 }
 
-// fromFile offers names of the setup file, which may be named by the environment as when the command runs. A file that does
-// not load offers nothing: the command itself says what is wrong.
-func (o *setupOptions) fromFile(names func(*setup.File, *topology.Topology) []string) offer {
+// names completes names of the setup file, which may come from the environment as when the command runs. A file that cannot
+// be loaded completes nothing: the command itself reports why.
+func (f *setupFlags) names(env *Env, list func(*session) []string) completer {
 	return func(c *cobra.Command) []string {
-		if o.fromEnvironment(c) != nil || o.file == setup.Stdin {
+		if setFromSources(env, c) != nil || f.file == setup.Stdin {
 			return nil
 		}
-		f, err := setup.Load(o.file, nil)
+		file, err := setup.Load(f.file, nil)
 		if err != nil {
 			return nil
 		}
-		return names(f, topology.Build(f.Setup))
+		s := &session{env: env, flags: &setupFlags{}} // no --local: names are the same there
+		if s.use(file) != nil {
+			return nil
+		}
+		return list(s)
 	}
 }
 
-// theComponents are those that run.
-func theComponents(_ *setup.File, t *topology.Topology) []string {
-	return idsOf(t, topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.VirtualWorkspaces, topology.FrontProxy)
+// componentIDs are the components that run.
+func componentIDs(s *session) []string {
+	return idsOf(s, topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.VirtualWorkspaces,
+		topology.FrontProxy)
 }
 
-// theTargets are the components that a kubeconfig can lead to.
-func theTargets(_ *setup.File, t *topology.Topology) []string {
-	return idsOf(t, topology.FrontProxy, topology.RootShard, topology.Shard)
+// selectableIDs are the components that --only can select.
+func selectableIDs(s *session) []string {
+	return append(componentIDs(s), idsOf(s, topology.Kubeconfig)...)
 }
 
-func idsOf(t *topology.Topology, kinds ...topology.Kind) []string {
+// targetIDs are the components that a kubeconfig can target.
+func targetIDs(s *session) []string {
+	return idsOf(s, topology.FrontProxy, topology.RootShard, topology.Shard)
+}
+
+// shardNames are the names of all shards in kcp.
+func shardNames(s *session) []string {
 	var out []string
-	for _, c := range t.OfKind(kinds...) {
-		out = append(out, string(c.ID()))
-	}
-	return out
-}
-
-// allShards are the names that shards have in kcp.
-func allShards(_ *setup.File, t *topology.Topology) []string {
-	var out []string
-	for _, c := range t.Shards() {
+	for _, c := range s.topology.Shards() {
 		out = append(out, c.ShardName())
 	}
 	return out
 }
 
-// otherShards are those that can be removed.
-func otherShards(_ *setup.File, t *topology.Topology) []string {
-	return namesOf(t.OfKind(topology.Shard))
-}
+// removableShards are all shards but the root shard.
+func removableShards(s *session) []string { return namesOf(s.topology.OfKind(topology.Shard)) }
 
-func theKubeconfigs(_ *setup.File, t *topology.Topology) []string {
-	return namesOf(t.OfKind(topology.Kubeconfig))
-}
+func kubeconfigNames(s *session) []string { return namesOf(s.topology.OfKind(topology.Kubeconfig)) }
 
-func theClusters(f *setup.File, _ *topology.Topology) []string {
+// etcdNames are the names of the managed etcds: those of their shards, or cache.
+func etcdNames(s *session) []string { return namesOf(s.topology.OfKind(topology.Etcd)) }
+
+// memberPods are the pods of the managed etcds.
+func memberPods(s *session) []string {
 	var out []string
-	for _, c := range f.Setup.Spec.Clusters {
+	for _, c := range s.topology.OfKind(topology.Etcd) {
+		for i := range c.Replicas {
+			out = append(out, c.Member(i))
+		}
+	}
+	return out
+}
+
+func clusterNames(s *session) []string {
+	var out []string
+	for _, c := range s.file.Setup.Spec.Clusters {
 		out = append(out, c.Name)
+	}
+	return out
+}
+
+// certificateNames are the components that have certificates, and the certificates.
+func certificateNames(s *session) []string {
+	var components, names []string
+	for _, c := range pki.Table(s.topology) {
+		if id := string(c.Component); !slices.Contains(components, id) {
+			components = append(components, id)
+		}
+		names = append(names, c.Secret)
+	}
+	return append(components, names...)
+}
+
+// nextReleases are the releases that the setup can be upgraded to.
+func nextReleases(s *session) []string {
+	from := s.file.Setup.Spec.Version
+	return slices.DeleteFunc(release.Known(), func(to string) bool {
+		step, err := release.StepTo(from, to)
+		return err != nil || step.Refused != "" || to == from
+	})
+}
+
+// checkIDs are the IDs of all checks, with their titles.
+func checkIDs(*cobra.Command) []string {
+	var ids []string
+	for _, c := range check.All() {
+		ids = append(ids, cobra.CompletionWithDesc(c.ID, c.Title))
+	}
+	return ids
+}
+
+func idsOf(s *session, kinds ...topology.Kind) []string {
+	var out []string
+	for _, c := range s.topology.OfKind(kinds...) {
+		out = append(out, string(c.ID()))
 	}
 	return out
 }
@@ -107,25 +158,4 @@ func namesOf(all []*topology.Component) []string {
 		out = append(out, c.Name)
 	}
 	return out
-}
-
-// theCertificates are the components that have certificates, and the certificates.
-func theCertificates(_ *setup.File, t *topology.Topology) []string {
-	var users, names []string
-	for _, c := range pki.Table(t) {
-		if id := string(c.Component); !slices.Contains(users, id) {
-			users = append(users, id)
-		}
-		names = append(names, c.Secret)
-	}
-	return append(users, names...)
-}
-
-// nextReleases are those that the setup can be upgraded to.
-func nextReleases(f *setup.File, _ *topology.Topology) []string {
-	from := f.Setup.Spec.Version
-	return slices.DeleteFunc(release.Known(), func(to string) bool {
-		step, err := release.StepTo(from, to)
-		return err != nil || step.Refused != "" || to == from
-	})
 }

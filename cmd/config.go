@@ -1,34 +1,40 @@
 package cmd
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/setup"
 )
 
-func newConfigCmd(g *globalOptions) *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Look at the setup file", Args: noArgs}
-	o := &setupOptions{globalOptions: g}
-	view := &cobra.Command{
+func newConfigCmd(env *Env) *cobra.Command {
+	c := &cobra.Command{Use: "config", Short: "Inspect the setup file"}
+	c.AddCommand(newConfigViewCmd(env))
+	return c
+}
+
+func newConfigViewCmd(env *Env) *cobra.Command {
+	var flags setupFlags
+	c := &cobra.Command{
 		Use:   "view",
-		Short: "Print the setup with all its defaults",
+		Short: "Print the setup with all defaults",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			s, err := o.load()
+			s, err := loadSetup(env, &flags)
 			if err != nil {
 				return err
 			}
-			out, err := setup.Marshal(s.File.Setup)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprint(g.Streams.Out, string(out))
-			return err
+			return printSetup(env, s.file)
 		},
 	}
-	o.addFlags(view.Flags())
-	c.AddCommand(view)
+	flags.add(c.Flags())
 	return c
+}
+
+func printSetup(env *Env, f *setup.File) error {
+	text, err := setup.Marshal(f.Setup)
+	if err != nil {
+		return err
+	}
+	_, err = env.Streams.Out.Write(text)
+	return err
 }

@@ -18,39 +18,47 @@ import (
 const outputUnified = "unified"
 
 type diffOptions struct {
-	revisionOptions
-	output string
+	env      *Env
+	setup    setupFlags
+	revision int
+	output   string
 }
 
-func newDiffCmd(g *globalOptions) *cobra.Command {
-	o := &diffOptions{revisionOptions: revisionOptions{setupOptions: setupOptions{globalOptions: g}}}
+func newDiffCmd(env *Env) *cobra.Command {
+	o := &diffOptions{env: env}
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "Show what up would change, by path",
-		Long: `Diff shows what up would change: the objects, and in each the paths that differ with their values before and after.
-Secrets are masked; of certificates it shows subject, issuer, names and end. What others changed since the last up is
-marked as drift, with the field manager that did it.
+		Long: `Diff shows which objects up would change and, for each, the paths that differ with their previous and new values. Values of
+Secrets are masked; for certificates it shows subject, issuer, names and expiry. What others have changed since the last up
+is marked as drift, with its field manager.
 
-Exit codes: 0 no differences, 1 differences, 2 bad flags or setup file.`,
+Exit codes: 0 no differences, 1 differences, 2 invalid flags or setup file.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
-	o.addRevisionFlags(c.Flags(), "what going back to this revision of kcpctl history would change")
-	addOutput(c, &o.output, "", append([]string{outputUnified}, forPrograms()...)...)
+	o.setup.add(c.Flags())
+	c.Flags().IntVar(&o.revision, "revision", 0, "show what applying this revision of kcpctl history would change")
+	addOutput(c, &o.output, "", append([]string{outputUnified}, machineFormats...)...)
 	return c
 }
 
 func (o *diffOptions) run(ctx context.Context) error {
-	s, rt, err := o.attachTo(ctx)
+	s, err := openSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	defer rt.Close()
-	p, drift, err := run.Compare(ctx, s.Topology, rt, o.Now())
+	defer s.close()
+	if o.revision != 0 {
+		if err := s.useRevision(ctx, o.revision); err != nil {
+			return err
+		}
+	}
+	p, drift, err := run.Compare(ctx, s.topology, s.runtime, o.env.Now())
 	if err != nil {
 		return err
 	}
-	entries := diff.Entries(p, s.Topology.Name, drift)
+	entries := diff.Entries(p, s.topology.Name, drift)
 	if err := o.print(s, p, entries); err != nil {
 		return err
 	}
@@ -60,8 +68,8 @@ func (o *diffOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// differences are the result for programs.
-type differences struct {
+// differenceList is the result in machineFormats.
+type differenceList struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`
 	Name       string       `json:"name"`
@@ -69,7 +77,7 @@ type differences struct {
 }
 
 func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) error {
-	out := o.Streams.Out
+	out := o.env.Streams.Out
 	switch o.output {
 	case "":
 		ui.PrintDiff(out, entries)
@@ -87,7 +95,7 @@ func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) erro
 		}
 		return nil
 	}
-	return encode(out, o.output, differences{
-		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: s.Topology.Name, Items: append([]diff.Entry{}, entries...),
+	return encode(out, o.output, differenceList{
+		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: s.topology.Name, Items: append([]diff.Entry{}, entries...),
 	})
 }

@@ -14,96 +14,96 @@ import (
 )
 
 type downOptions struct {
-	setupOptions
+	env    *Env
+	setup  setupFlags
 	yes    bool
 	purge  bool
 	output string
 }
 
-func newDownCmd(g *globalOptions) *cobra.Command {
-	o := &downOptions{setupOptions: setupOptions{globalOptions: g}}
+func newDownCmd(env *Env) *cobra.Command {
+	o := &downOptions{env: env}
 	c := &cobra.Command{
 		Use:   "down",
 		Short: "Remove what up applied",
-		Long: `Down removes what up applied, dependants first. Data, certificate authorities and namespaces stay, so that a later up
-continues with them; --purge removes them too.`,
+		Long: `Down removes what up applied, each component before its dependencies. Data, certificate authorities and namespaces stay, so
+that a later up continues with them; --purge removes them, too.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
-	o.addFlags(c.Flags())
-	o.addOtherClusterFlag(c.Flags())
-	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	c.Flags().BoolVar(&o.purge, "purge", false, "also remove data, certificate authorities, history, and namespaces that up made")
+	o.setup.add(c.Flags())
+	o.setup.addAllowOtherCluster(c.Flags())
+	addYes(c.Flags(), &o.yes)
+	c.Flags().BoolVar(&o.purge, "purge", false, "also remove data, certificate authorities, history, and the namespaces that up created")
 	addEvents(c, &o.output)
 	return c
 }
 
 func (o *downOptions) run(ctx context.Context) error {
-	s, rt, err := o.attach()
+	s, err := openSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	defer rt.Close()
-	objects, err := rt.Objects(ctx)
+	defer s.close()
+	objects, err := s.runtime.Objects(ctx)
 	if err != nil {
 		return err
 	}
 	if len(objects) == 0 && !o.purge {
-		fmt.Fprintf(o.Streams.Err, "kcp %q is not there: nothing to remove in %s.\n", s.Topology.Name, rt.Where())
+		fmt.Fprintf(o.env.Streams.Err, "kcp %q is not deployed: nothing to remove from %s.\n", s.topology.Name, s.runtime.Where())
 		return nil
 	}
-	down := &run.Down{Runtime: rt, Purge: o.purge, Now: o.Now}
+	down := &run.Down{Runtime: s.runtime, Purge: o.purge, Now: o.env.Now, Observe: s.reporter.observe}
 	if !o.yes {
-		yes, err := o.Streams.Confirm(ctx, o.question(s, rt, len(objects)))
+		yes, err := o.env.Streams.Confirm(ctx, o.question(s, len(objects)))
 		if err != nil || !yes {
 			return err
 		}
 		down.Shown = append([]plan.Item{}, objects...)
 	}
-	contexts := o.contexts(ctx, s, rt) // while it is known whose they are
-	end := s.begin(ctx, fmt.Sprintf("remove kcp %q from %s", s.Topology.Name, rt.Where()), o.output)
-	down.Observe = s.observe
+	contexts := o.mergedContexts(ctx, s) // the PKI that identifies them is about to be removed
+	end := s.reporter.begin(ctx, fmt.Sprintf("remove kcp %q from %s", s.topology.Name, s.runtime.Where()), o.output)
 	err = down.Run(ctx)
 	end()
 	if err != nil || !o.purge {
 		return err
 	}
-	return o.forget(ctx, contexts)
+	return o.removeContexts(ctx, contexts)
 }
 
-// contexts says which entries of the user's kubeconfig are this installation's: none, where its PKI cannot be read.
-func (o *downOptions) contexts(ctx context.Context, s *session, rt run.Runtime) kubeconfig.RemoveOptions {
+func (o *downOptions) question(s *session, objects int) string {
+	what := fmt.Sprintf("Remove %s of kcp %q from %s", plural(objects, "object", "objects"), s.topology.Name, s.runtime.Where())
+	if p, ok := s.runtime.(run.Purger); ok && o.purge && p.KeepsPKI() {
+		return what + fmt.Sprintf(" and all its data? This cannot be undone. Certificate authorities stay in %s.", s.store())
+	}
+	if o.purge {
+		return what + " and all its data and certificate authorities? This cannot be undone."
+	}
+	return what + "? Data and certificate authorities stay."
+}
+
+// mergedContexts describes the contexts of this installation in the user's kubeconfig: none if its PKI cannot be read.
+func (o *downOptions) mergedContexts(ctx context.Context, s *session) kubeconfig.RemoveOptions {
 	if !o.purge {
 		return kubeconfig.RemoveOptions{}
 	}
-	state, err := rt.Store().Load(ctx)
+	state, err := s.store().Load(ctx)
 	if err != nil {
-		o.note("contexts in your kubeconfig stay, because it is not known which are of this installation: " + err.Error())
+		o.env.note("the contexts in your kubeconfig stay, because kcpctl cannot tell which belong to this installation: " + err.Error())
 		return kubeconfig.RemoveOptions{}
 	}
 	return kubeconfig.RemoveOptions{Owner: s.owner(state), ServerCA: state.CAs[pki.ServerCA].Trusted()}
 }
 
-// forget removes the contexts that `kubeconfig --merge` made: they lead nowhere now.
-func (o *downOptions) forget(ctx context.Context, contexts kubeconfig.RemoveOptions) error {
-	path := o.userKubeconfig()
+// removeContexts removes the contexts that `kubeconfig --merge` added: their server no longer exists.
+func (o *downOptions) removeContexts(ctx context.Context, contexts kubeconfig.RemoveOptions) error {
+	path := userKubeconfig(o.env)
 	if path == "" {
 		return nil
 	}
-	gone, err := kubeconfig.Remove(ctx, path, contexts)
-	if len(gone) > 0 {
-		o.note(fmt.Sprintf("removed from %s: contexts %s", path, strings.Join(gone, ", ")))
+	removed, err := kubeconfig.Remove(ctx, path, contexts)
+	if len(removed) > 0 {
+		o.env.note(fmt.Sprintf("removed from %s: contexts %s", path, strings.Join(removed, ", ")))
 	}
 	return err
-}
-
-func (o *downOptions) question(s *session, rt run.Runtime, objects int) string {
-	what := fmt.Sprintf("Remove %d objects of kcp %q from %s", objects, s.Topology.Name, rt.Where())
-	if p, ok := rt.(run.Purger); ok && o.purge && p.KeepsPKI() {
-		return what + fmt.Sprintf(", and all its data? There is no way back. Certificate authorities stay: %s keeps them.", rt.Store())
-	}
-	if o.purge {
-		return what + ", and all its data and certificate authorities? There is no way back."
-	}
-	return what + "? Data and certificate authorities stay."
 }

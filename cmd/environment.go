@@ -16,8 +16,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// source is where a flag that is not given may get its value. A flag has none unless it is marked: what removes data, accepts a
-// danger, answers a question or means something else in each command is typed every time.
+// source is where a flag that is not given may get its value. A flag has none unless it is marked: flags that remove data,
+// accept a risk, answer a question or mean different things in different commands must be typed every time.
 type source string
 
 const (
@@ -30,7 +30,7 @@ const (
 	envPrefix = "KCPCTL_"
 )
 
-// allow marks flags that may get their value from some sources.
+// allow marks flags whose values may come from some sources.
 func allow(f *pflag.FlagSet, from []source, names ...string) {
 	for _, name := range names {
 		values := make([]string, len(from))
@@ -44,16 +44,16 @@ func allow(f *pflag.FlagSet, from []source, names ...string) {
 }
 
 // anywhere are both sources.
-func anywhere() []source { return []source{environment, configFile} }
+var anywhere = []source{environment, configFile}
 
 func (s source) sets(f *pflag.Flag) bool { return slices.Contains(f.Annotations[sources], string(s)) }
 
-// variable is the name of a flag's variable.
+// variable is the name of the environment variable of a flag.
 func variable(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// settable are the flags of all commands that a source sets.
+// settable are the flags, of all commands, that a source may set.
 func (s source) settable(c *cobra.Command) []string {
 	var out []string
 	for _, flags := range []*pflag.FlagSet{c.PersistentFlags(), c.Flags()} {
@@ -70,8 +70,8 @@ func (s source) settable(c *cobra.Command) []string {
 	return slices.Compact(out)
 }
 
-// fromEnvironment sets flags that were not given from KCPCTL_* variables and the configuration file.
-func (o *globalOptions) fromEnvironment(c *cobra.Command) error {
+// setFromSources sets the flags that were not given from KCPCTL_* variables and from the configuration file.
+func setFromSources(env *Env, c *cobra.Command) error {
 	file, err := readConfig(c.Root())
 	if err != nil {
 		return err
@@ -82,11 +82,11 @@ func (o *globalOptions) fromEnvironment(c *cobra.Command) error {
 			return
 		}
 		name := variable(f.Name)
-		value, from := o.Getenv(name), name
+		value, from := env.Getenv(name), name
 		if value != "" && !environment.sets(f) {
-			hint := fmt.Sprintf("unset it, and type --%s where it is meant; variables may set %s", f.Name,
+			hint := fmt.Sprintf("unset it, and type --%s each time you want it; environment variables may set only %s", f.Name,
 				strings.Join(environment.settable(c.Root()), ", "))
-			errs = append(errs, clierr.New(clierr.BadInput, hint, "--%s cannot be set by the variable %s", f.Name, name))
+			errs = append(errs, clierr.New(clierr.BadInput, hint, "--%s cannot be set by the environment variable %s", f.Name, name))
 			return
 		}
 		if value == "" && configFile.sets(f) && file.IsSet(f.Name) {
@@ -96,13 +96,13 @@ func (o *globalOptions) fromEnvironment(c *cobra.Command) error {
 			return
 		}
 		if err := c.Flags().Set(f.Name, value); err != nil {
-			errs = append(errs, clierr.New(clierr.BadInput, "", "value of --%s from %s: %w", f.Name, from, err))
+			errs = append(errs, clierr.New(clierr.BadInput, "", "invalid value for --%s from %s: %w", f.Name, from, err))
 		}
 	})
 	return errors.Join(errs...)
 }
 
-// readConfig reads the user's configuration file, if there is one.
+// readConfig reads the user's configuration file, if it exists.
 func readConfig(root *cobra.Command) (*viper.Viper, error) {
 	v := viper.New()
 	dir, err := os.UserConfigDir()
@@ -130,6 +130,6 @@ func readConfig(root *cobra.Command) (*viper.Viper, error) {
 		return v, nil
 	}
 	slices.Sort(refused)
-	return nil, clierr.New(clierr.BadInput, "remove it; the file may set "+strings.Join(allowed, ", ")+", each to one value",
-		"%s: cannot set %s", v.ConfigFileUsed(), strings.Join(refused, ", "))
+	return nil, clierr.New(clierr.BadInput, "remove it; the file may set only "+strings.Join(allowed, ", ")+", each to a single value",
+		"%s cannot set %s", v.ConfigFileUsed(), strings.Join(refused, ", "))
 }

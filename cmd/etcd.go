@@ -10,105 +10,84 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
-func newEtcdCmd(g *globalOptions) *cobra.Command {
+func newEtcdCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "etcd",
 		Short: "List and replace members of managed etcds",
-		Args:  noArgs,
 	}
-	c.AddCommand(newEtcdMembersCmd(g), newReplaceMemberCmd(g))
+	c.AddCommand(newEtcdMembersCmd(env), newReplaceMemberCmd(env))
 	return c
 }
 
-// loadMembers reads the setup file of a setup whose etcds have members.
-func (o *setupOptions) loadMembers() (*session, error) {
-	if o.local {
-		return nil, clierr.New(clierr.BadInput, "leave out --local",
-			"on this machine every etcd is embedded in a server, and has no members to list or to replace")
+// loadMembers loads a setup whose etcds have members.
+func loadMembers(env *Env, flags *setupFlags) (*session, error) {
+	if flags.local.enabled {
+		return nil, clierr.New(clierr.BadInput, "omit --local",
+			"with --local every etcd is embedded in a server and has no members to list or replace")
 	}
-	return o.load()
+	return loadSetup(env, flags)
 }
 
-// openMembers connects to what runs the members. The caller closes the runtime.
-func (s *session) openMembers() (*run.Members, error) {
-	rt, err := s.open()
-	if err != nil {
+// connectMembers connects to what runs the members. The caller closes the session.
+func (s *session) connectMembers() (*run.Members, error) {
+	if err := s.connect(); err != nil {
 		return nil, err
 	}
-	pods, ok := rt.(run.MemberRuntime)
+	pods, ok := s.runtime.(run.MemberRuntime)
 	if !ok {
-		return nil, fmt.Errorf("%s runs no pods", rt.Where())
+		return nil, fmt.Errorf("%s runs no pods", s.runtime.Where())
 	}
-	return &run.Members{Topology: s.Topology, Runtime: rt, Pods: pods, Now: s.Now}, nil
-}
-
-// theEtcds are the names of the managed etcds: that of their shard, or cache.
-func theEtcds(_ *setup.File, t *topology.Topology) []string {
-	var out []string
-	for _, c := range t.OfKind(topology.Etcd) {
-		out = append(out, c.Name)
-	}
-	return out
-}
-
-func theMembers(_ *setup.File, t *topology.Topology) []string {
-	var out []string
-	for _, c := range t.OfKind(topology.Etcd) {
-		for i := range c.Replicas {
-			out = append(out, c.Member(i))
-		}
-	}
-	return out
+	return &run.Members{Topology: s.topology, Runtime: s.runtime, Pods: pods, Now: s.env.Now}, nil
 }
 
 type etcdMembersOptions struct {
-	setupOptions
+	env    *Env
+	setup  setupFlags
 	name   string
 	output string
 }
 
-func newEtcdMembersCmd(g *globalOptions) *cobra.Command {
-	o := &etcdMembersOptions{setupOptions: setupOptions{globalOptions: g}}
+func newEtcdMembersCmd(env *Env) *cobra.Command {
+	o := &etcdMembersOptions{env: env}
 	c := &cobra.Command{
 		Use:   "members [NAME]",
-		Short: "Show the members of managed etcds, and how each is",
-		Long: `Members asks every member of the setup's managed etcds, or of one, through the cluster's API server. A member is healthy
-if it reads what a majority of the members knows.`,
+		Short: "List the members of managed etcds, and their health",
+		Long: `Members queries every member of the setup's managed etcds, or of one etcd, through the cluster's API server. A member is
+healthy if it can read what a majority of the members has agreed on.`,
 		Example: `  kcpctl etcd members
   kcpctl etcd members root`,
-		Args: cobra.MaximumNArgs(1),
+		Args: maxArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				o.name = args[0]
 			}
 			return o.run(c.Context())
 		},
+		ValidArgsFunction: completeArgs(1, o.setup.names(env, etcdNames)),
 	}
-	c.ValidArgsFunction = completeArgs(1, o.fromFile(theEtcds))
-	o.addFlags(c.Flags())
-	addOutput(c, &o.output, "", forPrograms()...)
+	o.setup.add(c.Flags())
+	addOutput(c, &o.output, "", machineFormats...)
 	return c
 }
 
 func (o *etcdMembersOptions) run(ctx context.Context) error {
-	s, err := o.loadMembers()
+	s, err := loadMembers(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	etcds, err := o.chosen(s.Topology)
+	etcds, err := o.selected(s)
 	if err != nil {
 		return err
 	}
-	members, err := s.openMembers()
+	members, err := s.connectMembers()
 	if err != nil {
 		return err
 	}
-	defer members.Runtime.Close()
+	defer s.close()
 	found := []run.EtcdMember{}
 	for _, c := range etcds {
 		some, err := members.List(ctx, c)
@@ -118,19 +97,19 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 		found = append(found, some...)
 	}
 	if o.output != "" {
-		return encode(o.Streams.Out, o.output, map[string]any{"items": found})
+		return encode(o.env.Streams.Out, o.output, map[string]any{"items": found})
 	}
 	if len(found) == 0 {
-		fmt.Fprintf(o.Streams.Err, "kcp %q has no managed etcd.\n", s.Topology.Name)
+		fmt.Fprintf(o.env.Streams.Err, "kcp %q has no managed etcd.\n", s.topology.Name)
 		return nil
 	}
-	o.printMembers(found)
+	o.print(found)
 	return nil
 }
 
-// chosen are the etcds that the user names: root or etcd/root, or all of them.
-func (o *etcdMembersOptions) chosen(t *topology.Topology) ([]*topology.Component, error) {
-	all := t.OfKind(topology.Etcd)
+// selected are the etcds that the user names, as root or etcd/root, or all of them.
+func (o *etcdMembersOptions) selected(s *session) ([]*topology.Component, error) {
+	all := s.topology.OfKind(topology.Etcd)
 	if o.name == "" {
 		return all, nil
 	}
@@ -139,11 +118,11 @@ func (o *etcdMembersOptions) chosen(t *topology.Topology) ([]*topology.Component
 			return []*topology.Component{c}, nil
 		}
 	}
-	return nil, unknownName("managed etcd", o.name, theEtcds(nil, t))
+	return nil, unknownName("managed etcd", o.name, etcdNames(s))
 }
 
-func (e *Env) printMembers(all []run.EtcdMember) {
-	out := e.Streams.Out
+func (o *etcdMembersOptions) print(all []run.EtcdMember) {
+	out := o.env.Streams.Out
 	var rows [][]string
 	for _, m := range all {
 		id, size, health := "-", "-", out.Green("yes")
@@ -161,58 +140,50 @@ func (e *Env) printMembers(all []run.EtcdMember) {
 	ui.Table(out, []string{"ETCD", "POD", "ID", "LEADER", "LEARNER", "DB SIZE", "HEALTHY"}, rows...)
 }
 
-func yesNo(b bool) string {
-	if b {
-		return "yes"
-	}
-	return "no"
-}
-
 type replaceMemberOptions struct {
-	setupOptions
+	env     *Env
+	setup   setupFlags
 	pod     string
 	yes     bool
 	timeout time.Duration
 	output  string
 }
 
-func newReplaceMemberCmd(g *globalOptions) *cobra.Command {
-	o := &replaceMemberOptions{setupOptions: setupOptions{globalOptions: g}}
+func newReplaceMemberCmd(env *Env) *cobra.Command {
+	o := &replaceMemberOptions{env: env}
 	c := &cobra.Command{
 		Use:   "replace-member POD",
 		Short: "Replace a member of a managed etcd that has lost its data",
-		Long: `Replace-member is for a member that cannot come back: its volume is lost or damaged, or it had none. The member is removed
-from its etcd and added again, its pod and volume are deleted, and the pod that follows gets the data from the others, which
-serve meanwhile. A majority of the members has to be healthy. A replacement that was interrupted continues when it is run
-again.`,
+		Long: `Replace-member replaces a member that cannot recover, because its volume is lost or damaged or because it had none. It
+removes the member from its etcd and adds it again, and deletes its pod and volume. The new pod gets the data from the other
+members, which keep serving. A majority of the members must be healthy. Rerun the command to continue after an interruption.`,
 		Example: "  kcpctl etcd replace-member demo-etcd-root-1",
-		RunE: func(c *cobra.Command, args []string) (err error) {
-			if o.pod, err = oneArg(args, "pod"); err != nil {
-				return err
-			}
-			if err := checkTimeout(o.timeout); err != nil {
-				return err
-			}
+		Args:    oneArg("pod"),
+		RunE: func(c *cobra.Command, args []string) error {
+			o.pod = args[0]
 			return o.run(c.Context())
 		},
+		ValidArgsFunction: completeArgs(1, o.setup.names(env, memberPods)),
 	}
-	c.ValidArgsFunction = completeArgs(1, o.fromFile(theMembers))
 	f := c.Flags()
-	o.addFlags(f)
-	o.addOtherClusterFlag(f)
-	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long it may take, 0 for ever")
+	o.setup.add(f)
+	o.setup.addAllowOtherCluster(f)
+	addYes(f, &o.yes)
+	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long the replacement may take (0 means no limit)")
 	addEvents(c, &o.output)
 	return c
 }
 
 func (o *replaceMemberOptions) run(ctx context.Context) error {
-	s, err := o.loadMembers()
+	if err := checkTimeout(o.timeout); err != nil {
+		return err
+	}
+	s, err := loadMembers(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	r := &run.ReplaceMember{Observe: s.observe, Timeout: o.timeout}
-	for _, c := range s.Topology.OfKind(topology.Etcd) {
+	r := &run.ReplaceMember{Observe: s.reporter.observe, Timeout: o.timeout}
+	for _, c := range s.topology.OfKind(topology.Etcd) {
 		for i := range c.Replicas {
 			if c.Member(i) == o.pod {
 				r.Etcd, r.Index = c, i
@@ -220,25 +191,25 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 		}
 	}
 	if r.Etcd == nil {
-		return unknownName("pod of a managed etcd", o.pod, theMembers(nil, s.Topology))
+		return unknownName("pod of a managed etcd", o.pod, memberPods(s))
 	}
 	if err := run.CheckReplaceable(r.Etcd); err != nil {
 		return err
 	}
-	members, err := s.openMembers()
+	members, err := s.connectMembers()
 	if err != nil {
 		return err
 	}
-	defer members.Runtime.Close()
+	defer s.close()
 	r.Members = *members
 	if !o.yes {
-		yes, err := o.Streams.Confirm(ctx, fmt.Sprintf("Replace %s of %s in %s? Its pod and volume are deleted.",
-			o.pod, r.Etcd.ID(), members.Runtime.Where()))
+		yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Replace %s of %s in %s? Its pod and volume will be deleted.",
+			o.pod, r.Etcd.ID(), s.runtime.Where()))
 		if err != nil || !yes {
 			return err
 		}
 	}
-	end := s.begin(ctx, fmt.Sprintf("replace %s of kcp %q", o.pod, s.Topology.Name), o.output)
+	end := s.reporter.begin(ctx, fmt.Sprintf("replace %s of kcp %q", o.pod, s.topology.Name), o.output)
 	defer end()
 	return r.Run(ctx)
 }

@@ -11,54 +11,56 @@ import (
 )
 
 type graphOptions struct {
-	setupOptions
+	env    *Env
+	setup  setupFlags
 	output string
 	live   bool
 }
 
-func newGraphCmd(g *globalOptions) *cobra.Command {
-	o := &graphOptions{setupOptions: setupOptions{globalOptions: g}}
+func newGraphCmd(env *Env) *cobra.Command {
+	o := &graphOptions{env: env}
 	c := &cobra.Command{
 		Use:   "graph",
-		Short: "Draw the setup: components, URLs, placement, and with --live their state",
+		Short: "Draw the components of the setup, their URLs and placement",
+		Long: `Graph draws the components of the setup, with their URLs and placement, as text or as a diagram. With --live it also shows
+which components are ready.`,
 		Example: `  kcpctl graph -o svg > kcp.svg
   kcpctl graph -o mermaid --live`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
-	o.addFlags(c.Flags())
+	o.setup.add(c.Flags())
 	addOutput(c, &o.output, "text", "text", "mermaid", "dot", "svg")
-	c.Flags().BoolVar(&o.live, "live", false, "ask what runs, and show which components are ready")
+	c.Flags().BoolVar(&o.live, "live", false, "show which components are ready")
 	return c
 }
 
 func (o *graphOptions) run(ctx context.Context) error {
-	s, err := o.load()
+	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
 	var states map[topology.ID]graph.State
 	if o.live {
-		if states, err = s.states(ctx); err != nil {
+		if states, err = o.states(ctx, s); err != nil {
 			return err
 		}
 	}
-	g := graph.New(s.Topology, states)
+	g := graph.New(s.topology, states)
 	draw := map[string]func() string{"text": g.Text, "mermaid": g.Mermaid, "dot": g.DOT, "svg": g.SVG}[o.output]
-	_, err = io.WriteString(o.Streams.Out, draw())
+	_, err = io.WriteString(o.env.Streams.Out, draw())
 	return err
 }
 
-// states asks the runtime which components are ready.
-func (s *session) states(ctx context.Context) (map[topology.ID]graph.State, error) {
-	rt, err := s.open()
-	if err != nil {
+// states queries which components are ready.
+func (o *graphOptions) states(ctx context.Context, s *session) (map[topology.ID]graph.State, error) {
+	if err := s.connect(); err != nil {
 		return nil, err
 	}
-	defer rt.Close()
+	defer s.close()
 	states := map[topology.ID]graph.State{}
-	for _, c := range s.Topology.Components {
-		st, err := rt.State(ctx, c)
+	for _, c := range s.topology.Components {
+		st, err := s.runtime.State(ctx, c)
 		if err != nil {
 			return nil, err
 		}

@@ -23,7 +23,7 @@ func TestHistoryNamesComponents(t *testing.T) {
 	} {
 		history = append(history, plan.Revision{Number: i + 1, Time: at.Add(time.Duration(i) * time.Hour), User: "ann@laptop", Version: "v1.2.0", Only: only})
 	}
-	(&Env{Streams: streams}).printHistory(history)
+	printHistory(streams.Out, history)
 	require.Equal(t, `REVISION   APPLIED                BY           KCPCTL   ONLY
 4          2026-11-20T15:00:00Z   ann@laptop   v1.2.0   base/eu
 3          2026-11-20T14:00:00Z   ann@laptop   v1.2.0   shard/a,shard/b,shard/c,shard/d,shard/e and 2 more

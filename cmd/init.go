@@ -5,46 +5,47 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/examples"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/setup"
 )
 
 type initOptions struct {
-	*globalOptions
+	env     *Env
 	example string
 	file    string
 	force   bool
 }
 
-func newInitCmd(g *globalOptions) *cobra.Command {
-	o := &initOptions{globalOptions: g}
+func newInitCmd(env *Env) *cobra.Command {
+	o := &initOptions{env: env}
 	c := &cobra.Command{
 		Use:   "init",
-		Short: "Write a setup file to start from",
+		Short: "Write an example setup file to start from",
 		Example: `  kcpctl init
   kcpctl init --example ha -f prod.yaml`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return o.run() },
 	}
-	c.Flags().StringVar(&o.example, "example", "sharded", "what to start from: "+strings.Join(examples.Names(), ", "))
-	c.Flags().StringVarP(&o.file, "file", "f", "kcp.yaml", "file to write, - for stdout")
-	allow(c.Flags(), anywhere(), "file")
-	c.Flags().BoolVar(&o.force, "force", false, "replace the file if there is one")
-	completeFlag(c, "example", these(examples.Names()...))
+	f := c.Flags()
+	f.StringVar(&o.example, "example", "sharded", "example to start from: "+either(examples.Names()))
+	completeFlag(c, "example", fixed(examples.Names()...))
+	f.StringVarP(&o.file, "file", "f", defaultFile, "file to write, or - for stdout")
+	allow(f, anywhere, "file")
+	f.BoolVar(&o.force, "force", false, "overwrite an existing file")
 	return c
 }
 
 func (o *initOptions) run() error {
 	text, err := examples.Read(o.example)
 	if err != nil {
-		return clierr.New(clierr.BadInput, "use one of "+strings.Join(examples.Names(), ", "), "there is no example %q", o.example)
+		return unknownName("example", o.example, examples.Names())
 	}
-	if o.file == "-" {
-		_, err := o.Streams.Out.Write(text)
+	if o.file == setup.Stdin {
+		_, err := o.env.Streams.Out.Write(text)
 		return err
 	}
 	mode := os.O_WRONLY | os.O_CREATE | os.O_EXCL
@@ -53,7 +54,7 @@ func (o *initOptions) run() error {
 	}
 	f, err := os.OpenFile(o.file, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return clierr.New(clierr.BadInput, "name another file with -f, or replace it with --force", "%s exists", o.file)
+		return clierr.New(clierr.BadInput, "name another file with -f, or overwrite this one with --force", "%s already exists", o.file)
 	}
 	if err != nil {
 		return fmt.Errorf("write setup: %w", err)
@@ -64,6 +65,6 @@ func (o *initOptions) run() error {
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("write setup: %w", err)
 	}
-	fmt.Fprintf(o.Streams.Err, "%s written. Look at it, then run: kcpctl up -f %s\n", o.file, quote(o.file))
+	fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up -f %s\n", o.file, quote(o.file))
 	return nil
 }

@@ -1,25 +1,39 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/local"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/proxy"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 type kubeconfigOptions struct {
-	setupOptions
+	env   *Env
+	setup setupFlags
+
+	// name is the kubeconfig of the setup file to print; the others describe a new one.
+	name         string
 	user         string
 	groups       []string
 	target       string
@@ -32,26 +46,26 @@ type kubeconfigOptions struct {
 	contextName string
 	use         bool
 	portForward bool
-
-	name    string
-	command []string
+	command     []string
 }
 
-func newKubeconfigCmd(g *globalOptions) *cobra.Command {
-	o := &kubeconfigOptions{setupOptions: setupOptions{globalOptions: g}}
+func newKubeconfigCmd(env *Env) *cobra.Command {
+	o := &kubeconfigOptions{env: env}
 	c := &cobra.Command{
 		Use:   "kubeconfig [NAME] [-- COMMAND [ARG...]]",
 		Short: "Print a kubeconfig for kcp, or run a command with it",
-		Long: `Kubeconfig prints a kubeconfig that the setup declares, the first one if no name is given. With --user it mints one that
-nothing keeps.
+		Long: `Kubeconfig prints a kubeconfig that is declared in the setup file: by default, the first one. With --user it mints a new one,
+which is not stored.
 
-Where clients cannot reach kcp's external hostname, --port-forward reaches it through the cluster: kcpctl serves a proxy on
-this machine that knows all hosts of the setup, the kubeconfig names it in proxy-url, and it works as long as kcpctl runs.
-With a command after --, kcpctl runs it with that kubeconfig and ends with it. The file is in $XDG_RUNTIME_DIR, or else with
-temporary files, and is removed at the end; the next such command removes what one that was killed has left.
+Use --port-forward if clients cannot reach kcp's external hostname. kcpctl then serves a proxy on this machine that reaches
+all hosts of the setup through the cluster, and sets proxy-url in the kubeconfig. The kubeconfig works as long as kcpctl runs.
 
---merge replaces entries of the same installation only. Those of another one, even of the same name, are a conflict, for which
---context-name chooses other names.`,
+With a command after --, kcpctl writes the kubeconfig to a temporary file, runs the command with it, and removes the file
+when the command ends. The file is in $XDG_RUNTIME_DIR, or else in the directory for temporary files. The next such command
+removes files that were left behind by one that was killed.
+
+--merge replaces only contexts of the same installation. A context of another installation is a conflict, even if it has the
+same name: choose another name with --context-name.`,
 		Example: `  kcpctl kubeconfig admin -o admin.kubeconfig
   kcpctl kubeconfig --user alice --group team-a --workspace root:team-a --expires-in 8h
   kcpctl kubeconfig admin --port-forward -- kubectl get workspaces`,
@@ -61,22 +75,23 @@ temporary files, and is removed at the end; the next such command removes what o
 			}
 			return o.run(c.Context())
 		},
+		ValidArgsFunction: completeArgs(1, o.setup.names(env, kubeconfigNames)),
 	}
 	f := c.Flags()
-	o.addFlags(f)
+	o.setup.add(f)
 	f.StringVar(&o.user, "user", "", "mint a kubeconfig for this user")
-	f.StringSliceVar(&o.groups, "group", nil, "group of the user, may be repeated")
-	f.StringVar(&o.target, "target", "", "front-proxy or shard, such as front-proxy/main or shard/alpha (default the first front-proxy)")
-	f.StringVar(&o.workspace, "workspace", "", "path of the current workspace (default root)")
-	f.DurationVar(&o.expiresIn, "expires-in", 24*time.Hour, "how long a minted kubeconfig is valid")
-	f.StringSliceVar(&o.clusterRoles, "cluster-role", nil, "bind this cluster role to the user in the workspace, may be repeated")
+	f.StringSliceVar(&o.groups, "group", nil, "group of the user (repeatable)")
+	f.StringVar(&o.target, "target", "",
+		"front-proxy or shard to connect to, such as front-proxy/main, shard/alpha or shard/root (default: the first front-proxy)")
+	completeFlag(c, "target", o.setup.names(env, targetIDs))
+	f.StringVar(&o.workspace, "workspace", "", "path of the current workspace (default: root)")
+	f.DurationVar(&o.expiresIn, "expires-in", 24*time.Hour, "validity of a minted kubeconfig")
+	f.StringSliceVar(&o.clusterRoles, "cluster-role", nil, "bind the user to this cluster role in the workspace (repeatable)")
 	f.StringVarP(&o.output, "output", "o", "", "file to write, with mode 0600")
-	f.BoolVar(&o.merge, "merge", false, "merge it into $KUBECONFIG or ~/.kube/config")
-	f.StringVar(&o.contextName, "context-name", "", "name of the merged context (default the setup's name)")
+	f.BoolVar(&o.merge, "merge", false, "merge the kubeconfig into $KUBECONFIG or ~/.kube/config")
+	f.StringVar(&o.contextName, "context-name", "", "name of the merged context (default: the setup's name)")
 	f.BoolVar(&o.use, "use", false, "make the merged context the current one")
 	f.BoolVar(&o.portForward, "port-forward", false, "reach kcp through the cluster")
-	c.ValidArgsFunction = completeArgs(1, o.fromFile(theKubeconfigs))
-	completeFlag(c, "target", o.fromFile(theTargets))
 	return c
 }
 
@@ -98,16 +113,19 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 	}
 	switch {
 	case o.user != "" && o.name != "":
-		return clierr.New(clierr.BadInput, "give one of them", "a name asks for a declared kubeconfig, --user for a new one")
+		return clierr.New(clierr.BadInput, "use one of them",
+			"NAME prints a kubeconfig of the setup file, --user mints a new one: they cannot be used together")
 	case o.user == "" && len(minting) > 0:
-		return clierr.New(clierr.BadInput, "add --user, or change the declaration in the setup file",
-			"%s: only for a kubeconfig that is minted with --user", strings.Join(minting, ", "))
+		return clierr.New(clierr.BadInput, "add --user, or change the kubeconfig in the setup file",
+			"%s can only be used with --user", strings.Join(minting, ", "))
 	case o.merge && o.portForward:
-		return clierr.New(clierr.BadInput, "write it to a file of its own with -o", "the kubeconfig of --port-forward ends with the command; it is not worth merging")
+		return clierr.New(clierr.BadInput, "write it to a file with -o",
+			"a --port-forward kubeconfig works only while kcpctl runs and cannot be merged")
 	case o.merge && o.output != "":
-		return clierr.New(clierr.BadInput, "give one of them", "--merge and --output are two places for one kubeconfig")
+		return clierr.New(clierr.BadInput, "use one of them", "--merge and --output cannot be used together")
 	case len(o.command) > 0 && (o.merge || o.output != ""):
-		return clierr.New(clierr.BadInput, "leave out --merge and --output", "a command is run with a kubeconfig of its own")
+		return clierr.New(clierr.BadInput, "omit --merge and --output",
+			"--merge and --output cannot be used with a command, which gets a temporary kubeconfig")
 	case o.expiresIn <= 0:
 		return clierr.New(clierr.BadInput, "use a duration such as 8h", "--expires-in must be positive")
 	}
@@ -115,7 +133,7 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 }
 
 func (o *kubeconfigOptions) run(ctx context.Context) error {
-	s, err := o.load()
+	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
@@ -123,128 +141,110 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, rt, err := o.connect(s)
-	if err != nil {
+	connect := s.connectStore
+	if o.portForward || len(o.clusterRoles) > 0 {
+		connect = s.connect
+	}
+	if err := connect(); err != nil {
 		return err
 	}
-	if rt != nil {
-		defer rt.Close()
-	}
-	state, err := store.Load(ctx)
+	defer s.close()
+	state, err := s.loadPKI(ctx)
 	if err != nil {
 		return err
-	}
-	if len(state.CAs) == 0 {
-		return clierr.New(clierr.Failed, "run kcpctl up first"+o.flagsForTip(), "kcp %q has no certificates yet: %s does not exist", s.Topology.Name, store)
 	}
 	pair, err := o.certificate(s, state, access, declared)
 	if err != nil {
 		return err
 	}
 	if len(o.clusterRoles) > 0 {
-		if err := o.bind(ctx, s, rt, state); err != nil {
+		if err := o.bindRoles(ctx, s, state); err != nil {
 			return err
 		}
 	}
 	content := kubeconfig.ForUser(access, state.CAs[pki.ServerCA].Trusted(), pair)
-	if o.portForward {
-		return o.forward(ctx, s, rt, s.owner(state), content)
-	}
-	if len(o.command) > 0 {
+	switch {
+	case o.portForward:
+		return o.forward(ctx, s, s.owner(state), content)
+	case len(o.command) > 0:
 		return o.runCommand(ctx, content)
 	}
-	return o.deliver(ctx, s.owner(state), content)
+	return o.write(ctx, s.owner(state), content)
 }
 
-// connect returns where the PKI is kept, and the runtime where something needs it.
-func (o *kubeconfigOptions) connect(s *session) (pki.Store, run.Runtime, error) {
-	if st := s.directoryStore(); st != nil && !o.portForward && len(o.clusterRoles) == 0 {
-		return st, nil, nil
-	}
-	rt, err := s.open()
-	if err != nil {
-		return nil, nil, err
-	}
-	return rt.Store(), rt, nil
-}
-
-// access finds the declared kubeconfig, or describes the one to mint.
+// access is what the kubeconfig gives access to, and the component if the setup file declares it.
 func (o *kubeconfigOptions) access(s *session) (topology.Access, *topology.Component, error) {
-	declared := s.Topology.OfKind(topology.Kubeconfig)
-	if o.user == "" {
-		var names []string
-		for _, c := range declared {
-			if o.name == "" || c.Name == o.name {
-				return *c.Access, c, nil
-			}
-			names = append(names, c.Name)
+	if o.user != "" {
+		a, err := o.newAccess(s)
+		return a, nil, err
+	}
+	for _, c := range s.topology.OfKind(topology.Kubeconfig) {
+		if o.name == "" || c.Name == o.name {
+			return *c.Access, c, nil
 		}
-		return topology.Access{}, nil, clierr.New(clierr.BadInput, oneOf(names)+", or mint one with --user",
-			"%s declares no kubeconfig %q", s.File.Name, o.name)
 	}
+	return topology.Access{}, nil, clierr.New(clierr.BadInput, oneOf(kubeconfigNames(s))+", or mint one with --user",
+		"%s declares no kubeconfig %q", s.file.Name, o.name)
+}
+
+// newAccess is what a minted kubeconfig gives access to.
+func (o *kubeconfigOptions) newAccess(s *session) (topology.Access, error) {
 	k := v1alpha1.Kubeconfig{
-		Name: o.user, User: o.user, Groups: o.groups, Workspace: o.workspace, ClusterRoles: o.clusterRoles,
-		Validity: metav1.Duration{Duration: o.expiresIn},
-	}
-	if k.Workspace == "" {
-		k.Workspace = topology.RootShardName
+		Name: o.user, User: o.user, Groups: o.groups, Workspace: cmp.Or(o.workspace, topology.RootShardName),
+		ClusterRoles: o.clusterRoles, Validity: metav1.Duration{Duration: o.expiresIn},
 	}
 	if len(o.clusterRoles) > 0 {
 		k.Groups = append(slices.Clone(k.Groups), mintedGroup(o.user))
 	}
-	targets := s.Topology.OfKind(topology.FrontProxy, topology.RootShard, topology.Shard)
-	var names []string
-	for _, c := range targets {
-		if o.target != "" && o.target != string(c.ID()) {
-			names = append(names, string(c.ID()))
-			continue
+	var target *topology.Component
+	for _, c := range s.topology.OfKind(topology.FrontProxy, topology.RootShard, topology.Shard) {
+		named := o.target == string(c.ID()) || c.IsShard() && o.target == string(topology.IDOf(topology.Shard, c.ShardName()))
+		if named || o.target == "" && target == nil && c.Kind == topology.FrontProxy {
+			target = c
 		}
-		switch {
-		case o.target == "":
-			k.Target.FrontProxy = s.Topology.OfKind(topology.FrontProxy)[0].Name
-		case c.Kind == topology.FrontProxy:
-			k.Target.FrontProxy = c.Name
-		default:
-			k.Target.Shard = c.ShardName()
-		}
-		return s.Topology.Access(k), nil, nil
 	}
-	return topology.Access{}, nil, clierr.New(clierr.BadInput, oneOf(names), "there is no target %q", o.target)
+	switch {
+	case target == nil:
+		return topology.Access{}, unknownName("target", o.target, targetIDs(s))
+	case target.IsShard():
+		k.Target.Shard = target.ShardName()
+	default:
+		k.Target.FrontProxy = target.Name
+	}
+	return s.topology.Access(k), nil
 }
 
 // mintedGroup is the group to which the roles of a minted kubeconfig are bound.
 func mintedGroup(user string) string { return "kcpctl:user:" + user }
 
-// certificate is the declared kubeconfig's, or a new one.
-func (o *kubeconfigOptions) certificate(s *session, state *pki.State, a topology.Access, c *topology.Component) (pki.Pair, error) {
-	if c == nil {
+// certificate is the certificate of the declared kubeconfig, or a new one.
+func (o *kubeconfigOptions) certificate(s *session, state *pki.State, a topology.Access, declared *topology.Component) (pki.Pair, error) {
+	if declared == nil {
 		return pki.Mint(state, pki.MintSpec{
-			CN: a.User, Orgs: a.Groups, Algorithm: s.File.Setup.Spec.PKI.KeyAlgorithm, Validity: o.expiresIn,
-		}, o.Now())
+			CN: a.User, Orgs: a.Groups, Algorithm: s.file.Setup.Spec.PKI.KeyAlgorithm, Validity: o.expiresIn,
+		}, o.env.Now())
 	}
-	for _, cert := range pki.CertsOf(s.Topology, c) {
+	for _, cert := range pki.CertsOf(s.topology, declared) {
 		if pair, ok := state.Leaves[cert.Key()]; ok {
 			return pair, nil
 		}
 	}
-	return pki.Pair{}, clierr.New(clierr.Failed, "run kcpctl up"+o.flagsForTip(), "the certificate of kubeconfig %q was not issued yet", c.Name)
+	return pki.Pair{}, clierr.New(clierr.Failed, "run "+o.setup.command("up"),
+		"the certificate of the kubeconfig %q has not been issued yet", declared.Name)
 }
 
-// bind gives the user of a minted kubeconfig its roles.
-func (o *kubeconfigOptions) bind(ctx context.Context, s *session, rt run.Runtime, state *pki.State) error {
-	client, err := run.Connect(rt, s.Topology.OfKind(topology.FrontProxy)[0], state, o.Now())
+// bindRoles binds the user of a minted kubeconfig to its cluster roles.
+func (o *kubeconfigOptions) bindRoles(ctx context.Context, s *session, state *pki.State) error {
+	client, err := run.Connect(s.runtime, s.topology.OfKind(topology.FrontProxy)[0], state, o.env.Now())
 	if err != nil {
 		return err
 	}
-	workspace := o.workspace
-	if workspace == "" {
-		workspace = topology.RootShardName
-	}
+	workspace := cmp.Or(o.workspace, topology.RootShardName)
 	return client.BindRoles(ctx, workspace, "kcpctl-user-"+o.user, mintedGroup(o.user), o.clusterRoles)
 }
 
-// deliver puts the kubeconfig where it was asked for.
-func (o *kubeconfigOptions) deliver(ctx context.Context, owner kubeconfig.Owner, content []byte) error {
+// write writes the kubeconfig to where the flags want it.
+func (o *kubeconfigOptions) write(ctx context.Context, owner kubeconfig.Owner, content []byte) error {
 	switch {
 	case o.merge:
 		return o.mergeInto(ctx, owner, content)
@@ -252,9 +252,95 @@ func (o *kubeconfigOptions) deliver(ctx context.Context, owner kubeconfig.Owner,
 		if err := kubeconfig.WriteFile(o.output, content); err != nil {
 			return err
 		}
-		fmt.Fprintf(o.Streams.Err, "kubeconfig written. Use it with: export KUBECONFIG=%s\n", quote(o.output))
+		fmt.Fprintf(o.env.Streams.Err, "kubeconfig written. Use it with: export KUBECONFIG=%s\n", quote(o.output))
 		return nil
 	}
-	_, err := o.Streams.Out.Write(content)
+	_, err := o.env.Streams.Out.Write(content)
 	return err
+}
+
+// mergeInto merges the kubeconfig into the user's own.
+func (o *kubeconfigOptions) mergeInto(ctx context.Context, owner kubeconfig.Owner, content []byte) error {
+	path := userKubeconfig(o.env)
+	if path == "" {
+		return clierr.New(clierr.Failed, "set KUBECONFIG or HOME, or write a file with -o",
+			"cannot find your kubeconfig: $KUBECONFIG and $HOME are not set")
+	}
+	name, err := kubeconfig.Merge(ctx, path, content, kubeconfig.MergeOptions{
+		Owner: owner, ContextName: cmp.Or(o.contextName, owner.Setup), Use: o.use,
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.env.Streams.Err, "merged into %s. Use it with: kubectl --context %s get workspaces\n", path, quote(name))
+	return nil
+}
+
+// userKubeconfig is the file that kubectl writes to: the first one in $KUBECONFIG, or ~/.kube/config. It is empty without
+// either variable.
+func userKubeconfig(env *Env) string {
+	for _, path := range filepath.SplitList(env.Getenv("KUBECONFIG")) {
+		if path != "" {
+			return path
+		}
+	}
+	if home := env.Getenv("HOME"); home != "" {
+		return filepath.Join(home, ".kube", "config")
+	}
+	return ""
+}
+
+// forward serves a proxy to the setup's components while the command runs, or until it is interrupted.
+func (o *kubeconfigOptions) forward(ctx context.Context, s *session, owner kubeconfig.Owner, content []byte) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen for the proxy: %w", err)
+	}
+	content, err = kubeconfig.WithProxy(content, "http://"+l.Addr().String())
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	srv := proxy.New(s.topology, s.runtime, func(err error) { o.env.note(err.Error()) })
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return srv.Serve(ctx, l) })
+	g.Go(func() error {
+		defer stop()
+		if len(o.command) > 0 {
+			return o.runCommand(ctx, content)
+		}
+		if err := o.write(ctx, owner, content); err != nil {
+			return err
+		}
+		o.env.note("the kubeconfig works until you press Ctrl-C")
+		<-ctx.Done()
+		return nil
+	})
+	return g.Wait()
+}
+
+// runCommand runs the command with KUBECONFIG set, and fails with its exit code.
+func (o *kubeconfigOptions) runCommand(ctx context.Context, content []byte) error {
+	dir, remove, err := local.PrivateDir(o.env.Getenv)
+	if err != nil {
+		return fmt.Errorf("create a directory for the kubeconfig: %w", err)
+	}
+	defer remove()
+	file := filepath.Join(dir, "kubeconfig")
+	if err := kubeconfig.WriteFile(file, content); err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, o.command[0], o.command[1:]...)
+	c.Env = append(os.Environ(), "KUBECONFIG="+file)
+	c.Stdin, c.Stdout, c.Stderr = o.env.Streams.In, o.env.Streams.Out.Writer, o.env.Streams.Err.Writer
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
+	err = c.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return silent(max(exit.ExitCode(), clierr.Failed))
+	}
+	if err != nil {
+		return clierr.New(clierr.Failed, "", "run %s: %w", o.command[0], err)
+	}
+	return nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A first run on this machine does not choose ports while another one does. One that writes nothing need not wait.
-func TestFirstUpWaitsForWhoChoosesPorts(t *testing.T) {
+func TestFirstUpWaitsWhileAnotherChoosesPorts(t *testing.T) {
 	dir := t.TempDir()
 	root := filepath.Join(dir, "kcpctl")
 	require.NoError(t, os.Mkdir(root, 0o700))
@@ -29,12 +29,12 @@ func TestFirstUpWaitsForWhoChoosesPorts(t *testing.T) {
 	for dryRun, want := range map[string]error{dryRunNone: context.Canceled, dryRunClient: nil} {
 		t.Run(dryRun, func(t *testing.T) {
 			streams, _, errs := ui.Fake("", 0, 0)
-			o := &upOptions{dryRun: dryRun, setupOptions: setupOptions{
-				file: file, localOptions: localOptions{local: true}, globalOptions: &globalOptions{Env: &Env{
-					Streams: streams, Now: time.Now, Getenv: func(string) string { return dir },
-				}},
-			}}
-			require.ErrorIs(t, runUp(interrupted, o), want)
+			o := &upOptions{
+				env:    &Env{Streams: streams, Now: time.Now, Getenv: func(string) string { return dir }},
+				setup:  setupFlags{file: file, local: localFlags{enabled: true}},
+				dryRun: dryRun,
+			}
+			require.ErrorIs(t, o.run(interrupted), want)
 			require.Empty(t, errs.String(), "nothing has begun")
 		})
 	}

@@ -2,57 +2,63 @@ package cmd
 
 import (
 	"context"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 type logsOptions struct {
-	setupOptions
-	run.LogOptions
+	env       *Env
+	setup     setupFlags
+	component string
+	logs      run.LogOptions
 }
 
-func newLogsCmd(g *globalOptions) *cobra.Command {
-	o := &logsOptions{setupOptions: setupOptions{globalOptions: g}}
+func newLogsCmd(env *Env) *cobra.Command {
+	o := &logsOptions{env: env}
 	c := &cobra.Command{
 		Use:   "logs COMPONENT",
 		Short: "Print the logs of a component",
-		Long: `Logs prints the logs of all containers of a component's pods, or of its process on this machine. Where there are several,
-each line begins with its pod and container. With -f it goes on until Ctrl-C, also with pods and processes that start
-meanwhile, as in a rolling restart.`,
-		Example:           "  kcpctl logs shard/alpha -f",
-		Args:              maxArgs(1),
-		ValidArgsFunction: completeArgs(1, o.fromFile(theComponents)),
+		Long: `Logs prints the logs of all containers in a component's pods, or of its process on this machine. If there is more than one
+container, each line begins with its pod and container. -f follows the logs until you press Ctrl-C, including those of pods
+and processes that start later, as in a rolling update.`,
+		Example: "  kcpctl logs shard/alpha -f",
+		Args:    maxArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			return o.run(c.Context(), args)
+			if len(args) > 0 {
+				o.component = args[0]
+			}
+			return o.run(c.Context())
 		},
+		ValidArgsFunction: completeArgs(1, o.setup.names(env, componentIDs)),
 	}
 	f := c.Flags()
-	o.addFlagsWith(f, "") // -f follows, as in kubectl
-	f.BoolVarP(&o.Follow, "follow", "f", false, "wait for more")
-	f.BoolVarP(&o.Previous, "previous", "p", false, "of the container that ran before")
-	f.Int64Var(&o.Tail, "tail", 0, "only so many last lines, 0 for all")
+	o.setup.addWithShorthand(f, "") // -f follows, as in kubectl
+	f.BoolVarP(&o.logs.Follow, "follow", "f", false, "follow the logs")
+	f.BoolVarP(&o.logs.Previous, "previous", "p", false, "print the logs of the previous container")
+	f.Int64Var(&o.logs.Tail, "tail", 0, "print only this many of the last lines (0 means all)")
 	return c
 }
 
-func (o *logsOptions) run(ctx context.Context, args []string) error {
-	s, err := o.load()
+func (o *logsOptions) run(ctx context.Context) error {
+	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	if len(args) == 0 {
-		return clierr.New(clierr.BadInput, oneOf(theComponents(s.File, s.Topology)), "name a component")
+	known := componentIDs(s)
+	switch {
+	case o.component == "":
+		return clierr.New(clierr.BadInput, oneOf(known), "a component is required")
+	case !slices.Contains(known, o.component):
+		return unknownName("component", o.component, known)
 	}
-	c, err := s.component(args[0], theComponents)
-	if err != nil {
+	if err := s.connect(); err != nil {
 		return err
 	}
-	rt, err := s.open()
-	if err != nil {
-		return err
-	}
-	defer rt.Close()
-	return rt.Logs(ctx, c, o.LogOptions, o.Streams.Out)
+	defer s.close()
+	return s.runtime.Logs(ctx, s.topology.Component(topology.ID(o.component)), o.logs, o.env.Streams.Out)
 }

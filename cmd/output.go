@@ -18,7 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// The values of -o that several commands know.
+// The values of -o that several commands have.
 const (
 	outputJSON       = "json"
 	outputYAML       = "yaml"
@@ -26,18 +26,16 @@ const (
 	outputGoTemplate = "go-template=TEMPLATE"
 )
 
-// forPrograms are the formats of a result that has an apiVersion and a kind. The templates are kubectl's.
-func forPrograms() []string {
-	return []string{outputJSON, outputYAML, outputJSONPath, outputGoTemplate}
-}
+// machineFormats are the formats of a result that has an apiVersion and a kind. The templates are kubectl's.
+var machineFormats = []string{outputJSON, outputYAML, outputJSONPath, outputGoTemplate}
 
-// addOutput gives a command its -o. A value that is none of the formats is refused before the command does anything. Where
-// there is no default, the command prints for people without -o.
+// addOutput adds -o to a command. An unknown format is rejected before the command does anything. Without a default, the
+// command prints text for humans if -o is not given.
 func addOutput(c *cobra.Command, value *string, byDefault string, formats ...string) {
 	addOutputWithHelp(c, value, byDefault, either(formats), formats...)
 }
 
-// addEvents gives a command that runs something its -o.
+// addEvents adds -o to a command that reports events.
 func addEvents(c *cobra.Command, value *string) {
 	addOutputWithHelp(c, value, "", "json: one event per line on stdout", outputJSON)
 }
@@ -48,28 +46,28 @@ func addOutputWithHelp(c *cobra.Command, value *string, byDefault, help string, 
 		*value = cmp.Or(*value, byDefault)
 		return checkOutput(*value, formats)
 	}
-	var begun []string
+	var values []string
 	for _, f := range formats {
-		begun = append(begun, strings.TrimSuffix(f, "TEMPLATE"))
+		values = append(values, strings.TrimSuffix(f, "TEMPLATE"))
 	}
-	completeFlag(c, "output", these(begun...))
+	completeFlag(c, "output", fixed(values...))
 }
 
-// checkOutput refuses a value of -o that is none of the formats.
+// checkOutput rejects a value of -o that is not one of the formats.
 func checkOutput(value string, formats []string) error {
 	if value == "" || slices.Contains(formats, value) && !strings.HasSuffix(value, "TEMPLATE") {
 		return nil
 	}
 	if name, _, ok := strings.Cut(value, "="); ok && slices.Contains(formats, name+"=TEMPLATE") {
-		_, err := templateOf(value)
+		_, err := templatePrinter(value)
 		return err
 	}
 	return clierr.New(clierr.BadInput, "use -o "+either(formats), "unknown output format %q", value)
 }
 
-// templateOf makes a printer of jsonpath=TEMPLATE or go-template=TEMPLATE. What a result does not have prints as nothing, as
-// with kubectl get.
-func templateOf(value string) (printers.ResourcePrinter, error) {
+// templatePrinter returns the printer of jsonpath=TEMPLATE or go-template=TEMPLATE. Missing fields print as nothing, as with
+// kubectl get.
+func templatePrinter(value string) (printers.ResourcePrinter, error) {
 	name, text, _ := strings.Cut(value, "=")
 	if name+"=TEMPLATE" == outputJSONPath {
 		p, err := printers.NewJSONPathPrinter(text)
@@ -88,10 +86,10 @@ func templateOf(value string) (printers.ResourcePrinter, error) {
 }
 
 func badTemplate(value string, err error) error {
-	return clierr.New(clierr.BadInput, "templates are those of kubectl get", "template %q: %w", value, err)
+	return clierr.New(clierr.BadInput, "the syntax is that of kubectl get -o", "invalid template %q: %w", value, err)
 }
 
-// encode writes a result for programs.
+// encode writes a result in one of machineFormats.
 func encode(w io.Writer, format string, result any) error {
 	out, err := json.MarshalIndent(result, "", "  ")
 	switch {
@@ -101,7 +99,7 @@ func encode(w io.Writer, format string, result any) error {
 	case format == outputYAML:
 		out, err = yaml.JSONToYAML(out)
 	default:
-		return fill(w, format, out)
+		return printTemplate(w, format, out)
 	}
 	if err != nil {
 		return fmt.Errorf("encode the result: %w", err)
@@ -110,9 +108,9 @@ func encode(w io.Writer, format string, result any) error {
 	return err
 }
 
-// fill fills a template with a result.
-func fill(w io.Writer, format string, result []byte) error {
-	p, err := templateOf(format)
+// printTemplate prints a result, given as JSON, through a template.
+func printTemplate(w io.Writer, format string, result []byte) error {
+	p, err := templatePrinter(format)
 	if err != nil {
 		return err
 	}
@@ -122,18 +120,10 @@ func fill(w io.Writer, format string, result []byte) error {
 	}
 	var text bytes.Buffer
 	if err := p.PrintObj(obj, &text); err != nil {
-		// What the printers say goes on with all that they were given.
-		why, _, _ := strings.Cut(err.Error(), ". Printing more information")
-		return clierr.New(clierr.BadInput, "see what there is with -o json", "%s", why)
+		// The rest of the error is a dump of the whole result.
+		cause, _, _ := strings.Cut(err.Error(), ". Printing more information")
+		return clierr.New(clierr.BadInput, "see all fields with -o json", "%s", cause)
 	}
 	_, err = text.WriteTo(w)
 	return err
-}
-
-// either lists alternatives: json, yaml or svg.
-func either(all []string) string {
-	if len(all) < 2 {
-		return strings.Join(all, "")
-	}
-	return strings.Join(all[:len(all)-1], ", ") + " or " + all[len(all)-1]
 }

@@ -17,7 +17,8 @@ import (
 )
 
 type removeShardOptions struct {
-	setupOptions
+	env     *Env
+	setup   setupFlags
 	name    string
 	drain   bool
 	purge   bool
@@ -26,112 +27,117 @@ type removeShardOptions struct {
 	output  string
 }
 
-func newRemoveShardCmd(g *globalOptions) *cobra.Command {
-	o := &removeShardOptions{setupOptions: setupOptions{globalOptions: g}}
+func newRemoveShardCmd(env *Env) *cobra.Command {
+	o := &removeShardOptions{env: env}
 	c := &cobra.Command{
 		Use:   "remove-shard NAME",
-		Short: "Take an empty shard out of kcp and of the setup file",
-		Long: `Remove-shard cordons a shard and looks what lives there. If anything does, it is listed and nothing is changed; with
---drain it is moved to the other shards, where kcp can do that: from v0.32 on, with the feature gate LogicalClusterMigration
-on all shards. A workspace cannot be used while it moves.
+		Short: "Remove an empty shard from kcp and from the setup file",
+		Long: `Remove-shard cordons the shard and checks that it is empty. If it is not, the command lists what it found and changes nothing
+else. With --drain it moves the workspaces to the other shards; this requires kcp v0.32 or later with the feature gate
+LogicalClusterMigration on all shards. A workspace cannot be used while it is being moved.
 
-Then kcp forgets the shard, the setup file loses it, and its workload and certificates are removed. Its data stays, unless
---purge deletes it. A removal that was interrupted continues when it is run again.`,
+Then it removes the shard from kcp, from the setup file, and from the cluster with its workload and certificates. The
+shard's data stays, unless --purge deletes it. Rerun the command to continue after an interruption.`,
 		Example: `  kcpctl remove-shard gamma
   kcpctl remove-shard gamma --drain --purge --yes`,
+		Args: oneArg("shard name"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.complete(args); err != nil {
-				return err
-			}
+			o.name = args[0]
 			return o.run(c.Context())
 		},
+		ValidArgsFunction: completeArgs(1, o.setup.names(env, removableShards)),
 	}
-	c.ValidArgsFunction = completeArgs(1, o.fromFile(otherShards))
 	f := c.Flags()
-	o.addFlags(f)
-	f.BoolVar(&o.drain, "drain", false, "move what lives there to the other shards")
+	o.setup.add(f)
+	f.BoolVar(&o.drain, "drain", false, "move the shard's workspaces to the other shards")
 	f.BoolVar(&o.purge, "purge", false, "also delete the shard's data")
-	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long it may take, 0 for ever")
-	allow(f, anywhere(), "timeout")
+	addYes(f, &o.yes)
+	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long the removal may take (0 means no limit)")
+	allow(f, anywhere, "timeout")
 	addEvents(c, &o.output)
 	return c
 }
 
-func (o *removeShardOptions) complete(args []string) (err error) {
-	if o.name, err = oneArg(args, "shard name"); err != nil {
-		return err
-	}
+func (o *removeShardOptions) validate() error {
 	if o.name == topology.RootShardName || o.name == string(topology.RootShard) {
-		return clierr.New(clierr.BadInput, "kcpctl down removes the whole setup", "the root shard cannot be removed: it holds the root workspace")
+		return clierr.New(clierr.BadInput, "to remove the whole setup, run "+o.setup.command("down"),
+			"the root shard cannot be removed: it holds the root workspace")
 	}
-	return errors.Join(checkTimeout(o.timeout), setup.CheckEditable(o.file))
+	return errors.Join(checkTimeout(o.timeout), setup.CheckEditable(o.setup.file))
 }
 
 func (o *removeShardOptions) run(ctx context.Context) error {
-	s, err := o.load()
+	if err := o.validate(); err != nil {
+		return err
+	}
+	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	edited := s.File
-	if slices.ContainsFunc(s.File.Setup.Spec.Shards, func(sh v1alpha1.Shard) bool { return sh.Name == o.name }) {
-		if edited, err = s.File.RemoveShard(o.name); err != nil {
-			return err
-		}
-	}
-	after, err := s.with(edited)
+	after, err := o.edited(s)
 	if err != nil {
 		return err
 	}
-	rt, err := s.open()
-	if err != nil {
+	if err := s.connect(); err != nil {
 		return err
 	}
-	defer rt.Close()
+	defer s.close()
 	if !o.yes {
-		yes, err := o.Streams.Confirm(ctx, o.question(s, rt))
+		yes, err := o.env.Streams.Confirm(ctx, o.question(s))
 		if err != nil || !yes {
 			return err
 		}
 	}
-	return o.remove(ctx, s, after, rt)
+	return o.remove(ctx, s, after)
 }
 
-func (o *removeShardOptions) remove(ctx context.Context, s, after *session, rt run.Runtime) error {
-	text, err := setup.Marshal(s.File.Setup)
+// edited is the setup without the shard; the same setup if the shard is already removed from the file.
+func (o *removeShardOptions) edited(s *session) (*session, error) {
+	edited := s.file
+	if slices.ContainsFunc(s.file.Setup.Spec.Shards, func(sh v1alpha1.Shard) bool { return sh.Name == o.name }) {
+		var err error
+		if edited, err = s.file.RemoveShard(o.name); err != nil {
+			return nil, err
+		}
+	}
+	return s.with(edited)
+}
+
+func (o *removeShardOptions) remove(ctx context.Context, s, after *session) error {
+	text, err := setup.Marshal(s.file.Setup)
 	if err != nil {
 		return err
 	}
-	end := s.begin(ctx, fmt.Sprintf("remove shard %q from kcp %q", o.name, s.Topology.Name), o.output)
 	r := &run.RemoveShard{
-		Topology: s.Topology, Runtime: rt, Name: o.name, Drain: o.drain, Purge: o.purge,
-		CheckEdit: func() error { return s.File.CheckRewrite(s.file) },
+		Topology: s.topology, Runtime: s.runtime, Name: o.name, Drain: o.drain, Purge: o.purge,
+		CheckEdit: func() error { return s.file.CheckRewrite(o.setup.file) },
 		Before:    text,
 		Edit: func() ([]byte, error) {
-			if edit := s.edit(after); edit != nil {
+			if edit := s.writeEdit(after); edit != nil {
 				if err := edit(); err != nil {
 					return nil, err
 				}
 			}
-			return setup.Marshal(after.File.Setup)
+			return setup.Marshal(after.file.Setup)
 		},
-		Observe: s.observe, Now: o.Now, Timeout: o.timeout,
+		Observe: s.reporter.observe, Now: o.env.Now, Timeout: o.timeout,
 	}
+	end := s.reporter.begin(ctx, fmt.Sprintf("remove shard %q from kcp %q", o.name, s.topology.Name), o.output)
 	err = r.Run(ctx)
 	end()
 	if err == nil && o.output == "" {
-		fmt.Fprintf(o.Streams.Err, "\nshard %q is gone.\n", o.name)
+		fmt.Fprintf(o.env.Streams.Err, "\nshard %q was removed.\n", o.name)
 	}
 	return err
 }
 
-func (o *removeShardOptions) question(s *session, rt run.Runtime) string {
-	what := fmt.Sprintf("Remove shard %q of kcp %q from %s", o.name, s.Topology.Name, rt.Where())
+func (o *removeShardOptions) question(s *session) string {
+	what := fmt.Sprintf("Remove shard %q of kcp %q from %s", o.name, s.topology.Name, s.runtime.Where())
 	if o.drain {
-		what += ", after moving what lives there to other shards"
+		what += ", after moving its workspaces to other shards"
 	}
 	if o.purge {
-		return what + ", and delete its data? There is no way back."
+		return what + ", and delete its data? This cannot be undone."
 	}
 	return what + "? Its data stays."
 }

@@ -25,27 +25,30 @@ const (
 	secretsRedact  = "redact"
 )
 
+var secretsModes = []string{secretsInclude, secretsOmit, secretsRedact}
+
 type renderOptions struct {
-	setupOptions
+	env       *Env
+	setup     setupFlags
 	outputDir string
 	secrets   string
 	redact    bool
 }
 
-func newRenderCmd(g *globalOptions) *cobra.Command {
-	o := &renderOptions{setupOptions: setupOptions{globalOptions: g}}
+func newRenderCmd(env *Env) *cobra.Command {
+	o := &renderOptions{env: env}
 	c := &cobra.Command{
 		Use:   "render",
 		Short: "Print the manifests that up would apply",
-		Long: `Render prints exactly what up applies, in the order in which it does. The certificates are those of the setup's PKI
-store: for the store Cluster that is the cluster; with --pki-dir it is a folder, no cluster is asked, and what is missing
-is made and kept there.
+		Long: `Render prints exactly what up applies, in the same order. The certificates come from the setup's PKI store: with the store
+Cluster, from the cluster. With --pki-dir they come from a directory: no cluster is contacted, and missing certificates are
+created and stored there.
 
-With --output-dir it writes a file per object that only its owner can read, and removes the files that an earlier render of the
-same setup wrote there and this one does not. A list in the directory, .kcpctl-NAME.sha256, says which these are; a file that was
-changed since stays.
+With --output-dir it writes one file per object, readable only by its owner, and removes the files that a previous render of
+the same setup wrote and that are no longer needed. The list .kcpctl-NAME.sha256 in that directory has the files that render
+wrote; those that were changed since are kept.
 
-On a terminal the content of Secrets is redacted unless --secrets says otherwise.`,
+On a terminal the values of Secrets are redacted unless --secrets says otherwise.`,
 		Example: `  kcpctl render -f kcp.yaml --pki-dir pki | kubectl apply --server-side -f -
   kcpctl render --secrets=omit --output-dir manifests`,
 		Args: noArgs,
@@ -56,11 +59,12 @@ On a terminal the content of Secrets is redacted unless --secrets says otherwise
 			return o.run(c.Context())
 		},
 	}
-	o.addFlags(c.Flags())
-	c.Flags().StringVar(&o.outputDir, "output-dir", "", "write a file per object below this folder, and remove those of an earlier render")
-	c.Flags().StringVar(&o.secrets, "secrets", "", "include, omit or redact Secrets (default include, on a terminal redact)")
-	c.Flags().BoolVar(&o.redact, "redact", false, "the same as --secrets=redact")
-	completeFlag(c, "secrets", these(secretsInclude, secretsOmit, secretsRedact))
+	f := c.Flags()
+	o.setup.add(f)
+	f.StringVar(&o.outputDir, "output-dir", "", "write one file per object to this directory, and remove those of a previous render")
+	f.StringVar(&o.secrets, "secrets", "", "what to do with Secrets: "+either(secretsModes)+" (default: include; on a terminal redact)")
+	completeFlag(c, "secrets", fixed(secretsModes...))
+	f.BoolVar(&o.redact, "redact", false, "same as --secrets=redact")
 	return c
 }
 
@@ -68,23 +72,23 @@ func (o *renderOptions) complete() error {
 	switch {
 	case o.redact:
 		o.secrets = secretsRedact
-	case o.secrets == "" && o.outputDir == "" && o.Streams.Out.TTY:
+	case o.secrets == "" && o.outputDir == "" && o.env.Streams.Out.TTY:
 		o.secrets = secretsRedact
 	case o.secrets == "":
 		o.secrets = secretsInclude
 	}
-	if !slices.Contains([]string{secretsInclude, secretsOmit, secretsRedact}, o.secrets) {
-		return clierr.New(clierr.BadInput, "use --secrets=include, omit or redact", "unknown treatment of secrets %q", o.secrets)
+	if !slices.Contains(secretsModes, o.secrets) {
+		return clierr.New(clierr.BadInput, oneOf(secretsModes), "invalid value %q for --secrets", o.secrets)
 	}
 	return nil
 }
 
 func (o *renderOptions) run(ctx context.Context) error {
-	s, err := o.load()
+	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	objects, err := s.render(ctx)
+	objects, err := o.objects(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -95,7 +99,7 @@ func (o *renderOptions) run(ctx context.Context) error {
 	if o.outputDir != "" {
 		return o.writeFiles(s, docs)
 	}
-	out := bufio.NewWriter(o.Streams.Out)
+	out := bufio.NewWriter(o.env.Streams.Out)
 	for _, d := range docs {
 		fmt.Fprintf(out, "---\n%s", d.text)
 	}
@@ -105,54 +109,50 @@ func (o *renderOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// render renders the setup with the certificates that its store has.
-func (s *session) render(ctx context.Context) ([]render.Object, error) {
-	if st := s.directoryStore(); st != nil {
+// objects renders the setup with the certificates of its store.
+func (o *renderOptions) objects(ctx context.Context, s *session) ([]render.Object, error) {
+	if store := s.directory; store != nil {
 		res, err := s.ensureOffline(ctx)
 		if err != nil {
 			return nil, err
 		}
 		var objects []render.Object
 		var g errgroup.Group
-		g.Go(func() error { return st.Save(ctx, res.State) }) // thousands of files, written meanwhile
+		g.Go(func() error { return store.Save(ctx, res.State) }) // can be thousands of files
 		g.Go(func() (err error) {
-			objects, err = render.Objects(s.Topology, res.State)
+			objects, err = render.Objects(s.topology, res.State)
 			return err
 		})
 		return objects, g.Wait()
 	}
-	rt, err := s.open()
-	if err != nil {
+	if err := s.connect(); err != nil {
 		return nil, offlineHint(err)
 	}
-	defer rt.Close()
-	state, err := rt.Store().Load(ctx)
+	defer s.close()
+	state, err := s.store().Load(ctx)
 	if err != nil {
 		return nil, offlineHint(err)
 	}
 	if len(state.CAs) == 0 {
-		s.note(fmt.Sprintf("%s does not exist yet: these certificates are for this output only; kcpctl up makes those that stay", rt.Store()))
+		o.env.note(fmt.Sprintf("%s does not exist yet: the certificates in this output are temporary; kcpctl up creates the ones that stay", s.store()))
 	}
-	res, err := pki.Ensure(s.Topology, state, pki.Options{Now: s.Now()})
+	res, err := pki.Ensure(s.topology, state, pki.Options{Now: o.env.Now()})
 	if err != nil {
 		return nil, err
 	}
-	return render.Objects(s.Topology, res.State)
+	return render.Objects(s.topology, res.State)
 }
 
 func offlineHint(err error) error {
-	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: "to render without a cluster, let a folder keep the certificates: --pki-dir DIR"}
+	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: "to render without a cluster, keep the certificates in a directory: --pki-dir DIR"}
 }
-
-// note prints a remark about the run.
-func (e *Env) note(msg string) { fmt.Fprintln(e.Streams.Err, e.Streams.Err.Text("note: "+msg)) }
 
 type document struct {
 	path string
 	text string
 }
 
-// documents are the objects as YAML, each with the component it belongs to above it.
+// documents are the objects as YAML, each under a comment with its component.
 func (o *renderOptions) documents(objects []render.Object) ([]document, error) {
 	if o.secrets == secretsOmit {
 		objects = slices.DeleteFunc(objects, func(obj render.Object) bool { return obj.GetKind() == "Secret" })
@@ -184,23 +184,23 @@ func documentOf(obj render.Object) (document, error) {
 	}, nil
 }
 
-// writeFiles writes a file per object, and removes those of objects that the setup does not have any more.
+// writeFiles writes one file per object, and removes those of objects that the setup no longer has.
 func (o *renderOptions) writeFiles(s *session, docs []document) error {
 	files := make([]outputdir.File, len(docs))
 	for i, d := range docs {
 		files[i] = outputdir.File{Path: d.path, Data: []byte(d.text)}
 	}
-	res, err := outputdir.Write(o.outputDir, s.Topology.Name, files)
+	res, err := outputdir.Write(o.outputDir, s.topology.Name, files)
 	if err != nil {
 		return fmt.Errorf("write manifests: %w", err)
 	}
 	for _, path := range res.Kept {
-		o.note(filepath.Join(o.outputDir, path) + " is not part of the setup any more, but was changed since render wrote it: it stays")
+		o.env.note(filepath.Join(o.outputDir, path) + " is no longer part of the setup, but stays because it was changed after render wrote it")
 	}
-	fmt.Fprintf(o.Streams.Err, "%d files written to %s", len(files), o.outputDir)
+	msg := fmt.Sprintf("%s written to %s", plural(len(files), "file", "files"), o.outputDir)
 	if n := len(res.Removed); n > 0 {
-		fmt.Fprintf(o.Streams.Err, ", %d removed that an earlier render wrote", n)
+		msg += fmt.Sprintf(", %d of a previous render removed", n)
 	}
-	fmt.Fprintln(o.Streams.Err)
+	fmt.Fprintln(o.env.Streams.Err, msg)
 	return nil
 }

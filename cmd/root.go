@@ -1,10 +1,12 @@
-// Package cmd holds kcpctl's commands: options, flags, validation, a call into internal, and what is printed.
+// Package cmd holds kcpctl's commands. Each is readable alone: its options, flags and validation, one call into internal, and
+// its output.
 package cmd
 
 import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,18 +18,18 @@ import (
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
-// Env is what a command knows of the world around it.
+// Env is the environment of a command.
 type Env struct {
 	Streams *ui.Streams
 	Now     func() time.Time
 	Getenv  func(string) string
-	// Program is what was typed to start kcpctl. Commands to run next begin with it.
+	// Program is how kcpctl was started. The commands that up suggests begin with it.
 	Program string
-	// Open connects to the clusters of a topology. Nil is kube.New.
+	// Open connects to the clusters of a topology. Nil means kube.New.
 	Open func(*topology.Topology, kube.Options) (run.Runtime, error)
 }
 
-// System is the world of the running process.
+// System is the environment of this process.
 func System() *Env {
 	return &Env{
 		Streams: ui.System(os.Getenv, os.Stdin, os.Stdout, os.Stderr), Now: time.Now, Getenv: os.Getenv, Program: os.Args[0],
@@ -54,71 +56,92 @@ func Main(ctx context.Context, args []string, env *Env) int {
 	return clierr.Code(err)
 }
 
-// errSilent is the error of a command that has printed all there is to say.
+// errSilent is the error of a command whose output has already reported the failure.
 var errSilent = errors.New("")
 
 // silent ends a command with an exit code and no message.
 func silent(code int) error { return &clierr.Error{Err: errSilent, Code: code} }
 
 func newRootCmd(env *Env) *cobra.Command {
-	o := &globalOptions{Env: env}
+	var options ui.Options
 	c := &cobra.Command{
 		Use:   "kcpctl",
-		Short: "One file in, a working kcp out",
-		Long: `kcpctl brings up kcp from one setup file: root shard, shards, front-proxies and cache server, with certificates of its
-own, on Kubernetes clusters or on this machine. It needs no operator, no cert-manager and no CRDs.`,
+		Short: "Deploy kcp from a single setup file",
+		Long: `kcpctl deploys kcp from a single setup file: the root shard, shards, front-proxies and a cache server, with their
+certificates, on Kubernetes clusters or on this machine. It needs no operator, no cert-manager and no CRDs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
-			if err := o.fromEnvironment(c); err != nil {
+			if err := setFromSources(env, c); err != nil {
 				return err
 			}
-			return env.Streams.Configure(o.ui)
+			return env.Streams.Configure(options)
 		},
 	}
+	f := c.PersistentFlags()
+	f.StringVar(&options.Color, "color", ui.ColorAuto, "use color: auto, always or never")
+	f.BoolVar(&options.Plain, "plain", false, "print as if to a file: no color and no redrawing")
+	allow(f, anywhere, "color", "plain")
+	completeFlag(c, "color", fixed(ui.ColorAuto, ui.ColorAlways, ui.ColorNever))
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%w", err)
 	})
-	o.addFlags(c.PersistentFlags())
-	completeFlag(c, "color", these(ui.ColorAuto, ui.ColorAlways, ui.ColorNever))
-	for _, g := range commandGroups(o) {
+	for _, g := range commandGroups(env) {
 		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, sub := range g.commands {
 			sub.GroupID = g.title
 			c.AddCommand(sub)
 		}
 	}
+	// Commands that only hold others have no usage of their own.
+	c.SetUsageTemplate(strings.Replace(c.UsageTemplate(), "{{if .Runnable}}", "{{if not .HasAvailableSubCommands}}", 1))
+	c.SetHelpCommandGroupID(groupAbout)
+	c.SetCompletionCommandGroupID(groupAbout)
+	c.InitDefaultHelpCmd()
+	c.InitDefaultCompletionCmd()
+	for _, sub := range c.Commands() {
+		switch sub.Name() {
+		case "help":
+			sub.Args = knownTopic
+		case "completion":
+			for _, shell := range sub.Commands() {
+				shell.Args = noArgs
+			}
+		}
+	}
+	rejectUnknown(c)
 	return c
 }
+
+// rejectUnknown makes a mistyped subcommand an error of bad input, in commands that only hold others: cobra prints their
+// help and succeeds.
+func rejectUnknown(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		rejectUnknown(sub)
+	}
+	if c.HasSubCommands() {
+		c.Args = knownCommand
+		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	}
+}
+
+const groupAbout = "About kcpctl"
 
 type commandGroup struct {
 	title    string
 	commands []*cobra.Command
 }
 
-func commandGroups(o *globalOptions) []commandGroup {
+func commandGroups(env *Env) []commandGroup {
 	return []commandGroup{
-		{"Write a setup", []*cobra.Command{newInitCmd(o), newConfigCmd(o), newRenderCmd(o), newSchemaCmd(o)}},
-		{"Run it", []*cobra.Command{newUpCmd(o, runUp), newCheckCmd(o), newDiffCmd(o), newStatusCmd(o), newHistoryCmd(o), newGraphCmd(o), newLogsCmd(o), newKubeconfigCmd(o), newCertsCmd(o), newDownCmd(o)}},
-		{"Change it", []*cobra.Command{newAddShardCmd(o), newCordonCmd(o), newUncordonCmd(o), newRemoveShardCmd(o), newUpgradeCmd(o), newEtcdCmd(o)}},
-		{"About kcpctl", []*cobra.Command{newExplainCmd(o), newVersionCmd(o)}},
-	}
-}
-
-// noArgs refuses arguments, with the exit code of bad input.
-func noArgs(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%s takes no arguments, got %q", c.CommandPath(), args)
-}
-
-// maxArgs refuses more than n arguments.
-func maxArgs(n int) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) <= n {
-			return nil
-		}
-		return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%s takes at most %d argument(s), got %q", c.CommandPath(), n, args)
+		{"Write a setup", []*cobra.Command{newInitCmd(env), newConfigCmd(env), newRenderCmd(env), newSchemaCmd(env)}},
+		{"Run it", []*cobra.Command{
+			newUpCmd(env), newCheckCmd(env), newDiffCmd(env), newStatusCmd(env), newHistoryCmd(env), newGraphCmd(env),
+			newLogsCmd(env), newKubeconfigCmd(env), newCertsCmd(env), newDownCmd(env),
+		}},
+		{"Change it", []*cobra.Command{
+			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newUpgradeCmd(env), newEtcdCmd(env),
+		}},
+		{groupAbout, []*cobra.Command{newExplainCmd(env), newVersionCmd(env)}},
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/kcpctl/kcpctl/docs"
 )
 
-func newSchemaCmd(g *globalOptions) *cobra.Command {
+func newSchemaCmd(env *Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "schema",
 		Short:   "Print the JSON schema of the setup file, for editors",
 		Example: "  kcpctl schema > kcp.schema.json",
 		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := io.WriteString(g.Streams.Out, docs.Schema())
+			_, err := io.WriteString(env.Streams.Out, docs.Schema())
 			return err
 		},
 	}

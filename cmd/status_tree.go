@@ -10,44 +10,44 @@ import (
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
-// mostNames is how many components that are alike are named.
-const mostNames = 5
+// maxListedNames is how many names a table or a tree lists.
+const maxListedNames = 5
 
-// tree shows a status: the setup, its components, and what concerns all of them.
+// tree is a status as a tree: the setup, its components, and what concerns all of them.
 func (o *statusOptions) tree(st *status.Status) ui.Node {
-	w := o.Streams.Out
-	root := ui.Node{Cells: []string{"kcp " + w.Bold(st.Name), "", st.Version, o.word(st.Ready), "", st.URL}}
+	w := o.env.Streams.Out
+	root := ui.Node{Cells: []string{"kcp " + w.Bold(st.Name), "", st.Version, o.readyText(st.Ready), "", st.URL}}
 	add := func(cells ...string) { root.Children = append(root.Children, ui.Node{Cells: cells}) }
 	for _, g := range o.groups(st) {
-		add(g.name(), fmt.Sprintf("%d/%d", g.ReadyReplicas, g.Replicas), g.Version, o.word(g.Well()), o.age(g.Since), w.Text(g.notes(o.Now())))
+		add(g.name(), fmt.Sprintf("%d/%d", g.ReadyReplicas, g.Replicas), g.Version, o.readyText(g.Well()), o.age(g.Since), w.Text(g.notes(o.env.Now())))
 	}
 	if st.Problem != "" {
 		add(w.Yellow(w.Text(st.Problem)))
 	}
 	for _, sh := range st.Shards {
 		if !inSetup(st, sh.Name) {
-			add(w.Yellow(w.Text("shard " + sh.Name + " (" + sh.BaseURL + ") is registered, and the setup does not have it")))
+			add(w.Yellow(w.Text("shard " + sh.Name + " (" + sh.BaseURL + ") is registered but not in the setup")))
 		}
 	}
 	if !st.NextExpiry.IsZero() {
 		add(fmt.Sprintf("certificates: the first expires in %s (%s, %s)",
-			ui.Age(st.NextExpiry.Sub(o.Now())), st.NextExpiryName, st.NextExpiry.UTC().Format(time.DateOnly)))
+			ui.Age(st.NextExpiry.Sub(o.env.Now())), st.NextExpiryName, st.NextExpiry.UTC().Format(time.DateOnly)))
 	}
 	for _, r := range st.Rotations {
-		add(w.Yellow(fmt.Sprintf("rotation of the %s: phase %s, %s; go on with: %s", r.Rotations, r.Phase, meaning(r.Phase), r.Next)))
+		add(w.Yellow(fmt.Sprintf("rotation of the %s: phase %s, %s; continue with: %s", r.Rotations, r.Phase, phaseMeaning(r.Phase), r.Next)))
 	}
 	switch {
 	case st.DriftProblem != "":
-		add(w.Yellow(w.Text("drift: not known: " + firstLine(st.DriftProblem))))
+		add(w.Yellow(w.Text("drift: unknown: " + firstLine(st.DriftProblem))))
 	case st.Drift != nil && *st.Drift > 0:
-		add(w.Yellow(fmt.Sprintf("drift: %s from the setup (kcpctl diff)", plural(*st.Drift, "object differs", "objects differ"))))
+		add(w.Yellow(fmt.Sprintf("drift: %s from the setup (see %s)", plural(*st.Drift, "object differs", "objects differ"), o.setup.command("diff"))))
 	case st.Drift != nil:
 		add("drift: none")
 	}
 	return root
 }
 
-// inSetup tells whether a registered shard is one of the setup.
+// inSetup reports whether a registered shard is part of the setup.
 func inSetup(st *status.Status, shard string) bool {
 	for _, c := range st.Components {
 		if name, ok := shardOf(c.ID); ok && name == shard {
@@ -57,7 +57,7 @@ func inSetup(st *status.Status, shard string) bool {
 	return false
 }
 
-// shardOf is the name in kcp of a component that is a shard.
+// shardOf is the name in kcp of a component, and whether it is a shard.
 func shardOf(id topology.ID) (string, bool) {
 	switch id.Kind() {
 	case topology.RootShard:
@@ -69,7 +69,7 @@ func shardOf(id topology.ID) (string, bool) {
 	return "", false
 }
 
-// group is one component, or some that are alike.
+// group is a component, or several in the same state.
 type group struct {
 	status.Component
 	names    []string
@@ -77,7 +77,7 @@ type group struct {
 	clusters *int
 }
 
-// groups puts components together that are alike, unless all are wanted.
+// groups groups components of the same kind and state, unless --all is given.
 func (o *statusOptions) groups(st *status.Status) []*group {
 	shards := map[string]status.Shard{}
 	for _, sh := range st.Shards {
@@ -91,19 +91,19 @@ func (o *statusOptions) groups(st *status.Status) []*group {
 			g.cordoned, g.clusters = shards[name].Cordoned, shards[name].LogicalClusters
 		}
 		_, name, _ := strings.Cut(string(c.ID), "/")
-		like := fmt.Sprint(c.ID.Kind(), c.Replicas, c.ReadyReplicas, c.Version, c.Well(), g.problem(), c.Restarts, g.cordoned, g.clusters == nil)
-		if first := by[like]; first != nil && !o.all {
+		key := fmt.Sprint(c.ID.Kind(), c.Replicas, c.ReadyReplicas, c.Version, c.Well(), g.problem(), c.Restarts, g.cordoned, g.clusters == nil)
+		if first := by[key]; first != nil && !o.all {
 			first.join(g, name)
 			continue
 		}
 		g.names = []string{name}
-		by[like] = g
+		by[key] = g
 		out = append(out, g)
 	}
 	return out
 }
 
-// join adds a component that is like the first.
+// join adds a component in the same state.
 func (g *group) join(other *group, name string) {
 	g.names = append(g.names, name)
 	if g.Since.IsZero() || !other.Since.IsZero() && other.Since.Before(g.Since) {
@@ -120,14 +120,14 @@ func (g *group) name() string {
 	if len(g.names) == 1 {
 		return string(g.ID)
 	}
-	shown := strings.Join(g.names[:min(mostNames, len(g.names))], ",")
-	if len(g.names) > mostNames {
+	shown := strings.Join(g.names[:min(maxListedNames, len(g.names))], ",")
+	if len(g.names) > maxListedNames {
 		shown += ",..."
 	}
 	return fmt.Sprintf("%s/{%s}", g.ID.Kind(), shown)
 }
 
-// problem is what is wrong with a component; nothing if it is well.
+// problem is what is wrong with a component, or empty.
 func (g *group) problem() string {
 	switch {
 	case g.Reason != "" && g.Next != "":
@@ -140,7 +140,7 @@ func (g *group) problem() string {
 	return g.Unreachable
 }
 
-// notes are what is worth saying of a group.
+// notes are the remarks on a group.
 func (g *group) notes(now time.Time) string {
 	var parts []string
 	add := func(s string) {
@@ -163,7 +163,7 @@ func (g *group) notes(now time.Time) string {
 	}
 	notes := strings.Join(parts, ", ")
 	if n := len(g.names); n > 1 {
-		notes += fmt.Sprintf(" (%d alike; --all lists them)", n)
+		notes += fmt.Sprintf(" (%d in the same state; --all lists them)", n)
 	}
 	return strings.TrimSpace(notes)
 }
@@ -172,17 +172,12 @@ func (o *statusOptions) age(since time.Time) string {
 	if since.IsZero() {
 		return ""
 	}
-	return ui.Age(o.Now().Sub(since))
+	return ui.Age(o.env.Now().Sub(since))
 }
 
-func (o *statusOptions) word(ready bool) string {
+func (o *statusOptions) readyText(ready bool) string {
 	if ready {
-		return o.Streams.Out.Green("Ready")
+		return o.env.Streams.Out.Green("Ready")
 	}
-	return o.Streams.Out.Red("NotReady")
-}
-
-func firstLine(text string) string {
-	line, _, _ := strings.Cut(text, "\n")
-	return line
+	return o.env.Streams.Out.Red("NotReady")
 }

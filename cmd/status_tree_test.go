@@ -49,16 +49,16 @@ func TestStatusTree(t *testing.T) {
 		all  bool
 		want string
 	}{
-		"alike together": {false, `kcp prod                    v0.32.3  NotReady      https://kcp.example.com:6443
+		"grouped": {false, `kcp prod                    v0.32.3  NotReady      https://kcp.example.com:6443
 |- etcd/root           2/3  v3.6.4   NotReady      Pod prod-etcd-root-1: CrashLoopBackOff: exit code 1 (repair it with: kcpctl etcd replace-member prod-etcd-root-1)
 |- root-shard          2/2  v0.32.3  Ready     4d  cordoned, 1 logical cluster
-|- shard/{alpha,beta}  2/2  v0.32.3  Ready     4d  7 logical clusters (2 alike; --all lists them)
+|- shard/{alpha,beta}  2/2  v0.32.3  Ready     4d  7 logical clusters (2 in the same state; --all lists them)
 |- shard/gamma         2/2  v0.32.3  NotReady  4d  not registered with the root shard
 |- front-proxy/main    1/2  v0.32.3  NotReady      Pod x2x: OOMKilled (exit 137), 3 restarts, a certificate expires in 10d
-|- shard old (https://old.example.com) is registered, and the setup does not have it
+|- shard old (https://old.example.com) is registered but not in the setup
 |- certificates: the first expires in 10d (prod-front-proxy-main-server, 2026-11-30)
-|- rotation of the server CA, client CA: phase switch, the new one signs, the previous one is trusted; go on with: kcpctl certs rotate-ca server client -f prod.yaml --finish
-` + "`" + `- drift: 1 object differs from the setup (kcpctl diff)
+|- rotation of the server CA, client CA: phase switch, the new one signs, the previous one is trusted; continue with: kcpctl certs rotate-ca server client -f prod.yaml --finish
+` + "`" + `- drift: 1 object differs from the setup (see kcpctl diff -f prod.yaml)
 `},
 		"all": {true, `kcp prod                  v0.32.3  NotReady       https://kcp.example.com:6443
 |- etcd/root         2/3  v3.6.4   NotReady       Pod prod-etcd-root-1: CrashLoopBackOff: exit code 1 (repair it with: kcpctl etcd replace-member prod-etcd-root-1)
@@ -67,17 +67,18 @@ func TestStatusTree(t *testing.T) {
 |- shard/beta        2/2  v0.32.3  Ready     4d   4 logical clusters
 |- shard/gamma       2/2  v0.32.3  NotReady  4d   not registered with the root shard
 |- front-proxy/main  1/2  v0.32.3  NotReady       Pod x2x: OOMKilled (exit 137), 3 restarts, a certificate expires in 10d
-|- shard old (https://old.example.com) is registered, and the setup does not have it
+|- shard old (https://old.example.com) is registered but not in the setup
 |- certificates: the first expires in 10d (prod-front-proxy-main-server, 2026-11-30)
-|- rotation of the server CA, client CA: phase switch, the new one signs, the previous one is trusted; go on with: kcpctl certs rotate-ca server client -f prod.yaml --finish
-` + "`" + `- drift: 1 object differs from the setup (kcpctl diff)
+|- rotation of the server CA, client CA: phase switch, the new one signs, the previous one is trusted; continue with: kcpctl certs rotate-ca server client -f prod.yaml --finish
+` + "`" + `- drift: 1 object differs from the setup (see kcpctl diff -f prod.yaml)
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			streams, out, _ := ui.Fake("", 0, 0)
-			o := &statusOptions{all: tc.all, setupOptions: setupOptions{globalOptions: &globalOptions{Env: &Env{Streams: streams, Now: func() time.Time { return now }}}}}
-			o.file = "prod.yaml"
-			o.goOn(st)
+			o := &statusOptions{
+				env: &Env{Streams: streams, Now: func() time.Time { return now }}, setup: setupFlags{file: "prod.yaml"}, all: tc.all,
+			}
+			o.setNextCommands(st)
 			streams.Out.Tree(o.tree(st))
 			require.Equal(t, tc.want, out.String())
 		})

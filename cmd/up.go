@@ -22,152 +22,209 @@ import (
 )
 
 type upOptions struct {
-	setupOptions
-	bringOptions
+	env            *Env
+	setup          setupFlags
+	wait           waitFlags
+	override       overrideFlags
 	dryRun         string
 	forceConflicts bool
-	onPurpose
-	foreground   bool
-	ignoreChecks []string
-	only         []string
+	foreground     bool
+	ignoreChecks   []string
+	only           []string
 }
 
-func newUpCmd(g *globalOptions, runE func(context.Context, *upOptions) error) *cobra.Command {
-	o := &upOptions{setupOptions: setupOptions{globalOptions: g}}
+func newUpCmd(env *Env) *cobra.Command {
+	o := &upOptions{env: env}
 	c := &cobra.Command{
 		Use:   "up",
-		Short: "Bring a setup up, or change a running one",
-		Long: `Up compares the setup with what runs, shows what differs, writes just that, in the order of the components, and waits
-until kcp serves: every shard is registered, and a workspace on each becomes Ready and is read through the front-proxy.
+		Short: "Deploy a setup, or apply changes to a running one",
+		Long: `Up compares the setup with what is running, shows the differences, applies only those, in dependency order, and waits
+until kcp serves: every shard is registered, and a workspace on each shard becomes Ready and can be read through the
+front-proxy.
 
-It can be interrupted at any moment: the same command goes on where it was.
+You can interrupt it at any time: rerun the same command to continue.
 
---only limits a run to components, whatever the setup says of the others. What they need has to be there, and
-for the workspaces a front-proxy: --skip-canary does without.
+--only limits a run to some components, whatever else has changed in the setup file. Their dependencies must be ready. The
+workspaces also need a front-proxy; skip them with --skip-canary.
 
-Exit codes: 0 done, 1 failed, 2 bad flags or setup file, 3 not ready in time, 4 conflict, 130 interrupted.`,
+Exit codes: 0 done, 1 failed, 2 invalid flags or setup file, 3 not ready in time, 4 conflict, 130 interrupted.`,
 		Example: `  kcpctl up
   kcpctl up -f examples/sharded.yaml --dry-run=server
   kcpctl up --only shard/alpha --only etcd/alpha`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := o.validate(); err != nil {
-				return err
-			}
-			return runE(c.Context(), o)
-		},
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	f := c.Flags()
-	o.addFlags(f)
-	addDryRun(c, &o.dryRun, "list what would be sent")
-	f.StringSliceVar(&o.only, "only", nil, "component to bring up, may be repeated; all others stay as they are, and nothing is deleted")
-	o.addBringFlags(c, 10*time.Minute, "everything is ready")
-	f.BoolVar(&o.forceConflicts, "force-conflicts", false, "take over fields that other field managers own")
-	o.addOtherClusterFlag(f)
-	o.addPurposeFlags(c, o.fromFile(theParts))
-	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil, "IDs of checks of which a failure is a warning only (see kcpctl explain)")
-	f.BoolVar(&o.foreground, "foreground", false, "with --local: stay, and stop everything on Ctrl-C")
-	completeFlag(c, "only", o.fromFile(theParts))
-	completeFlag(c, "ignore-checks", allChecks)
+	o.setup.add(f)
+	o.setup.addAllowOtherCluster(f)
+	o.wait.add(c, 10*time.Minute, "everything is ready")
+	selectable := o.setup.names(env, selectableIDs)
+	o.override.add(c, selectable)
+	addDryRun(c, &o.dryRun, "the objects")
+	addForceConflicts(f, &o.forceConflicts)
+	f.StringSliceVar(&o.only, "only", nil, "apply only this component, and delete nothing (repeatable)")
+	completeFlag(c, "only", selectable)
+	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil, "check IDs whose failures are reported as warnings (see kcpctl explain)")
+	completeFlag(c, "ignore-checks", checkIDs)
+	f.BoolVar(&o.foreground, "foreground", false, "with --local: keep running, and stop everything on Ctrl-C")
 	return c
 }
 
 func (o *upOptions) validate() error {
-	if o.foreground && !o.local {
-		return clierr.New(clierr.BadInput, "add --local", "--foreground is for processes of this machine")
+	if o.foreground && !o.setup.local.enabled {
+		return clierr.New(clierr.BadInput, "add --local", "--foreground requires --local")
 	}
-	if len(o.only) > 0 && o.replaceAuthorities {
-		return clierr.New(clierr.BadInput, "leave out --only", "--%s is about all components: those with new certificates and those with earlier ones would not trust each other",
+	if len(o.only) > 0 && o.override.replaceAuthorities {
+		return clierr.New(clierr.BadInput, "omit --only",
+			"--%s must cover all components: those with new certificates and those with previous ones would not trust each other",
 			record.FlagReplaceAuthorities)
 	}
 	for _, id := range o.ignoreChecks {
 		if _, ok := check.Find(id); !ok {
-			return clierr.New(clierr.BadInput, "kcpctl explain lists all checks", "there is no check %q", id)
+			return unknownCheck(id)
 		}
 	}
-	return errors.Join(checkDryRun(o.dryRun), checkTimeout(o.timeout))
+	return errors.Join(checkDryRun(o.dryRun), checkTimeout(o.wait.timeout))
 }
 
-func runUp(ctx context.Context, o *upOptions) error {
-	s, err := o.load()
+func (o *upOptions) run(ctx context.Context) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	only, err := s.chosen(o.only)
+	only, err := o.selected(s)
 	if err != nil {
 		return err
 	}
 	if o.dryRun == dryRunClient {
-		return s.listObjects(ctx, only)
+		return o.printObjects(ctx, s, only)
 	}
-	if o.dryRun == dryRunNone {
-		if err := s.choosePorts(ctx); err != nil {
-			return err
-		}
-	}
-	rt, err := s.open()
-	if err != nil {
+	defer s.close()
+	if err := o.connect(ctx, s, only); err != nil {
 		return err
 	}
-	defer rt.Close()
-	if o.dryRun == dryRunNone {
-		if err := s.inPlace(ctx, rt, only); err != nil {
-			return err
-		}
-	}
-	res, err := s.bring(ctx, rt, s.header(rt), o.bringOptions, run.UpOptions{
-		PlanOptions: run.PlanOptions{Force: o.forceConflicts},
-		Only:        only, DryRun: o.dryRun == dryRunServer,
-		AllowDataChange: o.dataChanges(), AllowReleaseChange: o.releaseChange, ReplaceAuthorities: o.replaceAuthorities,
-	}, o.ignoreChecks...)
-	if err == nil && o.output != outputJSON {
-		o.finish(s, res)
+	res, err := s.runUp(ctx, upRun{
+		header: o.header(s), wait: o.wait, ignoreChecks: o.ignoreChecks,
+		options: run.UpOptions{
+			PlanOptions: run.PlanOptions{Force: o.forceConflicts},
+			Only:        only, DryRun: o.dryRun == dryRunServer,
+			AllowDataChange: o.override.dataChanges(), AllowReleaseChange: o.override.releaseChange,
+			ReplaceAuthorities: o.override.replaceAuthorities,
+		},
+	})
+	if err == nil && o.wait.output != outputJSON {
+		o.printResult(s, res.Plan)
 	}
 	if o.foreground {
-		return o.stay(ctx, rt, err)
+		return s.stay(ctx, err)
 	}
 	return err
 }
 
-// finish prints what is left to say when a run has succeeded.
-func (o *upOptions) finish(s *session, res *run.Result) {
+// connect opens the runtime. It fails if the run could never finish.
+func (o *upOptions) connect(ctx context.Context, s *session, only []topology.ID) error {
 	if o.dryRun == dryRunServer {
-		ui.PrintPlan(o.Streams.Out, res.Plan)
-		return
+		return s.connect()
 	}
-	o.tip(s, res.Plan)
+	if err := s.connectToApply(ctx); err != nil {
+		return err
+	}
+	return requireDependencies(ctx, s, only)
 }
 
-// tip says how to go on.
-func (o *upOptions) tip(s *session, p *plan.Plan) {
-	w := o.Streams.Err
-	flags := o.flagsForTip()
-	if len(o.only) > 0 {
-		fmt.Fprintf(w, "\n%s of kcp %q: %s. Everything else is as it was.\n", strings.Join(o.only, ", "), s.Topology.Name, p.Summary())
-		return
+// selected are the components that --only selects, and the bases that hold their objects. Without --only there are none.
+func (o *upOptions) selected(s *session) ([]topology.ID, error) {
+	var out []topology.ID
+	add := func(id topology.ID) {
+		if !slices.Contains(out, id) {
+			out = append(out, id)
+		}
 	}
-	if p.Empty() {
-		fmt.Fprintf(w, "\nkcp %q is up to date: 0 changes.\n", s.Topology.Name)
-		return
+	for _, name := range o.only {
+		if known := selectableIDs(s); !slices.Contains(known, name) {
+			return nil, unknownName("component", name, known)
+		}
+		c := s.topology.Component(topology.ID(name))
+		add(c.ID())
+		for _, need := range c.Needs {
+			if need.Kind() == topology.Base {
+				add(need)
+			}
+		}
 	}
-	fmt.Fprintf(w, "\nkcp %q is up. Try:\n", s.Topology.Name)
-	for _, line := range tips(quote(o.Program), s.Topology, flags) {
-		fmt.Fprintf(w, "  %s\n", line)
+	return out, nil
+}
+
+// requireDependencies fails if the selected components need others that are neither running nor selected: they would never
+// become ready.
+func requireDependencies(ctx context.Context, s *session, selected []topology.ID) error {
+	for _, id := range selected {
+		for _, need := range s.topology.Component(id).Needs {
+			if slices.Contains(selected, need) {
+				continue
+			}
+			st, err := s.runtime.State(ctx, s.topology.Component(need))
+			if err != nil {
+				return err
+			}
+			if !st.Ready && st.ReadyReplicas == 0 {
+				return clierr.New(clierr.Failed, fmt.Sprintf("add --only %s, or omit --only", need),
+					"%s needs %s, which is not ready: %s; nothing was changed", id, need, st.Reason)
+			}
+		}
+	}
+	return nil
+}
+
+func (o *upOptions) header(s *session) string {
+	return fmt.Sprintf("kcp %q %s → %s  (setup %s, %d components)", s.topology.Name, s.file.Setup.Spec.Version,
+		s.runtime.Where(), s.file.Name, len(s.topology.Components))
+}
+
+// printResult prints the plan of a dry run, or what was done and what to do next.
+func (o *upOptions) printResult(s *session, p *plan.Plan) {
+	w := o.env.Streams.Err
+	switch {
+	case o.dryRun == dryRunServer:
+		ui.PrintPlan(o.env.Streams.Out, p)
+	case len(o.only) > 0:
+		fmt.Fprintf(w, "\n%s of kcp %q: %s. No other component was changed.\n", strings.Join(o.only, ", "), s.topology.Name, p.Summary())
+	case p.Empty():
+		fmt.Fprintf(w, "\nkcp %q is up to date: 0 changes.\n", s.topology.Name)
+	default:
+		fmt.Fprintf(w, "\nkcp %q is up. Try:\n", s.topology.Name)
+		for _, line := range o.nextCommands(s.topology) {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
 	}
 }
 
-func (s *session) header(rt run.Runtime) string {
-	n := len(s.Topology.Components)
-	return fmt.Sprintf("kcp %q %s → %s  (setup %s, %d components)", s.Topology.Name, s.File.Setup.Spec.Version, rt.Where(), s.File.Name, n)
+// nextCommands are the commands to run next, in the order in which they make sense.
+func (o *upOptions) nextCommands(t *topology.Topology) []string {
+	program, flags, admin, forward := quote(o.env.Program), o.setup.args(), "", " --port-forward"
+	if k := t.OfKind(topology.Kubeconfig); len(k) > 0 {
+		admin = " " + k[0].Name
+	}
+	if o.setup.local.enabled {
+		forward = ""
+	}
+	return []string{
+		program + " status" + flags,
+		program + " kubeconfig" + admin + flags + forward + " -- kubectl get shards,workspaces",
+		program + " kubeconfig" + admin + flags + " --merge",
+	}
 }
 
-// listObjects is the dry run that asks nobody: every object that up would send, of some components or of all.
-func (s *session) listObjects(ctx context.Context, only []topology.ID) error {
+// printObjects prints every object that up would send, of the selected components or of all. It contacts no cluster.
+func (o *upOptions) printObjects(ctx context.Context, s *session, only []topology.ID) error {
 	res, err := s.ensureOffline(ctx)
 	if err != nil {
 		return err
 	}
-	objects, err := render.Objects(s.Topology, res.State)
+	objects, err := render.Objects(s.topology, res.State)
 	if err != nil {
 		return err
 	}
@@ -175,19 +232,19 @@ func (s *session) listObjects(ctx context.Context, only []topology.ID) error {
 		if len(only) > 0 && !slices.Contains(only, obj.Component) {
 			continue
 		}
-		fmt.Fprintf(s.Streams.Out, "%s (client dry run)\n", plan.RefOf(obj.Cluster, obj.Unstructured))
+		fmt.Fprintf(o.env.Streams.Out, "%s (client dry run)\n", plan.RefOf(obj.Cluster, obj.Unstructured))
 	}
 	return nil
 }
 
-// ensureOffline brings the PKI of a directory up to date, in memory, or makes one that lives there only.
+// ensureOffline completes the PKI of the setup's directory, in memory. Without a directory it creates a PKI in memory.
 func (s *session) ensureOffline(ctx context.Context) (*pki.Result, error) {
 	state := &pki.State{}
-	if st := s.directoryStore(); st != nil {
+	if store := s.directory; store != nil {
 		var err error
-		if state, err = st.Load(ctx); err != nil {
+		if state, err = store.Load(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return pki.Ensure(s.Topology, state, pki.Options{Now: s.Now()})
+	return pki.Ensure(s.topology, state, pki.Options{Now: s.env.Now()})
 }

@@ -16,62 +16,56 @@ import (
 )
 
 type upgradeOptions struct {
-	setupOptions
-	editOptions
-	onPurpose
-	version string
+	env           *Env
+	setup         setupFlags
+	edit          editFlags
+	releaseChange bool
+	version       string
 }
 
-func newUpgradeCmd(g *globalOptions) *cobra.Command {
-	o := &upgradeOptions{setupOptions: setupOptions{globalOptions: g}}
+func newUpgradeCmd(env *Env) *cobra.Command {
+	o := &upgradeOptions{env: env}
 	c := &cobra.Command{
 		Use:   "upgrade VERSION",
-		Short: "Bring a running setup to another kcp release",
-		Long: `Upgrade sets spec.version in the setup file, where comments, order and style stay as they are, and changes one component
-after another: the cache server, the root shard, the other shards, virtual workspace servers, front-proxies. Each has to be
-ready, and registered, before the next is touched; at the end a workspace on each shard becomes Ready. It stops at the first
-that fails, and leaves the others as they run.
+		Short: "Upgrade a running setup to another kcp release",
+		Long: `Upgrade sets spec.version in the setup file, keeping its comments, order and style, and updates one component after another:
+the cache server, the root shard, the other shards, virtual workspace servers, front-proxies. Each must be ready, and each
+shard registered, before the next is updated. At the end, a workspace on each shard becomes Ready. If a component fails, the
+upgrade stops and the remaining components keep running the previous release.
 
-Then the same command, or kcpctl up, continues; kcpctl up --allow-release-change with the previous version in the file goes
-back. What runs decides whether a minor release is skipped, which kcp does not support. Components that name an image tag or digest of their own stay on it.`,
+To continue, rerun the command or run kcpctl up. To go back, set the previous version in the file and run kcpctl up
+--allow-release-change. kcp does not support skipping minor releases; kcpctl compares with the running release, not with the
+one in the file. Components with an image tag or digest of their own are not upgraded.`,
 		Example: "  kcpctl upgrade v0.32.3 --dry-run\n  kcpctl upgrade v0.32.3",
+		Args:    oneArg("version"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.complete(args); err != nil {
-				return err
-			}
+			o.version = args[0]
 			return o.run(c.Context())
 		},
+		ValidArgsFunction: completeArgs(1, o.setup.names(env, nextReleases)),
 	}
-	c.ValidArgsFunction = completeArgs(1, o.fromFile(nextReleases))
-	o.addFlags(c.Flags())
-	o.addEditFlags(c, 30*time.Minute, "everything is ready")
-	o.addReleaseFlag(c)
+	o.setup.add(c.Flags())
+	o.edit.add(c, 30*time.Minute, "everything is ready")
+	addReleaseChange(c.Flags(), &o.releaseChange)
 	return c
 }
 
-func (o *upgradeOptions) complete(args []string) (err error) {
-	if o.version, err = oneArg(args, "version"); err != nil {
-		return err
-	}
-	return o.check(o.file)
-}
-
 func (o *upgradeOptions) run(ctx context.Context) error {
-	before, err := o.load()
+	if err := o.edit.validate(o.setup.file); err != nil {
+		return err
+	}
+	before, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	from := before.File.Setup.Spec.Version
-	step, err := release.StepTo(from, o.version)
+	from := before.file.Setup.Spec.Version
+	step, err := o.step(from)
 	if err != nil {
-		return clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
+		return err
 	}
-	if step.Refused != "" && !o.releaseChange { // what runs is compared too, before anything is written
-		return clierr.New(clierr.BadInput, step.Instead+"; to do it all the same: --allow-release-change", "cannot upgrade: %s", step.Refused)
-	}
-	edited := before.File
+	edited := before.file
 	if from != o.version {
-		if edited, err = before.File.SetVersion(o.version); err != nil {
+		if edited, err = before.file.SetVersion(o.version); err != nil {
 			return err
 		}
 	}
@@ -79,94 +73,116 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.consider(s, step); err != nil {
+	if err := o.checkFlags(s, step); err != nil {
 		return err
 	}
-	if o.dryRun != dryRunNone {
-		return o.preview(ctx, before, s, o.header(s, from), run.UpOptions{AllowReleaseChange: o.releaseChange})
+	o.noteChanges(s, step)
+	up := upRun{
+		header: fmt.Sprintf("upgrade kcp %q from %s to %s", s.topology.Name, from, o.version), wait: o.edit.wait,
+		options: run.UpOptions{
+			PlanOptions: run.PlanOptions{Force: o.edit.forceConflicts}, AllowReleaseChange: o.releaseChange,
+		},
 	}
-	return o.upgrade(ctx, before, s, from)
-}
-
-// consider refuses flags that the new release would end on, and says what changes and what does not.
-func (o *upgradeOptions) consider(s *session, step release.Step) error {
-	var refused []string
-	for _, c := range s.Topology.Components {
-		for _, arg := range c.ExtraArgs {
-			if name, _, _ := strings.Cut(arg, "="); c.Version == o.version && slices.Contains(step.Gone, name) {
-				refused = append(refused, fmt.Sprintf("%s: %s", c.ID(), name))
-			}
-		}
+	if o.edit.dryRun != dryRunNone {
+		return o.edit.preview(ctx, before, s, up)
 	}
-	if len(refused) > 0 {
-		return clierr.New(clierr.BadInput, "remove them from extraArgs", "kcp %s does not know flags that the setup sets:\n    %s",
-			o.version, strings.Join(refused, "\n    "))
+	if err := s.connectToApply(ctx); err != nil {
+		return o.explain(err, from)
 	}
-	for _, flag := range step.Gone {
-		o.note("kcp " + o.version + " does not know " + flag + ": it is not set any more")
+	defer s.close()
+	up.options.Edit = before.writeEdit(s)
+	res, err := s.runUp(ctx, up)
+	if err != nil {
+		return o.explain(err, from)
 	}
-	for _, n := range step.Notes {
-		o.note(n)
-	}
-	for _, n := range pinned(s.Topology, o.version) {
-		o.note(n)
-	}
+	o.printResult(s, res)
 	return nil
 }
 
-// pinned are notes about components that stay on the image that the file names: one for each image.
+// step is the way from one release to the wanted one. It fails if kcp does not support it.
+func (o *upgradeOptions) step(from string) (release.Step, error) {
+	step, err := release.StepTo(from, o.version)
+	if err != nil {
+		return step, clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
+	}
+	if step.Refused != "" && !o.releaseChange { // the running release is also compared, before anything is written
+		return step, clierr.New(clierr.BadInput, step.Instead+"; to upgrade anyway, add --allow-release-change", "cannot upgrade: %s", step.Refused)
+	}
+	return step, nil
+}
+
+// checkFlags rejects extraArgs with flags that the new release no longer has: its servers would not start.
+func (o *upgradeOptions) checkFlags(s *session, step release.Step) error {
+	var unknown []string
+	for _, c := range s.topology.Components {
+		for _, arg := range c.ExtraArgs {
+			if name, _, _ := strings.Cut(arg, "="); c.Version == o.version && slices.Contains(step.Gone, name) {
+				unknown = append(unknown, fmt.Sprintf("%s: %s", c.ID(), name))
+			}
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	return clierr.New(clierr.BadInput, "remove them from extraArgs", "kcp %s does not have these flags, which the setup sets:\n    %s",
+		o.version, strings.Join(unknown, "\n    "))
+}
+
+// noteChanges prints what the new release changes, and which components are not upgraded.
+func (o *upgradeOptions) noteChanges(s *session, step release.Step) {
+	for _, flag := range step.Gone {
+		o.env.note("kcp " + o.version + " does not have the flag " + flag + ": kcpctl no longer sets it")
+	}
+	for _, n := range slices.Concat(step.Notes, pinned(s.topology, o.version)) {
+		o.env.note(n)
+	}
+}
+
+// pinned are notes about components that keep the image that the file sets: one note for each image.
 func pinned(t *topology.Topology, version string) []string {
 	var out, images []string
-	stay := map[string][]*topology.Component{}
+	keep := map[string][]*topology.Component{}
 	for _, c := range t.OfKind(topology.CacheServer, topology.RootShard, topology.Shard, topology.VirtualWorkspaces, topology.FrontProxy) {
 		if strings.HasSuffix(c.Image, ":"+version) {
 			continue
 		}
-		if stay[c.Image] == nil {
+		if keep[c.Image] == nil {
 			images = append(images, c.Image)
 		}
-		stay[c.Image] = append(stay[c.Image], c)
+		keep[c.Image] = append(keep[c.Image], c)
 	}
 	for _, image := range images {
-		c := stay[image][0]
-		who := string(c.ID())
-		if more := len(stay[image]) - 1; more > 0 {
-			who += fmt.Sprintf(" and %d more", more)
+		c := keep[image][0]
+		names := string(c.ID())
+		if more := len(keep[image]) - 1; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
 		}
 		field := "image.tag"
 		if strings.Contains(image, "@") {
 			field = "image.digest"
 		}
-		out = append(out, fmt.Sprintf("%s: stays on the image %s, with the flags of %s; to upgrade it too, change %s in the setup file",
-			who, image, c.Version, field))
+		out = append(out, fmt.Sprintf("%s: keeps the image %s, with the flags of %s; to upgrade it, too, change %s in the setup file",
+			names, image, c.Version, field))
 	}
 	return out
 }
 
-func (o *upgradeOptions) upgrade(ctx context.Context, before, s *session, from string) error {
-	res, err := o.bringUp(ctx, s, o.header(s, from), run.UpOptions{AllowReleaseChange: o.releaseChange, Edit: before.edit(s)})
-	if err != nil {
-		return o.explain(err, from)
+func (o *upgradeOptions) printResult(s *session, res *run.Result) {
+	switch w := o.env.Streams.Err; {
+	case o.edit.wait.output != "":
+	case res.Plan.Empty():
+		fmt.Fprintf(w, "\nkcp %q already runs %s: 0 changes.\n", s.topology.Name, o.version)
+	default:
+		fmt.Fprintf(w, "\nkcp %q now runs %s.\n", s.topology.Name, o.version)
 	}
-	if o.output == "" {
-		done := fmt.Sprintf("kcp %q runs %s.", s.Topology.Name, o.version)
-		if res.Plan.Empty() {
-			done = fmt.Sprintf("kcp %q ran %s already: 0 changes.", s.Topology.Name, o.version)
-		}
-		fmt.Fprintf(o.Streams.Err, "\n%s\n", done)
-	}
-	return nil
 }
 
-func (o *upgradeOptions) header(s *session, from string) string {
-	return fmt.Sprintf("upgrade kcp %q from %s to %s", s.Topology.Name, from, o.version)
-}
-
-// explain adds to an error how to go on, and how to go back.
+// explain adds to an error how to continue, and how to go back.
 func (o *upgradeOptions) explain(err error, from string) error {
-	hint := fmt.Sprintf("what comes after it still runs as before; fix the cause and run this command again, or kcpctl up%s", o.flagsForTip())
+	up := o.setup.command("up")
+	hint := "components that were not reached still run as before; fix the cause and rerun this command, or run " + up
 	if from != o.version {
-		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run kcpctl up%s --allow-release-change", from, o.file, o.flagsForTip())
+		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run %s --allow-release-change", from, o.setup.file, up)
 	}
 	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
 }

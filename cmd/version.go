@@ -10,22 +10,22 @@ import (
 	"github.com/kcpctl/kcpctl/internal/version"
 )
 
-func newVersionCmd(g *globalOptions) *cobra.Command {
+func newVersionCmd(env *Env) *cobra.Command {
 	var output string
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print which kcpctl this is, and which kcp it brings up",
+		Short: "Print the version of kcpctl, and the kcp releases that it supports",
 		Args:  noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			i := version.Get()
 			i.KCP, i.KnownKCP, i.Etcd = release.Default, []string{release.Oldest + " to " + release.Newest}, setup.EtcdImage
 			if output != "" {
-				return encode(g.Streams.Out, output, i)
+				return encode(env.Streams.Out, output, i)
 			}
-			_, err := fmt.Fprint(g.Streams.Out, i.Text())
+			_, err := fmt.Fprint(env.Streams.Out, i.Text())
 			return err
 		},
 	}
-	addOutput(c, &output, "", forPrograms()...)
+	addOutput(c, &output, "", machineFormats...)
 	return c
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -18,6 +19,12 @@ import (
 // (kcp: pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
 const CordonAnnotation = "experimental.core.kcp.io/unschedulable"
 
+// LabelsAnnotation of a Shard lists the keys of the labels that kcpctl has set, separated by commas.
+const LabelsAnnotation = "kcpctl.dev/labels"
+
+// nameLabel is the label of a Shard with its name. kcp sets it (kcp: pkg/server/server.go).
+const nameLabel = "name"
+
 // Shard is a registered shard.
 type Shard struct {
 	Name                string `json:"name"`
@@ -26,6 +33,9 @@ type Shard struct {
 	VirtualWorkspaceURL string `json:"virtualWorkspaceURL"`
 	// Cordoned means that no new workspaces are scheduled there.
 	Cordoned bool `json:"cordoned,omitempty"`
+	// Labels are all labels, and OwnLabels the keys of those that kcpctl has set.
+	Labels    map[string]string `json:"-"`
+	OwnLabels []string          `json:"-"`
 }
 
 // Shards returns the registered shards, sorted by name. The client's server is the root shard or a front-proxy.
@@ -86,9 +96,16 @@ func (c *Client) RegisterShard(ctx context.Context, s Shard) error {
 	}
 	o := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": shardResource.GroupVersion().String(), "kind": "Shard",
-		"metadata": map[string]any{"name": s.Name, "labels": map[string]any{"name": s.Name}},
+		"metadata": map[string]any{"name": s.Name},
 		"spec":     map[string]any{"baseURL": s.BaseURL, "externalURL": s.ExternalURL, "virtualWorkspaceURL": s.VirtualWorkspaceURL},
 	}}
+	labels := map[string]string{}
+	maps.Copy(labels, s.Labels)
+	labels[nameLabel] = s.Name
+	o.SetLabels(labels)
+	if len(s.OwnLabels) > 0 {
+		o.SetAnnotations(map[string]string{LabelsAnnotation: strings.Join(s.OwnLabels, ",")})
+	}
 	if _, err := root.Resource(shardResource).Create(ctx, o,
 		metav1.CreateOptions{FieldManager: "kcpctl"}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("register shard %s: %w", s.Name, err)
@@ -102,10 +119,14 @@ func shardOf(o *unstructured.Unstructured) Shard {
 		return s
 	}
 	_, cordoned := o.GetAnnotations()[CordonAnnotation]
-	return Shard{
+	s := Shard{
 		Name: o.GetName(), BaseURL: field("baseURL"), ExternalURL: field("externalURL"),
-		VirtualWorkspaceURL: field("virtualWorkspaceURL"), Cordoned: cordoned,
+		VirtualWorkspaceURL: field("virtualWorkspaceURL"), Cordoned: cordoned, Labels: o.GetLabels(),
 	}
+	if own := o.GetAnnotations()[LabelsAnnotation]; own != "" {
+		s.OwnLabels = strings.Split(own, ",")
+	}
+	return s
 }
 
 // Cordon keeps new workspaces off a shard, or allows them again if on is false. Existing workspaces stay. The client's
@@ -115,31 +136,48 @@ func (c *Client) Cordon(ctx context.Context, shard string, on bool) error {
 	if on {
 		value = "true"
 	}
-	if err := c.patchShard(ctx, shard, "annotations", map[string]any{CordonAnnotation: value}); err != nil {
+	if err := c.patchShard(ctx, shard, map[string]any{"annotations": map[string]any{CordonAnnotation: value}}); err != nil {
 		return fmt.Errorf("cordon shard %s: %w", shard, err)
 	}
 	return nil
 }
 
-// LabelShard sets labels of a shard, by which workspaces can select it. The shard itself does not change them after its
-// registration (kcp: pkg/server/server.go). The client's server is the root shard.
-func (c *Client) LabelShard(ctx context.Context, shard string, labels map[string]string) error {
-	set := map[string]any{}
-	for k, v := range labels {
-		set[k] = v
+// SetLabels sets the wanted labels of a shard, by which workspaces can select it, and removes those that kcpctl has set and
+// that are no longer wanted. It keeps all other labels, and writes nothing if nothing differs. The shard itself does not
+// change its labels after its registration (kcp: pkg/server/server.go). The client's server is the root shard.
+func (c *Client) SetLabels(ctx context.Context, s Shard, want map[string]string) error {
+	changes := map[string]any{}
+	for key, value := range want {
+		if have, ok := s.Labels[key]; !ok || have != value {
+			changes[key] = value
+		}
 	}
-	if err := c.patchShard(ctx, shard, "labels", set); err != nil {
-		return fmt.Errorf("label shard %s: %w", shard, err)
+	for _, key := range s.OwnLabels {
+		if _, ok := want[key]; !ok {
+			changes[key] = nil // removes it
+		}
+	}
+	own := slices.Sorted(maps.Keys(want))
+	if len(changes) == 0 && slices.Equal(own, s.OwnLabels) {
+		return nil
+	}
+	var list any
+	if len(own) > 0 {
+		list = strings.Join(own, ",")
+	}
+	metadata := map[string]any{"labels": changes, "annotations": map[string]any{LabelsAnnotation: list}}
+	if err := c.patchShard(ctx, s.Name, metadata); err != nil {
+		return fmt.Errorf("set labels of shard %s: %w", s.Name, err)
 	}
 	return nil
 }
 
-func (c *Client) patchShard(ctx context.Context, shard, field string, value map[string]any) error {
+func (c *Client) patchShard(ctx context.Context, shard string, metadata map[string]any) error {
 	root, err := c.workspace(RootWorkspace)
 	if err != nil {
 		return err
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{field: value}})
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}

@@ -62,21 +62,45 @@ func shard() map[string]any {
 	return map[string]any{"apiVersion": "core.kcp.io/v1alpha1", "kind": "Shard", "metadata": map[string]any{"name": "alpha"}}
 }
 
-func TestCordonAndLabel(t *testing.T) {
+func TestCordon(t *testing.T) {
 	patch := "PATCH " + shardsPath + "/alpha"
-	withAnswers(t, map[string][]fakekcp.Answer{patch: {ok(shard()), ok(shard()), ok(shard()), fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no")}},
+	withAnswers(t, map[string][]fakekcp.Answer{patch: {ok(shard()), ok(shard()), fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no")}},
 		func(t *testing.T, c *kcp.Client, a *answers) {
 			require.NoError(t, c.Cordon(t.Context(), "alpha", true))
 			require.NoError(t, c.Cordon(t.Context(), "alpha", false))
-			require.NoError(t, c.LabelShard(t.Context(), "alpha", map[string]string{"region": "us"}))
 			require.Equal(t, []string{
 				`{"metadata":{"annotations":{"experimental.core.kcp.io/unschedulable":"true"}}}`,
 				`{"metadata":{"annotations":{"experimental.core.kcp.io/unschedulable":null}}}`,
-				`{"metadata":{"labels":{"region":"us"}}}`,
 			}, a.sent[patch])
 			require.EqualError(t, c.Cordon(t.Context(), "alpha", true), "cordon shard alpha: no")
-			require.EqualError(t, c.LabelShard(t.Context(), "alpha", nil), "label shard alpha: no")
 		})
+}
+
+func TestSetLabels(t *testing.T) {
+	patch := "PATCH " + shardsPath + "/alpha"
+	has := kcp.Shard{
+		Name: "alpha", Labels: map[string]string{"name": "alpha", "region": "us", "zone": "a", "team": "x"}, OwnLabels: []string{"region", "zone"},
+	}
+	for name, tc := range map[string]struct {
+		want map[string]string
+		sent []string
+	}{
+		"the same":        {map[string]string{"region": "us", "zone": "a"}, nil},
+		"one is changed":  {map[string]string{"region": "eu", "zone": "a"}, []string{`{"metadata":{"annotations":{"kcpctl.dev/labels":"region,zone"},"labels":{"region":"eu"}}}`}},
+		"one is removed":  {map[string]string{"zone": "a"}, []string{`{"metadata":{"annotations":{"kcpctl.dev/labels":"zone"},"labels":{"region":null}}}`}},
+		"none is left":    {nil, []string{`{"metadata":{"annotations":{"kcpctl.dev/labels":null},"labels":{"region":null,"zone":null}}}`}},
+		"one of a user's": {map[string]string{"region": "us", "zone": "a", "team": "x"}, []string{`{"metadata":{"annotations":{"kcpctl.dev/labels":"region,team,zone"},"labels":{}}}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withAnswers(t, map[string][]fakekcp.Answer{patch: {ok(shard())}}, func(t *testing.T, c *kcp.Client, a *answers) {
+				require.NoError(t, c.SetLabels(t.Context(), has, tc.want))
+				require.Equal(t, tc.sent, a.sent[patch])
+			})
+		})
+	}
+	withAnswers(t, map[string][]fakekcp.Answer{patch: {fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no")}}, func(t *testing.T, c *kcp.Client, _ *answers) {
+		require.EqualError(t, c.SetLabels(t.Context(), has, nil), "set labels of shard alpha: no")
+	})
 }
 
 func TestDeleteShard(t *testing.T) {

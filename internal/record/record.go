@@ -28,6 +28,8 @@ type Record struct {
 	Retired map[string][]string `json:"retired,omitempty"`
 	// Data is where the components that hold data hold it.
 	Data map[topology.ID]Data `json:"data,omitempty"`
+	// Labels are the labels that the setup wants for the shards in kcp.
+	Labels map[topology.ID]map[string]string `json:"labels,omitempty"`
 }
 
 // Data is where the data of a component is.
@@ -103,9 +105,13 @@ func Decode(raw []byte) (*Record, error) {
 
 // With is a record with a PKI, and with what is now known of some components. What is known of others stays.
 func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
-	out := &Record{Installation: s.Installation.ID, Authorities: s.Fingerprints(), Data: map[topology.ID]Data{}}
+	out := &Record{
+		Installation: s.Installation.ID, Authorities: s.Fingerprints(), Data: map[topology.ID]Data{},
+		Labels: map[topology.ID]map[string]string{},
+	}
 	if r != nil {
 		maps.Copy(out.Data, r.Data)
+		maps.Copy(out.Labels, r.Labels)
 		out.Retired = r.retire(out.Authorities)
 	}
 	for id, d := range data {
@@ -136,15 +142,28 @@ func (r *Record) retire(now map[string]pki.Fingerprints) map[string][]string {
 func (r *Record) Equal(o *Record) bool { return reflect.DeepEqual(r.normal(), o.normal()) }
 
 func (r *Record) normal() Record {
-	out := Record{Installation: r.Installation, Authorities: map[string]pki.Fingerprints{}, Retired: map[string][]string{}, Data: map[topology.ID]Data{}}
+	out := Record{
+		Installation: r.Installation, Authorities: map[string]pki.Fingerprints{}, Retired: map[string][]string{},
+		Data: map[topology.ID]Data{}, Labels: map[topology.ID]map[string]string{},
+	}
 	maps.Copy(out.Authorities, r.Authorities)
 	maps.Copy(out.Retired, r.Retired)
 	maps.Copy(out.Data, r.Data)
+	maps.Copy(out.Labels, r.Labels)
 	return out
+}
+
+// SetLabels records the labels that the setup wants for a shard.
+func (r *Record) SetLabels(id topology.ID, labels map[string]string) {
+	delete(r.Labels, id)
+	if len(labels) > 0 {
+		r.Labels[id] = labels
+	}
 }
 
 // Drop forgets components that a setup does not have any more, and that were not removed with their data left behind.
 func (r *Record) Drop(want map[topology.ID]Data) {
+	maps.DeleteFunc(r.Labels, func(id topology.ID, _ map[string]string) bool { _, ok := want[id]; return !ok })
 	maps.DeleteFunc(r.Data, func(id topology.ID, d Data) bool {
 		_, ok := want[id]
 		return !ok && !d.Removed
@@ -158,6 +177,7 @@ func (r *Record) Remove(emptied bool, ids ...topology.ID) *Record {
 		d := out.Data[id]
 		d.Removed, d.Emptied = true, emptied || d.Emptied
 		out.Data[id] = d
+		delete(out.Labels, id)
 	}
 	return out
 }
@@ -167,13 +187,15 @@ func (r *Record) Purge(ids ...topology.ID) *Record {
 	out := r.clone()
 	for _, id := range ids {
 		delete(out.Data, id)
+		delete(out.Labels, id)
 	}
 	return out
 }
 
 func (r *Record) clone() *Record {
 	out := *r
-	out.Data = map[topology.ID]Data{}
+	out.Data, out.Labels = map[topology.ID]Data{}, map[topology.ID]map[string]string{}
 	maps.Copy(out.Data, r.Data)
+	maps.Copy(out.Labels, r.Labels)
 	return &out
 }

@@ -83,6 +83,7 @@ func (u *Up) guard(ctx context.Context, known *record.Record, loaded *pki.State,
 	chosen := maps.Clone(want)
 	maps.DeleteFunc(chosen, func(id topology.ID, _ record.Data) bool { return !u.about(id) })
 	res.record = before.With(res.PKI.State, chosen)
+	u.recordLabels(known, res.record)
 	switch {
 	case len(u.Options.Only) == 0:
 		res.record.Drop(want)

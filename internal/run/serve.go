@@ -1,20 +1,24 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -59,26 +63,47 @@ func (u *Up) gate(ctx context.Context, c *topology.Component, s *pki.State) erro
 	if err != nil {
 		return err
 	}
-	return u.until(ctx, c, func() error { return registered(ctx, root, c) })
+	return u.until(ctx, c, func() error {
+		shard, err := registered(ctx, root, c)
+		if err != nil {
+			return err
+		}
+		return root.SetLabels(ctx, shard, c.ShardLabels)
+	})
 }
 
-// registered tells why a shard is not registered as the topology wants it.
-func registered(ctx context.Context, root *kcp.Client, c *topology.Component) error {
+// registered returns a shard as kcp has it, or why it is not registered as the topology wants it.
+func registered(ctx context.Context, root *kcp.Client, c *topology.Component) (kcp.Shard, error) {
 	shards, err := root.Shards(ctx)
 	if err != nil {
-		return err
+		return kcp.Shard{}, err
 	}
 	for _, s := range shards {
 		if s.Name != c.ShardName() {
 			continue
 		}
 		if s.BaseURL != c.URL {
-			return fmt.Errorf("registered with the URL %s, not yet %s", s.BaseURL, c.URL)
+			return s, fmt.Errorf("registered with the URL %s, not yet %s", s.BaseURL, c.URL)
 		}
-		return nil
+		return s, nil
 	}
-	return errors.New("not yet registered with the root shard")
+	return kcp.Shard{}, errors.New("not yet registered with the root shard")
 }
+
+// recordLabels records which labels the setup wants for its shards in kcp, and notes those that change: no object shows them.
+func (u *Up) recordLabels(known, next *record.Record) {
+	for _, c := range u.chosen() {
+		if !c.IsShard() {
+			continue
+		}
+		next.SetLabels(c.ID(), c.ShardLabels)
+		if was := known.Labels[c.ID()]; !known.Empty() && !maps.Equal(was, c.ShardLabels) && !u.quiet {
+			u.emit(Event{Scope: Note, Message: fmt.Sprintf("%s: labels in kcp change from %s to %s", c.ID(), labelText(was), labelText(c.ShardLabels))})
+		}
+	}
+}
+
+func labelText(all map[string]string) string { return cmp.Or(labels.Set(all).String(), "none") }
 
 // bindRoles gives the user of a kubeconfig the cluster roles that it is declared with.
 func (u *Up) bindRoles(ctx context.Context, c *topology.Component, s *pki.State) error {

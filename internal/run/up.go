@@ -70,8 +70,6 @@ type UpOptions struct {
 	// Edit writes the setup file, where the run is for an edit of it. It is called under the lock, once nothing refuses the
 	// run, before everything else is written.
 	Edit func() error
-	// Finally is called under the lock when everything serves. A run in which it fails is not finished.
-	Finally func(context.Context) error
 	// AllowDataChange are the components that may leave the data that they have.
 	AllowDataChange []topology.ID
 	// AllowReleaseChange accepts a kcp release that skips one, or that is older than what runs.
@@ -97,7 +95,7 @@ func (u *Up) Run(ctx context.Context) (*Result, error) {
 	if err != nil || u.Options.DryRun {
 		return res, err
 	}
-	if res.Plan.Empty() && u.Options.Edit == nil && u.Options.Finally == nil {
+	if res.Plan.Empty() && u.Options.Edit == nil {
 		return res, u.components(ctx, res)
 	}
 	if err := u.applyNamespaces(ctx, res.Plan); err != nil {
@@ -290,11 +288,6 @@ func (u *Up) apply(ctx context.Context, res *Result) error {
 	if !u.Options.SkipCanary && !res.Plan.Empty() {
 		// Before the run counts as finished: the next one then tries again, and nothing is deleted until kcp serves.
 		if err := u.canaries(ctx, res.PKI.State); err != nil {
-			return err
-		}
-	}
-	if u.Options.Finally != nil {
-		if err := u.Options.Finally(ctx); err != nil {
 			return err
 		}
 	}

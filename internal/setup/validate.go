@@ -2,6 +2,7 @@ package setup
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -31,6 +34,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 		v.component(p)
 	}
 	v.etcds()
+	v.shardLabels()
 	v.virtualWorkspaces()
 	v.kubeconfigs()
 	v.placement()
@@ -220,6 +224,25 @@ func (v *validator) storage(p *field.Path, q *resource.Quantity, class string) {
 	}
 	if class != "" {
 		v.subdomain(p.Child("storageClassName"), class)
+	}
+}
+
+// shardLabels checks the labels of the shards in kcp.
+func (v *validator) shardLabels() {
+	check := func(p *field.Path, labels map[string]string) {
+		for _, key := range slices.Sorted(maps.Keys(labels)) {
+			at, value := p.Child("labels").Key(key), labels[key]
+			for _, problem := range append(content.IsLabelKey(key), validation.IsValidLabelValue(value)...) {
+				v.invalid(at, value, "%s", problem)
+			}
+			if key == "name" {
+				v.forbidden(at, "kcp sets this label itself, to the name of the shard")
+			}
+		}
+	}
+	check(field.NewPath("spec", "rootShard"), v.setup.Spec.RootShard.Labels)
+	for i, s := range v.setup.Spec.Shards {
+		check(field.NewPath("spec", "shards").Index(i), s.Labels)
 	}
 }
 

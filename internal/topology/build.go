@@ -161,6 +161,7 @@ func (c *Component) URLFrom(from Cluster) string {
 
 func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec, needs ...ID) *Component {
 	c := b.server(k, name, spec.Component, spec.URL)
+	c.ShardLabels = spec.Labels
 	c.Storage = b.storage(c, c.ShardName(), *spec.Etcd)
 	c.VirtualWorkspaceURL = c.URL
 	if b.local == nil {

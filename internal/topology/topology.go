@@ -80,6 +80,8 @@ type Component struct {
 	ExternalURL string
 	// VirtualWorkspaceURL is where a shard's virtual workspaces are reached.
 	VirtualWorkspaceURL string
+	// ShardLabels are the labels of a shard in kcp.
+	ShardLabels map[string]string
 	// ConfigDir is the folder with the files it reads (see Files).
 	ConfigDir string
 	// DataDir is the folder that it keeps data in.

@@ -33,6 +33,8 @@ type ShardSpec struct {
 	// VirtualWorkspaceURL is where clients reach the shard's virtual workspaces. Default: the base URL, or the one of the
 	// virtual workspace server that serves this shard.
 	VirtualWorkspaceURL string `json:"virtualWorkspaceURL,omitempty"`
+	// Labels are set on the Shard object in kcp, in addition to the label name. Workspaces select shards by them.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // FrontProxy is what clients talk to.

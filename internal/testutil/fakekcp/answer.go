@@ -65,10 +65,14 @@ func Export(name, identity string) Answer {
 func Shards(shards ...kcp.Shard) Answer {
 	items := []any{}
 	for _, s := range shards {
-		meta := map[string]any{"name": s.Name}
+		meta, notes := map[string]any{"name": s.Name, "labels": s.Labels}, map[string]any{}
 		if s.Cordoned {
-			meta["annotations"] = map[string]any{kcp.CordonAnnotation: ""}
+			notes[kcp.CordonAnnotation] = ""
 		}
+		if len(s.OwnLabels) > 0 {
+			notes[kcp.LabelsAnnotation] = strings.Join(s.OwnLabels, ",")
+		}
+		meta["annotations"] = notes
 		items = append(items, map[string]any{
 			"apiVersion": "core.kcp.io/v1alpha1", "kind": "Shard", "metadata": meta,
 			"spec": map[string]any{"baseURL": s.BaseURL, "externalURL": s.ExternalURL, "virtualWorkspaceURL": s.VirtualWorkspaceURL},

@@ -4,6 +4,7 @@ package fakekcp
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -21,6 +22,7 @@ import (
 const (
 	Readyz           = "readyz"
 	ListShards       = "list shards"
+	PatchShard       = "apply shards"
 	CreateWorkspace  = "create workspaces"
 	GetWorkspace     = "get workspaces"
 	DeleteWorkspaces = "delete workspaces"
@@ -85,10 +87,13 @@ func (k *Kcp) Always(op string, a Answer) {
 	k.always[op] = a
 }
 
-// Register adds a shard, or replaces the shard with the same name.
+// Register adds a shard, or replaces the shard with the same name, which keeps its labels.
 func (k *Kcp) Register(s kcp.Shard) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if at := k.shard(s.Name); at >= 0 {
+		s.Labels, s.OwnLabels = k.shards[at].Labels, k.shards[at].OwnLabels
+	}
 	k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == s.Name })
 	k.shards = append(k.shards, s)
 }
@@ -98,6 +103,61 @@ func (k *Kcp) Unregister(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == name })
+}
+
+// Labels are those of a shard.
+func (k *Kcp) Labels(shard string) map[string]string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.shards[k.shard(shard)].Labels)
+}
+
+// Label sets a label of a shard, as a user may.
+func (k *Kcp) Label(shard, key, value string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := &k.shards[k.shard(shard)]
+	s.Labels = maps.Clone(s.Labels)
+	if s.Labels == nil {
+		s.Labels = map[string]string{}
+	}
+	s.Labels[key] = value
+}
+
+// shard is the index of a shard, or -1.
+func (k *Kcp) shard(name string) int {
+	return slices.IndexFunc(k.shards, func(s kcp.Shard) bool { return s.Name == name })
+}
+
+// patchShard changes the labels of a shard, and the list of those that kcpctl has set.
+func (k *Kcp) patchShard(name string, r *http.Request) Answer {
+	at := k.shard(name)
+	if at < 0 {
+		return Refuse(http.StatusNotFound, "NotFound", "shards "+name+" not found")
+	}
+	var patch struct {
+		Metadata struct{ Labels, Annotations map[string]*string }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
+		k.t.Errorf("fakekcp: body of %s %s: %v", r.Method, r.URL, err)
+	}
+	s := &k.shards[at]
+	labels := map[string]string{}
+	maps.Copy(labels, s.Labels)
+	for key, value := range patch.Metadata.Labels {
+		if value == nil {
+			delete(labels, key)
+		} else {
+			labels[key] = *value
+		}
+	}
+	s.Labels = labels
+	if own, ok := patch.Metadata.Annotations[kcp.LabelsAnnotation]; ok && own == nil {
+		s.OwnLabels = nil
+	} else if ok {
+		s.OwnLabels = strings.Split(*own, ",")
+	}
+	return Answer{http.StatusOK, map[string]any{"apiVersion": "core.kcp.io/v1alpha1", "kind": "Shard", "metadata": map[string]any{"name": name}}}
 }
 
 // AddWorkspace adds a workspace to root, such as one from a previous run.
@@ -214,6 +274,8 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return Answer{http.StatusOK, "ok"}
 	case ListShards:
 		return Shards(k.shards...)
+	case PatchShard:
+		return k.patchShard(name, r)
 	case CreateWorkspace:
 		return k.createWorkspace(r)
 	case GetWorkspace:

@@ -1,0 +1,130 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+)
+
+// pkiFilesHelp describes the directories of export and import.
+const pkiFilesHelp = `
+
+  ca/server.crt              certificate; client, requestheader and etcd likewise
+  ca/server.key              private key, readable only by its owner
+  ca/server.bundle           further trusted certificates, if any
+  service-account/sa.key     key that signs service-account tokens`
+
+type certsExportOptions struct {
+	env   *Env
+	setup setupFlags
+	dir   string
+}
+
+func newCertsExportCmd(env *Env) *cobra.Command {
+	o := &certsExportOptions{env: env}
+	c := &cobra.Command{
+		Use:   "export DIR",
+		Short: "Back up the authorities and service-account keys to a directory",
+		Long: `Export writes the authorities with their private keys, and the service-account keys, to a directory that only you can
+read. It does not overwrite other authorities or keys.` + pkiFilesHelp,
+		Args: oneArg("directory"),
+		RunE: func(c *cobra.Command, args []string) error {
+			o.dir = args[0]
+			return o.run(c.Context())
+		},
+	}
+	o.setup.add(c.Flags())
+	return c
+}
+
+func (o *certsExportOptions) run(ctx context.Context) error {
+	s, err := openStore(o.env, &o.setup)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	state, err := s.loadPKI(ctx)
+	if err != nil {
+		return err
+	}
+	err = pki.DirectoryStore(o.dir).Save(ctx, state.Authorities())
+	if errors.Is(err, pki.ErrChanged) {
+		return clierr.New(clierr.Failed, "name another directory", "%s holds other authorities or keys; nothing was overwritten", o.dir)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.env.Streams.Err, "Exported the authorities and service-account keys of kcp %q to %s. They give full control over it: keep them safe.\n",
+		s.topology.Name, o.dir)
+	return nil
+}
+
+type certsImportOptions struct {
+	env   *Env
+	setup setupFlags
+	dir   string
+}
+
+func newCertsImportCmd(env *Env) *cobra.Command {
+	o := &certsImportOptions{env: env}
+	c := &cobra.Command{
+		Use:   "import DIR",
+		Short: "Import your own authorities and service-account keys, or a backup",
+		Long: `Import adds the authorities and keys of a directory to the setup's PKI. kcpctl up creates those that are missing. A
+certificate without its private key is accepted; you must then import the certificates that it signs, too. Import does not
+replace an authority that the setup already has: use rotate-ca --from.` + pkiFilesHelp,
+		Args: oneArg("directory"),
+		RunE: func(c *cobra.Command, args []string) error {
+			o.dir = args[0]
+			return o.run(c.Context())
+		},
+	}
+	o.setup.add(c.Flags())
+	o.setup.addAllowOtherCluster(c.Flags())
+	return c
+}
+
+func (o *certsImportOptions) run(ctx context.Context) error {
+	from, err := pki.DirectoryStore(o.dir).Load(ctx)
+	if err != nil {
+		return err
+	}
+	if len(from.CAs) == 0 && len(from.ServiceAccount.Key) == 0 {
+		return clierr.New(clierr.BadInput, "run kcpctl certs import --help to see which files it reads",
+			"%s holds no authorities and no service-account key", o.dir)
+	}
+	s, err := openStore(o.env, &o.setup)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	var result *pki.Brought
+	err = s.changeStore(ctx, func(to *pki.State) (state *pki.State, err error) {
+		state, result, err = pki.Bring(to, from, o.env.Now())
+		return state, err
+	})
+	if err != nil {
+		return err
+	}
+	o.printResult(s.store(), result)
+	return nil
+}
+
+func (o *certsImportOptions) printResult(store pki.Store, r *pki.Brought) {
+	w := o.env.Streams.Err
+	if len(r.Added) > 0 {
+		fmt.Fprintf(w, "Imported into %s: %s. To issue certificates with them, run %s.\n", store, strings.Join(r.Added, ", "), o.setup.command("up"))
+	}
+	if len(r.Same) > 0 {
+		fmt.Fprintf(w, "Already present: %s.\n", strings.Join(r.Same, ", "))
+	}
+	for _, ca := range r.Keyless {
+		fmt.Fprintf(w, "The %s CA has no private key, so kcpctl cannot issue its certificates: import them, too.\n", ca)
+	}
+}

@@ -1,0 +1,306 @@
+package cmd
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/record"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// defaultFile is the setup file where no flag names another.
+const defaultFile = "kcp.yaml"
+
+// setupFlags lead to a setup: its file, its cluster or this machine, and its PKI.
+type setupFlags struct {
+	file       string
+	kubeconfig string
+	context    string
+	namespace  string
+	as         string
+	asGroups   []string
+	pkiDir     string
+	// allowOtherCluster is a flag of commands that write: see addAllowOtherCluster.
+	allowOtherCluster bool
+	local             localFlags
+}
+
+func (f *setupFlags) add(flags *pflag.FlagSet) { f.addWithShorthand(flags, "f") }
+
+// addWithShorthand is for a command in which -f means something else than the setup file.
+func (f *setupFlags) addWithShorthand(flags *pflag.FlagSet, file string) {
+	flags.StringVarP(&f.file, "file", file, defaultFile, "setup file, or - for stdin")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "path to the kubeconfig (single-cluster setups only)")
+	flags.StringVar(&f.context, "context", "", "kubeconfig context to use (single-cluster setups only)")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace to use (single-cluster setups only)")
+	flags.StringVar(&f.as, "as", "", "user to impersonate on the clusters")
+	flags.StringArrayVar(&f.asGroups, "as-group", nil, "group to impersonate together with --as (repeatable)")
+	flags.StringVar(&f.pkiDir, "pki-dir", "", "directory with the certificates and keys, instead of the setup's PKI store")
+	allow(flags, anywhere, "file", "kubeconfig", "context", "namespace", "as", "as-group")
+	// The configuration file is shared by all setups, and each setup has its own certificates.
+	allow(flags, []source{environment}, "pki-dir")
+	f.local.add(flags)
+}
+
+func (f *setupFlags) addAllowOtherCluster(flags *pflag.FlagSet) {
+	flags.BoolVar(&f.allowOtherCluster, "allow-other-cluster", false,
+		"accept a cluster other than the one that the setup was applied to")
+}
+
+func (f *setupFlags) validate() error {
+	switch {
+	case f.as == "" && len(f.asGroups) > 0:
+		return clierr.New(clierr.BadInput, "add --as USER", "--as-group requires --as")
+	case f.local.enabled && (f.kubeconfig != "" || f.context != "" || f.namespace != "" || f.as != ""):
+		return clierr.New(clierr.BadInput, "omit --local or the others",
+			"--local cannot be used with --kubeconfig, --context, --namespace and --as, which are for clusters")
+	}
+	return nil
+}
+
+// placeOnCluster writes where the flags say that the setup's only cluster is into the setup.
+func (f *setupFlags) placeOnCluster(file *setup.File) error {
+	if f.kubeconfig == "" && f.context == "" && f.namespace == "" {
+		return nil
+	}
+	clusters := file.Setup.Spec.Clusters
+	if len(clusters) > 1 {
+		return clierr.New(clierr.BadInput, "set them in the file, under spec.clusters",
+			"--kubeconfig, --context and --namespace work for single-cluster setups only, and %s has %d clusters",
+			file.Name, len(clusters))
+	}
+	for _, set := range []struct{ flag, field *string }{
+		{&f.kubeconfig, &clusters[0].Kubeconfig},
+		{&f.context, &clusters[0].Context},
+		{&f.namespace, &clusters[0].Namespace},
+	} {
+		if *set.flag != "" {
+			*set.field = *set.flag
+		}
+	}
+	return nil
+}
+
+// pkiDirectory is the store of the PKI if the flags or the setup name a directory, else nil.
+func (f *setupFlags) pkiDirectory(file *setup.File) pki.Store {
+	dir := f.pkiDir
+	if spec := file.Setup.Spec.PKI; dir == "" && spec.Store == v1alpha1.PKIStoreDirectory {
+		dir = spec.Directory
+		if !filepath.IsAbs(dir) && f.file != setup.Stdin {
+			dir = filepath.Join(filepath.Dir(f.file), dir)
+		}
+	}
+	if dir == "" {
+		return nil
+	}
+	return pki.DirectoryStore(dir)
+}
+
+// command is a kcpctl command for the same setup, for the user to run next.
+func (f *setupFlags) command(name string) string { return "kcpctl " + name + f.args() }
+
+// args are the flags that lead to the same setup again, each with a space before it.
+func (f *setupFlags) args() string {
+	var b strings.Builder
+	if f.local.enabled {
+		b.WriteString(" --local")
+	}
+	for _, flag := range []struct{ name, value, byDefault string }{
+		{"-f", f.file, defaultFile}, {"--kubeconfig", f.kubeconfig, ""}, {"--context", f.context, ""},
+		{"-n", f.namespace, ""}, {"--as", f.as, ""}, {"--pki-dir", f.pkiDir, ""},
+	} {
+		if flag.value != flag.byDefault {
+			b.WriteString(" " + flag.name + " " + quote(flag.value))
+		}
+	}
+	for _, g := range f.asGroups {
+		b.WriteString(" --as-group " + quote(g))
+	}
+	return b.String()
+}
+
+// waitFlags are those of commands that apply something and wait until it is ready.
+type waitFlags struct {
+	timeout    time.Duration
+	skipCanary bool
+	output     string
+}
+
+// add adds the flags of a command that waits until something holds.
+func (w *waitFlags) add(c *cobra.Command, timeout time.Duration, until string) {
+	c.Flags().DurationVar(&w.timeout, "timeout", timeout, "how long to wait until "+until+" (0 means no limit)")
+	allow(c.Flags(), anywhere, "timeout")
+	c.Flags().BoolVar(&w.skipCanary, "skip-canary", false, "skip the test that creates a workspace on each shard")
+	addEvents(c, &w.output)
+}
+
+func checkTimeout(d time.Duration) error {
+	if d < 0 {
+		return clierr.New(clierr.BadInput, "use a duration such as 10m, or 0 for no limit", "negative timeout %s", d)
+	}
+	return nil
+}
+
+// The values of --dry-run.
+const (
+	dryRunNone   = "none"
+	dryRunClient = "client"
+	dryRunServer = "server"
+)
+
+var dryRuns = []string{dryRunClient, dryRunServer, dryRunNone}
+
+// addDryRun adds --dry-run, of which the client's only prints something. Without a value the flag means the server's.
+func addDryRun(c *cobra.Command, value *string, client string) {
+	c.Flags().StringVar(value, "dry-run", dryRunNone,
+		"client: print "+client+" without contacting a cluster; server: show what would change; none")
+	c.Flags().Lookup("dry-run").NoOptDefVal = dryRunServer
+	completeFlag(c, "dry-run", fixed(dryRuns...))
+}
+
+func checkDryRun(value string) error {
+	if !slices.Contains(dryRuns, value) {
+		return clierr.New(clierr.BadInput, "use --dry-run=client or --dry-run=server", "invalid dry run %q", value)
+	}
+	return nil
+}
+
+func addForceConflicts(flags *pflag.FlagSet, value *bool) {
+	flags.BoolVar(value, "force-conflicts", false, "take over fields that other field managers own")
+}
+
+func addYes(flags *pflag.FlagSet, value *bool) {
+	flags.BoolVarP(value, "yes", "y", false, "do not ask for confirmation")
+}
+
+// overrideFlags accept what a run refuses by default, because it loses something.
+type overrideFlags struct {
+	dataChange         []string
+	releaseChange      bool
+	replaceAuthorities bool
+}
+
+func (o *overrideFlags) add(c *cobra.Command, components completer) {
+	f := c.Flags()
+	f.StringSliceVar(&o.dataChange, record.FlagDataChange, nil,
+		"component that may leave its data behind, because it moves to another cluster, etcd or volume or is removed (repeatable)")
+	addReleaseChange(f, &o.releaseChange)
+	f.BoolVar(&o.replaceAuthorities, record.FlagReplaceAuthorities, false,
+		"accept a PKI store whose certificate authorities or service-account keys are not those in use")
+	completeFlag(c, record.FlagDataChange, components)
+}
+
+func addReleaseChange(flags *pflag.FlagSet, value *bool) {
+	flags.BoolVar(value, "allow-release-change", false,
+		"accept a kcp release that skips a minor release or is older than the running one")
+}
+
+// dataChanges are the components of --allow-data-change.
+func (o *overrideFlags) dataChanges() []topology.ID {
+	var out []topology.ID
+	for _, name := range o.dataChange {
+		out = append(out, topology.ID(name))
+	}
+	return out
+}
+
+const day = 24 * time.Hour
+
+// days is a duration that can also be given in days: 30d, 1d12h, 720h.
+type days time.Duration
+
+func (d *days) Type() string { return "duration" }
+
+func (d *days) String() string {
+	if v := time.Duration(*d); v%day != 0 || v == 0 {
+		return v.String()
+	}
+	return fmt.Sprintf("%dd", time.Duration(*d)/day)
+}
+
+func (d *days) Set(text string) error {
+	n, rest, ok := strings.Cut(text, "d")
+	total := time.Duration(0)
+	if ok {
+		whole, err := strconv.ParseUint(n, 10, 15)
+		if err != nil {
+			return invalidDuration(text)
+		}
+		total = time.Duration(whole) * day
+	} else {
+		rest = text
+	}
+	if rest != "" || !ok {
+		more, err := time.ParseDuration(rest)
+		if err != nil || more < 0 {
+			return invalidDuration(text)
+		}
+		total += more
+	}
+	*d = days(total)
+	return nil
+}
+
+func invalidDuration(text string) error {
+	return fmt.Errorf("invalid duration %q: use one such as 30d or 720h", text)
+}
+
+// noArgs accepts no arguments. Unlike cobra.NoArgs it fails with the exit code of bad input, as the other checks here.
+func noArgs(c *cobra.Command, args []string) error { return maxArgs(0)(c, args) }
+
+// maxArgs accepts n arguments at most.
+func maxArgs(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) <= n {
+			return nil
+		}
+		return badArgs(c, "unexpected argument %q", args[n])
+	}
+}
+
+// oneArg accepts exactly one argument, such as a shard name.
+func oneArg(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return badArgs(c, "a %s is required", what)
+		}
+		return maxArgs(1)(c, args)
+	}
+}
+
+func badArgs(c *cobra.Command, format string, args ...any) error {
+	return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", format, args...)
+}
+
+// knownCommand rejects the name of a subcommand that does not exist.
+func knownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := "run " + c.CommandPath() + " --help"
+	c.SuggestionsMinimumDistance = 2
+	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
+		hint = "did you mean " + c.CommandPath() + " " + either(similar) + "?"
+	}
+	return clierr.New(clierr.BadInput, hint, "unknown command %q for %s", args[0], c.CommandPath())
+}
+
+// knownTopic rejects the name of a command that does not exist, as an argument of help.
+func knownTopic(c *cobra.Command, args []string) error {
+	topic, rest, err := c.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	return knownCommand(topic, rest)
+}

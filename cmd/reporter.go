@@ -1,0 +1,54 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+// note prints a remark.
+func (e *Env) note(msg string) { fmt.Fprintln(e.Streams.Err, e.Streams.Err.Text("note: "+msg)) }
+
+// reporter shows the events of a run. Notes are events during a run, and lines of their own otherwise.
+type reporter struct {
+	env *Env
+	mu  sync.Mutex
+	// progress is nil when nothing runs.
+	progress ui.Progress
+}
+
+func (r *reporter) note(msg string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.progress == nil {
+		r.env.note(msg)
+		return
+	}
+	r.progress.Observe(run.Event{Time: r.env.Now(), Scope: run.Note, Message: msg})
+}
+
+func (r *reporter) observe(e run.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.progress != nil {
+		r.progress.Observe(e)
+	}
+}
+
+// begin shows the events from now on, under a header or as JSON, until end is called.
+func (r *reporter) begin(ctx context.Context, header, output string) (end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.progress = ui.NewProgress(ctx, r.env.Streams, ui.ProgressOptions{
+		Header: header, JSON: output == outputJSON, Now: r.env.Now,
+	})
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.progress.Close()
+		r.progress = nil
+	}
+}

@@ -1,0 +1,201 @@
+package cmd
+
+import (
+	"context"
+	"os"
+	"os/user"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/local"
+	"github.com/kcpctl/kcpctl/internal/machine"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/internal/version"
+)
+
+// session is the setup that a command works on: its file, its topology and, once connected, the runtime that runs it.
+type session struct {
+	env      *Env
+	flags    *setupFlags
+	reporter *reporter
+	file     *setup.File
+	topology *topology.Topology
+	// directory is the store of the PKI if a directory keeps it, else nil.
+	directory pki.Store
+	// layout is the setup's directory and ports on this machine. It is nil without --local.
+	layout *local.Layout
+	// runtime is nil until connect.
+	runtime run.Runtime
+}
+
+// openSetup loads a setup and connects to what runs it. The caller closes the session.
+func openSetup(env *Env, flags *setupFlags) (*session, error) {
+	s, err := loadSetup(env, flags)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.connect()
+}
+
+// loadSetup reads the setup file and builds its topology. It uses no network.
+func loadSetup(env *Env, flags *setupFlags) (*session, error) {
+	if err := flags.validate(); err != nil {
+		return nil, err
+	}
+	f, err := setup.Load(flags.file, env.Streams.In)
+	if err != nil {
+		return nil, err
+	}
+	return (&session{env: env, flags: flags, reporter: &reporter{env: env}}).with(f)
+}
+
+// with returns a session for another content of the setup file, such as an edited one. It is not connected.
+func (s *session) with(f *setup.File) (*session, error) {
+	next := *s
+	next.runtime, next.directory = nil, s.flags.pkiDirectory(f)
+	if err := next.flags.placeOnCluster(f); err != nil {
+		return nil, err
+	}
+	return &next, next.use(f)
+}
+
+// use makes a file the setup of the session, and builds its topology.
+func (s *session) use(f *setup.File) error {
+	s.file = f
+	if s.flags.local.enabled {
+		return s.useLocal()
+	}
+	s.topology = topology.Build(f.Setup)
+	return nil
+}
+
+// connect opens the runtime.
+func (s *session) connect() error {
+	if s.flags.local.enabled {
+		return s.connectLocal()
+	}
+	open := s.env.Open
+	if open == nil {
+		open = func(t *topology.Topology, o kube.Options) (run.Runtime, error) { return kube.New(t, o) }
+	}
+	o := kube.Options{
+		Version: version.Get().Version, Holder: holder(), Now: s.env.Now, Notify: s.reporter.note,
+		StateDir: local.UserFolders(s.env.Getenv).State,
+		As:       s.flags.as, AsGroups: s.flags.asGroups, AllowOtherCluster: s.flags.allowOtherCluster,
+	}
+	if s.directory != nil {
+		o.Store = s.directory
+	}
+	rt, err := open(s.topology, o)
+	if err == nil {
+		s.runtime = rt
+	}
+	return err
+}
+
+// connectToApply opens the runtime of a setup that the command is about to start or change: on this machine, its ports are
+// chosen first.
+func (s *session) connectToApply(ctx context.Context) error {
+	if err := s.choosePorts(ctx); err != nil {
+		return err
+	}
+	return s.connect()
+}
+
+func (s *session) close() {
+	if s.runtime != nil {
+		_ = s.runtime.Close()
+	}
+}
+
+func holder() kube.Holder {
+	h := kube.Holder{PID: os.Getpid(), Machine: machine.ID()}
+	h.Host, _ = os.Hostname()
+	if u, err := user.Current(); err == nil {
+		h.User = u.Username
+	}
+	return h
+}
+
+// connectStore connects unless a directory has the PKI: then nothing else is needed to read it.
+func (s *session) connectStore() error {
+	if s.directory != nil && !s.flags.local.enabled {
+		return nil
+	}
+	return s.connect()
+}
+
+// store is the store of the setup's PKI.
+func (s *session) store() pki.Store {
+	if s.runtime != nil {
+		return s.runtime.Store()
+	}
+	return s.directory
+}
+
+// loadPKI returns the setup's PKI, which the first up creates.
+func (s *session) loadPKI(ctx context.Context) (*pki.State, error) {
+	state, err := s.store().Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(state.CAs) == 0 {
+		return nil, clierr.New(clierr.Failed, "run "+s.flags.command("up")+" first",
+			"kcp %q has no certificates yet: none found in %s", s.topology.Name, s.store())
+	}
+	return state, nil
+}
+
+// rootShard connects to the root shard.
+func (s *session) rootShard(ctx context.Context) (*kcp.Client, error) {
+	state, err := s.loadPKI(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return run.Connect(s.runtime, s.topology.Root(), state, s.env.Now())
+}
+
+// owner is the installation in whose name contexts of kubeconfigs are written.
+func (s *session) owner(state *pki.State) kubeconfig.Owner {
+	return kubeconfig.Owner{Setup: s.topology.Name, Installation: state.Installation.ID}
+}
+
+// upRun is a run of up as part of a command.
+type upRun struct {
+	header  string
+	wait    waitFlags
+	options run.UpOptions
+	// ignoreChecks are the IDs of checks whose failures are reported as warnings.
+	ignoreChecks []string
+	// keepHistory adds no revision to the history: the setup file is the one that was applied last.
+	keepHistory bool
+}
+
+// runUp applies the setup, and shows the progress.
+func (s *session) runUp(ctx context.Context, r upRun) (*run.Result, error) {
+	var revision []byte
+	if !r.keepHistory {
+		var err error
+		if revision, err = setup.Marshal(s.file.Setup); err != nil {
+			return nil, err
+		}
+	}
+	r.options.SkipCanary, r.options.Timeout = r.wait.skipCanary, r.wait.timeout
+	end := s.reporter.begin(ctx, r.header, r.wait.output)
+	up := &run.Up{
+		Topology: s.topology, Runtime: s.runtime, Setup: revision, Observe: s.reporter.observe, Now: s.env.Now,
+		Options: r.options, Preflight: s.preflight(r.ignoreChecks...),
+	}
+	res, err := up.Run(ctx)
+	end()
+	if r.wait.output != outputJSON && res != nil && res.Plan != nil && len(res.Plan.Conflicts) > 0 {
+		ui.PrintConflicts(s.env.Streams.Err, res.Plan.Conflicts)
+	}
+	return res, err
+}
