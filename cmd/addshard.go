@@ -45,12 +45,12 @@ func newAddShardCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add-shard NAME",
 		Short: "Add a shard to the setup file and deploy it",
-		Long: `Add-shard adds a shard to the setup file, keeping its comments, order and style, and deploys only that shard: its etcd, its
-certificates and its server. Then it waits until kcp has registered the shard and a workspace on it becomes Ready. No other
-component is changed or restarted.
+		Long: `Add-shard adds a shard to the setup file, keeping its comments, order and style, and deploys only that
+shard: its etcd, its certificates and its server. Then it waits until kcp has registered the shard and a
+workspace on it becomes Ready. No other component is changed or restarted.
 
-If the command is interrupted or the shard does not become ready, the shard stays in the file: rerun the command, or run
-kcpctl up, to continue.`,
+If the command is interrupted or the shard does not become ready, the shard stays in the file: rerun the
+command, or run kcpctl up, to continue.`,
 		Example: `  kcpctl add-shard gamma
   kcpctl add-shard gamma --cluster us --url https://gamma.example.com:6443 --label region=us --dry-run`,
 		Args: oneArg("shard name"),
@@ -70,7 +70,8 @@ kcpctl up, to continue.`,
 	completeFlag(c, "etcd", fixed(etcdTypes...))
 	f.StringSliceVar(&o.endpoints, "etcd-endpoint", nil, "URL of the external etcd (repeatable)")
 	f.StringVar(&o.tlsSecret, "etcd-tls-secret", "", "Secret with the client credentials of the external etcd")
-	f.StringToStringVar(&o.labels, "label", nil, "label of the shard in kcp, as `KEY=VALUE`; workspaces select shards by labels (repeatable)")
+	f.StringToStringVar(&o.labels, "label", nil,
+		"label of the shard in kcp, as `KEY=VALUE`; workspaces select shards by labels (repeatable)")
 	f.Lookup("label").DefValue = "" // not []
 	o.edit.add(c, 10*time.Minute, "the shard is ready")
 	return c
@@ -81,7 +82,8 @@ func (o *addShardOptions) validate() error {
 	case o.etcd != "" && !slices.Contains(etcdTypes, o.etcd):
 		return clierr.New(clierr.BadInput, oneOf(etcdTypes), "invalid etcd type %q", o.etcd)
 	case (len(o.endpoints) > 0 || o.tlsSecret != "") && o.etcd != etcdExternal:
-		return clierr.New(clierr.BadInput, "add --etcd external", "--etcd-endpoint and --etcd-tls-secret require an external etcd")
+		return clierr.New(clierr.BadInput, "add --etcd external",
+			"--etcd-endpoint and --etcd-tls-secret require an external etcd")
 	case o.replicas < 0:
 		return clierr.New(clierr.BadInput, "use 1 or more", "--replicas must be positive")
 	}
@@ -104,7 +106,9 @@ func (o *addShardOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	up := upRun{header: fmt.Sprintf("add shard %q to kcp %q", o.name, s.topology.Name), wait: o.edit.wait, options: o.upOptions(s)}
+	up := upRun{
+		header: fmt.Sprintf("add shard %q to kcp %q", o.name, s.topology.Name), wait: o.edit.wait, options: o.upOptions(s),
+	}
 	if o.edit.dryRun != dryRunNone {
 		return o.edit.preview(ctx, before, s, up)
 	}
@@ -140,8 +144,9 @@ func (o *addShardOptions) edited(f *setup.File) (*setup.File, error) {
 		return f.AddShard(o.shard())
 	}
 	if flags := o.differences(&f.Setup.Spec.Shards[at]); len(flags) > 0 {
-		return nil, clierr.New(clierr.BadInput, "choose another name, or change the shard in the file and run "+o.setup.command("up"),
-			"%s already has a shard %q that does not match %s", f.Name, o.name, strings.Join(flags, ", "))
+		hint := "choose another name, or change the shard in the file and run " + o.setup.command("up")
+		return nil, clierr.New(clierr.BadInput, hint, "%s already has a shard %q that does not match %s",
+			f.Name, o.name, strings.Join(flags, ", "))
 	}
 	return f, nil
 }

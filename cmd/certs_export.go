@@ -31,8 +31,8 @@ func newCertsExportCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export DIR",
 		Short: "Back up the authorities and service-account keys to a directory",
-		Long: `Export writes the authorities with their private keys, and the service-account keys, to a directory that only you can
-read. It does not overwrite other authorities or keys.` + pkiFilesHelp,
+		Long: `Export writes the authorities with their private keys, and the service-account keys, to a directory that
+only you can read. It does not overwrite other authorities or keys.` + pkiFilesHelp,
 		Args: oneArg("directory"),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.dir = args[0]
@@ -55,13 +55,14 @@ func (o *certsExportOptions) run(ctx context.Context) error {
 	}
 	err = pki.DirectoryStore(o.dir).Save(ctx, state.Authorities())
 	if errors.Is(err, pki.ErrChanged) {
-		return clierr.New(clierr.Failed, "name another directory", "%s holds other authorities or keys; nothing was overwritten", o.dir)
+		return clierr.New(clierr.Failed, "name another directory",
+			"%s holds other authorities or keys; nothing was overwritten", o.dir)
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.env.Streams.Err, "Exported the authorities and service-account keys of kcp %q to %s. They give full control over it: keep them safe.\n",
-		s.topology.Name, o.dir)
+	fmt.Fprintf(o.env.Streams.Err, "Exported the authorities and service-account keys of kcp %q to %s. "+
+		"They give full control over it: keep them safe.\n", s.topology.Name, o.dir)
 	return nil
 }
 
@@ -76,9 +77,9 @@ func newCertsImportCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import DIR",
 		Short: "Import your own authorities and service-account keys, or a backup",
-		Long: `Import adds the authorities and keys of a directory to the setup's PKI. kcpctl up creates those that are missing. A
-certificate without its private key is accepted; you must then import the certificates that it signs, too. Import does not
-replace an authority that the setup already has: use rotate-ca --from.` + pkiFilesHelp,
+		Long: `Import adds the authorities and keys of a directory to the setup's PKI. kcpctl up creates those that are
+missing. A certificate without its private key is accepted; you must then import the certificates that
+it signs, too. Import does not replace an authority that the setup already has: use rotate-ca --from.` + pkiFilesHelp,
 		Args: oneArg("directory"),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.dir = args[0]
@@ -119,7 +120,8 @@ func (o *certsImportOptions) run(ctx context.Context) error {
 func (o *certsImportOptions) printResult(store pki.Store, r *pki.Brought) {
 	w := o.env.Streams.Err
 	if len(r.Added) > 0 {
-		fmt.Fprintf(w, "Imported into %s: %s. To issue certificates with them, run %s.\n", store, strings.Join(r.Added, ", "), o.setup.command("up"))
+		fmt.Fprintf(w, "Imported into %s: %s. To issue certificates with them, run %s.\n",
+			store, strings.Join(r.Added, ", "), o.setup.command("up"))
 	}
 	if len(r.Same) > 0 {
 		fmt.Fprintf(w, "Already present: %s.\n", strings.Join(r.Same, ", "))

@@ -25,8 +25,9 @@ func newCertsListCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List authorities, service-account keys and certificates, and when each is due",
-		Long: `List shows the setup's PKI. DUE is when a certificate is to be renewed, which kcpctl up does by itself. For an authority,
-it is when its remaining time becomes too short to sign certificates with the configured validity: replace it with rotate-ca.`,
+		Long: `List shows the setup's PKI. DUE is when a certificate is to be renewed, which kcpctl up does by itself.
+For an authority, it is when its remaining time becomes too short to sign certificates with the
+configured validity: replace it with rotate-ca.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
@@ -56,7 +57,8 @@ func (o *certsListOptions) run(ctx context.Context) error {
 	ui.Table(out, []string{"NAME", "CN", "ISSUER", "USED BY", "EXPIRES", "DUE"}, rows...)
 	for _, r := range pki.AllRotations() {
 		if phase, ok := l.Rotations[r.Key()]; ok {
-			fmt.Fprintf(out, "\n%s\n", out.Yellow(fmt.Sprintf("rotation of the %s: phase %s, %s", r, phase, phaseMeaning(phase))))
+			line := fmt.Sprintf("rotation of the %s: phase %s, %s", r, phase, phaseMeaning(phase))
+			fmt.Fprintf(out, "\n%s\n", out.Yellow(line))
 		}
 	}
 	return nil
@@ -122,8 +124,8 @@ func newCertsCheckCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Fail if anything expires soon",
-		Long: `Check lists the authorities and certificates that expire soon or are missing, and exits with 1 if it finds any. Use it in
-cron jobs and for monitoring.`,
+		Long: `Check lists the authorities and certificates that expire soon or are missing, and exits with 1 if it
+finds any. Use it in cron jobs and for monitoring.`,
 		Example: "  kcpctl certs check --expiring-within 30d",
 		Args:    noArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
@@ -159,18 +161,20 @@ func (o *certsCheckOptions) run(ctx context.Context) error {
 		fmt.Fprintf(o.env.Streams.Err, "No certificate of kcp %q expires within %s.\n", s.topology.Name, &o.within)
 		return nil
 	}
-	return clierr.New(clierr.Failed, "run "+strings.Join(remedies, ", then "), "kcp %q has %s missing, expired or due to expire within %s",
+	return clierr.New(clierr.Failed, "run "+strings.Join(remedies, ", then "),
+		"kcp %q has %s missing, expired or due to expire within %s",
 		s.topology.Name, plural(found, "certificate", "certificates"), &o.within)
 }
 
 func (o *certsCheckOptions) expiry(i pki.Item) string {
-	switch {
-	case i.Info == nil:
+	if i.Info == nil {
 		return i.Name + " is missing"
-	case o.env.Now().After(i.NotAfter):
-		return i.Name + " expired on " + i.NotAfter.UTC().Format(time.DateOnly)
 	}
-	return fmt.Sprintf("%s expires on %s, in %s", i.Name, i.NotAfter.UTC().Format(time.DateOnly), ui.Age(i.NotAfter.Sub(o.env.Now())))
+	day, left := i.NotAfter.UTC().Format(time.DateOnly), i.NotAfter.Sub(o.env.Now())
+	if left < 0 {
+		return i.Name + " expired on " + day
+	}
+	return fmt.Sprintf("%s expires on %s, in %s", i.Name, day, ui.Age(left))
 }
 
 // remedy is the command that replaces an item.

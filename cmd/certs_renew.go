@@ -27,9 +27,9 @@ func newCertsRenewCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "renew [NAME...]",
 		Short: "Renew certificates, and roll the components that use them",
-		Long: `Renew issues new certificates, applies them, and rolls the components that use them: one after another, each when the
-previous one is ready. NAME is a certificate, or a component such as root-shard or shard/alpha. Without names it renews all
-certificates.
+		Long: `Renew issues new certificates, applies them, and rolls the components that use them: one after another,
+each when the previous one is ready. NAME is a certificate, or a component such as root-shard or
+shard/alpha. Without names it renews all certificates.
 
 It does not replace authorities: use rotate-ca.`,
 		Example: `  kcpctl certs renew --expiring-within 30d

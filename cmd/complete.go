@@ -19,8 +19,8 @@ type completer func(*cobra.Command) []string
 // fixed completes the same values everywhere.
 func fixed(values ...string) completer { return func(*cobra.Command) []string { return values } }
 
-// completeArgs completes arguments with the values that are not typed yet, up to the number of arguments that the command
-// takes; 0 means any number.
+// completeArgs completes arguments with the values that are not typed yet, up to the number of arguments that the
+// command takes; 0 means any number.
 func completeArgs(limit int, values completer) cobra.CompletionFunc {
 	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if limit > 0 && len(args) >= limit {
@@ -43,8 +43,8 @@ func completeFlag(c *cobra.Command, flag string, values completer) {
 	})
 }
 
-// names completes names of the setup file, which may come from the environment as when the command runs. A file that cannot
-// be loaded completes nothing: the command itself reports why.
+// names completes names of the setup file, which may come from the environment as when the command runs. A file that
+// cannot be loaded completes nothing: the command itself reports why.
 func (f *setupFlags) names(env *Env, list func(*session) []string) completer {
 	return func(c *cobra.Command) []string {
 		if setFromSources(env, c) != nil || f.file == setup.Stdin {

@@ -29,9 +29,9 @@ func newDiffCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "Show what up would change, by path",
-		Long: `Diff shows which objects up would change and, for each, the paths that differ with their previous and new values. Values of
-Secrets are masked; for certificates it shows subject, issuer, names and expiry. What others have changed since the last up
-is marked as drift, with its field manager.
+		Long: `Diff shows which objects up would change and, for each, the paths that differ with their previous and
+new values. Values of Secrets are masked; for certificates it shows subject, issuer, names and expiry.
+What others have changed since the last up is marked as drift, with its field manager.
 
 Exit codes: 0 no differences, 1 differences, 2 invalid flags or setup file.`,
 		Args: noArgs,
@@ -96,6 +96,7 @@ func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) erro
 		return nil
 	}
 	return encode(out, o.output, differenceList{
-		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: s.topology.Name, Items: append([]diff.Entry{}, entries...),
+		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: s.topology.Name,
+		Items: append([]diff.Entry{}, entries...),
 	})
 }

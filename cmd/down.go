@@ -26,15 +26,16 @@ func newDownCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "down",
 		Short: "Remove what up applied",
-		Long: `Down removes what up applied, each component before its dependencies. Data, certificate authorities and namespaces stay, so
-that a later up continues with them; --purge removes them, too.`,
+		Long: `Down removes what up applied, each component before its dependencies. Data, certificate authorities and
+namespaces stay, so that a later up continues with them; --purge removes them, too.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.setup.add(c.Flags())
 	o.setup.addAllowOtherCluster(c.Flags())
 	addYes(c.Flags(), &o.yes)
-	c.Flags().BoolVar(&o.purge, "purge", false, "also remove data, certificate authorities, history, and the namespaces that up created")
+	c.Flags().BoolVar(&o.purge, "purge", false,
+		"also remove data, certificate authorities, history, and the namespaces that up created")
 	addEvents(c, &o.output)
 	return c
 }
@@ -50,7 +51,8 @@ func (o *downOptions) run(ctx context.Context) error {
 		return err
 	}
 	if len(objects) == 0 && !o.purge {
-		fmt.Fprintf(o.env.Streams.Err, "kcp %q is not deployed: nothing to remove from %s.\n", s.topology.Name, s.runtime.Where())
+		fmt.Fprintf(o.env.Streams.Err, "kcp %q is not deployed: nothing to remove from %s.\n",
+			s.topology.Name, s.runtime.Where())
 		return nil
 	}
 	down := &run.Down{Runtime: s.runtime, Purge: o.purge, Now: o.env.Now, Observe: s.reporter.observe}
@@ -72,7 +74,8 @@ func (o *downOptions) run(ctx context.Context) error {
 }
 
 func (o *downOptions) question(s *session, objects int) string {
-	what := fmt.Sprintf("Remove %s of kcp %q from %s", plural(objects, "object", "objects"), s.topology.Name, s.runtime.Where())
+	what := fmt.Sprintf("Remove %s of kcp %q from %s",
+		plural(objects, "object", "objects"), s.topology.Name, s.runtime.Where())
 	if p, ok := s.runtime.(run.Purger); ok && o.purge && p.KeepsPKI() {
 		return what + fmt.Sprintf(" and all its data? This cannot be undone. Certificate authorities stay in %s.", s.store())
 	}
@@ -89,7 +92,8 @@ func (o *downOptions) mergedContexts(ctx context.Context, s *session) kubeconfig
 	}
 	state, err := s.store().Load(ctx)
 	if err != nil {
-		o.env.note("the contexts in your kubeconfig stay, because kcpctl cannot tell which belong to this installation: " + err.Error())
+		o.env.note("the contexts in your kubeconfig stay, because kcpctl cannot tell which belong to this installation: " +
+			err.Error())
 		return kubeconfig.RemoveOptions{}
 	}
 	return kubeconfig.RemoveOptions{Owner: s.owner(state), ServerCA: state.CAs[pki.ServerCA].Trusted()}

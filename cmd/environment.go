@@ -16,8 +16,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// source is where a flag that is not given may get its value. A flag has none unless it is marked: flags that remove data,
-// accept a risk, answer a question or mean different things in different commands must be typed every time.
+// source is where a flag that is not given may get its value. A flag has none unless it is marked: flags that remove
+// data, accept a risk, answer a question or mean different things in different commands must be typed every time.
 type source string
 
 const (
@@ -86,7 +86,8 @@ func setFromSources(env *Env, c *cobra.Command) error {
 		if value != "" && !environment.sets(f) {
 			hint := fmt.Sprintf("unset it, and type --%s each time you want it; environment variables may set only %s", f.Name,
 				strings.Join(environment.settable(c.Root()), ", "))
-			errs = append(errs, clierr.New(clierr.BadInput, hint, "--%s cannot be set by the environment variable %s", f.Name, name))
+			errs = append(errs, clierr.New(clierr.BadInput, hint,
+				"--%s cannot be set by the environment variable %s", f.Name, name))
 			return
 		}
 		if value == "" && configFile.sets(f) && file.IsSet(f.Name) {
@@ -130,6 +131,6 @@ func readConfig(root *cobra.Command) (*viper.Viper, error) {
 		return v, nil
 	}
 	slices.Sort(refused)
-	return nil, clierr.New(clierr.BadInput, "remove it; the file may set only "+strings.Join(allowed, ", ")+", each to a single value",
-		"%s cannot set %s", v.ConfigFileUsed(), strings.Join(refused, ", "))
+	hint := "remove it; the file may set only " + strings.Join(allowed, ", ") + ", each to a single value"
+	return nil, clierr.New(clierr.BadInput, hint, "%s cannot set %s", v.ConfigFileUsed(), strings.Join(refused, ", "))
 }

@@ -56,8 +56,8 @@ func newEtcdMembersCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "members [NAME]",
 		Short: "List the members of managed etcds, and their health",
-		Long: `Members queries every member of the setup's managed etcds, or of one etcd, through the cluster's API server. A member is
-healthy if it can read what a majority of the members has agreed on.`,
+		Long: `Members queries every member of the setup's managed etcds, or of one etcd, through the cluster's API
+server. A member is healthy if it can read what a majority of the members has agreed on.`,
 		Example: `  kcpctl etcd members
   kcpctl etcd members root`,
 		Args: maxArgs(1),
@@ -154,9 +154,10 @@ func newReplaceMemberCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replace-member POD",
 		Short: "Replace a member of a managed etcd that has lost its data",
-		Long: `Replace-member replaces a member that cannot recover, because its volume is lost or damaged or because it had none. It
-removes the member from its etcd and adds it again, and deletes its pod and volume. The new pod gets the data from the other
-members, which keep serving. A majority of the members must be healthy. Rerun the command to continue after an interruption.`,
+		Long: `Replace-member replaces a member that cannot recover, because its volume is lost or damaged or because
+it had none. It removes the member from its etcd and adds it again, and deletes its pod and volume. The
+new pod gets the data from the other members, which keep serving. A majority of the members must be
+healthy. Rerun the command to continue after an interruption.`,
 		Example: "  kcpctl etcd replace-member demo-etcd-root-1",
 		Args:    oneArg("pod"),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -22,8 +22,8 @@ func newGraphCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "graph",
 		Short: "Draw the components of the setup, their URLs and placement",
-		Long: `Graph draws the components of the setup, with their URLs and placement, as text or as a diagram. With --live it also shows
-which components are ready.`,
+		Long: `Graph draws the components of the setup, with their URLs and placement, as text or as a diagram. With
+--live it also shows which components are ready.`,
 		Example: `  kcpctl graph -o svg > kcp.svg
   kcpctl graph -o mermaid --live`,
 		Args: noArgs,

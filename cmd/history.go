@@ -31,8 +31,9 @@ func newHistoryCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history",
 		Short: "List the setups that were applied, or print one",
-		Long: `History lists the setups that were applied, newest first. A run can be limited to some components (--only, add-shard,
-remove-shard). If the setup file also had other changes at that time, ONLY lists the components that were applied.`,
+		Long: `History lists the setups that were applied, newest first. A run can be limited to some components
+(--only, add-shard, remove-shard). If the setup file also had other changes at that time, ONLY lists the
+components that were applied.`,
 		Example: `  kcpctl history
   kcpctl history --revision 3 > previous.yaml`,
 		Args: noArgs,
@@ -70,7 +71,8 @@ func (o *historyOptions) run(ctx context.Context) error {
 	}
 	if o.output != "" {
 		return encode(o.env.Streams.Out, o.output, revisionList{
-			APIVersion: v1alpha1.APIVersion, Kind: "RevisionList", Name: s.topology.Name, Items: append([]plan.Revision{}, history...),
+			APIVersion: v1alpha1.APIVersion, Kind: "RevisionList", Name: s.topology.Name,
+			Items: append([]plan.Revision{}, history...),
 		})
 	}
 	if len(history) == 0 {
@@ -89,7 +91,8 @@ func (s *session) useRevision(ctx context.Context, number int) error {
 	}
 	at := slices.IndexFunc(history, func(r plan.Revision) bool { return r.Number == number })
 	if at < 0 {
-		return clierr.New(clierr.BadInput, "to list the revisions, run "+s.flags.command("history"), "there is no revision %d", number)
+		return clierr.New(clierr.BadInput, "to list the revisions, run "+s.flags.command("history"),
+			"there is no revision %d", number)
 	}
 	f, err := setup.Parse(fmt.Sprintf("revision %d", number), history[at].Setup)
 	if err != nil {
@@ -102,7 +105,9 @@ func (s *session) useRevision(ctx context.Context, number int) error {
 func printHistory(out *ui.Stream, history []plan.Revision) {
 	var rows [][]string
 	for _, r := range slices.Backward(history) {
-		rows = append(rows, []string{strconv.Itoa(r.Number), r.Time.UTC().Format(time.RFC3339), r.User, r.Version, onlyColumn(r)})
+		rows = append(rows, []string{
+			strconv.Itoa(r.Number), r.Time.UTC().Format(time.RFC3339), r.User, r.Version, onlyColumn(r),
+		})
 	}
 	ui.Table(out, []string{"REVISION", "APPLIED", "BY", "KCPCTL", "ONLY"}, rows...)
 }

@@ -54,7 +54,8 @@ func (o *initOptions) run() error {
 	}
 	f, err := os.OpenFile(o.file, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return clierr.New(clierr.BadInput, "name another file with -f, or overwrite this one with --force", "%s already exists", o.file)
+		return clierr.New(clierr.BadInput, "name another file with -f, or overwrite this one with --force",
+			"%s already exists", o.file)
 	}
 	if err != nil {
 		return fmt.Errorf("write setup: %w", err)

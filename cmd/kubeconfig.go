@@ -54,18 +54,19 @@ func newKubeconfigCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kubeconfig [NAME] [-- COMMAND [ARG...]]",
 		Short: "Print a kubeconfig for kcp, or run a command with it",
-		Long: `Kubeconfig prints a kubeconfig that is declared in the setup file: by default, the first one. With --user it mints a new one,
-which is not stored.
+		Long: `Kubeconfig prints a kubeconfig that is declared in the setup file: by default, the first one. With
+--user it mints a new one, which is not stored.
 
-Use --port-forward if clients cannot reach kcp's external hostname. kcpctl then serves a proxy on this machine that reaches
-all hosts of the setup through the cluster, and sets proxy-url in the kubeconfig. The kubeconfig works as long as kcpctl runs.
+Use --port-forward if clients cannot reach kcp's external hostname. kcpctl then serves a proxy on this
+machine that reaches all hosts of the setup through the cluster, and sets proxy-url in the kubeconfig.
+The kubeconfig works as long as kcpctl runs.
 
-With a command after --, kcpctl writes the kubeconfig to a temporary file, runs the command with it, and removes the file
-when the command ends. The file is in $XDG_RUNTIME_DIR, or else in the directory for temporary files. The next such command
-removes files that were left behind by one that was killed.
+With a command after --, kcpctl writes the kubeconfig to a temporary file, runs the command with it, and
+removes the file when the command ends. The file is in $XDG_RUNTIME_DIR, or else in the directory for
+temporary files. The next such command removes files that were left behind by one that was killed.
 
---merge replaces only contexts of the same installation. A context of another installation is a conflict, even if it has the
-same name: choose another name with --context-name.`,
+--merge replaces only contexts of the same installation. A context of another installation is a
+conflict, even if it has the same name: choose another name with --context-name.`,
 		Example: `  kcpctl kubeconfig admin -o admin.kubeconfig
   kcpctl kubeconfig --user alice --group team-a --workspace root:team-a --expires-in 8h
   kcpctl kubeconfig admin --port-forward -- kubectl get workspaces`,
@@ -218,7 +219,9 @@ func (o *kubeconfigOptions) newAccess(s *session) (topology.Access, error) {
 func mintedGroup(user string) string { return "kcpctl:user:" + user }
 
 // certificate is the certificate of the declared kubeconfig, or a new one.
-func (o *kubeconfigOptions) certificate(s *session, state *pki.State, a topology.Access, declared *topology.Component) (pki.Pair, error) {
+func (o *kubeconfigOptions) certificate(
+	s *session, state *pki.State, a topology.Access, declared *topology.Component,
+) (pki.Pair, error) {
 	if declared == nil {
 		return pki.Mint(state, pki.MintSpec{
 			CN: a.User, Orgs: a.Groups, Algorithm: s.file.Setup.Spec.PKI.KeyAlgorithm, Validity: o.expiresIn,
@@ -276,8 +279,8 @@ func (o *kubeconfigOptions) mergeInto(ctx context.Context, owner kubeconfig.Owne
 	return nil
 }
 
-// userKubeconfig is the file that kubectl writes to: the first one in $KUBECONFIG, or ~/.kube/config. It is empty without
-// either variable.
+// userKubeconfig is the file that kubectl writes to: the first one in $KUBECONFIG, or ~/.kube/config. It is empty
+// without either variable.
 func userKubeconfig(env *Env) string {
 	for _, path := range filepath.SplitList(env.Getenv("KUBECONFIG")) {
 		if path != "" {

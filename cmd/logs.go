@@ -23,9 +23,9 @@ func newLogsCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "logs COMPONENT",
 		Short: "Print the logs of a component",
-		Long: `Logs prints the logs of all containers in a component's pods, or of its process on this machine. If there is more than one
-container, each line begins with its pod and container. -f follows the logs until you press Ctrl-C, including those of pods
-and processes that start later, as in a rolling update.`,
+		Long: `Logs prints the logs of all containers in a component's pods, or of its process on this machine. If
+there is more than one container, each line begins with its pod and container. -f follows the logs until
+you press Ctrl-C, including those of pods and processes that start later, as in a rolling update.`,
 		Example: "  kcpctl logs shard/alpha -f",
 		Args:    maxArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -29,8 +29,8 @@ const (
 // machineFormats are the formats of a result that has an apiVersion and a kind. The templates are kubectl's.
 var machineFormats = []string{outputJSON, outputYAML, outputJSONPath, outputGoTemplate}
 
-// addOutput adds -o to a command. An unknown format is rejected before the command does anything. Without a default, the
-// command prints text for humans if -o is not given.
+// addOutput adds -o to a command. An unknown format is rejected before the command does anything. Without a default,
+// the command prints text for humans if -o is not given.
 func addOutput(c *cobra.Command, value *string, byDefault string, formats ...string) {
 	addOutputWithHelp(c, value, byDefault, either(formats), formats...)
 }
@@ -65,8 +65,8 @@ func checkOutput(value string, formats []string) error {
 	return clierr.New(clierr.BadInput, "use -o "+either(formats), "unknown output format %q", value)
 }
 
-// templatePrinter returns the printer of jsonpath=TEMPLATE or go-template=TEMPLATE. Missing fields print as nothing, as with
-// kubectl get.
+// templatePrinter returns the printer of jsonpath=TEMPLATE or go-template=TEMPLATE. Missing fields print as nothing,
+// as with kubectl get.
 func templatePrinter(value string) (printers.ResourcePrinter, error) {
 	name, text, _ := strings.Cut(value, "=")
 	if name+"=TEMPLATE" == outputJSONPath {

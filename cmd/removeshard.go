@@ -32,12 +32,14 @@ func newRemoveShardCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "remove-shard NAME",
 		Short: "Remove an empty shard from kcp and from the setup file",
-		Long: `Remove-shard cordons the shard and checks that it is empty. If it is not, the command lists what it found and changes nothing
-else. With --drain it moves the workspaces to the other shards; this requires kcp v0.32 or later with the feature gate
-LogicalClusterMigration on all shards. A workspace cannot be used while it is being moved.
+		Long: `Remove-shard cordons the shard and checks that it is empty. If it is not, the command lists what it
+found and changes nothing else. With --drain it moves the workspaces to the other shards; this requires
+kcp v0.32 or later with the feature gate LogicalClusterMigration on all shards. A workspace cannot be
+used while it is being moved.
 
-Then it removes the shard from kcp, from the setup file, and from the cluster with its workload and certificates. The
-shard's data stays, unless --purge deletes it. Rerun the command to continue after an interruption.`,
+Then it removes the shard from kcp, from the setup file, and from the cluster with its workload and
+certificates. The shard's data stays, unless --purge deletes it. Rerun the command to continue after an
+interruption.`,
 		Example: `  kcpctl remove-shard gamma
   kcpctl remove-shard gamma --drain --purge --yes`,
 		Args: oneArg("shard name"),

@@ -40,13 +40,13 @@ func newRenderCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "render",
 		Short: "Print the manifests that up would apply",
-		Long: `Render prints exactly what up applies, in the same order. The certificates come from the setup's PKI store: with the store
-Cluster, from the cluster. With --pki-dir they come from a directory: no cluster is contacted, and missing certificates are
-created and stored there.
+		Long: `Render prints exactly what up applies, in the same order. The certificates come from the setup's PKI
+store: with the store Cluster, from the cluster. With --pki-dir they come from a directory: no cluster
+is contacted, and missing certificates are created and stored there.
 
-With --output-dir it writes one file per object, readable only by its owner, and removes the files that a previous render of
-the same setup wrote and that are no longer needed. The list .kcpctl-NAME.sha256 in that directory has the files that render
-wrote; those that were changed since are kept.
+With --output-dir it writes one file per object, readable only by its owner, and removes the files that
+a previous render of the same setup wrote and that are no longer needed. The list .kcpctl-NAME.sha256 in
+that directory has the files that render wrote; those that were changed since are kept.
 
 On a terminal the values of Secrets are redacted unless --secrets says otherwise.`,
 		Example: `  kcpctl render -f kcp.yaml --pki-dir pki | kubectl apply --server-side -f -
@@ -61,8 +61,10 @@ On a terminal the values of Secrets are redacted unless --secrets says otherwise
 	}
 	f := c.Flags()
 	o.setup.add(f)
-	f.StringVar(&o.outputDir, "output-dir", "", "write one file per object to this directory, and remove those of a previous render")
-	f.StringVar(&o.secrets, "secrets", "", "what to do with Secrets: "+either(secretsModes)+" (default: include; on a terminal redact)")
+	f.StringVar(&o.outputDir, "output-dir", "",
+		"write one file per object to this directory, and remove those of a previous render")
+	f.StringVar(&o.secrets, "secrets", "",
+		"what to do with Secrets: "+either(secretsModes)+" (default: include; on a terminal redact)")
 	completeFlag(c, "secrets", fixed(secretsModes...))
 	f.BoolVar(&o.redact, "redact", false, "same as --secrets=redact")
 	return c
@@ -134,7 +136,8 @@ func (o *renderOptions) objects(ctx context.Context, s *session) ([]render.Objec
 		return nil, offlineHint(err)
 	}
 	if len(state.CAs) == 0 {
-		o.env.note(fmt.Sprintf("%s does not exist yet: the certificates in this output are temporary; kcpctl up creates the ones that stay", s.store()))
+		o.env.note(fmt.Sprintf("%s does not exist yet: the certificates in this output are temporary; "+
+			"kcpctl up creates the ones that stay", s.store()))
 	}
 	res, err := pki.Ensure(s.topology, state, pki.Options{Now: o.env.Now()})
 	if err != nil {
@@ -144,7 +147,8 @@ func (o *renderOptions) objects(ctx context.Context, s *session) ([]render.Objec
 }
 
 func offlineHint(err error) error {
-	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: "to render without a cluster, keep the certificates in a directory: --pki-dir DIR"}
+	hint := "to render without a cluster, keep the certificates in a directory: --pki-dir DIR"
+	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
 }
 
 type document struct {
@@ -195,7 +199,8 @@ func (o *renderOptions) writeFiles(s *session, docs []document) error {
 		return fmt.Errorf("write manifests: %w", err)
 	}
 	for _, path := range res.Kept {
-		o.env.note(filepath.Join(o.outputDir, path) + " is no longer part of the setup, but stays because it was changed after render wrote it")
+		o.env.note(filepath.Join(o.outputDir, path) +
+			" is no longer part of the setup, but stays because it was changed after render wrote it")
 	}
 	msg := fmt.Sprintf("%s written to %s", plural(len(files), "file", "files"), o.outputDir)
 	if n := len(res.Removed); n > 0 {

@@ -1,5 +1,5 @@
-// Package cmd holds kcpctl's commands. Each is readable alone: its options, flags and validation, one call into internal, and
-// its output.
+// Package cmd holds kcpctl's commands. Each is readable alone: its options, flags and validation, one call into
+// internal, and its output.
 package cmd
 
 import (
@@ -67,8 +67,9 @@ func newRootCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kcpctl",
 		Short: "Deploy kcp from a single setup file",
-		Long: `kcpctl deploys kcp from a single setup file: the root shard, shards, front-proxies and a cache server, with their
-certificates, on Kubernetes clusters or on this machine. It needs no operator, no cert-manager and no CRDs.`,
+		Long: `kcpctl deploys kcp from a single setup file: the root shard, shards, front-proxies and a cache server,
+with their certificates, on Kubernetes clusters or on this machine. It needs no operator, no
+cert-manager and no CRDs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
@@ -113,8 +114,8 @@ certificates, on Kubernetes clusters or on this machine. It needs no operator, n
 	return c
 }
 
-// rejectUnknown makes a mistyped subcommand an error of bad input, in commands that only hold others: cobra prints their
-// help and succeeds.
+// rejectUnknown makes a mistyped subcommand an error of bad input, in commands that only hold others: cobra prints
+// their help and succeeds.
 func rejectUnknown(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		rejectUnknown(sub)
@@ -140,7 +141,8 @@ func commandGroups(env *Env) []commandGroup {
 			newLogsCmd(env), newKubeconfigCmd(env), newCertsCmd(env), newDownCmd(env),
 		}},
 		{"Change it", []*cobra.Command{
-			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newUpgradeCmd(env), newEtcdCmd(env),
+			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newUpgradeCmd(env),
+			newEtcdCmd(env),
 		}},
 		{groupAbout, []*cobra.Command{newExplainCmd(env), newVersionCmd(env)}},
 	}

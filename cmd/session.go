@@ -99,8 +99,8 @@ func (s *session) connect() error {
 	return err
 }
 
-// connectToApply opens the runtime of a setup that the command is about to start or change: on this machine, its ports are
-// chosen first.
+// connectToApply opens the runtime of a setup that the command is about to start or change: on this machine, its
+// ports are chosen first.
 func (s *session) connectToApply(ctx context.Context) error {
 	if err := s.choosePorts(ctx); err != nil {
 		return err

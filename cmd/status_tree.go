@@ -34,13 +34,15 @@ func (o *statusOptions) tree(st *status.Status) ui.Node {
 			ui.Age(st.NextExpiry.Sub(o.env.Now())), st.NextExpiryName, st.NextExpiry.UTC().Format(time.DateOnly)))
 	}
 	for _, r := range st.Rotations {
-		add(w.Yellow(fmt.Sprintf("rotation of the %s: phase %s, %s; continue with: %s", r.Rotations, r.Phase, phaseMeaning(r.Phase), r.Next)))
+		add(w.Yellow(fmt.Sprintf("rotation of the %s: phase %s, %s; continue with: %s",
+			r.Rotations, r.Phase, phaseMeaning(r.Phase), r.Next)))
 	}
 	switch {
 	case st.DriftProblem != "":
 		add(w.Yellow(w.Text("drift: unknown: " + firstLine(st.DriftProblem))))
 	case st.Drift != nil && *st.Drift > 0:
-		add(w.Yellow(fmt.Sprintf("drift: %s from the setup (see %s)", plural(*st.Drift, "object differs", "objects differ"), o.setup.command("diff"))))
+		add(w.Yellow(fmt.Sprintf("drift: %s from the setup (see %s)",
+			plural(*st.Drift, "object differs", "objects differ"), o.setup.command("diff"))))
 	case st.Drift != nil:
 		add("drift: none")
 	}

@@ -38,16 +38,17 @@ func newUpCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Deploy a setup, or apply changes to a running one",
-		Long: `Up compares the setup with what is running, shows the differences, applies only those, in dependency order, and waits
-until kcp serves: every shard is registered, and a workspace on each shard becomes Ready and can be read through the
-front-proxy.
+		Long: `Up compares the setup with what is running, shows the differences, applies only those, in dependency
+order, and waits until kcp serves: every shard is registered, and a workspace on each shard becomes
+Ready and can be read through the front-proxy.
 
 You can interrupt it at any time: rerun the same command to continue.
 
---only limits a run to some components, whatever else has changed in the setup file. Their dependencies must be ready. The
-workspaces also need a front-proxy; skip them with --skip-canary.
+--only limits a run to some components, whatever else has changed in the setup file. Their dependencies
+must be ready. The workspaces also need a front-proxy; skip them with --skip-canary.
 
-Exit codes: 0 done, 1 failed, 2 invalid flags or setup file, 3 not ready in time, 4 conflict, 130 interrupted.`,
+Exit codes: 0 done, 1 failed, 2 invalid flags or setup file, 3 not ready in time, 4 conflict, 130
+interrupted.`,
 		Example: `  kcpctl up
   kcpctl up -f examples/sharded.yaml --dry-run=server
   kcpctl up --only shard/alpha --only etcd/alpha`,
@@ -64,7 +65,8 @@ Exit codes: 0 done, 1 failed, 2 invalid flags or setup file, 3 not ready in time
 	addForceConflicts(f, &o.forceConflicts)
 	f.StringSliceVar(&o.only, "only", nil, "apply only this component, and delete nothing (repeatable)")
 	completeFlag(c, "only", selectable)
-	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil, "check IDs whose failures are reported as warnings (see kcpctl explain)")
+	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil,
+		"check IDs whose failures are reported as warnings (see kcpctl explain)")
 	completeFlag(c, "ignore-checks", checkIDs)
 	f.BoolVar(&o.foreground, "foreground", false, "with --local: keep running, and stop everything on Ctrl-C")
 	return c
@@ -135,7 +137,8 @@ func (o *upOptions) connect(ctx context.Context, s *session, only []topology.ID)
 	return requireDependencies(ctx, s, only)
 }
 
-// selected are the components that --only selects, and the bases that hold their objects. Without --only there are none.
+// selected are the components that --only selects, and the bases that hold their objects. Without --only there are
+// none.
 func (o *upOptions) selected(s *session) ([]topology.ID, error) {
 	var out []topology.ID
 	add := func(id topology.ID) {
@@ -158,8 +161,8 @@ func (o *upOptions) selected(s *session) ([]topology.ID, error) {
 	return out, nil
 }
 
-// requireDependencies fails if the selected components need others that are neither running nor selected: they would never
-// become ready.
+// requireDependencies fails if the selected components need others that are neither running nor selected: they would
+// never become ready.
 func requireDependencies(ctx context.Context, s *session, selected []topology.ID) error {
 	for _, id := range selected {
 		for _, need := range s.topology.Component(id).Needs {
@@ -191,7 +194,8 @@ func (o *upOptions) printResult(s *session, p *plan.Plan) {
 	case o.dryRun == dryRunServer:
 		ui.PrintPlan(o.env.Streams.Out, p)
 	case len(o.only) > 0:
-		fmt.Fprintf(w, "\n%s of kcp %q: %s. No other component was changed.\n", strings.Join(o.only, ", "), s.topology.Name, p.Summary())
+		fmt.Fprintf(w, "\n%s of kcp %q: %s. No other component was changed.\n",
+			strings.Join(o.only, ", "), s.topology.Name, p.Summary())
 	case p.Empty():
 		fmt.Fprintf(w, "\nkcp %q is up to date: 0 changes.\n", s.topology.Name)
 	default:

@@ -28,14 +28,16 @@ func newUpgradeCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "upgrade VERSION",
 		Short: "Upgrade a running setup to another kcp release",
-		Long: `Upgrade sets spec.version in the setup file, keeping its comments, order and style, and updates one component after another:
-the cache server, the root shard, the other shards, virtual workspace servers, front-proxies. Each must be ready, and each
-shard registered, before the next is updated. At the end, a workspace on each shard becomes Ready. If a component fails, the
-upgrade stops and the remaining components keep running the previous release.
+		Long: `Upgrade sets spec.version in the setup file, keeping its comments, order and style, and updates one
+component after another: the cache server, the root shard, the other shards, virtual workspace servers,
+front-proxies. Each must be ready, and each shard registered, before the next is updated. At the end, a
+workspace on each shard becomes Ready. If a component fails, the upgrade stops and the remaining
+components keep running the previous release.
 
-To continue, rerun the command or run kcpctl up. To go back, set the previous version in the file and run kcpctl up
---allow-release-change. kcp does not support skipping minor releases; kcpctl compares with the running release, not with the
-one in the file. Components with an image tag or digest of their own are not upgraded.`,
+To continue, rerun the command or run kcpctl up. To go back, set the previous version in the file and
+run kcpctl up --allow-release-change. kcp does not support skipping minor releases; kcpctl compares with
+the running release, not with the one in the file. Components with an image tag or digest of their own
+are not upgraded.`,
 		Example: "  kcpctl upgrade v0.32.3 --dry-run\n  kcpctl upgrade v0.32.3",
 		Args:    oneArg("version"),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -106,7 +108,8 @@ func (o *upgradeOptions) step(from string) (release.Step, error) {
 		return step, clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
 	}
 	if step.Refused != "" && !o.releaseChange { // the running release is also compared, before anything is written
-		return step, clierr.New(clierr.BadInput, step.Instead+"; to upgrade anyway, add --allow-release-change", "cannot upgrade: %s", step.Refused)
+		return step, clierr.New(clierr.BadInput, step.Instead+"; to upgrade anyway, add --allow-release-change",
+			"cannot upgrade: %s", step.Refused)
 	}
 	return step, nil
 }
@@ -124,8 +127,8 @@ func (o *upgradeOptions) checkFlags(s *session, step release.Step) error {
 	if len(unknown) == 0 {
 		return nil
 	}
-	return clierr.New(clierr.BadInput, "remove them from extraArgs", "kcp %s does not have these flags, which the setup sets:\n    %s",
-		o.version, strings.Join(unknown, "\n    "))
+	return clierr.New(clierr.BadInput, "remove them from extraArgs",
+		"kcp %s does not have these flags, which the setup sets:\n    %s", o.version, strings.Join(unknown, "\n    "))
 }
 
 // noteChanges prints what the new release changes, and which components are not upgraded.
@@ -142,7 +145,8 @@ func (o *upgradeOptions) noteChanges(s *session, step release.Step) {
 func pinned(t *topology.Topology, version string) []string {
 	var out, images []string
 	keep := map[string][]*topology.Component{}
-	for _, c := range t.OfKind(topology.CacheServer, topology.RootShard, topology.Shard, topology.VirtualWorkspaces, topology.FrontProxy) {
+	for _, c := range t.OfKind(topology.CacheServer, topology.RootShard, topology.Shard, topology.VirtualWorkspaces,
+		topology.FrontProxy) {
 		if strings.HasSuffix(c.Image, ":"+version) {
 			continue
 		}
@@ -161,7 +165,8 @@ func pinned(t *topology.Topology, version string) []string {
 		if strings.Contains(image, "@") {
 			field = "image.digest"
 		}
-		out = append(out, fmt.Sprintf("%s: keeps the image %s, with the flags of %s; to upgrade it, too, change %s in the setup file",
+		out = append(out, fmt.Sprintf(
+			"%s: keeps the image %s, with the flags of %s; to upgrade it, too, change %s in the setup file",
 			names, image, c.Version, field))
 	}
 	return out
