@@ -182,7 +182,7 @@ func core(v string) (*version.Version, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.WithPreRelease("").WithBuildMetadata(""), nil
+	return version.ParseSemantic(fmt.Sprintf("%d.%d.%d", p.Major(), p.Minor(), p.Patch()))
 }
 
 // NewerNote is a note about a release that is newer than Newest, or its pre-release. It is empty for all others.
