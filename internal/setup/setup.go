@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/release"
 )
 
 // Stdin is the path that stands for standard input.
@@ -81,6 +83,22 @@ func Parse(name string, data []byte) (*File, error) {
 func (f *File) Position(path string) (line, column int) {
 	pos, _ := f.positions.of(path)
 	return pos.line, pos.column
+}
+
+// Notes returns what is valid but deserves attention: a note for each kcp release that is newer than the newest known one.
+func (f *File) Notes() []string {
+	spec := &f.Setup.Spec
+	versions := []string{spec.Version, spec.Image.Tag}
+	for _, p := range parts(f.Setup) {
+		versions = append(versions, p.Image.Tag)
+	}
+	var out []string
+	for _, v := range versions {
+		if note := release.NewerNote(v); note != "" && !slices.Contains(out, note) {
+			out = append(out, note)
+		}
+	}
+	return out
 }
 
 // setup decodes the root node of a document, and notes all problems. What could not be decoded is left out.

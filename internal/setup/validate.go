@@ -33,6 +33,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	for _, p := range v.parts {
 		v.component(p)
 	}
+	v.services()
 	v.etcds()
 	v.shardLabels()
 	v.virtualWorkspaces()
