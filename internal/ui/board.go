@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // board is the state of a run: a row for each step and component, in the order in which they were first heard of.
@@ -77,75 +76,6 @@ func (b *board) message(r *row) string {
 		return fmt.Sprintf("waits for %s and %d more", strings.Join(waits[:shown], ", "), n-shown)
 	}
 	return "waits for " + strings.Join(waits, ", ")
-}
-
-// groupsFrom is how many components make it worth while to group those of a kind.
-const groupsFrom = 20
-
-// view returns the rows to show. With many components those of a kind become one row; only the running and the failed
-// ones are shown besides.
-func (b *board) view() []*row {
-	kinds, components := map[topology.Kind][]*row{}, 0
-	for _, r := range b.rows {
-		if r.scope == run.Component {
-			kind := topology.ID(r.name).Kind()
-			kinds[kind] = append(kinds[kind], r)
-			components++
-		}
-	}
-	if components <= groupsFrom {
-		return b.rows
-	}
-	var out []*row
-	for _, r := range b.rows {
-		kind := topology.ID(r.name).Kind()
-		siblings := kinds[kind]
-		if r.scope != run.Component || len(siblings) == 1 {
-			out = append(out, r)
-			continue
-		}
-		if r == siblings[0] {
-			out = append(out, group(kind, siblings))
-		}
-		if r.status == run.Running || r.status == run.Failed {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// group is the row that stands for all components of a kind.
-func group(kind topology.Kind, siblings []*row) *row {
-	count := map[run.Status]int{}
-	g := &row{scope: run.Component, name: string(kind) + "/*", sum: true}
-	for _, r := range siblings {
-		count[r.status]++
-		if !r.started.IsZero() && (g.started.IsZero() || r.started.Before(g.started)) {
-			g.started = r.started
-		}
-		if r.ended.After(g.ended) {
-			g.ended = r.ended
-		}
-	}
-	g.message = fmt.Sprintf("%d of %d ready", count[run.Done], len(siblings))
-	for _, s := range []run.Status{run.Failed, run.Skipped} {
-		if count[s] > 0 {
-			g.message += fmt.Sprintf(", %d %s", count[s], s)
-		}
-	}
-	switch {
-	case count[run.Running] > 0, count[run.Pending] > 0 && len(siblings) > count[run.Pending]:
-		g.status, g.ended = run.Running, time.Time{}
-	case count[run.Pending] > 0:
-		g.status = run.Pending
-	case count[run.Failed] > 0:
-		g.status = run.Failed
-	case count[run.Skipped] > 0:
-		g.status = run.Skipped
-	default:
-		g.status = run.Done
-	}
-	return g
 }
 
 // fit makes rows fit into a number of lines. What is done gives way first, what failed last.

@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -129,7 +130,7 @@ func (l *live) draw(final bool) {
 func (l *live) frame(w, h int, final bool) (lines, notes []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rows := l.board.view()
+	rows := l.board.rows
 	if !final {
 		rows = fit(rows, max(1, h-1-gaps(rows)))
 	}
@@ -149,4 +150,27 @@ func height(lines []string, w int) int {
 		n += max(1, (width(line)+w-1)/w)
 	}
 	return n
+}
+
+// Screen shows one text after the other in the same place. Where nothing can be redrawn it prints those that differ.
+type Screen struct {
+	*Stream
+	last string
+}
+
+// Show replaces what is shown.
+func (s *Screen) Show(text string) error {
+	if text == s.last {
+		return nil
+	}
+	out := text
+	switch {
+	case s.Live:
+		out = "\x1b[H\x1b[2J" + text
+	case s.last != "":
+		out = "\n" + text
+	}
+	s.last = text
+	_, err := io.WriteString(s, out)
+	return err
 }

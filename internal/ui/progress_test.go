@@ -179,34 +179,6 @@ func TestLiveFolds(t *testing.T) {
 	}
 }
 
-func TestGroup(t *testing.T) {
-	start := testutil.Start()
-	for name, tc := range map[string]struct {
-		siblings []run.Status
-		status   run.Status
-		message  string
-	}{
-		"none started": {[]run.Status{run.Pending, run.Pending}, run.Pending, "0 of 2 ready"},
-		"some wait":    {[]run.Status{run.Pending, run.Done}, run.Running, "1 of 2 ready"},
-		"some run":     {[]run.Status{run.Running, run.Failed}, run.Running, "0 of 2 ready, 1 failed"},
-		"some failed":  {[]run.Status{run.Done, run.Failed, run.Skipped}, run.Failed, "1 of 3 ready, 1 failed, 1 skipped"},
-		"all skipped":  {[]run.Status{run.Skipped, run.Skipped}, run.Skipped, "0 of 2 ready, 2 skipped"},
-		"all ready":    {[]run.Status{run.Done, run.Done}, run.Done, "2 of 2 ready"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var rows []*row
-			for i, s := range tc.siblings {
-				rows = append(rows, &row{status: s, started: start.Add(time.Duration(i) * time.Second), ended: start.Add(time.Minute)})
-			}
-			g := group("shard", rows)
-			require.Equal(t, tc.status, g.status)
-			require.Equal(t, tc.message, g.message)
-			require.Equal(t, start, g.started)
-			require.Equal(t, tc.status == run.Running, g.ended.IsZero())
-		})
-	}
-}
-
 // told is a writer that sends on what is written.
 type told chan string
 

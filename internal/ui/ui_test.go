@@ -99,6 +99,17 @@ func TestClipAndWrap(t *testing.T) {
 	require.Equal(t, []string{"one two", "three"}, wrap("one two three", 7))
 	require.Equal(t, []string{"abcd", "ef"}, wrap("abcdef", 4))
 	require.Equal(t, []string{"a b"}, wrap("a b", 0))
+	require.Equal(t, []string{"use", "--only-x"}, wrap("use --only-x", 8), "flags are not broken")
+}
+
+func TestWideAndCombiningCharacters(t *testing.T) {
+	utf8 := Style{utf8: true, colour: true}
+	require.Equal(t, 4, width(utf8.Red("日本")))
+	require.Equal(t, 6, width("re\u0301sume\u0301"), "an accent takes no column")
+	require.Equal(t, "日… ", pad(utf8.clip("日本語", 4), 4))
+	require.Equal(t, "e\u0301e\u0301…", utf8.clip("e\u0301e\u0301e\u0301e\u0301", 3))
+	require.Equal(t, []string{"日本", "語"}, wrap("日本語", 5))
+	require.Equal(t, []string{"日", "本"}, wrap("日本", 1), "no line is empty")
 }
 
 func TestTable(t *testing.T) {
