@@ -75,7 +75,7 @@ func TestRewrite(t *testing.T) {
 	require.Len(t, entries, 2, "nothing is left behind")
 
 	err = f.Rewrite(link, edited)
-	require.ErrorContains(t, err, "was changed since it was read")
+	require.ErrorContains(t, err, "link.yaml was changed")
 	require.Equal(t, clierr.Conflict, clierr.Code(err))
 	require.ErrorContains(t, f.Rewrite(Stdin, edited), "a setup from stdin cannot be edited")
 }

@@ -65,11 +65,11 @@ func TestInvalidFilesSayEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
-// Readers of YAML do not agree what these numbers are; kcpctl does not guess.
+// YAML parsers interpret these numbers differently. kcpctl rejects them.
 func TestAmbiguousNumbers(t *testing.T) {
 	const place = minimal + "spec:\n  defaults:\n    "
-	octal := " is octal to some readers of YAML and decimal to others, write "
-	text := " is a number to some readers of YAML and text to others, write "
+	octal := " is ambiguous: octal in YAML 1.1 and decimal in YAML 1.2, write "
+	text := " is ambiguous: a number in YAML 1.1 and text in YAML 1.2, write "
 	for value, want := range map[string]string{
 		"010": octal + "10", "00": octal + "0", "-010": octal + "-10", "+07": octal + "7", "08": octal + "8", "0100": octal + "100",
 		"1_0": text + "10", "1_": text + "1", "0x1_0": text + "0x10", "0_1": text + "1",
@@ -104,10 +104,10 @@ func TestFileModesAreOctal(t *testing.T) {
 		require.Equal(t, 2, strings.Count(volumes, fmt.Sprintf("ode:%v", want)), volumes)
 	}
 	_, err := Parse("kcp.yaml", []byte(fmt.Sprintf(pod, "04_00", "0999")))
-	require.ErrorContains(t, err, "defaultMode: 04_00 is a number to some readers of YAML and text to others")
+	require.ErrorContains(t, err, "defaultMode: 04_00 is ambiguous")
 	require.ErrorContains(t, err, "mode: must be a whole number, not the number 0999")
 	_, err = Parse("kcp.yaml", []byte(minimal+"spec: {defaults: {podTemplate: {spec: {priority: 010}}}}\n"))
-	require.ErrorContains(t, err, "priority: 010 is octal")
+	require.ErrorContains(t, err, "priority: 010 is ambiguous: octal")
 }
 
 func TestValidFilesSurviveMarshal(t *testing.T) {
@@ -217,7 +217,7 @@ func TestPosition(t *testing.T) {
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kcp.yaml")
 	_, err := Load(path, nil)
-	require.ErrorContains(t, err, "there is no setup file "+path)
+	require.ErrorContains(t, err, "setup file "+path)
 	require.Equal(t, clierr.BadInput, clierr.Code(err))
 	require.Contains(t, clierr.Hint(err), "kcpctl init")
 

@@ -103,7 +103,7 @@ func syntaxProblem(in *lineReader, err error) *Problem {
 	return p
 }
 
-// maxLookahead is how many lines a parser may have read beyond the line with the error.
+// maxLookahead is how many lines the parser may have read beyond the line with the error.
 const maxLookahead = 20
 
 // brokenLine finds the first line that makes the text invalid: one of the last lines that the parser read. If it is none of
