@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Same tells whether two states of an object differ in nothing but what the API server keeps itself: the status, and the
-// bookkeeping in the metadata.
+// Same reports whether two states of an object are equal, except for fields that the API server manages: the status, and parts
+// of the metadata.
 func Same(a, b *unstructured.Unstructured) bool {
 	am, _ := a.Object["metadata"].(map[string]any)
 	bm, _ := b.Object["metadata"].(map[string]any)
@@ -16,7 +16,7 @@ func Same(a, b *unstructured.Unstructured) bool {
 		sameBut(am, bm, "managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 }
 
-// sameBut compares two maps except for some keys.
+// sameBut reports whether two maps are equal except for some keys.
 func sameBut(a, b map[string]any, except ...string) bool {
 	for k, v := range a {
 		if slices.Contains(except, k) {

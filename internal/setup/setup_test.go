@@ -233,7 +233,7 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, "<stdin>", f.Name)
 
 	_, err = Load(Stdin, strings.NewReader("kind: Pod"))
-	require.EqualError(t, err, `<stdin>:1:7: kind: is "Pod", a setup file says Setup`)
+	require.ErrorContains(t, err, "<stdin>:1:7: kind: must be Setup")
 
 	_, err = Load(t.TempDir(), nil)
 	require.Equal(t, clierr.BadInput, clierr.Code(err))

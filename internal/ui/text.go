@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Age is a duration as kubectl prints it: 12s, 3m4s, 4d.
+// Age formats a duration as kubectl does: 12s, 3m4s, 4d.
 func Age(d time.Duration) string { return duration.HumanDuration(d) }
 
-// elapsed is how long something takes: 0.4s, 41s, 1m12s, 2h3m.
+// elapsed formats a duration with a resolution that fits its length: 0.4s, 41s, 1m12s, 2h3m.
 func elapsed(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < 10*time.Second:
@@ -45,8 +45,8 @@ func (s Style) clip(text string, n int) string {
 	return strings.TrimRight(displaywidth.TruncateString(text, keep, ""), " ") + dots
 }
 
-// Wrap breaks text without colours into lines of at most n columns, between words where possible. A hyphen is no place to
-// break, because it may be part of a flag.
+// Wrap breaks text without colours into lines of at most n columns, between words if possible. It does not break at hyphens,
+// which may be part of a flag.
 func Wrap(text string, n int) string { return strings.Join(wrap(text, n), "\n") }
 
 func wrap(text string, n int) (lines []string) {
