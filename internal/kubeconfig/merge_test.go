@@ -20,7 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// theirs is a kubeconfig that people already have.
+// theirs is the existing kubeconfig of a user.
 const theirs = `apiVersion: v1
 kind: Config
 current-context: work
@@ -56,7 +56,7 @@ func userOf(name, url string, ca []byte) []byte {
 		ca, pki.Pair{Cert: []byte("cert"), Key: []byte("key")})
 }
 
-// authority is a bundle of certificates that have these contents.
+// authority is a bundle of certificates with these contents.
 func authority(contents ...string) (out []byte) {
 	for _, c := range contents {
 		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(c)})...)
@@ -226,7 +226,7 @@ func TestRemove(t *testing.T) {
 	require.NoDirExists(t, filepath.Dir(none))
 }
 
-// merged is a kubeconfig into which an installation was merged.
+// merged writes a kubeconfig with the entries of an installation.
 func merged(t *testing.T, o Owner, url string, ca []byte) string {
 	t.Helper()
 	path := write(t, theirs)
@@ -235,8 +235,8 @@ func merged(t *testing.T, o Owner, url string, ca []byte) string {
 	return path
 }
 
-// Two installations may have the same name: the setup of a cluster and that of a machine, of staging and of production. One
-// never replaces what the kubeconfig has of the other.
+// Two installations can have the same name, for instance on a cluster and on a machine, or in staging and in production. Neither
+// replaces the entries of the other.
 func TestMergeKnowsInstallations(t *testing.T) {
 	old, first, second := Owner{Setup: "demo"}, Owner{"demo", "1"}, Owner{"demo", "2"}
 	ca := authority("a")

@@ -51,7 +51,7 @@ func parse(t testing.TB, text string) *v1alpha1.Setup {
 
 const minimal = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata:\n  name: demo\n"
 
-func TestInvalidFilesSayEverythingThatIsWrong(t *testing.T) {
+func TestInvalidFilesReportAllProblems(t *testing.T) {
 	for _, path := range files(t, "invalid") {
 		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestTopologyMeetsNoNil(t *testing.T) {
 	}
 }
 
-// The names that are checked are those of all objects that get rendered, setup-wide ones aside: these are shorter.
+// The checked names are those of all rendered objects, except setup-wide ones, which are shorter.
 func TestEveryObjectsNameIsChecked(t *testing.T) {
 	for name, data := range valid(t) {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +248,7 @@ func TestErrorsAreProblems(t *testing.T) {
 	}}, problems)
 }
 
-// An input is refused with positions, or means the same after it was written and read again.
+// An input is rejected with positions, or is the same setup after encoding and decoding.
 func FuzzParse(f *testing.F) {
 	for _, data := range valid(f) {
 		f.Add(data)

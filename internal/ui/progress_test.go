@@ -18,7 +18,7 @@ import (
 
 const utf8Lang = "LANG=en_US.UTF-8"
 
-// script is a run that fails: events with the time that passes before each.
+// script is a failing run: events with the time before each.
 var script = []struct {
 	after time.Duration
 	event run.Event
@@ -57,7 +57,7 @@ func play(p Progress, clock *testutil.Clock, frame func(i int)) {
 	}
 }
 
-// still returns a live region that is drawn when the test says so.
+// still returns a live region that only the test draws.
 func still(s *Streams, clock *testutil.Clock) *live {
 	l := newLive(s.Err, ProgressOptions{Header: header, Now: clock.Now})
 	close(l.stopped)
@@ -179,10 +179,10 @@ func TestLiveFolds(t *testing.T) {
 	}
 }
 
-// told is a writer that sends on what is written.
-type told chan string
+// chanWriter sends what is written to a channel.
+type chanWriter chan string
 
-func (w told) Write(p []byte) (int, error) {
+func (w chanWriter) Write(p []byte) (int, error) {
 	w <- string(p)
 	return len(p), nil
 }
@@ -190,7 +190,7 @@ func (w told) Write(p []byte) (int, error) {
 func TestCursorIsShownWhenInterrupted(t *testing.T) {
 	s, _, _ := Fake("", 80, 24, utf8Lang)
 	l := newLive(s.Err, ProgressOptions{Now: testutil.NewClock().Now})
-	wrote := make(told)
+	wrote := make(chanWriter)
 	l.out.Writer = wrote
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

@@ -176,7 +176,7 @@ func TestConfirmNeedsTerminals(t *testing.T) {
 	}
 }
 
-// silent is a terminal at which nobody types.
+// silent is a terminal without input.
 type silent chan struct{}
 
 func (s silent) Read([]byte) (int, error) {
@@ -213,8 +213,8 @@ func TestPrintError(t *testing.T) {
 			"kcpctl: 2 errors\n  kcp.yaml:3:4: spec.shrads: unknown field\n  kcp.yaml:9:4: spec.version: not a version\nhint: see kcpctl schema\n",
 		},
 		"joined and wrapped": {
-			clierr.New(clierr.BadInput, "mend them", "read setup: %w", errors.Join(a, b)),
-			"kcpctl: read setup\n  kcp.yaml:3:4: spec.shrads: unknown field\n  kcp.yaml:9:4: spec.version: not a version\nhint: mend them\nhint: see kcpctl schema\n",
+			clierr.New(clierr.BadInput, "fix them", "read setup: %w", errors.Join(a, b)),
+			"kcpctl: read setup\n  kcp.yaml:3:4: spec.shrads: unknown field\n  kcp.yaml:9:4: spec.version: not a version\nhint: fix them\nhint: see kcpctl schema\n",
 		},
 		"one joined": {errors.Join(b), "kcpctl: kcp.yaml:9:4: spec.version: not a version\n"},
 		"two causes in a sentence": {
