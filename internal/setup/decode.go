@@ -27,8 +27,8 @@ type decoder struct {
 	positions positions
 	// failed are the paths of the fields that could not be decoded.
 	failed []string
-	// hopeless stops decoding: the document is not a setup, or it is too large.
-	hopeless bool
+	// aborted stops decoding: the document is not a setup, or it is too large.
+	aborted bool
 
 	types        map[reflect.Type]*structType
 	nodes, depth int
@@ -103,10 +103,10 @@ func (d *decoder) value(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 
 // tooLarge stops decoding a document that exceeds the limits, for instance because of recursive aliases.
 func (d *decoder) tooLarge(n *yaml.Node, p *field.Path) (any, bool) {
-	if d.hopeless {
+	if d.aborted {
 		return nil, false
 	}
-	d.hopeless = true
+	d.aborted = true
 	return d.fail(p, n, "the document is too large or nested too deeply", "does an alias contain itself?")
 }
 

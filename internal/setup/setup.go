@@ -68,7 +68,7 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, fmt.Errorf("decode %s: %w", name, err)
 	}
 	problems := d.problems
-	if !d.hopeless {
+	if !d.aborted {
 		SetDefaults(s)
 		problems = append(problems, d.located(Validate(s))...)
 	}
@@ -105,7 +105,7 @@ func (f *File) Notes() []string {
 func (d *decoder) setup(root *yaml.Node) (*v1alpha1.Setup, error) {
 	s := &v1alpha1.Setup{}
 	d.note(nil, root, root)
-	if d.checkKind(root); d.hopeless {
+	if d.checkKind(root); d.aborted {
 		return s, nil
 	}
 	tree, ok := d.value(root, setupType(), nil)
@@ -123,7 +123,7 @@ func (d *decoder) setup(root *yaml.Node) (*v1alpha1.Setup, error) {
 func (d *decoder) checkKind(root *yaml.Node) {
 	for _, want := range []struct{ key, value string }{{"apiVersion", v1alpha1.APIVersion}, {"kind", v1alpha1.KindSetup}} {
 		if n := lookup(root, want.key); n != nil && n.Value != want.value {
-			d.hopeless = true
+			d.aborted = true
 			d.report(field.NewPath(want.key), n, mustBe(want.value, n), "")
 		}
 	}
