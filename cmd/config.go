@@ -23,6 +23,7 @@ func newConfigViewCmd(env *Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			env.notes(s.file)
 			return printSetup(env, s.file)
 		},
 	}

@@ -90,6 +90,7 @@ func (o *renderOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.env.notes(s.file)
 	objects, err := o.objects(ctx, s)
 	if err != nil {
 		return err

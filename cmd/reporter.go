@@ -6,11 +6,19 @@ import (
 	"sync"
 
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
 // note prints a remark.
 func (e *Env) note(msg string) { fmt.Fprintln(e.Streams.Err, e.Streams.Err.Text("note: "+msg)) }
+
+// notes prints the notes about a setup file.
+func (e *Env) notes(f *setup.File) {
+	for _, n := range f.Notes() {
+		e.note(n)
+	}
+}
 
 // reporter shows the events of a run. Notes are events during a run, and lines of their own otherwise.
 type reporter struct {

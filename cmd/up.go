@@ -101,6 +101,7 @@ func (o *upOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.env.notes(s.file)
 	if o.dryRun == dryRunClient {
 		return o.printObjects(ctx, s, only)
 	}

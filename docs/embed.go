@@ -1,4 +1,4 @@
-// Package docs holds the documents that kcpctl can print.
+// Package docs contains the documents that kcpctl can print.
 package docs
 
 import _ "embed"

@@ -1,4 +1,4 @@
-// Package examples holds the setups that kcpctl init writes.
+// Package examples contains the setup files that kcpctl init writes.
 package examples
 
 import (
@@ -26,7 +26,7 @@ func Names() []string {
 func Read(name string) ([]byte, error) {
 	data, err := files.ReadFile(name + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("there is no example %q, known: %s", name, strings.Join(Names(), ", "))
+		return nil, fmt.Errorf("example %q not found, known: %s", name, strings.Join(Names(), ", "))
 	}
 	return data, nil
 }

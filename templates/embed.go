@@ -1,10 +1,10 @@
-// Package templates holds the manifests that kcpctl renders. They compute nothing: package render prepares every value,
-// and prints it as JSON, which is YAML that needs no quoting and no indentation.
+// Package templates contains the manifests that kcpctl renders. They contain no logic: package render computes all values and
+// inserts them as JSON, which is YAML without quoting and indentation.
 package templates
 
 import "embed"
 
-// FS has a folder per kind of component. What several of them share is in common.
+// FS has a directory per kind of component. Shared templates are in common.
 //
 //go:embed */*.yaml
 var FS embed.FS

@@ -1,4 +1,4 @@
-// Package clierr is the error that users see: its cause, the exit code, and what to do next.
+// Package clierr defines errors with an exit code and a hint about the next step.
 package clierr
 
 import (
@@ -8,7 +8,7 @@ import (
 
 // The exit codes of kcpctl.
 const (
-	Failed      = 1   // it failed, or differences were found
+	Failed      = 1   // the command failed, or found differences
 	BadInput    = 2   // bad flags or setup file
 	NotReady    = 3   // applied, but not ready in time
 	Conflict    = 4   // another field manager owns a field, or another run holds the lock
@@ -20,19 +20,19 @@ type Error struct {
 	Err error
 	// Code is the process's exit code.
 	Code int
-	// Hint is one sentence: what to run or to change next.
+	// Hint is what to run or to change next.
 	Hint string
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// New makes an Error with a formatted message, which may wrap another error with %w.
+// New returns an Error with a formatted message, which may wrap another error with %w.
 func New(code int, hint, format string, args ...any) *Error {
 	return &Error{Err: fmt.Errorf(format, args...), Code: code, Hint: hint}
 }
 
-// Code returns the exit code for an error: that of the first error in the chain that has one.
+// Code returns the exit code of the first error in the chain that has one, or else Failed. It returns 0 for nil.
 func Code(err error) int {
 	if err == nil {
 		return 0
@@ -45,7 +45,7 @@ func Code(err error) int {
 	return Failed
 }
 
-// Hint returns the next step of the first error in the chain that has one.
+// Hint returns the hint of the first error in the chain that has one.
 func Hint(err error) string {
 	for e, ok := errors.AsType[*Error](err); ok; e, ok = errors.AsType[*Error](e.Err) {
 		if e.Hint != "" {

@@ -26,7 +26,7 @@ func TestCodeAndHint(t *testing.T) {
 		"the outer one decides":   {clierr.New(clierr.BadInput, "read", "a: %w", inner), clierr.BadInput, "read"},
 		"the outer has no hint":   {clierr.New(clierr.BadInput, "", "a: %w", inner), clierr.BadInput, "look"},
 		"the outer has no code":   {&clierr.Error{Err: inner}, clierr.Conflict, "look"},
-		"nobody has a code":       {&clierr.Error{Err: errors.New("x")}, clierr.Failed, ""},
+		"no error has a code":     {&clierr.Error{Err: errors.New("x")}, clierr.Failed, ""},
 		"hint in the third level": {clierr.New(1, "", "a: %w", fmt.Errorf("b: %w", clierr.New(1, "", "c: %w", inner))), clierr.Failed, "look"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-// Package dag runs functions in the order of what they need.
+// Package dag runs functions in the order of their dependencies.
 package dag
 
 import (
@@ -10,12 +10,12 @@ import (
 	"slices"
 )
 
-// ErrSkipped is the error of a node of which a needed one failed.
+// ErrSkipped is the error of a node with a failed dependency.
 var ErrSkipped = errors.New("skipped")
 
-// Run calls do for every node of a graph, each after all the nodes that it needs, independent ones at once but at most limit
-// at a time. A node whose need failed is skipped: its error wraps ErrSkipped and names the need. All nodes are in the
-// result, with a nil error for those that succeeded. The graph must have no cycle and no need that is not a node.
+// Run calls do for every node of a graph, after the nodes that it needs. Independent nodes run concurrently, at most limit at a
+// time. A node with a failed dependency is skipped: its error wraps ErrSkipped and names the dependency. The result has all
+// nodes, with a nil error for those that succeeded. Run fails if the graph has a cycle, or a dependency that is not a node.
 func Run[N cmp.Ordered](ctx context.Context, needs map[N][]N, limit int, do func(context.Context, N) error) (map[N]error, error) {
 	if err := check(needs); err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func firstFailed[N comparable](needs []N, done map[N]error) (N, bool) {
 	return none, false
 }
 
-// check finds cycles and unknown needs. The error names the way around a cycle.
+// check fails if a graph has cycles or unknown dependencies. The error contains the path of the cycle.
 func check[N cmp.Ordered](needs map[N][]N) error {
 	const visiting, visited = 1, 2
 	state := map[N]int{}

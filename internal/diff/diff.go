@@ -1,4 +1,4 @@
-// Package diff finds and shows the differences between two objects, by path. It is pure.
+// Package diff computes the differences between two objects, by path. It is pure.
 package diff
 
 import (
@@ -10,27 +10,24 @@ import (
 	"strings"
 )
 
-// Change is a value that differs. Before or After is nil where there is none.
+// Change is a value that differs. Before or After is nil if the value does not exist.
 type Change struct {
 	Path   string `json:"path"`
 	Before any    `json:"before,omitempty"`
 	After  any    `json:"after,omitempty"`
 }
 
-// listKeys are the fields that name an item of a list, in the order in which they are tried.
-func listKeys() []string {
-	return []string{"name", "mountPath", "containerPort", "port", "key", "topologyKey", "ip"}
-}
+// listKeys are the fields that can identify a list item, in the order in which they are tried.
+var listKeys = []string{"name", "mountPath", "containerPort", "port", "key", "topologyKey", "ip"}
 
-// Objects returns what differs between two objects, in the order of their paths. What the API server keeps for itself is
-// left out.
+// Objects returns the differences between two objects, sorted by path. It ignores fields that the API server manages.
 func Objects(before, after map[string]any) []Change {
 	var out []Change
 	walk("", strip(before), strip(after), &out)
 	return out
 }
 
-// strip leaves out what nobody applies.
+// strip removes the fields that the API server manages.
 func strip(o map[string]any) map[string]any {
 	o = maps.Clone(o)
 	delete(o, "status")
@@ -65,7 +62,7 @@ func walk(path string, before, after any, out *[]Change) {
 	*out = append(*out, Change{path, before, after})
 }
 
-// walkList compares the items of lists by what names them: a field, the flag of an argument, or the position.
+// walkList compares lists by the names of their items: the value of a field, the flag of an argument, or the index.
 func walkList(path string, before, after []any, out *[]Change) {
 	names := naming(before, after)
 	b, order := index(before, names)
@@ -80,10 +77,10 @@ func walkList(path string, before, after []any, out *[]Change) {
 	}
 }
 
-// naming returns what names the items of two lists: unique in each.
+// naming returns a function that names list items, with unique names in each list.
 func naming(lists ...[]any) func(int, any) string {
 	candidates := []func(int, any) string{argument}
-	for _, key := range listKeys() {
+	for _, key := range listKeys {
 		candidates = append(candidates, func(_ int, item any) string {
 			m, _ := item.(map[string]any)
 			if v, ok := m[key]; ok {
@@ -142,7 +139,7 @@ func keys(ms ...map[string]any) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// join appends a key to a path; one with dots or slashes in brackets.
+// join appends a key to a path. Keys with dots, slashes or brackets are put in brackets.
 func join(path, key string) string {
 	switch {
 	case strings.ContainsAny(key, "./[]"):

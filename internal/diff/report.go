@@ -10,23 +10,23 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Entry is what an apply would change of one object.
+// Entry is what an apply would change in one object.
 type Entry struct {
 	Object    string      `json:"object"`
 	Cluster   string      `json:"cluster,omitempty"`
 	Component string      `json:"component,omitempty"`
 	Action    plan.Action `json:"action"`
-	// Adopted says that the object is there already but is not of this setup.
+	// Adopted reports that the object exists and does not belong to this setup yet.
 	Adopted bool     `json:"adopted,omitempty"`
 	Changes []Change `json:"changes,omitempty"`
-	// Drift are the fields that others changed since the last apply, and who.
+	// Drift are the fields that other managers changed since the last apply.
 	Drift []plan.Conflict `json:"drift,omitempty"`
 
 	before, after map[string]any
 }
 
-// Entries returns what a plan changes, object by object. Values of Secrets are masked. The conflicts are those of the same
-// plan before it was forced.
+// Entries returns what a plan changes, by object. Values of Secrets are masked. drift are the conflicts of the same plan before
+// it was forced.
 func Entries(p *plan.Plan, setup string, drift []plan.Conflict) []Entry {
 	var out []Entry
 	for _, it := range p.Items {
@@ -72,7 +72,7 @@ func maskObject(o map[string]any) map[string]any {
 	return o
 }
 
-// Unified returns the entry as a patch of its YAML.
+// Unified returns the entry as a unified diff of YAML.
 func (e Entry) Unified() (string, error) {
 	before, err := text(e.before)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/pki"
 )
 
-// Mask replaces the values of a Secret's data in changes by what may be shown of them: of a certificate its subject, issuer,
-// names and end; of anything else that it is there.
+// Mask replaces the values of a Secret's data: certificates with their subject, issuer, names and expiry, and everything else
+// with asterisks.
 func Mask(changes []Change) []Change {
 	out := make([]Change, len(changes))
 	for i, c := range changes {
@@ -40,7 +40,7 @@ func describe(v any) any {
 	if raw, err := base64.StdEncoding.DecodeString(text); err == nil {
 		text = string(raw)
 	}
-	// A file with a key in it is never a certificate, whatever else it holds.
+	// A value that contains a private key is masked, even if it contains a certificate too.
 	if strings.Contains(text, "PRIVATE KEY") || !strings.HasPrefix(text, "-----BEGIN CERTIFICATE") {
 		return "***"
 	}

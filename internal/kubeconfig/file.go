@@ -17,20 +17,20 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// How long edit waits for another program to be done with the file.
+// How long edit waits for another program that writes the file.
 const (
 	lockTries = 20
 	lockPause = 100 * time.Millisecond
 )
 
-// edit changes a user's kubeconfig: it takes the lock that kubectl takes, and replaces the file in one step, so that
-// whoever reads it, and whatever happens meanwhile, finds the old or the new one. A link stays a link.
+// edit changes a user's kubeconfig. It takes the lock that kubectl takes, and replaces the file atomically. If the path is a
+// symbolic link, it replaces the target.
 func edit(ctx context.Context, link string, change func(*api.Config) error) error {
 	path, err := follow(link)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { // as client-go makes ~/.kube
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { // as client-go creates ~/.kube
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	unlock, err := lock(ctx, link)
@@ -45,7 +45,7 @@ func edit(ctx context.Context, link string, change func(*api.Config) error) erro
 	}
 	cfg, err := clientcmd.Load(old)
 	if err != nil {
-		return clierr.New(clierr.BadInput, "repair the file, or name another one", "%s is no kubeconfig", path)
+		return clierr.New(clierr.BadInput, "fix the file or specify another one", "%s is not a valid kubeconfig", path)
 	}
 	before := encode(cfg)
 	if err := change(cfg); err != nil {
@@ -58,12 +58,12 @@ func edit(ctx context.Context, link string, change func(*api.Config) error) erro
 	return atomicfile.Write(path, data, 0o600)
 }
 
-// follow returns the file that a path of links leads to, whether it exists or not.
+// follow resolves symbolic links. The target does not have to exist.
 func follow(path string) (string, error) {
 	for range 40 { // as many as Linux follows
 		to, err := os.Readlink(path)
 		if err != nil {
-			return path, nil // no link; whether it can be read shows later
+			return path, nil // not a link; errors show up when the file is read
 		}
 		if !filepath.IsAbs(to) {
 			to = filepath.Join(filepath.Dir(path), to)
@@ -73,8 +73,7 @@ func follow(path string) (string, error) {
 	return "", fmt.Errorf("read %s: too many links", path)
 }
 
-// lock takes the lock of client-go (tools/clientcmd/config.go, lockFile): a file beside the other that exists as long as
-// somebody writes.
+// lock takes the lock of client-go (tools/clientcmd/config.go, lockFile): a second file that exists during a write.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	name := path + ".lock"
 	for try := 1; ; try++ {
@@ -86,12 +85,12 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		if try == lockTries || !pause(ctx, lockPause) {
-			return nil, clierr.New(clierr.Conflict, "if no program is writing it, delete "+name, "%s is locked by another program", path)
+			return nil, clierr.New(clierr.Conflict, "if no other program is writing the file, delete "+name, "%s is locked by another program", path)
 		}
 	}
 }
 
-// pause waits, and tells whether ctx still runs.
+// pause waits for d, and reports whether ctx is still active.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

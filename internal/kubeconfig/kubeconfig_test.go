@@ -50,7 +50,7 @@ func TestForComponent(t *testing.T) {
 	testutil.Golden(t, "component.yaml", out.Bytes())
 }
 
-// A component finds what its kubeconfigs name: they point to certificates that it has.
+// The files in a component's kubeconfigs are those of its certificates.
 func TestForComponentUsesItsOwnFiles(t *testing.T) {
 	tp := topologytest.Build(t, full)
 	var files topology.Files

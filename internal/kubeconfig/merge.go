@@ -17,25 +17,25 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// MergeOptions say how to merge a kubeconfig into a file.
+// MergeOptions configure Merge.
 type MergeOptions struct {
-	// Owner is what the entries belong to.
+	// Owner is the installation that the entries belong to.
 	Owner
-	// ContextName is what the current context of the merged kubeconfig becomes; the others are called after it:
-	// <ContextName>-base. Default: each is called <Setup>-<context>.
+	// ContextName is the new name of the current context of the merged kubeconfig, and the prefix of the others, such as
+	// <ContextName>-base. Default: all contexts are named <Setup>-<context>.
 	ContextName string
-	// Use makes it the current context. Otherwise that stays as it is, set or not.
+	// Use makes it the current context of the file. Otherwise the current context of the file does not change.
 	Use bool
 }
 
-// Merge adds the entries of a kubeconfig to the file at path, or replaces those of the same installation. Everything else in
-// the file stays. Entries of the same name that are not of this installation are an error, and nothing is written. Where one of
-// them has no ID, they are of the same installation if their servers are one host and share a certificate authority. It returns
-// the name of the context that was current in the merged kubeconfig.
+// Merge adds the entries of a kubeconfig to the file at path and replaces those of the same installation. It does not change
+// other entries. It fails without writing anything if an entry of the same name belongs to another owner. If an entry has no
+// installation ID, it belongs to this installation if it has the same host and shares a CA. Merge returns the new name of
+// the kubeconfig's current context.
 func Merge(ctx context.Context, path string, data []byte, o MergeOptions) (string, error) {
 	add, err := clientcmd.Load(data)
 	if err != nil {
-		return "", errors.New("merge: it is no kubeconfig") // the cause could quote the key
+		return "", errors.New("merge: invalid kubeconfig") // the cause could contain the key
 	}
 	add = o.rename(add)
 	err = edit(ctx, path, func(cfg *api.Config) error {
@@ -53,15 +53,15 @@ func Merge(ctx context.Context, path string, data []byte, o MergeOptions) (strin
 	return add.CurrentContext, err
 }
 
-// RemoveOptions say whose entries to remove.
+// RemoveOptions configure Remove.
 type RemoveOptions struct {
 	Owner
-	// ServerCA are the PEM certificates of the installation's server CA: they say whose entries are that have no ID.
+	// ServerCA are the PEM certificates of the installation's server CA. They identify entries without an installation ID.
 	ServerCA []byte
 }
 
-// Remove removes the entries of an installation from the file at path, and nothing else. A current context that goes with them
-// is unset. It returns the names of the contexts that are gone; a file that does not exist has none.
+// Remove removes the entries of an installation from the file at path, and no others. It unsets the current context if that is
+// one of them. It returns the names of the removed contexts: none if the file does not exist.
 func Remove(ctx context.Context, path string, o RemoveOptions) ([]string, error) {
 	if _, err := os.Stat(path); o.Setup == "" || errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -91,7 +91,7 @@ func Remove(ctx context.Context, path string, o RemoveOptions) ([]string, error)
 	return gone, err
 }
 
-// rename gives all entries the names and the marker that they get in the user's file.
+// rename returns the kubeconfig with the names and the owner that its entries get in the user's file.
 func (o MergeOptions) rename(cfg *api.Config) *api.Config {
 	prefix := o.Setup + "-"
 	if o.ContextName != "" {
@@ -120,7 +120,7 @@ func (o MergeOptions) rename(cfg *api.Config) *api.Config {
 	return out
 }
 
-// foreign refuses entries that the merge would replace and that are not of the same installation.
+// foreign fails if the merge would replace entries of other owners.
 func (o MergeOptions) foreign(have, add *api.Config) error {
 	added := map[string]item{}
 	for _, it := range items(add) {
@@ -142,16 +142,16 @@ func (o MergeOptions) foreign(have, add *api.Config) error {
 	const hint = "choose other names with --context-name"
 	switch {
 	case len(others) > 0:
-		return clierr.New(clierr.Conflict, hint, "it has entries of others: %s", strings.Join(append(others, twins...), ", "))
+		return clierr.New(clierr.Conflict, hint, "entries with other owners exist: %s", strings.Join(append(others, twins...), ", "))
 	case len(twins) > 0:
-		return clierr.New(clierr.Conflict, hint+", or delete them if that installation is gone",
-			"it has entries of another installation of setup %q: %s; they are of %s, and this is %s",
+		return clierr.New(clierr.Conflict, hint+", or delete the entries if that installation no longer exists",
+			"entries of another installation of setup %q exist: %s. They belong to %s, and this is %s",
 			o.Setup, strings.Join(twins, ", "), twin, describe(o.Owner, items(add)[0].clusters))
 	}
 	return nil
 }
 
-// describe says which installation is meant.
+// describe describes an installation for messages.
 func describe(o Owner, clusters []*api.Cluster) string {
 	out := "an installation without an ID"
 	if o.Installation != "" {

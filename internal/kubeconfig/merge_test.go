@@ -20,7 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// theirs is a kubeconfig that people already have.
+// theirs is the existing kubeconfig of a user.
 const theirs = `apiVersion: v1
 kind: Config
 current-context: work
@@ -56,7 +56,7 @@ func userOf(name, url string, ca []byte) []byte {
 		ca, pki.Pair{Cert: []byte("cert"), Key: []byte("key")})
 }
 
-// authority is a bundle of certificates that have these contents.
+// authority is a bundle of certificates with these contents.
 func authority(contents ...string) (out []byte) {
 	for _, c := range contents {
 		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte(c)})...)
@@ -196,10 +196,11 @@ func TestMergeRespectsTheLock(t *testing.T) {
 	require.NotContains(t, read(t, path).Contexts, "demo-root")
 }
 
-func TestMergeRefusesWhatIsNoKubeconfig(t *testing.T) {
+func TestMergeRefusesAnInvalidKubeconfig(t *testing.T) {
 	path := write(t, "- not\n- a kubeconfig\n")
 	_, err := Merge(t.Context(), path, user("admin", "https://kcp"), MergeOptions{Owner: Owner{Setup: "demo"}})
-	require.ErrorContains(t, err, "is no kubeconfig")
+	require.ErrorContains(t, err, path)
+	require.Equal(t, clierr.BadInput, clierr.Code(err))
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "- not\n- a kubeconfig\n", string(got))
@@ -225,7 +226,7 @@ func TestRemove(t *testing.T) {
 	require.NoDirExists(t, filepath.Dir(none))
 }
 
-// merged is a kubeconfig into which an installation was merged.
+// merged writes a kubeconfig with the entries of an installation.
 func merged(t *testing.T, o Owner, url string, ca []byte) string {
 	t.Helper()
 	path := write(t, theirs)
@@ -234,8 +235,8 @@ func merged(t *testing.T, o Owner, url string, ca []byte) string {
 	return path
 }
 
-// Two installations may have the same name: the setup of a cluster and that of a machine, of staging and of production. One
-// never replaces what the kubeconfig has of the other.
+// Two installations can have the same name, for instance on a cluster and on a machine, or in staging and in production. Neither
+// replaces the entries of the other.
 func TestMergeKnowsInstallations(t *testing.T) {
 	old, first, second := Owner{Setup: "demo"}, Owner{"demo", "1"}, Owner{"demo", "2"}
 	ca := authority("a")
@@ -269,8 +270,9 @@ func TestMergeKnowsInstallations(t *testing.T) {
 				return
 			}
 			require.Equal(t, clierr.Conflict, clierr.Code(err))
-			require.ErrorContains(t, err, `another installation of setup "demo": cluster "demo", cluster "demo-base", context "demo", context "demo-base", user "demo-admin"; `)
-			require.ErrorContains(t, err, "they are of "+tc.errOld)
+			require.ErrorContains(t, err, `another installation of setup "demo"`)
+			require.ErrorContains(t, err, `cluster "demo", cluster "demo-base", context "demo", context "demo-base", user "demo-admin"`)
+			require.ErrorContains(t, err, tc.errOld)
 			require.ErrorContains(t, err, "and this is "+tc.errNew)
 			require.Contains(t, clierr.Hint(err), "--context-name")
 			after, err := os.ReadFile(path)
@@ -282,7 +284,7 @@ func TestMergeKnowsInstallations(t *testing.T) {
 	}
 }
 
-// A user of an earlier release that no context names may have the only copy of a key.
+// A user entry of an earlier release that is in no context may have the only copy of a key.
 func TestMergeKeepsAnUnusedUser(t *testing.T) {
 	path := merged(t, Owner{Setup: "demo"}, "https://kcp", authority("a"))
 	cfg := read(t, path)
@@ -290,7 +292,10 @@ func TestMergeKeepsAnUnusedUser(t *testing.T) {
 	require.NoError(t, clientcmd.WriteToFile(*cfg, path))
 	o := MergeOptions{Owner: Owner{"demo", "1"}, ContextName: "demo"}
 	_, err := Merge(t.Context(), path, userOf("admin", "https://kcp", authority("a")), o)
-	require.ErrorContains(t, err, `: user "demo-admin"; they are of an installation without an ID, and this is installation 1`)
+	require.ErrorContains(t, err, `user "demo-admin"`)
+	require.NotContains(t, err.Error(), `context "demo`)
+	require.ErrorContains(t, err, "an installation without an ID")
+	require.ErrorContains(t, err, "this is installation 1")
 }
 
 func TestRemoveKnowsInstallations(t *testing.T) {

@@ -13,21 +13,21 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// extension is the name under which the entries that kcpctl made in a kubeconfig say whose they are.
+// extension is the name of the kubeconfig extension that marks entries of kcpctl with their owner.
 const extension = "kcpctl.dev"
 
-// marker is what our extension holds. Earlier releases wrote no installation.
+// marker is the content of the extension. Earlier releases wrote no installation.
 type marker struct {
 	Setup        string `json:"setup"`
 	Installation string `json:"installation,omitempty"`
 }
 
-// Owner is an installation of a setup. Setups of one name, on a cluster and on a machine for instance, are different
+// Owner is an installation of a setup. Setups of the same name, for instance on a cluster and with --local, are different
 // installations.
 type Owner struct {
 	// Setup is the setup's name.
 	Setup string
-	// Installation is its ID; empty if it has none yet.
+	// Installation is its ID. It is empty if the installation has none.
 	Installation string
 }
 
@@ -39,7 +39,7 @@ func (o Owner) mark() map[string]runtime.Object {
 	return map[string]runtime.Object{extension: &runtime.Unknown{Raw: raw, ContentType: runtime.ContentTypeJSON}}
 }
 
-// ownerOf returns the owner of an entry; its setup is empty if kcpctl did not make the entry.
+// ownerOf returns the owner of an entry. Setup is empty if kcpctl did not create the entry.
 func ownerOf(ext map[string]runtime.Object) Owner {
 	u, ok := ext[extension].(*runtime.Unknown)
 	if !ok {
@@ -52,8 +52,8 @@ func ownerOf(ext map[string]runtime.Object) Owner {
 	return Owner(m)
 }
 
-// owns reports whether an entry belongs to an installation. Where one of the two does not say its ID, the entry's clusters
-// decide: there has to be one, and all have to be reached as this installation is.
+// owns reports whether an entry belongs to an installation. If one of the two has no ID, the clusters of the entry decide: there
+// must be at least one, and ours must report true for all of them.
 func (o Owner) owns(ext map[string]runtime.Object, clusters []*api.Cluster, ours func(*api.Cluster) bool) bool {
 	is := ownerOf(ext)
 	switch {
@@ -65,7 +65,7 @@ func (o Owner) owns(ext map[string]runtime.Object, clusters []*api.Cluster, ours
 	return len(clusters) > 0 && !slices.ContainsFunc(clusters, func(c *api.Cluster) bool { return !ours(c) })
 }
 
-// An item is an entry of a kubeconfig, with the clusters that it is used for.
+// item is an entry of a kubeconfig with the clusters that it is used for.
 type item struct {
 	kind, name string
 	ext        map[string]runtime.Object
@@ -74,14 +74,14 @@ type item struct {
 
 func (it item) String() string { return fmt.Sprintf("%s %q", it.kind, it.name) }
 
-// sharesServer reports whether a cluster is one that the entry is used for: the same host, with a certificate authority in common.
+// sharesServer reports whether a cluster has the same host as a cluster of the entry, and a CA in common with it.
 func (it item) sharesServer(c *api.Cluster) bool {
 	return slices.ContainsFunc(it.clusters, func(mine *api.Cluster) bool {
 		return sameHost(c.Server, mine.Server) && shares(c.CertificateAuthorityData, mine.CertificateAuthorityData)
 	})
 }
 
-// items are the entries of a kubeconfig, sorted by kind and name.
+// items returns the entries of a kubeconfig, sorted by kind and name.
 func items(cfg *api.Config) []item {
 	var out []item
 	for _, n := range slices.Sorted(maps.Keys(cfg.Clusters)) {
@@ -120,8 +120,8 @@ func sameHost(a, b string) bool {
 	return errX == nil && errY == nil && x.Host == y.Host
 }
 
-// shares reports whether two bundles of PEM certificates have one in common. Installations do not share authorities, and a
-// bundle changes when one is replaced.
+// shares reports whether two PEM bundles have a certificate in common. Those of different installations do not. Comparing whole
+// bundles is not enough, because the bundle of an installation changes during a CA rotation.
 func shares(a, b []byte) bool {
 	certificates := func(bundle []byte) (out [][]byte) {
 		for p, rest := pem.Decode(bundle); p != nil; p, rest = pem.Decode(rest) {

@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// list has the SHA-256 sums of the files that were written, by path: of a file that is being replaced there are two. Its file
-// has the format of sha256sum.
+// list contains the SHA-256 sums of the written files, by path. A file that is being replaced has two. It is stored in the format
+// of sha256sum.
 type list map[string][]string
 
 func sumOf(data []byte) string {
@@ -54,8 +54,8 @@ func (l list) encode() []byte {
 	return out.Bytes()
 }
 
-// readList reads the list of an earlier call; it is empty if there was none. A line that Write does not write is an error:
-// the file says what may be removed.
+// readList reads the list of the previous call. It is empty if the file does not exist. readList fails on lines that Write does
+// not write, because the list determines which files may be removed.
 func readList(file string) (list, error) {
 	info, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,10 +75,10 @@ func readList(file string) (list, error) {
 	for line := range strings.Lines(string(data)) {
 		sum, name, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "  ")
 		if _, err := hex.DecodeString(sum); !ok || err != nil || len(sum) != 2*sha256.Size {
-			return nil, fmt.Errorf("%q is not a line of it", line)
+			return nil, fmt.Errorf("invalid line %q", line)
 		}
 		if !filepath.IsLocal(filepath.FromSlash(name)) || path.Clean(name) != name || name == "." {
-			return nil, fmt.Errorf("%q is not a path inside the directory", name)
+			return nil, fmt.Errorf("path %q is outside of the directory", name)
 		}
 		out.add(name, sum)
 	}

@@ -1,5 +1,5 @@
-// Package outputdir writes the files of a setup into a directory, and removes those that an earlier run wrote there and that the
-// setup does not have any more. A list in the directory says which these are.
+// Package outputdir writes the files of a setup to a directory, and removes files of previous runs that the setup no longer has.
+// A list in the directory contains the files of the previous run.
 package outputdir
 
 import (
@@ -25,20 +25,18 @@ type File struct {
 	Data []byte
 }
 
-// Result says what Write has done besides writing.
+// Result is what Write did besides writing files.
 type Result struct {
-	// Removed are the paths of files that an earlier run wrote.
+	// Removed are the paths of removed files of previous runs.
 	Removed []string
-	// Kept are the paths of files that an earlier run wrote and that were changed since.
+	// Kept are the paths of files of previous runs that were modified since, and not removed.
 	Kept []string
 }
 
-// Write writes files below dir, which only their owner can read, and removes the files of earlier calls for the same owner that
-// are not among them. It removes regular files only, inside dir, with the content that it wrote: what was changed since stays.
-// Files of other owners are left alone.
+// Write writes files with mode 0600 below dir, and removes files of previous calls for the same owner that are not among them. It
+// removes only regular files inside dir that are unmodified since Write wrote them, and no files of other owners.
 //
-// The list has more than there is while files are written, and exactly what there is afterwards, so that the call after one that
-// was interrupted still knows every file.
+// While Write runs, the list contains both previous and new files, so that a call after an interrupted one knows all of them.
 func Write(dir, owner string, files []File) (Result, error) {
 	now := list{}
 	for _, f := range files {
@@ -58,7 +56,7 @@ func Write(dir, owner string, files []File) (Result, error) {
 	listFile := filepath.Join(dir, listName(owner))
 	before, err := readList(listFile)
 	if err != nil {
-		return Result{}, clierr.New(clierr.Failed, "restore the file, or delete it: files of earlier runs then stay", "read %s: %w", listFile, err)
+		return Result{}, clierr.New(clierr.Failed, "restore the file. If you delete it, files of previous runs are not removed", "read %s: %w", listFile, err)
 	}
 	if err := atomicfile.Write(listFile, before.union(now).encode(), 0o600); err != nil {
 		return Result{}, err
@@ -75,7 +73,7 @@ func Write(dir, owner string, files []File) (Result, error) {
 
 func writeAll(dir string, files []File) error {
 	var g errgroup.Group
-	g.SetLimit(4 * runtime.GOMAXPROCS(0)) // they wait for the disk
+	g.SetLimit(4 * runtime.GOMAXPROCS(0)) // writes wait for the disk
 	for _, f := range files {
 		g.Go(func() error {
 			path := filepath.Join(dir, f.Path)
@@ -91,7 +89,7 @@ func writeAll(dir string, files []File) error {
 	return g.Wait()
 }
 
-// isWritten reports whether a file is already what Write makes it: to wait for the disk costs more than to read.
+// isWritten reports whether a file is already up to date. Reading is faster than a synchronous write.
 func isWritten(path string, data []byte) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode() != 0o600 || info.Size() != int64(len(data)) {
@@ -101,8 +99,8 @@ func isWritten(path string, data []byte) bool {
 	return err == nil && bytes.Equal(is, data)
 }
 
-// prune removes the files that are in one list and not in the other. Those that it keeps stay in the list, so that they are
-// reported as long as they are there.
+// prune removes the files that are in before and not in now. Modified files stay in the returned list, so that they are reported
+// again.
 func prune(root *os.Root, before, now list) (Result, list, error) {
 	var res Result
 	kept := list{}
@@ -110,7 +108,7 @@ func prune(root *os.Root, before, now list) (Result, list, error) {
 		if _, ok := now[path]; ok {
 			continue
 		}
-		found, err := before.look(root, path)
+		found, err := before.state(root, path)
 		switch {
 		case err != nil:
 			return Result{}, nil, fmt.Errorf("remove %s: %w", filepath.Join(root.Name(), filepath.FromSlash(path)), err)
@@ -128,11 +126,11 @@ func prune(root *os.Root, before, now list) (Result, list, error) {
 	return res, kept, nil
 }
 
-// removeEmpty removes the folders above a removed file that are empty now.
+// removeEmpty removes the parent directories of a removed file that are empty.
 func removeEmpty(root *os.Root, path string) {
 	for dir := filepath.Dir(filepath.FromSlash(path)); dir != "."; dir = filepath.Dir(dir) {
 		if info, err := root.Lstat(dir); err != nil || !info.IsDir() || root.Remove(dir) != nil {
-			return // a folder that is not empty cannot be removed
+			return // Remove fails if the directory is not empty
 		}
 	}
 }
@@ -145,8 +143,8 @@ const (
 	changed
 )
 
-// look compares the file at a path with the list. Anything but a regular file counts as changed.
-func (l list) look(root *os.Root, path string) (state, error) {
+// state compares the file at a path with the list. Anything but a regular file counts as changed.
+func (l list) state(root *os.Root, path string) (state, error) {
 	name := filepath.FromSlash(path)
 	info, err := root.Lstat(name)
 	switch {
@@ -167,5 +165,5 @@ func (l list) look(root *os.Root, path string) (state, error) {
 	return changed, nil
 }
 
-// listName is the name of the list of an owner. It has no suffix that tools which read whole directories of manifests know.
+// listName is the name of an owner's list. Tools that apply a directory of manifests ignore its suffix.
 func listName(owner string) string { return ".kcpctl-" + owner + ".sha256" }

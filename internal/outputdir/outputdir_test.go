@@ -98,7 +98,7 @@ func TestWriteLeavesWhatIsRight(t *testing.T) {
 func TestWriteKeepsWhatOthersChanged(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, path string){
 		"another content": func(t *testing.T, path string) { put(t, path, "encrypted") },
-		"a folder": func(t *testing.T, path string) {
+		"a directory": func(t *testing.T, path string) {
 			require.NoError(t, os.Remove(path))
 			put(t, filepath.Join(path, "file"), "x")
 		},
@@ -112,7 +112,7 @@ func TestWriteKeepsWhatOthersChanged(t *testing.T) {
 			_, err := Write(dir, "demo", files("x", "a/one", "a/two"))
 			require.NoError(t, err)
 			change(t, filepath.Join(dir, "a/two"))
-			for range 2 { // it is reported until somebody removes it
+			for range 2 { // it is reported until a user removes it
 				res, err := Write(dir, "demo", files("x", "a/one"))
 				require.NoError(t, err)
 				require.Equal(t, Result{Kept: []string{"a/two"}}, res)
@@ -125,7 +125,7 @@ func TestWriteKeepsWhatOthersChanged(t *testing.T) {
 	}
 }
 
-// A folder that is a link now may lead to files that look like ours.
+// A directory that was replaced with a link may lead to files that look like ours.
 func TestWriteStaysInside(t *testing.T) {
 	dir, outside := t.TempDir(), t.TempDir()
 	_, err := Write(dir, "demo", files("x", "a/one", "b/two"))
@@ -161,7 +161,7 @@ func TestWriteRefusesAListThatItDidNotWrite(t *testing.T) {
 	}
 }
 
-// After a run that was killed while it wrote, the list knows the old content of a file and the new.
+// After a run that was killed during a write, the list has both the previous and the new content of the file.
 func TestWriteAfterAnInterruptedOne(t *testing.T) {
 	for _, content := range []string{"old", "new"} {
 		dir := t.TempDir()

@@ -12,38 +12,38 @@ import (
 
 const (
 	historyKey = "history.json"
-	// historyLength is how many applied setups are remembered.
+	// historyLength is the maximum number of revisions.
 	historyLength = 10
-	// historySize keeps a history well within the 1 MiB that a Secret may hold, in bytes.
+	// historySize is the maximum size of a history, in bytes. A Secret can contain 1 MiB.
 	historySize = 700 << 10
-	// plainSize is up to which size a setup is kept as readable text, in bytes; a longer one is compressed.
+	// plainSize is the maximum size of a setup that is stored as text, in bytes. Larger setups are compressed.
 	plainSize = 8 << 10
 )
 
 // Revision is a setup that was applied.
 type Revision struct {
-	// Number counts the revisions of a setup, from 1.
+	// Number is the number of the revision, from 1.
 	Number int `json:"revision"`
 	// Time is when it was applied.
 	Time time.Time `json:"time"`
 	// Version is the kcpctl that applied it.
 	Version string `json:"kcpctl"`
-	// User is who applied it.
+	// User is the user who applied it.
 	User string `json:"user"`
-	// Only are the components that the run was limited to, while the setup had other changes that it did not apply. Without
-	// them the whole setup was applied.
+	// Only are the components that the run was limited to, if the setup had other changes that the run did not apply. It is empty
+	// if the whole setup was applied.
 	Only []string `json:"only,omitempty"`
 	// Setup is the setup file.
 	Setup []byte `json:"-"`
 }
 
-// Applied is what a run has applied: a setup, or some components of it. Without a setup nothing is remembered.
+// Applied is what a run applied: a setup, or some of its components. Without a setup, no revision is added.
 type Applied struct {
 	Setup []byte
 	Only  []string
 }
 
-// Latest is the setup that was applied as a whole last, and whether it is all that was applied since.
+// Latest returns the last setup that was applied completely, and reports whether it is the last revision.
 func Latest(history []Revision) (setup []byte, complete bool) {
 	for i := len(history) - 1; i >= 0; i-- {
 		if len(history[i].Only) == 0 {
@@ -53,8 +53,7 @@ func Latest(history []Revision) (setup []byte, complete bool) {
 	return nil, false
 }
 
-// Remember adds a revision to a history, oldest first, and drops what is too old. A setup that equals the last one is not
-// added again.
+// Remember appends a revision to a history and drops the oldest ones. It does not add a setup that equals the last one.
 func Remember(history []Revision, r Revision) []Revision {
 	if n := len(history); n == 0 && r.Setup == nil {
 		return history
@@ -71,7 +70,7 @@ func Remember(history []Revision, r Revision) []Revision {
 	return trim(history)
 }
 
-// trim drops the oldest revisions, but not the last one that is a whole setup.
+// trim drops the oldest revisions, but keeps the last one that was applied completely.
 func trim(history []Revision) []Revision {
 	for len(history) > historyLength {
 		drop := 0
@@ -83,8 +82,7 @@ func trim(history []Revision) []Revision {
 	return history
 }
 
-// EncodeHistory makes the entries of a Secret from a history. The oldest revisions are left out where all of them would be
-// too large.
+// EncodeHistory encodes a history as the data of a Secret. It omits the oldest revisions if the history is too large.
 func EncodeHistory(history []Revision) (map[string][]byte, error) {
 	data, size := map[string][]byte{}, 0
 	first := len(history)
@@ -107,7 +105,7 @@ func EncodeHistory(history []Revision) (map[string][]byte, error) {
 	return data, nil
 }
 
-// DecodeHistory reads what EncodeHistory made. Other entries are ignored.
+// DecodeHistory decodes the data of EncodeHistory. It ignores other entries.
 func DecodeHistory(data map[string][]byte) ([]Revision, error) {
 	var history []Revision
 	if len(data[historyKey]) == 0 {

@@ -17,7 +17,7 @@ func revision(setup string) plan.Revision {
 	return plan.Revision{Time: testutil.Start(), Version: "v1", User: "me@host", Setup: []byte(setup)}
 }
 
-// remembered is a history of setups that were applied one after the other.
+// remembered is a history of setups that were applied one after another.
 func remembered(setups ...string) []plan.Revision {
 	var h []plan.Revision
 	for _, s := range setups {
@@ -88,7 +88,7 @@ func TestLongSetupsAreCompressed(t *testing.T) {
 	require.Len(t, data, 3)
 }
 
-// A Secret holds 1 MiB: the oldest revisions leave, the newest never.
+// A Secret can contain 1 MiB. The oldest revisions are dropped, the newest never.
 func TestHistoryFitsIntoASecret(t *testing.T) {
 	rnd := rand.NewChaCha8([32]byte{})
 	noise := func(size int) string {

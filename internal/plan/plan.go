@@ -1,8 +1,10 @@
-// Package plan holds what an apply would change: the difference between rendered and live objects.
+// Package plan describes what an apply changes: the differences between rendered and live objects.
 package plan
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,7 +16,6 @@ import (
 // Action is what happens to an object.
 type Action string
 
-// The actions.
 const (
 	Create    Action = "create"
 	Change    Action = "change"
@@ -24,13 +25,13 @@ const (
 
 // Ref names an object.
 type Ref struct {
-	// Cluster is the name of the cluster in the setup; empty on this machine.
+	// Cluster is the name of the cluster in the setup. It is empty with --local.
 	Cluster string
 	schema.GroupVersionKind
 	Namespace, Name string
 }
 
-// String is how users see an object: Deployment/kcp/demo-root, or Namespace/kcp.
+// String returns Deployment/kcp/demo-root, or Namespace/kcp.
 func (r Ref) String() string {
 	if r.Namespace == "" {
 		return r.Kind + "/" + r.Name
@@ -38,7 +39,7 @@ func (r Ref) String() string {
 	return r.Kind + "/" + r.Namespace + "/" + r.Name
 }
 
-// RefOf names an object on a cluster.
+// RefOf returns the reference to an object on a cluster.
 func RefOf(cluster string, o *unstructured.Unstructured) Ref {
 	return Ref{Cluster: cluster, GroupVersionKind: o.GroupVersionKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
 }
@@ -51,7 +52,7 @@ type Item struct {
 	Action    Action
 	// Want is the rendered object. It is nil for a deletion.
 	Want *unstructured.Unstructured
-	// Live is the object as it is, nil if it is not there; Merged is what it would be after the apply.
+	// Live is the current object, nil if it does not exist. Merged is the object after the apply.
 	Live, Merged *unstructured.Unstructured
 }
 
@@ -63,18 +64,17 @@ type Conflict struct {
 	Manager string `json:"manager"`
 }
 
-// Plan is everything that an apply would do.
+// Plan is everything that an apply changes.
 type Plan struct {
 	// Items are in the order of their components.
 	Items []Item
-	// Conflicts keep the plan from being applied unless they are forced.
+	// Conflicts prevent the plan from being applied unless they are forced.
 	Conflicts []Conflict
-	// Stale says that what was remembered of the setup, such as its inventory, differs from what will be, though no object
-	// does.
+	// Stale reports that metadata of the setup must be updated, such as its inventory, even if no object changes.
 	Stale bool
 }
 
-// Count returns how many items have an action.
+// Count returns the number of items with an action.
 func (p *Plan) Count(a Action) int {
 	n := 0
 	for i := range p.Items {
@@ -85,10 +85,10 @@ func (p *Plan) Count(a Action) int {
 	return n
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether the plan changes nothing.
 func (p *Plan) Empty() bool { return p.Count(Unchanged) == len(p.Items) && !p.Stale }
 
-// Of returns the items of a component that are to be created or changed.
+// Of returns the items of a component that the apply creates or changes.
 func (p *Plan) Of(id topology.ID) []Item {
 	var out []Item
 	for _, it := range p.Items {
@@ -99,7 +99,7 @@ func (p *Plan) Of(id topology.ID) []Item {
 	return out
 }
 
-// Deletions returns the items that are to be deleted.
+// Deletions returns the items that the apply deletes.
 func (p *Plan) Deletions() []Item {
 	var out []Item
 	for _, it := range p.Items {
@@ -110,11 +110,38 @@ func (p *Plan) Deletions() []Item {
 	return out
 }
 
-// Summary is one line: 14 create, 2 change, 0 delete, 21 unchanged.
+// Summary returns a line such as 14 create, 2 change, 0 delete, 21 unchanged.
 func (p *Plan) Summary() string {
 	var parts []string
 	for _, a := range []Action{Create, Change, Delete, Unchanged} {
 		parts = append(parts, fmt.Sprintf("%d %s", p.Count(a), a))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// Same reports whether two states of an object are equal, except for fields that the API server manages: the status, and parts
+// of the metadata.
+func Same(a, b *unstructured.Unstructured) bool {
+	am, _ := a.Object["metadata"].(map[string]any)
+	bm, _ := b.Object["metadata"].(map[string]any)
+	return sameBut(a.Object, b.Object, "metadata", "status") &&
+		sameBut(am, bm, "managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
+}
+
+// sameBut reports whether two maps are equal except for some keys.
+func sameBut(a, b map[string]any, except ...string) bool {
+	for k, v := range a {
+		if slices.Contains(except, k) {
+			continue
+		}
+		if w, ok := b[k]; !ok || !reflect.DeepEqual(v, w) {
+			return false
+		}
+	}
+	for k := range b {
+		if _, ok := a[k]; !ok && !slices.Contains(except, k) {
+			return false
+		}
+	}
+	return true
 }

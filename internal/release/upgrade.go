@@ -6,53 +6,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// Step is what it means to go from one release to another.
+// Step is an upgrade from one release to another.
 type Step struct {
-	// Refused is why kcp does not support the step, and Instead what to do. Both are empty where it does.
+	// Refused is why kcp does not support the upgrade, and Instead what to do. Both are empty if it is supported.
 	Refused, Instead string
-	// Gone are the flags that the new release does not know any more: it ends at once when it gets one of them.
+	// Gone are the flags that the new release no longer accepts: a server that gets one of them exits at once.
 	Gone []string
-	// Notes are what else is worth knowing before.
+	// Notes are what else changes.
 	Notes []string
 }
 
-// change is a feature that is there or not, and what that means.
-type change struct {
-	has func(Features) bool
-	// flags are those of the feature.
-	flags      []string
-	gone, come string
-}
-
-func changes() []change {
-	return []change{
-		{
-			func(f Features) bool { return f.MountProxy },
-			[]string{"--mount-proxy-client-cert-file", "--mount-proxy-client-key-file"},
-			"mounts of workspaces lose their client certificate (kcp#4238): it is back in v0.32.3",
-			"mounts of workspaces get a client certificate of their own",
-		},
-		{
-			func(f Features) bool { return f.CacheClientCA }, nil,
-			"the cache server does not ask its clients for certificates",
-			"the cache server asks its clients for certificates: shards that still run the former release lose the cache until it is their turn",
-		},
-		{
-			func(f Features) bool { return f.ExternalHostname }, []string{"--external-hostname"},
-			"shards take their hostname from the base URL (kcp#3832)", "",
-		},
-		{
-			func(f Features) bool { return f.VWShardExternalURL }, []string{"--shard-external-url"},
-			"virtual workspace servers need no external URL of their shard", "",
-		},
-		{
-			func(f Features) bool { return f.VWExternalAdmin }, []string{"--external-logical-cluster-admin-kubeconfig"},
-			"virtual workspace servers cannot reach other shards' workspaces", "",
-		},
-	}
-}
-
-// StepTo tells what it means to upgrade from a release to another. Both are versions, as the setup file wants them.
+// StepTo describes the upgrade from one release to another. It fails if one of them is not a version such as v0.32.3.
 func StepTo(from, to string) (Step, error) {
 	old, err := version.ParseSemantic(from)
 	if err != nil {
@@ -64,33 +28,33 @@ func StepTo(from, to string) (Step, error) {
 	}
 	s := refusal(from, to, old, next)
 	was, is := Of(from), Of(to)
-	for _, c := range changes() {
-		switch {
-		case c.has(was) && !c.has(is):
-			s.Gone = append(s.Gone, c.flags...)
-			s.Notes = append(s.Notes, c.gone)
-		case !c.has(was) && c.has(is) && c.come != "":
-			s.Notes = append(s.Notes, c.come)
+	for _, f := range features {
+		switch had, has := *f.enabled(&was), *f.enabled(&is); {
+		case had && !has:
+			s.Gone = append(s.Gone, f.flags...)
+			s.Notes = append(s.Notes, f.lost)
+		case !had && has && f.gained != "":
+			s.Notes = append(s.Notes, f.gained)
 		}
 	}
 	if was.Kubernetes != is.Kubernetes {
-		s.Notes = append(s.Notes, fmt.Sprintf("the API server inside goes from Kubernetes %s to %s", was.Kubernetes, is.Kubernetes))
+		s.Notes = append(s.Notes, fmt.Sprintf("the API server library changes from Kubernetes %s to %s", was.Kubernetes, is.Kubernetes))
 	}
-	if version.MustParseSemantic(Newest).LessThan(next) {
-		s.Notes = append(s.Notes, fmt.Sprintf("this kcpctl was tested with kcp up to %s: %s gets the flags of that", Newest, to))
+	if note := NewerNote(to); note != "" {
+		s.Notes = append(s.Notes, note)
 	}
 	return s, nil
 }
 
-// refusal is a step with the reason why kcp does not support it, if so.
+// refusal returns a step with the reason why it is not supported, or an empty one.
 func refusal(from, to string, old, next *version.Version) Step {
 	switch {
 	case next.LessThan(version.MustParseSemantic(Oldest)):
-		return Step{Refused: "kcpctl knows releases from " + Oldest + " on", Instead: "choose a later one"}
+		return Step{Refused: fmt.Sprintf("%s is older than %s, the oldest release that kcpctl supports", to, Oldest), Instead: "choose a newer release"}
 	case next.LessThan(old):
 		return Step{
-			Refused: fmt.Sprintf("%s is older than %s, and kcp does not promise to read what a later release wrote", to, from),
-			Instead: "stay on " + from + " or later",
+			Refused: fmt.Sprintf("%s is older than %s, and kcp may not be able to read data of a newer release", to, from),
+			Instead: "stay on " + from + " or a newer release",
 		}
 	case next.Major() != old.Major() || next.Minor() > old.Minor()+1:
 		return Step{

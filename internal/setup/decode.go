@@ -3,6 +3,8 @@ package setup
 import (
 	"fmt"
 	"reflect"
+	"regexp"
+	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
@@ -12,25 +14,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The largest document that is decoded, aliases resolved. A setup of a thousand shards has some 20 000 nodes.
+// Limits of a document with its aliases resolved. A setup with a thousand shards has about 20,000 nodes.
 const (
 	maxNodes = 300_000
 	maxDepth = 40
 )
 
-// decoder checks a YAML tree against Go types, in one go and to the end: unknown, misspelt and duplicate keys, values of the
-// wrong type, and scalars that their type does not accept. It makes JSON-like values of what is right.
+// decoder checks a YAML tree against Go types. It collects all problems: unknown, misspelt and duplicate keys, values of the
+// wrong type, and invalid scalars. It converts valid nodes to JSON values.
 type decoder struct {
 	problems  Errors
 	positions positions
-	// failed are the paths of fields that could not be decoded.
+	// failed are the paths of the fields that could not be decoded.
 	failed []string
-	// hopeless is set if nothing more is worth saying: the document is no setup, or it never ends.
-	hopeless bool
+	// aborted stops decoding: the document is not a setup, or it is too large.
+	aborted bool
 
 	types        map[reflect.Type]*structType
 	nodes, depth int
-	// overlay is set inside an overlay, where strategic-merge directives and nulls have a meaning.
+	// overlay is set inside an overlay, where strategic-merge directives and nulls are allowed.
 	overlay bool
 }
 
@@ -38,12 +40,12 @@ func newDecoder() *decoder {
 	return &decoder{positions: positions{}, types: map[reflect.Type]*structType{}}
 }
 
-// report notes a problem at a node.
+// report adds a problem at a node.
 func (d *decoder) report(p *field.Path, n *yaml.Node, message, hint string) {
 	d.problems = append(d.problems, Problem{Line: n.Line, Column: n.Column, Path: pathString(p), Message: message, Hint: hint})
 }
 
-// fail notes a problem because of which a field has no value.
+// fail adds a problem and marks the field as undecodable.
 func (d *decoder) fail(p *field.Path, n *yaml.Node, message, hint string) (any, bool) {
 	d.report(p, n, message, hint)
 	d.failed = append(d.failed, pathString(p))
@@ -57,7 +59,7 @@ func pathString(p *field.Path) string {
 	return p.String()
 }
 
-// note remembers where a field is: a scalar where its value is, all else where it begins.
+// note records the position of a field: of the value for a scalar, else of the key or list item.
 func (d *decoder) note(p *field.Path, begin, value *yaml.Node) {
 	n := begin
 	if value.Kind == yaml.ScalarNode && value.ShortTag() != "!!null" {
@@ -66,7 +68,7 @@ func (d *decoder) note(p *field.Path, begin, value *yaml.Node) {
 	d.positions[pathString(p)] = position{n.Line, n.Column}
 }
 
-// value makes a value of type t from a node. It is false if the node has none, or a wrong one.
+// value decodes a node into a value of type t. It returns false if the node is null or invalid.
 func (d *decoder) value(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -99,16 +101,16 @@ func (d *decoder) value(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 	}
 }
 
-// tooLarge ends the decoding of a document that never ends, or hardly.
+// tooLarge stops decoding a document that exceeds the limits, for instance because of recursive aliases.
 func (d *decoder) tooLarge(n *yaml.Node, p *field.Path) (any, bool) {
-	if d.hopeless {
+	if d.aborted {
 		return nil, false
 	}
-	d.hopeless = true
+	d.aborted = true
 	return d.fail(p, n, "the document is too large or nested too deeply", "does an alias contain itself?")
 }
 
-// untyped is the type that a node has by itself.
+// untyped returns the type of a node that has no Go type to decode into.
 func untyped(n *yaml.Node) reflect.Type {
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -182,19 +184,19 @@ func (d *decoder) dictionary(n *yaml.Node, elem reflect.Type, p *field.Path) (an
 
 func (d *decoder) list(n *yaml.Node, elem reflect.Type, p *field.Path) (any, bool) {
 	if n.Kind != yaml.SequenceNode {
-		return d.fail(p, n, mustBe("a list", n), `begin each item with "- "`)
+		return d.fail(p, n, mustBe("a list", n), `start each item with "- "`)
 	}
 	out := make([]any, len(n.Content))
 	for i, item := range n.Content {
 		at := p.Index(i)
 		d.note(at, item, item)
-		// An item that fails keeps its place, so that the indices of the others stay what they are in the file.
+		// An item that fails leaves a nil, so that the indices of the other items match the file.
 		out[i], _ = d.value(item, elem, at)
 	}
 	return out, true
 }
 
-// basic makes a string, a number or a boolean.
+// basic decodes a string, a number or a boolean.
 func (d *decoder) basic(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool) {
 	tag := n.ShortTag()
 	switch t.Kind() {
@@ -204,7 +206,7 @@ func (d *decoder) basic(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 		}
 		hint := ""
 		if n.Kind == yaml.ScalarNode {
-			hint = fmt.Sprintf("put it in quotes: %q", n.Value)
+			hint = fmt.Sprintf("quote it: %q", n.Value)
 		}
 		return d.fail(p, n, mustBe("a string", n), hint)
 	case reflect.Bool:
@@ -222,22 +224,22 @@ func (d *decoder) basic(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 			return i, true
 		}
 		if tag == "!!int" {
-			return d.fail(p, n, n.Value+" is too large", "")
+			return d.fail(p, n, n.Value+" is out of range", "")
 		}
 		return d.fail(p, n, mustBe("a whole number", n), unquoted(n, "!!int"))
 	}
 }
 
-// unquoted is the hint for a string that would be of the right type without its quotes.
+// unquoted is the hint for a string that is valid without its quotes.
 func unquoted(n *yaml.Node, tag string) string {
 	plain := yaml.Node{Kind: yaml.ScalarNode, Value: n.Value}
 	if n.ShortTag() == "!!str" && plain.ShortTag() == tag {
-		return "take the quotes away"
+		return "remove the quotes"
 	}
 	return ""
 }
 
-// scalar makes a value of a type that has a notation of its own.
+// scalar decodes a type with its own notation, such as a quantity or a duration.
 func (d *decoder) scalar(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool) {
 	tag := n.ShortTag()
 	number := tag == "!!int" || tag == "!!float"
@@ -247,16 +249,16 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
 		if _, err := resource.ParseQuantity(n.Value); err != nil || tag != "!!str" && !number {
-			return d.fail(p, n, fmt.Sprintf("%q is no quantity", n.Value), "write it like 8Gi or 500m")
+			return d.fail(p, n, fmt.Sprintf("invalid quantity %q", n.Value), "use a number with a unit such as 8Gi or 500m")
 		}
 		return n.Value, true
 	case reflect.TypeFor[metav1.Duration]():
 		v, err := time.ParseDuration(n.Value)
 		if err != nil {
-			return d.fail(p, n, fmt.Sprintf("%q is no duration", n.Value), "write it in hours, minutes and seconds, like 8760h or 1h30m")
+			return d.fail(p, n, fmt.Sprintf("invalid duration %q", n.Value), "use hours, minutes and seconds such as 8760h or 1h30m")
 		}
 		if v <= 0 {
-			return d.fail(p, n, fmt.Sprintf("%q is not longer than 0", n.Value), "")
+			return d.fail(p, n, fmt.Sprintf("invalid duration %q", n.Value), "it must be greater than 0")
 		}
 		return n.Value, true
 	case reflect.TypeFor[intstr.IntOrString]():
@@ -269,7 +271,7 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool
 
 func mustBe(want string, n *yaml.Node) string { return "must be " + want + ", not " + describe(n) }
 
-// describe says what a node is.
+// describe describes a node for messages.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -291,4 +293,33 @@ func describe(n *yaml.Node) string {
 	default:
 		return "a " + tag
 	}
+}
+
+// fileMode is the type of file permissions, which Kubernetes reads in octal if they have a leading zero.
+type fileMode int32
+
+// isFileMode reports whether a field of a pod contains file permissions.
+func isFileMode(name string, t reflect.Type) bool {
+	return (name == "defaultMode" || name == "mode") && t == reflect.TypeFor[*int32]()
+}
+
+// ambiguous rejects a whole number that YAML parsers interpret differently: 010 is 8 in YAML 1.1 and 10 in YAML 1.2, and 1_0 is
+// 10 in YAML 1.1 and text in YAML 1.2.
+func (d *decoder) ambiguous(n *yaml.Node, t reflect.Type, p *field.Path) (refused bool) {
+	if tag := n.ShortTag(); n.Kind != yaml.ScalarNode || tag != "!!int" && tag != "!!float" {
+		return false
+	}
+	plain := strings.ReplaceAll(n.Value, "_", "")
+	if t != reflect.TypeFor[fileMode]() {
+		plain = regexp.MustCompile(`^\+?(-?)0+([0-9]+)$`).ReplaceAllString(plain, "$1$2")
+	}
+	switch {
+	case plain == n.Value:
+		return false
+	case strings.Contains(n.Value, "_"):
+		d.fail(p, n, n.Value+" is ambiguous: a number in YAML 1.1 and text in YAML 1.2", "write "+plain)
+	default:
+		d.fail(p, n, n.Value+" is ambiguous: octal in YAML 1.1 and decimal in YAML 1.2", "write "+plain)
+	}
+	return true
 }

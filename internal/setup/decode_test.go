@@ -9,12 +9,12 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// The decoder knows these kinds of values only; a newer Kubernetes might bring others.
+// The decoder supports only these kinds of values. A newer Kubernetes API may have others.
 func TestTypesAreOnesThatTheDecoderKnows(t *testing.T) {
 	d := newDecoder()
 	for _, root := range []reflect.Type{setupType(), reflect.TypeFor[podTemplate](), reflect.TypeFor[service]()} {
 		eachType(d, root, map[reflect.Type]bool{}, func(inner reflect.Type) {
-			if hasNotation(inner) { // nobody writes a FieldsV1, which is in the metadata of a volumeClaimTemplate
+			if hasNotation(inner) { // such as FieldsV1 in the metadata of a volumeClaimTemplate, which users do not write
 				require.Contains(t, []string{"Quantity", "Duration", "IntOrString", "Time", "FieldsV1"}, inner.Name())
 				return
 			}

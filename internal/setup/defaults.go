@@ -14,7 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// What a setup means that does not say otherwise.
+// Defaults of a setup.
 const (
 	defaultRepository = "ghcr.io/kcp-dev/kcp"
 	// EtcdImage is the image of managed etcds.
@@ -36,8 +36,8 @@ const (
 	defaultKubeconfigValidity  = 8766 * time.Hour
 )
 
-// SetDefaults gives a setup every default that the comments of its types promise. Components share nothing afterwards, and
-// doing it twice changes nothing.
+// SetDefaults sets the defaults that are documented on the API types. It is idempotent, and components share no memory
+// afterwards.
 func SetDefaults(s *v1alpha1.Setup) {
 	spec := &s.Spec
 	fill(&spec.Version, release.Default)
@@ -58,7 +58,7 @@ func SetDefaults(s *v1alpha1.Setup) {
 	}
 }
 
-// fill sets a value that is not set.
+// fill sets a value that is zero.
 func fill[T comparable](p *T, value T) {
 	var zero T
 	if *p == zero {
@@ -99,12 +99,12 @@ func defaultPKI(p *v1alpha1.PKI) {
 	fillValidity(&p.CertificateValidity, defaultCertificateValidity, p)
 }
 
-// fillValidity sets how long a certificate is valid: no longer than its authority.
+// fillValidity sets the validity of a certificate, which is at most that of its CA.
 func fillValidity(d *metav1.Duration, value time.Duration, p *v1alpha1.PKI) {
 	fill(d, metav1.Duration{Duration: min(value, p.CAValidity.Duration)})
 }
 
-// defaultComponents gives every component what it takes from spec.defaults, spec.etcd and its kind.
+// defaultComponents sets what components inherit from spec.defaults, spec.etcd and their kind.
 func defaultComponents(s *v1alpha1.Setup) {
 	spec := &s.Spec
 	if len(spec.FrontProxies) == 0 {
@@ -136,7 +136,7 @@ func defaultComponents(s *v1alpha1.Setup) {
 	}
 }
 
-// requests are what a component of a kind asks for unless it is told: enough to start and to serve a few workspaces.
+// requests returns the default resource requests of a kind: enough to start and to serve a few workspaces.
 func requests(k topology.Kind) *corev1.ResourceRequirements {
 	cpu, memory := "100m", "512Mi"
 	switch k {
@@ -152,7 +152,7 @@ func requests(k topology.Kind) *corev1.ResourceRequirements {
 	}}
 }
 
-// defaultEtcd gives a component its etcd: that of spec.etcd or, for a cache server, an embedded one.
+// defaultEtcd sets the etcd of a component: that of spec.etcd or, for a cache server, an embedded one.
 func defaultEtcd(p part, s *v1alpha1.Setup) {
 	base, cache := s.Spec.Etcd, p.kind == topology.CacheServer
 	if *p.etcd == nil {
@@ -172,12 +172,12 @@ func defaultEtcd(p part, s *v1alpha1.Setup) {
 	fillEtcd(e, base, cache)
 }
 
-// fillEtcd fills what an etcd leaves open from another one, then with defaults.
+// fillEtcd sets the unset fields of an etcd from base, then to defaults.
 func fillEtcd(e *v1alpha1.Etcd, base v1alpha1.Etcd, cache bool) {
 	if e.Managed != nil {
 		fillManaged(e.Managed, cmp.Or(base.Managed, &v1alpha1.ManagedEtcd{}))
 	}
-	// An external etcd's endpoints and credentials belong together; a prefix belongs to one component.
+	// The endpoints and credentials of an external etcd are inherited together. The prefix is not: each component has its own.
 	if e.External != nil && base.External != nil && len(e.External.Endpoints) == 0 {
 		e.External.Endpoints = slices.Clone(base.External.Endpoints)
 		fill(&e.External.TLSSecret, base.External.TLSSecret)

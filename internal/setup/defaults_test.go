@@ -17,7 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// everyKind has one of each component, and nothing that has a default.
+// everyKind has a component of each kind, and no fields with defaults.
 const everyKind = minimal + `spec:
   cacheServer: {}
   rootShard: {}
@@ -31,9 +31,9 @@ const everyKind = minimal + `spec:
   kubeconfigs: [{name: dev}]
 `
 
-// TestEveryPromisedDefaultIsApplied holds the comments of the types and SetDefaults together: every comment with "Default:" has
-// an entry here, and the entry is what SetDefaults does.
-func TestEveryPromisedDefaultIsApplied(t *testing.T) {
+// TestDocumentedDefaults compares the comments of the types with SetDefaults: each comment with "Default:" must have an entry
+// here, and SetDefaults must set it.
+func TestDocumentedDefaults(t *testing.T) {
 	s, little := parse(t, everyKind).Spec, parse(t, minimal).Spec
 	alpha, beta := s.Shards[0], s.Shards[1]
 	managed := s.RootShard.Etcd.Managed
@@ -89,11 +89,11 @@ func TestEveryPromisedDefaultIsApplied(t *testing.T) {
 		tested = append(tested, field)
 	}
 	slices.Sort(tested)
-	require.Empty(t, cmp.Diff(promisedDefaults(t), tested))
+	require.Empty(t, cmp.Diff(documentedDefaults(t), tested))
 }
 
-// promisedDefaults returns the fields of package v1alpha1 whose comment names a default.
-func promisedDefaults(t *testing.T) []string {
+// documentedDefaults returns the fields of package v1alpha1 whose comments have a default.
+func documentedDefaults(t *testing.T) []string {
 	var out []string
 	paths, err := filepath.Glob("../api/v1alpha1/*.go")
 	require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestComponentsShareNothing(t *testing.T) {
 	}
 }
 
-// eachPointer visits all pointers, maps and slices below v that hold something.
+// eachPointer visits all pointers, maps and slices below v that are not empty.
 func eachPointer(v reflect.Value, path string, visit func(uintptr, string)) {
 	switch v.Kind() {
 	case reflect.Pointer:

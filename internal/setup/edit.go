@@ -14,7 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// AddShard returns the file with one shard more, at the end of spec.shards. Everything else of the text stays as it is.
+// AddShard returns the file with a shard appended to spec.shards. The rest of the text is unchanged.
 func (f *File) AddShard(s v1alpha1.Shard) (*File, error) {
 	item, err := nodeOf(s)
 	if err != nil {
@@ -31,7 +31,7 @@ func (f *File) AddShard(s v1alpha1.Shard) (*File, error) {
 	})
 }
 
-// RemoveShard returns the file without a shard. The comments right above it go too.
+// RemoveShard returns the file without a shard and the comments directly above it.
 func (f *File) RemoveShard(name string) (*File, error) {
 	index := slices.IndexFunc(f.Setup.Spec.Shards, func(s v1alpha1.Shard) bool { return s.Name == name })
 	if index < 0 {
@@ -41,14 +41,14 @@ func (f *File) RemoveShard(name string) (*File, error) {
 	return f.edit(want, func(e *editor, tree map[string]any) ([]splice, error) {
 		list := listAt(tree, "spec", "shards")
 		if index >= len(list) {
-			return nil, unsafe("spec.shards is not written as a list in one place")
+			return nil, unsafe("spec.shards is not a list in one place")
 		}
 		setList(tree, slices.Delete(list, index, index+1))
 		return e.remove(index, "spec", "shards")
 	})
 }
 
-// SetVersion returns the file with another spec.version.
+// SetVersion returns the file with spec.version set.
 func (f *File) SetVersion(version string) (*File, error) {
 	want := "set spec.version to " + version
 	return f.edit(want, func(e *editor, tree map[string]any) ([]splice, error) {
@@ -62,9 +62,9 @@ func (f *File) SetVersion(version string) (*File, error) {
 	})
 }
 
-// edit changes a file's text. change returns what to replace, and makes the same change to the tree that the text stands for:
-// what the new text stands for must be that tree, so that a style which was misunderstood can never do harm.
-func (f *File) edit(what string, change func(*editor, map[string]any) ([]splice, error)) (*File, error) {
+// edit changes the text of a file. change returns what to replace, and makes the same change to the decoded tree. The new text
+// must decode to that tree, so an unsupported style can never corrupt the file.
+func (f *File) edit(action string, change func(*editor, map[string]any) ([]splice, error)) (*File, error) {
 	e, err := newEditor(f.Data)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", f.Name, err)
@@ -75,7 +75,7 @@ func (f *File) edit(what string, change func(*editor, map[string]any) ([]splice,
 	}
 	splices, err := change(e, tree)
 	if reason, ok := errors.AsType[unsafe](err); ok {
-		return nil, clierr.New(clierr.BadInput, what+" by hand, then run kcpctl up", "cannot edit %s: %s", f.Name, reason)
+		return nil, clierr.New(clierr.BadInput, action+" manually, then run kcpctl up", "cannot edit %s: %s", f.Name, reason)
 	}
 	if err != nil {
 		return nil, err
@@ -83,16 +83,16 @@ func (f *File) edit(what string, change func(*editor, map[string]any) ([]splice,
 	text := e.text.replace(splices)
 	edited, err := Parse(f.Name, text)
 	if err != nil {
-		return nil, clierr.New(clierr.BadInput, "mend what is named above; the file was not changed", "%s after the edit: %w", f.Name, err)
+		return nil, clierr.New(clierr.BadInput, "fix the problems above and rerun the command. The file was not changed", "%s after the edit: %w", f.Name, err)
 	}
 	if got, err := treeOf(text); err != nil || !reflect.DeepEqual(normal(got), normal(tree)) {
-		return nil, clierr.New(clierr.BadInput, what+" by hand, then run kcpctl up",
-			"cannot edit %s: something else in it would change, as anchors and merge keys can make it", f.Name)
+		return nil, clierr.New(clierr.BadInput, action+" manually, then run kcpctl up",
+			"cannot edit %s: the edit would change other fields, for instance through anchors or merge keys", f.Name)
 	}
 	return edited, nil
 }
 
-// unsafe is why a text cannot be edited.
+// unsafe is the reason why a text cannot be edited.
 type unsafe string
 
 func (u unsafe) Error() string { return string(u) }
@@ -103,7 +103,7 @@ func treeOf(data []byte) (map[string]any, error) {
 	return tree, err
 }
 
-// normal leaves out of a tree what means nothing in a setup: keys without a value, and empty objects and lists.
+// normal removes from a tree what has no meaning in a setup: keys without a value, and empty objects and lists.
 func normal(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -148,7 +148,7 @@ func setList(tree map[string]any, list []any) {
 	tree["spec"] = out
 }
 
-// nodeOf makes a tree from a value, in the order of its type.
+// nodeOf encodes a value as a tree, with fields in the order of its type.
 func nodeOf(v any) (*yaml.Node, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -158,15 +158,15 @@ func nodeOf(v any) (*yaml.Node, error) {
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return nil, err
 	}
-	usualStyle(&doc)
+	blockStyle(&doc)
 	return doc.Content[0], nil
 }
 
-// editor finds out what to replace in a text.
+// editor determines what to replace in a text.
 type editor struct {
 	text *text
 	root *yaml.Node
-	// step is by how many spaces the file indents an object in an object.
+	// step is the number of spaces by which the file indents nested objects.
 	step int
 }
 
@@ -184,12 +184,12 @@ func newEditor(data []byte) (*editor, error) {
 
 func isFlow(n *yaml.Node) bool { return n.Style&yaml.FlowStyle != 0 }
 
-// place is where a path leads in a document, as far as it exists.
+// place is where a path leads in a document, as far as the path exists.
 type place struct {
-	// parents are the objects that were gone through, and keys the positions in them of the keys that were followed.
+	// parents are the objects along the path, and keys the indices in them of the keys that were followed.
 	parents []*yaml.Node
 	keys    []int
-	// value is what is there, and rest what is missing of the path.
+	// value is the last node that exists, and rest the part of the path that does not exist.
 	value *yaml.Node
 	rest  []string
 }
@@ -197,7 +197,7 @@ type place struct {
 // key is the node of the last key that was followed.
 func (p *place) key() *yaml.Node { return p.parents[len(p.parents)-1].Content[p.keys[len(p.keys)-1]] }
 
-// find follows a path. It stops at what is no object with a next key.
+// find follows a path. It stops at a node that is not an object, or that does not have the next key.
 func (e *editor) find(path ...string) (*place, error) {
 	p := &place{value: e.root, rest: path}
 	for len(p.rest) > 0 && p.value.Kind == yaml.MappingNode {
@@ -223,7 +223,7 @@ func keyIndex(n *yaml.Node, key string) int {
 	return -1
 }
 
-// add puts an item at the end of a list, which it makes where there is none.
+// add appends an item to a list. It creates the list if it does not exist.
 func (e *editor) add(item *yaml.Node, path ...string) ([]splice, error) {
 	p, err := e.find(path...)
 	switch {
@@ -238,7 +238,7 @@ func (e *editor) add(item *yaml.Node, path ...string) ([]splice, error) {
 	}
 }
 
-// remove takes an item out of a list.
+// remove removes an item from a list.
 func (e *editor) remove(index int, path ...string) ([]splice, error) {
 	p, err := e.find(path...)
 	switch {
@@ -253,7 +253,7 @@ func (e *editor) remove(index int, path ...string) ([]splice, error) {
 	}
 }
 
-// set gives a scalar another value, in the quotes that it has.
+// set replaces the value of a scalar and keeps its quotes.
 func (e *editor) set(value string, path ...string) ([]splice, error) {
 	p, err := e.find(path...)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// addToBlock puts an item behind the last one of a block list, in its style.
+// addToBlock appends an item to a block list, in the style of the last item.
 func (e *editor) addToBlock(p *place, item *yaml.Node) ([]splice, error) {
 	list := p.value
 	count := len(list.Content)
@@ -44,7 +44,7 @@ func (e *editor) addToBlock(p *place, item *yaml.Node) ([]splice, error) {
 	return []splice{e.text.insertLines(e.blockEnd(dash, e.after(p), indent), lines)}, nil
 }
 
-// removeFromBlock takes an item with its comments out of a block list, and the key of a list that has no more items.
+// removeFromBlock removes an item and its comments from a block list. If the list is empty then, it also removes the key.
 func (e *editor) removeFromBlock(p *place, index int) ([]splice, error) {
 	list := p.value
 	dash, err := e.dash(list, index)
@@ -70,7 +70,7 @@ func (e *editor) removeFromBlock(p *place, index int) ([]splice, error) {
 	return []splice{e.text.removeLines(first, end)}, nil
 }
 
-// removeList takes out the only item of a list: with the key, unless that has comments or is the only one of its object.
+// removeList removes the only item of a list. It also removes the key, unless the key has comments or is the only one.
 func (e *editor) removeList(p *place, first, end int) ([]splice, error) {
 	key := p.key()
 	line := key.Line - 1
@@ -81,13 +81,13 @@ func (e *editor) removeList(p *place, first, end int) ([]splice, error) {
 	}
 	colon := bytes.IndexByte(e.text.data[e.text.offset(key)+len(key.Value):], ':')
 	if colon < 0 {
-		return nil, unsafe("its keys are written in an unusual way")
+		return nil, unsafe("the style of its keys is not supported")
 	}
 	at := e.text.offset(key) + len(key.Value) + colon + 1
 	return []splice{{at, at, " []"}, e.text.removeLines(first, end)}, nil
 }
 
-// dash finds the line, from 0, on which an item of a block list begins.
+// dash returns the line, from 0, on which an item of a block list starts.
 func (e *editor) dash(list *yaml.Node, index int) (int, error) {
 	if list.Anchor != "" || list.Style&yaml.TaggedStyle != 0 {
 		return 0, unsafe("the list has an anchor or a tag")
@@ -98,10 +98,10 @@ func (e *editor) dash(list *yaml.Node, index int) (int, error) {
 			return line, nil
 		}
 	}
-	return 0, unsafe("its lists are written in an unusual way")
+	return 0, unsafe("the style of its lists is not supported")
 }
 
-// after is the first line, from 0, of what follows a value in the document.
+// after returns the first line, from 0, after a value and its parents.
 func (e *editor) after(p *place) int {
 	for level := len(p.parents) - 1; level >= 0; level-- {
 		if next := p.keys[level] + 2; next < len(p.parents[level].Content) {
@@ -111,7 +111,7 @@ func (e *editor) after(p *place) int {
 	return e.documentEnd()
 }
 
-// documentEnd is the line, from 0, that ends the document.
+// documentEnd returns the line, from 0, that ends the document.
 func (e *editor) documentEnd() int {
 	for line := e.root.Line; line < e.text.lines(); line++ {
 		if l := e.text.line(line); strings.HasPrefix(l, "---") || strings.HasPrefix(l, "...") {
@@ -121,8 +121,8 @@ func (e *editor) documentEnd() int {
 	return e.text.lines()
 }
 
-// blockEnd is the line behind what begins on line first: before next, without blank lines, and without comments that are
-// indented no deeper.
+// blockEnd returns the line after the block that starts on line first. The block ends before next, without trailing blank lines
+// and without trailing comments that are not indented deeper than the block.
 func (e *editor) blockEnd(first, next, indent int) int {
 	end := next
 	for ; end > first+1; end-- {
@@ -134,27 +134,27 @@ func (e *editor) blockEnd(first, next, indent int) int {
 	return end
 }
 
-// ownComments is the first line of the comments right above an item, or the item's own line. An item that is commented out
-// belongs to nobody.
+// ownComments returns the first line of the comments directly above an item, or the line of the item. A commented-out item is
+// not part of them.
 func (e *editor) ownComments(list *yaml.Node, dash, indent int) int {
 	first := dash
 	for ; first > list.Line-1 || first > 0 && dash == list.Line-1; first-- {
-		i, says, ok := comment(e.text.line(first - 1))
-		if !ok || i > indent || strings.HasPrefix(says, "- ") {
+		i, content, ok := comment(e.text.line(first - 1))
+		if !ok || i > indent || strings.HasPrefix(content, "- ") {
 			break
 		}
 	}
 	return first
 }
 
-// create makes a value that does not exist, with all objects around it that do not exist either.
+// create adds a value that does not exist, with its parents.
 func (e *editor) create(p *place, value *yaml.Node) ([]splice, error) {
 	rest := p.rest
 	if p.value.Kind == yaml.ScalarNode && p.value.ShortTag() == "!!null" {
 		return e.fill(p, wrap(rest, value))
 	}
 	if len(rest) == 0 || p.value.Kind != yaml.MappingNode {
-		return nil, unsafe(fmt.Sprintf("line %d is not what a setup has there", p.value.Line))
+		return nil, unsafe(fmt.Sprintf("line %d is not an object", p.value.Line))
 	}
 	object, entry := p.value, wrap(rest, value)
 	next := e.nextKey(object, rest[0], len(p.parents))
@@ -173,7 +173,7 @@ func (e *editor) create(p *place, value *yaml.Node) ([]splice, error) {
 	return []splice{e.text.insertLines(line, lines)}, nil
 }
 
-// firstLine is the line of an object's first key, with the comments above it where the object is the whole document.
+// firstLine returns the line of an object's first key.
 func (e *editor) firstLine(p *place) int {
 	if len(p.parents) == 0 {
 		return p.value.Line - 1
@@ -181,7 +181,7 @@ func (e *editor) firstLine(p *place) int {
 	return p.key().Line
 }
 
-// fill gives a key a value that has none.
+// fill sets the value of a key that has none.
 func (e *editor) fill(p *place, value *yaml.Node) ([]splice, error) {
 	n, object := p.value, p.parents[len(p.parents)-1]
 	from := e.text.offset(n)
@@ -206,8 +206,8 @@ func (e *editor) fill(p *place, value *yaml.Node) ([]splice, error) {
 	return []splice{{from, from + len(n.Value), rendered}}, nil
 }
 
-// nextKey is the position of the first key of an object that comes later in the type's order, so that a new one goes in front
-// of it; of an object that is not spec, the end.
+// nextKey returns the index at which to insert a key into spec: after the keys that precede it in the order of the API type. For
+// other objects it returns the end.
 func (e *editor) nextKey(object *yaml.Node, key string, depth int) int {
 	if depth != 1 {
 		return len(object.Content)
@@ -226,7 +226,7 @@ func (e *editor) nextKey(object *yaml.Node, key string, depth int) int {
 	return at
 }
 
-// wrap puts a value into objects, one for each key.
+// wrap nests a value in objects, one for each key.
 func wrap(keys []string, value *yaml.Node) *yaml.Node {
 	for _, key := range slices.Backward(keys) {
 		value = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{{Kind: yaml.ScalarNode, Value: key}, value}}
@@ -243,7 +243,7 @@ func (e *editor) lines(n *yaml.Node, indent int) ([]string, error) {
 	return lines, err
 }
 
-// render is a node as text, by lines.
+// render encodes a node and returns the lines.
 func (e *editor) render(n *yaml.Node, indentLists bool) ([]string, error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
@@ -260,7 +260,7 @@ func (e *editor) render(n *yaml.Node, indentLists bool) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n"), nil
 }
 
-// indentsLists tells whether the lists of spec are indented under their keys.
+// indentsLists reports whether the lists of spec are indented under their keys.
 func (e *editor) indentsLists() bool {
 	spec := lookup(e.root, "spec")
 	if spec == nil {

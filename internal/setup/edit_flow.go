@@ -6,9 +6,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const oddFlow = unsafe("its brackets are not where they are expected")
+const oddFlow = unsafe("the style of its brackets is not supported")
 
-// addToFlow puts an item behind the last one of a flow list: on the same line, or on a line of its own as that has.
+// addToFlow appends an item to a flow list: on the same line, or on its own line if the last item has one.
 func (e *editor) addToFlow(p *place, item *yaml.Node) ([]splice, error) {
 	rendered, err := e.inFlow(item)
 	if err != nil {
@@ -37,7 +37,7 @@ func (e *editor) addToFlow(p *place, item *yaml.Node) ([]splice, error) {
 	return []splice{{last.to, last.to, ", " + rendered}}, nil
 }
 
-// removeFromFlow takes an item out of a flow list, with its comma, and with its line where it has one of its own.
+// removeFromFlow removes an item and its comma from a flow list, and its line if it has its own.
 func (e *editor) removeFromFlow(p *place, index int) ([]splice, error) {
 	parts, _, ok := e.text.flow(e.text.offset(p.value))
 	if !ok || len(parts) != len(p.value.Content) {
@@ -64,7 +64,7 @@ func (e *editor) removeFromFlow(p *place, index int) ([]splice, error) {
 	return []splice{{part.from, end, ""}}, nil
 }
 
-// createInFlow puts a key and its value into a flow object, in front of the key at a position.
+// createInFlow inserts a key and its value into a flow object, before the key at an index.
 func (e *editor) createInFlow(object, entry *yaml.Node, next int) ([]splice, error) {
 	rendered, err := e.inFlow(entry)
 	if err != nil {
@@ -86,7 +86,7 @@ func (e *editor) createInFlow(object, entry *yaml.Node, next int) ([]splice, err
 	return []splice{{at, at, ", " + rendered}}, nil
 }
 
-// comma is where the comma ends that follows an offset, or 0.
+// comma returns the end of the comma that follows an offset, or 0.
 func (e *editor) comma(at int) int {
 	for ; at < len(e.text.data) && strings.IndexByte(" \t\r\n", e.text.data[at]) >= 0; at++ {
 	}
@@ -96,19 +96,19 @@ func (e *editor) comma(at int) int {
 	return 0
 }
 
-// startsLine tells whether only white space is in front of an offset on its line, and which.
+// startsLine returns the text between the start of the line and an offset, and reports whether it is blank.
 func (e *editor) startsLine(at int) (lead string, ok bool) {
 	lead = string(e.text.data[e.text.starts[e.lineOf(at)]:at])
 	return lead, isBlank(lead)
 }
 
-// endsLine tells whether only white space and a comment follow an offset on its line.
+// endsLine reports whether only blanks and a comment follow an offset on its line.
 func (e *editor) endsLine(at int) bool {
 	rest := string(e.text.data[at:e.text.lineEnd(at)])
 	return isBlank(rest) || strings.HasPrefix(strings.TrimLeft(rest, " \t"), "#")
 }
 
-// lineOf is the line, from 0, that an offset is in.
+// lineOf returns the line, from 0, of an offset.
 func (e *editor) lineOf(at int) int {
 	line := 0
 	for line+1 < e.text.lines() && e.text.starts[line+1] <= at {
@@ -117,7 +117,7 @@ func (e *editor) lineOf(at int) int {
 	return line
 }
 
-// inFlow renders a node on one line.
+// inFlow encodes a node on one line.
 func (e *editor) inFlow(n *yaml.Node) (string, error) {
 	n.Style |= yaml.FlowStyle
 	if n.Kind == yaml.ScalarNode {

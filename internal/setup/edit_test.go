@@ -159,7 +159,7 @@ func TestAddShard(t *testing.T) {
 	}
 }
 
-// styles are ways in which the same lines can be written.
+// styles are different styles of the same lines.
 func styles() map[string]func(string) string {
 	return map[string]func(string) string{
 		"as it is":                func(s string) string { return s },

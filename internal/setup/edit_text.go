@@ -10,16 +10,16 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// text is a file's text, by lines as YAML counts them.
+// text is the text of a file, with lines as in YAML.
 type text struct {
 	data []byte
-	// starts are the offsets at which lines start, and the end of the text.
+	// starts are the offsets of the lines, and the end of the text.
 	starts []int
-	// newline is how the text ends its lines.
+	// newline is the line break that the text uses.
 	newline string
 }
 
-// splice replaces a part of a text.
+// splice is a replacement of a part of a text.
 type splice struct {
 	from, to int
 	with     string
@@ -43,7 +43,7 @@ func newText(data []byte) *text {
 	return t
 }
 
-// lineBreak is the length of the line break that a text begins with, or 0. YAML has more of them than Unix.
+// lineBreak returns the length of the line break at the start of data, or 0. YAML has more kinds of them than Unix.
 func lineBreak(data []byte) int {
 	for _, b := range []string{"\r\n", "\n", "\r", "\u0085", "\u2028", "\u2029"} {
 		if bytes.HasPrefix(data, []byte(b)) {
@@ -53,16 +53,16 @@ func lineBreak(data []byte) int {
 	return 0
 }
 
-// lines is the number of lines.
+// lines returns the number of lines.
 func (t *text) lines() int { return len(t.starts) - 1 }
 
-// line is a line, counted from 0, without its break.
+// line returns a line, from 0, without its line break.
 func (t *text) line(i int) string {
 	l := string(t.data[t.starts[i]:t.starts[i+1]])
 	return strings.TrimRight(l, "\r\n\u0085\u2028\u2029")
 }
 
-// offset is where a node starts.
+// offset returns the offset of a node.
 func (t *text) offset(n *yaml.Node) int {
 	at := t.starts[min(n.Line, t.lines())-1]
 	if n.Line == 1 && bytes.HasPrefix(t.data, []byte(byteOrderMark)) {
@@ -75,7 +75,7 @@ func (t *text) offset(n *yaml.Node) int {
 	return at
 }
 
-// replace makes a new text. Splices do not overlap.
+// replace returns the text with replacements, which must not overlap.
 func (t *text) replace(splices []splice) []byte {
 	slices.SortStableFunc(splices, func(a, b splice) int { return cmp.Compare(a.from, b.from) })
 	var out []byte
@@ -87,7 +87,7 @@ func (t *text) replace(splices []splice) []byte {
 	return append(out, t.data[at:]...)
 }
 
-// insertLines puts lines in front of a line. A text that does not end its last line still does not.
+// insertLines inserts lines before a line. If the text has no line break at its end, it has none afterwards.
 func (t *text) insertLines(before int, lines []string) splice {
 	at, s := t.starts[before], strings.Join(lines, t.newline)
 	if before == t.lines() && !t.endsLine() {
@@ -96,7 +96,7 @@ func (t *text) insertLines(before int, lines []string) splice {
 	return splice{at, at, s + t.newline}
 }
 
-// removeLines takes lines out, the last one not included.
+// removeLines removes lines, excluding last.
 func (t *text) removeLines(first, last int) splice {
 	s := splice{from: t.starts[first], to: t.starts[last]}
 	if last == t.lines() && !t.endsLine() && first > 0 {
@@ -105,7 +105,7 @@ func (t *text) removeLines(first, last int) splice {
 	return s
 }
 
-// endsLine tells whether the last line has a break.
+// endsLine reports whether the last line has a line break.
 func (t *text) endsLine() bool {
 	last := t.lines() - 1
 	return len(t.line(last)) < t.starts[last+1]-t.starts[last]
@@ -113,17 +113,17 @@ func (t *text) endsLine() bool {
 
 func isBlank(line string) bool { return strings.TrimSpace(line) == "" }
 
-// comment returns the indentation of a line that is nothing but a comment, and what it says.
-func comment(line string) (indent int, says string, ok bool) {
+// comment returns the indentation and the content of a line that has only a comment.
+func comment(line string) (indent int, content string, ok bool) {
 	trimmed := strings.TrimLeft(line, " \t")
-	says, ok = strings.CutPrefix(trimmed, "#")
-	return len(line) - len(trimmed), strings.TrimSpace(says), ok
+	content, ok = strings.CutPrefix(trimmed, "#")
+	return len(line) - len(trimmed), strings.TrimSpace(content), ok
 }
 
-// span is a part of a text.
+// span is a range of a text.
 type span struct{ from, to int }
 
-// flow finds the parts of a flow collection whose bracket opens at an offset, comments and commas left out, and its
+// flow returns the items of a flow collection that opens at an offset, without comments and commas, and the offset of its
 // closing bracket.
 func (t *text) flow(open int) (parts []span, end int, ok bool) {
 	depth, plain, part := 0, false, span{-1, -1}
@@ -169,7 +169,7 @@ func (t *text) flow(open int) (parts []span, end int, ok bool) {
 	return nil, 0, false
 }
 
-// lineEnd is where the line ends that an offset is in, its break not included.
+// lineEnd returns the end of the line of an offset, without its line break.
 func (t *text) lineEnd(at int) int {
 	for at < len(t.data) && lineBreak(t.data[at:]) == 0 {
 		at++
@@ -177,7 +177,7 @@ func (t *text) lineEnd(at int) int {
 	return at
 }
 
-// quoteEnd is where the quotes close that open at an offset.
+// quoteEnd returns the offset of the quote that closes the one at an offset.
 func (t *text) quoteEnd(at int) int {
 	quote := t.data[at]
 	for i := at + 1; i < len(t.data); i++ {

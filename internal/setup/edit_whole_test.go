@@ -14,7 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// What is not edited stays, byte for byte: for every valid file that there is.
+// Edits of every valid file leave the rest unchanged, byte for byte.
 func TestEditsLeaveTheRestAlone(t *testing.T) {
 	for name, data := range valid(t) {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestEditsLeaveTheRestAlone(t *testing.T) {
 	}
 }
 
-// inserted is what a text has more than another, in one place or, with a comma, in two.
+// inserted is the text that an edit added, in one place or, with a comma, in two.
 func inserted(t *testing.T, before, after []byte) string {
 	t.Helper()
 	n := 0
@@ -75,7 +75,7 @@ func TestRewrite(t *testing.T) {
 	require.Len(t, entries, 2, "nothing is left behind")
 
 	err = f.Rewrite(link, edited)
-	require.ErrorContains(t, err, "was changed since it was read")
+	require.ErrorContains(t, err, "link.yaml was changed")
 	require.Equal(t, clierr.Conflict, clierr.Code(err))
 	require.ErrorContains(t, f.Rewrite(Stdin, edited), "a setup from stdin cannot be edited")
 }

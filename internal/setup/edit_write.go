@@ -11,17 +11,16 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// CheckEditable tells why the setup file at path cannot be written.
+// CheckEditable fails if the setup file at path cannot be edited, because it is stdin.
 func CheckEditable(path string) error {
 	if path == Stdin {
-		return clierr.New(clierr.BadInput, "name a file with -f", "a setup from stdin cannot be edited")
+		return clierr.New(clierr.BadInput, "specify a file with -f", "a setup from stdin cannot be edited")
 	}
 	return nil
 }
 
-// Rewrite puts an edited setup in the place of the file at path, which still has to be what was read. Whoever reads the file
-// sees all of the old text or all of the new. The file keeps its mode; of a symbolic link, the file that it leads to is
-// written.
+// Rewrite replaces the file at path with an edited setup, atomically. It fails if the file was changed since it was read. The
+// file keeps its mode. If path is a symbolic link, its target is replaced.
 func (f *File) Rewrite(path string, edited *File) error {
 	if err := CheckEditable(path); err != nil {
 		return err
@@ -36,7 +35,7 @@ func (f *File) Rewrite(path string, edited *File) error {
 	return nil
 }
 
-// CheckRewrite reports why Rewrite would fail now: the file was changed since it was read, or cannot be written.
+// CheckRewrite fails if Rewrite would fail now: the file was changed since it was read, or cannot be written.
 func (f *File) CheckRewrite(path string) error {
 	if err := CheckEditable(path); err != nil {
 		return err
@@ -52,7 +51,7 @@ func (f *File) CheckRewrite(path string) error {
 	return errors.Join(tmp.Close(), os.Remove(tmp.Name()))
 }
 
-// unchanged finds the file that a path leads to, and refuses one that is not what was read.
+// unchanged resolves symbolic links, and fails if the file was changed since it was read.
 func (f *File) unchanged(path string) (target string, mode os.FileMode, err error) {
 	if target, err = filepath.EvalSymlinks(path); err != nil {
 		return "", 0, fmt.Errorf("write setup: %w", err)
@@ -66,7 +65,7 @@ func (f *File) unchanged(path string) (target string, mode os.FileMode, err erro
 		return "", 0, fmt.Errorf("write setup: %w", err)
 	}
 	if !bytes.Equal(now, f.Data) {
-		return "", 0, clierr.New(clierr.Conflict, "run the command again", "%s was changed since it was read", path)
+		return "", 0, clierr.New(clierr.Conflict, "rerun the command", "%s was changed while the command was running", path)
 	}
 	return target, info.Mode().Perm(), nil
 }

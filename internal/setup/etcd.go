@@ -15,7 +15,7 @@ func (v *validator) etcds() {
 	path := field.NewPath("spec", "etcd")
 	v.etcd(path, v.setup.Spec.Etcd)
 	if x := v.setup.Spec.Etcd.External; x != nil && x.Prefix != "" {
-		v.forbidden(path.Child("external", "prefix"), "every shard needs a prefix of its own: set it in the shard, or leave it to its default")
+		v.forbidden(path.Child("external", "prefix"), "every shard needs its own prefix: set it in the shard, or use the default")
 	}
 	keys := map[string]string{}
 	for _, p := range v.parts {
@@ -33,7 +33,7 @@ func (v *validator) etcds() {
 	}
 }
 
-// etcd checks one that is on its own.
+// etcd checks a single etcd, without comparing it with others.
 func (v *validator) etcd(p *field.Path, e v1alpha1.Etcd) {
 	given := 0
 	for _, g := range []bool{e.Managed != nil, e.External != nil, e.Embedded != nil} {
@@ -42,7 +42,7 @@ func (v *validator) etcd(p *field.Path, e v1alpha1.Etcd) {
 		}
 	}
 	if given != 1 {
-		v.forbidden(p, "must be one of managed, external and embedded, not %d of them", given)
+		v.forbidden(p, "must have exactly one of managed, external and embedded, not %d", given)
 	}
 	if m := e.Managed; m != nil {
 		v.managedEtcd(p.Child("managed"), m)
@@ -67,7 +67,7 @@ func (v *validator) managedEtcd(p *field.Path, m *v1alpha1.ManagedEtcd) {
 
 func (v *validator) externalEtcd(p *field.Path, x *v1alpha1.ExternalEtcd) {
 	if len(x.Endpoints) == 0 {
-		v.required(p.Child("endpoints"), "the URLs of its members")
+		v.required(p.Child("endpoints"), "the URLs of the members")
 		return
 	}
 	schemes, seen := map[string]bool{}, map[string]bool{}
@@ -79,11 +79,11 @@ func (v *validator) externalEtcd(p *field.Path, x *v1alpha1.ExternalEtcd) {
 	}
 	switch {
 	case len(schemes) > 1:
-		v.invalid(p.Child("endpoints"), strings.Join(x.Endpoints, ", "), "must be all http or all https")
+		v.invalid(p.Child("endpoints"), strings.Join(x.Endpoints, ", "), "must all be http or all be https")
 	case schemes["https"] && x.TLSSecret == "":
-		v.required(p.Child("tlsSecret"), "the name of a Secret with ca.crt, tls.crt and tls.key, because the endpoints are https")
+		v.required(p.Child("tlsSecret"), "https endpoints need the name of a Secret with ca.crt, tls.crt and tls.key")
 	case schemes["http"] && x.TLSSecret != "":
-		v.forbidden(p.Child("tlsSecret"), "is of no use, because the endpoints are http")
+		v.forbidden(p.Child("tlsSecret"), "must not be set, because the endpoints are http")
 	}
 	if x.TLSSecret != "" {
 		v.subdomain(p.Child("tlsSecret"), x.TLSSecret)
@@ -95,12 +95,12 @@ func (v *validator) prefix(at *field.Path, p part, x *v1alpha1.ExternalEtcd, key
 	prefix := x.Prefix
 	if p.kind == topology.CacheServer {
 		if prefix != "" {
-			v.forbidden(at, "the cache server writes below /cache whatever it is told: leave the prefix out, and give two setups two etcds")
+			v.forbidden(at, "must not be set: the prefix of a cache server is always /cache, so two setups need two etcds")
 		}
 		// kcp up to v0.32.3: pkg/cache/server/config.go.
 		prefix = "/cache"
 	} else if prefix == "" {
-		return // the default is unique
+		return // defaults are unique
 	} else if !v.matches(`(?:/[A-Za-z0-9._-]+)+`, prefix) {
 		v.invalid(at, prefix, "must be a path such as /%s/%s", v.setup.Metadata.Name, p.shardName())
 		return
@@ -112,7 +112,7 @@ func (v *validator) prefix(at *field.Path, p part, x *v1alpha1.ExternalEtcd, key
 		}
 		key := u.Host + prefix
 		if other, taken := keys[key]; taken {
-			v.invalid(at, prefix, "%s keeps its data there in the same etcd", other)
+			v.invalid(at, prefix, "%s uses this prefix in the same etcd", other)
 			return
 		}
 		keys[key] = string(topology.IDOf(p.kind, p.name))

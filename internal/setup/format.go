@@ -22,7 +22,7 @@ const (
 	subdomainFormat = "must be a DNS name: lower-case letters, digits, '-' and '.', with a letter or digit at both ends"
 )
 
-// name wants the name of something in a list.
+// name requires a DNS label as the name of a list item.
 func (v *validator) name(p *field.Path, name string) {
 	if name == "" {
 		v.required(p, "")
@@ -55,22 +55,22 @@ func (v *validator) host(p *field.Path, s string) {
 
 func (v *validator) port(p *field.Path, n int32) {
 	if len(validation.IsValidPortNum(int(n))) > 0 {
-		v.invalid(p, n, "must be 1 to 65535")
+		v.invalid(p, n, "must be between 1 and 65535")
 	}
 }
 
-// url wants scheme://host[:port] and nothing else.
+// url requires scheme://host[:port] without anything else.
 func (v *validator) url(p *field.Path, s string, schemes ...string) {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "":
 		v.invalid(p, s, "must be a URL such as %s://kcp.example.com:6443", schemes[len(schemes)-1])
 	case u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#"):
-		v.invalid(p, s, "must be nothing but scheme, host and port")
+		v.invalid(p, s, "must consist of scheme, host and port only")
 	case !isHost(u.Hostname()):
-		v.invalid(p, s, "its host must be a DNS name or an IP address")
+		v.invalid(p, s, "the host must be a DNS name or an IP address")
 	case !isURLPort(u):
-		v.invalid(p, s, "its port must be 1 to 65535")
+		v.invalid(p, s, "the port must be between 1 and 65535")
 	}
 }
 
@@ -82,14 +82,15 @@ func isURLPort(u *url.URL) bool {
 	return err == nil && len(validation.IsValidPortNum(n)) == 0
 }
 
-// release wants a kcp release that kcpctl knows the flags of. A newer one is let through: it is treated like the newest known.
+// release requires a supported kcp release. A release newer than the newest supported one is valid and gets the flags of that one
+// (see File.Notes).
 func (v *validator) release(p *field.Path, s string) {
 	parsed, err := version.ParseSemantic(s)
 	switch {
 	case err != nil || !strings.HasPrefix(s, "v"):
-		v.invalid(p, s, "must be a release such as %s", release.Default)
+		v.invalid(p, s, "must be a kcp release such as %s", release.Default)
 	case !parsed.AtLeast(version.MustParseSemantic(release.Oldest)):
-		v.invalid(p, s, "the oldest release that kcpctl can run is %s", release.Oldest)
+		v.invalid(p, s, "the oldest supported release is %s", release.Oldest)
 	}
 }
 
@@ -101,7 +102,7 @@ const (
 	digestPattern = `sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}`
 )
 
-// matches tells whether a pattern matches all of s.
+// matches reports whether a pattern matches all of s.
 func (v *validator) matches(pattern, s string) bool {
 	re := v.patterns[pattern]
 	if re == nil {
@@ -113,13 +114,13 @@ func (v *validator) matches(pattern, s string) bool {
 
 func (v *validator) image(p *field.Path, i v1alpha1.Image) {
 	if i.Repository != "" && !v.matches(repositoryPattern, i.Repository) {
-		v.invalid(p.Child("repository"), i.Repository, "must be a repository such as %s, without tag and digest", defaultRepository)
+		v.invalid(p.Child("repository"), i.Repository, "must be an image repository such as %s, without tag and digest", defaultRepository)
 	}
 	if i.Tag != "" {
 		v.tag(p.Child("tag"), i.Tag)
 	}
 	if i.Digest != "" && !v.matches(digestPattern, i.Digest) {
-		v.invalid(p.Child("digest"), i.Digest, "must be sha256: and 64 hexadecimal digits")
+		v.invalid(p.Child("digest"), i.Digest, "must be sha256: followed by 64 hexadecimal digits")
 	}
 	if i.PullPolicy != "" {
 		oneOf(v, p.Child("pullPolicy"), i.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
@@ -131,10 +132,10 @@ func (v *validator) image(p *field.Path, i v1alpha1.Image) {
 	}
 }
 
-// tag wants an image tag. One that is a release decides the flags, and so must be a known one.
+// tag requires an image tag. A tag that is a release selects the flags, so the release must be supported.
 func (v *validator) tag(p *field.Path, tag string) {
 	if !v.matches(tagPattern, tag) {
-		v.invalid(p, tag, "must be a tag: letters, digits, '_', '.' and '-', at most 128")
+		v.invalid(p, tag, "must be an image tag: at most 128 letters, digits, '_', '.' and '-'")
 		return
 	}
 	if _, err := version.ParseSemantic(tag); err == nil && strings.HasPrefix(tag, "v") {
@@ -148,20 +149,20 @@ func (v *validator) imageReference(p *field.Path, s string) {
 	}
 }
 
-// args wants flags, each once.
+// args requires flags, each at most once.
 func (v *validator) args(p *field.Path, args []string) {
 	seen := map[string]bool{}
 	for i, a := range args {
 		name, _, _ := strings.Cut(a, "=")
 		if !v.matches(`--[a-z0-9][a-z0-9-]*`, name) {
-			v.invalid(p.Index(i), a, "must be --name=value, or --name")
+			v.invalid(p.Index(i), a, "must be --name=value or --name")
 			continue
 		}
 		v.unique(p.Index(i), name, seen)
 	}
 }
 
-// sortedNames returns the names of resources in order, so that problems are too.
+// sortedNames returns the names of resources in order, so that problems are in order too.
 func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
 	var out []corev1.ResourceName
 	for name := range list {

@@ -11,7 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// maxSubject is the longest common name or organization of a certificate (RFC 5280, ub-common-name).
+// maxSubject is the maximum length of a common name or organization in a certificate (RFC 5280, ub-common-name).
 const maxSubject = 64
 
 func (v *validator) kubeconfigs() {
@@ -27,13 +27,13 @@ func (v *validator) kubeconfig(p *field.Path, k *v1alpha1.Kubeconfig) {
 	for i, g := range k.Groups {
 		v.subject(p.Child("groups").Index(i), g)
 		v.unique(p.Child("groups").Index(i), g, seen)
-		if k.Target.Shard == "" && slices.Contains(strippedGroups(), g) {
-			v.invalid(p.Child("groups").Index(i), g, "front-proxies take this group away, use %s", adminGroup)
+		if k.Target.Shard == "" && slices.Contains(strippedGroups, g) {
+			v.invalid(p.Child("groups").Index(i), g, "front-proxies drop this group, use %s", adminGroup)
 		}
 	}
 	const segment = `[a-z0-9](?:[a-z0-9-]*[a-z0-9])?`
 	if !v.matches(segment+`(?::`+segment+`)*`, k.Workspace) {
-		v.invalid(p.Child("workspace"), k.Workspace, "must be a path such as root:team, or the name of a logical cluster")
+		v.invalid(p.Child("workspace"), k.Workspace, "must be a workspace path such as root:team, or the name of a logical cluster")
 	}
 	v.validity(p.Child("validity"), k.Validity.Duration)
 	seen = map[string]bool{}
@@ -48,11 +48,9 @@ func (v *validator) kubeconfig(p *field.Path, k *v1alpha1.Kubeconfig) {
 	}
 }
 
-// strippedGroups are the groups that a front-proxy drops from whoever comes through it
+// strippedGroups are the groups that a front-proxy removes from the user of a request
 // (kcp: pkg/proxy/options/authentication.go).
-func strippedGroups() []string {
-	return []string{"system:masters", "system:kcp:logical-cluster-admin"}
-}
+var strippedGroups = []string{"system:masters", "system:kcp:logical-cluster-admin"}
 
 func (v *validator) target(p *field.Path, t v1alpha1.Target) {
 	var proxies []string
@@ -61,7 +59,7 @@ func (v *validator) target(p *field.Path, t v1alpha1.Target) {
 	}
 	switch {
 	case t.FrontProxy != "" && t.Shard != "":
-		v.forbidden(p, "must be one of frontProxy and shard, not both")
+		v.forbidden(p, "must have only one of frontProxy and shard")
 	case t.Shard != "":
 		v.reference(p.Child("shard"), "shard", t.Shard, v.shardNames())
 	default:
@@ -69,14 +67,14 @@ func (v *validator) target(p *field.Path, t v1alpha1.Target) {
 	}
 }
 
-// subject wants a user or a group as a certificate can hold it.
+// subject requires a user or a group that fits into a certificate.
 func (v *validator) subject(p *field.Path, s string) {
 	switch {
 	case s == "":
 		v.required(p, "")
 	case len(s) > maxSubject:
-		v.invalid(p, s, "is longer than the %d characters that a certificate can hold", maxSubject)
+		v.invalid(p, s, "must have at most %d characters, the limit of a certificate", maxSubject)
 	case s != strings.TrimSpace(s) || strings.ContainsFunc(s, unicode.IsControl):
-		v.invalid(p, s, "must not begin or end with a space, nor hold control characters")
+		v.invalid(p, s, "must not start or end with a space, and must not contain control characters")
 	}
 }

@@ -13,18 +13,18 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// Marshal writes a setup as a file, in the order of its types. What Parse made of that file would be the same setup.
+// Marshal encodes a setup as YAML, with fields in the order of the API types. Parse returns the same setup.
 func Marshal(s *v1alpha1.Setup) ([]byte, error) {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("marshal setup: %w", err)
 	}
-	// JSON is YAML in another style: read it as that, and write it in the usual one.
+	// JSON is YAML in flow style: parse it as YAML, and encode it in block style.
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
 		return nil, fmt.Errorf("marshal setup: %w", err)
 	}
-	usualStyle(&doc)
+	blockStyle(&doc)
 	shortDurations(s, doc.Content[0])
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
@@ -36,15 +36,15 @@ func Marshal(s *v1alpha1.Setup) ([]byte, error) {
 	return out.Bytes(), enc.Close()
 }
 
-// usualStyle makes a node a block instead of JSON. Empty objects and lists stay {} and [].
-func usualStyle(n *yaml.Node) {
+// blockStyle sets block style for a node. Empty objects and lists stay {} and [].
+func blockStyle(n *yaml.Node) {
 	n.Style = 0
 	for _, c := range n.Content {
-		usualStyle(c)
+		blockStyle(c)
 	}
 }
 
-// shortDurations writes durations as people do: 8760h instead of 8760h0m0s.
+// shortDurations shortens durations: 8760h instead of 8760h0m0s.
 func shortDurations(s *v1alpha1.Setup, root *yaml.Node) {
 	shorten := func(n *yaml.Node, key string, d metav1.Duration) {
 		if value := lookup(n, key); value != nil {
@@ -61,7 +61,7 @@ func shortDurations(s *v1alpha1.Setup, root *yaml.Node) {
 	}
 }
 
-// inHours is a duration without the parts that are zero.
+// inHours formats a duration without trailing zero parts.
 func inHours(d time.Duration) string {
 	s := d.String()
 	if rest, ok := strings.CutSuffix(s, "m0s"); ok {

@@ -13,13 +13,13 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// podTemplate is the schema of a podTemplate overlay: a corev1.PodTemplateSpec whose metadata kcpctl names.
+// podTemplate is the schema of a podTemplate overlay: a corev1.PodTemplateSpec with only labels and annotations as metadata.
 type podTemplate struct {
 	Metadata overlayMetadata `json:"metadata"`
 	Spec     corev1.PodSpec  `json:"spec"`
 }
 
-// service is the schema of a service overlay: a ServiceSpec, and metadata beside it.
+// service is the schema of a service overlay: the fields of a ServiceSpec, and metadata.
 type service struct {
 	Metadata           overlayMetadata `json:"metadata"`
 	corev1.ServiceSpec `json:",inline"`
@@ -30,7 +30,7 @@ type overlayMetadata struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// overlaySchema is the type against which an overlay is checked, or nil if the field is none.
+// overlaySchema returns the schema of an overlay, or nil if the field is not an overlay.
 func overlaySchema(f *structField) reflect.Type {
 	switch {
 	case f.typ != reflect.TypeFor[v1alpha1.Overlay]():
@@ -41,8 +41,7 @@ func overlaySchema(f *structField) reflect.Type {
 	return reflect.TypeFor[podTemplate]()
 }
 
-// overlaid decodes an overlay. If it is right field by field, it tries whether it can be merged: directives have to fit what
-// is beside them.
+// overlaid decodes an overlay. If all fields are valid, it also tries the merge, which fails on misplaced directives.
 func (d *decoder) overlaid(n *yaml.Node, schema reflect.Type, p *field.Path) (any, bool) {
 	d.overlay = true
 	defer func() { d.overlay = false }()
@@ -51,7 +50,7 @@ func (d *decoder) overlaid(n *yaml.Node, schema reflect.Type, p *field.Path) (an
 	if !ok || len(d.problems) > before {
 		return v, ok
 	}
-	patch, _ := clone(v).(map[string]any) // merging takes the directives out of it
+	patch, _ := clone(v).(map[string]any) // merging removes the directives
 	ours := map[string]any{"metadata": map[string]any{}, "spec": map[string]any{}}
 	if _, err := strategicpatch.StrategicMergeMapPatch(ours, patch, reflect.Zero(schema).Interface()); err != nil {
 		at, reason := d.positions[pathString(p)], strings.Join(strings.Fields(err.Error()), " ")
@@ -95,16 +94,16 @@ func (d *decoder) directive(out map[string]any, e entry, p *field.Path) {
 	out[key] = v
 }
 
-// checkMergeKeys looks whether each item of a list says which item of ours it is laid over.
+// checkMergeKeys checks that each item of a list has the key by which strategic merge matches it.
 func (d *decoder) checkMergeKeys(n *yaml.Node, items []any, key string, p *field.Path) {
 	for i, item := range items {
 		object, ok := item.(map[string]any)
 		_, named := object[key]
 		_, directed := object[directivePatch]
-		// An item that is nothing but "$patch: replace" speaks about the whole list.
+		// An item with only "$patch: replace" applies to the whole list.
 		if !ok || named || directed && len(object) == 1 {
 			continue
 		}
-		d.report(p.Index(i), n.Content[i], "required: "+key+", by which the items of this list are merged", "")
+		d.report(p.Index(i), n.Content[i], "required: "+key+", the key by which items of this list are merged", "")
 	}
 }

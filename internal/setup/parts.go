@@ -7,19 +7,18 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// part is a component of a setup and where it stands in the file.
+// part is a component and its path in the file.
 type part struct {
 	kind topology.Kind
 	name string
 	path *field.Path
 	*v1alpha1.Component
-	// etcd is where the component's etcd is, and url its URL, if its kind has them.
+	// etcd points to the component's etcd, and url is its URL. They are nil and empty if the kind has none.
 	etcd **v1alpha1.Etcd
 	url  string
 }
 
-// parts returns the components that a setup lists, in the order in which they come up. Their names are empty where a setup
-// has at most one.
+// parts returns the components of a setup, in the order in which they start. Kinds with at most one component have no names.
 func parts(s *v1alpha1.Setup) []part {
 	spec, path := &s.Spec, field.NewPath("spec")
 	var out []part
@@ -43,7 +42,7 @@ func parts(s *v1alpha1.Setup) []part {
 	return out
 }
 
-// shardName is a shard's name in kcp; for a cache server the word that stands for it.
+// shardName is the name of a shard in kcp. For the cache server it is topology.CacheName.
 func (p part) shardName() string {
 	switch p.kind {
 	case topology.RootShard:
@@ -54,15 +53,15 @@ func (p part) shardName() string {
 	return p.name
 }
 
-// isShard tells whether p is the root shard or another shard.
+// isShard reports whether p is the root shard or another shard.
 func (p part) isShard() bool { return p.kind == topology.RootShard || p.kind == topology.Shard }
 
-// single tells whether a setup has at most one component of this kind, which then has no name of its own.
+// single reports whether a setup has at most one component of this kind, which then has no name.
 func (p part) single() bool { return p.kind == topology.RootShard || p.kind == topology.CacheServer }
 
 func metadataName() *field.Path { return field.NewPath("metadata", "name") }
 
-// namePath is the field that decides what the objects of p are called: its name, or the setup's.
+// namePath is the field that determines the names of p's objects: its name, or that of the setup.
 func (p part) namePath() *field.Path {
 	if p.single() {
 		return metadataName()

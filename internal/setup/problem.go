@@ -13,16 +13,16 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// Problem is one thing that is wrong with a setup file.
+// Problem is one problem of a setup file.
 type Problem struct {
 	File string `json:"file"`
-	// Line and Column count from 1; a column is a character.
+	// Line and Column start at 1. Columns are characters.
 	Line   int `json:"line"`
 	Column int `json:"column"`
-	// Path is the field, such as spec.shards[1].name. It is empty if the text is no YAML.
+	// Path is the field, such as spec.shards[1].name. It is empty if the file is not valid YAML.
 	Path    string `json:"path,omitempty"`
 	Message string `json:"message"`
-	// Hint says how to put it right.
+	// Hint is how to fix it.
 	Hint string `json:"hint,omitempty"`
 }
 
@@ -50,7 +50,7 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// in sorts the problems of a file, drops what is said twice, and wraps them for the user.
+// in returns the problems of a file as one error, sorted and without duplicates.
 func (e Errors) in(file string) error {
 	for i := range e {
 		e[i].File = file
@@ -61,18 +61,18 @@ func (e Errors) in(file string) error {
 	return &clierr.Error{Err: slices.Compact(e), Code: clierr.BadInput}
 }
 
-// located turns what validation found into problems with positions. It leaves out what only follows from a field that could
-// not be decoded, and what is the same mistake again in a component that inherited it.
+// located converts validation errors to problems with positions. It omits errors that only follow from a field that could not
+// be decoded, and repetitions of an error in the components that inherit the value.
 func (d *decoder) located(errs field.ErrorList) Errors {
-	said := map[string]bool{}
+	reported := map[string]bool{}
 	for _, e := range errs {
-		said[e.Field+": "+message(e)] = true
+		reported[e.Field+": "+message(e)] = true
 	}
 	var out Errors
 	for _, e := range errs {
 		pos, exact := d.positions.of(e.Field)
 		origin := inheritedFrom(e.Field)
-		if !exact && origin != "" && said[origin+": "+message(e)] || d.follows(e) {
+		if !exact && origin != "" && reported[origin+": "+message(e)] || d.follows(e) {
 			continue
 		}
 		out = append(out, Problem{Line: pos.line, Column: pos.column, Path: e.Field, Message: message(e)})
@@ -80,7 +80,7 @@ func (d *decoder) located(errs field.ErrorList) Errors {
 	return out
 }
 
-// inheritedFrom is the field whose value a component's field has unless it says otherwise, or "".
+// inheritedFrom returns the field that a component's field inherits its value from, or "".
 func inheritedFrom(path string) string {
 	component := regexp.MustCompile(`^spec\.(?:cacheServer|rootShard|(?:shards|frontProxies|virtualWorkspaces)\[\d+\])\.(etcd)?(.*)$`)
 	switch m := component.FindStringSubmatch(path); {
@@ -95,7 +95,7 @@ func inheritedFrom(path string) string {
 	}
 }
 
-// follows tells whether a validation error may only be there because something else could not be decoded.
+// follows reports whether a validation error may only be a consequence of a field that could not be decoded.
 func (d *decoder) follows(e *field.Error) bool {
 	for _, f := range d.failed {
 		switch {
@@ -108,7 +108,7 @@ func (d *decoder) follows(e *field.Error) bool {
 	return false
 }
 
-// listOf is the list of what a field refers to.
+// listOf returns the list that a field refers to.
 func listOf(path string) string {
 	switch path[strings.LastIndexByte(path, '.')+1:] {
 	case "cluster":
@@ -119,18 +119,18 @@ func listOf(path string) string {
 	return "spec.frontProxies"
 }
 
-// names tells whether a field is a list, one of its items, or the name of one.
+// names reports whether a path is a list, one of its items, or the name of an item.
 func names(path, list string) bool {
 	return path == list || parent(path) == list || strings.HasSuffix(path, ".name") && parent(parent(path)) == list
 }
 
-// within tells whether path is parent or below it.
+// within reports whether path is parent or below it.
 func within(path, parent string) bool {
 	rest, ok := strings.CutPrefix(path, parent)
 	return ok && (rest == "" || parent == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// message says what is wrong with a value, as Kubernetes does but in our words.
+// message is a validation error without its field, which Problem has.
 func message(e *field.Error) string {
 	switch value := quote(e.BadValue); e.Type {
 	case field.ErrorTypeRequired:
@@ -151,4 +151,28 @@ func quote(value any) string {
 		return fmt.Sprintf("%q", v.String())
 	}
 	return fmt.Sprint(value)
+}
+
+// position is a line and a column of a file, both from 1.
+type position struct{ line, column int }
+
+// positions are the positions of fields by path. The empty path is the document.
+type positions map[string]position
+
+// of returns the position of a field, or else of its closest parent. exact reports whether it is that of the field.
+func (p positions) of(path string) (pos position, exact bool) {
+	for at := path; at != ""; at = parent(at) {
+		if pos, ok := p[at]; ok {
+			return pos, at == path
+		}
+	}
+	return p[""], path == ""
+}
+
+// parent removes the last segment of a path: .name or [key]. A key may contain dots.
+func parent(path string) string {
+	if strings.HasSuffix(path, "]") {
+		return path[:max(strings.LastIndexByte(path, '['), 0)]
+	}
+	return path[:max(strings.LastIndexByte(path, '.'), 0)]
 }

@@ -1,5 +1,5 @@
-// Package setup reads setup files: strict decoding with positions, defaults and validation, so that one look at a file
-// finds everything that is wrong with it.
+// Package setup reads, validates and edits setup files. Decoding is strict and keeps positions, so one run reports every
+// problem of a file.
 package setup
 
 import (
@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,25 +17,26 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/release"
 )
 
 // Stdin is the path that stands for standard input.
 const Stdin = "-"
 
-// File is a setup file that was read.
+// File is a parsed setup file.
 type File struct {
-	// Name is what messages call it: its path, or <stdin>.
+	// Name is its name in messages: its path, or <stdin>.
 	Name string
 	// Data is its text.
 	Data []byte
-	// Setup is its content with all defaults. It is valid.
+	// Setup is its validated content with all defaults.
 	Setup *v1alpha1.Setup
 
 	positions positions
 }
 
-// Load reads the setup file at path, or stdin where path is Stdin. Its errors are those of Parse, or a *clierr.Error with code
-// BadInput if there is no such file.
+// Load reads the setup file at path, or stdin if path is Stdin. It fails like Parse, or with a *clierr.Error with code BadInput
+// if the file cannot be read.
 func Load(path string, stdin io.Reader) (*File, error) {
 	if path == Stdin {
 		data, err := io.ReadAll(stdin)
@@ -45,7 +47,7 @@ func Load(path string, stdin io.Reader) (*File, error) {
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, clierr.New(clierr.BadInput, "write one with kcpctl init, or name another with -f", "there is no setup file %s", path)
+		return nil, clierr.New(clierr.BadInput, "create one with kcpctl init, or name another one with -f", "setup file %s does not exist", path)
 	}
 	if err != nil {
 		return nil, clierr.New(clierr.BadInput, "", "read setup: %w", err)
@@ -53,8 +55,8 @@ func Load(path string, stdin io.Reader) (*File, error) {
 	return Parse(path, data)
 }
 
-// Parse reads a setup from the text of a file called name. A *clierr.Error with code BadInput wraps Errors: everything that is
-// wrong with the file.
+// Parse reads a setup from the text of a file called name. If the file is invalid, the error is a *clierr.Error with code
+// BadInput that wraps Errors, all problems of the file.
 func Parse(name string, data []byte) (*File, error) {
 	root, problem := parseYAML(data)
 	if problem != nil {
@@ -66,7 +68,7 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, fmt.Errorf("decode %s: %w", name, err)
 	}
 	problems := d.problems
-	if !d.hopeless {
+	if !d.aborted {
 		SetDefaults(s)
 		problems = append(problems, d.located(Validate(s))...)
 	}
@@ -76,18 +78,34 @@ func Parse(name string, data []byte) (*File, error) {
 	return &File{Name: name, Data: data, Setup: s, positions: d.positions}, nil
 }
 
-// Position finds the line and column, from 1, of a field such as spec.shards[1].name: of its value where that is a scalar,
-// else of its key. A field that the file does not have is where the nearest one around it is.
+// Position returns the line and column, from 1, of a field such as spec.shards[1].name: of its value if that is a scalar, else
+// of its key. For a field that is not in the file it returns the position of the closest parent.
 func (f *File) Position(path string) (line, column int) {
 	pos, _ := f.positions.of(path)
 	return pos.line, pos.column
 }
 
-// setup decodes the root node of a document, and notes all problems. What could not be decoded is left out.
+// Notes returns warnings about a valid file: one for each kcp release that is newer than the newest supported one.
+func (f *File) Notes() []string {
+	spec := &f.Setup.Spec
+	versions := []string{spec.Version, spec.Image.Tag}
+	for _, p := range parts(f.Setup) {
+		versions = append(versions, p.Image.Tag)
+	}
+	var out []string
+	for _, v := range versions {
+		if note := release.NewerNote(v); note != "" && !slices.Contains(out, note) {
+			out = append(out, note)
+		}
+	}
+	return out
+}
+
+// setup decodes the root node of a document and collects all problems. It omits fields that it cannot decode.
 func (d *decoder) setup(root *yaml.Node) (*v1alpha1.Setup, error) {
 	s := &v1alpha1.Setup{}
 	d.note(nil, root, root)
-	if d.checkKind(root); d.hopeless {
+	if d.checkKind(root); d.aborted {
 		return s, nil
 	}
 	tree, ok := d.value(root, setupType(), nil)
@@ -101,12 +119,12 @@ func (d *decoder) setup(root *yaml.Node) (*v1alpha1.Setup, error) {
 	return s, kjson.UnmarshalCaseSensitivePreserveInts(data, s)
 }
 
-// checkKind looks whether the document is a setup at all. Of one that is something else, nothing more is worth saying.
+// checkKind checks that the document is a setup. If it is not, no further problem is reported.
 func (d *decoder) checkKind(root *yaml.Node) {
 	for _, want := range []struct{ key, value string }{{"apiVersion", v1alpha1.APIVersion}, {"kind", v1alpha1.KindSetup}} {
 		if n := lookup(root, want.key); n != nil && n.Value != want.value {
-			d.hopeless = true
-			d.report(field.NewPath(want.key), n, fmt.Sprintf("is %s", describe(n)), "a setup file says "+want.value)
+			d.aborted = true
+			d.report(field.NewPath(want.key), n, mustBe(want.value, n), "")
 		}
 	}
 }

@@ -51,7 +51,7 @@ func parse(t testing.TB, text string) *v1alpha1.Setup {
 
 const minimal = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata:\n  name: demo\n"
 
-func TestInvalidFilesSayEverythingThatIsWrong(t *testing.T) {
+func TestInvalidFilesReportAllProblems(t *testing.T) {
 	for _, path := range files(t, "invalid") {
 		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
 		t.Run(name, func(t *testing.T) {
@@ -65,11 +65,11 @@ func TestInvalidFilesSayEverythingThatIsWrong(t *testing.T) {
 	}
 }
 
-// Readers of YAML do not agree what these numbers are; kcpctl does not guess.
+// YAML parsers interpret these numbers differently. kcpctl rejects them.
 func TestAmbiguousNumbers(t *testing.T) {
 	const place = minimal + "spec:\n  defaults:\n    "
-	octal := " is octal to some readers of YAML and decimal to others, write "
-	text := " is a number to some readers of YAML and text to others, write "
+	octal := " is ambiguous: octal in YAML 1.1 and decimal in YAML 1.2, write "
+	text := " is ambiguous: a number in YAML 1.1 and text in YAML 1.2, write "
 	for value, want := range map[string]string{
 		"010": octal + "10", "00": octal + "0", "-010": octal + "-10", "+07": octal + "7", "08": octal + "8", "0100": octal + "100",
 		"1_0": text + "10", "1_": text + "1", "0x1_0": text + "0x10", "0_1": text + "1",
@@ -104,10 +104,10 @@ func TestFileModesAreOctal(t *testing.T) {
 		require.Equal(t, 2, strings.Count(volumes, fmt.Sprintf("ode:%v", want)), volumes)
 	}
 	_, err := Parse("kcp.yaml", []byte(fmt.Sprintf(pod, "04_00", "0999")))
-	require.ErrorContains(t, err, "defaultMode: 04_00 is a number to some readers of YAML and text to others")
+	require.ErrorContains(t, err, "defaultMode: 04_00 is ambiguous")
 	require.ErrorContains(t, err, "mode: must be a whole number, not the number 0999")
 	_, err = Parse("kcp.yaml", []byte(minimal+"spec: {defaults: {podTemplate: {spec: {priority: 010}}}}\n"))
-	require.ErrorContains(t, err, "priority: 010 is octal")
+	require.ErrorContains(t, err, "priority: 010 is ambiguous: octal")
 }
 
 func TestValidFilesSurviveMarshal(t *testing.T) {
@@ -155,7 +155,7 @@ func TestTopologyMeetsNoNil(t *testing.T) {
 	}
 }
 
-// The names that are checked are those of all objects that get rendered, setup-wide ones aside: these are shorter.
+// The checked names are those of all rendered objects, except setup-wide ones, which are shorter.
 func TestEveryObjectsNameIsChecked(t *testing.T) {
 	for name, data := range valid(t) {
 		t.Run(name, func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestPosition(t *testing.T) {
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kcp.yaml")
 	_, err := Load(path, nil)
-	require.ErrorContains(t, err, "there is no setup file "+path)
+	require.ErrorContains(t, err, "setup file "+path)
 	require.Equal(t, clierr.BadInput, clierr.Code(err))
 	require.Contains(t, clierr.Hint(err), "kcpctl init")
 
@@ -233,7 +233,7 @@ func TestLoad(t *testing.T) {
 	require.Equal(t, "<stdin>", f.Name)
 
 	_, err = Load(Stdin, strings.NewReader("kind: Pod"))
-	require.EqualError(t, err, `<stdin>:1:7: kind: is "Pod", a setup file says Setup`)
+	require.ErrorContains(t, err, "<stdin>:1:7: kind: must be Setup")
 
 	_, err = Load(t.TempDir(), nil)
 	require.Equal(t, clierr.BadInput, clierr.Code(err))
@@ -248,7 +248,7 @@ func TestErrorsAreProblems(t *testing.T) {
 	}}, problems)
 }
 
-// An input is refused with positions, or means the same after it was written and read again.
+// An input is rejected with positions, or is the same setup after encoding and decoding.
 func FuzzParse(f *testing.F) {
 	for _, data := range valid(f) {
 		f.Add(data)

@@ -12,24 +12,45 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// parseYAML returns the root of the one document in data.
+// parseYAML returns the root of the only document in data.
 func parseYAML(data []byte) (*yaml.Node, *Problem) {
 	if p := checkUTF8(data); p != nil {
 		return nil, p
 	}
-	docs, err := documents(data)
+	in := &lineReader{lines: bytes.SplitAfter(data, []byte("\n"))}
+	docs, err := documents(in)
 	switch {
 	case err != nil:
-		return nil, syntaxProblem(data, err)
+		return nil, syntaxProblem(in, err)
 	case len(docs) == 0:
-		return nil, &Problem{Line: 1, Column: 1, Message: "the file is empty", Hint: "kcpctl init writes a setup to begin with"}
+		return nil, &Problem{Line: 1, Column: 1, Message: "the file is empty", Hint: "kcpctl init writes a setup file to start from"}
 	case len(docs) > 1:
 		return nil, &Problem{
-			Line: docs[1].Line, Column: docs[1].Column, Message: "a second document begins here",
-			Hint: "a setup file holds one: put other setups into files of their own",
+			Line: docs[1].Line, Column: docs[1].Column, Message: "a second document starts here",
+			Hint: "a setup file contains one document: put other setups in separate files",
 		}
 	}
 	return docs[0], nil
+}
+
+// lineReader reads a text one line at a time, so that read shows how far a parser came before it failed.
+type lineReader struct {
+	lines [][]byte
+	read  int
+	rest  []byte
+}
+
+func (r *lineReader) Read(p []byte) (int, error) {
+	for len(r.rest) == 0 {
+		if r.read == len(r.lines) {
+			return 0, io.EOF
+		}
+		r.rest = r.lines[r.read]
+		r.read++
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
 }
 
 func checkUTF8(data []byte) *Problem {
@@ -39,7 +60,7 @@ func checkUTF8(data []byte) *Problem {
 			start := bytes.LastIndexByte(data[:i], '\n') + 1
 			return &Problem{
 				Line: bytes.Count(data[:i], []byte("\n")) + 1, Column: utf8.RuneCount(data[start:i]) + 1,
-				Message: "is not UTF-8", Hint: "save the file in that encoding",
+				Message: "not UTF-8", Hint: "save the file in this encoding",
 			}
 		}
 		i += size
@@ -47,10 +68,10 @@ func checkUTF8(data []byte) *Problem {
 	return nil
 }
 
-// documents returns the roots of all documents that hold something.
-func documents(data []byte) ([]*yaml.Node, error) {
+// documents returns the roots of all documents that are not empty.
+func documents(in io.Reader) ([]*yaml.Node, error) {
 	var docs []*yaml.Node
-	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec := yaml.NewDecoder(in)
 	for {
 		doc := &yaml.Node{}
 		err := dec.Decode(doc)
@@ -66,46 +87,45 @@ func documents(data []byte) ([]*yaml.Node, error) {
 	}
 }
 
-// syntaxProblem explains why data is no YAML.
-func syntaxProblem(data []byte, err error) *Problem {
+// syntaxProblem explains why a text is not valid YAML.
+func syntaxProblem(in *lineReader, err error) *Problem {
 	line, text := splitYAMLError(err)
-	lines := bytes.SplitAfter(data, []byte("\n"))
-	if len(data)*len(lines) < maxSyntaxWork {
-		line = brokenLine(lines)
-	}
-	line = min(max(line, 1), len(lines))
-	broken := lines[line-1]
+	line = brokenLine(in, line)
+	broken := in.lines[line-1]
 	indent := broken[:len(broken)-len(bytes.TrimLeft(broken, " \t"))]
-	p := &Problem{Line: line, Column: len(indent) + 1, Message: text}
+	p := &Problem{Line: line, Column: len(indent) + 1, Message: "invalid YAML: " + text}
 	if strings.Contains(text, "mapping values are not allowed") {
-		p.Hint = `is the line indented too far, or does the one above it lack a ":"?`
+		p.Hint = `is the line indented too far, or does the line above it lack a ":"?`
 	}
 	if tab := bytes.IndexByte(indent, '\t'); tab >= 0 {
-		p.Column, p.Message, p.Hint = tab+1, "the line is indented with a tab", "YAML wants spaces"
+		p.Column, p.Message, p.Hint = tab+1, "the line is indented with a tab", "use spaces"
 	}
 	return p
 }
 
-// maxSyntaxWork bounds the text that is parsed again to find the line of an error, in bytes: about a second.
-const maxSyntaxWork = 32 << 20
+// maxLookahead is how many lines the parser may have read beyond the line with the error.
+const maxLookahead = 20
 
-// brokenLine finds the line with which the text stops being YAML. The parser's own number is that of the block around the
-// error, which can be far above it.
-func brokenLine(lines [][]byte) int {
-	for n := len(lines) - 1; n > 0; n-- {
-		if _, err := documents(bytes.Join(lines[:n], nil)); err == nil {
+// brokenLine finds the first line that makes the text invalid: one of the last lines that the parser read. If it is none of
+// them, as with quotes that are never closed, it is the line that the parser reports, where the block around the error starts.
+func brokenLine(in *lineReader, reported int) int {
+	for n := in.read - 1; n > 0 && n >= in.read-maxLookahead; n-- {
+		if _, err := documents(bytes.NewReader(bytes.Join(in.lines[:n], nil))); err == nil {
 			return n + 1
 		}
 	}
-	return 1
+	return min(max(reported, 1), len(in.lines))
 }
 
-// splitYAMLError takes "yaml: line 4: did not find expected key" apart.
+// splitYAMLError splits "yaml: line 4: did not find expected key" into the line and the message.
 func splitYAMLError(err error) (line int, text string) {
 	text = strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := regexp.MustCompile(`^line (\d+): (.*)$`).FindStringSubmatch(text); m != nil {
 		line, _ = strconv.Atoi(m[1])
 		text = m[2]
+		if strings.HasPrefix(text, "did not find expected") {
+			line++ // the library counts the lines of these errors from 0
+		}
 	}
-	return line, "is no YAML: " + text
+	return line, text
 }

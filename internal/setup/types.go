@@ -15,7 +15,7 @@ import (
 
 func setupType() reflect.Type { return reflect.TypeFor[v1alpha1.Setup]() }
 
-// structType is what a struct looks like in a file.
+// structType is a struct as it appears in a file.
 type structType struct {
 	fields []*structField
 	byName map[string]*structField
@@ -24,11 +24,11 @@ type structType struct {
 type structField struct {
 	name string
 	typ  reflect.Type
-	// mergeKey is the key by which strategic merge matches the items of a list.
+	// mergeKey is the key by which strategic merge matches list items.
 	mergeKey string
 }
 
-// structType finds the fields of a struct by their JSON names, those of inlined structs included.
+// structType returns the fields of a struct by JSON name, including those of inlined structs.
 func (d *decoder) structType(t reflect.Type) *structType {
 	if st, ok := d.types[t]; ok {
 		return st
@@ -53,10 +53,10 @@ func (d *decoder) structType(t reflect.Type) *structType {
 	return st
 }
 
-// isObject tells whether values of a type are objects in a file.
+// isObject reports whether values of a type are objects in a file.
 func isObject(t reflect.Type) bool { return t.Kind() == reflect.Struct && !hasNotation(t) }
 
-// hasNotation tells whether values of a type are scalars that the type reads itself, as quantities are.
+// hasNotation reports whether a type decodes itself from a scalar, as quantities do.
 func hasNotation(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
@@ -68,7 +68,7 @@ func has(entries []entry, key string) bool {
 	return slices.ContainsFunc(entries, func(e entry) bool { return e.key.Value == key })
 }
 
-// lookup finds the value of a key of an object, or nil.
+// lookup returns the value of a key of an object, or nil.
 func lookup(n *yaml.Node, key string) *yaml.Node {
 	for i := 0; n != nil && n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == key {
@@ -78,7 +78,7 @@ func lookup(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// entries returns the keys of an object in order, aliases resolved and merge keys (<<) filled in, and reports duplicates.
+// entries returns the keys and values of an object in order, with aliases and merge keys (<<) resolved. It reports duplicates.
 func (d *decoder) entries(n *yaml.Node, p *field.Path) []entry {
 	var out, merged []entry
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -90,7 +90,7 @@ func (d *decoder) entries(n *yaml.Node, p *field.Path) []entry {
 			d.report(p, e.key, "a key must be a string, not "+describe(e.key), "")
 		case has(out, e.key.Value):
 			first := slices.IndexFunc(out, func(o entry) bool { return o.key.Value == e.key.Value })
-			d.report(p, e.key, fmt.Sprintf("duplicate key %q, first on line %d", e.key.Value, out[first].key.Line), "")
+			d.report(p, e.key, fmt.Sprintf("duplicate key %q, first used on line %d", e.key.Value, out[first].key.Line), "")
 		default:
 			out = append(out, e)
 		}
@@ -103,7 +103,7 @@ func (d *decoder) entries(n *yaml.Node, p *field.Path) []entry {
 	return out
 }
 
-// merged returns what a merge key (<<) brings in: the entries of an object, or of a list of objects.
+// merged returns the entries that a merge key (<<) adds: those of an object, or of a list of objects.
 func (d *decoder) merged(n *yaml.Node, p *field.Path) []entry {
 	d.depth++
 	defer func() { d.depth-- }()
@@ -132,8 +132,8 @@ func resolve(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// unknown reports a key that a struct does not have. If it is a slip of the pen, it returns the field that was meant, so that
-// decoding goes on as if it were right and nothing else is reported because of it.
+// unknown reports a key that a struct does not have. If it is a misspelling, unknown returns the intended field, so that decoding
+// continues with it and reports no consequential problems.
 func (d *decoder) unknown(key *yaml.Node, t *structType, p *field.Path) *structField {
 	at := p.Child(key.Value)
 	if f := t.nearest(key.Value); f != nil {
@@ -144,7 +144,7 @@ func (d *decoder) unknown(key *yaml.Node, t *structType, p *field.Path) *structF
 	return nil
 }
 
-// nearest is the field whose name is the same but for case or very little.
+// nearest returns the field with the most similar name, or nil.
 func (t *structType) nearest(key string) *structField {
 	var names []string
 	for _, f := range t.fields {
@@ -156,7 +156,7 @@ func (t *structType) nearest(key string) *structField {
 	return nil
 }
 
-// Nearest is the name that was probably meant: the same but for case or very little. It is empty if there is none.
+// Nearest returns the name that is most similar to what was typed, or "" if none is similar enough.
 func Nearest(names []string, typed string) string {
 	best, limit := "", max(1, len(typed)/3)
 	for _, name := range names {
@@ -170,8 +170,7 @@ func Nearest(names []string, typed string) string {
 	return best
 }
 
-// elsewhere is a hint for a key that is not even nearly right: one level down there is a field of that name, or these are
-// the fields that there are.
+// elsewhere is the hint for an unknown key that resembles no field: the field of this name one level below, or all known fields.
 func (d *decoder) elsewhere(key string, t *structType) string {
 	const most = 14
 	var names []string
@@ -192,7 +191,7 @@ func (d *decoder) elsewhere(key string, t *structType) string {
 	return "known: " + strings.Join(names, ", ")
 }
 
-// distance is the number of letters to insert, delete, replace or swap with their neighbour to get from a to b.
+// distance is the Damerau-Levenshtein distance: how many characters to insert, delete, replace or swap to get from a to b.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

@@ -18,13 +18,13 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// minCAValidity is the shortest life of a certificate authority: renewals need room in it.
+// minCAValidity is the minimum validity of a CA. Certificates must be renewed within it.
 const minCAValidity = time.Hour
 
 // maxLogLevel is the highest -v that Kubernetes documents.
 const maxLogLevel = 10
 
-// Validate finds everything that is wrong with a setup that has its defaults.
+// Validate returns all problems of a setup with defaults.
 func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v := newValidator(s)
 	v.document()
@@ -33,6 +33,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	for _, p := range v.parts {
 		v.component(p)
 	}
+	v.services()
 	v.etcds()
 	v.shardLabels()
 	v.virtualWorkspaces()
@@ -41,12 +42,12 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	return v.errs
 }
 
-// validator collects what is wrong with a setup.
+// validator collects the problems of a setup.
 type validator struct {
 	setup *v1alpha1.Setup
 	parts []part
 	errs  field.ErrorList
-	// patterns are compiled once: a setup can have a thousand shards.
+	// patterns caches compiled patterns, because a setup can have a thousand shards.
 	patterns map[string]*regexp.Regexp
 }
 
@@ -66,7 +67,7 @@ func (v *validator) forbidden(p *field.Path, format string, args ...any) {
 	v.errs = append(v.errs, field.Forbidden(p, fmt.Sprintf(format, args...)))
 }
 
-// oneOf wants one of some values.
+// oneOf requires one of some values.
 func oneOf[T ~string](v *validator, p *field.Path, value T, known ...T) {
 	var names []string
 	for _, k := range known {
@@ -80,18 +81,18 @@ func oneOf[T ~string](v *validator, p *field.Path, value T, known ...T) {
 	})
 }
 
-// reference wants the name of something that exists.
+// reference requires the name of something that exists.
 func (v *validator) reference(p *field.Path, what, name string, known []string) {
 	if slices.Contains(known, name) {
 		return
 	}
 	v.errs = append(v.errs, &field.Error{
 		Type: field.ErrorTypeNotFound, Field: p.String(), BadValue: name,
-		Detail: fmt.Sprintf("there is no such %s, known: %s", what, strings.Join(known, ", ")),
+		Detail: fmt.Sprintf("%s not found, known: %s", what, strings.Join(known, ", ")),
 	})
 }
 
-// unique wants a value that is not in seen yet, and adds it.
+// unique requires a value that is not in seen, and adds it.
 func (v *validator) unique(p *field.Path, value string, seen map[string]bool) {
 	if value != "" && seen[value] {
 		v.errs = append(v.errs, field.Duplicate(p, value))
@@ -104,9 +105,9 @@ func (v *validator) document() {
 		{"apiVersion", v.setup.APIVersion, v1alpha1.APIVersion}, {"kind", v.setup.Kind, v1alpha1.KindSetup},
 	} {
 		if f.got == "" {
-			v.required(field.NewPath(f.key), "a setup file says %s", f.want)
+			v.required(field.NewPath(f.key), "must be %s", f.want)
 		} else if f.got != f.want {
-			v.invalid(field.NewPath(f.key), f.got, "a setup file says %s", f.want)
+			v.invalid(field.NewPath(f.key), f.got, "must be %s", f.want)
 		}
 	}
 }
@@ -120,7 +121,7 @@ func (v *validator) spec() {
 		v.external(path.Child("frontProxies").Index(i).Child("external"), spec.FrontProxies[i].External)
 	}
 	if first := spec.FrontProxies[0].External; first.Hostname != "" && spec.External.Hostname != "" && first != spec.External {
-		v.forbidden(path.Child("external"), "the first front-proxy has an address of its own, which says something else: leave one of them out")
+		v.forbidden(path.Child("external"), "conflicts with the address of the first front-proxy: set only one of them")
 	}
 	v.clusters(path.Child("clusters"), spec.Clusters)
 	v.pki(path.Child("pki"), spec.PKI)
@@ -133,7 +134,7 @@ func (v *validator) external(p *field.Path, e v1alpha1.External) {
 		v.host(p.Child("hostname"), e.Hostname)
 		v.port(p.Child("port"), e.Port)
 	case e.Port != 0:
-		v.required(p.Child("hostname"), "a port alone is no address")
+		v.required(p.Child("hostname"), "a port needs a hostname")
 	}
 }
 
@@ -147,7 +148,7 @@ func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
 		v.label(at.Child("namespace"), c.Namespace)
 		v.subdomain(at.Child("domain"), c.Domain)
 		if other, taken := places[pl]; taken {
-			v.invalid(at.Child("name"), c.Name, "it is the same context, kubeconfig and namespace as cluster %s", other)
+			v.invalid(at.Child("name"), c.Name, "cluster %s has the same context, kubeconfig and namespace", other)
 		}
 		places[pl] = c.Name
 	}
@@ -157,7 +158,7 @@ func (v *validator) pki(p *field.Path, k v1alpha1.PKI) {
 	oneOf(v, p.Child("store"), k.Store, v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory)
 	oneOf(v, p.Child("keyAlgorithm"), k.KeyAlgorithm, v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384, v1alpha1.KeyRSA2048, v1alpha1.KeyRSA4096)
 	if k.Store == v1alpha1.PKIStoreCluster && k.Directory != "" {
-		v.forbidden(p.Child("directory"), "only the store %s has one", v1alpha1.PKIStoreDirectory)
+		v.forbidden(p.Child("directory"), "only the store %s uses it", v1alpha1.PKIStoreDirectory)
 	}
 	if ca := k.CAValidity.Duration; ca < minCAValidity {
 		v.invalid(p.Child("caValidity"), inHours(ca), "must be at least %s", inHours(minCAValidity))
@@ -165,23 +166,23 @@ func (v *validator) pki(p *field.Path, k v1alpha1.PKI) {
 	v.validity(p.Child("certificateValidity"), k.CertificateValidity.Duration)
 }
 
-// validity wants a certificate's life to end within that of its authority.
+// validity requires that a certificate is valid for at most as long as its CA.
 func (v *validator) validity(p *field.Path, d time.Duration) {
 	ca := v.setup.Spec.PKI.CAValidity.Duration
 	if d <= 0 {
-		v.invalid(p, inHours(d), "must be longer than 0")
+		v.invalid(p, inHours(d), "must be greater than 0")
 	} else if d > ca {
-		v.invalid(p, inHours(d), "is longer than spec.pki.caValidity, %s", inHours(ca))
+		v.invalid(p, inHours(d), "must be at most spec.pki.caValidity, %s", inHours(ca))
 	}
 }
 
-// defaults checks what spec.defaults and every component have in common.
+// defaults checks the fields that spec.defaults and every component share.
 func (v *validator) defaults(p *field.Path, d v1alpha1.Defaults) {
 	if d.Replicas != nil && *d.Replicas < 1 {
 		v.invalid(p.Child("replicas"), *d.Replicas, "must be at least 1")
 	}
 	if d.LogLevel != nil && (*d.LogLevel < 0 || *d.LogLevel > maxLogLevel) {
-		v.invalid(p.Child("logLevel"), *d.LogLevel, "must be 0 to %d", maxLogLevel)
+		v.invalid(p.Child("logLevel"), *d.LogLevel, "must be between 0 and %d", maxLogLevel)
 	}
 	v.resources(p.Child("resources"), d.Resources)
 	v.args(p.Child("extraArgs"), d.ExtraArgs)
@@ -205,7 +206,7 @@ func (v *validator) resources(p *field.Path, r *corev1.ResourceRequirements) {
 	for _, name := range sortedNames(r.Requests) {
 		request := r.Requests[name]
 		if limit, ok := r.Limits[name]; ok && request.Cmp(limit) > 0 {
-			v.invalid(p.Child("requests").Key(string(name)), request.String(), "is more than the limit, %s", limit.String())
+			v.invalid(p.Child("requests").Key(string(name)), request.String(), "must be at most the limit, %s", limit.String())
 		}
 	}
 }
@@ -220,7 +221,7 @@ func (v *validator) quantities(p *field.Path, list corev1.ResourceList) {
 
 func (v *validator) storage(p *field.Path, q *resource.Quantity, class string) {
 	if q != nil && q.Sign() <= 0 {
-		v.invalid(p.Child("storage"), q.String(), "must be more than 0")
+		v.invalid(p.Child("storage"), q.String(), "must be greater than 0")
 	}
 	if class != "" {
 		v.subdomain(p.Child("storageClassName"), class)
@@ -236,7 +237,7 @@ func (v *validator) shardLabels() {
 				v.invalid(at, value, "%s", problem)
 			}
 			if key == "name" {
-				v.forbidden(at, "kcp sets this label itself, to the name of the shard")
+				v.forbidden(at, "kcp sets this label to the name of the shard")
 			}
 		}
 	}
@@ -246,7 +247,7 @@ func (v *validator) shardLabels() {
 	}
 }
 
-// virtualWorkspaces checks that each server serves a shard that no other one serves.
+// virtualWorkspaces checks that each server serves one shard, and that no two serve the same.
 func (v *validator) virtualWorkspaces() {
 	for i, s := range v.setup.Spec.Shards {
 		v.virtualWorkspaceURL(field.NewPath("spec", "shards").Index(i), s.ShardSpec)
@@ -257,9 +258,9 @@ func (v *validator) virtualWorkspaces() {
 		p := field.NewPath("spec", "virtualWorkspaces").Index(i).Child("shard")
 		v.reference(p, "shard", s.Shard, v.shardNames())
 		if other, taken := servers[s.Shard]; taken {
-			v.invalid(p, s.Shard, "%s serves it already", other)
+			v.invalid(p, s.Shard, "%s already serves this shard", other)
 		}
-		servers[s.Shard] = s.Name
+		servers[s.Shard] = string(topology.IDOf(topology.VirtualWorkspaces, s.Name))
 	}
 }
 

@@ -7,25 +7,24 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// board is the state of a run: a row for each step and component, in the order in which they were first heard of.
+// board is the state of a run: a row for each step and component, in the order of their first events.
 type board struct {
 	rows  []*row
 	index map[string]*row
 }
 
-// row is a step, a component, or several of them in one line.
+// row is a line of the live region: a step, a component, or several components.
 type row struct {
 	scope   run.Scope
 	name    string
 	status  run.Status
 	message string
 	needs   []string
-	// started and ended are zero for what did not.
+	// started and ended are zero if it has not started or ended.
 	started, ended time.Time
-	// sum marks a row that stands for several.
+	// sum marks a row that represents several components.
 	sum bool
 }
 
@@ -33,10 +32,10 @@ func newBoard() *board { return &board{index: map[string]*row{}} }
 
 func (r *row) key() string { return string(r.scope) + " " + r.name }
 
-// over tells whether a status is final.
-func over(s run.Status) bool { return s == run.Done || s == run.Failed || s == run.Skipped }
+// final reports whether a status does not change any more.
+func final(s run.Status) bool { return s == run.Done || s == run.Failed || s == run.Skipped }
 
-// update takes an event about a step or component in, and returns its row.
+// update updates the row of an event's step or component, and returns it.
 func (b *board) update(e run.Event) *row {
 	r := &row{scope: e.Scope, name: e.Name}
 	if known := b.index[r.key()]; known != nil {
@@ -45,10 +44,10 @@ func (b *board) update(e run.Event) *row {
 		b.index[r.key()] = r
 		b.rows = append(b.rows, r)
 	}
-	if e.Status == run.Running && (r.started.IsZero() || over(r.status)) {
+	if e.Status == run.Running && (r.started.IsZero() || final(r.status)) {
 		r.started, r.ended = e.Time, time.Time{}
 	}
-	if over(e.Status) && !over(r.status) {
+	if final(e.Status) && !final(r.status) {
 		r.ended = e.Time
 	}
 	r.status, r.message = e.Status, e.Message
@@ -58,7 +57,7 @@ func (b *board) update(e run.Event) *row {
 	return r
 }
 
-// message is what a row says: the event's message, or what a pending component still waits for.
+// message is the message of a row: that of its last event, or what a pending component waits for.
 func (b *board) message(r *row) string {
 	if r.status != run.Pending || r.message != "" {
 		return r.message
@@ -79,98 +78,31 @@ func (b *board) message(r *row) string {
 	return "waits for " + strings.Join(waits, ", ")
 }
 
-// groupsFrom is how many components make it worth while to group those of a kind.
-const groupsFrom = 20
-
-// view returns the rows to show. With many components those of a kind become one row; only the running and the failed
-// ones are shown besides.
-func (b *board) view() []*row {
-	kinds, components := map[topology.Kind][]*row{}, 0
-	for _, r := range b.rows {
-		if r.scope == run.Component {
-			kind := topology.ID(r.name).Kind()
-			kinds[kind] = append(kinds[kind], r)
-			components++
-		}
-	}
-	if components <= groupsFrom {
-		return b.rows
-	}
-	var out []*row
-	for _, r := range b.rows {
-		kind := topology.ID(r.name).Kind()
-		siblings := kinds[kind]
-		if r.scope != run.Component || len(siblings) == 1 {
-			out = append(out, r)
-			continue
-		}
-		if r == siblings[0] {
-			out = append(out, group(kind, siblings))
-		}
-		if r.status == run.Running || r.status == run.Failed {
-			out = append(out, r)
-		}
-	}
-	return out
+// folded are the names of rows that represent several components of a status, in the order in which they are folded.
+var folded = []struct {
+	status run.Status
+	name   string
+}{
+	{run.Done, "more ready"},
+	{run.Skipped, "more skipped"},
+	{run.Pending, "more waiting"},
+	{run.Running, "more in progress"},
+	{run.Failed, "more failed"},
 }
 
-// group is the row that stands for all components of a kind.
-func group(kind topology.Kind, siblings []*row) *row {
-	count := map[run.Status]int{}
-	g := &row{scope: run.Component, name: string(kind) + "/*", sum: true}
-	for _, r := range siblings {
-		count[r.status]++
-		if !r.started.IsZero() && (g.started.IsZero() || r.started.Before(g.started)) {
-			g.started = r.started
-		}
-		if r.ended.After(g.ended) {
-			g.ended = r.ended
-		}
-	}
-	g.message = fmt.Sprintf("%d of %d ready", count[run.Done], len(siblings))
-	for _, s := range []run.Status{run.Failed, run.Skipped} {
-		if count[s] > 0 {
-			g.message += fmt.Sprintf(", %d %s", count[s], s)
-		}
-	}
-	switch {
-	case count[run.Running] > 0, count[run.Pending] > 0 && len(siblings) > count[run.Pending]:
-		g.status, g.ended = run.Running, time.Time{}
-	case count[run.Pending] > 0:
-		g.status = run.Pending
-	case count[run.Failed] > 0:
-		g.status = run.Failed
-	case count[run.Skipped] > 0:
-		g.status = run.Skipped
-	default:
-		g.status = run.Done
-	}
-	return g
-}
-
-// fit makes rows fit into a number of lines. What is done gives way first, what failed last.
+// fit reduces rows to a number of lines, so that a run with a hundred components fits on the screen. It folds components that
+// are done first, and those that failed last.
 func fit(rows []*row, lines int) []*row {
-	more := []struct {
-		status run.Status
-		words  string
-	}{
-		{run.Done, "more ready"},
-		{run.Skipped, "more skipped"},
-		{run.Pending, "more waiting"},
-		{run.Running, "more in progress"},
-		{run.Failed, "more failed"},
-	}
-	for _, m := range more {
+	for _, f := range folded {
 		if excess := len(rows) - lines; excess > 0 {
-			rows = fold(rows, m.status, m.words, excess+1)
+			rows = fold(rows, f.status, f.name, excess+1)
 		}
 	}
 	return rows[max(0, len(rows)-lines):]
 }
 
-// fold puts one row in the place of up to n components of a status: those heard of last, but for those that are done, of
-// which the oldest are of least interest.
-func fold(rows []*row, status run.Status, words string, n int) []*row {
+// fold replaces up to n components of a status with one row: the first ones of those that are done, else the last ones.
+func fold(rows []*row, status run.Status, name string, n int) []*row {
 	var at []int
 	for i, r := range rows {
 		if r.scope == run.Component && r.status == status && !r.sum {
@@ -185,7 +117,7 @@ func fold(rows []*row, status run.Status, words string, n int) []*row {
 	} else {
 		at = at[len(at)-n:]
 	}
-	sum := &row{scope: run.Component, name: fmt.Sprintf("%d %s", n, words), status: status, sum: true}
+	sum := &row{scope: run.Component, name: fmt.Sprintf("%d %s", n, name), status: status, sum: true}
 	var out []*row
 	for i, r := range rows {
 		switch {

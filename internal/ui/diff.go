@@ -9,7 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/plan"
 )
 
-// PrintDiff prints what an apply would change, by path, with the value before and after it.
+// PrintDiff prints what an apply would change, by path, with the value before and after.
 //
 //	~ Deployment/kcp/demo-shard-alpha                          shard/alpha
 //	    spec.replicas
@@ -26,7 +26,7 @@ func PrintDiff(s *Stream, entries []diff.Entry) {
 		}
 		switch {
 		case e.Adopted:
-			line = append(line, s.Yellow("(there already, would be adopted)"))
+			line = append(line, s.Yellow("(exists, would be adopted)"))
 		case e.Action == plan.Delete:
 			line = append(line, s.Dim("(not in the setup)"))
 		}
@@ -52,7 +52,7 @@ func (s *Stream) change(c diff.Change) {
 	}
 }
 
-// plain prints a value on one line.
+// plain formats a value on one line.
 func plain(v any) string {
 	if text, ok := v.(string); ok && !strings.ContainsAny(text, "\n\t") {
 		return text

@@ -9,7 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// PrintError prints an error for people: what went wrong, its details below, and the next step.
+// PrintError prints an error: what failed, its details, and the next step.
 //
 //	kcpctl: shard/alpha is not ready after 10m
 //	  Pod kcp/demo-shard-alpha-7d9c: ImagePullBackOff: not found
@@ -30,7 +30,7 @@ func PrintError(s *Streams, err error) {
 	}
 }
 
-// detail prints lines two columns in; what is indented in them stays so.
+// detail prints lines with an indent of two columns in addition to their own.
 func (s *Streams) detail(lines []string) {
 	for _, line := range lines {
 		if text := strings.TrimLeft(line, " \t"); text != "" {
@@ -40,8 +40,8 @@ func (s *Streams) detail(lines []string) {
 	}
 }
 
-// split takes joined errors, as errors.Join makes them, apart from the words before them: "apply: a\nb" is "apply" and
-// a, b. Any other error is its own headline.
+// split separates errors that were joined with errors.Join from the text before them: "apply: a\nb" becomes "apply" and a, b.
+// Any other error is its own headline.
 func split(err error) (string, []error) {
 	for e := err; e != nil; e = errors.Unwrap(e) {
 		joined, ok := e.(interface{ Unwrap() []error })
@@ -61,7 +61,7 @@ func split(err error) (string, []error) {
 	return err.Error(), nil
 }
 
-// hints returns the next steps of an error and of its parts, each once.
+// hints returns the next steps of an error and of its parts, without duplicates.
 func hints(err error, parts []error) []string {
 	var out []string
 	for _, e := range append([]error{err}, parts...) {

@@ -7,13 +7,13 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
-// minWidth is how far right elapsed times stand at least, where the terminal is that wide.
+// minWidth is the minimum column in which elapsed times end, on terminals that are wide enough.
 const minWidth = 76
 
-// minRoom is how much of a line its time may not take.
+// minRoom is the number of columns that a line needs before its time. Narrower lines have no time.
 const minRoom = 16
 
-// gaps is the number of empty lines between steps and components.
+// gaps returns the number of empty lines between steps and components.
 func gaps(rows []*row) int {
 	n := 0
 	for i := range rows {
@@ -24,12 +24,12 @@ func gaps(rows []*row) int {
 	return n
 }
 
-// lines draws rows: glyph, name, message, and the elapsed time at the right. The last column stays empty, where some
-// terminals would begin a new line. Lines never become narrower again, lest times jump.
-func (l *live) lines(rows []*row, w int, final bool) []string {
+// lines draws rows: glyph, name, message, and the elapsed time at the right. The last column stays empty, because some terminals
+// wrap there. Lines never become narrower, so that times do not move to the left.
+func (l *live) lines(rows []*row, w int, last bool) []string {
 	names := l.nameWidths(rows, w-1)
 	for _, r := range rows {
-		l.widest = max(l.widest, width(l.left(r, names[r.scope], 1<<10, final))+2+width(l.elapsed(r)))
+		l.widest = max(l.widest, width(l.left(r, names[r.scope], 1<<10, last))+2+width(l.elapsed(r)))
 	}
 	total := min(w-1, max(l.widest, minWidth))
 	var out []string
@@ -40,23 +40,23 @@ func (l *live) lines(rows []*row, w int, final bool) []string {
 		t := l.elapsed(r)
 		room := total - 1 - width(t)
 		if t == "" || room < minRoom {
-			out = append(out, l.left(r, names[r.scope], total, final))
+			out = append(out, l.left(r, names[r.scope], total, last))
 			continue
 		}
-		out = append(out, pad(l.left(r, names[r.scope], room, final), room)+" "+l.out.Dim(t))
+		out = append(out, pad(l.left(r, names[r.scope], room, last), room)+" "+l.out.Dim(t))
 	}
 	return out
 }
 
-// left draws a row but for its time, in at most n columns.
-func (l *live) left(r *row, nameWidth, n int, final bool) string {
+// left draws a row without its time, in at most n columns.
+func (l *live) left(r *row, nameWidth, n int, last bool) string {
 	indent := "  "
 	if r.scope == run.Component {
 		indent = "    "
 	}
 	n -= len(indent) + 2
 	if r.sum {
-		nameWidth = max(nameWidth, width(r.name)) // "12 more in progress" is worth more than alignment
+		nameWidth = max(nameWidth, width(r.name)) // do not clip "12 more in progress"
 	}
 	name := l.out.clip(l.out.Text(r.name), min(nameWidth, n))
 	message := l.board.message(r)
@@ -73,10 +73,10 @@ func (l *live) left(r *row, nameWidth, n int, final bool) string {
 	case run.Pending, run.Skipped:
 		name, message = l.out.Dim(name), l.out.Dim(message)
 	}
-	return indent + l.glyph(r.status, final) + " " + name + message
+	return indent + l.glyph(r.status, last) + " " + name + message
 }
 
-// nameWidths are the widths of the columns with the names, at most two fifths of the line.
+// nameWidths returns the widths of the name columns, at most two fifths of a line.
 func (l *live) nameWidths(rows []*row, total int) map[run.Scope]int {
 	out := map[run.Scope]int{}
 	for _, r := range rows {
@@ -87,22 +87,22 @@ func (l *live) nameWidths(rows []*row, total int) map[run.Scope]int {
 	return out
 }
 
-func (l *live) glyph(s run.Status, final bool) string {
+func (l *live) glyph(s run.Status, last bool) string {
 	switch s {
 	case run.Done:
 		return l.out.Check()
 	case run.Failed:
 		return l.out.Cross()
 	case run.Running:
-		if final {
-			return l.out.Warn() // it was left in the middle
+		if last {
+			return l.out.Warn() // it did not finish
 		}
 		return l.out.Spinner(int(l.now().UnixMilli() / redraw.Milliseconds()))
 	}
 	return l.out.Dot()
 }
 
-// elapsed is how long a row took or has taken so far; empty if it did not start.
+// elapsed is the time between the start and the end of a row, or until now. It is empty if the row has not started.
 func (l *live) elapsed(r *row) string {
 	if r.started.IsZero() {
 		return ""

@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
-// What terminals understand since the VT100 (ECMA-48).
+// Control sequences (ECMA-48). All terminals since the VT100 support them.
 const (
 	hideCursor = "\x1b[?25l"
 	showCursor = "\x1b[?25h"
@@ -19,10 +20,10 @@ const (
 	eraseBelow = "\x1b[J" // to the end of the screen
 )
 
-// redraw is how often a live region is drawn.
+// redraw is the interval at which a live region is drawn.
 const redraw = 100 * time.Millisecond
 
-// live shows a run in lines that are redrawn in place. The cursor stays at the start of the line below them.
+// live shows a run in lines that are redrawn in place. The cursor stays at the start of the line below.
 type live struct {
 	out *Stream
 	now func() time.Time
@@ -31,7 +32,8 @@ type live struct {
 	board *board
 	notes []string
 
-	// Of the drawing goroutine alone, until it has ended: the lines on the screen, how wide it was, and the longest line.
+	// Used by the drawing goroutine only, until it has ended: the lines on the screen, the width that they were drawn for, and
+	// the width of the longest line.
 	drawn    []string
 	drawnFor int
 	widest   int
@@ -39,7 +41,7 @@ type live struct {
 	stop, stopped chan struct{}
 }
 
-// startLive prints the header and starts to draw.
+// startLive prints the header and starts drawing.
 func startLive(ctx context.Context, out *Stream, o ProgressOptions) *live {
 	l := newLive(out, o)
 	ticker := time.NewTicker(redraw)
@@ -79,7 +81,7 @@ func (l *live) loop(ctx context.Context, tick <-chan time.Time) {
 	}
 }
 
-// Observe takes an event in; the next frame shows it.
+// Observe records an event for the next frame.
 func (l *live) Observe(e run.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +94,7 @@ func (l *live) Observe(e run.Event) {
 	}
 }
 
-// Close draws everything once more, this time to stay.
+// Close draws the last frame.
 func (l *live) Close() {
 	close(l.stop)
 	<-l.stopped
@@ -100,12 +102,12 @@ func (l *live) Close() {
 	fmt.Fprint(l.out, showCursor)
 }
 
-// draw puts the current state over the one that was drawn before, in one write.
-func (l *live) draw(final bool) {
+// draw replaces the previous frame with the current state, in one write.
+func (l *live) draw(last bool) {
 	w, h := l.out.Size()
-	lines, notes := l.frame(w, h, final)
+	lines, notes := l.frame(w, h, last)
 	resized := w != l.drawnFor
-	if len(notes) == 0 && !final && !resized && slices.Equal(lines, l.drawn) {
+	if len(notes) == 0 && !last && !resized && slices.Equal(lines, l.drawn) {
 		return
 	}
 	var b strings.Builder
@@ -114,26 +116,25 @@ func (l *live) draw(final bool) {
 	}
 	b.WriteString("\r")
 	for _, line := range slices.Concat(notes, lines) {
-		b.WriteString(eraseRight + line + "\n") // erased as a whole, terminals forget that they had broken the line
+		b.WriteString(eraseRight + line + "\n") // erasing a wrapped line makes terminals forget that it was wrapped
 	}
 	b.WriteString(eraseBelow)
-	if final && len(lines) > 0 {
+	if last && len(lines) > 0 {
 		b.WriteString("\n")
 	}
 	fmt.Fprint(l.out, b.String())
 	l.drawn, l.drawnFor = lines, w
 }
 
-// frame returns the lines to draw, and the notes since the last frame. Before the end they are no more than fit on the
-// screen.
-func (l *live) frame(w, h int, final bool) (lines, notes []string) {
+// frame returns the lines to draw, and the notes since the previous frame. All frames except the last fit on the screen.
+func (l *live) frame(w, h int, last bool) (lines, notes []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rows := l.board.view()
-	if !final {
+	rows := l.board.rows
+	if !last {
 		rows = fit(rows, max(1, h-1-gaps(rows)))
 	}
-	lines = l.lines(rows, w, final)
+	lines = l.lines(rows, w, last)
 	for _, note := range l.notes {
 		notes = append(notes, wrap(note, w-1)...)
 	}
@@ -141,12 +142,36 @@ func (l *live) frame(w, h int, final bool) (lines, notes []string) {
 	return lines, notes
 }
 
-// height is how many lines of the screen are taken by lines that were drawn before it became w columns wide: terminals
-// break lines that have become too long for them.
+// height is the number of screen lines that drawn lines take after the terminal was resized to w columns, because terminals wrap
+// lines that have become too long.
 func height(lines []string, w int) int {
 	n := 0
 	for _, line := range lines {
 		n += max(1, (width(line)+w-1)/w)
 	}
 	return n
+}
+
+// Screen shows one text after another in the same place. On streams that are not terminals it prints each text that differs from
+// the previous one.
+type Screen struct {
+	*Stream
+	last string
+}
+
+// Show replaces the text on the screen.
+func (s *Screen) Show(text string) error {
+	if text == s.last {
+		return nil
+	}
+	out := text
+	switch {
+	case s.Live:
+		out = "\x1b[H\x1b[2J" + text
+	case s.last != "":
+		out = "\n" + text
+	}
+	s.last = text
+	_, err := io.WriteString(s, out)
+	return err
 }

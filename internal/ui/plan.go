@@ -8,7 +8,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/plan"
 )
 
-// PrintPlan prints what an apply would do, grouped by component, and a line with the sums.
+// PrintPlan prints what an apply would change, grouped by component, and a summary line.
 //
 //	root-shard
 //	  + Deployment/kcp/demo-root
@@ -48,7 +48,7 @@ func PrintPlan(s *Stream, p *plan.Plan) {
 	fmt.Fprintln(s, p.Summary())
 }
 
-// severalClusters tells whether objects have to be told apart by their cluster.
+// severalClusters reports whether a plan has objects on more than one cluster.
 func severalClusters(p *plan.Plan) bool {
 	for i := range p.Items {
 		if p.Items[i].Cluster != p.Items[0].Cluster {
@@ -58,7 +58,7 @@ func severalClusters(p *plan.Plan) bool {
 	return false
 }
 
-// PrintConflicts prints fields that other managers own, and the ways out.
+// PrintConflicts prints fields that other managers own, and how to resolve the conflicts.
 func PrintConflicts(s *Stream, conflicts []plan.Conflict) {
 	rows := make([][]string, 0, len(conflicts))
 	for _, c := range conflicts {
@@ -66,9 +66,9 @@ func PrintConflicts(s *Stream, conflicts []plan.Conflict) {
 	}
 	Table(s, []string{"OBJECT", "FIELD", "MANAGER"}, rows...)
 	fmt.Fprint(s, `
-These fields have another manager, and the setup wants other values for them. Nothing was written. Either
-  - give the field up: take it out of the setup, so that kcpctl leaves it alone; or
-  - make the other manager give it up: stop it from setting the field; or
-  - take it over: run the command again with --force-conflicts.
+Other field managers own these fields, and the setup has different values. Nothing was written. To resolve a conflict, either
+  - remove the field from the setup, so that kcpctl does not manage it; or
+  - stop the other manager from setting the field; or
+  - rerun the command with --force-conflicts to take over the field.
 `)
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
-// Progress shows a run while it goes on. Observe is the run's run.Observer.
+// Progress shows the progress of a run. Observe is a run.Observer.
 type Progress interface {
 	Observe(run.Event)
-	// Close prints the last state and leaves the terminal as it was. Nothing is observed after it.
+	// Close prints the last state and restores the terminal. Observe must not be called afterwards.
 	Close()
 }
 
-// ProgressOptions say how a run is shown.
+// ProgressOptions configure how a run is shown.
 type ProgressOptions struct {
-	// Header is the first line: what is done, and where.
+	// Header is the first line: what the run does, and where.
 	Header string
 	// JSON prints one event per line on stdout, and nothing on stderr.
 	JSON bool
@@ -27,9 +27,9 @@ type ProgressOptions struct {
 	Now func() time.Time
 }
 
-// NewProgress shows a run in the way that suits the streams: redrawn in place on a terminal, elsewhere one line for each
-// change of state. Until Close, nobody else may write to them. When ctx ends the cursor is shown again, so that a process
-// that is killed after that leaves a usable terminal.
+// NewProgress shows a run on the streams: redrawn in place on a terminal, else one line for each change of state. Until Close, no
+// one else may write to the streams. When ctx ends, the cursor becomes visible, so that a process that is killed afterwards
+// leaves a usable terminal.
 func NewProgress(ctx context.Context, s *Streams, o ProgressOptions) Progress {
 	switch {
 	case o.JSON:
@@ -46,10 +46,10 @@ func NewProgress(ctx context.Context, s *Streams, o ProgressOptions) Progress {
 	return p
 }
 
-// eventLines prints events as they are.
+// eventLines prints events as JSON.
 type eventLines struct{ out *json.Encoder }
 
-func (p *eventLines) Observe(e run.Event) { _ = p.out.Encode(e) } // nobody is left to be told that stdout is closed
+func (p *eventLines) Observe(e run.Event) { _ = p.out.Encode(e) } // fails only if stdout is closed
 func (p *eventLines) Close()              {}
 
 // plainLines prints a line for each change of state.
@@ -68,7 +68,7 @@ func (p *plainLines) Observe(e run.Event) {
 	}
 	r := p.board.update(e)
 	text := p.board.message(r)
-	if first, _, _ := strings.Cut(text, " "); first != word(r) { // "ready 2/2" says it already
+	if first, _, _ := strings.Cut(text, " "); first != word(r) { // "ready 2/2" has it already
 		text = word(r) + " " + text
 	}
 	if text = r.name + " " + text; p.last[r.key()] != text {
@@ -83,7 +83,7 @@ func (p *plainLines) line(t time.Time, text string) {
 	fmt.Fprintln(p.out, t.UTC().Format(time.RFC3339), p.out.Text(text))
 }
 
-// word is a status in plain lines, where no glyph shows it.
+// word is the status of a row in plain lines, which have no glyphs.
 func word(r *row) string {
 	if r.scope == run.Component {
 		switch r.status {

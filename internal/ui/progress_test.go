@@ -18,7 +18,7 @@ import (
 
 const utf8Lang = "LANG=en_US.UTF-8"
 
-// script is a run that fails: events with the time that passes before each.
+// script is a failing run: events with the time before each.
 var script = []struct {
 	after time.Duration
 	event run.Event
@@ -57,7 +57,7 @@ func play(p Progress, clock *testutil.Clock, frame func(i int)) {
 	}
 }
 
-// still returns a live region that is drawn when the test says so.
+// still returns a live region that only the test draws.
 func still(s *Streams, clock *testutil.Clock) *live {
 	l := newLive(s.Err, ProgressOptions{Header: header, Now: clock.Now})
 	close(l.stopped)
@@ -179,38 +179,10 @@ func TestLiveFolds(t *testing.T) {
 	}
 }
 
-func TestGroup(t *testing.T) {
-	start := testutil.Start()
-	for name, tc := range map[string]struct {
-		siblings []run.Status
-		status   run.Status
-		message  string
-	}{
-		"none started": {[]run.Status{run.Pending, run.Pending}, run.Pending, "0 of 2 ready"},
-		"some wait":    {[]run.Status{run.Pending, run.Done}, run.Running, "1 of 2 ready"},
-		"some run":     {[]run.Status{run.Running, run.Failed}, run.Running, "0 of 2 ready, 1 failed"},
-		"some failed":  {[]run.Status{run.Done, run.Failed, run.Skipped}, run.Failed, "1 of 3 ready, 1 failed, 1 skipped"},
-		"all skipped":  {[]run.Status{run.Skipped, run.Skipped}, run.Skipped, "0 of 2 ready, 2 skipped"},
-		"all ready":    {[]run.Status{run.Done, run.Done}, run.Done, "2 of 2 ready"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var rows []*row
-			for i, s := range tc.siblings {
-				rows = append(rows, &row{status: s, started: start.Add(time.Duration(i) * time.Second), ended: start.Add(time.Minute)})
-			}
-			g := group("shard", rows)
-			require.Equal(t, tc.status, g.status)
-			require.Equal(t, tc.message, g.message)
-			require.Equal(t, start, g.started)
-			require.Equal(t, tc.status == run.Running, g.ended.IsZero())
-		})
-	}
-}
+// chanWriter sends what is written to a channel.
+type chanWriter chan string
 
-// told is a writer that sends on what is written.
-type told chan string
-
-func (w told) Write(p []byte) (int, error) {
+func (w chanWriter) Write(p []byte) (int, error) {
 	w <- string(p)
 	return len(p), nil
 }
@@ -218,7 +190,7 @@ func (w told) Write(p []byte) (int, error) {
 func TestCursorIsShownWhenInterrupted(t *testing.T) {
 	s, _, _ := Fake("", 80, 24, utf8Lang)
 	l := newLive(s.Err, ProgressOptions{Now: testutil.NewClock().Now})
-	wrote := make(told)
+	wrote := make(chanWriter)
 	l.out.Writer = wrote
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {

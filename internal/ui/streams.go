@@ -1,7 +1,10 @@
 package ui
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -14,19 +17,19 @@ import (
 // Streams are the three streams of a command.
 type Streams struct {
 	In io.Reader
-	// Out is what was asked for, Err everything about the run.
+	// Out is for results, Err for everything about the run.
 	Out, Err *Stream
-	// InTTY says that In is a terminal: somebody can answer.
+	// InTTY reports that In is a terminal, so a user can answer questions.
 	InTTY bool
 }
 
-// Stream is an output stream and what is known of it.
+// Stream is an output stream with its style and terminal size.
 type Stream struct {
 	io.Writer
 	Style
-	// TTY says that the stream is a terminal.
+	// TTY reports that the stream is a terminal.
 	TTY bool
-	// Live says that lines may be redrawn in place.
+	// Live reports that lines may be redrawn in place.
 	Live bool
 	// Size is the terminal's current width and height in characters.
 	Size func() (width, height int)
@@ -39,15 +42,15 @@ const (
 	ColorNever  = "never"
 )
 
-// Options are the flags that say how to print.
+// Options are the flags that control output.
 type Options struct {
 	// Color is auto, always or never; empty is auto.
 	Color string
-	// Plain asks for output as if no stream were a terminal.
+	// Plain disables colours and redrawing, as if no stream were a terminal.
 	Plain bool
 }
 
-// System returns the streams of the process, with what the environment says about them.
+// System returns the streams of the process. The environment determines colours and the character set.
 func System(env func(string) string, stdin, stdout, stderr *os.File) *Streams {
 	s := &Streams{
 		In:    stdin,
@@ -59,8 +62,8 @@ func System(env func(string) string, stdin, stdout, stderr *os.File) *Streams {
 	return s
 }
 
-// Fake returns streams for tests. Width and height are those of the terminal that all three are; a width of 0 stands for
-// pipes. The environment is given as in os.Environ.
+// Fake returns streams for tests: terminals of a width and height, or pipes if the width is 0. The environment has the format of
+// os.Environ.
 func Fake(in string, width, height int, environ ...string) (s *Streams, out, err *bytes.Buffer) {
 	out, err = &bytes.Buffer{}, &bytes.Buffer{}
 	size := func() (int, int) { return width, height }
@@ -99,7 +102,7 @@ func (s *Streams) Configure(o Options) error {
 	return nil
 }
 
-// detect sets what follows from the environment.
+// detect sets the style from the environment.
 func (s *Streams) detect(env func(string) string) {
 	dumb := env("TERM") == "dumb"
 	for _, out := range []*Stream{s.Out, s.Err} {
@@ -109,7 +112,7 @@ func (s *Streams) detect(env func(string) string) {
 	}
 }
 
-// utf8Locale follows POSIX: the first of these that is set decides.
+// utf8Locale follows POSIX: the first of these variables that is set determines the locale.
 func utf8Locale(env func(string) string) bool {
 	for _, key := range []string{"LC_ALL", "LC_CTYPE", "LANG"} {
 		if v := strings.ToUpper(env(key)); v != "" {
@@ -127,9 +130,39 @@ func fileStream(f *os.File) *Stream {
 		Size: func() (int, int) {
 			width, height, err := term.GetSize(fd)
 			if err != nil || width <= 0 || height <= 0 {
-				return 80, 24 // serial lines do not tell
+				return 80, 24 // serial lines have no size
 			}
 			return width, height
 		},
+	}
+}
+
+// Confirm asks a question and reports whether the user answered yes. It fails if stdin or stderr is not a terminal, or if ctx
+// ends.
+func (s *Streams) Confirm(ctx context.Context, question string) (bool, error) {
+	question = s.Err.Text(question)
+	if !s.InTTY || !s.Err.TTY {
+		return false, clierr.New(clierr.BadInput, "add --yes to confirm without a question",
+			"cannot ask %q: stdin or stderr is not a terminal", question)
+	}
+	fmt.Fprintf(s.Err, "%s [y/N] ", question)
+	answer := make(chan string, 1)
+	go func() { // a read of a terminal cannot be interrupted; it ends with the process
+		line, _ := bufio.NewReader(s.In).ReadString('\n')
+		answer <- line
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(s.Err)
+		return false, ctx.Err()
+	case line := <-answer:
+		if !strings.HasSuffix(line, "\n") {
+			fmt.Fprintln(s.Err) // end of input
+		}
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "y", "yes":
+			return true, nil
+		}
+		return false, nil
 	}
 }

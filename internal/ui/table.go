@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Table prints rows under a header as kubectl does. Cells may be coloured: padding does not count colours.
+// Table prints rows under a header, as kubectl does. Cells may have colours.
 func Table(w io.Writer, header []string, rows ...[]string) {
 	lines := rows
 	if len(header) > 0 {
@@ -16,19 +16,19 @@ func Table(w io.Writer, header []string, rows ...[]string) {
 	columns(w, lines, 3)
 }
 
-// Node is a line of a tree and what is below it.
+// Node is a line of a tree with its children.
 type Node struct {
-	// Cells are the columns, at least one; the first is indented.
+	// Cells are the columns, at least one. The first is indented.
 	Cells    []string
 	Children []Node
 }
 
-// Tree prints a node and everything below it, with columns aligned over all of them.
+// Tree prints a node and its descendants with aligned columns.
 func (s *Stream) Tree(root Node) {
 	columns(s, s.branches(nil, root, "", ""), 2)
 }
 
-// branches appends a node as a line that begins with first, and the lines below it, which begin with rest.
+// branches appends the line of a node with the prefix first, and the lines of its descendants with the prefix rest.
 func (s *Stream) branches(lines [][]string, n Node, first, rest string) [][]string {
 	cells := slices.Clone(n.Cells)
 	cells[0] = s.Dim(first) + cells[0]
@@ -43,7 +43,7 @@ func (s *Stream) branches(lines [][]string, n Node, first, rest string) [][]stri
 	return lines
 }
 
-// columns aligns cells, gap spaces apart. A line's last cell may be as long as it likes.
+// columns prints lines with aligned cells, gap spaces apart. The last cell of a line is not aligned.
 func columns(w io.Writer, lines [][]string, gap int) {
 	var widths []int
 	for _, cells := range lines {

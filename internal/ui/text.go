@@ -6,13 +6,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/clipperhouse/displaywidth"
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// Age is a duration as kubectl prints it: 12s, 3m4s, 4d.
+// Age formats a duration as kubectl does: 12s, 3m4s, 4d.
 func Age(d time.Duration) string { return duration.HumanDuration(d) }
 
-// elapsed is how long something takes: 0.4s, 41s, 1m12s, 2h3m.
+// elapsed formats a duration with a resolution that fits its length: 0.4s, 41s, 1m12s, 2h3m.
 func elapsed(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < 10*time.Second:
@@ -25,24 +26,13 @@ func elapsed(d time.Duration) string {
 	return fmt.Sprintf("%dh%dm", d/time.Hour, d/time.Minute%60)
 }
 
-// width is how many columns text takes, colours not counted.
-func width(text string) int {
-	n := 0
-	for text != "" {
-		before, after, found := strings.Cut(text, "\x1b[")
-		n += utf8.RuneCountInString(before)
-		if !found {
-			break
-		}
-		_, text, _ = strings.Cut(after, "m")
-	}
-	return n
-}
+// width returns how many columns text takes on a terminal. Colours take none, and wide characters take two.
+func width(text string) int { return displaywidth.Options{ControlSequences: true}.String(text) }
 
 // pad fills text with spaces up to n columns.
 func pad(text string, n int) string { return text + strings.Repeat(" ", max(0, n-width(text))) }
 
-// clip cuts text without colours to n columns and shows that it did.
+// clip shortens text without colours to n columns, with an ellipsis.
 func (s Style) clip(text string, n int) string {
 	if width(text) <= n {
 		return text
@@ -52,22 +42,30 @@ func (s Style) clip(text string, n int) string {
 	if keep <= 0 {
 		return strings.Repeat(".", max(0, n))
 	}
-	return strings.TrimRight(string([]rune(text)[:keep]), " ") + dots
+	return strings.TrimRight(displaywidth.TruncateString(text, keep, ""), " ") + dots
 }
 
-// wrap breaks text without colours into lines of at most n columns, between words where it can.
-func wrap(text string, n int) []string {
-	rest, lines := []rune(text), []string(nil)
-	for n > 0 && len(rest) > n {
-		end := n
-		for i := n; i > 0; i-- {
-			if rest[i] == ' ' {
-				end = i
-				break
+// Wrap breaks text without colours into lines of at most n columns, between words if possible. It does not break at hyphens,
+// which may be part of a flag.
+func Wrap(text string, n int) string { return strings.Join(wrap(text, n), "\n") }
+
+func wrap(text string, n int) (lines []string) {
+	for n > 0 && width(text) > n {
+		line := displaywidth.TruncateString(text, n, "")
+		if line == "" { // the first character is wider than the line
+			_, size := utf8.DecodeRuneInString(text)
+			line = text[:size]
+		}
+		if rest := text[len(line):]; rest != "" && rest[0] != ' ' {
+			if space := strings.LastIndexByte(line, ' '); space > 0 {
+				line = line[:space]
 			}
 		}
-		lines = append(lines, strings.TrimRight(string(rest[:end]), " "))
-		rest = []rune(strings.TrimLeft(string(rest[end:]), " "))
+		text = strings.TrimLeft(text[len(line):], " ")
+		lines = append(lines, strings.TrimRight(line, " "))
 	}
-	return append(lines, string(rest))
+	if text == "" && len(lines) > 0 {
+		return lines
+	}
+	return append(lines, text)
 }

@@ -99,6 +99,17 @@ func TestClipAndWrap(t *testing.T) {
 	require.Equal(t, []string{"one two", "three"}, wrap("one two three", 7))
 	require.Equal(t, []string{"abcd", "ef"}, wrap("abcdef", 4))
 	require.Equal(t, []string{"a b"}, wrap("a b", 0))
+	require.Equal(t, []string{"use", "--only-x"}, wrap("use --only-x", 8), "flags are not broken")
+}
+
+func TestWideAndCombiningCharacters(t *testing.T) {
+	utf8 := Style{utf8: true, colour: true}
+	require.Equal(t, 4, width(utf8.Red("日本")))
+	require.Equal(t, 6, width("re\u0301sume\u0301"), "an accent takes no column")
+	require.Equal(t, "日… ", pad(utf8.clip("日本語", 4), 4))
+	require.Equal(t, "e\u0301e\u0301…", utf8.clip("e\u0301e\u0301e\u0301e\u0301", 3))
+	require.Equal(t, []string{"日本", "語"}, wrap("日本語", 5))
+	require.Equal(t, []string{"日", "本"}, wrap("日本", 1), "no line is empty")
 }
 
 func TestTable(t *testing.T) {
@@ -165,7 +176,7 @@ func TestConfirmNeedsTerminals(t *testing.T) {
 	}
 }
 
-// silent is a terminal at which nobody types.
+// silent is a terminal without input.
 type silent chan struct{}
 
 func (s silent) Read([]byte) (int, error) {
@@ -202,8 +213,8 @@ func TestPrintError(t *testing.T) {
 			"kcpctl: 2 errors\n  kcp.yaml:3:4: spec.shrads: unknown field\n  kcp.yaml:9:4: spec.version: not a version\nhint: see kcpctl schema\n",
 		},
 		"joined and wrapped": {
-			clierr.New(clierr.BadInput, "mend them", "read setup: %w", errors.Join(a, b)),
-			"kcpctl: read setup\n  kcp.yaml:3:4: spec.shrads: unknown field\n  kcp.yaml:9:4: spec.version: not a version\nhint: mend them\nhint: see kcpctl schema\n",
+			clierr.New(clierr.BadInput, "fix them", "read setup: %w", errors.Join(a, b)),
+			"kcpctl: read setup\n  kcp.yaml:3:4: spec.shrads: unknown field\n  kcp.yaml:9:4: spec.version: not a version\nhint: fix them\nhint: see kcpctl schema\n",
 		},
 		"one joined": {errors.Join(b), "kcpctl: kcp.yaml:9:4: spec.version: not a version\n"},
 		"two causes in a sentence": {

@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// vt is a terminal that understands what live sends. It keeps what scrolled out at the top.
+// vt is a terminal that interprets the output of live. It keeps the scrollback.
 type vt struct {
 	t             *testing.T
 	width, height int
 	lines         [][]rune // the scrollback, then the screen
-	broken        []bool   // the line goes on in the next one, as it did not fit
+	broken        []bool   // the line continues in the next one, because it did not fit
 	top, x, y     int      // the first line of the screen; the cursor, y counted over all lines
 	hidden        bool
 }
@@ -90,7 +90,7 @@ func (v *vt) down() {
 	v.top = max(v.top, v.y-v.height+1)
 }
 
-// narrow breaks lines anew, as terminals do that keep what no longer fits.
+// narrow reflows lines that no longer fit, as terminals do.
 func (v *vt) narrow(width int) {
 	old, cursor := v.lines, v.y
 	v.width, v.lines, v.broken = width, nil, nil
@@ -107,10 +107,10 @@ func (v *vt) narrow(width int) {
 	v.top = max(0, v.y-v.height+1)
 }
 
-// String is everything: scrollback and screen.
+// String returns the scrollback and the screen.
 func (v *vt) String() string { return text(v.lines) }
 
-// screen is what is visible.
+// screen returns the visible lines.
 func (v *vt) screen() string { return text(v.lines[v.top:]) }
 
 func text(lines [][]rune) string {

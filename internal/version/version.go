@@ -1,4 +1,4 @@
-// Package version says which build of kcpctl this is.
+// Package version identifies the build of kcpctl.
 package version
 
 import (
@@ -9,34 +9,34 @@ import (
 	"strings"
 )
 
-// Set by the linker: -ldflags "-X github.com/kcpctl/kcpctl/internal/version.version=v0.1.0". What it leaves empty comes
-// from the build information that Go puts into every binary, so that `go install` and `go build` are known too.
+// Set by the linker: -ldflags "-X github.com/kcpctl/kcpctl/internal/version.version=v0.1.0". Unset values come from the build
+// information that Go embeds in every binary, so that `go install` and `go build` work too.
 var version, commit, date string
 
 // Info describes a build.
 type Info struct {
 	// Version is the release, or "devel".
 	Version string `json:"version"`
-	// Commit is the git commit; "-dirty" follows it if files were changed.
+	// Commit is the git commit, with the suffix "-dirty" if files were modified.
 	Commit string `json:"commit,omitempty"`
-	// Date is the commit's, in RFC 3339.
+	// Date is the date of the commit, in RFC 3339.
 	Date     string `json:"date,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
-	// KCP is the kcp release that a setup gets if it names none, and KnownKCP are all that this build has flags for. Etcd is
-	// the default of managed etcds. They are the caller's to fill in.
+	// KCP is the default kcp release, and KnownKCP are all supported releases. Etcd is the default image of managed etcds. The
+	// caller sets them.
 	KCP      string   `json:"kcp,omitempty"`
 	KnownKCP []string `json:"knownKCP,omitempty"`
 	Etcd     string   `json:"etcd,omitempty"`
 }
 
-// Get returns what is known of the running binary.
+// Get returns the build of the running binary.
 func Get() Info {
 	build, _ := debug.ReadBuildInfo()
 	return info(build)
 }
 
-// info merges what the linker set with the build information, which is nil in a binary that was built without modules.
+// info merges the values of the linker with the build information, which is nil in a binary that was built without modules.
 func info(build *debug.BuildInfo) Info {
 	i := Info{Version: version, Commit: commit, Date: date, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if build != nil {
@@ -56,7 +56,7 @@ func info(build *debug.BuildInfo) Info {
 	return i
 }
 
-// Text is one fact per line, without those that are not known.
+// Text returns one value per line, without unknown ones.
 func (i Info) Text() string {
 	var b strings.Builder
 	for _, f := range []struct{ name, value string }{
@@ -75,10 +75,10 @@ func (i Info) Text() string {
 	return b.String()
 }
 
-// kcp is the default release, followed by all known ones.
+// kcp is the default release, followed by all supported ones.
 func (i Info) kcp() string {
 	if len(i.KnownKCP) == 0 {
 		return i.KCP
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s (knows %s)", i.KCP, strings.Join(i.KnownKCP, ", ")))
+	return strings.TrimSpace(fmt.Sprintf("%s (supports %s)", i.KCP, strings.Join(i.KnownKCP, ", ")))
 }

@@ -56,7 +56,7 @@ func TestText(t *testing.T) {
 commit    0123abc
 go        go1.26.8
 platform  linux/amd64
-kcp       v0.32.3 (knows v0.32.2, v0.32.3)
+kcp       v0.32.3 (supports v0.32.2, v0.32.3)
 `, i.Text())
 }
 

@@ -5,80 +5,80 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // CacheServer replicates objects between shards.
 type CacheServer struct {
 	Component `json:",inline"`
-	// Etcd holds the cache. Default: embedded and ephemeral; the shards write the cache again.
+	// Etcd stores the cache. Default: embedded and ephemeral, because the shards can rewrite the cache.
 	Etcd *Etcd `json:"etcd,omitempty"`
-	// URL is how components on other clusters reach it, such as https://cache.example.com:6443.
+	// URL is the address for components on other clusters, such as https://cache.example.com:6443.
 	URL string `json:"url,omitempty"`
 }
 
-// RootShard is the shard that holds the root workspace.
+// RootShard is the shard with the root workspace.
 type RootShard struct {
 	ShardSpec `json:",inline"`
 }
 
-// Shard is a shard besides the root shard.
+// Shard is a shard other than the root shard.
 type Shard struct {
-	// Name is the shard's name in kcp: a DNS label, but not root.
+	// Name is the name of the shard in kcp: a DNS label other than root.
 	Name      string `json:"name"`
 	ShardSpec `json:",inline"`
 }
 
-// ShardSpec is what the root shard and the others have in common.
+// ShardSpec contains the fields of the root shard and of all other shards.
 type ShardSpec struct {
 	Component `json:",inline"`
-	// Etcd holds the shard's data. Default: spec.etcd.
+	// Etcd stores the data of the shard. Default: spec.etcd.
 	Etcd *Etcd `json:"etcd,omitempty"`
-	// URL is the shard's base URL, how other shards and front-proxies reach it. Default: its Service.
+	// URL is the base URL of the shard, the address for other shards and front-proxies. Default: its Service.
 	URL string `json:"url,omitempty"`
-	// VirtualWorkspaceURL is where clients reach the shard's virtual workspaces. Default: the base URL, or the one of the
-	// virtual workspace server that serves this shard.
+	// VirtualWorkspaceURL is the address of the shard's virtual workspaces for clients. Default: the base URL, or the URL of the
+	// virtual workspace server of this shard.
 	VirtualWorkspaceURL string `json:"virtualWorkspaceURL,omitempty"`
 	// Labels are set on the Shard object in kcp, in addition to the label name. Workspaces select shards by them.
 	Labels map[string]string `json:"labels,omitempty"`
 }
 
-// FrontProxy is what clients talk to.
+// FrontProxy is a server for clients. It forwards requests to the shard of their workspace.
 type FrontProxy struct {
 	// Name is a DNS label.
 	Name      string `json:"name"`
 	Component `json:",inline"`
-	// External is what clients of this front-proxy dial. Default: spec.external for the first one, else its Service.
+	// External is the address of this front-proxy for clients. Default: spec.external for the first front-proxy, else its Service.
 	External External `json:"external,omitzero"`
 }
 
-// VirtualWorkspace is a server of a shard's virtual workspaces.
+// VirtualWorkspace is a separate server for the virtual workspaces of a shard.
 type VirtualWorkspace struct {
 	// Name is a DNS label.
 	Name      string `json:"name"`
 	Component `json:",inline"`
-	// Shard is the name of the shard it serves; root is the root shard. Default: root.
+	// Shard is the name of the shard. The name of the root shard is root. Default: root.
 	Shard string `json:"shard,omitempty"`
-	// URL is how clients reach it. Default: its Service.
+	// URL is its address for clients. Default: its Service.
 	URL string `json:"url,omitempty"`
 }
 
-// Kubeconfig is a credential for kcp.
+// Kubeconfig is a kubeconfig for kcp with a client certificate.
 type Kubeconfig struct {
-	// Name is a DNS label; the Secret is called after it.
+	// Name is a DNS label. It is part of the name of the Secret.
 	Name string `json:"name"`
-	// Target is what it connects to. Default: the first front-proxy.
+	// Target is the server that the kubeconfig connects to. Default: the first front-proxy.
 	Target Target `json:"target,omitzero"`
-	// User is the certificate's common name. Default: the name.
+	// User is the common name of the certificate. Default: the name.
 	User string `json:"user,omitempty"`
-	// Groups are the certificate's organizations.
+	// Groups are the organizations of the certificate.
 	Groups []string `json:"groups,omitempty"`
-	// Workspace is the path of the current context. Default: root.
+	// Workspace is the workspace of the current context. Default: root.
 	Workspace string `json:"workspace,omitempty"`
-	// Validity is how long the certificate is valid, at most caValidity. Default: 8766h.
+	// Validity is the lifetime of the certificate, at most caValidity. Default: 8766h.
 	Validity metav1.Duration `json:"validity,omitzero"`
 	// ClusterRoles are bound to the user in the workspace.
 	ClusterRoles []string `json:"clusterRoles,omitempty"`
 }
 
-// Target is one of a front-proxy and a shard.
+// Target is either a front-proxy or a shard.
 type Target struct {
 	// FrontProxy is the name of a front-proxy.
 	FrontProxy string `json:"frontProxy,omitempty"`
-	// Shard is the name of a shard; root is the root shard.
+	// Shard is the name of a shard. The name of the root shard is root.
 	Shard string `json:"shard,omitempty"`
 }

@@ -1,6 +1,6 @@
-// Package v1alpha1 holds the types of the setup file: one kcp installation in one document.
+// Package v1alpha1 contains the types of the setup file: one kcp installation in one document.
 //
-// Every default is applied by package setup; a field that is left out means what its comment says.
+// Package setup applies the defaults. The comments document them, and are the source of the reference docs/setup.md.
 package v1alpha1
 
 const (
@@ -8,8 +8,8 @@ const (
 	Group = "kcpctl.dev"
 	// Version is the version of the API group that these types describe.
 	Version = "v1alpha1"
-	// APIVersion is what a setup file says in apiVersion.
+	// APIVersion is the apiVersion of a setup file.
 	APIVersion = Group + "/" + Version
-	// KindSetup is what a setup file says in kind.
+	// KindSetup is the kind of a setup file.
 	KindSetup = "Setup"
 )

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// comments are the comments of types, by name, and of fields, by Type.Field.
+// comments are comments by name: of types by Type, and of fields by Type.Field.
 type comments map[string]string
 
 // readComments reads the comments of a package's structs.

@@ -13,7 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// jsonSchema makes the JSON schema of the setup file.
+// jsonSchema returns the JSON schema of the setup file.
 func jsonSchema(c comments) ([]byte, error) {
 	r := jsonschema.Reflector{
 		Anonymous: true, ExpandedStruct: true, Mapper: mapped, LookupComment: c.of,
@@ -37,7 +37,7 @@ func constant(s *jsonschema.Schema, property, value string) {
 	}
 }
 
-// mapped is the schema of a type that says too little about itself.
+// mapped returns the schema of a type for which reflection is not enough, or nil.
 func mapped(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
@@ -53,7 +53,7 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 	return nil
 }
 
-// enum returns the values that a type has, or nil.
+// enum returns the values of an enumeration, or nil.
 func enum(t reflect.Type) []any {
 	switch t {
 	case reflect.TypeFor[v1alpha1.PKIStore]():

@@ -1,5 +1,5 @@
-// Command schema writes what is generated from the types of the setup file: docs/kcp.schema.json, a JSON schema for editors,
-// and docs/setup.md, a reference of all fields.
+// Command schema generates docs/kcp.schema.json, a JSON schema for editors, and docs/setup.md, a reference of all fields, from
+// the types of the setup file.
 package main
 
 import (
@@ -32,7 +32,7 @@ func write(root string) error {
 	return nil
 }
 
-// generate makes the generated files from the sources of the repository at root, by their paths.
+// generate returns the generated files by path, from the sources of the repository at root.
 func generate(root string) (map[string][]byte, error) {
 	c, err := readComments(filepath.Join(root, "internal", "api", "v1alpha1"))
 	if err != nil {

@@ -19,7 +19,7 @@ const referenceHeader = `<!-- Generated from internal/api/v1alpha1 by internal/t
 
 # The setup file
 
-A setup file describes one kcp installation: kcpctl reads ` + "`kcp.yaml`" + ` unless ` + "`-f`" + ` names another. The smallest one is
+A setup file describes one kcp installation. kcpctl reads ` + "`kcp.yaml`" + ` unless ` + "`-f`" + ` specifies another file. The smallest setup file is
 
 ` + "```yaml" + `
 apiVersion: kcpctl.dev/v1alpha1
@@ -28,11 +28,11 @@ metadata:
   name: demo
 ` + "```" + `
 
-Everything else has a default, which ` + "`kcpctl config view`" + ` shows. Unknown, misspelt and duplicate fields are errors.
-Editors that know [kcp.schema.json](kcp.schema.json) complete and check the file while it is written.
+All other fields have defaults: ` + "`kcpctl config view`" + ` prints a setup with all of them. Unknown, misspelt and duplicate fields are errors.
+Editors that support JSON schema can complete and check the file with [kcp.schema.json](kcp.schema.json).
 `
 
-// reference makes the reference of all fields: a section with a table for each type.
+// reference returns the reference of all fields: a section with a table for each type.
 func reference(c comments) []byte {
 	var out bytes.Buffer
 	out.WriteString(referenceHeader)
@@ -43,7 +43,7 @@ func reference(c comments) []byte {
 	return out.Bytes()
 }
 
-// objects returns a type and all that its fields lead to, each once, in the order in which a reader meets them.
+// objects returns a type and the types of its fields, recursively and without duplicates, in the order of the fields.
 func objects(t reflect.Type, seen []reflect.Type) []reflect.Type {
 	if slices.Contains(seen, t) {
 		return seen
@@ -63,7 +63,7 @@ type field struct {
 	in reflect.Type
 }
 
-// fieldsOf returns the fields of a struct, those of inlined structs included.
+// fieldsOf returns the fields of a struct, including those of inlined structs.
 func fieldsOf(t reflect.Type) []field {
 	var out []field
 	for f := range t.Fields() {
@@ -87,7 +87,7 @@ func writeFields(out *bytes.Buffer, t reflect.Type, c comments) {
 	}
 }
 
-// splitDefault takes the sentence that begins with "Default:" out of a comment.
+// splitDefault separates the sentence that starts with "Default:" from a comment.
 func splitDefault(comment string) (text, value string) {
 	m := regexp.MustCompile(`^(.*?) ?Default: (.*?)\.(?: (.*))?$`).FindStringSubmatch(comment)
 	if m == nil {
@@ -100,7 +100,7 @@ func escape(s string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", ">", "&gt;").Replace(s)
 }
 
-// element is the type of what a pointer or a list holds.
+// element is the element type of a pointer or a list.
 func element(t reflect.Type) reflect.Type {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -108,12 +108,12 @@ func element(t reflect.Type) reflect.Type {
 	return t
 }
 
-// isObject tells whether a type has a section of its own.
+// isObject reports whether a type has a section in the reference.
 func isObject(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.PkgPath() == reflect.TypeFor[v1alpha1.Setup]().PkgPath()
 }
 
-// typeName is what readers call a type.
+// typeName is the name of a type in the reference.
 func typeName(t reflect.Type) string {
 	inner := element(t)
 	name := inner.Kind().String()

@@ -12,25 +12,34 @@ import (
 func TestSearch(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"docs/a.md":            "# Title\n\nThe members serve Meanwhile.\nNobody reads it.\n",
-		"docs/picture.svg":     "nobody\n",
-		"pkg/b.go":             "package b\n\n// ok tells whether it is.\n",
-		"pkg/testdata/c.txtar": "stderr 'x is no YAML'\r\n",
-		"other/d.md":           "It is made anew.\n",
+		"docs/a.md":                      "# Title\n\nThe members serve Meanwhile.\nNobody reads it.\n",
+		"docs/picture.svg":               "nobody\n",
+		"pkg/b.go":                       "package b\n\n// ok tells whether it is.\n",
+		"pkg/testdata/c.txtar":           "stderr 'x is no YAML'\r\n",
+		"pkg/testdata/d.yaml":            "# nobody\n",
+		"dns/e.go":                       "// there is no record of ns.invalid nobody.invalid, and it is no longer needed\n",
+		"other/d.md":                     "It is made anew.\n",
+		"internal/tools/words/f.go":      "// nobody\n",
+		"test/testbed/build/x/README.md": "nobody\n",
+		"Makefile":                       "# The former target.\n",
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	t.Chdir(dir)
+	docs, pkg, other, makefile := `docs/a.md:4: "Nobody": `, []string{`pkg/b.go:3: "tells whether": write "reports whether"`, `pkg/testdata/c.txtar:1: "is no YAML": `},
+		`other/d.md:1: "anew": write "again": It is made anew.`, `Makefile:1: "The former": write "previous"`
 	for name, tc := range map[string]struct {
 		paths []string
-		want  string
+		want  []string
 		err   string
 	}{
-		"two folders": {[]string{"docs", "pkg"}, "docs/a.md:4:Nobody reads it.\npkg/b.go:3:// ok tells whether it is.\npkg/testdata/c.txtar:1:stderr 'x is no YAML'\n", ""},
-		"a file":      {[]string{"other/d.md"}, "other/d.md:1:It is made anew.\n", ""},
-		"no path":     {nil, "", "usage: words PATH..."},
-		"a typo":      {[]string{"doc"}, "", "doc: no such file or directory"},
+		"two directories":      {[]string{"docs", "pkg"}, append([]string{docs}, pkg...), ""},
+		"a file":               {[]string{"other/d.md"}, []string{other}, ""},
+		"the whole repository": {[]string{"."}, []string{makefile, docs, other, pkg[0], pkg[1]}, ""},
+		"allowed phrases":      {[]string{"dns"}, nil, ""},
+		"no path":              {nil, nil, "usage: words PATH..."},
+		"a typo":               {[]string{"doc"}, nil, "doc: no such file or directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out strings.Builder
@@ -40,8 +49,12 @@ func TestSearch(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.Equal(t, tc.want, out.String())
-			require.Equal(t, strings.Count(tc.want, "\n"), found)
+			require.Equal(t, len(tc.want), found, out.String())
+			for i, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") {
+				if i < len(tc.want) {
+					require.True(t, strings.HasPrefix(line, tc.want[i]), "%s\nwant %s", line, tc.want[i])
+				}
+			}
 		})
 	}
 }
