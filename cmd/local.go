@@ -11,11 +11,10 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/local"
 	"github.com/kcpctl/kcpctl/internal/local/download"
-	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/version"
 )
 
-// localFlags say how a setup runs on this machine.
+// localFlags are the flags of a setup on this machine.
 type localFlags struct {
 	enabled  bool
 	binDir   string
@@ -34,26 +33,31 @@ func (l *localFlags) add(f *pflag.FlagSet) {
 // useLocal builds the topology of the session's file on this machine.
 func (s *session) useLocal() error {
 	if s.layout == nil {
-		folders := local.UserFolders(s.env.Getenv)
-		if err := folders.Demand(); err != nil {
+		dirs := local.UserDirs(s.env.Getenv)
+		if err := dirs.Validate(); err != nil {
 			return err
 		}
-		layout, err := local.NewLayout(folders.State, s.file.Setup.Metadata.Name, s.flags.local.basePort)
+		layout, err := local.NewLayout(dirs.State, s.file.Setup.Metadata.Name, s.flags.local.basePort)
 		if err != nil {
 			return err
 		}
 		s.layout = layout
 	}
-	s.topology = topology.BuildLocal(s.file.Setup, s.layout.Topology())
+	t, err := s.layout.Topology(s.file.Setup)
+	if err != nil {
+		return err
+	}
+	s.topology = t
 	return nil
 }
 
-// choosePorts gives a setup that has none its ports on this machine, which no other setup can choose at the same time.
-func (s *session) choosePorts(ctx context.Context) error {
+// claimPorts chooses free ports for a setup on this machine that a command is about to start, and keeps other setups
+// from choosing the same ones. Commands that only show a setup do not call it: they listen on no port.
+func (s *session) claimPorts(ctx context.Context) error {
 	if s.layout == nil {
 		return nil
 	}
-	if err := s.layout.ChoosePorts(ctx, s.flags.local.basePort); err != nil {
+	if err := s.layout.ReservePorts(ctx, s.file.Setup); err != nil {
 		return err
 	}
 	return s.useLocal()
@@ -61,8 +65,8 @@ func (s *session) choosePorts(ctx context.Context) error {
 
 // connectLocal opens the runtime of this machine.
 func (s *session) connectLocal() error {
-	folders := local.UserFolders(s.env.Getenv)
-	if err := folders.Demand(); err != nil {
+	dirs := local.UserDirs(s.env.Getenv)
+	if err := dirs.Validate(); err != nil {
 		return err
 	}
 	s.runtime = local.New(s.topology, s.layout, local.Options{
@@ -70,7 +74,7 @@ func (s *session) connectLocal() error {
 		Binaries: local.Binaries{
 			Dir: s.flags.local.binDir, Path: s.env.Getenv("PATH"),
 			Source: download.Source{
-				URL: s.flags.local.kcpURL, Dir: folders.Cache, OS: runtime.GOOS, Arch: runtime.GOARCH,
+				URL: s.flags.local.kcpURL, Dir: dirs.Cache, OS: runtime.GOOS, Arch: runtime.GOARCH,
 				Progress: downloadProgress(s.reporter.note),
 			},
 		},
@@ -78,24 +82,24 @@ func (s *session) connectLocal() error {
 	return nil
 }
 
-// downloadProgress tells of a download in steps of a tenth.
+// downloadProgress reports every tenth of a download.
 func downloadProgress(notify func(string)) func(download.Progress) {
-	told := map[string]int64{}
+	reported := map[string]int64{}
 	return func(p download.Progress) {
 		if p.Total == 0 {
 			return
 		}
-		if step := p.Done * 10 / p.Total; told[p.Name] != step+1 {
-			told[p.Name] = step + 1
+		if step := p.Done * 10 / p.Total; reported[p.Name] != step+1 {
+			reported[p.Name] = step + 1
 			notify(fmt.Sprintf("download %s: %d%% of %d MB", p.Name, step*10, p.Total>>20))
 		}
 	}
 }
 
-// stopTime limits how long processes may take to stop.
-const stopTime = time.Minute
+// stopTimeout limits how long --foreground waits for processes to stop.
+const stopTimeout = time.Minute
 
-// stay watches over the processes until it is interrupted, and stops them then, also those of a run that failed.
+// stay watches the processes until the command is interrupted, and then stops them, also after a run that failed.
 func (s *session) stay(ctx context.Context, err error) error {
 	l, ok := s.runtime.(*local.Runtime)
 	if !ok {
@@ -105,7 +109,7 @@ func (s *session) stay(ctx context.Context, err error) error {
 		s.env.note("running until you press Ctrl-C")
 		err = l.Wait(ctx)
 	}
-	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	return errors.Join(err, l.StopAll(stopping))
 }

@@ -16,8 +16,12 @@ import (
 
 // TestMain makes the test binary play kcpctl where a script runs it.
 func TestMain(m *testing.M) {
+	kcpctl := func() { os.Exit(cmd.Main(context.Background(), os.Args[1:], cmd.System())) }
 	testscript.Main(m, map[string]func(){
-		"kcpctl": func() { os.Exit(cmd.Main(context.Background(), os.Args[1:], cmd.System())) },
+		"kcpctl": kcpctl,
+		// The same, but it crashes if it opens a socket or listens.
+		"kcpctl-no-sockets":   func() { forbidSockets(); kcpctl() },
+		"kcpctl-no-listening": func() { forbidListening(); kcpctl() },
 	})
 }
 

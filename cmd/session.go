@@ -86,7 +86,7 @@ func (s *session) connect() error {
 	}
 	o := kube.Options{
 		Version: version.Get().Version, Holder: holder(), Now: s.env.Now, Notify: s.reporter.note,
-		StateDir: local.UserFolders(s.env.Getenv).State,
+		StateDir: local.UserDirs(s.env.Getenv).State,
 		As:       s.flags.as, AsGroups: s.flags.asGroups, AllowOtherCluster: s.flags.allowOtherCluster,
 	}
 	if s.directory != nil {
@@ -102,7 +102,7 @@ func (s *session) connect() error {
 // connectToApply opens the runtime of a setup that the command is about to start or change: on this machine, its
 // ports are chosen first.
 func (s *session) connectToApply(ctx context.Context) error {
-	if err := s.choosePorts(ctx); err != nil {
+	if err := s.claimPorts(ctx); err != nil {
 		return err
 	}
 	return s.connect()

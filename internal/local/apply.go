@@ -12,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Apply remembers objects, writes files and starts processes. What runs as it should is not touched.
+// Apply records objects, writes files and starts processes. Processes that are up to date keep running.
 func (r *Runtime) Apply(ctx context.Context, items []plan.Item, _ run.PlanOptions) error {
 	var processes []entry
 	for _, it := range items {
@@ -33,13 +33,13 @@ func (r *Runtime) Apply(ctx context.Context, items []plan.Item, _ run.PlanOption
 	return g.Wait()
 }
 
-// applyProcess brings a process up to date.
+// applyProcess starts or replaces the process of a Deployment, if it is not up to date.
 func (r *Runtime) applyProcess(ctx context.Context, e entry) error {
 	w, err := r.layout.workload(e.Object)
 	if err != nil {
 		return err
 	}
-	files, err := w.files(r.applied)
+	files, err := w.files(r.layout.applied)
 	if err != nil {
 		return err
 	}
@@ -47,43 +47,32 @@ func (r *Runtime) applyProcess(ctx context.Context, e entry) error {
 	if err != nil {
 		return err
 	}
-	p := r.process(w.name)
+	p := r.supervisor.get(w.name)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := r.layout.writeEntry(e); err != nil {
 		return err
 	}
-	why, err := r.stale(w, r.applied)
+	why, err := r.outdated(w, r.layout.applied)
 	if err != nil || why == "" {
 		return err
 	}
 	if err := w.write(files); err != nil {
 		return err
 	}
-	restarts := int32(0)
-	before, err := r.layout.record(w.name)
-	if err == nil && before != nil && before.Hash == w.hash {
-		restarts = before.Restarts + 1
-	}
-	if err := r.stopLocked(ctx, p, w); err != nil {
-		return err
-	}
-	if before != nil {
-		r.awaitPorts(ctx, e.Component)
-	}
-	return r.start(p, w, bin, restarts)
+	return r.supervisor.replace(ctx, p, e.Component, w, bin)
 }
 
 // applied finds the object that was applied last.
-func (r *Runtime) applied(kind, name string) (*unstructured.Unstructured, error) {
-	e, err := r.layout.entry(kind, name)
+func (l *Layout) applied(kind, name string) (*unstructured.Unstructured, error) {
+	e, err := l.entry(kind, name)
 	if err != nil || e == nil {
 		return nil, err
 	}
 	return e.Object, nil
 }
 
-// release is the kcp release that a component runs.
+// release returns the kcp release that a component runs.
 func (r *Runtime) release(id topology.ID) string {
 	if c := r.topology.Component(id); c != nil {
 		return c.Version
@@ -116,10 +105,15 @@ func (r *Runtime) deleteProcess(ctx context.Context, obj *unstructured.Unstructu
 	if err != nil {
 		return err
 	}
-	if err := r.stop(ctx, w); err != nil {
+	if err := r.supervisor.stop(ctx, w); err != nil {
 		return err
 	}
 	return errors.Join(w.remove(), r.layout.removeLogs(w.name))
+}
+
+// stopOrder are the kinds of processes, each before those that it depends on.
+var stopOrder = []topology.Kind{
+	topology.FrontProxy, topology.VirtualWorkspaces, topology.Shard, topology.RootShard, topology.CacheServer,
 }
 
 // StopAll stops all processes, dependants first, and keeps everything else: the next up starts them again.
@@ -128,17 +122,15 @@ func (r *Runtime) StopAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ofKind := map[topology.Kind][]*workload{}
+	byKind := map[topology.Kind][]*workload{}
 	for id, w := range all {
-		ofKind[id.Kind()] = append(ofKind[id.Kind()], w)
+		byKind[id.Kind()] = append(byKind[id.Kind()], w)
 	}
-	for _, kind := range []topology.Kind{
-		topology.FrontProxy, topology.VirtualWorkspaces, topology.Shard, topology.RootShard, topology.CacheServer,
-	} {
+	for _, kind := range stopOrder {
 		var g errgroup.Group
 		g.SetLimit(parallel)
-		for _, w := range ofKind[kind] {
-			g.Go(func() error { return r.stop(ctx, w) })
+		for _, w := range byKind[kind] {
+			g.Go(func() error { return r.supervisor.stop(ctx, w) })
 		}
 		if err := g.Wait(); err != nil {
 			return err

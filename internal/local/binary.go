@@ -21,40 +21,40 @@ import (
 	"github.com/kcpctl/kcpctl/internal/local/download"
 )
 
-// Binaries says where kcp's binaries come from.
+// Binaries configures where kcp's binaries come from.
 type Binaries struct {
-	// Dir has them all (--kcp-bin-dir); nothing else is looked at then. It may be empty.
+	// Dir is the directory of all binaries (--kcp-bin-dir). If it is set, they are looked for nowhere else.
 	Dir string
-	// Path is the list of folders that are searched for a binary of the right version: $PATH.
+	// Path is the list of directories that are searched for a binary of the right version: $PATH.
 	Path string
-	// Source downloads what is found nowhere.
+	// Source downloads the binaries that are not found.
 	Source download.Source
-	// known are the versions of files that were asked for it, which takes a while.
+	// known are the versions of files that were run to find them, which takes a while.
 	known *sync.Map
 }
 
-// binary is a program on this machine. The file is told from a later one by its size and time.
+// binary is a program on this machine. Its size and modification time show whether the file was replaced.
 type binary struct {
 	Path    string    `json:"path"`
 	Size    int64     `json:"size"`
 	ModTime time.Time `json:"modTime"`
-	// Version is the release that it says it is; empty if it does not say.
+	// Version is the release that it reports, if any.
 	Version string `json:"version,omitempty"`
-	// ofKCP says that it was built from kcp's module.
+	// ofKCP is set if it was built from kcp's module.
 	ofKCP bool
 }
 
-// replaced tells whether another file is there now.
+// replaced reports whether the path has another file now.
 func (b binary) replaced() bool {
 	info, err := os.Stat(b.Path)
 	return err == nil && (info.Size() != b.Size || !info.ModTime().Equal(b.ModTime))
 }
 
 const moreBinaries = "put kcp, kcp-front-proxy, cache-server and virtual-workspaces of one release there, " +
-	"or leave out --kcp-bin-dir: then they are downloaded"
+	"or omit --kcp-bin-dir to download them"
 
-// find looks for a binary without downloading it: nil if it is nowhere. other is a sentence about one that was found but has
-// another version.
+// find finds a binary without downloading it. It returns nil if there is none, and then other describes a binary of another version,
+// if one was found.
 func (b Binaries) find(ctx context.Context, release, name string) (found *binary, other string, err error) {
 	if b.Dir != "" {
 		found, err := b.probe(ctx, filepath.Join(b.Dir, name))
@@ -76,7 +76,7 @@ func (b Binaries) find(ctx context.Context, release, name string) (found *binary
 	}
 	for _, dir := range filepath.SplitList(b.Path) {
 		if !filepath.IsAbs(dir) {
-			continue // to ask a program for its version is to run it, and this one depends on the current directory
+			continue // probing runs the program, and a relative path depends on the current directory
 		}
 		found, err := b.probe(ctx, filepath.Join(dir, name))
 		if err != nil || !found.ofKCP {
@@ -106,14 +106,14 @@ func (b Binaries) get(ctx context.Context, release, name string) (*binary, error
 	return ofRelease(path, release)
 }
 
-// fits tells whether a binary serves for a release. One that does not say its version does, and so does a build on the way
-// from one release to the next: who has such builds knows what they are.
+// fits reports whether a binary can be used for a release. A binary without a version can, and so can a build between two releases:
+// developers of kcp use such builds.
 func fits(have, release string) bool {
 	v, err := version.ParseSemantic(have)
 	return err != nil || v.PreRelease() != "" || have == release
 }
 
-// stat looks at a file: fs.ErrNotExist if there is no program.
+// stat returns a file as a binary. It fails with fs.ErrNotExist if the path has no file.
 func stat(path string) (*binary, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -131,7 +131,7 @@ func stat(path string) (*binary, error) {
 	return &binary{Path: path, Size: info.Size(), ModTime: info.ModTime()}, nil
 }
 
-// ofRelease is a binary of which the release is known, because it was downloaded.
+// ofRelease returns a binary whose release is known, because it was downloaded.
 func ofRelease(path, release string) (*binary, error) {
 	b, err := stat(path)
 	if b != nil {
@@ -140,7 +140,7 @@ func ofRelease(path, release string) (*binary, error) {
 	return b, err
 }
 
-// probe looks at a file and asks for its version.
+// probe returns a file as a binary, with its version.
 func (b Binaries) probe(ctx context.Context, path string) (*binary, error) {
 	found, err := stat(path)
 	if err != nil {
@@ -156,13 +156,12 @@ func (b Binaries) probe(ctx context.Context, path string) (*binary, error) {
 }
 
 const (
-	module       = "github.com/kcp-dev/kcp"
-	probeTimeout = 10 * time.Second
+	module         = "github.com/kcp-dev/kcp"
+	versionTimeout = 10 * time.Second
 )
 
-// versionOf says which release a binary is of, empty if it does not say, and whether it is built from kcp's module. What the
-// module proxy built says its version in its build information, others when they are asked: "kcp version
-// v1.36.0+kcp-v0.32.3". Not all of them can be asked.
+// versionOf returns the release of a binary, if it reports one, and whether it was built from kcp's module. Builds from the module
+// proxy have the version in their build information. Others print it: "kcp version v1.36.0+kcp-v0.32.3"; not all of them do.
 func versionOf(ctx context.Context, path string) (release string, ofKCP bool) {
 	if info, err := buildinfo.ReadFile(path); err == nil && info.Main.Path == module {
 		ofKCP = true
@@ -171,7 +170,7 @@ func versionOf(ctx context.Context, path string) (release string, ofKCP bool) {
 			return v, true
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, "--version")
 	var out bytes.Buffer

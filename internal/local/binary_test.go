@@ -6,13 +6,11 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/local/download"
-	"github.com/kcpctl/kcpctl/internal/testutil"
 )
 
 // build builds a program of a module that is called kcp and says its version.
@@ -58,7 +56,7 @@ func TestFindBinaries(t *testing.T) {
 		},
 		"a build between releases":        {b: Binaries{Dir: next}, want: next},
 		"no version in the folder":        {b: Binaries{Dir: mute}, want: mute},
-		"nothing in the folder":           {b: Binaries{Dir: t.TempDir(), Path: list(right)}, err: "no binary kcp in ", hint: "leave out --kcp-bin-dir"},
+		"nothing in the folder":           {b: Binaries{Dir: t.TempDir(), Path: list(right)}, err: "no binary kcp in ", hint: "omit --kcp-bin-dir"},
 		"not executable":                  {b: Binaries{Dir: plain}, err: "is not executable", hint: "chmod"},
 		"cache before path":               {b: Binaries{Path: list(right), Source: cached}, want: filepath.Dir(inCache)},
 		"path":                            {b: Binaries{Path: list(t.TempDir(), mute, foreign, wrong, right)}, want: right},
@@ -131,28 +129,4 @@ func TestReplacedBinaryIsNoticed(t *testing.T) {
 	require.True(t, b.replaced())
 	require.NoError(t, os.Remove(path))
 	require.False(t, b.replaced(), "what runs needs no file")
-}
-
-func TestCrashes(t *testing.T) {
-	for name, tc := range map[string]struct {
-		ages []int // seconds that the process lived, one after the other
-		want bool  // whether it is given up
-	}{
-		"once fast":                {ages: []int{1}},
-		"twice fast":               {ages: []int{1, 1}, want: true},
-		"fast and slow in turns":   {ages: []int{1, 30, 1}},
-		"too often":                {ages: []int{30, 30, 30, 30}, want: true},
-		"forgiven after some time": {ages: []int{30, 30, 30, 700, 30}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var c crashes
-			now := testutil.Start()
-			for _, age := range tc.ages {
-				c.note(now, time.Duration(age)*time.Second)
-				require.True(t, c.again.After(now))
-				c.again = time.Time{} // it is started again
-			}
-			require.Equal(t, tc.want, c.gaveUp)
-		})
-	}
 }

@@ -13,12 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/local/disk"
 )
 
-// lookup finds the Secret or ConfigMap that a workload mounts: nil if there is none.
+// lookup finds an object that a workload mounts. It returns nil if there is none.
 type lookup func(kind, name string) (*unstructured.Unstructured, error)
 
-// files are the files that a workload mounts, by path.
+// files returns the files that a workload mounts, by path.
 func (w *workload) files(find lookup) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for _, m := range w.mounts {
@@ -31,7 +32,7 @@ func (w *workload) files(find lookup) (map[string][]byte, error) {
 				continue
 			}
 			if obj == nil {
-				return nil, clierr.New(clierr.BadInput, "only what the setup itself makes can be mounted on this machine",
+				return nil, clierr.New(clierr.BadInput, "on this machine a pod can mount only objects that the setup creates",
 					"%s %s, which Deployment %s mounts, is not part of the setup", s.kind, s.name, w.name)
 			}
 			if err := s.files(obj, m.path, out); err != nil {
@@ -59,17 +60,17 @@ func (s source) files(obj *unstructured.Unstructured, dir string, out map[string
 			continue
 		}
 		if !ok {
-			return fmt.Errorf("it has no entry %s", i.Key)
+			return fmt.Errorf("no key %s", i.Key)
 		}
 		if !filepath.IsLocal(i.Path) {
-			return fmt.Errorf("the path %s leaves the volume", i.Path)
+			return fmt.Errorf("the path %s is outside the volume", i.Path)
 		}
 		out[filepath.Join(dir, i.Path)] = content
 	}
 	return nil
 }
 
-// dataOf are the entries of a Secret or ConfigMap.
+// dataOf returns the data of a Secret or ConfigMap.
 func dataOf(obj *unstructured.Unstructured) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for _, field := range []string{"data", "binaryData", "stringData"} {
@@ -81,7 +82,7 @@ func dataOf(obj *unstructured.Unstructured) (map[string][]byte, error) {
 			out[key] = []byte(value)
 			if field == "binaryData" || field == "data" && obj.GetKind() == kindSecret {
 				if out[key], err = base64.StdEncoding.DecodeString(value); err != nil {
-					return nil, fmt.Errorf("entry %s: %w", key, err)
+					return nil, fmt.Errorf("key %s: %w", key, err)
 				}
 			}
 		}
@@ -89,7 +90,7 @@ func dataOf(obj *unstructured.Unstructured) (map[string][]byte, error) {
 	return out, nil
 }
 
-// differ returns the first file that is not as it should be, by path.
+// differ returns the first file, by path, that is missing or has another content.
 func differ(files map[string][]byte) string {
 	first := ""
 	for path, want := range files {
@@ -101,18 +102,18 @@ func differ(files map[string][]byte) string {
 	return first
 }
 
-// write makes the folders of a workload and brings its files up to date. Files that it mounts no more are removed.
+// write creates the directories of a workload and updates its files. It removes files that the workload does not mount any more.
 func (w *workload) write(files map[string][]byte) error {
 	for _, dir := range append([]string{w.dir}, w.dataDirs...) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return writeError(err)
+			return explain(err)
 		}
 	}
 	for path, content := range files {
 		if have, err := os.ReadFile(path); err == nil && bytes.Equal(have, content) {
 			continue
 		}
-		if err := writeFile(path, content); err != nil {
+		if err := disk.WriteState(path, content); err != nil {
 			return err
 		}
 	}
@@ -124,13 +125,13 @@ func (w *workload) write(files map[string][]byte) error {
 			return err
 		})
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return writeError(err)
+			return explain(err)
 		}
 	}
 	return nil
 }
 
-// remove removes the folder of a workload, all but its data.
+// remove removes the directory of a workload, but not its data.
 func (w *workload) remove() error {
 	entries, err := os.ReadDir(w.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -142,7 +143,7 @@ func (w *workload) remove() error {
 	for _, e := range entries {
 		if path := filepath.Join(w.dir, e.Name()); !w.keepsData(path) {
 			if err := os.RemoveAll(path); err != nil {
-				return writeError(err)
+				return explain(err)
 			}
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/local/download"
+	"github.com/kcpctl/kcpctl/internal/local/ports"
+	"github.com/kcpctl/kcpctl/internal/local/process"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
@@ -56,8 +58,11 @@ func withFakeBinaries(run func() int) (int, error) {
 	return run(), nil
 }
 
-// patience is more than any wait of a test takes, even on a busy machine.
-const patience = time.Minute
+const (
+	// patience is more than any wait of a test takes, even on a busy machine.
+	patience     = time.Minute
+	pollInterval = 20 * time.Millisecond
+)
 
 // portsOfTests is how many ports the setups of a test have at most.
 const portsOfTests = 20
@@ -110,7 +115,9 @@ func (m *machine) open(text string) *session {
 	require.NoError(m, err)
 	l, err := NewLayout(m.state, f.Setup.Metadata.Name, m.base)
 	require.NoError(m, err)
-	s := &session{machine: m, t: topology.BuildLocal(f.Setup, l.Topology())}
+	top, err := l.Topology(f.Setup)
+	require.NoError(m, err)
+	s := &session{machine: m, t: top}
 	s.rt = New(s.t, l, Options{
 		Version: "test", User: "me", Now: m.clock.Now,
 		Binaries: Binaries{Dir: fakeBinaries, Source: download.Source{Dir: filepath.Join(m.state, "cache"), OS: runtime.GOOS, Arch: runtime.GOARCH}},
@@ -202,31 +209,34 @@ func (m *machine) pids() map[string]int {
 		name := strings.TrimSuffix(filepath.Base(f), ".json")
 		rec, err := l.record(name)
 		require.NoError(m, err)
-		require.True(m, rec.alive(), "%s: %+v", name, rec)
+		require.True(m, rec.Alive(), "%s: %+v", name, rec)
 		out[name] = rec.PID
 	}
 	return out
 }
 
 func (m *machine) layout() *Layout {
-	return &Layout{Setup: "demo", Dir: filepath.Join(m.state, "demo")}
+	m.Helper()
+	l, err := NewLayout(m.state, "demo", 0)
+	require.NoError(m, err)
+	return l
 }
 
 // stopAll ends every process of the machine's state folder, whatever the test did to the records.
 func (m *machine) stopAll() {
-	all, err := processes()
+	all, err := process.List()
 	require.NoError(m, err)
 	for _, p := range all {
-		if len(p.argv) > 0 && filepath.Dir(p.argv[0]) == fakeBinaries && p.runs(filepath.Base(p.argv[0]), m.state) {
-			if id, err := identify(p.pid); err == nil {
-				require.NoError(m, id.stop(context.Background(), 0))
+		if filepath.Dir(p.Args[0]) == fakeBinaries && p.Runs(filepath.Base(p.Args[0]), m.state) {
+			if id, err := process.Identify(p.PID); err == nil {
+				require.NoError(m, id.Stop(context.Background(), 0))
 			}
 		}
 	}
 	// A process that counts as dead may hold its port a moment longer, which the next test wants.
 	require.Eventually(m, func() bool {
 		for port := m.base; port < m.base+portsOfTests; port++ {
-			if !portFree(port) {
+			if !ports.Free(port) {
 				return false
 			}
 		}

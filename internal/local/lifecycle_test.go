@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/local/process"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/record"
@@ -63,7 +64,7 @@ func TestUpRestartsOnlyWhatMustBe(t *testing.T) {
 			disturb: func(t *testing.T, m *machine) {
 				pid := m.pids()[alpha]
 				require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-				require.Eventually(t, func() bool { return reap(pid) != nil }, patience, pollInterval)
+				require.Eventually(t, func() bool { return process.Reap(pid) != nil }, patience, pollInterval)
 			},
 			file: file(), want: []string{"change Deployment/" + alpha}, status: "not running any more",
 		},
@@ -75,7 +76,7 @@ func TestUpRestartsOnlyWhatMustBe(t *testing.T) {
 		},
 		"the record is lost": {
 			disturb: func(t *testing.T, m *machine) { require.NoError(t, os.Remove(m.layout().recordFile(alpha))) },
-			file:    file(), want: []string{"change Deployment/" + alpha}, status: "started by hand, or left over",
+			file:    file(), want: []string{"change Deployment/" + alpha}, status: "running without a record",
 		},
 		"an argument changed": {
 			disturb: func(*testing.T, *machine) {},
@@ -105,9 +106,9 @@ func TestUpRestartsOnlyWhatMustBe(t *testing.T) {
 }
 
 // processesOf finds the processes of a component on the machine, whatever the records say.
-func (m *machine) processesOf(name string) []identity {
+func (m *machine) processesOf(name string) []process.Identity {
 	m.Helper()
-	found, err := find("kcp", m.layout().path("components", name, "config"))
+	found, err := process.Find("kcp", m.layout().path("components", name, "config"))
 	require.NoError(m, err)
 	return found
 }
@@ -120,7 +121,7 @@ func TestProcessOfADeadRunIsFound(t *testing.T) {
 	l := m.layout()
 	rec, err := l.record(alpha)
 	require.NoError(t, err)
-	rec.identity = identity{}
+	rec.Identity = process.Identity{}
 	require.NoError(t, l.writeRecord(alpha, rec))
 
 	require.Empty(t, changed(m.up(file())))
@@ -136,14 +137,14 @@ func TestReusedPIDIsNeverKilled(t *testing.T) {
 	l := m.layout()
 	rec, err := l.record(alpha)
 	require.NoError(t, err)
-	require.NoError(t, rec.stop(t.Context(), 0))
+	require.NoError(t, rec.Identity.Stop(t.Context(), 0))
 	rec.PID = stranger.Process.Pid
 	require.NoError(t, l.writeRecord(alpha, rec))
 
 	m.down(file())
-	id, err := identify(stranger.Process.Pid)
+	id, err := process.Identify(stranger.Process.Pid)
 	require.NoError(t, err)
-	require.True(t, id.alive())
+	require.True(t, id.Alive())
 }
 
 func TestDownLeavesOnlyData(t *testing.T) {
@@ -154,7 +155,7 @@ func TestDownLeavesOnlyData(t *testing.T) {
 	pids := m.pids()
 	m.down(file())
 	for name, pid := range pids {
-		_, err := identify(pid)
+		_, err := process.Identify(pid)
 		require.Error(t, err, name)
 	}
 	var left []string
@@ -177,7 +178,7 @@ func TestPurgeRefusesWhileProcessesRun(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())
 	err := m.open(file()).rt.Purge(t.Context())
-	require.ErrorContains(t, err, "still runs (pid ")
+	require.ErrorContains(t, err, "is still running (pid ")
 	require.Len(t, m.pids(), 4)
 }
 
@@ -230,11 +231,11 @@ func TestWhatServesHasItsTime(t *testing.T) {
 	m.up(file())
 	s := m.open(file())
 	for name, id := range map[string]topology.ID{alpha: "shard/alpha", proxy: "front-proxy/main"} {
-		require.True(t, s.rt.serves(t.Context(), &workload{name: name}), id)
+		require.True(t, s.rt.supervisor.isReady(t.Context(), &workload{name: name}), id)
 	}
 	m.stopAll()
-	require.False(t, s.rt.serves(t.Context(), &workload{name: alpha}))
-	require.False(t, s.rt.serves(t.Context(), &workload{name: "nobody"}))
+	require.False(t, s.rt.supervisor.isReady(t.Context(), &workload{name: alpha}))
+	require.False(t, s.rt.supervisor.isReady(t.Context(), &workload{name: "nobody"}))
 }
 
 func TestCrashIsReportedWithItsLog(t *testing.T) {
@@ -242,7 +243,7 @@ func TestCrashIsReportedWithItsLog(t *testing.T) {
 	s := m.open(file(fakeMode("crash")))
 	s.apply()
 	st := s.await("shard/alpha", func(st ready.State) bool { return st.Stuck })
-	require.Equal(t, "exited with code 3, again and again", st.Reason)
+	require.Equal(t, "exited with code 3, crashed repeatedly", st.Reason)
 	require.Equal(t, []string{"starting crash", "Error: no disk, no cry"}, st.Detail)
 	require.Equal(t, int32(1), st.Restarts, "a second fast exit in a row ends the attempts")
 
@@ -273,9 +274,9 @@ func TestWaitRestartsAndNoticesStop(t *testing.T) {
 	pid := m.pids()[proxy]
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	require.Eventually(t, func() bool {
-		m.clock.Advance(fastExit)
+		m.clock.Advance(process.FastExit)
 		rec, err := m.layout().record(proxy)
-		return err == nil && rec.PID != pid && rec.alive()
+		return err == nil && rec.PID != pid && rec.Alive()
 	}, patience, pollInterval)
 
 	m.down(file()) // another kcpctl
@@ -289,7 +290,7 @@ func TestWhatDiesDuringARunIsStartedAgain(t *testing.T) {
 	s := m.open(file())
 	pid := m.pids()[alpha]
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-	require.Eventually(t, func() bool { return reap(pid) != nil }, patience, pollInterval)
+	require.Eventually(t, func() bool { return process.Reap(pid) != nil }, patience, pollInterval)
 	st, err := s.rt.State(t.Context(), s.t.Component("shard/alpha"))
 	require.NoError(t, err)
 	require.Equal(t, "not running any more", st.Reason)
@@ -299,7 +300,7 @@ func TestWhatDiesDuringARunIsStartedAgain(t *testing.T) {
 	require.NoError(t, err)
 	st, err = s.rt.State(t.Context(), s.t.Component("shard/alpha"))
 	require.NoError(t, err)
-	require.Equal(t, "not running any more, starting again", st.Reason)
+	require.Equal(t, "not running any more, restarting", st.Reason)
 	require.False(t, st.Stuck)
 	s.await("shard/alpha", func(st ready.State) bool { return st.Ready })
 	unlock()

@@ -13,14 +13,16 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/filelock"
+	"github.com/kcpctl/kcpctl/internal/local/disk"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 const (
-	// maxLog is the size from which on a log is rotated, in bytes.
+	// maxLog is the size above which a log is rotated, in bytes.
 	maxLog = 20 << 20
-	// oldLogs is how many old logs are kept: <component>.log.1 is the newest of them.
+	// oldLogs is how many previous logs are kept: <component>.log.1 is the newest of them.
 	oldLogs      = 4
 	followPeriod = 200 * time.Millisecond
 )
@@ -29,26 +31,26 @@ func (l *Layout) logFile(name string) string { return l.path(dirLogs, name+".log
 
 func oldLog(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
 
-// openLog opens a new log for a process that starts. What came before is the previous log.
+// openLog opens a new log for a process that starts. The current one becomes the previous one.
 func (l *Layout) openLog(name string) (*os.File, error) {
 	path := l.logFile(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, writeError(err)
+		return nil, explain(err)
 	}
 	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
 		if err := shiftLogs(path); err != nil {
 			return nil, err
 		}
 		if err := os.Rename(path, oldLog(path, 1)); err != nil {
-			return nil, writeError(err)
+			return nil, explain(err)
 		}
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	return f, writeError(err)
+	return f, explain(err)
 }
 
-// rotateLogs cuts the logs that have grown too long. Their processes keep them open and outlive this one, so each is copied
-// and emptied; they append, so they go on at the start. It leaves the work to another run that is at it.
+// rotateLogs rotates the logs that are larger than the limit. Their processes keep them open and outlive kcpctl, so each log is
+// copied and truncated; the processes append, so they continue at its start. It does nothing if another run is already rotating.
 func (l *Layout) rotateLogs(limit int64) error {
 	dir, err := os.Open(l.path(dirLogs))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +60,7 @@ func (l *Layout) rotateLogs(limit int64) error {
 		return err
 	}
 	defer dir.Close() // which ends the lock
-	if lockFile(dir) != nil {
+	if filelock.Try(dir) != nil {
 		return nil
 	}
 	paths, err := filepath.Glob(l.path(dirLogs, "*.log"))
@@ -77,17 +79,17 @@ func (l *Layout) rotateLogs(limit int64) error {
 			return err
 		}
 		if err := os.Truncate(path, 0); err != nil {
-			return writeError(err)
+			return explain(err)
 		}
 	}
 	return nil
 }
 
-// shiftLogs makes room for a newest old log.
+// shiftLogs renames the previous logs, so that <component>.log.1 is unused.
 func shiftLogs(path string) error {
 	for n := oldLogs - 1; n > 0; n-- {
 		if err := os.Rename(oldLog(path, n), oldLog(path, n+1)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return writeError(err)
+			return explain(err)
 		}
 	}
 	return nil
@@ -101,22 +103,22 @@ func copyFile(from, to string) error {
 	defer in.Close()
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
-		return writeError(err)
+		return explain(err)
 	}
 	_, err = io.Copy(out, in)
-	return writeError(errors.Join(err, out.Close()))
+	return explain(errors.Join(err, out.Close()))
 }
 
 func (l *Layout) removeLogs(name string) error {
 	for n := 1; n <= oldLogs; n++ {
-		if err := removeFile(oldLog(l.logFile(name), n)); err != nil {
+		if err := disk.RemoveState(oldLog(l.logFile(name), n)); err != nil {
 			return err
 		}
 	}
-	return removeFile(l.logFile(name))
+	return disk.RemoveState(l.logFile(name))
 }
 
-// Logs copies the log of a component's process, and with Follow what is added to it until ctx ends.
+// Logs copies the log of a component's process. With Follow it also copies what is appended until ctx ends.
 func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOptions, w io.Writer) error {
 	path := r.layout.logFile(c.Object())
 	if o.Previous {
@@ -124,7 +126,7 @@ func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOpti
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return clierr.New(clierr.Failed, "kcpctl status --local shows what runs", "%s has no log: %s", c.ID(), path)
+		return clierr.New(clierr.Failed, "kcpctl status --local shows the components that are running", "%s has no log: %s", c.ID(), path)
 	}
 	if err != nil {
 		return err
@@ -148,8 +150,8 @@ func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOpti
 	}
 }
 
-// reopen follows a log that was cut, or replaced because its process was started again, and copies what came before that and
-// was not read yet: often it says why.
+// reopen follows a log that was truncated, or replaced because its process was restarted. First it copies the rest of the previous
+// log, which often has the reason.
 func reopen(f *os.File, w io.Writer) (*os.File, error) {
 	now, err := os.Stat(f.Name())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -177,7 +179,7 @@ func reopen(f *os.File, w io.Writer) (*os.File, error) {
 	return f, err
 }
 
-// copyRest copies what a log that was cut had from some byte on.
+// copyRest copies a file from an offset on.
 func copyRest(w io.Writer, path string, from int64) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -191,7 +193,7 @@ func copyRest(w io.Writer, path string, from int64) error {
 	return err
 }
 
-// seekTail goes to the start of the last n lines; 0 is the start of the file.
+// seekTail seeks to the start of the last n lines; 0 is the start of the file.
 func seekTail(f *os.File, n int64) error {
 	if n <= 0 {
 		return nil
@@ -224,11 +226,11 @@ func seekTail(f *os.File, n int64) error {
 
 const (
 	lastLines = 8
-	// lastBytes is enough for them, and keeps a report short.
+	// lastBytes keeps reports of long lines short.
 	lastBytes = 4 << 10
 )
 
-// lastLog are the last lines of a process's log.
+// lastLog returns the last lines of a process's log.
 func (l *Layout) lastLog(name string) []string {
 	f, err := os.Open(l.logFile(name))
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
-// Plan compares the rendered objects with those that were applied, and processes and files with what they should be.
-// Objects that have no counterpart on this machine are left out.
+// Plan compares the rendered objects with the applied ones, and their processes and files. It omits objects that have no counterpart
+// on this machine.
 func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOptions) (*plan.Plan, error) {
 	all, err := r.layout.entries()
 	if err != nil {
@@ -48,7 +48,7 @@ func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOpt
 	return p, nil
 }
 
-// rendered finds objects among those that were rendered.
+// rendered returns a lookup in rendered objects.
 func rendered(objects []render.Object) lookup {
 	byFile := map[string]*unstructured.Unstructured{}
 	for _, o := range objects {
@@ -82,12 +82,12 @@ func (r *Runtime) compare(o render.Object, have entry, find lookup) (*plan.Item,
 	if err != nil {
 		return nil, err
 	}
-	why, err := r.stale(w, find)
+	why, err := r.outdated(w, find)
 	if err != nil || why == "" {
 		return item, err
 	}
 	item.Action = plan.Change
-	if same { // so that the difference can be seen
+	if same { // so that a diff shows the reason
 		item.Live, item.Merged = withProcess(item.Live, why), withProcess(item.Merged, "running")
 	}
 	return item, nil
@@ -99,15 +99,15 @@ func equal(a, b *unstructured.Unstructured) (bool, error) {
 	return bytes.Equal(x, y), errors.Join(errX, errY)
 }
 
-// withProcess is an object with a word about its process.
+// withProcess returns a copy of an object with the state of its process.
 func withProcess(o *unstructured.Unstructured, process string) *unstructured.Unstructured {
 	o = o.DeepCopy()
 	o.Object["status"] = map[string]any{"process": process}
 	return o
 }
 
-// stale says why a workload has to be started anew; nothing if it runs as it should.
-func (r *Runtime) stale(w *workload, find lookup) (string, error) {
+// outdated returns why the process of a workload must be replaced. It returns nothing if the process is up to date.
+func (r *Runtime) outdated(w *workload, find lookup) (string, error) {
 	files, err := w.files(find)
 	if err != nil {
 		return "", err
@@ -119,25 +119,25 @@ func (r *Runtime) stale(w *workload, find lookup) (string, error) {
 	changed := differ(files)
 	switch {
 	case rec == nil && len(live) > 0:
-		return "started by hand, or left over", nil
+		return "running without a record", nil
 	case rec == nil:
 		return "not running", nil
 	case len(live) == 0:
 		return rec.ended(), nil
 	case rec.Stopping:
 		return "stopping", nil
-	case len(live) > 1 || live[0] != rec.identity:
+	case len(live) > 1 || live[0] != rec.Identity:
 		return "running more than once", nil
 	case rec.Hash != w.hash:
-		return "running as it was before", nil
+		return "running an earlier configuration", nil
 	case changed != "":
 		return changed + " was changed", nil
 	}
 	return r.otherBinary(w, rec.Binary)
 }
 
-// otherBinary says whether a process runs another binary than it would now. One that was removed is of no concern to what
-// runs already.
+// otherBinary returns why a process would be started from another file now. It ignores a file that was removed: the process does
+// not need it any more.
 func (r *Runtime) otherBinary(w *workload, have binary) (string, error) {
 	if dir := r.options.Binaries.Dir; dir != "" {
 		want, err := filepath.Abs(filepath.Join(dir, w.program))
@@ -149,7 +149,7 @@ func (r *Runtime) otherBinary(w *workload, have binary) (string, error) {
 		}
 	}
 	if have.replaced() {
-		return fmt.Sprintf("running a former %s", have.Path), nil
+		return fmt.Sprintf("running a previous version of %s", have.Path), nil
 	}
 	return "", nil
 }

@@ -9,14 +9,17 @@ import (
 	"regexp"
 	"strconv"
 	"syscall"
+
+	"github.com/kcpctl/kcpctl/internal/filelock"
+	"github.com/kcpctl/kcpctl/internal/local/process"
 )
 
-// privateLock is locked in a private directory for as long as its process lives.
+// privateLock is the file in a private directory that is locked as long as its process is running.
 const privateLock = "lock"
 
-// PrivateDir makes a directory for secrets that a process needs while it runs: in $XDG_RUNTIME_DIR, which is in memory and ends
-// with the session, or else where temporary files are. It also removes those that killed processes of this user have left.
-// getenv is os.Getenv.
+// PrivateDir creates a directory for secrets that this process needs while it is running: in $XDG_RUNTIME_DIR, which is in memory
+// and ends with the session, or else among temporary files. It also removes the directories of processes of this user that were
+// killed. getenv is os.Getenv.
 func PrivateDir(getenv func(string) string) (dir string, remove func(), err error) {
 	bases := []string{os.TempDir()}
 	if base := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(base) && isPrivate(base) {
@@ -27,12 +30,12 @@ func PrivateDir(getenv func(string) string) (dir string, remove func(), err erro
 	}
 	dir, err = os.MkdirTemp(bases[0], fmt.Sprintf("kcpctl-%d-*", os.Getpid())) // with mode 0700
 	if err != nil {
-		return "", nil, writeError(err)
+		return "", nil, explain(err)
 	}
-	// The name says that it is locked: there is no moment at which it is there and is not.
+	// The file gets its name when it is locked, so sweep never finds it unlocked while this process is running.
 	f, err := os.OpenFile(filepath.Join(dir, privateLock+".new"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err == nil {
-		err = errors.Join(lockFile(f), os.Rename(f.Name(), filepath.Join(dir, privateLock)))
+		err = errors.Join(filelock.Try(f), os.Rename(f.Name(), filepath.Join(dir, privateLock)))
 	}
 	remove = func() {
 		_ = os.RemoveAll(dir)
@@ -40,12 +43,12 @@ func PrivateDir(getenv func(string) string) (dir string, remove func(), err erro
 	}
 	if err != nil {
 		remove()
-		return "", nil, writeError(err)
+		return "", nil, explain(err)
 	}
 	return dir, remove, nil
 }
 
-// isPrivate reports whether a path is a directory that belongs to this user and that others cannot look into.
+// isPrivate reports whether a path is a directory that belongs to this user and that others cannot read.
 func isPrivate(path string) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.IsDir() && isOurs(info) && info.Mode().Perm()&0o077 == 0
@@ -72,12 +75,12 @@ func sweep(base string) {
 	}
 }
 
-// removeAbandoned removes a private directory if its process is dead. The lock says so, also of a process that another container
-// runs. A process that was killed before it had the lock is known by its pid only.
+// removeAbandoned removes a private directory if its process is dead. The lock shows that, even if the process runs in another
+// container. Only if the process was killed before it took the lock, its PID is checked.
 func removeAbandoned(dir string, pid int) {
 	f, err := os.OpenFile(filepath.Join(dir, privateLock), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := startOf(pid); err != nil {
+		if _, err := process.Identify(pid); err != nil {
 			_ = os.RemoveAll(dir)
 		}
 		return
@@ -86,7 +89,7 @@ func removeAbandoned(dir string, pid int) {
 		return
 	}
 	defer f.Close()
-	if lockFile(f) == nil {
+	if filelock.Try(f) == nil {
 		_ = os.RemoveAll(dir)
 	}
 }

@@ -1,13 +1,14 @@
-// Package local runs a setup on this machine, without Kubernetes: the same rendered objects, but a Deployment becomes a
-// process, what it mounts becomes files of the state directory, and Services become ports of the loopback interface.
+// Package local runs a setup on this machine, without Kubernetes. It applies the same rendered objects: a Deployment becomes a
+// process, what it mounts becomes files in the state directory, and Services become ports of the loopback interface.
 package local
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
-	"net/http"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -15,24 +16,27 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/local/disk"
 	"github.com/kcpctl/kcpctl/internal/local/download"
+	"github.com/kcpctl/kcpctl/internal/local/ports"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// parallel is how many processes are started or stopped at once.
+// parallel is how many processes are started or stopped concurrently.
 const parallel = 16
 
-// Options say how a Runtime behaves.
+// Options configure a Runtime.
 type Options struct {
-	// Version is kcpctl's own version, User who runs it. The history names both.
+	// Version is the version of kcpctl, and User the user who runs it. Both are recorded in the history.
 	Version, User string
-	// Binaries says where kcp's binaries come from.
+	// Binaries configures where kcp's binaries come from.
 	Binaries Binaries
-	// Store keeps the PKI. Nil is a folder of the state directory.
+	// Store keeps the PKI. Nil is a directory below the state directory.
 	Store pki.Store
 	// Now is the clock.
 	Now func() time.Time
@@ -40,39 +44,48 @@ type Options struct {
 
 // Runtime runs the components of a setup as processes of this machine. They outlive it.
 type Runtime struct {
-	topology *topology.Topology
-	layout   *Layout
-	options  Options
-
-	mu      sync.Mutex
-	running map[string]*process
-	http    *http.Client
-	locked  bool
-	// hostAddress says why kcp would find no address of this machine.
+	topology   *topology.Topology
+	layout     *Layout
+	options    Options
+	prober     *prober
+	supervisor *supervisor
+	// hostAddress returns an error if kcp would not find an address of this machine.
 	hostAddress func() error
 }
 
 var _ run.Runtime = (*Runtime)(nil)
 
-// New returns the runtime of a topology that was built with the layout. It starts nothing.
+// New returns the runtime of a topology that the layout returned. It starts nothing.
 func New(t *topology.Topology, l *Layout, o Options) *Runtime {
 	o.Binaries.known = &sync.Map{}
-	o.Binaries.Source.Progress = oneAtATime(o.Binaries.Source.Progress)
+	o.Binaries.Source.Progress = serialize(o.Binaries.Source.Progress)
 	if o.Store == nil {
 		o.Store = store{pki.DirectoryStore(l.path(dirPKI))}
 	}
-	return &Runtime{topology: t, layout: l, options: o, running: map[string]*process{}, hostAddress: hostAddress}
+	p := &prober{store: o.Store}
+	return &Runtime{
+		topology: t, layout: l, options: o, prober: p, hostAddress: hostAddress,
+		supervisor: &supervisor{layout: l, prober: p, now: o.Now, supervised: map[string]*supervised{}},
+	}
 }
 
 // store is a PKI in the state directory.
 type store struct{ pki.Store }
 
 func (s store) Save(ctx context.Context, state *pki.State) error {
-	return writeError(s.Store.Save(ctx, state))
+	return explain(s.Store.Save(ctx, state))
 }
 
-// oneAtATime lets downloads that go on at once report one after the other.
-func oneAtATime(report func(download.Progress)) func(download.Progress) {
+// Forget deletes certificates from the store, if that keeps them.
+func (s store) Forget(ctx context.Context, keys []pki.LeafKey) error {
+	if f, ok := s.Store.(pki.Forgetter); ok {
+		return explain(f.Forget(ctx, keys))
+	}
+	return nil
+}
+
+// serialize makes concurrent downloads report one after another.
+func serialize(report func(download.Progress)) func(download.Progress) {
 	if report == nil {
 		return nil
 	}
@@ -84,21 +97,20 @@ func oneAtATime(report func(download.Progress)) func(download.Progress) {
 	}
 }
 
-// Where says where the setup's files are.
+// Where describes where the setup's files are.
 func (r *Runtime) Where() string { return "this machine, " + r.layout.Dir }
 
 // Store keeps the setup's PKI.
 func (r *Runtime) Store() pki.Store { return r.options.Store }
 
-// Close ends connections, and cuts the logs that have grown too long: nobody else does while the processes run on their
-// own. It stops no process.
+// Close closes connections, and rotates long logs, which no process does while kcpctl is not running. It stops no process.
 func (r *Runtime) Close() error {
-	r.forgetClient()
-	r.layout.ports.release()
+	r.prober.forget()
+	r.layout.ports.Release()
 	return r.layout.rotateLogs(maxLog)
 }
 
-// Record is what the installation on this machine knows of itself.
+// Record returns the record of the installation on this machine.
 func (r *Runtime) Record(context.Context) (*record.Record, error) {
 	raw, err := os.ReadFile(r.layout.path(fileRecord))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -115,13 +127,13 @@ func (r *Runtime) writeRecord(rec *record.Record) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(r.layout.path(fileRecord), raw)
+	return disk.WriteState(r.layout.path(fileRecord), raw)
 }
 
-// Begin claims the ports, gets the binaries that the plan needs, and marks the setup as being applied until Finish. It need
-// not remember the objects: each is remembered on its own, before it has an effect.
+// Begin records the ports, finds or downloads the binaries that the plan needs, and marks the setup as being applied until Finish.
+// It does not record the objects: Apply records each one before it has an effect.
 func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
-	if err := r.layout.ports.claim(ctx); err != nil {
+	if err := r.layout.ports.Commit(ctx); err != nil {
 		return err
 	}
 	if err := r.fetch(ctx, p); err != nil {
@@ -130,16 +142,16 @@ func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) e
 	if err := r.writeRecord(rec); err != nil {
 		return err
 	}
-	return writeFile(r.layout.path(fileApplying), nil)
+	return disk.WriteState(r.layout.path(fileApplying), nil)
 }
 
-// applying tells whether a run has begun and not finished.
+// applying reports whether a run has begun and not finished.
 func (r *Runtime) applying() bool {
 	_, err := os.Stat(r.layout.path(fileApplying))
 	return err == nil
 }
 
-// Finish deletes what the plan deletes, remembers the record and what was applied, and takes the mark of Begin away.
+// Finish deletes what the plan deletes, records what was applied, and removes the mark that Begin has made.
 func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, a plan.Applied) error {
 	if err := r.Delete(ctx, p.Deletions()); err != nil {
 		return err
@@ -147,13 +159,13 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, 
 	if err := r.writeRecord(rec); err != nil {
 		return err
 	}
-	if err := r.remember(ctx, a); err != nil {
+	if err := r.addRevision(ctx, a); err != nil {
 		return err
 	}
-	return removeFile(r.layout.path(fileApplying))
+	return disk.RemoveState(r.layout.path(fileApplying))
 }
 
-func (r *Runtime) remember(ctx context.Context, a plan.Applied) error {
+func (r *Runtime) addRevision(ctx context.Context, a plan.Applied) error {
 	before, err := r.History(ctx)
 	if err != nil {
 		return err
@@ -168,22 +180,22 @@ func (r *Runtime) remember(ctx context.Context, a plan.Applied) error {
 	if err != nil {
 		return err
 	}
-	return r.writeHistory(files)
+	return r.layout.writeHistory(files)
 }
 
-func (r *Runtime) writeHistory(files map[string][]byte) error {
+func (l *Layout) writeHistory(files map[string][]byte) error {
 	for name, content := range files {
-		if err := writeFile(r.layout.path(dirHistory, name), content); err != nil {
+		if err := disk.WriteState(l.path(dirHistory, name), content); err != nil {
 			return err
 		}
 	}
-	old, err := os.ReadDir(r.layout.path(dirHistory))
+	old, err := os.ReadDir(l.path(dirHistory))
 	if err != nil {
 		return err
 	}
 	for _, f := range old {
 		if _, ok := files[f.Name()]; !ok {
-			if err := removeFile(r.layout.path(dirHistory, f.Name())); err != nil {
+			if err := disk.RemoveState(l.path(dirHistory, f.Name())); err != nil {
 				return err
 			}
 		}
@@ -206,7 +218,7 @@ func (r *Runtime) History(context.Context) ([]plan.Revision, error) {
 	return plan.DecodeHistory(data)
 }
 
-// Objects returns everything that the setup has applied, by component.
+// Objects returns everything that was applied, by component.
 func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
 	all, err := r.layout.entries()
 	if err != nil {
@@ -229,15 +241,100 @@ func (r *Runtime) Purge(context.Context) error {
 		return err
 	}
 	for _, id := range slices.Sorted(maps.Keys(all)) {
-		w := all[id]
-		if live, _, err := r.layout.locate(w); err != nil || len(live) > 0 {
-			return errors.Join(err, clierr.New(clierr.Failed, "run kcpctl down --local first",
-				"%s still runs (pid %d)", w.name, live[0].PID))
+		live, _, err := r.layout.locate(all[id])
+		if err != nil {
+			return err
+		}
+		if len(live) > 0 {
+			return clierr.New(clierr.Failed, "run kcpctl down --local first",
+				"%s is still running (pid %d)", all[id].name, live[0].PID)
 		}
 	}
 	if err := os.RemoveAll(r.layout.Dir); err != nil {
-		return writeError(err)
+		return explain(err)
 	}
-	r.layout.removeRoot()
+	r.layout.ports.RemoveRoot()
 	return nil
+}
+
+// PurgeData deletes the directory of a component, whose process has ended.
+func (r *Runtime) PurgeData(_ context.Context, id topology.ID) error {
+	object := topology.Object(r.layout.Setup, id.Kind(), id.Name())
+	return explain(os.RemoveAll(topology.ComponentDir(r.layout.Dir, object)))
+}
+
+// isProcess reports whether a component is a process. The others are only files.
+func isProcess(c *topology.Component) bool {
+	return c.Kind != topology.Base && c.Kind != topology.Kubeconfig
+}
+
+// State returns whether the process of a component is running, and what it answers to the readiness probe.
+func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
+	if !isProcess(c) {
+		return ready.State{Ready: true}, nil
+	}
+	o, err := r.supervisor.observe(ctx, c)
+	if err != nil {
+		return ready.State{}, err
+	}
+	s := ready.State{Replicas: 1, Reason: o.reason, Stuck: o.final}
+	if o.processRecord != nil {
+		s.Version, s.Restarts, s.Since = o.Binary.Version, o.Restarts, o.StartedAt
+	}
+	if !o.alive {
+		s.Detail = r.layout.lastLog(c.Object())
+		if o.final {
+			if taken := r.layout.ports.Taken(c.ID()); len(taken) > 0 {
+				s.Reason += ": " + strings.Join(taken, "; ")
+			}
+		}
+		return s, nil
+	}
+	if s.Reason = r.prober.unready(ctx, c.Port); s.Reason == "" {
+		s.Ready, s.ReadyReplicas = true, 1
+	}
+	return s, nil
+}
+
+// watchPeriod is the time between two looks at the processes.
+const watchPeriod = 500 * time.Millisecond
+
+// Wait watches the processes until ctx ends, restarts those that crash, and rotates long logs. It fails if a process cannot be
+// restarted, or if another run stops it.
+func (r *Runtime) Wait(ctx context.Context) error {
+	for {
+		for _, c := range r.topology.Components {
+			if !isProcess(c) {
+				continue
+			}
+			o, err := r.supervisor.observe(ctx, c)
+			if err != nil {
+				return err
+			}
+			if o.final {
+				msg := append([]string{string(c.ID()) + " " + o.reason}, r.layout.lastLog(c.Object())...)
+				return clierr.New(clierr.Failed, "rerun the command", "%s", strings.Join(msg, "\n    "))
+			}
+		}
+		if err := r.layout.rotateLogs(maxLog); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchPeriod):
+		}
+	}
+}
+
+// Replace does nothing: a component has one process on this machine, and no other could serve in its place.
+func (r *Runtime) Replace(context.Context, *topology.Component) error { return nil }
+
+// Dial connects to the port of a component.
+func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", ports.Address(c.Port))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.ID(), err)
+	}
+	return conn, nil
 }

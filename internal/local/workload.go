@@ -25,7 +25,7 @@ type workload struct {
 	args    []string
 	env     []string
 	grace   time.Duration
-	// dir is the component's folder, configDir the part of it that holds its files, dataDirs those that hold data.
+	// dir is the component's directory. Below it, configDir has the files that it reads, and dataDirs have its data.
 	dir       string
 	configDir string
 	dataDirs  []string
@@ -38,14 +38,14 @@ type mount struct {
 	sources []source
 }
 
-// source is a Secret or ConfigMap and its keys that become files; none means all.
+// source is a Secret or ConfigMap, and the keys that become files: all of them if items is empty.
 type source struct {
 	kind, name string
 	items      []corev1.KeyToPath
 	optional   bool
 }
 
-// defaultGrace is how long a pod may take to end if it does not say.
+// defaultGrace is the grace period of a pod that does not set one.
 const defaultGrace = 30 * time.Second
 
 // workload reads a Deployment.
@@ -56,8 +56,8 @@ func (l *Layout) workload(obj *unstructured.Unstructured) (*workload, error) {
 	}
 	pod := d.Spec.Template.Spec
 	if len(pod.Containers) != 1 || len(pod.InitContainers) > 0 || len(pod.Containers[0].Command) == 0 {
-		return nil, clierr.New(clierr.BadInput, "leave them out of podTemplate, or use a cluster",
-			"Deployment %s has other containers than kcp's: on this machine each component is one process", d.Name)
+		return nil, clierr.New(clierr.BadInput, "remove them from podTemplate, or use a cluster",
+			"Deployment %s has more containers than kcp's: on this machine each component is one process", d.Name)
 	}
 	c := pod.Containers[0]
 	template, err := json.Marshal(d.Spec.Template)
@@ -74,16 +74,15 @@ func (l *Layout) workload(obj *unstructured.Unstructured) (*workload, error) {
 	}
 	for _, e := range c.Env {
 		if e.ValueFrom != nil {
-			return nil, clierr.New(clierr.BadInput, "give the variable a value in podTemplate",
-				"the environment variable %s of Deployment %s takes its value from a cluster", e.Name, d.Name)
+			return nil, clierr.New(clierr.BadInput, "set the value of the variable in podTemplate",
+				"the environment variable %s of Deployment %s uses valueFrom, which only works on a cluster", e.Name, d.Name)
 		}
 		w.env = append(w.env, e.Name+"="+e.Value)
 	}
 	return w, w.setMounts(l, pod, c)
 }
 
-// setMounts sorts the volumes of a pod: files that are written, folders for data, and what a process of this machine has
-// anyway.
+// setMounts classifies the volumes of a pod: files, directories for data, and volumes that a process on this machine does not need.
 func (w *workload) setMounts(l *Layout, pod corev1.PodSpec, c corev1.Container) error {
 	volumes := map[string]corev1.Volume{}
 	for _, v := range pod.Volumes {
@@ -95,8 +94,8 @@ func (w *workload) setMounts(l *Layout, pod corev1.PodSpec, c corev1.Container) 
 		sources := sourcesOf(v)
 		switch {
 		case sources != nil && !ours:
-			return clierr.New(clierr.BadInput, "leave the volume out of podTemplate, or use a cluster",
-				"the volume %s of Deployment %s would be written to %s, outside of the state directory", v.Name, w.name, m.MountPath)
+			return clierr.New(clierr.BadInput, "remove the volume from podTemplate, or use a cluster",
+				"the volume %s of Deployment %s would be written to %s, outside the state directory", v.Name, w.name, m.MountPath)
 		case sources != nil:
 			w.mounts = append(w.mounts, mount{m.MountPath, sources})
 			if w.configDir == "" {
@@ -107,12 +106,12 @@ func (w *workload) setMounts(l *Layout, pod corev1.PodSpec, c corev1.Container) 
 		}
 	}
 	if !within(l.path(), w.dir) {
-		return fmt.Errorf("the Deployment %s has no folder of its own", w.name)
+		return fmt.Errorf("Deployment %s has no directory of its own", w.name)
 	}
 	return nil
 }
 
-// sourcesOf are the objects that a volume shows as files: nil if it shows none.
+// sourcesOf returns the objects of a volume whose keys become files, or nil.
 func sourcesOf(v corev1.Volume) []source {
 	switch {
 	case v.Secret != nil:
@@ -136,14 +135,14 @@ func sourcesOf(v corev1.Volume) []source {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// within tells whether a path is below a folder.
+// within reports whether a path is below a directory.
 func within(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && rel != "." && filepath.IsLocal(rel)
 }
 
-// processEnv is the environment of a component's process: as little as in a container, so that nothing of the shell that
-// started it, such as a proxy or a kubeconfig, changes what it does.
+// processEnv returns the environment of a component's process. It is as small as in a container, so that the environment of the
+// user's shell, such as a proxy or a kubeconfig, does not change what the process does.
 func (w *workload) processEnv() []string {
 	return append([]string{"HOME=" + w.dir, "PATH=/usr/local/bin:/usr/bin:/bin"}, w.env...)
 }

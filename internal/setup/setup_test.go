@@ -149,8 +149,7 @@ func TestTopologyMeetsNoNil(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := parse(t, string(data))
 			require.NotEmpty(t, topology.Build(s).Components)
-			local := topology.Local{Dir: "state", Port: func(string) int32 { return 1 }}
-			require.NotEmpty(t, topology.BuildLocal(s, local).Components)
+			require.NotEmpty(t, topology.BuildLocal(s, "state", nil).Components)
 		})
 	}
 }

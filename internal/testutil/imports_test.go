@@ -36,6 +36,7 @@ var onlyIn = []struct {
 	{"github.com/cloudflare/cfssl", []string{"internal/pki"}, "certificates are made in one place"},
 	{"golang.org/x/term", []string{"internal/ui"}, "terminals are ui's"},
 	{"os/exec", []string{"cmd", "internal/local"}, "nothing else starts processes"},
+	{"github.com/shirou/gopsutil", []string{"internal/local/process"}, "processes are listed in one place"},
 }
 
 // pure packages may not import impure ones: their results depend only on their arguments.
@@ -55,6 +56,10 @@ var below = map[string][]string{
 	"internal/kube":         {"internal/local", "internal/ui", "cmd"},
 	"internal/local":        {"internal/kube", "internal/ui", "cmd"},
 	"internal/ui":           {"internal/kube", "internal/local", "cmd"},
+
+	"internal/local/ports":   {"internal/pki", "internal/render", "internal/run", "internal/check"},
+	"internal/local/process": {"internal/topology", "internal/pki", "internal/run"},
+	"internal/filelock":      {"internal"},
 }
 
 // kubeParts are the packages of kube with one job each. They build on internal/kube/cluster, and do not know each other.

@@ -20,26 +20,12 @@ const (
 	etcdPeerPort = 2380
 )
 
-// Local lays a setup out on this machine.
-type Local struct {
-	// Dir is the state directory of the setup: a component's files are in a folder of its own below it.
-	Dir string
-	// Port returns the loopback port of a name, such as shard/alpha or shard/alpha/etcd-client; the same each time.
-	Port func(name string) int32
-}
-
 // Build takes a setup apart for Kubernetes clusters. The setup is valid and has all its defaults.
 func Build(s *v1alpha1.Setup) *Topology { return (&builder{setup: s}).build() }
 
-// BuildLocal takes a setup apart for this machine: Services become loopback ports and every etcd is embedded.
-func BuildLocal(s *v1alpha1.Setup, l Local) *Topology { return (&builder{setup: s, local: &l}).build() }
-
-// ComponentDir is the folder of a component's configuration and data; object is its Object().
-func (l Local) ComponentDir(object string) string { return filepath.Join(l.Dir, "components", object) }
-
 type builder struct {
 	setup *v1alpha1.Setup
-	local *Local
+	local *local
 	t     *Topology
 }
 
@@ -140,8 +126,8 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 // locate decides where a component listens, how it is reached and where its files are.
 func (b *builder) locate(c *Component, port int32, url string) {
 	if b.local != nil {
-		dir := b.local.ComponentDir(c.Object())
-		c.BindAddress, c.Port, c.Replicas = loopback, b.local.Port(string(c.ID())), 1
+		dir := ComponentDir(b.local.dir, c.Object())
+		c.BindAddress, c.Port, c.Replicas = loopback, b.port(string(c.ID())), 1
 		c.ConfigDir, c.DataDir = filepath.Join(dir, "config"), filepath.Join(dir, "data")
 		c.ServicePort, c.URL = c.Port, httpsURL(loopback, c.Port)
 		return
@@ -180,8 +166,8 @@ func (b *builder) storage(c *Component, etcdName string, e v1alpha1.Etcd) *Stora
 	case b.local != nil:
 		return &Storage{
 			Embedded:   true,
-			ClientPort: b.local.Port(string(c.ID()) + "/etcd-client"),
-			PeerPort:   b.local.Port(string(c.ID()) + "/etcd-peer"),
+			ClientPort: b.port(string(c.ID()) + "/etcd-client"),
+			PeerPort:   b.port(string(c.ID()) + "/etcd-peer"),
 		}
 	case e.External != nil:
 		return &Storage{Servers: e.External.Endpoints, Prefix: e.External.Prefix, TLSSecret: e.External.TLSSecret}

@@ -43,7 +43,7 @@ func Build(t testing.TB, text string) *topology.Topology {
 	return topology.Build(Setup(t, text))
 }
 
-// BuildLocal builds the topology of a setup file for this machine, with ports from 7000 in the order of their first use.
+// BuildLocal builds the topology of a setup file for this machine, with ports from 7000 in the order of topology.PortNames.
 func BuildLocal(t testing.TB, text string) *topology.Topology {
 	t.Helper()
 	return LocalOf(Setup(t, text))
@@ -52,10 +52,8 @@ func BuildLocal(t testing.TB, text string) *topology.Topology {
 // LocalOf builds the topology of a setup for this machine, as BuildLocal does.
 func LocalOf(s *v1alpha1.Setup) *topology.Topology {
 	ports := map[string]int32{}
-	return topology.BuildLocal(s, topology.Local{Dir: LocalDir, Port: func(name string) int32 {
-		if ports[name] == 0 {
-			ports[name] = firstLocalPort + int32(len(ports))
-		}
-		return ports[name]
-	}})
+	for i, name := range topology.PortNames(s) {
+		ports[name] = firstLocalPort + int32(i)
+	}
+	return topology.BuildLocal(s, LocalDir, ports)
 }

@@ -12,12 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kjson "sigs.k8s.io/json"
 
+	"github.com/kcpctl/kcpctl/internal/local/disk"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// The kinds of objects that have a counterpart on this machine: files, and processes that read them. All others, such as
-// Services, have none: ports of the loopback interface need no object.
+// The kinds of objects that have a counterpart on this machine: files, and processes that read them. Others are ignored: a Service,
+// for instance, is only a port of the loopback interface.
 const (
 	kindSecret     = "Secret"
 	kindConfigMap  = "ConfigMap"
@@ -28,8 +29,8 @@ func hasCounterpart(kind string) bool {
 	return kind == kindSecret || kind == kindConfigMap || kind == kindDeployment
 }
 
-// entry is an object as it was applied. It is written before what it stands for, and removed after it: what has no entry
-// does not exist.
+// entry is an object as it was applied. It is written before its files and its process exist, and removed after them, so that
+// everything that exists has an entry.
 type entry struct {
 	Component topology.ID                `json:"component"`
 	Object    *unstructured.Unstructured `json:"object"`
@@ -46,14 +47,14 @@ func (l *Layout) writeEntry(e entry) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(l.path(dirObjects, objectFile(e.Object.GetKind(), e.Object.GetName())), raw)
+	return disk.WriteState(l.path(dirObjects, objectFile(e.Object.GetKind(), e.Object.GetName())), raw)
 }
 
 func (l *Layout) removeEntry(kind, name string) error {
-	return removeFile(l.path(dirObjects, objectFile(kind, name)))
+	return disk.RemoveState(l.path(dirObjects, objectFile(kind, name)))
 }
 
-// entry reads the applied object of a kind and name: nil if there is none.
+// entry reads the applied object of a kind and name. It returns nil if there is none.
 func (l *Layout) entry(kind, name string) (*entry, error) {
 	return readEntry(l.path(dirObjects, objectFile(kind, name)))
 }
@@ -101,7 +102,7 @@ func (l *Layout) entries() ([]entry, error) {
 	return out, nil
 }
 
-// workloads are the workloads that were applied, by component.
+// workloads returns the workloads that were applied, by component.
 func (l *Layout) workloads() (map[topology.ID]*workload, error) {
 	all, err := l.entries()
 	if err != nil {
@@ -119,7 +120,7 @@ func (l *Layout) workloads() (map[topology.ID]*workload, error) {
 	return out, nil
 }
 
-// workloadOf is the applied workload of a component: nil if there is none.
+// workloadOf returns the applied workload of a component, or nil.
 func (l *Layout) workloadOf(c *topology.Component) (*workload, error) {
 	e, err := l.entry(kindDeployment, c.Object())
 	if err != nil || e == nil {
@@ -128,14 +129,14 @@ func (l *Layout) workloadOf(c *topology.Component) (*workload, error) {
 	return l.workload(e.Object)
 }
 
-// removeEmpty removes the folders that are empty once all is deleted.
+// removeEmpty removes the directories that are not needed once everything is deleted.
 func (l *Layout) removeEmpty() error {
 	if all, err := l.entries(); err != nil || len(all) > 0 {
 		return err
 	}
 	for _, dir := range []string{dirObjects, dirProcesses, dirLogs} {
 		if err := os.RemoveAll(l.path(dir)); err != nil {
-			return writeError(err)
+			return explain(err)
 		}
 	}
 	return nil

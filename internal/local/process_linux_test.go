@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/local/ports"
+	"github.com/kcpctl/kcpctl/internal/local/process"
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
@@ -19,22 +21,24 @@ import (
 func TestPreflightNamesTheOwnerOfAPort(t *testing.T) {
 	m := newMachine(t)
 	s := m.open(file())
+	require.NoError(t, s.rt.layout.ReservePorts(t.Context(), s.t.Setup))
 	port := s.t.Component("front-proxy/main").Port
 	require.Equal(t, m.base, port, "the first front-proxy has the base port")
-	l, err := net.Listen("tcp", address(port))
+	l, err := net.Listen("tcp", ports.Address(port))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 
 	err = s.rt.Preflight(t.Context(), s.objects)
-	require.EqualError(t, err, fmt.Sprintf("port %d, meant for front-proxy/main, is taken by %s (pid %d)", port, os.Args[0], os.Getpid()))
+	require.EqualError(t, err, fmt.Sprintf("port %d of front-proxy/main is taken by %s (pid %d)", port, os.Args[0], os.Getpid()))
 	require.Contains(t, clierr.Hint(err), "--base-port")
+	require.NoError(t, s.rt.Close())
 	require.NoDirExists(t, m.state, "preflight writes nothing")
 }
 
 // A process that was killed counts as dead before the kernel has closed its sockets: up starts the next one when it has.
 func TestUpWaitsForThePortsOfADyingProcess(t *testing.T) {
 	for name, again := range map[string]func(s *session){
-		"before it is said that they are taken": func(s *session) { require.NoError(t, s.rt.Preflight(t.Context(), s.objects)) },
+		"in the preflight": func(s *session) { require.NoError(t, s.rt.Preflight(t.Context(), s.objects)) },
 		"before the next process is started": func(s *session) {
 			p := s.plan()
 			require.NoError(t, s.rt.Begin(t.Context(), p, &record.Record{}))
@@ -46,19 +50,19 @@ func TestUpWaitsForThePortsOfADyingProcess(t *testing.T) {
 			zombie := file(fakeMode("zombie"))
 			m.up(zombie)
 			pid := m.pids()[alpha]
-			id, err := identify(pid)
+			id, err := process.Identify(pid)
 			require.NoError(t, err)
 			s := m.open(zombie)
 			require.NoError(t, syscall.Kill(pid, syscall.SIGTERM))
-			require.Eventually(t, func() bool { return !id.alive() }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return !id.Alive() }, patience, time.Millisecond)
 			gone := m.layout().path("components", alpha, "gone")
 			t.Cleanup(func() { _ = os.WriteFile(gone, nil, 0o600) })
 			looks := 0
-			s.rt.layout.ports.free = func(port int32) bool {
+			s.rt.layout.ports.Listening = func(port int32) bool {
 				if looks++; looks == 3 {
 					require.NoError(t, os.WriteFile(gone, nil, 0o600))
 				}
-				return portFree(port)
+				return ports.Listening(port)
 			}
 			again(s)
 			require.Greater(t, looks, 3, "it still held its port")
@@ -79,11 +83,13 @@ func TestUpDoesNotWaitForThePortOfALiveProcess(t *testing.T) {
 	m.stopAll()
 	s := m.open(file())
 	port := s.t.Component("shard/alpha").Port
-	require.False(t, s.rt.held("shard/alpha"))
-	l, err := net.Listen("tcp", address(port))
+	l, err := net.Listen("tcp", ports.Address(port))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	require.False(t, s.rt.held("shard/alpha"))
+	looks := 0
+	s.rt.layout.ports.Listening = func(port int32) bool { looks++; return ports.Listening(port) }
+	s.rt.layout.ports.WaitFree(t.Context(), "shard/alpha")
+	require.Equal(t, 3, looks, "it looks at each port once")
 	require.ErrorContains(t, s.rt.Preflight(t.Context(), s.objects), fmt.Sprintf("is taken by %s (pid %d)", os.Args[0], os.Getpid()))
 }
 

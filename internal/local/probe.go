@@ -1,0 +1,118 @@
+package local
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/local/ports"
+	"github.com/kcpctl/kcpctl/internal/pki"
+)
+
+const (
+	probeTimeout = 5 * time.Second // as that of the readiness probe of a pod
+	maxAnswer    = 64 << 10
+)
+
+// prober asks components whether they are ready.
+type prober struct {
+	store pki.Store
+
+	mu   sync.Mutex
+	http *http.Client
+}
+
+// unready asks the component on a port whether it is ready. It returns the reason if not, and nothing if it is.
+func (p *prober) unready(ctx context.Context, port int32) string {
+	client, err := p.client(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+ports.Address(port)+"/readyz", nil)
+	if err != nil {
+		return err.Error()
+	}
+	resp, err := client.Do(req)
+	var untrusted *tls.CertificateVerificationError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("starting, does not listen on port %d yet", port)
+	case errors.As(err, &untrusted):
+		p.forget() // the CA may be a new one
+		return fmt.Sprintf("port %d: %v", port, untrusted)
+	case err != nil:
+		return fmt.Sprintf("/readyz: %v", errors.Unwrap(err))
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return fmt.Sprintf("/readyz: %v", err)
+	case resp.StatusCode != http.StatusOK:
+		return "/readyz: " + failedChecks(resp.Status, string(body))
+	}
+	return ""
+}
+
+// failedChecks returns the checks that the answer to a readiness probe lists as failed: "[-]etcd failed: reason withheld".
+func failedChecks(status, body string) string {
+	const most = 3
+	var failed []string
+	for line := range strings.Lines(body) {
+		if name, ok := strings.CutPrefix(line, "[-]"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			failed = append(failed, strings.TrimPrefix(name, "poststarthook/"))
+		}
+	}
+	if len(failed) == 0 {
+		return status
+	}
+	more := ""
+	if n := len(failed) - most; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return "waiting for " + strings.Join(failed[:min(most, len(failed))], ", ") + more
+}
+
+// client returns a client that trusts the setup's server CA only.
+func (p *prober) client(ctx context.Context) (*http.Client, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.http != nil {
+		return p.http, nil
+	}
+	s, err := p.store.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(s.CAs[pki.ServerCA].Trusted()) {
+		return nil, errors.New("the setup has no server CA yet")
+	}
+	p.http = &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12},
+		DialContext:     (&net.Dialer{}).DialContext,
+	}}
+	return p.http, nil
+}
+
+// forget closes connections, and makes the next probe read the CA again.
+func (p *prober) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.http != nil {
+		p.http.CloseIdleConnections()
+		p.http = nil
+	}
+}
