@@ -25,8 +25,11 @@ build: ## Build bin/kcpctl
 	$(GO_BUILD) -trimpath -ldflags "$(LDFLAGS)" -o $(KCPCTL) .
 
 .PHONY: demo
-demo: build ## A sharded kcp, with everything it needs: this machine must be Linux, and you root on it
-	$(KCPCTL) up --local -f examples/sharded.yaml --kcp-bin-dir "$$($(MAKE) -s kcp-bin-dir)"
+demo: build ## A sharded kcp on this machine: kcp's binaries are downloaded, or built if that fails
+	@dir="$$($(KCPCTL) download -f examples/sharded.yaml)" || { \
+		echo "kcp's binaries could not be downloaded. Building them takes some minutes." >&2; \
+		dir="$$($(MAKE) -s kcp-bin-dir)"; \
+	} && $(KCPCTL) up --local -f examples/sharded.yaml --kcp-bin-dir "$$dir"
 
 .PHONY: test
 test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI, a real kube-apiserver, a real kcp on both runtimes

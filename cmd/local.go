@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -73,10 +72,7 @@ func (s *session) connectLocal() error {
 		Version: version.Get().Version, User: holder().User, Now: s.env.Now, Store: s.directory,
 		Binaries: local.Binaries{
 			Dir: s.flags.local.binDir, Path: s.env.Getenv("PATH"),
-			Source: download.Source{
-				URL: s.flags.local.kcpURL, Dir: dirs.Cache, OS: runtime.GOOS, Arch: runtime.GOARCH,
-				Progress: downloadProgress(s.reporter.note),
-			},
+			Source: binarySource(dirs, s.flags.local.kcpURL, s.reporter.note),
 		},
 	})
 	return nil

@@ -144,6 +144,6 @@ func commandGroups(env *Env) []commandGroup {
 			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newUpgradeCmd(env),
 			newEtcdCmd(env),
 		}},
-		{groupAbout, []*cobra.Command{newExplainCmd(env), newVersionCmd(env)}},
+		{groupAbout, []*cobra.Command{newExplainCmd(env), newVersionCmd(env), newDownloadCmd(env)}},
 	}
 }

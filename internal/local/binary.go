@@ -7,18 +7,25 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/local/download"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Binaries configures where kcp's binaries come from.
@@ -104,6 +111,60 @@ func (b Binaries) get(ctx context.Context, release, name string) (*binary, error
 		return nil, fmt.Errorf("no binary %s of kcp %s in $PATH: %w", name, release, err)
 	}
 	return ofRelease(path, release)
+}
+
+// need is a binary that a process runs.
+type need struct{ release, program string }
+
+func (r *Runtime) need(id topology.ID, deployment *unstructured.Unstructured) (need, error) {
+	w, err := r.layout.workload(deployment)
+	if err != nil {
+		return need{}, err
+	}
+	return need{r.release(id), w.program}, nil
+}
+
+// fetch finds or downloads all binaries that a plan starts, before anything is changed.
+func (r *Runtime) fetch(ctx context.Context, p *plan.Plan) error {
+	needs := map[need]bool{}
+	for _, it := range p.Items {
+		if it.Kind != kindDeployment || it.Action != plan.Create && it.Action != plan.Change {
+			continue
+		}
+		n, err := r.need(it.Component, it.Want)
+		if err != nil {
+			return err
+		}
+		needs[n] = true
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for n := range needs {
+		g.Go(func() error {
+			_, err := r.options.Binaries.get(ctx, n.release, n.program)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// Download downloads all binaries that objects need, also those that are in $PATH, and returns their directories.
+func (r *Runtime) Download(ctx context.Context, objects []render.Object) ([]string, error) {
+	dirs := map[string]bool{}
+	for _, o := range objects {
+		if o.GetKind() != kindDeployment {
+			continue
+		}
+		n, err := r.need(o.Component, o.Unstructured)
+		if err != nil {
+			return nil, err
+		}
+		path, err := r.options.Binaries.Source.Get(ctx, n.release, n.program)
+		if err != nil {
+			return nil, err
+		}
+		dirs[filepath.Dir(path)] = true
+	}
+	return slices.Sorted(maps.Keys(dirs)), nil
 }
 
 // fits reports whether a binary can be used for a release. A binary without a version can, and so can a build between two releases:

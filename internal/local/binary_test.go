@@ -1,6 +1,14 @@
 package local
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -129,4 +137,37 @@ func TestReplacedBinaryIsNoticed(t *testing.T) {
 	require.True(t, b.replaced())
 	require.NoError(t, os.Remove(path))
 	require.False(t, b.replaced(), "what runs needs no file")
+}
+
+// All binaries of a setup are downloaded into one directory, which --kcp-bin-dir takes.
+func TestDownload(t *testing.T) {
+	m := newMachine(t)
+	s := m.open(file())
+	page := t.TempDir()
+	dir := filepath.Join(page, "v0.32.3")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	var sums bytes.Buffer
+	for _, name := range []string{"cache-server", "kcp", "kcp-front-proxy"} {
+		var archive bytes.Buffer
+		z := gzip.NewWriter(&archive)
+		w := tar.NewWriter(z)
+		require.NoError(t, w.WriteHeader(&tar.Header{Name: "bin/" + name, Size: int64(len(name)), Typeflag: tar.TypeReg}))
+		_, err := w.Write([]byte(name))
+		require.NoError(t, errors.Join(err, w.Close(), z.Close()))
+		asset := name + "_0.32.3_linux_amd64.tar.gz"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, asset), archive.Bytes(), 0o600))
+		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(archive.Bytes()), asset)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kcp_0.32.3_checksums.txt"), sums.Bytes(), 0o600))
+	srv := httptest.NewServer(http.FileServer(http.Dir(page)))
+	t.Cleanup(srv.Close)
+
+	cache := t.TempDir()
+	s.rt.options.Binaries.Source = download.Source{URL: srv.URL, Dir: cache, OS: "linux", Arch: "amd64"}
+	dirs, err := s.rt.Download(t.Context(), s.objects)
+	require.NoError(t, err)
+	require.Equal(t, []string{filepath.Join(cache, "kcp/v0.32.3/linux-amd64")}, dirs)
+	entries, err := os.ReadDir(dirs[0])
+	require.NoError(t, err)
+	require.Len(t, entries, 3)
 }

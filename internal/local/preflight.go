@@ -11,13 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -156,30 +154,4 @@ func (r *Runtime) checkPorts(ctx context.Context, id topology.ID, w *workload) e
 	}
 	return clierr.New(clierr.Failed, "stop the process that has the port, or choose other ports with --base-port", "%s",
 		strings.Join(taken, "\n"))
-}
-
-// fetch finds or downloads all binaries that a plan starts, before anything is changed.
-func (r *Runtime) fetch(ctx context.Context, p *plan.Plan) error {
-	type need struct{ release, program string }
-	var needs []need
-	for _, it := range p.Items {
-		if it.Kind != kindDeployment || it.Action != plan.Create && it.Action != plan.Change {
-			continue
-		}
-		w, err := r.layout.workload(it.Want)
-		if err != nil {
-			return err
-		}
-		if n := (need{r.release(it.Component), w.program}); !slices.Contains(needs, n) {
-			needs = append(needs, n)
-		}
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	for _, n := range needs {
-		g.Go(func() error {
-			_, err := r.options.Binaries.get(ctx, n.release, n.program)
-			return err
-		})
-	}
-	return g.Wait()
 }
