@@ -1,5 +1,4 @@
-// Package atomicfile writes files in one step: a reader finds the old content or the new, and after a crash the file has one of
-// the two.
+// Package atomicfile replaces files atomically: a reader sees the old content or the new one, also after a crash.
 package atomicfile
 
 import (
@@ -12,13 +11,13 @@ import (
 	"path/filepath"
 )
 
-// Write makes data the content of the file at path. It is a new file with this mode, whatever the old one had: until it has its
-// name only its owner can read it. A symbolic link at path is replaced, not followed; the directory has to exist.
+// Write replaces the content of the file at path. The file gets this mode, whatever the old one had; until it has its
+// name, only its owner can read it. A symbolic link at path is replaced, not followed. The directory must exist.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	return WriteFrom(path, bytes.NewReader(data), mode)
 }
 
-// WriteFrom is Write with the content that a reader has.
+// WriteFrom is Write with content from a reader.
 func WriteFrom(path string, content io.Reader, mode fs.FileMode) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
 		return &fs.PathError{Op: "write", Path: path, Err: errors.New("not a regular file")}

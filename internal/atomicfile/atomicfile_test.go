@@ -59,7 +59,7 @@ func TestWriteKeepsTheOldFileWhenItFails(t *testing.T) {
 	require.ErrorIs(t, Write(filepath.Join(dir, "no", "file"), nil, 0o600), fs.ErrNotExist)
 }
 
-// Writers of one file do not write into each other's temporary file.
+// Concurrent writers of one file do not write into each other's temporary files.
 func TestWriteAtTheSameTime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	var wg sync.WaitGroup

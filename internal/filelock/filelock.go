@@ -1,5 +1,6 @@
-// Package filelock locks files and directories with the kernel's advisory lock (flock). A lock ends when the file is closed or
-// its process dies, so it is never stale. Go opens files with O_CLOEXEC: processes started meanwhile do not inherit a lock.
+// Package filelock locks files and directories with the kernel's advisory lock (flock). A lock ends when the file is
+// closed or its process dies, so it is never stale. Go opens files with O_CLOEXEC: processes started meanwhile do not
+// inherit a lock.
 package filelock
 
 import (
@@ -33,8 +34,8 @@ func Try(f *os.File) error {
 	}
 }
 
-// Open opens and locks a file; the flag and the mode are those of os.OpenFile. It fails with ErrHeld instead of waiting. The
-// lock of a file that was removed or replaced in the meantime protects nothing, so Open then starts again.
+// Open opens and locks a file; the flag and the mode are those of os.OpenFile. It fails with ErrHeld instead of
+// waiting. The lock of a file that was removed or replaced in the meantime protects nothing, so Open then starts again.
 func Open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, flag, mode)

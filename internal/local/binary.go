@@ -30,7 +30,7 @@ import (
 
 // Binaries configures where kcp's binaries come from.
 type Binaries struct {
-	// Dir is the directory of all binaries (--kcp-bin-dir). If it is set, they are looked for nowhere else.
+	// Dir is the directory of all binaries (--kcp-bin-dir). If it is set, no other directory is searched.
 	Dir string
 	// Path is the list of directories that are searched for a binary of the right version: $PATH.
 	Path string
@@ -60,8 +60,8 @@ func (b binary) replaced() bool {
 const moreBinaries = "put kcp, kcp-front-proxy, cache-server and virtual-workspaces of one release there, " +
 	"or omit --kcp-bin-dir to download them"
 
-// find finds a binary without downloading it. It returns nil if there is none, and then other describes a binary of another version,
-// if one was found.
+// find finds a binary without downloading it. It returns nil if there is none, and then other describes a binary of
+// another version, if one was found.
 func (b Binaries) find(ctx context.Context, release, name string) (found *binary, other string, err error) {
 	if b.Dir != "" {
 		found, err := b.probe(ctx, filepath.Join(b.Dir, name))
@@ -167,8 +167,8 @@ func (r *Runtime) Download(ctx context.Context, objects []render.Object) ([]stri
 	return slices.Sorted(maps.Keys(dirs)), nil
 }
 
-// fits reports whether a binary can be used for a release. A binary without a version can, and so can a build between two releases:
-// developers of kcp use such builds.
+// fits reports whether a binary can be used for a release. A binary without a version can, and so can a build between
+// two releases: developers of kcp use such builds.
 func fits(have, release string) bool {
 	v, err := version.ParseSemantic(have)
 	return err != nil || v.PreRelease() != "" || have == release
@@ -221,8 +221,9 @@ const (
 	versionTimeout = 10 * time.Second
 )
 
-// versionOf returns the release of a binary, if it reports one, and whether it was built from kcp's module. Builds from the module
-// proxy have the version in their build information. Others print it: "kcp version v1.36.0+kcp-v0.32.3"; not all of them do.
+// versionOf returns the release of a binary, if it reports one, and whether it was built from kcp's module. Builds from
+// the module proxy have the version in their build information. Others print it: "kcp version v1.36.0+kcp-v0.32.3"; not
+// all of them do.
 func versionOf(ctx context.Context, path string) (release string, ofKCP bool) {
 	if info, err := buildinfo.ReadFile(path); err == nil && info.Main.Path == module {
 		ofKCP = true

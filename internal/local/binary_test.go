@@ -21,7 +21,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/local/download"
 )
 
-// build builds a program of a module that is called kcp and says its version.
+// build builds a program called kcp of a module, which prints its version.
 func build(t *testing.T, module, says string) string {
 	t.Helper()
 	src, out := t.TempDir(), t.TempDir()
@@ -58,18 +58,18 @@ func TestFindBinaries(t *testing.T) {
 		b                      Binaries
 		want, other, err, hint string
 	}{
-		"right version in the folder": {b: Binaries{Dir: right}, want: right},
-		"wrong version in the folder": {
+		"right version in the directory": {b: Binaries{Dir: right}, want: right},
+		"wrong version in the directory": {
 			b: Binaries{Dir: wrong, Path: list(right)}, err: "/kcp is kcp v0.28.0, but the setup wants v0.32.3", hint: "set spec.version: v0.28.0",
 		},
-		"a build between releases":        {b: Binaries{Dir: next}, want: next},
-		"no version in the folder":        {b: Binaries{Dir: mute}, want: mute},
-		"nothing in the folder":           {b: Binaries{Dir: t.TempDir(), Path: list(right)}, err: "no binary kcp in ", hint: "omit --kcp-bin-dir"},
-		"not executable":                  {b: Binaries{Dir: plain}, err: "is not executable", hint: "chmod"},
-		"cache before path":               {b: Binaries{Path: list(right), Source: cached}, want: filepath.Dir(inCache)},
-		"path":                            {b: Binaries{Path: list(t.TempDir(), mute, foreign, wrong, right)}, want: right},
-		"only a wrong version in path":    {b: Binaries{Path: list(wrong)}, other: "/kcp is kcp v0.28.0, but the setup wants v0.32.3"},
-		"another project's kcp is no kcp": {b: Binaries{Path: list(foreign, mute)}},
+		"a build between releases":         {b: Binaries{Dir: next}, want: next},
+		"no version in the folder":         {b: Binaries{Dir: mute}, want: mute},
+		"nothing in the directory":         {b: Binaries{Dir: t.TempDir(), Path: list(right)}, err: "no binary kcp in ", hint: "omit --kcp-bin-dir"},
+		"not executable":                   {b: Binaries{Dir: plain}, err: "is not executable", hint: "chmod"},
+		"cache before path":                {b: Binaries{Path: list(right), Source: cached}, want: filepath.Dir(inCache)},
+		"path":                             {b: Binaries{Path: list(t.TempDir(), mute, foreign, wrong, right)}, want: right},
+		"only a wrong version in path":     {b: Binaries{Path: list(wrong)}, other: "/kcp is kcp v0.28.0, but the setup wants v0.32.3"},
+		"another project's kcp is ignored": {b: Binaries{Path: list(foreign, mute)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.b.known = &sync.Map{}
@@ -107,7 +107,7 @@ func TestVersionIsAskedOnce(t *testing.T) {
 	require.Equal(t, "asked\n", string(asked))
 }
 
-// What a relative entry of $PATH leads to depends on the current directory: it is not even asked for its version.
+// A relative entry of $PATH depends on the current directory: its programs are not run, not even for their version.
 func TestRelativePathIsNotProbed(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -136,7 +136,7 @@ func TestReplacedBinaryIsNoticed(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/bash\n"), 0o755))
 	require.True(t, b.replaced())
 	require.NoError(t, os.Remove(path))
-	require.False(t, b.replaced(), "what runs needs no file")
+	require.False(t, b.replaced(), "a running process does not need the file")
 }
 
 // All binaries of a setup are downloaded into one directory, which --kcp-bin-dir takes.

@@ -102,7 +102,8 @@ func differ(files map[string][]byte) string {
 	return first
 }
 
-// write creates the directories of a workload and updates its files. It removes files that the workload does not mount any more.
+// write creates the directories of a workload and updates its files. It removes files that the workload does not mount
+// any more.
 func (w *workload) write(files map[string][]byte) error {
 	for _, dir := range append([]string{w.dir}, w.dataDirs...) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {

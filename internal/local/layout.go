@@ -70,8 +70,9 @@ type Layout struct {
 	ports *ports.Set
 }
 
-// NewLayout finds the files and the recorded ports of a setup below the state directory of the user. base is the port of the first
-// front-proxy, at which the others start; zero keeps the recorded ports. It opens no socket and writes nothing.
+// NewLayout finds the files and the recorded ports of a setup below the state directory of the user. base is the port
+// of the first front-proxy, at which the others start; zero keeps the recorded ports. It opens no socket and writes
+// nothing.
 func NewLayout(state, setup string, base int32) (*Layout, error) {
 	l := &Layout{Setup: setup, Dir: filepath.Join(state, setup)}
 	if err := l.checkOwner(os.Geteuid()); err != nil {
@@ -82,8 +83,8 @@ func NewLayout(state, setup string, base int32) (*Layout, error) {
 	return l, err
 }
 
-// Topology returns the components of a setup on this machine. Ports that are not recorded or reserved yet are those that ReservePorts
-// would choose if they were free.
+// Topology returns the components of a setup on this machine. Ports that are not recorded or reserved yet are those
+// that ReservePorts would choose if they were free.
 func (l *Layout) Topology(s *v1alpha1.Setup) (*topology.Topology, error) {
 	assigned, err := l.ports.Assign(topology.PortNames(s))
 	if err != nil {
@@ -92,8 +93,9 @@ func (l *Layout) Topology(s *v1alpha1.Setup) (*topology.Topology, error) {
 	return topology.BuildLocal(s, l.Dir, assigned), nil
 }
 
-// ReservePorts chooses free ports for what has none in a setup that is about to be started. Until they are recorded (Runtime.Begin)
-// or the runtime is closed, no other setup of the user chooses ports. Topology returns them from then on.
+// ReservePorts chooses free ports for a setup that is about to be started, unless it has them. No other setup of the
+// user chooses ports until these are recorded (Runtime.Begin) or the runtime is closed. Topology returns them from then
+// on.
 func (l *Layout) ReservePorts(ctx context.Context, s *v1alpha1.Setup) error {
 	return l.ports.Reserve(ctx, topology.PortNames(s))
 }

@@ -68,7 +68,7 @@ func TestFullDiskWhileThePKIIsSaved(t *testing.T) {
 	require.Error(t, r.Store().Save(t.Context(), &pki.State{ServiceAccount: pki.ServiceAccount{Key: []byte("x")}}))
 
 	r = New(nil, l, Options{Store: fullStore{}})
-	require.Equal(t, fullStore{}, r.Store(), "a store of one's own is used as it is")
+	require.Equal(t, fullStore{}, r.Store(), "a user's store is used as it is")
 	err := store{fullStore{}}.Save(t.Context(), nil)
 	require.ErrorIs(t, err, syscall.ENOSPC)
 	require.Contains(t, clierr.Hint(err), "free some space")
@@ -81,8 +81,8 @@ func (fullStore) Save(context.Context, *pki.State) error {
 	return &os.PathError{Op: "write", Path: "ca", Err: syscall.ENOSPC}
 }
 
-// A command that only shows a setup does not use the network, and shows the ports that up would choose. A command that starts one
-// does not choose ports on which something listens.
+// A command that only shows a setup does not use the network, and shows the ports that up would choose. A command that
+// starts one does not choose ports on which something listens.
 func TestPortsAreReservedOnlyForWhatIsStarted(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "kcpctl")
 	f, err := setup.Parse("kcp.yaml", []byte(file()))

@@ -34,10 +34,10 @@ func TestSecondUpChangesNothing(t *testing.T) {
 	require.Len(t, pids, 4)
 
 	require.Empty(t, changed(m.up(file())))
-	require.Equal(t, pids, m.pids(), "no process was started anew")
+	require.Equal(t, pids, m.pids(), "no process was restarted")
 }
 
-// A run that was interrupted before its end left nothing to change, and yet something to do.
+// An interrupted run may leave nothing to change, and still has to be finished.
 func TestInterruptedRunMakesThePlanStale(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())
@@ -98,7 +98,7 @@ func TestUpRestartsOnlyWhatMustBe(t *testing.T) {
 			require.NotEqual(t, before[alpha], after[alpha])
 			delete(before, alpha)
 			delete(after, alpha)
-			require.Equal(t, before, after, "the others run on")
+			require.Equal(t, before, after, "the others keep running")
 			require.Empty(t, changed(m.up(tc.file)))
 			require.Len(t, m.processesOf(alpha), 1)
 		})
@@ -117,7 +117,7 @@ func TestProcessOfADeadRunIsFound(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())
 	pids := m.pids()
-	// The run was killed after it had started the process and before it wrote down the pid.
+	// The run was killed after it started the process and before it recorded the PID.
 	l := m.layout()
 	rec, err := l.record(alpha)
 	require.NoError(t, err)
@@ -213,8 +213,8 @@ func TestStopIsGracefulThenHard(t *testing.T) {
 	}
 }
 
-// Nobody is served by a process that is not ready: it is not given the time that requests would need.
-func TestWhatDoesNotServeIsNotWaitedFor(t *testing.T) {
+// A process that is not ready has no requests to finish, so its grace period is short.
+func TestUnreadyProcessIsStoppedSoon(t *testing.T) {
 	m := newMachine(t)
 	slow := file(`    podTemplate: {spec: {terminationGracePeriodSeconds: 3600, containers: [{name: kcp, env: [{name: FAKE, value: hung}]}]}}`)
 	s := m.open(slow)
@@ -226,7 +226,7 @@ func TestWhatDoesNotServeIsNotWaitedFor(t *testing.T) {
 	require.Empty(t, m.processesOf(alpha))
 }
 
-func TestWhatServesHasItsTime(t *testing.T) {
+func TestReadyProcessHasItsGracePeriod(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())
 	s := m.open(file())
@@ -235,7 +235,7 @@ func TestWhatServesHasItsTime(t *testing.T) {
 	}
 	m.stopAll()
 	require.False(t, s.rt.supervisor.isReady(t.Context(), &workload{name: alpha}))
-	require.False(t, s.rt.supervisor.isReady(t.Context(), &workload{name: "nobody"}))
+	require.False(t, s.rt.supervisor.isReady(t.Context(), &workload{name: "unknown"}))
 }
 
 func TestCrashIsReportedWithItsLog(t *testing.T) {
@@ -247,7 +247,7 @@ func TestCrashIsReportedWithItsLog(t *testing.T) {
 	require.Equal(t, []string{"starting crash", "Error: no disk, no cry"}, st.Detail)
 	require.Equal(t, int32(1), st.Restarts, "a second fast exit in a row ends the attempts")
 
-	// Whoever looks later knows it from the record, and starts nothing.
+	// A later run finds it in the record, and starts nothing.
 	st, err := m.open(file(fakeMode("crash"))).rt.State(t.Context(), s.t.Component("shard/alpha"))
 	require.NoError(t, err)
 	require.Equal(t, ready.State{
@@ -283,8 +283,8 @@ func TestWaitRestartsAndNoticesStop(t *testing.T) {
 	require.ErrorContains(t, <-ended, "not running")
 }
 
-// A process that ran before is started again by the run that keeps others out, and by no other: two would start two.
-func TestWhatDiesDuringARunIsStartedAgain(t *testing.T) {
+// A process of an earlier run is restarted only by the run that holds the lock: two runs would start two processes.
+func TestProcessThatDiesDuringARunIsRestarted(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())
 	s := m.open(file())

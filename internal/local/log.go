@@ -49,8 +49,9 @@ func (l *Layout) openLog(name string) (*os.File, error) {
 	return f, explain(err)
 }
 
-// rotateLogs rotates the logs that are larger than the limit. Their processes keep them open and outlive kcpctl, so each log is
-// copied and truncated; the processes append, so they continue at its start. It does nothing if another run is already rotating.
+// rotateLogs rotates the logs that are larger than the limit. Their processes keep them open and outlive kcpctl, so
+// each log is copied and truncated; the processes append, so they continue at its start. It does nothing if another run
+// is already rotating.
 func (l *Layout) rotateLogs(limit int64) error {
 	dir, err := os.Open(l.path(dirLogs))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +127,8 @@ func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOpti
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return clierr.New(clierr.Failed, "kcpctl status --local shows the components that are running", "%s has no log: %s", c.ID(), path)
+		return clierr.New(clierr.Failed, "kcpctl status --local shows the components that are running",
+			"%s has no log: %s", c.ID(), path)
 	}
 	if err != nil {
 		return err
@@ -150,8 +152,8 @@ func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOpti
 	}
 }
 
-// reopen follows a log that was truncated, or replaced because its process was restarted. First it copies the rest of the previous
-// log, which often has the reason.
+// reopen follows a log that was truncated, or replaced because its process was restarted. First it copies the rest of
+// the previous log, which often has the reason.
 func reopen(f *os.File, w io.Writer) (*os.File, error) {
 	now, err := os.Stat(f.Name())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -90,33 +90,33 @@ func TestFollowSurvivesRotationAndRestart(t *testing.T) {
 	out, ended := &buffer{}, make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { ended <- r.Logs(ctx, c, run.LogOptions{Follow: true}, out) }()
-	say := func(text, want string) {
+	write := func(text, want string) {
 		_, err := process.WriteString(text)
 		require.NoError(t, err)
 		require.Eventually(t, func() bool { return out.String() == want }, patience, pollInterval)
 	}
-	say("a long first line\n", "a long first line\n")
+	write("a long first line\n", "a long first line\n")
 	require.NoError(t, r.layout.rotateLogs(3))
 	require.Eventually(t, func() bool { info, err := process.Stat(); return err == nil && info.Size() == 0 }, patience, pollInterval)
-	say("2\n", "a long first line\n2\n")
+	write("2\n", "a long first line\n2\n")
 	process, err = r.layout.openLog("demo-root") // a new process
 	require.NoError(t, err)
 	defer process.Close()
-	say("3\n", "a long first line\n2\n3\n")
+	write("3\n", "a long first line\n2\n3\n")
 	cancel()
 	require.NoError(t, <-ended)
 }
 
-// What a process said last is not lost, whatever happens to its log before it is looked at again.
+// The last lines of a process are not lost, whatever happens to its log before it is read again.
 func TestReopenReadsTheRest(t *testing.T) {
 	for name, tc := range map[string]struct {
 		happen func(t *testing.T, l *Layout)
 		want   string
 	}{
-		"the process was started again": {func(t *testing.T, l *Layout) { writeLog(t, l, "new\n") }, "bye\nnew\n"},
-		"the log was cut":               {func(t *testing.T, l *Layout) { require.NoError(t, l.rotateLogs(3)) }, "bye\n"},
-		"nothing":                       {func(*testing.T, *Layout) {}, "bye\n"},
-		"it was removed":                {func(t *testing.T, l *Layout) { require.NoError(t, l.removeLogs("demo-root")) }, "bye\n"},
+		"the process was restarted": {func(t *testing.T, l *Layout) { writeLog(t, l, "new\n") }, "bye\nnew\n"},
+		"the log was rotated":       {func(t *testing.T, l *Layout) { require.NoError(t, l.rotateLogs(3)) }, "bye\n"},
+		"nothing":                   {func(*testing.T, *Layout) {}, "bye\n"},
+		"it was removed":            {func(t *testing.T, l *Layout) { require.NoError(t, l.removeLogs("demo-root")) }, "bye\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, _ := logRuntime(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// The kinds of objects that have a counterpart on this machine: files, and processes that read them. Others are ignored: a Service,
-// for instance, is only a port of the loopback interface.
+// The kinds of objects that have a counterpart on this machine: files, and processes that read them. Others are
+// ignored: a Service, for instance, is only a port of the loopback interface.
 const (
 	kindSecret     = "Secret"
 	kindConfigMap  = "ConfigMap"
@@ -29,8 +29,8 @@ func hasCounterpart(kind string) bool {
 	return kind == kindSecret || kind == kindConfigMap || kind == kindDeployment
 }
 
-// entry is an object as it was applied. It is written before its files and its process exist, and removed after them, so that
-// everything that exists has an entry.
+// entry is an object as it was applied. It is written before its files and its process exist, and removed after them,
+// so that everything that exists has an entry.
 type entry struct {
 	Component topology.ID                `json:"component"`
 	Object    *unstructured.Unstructured `json:"object"`

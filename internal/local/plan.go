@@ -15,8 +15,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
-// Plan compares the rendered objects with the applied ones, and their processes and files. It omits objects that have no counterpart
-// on this machine.
+// Plan compares the rendered objects with the applied ones, and their processes and files. It omits objects that have
+// no counterpart on this machine.
 func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOptions) (*plan.Plan, error) {
 	all, err := r.layout.entries()
 	if err != nil {
@@ -136,8 +136,8 @@ func (r *Runtime) outdated(w *workload, find lookup) (string, error) {
 	return r.otherBinary(w, rec.Binary)
 }
 
-// otherBinary returns why a process would be started from another file now. It ignores a file that was removed: the process does
-// not need it any more.
+// otherBinary returns why a process would be started from another file now. It ignores a file that was removed: the
+// process does not need it any more.
 func (r *Runtime) otherBinary(w *workload, have binary) (string, error) {
 	if dir := r.options.Binaries.Dir; dir != "" {
 		want, err := filepath.Abs(filepath.Join(dir, w.program))

@@ -22,8 +22,8 @@ import (
 
 var _ check.Machine = (*Runtime)(nil)
 
-// Preflight checks that the objects can be applied: that the state directory is writable, that the binaries have the right version,
-// that the ports are free. It downloads nothing.
+// Preflight checks that the objects can be applied: that the state directory is writable, that the binaries have the
+// right version, that the ports are free. It downloads nothing.
 func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error {
 	problems := problems{}
 	problems.add(r.StateFolder(ctx))
@@ -34,7 +34,8 @@ func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error 
 	return problems.err()
 }
 
-// StateFolder returns an error if files cannot be created in the state directory, or in the directory in which it will be created.
+// StateFolder returns an error if files cannot be created in the state directory, or in the directory in which it will
+// be created.
 func (r *Runtime) StateFolder(context.Context) error {
 	for dir := r.layout.Dir; ; dir = filepath.Dir(dir) {
 		_, err := os.Stat(dir)
@@ -60,8 +61,8 @@ func (r *Runtime) References(_ context.Context, objects []render.Object) error {
 	})
 }
 
-// Programs returns an error if a program has another version than the objects require. Missing programs are downloaded when they are
-// needed.
+// Programs returns an error if a program has another version than the objects require. Missing programs are downloaded
+// when they are needed.
 func (r *Runtime) Programs(ctx context.Context, objects []render.Object) error {
 	checked := map[string]bool{}
 	return r.eachWorkload(objects, func(id topology.ID, w *workload) error {
@@ -80,12 +81,13 @@ func (r *Runtime) FreePorts(ctx context.Context, objects []render.Object) error 
 	return r.eachWorkload(objects, func(id topology.ID, w *workload) error { return r.checkPorts(ctx, id, w) })
 }
 
-// HostAddress returns an error if kcp would not find an address of this machine. kcp does not start without one that other machines
-// could reach, whatever address it listens on.
+// HostAddress returns an error if kcp would not find an address of this machine. kcp does not start without one that
+// other machines could reach, whatever address it listens on.
 func (r *Runtime) HostAddress(_ context.Context, objects []render.Object) error {
 	return r.eachWorkload(objects, func(topology.ID, *workload) error {
 		if err := r.hostAddress(); err != nil {
-			return clierr.New(clierr.Failed, "connect this machine to a network, or add a default route, which need not lead anywhere",
+			return clierr.New(clierr.Failed,
+				"connect this machine to a network, or add a default route, which need not lead anywhere",
 				"kcp does not start on a machine without a default route: %w", err)
 		}
 		return nil
@@ -139,7 +141,8 @@ func (p *problems) err() error {
 	return clierr.New(p.code, p.hint, "%s", strings.Join(p.msgs, "\n"))
 }
 
-// checkPorts returns an error if ports of a component that is not running yet are taken by a process of another setup or program.
+// checkPorts returns an error if ports of a component that is not running yet are taken by a process of another setup
+// or program.
 func (r *Runtime) checkPorts(ctx context.Context, id topology.ID, w *workload) error {
 	live, rec, err := r.layout.locate(w)
 	if err != nil || len(live) > 0 {

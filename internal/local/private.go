@@ -17,9 +17,9 @@ import (
 // privateLock is the file in a private directory that is locked as long as its process is running.
 const privateLock = "lock"
 
-// PrivateDir creates a directory for secrets that this process needs while it is running: in $XDG_RUNTIME_DIR, which is in memory
-// and ends with the session, or else among temporary files. It also removes the directories of processes of this user that were
-// killed. getenv is os.Getenv.
+// PrivateDir creates a directory for secrets that this process needs while it is running: in $XDG_RUNTIME_DIR, which is
+// in memory and ends with the session, or else among temporary files. It also removes the directories of processes of
+// this user that were killed. getenv is os.Getenv.
 func PrivateDir(getenv func(string) string) (dir string, remove func(), err error) {
 	bases := []string{os.TempDir()}
 	if base := getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(base) && isPrivate(base) {
@@ -75,8 +75,8 @@ func sweep(base string) {
 	}
 }
 
-// removeAbandoned removes a private directory if its process is dead. The lock shows that, even if the process runs in another
-// container. Only if the process was killed before it took the lock, its PID is checked.
+// removeAbandoned removes a private directory if its process is dead. The lock shows that, even if the process runs in
+// another container. Only if the process was killed before it took the lock, its PID is checked.
 func removeAbandoned(dir string, pid int) {
 	f, err := os.OpenFile(filepath.Join(dir, privateLock), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -65,11 +65,11 @@ func TestPrivateDirRemovesThoseOfDeadProcesses(t *testing.T) {
 	alive, _ := privateDir(t, base)
 	gone := []string{
 		put(base, dead, privateLock, "kubeconfig"),
-		put(tmp, dead, privateLock, "kubeconfig"),      // of a time without a runtime directory
+		put(tmp, dead, privateLock, "kubeconfig"),      // made without a runtime directory
 		put(base, os.Getpid(), privateLock, "config"),  // another process has its pid now
-		put(base, dead, "kubeconfig"), put(base, dead), // killed at its beginning
+		put(base, dead, "kubeconfig"), put(base, dead), // killed before it took the lock
 	}
-	keep := []string{alive, put(base, os.Getpid())} // this one is at its beginning
+	keep := []string{alive, put(base, os.Getpid())} // about to take the lock
 	other := filepath.Join(base, "kcpctl-notes-1")
 	require.NoError(t, os.Mkdir(other, 0o700))
 	elsewhere := put(t.TempDir(), dead, privateLock)

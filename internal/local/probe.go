@@ -65,7 +65,8 @@ func (p *prober) unready(ctx context.Context, port int32) string {
 	return ""
 }
 
-// failedChecks returns the checks that the answer to a readiness probe lists as failed: "[-]etcd failed: reason withheld".
+// failedChecks returns the checks that the answer to a readiness probe lists as failed: "[-]etcd failed: reason
+// withheld".
 func failedChecks(status, body string) string {
 	const most = 3
 	var failed []string

@@ -35,7 +35,8 @@ func TestPreflightNamesTheOwnerOfAPort(t *testing.T) {
 	require.NoDirExists(t, m.state, "preflight writes nothing")
 }
 
-// A process that was killed counts as dead before the kernel has closed its sockets: up starts the next one when it has.
+// A killed process counts as dead before the kernel has closed its sockets. up waits for that before it starts the next
+// one.
 func TestUpWaitsForThePortsOfADyingProcess(t *testing.T) {
 	for name, again := range map[string]func(s *session){
 		"in the preflight": func(s *session) { require.NoError(t, s.rt.Preflight(t.Context(), s.objects)) },
@@ -76,7 +77,7 @@ func TestUpWaitsForThePortsOfADyingProcess(t *testing.T) {
 	}
 }
 
-// A stranger's port is not waited for.
+// up does not wait for the port of another program.
 func TestUpDoesNotWaitForThePortOfALiveProcess(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())

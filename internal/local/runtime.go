@@ -1,5 +1,6 @@
-// Package local runs a setup on this machine, without Kubernetes. It applies the same rendered objects: a Deployment becomes a
-// process, what it mounts becomes files in the state directory, and Services become ports of the loopback interface.
+// Package local runs a setup on this machine, without Kubernetes. It applies the same rendered objects: a Deployment
+// becomes a process, what it mounts becomes files in the state directory, and Services become ports of the loopback
+// interface.
 package local
 
 import (
@@ -103,7 +104,8 @@ func (r *Runtime) Where() string { return "this machine, " + r.layout.Dir }
 // Store keeps the setup's PKI.
 func (r *Runtime) Store() pki.Store { return r.options.Store }
 
-// Close closes connections, and rotates long logs, which no process does while kcpctl is not running. It stops no process.
+// Close closes connections, and rotates long logs, which no process does while kcpctl is not running. It stops no
+// process.
 func (r *Runtime) Close() error {
 	r.prober.forget()
 	r.layout.ports.Release()
@@ -130,8 +132,8 @@ func (r *Runtime) writeRecord(rec *record.Record) error {
 	return disk.WriteState(r.layout.path(fileRecord), raw)
 }
 
-// Begin records the ports, finds or downloads the binaries that the plan needs, and marks the setup as being applied until Finish.
-// It does not record the objects: Apply records each one before it has an effect.
+// Begin records the ports, finds or downloads the binaries that the plan needs, and marks the setup as being applied
+// until Finish. It does not record the objects: Apply records each one before it has an effect.
 func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
 	if err := r.layout.ports.Commit(ctx); err != nil {
 		return err
@@ -296,11 +298,11 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 	return s, nil
 }
 
-// watchPeriod is the time between two looks at the processes.
+// watchPeriod is the interval at which Wait checks the processes.
 const watchPeriod = 500 * time.Millisecond
 
-// Wait watches the processes until ctx ends, restarts those that crash, and rotates long logs. It fails if a process cannot be
-// restarted, or if another run stops it.
+// Wait watches the processes until ctx ends, restarts those that crash, and rotates long logs. It fails if a process
+// cannot be restarted, or if another run stops it.
 func (r *Runtime) Wait(ctx context.Context) error {
 	for {
 		for _, c := range r.topology.Components {

@@ -18,16 +18,16 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// processRecord is what is recorded of a component's process.
+// processRecord is the record of a component's process.
 type processRecord struct {
-	// The identity is zero from just before the start until just after it. If kcpctl is killed in between, the process is found by
-	// its arguments.
+	// The identity is zero from just before the start until just after it. If kcpctl is killed in between, the process
+	// is found by its arguments.
 	process.Identity
 	// Hash is that of the workload that it runs.
 	Hash      string    `json:"hash"`
 	Binary    binary    `json:"binary"`
 	StartedAt time.Time `json:"startedAt"`
-	// Restarts is how often the same workload was started again.
+	// Restarts is how often the same workload was restarted.
 	Restarts int32 `json:"restarts"`
 	// Exit is how it ended. Only the run that started it can know.
 	Exit *process.Exit `json:"exit,omitempty"`
@@ -69,8 +69,8 @@ func (l *Layout) writeRecord(name string, rec *processRecord) error {
 	return disk.WriteState(l.recordFile(name), raw)
 }
 
-// locate returns the live processes of a workload, and the record. There is at most one process, unless a user started others. If
-// the record has no PID yet, locate adds it.
+// locate returns the live processes of a workload, and the record. There is at most one process, unless a user started
+// others. If the record has no PID yet, locate adds it.
 func (l *Layout) locate(w *workload) ([]process.Identity, *processRecord, error) {
 	rec, err := l.record(w.name)
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *supervisor) get(name string) *supervised {
 	return p
 }
 
-// setLocked tells the supervisor whether this run holds the setup's lock.
+// setLocked records whether this run holds the setup's lock.
 func (s *supervisor) setLocked(locked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +149,8 @@ func (s *supervisor) replace(ctx context.Context, p *supervised, id topology.ID,
 	return s.start(p, w, bin, restarts)
 }
 
-// start starts a workload. The record is written before and after it, so that the next run finds the process even if this one is
-// killed in between.
+// start starts a workload. The record is written before and after it, so that the next run finds the process even if
+// this one is killed in between.
 func (s *supervisor) start(p *supervised, w *workload, bin *binary, restarts int32) error {
 	log, err := s.layout.openLog(w.name)
 	if err != nil {
@@ -172,8 +172,8 @@ func (s *supervisor) start(p *supervised, w *workload, bin *binary, restarts int
 }
 
 const (
-	// unreadyGrace is the longest grace period of a process that is not ready: it has no requests to finish. If kcp is told to end
-	// while it starts, it would wait up to a minute for its own requests, which cannot succeed any more.
+	// unreadyGrace is the longest grace period of a process that is not ready: it has no requests to finish. If kcp is
+	// told to end while it starts, it would wait up to a minute for its own requests, which cannot succeed any more.
 	unreadyGrace = 5 * time.Second
 	// readyTimeout is how long a process may take to report that it is ready.
 	readyTimeout = 2 * time.Second
@@ -237,8 +237,8 @@ type observation struct {
 	final  bool
 }
 
-// observe returns the state of a component's process. It restarts a process that crashed, if this run started it or holds the
-// setup's lock.
+// observe returns the state of a component's process. It restarts a process that crashed, if this run started it or
+// holds the setup's lock.
 func (s *supervisor) observe(ctx context.Context, c *topology.Component) (observation, error) {
 	p := s.get(c.Object())
 	p.mu.Lock()

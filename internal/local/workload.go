@@ -19,7 +19,8 @@ import (
 // workload is a Deployment as a process of this machine.
 type workload struct {
 	name string
-	// hash changes whenever the pod template does, and with it the content of the files (see the template's annotation).
+	// hash changes whenever the pod template does, and with it the content of the files (see the template's
+	// annotation).
 	hash    string
 	program string // the name of the binary
 	args    []string
@@ -82,7 +83,8 @@ func (l *Layout) workload(obj *unstructured.Unstructured) (*workload, error) {
 	return w, w.setMounts(l, pod, c)
 }
 
-// setMounts classifies the volumes of a pod: files, directories for data, and volumes that a process on this machine does not need.
+// setMounts classifies the volumes of a pod: files, directories for data, and volumes that a process on this machine
+// does not need.
 func (w *workload) setMounts(l *Layout, pod corev1.PodSpec, c corev1.Container) error {
 	volumes := map[string]corev1.Volume{}
 	for _, v := range pod.Volumes {
@@ -141,8 +143,8 @@ func within(dir, path string) bool {
 	return err == nil && rel != "." && filepath.IsLocal(rel)
 }
 
-// processEnv returns the environment of a component's process. It is as small as in a container, so that the environment of the
-// user's shell, such as a proxy or a kubeconfig, does not change what the process does.
+// processEnv returns the environment of a component's process. It is as small as in a container, so that the
+// environment of the user's shell, such as a proxy or a kubeconfig, does not change what the process does.
 func (w *workload) processEnv() []string {
 	return append([]string{"HOME=" + w.dir, "PATH=/usr/local/bin:/usr/bin:/bin"}, w.env...)
 }

@@ -1,4 +1,4 @@
-// Package machine tells machines apart on which process IDs mean the same.
+// Package machine identifies the machine, boot and PID namespace in which a process ID is valid.
 package machine
 
 import (
@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// ID identifies this boot of this machine and the PID namespace of this process: two processes with the same ID can judge by a
-// process ID whether the other is alive. Host names cannot tell: containers and cloned machines share them. It is empty where
-// the system does not say.
+// ID identifies this boot of this machine and the PID namespace of this process. A process can check by its process ID
+// whether another process with the same ID is running. Host names are not enough: containers and cloned machines share
+// them. It is empty if the system does not provide it.
 func ID() string {
 	all := parts()
 	if len(all) == 0 {

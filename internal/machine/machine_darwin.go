@@ -2,7 +2,7 @@ package machine
 
 import "golang.org/x/sys/unix"
 
-// parts are the boot of the kernel: there are no namespaces.
+// parts returns the ID of the boot: macOS has no PID namespaces.
 func parts() []string {
 	boot, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil {

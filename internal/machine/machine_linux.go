@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// parts are the boot of the kernel, which all containers on it share, and the namespace that process IDs are counted in.
+// parts returns the ID of the boot, which all containers on a kernel share, and the PID namespace.
 func parts() []string {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/kcpctl/kcpctl/internal/machine"
 )
 
-// A container has the host's kernel, and process IDs of its own.
+// A container shares the kernel with the host, but not the process IDs.
 func TestAContainerIsAnotherMachine(t *testing.T) {
 	inside := exec.Command(os.Args[0])
-	inside.Env = append(os.Environ(), tell+"=1")
+	inside.Env = append(os.Environ(), printID+"=1")
 	inside.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWPID | syscall.CLONE_NEWUSER,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
@@ -22,7 +22,7 @@ func TestAContainerIsAnotherMachine(t *testing.T) {
 	}
 	out, err := inside.Output()
 	if err != nil {
-		t.Logf("this system makes no namespaces for users: %v", err)
+		t.Logf("this system does not allow user namespaces: %v", err)
 		return
 	}
 	require.NotEqual(t, machine.ID(), string(out))

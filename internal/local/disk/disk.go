@@ -19,8 +19,8 @@ const (
 	CacheHome = "XDG_CACHE_HOME"
 )
 
-// Explain adds a next step to an error of a full or read-only disk; variable moves the directory. It returns other errors
-// unchanged.
+// Explain adds a next step to an error of a full or read-only disk; variable moves the directory. It returns other
+// errors unchanged.
 func Explain(err error, variable string) error {
 	hint := ""
 	switch {
@@ -36,7 +36,8 @@ func Explain(err error, variable string) error {
 	return &clierr.Error{Err: err, Code: clierr.Failed, Hint: hint}
 }
 
-// WriteState atomically replaces a file of the state directory, and creates missing directories. Only its owner can read it.
+// WriteState atomically replaces a file of the state directory, and creates missing directories. Only its owner can
+// read it.
 func WriteState(path string, content []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return Explain(err, StateHome)

@@ -75,8 +75,8 @@ func (s Source) Cached(version, binary string) (path string, ok bool) {
 	return path, err == nil && info.Mode().IsRegular()
 }
 
-// Get returns the path of a binary of a release, and downloads it if it is not in the cache. Binaries in the cache are complete, and
-// their checksum was right.
+// Get returns the path of a binary of a release, and downloads it if it is not in the cache. Binaries in the cache are
+// complete, and their checksum was right.
 func (s Source) Get(ctx context.Context, version, binary string) (string, error) {
 	path, ok := s.Cached(version, binary)
 	if ok {
@@ -132,7 +132,8 @@ func (s Source) fetchArchive(ctx context.Context, version, name string, part *os
 		return s.explain(err, url)
 	}
 	if got := hex.EncodeToString(hash.Sum(nil)); got != want {
-		return clierr.New(clierr.Failed, "try again; if the error persists, the file on the server is damaged or was tampered with: do not use it",
+		return clierr.New(clierr.Failed,
+			"rerun the command; if the error persists, the file on the server is damaged or was tampered with: do not use it",
 			"%s has the SHA-256 checksum %s, but %s has %s", url, got, checksumFile(version), want)
 	}
 	return nil
@@ -183,13 +184,15 @@ func (c *counter) Write(b []byte) (int, error) {
 // explain adds a next step to an error.
 func (s Source) explain(err error, url string) error {
 	var status *statusError
-	hint := "get the binaries from " + ReleasePage + " on another machine and pass --kcp-bin-dir, or pass a mirror with --kcp-url"
+	hint := "get the binaries from " + ReleasePage +
+		" on another machine and pass --kcp-bin-dir, or pass a mirror with --kcp-url"
 	full := disk.Explain(err, disk.CacheHome)
 	switch {
 	case clierr.Hint(full) != "":
 		hint = clierr.Hint(full)
 	case errors.As(err, &status) && status.code == http.StatusNotFound:
-		hint = fmt.Sprintf("check spec.version, and that this release has binaries for %s/%s; or pass your own with --kcp-bin-dir", s.OS, s.Arch)
+		hint = fmt.Sprintf("check spec.version, and that this release has binaries for %s/%s; "+
+			"or pass your own with --kcp-bin-dir", s.OS, s.Arch)
 	case errors.Is(err, context.Canceled):
 		hint = ""
 	}

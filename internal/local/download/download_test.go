@@ -47,7 +47,7 @@ func archiveOf(t *testing.T, files map[string][]byte) []byte {
 	return out.Bytes()
 }
 
-// program is what no compression makes small.
+// program returns a file that does not compress.
 func program() []byte {
 	b := make([]byte, 300_000)
 	r := rand.NewChaCha8([32]byte{1})
@@ -55,11 +55,11 @@ func program() []byte {
 	return b
 }
 
-// page is a release page whose answers can be bent.
+// page is a release page whose answers a test can change.
 type page struct {
 	archive []byte
 	sums    string
-	// bend serves the nth request for the archive, from 1, and tells whether it did.
+	// bend serves the nth request for the archive, from 1, and reports whether it did.
 	bend func(n int, w http.ResponseWriter, r *http.Request) bool
 
 	requests atomic.Int32
@@ -85,7 +85,7 @@ func (p *page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// cut answers with less than it promises.
+// cut sends less than the header promises.
 func (p *page) cut(w http.ResponseWriter, n int) bool {
 	w.Header().Set("Content-Length", strconv.Itoa(len(p.archive)))
 	_, _ = w.Write(p.archive[:n])
@@ -208,10 +208,10 @@ func TestGetRefuses(t *testing.T) {
 			},
 			err: "has the SHA-256 checksum", hint: "do not use it",
 		},
-		"a list without the file": {
+		"checksums without the file": {
 			bend: func(_ *testing.T, p *page) { p.sums = "abc  other.tar.gz\n" }, err: "has no checksum of " + asset, hint: "--kcp-url",
 		},
-		"a list that is no list": {
+		"an HTML page and no checksums": {
 			bend: func(_ *testing.T, p *page) { p.sums = "<html>Sign in</html>" }, err: "has no checksum of " + asset, hint: "--kcp-url",
 		},
 		"an archive without the binary": {
@@ -221,14 +221,14 @@ func TestGetRefuses(t *testing.T) {
 			},
 			err: "no binary kcp-front-proxy in it",
 		},
-		"a file that is no archive": {
+		"a file that is not an archive": {
 			bend: func(_ *testing.T, p *page) {
 				p.archive = []byte("hello")
 				p.sums = fmt.Sprintf("%x  %s\n", sha256.Sum256(p.archive), asset)
 			},
 			err: "unpack " + asset,
 		},
-		"a release that is not there": {
+		"a release that does not exist": {
 			bend: func(*testing.T, *page) {}, release: "v9.9.9", err: "the server answers 404 Not Found", hint: "check spec.version",
 		},
 		"always truncated": {
@@ -294,7 +294,7 @@ func TestGetWaitsForASlowServer(t *testing.T) {
 	require.EqualValues(t, 1, p.requests.Load())
 }
 
-// hang sends a little and then nothing until the client goes.
+// hang sends a little, and then nothing until the client disconnects.
 func hang(p *page) {
 	p.bend = func(_ int, w http.ResponseWriter, r *http.Request) bool {
 		_, _ = w.Write(p.archive[:100])
@@ -304,7 +304,7 @@ func hang(p *page) {
 	}
 }
 
-func TestGetLeavesAServerThatSendsNothing(t *testing.T) {
+func TestGetGivesUpOnAServerThatSendsNothing(t *testing.T) {
 	p := newPage(t)
 	hang(p)
 	s := serve(t, p)
@@ -369,7 +369,7 @@ func TestTwoRunsDownloadOnce(t *testing.T) {
 	requireInstalled(t, s, path)
 }
 
-func TestDiskErrorsSayWhatToDo(t *testing.T) {
+func TestDiskErrorsHaveAHint(t *testing.T) {
 	p := newPage(t)
 	s := serve(t, p)
 	require.NoError(t, os.WriteFile(filepath.Join(s.Dir, "kcp"), nil, 0o600))
@@ -383,7 +383,7 @@ func TestDiskErrorsSayWhatToDo(t *testing.T) {
 	}
 }
 
-func TestDiskErrorsAreNotTriedAgain(t *testing.T) {
+func TestDiskErrorsAreNotRetried(t *testing.T) {
 	p := newPage(t)
 	s := serve(t, p)
 	err := s.retry(t.Context(), s.url(release, asset), func(*http.Response) error {

@@ -52,7 +52,8 @@ func cannotConnect(err error) bool {
 	return ok && dial.Op == "dial"
 }
 
-// retry requests a file up to a few times, until read has all of it. It does not retry if the first attempt cannot connect.
+// retry requests a file up to a few times, until read has all of it. It does not retry if the first attempt cannot
+// connect.
 func (s Source) retry(ctx context.Context, url string, read func(*http.Response) error) error {
 	for n := 1; ; n++ {
 		err := s.get(ctx, url, read)

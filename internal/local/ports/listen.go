@@ -26,7 +26,8 @@ const (
 // Address is the address at which a port of this machine is dialed.
 func Address(port int32) string { return net.JoinHostPort(loopback, strconv.Itoa(int(port))) }
 
-// Free reports whether this machine can listen on a port. It listens for a moment, so only commands that start processes use it.
+// Free reports whether this machine can listen on a port. It listens for a moment, so only commands that start
+// processes use it.
 func Free(port int32) bool {
 	l, err := net.Listen("tcp", Address(port))
 	if err != nil {
@@ -36,7 +37,8 @@ func Free(port int32) bool {
 	return true
 }
 
-// Listening reports whether a process listens on a port. It connects, so it never takes a port from a process that is starting.
+// Listening reports whether a process listens on a port. It connects, so it never takes a port from a process that is
+// starting.
 func Listening(port int32) bool {
 	conn, err := net.DialTimeout("tcp", Address(port), dialTimeout)
 	if err == nil {
@@ -47,8 +49,8 @@ func Listening(port int32) bool {
 	return errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, syscall.ECONNRESET)
 }
 
-// WaitFree waits until the ports of a component are free that a dead process still holds: a process that was killed counts as dead
-// while the kernel ends its threads, which hold its sockets. Ports of live processes are not waited for.
+// WaitFree waits until the ports of a component are free that a dead process still holds: a process that was killed
+// counts as dead while the kernel ends its threads, which hold its sockets. Ports of live processes are not waited for.
 func (s *Set) WaitFree(ctx context.Context, id topology.ID) {
 	_ = wait.PollUntilContextTimeout(ctx, pollInterval, process.KillTimeout, true, func(context.Context) (bool, error) {
 		return !slices.ContainsFunc(s.namesOf(id), func(name string) bool { return s.heldByDead(s.Port(name)) }), nil
@@ -68,8 +70,8 @@ func (s *Set) heldByDead(port int32) bool {
 	return err != nil
 }
 
-// Taken describes the ports of a component on which a process listens that does not belong to this setup. Ports that are not chosen
-// yet are not looked at: up chooses free ones.
+// Taken describes the ports of a component on which a process listens that does not belong to this setup. Ports that
+// are not chosen yet are ignored: up chooses free ones.
 func (s *Set) Taken(id topology.ID) []string {
 	var out []string
 	for _, name := range s.namesOf(id) {
@@ -84,8 +86,8 @@ func (s *Set) Taken(id topology.ID) []string {
 	return out
 }
 
-// owner names the process that listens on a port, without its arguments, which may contain secrets. It also reports whether the
-// process belongs to this setup.
+// owner names the process that listens on a port, without its arguments, which may contain secrets. It also reports
+// whether the process belongs to this setup.
 func (s *Set) owner(port int32) (name string, own bool) {
 	unknown := fmt.Sprintf("another process (find it with lsof -nP -iTCP:%d -sTCP:LISTEN)", port)
 	pid := process.Listener(port)

@@ -1,5 +1,5 @@
-// Package ports chooses the loopback ports of the setups on this machine, and records them. A name keeps its port once that is
-// recorded: clients know it, and kcp has it in the URLs of its shards.
+// Package ports chooses the loopback ports of the setups on this machine, and records them. A name keeps its port once
+// that is recorded: clients know it, and kcp has it in the URLs of its shards.
 package ports
 
 import (
@@ -25,7 +25,8 @@ const (
 	File = "ports.json"
 	// defaultBase is the port at which clients expect an API server: the first front-proxy of the first setup has it.
 	defaultBase = 6443
-	// blockSize is the distance between the bases of two setups. A setup that needs more ports skips those of its neighbours.
+	// blockSize is the distance between the bases of two setups. A setup that needs more ports skips those of its
+	// neighbours.
 	blockSize = 100
 	lastBase  = 32000 // below the ports that systems assign to clients
 	lastPort  = 65535
@@ -39,7 +40,8 @@ type record struct {
 
 func (r record) clone() record { return record{r.Base, maps.Clone(r.Ports)} }
 
-// Set is the ports of one setup. The state directories of all setups are in one directory, and no port belongs to two of them.
+// Set is the ports of one setup. The state directories of all setups are in one directory, and no port belongs to two
+// of them.
 type Set struct {
 	path string
 	base int32
@@ -54,8 +56,8 @@ type Set struct {
 	Free, Listening func(port int32) bool
 }
 
-// Load reads the ports of the setup with this state directory. They start at base, which the first front-proxy gets; zero keeps the
-// recorded ones, and otherwise stands for the first free block. Load opens no socket and writes nothing.
+// Load reads the ports of the setup with this state directory. They start at base, which the first front-proxy gets;
+// zero keeps the recorded ones, and otherwise stands for the first free block. Load opens no socket and writes nothing.
 func Load(dir string, base int32) (*Set, error) {
 	s := &Set{path: filepath.Join(dir, File), base: base, Free: Free, Listening: Listening}
 	return s, s.load()
@@ -115,8 +117,8 @@ func (s *Set) loadOthers() error {
 // root is the directory of all setups.
 func (s *Set) root() string { return filepath.Dir(filepath.Dir(s.path)) }
 
-// Assign returns the ports of names. A name that has none gets the one that Reserve would choose if nothing else were listening on
-// this machine: Assign opens no socket.
+// Assign returns the ports of names. A name that has none gets the one that Reserve would choose if nothing else were
+// listening on this machine: Assign opens no socket.
 func (s *Set) Assign(names []string) (map[string]int32, error) {
 	s.shown = s.chosen.clone()
 	if err := s.choose(&s.shown, names, func(int32) bool { return true }); err != nil {
@@ -125,8 +127,8 @@ func (s *Set) Assign(names []string) (map[string]int32, error) {
 	return maps.Clone(s.shown.Ports), nil
 }
 
-// Reserve chooses ports for the names that have none, among those that are free. It keeps the other setups of the user from
-// choosing theirs until Commit or Release.
+// Reserve chooses ports for the names that have none, among those that are free. It keeps the other setups of the user
+// from choosing theirs until Commit or Release.
 func (s *Set) Reserve(ctx context.Context, names []string) error {
 	if err := s.load(); err != nil || s.complete(names) {
 		return err
@@ -203,8 +205,8 @@ func (s *Set) namesOf(id topology.ID) []string {
 	})
 }
 
-// Commit records the ports that Reserve or Assign has chosen last, and then allows other setups to choose theirs. It fails if another setup has
-// recorded one of them meanwhile, which cannot happen to reserved ones.
+// Commit records the ports that Reserve or Assign has chosen last, and then allows other setups to choose theirs. It
+// fails if another setup has recorded one of them meanwhile, which cannot happen to reserved ones.
 func (s *Set) Commit(ctx context.Context) error {
 	if s.lock == nil {
 		if err := s.takeLock(ctx); err != nil {
@@ -241,7 +243,8 @@ func (s *Set) Release() {
 	}
 }
 
-// takeLock waits for the lock of the directory of all setups, which it creates. Purge may remove the directory meanwhile.
+// takeLock waits for the lock of the directory of all setups, which it creates. Purge may remove the directory
+// meanwhile.
 func (s *Set) takeLock(ctx context.Context) (err error) {
 	s.lock, err = filelock.Wait(ctx, func() (*os.File, error) {
 		if err := os.MkdirAll(s.root(), 0o700); err != nil {

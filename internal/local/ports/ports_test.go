@@ -46,7 +46,7 @@ func TestReserve(t *testing.T) {
 		others string // of another one
 		taken  []int32
 		want   []int32
-		// view is what is shown without looking at the machine; the same as want if empty.
+		// view are the ports that are shown; the same as want if empty.
 		view []int32
 	}{
 		"the front-proxy has the usual port": {want: []int32{6444, 6445, 6446, 6443, 6447}},
@@ -200,7 +200,7 @@ func TestListening(t *testing.T) {
 	}
 }
 
-// Only what is read is needed: the file of an installation from before stays valid.
+// The file of an existing installation stays valid.
 func TestFileOfAnEarlierVersion(t *testing.T) {
 	state := t.TempDir()
 	content := "{\n  \"base\": 6443,\n  \"ports\": {\n    \"front-proxy/main\": 6443,\n    \"root-shard\": 6444\n  }\n}"

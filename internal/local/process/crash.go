@@ -2,7 +2,7 @@ package process
 
 import "time"
 
-// When a process that ends unexpectedly is restarted: it may have been started before what it depends on.
+// The limits of restarts. A first crash is normal: the process may have been started before one that it depends on.
 const (
 	maxRestarts = 3
 	// FastExit is the age below which the end of a process counts as fast. The second fast one in a row is final.
@@ -42,5 +42,5 @@ func (c *Crashes) GaveUp() bool { return c.gaveUp }
 // Due reports whether it is time to restart the process.
 func (c *Crashes) Due(now time.Time) bool { return !now.Before(c.restartAt) }
 
-// Restarted records that the process was started again.
+// Restarted records that the process was restarted.
 func (c *Crashes) Restarted() { c.restartAt = time.Time{} }

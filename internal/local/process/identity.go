@@ -34,8 +34,8 @@ func (i Identity) Alive() bool {
 	return err == nil && start == i.Start
 }
 
-// signal sends a signal to the process, and to no other that has got its PID meanwhile: os.FindProcess pins the process where
-// the system supports it (a pidfd on Linux), before its identity is checked.
+// signal sends a signal to the process, and to no other that has got its PID meanwhile: os.FindProcess pins the process
+// where the system supports it (a pidfd on Linux), before its identity is checked.
 func (i Identity) signal(sig os.Signal) error {
 	p, err := os.FindProcess(i.PID)
 	if err != nil {
@@ -98,7 +98,8 @@ func (e Exit) String() string {
 	return fmt.Sprintf("exited with code %d", e.Code)
 }
 
-// Reap collects the exit status of a child of this process. It returns nil if the process is running, or is not a child.
+// Reap collects the exit status of a child of this process. It returns nil if the process is running, or is not a
+// child.
 func Reap(pid int) *Exit {
 	var ws syscall.WaitStatus
 	for {

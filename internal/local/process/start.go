@@ -54,8 +54,8 @@ func startError(err error, path string) error {
 	return clierr.New(clierr.Failed, hint, "start %s: %w", path, err)
 }
 
-// closeOnExec keeps started processes from inheriting files that the parent of kcpctl left open, such as the lock of a shell
-// script.
+// closeOnExec keeps started processes from inheriting files that the parent of kcpctl left open, such as the lock of a
+// shell script.
 func closeOnExec() error {
 	entries, err := os.ReadDir("/dev/fd")
 	if err != nil {

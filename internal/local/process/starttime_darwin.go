@@ -9,8 +9,8 @@ import (
 
 const zombie = 5 // SZOMB in sys/proc.h
 
-// startTime returns when a process started, to the microsecond. The kernel keeps that time; gopsutil cuts it to milliseconds. It
-// fails with fs.ErrNotExist for a process that has ended.
+// startTime returns when a process started, to the microsecond. The kernel keeps that time; gopsutil cuts it to
+// milliseconds. It fails with fs.ErrNotExist for a process that has ended.
 func startTime(pid int) (string, error) {
 	p, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {

@@ -53,8 +53,8 @@ func (i Info) Runs(program, dir string) bool {
 	return false
 }
 
-// Find returns the processes that run a program with files below a directory. This is how a process is found whose PID could not
-// be recorded, because kcpctl was killed.
+// Find returns the processes that run a program with files below a directory. This is how a process is found whose PID
+// could not be recorded, because kcpctl was killed.
 func Find(program, dir string) ([]Identity, error) {
 	all, err := List()
 	if err != nil {
@@ -72,8 +72,8 @@ func Find(program, dir string) ([]Identity, error) {
 	return out, nil
 }
 
-// Listener returns the PID of a process that listens on a TCP port. It returns 0 if there is none, or if this user cannot see it:
-// processes of other users can be hidden.
+// Listener returns the PID of a process that listens on a TCP port. It returns 0 if there is none, or if this user
+// cannot see it: processes of other users can be hidden.
 func Listener(port int32) int {
 	const listening = "LISTEN"
 	sockets, err := net.ConnectionsWithContext(ownProc(), "tcp")

@@ -1,5 +1,5 @@
-// Command fake stands in for kcp's binaries: it serves /readyz with the certificate that it is given, and misbehaves as
-// the environment variable FAKE says.
+// Command fake stands in for kcp's binaries. It serves /readyz with the certificate of its flags; the environment
+// variable FAKE makes it misbehave.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// init keeps main on the first thread, which the mode zombie ends alone: nothing that runs later could.
+// init keeps main on the first thread, which the mode zombie ends alone. Only init can do that.
 func init() { runtime.LockOSThread() }
 
 func flag(name string) string {
@@ -25,8 +25,8 @@ func flag(name string) string {
 	return ""
 }
 
-// lingering is how long a dead process of the mode zombie holds its port at most. It goes before if there is a file gone in
-// its folder.
+// lingering is how long a dead process of the mode zombie holds its port at most: until its directory has a file called
+// gone.
 const lingering = 30 * time.Second
 
 func main() {
@@ -51,7 +51,7 @@ func main() {
 			}
 			os.Exit(0)
 		}()
-		// Only this thread ends, the first one: the process counts as dead, and the others still hold what it has.
+		// Only the first thread ends: the process counts as dead, and its other threads still hold its sockets.
 		syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0)
 	}
 	go func() {
