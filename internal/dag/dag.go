@@ -2,7 +2,6 @@
 package dag
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +13,13 @@ import (
 var ErrSkipped = errors.New("skipped")
 
 // Run calls do for every node of a graph, each after all the nodes that it needs, independent ones at once but at most limit
-// at a time. A node whose need failed is skipped: its error wraps ErrSkipped and names the need. All nodes are in the
-// result, with a nil error for those that succeeded. The graph must have no cycle and no need that is not a node.
-func Run[N cmp.Ordered](ctx context.Context, needs map[N][]N, limit int, do func(context.Context, N) error) (map[N]error, error) {
-	if err := check(needs); err != nil {
+// at a time, in the order of compare. A node whose need failed is skipped: its error wraps ErrSkipped and names the need. All
+// nodes are in the result, with a nil error for those that succeeded. The graph must have no cycle and no need that is not a node.
+func Run[N comparable](
+	ctx context.Context, needs map[N][]N, compare func(a, b N) int, limit int, do func(context.Context, N) error,
+) (map[N]error, error) {
+	nodes := slices.SortedFunc(maps.Keys(needs), compare)
+	if err := check(nodes, needs); err != nil {
 		return nil, err
 	}
 	type result struct {
@@ -26,7 +28,6 @@ func Run[N cmp.Ordered](ctx context.Context, needs map[N][]N, limit int, do func
 	}
 	results := make(chan result)
 	done, started, running := map[N]error{}, map[N]bool{}, 0
-	nodes := slices.Sorted(maps.Keys(needs))
 	for len(done) < len(nodes) {
 		progress := false
 		for _, n := range nodes {
@@ -69,7 +70,7 @@ func firstFailed[N comparable](needs []N, done map[N]error) (N, bool) {
 }
 
 // check finds cycles and unknown needs. The error names the way around a cycle.
-func check[N cmp.Ordered](needs map[N][]N) error {
+func check[N comparable](nodes []N, needs map[N][]N) error {
 	const visiting, visited = 1, 2
 	state := map[N]int{}
 	var visit func(n N, path []N) error
@@ -93,7 +94,7 @@ func check[N cmp.Ordered](needs map[N][]N) error {
 		state[n] = visited
 		return nil
 	}
-	for _, n := range slices.Sorted(maps.Keys(needs)) {
+	for _, n := range nodes {
 		if err := visit(n, nil); err != nil {
 			return err
 		}

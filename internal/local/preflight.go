@@ -23,19 +23,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-var _ check.Machine = (*Runtime)(nil)
-
-// Preflight finds what would keep the objects from being applied: a state directory that cannot be written to, binaries of
-// another version, ports that somebody else has. It downloads nothing.
-func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error {
-	problems := problems{}
-	problems.add(r.StateFolder(ctx))
-	problems.add(r.References(ctx, objects))
-	problems.add(r.Programs(ctx, objects))
-	problems.add(r.FreePorts(ctx, objects))
-	problems.add(r.HostAddress(ctx, objects))
-	return problems.err()
-}
+// Facts returns this machine as checks see it. They download nothing.
+func (r *Runtime) Facts() check.Facts { return check.Facts{Machine: r} }
 
 // StateFolder returns why files cannot be written.
 func (r *Runtime) StateFolder(context.Context) error { return r.writable() }
@@ -87,9 +76,9 @@ func hostAddress() error {
 	return err
 }
 
-// eachWorkload calls do for all Deployments, and returns all that is wrong.
+// eachWorkload calls do for all Deployments, and returns all errors.
 func (r *Runtime) eachWorkload(objects []render.Object, do func(topology.ID, *workload) error) error {
-	problems := problems{}
+	var errs []error
 	for _, o := range objects {
 		if o.GetKind() != kindDeployment {
 			continue
@@ -98,34 +87,9 @@ func (r *Runtime) eachWorkload(objects []render.Object, do func(topology.ID, *wo
 		if err == nil {
 			err = do(o.Component, w)
 		}
-		problems.add(err)
+		errs = append(errs, err)
 	}
-	return problems.err()
-}
-
-// problems are errors that are reported together.
-type problems struct {
-	msgs []string
-	code int
-	hint string
-}
-
-func (p *problems) add(err error) {
-	if err == nil || slices.Contains(p.msgs, err.Error()) {
-		return
-	}
-	p.msgs = append(p.msgs, err.Error())
-	p.code = max(p.code, clierr.Code(err))
-	if p.hint == "" {
-		p.hint = clierr.Hint(err)
-	}
-}
-
-func (p *problems) err() error {
-	if len(p.msgs) == 0 {
-		return nil
-	}
-	return clierr.New(p.code, p.hint, "%s", strings.Join(p.msgs, "\n"))
+	return errors.Join(errs...)
 }
 
 // writable tells whether files can be made in the state directory, or in the folder in which it will be.

@@ -13,10 +13,7 @@ func (r *Runtime) PurgeData(_ context.Context, id topology.ID) error {
 	return writeError(os.RemoveAll(r.layout.path("components", topology.Object(r.layout.Setup, id.Kind(), id.Name()))))
 }
 
-// Forget deletes certificates from the store, if that keeps them.
+// Forget deletes certificates from the store.
 func (s store) Forget(ctx context.Context, keys []pki.LeafKey) error {
-	if f, ok := s.Store.(pki.Forgetter); ok {
-		return writeError(f.Forget(ctx, keys))
-	}
-	return nil
+	return writeError(s.Store.Forget(ctx, keys))
 }

@@ -48,20 +48,29 @@ type Runtime struct {
 	running map[string]*process
 	http    *http.Client
 	locked  bool
+	// keepsPKI means that the PKI is in a directory of the user's.
+	keepsPKI bool
 	// hostAddress says why kcp would find no address of this machine.
 	hostAddress func() error
 }
 
 var _ run.Runtime = (*Runtime)(nil)
 
+// PreflightPurge finds nothing: Purge deletes only files of the user's own.
+func (r *Runtime) PreflightPurge(context.Context) error { return nil }
+
+// KeepsPKI reports whether Purge leaves the PKI alone, because it is not in the state directory.
+func (r *Runtime) KeepsPKI() bool { return r.keepsPKI }
+
 // New returns the runtime of a topology that was built with the layout. It starts nothing.
 func New(t *topology.Topology, l *Layout, o Options) *Runtime {
 	o.Binaries.known = &sync.Map{}
 	o.Binaries.Source.Progress = oneAtATime(o.Binaries.Source.Progress)
-	if o.Store == nil {
+	keepsPKI := o.Store != nil
+	if !keepsPKI {
 		o.Store = store{pki.DirectoryStore(l.path(dirPKI))}
 	}
-	return &Runtime{topology: t, layout: l, options: o, running: map[string]*process{}, hostAddress: hostAddress}
+	return &Runtime{topology: t, layout: l, options: o, running: map[string]*process{}, keepsPKI: keepsPKI, hostAddress: hostAddress}
 }
 
 // store is a PKI in the state directory.

@@ -25,8 +25,8 @@ func TestPreflightNamesTheOwnerOfAPort(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 
-	err = s.rt.Preflight(t.Context(), s.objects)
-	require.EqualError(t, err, fmt.Sprintf("port %d, meant for front-proxy/main, is taken by %s (pid %d)", port, os.Args[0], os.Getpid()))
+	err = s.preflight()
+	require.ErrorContains(t, err, fmt.Sprintf("port %d, meant for front-proxy/main, is taken by %s (pid %d)", port, os.Args[0], os.Getpid()))
 	require.Contains(t, clierr.Hint(err), "--base-port")
 	require.NoDirExists(t, m.state, "preflight writes nothing")
 }
@@ -34,7 +34,7 @@ func TestPreflightNamesTheOwnerOfAPort(t *testing.T) {
 // A process that was killed counts as dead before the kernel has closed its sockets: up starts the next one when it has.
 func TestUpWaitsForThePortsOfADyingProcess(t *testing.T) {
 	for name, again := range map[string]func(s *session){
-		"before it is said that they are taken": func(s *session) { require.NoError(t, s.rt.Preflight(t.Context(), s.objects)) },
+		"before it is said that they are taken": func(s *session) { require.NoError(t, s.preflight()) },
 		"before the next process is started": func(s *session) {
 			p := s.plan()
 			require.NoError(t, s.rt.Begin(t.Context(), p, &record.Record{}))
@@ -84,7 +84,7 @@ func TestUpDoesNotWaitForThePortOfALiveProcess(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	require.False(t, s.rt.held("shard/alpha"))
-	require.ErrorContains(t, s.rt.Preflight(t.Context(), s.objects), fmt.Sprintf("is taken by %s (pid %d)", os.Args[0], os.Getpid()))
+	require.ErrorContains(t, s.preflight(), fmt.Sprintf("is taken by %s (pid %d)", os.Args[0], os.Getpid()))
 }
 
 func TestProcessInheritsNothing(t *testing.T) {

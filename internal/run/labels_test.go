@@ -7,13 +7,14 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Up keeps the labels of shards in kcp as the setup has them, and leaves those of others alone.
 func TestLabelsOfShards(t *testing.T) {
 	setup := func(labels string) *topology.Topology {
-		return topologyOf(t, minimal+"spec: {shards: [{name: alpha, labels: {"+labels+"}}, {name: beta}]}\n")
+		return topologytest.Build(t, minimal+"spec: {shards: [{name: alpha, labels: {"+labels+"}}, {name: beta}]}\n")
 	}
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		up := func(labels string, only ...topology.ID) {
@@ -58,7 +59,7 @@ func TestLabelsAfterAnInterruption(t *testing.T) {
 	inWorld(t, minimal+"spec: {rootShard: {labels: {region: us}}}\n", func(t *testing.T, w *world) {
 		w.mustRun(t)
 		require.Equal(t, map[string]string{"region": "us"}, w.rt.Kcp.Labels("root"))
-		w.top = topologyOf(t, minimal)
+		w.top = topologytest.Build(t, minimal)
 		w.up.Topology = w.top
 		w.rt.Use(w.top)
 		w.rt.Kcp.Script(fakekcp.Readyz, fakekcp.Hang())
