@@ -9,11 +9,13 @@ GOFLAGS    += -buildvcs=false
 # go build that prints its progress, also when the output is not a terminal.
 GO_BUILD   := go run ./test/gobuild/run
 TESTBED    := bin/testbed
+# Not $(MAKE) in the recipe of demo: make -n runs such a recipe.
+BUILD_KCP  := $(MAKE) -s kcp-bin-dir
 NODE       ?= a
 STEPS      ?= 5000
 # The paths that `make verify` checks for phrases that read as translated.
 PLAIN      := docs README.md internal/record internal/machine internal/atomicfile internal/outputdir internal/etcd \
-              internal/testutil test
+              internal/testutil internal/local internal/filelock test
 export GOFLAGS CGO_ENABLED = 0
 
 .PHONY: help
@@ -28,7 +30,7 @@ build: ## Build bin/kcpctl
 demo: build ## A sharded kcp on this machine: kcp's binaries are downloaded, or built if that fails
 	@dir="$$($(KCPCTL) download -f examples/sharded.yaml)" || { \
 		echo "kcp's binaries could not be downloaded. Building them takes some minutes." >&2; \
-		dir="$$($(MAKE) -s kcp-bin-dir)"; \
+		dir="$$($(BUILD_KCP))"; \
 	} && $(KCPCTL) up --local -f examples/sharded.yaml --kcp-bin-dir "$$dir"
 
 .PHONY: test
