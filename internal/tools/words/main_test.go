@@ -12,23 +12,23 @@ import (
 func TestSearch(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"docs/a.md":                      "# Title\n\nThe members serve Meanwhile.\nNobody reads it.\n",
-		"docs/picture.svg":               "nobody\n",
-		"pkg/b.go":                       "package b\n\n// ok tells whether it is.\n",
-		"pkg/testdata/c.txtar":           "stderr 'x is no YAML'\r\n",
-		"pkg/testdata/d.yaml":            "# nobody\n",
-		"dns/e.go":                       "// there is no record of ns.invalid nobody.invalid, and it is no longer needed\n",
-		"other/d.md":                     "It is made anew.\n",
-		"internal/tools/words/f.go":      "// nobody\n",
-		"test/testbed/build/x/README.md": "nobody\n",
+		"docs/a.md":                      "# Title\n\nThe members serve Meanwhile.\nStrangers read it.\n",
+		"docs/picture.svg":               "strangers\n",
+		"pkg/b.go":                       "package b\n\n// ok looks what it is.\n",
+		"pkg/testdata/c.txtar":           "stderr 'x is no value'\r\n",
+		"pkg/testdata/d.yaml":            "# strangers\n",
+		"dns/e.go":                       "// there is no record of ns.invalid nob" + "ody.invalid, and it is no longer needed\n",
+		"other/d.md":                     "It stays all the same.\n",
+		"internal/tools/words/f.go":      "// strangers\n",
+		"test/testbed/build/x/README.md": "strangers\n",
 		"Makefile":                       "# The former target.\n",
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	t.Chdir(dir)
-	docs, pkg, other, makefile := `docs/a.md:4: "Nobody": `, []string{`pkg/b.go:3: "tells whether": write "reports whether"`, `pkg/testdata/c.txtar:1: "is no YAML": `},
-		`other/d.md:1: "anew": write "again": It is made anew.`, `Makefile:1: "The former": write "previous"`
+	docs, pkg, other, makefile := `docs/a.md:4: "Strangers": `, []string{`pkg/b.go:3: "looks what": write "checks"`, `pkg/testdata/c.txtar:1: "is no value": `},
+		`other/d.md:1: "all the same": write "anyway": It stays all the same.`, `Makefile:1: "The former": write "previous"`
 	for name, tc := range map[string]struct {
 		paths []string
 		want  []string
