@@ -28,7 +28,7 @@ func TestSearch(t *testing.T) {
 	}
 	t.Chdir(dir)
 	docs, pkg, other, makefile := `docs/a.md:4: "Strangers": `, []string{`pkg/b.go:3: "looks what": write "checks"`, `pkg/testdata/c.txtar:1: "is no value": `},
-		`other/d.md:1: "all the same": write "anyway": It stays all the same.`, `Makefile:1: "The former": write "previous"`
+		`other/d.md:1: "all the same": write "anyway": It stays all the same.`, `Makefile:1: "former": write "previous"`
 	for name, tc := range map[string]struct {
 		paths []string
 		want  []string
