@@ -85,55 +85,38 @@ func openRollout(ctx context.Context, env *Env, flags *setupFlags, f *rolloutFla
 
 func (r *rollout) close() { r.session.close() }
 
-// roll changes the PKI and rolls what uses it, under a title.
-func (r *rollout) roll(ctx context.Context, title string, o run.UpOptions) error {
+// renew reissues certificates and rolls the components that use them, under a title. Offline it changes only the directory.
+func (r *rollout) renew(ctx context.Context, title string, o run.UpOptions) error {
 	s := r.session
 	if s.runtime == nil {
-		return r.changeDirectory(ctx, o)
-	}
-	var err error
-	if o.Unedited, err = setup.Marshal(s.file.Setup); err != nil {
-		return err
-	}
-	_, err = s.runUp(ctx, upRun{
-		header: title + "  (" + s.runtime.Where() + ")", wait: r.flags.wait, options: o, keepHistory: true,
-	})
-	if errors.Is(err, run.ErrUnapplied) {
-		hint := "run " + s.flags.command("up") + " first, or revert them; to see them, run " + s.flags.command("diff")
-		return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
-	}
-	return err
-}
-
-// changeDirectory does in the directory of the PKI what a run would do: change, complete and verify it.
-func (r *rollout) changeDirectory(ctx context.Context, o run.UpOptions) error {
-	s := r.session
-	return s.changeStore(ctx, func(state *pki.State) (*pki.State, error) {
-		var err error
-		if o.Change != nil {
-			if state, err = o.Change(state); err != nil {
-				return nil, err
-			}
-		}
-		res, err := pki.Ensure(s.topology, state, pki.Options{Now: s.env.Now(), Renew: o.Renew})
+		desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now(), Renew: o.Renew})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return res.State, pki.Prove(s.topology, res.State, s.env.Now())
-	})
-}
-
-// changeStore changes the store of the PKI only: under the lock of the runtime, if there is one.
-func (s *session) changeStore(ctx context.Context, change func(*pki.State) (*pki.State, error)) error {
-	if s.runtime != nil {
-		return run.ChangeStore(ctx, s.topology, s.runtime, change)
+		return desired.Save(ctx)
 	}
-	state, err := s.store().Load(ctx)
+	up, err := r.upRun(title, o)
 	if err != nil {
 		return err
 	}
-	if state, err = change(state); err != nil {
+	_, err = s.runUp(ctx, up)
+	return s.flags.explainUnapplied(err)
+}
+
+// upRun is a run that changes certificates only: it refuses pending edits of the setup file, and adds no revision.
+func (r *rollout) upRun(title string, o run.UpOptions) (upRun, error) {
+	var err error
+	o.Unedited, err = setup.Marshal(r.session.file.Setup)
+	return upRun{header: r.header(title), wait: r.flags.wait, options: o, keepHistory: true}, err
+}
+
+func (r *rollout) header(title string) string { return title + "  (" + r.session.runtime.Where() + ")" }
+
+// explainUnapplied adds the flags of the command to the hint of a run that refuses pending edits.
+func (f *setupFlags) explainUnapplied(err error) error {
+	if !errors.Is(err, run.ErrUnapplied) {
 		return err
 	}
-	return s.store().Save(ctx, state)
+	hint := "run " + f.command("up") + " first, or revert them; to see them, run " + f.command("diff")
+	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
 }

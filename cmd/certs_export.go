@@ -10,6 +10,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/run"
 )
 
 // pkiFilesHelp describes the directories of export and import.
@@ -106,7 +107,7 @@ func (o *certsImportOptions) run(ctx context.Context) error {
 	}
 	defer s.close()
 	var result *pki.Brought
-	err = s.changeStore(ctx, func(to *pki.State) (state *pki.State, err error) {
+	err = run.ChangeStore(ctx, s.topology, s.runtime, s.store(), func(to *pki.State) (state *pki.State, err error) {
 		state, result, err = pki.Bring(to, from, o.env.Now())
 		return state, err
 	})

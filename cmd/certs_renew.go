@@ -75,7 +75,7 @@ func (o *certsRenewOptions) run(ctx context.Context) error {
 	}
 	title := fmt.Sprintf("renew %s of kcp %q, used by %s",
 		plural(len(certs), "certificate", "certificates"), t.Name, plural(len(users), "component", "components"))
-	err = r.roll(ctx, title, run.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return renew[c.Key()] }})
+	err = r.renew(ctx, title, run.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return renew[c.Key()] }})
 	if err != nil || o.rollout.wait.output == outputJSON {
 		return err
 	}

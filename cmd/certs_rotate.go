@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,22 +13,35 @@ import (
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
+// rotateOptions are the options of the commands that rotate.
 type rotateOptions struct {
-	env       *Env
-	setup     setupFlags
-	rollout   rolloutFlags
-	rotations pki.Rotations
-	pause     bool
-	finish    bool
-	yes       bool
-	// from is a folder with the new authority.
+	env     *Env
+	setup   setupFlags
+	rollout rolloutFlags
+	pause   bool
+	finish  bool
+	yes     bool
+}
+
+func (o *rotateOptions) addRotateFlags(c *cobra.Command) {
+	o.setup.add(c.Flags())
+	o.rollout.add(c)
+	c.Flags().BoolVar(&o.pause, "pause", false, "stop when the new one is trusted; the same command continues")
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "with --finish: do not ask for confirmation")
+}
+
+type rotateCAOptions struct {
+	rotateOptions
+	cas []pki.CA
+	// from is a directory with the new authorities.
 	from string
 }
 
 func newRotateCACmd(env *Env) *cobra.Command {
-	o := &rotateOptions{env: env}
+	o := &rotateCAOptions{rotateOptions: rotateOptions{env: env}}
 	var names []string
 	for _, ca := range pki.CAs() {
 		names = append(names, string(ca))
@@ -35,15 +49,14 @@ func newRotateCACmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rotate-ca CA...",
 		Short: "Replace certificate authorities while kcp serves",
-		Long: `Rotate-ca replaces authorities (` + strings.Join(names, ", ") + `) in two phases, in each of which a setup can stay
-for as long as it likes. Several go through them together, so that everything rolls once for all of them:
+		Long: `Rotate-ca replaces certificate authorities (` + strings.Join(names, ", ") + `) in two phases. A setup can stay
+in each of them for any time. Several authorities go through the phases together, so that components roll only once:
 
-  distribute  everybody learns to trust the new authority; the present one signs
-  switch      the new authority signs, and everybody gets what it signed; the previous one is still trusted
+  distribute  all components trust the new authority; the current one still signs
+  switch      the new authority signs, and all certificates are reissued; the previous one is still trusted
 
-Kubeconfigs that were handed out earlier go on to work, until --finish drops the previous authority. Before it does, the
-command says which they are. In each phase what is changed rolls, one component after another. An interrupted run is
-continued by the same command.`,
+Existing kubeconfigs keep working until --finish removes the previous authority; the command lists them before. In each phase
+the components that change are rolled, one after another. After an interruption the same command continues.`,
 		Example: `  kcpctl certs rotate-ca server
   kcpctl certs rotate-ca server client requestheader
   kcpctl certs rotate-ca server --finish`,
@@ -51,43 +64,18 @@ continued by the same command.`,
 			if err := o.complete(args, names); err != nil {
 				return err
 			}
-			if err := o.loadFrom(c.Context()); err != nil {
-				return err
-			}
 			return o.run(c.Context())
 		},
 		ValidArgsFunction: completeArgs(0, fixed(names...)),
 	}
 	o.addRotateFlags(c)
-	c.Flags().BoolVar(&o.finish, "finish", false, "drop the previous authority: what it signed is not accepted any more")
-	c.Flags().StringVar(&o.from, "from", "", "folder with the new authority, as export writes it, in place of one that is made")
+	c.Flags().BoolVar(&o.finish, "finish", false, "remove the previous authority: certificates that it signed are no longer accepted")
+	c.Flags().StringVar(&o.from, "from", "", "directory with the new authority, as written by export (default: a new one is created)")
 	return c
-}
-
-func newRotateKeyCmd(env *Env) *cobra.Command {
-	o := &rotateOptions{env: env, rotations: pki.Rotations{pki.RotationOfServiceAccount()}}
-	c := &cobra.Command{
-		Use:   "rotate-service-account-key",
-		Short: "Replace the key that signs the tokens of service accounts",
-		Long: `Rotate-service-account-key lets all shards know the public part of a new key first, and then sign with it. Earlier keys go
-on to verify the tokens that they signed, until --finish drops them. An interrupted run is continued by the same command.`,
-		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
-	}
-	o.addRotateFlags(c)
-	c.Flags().BoolVar(&o.finish, "finish", false, "drop earlier keys: tokens that they signed are not accepted any more")
-	return c
-}
-
-func (o *rotateOptions) addRotateFlags(c *cobra.Command) {
-	o.setup.add(c.Flags())
-	o.rollout.add(c)
-	c.Flags().BoolVar(&o.pause, "pause", false, "stop when the new one is trusted; the same command goes on")
-	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "with --finish: do not ask")
 }
 
 // complete takes the authorities from the arguments.
-func (o *rotateOptions) complete(args, names []string) error {
+func (o *rotateCAOptions) complete(args, names []string) error {
 	if len(args) == 0 {
 		return clierr.New(clierr.BadInput, oneOf(names), "name the certificate authorities to replace")
 	}
@@ -96,105 +84,204 @@ func (o *rotateOptions) complete(args, names []string) error {
 		switch {
 		case !slices.Contains(names, a):
 			return clierr.New(clierr.BadInput, oneOf(names), "there is no certificate authority %q", a)
-		case !o.rotations.Has(ca):
-			o.rotations = append(o.rotations, pki.RotationOf(ca))
+		case !slices.Contains(o.cas, ca):
+			o.cas = append(o.cas, ca)
 		}
 	}
 	return nil
 }
 
-// loadFrom reads the new authorities from the directory of --from.
-func (o *rotateOptions) loadFrom(ctx context.Context) error {
-	if o.from == "" {
-		return nil
-	}
-	brought, err := pki.DirectoryStore(o.from).Load(ctx)
+func (o *rotateCAOptions) run(ctx context.Context) error {
+	rotations, err := o.rotations(ctx)
 	if err != nil {
 		return err
 	}
-	for i, r := range o.rotations {
-		if _, ok := brought.CAs[r.CA()]; !ok {
-			return clierr.New(clierr.BadInput, "see kcpctl certs import --help for the files", "%s holds no %s", o.from, r)
-		}
-		if o.rotations[i], err = r.To(brought, o.env.Now()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (o *rotateOptions) run(ctx context.Context) error {
-	if err := o.rollout.validate(&o.setup); err != nil {
-		return err
-	}
-	r, err := openRollout(ctx, o.env, &o.setup, &o.rollout)
+	r, rotate, err := o.openRotation(ctx, rotations)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	rotate := &run.Rotate{
-		Rotations: o.rotations, Topology: r.session.topology, Store: r.session.store(), Keep: r.session.changeStore, Now: o.env.Now,
-		// What is rendered here is applied by others: one phase at a time.
-		Pause: o.pause || o.rollout.offline,
-		Roll: func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error {
-			return r.roll(ctx, title, run.UpOptions{Change: change})
-		},
-	}
+	cas := &run.RotateCAs{Rotate: rotate}
 	if o.finish {
-		return o.runFinish(ctx, rotate, r.state)
+		removed := slices.Concat(rotations.In(r.state, pki.PhaseDistribute), rotations.In(r.state, pki.PhaseSwitch))
+		var warning []string
+		if len(removed) > 0 {
+			first := fmt.Sprintf("Certificates signed by the previous %s stop working.", removed)
+			warning = append([]string{first}, affected(removed, r.session.topology)...)
+		}
+		return o.runFinish(ctx, rotations, warning, cas.Finish)
 	}
-	phase, err := rotate.Run(ctx)
-	if err == nil {
-		o.tell(rotate, r.state, phase)
+	phase, err := cas.Run(ctx)
+	if err != nil {
+		return o.explain(err)
 	}
-	return o.explain(err)
+	if o.rollout.wait.output == outputJSON {
+		return nil
+	}
+	if phase == pki.PhaseDistribute {
+		o.tellPause(rotations, cas.Stops(r.state))
+		return nil
+	}
+	w := o.env.Streams.Err
+	fmt.Fprintf(w, "\nThe new %s signs. The previous one is still trusted, until %s --finish.\n", rotations, o.command(rotations))
+	for _, line := range affected(rotations, r.session.topology) {
+		fmt.Fprintln(w, line)
+	}
+	return nil
 }
 
-// explain says how to go on after a failure: every phase is safe to stay in.
+// rotations are the rotations of the authorities: to user-supplied ones, or to new ones.
+func (o *rotateCAOptions) rotations(ctx context.Context) (pki.Rotations, error) {
+	var supplied *pki.State
+	if o.from != "" {
+		var err error
+		if supplied, err = pki.DirectoryStore(o.from).Load(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var out pki.Rotations
+	for _, ca := range o.cas {
+		r := pki.RotationOf(ca)
+		if supplied != nil {
+			if _, ok := supplied.CAs[ca]; !ok {
+				return nil, clierr.New(clierr.BadInput, "see kcpctl certs import --help for the files",
+					"%s holds no %s", o.from, r)
+			}
+			var err error
+			if r, err = r.To(supplied, o.env.Now()); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+type rotateKeyOptions struct{ rotateOptions }
+
+func newRotateKeyCmd(env *Env) *cobra.Command {
+	o := &rotateKeyOptions{rotateOptions{env: env}}
+	c := &cobra.Command{
+		Use:   "rotate-service-account-key",
+		Short: "Replace the key that signs the tokens of service accounts",
+		Long: `Rotate-service-account-key first distributes the public part of a new key to all shards, and then signs with it. Earlier
+keys still verify the tokens that they signed, until --finish removes them. After an interruption the same command continues.`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	o.addRotateFlags(c)
+	c.Flags().BoolVar(&o.finish, "finish", false, "remove earlier keys: tokens that they signed are no longer accepted")
+	return c
+}
+
+func (o *rotateKeyOptions) run(ctx context.Context) error {
+	rotations := pki.Rotations{pki.KeyRotation{}}
+	r, rotate, err := o.openRotation(ctx, rotations)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	key := &run.RotateKey{Rotate: rotate}
+	if o.finish {
+		n, err := pki.EarlierKeys(r.state)
+		if err != nil {
+			return err
+		}
+		var warning []string
+		if n > 0 {
+			warning = []string{
+				fmt.Sprintf("Service-account tokens signed by %s will stop working.", plural(n, "earlier key", "earlier keys")),
+				"kcpctl cannot list their holders: tokens that pods and controllers request expire within hours, those in",
+				"Secrets of workspaces never do.",
+			}
+		}
+		return o.runFinish(ctx, rotations, warning, key.Finish)
+	}
+	phase, err := key.Run(ctx)
+	switch {
+	case err != nil:
+		return o.explain(err)
+	case o.rollout.wait.output == outputJSON:
+	case phase == pki.PhaseDistribute:
+		o.tellPause(rotations, nil)
+	default:
+		fmt.Fprintf(o.env.Streams.Err, "\nThe new %s signs. Earlier ones still verify the tokens that they signed, until %s --finish.\n",
+			rotations, o.command(rotations))
+	}
+	return nil
+}
+
+// openRotation opens the store and, unless the run is offline, what runs the setup. The caller closes the rollout.
+func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotations) (*rollout, run.Rotate, error) {
+	rotate := run.Rotate{Rotations: rotations, Now: o.env.Now, Pause: o.pause}
+	if err := o.rollout.validate(&o.setup); err != nil {
+		return nil, rotate, err
+	}
+	r, err := openRollout(ctx, o.env, &o.setup, &o.rollout)
+	if err != nil {
+		return nil, rotate, err
+	}
+	s := r.session
+	rotate.Topology, rotate.Store = s.topology, s.store()
+	if s.runtime == nil {
+		rotate.Pause = true // the user applies the output: one phase at a time
+		return r, rotate, nil
+	}
+	up, err := r.upRun("", run.UpOptions{})
+	if err == nil {
+		rotate.Up, err = s.newUp(up)
+	}
+	if err != nil {
+		r.close()
+		return nil, rotate, err
+	}
+	rotate.Begin = func(title string) func() { return s.reporter.begin(ctx, r.header(title), o.rollout.wait.output) }
+	return r, rotate, nil
+}
+
+// explain shows conflicts, and adds how to continue to an error without a hint: every phase is safe to stay in.
 func (o *rotateOptions) explain(err error) error {
+	err = o.setup.explainUnapplied(err)
+	if conflict, ok := errors.AsType[*run.ConflictError](err); ok && o.rollout.wait.output != outputJSON {
+		ui.PrintConflicts(o.env.Streams.Err, conflict.Conflicts)
+	}
 	if err == nil || clierr.Hint(err) != "" {
 		return err
 	}
-	return clierr.New(clierr.Code(err), "run the same command again: it continues; kcp serves in the meantime", "%w", err)
+	return clierr.New(clierr.Code(err), "run the same command again: it continues; kcp keeps serving in the meantime",
+		"%w", err)
 }
 
-// tell says where a run has ended, and what comes next. The state is that from before it.
-func (o *rotateOptions) tell(r *run.Rotate, before *pki.State, phase pki.Phase) {
-	if o.rollout.wait.output == outputJSON {
-		return
+// tellPause says how to continue after the first phase. stops is why the run had to end there, if it had to.
+func (o *rotateOptions) tellPause(rotations pki.Rotations, stops error) {
+	w := o.env.Streams.Err
+	fmt.Fprintf(w, "\nThe new %s is trusted; the current one still signs. Continue with %s", rotations, o.command(rotations))
+	if o.rollout.offline {
+		fmt.Fprint(w, "\nonce this is applied and all components have rolled")
 	}
-	w, command := o.env.Streams.Err, o.command()
-	switch phase {
-	case pki.PhaseNone:
-		fmt.Fprintf(w, "\nThe new %s signs. Earlier ones verify what they signed, until %s --finish.\n", r, command)
-	case pki.PhaseDistribute:
-		fmt.Fprintf(w, "\nA new %s is there to be trusted; the present one signs. Go on with %s", r, command)
-		if o.rollout.offline {
-			fmt.Fprint(w, "\nonce this is applied and everything has rolled")
-		}
-		fmt.Fprintln(w, ".")
-		if err := r.Stops(before); err != nil {
-			fmt.Fprintf(w, "Before you do, replace the kubeconfigs that were handed out: with the switch they stop working, because the present\n"+
-				"authority cannot vouch for the new one: %v.\n", err)
-		}
-	case pki.PhaseSwitch:
-		fmt.Fprintf(w, "\nThe new %s signs; the previous one is still trusted, until %s --finish.\n", r, command)
-		for _, line := range affected(r.Rotations, r.Topology) {
-			fmt.Fprintln(w, line)
-		}
+	fmt.Fprintln(w, ".")
+	if stops != nil {
+		fmt.Fprintf(w, "Before that, replace all existing kubeconfigs: the switch cuts them off, because the current authority cannot\n"+
+			"certify the new one: %v.\n", stops)
 	}
 }
 
-// command is how to run it again.
-func (o *rotateOptions) command() string { return o.setup.rotateCommand(o.rotations) }
+// command is the command that continues the rotations.
+func (o *rotateOptions) command(rotations pki.Rotations) string {
+	c := o.setup.rotateCommand(rotations)
+	if o.rollout.offline {
+		c += " --offline"
+	}
+	return c
+}
 
-// rotateCommand is the command that goes on with rotations.
+// rotateCommand is the command that continues rotations.
 func (f *setupFlags) rotateCommand(all pki.Rotations) string {
 	name := "rotate-service-account-key"
 	if !all.OfServiceAccount() {
 		name = "rotate-ca"
 		for _, r := range all {
-			name += " " + string(r.CA())
+			name += " " + strings.TrimSuffix(r.Key(), "-ca")
 		}
 	}
 	return f.command("certs " + name)
@@ -205,57 +292,39 @@ func phaseMeaning(p pki.Phase) string {
 	if p == pki.PhaseSwitch {
 		return "the new one signs, the previous one is trusted"
 	}
-	return "the next one is trusted, the present one signs"
+	return "the next one is trusted, the current one signs"
 }
 
-func (o *rotateOptions) runFinish(ctx context.Context, r *run.Rotate, state *pki.State) error {
-	warning, err := o.warning(r, state)
-	if err != nil {
-		return err
-	}
+// runFinish warns, asks, and finishes rotations. Without a warning nothing is removed.
+func (o *rotateOptions) runFinish(
+	ctx context.Context, rotations pki.Rotations, warning []string, finish func(context.Context) error,
+) error {
 	if warning == nil {
-		fmt.Fprintf(o.env.Streams.Err, "The %s is not being rotated: nothing is dropped.\n", r)
-		return o.explain(r.Finish(ctx))
+		fmt.Fprintf(o.env.Streams.Err, "The %s is not being rotated: nothing is removed.\n", rotations)
+		return o.explain(finish(ctx))
 	}
 	for _, line := range warning {
 		fmt.Fprintln(o.env.Streams.Err, line)
 	}
 	if !o.yes {
-		yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Drop the previous %s?", r))
+		yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Remove the previous %s?", rotations))
 		if err != nil || !yes {
 			return err
 		}
 	}
-	if err := r.Finish(ctx); err != nil {
+	if err := finish(ctx); err != nil {
 		return o.explain(err)
 	}
 	if o.rollout.wait.output != outputJSON {
-		fmt.Fprintf(o.env.Streams.Err, "\nThe previous %s is gone.\n", r)
+		fmt.Fprintf(o.env.Streams.Err, "\nThe previous %s is removed.\n", rotations)
 	}
 	return nil
 }
 
-// warning says what a finish cuts off; nothing if there is nothing to drop.
-func (o *rotateOptions) warning(r *run.Rotate, s *pki.State) ([]string, error) {
-	if r.OfServiceAccount() {
-		n, err := pki.EarlierKeys(s)
-		if err != nil || n == 0 {
-			return nil, err
-		}
-		return []string{fmt.Sprintf("Tokens of service accounts stop working that %s signed. kcpctl does not know who has some: those that\n"+
-			"pods and controllers request expire by themselves within hours, those in Secrets of workspaces never do.", plural(n, "earlier key", "earlier keys"))}, nil
-	}
-	dropped := slices.Concat(r.In(s, pki.PhaseDistribute), r.In(s, pki.PhaseSwitch))
-	if len(dropped) == 0 {
-		return nil, nil
-	}
-	return append([]string{fmt.Sprintf("What the previous %s signed stops working.", dropped)}, affected(dropped, r.Topology)...), nil
-}
-
-// affected says who outside the setup depends on previous authorities.
+// affected lists what depends on previous authorities outside the setup.
 func affected(all pki.Rotations, t *topology.Topology) []string {
 	if !all.Has(pki.ServerCA) && !all.Has(pki.ClientCA) {
-		return []string{"No kubeconfig depends on it: only components of the setup do, and they have what is new."}
+		return []string{"No kubeconfig depends on it: only components of the setup do, and they use the new one already."}
 	}
 	since := "the switch, because the previous client CA signed their certificates:"
 	if all.Has(pki.ServerCA) {
@@ -270,8 +339,8 @@ func affected(all pki.Rotations, t *topology.Topology) []string {
 		declared = "copies of the declared kubeconfigs " + strings.Join(names, ", ") + " (get new ones with kcpctl kubeconfig NAME)"
 	}
 	return []string{
-		"Affected are kubeconfigs that were handed out before " + since,
+		"Affected are kubeconfigs that were issued before " + since,
 		"  - " + declared,
-		"  - all that kcpctl kubeconfig --user minted by then: nothing keeps a list of them",
+		"  - all kubeconfigs of kcpctl kubeconfig --user: kcpctl keeps no list of them",
 	}
 }

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,15 +11,15 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
 // checkPause is how long kcpctl check --wait waits between two rounds.
 const checkPause = 2 * time.Second
 
-// outputTable is the value of -o for people.
+// outputTable is the default value of -o.
 const outputTable = "table"
 
 type checkOptions struct {
@@ -33,13 +34,13 @@ func newCheckCmd(env *Env) *cobra.Command {
 	o := &checkOptions{env: env}
 	c := &cobra.Command{
 		Use:   "check",
-		Short: "Check that the setup works, or with --pre that it can be brought up",
-		Long: `Check looks at a running setup from all sides: components, every connection between them, registration of the shards,
-the cache, certificates. With --pre it looks for what would keep up from working; up does that by itself.
+		Short: "Check a running setup, or with --pre the prerequisites of up",
+		Long: `Check inspects a running setup: components, every connection between them, registration of the shards, the cache,
+certificates. With --pre it checks the prerequisites of up, which up also does itself.
 
-Every check has an ID, says why it failed, and what to do. kcpctl explain ID says more.
+Every check has an ID, and a failed one says why it failed and how to fix it. kcpctl explain ID explains a check.
 
-Exit codes: 0 all passed or only warnings, 1 a check failed, 2 bad flags or setup file.`,
+Exit codes: 0 all passed or only warnings, 1 a check failed, 2 invalid flags or setup file.`,
 		Example: `  kcpctl check --pre
   kcpctl check --wait 5m
   kcpctl explain KCP014`,
@@ -47,9 +48,9 @@ Exit codes: 0 all passed or only warnings, 1 a check failed, 2 bad flags or setu
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.setup.add(c.Flags())
-	c.Flags().BoolVar(&o.pre, "pre", false, "check what up needs, before there is anything")
+	c.Flags().BoolVar(&o.pre, "pre", false, "check the prerequisites of up, before anything is deployed")
 	addOutput(c, &o.output, outputTable, append([]string{outputTable}, machineFormats...)...)
-	c.Flags().DurationVar(&o.wait, "wait", 0, "check again until nothing fails, at most for this long")
+	c.Flags().DurationVar(&o.wait, "wait", 0, "repeat the checks until none fails, for at most this time")
 	return c
 }
 
@@ -79,53 +80,34 @@ func (o *checkOptions) run(ctx context.Context) error {
 
 // round runs the checks once.
 func (o *checkOptions) round(ctx context.Context, s *session) (*check.Report, error) {
-	subject := s.subject()
+	subject := &check.Subject{Topology: s.topology, Runtime: s.runtime, Now: o.env.Now}
 	defer subject.Close()
 	if o.pre {
 		var err error
-		subject.Objects, err = s.wouldApply(ctx)
+		subject.Objects, err = o.objects(ctx, s)
 		if err != nil {
 			return nil, err
 		}
-		return check.Run(ctx, subject, check.Before()), nil
+		return check.Run(ctx, subject, check.Preflight), nil
 	}
 	if err := subject.Prepare(ctx); err != nil {
 		return nil, err
 	}
-	return check.Run(ctx, subject, check.After()), nil
+	return check.Run(ctx, subject, check.Health), nil
 }
 
-func (s *session) subject() *check.Subject {
-	return &check.Subject{Topology: s.topology, Runtime: s.runtime, Now: s.env.Now, Network: &check.System{}}
-}
-
-// wouldApply renders what up would apply. Where the PKI cannot be read, which is a check of its own, new certificates stand
-// in for it: checks look at pods, not at Secrets.
-func (s *session) wouldApply(ctx context.Context) ([]render.Object, error) {
-	state, err := s.store().Load(ctx)
-	if err != nil {
-		state = &pki.State{}
+// objects renders what up would apply. If the PKI cannot be read, which is a check of its own, new certificates replace it:
+// checks look at pods, not at Secrets.
+func (o *checkOptions) objects(ctx context.Context, s *session) ([]render.Object, error) {
+	options := run.DesiredOptions{Now: o.env.Now()}
+	desired, err := run.LoadDesired(ctx, s.topology, s.store(), options)
+	if errors.As(err, new(*run.LoadError)) {
+		desired, err = run.LoadDesired(ctx, s.topology, nil, options)
 	}
-	res, err := pki.Ensure(s.topology, state, pki.Options{Now: s.env.Now()})
 	if err != nil {
 		return nil, err
 	}
-	return render.Objects(s.topology, res.State)
-}
-
-// preflight is how a run of up checks before it writes. Checks that are ignored only warn.
-func (s *session) preflight(ignored ...string) func(context.Context, []render.Object, bool) ([]string, error) {
-	return func(ctx context.Context, objects []render.Object, thorough bool) ([]string, error) {
-		subject := s.subject()
-		subject.Objects = objects
-		checks := check.Quick()
-		if thorough {
-			checks = check.Rest()
-		}
-		r := check.Run(ctx, subject, checks)
-		r.Ignore(ignored...)
-		return r.Warnings(), r.Err()
-	}
+	return desired.Objects()
 }
 
 func (o *checkOptions) finish(r *check.Report) error {
@@ -172,8 +154,8 @@ func printReport(w *ui.Stream, r *check.Report) {
 func newExplainCmd(env *Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [ID]",
-		Short: "Say what a check looks at, why, and what to do when it fails",
-		Long:  "Explain says what a check of kcpctl check looks at, why, and what to do when it fails. Without an ID it lists all checks.",
+		Short: "Explain a check: what it tests, why, and how to fix a failure",
+		Long:  "Explain shows what a check of kcpctl check tests, why, and how to fix a failure. Without an ID it lists all checks.",
 		Args:  maxArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

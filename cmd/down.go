@@ -76,7 +76,7 @@ func (o *downOptions) run(ctx context.Context) error {
 func (o *downOptions) question(s *session, objects int) string {
 	what := fmt.Sprintf("Remove %s of kcp %q from %s",
 		plural(objects, "object", "objects"), s.topology.Name, s.runtime.Where())
-	if p, ok := s.runtime.(run.Purger); ok && o.purge && p.KeepsPKI() {
+	if o.purge && s.runtime.KeepsPKI() {
 		return what + fmt.Sprintf(" and all its data? This cannot be undone. Certificate authorities stay in %s.", s.store())
 	}
 	if o.purge {

@@ -33,15 +33,15 @@ func loadMembers(env *Env, flags *setupFlags) (*session, error) {
 }
 
 // connectMembers connects to what runs the members. The caller closes the session.
-func (s *session) connectMembers() (*run.Members, error) {
+func (s *session) connectMembers() (run.Members, error) {
 	if err := s.connect(); err != nil {
-		return nil, err
+		return run.Members{}, err
 	}
 	pods, ok := s.runtime.(run.MemberRuntime)
 	if !ok {
-		return nil, fmt.Errorf("%s runs no pods", s.runtime.Where())
+		return run.Members{}, fmt.Errorf("%s runs no pods", s.runtime.Where())
 	}
-	return &run.Members{Topology: s.topology, Runtime: s.runtime, Pods: pods, Now: s.env.Now}, nil
+	return run.Members{Store: s.runtime.Store(), Pods: pods, Now: s.env.Now}, nil
 }
 
 type etcdMembersOptions struct {
@@ -202,7 +202,7 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	r.Members = *members
+	r.Members, r.Runtime = members, s.runtime
 	if !o.yes {
 		yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Replace %s of %s in %s? Its pod and volume will be deleted.",
 			o.pod, r.Etcd.ID(), s.runtime.Where()))

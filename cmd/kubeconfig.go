@@ -20,11 +20,11 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/local"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/proxy"
-	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -238,7 +238,7 @@ func (o *kubeconfigOptions) certificate(
 
 // bindRoles binds the user of a minted kubeconfig to its cluster roles.
 func (o *kubeconfigOptions) bindRoles(ctx context.Context, s *session, state *pki.State) error {
-	client, err := run.Connect(s.runtime, s.topology.OfKind(topology.FrontProxy)[0], state, o.env.Now())
+	client, err := kcp.Connect(s.runtime, s.topology.OfKind(topology.FrontProxy)[0], state, o.env.Now())
 	if err != nil {
 		return err
 	}

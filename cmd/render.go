@@ -3,6 +3,7 @@ package cmd
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -14,8 +15,8 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/outputdir"
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/run"
 )
 
 // The values of --secrets.
@@ -114,16 +115,17 @@ func (o *renderOptions) run(ctx context.Context) error {
 
 // objects renders the setup with the certificates of its store.
 func (o *renderOptions) objects(ctx context.Context, s *session) ([]render.Object, error) {
-	if store := s.directory; store != nil {
-		res, err := s.ensureOffline(ctx)
+	options := run.DesiredOptions{Now: o.env.Now()}
+	if s.directory != nil {
+		desired, err := run.LoadDesired(ctx, s.topology, s.directory, options)
 		if err != nil {
 			return nil, err
 		}
 		var objects []render.Object
 		var g errgroup.Group
-		g.Go(func() error { return store.Save(ctx, res.State) }) // can be thousands of files
+		g.Go(func() error { return desired.Save(ctx) }) // can be thousands of files
 		g.Go(func() (err error) {
-			objects, err = render.Objects(s.topology, res.State)
+			objects, err = desired.Objects()
 			return err
 		})
 		return objects, g.Wait()
@@ -132,19 +134,17 @@ func (o *renderOptions) objects(ctx context.Context, s *session) ([]render.Objec
 		return nil, offlineHint(err)
 	}
 	defer s.close()
-	state, err := s.store().Load(ctx)
-	if err != nil {
+	desired, err := run.LoadDesired(ctx, s.topology, s.store(), options)
+	if errors.As(err, new(*run.LoadError)) {
 		return nil, offlineHint(err)
 	}
-	if len(state.CAs) == 0 {
-		o.env.note(fmt.Sprintf("%s does not exist yet: the certificates in this output are temporary; "+
-			"kcpctl up creates the ones that stay", s.store()))
-	}
-	res, err := pki.Ensure(s.topology, state, pki.Options{Now: o.env.Now()})
 	if err != nil {
 		return nil, err
 	}
-	return render.Objects(s.topology, res.State)
+	if len(desired.Loaded.CAs) == 0 {
+		o.env.note(fmt.Sprintf("%s does not exist yet: the certificates in this output are temporary; kcpctl up creates the ones that stay", s.store()))
+	}
+	return desired.Objects()
 }
 
 func offlineHint(err error) error {

@@ -158,7 +158,7 @@ func (s *session) rootShard(ctx context.Context) (*kcp.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return run.Connect(s.runtime, s.topology.Root(), state, s.env.Now())
+	return kcp.Connect(s.runtime, s.topology.Root(), state, s.env.Now())
 }
 
 // owner is the installation in whose name contexts of kubeconfigs are written.
@@ -171,14 +171,12 @@ type upRun struct {
 	header  string
 	wait    waitFlags
 	options run.UpOptions
-	// ignoreChecks are the IDs of checks whose failures are reported as warnings.
-	ignoreChecks []string
 	// keepHistory adds no revision to the history: the setup file is the one that was applied last.
 	keepHistory bool
 }
 
-// runUp applies the setup, and shows the progress.
-func (s *session) runUp(ctx context.Context, r upRun) (*run.Result, error) {
+// newUp returns the run of a command.
+func (s *session) newUp(r upRun) (*run.Up, error) {
 	var revision []byte
 	if !r.keepHistory {
 		var err error
@@ -187,11 +185,18 @@ func (s *session) runUp(ctx context.Context, r upRun) (*run.Result, error) {
 		}
 	}
 	r.options.SkipCanary, r.options.Timeout = r.wait.skipCanary, r.wait.timeout
-	end := s.reporter.begin(ctx, r.header, r.wait.output)
-	up := &run.Up{
-		Topology: s.topology, Runtime: s.runtime, Setup: revision, Observe: s.reporter.observe, Now: s.env.Now,
-		Options: r.options, Preflight: s.preflight(r.ignoreChecks...),
+	return &run.Up{
+		Topology: s.topology, Runtime: s.runtime, Setup: revision, Observe: s.reporter.observe, Now: s.env.Now, Options: r.options,
+	}, nil
+}
+
+// runUp applies the setup, and shows the progress.
+func (s *session) runUp(ctx context.Context, r upRun) (*run.Result, error) {
+	up, err := s.newUp(r)
+	if err != nil {
+		return nil, err
 	}
+	end := s.reporter.begin(ctx, r.header, r.wait.output)
 	res, err := up.Run(ctx)
 	end()
 	if r.wait.output != outputJSON && res != nil && res.Plan != nil && len(res.Plan.Conflicts) > 0 {

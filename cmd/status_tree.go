@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,8 +19,19 @@ func (o *statusOptions) tree(st *status.Status) ui.Node {
 	w := o.env.Streams.Out
 	root := ui.Node{Cells: []string{"kcp " + w.Bold(st.Name), "", st.Version, o.readyText(st.Ready), "", st.URL}}
 	add := func(cells ...string) { root.Children = append(root.Children, ui.Node{Cells: cells}) }
+	clusters := st.Clusters()
+	if len(clusters) > 1 {
+		root.Cells = slices.Insert(root.Cells, 1, fmt.Sprintf("%d clusters", len(clusters)))
+	}
 	for _, g := range o.groups(st) {
-		add(g.name(), fmt.Sprintf("%d/%d", g.ReadyReplicas, g.Replicas), g.Version, o.readyText(g.Well()), o.age(g.Since), w.Text(g.notes(o.env.Now())))
+		cells := []string{
+			g.name(), fmt.Sprintf("%d/%d", g.ReadyReplicas, g.Replicas), g.Version, o.readyText(g.Well()), o.age(g.Since),
+			w.Text(g.notes(o.env.Now())),
+		}
+		if len(clusters) > 1 {
+			cells = slices.Insert(cells, 1, g.Cluster)
+		}
+		add(cells...)
 	}
 	if st.Problem != "" {
 		add(w.Yellow(w.Text(st.Problem)))
@@ -93,7 +105,7 @@ func (o *statusOptions) groups(st *status.Status) []*group {
 			g.cordoned, g.clusters = shards[name].Cordoned, shards[name].LogicalClusters
 		}
 		_, name, _ := strings.Cut(string(c.ID), "/")
-		key := fmt.Sprint(c.ID.Kind(), c.Replicas, c.ReadyReplicas, c.Version, c.Well(), g.problem(), c.Restarts, g.cordoned, g.clusters == nil)
+		key := fmt.Sprint(c.ID.Kind(), c.Cluster, c.Replicas, c.ReadyReplicas, c.Version, c.Well(), g.problem(), c.Restarts, g.cordoned, g.clusters == nil)
 		if first := by[key]; first != nil && !o.all {
 			first.join(g, name)
 			continue

@@ -84,3 +84,18 @@ func TestStatusTree(t *testing.T) {
 		})
 	}
 }
+
+func TestStatusTreeOfSeveralClusters(t *testing.T) {
+	ok := ready.State{Ready: true, Replicas: 1, ReadyReplicas: 1}
+	st := &status.Status{Name: "prod", Ready: true, Components: []status.Component{
+		{ID: "root-shard", Cluster: "eu", State: ok}, {ID: "shard/alpha", Cluster: "eu", State: ok}, {ID: "shard/beta", Cluster: "us", State: ok},
+	}}
+	streams, out, _ := ui.Fake("", 0, 0)
+	o := &statusOptions{env: &Env{Streams: streams, Now: time.Now}}
+	streams.Out.Tree(o.tree(st))
+	require.Equal(t, `kcp prod        2 clusters         Ready
+|- root-shard   eu          1/1    Ready
+|- shard/alpha  eu          1/1    Ready
+`+"`"+`- shard/beta   us          1/1    Ready
+`, out.String())
+}

@@ -12,10 +12,8 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/record"
-	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
@@ -110,12 +108,12 @@ func (o *upOptions) run(ctx context.Context) error {
 		return err
 	}
 	res, err := s.runUp(ctx, upRun{
-		header: o.header(s), wait: o.wait, ignoreChecks: o.ignoreChecks,
+		header: o.header(s), wait: o.wait,
 		options: run.UpOptions{
 			PlanOptions: run.PlanOptions{Force: o.forceConflicts},
 			Only:        only, DryRun: o.dryRun == dryRunServer,
 			AllowDataChange: o.override.dataChanges(), AllowReleaseChange: o.override.releaseChange,
-			ReplaceAuthorities: o.override.replaceAuthorities,
+			ReplaceAuthorities: o.override.replaceAuthorities, IgnoreChecks: o.ignoreChecks,
 		},
 	})
 	if err == nil && o.wait.output != outputJSON {
@@ -225,11 +223,11 @@ func (o *upOptions) nextCommands(t *topology.Topology) []string {
 
 // printObjects prints every object that up would send, of the selected components or of all. It contacts no cluster.
 func (o *upOptions) printObjects(ctx context.Context, s *session, only []topology.ID) error {
-	res, err := s.ensureOffline(ctx)
+	desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now()})
 	if err != nil {
 		return err
 	}
-	objects, err := render.Objects(s.topology, res.State)
+	objects, err := desired.Objects()
 	if err != nil {
 		return err
 	}
@@ -240,16 +238,4 @@ func (o *upOptions) printObjects(ctx context.Context, s *session, only []topolog
 		fmt.Fprintf(o.env.Streams.Out, "%s (client dry run)\n", plan.RefOf(obj.Cluster, obj.Unstructured))
 	}
 	return nil
-}
-
-// ensureOffline completes the PKI of the setup's directory, in memory. Without a directory it creates a PKI in memory.
-func (s *session) ensureOffline(ctx context.Context) (*pki.Result, error) {
-	state := &pki.State{}
-	if store := s.directory; store != nil {
-		var err error
-		if state, err = store.Load(ctx); err != nil {
-			return nil, err
-		}
-	}
-	return pki.Ensure(s.topology, state, pki.Options{Now: s.env.Now()})
 }

@@ -1,19 +1,44 @@
-// Package check holds what can be wrong with a setup as a table of checks: before anything is applied, and while it runs.
-// Checks are data, results are data, and printing is somebody else's job.
+// Package check holds what can be wrong with a setup as a table of checks: before anything is applied, and while it
+// runs. Checks and results are data; callers print them.
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 )
+
+// The categories, in the order in which they are checked.
+const (
+	catClusters     = "Kubernetes clusters"
+	catNamespace    = "Cluster prerequisites"
+	catNetwork      = "Network of this machine"
+	catMachine      = "This machine"
+	catComponents   = "Components"
+	catConnections  = "Connections"
+	catKcp          = "kcp"
+	catCertificates = "Certificates"
+)
+
+// All returns every check: preflight checks first, then health checks.
+func All() []Check { return slices.Concat(Preflight, Health) }
+
+// Quick returns the preflight checks that also run when there is nothing to apply.
+func Quick() []Check {
+	return slices.DeleteFunc(slices.Clone(Preflight), func(c Check) bool { return c.Thorough })
+}
+
+// Thorough returns the preflight checks that run only for objects that are about to be created or changed.
+func Thorough() []Check {
+	return slices.DeleteFunc(slices.Clone(Preflight), func(c Check) bool { return !c.Thorough })
+}
 
 // Status is how a check ended.
 type Status string
@@ -23,22 +48,22 @@ const (
 	OK      Status = "ok"
 	Warn    Status = "warn"
 	Fail    Status = "fail"
-	Skipped Status = "skipped" // it does not apply, or cannot be known
+	Skipped Status = "skipped" // it does not apply, or cannot be determined
 )
 
 // Check is one thing that can be wrong.
 type Check struct {
 	// ID never changes its meaning, and is never given to another check.
 	ID string
-	// Category is the heading that the check is shown under. Checks of a category run at once, categories in turn.
+	// Category is the heading that the check is shown under. Checks of a category run concurrently, categories in turn.
 	Category string
-	// Title is what is true when all is well.
+	// Title is what is true if the check passes.
 	Title string
-	// Explanation says what is looked at and why it matters, Fix what to do when it is not well.
+	// Explanation says what is checked and why it matters, Fix what to do if the check fails.
 	Explanation, Fix string
-	// Needs are checks of earlier categories without which this one says nothing new.
+	// Needs are checks of earlier categories. If one of them fails, this one is skipped.
 	Needs []string
-	// Thorough checks are left out where there is nothing to apply.
+	// Thorough checks are left out if there is nothing to apply.
 	Thorough bool
 
 	run func(context.Context, *Subject) outcome
@@ -50,7 +75,7 @@ type Result struct {
 	Category string `json:"category"`
 	Title    string `json:"title"`
 	Status   Status `json:"status"`
-	// Cause is why, a line for each thing that is not well, and Fix what to do about it.
+	// Cause says why, one line for each problem, and Fix what to do about it.
 	Cause string `json:"cause,omitempty"`
 	Fix   string `json:"fix,omitempty"`
 }
@@ -59,10 +84,10 @@ type Result struct {
 type Report struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Name is the setup's name, Where says where it runs.
+	// Name is the setup's name, Where the place where it runs.
 	Name  string `json:"name"`
 	Where string `json:"where"`
-	// Passed says that no check has failed.
+	// Passed is true if no check has failed.
 	Passed  bool     `json:"passed"`
 	Results []Result `json:"results"`
 }
@@ -75,6 +100,7 @@ const timeout = 20 * time.Second
 
 // Run runs checks on a subject.
 func Run(ctx context.Context, s *Subject, checks []Check) *Report {
+	s.facts = s.Runtime.Facts()
 	r := &Report{APIVersion: v1alpha1.APIVersion, Kind: ReportKind, Name: s.Topology.Name, Where: s.Runtime.Where(), Passed: true}
 	failed := map[string]bool{}
 	for len(checks) > 0 {
@@ -82,15 +108,7 @@ func Run(ctx context.Context, s *Subject, checks []Check) *Report {
 		for n < len(checks) && checks[n].Category == checks[0].Category {
 			n++
 		}
-		results := make([]Result, n)
-		var g errgroup.Group
-		for i, c := range checks[:n] {
-			g.Go(func() error {
-				results[i] = c.result(ctx, s, failed)
-				return nil
-			})
-		}
-		_ = g.Wait() // checks do not fail, their results do
+		results := parallel.Map(n, checks[:n], func(c Check) Result { return c.result(ctx, s, failed) })
 		for _, res := range results {
 			failed[res.ID] = res.Status == Fail
 			r.Passed = r.Passed && res.Status != Fail
@@ -100,7 +118,7 @@ func Run(ctx context.Context, s *Subject, checks []Check) *Report {
 	return r
 }
 
-// result runs a check, unless one that it needs has failed.
+// result runs a check unless one that it needs has failed.
 func (c Check) result(ctx context.Context, s *Subject, failed map[string]bool) Result {
 	res := Result{ID: c.ID, Category: c.Category, Title: c.Title, Status: OK}
 	for _, n := range c.Needs {
@@ -116,9 +134,7 @@ func (c Check) result(ctx context.Context, s *Subject, failed map[string]bool) R
 		res.Status, res.Cause = o.status, strings.Join(o.causes, "\n")
 	}
 	if res.Status == Fail || res.Status == Warn {
-		if res.Fix = o.fix; res.Fix == "" {
-			res.Fix = c.Fix
-		}
+		res.Fix = cmp.Or(o.fix, c.Fix)
 	}
 	return res
 }
@@ -152,7 +168,7 @@ func (r *Report) Summary() string {
 	return strings.Join(parts, ", ")
 }
 
-// Ignore makes warnings of the failures of some checks.
+// Ignore turns the failures of some checks into warnings.
 func (r *Report) Ignore(ids ...string) {
 	r.Passed = true
 	for i := range r.Results {
@@ -165,7 +181,7 @@ func (r *Report) Ignore(ids ...string) {
 	}
 }
 
-// Warnings are the causes of warnings, each with its ID.
+// Warnings returns the causes of all warnings, each with the ID of its check.
 func (r *Report) Warnings() []string {
 	var out []string
 	for _, res := range r.Results {
@@ -178,7 +194,7 @@ func (r *Report) Warnings() []string {
 	return out
 }
 
-// Err is an error with the causes and fixes of all checks that have failed; nil if none has.
+// Err returns an error with the causes and fixes of all checks that have failed; nil if none has.
 func (r *Report) Err() error {
 	var errs []error
 	for _, res := range r.Results {
@@ -186,7 +202,7 @@ func (r *Report) Err() error {
 			errs = append(errs, clierr.New(clierr.Failed, res.Fix, "%s: %s", res.ID, res.Cause))
 		}
 	}
-	return join(errs)
+	return parallel.Join(errs)
 }
 
 // Find returns the check with an ID; case does not matter.

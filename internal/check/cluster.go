@@ -8,17 +8,17 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilversion "k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 const (
-	// oldestKubernetes is the first release in which everything that is rendered and asked for is served by default: the
-	// kubelet that sleeps before it ends a pod is the newest of it.
+	// oldestKubernetes is the first release that supports everything that is rendered by default. The newest of these
+	// features is the sleep action of preStop hooks.
 	oldestKubernetes = "1.30"
 	// newestKubernetes is the newest release that the tests run on.
 	newestKubernetes = "1.36"
@@ -32,26 +32,16 @@ const (
 )
 
 // publishedFor are the architectures that kcp's own images are built for.
-func publishedFor() []string { return []string{"amd64", "arm64"} }
+var publishedFor = []string{"amd64", "arm64"}
 
-// eachCluster runs a check on all clusters of the setup at once.
+// eachCluster runs a check on all clusters of the setup concurrently.
 func eachCluster(do func(context.Context, *Subject, Cluster) outcome) func(context.Context, *Subject) outcome {
-	return func(ctx context.Context, s *Subject) outcome {
-		rt, ok := s.Runtime.(Clustered)
-		if !ok {
+	return func(ctx context.Context, s *Subject) (o outcome) {
+		clusters := s.facts.Clusters
+		if len(clusters) == 0 {
 			return skipped("the setup does not run on a cluster")
 		}
-		clusters := rt.Clusters()
-		found := make([]outcome, len(clusters))
-		var g errgroup.Group
-		for i, c := range clusters {
-			g.Go(func() error {
-				found[i] = do(ctx, s, c)
-				return nil
-			})
-		}
-		_ = g.Wait() // checks do not fail, their results do
-		var o outcome
+		found := parallel.Map(len(clusters), clusters, func(c Cluster) outcome { return do(ctx, s, c) })
 		for i, c := range clusters {
 			place := ""
 			if len(clusters) > 1 {
@@ -63,7 +53,7 @@ func eachCluster(do func(context.Context, *Subject, Cluster) outcome) func(conte
 	}
 }
 
-// on are the objects of a cluster.
+// on returns the objects of a cluster.
 func (s *Subject) on(c Cluster) []render.Object {
 	return slices.DeleteFunc(slices.Clone(s.Objects), func(o render.Object) bool { return o.Cluster != c.Name() })
 }
@@ -87,14 +77,14 @@ func version(ctx context.Context, _ *Subject, c Cluster) (o outcome) {
 	}
 	have, err := utilversion.ParseGeneric(v)
 	if err != nil {
-		return skipped("%q is no version", v)
+		return skipped("invalid version %q", v)
 	}
 	newest := utilversion.MustParseGeneric(newestKubernetes)
 	switch {
 	case !have.AtLeast(utilversion.MustParseGeneric(oldestKubernetes)):
 		o.fail("Kubernetes is %s, and kcpctl needs %s or newer", v, oldestKubernetes)
 	case have.Major() > newest.Major() || have.Major() == newest.Major() && have.Minor() > newest.Minor():
-		o.warn("Kubernetes is %s, and kcpctl was tested with releases up to %s", v, newestKubernetes)
+		o.warn("Kubernetes is %s, but kcpctl was tested with releases up to %s", v, newestKubernetes)
 	}
 	return o
 }
@@ -109,14 +99,14 @@ func clock(ctx context.Context, _ *Subject, c Cluster) (o outcome) {
 	if ahead < 0 {
 		how, ahead = "behind", -ahead
 	}
-	say := o.warn
+	report := o.warn
 	switch {
 	case ahead <= warnClock:
 		return o
 	case ahead > maxClock:
-		say = o.fail
+		report = o.fail
 	}
-	say("the clock of the API server is %s %s this machine's", ahead.Round(time.Second), how)
+	report("the clock of the API server is %s %s this machine's", ahead.Round(time.Second), how)
 	return o
 }
 
@@ -127,10 +117,10 @@ func storeReadable(ctx context.Context, s *Subject) (o outcome) {
 	return o
 }
 
-// references asks clusters and this machine alike.
+// references looks for what objects refer to, on clusters or on this machine.
 func references(ctx context.Context, s *Subject) (o outcome) {
-	if m, ok := s.Runtime.(Machine); ok {
-		o.add(m.References(ctx, s.Objects))
+	if s.facts.Machine != nil {
+		o.add(s.facts.Machine.References(ctx, s.Objects))
 		return o
 	}
 	return eachCluster(func(ctx context.Context, s *Subject, c Cluster) (o outcome) {
@@ -139,7 +129,7 @@ func references(ctx context.Context, s *Subject) (o outcome) {
 	})(ctx, s)
 }
 
-// storage looks at the classes of volumes that are new.
+// storage compares the storage classes of new volumes with those of the cluster.
 func storage(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	fresh, err := s.fresh(ctx, c)
 	if err != nil {
@@ -154,29 +144,29 @@ func storage(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 		}
 	}
 	if len(users) == 0 {
-		return skipped("no new volume is wanted")
+		return skipped("the setup needs no new volume")
 	}
 	names, defaults, err := c.StorageClasses(ctx)
 	if err != nil {
 		o.add(err)
 		return o
 	}
-	there := "there is none"
+	existing := "the cluster has none"
 	if len(names) > 0 {
-		there = "there are: " + list(names)
+		existing = "existing: " + list(names)
 	}
 	for _, class := range slices.Sorted(maps.Keys(users)) {
 		switch {
 		case class == "" && defaults == 0:
-			o.fail("no storage class is the default, and the volumes of %s name none (%s)", list(users[class]), there)
+			o.fail("the cluster has no default storage class, and the volumes of %s name none (%s)", list(users[class]), existing)
 		case class != "" && !slices.Contains(names, class):
-			o.fail("there is no storage class %q, which the volumes of %s want (%s)", class, list(users[class]), there)
+			o.fail("storage class %q, which the volumes of %s need, does not exist (%s)", class, list(users[class]), existing)
 		}
 	}
 	return o
 }
 
-// admission tries the pods of what the cluster does not have yet as it is wanted.
+// admission creates the pods of new and changed workloads in a dry run.
 func admission(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	o.add(c.Admit(ctx, s.on(c)))
 	return o
@@ -186,11 +176,12 @@ func architecture(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	var published bool
 	for _, comp := range s.Topology.Components {
 		if comp.Kind != topology.Etcd && comp.Cluster.Name == c.Name() {
-			published = published || strings.HasPrefix(comp.Image, publishedImage+":") || strings.HasPrefix(comp.Image, publishedImage+"@")
+			name, ok := strings.CutPrefix(comp.Image, publishedImage)
+			published = published || ok && strings.IndexAny(name, ":@") == 0
 		}
 	}
 	if !published {
-		return skipped("what the image is built for is not known")
+		return skipped("the architectures of the image are unknown")
 	}
 	nodes, err := c.Architectures(ctx)
 	if err != nil {
@@ -199,7 +190,7 @@ func architecture(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	}
 	good, bad := 0, []string{}
 	for _, arch := range slices.Sorted(maps.Keys(nodes)) {
-		if slices.Contains(publishedFor(), arch) {
+		if slices.Contains(publishedFor, arch) {
 			good += nodes[arch]
 			continue
 		}
@@ -209,10 +200,10 @@ func architecture(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	case len(nodes) == 0:
 		o.warn("the cluster has no nodes")
 	case good == 0:
-		o.fail("all nodes are %s, and %s is for %s", list(bad), publishedImage, list(publishedFor()))
+		o.fail("all nodes are %s, but %s is built for %s", list(bad), publishedImage, list(publishedFor))
 	case len(bad) > 0:
-		o.warn("some nodes are %s, and %s is for %s: keep the pods off them with a nodeSelector in podTemplate",
-			list(bad), publishedImage, list(publishedFor()))
+		o.warn("some nodes are %s, but %s is built for %s: keep the pods off them with a nodeSelector in podTemplate",
+			list(bad), publishedImage, list(publishedFor))
 	}
 	return o
 }
@@ -222,14 +213,13 @@ func occupied(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	return o
 }
 
-// onMachine runs a check of the local runtime.
+// onMachine runs a check of a setup on this machine.
 func onMachine(do func(context.Context, *Subject, Machine) error) func(context.Context, *Subject) outcome {
 	return func(ctx context.Context, s *Subject) (o outcome) {
-		m, ok := s.Runtime.(Machine)
-		if !ok {
+		if s.facts.Machine == nil {
 			return skipped("the setup runs on clusters")
 		}
-		o.add(do(ctx, s, m))
+		o.add(do(ctx, s, s.facts.Machine))
 		return o
 	}
 }

@@ -7,41 +7,42 @@ import (
 	"net/http"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/ready"
-	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// parallel is how many connections are tried at once.
-const parallel = 16
+// atOnce is how many connections are tried concurrently.
+const atOnce = 16
 
-// Prepare finds out what checks of a running setup have in common: its PKI, and which components are ready.
+// Prepare reads what the health checks have in common: the PKI, and which components are ready.
 func (s *Subject) Prepare(ctx context.Context) error {
 	var err error
 	if s.state, err = s.Runtime.Store().Load(ctx); err != nil {
 		return err
 	}
-	running := s.running()
-	states := make([]ready.State, len(running))
-	if err := each(running, func(i int, c *topology.Component) error {
-		var err error
-		states[i], err = s.Runtime.State(ctx, c)
-		return err
-	}); err != nil {
-		return err
+	type answer struct {
+		state ready.State
+		err   error
 	}
+	running := s.running()
+	answers := parallel.Map(atOnce, running, func(c *topology.Component) (a answer) {
+		a.state, a.err = s.Runtime.State(ctx, c)
+		return a
+	})
 	s.states = map[topology.ID]ready.State{}
 	for i, c := range running {
-		s.states[c.ID()] = states[i]
+		if answers[i].err != nil {
+			return answers[i].err
+		}
+		s.states[c.ID()] = answers[i].state
 	}
 	return nil
 }
 
-// Close ends the connections that checks have opened.
+// Close closes the connections that checks have opened.
 func (s *Subject) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,55 +52,40 @@ func (s *Subject) Close() {
 	s.clients = nil
 }
 
-// each calls do for all items, some at a time, and returns the first error.
-func each[T any](items []T, do func(int, T) error) error {
-	var g errgroup.Group
-	g.SetLimit(parallel)
-	for i, it := range items {
-		g.Go(func() error { return do(i, it) })
-	}
-	return g.Wait()
-}
-
-// every asks about all items at once, and collects what is found in their order.
+// every asks about all items concurrently, and joins the outcomes in their order.
 func every[T any](items []T, ask func(T) outcome) (o outcome) {
-	found := make([]outcome, len(items))
-	_ = each(items, func(i int, it T) error { // asking does not fail, its outcome does
-		found[i] = ask(it)
-		return nil
-	})
-	for _, f := range found {
-		o.absorb("", f)
+	for _, found := range parallel.Map(atOnce, items, ask) {
+		o.absorb("", found)
 	}
 	return o
 }
 
-// running are the components that are processes.
+// running returns the components that are processes.
 func (s *Subject) running() []*topology.Component {
 	return s.Topology.OfKind(topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy, topology.VirtualWorkspaces)
 }
 
-// servers are the components of some kinds that have a ready replica, all kinds if none is named.
+// servers returns the components of some kinds, or of all kinds, that have a ready replica.
 func (s *Subject) servers(kinds ...topology.Kind) []*topology.Component {
 	return slices.DeleteFunc(s.running(), func(c *topology.Component) bool {
 		return !s.serves(c.ID()) || len(kinds) > 0 && !slices.Contains(kinds, c.Kind)
 	})
 }
 
-// serves tells whether a component has a ready replica.
+// serves reports whether a component has a ready replica.
 func (s *Subject) serves(id topology.ID) bool {
 	st := s.states[id]
 	return st.Ready || st.ReadyReplicas > 0
 }
 
-// client is an administrator's client of a component.
+// client returns an administrator's client of a component.
 func (s *Subject) client(c *topology.Component) (*kcp.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if have := s.clients[c.ID()]; have != nil {
 		return have, nil
 	}
-	made, err := run.Connect(s.Runtime, c, s.state, s.Now())
+	made, err := kcp.Connect(s.Runtime, c, s.state, s.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +96,7 @@ func (s *Subject) client(c *topology.Component) (*kcp.Client, error) {
 	return made, nil
 }
 
-// root is a client of the root shard, if that serves.
+// root returns a client of the root shard, if it serves.
 func (s *Subject) root() (*kcp.Client, error) {
 	if !s.serves(s.Topology.Root().ID()) {
 		return nil, fmt.Errorf("%w: the root shard is not ready", ErrUnknown)
@@ -140,7 +126,7 @@ func componentsReady(_ context.Context, s *Subject) (o outcome) {
 	return o
 }
 
-// readyz asks every server for its own opinion.
+// readyz asks every server whether it is ready.
 func readyz(ctx context.Context, s *Subject) outcome {
 	servers := s.servers()
 	if len(servers) == 0 {
@@ -166,7 +152,7 @@ func (s *Subject) askReady(ctx context.Context, c *topology.Component) error {
 	return client.Ready(ctx)
 }
 
-// askEtcd asks an etcd for its health, with the certificate that it dials itself with.
+// askEtcd asks an etcd for its health, with the certificate that its members use among themselves.
 func (s *Subject) askEtcd(ctx context.Context, c *topology.Component) error {
 	client := kcp.New(kcp.Options{
 		URL: c.URL, CA: s.state.CAs[pki.EtcdCA].Trusted(), Dial: s.dialer(c),

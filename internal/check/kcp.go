@@ -11,7 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// shards asks the root shard for all registered shards.
+// shards returns all registered shards.
 func (s *Subject) shards(ctx context.Context) ([]kcp.Shard, error) {
 	root, err := s.root()
 	if err != nil {
@@ -42,13 +42,13 @@ func registration(ctx context.Context, s *Subject) (o outcome) {
 			{"virtual workspace URL", sh.VirtualWorkspaceURL, c.VirtualWorkspaceURL},
 		} {
 			if strings.TrimSuffix(u.have, "/") != strings.TrimSuffix(u.want, "/") {
-				o.fail("%s is registered with the %s %s, and the setup says %s", c.ID(), u.what, u.have, u.want)
+				o.fail("%s is registered with the %s %s instead of %s", c.ID(), u.what, u.have, u.want)
 			}
 		}
 	}
 	for _, sh := range registered {
 		if _, ok := byName[sh.Name]; ok {
-			o.warn("shard %s (%s) is registered, and the setup does not have it", sh.Name, sh.BaseURL)
+			o.warn("shard %s (%s) is registered but not in the setup", sh.Name, sh.BaseURL)
 		}
 	}
 	return o
@@ -69,14 +69,14 @@ func schedulable(ctx context.Context, s *Subject) (o outcome) {
 	switch {
 	case len(cordoned) == 0:
 	case len(cordoned) == len(registered):
-		o.fail("every shard is cordoned: %s; no workspace can be made", list(cordoned))
+		o.fail("every shard is cordoned: %s; no workspace can be created", list(cordoned))
 	default:
 		o.warn("cordoned: %s", list(cordoned))
 	}
 	return o
 }
 
-// caches compares what shards have with what the cache has of them.
+// caches compares the objects of shards with their copies in the cache.
 func caches(ctx context.Context, s *Subject) (o outcome) {
 	holder := s.Topology.CacheHolder()
 	if !s.serves(holder.ID()) {
@@ -112,7 +112,7 @@ func caches(ctx context.Context, s *Subject) (o outcome) {
 	return o
 }
 
-// cachedShards compares the shards that the cache knows with those that are registered.
+// cachedShards compares the shards in the cache with the registered ones.
 func (s *Subject) cachedShards(ctx context.Context, cache *kcp.Client) (o outcome) {
 	registered, err := s.shards(ctx)
 	if err != nil {
@@ -132,7 +132,7 @@ func (s *Subject) cachedShards(ctx context.Context, cache *kcp.Client) (o outcom
 	return o
 }
 
-// without are the names of the first list that are not in the second.
+// without returns the names of the first list that are not in the second, sorted one.
 func without(all, others []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(name string) bool {
 		_, found := slices.BinarySearch(others, name)
@@ -171,7 +171,7 @@ func endpoints(ctx context.Context, s *Subject) (o outcome) {
 	return o
 }
 
-// tryEndpoint returns why a URL does not answer; nothing if it does.
+// tryEndpoint returns why a URL does not answer; empty if it does.
 func (s *Subject) tryEndpoint(ctx context.Context, rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {

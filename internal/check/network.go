@@ -6,8 +6,7 @@ import (
 	"net/url"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -17,7 +16,8 @@ type external struct {
 	component *topology.Component
 }
 
-// externals are the external URLs of a setup, each once. URLs that are names of Services within a cluster are none.
+// externals returns the external URLs of a setup, each once. URLs with the name of a Service in the cluster are not
+// external.
 func externals(t *topology.Topology) []external {
 	var all []external
 	add := func(rawURL string, c *topology.Component) {
@@ -39,7 +39,7 @@ func externals(t *topology.Topology) []external {
 	return all
 }
 
-// servesWorkspaces is the component that serves a shard's virtual workspaces.
+// servesWorkspaces returns the component that serves a shard's virtual workspaces.
 func servesWorkspaces(t *topology.Topology, shard *topology.Component) *topology.Component {
 	if shard.VirtualWorkspaces != "" {
 		return t.Component(shard.VirtualWorkspaces)
@@ -66,15 +66,10 @@ func resolves(ctx context.Context, s *Subject) (o outcome) {
 	if len(hosts) == 0 {
 		return skipped("the setup has no external host name")
 	}
-	errs := make([]error, len(hosts))
-	var g errgroup.Group
-	for i, h := range hosts {
-		g.Go(func() error {
-			_, errs[i] = s.Network.LookupHost(ctx, h)
-			return nil
-		})
-	}
-	_ = g.Wait() // the errors are in errs
+	errs := parallel.Map(len(hosts), hosts, func(h string) error {
+		_, err := s.network().LookupHost(ctx, h)
+		return err
+	})
 	for i, h := range hosts {
 		if errs[i] != nil {
 			o.warn("%s does not resolve on this machine: %s", h, reason(ctx, errs[i]))

@@ -11,14 +11,14 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// ErrUnknown says that a runtime may not or cannot find out what a check asks for.
+// ErrUnknown means that a runtime may not or cannot find out what a check asks for.
 var ErrUnknown = errors.New("not known")
 
-// outcome is what a check has found so far. The zero value is that all is well.
+// outcome is what a check has found so far. The zero value means that it passed.
 type outcome struct {
 	status Status
 	causes []string
-	// fix is what to do, if that is not what the check always says.
+	// fix is what to do, if it is not the fix of the check's table entry.
 	fix string
 }
 
@@ -32,7 +32,7 @@ func (o *outcome) warn(format string, args ...any) { o.merge(Warn, fmt.Sprintf(f
 // severity orders the statuses.
 func (s Status) severity() int { return slices.Index([]Status{"", OK, Skipped, Warn, Fail}, s) }
 
-// merge adds a cause. The worst status wins; why something was skipped is only told if nothing is worse.
+// merge adds a cause. The worst status wins; the reason for skipping is dropped if something is worse.
 func (o *outcome) merge(s Status, cause string) {
 	switch {
 	case s == Skipped && o.status.severity() > Skipped.severity():
@@ -48,7 +48,7 @@ func (o *outcome) merge(s Status, cause string) {
 	}
 }
 
-// add adds an error, which says itself what to do about it: nothing if it is nil.
+// add adds an error with its hint, and each error of a joined one. It ignores nil.
 func (o *outcome) add(err error) {
 	switch joined, ok := err.(interface{ Unwrap() []error }); {
 	case err == nil:
@@ -64,7 +64,7 @@ func (o *outcome) add(err error) {
 	}
 }
 
-// absorb adds what has been found in one of several places.
+// absorb adds what was found in one of several places.
 func (o *outcome) absorb(place string, other outcome) {
 	for _, cause := range other.causes {
 		if place != "" {
@@ -75,15 +75,7 @@ func (o *outcome) absorb(place string, other outcome) {
 	o.fix = cmp.Or(o.fix, other.fix)
 }
 
-// join is errors.Join that leaves a single error as it is.
-func join(errs []error) error {
-	if len(errs) == 1 {
-		return errs[0]
-	}
-	return errors.Join(errs...)
-}
-
-// reason is an error as a cause: the cause of the context's end if that is what it comes from.
+// reason returns an error as a cause: the cause of the context's end if there is one.
 func reason(ctx context.Context, err error) string {
 	if ctx.Err() != nil {
 		return context.Cause(ctx).Error()
@@ -91,7 +83,7 @@ func reason(ctx context.Context, err error) string {
 	return err.Error()
 }
 
-// list is some names in a sentence, at most a few of them.
+// list joins names for a sentence, at most a few of them.
 func list(names []string) string {
 	const most = 5
 	if more := len(names) - most; more > 0 {

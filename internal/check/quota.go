@@ -15,7 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/render"
 )
 
-// fresh are the objects of a cluster that have not been applied yet.
+// fresh returns the objects of a cluster that were not applied yet.
 func (s *Subject) fresh(ctx context.Context, c Cluster) ([]render.Object, error) {
 	items, err := s.Runtime.Objects(ctx)
 	if err != nil {
@@ -28,7 +28,7 @@ func (s *Subject) fresh(ctx context.Context, c Cluster) ([]render.Object, error)
 	return slices.DeleteFunc(s.on(c), func(o render.Object) bool { return applied[plan.RefOf(o.Cluster, o.Unstructured)] }), nil
 }
 
-// quota compares what is new with what every quota has left.
+// quota compares the needs of new objects with what every quota has left.
 func quota(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	quotas, err := c.Quotas(ctx)
 	if err != nil {
@@ -58,14 +58,15 @@ func quota(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 			free.Sub(q.Status.Used[name])
 			if want.Cmp(free) > 0 {
 				hard := q.Status.Hard[name]
-				o.fail("ResourceQuota/%s: the setup needs %s more of %s, and %s of %s are left", q.Name, want.String(), name, free.String(), hard.String())
+				o.fail("ResourceQuota/%s: the setup needs %s more of %s, but only %s of %s are left",
+					q.Name, want.String(), name, free.String(), hard.String())
 			}
 		}
 	}
 	return o
 }
 
-// usage is what objects use of a quota.
+// usage is how much of a quota objects use.
 type usage corev1.ResourceList
 
 func (u usage) use(name corev1.ResourceName, q resource.Quantity) {
@@ -79,11 +80,11 @@ func (u usage) count(name string, n int64) {
 }
 
 // countedAlone are the kinds that have a name of their own in quotas, besides count/<resource>.
-func countedAlone() map[string]string {
-	return map[string]string{"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "PersistentVolumeClaim": "persistentvolumeclaims"}
+var countedAlone = map[string]string{
+	"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "PersistentVolumeClaim": "persistentvolumeclaims",
 }
 
-// add adds what an object and the pods and volumes that are made from it use.
+// add adds the usage of an object, with the pods and volumes that are created from it.
 func (u usage) add(o *unstructured.Unstructured) error {
 	gvk := o.GroupVersionKind()
 	resourceName := strings.ToLower(gvk.Kind) + "s"
@@ -91,7 +92,7 @@ func (u usage) add(o *unstructured.Unstructured) error {
 		resourceName += "." + gvk.Group
 	}
 	u.count("count/"+resourceName, 1)
-	if name := countedAlone()[gvk.Kind]; name != "" {
+	if name := countedAlone[gvk.Kind]; name != "" {
 		u.count(name, 1)
 	}
 	if gvk.Kind == "Service" {
@@ -154,7 +155,7 @@ func (u usage) pod(spec corev1.PodSpec) {
 	}
 }
 
-// claimsOf are the claims for volumes that an object is, or that are made from it.
+// claimsOf returns the PersistentVolumeClaims that are created from an object, or the object itself if it is one.
 func claimsOf(o *unstructured.Unstructured) []map[string]any {
 	if o.GetKind() == "PersistentVolumeClaim" {
 		return []map[string]any{o.Object}

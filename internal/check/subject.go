@@ -11,28 +11,99 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Subject is what is checked.
 type Subject struct {
 	Topology *topology.Topology
-	Runtime  run.Runtime
-	// Objects are what is to be applied. Checks of what runs need none.
+	Runtime  Runtime
+	// Objects are the ones that up would apply. Health checks do not need them.
 	Objects []render.Object
 	Now     func() time.Time
-	// Network is that of the machine that kcpctl runs on.
+	// Network is the network of this machine. Nil is the real one.
 	Network Network
 
-	// What Prepare has found.
+	facts Facts
+
+	// state and states are what Prepare has read.
 	state  *pki.State
 	states map[topology.ID]ready.State
 
 	mu      sync.Mutex
 	clients map[topology.ID]*kcp.Client
+}
+
+func (s *Subject) network() Network {
+	if s.Network == nil {
+		return &System{}
+	}
+	return s.Network
+}
+
+// Runtime is what checks need of the runtime that runs a setup.
+type Runtime interface {
+	// Where describes the place in a few words: "context kind-dev, namespace kcp".
+	Where() string
+	// Store keeps the setup's PKI.
+	Store() pki.Store
+	// Objects returns everything that was applied.
+	Objects(ctx context.Context) ([]plan.Item, error)
+	// State returns how far a component is.
+	State(ctx context.Context, c *topology.Component) (ready.State, error)
+	// Dial connects to the port on which a component serves.
+	Dial(ctx context.Context, c *topology.Component) (net.Conn, error)
+	// Facts returns what can be asked about the place. It asks nothing yet.
+	Facts() Facts
+}
+
+// Facts is what checks can ask about the place where a setup runs: Kubernetes clusters, or this machine.
+type Facts struct {
+	Clusters []Cluster
+	// Machine is nil for a setup on clusters.
+	Machine Machine
+}
+
+// Cluster answers questions about a Kubernetes cluster. An error that wraps ErrUnknown means that the user may not
+// know; all others include what to do about them.
+type Cluster interface {
+	// Name is the cluster's name in the setup file.
+	Name() string
+	// Hello returns the version of Kubernetes, such as v1.36.3, and how far the cluster's clock is ahead of this
+	// machine's.
+	Hello(ctx context.Context) (version string, ahead time.Duration, err error)
+	// MayApply returns an error that lists all permissions that the user lacks to apply objects.
+	MayApply(ctx context.Context, objects []render.Object) error
+	// References returns an error that lists all objects that others refer to and that do not exist.
+	References(ctx context.Context, objects []render.Object) error
+	// StorageClasses returns the names of the storage classes; the default ones come first.
+	StorageClasses(ctx context.Context) (names []string, defaults int, err error)
+	// Quotas returns the quotas of the namespace.
+	Quotas(ctx context.Context) ([]corev1.ResourceQuota, error)
+	// Admit returns an error for each pod that the namespace would reject: because of pod security, limits, or a
+	// webhook.
+	Admit(ctx context.Context, objects []render.Object) error
+	// Architectures counts the nodes by architecture.
+	Architectures(ctx context.Context) (map[string]int, error)
+	// Occupied returns an error for each node port and host port that the objects need and that is in use.
+	Occupied(ctx context.Context, objects []render.Object) error
+}
+
+// Machine answers questions about this machine, for a setup that runs on it.
+type Machine interface {
+	// StateFolder returns an error if the state directory cannot be written to.
+	StateFolder(ctx context.Context) error
+	// Programs returns an error for each program of another version than the objects need.
+	Programs(ctx context.Context, objects []render.Object) error
+	// References returns an error that lists all files that objects refer to and that do not exist.
+	References(ctx context.Context, objects []render.Object) error
+	// FreePorts returns an error for each port of the setup that another process has.
+	FreePorts(ctx context.Context, objects []render.Object) error
+	// HostAddress returns an error if kcp would find no address of the machine.
+	HostAddress(ctx context.Context, objects []render.Object) error
 }
 
 // Network looks up hosts and connects to addresses.
@@ -44,68 +115,11 @@ type Network interface {
 // System is the network of this machine.
 type System struct{ net.Resolver }
 
-// LookupHost asks the system's resolver.
-func (s *System) LookupHost(ctx context.Context, host string) ([]string, error) {
-	return s.Resolver.LookupHost(ctx, host)
-}
-
 // DialTLS connects over TCP.
-func (s *System) DialTLS(ctx context.Context, address string, c *tls.Config) (*tls.Conn, error) {
+func (*System) DialTLS(ctx context.Context, address string, c *tls.Config) (*tls.Conn, error) {
 	conn, err := (&tls.Dialer{Config: c}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	return conn.(*tls.Conn), nil
-}
-
-// Clustered is a runtime on Kubernetes clusters.
-type Clustered interface {
-	Clusters() []Cluster
-}
-
-// Cluster is what checks ask of a Kubernetes cluster. What the user may not know is ErrUnknown; all other errors say what
-// to do about them.
-type Cluster interface {
-	Server
-	Capacity
-}
-
-// Server is the API of a cluster and what it lets the user do.
-type Server interface {
-	// Name is the cluster's name in the setup.
-	Name() string
-	// Hello says which Kubernetes it is, such as v1.36.3, and how far its clock is ahead of ours.
-	Hello(ctx context.Context) (version string, ahead time.Duration, err error)
-	// MayApply returns an error with all permissions that the user lacks to apply objects.
-	MayApply(ctx context.Context, objects []render.Object) error
-	// References returns an error with all objects that do not exist and that others refer to.
-	References(ctx context.Context, objects []render.Object) error
-}
-
-// Capacity is what a cluster has for a setup.
-type Capacity interface {
-	// StorageClasses are the names of the storage classes; those that are the default come first.
-	StorageClasses(ctx context.Context) (names []string, defaults int, err error)
-	// Quotas are the quotas of the namespace.
-	Quotas(ctx context.Context) ([]corev1.ResourceQuota, error)
-	// Admit tells of each pod that the namespace would not take, why: because of pod security, limits, or a webhook.
-	Admit(ctx context.Context, objects []render.Object) error
-	// Architectures counts the nodes by architecture.
-	Architectures(ctx context.Context) (map[string]int, error)
-	// Occupied tells of node ports and host ports that the objects want and others have.
-	Occupied(ctx context.Context, objects []render.Object) error
-}
-
-// Machine is a runtime on this machine.
-type Machine interface {
-	// StateFolder returns why files cannot be written.
-	StateFolder(ctx context.Context) error
-	// Programs returns which programs are missing or of another version.
-	Programs(ctx context.Context, objects []render.Object) error
-	// References returns which files the objects refer to that do not exist.
-	References(ctx context.Context, objects []render.Object) error
-	// FreePorts returns which ports somebody else has.
-	FreePorts(ctx context.Context, objects []render.Object) error
-	// HostAddress returns why kcp would find no address of the machine.
-	HostAddress(ctx context.Context, objects []render.Object) error
 }

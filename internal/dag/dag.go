@@ -2,7 +2,6 @@
 package dag
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +13,14 @@ import (
 var ErrSkipped = errors.New("skipped")
 
 // Run calls do for every node of a graph, after the nodes that it needs. Independent nodes run concurrently, at most limit at a
-// time. A node with a failed dependency is skipped: its error wraps ErrSkipped and names the dependency. The result has all
-// nodes, with a nil error for those that succeeded. Run fails if the graph has a cycle, or a dependency that is not a node.
-func Run[N cmp.Ordered](ctx context.Context, needs map[N][]N, limit int, do func(context.Context, N) error) (map[N]error, error) {
-	if err := check(needs); err != nil {
+// time, and start in the order of compare. A node with a failed dependency is skipped: its error wraps ErrSkipped and names the
+// dependency. The result has all nodes, with a nil error for those that succeeded. Run fails if the graph has a cycle, or a
+// dependency that is not a node.
+func Run[N comparable](
+	ctx context.Context, needs map[N][]N, compare func(a, b N) int, limit int, do func(context.Context, N) error,
+) (map[N]error, error) {
+	nodes := slices.SortedFunc(maps.Keys(needs), compare)
+	if err := check(nodes, needs); err != nil {
 		return nil, err
 	}
 	type result struct {
@@ -26,7 +29,6 @@ func Run[N cmp.Ordered](ctx context.Context, needs map[N][]N, limit int, do func
 	}
 	results := make(chan result)
 	done, started, running := map[N]error{}, map[N]bool{}, 0
-	nodes := slices.Sorted(maps.Keys(needs))
 	for len(done) < len(nodes) {
 		progress := false
 		for _, n := range nodes {
@@ -69,7 +71,7 @@ func firstFailed[N comparable](needs []N, done map[N]error) (N, bool) {
 }
 
 // check fails if a graph has cycles or unknown dependencies. The error contains the path of the cycle.
-func check[N cmp.Ordered](needs map[N][]N) error {
+func check[N comparable](nodes []N, needs map[N][]N) error {
 	const visiting, visited = 1, 2
 	state := map[N]int{}
 	var visit func(n N, path []N) error
@@ -93,7 +95,7 @@ func check[N cmp.Ordered](needs map[N][]N) error {
 		state[n] = visited
 		return nil
 	}
-	for _, n := range slices.Sorted(maps.Keys(needs)) {
+	for _, n := range nodes {
 		if err := visit(n, nil); err != nil {
 			return err
 		}

@@ -1,9 +1,11 @@
 package dag_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,7 +18,7 @@ func TestRunKeepsTheOrder(t *testing.T) {
 	needs := map[string][]string{"etcd": nil, "cache": {"etcd"}, "root": {"etcd", "cache"}, "alpha": {"root"}, "beta": {"root"}}
 	var mu sync.Mutex
 	var order []string
-	errs, err := dag.Run(t.Context(), needs, 10, func(_ context.Context, n string) error {
+	errs, err := dag.Run(t.Context(), needs, strings.Compare, 10, func(_ context.Context, n string) error {
 		mu.Lock()
 		defer mu.Unlock()
 		order = append(order, n)
@@ -35,7 +37,7 @@ func TestRunKeepsTheOrder(t *testing.T) {
 func TestRunSkipsDependants(t *testing.T) {
 	boom := errors.New("boom")
 	needs := map[string][]string{"root": nil, "alpha": {"root"}, "proxy": {"alpha"}, "etcd": nil}
-	errs, err := dag.Run(t.Context(), needs, 2, func(_ context.Context, n string) error {
+	errs, err := dag.Run(t.Context(), needs, strings.Compare, 2, func(_ context.Context, n string) error {
 		if n == "root" {
 			return boom
 		}
@@ -52,7 +54,7 @@ func TestRunSkipsDependants(t *testing.T) {
 func TestRunRunsBranchesAtOnce(t *testing.T) {
 	var both sync.WaitGroup
 	both.Add(2)
-	_, err := dag.Run(t.Context(), map[int][]int{1: nil, 2: nil}, 2, func(context.Context, int) error {
+	_, err := dag.Run(t.Context(), map[int][]int{1: nil, 2: nil}, cmp.Compare[int], 2, func(context.Context, int) error {
 		both.Done()
 		both.Wait()
 		return nil
@@ -67,7 +69,7 @@ func TestRunHoldsTheLimit(t *testing.T) {
 	for i := range 20 {
 		needs[i] = nil
 	}
-	_, err := dag.Run(t.Context(), needs, 3, func(context.Context, int) error {
+	_, err := dag.Run(t.Context(), needs, cmp.Compare[int], 3, func(context.Context, int) error {
 		mu.Lock()
 		running++
 		most = max(most, running)
@@ -90,7 +92,7 @@ func TestRunRefusesBadGraphs(t *testing.T) {
 		"unknown": {map[string][]string{"a": {"x"}}, "a needs x, which is unknown"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := dag.Run(t.Context(), tc.needs, 1, func(context.Context, string) error { return nil })
+			_, err := dag.Run(t.Context(), tc.needs, strings.Compare, 1, func(context.Context, string) error { return nil })
 			require.EqualError(t, err, tc.err)
 		})
 	}

@@ -16,11 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube/kind"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/record"
+	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/test/apiserver"
@@ -141,16 +143,21 @@ func (f *fixture) grant(r *Runtime, kind, user string, roles ...string) {
 	}
 }
 
+// preflight runs the checks of every up.
+func (f *fixture) preflight(r *Runtime, objects []render.Object) error {
+	return check.Run(f.t.Context(), &check.Subject{Topology: r.topology, Runtime: r, Objects: objects, Now: time.Now}, check.Quick()).Err()
+}
+
 func TestPreflightListsAllMissingPermissions(t *testing.T) {
 	f := newFixture(t, sharded)
 	admin := f.runtime(f.topology)
 	objects := f.objects(admin)
-	require.NoError(t, admin.Preflight(t.Context(), objects), "an administrator may do everything")
+	require.NoError(t, f.preflight(admin, objects), "an administrator may do everything")
 
 	f.grant(admin, "ClusterRoleBinding", "viewer", "system:aggregate-to-view")
 	r := f.runtime(f.parse(sharded, "viewer"))
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
-		err := r.Preflight(t.Context(), objects)
+		err := f.preflight(r, objects)
 		for _, want := range []string{
 			"create namespaces", "patch deployments.apps in namespace " + f.namespace, "create pods/portforward", "update leases.coordination.k8s.io",
 			"list secrets",
@@ -174,7 +181,7 @@ func TestTheAdministratorOfANamespaceCanUseIt(t *testing.T) {
 
 	r := f.runtime(f.parse(sharded, "tenant"))
 	objects := f.objects(admin)
-	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.NoError(c, r.Preflight(t.Context(), objects)) }, 10*time.Second, 50*time.Millisecond)
+	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.NoError(c, f.preflight(r, objects)) }, 10*time.Second, 50*time.Millisecond)
 	f.up(r, run.PlanOptions{})
 	require.True(t, f.up(r, run.PlanOptions{}).Empty())
 }
@@ -189,18 +196,18 @@ func TestPreflightListsAllMissingReferences(t *testing.T) {
 	f := newFixture(t, external)
 	r := f.runtime(f.topology)
 	objects := f.objects(r)
-	err := r.Preflight(t.Context(), objects)
+	err := f.preflight(r, objects)
 	require.ErrorContains(t, err, "Secret/"+f.namespace+"/registry, used by Deployment/demo-root (imagePullSecrets) and 1 more")
 	require.ErrorContains(t, err, "Secret/"+f.namespace+"/etcd-client, used by Deployment/demo-root (volume config)")
 
 	f.createNamespace(r)
 	f.as("kubectl", r, kind.Secret, "registry", map[string]any{})
 	f.as("kubectl", r, kind.Secret, "etcd-client", map[string]any{"stringData": map[string]any{"tls.crt": "", "tls.key": ""}})
-	err = r.Preflight(t.Context(), objects)
+	err = f.preflight(r, objects)
 	require.ErrorContains(t, err, "key ca.crt of Secret/"+f.namespace+"/etcd-client")
 	require.NotContains(t, err.Error(), "registry")
 	f.as("kubectl", r, kind.Secret, "etcd-client", map[string]any{"stringData": map[string]any{"tls.crt": "", "tls.key": "", "ca.crt": ""}})
-	require.NoError(t, r.Preflight(t.Context(), objects))
+	require.NoError(t, f.preflight(r, objects))
 }
 
 func TestTheFasterRunKeepsItsPKI(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
 	"github.com/kcpctl/kcpctl/internal/kube/kind"
-	"github.com/kcpctl/kcpctl/internal/kube/parallel"
 	"github.com/kcpctl/kcpctl/internal/kube/workload"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )

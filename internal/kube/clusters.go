@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
-	"github.com/kcpctl/kcpctl/internal/kube/parallel"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )

@@ -67,11 +67,11 @@ func breakages() map[string]breakage {
 			id:   "KCP011", want: check.Fail, says: []string{"Secret/", "/etcd-client", "used by Deployment/demo-root"},
 		},
 		"there is no storage class": {
-			id: "KCP012", want: check.Fail, says: []string{"no storage class is the default", "etcd/root"},
+			id: "KCP012", want: check.Fail, says: []string{"no default storage class", "etcd/root"},
 		},
 		"a storage class is misspelt": {
 			spec: "  etcd: {managed: {storageClassName: fats}}\n",
-			id:   "KCP012", want: check.Fail, says: []string{`no storage class "fats"`},
+			id:   "KCP012", want: check.Fail, says: []string{`storage class "fats"`},
 		},
 		"the quota is too small": {
 			spoil: func(t *testing.T, f *fixture, admin *Runtime) {
@@ -80,7 +80,7 @@ func breakages() map[string]breakage {
 				})
 				f.setStatus(t, admin, "resourcequotas", "small", map[string]any{"hard": map[string]any{"pods": "1"}, "used": map[string]any{"pods": "0"}})
 			},
-			id: "KCP013", want: check.Fail, says: []string{"ResourceQuota/small: the setup needs 3 more of pods, and 1 of 1 are left"},
+			id: "KCP013", want: check.Fail, says: []string{"ResourceQuota/small: the setup needs 3 more of pods, but only 1 of 1 are left"},
 		},
 		"pod security forbids the host's network": {
 			spec: "  defaults: {podTemplate: {spec: {hostNetwork: true}}}\n",
@@ -187,7 +187,7 @@ func (f *fixture) checks(t *testing.T, top *topology.Topology, ahead time.Durati
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	s := &check.Subject{Topology: top, Runtime: r, Now: now, Network: &noDNS{}, Objects: renderNew(t, top)}
-	return check.Run(t.Context(), s, check.Before())
+	return check.Run(t.Context(), s, check.Preflight)
 }
 
 func result(t *testing.T, r *check.Report, id string) check.Result {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
 	"github.com/kcpctl/kcpctl/internal/kube/kind"
-	"github.com/kcpctl/kcpctl/internal/kube/parallel"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )

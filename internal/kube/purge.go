@@ -17,7 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kube/inventory"
 	"github.com/kcpctl/kcpctl/internal/kube/kind"
 	"github.com/kcpctl/kcpctl/internal/kube/lease"
-	"github.com/kcpctl/kcpctl/internal/kube/parallel"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 

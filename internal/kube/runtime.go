@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,8 +103,6 @@ type Runtime struct {
 var (
 	_ run.Runtime       = (*Runtime)(nil)
 	_ run.MemberRuntime = (*Runtime)(nil)
-	_ run.Purger        = (*Runtime)(nil)
-	_ check.Clustered   = (*Runtime)(nil)
 )
 
 // New finds the clusters of a topology as kubectl does. It sends no request.
@@ -169,11 +166,11 @@ func (r *Runtime) Where() string {
 	return strings.Join(all, "; ")
 }
 
-// Clusters returns the clusters of the setup for checks.
-func (r *Runtime) Clusters() []check.Cluster {
-	var out []check.Cluster
+// Facts returns the clusters of the setup for checks.
+func (r *Runtime) Facts() check.Facts {
+	var out check.Facts
 	for _, cl := range r.clusters.current {
-		out = append(out, facts.New(r.background, cl, r.topology.Name, r.now))
+		out.Clusters = append(out.Clusters, facts.New(r.background, cl, r.topology.Name, r.now))
 	}
 	return out
 }
@@ -192,7 +189,7 @@ func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
 	rec, err := r.installation.readRecord(cluster.Quiet(ctx))
 	if cluster.IsDenied(err) {
 		// The user probably lacks other permissions too, and should see all of them together.
-		if all := r.Preflight(ctx, nil); all != nil {
+		if all := r.mayApply(ctx); all != nil {
 			err = all
 		}
 	}
@@ -202,12 +199,10 @@ func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
 	return rec, nil
 }
 
-// Preflight checks, before anything is written, that the user may do all that a run does, and that all Secrets and
-// ConfigMaps that the objects refer to exist. It returns everything that is missing.
-func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error {
+// mayApply returns an error with all permissions that the user lacks for a run, on any cluster.
+func (r *Runtime) mayApply(ctx context.Context) error {
 	return r.clusters.each(cluster.Quiet(ctx), func(ctx context.Context, cl *cluster.Client) error {
-		here := slices.DeleteFunc(slices.Clone(objects), func(o render.Object) bool { return o.Cluster != cl.Name })
-		return errors.Join(facts.MayApply(ctx, cl, here), facts.References(ctx, cl, here))
+		return facts.MayApply(ctx, cl, nil)
 	})
 }
 

@@ -118,3 +118,6 @@ func (st *secretStore) Save(ctx context.Context, state *pki.State) error {
 	st.loaded = written
 	return nil
 }
+
+// Forget has nothing to delete: certificates are in the Secrets that use them.
+func (st *secretStore) Forget(context.Context, []pki.LeafKey) error { return nil }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/local/download"
 	"github.com/kcpctl/kcpctl/internal/local/ports"
 	"github.com/kcpctl/kcpctl/internal/local/process"
@@ -139,11 +140,18 @@ func (s *session) plan() *plan.Plan {
 	return p
 }
 
+// preflight runs all checks before an up.
+func (s *session) preflight() error {
+	s.Helper()
+	subject := &check.Subject{Topology: s.t, Runtime: s.rt, Objects: s.objects, Now: time.Now}
+	return check.Run(s.Context(), subject, check.Preflight).Err()
+}
+
 // apply is up without waiting.
 func (s *session) apply() *plan.Plan {
 	s.Helper()
 	ctx := s.Context()
-	require.NoError(s, s.rt.Preflight(ctx, s.objects))
+	require.NoError(s, s.preflight())
 	p := s.plan()
 	ctx, unlock, err := s.rt.Lock(ctx)
 	require.NoError(s, err)

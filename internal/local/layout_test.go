@@ -20,8 +20,8 @@ func TestMachineWithoutADefaultRoute(t *testing.T) {
 	m := newMachine(t)
 	s := m.open(file())
 	s.rt.hostAddress = func() error { return errors.New("no default routes found") }
-	err := s.rt.Preflight(t.Context(), s.objects)
-	require.EqualError(t, err, "kcp does not start on a machine without a default route: no default routes found")
+	err := s.preflight()
+	require.ErrorContains(t, err, "kcp does not start on a machine without a default route: no default routes found")
 	require.Contains(t, clierr.Hint(err), "which need not lead anywhere")
 	require.NoError(t, s.rt.HostAddress(t.Context(), nil), "nothing is started")
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -20,19 +19,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-var _ check.Machine = (*Runtime)(nil)
-
-// Preflight checks that the objects can be applied: that the state directory is writable, that the binaries have the
-// right version, that the ports are free. It downloads nothing.
-func (r *Runtime) Preflight(ctx context.Context, objects []render.Object) error {
-	problems := problems{}
-	problems.add(r.StateFolder(ctx))
-	problems.add(r.References(ctx, objects))
-	problems.add(r.Programs(ctx, objects))
-	problems.add(r.FreePorts(ctx, objects))
-	problems.add(r.HostAddress(ctx, objects))
-	return problems.err()
-}
+// Facts returns this machine for checks. They download nothing.
+func (r *Runtime) Facts() check.Facts { return check.Facts{Machine: r} }
 
 // StateFolder returns an error if files cannot be created in the state directory, or in the directory in which it will
 // be created.
@@ -100,9 +88,9 @@ func hostAddress() error {
 	return err
 }
 
-// eachWorkload calls do for all Deployments, and returns all errors as one.
+// eachWorkload calls do for all Deployments, and returns all errors.
 func (r *Runtime) eachWorkload(objects []render.Object, do func(topology.ID, *workload) error) error {
-	problems := problems{}
+	var errs []error
 	for _, o := range objects {
 		if o.GetKind() != kindDeployment {
 			continue
@@ -111,34 +99,9 @@ func (r *Runtime) eachWorkload(objects []render.Object, do func(topology.ID, *wo
 		if err == nil {
 			err = do(o.Component, w)
 		}
-		problems.add(err)
+		errs = append(errs, err)
 	}
-	return problems.err()
-}
-
-// problems are errors that are reported together.
-type problems struct {
-	msgs []string
-	code int
-	hint string
-}
-
-func (p *problems) add(err error) {
-	if err == nil || slices.Contains(p.msgs, err.Error()) {
-		return
-	}
-	p.msgs = append(p.msgs, err.Error())
-	p.code = max(p.code, clierr.Code(err))
-	if p.hint == "" {
-		p.hint = clierr.Hint(err)
-	}
-}
-
-func (p *problems) err() error {
-	if len(p.msgs) == 0 {
-		return nil
-	}
-	return clierr.New(p.code, p.hint, "%s", strings.Join(p.msgs, "\n"))
+	return errors.Join(errs...)
 }
 
 // checkPorts returns an error if ports of a component that is not running yet are taken by a process of another setup

@@ -28,8 +28,8 @@ func TestPreflightNamesTheOwnerOfAPort(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 
-	err = s.rt.Preflight(t.Context(), s.objects)
-	require.EqualError(t, err, fmt.Sprintf("port %d of front-proxy/main is taken by %s (pid %d)", port, os.Args[0], os.Getpid()))
+	err = s.preflight()
+	require.ErrorContains(t, err, fmt.Sprintf("port %d of front-proxy/main is taken by %s (pid %d)", port, os.Args[0], os.Getpid()))
 	require.Contains(t, clierr.Hint(err), "--base-port")
 	require.NoError(t, s.rt.Close())
 	require.NoDirExists(t, m.state, "preflight writes nothing")
@@ -39,7 +39,7 @@ func TestPreflightNamesTheOwnerOfAPort(t *testing.T) {
 // one.
 func TestUpWaitsForThePortsOfADyingProcess(t *testing.T) {
 	for name, again := range map[string]func(s *session){
-		"in the preflight": func(s *session) { require.NoError(t, s.rt.Preflight(t.Context(), s.objects)) },
+		"in the preflight": func(s *session) { require.NoError(t, s.preflight()) },
 		"before the next process is started": func(s *session) {
 			p := s.plan()
 			require.NoError(t, s.rt.Begin(t.Context(), p, &record.Record{}))
@@ -91,7 +91,7 @@ func TestUpDoesNotWaitForThePortOfALiveProcess(t *testing.T) {
 	s.rt.layout.ports.Listening = func(port int32) bool { looks++; return ports.Listening(port) }
 	s.rt.layout.ports.WaitFree(t.Context(), "shard/alpha")
 	require.Equal(t, 3, looks, "it looks at each port once")
-	require.ErrorContains(t, s.rt.Preflight(t.Context(), s.objects), fmt.Sprintf("is taken by %s (pid %d)", os.Args[0], os.Getpid()))
+	require.ErrorContains(t, s.preflight(), fmt.Sprintf("is taken by %s (pid %d)", os.Args[0], os.Getpid()))
 }
 
 func TestProcessInheritsNothing(t *testing.T) {

@@ -50,22 +50,31 @@ type Runtime struct {
 	options    Options
 	prober     *prober
 	supervisor *supervisor
+	// keepsPKI is true if the PKI is in a directory of the user's.
+	keepsPKI bool
 	// hostAddress returns an error if kcp would not find an address of this machine.
 	hostAddress func() error
 }
 
 var _ run.Runtime = (*Runtime)(nil)
 
+// PreflightPurge finds nothing: Purge only deletes files of the user.
+func (r *Runtime) PreflightPurge(context.Context) error { return nil }
+
+// KeepsPKI reports whether Purge keeps the PKI, because it is not in the state directory.
+func (r *Runtime) KeepsPKI() bool { return r.keepsPKI }
+
 // New returns the runtime of a topology that the layout returned. It starts nothing.
 func New(t *topology.Topology, l *Layout, o Options) *Runtime {
 	o.Binaries.known = &sync.Map{}
 	o.Binaries.Source.Progress = serialize(o.Binaries.Source.Progress)
-	if o.Store == nil {
+	keepsPKI := o.Store != nil
+	if !keepsPKI {
 		o.Store = store{pki.DirectoryStore(l.path(dirPKI))}
 	}
 	p := &prober{store: o.Store}
 	return &Runtime{
-		topology: t, layout: l, options: o, prober: p, hostAddress: hostAddress,
+		topology: t, layout: l, options: o, prober: p, keepsPKI: keepsPKI, hostAddress: hostAddress,
 		supervisor: &supervisor{layout: l, prober: p, now: o.Now, supervised: map[string]*supervised{}},
 	}
 }
@@ -77,12 +86,9 @@ func (s store) Save(ctx context.Context, state *pki.State) error {
 	return explain(s.Store.Save(ctx, state))
 }
 
-// Forget deletes certificates from the store, if that keeps them.
+// Forget deletes certificates from the store.
 func (s store) Forget(ctx context.Context, keys []pki.LeafKey) error {
-	if f, ok := s.Store.(pki.Forgetter); ok {
-		return explain(f.Forget(ctx, keys))
-	}
-	return nil
+	return explain(s.Store.Forget(ctx, keys))
 }
 
 // serialize makes concurrent downloads report one after another.

@@ -57,7 +57,7 @@ func Bring(to, from *State, now time.Time) (*State, *Brought, error) {
 }
 
 func bringKeys(out, from *State, did *Brought) error {
-	ours, theirs, name := out.ServiceAccount, from.ServiceAccount, RotationOfServiceAccount().String()
+	ours, theirs, name := out.ServiceAccount, from.ServiceAccount, KeyRotation{}.String()
 	switch {
 	case len(theirs.Key) == 0:
 	case len(ours.Key) == 0:

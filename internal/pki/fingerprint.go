@@ -32,7 +32,7 @@ func (s *State) Fingerprints() map[string]Fingerprints {
 		}
 	}
 	if f, ok := s.ServiceAccount.fingerprints(); ok {
-		out[RotationOfServiceAccount().Key()] = f
+		out[KeyRotation{}.Key()] = f
 	}
 	return out
 }

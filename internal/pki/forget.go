@@ -9,12 +9,6 @@ import (
 	"path/filepath"
 )
 
-// Forgetter is a store that keeps certificates, and can delete those of components that are no more. Other stores leave them
-// to the Secrets that use them.
-type Forgetter interface {
-	Forget(ctx context.Context, keys []LeafKey) error
-}
-
 // Forget deletes certificates and their keys.
 func (d *Directory) Forget(_ context.Context, keys []LeafKey) error {
 	leaves := map[LeafKey]Pair{}

@@ -1,11 +1,9 @@
 package pki
 
 import (
-	"bytes"
 	"encoding/pem"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -26,22 +24,50 @@ const (
 	PhaseSwitch Phase = "switch"
 )
 
-// Rotation is what is rotated.
-type Rotation struct {
-	// ca is empty for the service-account key.
+// Rotation is the rotation of an authority or of the service-account key.
+type Rotation interface {
+	// String is what users call it: "server CA".
+	String() string
+	// Key is what programs call it: "server-ca".
+	Key() string
+	// Phase returns how far the rotation is.
+	Phase(s *State) Phase
+	// Advance takes the rotation from a phase to the next: from PhaseNone to PhaseDistribute, PhaseSwitch, and back. It returns a
+	// state that Ensure has to complete, and leaves the one that it is given as it is. Before each step everything in the setup
+	// must have been brought up to the phase that is left.
+	Advance(t *topology.Topology, s *State, from Phase, now time.Time) (*State, error)
+}
+
+// AllRotations returns everything that can be rotated.
+func AllRotations() Rotations {
+	var all Rotations
+	for _, ca := range CAs() {
+		all = append(all, RotationOf(ca))
+	}
+	return append(all, KeyRotation{})
+}
+
+// inPhase refuses to advance a rotation that is in another phase.
+func inPhase(r Rotation, s *State, from Phase) error {
+	if is := r.Phase(s); is != from {
+		return clierr.New(clierr.Conflict, "run the command again: it continues from there",
+			"%w: the rotation of the %s is in the phase %q, not %q", ErrChanged, r, is, from)
+	}
+	return nil
+}
+
+// CARotation is the rotation of an authority.
+type CARotation struct {
 	ca CA
-	// next is the authority that people brought. Nil is a new one.
+	// next is the user-supplied authority. Nil is a new one.
 	next *Authority
 }
 
-// RotationOf is the rotation of an authority.
-func RotationOf(ca CA) Rotation { return Rotation{ca: ca} }
-
-// RotationOfServiceAccount is the rotation of the key that signs the tokens of service accounts.
-func RotationOfServiceAccount() Rotation { return Rotation{} }
+// RotationOf returns the rotation of an authority.
+func RotationOf(ca CA) CARotation { return CARotation{ca: ca} }
 
 // To is the rotation to an authority that people brought, which then is not made. It needs its private key.
-func (r Rotation) To(brought *State, now time.Time) (Rotation, error) {
+func (r CARotation) To(brought *State, now time.Time) (CARotation, error) {
 	a, err := loadAuthority(brought, r.ca, now)
 	if err != nil {
 		return r, err
@@ -55,83 +81,46 @@ func (r Rotation) To(brought *State, now time.Time) (Rotation, error) {
 }
 
 // String is what users call it: "server CA".
-func (r Rotation) String() string {
-	if r.ca == "" {
-		return "service-account key"
-	}
-	return string(r.ca) + " CA"
-}
+func (r CARotation) String() string { return string(r.ca) + " CA" }
 
 // Key is what programs call it: "server-ca".
-func (r Rotation) Key() string { return strings.ToLower(strings.ReplaceAll(r.String(), " ", "-")) }
+func (r CARotation) Key() string { return string(r.ca) + "-ca" }
 
-// CA is the authority, or empty for the service-account key.
-func (r Rotation) CA() CA { return r.ca }
+// CA returns the authority.
+func (r CARotation) CA() CA { return r.ca }
 
-// AllRotations are everything that can be rotated.
-func AllRotations() Rotations {
-	var all Rotations
-	for _, ca := range CAs() {
-		all = append(all, RotationOf(ca))
-	}
-	return append(all, RotationOfServiceAccount())
-}
-
-// Phase tells how far the rotation is.
-func (r Rotation) Phase(s *State) Phase {
-	a, sa := s.CAs[r.ca], s.ServiceAccount
-	switch {
-	case len(sa.Next) > 0 && r.ca == "" && bytes.Equal(sa.Next, sa.Key), len(a.Previous) > 0:
+// Phase returns how far the rotation is.
+func (r CARotation) Phase(s *State) Phase {
+	switch a := s.CAs[r.ca]; {
+	case len(a.Previous) > 0:
 		return PhaseSwitch
-	case len(sa.Next) > 0 && r.ca == "", len(a.Next.Cert) > 0:
+	case len(a.Next.Cert) > 0:
 		return PhaseDistribute
 	}
 	return PhaseNone
 }
 
-// transition is a step from one phase to the next. Each has an authority's part and a service-account key's.
-type transition struct {
-	from, to       Phase
-	authority      func(t *topology.Topology, r Rotation, a Authority, now time.Time) (Authority, error)
-	serviceAccount func(t *topology.Topology, sa ServiceAccount) (ServiceAccount, error)
-}
-
-func transitions() []transition {
-	return []transition{
-		{PhaseNone, PhaseDistribute, distributeAuthority, distributeKey},
-		{PhaseDistribute, PhaseSwitch, switchAuthority, switchKey},
-		{PhaseSwitch, PhaseNone, finishAuthority, finishKey},
+// Advance takes the rotation from a phase to the next.
+func (r CARotation) Advance(t *topology.Topology, s *State, from Phase, now time.Time) (*State, error) {
+	if err := inPhase(r, s, from); err != nil {
+		return nil, err
 	}
-}
-
-// Advance takes the rotation from a phase to the next: from PhaseNone to PhaseDistribute, PhaseSwitch, and back. It returns a
-// state that Ensure has to complete, and leaves the one that it is given as it is. Before each step everybody in the setup
-// must have been brought up to the phase that is left.
-func (r Rotation) Advance(t *topology.Topology, s *State, from Phase, now time.Time) (*State, error) {
-	if is := r.Phase(s); is != from {
-		return nil, clierr.New(clierr.Conflict, "run the command again: it continues from there",
-			"%w: the rotation of the %s is in the phase %q, not %q", ErrChanged, r, is, from)
-	}
+	step := map[Phase]func(*topology.Topology, CARotation, Authority, time.Time) (Authority, error){
+		PhaseNone: distributeAuthority, PhaseDistribute: switchAuthority, PhaseSwitch: finishAuthority,
+	}[from]
 	out := s.clone()
-	for _, step := range transitions() {
-		if step.from != from {
-			continue
-		}
-		var err error
-		if r.ca == "" {
-			out.ServiceAccount, err = step.serviceAccount(t, s.ServiceAccount)
-		} else if _, err = loadAuthority(s, r.ca, now); err == nil {
-			out.CAs[r.ca], err = step.authority(t, r, s.CAs[r.ca], now.UTC().Truncate(time.Second))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("rotate the %s: %w", r, err)
-		}
+	_, err := loadAuthority(s, r.ca, now)
+	if err == nil {
+		out.CAs[r.ca], err = step(t, r, s.CAs[r.ca], now.UTC().Truncate(time.Second))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rotate the %s: %w", r, err)
 	}
 	return out, out.distinct()
 }
 
 // distributeAuthority makes the next authority. Its name says when, so that people can tell it from the present one.
-func distributeAuthority(t *topology.Topology, r Rotation, a Authority, now time.Time) (Authority, error) {
+func distributeAuthority(t *topology.Topology, r CARotation, a Authority, now time.Time) (Authority, error) {
 	if r.next == nil {
 		var err error
 		a.Next, err = newAuthority(t, CAName(t, r.ca)+"-"+now.Format("20060102"), now)
@@ -145,7 +134,7 @@ func distributeAuthority(t *topology.Topology, r Rotation, a Authority, now time
 }
 
 // switchAuthority lets the next authority sign. The present one vouches for it, if it can.
-func switchAuthority(_ *topology.Topology, r Rotation, a Authority, _ time.Time) (Authority, error) {
+func switchAuthority(_ *topology.Topology, r CARotation, a Authority, _ time.Time) (Authority, error) {
 	next := Authority{Pair: a.Next, Previous: a.Cert, Bundle: a.Bundle}
 	if a.CannotVouch() != nil {
 		return next, nil
@@ -162,59 +151,9 @@ func switchAuthority(_ *topology.Topology, r Rotation, a Authority, _ time.Time)
 	return next, err
 }
 
-func finishAuthority(_ *topology.Topology, _ Rotation, a Authority, _ time.Time) (Authority, error) {
+func finishAuthority(_ *topology.Topology, _ CARotation, a Authority, _ time.Time) (Authority, error) {
 	a.Previous, a.Cross = nil, nil
 	return a, nil
-}
-
-func distributeKey(t *topology.Topology, sa ServiceAccount) (ServiceAccount, error) {
-	if len(sa.Key) == 0 {
-		return sa, clierr.New(clierr.Failed, "run kcpctl up first: it makes it", "there is none")
-	}
-	var err error
-	sa.Next, err = newEncodedKey(t.Setup.Spec.PKI.KeyAlgorithm)
-	return sa, err
-}
-
-func switchKey(_ *topology.Topology, sa ServiceAccount) (ServiceAccount, error) {
-	sa.Key = sa.Next
-	return sa, nil
-}
-
-func finishKey(_ *topology.Topology, sa ServiceAccount) (ServiceAccount, error) {
-	sa.Next = nil
-	return sa, nil
-}
-
-// DropEarlierKeys returns a state in which only the key that signs the tokens of service accounts verifies them, and one
-// that will sign.
-func DropEarlierKeys(s *State) (*State, error) {
-	out := s.clone()
-	out.ServiceAccount.Public = nil
-	public, err := out.ServiceAccount.publicKeys()
-	out.ServiceAccount.Public = public
-	return out, err
-}
-
-// EarlierKeys returns how many keys verify the tokens of service accounts that do not sign any more.
-func EarlierKeys(s *State) (int, error) {
-	all, err := s.ServiceAccount.publicKeys()
-	if err != nil {
-		return 0, err
-	}
-	only, err := DropEarlierKeys(s)
-	if err != nil {
-		return 0, err
-	}
-	return countPEM(all) - countPEM(only.ServiceAccount.Public), nil
-}
-
-func countPEM(data []byte) int {
-	n := 0
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		n++
-	}
-	return n
 }
 
 // CannotVouch says why the authority cannot certify its successor, if so: clients that trust only this one then have to

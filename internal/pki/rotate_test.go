@@ -219,7 +219,7 @@ func TestAdvanceRefuses(t *testing.T) {
 	require.ErrorIs(t, err, ErrChanged)
 	_, err = RotationOf(ServerCA).Advance(tp, &State{}, PhaseNone, now())
 	require.ErrorContains(t, err, "rotate the server CA: there is no server CA")
-	_, err = RotationOfServiceAccount().Advance(tp, &State{}, PhaseNone, now())
+	_, err = KeyRotation{}.Advance(tp, &State{}, PhaseNone, now())
 	require.ErrorContains(t, err, "rotate the service-account key: there is none")
 }
 
@@ -227,7 +227,7 @@ func TestEarlierServiceAccountKeysStay(t *testing.T) {
 	tp, s := issued(t, "")
 	first := signers(t, s)
 	for range 2 {
-		s = whole(t, tp, RotationOfServiceAccount(), s)[3]
+		s = whole(t, tp, KeyRotation{}, s)[3]
 	}
 	require.Len(t, publics(t, s), 3)
 	require.Subset(t, publics(t, s), first)

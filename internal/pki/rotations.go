@@ -20,19 +20,22 @@ func (all Rotations) String() string {
 	return strings.Join(names, ", ")
 }
 
-// Has tells whether an authority is one of them.
+// Has reports whether an authority is one of them.
 func (all Rotations) Has(ca CA) bool {
-	return slices.ContainsFunc(all, func(r Rotation) bool { return r.ca == ca })
+	return slices.ContainsFunc(all, func(r Rotation) bool {
+		c, ok := r.(CARotation)
+		return ok && c.ca == ca
+	})
 }
 
-// OfServiceAccount tells whether it is the service-account key that is rotated.
-func (all Rotations) OfServiceAccount() bool { return all.Has("") }
+// OfServiceAccount reports whether it is the service-account key that is rotated.
+func (all Rotations) OfServiceAccount() bool { return slices.Contains(all, Rotation(KeyRotation{})) }
 
 // Phase is that of those who are furthest behind.
 func (all Rotations) Phase(s *State) Phase {
-	for _, step := range transitions() {
-		if len(all.In(s, step.from)) > 0 {
-			return step.from
+	for _, p := range []Phase{PhaseNone, PhaseDistribute, PhaseSwitch} {
+		if len(all.In(s, p)) > 0 {
+			return p
 		}
 	}
 	return PhaseNone

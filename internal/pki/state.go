@@ -79,6 +79,9 @@ type Store interface {
 	// Save keeps the authorities and the service-account keys, and the leaves where the store holds them itself. It never
 	// replaces an authority that it has not loaded: where another run was faster it fails with ErrChanged.
 	Save(ctx context.Context, s *State) error
+	// Forget deletes certificates and their keys. A store whose certificates are in the Secrets that use them has nothing to
+	// delete.
+	Forget(ctx context.Context, keys []LeafKey) error
 	// String says where it is: "Secret kcp/demo-pki".
 	String() string
 }

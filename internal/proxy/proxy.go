@@ -1,5 +1,6 @@
-// Package proxy lets programs on this machine reach a setup under its own names: an HTTP proxy for CONNECT that knows the
-// hosts of the setup's components, wherever they run. TLS stays between the program and the component.
+// Package proxy lets programs on this machine reach a setup under its own host names: an HTTP proxy for CONNECT that
+// knows the hosts of the setup's components, wherever they run. TLS is end to end between the program and the
+// component.
 package proxy
 
 import (
@@ -24,7 +25,7 @@ type Dialer interface {
 type Server struct {
 	routes map[string]*topology.Component
 	dialer Dialer
-	// Failed is told of connections that did not come about.
+	// Failed is called with the errors of failed connections.
 	Failed func(error)
 }
 
@@ -34,7 +35,7 @@ func New(t *topology.Topology, d Dialer, failed func(error)) *Server {
 	for _, c := range t.OfKind(topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy, topology.VirtualWorkspaces) {
 		for _, h := range c.Hosts() {
 			if ip := net.ParseIP(h); h == "localhost" || ip != nil && ip.IsLoopback() {
-				continue // every component answers to these
+				continue // every component has these names
 			}
 			s.route(net.JoinHostPort(h, strconv.Itoa(int(c.ServicePort))), c)
 		}
@@ -47,7 +48,7 @@ func New(t *topology.Topology, d Dialer, failed func(error)) *Server {
 	return s
 }
 
-// route leads a host and port to a component. Case does not matter in names of hosts.
+// route maps a host and port to a component. Host names are case-insensitive.
 func (s *Server) route(hostPort string, c *topology.Component) {
 	s.routes[strings.ToLower(hostPort)] = c
 }
@@ -59,7 +60,7 @@ func externalOf(c *topology.Component) string {
 	return ""
 }
 
-// Serve answers on a listener until ctx ends.
+// Serve serves on a listener until ctx ends.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{Handler: s, BaseContext: func(net.Listener) context.Context { return ctx }}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
@@ -74,7 +75,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, ok := s.routes[strings.ToLower(r.Host)]
 	if r.Method != http.MethodConnect || !ok {
-		http.Error(w, fmt.Sprintf("%s %s: this proxy connects to the components of one kcp setup", r.Method, r.Host), http.StatusForbidden)
+		http.Error(w, fmt.Sprintf("%s %s: this proxy only connects to the components of one kcp setup", r.Method, r.Host), http.StatusForbidden)
 		return
 	}
 	backend, err := s.dialer.Dial(r.Context(), c)
@@ -86,7 +87,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer backend.Close()
 	client, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		s.Failed(fmt.Errorf("take over connection: %w", err))
+		s.Failed(fmt.Errorf("hijack connection: %w", err))
 		return
 	}
 	defer client.Close()
@@ -102,7 +103,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	join(client, buffered, backend)
 }
 
-// join copies both ways until both have ended, or one has failed.
+// join copies in both directions until both have ended, or one has failed.
 func join(client net.Conn, buffered io.Reader, backend net.Conn) {
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -116,7 +117,7 @@ func join(client net.Conn, buffered io.Reader, backend net.Conn) {
 	both.Wait()
 }
 
-// closeWrite tells the other end that nothing more comes, and closes connections that cannot say so.
+// closeWrite closes the write side of a connection, or the whole connection if it has no separate one.
 func closeWrite(c net.Conn) {
 	if h, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = h.CloseWrite()

@@ -29,7 +29,7 @@ func phases(t *testing.T, r pki.Rotation) []*pki.State {
 	for _, from := range []pki.Phase{pki.PhaseNone, pki.PhaseDistribute, pki.PhaseSwitch} {
 		next, err := r.Advance(topologytest.Build(t, ""), all[len(all)-1], from, testutil.Start())
 		require.NoError(t, err)
-		if from == pki.PhaseSwitch && r.CA() == "" {
+		if from == pki.PhaseSwitch && r == (pki.KeyRotation{}) {
 			next, err = pki.DropEarlierKeys(next)
 			require.NoError(t, err)
 		}

@@ -22,7 +22,7 @@ func TrustIn(t *topology.Topology, o *unstructured.Unstructured) map[string][]by
 		}
 	case o.GetKind() == "Secret" && o.GetName() == t.Object(serviceAccountPart):
 		if public, err := base64.StdEncoding.DecodeString(data[serviceAccountPublic]); err == nil && len(public) > 0 {
-			out[pki.RotationOfServiceAccount().Key()] = public
+			out[pki.KeyRotation{}.Key()] = public
 		}
 	}
 	return out

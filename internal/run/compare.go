@@ -9,22 +9,23 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Compare returns what Up would change, as if it took over every field, and the fields that it would take over: those that
-// others have changed. It writes nothing.
-func Compare(ctx context.Context, t *topology.Topology, rt Runtime, now time.Time) (*plan.Plan, []plan.Conflict, error) {
-	state, err := rt.Store().Load(ctx)
+// CompareRuntime is what Compare needs of a runtime.
+type CompareRuntime interface {
+	Planner
+	Store() pki.Store
+}
+
+// Compare returns what Up would change, as if it took over every field, and the fields that it would take over: the
+// ones that other managers have changed. It writes nothing.
+func Compare(ctx context.Context, t *topology.Topology, rt CompareRuntime, now time.Time) (*plan.Plan, []plan.Conflict, error) {
+	desired, err := LoadDesired(ctx, t, rt.Store(), DesiredOptions{Now: now})
 	if err != nil {
 		return nil, nil, err
 	}
-	res, err := pki.Ensure(t, state, pki.Options{Now: now})
-	if err != nil {
-		return nil, nil, err
-	}
-	objects, err := render.Objects(t, res.State)
+	objects, err := desired.Objects()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -37,9 +38,17 @@ func Compare(ctx context.Context, t *topology.Topology, rt Runtime, now time.Tim
 	return p, drift, err
 }
 
-// Unapplied returns what the given setup would change, of some components or of all, because it is not the one that was applied
-// last. An edit that changes no object waits for nothing, and nothing waits where nothing was ever applied.
-func Unapplied(ctx context.Context, t *topology.Topology, rt Runtime, setup []byte, only []topology.ID, now time.Time) (*plan.Plan, error) {
+// UnappliedRuntime is what Unapplied needs of a runtime.
+type UnappliedRuntime interface {
+	CompareRuntime
+	History(ctx context.Context) ([]plan.Revision, error)
+}
+
+// Unapplied returns what the given setup would change, in some components or in all, because it is not the one that
+// was applied last. An edit that changes no object is not pending, and nothing is pending before the first run.
+func Unapplied(
+	ctx context.Context, t *topology.Topology, rt UnappliedRuntime, setup []byte, only []topology.ID, now time.Time,
+) (*plan.Plan, error) {
 	history, err := rt.History(ctx)
 	if err != nil || len(history) == 0 {
 		return &plan.Plan{}, err
@@ -51,23 +60,24 @@ func Unapplied(ctx context.Context, t *topology.Topology, rt Runtime, setup []by
 	if err != nil {
 		return nil, err
 	}
-	return restrict(p, only), nil
+	return scope(only).limit(p), nil
 }
 
-// ErrUnapplied is why a run that is not for edits of the setup file refuses to bring them along.
+// ErrUnapplied is the error of a run that would also apply pending edits of the setup file, which is not its purpose.
 var ErrUnapplied = errors.New("the setup file has changes that are not applied yet, and this would apply them too")
 
-// unedited refuses to bring along edits of the setup file that were not applied, where the run is not for them.
+// unedited refuses a run that would also apply pending edits of the setup file, if that is not its purpose.
 func (u *Up) unedited(ctx context.Context) error {
 	if u.Options.Unedited == nil {
 		return nil
 	}
-	waits, err := Unapplied(ctx, u.Topology, u.Runtime, u.Options.Unedited, u.Options.Only, u.Now())
+	pending, err := Unapplied(ctx, u.Topology, u.Runtime, u.Options.Unedited, u.Options.Only, u.Now())
 	if err != nil {
 		return err
 	}
-	if waits.Empty() {
+	if pending.Empty() {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "run kcpctl up first, or revert them; kcpctl diff shows them", "%w: %s", ErrUnapplied, waits.Summary())
+	return clierr.New(clierr.Failed, "run kcpctl up first, or revert them; kcpctl diff shows them",
+		"%w: %s", ErrUnapplied, pending.Summary())
 }

@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,43 +11,44 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
+// DownRuntime is what Down needs of a runtime.
+type DownRuntime interface {
+	Archive
+	Locker
+	Applier
+	Deleter
+	Purger
+}
+
 // Down removes what a setup applied, dependants first. It needs no setup file: it removes what is remembered.
 type Down struct {
-	Runtime Runtime
+	Runtime DownRuntime
 	// Purge also removes data, PKI and everything else that a later Up would continue with.
 	Purge bool
 	// Shown are the objects that the user has agreed to remove: a run that finds others refuses. Nil agrees to all.
 	Shown   []plan.Item
 	Observe Observer
 	Now     func() time.Time
-}
 
-// Purger is a Runtime that knows beforehand what Purge can do.
-type Purger interface {
-	// PreflightPurge finds what would keep Purge from deleting everything. It is asked before anything is deleted.
-	PreflightPurge(ctx context.Context) error
-	// KeepsPKI reports whether Purge leaves the PKI alone: it is in a folder of the user's.
-	KeepsPKI() bool
+	*reporter
 }
 
 // downOrder are the kinds of components, dependants first.
-func downOrder() []topology.Kind {
-	return []topology.Kind{
-		topology.Kubeconfig, topology.VirtualWorkspaces, topology.FrontProxy, topology.Shard, topology.RootShard,
-		topology.CacheServer, topology.Etcd, topology.Base,
-	}
+var downOrder = []topology.Kind{
+	topology.Kubeconfig, topology.VirtualWorkspaces, topology.FrontProxy, topology.Shard, topology.RootShard,
+	topology.CacheServer, topology.Etcd, topology.Base,
 }
 
-// Run deletes every object of the setup. What fails can be run again.
+// Run deletes every object of the setup. If it fails, it can be run again. Where nothing was applied, only a purge has
+// something to do.
 func (d *Down) Run(ctx context.Context) error {
-	err := Locked(ctx, d.Runtime, d.remove)
-	if errors.Is(err, ErrNoPlace) && d.Purge {
-		return d.purge(ctx)
-	}
-	if errors.Is(err, ErrNoPlace) {
+	d.reporter = newReporter(d.Observe, d.Now)
+	return Locked(ctx, d.Runtime, d.remove, func(ctx context.Context) error {
+		if d.Purge {
+			return d.purge(ctx)
+		}
 		return nil
-	}
-	return err
+	})
 }
 
 func (d *Down) remove(ctx context.Context) error {
@@ -63,8 +63,8 @@ func (d *Down) remove(ctx context.Context) error {
 	if err := d.agreed(objects); err != nil {
 		return err
 	}
-	if p, ok := d.Runtime.(Purger); ok && d.Purge {
-		if err := p.PreflightPurge(ctx); err != nil {
+	if d.Purge {
+		if err := d.Runtime.PreflightPurge(ctx); err != nil {
 			return err
 		}
 	}
@@ -72,14 +72,14 @@ func (d *Down) remove(ctx context.Context) error {
 		return err
 	}
 	left := objects
-	for _, kind := range downOrder() {
+	for _, kind := range downOrder {
 		var items []plan.Item
 		items, left = split(left, func(it plan.Item) bool { return it.Component.Kind() == kind })
 		if err := d.delete(ctx, string(kind), items); err != nil {
 			return err
 		}
 	}
-	// What no kind claims was written by another release.
+	// Objects of unknown kinds of components were written by another release.
 	if err := d.delete(ctx, "others", left); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (d *Down) remove(ctx context.Context) error {
 	return d.Runtime.Finish(ctx, &plan.Plan{}, known, plan.Applied{})
 }
 
-// agreed refuses to delete what was added since the user was asked.
+// agreed refuses to delete objects that were added since the user was asked.
 func (d *Down) agreed(objects []plan.Item) error {
 	if d.Shown == nil {
 		return nil
@@ -100,7 +100,7 @@ func (d *Down) agreed(objects []plan.Item) error {
 	}
 	for _, it := range objects {
 		if !shown[it.Ref] {
-			return clierr.New(clierr.Conflict, "run the command again: it shows what there is now",
+			return clierr.New(clierr.Conflict, "run the command again: it shows the current objects",
 				"another run has added %s since you were asked; nothing was removed", it.Ref)
 		}
 	}
@@ -110,11 +110,10 @@ func (d *Down) agreed(objects []plan.Item) error {
 func (d *Down) purge(ctx context.Context) error {
 	d.step("purge", Running, "data, certificate authorities, history")
 	if err := d.Runtime.Purge(ctx); err != nil {
-		d.step("purge", Failed, firstLine(err))
-		return err
+		return d.fail("purge", err)
 	}
 	left := "nothing is left"
-	if p, ok := d.Runtime.(Purger); ok && p.KeepsPKI() {
+	if d.Runtime.KeepsPKI() {
 		left = fmt.Sprintf("nothing is left but the certificate authorities, which %s keeps", d.Runtime.Store())
 	}
 	d.step("purge", Done, left)
@@ -127,18 +126,13 @@ func (d *Down) delete(ctx context.Context, name string, items []plan.Item) error
 	}
 	d.step(name, Running, "removing "+count(len(items), "object", "objects"))
 	if err := d.Runtime.Delete(ctx, items); err != nil {
-		d.step(name, Failed, firstLine(err))
-		return err
+		return d.fail(name, err)
 	}
 	d.step(name, Done, count(len(items), "object", "objects")+" removed")
 	return nil
 }
 
-func (d *Down) step(name string, s Status, msg string) {
-	d.Observe(Event{Time: d.Now(), Scope: Step, Name: name, Status: s, Message: msg})
-}
-
-// split takes the items apart that fit.
+// split divides items into those that fit and the others.
 func split(items []plan.Item, fits func(plan.Item) bool) (in, out []plan.Item) {
 	in = slices.DeleteFunc(slices.Clone(items), func(it plan.Item) bool { return !fits(it) })
 	out = slices.DeleteFunc(slices.Clone(items), fits)

@@ -12,10 +12,10 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// migrationGate is the feature gate of kcp that moves logical clusters.
+// migrationGate is the feature gate of kcp for moving logical clusters.
 const migrationGate = "LogicalClusterMigration"
 
-// drain moves everything that lives on a shard to the others in turn, and waits until the shard is empty.
+// drain moves all logical clusters of a shard to the other shards in turn, and waits until the shard is empty.
 func (r *RemoveShard) drain(ctx context.Context, c *topology.Component, from *kcp.Client, shards []kcp.Shard) error {
 	r.step(stepDrain, Running, "")
 	to, err := r.destinations(ctx, c, shards)
@@ -28,20 +28,20 @@ func (r *RemoveShard) drain(ctx context.Context, c *topology.Component, from *kc
 	}
 	moved := 0
 	for {
-		living, err := from.LogicalClusters(ctx)
+		clusters, err := from.LogicalClusters(ctx)
 		if err != nil {
 			return r.fail(stepDrain, err)
 		}
-		if len(living) == 0 {
+		if len(clusters) == 0 {
 			break
 		}
-		if err := r.move(ctx, living, to, &moved); err != nil {
+		if err := r.move(ctx, clusters, to, &moved); err != nil {
 			return r.fail(stepDrain, err)
 		}
 		select {
 		case <-ctx.Done():
-			return r.fail(stepDrain, clierr.New(clierr.NotReady, "run the same command again: it continues",
-				"%s still holds %s: %w", c.ID(), living[0], context.Cause(ctx)))
+			return r.fail(stepDrain, clierr.New(clierr.NotReady, "run the command again: it continues",
+				"%s still has %s: %w", c.ID(), clusters[0], context.Cause(ctx)))
 		case <-time.After(pollInterval):
 		}
 	}
@@ -52,7 +52,7 @@ func (r *RemoveShard) drain(ctx context.Context, c *topology.Component, from *kc
 	return nil
 }
 
-// move moves logical clusters one after another; what is being deleted is left to go.
+// move moves logical clusters one after another, except those that are being deleted.
 func (r *RemoveShard) move(ctx context.Context, all []kcp.LogicalCluster, to []string, moved *int) error {
 	for _, l := range all {
 		if l.Deleting {
@@ -62,15 +62,18 @@ func (r *RemoveShard) move(ctx context.Context, all []kcp.LogicalCluster, to []s
 		target := to[*moved%len(to)]
 		what := fmt.Sprintf("%s to shard %s", l.Path, target)
 		r.step(stepDrain, Running, what)
-		if err := r.root.Migrate(ctx, l.Name, target, func(reason string) { r.step(stepDrain, Running, what+": "+reason) }); err != nil {
-			return clierr.New(clierr.Failed, "fix the cause and run the same command again: it continues", "move %s: %w", what, err)
+		report := func(reason string) { r.step(stepDrain, Running, what+": "+reason) }
+		if err := r.root.Migrate(ctx, l.Name, target, report); err != nil {
+			return clierr.New(clierr.Failed, "fix the cause and run the command again: it continues",
+				"move %s: %w", what, err)
 		}
 		*moved++
 	}
 	return nil
 }
 
-// destinations are the shards that can take what lives on c; without one, or where kcp cannot move it, the error says why.
+// destinations returns the shards that the logical clusters of c can move to. If there are none, or kcp cannot move
+// them, the error says why.
 func (r *RemoveShard) destinations(ctx context.Context, c *topology.Component, shards []kcp.Shard) ([]string, error) {
 	if err := r.canMigrate(ctx, c); err != nil {
 		return nil, err
@@ -78,8 +81,8 @@ func (r *RemoveShard) destinations(ctx context.Context, c *topology.Component, s
 	var out []string
 	var why error
 	for _, t := range r.Topology.Shards() {
-		takes := slices.ContainsFunc(shards, func(s kcp.Shard) bool { return s.Name == t.ShardName() && !s.Cordoned })
-		if t == c || !takes {
+		schedulable := slices.ContainsFunc(shards, func(s kcp.Shard) bool { return s.Name == t.ShardName() && !s.Cordoned })
+		if t == c || !schedulable {
 			continue
 		}
 		if err := r.canMigrate(ctx, t); err != nil {
@@ -94,17 +97,17 @@ func (r *RemoveShard) destinations(ctx context.Context, c *topology.Component, s
 	case why != nil:
 		return nil, why
 	}
-	return nil, clierr.New(clierr.Failed, "add another shard, or uncordon one", "no other shard takes workspaces")
+	return nil, clierr.New(clierr.Failed, "add another shard, or uncordon one", "no other shard accepts workspaces")
 }
 
-// canMigrate tells why a shard takes no part in moving logical clusters.
+// canMigrate returns an error if logical clusters cannot be moved from or to a shard.
 func (r *RemoveShard) canMigrate(ctx context.Context, c *topology.Component) error {
-	const byHand = "; or move what lives there by hand"
+	const byHand = "; or move the workspaces yourself"
 	if !release.Of(c.Version).Migration {
 		return clierr.New(clierr.Failed, "upgrade kcp to v0.32 or later"+byHand,
 			"%s runs kcp %s, which cannot move logical clusters", c.ID(), c.Version)
 	}
-	client, err := Connect(r.Runtime, c, r.state, r.Now())
+	client, err := r.connect(c)
 	if err != nil {
 		return err
 	}
@@ -115,7 +118,7 @@ func (r *RemoveShard) canMigrate(ctx context.Context, c *topology.Component) err
 	if !on {
 		return clierr.New(clierr.Failed,
 			fmt.Sprintf("add --feature-gates=%s=true to the extraArgs of every shard and run kcpctl up%s", migrationGate, byHand),
-			"the feature gate %s, with which kcp moves logical clusters, is off on %s", migrationGate, c.ID())
+			"the feature gate %s, which kcp needs to move logical clusters, is off on %s", migrationGate, c.ID())
 	}
 	return nil
 }

@@ -1,6 +1,15 @@
 package run
 
-import "time"
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
 
 // Status is how far a step or a component is.
 type Status string
@@ -14,10 +23,9 @@ const (
 	Skipped Status = "skipped" // something it needs failed
 )
 
-// Scope says what an event is about.
+// Scope is the subject of an event.
 type Scope string
 
-// The scopes of events.
 const (
 	// Step is a part of the run: checks, certificates, plan, registration, canary.
 	Step Scope = "step"
@@ -27,7 +35,7 @@ const (
 	Note Scope = "note"
 )
 
-// Event says that something about a run changed. Events carry no secrets.
+// Event is a change in the course of a run. Events carry no secrets.
 type Event struct {
 	Time   time.Time `json:"time"`
 	Scope  Scope     `json:"scope"`
@@ -39,5 +47,87 @@ type Event struct {
 	Needs []string `json:"needs,omitempty"`
 }
 
-// Observer is told of events, one at a time, in order.
+// Observer receives events, one at a time, in order.
 type Observer func(Event)
+
+// reporter sends events to an observer, also of steps and components that run concurrently.
+type reporter struct {
+	observe Observer
+	now     func() time.Time
+	mu      sync.Mutex
+}
+
+func newReporter(o Observer, now func() time.Time) *reporter { return &reporter{observe: o, now: now} }
+
+func (r *reporter) emit(e Event) {
+	e.Time = r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.observe(e)
+}
+
+func (r *reporter) note(message string) { r.emit(Event{Scope: Note, Message: message}) }
+
+func (r *reporter) step(name string, s Status, message string) {
+	r.emit(Event{Scope: Step, Name: name, Status: s, Message: message})
+}
+
+func (r *reporter) component(id topology.ID, s Status, message string) {
+	r.emit(Event{Scope: Component, Name: string(id), Status: s, Message: message})
+}
+
+// fail reports a step as failed and returns the error.
+func (r *reporter) fail(name string, err error) error {
+	r.step(name, Failed, firstLine(err))
+	return err
+}
+
+// reasons joins the reasons of several concurrent waits into one message.
+type reasons struct {
+	mu     sync.Mutex
+	of     map[string]string
+	last   string
+	report func(string)
+}
+
+func newReasons(report func(string)) *reasons {
+	return &reasons{of: map[string]string{}, report: report}
+}
+
+// set sets what one of them waits for; empty once its wait has ended.
+func (r *reasons) set(name, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of[name] = reason
+	if reason == "" {
+		delete(r.of, name)
+	}
+	var parts []string
+	for _, n := range slices.Sorted(maps.Keys(r.of)) {
+		parts = append(parts, n+": "+r.of[n])
+	}
+	if msg := strings.Join(parts, "; "); msg != r.last {
+		r.last = msg
+		r.report(msg)
+	}
+}
+
+func names(ids []topology.ID) []string {
+	var out []string
+	for _, id := range ids {
+		out = append(out, string(id))
+	}
+	return out
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
@@ -19,8 +21,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// loadOwn reads what the installation knows of itself, and its PKI. It refuses a PKI that is not the installation's.
-func loadOwn(ctx context.Context, rt Runtime) (*record.Record, *pki.State, error) {
+// loadInstallation reads the record of the installation and its PKI. It refuses a PKI that is not the installation's.
+func loadInstallation(ctx context.Context, rt Archive) (*record.Record, *pki.State, error) {
 	known, err := rt.Record(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -33,97 +35,119 @@ func loadOwn(ctx context.Context, rt Runtime) (*record.Record, *pki.State, error
 }
 
 // sameAuthorities refuses a PKI that is not the installation's.
-func (u *Up) sameAuthorities(r *record.Record, loaded *pki.State) error {
-	if u.Options.ReplaceAuthorities {
+func (p *preparation) sameAuthorities(r *record.Record, loaded *pki.State) error {
+	if p.Options.ReplaceAuthorities {
 		return nil
 	}
-	return r.CheckAuthorities(loaded, u.Runtime.Store().String())
+	return r.CheckAuthorities(loaded, p.Runtime.Store().String())
 }
 
-// sameForAll refuses a run for some components while others still have certificates of other authorities: a replacement was
-// interrupted, and those that it has not reached would not trust the ones that it has.
-func (u *Up) sameForAll(loaded *pki.State) error {
-	if len(u.Options.Only) == 0 {
+// sameForAll refuses a run for some components while others still have certificates of previous authorities: a
+// replacement was interrupted, and components with old certificates do not trust those with new ones.
+func (p *preparation) sameForAll(loaded *pki.State) error {
+	if len(p.Options.Only) == 0 {
 		return nil
 	}
-	for _, c := range pki.Untrusted(u.Topology, loaded) {
+	for _, c := range pki.Untrusted(p.Topology, loaded) {
 		return clierr.New(clierr.Failed, "run kcpctl up first: it completes the replacement everywhere",
-			"certificate authorities are being replaced: %s of %s is not signed by the ones in %s", c.Secret, c.Component, u.Runtime.Store())
+			"certificate authorities are being replaced: %s of %s is not signed by the ones in %s",
+			c.Secret, c.Component, p.Runtime.Store())
 	}
 	return nil
 }
 
-// sameData refuses objects that would take data away from who uses it.
-func (u *Up) sameData(known *record.Record, objects []render.Object) error {
-	return known.CheckData(u.data(objects), u.about, func(id topology.ID) bool { return slices.Contains(u.Options.AllowDataChange, id) })
+// sameData refuses objects that would separate a component from its data.
+func (p *preparation) sameData(known *record.Record) error {
+	allowed := func(id topology.ID) bool { return slices.Contains(p.Options.AllowDataChange, id) }
+	return known.CheckData(p.data(), scope(p.Options.Only).includes, allowed)
 }
 
-// data is where rendered objects let components hold data.
-func (u *Up) data(objects []render.Object) map[topology.ID]record.Data {
+// data returns where the rendered objects let components keep data.
+func (p *preparation) data() map[topology.ID]record.Data {
 	out := map[topology.ID]record.Data{}
-	for _, o := range objects {
-		if d, ok := record.Of(u.Topology.Name, o.Component, o.Cluster, o.Unstructured); ok {
+	for _, o := range p.objects {
+		if d, ok := record.Of(p.Topology.Name, o.Component, o.Cluster, o.Unstructured); ok {
 			out[o.Component] = d
 		}
 	}
 	return out
 }
 
-// guard refuses a plan that would lose data or trust although every object of it can be applied. It notes in the result what the
-// installation will know of itself.
-func (u *Up) guard(ctx context.Context, known *record.Record, loaded *pki.State, objects []render.Object, res *Result) error {
-	before := known
-	if known.Empty() {
-		before = u.adopt(loaded, res.Plan)
-		if err := errors.Join(u.sameAuthorities(before, loaded), u.sameData(before, objects)); err != nil {
+// guard refuses a plan that would lose data or trust although every object of it can be applied. It adds the next
+// record of the installation to the result.
+func (p *preparation) guard(ctx context.Context, res *Result) error {
+	before, only := p.known, scope(p.Options.Only)
+	if p.known.Empty() {
+		before = p.adopt(res.Plan)
+		if err := errors.Join(p.sameAuthorities(before, p.desired.Loaded), p.sameData(before)); err != nil {
 			return err
 		}
 	}
-	want := u.data(objects)
-	chosen := maps.Clone(want)
-	maps.DeleteFunc(chosen, func(id topology.ID, _ record.Data) bool { return !u.about(id) })
-	res.record = before.With(res.PKI.State, chosen)
-	u.recordLabels(known, res.record)
+	want := p.data()
+	included := maps.Clone(want)
+	maps.DeleteFunc(included, func(id topology.ID, _ record.Data) bool { return !only.includes(id) })
+	res.record = before.With(res.PKI.State, included)
+	p.recordLabels(res.record)
 	switch {
-	case len(u.Options.Only) == 0:
+	case !only.limited():
 		res.record.Drop(want)
-	case !known.Empty():
-		res.record.Authorities, res.record.Retired = known.Authorities, known.Retired // the other components do not have a next step of a rotation yet
+	case !p.known.Empty():
+		// The other components have not gone through the next step of a rotation.
+		res.record.Authorities, res.record.Retired = p.known.Authorities, p.known.Retired
 	}
-	res.Plan.Stale = res.Plan.Stale || !res.record.Equal(known)
-	return u.nextRelease(ctx, res.Plan)
+	res.Plan.Stale = res.Plan.Stale || !res.record.Equal(p.known)
+	return p.nextRelease(ctx, res.Plan)
 }
 
-// adopt reads what an installation without a record, made by an earlier kcpctl, shows of itself in its objects.
-func (u *Up) adopt(loaded *pki.State, p *plan.Plan) *record.Record {
-	r := &record.Record{
-		Installation: loaded.Installation.ID, Authorities: map[string]pki.Fingerprints{}, Data: map[topology.ID]record.Data{},
+// recordLabels records which labels the setup has for its shards in kcp, and notes the ones that change: no object shows
+// them.
+func (p *preparation) recordLabels(next *record.Record) {
+	for _, c := range p.Topology.Shards() {
+		if !scope(p.Options.Only).includes(c.ID()) {
+			continue
+		}
+		next.SetLabels(c.ID(), c.ShardLabels)
+		was := p.known.Labels[c.ID()]
+		if !p.known.Empty() && !maps.Equal(was, c.ShardLabels) && !p.again {
+			p.note(fmt.Sprintf("%s: labels in kcp change from %s to %s", c.ID(), labelText(was), labelText(c.ShardLabels)))
+		}
 	}
-	for _, it := range p.Items {
+}
+
+func labelText(all map[string]string) string { return cmp.Or(labels.Set(all).String(), "none") }
+
+// adopt makes a record of the live objects of an installation that has none, because an earlier kcpctl has made it.
+func (p *preparation) adopt(live *plan.Plan) *record.Record {
+	r := &record.Record{
+		Installation: p.desired.Loaded.Installation.ID,
+		Authorities:  map[string]pki.Fingerprints{}, Data: map[topology.ID]record.Data{},
+	}
+	for _, it := range live.Items {
 		if it.Live == nil {
 			continue
 		}
-		if d, ok := record.Of(u.Topology.Name, it.Component, it.Cluster, it.Live); ok {
+		if d, ok := record.Of(p.Topology.Name, it.Component, it.Cluster, it.Live); ok {
 			r.Data[it.Component] = d
 		}
-		for key, bundle := range render.TrustIn(u.Topology, it.Live) {
+		for key, bundle := range render.TrustIn(p.Topology, it.Live) {
 			r.Authorities[key] = pki.BundleFingerprints(bundle)
 		}
 	}
 	if len(r.Authorities) > 0 && r.Installation == "" {
-		r.Installation = u.Topology.Name // as long as it has no other
+		r.Installation = p.Topology.Name // until it has an ID of its own
 	}
 	return r
 }
 
-// nextRelease refuses to skip a release, and to go back to an earlier one. What runs decides, not what a file says.
-func (u *Up) nextRelease(ctx context.Context, p *plan.Plan) error {
-	if u.Options.AllowReleaseChange {
+// nextRelease refuses to skip a kcp release, and to return to an earlier one. It compares with what runs, not with a
+// file.
+func (p *preparation) nextRelease(ctx context.Context, pl *plan.Plan) error {
+	if p.Options.AllowReleaseChange {
 		return nil
 	}
 	var errs []error
-	for _, it := range p.Items {
-		c := u.Topology.Component(it.Component)
+	for _, it := range pl.Items {
+		c := p.Topology.Component(it.Component)
 		if it.Action != plan.Change || it.Kind != "Deployment" || c == nil {
 			continue
 		}
@@ -131,12 +155,12 @@ func (u *Up) nextRelease(ctx context.Context, p *plan.Plan) error {
 		if runs[0] == c.Version || runs[0] == "" {
 			continue
 		}
-		if s, err := u.Runtime.State(ctx, c); err == nil && s.Version != "" {
+		if s, err := p.Runtime.State(ctx, c); err == nil && s.Version != "" {
 			runs = append(runs, s.Version) // a rollout may be stuck
 		}
 		for _, from := range slices.Compact(runs) {
 			if step, err := release.StepTo(from, c.Version); err == nil && step.Refused != "" && from != c.Version {
-				errs = append(errs, clierr.New(clierr.Failed, step.Instead+"; to do it all the same: --allow-release-change",
+				errs = append(errs, clierr.New(clierr.Failed, step.Instead+"; to do it anyway: --allow-release-change",
 					"%s runs kcp %s: %s", c.ID(), from, step.Refused))
 				break
 			}
@@ -145,7 +169,7 @@ func (u *Up) nextRelease(ctx context.Context, p *plan.Plan) error {
 	return errors.Join(errs...)
 }
 
-// imageTag is the tag of the image that a workload runs; nothing if it has none.
+// imageTag returns the tag of the image that a workload runs; empty if it has none.
 func imageTag(o *unstructured.Unstructured) string {
 	containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 	for _, c := range containers[:min(1, len(containers))] {

@@ -163,7 +163,7 @@ func TestAnInstallationWithoutARecord(t *testing.T) {
 	}
 }
 
-// A mistyped folder, a fresh clone without the folder, a copy from before a rotation: nothing is replaced.
+// A mistyped directory, a fresh clone without the directory, a copy from before a rotation: nothing is replaced.
 func TestOtherAuthoritiesAreRefused(t *testing.T) {
 	for name, other := range map[string]func(t *testing.T, w *world) *pki.State{
 		"an empty store": func(*testing.T, *world) *pki.State { return &pki.State{} },
@@ -187,7 +187,7 @@ func TestOtherAuthoritiesAreRefused(t *testing.T) {
 						return (&run.RemoveShard{Topology: w.top, Runtime: w.rt, Name: "alpha", Observe: w.observe(t), Now: time.Now}).Run(t.Context())
 					},
 					"import of nothing": func() error {
-						return run.ChangeStore(t.Context(), w.top, w.rt, func(s *pki.State) (*pki.State, error) { return s, nil })
+						return run.ChangeStore(t.Context(), w.top, w.rt, w.rt.Store(), func(s *pki.State) (*pki.State, error) { return s, nil })
 					},
 				} {
 					w.rt.Forget()
@@ -207,7 +207,7 @@ func TestOtherAuthoritiesAreRefused(t *testing.T) {
 // rotatedAway rotates the server CA to the end, and returns the PKI from before.
 func rotatedAway(t *testing.T, w *world) *pki.State {
 	before := w.rt.PKI()
-	rotate, _ := w.rotation(pki.RotationOf(pki.ServerCA))
+	rotate, _, _ := w.rotation(pki.RotationOf(pki.ServerCA))
 	_, err := rotate.Run(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, rotate.Finish(t.Context()))

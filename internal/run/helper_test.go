@@ -52,7 +52,7 @@ type world struct {
 	busy   atomic.Bool
 }
 
-// inWorld runs a test in a bubble: time passes only while everybody waits, so that patience and timeouts cost none.
+// inWorld runs a test in a bubble: time passes only while all goroutines wait, so that patience and timeouts cost none.
 func inWorld(t *testing.T, text string, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -63,7 +63,7 @@ func inWorld(t *testing.T, text string, test func(t *testing.T, w *world)) {
 
 func newWorld(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) *world {
 	w := &world{top: top, rt: rt, onEach: func(run.Event) {}}
-	w.up = &run.Up{Topology: top, Runtime: rt, Setup: []byte("the setup"), Observe: w.observe(t), Now: time.Now}
+	w.up = &run.Up{Topology: top, Runtime: rt, Setup: []byte("the setup"), Observe: w.observe(t), Now: time.Now, Network: fakeruntime.Network{}}
 	return w
 }
 

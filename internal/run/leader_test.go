@@ -28,15 +28,15 @@ func TestUpHandsLeadershipOver(t *testing.T) {
 		events              []string
 	}{
 		"it leaves": {"old", "new", "new", []ready.State{leaves, leaves, leaves, left},
-			[]string{"running old is on its way out", "running old has left", "done new"}},
-		"it has left":  {"old", "new", "new", []ready.State{left}, []string{"running old has left", "done new"}},
+			[]string{"running old is terminating", "running old is gone", "done new"}},
+		"it has left":  {"old", "new", "new", []ready.State{left}, []string{"running old is gone", "done new"}},
 		"it stays":     {"new", "", "new", []ready.State{leaves}, nil},
 		"none leads":   {"", "", "", []ready.State{leaves}, nil},
 		"no elections": {"none", "", "none", []ready.State{leaves}, nil},
-		"another that leaves is next": {"older", "old", "old", []ready.State{leaves}, []string{"running older has left",
-			"running old is on its way out", "done old is on its way out; the next one begins when its lease ends"}},
+		"another that leaves is next": {"older", "old", "old", []ready.State{leaves}, []string{"running older is gone",
+			"running old is terminating", "done old is terminating; the next leader starts when its lease ends"}},
 		"it never leaves": {"old", "", "old", []ready.State{leaves},
-			[]string{"running old is on its way out", "done old is on its way out; the next one begins when its lease ends"}},
+			[]string{"running old is terminating", "done old is terminating; the next leader starts when its lease ends"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, full, func(t *testing.T, w *world) {
@@ -56,7 +56,7 @@ func TestUpHandsLeadershipOver(t *testing.T) {
 	}
 }
 
-// A new shard has no former leader, and one with an etcd in its own process never has another.
+// A new shard has no previous leader, and one with an etcd in its own process never has another.
 func TestUpAsksOnlyWhereThereIsALeader(t *testing.T) {
 	inWorld(t, full, func(t *testing.T, w *world) {
 		w.mustRun(t)

@@ -8,60 +8,62 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/etcd"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// MemberRuntime is what runs the members of managed etcds: pods with volumes. On this machine there are none.
+// MemberRuntime is a runtime that runs the members of managed etcds: pods with volumes. This machine runs none, so
+// package local does not implement it.
 type MemberRuntime interface {
 	// DialMember connects to the client port of a member's pod.
 	DialMember(ctx context.Context, c *topology.Component, pod string) (net.Conn, error)
-	// MemberStart returns the variables that SetMemberStart has set: none if they are as they were rendered.
+	// MemberStart returns the variables that SetMemberStart has set: nil if they are as rendered.
 	MemberStart(ctx context.Context, c *topology.Component) (map[string]string, error)
-	// SetMemberStart replaces variables with which a member of an etcd starts that has no data. Nil takes them back.
+	// SetMemberStart overrides variables with which members without data start. Nil removes the overrides.
 	SetMemberStart(ctx context.Context, c *topology.Component, env map[string]string) error
-	// EmptyMember deletes a member's pod with its volume, which will be made again, and waits until both are gone.
+	// EmptyMember deletes a member's pod with its volume, which are created again, and waits until the old ones are
+	// gone.
 	EmptyMember(ctx context.Context, c *topology.Component, pod string) error
 }
 
-// EtcdMember is a member of a managed etcd, as it is seen from outside.
+// certificateValidity is how long the certificates are valid with which kcpctl itself calls etcd.
+const certificateValidity = time.Hour
+
+// EtcdMember is the state of a member of a managed etcd.
 type EtcdMember struct {
 	Etcd topology.ID `json:"etcd"`
 	Pod  string      `json:"pod"`
-	// ID is empty if the others do not know it.
+	// ID is empty if the other members do not know it.
 	ID      string `json:"id,omitempty"`
 	Healthy bool   `json:"healthy"`
 	Leader  bool   `json:"leader"`
 	Learner bool   `json:"learner"`
 	// DBSize is the size of its database in bytes.
 	DBSize int64 `json:"dbSize,omitempty"`
-	// Reason says why it is not healthy.
+	// Reason is why it is not healthy.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Members looks at the members of managed etcds.
+// Members lists the members of managed etcds.
 type Members struct {
-	Topology *topology.Topology
-	Runtime  Runtime
-	Pods     MemberRuntime
-	Now      func() time.Time
+	Store pki.Store
+	Pods  MemberRuntime
+	Now   func() time.Time
 }
 
-// census is what is known of an etcd at some moment.
+// census is what the members of an etcd report at some moment.
 type census struct {
 	// members are in the order of their pods.
 	members []EtcdMember
-	// known are the members that a majority knows. Without one it is empty, and silence says why.
-	known   []etcd.Member
-	silence error
+	// known are the members as a majority knows them; empty without a majority.
+	known []etcd.Member
 }
 
-// healthy counts the members that are.
+// healthy counts the healthy members.
 func (s *census) healthy() (n int) {
 	for _, m := range s.members {
 		if m.Healthy {
@@ -73,7 +75,7 @@ func (s *census) healthy() (n int) {
 
 // List returns the members of an etcd.
 func (m *Members) List(ctx context.Context, c *topology.Component) ([]EtcdMember, error) {
-	state, err := m.Runtime.Store().Load(ctx)
+	state, err := m.Store.Load(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -84,50 +86,55 @@ func (m *Members) List(ctx context.Context, c *topology.Component) ([]EtcdMember
 	return s.members, nil
 }
 
-// ask asks all members of an etcd at once.
+// ask asks all members of an etcd concurrently.
 func (m *Members) ask(ctx context.Context, state *pki.State, c *topology.Component) (*census, error) {
 	connect, err := m.connector(state, c)
 	if err != nil {
 		return nil, err
 	}
-	s := &census{members: make([]EtcdMember, c.Replicas)}
-	lists := make([][]etcd.Member, c.Replicas)
-	silences := make([]error, c.Replicas)
-	var g errgroup.Group
-	for i := range s.members {
-		s.members[i] = EtcdMember{Etcd: c.ID(), Pod: c.Member(int32(i))}
-		g.Go(func() error {
-			client, err := connect(s.members[i].Pod)
-			if err != nil {
-				return err
-			}
-			defer client.Close()
-			s.members[i].examine(ctx, client)
-			lists[i], silences[i] = client.Members(ctx)
-			return nil
-		})
+	var pods []string
+	for i := range c.Replicas {
+		pods = append(pods, c.Member(i))
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
+	type answer struct {
+		member EtcdMember
+		list   []etcd.Member
+		err    error
 	}
+	answers := parallel.Map(len(pods), pods, func(pod string) (a answer) {
+		a.member = EtcdMember{Etcd: c.ID(), Pod: pod}
+		client, err := connect(pod)
+		if err != nil {
+			a.err = err
+			return a
+		}
+		defer client.Close()
+		a.member.examine(ctx, client)
+		a.list, _ = client.Members(ctx) // a member without a majority does not know them
+		return a
+	})
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
-	for i := range lists {
-		if silences[i] == nil && (s.known == nil || s.members[i].Leader) {
-			s.known = lists[i]
-		} else if silences[i] != nil {
-			s.silence = silences[i]
+	s := &census{}
+	for _, a := range answers {
+		if a.err != nil {
+			return nil, a.err
+		}
+		s.members = append(s.members, a.member)
+		if a.list != nil && (s.known == nil || a.member.Leader) {
+			s.known = a.list
 		}
 	}
 	s.compare(c)
 	return s, nil
 }
 
-// connector makes clients of members, with a certificate of kcpctl's own.
+// connector returns a function that creates clients of members, with a certificate of kcpctl's own.
 func (m *Members) connector(state *pki.State, c *topology.Component) (func(pod string) (*etcd.Client, error), error) {
 	pair, err := pki.Mint(state, pki.MintSpec{
-		CN: pki.CNSelf, CA: pki.EtcdCA, Hosts: []string{c.ClientHost()}, Algorithm: v1alpha1.KeyECDSAP256, Validity: selfValidity,
+		CN: pki.CNSelf, CA: pki.EtcdCA, Hosts: []string{c.ClientHost()},
+		Algorithm: v1alpha1.KeyECDSAP256, Validity: certificateValidity,
 	}, m.Now())
 	if err != nil {
 		return nil, fmt.Errorf("certificate for %s: %w", c.ID(), err)
@@ -140,7 +147,7 @@ func (m *Members) connector(state *pki.State, c *topology.Component) (func(pod s
 	}, nil
 }
 
-// examine asks a member how it is.
+// examine asks a member for its state.
 func (m *EtcdMember) examine(ctx context.Context, client *etcd.Client) {
 	status, err := client.Status(ctx)
 	if err != nil {
@@ -159,7 +166,7 @@ func (m *EtcdMember) examine(ctx context.Context, client *etcd.Client) {
 	}
 }
 
-// compare adds what the others know of a member to what it says itself.
+// compare compares what members report about themselves with what the others know.
 func (s *census) compare(c *topology.Component) {
 	for i := range s.members {
 		m := &s.members[i]
@@ -167,19 +174,19 @@ func (s *census) compare(c *topology.Component) {
 		switch {
 		case len(s.known) == 0:
 		case at < 0:
-			m.Healthy, m.Reason = false, "the others do not know it"
+			m.Healthy, m.Reason = false, "unknown to the other members"
 		case m.ID != "" && m.ID != memberID(s.known[at].ID):
-			m.Healthy, m.Reason = false, "the others know it as "+memberID(s.known[at].ID)
+			m.Healthy, m.Reason = false, "the other members know it as "+memberID(s.known[at].ID)
 		default:
 			m.ID = memberID(s.known[at].ID)
 		}
 	}
 }
 
-// memberID writes an ID as etcdctl does.
+// memberID formats an ID as etcdctl does.
 func memberID(id uint64) string { return fmt.Sprintf("%x", id) }
 
-// noMajority refuses what needs a majority of the members.
+// noMajority is the error of what needs a majority of the members.
 func noMajority(c *topology.Component, s *census) error {
 	var why []string
 	for _, m := range s.members {
@@ -187,7 +194,7 @@ func noMajority(c *topology.Component, s *census) error {
 			why = append(why, fmt.Sprintf("\n    %s: %s", m.Pod, m.Reason))
 		}
 	}
-	return clierr.New(clierr.Failed, "start the others first: kcpctl logs "+string(c.ID())+
+	return clierr.New(clierr.Failed, "restore the other members first: see kcpctl logs "+string(c.ID())+
 		"; if their data is lost too, restore a snapshot (etcdutl snapshot restore)",
 		"%s has no majority: %d of %d members are healthy%s", c.ID(), s.healthy(), c.Replicas, strings.Join(why, ""))
 }

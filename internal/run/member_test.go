@@ -34,7 +34,7 @@ type memberWorld struct {
 	steps   []string
 }
 
-// withMembers runs a test with an etcd in a bubble, in which time passes only while everybody waits.
+// withMembers runs a test with an etcd in a bubble, in which time passes only while all goroutines wait.
 func withMembers(t *testing.T, text string, test func(*testing.T, *memberWorld)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -49,7 +49,7 @@ func withMembers(t *testing.T, text string, test func(*testing.T, *memberWorld))
 		w.rt.States(w.c.ID(), ready.State{Ready: true, Replicas: w.c.Replicas, ReadyReplicas: w.c.Replicas})
 		w.etcd = fakeetcd.New(t, w.c, issued)
 		w.replace = &run.ReplaceMember{
-			Members: run.Members{Topology: top, Runtime: w.rt, Pods: w.etcd, Now: time.Now}, Etcd: w.c, Index: 1, Timeout: time.Minute,
+			Members: run.Members{Store: w.rt.Store(), Pods: w.etcd, Now: time.Now}, Runtime: w.rt, Etcd: w.c, Index: 1, Timeout: time.Minute,
 			Observe: func(e run.Event) { w.steps = append(w.steps, fmt.Sprintf("%s %s %s", e.Name, e.Status, e.Message)) },
 		}
 		test(t, w)
@@ -98,7 +98,7 @@ func TestReplaceMember(t *testing.T) {
 		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 		require.Equal(t, "4", w.members()[1].ID)
 		require.Contains(t, w.steps, "members done 2 of 3 are healthy; demo-etcd-root-1: connect to demo-etcd-root-1: connection refused")
-		require.Equal(t, "join done demo-etcd-root-1 is healthy and has what the others have", w.steps[len(w.steps)-1])
+		require.Equal(t, "join done demo-etcd-root-1 is healthy and in sync with the other members", w.steps[len(w.steps)-1])
 	})
 }
 
@@ -155,7 +155,7 @@ func TestReplaceMemberRefuses(t *testing.T) {
 		},
 		"an etcd of one member": {
 			text: minimal, lose: func(e *fakeetcd.Etcd) { e.Lose(0) },
-			want: "etcd/root has one member: nothing else has its data", hint: "restore a snapshot",
+			want: "etcd/root has only one member: no other member has its data", hint: "restore a snapshot",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -174,8 +174,8 @@ func TestReplaceMemberRefuses(t *testing.T) {
 func TestReplaceMemberNeedsTheLock(t *testing.T) {
 	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
 		w.etcd.Lose(1)
-		w.rt.On("Lock", func() error { return errors.New("another run works on the setup") })
-		require.ErrorContains(t, w.replace.Run(t.Context()), "another run works on the setup")
+		w.rt.On("Lock", func() error { return errors.New("the setup is locked") })
+		require.ErrorContains(t, w.replace.Run(t.Context()), "the setup is locked")
 		require.Empty(t, w.etcd.Calls())
 	})
 }
@@ -209,7 +209,7 @@ func TestReplaceMemberReportsWhatItWaitsFor(t *testing.T) {
 		err := w.replace.Run(t.Context())
 		require.Equal(t, clierr.NotReady, clierr.Code(err))
 		require.ErrorContains(t, err, "2/3 ready: no space left")
-		require.Contains(t, clierr.Hint(err), "run the same command again")
+		require.Contains(t, clierr.Hint(err), "run the command again")
 		require.True(t, slices.Contains(w.steps, "join running 2/3 ready: no space left"), w.steps)
 		require.NotNil(t, w.etcd.Env(), "a pod that starts late still joins")
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// slow lets no component be ready at once.
+// slow delays the readiness of every component.
 func (w *world) slow() {
 	for _, c := range w.top.Components {
 		w.rt.States(c.ID(), waiting("container is starting"), waiting("probe fails"), isReady())
@@ -102,7 +102,7 @@ func TestEventsOfSteps(t *testing.T) {
 		require.Equal(t, []string{"running", "done passed"}, w.of("preflight"))
 		require.Equal(t, []string{"running", "done 41 create, 0 change, 0 delete, 0 unchanged"}, w.of("plan"))
 		require.Equal(t, []string{
-			"running", fmt.Sprintf("done 4 authorities made, %d created, next expiry 2000-12-31", res.PKI.Created()),
+			"running", fmt.Sprintf("done 4 authorities created, %d created, next expiry 2000-12-31", res.PKI.Created()),
 		}, w.of("certificates"))
 		require.Equal(t, []string{
 			"running a workspace on 2 shards",

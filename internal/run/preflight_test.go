@@ -1,49 +1,53 @@
 package run_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 )
 
-// asked notes what a run checks, and answers.
-func (w *world) asked(notes []string, quick, thorough error) *[]string {
+// checked lets a run check a cluster, and notes which checks it runs: a quick one answers quick, a thorough one thorough.
+func (w *world) checked(quick, thorough error) *[]string {
 	var calls []string
-	w.up.Preflight = func(_ context.Context, objects []render.Object, full bool) ([]string, error) {
-		if !full {
+	w.rt.Place = check.Facts{Clusters: []check.Cluster{&fakeruntime.Cluster{
+		Permissions: func([]render.Object) error {
 			calls = append(calls, "quick")
-			return nil, quick
-		}
-		call := "thorough"
-		if len(objects) == 1 {
-			call += " " + objects[0].GetKind() + "/" + objects[0].GetName()
-		}
-		calls = append(calls, call)
-		return notes, thorough
-	}
+			return quick
+		},
+		Admission: func(objects []render.Object) error {
+			call := "thorough"
+			if len(objects) == 1 {
+				call += " " + objects[0].GetKind() + "/" + objects[0].GetName()
+			}
+			calls = append(calls, call)
+			return thorough
+		},
+		Nodes: map[string]int{"amd64": 1, "riscv64": 1},
+	}}}
 	return &calls
 }
 
-// What a run checks before it writes: everything in brief, what it changes thoroughly.
+// A run checks everything in brief before it writes, and what it changes thoroughly.
 func TestPreflight(t *testing.T) {
 	boom, bang := clierr.New(clierr.Failed, "do something", "boom"), clierr.New(clierr.Failed, "do another thing", "bang")
 	t.Run("the first run", func(t *testing.T) {
 		inWorld(t, minimal, func(t *testing.T, w *world) {
-			calls := w.asked([]string{"mind the gap"}, nil, nil)
+			calls := w.checked(nil, nil)
 			w.mustRun(t)
 			require.Equal(t, []string{"quick", "thorough"}, *calls)
-			require.Contains(t, w.of(""), "mind the gap")
+			require.Contains(t, w.of("")[0], "KCP015: some nodes are riscv64")
 		})
 	})
 	t.Run("nothing to do", func(t *testing.T) {
 		inWorld(t, minimal, func(t *testing.T, w *world) {
 			w.mustRun(t)
-			calls := w.asked(nil, nil, boom)
+			calls := w.checked(nil, boom)
 			w.mustRun(t)
 			require.Equal(t, []string{"quick"}, *calls)
 		})
@@ -54,35 +58,44 @@ func TestPreflight(t *testing.T) {
 			w.rt.Edit("Deployment/kcp/demo-root", func(o *unstructured.Unstructured) {
 				require.NoError(t, unstructured.SetNestedField(o.Object, int64(7), "spec", "replicas"))
 			})
-			calls := w.asked(nil, nil, nil)
+			calls := w.checked(nil, nil)
 			w.mustRun(t)
 			require.Equal(t, []string{"quick", "thorough Deployment/demo-root"}, *calls)
 		})
 	})
 	t.Run("a quick check fails", func(t *testing.T) {
 		inWorld(t, minimal, func(t *testing.T, w *world) {
-			calls := w.asked(nil, boom, nil)
+			calls := w.checked(boom, nil)
 			_, err := w.run(t)
-			requireError(t, err, clierr.Failed, "boom")
+			requireError(t, err, clierr.Failed, "KCP002: boom")
+			require.Equal(t, "do something", clierr.Hint(err))
 			require.Equal(t, []string{"quick"}, *calls)
 			require.Empty(t, w.rt.Calls(), "nothing was to be written")
 		})
 	})
 	t.Run("a thorough check fails", func(t *testing.T) {
 		inWorld(t, minimal, func(t *testing.T, w *world) {
-			w.asked(nil, nil, boom)
+			w.checked(nil, boom)
 			_, err := w.run(t)
-			requireError(t, err, clierr.Failed, "boom")
+			requireError(t, err, clierr.Failed, "KCP014: boom")
 			require.Empty(t, w.rt.Calls(), "nothing was to be written")
+		})
+	})
+	t.Run("a failure that is ignored", func(t *testing.T) {
+		inWorld(t, minimal, func(t *testing.T, w *world) {
+			w.checked(boom, bang)
+			w.up.Options.IgnoreChecks = []string{"KCP002", "kcp014"}
+			w.mustRun(t)
+			require.Subset(t, w.of(""), []string{"KCP002: boom", "KCP014: bang"})
 		})
 	})
 	t.Run("a check knows why the plan fails", func(t *testing.T) {
 		inWorld(t, minimal, func(t *testing.T, w *world) {
-			w.asked(nil, nil, bang)
+			w.checked(nil, bang)
 			w.rt.On("Plan", func() error { return boom })
 			_, err := w.run(t)
 			require.ErrorIs(t, err, boom)
-			require.ErrorIs(t, err, bang)
+			require.ErrorContains(t, err, "KCP014: bang")
 		})
 	})
 }

@@ -27,7 +27,7 @@ func (w *world) rolled(t *testing.T) []string {
 	return slices.Collect(filter(w.rt.Calls(), ""))
 }
 
-// Where others go on to serve, front-proxies get connections to the new pods of a shard before the former ones end.
+// If other pods keep serving, front-proxies get connections to the new pods of a shard before the old ones end.
 func TestRunsGiveFrontProxiesNewConnections(t *testing.T) {
 	inWorld(t, replicated, func(t *testing.T, w *world) {
 		require.Equal(t, []string{
@@ -47,7 +47,7 @@ func TestARunGoesOnWithoutNewConnections(t *testing.T) {
 		require.Contains(t, calls, "Finish")
 		require.True(t, slices.ContainsFunc(w.events, func(e run.Event) bool {
 			return e.Scope == run.Note && e.Message ==
-				"front-proxy/main keeps its connections to the former pods of root-shard, and a request may fail when they end: forbidden"
+				"front-proxy/main keeps its connections to the old pods of root-shard, so a request may fail when they end: forbidden"
 		}))
 	})
 }

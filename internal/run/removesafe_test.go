@@ -20,7 +20,7 @@ func TestRemoveShardRemovesOnlyShards(t *testing.T) {
 		for _, name := range []string{"cache", "root", "gama", "vw", "main"} {
 			r := w.removal(t)
 			r.Name, r.Purge = name, true
-			requireError(t, r.Run(t.Context()), clierr.BadInput, `there is no shard "`+name+`"`)
+			requireError(t, r.Run(t.Context()), clierr.BadInput, `shard "`+name+`" does not exist`)
 			require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 			require.Empty(t, w.rt.Kcp.Requests(deleteShard))
 		}
@@ -64,7 +64,7 @@ func TestRemoveShardKeepsDataThatItCannotLookInto(t *testing.T) {
 				err := r.Run(t.Context())
 				if name != "neither" {
 					require.Equal(t, clierr.Failed, clierr.Code(err))
-					require.ErrorContains(t, err, "shard/alpha may hold workspaces, and cannot be looked into")
+					require.ErrorContains(t, err, "shard/alpha may have workspaces, but they cannot be listed")
 					require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 					return
 				}
@@ -76,7 +76,7 @@ func TestRemoveShardKeepsDataThatItCannotLookInto(t *testing.T) {
 
 				// A later run must not take that for empty.
 				r.Purge, r.Topology = true, topologytest.Build(t, minimal+"spec: {shards: [{name: beta}]}\n")
-				require.ErrorContains(t, r.Run(t.Context()), "shard/alpha may hold workspaces, and cannot be looked into")
+				require.ErrorContains(t, r.Run(t.Context()), "shard/alpha may have workspaces, but they cannot be listed")
 				require.NotContains(t, w.rt.Calls(), "PurgeData etcd/alpha")
 			})
 		})
@@ -90,7 +90,7 @@ func TestRemoveShardLooksAgainBeforeDataGoes(t *testing.T) {
 		r.Purge = true
 		w.rt.Kcp.Script("shard/alpha "+listClusters, living(), living("root:late"))
 		w.rt.Kcp.Always("create shards", anything())
-		requireError(t, r.Run(t.Context()), clierr.Failed, "shard/alpha is not empty: 1 logical cluster lives there\n    root:late")
+		requireError(t, r.Run(t.Context()), clierr.Failed, "shard/alpha is not empty: it has 1 logical cluster\n    root:late")
 		require.Len(t, w.rt.Kcp.Requests("create shards"), 1, "kcp gets it back")
 		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 	})

@@ -28,29 +28,40 @@ const (
 	stepEndpoints = "endpoints"
 )
 
-// RemoveShard takes a shard out of a running kcp: it is cordoned, emptied or found empty, forgotten by kcp, taken out of the
-// setup file, and then its workload is removed. A removal that was interrupted continues when it is run again.
+// RemoveShardRuntime is what RemoveShard needs of a runtime.
+type RemoveShardRuntime interface {
+	Archive
+	Locker
+	Applier
+	Deleter
+	kcp.Dialer
+}
+
+// RemoveShard removes a shard from a running kcp: the shard is cordoned, emptied or found empty, and unregistered;
+// then it is removed from the setup file, and its workload is deleted. An interrupted removal continues when it is
+// run again.
 type RemoveShard struct {
-	// Topology is the setup with the shard; or without, if an earlier removal has come so far.
+	// Topology is the setup with the shard, or without it if an earlier removal has got that far.
 	Topology *topology.Topology
-	Runtime  Runtime
+	Runtime  RemoveShardRuntime
 	// Name is the shard's name in kcp.
 	Name string
-	// Drain moves what lives on the shard to others.
+	// Drain moves the logical clusters of the shard to other shards.
 	Drain bool
-	// Purge deletes the shard's data too.
+	// Purge also deletes the shard's data.
 	Purge bool
-	// CheckEdit reports why the setup file cannot be edited now. It is called before anything is changed.
+	// CheckEdit returns an error if the setup file cannot be edited now. It is called before anything is changed.
 	CheckEdit func() error
-	// Before is the setup as the file has it, and Edit takes the shard out of it and returns what is left. It is called when
-	// kcp has forgotten the shard and before its workload is removed.
+	// Before is the setup in the file. Edit removes the shard from the file and returns the setup that is left. It is
+	// called after the shard was unregistered and before its workload is deleted.
 	Before  []byte
 	Edit    func() ([]byte, error)
 	Observe Observer
 	Now     func() time.Time
-	// Timeout limits the wait for moves; 0 is none.
+	// Timeout limits the whole removal; 0 is no limit.
 	Timeout time.Duration
 
+	*reporter
 	known  *record.Record
 	state  *pki.State
 	root   *kcp.Client
@@ -59,7 +70,7 @@ type RemoveShard struct {
 	moving bool
 }
 
-// id is the shard as a component, and ids all components that belong to it.
+// id is the shard as a component, and ids are all components that belong to it.
 func (r *RemoveShard) id() topology.ID { return topology.IDOf(topology.Shard, r.Name) }
 
 func (r *RemoveShard) ids() []topology.ID {
@@ -68,54 +79,56 @@ func (r *RemoveShard) ids() []topology.ID {
 
 // Run removes the shard. It reads and writes under the lock.
 func (r *RemoveShard) Run(ctx context.Context) error {
+	r.reporter = newReporter(r.Observe, r.Now)
 	if r.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, r.Timeout, errTimeout{r.Timeout})
 		defer cancel()
 	}
-	return Locked(ctx, r.Runtime, r.run)
+	return Locked(ctx, r.Runtime, r.run, nil)
 }
 
 func (r *RemoveShard) run(ctx context.Context) error {
-	objects, err := r.look(ctx)
+	objects, err := r.read(ctx)
 	if err != nil {
 		return err
 	}
 	own, others := split(objects, func(it plan.Item) bool { return slices.Contains(r.ids(), it.Component) })
-	if !r.isShard(own) && !r.left(ctx) {
-		return clierr.New(clierr.BadInput, "kcpctl status lists the shards; remove-shard removes nothing else", "there is no shard %q", r.Name)
+	if !r.isShard(own) && !r.hasRemains(ctx) {
+		return clierr.New(clierr.BadInput, "kcpctl status lists the shards; remove-shard removes nothing else",
+			"shard %q does not exist", r.Name)
 	}
 	if err := r.CheckEdit(); err != nil {
 		return err
 	}
-	verified, err := r.empty(ctx, own)
+	verified, err := r.ensureEmpty(ctx, own)
 	if err != nil {
 		return err
 	}
 	return r.remove(ctx, own, others, verified)
 }
 
-// look reads all that the removal depends on.
-func (r *RemoveShard) look(ctx context.Context) ([]plan.Item, error) {
+// read reads everything that the removal depends on.
+func (r *RemoveShard) read(ctx context.Context) ([]plan.Item, error) {
 	var err error
-	if r.known, r.state, err = loadOwn(ctx, r.Runtime); err != nil {
+	if r.known, r.state, err = loadInstallation(ctx, r.Runtime); err != nil {
 		return nil, err
 	}
 	objects, err := r.Runtime.Objects(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if r.root, err = Connect(r.Runtime, r.Topology.Root(), r.state, r.Now()); err != nil {
+	if r.root, err = r.connect(r.Topology.Root()); err != nil {
 		return nil, err
 	}
 	if r.shards, err = r.root.Shards(ctx); err != nil {
-		return nil, clierr.New(clierr.NotReady, "bring it up with kcpctl up first", "the root shard does not answer: %w", err)
+		return nil, clierr.New(clierr.NotReady, "run kcpctl up first", "the root shard does not answer: %w", err)
 	}
 	return objects, nil
 }
 
-// isShard reports whether the name is that of a shard: in the setup, in kcp, or in what an earlier run has applied. An etcd
-// that is called so is not enough: the cache server and the root shard have one too.
+// isShard reports whether the name belongs to a shard: in the setup, in kcp, or in what an earlier run has applied.
+// An etcd of that name is not enough: the cache server and the root shard have one too.
 func (r *RemoveShard) isShard(own []plan.Item) bool {
 	_, recorded := r.known.Data[r.id()]
 	applied := slices.ContainsFunc(own, func(it plan.Item) bool { return it.Component == r.id() })
@@ -123,28 +136,29 @@ func (r *RemoveShard) isShard(own []plan.Item) bool {
 		(recorded || applied || r.registered() >= 0 || r.Topology.Component(r.id()) != nil)
 }
 
-// registered is the place of the shard among the registered ones; -1 if it is not.
+// registered is the index of the shard among the registered ones; -1 if it is not registered.
 func (r *RemoveShard) registered() int {
 	return slices.IndexFunc(r.shards, func(s kcp.Shard) bool { return s.Name == r.Name })
 }
 
-// undoTime limits how long taking back a cordon may take when the run ends anyway.
+// undoTime limits how long undoing a cordon may take when the run ends anyway.
 const undoTime = 10 * time.Second
 
-// empty makes sure that nothing lives on the shard. A shard that is not empty, and cannot be drained, stays as it was. verified
-// is false where nothing could tell what lives there: its data then stays.
-func (r *RemoveShard) empty(ctx context.Context, own []plan.Item) (verified bool, err error) {
+// ensureEmpty makes sure that the shard has no logical clusters. A shard that is not empty, and cannot be drained,
+// stays as it was. verified is false if that could not be determined: the shard's data is kept then.
+func (r *RemoveShard) ensureEmpty(ctx context.Context, own []plan.Item) (verified bool, err error) {
 	c, at := r.Topology.Component(r.id()), r.registered()
 	was, recorded := r.known.Data[r.id()]
 	switch {
 	case was.Removed && was.Emptied && at < 0:
 		return true, nil // an earlier removal has made sure
 	case c == nil && at >= 0:
-		return false, clierr.New(clierr.Failed, "add it to spec.shards again", "%s is registered and may have workspaces, but the setup file does not have it", r.id())
+		return false, clierr.New(clierr.Failed, "add it to spec.shards again",
+			"%s is registered and may have workspaces, but is not in the setup file", r.id())
 	case at < 0 && len(own) == 0 && !recorded:
 		return true, nil // it never ran
 	case c == nil:
-		return false, r.unknown(errors.New("the setup file does not have it"))
+		return false, r.unknown(errors.New("it is not in the setup file"))
 	}
 	cordoned := false
 	if at >= 0 && !r.shards[at].Cordoned {
@@ -155,7 +169,7 @@ func (r *RemoveShard) empty(ctx context.Context, own []plan.Item) (verified bool
 		cordoned = true
 		r.step(stepCordon, Done, "no new workspaces")
 	}
-	verified, err = r.emptied(ctx, c, at >= 0)
+	verified, err = r.checkContents(ctx, c, at >= 0)
 	if err != nil && cordoned && !r.moving {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 		defer cancel()
@@ -168,65 +182,66 @@ func (r *RemoveShard) empty(ctx context.Context, own []plan.Item) (verified bool
 	return verified, err
 }
 
-// unknown is how a removal continues that cannot look into the shard: it keeps the data, and refuses to delete it.
+// unknown continues a removal that cannot list the contents of the shard: it keeps the data, and refuses to purge it.
 func (r *RemoveShard) unknown(why error) error {
 	if r.Purge || r.Drain {
 		return r.fail(stepContents, clierr.New(clierr.Failed,
-			"bring it up first (kcpctl up), or remove it without --purge and --drain: its data then stays",
-			"%s may hold workspaces, and cannot be looked into: %w", r.id(), why))
+			"run kcpctl up first, or remove it without --purge and --drain: then its data is kept",
+			"%s may have workspaces, but they cannot be listed: %w", r.id(), why))
 	}
-	r.step(stepContents, Done, "unknown: unreachable and not registered, so kcp routes no requests to it; its data stays")
+	r.step(stepContents, Done, "unknown: unreachable and not registered, so kcp routes no requests to it; its data is kept")
 	return nil
 }
 
-func (r *RemoveShard) emptied(ctx context.Context, c *topology.Component, registered bool) (verified bool, err error) {
+// checkContents lists the logical clusters of the shard, and moves them to other shards if Drain is set.
+func (r *RemoveShard) checkContents(ctx context.Context, c *topology.Component, registered bool) (verified bool, err error) {
 	r.step(stepContents, Running, "")
-	client, err := Connect(r.Runtime, c, r.state, r.Now())
+	client, err := r.connect(c)
 	if err != nil {
 		return false, err
 	}
-	living, err := r.settled(ctx, client)
+	clusters, err := r.settled(ctx, client)
 	switch {
 	case err != nil && registered:
 		return false, r.fail(stepContents, clierr.New(clierr.NotReady, "repair it first: kcpctl status and kcpctl logs "+string(c.ID()),
-			"cannot list what lives on %s: %w", c.ID(), err))
+			"cannot list the logical clusters of %s: %w", c.ID(), err))
 	case err != nil:
 		return false, r.unknown(err)
-	case len(living) == 0:
-		return true, r.released(ctx)
+	case len(clusters) == 0:
+		return true, r.awaitRelease(ctx)
 	}
-	r.step(stepContents, Done, count(len(living), "logical cluster", "logical clusters"))
+	r.step(stepContents, Done, count(len(clusters), "logical cluster", "logical clusters"))
 	if !r.Drain {
-		return false, r.notEmpty(living)
+		return false, r.notEmpty(clusters)
 	}
 	if err := r.drain(ctx, c, client, r.shards); err != nil {
 		return true, err
 	}
-	return true, r.released(ctx)
+	return true, r.awaitRelease(ctx)
 }
 
-func (r *RemoveShard) notEmpty(living []kcp.LogicalCluster) error {
+func (r *RemoveShard) notEmpty(clusters []kcp.LogicalCluster) error {
 	return clierr.New(clierr.Failed, "delete them, or move them to other shards with --drain; nothing was changed",
-		"%s is not empty: %s\n%s", r.id(), count(len(living), "logical cluster lives there", "logical clusters live there"), paths(living))
+		"%s is not empty: it has %s\n%s", r.id(), count(len(clusters), "logical cluster", "logical clusters"), paths(clusters))
 }
 
-// settled is what lives on the shard. If all of it is being deleted, that is waited for.
+// settled returns the logical clusters of the shard. If all of them are being deleted, it waits until they are gone.
 func (r *RemoveShard) settled(ctx context.Context, shard *kcp.Client) ([]kcp.LogicalCluster, error) {
 	for {
-		living, err := shard.LogicalClusters(ctx)
-		if err != nil || len(living) == 0 || slices.ContainsFunc(living, func(l kcp.LogicalCluster) bool { return !l.Deleting }) {
-			return living, err
+		clusters, err := shard.LogicalClusters(ctx)
+		if err != nil || len(clusters) == 0 || slices.ContainsFunc(clusters, func(l kcp.LogicalCluster) bool { return !l.Deleting }) {
+			return clusters, err
 		}
-		r.step(stepContents, Running, living[0].String())
+		r.step(stepContents, Running, clusters[0].String())
 		select {
 		case <-ctx.Done():
-			return living, nil
+			return clusters, nil
 		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// paths lists logical clusters, one per line, but not endlessly.
+// paths lists logical clusters, one per line, up to a limit.
 func paths(all []kcp.LogicalCluster) string {
 	const most = 50
 	var lines []string
@@ -239,7 +254,7 @@ func paths(all []kcp.LogicalCluster) string {
 	return strings.Join(lines, "\n")
 }
 
-// remove is what is left to do when nothing lives on the shard. Each part may have been done before.
+// remove does what is left to do once the shard is empty. An earlier run may have done some of it.
 func (r *RemoveShard) remove(ctx context.Context, own, others []plan.Item, verified bool) error {
 	r.known = r.known.Remove(verified, r.id())
 	for _, id := range r.ids() {
@@ -253,7 +268,7 @@ func (r *RemoveShard) remove(ctx context.Context, own, others []plan.Item, verif
 	if err := r.Runtime.Begin(ctx, &plan.Plan{Items: append(slices.Clone(others), own...), Stale: true}, r.known); err != nil {
 		return err
 	}
-	if err := r.forget(ctx); err != nil { // while it is known which they are
+	if err := r.forget(ctx); err != nil { // while the topology still has the shard
 		return r.fail(stepShard, err)
 	}
 	if err := ctx.Err(); err != nil {
@@ -267,13 +282,13 @@ func (r *RemoveShard) remove(ctx context.Context, own, others []plan.Item, verif
 	if err != nil {
 		return r.fail(stepShard, err)
 	}
-	r.step(stepShard, Done, "kcp and the setup file have no shard "+r.Name)
+	r.step(stepShard, Done, "shard "+r.Name+" removed from kcp and from the setup file")
 	for _, id := range r.ids() { // the shard before its etcd
 		items, _ := split(own, func(it plan.Item) bool { return it.Component == id })
 		if err := r.delete(ctx, id, items); err != nil {
 			return err
 		}
-		// A process that was started again has registered again.
+		// A process that was restarted in the meantime has registered again.
 		if err := r.root.DeleteShard(ctx, r.Name); err != nil {
 			return r.fail(stepShard, err)
 		}
@@ -290,7 +305,8 @@ func (r *RemoveShard) remove(ctx context.Context, own, others []plan.Item, verif
 	return r.Runtime.Finish(ctx, &plan.Plan{Items: others}, r.known, r.applied(history, setup))
 }
 
-// applied is what the removal has applied: the setup without the shard, or only that of a setup with other changes.
+// applied is what the removal has applied: the setup without the shard, or only the removal if the setup has other
+// changes.
 func (r *RemoveShard) applied(history []plan.Revision, setup []byte) plan.Applied {
 	a := plan.Applied{Setup: setup}
 	if latest, complete := plan.Latest(history); !complete || !bytes.Equal(latest, r.Before) && !bytes.Equal(latest, setup) {
@@ -299,8 +315,8 @@ func (r *RemoveShard) applied(history []plan.Revision, setup []byte) plan.Applie
 	return a
 }
 
-// unregister takes the shard out of kcp, so that nothing is scheduled there any more, and looks once more: what arrived in
-// the last moment keeps the shard.
+// unregister deletes the Shard object, so that nothing is scheduled there any more, and checks once more that the
+// shard is empty: a workspace that was created in the last moment keeps the shard.
 func (r *RemoveShard) unregister(ctx context.Context, verified bool) error {
 	r.step(stepShard, Running, "")
 	at, c := r.registered(), r.Topology.Component(r.id())
@@ -310,13 +326,13 @@ func (r *RemoveShard) unregister(ctx context.Context, verified bool) error {
 	if at < 0 || c == nil || !verified {
 		return nil
 	}
-	client, err := Connect(r.Runtime, c, r.state, r.Now())
+	client, err := r.connect(c)
 	if err != nil {
 		return err
 	}
-	living, err := client.LogicalClusters(ctx)
-	if err == nil && len(living) > 0 {
-		err = r.notEmpty(living)
+	clusters, err := client.LogicalClusters(ctx)
+	if err == nil && len(clusters) > 0 {
+		err = r.notEmpty(clusters)
 	}
 	if err != nil {
 		return errors.Join(err, r.root.RegisterShard(ctx, r.shards[at]))
@@ -342,12 +358,8 @@ func (r *RemoveShard) delete(ctx context.Context, id topology.ID, items []plan.I
 	return nil
 }
 
-// forget deletes the shard's certificates where the store keeps them.
+// forget deletes the shard's certificates from the PKI store.
 func (r *RemoveShard) forget(ctx context.Context) error {
-	store, ok := r.Runtime.Store().(pki.Forgetter)
-	if !ok {
-		return nil
-	}
 	var keys []pki.LeafKey
 	for _, id := range r.ids() {
 		if c := r.Topology.Component(id); c != nil {
@@ -356,14 +368,10 @@ func (r *RemoveShard) forget(ctx context.Context) error {
 			}
 		}
 	}
-	return store.Forget(ctx, keys)
+	return r.Runtime.Store().Forget(ctx, keys)
 }
 
-func (r *RemoveShard) step(name string, s Status, msg string) {
-	r.Observe(Event{Time: r.Now(), Scope: Step, Name: name, Status: s, Message: msg})
-}
-
-func (r *RemoveShard) fail(step string, err error) error {
-	r.step(step, Failed, firstLine(err))
-	return err
+// connect returns an administrator's client of a component.
+func (r *RemoveShard) connect(c *topology.Component) (*kcp.Client, error) {
+	return kcp.Connect(r.Runtime, c, r.state, r.Now())
 }

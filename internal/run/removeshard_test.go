@@ -109,7 +109,7 @@ func TestRemoveShardRefusesOneInUse(t *testing.T) {
 		r := w.removal(t)
 		w.rt.Kcp.Always(listClusters, living("root:b", "root:a"))
 		requireError(t, r.Run(t.Context()), clierr.Failed,
-			"shard/alpha is not empty: 2 logical clusters live there\n    root:a\n    root:b")
+			"shard/alpha is not empty: it has 2 logical clusters\n    root:a\n    root:b")
 		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 		require.Empty(t, w.rt.Kcp.Requests(deleteShard))
 		require.Equal(t, []string{"running", "done no new workspaces", "done undone"}, w.of("cordon"))
@@ -160,18 +160,18 @@ func TestRemoveShardSaysWhyItCannotDrain(t *testing.T) {
 		},
 		"gate is off": {
 			twoShards, func(w *world) { w.rt.Kcp.Always(dump, off) },
-			"the feature gate LogicalClusterMigration, with which kcp moves logical clusters, is off on shard/alpha",
+			"the feature gate LogicalClusterMigration, which kcp needs to move logical clusters, is off on shard/alpha",
 		},
 		"gate is off elsewhere": {
 			sharded, func(w *world) { w.rt.Kcp.Always("shard/alpha "+dump, on); w.rt.Kcp.Always(dump, off) },
-			"the feature gate LogicalClusterMigration, with which kcp moves logical clusters, is off on root-shard",
+			"the feature gate LogicalClusterMigration, which kcp needs to move logical clusters, is off on root-shard",
 		},
 		"nowhere to go": {
 			sharded, func(w *world) {
 				w.rt.Kcp.Always(dump, on)
 				w.rt.Kcp.Register(kcp.Shard{Name: "root", BaseURL: w.top.Root().URL, Cordoned: true})
 			},
-			"no other shard takes workspaces",
+			"no other shard accepts workspaces",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -221,7 +221,7 @@ func TestRemoveShardThatIsNotThere(t *testing.T) {
 	inWorld(t, twoShards, func(t *testing.T, w *world) {
 		r := w.removal(t)
 		r.Name = "gamma"
-		requireError(t, r.Run(t.Context()), clierr.BadInput, `there is no shard "gamma"`)
+		requireError(t, r.Run(t.Context()), clierr.BadInput, `shard "gamma" does not exist`)
 	})
 }
 
@@ -229,7 +229,7 @@ func TestRemoveShardThatTheFileDoesNotKnow(t *testing.T) {
 	inWorld(t, twoShards, func(t *testing.T, w *world) {
 		r := w.removal(t)
 		r.Topology = topologytest.Build(t, minimal+"spec: {shards: [{name: beta}]}\n")
-		requireError(t, r.Run(t.Context()), clierr.Failed, "shard/alpha is registered and may have workspaces, but the setup file does not have it")
+		requireError(t, r.Run(t.Context()), clierr.Failed, "shard/alpha is registered and may have workspaces, but is not in the setup file")
 		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 	})
 }

@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/etcd"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -24,22 +24,30 @@ const (
 	stepJoin    = "join"
 )
 
-// nobody is the index of no member.
-const nobody = -1
+// noMember is not the index of any member.
+const noMember = -1
 
-// ReplaceMember gives a managed etcd another member in the place of one that has lost its data. The others serve meanwhile. A
-// replacement that was interrupted is continued by another one: it begins again, which costs nothing but time.
+// ReplaceMemberRuntime is what ReplaceMember needs of a runtime.
+type ReplaceMemberRuntime interface {
+	Archive
+	Locker
+	State(ctx context.Context, c *topology.Component) (ready.State, error)
+}
+
+// ReplaceMember replaces a member of a managed etcd that has lost its data. The other members keep serving. After an
+// interruption the replacement starts again, which costs nothing but time.
 type ReplaceMember struct {
 	Members
+	Runtime ReplaceMemberRuntime
 	// Etcd is the etcd, Index the number of the member.
-	Etcd  *topology.Component
-	Index int32
-	// Observe is told of the steps.
+	Etcd    *topology.Component
+	Index   int32
 	Observe Observer
-	// Timeout limits the whole replacement; 0 is none.
+	// Timeout limits the whole replacement; 0 is no limit.
 	Timeout time.Duration
 
 	state *pki.State
+	*reporter
 }
 
 // CheckReplaceable refuses an etcd of which no member can be replaced.
@@ -48,20 +56,21 @@ func CheckReplaceable(c *topology.Component) error {
 		return nil
 	}
 	return clierr.New(clierr.Failed, "restore a snapshot or a backup of its volume",
-		"%s has one member: nothing else has its data, so there is nothing that another member could be filled from", c.ID())
+		"%s has only one member: no other member has its data, so a new one could not copy it", c.ID())
 }
 
 // Run replaces the member.
 //
-// An etcd knows its members by IDs. One that has lost its data must never come back under the ID that it had: the others
-// count on what it has forgotten. So it is removed, and added under another ID. It is added as a voter: after the removal
-// the others are as many as a majority needs with it or without it, so that a learner would be no safer, and would not
-// vote if nothing was left to promote it.
+// An etcd knows its members by ID. A member that has lost its data must never return under its old ID: the others
+// rely on writes that it has acknowledged. So it is removed, and added under another ID. It is added as a voter:
+// after the removal the others are as many as a majority needs with or without it, so a learner would be no safer,
+// and would never vote if the run ends before it is promoted.
 //
-// Meanwhile the pod starts again and again. What it must not do is to start without data before it has been added: it would
-// take itself for a member of a new etcd. So first of all a start without data is made impossible for every member, then
-// it is allowed for this one.
+// While this happens, the pod keeps restarting. It must not start without data before it was added: it would form a
+// cluster of its own. So first a start without data is made impossible for every member, then it is allowed for this
+// one.
 func (r *ReplaceMember) Run(ctx context.Context) error {
+	r.reporter = newReporter(r.Observe, r.Now)
 	if err := CheckReplaceable(r.Etcd); err != nil {
 		return err
 	}
@@ -70,24 +79,21 @@ func (r *ReplaceMember) Run(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, r.Timeout, errTimeout{r.Timeout})
 		defer cancel()
 	}
-	err := Locked(ctx, r.Runtime, r.replace)
-	if errors.Is(err, ErrNoPlace) {
-		return clierr.New(clierr.Failed, "kcpctl up makes the etcd", "%w", err)
-	}
-	return err
+	return Locked(ctx, r.Runtime, r.replace, nil)
 }
 
 func (r *ReplaceMember) replace(ctx context.Context) error {
-	installed, state, err := loadOwn(ctx, r.Runtime)
+	installed, state, err := loadInstallation(ctx, r.Runtime)
 	if err != nil {
 		return err
 	}
 	if d, ok := installed.Data[r.Etcd.ID()]; ok && d.Members != int64(r.Etcd.Replicas) {
-		return clierr.New(clierr.Failed, "set the number of members in the setup file back", "%s has %d members, and the setup wants %d",
+		return clierr.New(clierr.Failed, "change the number of members in the setup file back",
+			"%s has %d members, but the setup file has %d",
 			r.Etcd.ID(), d.Members, r.Etcd.Replicas)
 	}
 	r.state = state
-	known, done, err := r.survey(ctx)
+	known, done, err := r.inspect(ctx)
 	if err != nil {
 		return r.fail(stepMembers, err)
 	}
@@ -113,9 +119,9 @@ func (r *ReplaceMember) replace(ctx context.Context) error {
 
 func (r *ReplaceMember) pod() string { return r.Etcd.Member(r.Index) }
 
-// survey looks whether the member can and has to be replaced. It is done if an earlier run came so far that only its traces
-// are left.
-func (r *ReplaceMember) survey(ctx context.Context) (known []etcd.Member, done bool, err error) {
+// inspect determines whether the member can and must be replaced. done means that an earlier run has replaced it, and
+// only the overrides of its start are left.
+func (r *ReplaceMember) inspect(ctx context.Context) (known []etcd.Member, done bool, err error) {
 	r.step(stepMembers, Running, "")
 	s, err := r.ask(ctx, r.state, r.Etcd)
 	if err != nil {
@@ -126,18 +132,20 @@ func (r *ReplaceMember) survey(ctx context.Context) (known []etcd.Member, done b
 		if err != nil || env != nil {
 			return nil, err == nil, err
 		}
-		return nil, false, clierr.New(clierr.Failed, "kcpctl etcd members shows how each is", "%s is healthy: it is not replaced", r.pod())
+		return nil, false, clierr.New(clierr.Failed, "kcpctl etcd members shows the state of each member",
+			"%s is healthy: it is not replaced", r.pod())
 	}
 	if s.healthy() <= int(r.Etcd.Replicas)/2 || len(s.known) == 0 {
 		return nil, false, noMajority(r.Etcd, s)
 	}
-	r.step(stepMembers, Done, fmt.Sprintf("%d of %d are healthy; %s: %s", s.healthy(), r.Etcd.Replicas, r.pod(), s.members[r.Index].Reason))
+	r.step(stepMembers, Done, fmt.Sprintf("%d of %d are healthy; %s: %s",
+		s.healthy(), r.Etcd.Replicas, r.pod(), s.members[r.Index].Reason))
 	return s.known, false, nil
 }
 
-// remove removes the member under the ID that it has, and what an interrupted run may have added.
+// remove removes the member under its old ID, and under the one that an interrupted run may have added.
 func (r *ReplaceMember) remove(ctx context.Context, known []etcd.Member) error {
-	if err := r.Pods.SetMemberStart(ctx, r.Etcd, startOf(r.Etcd, nobody)); err != nil {
+	if err := r.Pods.SetMemberStart(ctx, r.Etcd, startOf(r.Etcd, noMember)); err != nil {
 		return err
 	}
 	return r.withOthers(ctx, stepRemove, func(ctx context.Context, client *etcd.Client) error {
@@ -153,24 +161,24 @@ func (r *ReplaceMember) remove(ctx context.Context, known []etcd.Member) error {
 	})
 }
 
-// empty takes the data away that the member still has under the ID that it had.
+// empty deletes the data that the member still has under its old ID.
 func (r *ReplaceMember) empty(ctx context.Context) error {
 	err := r.Pods.EmptyMember(ctx, r.Etcd, r.pod())
 	if err != nil && ctx.Err() != nil {
 		return clierr.New(clierr.NotReady,
-			"if the pod's node is gone for good, kubectl delete node lets the pod go; then run the same command again",
-			"%s and its volume were deleted and are still there: %w", r.pod(), err)
+			"if the pod's node is gone for good, kubectl delete node releases the pod; then run the command again",
+			"%s and its volume were deleted but still exist: %w", r.pod(), err)
 	}
 	return err
 }
 
-// add announces the member, which has to be known before it starts, and lets it start.
+// add adds the member to the etcd, which must know it before it starts, and lets it start.
 func (r *ReplaceMember) add(ctx context.Context) error {
 	url := r.Etcd.PeerURL(r.Index)
 	if err := r.withOthers(ctx, stepAdd, func(ctx context.Context, client *etcd.Client) error {
 		now, err := client.Members(ctx)
 		if err != nil || slices.ContainsFunc(now, func(m etcd.Member) bool { return slices.Contains(m.PeerURLs, url) }) {
-			return err // an answer that was lost
+			return err // it was added, and the answer was lost
 		}
 		return client.Add(ctx, url)
 	}); err != nil {
@@ -179,8 +187,8 @@ func (r *ReplaceMember) add(ctx context.Context) error {
 	return r.Pods.SetMemberStart(ctx, r.Etcd, startOf(r.Etcd, r.Index))
 }
 
-// withOthers asks the other members one after another until one does what is wanted. They refuse changes for some seconds
-// after one of them was out of touch.
+// withOthers calls do with the other members one after another until it succeeds. etcd rejects changes of its members
+// for some seconds after one of them was disconnected.
 func (r *ReplaceMember) withOthers(ctx context.Context, step string, do func(context.Context, *etcd.Client) error) error {
 	connect, err := r.connector(r.state, r.Etcd)
 	if err != nil {
@@ -206,7 +214,7 @@ func (r *ReplaceMember) withOthers(ctx context.Context, step string, do func(con
 	})
 }
 
-// join waits until the member has what the others have, and then lets members start as they always do.
+// join waits until the member has the data of the others, and then removes the overrides of how members start.
 func (r *ReplaceMember) join(ctx context.Context) error {
 	r.step(stepJoin, Running, r.pod())
 	err := r.until(ctx, stepJoin, func() error {
@@ -229,11 +237,11 @@ func (r *ReplaceMember) join(ctx context.Context) error {
 	if err != nil {
 		return r.fail(stepJoin, err)
 	}
-	r.step(stepJoin, Done, r.pod()+" is healthy and has what the others have")
+	r.step(stepJoin, Done, r.pod()+" is healthy and in sync with the other members")
 	return nil
 }
 
-// until tries until it works or ctx ends, reporting the reason why not.
+// until retries until it works or ctx ends, and reports why it does not work yet.
 func (r *ReplaceMember) until(ctx context.Context, step string, try func() error) error {
 	reported := ""
 	for {
@@ -247,15 +255,15 @@ func (r *ReplaceMember) until(ctx context.Context, step string, try func() error
 		}
 		select {
 		case <-ctx.Done():
-			return clierr.New(clierr.NotReady, "run the same command again; kcpctl logs "+string(r.Etcd.ID())+" shows what the members say",
+			return clierr.New(clierr.NotReady, "run the command again; see kcpctl logs "+string(r.Etcd.ID()),
 				"%w: %s", context.Cause(ctx), reported)
 		case <-time.After(2 * pollInterval):
 		}
 	}
 }
 
-// startOf says how members without data start: all refuse to, but for one that joins the others. A member finds itself in
-// the list by its name, and the others by their URLs.
+// startOf returns the variables with which members without data start: none of them can, except the one that joins. A
+// member finds itself in the list by its name, and the others by their URLs.
 func startOf(c *topology.Component, joins int32) map[string]string {
 	var members []string
 	for i := range c.Replicas {
@@ -266,13 +274,4 @@ func startOf(c *topology.Component, joins int32) map[string]string {
 		members = append(members, name+"="+c.PeerURL(i))
 	}
 	return map[string]string{render.EnvInitialCluster: strings.Join(members, ","), render.EnvInitialClusterState: "existing"}
-}
-
-func (r *ReplaceMember) step(name string, s Status, msg string) {
-	r.Observe(Event{Time: r.Now(), Scope: Step, Name: name, Status: s, Message: msg})
-}
-
-func (r *ReplaceMember) fail(step string, err error) error {
-	r.step(step, Failed, firstLine(err))
-	return err
 }

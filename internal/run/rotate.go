@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,104 +12,118 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Rotate replaces authorities or the service-account key while kcp serves: trust first everywhere, then what is trusted. All
-// go through a phase together. It can be interrupted at any moment and run again.
+// Rotate takes certificate authorities or the service-account key from one phase of a rotation to the next while kcp
+// serves: first everything trusts the new one, then the new one signs. All rotations go through a phase together. It
+// can be interrupted at any moment and run again. RotateCAs and RotateKey add how a rotation ends.
 type Rotate struct {
-	pki.Rotations
-	Topology *topology.Topology
-	Store    pki.Store
-	// Roll changes the PKI and brings the whole setup up with it, one component after another: it returns when everybody
-	// has what is new. Without a change it completes what an earlier run has begun. The title says what for.
-	Roll func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error
-	// Keep changes the PKI's store only.
-	Keep func(ctx context.Context, change func(*pki.State) (*pki.State, error)) error
-	Now  func() time.Time
-	// Pause ends a run that begins a rotation when the next one is trusted, before it signs: the next run goes on.
+	Rotations pki.Rotations
+	Topology  *topology.Topology
+	Store     pki.Store
+	// Up rolls each step out, one component after another. Nil changes the store only: the user applies it.
+	Up *Up
+	// Now is the clock.
+	Now func() time.Time
+	// Pause ends a run that begins a rotation when the next one is trusted, before it signs: the next run continues.
 	Pause bool
+	// Begin shows what the next step is for, until end is called.
+	Begin func(title string) (end func())
 }
 
-// Run rotates until the new one signs, and returns the phase that the rotation is in then. An authority stays in
-// pki.PhaseSwitch, in which what the previous one has signed is still accepted, until Finish. Where clients that know only
-// the present authority would be cut off by the switch, a run ends before it, and the next one goes on.
+// RotateCAs rotates certificate authorities. Until Finish, certificates signed by the previous ones are still accepted.
+type RotateCAs struct{ Rotate }
+
+// RotateKey rotates the key that signs the tokens of service accounts. Until Finish, earlier keys still verify them.
+type RotateKey struct{ Rotate }
+
+// Run rotates until the new one signs, and returns the phase that the rotation is in then. It stops before the switch
+// if that would cut off clients that know only the current authority; the next run continues.
 func (r *Rotate) Run(ctx context.Context) (pki.Phase, error) {
 	state, err := r.load(ctx)
 	if err != nil {
 		return "", err
 	}
-	phase := r.Phase(state)
-	behind := r.In(state, phase)
+	phase := r.Rotations.Phase(state)
+	behind := r.Rotations.In(state, phase)
 	switch phase {
 	case pki.PhaseNone:
-		if err := r.advance(ctx, behind, phase, "a new %s: everybody learns to trust it"); err != nil {
+		if err := r.advance(ctx, behind, phase, fmt.Sprintf("distribute trust in a new %s", behind)); err != nil {
 			return "", err
 		}
 		if r.Pause || r.Stops(state) != nil {
 			return pki.PhaseDistribute, nil
 		}
 	case pki.PhaseDistribute:
-		if err := r.settle(ctx, behind, "the new %s: make sure that everybody trusts it"); err != nil {
+		if err := r.settle(ctx, fmt.Sprintf("make sure that the new %s is trusted everywhere", behind)); err != nil {
 			return phase, err
 		}
 	case pki.PhaseSwitch:
-		if err := r.settle(ctx, behind, "the new %s signs: make sure that everybody has what it signed"); err != nil {
-			return phase, err
-		}
-		return r.end(ctx)
+		return phase, r.settle(ctx, switched(behind))
 	}
 	if state, err = r.load(ctx); err != nil {
 		return pki.PhaseDistribute, err
 	}
-	behind = r.In(state, pki.PhaseDistribute)
-	if err := r.advance(ctx, behind, pki.PhaseDistribute, "the new %s signs: everybody gets what it signed"); err != nil {
+	behind = r.Rotations.In(state, pki.PhaseDistribute)
+	if err := r.advance(ctx, behind, pki.PhaseDistribute, fmt.Sprintf("switch to the new %s", behind)); err != nil {
 		return pki.PhaseDistribute, err
 	}
-	return r.end(ctx)
+	return pki.PhaseSwitch, nil
 }
 
-// Stops says why the rotation has to pause before the switch, if so.
+// switched is the title of a run that makes sure of the switch.
+func switched(which pki.Rotations) string {
+	return fmt.Sprintf("make sure that everything has switched to the new %s", which)
+}
+
+// Stops returns why the rotation has to pause before the switch; nil if it does not.
 func (r *Rotate) Stops(s *pki.State) error {
-	if !r.Has(pki.ServerCA) {
-		return nil // only servers are verified by those who are not of the setup
+	if !r.Rotations.Has(pki.ServerCA) {
+		return nil // only servers are verified by clients outside the setup
 	}
 	return s.CAs[pki.ServerCA].CannotVouch()
 }
 
-// end forgets the next service-account key, which is the present one by now: earlier keys go on to verify. The previous
-// authority is kept until Finish.
-func (r *Rotate) end(ctx context.Context) (pki.Phase, error) {
-	if !r.OfServiceAccount() {
-		return pki.PhaseSwitch, nil
+// Run rotates the key until the new one signs. Then nothing is left to do but to forget that it was the next one.
+func (r *RotateKey) Run(ctx context.Context) (pki.Phase, error) {
+	phase, err := r.Rotate.Run(ctx)
+	if err != nil || phase != pki.PhaseSwitch {
+		return phase, err
 	}
-	if err := r.Keep(ctx, func(s *pki.State) (*pki.State, error) {
-		return r.Advance(r.Topology, s, pki.PhaseSwitch, r.Now())
-	}); err != nil {
+	if err := ChangeStore(ctx, r.Topology, r.storeRuntime(), r.Store, r.next(r.Rotations, pki.PhaseSwitch)); err != nil {
 		return pki.PhaseSwitch, err
 	}
 	return pki.PhaseNone, nil
 }
 
-// Finish ends the rotation of authorities: what the previous ones have signed is not accepted any more. Of service-account
-// keys it leaves only the one that signs. First it makes sure that everybody has what the new ones signed.
-func (r *Rotate) Finish(ctx context.Context) error {
+// Finish removes all keys but the one that signs.
+func (r *RotateKey) Finish(ctx context.Context) error {
 	state, err := r.load(ctx)
 	if err != nil {
 		return err
 	}
-	distributed, switched := r.In(state, pki.PhaseDistribute), r.In(state, pki.PhaseSwitch)
-	switch {
-	case len(distributed) > 0:
-		return unfinished(distributed, pki.PhaseDistribute)
-	case r.OfServiceAccount() && len(switched) > 0:
-		return unfinished(switched, pki.PhaseSwitch)
-	case r.OfServiceAccount():
-		return r.Roll(ctx, fmt.Sprintf("the %s: earlier keys are dropped", r), pki.DropEarlierKeys)
-	case len(switched) == 0:
-		return r.settle(ctx, r.Rotations, "the %s is not being rotated: make sure that everybody knows")
+	if phase := r.Rotations.Phase(state); phase != pki.PhaseNone {
+		return unfinished(r.Rotations, phase)
 	}
-	if err := r.settle(ctx, switched, "the new %s signs: make sure that everybody has what it signed"); err != nil {
+	return r.roll(ctx, fmt.Sprintf("remove the previous %s", r.Rotations), pki.DropEarlierKeys)
+}
+
+// Finish ends the rotation: certificates that the previous authorities have signed are no longer accepted. First it
+// makes sure that every component has certificates of the new ones.
+func (r *RotateCAs) Finish(ctx context.Context) error {
+	state, err := r.load(ctx)
+	if err != nil {
 		return err
 	}
-	return r.advance(ctx, switched, pki.PhaseSwitch, "the previous %s is dropped")
+	if distributed := r.Rotations.In(state, pki.PhaseDistribute); len(distributed) > 0 {
+		return unfinished(distributed, pki.PhaseDistribute)
+	}
+	rotated := r.Rotations.In(state, pki.PhaseSwitch)
+	if len(rotated) == 0 {
+		return r.settle(ctx, fmt.Sprintf("the %s is not being rotated: make sure that everything is up to date", r.Rotations))
+	}
+	if err := r.settle(ctx, switched(rotated)); err != nil {
+		return err
+	}
+	return r.advance(ctx, rotated, pki.PhaseSwitch, fmt.Sprintf("remove the previous %s", rotated))
 }
 
 func unfinished(which pki.Rotations, phase pki.Phase) error {
@@ -118,60 +131,103 @@ func unfinished(which pki.Rotations, phase pki.Phase) error {
 		"the rotation of the %s is in the phase %q: the new one does not sign everywhere yet", which, phase)
 }
 
-func (r *Rotate) settle(ctx context.Context, which pki.Rotations, title string) error {
-	return r.Roll(ctx, fmt.Sprintf(title, which), nil)
-}
+// settle completes an earlier step without a change.
+func (r *Rotate) settle(ctx context.Context, title string) error { return r.roll(ctx, title, nil) }
 
 // advance takes rotations to the next phase, in the store and everywhere.
 func (r *Rotate) advance(ctx context.Context, which pki.Rotations, from pki.Phase, title string) error {
-	return r.Roll(ctx, fmt.Sprintf(title, which), func(s *pki.State) (*pki.State, error) {
-		return which.Advance(r.Topology, s, from, r.Now())
-	})
+	return r.roll(ctx, title, r.next(which, from))
+}
+
+// next is the step from a phase to the next one.
+func (r *Rotate) next(which pki.Rotations, from pki.Phase) pkiChange {
+	return func(s *pki.State) (*pki.State, error) { return which.Advance(r.Topology, s, from, r.Now()) }
+}
+
+// roll changes the PKI and brings the whole setup up with it. It returns when everything has what is new.
+func (r *Rotate) roll(ctx context.Context, title string, change pkiChange) error {
+	if r.Up == nil {
+		desired, err := LoadDesired(ctx, r.Topology, r.Store, DesiredOptions{Now: r.Now(), change: change})
+		if err != nil {
+			return err
+		}
+		return desired.Save(ctx)
+	}
+	defer r.Begin(title)()
+	r.Up.change = change
+	defer func() { r.Up.change = nil }()
+	_, err := r.Up.Run(ctx)
+	return err
+}
+
+// storeRuntime is the runtime whose lock protects the store; nil if only the store is changed.
+func (r *Rotate) storeRuntime() StoreRuntime {
+	if r.Up == nil {
+		return nil
+	}
+	return r.Up.Runtime
 }
 
 func (r *Rotate) load(ctx context.Context) (*pki.State, error) {
 	s, err := r.Store.Load(ctx)
 	if err == nil && len(s.CAs) == 0 {
-		err = clierr.New(clierr.Failed, "run kcpctl up first", "kcp %q has no certificates yet: there is nothing in %s", r.Topology.Name, r.Store)
+		err = clierr.New(clierr.Failed, "run kcpctl up first",
+			"kcp %q has no certificates yet: %s is empty", r.Topology.Name, r.Store)
 	}
 	return s, err
 }
 
-// ChangeStore changes what the PKI's store keeps, and nothing else: it needs the namespace, which it makes at most, the lock,
-// and the store. A change to authorities that are not the installation's is refused.
-func ChangeStore(ctx context.Context, t *topology.Topology, rt Runtime, change func(*pki.State) (*pki.State, error)) error {
-	keep := func(ctx context.Context) error {
-		r, err := rt.Record(ctx)
-		if err != nil {
-			return err
-		}
-		state, err := rt.Store().Load(ctx)
-		if err != nil {
-			return err
-		}
-		if state, err = change(state); err != nil {
-			return err
-		}
-		if err := r.CheckAuthorities(state, rt.Store().String()); err != nil {
-			return err
-		}
-		if err := rt.Store().Save(ctx, state); err != nil {
-			return fmt.Errorf("save %s: %w", rt.Store(), err)
-		}
-		return nil
-	}
-	err := Locked(ctx, rt, keep)
-	if !errors.Is(err, ErrNoPlace) {
-		return err
-	}
-	if err := applyHome(ctx, t, rt); err != nil {
-		return err
-	}
-	return Locked(ctx, rt, keep)
+// StoreRuntime is what ChangeStore needs of a runtime.
+type StoreRuntime interface {
+	Archive
+	Locker
+	Applier
 }
 
-// applyHome makes the namespace that the setup's state lives in.
-func applyHome(ctx context.Context, t *topology.Topology, rt Runtime) error {
+// ChangeStore changes the PKI in its store, and nothing else. It takes the lock of the runtime, for which it creates
+// at most the namespace, and refuses authorities that are not the installation's. Without a runtime nothing is
+// applied from here, and the store alone keeps concurrent changes apart.
+func ChangeStore(
+	ctx context.Context, t *topology.Topology, rt StoreRuntime, store pki.Store, change func(*pki.State) (*pki.State, error),
+) error {
+	if rt == nil {
+		return changeStore(ctx, store, change, func(*pki.State) error { return nil })
+	}
+	locked := func(ctx context.Context) error {
+		known, err := rt.Record(ctx)
+		if err != nil {
+			return err
+		}
+		return changeStore(ctx, store, change, func(s *pki.State) error { return known.CheckAuthorities(s, store.String()) })
+	}
+	return Locked(ctx, rt, locked, func(ctx context.Context) error {
+		if err := applyHome(ctx, t, rt); err != nil {
+			return err
+		}
+		return Locked(ctx, rt, locked, nil)
+	})
+}
+
+// changeStore loads, changes, checks and saves a PKI.
+func changeStore(ctx context.Context, store pki.Store, change pkiChange, check func(*pki.State) error) error {
+	state, err := store.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if state, err = change(state); err != nil {
+		return err
+	}
+	if err := check(state); err != nil {
+		return err
+	}
+	if err := store.Save(ctx, state); err != nil {
+		return fmt.Errorf("save %s: %w", store, err)
+	}
+	return nil
+}
+
+// applyHome creates the namespace that the setup's state lives in.
+func applyHome(ctx context.Context, t *topology.Topology, rt Applier) error {
 	o, err := render.Namespace(t, t.Home)
 	if err != nil {
 		return err

@@ -16,22 +16,28 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// rotation is a rotation in a world. It notes what each roll was for.
-func (w *world) rotation(all ...pki.Rotation) (*run.Rotate, *[]string) {
+// rotator is run.RotateCAs or run.RotateKey.
+type rotator interface {
+	Run(context.Context) (pki.Phase, error)
+	Finish(context.Context) error
+}
+
+// rotation is a rotation in a world, its common part, and the titles of its steps.
+func (w *world) rotation(all ...pki.Rotation) (rotator, *run.Rotate, *[]string) {
 	var titles []string
-	return &run.Rotate{
-		Rotations: all, Topology: w.top, Store: w.rt.Store(), Now: time.Now,
-		Keep: func(ctx context.Context, change func(*pki.State) (*pki.State, error)) error {
-			return run.ChangeStore(ctx, w.top, w.rt, change)
-		},
-		Roll: func(ctx context.Context, title string, change func(*pki.State) (*pki.State, error)) error {
+	rotate := run.Rotate{
+		Rotations: all, Topology: w.top, Store: w.rt.Store(), Up: w.up, Now: time.Now,
+		Begin: func(title string) func() {
 			titles = append(titles, title)
-			w.up.Options.Change = change
-			defer func() { w.up.Options.Change = nil }()
-			_, err := w.up.Run(ctx)
-			return err
+			return func() {}
 		},
-	}, &titles
+	}
+	if rotate.Rotations.OfServiceAccount() {
+		key := &run.RotateKey{Rotate: rotate}
+		return key, &key.Rotate, &titles
+	}
+	cas := &run.RotateCAs{Rotate: rotate}
+	return cas, &cas.Rotate, &titles
 }
 
 // each rotation is tried in a world of its own.
@@ -47,9 +53,11 @@ func eachRotation(t *testing.T, test func(t *testing.T, w *world, r pki.Rotation
 	}
 }
 
+func isKey(r pki.Rotation) bool { return r == (pki.KeyRotation{}) }
+
 // settled is the phase in which a rotation stays after a run.
 func settled(r pki.Rotation) pki.Phase {
-	if r.CA() == "" {
+	if isKey(r) {
 		return pki.PhaseNone
 	}
 	return pki.PhaseSwitch
@@ -57,13 +65,13 @@ func settled(r pki.Rotation) pki.Phase {
 
 func TestRotateTrustsFirst(t *testing.T) {
 	eachRotation(t, func(t *testing.T, w *world, r pki.Rotation) {
-		rotate, titles := w.rotation(r)
+		rotate, _, titles := w.rotation(r)
 		phase, err := rotate.Run(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, settled(r), phase)
 		require.Equal(t, []string{
-			fmt.Sprintf("a new %s: everybody learns to trust it", r),
-			fmt.Sprintf("the new %s signs: everybody gets what it signed", r),
+			fmt.Sprintf("distribute trust in a new %s", r),
+			fmt.Sprintf("switch to the new %s", r),
 		}, *titles)
 
 		before := w.rt.PKI()
@@ -74,8 +82,8 @@ func TestRotateTrustsFirst(t *testing.T) {
 
 func TestRotatePauses(t *testing.T) {
 	eachRotation(t, func(t *testing.T, w *world, r pki.Rotation) {
-		rotate, titles := w.rotation(r)
-		rotate.Pause = true
+		rotate, common, titles := w.rotation(r)
+		common.Pause = true
 		phase, err := rotate.Run(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, pki.PhaseDistribute, phase)
@@ -87,8 +95,8 @@ func TestRotatePauses(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, settled(r), phase, "the same command goes on")
 		require.Equal(t, []string{
-			fmt.Sprintf("the new %s: make sure that everybody trusts it", r),
-			fmt.Sprintf("the new %s signs: everybody gets what it signed", r),
+			fmt.Sprintf("make sure that the new %s is trusted everywhere", r),
+			fmt.Sprintf("switch to the new %s", r),
 		}, *titles)
 	})
 }
@@ -97,7 +105,7 @@ func TestRotateStaysUntilItIsFinished(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		w.mustRun(t)
 		first := w.rt.PKI().CAs[pki.ServerCA]
-		rotate, titles := w.rotation(pki.RotationOf(pki.ServerCA))
+		rotate, _, titles := w.rotation(pki.RotationOf(pki.ServerCA))
 		_, err := rotate.Run(t.Context())
 		require.NoError(t, err)
 		second := w.rt.PKI().CAs[pki.ServerCA]
@@ -111,9 +119,9 @@ func TestRotateStaysUntilItIsFinished(t *testing.T) {
 		require.NoError(t, rotate.Finish(t.Context()))
 		require.Equal(t, pki.Authority{Pair: second.Pair}, w.rt.PKI().CAs[pki.ServerCA])
 		require.Equal(t, []string{
-			"the new server CA signs: make sure that everybody has what it signed",
-			"the new server CA signs: make sure that everybody has what it signed",
-			"the previous server CA is dropped",
+			"make sure that everything has switched to the new server CA",
+			"make sure that everything has switched to the new server CA",
+			"remove the previous server CA",
 		}, *titles)
 	})
 }
@@ -123,21 +131,21 @@ func TestRotateSeveralAtOnce(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		w.mustRun(t)
 		first := w.rt.PKI().CAs
-		ahead, _ := w.rotation(pki.RotationOf(pki.ClientCA))
-		ahead.Pause = true
+		ahead, common, _ := w.rotation(pki.RotationOf(pki.ClientCA))
+		common.Pause = true
 		_, err := ahead.Run(t.Context())
 		require.NoError(t, err)
 
-		rotate, titles := w.rotation(pki.RotationOf(pki.ServerCA), pki.RotationOf(pki.ClientCA))
+		rotate, _, titles := w.rotation(pki.RotationOf(pki.ServerCA), pki.RotationOf(pki.ClientCA))
 		phase, err := rotate.Run(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, pki.PhaseSwitch, phase)
 		require.NoError(t, rotate.Finish(t.Context()))
 		require.Equal(t, []string{
-			"a new server CA: everybody learns to trust it",
-			"the new server CA, client CA signs: everybody gets what it signed",
-			"the new server CA, client CA signs: make sure that everybody has what it signed",
-			"the previous server CA, client CA is dropped",
+			"distribute trust in a new server CA",
+			"switch to the new server CA, client CA",
+			"make sure that everything has switched to the new server CA, client CA",
+			"remove the previous server CA, client CA",
 		}, *titles)
 		for ca, a := range w.rt.PKI().CAs {
 			rotated := ca == pki.ServerCA || ca == pki.ClientCA
@@ -150,7 +158,7 @@ func TestRotateSeveralAtOnce(t *testing.T) {
 func TestRotateKeepsEarlierServiceAccountKeys(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		w.mustRun(t)
-		rotate, _ := w.rotation(pki.RotationOfServiceAccount())
+		rotate, _, _ := w.rotation(pki.KeyRotation{})
 		for want := range 3 {
 			n, err := pki.EarlierKeys(w.rt.PKI())
 			require.NoError(t, err)
@@ -167,8 +175,8 @@ func TestRotateKeepsEarlierServiceAccountKeys(t *testing.T) {
 
 func TestFinishRefusesWhatIsHalfWay(t *testing.T) {
 	eachRotation(t, func(t *testing.T, w *world, r pki.Rotation) {
-		rotate, _ := w.rotation(r)
-		rotate.Pause = true
+		rotate, common, _ := w.rotation(r)
+		common.Pause = true
 		_, err := rotate.Run(t.Context())
 		require.NoError(t, err)
 		before := w.rt.PKI()
@@ -180,20 +188,20 @@ func TestFinishRefusesWhatIsHalfWay(t *testing.T) {
 
 func TestRotateNeedsAuthorities(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
-		rotate, _ := w.rotation(pki.RotationOf(pki.ClientCA))
+		rotate, _, _ := w.rotation(pki.RotationOf(pki.ClientCA))
 		_, err := rotate.Run(t.Context())
-		requireError(t, err, clierr.Failed, `kcp "demo" has no certificates yet: there is nothing in memory`)
+		requireError(t, err, clierr.Failed, `kcp "demo" has no certificates yet: memory is empty`)
 	})
 }
 
-// An authority that cannot vouch for its successor must not be replaced before everybody outside knows the next.
+// An authority that cannot certify its successor must not be replaced before all clients outside trust the next one.
 func TestRotatePausesWhereClientsWouldBeCutOff(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		w.mustRun(t)
 		keyless := w.rt.PKI().CAs[pki.ServerCA]
 		keyless.Key = nil
 		w.rt.PKI().CAs[pki.ServerCA] = keyless
-		rotate, _ := w.rotation(pki.RotationOf(pki.ServerCA))
+		rotate, _, _ := w.rotation(pki.RotationOf(pki.ServerCA))
 		phase, err := rotate.Run(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, pki.PhaseDistribute, phase)
@@ -205,9 +213,9 @@ func TestRotatePausesWhereClientsWouldBeCutOff(t *testing.T) {
 
 var errKilled = errors.New("killed")
 
-// Wherever a rotation dies, nobody is cut off, and the same command ends with one new authority, not with two.
+// Wherever a rotation dies, no client is cut off, and the same command ends with one new authority, not with two.
 func TestRotateSurvivesACrashAtEveryCall(t *testing.T) {
-	for _, r := range []pki.Rotation{pki.RotationOf(pki.ServerCA), pki.RotationOfServiceAccount()} {
+	for _, r := range []pki.Rotation{pki.RotationOf(pki.ServerCA), pki.KeyRotation{}} {
 		t.Run(r.String(), func(t *testing.T) {
 			inWorld(t, minimal, func(t *testing.T, w *world) {
 				w.up.Options.SkipCanary = true
@@ -216,7 +224,7 @@ func TestRotateSurvivesACrashAtEveryCall(t *testing.T) {
 					"Load", "Generation", "Plan", "Lock", "Save", "Begin", "Apply base/default", "Apply root-shard",
 					"Apply front-proxy/main", "Finish",
 				} {
-					for n := 0; w.crashAndGoOn(t, r, call, n); n++ {
+					for n := 0; w.crashAndContinue(t, r, call, n); n++ {
 						require.Less(t, n, 9, call)
 					}
 				}
@@ -225,10 +233,10 @@ func TestRotateSurvivesACrashAtEveryCall(t *testing.T) {
 	}
 }
 
-// crashAndGoOn rotates, dies when a call comes after n others, and rotates again. It tells whether there was such a call.
-func (w *world) crashAndGoOn(t *testing.T, r pki.Rotation, call string, n int) bool {
+// crashAndContinue rotates, dies when a call comes after n others, and rotates again. It reports whether there was such a call.
+func (w *world) crashAndContinue(t *testing.T, r pki.Rotation, call string, n int) bool {
 	t.Helper()
-	rotate, _ := w.rotation(r)
+	rotate, _, _ := w.rotation(r)
 	first := fingerprint(w.rt.PKI(), r)
 	w.rt.On(call, func() error {
 		if n--; n < 0 {
@@ -247,8 +255,8 @@ func (w *world) crashAndGoOn(t *testing.T, r pki.Rotation, call string, n int) b
 	}
 	require.True(t, w.mustRun(t).Plan.Empty(), call)
 	require.NotEqual(t, first, fingerprint(w.rt.PKI(), r), call)
-	if r.CA() != "" {
-		require.Equal(t, first, string(w.rt.PKI().CAs[r.CA()].Previous), "one rotation, not two")
+	if ca, ok := r.(pki.CARotation); ok {
+		require.Equal(t, first, string(w.rt.PKI().CAs[ca.CA()].Previous), "one rotation, not two")
 		require.NoError(t, rotate.Finish(t.Context()))
 	}
 	require.Equal(t, pki.PhaseNone, r.Phase(w.rt.PKI()))
@@ -265,10 +273,11 @@ func (w *world) completed(t *testing.T, s *pki.State) *pki.State {
 
 // fingerprint is what signs.
 func fingerprint(s *pki.State, r pki.Rotation) string {
-	if r.CA() == "" {
+	ca, ok := r.(pki.CARotation)
+	if !ok {
 		return string(s.ServiceAccount.Key)
 	}
-	return string(s.CAs[r.CA()].Cert)
+	return string(s.CAs[ca.CA()].Cert)
 }
 
 func TestRenewRollsOnlyTheUsers(t *testing.T) {
@@ -294,15 +303,13 @@ func TestChangeStoreNeedsNothingElse(t *testing.T) {
 		theirs := w.completed(t, &pki.State{}).Authorities()
 		unwanted := func() error { return errors.New("not needed") }
 		w.rt.On("Plan", unwanted)
-		w.rt.On("Preflight", unwanted)
-		require.NoError(t, run.ChangeStore(t.Context(), w.top, w.rt, func(s *pki.State) (*pki.State, error) {
+		require.NoError(t, run.ChangeStore(t.Context(), w.top, w.rt, w.rt.Store(), func(s *pki.State) (*pki.State, error) {
 			out, _, err := pki.Bring(s, theirs, w.up.Now())
 			return out, err
 		}))
 		require.Equal(t, []string{"Apply namespaces", "Lock", "Save", "Unlock"}, w.rt.Calls())
 		w.rt.On("Plan", nil)
-		w.rt.On("Preflight", nil)
 		w.mustRun(t)
-		require.Equal(t, theirs.CAs, w.rt.PKI().CAs, "up uses what was brought")
+		require.Equal(t, theirs.CAs, w.rt.PKI().CAs, "up uses what was imported")
 	})
 }

@@ -1,69 +1,48 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"net"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/labels"
-
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// selfValidity is how long the certificates are valid with which kcpctl itself calls kcp.
-const selfValidity = time.Hour
+// leaderPatience is how long a leader may take to leave: its pod keeps serving for a while first.
+const leaderPatience = 3 * time.Minute
 
-// Connect returns a client of a component, as an administrator: system:masters on a shard; front-proxies strip that group,
-// so there system:kcp:admin, the strongest that they let pass.
-func Connect(rt Runtime, c *topology.Component, s *pki.State, now time.Time) (*kcp.Client, error) {
-	group := pki.GroupMasters
-	if c.Kind == topology.FrontProxy {
-		group = pki.GroupAdmin
-	}
-	pair, err := pki.Mint(s, pki.MintSpec{
-		CN: pki.CNSelf, Orgs: []string{group}, Algorithm: v1alpha1.KeyECDSAP256, Validity: selfValidity,
-	}, now)
-	if err != nil {
-		return nil, fmt.Errorf("certificate for %s: %w", c.ID(), err)
-	}
-	return kcp.New(kcp.Options{
-		URL: c.URLFrom(c.Cluster), CA: s.CAs[pki.ServerCA].Trusted(), Pair: pair,
-		Dial: func(ctx context.Context) (net.Conn, error) { return rt.Dial(ctx, c) },
-	}), nil
+// connect returns an administrator's client of a component.
+func (r *rollout) connect(c *topology.Component) (*kcp.Client, error) {
+	return kcp.Connect(r.Runtime, c, r.state, r.Now())
 }
 
-// gate asks a component itself whether it serves, and a shard's registration with the root shard.
-func (u *Up) gate(ctx context.Context, c *topology.Component, s *pki.State) error {
+// gate asks a component itself whether it serves, and the root shard whether a shard is registered.
+func (r *rollout) gate(ctx context.Context, c *topology.Component) error {
 	switch c.Kind {
 	case topology.Base, topology.Etcd:
 		return nil
 	case topology.Kubeconfig:
-		return u.bindRoles(ctx, c, s)
+		return r.bindRoles(ctx, c)
 	}
-	client, err := Connect(u.Runtime, c, s, u.Now())
+	client, err := r.connect(c)
 	if err != nil {
 		return err
 	}
-	if err := u.until(ctx, c, func() error { return client.Ready(ctx) }); err != nil || !c.IsShard() {
+	if err := r.until(ctx, c, func() error { return client.Ready(ctx) }); err != nil || !c.IsShard() {
 		return err
 	}
-	root, err := Connect(u.Runtime, u.Topology.Root(), s, u.Now())
+	root, err := r.connect(r.Topology.Root())
 	if err != nil {
 		return err
 	}
-	return u.until(ctx, c, func() error {
+	return r.until(ctx, c, func() error {
 		shard, err := registered(ctx, root, c)
 		if err != nil {
 			return err
@@ -72,7 +51,7 @@ func (u *Up) gate(ctx context.Context, c *topology.Component, s *pki.State) erro
 	})
 }
 
-// registered returns a shard as kcp has it, or why it is not registered as the topology wants it.
+// registered returns a shard as kcp has it, or an error if it is not registered with the URL that the topology gives it.
 func registered(ctx context.Context, root *kcp.Client, c *topology.Component) (kcp.Shard, error) {
 	shards, err := root.Shards(ctx)
 	if err != nil {
@@ -90,37 +69,22 @@ func registered(ctx context.Context, root *kcp.Client, c *topology.Component) (k
 	return kcp.Shard{}, errors.New("not yet registered with the root shard")
 }
 
-// recordLabels records which labels the setup wants for its shards in kcp, and notes those that change: no object shows them.
-func (u *Up) recordLabels(known, next *record.Record) {
-	for _, c := range u.chosen() {
-		if !c.IsShard() {
-			continue
-		}
-		next.SetLabels(c.ID(), c.ShardLabels)
-		if was := known.Labels[c.ID()]; !known.Empty() && !maps.Equal(was, c.ShardLabels) && !u.quiet {
-			u.emit(Event{Scope: Note, Message: fmt.Sprintf("%s: labels in kcp change from %s to %s", c.ID(), labelText(was), labelText(c.ShardLabels))})
-		}
-	}
-}
-
-func labelText(all map[string]string) string { return cmp.Or(labels.Set(all).String(), "none") }
-
 // bindRoles gives the user of a kubeconfig the cluster roles that it is declared with.
-func (u *Up) bindRoles(ctx context.Context, c *topology.Component, s *pki.State) error {
+func (r *rollout) bindRoles(ctx context.Context, c *topology.Component) error {
 	if len(c.Access.ClusterRoles) == 0 {
 		return nil
 	}
-	root, err := Connect(u.Runtime, u.Topology.OfKind(topology.FrontProxy)[0], s, u.Now())
+	proxy, err := r.connect(r.Topology.OfKind(topology.FrontProxy)[0])
 	if err != nil {
 		return err
 	}
-	return u.until(ctx, c, func() error {
-		return root.BindRoles(ctx, c.Access.Workspace, c.Object(), pki.KubeconfigGroup(c), c.Access.ClusterRoles)
+	return r.until(ctx, c, func() error {
+		return proxy.BindRoles(ctx, c.Access.Workspace, c.Object(), pki.KubeconfigGroup(c), c.Access.ClusterRoles)
 	})
 }
 
-// until tries until it works or ctx ends, reporting the reason why not.
-func (u *Up) until(ctx context.Context, c *topology.Component, try func() error) error {
+// until retries until it works or ctx ends, and reports why it does not work yet.
+func (r *rollout) until(ctx context.Context, c *topology.Component, try func() error) error {
 	reported := ""
 	for {
 		err := try()
@@ -129,7 +93,7 @@ func (u *Up) until(ctx context.Context, c *topology.Component, try func() error)
 		}
 		if msg := err.Error(); ctx.Err() == nil && msg != reported {
 			reported = msg
-			u.component(c.ID(), Running, msg)
+			r.component(c.ID(), Running, msg)
 		}
 		select {
 		case <-ctx.Done():
@@ -139,17 +103,86 @@ func (u *Up) until(ctx context.Context, c *topology.Component, try func() error)
 	}
 }
 
-// canaries prove that every shard serves through a front-proxy.
+// reconnect gives front-proxies connections to the new pods of a component that was rolled. Otherwise they keep using
+// their connections to the old pods, and lose the requests that are under way when these end. The old pods keep
+// serving until then, for the time of their preStop hook. This helps only if the other front-proxies serve in the
+// meantime. It never fails: without it a request or two may.
+func (r *rollout) reconnect(ctx context.Context, c *topology.Component) {
+	if !c.Proxied() || c.Replicas < 2 {
+		return
+	}
+	for _, proxy := range r.Topology.OfKind(topology.FrontProxy) {
+		if s, err := r.Runtime.State(ctx, proxy); proxy.Replicas < 2 || err != nil || !s.Ready {
+			continue
+		}
+		r.component(c.ID(), Running, fmt.Sprintf("new pods serve; %s reconnects to them", proxy.ID()))
+		if err := r.Runtime.Replace(ctx, proxy); err != nil {
+			r.note(fmt.Sprintf("%s keeps its connections to the old pods of %s, so a request may fail when they end: %s",
+				proxy.ID(), c.ID(), firstLine(err)))
+		}
+	}
+}
+
+// hasLeader reports whether one of a component's replicas leads the others.
+func hasLeader(c *topology.Component) bool { return c.IsShard() && !c.Storage.Embedded }
+
+// handOver lets the next leader of a shard's replicas start as soon as the previous one has ended. kcp's leaders do
+// not release their lease, so the next one would wait a minute for its end (kcp: pkg/server/server.go,
+// LeaseDuration): a minute in which no workspace becomes Ready. Once the leader's pod is gone, kcpctl releases the
+// lease for it. It never fails: the lease ends anyway.
+func (r *rollout) handOver(ctx context.Context, c *topology.Component) {
+	client, err := r.connect(c)
+	if err != nil {
+		return
+	}
+	run := ctx
+	ctx, cancel := context.WithTimeout(run, leaderPatience)
+	defer cancel()
+	step, reported := fmt.Sprintf("leader of %s", c.ID()), ""
+	for {
+		leader, err := client.Leader(ctx)
+		state, stateErr := r.Runtime.State(ctx, c)
+		stays, exists := state.Pods[leader.Host]
+		message := ""
+		switch {
+		case err != nil || stateErr != nil:
+			// The connection may have been to a pod that is ending.
+		case stays || !leader.Elected:
+			if reported != "" {
+				r.step(step, Done, leader.Host)
+			}
+			return
+		case exists:
+			message = leader.Host + " is terminating"
+		case leader.Host != "" && client.Release(ctx, leader) == nil:
+			message = leader.Host + " is gone" // the next leader may be a pod that is terminating too
+		}
+		if message != "" && message != reported {
+			reported = message
+			r.step(step, Running, message)
+		}
+		select {
+		case <-ctx.Done():
+			if reported != "" && run.Err() == nil {
+				r.step(step, Done, reported+"; the next leader starts when its lease ends")
+			}
+			return
+		case <-time.After(4 * pollInterval):
+		}
+	}
+}
+
+// canaries verify that every shard serves through a front-proxy.
 func (u *Up) canaries(ctx context.Context, s *pki.State) error {
 	shards, err := u.canaryShards(ctx, s)
 	if err != nil {
 		return u.fail(stepCanary, err)
 	}
 	if len(shards) == 0 {
-		u.step(stepCanary, Done, "none: every shard is cordoned and takes no workspace")
+		u.step(stepCanary, Done, "none: every shard is cordoned")
 		return nil
 	}
-	proxy, err := Connect(u.Runtime, u.Topology.OfKind(topology.FrontProxy)[0], s, u.Now())
+	proxy, err := kcp.Connect(u.Runtime, u.Topology.OfKind(topology.FrontProxy)[0], s, u.Now())
 	if err != nil {
 		return u.fail(stepCanary, err)
 	}
@@ -160,17 +193,11 @@ func (u *Up) canaries(ctx context.Context, s *pki.State) error {
 	}
 	u.step(stepCanary, Running, "a workspace on "+count(len(shards), "shard", "shards"))
 	report := newReasons(func(msg string) { u.step(stepCanary, Running, msg) })
-	errs := make([]error, len(shards))
-	var g errgroup.Group
-	g.SetLimit(atOnce)
-	for i, c := range shards {
-		g.Go(func() error {
-			errs[i] = proxy.Canary(ctx, c.ShardName(), func(reason string) { report.set(c.ShardName(), reason) })
-			report.set(c.ShardName(), "")
-			return nil
-		})
-	}
-	_ = g.Wait()
+	errs := parallel.Map(atOnce, shards, func(c *topology.Component) error {
+		err := proxy.Canary(ctx, c.ShardName(), func(reason string) { report.set(c.ShardName(), reason) })
+		report.set(c.ShardName(), "")
+		return err
+	})
 	var failed []string
 	for i, err := range errs {
 		if err != nil {
@@ -182,16 +209,16 @@ func (u *Up) canaries(ctx context.Context, s *pki.State) error {
 		return nil
 	}
 	if errors.Is(context.Cause(ctx), context.Canceled) {
-		return clierr.New(clierr.Interrupted, "run the same command again: it continues", "interrupted; what is done is kept")
+		return errInterrupted()
 	}
 	return u.fail(stepCanary, clierr.New(clierr.NotReady,
 		"see the shards' logs; kcpctl status shows what is registered", "%s", strings.Join(failed, "\n")))
 }
 
-// canaryShards are the registered shards of the setup but for cordoned ones, where no workspace would ever be scheduled. All
-// are registered by now, unless the run is limited to others.
+// canaryShards returns the registered shards of the setup without the cordoned ones, where no workspace would ever be
+// scheduled. All are registered by now, unless the run is limited to other components.
 func (u *Up) canaryShards(ctx context.Context, s *pki.State) ([]*topology.Component, error) {
-	root, err := Connect(u.Runtime, u.Topology.Root(), s, u.Now())
+	root, err := kcp.Connect(u.Runtime, u.Topology.Root(), s, u.Now())
 	if err != nil {
 		return nil, err
 	}
@@ -199,13 +226,12 @@ func (u *Up) canaryShards(ctx context.Context, s *pki.State) ([]*topology.Compon
 	if err != nil {
 		return nil, err
 	}
-	takes := map[string]bool{}
+	schedulable := map[string]bool{}
 	for _, sh := range registered {
-		takes[sh.Name] = !sh.Cordoned
+		schedulable[sh.Name] = !sh.Cordoned
 	}
 	return slices.DeleteFunc(u.Topology.Shards(), func(c *topology.Component) bool {
-		left := len(u.Options.Canaries) > 0 && !slices.Contains(u.Options.Canaries, c.ID())
-		return left || !takes[c.ShardName()]
+		return !scope(u.Options.Canaries).includes(c.ID()) || !schedulable[c.ShardName()]
 	}), nil
 }
 

@@ -117,7 +117,7 @@ func TestNoCanaryOnCordonedShards(t *testing.T) {
 		want     string
 	}{
 		"one": {[]string{"alpha"}, "done a workspace on each of root became Ready and was read through the front-proxy"},
-		"all": {[]string{"root", "alpha"}, "done none: every shard is cordoned and takes no workspace"},
+		"all": {[]string{"root", "alpha"}, "done none: every shard is cordoned"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, sharded, func(t *testing.T, w *world) {

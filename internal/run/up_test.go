@@ -88,7 +88,6 @@ func TestErrorsPassThrough(t *testing.T) {
 	}{
 		"Record":           {clierr.BadInput, "boom", nil},
 		"Load":             {clierr.BadInput, "boom", nil},
-		"Preflight":        {clierr.BadInput, "boom", nil},
 		"Plan":             {clierr.BadInput, "boom", nil},
 		"Apply namespaces": {clierr.BadInput, "boom", nil},
 		"Lock":             {clierr.BadInput, "boom", []string{"Apply namespaces"}},
@@ -153,7 +152,7 @@ func TestStuckComponentNamesItsRepair(t *testing.T) {
 		_, err := w.run(t)
 		require.ErrorContains(t, err, "etcd/root: not ready: Pod demo-etcd-root-1: CrashLoopBackOff")
 		require.Equal(t, clierr.NotReady, clierr.Code(err))
-		require.Equal(t, "kcpctl etcd replace-member demo-etcd-root-1 repairs it; then run the same command again: what is done is kept", clierr.Hint(err))
+		require.Equal(t, "repair it with kcpctl etcd replace-member demo-etcd-root-1, then rerun the command; completed work is kept", clierr.Hint(err))
 	})
 }
 
@@ -225,7 +224,7 @@ func TestInterrupted(t *testing.T) {
 					}
 				}
 				_, err := w.up.Run(ctx)
-				requireError(t, err, clierr.Interrupted, "interrupted; what is done is kept")
+				requireError(t, err, clierr.Interrupted, "interrupted; completed work is kept")
 				require.NotContains(t, w.rt.Calls(), "Finish")
 				require.Contains(t, w.rt.Calls(), "Unlock")
 

@@ -4,12 +4,14 @@ package status
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
@@ -25,23 +27,23 @@ type Status struct {
 	Name string `json:"name"`
 	// Version is the release that the setup asks for.
 	Version string `json:"version"`
-	// Where says where it runs.
+	// Where is the place where it runs.
 	Where string `json:"where"`
-	// URL is what clients dial.
+	// URL is the address for clients.
 	URL string `json:"url"`
-	// Ready says that every component is ready, every shard is registered, and every front-proxy answers.
+	// Ready is true if every component is ready, every shard is registered, and every front-proxy answers.
 	Ready bool `json:"ready"`
-	// Components are all components that run.
+	// Components are all components that are processes.
 	Components []Component `json:"components"`
-	// Shards are those that kcp has registered. Problem says why they are not known.
+	// Shards are the registered shards. Problem is why they are unknown.
 	Shards  []Shard `json:"shards,omitempty"`
 	Problem string  `json:"problem,omitempty"`
-	// NextExpiry is when the first certificate expires, NextExpiryName which it is.
+	// NextExpiry is when the first certificate expires, NextExpiryName which one it is.
 	NextExpiry     time.Time `json:"nextExpiry,omitzero"`
 	NextExpiryName string    `json:"nextExpiryName,omitempty"`
-	// Rotations are those that are under way.
+	// Rotations are the rotations in progress.
 	Rotations []Rotation `json:"rotations,omitempty"`
-	// Drift is how many objects differ from what the setup wants. DriftProblem says why that is not known.
+	// Drift is how many objects differ from the setup. DriftProblem is why that is unknown.
 	Drift        *int   `json:"drift,omitempty"`
 	DriftProblem string `json:"driftProblem,omitempty"`
 }
@@ -52,7 +54,8 @@ type Component struct {
 	Cluster string      `json:"cluster,omitempty"`
 	URL     string      `json:"url,omitempty"`
 	ready.State
-	// Registered says that kcp knows the shard. It is nil for other components, and where nobody could be asked.
+	// Registered is whether a shard is registered. It is nil for other components, and if the root shard could not be
+	// asked.
 	Registered *bool `json:"registered,omitempty"`
 	// Unreachable is why a front-proxy that is ready does not answer.
 	Unreachable string `json:"unreachable,omitempty"`
@@ -60,58 +63,66 @@ type Component struct {
 	NextExpiry time.Time `json:"nextExpiry,omitzero"`
 }
 
-// Well tells whether nothing is wrong with a component.
+// Well reports whether nothing is wrong with a component.
 func (c Component) Well() bool {
 	return c.Ready && (c.Registered == nil || *c.Registered) && c.Unreachable == ""
 }
 
-// Shard is a registered shard and how much lives there.
+// Shard is a registered shard and how many logical clusters it has.
 type Shard struct {
 	kcp.Shard
-	// LogicalClusters is how many workspaces and other logical clusters live there, but for the shard's own. It is nil where
-	// the shard could not be asked.
+	// LogicalClusters counts workspaces and other logical clusters, without the shard's own. It is nil if the shard
+	// could not be asked.
 	LogicalClusters *int `json:"logicalClusters,omitempty"`
 }
 
-// Rotation is how far the rotation of some authorities, or of the service-account key, is.
+// Rotation is the phase of a rotation of some authorities, or of the service-account key.
 type Rotation struct {
 	pki.Rotations `json:"-"`
 	// Of is what is rotated: server-ca, client-ca, service-account-key.
 	Of    []string  `json:"of"`
 	Phase pki.Phase `json:"phase"`
-	// Next is the command that goes on. It is the caller's to fill in.
+	// Next is the command that continues it. The caller fills it in.
 	Next string `json:"next,omitempty"`
 }
 
 // Kind is the kind of Status, as programs see it.
 const Kind = "Status"
 
-// patience is how long anybody may take to answer.
-const patience = 5 * time.Second
+const (
+	// patience limits how long a server may take to answer.
+	patience = 5 * time.Second
+	// statePatience limits how long the state of a component may take: the first one connects to its cluster.
+	statePatience = 15 * time.Second
+	// atOnce is how many servers are asked concurrently.
+	atOnce = 16
+)
 
-// stateTime is how long the state of a component may take: the first one connects to its cluster.
-const stateTime = 15 * time.Second
-
-// parallel is how many servers are asked at once.
-const parallel = 16
-
-// Options say what to collect.
+// Options select what to collect.
 type Options struct {
-	// Drift compares all objects with what the setup wants, which takes longest.
+	// Drift compares all objects with the setup, which takes longest.
 	Drift bool
+}
+
+// Runtime is what a status needs of a runtime.
+type Runtime interface {
+	run.CompareRuntime
+	run.Prober
+	// Where describes the place in a few words.
+	Where() string
 }
 
 // collector collects a status.
 type collector struct {
 	*Status
 	topology *topology.Topology
-	runtime  run.Runtime
+	runtime  Runtime
 	state    *pki.State
 	now      time.Time
 }
 
-// Collect asks the runtime for every component, kcp for its shards, and everybody at once.
-func Collect(ctx context.Context, t *topology.Topology, rt run.Runtime, now time.Time, o Options) (*Status, error) {
+// Collect asks the runtime for every component and kcp for its shards, concurrently.
+func Collect(ctx context.Context, t *topology.Topology, rt Runtime, now time.Time, o Options) (*Status, error) {
 	state, err := rt.Store().Load(ctx)
 	if err != nil {
 		return nil, err
@@ -142,38 +153,32 @@ func Collect(ctx context.Context, t *topology.Topology, rt run.Runtime, now time
 	return c.Status, nil
 }
 
-// components asks for the state of every component. What cannot be asked has the error as its reason.
+// components asks for the state of every component. If that fails, the error is the reason why the component is not
+// ready.
 func (c *collector) components(ctx context.Context) error {
 	running := c.topology.OfKind(topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy, topology.VirtualWorkspaces)
-	c.Components = make([]Component, len(running))
-	var g errgroup.Group
-	g.SetLimit(parallel)
-	for i, comp := range running {
-		g.Go(func() error {
-			c.Components[i] = Component{ID: comp.ID(), Cluster: comp.Cluster.Name, URL: comp.URL, State: c.stateOf(ctx, comp)}
-			return nil
-		})
-	}
-	_ = g.Wait()
+	c.Components = parallel.Map(atOnce, running, func(comp *topology.Component) Component {
+		return Component{ID: comp.ID(), Cluster: comp.Cluster.Name, URL: comp.URL, State: c.stateOf(ctx, comp)}
+	})
 	return context.Cause(ctx)
 }
 
 func (c *collector) stateOf(ctx context.Context, comp *topology.Component) ready.State {
-	ctx, cancel := context.WithTimeoutCause(ctx, stateTime, fmt.Errorf("no answer within %s", stateTime))
+	ctx, cancel := context.WithTimeoutCause(ctx, statePatience, fmt.Errorf("no answer within %s", statePatience))
 	defer cancel()
 	st, err := c.runtime.State(ctx, comp)
 	if err != nil {
-		return ready.State{Replicas: comp.Replicas, Reason: "not known: " + err.Error()}
+		return ready.State{Replicas: comp.Replicas, Reason: "unknown: " + err.Error()}
 	}
 	return st
 }
 
-// rotations finds those that are under way. Those in the same phase go on together.
+// rotations finds the rotations in progress. The authorities in the same phase continue together.
 func (c *collector) rotations() {
 	for _, phase := range []pki.Phase{pki.PhaseDistribute, pki.PhaseSwitch} {
 		var authorities, key pki.Rotations
 		for _, r := range pki.AllRotations().In(c.state, phase) {
-			if r.CA() == "" {
+			if r == (pki.KeyRotation{}) {
 				key = append(key, r)
 				continue
 			}
@@ -183,20 +188,20 @@ func (c *collector) rotations() {
 			if len(all) == 0 {
 				continue
 			}
-			under := Rotation{Rotations: all, Phase: phase}
+			rotation := Rotation{Rotations: all, Phase: phase}
 			for _, r := range all {
-				under.Of = append(under.Of, r.Key())
+				rotation.Of = append(rotation.Of, r.Key())
 			}
-			c.Rotations = append(c.Rotations, under)
+			c.Rotations = append(c.Rotations, rotation)
 		}
 	}
 }
 
-// shards asks the root shard which shards it knows, if it runs, and each of them what lives there.
+// shards asks the root shard, if it is ready, for the registered shards, and each of them for its logical clusters.
 func (c *collector) shards(ctx context.Context) {
 	switch {
 	case !c.component(c.topology.Root().ID()).Ready:
-		c.Problem = "the root shard is not ready, so registered shards are not known"
+		c.Problem = "the root shard is not ready, so the registered shards are unknown"
 		return
 	case len(c.state.CAs) == 0:
 		c.Problem = "there is no PKI, so kcp cannot be asked"
@@ -209,28 +214,19 @@ func (c *collector) shards(ctx context.Context) {
 		c.Problem = "the root shard does not answer: " + err.Error()
 		return
 	}
-	known := map[string]*Shard{}
-	for _, sh := range registered {
-		c.Shards = append(c.Shards, Shard{Shard: sh})
-	}
-	for i := range c.Shards {
-		known[c.Shards[i].Name] = &c.Shards[i]
-	}
-	var g errgroup.Group
-	g.SetLimit(parallel)
+	serving := map[string]*topology.Component{}
 	for _, comp := range c.topology.Shards() {
-		sh, ok := known[comp.ShardName()]
 		found := c.component(comp.ID())
-		found.Registered = &ok
-		if ok && found.ReadyReplicas > 0 {
-			g.Go(func() error { sh.LogicalClusters = c.count(ctx, comp); return nil })
+		known := slices.ContainsFunc(registered, func(sh kcp.Shard) bool { return sh.Name == comp.ShardName() })
+		if found.Registered = &known; found.ReadyReplicas > 0 {
+			serving[comp.ShardName()] = comp
 		}
 	}
-	_ = g.Wait() // what does not answer is not counted
+	c.Shards = parallel.Map(atOnce, registered, func(sh kcp.Shard) Shard { return Shard{sh, c.count(ctx, serving[sh.Name])} })
 }
 
 func (c *collector) registered(ctx context.Context) ([]kcp.Shard, error) {
-	root, err := run.Connect(c.runtime, c.topology.Root(), c.state, c.now)
+	root, err := kcp.Connect(c.runtime, c.topology.Root(), c.state, c.now)
 	if err != nil {
 		return nil, err
 	}
@@ -238,9 +234,12 @@ func (c *collector) registered(ctx context.Context) ([]kcp.Shard, error) {
 	return root.Shards(ctx)
 }
 
-// count is how many logical clusters live on a shard; nil if it does not tell.
+// count returns how many logical clusters a shard has; nil if it cannot be asked.
 func (c *collector) count(ctx context.Context, shard *topology.Component) *int {
-	client, err := run.Connect(c.runtime, shard, c.state, c.now)
+	if shard == nil {
+		return nil // it does not serve, or is not part of the setup
+	}
+	client, err := kcp.Connect(c.runtime, shard, c.state, c.now)
 	if err != nil {
 		return nil
 	}
@@ -260,29 +259,25 @@ func (c *collector) proxies(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
 	defer cancel()
-	var g errgroup.Group
-	g.SetLimit(parallel)
-	for _, p := range c.topology.OfKind(topology.FrontProxy) {
-		found := c.component(p.ID())
-		if found.ReadyReplicas == 0 {
-			continue
+	proxies := slices.DeleteFunc(c.topology.OfKind(topology.FrontProxy), func(p *topology.Component) bool {
+		return c.component(p.ID()).ReadyReplicas == 0
+	})
+	errs := parallel.Map(atOnce, proxies, func(p *topology.Component) error {
+		client, err := kcp.Connect(c.runtime, p, c.state, c.now)
+		if err != nil {
+			return err
 		}
-		g.Go(func() error {
-			client, err := run.Connect(c.runtime, p, c.state, c.now)
-			if err == nil {
-				defer client.Close()
-				err = client.Ready(ctx)
-			}
-			if err != nil {
-				found.Unreachable = err.Error()
-			}
-			return nil
-		})
+		defer client.Close()
+		return client.Ready(ctx)
+	})
+	for i, p := range proxies {
+		if errs[i] != nil {
+			c.component(p.ID()).Unreachable = errs[i].Error()
+		}
 	}
-	_ = g.Wait() // the errors are in the components
 }
 
-// drift compares all objects with what the setup wants.
+// drift compares all objects with the setup.
 func (c *collector) drift(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
 	defer cancel()
@@ -300,6 +295,17 @@ func (c *collector) drift(ctx context.Context) {
 	c.Drift = &n
 }
 
+// Clusters returns the clusters that components run on.
+func (s *Status) Clusters() []string {
+	var out []string
+	for _, c := range s.Components {
+		if !slices.Contains(out, c.Cluster) {
+			out = append(out, c.Cluster)
+		}
+	}
+	return out
+}
+
 func (s *Status) component(id topology.ID) *Component {
 	for i := range s.Components {
 		if s.Components[i].ID == id {
@@ -309,7 +315,7 @@ func (s *Status) component(id topology.ID) *Component {
 	return nil
 }
 
-// expiry finds the certificate that expires first, of all and of each component.
+// expiry finds the certificate that expires first, of all components and of each.
 func (c *collector) expiry() {
 	earlier := func(t *time.Time, other time.Time) bool {
 		if !t.IsZero() && !other.Before(*t) {

@@ -37,7 +37,7 @@ func inWorld(t *testing.T, up bool, test func(t *testing.T, top *topology.Topolo
 		top := topologytest.Build(t, text)
 		rt := fakeruntime.New(t, top)
 		if up {
-			u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now}
+			u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}
 			_, err := u.Run(t.Context())
 			require.NoError(t, err)
 		}
@@ -209,7 +209,7 @@ func TestRotationsUnderWay(t *testing.T) {
 		}
 		return all
 	}
-	key := pki.Rotations{pki.RotationOfServiceAccount()}
+	key := pki.Rotations{pki.KeyRotation{}}
 	for name, tc := range map[string]struct {
 		distribute, then pki.Rotations // which begin, and which of them switch
 		want             []status.Rotation

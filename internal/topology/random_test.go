@@ -1,6 +1,7 @@
 package topology_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -95,7 +96,7 @@ func holdsTogether(t *testing.T, top *topology.Topology) {
 			require.Len(t, slices.Compact(slices.Sorted(slices.Values(c.Hosts()))), len(c.Hosts()), "no host twice")
 		}
 	}
-	_, err := dag.Run(t.Context(), needs, 1, func(context.Context, topology.ID) error { return nil })
+	_, err := dag.Run(t.Context(), needs, cmp.Compare[topology.ID], 1, func(context.Context, topology.ID) error { return nil })
 	require.NoError(t, err)
 }
 

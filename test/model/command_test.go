@@ -15,10 +15,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kcpctl/kcpctl/cmd"
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/kube"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/ready"
-	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
@@ -274,7 +274,9 @@ type podless struct {
 	s *command
 }
 
-func (r *podless) Preflight(context.Context, []render.Object) error { return nil }
+func (r *podless) Facts() check.Facts { return check.Facts{} }
+
+func (r *podless) PreflightPurge(context.Context) error { return nil }
 
 func (r *podless) Replace(context.Context, *topology.Component) error { return nil }
 

@@ -1,4 +1,4 @@
-// Package fakeruntime is a runtime for tests: what a run applies it keeps in memory, and kcp is a fake one.
+// Package fakeruntime is a runtime for tests: it keeps in memory what a run applies, and its kcp is a fake.
 package fakeruntime
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
@@ -23,11 +24,14 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Runtime is a run.Runtime in memory. A component is ready as soon as it is applied, unless the test scripts its states.
+// Runtime is a run.Runtime in memory. A component is ready as soon as it is applied, unless the test scripts its
+// states.
 type Runtime struct {
 	Kcp *fakekcp.Kcp
-	// Conflicts are those of the next plans.
+	// Conflicts are the conflicts of the next plans.
 	Conflicts []plan.Conflict
+	// Place is what checks can ask. It has no clusters, unless the test adds some.
+	Place check.Facts
 
 	topology *topology.Topology
 
@@ -41,7 +45,7 @@ type Runtime struct {
 	states    map[topology.ID][]ready.State
 	history   []plan.Revision
 	lose      context.CancelCauseFunc
-	namespace bool // it was made
+	namespace bool // it was created
 }
 
 var _ run.Runtime = (*Runtime)(nil)
@@ -54,8 +58,8 @@ func New(t testing.TB, top *topology.Topology) *Runtime {
 	}
 }
 
-// On runs a function before a call, which fails with its error: Load, Record, Preflight, Plan, "State etcd/root", and all
-// those that Calls knows.
+// On runs a function before a call, which fails with its error: Load, Record, Plan, "State etcd/root", and all calls
+// that Calls lists.
 func (r *Runtime) On(call string, do func() error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +73,7 @@ func (r *Runtime) States(id topology.ID, states ...ready.State) {
 	r.states[id] = states
 }
 
-// Calls are the calls that write, and those that keep others from writing, in order: Lock, Unlock, Save, Begin, Finish, Purge,
+// Calls returns the calls that write, and those that lock, in order: Lock, Unlock, Save, Begin, Finish, Purge,
 // "Apply namespaces", "Apply etcd/root", "Delete shard/alpha".
 func (r *Runtime) Calls() []string {
 	r.mu.Lock()
@@ -77,42 +81,42 @@ func (r *Runtime) Calls() []string {
 	return slices.Clone(r.calls)
 }
 
-// Forget forgets the calls so far.
+// Forget clears the calls so far.
 func (r *Runtime) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = nil
 }
 
-// PKI is what the store keeps.
+// PKI returns what the store keeps.
 func (r *Runtime) PKI() *pki.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.pki
 }
 
-// OtherRun is a run of somebody else that makes the PKI and ends before it applies anything.
+// OtherRun acts as a concurrent run that saves the PKI and ends before it applies anything.
 func (r *Runtime) OtherRun(s *pki.State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pki, r.stale = s, true
 }
 
-// ForgetRecord is an installation that an earlier kcpctl has made.
+// ForgetRecord deletes the record, as for an installation that an earlier kcpctl has made.
 func (r *Runtime) ForgetRecord() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.record = nil
 }
 
-// Use goes on with another topology of the same setup.
+// Use continues with another topology of the same setup.
 func (r *Runtime) Use(top *topology.Topology) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.topology = top
 }
 
-// Ref finds an object that was applied by the name that users see.
+// Ref returns the object that was applied under a name as users see it.
 func (r *Runtime) Ref(name string) plan.Ref {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,7 +136,7 @@ func (r *Runtime) Add(it plan.Item) {
 	r.live[it.Ref] = it
 }
 
-// Edit changes an object behind kcpctl's back.
+// Edit changes a live object, as another manager would.
 func (r *Runtime) Edit(ref string, change func(*unstructured.Unstructured)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +157,7 @@ func (r *Runtime) hook(call string) error {
 	return do()
 }
 
-// write runs the hook of a call and notes it.
+// write runs the hook of a call and records it.
 func (r *Runtime) write(ctx context.Context, call string) error {
 	if err := r.hook(call); err != nil {
 		return err
@@ -164,14 +168,14 @@ func (r *Runtime) write(ctx context.Context, call string) error {
 	return ctx.Err()
 }
 
-// Where is a place of no importance.
+// Where returns a fixed place.
 func (r *Runtime) Where() string { return "memory" }
 
-// Store is the store in memory.
+// Store returns the store in memory.
 func (r *Runtime) Store() pki.Store { return (*store)(r) }
 
-// Preflight finds nothing.
-func (r *Runtime) Preflight(context.Context, []render.Object) error { return r.hook("Preflight") }
+// Facts returns Place.
+func (r *Runtime) Facts() check.Facts { return r.Place }
 
 // Plan compares the objects with those that were applied.
 func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOptions) (*plan.Plan, error) {
@@ -202,7 +206,7 @@ func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOpt
 	return p, nil
 }
 
-// Record is what Begin and Finish were given.
+// Record returns the record of the last Begin or Finish.
 func (r *Runtime) Record(context.Context) (*record.Record, error) {
 	if err := r.hook("Record"); err != nil {
 		return nil, err
@@ -215,7 +219,7 @@ func (r *Runtime) Record(context.Context) (*record.Record, error) {
 	return r.record.Purge(), nil
 }
 
-// Lock keeps no other run out. Lose makes this one lose it.
+// Lock takes no lock. With Lose the run loses it.
 func (r *Runtime) Lock(ctx context.Context) (context.Context, func(), error) {
 	if !r.placed() {
 		return nil, nil, run.ErrNoPlace
@@ -230,21 +234,21 @@ func (r *Runtime) Lock(ctx context.Context) (context.Context, func(), error) {
 	return held, func() { lose(nil); _ = r.write(context.WithoutCancel(ctx), "Unlock") }, nil
 }
 
-// placed reports whether the namespace of the setup exists. No run deletes it, but for a purge.
+// placed reports whether the namespace of the setup exists. Only a purge deletes it.
 func (r *Runtime) placed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.topology.Local || r.namespace
 }
 
-// Lose makes the run that holds the lock lose it, for a reason.
+// Lose makes the run that holds the lock lose it, with a cause.
 func (r *Runtime) Lose(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lose(cause)
 }
 
-// Begin makes what is remembered stale until Finish.
+// Begin marks the installation as stale until Finish.
 func (r *Runtime) Begin(ctx context.Context, _ *plan.Plan, rec *record.Record) error {
 	if err := r.write(ctx, "Begin"); err != nil {
 		return err
@@ -292,7 +296,7 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, 
 	return nil
 }
 
-// State is what the script says, or else whether the component was applied.
+// State returns the next scripted state, or else whether the component was applied.
 func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
 	if err := r.hook("State " + string(c.ID())); err != nil {
 		return ready.State{}, err
@@ -337,7 +341,7 @@ func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, er
 	return r.Kcp.Dial(ctx, string(c.ID()))
 }
 
-// History are the setups that were applied.
+// History returns the setups that were applied.
 func (r *Runtime) History(context.Context) ([]plan.Revision, error) {
 	if err := r.hook("History"); err != nil {
 		return nil, err
@@ -347,7 +351,7 @@ func (r *Runtime) History(context.Context) ([]plan.Revision, error) {
 	return r.history, nil
 }
 
-// Objects are those that were applied.
+// Objects returns what was applied.
 func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
 	if err := r.hook("Objects"); err != nil {
 		return nil, err
@@ -366,7 +370,7 @@ func (r *Runtime) sorted() []plan.Item {
 	return out
 }
 
-// Delete forgets objects.
+// Delete deletes objects.
 func (r *Runtime) Delete(ctx context.Context, items []plan.Item) error {
 	var ids []string
 	for _, it := range items {

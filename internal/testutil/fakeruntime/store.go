@@ -9,12 +9,12 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Replace only notes that it was called.
+// Replace only records the call.
 func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 	return r.write(ctx, "Replace "+string(c.ID()))
 }
 
-// Purge forgets everything.
+// Purge deletes everything.
 func (r *Runtime) Purge(ctx context.Context) error {
 	if err := r.write(ctx, "Purge"); err != nil {
 		return err
@@ -26,15 +26,21 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	return nil
 }
 
-// PurgeData has none to delete.
+// PurgeData only records the call.
 func (r *Runtime) PurgeData(ctx context.Context, id topology.ID) error {
 	return r.write(ctx, "PurgeData "+string(id))
 }
 
-// Logs has none.
+// Logs copies nothing.
 func (r *Runtime) Logs(context.Context, *topology.Component, run.LogOptions, io.Writer) error {
 	return nil
 }
+
+// PreflightPurge finds nothing.
+func (r *Runtime) PreflightPurge(context.Context) error { return r.hook("PreflightPurge") }
+
+// KeepsPKI returns false: Purge deletes the PKI.
+func (r *Runtime) KeepsPKI() bool { return false }
 
 // Close has nothing to close.
 func (r *Runtime) Close() error { return nil }
@@ -60,5 +66,8 @@ func (s *store) Save(ctx context.Context, state *pki.State) error {
 	r.pki = state
 	return nil
 }
+
+// Forget has nothing to delete: the certificates are in the objects.
+func (s *store) Forget(context.Context, []pki.LeafKey) error { return nil }
 
 func (s *store) String() string { return "memory" }

@@ -1,4 +1,4 @@
-package check
+package check_test
 
 import (
 	"context"
@@ -13,10 +13,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
@@ -83,6 +85,13 @@ func endpointSlice(urls ...string) fakekcp.Answer {
 	return items(o)
 }
 
+func newTopology(t *testing.T, spec string) *topology.Topology {
+	t.Helper()
+	f, err := setup.Parse("kcp.yaml", []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\nspec:\n  version: v0.32.3\n"+spec))
+	require.NoError(t, err)
+	return topology.Build(f.Setup)
+}
+
 // inWorld runs a test on a setup that is well.
 func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
@@ -93,7 +102,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		w := &world{top: top, rt: rt, net: &network{}, now: time.Now()}
 		w.leads("front-proxy/main")
 		k.Always("list apiexportendpointslices", endpointSlice(top.Root().VirtualWorkspaceURL+slicePath))
-		u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now}
+		u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: w.net}
 		_, err := u.Run(t.Context())
 		require.NoError(t, err)
 		for _, path := range []string{"/health", "/clusters/root/api", slicePath + "/clusters/*/apis"} {
@@ -112,19 +121,19 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
-func (w *world) check(t *testing.T) *Report {
+func (w *world) check(t *testing.T) *check.Report {
 	t.Helper()
-	s := &Subject{Topology: w.top, Runtime: w.rt, Network: w.net, Now: func() time.Time { return w.now }}
+	s := &check.Subject{Topology: w.top, Runtime: w.rt, Network: w.net, Now: func() time.Time { return w.now }}
 	defer s.Close()
 	require.NoError(t, s.Prepare(t.Context()))
-	return Run(t.Context(), s, After())
+	return check.Run(t.Context(), s, check.Health)
 }
 
 func TestARunningSetupPasses(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		r := w.check(t)
 		for _, res := range r.Results {
-			require.Equal(t, OK, res.Status, "%+v", res)
+			require.Equal(t, check.OK, res.Status, "%+v", res)
 		}
 	})
 }
@@ -138,115 +147,115 @@ func (w *world) leaf(t *testing.T, id topology.ID, cert string) {
 	w.rt.PKI().Leaves[key] = other.Leaves[key]
 }
 
-// Every breakage of a running setup is named by the check whose business it is.
+// Every fault of a running setup is found by the check for it.
 func TestChecksNameTheCause(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(t *testing.T, w *world)
 		id    string
-		want  Status
+		want  check.Status
 		says  string
 	}{
 		"a shard crashes": {
 			func(_ *testing.T, w *world) {
 				w.rt.States("shard/alpha", ready.State{Replicas: 1, Reason: "Pod x: CrashLoopBackOff"})
-			}, "KCP101", Fail, "shard/alpha: Pod x: CrashLoopBackOff",
+			}, "KCP101", check.Fail, "shard/alpha: Pod x: CrashLoopBackOff",
 		},
 		"etcd is not healthy": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always("etcd/alpha GET /health", fakekcp.Answer{Code: http.StatusServiceUnavailable, Body: "no leader"})
-			}, "KCP102", Fail, "etcd/alpha: /health: no leader",
+			}, "KCP102", check.Fail, "etcd/alpha: /health: no leader",
 		},
 		"a controller does not start": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always("shard/alpha readyz", fakekcp.NotReady("kcp-start-informers"))
-			}, "KCP102", Fail, "shard/alpha: /readyz: ",
+			}, "KCP102", check.Fail, "shard/alpha: /readyz: ",
 		},
 		"a front-proxy does not know the clients' authority": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always("front-proxy/main GET /clusters/root/api", fakekcp.Refuse(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
-			}, "KCP112", Fail, "the server does not know the client's certificate demo-kubeconfig-admin",
+			}, "KCP112", check.Fail, "the server does not know the client's certificate demo-kubeconfig-admin",
 		},
 		"a shard takes a client for anybody": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always("shard/alpha GET /clusters/root/api", fakekcp.Refuse(http.StatusForbidden, "Forbidden", `User "system:anonymous" cannot get path`))
-			}, "KCP112", Fail, "the server does not know the client's certificate demo-front-proxy-main-requestheader",
+			}, "KCP112", check.Fail, "the server does not know the client's certificate demo-front-proxy-main-requestheader",
 		},
 		"a client's certificate is of another authority": {
-			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertClient) }, "KCP112", Fail, "shard/alpha at ",
+			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertClient) }, "KCP112", check.Fail, "shard/alpha at ",
 		},
 		"the store does not fit together": {
-			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertClient) }, "KCP132", Fail, "does not accept shard/alpha",
+			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertClient) }, "KCP132", check.Fail, "does not accept shard/alpha",
 		},
 		"a server's certificate is of another authority": {
-			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertServer) }, "KCP112", Fail, "the client does not trust the server",
+			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertServer) }, "KCP112", check.Fail, "the client does not trust the server",
 		},
 		"something terminates TLS": {
-			func(_ *testing.T, w *world) { w.leads("shard/alpha") }, "KCP113", Fail, "something in between terminates TLS",
+			func(_ *testing.T, w *world) { w.leads("shard/alpha") }, "KCP113", check.Fail, "something in between terminates TLS",
 		},
-		"nobody is at the external address": {
+		"nothing listens at the external address": {
 			func(_ *testing.T, w *world) {
 				w.net.dial = func(context.Context, *tls.Config) (*tls.Conn, error) { return nil, errors.New("connection refused") }
-			}, "KCP113", Warn, "does not answer this machine: connection refused",
+			}, "KCP113", check.Warn, "does not answer this machine: connection refused",
 		},
 		"the external address is silent": {
 			func(_ *testing.T, w *world) {
 				w.net.dial = func(ctx context.Context, _ *tls.Config) (*tls.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
-			}, "KCP113", Warn, "no answer within 3s",
+			}, "KCP113", check.Warn, "no answer within 3s",
 		},
 		"a shard is not registered": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root"}))
-			}, "KCP121", Fail, "shard/alpha is not registered",
+			}, "KCP121", check.Fail, "shard/alpha is not registered",
 		},
 		"a shard has an old URL": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Register(kcp.Shard{Name: "alpha", BaseURL: "https://old.example.com"})
-			}, "KCP121", Fail, "shard/alpha is registered with the base URL https://old.example.com, and the setup says https://demo-shard-alpha",
+			}, "KCP121", check.Fail, "shard/alpha is registered with the base URL https://old.example.com instead of https://demo-shard-alpha",
 		},
 		"a shard is left over": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Register(kcp.Shard{Name: "gone", BaseURL: "https://gone.example.com"})
-			}, "KCP121", Warn, "shard gone (https://gone.example.com) is registered, and the setup does not have it",
+			}, "KCP121", check.Warn, "shard gone (https://gone.example.com) is registered but not in the setup",
 		},
 		"a shard is cordoned": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root"}, kcp.Shard{Name: "alpha", Cordoned: true}))
-			}, "KCP122", Warn, "cordoned: alpha",
+			}, "KCP122", check.Warn, "cordoned: alpha",
 		},
 		"all shards are cordoned": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root", Cordoned: true}))
-			}, "KCP122", Fail, "every shard is cordoned: root",
+			}, "KCP122", check.Fail, "every shard is cordoned: root",
 		},
 		"the cache lacks an API": {
 			func(_ *testing.T, w *world) { w.rt.Kcp.Always(fmt.Sprintf(cached, "root", exports), items()) },
-			"KCP123", Fail, "root-shard: the cache lacks apiexports root:tenancy.kcp.io",
+			"KCP123", check.Fail, "root-shard: the cache lacks apiexports root:tenancy.kcp.io",
 		},
 		"the cache has an API that is gone": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(fmt.Sprintf(cached, "alpha", schemas), items(object("old")))
-			}, "KCP123", Fail, "shard/alpha: the cache still has apiresourceschemas root:old",
+			}, "KCP123", check.Fail, "shard/alpha: the cache still has apiresourceschemas root:old",
 		},
 		"the cache does not know a shard": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(fmt.Sprintf(cached, "root", "apis/core.kcp.io/v1alpha1/shards"), items(object("root")))
-			}, "KCP123", Fail, "the cache does not know shard alpha",
+			}, "KCP123", check.Fail, "the cache does not know shard alpha",
 		},
 		"an endpoint leads to a shard that is gone": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always("list apiexportendpointslices", endpointSlice("https://gone.example.com:6443/services/apiexport/root/tenancy.kcp.io"))
-			}, "KCP124", Fail, "no shard of the setup has this address",
+			}, "KCP124", check.Fail, "no shard of the setup has this address",
 		},
 		"an endpoint is not served": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always("GET "+slicePath+"/clusters/*/apis", fakekcp.Answer{Code: http.StatusNotFound, Body: "404"})
-			}, "KCP124", Fail, "Not Found",
+			}, "KCP124", check.Fail, "Not Found",
 		},
 		"a certificate expires soon": {
-			func(_ *testing.T, w *world) { w.now = w.now.Add(350 * 24 * time.Hour) }, "KCP131", Warn, "expires on",
+			func(_ *testing.T, w *world) { w.now = w.now.Add(350 * 24 * time.Hour) }, "KCP131", check.Warn, "expires on",
 		},
 		"a certificate has expired": {
-			func(_ *testing.T, w *world) { w.now = w.now.Add(366 * 24 * time.Hour) }, "KCP131", Fail, "demo-root-server expired on",
+			func(_ *testing.T, w *world) { w.now = w.now.Add(366 * 24 * time.Hour) }, "KCP131", check.Fail, "demo-root-server expired on",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -267,18 +276,19 @@ func TestChecksNameTheCause(t *testing.T) {
 // A server that presents another certificate than the store's has not read it again, or is not the server.
 func TestAServerPresentsAnotherCertificate(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		s := &Subject{Topology: w.top, Runtime: strange{w.rt, w.top}, Network: w.net, Now: time.Now}
+		s := &check.Subject{Topology: w.top, Runtime: strange{w.rt, w.top}, Network: w.net, Now: time.Now}
 		defer s.Close()
 		require.NoError(t, s.Prepare(t.Context()))
-		o := presents(t.Context(), s)
-		require.Equal(t, Fail, o.status)
-		require.Equal(t, []string{
-			`shard/alpha presents a certificate for "demo-root", issued by "demo-server-ca", valid until 2000-12-31, not the certificate in Secret demo-shard-alpha-server`,
-		}, o.causes)
+		presents, ok := check.Find("KCP111")
+		require.True(t, ok)
+		r := check.Run(t.Context(), s, []check.Check{presents})
+		require.Equal(t, check.Fail, r.Results[0].Status)
+		require.Equal(t, `shard/alpha presents a certificate for "demo-root", issued by "demo-server-ca", valid until 2000-12-31, `+
+			"not the certificate in Secret demo-shard-alpha-server", r.Results[0].Cause)
 	})
 }
 
-// strange is a runtime that leads to the root shard whoever wants shard alpha.
+// strange is a runtime whose connections to shard alpha lead to the root shard.
 type strange struct {
 	*fakeruntime.Runtime
 	top *topology.Topology
@@ -295,9 +305,9 @@ func (s strange) Dial(ctx context.Context, c *topology.Component) (net.Conn, err
 func TestNothingRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		top := newTopology(t, "")
-		s := &Subject{Topology: top, Runtime: fakeruntime.New(t, top), Network: &network{}, Now: time.Now}
+		s := &check.Subject{Topology: top, Runtime: fakeruntime.New(t, top), Network: &network{}, Now: time.Now}
 		require.NoError(t, s.Prepare(t.Context()))
-		r := Run(t.Context(), s, After())
+		r := check.Run(t.Context(), s, check.Health)
 		require.Equal(t, "1 failed, 0 passed, 10 skipped", r.Summary())
 		require.Equal(t, "etcd/root: is not there\nroot-shard: is not there\nfront-proxy/main: is not there", r.Results[0].Cause)
 	})

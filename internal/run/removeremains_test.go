@@ -94,11 +94,11 @@ func TestClearEndpointsOfAnUnknownShard(t *testing.T) {
 		require.Len(t, w.rt.Kcp.Endpoints(), 6)
 
 		r.Name = "root"
-		requireError(t, r.Run(t.Context()), clierr.BadInput, `there is no shard "root"`)
+		requireError(t, r.Run(t.Context()), clierr.BadInput, `shard "root" does not exist`)
 	})
 }
 
-// A shard of the file that was never brought up is not asked.
+// A shard of the setup file that was never started is not asked.
 func TestClearEndpointsSkipsShardsThatAreNotRegistered(t *testing.T) {
 	inWorld(t, twoShards, func(t *testing.T, w *world) {
 		r := w.removal(t)
@@ -114,7 +114,7 @@ func TestRemoveShardWaitsForWorkspaces(t *testing.T) {
 		w.rt.Kcp.Script("shard/beta "+fakekcp.ListDeleted, onAlpha("team:c"), onAlpha())
 		require.NoError(t, r.Run(t.Context()))
 		require.Equal(t, []string{
-			"running", "running waits until workspace root:a is deleted", "running waits until workspace team:c is deleted", "done nothing lives there",
+			"running", "running waits until workspace root:a is deleted", "running waits until workspace team:c is deleted", "done empty",
 		}, w.of("contents"))
 		require.Empty(t, w.rt.Kcp.Requests("shard/alpha "+fakekcp.ListDeleted))
 	})

@@ -1,0 +1,136 @@
+package check
+
+import (
+	"context"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/pki"
+)
+
+// Health are the checks of a running setup.
+var Health = []Check{
+	{
+		ID: "KCP101", Category: catComponents, Title: "every component is ready",
+		run: componentsReady,
+		Explanation: "Every replica of every component is up to date and passes its readiness probe. The checks " +
+			"that follow ignore components that are not ready.",
+		Fix: "see kcpctl status and kcpctl logs COMPONENT; kcpctl up restores missing objects",
+	},
+	{
+		ID: "KCP102", Category: catComponents, Title: "/readyz of every component passes",
+		run: readyz,
+		Explanation: "Every kcp server is asked for /readyz?verbose, and every managed etcd for /health, through " +
+			"the runtime: by port-forward on a cluster. The failing parts are listed.",
+		Fix: "see kcpctl logs COMPONENT: the failing part logs the reason",
+	},
+	{
+		ID: "KCP111", Category: catConnections, Title: "every server presents its own certificate",
+		run: presents,
+		Explanation: "The certificate that each server presents is compared with the one in its Secret. If they " +
+			"differ, the server has not reloaded its files, or a component in between terminates TLS, " +
+			"such as a service mesh.",
+		Fix: "run kcpctl up; if the certificate stays the same, restart the component, or remove the proxy" +
+			" in between (TLS passthrough)",
+	},
+	{
+		ID: "KCP112", Category: catConnections, Title: "clients and servers accept each other",
+		run: pairs,
+		Explanation: "kcpctl acts as each client of the setup: with its certificate, at the URL that it uses, with" +
+			" the authorities that it trusts. The server must know the client: a response for " +
+			"system:anonymous means that it does not. In a setup with very many shards not every pair is " +
+			"tried, but every client and every server is part of one.",
+		Fix: "run kcpctl up, which applies the certificates and authorities of the PKI store and rolls the" +
+			" components that use them",
+	},
+	{
+		ID: "KCP113", Category: catConnections, Title: "external URLs lead to the setup",
+		run: externalURLs,
+		Explanation: "kcpctl connects from this machine to every external URL that resolves here. If the " +
+			"certificate there is not the component's own, something in between terminates TLS (a load " +
+			"balancer, an ingress, a corporate proxy), and client certificates never reach kcp.",
+		Fix: "configure the load balancer or ingress for TLS passthrough to the component's Service, and " +
+			"check that it points there",
+	},
+	{
+		ID: "KCP121", Category: catKcp, Title: "every shard is registered with its URLs",
+		run: registration,
+		Explanation: "The root shard is asked for its Shard objects. A shard that is not registered gets no " +
+			"workspaces, and one that is registered with other URLs than the setup's is unreachable. " +
+			"Shards that are not part of the setup are a warning.",
+		Fix: "run kcpctl up, which waits for the registration; kcpctl logs shard/NAME shows why a shard " +
+			"does not register; delete the Shard object of a shard that no longer exists",
+	},
+	{
+		ID: "KCP122", Category: catKcp, Title: "every shard accepts new workspaces",
+		run: schedulable,
+		Explanation: "A cordoned shard keeps its workspaces and gets no new ones. If all shards are cordoned, no " +
+			"workspace can be created.",
+		Fix: "run kcpctl uncordon NAME, or ignore this if the shard is cordoned on purpose",
+	},
+	{
+		ID: "KCP123", Category: catKcp, Title: "the cache is in sync",
+		run: caches,
+		Explanation: "Shards see each other's APIs through the cache server. The objects that each shard has to " +
+			"replicate (APIExports, APIResourceSchemas) are compared with those in the cache, and the " +
+			"shards in the cache with the registered ones.",
+		Fix: "wait a moment and check again; if it still fails, see kcpctl logs cache-server and the logs " +
+			"of the shard",
+	},
+	{
+		ID: "KCP124", Category: catKcp, Title: "the URLs of endpoint slices answer",
+		run: endpoints,
+		Explanation: "Every shard serves kcp's own APIs to their provider, at the URLs in the " +
+			"APIExportEndpointSlices of the workspace root. Each URL must belong to a shard of the setup," +
+			" and that shard must answer.",
+		Fix: "if the URL belongs to a shard that was removed, run kcpctl remove-shard NAME, which also " +
+			"removes the URL; otherwise see the logs of the shard",
+	},
+	{
+		ID: "KCP131", Category: catCertificates, Title: "no certificate is about to expire",
+		run: expiry,
+		Explanation: "kcpctl up renews certificates that expire within 30 days; nothing renews them between two " +
+			"runs. Certificate authorities are not renewed automatically.",
+		Fix: "run kcpctl certs renew or kcpctl up; for a certificate authority kcpctl certs rotate-ca",
+	},
+	{
+		ID: "KCP132", Category: catCertificates, Title: "the certificates in the store fit together",
+		run: fits,
+		Explanation: "Every connection of the setup is verified offline, from the PKI store: each client trusts " +
+			"the certificate that is served at its URL, and each server accepts the client's certificate.",
+		Fix: "run kcpctl up, which issues certificates that are missing or do not fit",
+	},
+}
+
+// expiry looks for certificates that have expired or are due.
+func expiry(_ context.Context, s *Subject) (o outcome) {
+	if len(s.state.CAs) == 0 {
+		return skipped("there is no PKI yet")
+	}
+	list, err := pki.ListOf(s.Topology, s.state)
+	if err != nil {
+		o.add(err)
+		return o
+	}
+	for _, it := range list.Items {
+		if it.Info == nil || it.Role == pki.RolePrevious {
+			continue
+		}
+		left, day := it.NotAfter.Sub(s.Now()), it.NotAfter.UTC().Format(time.DateOnly)
+		switch {
+		case left <= 0:
+			o.fail("%s expired on %s", it.Name, day)
+		case it.IsDue(s.Now()): // 30 days before the end, later for certificates that live less than 90 days
+			o.warn("%s expires on %s, in %d days", it.Name, day, left/(24*time.Hour))
+		}
+	}
+	return o
+}
+
+// fits verifies every connection from the store alone.
+func fits(_ context.Context, s *Subject) (o outcome) {
+	if len(s.state.CAs) == 0 {
+		return skipped("there is no PKI yet")
+	}
+	o.add(pki.Prove(s.Topology, s.state, s.Now()))
+	return o
+}

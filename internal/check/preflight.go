@@ -1,0 +1,134 @@
+package check
+
+// Preflight are the checks before anything is applied.
+var Preflight = []Check{
+	{
+		ID: "KCP001", Category: catClusters, Title: "the API server of every cluster answers",
+		run: eachCluster(answers),
+		Explanation: "Every cluster of the setup is asked for its version, with the kubeconfig and context from " +
+			"the setup file.",
+		Fix: "correct the kubeconfig and context under spec.clusters, or start the cluster",
+	},
+	{
+		ID: "KCP002", Category: catNamespace, Title: "the user has the required permissions",
+		run: eachCluster(mayApply), Needs: []string{"KCP001"},
+		Explanation: "Up reads, applies and deletes objects in the setup's namespace, holds a Lease, and connects " +
+			"to pods by port-forward. A SelfSubjectAccessReview tests each permission. A cluster-wide " +
+			"permission is needed only to create the namespace, if it does not exist yet.",
+		Fix: "ask an administrator of the cluster for the permissions; the role admin includes all " +
+			"permissions within a namespace",
+	},
+	{
+		ID: "KCP003", Category: catNamespace, Title: "the Kubernetes version is supported",
+		run: eachCluster(version), Needs: []string{"KCP001"},
+		Explanation: "kcpctl needs Kubernetes " + oldestKubernetes + " or newer, and is tested with releases up to " +
+			newestKubernetes + ".",
+		Fix: "upgrade the cluster; a release newer than the ones kcpctl was tested with is likely to work",
+	},
+	{
+		ID: "KCP004", Category: catNamespace, Title: "the clocks of the clusters and this machine agree",
+		run: eachCluster(clock), Needs: []string{"KCP001"},
+		Explanation: "kcpctl issues certificates with this machine's clock, and the components verify them with " +
+			"theirs. The cluster's time is the Date header of the API server's response. A difference of " +
+			"more than a minute is a warning. Certificates are valid from five minutes before they are " +
+			"issued, so with a larger difference new certificates are invalid.",
+		Fix: "synchronize the clock of this machine, or of the cluster's nodes (NTP)",
+	},
+	{
+		ID: "KCP005", Category: catNamespace, Title: "the PKI store can be read",
+		run: storeReadable, Needs: []string{"KCP001"}, Thorough: true,
+		Explanation: "The certificate authorities of a setup are kept in its PKI store: a Secret of the home " +
+			"cluster, or a directory. If it cannot be read, kcpctl issues no certificates: a second " +
+			"authority would cut off everything that trusts the first.",
+		Fix: "restore the store from a backup (kcpctl certs import)",
+	},
+	{
+		ID: "KCP011", Category: catNamespace, Title: "the referenced Secrets and ConfigMaps exist",
+		run: references, Needs: []string{"KCP001"},
+		Explanation: "Secrets and ConfigMaps that the setup file and its overlays refer to, such as credentials of" +
+			" an external etcd or pull secrets, must exist with the keys that are used, or pods do not " +
+			"start.",
+		Fix: "create what is missing, or correct the setup file",
+	},
+	{
+		ID: "KCP012", Category: catNamespace, Title: "the storage classes of new volumes exist",
+		run: eachCluster(storage), Needs: []string{"KCP001"}, Thorough: true,
+		Explanation: "Managed and embedded etcds keep their data in volumes of the storage class named in the " +
+			"setup file, or of the cluster's default class. Without it their pods stay Pending.",
+		Fix: "name an existing class in etcd.managed.storageClassName, or mark one as the default of the " +
+			"cluster",
+	},
+	{
+		ID: "KCP013", Category: catNamespace, Title: "the quota of the namespace is sufficient",
+		run: eachCluster(quota), Needs: []string{"KCP001"}, Thorough: true,
+		Explanation: "The needs of all new objects are added up (pods with their requests and limits, volumes, " +
+			"objects) and compared with what is left of every ResourceQuota of the namespace. Quotas with" +
+			" scopes are ignored.",
+		Fix: "raise the quota, or lower replicas and resources in the setup file",
+	},
+	{
+		ID: "KCP014", Category: catNamespace, Title: "the namespace admits the setup's pods",
+		run: eachCluster(admission), Needs: []string{"KCP001"}, Thorough: true,
+		Explanation: "A cluster accepts a Deployment whose pods it rejects later. So a pod of each new or changed " +
+			"workload is created in a dry run: pod security (the label " +
+			"pod-security.kubernetes.io/enforce), LimitRanges and webhooks answer as they will later. The" +
+			" pods of kcpctl satisfy the level restricted unless an overlay changes that.",
+		Fix: "change podTemplate in the setup file so that the namespace admits the pods, or change the " +
+			"rule of the namespace",
+	},
+	{
+		ID: "KCP015", Category: catNamespace, Title: "the cluster has nodes of the image's architectures",
+		run: eachCluster(architecture), Needs: []string{"KCP001"}, Thorough: true,
+		Explanation: "kcp publishes its image for linux/amd64 and linux/arm64. The check is skipped if the user " +
+			"may not list nodes, and for other images, whose architectures are unknown.",
+		Fix: "add nodes of one of these architectures, or use an image that is built for yours",
+	},
+	{
+		ID: "KCP016", Category: catNamespace, Title: "node ports and host ports are free",
+		run: eachCluster(occupied), Needs: []string{"KCP001"}, Thorough: true,
+		Explanation: "An overlay can set a node port of a Service, or a port of the nodes themselves. The check " +
+			"looks for other Services and pods that use it.",
+		Fix: "choose another port, or remove nodePort so that Kubernetes chooses one",
+	},
+	{
+		ID: "KCP021", Category: catNetwork, Title: "external host names resolve",
+		run: resolves, Thorough: true,
+		Explanation: "Clients connect to kcp, and clusters to each other, by the host names in the setup file. The" +
+			" names are looked up from this machine, whose DNS may differ from that of the clients, so " +
+			"the check only warns. The addresses of a load balancer may be known only after the first up.",
+		Fix: "create the DNS records once the Services have addresses: kcpctl status shows the URLs",
+	},
+	{
+		ID: "KCP031", Category: catMachine, Title: "the state directory is writable",
+		run: onMachine(stateFolder),
+		Explanation: "With --local, certificates, data, logs and ports of a setup are kept in a directory of the " +
+			"user.",
+		Fix: "set XDG_STATE_HOME to a directory that you can write to",
+	},
+	{
+		ID: "KCP032", Category: catMachine, Title: "kcp's binaries have the right version",
+		run: onMachine(programs),
+		Explanation: "With --local, kcp's binaries come from --kcp-bin-dir, from $PATH, or from the release, which" +
+			" up downloads.",
+		Fix: "set --kcp-bin-dir to the directory with the binaries of that release, or leave it out",
+	},
+	{
+		ID: "KCP033", Category: catMachine, Title: "the ports are free",
+		run: onMachine(freePorts),
+		Explanation: "With --local, components listen on ports of the loopback interface. Once a port is assigned " +
+			"to a component, it does not change.",
+		Fix: "stop the process that has the port, or choose other ports with --base-port",
+	},
+	{
+		ID: "KCP034", Category: catMachine, Title: "kcp finds an address of the machine",
+		run: onMachine(hostAddress), Thorough: true,
+		Explanation: "When kcp starts, it looks for an address under which other machines could connect to it: the" +
+			" address of the interface of the default route. It does so even if it listens on the " +
+			"loopback interface only, and no flag turns that off. Without a default route it exits " +
+			"immediately: \"Unable to find suitable network address\". Running components are not " +
+			"affected.",
+		Fix: "connect the machine to a network, or add a default route, which need not lead anywhere. On " +
+			"Linux: ip link add kcp0 type dummy; ip address add 192.0.2.1/24 dev kcp0; ip link set kcp0 " +
+			"up; ip route add default dev kcp0",
+	},
+}

@@ -1,0 +1,84 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Desired is what a setup should be: its PKI, complete and verified, and the objects that are rendered with it. Every
+// command that needs objects gets them from here, so that each refuses the same certificates.
+type Desired struct {
+	// Loaded is the PKI as the store has it, PKI what was made of it. Nothing is saved yet.
+	Loaded *pki.State
+	PKI    *pki.Result
+
+	topology *topology.Topology
+	store    pki.Store
+}
+
+// DesiredOptions are the options of LoadDesired.
+type DesiredOptions struct {
+	Now time.Time
+	// Renew reports which certificates to reissue although they fit. Nil is none.
+	Renew func(pki.Cert) bool
+
+	// accept refuses a PKI that was loaded.
+	accept func(loaded *pki.State) error
+	// change changes the PKI before missing certificates are issued: a step of a rotation.
+	change pkiChange
+}
+
+// pkiChange changes a PKI. It leaves the state that it is given as it is.
+type pkiChange func(*pki.State) (*pki.State, error)
+
+// LoadDesired loads the setup's PKI from its store, issues in memory what is missing or due, and verifies offline
+// that every client and server of the setup accept each other. Without a store the PKI exists in memory only. It
+// fails with a LoadError if the store cannot be read.
+func LoadDesired(ctx context.Context, t *topology.Topology, store pki.Store, o DesiredOptions) (*Desired, error) {
+	d := &Desired{Loaded: &pki.State{}, topology: t, store: store}
+	var err error
+	if store != nil {
+		if d.Loaded, err = store.Load(ctx); err != nil {
+			return nil, &LoadError{err}
+		}
+	}
+	if o.accept != nil {
+		if err := o.accept(d.Loaded); err != nil {
+			return nil, err
+		}
+	}
+	state := d.Loaded
+	if o.change != nil {
+		if state, err = o.change(state); err != nil {
+			return nil, err
+		}
+	}
+	if d.PKI, err = pki.Ensure(t, state, pki.Options{Now: o.Now, Renew: o.Renew}); err != nil {
+		return nil, err
+	}
+	if err := pki.Prove(t, d.PKI.State, o.Now); err != nil {
+		return nil, fmt.Errorf("certificates do not fit together: %w", err)
+	}
+	return d, nil
+}
+
+// LoadError is the error of a PKI that cannot be loaded from its store.
+type LoadError struct{ error }
+
+func (e *LoadError) Unwrap() error { return e.error }
+
+// Objects renders the setup.
+func (d *Desired) Objects() ([]render.Object, error) { return render.Objects(d.topology, d.PKI.State) }
+
+// Save saves the PKI in the store that it was loaded from.
+func (d *Desired) Save(ctx context.Context) error {
+	if err := d.store.Save(ctx, d.PKI.State); err != nil {
+		return fmt.Errorf("save %s: %w", d.store, err)
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/check"
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
+	"github.com/kcpctl/kcpctl/internal/render"
+)
+
+// preparation is the part of a run that writes nothing: it makes the plan, and refuses one that would lose something.
+type preparation struct {
+	*Up
+	// again means that the same run has made a plan a moment ago, without the lock. Only failures are reported then,
+	// and the preflight checks, which have passed, are not run again.
+	again bool
+
+	// known is the record of the installation, desired and objects are what is to be applied.
+	known   *record.Record
+	desired *Desired
+	objects []render.Object
+}
+
+func (u *Up) prepare(ctx context.Context) (*Result, error) { return (&preparation{Up: u}).run(ctx) }
+
+func (u *Up) prepareAgain(ctx context.Context) (*Result, error) {
+	return (&preparation{Up: u, again: true}).run(ctx)
+}
+
+// step reports a step.
+func (p *preparation) step(name string, s Status, message string) {
+	if !p.again {
+		p.Up.step(name, s, message)
+	}
+}
+
+func (p *preparation) run(ctx context.Context) (*Result, error) {
+	var err error
+	if p.known, err = p.Runtime.Record(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.unedited(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.certificates(ctx); err != nil {
+		return nil, p.fail(stepCertificates, err)
+	}
+	if p.objects, err = p.desired.Objects(); err != nil {
+		return nil, p.fail(stepPlan, err)
+	}
+	if err := p.sameData(p.known); err != nil {
+		return nil, p.fail(stepPlan, err)
+	}
+	p.step(stepPreflight, Running, "")
+	if err := p.preflight(ctx, p.objects, check.Quick()); err != nil {
+		return nil, err
+	}
+	p.step(stepPreflight, Done, "passed")
+	p.step(stepPlan, Running, "")
+	res, err := p.plan(ctx)
+	if err != nil {
+		return res, err
+	}
+	if err := p.guard(ctx, res); err != nil {
+		return res, p.fail(stepPlan, err)
+	}
+	p.step(stepPlan, Done, res.Plan.Summary())
+	if changed := p.changed(res.Plan); len(changed) > 0 {
+		return res, p.preflight(ctx, changed, check.Thorough())
+	}
+	return res, nil
+}
+
+// certificates brings the PKI up to date in memory.
+func (p *preparation) certificates(ctx context.Context) (err error) {
+	p.step(stepCertificates, Running, "")
+	p.desired, err = LoadDesired(ctx, p.Topology, p.Runtime.Store(), DesiredOptions{
+		Now: p.Now(), Renew: p.Options.Renew, change: p.change,
+		accept: func(loaded *pki.State) error {
+			return errors.Join(p.sameAuthorities(p.known, loaded), p.sameForAll(loaded))
+		},
+	})
+	if err == nil {
+		p.step(stepCertificates, Done, certificatesMessage(p.desired.PKI))
+	}
+	return err
+}
+
+// certificatesMessage is one line: 6 kept, 3 created, next expiry 2027-11-20.
+func certificatesMessage(r *pki.Result) string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{len(r.CAs), "authorities created"}, {r.Created(), "created"}, {r.Renewed(), "renewed"}, {r.Kept, "kept"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	return strings.Join(append(parts, "next expiry "+r.NextExpiry.UTC().Format(time.DateOnly)), ", ")
+}
+
+// preflight checks that objects can be applied.
+func (p *preparation) preflight(ctx context.Context, objects []render.Object, checks []check.Check) error {
+	if p.again {
+		return nil
+	}
+	report := check.Run(ctx, &check.Subject{
+		Topology: p.Topology, Runtime: p.Runtime, Objects: objects, Now: p.Now, Network: p.Network,
+	}, checks)
+	report.Ignore(p.Options.IgnoreChecks...)
+	for _, w := range report.Warnings() {
+		p.note(w)
+	}
+	if err := report.Err(); err != nil {
+		return p.fail(stepPreflight, err)
+	}
+	return nil
+}
+
+// plan compares the objects with the live ones. With a conflict it returns an error and a result with the plan.
+func (p *preparation) plan(ctx context.Context) (*Result, error) {
+	whole, err := p.Runtime.Plan(ctx, p.objects, p.Options.PlanOptions)
+	if err != nil {
+		err = p.fail(stepPlan, err)
+		// A check may explain better why an object was rejected.
+		if cause := p.preflight(ctx, p.objects, check.Thorough()); cause != nil && !strings.Contains(cause.Error(), err.Error()) {
+			err = errors.Join(err, cause)
+		}
+		return nil, err
+	}
+	res := &Result{Plan: scope(p.Options.Only).limit(whole), PKI: p.desired.PKI, desired: p.desired}
+	res.partial = whole.Summary() != res.Plan.Summary() || len(whole.Items) != len(res.Plan.Items)
+	if n := len(res.Plan.Conflicts); n > 0 {
+		err := clierr.New(clierr.Conflict, "", "%s owned by other field managers; nothing was written",
+			count(n, "field is", "fields are"))
+		return res, p.fail(stepPlan, &ConflictError{err, res.Plan.Conflicts})
+	}
+	return res, nil
+}
+
+// ConflictError is the error of a run that would change fields of other field managers.
+type ConflictError struct {
+	error
+	Conflicts []plan.Conflict
+}
+
+func (e *ConflictError) Unwrap() error { return e.error }
+
+// changed returns the objects that a plan creates or changes.
+func (p *preparation) changed(pl *plan.Plan) []render.Object {
+	does := map[plan.Ref]plan.Action{}
+	for _, it := range pl.Items {
+		does[it.Ref] = it.Action
+	}
+	var out []render.Object
+	for _, o := range p.objects {
+		if a := does[plan.RefOf(o.Cluster, o.Unstructured)]; a == plan.Create || a == plan.Change {
+			out = append(out, o)
+		}
+	}
+	return out
+}

@@ -1,0 +1,345 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/dag"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/ready"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+const (
+	pollInterval = 250 * time.Millisecond
+	// patience is how long a component may be stuck on a cluster before the wait for it ends: a missing image may
+	// still be pushed, a crash may be a start in the wrong order. On this machine nothing else restarts it.
+	patience = 30 * time.Second
+	// atOnce limits how many components are worked on concurrently.
+	atOnce = 32
+)
+
+// phase is a part of the rollout of a component.
+type phase int
+
+const (
+	// applied: its objects are applied.
+	applied phase = iota
+	// answers: a root shard returns the identities of kcp's APIs, which new components wait for while they start.
+	answers
+	// serves: it is ready, and registered if it is a shard.
+	serves
+	// led: a replica of a shard that was rolled runs the controllers again.
+	led
+)
+
+// node is a phase of a component in the graph of a rollout.
+type node struct {
+	component topology.ID
+	phase     phase
+}
+
+// String names the component.
+func (n node) String() string { return string(n.component) }
+
+func (n node) compare(other node) int {
+	return cmp.Or(cmp.Compare(n.component, other.component), cmp.Compare(n.phase, other.phase))
+}
+
+// rollout applies the changes of a run, component by component, and waits until they serve.
+type rollout struct {
+	*Up
+	changes *changes
+	state   *pki.State
+	// verify is false if nothing is changed: then readiness is enough, and kcp is not asked.
+	verify bool
+	waits  map[topology.ID]*wait
+}
+
+// wait is what is known of a wait for a component, over all its phases.
+type wait struct {
+	reported   string
+	stuckSince time.Time
+}
+
+// components applies every component as soon as it may start, and waits until it serves.
+func (u *Up) components(ctx context.Context, res *Result) error {
+	r := &rollout{
+		Up: u, changes: changesOf(u.Topology, u.Options.Only, res.Plan), state: res.PKI.State, verify: !res.Plan.Empty(),
+		waits: map[topology.ID]*wait{},
+	}
+	for _, c := range r.changes.all {
+		r.waits[c.ID()] = &wait{}
+		u.emit(Event{Scope: Component, Name: string(c.ID()), Status: Pending, Needs: names(c.needs)})
+	}
+	if u.Options.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, u.Options.Timeout, errTimeout{u.Options.Timeout})
+		defer cancel()
+	}
+	results, err := dag.Run(ctx, r.changes.graph(), node.compare, atOnce, r.do)
+	if err != nil {
+		return err
+	}
+	errs := map[topology.ID]error{}
+	for _, c := range r.changes.all {
+		id := c.ID()
+		for _, p := range []phase{applied, answers, serves} {
+			if errs[id] = results[node{id, p}]; errs[id] != nil {
+				break
+			}
+		}
+		if errors.Is(errs[id], dag.ErrSkipped) {
+			u.component(id, Skipped, strings.TrimPrefix(errs[id].Error(), dag.ErrSkipped.Error()+": "))
+		}
+	}
+	return u.summarize(ctx, errs)
+}
+
+// graph returns what each phase of each component waits for. A component that is changed is applied once everything
+// that it needs serves; a new one as soon as the components answer that its own process waits for. Running components
+// that are changed follow one another.
+func (cs *changes) graph() map[node][]node {
+	needs := map[node][]node{}
+	for _, c := range cs.all {
+		start, finish := []node{}, []node{{c.ID(), applied}}
+		for _, id := range c.needs {
+			if c.turn >= 0 && cs.of[id].turn > c.turn {
+				continue // it runs already, and is changed later
+			}
+			finish = append(finish, node{id, serves})
+			switch {
+			case !c.isNew || !c.awaits(id):
+				start = append(start, node{id, serves})
+			case id.Kind() == topology.RootShard:
+				start = append(start, node{id, answers})
+				needs[node{id, answers}] = []node{{id, applied}}
+			default:
+				start = append(start, node{id, applied})
+			}
+		}
+		if c.after != "" {
+			start = append(start, node{c.after, serves})
+		}
+		needs[node{c.ID(), applied}] = start
+		needs[node{c.ID(), serves}] = append(needs[node{c.ID(), serves}], finish...)
+		if c.rolls && hasLeader(c.Component) {
+			needs[node{c.ID(), led}] = []node{{c.ID(), serves}}
+		}
+	}
+	for n := range needs {
+		if n.phase == answers {
+			serving := node{n.component, serves}
+			needs[serving] = append(needs[serving], n)
+		}
+	}
+	return needs
+}
+
+// do works on a phase of a component.
+func (r *rollout) do(ctx context.Context, n node) error {
+	c := r.changes.of[n.component]
+	switch n.phase {
+	case applied:
+		return r.apply(ctx, c)
+	case answers:
+		return r.awaitAnswers(ctx, c)
+	case led:
+		r.handOver(ctx, c.Component)
+		return nil
+	}
+	return r.finish(ctx, c)
+}
+
+// apply applies a component.
+func (r *rollout) apply(ctx context.Context, c *change) error {
+	if len(c.items) == 0 {
+		return nil
+	}
+	r.component(c.ID(), Running, "applying "+count(len(c.items), "object", "objects"))
+	if err := r.Runtime.Apply(ctx, c.items, r.Options.PlanOptions); err != nil {
+		r.component(c.ID(), Failed, firstLine(err))
+		return err
+	}
+	msg := "started"
+	if len(c.Awaits) > 0 && c.isNew {
+		msg += ", waits for " + strings.Join(names(c.Awaits), ", ")
+	}
+	r.component(c.ID(), Running, msg)
+	return nil
+}
+
+// awaitAnswers waits until the root shard returns the identities of kcp's APIs. A shard that starts then is ready
+// about as soon as the root shard. One that starts earlier retries with growing pauses.
+func (r *rollout) awaitAnswers(ctx context.Context, root *change) error {
+	client, err := r.connect(root.Component)
+	if err != nil {
+		r.component(root.ID(), Failed, firstLine(err))
+		return err
+	}
+	_, err = r.await(ctx, root, func(s ready.State, _ error) (string, bool) {
+		err := client.Identified(ctx)
+		if err != nil && s.Ready {
+			return err.Error(), false
+		}
+		return waitMessage(s), err == nil
+	})
+	return err
+}
+
+// finish waits until a component is ready and serves.
+func (r *rollout) finish(ctx context.Context, c *change) error {
+	state, err := r.await(ctx, c, func(s ready.State, err error) (string, bool) { return waitMessage(s), err == nil && s.Ready })
+	if err == nil && r.verify {
+		if err = r.gate(ctx, c.Component); err != nil {
+			r.component(c.ID(), Failed, firstLine(err))
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if c.rolls {
+		r.reconnect(ctx, c.Component)
+	}
+	r.component(c.ID(), Done, doneMessage(state, len(c.items)))
+	return nil
+}
+
+// await polls the state of a component until it is as it should be, and reports what it waits for. It fails if the
+// component is stuck for too long, or if ctx ends.
+func (r *rollout) await(
+	ctx context.Context, c *change, until func(ready.State, error) (reason string, ok bool),
+) (ready.State, error) {
+	w := r.waits[c.ID()]
+	fail := func(s ready.State, cause error) (ready.State, error) {
+		err := &notReady{w.reported, s.Detail, s.Next, cause}
+		r.component(c.ID(), Failed, firstLine(err))
+		return s, err
+	}
+	for {
+		s, err := r.Runtime.State(ctx, c.Component)
+		reason, ok := until(s, err)
+		if ok {
+			return s, nil
+		}
+		if err != nil {
+			reason = err.Error() // a lost connection recovers, or the time runs out
+		}
+		if ctx.Err() == nil && reason != w.reported {
+			w.reported = reason
+			r.component(c.ID(), Running, reason)
+		}
+		if !s.Stuck {
+			w.stuckSince = time.Time{}
+		} else if w.stuckSince.IsZero() {
+			w.stuckSince = r.Now()
+		} else if r.Topology.Local || r.Now().Sub(w.stuckSince) > patience {
+			return fail(s, nil)
+		}
+		select {
+		case <-ctx.Done():
+			return fail(s, context.Cause(ctx))
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// notReady is the error of a component that did not become ready.
+type notReady struct {
+	reason string
+	detail []string
+	// next is the command that repairs it, if there is one.
+	next  string
+	cause error
+}
+
+func (e *notReady) Error() string {
+	msg := "not ready"
+	if e.cause != nil && !errors.Is(e.cause, context.Canceled) {
+		msg += " (" + e.cause.Error() + ")"
+	}
+	if e.reason != "" {
+		msg += ": " + e.reason
+	}
+	for _, line := range e.detail {
+		msg += "\n    " + line
+	}
+	return msg
+}
+
+func (e *notReady) Unwrap() error { return e.cause }
+
+type errTimeout struct{ after time.Duration }
+
+func (e errTimeout) Error() string { return fmt.Sprintf("timed out after %s", e.after) }
+
+// errInterrupted is the error of a run that the user has ended.
+func errInterrupted() error {
+	return clierr.New(clierr.Interrupted, "run the same command again: it continues",
+		"interrupted; completed work is kept")
+}
+
+// hintRerun is the next step after a failure that has no better one.
+const hintRerun = "fix the cause and rerun the command; completed work is kept"
+
+// summarize joins the errors of all components into one.
+func (u *Up) summarize(ctx context.Context, errs map[topology.ID]error) error {
+	code, skipped, hint := 0, 0, ""
+	var msgs []string
+	for _, c := range u.Topology.Components {
+		err := errs[c.ID()]
+		var nr *notReady
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, dag.ErrSkipped):
+			skipped++
+			continue
+		case errors.As(err, &nr), errors.As(err, new(errTimeout)):
+			code = max(code, clierr.NotReady)
+			if nr != nil && nr.next != "" {
+				hint = cmp.Or(hint, "repair it with "+nr.next+", then rerun the command; completed work is kept")
+			}
+		default:
+			code = max(code, clierr.Code(err))
+		}
+		msgs, hint = append(msgs, fmt.Sprintf("%s: %v", c.ID(), err)), cmp.Or(hint, clierr.Hint(err))
+	}
+	if len(msgs) == 0 {
+		return nil
+	}
+	if errors.Is(context.Cause(ctx), context.Canceled) {
+		return errInterrupted()
+	}
+	if skipped > 0 {
+		msgs = append(msgs, count(skipped, "component that needs them was", "components that need them were")+" skipped")
+	}
+	return clierr.New(code, cmp.Or(hint, hintRerun), "%s", strings.Join(msgs, "\n"))
+}
+
+func waitMessage(s ready.State) string {
+	switch {
+	case s.Reason != "":
+		return s.Reason
+	case s.Replicas > 0:
+		return fmt.Sprintf("%d/%d ready", s.ReadyReplicas, s.Replicas)
+	}
+	return "starting"
+}
+
+func doneMessage(s ready.State, applied int) string {
+	switch {
+	case s.Replicas > 0 && applied > 0:
+		return fmt.Sprintf("ready %d/%d", s.ReadyReplicas, s.Replicas)
+	case s.Replicas > 0:
+		return fmt.Sprintf("ready %d/%d, unchanged", s.ReadyReplicas, s.Replicas)
+	case applied > 0:
+		return count(applied, "object", "objects") + " applied"
+	}
+	return "unchanged"
+}

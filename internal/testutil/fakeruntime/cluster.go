@@ -1,0 +1,78 @@
+package fakeruntime
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kcpctl/kcpctl/internal/render"
+)
+
+// Cluster is a cluster on which all checks pass, unless the test sets what it answers.
+type Cluster struct {
+	// Permissions and Admission answer MayApply and Admit for some objects. Nil allows everything.
+	Permissions, Admission func(objects []render.Object) error
+	// Nodes are the nodes by architecture. Nil is a node that kcp's image is built for.
+	Nodes map[string]int
+}
+
+// Name is that of the only cluster of a setup.
+func (c *Cluster) Name() string { return "default" }
+
+// Hello returns a supported version and a correct clock.
+func (c *Cluster) Hello(context.Context) (string, time.Duration, error) { return "v1.36.0", 0, nil }
+
+// MayApply returns what Permissions says.
+func (c *Cluster) MayApply(_ context.Context, objects []render.Object) error {
+	return answer(c.Permissions, objects)
+}
+
+// Admit returns what Admission says.
+func (c *Cluster) Admit(_ context.Context, objects []render.Object) error {
+	return answer(c.Admission, objects)
+}
+
+func answer(ask func([]render.Object) error, objects []render.Object) error {
+	if ask == nil {
+		return nil
+	}
+	return ask(objects)
+}
+
+// References finds everything.
+func (c *Cluster) References(context.Context, []render.Object) error { return nil }
+
+// StorageClasses returns a default class.
+func (c *Cluster) StorageClasses(context.Context) ([]string, int, error) {
+	return []string{"standard"}, 1, nil
+}
+
+// Quotas returns none.
+func (c *Cluster) Quotas(context.Context) ([]corev1.ResourceQuota, error) { return nil, nil }
+
+// Architectures returns Nodes.
+func (c *Cluster) Architectures(context.Context) (map[string]int, error) {
+	if c.Nodes == nil {
+		return map[string]int{"amd64": 1}, nil
+	}
+	return c.Nodes, nil
+}
+
+// Occupied finds no port in use.
+func (c *Cluster) Occupied(context.Context, []render.Object) error { return nil }
+
+// Network is a network in which every host resolves and none answers.
+type Network struct{}
+
+// LookupHost returns an address.
+func (Network) LookupHost(context.Context, string) ([]string, error) {
+	return []string{"192.0.2.1"}, nil
+}
+
+// DialTLS fails.
+func (Network) DialTLS(context.Context, string, *tls.Config) (*tls.Conn, error) {
+	return nil, errors.New("connection refused")
+}
