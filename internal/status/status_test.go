@@ -106,12 +106,12 @@ func TestStatusOfWhatIsNotWell(t *testing.T) {
 		registered map[topology.ID]bool
 	}{
 		"nothing is up": {
-			problem: "the root shard is not ready, so registered shards are not known",
+			problem: "the root shard is not ready, so the registered shards are unknown",
 		},
 		"root shard is not ready": {
 			up:      true,
 			script:  func(rt *fakeruntime.Runtime) { rt.States("root-shard", ready.State{Reason: "CrashLoopBackOff"}) },
-			problem: "the root shard is not ready, so registered shards are not known",
+			problem: "the root shard is not ready, so the registered shards are unknown",
 		},
 		"another component is not ready": {
 			up:         true,
@@ -184,7 +184,7 @@ func TestAComponentThatCannotBeAsked(t *testing.T) {
 		require.Len(t, s.Components, 5)
 		for _, c := range s.Components {
 			if c.ID == "shard/alpha" {
-				require.Equal(t, ready.State{Replicas: 1, Reason: "not known: boom"}, c.State)
+				require.Equal(t, ready.State{Replicas: 1, Reason: "unknown: boom"}, c.State)
 				continue
 			}
 			require.True(t, c.Ready, c.ID)
@@ -298,7 +298,7 @@ func TestJSON(t *testing.T) {
 		require.JSONEq(t, `{
 			"apiVersion": "kcpctl.dev/v1alpha1", "kind": "Status", "name": "demo", "version": "v0.32.3", "where": "memory",
 			"url": "https://kcp.example.com:6443", "ready": false,
-			"problem": "the root shard is not ready, so registered shards are not known",
+			"problem": "the root shard is not ready, so the registered shards are unknown",
 			"components": [{
 				"id": "root-shard", "cluster": "default", "url": "https://demo-root.kcp.svc.cluster.local:6443",
 				"ready": false, "replicas": 1, "readyReplicas": 0, "reason": "is not there"
