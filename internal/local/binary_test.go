@@ -63,7 +63,7 @@ func TestFindBinaries(t *testing.T) {
 			b: Binaries{Dir: wrong, Path: list(right)}, err: "/kcp is kcp v0.28.0, but the setup wants v0.32.3", hint: "set spec.version: v0.28.0",
 		},
 		"a build between releases":         {b: Binaries{Dir: next}, want: next},
-		"no version in the folder":         {b: Binaries{Dir: mute}, want: mute},
+		"no version in the directory":      {b: Binaries{Dir: mute}, want: mute},
 		"nothing in the directory":         {b: Binaries{Dir: t.TempDir(), Path: list(right)}, err: "no binary kcp in ", hint: "omit --kcp-bin-dir"},
 		"not executable":                   {b: Binaries{Dir: plain}, err: "is not executable", hint: "chmod"},
 		"cache before path":                {b: Binaries{Path: list(right), Source: cached}, want: filepath.Dir(inCache)},

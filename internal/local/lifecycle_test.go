@@ -131,18 +131,18 @@ func TestProcessOfADeadRunIsFound(t *testing.T) {
 func TestReusedPIDIsNeverKilled(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())
-	stranger := exec.Command("sleep", "1000")
-	require.NoError(t, stranger.Start())
-	t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
+	other := exec.Command("sleep", "1000")
+	require.NoError(t, other.Start())
+	t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
 	l := m.layout()
 	rec, err := l.record(alpha)
 	require.NoError(t, err)
 	require.NoError(t, rec.Identity.Stop(t.Context(), 0))
-	rec.PID = stranger.Process.Pid
+	rec.PID = other.Process.Pid
 	require.NoError(t, l.writeRecord(alpha, rec))
 
 	m.down(file())
-	id, err := process.Identify(stranger.Process.Pid)
+	id, err := process.Identify(other.Process.Pid)
 	require.NoError(t, err)
 	require.True(t, id.Alive())
 }

@@ -63,14 +63,14 @@ func checksumFile(version string) string {
 	return fmt.Sprintf("kcp_%s_checksums.txt", strings.TrimPrefix(version, "v"))
 }
 
-// folder returns the directory of the binaries of a release.
-func (s Source) folder(version string) string {
+// releaseDir returns the directory of the binaries of a release.
+func (s Source) releaseDir(version string) string {
 	return filepath.Join(s.Dir, "kcp", version, s.OS+"-"+s.Arch)
 }
 
 // Cached returns the path of a binary in the cache, and whether it exists.
 func (s Source) Cached(version, binary string) (path string, ok bool) {
-	path = filepath.Join(s.folder(version), binary)
+	path = filepath.Join(s.releaseDir(version), binary)
 	info, err := os.Stat(path)
 	return path, err == nil && info.Mode().IsRegular()
 }
@@ -83,7 +83,7 @@ func (s Source) Get(ctx context.Context, version, binary string) (string, error)
 		return path, nil
 	}
 	name := s.archive(version, binary)
-	part, err := openPart(ctx, filepath.Join(s.folder(version), name+".part"))
+	part, err := openPart(ctx, filepath.Join(s.releaseDir(version), name+".part"))
 	if err != nil {
 		return "", disk.Explain(err, disk.CacheHome)
 	}

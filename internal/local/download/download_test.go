@@ -112,7 +112,7 @@ func requireInstalled(t *testing.T, s Source, path string) {
 // requireOnly makes sure that nothing else is in the cache.
 func requireOnly(t *testing.T, s Source, names ...string) {
 	t.Helper()
-	entries, err := os.ReadDir(s.folder(release))
+	entries, err := os.ReadDir(s.releaseDir(release))
 	require.NoError(t, err)
 	got := []string{}
 	for _, e := range entries {
@@ -263,7 +263,7 @@ func TestGetReplacesWhatAnEarlierRunLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, p)
-			part := filepath.Join(s.folder(release), asset+".part")
+			part := filepath.Join(s.releaseDir(release), asset+".part")
 			require.NoError(t, os.MkdirAll(filepath.Dir(part), 0o755))
 			require.NoError(t, os.WriteFile(part, left, 0o644))
 			path, err := s.Get(t.Context(), release, "kcp-front-proxy")
