@@ -155,7 +155,7 @@ var (
 
 // anywhere replaces values of the place in a text.
 func (p *place) anywhere(s string) string {
-	s = strings.NewReplacer(p.namespace, "NAMESPACE", p.dir, "FOLDER").Replace(s)
+	s = strings.NewReplacer(p.namespace, "NAMESPACE", p.dir, "DIRECTORY").Replace(s)
 	for _, one := range []struct {
 		found *regexp.Regexp
 		said  string

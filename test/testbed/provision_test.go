@@ -43,7 +43,7 @@ func TestProvisionerReclaims(t *testing.T) {
 		volume("released", provisionerName, corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete),
 		volume("kept", provisionerName, corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
 		volume("bound", provisionerName, corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		volume("foreign", "somebody.else", corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete))
+		volume("foreign", "other.example.com", corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete))
 	dirs := map[string]string{}
 	for _, name := range []string{"released", "kept", "bound", "foreign"} {
 		dirs[name] = p.node.stateFile("volumes", name)

@@ -19,7 +19,7 @@ type Answer struct {
 	Body any
 }
 
-// Hang is no response: the client must time out.
+// Hang never responds: the client must time out.
 func Hang() Answer { return Answer{} }
 
 // Refuse is an error response of the Kubernetes API.
