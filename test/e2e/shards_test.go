@@ -90,7 +90,7 @@ func testShards(t *testing.T, s *setup) {
 		s.kubectl(t, "--server", s.status(t).URL+"/clusters/root:on-gamma", "create", "configmap", "data", "--from-literal=shard=gamma").ok(t)
 		s.kcpctl(t, "remove-shard", "gamma", "--yes").refused(t, 1, "shard/gamma", "root:on-gamma", "--drain")
 		require.NotContains(t, s.shard(t, "gamma").Annotations, "experimental.core.kcp.io/unschedulable", "it is not cordoned")
-		s.kcpctl(t, "remove-shard", "root", "--yes").refused(t, 2, "kcpctl down")
+		s.kcpctl(t, "remove-shard", "root", "--yes").refused(t, 2, "root shard", "kcpctl down")
 	})
 
 	step(t, "a shard is drained and removed", func(t *testing.T) {
