@@ -106,9 +106,9 @@ func (o *certsImportOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	var result *pki.Brought
+	var result *pki.ImportResult
 	err = run.ChangeStore(ctx, s.topology, s.runtime, s.store(), func(to *pki.State) (state *pki.State, err error) {
-		state, result, err = pki.Bring(to, from, o.env.Now())
+		state, result, err = pki.Import(to, from, o.env.Now())
 		return state, err
 	})
 	if err != nil {
@@ -118,7 +118,7 @@ func (o *certsImportOptions) run(ctx context.Context) error {
 	return nil
 }
 
-func (o *certsImportOptions) printResult(store pki.Store, r *pki.Brought) {
+func (o *certsImportOptions) printResult(store pki.Store, r *pki.ImportResult) {
 	w := o.env.Streams.Err
 	if len(r.Added) > 0 {
 		fmt.Fprintf(w, "Imported into %s: %s. To issue certificates with them, run %s.\n",

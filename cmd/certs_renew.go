@@ -113,7 +113,7 @@ func (o *certsRenewOptions) selected(t *topology.Topology, s *pki.State) ([]pki.
 }
 
 func unknownCertificate(name string, table []pki.Cert) error {
-	for _, ca := range pki.CAs() {
+	for _, ca := range topology.CAs {
 		if name == string(ca) || name == string(ca)+"-ca" {
 			return clierr.New(clierr.BadInput, "run kcpctl certs rotate-ca "+string(ca), "%q is an authority, not a certificate", name)
 		}

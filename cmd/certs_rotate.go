@@ -35,7 +35,7 @@ func (o *rotateOptions) addRotateFlags(c *cobra.Command) {
 
 type rotateCAOptions struct {
 	rotateOptions
-	cas []pki.CA
+	cas []topology.CA
 	// from is a directory with the new authorities.
 	from string
 }
@@ -43,7 +43,7 @@ type rotateCAOptions struct {
 func newRotateCACmd(env *Env) *cobra.Command {
 	o := &rotateCAOptions{rotateOptions: rotateOptions{env: env}}
 	var names []string
-	for _, ca := range pki.CAs() {
+	for _, ca := range topology.CAs {
 		names = append(names, string(ca))
 	}
 	c := &cobra.Command{
@@ -80,7 +80,7 @@ func (o *rotateCAOptions) complete(args, names []string) error {
 		return clierr.New(clierr.BadInput, oneOf(names), "name the certificate authorities to replace")
 	}
 	for _, a := range args {
-		ca := pki.CA(a)
+		ca := topology.CA(a)
 		switch {
 		case !slices.Contains(names, a):
 			return clierr.New(clierr.BadInput, oneOf(names), "there is no certificate authority %q", a)
@@ -323,11 +323,11 @@ func (o *rotateOptions) runFinish(
 
 // affected lists what depends on previous authorities outside the setup.
 func affected(all pki.Rotations, t *topology.Topology) []string {
-	if !all.Has(pki.ServerCA) && !all.Has(pki.ClientCA) {
+	if !all.Has(topology.ServerCA) && !all.Has(topology.ClientCA) {
 		return []string{"No kubeconfig depends on it: only components of the setup do, and they use the new one already."}
 	}
 	since := "the switch, because the previous client CA signed their certificates:"
-	if all.Has(pki.ServerCA) {
+	if all.Has(topology.ServerCA) {
 		since = "the rotation began, because they trust only the previous server CA:"
 	}
 	var names []string

@@ -64,18 +64,17 @@ func (f *setupFlags) names(env *Env, list func(*session) []string) completer {
 
 // componentIDs are the components that run.
 func componentIDs(s *session) []string {
-	return idsOf(s, topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.VirtualWorkspaces,
-		topology.FrontProxy)
+	return idsOf(s.topology.Running())
 }
 
 // selectableIDs are the components that --only can select.
 func selectableIDs(s *session) []string {
-	return append(componentIDs(s), idsOf(s, topology.Kubeconfig)...)
+	return append(componentIDs(s), idsOf(s.topology.OfKind(topology.Kubeconfig))...)
 }
 
 // targetIDs are the components that a kubeconfig can target.
 func targetIDs(s *session) []string {
-	return idsOf(s, topology.FrontProxy, topology.RootShard, topology.Shard)
+	return idsOf(s.topology.OfKind(topology.FrontProxy, topology.RootShard, topology.Shard))
 }
 
 // shardNames are the names of all shards in kcp.
@@ -144,9 +143,9 @@ func checkIDs(*cobra.Command) []string {
 	return ids
 }
 
-func idsOf(s *session, kinds ...topology.Kind) []string {
+func idsOf(all []*topology.Component) []string {
 	var out []string
-	for _, c := range s.topology.OfKind(kinds...) {
+	for _, c := range all {
 		out = append(out, string(c.ID()))
 	}
 	return out

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 type downOptions struct {
@@ -95,7 +95,7 @@ func (o *downOptions) mergedContexts(ctx context.Context, s *session) kubeconfig
 			err.Error())
 		return kubeconfig.RemoveOptions{}
 	}
-	return kubeconfig.RemoveOptions{Owner: s.owner(state), ServerCA: state.CAs[pki.ServerCA].Trusted()}
+	return kubeconfig.RemoveOptions{Owner: s.owner(state), ServerCA: state.CAs[topology.ServerCA].Trusted()}
 }
 
 // removeContexts removes the contexts that `kubeconfig --merge` added: their server no longer exists.

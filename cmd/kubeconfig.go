@@ -163,7 +163,7 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 			return err
 		}
 	}
-	content := kubeconfig.ForUser(access, state.CAs[pki.ServerCA].Trusted(), pair)
+	content := kubeconfig.ForUser(access, state.CAs[topology.ServerCA].Trusted(), pair)
 	switch {
 	case o.portForward:
 		return o.forward(ctx, s, s.owner(state), content)
@@ -238,7 +238,7 @@ func (o *kubeconfigOptions) certificate(
 
 // bindRoles binds the user of a minted kubeconfig to its cluster roles.
 func (o *kubeconfigOptions) bindRoles(ctx context.Context, s *session, state *pki.State) error {
-	client, err := kcp.Connect(s.runtime, s.topology.OfKind(topology.FrontProxy)[0], state, o.env.Now())
+	client, err := kcp.Connect(s.runtime, s.topology.FrontProxies()[0], state, o.env.Now())
 	if err != nil {
 		return err
 	}

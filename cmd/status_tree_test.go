@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/status"
+	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
@@ -42,7 +43,7 @@ func TestStatusTree(t *testing.T) {
 		},
 		NextExpiry: now.Add(10 * 24 * time.Hour), NextExpiryName: "prod-front-proxy-main-server",
 		Rotations: []status.Rotation{{
-			Rotations: pki.Rotations{pki.RotationOf(pki.ServerCA), pki.RotationOf(pki.ClientCA)}, Phase: pki.PhaseSwitch,
+			Rotations: pki.Rotations{pki.RotationOf(topology.ServerCA), pki.RotationOf(topology.ClientCA)}, Phase: pki.PhaseSwitch,
 		}},
 	}
 	for name, tc := range map[string]struct {

@@ -145,8 +145,7 @@ func (o *upgradeOptions) noteChanges(s *session, step release.Step) {
 func pinned(t *topology.Topology, version string) []string {
 	var out, images []string
 	keep := map[string][]*topology.Component{}
-	for _, c := range t.OfKind(topology.CacheServer, topology.RootShard, topology.Shard, topology.VirtualWorkspaces,
-		topology.FrontProxy) {
+	for _, c := range t.Servers() {
 		if strings.HasSuffix(c.Image, ":"+version) {
 			continue
 		}

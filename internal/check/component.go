@@ -27,7 +27,7 @@ func (s *Subject) Prepare(ctx context.Context) error {
 		state ready.State
 		err   error
 	}
-	running := s.running()
+	running := s.Topology.Running()
 	answers := parallel.Map(atOnce, running, func(c *topology.Component) (a answer) {
 		a.state, a.err = s.Runtime.State(ctx, c)
 		return a
@@ -60,14 +60,9 @@ func every[T any](items []T, ask func(T) outcome) (o outcome) {
 	return o
 }
 
-// running returns the components that are processes.
-func (s *Subject) running() []*topology.Component {
-	return s.Topology.OfKind(topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy, topology.VirtualWorkspaces)
-}
-
 // servers returns the components of some kinds, or of all kinds, that have a ready replica.
 func (s *Subject) servers(kinds ...topology.Kind) []*topology.Component {
-	return slices.DeleteFunc(s.running(), func(c *topology.Component) bool {
+	return slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool {
 		return !s.serves(c.ID()) || len(kinds) > 0 && !slices.Contains(kinds, c.Kind)
 	})
 }
@@ -109,7 +104,7 @@ func (s *Subject) dialer(c *topology.Component) func(context.Context) (net.Conn,
 }
 
 func componentsReady(_ context.Context, s *Subject) (o outcome) {
-	for _, c := range s.running() {
+	for _, c := range s.Topology.Running() {
 		st := s.states[c.ID()]
 		if st.Ready {
 			continue
@@ -155,8 +150,8 @@ func (s *Subject) askReady(ctx context.Context, c *topology.Component) error {
 // askEtcd asks an etcd for its health, with the certificate that its members use among themselves.
 func (s *Subject) askEtcd(ctx context.Context, c *topology.Component) error {
 	client := kcp.New(kcp.Options{
-		URL: c.URL, CA: s.state.CAs[pki.EtcdCA].Trusted(), Dial: s.dialer(c),
-		Pair: s.state.Leaves[pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(pki.CertServer)}],
+		URL: c.URL, CA: s.state.CAs[topology.EtcdCA].Trusted(), Dial: s.dialer(c),
+		Pair: s.state.Leaves[pki.KeyOf(c, topology.CertServer)],
 	})
 	defer client.Close()
 	a, err := client.Get(ctx, "/health", nil)

@@ -43,7 +43,7 @@ func presents(ctx context.Context, s *Subject) outcome {
 			return o
 		}
 		if other := s.otherCertificate(client, c); other != nil {
-			o.fail("%s presents %s, not the certificate in Secret %s", c.ID(), describe(other), c.Object(pki.CertServer))
+			o.fail("%s presents %s, not the certificate in Secret %s", c.ID(), describe(other), c.Object(topology.CertServer))
 		}
 		return o
 	})
@@ -56,7 +56,7 @@ func anyCertificate(host string) *tls.Config {
 
 // otherCertificate returns the certificate that a server has presented if it is not the component's own.
 func (s *Subject) otherCertificate(conn *tls.Conn, c *topology.Component) *x509.Certificate {
-	leaf := s.state.Leaves[pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(pki.CertServer)}]
+	leaf := s.state.Leaves[pki.KeyOf(c, topology.CertServer)]
 	presented := conn.ConnectionState().PeerCertificates[0]
 	if block, _ := pem.Decode(leaf.Cert); block != nil && bytes.Equal(block.Bytes, presented.Raw) {
 		return nil
@@ -99,7 +99,7 @@ func (s *Subject) actAs(ctx context.Context, c pki.Connection) error {
 	client := kcp.New(kcp.Options{URL: c.URL, CA: s.state.CAs[c.Trust].Trusted(), Pair: pair, Dial: s.dialer(server)})
 	defer client.Close()
 	header := http.Header{}
-	if c.Accept == pki.RequestHeaderCA {
+	if c.Accept == topology.RequestHeaderCA {
 		header.Set("X-Remote-User", pki.CNSelf)
 	}
 	a, err := client.Get(ctx, authenticated(server), header)

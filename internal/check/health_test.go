@@ -181,13 +181,13 @@ func TestChecksNameTheCause(t *testing.T) {
 			}, "KCP112", check.Fail, "the server does not know the client's certificate demo-front-proxy-main-requestheader",
 		},
 		"a client's certificate is of another authority": {
-			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertClient) }, "KCP112", check.Fail, "shard/alpha at ",
+			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", topology.CertClient) }, "KCP112", check.Fail, "shard/alpha at ",
 		},
 		"the store does not fit together": {
-			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertClient) }, "KCP132", check.Fail, "does not accept shard/alpha",
+			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", topology.CertClient) }, "KCP132", check.Fail, "does not accept shard/alpha",
 		},
 		"a server's certificate is of another authority": {
-			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", pki.CertServer) }, "KCP112", check.Fail, "the client does not trust the server",
+			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", topology.CertServer) }, "KCP112", check.Fail, "the client does not trust the server",
 		},
 		"something terminates TLS": {
 			func(_ *testing.T, w *world) { w.leads("shard/alpha") }, "KCP113", check.Fail, "something in between terminates TLS",

@@ -22,15 +22,15 @@ func externals(t *topology.Topology) []external {
 	var all []external
 	add := func(rawURL string, c *topology.Component) {
 		known := slices.ContainsFunc(all, func(e external) bool { return e.url == rawURL })
-		if rawURL == "" || known || !t.Local && hostOf(rawURL) == c.Host() {
+		if rawURL == "" || known || !t.Local() && hostOf(rawURL) == c.Host() {
 			return
 		}
 		all = append(all, external{rawURL, c})
 	}
-	for _, c := range t.OfKind(topology.FrontProxy) {
+	for _, c := range t.FrontProxies() {
 		add(c.ExternalURL, c)
 	}
-	for _, c := range t.OfKind(topology.CacheServer, topology.RootShard, topology.Shard) {
+	for _, c := range t.Servers() {
 		add(c.URL, c)
 	}
 	for _, c := range t.Shards() {

@@ -27,10 +27,10 @@ func world(t *testing.T) (*fakeetcd.Etcd, *topology.Component, *pki.State) {
 
 func client(t *testing.T, e *fakeetcd.Etcd, c *topology.Component, s *pki.State, hosts ...string) *etcd.Client {
 	t.Helper()
-	pair, err := pki.Mint(s, pki.MintSpec{CN: pki.CNSelf, CA: pki.EtcdCA, Hosts: hosts, Algorithm: "ECDSA-P256", Validity: time.Hour}, time.Now())
+	pair, err := pki.Mint(s, pki.MintSpec{CN: pki.CNSelf, CA: topology.EtcdCA, Hosts: hosts, Algorithm: "ECDSA-P256", Validity: time.Hour}, time.Now())
 	require.NoError(t, err)
 	out, err := etcd.New(etcd.Options{
-		Host: c.Host(), CA: s.CAs[pki.EtcdCA].Trusted(), Pair: pair,
+		Host: c.Host(), CA: s.CAs[topology.EtcdCA].Trusted(), Pair: pair,
 		Dial: func(ctx context.Context) (net.Conn, error) { return e.DialMember(ctx, c, c.Member(0)) },
 	})
 	require.NoError(t, err)

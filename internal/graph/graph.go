@@ -1,4 +1,5 @@
-// Package graph draws the topology of a setup: components, what they dial, where they are placed and how they are.
+// Package graph draws the topology of a setup: its components, the connections between them, their placement and their
+// state.
 package graph
 
 import (
@@ -10,14 +11,14 @@ import (
 
 // Graph is a setup as boxes and arrows.
 type Graph struct {
-	// Title is the setup's name and release.
+	// Title is the name and the release of the setup.
 	Title string
-	// Clusters hold boxes, in the order of the setup.
+	// Clusters contain the boxes, in the order of the setup file.
 	Clusters []Cluster
 	Arrows   []Arrow
 }
 
-// Cluster is where boxes are placed. Its title is empty on this machine.
+// Cluster is a cluster with the boxes of the components on it. Its title is empty on this machine.
 type Cluster struct {
 	Title string
 	Boxes []Box
@@ -27,16 +28,13 @@ type Cluster struct {
 type Box struct {
 	ID   topology.ID
 	Kind topology.Kind
-	// Title is its name, Lines what else is worth knowing: its URL, its replicas.
+	// Title is the name of the component. Lines are further facts, such as its URL and its replicas.
 	Title string
 	Lines []string
-	// State is how it is: ready, not ready, or unknown.
 	State State
-	// Layer is how far below the clients it is.
-	Layer int
 }
 
-// State is how a component is.
+// State is the state of a component.
 type State int
 
 // The states of a component.
@@ -49,45 +47,37 @@ const (
 // Arrow is a component that dials another.
 type Arrow struct {
 	From, To topology.ID
-	// Label says what for.
+	// Label describes the connection in one word.
 	Label string
 }
 
-// New draws a topology. States may lack components, or be nil: then their state is unknown.
+// New returns the graph of a topology. The state of components that are not in states is Unknown.
 func New(t *topology.Topology, states map[topology.ID]State) Graph {
 	g := Graph{Title: fmt.Sprintf("kcp %s %s", t.Name, t.Setup.Spec.Version)}
 	for _, cl := range t.Clusters {
-		c := Cluster{Title: title(cl)}
-		for _, comp := range t.Components {
-			if layer, ok := layers()[comp.Kind]; ok && comp.Cluster.Name == cl.Name {
-				c.Boxes = append(c.Boxes, box(comp, layer, states[comp.ID()]))
+		c := Cluster{}
+		if !cl.Local {
+			c.Title = fmt.Sprintf("cluster %s, namespace %s", cl.Name, cl.Namespace)
+		}
+		for _, comp := range t.Running() {
+			if comp.Cluster.Name == cl.Name {
+				c.Boxes = append(c.Boxes, box(comp, states[comp.ID()]))
 			}
 		}
 		g.Clusters = append(g.Clusters, c)
 	}
 	for _, c := range t.Components {
-		g.Arrows = append(g.Arrows, arrows(t, c)...)
+		for _, e := range t.EdgesFrom(c) {
+			for i := 0; e.Label != "" && i < len(e.Servers); i++ {
+				g.Arrows = append(g.Arrows, Arrow{c.ID(), e.Servers[i].Component, e.Label})
+			}
+		}
 	}
 	return g
 }
 
-// layers are the kinds that are drawn, clients on top.
-func layers() map[topology.Kind]int {
-	return map[topology.Kind]int{
-		topology.FrontProxy: 0, topology.VirtualWorkspaces: 0, topology.RootShard: 1, topology.Shard: 1,
-		topology.CacheServer: 2, topology.Etcd: 3,
-	}
-}
-
-func title(cl topology.Cluster) string {
-	if cl.Namespace == "" {
-		return ""
-	}
-	return fmt.Sprintf("cluster %s, namespace %s", cl.Name, cl.Namespace)
-}
-
-func box(c *topology.Component, layer int, s State) Box {
-	b := Box{ID: c.ID(), Kind: c.Kind, Title: string(c.ID()), State: s, Layer: layer}
+func box(c *topology.Component, s State) Box {
+	b := Box{ID: c.ID(), Kind: c.Kind, Title: string(c.ID()), State: s}
 	url := c.URL
 	if c.Kind == topology.FrontProxy {
 		url = c.ExternalURL
@@ -103,29 +93,4 @@ func box(c *topology.Component, layer int, s State) Box {
 		b.Lines = append(b.Lines, "etcd "+strings.Join(c.Storage.Servers, " "))
 	}
 	return b
-}
-
-// arrows are what a component dials while it serves. All shards dial each other; that is not drawn.
-func arrows(t *topology.Topology, c *topology.Component) []Arrow {
-	var out []Arrow
-	to := func(id topology.ID, label string) { out = append(out, Arrow{c.ID(), id, label}) }
-	switch c.Kind {
-	case topology.FrontProxy:
-		for _, s := range t.Shards() {
-			to(s.ID(), "requests")
-		}
-	case topology.VirtualWorkspaces:
-		to(c.Serves, "serves")
-	case topology.RootShard, topology.Shard:
-		if c.Kind == topology.Shard {
-			to(t.Root().ID(), "registers")
-		}
-		if cache := t.Cache(); cache != nil {
-			to(cache.ID(), "replicates")
-		}
-	}
-	if c.Storage != nil && c.Storage.Etcd != "" {
-		to(c.Storage.Etcd, "stores")
-	}
-	return out
 }

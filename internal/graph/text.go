@@ -7,7 +7,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Mermaid returns the graph in the language of mermaid, which GitHub renders in Markdown.
+// Mermaid returns the graph as a mermaid flowchart, which GitHub renders in Markdown.
 func (g Graph) Mermaid() string {
 	var b strings.Builder
 	b.WriteString("flowchart TB\n")
@@ -18,7 +18,8 @@ func (g Graph) Mermaid() string {
 			indent = "    "
 		}
 		for _, box := range c.Boxes {
-			fmt.Fprintf(&b, "%s%s[\"%s\"]\n", indent, nodeName(box.ID), strings.Join(append([]string{"<b>" + box.Title + "</b>"}, box.Lines...), "<br>"))
+			lines := append([]string{"<b>" + box.Title + "</b>"}, box.Lines...)
+			fmt.Fprintf(&b, "%s%s[\"%s\"]\n", indent, nodeName(box.ID), strings.Join(lines, "<br>"))
 		}
 		if c.Title != "" {
 			b.WriteString("  end\n")
@@ -36,14 +37,15 @@ func (g Graph) Mermaid() string {
 	return b.String()
 }
 
-// DOT returns the graph in the language of Graphviz.
+// DOT returns the graph in the DOT language of Graphviz.
 func (g Graph) DOT() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "digraph %q {\n  rankdir=TB; node [shape=box, style=rounded, fontname=\"sans-serif\"];\n", g.Title)
 	for i, c := range g.Clusters {
 		fmt.Fprintf(&b, "  subgraph cluster_%d {\n    label=%q;\n", i, c.Title)
 		for _, box := range c.Boxes {
-			fmt.Fprintf(&b, "    %q [label=%q, color=%q];\n", box.ID, strings.Join(append([]string{box.Title}, box.Lines...), "\n"), box.State.colour())
+			label := strings.Join(append([]string{box.Title}, box.Lines...), "\n")
+			fmt.Fprintf(&b, "    %q [label=%q, color=%q];\n", box.ID, label, box.State.colour())
 		}
 		b.WriteString("  }\n")
 	}
@@ -54,7 +56,7 @@ func (g Graph) DOT() string {
 	return b.String()
 }
 
-// Text returns the graph as indented lines: each component with what it dials.
+// Text returns the graph as indented lines: each component, followed by the components that it dials.
 func (g Graph) Text() string {
 	var b strings.Builder
 	fmt.Fprintln(&b, g.Title)

@@ -33,7 +33,7 @@ func Connect(d Dialer, c *topology.Component, s *pki.State, now time.Time) (*Cli
 		return nil, fmt.Errorf("certificate for %s: %w", c.ID(), err)
 	}
 	return New(Options{
-		URL: c.URLFrom(c.Cluster), CA: s.CAs[pki.ServerCA].Trusted(), Pair: pair,
+		URL: c.URLFrom(c.Cluster), CA: s.CAs[topology.ServerCA].Trusted(), Pair: pair,
 		Dial: func(ctx context.Context) (net.Conn, error) { return d.Dial(ctx, c) },
 	}), nil
 }

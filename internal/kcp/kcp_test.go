@@ -35,8 +35,8 @@ func withKcp(t *testing.T, test func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client
 	synctest.Test(t, func(t *testing.T) {
 		top := topologytest.Build(t, "")
 		issued := pkitest.Issue(t, top, time.Now())
-		proxy := top.OfKind(topology.FrontProxy)[0]
-		leaf := issued.Leaves[pki.LeafKey{Cluster: proxy.Cluster.Name, Secret: proxy.Object(pki.CertServer)}]
+		proxy := top.FrontProxies()[0]
+		leaf := issued.Leaves[pki.KeyOf(proxy, topology.CertServer)]
 		pair, err := pki.Mint(issued, pki.MintSpec{
 			CN: pki.CNSelf, Orgs: []string{pki.GroupAdmin}, Algorithm: v1alpha1.KeyECDSAP256, Validity: time.Hour,
 		}, time.Now())
@@ -45,9 +45,9 @@ func withKcp(t *testing.T, test func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client
 		k := fakekcp.New(t)
 		k.Register(kcp.Shard{Name: "root", BaseURL: "https://root:6443"})
 		k.Register(kcp.Shard{Name: "alpha", BaseURL: "https://alpha:6443", VirtualWorkspaceURL: "https://vw:6443", Cordoned: true})
-		k.Serve("proxy", leaf, issued.CAs[pki.ClientCA].Trusted())
+		k.Serve("proxy", leaf, issued.CAs[topology.ClientCA].Trusted())
 		test(t, k, kcp.New(kcp.Options{
-			URL: proxy.URL + "/", CA: issued.CAs[pki.ServerCA].Trusted(), Pair: pair,
+			URL: proxy.URL + "/", CA: issued.CAs[topology.ServerCA].Trusted(), Pair: pair,
 			Dial: func(ctx context.Context) (net.Conn, error) { return k.Dial(ctx, "proxy") },
 		}))
 	})

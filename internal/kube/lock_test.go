@@ -193,7 +193,9 @@ func requireNoWrites(t *testing.T, r *Runtime, held context.Context) {
 	}, Action: plan.Delete, Live: &unstructured.Unstructured{}, Want: &unstructured.Unstructured{}}}}
 	rec := &record.Record{Installation: "demo-1"}
 	for name, write := range map[string]func() error{
-		"Save":      func() error { return r.Store().Save(held, &pki.State{CAs: map[pki.CA]pki.Authority{pki.ServerCA: {}}}) },
+		"Save": func() error {
+			return r.Store().Save(held, &pki.State{CAs: map[topology.CA]pki.Authority{topology.ServerCA: {}}})
+		},
 		"Begin":     func() error { return r.Begin(held, p, rec) },
 		"Apply":     func() error { return r.Apply(held, p.Items, run.PlanOptions{}) },
 		"Finish":    func() error { return r.Finish(held, p, rec, plan.Applied{}) },

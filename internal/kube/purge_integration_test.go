@@ -88,7 +88,7 @@ func TestAPurgeHoldsTheLockToItsEnd(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, rec.Empty())
 	f.up(two, run.PlanOptions{})
-	require.NotEqual(t, first.CAs[pki.ServerCA].Cert, f.pki(two).CAs[pki.ServerCA].Cert)
+	require.NotEqual(t, first.CAs[topology.ServerCA].Cert, f.pki(two).CAs[topology.ServerCA].Cert)
 }
 
 // The namespace that the setup made takes the Lease with it, some time before it is gone itself: that is not a loss.

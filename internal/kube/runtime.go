@@ -283,7 +283,7 @@ func (r *Runtime) PurgeData(ctx context.Context, id topology.ID) error {
 
 // State returns the state of a component, from what watches have seen.
 func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
-	if c.Kind == topology.Base || c.Kind == topology.Kubeconfig {
+	if !c.Kind.Runs() {
 		return ready.State{Ready: true}, nil
 	}
 	ctx = cluster.Quiet(ctx)

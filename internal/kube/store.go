@@ -49,7 +49,7 @@ func (st *secretStore) Load(ctx context.Context) (*pki.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	state := &pki.State{CAs: map[pki.CA]pki.Authority{}}
+	state := &pki.State{CAs: map[topology.CA]pki.Authority{}}
 	if secret != nil {
 		if state, err = pki.Decode(secret.Data); err != nil {
 			return nil, clierr.New(clierr.Failed, "restore the Secret from a backup: the keys of the authorities are only there",
@@ -120,4 +120,4 @@ func (st *secretStore) Save(ctx context.Context, state *pki.State) error {
 }
 
 // Forget has nothing to delete: certificates are in the Secrets that use them.
-func (st *secretStore) Forget(context.Context, []pki.LeafKey) error { return nil }
+func (st *secretStore) DeleteLeaves(context.Context, []pki.LeafKey) error { return nil }

@@ -59,8 +59,8 @@ func TestForComponentUsesItsOwnFiles(t *testing.T) {
 		for _, cert := range pki.CertsOf(tp, c) {
 			own[c.Path(files.Cert(cert.Name))], own[c.Path(files.Key(cert.Name))] = true, true
 		}
-		for _, ca := range pki.Bundles(c) {
-			own[c.Path(files.CA(string(ca)))] = true
+		for _, ca := range tp.Bundles(c) {
+			own[c.Path(files.CA(ca))] = true
 		}
 		for _, f := range ForComponent(tp, c) {
 			cfg, err := clientcmd.Load(f.Data)
@@ -77,7 +77,7 @@ func TestForComponentUsesItsOwnFiles(t *testing.T) {
 
 func TestForUser(t *testing.T) {
 	tp, s := issued(t, full)
-	ca := s.CAs[pki.ServerCA].Trusted()
+	ca := s.CAs[topology.ServerCA].Trusted()
 	for name, tc := range map[string]struct {
 		current string
 		servers map[string]string

@@ -23,10 +23,10 @@ func ForUser(a topology.Access, serverCA []byte, pair pki.Pair) []byte {
 	if workspace == "" {
 		workspace = rootWorkspace
 	}
-	servers := map[string]string{ContextBase: server, workspace: server + "/clusters/" + workspace}
+	servers := map[string]string{topology.ContextBase: server, workspace: server + "/clusters/" + workspace}
 	if a.Target.Kind() != topology.FrontProxy {
-		servers[ContextShardBase] = server
-		servers[ContextSystemAdmin] = server + "/clusters/" + ContextSystemAdmin
+		servers[topology.ContextShardBase] = server
+		servers[topology.ContextSystemAdmin] = server + "/clusters/" + topology.ContextSystemAdmin
 	}
 	cfg := api.NewConfig()
 	cfg.CurrentContext = workspace

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -111,11 +112,6 @@ func (r *Runtime) deleteProcess(ctx context.Context, obj *unstructured.Unstructu
 	return errors.Join(w.remove(), r.layout.removeLogs(w.name))
 }
 
-// stopOrder are the kinds of processes, each before those that it depends on.
-var stopOrder = []topology.Kind{
-	topology.FrontProxy, topology.VirtualWorkspaces, topology.Shard, topology.RootShard, topology.CacheServer,
-}
-
 // StopAll stops all processes, dependants first, and keeps everything else: the next up starts them again.
 func (r *Runtime) StopAll(ctx context.Context) error {
 	all, err := r.layout.workloads()
@@ -126,7 +122,7 @@ func (r *Runtime) StopAll(ctx context.Context) error {
 	for id, w := range all {
 		byKind[id.Kind()] = append(byKind[id.Kind()], w)
 	}
-	for _, kind := range stopOrder {
+	for _, kind := range slices.Backward(topology.Kinds()) {
 		var g errgroup.Group
 		g.SetLimit(parallel)
 		for _, w := range byKind[kind] {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/local/ports"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 const (
@@ -98,7 +99,7 @@ func (p *prober) client(ctx context.Context) (*http.Client, error) {
 		return nil, err
 	}
 	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(s.CAs[pki.ServerCA].Trusted()) {
+	if !pool.AppendCertsFromPEM(s.CAs[topology.ServerCA].Trusted()) {
 		return nil, errors.New("the setup has no server CA yet")
 	}
 	p.http = &http.Client{Transport: &http.Transport{

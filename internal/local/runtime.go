@@ -87,8 +87,8 @@ func (s store) Save(ctx context.Context, state *pki.State) error {
 }
 
 // Forget deletes certificates from the store.
-func (s store) Forget(ctx context.Context, keys []pki.LeafKey) error {
-	return explain(s.Store.Forget(ctx, keys))
+func (s store) DeleteLeaves(ctx context.Context, keys []pki.LeafKey) error {
+	return explain(s.Store.DeleteLeaves(ctx, keys))
 }
 
 // serialize makes concurrent downloads report one after another.

@@ -13,28 +13,27 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// CAs returns the certificate authorities of every setup.
-func CAs() []CA { return []CA{ServerCA, ClientCA, RequestHeaderCA, EtcdCA} }
+// caName returns the common name of an authority that kcpctl creates.
+func caName(t *topology.Topology, ca topology.CA) string { return t.Object(string(ca), "ca") }
 
-// CAName returns the common name of an authority that kcpctl makes.
-func CAName(t *topology.Topology, ca CA) string { return t.Object(string(ca), "ca") }
-
-// authority is a certificate authority ready to be used.
+// authority is a certificate authority that was parsed and checked.
 type authority struct {
-	name CA
+	name topology.CA
 	cert *x509.Certificate
-	// key is nil where the authority was brought without one.
+	// key is nil if the authority was imported without one.
 	key crypto.Signer
 }
 
-// hintReplace is what to do about an authority that does not serve any more.
-const hintReplace = "put a valid certificate and key of the authority into the PKI store: what it signed is then issued anew"
+// hintReplace is the next step for an authority that is not valid any more.
+const hintReplace = "put a valid certificate and key of the authority into the PKI store; " +
+	"the certificates that it signed are then issued again"
 
-// loadAuthority reads an authority and checks that it can be used now.
-func loadAuthority(s *State, name CA, now time.Time) (*authority, error) {
+// loadAuthority parses an authority of a state, and checks that it is valid now.
+func loadAuthority(s *State, name topology.CA, now time.Time) (*authority, error) {
 	kept, ok := s.CAs[name]
 	if !ok {
-		return nil, clierr.New(clierr.Failed, "run kcpctl up or kcpctl render first: they make it", "there is no %s CA", name)
+		return nil, clierr.New(clierr.Failed, "run kcpctl up or kcpctl render first: they create it",
+			"the %s CA does not exist", name)
 	}
 	certs, key, err := parseAuthority(kept.Pair)
 	if err != nil {
@@ -45,7 +44,7 @@ func loadAuthority(s *State, name CA, now time.Time) (*authority, error) {
 	case now.After(a.cert.NotAfter):
 		err = fmt.Errorf("it expired on %s", a.cert.NotAfter.Format(time.DateOnly))
 	case now.Before(a.cert.NotBefore):
-		err = fmt.Errorf("it is valid only from %s on", a.cert.NotBefore.Format(time.RFC3339))
+		err = fmt.Errorf("it is not valid before %s", a.cert.NotBefore.Format(time.RFC3339))
 	}
 	if err != nil {
 		return nil, clierr.New(clierr.BadInput, hintReplace, "the %s CA: %w", name, err)
@@ -53,7 +52,7 @@ func loadAuthority(s *State, name CA, now time.Time) (*authority, error) {
 	return a, nil
 }
 
-// parseAuthority reads the certificate of an authority and, where there is one, its key.
+// parseAuthority parses the certificate of an authority and its key, if it has one.
 func parseAuthority(p Pair) (certs []*x509.Certificate, key crypto.Signer, err error) {
 	if len(p.Key) == 0 {
 		certs, err = parseCerts(p.Cert)
@@ -64,26 +63,28 @@ func parseAuthority(p Pair) (certs []*x509.Certificate, key crypto.Signer, err e
 		return nil, nil, err
 	}
 	if c := certs[0]; !c.IsCA || c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0 {
-		return nil, nil, fmt.Errorf("the certificate %q may not sign others", c.Subject.CommonName)
+		return nil, nil, fmt.Errorf("the certificate %q cannot sign other certificates", c.Subject.CommonName)
 	}
 	return certs, key, nil
 }
 
 func noKey(a *authority, what string) error {
-	return clierr.New(clierr.BadInput, "put the private key of the authority into the PKI store, or a certificate that it issued",
-		"%s has to be issued, but the %s CA was brought without its private key", what, a.name)
+	return clierr.New(clierr.BadInput,
+		"put the private key of the authority into the PKI store, or a certificate that it issued",
+		"%s must be issued, but the %s CA was imported without its private key", what, a.name)
 }
 
-// ensureCAs makes the authorities that are missing. Where certificates of a missing one exist it was lost, not never made.
+// ensureCAs creates the authorities that are missing. An authority that has certificates already was lost: it is not
+// replaced.
 func (e *ensurer) ensureCAs() error {
-	for _, name := range CAs() {
+	for _, name := range topology.CAs {
 		if _, ok := e.result.State.CAs[name]; !ok {
 			if err := e.mayCreate(name, string(name)+" CA"); err != nil {
 				return err
 			}
-			pair, err := newAuthority(e.t, CAName(e.t, name), e.o.Now)
+			pair, err := newAuthority(e.t, caName(e.t, name), e.o.Now)
 			if err != nil {
-				return fmt.Errorf("make the %s CA: %w", name, err)
+				return fmt.Errorf("create the %s CA: %w", name, err)
 			}
 			e.result.State.CAs[name] = Authority{Pair: pair}
 			e.result.CAs = append(e.result.CAs, name)
@@ -98,7 +99,7 @@ func (e *ensurer) ensureCAs() error {
 	return e.result.State.distinct()
 }
 
-// newAuthority makes a certificate authority of a setup.
+// newAuthority creates a self-signed certificate authority of a setup.
 func newAuthority(t *topology.Topology, cn string, now time.Time) (Pair, error) {
 	serial, err := newSerial()
 	if err != nil {
@@ -111,8 +112,8 @@ func newAuthority(t *topology.Topology, cn string, now time.Time) (Pair, error) 
 	})
 }
 
-// mayCreate refuses to make a second authority: if it signed something, it is only not where it should be.
-func (e *ensurer) mayCreate(ca CA, what string) error {
+// mayCreate fails if certificates of an authority exist: then the authority is not missing, but lost.
+func (e *ensurer) mayCreate(ca topology.CA, what string) error {
 	i := slices.IndexFunc(e.table, func(c Cert) bool {
 		_, ok := e.result.State.Leaves[c.Key()]
 		return ok && c.CA == ca
@@ -121,19 +122,20 @@ func (e *ensurer) mayCreate(ca CA, what string) error {
 		return nil
 	}
 	return clierr.New(clierr.Failed,
-		"restore it in the PKI store from a backup; to begin with a new one, first delete the certificates of the setup",
-		"the %s is lost: %s was issued with it, and a new one would cut off everything that trusts the old", what, e.table[i].Secret)
+		"restore it in the PKI store from a backup; to start with a new one, first delete the certificates of the setup",
+		"the %s is lost: %s was issued with it, and everything that trusts it would reject a new one",
+		what, e.table[i].Secret)
 }
 
-// distinct makes sure that no authority serves two trust domains: with one CA for clients and for proxies, any user could
-// claim to be anybody else.
+// distinct fails if two trust domains have the same authority: with one CA for clients and for proxies, each user could
+// impersonate all others.
 func (s *State) distinct() error {
-	for i, a := range CAs() {
-		for _, b := range CAs()[i+1:] {
+	for i, a := range topology.CAs {
+		for _, b := range topology.CAs[i+1:] {
 			if slices.ContainsFunc(s.CAs[a].signers(), func(c []byte) bool {
 				return slices.ContainsFunc(s.CAs[b].signers(), func(d []byte) bool { return sameCert(c, d) })
 			}) {
-				return clierr.New(clierr.BadInput, "bring a certificate authority of its own for each",
+				return clierr.New(clierr.BadInput, "use a different certificate authority for each",
 					"the %s CA and the %s CA are the same certificate", a, b)
 			}
 		}
@@ -141,11 +143,12 @@ func (s *State) distinct() error {
 	return nil
 }
 
-// ensureServiceAccount makes the key pair that signs the tokens of service accounts, or completes its public part.
+// ensureServiceAccount creates the key that signs the tokens of service accounts, if it is missing, and completes the
+// public keys.
 func (e *ensurer) ensureServiceAccount() error {
 	sa := &e.result.State.ServiceAccount
 	if len(sa.Key) == 0 {
-		if err := e.mayCreate(ClientCA, "service-account key"); err != nil {
+		if err := e.mayCreate(topology.ClientCA, "service-account key"); err != nil {
 			return err
 		}
 		var err error
@@ -161,8 +164,8 @@ func (e *ensurer) ensureServiceAccount() error {
 	return nil
 }
 
-// publicKeys are the public keys that verify tokens, each once: that of the key that signs, those that were there, that of
-// the key that will sign.
+// publicKeys returns the public keys that verify tokens, each once: the one of the key that signs, the existing ones,
+// and the one of the key that will sign.
 func (sa ServiceAccount) publicKeys() ([]byte, error) {
 	first, err := publicOf(sa.Key)
 	if err != nil {

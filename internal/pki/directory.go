@@ -16,7 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
 
-// ErrChanged says that a PKI is not what it was when it was loaded: another run was faster.
+// ErrChanged is the error if another run has changed a PKI since it was loaded.
 var ErrChanged = errors.New("the PKI was changed by another run")
 
 // The layout of a directory store: ca/server.crt, ca/server.key, ca/server.bundle, service-account/sa.key,
@@ -25,27 +25,24 @@ const (
 	dirCA             = "ca"
 	dirServiceAccount = "service-account"
 	dirLeaves         = "leaves"
-	// noCluster is the folder of the certificates of this machine: no cluster is called so.
+	// noCluster is the directory of the certificates of this machine. It is not a valid name of a cluster.
 	noCluster = "_"
 )
 
-// Directory keeps a PKI, its leaves included, in files that only their owner can read.
+// Directory is a store that keeps a PKI, including its leaves, in files that only their owner can read.
 type Directory struct {
 	dir string
-	// loaded are the files as Load found them, by path: what Save may replace.
+	// loaded holds the files as Load found them, by path. Save replaces only these.
 	loaded map[string][]byte
-	// crash makes tests fail before a step that changes the disk.
-	crash func(step string) error
-	// sync waits until a file is on the disk. Tests, which do not lose power, do without.
-	sync func(*os.File) error
+	disk   disk
 }
 
-// DirectoryStore returns the store in a directory, which Save makes.
-func DirectoryStore(dir string) *Directory { return &Directory{dir: dir, sync: (*os.File).Sync} }
+// DirectoryStore returns the store in a directory. Save creates the directory.
+func DirectoryStore(dir string) *Directory { return &Directory{dir: dir, disk: osDisk{}} }
 
 func (d *Directory) String() string { return "directory " + d.dir }
 
-// Load reads the directory. Folders that nobody made yet are empty.
+// Load reads the directory. A missing directory is an empty store.
 func (d *Directory) Load(ctx context.Context) (*State, error) {
 	files, err := d.read(ctx)
 	if err != nil {
@@ -59,11 +56,12 @@ func (d *Directory) Load(ctx context.Context) (*State, error) {
 	return s, nil
 }
 
-// Save writes what is new. A run that was interrupted at any moment leaves the state before it or the state after it.
+// Save writes the files that changed. If it is interrupted, the directory holds either the previous state or the new
+// one.
 func (d *Directory) Save(ctx context.Context, s *State) error {
 	want := encodeFiles(s)
 	changed, err := d.changes(ctx, want)
-	if err != nil || len(changed) == 0 && !d.interrupted() { // nothing to write needs no right to write
+	if err != nil || len(changed) == 0 && !d.interrupted() { // without changes, no write permission is needed
 		return err
 	}
 	unlock, err := d.lock()
@@ -81,7 +79,7 @@ func (d *Directory) Save(ctx context.Context, s *State) error {
 	return nil
 }
 
-// changes returns the files that are not as they should be. What is no leaf must be as it was loaded.
+// changes returns the files to write. Files that are not leaves must not have changed since they were loaded.
 func (d *Directory) changes(ctx context.Context, want map[string][]byte) (map[string][]byte, error) {
 	have, err := d.read(ctx)
 	if err != nil {
@@ -93,7 +91,7 @@ func (d *Directory) changes(ctx context.Context, want map[string][]byte) (map[st
 			continue
 		}
 		if !isLeaf(name) && !bytes.Equal(have[name], d.loaded[name]) {
-			return nil, clierr.New(clierr.Conflict, "run the command again: it uses what is there now",
+			return nil, clierr.New(clierr.Conflict, "rerun the command: it uses the current PKI",
 				"%w: %s", ErrChanged, filepath.Join(d.dir, name))
 		}
 		changed[name] = data
@@ -101,10 +99,33 @@ func (d *Directory) changes(ctx context.Context, want map[string][]byte) (map[st
 	return changed, nil
 }
 
+// DeleteLeaves deletes certificates and their keys.
+func (d *Directory) DeleteLeaves(_ context.Context, keys []LeafKey) error {
+	leaves := map[LeafKey]Pair{}
+	for _, k := range keys {
+		leaves[k] = Pair{}
+	}
+	unlock, err := d.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for name := range encodeFiles(&State{Leaves: leaves}) {
+		if !isLeaf(name) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(d.dir, filepath.FromSlash(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("delete a certificate: %w", err)
+		}
+		delete(d.loaded, name)
+	}
+	return nil
+}
+
 func isLeaf(name string) bool { return strings.HasPrefix(name, dirLeaves+"/") }
 
-// encodeFiles returns the files of a state by their slash-separated path. What an authority has no more, such as a bundle
-// after a rotation, is an empty file.
+// encodeFiles returns the files of a state by their slash-separated path. A part that an authority no longer has, such
+// as a bundle after a rotation, is an empty file.
 func encodeFiles(s *State) map[string][]byte {
 	files := map[string][]byte{}
 	for ca, a := range s.CAs {
@@ -129,7 +150,7 @@ func encodeFiles(s *State) map[string][]byte {
 	return files
 }
 
-// fileOf is the file of an encoded key: ca/server.crt for server-ca.crt.
+// fileOf returns the file of an encoded key: ca/server.crt for server-ca.crt.
 func fileOf(key string) string {
 	if key == keyInstallation {
 		return path.Join(dirCA, key)
@@ -141,10 +162,10 @@ func fileOf(key string) string {
 	return path.Join(dirServiceAccount, key)
 }
 
-// keyOf is the encoded key of a file.
-func keyOf(name string) string {
-	folder, base := path.Split(name)
-	if folder != dirCA+"/" || base == keyInstallation {
+// encodedKey returns the encoded key of a file: the inverse of fileOf.
+func encodedKey(name string) string {
+	dir, base := path.Split(name)
+	if dir != dirCA+"/" || base == keyInstallation {
 		return base
 	}
 	ca, ext, _ := strings.Cut(base, ".")
@@ -155,7 +176,7 @@ func (d *Directory) decode(files map[string][]byte) (*State, error) {
 	encoded := map[string][]byte{}
 	for name, data := range files {
 		if !isLeaf(name) {
-			encoded[keyOf(name)] = data
+			encoded[encodedKey(name)] = data
 		}
 	}
 	s, err := Decode(encoded)
@@ -172,7 +193,8 @@ func (d *Directory) decode(files map[string][]byte) (*State, error) {
 		}
 		pair := Pair{Cert: files[base+".crt"], Key: files[base+".key"]}
 		if len(pair.Cert) == 0 || len(pair.Key) == 0 {
-			return nil, clierr.New(clierr.BadInput, "bring the missing half back, or delete the other to have both made anew",
+			return nil, clierr.New(clierr.BadInput,
+				"restore the missing file, or delete the other one: both are then issued again",
 				"%s: the certificate or the key is missing", filepath.Join(d.dir, base))
 		}
 		cluster, secret := path.Split(strings.TrimPrefix(base, dirLeaves+"/"))
@@ -185,16 +207,16 @@ func (d *Directory) decode(files map[string][]byte) (*State, error) {
 	return s, nil
 }
 
-// read returns all files by their path within the directory. Those of an interrupted save come first: they replace the
-// others, and whoever completes that save meanwhile moves them to where we look next.
+// read returns all files by their path within the directory. Files of an interrupted save are read first: they replace
+// the others, and another run that completes that save at the same time moves them to the directory that is read next.
 func (d *Directory) read(ctx context.Context) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, root := range []string{d.journal(), d.dir} {
-		for _, folder := range []string{dirCA, dirServiceAccount, dirLeaves} {
+		for _, dir := range []string{dirCA, dirServiceAccount, dirLeaves} {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
-			if err := d.readFolder(files, root, folder); err != nil {
+			if err := d.readFiles(files, root, dir); err != nil {
 				return nil, fmt.Errorf("read the PKI: %w", err)
 			}
 		}
@@ -202,8 +224,8 @@ func (d *Directory) read(ctx context.Context) (map[string][]byte, error) {
 	return files, nil
 }
 
-func (d *Directory) readFolder(files map[string][]byte, root, folder string) error {
-	return filepath.WalkDir(filepath.Join(root, folder), func(p string, e fs.DirEntry, err error) error {
+func (d *Directory) readFiles(files map[string][]byte, root, dir string) error {
+	return filepath.WalkDir(filepath.Join(root, dir), func(p string, e fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
@@ -222,21 +244,22 @@ func (d *Directory) readFolder(files map[string][]byte, root, folder string) err
 		}
 		data, err := readPrivate(p)
 		if errors.Is(err, fs.ErrNotExist) && root == d.journal() {
-			return nil // moved this moment
+			return nil // another run has just moved it
 		}
 		files[name] = data
 		return err
 	})
 }
 
-// readPrivate reads a file; a key must not be readable by others.
+// readPrivate reads a file. It refuses a private key that other users can read.
 func readPrivate(p string) ([]byte, error) {
 	info, err := os.Stat(p)
 	if err != nil {
 		return nil, err
 	}
 	if strings.HasSuffix(p, ".key") && info.Mode().Perm()&0o077 != 0 {
-		return nil, clierr.New(clierr.BadInput, "run chmod 600 "+p, "the private key %s can be read by others (mode %04o)", p, info.Mode().Perm())
+		return nil, clierr.New(clierr.BadInput, "run chmod 600 "+p,
+			"other users can read the private key %s (mode %04o)", p, info.Mode().Perm())
 	}
 	return os.ReadFile(p)
 }

@@ -13,12 +13,48 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
+
+// testDisk changes a directory like osDisk, but does not wait for the disk: tests do not lose power.
+type testDisk struct {
+	osDisk
+	root string
+	// before is called before each change. If it fails, the change does not happen.
+	before func(change string) error
+}
+
+func (d *testDisk) change(op, path string, do func() error) error {
+	if d.before != nil {
+		rel, err := filepath.Rel(d.root, path)
+		if err != nil {
+			return err
+		}
+		if err := d.before(op + " " + filepath.ToSlash(rel)); err != nil {
+			return err
+		}
+	}
+	return do()
+}
+
+func (d *testDisk) create(path string, data []byte, _ bool) error {
+	return d.change("create", path, func() error { return d.osDisk.create(path, data, false) })
+}
+
+func (d *testDisk) rename(from, to string) error {
+	return d.change("rename", from, func() error { return d.osDisk.rename(from, to) })
+}
+
+func (d *testDisk) removeAll(path string) error {
+	return d.change("remove", path, func() error { return d.osDisk.removeAll(path) })
+}
+
+func (d *testDisk) syncDirs(...string) error { return nil }
 
 func load(t *testing.T, dir string) (*Directory, *State) {
 	t.Helper()
 	d := DirectoryStore(dir)
-	d.sync = func(*os.File) error { return nil }
+	d.disk = &testDisk{root: dir}
 	s, err := d.Load(t.Context())
 	require.NoError(t, err)
 	return d, s
@@ -38,7 +74,7 @@ func TestDirectoryKeepsEverything(t *testing.T) {
 
 	tp := topologytest.Build(t, full)
 	want := ensure(t, tp, s, now()).State
-	want.CAs[ServerCA] = Authority{Pair: want.CAs[ServerCA].Pair, Bundle: want.CAs[ClientCA].Cert}
+	want.CAs[topology.ServerCA] = Authority{Pair: want.CAs[topology.ServerCA].Pair, Bundle: want.CAs[topology.ClientCA].Cert}
 	want.Leaves[LeafKey{Secret: "demo-root-server"}] = want.Leaves[find(t, tp, "demo-root-server").Key()] // of this machine
 	require.NoError(t, d.Save(t.Context(), want))
 	_, got := load(t, dir)
@@ -65,28 +101,28 @@ func TestDirectoryWritesOnlyWhatChanged(t *testing.T) {
 	save(t, dir, s)
 	var steps []string
 	d, s := load(t, dir)
-	d.crash = func(step string) error { steps = append(steps, step); return nil }
+	d.disk.(*testDisk).before = func(change string) error { steps = append(steps, change); return nil }
 	require.NoError(t, d.Save(t.Context(), s))
 	require.Empty(t, steps)
 
 	delete(s.Leaves, find(t, tp, "demo-root-server").Key())
 	require.NoError(t, d.Save(t.Context(), ensure(t, tp, s, now()).State))
 	require.Equal(t, []string{
-		"discard",
-		"write leaves/default/demo-root-server.crt", "write leaves/default/demo-root-server.key", "commit",
-		"move leaves/default/demo-root-server.crt", "move leaves/default/demo-root-server.key", "finish",
+		"remove .saving",
+		"create .saving/leaves/default/demo-root-server.crt", "create .saving/leaves/default/demo-root-server.key", "rename .saving",
+		"rename .saved/leaves/default/demo-root-server.crt", "rename .saved/leaves/default/demo-root-server.key", "remove .saved",
 	}, steps)
 }
 
 func TestDirectoryDropsTheBundleOfARotation(t *testing.T) {
 	dir := t.TempDir()
 	_, s := issued(t, "")
-	s.CAs[ServerCA] = Authority{Pair: s.CAs[ServerCA].Pair, Bundle: s.CAs[ClientCA].Cert}
+	s.CAs[topology.ServerCA] = Authority{Pair: s.CAs[topology.ServerCA].Pair, Bundle: s.CAs[topology.ClientCA].Cert}
 	save(t, dir, s)
-	s.CAs[ServerCA] = Authority{Pair: s.CAs[ServerCA].Pair}
+	s.CAs[topology.ServerCA] = Authority{Pair: s.CAs[topology.ServerCA].Pair}
 	save(t, dir, s)
 	_, got := load(t, dir)
-	require.Empty(t, got.CAs[ServerCA].Bundle)
+	require.Empty(t, got.CAs[topology.ServerCA].Bundle)
 }
 
 var errCrash = errors.New("crash")
@@ -94,14 +130,14 @@ var errCrash = errors.New("crash")
 // Whenever a save dies, the next run finds all of it or nothing of it, and goes on.
 func TestDirectorySurvivesACrashAtEveryStep(t *testing.T) {
 	tp, theirs := issued(t, "spec: {etcd: {embedded: {}}}")
-	empty := &State{CAs: map[CA]Authority{}, Leaves: map[LeafKey]Pair{}}
-	brought := &State{CAs: map[CA]Authority{ClientCA: theirs.CAs[ClientCA]}, Leaves: map[LeafKey]Pair{}}
+	empty := &State{CAs: map[topology.CA]Authority{}, Leaves: map[LeafKey]Pair{}}
+	imported := &State{CAs: map[topology.CA]Authority{topology.ClientCA: theirs.CAs[topology.ClientCA]}, Leaves: map[LeafKey]Pair{}}
 	rotating := rotate(t, tp, theirs)
 	for name, tc := range map[string]struct{ before, after *State }{
-		"first save":        {before: empty, after: ensure(t, tp, empty, now()).State},
-		"brought authority": {before: brought, after: ensure(t, tp, brought, now()).State},
-		"renewal":           {before: theirs, after: ensure(t, tp, theirs, now().Add(8700*time.Hour)).State},
-		"rotation":          {before: rotating, after: rotate(t, tp, rotating)},
+		"first save":         {before: empty, after: ensure(t, tp, empty, now()).State},
+		"imported authority": {before: imported, after: ensure(t, tp, imported, now()).State},
+		"renewal":            {before: theirs, after: ensure(t, tp, theirs, now().Add(8700*time.Hour)).State},
+		"rotation":           {before: rotating, after: rotate(t, tp, rotating)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			crashes := 0
@@ -119,7 +155,7 @@ func TestDirectorySurvivesACrashAtEveryStep(t *testing.T) {
 				save(t, dir, after)
 				_, final := load(t, dir)
 				require.Empty(t, diff(after, final))
-				require.NoDirExists(t, filepath.Join(dir, folderJournal))
+				require.NoDirExists(t, filepath.Join(dir, dirJournal))
 			}
 			require.Greater(t, crashes, 10)
 		})
@@ -137,7 +173,7 @@ func few(s *State) *State {
 func saveAndCrash(t *testing.T, dir string, s *State, n int) *State {
 	t.Helper()
 	d, _ := load(t, dir)
-	d.crash = func(string) error {
+	d.disk.(*testDisk).before = func(string) error {
 		if n--; n < 0 {
 			return errCrash
 		}
@@ -184,17 +220,17 @@ func TestDirectoryRefuses(t *testing.T) {
 	}{
 		"key that others can read": {
 			change: func(t *testing.T, dir string) { require.NoError(t, os.Chmod(dir+"/ca/client.key", 0o640)) },
-			want:   "client.key can be read by others (mode 0640)",
+			want:   "client.key (mode 0640)",
 		},
 		"leaf's key that others can read": {
 			change: func(t *testing.T, dir string) {
 				require.NoError(t, os.Chmod(dir+"/leaves/default/demo-root-client.key", 0o604))
 			},
-			want: "demo-root-client.key can be read by others",
+			want: "demo-root-client.key (mode 0604)",
 		},
 		"authority's certificate gone": {
 			change: func(t *testing.T, dir string) { require.NoError(t, os.Remove(dir+"/ca/client.crt")) },
-			want:   "the client CA: there is a key or a bundle, but no certificate",
+			want:   "the client CA: a key or a bundle exists, but no certificate",
 		},
 		"key of another authority": {
 			change: func(t *testing.T, dir string) {
@@ -210,13 +246,13 @@ func TestDirectoryRefuses(t *testing.T) {
 		},
 		"service-account key gone": {
 			change: func(t *testing.T, dir string) { require.NoError(t, os.Remove(dir+"/service-account/sa.key")) },
-			want:   "the service-account keys: there is a public key, but no private key",
+			want:   "the service-account keys: a public key exists, but no private key",
 		},
 		"unknown authority": {
 			change: func(t *testing.T, dir string) {
 				require.NoError(t, os.Rename(dir+"/ca/client.crt", dir+"/ca/clients.crt"))
 			},
-			want: "the client CA: there is a key or a bundle, but no certificate",
+			want: "the client CA: a key or a bundle exists, but no certificate",
 		},
 		"unknown file": {
 			change: func(t *testing.T, dir string) {
@@ -250,15 +286,15 @@ func TestDirectoryUsesBroughtAuthorities(t *testing.T) {
 	_, theirs := issued(t, "")
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "ca"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca", "server.crt"), theirs.CAs[ServerCA].Cert, 0o644))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca", "server.key"), theirs.CAs[ServerCA].Key, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca", "server.crt"), theirs.CAs[topology.ServerCA].Cert, 0o644))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "ca", "server.key"), theirs.CAs[topology.ServerCA].Key, 0o600))
 	tp := topologytest.Build(t, "")
 	d, s := load(t, dir)
 	r := ensure(t, tp, s, now())
-	require.Equal(t, []CA{ClientCA, RequestHeaderCA, EtcdCA}, r.CAs)
+	require.Equal(t, []topology.CA{topology.ClientCA, topology.RequestHeaderCA, topology.EtcdCA}, r.CAs)
 	require.NoError(t, d.Save(t.Context(), r.State))
 	_, got := load(t, dir)
-	require.Equal(t, theirs.CAs[ServerCA], got.CAs[ServerCA])
+	require.Equal(t, theirs.CAs[topology.ServerCA], got.CAs[topology.ServerCA])
 	require.NoError(t, Prove(tp, got, now()))
 }
 

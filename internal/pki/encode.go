@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Keys of an encoded PKI besides those of the authorities.
@@ -19,8 +20,9 @@ const (
 	keyServiceAccountNext   = "sa.next.key"
 )
 
-// hintRestore is what to do about a PKI that makes no sense.
-const hintRestore = "restore the PKI store from a backup, or bring the certificate and the key of an authority together"
+// hintRestore is the next step for an inconsistent PKI.
+const hintRestore = "restore the PKI store from a backup, " +
+	"or import the certificate and the key of an authority together"
 
 // part is one value of an encoded PKI.
 type part struct {
@@ -28,7 +30,7 @@ type part struct {
 	val *[]byte
 }
 
-func (a *Authority) parts(ca CA) []part {
+func (a *Authority) parts(ca topology.CA) []part {
 	name := string(ca) + "-ca"
 	return []part{
 		{name + ".crt", &a.Cert}, {name + ".key", &a.Key}, {name + ".bundle", &a.Bundle},
@@ -41,9 +43,12 @@ func (sa *ServiceAccount) parts() []part {
 	return []part{{keyServiceAccount, &sa.Key}, {keyServiceAccountPublic, &sa.Public}, {keyServiceAccountNext, &sa.Next}}
 }
 
-// Encode writes the authorities and the service-account keys as values of a Secret: server-ca.crt, server-ca.key,
+// keyInstallation is the key of the installation in an encoded PKI.
+const keyInstallation = "installation.json"
+
+// Encode returns the authorities and the service-account keys as values of a Secret: server-ca.crt, server-ca.key,
 // server-ca.bundle, and so on; sa.key, sa.pub; during a rotation also server-ca.next.crt, server-ca.next.key,
-// server-ca.previous.crt, server-ca.cross.crt, sa.next.key; installation.json. What does not exist has no value.
+// server-ca.previous.crt, server-ca.cross.crt, sa.next.key; installation.json. A missing part has no value.
 func Encode(s *State) map[string][]byte {
 	out := map[string][]byte{}
 	put := func(parts []part) {
@@ -64,10 +69,10 @@ func Encode(s *State) map[string][]byte {
 	return out
 }
 
-// Decode reads what Encode wrote, or what people brought. Halves of a pair, keys that do not belong to their certificate,
-// and values that it does not know are errors: nothing of a PKI is ever ignored.
+// Decode parses the result of Encode, or a user-supplied PKI. It ignores nothing: half of a pair, a key that does not
+// belong to its certificate, and an unknown value are errors.
 func Decode(data map[string][]byte) (*State, error) {
-	s := &State{CAs: map[CA]Authority{}, Leaves: map[LeafKey]Pair{}}
+	s := &State{CAs: map[topology.CA]Authority{}, Leaves: map[LeafKey]Pair{}}
 	rest := maps.Clone(data)
 	take := func(parts []part) {
 		for _, p := range parts {
@@ -78,7 +83,7 @@ func Decode(data map[string][]byte) (*State, error) {
 			delete(rest, p.key)
 		}
 	}
-	for _, ca := range CAs() {
+	for _, ca := range topology.CAs {
 		var a Authority
 		take(a.parts(ca))
 		if a.empty() {
@@ -99,20 +104,20 @@ func Decode(data map[string][]byte) (*State, error) {
 	}
 	delete(rest, keyInstallation)
 	for _, unknown := range slices.Sorted(maps.Keys(rest)) {
-		return nil, clierr.New(clierr.BadInput, "remove it, or use the release of kcpctl that wrote it",
+		return nil, clierr.New(clierr.BadInput, "remove it, or use the kcpctl release that wrote it",
 			"%q is not part of a PKI", unknown)
 	}
 	return s, nil
 }
 
-// empty tells whether there is nothing of an authority.
+// empty reports whether no part of an authority exists.
 func (a *Authority) empty() bool {
 	return !slices.ContainsFunc(a.parts(""), func(p part) bool { return len(*p.val) > 0 })
 }
 
 func (a Authority) check() error {
 	if len(a.Cert) == 0 {
-		return errors.New("there is a key or a bundle, but no certificate")
+		return errors.New("a key or a bundle exists, but no certificate")
 	}
 	if _, _, err := parseAuthority(a.Pair); err != nil {
 		return err
@@ -140,9 +145,9 @@ func (sa ServiceAccount) check() error {
 	if len(sa.Key) == 0 {
 		switch {
 		case len(sa.Public) > 0:
-			return errors.New("there is a public key, but no private key")
+			return errors.New("a public key exists, but no private key")
 		case len(sa.Next) > 0:
-			return errors.New("there is a next key, but none that signs")
+			return errors.New("a next key exists, but no key that signs")
 		}
 		return nil
 	}

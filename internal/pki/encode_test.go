@@ -8,11 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 func TestEncodeDecode(t *testing.T) {
 	_, s := issued(t, "")
-	s.CAs[EtcdCA] = Authority{Pair: Pair{Cert: s.CAs[EtcdCA].Cert}, Bundle: s.CAs[ServerCA].Cert}
+	s.CAs[topology.EtcdCA] = Authority{Pair: Pair{Cert: s.CAs[topology.EtcdCA].Cert}, Bundle: s.CAs[topology.ServerCA].Cert}
 	data := Encode(s)
 	require.Equal(t, []string{
 		"client-ca.crt", "client-ca.key", "etcd-ca.bundle", "etcd-ca.crt", "installation.json", "requestheader-ca.crt", "requestheader-ca.key",
@@ -32,11 +33,11 @@ func TestDecodeRefuses(t *testing.T) {
 		change func(map[string][]byte)
 		want   string
 	}{
-		"key alone":       {func(d map[string][]byte) { delete(d, "server-ca.crt") }, "the server CA: there is a key or a bundle, but no certificate"},
+		"key alone":       {func(d map[string][]byte) { delete(d, "server-ca.crt") }, "the server CA: a key or a bundle exists, but no certificate"},
 		"no certificate":  {func(d map[string][]byte) { d["server-ca.crt"] = []byte("x") }, "the server CA: no PEM certificate"},
-		"no key":          {func(d map[string][]byte) { d["server-ca.key"] = []byte("x") }, "the server CA: no unencrypted PEM private key"},
+		"no key":          {func(d map[string][]byte) { d["server-ca.key"] = []byte("x") }, "the server CA: not an unencrypted PEM private key"},
 		"bad bundle":      {func(d map[string][]byte) { d["server-ca.bundle"] = []byte("x") }, "the server CA: the bundle: no PEM certificate"},
-		"bad token key":   {func(d map[string][]byte) { d["sa.key"] = []byte("x") }, "the service-account keys: no unencrypted"},
+		"bad token key":   {func(d map[string][]byte) { d["sa.key"] = []byte("x") }, "the service-account keys: not an unencrypted"},
 		"bad public keys": {func(d map[string][]byte) { d["sa.pub"] = d["server-ca.crt"] }, "the service-account keys: the public keys: "},
 		"unknown value":   {func(d map[string][]byte) { d["x"] = nil }, `"x" is not part of a PKI`},
 	} {

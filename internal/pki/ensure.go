@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -12,46 +13,46 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// defaultRenewBefore is how long before its end a certificate is renewed; short-lived ones when a third of their life is
-// left.
+// defaultRenewBefore is how long before it expires a certificate is renewed. A short-lived one is renewed when a third
+// of its lifetime is left.
 const defaultRenewBefore = 30 * 24 * time.Hour
 
-// Options say how to bring a PKI up to date.
+// Options are the options of Ensure.
 type Options struct {
 	Now time.Time
-	// RenewBefore is how long before its end a certificate is renewed, but never before two thirds of its life are over.
-	// Zero is 30 days.
+	// RenewBefore is how long before it expires a certificate is renewed, but never before two thirds of its lifetime
+	// have passed. Default: 30 days.
 	RenewBefore time.Duration
-	// Renew tells which certificates to issue anew even if they fit. Nil is none.
+	// Renew reports whether to renew a certificate that is up to date. Nil renews none.
 	Renew func(Cert) bool
 }
 
 // Change is a certificate that was issued, and why.
 type Change struct {
 	Cert
-	// Renewed says that it replaces one.
+	// Renewed is set if it replaces an existing certificate.
 	Renewed bool
 	Reason  string
 }
 
-// Result is a PKI that fits its setup, and what was done to get there.
+// Result is a PKI that is up to date with its setup, and what Ensure changed.
 type Result struct {
 	State *State
-	// CAs are the authorities that were made.
-	CAs []CA
+	// CAs are the authorities that were created.
+	CAs []topology.CA
 	// Changes are the certificates that were issued, in the order of the table.
 	Changes []Change
-	// Kept is the number of certificates that fit.
+	// Kept is the number of certificates that did not change.
 	Kept int
-	// NextExpiry is when the first certificate or authority of the setup expires, NextExpiryName which.
+	// NextExpiry is when the first certificate or authority of the setup expires, and NextExpiryName is its name.
 	NextExpiry     time.Time
 	NextExpiryName string
 }
 
-// Created returns how many certificates there were not.
+// Created returns the number of certificates that did not exist before.
 func (r *Result) Created() int { return len(r.Changes) - r.Renewed() }
 
-// Renewed returns how many certificates replace others.
+// Renewed returns the number of certificates that replace existing ones.
 func (r *Result) Renewed() int {
 	n := 0
 	for _, c := range r.Changes {
@@ -66,18 +67,21 @@ type ensurer struct {
 	t           *topology.Topology
 	o           Options
 	table       []Cert
-	authorities map[CA]*authority
+	authorities map[topology.CA]*authority
 	result      *Result
 }
 
-// Ensure makes what a setup's PKI lacks, keeps what fits and issues the rest anew. It never touches an authority that
-// exists. Certificates that are not of the setup are kept as they are. The state that it is given stays as it is.
+// Ensure creates what is missing in the PKI of a setup, and renews certificates that are expiring or do not match the
+// setup. It never changes an authority that exists, nor certificates that do not belong to the setup. It does not
+// modify s.
 func Ensure(t *topology.Topology, s *State, o Options) (*Result, error) {
-	o.Now = o.Now.UTC().Truncate(time.Second) // as certificates say it
+	o.Now = o.Now.UTC().Truncate(time.Second) // the precision of certificates
 	if o.RenewBefore == 0 {
 		o.RenewBefore = defaultRenewBefore
 	}
-	e := &ensurer{t: t, o: o, table: Table(t), authorities: map[CA]*authority{}, result: &Result{State: s.clone()}}
+	e := &ensurer{
+		t: t, o: o, table: Table(t), authorities: map[topology.CA]*authority{}, result: &Result{State: s.clone()},
+	}
 	if err := e.ensureCAs(); err != nil {
 		return nil, err
 	}
@@ -103,15 +107,27 @@ func Ensure(t *topology.Topology, s *State, o Options) (*Result, error) {
 	return e.result, nil
 }
 
-// leaf is a certificate of the table after it was checked and, with a reason, issued.
+// ensureInstallation identifies an installation that has no identity yet. One that was created before installations
+// had an identity keeps the prefix in external etcds that it has used since.
+func (e *ensurer) ensureInstallation() {
+	if e.result.State.Installation.ID != "" {
+		return
+	}
+	e.result.State.Installation = newInstallation(e.t.Name)
+	if slices.ContainsFunc(e.table, func(c Cert) bool { _, ok := e.result.State.Leaves[c.Key()]; return ok }) {
+		e.result.State.Installation.EtcdPrefix = "/" + e.t.Name
+	}
+}
+
+// leaf is a certificate of the table. A reason means that it was issued in this run.
 type leaf struct {
 	pair     Pair
 	reason   string
 	notAfter time.Time
 }
 
-// ensureLeaves checks and issues all certificates at once: keys and signatures are nearly all the work of a run without
-// waiting.
+// ensureLeaves checks and issues all certificates in parallel: most of the CPU time of a run goes into keys and
+// signatures.
 func (e *ensurer) ensureLeaves() ([]leaf, error) {
 	leaves := make([]leaf, len(e.table))
 	var g errgroup.Group
@@ -130,10 +146,10 @@ func (e *ensurer) ensureLeaf(c Cert) (leaf, error) {
 	pair, ok := e.result.State.Leaves[c.Key()]
 	l := leaf{reason: "it is missing"}
 	if ok {
-		l.reason, l.notAfter = e.misfit(c, pair, a)
+		l.reason, l.notAfter = e.outdated(c, pair, a)
 	}
 	if l.reason == "" && e.o.Renew != nil && e.o.Renew(c) {
-		l.reason = "it was asked for"
+		l.reason = "its renewal was requested"
 	}
 	cross := e.cross(c.CA)
 	if l.reason == "" {
@@ -161,25 +177,28 @@ func (e *ensurer) ensureLeaf(c Cert) (leaf, error) {
 	return l, nil
 }
 
-// cross is what servers send after certificates of an authority, for clients that trust only the one before. Within the
-// setup everybody trusts both: it is for kubeconfigs that were handed out.
-func (e *ensurer) cross(ca CA) []byte {
-	if ca != ServerCA {
+// cross returns the certificate that servers send after their own, for clients that trust only the previous authority.
+// All components trust both authorities: only existing kubeconfigs need it.
+func (e *ensurer) cross(ca topology.CA) []byte {
+	if ca != topology.ServerCA {
 		return nil
 	}
 	return e.result.State.CAs[ca].Cross
 }
 
-// expires notes the end of a certificate.
+// expires records when a certificate expires.
 func (e *ensurer) expires(name string, at time.Time) {
 	if e.result.NextExpiry.IsZero() || at.Before(e.result.NextExpiry) {
 		e.result.NextExpiry, e.result.NextExpiryName = at, name
 	}
 }
 
-// clone copies a state as deep as Ensure changes it.
+// clone returns a copy of the state that can be changed without changing s.
 func (s *State) clone() *State {
-	out := &State{Installation: s.Installation, CAs: map[CA]Authority{}, ServiceAccount: s.ServiceAccount, Leaves: map[LeafKey]Pair{}}
+	out := &State{
+		Installation: s.Installation, CAs: map[topology.CA]Authority{}, ServiceAccount: s.ServiceAccount,
+		Leaves: map[LeafKey]Pair{},
+	}
 	maps.Copy(out.CAs, s.CAs)
 	maps.Copy(out.Leaves, s.Leaves)
 	return out

@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 func TestEnsureIssuesTheTable(t *testing.T) {
@@ -24,7 +25,7 @@ func TestEnsureIssuesTheTable(t *testing.T) {
 			}
 			tp := topologytest.Build(t, withSpec(yaml, "pki: {keyAlgorithm: "+string(alg)+"}"))
 			r := ensure(t, tp, &State{}, now())
-			require.Equal(t, CAs(), r.CAs)
+			require.Equal(t, topology.CAs, r.CAs)
 			require.Equal(t, len(Table(tp)), r.Created())
 			serials := map[string]bool{}
 			for _, c := range Table(tp) {
@@ -51,7 +52,7 @@ func TestEnsureIssuesTheTable(t *testing.T) {
 
 func TestEnsureMakesAuthorities(t *testing.T) {
 	_, s := issued(t, full)
-	for _, ca := range CAs() {
+	for _, ca := range topology.CAs {
 		cert := certOf(t, s.CAs[ca].Pair)
 		require.NoError(t, cert.CheckSignatureFrom(cert), "self-signed")
 		require.Equal(t, "demo-"+string(ca)+"-ca", cert.Subject.CommonName)
@@ -95,16 +96,16 @@ func TestEnsureRenews(t *testing.T) {
 		"common name":        {change: func(c *Cert) { c.CN = "x" }, reason: "its common name changed: +demo-root -x"},
 		"organization":       {change: func(c *Cert) { c.Orgs = []string{"x"} }, reason: "its organizations changed: -x"},
 		"usage":              {change: func(c *Cert) { c.Usages = []Usage{ClientAuth} }, reason: "its usages changed: +server auth -client auth"},
-		"other authority":    {change: func(c *Cert) { c.CA = ClientCA }, reason: "the current server CA did not sign it"},
+		"other authority":    {change: func(c *Cert) { c.CA = topology.ClientCA }, reason: "it was not signed by the current server CA"},
 		"too long a life":    {change: func(c *Cert) { c.Validity *= 2 }, reason: "it is valid for longer than 8760h0m0s"},
 		"missing":            {break_: func(s *State, k LeafKey) { delete(s.Leaves, k) }, reason: "it is missing"},
 		"unreadable":         {break_: func(s *State, k LeafKey) { s.Leaves[k] = Pair{Cert: []byte("x")} }, reason: "no PEM certificate"},
 		"key of another":     {break_: swapKey, reason: "the private key does not belong to the certificate"},
 		"expires in 30 days": {at: (8760 - 29*24) * time.Hour, reason: "it expires on 2027-11-20"},
 		"expired":            {at: 9000 * time.Hour, reason: "it expired on 2027-11-20"},
-		"clock went back":    {at: -time.Hour, reason: "it is valid only from 2026-11-20T17:40:12Z on"},
+		"clock went back":    {at: -time.Hour, reason: "it is not valid before 2026-11-20T17:40:12Z"},
 		"key algorithm": {yaml: withSpec(full, "pki: {keyAlgorithm: ECDSA-P384}"),
-			reason: "its key is ECDSA-P256, the setup says ECDSA-P384"},
+			reason: "its key algorithm is ECDSA-P256, and the setup file has ECDSA-P384"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tp, s := issued(t, full)
@@ -142,7 +143,7 @@ func TestEnsureRenews(t *testing.T) {
 
 func swapKey(s *State, k LeafKey) {
 	p := s.Leaves[k]
-	p.Key = s.CAs[ClientCA].Key
+	p.Key = s.CAs[topology.ClientCA].Key
 	s.Leaves[k] = p
 }
 
@@ -186,19 +187,21 @@ func TestEnsureRefusesAuthorities(t *testing.T) {
 		want   string
 	}{
 		"expired":       {at: 87601 * time.Hour, want: "the server CA: it expired on 2036-11-17"},
-		"not yet valid": {at: -time.Hour, want: "the server CA: it is valid only from 2026-11-20T17:40:12Z on"},
-		"lost": {change: func(s *State) { delete(s.CAs, ClientCA) },
+		"not yet valid": {at: -time.Hour, want: "the server CA: it is not valid before 2026-11-20T17:40:12Z"},
+		"lost": {change: func(s *State) { delete(s.CAs, topology.ClientCA) },
 			want: "the client CA is lost: demo-root-client was issued with it"},
 		"service account lost": {change: func(s *State) { s.ServiceAccount = ServiceAccount{} },
 			want: "the service-account key is lost"},
 		"key of another": {change: func(s *State) {
-			s.CAs[EtcdCA] = Authority{Pair: Pair{Cert: s.CAs[EtcdCA].Cert, Key: s.CAs[ClientCA].Key}}
+			s.CAs[topology.EtcdCA] = Authority{Pair: Pair{Cert: s.CAs[topology.EtcdCA].Cert, Key: s.CAs[topology.ClientCA].Key}}
 		}, want: "the etcd CA: the private key does not belong to the certificate"},
-		"one for two": {change: func(s *State) { s.CAs[RequestHeaderCA] = s.CAs[ClientCA] },
+		"one for two": {change: func(s *State) { s.CAs[topology.RequestHeaderCA] = s.CAs[topology.ClientCA] },
 			want: "the client CA and the requestheader CA are the same certificate"},
-		"no authority": {change: func(s *State) { s.CAs[EtcdCA] = Authority{Pair: s.Leaves[LeafKey{"default", "demo-root-server"}]} },
-			want: `the etcd CA: the certificate "demo-root" may not sign others`},
-		"garbage": {change: func(s *State) { s.CAs[EtcdCA] = Authority{Pair: Pair{Cert: []byte("x")}} }, want: "the etcd CA: no PEM certificate"},
+		"no authority": {change: func(s *State) {
+			s.CAs[topology.EtcdCA] = Authority{Pair: s.Leaves[LeafKey{"default", "demo-root-server"}]}
+		},
+			want: `the etcd CA: the certificate "demo-root" cannot sign other certificates`},
+		"garbage": {change: func(s *State) { s.CAs[topology.EtcdCA] = Authority{Pair: Pair{Cert: []byte("x")}} }, want: "the etcd CA: no PEM certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tp, s := issued(t, "")
@@ -212,24 +215,24 @@ func TestEnsureRefusesAuthorities(t *testing.T) {
 	}
 }
 
-func TestEnsureUsesWhatWasBrought(t *testing.T) {
+func TestEnsureUsesImportedAuthorities(t *testing.T) {
 	_, theirs := issued(t, "")
 	tp := topologytest.Build(t, "")
-	brought := &State{CAs: map[CA]Authority{ClientCA: theirs.CAs[ClientCA]}}
-	r := ensure(t, tp, brought, now())
-	require.Equal(t, []CA{ServerCA, RequestHeaderCA, EtcdCA}, r.CAs)
-	require.Equal(t, theirs.CAs[ClientCA], r.State.CAs[ClientCA])
+	imported := &State{CAs: map[topology.CA]Authority{topology.ClientCA: theirs.CAs[topology.ClientCA]}}
+	r := ensure(t, tp, imported, now())
+	require.Equal(t, []topology.CA{topology.ServerCA, topology.RequestHeaderCA, topology.EtcdCA}, r.CAs)
+	require.Equal(t, theirs.CAs[topology.ClientCA], r.State.CAs[topology.ClientCA])
 	require.NoError(t, Prove(tp, r.State, now()))
 
-	keyless := r.State.CAs[ClientCA]
+	keyless := r.State.CAs[topology.ClientCA]
 	keyless.Key = nil
-	r.State.CAs[ClientCA] = keyless
+	r.State.CAs[topology.ClientCA] = keyless
 	require.Empty(t, ensure(t, tp, r.State, now()).Changes, "it verifies")
 	delete(r.State.Leaves, find(t, tp, "demo-root-client").Key())
 	_, err := Ensure(tp, r.State, Options{Now: now()})
-	require.ErrorContains(t, err, "demo-root-client has to be issued, but the client CA was brought without its private key")
+	require.ErrorContains(t, err, "demo-root-client must be issued, but the client CA was imported without its private key")
 	_, err = Mint(r.State, MintSpec{CN: CNSelf, Validity: time.Hour}, now())
-	require.ErrorContains(t, err, "brought without its private key")
+	require.ErrorContains(t, err, "imported without its private key")
 }
 
 func TestEnsureKeepsOldServiceAccountKeys(t *testing.T) {
@@ -249,16 +252,16 @@ func TestMint(t *testing.T) {
 	info, err := Inspect(p.Cert)
 	require.NoError(t, err)
 	require.Empty(t, diff(Info{
-		CN: "kcpctl", Orgs: []string{"system:masters"}, Issuer: CAName(tp, ClientCA), Usages: []string{"client auth"},
+		CN: "kcpctl", Orgs: []string{"system:masters"}, Issuer: caName(tp, topology.ClientCA), Usages: []string{"client auth"},
 		Algorithm: v1alpha1.KeyECDSAP256, Serial: info.Serial, NotBefore: now().Add(-backdate), NotAfter: now().Add(time.Hour),
 	}, info))
 	_, err = Mint(&State{}, MintSpec{}, now())
-	require.ErrorContains(t, err, "there is no client CA")
+	require.ErrorContains(t, err, "the client CA does not exist")
 }
 
 func TestInspectRefusesWhatIsNoCertificate(t *testing.T) {
 	_, s := issued(t, "")
-	_, err := Inspect(s.CAs[ServerCA].Key)
+	_, err := Inspect(s.CAs[topology.ServerCA].Key)
 	require.ErrorContains(t, err, "no PEM certificate")
-	require.False(t, bytes.Contains([]byte(err.Error()), s.CAs[ServerCA].Key))
+	require.False(t, bytes.Contains([]byte(err.Error()), s.CAs[topology.ServerCA].Key))
 }

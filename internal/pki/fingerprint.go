@@ -7,23 +7,23 @@ import (
 	"slices"
 )
 
-// Fingerprints tell the authorities or the service-account keys of one rotation apart without revealing them: SHA-256 of the
-// certificate or of the public key. What does not exist is empty.
+// Fingerprints identify the authorities or the service-account keys of one rotation without revealing them: the
+// SHA-256 of each certificate or public key. A missing one has no fingerprint.
 type Fingerprints struct {
 	// Current signs.
 	Current string `json:"current,omitempty"`
 	// Next is trusted and will sign.
 	Next string `json:"next,omitempty"`
-	// Previous are trusted and do not sign any more, oldest last.
+	// Previous are trusted and no longer sign, oldest last.
 	Previous []string `json:"previous,omitempty"`
 }
 
-// All returns every fingerprint: the current one, the next one, the previous ones.
+// All returns all fingerprints: the current one, the next one, the previous ones.
 func (f Fingerprints) All() []string {
 	return slices.DeleteFunc(slices.Concat([]string{f.Current, f.Next}, f.Previous), func(s string) bool { return s == "" })
 }
 
-// Fingerprints returns those of every authority and of the service-account keys, by Rotation.Key.
+// Fingerprints returns the fingerprints of all authorities and of the service-account keys, by Rotation.Key.
 func (s *State) Fingerprints() map[string]Fingerprints {
 	out := map[string]Fingerprints{}
 	for ca, a := range s.CAs {
@@ -55,7 +55,7 @@ func (sa ServiceAccount) fingerprints() (f Fingerprints, ok bool) {
 	return f, true
 }
 
-// fingerprintsOf are those of some PEM certificates or keys, in their order.
+// fingerprintsOf returns the fingerprints of PEM certificates or keys, in their order.
 func fingerprintsOf(data []byte) []string {
 	var out []string
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -72,7 +72,8 @@ func first(data []byte) string {
 	return ""
 }
 
-// BundleFingerprints are those of what a setup's objects trust: the first signs, the others are trusted.
+// BundleFingerprints returns the fingerprints of a bundle from a rendered or live object: the first certificate or key
+// signs, the others are trusted.
 func BundleFingerprints(bundle []byte) Fingerprints {
 	all := fingerprintsOf(bundle)
 	if len(all) == 0 {

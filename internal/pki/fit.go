@@ -13,9 +13,9 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// misfit says why a certificate that exists has to be issued anew; it fits if there is no reason. It also returns when
-// the certificate expires.
-func (e *ensurer) misfit(c Cert, p Pair, a *authority) (reason string, notAfter time.Time) {
+// outdated returns why an existing certificate must be renewed. The reason is empty for a certificate that is up to
+// date. It also returns when the certificate expires.
+func (e *ensurer) outdated(c Cert, p Pair, a *authority) (reason string, notAfter time.Time) {
 	certs, _, err := parsePair(p)
 	if err != nil {
 		return err.Error(), time.Time{}
@@ -25,18 +25,19 @@ func (e *ensurer) misfit(c Cert, p Pair, a *authority) (reason string, notAfter 
 		return reason, cert.NotAfter
 	}
 	if alg := algorithmOf(cert.PublicKey); alg != e.t.Setup.Spec.PKI.KeyAlgorithm {
-		return fmt.Sprintf("its key is %s, the setup says %s", alg, e.t.Setup.Spec.PKI.KeyAlgorithm), cert.NotAfter
+		want := e.t.Setup.Spec.PKI.KeyAlgorithm
+		return fmt.Sprintf("its key algorithm is %s, and the setup file has %s", alg, want), cert.NotAfter
 	}
 	if reason = e.aged(c, cert); reason != "" {
 		return reason, cert.NotAfter
 	}
 	if cert.CheckSignatureFrom(a.cert) != nil {
-		return fmt.Sprintf("the current %s CA did not sign it", a.name), cert.NotAfter
+		return fmt.Sprintf("it was not signed by the current %s CA", a.name), cert.NotAfter
 	}
 	return "", cert.NotAfter
 }
 
-// differs says in what a certificate is not what the table wants.
+// differs returns how a certificate differs from its row in the table.
 func (c Cert) differs(cert *x509.Certificate) string {
 	for _, f := range []struct {
 		what      string
@@ -54,13 +55,13 @@ func (c Cert) differs(cert *x509.Certificate) string {
 	return ""
 }
 
-// aged says why a certificate's time is not, or not long enough, now.
+// aged returns why a certificate is not valid now, or not for long enough.
 func (e *ensurer) aged(c Cert, cert *x509.Certificate) string {
 	life := cert.NotAfter.Sub(cert.NotBefore)
 	window := min(e.o.RenewBefore, life/3)
 	switch now := e.o.Now; {
 	case now.Before(cert.NotBefore):
-		return "it is valid only from " + cert.NotBefore.Format(time.RFC3339) + " on"
+		return "it is not valid before " + cert.NotBefore.Format(time.RFC3339)
 	case now.After(cert.NotAfter):
 		return "it expired on " + cert.NotAfter.Format(time.DateOnly)
 	case now.After(cert.NotAfter.Add(-window)):
@@ -79,7 +80,7 @@ func certHosts(cert *x509.Certificate) []string {
 	return hosts
 }
 
-// canonicalHosts writes IP addresses as certificates are printed.
+// canonicalHosts returns hosts with IP addresses in their canonical form.
 func canonicalHosts(hosts []string) []string {
 	out := slices.Clone(hosts)
 	for i, h := range out {
@@ -115,10 +116,10 @@ func usageName(u x509.ExtKeyUsage) string {
 	return fmt.Sprintf("usage %d", u)
 }
 
-// set sorts and drops what is there twice.
+// set returns the distinct strings, sorted.
 func set(s []string) []string { return slices.Compact(slices.Sorted(slices.Values(s))) }
 
-// setDiff shows what two sets do not share: "+new -old".
+// setDiff returns the difference between two sets: "+new -old".
 func setDiff(got, want []string) string {
 	var parts []string
 	for _, w := range want {
@@ -134,16 +135,18 @@ func setDiff(got, want []string) string {
 	return strings.Join(parts, " ")
 }
 
-// Untrusted returns the certificates of a setup that nothing of the PKI's authorities has signed, neither those that sign nor the
-// next or previous ones: they are of other authorities, which are being replaced. Certificates that do not exist are not among
-// them.
+// Untrusted returns the certificates of a setup that no authority of the state has signed: neither a current one nor a
+// next or previous one. They were signed by authorities that are being replaced. Certificates that do not exist are
+// not included.
 func Untrusted(t *topology.Topology, s *State) []Cert {
-	trusted := map[CA][]*x509.Certificate{}
+	trusted := map[topology.CA][]*x509.Certificate{}
 	for ca, a := range s.CAs {
-		trusted[ca], _ = parseCerts(a.Trusted()) // what cannot be read is an error elsewhere
+		trusted[ca], _ = parseCerts(a.Trusted()) // Decode has reported certificates that cannot be parsed
 	}
 	return slices.DeleteFunc(Table(t), func(c Cert) bool {
 		certs, err := parseCerts(s.Leaves[c.Key()].Cert)
-		return err != nil || slices.ContainsFunc(trusted[c.CA], func(ca *x509.Certificate) bool { return certs[0].CheckSignatureFrom(ca) == nil })
+		return err != nil || slices.ContainsFunc(trusted[c.CA], func(ca *x509.Certificate) bool {
+			return certs[0].CheckSignatureFrom(ca) == nil
+		})
 	})
 }

@@ -17,12 +17,13 @@ import (
 	"github.com/cloudflare/cfssl/signer"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// backdate lets a certificate be used at once on machines whose clocks are behind.
+// backdate makes a new certificate valid on machines whose clocks are behind.
 const backdate = 5 * time.Minute
 
-// request is what to certify.
+// request describes a certificate to sign.
 type request struct {
 	cn        string
 	orgs      []string
@@ -30,7 +31,7 @@ type request struct {
 	usages    []Usage
 	algorithm v1alpha1.KeyAlgorithm
 	serial    *big.Int
-	// notAfter is cut to the authority's.
+	// notAfter is limited to that of the authority.
 	notBefore, notAfter time.Time
 }
 
@@ -41,16 +42,16 @@ func (c Cert) request(alg v1alpha1.KeyAlgorithm, serial *big.Int, now time.Time)
 	}
 }
 
-// newSerial draws a serial number of 128 bits.
+// newSerial returns a random serial number of 128 bits.
 func newSerial() (*big.Int, error) {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {
-		return nil, fmt.Errorf("draw a serial number: %w", err)
+		return nil, fmt.Errorf("create a serial number: %w", err)
 	}
 	return new(big.Int).SetBytes(b[:]), nil
 }
 
-// issue makes a key and lets the authority certify it.
+// issue creates a key and a certificate for it, signed by the authority.
 func (a *authority) issue(r request) (Pair, error) {
 	if a.key == nil {
 		return Pair{}, fmt.Errorf("the %s CA has no private key", a.name)
@@ -72,7 +73,7 @@ func (a *authority) issue(r request) (Pair, error) {
 	return sign(r, key, a.key, a.cert, config.SigningProfile{Usage: usages})
 }
 
-// selfSign makes a certificate authority. The only other one that it ever signs is its successor.
+// selfSign creates a certificate authority. The only authority that it can sign is its successor.
 func selfSign(r request) (Pair, error) {
 	key, err := newKey(r.algorithm)
 	if err != nil {
@@ -84,13 +85,15 @@ func selfSign(r request) (Pair, error) {
 	})
 }
 
-// crossSign certifies another authority, for as long as both are valid.
+// crossSign signs the key of another authority, for the time in which both are valid.
 func (a *authority) crossSign(other *authority) ([]byte, error) {
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err
 	}
-	r := request{cn: other.cert.Subject.CommonName, serial: serial, notBefore: other.cert.NotBefore, notAfter: other.cert.NotAfter}
+	r := request{
+		cn: other.cert.Subject.CommonName, serial: serial, notBefore: other.cert.NotBefore, notAfter: other.cert.NotAfter,
+	}
 	if a.cert.NotAfter.Before(r.notAfter) {
 		r.notAfter = a.cert.NotAfter
 	}
@@ -101,9 +104,9 @@ func (a *authority) crossSign(other *authority) ([]byte, error) {
 	return pair.Cert, err
 }
 
-// sign certifies a key. cfssl makes a certificate's fields of the profile. There is no signing
-// request, which a signer would make and check: who asks for the certificate and who signs it are one. Without an
-// authority's certificate it signs itself.
+// sign creates a certificate for a key. cfssl derives the fields of the certificate from the profile. A signing
+// request is not needed, because the same process creates the key and signs. Without the certificate of an authority
+// the result is self-signed.
 func sign(r request, key, by crypto.Signer, ca *x509.Certificate, profile config.SigningProfile) (Pair, error) {
 	template := &x509.Certificate{
 		SerialNumber:       r.serial,
@@ -135,22 +138,21 @@ func sign(r request, key, by crypto.Signer, ca *x509.Certificate, profile config
 	return Pair{Cert: pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: der}), Key: keyPEM}, nil
 }
 
-// MintSpec says what a certificate that is not kept is for.
+// MintSpec describes a certificate for Mint.
 type MintSpec struct {
 	CN        string
 	Orgs      []string
 	Algorithm v1alpha1.KeyAlgorithm
 	Validity  time.Duration
 	// CA signs it. Default: the client CA.
-	CA CA
-	// Hosts are what servers look for in it.
+	CA topology.CA
+	// Hosts are the host names that servers require in it.
 	Hosts []string
 }
 
-// Mint issues a client certificate that nothing keeps: for kcpctl itself, or for a kubeconfig that
-// somebody asks for.
+// Mint issues a client certificate that is not stored: for kcpctl itself, or for a kubeconfig on request.
 func Mint(s *State, m MintSpec, now time.Time) (Pair, error) {
-	a, err := loadAuthority(s, cmp.Or(m.CA, ClientCA), now)
+	a, err := loadAuthority(s, cmp.Or(m.CA, topology.ClientCA), now)
 	if err != nil {
 		return Pair{}, err
 	}

@@ -11,37 +11,43 @@ import (
 	"syscall"
 )
 
-// A save writes its files into a folder beside the others, and commits them by renaming that folder. Only then are they
-// moved to their places, which the next run completes if this one cannot: no moment exists at which half a PKI is there.
+// A save writes its files to a staging directory, and commits them by renaming that directory to the journal. It then
+// moves them to their places. If it is interrupted, the next run completes the moves: the store never holds half of a
+// PKI.
 const (
-	folderStaging = ".saving"
-	folderJournal = ".saved"
-	fileLock      = ".lock"
+	dirStaging = ".saving"
+	dirJournal = ".saved"
+	fileLock   = ".lock"
 )
 
-func (d *Directory) staging() string { return filepath.Join(d.dir, folderStaging) }
-func (d *Directory) journal() string { return filepath.Join(d.dir, folderJournal) }
+// disk is everything that a save changes in a file system. It is an interface so that tests can interrupt a save
+// anywhere.
+type disk interface {
+	// create writes a new file, and its directories. With sync, the content is on the disk when it returns.
+	create(path string, data []byte, sync bool) error
+	// rename moves a file or a directory, and creates the directories of the new path.
+	rename(from, to string) error
+	removeAll(path string) error
+	// syncDirs returns when the entries of directories are on the disk. It ignores missing directories.
+	syncDirs(dirs ...string) error
+}
 
-// interrupted tells whether a committed save is not completed yet.
+// osDisk is the file system of this machine.
+type osDisk struct{}
+
+func (d *Directory) staging() string { return filepath.Join(d.dir, dirStaging) }
+func (d *Directory) journal() string { return filepath.Join(d.dir, dirJournal) }
+
+// interrupted reports whether a committed save was not completed.
 func (d *Directory) interrupted() bool {
 	_, err := os.Stat(d.journal())
 	return err == nil
 }
 
-// step runs one change of the disk.
-func (d *Directory) step(name string, do func() error) error {
-	if d.crash != nil {
-		if err := d.crash(name); err != nil {
-			return err
-		}
-	}
-	return do()
-}
-
-// lock keeps other runs on this machine from saving at the same time. It ends with the process, however that ends.
+// lock prevents other runs on this machine from saving at the same time. The kernel releases it when the process ends.
 func (d *Directory) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the PKI's directory: %w", err)
+		return nil, fmt.Errorf("create the directory of the PKI: %w", err)
 	}
 	f, err := os.OpenFile(filepath.Join(d.dir, fileLock), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -53,7 +59,7 @@ func (d *Directory) lock() (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil // closing unlocks
 }
 
-// commit writes files so that all of them are there, or none.
+// commit writes all files or none.
 func (d *Directory) commit(files map[string][]byte) error {
 	if err := d.replay(); err != nil {
 		return err
@@ -61,25 +67,23 @@ func (d *Directory) commit(files map[string][]byte) error {
 	if len(files) == 0 {
 		return nil
 	}
-	if err := d.step("discard", func() error { return os.RemoveAll(d.staging()) }); err != nil {
+	if err := d.disk.removeAll(d.staging()); err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		p := filepath.Join(d.staging(), filepath.FromSlash(name))
-		if err := d.step("write "+name, func() error { return d.writeFile(p, files[name], !isLeaf(name)) }); err != nil {
+		path := filepath.Join(d.staging(), filepath.FromSlash(name))
+		if err := d.disk.create(path, files[name], !isLeaf(name)); err != nil {
 			return err
 		}
 	}
-	commit := func() error {
-		if err := d.syncDirs(d.staging(), filepath.Join(d.staging(), dirCA), filepath.Join(d.staging(), dirServiceAccount)); err != nil {
-			return err
-		}
-		return os.Rename(d.staging(), d.journal())
-	}
-	if err := d.step("commit", commit); err != nil {
+	err := d.disk.syncDirs(d.staging(), filepath.Join(d.staging(), dirCA), filepath.Join(d.staging(), dirServiceAccount))
+	if err != nil {
 		return err
 	}
-	if err := d.syncDirs(d.dir); err != nil {
+	if err := d.disk.rename(d.staging(), d.journal()); err != nil {
+		return err
+	}
+	if err := d.disk.syncDirs(d.dir); err != nil {
 		return err
 	}
 	return d.replay()
@@ -95,13 +99,7 @@ func (d *Directory) replay() error {
 		if err != nil {
 			return err
 		}
-		to := filepath.Join(d.dir, rel)
-		return d.step("move "+rel, func() error {
-			if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-				return err
-			}
-			return os.Rename(p, to)
-		})
+		return d.disk.rename(p, filepath.Join(d.dir, rel))
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -109,27 +107,34 @@ func (d *Directory) replay() error {
 	if err != nil {
 		return err
 	}
-	return d.step("finish", func() error { return os.RemoveAll(d.journal()) })
+	return d.disk.removeAll(d.journal())
 }
 
-// writeFile makes a new file. What cannot be made again is on the disk when it returns.
-func (d *Directory) writeFile(p string, data []byte, sync bool) error {
-	if err := os.MkdirAll(filepath.Dir(p), 0o700); err != nil {
+func (osDisk) create(path string, data []byte, sync bool) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(p, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
 	if err == nil && sync {
-		err = d.sync(f)
+		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
 }
 
-// syncDirs waits until the names in some folders are on the disk.
-func (d *Directory) syncDirs(dirs ...string) error {
+func (osDisk) rename(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	return os.Rename(from, to)
+}
+
+func (osDisk) removeAll(path string) error { return os.RemoveAll(path) }
+
+func (osDisk) syncDirs(dirs ...string) error {
 	for _, dir := range dirs {
 		f, err := os.Open(dir)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -138,7 +143,7 @@ func (d *Directory) syncDirs(dirs ...string) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(d.sync(f), f.Close()); err != nil {
+		if err := errors.Join(f.Sync(), f.Close()); err != nil {
 			return err
 		}
 	}

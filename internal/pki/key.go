@@ -37,7 +37,7 @@ func newKey(alg v1alpha1.KeyAlgorithm) (crypto.Signer, error) {
 	return nil, fmt.Errorf("unknown key algorithm %q", alg)
 }
 
-// algorithmOf returns the algorithm of a public key; it is none of the known ones for keys that were brought.
+// algorithmOf returns the algorithm of a public key. A user-supplied key can have one that v1alpha1 does not define.
 func algorithmOf(pub crypto.PublicKey) v1alpha1.KeyAlgorithm {
 	switch k := pub.(type) {
 	case *ecdsa.PublicKey:
@@ -56,17 +56,17 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemPrivateKey, Bytes: der}), nil
 }
 
-// parseKey reads an unencrypted private key: PKCS#8, PKCS#1 or SEC 1. The cause of a failure is not passed on: it could
-// quote the key.
+// parseKey parses an unencrypted private key: PKCS#8, PKCS#1 or SEC 1. It does not return the cause of a failure,
+// which could quote the key.
 func parseKey(data []byte) (crypto.Signer, error) {
 	key, err := helpers.ParsePrivateKeyPEM(data)
 	if err != nil {
-		return nil, errors.New("no unencrypted PEM private key")
+		return nil, errors.New("not an unencrypted PEM private key")
 	}
 	return key, nil
 }
 
-// newEncodedKey makes a private key.
+// newEncodedKey creates a private key.
 func newEncodedKey(alg v1alpha1.KeyAlgorithm) ([]byte, error) {
 	key, err := newKey(alg)
 	if err != nil {
@@ -75,7 +75,7 @@ func newEncodedKey(alg v1alpha1.KeyAlgorithm) ([]byte, error) {
 	return encodeKey(key)
 }
 
-// publicOf returns the public half of an encoded private key; nothing of none.
+// publicOf returns the public key of an encoded private key. It returns nothing for an empty one.
 func publicOf(private []byte) ([]byte, error) {
 	if len(private) == 0 {
 		return nil, nil
@@ -95,7 +95,7 @@ func encodePublicKey(pub crypto.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: pemPublicKey, Bytes: der}), nil
 }
 
-// parseCerts reads PEM certificates, at least one.
+// parseCerts parses PEM certificates, at least one.
 func parseCerts(data []byte) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -114,7 +114,8 @@ func parseCerts(data []byte) ([]*x509.Certificate, error) {
 	return certs, nil
 }
 
-// parsePair reads a certificate, those that follow it, and its key, which must belong together.
+// parsePair parses a certificate chain and the private key of its first certificate. It fails if they do not belong
+// together.
 func parsePair(p Pair) ([]*x509.Certificate, crypto.Signer, error) {
 	certs, err := parseCerts(p.Cert)
 	if err != nil {

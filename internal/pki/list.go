@@ -9,69 +9,70 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// ListKind is the kind of List, as programs see it.
-const ListKind = "CertificateList"
+// listKind is the kind of a List in JSON.
+const listKind = "CertificateList"
 
-// List is what there is of a setup's PKI. It holds nothing secret.
+// List describes the PKI of a setup. It contains no secrets.
 type List struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	// Name is the setup's name.
 	Name string `json:"name"`
-	// Store says where the PKI is.
+	// Store is the location of the PKI.
 	Store string `json:"store"`
 	// Items are the authorities, the service-account keys, and the certificates in the order of their components.
 	Items []Item `json:"items"`
-	// Rotations are those that are under way, by what is rotated: server-ca, service-account-key.
+	// Rotations are the rotations in progress, by Rotation.Key: server-ca, service-account-key.
 	Rotations map[string]Phase `json:"rotations,omitempty"`
 }
 
-// ItemType is what an item of a List is.
+// ItemType is the type of an Item.
 type ItemType string
 
 // The types of items.
 const (
 	ItemAuthority   ItemType = "Authority"
-	ItemKey         ItemType = "ServiceAccountKey"
+	itemKey         ItemType = "ServiceAccountKey"
 	ItemCertificate ItemType = "Certificate"
 )
 
 // Item is an authority, a key or a certificate.
 type Item struct {
-	// Name is that of the Secret of a certificate. Authorities and keys are called as in the store: server-ca, sa.
+	// Name is the name of the Secret of a certificate, or the name of an authority or a key in the store: server-ca, sa.
 	Name string   `json:"name"`
 	Type ItemType `json:"type"`
-	// Cluster is where the certificate's Secret is.
+	// Cluster is the cluster of the certificate's Secret.
 	Cluster string `json:"cluster,omitempty"`
-	// Component is the one that presents the certificate.
+	// Component is the component that presents the certificate.
 	Component topology.ID `json:"component,omitempty"`
 	// UsedBy are the components that present a certificate, trust an authority, or sign and verify with a key.
 	UsedBy []topology.ID `json:"usedBy,omitempty"`
-	// Issued says that it exists; Info is what it says, if it is a certificate.
+	// Issued is set if the item exists. Info is the content of a certificate.
 	Issued bool `json:"issued"`
 	*Info
-	// Due is when it is to be replaced: kcpctl up does that with certificates, rotate-ca with authorities. Keys do not age.
+	// Due is when the item should be replaced: kcpctl up renews certificates, kcpctl certs rotate-ca replaces
+	// authorities. Keys do not expire.
 	Due time.Time `json:"due,omitzero"`
-	// Role is what is special: "next" or "previous" in a rotation, "earlier" for keys that only verify, "keyless" for
-	// authorities without their private key.
+	// Role is "next" or "previous" in a rotation, "earlier" for a key that only verifies, and "keyless" for an authority
+	// without its private key.
 	Role string `json:"role,omitempty"`
 }
 
 // The roles of items.
 const (
-	RoleNext     = "next"
+	roleNext     = "next"
 	RolePrevious = "previous"
-	RoleEarlier  = "earlier"
-	RoleKeyless  = "keyless"
+	roleEarlier  = "earlier"
+	roleKeyless  = "keyless"
 )
 
-// IsDue tells whether it has to be replaced now.
+// IsDue reports whether the item should be replaced now.
 func (i Item) IsDue(now time.Time) bool {
 	return !i.Issued || !i.Due.IsZero() && !now.Before(i.Due)
 }
 
-// EndsWithin tells whether it expires within a time from now, or is not there at all. What a rotation leaves behind does not
-// count.
+// EndsWithin reports whether the item expires within a duration from now, or does not exist. Previous authorities
+// never do: they end with their rotation.
 func (i Item) EndsWithin(d time.Duration, now time.Time) bool {
 	if i.Role == RolePrevious {
 		return false
@@ -79,16 +80,16 @@ func (i Item) EndsWithin(d time.Duration, now time.Time) bool {
 	return !i.Issued || i.Info != nil && i.NotAfter.Sub(now) < d
 }
 
-// ListOf lists a setup's PKI as it is in a state.
+// ListOf describes the PKI of a setup.
 func ListOf(t *topology.Topology, s *State) (*List, error) {
-	l := &List{APIVersion: v1alpha1.APIVersion, Kind: ListKind, Name: t.Name, Rotations: map[string]Phase{}}
-	users := map[CA][]topology.ID{}
+	l := &List{APIVersion: v1alpha1.APIVersion, Kind: listKind, Name: t.Name, Rotations: map[string]Phase{}}
+	users := map[topology.CA][]topology.ID{}
 	for _, c := range t.Components {
-		for _, ca := range Bundles(c) {
+		for _, ca := range t.Bundles(c) {
 			users[ca] = append(users[ca], c.ID())
 		}
 	}
-	for _, ca := range CAs() {
+	for _, ca := range topology.CAs {
 		items, err := authorityItems(t, ca, s.CAs[ca])
 		if err != nil {
 			return nil, fmt.Errorf("the %s CA: %w", ca, err)
@@ -114,20 +115,20 @@ func ListOf(t *topology.Topology, s *State) (*List, error) {
 	return l, nil
 }
 
-// authorityItems are an authority and, during its rotation, the next or the previous one.
-func authorityItems(t *topology.Topology, ca CA, a Authority) ([]Item, error) {
+// authorityItems returns an authority and, during its rotation, the next or the previous one.
+func authorityItems(t *topology.Topology, ca topology.CA, a Authority) ([]Item, error) {
 	name := string(ca) + "-ca"
 	var items []Item
 	for _, part := range []struct {
 		role string
 		pem  []byte
-	}{{"", a.Cert}, {RoleNext, a.Next.Cert}, {RolePrevious, a.Previous}} {
+	}{{"", a.Cert}, {roleNext, a.Next.Cert}, {RolePrevious, a.Previous}} {
 		item := Item{Name: name, Type: ItemAuthority, Role: part.role}
 		if part.role != "" && len(part.pem) == 0 {
 			continue
 		}
 		if part.role == "" && len(a.Cert) > 0 && len(a.Key) == 0 {
-			item.Role = RoleKeyless
+			item.Role = roleKeyless
 		}
 		if len(part.pem) > 0 {
 			info, err := Inspect(part.pem)
@@ -135,7 +136,7 @@ func authorityItems(t *topology.Topology, ca CA, a Authority) ([]Item, error) {
 				return nil, err
 			}
 			item.Issued, item.Info = true, &info
-			// From here on certificates would not get the life that the setup says.
+			// Later, new certificates would expire with the authority, before their own validity ends.
 			item.Due = info.NotAfter.Add(-min(t.Setup.Spec.PKI.CertificateValidity.Duration, info.life()/3))
 		}
 		if part.role == RolePrevious {
@@ -146,13 +147,13 @@ func authorityItems(t *topology.Topology, ca CA, a Authority) ([]Item, error) {
 	return items, nil
 }
 
-// keyItems are the service-account keys: that which signs, then those which only verify.
+// keyItems returns the service-account keys: the one that signs, then those that only verify.
 func keyItems(t *topology.Topology, sa ServiceAccount) ([]Item, error) {
 	var users []topology.ID
 	for _, c := range t.Shards() {
 		users = append(users, c.ID())
 	}
-	item := Item{Name: "sa", Type: ItemKey, UsedBy: users, Issued: len(sa.Key) > 0}
+	item := Item{Name: "sa", Type: itemKey, UsedBy: users, Issued: len(sa.Key) > 0}
 	items := []Item{item}
 	public, err := sa.publicKeys()
 	if err != nil {
@@ -171,9 +172,9 @@ func keyItems(t *topology.Topology, sa ServiceAccount) ([]Item, error) {
 		case string(signing):
 			continue
 		case string(next):
-			item.Role = RoleNext
+			item.Role = roleNext
 		default:
-			item.Role = RoleEarlier
+			item.Role = roleEarlier
 		}
 		items = append(items, item)
 	}
@@ -184,11 +185,41 @@ func certificateItem(c Cert, p Pair) Item {
 	item := Item{
 		Name: c.Secret, Type: ItemCertificate, Cluster: c.Cluster, Component: c.Component, UsedBy: []topology.ID{c.Component},
 	}
-	if info, err := Inspect(p.Cert); err == nil { // what cannot be read is issued anew
+	if info, err := Inspect(p.Cert); err == nil { // a certificate that cannot be parsed is issued again
 		item.Issued, item.Info = true, &info
 		item.Due = info.NotAfter.Add(-min(defaultRenewBefore, info.life()/3))
 	}
 	return item
+}
+
+// Info describes a certificate. It contains no secrets.
+type Info struct {
+	CN     string   `json:"cn,omitempty"`
+	Orgs   []string `json:"orgs,omitempty"`
+	Issuer string   `json:"issuer"`
+	// SANs are the DNS names, then the IP addresses.
+	SANs      []string              `json:"sans,omitempty"`
+	Usages    []string              `json:"usages,omitempty"`
+	IsCA      bool                  `json:"ca,omitempty"`
+	Algorithm v1alpha1.KeyAlgorithm `json:"algorithm"`
+	Serial    string                `json:"serial"`
+	NotBefore time.Time             `json:"notBefore"`
+	NotAfter  time.Time             `json:"notAfter"`
+}
+
+// Inspect describes the first of some PEM certificates.
+func Inspect(data []byte) (Info, error) {
+	certs, err := parseCerts(data)
+	if err != nil {
+		return Info{}, err
+	}
+	c := certs[0]
+	return Info{
+		CN: c.Subject.CommonName, Orgs: c.Subject.Organization, Issuer: c.Issuer.CommonName,
+		SANs: certHosts(c), Usages: certUsages(c), IsCA: c.IsCA,
+		Algorithm: algorithmOf(c.PublicKey), Serial: c.SerialNumber.Text(16),
+		NotBefore: c.NotBefore, NotAfter: c.NotAfter,
+	}, nil
 }
 
 func (i Info) life() time.Duration { return i.NotAfter.Sub(i.NotBefore) }

@@ -28,7 +28,7 @@ func listOf(t *testing.T, tp *topology.Topology, s *State) *List {
 func TestList(t *testing.T) {
 	tp, s := issued(t, full)
 	l := listOf(t, tp, s)
-	require.Len(t, l.Items, len(CAs())+1+len(Table(tp)))
+	require.Len(t, l.Items, len(topology.CAs)+1+len(Table(tp)))
 	require.Empty(t, l.Rotations)
 	for _, i := range l.Items {
 		require.True(t, i.Issued, i.Name)
@@ -55,7 +55,7 @@ func TestListShowsRotations(t *testing.T) {
 		role  string
 		phase Phase
 	}{
-		"distribute": {first, RoleNext, PhaseDistribute},
+		"distribute": {first, roleNext, PhaseDistribute},
 		"switch":     {second, RolePrevious, PhaseSwitch},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,21 +66,21 @@ func TestListShowsRotations(t *testing.T) {
 			require.True(t, item(t, l, "server-ca", tc.role).Issued)
 		})
 	}
-	item(t, listOf(t, tp, first), "sa", RoleNext)
-	item(t, listOf(t, tp, second), "sa", RoleEarlier)
+	item(t, listOf(t, tp, first), "sa", roleNext)
+	item(t, listOf(t, tp, second), "sa", roleEarlier)
 }
 
 func TestListOfWhatIsNotThere(t *testing.T) {
 	tp, s := issued(t, "")
 	delete(s.Leaves, find(t, tp, "demo-root-server").Key())
-	keyless := s.CAs[EtcdCA]
+	keyless := s.CAs[topology.EtcdCA]
 	keyless.Key = nil
-	s.CAs[EtcdCA] = keyless
+	s.CAs[topology.EtcdCA] = keyless
 	l := listOf(t, tp, s)
 	lost := item(t, l, "demo-root-server", "")
 	require.False(t, lost.Issued)
 	require.True(t, lost.IsDue(now()) && lost.EndsWithin(0, now()))
-	require.True(t, item(t, l, "etcd-ca", RoleKeyless).Issued)
+	require.True(t, item(t, l, "etcd-ca", roleKeyless).Issued)
 	for _, i := range listOf(t, tp, &State{}).Items {
 		require.False(t, i.Issued, i.Name)
 	}

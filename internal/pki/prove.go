@@ -15,18 +15,17 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Prove checks offline that everyone in the setup who dials somebody else will be understood: each client trusts the
-// certificate that is served at the URL it dials, and each server accepts the certificate that the client presents.
-// It returns all that would fail. The effort grows with the number of certificates, not with that of the connections.
+// Prove verifies offline that all connections of a setup can work: each client trusts the certificate that is served
+// at the URL that it dials, and each server accepts the certificate that the client presents. It returns all problems.
+// The effort grows with the number of certificates, not with the number of connections.
 func Prove(t *topology.Topology, s *State, now time.Time) error {
-	p := &prover{state: s, now: now, pools: map[CA]*x509.CertPool{}, proofs: map[claim]error{}}
-	all := dials(t)
-	if err := p.proveClaims(all); err != nil {
+	p := &prover{t: t, state: s, now: now, pools: map[topology.CA]*x509.CertPool{}, proofs: map[claim]error{}}
+	if err := p.proveClaims(); err != nil {
 		return err
 	}
 	var errs []error
-	for _, d := range all {
-		errs = append(errs, p.check(d)...)
+	for _, e := range t.Edges() {
+		errs = append(errs, p.check(e)...)
 	}
 	if len(errs) == 0 {
 		return nil
@@ -35,33 +34,44 @@ func Prove(t *topology.Topology, s *State, now time.Time) error {
 		"these connections of the setup cannot work: %w", errors.Join(errs...))
 }
 
-// claim is that a certificate is good for a usage in the eyes of one who trusts an authority's bundle.
+// claim states that a certificate is valid for a usage, if it is verified against the bundle of an authority.
 type claim struct {
 	cert  LeafKey
-	by    CA
+	by    topology.CA
 	usage Usage
 }
 
 type prover struct {
+	t      *topology.Topology
 	state  *State
 	now    time.Time
-	pools  map[CA]*x509.CertPool
+	pools  map[topology.CA]*x509.CertPool
 	proofs map[claim]error
-	// certs are what the claims are about; the hosts that are looked for in them are compared for each dial.
+	// certs are the certificates of the claims. The hosts in them are compared for each connection.
 	certs map[LeafKey]*x509.Certificate
 }
 
-// proveClaims verifies each distinct claim once, all at the same time.
-func (p *prover) proveClaims(all []dial) error {
-	for _, d := range all {
-		for _, c := range d.clients {
-			p.proofs[claim{c.cert, d.accept, ClientAuth}] = nil
+// key identifies a certificate of a component. It is empty for kcpctl's own, which is issued for each run.
+func (p *prover) key(id topology.ID, cert string) LeafKey { return leafKey(p.t, id, cert) }
+
+func leafKey(t *topology.Topology, id topology.ID, cert string) LeafKey {
+	if id == topology.Self {
+		return LeafKey{}
+	}
+	return KeyOf(t.Component(id), cert)
+}
+
+// proveClaims verifies each distinct claim once, in parallel.
+func (p *prover) proveClaims() error {
+	for _, e := range p.t.Edges() {
+		for _, client := range e.Clients {
+			p.proofs[claim{p.key(client, e.Cert), e.Accept, ClientAuth}] = nil
 		}
-		for _, s := range d.servers {
-			p.proofs[claim{s.cert, d.trust, ServerAuth}] = nil
+		for _, s := range e.Servers {
+			p.proofs[claim{p.key(s.Component, s.Cert), e.Trust, ServerAuth}] = nil
 		}
 	}
-	for _, ca := range CAs() {
+	for _, ca := range topology.CAs {
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM(p.state.CAs[ca].Trusted())
 		p.pools[ca] = pool
@@ -90,7 +100,7 @@ func (p *prover) proveClaims(all []dial) error {
 }
 
 func (p *prover) prove(c claim) (*x509.Certificate, error) {
-	if c.cert == (LeafKey{}) { // minted when it is used
+	if c.cert == (LeafKey{}) {
 		return nil, nil
 	}
 	pair, ok := p.state.Leaves[c.cert]
@@ -118,59 +128,96 @@ func (p *prover) prove(c claim) (*x509.Certificate, error) {
 	return certs[0], nil
 }
 
-// check returns what is wrong with a dial: each bad client and each bad server once, however many they meet.
-func (p *prover) check(d dial) []error {
-	if len(d.clients) == 0 || len(d.servers) == 0 {
-		return nil
-	}
+// check returns the problems of an edge: one for each client and each server, no matter how many connections they have.
+func (p *prover) check(e topology.Edge) []error {
 	var errs []error
-	for _, s := range d.servers {
-		if err := p.checkServer(s, d.trust); err != nil {
-			errs = append(errs, fmt.Errorf("%s does not trust %s at %s: %w", clientsOf(d), s.component, s, err))
+	for _, s := range e.Servers {
+		if err := p.checkServer(s, e.Trust); err != nil {
+			errs = append(errs, fmt.Errorf("%s does not trust %s at %s: %w",
+				andOthers(string(e.Clients[0]), len(e.Clients)-1), s.Component, s, err))
 		}
 	}
-	for _, c := range d.clients {
-		if err := p.checkClient(c, d); err != nil {
-			errs = append(errs, fmt.Errorf("%s does not accept %s: %w", serversOf(d), c.component, err))
+	first := e.Servers[0]
+	servers := andOthers(fmt.Sprintf("%s at %s", first.Component, first), len(e.Servers)-1)
+	for _, client := range e.Clients {
+		if err := p.checkClient(client, e); err != nil {
+			errs = append(errs, fmt.Errorf("%s does not accept %s: %w", servers, client, err))
 		}
 	}
 	return errs
 }
 
-func (p *prover) checkClient(c presented, d dial) error {
-	if err := p.proofs[claim{c.cert, d.accept, ClientAuth}]; err != nil {
+func (p *prover) checkClient(client topology.ID, e topology.Edge) error {
+	key := p.key(client, e.Cert)
+	if err := p.proofs[claim{key, e.Accept, ClientAuth}]; err != nil {
 		return err
 	}
-	if cert := p.certs[c.cert]; cert != nil && d.allowed != "" {
-		if err := cert.VerifyHostname(d.allowed); err != nil {
-			return fmt.Errorf("%s: %w", c.cert.Secret, err)
+	if cert := p.certs[key]; cert != nil && e.AllowedHost != "" {
+		if err := cert.VerifyHostname(e.AllowedHost); err != nil {
+			return fmt.Errorf("%s: %w", key.Secret, err)
 		}
 	}
 	return nil
 }
 
-func (p *prover) checkServer(s served, trust CA) error {
-	if err := p.proofs[claim{s.cert, trust, ServerAuth}]; err != nil {
+func (p *prover) checkServer(s topology.Endpoint, trust topology.CA) error {
+	key := p.key(s.Component, s.Cert)
+	if err := p.proofs[claim{key, trust, ServerAuth}]; err != nil {
 		return err
 	}
-	if err := p.certs[s.cert].VerifyHostname(s.host); err != nil {
-		return fmt.Errorf("%s: %w", s.cert.Secret, err)
+	if err := p.certs[key].VerifyHostname(s.Host); err != nil {
+		return fmt.Errorf("%s: %w", key.Secret, err)
 	}
 	return nil
 }
 
-func clientsOf(d dial) string {
-	return andOthers(string(d.clients[0].component), len(d.clients)-1)
-}
-
-func serversOf(d dial) string {
-	first := d.servers[0]
-	return andOthers(fmt.Sprintf("%s at %s", first.component, first), len(d.servers)-1)
-}
-
 func andOthers(first string, others int) string {
-	if others == 0 {
+	switch others {
+	case 0:
 		return first
+	case 1:
+		return first + " (and 1 other)"
 	}
-	return fmt.Sprintf("%s (like %d others)", first, others)
+	return fmt.Sprintf("%s (and %d others)", first, others)
+}
+
+// Connection is one client and one server of a setup.
+type Connection struct {
+	Client     topology.ID
+	ClientCert LeafKey
+	Server     topology.ID
+	ServerCert LeafKey
+	// URL is the address that the client dials, and Host the name that it expects in the server's certificate.
+	URL, Host string
+	// Trust is the authority whose bundle verifies the server, Accept the one whose bundle verifies the client.
+	Trust, Accept topology.CA
+}
+
+// Connections returns the connections of a setup that can be tested at the URL of a server. Of an edge with more than
+// a number of connections it returns some, in which every client and every server occurs.
+func Connections(t *topology.Topology, most int) []Connection {
+	var all []Connection
+	for _, e := range t.Edges() {
+		servers := slices.DeleteFunc(slices.Clone(e.Servers), func(s topology.Endpoint) bool { return s.URL == "" })
+		if e.Clients[0] == topology.Self || len(servers) == 0 {
+			continue
+		}
+		add := func(client topology.ID, s topology.Endpoint) {
+			all = append(all, Connection{
+				client, leafKey(t, client, e.Cert), s.Component, leafKey(t, s.Component, s.Cert), s.URL, s.Host, e.Trust, e.Accept,
+			})
+		}
+		if len(e.Clients)*len(servers) > most {
+			for i := range max(len(e.Clients), len(servers)) {
+				add(e.Clients[i%len(e.Clients)], servers[(i+1)%len(servers)])
+			}
+			continue
+		}
+		for _, client := range e.Clients {
+			for _, s := range servers {
+				add(client, s)
+			}
+		}
+	}
+	return all
 }

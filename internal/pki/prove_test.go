@@ -8,6 +8,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Each case breaks one thing in a setup that works, and names every line that the proof must say about it.
@@ -23,7 +24,7 @@ func TestProveFindsWhatCannotWork(t *testing.T) {
 			secret: "demo-shard-beta-server",
 			change: func(c *Cert) { c.Hosts = []string{"beta-vw.example.com", "demo-shard-beta.kcp-us.svc.us.local"} },
 			want: []string{
-				"root-shard (like 2 others) does not trust shard/beta at https://beta.example.com:6443: demo-shard-beta-server: x509: certificate is valid for beta-vw.example.com, demo-shard-beta.kcp-us.svc.us.local, not beta.example.com",
+				"root-shard (and 2 others) does not trust shard/beta at https://beta.example.com:6443: demo-shard-beta-server: x509: certificate is valid for beta-vw.example.com, demo-shard-beta.kcp-us.svc.us.local, not beta.example.com",
 				"front-proxy/main does not trust shard/beta at https://beta.example.com:6443",
 				"kubeconfig/ops does not trust shard/beta at https://beta.example.com:6443",
 			},
@@ -31,7 +32,7 @@ func TestProveFindsWhatCannotWork(t *testing.T) {
 		"virtual workspaces' SAN": {
 			secret: "demo-shard-beta-server",
 			change: func(c *Cert) { c.Hosts = c.Hosts[:len(c.Hosts)-1] },
-			want:   []string{"root-shard (like 2 others) does not trust shard/beta at https://beta-vw.example.com: "},
+			want:   []string{"root-shard (and 2 others) does not trust shard/beta at https://beta-vw.example.com: "},
 		},
 		"external hostname": {
 			secret: "demo-front-proxy-main-server",
@@ -51,17 +52,17 @@ func TestProveFindsWhatCannotWork(t *testing.T) {
 		},
 		"serving certificate of the wrong CA": {
 			secret: "demo-root-server",
-			change: func(c *Cert) { c.CA = ClientCA },
+			change: func(c *Cert) { c.CA = topology.ClientCA },
 			want: []string{
-				"root-shard (like 2 others) does not trust root-shard at https://root.example.com:6443: demo-root-server, against the server CA: x509: certificate signed by unknown authority",
+				"root-shard (and 2 others) does not trust root-shard at https://root.example.com:6443: demo-root-server, against the server CA: x509: certificate signed by unknown authority",
 				"shard/beta does not trust root-shard at https://root.example.com:6443",
 			},
 		},
 		"client certificate of the wrong CA": {
 			secret: "demo-front-proxy-main-requestheader",
-			change: func(c *Cert) { c.CA = ClientCA },
+			change: func(c *Cert) { c.CA = topology.ClientCA },
 			want: []string{
-				"root-shard at https://root.example.com:6443 (like 2 others) does not accept front-proxy/main: demo-front-proxy-main-requestheader, against the requestheader CA",
+				"root-shard at https://root.example.com:6443 (and 2 others) does not accept front-proxy/main: demo-front-proxy-main-requestheader, against the requestheader CA",
 			},
 		},
 		"client certificate without client auth": {
@@ -75,12 +76,12 @@ func TestProveFindsWhatCannotWork(t *testing.T) {
 		"serving certificate without server auth": {
 			secret: "demo-vw-extra-server",
 			change: func(c *Cert) { c.Usages = []Usage{ClientAuth} },
-			want:   []string{"root-shard (like 2 others) does not trust virtual-workspaces/extra at https://alpha-vw.example.com:6443: demo-vw-extra-server, against the server CA: x509: certificate specifies an incompatible key usage"},
+			want:   []string{"root-shard (and 2 others) does not trust virtual-workspaces/extra at https://alpha-vw.example.com:6443: demo-vw-extra-server, against the server CA: x509: certificate specifies an incompatible key usage"},
 		},
 		"etcd that cannot dial itself": {
 			secret: "demo-etcd-root-server",
 			change: func(c *Cert) { c.Usages = []Usage{ServerAuth} },
-			want:   []string{"etcd/root at https://demo-etcd-root.kcp.svc.cluster.local:2379 (like 1 others) does not accept etcd/root"},
+			want:   []string{"etcd/root at https://demo-etcd-root.kcp.svc.cluster.local:2379 (and 1 other) does not accept etcd/root"},
 		},
 		"etcd peer that is not known": {
 			secret: "demo-etcd-root-peer",
@@ -89,7 +90,7 @@ func TestProveFindsWhatCannotWork(t *testing.T) {
 		},
 		"etcd's client of another CA": {
 			secret: "demo-root-etcd-client",
-			change: func(c *Cert) { c.CA = ServerCA },
+			change: func(c *Cert) { c.CA = topology.ServerCA },
 			want:   []string{"etcd/root at https://demo-etcd-root.kcp.svc.cluster.local:2379 does not accept root-shard: demo-root-etcd-client, against the etcd CA"},
 		},
 		"etcd's client for another etcd": {
@@ -132,11 +133,11 @@ func TestProveFindsWhatCannotWork(t *testing.T) {
 		},
 		"two at once": {
 			secret: "demo-root-logical-cluster-admin",
-			change: func(c *Cert) { c.CA = EtcdCA },
+			change: func(c *Cert) { c.CA = topology.EtcdCA },
 			break_: func(s *State, k LeafKey) { delete(s.Leaves, LeafKey{"us", "demo-shard-beta-logical-cluster-admin"}) },
 			want: []string{
-				"root-shard at https://root.example.com:6443 (like 2 others) does not accept root-shard: demo-root-logical-cluster-admin, against the client CA",
-				"root-shard at https://root.example.com:6443 (like 2 others) does not accept shard/beta: demo-shard-beta-logical-cluster-admin is missing",
+				"root-shard at https://root.example.com:6443 (and 2 others) does not accept root-shard: demo-root-logical-cluster-admin, against the client CA",
+				"root-shard at https://root.example.com:6443 (and 2 others) does not accept shard/beta: demo-shard-beta-logical-cluster-admin is missing",
 			},
 		},
 	} {
@@ -165,9 +166,9 @@ func TestProveTrustsTheBundleOfARotation(t *testing.T) {
 	key := find(t, tp, "demo-root-server").Key()
 	s.Leaves[key] = next.Leaves[key]
 	require.ErrorContains(t, Prove(tp, s, now()), "unknown authority")
-	a := s.CAs[ServerCA]
-	a.Bundle = next.CAs[ServerCA].Cert
-	s.CAs[ServerCA] = a
+	a := s.CAs[topology.ServerCA]
+	a.Bundle = next.CAs[topology.ServerCA].Cert
+	s.CAs[topology.ServerCA] = a
 	require.NoError(t, Prove(tp, s, now()))
 }
 
@@ -176,7 +177,7 @@ func TestProveSaysEachFaultOnce(t *testing.T) {
 	tp, s := issued(t, shards(20))
 	delete(s.Leaves, find(t, tp, "demo-shard-s7-logical-cluster-admin").Key())
 	err := Prove(tp, s, now())
-	require.ErrorContains(t, err, "(like 20 others) does not accept shard/s7: demo-shard-s7-logical-cluster-admin is missing")
+	require.ErrorContains(t, err, "(and 20 others) does not accept shard/s7: demo-shard-s7-logical-cluster-admin is missing")
 	joined, ok := clierrCause(err).(interface{ Unwrap() []error })
 	require.True(t, ok)
 	require.Len(t, joined.Unwrap(), 1)

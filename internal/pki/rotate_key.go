@@ -13,14 +13,14 @@ import (
 // KeyRotation is the rotation of the key that signs the tokens of service accounts.
 type KeyRotation struct{}
 
-// String is what users call it.
+// String returns the name that users see.
 func (KeyRotation) String() string { return "service-account key" }
 
-// Key is what programs call it.
+// Key returns the name in JSON.
 func (KeyRotation) Key() string { return "service-account-key" }
 
-// Phase returns how far the rotation is. The next key is kept until everything has switched to it, so that an interrupted
-// rotation is not taken for a finished one.
+// Phase returns the phase of the rotation in a state. The next key is kept until all components have switched to it, so
+// that an interrupted rotation does not look like a finished one.
 func (KeyRotation) Phase(s *State) Phase {
 	switch sa := s.ServiceAccount; {
 	case len(sa.Next) == 0:
@@ -31,7 +31,7 @@ func (KeyRotation) Phase(s *State) Phase {
 	return PhaseDistribute
 }
 
-// Advance takes the rotation from a phase to the next.
+// Advance moves the rotation from a phase to the next.
 func (r KeyRotation) Advance(t *topology.Topology, s *State, from Phase, _ time.Time) (*State, error) {
 	if err := inPhase(r, s, from); err != nil {
 		return nil, err
@@ -41,7 +41,8 @@ func (r KeyRotation) Advance(t *topology.Topology, s *State, from Phase, _ time.
 	switch from {
 	case PhaseNone:
 		if len(sa.Key) == 0 {
-			return nil, clierr.New(clierr.Failed, "run kcpctl up first: it makes it", "rotate the %s: there is none", r)
+			return nil, clierr.New(clierr.Failed, "run kcpctl up first: it creates the key",
+				"rotate the %s: the key does not exist", r)
 		}
 		var err error
 		if sa.Next, err = newEncodedKey(t.Setup.Spec.PKI.KeyAlgorithm); err != nil {
@@ -55,8 +56,8 @@ func (r KeyRotation) Advance(t *topology.Topology, s *State, from Phase, _ time.
 	return out, out.distinct()
 }
 
-// DropEarlierKeys returns a state in which only the key that signs the tokens of service accounts verifies them, and one
-// that will sign.
+// DropEarlierKeys returns a state in which earlier keys no longer verify the tokens of service accounts: only the key that
+// signs, and the next one.
 func DropEarlierKeys(s *State) (*State, error) {
 	out := s.clone()
 	out.ServiceAccount.Public = nil
@@ -65,7 +66,7 @@ func DropEarlierKeys(s *State) (*State, error) {
 	return out, err
 }
 
-// EarlierKeys returns how many keys verify the tokens of service accounts that do not sign any more.
+// EarlierKeys returns the number of keys that verify the tokens of service accounts, but no longer sign them.
 func EarlierKeys(s *State) (int, error) {
 	all, err := s.ServiceAccount.publicKeys()
 	if err != nil {

@@ -40,8 +40,8 @@ func whole(t testing.TB, tp *topology.Topology, r Rotation, s *State) []*State {
 	return all
 }
 
-// While a setup is taken from one phase to the next, some of it is in the former and some in the latter: everybody trusts
-// what anybody presents, whoever is first, and a run in between changes nothing.
+// While a setup moves from one phase to the next, some components are in the previous phase and some in the next one. All of them
+// trust what the others present, in any order, and a run in between changes nothing.
 func TestEveryPhaseGoesWithItsNeighbours(t *testing.T) {
 	for _, r := range AllRotations() {
 		t.Run(r.String(), func(t *testing.T) {
@@ -100,7 +100,7 @@ func signers(t *testing.T, s *State) []string {
 }
 
 func TestRotationReissuesWhatTheAuthoritySigned(t *testing.T) {
-	for _, ca := range CAs() {
+	for _, ca := range topology.CAs {
 		t.Run(string(ca), func(t *testing.T) {
 			tp, s := issued(t, full)
 			states := whole(t, tp, RotationOf(ca), s)
@@ -138,54 +138,54 @@ func verify(p Pair, trusted []byte, host string) error {
 func TestOldKubeconfigsWorkUntilTheRotationIsFinished(t *testing.T) {
 	tp, s := issued(t, full)
 	server, client := find(t, tp, "demo-front-proxy-main-server"), find(t, tp, "demo-kubeconfig-admin")
-	old, user := s.CAs[ServerCA].Trusted(), s.Leaves[client.Key()]
+	old, user := s.CAs[topology.ServerCA].Trusted(), s.Leaves[client.Key()]
 	works := func(s *State) []bool {
 		return []bool{
 			verify(s.Leaves[server.Key()], old, "kcp.example.com") == nil,
 			len(certOf(t, user).Subject.CommonName) > 0 && clientIsTrusted(t, s, user),
 		}
 	}
-	states := whole(t, tp, RotationOf(ServerCA), s)
-	states = append(states, whole(t, tp, RotationOf(ClientCA), states[3])[1:]...)
+	states := whole(t, tp, RotationOf(topology.ServerCA), s)
+	states = append(states, whole(t, tp, RotationOf(topology.ClientCA), states[3])[1:]...)
 	var server_, client_ []bool
 	for _, s := range states {
 		server_, client_ = append(server_, works(s)[0]), append(client_, works(s)[1])
 	}
 	require.Equal(t, []bool{true, true, true, false, false, false, false}, server_, "who trusts the old server CA only")
-	require.Equal(t, []bool{true, true, true, true, true, true, false}, client_, "who has a certificate of the old client CA")
+	require.Equal(t, []bool{true, true, true, true, true, true, false}, client_, "the clients with a certificate of the previous client CA")
 }
 
 func clientIsTrusted(t *testing.T, s *State, p Pair) bool {
 	t.Helper()
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(s.CAs[ClientCA].Trusted())
+	roots.AppendCertsFromPEM(s.CAs[topology.ClientCA].Trusted())
 	_, err := certOf(t, p).Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	return err == nil
 }
 
-func TestAnAuthorityThatCannotVouch(t *testing.T) {
+func TestAnAuthorityThatIsNotCrossSignable(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*Authority)
 		want   string
 	}{
-		"no key": {func(a *Authority) { a.Key = nil }, "its private key is not here"},
+		"no key": {func(a *Authority) { a.Key = nil }, "its private key is not in the PKI store"},
 		"path length": {func(a *Authority) {
-			old, err := a.parse(ServerCA)
+			old, err := a.parse(topology.ServerCA)
 			require.NoError(t, err)
 			serial, err := newSerial()
 			require.NoError(t, err)
 			a.Cert, err = old.crossSign(old)
 			require.NoError(t, err, serial)
-		}, "its certificate allows no authority below it (path length 0)"},
+		}, "its certificate does not allow it to sign authorities (path length 0)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tp, s := issued(t, "")
-			a := s.CAs[ServerCA]
+			a := s.CAs[topology.ServerCA]
 			tc.change(&a)
-			s.CAs[ServerCA] = a
-			require.EqualError(t, a.CannotVouch(), tc.want)
-			states := whole(t, tp, RotationOf(ServerCA), s)
-			require.Empty(t, states[2].CAs[ServerCA].Cross)
+			s.CAs[topology.ServerCA] = a
+			require.EqualError(t, a.CrossSignable(), tc.want)
+			states := whole(t, tp, RotationOf(topology.ServerCA), s)
+			require.Empty(t, states[2].CAs[topology.ServerCA].Cross)
 			require.NoError(t, Prove(tp, states[2], now()))
 			require.Error(t, verify(states[2].Leaves[find(t, tp, "demo-root-server").Key()], a.Cert, "localhost"))
 		})
@@ -195,32 +195,32 @@ func TestAnAuthorityThatCannotVouch(t *testing.T) {
 func TestRotateToWhatWasBrought(t *testing.T) {
 	tp, s := issued(t, "")
 	_, theirs := issued(t, "")
-	r, err := RotationOf(ClientCA).To(theirs, now())
+	r, err := RotationOf(topology.ClientCA).To(theirs, now())
 	require.NoError(t, err)
-	require.Equal(t, Authority{Pair: theirs.CAs[ClientCA].Pair}, whole(t, tp, r, s)[3].CAs[ClientCA])
+	require.Equal(t, Authority{Pair: theirs.CAs[topology.ClientCA].Pair}, whole(t, tp, r, s)[3].CAs[topology.ClientCA])
 
 	_, err = r.Advance(tp, theirs, PhaseNone, now())
-	require.ErrorContains(t, err, "rotate the client CA: it is the present one that was brought")
-	s.CAs[EtcdCA] = theirs.CAs[ClientCA]
+	require.ErrorContains(t, err, "rotate the client CA: the new authority is the current one")
+	s.CAs[topology.EtcdCA] = theirs.CAs[topology.ClientCA]
 	_, err = r.Advance(tp, s, PhaseNone, now())
 	require.ErrorContains(t, err, "the client CA and the etcd CA are the same certificate")
-	a := theirs.CAs[ClientCA]
+	a := theirs.CAs[topology.ClientCA]
 	a.Key = nil
-	theirs.CAs[ClientCA] = a
-	_, err = RotationOf(ClientCA).To(theirs, now())
-	require.ErrorContains(t, err, "the client CA was brought without its private key")
-	_, err = RotationOf(ServerCA).To(theirs, now().Add(87601*time.Hour))
+	theirs.CAs[topology.ClientCA] = a
+	_, err = RotationOf(topology.ClientCA).To(theirs, now())
+	require.ErrorContains(t, err, "the new client CA has no private key")
+	_, err = RotationOf(topology.ServerCA).To(theirs, now().Add(87601*time.Hour))
 	require.ErrorContains(t, err, "the server CA: it expired on")
 }
 
 func TestAdvanceRefuses(t *testing.T) {
 	tp, s := issued(t, "")
-	_, err := RotationOf(ServerCA).Advance(tp, s, PhaseSwitch, now())
+	_, err := RotationOf(topology.ServerCA).Advance(tp, s, PhaseSwitch, now())
 	require.ErrorIs(t, err, ErrChanged)
-	_, err = RotationOf(ServerCA).Advance(tp, &State{}, PhaseNone, now())
-	require.ErrorContains(t, err, "rotate the server CA: there is no server CA")
+	_, err = RotationOf(topology.ServerCA).Advance(tp, &State{}, PhaseNone, now())
+	require.ErrorContains(t, err, "rotate the server CA: the server CA does not exist")
 	_, err = KeyRotation{}.Advance(tp, &State{}, PhaseNone, now())
-	require.ErrorContains(t, err, "rotate the service-account key: there is none")
+	require.ErrorContains(t, err, "rotate the service-account key: the key does not exist")
 }
 
 func TestEarlierServiceAccountKeysStay(t *testing.T) {
@@ -245,16 +245,16 @@ func TestEnsureRenewsWhatIsAskedFor(t *testing.T) {
 	r, err := Ensure(tp, s, Options{Now: now(), Renew: func(c Cert) bool { return c.Component == "root-shard" }})
 	require.NoError(t, err)
 	require.Len(t, r.Changes, len(CertsOf(tp, tp.Root())))
-	require.False(t, slices.ContainsFunc(r.Changes, func(c Change) bool { return c.Component != "root-shard" || c.Reason != "it was asked for" }))
+	require.False(t, slices.ContainsFunc(r.Changes, func(c Change) bool { return c.Component != "root-shard" || c.Reason != "its renewal was requested" }))
 	require.NoError(t, Prove(tp, r.State, now().Add(time.Hour)))
 }
 
-// Further certificates that somebody brought with a serving certificate are served as they are.
+// Further certificates in the chain of a user-supplied serving certificate are served as they are.
 func TestChainKeepsWhatWasBrought(t *testing.T) {
 	tp, s := issued(t, "")
 	key := find(t, tp, "demo-root-server").Key()
-	brought := s.Leaves[key]
-	brought.Cert = slices.Concat([]byte("a comment\n"), brought.Cert, s.CAs[EtcdCA].Cert)
-	s.Leaves[key] = brought
-	require.Equal(t, brought, ensure(t, tp, s, now()).State.Leaves[key])
+	imported := s.Leaves[key]
+	imported.Cert = slices.Concat([]byte("a comment\n"), imported.Cert, s.CAs[topology.EtcdCA].Cert)
+	s.Leaves[key] = imported
+	require.Equal(t, imported, ensure(t, tp, s, now()).State.Leaves[key])
 }

@@ -1,21 +1,16 @@
-// Package pki decides which certificates a setup has, issues, keeps and renews them, and proves that all who dial each other
-// in the setup will be understood. It is pure but for the randomness of keys and for the stores.
+// Package pki decides which certificates a setup has; issues, keeps and renews them; and proves offline that all
+// connections of the setup can work. It is pure, except for the randomness of keys and for the stores.
 package pki
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
 	"slices"
-)
+	"strings"
 
-// CA is a trust domain: each has a self-signed certificate authority of its own.
-type CA string
-
-// The certificate authorities, as kubeadm separates them.
-const (
-	ServerCA        CA = "server"        // serving certificates of all kcp servers
-	ClientCA        CA = "client"        // clients of kcp servers, users and components alike
-	RequestHeaderCA CA = "requestheader" // proxies that pass on a user's identity in headers
-	EtcdCA          CA = "etcd"          // servers, peers and clients of managed etcds
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Pair is a PEM-encoded certificate and its private key.
@@ -26,62 +21,99 @@ type Pair struct {
 
 // Authority is a certificate authority: what signs, and what is trusted.
 type Authority struct {
-	// Pair signs. Its key is nil where the CA was brought without one.
+	// Pair signs. Its key is nil for an authority that was imported without one.
 	Pair
-	// Bundle are further PEM certificates that are trusted besides, such as those of an authority that people brought.
+	// Bundle holds further trusted PEM certificates, such as the chain of a user-supplied authority.
 	Bundle []byte
-	// Next is trusted already and will sign, while its rotation is in PhaseDistribute.
+	// Next is trusted already and will sign. It is set while the rotation is in PhaseDistribute.
 	Next Pair
-	// Previous is the PEM certificate of the authority that signed before, and is trusted while the rotation is in
-	// PhaseSwitch. Its key is gone.
+	// Previous is the PEM certificate of the authority that signed before. It is trusted while the rotation is in
+	// PhaseSwitch. Its key is deleted.
 	Previous []byte
 	// Cross is the certificate of this authority signed by Previous. Servers send it, so that clients which trust only
-	// Previous accept what this one signed.
+	// Previous accept certificates of this authority.
 	Cross []byte
 }
 
 // Trusted returns all PEM certificates that are trusted.
 func (a Authority) Trusted() []byte { return slices.Concat(a.Cert, a.Next.Cert, a.Previous, a.Bundle) }
 
-// signers are the PEM certificates of the authority that signs and of the one that will.
+// signers returns the PEM certificates of the authority that signs and of the one that will sign.
 func (a Authority) signers() [][]byte { return [][]byte{a.Cert, a.Next.Cert} }
 
-// ServiceAccount signs and verifies the tokens of service accounts in workspaces.
+// ServiceAccount holds the keys that sign and verify the tokens of service accounts in workspaces.
 type ServiceAccount struct {
 	// Key is the PEM private key that signs.
 	Key []byte
-	// Public are the PEM public keys that verify: that of Key first, then those that came before it, that of Next last.
+	// Public holds the PEM public keys that verify: the one of Key first, then those of earlier keys, then the one of
+	// Next.
 	Public []byte
-	// Next is the PEM private key that will sign, while the key's rotation is in PhaseDistribute. In PhaseSwitch it is Key.
+	// Next is the PEM private key that will sign, while the key's rotation is in PhaseDistribute. In PhaseSwitch it
+	// equals Key.
 	Next []byte
 }
 
-// State is everything that a setup's PKI keeps.
+// State is the PKI of a setup.
 type State struct {
-	// Installation is whose PKI it is.
+	// Installation identifies the installation that the PKI belongs to.
 	Installation   Installation
-	CAs            map[CA]Authority
+	CAs            map[topology.CA]Authority
 	ServiceAccount ServiceAccount
-	// Leaves are the certificates by LeafKey.
-	Leaves map[LeafKey]Pair
+	Leaves         map[LeafKey]Pair
 }
 
-// LeafKey names a certificate: the cluster and the Secret that holds it.
+// LeafKey identifies a certificate by the cluster and the Secret that hold it.
 type LeafKey struct {
 	Cluster string
 	Secret  string
 }
 
+// Installation identifies one installation of kcp among all that have the same setup name. It is created, stored and
+// exported together with the authorities.
+type Installation struct {
+	// ID is unique, and never changes: demo-x7k2m9qd.
+	ID string `json:"id"`
+	// EtcdPrefix is the first part of the default prefixes of shards in an external etcd.
+	EtcdPrefix string `json:"etcdPrefix"`
+}
+
+// newInstallation returns the identity of a new installation.
+func newInstallation(setup string) Installation {
+	id := setup + "-" + strings.ToLower(rand.Text()[:8])
+	return Installation{ID: id, EtcdPrefix: "/" + id}
+}
+
+func (i Installation) encode() []byte {
+	if i.ID == "" {
+		return nil
+	}
+	raw, err := json.Marshal(i)
+	if err != nil {
+		panic("encode two strings: " + err.Error())
+	}
+	return raw
+}
+
+func decodeInstallation(raw []byte) (i Installation, err error) {
+	if len(raw) == 0 {
+		return i, nil
+	}
+	if err = json.Unmarshal(raw, &i); err == nil && (i.ID == "" || !strings.HasPrefix(i.EtcdPrefix, "/")) {
+		err = errors.New("the ID or the etcd prefix is missing")
+	}
+	return i, err
+}
+
 // Store keeps a PKI between runs.
 type Store interface {
-	// Load returns what is kept: an empty State if nothing is.
+	// Load returns the PKI. An empty store returns an empty State.
 	Load(ctx context.Context) (*State, error)
-	// Save keeps the authorities and the service-account keys, and the leaves where the store holds them itself. It never
-	// replaces an authority that it has not loaded: where another run was faster it fails with ErrChanged.
+	// Save writes the authorities and the service-account keys, and the leaves if the store holds them itself. It
+	// replaces only what it has loaded: it fails with ErrChanged if another run has changed the store since then.
 	Save(ctx context.Context, s *State) error
-	// Forget deletes certificates and their keys. A store whose certificates are in the Secrets that use them has nothing to
-	// delete.
-	Forget(ctx context.Context, keys []LeafKey) error
-	// String says where it is: "Secret kcp/demo-pki".
+	// DeleteLeaves deletes certificates and their keys. A store that leaves certificates in the Secrets that use them deletes
+	// nothing.
+	DeleteLeaves(ctx context.Context, keys []LeafKey) error
+	// String returns the location of the store: "Secret kcp/demo-pki".
 	String() string
 }

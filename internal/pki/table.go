@@ -4,26 +4,33 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kcpctl/kcpctl/internal/release"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Names of certificates within their component: the folder in topology.Files, and the last part of the Secret's name.
-// Package setup refuses names of components with which two Secrets would become one.
+// Groups that kcp knows by name.
 const (
-	CertServer                      = "server"
-	CertPeer                        = "peer"
-	CertClient                      = "client"
-	CertEtcdClient                  = "etcd-client"
-	CertLogicalClusterAdmin         = "logical-cluster-admin"
-	CertExternalLogicalClusterAdmin = "external-logical-cluster-admin"
-	CertMountsProxy                 = "mounts-proxy"
-	CertShardClient                 = "shard-client"
-	CertRequestHeader               = "requestheader"
-	CertFrontProxyClient            = "front-proxy-client"
+	// GroupMasters has all permissions on a shard. Front-proxies drop it (kcp: pkg/proxy/options/authentication.go).
+	GroupMasters = "system:masters"
+	// GroupAdmin is the group with the most permissions that front-proxies pass on.
+	GroupAdmin = "system:kcp:admin"
+	// groupLogicalClusterAdmin gives a shard access to the logical clusters of other shards.
+	groupLogicalClusterAdmin = "system:kcp:logical-cluster-admin"
+	// groupExternalLogicalClusterAdmin gives a shard access to logical clusters through a front-proxy.
+	groupExternalLogicalClusterAdmin = "system:kcp:external-logical-cluster-admin"
 )
 
-// Usage is an extended key usage, in cfssl's words.
+// Common names that servers compare.
+const (
+	// CNFrontProxy is the name in the requestheader certificates of all front-proxies. Shards and servers of virtual
+	// workspaces allow it.
+	CNFrontProxy = "kcp-front-proxy"
+	// CNMountsProxy is the name with which shards forward requests for mounted workspaces. Front-proxies allow it.
+	CNMountsProxy = "kcp-mounts-proxy"
+	// CNSelf is the name in the short-lived certificates of kcpctl itself.
+	CNSelf = topology.ManagedBy
+)
+
+// Usage is an extended key usage, as cfssl names it.
 type Usage string
 
 // The usages of certificates.
@@ -32,19 +39,17 @@ const (
 	ClientAuth Usage = "client auth"
 )
 
-// Cert is a certificate of the setup: whose it is, what it says, and where it is kept.
+// Cert is a certificate of the setup: its owner, its contents, and where it is stored.
 type Cert struct {
 	Component topology.ID
 	// Cluster is the name of the cluster that holds the Secret.
 	Cluster string
 	// Name is the certificate's name within its component.
 	Name string
-	// Secret is the name of the Secret that holds it.
+	// Secret is the name of the Secret that holds the certificate.
 	Secret string
-	// Kubeconfig says that the Secret also holds a kubeconfig with the certificate in it.
-	Kubeconfig bool
 
-	CA     CA
+	CA     topology.CA
 	CN     string
 	Orgs   []string
 	Hosts  []string
@@ -53,10 +58,15 @@ type Cert struct {
 	Validity time.Duration
 }
 
-// Key says where the certificate is kept.
+// Key returns the place where the certificate is stored.
 func (c Cert) Key() LeafKey { return LeafKey{Cluster: c.Cluster, Secret: c.Secret} }
 
-// Table returns every certificate of a setup, in the order of its components.
+// KeyOf returns the place where a certificate of a component is stored.
+func KeyOf(c *topology.Component, cert string) LeafKey {
+	return LeafKey{Cluster: c.Cluster.Name, Secret: c.CertSecret(cert)}
+}
+
+// Table returns all certificates of a setup, in the order of its components.
 func Table(t *topology.Topology) []Cert {
 	var all []Cert
 	for _, c := range t.Components {
@@ -65,84 +75,87 @@ func Table(t *topology.Topology) []Cert {
 	return all
 }
 
-// CertsOf returns the certificates of a component.
+// CertsOf returns the certificates of a component: those that its connections demand, with the subjects of the table.
 func CertsOf(t *topology.Topology, c *topology.Component) []Cert {
-	certs := rows(t, c)
-	for i := range certs {
-		row := &certs[i]
-		row.Component, row.Cluster = c.ID(), c.Cluster.Name
-		row.Validity = t.Setup.Spec.PKI.CertificateValidity.Duration
-		if row.Secret = c.Object(row.Name); row.Kubeconfig {
-			row.Secret, row.Validity = c.Object(), c.Access.Validity.Duration
+	credentials := t.Credentials(c)
+	var certs []Cert
+	for _, s := range subjects {
+		i := slices.IndexFunc(credentials, func(x topology.Credential) bool { return x.Name == s.cert })
+		if i < 0 || s.kind != "" && s.kind != c.Kind {
+			continue
 		}
+		cert := Cert{
+			Component: c.ID(), Cluster: c.Cluster.Name, Name: s.cert, Secret: c.CertSecret(s.cert),
+			CA: credentials[i].CA, Validity: t.Setup.Spec.PKI.CertificateValidity.Duration,
+		}
+		cert.CN, cert.Orgs = s.of(c)
+		if c.Access != nil {
+			cert.Validity = c.Access.Validity.Duration
+		}
+		cert.Hosts, cert.Usages = hostsAndUsages(c, credentials[i])
+		certs = append(certs, cert)
 	}
 	return certs
 }
 
-// rows say what each kind of component presents to others. Serving certificates carry their component's name only for
-// people: clients look at the hosts.
-func rows(t *topology.Topology, c *topology.Component) []Cert {
-	server := Cert{Name: CertServer, CA: ServerCA, CN: c.Object(), Hosts: c.Hosts(), Usages: []Usage{ServerAuth}}
-	switch c.Kind {
-	case topology.Etcd:
-		// An etcd's probes dial it with its serving certificate, and its peers each other with theirs.
-		both := []Usage{ServerAuth, ClientAuth}
-		return []Cert{
-			{Name: CertServer, CA: EtcdCA, CN: c.Object(), Hosts: append(c.Hosts(), c.ClientHost()), Usages: both},
-			{Name: CertPeer, CA: EtcdCA, CN: c.Object(CertPeer), Hosts: memberHosts(c), Usages: both},
+func hostsAndUsages(c *topology.Component, x topology.Credential) (hosts []string, usages []Usage) {
+	if x.Serves {
+		usages = append(usages, ServerAuth)
+		if hosts = c.Hosts(); x.Name == topology.CertPeer {
+			hosts = c.MemberHosts()
 		}
-	case topology.CacheServer:
-		return append([]Cert{server}, etcdClient(t, c)...)
-	case topology.RootShard, topology.Shard:
-		return append(append([]Cert{server}, shardClients(c)...), etcdClient(t, c)...)
-	case topology.FrontProxy:
-		return []Cert{
-			server,
-			client(CertShardClient, ClientCA, CNFrontProxy, GroupMasters),
-			client(CertRequestHeader, RequestHeaderCA, CNFrontProxy),
-		}
-	case topology.VirtualWorkspaces:
-		cn := cnVirtualWorkspaces + c.Name
-		return []Cert{
-			server,
-			client(CertClient, ClientCA, cn, GroupMasters),
-			client(CertFrontProxyClient, ClientCA, cn, GroupAdmin),
-		}
-	case topology.Kubeconfig:
-		user := client(CertClient, ClientCA, c.Access.User, userGroups(c)...)
-		user.Kubeconfig = true
-		return []Cert{user}
 	}
-	return nil
+	if x.Dials {
+		usages = append(usages, ClientAuth)
+	}
+	if x.AllowedHost != "" && !slices.Contains(hosts, x.AllowedHost) {
+		hosts = append(hosts, x.AllowedHost)
+	}
+	return hosts, usages
 }
 
-// shardClients are what a shard presents to other shards, the cache server, virtual workspaces and front-proxies.
-func shardClients(c *topology.Component) []Cert {
-	certs := []Cert{
-		client(CertClient, ClientCA, shardCN(c), GroupMasters),
-		client(CertLogicalClusterAdmin, ClientCA, cnLogicalClusterAdmin+c.ShardName(), GroupLogicalClusterAdmin),
-		client(CertExternalLogicalClusterAdmin, ClientCA, cnExternalLogicalClusterAdmin+c.ShardName(),
-			GroupExternalLogicalClusterAdmin),
-	}
-	if release.Of(c.Version).MountProxy {
-		certs = append(certs, client(CertMountsProxy, RequestHeaderCA, CNMountsProxy))
-	}
-	return certs
+// subject is who a certificate names.
+type subject struct {
+	cert string
+	// kind is the kind of components that the row is for. Empty: all kinds.
+	kind topology.Kind
+	// The common name is cn, or prefix and the short name of the component. Without both it is the name of the component's
+	// workload: servers do not compare it.
+	cn, prefix string
+	orgs       []string
 }
 
-// etcdClient is what c presents to its etcd, if kcpctl runs it. All etcds trust one authority, so the host says which of
-// them it is for.
-func etcdClient(t *topology.Topology, c *topology.Component) []Cert {
-	if !managedEtcd(c) {
-		return nil
-	}
-	cert := client(CertEtcdClient, EtcdCA, c.Object())
-	cert.Hosts = []string{t.Component(c.Storage.Etcd).ClientHost()}
-	return []Cert{cert}
+// subjects are the subjects of all certificates. Components list their certificates in the order of the rows.
+var subjects = []subject{
+	{cert: topology.CertServer},
+	{cert: topology.CertPeer},
+	{cert: topology.CertClient, kind: topology.RootShard, cn: topology.RootShardName, orgs: []string{GroupMasters}},
+	{cert: topology.CertClient, kind: topology.Shard, prefix: "shard-", orgs: []string{GroupMasters}},
+	{cert: topology.CertClient, kind: topology.VirtualWorkspaces, prefix: "virtual-workspaces-", orgs: []string{GroupMasters}},
+	{cert: topology.CertClient, kind: topology.Kubeconfig}, // the user
+	{cert: topology.CertLogicalClusterAdmin, prefix: "logical-cluster-admin-", orgs: []string{groupLogicalClusterAdmin}},
+	{cert: topology.CertExternalLogicalClusterAdmin, prefix: "external-logical-cluster-admin-",
+		orgs: []string{groupExternalLogicalClusterAdmin}},
+	{cert: topology.CertMountsProxy, cn: CNMountsProxy},
+	{cert: topology.CertEtcdClient},
+	{cert: topology.CertShardClient, cn: CNFrontProxy, orgs: []string{GroupMasters}},
+	{cert: topology.CertRequestHeader, cn: CNFrontProxy},
+	{cert: topology.CertFrontProxyClient, prefix: "virtual-workspaces-", orgs: []string{GroupAdmin}},
 }
 
-func client(name string, ca CA, cn string, orgs ...string) Cert {
-	return Cert{Name: name, CA: ca, CN: cn, Orgs: orgs, Usages: []Usage{ClientAuth}}
+// of returns the common name and the organizations in a certificate of c.
+func (s subject) of(c *topology.Component) (cn string, orgs []string) {
+	switch {
+	case c.Access != nil:
+		return c.Access.User, userGroups(c)
+	case s.cn != "":
+		return s.cn, s.orgs
+	case s.prefix != "":
+		return s.prefix + c.ID().ShortName(), s.orgs
+	case s.cert == topology.CertPeer:
+		return c.Object(s.cert), s.orgs
+	}
+	return c.Object(), s.orgs
 }
 
 func userGroups(c *topology.Component) []string {
@@ -153,38 +166,8 @@ func userGroups(c *topology.Component) []string {
 	return groups
 }
 
-func memberHosts(c *topology.Component) []string {
-	var hosts []string
-	for i := range c.Replicas {
-		hosts = append(hosts, c.MemberHost(i))
-	}
-	return hosts
-}
-
-func managedEtcd(c *topology.Component) bool { return c.Storage != nil && c.Storage.Etcd != "" }
-
-// Bundles returns the authorities whose bundles a component reads: to verify those it dials, and those who dial it.
-func Bundles(c *topology.Component) []CA {
-	var cas []CA
-	switch c.Kind {
-	case topology.Etcd:
-		return []CA{EtcdCA}
-	case topology.Kubeconfig:
-		return []CA{ServerCA}
-	case topology.CacheServer:
-		if release.Of(c.Version).CacheClientCA {
-			cas = []CA{ClientCA}
-		}
-	case topology.RootShard, topology.Shard, topology.VirtualWorkspaces:
-		cas = []CA{ServerCA, ClientCA, RequestHeaderCA}
-	case topology.FrontProxy:
-		cas = []CA{ServerCA, ClientCA}
-		if release.Of(c.Version).MountProxy {
-			cas = append(cas, RequestHeaderCA)
-		}
-	}
-	if managedEtcd(c) {
-		cas = append(cas, EtcdCA)
-	}
-	return cas
+// KubeconfigGroup returns the group that the cluster roles of a kubeconfig are bound to. Only the user of this
+// kubeconfig is in it, so that the roles never reach another user with the same name.
+func KubeconfigGroup(c *topology.Component) string {
+	return "kcpctl:" + c.Setup + ":kubeconfig:" + c.Name
 }

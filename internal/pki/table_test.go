@@ -3,6 +3,7 @@ package pki
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,7 +18,7 @@ func TestTable(t *testing.T) {
 	tp := topologytest.Build(t, full)
 	var out bytes.Buffer
 	for _, c := range tp.Components {
-		fmt.Fprintf(&out, "%s reads %v\n", c.ID(), Bundles(c))
+		fmt.Fprintf(&out, "%s reads %v\n", c.ID(), tp.Bundles(c))
 		for _, cert := range CertsOf(tp, c) {
 			fmt.Fprintf(&out, "  %s/%s: %s CA, %q in %q, %q, %s\n", cert.Cluster, cert.Secret, cert.CA, cert.CN, cert.Orgs,
 				cert.Usages, cert.Validity)
@@ -44,7 +45,7 @@ func TestTableFollowsTheRelease(t *testing.T) {
 			tp := topologytest.Build(t, "spec: {version: "+tc.version+", cacheServer: {}, shards: [{name: a}]}")
 			var mounts []topology.ID
 			for _, c := range Table(tp) {
-				if c.Name == CertMountsProxy {
+				if c.Name == topology.CertMountsProxy {
 					mounts = append(mounts, c.Component)
 				}
 			}
@@ -53,9 +54,25 @@ func TestTableFollowsTheRelease(t *testing.T) {
 				want = []topology.ID{"root-shard", "shard/a"}
 			}
 			require.Equal(t, want, mounts)
-			require.Equal(t, tc.cache, len(Bundles(tp.Cache())) == 1)
-			require.Equal(t, tc.mounts, len(Bundles(tp.OfKind(topology.FrontProxy)[0])) == 3)
+			require.Equal(t, tc.cache, len(tp.Bundles(tp.Cache())) == 1)
+			require.Equal(t, tc.mounts, len(tp.Bundles(tp.OfKind(topology.FrontProxy)[0])) == 3)
 		})
+	}
+}
+
+// A component has all certificates that its connections demand, with all usages: no certificate lacks a subject.
+func TestCertsFollowTheConnections(t *testing.T) {
+	tp := topologytest.Build(t, full)
+	for _, c := range tp.Components {
+		var want, got []string
+		for _, x := range tp.Credentials(c) {
+			want = append(want, fmt.Sprint(x.Name, x.CA, x.Serves, x.Dials))
+		}
+		for _, cert := range CertsOf(tp, c) {
+			got = append(got, fmt.Sprint(cert.Name, cert.CA, slices.Contains(cert.Usages, ServerAuth), slices.Contains(cert.Usages, ClientAuth)))
+			require.NotEmpty(t, cert.CN)
+		}
+		require.ElementsMatch(t, want, got, c.ID())
 	}
 }
 
@@ -71,8 +88,8 @@ func TestTableOfThisMachine(t *testing.T) {
 	tp := topologytest.BuildLocal(t, full)
 	for _, c := range Table(tp) {
 		require.Empty(t, c.Cluster)
-		require.NotEqual(t, EtcdCA, c.CA, "%s: every etcd is embedded here", c.Secret)
-		if c.CA == ServerCA {
+		require.NotEqual(t, topology.EtcdCA, c.CA, "%s: every etcd is embedded here", c.Secret)
+		if c.CA == topology.ServerCA {
 			require.Equal(t, []string{"localhost", "127.0.0.1", "::1"}, c.Hosts)
 		}
 	}

@@ -32,7 +32,7 @@ type Server struct {
 // New returns a proxy for the components of a setup.
 func New(t *topology.Topology, d Dialer, failed func(error)) *Server {
 	s := &Server{routes: map[string]*topology.Component{}, dialer: d, Failed: failed}
-	for _, c := range t.OfKind(topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy, topology.VirtualWorkspaces) {
+	for _, c := range t.Servers() {
 		for _, h := range c.Hosts() {
 			if ip := net.ParseIP(h); h == "localhost" || ip != nil && ip.IsLoopback() {
 				continue // every component has these names

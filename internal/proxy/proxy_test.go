@@ -148,14 +148,14 @@ func TestTLSGoesThrough(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		issued := pkitest.Issue(t, w.top, time.Now())
 		k, front := fakekcp.New(t), w.top.Component("front-proxy/main")
-		k.Serve("main", issued.Leaves[pki.LeafKey{Cluster: front.Cluster.Name, Secret: front.Object(pki.CertServer)}], issued.CAs[pki.ClientCA].Trusted())
+		k.Serve("main", issued.Leaves[pki.KeyOf(front, topology.CertServer)], issued.CAs[topology.ClientCA].Trusted())
 		w.dialer.dial = func(ctx context.Context) (net.Conn, error) { return k.Dial(ctx, "main") }
 
 		admin := issued.Leaves[pki.LeafKey{Cluster: front.Cluster.Name, Secret: w.top.Component("kubeconfig/admin").Object()}]
 		pair, err := tls.X509KeyPair(admin.Cert, admin.Key)
 		require.NoError(t, err)
 		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(issued.CAs[pki.ServerCA].Trusted())
+		roots.AppendCertsFromPEM(issued.CAs[topology.ServerCA].Trusted())
 		transport := &http.Transport{
 			Proxy:           http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test"}),
 			DialContext:     func(ctx context.Context, _, _ string) (net.Conn, error) { return w.l.Dial(ctx) },

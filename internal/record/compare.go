@@ -12,21 +12,21 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// The flags that do on purpose what a comparison refuses.
+// The flags that allow what a comparison refuses.
 const (
 	FlagDataChange         = "allow-data-change"
 	FlagReplaceAuthorities = "replace-authorities"
 )
 
-// CheckAuthorities refuses a PKI that is not the installation's: another one, none, or a copy from before the last rotation. One
-// that is a single step of a rotation further is the installation's: the next one is trusted, or signs, or the previous one is
-// dropped. store says where the PKI is.
+// CheckAuthorities fails if a PKI is not that of the installation: a different or empty one, or a copy from before the
+// last rotation. A PKI may be one step of a rotation ahead of the record. store is the location of the PKI.
 func (r *Record) CheckAuthorities(s *pki.State, store string) error {
 	if r.Empty() {
 		return nil
 	}
 	if s.Installation.ID != "" && s.Installation.ID != r.Installation {
-		return clierr.New(clierr.Failed, hintStore, "%s does not hold the PKI that installation %s uses, but that of installation %s; nothing was changed",
+		return clierr.New(clierr.Failed, hintStore,
+			"%s does not hold the PKI of installation %s, but that of installation %s; nothing was changed",
 			store, r.Installation, s.Installation.ID)
 	}
 	have := s.Fingerprints()
@@ -43,40 +43,47 @@ func (r *Record) CheckAuthorities(s *pki.State, store string) error {
 	if len(differences) == 0 {
 		return nil
 	}
-	return clierr.New(clierr.Failed, hintStore, "%s does not hold the PKI that installation %s uses; nothing was changed\n%s",
+	return clierr.New(clierr.Failed, hintStore, "%s does not hold the PKI of installation %s; nothing was changed\n%s",
 		store, r.Installation, strings.Join(differences, "\n"))
 }
 
-const hintStore = "use the PKI store that the setup was applied with (--pki-dir, spec.pki), or restore it from a backup with kcpctl certs import; " +
-	"to start with other authorities, which cuts off every kubeconfig, every component and every service-account token of the present ones: --" + FlagReplaceAuthorities
+const hintStore = "use the PKI store that the setup was applied with (--pki-dir, spec.pki), " +
+	"or restore it from a backup with kcpctl certs import; to use different authorities, pass --" + FlagReplaceAuthorities +
+	": all existing kubeconfigs, certificates and service-account tokens then stop working"
 
-// differs says why fingerprints are neither those in use nor one step of a rotation further; nothing if they are.
+// differs returns why fingerprints are neither the recorded ones nor one step of a rotation ahead. It returns "" if
+// they are.
 func differs(was, have pki.Fingerprints, retired []string) string {
 	old := shared(have.All(), retired)
 	switch {
 	case have.Current == "":
-		return fmt.Sprintf("there is none, and %s signs", short(was.Current))
+		return fmt.Sprintf("it is missing; the installation uses %s", short(was.Current))
 	case old != "":
-		return fmt.Sprintf("it has %s, which is retired, and %s signs: the store is older than that", short(old), short(was.Current))
+		return fmt.Sprintf("it has %s, which is retired; the installation uses %s: the store is older than that",
+			short(old), short(was.Current))
 	case have.Current == was.Current && have.Next == was.Next:
 		if more := extra(have.Previous, was.Previous); more != "" {
-			return fmt.Sprintf("it still trusts %s, which a rotation has dropped: the store is older than that", short(more))
+			return fmt.Sprintf("it still trusts %s, which a rotation has removed: the store is older than the rotation",
+				short(more))
 		}
 		return ""
 	case have.Current == was.Current && was.Next == "":
-		return "" // the next one is to be trusted
+		return "" // one step ahead: the next one is trusted
 	case have.Current == was.Current:
-		return fmt.Sprintf("%s, which is trusted and will sign, is missing: the store is older than the rotation", short(was.Next))
+		return fmt.Sprintf("the next one, %s, is missing: the store is older than the rotation", short(was.Next))
 	case have.Current == was.Next && slices.Contains(have.Previous, was.Current):
-		return "" // the next one signs
+		return "" // one step ahead: the next one signs
 	case have.Current == was.Next:
-		return fmt.Sprintf("%s, which signs, is not trusted any more: the store is two steps of a rotation ahead", short(was.Current))
+		return fmt.Sprintf("%s, which signs, is no longer trusted: the store is two steps of a rotation ahead",
+			short(was.Current))
 	case slices.Contains(was.Previous, have.Current):
-		return fmt.Sprintf("%s signed before the last rotation, and %s signs now: the store is older than the rotation", short(have.Current), short(was.Current))
+		return fmt.Sprintf("%s signed before the last rotation, and %s signs now: the store is older than the rotation",
+			short(have.Current), short(was.Current))
 	}
-	return fmt.Sprintf("it is %s, and %s signs", short(have.Current), short(was.Current))
+	return fmt.Sprintf("it is %s; the installation uses %s", short(have.Current), short(was.Current))
 }
 
+// shared returns the first retired fingerprint, or "".
 func shared(have, retired []string) string {
 	for _, f := range have {
 		if slices.Contains(retired, f) {
@@ -86,6 +93,7 @@ func shared(have, retired []string) string {
 	return ""
 }
 
+// extra returns the first fingerprint that was not there before, or "".
 func extra(have, was []string) string {
 	for _, f := range have {
 		if !slices.Contains(was, f) {
@@ -95,11 +103,12 @@ func extra(have, was []string) string {
 	return ""
 }
 
-// short is a fingerprint as people compare it.
+// short returns the first characters of a fingerprint.
 func short(f string) string { return f[:min(len(f), len("sha256:")+16)] }
 
-// CheckData refuses what would take data away from who uses it: components of the record that the setup does not have any more,
-// or has elsewhere. A component for which allowed holds may change; about reports whether a component is part of the run.
+// CheckData fails if a run would separate a component from its data: if a component of the record is no longer in the
+// setup, or would hold its data elsewhere. about reports whether a component is part of the run, and allowed whether
+// the user allows the change.
 func (r *Record) CheckData(want map[topology.ID]Data, about, allowed func(topology.ID) bool) error {
 	var all []problem
 	for _, id := range slices.Sorted(maps.Keys(r.Data)) {
@@ -123,15 +132,15 @@ func (r *Record) CheckData(want map[topology.ID]Data, about, allowed func(topolo
 	return refuse(all)
 }
 
-// problem is why a component cannot be changed as a setup wants.
+// problem is why a component cannot be changed.
 type problem struct {
 	id            topology.ID
 	message, hint string
-	// allowable says that the user can say that it is meant.
+	// allowable is set if the user can allow the change with a flag.
 	allowable bool
 }
 
-// refuse makes one error of problems, with the flag that does all of it on purpose.
+// refuse returns all problems as one error. Its hint contains the flag that allows all of them.
 func refuse(all []problem) error {
 	var errs []error
 	var ids []string
@@ -149,67 +158,61 @@ func refuse(all []problem) error {
 		return nil
 	}
 	if len(ids) > 0 {
-		hints = append(hints, fmt.Sprintf("where that is meant, because the data was moved or is not needed any more, say so with --%s %s", FlagDataChange, strings.Join(ids, ",")))
+		hints = append(hints, fmt.Sprintf("if this is intended, because the data was moved or is no longer needed, pass --%s %s",
+			FlagDataChange, strings.Join(ids, ",")))
 	}
 	return clierr.New(clierr.Failed, strings.Join(hints, "; "), "%w", errors.Join(errs...))
 }
 
-// dropped refuses a component that the setup does not have any more.
+// dropped refuses to remove a component that is no longer in the setup.
 func dropped(id topology.ID, was Data, want map[topology.ID]Data) problem {
 	if id.Kind() == topology.Shard {
 		return problem{
-			message: fmt.Sprintf("%s holds workspaces (%s), and the setup does not have it any more", id, was.where()),
-			hint: fmt.Sprintf("put it back into spec.shards under its name: a shard cannot be renamed; to take it out, kcpctl remove-shard %s, with --drain if it holds workspaces",
+			message: fmt.Sprintf("%s holds workspaces (%s), and is no longer in the setup", id, was.where()),
+			hint: fmt.Sprintf("add it to spec.shards again with the same name, because a shard cannot be renamed; "+
+				"to remove it, run kcpctl remove-shard %s, with --drain if it holds workspaces",
 				id.Name()),
 		}
 	}
-	if owner := ownerOf(id); id.Kind() == topology.Etcd && (owner.Kind() == topology.Shard || has(want, owner)) {
-		return problem{} // told of its owner
+	if owner := id.EtcdOwner(); id.Kind() == topology.Etcd && (owner.Kind() == topology.Shard || has(want, owner)) {
+		return problem{} // its owner is refused
 	}
 	return problem{
-		message:   fmt.Sprintf("%s holds data (%s), and the setup does not have it any more", id, was.where()),
-		hint:      "put it back into the setup file",
+		message:   fmt.Sprintf("%s holds data (%s), and is no longer in the setup", id, was.where()),
+		hint:      "add it to the setup file again",
 		allowable: true,
 	}
 }
 
 func has(all map[topology.ID]Data, id topology.ID) bool { _, ok := all[id]; return ok }
 
-// ownerOf is the component whose data a managed etcd holds.
-func ownerOf(etcd topology.ID) topology.ID {
-	switch etcd.Name() {
-	case topology.RootShardName:
-		return topology.ID(topology.RootShard)
-	case topology.CacheName:
-		return topology.ID(topology.CacheServer)
-	}
-	return topology.IDOf(topology.Shard, etcd.Name())
-}
-
-// returns refuses a removed shard on what it has left, if that does not fit: it was empty, but it is there.
+// returns refuses to add a removed etcd again if its volumes do not match: they are empty, but they exist.
 func returns(id topology.ID, was, now Data) problem {
 	if was.Members == now.Members || was.Place() != now.Place() {
 		return problem{}
 	}
 	return problem{
-		message: fmt.Sprintf("%s was removed, and its volumes are still there: they are those of %d members, and the setup wants %d", id, was.Members, now.Members),
-		hint:    fmt.Sprintf("delete what it left with kcpctl remove-shard %s --purge, or set its number of members to %d", id.Name(), was.Members),
+		message: fmt.Sprintf("%s was removed, but its volumes still exist: they belong to %d members, and the setup has %d",
+			id, was.Members, now.Members),
+		hint: fmt.Sprintf("delete the volumes with kcpctl remove-shard %s --purge, or set the number of members to %d",
+			id.Name(), was.Members),
 	}
 }
 
-// moved refuses a component that would start without its data.
+// moved refuses a change with which a component would start without its data.
 func moved(id topology.ID, was, now Data) problem {
 	switch {
 	case was.Place() != now.Place() && id.Kind() == topology.RootShard:
 		return problem{
-			message: fmt.Sprintf("%s is on %s, and the setup places it on %s: the root workspace, the certificate authorities and the record of the installation are there",
+			message: fmt.Sprintf("%s is on %s, and the setup places it on %s: the root workspace, the certificate authorities "+
+				"and the record of the installation would stay behind",
 				id, was.Place(), now.Place()),
-			hint: "set spec.rootShard.cluster and the cluster's namespace back: moving the root shard is not supported",
+			hint: "revert spec.rootShard.cluster and the cluster's namespace: moving the root shard is not supported",
 		}
 	case was.Members != now.Members && was.Place() == now.Place():
 		return problem{
-			message: fmt.Sprintf("%s has %d members with data, and the setup wants %d", id, was.Members, now.Members),
-			hint:    "set the number of members back: a member more or less would form a cluster of its own, without the data",
+			message: fmt.Sprintf("%s has %d members with data, and the setup has %d", id, was.Members, now.Members),
+			hint:    "revert the number of members: an added or removed member would form a new cluster without the data",
 		}
 	}
 	for _, d := range []struct{ what, was, now string }{
@@ -219,8 +222,8 @@ func moved(id topology.ID, was, now Data) problem {
 	} {
 		if d.was != d.now {
 			return problem{
-				message:   fmt.Sprintf("%s %s %s, and the setup wants %s: it would start without its data", id, d.what, d.was, d.now),
-				hint:      "set it back",
+				message:   fmt.Sprintf("%s %s %s, and the setup has %s: it would start without its data", id, d.what, d.was, d.now),
+				hint:      "revert the change",
 				allowable: true,
 			}
 		}
@@ -228,7 +231,7 @@ func moved(id topology.ID, was, now Data) problem {
 	return problem{}
 }
 
-// where says in a few words where data is.
+// where describes in a few words where the data is.
 func (d Data) where() string {
 	out := d.Place()
 	for _, more := range []string{d.Etcd, d.Volume} {

@@ -13,14 +13,14 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// etcdEmbedded is Data.Etcd of a component with an etcd inside.
+// etcdEmbedded is Data.Etcd of a component with an embedded etcd.
 const etcdEmbedded = "embedded etcd"
 
 // Of reads from a workload, rendered or live, where its component holds data. ok is false for other objects, and for
-// components without data. Flags and volumes are what counts: extraArgs and podTemplate can change both.
+// components without data. It reads flags and volumes, because extraArgs and podTemplate can change both.
 func Of(setup string, id topology.ID, cluster string, o *unstructured.Unstructured) (d Data, ok bool) {
 	pod, replicas, ok := workload(o)
-	if !ok || !holdsData(id.Kind()) {
+	if !ok || !id.Kind().HoldsData() {
 		return d, false
 	}
 	d = Data{Cluster: cluster, Namespace: o.GetNamespace()}
@@ -32,17 +32,14 @@ func Of(setup string, id topology.ID, cluster string, o *unstructured.Unstructur
 		return d, true
 	}
 	if dir := flagOf(pod, "embedded-etcd-directory"); dir != "" {
-		if d.Etcd = etcdEmbedded; cluster != "" { // a process of this machine has a directory, whatever the pod says
+		d.Etcd = etcdEmbedded
+		if cluster != "" { // on this machine the data is in a directory, and the volume of the pod is not used
 			d.Volume = volumeOf(pod, dir, o)
 		}
 		return d, true
 	}
 	d.Etcd = etcdOf(setup, id, flagOf(pod, "etcd-servers"), flagOf(pod, "etcd-prefix"))
 	return d, true
-}
-
-func holdsData(k topology.Kind) bool {
-	return k == topology.Etcd || k == topology.CacheServer || k == topology.RootShard || k == topology.Shard
 }
 
 func workload(o *unstructured.Unstructured) (pod corev1.PodSpec, replicas int64, ok bool) {
@@ -57,7 +54,7 @@ func workload(o *unstructured.Unstructured) (pod corev1.PodSpec, replicas int64,
 	return pod, replicas, true
 }
 
-// flagOf is the value of a flag of the first container, ours.
+// flagOf returns the value of a flag of the first container, which kcpctl renders.
 func flagOf(pod corev1.PodSpec, name string) string {
 	value := ""
 	for _, c := range pod.Containers[:min(1, len(pod.Containers))] {
@@ -70,18 +67,12 @@ func flagOf(pod corev1.PodSpec, name string) string {
 	return value
 }
 
-// etcdOf names the etcd that flags lead to.
+// etcdOf describes the etcd that flags refer to.
 func etcdOf(setup string, id topology.ID, servers, prefix string) string {
-	name := id.Name()
-	switch id.Kind() {
-	case topology.RootShard:
-		name = topology.RootShardName
-	case topology.CacheServer:
-		name = topology.CacheName
-	}
 	if u, err := url.Parse(servers); err == nil && prefix == "" {
-		if host, _, _ := strings.Cut(u.Hostname(), "."); host == topology.Object(setup, topology.Etcd, name) {
-			return "managed " + string(topology.IDOf(topology.Etcd, name))
+		host, _, _ := strings.Cut(u.Hostname(), ".")
+		if etcd := id.EtcdID(); host == topology.Object(setup, etcd.Kind(), etcd.Name()) {
+			return "managed " + string(etcd)
 		}
 	}
 	endpoints := strings.Split(servers, ",")
@@ -93,12 +84,13 @@ func etcdOf(setup string, id topology.ID, servers, prefix string) string {
 	return out
 }
 
-// volumeOf names what a directory of a pod is on.
+// volumeOf describes the volume that a directory of a pod is on.
 func volumeOf(pod corev1.PodSpec, dir string, o *unstructured.Unstructured) string {
 	name, longest := "", 0
 	for _, c := range pod.Containers[:min(1, len(pod.Containers))] {
 		for _, m := range c.VolumeMounts {
-			if at := strings.TrimSuffix(m.MountPath, "/"); (dir == at || strings.HasPrefix(dir, at+"/")) && len(at) >= longest {
+			at := strings.TrimSuffix(m.MountPath, "/")
+			if (dir == at || strings.HasPrefix(dir, at+"/")) && len(at) >= longest {
 				name, longest = m.Name, len(at)
 			}
 		}

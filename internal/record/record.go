@@ -1,6 +1,6 @@
-// Package record holds what an installation knows of itself: its identity, its authorities, and where the data of each
-// component is. It is kept where the installation runs, outlives down, and says why a run that would lose keys or data must
-// not begin. It is pure.
+// Package record is the record of an installation: its identity, the fingerprints of its authorities, and where each
+// component holds its data. The record is stored where the installation runs, and survives kcpctl down. Runs are
+// compared with it, so that a run which would lose keys or data is refused. The package is pure.
 package record
 
 import (
@@ -18,42 +18,43 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Record is what is known of an installation.
+// Record is the record of an installation.
 type Record struct {
 	// Installation is the ID of the installation.
 	Installation string `json:"installation"`
 	// Authorities are the fingerprints of the authorities and service-account keys in use, by pki.Rotation.Key.
 	Authorities map[string]pki.Fingerprints `json:"authorities,omitempty"`
-	// Retired are the fingerprints of those that were in use and are no longer. None of them comes back unless a command says so.
+	// Retired are the fingerprints of authorities and keys that were in use before. They are accepted again only on
+	// request.
 	Retired map[string][]string `json:"retired,omitempty"`
-	// Data is where the components that hold data hold it.
+	// Data describes where components hold their data.
 	Data map[topology.ID]Data `json:"data,omitempty"`
 	// Labels are the labels that the setup wants for the shards in kcp.
 	Labels map[topology.ID]map[string]string `json:"labels,omitempty"`
 }
 
-// Data is where the data of a component is.
+// Data describes where a component holds its data.
 type Data struct {
-	// Cluster and Namespace are where its workload runs. Both are empty on this machine.
+	// Cluster and Namespace are where the workload runs. Both are empty on this machine.
 	Cluster   string `json:"cluster,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
-	// ClusterUID identifies the cluster whatever the setup file calls it. Empty is unknown.
+	// ClusterUID identifies the cluster even if its name in the setup file changes. Empty: unknown.
 	ClusterUID string `json:"clusterUID,omitempty"`
-	// Etcd is the etcd that it writes to: "managed etcd/alpha", "embedded etcd", or endpoints and prefix of an external one. For
-	// an etcd itself it is empty.
+	// Etcd is the etcd that the component writes to: "managed etcd/alpha", "embedded etcd", or endpoints and prefix of an
+	// external one. It is empty for an etcd.
 	Etcd string `json:"etcd,omitempty"`
 	// Members is the number of members of an etcd.
 	Members int64 `json:"members,omitempty"`
-	// Volume is what the data is on: "PersistentVolumeClaim demo-shard-alpha", "emptyDir". It is empty where an etcd elsewhere
-	// holds all.
+	// Volume is the volume of the data: "PersistentVolumeClaim demo-shard-alpha", "emptyDir". It is empty if a separate
+	// etcd holds all data.
 	Volume string `json:"volume,omitempty"`
-	// Removed says that remove-shard has taken the component out, and that its data is still there.
+	// Removed is set if kcpctl remove-shard has removed the component, and its data still exists.
 	Removed bool `json:"removed,omitempty"`
-	// Emptied says that nothing lived there when it was removed.
+	// Emptied is set if the component held no logical clusters when it was removed.
 	Emptied bool `json:"emptied,omitempty"`
 }
 
-// Place is the cluster and the namespace: eu/kcp.
+// Place returns the cluster and the namespace: eu/kcp.
 func (d Data) Place() string {
 	if d.Cluster == "" {
 		return "this machine"
@@ -61,14 +62,14 @@ func (d Data) Place() string {
 	return d.Cluster + "/" + d.Namespace
 }
 
-// Empty reports whether nothing is known yet.
+// Empty reports whether the record is that of an installation that does not exist yet.
 func (r *Record) Empty() bool { return r == nil || r.Installation == "" }
 
-// plainSize is up to which size a record is kept as readable text, in bytes; a longer one is compressed: a thousand shards would
-// fill the Secret that also holds the history.
+// plainSize is the largest size, in bytes, of a record that is stored as readable text. A longer one is compressed:
+// with a thousand shards it would fill the Secret, which also holds the history.
 const plainSize = 16 << 10
 
-// Encode writes a record as JSON, compressed if it is long.
+// Encode returns the record as JSON, compressed if it is long.
 func (r *Record) Encode() ([]byte, error) {
 	raw, err := json.Marshal(r)
 	if err != nil {
@@ -86,7 +87,7 @@ func (r *Record) Encode() ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// Decode reads what Encode wrote. Nothing is an empty record.
+// Decode parses the result of Encode. No data is an empty record.
 func Decode(raw []byte) (*Record, error) {
 	r := &Record{}
 	if len(raw) == 0 {
@@ -103,7 +104,8 @@ func Decode(raw []byte) (*Record, error) {
 	return r, nil
 }
 
-// With is a record with a PKI, and with what is now known of some components. What is known of others stays.
+// With returns the record with the authorities of a PKI and the data of some components. Other components stay as they
+// are.
 func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 	out := &Record{
 		Installation: s.Installation.ID, Authorities: s.Fingerprints(), Data: map[topology.ID]Data{},
@@ -123,7 +125,7 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 	return out
 }
 
-// retire returns what is retired once the authorities are those of now.
+// retire returns the retired fingerprints after the authorities have changed to those of now.
 func (r *Record) retire(now map[string]pki.Fingerprints) map[string][]string {
 	out := map[string][]string{}
 	for _, rotation := range pki.AllRotations() {
@@ -138,7 +140,7 @@ func (r *Record) retire(now map[string]pki.Fingerprints) map[string][]string {
 	return out
 }
 
-// Equal reports whether two records say the same.
+// Equal reports whether two records are equal. A missing map equals an empty one.
 func (r *Record) Equal(o *Record) bool { return reflect.DeepEqual(r.normal(), o.normal()) }
 
 func (r *Record) normal() Record {
@@ -161,7 +163,8 @@ func (r *Record) SetLabels(id topology.ID, labels map[string]string) {
 	}
 }
 
-// Drop forgets components that a setup does not have any more, and that were not removed with their data left behind.
+// Drop removes components from the record that are no longer in the setup. It keeps removed components whose data
+// still exists.
 func (r *Record) Drop(want map[topology.ID]Data) {
 	maps.DeleteFunc(r.Labels, func(id topology.ID, _ map[string]string) bool { _, ok := want[id]; return !ok })
 	maps.DeleteFunc(r.Data, func(id topology.ID, d Data) bool {
@@ -170,7 +173,8 @@ func (r *Record) Drop(want map[topology.ID]Data) {
 	})
 }
 
-// Remove is a record in which components are taken out, with their data left behind. emptied says that nothing lives in it.
+// Remove returns the record in which components are marked as removed, with their data left behind. emptied: they hold
+// no logical clusters.
 func (r *Record) Remove(emptied bool, ids ...topology.ID) *Record {
 	out := r.clone()
 	for _, id := range ids {
@@ -182,7 +186,7 @@ func (r *Record) Remove(emptied bool, ids ...topology.ID) *Record {
 	return out
 }
 
-// Purge is a record without components, whose data is gone.
+// Purge returns the record without components whose data was deleted.
 func (r *Record) Purge(ids ...topology.ID) *Record {
 	out := r.clone()
 	for _, id := range ids {

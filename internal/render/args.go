@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/kcpctl/kcpctl/internal/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/release"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -13,10 +12,10 @@ import (
 
 var files topology.Files
 
-// A flag is one argument of a process.
+// flag is one argument of a process.
 type flag struct{ name, value string }
 
-// command is what a component's container runs.
+// command returns the command of a component's container.
 func command(c *topology.Component) []string {
 	switch c.Kind {
 	case topology.Etcd:
@@ -31,7 +30,7 @@ func command(c *topology.Component) []string {
 	return []string{"/kcp", "start"}
 }
 
-// args are the arguments of a component's process, with the setup's extraArgs in place of those of the same name.
+// args returns the arguments of a component's process. extraArgs of the setup replace arguments with the same name.
 func args(t *topology.Topology, i pki.Installation, c *topology.Component) []string {
 	var fl []flag
 	switch c.Kind {
@@ -49,8 +48,8 @@ func args(t *topology.Topology, i pki.Installation, c *topology.Component) []str
 	return replaceFlags(fl, c.ExtraArgs)
 }
 
-// replaceFlags puts extra arguments in the place of the flags that they name, and the others at the end. Of two extra
-// arguments with one name the later wins, as a component's own come after the setup's defaults.
+// replaceFlags replaces flags with the extra arguments that have the same name, and appends the other extra arguments.
+// If two extra arguments have the same name, the last one wins: the component's own come after the setup's defaults.
 func replaceFlags(fl []flag, extra []string) []string {
 	last := map[string]string{}
 	var order []string
@@ -86,21 +85,21 @@ func flagName(arg string) string {
 	return name
 }
 
-// serving are the flags of every kcp server's own port.
+// serving returns the flags for the port of a kcp server.
 func serving(c *topology.Component) []flag {
 	return []flag{
 		{"bind-address", c.BindAddress},
 		{"secure-port", fmt.Sprint(c.Port)},
-		{"tls-cert-file", c.Path(files.Cert(pki.CertServer))},
-		{"tls-private-key-file", c.Path(files.Key(pki.CertServer))},
+		{"tls-cert-file", c.Path(files.Cert(topology.CertServer))},
+		{"tls-private-key-file", c.Path(files.Key(topology.CertServer))},
 	}
 }
 
-// requestHeader are the flags with which a server accepts identities that proxies pass on.
+// requestHeader returns the flags with which a server accepts the identities that proxies pass on.
 func requestHeader(c *topology.Component, names ...string) []flag {
 	return []flag{
-		{"requestheader-client-ca-file", c.Path(files.CA(string(pki.RequestHeaderCA)))},
-		// Without names kcp >= 0.31 refuses CA bundles that overlap with the client CA's (kcp#4032).
+		{"requestheader-client-ca-file", c.Path(files.CA(topology.RequestHeaderCA))},
+		// Without names, kcp >= 0.31 refuses a bundle that overlaps with that of the client CA (kcp#4032).
 		{"requestheader-allowed-names", strings.Join(names, ",")},
 		{"requestheader-username-headers", "X-Remote-User"},
 		{"requestheader-group-headers", "X-Remote-Group"},
@@ -110,7 +109,7 @@ func requestHeader(c *topology.Component, names ...string) []flag {
 
 func logging(c *topology.Component) []flag { return []flag{{"v", fmt.Sprint(c.LogLevel)}} }
 
-// storage are the flags of a kcp server's etcd.
+// storage returns the flags for the etcd of a kcp server.
 func storage(i pki.Installation, c *topology.Component) []flag {
 	s := c.Storage
 	if s.Embedded {
@@ -127,9 +126,9 @@ func storage(i pki.Installation, c *topology.Component) []flag {
 	switch {
 	case s.Etcd != "":
 		fl = append(fl,
-			flag{"etcd-cafile", c.Path(files.CA(string(pki.EtcdCA)))},
-			flag{"etcd-certfile", c.Path(files.Cert(pki.CertEtcdClient))},
-			flag{"etcd-keyfile", c.Path(files.Key(pki.CertEtcdClient))})
+			flag{"etcd-cafile", c.Path(files.CA(topology.EtcdCA))},
+			flag{"etcd-certfile", c.Path(files.Cert(topology.CertEtcdClient))},
+			flag{"etcd-keyfile", c.Path(files.Key(topology.CertEtcdClient))})
 	case s.TLSSecret != "":
 		fl = append(fl,
 			flag{"etcd-cafile", c.Path(files.ExternalEtcd("ca.crt"))},
@@ -139,8 +138,8 @@ func storage(i pki.Installation, c *topology.Component) []flag {
 	return fl
 }
 
-// etcdPrefix is what a kcp server puts before its keys in an etcd that it may share: the setup's word, or a default that no
-// other installation has. A cache server knows no prefix.
+// etcdPrefix returns the prefix of a kcp server's keys in an etcd that it may share: the one in the setup file, or a
+// default that no other installation has. A cache server does not support a prefix.
 func etcdPrefix(i pki.Installation, c *topology.Component) string {
 	if c.Storage.Prefix == "" && c.Storage.Etcd == "" && c.IsShard() {
 		return i.EtcdPrefix + "/" + c.ShardName()
@@ -148,13 +147,13 @@ func etcdPrefix(i pki.Installation, c *topology.Component) string {
 	return c.Storage.Prefix
 }
 
-// shardFlags are those of kcp start (kcp: pkg/server/options).
+// shardFlags returns the flags of kcp start (kcp: pkg/server/options).
 func shardFlags(t *topology.Topology, i pki.Installation, c *topology.Component) []flag {
 	r := release.Of(c.Version)
 	fl := serving(c)
 	fl = append(fl, []flag{
-		{"root-ca-file", c.Path(files.CA(string(pki.ServerCA)))},
-		{"client-ca-file", c.Path(files.CA(string(pki.ClientCA)))},
+		{"root-ca-file", c.Path(files.CA(topology.ServerCA))},
+		{"client-ca-file", c.Path(files.CA(topology.ClientCA))},
 	}...)
 	fl = append(fl, requestHeader(c, pki.CNFrontProxy)...)
 	fl = append(fl, []flag{
@@ -165,28 +164,28 @@ func shardFlags(t *topology.Topology, i pki.Installation, c *topology.Component)
 		{"shard-base-url", c.URL},
 		{"shard-external-url", c.ExternalURL},
 		{"shard-virtual-workspace-url", c.VirtualWorkspaceURL},
-		{"shard-virtual-workspace-ca-file", c.Path(files.CA(string(pki.ServerCA)))},
-		{"shard-client-cert-file", c.Path(files.Cert(pki.CertClient))},
-		{"shard-client-key-file", c.Path(files.Key(pki.CertClient))},
-		{"logical-cluster-admin-kubeconfig", c.Path(files.Kubeconfig(pki.CertLogicalClusterAdmin))},
-		{"external-logical-cluster-admin-kubeconfig", c.Path(files.Kubeconfig(pki.CertExternalLogicalClusterAdmin))},
+		{"shard-virtual-workspace-ca-file", c.Path(files.CA(topology.ServerCA))},
+		{"shard-client-cert-file", c.Path(files.Cert(topology.CertClient))},
+		{"shard-client-key-file", c.Path(files.Key(topology.CertClient))},
+		{"logical-cluster-admin-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigLogicalClusterAdmin))},
+		externalLogicalClusterAdmin(c),
 	}...)
 	if r.ExternalHostname {
 		fl = append(fl, flag{"external-hostname", hostname(c.ExternalURL)})
 	}
 	if c.Kind == topology.Shard {
-		fl = append(fl, flag{"root-shard-kubeconfig-file", c.Path(files.Kubeconfig(kubeconfig.RootShard))})
+		fl = append(fl, flag{"root-shard-kubeconfig-file", c.Path(files.Kubeconfig(topology.KubeconfigRootShard))})
 	}
 	if t.Cache() != nil {
-		fl = append(fl, flag{"cache-kubeconfig", c.Path(files.Kubeconfig(kubeconfig.Cache))})
+		fl = append(fl, flag{"cache-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigCache))})
 	} else if c.Kind == topology.Shard {
-		// The root shard's embedded cache.
-		fl = append(fl, flag{"cache-kubeconfig", c.Path(files.Kubeconfig(kubeconfig.RootShard))})
+		// The cache that is embedded in the root shard.
+		fl = append(fl, flag{"cache-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigRootShard))})
 	}
 	if r.MountProxy {
 		fl = append(fl,
-			flag{"mount-proxy-client-cert-file", c.Path(files.Cert(pki.CertMountsProxy))},
-			flag{"mount-proxy-client-key-file", c.Path(files.Key(pki.CertMountsProxy))})
+			flag{"mount-proxy-client-cert-file", c.Path(files.Cert(topology.CertMountsProxy))},
+			flag{"mount-proxy-client-key-file", c.Path(files.Key(topology.CertMountsProxy))})
 	}
 	if c.VirtualWorkspaces != "" {
 		fl = append(fl, flag{"run-virtual-workspaces", "false"})
@@ -195,29 +194,29 @@ func shardFlags(t *topology.Topology, i pki.Installation, c *topology.Component)
 		{"batteries-included", "workspace-types"}, // the only one that writes no files
 		{"root-directory", ""},                    // no files, no admin token
 		{"enable-leader-election", fmt.Sprint(!c.Storage.Embedded)},
-		// Without it a process that is told to end waits for its clients' watches until it is killed.
+		// Without it, a process that terminates waits for the watches of its clients until it is killed.
 		{"shutdown-watch-termination-grace-period", fmt.Sprintf("%ds", watchSeconds)},
 	}...)
 	return append(append(fl, storage(i, c)...), logging(c)...)
 }
 
-// cacheServerFlags are those of cache-server (kcp: pkg/cache/server/options).
+// cacheServerFlags returns the flags of cache-server (kcp: pkg/cache/server/options).
 func cacheServerFlags(i pki.Installation, c *topology.Component) []flag {
 	fl := serving(c)
 	if release.Of(c.Version).CacheClientCA {
-		fl = append(fl, flag{"client-ca-file", c.Path(files.CA(string(pki.ClientCA)))})
+		fl = append(fl, flag{"client-ca-file", c.Path(files.CA(topology.ClientCA))})
 	}
 	fl = append(fl, flag{"root-directory", ""})
 	return append(append(fl, storage(i, c)...), logging(c)...)
 }
 
-// frontProxyFlags are those of kcp-front-proxy (kcp: pkg/proxy/options).
+// frontProxyFlags returns the flags of kcp-front-proxy (kcp: pkg/proxy/options).
 func frontProxyFlags(c *topology.Component) []flag {
 	fl := serving(c)
 	fl = append(fl, []flag{
-		{"client-ca-file", c.Path(files.CA(string(pki.ClientCA)))},
-		{"root-kubeconfig", c.Path(files.Kubeconfig(kubeconfig.Shards))},
-		{"shards-kubeconfig", c.Path(files.Kubeconfig(kubeconfig.Shards))},
+		{"client-ca-file", c.Path(files.CA(topology.ClientCA))},
+		{"root-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigShards))},
+		{"shards-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigShards))},
 		{"mapping-file", c.Path(files.Config(pathMappingFile))},
 		{"root-directory", c.DataDir},
 	}...)
@@ -227,15 +226,15 @@ func frontProxyFlags(c *topology.Component) []flag {
 	return append(fl, logging(c)...)
 }
 
-// virtualWorkspacesFlags are those of virtual-workspaces (kcp: cmd/virtual-workspaces/options).
+// virtualWorkspacesFlags returns the flags of virtual-workspaces (kcp: cmd/virtual-workspaces/options).
 func virtualWorkspacesFlags(t *topology.Topology, c *topology.Component) []flag {
 	r := release.Of(c.Version)
 	fl := serving(c)
 	fl = append(fl, []flag{
-		{"client-ca-file", c.Path(files.CA(string(pki.ClientCA)))},
-		{"kubeconfig", c.Path(files.Kubeconfig(kubeconfig.Shard))},
+		{"client-ca-file", c.Path(files.CA(topology.ClientCA))},
+		{"kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigShard))},
 		// TokenReviews go to the shard too.
-		{"authentication-kubeconfig", c.Path(files.Kubeconfig(kubeconfig.Shard))},
+		{"authentication-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigShard))},
 		{"authentication-skip-lookup", "true"},
 	}...)
 	fl = append(fl, requestHeader(c, pki.CNFrontProxy)...)
@@ -243,19 +242,25 @@ func virtualWorkspacesFlags(t *topology.Topology, c *topology.Component) []flag 
 		fl = append(fl, flag{"shard-external-url", c.ExternalURL})
 	}
 	if r.VWExternalAdmin {
-		fl = append(fl, flag{"external-logical-cluster-admin-kubeconfig", c.Path(files.Kubeconfig(pki.CertExternalLogicalClusterAdmin))})
+		fl = append(fl, externalLogicalClusterAdmin(c))
 	}
 	if t.Cache() != nil {
-		fl = append(fl, flag{"cache-kubeconfig", c.Path(files.Kubeconfig(kubeconfig.Cache))})
+		fl = append(fl, flag{"cache-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigCache))})
 	}
 	return append(fl, logging(c)...)
 }
 
-// etcdFlags are those of a managed etcd's member; $(POD_NAME) is filled in by the kubelet.
+func externalLogicalClusterAdmin(c *topology.Component) flag {
+	return flag{
+		"external-logical-cluster-admin-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigExternalLogicalClusterAdmin)),
+	}
+}
+
+// etcdFlags returns the flags of a member of a managed etcd. The kubelet replaces $(POD_NAME).
 func etcdFlags(c *topology.Component) []flag {
 	listens := func(port int32) string { return fmt.Sprintf("https://%s:%d", c.BindAddress, port) }
 	self := strings.Replace(c.MemberHost(0), c.Object()+"-0", "$(POD_NAME)", 1)
-	ca := c.Path(files.CA(string(pki.EtcdCA)))
+	ca := c.Path(files.CA(topology.EtcdCA))
 	return slices.Concat([]flag{
 		{"name", "$(POD_NAME)"},
 		{"data-dir", c.DataDir + "/etcd"},
@@ -265,18 +270,18 @@ func etcdFlags(c *topology.Component) []flag {
 		{"initial-advertise-peer-urls", fmt.Sprintf("https://%s:%d", self, c.Storage.PeerPort)},
 		{"initial-cluster-token", c.Object()},
 		{"client-cert-auth", "true"},
-		// All etcds of a setup trust one authority: without these each would serve the clients, and join the peers, of all.
+		// All etcds of a setup trust one authority. Without these flags, each would accept the clients and the peers of all.
 		{"client-cert-allowed-hostname", c.ClientHost()},
 		{"peer-cert-allowed-hostname", c.MemberHost(0)},
-		// The gateway dials its own server and verifies its certificate as if that were a client's: it cannot work with
-		// allowed hostnames (etcd: server/embed/etcd.go, grpcGatewayDial).
+		// The gateway dials its own server with the serving certificate, which is then verified like that of a client: it
+		// does not work with allowed hostnames (etcd: server/embed/etcd.go, grpcGatewayDial).
 		{"enable-grpc-gateway", "false"},
 		{"trusted-ca-file", ca},
-		{"cert-file", c.Path(files.Cert(pki.CertServer))},
-		{"key-file", c.Path(files.Key(pki.CertServer))},
+		{"cert-file", c.Path(files.Cert(topology.CertServer))},
+		{"key-file", c.Path(files.Key(topology.CertServer))},
 		{"peer-client-cert-auth", "true"},
 		{"peer-trusted-ca-file", ca},
-		{"peer-cert-file", c.Path(files.Cert(pki.CertPeer))},
-		{"peer-key-file", c.Path(files.Key(pki.CertPeer))},
+		{"peer-cert-file", c.Path(files.Cert(topology.CertPeer))},
+		{"peer-key-file", c.Path(files.Key(topology.CertPeer))},
 	})
 }

@@ -4,17 +4,17 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// The variables with which a member without data starts. One with data ignores them, so they can be changed while others run.
+// The environment variables with which a member without data starts. A member with data ignores them, so they can be
+// changed while other members run.
 const (
 	EnvInitialCluster      = "ETCD_INITIAL_CLUSTER"
 	EnvInitialClusterState = "ETCD_INITIAL_CLUSTER_STATE"
 )
 
-// setEtcd is what a managed etcd's pods have that no other component has.
+// setEtcd sets the fields that only pods of a managed etcd have.
 func (w *workload) setEtcd(c *topology.Component) {
 	w.Container = containerEtcd
 	w.Ports = []dict{
@@ -24,45 +24,46 @@ func (w *workload) setEtcd(c *topology.Component) {
 	w.ServicePorts = []dict{{"name": portClient, "port": c.ServicePort, "targetPort": portClient}}
 	w.PeerService = c.Object(topology.PeerService)
 	w.PeerPorts = []dict{{"name": portPeer, "port": c.Storage.PeerPort, "targetPort": portPeer}}
-	// Of two sources of a variable the later counts.
+	// If two sources set a variable, the last one wins.
 	w.EnvFrom = []dict{
 		{"configMapRef": dict{"name": c.Object(topology.MembersConfig)}},
 		{"configMapRef": dict{"name": c.Object(topology.JoinConfig), "optional": true}},
 	}
 	w.Env = []dict{
 		{"name": "POD_NAME", "valueFrom": dict{"fieldRef": dict{"fieldPath": "metadata.name"}}},
-		// For probes, and for people with kubectl exec.
+		// For the probes, and for kubectl exec.
 		{"name": "ETCDCTL_ENDPOINTS", "value": fmt.Sprintf("https://localhost:%d", c.Port)},
-		{"name": "ETCDCTL_CACERT", "value": c.Path(files.CA(string(pki.EtcdCA)))},
-		{"name": "ETCDCTL_CERT", "value": c.Path(files.Cert(pki.CertServer))},
-		{"name": "ETCDCTL_KEY", "value": c.Path(files.Key(pki.CertServer))},
+		{"name": "ETCDCTL_CACERT", "value": c.Path(files.CA(topology.EtcdCA))},
+		{"name": "ETCDCTL_CERT", "value": c.Path(files.Cert(topology.CertServer))},
+		{"name": "ETCDCTL_KEY", "value": c.Path(files.Key(topology.CertServer))},
 	}
 	w.setEtcdProbes()
 }
 
-// setEtcdProbes lets etcdctl of the image ask, because the kubelet has no certificate, and a port without one would tell
-// everything in the pod network. A member lives as long as it reads what it has: none restarts because the others are away.
-// It is ready while it reads what a majority knows; that is refused by a learner, and by a member whose data is corrupt.
+// setEtcdProbes sets probes that run the etcdctl of the image: the kubelet has no client certificate, and a port
+// without one would expose the metrics to the whole pod network. A member is alive while it can read its own data, so
+// that it does not restart because others are down. It is ready while linearizable reads work: learners, and members
+// with corrupt data, refuse them.
 func (w *workload) setEtcdProbes() {
 	probe := func(consistency string, period, timeout, failures int) dict {
 		return dict{
 			"exec": dict{"command": []string{
-				// It gives up before the kubelet does, and says why.
+				// It times out before the kubelet does, so that the event contains the reason.
 				"etcdctl", "get", "health", "--consistency=" + consistency, fmt.Sprintf("--command-timeout=%ds", timeout-1),
 			}},
 			"periodSeconds": period, "timeoutSeconds": timeout, "failureThreshold": failures,
 		}
 	}
-	const local, agreed = "s", "l"
-	w.StartupProbe = probe(local, 1, 5, 600)
-	w.ReadinessProbe = probe(agreed, 5, 5, 3)
-	w.LivenessProbe = probe(local, 20, 10, 3)
+	const serializable, linearizable = "s", "l"
+	w.StartupProbe = probe(serializable, 1, 5, 600)
+	w.ReadinessProbe = probe(linearizable, 5, 5, 3)
+	w.LivenessProbe = probe(serializable, 20, 10, 3)
 }
 
-// MemberClaim is the name of the claim of a member's volume: StatefulSets call it after its template and its pod.
+// MemberClaim returns the name of the PersistentVolumeClaim of a member, as the StatefulSet names it.
 func MemberClaim(pod string) string { return volumeData + "-" + pod }
 
-// initialCluster names the members of a new etcd and where they find each other.
+// initialCluster returns the names and the peer URLs of the members of a new etcd.
 func initialCluster(c *topology.Component) string {
 	var members []string
 	for i := range c.Replicas {

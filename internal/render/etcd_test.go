@@ -49,7 +49,7 @@ func TestEtcdsAcceptOnlyTheirOwn(t *testing.T) {
 		require.NotEmpty(t, peer)
 		var clients, peers []string
 		for _, row := range pki.Table(top) {
-			if row.CA != pki.EtcdCA || !slices.Contains(row.Usages, pki.ClientAuth) {
+			if row.CA != topology.EtcdCA || !slices.Contains(row.Usages, pki.ClientAuth) {
 				continue
 			}
 			block, _ := pem.Decode(state.Leaves[row.Key()].Cert)
@@ -58,7 +58,7 @@ func TestEtcdsAcceptOnlyTheirOwn(t *testing.T) {
 			if cert.VerifyHostname(client) == nil {
 				clients = append(clients, row.Secret)
 			}
-			if cert.VerifyHostname(peer) == nil && row.Name != pki.CertServer {
+			if cert.VerifyHostname(peer) == nil && row.Name != topology.CertServer {
 				peers = append(peers, row.Secret)
 			}
 		}
@@ -68,8 +68,8 @@ func TestEtcdsAcceptOnlyTheirOwn(t *testing.T) {
 				owner = c
 			}
 		}
-		require.ElementsMatch(t, []string{etcd.Object(pki.CertServer), owner.Object(pki.CertEtcdClient)}, clients)
-		require.Equal(t, []string{etcd.Object(pki.CertPeer)}, peers)
+		require.ElementsMatch(t, []string{etcd.Object(topology.CertServer), owner.Object(topology.CertEtcdClient)}, clients)
+		require.Equal(t, []string{etcd.Object(topology.CertPeer)}, peers)
 	}
 }
 

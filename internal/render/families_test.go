@@ -25,9 +25,9 @@ func TestIPv6Addresses(t *testing.T) {
   kubeconfigs: [{name: admin}]
 `)
 	require.NoError(t, pki.Prove(top, state, now))
-	root, proxy := top.Root(), top.OfKind(topology.FrontProxy)[0]
+	root, proxy := top.Root(), top.FrontProxies()[0]
 	for c, ip := range map[*topology.Component]string{root: "2001:db8::2", proxy: "2001:db8::1"} {
-		block, _ := pem.Decode(state.Leaves[pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(pki.CertServer)}].Cert)
+		block, _ := pem.Decode(state.Leaves[pki.KeyOf(c, topology.CertServer)].Cert)
 		cert, err := x509.ParseCertificate(block.Bytes)
 		require.NoError(t, err)
 		require.True(t, slices.ContainsFunc(cert.IPAddresses, net.ParseIP(ip).Equal), "%s: %v", c.ID(), cert.IPAddresses)

@@ -9,16 +9,16 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Object is a rendered object: where it goes, which component it belongs to, and what it is.
+// Object is a rendered object, with the cluster and the component that it belongs to.
 type Object struct {
-	// Cluster is the name of the cluster that it is applied to; empty on this machine.
+	// Cluster is the name of the cluster that the object is applied to. It is empty on this machine.
 	Cluster string
-	// Component is the component that it belongs to.
+	// Component is the component that the object belongs to.
 	Component topology.ID
 	*unstructured.Unstructured
 }
 
-// Redacted returns the object with the values of its data left out.
+// Redacted returns a copy of the object without the values of its data.
 func (o Object) Redacted() Object {
 	c := o.DeepCopy()
 	if values, ok := c.Object["data"].(map[string]any); ok {

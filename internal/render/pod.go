@@ -11,40 +11,41 @@ import (
 
 type dict = map[string]any
 
-// The names within a pod.
+// Names within a pod.
 const (
-	containerKCP     = "kcp" // the container of every kcp server, so that one podTemplate fits all
+	containerKCP     = "kcp" // the same in all kcp servers, so that one podTemplate works for all
 	containerEtcd    = "etcd"
 	portHTTPS        = "https"
 	portClient       = "client"
 	portPeer         = "peer"
 	volumeConfig     = "config"
-	volumeData       = "data"
+	volumeData       = topology.DataPart
 	volumeTmp        = "tmp"
 	configFileMode   = 0o440 // the pod's group reads
 	requiredReplicas = 1
 )
 
-// How a server ends, in seconds, so that clients do not notice: it goes on to serve for as long as it takes until nobody is
-// sent to it any more, then ends watches, and answers what it was asked before.
+// Graceful termination, in seconds: a server keeps serving until its endpoint is removed everywhere, then ends
+// watches, then finishes the remaining requests.
 const (
 	leaveSeconds = 5
-	// Front-proxies keep a connection to a pod for as long as they have requests for it, and a shard that is told to end
-	// fails them until it closes the connection (kcp: pkg/server/filters/perclustercontext.go). So pods that have others in
-	// their place serve on until kcpctl has given front-proxies new connections (run.Up.reconnect). Nodes do not let a pod end
-	// before it has slept as long as it wants.
+	// Front-proxies keep a connection to a pod while they have requests for it, and a shard that terminates fails these
+	// requests until it closes the connection (kcp: pkg/server/filters/perclustercontext.go). So pods with replicas keep
+	// serving until kcpctl has made the front-proxies reconnect (run.Up.reconnect). The kubelet waits for the whole
+	// preStop sleep.
 	proxiedLeaveSeconds = 60
 	watchSeconds        = 5
 	graceSeconds        = 30
-	// A shard that is told to end cancels requests at once and watches within watchSeconds, and would then wait a minute for
-	// those who watch its virtual workspaces or its cache, to which nobody says that it ends, while no controller works. Its
-	// embedded etcd is not told to end at all (kcp: cmd/kcp/kcp.go): nothing is lost that waiting would keep.
+	// A shard that terminates cancels requests immediately and watches within watchSeconds. It would then wait a minute
+	// for the watches of its virtual workspaces and its cache, which it does not end, while no controller runs. kcp does
+	// not stop its embedded etcd either (kcp: cmd/kcp/kcp.go): a longer wait would not save any data.
 	shardGraceSeconds = 10
-	// A cache server has no flag to end the watches of shards, which is all that they do there, and would wait to be killed.
+	// A cache server has no flag to end watches, and all its requests are watches of shards: it would wait until it is
+	// killed.
 	cacheGraceSeconds = 5
 )
 
-// workload is what the templates of a component's workload and Service print.
+// workload holds the values of the templates of a component's workload and Service.
 type workload struct {
 	Name, Namespace  string
 	Labels, Selector map[string]string
@@ -95,7 +96,7 @@ func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component
 	return w
 }
 
-// setReplacement says how pods are replaced by others.
+// setReplacement sets how pods are replaced by new ones.
 func (w *workload) setReplacement(c *topology.Component) {
 	switch {
 	case c.IsShard():
@@ -110,8 +111,8 @@ func (w *workload) setReplacement(c *topology.Component) {
 	}
 	w.Strategy = dict{"type": "RollingUpdate", "rollingUpdate": dict{"maxSurge": 1, "maxUnavailable": 0}}
 	if c.Kind != topology.Etcd {
-		// The next pod serves by now. Servers stop to listen as soon as they are told to end, and it takes nodes a moment to
-		// learn that they shall send nobody there any more. Images have no shell to sleep in, but the kubelet has.
+		// The new pod is ready by now. Servers stop listening as soon as they get the signal to terminate, but nodes need a
+		// moment to remove the endpoint. The images have no shell with a sleep command, so the kubelet sleeps.
 		leave := leaveSeconds
 		if c.Proxied() && c.Replicas > 1 {
 			leave = proxiedLeaveSeconds
@@ -121,7 +122,7 @@ func (w *workload) setReplacement(c *topology.Component) {
 	}
 }
 
-// spread keeps replicas apart where the cluster has room, without keeping them from running where it has none.
+// spread keeps replicas on different nodes and in different zones if possible.
 func spread(selector map[string]string) (affinity dict, constraints []dict) {
 	sel := dict{"matchLabels": selector}
 	affinity = dict{"podAntiAffinity": dict{"preferredDuringSchedulingIgnoredDuringExecution": []dict{
@@ -148,14 +149,14 @@ func (w *workload) setProbesAndPorts(c *topology.Component) {
 			"periodSeconds": period, "timeoutSeconds": timeout, "failureThreshold": failures,
 		}
 	}
-	// The startup probe looks every second, so that a start is noticed at once; it leaves ten minutes, because a shard
-	// waits for the root shard and a front-proxy does not even listen before it has found it.
+	// The startup probe runs every second, so that a start is noticed quickly. It allows ten minutes, because a shard
+	// waits for the root shard, and a front-proxy does not listen before it has reached the root shard.
 	w.StartupProbe = probe("/readyz", 1, 5, 600)
 	w.ReadinessProbe = probe("/readyz", 5, 5, 3)
 	w.LivenessProbe = probe("/livez", 10, 10, 6)
 	if c.Kind == topology.FrontProxy {
-		// It says that it is ready once it knows the shards, and then learns which workspaces they have (kcp:
-		// pkg/proxy/server.go). The second look leaves it the time.
+		// A front-proxy reports ready once it knows the shards, and only then lists their workspaces (kcp:
+		// pkg/proxy/server.go). The second probe gives it the time.
 		w.ReadinessProbe = probe("/readyz", 2, 5, 5)
 		w.ReadinessProbe["successThreshold"] = 2
 	}
@@ -184,25 +185,25 @@ func (w *workload) setVolumes(c *topology.Component, srcs []source) {
 		spec["storageClassName"] = s.Class
 	}
 	switch {
-	case s.Ephemeral || c.Cluster.Namespace == "":
+	case s.Ephemeral || c.Cluster.Local:
 		w.Volumes = append(w.Volumes, dict{"name": volumeData, "emptyDir": dict{}})
 	case c.Kind == topology.Etcd:
 		w.ClaimTemplates = []dict{{"metadata": dict{"name": volumeData, "labels": c.Selector()}, "spec": spec}}
 	default:
-		w.Claim, w.ClaimSpec = c.Object(volumeData), spec
+		w.Claim, w.ClaimSpec = c.Object(topology.DataPart), spec
 		w.Volumes = append(w.Volumes, dict{"name": volumeData, "persistentVolumeClaim": dict{"claimName": w.Claim}})
 	}
 }
 
-// A source is a Secret or ConfigMap of which a pod mounts some items.
+// source is a Secret or ConfigMap from which a pod mounts some items.
 type source struct {
 	secret    string
 	configMap string
 	items     []item
 }
 
-// An item is a key of a source and the path, below the configuration folder, where it is found. Its content is unknown if
-// the object is not ours.
+// item is a key of a source, and its path below the configuration directory. The content is nil if kcpctl does not
+// render the source.
 type item struct {
 	key, path string
 	content   []byte
@@ -219,7 +220,7 @@ func (s source) projection() dict {
 	return dict{"configMap": dict{"name": s.configMap, "items": items}}
 }
 
-// checksum changes whenever the content of a mounted file does, and only then.
+// checksum returns a checksum of the content of all mounted files.
 func checksum(srcs []source) string {
 	h := sha256.New()
 	for _, s := range srcs {

@@ -1,5 +1,5 @@
-// Package render makes the objects of a setup: templates filled with values that are ready, decoded strictly, overlaid
-// with what the user says. It is pure: the same setup and PKI give the same bytes.
+// Package render renders the objects of a setup: it executes templates, decodes the result strictly, and merges the
+// overlays of the setup file. It is pure: the same setup and PKI give the same bytes.
 package render
 
 import (
@@ -69,38 +69,30 @@ func newRenderer(t *topology.Topology, s *pki.State) (*renderer, error) {
 	return r, err
 }
 
-// The files of a setup that are not a component's own.
+// Keys and types of Secrets and ConfigMaps.
 const (
 	serviceAccountKey    = "sa.key"
 	serviceAccountPublic = "sa.pub"
 	pathMappingFile      = "path-mapping.yaml"
-	kubeconfigsPart      = "kubeconfigs"
-	configPart           = "config"
-	tlsType              = "kubernetes.io/tls" // what the PKI store takes certificates from
-	// KubeconfigKey is the key of a kubeconfig in its Secret, as kcp-operator calls it.
+	tlsType              = "kubernetes.io/tls" // the PKI store reads certificates from Secrets of this type
+	// KubeconfigKey is the key of a kubeconfig in its Secret, the same as in Secrets of kcp-operator.
 	KubeconfigKey = "kubeconfig"
-)
-
-// The names of setup-wide objects.
-const (
-	caPart             = "ca"
-	serviceAccountPart = "service-account"
 )
 
 func (r *renderer) component(c *topology.Component) ([]Object, error) {
 	b := &objects{r: r, c: c}
-	switch c.Kind {
-	case topology.Base:
-		b.base()
-	case topology.Kubeconfig:
+	switch {
+	case c.Kind.Runs():
+		b.workload()
+	case c.Kind == topology.Kubeconfig:
 		b.userKubeconfig()
 	default:
-		b.server()
+		b.base()
 	}
 	return b.out, b.err
 }
 
-// objects collects the objects of one component; after the first error it does nothing more.
+// objects collects the objects of one component. After the first error it adds none.
 type objects struct {
 	r   *renderer
 	c   *topology.Component
@@ -108,7 +100,7 @@ type objects struct {
 	err error
 }
 
-// add renders a template and lays the overlays over the part of it at a path.
+// add renders a template and merges overlays into it.
 func (b *objects) add(template string, data any, overlays ...overlay) {
 	if b.err != nil {
 		return
@@ -118,7 +110,7 @@ func (b *objects) add(template string, data any, overlays ...overlay) {
 		b.err = err
 		return
 	}
-	if b.c.Cluster.Namespace != "" && template != namespaceTemplate {
+	if !b.c.Cluster.Local && template != namespaceTemplate {
 		labels := obj.GetLabels()
 		labels[topology.LabelApplySet] = b.r.t.ApplySet(b.c.Cluster)
 		obj.SetLabels(labels)
@@ -126,7 +118,7 @@ func (b *objects) add(template string, data any, overlays ...overlay) {
 	b.out = append(b.out, Object{Cluster: b.c.Cluster.Name, Component: b.c.ID(), Unstructured: obj})
 }
 
-// data is what the templates of ConfigMaps, Secrets and Namespaces print.
+// data holds the values of the templates of ConfigMaps, Secrets and Namespaces.
 type data struct {
 	Name, Namespace string
 	Labels          map[string]string
@@ -138,25 +130,25 @@ func (b *objects) data(name, secretType string, content any) data {
 	return data{Name: name, Namespace: b.c.Cluster.Namespace, Labels: b.c.Labels(), Type: secretType, Data: content}
 }
 
-// base are the objects that all components on one cluster share.
+// base adds the objects that all components on one cluster share.
 func (b *objects) base() {
-	if b.c.Cluster.Namespace != "" {
+	if !b.c.Cluster.Local {
 		b.add(namespaceTemplate, b.data("", "", nil))
 	}
 	bundles := map[string]string{}
 	for ca, a := range b.r.state.CAs {
 		bundles[string(ca)+".crt"] = string(a.Trusted())
 	}
-	b.add(configMapTemplate, b.data(b.r.t.Object(caPart), "", bundles))
+	b.add(configMapTemplate, b.data(b.r.t.Object(topology.CAPart), "", bundles))
 	sa := b.r.state.ServiceAccount
-	b.add(secretTemplate, b.data(b.r.t.Object(serviceAccountPart), "Opaque", map[string][]byte{
+	b.add(secretTemplate, b.data(b.r.t.Object(topology.ServiceAccountPart), "Opaque", map[string][]byte{
 		serviceAccountKey: sa.Key, serviceAccountPublic: sa.Public,
 	}))
 }
 
-// server are the objects of a component that runs: certificates, kubeconfigs and configuration, then the Service, the
-// volume and the workload.
-func (b *objects) server() {
+// workload adds the objects of a component that runs: certificates, kubeconfigs and configuration, then the Service,
+// the volume and the workload itself.
+func (b *objects) workload() {
 	srcs := append(b.certs(), b.bundles()...)
 	if kcs := kubeconfig.ForComponent(b.r.t, b.c); len(kcs) > 0 {
 		srcs = append(srcs, b.kubeconfigs(kcs))
@@ -192,13 +184,13 @@ func (b *objects) server() {
 	b.add(deploymentTemplate, w, pod...)
 }
 
-// certs are the certificates of the component: a Secret each.
+// certs adds the certificates of the component, each in its own Secret.
 func (b *objects) certs() []source {
 	var srcs []source
 	for _, cert := range b.r.certs[b.c.ID()] {
 		pair, ok := b.r.state.Leaves[cert.Key()]
 		if !ok {
-			b.err = fmt.Errorf("certificate %s was not issued", cert.Secret)
+			b.err = fmt.Errorf("the certificate %s was not issued", cert.Secret)
 			return nil
 		}
 		b.add(secretTemplate, b.data(cert.Secret, tlsType, map[string][]byte{"tls.crt": pair.Cert, "tls.key": pair.Key}))
@@ -210,17 +202,17 @@ func (b *objects) certs() []source {
 	return srcs
 }
 
-// bundles are the authorities that the component trusts.
+// bundles returns the bundles of the authorities that the component trusts.
 func (b *objects) bundles() []source {
-	s := source{configMap: b.r.t.Object(caPart)}
-	for _, ca := range pki.Bundles(b.c) {
-		s.items = append(s.items, item{string(ca) + ".crt", files.CA(string(ca)), b.r.state.CAs[ca].Trusted()})
+	s := source{configMap: b.r.t.Object(topology.CAPart)}
+	for _, ca := range b.r.t.Bundles(b.c) {
+		s.items = append(s.items, item{string(ca) + ".crt", files.CA(ca), b.r.state.CAs[ca].Trusted()})
 	}
 	return []source{s}
 }
 
 func (b *objects) kubeconfigs(kcs []kubeconfig.File) source {
-	s := source{secret: b.c.Object(kubeconfigsPart)}
+	s := source{secret: b.c.Object(topology.KubeconfigsPart)}
 	content := map[string][]byte{}
 	for _, kc := range kcs {
 		content[kc.Name] = kc.Data
@@ -232,7 +224,7 @@ func (b *objects) kubeconfigs(kcs []kubeconfig.File) source {
 
 func (b *objects) serviceAccount() source {
 	sa := b.r.state.ServiceAccount
-	return source{secret: b.r.t.Object(serviceAccountPart), items: []item{
+	return source{secret: b.r.t.Object(topology.ServiceAccountPart), items: []item{
 		{serviceAccountKey, files.ServiceAccount(serviceAccountKey), sa.Key},
 		{serviceAccountPublic, files.ServiceAccount(serviceAccountPublic), sa.Public},
 	}}
@@ -246,34 +238,39 @@ func externalEtcd(secret string) source {
 	return s
 }
 
-// frontProxyConfig maps paths to the root shard. For /clusters/ the front-proxy finds the right shard itself, the backend
-// only has to be valid (kcp: pkg/proxy/mapping.go); /services/ reaches the root shard's virtual workspaces.
+// frontProxyConfig adds the path mapping, which leads to the root shard. For /clusters/ the front-proxy finds the
+// shard itself, so that any backend works (kcp: pkg/proxy/mapping.go). /services/ leads to the virtual workspaces of
+// the root shard.
 func (b *objects) frontProxyConfig() source {
 	var mappings []dict
-	for _, path := range []string{"/clusters/", "/services/"} {
-		mappings = append(mappings, dict{
-			"path":              path,
-			"backend":           b.r.t.Root().URLFrom(b.c.Cluster),
-			"backend_server_ca": b.c.Path(files.CA(string(pki.ServerCA))),
-			"proxy_client_cert": b.c.Path(files.Cert(pki.CertRequestHeader)),
-			"proxy_client_key":  b.c.Path(files.Key(pki.CertRequestHeader)),
-		})
+	for _, e := range b.r.t.EdgesFrom(b.c) {
+		for _, path := range []string{"/clusters/", "/services/"} {
+			if e.PathMapping {
+				mappings = append(mappings, dict{
+					"path":              path,
+					"backend":           e.URLFor(b.c.ID()),
+					"backend_server_ca": b.c.Path(files.CA(e.Trust)),
+					"proxy_client_cert": b.c.Path(files.Cert(e.Cert)),
+					"proxy_client_key":  b.c.Path(files.Key(e.Cert)),
+				})
+			}
+		}
 	}
 	content := toYAML(mappings)
-	name := b.c.Object(configPart)
+	name := b.c.Object(topology.ConfigPart)
 	b.add(configMapTemplate, b.data(name, "", map[string]string{pathMappingFile: string(content)}))
 	return source{configMap: name, items: []item{{pathMappingFile, files.Config(pathMappingFile), content}}}
 }
 
-// userKubeconfig is the Secret of a declared kubeconfig.
+// userKubeconfig adds the Secret of a kubeconfig.
 func (b *objects) userKubeconfig() {
 	for _, cert := range b.r.certs[b.c.ID()] {
 		pair, ok := b.r.state.Leaves[cert.Key()]
 		if !ok {
-			b.err = fmt.Errorf("certificate %s was not issued", cert.Secret)
+			b.err = fmt.Errorf("the certificate %s was not issued", cert.Secret)
 			return
 		}
-		content := kubeconfig.ForUser(*b.c.Access, b.r.state.CAs[pki.ServerCA].Trusted(), pair)
+		content := kubeconfig.ForUser(*b.c.Access, b.r.state.CAs[topology.ServerCA].Trusted(), pair)
 		b.add(secretTemplate, b.data(cert.Secret, tlsType, map[string][]byte{
 			KubeconfigKey: content, "tls.crt": pair.Cert, "tls.key": pair.Key,
 		}))

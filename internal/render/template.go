@@ -34,8 +34,8 @@ const (
 	statefulSetTemplate = "statefulset.yaml"
 )
 
-// typed returns an empty object of the type that a template renders. Decoding into it finds what Kubernetes would not
-// know; its tags say how lists are merged.
+// typed returns an empty object of the type that a template renders. Decoding into it finds fields that the type does
+// not have, and its tags define how lists are merged.
 func typed(template string) any {
 	switch template {
 	case namespaceTemplate:
@@ -80,12 +80,12 @@ func toJSON(v any) (string, error) {
 func toYAML(v any) []byte {
 	b, err := yaml.Marshal(v)
 	if err != nil {
-		panic(err) // our own values always marshal
+		panic(err) // kcpctl's own values can always be encoded
 	}
 	return b
 }
 
-// An overlay is laid over the part of an object at a path.
+// overlay is a patch for the part of an object at a path.
 type overlay struct {
 	path  []string
 	patch v1alpha1.Overlay
@@ -99,7 +99,7 @@ func podOverlays(all []v1alpha1.Overlay) []overlay {
 	return out
 }
 
-// serviceOverlays splits metadata from the fields of the spec, which the setup file puts side by side.
+// serviceOverlays separates metadata from the fields of the spec: the setup file has them in one map.
 func serviceOverlays(all []v1alpha1.Overlay) []overlay {
 	var out []overlay
 	for _, o := range all {
@@ -138,13 +138,13 @@ func (s *templateSet) object(name string, data any, overlays ...overlay) (*unstr
 	return strict(obj, typed(name))
 }
 
-// merge lays an overlay over an object by strategic merge.
+// merge applies an overlay to an object by strategic merge.
 func merge(obj map[string]any, o overlay, schema any) (map[string]any, error) {
 	patch := map[string]any(o.patch)
 	for i := len(o.path) - 1; i >= 0; i-- {
 		patch = map[string]any{o.path[i]: patch}
 	}
-	// Through JSON: the merge wants a tree of its own, with the types that JSON has.
+	// Through JSON: the merge needs a copy of the patch, with the types of JSON.
 	js, err := json.Marshal(patch)
 	if err != nil {
 		return nil, fmt.Errorf("overlay: %w", err)
@@ -161,8 +161,8 @@ func merge(obj map[string]any, o overlay, schema any) (map[string]any, error) {
 	return merged, nil
 }
 
-// dropDirectives removes what told the merge how to merge: where an overlay meets nothing it is taken over with its
-// directives in it.
+// dropDirectives removes the directives of the merge. They remain where the object has nothing that the overlay could
+// be merged with.
 func dropDirectives(obj map[string]any) {
 	for k, v := range obj {
 		if strings.HasPrefix(k, "$") {
@@ -187,7 +187,7 @@ func dropDirectives(obj map[string]any) {
 	}
 }
 
-// strict makes sure that an object has only fields that its type knows.
+// strict fails if an object has a field that its type does not have.
 func strict(obj map[string]any, into any) (*unstructured.Unstructured, error) {
 	js, err := json.Marshal(obj)
 	if err != nil {
@@ -203,8 +203,8 @@ func strict(obj map[string]any, into any) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: obj}, nil
 }
 
-// dropEmpty removes null fields, and empty maps and lists that templates print for what is not set. An empty map that
-// means something, such as that of an emptyDir volume, is kept. Integers become those of JSON.
+// dropEmpty removes null fields and empty maps, which templates print for values that are not set. It keeps the empty
+// map of an emptyDir volume, which has a meaning. Integers become int64, as in decoded JSON.
 func dropEmpty(obj map[string]any) {
 	for k, v := range obj {
 		switch v := v.(type) {

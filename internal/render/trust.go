@@ -10,17 +10,17 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// TrustIn returns what a setup-wide object, rendered or live, makes all components trust: PEM bundles by pki.Rotation.Key. Other
-// objects have none.
+// TrustIn returns the bundles in an object, rendered or live, that all components trust: PEM certificates or keys by
+// pki.Rotation.Key. It returns nothing for objects of a single component.
 func TrustIn(t *topology.Topology, o *unstructured.Unstructured) map[string][]byte {
 	out := map[string][]byte{}
 	data, _, _ := unstructured.NestedStringMap(o.Object, "data")
 	switch {
-	case o.GetKind() == "ConfigMap" && o.GetName() == t.Object(caPart):
+	case o.GetKind() == "ConfigMap" && o.GetName() == t.Object(topology.CAPart):
 		for file, bundle := range data {
-			out[pki.RotationOf(pki.CA(strings.TrimSuffix(file, ".crt"))).Key()] = []byte(bundle)
+			out[pki.RotationOf(topology.CA(strings.TrimSuffix(file, ".crt"))).Key()] = []byte(bundle)
 		}
-	case o.GetKind() == "Secret" && o.GetName() == t.Object(serviceAccountPart):
+	case o.GetKind() == "Secret" && o.GetName() == t.Object(topology.ServiceAccountPart):
 		if public, err := base64.StdEncoding.DecodeString(data[serviceAccountPublic]); err == nil && len(public) > 0 {
 			out[pki.KeyRotation{}.Key()] = public
 		}

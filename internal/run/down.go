@@ -33,12 +33,6 @@ type Down struct {
 	*reporter
 }
 
-// downOrder are the kinds of components, dependants first.
-var downOrder = []topology.Kind{
-	topology.Kubeconfig, topology.VirtualWorkspaces, topology.FrontProxy, topology.Shard, topology.RootShard,
-	topology.CacheServer, topology.Etcd, topology.Base,
-}
-
 // Run deletes every object of the setup. If it fails, it can be run again. Where nothing was applied, only a purge has
 // something to do.
 func (d *Down) Run(ctx context.Context) error {
@@ -72,7 +66,7 @@ func (d *Down) remove(ctx context.Context) error {
 		return err
 	}
 	left := objects
-	for _, kind := range downOrder {
+	for _, kind := range slices.Backward(topology.Kinds()) {
 		var items []plan.Item
 		items, left = split(left, func(it plan.Item) bool { return it.Component.Kind() == kind })
 		if err := d.delete(ctx, string(kind), items); err != nil {

@@ -171,7 +171,7 @@ func TestOtherAuthoritiesAreRefused(t *testing.T) {
 		"a copy too old": func(t *testing.T, w *world) *pki.State { return rotatedAway(t, w) },
 		"without one of 4": func(t *testing.T, w *world) *pki.State {
 			s := *w.rt.PKI()
-			s.CAs = without(s.CAs, pki.ClientCA)
+			s.CAs = without(s.CAs, topology.ClientCA)
 			return &s
 		},
 	} {
@@ -192,7 +192,7 @@ func TestOtherAuthoritiesAreRefused(t *testing.T) {
 				} {
 					w.rt.Forget()
 					err := command()
-					require.ErrorContains(t, err, "does not hold the PKI that installation "+ours.Installation.ID+" uses", what)
+					require.ErrorContains(t, err, "does not hold the PKI of installation "+ours.Installation.ID, what)
 					require.NotContains(t, w.rt.Calls(), "Save", what)
 					require.NotContains(t, w.rt.Calls(), "Begin", what)
 				}
@@ -207,7 +207,7 @@ func TestOtherAuthoritiesAreRefused(t *testing.T) {
 // rotatedAway rotates the server CA to the end, and returns the PKI from before.
 func rotatedAway(t *testing.T, w *world) *pki.State {
 	before := w.rt.PKI()
-	rotate, _, _ := w.rotation(pki.RotationOf(pki.ServerCA))
+	rotate, _, _ := w.rotation(pki.RotationOf(topology.ServerCA))
 	_, err := rotate.Run(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, rotate.Finish(t.Context()))
@@ -215,8 +215,8 @@ func rotatedAway(t *testing.T, w *world) *pki.State {
 	return &old
 }
 
-func without(all map[pki.CA]pki.Authority, drop pki.CA) map[pki.CA]pki.Authority {
-	out := map[pki.CA]pki.Authority{}
+func without(all map[topology.CA]pki.Authority, drop topology.CA) map[topology.CA]pki.Authority {
+	out := map[topology.CA]pki.Authority{}
 	for ca, a := range all {
 		if ca != drop {
 			out[ca] = a

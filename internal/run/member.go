@@ -133,7 +133,7 @@ func (m *Members) ask(ctx context.Context, state *pki.State, c *topology.Compone
 // connector returns a function that creates clients of members, with a certificate of kcpctl's own.
 func (m *Members) connector(state *pki.State, c *topology.Component) (func(pod string) (*etcd.Client, error), error) {
 	pair, err := pki.Mint(state, pki.MintSpec{
-		CN: pki.CNSelf, CA: pki.EtcdCA, Hosts: []string{c.ClientHost()},
+		CN: pki.CNSelf, CA: topology.EtcdCA, Hosts: []string{c.ClientHost()},
 		Algorithm: v1alpha1.KeyECDSAP256, Validity: certificateValidity,
 	}, m.Now())
 	if err != nil {
@@ -141,7 +141,7 @@ func (m *Members) connector(state *pki.State, c *topology.Component) (func(pod s
 	}
 	return func(pod string) (*etcd.Client, error) {
 		return etcd.New(etcd.Options{
-			Host: c.Host(), CA: state.CAs[pki.EtcdCA].Trusted(), Pair: pair,
+			Host: c.Host(), CA: state.CAs[topology.EtcdCA].Trusted(), Pair: pair,
 			Dial: func(ctx context.Context) (net.Conn, error) { return m.Pods.DialMember(ctx, c, pod) },
 		})
 	}, nil

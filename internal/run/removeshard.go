@@ -368,7 +368,7 @@ func (r *RemoveShard) forget(ctx context.Context) error {
 			}
 		}
 	}
-	return r.Runtime.Store().Forget(ctx, keys)
+	return r.Runtime.Store().DeleteLeaves(ctx, keys)
 }
 
 // connect returns an administrator's client of a component.

@@ -238,7 +238,7 @@ func (r *rollout) await(
 			w.stuckSince = time.Time{}
 		} else if w.stuckSince.IsZero() {
 			w.stuckSince = r.Now()
-		} else if r.Topology.Local || r.Now().Sub(w.stuckSince) > patience {
+		} else if r.Topology.Local() || r.Now().Sub(w.stuckSince) > patience {
 			return fail(s, nil)
 		}
 		select {

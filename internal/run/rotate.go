@@ -76,10 +76,10 @@ func switched(which pki.Rotations) string {
 
 // Stops returns why the rotation has to pause before the switch; nil if it does not.
 func (r *Rotate) Stops(s *pki.State) error {
-	if !r.Rotations.Has(pki.ServerCA) {
+	if !r.Rotations.Has(topology.ServerCA) {
 		return nil // only servers are verified by clients outside the setup
 	}
-	return s.CAs[pki.ServerCA].CannotVouch()
+	return s.CAs[topology.ServerCA].CrossSignable()
 }
 
 // Run rotates the key until the new one signs. Then nothing is left to do but to forget that it was the next one.

@@ -104,20 +104,20 @@ func TestRotatePauses(t *testing.T) {
 func TestRotateStaysUntilItIsFinished(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		w.mustRun(t)
-		first := w.rt.PKI().CAs[pki.ServerCA]
-		rotate, _, titles := w.rotation(pki.RotationOf(pki.ServerCA))
+		first := w.rt.PKI().CAs[topology.ServerCA]
+		rotate, _, titles := w.rotation(pki.RotationOf(topology.ServerCA))
 		_, err := rotate.Run(t.Context())
 		require.NoError(t, err)
-		second := w.rt.PKI().CAs[pki.ServerCA]
+		second := w.rt.PKI().CAs[topology.ServerCA]
 		*titles = nil
 		phase, err := rotate.Run(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, pki.PhaseSwitch, phase, "a second run begins no other rotation")
-		require.Equal(t, second, w.rt.PKI().CAs[pki.ServerCA])
+		require.Equal(t, second, w.rt.PKI().CAs[topology.ServerCA])
 		require.Equal(t, first.Cert, second.Previous)
 
 		require.NoError(t, rotate.Finish(t.Context()))
-		require.Equal(t, pki.Authority{Pair: second.Pair}, w.rt.PKI().CAs[pki.ServerCA])
+		require.Equal(t, pki.Authority{Pair: second.Pair}, w.rt.PKI().CAs[topology.ServerCA])
 		require.Equal(t, []string{
 			"make sure that everything has switched to the new server CA",
 			"make sure that everything has switched to the new server CA",
@@ -131,12 +131,12 @@ func TestRotateSeveralAtOnce(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		w.mustRun(t)
 		first := w.rt.PKI().CAs
-		ahead, common, _ := w.rotation(pki.RotationOf(pki.ClientCA))
+		ahead, common, _ := w.rotation(pki.RotationOf(topology.ClientCA))
 		common.Pause = true
 		_, err := ahead.Run(t.Context())
 		require.NoError(t, err)
 
-		rotate, _, titles := w.rotation(pki.RotationOf(pki.ServerCA), pki.RotationOf(pki.ClientCA))
+		rotate, _, titles := w.rotation(pki.RotationOf(topology.ServerCA), pki.RotationOf(topology.ClientCA))
 		phase, err := rotate.Run(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, pki.PhaseSwitch, phase)
@@ -148,7 +148,7 @@ func TestRotateSeveralAtOnce(t *testing.T) {
 			"remove the previous server CA, client CA",
 		}, *titles)
 		for ca, a := range w.rt.PKI().CAs {
-			rotated := ca == pki.ServerCA || ca == pki.ClientCA
+			rotated := ca == topology.ServerCA || ca == topology.ClientCA
 			require.Equal(t, rotated, string(a.Cert) != string(first[ca].Cert), ca)
 			require.Empty(t, a.Previous, ca)
 		}
@@ -188,7 +188,7 @@ func TestFinishRefusesWhatIsHalfWay(t *testing.T) {
 
 func TestRotateNeedsAuthorities(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
-		rotate, _, _ := w.rotation(pki.RotationOf(pki.ClientCA))
+		rotate, _, _ := w.rotation(pki.RotationOf(topology.ClientCA))
 		_, err := rotate.Run(t.Context())
 		requireError(t, err, clierr.Failed, `kcp "demo" has no certificates yet: memory is empty`)
 	})
@@ -198,10 +198,10 @@ func TestRotateNeedsAuthorities(t *testing.T) {
 func TestRotatePausesWhereClientsWouldBeCutOff(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		w.mustRun(t)
-		keyless := w.rt.PKI().CAs[pki.ServerCA]
+		keyless := w.rt.PKI().CAs[topology.ServerCA]
 		keyless.Key = nil
-		w.rt.PKI().CAs[pki.ServerCA] = keyless
-		rotate, _, _ := w.rotation(pki.RotationOf(pki.ServerCA))
+		w.rt.PKI().CAs[topology.ServerCA] = keyless
+		rotate, _, _ := w.rotation(pki.RotationOf(topology.ServerCA))
 		phase, err := rotate.Run(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, pki.PhaseDistribute, phase)
@@ -215,7 +215,7 @@ var errKilled = errors.New("killed")
 
 // Wherever a rotation dies, no client is cut off, and the same command ends with one new authority, not with two.
 func TestRotateSurvivesACrashAtEveryCall(t *testing.T) {
-	for _, r := range []pki.Rotation{pki.RotationOf(pki.ServerCA), pki.KeyRotation{}} {
+	for _, r := range []pki.Rotation{pki.RotationOf(topology.ServerCA), pki.KeyRotation{}} {
 		t.Run(r.String(), func(t *testing.T) {
 			inWorld(t, minimal, func(t *testing.T, w *world) {
 				w.up.Options.SkipCanary = true
@@ -304,7 +304,7 @@ func TestChangeStoreNeedsNothingElse(t *testing.T) {
 		unwanted := func() error { return errors.New("not needed") }
 		w.rt.On("Plan", unwanted)
 		require.NoError(t, run.ChangeStore(t.Context(), w.top, w.rt, w.rt.Store(), func(s *pki.State) (*pki.State, error) {
-			out, _, err := pki.Bring(s, theirs, w.up.Now())
+			out, _, err := pki.Import(s, theirs, w.up.Now())
 			return out, err
 		}))
 		require.Equal(t, []string{"Apply namespaces", "Lock", "Save", "Unlock"}, w.rt.Calls())

@@ -74,7 +74,7 @@ func (r *rollout) bindRoles(ctx context.Context, c *topology.Component) error {
 	if len(c.Access.ClusterRoles) == 0 {
 		return nil
 	}
-	proxy, err := r.connect(r.Topology.OfKind(topology.FrontProxy)[0])
+	proxy, err := r.connect(r.Topology.FrontProxies()[0])
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (r *rollout) reconnect(ctx context.Context, c *topology.Component) {
 	if !c.Proxied() || c.Replicas < 2 {
 		return
 	}
-	for _, proxy := range r.Topology.OfKind(topology.FrontProxy) {
+	for _, proxy := range r.Topology.FrontProxies() {
 		if s, err := r.Runtime.State(ctx, proxy); proxy.Replicas < 2 || err != nil || !s.Ready {
 			continue
 		}
@@ -182,7 +182,7 @@ func (u *Up) canaries(ctx context.Context, s *pki.State) error {
 		u.step(stepCanary, Done, "none: every shard is cordoned")
 		return nil
 	}
-	proxy, err := kcp.Connect(u.Runtime, u.Topology.OfKind(topology.FrontProxy)[0], s, u.Now())
+	proxy, err := kcp.Connect(u.Runtime, u.Topology.FrontProxies()[0], s, u.Now())
 	if err != nil {
 		return u.fail(stepCanary, err)
 	}

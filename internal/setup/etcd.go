@@ -102,7 +102,7 @@ func (v *validator) prefix(at *field.Path, p part, x *v1alpha1.ExternalEtcd, key
 	} else if prefix == "" {
 		return // defaults are unique
 	} else if !v.matches(`(?:/[A-Za-z0-9._-]+)+`, prefix) {
-		v.invalid(at, prefix, "must be a path such as /%s/%s", v.setup.Metadata.Name, p.shardName())
+		v.invalid(at, prefix, "must be a path such as /%s/%s", v.setup.Metadata.Name, p.id().ShortName())
 		return
 	}
 	for _, e := range x.Endpoints {
@@ -115,6 +115,6 @@ func (v *validator) prefix(at *field.Path, p part, x *v1alpha1.ExternalEtcd, key
 			v.invalid(at, prefix, "%s uses this prefix in the same etcd", other)
 			return
 		}
-		keys[key] = string(topology.IDOf(p.kind, p.name))
+		keys[key] = string(p.id())
 	}
 }

@@ -8,44 +8,23 @@ import (
 )
 
 const (
-	// maxName is the length of a DNS label, which Services, volumes and label values are.
+	// maxName is the length of a DNS label, which is the limit of names of Services and volumes, and of label values.
 	maxName = 63
 	// maxStatefulSet leaves room for the hash in the label controller-revision-hash of its pods
 	// (kubernetes/kubernetes#64023).
 	maxStatefulSet = 52
 )
 
-// object is the name of an object that a setup will have, and what decides it.
+// object is the name of an object that a setup will have.
 type object struct {
 	name  string
 	limit int
-	// path is the name in the file that makes this one, and owner is what the object belongs to.
+	// path is the field that the name is derived from, and owner the component that the object belongs to.
 	path  *field.Path
 	owner string
 }
 
-// objectParts are the endings of the names of a component's objects, beside that of its workload and Service: those of package
-// pki's certificates and of what package render adds.
-func objectParts(k topology.Kind) []string {
-	switch k {
-	case topology.Etcd:
-		return []string{topology.PeerService, topology.MembersConfig, topology.JoinConfig, "server", "peer"}
-	case topology.CacheServer:
-		return []string{"server", "etcd-client", "data"}
-	case topology.FrontProxy:
-		return []string{"server", "shard-client", "requestheader", "kubeconfigs", "config"}
-	case topology.VirtualWorkspaces:
-		return []string{"server", "client", "front-proxy-client", "kubeconfigs"}
-	case topology.Kubeconfig:
-		return nil
-	}
-	return []string{
-		"server", "client", "logical-cluster-admin", "external-logical-cluster-admin", "mounts-proxy", "etcd-client",
-		"kubeconfigs", "data",
-	}
-}
-
-// names checks all names, alone and as parts of the names of objects.
+// names checks all names, and the names of objects that are derived from them.
 func (v *validator) names() {
 	name, path := v.setup.Metadata.Name, metadataName()
 	switch {
@@ -70,18 +49,18 @@ func (v *validator) names() {
 	v.objectNames()
 }
 
-// named is something whose name the file decides.
+// named is a component with a name in the file.
 type named struct {
 	kind topology.Kind
 	name string
 	path *field.Path
 }
 
-// named returns every component and kubeconfig that has a name.
+// named returns all components and kubeconfigs that have a name.
 func (v *validator) named() []named {
 	var out []named
 	for _, p := range v.parts {
-		if !p.single() {
+		if !p.kind.Singleton() {
 			out = append(out, named{p.kind, p.name, p.namePath()})
 		}
 	}
@@ -91,20 +70,20 @@ func (v *validator) named() []named {
 	return out
 }
 
-// objects returns the names of all objects that may be too long or collide.
+// objects returns the names of all objects that could be too long or collide.
 func (v *validator) objects() []object {
 	var out []object
 	add := func(k topology.Kind, name string, path *field.Path, owner string, limit int) {
 		setup := v.setup.Metadata.Name
 		out = append(out, object{topology.Object(setup, k, name), limit, path, owner})
-		for _, part := range objectParts(k) {
+		for _, part := range k.Parts() {
 			out = append(out, object{topology.Object(setup, k, name, part), maxName, path, owner})
 		}
 	}
 	for _, p := range v.parts {
 		add(p.kind, p.name, p.namePath(), p.path.String(), maxName)
 		if p.etcd != nil && (*p.etcd).Managed != nil {
-			add(topology.Etcd, p.shardName(), p.namePath(), p.path.String(), maxStatefulSet)
+			add(topology.Etcd, p.id().ShortName(), p.namePath(), p.path.String(), maxStatefulSet)
 		}
 	}
 	for _, n := range v.named() {
@@ -115,10 +94,10 @@ func (v *validator) objects() []object {
 	return out
 }
 
-// objectNames checks that all objects can be called what they will be called.
+// objectNames checks that the names of all objects are valid and unique.
 func (v *validator) objectNames() {
 	if len(v.errs) > 0 {
-		return // a wrong name makes wrong names
+		return // an invalid name makes the names of objects invalid
 	}
 	owners, longest, collided := map[string]string{}, map[string]object{}, map[string]bool{}
 	for _, o := range v.objects() {
@@ -134,7 +113,7 @@ func (v *validator) objectNames() {
 	}
 	if o := longest[metadataName().String()]; o.over() > 0 {
 		v.tooLong(o)
-		return // with a shorter one the others may fit
+		return // with a shorter setup name, the others may be short enough
 	}
 	for _, n := range v.named() {
 		if o := longest[n.path.String()]; o.over() > 0 {
@@ -143,7 +122,7 @@ func (v *validator) objectNames() {
 	}
 }
 
-// nameAt is the name at a path of named, or that of the setup.
+// nameAt returns the name at a path of named, or the setup's name.
 func (v *validator) nameAt(p *field.Path) string {
 	for _, n := range v.named() {
 		if n.path.String() == p.String() {
@@ -153,7 +132,7 @@ func (v *validator) nameAt(p *field.Path) string {
 	return v.setup.Metadata.Name
 }
 
-// over is the number of characters by which a name is too long.
+// over returns the number of characters by which the name is too long.
 func (o object) over() int { return max(0, len(o.name)-o.limit) }
 
 func (v *validator) tooLong(o object) {
@@ -161,5 +140,6 @@ func (v *validator) tooLong(o object) {
 	if o.over() == 1 {
 		unit = "character"
 	}
-	v.invalid(o.path, v.nameAt(o.path), "is %d %s too long: the object %s may have %d, but has %d", o.over(), unit, o.name, o.limit, len(o.name))
+	v.invalid(o.path, v.nameAt(o.path), "is %d %s too long: the name of the object %s has %d, and the limit is %d",
+		o.over(), unit, o.name, len(o.name), o.limit)
 }

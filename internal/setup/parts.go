@@ -16,6 +16,8 @@ type part struct {
 	// etcd points to the component's etcd, and url is its URL. They are nil and empty if the kind has none.
 	etcd **v1alpha1.Etcd
 	url  string
+	// serves is the name of the shard that a server of virtual workspaces works for.
+	serves string
 }
 
 // parts returns the components of a setup, in the order in which they start. Kinds with at most one component have no names.
@@ -23,47 +25,38 @@ func parts(s *v1alpha1.Setup) []part {
 	spec, path := &s.Spec, field.NewPath("spec")
 	var out []part
 	if c := spec.CacheServer; c != nil {
-		out = append(out, part{topology.CacheServer, "", path.Child("cacheServer"), &c.Component, &c.Etcd, c.URL})
+		out = append(out, part{topology.CacheServer, "", path.Child("cacheServer"), &c.Component, &c.Etcd, c.URL, ""})
 	}
 	root := &spec.RootShard
-	out = append(out, part{topology.RootShard, "", path.Child("rootShard"), &root.Component, &root.Etcd, root.URL})
+	out = append(out, part{topology.RootShard, "", path.Child("rootShard"), &root.Component, &root.Etcd, root.URL, ""})
 	for i := range spec.Shards {
 		c := &spec.Shards[i]
-		out = append(out, part{topology.Shard, c.Name, path.Child("shards").Index(i), &c.Component, &c.Etcd, c.URL})
+		out = append(out, part{topology.Shard, c.Name, path.Child("shards").Index(i), &c.Component, &c.Etcd, c.URL, ""})
 	}
 	for i := range spec.FrontProxies {
 		c := &spec.FrontProxies[i]
-		out = append(out, part{topology.FrontProxy, c.Name, path.Child("frontProxies").Index(i), &c.Component, nil, ""})
+		out = append(out, part{topology.FrontProxy, c.Name, path.Child("frontProxies").Index(i), &c.Component, nil, "", ""})
 	}
 	for i := range spec.VirtualWorkspaces {
 		c := &spec.VirtualWorkspaces[i]
-		out = append(out, part{topology.VirtualWorkspaces, c.Name, path.Child("virtualWorkspaces").Index(i), &c.Component, nil, c.URL})
+		out = append(out, part{topology.VirtualWorkspaces, c.Name, path.Child("virtualWorkspaces").Index(i), &c.Component, nil, c.URL, c.Shard})
 	}
 	return out
 }
 
-// shardName is the name of a shard in kcp. For the cache server it is topology.CacheName.
-func (p part) shardName() string {
-	switch p.kind {
-	case topology.RootShard:
-		return topology.RootShardName
-	case topology.CacheServer:
-		return topology.CacheName
-	}
-	return p.name
+// id returns the ID that the component will have.
+func (p part) id() topology.ID { return topology.IDOf(p.kind, p.name) }
+
+// inTopology returns the fields of the component that determine which others it dials.
+func (p part) inTopology() *topology.Component {
+	return &topology.Component{Kind: p.kind, Name: p.name, Serves: topology.ShardID(p.serves)}
 }
-
-// isShard reports whether p is the root shard or another shard.
-func (p part) isShard() bool { return p.kind == topology.RootShard || p.kind == topology.Shard }
-
-// single reports whether a setup has at most one component of this kind, which then has no name.
-func (p part) single() bool { return p.kind == topology.RootShard || p.kind == topology.CacheServer }
 
 func metadataName() *field.Path { return field.NewPath("metadata", "name") }
 
 // namePath is the field that determines the names of p's objects: its name, or that of the setup.
 func (p part) namePath() *field.Path {
-	if p.single() {
+	if p.kind.Singleton() {
 		return metadataName()
 	}
 	return p.path.Child("name")

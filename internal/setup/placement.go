@@ -8,24 +8,24 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// placement checks that what is dialled from another cluster has an address that can be dialled from there: within its own
-// cluster a component is reached by its Service, elsewhere by its URL.
+// placement checks that a component which is dialled from another cluster has a URL: within its own cluster a
+// component is reached by its Service, from elsewhere by its URL.
 func (v *validator) placement() {
 	if slices.ContainsFunc(v.parts, func(p part) bool { return !slices.Contains(v.clusterNames(), p.Cluster) }) {
-		return // it is unknown who is where
+		return // unknown clusters are reported already
 	}
 	for _, p := range v.parts {
 		if p.kind == topology.FrontProxy || p.url != "" {
 			continue
 		}
-		if from := v.dialledFrom(p); from != "" {
-			v.unplaced(p.path.Child("url"), "%s is on another cluster and dials it", from)
+		if client := v.remoteClient(p); client != "" {
+			v.unplaced(p.path.Child("url"), "%s is on another cluster and dials it", client)
 		}
 	}
 	v.externalHostname()
 }
 
-// originPlacement marks what is required only because of where components are.
+// originPlacement marks fields that are required only because of the placement of components.
 const originPlacement = "placement"
 
 func (v *validator) unplaced(p *field.Path, format string, args ...any) {
@@ -33,31 +33,17 @@ func (v *validator) unplaced(p *field.Path, format string, args ...any) {
 	v.errs[len(v.errs)-1].Origin = originPlacement
 }
 
-// dialledFrom returns a component on another cluster that dials p, if there is one.
-func (v *validator) dialledFrom(p part) topology.ID {
+// remoteClient returns a component on another cluster that dials p. It is empty if no component does.
+func (v *validator) remoteClient(p part) topology.ID {
 	for _, q := range v.parts {
-		if q.Cluster != p.Cluster && dials(q.kind, p.kind) {
-			return topology.IDOf(q.kind, q.name)
+		if q.Cluster != p.Cluster && q.inTopology().Dials(p.inTopology()) {
+			return q.id()
 		}
 	}
 	return ""
 }
 
-// dials tells whether components of one kind dial those of another.
-func dials(from, to topology.Kind) bool {
-	shard := from == topology.RootShard || from == topology.Shard
-	switch to {
-	case topology.CacheServer:
-		return shard || from == topology.VirtualWorkspaces
-	case topology.RootShard:
-		return shard || from == topology.FrontProxy || from == topology.VirtualWorkspaces
-	case topology.Shard, topology.VirtualWorkspaces:
-		return shard || from == topology.FrontProxy
-	}
-	return false
-}
-
-// externalHostname is required where a shard can dial no front-proxy within its cluster.
+// externalHostname is required if a component that dials a front-proxy has none on its cluster.
 func (v *validator) externalHostname() {
 	spec := v.setup.Spec
 	if spec.External.Hostname != "" || spec.FrontProxies[0].External.Hostname != "" {
@@ -68,9 +54,9 @@ func (v *validator) externalHostname() {
 		served[spec.FrontProxies[i].Cluster] = true
 	}
 	for _, p := range v.parts {
-		if (p.isShard() || p.kind == topology.VirtualWorkspaces) && !served[p.Cluster] {
-			v.unplaced(field.NewPath("spec", "external", "hostname"), "%s has no front-proxy on its cluster and dials the first one from outside",
-				topology.IDOf(p.kind, p.name))
+		if p.kind.Dials(topology.FrontProxy) && !served[p.Cluster] {
+			v.unplaced(field.NewPath("spec", "external", "hostname"),
+				"%s has no front-proxy on its cluster and dials the first one from outside", p.id())
 			return
 		}
 	}

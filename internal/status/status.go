@@ -129,7 +129,7 @@ func Collect(ctx context.Context, t *topology.Topology, rt Runtime, now time.Tim
 	}
 	c := collector{&Status{
 		APIVersion: v1alpha1.APIVersion, Kind: Kind, Name: t.Name, Version: t.Setup.Spec.Version, Where: rt.Where(),
-		URL: t.OfKind(topology.FrontProxy)[0].ExternalURL,
+		URL: t.FrontProxies()[0].ExternalURL,
 	}, t, rt, state, now}
 	var g errgroup.Group
 	if o.Drift {
@@ -156,7 +156,7 @@ func Collect(ctx context.Context, t *topology.Topology, rt Runtime, now time.Tim
 // components asks for the state of every component. If that fails, the error is the reason why the component is not
 // ready.
 func (c *collector) components(ctx context.Context) error {
-	running := c.topology.OfKind(topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy, topology.VirtualWorkspaces)
+	running := c.topology.Running()
 	c.Components = parallel.Map(atOnce, running, func(comp *topology.Component) Component {
 		return Component{ID: comp.ID(), Cluster: comp.Cluster.Name, URL: comp.URL, State: c.stateOf(ctx, comp)}
 	})
@@ -259,7 +259,7 @@ func (c *collector) proxies(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
 	defer cancel()
-	proxies := slices.DeleteFunc(c.topology.OfKind(topology.FrontProxy), func(p *topology.Component) bool {
+	proxies := slices.DeleteFunc(c.topology.FrontProxies(), func(p *topology.Component) bool {
 		return c.component(p.ID()).ReadyReplicas == 0
 	})
 	errs := parallel.Map(atOnce, proxies, func(p *topology.Component) error {

@@ -203,7 +203,7 @@ func TestAnInterruptedLookIsNoStatus(t *testing.T) {
 }
 
 func TestRotationsUnderWay(t *testing.T) {
-	rotations := func(cas ...pki.CA) (all pki.Rotations) {
+	rotations := func(cas ...topology.CA) (all pki.Rotations) {
 		for _, ca := range cas {
 			all = append(all, pki.RotationOf(ca))
 		}
@@ -216,20 +216,20 @@ func TestRotationsUnderWay(t *testing.T) {
 	}{
 		"none": {},
 		"one that is distributed": {
-			distribute: rotations(pki.ServerCA),
-			want:       []status.Rotation{{Rotations: rotations(pki.ServerCA), Of: []string{"server-ca"}, Phase: pki.PhaseDistribute}},
+			distribute: rotations(topology.ServerCA),
+			want:       []status.Rotation{{Rotations: rotations(topology.ServerCA), Of: []string{"server-ca"}, Phase: pki.PhaseDistribute}},
 		},
 		"those of a phase go on together": {
-			distribute: rotations(pki.ServerCA, pki.ClientCA, pki.EtcdCA), then: rotations(pki.ServerCA, pki.ClientCA),
+			distribute: rotations(topology.ServerCA, topology.ClientCA, topology.EtcdCA), then: rotations(topology.ServerCA, topology.ClientCA),
 			want: []status.Rotation{
-				{Rotations: rotations(pki.EtcdCA), Of: []string{"etcd-ca"}, Phase: pki.PhaseDistribute},
-				{Rotations: rotations(pki.ServerCA, pki.ClientCA), Of: []string{"server-ca", "client-ca"}, Phase: pki.PhaseSwitch},
+				{Rotations: rotations(topology.EtcdCA), Of: []string{"etcd-ca"}, Phase: pki.PhaseDistribute},
+				{Rotations: rotations(topology.ServerCA, topology.ClientCA), Of: []string{"server-ca", "client-ca"}, Phase: pki.PhaseSwitch},
 			},
 		},
 		"a key and an authority do not": {
-			distribute: append(rotations(pki.ServerCA), key...),
+			distribute: append(rotations(topology.ServerCA), key...),
 			want: []status.Rotation{
-				{Rotations: rotations(pki.ServerCA), Of: []string{"server-ca"}, Phase: pki.PhaseDistribute},
+				{Rotations: rotations(topology.ServerCA), Of: []string{"server-ca"}, Phase: pki.PhaseDistribute},
 				{Rotations: key, Of: []string{"service-account-key"}, Phase: pki.PhaseDistribute},
 			},
 		},

@@ -14,13 +14,16 @@ const (
 	podConfigDir = "/etc/kcp"
 	podDataDir   = "/var/lib/kcp"
 	loopback     = "127.0.0.1"
-	// anyAddress stands for all addresses of both families: Go listens on IPv6 too, and in pods that have no other.
+	// anyAddress is all addresses of both families: Go listens on IPv6 too, also in pods that have only IPv6.
 	anyAddress   = "0.0.0.0"
 	etcdPort     = 2379
 	etcdPeerPort = 2380
 )
 
-// Build takes a setup apart for Kubernetes clusters. The setup is valid and has all its defaults.
+// Port is the port of every kcp server on a Kubernetes cluster.
+const Port = 6443
+
+// Build returns the components of a setup on Kubernetes clusters. The setup is valid and has all its defaults.
 func Build(s *v1alpha1.Setup) *Topology { return (&builder{setup: s}).build() }
 
 type builder struct {
@@ -30,30 +33,29 @@ type builder struct {
 }
 
 func (b *builder) build() *Topology {
-	b.t = &Topology{Setup: b.setup, Name: b.setup.Metadata.Name, Local: b.local != nil, byID: map[ID]*Component{}}
+	b.t = &Topology{Setup: b.setup, Name: b.setup.Metadata.Name, byID: map[ID]*Component{}}
 	b.placeClusters()
 	spec := &b.setup.Spec
-	var cacheNeeds []ID
 	if cs := spec.CacheServer; cs != nil {
 		c := b.server(CacheServer, "", cs.Component, cs.URL)
-		c.Storage = b.storage(c, CacheName, *cs.Etcd)
+		c.Storage = b.storage(c, *cs.Etcd)
 		b.add(c)
-		cacheNeeds = []ID{c.ID()}
 	}
-	root := b.shard(RootShard, "", spec.RootShard.ShardSpec, cacheNeeds...)
+	b.shard(RootShard, "", spec.RootShard.ShardSpec)
 	for i := range spec.Shards {
-		b.shard(Shard, spec.Shards[i].Name, spec.Shards[i].ShardSpec, append(cacheNeeds, root.ID())...)
+		b.shard(Shard, spec.Shards[i].Name, spec.Shards[i].ShardSpec)
 	}
 	for i := range spec.FrontProxies {
-		b.frontProxy(&spec.FrontProxies[i], i == 0, root.ID())
+		b.frontProxy(&spec.FrontProxies[i], i == 0)
 	}
 	for i := range spec.VirtualWorkspaces {
 		b.virtualWorkspaces(&spec.VirtualWorkspaces[i])
 	}
-	b.connectShards()
+	b.chooseFrontProxies()
 	for i := range spec.Kubeconfigs {
 		b.kubeconfig(&spec.Kubeconfigs[i])
 	}
+	b.t.connect()
 	return b.t
 }
 
@@ -62,15 +64,17 @@ func (b *builder) add(c *Component) {
 	b.t.byID[c.ID()] = c
 }
 
-// placeClusters keeps the clusters that hold at least one component, and gives each its base.
+// placeClusters decides which clusters the setup uses, and adds the base of each.
 func (b *builder) placeClusters() {
 	if b.local != nil {
-		b.t.Clusters = []Cluster{{}}
+		b.t.Clusters = []Cluster{{Local: true}}
 	}
 	used := usedClusters(b.setup)
 	for _, c := range b.setup.Spec.Clusters {
 		if b.local == nil && used[c.Name] {
-			b.t.Clusters = append(b.t.Clusters, Cluster(c))
+			b.t.Clusters = append(b.t.Clusters, Cluster{
+				Name: c.Name, Context: c.Context, Kubeconfig: c.Kubeconfig, Namespace: c.Namespace, Domain: c.Domain,
+			})
 		}
 	}
 	b.t.Home = b.cluster(b.setup.Spec.RootShard.Cluster)
@@ -98,14 +102,14 @@ func usedClusters(s *v1alpha1.Setup) map[string]bool {
 
 func (b *builder) cluster(name string) Cluster {
 	for _, c := range b.t.Clusters {
-		if c.Name == name || b.local != nil {
+		if c.Name == name || c.Local {
 			return c
 		}
 	}
 	return b.t.Clusters[0]
 }
 
-// server is what all kcp servers have in common.
+// server returns a component with everything that all kcp servers have in common.
 func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url string) *Component {
 	s := &b.setup.Spec
 	img := mergeImage(s.Image, spec.Image)
@@ -123,9 +127,9 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 	return c
 }
 
-// locate decides where a component listens, how it is reached and where its files are.
+// locate decides where a component listens, at which URL it is reached, and where its files are.
 func (b *builder) locate(c *Component, port int32, url string) {
-	if b.local != nil {
+	if c.Cluster.Local {
 		dir := ComponentDir(b.local.dir, c.Object())
 		c.BindAddress, c.Port, c.Replicas = loopback, b.port(string(c.ID())), 1
 		c.ConfigDir, c.DataDir = filepath.Join(dir, "config"), filepath.Join(dir, "data")
@@ -137,33 +141,21 @@ func (b *builder) locate(c *Component, port int32, url string) {
 	c.URL = cmp.Or(url, httpsURL(c.Host(), port))
 }
 
-// URLFrom is how a component on some cluster dials c: by its Service within one cluster, else by its URL.
-func (c *Component) URLFrom(from Cluster) string {
-	if c.Cluster.Namespace == "" || from.Name != c.Cluster.Name {
-		return c.URL
-	}
-	return httpsURL(c.Host(), c.ServicePort)
-}
-
-func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec, needs ...ID) *Component {
+func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec) {
 	c := b.server(k, name, spec.Component, spec.URL)
 	c.ShardLabels = spec.Labels
-	c.Storage = b.storage(c, c.ShardName(), *spec.Etcd)
+	c.Storage = b.storage(c, *spec.Etcd)
 	c.VirtualWorkspaceURL = c.URL
-	if b.local == nil {
+	if !c.Cluster.Local {
 		c.VirtualWorkspaceURL = cmp.Or(spec.VirtualWorkspaceURL, c.URL)
 	}
-	// A shard asks the root shard again and again for the identities of kcp's APIs, and lists the cache until it is there (kcp:
-	// pkg/server/server.go, kcp-start-informers).
-	c.Needs, c.Awaits = append(c.Needs, needs...), needs
 	b.add(c)
-	return c
 }
 
-// storage decides where the data of c is kept, and adds the managed etcd that keeps it.
-func (b *builder) storage(c *Component, etcdName string, e v1alpha1.Etcd) *Storage {
+// storage decides where c stores its data, and adds its managed etcd.
+func (b *builder) storage(c *Component, e v1alpha1.Etcd) *Storage {
 	switch {
-	case b.local != nil:
+	case c.Cluster.Local:
 		return &Storage{
 			Embedded:   true,
 			ClientPort: b.port(string(c.ID()) + "/etcd-client"),
@@ -177,35 +169,35 @@ func (b *builder) storage(c *Component, etcdName string, e v1alpha1.Etcd) *Stora
 			Size: e.Embedded.Storage.String(), Class: e.Embedded.StorageClassName, Ephemeral: *e.Embedded.Ephemeral,
 		}
 	}
-	etcd := b.etcd(c, etcdName, e.Managed)
+	etcd := b.etcd(c, e.Managed)
 	b.add(etcd)
-	c.Needs = append(c.Needs, etcd.ID())
 	return &Storage{Etcd: etcd.ID(), Servers: []string{etcd.URL}}
 }
 
-func (b *builder) etcd(owner *Component, name string, m *v1alpha1.ManagedEtcd) *Component {
+func (b *builder) etcd(owner *Component, m *v1alpha1.ManagedEtcd) *Component {
 	c := &Component{
-		Kind: Etcd, Name: name, Setup: b.t.Name, Cluster: owner.Cluster, Needs: []ID{IDOf(Base, owner.Cluster.Name)},
+		Kind: Etcd, Name: owner.ID().ShortName(), Setup: b.t.Name, Cluster: owner.Cluster,
+		Needs: []ID{IDOf(Base, owner.Cluster.Name)},
 		Image: m.Image, PullPolicy: owner.PullPolicy, PullSecrets: owner.PullSecrets,
 		Replicas: *m.Replicas, Resources: *m.Resources, ExtraArgs: m.ExtraArgs,
 		PodTemplates: overlays(m.PodTemplate),
-		Storage:      &Storage{PeerPort: etcdPeerPort, Size: m.Storage.String(), Class: m.StorageClassName, Ephemeral: m.Ephemeral},
+		Storage: &Storage{
+			PeerPort: etcdPeerPort, Size: m.Storage.String(), Class: m.StorageClassName, Ephemeral: m.Ephemeral,
+		},
 	}
 	b.locate(c, etcdPort, "")
 	return c
 }
 
-func (b *builder) frontProxy(f *v1alpha1.FrontProxy, first bool, needs ...ID) {
+func (b *builder) frontProxy(f *v1alpha1.FrontProxy, first bool) {
 	c := b.server(FrontProxy, f.Name, f.Component, "")
-	// A front-proxy asks the root shard for those identities too, and does not listen before it has them (kcp: pkg/proxy).
-	c.Needs, c.Awaits = append(c.Needs, needs...), needs
 	b.add(c)
 	c.ExternalURL = c.URL
 	ext := f.External
 	if first && ext.Hostname == "" {
 		ext = b.setup.Spec.External
 	}
-	if b.local == nil && ext.Hostname != "" {
+	if !c.Cluster.Local && ext.Hostname != "" {
 		c.ServicePort = ext.Port
 		c.URL = httpsURL(c.Host(), c.ServicePort)
 		c.ExternalURL = httpsURL(ext.Hostname, ext.Port)
@@ -214,28 +206,18 @@ func (b *builder) frontProxy(f *v1alpha1.FrontProxy, first bool, needs ...ID) {
 
 func (b *builder) virtualWorkspaces(v *v1alpha1.VirtualWorkspace) {
 	c := b.server(VirtualWorkspaces, v.Name, v.Component, v.URL)
-	shard := b.shardNamed(v.Shard)
+	shard := b.t.byID[ShardID(v.Shard)]
 	c.Serves = shard.ID()
 	shard.VirtualWorkspaces, shard.VirtualWorkspaceURL = c.ID(), c.URL
-	c.Needs = append(c.Needs, shard.ID())
-	for _, f := range b.t.OfKind(FrontProxy) {
-		c.Needs = append(c.Needs, f.ID())
-	}
 	b.add(c)
 }
 
-func (b *builder) shardNamed(name string) *Component {
-	if name == RootShardName {
-		return b.t.Root()
-	}
-	return b.t.byID[IDOf(Shard, name)]
-}
-
-// connectShards tells shards, and the servers of their virtual workspaces, which front-proxy to dial: one of their own
-// cluster by its Service where there is one, which needs no DNS entry and no hairpin; else the first by its external URL.
-func (b *builder) connectShards() {
-	proxies := b.t.OfKind(FrontProxy)
-	for _, c := range b.t.OfKind(RootShard, Shard, VirtualWorkspaces) {
+// chooseFrontProxies decides which front-proxy the shards and the servers of virtual workspaces dial: one of their own
+// cluster by its Service, because that needs no DNS entry and no hairpin, else the first front-proxy by its external
+// URL.
+func (b *builder) chooseFrontProxies() {
+	proxies := b.t.FrontProxies()
+	for _, c := range b.t.that(func(k Kind) bool { return k.Dials(FrontProxy) && k.Serves() }) {
 		c.ExternalURL = proxies[0].ExternalURL
 		c.FrontProxy, c.FrontProxyURL = proxies[0].ID(), proxies[0].ExternalURL
 		for _, p := range proxies {
@@ -248,27 +230,22 @@ func (b *builder) connectShards() {
 }
 
 func (b *builder) kubeconfig(k *v1alpha1.Kubeconfig) {
-	c := &Component{Kind: Kubeconfig, Name: k.Name, Setup: b.t.Name, Cluster: b.t.Home}
+	c := &Component{
+		Kind: Kubeconfig, Name: k.Name, Setup: b.t.Name, Cluster: b.t.Home, Needs: []ID{IDOf(Base, b.t.Home.Name)},
+	}
 	a := b.t.Access(*k)
-	c.Needs = []ID{IDOf(Base, c.Cluster.Name), a.Target}
 	c.Access = &a
 	b.add(c)
 }
 
-// Access finds the target of a kubeconfig and its address.
+// Access returns what a kubeconfig gives access to.
 func (t *Topology) Access(k v1alpha1.Kubeconfig) Access {
-	a := Access{Kubeconfig: k}
-	switch {
-	case k.Target.Shard == RootShardName:
-		a.Target, a.URL = t.Root().ID(), t.Root().URL
-	case k.Target.Shard != "":
-		c := t.byID[IDOf(Shard, k.Target.Shard)]
-		a.Target, a.URL = c.ID(), c.URL
-	default:
-		c := t.byID[IDOf(FrontProxy, k.Target.FrontProxy)]
-		a.Target, a.URL = c.ID(), c.ExternalURL
+	if k.Target.Shard != "" {
+		shard := t.byID[ShardID(k.Target.Shard)]
+		return Access{Kubeconfig: k, Target: shard.ID(), URL: shard.URL}
 	}
-	return a
+	proxy := t.byID[IDOf(FrontProxy, k.Target.FrontProxy)]
+	return Access{Kubeconfig: k, Target: proxy.ID(), URL: proxy.ExternalURL}
 }
 
 func mergeImage(base, over v1alpha1.Image) v1alpha1.Image {
@@ -295,7 +272,7 @@ func imageRef(i v1alpha1.Image, release string) string {
 	return i.Repository + ":" + cmp.Or(i.Tag, release)
 }
 
-// kcpVersion is the release inside an image: what its tag says, if the tag is a version.
+// kcpVersion returns the release in an image: its tag, if the tag is a version.
 func kcpVersion(i v1alpha1.Image, release string) string {
 	if _, err := version.ParseSemantic(i.Tag); err == nil {
 		return i.Tag

@@ -1,46 +1,29 @@
 package topology
 
 import (
+	"cmp"
 	"path"
+	"slices"
 	"strings"
 )
-
-// Kind is a kind of component. Its value is the first part of a component's ID.
-type Kind string
-
-// The kinds of components, in the order in which they come up.
-const (
-	Base              Kind = "base"
-	Etcd              Kind = "etcd"
-	CacheServer       Kind = "cache-server"
-	RootShard         Kind = "root-shard"
-	Shard             Kind = "shard"
-	FrontProxy        Kind = "front-proxy"
-	VirtualWorkspaces Kind = "virtual-workspaces"
-	Kubeconfig        Kind = "kubeconfig"
-)
-
-// RootShardName is the name that kcp fixes for the root shard (kcp: pkg/apis/core/v1alpha1, RootShard).
-const RootShardName = "root"
-
-// CacheName stands for the cache server where a component is named by a single word, as its etcd is.
-const CacheName = "cache"
-
-// Port is where every kcp server of a Kubernetes cluster listens.
-const Port = 6443
 
 // ID names a component within its setup, as users see and type it: root-shard, shard/alpha, etcd/root.
 type ID string
 
-// singletons are the kinds of which a setup has at most one.
-func (k Kind) singleton() bool { return k == RootShard || k == CacheServer }
-
-// IDOf returns the ID of the component of a kind and name. The base of this machine has no name.
+// IDOf returns the ID of the component with a kind and a name. The base of this machine has no name.
 func IDOf(k Kind, name string) ID {
-	if k.singleton() || name == "" {
+	if k.Singleton() || name == "" {
 		return ID(k)
 	}
 	return ID(string(k) + "/" + name)
+}
+
+// ShardID returns the ID of the shard with a name in kcp.
+func ShardID(name string) ID {
+	if name == RootShardName {
+		return ID(RootShard)
+	}
+	return IDOf(Shard, name)
 }
 
 // Kind returns the kind that the ID begins with.
@@ -49,34 +32,69 @@ func (id ID) Kind() Kind {
 	return Kind(k)
 }
 
-// Name returns what follows the kind: nothing for a component of which a setup has one.
+// Name returns the part after the kind. It is empty for a component of a singleton kind.
 func (id ID) Name() string {
 	_, name, _ := strings.Cut(string(id), "/")
 	return name
 }
 
-// stem is what a component's objects are called after, following the setup's name.
-func stem(k Kind, name string) string {
-	switch k {
-	case Base:
-		return ""
-	case CacheServer:
-		return "-cache"
-	case RootShard:
-		return "-root"
-	case VirtualWorkspaces:
-		return "-vw-" + name
+// ShortName names the component in one word: alpha for shard/alpha, root for the root shard. It is the name of a shard
+// in kcp, and the name of the component's managed etcd.
+func (id ID) ShortName() string { return cmp.Or(id.Kind().traits().only, id.Name()) }
+
+// EtcdID returns the ID of the component's managed etcd.
+func (id ID) EtcdID() ID { return IDOf(Etcd, id.ShortName()) }
+
+// EtcdOwner returns the ID of the component that stores its data in a managed etcd.
+func (id ID) EtcdOwner() ID {
+	i := slices.IndexFunc(kinds, func(t traits) bool { return t.only != "" && t.only == id.Name() })
+	if i >= 0 {
+		return ID(kinds[i].kind)
 	}
-	return "-" + string(k) + "-" + name
+	return IDOf(Shard, id.Name())
 }
 
-// Object returns the name of an object of a component: Object(setup, k, name) is its workload and Service,
-// Object(setup, k, name, "server") its serving certificate's Secret.
+// Object returns the name of an object of a component: Object(setup, k, name) is its workload and its Service,
+// Object(setup, k, name, "server") the Secret with its serving certificate.
 func Object(setup string, k Kind, name string, parts ...string) string {
-	return strings.Join(append([]string{setup + stem(k, name)}, parts...), "-")
+	t := k.traits()
+	all := []string{setup}
+	if k != Base {
+		all = append(all, cmp.Or(t.stem, t.only, string(k)))
+	}
+	if k != Base && t.only == "" {
+		all = append(all, name)
+	}
+	return strings.Join(append(all, parts...), "-")
 }
 
-// The folders below a component's configuration folder.
+// The last parts of the names of a component's objects, besides its certificates.
+const (
+	// PeerService is the headless Service of a managed etcd.
+	PeerService = "peers"
+	// MembersConfig is the ConfigMap with the settings with which a member without data starts. JoinConfig is another
+	// ConfigMap, which overrides some of them; it exists only while a member is replaced.
+	MembersConfig = "members"
+	JoinConfig    = "join"
+	// KubeconfigsPart is the Secret with the kubeconfigs that a component uses.
+	KubeconfigsPart = "kubeconfigs"
+	// ConfigPart is the ConfigMap with the configuration file of a front-proxy.
+	ConfigPart = "config"
+	// DataPart is the PersistentVolumeClaim of a component with an embedded etcd.
+	DataPart = "data"
+)
+
+// The last parts of the names of the objects that belong to the setup as a whole.
+const (
+	// CAPart is the ConfigMap with the bundles of all authorities.
+	CAPart = "ca"
+	// ServiceAccountPart is the Secret with the keys of service accounts.
+	ServiceAccountPart = "service-account"
+	// InventoryPart is the Secret that records what was applied to a cluster.
+	InventoryPart = "inventory"
+)
+
+// Directories below a component's configuration directory.
 const (
 	dirPKI            = "pki"
 	dirCA             = "ca"
@@ -86,27 +104,27 @@ const (
 	dirConfig         = "config"
 )
 
-// Files names the files that a component reads, relative to its configuration folder. Pods mount them there;
-// the local runtime writes them there.
+// Files names the files that a component reads, relative to its configuration directory. Pods mount them there; on this
+// machine they are written there.
 type Files struct{}
 
-// Cert is a certificate of the component.
+// Cert returns the file of a certificate of the component.
 func (Files) Cert(name string) string { return path.Join(dirPKI, name, "tls.crt") }
 
-// Key is the private key that belongs to Cert(name).
+// Key returns the file of the private key that belongs to Cert(name).
 func (Files) Key(name string) string { return path.Join(dirPKI, name, "tls.key") }
 
-// CA is the bundle of a certificate authority: server, client, requestheader or etcd.
-func (Files) CA(name string) string { return path.Join(dirCA, name+".crt") }
+// CA returns the file with the bundle of a certificate authority.
+func (Files) CA(ca CA) string { return path.Join(dirCA, string(ca)+".crt") }
 
-// Kubeconfig is a kubeconfig that the component uses.
+// Kubeconfig returns the file of a kubeconfig that the component uses.
 func (Files) Kubeconfig(name string) string { return path.Join(dirKubeconfig, name+".kubeconfig") }
 
-// ServiceAccount is a file of the service-account key pair.
+// ServiceAccount returns a file of the service-account key pair.
 func (Files) ServiceAccount(name string) string { return path.Join(dirServiceAccount, name) }
 
-// ExternalEtcd is a file of the client credentials of an external etcd: ca.crt, tls.crt or tls.key.
+// ExternalEtcd returns a file of the client credentials for an external etcd: ca.crt, tls.crt or tls.key.
 func (Files) ExternalEtcd(name string) string { return path.Join(dirEtcd, name) }
 
-// Config is another file of the component's configuration.
+// Config returns another file of the component's configuration.
 func (Files) Config(name string) string { return path.Join(dirConfig, name) }

@@ -17,8 +17,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Whatever a setup looks like, its components can be brought up one after the other, and where they are reached is in
-// their certificates.
+// In any setup, components can start one after the other in their order, and their certificates contain all hosts at which they
+// are reached.
 func TestAnySetupHoldsTogether(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
@@ -94,6 +94,28 @@ func holdsTogether(t *testing.T, top *topology.Topology) {
 		if c.URL != "" {
 			require.Contains(t, c.Hosts(), host(t, c.URL))
 			require.Len(t, slices.Compact(slices.Sorted(slices.Values(c.Hosts()))), len(c.Hosts()), "no host twice")
+		}
+	}
+	kinds := topology.Kinds()
+	for _, c := range top.Components {
+		for _, n := range c.Needs {
+			require.Less(t, slices.Index(kinds, n.Kind()), slices.Index(kinds, c.Kind), "%s needs %s", c.ID(), n)
+		}
+	}
+	for _, e := range top.Edges() {
+		require.NotEmpty(t, e.Clients)
+		require.NotEmpty(t, e.Servers)
+		for _, s := range e.Servers {
+			server := top.Component(s.Component)
+			require.NotEmpty(t, s.Host)
+			require.Contains(t, server.Hosts(), s.Host)
+			require.True(t, e.Accept == topology.ClientCA && server.Kind == topology.CacheServer || slices.Contains(top.Bundles(server), e.Accept),
+				"%s does not read the bundle of the %s CA", s.Component, e.Accept)
+		}
+		for _, id := range e.Clients {
+			if id != topology.Self {
+				require.Contains(t, top.Bundles(top.Component(id)), e.Trust, id)
+			}
 		}
 	}
 	_, err := dag.Run(t.Context(), needs, cmp.Compare[topology.ID], 1, func(context.Context, topology.ID) error { return nil })

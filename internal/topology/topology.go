@@ -1,5 +1,5 @@
-// Package topology turns a setup into its components: every name, host, port, URL, path, placement and dependency is
-// decided here, once. It is pure.
+// Package topology turns a setup into its components. Every name, host, port, URL, path, placement, connection and
+// dependency is decided here, once. It is pure.
 package topology
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// Topology is a setup taken apart.
+// Topology is the components of a setup, and how they are connected.
 type Topology struct {
 	// Setup is the setup with all its defaults.
 	Setup *v1alpha1.Setup
@@ -25,12 +25,13 @@ type Topology struct {
 	Home Cluster
 	// Clusters are the clusters that components are placed on, in the order of the setup file.
 	Clusters []Cluster
-	// Components are all components, each after those that it needs.
+	// Components are all components, each after the components that it needs.
 	Components []*Component
-	// Local is set when the components run as processes of this machine.
-	Local bool
 
-	byID map[ID]*Component
+	byID  map[ID]*Component
+	edges []Edge
+	// outgoing are the indexes of the edges in which a component is a client.
+	outgoing map[ID][]int
 }
 
 // Cluster is a Kubernetes cluster and a namespace in it.
@@ -40,6 +41,8 @@ type Cluster struct {
 	Kubeconfig string
 	Namespace  string
 	Domain     string
+	// Local is set for this machine, which runs components as processes. The other fields are then empty.
+	Local bool
 }
 
 // Component is one deployable part of a setup.
@@ -47,15 +50,15 @@ type Component struct {
 	Kind  Kind
 	Name  string
 	Setup string
-	// Cluster is where it is placed.
+	// Cluster is where the component is placed.
 	Cluster Cluster
-	// Needs are the components that must be ready before it is, and before it is changed.
+	// Needs are the components that must be ready before this one is ready, and before it is changed.
 	Needs []ID
-	// Awaits are those of Needs that the component's own process waits for: when it is new it starts before they are ready,
-	// which saves the time that each spends waiting for itself.
+	// Awaits are the components of Needs that this one's own process waits for. If it is new, it is started before they
+	// are ready: that saves the time in which all of them initialize alone.
 	Awaits []ID
 
-	// Version is the kcp release that it runs; flags depend on it.
+	// Version is the kcp release that the component runs. Its flags depend on it.
 	Version     string
 	Image       string
 	PullPolicy  corev1.PullPolicy
@@ -64,55 +67,56 @@ type Component struct {
 	Resources   corev1.ResourceRequirements
 	LogLevel    int32
 	ExtraArgs   []string
-	// PodTemplates and Services are laid over what is rendered, in this order.
+	// PodTemplates and Services are merged into the rendered objects, in this order.
 	PodTemplates []v1alpha1.Overlay
 	Services     []v1alpha1.Overlay
 
-	// BindAddress is what its server listens on.
+	// BindAddress is the address that the server listens on.
 	BindAddress string
-	// Port is where its server listens; for an etcd its client port.
+	// Port is the port that the server listens on; for an etcd, the port for clients.
 	Port int32
-	// ServicePort is the port of its Service.
+	// ServicePort is the port of the Service.
 	ServicePort int32
-	// URL is its base URL: how other components reach it.
+	// URL is the base URL: how other components reach this one.
 	URL string
 	// ExternalURL is how clients reach kcp (shards), or this front-proxy.
 	ExternalURL string
-	// VirtualWorkspaceURL is where a shard's virtual workspaces are reached.
+	// VirtualWorkspaceURL is how clients reach the virtual workspaces of a shard.
 	VirtualWorkspaceURL string
 	// ShardLabels are the labels of a shard in kcp.
 	ShardLabels map[string]string
-	// ConfigDir is the folder with the files it reads (see Files).
+	// ConfigDir is the directory of the files that the component reads (see Files).
 	ConfigDir string
-	// DataDir is the folder that it keeps data in.
+	// DataDir is the directory that the component keeps data in.
 	DataDir string
 
-	// Storage is what keeps the component's data. It is nil where the component keeps none.
+	// Storage is where the component's data is stored. It is nil if the component stores none.
 	Storage *Storage
-	// Serves is the shard that a virtual workspace server serves.
+	// Serves is the shard that a server of virtual workspaces works for.
 	Serves ID
-	// VirtualWorkspaces is the server of a shard's virtual workspaces where they are not served by the shard itself.
+	// VirtualWorkspaces is the server of a shard's virtual workspaces. It is empty if the shard serves them itself.
 	VirtualWorkspaces ID
-	// FrontProxy is the front-proxy through which a shard reaches other shards' workspaces, and FrontProxyURL its URL
-	// as this component dials it.
+	// FrontProxy is the front-proxy through which a shard reaches the workspaces of other shards, and FrontProxyURL the
+	// URL at which this component dials it.
 	FrontProxy    ID
 	FrontProxyURL string
 	// Access is what a kubeconfig gives access to.
 	Access *Access
 }
 
-// Storage says where a component's data is kept: in an etcd, or in a volume that an etcd writes to.
+// Storage describes where a component's data is stored: in an etcd, or in a volume that an etcd writes to.
 type Storage struct {
-	// Etcd is the managed etcd; Servers are its URLs, or those of an external one. Neither is set for an embedded one.
+	// Etcd is the managed etcd, and Servers are its URLs or those of an external one. Both are empty for an embedded one.
 	Etcd    ID
 	Servers []string
 	Prefix  string
-	// TLSSecret is the Secret with the client credentials of an external etcd.
+	// TLSSecret is the Secret with the client credentials for an external etcd.
 	TLSSecret string
-	// Embedded says that etcd runs inside the component's process; ClientPort and PeerPort are where it listens.
+	// Embedded is set if etcd runs inside the component's process. ClientPort and PeerPort are the ports that it listens
+	// on.
 	Embedded             bool
 	ClientPort, PeerPort int32
-	// Size and Class describe the volume of an embedded or managed etcd; an Ephemeral one dies with its pod.
+	// Size and Class describe the volume of an embedded or managed etcd. An Ephemeral volume is deleted with its pod.
 	Size      string
 	Class     string
 	Ephemeral bool
@@ -120,7 +124,7 @@ type Storage struct {
 
 // Access describes a kubeconfig.
 type Access struct {
-	// Target is the front-proxy or shard that it dials; URL is its address.
+	// Target is the front-proxy or shard that the kubeconfig dials, and URL its address.
 	Target ID
 	URL    string
 	v1alpha1.Kubeconfig
@@ -129,64 +133,74 @@ type Access struct {
 // ID returns the component's name within its setup.
 func (c *Component) ID() ID { return IDOf(c.Kind, c.Name) }
 
-// Object returns the name of an object of c: Object() is its workload and Service.
+// Object returns the name of an object of c. Object() is its workload and its Service.
 func (c *Component) Object(parts ...string) string { return Object(c.Setup, c.Kind, c.Name, parts...) }
 
-// ShardName is the name that a shard has in kcp.
-func (c *Component) ShardName() string {
-	if c.Kind == RootShard {
-		return RootShardName
+// CertSecret returns the name of the Secret that holds a certificate of c.
+func (c *Component) CertSecret(cert string) string {
+	if c.Kind == Kubeconfig {
+		return c.Object() // a kubeconfig and its certificate are in one Secret
 	}
-	return c.Name
+	return c.Object(cert)
 }
 
-// IsShard tells whether c is the root shard or another shard.
-func (c *Component) IsShard() bool { return c.Kind == RootShard || c.Kind == Shard }
+// ShardName returns the name of a shard in kcp.
+func (c *Component) ShardName() string { return c.ID().ShortName() }
 
-// Proxied tells whether front-proxies hand requests on to c.
-func (c *Component) Proxied() bool { return c.IsShard() || c.Kind == VirtualWorkspaces }
+// IsShard reports whether c is the root shard or another shard.
+func (c *Component) IsShard() bool { return c.Kind.IsShard() }
+
+// Proxied reports whether front-proxies forward requests to c.
+func (c *Component) Proxied() bool { return c.Kind.Proxied() }
 
 // Path returns the absolute path of one of the component's Files.
 func (c *Component) Path(file string) string { return path.Join(c.ConfigDir, file) }
 
-// Host is the DNS name of the component's Service within its cluster.
+// Host returns the DNS name of the component's Service within its cluster.
 func (c *Component) Host() string {
 	return fmt.Sprintf("%s.%s.svc.%s", c.Object(), c.Cluster.Namespace, c.Cluster.Domain)
 }
 
-// MemberHost is the DNS name of a member of a managed etcd.
+// Member returns the name of a member of a managed etcd, which is also the name of its pod.
+func (c *Component) Member(i int32) string { return fmt.Sprintf("%s-%d", c.Object(), i) }
+
+// MemberHost returns the DNS name of a member of a managed etcd.
 func (c *Component) MemberHost(i int32) string {
 	return fmt.Sprintf("%s.%s.%s.svc.%s", c.Member(i), c.Object(PeerService), c.Cluster.Namespace, c.Cluster.Domain)
 }
 
-// ClientHost is the name that a managed etcd looks for in the certificate of whatever connects to its client port: its
-// owner, its own probes and kcpctl have it, and nothing else that the etcd CA has signed. It resolves to no address.
-func (c *Component) ClientHost() string { return "client." + c.Host() }
+// MemberHosts returns the DNS names of all members of a managed etcd.
+func (c *Component) MemberHosts() []string {
+	var hosts []string
+	for i := range c.Replicas {
+		hosts = append(hosts, c.MemberHost(i))
+	}
+	return hosts
+}
 
-// The parts of the names of a managed etcd's further objects.
-const (
-	// PeerService is the headless Service.
-	PeerService = "peers"
-	// MembersConfig is the ConfigMap with what a member without data starts with, and JoinConfig another that replaces
-	// parts of it: it is there while a member is replaced.
-	MembersConfig = "members"
-	JoinConfig    = "join"
-)
-
-// PeerURL is the URL at which the other members reach a member of a managed etcd.
+// PeerURL returns the URL at which the other members reach a member of a managed etcd.
 func (c *Component) PeerURL(i int32) string { return httpsURL(c.MemberHost(i), c.Storage.PeerPort) }
 
-// Member is the name of a member of a managed etcd, and of its pod.
-func (c *Component) Member(i int32) string { return fmt.Sprintf("%s-%d", c.Object(), i) }
+// ClientHost returns the host name that a managed etcd requires in the certificates of its clients. Only its owner,
+// its own probes and kcpctl have it; other certificates of the etcd CA do not. It resolves to no address.
+func (c *Component) ClientHost() string { return "client." + c.Host() }
 
-// Hosts are the DNS names and IP addresses under which anybody dials the component: the SANs of its serving certificate.
+// URLFrom returns the URL at which a component on a cluster dials c: its Service within one cluster, else its base URL.
+func (c *Component) URLFrom(from Cluster) string {
+	if c.Cluster.Local || from.Name != c.Cluster.Name {
+		return c.URL
+	}
+	return httpsURL(c.Host(), c.ServicePort)
+}
+
+// Hosts returns all DNS names and IP addresses at which c is dialled: the SANs of its serving certificate.
 func (c *Component) Hosts() []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
-	if ns, svc := c.Cluster.Namespace, c.Object(); ns != "" {
+	if ns, svc := c.Cluster.Namespace, c.Object(); !c.Cluster.Local {
 		hosts = append([]string{svc, svc + "." + ns, svc + "." + ns + ".svc", c.Host()}, hosts...)
 	}
-	for i := int32(0); c.Kind == Etcd && i < c.Replicas; i++ {
-		hosts = append(hosts, c.MemberHost(i))
+	if c.Kind == Etcd {
+		hosts = append(hosts, c.MemberHosts()...)
 	}
 	for _, u := range []string{c.URL, c.ownExternalURL(), c.ownVirtualWorkspaceURL()} {
 		if h := hostOf(u); h != "" && !slices.Contains(hosts, h) {
@@ -196,7 +210,7 @@ func (c *Component) Hosts() []string {
 	return hosts
 }
 
-// ownExternalURL is the external URL if the component itself serves it.
+// ownExternalURL is the external URL if the component serves it itself.
 func (c *Component) ownExternalURL() string {
 	if c.Kind == FrontProxy {
 		return c.ExternalURL
@@ -204,38 +218,57 @@ func (c *Component) ownExternalURL() string {
 	return ""
 }
 
-// ownVirtualWorkspaceURL is the virtual workspace URL if the component itself serves it.
+// ownVirtualWorkspaceURL is the URL of virtual workspaces if the component serves them itself.
 func (c *Component) ownVirtualWorkspaceURL() string {
-	if c.VirtualWorkspaces == "" {
+	switch {
+	case c.Kind == VirtualWorkspaces:
+		return c.URL
+	case c.VirtualWorkspaces == "":
 		return c.VirtualWorkspaceURL
 	}
 	return ""
 }
 
+// Local reports whether the components run as processes of this machine.
+func (t *Topology) Local() bool { return t.Home.Local }
+
 // Component returns the component with an ID, or nil.
 func (t *Topology) Component(id ID) *Component { return t.byID[id] }
 
-// OfKind returns the components of some kinds, in order.
+// OfKind returns the components of some kinds, in the order of Components.
 func (t *Topology) OfKind(kinds ...Kind) []*Component {
+	return t.that(func(k Kind) bool { return slices.Contains(kinds, k) })
+}
+
+// Running returns the components that are workloads.
+func (t *Topology) Running() []*Component { return t.that(Kind.Runs) }
+
+// Servers returns the kcp servers.
+func (t *Topology) Servers() []*Component { return t.that(Kind.Serves) }
+
+// Shards returns the root shard and the other shards.
+func (t *Topology) Shards() []*Component { return t.that(Kind.IsShard) }
+
+func (t *Topology) that(hold func(Kind) bool) []*Component {
 	var out []*Component
 	for _, c := range t.Components {
-		if slices.Contains(kinds, c.Kind) {
+		if hold(c.Kind) {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-// Shards returns the root shard and the others.
-func (t *Topology) Shards() []*Component { return t.OfKind(RootShard, Shard) }
+// FrontProxies returns the front-proxies. Every setup has one.
+func (t *Topology) FrontProxies() []*Component { return t.OfKind(FrontProxy) }
 
 // Root returns the root shard.
 func (t *Topology) Root() *Component { return t.byID[ID(RootShard)] }
 
-// Cache returns the cache server, or nil where the root shard's embedded one serves.
+// Cache returns the cache server, or nil if shards use the cache that is embedded in the root shard.
 func (t *Topology) Cache() *Component { return t.byID[ID(CacheServer)] }
 
-// CacheHolder returns what serves the cache: the cache server, or the root shard.
+// CacheHolder returns the component that serves the cache: the cache server or the root shard.
 func (t *Topology) CacheHolder() *Component {
 	if cache := t.Cache(); cache != nil {
 		return cache
@@ -243,7 +276,7 @@ func (t *Topology) CacheHolder() *Component {
 	return t.Root()
 }
 
-// Object returns the name of an object that belongs to the setup as a whole, such as its CA bundles or its PKI.
+// Object returns the name of an object that belongs to the setup as a whole, such as the bundles of its authorities.
 func (t *Topology) Object(parts ...string) string { return Object(t.Name, Base, "", parts...) }
 
 func hostOf(rawURL string) string {
@@ -258,7 +291,7 @@ func httpsURL(host string, port int32) string {
 	return "https://" + net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// HostPort returns the host and port that a URL leads to, or nothing if it is none.
+// HostPort returns the host and port that a URL leads to. It is empty for an invalid URL.
 func HostPort(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" {

@@ -110,7 +110,7 @@ etcd/beta: demo-etcd-beta us [base/us]
 shard/beta: demo-shard-beta us [base/us etcd/beta cache-server root-shard]
 front-proxy/main: demo-front-proxy-main eu [base/eu root-shard]
 front-proxy/us: demo-front-proxy-us us [base/us root-shard]
-virtual-workspaces/extra: demo-vw-extra eu [base/eu shard/alpha front-proxy/main front-proxy/us]
+virtual-workspaces/extra: demo-vw-extra eu [base/eu shard/alpha front-proxy/main]
 kubeconfig/admin: demo-kubeconfig-admin eu [base/eu front-proxy/main]
 kubeconfig/ops: demo-kubeconfig-ops eu [base/eu shard/beta]
 kubeconfig/boss: demo-kubeconfig-boss eu [base/eu root-shard]
@@ -139,7 +139,7 @@ func TestClusters(t *testing.T) {
 		{Name: "us", Namespace: "kcp-us", Domain: "us.local"},
 	}, top.Clusters, "those that hold something")
 	require.Equal(t, top.Clusters[0], top.Home)
-	require.Equal(t, []topology.Cluster{{}}, topologytest.BuildLocal(t, near).Clusters)
+	require.Equal(t, []topology.Cluster{{Local: true}}, topologytest.BuildLocal(t, near).Clusters)
 }
 
 func TestStorage(t *testing.T) {
@@ -222,7 +222,7 @@ shard/gamma: mirror/kcp:nightly v0.32.3 2 4 IfNotPresent [] [--a=1] 1 0
 
 func TestBuildLocalKeepsEverythingOnThisMachine(t *testing.T) {
 	top := topologytest.BuildLocal(t, ha)
-	require.True(t, top.Local)
+	require.True(t, top.Local())
 	require.Empty(t, top.OfKind(topology.Etcd), "every etcd is embedded")
 	seen := map[int32]topology.ID{}
 	for _, c := range top.OfKind(topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy) {
@@ -249,7 +249,7 @@ func TestPathsAndNames(t *testing.T) {
 	for want, got := range map[string]string{
 		"/etc/kcp/pki/server/tls.crt":           root.Path(files.Cert("server")),
 		"/etc/kcp/pki/server/tls.key":           root.Path(files.Key("server")),
-		"/etc/kcp/ca/client.crt":                root.Path(files.CA("client")),
+		"/etc/kcp/ca/client.crt":                root.Path(files.CA(topology.ClientCA)),
 		"/etc/kcp/kubeconfig/shards.kubeconfig": root.Path(files.Kubeconfig("shards")),
 		"/etc/kcp/service-account/sa.key":       root.Path(files.ServiceAccount("sa.key")),
 		"/etc/kcp/etcd/ca.crt":                  root.Path(files.ExternalEtcd("ca.crt")),

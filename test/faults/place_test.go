@@ -174,8 +174,8 @@ func (p *place) start(ctx context.Context, pod *corev1.Pod) error {
 		return nil
 	}
 	var f topology.Files
-	p.kcp.Serve(string(id), pki.Pair{Cert: files[f.Cert(pki.CertServer)], Key: files[f.Key(pki.CertServer)]},
-		slices.Concat(files[f.CA(string(pki.ClientCA))], files[f.CA(string(pki.RequestHeaderCA))]))
+	p.kcp.Serve(string(id), pki.Pair{Cert: files[f.Cert(topology.CertServer)], Key: files[f.Key(topology.CertServer)]},
+		slices.Concat(files[f.CA(topology.ClientCA)], files[f.CA(topology.RequestHeaderCA)]))
 	if id.Kind() == topology.RootShard || id.Kind() == topology.Shard {
 		p.join(string(id), pod)
 	}

@@ -296,7 +296,7 @@ func (w *world) recorded(s *command, i *installation) {
 	}
 	bundles, _, _ := unstructured.NestedStringMap(ca.Object, "data")
 	for file, bundle := range bundles {
-		r := pki.RotationOf(pki.CA(strings.TrimSuffix(file, ".crt")))
+		r := pki.RotationOf(topology.CA(strings.TrimSuffix(file, ".crt")))
 		if have := fingerprints(bundle); len(have) == 0 || rec.Authorities[r.Key()].Current != have[0] {
 			w.violate("the record says that another %s signs than the first that is trusted", r)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // The gRPC codes of etcd.
@@ -25,13 +26,13 @@ const (
 
 // serve serves a pod until the test ends.
 func (e *Etcd) serve(i int32) {
-	leaf := e.state.Leaves[pki.LeafKey{Cluster: e.component.Cluster.Name, Secret: e.component.Object(pki.CertServer)}]
+	leaf := e.state.Leaves[pki.KeyOf(e.component, topology.CertServer)]
 	pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
 	if err != nil {
 		e.t.Fatalf("fakeetcd: %v", err)
 	}
 	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(e.state.CAs[pki.EtcdCA].Trusted())
+	pool.AppendCertsFromPEM(e.state.CAs[topology.EtcdCA].Trusted())
 	p := e.pods[i]
 	p.listener = fakekcp.NewListener()
 	srv := &http.Server{

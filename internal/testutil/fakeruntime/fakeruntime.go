@@ -238,7 +238,7 @@ func (r *Runtime) Lock(ctx context.Context) (context.Context, func(), error) {
 func (r *Runtime) placed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.topology.Local || r.namespace
+	return r.topology.Local() || r.namespace
 }
 
 // Lose makes the run that holds the lock lose it, with a cause.
@@ -332,10 +332,10 @@ func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, er
 	if !applied {
 		return nil, fmt.Errorf("connect to %s: connection refused", c.ID())
 	}
-	leaf := state.Leaves[pki.LeafKey{Cluster: c.Cluster.Name, Secret: c.Object(pki.CertServer)}]
-	accepted := slices.Concat(state.CAs[pki.ClientCA].Trusted(), state.CAs[pki.RequestHeaderCA].Trusted())
+	leaf := state.Leaves[pki.KeyOf(c, topology.CertServer)]
+	accepted := slices.Concat(state.CAs[topology.ClientCA].Trusted(), state.CAs[topology.RequestHeaderCA].Trusted())
 	if c.Kind == topology.Etcd {
-		accepted = state.CAs[pki.EtcdCA].Trusted()
+		accepted = state.CAs[topology.EtcdCA].Trusted()
 	}
 	r.Kcp.Serve(string(c.ID()), leaf, accepted)
 	return r.Kcp.Dial(ctx, string(c.ID()))

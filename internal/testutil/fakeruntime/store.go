@@ -68,6 +68,6 @@ func (s *store) Save(ctx context.Context, state *pki.State) error {
 }
 
 // Forget has nothing to delete: the certificates are in the objects.
-func (s *store) Forget(context.Context, []pki.LeafKey) error { return nil }
+func (s *store) DeleteLeaves(context.Context, []pki.LeafKey) error { return nil }
 
 func (s *store) String() string { return "memory" }

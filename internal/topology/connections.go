@@ -1,0 +1,181 @@
+package topology
+
+import (
+	"slices"
+
+	"github.com/kcpctl/kcpctl/internal/release"
+)
+
+// wait is what a client waits for before it starts.
+type wait int
+
+const (
+	never        wait = iota // it starts without the server
+	untilReady               // it starts when the server is ready
+	untilStarted             // its own process waits for the server, so a new one starts as soon as the server has started
+)
+
+// connection is a row of the table of connections: components of some kinds dial components of other kinds.
+type connection struct {
+	// from are the kinds of the clients. Nil: kcpctl itself.
+	from, to []Kind
+	// target picks the one component that a client dials. Nil: each client dials all components of the kinds.
+	target func(client *Component) ID
+	// when reports whether a client has the connection. Nil: every client has it.
+	when func(client *Component) bool
+	// at returns the addresses of a server, of which it sets URL and Host. The client is nil in a row without a target.
+	at func(server, client *Component) []Endpoint
+	// cert and serverCert are the certificates of both ends. Default of serverCert: CertServer.
+	cert, serverCert string
+	by               verification
+	// allowed returns the host name that a server requires in the certificates of clients.
+	allowed func(server *Component) string
+	// kubeconfig, context, label and pathMapping are those of Edge.
+	kubeconfig, context, label string
+	pathMapping                bool
+	wait                       wait
+}
+
+// verification is how both ends verify each other: trust is the authority whose bundle verifies the server, accept the
+// one whose bundle verifies the client.
+type verification struct{ trust, accept CA }
+
+var (
+	asClient = verification{ServerCA, ClientCA}
+	// asProxy is for clients that pass on the identity of a user.
+	asProxy = verification{ServerCA, RequestHeaderCA}
+	inEtcd  = verification{EtcdCA, EtcdCA}
+)
+
+var (
+	etcds       = []Kind{Etcd}
+	caches      = []Kind{CacheServer}
+	shards      = []Kind{RootShard, Shard}
+	proxies     = []Kind{FrontProxy}
+	workspaces  = []Kind{VirtualWorkspaces}
+	kubeconfigs = []Kind{Kubeconfig}
+)
+
+// connections is the table of all connections: it decides who dials whom, where, with which certificate and trusting
+// which authority. The offline proof, certificates, kubeconfigs, the drawing, the order of components and checks of
+// the setup file are read from it. Kubeconfigs of a component are listed in the order of the rows.
+var connections = []connection{
+	{from: etcds, to: etcds, target: (*Component).ID, at: memberHosts, cert: CertPeer, serverCert: CertPeer, by: inEtcd,
+		allowed: firstMember},
+	// Probes run in the pod of their member, and present its serving certificate.
+	{from: etcds, to: etcds, target: (*Component).ID, at: urlAndLocalhost, cert: CertServer, by: inEtcd,
+		allowed: (*Component).ClientHost},
+
+	// Shards dial the logical clusters and the virtual workspaces of all shards. kcp puts the URL of each shard into the
+	// kubeconfig (kcp: pkg/server/config.go).
+	{from: shards, to: shards, at: baseURL, cert: CertLogicalClusterAdmin, by: asClient,
+		kubeconfig: KubeconfigLogicalClusterAdmin, context: ContextBase},
+	{from: shards, to: slices.Concat(shards, workspaces), at: workspacesURL, cert: CertClient, by: asClient},
+
+	// Front-proxies dial all shards. kcp puts the URL of each shard into the kubeconfig for the root shard (kcp:
+	// pkg/proxy/config.go).
+	{from: proxies, to: shards, at: baseURL, cert: CertShardClient, by: asClient},
+	{from: proxies, to: shards, at: baseURL, cert: CertRequestHeader, by: asProxy, label: "requests"},
+	// A workspace can be mounted from a virtual workspace: its requests go to the URL of the mount (kcp:
+	// pkg/index/index.go).
+	{from: proxies, to: workspaces, at: baseURL, cert: CertRequestHeader, by: asProxy},
+	// A front-proxy asks the root shard for the identities of kcp's APIs, and does not listen before it has them (kcp:
+	// pkg/proxy).
+	{from: proxies, to: shards, target: rootShard, at: nearURL, cert: CertShardClient, by: asClient,
+		kubeconfig: KubeconfigShards, context: ContextSystemAdmin, wait: untilStarted},
+	{from: proxies, to: shards, target: rootShard, at: nearURL, cert: CertRequestHeader, by: asProxy, pathMapping: true},
+
+	{from: workspaces, to: shards, target: servedShard, at: nearURL, cert: CertClient, by: asClient,
+		kubeconfig: KubeconfigShard, context: ContextShardBase, label: "serves", wait: untilReady},
+	{from: workspaces, to: proxies, target: frontProxy, at: frontProxyURL, cert: CertFrontProxyClient, by: asClient,
+		kubeconfig: KubeconfigExternalLogicalClusterAdmin, context: ContextBase, wait: untilReady},
+
+	{from: shards, to: proxies, target: frontProxy, at: frontProxyURL, cert: CertExternalLogicalClusterAdmin, by: asClient,
+		kubeconfig: KubeconfigExternalLogicalClusterAdmin, context: ContextBase},
+	// A shard asks the root shard for the identities of kcp's APIs, and lists the cache, until both answer (kcp:
+	// pkg/server/server.go, kcp-start-informers).
+	{from: []Kind{Shard}, to: shards, target: rootShard, at: nearURL, cert: CertClient, by: asClient,
+		kubeconfig: KubeconfigRootShard, context: ContextShardBase, label: "registers", wait: untilStarted},
+	{from: shards, to: caches, target: cacheServer, at: nearURL, cert: CertClient, by: asClient,
+		kubeconfig: KubeconfigCache, context: contextCache, label: "replicates", wait: untilStarted},
+	{from: workspaces, to: caches, target: cacheServer, at: nearURL, cert: CertClient, by: asClient,
+		kubeconfig: KubeconfigCache, context: contextCache},
+	// Requests for mounted workspaces go back to the front-proxies.
+	{from: shards, to: proxies, when: hasMountProxy, at: externalURL, cert: CertMountsProxy, by: asProxy},
+	{from: slices.Concat(caches, shards), to: etcds, target: managedEtcd, at: baseURL, cert: CertEtcdClient, by: inEtcd,
+		allowed: (*Component).ClientHost, label: "stores", wait: untilReady},
+
+	{from: kubeconfigs, to: slices.Concat(proxies, shards), target: accessTarget, at: accessURL, cert: CertClient,
+		by: asClient, wait: untilReady},
+
+	// kcpctl itself dials through a port-forward, and asks for the name of the Service.
+	{to: kindsThat(Kind.Serves), at: forwarded, by: asClient},
+	{to: etcds, at: forwarded, by: inEtcd, allowed: (*Component).ClientHost},
+}
+
+// The targets of the table.
+
+func rootShard(*Component) ID   { return ID(RootShard) }
+func cacheServer(*Component) ID { return ID(CacheServer) }
+
+func servedShard(c *Component) ID { return c.Serves }
+func frontProxy(c *Component) ID  { return c.FrontProxy }
+
+func managedEtcd(c *Component) ID {
+	if c.Storage == nil {
+		return ""
+	}
+	return c.Storage.Etcd
+}
+
+func accessTarget(c *Component) ID {
+	if c.Access == nil {
+		return ""
+	}
+	return c.Access.Target
+}
+
+func hasMountProxy(c *Component) bool { return release.Of(c.Version).MountProxy }
+
+// The addresses of the table.
+
+func at(url string) []Endpoint { return []Endpoint{{URL: url, Host: hostOf(url)}} }
+
+func baseURL(server, _ *Component) []Endpoint { return at(server.URL) }
+
+func externalURL(server, _ *Component) []Endpoint { return at(server.ExternalURL) }
+
+func nearURL(server, client *Component) []Endpoint { return at(server.URLFrom(client.Cluster)) }
+
+func frontProxyURL(_, client *Component) []Endpoint { return at(client.FrontProxyURL) }
+
+func accessURL(_, client *Component) []Endpoint { return at(client.Access.URL) }
+
+// workspacesURL is the URL of the virtual workspaces that the server serves itself.
+func workspacesURL(server, _ *Component) []Endpoint {
+	if own := server.ownVirtualWorkspaceURL(); own != "" {
+		return at(own)
+	}
+	return nil
+}
+
+func forwarded(server, _ *Component) []Endpoint {
+	if server.Cluster.Local {
+		return at(server.URL)
+	}
+	return []Endpoint{{Host: server.Host()}}
+}
+
+func memberHosts(server, _ *Component) []Endpoint {
+	var out []Endpoint
+	for _, host := range server.MemberHosts() {
+		out = append(out, Endpoint{Host: host})
+	}
+	return out
+}
+
+func urlAndLocalhost(server, _ *Component) []Endpoint {
+	return append(at(server.URL), Endpoint{Host: "localhost"})
+}
+
+func firstMember(etcd *Component) string { return etcd.MemberHost(0) }

@@ -1,0 +1,131 @@
+package topology
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Kind is a kind of component. Its value is the first part of a component's ID.
+type Kind string
+
+// The kinds of components.
+const (
+	Base              Kind = "base"
+	Etcd              Kind = "etcd"
+	CacheServer       Kind = "cache-server"
+	RootShard         Kind = "root-shard"
+	Shard             Kind = "shard"
+	FrontProxy        Kind = "front-proxy"
+	VirtualWorkspaces Kind = "virtual-workspaces"
+	Kubeconfig        Kind = "kubeconfig"
+)
+
+const (
+	// RootShardName is the name that kcp gives the root shard (kcp: pkg/apis/core/v1alpha1, RootShard).
+	RootShardName = "root"
+	// CacheName is the short name of the cache server.
+	CacheName = "cache"
+)
+
+// traits are what all components of a kind have in common.
+type traits struct {
+	kind Kind
+	// only is the short name of the only component of a kind; other kinds have any number of components, each with its
+	// own name.
+	only string
+	// stem is the part of object names between the setup's name and the component's. Default: the kind.
+	stem string
+	// runs: it is a workload. serves: it is a kcp server, reached at a URL. data: it holds data. proxied: front-proxies
+	// forward requests to it.
+	runs, serves, data, proxied bool
+	// layer is the row of the drawing in which the kind appears: the clients of kcp dial the first row.
+	layer int
+	// parts are the last parts of the names of objects that follow neither from the kind's certificates nor from its
+	// traits.
+	parts []string
+}
+
+// kinds has a row for every kind, in the order in which components come up.
+var kinds = []traits{
+	{kind: Base},
+	{kind: Etcd, runs: true, data: true, layer: 3, parts: []string{PeerService, MembersConfig, JoinConfig}},
+	{kind: CacheServer, only: CacheName, runs: true, serves: true, data: true, layer: 2},
+	{kind: RootShard, only: RootShardName, runs: true, serves: true, data: true, proxied: true, layer: 1},
+	{kind: Shard, runs: true, serves: true, data: true, proxied: true, layer: 1},
+	{kind: FrontProxy, runs: true, serves: true, parts: []string{ConfigPart}},
+	{kind: VirtualWorkspaces, stem: "vw", runs: true, serves: true, proxied: true},
+	{kind: Kubeconfig},
+}
+
+func (k Kind) traits() traits {
+	for i := range kinds {
+		if kinds[i].kind == k {
+			return kinds[i]
+		}
+	}
+	return traits{kind: k}
+}
+
+// Kinds returns all kinds, in the order in which components come up. They go down in the reverse order.
+func Kinds() []Kind { return kindsThat(func(Kind) bool { return true }) }
+
+func kindsThat(hold func(Kind) bool) []Kind {
+	var out []Kind
+	for _, t := range kinds {
+		if hold(t.kind) {
+			out = append(out, t.kind)
+		}
+	}
+	return out
+}
+
+// order returns the position of the kind in Kinds.
+func (k Kind) order() int { return slices.IndexFunc(kinds, func(t traits) bool { return t.kind == k }) }
+
+// Runs reports whether components of the kind are workloads. The others are only objects.
+func (k Kind) Runs() bool { return k.traits().runs }
+
+// Serves reports whether components of the kind are kcp servers, which are reached at a URL.
+func (k Kind) Serves() bool { return k.traits().serves }
+
+// HoldsData reports whether components of the kind hold data.
+func (k Kind) HoldsData() bool { return k.traits().data }
+
+// Proxied reports whether front-proxies forward requests to components of the kind.
+func (k Kind) Proxied() bool { return k.traits().proxied }
+
+// Singleton reports whether a setup has at most one component of the kind, which then has no name of its own.
+func (k Kind) Singleton() bool { return k.traits().only != "" }
+
+// IsShard reports whether components of the kind are shards: the root shard or another one.
+func (k Kind) IsShard() bool { return k == RootShard || k == Shard }
+
+// Layer returns the row of the drawing in which the kind appears. The clients of kcp dial row 0.
+func (k Kind) Layer() int { return k.traits().layer }
+
+// Parts returns the last parts of the names of all objects that a component of the kind can have, besides those named
+// Object() without a part.
+func (k Kind) Parts() []string {
+	t := k.traits()
+	out := slices.Clone(t.parts)
+	add := func(part string) {
+		if !slices.Contains(out, part) {
+			out = append(out, part)
+		}
+	}
+	for _, r := range connections {
+		if slices.Contains(r.to, k) {
+			add(cmp.Or(r.serverCert, CertServer))
+		}
+		if slices.Contains(r.from, k) && k != Kubeconfig { // the certificate of a kubeconfig is in the same Secret
+			add(r.cert)
+		}
+		if slices.Contains(r.from, k) && r.kubeconfig != "" {
+			add(KubeconfigsPart)
+		}
+	}
+	if t.data && t.serves {
+		add(DataPart)
+	}
+	return out
+}
