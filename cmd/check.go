@@ -38,7 +38,7 @@ func newCheckCmd(env *Env) *cobra.Command {
 		Long: `Check inspects a running setup: components, every connection between them, registration of the shards, the cache,
 certificates. With --pre it checks the prerequisites of up, which up also does itself.
 
-Every check has an ID, and a failed one says why it failed and how to fix it. kcpctl explain ID explains a check.
+Every check has an ID, and a failed one reports the cause and the fix. kcpctl explain ID explains a check.
 
 Exit codes: 0 all passed or only warnings, 1 a check failed, 2 invalid flags or setup file.`,
 		Example: `  kcpctl check --pre

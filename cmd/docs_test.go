@@ -84,7 +84,7 @@ func all(c *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// understand parses a line as kcpctl would, up to where the shell goes on with something else.
+// understand parses a line as kcpctl would, up to where the shell continues with something else.
 func understand(line string) error {
 	line, _, _ = strings.Cut(line, "#")
 	words := strings.Fields(strings.ReplaceAll(line, "'", ""))

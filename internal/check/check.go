@@ -75,7 +75,7 @@ type Result struct {
 	Category string `json:"category"`
 	Title    string `json:"title"`
 	Status   Status `json:"status"`
-	// Cause says why, one line for each problem, and Fix what to do about it.
+	// Cause is the reason, one line for each problem, and Fix is the next step.
 	Cause string `json:"cause,omitempty"`
 	Fix   string `json:"fix,omitempty"`
 }

@@ -138,7 +138,7 @@ func TestTable(t *testing.T) {
 	require.Len(t, append(Quick(), Thorough()...), len(Preflight))
 }
 
-// docs/checks.md is the table for people.
+// docs/checks.md is the table for users.
 func TestDocs(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Checks\n\n`kcpctl check` checks a running setup, and `kcpctl check --pre` the prerequisites of `kcpctl up`, which `up` also does\n" +

@@ -177,7 +177,7 @@ func TestPodsAreReachedAndRead(t *testing.T) {
 	conn, err := c.Dial(t.Context(), &closed)
 	require.NoError(t, err)
 	_, err = io.ReadAll(conn)
-	require.ErrorContains(t, err, "refused", "the node says why")
+	require.ErrorContains(t, err, "refused", "the node gives the reason")
 	require.NoError(t, conn.Close())
 	require.NoError(t, get(), "one refused connection does not harm the others")
 

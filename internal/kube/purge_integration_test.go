@@ -236,14 +236,14 @@ func TestPreflightOfAPurgeListsWhatIsMissing(t *testing.T) {
 	require.Equal(t, before, after, "nothing was deleted")
 }
 
-// A purge of a setup whose PKI is in a folder says what stays.
+// A purge of a setup whose PKI is in a directory names what stays.
 func TestAPurgeSaysWhatStays(t *testing.T) {
 	f := newFixture(t, sharded)
 	f.createNamespace(f.runtime(f.topology))
 	f.stateDir = ""
-	folder := pki.DirectoryStore(t.TempDir())
+	directory := pki.DirectoryStore(t.TempDir())
 	o := f.options()
-	o.Store = folder
+	o.Store = directory
 	r, err := New(f.topology, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
@@ -251,8 +251,8 @@ func TestAPurgeSaysWhatStays(t *testing.T) {
 	var said []string
 	down := &run.Down{Runtime: r, Purge: true, Observe: func(e run.Event) { said = append(said, e.Message) }, Now: time.Now}
 	require.NoError(t, down.Run(t.Context()))
-	require.Equal(t, "nothing is left but the certificate authorities, which "+folder.String()+" keeps", said[len(said)-1])
-	state, err := folder.Load(context.Background())
+	require.Equal(t, "nothing is left but the certificate authorities, which "+directory.String()+" keeps", said[len(said)-1])
+	state, err := directory.Load(context.Background())
 	require.NoError(t, err)
 	require.NotEmpty(t, state.CAs)
 }

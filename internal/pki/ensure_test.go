@@ -177,7 +177,7 @@ func TestEnsureCutsLivesToTheAuthority(t *testing.T) {
 	require.Equal(t, now().Add(9000*time.Hour), r.NextExpiry)
 	key := find(t, tp, "demo-root-server").Key()
 	require.Equal(t, now().Add(9000*time.Hour), certOf(t, r.State.Leaves[key]).NotAfter)
-	require.Empty(t, ensure(t, tp, r.State, at).Changes, "it does not try again and again")
+	require.Empty(t, ensure(t, tp, r.State, at).Changes, "it does not retry")
 }
 
 func TestEnsureRefusesAuthorities(t *testing.T) {

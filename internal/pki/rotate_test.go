@@ -57,11 +57,11 @@ func TestEveryPhaseGoesWithItsNeighbours(t *testing.T) {
 				if i == 0 {
 					continue
 				}
-				former := states[i-1]
-				require.NoError(t, Prove(tp, &State{CAs: former.CAs, Leaves: s.Leaves}, now()), "who trusts as before")
-				require.NoError(t, Prove(tp, &State{CAs: s.CAs, Leaves: former.Leaves}, now()), "who presents as before")
-				require.Subset(t, publics(t, former), signers(t, s), "tokens that are new")
-				require.Subset(t, publics(t, s), signers(t, former), "tokens that are old")
+				previous := states[i-1]
+				require.NoError(t, Prove(tp, &State{CAs: previous.CAs, Leaves: s.Leaves}, now()), "who trusts as before")
+				require.NoError(t, Prove(tp, &State{CAs: s.CAs, Leaves: previous.Leaves}, now()), "who presents as before")
+				require.Subset(t, publics(t, previous), signers(t, s), "tokens that are new")
+				require.Subset(t, publics(t, s), signers(t, previous), "tokens that are old")
 			}
 			require.Equal(t, []Phase{PhaseNone, PhaseDistribute, PhaseSwitch, PhaseNone}, phases)
 			for _, other := range AllRotations() {
@@ -113,7 +113,7 @@ func TestRotationReissuesWhatTheAuthoritySigned(t *testing.T) {
 				require.Equal(t, certOf(t, states[2].Leaves[k]), certOf(t, states[3].Leaves[k]))
 			}
 			require.NotEqual(t, s.CAs[ca].Key, states[2].CAs[ca].Key)
-			require.Equal(t, Authority{Pair: states[1].CAs[ca].Next}, states[3].CAs[ca], "nothing of the former is left")
+			require.Equal(t, Authority{Pair: states[1].CAs[ca].Next}, states[3].CAs[ca], "nothing of the previous one is left")
 			require.NotContains(t, string(states[2].CAs[ca].Trusted()), "PRIVATE")
 			require.Equal(t, "demo-"+string(ca)+"-ca-20261120", certOf(t, states[3].CAs[ca].Pair).Subject.CommonName)
 		})

@@ -60,7 +60,7 @@ func externalOf(c *topology.Component) string {
 	return ""
 }
 
-// Serve serves on a listener until ctx ends.
+// Serve serves requests of a listener until ctx ends.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{Handler: s, BaseContext: func(net.Listener) context.Context { return ctx }}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })

@@ -262,7 +262,7 @@ func TestOverlays(t *testing.T) {
         containers:
         - {name: kcp, env: [{name: GOMAXPROCS, value: "2"}]}
         - {name: sidecar, image: example.com/sidecar:v1}
-        - {name: nobody, $patch: delete}
+        - {name: absent, $patch: delete}
         affinity: {$retainKeys: [nodeAffinity], nodeAffinity: {}}
 `)
 	for _, o := range objects {

@@ -73,7 +73,7 @@ func (r *RemoveShard) move(ctx context.Context, all []kcp.LogicalCluster, to []s
 }
 
 // destinations returns the shards that the logical clusters of c can move to. If there are none, or kcp cannot move
-// them, the error says why.
+// them, the error has the reason.
 func (r *RemoveShard) destinations(ctx context.Context, c *topology.Component, shards []kcp.Shard) ([]string, error) {
 	if err := r.canMigrate(ctx, c); err != nil {
 		return nil, err

@@ -269,7 +269,7 @@ func setImage(t *testing.T, o *unstructured.Unstructured, image string) {
 	require.NoError(t, unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"))
 }
 
-// A run that loses the lock writes nothing more, and says so.
+// A run that loses the lock writes nothing more, and reports the loss.
 func TestALostLockEndsTheRun(t *testing.T) {
 	lost := clierr.New(clierr.Conflict, "run the command again", "lost the lock")
 	for _, call := range []string{"Save", "Begin", "Apply etcd/alpha", "Finish"} {

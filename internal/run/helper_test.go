@@ -36,7 +36,7 @@ const (
 // everything may leave its data.
 var everything = []topology.ID{"root-shard", "cache-server", "shard/alpha", "shard/beta", "etcd/root", "etcd/alpha", "etcd/beta", "etcd/cache"}
 
-// TestMain trades memory for time: the tests render and issue certificates again and again.
+// TestMain trades memory for time: the tests render and issue certificates repeatedly.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400)
 	m.Run()

@@ -103,7 +103,7 @@ func TestReplaceMember(t *testing.T) {
 }
 
 // It may end before or after any of its writes, in which case the write may have been carried out or not. The pod starts
-// again and again meanwhile. The same command continues.
+// repeatedly meanwhile. The same command continues.
 func TestReplaceMemberContinuesFromAnywhere(t *testing.T) {
 	errCrash := errors.New("killed")
 	for n := range 6 {

@@ -68,7 +68,7 @@ func TestUpChangesAComponentWhenAllItNeedsIsReady(t *testing.T) {
 			require.Less(t, w.when("root-shard", run.Done, ""), w.when(id, run.Running, "applying"), id)
 		}
 		require.Equal(t, []string{"pending", "running container is starting", "running probe fails", "done ready 1/1, unchanged"},
-			w.of("shard/beta"), "what is not changed is waited for all the same")
+			w.of("shard/beta"), "what is not changed is waited for anyway")
 	})
 }
 

@@ -58,7 +58,7 @@ type RemoveShard struct {
 	Edit    func() ([]byte, error)
 	Observe Observer
 	Now     func() time.Time
-	// Timeout limits the whole removal; 0 is no limit.
+	// Timeout limits the whole removal; 0 means no limit.
 	Timeout time.Duration
 
 	*reporter

@@ -43,7 +43,7 @@ type ReplaceMember struct {
 	Etcd    *topology.Component
 	Index   int32
 	Observe Observer
-	// Timeout limits the whole replacement; 0 is no limit.
+	// Timeout limits the whole replacement; 0 means no limit.
 	Timeout time.Duration
 
 	state *pki.State

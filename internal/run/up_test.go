@@ -78,7 +78,7 @@ func TestDeletionsComeLast(t *testing.T) {
 	})
 }
 
-// A run is over as soon as something fails, and says what and why.
+// A run ends as soon as something fails, and reports what and why.
 func TestErrorsPassThrough(t *testing.T) {
 	boom := clierr.New(clierr.BadInput, "do something", "boom")
 	for call, tc := range map[string]struct {
@@ -114,7 +114,7 @@ func TestErrorsPassThrough(t *testing.T) {
 
 func TestRefusedLockKeepsItsCode(t *testing.T) {
 	inWorld(t, minimal, func(t *testing.T, w *world) {
-		held := clierr.New(clierr.Conflict, "wait until that run is done", "locked by somebody")
+		held := clierr.New(clierr.Conflict, "wait until that run is done", "locked by another run")
 		w.rt.On("Lock", func() error { return held })
 		_, err := w.run(t)
 		require.ErrorIs(t, err, held)

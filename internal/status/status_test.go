@@ -175,7 +175,7 @@ func TestNothingIsKnownWithoutThePKI(t *testing.T) {
 	})
 }
 
-// A component that cannot be asked, such as one on a cluster that is away, says so, and the others are shown.
+// A component that cannot be asked, such as one on a cluster that is unreachable, is reported with the reason, and the others are shown.
 func TestAComponentThatCannotBeAsked(t *testing.T) {
 	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
 		rt.On("State shard/alpha", func() error { return errors.New("boom") })

@@ -49,7 +49,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// These are the connections without which kcp does not work, each with the source that says so. An edge that vanishes from the table
+// These are the connections without which kcp does not work, each with its source. An edge that vanishes from the table
 // takes its proof, its certificate and its kubeconfig with it, so they are listed once more here.
 func TestEdgesThatKcpNeeds(t *testing.T) {
 	top := topologytest.Build(t, everything)

@@ -31,7 +31,7 @@ type logs struct {
 	refuse  error
 	notes   []string
 	text    bytes.Buffer
-	// begin lets the follower look for the first time: not before the test has said what there is.
+	// begin lets the follower look for the first time: not before the test has set the pods.
 	begin func()
 }
 
