@@ -212,12 +212,11 @@ func (b *builder) virtualWorkspaces(v *v1alpha1.VirtualWorkspace) {
 	b.add(c)
 }
 
-// chooseFrontProxies decides which front-proxy the shards and the servers of virtual workspaces dial: one of their own
-// cluster by its Service, because that needs no DNS entry and no hairpin, else the first front-proxy by its external
-// URL.
+// chooseFrontProxies decides which front-proxy each component dials: one on its own cluster by its Service, because that
+// needs no DNS entry and no hairpin, else the first front-proxy by its external URL.
 func (b *builder) chooseFrontProxies() {
 	proxies := b.t.FrontProxies()
-	for _, c := range b.t.that(func(k Kind) bool { return k.Dials(FrontProxy) && k.Serves() }) {
+	for _, c := range b.t.that(func(k Kind) bool { return k.Dials(FrontProxy) && k.Runs() }) {
 		c.ExternalURL = proxies[0].ExternalURL
 		c.FrontProxy, c.FrontProxyURL = proxies[0].ID(), proxies[0].ExternalURL
 		for _, p := range proxies {
