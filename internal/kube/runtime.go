@@ -2,8 +2,8 @@
 // from watches, port-forwards and logs. It alone talks to the API servers of the clusters that host kcp.
 //
 // Runtime is composed of types that each have one job. Its methods silence client-go and delegate. The packages facts,
-// inventory, lease, logs, portforward and workload do not import each other: they build on package cluster, the client
-// for one cluster, which builds on package retry.
+// inventory, lease, logs, portforward and workload do not import each other. They build on package cluster, the client
+// for one cluster, and that builds on package retry; portforward needs only retry.
 //
 // Locks are taken in this order. Those of the first three are held during requests:
 //
