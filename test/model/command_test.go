@@ -63,8 +63,10 @@ type command struct {
 	dead     bool
 	cutUntil time.Time
 	closers  []func()
-	ended    bool // connections that HTTP opens in advance, in the background, are refused
-	output   bytes.Buffer
+	// overtaken means that another command has run since the last write: it may have installed everything again.
+	overtaken bool
+	ended     bool // connections that HTTP opens in advance, in the background, are refused
+	output    bytes.Buffer
 }
 
 var errDead = errors.New("the process was killed")
@@ -169,6 +171,9 @@ func (s *command) happens(o op) error {
 	}
 	if s.mishap.meanwhile != nil {
 		s.mishap.meanwhile()
+		w.mu.Lock()
+		w.actor, s.overtaken = s, true
+		w.mu.Unlock()
 	}
 	if s.mishap.cut > 0 {
 		return unavailable()

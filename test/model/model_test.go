@@ -224,7 +224,6 @@ func (g *game) run(who *operator, m mishap, args ...string) int {
 	g.counts[fmt.Sprintf("%s: exit code %d", args[0], code)]++
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	overtaken := m.meanwhile != nil && g.actor != s // another run has begun after the last write, and may have installed everything again
 	g.actor = s
 	if !s.is("up") || code != 0 {
 		g.clean.who = nil // it may have changed a PKI directory
@@ -245,7 +244,7 @@ func (g *game) run(who *operator, m mishap, args ...string) int {
 	if code == 0 && (unlimited || s.is("add-shard") || s.is("remove-shard") || s.is("upgrade")) {
 		g.applied = who.text()
 	}
-	if code == 0 && s.is("down") && !overtaken {
+	if code == 0 && s.is("down") && !s.overtaken {
 		g.downed(s)
 	}
 	return code

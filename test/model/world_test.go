@@ -119,7 +119,7 @@ func (w *world) written(s *command, c *cluster, k key, verb string, live, next *
 	if k.resource == leases {
 		return
 	}
-	w.actor = s
+	w.actor, s.overtaken = s, false
 	s.changes++
 	w.changes++
 	if k.resource == namespaces {

@@ -275,19 +275,20 @@ func TestGetReplacesWhatAnEarlierRunLeft(t *testing.T) {
 
 // A slow connection is not a stalled one.
 func TestGetWaitsForASlowServer(t *testing.T) {
+	const stall = time.Second
 	p := newPage(t)
 	p.bend = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 		for rest := p.archive; len(rest) > 0; {
-			n := min(len(rest), 50_000)
+			n := min(len(rest), len(p.archive)/8)
 			_, _ = w.Write(rest[:n])
 			_ = http.NewResponseController(w).Flush()
 			rest = rest[n:]
-			time.Sleep(60 * time.Millisecond)
+			time.Sleep(stall / 4)
 		}
 		return true
 	}
 	s := serve(t, p)
-	s.Stall = 250 * time.Millisecond
+	s.Stall = stall
 	path, err := s.Get(t.Context(), release, "kcp-front-proxy")
 	require.NoError(t, err, "it takes longer than the limit, but something always arrives")
 	requireInstalled(t, s, path)
