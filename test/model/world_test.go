@@ -245,6 +245,11 @@ func (w *world) runs(at place) bool {
 // complete checks invariants that hold after a successful up without --only.
 func (w *world) complete(s *command, t *topology.Topology) {
 	i := w.installation(s.home)
+	for _, o := range slices.Clone(w.spaces) {
+		if o.owner == i && t.Component(o.of) == nil && s.mayLose(o.of) {
+			w.forget(o) // the component was down already, so that this command did not delete it
+		}
+	}
 	for _, lost := range w.unreachable(i) {
 		w.violate("up succeeded, and %s cannot be reached", lost)
 	}
