@@ -351,8 +351,12 @@ func (w *world) checkData(p *process) {
 		return
 	}
 	for _, s := range w.of(p.owner, p.id) {
+		elsewhere := slices.ContainsFunc(w.sortedServers(), func(q *process) bool {
+			return q.owner == p.owner && q.id == p.id && q.store == s.store
+		})
 		switch {
 		case s.store == p.store:
+		case elsewhere: // the component was moved, and this is its previous place
 		case s.store.ephemeral, w.actor != nil && w.actor.mayLose(p.id):
 			w.forget(s)
 		default:
