@@ -54,7 +54,7 @@ const hintStore = "use the PKI store that the setup was applied with (--pki-dir,
 // differs returns why fingerprints are neither the recorded ones nor one step of a rotation ahead. It returns "" if
 // they are.
 func differs(was, have pki.Fingerprints, retired []string) string {
-	old := shared(have.All(), retired)
+	old := firstIn(have.All(), retired, true)
 	switch {
 	case have.Current == "":
 		return fmt.Sprintf("it is missing; the installation uses %s", short(was.Current))
@@ -62,7 +62,7 @@ func differs(was, have pki.Fingerprints, retired []string) string {
 		return fmt.Sprintf("it has %s, which is retired; the installation uses %s: the store is older than that",
 			short(old), short(was.Current))
 	case have.Current == was.Current && have.Next == was.Next:
-		if more := extra(have.Previous, was.Previous); more != "" {
+		if more := firstIn(have.Previous, was.Previous, false); more != "" {
 			return fmt.Sprintf("it still trusts %s, which a rotation has removed: the store is older than the rotation",
 				short(more))
 		}
@@ -83,20 +83,10 @@ func differs(was, have pki.Fingerprints, retired []string) string {
 	return fmt.Sprintf("it is %s; the installation uses %s", short(have.Current), short(was.Current))
 }
 
-// shared returns the first retired fingerprint, or "".
-func shared(have, retired []string) string {
+// firstIn returns the first fingerprint whose presence in others is as wanted, or "".
+func firstIn(have, others []string, want bool) string {
 	for _, f := range have {
-		if slices.Contains(retired, f) {
-			return f
-		}
-	}
-	return ""
-}
-
-// extra returns the first fingerprint that was not there before, or "".
-func extra(have, was []string) string {
-	for _, f := range have {
-		if !slices.Contains(was, f) {
+		if slices.Contains(others, f) == want {
 			return f
 		}
 	}
