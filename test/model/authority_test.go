@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/record"
 )
 
 // authorities checks the certificates that an object presents and trusts.
@@ -42,6 +43,8 @@ func (w *world) authorities(s *command, i *installation, live, next *unstructure
 		for name, bundle := range data {
 			w.trusted(s, i, name, before[name], bundle)
 		}
+	case next.GetName() == s.setup+"-inventory" && s.mayRotate():
+		w.decided(i, decode(data["installation.json"]))
 	case next.GetName() == s.setup+"-service-account":
 		w.trusted(s, i, "service-account", decode(before["sa.pub"]), decode(data["sa.pub"]))
 	}
@@ -70,7 +73,6 @@ func keyIDs(text string) map[string]string {
 
 // saved records the authorities that a command has stored, if it may change them.
 func (w *world) saved(s *command, state *pki.State) {
-	i := w.installation(s.home)
 	if !s.mayRotate() {
 		return
 	}
@@ -79,23 +81,51 @@ func (w *world) saved(s *command, state *pki.State) {
 		for _, f := range fingerprints(string(a.Trusted())) {
 			have[string(ca)+" "+f] = true
 		}
-		for _, pair := range []pki.Pair{a.Pair, a.Next} {
-			if block, _ := pem.Decode(pair.Cert); block != nil {
-				if cert, err := x509.ParseCertificate(block.Bytes); err == nil {
-					i.known["key "+hex.EncodeToString(cert.SubjectKeyId)] = true
-				}
-			}
+		for f, id := range keyIDs(string(a.Cert) + string(a.Next.Cert)) {
+			w.keys[f] = id
 		}
 	}
 	for _, f := range fingerprints(string(state.ServiceAccount.Public)) {
 		have["service-account "+f] = true
 	}
+	w.installation(s.home).accept(have, w.keys)
+}
+
+// decided records the authorities that a command writes in the record, if it may change them: it may end before it has stored
+// them, and need not store what the store has.
+func (w *world) decided(i *installation, text string) {
+	rec, err := record.Decode([]byte(text))
+	if err != nil {
+		w.violate("the record: %v", err)
+		return
+	}
+	have := map[string]bool{}
+	for key, all := range rec.Authorities {
+		name := strings.TrimSuffix(strings.TrimSuffix(key, "-ca"), "-key")
+		for _, f := range all.All() {
+			have[name+" "+f] = true
+		}
+	}
+	i.accept(have, w.keys)
+}
+
+// accept makes authorities those that are wanted: any command may complete what was begun. have are their names and
+// fingerprints, keys the IDs of keys by fingerprint.
+func (i *installation) accept(have map[string]bool, keys map[string]string) {
 	for f := range i.known {
 		if !have[f] && !strings.HasPrefix(f, "key ") {
 			i.droppable[f] = true
 		}
 	}
-	maps.Copy(i.known, have)
+	for f := range have {
+		_, fingerprint, _ := strings.Cut(f, " ")
+		i.known[f] = true
+		delete(i.dropped, f)
+		if id, ok := keys[fingerprint]; ok { // it may sign too
+			i.known["key "+id] = true
+			delete(i.retired, id)
+		}
+	}
 }
 
 // signed checks a new certificate in a Secret.
@@ -133,13 +163,14 @@ func (w *world) trusted(s *command, i *installation, name, before, bundle string
 	if i.adopters[prefix] == nil {
 		i.adopters[prefix] = s
 	}
-	was, is, keys := fingerprints(before), fingerprints(bundle), keyIDs(bundle)
+	was, is := fingerprints(before), fingerprints(bundle)
+	maps.Copy(w.keys, keyIDs(bundle))
 	for _, f := range is {
 		switch f = prefix + f; {
 		case s == i.adopters[prefix], s.mayRotate():
 			i.known[f] = true
 			delete(i.dropped, f)
-			id := keys[strings.TrimPrefix(f, prefix)] // it may sign too
+			id := w.keys[strings.TrimPrefix(f, prefix)] // it may sign too
 			i.known["key "+id] = true
 			delete(i.retired, id)
 		case !i.known[f]:

@@ -35,6 +35,8 @@ type world struct {
 	// owners has the installation of each place, installations those by the place of their root shard.
 	owners        map[place]*installation
 	installations map[place]*installation
+	// keys has the key IDs of all authorities, by fingerprint.
+	keys map[string]string
 	// slowVolumes is the duration of the deletion of a volume.
 	slowVolumes time.Duration
 	// actor is the last started command.
@@ -58,7 +60,7 @@ type installation struct {
 func newWorld(clusters ...string) *world {
 	w := &world{
 		volumes: map[types.UID]*volume{}, etcds: map[key]*process{}, servers: map[key]*process{}, external: map[string]*store{},
-		owners: map[place]*installation{}, installations: map[place]*installation{}, log: func(string, ...any) {},
+		owners: map[place]*installation{}, installations: map[place]*installation{}, keys: map[string]string{}, log: func(string, ...any) {},
 	}
 	for _, name := range clusters {
 		c := &cluster{name: name, uid: types.UID("cluster-" + name), objects: map[key]*unstructured.Unstructured{}, gone: map[key]time.Time{}}
