@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -59,12 +60,16 @@ type rollout struct {
 	// verify is false if nothing is changed: then readiness is enough, and kcp is not asked.
 	verify bool
 	waits  map[topology.ID]*wait
+	// helpers help new shards to start, until they serve.
+	helpers sync.WaitGroup
 }
 
 // wait is what is known of a wait for a component, over all its phases.
 type wait struct {
 	reported   string
 	stuckSince time.Time
+	// stopHelp ends the help for a new shard.
+	stopHelp context.CancelFunc
 }
 
 // components applies every component as soon as it may start, and waits until it serves.
@@ -74,7 +79,7 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 		waits: map[topology.ID]*wait{},
 	}
 	for _, c := range r.changes.all {
-		r.waits[c.ID()] = &wait{}
+		r.waits[c.ID()] = &wait{stopHelp: func() {}}
 		u.emit(Event{Scope: Component, Name: string(c.ID()), Status: Pending, Needs: names(c.needs)})
 	}
 	if u.Options.Timeout > 0 {
@@ -82,6 +87,9 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, u.Options.Timeout, errTimeout{u.Options.Timeout})
 		defer cancel()
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer r.helpers.Wait()
+	defer stop()
 	results, err := dag.Run(ctx, r.changes.graph(), node.compare, atOnce, r.do)
 	if err != nil {
 		return err
@@ -171,6 +179,20 @@ func (r *rollout) apply(ctx context.Context, c *change) error {
 		msg += ", waits for " + strings.Join(names(c.Awaits), ", ")
 	}
 	r.component(c.ID(), Running, msg)
+	if c.isNew && c.IsShard() {
+		return r.help(ctx, c)
+	}
+	return nil
+}
+
+// help lets a new shard start without the pauses of a kcp that has several API servers (see Client.EstablishCRDs).
+func (r *rollout) help(ctx context.Context, shard *change) error {
+	client, err := r.connect(shard.Component)
+	if err != nil {
+		return err
+	}
+	ctx, r.waits[shard.ID()].stopHelp = context.WithCancel(ctx)
+	r.helpers.Go(func() { client.EstablishCRDs(ctx) })
 	return nil
 }
 
@@ -194,6 +216,7 @@ func (r *rollout) awaitAnswers(ctx context.Context, root *change) error {
 
 // finish waits until a component is ready and serves.
 func (r *rollout) finish(ctx context.Context, c *change) error {
+	defer r.waits[c.ID()].stopHelp()
 	state, err := r.await(ctx, c, func(s ready.State, err error) (string, bool) { return waitMessage(s), err == nil && s.Ready })
 	if err == nil && r.verify {
 		if err = r.gate(ctx, c.Component); err != nil {

@@ -42,13 +42,33 @@ func (r *rollout) gate(ctx context.Context, c *topology.Component) error {
 	if err != nil {
 		return err
 	}
-	return r.until(ctx, c, func() error {
+	err = r.until(ctx, c, func() error {
 		shard, err := registered(ctx, root, c)
 		if err != nil {
 			return err
 		}
 		return root.SetLabels(ctx, shard, c.ShardLabels)
 	})
+	if err != nil || !r.changes.of[c.ID()].isNew {
+		return err
+	}
+	r.replicate(ctx, root, c)
+	return nil
+}
+
+// replicate makes a new shard known to the scheduler of workspaces at once. It never fails: the root shard replicates its
+// Shard objects too.
+func (r *rollout) replicate(ctx context.Context, root *kcp.Client, shard *topology.Component) {
+	server := r.Topology.Cache()
+	if server == nil {
+		return // the root shard serves the cache, and replicates to it without a limit
+	}
+	cache, err := r.connect(server)
+	if err != nil {
+		return
+	}
+	defer cache.Close()
+	_ = root.ReplicateShard(ctx, cache, shard.ShardName())
 }
 
 // registered returns a shard as kcp has it, or an error if it is not registered with the URL that the topology gives it.

@@ -1,0 +1,99 @@
+package kcp
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+)
+
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// systemCRDClusters are the logical clusters of the CRDs that kcp itself creates when it starts: its own ones, and those of
+// APIBindings (kcp: pkg/server/apiextensions.go, pkg/reconciler/apis/apibinding/apibinding_controller.go).
+var systemCRDClusters = []string{"system:system-crds", "system:bound-crds"}
+
+// EstablishCRDs sets the condition Established of kcp's own CRDs on a new shard as soon as their names are accepted, until
+// ctx ends. The client's server is the shard.
+//
+// Otherwise each of them is established after five seconds: kcp tells the API extensions server that it is one of three
+// (kcp: pkg/server/config.go, CreateAPIExtensionsConfig), which then waits until the others have seen the CRD (apiextensions:
+// pkg/apiserver/customresource_handler.go). Meanwhile the informers of the shard fail, and retry with growing pauses. No
+// other server has the CRDs of a new shard.
+func (c *Client) EstablishCRDs(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = c.establish(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// establish establishes CRDs until the watch ends.
+func (c *Client) establish(ctx context.Context) error {
+	all, err := c.workspace(wildcard)
+	if err != nil {
+		return err
+	}
+	// Without a resource version the watch begins with the existing CRDs.
+	watch, err := all.Resource(crdResource).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	defer watch.Stop()
+	for event := range watch.ResultChan() {
+		crd, ok := event.Object.(*unstructured.Unstructured)
+		if !ok || !awaitsEstablishment(crd) {
+			continue
+		}
+		at, err := c.workspace(crd.GetAnnotations()[clusterAnnotation])
+		if err != nil {
+			return err
+		}
+		setEstablished(ctx, at, crd)
+	}
+	return nil
+}
+
+// awaitsEstablishment reports whether a CRD is one of kcp's own ones, and nothing but time is missing.
+func awaitsEstablishment(crd *unstructured.Unstructured) bool {
+	return slices.Contains(systemCRDClusters, crd.GetAnnotations()[clusterAnnotation]) &&
+		conditionStatus(crd, "NamesAccepted") == "True" && conditionStatus(crd, "Established") != "True"
+}
+
+// setEstablished sets the condition Established. It may fail: kcp sets it too, after five seconds.
+func setEstablished(ctx context.Context, at dynamic.Interface, crd *unstructured.Unstructured) {
+	crd = crd.DeepCopy()
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	conditions = slices.DeleteFunc(conditions, func(c any) bool { return isCondition(c, "Established") })
+	conditions = append(conditions, map[string]any{
+		"type": "Established", "status": "True", "reason": "InitialNamesAccepted",
+		"message":            "the initial names have been accepted",
+		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+	})
+	if unstructured.SetNestedSlice(crd.Object, conditions, "status", "conditions") == nil {
+		_, _ = at.Resource(crdResource).UpdateStatus(ctx, crd, metav1.UpdateOptions{FieldManager: "kcpctl"})
+	}
+}
+
+// conditionStatus returns the status of a condition, or "".
+func conditionStatus(o *unstructured.Unstructured, kind string) string {
+	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	for _, c := range conditions {
+		if isCondition(c, kind) {
+			status, _ := c.(map[string]any)["status"].(string)
+			return status
+		}
+	}
+	return ""
+}
+
+func isCondition(c any, kind string) bool {
+	m, ok := c.(map[string]any)
+	return ok && m["type"] == kind
+}
