@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -43,8 +44,8 @@ func (w *world) authorities(s *command, i *installation, live, next *unstructure
 		for name, bundle := range data {
 			w.trusted(s, i, name, before[name], bundle)
 		}
-	case next.GetName() == s.setup+"-inventory" && s.mayRotate():
-		w.decided(i, decode(data["installation.json"]))
+	case next.GetName() == s.setup+"-inventory":
+		w.decided(s, i, decode(before["installation.json"]), decode(data["installation.json"]))
 	case next.GetName() == s.setup+"-service-account":
 		w.trusted(s, i, "service-account", decode(before["sa.pub"]), decode(data["sa.pub"]))
 	}
@@ -91,22 +92,35 @@ func (w *world) saved(s *command, state *pki.State) {
 	w.installation(s.home).accept(have, w.keys)
 }
 
-// decided records the authorities that a command writes in the record, if it may change them: it may end before it has stored
-// them, and need not store what the store has.
-func (w *world) decided(i *installation, text string) {
-	rec, err := record.Decode([]byte(text))
-	if err != nil {
+// decided records what a command writes in the record because its flags allow it: authorities, and components that leave their
+// data. Any command may complete it, also if this one ends before it has stored or applied anything.
+func (w *world) decided(s *command, i *installation, before, after string) {
+	was, errWas := record.Decode([]byte(before))
+	is, errIs := record.Decode([]byte(after))
+	if err := errors.Join(errWas, errIs); err != nil {
 		w.violate("the record: %v", err)
 		return
 	}
-	have := map[string]bool{}
-	for key, all := range rec.Authorities {
-		name := strings.TrimSuffix(strings.TrimSuffix(key, "-ca"), "-key")
-		for _, f := range all.All() {
-			have[name+" "+f] = true
+	if s.mayRotate() {
+		have := map[string]bool{}
+		for key, all := range is.Authorities {
+			name := strings.TrimSuffix(strings.TrimSuffix(key, "-ca"), "-key")
+			for _, f := range all.All() {
+				have[name+" "+f] = true
+			}
+		}
+		i.accept(have, w.keys)
+	}
+	for id, data := range was.Data {
+		if now, ok := is.Data[id]; ok && now == data || !s.mayLose(ownerOf(id)) {
+			continue
+		}
+		for _, o := range slices.Clone(w.spaces) {
+			if o.owner == i && o.of == ownerOf(id) {
+				w.forget(o)
+			}
 		}
 	}
-	i.accept(have, w.keys)
 }
 
 // accept makes authorities those that are wanted: any command may complete what was begun. have are their names and
