@@ -52,9 +52,10 @@ type installation struct {
 	// adopters has the commands that introduced an authority, by its name.
 	adopters map[string]*command
 	// signs is the current authority, by its name; retired are the previous ones; known is every authority that was ever trusted
-	// on purpose; dropped is trusted no longer, and droppable has been removed from the store by a rotation.
-	signs                              map[string]string
-	retired, known, dropped, droppable map[string]bool
+	// on purpose; dropped is trusted no longer, droppable has been removed from the store by a rotation, and recorded has been in
+	// the record.
+	signs                                        map[string]string
+	retired, known, dropped, droppable, recorded map[string]bool
 }
 
 func newWorld(clusters ...string) *world {
@@ -111,6 +112,7 @@ func (w *world) installation(home place) *installation {
 		w.installations[home] = &installation{
 			home: home, signs: map[string]string{}, adopters: map[string]*command{},
 			retired: map[string]bool{}, known: map[string]bool{}, dropped: map[string]bool{}, droppable: map[string]bool{},
+			recorded: map[string]bool{},
 		}
 	}
 	return w.installations[home]
