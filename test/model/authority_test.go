@@ -199,8 +199,10 @@ func (w *world) trusted(s *command, i *installation, name, before, bundle string
 			continue
 		}
 		f = prefix + f
-		// An authority that was never recorded has signed nothing: a run for some components was one step ahead.
-		if !s.mayRotate() && !i.droppable[f] && i.recorded[f] {
+		if !i.recorded[f] {
+			continue // a run for some components was a step of a rotation ahead: the authority has signed nothing
+		}
+		if !s.mayRotate() && !i.droppable[f] {
 			w.violate("an authority is not trusted any more (%s)", prefix)
 		}
 		i.dropped[f] = true
