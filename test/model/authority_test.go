@@ -113,13 +113,8 @@ func (w *world) decided(s *command, i *installation, before, after string) {
 		i.accept(have, w.keys)
 	}
 	for id, data := range was.Data {
-		if now, ok := is.Data[id]; ok && now == data || !s.mayLose(ownerOf(id)) {
-			continue
-		}
-		for _, o := range slices.Clone(w.spaces) {
-			if o.owner == i && o.of == ownerOf(id) {
-				w.forget(o)
-			}
+		if now, ok := is.Data[id]; (!ok || now != data) && s.mayLose(ownerOf(id)) {
+			i.leaving[ownerOf(id)] = true
 		}
 	}
 }

@@ -357,7 +357,7 @@ func (w *world) checkData(p *process) {
 		switch {
 		case s.store == p.store:
 		case elsewhere: // the component was moved, and this is its previous place
-		case s.store.ephemeral, w.actor != nil && w.actor.mayLose(p.id):
+		case s.store.ephemeral, p.owner.leaving[p.id], w.actor != nil && w.actor.mayLose(p.id):
 			w.forget(s)
 		default:
 			w.violate("%s runs on %s, and %s is in %s", p.id, p.store, s.name, s.store)

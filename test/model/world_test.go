@@ -56,6 +56,8 @@ type installation struct {
 	// the record.
 	signs                                        map[string]string
 	retired, known, dropped, droppable, recorded map[string]bool
+	// leaving has the components that leave their data on purpose, until an up has completed that.
+	leaving map[topology.ID]bool
 }
 
 func newWorld(clusters ...string) *world {
@@ -112,7 +114,7 @@ func (w *world) installation(home place) *installation {
 		w.installations[home] = &installation{
 			home: home, signs: map[string]string{}, adopters: map[string]*command{},
 			retired: map[string]bool{}, known: map[string]bool{}, dropped: map[string]bool{}, droppable: map[string]bool{},
-			recorded: map[string]bool{},
+			recorded: map[string]bool{}, leaving: map[topology.ID]bool{},
 		}
 	}
 	return w.installations[home]
@@ -161,7 +163,7 @@ func (w *world) deleted(s *command, c *cluster, k key, live *unstructured.Unstru
 		}
 		root := w.root(p.owner)
 		for _, o := range w.holding(p.store) {
-			if s.mayLose(ownerOf(p.id)) {
+			if s.mayLose(ownerOf(p.id)) || p.owner.leaving[ownerOf(p.id)] {
 				w.forget(o)
 				continue
 			}
@@ -250,13 +252,14 @@ func (w *world) runs(at place) bool {
 func (w *world) complete(s *command, t *topology.Topology) {
 	i := w.installation(s.home)
 	for _, o := range slices.Clone(w.spaces) {
-		if o.owner == i && t.Component(o.of) == nil && s.mayLose(o.of) {
+		if o.owner == i && t.Component(o.of) == nil && (s.mayLose(o.of) || i.leaving[o.of]) {
 			w.forget(o) // the component was down already, so that this command did not delete it
 		}
 	}
 	for _, lost := range w.unreachable(i) {
 		w.violate("up succeeded, and %s cannot be reached", lost)
 	}
+	clear(i.leaving)
 	for at, owner := range w.owners {
 		if owner != i {
 			continue
