@@ -35,8 +35,10 @@ type world struct {
 	// owners has the installation of each place, installations those by the place of their root shard.
 	owners        map[place]*installation
 	installations map[place]*installation
-	// keys has the key IDs of all authorities, by fingerprint.
-	keys map[string]string
+	// known is every authority that was ever trusted on purpose, also by installations that were purged: PKI directories still have
+	// them. keys has the key IDs of all authorities, by fingerprint.
+	known map[string]bool
+	keys  map[string]string
 	// slowVolumes is the duration of the deletion of a volume.
 	slowVolumes time.Duration
 	// actor is the last started command.
@@ -51,9 +53,8 @@ type installation struct {
 	home place
 	// adopters has the commands that introduced an authority, by its name.
 	adopters map[string]*command
-	// signs is the current authority, by its name; retired are the previous ones; known is every authority that was ever trusted
-	// on purpose; dropped is trusted no longer, droppable has been removed from the store by a rotation, and recorded has been in
-	// the record.
+	// signs is the current authority, by its name; retired are the previous ones; known are those of the world; dropped is trusted
+	// no longer; droppable has been removed from the store by a rotation; recorded has been in the record.
 	signs                                        map[string]string
 	retired, known, dropped, droppable, recorded map[string]bool
 	// leaving has the components that leave their data on purpose, until an up has completed that.
@@ -63,7 +64,7 @@ type installation struct {
 func newWorld(clusters ...string) *world {
 	w := &world{
 		volumes: map[types.UID]*volume{}, etcds: map[key]*process{}, servers: map[key]*process{}, external: map[string]*store{},
-		owners: map[place]*installation{}, installations: map[place]*installation{}, keys: map[string]string{}, log: func(string, ...any) {},
+		owners: map[place]*installation{}, installations: map[place]*installation{}, known: map[string]bool{}, keys: map[string]string{}, log: func(string, ...any) {},
 	}
 	for _, name := range clusters {
 		c := &cluster{name: name, uid: types.UID("cluster-" + name), objects: map[key]*unstructured.Unstructured{}, gone: map[key]time.Time{}}
@@ -113,7 +114,7 @@ func (w *world) installation(home place) *installation {
 	if w.installations[home] == nil {
 		w.installations[home] = &installation{
 			home: home, signs: map[string]string{}, adopters: map[string]*command{},
-			retired: map[string]bool{}, known: map[string]bool{}, dropped: map[string]bool{}, droppable: map[string]bool{},
+			retired: map[string]bool{}, known: w.known, dropped: map[string]bool{}, droppable: map[string]bool{},
 			recorded: map[string]bool{}, leaving: map[topology.ID]bool{},
 		}
 	}
@@ -203,8 +204,6 @@ func (w *world) purged(i *installation) {
 	w.spaces = slices.DeleteFunc(w.spaces, func(o *workspace) bool { return o.owner == i })
 	w.external = map[string]*store{}
 	delete(w.installations, i.home)
-	// A PKI directory still has the result of a rotation.
-	w.installation(i.home).known = i.known
 }
 
 func jsonOf(v any) string {
