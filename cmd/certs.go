@@ -40,6 +40,7 @@ type rolloutFlags struct {
 
 func (f *rolloutFlags) add(c *cobra.Command) {
 	f.wait.add(c, 10*time.Minute, "everything is ready, in each rollout")
+	f.wait.addParallel(c.Flags())
 	c.Flags().BoolVar(&f.offline, "offline", false, "change only the directory of the PKI; apply it later with render or up")
 }
 

@@ -135,6 +135,8 @@ type waitFlags struct {
 	timeout    time.Duration
 	skipCanary bool
 	output     string
+	// parallel is a flag of commands that change what runs: see addParallel.
+	parallel number
 }
 
 // add adds the flags of a command that waits until something holds.
@@ -143,6 +145,13 @@ func (w *waitFlags) add(c *cobra.Command, timeout time.Duration, until string) {
 	allow(c.Flags(), anywhere, "timeout")
 	c.Flags().BoolVar(&w.skipCanary, "skip-canary", false, "skip the test that creates a workspace on each shard")
 	addEvents(c, &w.output)
+}
+
+// addParallel adds the flag of a command that may change many running shards.
+func (w *waitFlags) addParallel(flags *pflag.FlagSet) {
+	w.parallel = 1
+	flags.Var(&w.parallel, "parallel", "how many shards to change at the same time")
+	allow(flags, anywhere, "parallel")
 }
 
 func checkTimeout(d time.Duration) error {
@@ -213,6 +222,22 @@ func (o *overrideFlags) dataChanges() []topology.ID {
 		out = append(out, topology.ID(name))
 	}
 	return out
+}
+
+// number is a number of things, at least one.
+type number int
+
+func (n *number) Type() string { return "int" }
+
+func (n *number) String() string { return strconv.Itoa(int(*n)) }
+
+func (n *number) Set(text string) error {
+	v, err := strconv.ParseUint(text, 10, 15)
+	if err != nil || v == 0 {
+		return fmt.Errorf("invalid number %q: use 1 or more", text)
+	}
+	*n = number(v)
+	return nil
 }
 
 const day = 24 * time.Hour

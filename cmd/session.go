@@ -184,7 +184,7 @@ func (s *session) newUp(r upRun) (*run.Up, error) {
 			return nil, err
 		}
 	}
-	r.options.SkipCanary, r.options.Timeout = r.wait.skipCanary, r.wait.timeout
+	r.options.SkipCanary, r.options.Timeout, r.options.Parallel = r.wait.skipCanary, r.wait.timeout, int(r.wait.parallel)
 	return &run.Up{
 		Topology: s.topology, Runtime: s.runtime, Setup: revision, Observe: s.reporter.observe, Now: s.env.Now, Options: r.options,
 	}, nil

@@ -57,6 +57,7 @@ interrupted.`,
 	o.setup.add(f)
 	o.setup.addAllowOtherCluster(f)
 	o.wait.add(c, 10*time.Minute, "everything is ready")
+	o.wait.addParallel(f)
 	selectable := o.setup.names(env, selectableIDs)
 	o.override.add(c, selectable)
 	addDryRun(c, &o.dryRun, "the objects")

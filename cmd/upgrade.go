@@ -32,7 +32,8 @@ func newUpgradeCmd(env *Env) *cobra.Command {
 component after another: the cache server, the root shard, the other shards, virtual workspace servers,
 front-proxies. Each must be ready, and each shard registered, before the next is updated. At the end, a
 workspace on each shard becomes Ready. If a component fails, the upgrade stops and the remaining
-components keep running the previous release.
+components keep running the previous release. Shards do not depend on one another: --parallel updates
+several of them at a time. The replicas of a shard are still replaced one after another.
 
 To continue, rerun the command or run kcpctl up. To go back, set the previous version in the file and
 run kcpctl up --allow-release-change. kcp does not support skipping minor releases; kcpctl compares with
@@ -48,6 +49,7 @@ are not upgraded.`,
 	}
 	o.setup.add(c.Flags())
 	o.edit.add(c, 30*time.Minute, "everything is ready")
+	o.edit.wait.addParallel(c.Flags())
 	addReleaseChange(c.Flags(), &o.releaseChange)
 	return c
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/dag"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -64,6 +65,8 @@ type rollout struct {
 	waits  map[topology.ID]*wait
 	// canaries test the shards.
 	canaries *canaries
+	// reconnects are the replacements of front-proxies.
+	reconnects parallel.Batch
 	// helpers help new shards to start, until they serve.
 	helpers sync.WaitGroup
 }
@@ -79,7 +82,7 @@ type wait struct {
 // components applies every component as soon as it may start, waits until it serves, and tests the shards.
 func (u *Up) components(ctx context.Context, res *Result) error {
 	r := &rollout{
-		Up: u, changes: changesOf(u.Topology, u.Options.Only, res.Plan), state: res.PKI.State, verify: !res.Plan.Empty(),
+		Up: u, changes: changesOf(u.Topology, u.Options.Only, res.Plan, u.Options.Parallel), state: res.PKI.State, verify: !res.Plan.Empty(),
 		waits: map[topology.ID]*wait{},
 	}
 	for _, c := range r.changes.all {
@@ -142,8 +145,8 @@ func (cs *changes) graph() map[node][]node {
 				start = append(start, node{id, applied})
 			}
 		}
-		if c.after != "" {
-			start = append(start, node{c.after, serves})
+		for _, id := range c.after {
+			start = append(start, node{id, serves})
 		}
 		needs[node{c.ID(), applied}] = start
 		needs[node{c.ID(), serves}] = append(needs[node{c.ID(), serves}], finish...)

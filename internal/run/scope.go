@@ -60,8 +60,8 @@ type change struct {
 	isNew, rolls bool
 	// needs are the components in the scope that it needs.
 	needs []topology.ID
-	// after is the component whose roll comes before its own; empty for the first one and for those that do not roll.
-	after topology.ID
+	// after are the components whose rolls come before its own; none for the first ones and for those that do not roll.
+	after []topology.ID
 	// turn is its place among the components that roll, one after another; -1 if it does not roll.
 	turn int
 }
@@ -69,8 +69,9 @@ type change struct {
 // awaits reports whether a new component starts as soon as another one answers, without waiting until it is ready.
 func (c *change) awaits(id topology.ID) bool { return slices.Contains(c.Awaits, id) }
 
-// changesOf returns what a plan does to the components in a scope.
-func changesOf(t *topology.Topology, s scope, p *plan.Plan) *changes {
+// changesOf returns what a plan does to the components in a scope. Shards roll at most parallel at a time, and so do their
+// etcds; everything else rolls alone.
+func changesOf(t *topology.Topology, s scope, p *plan.Plan, parallel int) *changes {
 	out := &changes{of: map[topology.ID]*change{}}
 	for _, c := range t.Components {
 		if !s.includes(c.ID()) {
@@ -84,12 +85,33 @@ func changesOf(t *topology.Topology, s scope, p *plan.Plan) *changes {
 		ch.items = slices.DeleteFunc(ch.items, isNewNamespace)
 		out.all, out.of[c.ID()] = append(out.all, ch), ch
 	}
-	var previous topology.ID
-	for i, ch := range out.serial() {
-		ch.turn, ch.after = i, previous
-		previous = ch.ID()
+	serial := out.serial()
+	for i, ch := range serial {
+		ch.turn = i
 	}
+	chain(serial, max(parallel, 1))
 	return out
+}
+
+// chain lets components roll in their order: those of a group at most limit at a time, after all of the group before. If one
+// fails, no further one begins.
+func chain(serial []*change, limit int) {
+	var before, group []topology.ID
+	for i, ch := range serial {
+		if i > 0 && !together(serial[i-1].Component, ch.Component) {
+			before, group = group, nil
+		}
+		ch.after = slices.Concat(before, group[:max(0, len(group)-limit+1)])
+		group = append(group, ch.ID())
+	}
+}
+
+// together reports whether components can roll at the same time: shards do not depend on one another.
+func together(a, b *topology.Component) bool {
+	ofShard := func(c *topology.Component) bool {
+		return c.Kind == topology.Etcd && c.ID().EtcdOwner().Kind() == topology.Shard
+	}
+	return a.Kind == topology.Shard && b.Kind == topology.Shard || ofShard(a) && ofShard(b)
 }
 
 // serial returns the components that roll, in the order in which they do: servers of virtual workspaces before the

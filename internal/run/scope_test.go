@@ -1,6 +1,8 @@
 package run_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -83,6 +85,53 @@ func TestSerialRunChangesOneAfterAnother(t *testing.T) {
 		for i := 1; i < len(changed); i++ {
 			require.Less(t, w.when(changed[i-1], run.Done, ""), w.when(changed[i], run.Running, "applying"), changed[i])
 		}
+	})
+}
+
+func TestParallelRunChangesSomeShardsAtATime(t *testing.T) {
+	shards := minimal + "spec: {shards: [{name: a}, {name: b}, {name: c}, {name: d}, {name: e}]}\n"
+	changed := []topology.ID{"root-shard", "shard/a", "shard/b", "shard/c", "shard/d", "shard/e", "front-proxy/main"}
+	for parallel, want := range map[int]int{0: 1, 1: 1, 2: 2, 3: 3, 10: 5} {
+		t.Run(strconv.Itoa(parallel), func(t *testing.T) {
+			inWorld(t, shards, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				w.edit(changed...)
+				w.slow()
+				w.up.Options.Parallel = parallel
+				most, rolling := 0, map[string]bool{}
+				w.onEach = func(e run.Event) {
+					switch {
+					case e.Status == run.Running && strings.HasPrefix(e.Message, "applying"):
+						rolling[e.Name] = true
+						if len(rolling) > 1 && (rolling["root-shard"] || rolling["front-proxy/main"]) {
+							t.Errorf("%v roll at the same time", rolling)
+						}
+					case e.Status == run.Done:
+						delete(rolling, e.Name)
+					}
+					most = max(most, len(rolling))
+				}
+				w.mustRun(t)
+				require.Equal(t, want, most)
+				require.Empty(t, rolling)
+			})
+		})
+	}
+}
+
+func TestParallelRunBeginsNothingAfterAFailure(t *testing.T) {
+	inWorld(t, minimal+"spec: {shards: [{name: a}, {name: b}, {name: c}, {name: d}]}\n", func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.edit("shard/a", "shard/b", "shard/c", "shard/d", "front-proxy/main")
+		stuck := waiting("CrashLoopBackOff")
+		stuck.Stuck = true
+		w.rt.States("shard/b", stuck)
+		w.up.Options.Parallel = 2
+		_, err := w.run(t)
+		require.Equal(t, clierr.NotReady, clierr.Code(err))
+		require.Contains(t, w.rt.Calls(), "Apply shard/c", "it began when the first one was done")
+		require.NotContains(t, w.rt.Calls(), "Apply shard/d")
+		require.NotContains(t, w.rt.Calls(), "Apply front-proxy/main")
 	})
 }
 

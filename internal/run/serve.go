@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/kcp"
@@ -122,21 +123,26 @@ func (r *rollout) until(ctx context.Context, c *topology.Component, try func() e
 // reconnect gives front-proxies connections to the new pods of a component that was rolled. Otherwise they keep using
 // their connections to the old pods, and lose the requests that are under way when these end. The old pods keep
 // serving until then, for the time of their preStop hook. This helps only if the other front-proxies serve in the
-// meantime. It never fails: without it a request or two may.
+// meantime. Components that are rolled at the same time share it. It never fails: without it a request or two may.
 func (r *rollout) reconnect(ctx context.Context, c *topology.Component) {
 	if !c.Proxied() || c.Replicas < 2 {
 		return
 	}
-	for _, proxy := range r.Topology.FrontProxies() {
-		if s, err := r.Runtime.State(ctx, proxy); proxy.Replicas < 2 || err != nil || !s.Ready {
-			continue
-		}
+	proxies := slices.DeleteFunc(r.Topology.FrontProxies(), func(p *topology.Component) bool {
+		s, err := r.Runtime.State(ctx, p)
+		return p.Replicas < 2 || err != nil || !s.Ready
+	})
+	for _, proxy := range proxies {
 		r.component(c.ID(), Running, fmt.Sprintf("new pods serve; %s reconnects to them", proxy.ID()))
-		if err := r.Runtime.Replace(ctx, proxy); err != nil {
-			r.note(fmt.Sprintf("%s keeps its connections to the old pods of %s, so a request may fail when they end: %s",
-				proxy.ID(), c.ID(), firstLine(err)))
-		}
 	}
+	r.reconnects.Do(func() {
+		for _, proxy := range proxies {
+			if err := r.Runtime.Replace(ctx, proxy); err != nil {
+				r.note(fmt.Sprintf("%s keeps its connections to the old pods of %s, so a request may fail when they end: %s",
+					proxy.ID(), c.ID(), firstLine(err)))
+			}
+		}
+	})
 }
 
 // hasLeader reports whether one of a component's replicas leads the others.

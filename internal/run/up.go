@@ -62,6 +62,8 @@ type UpOptions struct {
 	Canaries []topology.ID
 	// Only limits the run to some components: the others stay as they are, whatever the setup file says about them.
 	Only []topology.ID
+	// Parallel is how many shards may be rolled at a time. Zero means one.
+	Parallel int
 	// Timeout limits the wait for readiness.
 	Timeout time.Duration
 	// Renew reports which certificates to reissue although they fit. Nil is none.
