@@ -17,13 +17,17 @@ var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 // APIBindings (kcp: pkg/server/apiextensions.go, pkg/reconciler/apis/apibinding/apibinding_controller.go).
 var systemCRDClusters = []string{"system:system-crds", "system:bound-crds"}
 
+// creationDelay is how long creations of objects are delayed after their CRD was established (apiextensions:
+// pkg/apiserver/customresource_handler.go), rounded up to whole seconds.
+const creationDelay = 3 * time.Second
+
 // EstablishCRDs sets the condition Established of kcp's own CRDs on a new shard as soon as their names are accepted, until
 // ctx ends. The client's server is the shard.
 //
-// Otherwise each of them is established after five seconds: kcp tells the API extensions server that it is one of three
-// (kcp: pkg/server/config.go, CreateAPIExtensionsConfig), which then waits until the others have seen the CRD (apiextensions:
-// pkg/apiserver/customresource_handler.go). Meanwhile the informers of the shard fail, and retry with growing pauses. No
-// other server has the CRDs of a new shard.
+// Otherwise each of them is established after five seconds, and objects are created two seconds later: kcp tells the API
+// extensions server that it is one of three (kcp: pkg/server/config.go, CreateAPIExtensionsConfig), which then waits until the
+// others have seen the CRD (apiextensions: pkg/apiserver/customresource_handler.go). Meanwhile the informers of the shard fail,
+// and retry with growing pauses. A new shard has no other server and no clients.
 func (c *Client) EstablishCRDs(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = c.establish(ctx)
@@ -74,7 +78,7 @@ func setEstablished(ctx context.Context, at dynamic.Interface, crd *unstructured
 	conditions = append(conditions, map[string]any{
 		"type": "Established", "status": "True", "reason": "InitialNamesAccepted",
 		"message":            "the initial names have been accepted",
-		"lastTransitionTime": time.Now().UTC().Format(time.RFC3339),
+		"lastTransitionTime": time.Now().Add(-creationDelay).UTC().Format(time.RFC3339),
 	})
 	if unstructured.SetNestedSlice(crd.Object, conditions, "status", "conditions") == nil {
 		_, _ = at.Resource(crdResource).UpdateStatus(ctx, crd, metav1.UpdateOptions{FieldManager: "kcpctl"})
