@@ -248,7 +248,7 @@ func (o *rotateOptions) explain(err error) error {
 	if err == nil || clierr.Hint(err) != "" {
 		return err
 	}
-	return clierr.New(clierr.Code(err), "run the same command again: it continues; kcp keeps serving in the meantime",
+	return clierr.New(clierr.Code(err), "rerun the command: it continues; kcp keeps serving in the meantime",
 		"%w", err)
 }
 

@@ -151,7 +151,6 @@ func (w *waitFlags) add(c *cobra.Command, timeout time.Duration, until string) {
 func (w *waitFlags) addParallel(flags *pflag.FlagSet) {
 	w.parallel = 1
 	flags.Var(&w.parallel, "parallel", "how many shards to change at the same time")
-	allow(flags, anywhere, "parallel")
 }
 
 func checkTimeout(d time.Duration) error {

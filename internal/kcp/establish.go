@@ -27,7 +27,7 @@ const creationDelay = 3 * time.Second
 // Otherwise each of them is established after five seconds, and objects are created two seconds later: kcp tells the API
 // extensions server that it is one of three (kcp: pkg/server/config.go, CreateAPIExtensionsConfig), which then waits until the
 // others have seen the CRD (apiextensions: pkg/apiserver/customresource_handler.go). Meanwhile the informers of the shard fail,
-// and retry with growing pauses. A new shard has no other server and no clients.
+// and retry with growing pauses. A new shard has no clients yet, and its replicas see a CRD within milliseconds.
 func (c *Client) EstablishCRDs(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = c.establish(ctx)

@@ -319,7 +319,7 @@ func (e errTimeout) Error() string { return fmt.Sprintf("timed out after %s", e.
 
 // errInterrupted is the error of a run that the user has ended.
 func errInterrupted() error {
-	return clierr.New(clierr.Interrupted, "run the same command again: it continues",
+	return clierr.New(clierr.Interrupted, "rerun the command: it continues",
 		"interrupted; completed work is kept")
 }
 
