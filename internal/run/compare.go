@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -67,17 +68,21 @@ func Unapplied(
 var ErrUnapplied = errors.New("the setup file has changes that are not applied yet, and this would apply them too")
 
 // unedited refuses a run that would also apply pending edits of the setup file, if that is not its purpose.
-func (u *Up) unedited(ctx context.Context) error {
-	if u.Options.Unedited == nil {
+func (p *preparation) unedited(ctx context.Context) error {
+	if p.Options.Unedited == nil {
 		return nil
 	}
-	pending, err := Unapplied(ctx, u.Topology, u.Runtime, u.Options.Unedited, u.Options.Only, u.Now())
+	pending, err := Unapplied(ctx, p.Topology, p.Runtime, p.Options.Unedited, p.Options.Only, p.Now())
 	if err != nil {
 		return err
 	}
-	if pending.Empty() {
+	relabelled := p.relabelled()
+	if pending.Empty() && len(relabelled) == 0 {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "run kcpctl up first, or revert them; kcpctl diff shows them",
-		"%w: %s", ErrUnapplied, pending.Summary())
+	changes := pending.Summary()
+	for _, c := range relabelled {
+		changes += fmt.Sprintf("; other labels of %s", c.ID())
+	}
+	return clierr.New(clierr.Failed, "run kcpctl up first, or revert them; kcpctl diff shows them", "%w: %s", ErrUnapplied, changes)
 }

@@ -103,15 +103,22 @@ func (p *preparation) guard(ctx context.Context, res *Result) error {
 // them.
 func (p *preparation) recordLabels(next *record.Record) {
 	for _, c := range p.Topology.Shards() {
-		if !scope(p.Options.Only).includes(c.ID()) {
-			continue
-		}
-		next.SetLabels(c.ID(), c.ShardLabels)
-		was := p.known.Labels[c.ID()]
-		if !p.known.Empty() && !maps.Equal(was, c.ShardLabels) && !p.again {
-			p.note(fmt.Sprintf("%s: labels in kcp change from %s to %s", c.ID(), labelText(was), labelText(c.ShardLabels)))
+		if scope(p.Options.Only).includes(c.ID()) {
+			next.SetLabels(c.ID(), c.ShardLabels)
 		}
 	}
+	for _, c := range p.relabelled() {
+		if !p.again {
+			p.note(fmt.Sprintf("%s: labels in kcp change from %s to %s", c.ID(), labelText(p.known.Labels[c.ID()]), labelText(c.ShardLabels)))
+		}
+	}
+}
+
+// relabelled returns the shards in the scope that have other labels in the setup than before.
+func (p *preparation) relabelled() []*topology.Component {
+	return slices.DeleteFunc(p.Topology.Shards(), func(c *topology.Component) bool {
+		return p.known.Empty() || !scope(p.Options.Only).includes(c.ID()) || maps.Equal(p.known.Labels[c.ID()], c.ShardLabels)
+	})
 }
 
 func labelText(all map[string]string) string { return cmp.Or(labels.Set(all).String(), "none") }

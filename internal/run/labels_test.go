@@ -54,6 +54,22 @@ func TestLabelsOfShards(t *testing.T) {
 	})
 }
 
+// No object shows the labels, so that a comparison of objects does not find an edit of them.
+func TestARunForCertificatesLeavesEditedLabels(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.top = topologytest.Build(t, minimal+"spec: {shards: [{name: alpha, labels: {region: us}}]}\n")
+		w.up.Topology = w.top
+		w.rt.Use(w.top)
+		w.up.Options.Unedited = []byte("the edited setup")
+		_, err := w.run(t)
+		require.ErrorIs(t, err, run.ErrUnapplied)
+		require.ErrorContains(t, err, "other labels of shard/alpha")
+		require.Empty(t, w.rt.Calls())
+		require.Empty(t, w.rt.Kcp.Labels("alpha"))
+	})
+}
+
 // A run that ended between its record and the labels is completed by the next one, also where it was to remove some.
 func TestLabelsAfterAnInterruption(t *testing.T) {
 	inWorld(t, minimal+"spec: {rootShard: {labels: {region: us}}}\n", func(t *testing.T, w *world) {

@@ -15,6 +15,9 @@ import (
 // leaderPatience is how long a leader may take to leave: its pod keeps serving for a while first.
 const leaderPatience = 3 * time.Minute
 
+// replicationPatience is how long the copy of a Shard object may take. kcp's own replication is slower, but certain.
+const replicationPatience = 10 * time.Second
+
 // connect returns an administrator's client of a component.
 func (r *rollout) connect(c *topology.Component) (*kcp.Client, error) {
 	return kcp.Connect(r.Runtime, c, r.state, r.Now())
@@ -65,6 +68,8 @@ func (r *rollout) replicate(ctx context.Context, root *kcp.Client, shard *topolo
 		return
 	}
 	defer cache.Close()
+	ctx, cancel := context.WithTimeout(ctx, replicationPatience)
+	defer cancel()
 	_ = root.ReplicateShard(ctx, cache, shard.ShardName())
 }
 
