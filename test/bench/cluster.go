@@ -51,7 +51,7 @@ func measureCluster(ctx context.Context, b *bench, runs int) (err error) {
 		}
 	}
 	r := &b.report
-	m := r.add("cluster, "+external.name, "s", external.up.of(wall), limit(55), reference("kcp-operator", operator))
+	m := r.add("cluster, "+external.name, "s", external.up.of(wall), limit(40), reference("kcp-operator", operator))
 	r.add("cluster, "+managed.name, "s", managed.up.of(wall), reference("limit: external + 15 s", m+withManagedEtcds))
 	all := slices.Concat(external.up, managed.up)
 	r.add("cluster, kcpctl's own part", "s", all.of(own))

@@ -8,7 +8,7 @@ import (
 )
 
 // aim is the wanted ratio to the time of the peer.
-const aim = 0.75
+const aim = 0.6
 
 // measureLocal runs three shards on this machine, in turns with kcp's own test server.
 func measureLocal(ctx context.Context, b *bench, runs int) error {
