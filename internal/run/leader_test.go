@@ -56,10 +56,25 @@ func TestUpHandsLeadershipOver(t *testing.T) {
 	}
 }
 
-// A new shard has no previous leader, and one with an etcd in its own process never has another.
+// After kcpctl down the lease of the last leader is still held, for a minute.
+func TestUpTakesTheLeadFromBeforeADown(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.rt.Kcp.Lead("shard/alpha", "old", "new")
+		w.rt.States("shard/alpha", with(map[string]bool{"new": true}))
+		w.mustRun(t)
+		require.Equal(t, []string{"running old is gone", "done new"}, w.of("leader of shard/alpha"))
+		require.Equal(t, "new", w.rt.Kcp.Leader("shard/alpha"))
+	})
+}
+
+// A shard with an etcd in its own process has one replica, which always leads.
 func TestUpAsksOnlyWhereThereIsALeader(t *testing.T) {
 	inWorld(t, full, func(t *testing.T, w *world) {
 		w.mustRun(t)
-		require.Empty(t, w.rt.Kcp.Requests(fakekcp.GetLease))
+		var asked []string
+		for _, r := range w.rt.Kcp.Requests(fakekcp.GetLease) {
+			asked = append(asked, r.Server)
+		}
+		require.ElementsMatch(t, []string{"root-shard", "shard/alpha"}, asked)
 	})
 }

@@ -36,7 +36,7 @@ const (
 	answers
 	// serves: it is ready, and registered if it is a shard.
 	serves
-	// led: a replica of a shard that was rolled runs the controllers again.
+	// led: a replica of a shard that was rolled, or started again, runs the controllers.
 	led
 	// proven: a workspace on a shard was created and read through a front-proxy.
 	proven
@@ -150,7 +150,7 @@ func (cs *changes) graph() map[node][]node {
 		}
 		needs[node{c.ID(), applied}] = start
 		needs[node{c.ID(), serves}] = append(needs[node{c.ID(), serves}], finish...)
-		if c.rolls && hasLeader(c.Component) {
+		if (c.rolls || c.isNew) && hasLeader(c.Component) {
 			needs[node{c.ID(), led}] = []node{{c.ID(), serves}}
 		}
 	}

@@ -156,7 +156,8 @@ func hasLeader(c *topology.Component) bool { return c.IsShard() && !c.Storage.Em
 // handOver lets the next leader of a shard's replicas start as soon as the previous one has ended. kcp's leaders do
 // not release their lease, so the next one would wait a minute for its end (kcp: pkg/server/server.go,
 // LeaseDuration): a minute in which no workspace becomes Ready. Once the leader's pod is gone, kcpctl releases the
-// lease for it. It never fails: the lease ends anyway.
+// lease for it. The same holds for a shard that starts again after its pods were deleted. It never fails: the lease
+// ends anyway.
 func (r *rollout) handOver(ctx context.Context, c *topology.Component) {
 	client, err := r.connect(c)
 	if err != nil {
