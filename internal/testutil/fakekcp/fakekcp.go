@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -44,10 +43,18 @@ type Request struct {
 	Groups []string
 }
 
+// T is what a kcp needs of a test. A testing.TB implements it.
+type T interface {
+	// Errorf reports that a request is wrong.
+	Errorf(format string, args ...any)
+	// Cleanup calls a function at the end.
+	Cleanup(func())
+}
+
 // Kcp is the shared state of the servers of a kcp installation. Unless a script says otherwise, it is ready, and so is every
 // workspace.
 type Kcp struct {
-	t testing.TB
+	t T
 
 	mu         sync.Mutex
 	servers    map[string]*server
@@ -66,7 +73,7 @@ type Kcp struct {
 }
 
 // New returns a kcp without servers.
-func New(t testing.TB) *Kcp {
+func New(t T) *Kcp {
 	return &Kcp{
 		t: t, servers: map[string]*server{}, next: map[string][]Answer{}, always: map[string]Answer{},
 		workspaces: map[string]*unstructured.Unstructured{}, bindings: map[string]*unstructured.Unstructured{},
