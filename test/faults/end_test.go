@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/test/standin"
 )
 
 // nothingToDo is part of the output of an up without changes.
@@ -36,7 +37,7 @@ func (p *place) state(t *testing.T) *state {
 	out.stored, err = p.stored(t.Context())
 	require.NoError(t, err)
 	if _, ok := out.stored[inventoryKey]; ok {
-		out.inventory, err = shared.admin.Resource(secrets).Namespace(p.namespace).Get(t.Context(), inventoryName, metav1.GetOptions{})
+		out.inventory, err = shared.Admin.Resource(standin.Secrets).Namespace(p.Namespace).Get(t.Context(), inventoryName, metav1.GetOptions{})
 		require.NoError(t, err)
 	}
 	return out
@@ -60,14 +61,12 @@ func (p *place) finished(t *testing.T, before *state, sc *scenario, last result)
 	if sc.check != nil {
 		sc.check(t, p, before)
 	}
-	require.Empty(t, p.kcp.Workspaces(), "workspaces of canaries remain")
+	require.Empty(t, p.Kcp.Workspaces(), "workspaces of canaries remain")
 	p.runsAsStored(t)
-	secret, err := shared.admin.Resource(secrets).Namespace(p.namespace).Get(t.Context(), pkiName, metav1.GetOptions{})
+	secret, err := shared.Admin.Resource(standin.Secrets).Namespace(p.Namespace).Get(t.Context(), pkiName, metav1.GetOptions{})
 	require.NoError(t, err)
-	require.NoError(t, shared.keys.caughtUp(t.Context(), p.namespace, secret.GetResourceVersion()))
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	require.Empty(t, p.problems)
+	require.NoError(t, shared.keys.caughtUp(t.Context(), p.Namespace, secret.GetResourceVersion()))
+	require.Empty(t, p.Problems())
 }
 
 // runsAsStored requires that every pod has read the stored files in their current version.
@@ -75,12 +74,12 @@ func (p *place) runsAsStored(t *testing.T) {
 	t.Helper()
 	now, err := p.stored(t.Context())
 	require.NoError(t, err)
-	for name, pod := range p.running() {
+	for name, pod := range p.Running() {
 		files, err := now.mountedBy(pod.Pod)
 		require.NoError(t, err)
-		require.Equal(t, len(files), len(pod.files))
+		require.Equal(t, len(files), len(pod.Files))
 		for path := range files {
-			require.True(t, bytes.Equal(files[path], pod.files[path]), "pod %s runs with an old %s", name, path)
+			require.True(t, bytes.Equal(files[path], pod.Files[path]), "pod %s runs with an old %s", name, path)
 		}
 	}
 }
@@ -88,7 +87,7 @@ func (p *place) runsAsStored(t *testing.T) {
 // released requires that the lock is free, unless its holder was killed: the next run then takes it.
 func (p *place) released(t *testing.T, f *fault) {
 	t.Helper()
-	l, err := shared.admin.Resource(leases).Namespace(p.namespace).Get(t.Context(), lockName, metav1.GetOptions{})
+	l, err := shared.Admin.Resource(leases).Namespace(p.Namespace).Get(t.Context(), lockName, metav1.GetOptions{})
 	require.NoError(t, err)
 	holder, _, _ := unstructured.NestedString(l.Object, "spec", "holderIdentity")
 	require.True(t, holder == "" || f.kills, "%s holds the lock", holder)
@@ -109,18 +108,18 @@ func hasShard(t *testing.T, p *place, before *state) {
 // withoutShard removes the shard and everything that was created for it.
 func withoutShard(t *testing.T, p *place, before *state) {
 	selector := metav1.ListOptions{LabelSelector: topology.LabelName + "=" + added}
-	for _, r := range append(written(), pods) {
-		require.NoError(t, shared.admin.Resource(r).Namespace(p.namespace).
+	for _, r := range append(written(), standin.Pods) {
+		require.NoError(t, shared.Admin.Resource(r).Namespace(p.Namespace).
 			DeleteCollection(t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, selector))
 	}
-	for name, pod := range p.running() {
-		if pod.component.Name() == added {
-			p.end(name)
+	for name, pod := range p.Running() {
+		if pod.Component.Name() == added {
+			p.End(name)
 		}
 	}
-	p.kcp.Unregister(added)
+	p.Kcp.Unregister(added)
 	require.NoError(t, os.WriteFile(p.file(), []byte(before.file), 0o600))
-	client := shared.admin.Resource(secrets).Namespace(p.namespace)
+	client := shared.Admin.Resource(standin.Secrets).Namespace(p.Namespace)
 	now, err := client.Get(t.Context(), inventoryName, metav1.GetOptions{})
 	require.NoError(t, err)
 	before.inventory.SetResourceVersion(now.GetResourceVersion())

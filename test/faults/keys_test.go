@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kcpctl/kcpctl/test/standin"
 )
 
 // keyring watches every version of every PKI Secret, and reports when an authority or the service-account key differs from the
@@ -35,11 +37,11 @@ func (k *keyring) run(ctx context.Context) error {
 	all := dynamicinformer.NewFilteredDynamicSharedInformerFactory(k.admin, 0, metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.FieldSelector = "metadata.name=" + pkiName
 	})
-	if _, err := all.ForResource(secrets).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := all.ForResource(standin.Secrets).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: k.look, UpdateFunc: func(_, o any) { k.look(o) },
 		DeleteFunc: func(o any) {
 			if u, ok := o.(*unstructured.Unstructured); ok && k.place(u.GetNamespace()) != nil {
-				k.place(u.GetNamespace()).problem("the PKI Secret was deleted")
+				k.place(u.GetNamespace()).Problem("the PKI Secret was deleted")
 			}
 		},
 	}); err != nil {
@@ -58,21 +60,21 @@ func (k *keyring) look(o any) {
 	}
 	p, s := k.place(u.GetNamespace()), &corev1.Secret{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, s); err != nil {
-		p.problem("the PKI Secret: %v", err)
+		p.Problem("the PKI Secret: %v", err)
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.seen[p.namespace] = s.ResourceVersion
+	k.seen[p.Namespace] = s.ResourceVersion
 	now := fingerprints(s.Data)
-	before, ok := k.first[p.namespace]
+	before, ok := k.first[p.Namespace]
 	if !ok {
-		k.first[p.namespace] = now
+		k.first[p.Namespace] = now
 		return
 	}
 	for name, was := range before {
 		if now[name] != was {
-			p.problem("%s of the PKI Secret was replaced or lost", name)
+			p.Problem("%s of the PKI Secret was replaced or lost", name)
 		}
 	}
 }

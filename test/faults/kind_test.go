@@ -12,6 +12,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/test/standin"
 )
 
 // kind is a way in which a request to an API server fails.
@@ -47,14 +49,13 @@ func hangs() kind { return kind{name: "no answer", fail: (*exchange).hang} }
 
 // writes reports whether a request changes something, or would without its dry run. Access reviews do not count.
 func writes(r *http.Request) bool {
-	return r.Method != http.MethodGet && !forwards(r) && !strings.HasSuffix(r.URL.Path, "reviews")
+	return r.Method != http.MethodGet && !standin.Forwards(r) && !strings.HasSuffix(r.URL.Path, "reviews")
 }
 
-// forwards reports whether a request is for a port-forward.
-func forwards(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/portforward") }
-
 // endless reports whether the response to a request does not end by itself.
-func endless(r *http.Request) bool { return r.URL.Query().Get("watch") == "true" || forwards(r) }
+func endless(r *http.Request) bool {
+	return r.URL.Query().Get("watch") == "true" || standin.Forwards(r)
+}
 
 // exchange is a failing request and its response.
 type exchange struct {

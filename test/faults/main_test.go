@@ -3,8 +3,8 @@
 // Package faults makes every single request of kcpctl to an API server fail, in every way in which requests fail. It proves that
 // a rerun of the command always ends with the same objects and the same authorities, and leaves nothing behind.
 //
-// kcpctl is the real program, and the API server a real one with its etcd. Controllers, nodes and kcp are simulated, so that a
-// case takes seconds. The tests of test/e2e have real ones.
+// kcpctl is the real program, and the API server a real one with its etcd. Package standin simulates controllers, nodes and kcp, so
+// that a case takes seconds. The tests of test/e2e have real ones.
 package faults
 
 import (
@@ -20,15 +20,12 @@ import (
 	"sync/atomic"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kcpctl/kcpctl/test/apiserver"
+	"github.com/kcpctl/kcpctl/test/standin"
 )
 
 // shared is the world of all tests of this package. It is a variable because TestMain has no other way to pass it.
@@ -42,7 +39,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			return 1, err
 		}
-		defer w.proxy.stop()
+		defer w.proxy.Stop()
 		shared = w
 		return m.Run(), nil
 	}))
@@ -52,10 +49,10 @@ func TestMain(m *testing.M) {
 type world struct {
 	// binary is the path of kcpctl.
 	binary string
-	admin  dynamic.Interface
+	*standin.Cluster
 	// resources are all kinds of namespaced objects, except pods and events.
 	resources []schema.GroupVersionResource
-	proxy     *proxy
+	proxy     *standin.Proxy
 	keys      *keyring
 
 	made   atomic.Int32 // the number of places
@@ -69,41 +66,19 @@ func newWorld(ctx context.Context, server *apiserver.Server) (*world, error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build kcpctl: %w\n%s", err, out)
 	}
-	config, err := adminConfig(server)
-	if err != nil {
+	var err error
+	if w.Cluster, err = standin.Start(ctx, server); err != nil {
 		return nil, err
 	}
-	if w.admin, err = dynamic.NewForConfig(config); err != nil {
+	if w.resources, err = namespaced(w.Config); err != nil {
 		return nil, err
 	}
-	if w.resources, err = namespaced(config); err != nil {
-		return nil, err
-	}
-	if err := w.furnish(ctx); err != nil {
-		return nil, err
-	}
-	if err := (&standin{admin: w.admin, place: w.at}).run(ctx); err != nil {
-		return nil, err
-	}
-	w.keys = &keyring{admin: w.admin, place: w.at}
+	w.keys = &keyring{admin: w.Admin, place: w.at}
 	if err := w.keys.run(ctx); err != nil {
 		return nil, err
 	}
-	w.proxy, err = startProxy(config, w.with)
+	w.proxy, err = w.Proxy(w.serve)
 	return w, err
-}
-
-func adminConfig(server *apiserver.Server) (*rest.Config, error) {
-	kubeconfig, err := server.Kubeconfig(apiserver.Admin)
-	if err != nil {
-		return nil, err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
-	return config, nil
 }
 
 // namespaced discovers all kinds of namespaced objects.
@@ -123,37 +98,12 @@ func namespaced(config *rest.Config) ([]schema.GroupVersionResource, error) {
 			return nil, err
 		}
 		for _, r := range l.APIResources {
-			if slices.Contains(r.Verbs, "list") && r.Name != pods.Resource && r.Name != "events" {
+			if slices.Contains(r.Verbs, "list") && r.Name != standin.Pods.Resource && r.Name != "events" {
 				out = append(out, gv.WithResource(r.Name))
 			}
 		}
 	}
 	return out, nil
-}
-
-// furnish creates a node and a storage class, which checks require.
-func (w *world) furnish(ctx context.Context) error {
-	for _, it := range []struct {
-		gvr schema.GroupVersionResource
-		o   map[string]any
-	}{
-		{schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}, map[string]any{
-			"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "example.com/none",
-			"metadata": map[string]any{
-				"name": "standard", "annotations": map[string]any{"storageclass.kubernetes.io/is-default-class": "true"},
-			},
-		}},
-		{schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, map[string]any{
-			"apiVersion": "v1", "kind": "Node",
-			"metadata": map[string]any{"name": "node", "labels": map[string]any{"kubernetes.io/arch": "amd64"}},
-			"status":   map[string]any{"nodeInfo": map[string]any{"architecture": "amd64"}},
-		}},
-	} {
-		if _, err := w.admin.Resource(it.gvr).Create(ctx, &unstructured.Unstructured{Object: it.o}, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // at returns the place of a namespace, or nil.
@@ -163,27 +113,16 @@ func (w *world) at(namespace string) *place {
 	return w.places[namespace]
 }
 
-// with returns the place of a token, or nil.
-func (w *world) with(token string) *place {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range w.places {
-		if p.token == token {
-			return p
-		}
-	}
-	return nil
-}
-
 func (w *world) add(p *place) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.places[p.namespace] = p
+	w.places[p.Namespace] = p
 }
 
-// remove forgets a place. The objects in its namespace stay: without controllers a namespace cannot be deleted.
+// remove forgets a place. The objects in its namespace stay.
 func (w *world) remove(p *place) {
+	w.Remove(p.Site)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.places, p.namespace)
+	delete(w.places, p.Namespace)
 }

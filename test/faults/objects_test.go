@@ -20,7 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/test/standin"
 )
+
+var leases = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 
 // written returns the namespaced kinds of objects that kcpctl writes.
 func written() []schema.GroupVersionResource {
@@ -28,7 +31,7 @@ func written() []schema.GroupVersionResource {
 		return schema.GroupVersionResource{Version: "v1", Resource: name}
 	}
 	return []schema.GroupVersionResource{
-		secrets, configMaps, core("services"), core("persistentvolumeclaims"), deployments, statefulSets, leases,
+		standin.Secrets, standin.ConfigMaps, core("services"), standin.Claims, standin.Deployments, standin.StatefulSets, leases,
 		{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
 	}
 }
@@ -38,7 +41,7 @@ func written() []schema.GroupVersionResource {
 func (p *place) objects(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
 	for _, r := range written() {
-		l, err := p.world.admin.Resource(r).Namespace(p.namespace).List(ctx, metav1.ListOptions{})
+		l, err := p.world.Admin.Resource(r).Namespace(p.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +64,7 @@ func (w *world) others(ctx context.Context) ([]string, error) {
 		if slices.Contains(written(), r) {
 			continue
 		}
-		l, err := w.admin.Resource(r).List(ctx, metav1.ListOptions{})
+		l, err := w.Admin.Resource(r).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -155,7 +158,7 @@ var (
 
 // anywhere replaces values of the place in a text.
 func (p *place) anywhere(s string) string {
-	s = strings.NewReplacer(p.namespace, "NAMESPACE", p.dir, "DIRECTORY").Replace(s)
+	s = strings.NewReplacer(p.Namespace, "NAMESPACE", p.dir, "DIRECTORY").Replace(s)
 	for _, one := range []struct {
 		found *regexp.Regexp
 		said  string

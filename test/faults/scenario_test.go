@@ -72,7 +72,7 @@ func (sc *scenario) try(t *testing.T, p *place, want *undisturbed, f *fault, res
 	before := p.state(t)
 	first := p.kcpctl(t, f, sc.args...)
 	o.code, o.hit = first.code, first.hit != ""
-	t.Logf("%s in %s: %s: exit code %d after %s", f, p.namespace, first.hit, first.code, first.took)
+	t.Logf("%s in %s: %s: exit code %d after %s", f, p.Namespace, first.hit, first.code, first.took)
 	first.understandable(t, f)
 	last := p.kcpctl(t, nil, sc.args...)
 	if first.code == 0 && sc.settles {

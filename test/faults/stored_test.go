@@ -4,12 +4,12 @@ package faults
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/test/standin"
 )
 
 // stored is the content of the Secrets and ConfigMaps of a namespace, by resource, name and key.
@@ -18,29 +18,16 @@ type stored map[string]map[string][]byte
 // stored reads the Secrets and ConfigMaps of the namespace.
 func (p *place) stored(ctx context.Context) (stored, error) {
 	out := stored{}
-	for _, r := range []schema.GroupVersionResource{secrets, configMaps} {
-		l, err := p.world.admin.Resource(r).Namespace(p.namespace).List(ctx, metav1.ListOptions{})
+	for _, r := range []schema.GroupVersionResource{standin.Secrets, standin.ConfigMaps} {
+		l, err := p.world.Admin.Resource(r).Namespace(p.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
 		for i := range l.Items {
-			data, key := map[string][]byte{}, r.Resource+"/"+l.Items[i].GetName()
-			if r == secrets {
-				s := &corev1.Secret{}
-				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(l.Items[i].Object, s); err != nil {
-					return nil, err
-				}
-				data = s.Data
-			} else {
-				c := &corev1.ConfigMap{}
-				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(l.Items[i].Object, c); err != nil {
-					return nil, err
-				}
-				for k, v := range c.Data {
-					data[k] = []byte(v)
-				}
+			o := &l.Items[i]
+			if out[r.Resource+"/"+o.GetName()], err = standin.Contents(o); err != nil {
+				return nil, err
 			}
-			out[key] = data
 		}
 	}
 	return out, nil
@@ -48,28 +35,7 @@ func (p *place) stored(ctx context.Context) (stored, error) {
 
 // mountedBy returns the files that a pod mounts, by path.
 func (s stored) mountedBy(pod *corev1.Pod) (map[string][]byte, error) {
-	files := map[string][]byte{}
-	for _, v := range pod.Spec.Volumes {
-		if v.Projected == nil {
-			continue
-		}
-		for _, src := range v.Projected.Sources {
-			var name string
-			var items []corev1.KeyToPath
-			switch {
-			case src.Secret != nil:
-				name, items = secrets.Resource+"/"+src.Secret.Name, src.Secret.Items
-			case src.ConfigMap != nil:
-				name, items = configMaps.Resource+"/"+src.ConfigMap.Name, src.ConfigMap.Items
-			}
-			for _, it := range items {
-				content, ok := s[name][it.Key]
-				if !ok {
-					return nil, fmt.Errorf("pod %s mounts %s of %s, which does not exist", pod.Name, it.Key, name)
-				}
-				files[it.Path] = content
-			}
-		}
-	}
-	return files, nil
+	return standin.Mounted(&pod.Spec, func(r schema.GroupVersionResource, name string) (map[string][]byte, error) {
+		return s[r.Resource+"/"+name], nil
+	})
 }

@@ -1,6 +1,4 @@
-//go:build integration
-
-package faults
+package standin
 
 import (
 	"context"
@@ -9,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"path"
+	"strings"
 	"sync"
 
 	"github.com/gorilla/websocket"
@@ -21,12 +20,15 @@ import (
 // protocol is SPDY over a web socket, which kubectl and kcpctl request first.
 const protocol = "SPDY/3.1+" + portforward.PortForwardProtocolV1Name
 
+// Forwards reports whether a request is for a port-forward.
+func Forwards(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/portforward") }
+
 // forward answers a request for a port-forward as an API server and a kubelet do: over a web socket, or plain SPDY. If made is
 // not nil, it is called with the new connection, and nothing is served on it.
-func forward(pl *place, w http.ResponseWriter, r *http.Request, made func(net.Conn)) {
+func (s *Site) forward(w http.ResponseWriter, r *http.Request, made func(net.Conn)) {
 	pod := path.Base(path.Dir(r.URL.Path))
-	s := &streams{ctx: r.Context(), dial: func(ctx context.Context) (net.Conn, error) { return pl.dial(ctx, pod) }}
-	conn, err := s.upgrade(w, r, made)
+	st := &streams{ctx: r.Context(), dial: func(ctx context.Context) (net.Conn, error) { return s.dial(ctx, pod) }}
+	conn, err := st.upgrade(w, r, made)
 	if err != nil || conn == nil {
 		return // the response is sent
 	}
@@ -62,7 +64,7 @@ func (s *streams) upgrade(w http.ResponseWriter, r *http.Request, made func(net.
 		made(socket.NetConn())
 		return nil, nil
 	}
-	return spdy.NewServerConnection(portforward.NewTunnelingConnection("faults", socket), s.accept)
+	return spdy.NewServerConnection(portforward.NewTunnelingConnection("stand-in", socket), s.accept)
 }
 
 // accept accepts a stream. The error stream comes before the data stream.
