@@ -28,8 +28,7 @@ type usage struct {
 	started time.Time
 	wall    time.Duration
 	cpu     time.Duration // user and system
-	// rss is the peak resident memory, in bytes. On Linux it is at least the memory of this program when it started the process,
-	// so a small value is only an upper bound.
+	// rss is the peak resident memory, in bytes.
 	rss int64
 }
 
@@ -46,13 +45,19 @@ func (c command) run(ctx context.Context) (usage, error) {
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(c.stdin), c.stdout, &stderr
 	u := usage{started: time.Now()}
-	err := cmd.Run()
+	err := cmd.Start()
+	if err == nil {
+		peak := samplePeak(cmd.Process.Pid)
+		err = cmd.Wait()
+		u.rss = peak()
+	}
 	u.wall = time.Since(u.started)
 	if err != nil {
 		return u, fmt.Errorf("%s %s: %w: %s", filepath.Base(c.name), strings.Join(c.args, " "), err, ends(stderr.String()))
 	}
 	u.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	if r, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+	// Maxrss is the more exact one, but it is at least the memory of this program, of which the process began as a copy.
+	if r, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok && r.Maxrss<<10 > ownPeak() {
 		u.rss = r.Maxrss << 10
 	}
 	return u, nil

@@ -39,11 +39,12 @@ type benchCase struct {
 	measure    func(ctx context.Context, b *bench, runs int) error
 }
 
-// cases returns the cases in the order in which they run. Those with small processes come first: see usage.
+// cases returns the cases in the order in which they run.
 func cases() []benchCase {
 	return []benchCase{
 		{"version", "kcpctl version, and kubectl version --client", 20, measureVersion},
 		{"render", "kcpctl render of 3, 100 and 1000 shards with all their certificates", 5, measureRender},
+		{"scale", "commands of kcpctl on 10 and 100 shards, with a real API server and simulated pods", 1, measureScale},
 		{"cluster", "kcpctl up of three shards on the testbed, or on the cluster of E2E_KUBECONFIG", 3, measureCluster},
 		{"local", "kcpctl up --local of three shards, and kcp's own sharded-test-server", 3, measureLocal},
 		{"local-scale", "kcpctl up --local of 1, 2 and 5 shards", 1, measureLocalScale},

@@ -61,6 +61,41 @@ func statusField(pid int, name string) (int64, error) {
 	return 0, fmt.Errorf("no %s in %s", name, f.Name())
 }
 
+// sampleInterval is how often the memory of a process is read.
+const sampleInterval = 5 * time.Millisecond
+
+// samplePeak reads the peak resident memory of a process, in bytes, until the returned function is called, which returns the
+// last value. The process must have executed its program.
+func samplePeak(pid int) func() int64 {
+	stop, last := make(chan struct{}), make(chan int64)
+	go func() {
+		var peak int64
+		tick := time.NewTicker(sampleInterval)
+		defer tick.Stop()
+		for {
+			if kib, err := statusField(pid, "VmHWM:"); err == nil { // a process that has ended has none
+				peak = kib << 10
+			}
+			select {
+			case <-tick.C:
+			case <-stop:
+				last <- peak
+				return
+			}
+		}
+	}()
+	return func() int64 { close(stop); return <-last }
+}
+
+// ownPeak is the peak resident memory of this program, in bytes.
+func ownPeak() int64 {
+	kib, err := statusField(os.Getpid(), "VmHWM:")
+	if err != nil {
+		return 0
+	}
+	return kib << 10
+}
+
 // killAll kills the processes of a directory, and waits until they have ended.
 func killAll(dir string) error {
 	for range 500 {

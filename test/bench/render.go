@@ -35,12 +35,12 @@ func measureRender(ctx context.Context, b *bench, runs int) error {
 	r.add("render, 3 shards", "s", small.wall, limit(0.15))
 	r.add("render, 3 shards, CPU time", "s", small.cpu)
 	r.add("render, 3 shards, memory", "MB", small.rss)
-	m := r.add("render, 100 shards", "s", hundred.wall, limit(1))
+	m := r.add("render, 100 shards", "s", hundred.wall, limit(0.5))
 	r.add("render, 100 shards, CPU time", "s", hundred.cpu)
 	r.add("render, 100 shards, memory", "MB", hundred.rss, limit(200))
-	r.add("render, 1000 shards", "s", thousand.wall, reference(tenfold, 10*m))
+	r.add("render, 1000 shards", "s", thousand.wall, limit(5), reference(tenfold, 10*m))
 	r.add("render, 1000 shards, CPU time", "s", thousand.cpu, reference(tenfold, 10*median(hundred.cpu)))
-	r.add("render, 1000 shards, memory", "MB", thousand.rss, reference(tenfold, 10*median(hundred.rss)))
+	r.add("render, 1000 shards, memory", "MB", thousand.rss, limit(500), reference(tenfold, 10*median(hundred.rss)))
 	return nil
 }
 
@@ -75,8 +75,9 @@ func (b *bench) renderOnce(ctx context.Context, file string) (usage, error) {
 	return command{name: b.kcpctl, args: []string{"render", "-f", file, "--pki-dir", pki}}.run(ctx)
 }
 
-// setupOf returns a setup with n shards including the root shard, a cache server and a front-proxy.
-func setupOf(n int) string {
+// setupOf returns a setup with n shards including the root shard, a cache server and a front-proxy, and with other fields of its
+// spec.
+func setupOf(n int, fields ...string) string {
 	var b strings.Builder
 	b.WriteString(`apiVersion: kcpctl.dev/v1alpha1
 kind: Setup
@@ -84,8 +85,11 @@ metadata: {name: bench}
 spec:
   cacheServer: {}
   frontProxies: [{name: main}]
-  shards:
 `)
+	for _, f := range fields {
+		b.WriteString("  " + f + "\n")
+	}
+	b.WriteString("  shards:\n")
 	for i := range n - 1 {
 		fmt.Fprintf(&b, "  - name: shard-%d\n", i+1)
 	}

@@ -23,7 +23,7 @@ type report struct {
 // row is one line of the table.
 type row struct {
 	Case string `json:"case"`
-	// Unit is s, MB (1 000 000 bytes) or x, a plain ratio.
+	// Unit is s, MB (1 000 000 bytes), x (a plain ratio) or n (a number).
 	Unit    string    `json:"unit"`
 	Samples []float64 `json:"samples"`
 	Min     float64   `json:"min"`
