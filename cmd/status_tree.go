@@ -129,16 +129,16 @@ func (g *group) join(other *group, name string) {
 	}
 }
 
-// name is shard/alpha, or shard/{alpha,beta}.
+// name is shard/alpha, shard/{alpha,beta}, or shard/{alpha,beta,...}.
 func (g *group) name() string {
 	if len(g.names) == 1 {
 		return string(g.ID)
 	}
-	shown := strings.Join(g.names[:min(maxListedNames, len(g.names))], ",")
-	if len(g.names) > maxListedNames {
-		shown += ",..."
+	shown := g.names
+	if len(shown) > maxListedNames {
+		shown = []string{shown[0], shown[1], "..."} // more do not say more, and would make the columns wide
 	}
-	return fmt.Sprintf("%s/{%s}", g.ID.Kind(), shown)
+	return fmt.Sprintf("%s/{%s}", g.ID.Kind(), strings.Join(shown, ","))
 }
 
 // problem is what is wrong with a component, or empty.

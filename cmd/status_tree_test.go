@@ -100,3 +100,14 @@ func TestStatusTreeOfSeveralClusters(t *testing.T) {
 `+"`"+`- shard/beta   us          1/1    Ready
 `, out.String())
 }
+
+func TestGroupName(t *testing.T) {
+	for want, names := range map[string][]string{
+		"shard/alpha":         {"alpha"},
+		"shard/{a,b,c,d,e}":   {"a", "b", "c", "d", "e"},
+		"shard/{s-1,s-2,...}": {"s-1", "s-2", "s-3", "s-4", "s-5", "s-6"},
+	} {
+		g := &group{Component: status.Component{ID: topology.ID("shard/" + names[0])}, names: names}
+		require.Equal(t, want, g.name())
+	}
+}

@@ -92,6 +92,9 @@ const Kind = "Status"
 const (
 	// patience limits how long a server may take to answer.
 	patience = 5 * time.Second
+	// perComponent is how long the comparison of a component's objects with the setup may take. It limits large setups, which
+	// may take longer than one answer.
+	perComponent = 100 * time.Millisecond
 	// statePatience limits how long the state of a component may take: the first one connects to its cluster.
 	statePatience = 15 * time.Second
 	// atOnce is how many servers are asked concurrently.
@@ -279,7 +282,8 @@ func (c *collector) proxies(ctx context.Context) {
 
 // drift compares all objects with the setup.
 func (c *collector) drift(ctx context.Context) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
+	limit := max(patience, time.Duration(len(c.topology.Components))*perComponent)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
 	defer cancel()
 	p, _, err := run.Compare(ctx, c.topology, c.runtime, c.now)
 	if err != nil {
