@@ -126,15 +126,19 @@ func (l *live) draw(last bool) {
 	l.drawn, l.drawnFor = lines, w
 }
 
+// endRows is how many rows the last frame has at least before it folds some: a small setup is listed completely, whatever the
+// height of the screen, and the result of a large one does not scroll away the steps above it.
+const endRows = 40
+
 // frame returns the lines to draw, and the notes since the previous frame. All frames except the last fit on the screen.
 func (l *live) frame(w, h int, last bool) (lines, notes []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rows := l.board.rows
-	if !last {
-		rows = fit(rows, max(1, h-1-gaps(rows)))
+	room := max(1, h-1-gaps(l.board.rows))
+	if last {
+		room = max(room, endRows)
 	}
-	lines = l.lines(rows, w, last)
+	lines = l.lines(fit(l.board.rows, room), w, last)
 	for _, note := range l.notes {
 		notes = append(notes, wrap(note, w-1)...)
 	}

@@ -39,7 +39,7 @@ func NewProgress(ctx context.Context, s *Streams, o ProgressOptions) Progress {
 	case s.Err.Live:
 		return startLive(ctx, s.Err, o)
 	}
-	p := &plainLines{out: s.Err, board: newBoard(), last: map[string]string{}}
+	p := &plainLines{out: s.Err, now: o.Now, board: newBoard(), last: map[string]string{}}
 	if o.Header != "" {
 		p.line(o.Now(), o.Header)
 	}
@@ -52,11 +52,15 @@ type eventLines struct{ out *json.Encoder }
 func (p *eventLines) Observe(e run.Event) { _ = p.out.Encode(e) } // fails only if stdout is closed
 func (p *eventLines) Close()              {}
 
-// plainLines prints a line for each change of state.
+// plainLines prints a line for each change of state. Components that wait for their turn, and those that need no change, have no
+// line of their own: a setup can have hundreds of them.
 type plainLines struct {
 	out   *Stream
+	now   func() time.Time
 	board *board
 	last  map[string]string
+	// untouched is the number of ready components since the last step for which the run had nothing to do.
+	untouched int
 }
 
 func (p *plainLines) Observe(e run.Event) {
@@ -67,6 +71,15 @@ func (p *plainLines) Observe(e run.Event) {
 		return
 	}
 	r := p.board.update(e)
+	switch {
+	case r.scope == run.Step:
+		p.sumUp(e.Time)
+	case r.status == run.Pending:
+		return
+	case r.status == run.Done && r.started.IsZero():
+		p.untouched++
+		return
+	}
 	text := p.board.message(r)
 	if first, _, _ := strings.Cut(text, " "); first != word(r) { // "ready 2/2" has it already
 		text = word(r) + " " + text
@@ -77,7 +90,15 @@ func (p *plainLines) Observe(e run.Event) {
 	}
 }
 
-func (p *plainLines) Close() {}
+func (p *plainLines) Close() { p.sumUp(p.now()) }
+
+// sumUp prints how many components were untouched.
+func (p *plainLines) sumUp(t time.Time) {
+	if p.untouched > 0 {
+		p.line(t, fmt.Sprintf("components: %d ready, unchanged", p.untouched))
+	}
+	p.untouched = 0
+}
 
 func (p *plainLines) line(t time.Time, text string) {
 	fmt.Fprintln(p.out, t.UTC().Format(time.RFC3339), p.out.Text(text))

@@ -250,6 +250,36 @@ func TestPlain(t *testing.T) {
 	require.Equal(t, 1, strings.Count(stderr.String(), "ContainerCreating"), "the same state is printed once")
 }
 
+func TestPlainSumsUpWhatIsUnchanged(t *testing.T) {
+	s, _, stderr := Fake("", 0, 0, utf8Lang)
+	clock := testutil.NewClock()
+	p := NewProgress(t.Context(), s, ProgressOptions{Now: clock.Now})
+	observe := func(name string, all ...run.Status) {
+		for _, status := range all {
+			p.Observe(run.Event{Time: clock.Now(), Scope: run.Component, Name: name, Status: status})
+		}
+	}
+	observe("shard/a", run.Pending, run.Done)
+	observe("shard/b", run.Pending, run.Running, run.Done)
+	observe("shard/c", run.Pending, run.Done)
+	p.Observe(run.Event{Time: clock.Now(), Scope: run.Step, Name: "canary", Status: run.Running})
+	observe("shard/d", run.Pending, run.Done)
+	p.Close()
+	require.Equal(t, []string{
+		"shard/b waiting", "shard/b ready", "components: 2 ready, unchanged", "canary running", "components: 1 ready, unchanged",
+	}, withoutTimes(stderr.String()))
+}
+
+// withoutTimes returns the lines of a plain output without their times.
+func withoutTimes(output string) []string {
+	var out []string
+	for line := range strings.Lines(output) {
+		_, text, _ := strings.Cut(line, " ")
+		out = append(out, strings.TrimSpace(text))
+	}
+	return out
+}
+
 func TestJSON(t *testing.T) {
 	s, out, stderr := Fake("", 80, 24, utf8Lang)
 	clock := testutil.NewClock()
