@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -70,9 +72,15 @@ func (d *Dialer) tunnel(p Pod) *tunnel {
 	return d.tunnels[p.UID]
 }
 
+// idleTimeout is how long a tunnel without streams stays open. Each takes almost a megabyte, and a run connects to every
+// component of a setup.
+const idleTimeout = 10 * time.Second
+
 // tunnel is a connection to the API server that carries the streams to one pod.
 type tunnel struct {
 	pod Pod
+	// streams is the number of open streams. It increases only under mu.
+	streams atomic.Int32
 
 	mu   sync.Mutex // held while the tunnel connects
 	conn httpstream.Connection
@@ -97,7 +105,23 @@ func (t *tunnel) dial(ctx context.Context, port int32) (net.Conn, error) {
 		t.conn = nil
 		return nil, err
 	}
+	t.streams.Add(1)
+	conn.release = t.release
 	return conn, nil
+}
+
+// release notes that a stream is closed. It does not wait for a tunnel that connects.
+func (t *tunnel) release() {
+	if t.streams.Add(-1) == 0 {
+		time.AfterFunc(idleTimeout, t.closeIdle)
+	}
+}
+
+// closeIdle closes the tunnel if it has no streams. The next dial connects again.
+func (t *tunnel) closeIdle() {
+	if t.streams.Load() == 0 {
+		_ = t.close()
+	}
 }
 
 func (t *tunnel) close() error {

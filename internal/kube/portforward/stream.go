@@ -23,6 +23,8 @@ type stream struct {
 	local  addr
 	remote addr
 	closed sync.Once
+	// release is called when the stream is closed.
+	release func()
 
 	mu       sync.Mutex
 	cause    error          // why the stream ended, once that is known
@@ -125,6 +127,7 @@ func (s *stream) Close() error {
 		_ = s.Stream.Reset() // both directions; it fails if the stream has ended already
 		_ = s.errors.Reset()
 		s.tunnel.RemoveStreams(s.Stream, s.errors)
+		s.release()
 	})
 	return nil
 }

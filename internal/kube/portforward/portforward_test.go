@@ -1,0 +1,62 @@
+package portforward
+
+import (
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+)
+
+// connection is a connection to an API server whose streams never end by themselves.
+type connection struct {
+	httpstream.Connection
+	closed bool
+}
+
+func (c *connection) CreateStream(http.Header) (httpstream.Stream, error) {
+	return &endless{ended: make(chan struct{})}, nil
+}
+func (c *connection) RemoveStreams(...httpstream.Stream) {}
+func (c *connection) Close() error                       { c.closed = true; return nil }
+
+// endless is a stream without data until it is reset.
+type endless struct {
+	httpstream.Stream
+	ended chan struct{}
+}
+
+func (e *endless) Read([]byte) (int, error) { <-e.ended; return 0, io.EOF }
+func (e *endless) Close() error             { return nil }
+func (e *endless) Reset() error             { close(e.ended); return nil }
+
+func TestTunnelClosesWhenIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &connection{}
+		tun := &tunnel{conn: c}
+		first, err := tun.dial(t.Context(), 6443)
+		require.NoError(t, err)
+		second, err := tun.dial(t.Context(), 6443)
+		require.NoError(t, err)
+
+		require.NoError(t, first.Close())
+		require.NoError(t, first.Close(), "again")
+		time.Sleep(2 * idleTimeout)
+		require.False(t, c.closed, "a stream is open")
+
+		require.NoError(t, second.Close())
+		time.Sleep(idleTimeout / 2)
+		third, err := tun.dial(t.Context(), 6443)
+		require.NoError(t, err)
+		time.Sleep(2 * idleTimeout)
+		require.False(t, c.closed, "a stream was opened in time")
+
+		require.NoError(t, third.Close())
+		time.Sleep(2 * idleTimeout)
+		require.True(t, c.closed)
+		require.Nil(t, tun.conn, "the next dial connects again")
+	})
+}
