@@ -208,7 +208,10 @@ func (r *rollout) help(ctx context.Context, shard *change) error {
 		return err
 	}
 	ctx, r.waits[shard.ID()].stopHelp = context.WithCancel(ctx)
-	r.helpers.Go(func() { client.EstablishCRDs(ctx) })
+	r.helpers.Go(func() {
+		defer client.Close()
+		client.EstablishCRDs(ctx)
+	})
 	return nil
 }
 
@@ -220,6 +223,7 @@ func (r *rollout) awaitAnswers(ctx context.Context, root *change) error {
 		r.component(root.ID(), Failed, firstLine(err))
 		return err
 	}
+	defer client.Close()
 	_, err = r.await(ctx, root, func(s ready.State, _ error) (string, bool) {
 		err := client.Identified(ctx)
 		if err != nil && s.Ready {

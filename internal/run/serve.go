@@ -35,6 +35,7 @@ func (r *rollout) gate(ctx context.Context, c *topology.Component) error {
 	if err != nil {
 		return err
 	}
+	defer client.Close()
 	if err := r.until(ctx, c, func() error { return client.Ready(ctx) }); err != nil || !c.IsShard() {
 		return err
 	}
@@ -42,6 +43,7 @@ func (r *rollout) gate(ctx context.Context, c *topology.Component) error {
 	if err != nil {
 		return err
 	}
+	defer root.Close()
 	err = r.until(ctx, c, func() error {
 		shard, err := registered(ctx, root, c)
 		if err != nil {
@@ -100,6 +102,7 @@ func (r *rollout) bindRoles(ctx context.Context, c *topology.Component) error {
 	if err != nil {
 		return err
 	}
+	defer proxy.Close()
 	return r.until(ctx, c, func() error {
 		return proxy.BindRoles(ctx, c.Access.Workspace, c.Object(), pki.KubeconfigGroup(c), c.Access.ClusterRoles)
 	})
@@ -163,6 +166,7 @@ func (r *rollout) handOver(ctx context.Context, c *topology.Component) {
 	if err != nil {
 		return
 	}
+	defer client.Close()
 	run := ctx
 	ctx, cancel := context.WithTimeout(run, leaderPatience)
 	defer cancel()
