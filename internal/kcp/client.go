@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -160,9 +161,9 @@ func (c *Client) Get(ctx context.Context, path string, header http.Header) (Answ
 	return Answer{resp.StatusCode, string(body)}, err
 }
 
-// Close closes the connections of the client.
+// Close closes the connections of the client. It can be used again.
 func (c *Client) Close() {
 	if hc, err := c.http(); err == nil {
-		hc.CloseIdleConnections()
+		utilnet.CloseIdleConnectionsFor(hc.Transport) // hc.CloseIdleConnections does nothing: client-go wraps the transport
 	}
 }

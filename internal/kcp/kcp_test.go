@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +34,12 @@ func TestMain(m *testing.M) {
 // withKcp runs a test in a bubble, with a client of a kcp that has the shards root and alpha.
 func withKcp(t *testing.T, test func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client)) {
 	t.Helper()
+	withOptions(t, func(t *testing.T, k *fakekcp.Kcp, o kcp.Options) { test(t, k, kcp.New(o)) })
+}
+
+// withOptions is withKcp with the options of the client.
+func withOptions(t *testing.T, test func(t *testing.T, k *fakekcp.Kcp, o kcp.Options)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		top := topologytest.Build(t, "")
 		issued := pkitest.Issue(t, top, time.Now())
@@ -46,10 +54,37 @@ func withKcp(t *testing.T, test func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client
 		k.Register(kcp.Shard{Name: "root", BaseURL: "https://root:6443"})
 		k.Register(kcp.Shard{Name: "alpha", BaseURL: "https://alpha:6443", VirtualWorkspaceURL: "https://vw:6443", Cordoned: true})
 		k.Serve("proxy", leaf, issued.CAs[topology.ClientCA].Trusted())
-		test(t, k, kcp.New(kcp.Options{
+		test(t, k, kcp.Options{
 			URL: proxy.URL + "/", CA: issued.CAs[topology.ServerCA].Trusted(), Pair: pair,
 			Dial: func(ctx context.Context) (net.Conn, error) { return k.Dial(ctx, "proxy") },
-		}))
+		})
+	})
+}
+
+// countedConn counts that it is closed.
+type countedConn struct {
+	net.Conn
+	closed func()
+}
+
+func (c countedConn) Close() error { c.closed(); return c.Conn.Close() }
+
+func TestCloseClosesTheConnection(t *testing.T) {
+	withOptions(t, func(t *testing.T, k *fakekcp.Kcp, o kcp.Options) {
+		var dialled, closed atomic.Int32
+		o.Dial = func(ctx context.Context) (net.Conn, error) {
+			conn, err := k.Dial(ctx, "proxy")
+			dialled.Add(1)
+			return countedConn{conn, sync.OnceFunc(func() { closed.Add(1) })}, err
+		}
+		c := kcp.New(o)
+		for n := range int32(2) { // it can be used again
+			require.NoError(t, c.Ready(t.Context()))
+			require.Equal(t, n+1, dialled.Load())
+			c.Close()
+			synctest.Wait()
+			require.Equal(t, n+1, closed.Load())
+		}
 	})
 }
 
