@@ -15,7 +15,7 @@ type board struct {
 	index map[string]*row
 }
 
-// row is a line of the live region: a step, a component, or several components.
+// row is a line of the live region: a step, a component, or several of them.
 type row struct {
 	scope   run.Scope
 	name    string
@@ -24,7 +24,7 @@ type row struct {
 	needs   []string
 	// started and ended are zero if it has not started or ended.
 	started, ended time.Time
-	// sum marks a row that represents several components.
+	// sum marks a row that represents several components or steps.
 	sum bool
 }
 
@@ -78,34 +78,39 @@ func (b *board) message(r *row) string {
 	return "waits for " + strings.Join(waits, ", ")
 }
 
-// folded are the names of rows that represent several components of a status, in the order in which they are folded.
+// folded are the names of rows that represent several components or steps of a status, in the order in which they are folded.
 var folded = []struct {
+	scope  run.Scope
 	status run.Status
 	name   string
 }{
-	{run.Done, "more ready"},
-	{run.Skipped, "more skipped"},
-	{run.Pending, "more waiting"},
-	{run.Running, "more in progress"},
-	{run.Failed, "more failed"},
+	{run.Component, run.Done, "more ready"},
+	{run.Step, run.Done, "more done"},
+	{run.Component, run.Skipped, "more skipped"},
+	{run.Component, run.Pending, "more waiting"},
+	{run.Component, run.Running, "more in progress"},
+	{run.Component, run.Failed, "more failed"},
 }
 
-// fit reduces rows to a number of lines, so that a run with a hundred components fits on the screen. It folds components that
-// are done first, and those that failed last.
+// fit reduces rows to a number of lines, so that a run with a hundred components fits on the screen. It folds what is done
+// first, and components that failed last.
 func fit(rows []*row, lines int) []*row {
 	for _, f := range folded {
 		if excess := len(rows) - lines; excess > 0 {
-			rows = fold(rows, f.status, f.name, excess+1)
+			rows = fold(rows, f.scope, f.status, f.name, excess+1)
 		}
 	}
 	return rows[max(0, len(rows)-lines):]
 }
 
-// fold replaces up to n components of a status with one row: the first ones of those that are done, else the last ones.
-func fold(rows []*row, status run.Status, name string, n int) []*row {
+// fold replaces up to n components or steps of a status with one row: the first ones of those that are done, else the last
+// ones. The steps before the first component stay: they are few. The others can be one for each component.
+func fold(rows []*row, scope run.Scope, status run.Status, name string, n int) []*row {
 	var at []int
+	components := false
 	for i, r := range rows {
-		if r.scope == run.Component && r.status == status && !r.sum {
+		components = components || r.scope == run.Component
+		if components && r.scope == scope && r.status == status && !r.sum {
 			at = append(at, i)
 		}
 	}
@@ -117,7 +122,7 @@ func fold(rows []*row, status run.Status, name string, n int) []*row {
 	} else {
 		at = at[len(at)-n:]
 	}
-	sum := &row{scope: run.Component, name: fmt.Sprintf("%d %s", n, name), status: status, sum: true}
+	sum := &row{scope: scope, name: fmt.Sprintf("%d %s", n, name), status: status, sum: true}
 	var out []*row
 	for i, r := range rows {
 		switch {

@@ -179,6 +179,24 @@ func TestLiveFolds(t *testing.T) {
 	}
 }
 
+func TestLiveFoldsSteps(t *testing.T) {
+	s, _, _ := Fake("", 60, 10, utf8Lang, "NO_COLOR=1")
+	l := crowd(s, 1)
+	for i := range 100 {
+		e := run.Event{Time: l.now(), Scope: run.Step, Name: fmt.Sprintf("leader of shard/s%03d", i), Status: run.Running}
+		l.Observe(e)
+		if e.Status = run.Done; i != 50 {
+			l.Observe(e)
+		}
+	}
+	lines, _ := l.frame(60, 10, false)
+	require.Len(t, lines, 9)
+	all := strings.Join(lines, "\n")
+	for _, want := range []string{"✓ checks", "shard/s000", "✓ 96 more done", "leader of shard/s050", "leader of shard/s099"} {
+		require.Contains(t, all, want)
+	}
+}
+
 // chanWriter sends what is written to a channel.
 type chanWriter chan string
 
