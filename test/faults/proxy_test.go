@@ -9,7 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/test/standin"
 )
 
-// serve handles a request of kcpctl. It makes the request fail if the fault of the place says so.
+// serve handles a request of kcpctl. A request that the fault of the place hits fails.
 func (w *world) serve(p *standin.Proxy, s *standin.Site, rw http.ResponseWriter, r *http.Request) {
 	pl := w.at(s.Namespace)
 	if pl == nil {
