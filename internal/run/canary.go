@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/dag"
 	"github.com/kcpctl/kcpctl/internal/kcp"
@@ -23,6 +25,8 @@ type canaries struct {
 	shards      []*topology.Component
 	root, proxy *kcp.Client
 	report      *reasons
+	// testing limits how many shards are tested concurrently.
+	testing *semaphore.Weighted
 
 	mu     sync.Mutex
 	begun  bool
@@ -31,7 +35,7 @@ type canaries struct {
 
 // newCanaries returns the canaries of a run. They do nothing if nothing is changed.
 func (r *rollout) newCanaries() (*canaries, error) {
-	out := &canaries{Up: r.Up}
+	out := &canaries{Up: r.Up, testing: semaphore.NewWeighted(atOnce)}
 	out.report = newReasons(func(msg string) { r.step(stepCanary, Running, msg) })
 	if r.Options.SkipCanary || !r.verify {
 		return out, nil
@@ -73,6 +77,10 @@ func (cs *canaries) extend(graph map[node][]node, all *changes) {
 // test tests a shard, unless it is cordoned, so that no workspace would ever be scheduled there. A shard that the run leaves
 // out may not exist yet.
 func (cs *canaries) test(ctx context.Context, id topology.ID) error {
+	if err := cs.testing.Acquire(ctx, 1); err != nil {
+		return context.Cause(ctx)
+	}
+	defer cs.testing.Release(1)
 	shard := cs.Topology.Component(id).ShardName()
 	cs.begin()
 	takes, err := cs.takesWorkspaces(ctx, shard)

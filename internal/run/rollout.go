@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/dag"
 	"github.com/kcpctl/kcpctl/internal/parallel"
@@ -22,7 +24,7 @@ const (
 	// patience is how long a component may be stuck on a cluster before the wait for it ends: a missing image may
 	// still be pushed, a crash may be a start in the wrong order. On this machine nothing else restarts it.
 	patience = 30 * time.Second
-	// atOnce limits how many components are worked on concurrently.
+	// atOnce limits how many components are applied, and how many shards are tested, concurrently. Any number may wait.
 	atOnce = 32
 )
 
@@ -63,6 +65,8 @@ type rollout struct {
 	// verify is false if nothing is changed: then readiness is enough, and kcp is not asked.
 	verify bool
 	waits  map[topology.ID]*wait
+	// applying limits how many components are applied concurrently.
+	applying *semaphore.Weighted
 	// canaries test the shards.
 	canaries *canaries
 	// reconnects are the replacements of front-proxies.
@@ -83,7 +87,7 @@ type wait struct {
 func (u *Up) components(ctx context.Context, res *Result) error {
 	r := &rollout{
 		Up: u, changes: changesOf(u.Topology, u.Options.Only, res.Plan, u.Options.Parallel), state: res.PKI.State, verify: !res.Plan.Empty(),
-		waits: map[topology.ID]*wait{},
+		waits: map[topology.ID]*wait{}, applying: semaphore.NewWeighted(atOnce),
 	}
 	for _, c := range r.changes.all {
 		r.waits[c.ID()] = &wait{stopHelp: func() {}}
@@ -104,7 +108,7 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer r.helpers.Wait()
 	defer stop()
-	results, err := dag.Run(ctx, graph, node.compare, atOnce, r.do)
+	results, err := dag.Run(ctx, graph, node.compare, len(graph), r.do)
 	if err != nil {
 		return err
 	}
@@ -185,6 +189,10 @@ func (r *rollout) apply(ctx context.Context, c *change) error {
 	if len(c.items) == 0 {
 		return nil
 	}
+	if err := r.applying.Acquire(ctx, 1); err != nil {
+		return context.Cause(ctx)
+	}
+	defer r.applying.Release(1)
 	r.component(c.ID(), Running, "applying "+count(len(c.items), "object", "objects"))
 	if err := r.Runtime.Apply(ctx, c.items, r.Options.PlanOptions); err != nil {
 		r.component(c.ID(), Failed, firstLine(err))
