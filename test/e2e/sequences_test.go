@@ -43,7 +43,7 @@ func mistakes() []move {
 			q.kcpctl(t, "up", "--pki-dir", t.TempDir()).refused(t, 1, "server CA", "hint: ")
 		}},
 		{"the PKI directory of another kcp", func(t *testing.T, q *sequence) {
-			q.kcpctl(t, "up", "--pki-dir", q.foreign).refused(t, 1, "server CA", "hint: ")
+			q.kcpctl(t, "up", "--pki-dir", q.foreign).refused(t, 1, "that of installation", "--replace-authorities")
 		}},
 		{"the authorities of another kcp", func(t *testing.T, q *sequence) {
 			q.certs(t, "import", q.foreign).refused(t, 4, "server CA")
