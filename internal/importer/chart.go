@@ -1,0 +1,130 @@
+package importer
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// What the chart kcp sets if a value is not set (chart kcp 0.16: values.yaml and templates).
+const (
+	chartName             = "kcp"
+	chartFrontProxy       = "main"
+	chartEtcdImage        = "quay.io/coreos/etcd"
+	chartEtcdTag          = "v3.5.28"
+	chartEtcdReplicas     = 3
+	chartPort             = 443
+	chartLoadBalancerPort = 8443
+)
+
+// chart makes the setup of the values of the chart kcp.
+func (a *assembly) chart(o *object) {
+	a.root = o
+	spec := &a.setup.Spec
+	o.prefix, o.proxy.prefix, o.members.prefix = "spec.rootShard", "spec.frontProxies[0]", "spec.rootShard.etcd.managed"
+	a.setup.Metadata.Name = cmp.Or(a.reader.options.Name, scalar(o.root, "fullnameOverride"), chartName)
+	if ns := a.reader.options.Namespace; ns != "" {
+		spec.Clusters = []v1alpha1.Cluster{{Name: "default", Namespace: ns}}
+	} else {
+		o.find(Review, "values have no namespace, so the setup has the default, kcp", "name the namespace of the release with --namespace")
+	}
+	a.chartExternal(o)
+	o.chartOIDC()
+	spec.PKI.KeyAlgorithm = o.chartKeys()
+	spec.Image.PullSecrets, o.component.Image.PullSecrets = o.component.Image.PullSecrets, nil
+	if o.component.Image.Repository == o.proxy.component.Image.Repository {
+		spec.Image.Repository = o.component.Image.Repository
+	}
+	spec.RootShard = v1alpha1.RootShard{ShardSpec: v1alpha1.ShardSpec{Component: o.component, Etcd: a.chartEtcd(o)}}
+	spec.FrontProxies = []v1alpha1.FrontProxy{{Name: chartFrontProxy, Component: o.proxy.component}}
+	a.release("spec.rootShard.image.tag")
+}
+
+// chartExternal sets the address for clients, and the Service of the front-proxy.
+func (a *assembly) chartExternal(o *object) {
+	kind, _ := o.proxy.component.Service["type"].(string)
+	if o.external.Port == 0 {
+		o.external.Port = chartPort
+		if kind == "LoadBalancer" {
+			o.external.Port = chartLoadBalancerPort
+		}
+	}
+	if o.nodePort != 0 {
+		o.proxy.service()["ports"] = []any{map[string]any{"port": int64(o.external.Port), "nodePort": int64(o.nodePort)}}
+	}
+	if o.external.Hostname == "" {
+		o.find(Review, "externalHostname is not set, which the chart requires",
+			"set spec.external.hostname, or clients outside of the cluster cannot connect")
+		o.external = v1alpha1.External{}
+	}
+	a.setup.Spec.External = o.external
+}
+
+// chartOIDC resolves the flags that exclude each other, and those that two values determine.
+func (o *object) chartOIDC() {
+	for _, c := range []*object{o, o.proxy} {
+		has := func(name string) bool { _, ok := c.argsFrom[name]; return ok }
+		if o.oidcKey != "" && has("oidc-ca-file") {
+			c.arg(c.argsFrom["oidc-ca-file"], "oidc-ca-file", mountRoot+"/oidc-ca-file/"+o.oidcKey)
+		}
+		if c == o.proxy && (has("oidc-issuer-url") || has("authentication-config")) {
+			o.find(NotMapped, "the front-proxy of the chart accepts service-account tokens, and that of kcpctl, if it has OIDC, does not",
+				"let clients with such tokens use a front-proxy without OIDC")
+		}
+		if !has("authentication-config") || !has("oidc-issuer-url") {
+			continue
+		}
+		c.argsFrom["oidc-issuer-url"].find(NotNeeded, "authentication.configMapRef.name takes precedence over oidc", "")
+		c.component.ExtraArgs = slices.DeleteFunc(c.component.ExtraArgs, func(a string) bool { return strings.HasPrefix(a, "--oidc-") })
+	}
+}
+
+// chartKeys returns the algorithm of private keys.
+func (o *object) chartKeys() v1alpha1.KeyAlgorithm {
+	if o.algorithm == "" && o.keySize == "" {
+		return ""
+	}
+	want := cmp.Or(o.algorithm, "RSA") + "-" + cmp.Or(o.keySize, "2048")
+	for _, known := range []v1alpha1.KeyAlgorithm{
+		v1alpha1.KeyRSA2048, v1alpha1.KeyRSA4096, v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384,
+	} {
+		if want == strings.ReplaceAll(string(known), "-P", "-") {
+			return known
+		}
+	}
+	o.find(NotMapped, fmt.Sprintf("kcpctl has no keys of %s with %s bits", cmp.Or(o.algorithm, "RSA"), cmp.Or(o.keySize, "2048")),
+		"choose another algorithm in spec.pki.keyAlgorithm")
+	return ""
+}
+
+// chartEtcd returns the etcd of the shard: three new members, or the etcd that the values name.
+func (a *assembly) chartEtcd(o *object) *v1alpha1.Etcd {
+	name := a.setup.Metadata.Name
+	if !o.on("etcd.enabled") {
+		if len(o.etcd.Endpoints) == 0 {
+			o.fail("required: kcp.etcd.serverAddress, because etcd.enabled is false", "")
+		}
+		o.etcd.Prefix = registry
+		if len(o.etcd.Endpoints) > 0 && strings.HasPrefix(o.etcd.Endpoints[0], "https:") {
+			o.etcd.TLSSecret = name + "-etcd-client"
+			o.comment("spec.rootShard.etcd.external.tlsSecret", "The Certificate of the chart creates this Secret. Replace it by one that stays.")
+		}
+		o.comment("spec.rootShard.etcd.external.prefix", "The chart sets no prefix: the data is below "+registry+".")
+		return &v1alpha1.Etcd{External: &o.etcd}
+	}
+	if len(o.etcd.Endpoints) > 0 {
+		o.origins["spec.rootShard.etcd.external.endpoints"].find(NotNeeded, "etcd.enabled is true, and kcp uses the etcd of the chart", "")
+	}
+	m, c := &o.managed, &o.members.component
+	replicas := int32(chartEtcdReplicas)
+	m.Replicas, m.Resources, m.PodTemplate, m.ExtraArgs = &replicas, c.Resources, c.PodTemplate, c.ExtraArgs
+	if c.Image.Repository != "" || c.Image.Tag != "" {
+		m.Image = cmp.Or(c.Image.Repository, chartEtcdImage) + ":" + cmp.Or(c.Image.Tag, chartEtcdTag)
+	}
+	o.find(Review, "up creates a new, empty etcd: the etcd of the chart stays as it is",
+		"to keep the data, set etcd.external with the endpoints of the chart's etcd, prefix "+registry+" and its client certificate, and keep that etcd")
+	return &v1alpha1.Etcd{Managed: m}
+}

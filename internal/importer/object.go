@@ -1,0 +1,182 @@
+package importer
+
+import (
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/setup"
+)
+
+// object is a document of the input, and what its fields become.
+type object struct {
+	file string
+	// source is the API or the chart that defines the fields.
+	source    string
+	root      *yaml.Node
+	kind      string
+	name      string
+	namespace string
+
+	// What the fields become. Each kind of object uses some of these.
+	component  v1alpha1.Component
+	etcd       v1alpha1.ExternalEtcd
+	managed    v1alpha1.ManagedEtcd
+	external   v1alpha1.External
+	kubeconfig v1alpha1.Kubeconfig
+	pki        v1alpha1.PKI
+	url        string
+	domain     string
+	command    []string
+	// The parts of a value that several fields of a chart have.
+	algorithm, keySize, oidcKey string
+	nodePort                    int32
+	refs                        map[refKind]value
+	// container is the name of the container that overlays change.
+	container string
+	// proxy and members are further components that the values of a chart describe.
+	proxy, members *object
+	// on reports whether a field of the values is true.
+	on func(path string) bool
+
+	// prefix is the component in the setup file, such as spec.shards[0].
+	prefix   string
+	origins  map[string]value
+	argsFrom map[string]value
+	comments map[string][]string
+	findings []Finding
+	problems setup.Errors
+}
+
+// refKind is what an object refers to.
+type refKind string
+
+const (
+	refRootShard        refKind = "RootShard"
+	refShard            refKind = "Shard"
+	refFrontProxy       refKind = "FrontProxy"
+	refCacheServer      refKind = "CacheServer"
+	refVirtualWorkspace refKind = "VirtualWorkspace"
+)
+
+// The containers of the pods that package render makes.
+const (
+	containerKCP  = "kcp"
+	containerEtcd = "etcd"
+)
+
+func newObject(file, source, kind string, root *yaml.Node) *object {
+	return &object{
+		file: file, source: source, kind: kind, root: root, container: containerKCP, refs: map[refKind]value{},
+		origins: map[string]value{}, argsFrom: map[string]value{}, comments: map[string][]string{},
+		on: func(string) bool { return true },
+	}
+}
+
+// String is the kind and the name.
+func (o *object) String() string { return strings.TrimSpace(o.kind + " " + o.name) }
+
+func (o *object) problem(problems ...setup.Problem) {
+	for _, p := range problems {
+		p.File = o.file
+		o.problems = append(o.problems, p)
+	}
+}
+
+// fail adds a problem of the whole object.
+func (o *object) fail(message, hint string) {
+	o.problem(setup.Problem{Line: o.root.Line, Column: o.root.Column, Message: o.String() + ": " + message, Hint: hint})
+}
+
+// find adds a finding about the whole object.
+func (o *object) find(kind Kind, why, instead string) {
+	o.findings = append(o.findings, Finding{
+		Kind: kind, File: o.file, Line: o.root.Line, Column: o.root.Column, Object: o.String(), Reason: why, Instead: instead,
+	})
+}
+
+// comment adds a comment to a field of the setup file, which is relative as in a row.
+func (o *object) comment(to, text string) { o.comments[to] = append(o.comments[to], text) }
+
+// absolute returns the path in the setup file of the field of a row.
+func (o *object) absolute(to string) string {
+	switch {
+	case strings.HasPrefix(to, "spec.") || strings.HasPrefix(to, "metadata."):
+		return to
+	case to == "":
+		return o.prefix
+	}
+	return o.prefix + "." + to
+}
+
+// at selects the component that a row of a table sets.
+type at func(*object) *object
+
+func self(o *object) *object    { return o }
+func proxy(o *object) *object   { return o.proxy }
+func members(o *object) *object { return o.members }
+
+// into returns the mapping of a field to one of the same type.
+func into[T any](to func(*object) *T) func(value) {
+	return func(v value) {
+		var t T
+		if v.decode(&t) {
+			*to(v.o) = t
+		}
+	}
+}
+
+// nothing maps a field that was already read, such as the name.
+func nothing(value) {}
+
+// refer returns the mapping of a field with the name of another object.
+func refer(kind refKind) func(value) {
+	return func(v value) {
+		var name string
+		if v.decode(&name) && name != "" {
+			v.o.refs[kind] = v
+		}
+	}
+}
+
+// ref returns the name that the object refers to, or "".
+func (o *object) ref(kind refKind) string {
+	if v, ok := o.refs[kind]; ok {
+		return v.node.Value
+	}
+	return ""
+}
+
+// localReference is a reference to an object of the same namespace. Charts also have the name alone.
+type localReference struct {
+	Name string `json:"name"`
+}
+
+// pullSecrets maps the names of Secrets with registry credentials.
+func pullSecrets(to func(*object) *[]string) func(value) {
+	return func(v value) {
+		if v.node.Kind == yaml.SequenceNode && len(v.node.Content) > 0 && v.node.Content[0].Kind == yaml.ScalarNode {
+			into(to)(v)
+			return
+		}
+		var refs []localReference
+		if !v.decode(&refs) {
+			return
+		}
+		*to(v.o) = nil
+		for _, r := range refs {
+			*to(v.o) = append(*to(v.o), r.Name)
+		}
+	}
+}
+
+func resources(who at) func(value) {
+	return func(v value) {
+		var r corev1.ResourceRequirements
+		if v.decode(&r) {
+			who(v.o).component.Resources = &r
+		}
+	}
+}

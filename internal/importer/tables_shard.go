@@ -1,0 +1,161 @@
+package importer
+
+import (
+	"net"
+	"slices"
+	"strconv"
+)
+
+func rootShardRows() []row {
+	rows := slices.Concat(
+		metadataRows("metadata.name"), commonShardRows(),
+		[]row{
+			mapped("spec.external.hostname", "spec.external.hostname", into(func(o *object) *string { return &o.external.Hostname })),
+			mapped("spec.external.port", "spec.external.port", into(func(o *object) *int32 { return &o.external.Port })),
+			lost("spec.certificates.caSecretRef", ownPKI, ownCA),
+			lost("spec.certificates.issuerRef", ownPKI, ownCA),
+		},
+	)
+	const private = "kcpctl's components dial the Service of a front-proxy on their cluster"
+	rows = append(rows,
+		needless("spec.external.privateHostname", private), needless("spec.external.privatePort", private),
+		needless("spec.cache.embedded", "the root shard has an embedded cache server, unless the setup has a cacheServer"))
+	for _, f := range []string{
+		"certificateTemplates", "deploymentTemplate", "extraArgs", "extraVolumeMounts", "extraVolumes", "image", "logging", "replicas",
+		"resources", "serviceTemplate",
+	} {
+		rows = append(rows, needless("spec.proxy."+f, "kcp-operator connects to shards through this proxy, and kcpctl needs none"))
+	}
+	return rows
+}
+
+func shardRows() []row {
+	return slices.Concat(metadataRows("name"), commonShardRows(), []row{
+		mapped("spec.rootShard.ref.name", "", refer(refRootShard)),
+	})
+}
+
+// commonShardRows returns the rows of the fields that root shards and other shards have.
+func commonShardRows() []row {
+	return slices.Concat(
+		etcdRows(), processRows("spec."), templateRows(), trustRows(), auditRows(), authorizationRows(), authRows(false),
+		[]row{
+			domainRow(),
+			mapped("spec.shardBaseURL", "url", into(func(o *object) *string { return &o.url })),
+			mapped("spec.cache.ref.name", "spec.cacheServer", refer(refCacheServer)),
+			mapped("spec.kcpVirtualWorkspace.name", "spec.virtualWorkspaces", refer(refVirtualWorkspace)),
+		},
+	)
+}
+
+// flagRows returns rows of single values, each for a flag.
+func flagRows(prefix, flagPrefix string, fields [][2]string) []row {
+	var rows []row
+	for _, f := range fields {
+		rows = append(rows, mapped(prefix+f[0], "extraArgs", flag(flagPrefix+f[1])))
+	}
+	return rows
+}
+
+func auditRows() []row {
+	const webhook = "spec.audit.webhook."
+	rows := flagRows(webhook, "audit-webhook-", [][2]string{
+		{"batchBufferSize", "batch-buffer-size"}, {"batchMaxSize", "batch-max-size"}, {"batchMaxWait", "batch-max-wait"},
+		{"batchThrottleBurst", "batch-throttle-burst"}, {"batchThrottleEnable", "batch-throttle-enable"},
+		{"batchThrottleQPS", "batch-throttle-qps"}, {"initialBackoff", "initial-backoff"}, {"mode", "mode"},
+		{"truncateEnabled", "truncate-enabled"}, {"truncateMaxBatchSize", "truncate-max-batch-size"}, {"version", "version"},
+	})
+	return append(rows,
+		mapped(webhook+"truncateMaxEventSize", "extraArgs", flag("audit-webhook-truncate-max-event-size")).
+			but("kcp-operator misspells this flag, with which kcp does not start", "check that you want the limit"),
+		mapped(webhook+"configSecretName", "extraArgs", mountedFile{
+			flag: "audit-webhook-config-file", volume: "audit-webhook", key: "kubeconfig",
+		}.named()),
+		mapped("spec.audit.policy.configMap", "extraArgs", mountedFile{
+			flag: "audit-policy-file", volume: "audit-policy", configMap: true,
+		}.referred()))
+}
+
+func authorizationRows() []row {
+	const webhook = "spec.authorization.webhook."
+	rows := flagRows(webhook, "authorization-webhook-", [][2]string{
+		{"cacheAuthorizedTTL", "cache-authorized-ttl"}, {"cacheUnauthorizedTTL", "cache-unauthorized-ttl"}, {"version", "version"},
+	})
+	return append(rows,
+		mapped(webhook+"allowPaths", "extraArgs", listFlag("authorization-always-allow-paths")),
+		mapped(webhook+"configSecretName", "extraArgs", authorizationWebhook().named()))
+}
+
+func authorizationWebhook() mountedFile {
+	return mountedFile{flag: "authorization-webhook-config-file", volume: "authorization-webhook", key: "kubeconfig"}
+}
+
+func oidcCA(key string) mountedFile {
+	return mountedFile{flag: "oidc-ca-file", volume: "oidc-ca-file", key: key}
+}
+
+// authRows returns the rows of authentication.
+func authRows(frontProxy bool) []row {
+	rows := append(
+		flagRows("spec.auth.oidc.", "oidc-", [][2]string{
+			{"clientID", "client-id"}, {"groupsClaim", "groups-claim"}, {"groupsPrefix", "groups-prefix"}, {"issuerURL", "issuer-url"},
+			{"usernameClaim", "username-claim"}, {"usernamePrefix", "username-prefix"},
+		}),
+		needless("spec.auth.oidc.clientSecret", "no server uses it"),
+		mapped("spec.auth.oidc.caFileRef", "extraArgs", oidcCA("ca.crt").referred()),
+		mapped("spec.auth.tokenAuthFile", "extraArgs", mountedFile{flag: "token-auth-file", volume: "token-auth-file", key: "token.csv"}.referred()),
+		mapped("spec.auth.webhook.configSecretName", "extraArgs", mountedFile{
+			flag: "authentication-token-webhook-config-file", volume: "authentication-webhook", key: "kubeconfig",
+		}.named()))
+	rows = append(rows, flagRows("spec.auth.webhook.", "authentication-token-webhook-", [][2]string{
+		{"cacheAuthenticationTTL", "cache-ttl"}, {"version", "version"},
+	})...)
+	if !frontProxy {
+		const ignored = "kcp-operator ignores it on shards"
+		return append(rows,
+			needless("spec.auth.dropGroups", ignored), needless("spec.auth.passOnGroups", ignored),
+			needless("spec.auth.serviceAccount.enabled", "all shards of a setup accept the service-account tokens of each other"))
+	}
+	const replaces = "the list replaces kcp's default, which drops the groups that only shards may have"
+	const keep = "add kcp's groups system:masters and system:kcp:logical-cluster-admin if they are missing"
+	return append(rows,
+		mapped("spec.auth.dropGroups", "extraArgs", listFlag("authentication-drop-groups")).but(replaces, keep),
+		mapped("spec.auth.passOnGroups", "extraArgs", listFlag("authentication-pass-on-groups")).
+			but("the list replaces kcp's default", "check that it has every group that shards need"),
+		lost("spec.auth.serviceAccount.enabled", "kcpctl's front-proxies do not authenticate service-account tokens; without OIDC and webhooks, "+
+			"they pass tokens on to the shards, which do",
+			"with OIDC or a webhook, let clients with such tokens use a front-proxy without"))
+}
+
+func frontProxyRows() []row {
+	return slices.Concat(
+		metadataRows("name"), processRows("spec."), templateRows(), trustRows(), authRows(true),
+		externalRows("kcp-operator ignores it here"),
+		[]row{
+			mapped("spec.externalHostname", "external", hostAndPort),
+			mapped("spec.rootShard.ref.name", "", refer(refRootShard)),
+			lost("spec.additionalPathMappings", "the setup file has no paths of your own",
+				"copy the file of --mapping-file from kcpctl render to a ConfigMap, add the paths, mount it with podTemplate, and set "+
+					"--mapping-file in extraArgs"),
+		},
+	)
+}
+
+// hostAndPort maps the deprecated external address of a front-proxy, a hostname with an optional port.
+func hostAndPort(v value) {
+	var text string
+	if !v.decode(&text) || text == "" {
+		return
+	}
+	v.o.external.Hostname = text
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return
+	}
+	n, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		v.fail("the port must be a number", "")
+		return
+	}
+	v.o.external.Hostname, v.o.external.Port = host, int32(n)
+}
