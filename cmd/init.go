@@ -48,14 +48,23 @@ func (o *initOptions) run() error {
 		_, err := o.env.Streams.Out.Write(text)
 		return err
 	}
+	err = createFile(o.file, text, o.force, "name another file with -f, or overwrite this one with --force")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up -f %s\n", o.file, quote(o.file))
+	return nil
+}
+
+// createFile writes a new file. hint is what to do if it exists and must not be overwritten.
+func createFile(path string, text []byte, overwrite bool, hint string) error {
 	mode := os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	if o.force {
+	if overwrite {
 		mode = os.O_WRONLY | os.O_CREATE | os.O_TRUNC
 	}
-	f, err := os.OpenFile(o.file, mode, 0o644)
+	f, err := os.OpenFile(path, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return clierr.New(clierr.BadInput, "name another file with -f, or overwrite this one with --force",
-			"%s already exists", o.file)
+		return clierr.New(clierr.BadInput, hint, "%s already exists", path)
 	}
 	if err != nil {
 		return fmt.Errorf("write setup: %w", err)
@@ -66,6 +75,5 @@ func (o *initOptions) run() error {
 	if err := f.Close(); err != nil {
 		return fmt.Errorf("write setup: %w", err)
 	}
-	fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up -f %s\n", o.file, quote(o.file))
 	return nil
 }

@@ -135,7 +135,7 @@ type commandGroup struct {
 
 func commandGroups(env *Env) []commandGroup {
 	return []commandGroup{
-		{"Write a setup", []*cobra.Command{newInitCmd(env), newConfigCmd(env), newRenderCmd(env), newSchemaCmd(env)}},
+		{"Write a setup", []*cobra.Command{newInitCmd(env), newImportCmd(env), newConfigCmd(env), newRenderCmd(env), newSchemaCmd(env)}},
 		{"Run it", []*cobra.Command{
 			newUpCmd(env), newCheckCmd(env), newDiffCmd(env), newStatusCmd(env), newHistoryCmd(env), newGraphCmd(env),
 			newLogsCmd(env), newKubeconfigCmd(env), newCertsCmd(env), newDownCmd(env),

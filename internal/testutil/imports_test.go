@@ -41,7 +41,7 @@ var onlyIn = []struct {
 
 // pure packages may not import impure ones: their results depend only on their arguments.
 var (
-	pure   = []string{"internal/api/v1alpha1", "internal/topology", "internal/release", "internal/render", "internal/plan", "internal/ready", "internal/dag", "internal/diff"}
+	pure   = []string{"internal/api/v1alpha1", "internal/topology", "internal/release", "internal/render", "internal/plan", "internal/ready", "internal/dag", "internal/diff", "internal/importer"}
 	impure = []string{"net/http", "os/exec", "k8s.io/client-go/rest"}
 )
 
@@ -51,6 +51,7 @@ var below = map[string][]string{
 	"internal/topology":     {"internal/setup", "internal/pki", "internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/pki":          {"internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/render":       {"internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
+	"internal/importer":     {"internal/pki", "internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/parallel":     {"internal"},
 	"internal/check":        {"internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/run":          {"internal/kube", "internal/local", "internal/ui", "cmd"},

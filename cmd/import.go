@@ -1,0 +1,142 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/importer"
+	"github.com/kcpctl/kcpctl/internal/setup"
+)
+
+type importOptions struct {
+	env       *Env
+	files     []string
+	output    string
+	name      string
+	namespace string
+}
+
+func newImportCmd(env *Env) *cobra.Command {
+	o := &importOptions{env: env}
+	c := &cobra.Command{
+		Use:   "import -f FILE...",
+		Short: "Write a setup file from manifests of kcp-operator or values of kcp's helm chart",
+		Long: `Import reads objects of kcp-operator, with the issuers of cert-manager that they refer to, or values of the
+helm chart kcp, and prints a setup file with comments. It reads YAML and JSON with any number of
+documents, and the lists that kubectl get -o yaml prints.
+
+Every field of the input is in the setup file, or reported with its position, the reason, and what to do
+instead. Import connects to no cluster and changes none.`,
+		Example: `  kcpctl import -f manifests/ -o kcp.yaml
+  kubectl get rootshards,shards,frontproxies,cacheservers,virtualworkspaces,kubeconfigs.operator.kcp.io -o yaml | kcpctl import -f -
+  kcpctl import -f values.yaml -f values-prod.yaml --name kcp -n kcp`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return o.run() },
+	}
+	f := c.Flags()
+	f.StringArrayVarP(&o.files, "filename", "f", nil, "file or directory to read, or - for stdin (repeatable)")
+	f.StringVarP(&o.output, "output", "o", "", "new file to write, instead of stdout")
+	f.StringVar(&o.name, "name", "", "name of the setup (default: the name of the RootShard, or kcp for a chart)")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of objects that have none")
+	allow(f, anywhere, "namespace")
+	return c
+}
+
+func (o *importOptions) run() error {
+	if len(o.files) == 0 {
+		return clierr.New(clierr.BadInput, "name files or directories with -f, or - for stdin", "-f is required")
+	}
+	sources, err := o.sources()
+	if err != nil {
+		return err
+	}
+	result, err := importer.Import(sources, importer.Options{Name: o.name, Namespace: o.namespace})
+	if err != nil {
+		return err
+	}
+	if o.output != "" {
+		err = createFile(o.output, result.Text, false, "name another file with -o")
+	} else {
+		_, err = o.env.Streams.Out.Write(result.Text)
+	}
+	if err != nil {
+		return err
+	}
+	o.printFindings(result.Findings)
+	o.env.notes(result.File)
+	if o.output != "" {
+		fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up --dry-run -f %s\n", o.output, quote(o.output))
+	}
+	return nil
+}
+
+// sources reads all files. It reports all that cannot be read.
+func (o *importOptions) sources() ([]importer.Source, error) {
+	var out []importer.Source
+	var errs []error
+	for _, name := range o.files {
+		if name == setup.Stdin {
+			data, err := io.ReadAll(o.env.Streams.In)
+			out, errs = append(out, importer.Source{Name: "<stdin>", Data: data}), append(errs, err)
+			continue
+		}
+		files, err := manifests(name)
+		errs = append(errs, err)
+		for _, f := range files {
+			data, err := os.ReadFile(f)
+			out, errs = append(out, importer.Source{Name: f, Data: data}), append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, clierr.New(clierr.BadInput, "", "read the input: %w", err)
+	}
+	return out, nil
+}
+
+// manifests returns a file, or the YAML and JSON files of a directory in order.
+func manifests(name string) ([]string, error) {
+	info, err := os.Stat(name)
+	if err != nil || !info.IsDir() {
+		return []string{name}, err
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
+			out = append(out, filepath.Join(name, e.Name()))
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s has no .yaml, .yml or .json files", name)
+	}
+	return out, nil
+}
+
+// printFindings prints the findings by kind, the most important first.
+func (o *importOptions) printFindings(findings []importer.Finding) {
+	w := o.env.Streams.Err
+	for _, kind := range importer.Kinds() {
+		title := strings.ToUpper(string(kind[:1])) + string(kind[1:])
+		for _, f := range findings {
+			if f.Kind != kind {
+				continue
+			}
+			if title != "" {
+				fmt.Fprintf(w, "%s:\n", title)
+				title = ""
+			}
+			fmt.Fprintf(w, "  %s\n", w.Text(f.String()))
+		}
+	}
+}
