@@ -38,6 +38,10 @@ func (a *assembly) chart(o *object) {
 	if o.component.Image.Repository == o.proxy.component.Image.Repository {
 		spec.Image.Repository = o.component.Image.Repository
 	}
+	if (o.component.Image.Tag == "") != (o.proxy.component.Image.Tag == "") {
+		o.find(Review, "only one of kcp.tag and kcpFrontProxy.tag is set, and the chart has a default for the other",
+			"set spec.version and the image tags to the releases in use")
+	}
 	spec.RootShard = v1alpha1.RootShard{ShardSpec: v1alpha1.ShardSpec{Component: o.component, Etcd: a.chartEtcd(o)}}
 	spec.FrontProxies = []v1alpha1.FrontProxy{{Name: chartFrontProxy, Component: o.proxy.component}}
 	a.release("spec.rootShard.image.tag")

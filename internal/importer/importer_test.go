@@ -92,6 +92,7 @@ func TestProblems(t *testing.T) {
 			rootShard + "---\napiVersion: operator.kcp.io/v1alpha1\nkind: FrontProxy\nmetadata: {name: main, namespace: other}\n",
 			`the namespace is "other", but that of RootShard root is ""`,
 		},
+		"something else":   {"name: app\nport: 80\n", "in.yaml:1:1: neither a Kubernetes object nor values of the chart kcp"},
 		"mixture":          {rootShard + "---\nexternalHostname: kcp.example.com\n", "values of a chart and objects of kcp-operator"},
 		"deprecated chart": {"sharding: {enabled: true}\n", "in.yaml:1:11: sharding: a value of the deprecated charts"},
 		"no etcd address":  {"etcd: {enabled: false}\n", "required: kcp.etcd.serverAddress"},
@@ -151,5 +152,27 @@ func requireMapped(t *testing.T, r *Result, object, path string, n *yaml.Node) {
 		for _, part := range strings.FieldsFunc(n.Value, func(c rune) bool { return strings.ContainsRune(",:/", c) }) {
 			require.Contains(t, string(r.Text), part, "%s: %s", object, path)
 		}
+	}
+}
+
+// Incomplete and strange documents are problems or findings, and never a panic.
+func TestStrangeInput(t *testing.T) {
+	const head = "apiVersion: operator.kcp.io/v1alpha1\nkind: RootShard\nmetadata: {name: root}\n"
+	for _, input := range []string{
+		head, head + "spec: null\n", head + "spec: []\n", head + "spec: {etcd: {endpoints: null, tlsConfig: null}, external: null}\n",
+		head + "spec: {etcd: {endpoints: [a, null]}, extraArgs: [null, --a], extraVolumes: [null], image: {imagePullSecrets: [null]}}\n",
+		"kind: RootShard\n", "apiVersion: v1\nkind: List\nitems: 3\n", "a: &a [*a]\n", "kcp: [1]\n", "kcp: &a {etcd: *a}\n",
+		"{\n\t\"a\": 1\n}\n", strings.Replace(rootShard, "name: root", "name: My.Root", 1),
+		"kcp: {v: 3, image: x, tag: nightly}\nkcpFrontProxy: {extraFlags: ['-v', '4', '--x', '--x=2']}\n",
+	} {
+		t.Run(input, func(t *testing.T) {
+			result, err := Import([]Source{{Name: "in.yaml", Data: []byte(input)}}, Options{})
+			if err == nil {
+				t.Log(string(result.Text) + report(result.Findings))
+				return
+			}
+			t.Log(err)
+			require.Equal(t, clierr.BadInput, clierr.Code(err))
+		})
 	}
 }

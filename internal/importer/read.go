@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -44,6 +45,11 @@ func (r *reader) document(file string, root *yaml.Node) {
 	}
 	apiVersion, kind := scalar(root, "apiVersion"), scalar(root, "kind")
 	switch {
+	case apiVersion == "" && kind == "" && !isValues(root):
+		r.problems = append(r.problems, setup.Problem{
+			File: file, Line: root.Line, Column: root.Column, Message: "neither a Kubernetes object nor values of the chart kcp",
+			Hint: "remove it from the input",
+		})
 	case apiVersion == "" && kind == "":
 		o := newObject(file, chart, "values", root)
 		o.proxy, o.members = newObject(file, chart, "values", root), newObject(file, chart, "values", root)
@@ -58,6 +64,13 @@ func (r *reader) document(file string, root *yaml.Node) {
 	default:
 		r.object(file, apiVersion, kind, root)
 	}
+}
+
+// isValues reports whether a document has a value of the chart.
+func isValues(root *yaml.Node) bool {
+	branch := newBranch(chartRows())
+	fields, _ := setup.Fields(root, nil)
+	return slices.ContainsFunc(fields, func(f setup.Field) bool { return branch.child(f.Key.Value) != nil })
 }
 
 // object adds a Kubernetes object.

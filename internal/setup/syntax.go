@@ -14,14 +14,10 @@ import (
 
 // parseYAML returns the root of the only document in data.
 func parseYAML(data []byte) (*yaml.Node, *Problem) {
-	if p := checkUTF8(data); p != nil {
-		return nil, p
-	}
-	in := &lineReader{lines: bytes.SplitAfter(data, []byte("\n"))}
-	docs, err := documents(in)
+	docs, problem := Documents(data)
 	switch {
-	case err != nil:
-		return nil, syntaxProblem(in, err)
+	case problem != nil:
+		return nil, problem
 	case len(docs) == 0:
 		return nil, &Problem{Line: 1, Column: 1, Message: "the file is empty", Hint: "kcpctl init writes a setup file to start from"}
 	case len(docs) > 1:
