@@ -89,7 +89,10 @@ func (o *importOptions) sources() ([]importer.Source, error) {
 			continue
 		}
 		files, err := manifests(name)
-		errs = append(errs, err)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
 		for _, f := range files {
 			data, err := os.ReadFile(f)
 			out, errs = append(out, importer.Source{Name: f, Data: data}), append(errs, err)
@@ -104,8 +107,11 @@ func (o *importOptions) sources() ([]importer.Source, error) {
 // manifests returns a file, or the YAML and JSON files of a directory in order.
 func manifests(name string) ([]string, error) {
 	info, err := os.Stat(name)
-	if err != nil || !info.IsDir() {
-		return []string{name}, err
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{name}, nil
 	}
 	entries, err := os.ReadDir(name)
 	if err != nil {
