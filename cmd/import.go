@@ -99,7 +99,7 @@ func (o *importOptions) sources() ([]importer.Source, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, clierr.New(clierr.BadInput, "", "read the input: %w", err)
+		return nil, clierr.New(clierr.BadInput, "name existing files or directories with -f, or - for stdin", "read the input: %w", err)
 	}
 	return out, nil
 }

@@ -7,11 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 )
-
-var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // systemCRDClusters are the logical clusters of the CRDs that kcp itself creates when it starts: its own ones, and those of
 // APIBindings (kcp: pkg/server/apiextensions.go, pkg/reconciler/apis/apibinding/apibinding_controller.go).
@@ -45,7 +42,7 @@ func (c *Client) establish(ctx context.Context) error {
 		return err
 	}
 	// Without a resource version the watch begins with the existing CRDs.
-	watch, err := all.Resource(crdResource).Watch(ctx, metav1.ListOptions{})
+	watch, err := all.Resource(definitionResource).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -81,7 +78,7 @@ func setEstablished(ctx context.Context, at dynamic.Interface, crd *unstructured
 		"lastTransitionTime": time.Now().Add(-creationDelay).UTC().Format(time.RFC3339),
 	})
 	if unstructured.SetNestedSlice(crd.Object, conditions, "status", "conditions") == nil {
-		_, _ = at.Resource(crdResource).UpdateStatus(ctx, crd, metav1.UpdateOptions{FieldManager: "kcpctl"})
+		_, _ = at.Resource(definitionResource).UpdateStatus(ctx, crd, metav1.UpdateOptions{FieldManager: "kcpctl"})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,9 +27,12 @@ type Leader struct {
 	Elected bool
 	// Host is the name of its host, which is that of its pod. It is empty while no replica is the leader.
 	Host string
-
-	version string
+	// Version changes each time when the leader renews its lease, every two seconds.
+	Version string
 }
+
+// RenewDeadline is how long a leader leads without renewing its lease, rounded up (kcp: pkg/server/server.go).
+const RenewDeadline = 6 * time.Second
 
 // Leader returns the replica that runs the shard's controllers. The client's server is the shard.
 func (c *Client) Leader(ctx context.Context) (Leader, error) {
@@ -56,7 +60,7 @@ func (c *Client) Release(ctx context.Context, l Leader) error {
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"resourceVersion": l.version}, "spec": map[string]any{"holderIdentity": ""},
+		"metadata": map[string]any{"resourceVersion": l.Version}, "spec": map[string]any{"holderIdentity": ""},
 	})
 	if err != nil {
 		return err

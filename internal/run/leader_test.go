@@ -67,6 +67,18 @@ func TestUpTakesTheLeadFromBeforeADown(t *testing.T) {
 	})
 }
 
+// The host has another name than the pod with spec.hostname or hostNetwork, or if the name of the pod is longer than 63 characters.
+func TestUpLeavesALeaderThatRenewsItsLease(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.rt.Kcp.Lead("shard/alpha", "host", "other")
+		w.rt.Kcp.Renew("shard/alpha")
+		w.rt.States("shard/alpha", with(map[string]bool{"pod": true}))
+		w.mustRun(t)
+		require.Equal(t, "host", w.rt.Kcp.Leader("shard/alpha"))
+		require.Empty(t, w.of("leader of shard/alpha"))
+	})
+}
+
 // A shard with an etcd in its own process has one replica, which always leads.
 func TestUpAsksOnlyWhereThereIsALeader(t *testing.T) {
 	inWorld(t, full, func(t *testing.T, w *world) {

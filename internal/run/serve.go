@@ -158,8 +158,9 @@ func hasLeader(c *topology.Component) bool { return c.IsShard() && !c.Storage.Em
 
 // handOver lets the next leader of a shard's replicas start as soon as the previous one has ended. kcp's leaders do
 // not release their lease, so the next one would wait a minute for its end (kcp: pkg/server/server.go,
-// LeaseDuration): a minute in which no workspace becomes Ready. Once the leader's pod is gone, kcpctl releases the
-// lease for it. The same holds for a shard that starts again after its pods were deleted. It never fails: the lease
+// LeaseDuration): a minute in which no workspace becomes Ready. Once the leader's pod is gone and its lease is not
+// renewed, kcpctl releases the lease for it. The same holds for a shard that starts again after its pods were deleted. A
+// leader whose pod has another name than its host, but which renews its lease, is left alone. It never fails: the lease
 // ends anyway.
 func (r *rollout) handOver(ctx context.Context, c *topology.Component) {
 	client, err := r.connect(c)
@@ -171,6 +172,8 @@ func (r *rollout) handOver(ctx context.Context, c *topology.Component) {
 	ctx, cancel := context.WithTimeout(run, leaderPatience)
 	defer cancel()
 	step, reported := fmt.Sprintf("leader of %s", c.ID()), ""
+	var gone kcp.Leader // the leader without a pod, and since when it has not renewed its lease
+	var since time.Time
 	for {
 		leader, err := client.Leader(ctx)
 		state, stateErr := r.Runtime.State(ctx, c)
@@ -186,7 +189,12 @@ func (r *rollout) handOver(ctx context.Context, c *topology.Component) {
 			return
 		case exists:
 			message = leader.Host + " is terminating"
-		case leader.Host != "" && client.Release(ctx, leader) == nil:
+		case leader.Host == "": // the next one will lead soon
+		case leader.Host != gone.Host:
+			gone, since = leader, r.Now()
+		case leader.Version != gone.Version:
+			return // it renews its lease: the pod has another name than its host
+		case r.Now().Sub(since) >= kcp.RenewDeadline && client.Release(ctx, leader) == nil:
 			message = leader.Host + " is gone" // the next leader may be a pod that is terminating too
 		}
 		if message != "" && message != reported {

@@ -4,6 +4,7 @@ package fakekcp
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"path"
@@ -63,6 +64,7 @@ type Kcp struct {
 	bindings   map[string]*unstructured.Unstructured
 	leaders    map[string]string // by server
 	successors map[string]string
+	renewals   map[string]int // by server; absent if the lease is not renewed
 	next       map[string][]Answer
 	always     map[string]Answer
 	requests   []Request
@@ -77,7 +79,7 @@ func New(t T) *Kcp {
 	return &Kcp{
 		t: t, servers: map[string]*server{}, next: map[string][]Answer{}, always: map[string]Answer{},
 		workspaces: map[string]*unstructured.Unstructured{}, bindings: map[string]*unstructured.Unstructured{},
-		leaders: map[string]string{}, successors: map[string]string{},
+		leaders: map[string]string{}, successors: map[string]string{}, renewals: map[string]int{},
 	}
 }
 
@@ -203,6 +205,13 @@ func (k *Kcp) Lead(server, pod, successor string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.leaders[server], k.successors[server] = pod, successor
+}
+
+// Renew lets the leader of a server renew its lease before every request for it.
+func (k *Kcp) Renew(server string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.renewals[server] = 1
 }
 
 // Leader returns the pod that leads the replicas of a server.
@@ -337,12 +346,15 @@ func (k *Kcp) lease(server string, r *http.Request) Answer {
 	if r.Method == http.MethodPatch {
 		k.leaders[server], pod = k.successors[server], ""
 	}
+	if n, ok := k.renewals[server]; ok {
+		k.renewals[server] = n + 1
+	}
 	identity := ""
 	if pod != "" {
 		identity = pod + "_5f0e"
 	}
 	return Answer{http.StatusOK, map[string]any{
-		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": path.Base(r.URL.Path), "resourceVersion": "1"},
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": path.Base(r.URL.Path), "resourceVersion": fmt.Sprint(1 + k.renewals[server])},
 		"spec": map[string]any{"holderIdentity": identity},
 	}}
 }
