@@ -165,6 +165,24 @@ func TestShards(t *testing.T) {
 	})
 }
 
+func TestShard(t *testing.T) {
+	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
+		got, err := c.Shard(t.Context(), "alpha")
+		require.NoError(t, err)
+		require.Equal(t, kcp.Shard{Name: "alpha", BaseURL: "https://alpha:6443", VirtualWorkspaceURL: "https://vw:6443", Cordoned: true}, got)
+		_, err = c.Shard(t.Context(), "beta")
+		require.ErrorIs(t, err, kcp.ErrNotRegistered)
+
+		k.Script(fakekcp.GetShard, fakekcp.Refuse(http.StatusForbidden, "Forbidden", "not yours"),
+			fakekcp.Answer{Code: http.StatusNotFound, Body: "404 page not found"})
+		_, err = c.Shard(t.Context(), "alpha")
+		require.EqualError(t, err, "read shard alpha: not yours")
+		_, err = c.Shard(t.Context(), "alpha")
+		require.NotErrorIs(t, err, kcp.ErrNotRegistered, "a server that does not serve shards yet")
+		require.EqualError(t, err, "read shard alpha: the server could not find the requested resource")
+	})
+}
+
 func TestBindRoles(t *testing.T) {
 	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
 		require.NoError(t, c.BindRoles(t.Context(), "root:team", "demo-kubeconfig-ops", "ops", []string{"view", "edit"}))

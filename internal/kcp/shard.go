@@ -3,6 +3,7 @@ package kcp
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -54,6 +55,26 @@ func (c *Client) Shards(ctx context.Context) ([]Shard, error) {
 	}
 	slices.SortFunc(out, func(a, b Shard) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// ErrNotRegistered is the error of a shard without a Shard object.
+var ErrNotRegistered = errors.New("not yet registered with the root shard")
+
+// Shard returns a registered shard, or ErrNotRegistered. Unlike Shards it reads one object, so that asking for each of many
+// shards stays cheap. The client's server is the root shard or a front-proxy.
+func (c *Client) Shard(ctx context.Context, name string) (Shard, error) {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return Shard{}, err
+	}
+	o, err := root.Resource(shardResource).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err): // the latter is a server without the API
+		return Shard{}, ErrNotRegistered
+	case err != nil:
+		return Shard{}, fmt.Errorf("read shard %s: %w", name, err)
+	}
+	return shardOf(o), nil
 }
 
 // identifiedExports are the APIExports whose identities other servers request while they start.

@@ -98,9 +98,9 @@ func (cs *canaries) test(ctx context.Context, id topology.ID) error {
 // takesWorkspaces reports whether a shard is registered and not cordoned.
 func (cs *canaries) takesWorkspaces(ctx context.Context, shard string) (bool, error) {
 	for {
-		registered, err := cs.root.Shards(ctx)
-		if err == nil {
-			return slices.ContainsFunc(registered, func(s kcp.Shard) bool { return s.Name == shard && !s.Cordoned }), nil
+		registered, err := cs.root.Shard(ctx, shard)
+		if err == nil || errors.Is(err, kcp.ErrNotRegistered) {
+			return err == nil && !registered.Cordoned, nil
 		}
 		cs.report.set(shard, err.Error())
 		select {

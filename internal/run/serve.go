@@ -2,7 +2,6 @@ package run
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -77,20 +76,11 @@ func (r *rollout) replicate(ctx context.Context, root *kcp.Client, shard *topolo
 
 // registered returns a shard as kcp has it, or an error if it is not registered with the URL that the topology gives it.
 func registered(ctx context.Context, root *kcp.Client, c *topology.Component) (kcp.Shard, error) {
-	shards, err := root.Shards(ctx)
-	if err != nil {
-		return kcp.Shard{}, err
+	shard, err := root.Shard(ctx, c.ShardName())
+	if err == nil && shard.BaseURL != c.URL {
+		err = fmt.Errorf("registered with the URL %s, not yet %s", shard.BaseURL, c.URL)
 	}
-	for _, s := range shards {
-		if s.Name != c.ShardName() {
-			continue
-		}
-		if s.BaseURL != c.URL {
-			return s, fmt.Errorf("registered with the URL %s, not yet %s", s.BaseURL, c.URL)
-		}
-		return s, nil
-	}
-	return kcp.Shard{}, errors.New("not yet registered with the root shard")
+	return shard, err
 }
 
 // bindRoles gives the user of a kubeconfig the cluster roles that it is declared with.

@@ -39,23 +39,31 @@ func TestComponentsAreAskedWhetherTheyServe(t *testing.T) {
 func TestShardsAreWaitedForUntilTheyAreRegistered(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
 		root, alpha := w.top.Root(), w.top.Component("shard/alpha")
-		w.up.Options.SkipCanary = true // it lists shards too
-		w.rt.Kcp.Script(fakekcp.ListShards,
-			fakekcp.Shards(kcp.Shard{Name: "root", BaseURL: root.URL}), // the root shard's turn
+		w.up.Options.SkipCanary = true // it reads shards too
+		w.rt.Kcp.Script(fakekcp.GetShard,
+			fakekcp.Shard(kcp.Shard{Name: "root", BaseURL: root.URL}), // the root shard's turn
 			fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no access yet"),
-			fakekcp.Shards(kcp.Shard{Name: "root", BaseURL: root.URL}),
-			fakekcp.Shards(kcp.Shard{Name: "alpha", BaseURL: "https://old:6443"}),
+			fakekcp.Refuse(http.StatusNotFound, "NotFound", "no such shard"),
+			fakekcp.Shard(kcp.Shard{Name: "alpha", BaseURL: "https://old:6443"}),
 		)
 		w.mustRun(t)
 		require.Equal(t, []string{
-			"running list shards: no access yet",
+			"running read shard alpha: no access yet",
 			"running not yet registered with the root shard",
 			"running registered with the URL https://old:6443, not yet " + alpha.URL,
 			"done ready 1/1",
 		}, w.of("shard/alpha")[3:])
-		for _, r := range w.rt.Kcp.Requests(fakekcp.ListShards) {
+		for _, r := range w.rt.Kcp.Requests(fakekcp.GetShard) {
 			require.Equal(t, "root-shard", r.Server)
 		}
+	})
+}
+
+// A run that asked for the list of all shards for each shard would read the square of their number.
+func TestShardsAreReadOneByOne(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		require.Empty(t, w.rt.Kcp.Requests(fakekcp.ListShards))
 	})
 }
 
@@ -172,11 +180,10 @@ func TestNoCanaryOnCordonedShards(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, sharded, func(t *testing.T, w *world) {
-				var shards []kcp.Shard
 				for _, c := range w.top.Shards() {
-					shards = append(shards, kcp.Shard{Name: c.ShardName(), BaseURL: c.URL, Cordoned: slices.Contains(tc.cordoned, c.ShardName())})
+					w.rt.Kcp.Always("GET /clusters/root/apis/core.kcp.io/v1alpha1/shards/"+c.ShardName(), fakekcp.Shard(
+						kcp.Shard{Name: c.ShardName(), BaseURL: c.URL, Cordoned: slices.Contains(tc.cordoned, c.ShardName())}))
 				}
-				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(shards...))
 				w.mustRun(t)
 				require.Len(t, w.rt.Kcp.Requests(fakekcp.CreateWorkspace), 2-len(tc.cordoned))
 				require.Equal(t, tc.want, w.of("canary")[len(w.of("canary"))-1])

@@ -73,6 +73,9 @@ func Shards(shards ...kcp.Shard) Answer {
 	return list("core.kcp.io/v1alpha1", "ShardList", items)
 }
 
+// Shard is a response with one shard.
+func Shard(s kcp.Shard) Answer { return Answer{http.StatusOK, shardObject(s)} }
+
 func shardObject(s kcp.Shard) map[string]any {
 	notes := map[string]any{"kcp.io/cluster": "root"}
 	if s.Cordoned {

@@ -297,7 +297,7 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return Shards(k.shards...)
 	case GetShard:
 		if at := k.shard(name); at >= 0 {
-			return Answer{http.StatusOK, shardObject(k.shards[at])}
+			return Shard(k.shards[at])
 		}
 		return Refuse(http.StatusNotFound, "NotFound", "shards "+name+" not found")
 	case WatchCRDs:
