@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -92,11 +91,7 @@ func (o *renderOptions) run(ctx context.Context) error {
 		return err
 	}
 	o.env.notes(s.file)
-	objects, err := o.objects(ctx, s)
-	if err != nil {
-		return err
-	}
-	docs, err := o.documents(objects)
+	docs, err := o.documents(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -113,22 +108,22 @@ func (o *renderOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// objects renders the setup with the certificates of its store.
-func (o *renderOptions) objects(ctx context.Context, s *session) ([]render.Object, error) {
+// documents renders the setup with the certificates of its store.
+func (o *renderOptions) documents(ctx context.Context, s *session) ([]document, error) {
 	options := run.DesiredOptions{Now: o.env.Now()}
 	if s.directory != nil {
 		desired, err := run.LoadDesired(ctx, s.topology, s.directory, options)
 		if err != nil {
 			return nil, err
 		}
-		var objects []render.Object
+		var docs []document
 		var g errgroup.Group
 		g.Go(func() error { return desired.Save(ctx) }) // can be thousands of files
 		g.Go(func() (err error) {
-			objects, err = desired.Objects()
+			docs, err = o.render(desired)
 			return err
 		})
-		return objects, g.Wait()
+		return docs, g.Wait()
 	}
 	if err := s.connect(); err != nil {
 		return nil, offlineHint(err)
@@ -144,7 +139,7 @@ func (o *renderOptions) objects(ctx context.Context, s *session) ([]render.Objec
 	if len(desired.Loaded.CAs) == 0 {
 		o.env.note(fmt.Sprintf("%s does not exist yet: the certificates in this output are temporary; kcpctl up creates the ones that stay", s.store()))
 	}
-	return desired.Objects()
+	return o.render(desired)
 }
 
 func offlineHint(err error) error {
@@ -157,27 +152,22 @@ type document struct {
 	text string
 }
 
-// documents are the objects as YAML, each under a comment with its component.
-func (o *renderOptions) documents(objects []render.Object) ([]document, error) {
-	if o.secrets == secretsOmit {
-		objects = slices.DeleteFunc(objects, func(obj render.Object) bool { return obj.GetKind() == "Secret" })
-	}
-	docs := make([]document, len(objects))
-	var g errgroup.Group
-	g.SetLimit(runtime.GOMAXPROCS(0))
-	for i, obj := range objects {
-		g.Go(func() (err error) {
-			if o.secrets == secretsRedact && obj.GetKind() == "Secret" {
-				obj = obj.Redacted()
-			}
-			docs[i], err = documentOf(obj)
-			return err
-		})
-	}
-	return docs, g.Wait()
+// render returns the objects as YAML, each under a comment with its component.
+func (o *renderOptions) render(desired *run.Desired) ([]document, error) {
+	docs, err := run.RenderAs(desired, o.document)
+	return slices.DeleteFunc(docs, func(d document) bool { return d.path == "" }), err
 }
 
-func documentOf(obj render.Object) (document, error) {
+// document returns an object as YAML. It is empty if the object is to be omitted.
+func (o *renderOptions) document(obj render.Object) (document, error) {
+	if obj.GetKind() == "Secret" {
+		switch o.secrets {
+		case secretsOmit:
+			return document{}, nil
+		case secretsRedact:
+			obj = obj.Redacted()
+		}
+	}
 	text, err := obj.YAML()
 	if err != nil {
 		return document{}, err

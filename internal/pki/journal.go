@@ -89,17 +89,28 @@ func (d *Directory) commit(files map[string][]byte) error {
 	return d.replay()
 }
 
-// replay moves committed files to their places.
+// replay moves committed files to their places: a directory that the store does not have as a whole, the files of
+// others one by one.
 func (d *Directory) replay() error {
 	err := filepath.WalkDir(d.journal(), func(p string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() {
+		if err != nil || p == d.journal() {
 			return err
 		}
 		rel, err := filepath.Rel(d.journal(), p)
 		if err != nil {
 			return err
 		}
-		return d.disk.rename(p, filepath.Join(d.dir, rel))
+		to := filepath.Join(d.dir, rel)
+		if !e.IsDir() {
+			return d.disk.rename(p, to)
+		}
+		if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := d.disk.rename(p, to); err != nil {
+			return err
+		}
+		return fs.SkipDir
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

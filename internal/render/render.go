@@ -17,18 +17,30 @@ import (
 
 // Objects renders every object of a setup, in the order of its components.
 func Objects(t *topology.Topology, s *pki.State) ([]Object, error) {
+	return As(t, s, func(o Object) (Object, error) { return o, nil })
+}
+
+// As renders every object of a setup, and returns what convert makes of each, in the order of the components. The
+// objects of a large setup need several times the memory of their text.
+func As[T any](t *topology.Topology, s *pki.State, convert func(Object) (T, error)) ([]T, error) {
 	r, err := newRenderer(t, s)
 	if err != nil {
 		return nil, err
 	}
-	results := make([][]Object, len(t.Components))
+	results := make([][]T, len(t.Components))
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, c := range t.Components {
-		g.Go(func() (err error) {
-			results[i], err = r.component(c)
+		g.Go(func() error {
+			objects, err := r.component(c)
 			if err != nil {
 				return fmt.Errorf("render %s: %w", c.ID(), err)
+			}
+			results[i] = make([]T, len(objects))
+			for k := range objects {
+				if results[i][k], err = convert(objects[k]); err != nil {
+					return err
+				}
 			}
 			return nil
 		})
@@ -56,7 +68,7 @@ type renderer struct {
 	t         *topology.Topology
 	state     *pki.State
 	certs     map[topology.ID][]pki.Cert
-	templates *templateSet
+	templates templateSet
 }
 
 func newRenderer(t *topology.Topology, s *pki.State) (*renderer, error) {

@@ -50,6 +50,7 @@ func TestGolden(t *testing.T) {
 			_, _, objects := rendered(t, example(t, name))
 			got := map[string]string{}
 			for _, o := range objects {
+				require.NoError(t, render.Strict(o), "%s %s", o.GetKind(), o.GetName())
 				mask(o)
 				text, err := o.YAML()
 				require.NoError(t, err)

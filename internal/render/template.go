@@ -2,9 +2,10 @@ package render
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"slices"
+	"reflect"
 	"strings"
 	"text/template"
 
@@ -13,11 +14,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/templates"
 )
 
@@ -34,47 +33,186 @@ const (
 	statefulSetTemplate = "statefulset.yaml"
 )
 
-// typed returns an empty object of the type that a template renders. Decoding into it finds fields that the type does
-// not have, and its tags define how lists are merged.
-func typed(template string) any {
-	switch template {
-	case namespaceTemplate:
-		return &corev1.Namespace{}
-	case configMapTemplate:
-		return &corev1.ConfigMap{}
-	case secretTemplate:
-		return &corev1.Secret{}
-	case serviceTemplate, peersTemplate:
-		return &corev1.Service{}
-	case claimTemplate:
-		return &corev1.PersistentVolumeClaim{}
-	case pdbTemplate:
-		return &policyv1.PodDisruptionBudget{}
-	case deploymentTemplate:
-		return &appsv1.Deployment{}
-	}
-	return &appsv1.StatefulSet{}
+// manifest is a template: typed returns an empty object of the type that it renders, and data has the fields that it
+// refers to.
+type manifest struct {
+	name  string
+	typed func() any
+	data  any
 }
 
-type templateSet struct{ *template.Template }
+// manifests has a row for each template.
+var manifests = []manifest{
+	{namespaceTemplate, func() any { return &corev1.Namespace{} }, data{}},
+	{configMapTemplate, func() any { return &corev1.ConfigMap{} }, data{}},
+	{secretTemplate, func() any { return &corev1.Secret{} }, data{}},
+	{serviceTemplate, func() any { return &corev1.Service{} }, workload{}},
+	{peersTemplate, func() any { return &corev1.Service{} }, workload{}},
+	{claimTemplate, func() any { return &corev1.PersistentVolumeClaim{} }, workload{}},
+	{pdbTemplate, func() any { return &policyv1.PodDisruptionBudget{} }, workload{}},
+	{deploymentTemplate, func() any { return &appsv1.Deployment{} }, workload{}},
+	{statefulSetTemplate, func() any { return &appsv1.StatefulSet{} }, workload{}},
+}
 
-func parseTemplates() (*templateSet, error) {
+// templateSet are all templates, parsed once: each is an object in which a blank stands for each value.
+type templateSet map[string]parsed
+
+type parsed struct {
+	manifest
+	object map[string]any
+}
+
+// blank is the name of a field of the data that a template refers to.
+type blank string
+
+// blankPrefix marks the blanks in the text of a template until it is decoded.
+const blankPrefix = "kcpctl.dev/blank:"
+
+func parseTemplates() (templateSet, error) {
 	t := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"json": toJSON})
 	t, err := t.ParseFS(templates.FS, "*/*.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("parse templates: %w", err)
 	}
-	return &templateSet{t}, nil
+	out := templateSet{}
+	for _, m := range manifests {
+		object, err := decodeTemplate(t, m)
+		if err != nil {
+			return nil, fmt.Errorf("template %s: %w", m.name, err)
+		}
+		out[m.name] = parsed{m, object}
+	}
+	return out, nil
 }
 
-func toJSON(v any) (string, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return "", err
+// decodeTemplate decodes a template with blanks in place of the fields of its data.
+func decodeTemplate(t *template.Template, m manifest) (map[string]any, error) {
+	blanks := map[string]string{}
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(m.data)) {
+		blanks[f.Name] = blankPrefix + f.Name
 	}
-	return string(bytes.TrimSuffix(b.Bytes(), []byte("\n"))), nil
+	var text bytes.Buffer
+	if err := t.ExecuteTemplate(&text, m.name, blanks); err != nil {
+		return nil, err
+	}
+	var object map[string]any
+	if err := yamlv3.Unmarshal(text.Bytes(), &object); err != nil {
+		return nil, err
+	}
+	markBlanks(object)
+	return object, nil
+}
+
+// markBlanks gives blanks their type.
+func markBlanks(v any) any {
+	switch v := v.(type) {
+	case string:
+		if name, ok := strings.CutPrefix(v, blankPrefix); ok {
+			return blank(name)
+		}
+	case map[string]any:
+		for k := range v {
+			v[k] = markBlanks(v[k])
+		}
+	case []any:
+		for i := range v {
+			v[i] = markBlanks(v[i])
+		}
+	}
+	return v
+}
+
+// fill returns a copy of a template's object, or of a part of it, with the values of data.
+func fill(part any, data reflect.Value) (any, error) {
+	switch part := part.(type) {
+	case blank:
+		return plain(data.FieldByName(string(part)).Interface())
+	case map[string]any:
+		out := make(map[string]any, len(part))
+		for k, v := range part {
+			var err error
+			if out[k], err = fill(v, data); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case []any:
+		out := make([]any, len(part))
+		for i := range part {
+			var err error
+			if out[i], err = fill(part[i], data); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	}
+	return part, nil
+}
+
+// plain returns a copy of a value with the types of decoded JSON. The first cases are the frequent ones; the others
+// are encoded and decoded.
+func plain(v any) (any, error) {
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case string:
+		return v, nil
+	case int:
+		return int64(v), nil
+	case int32:
+		return int64(v), nil
+	case map[string]string:
+		return plainMap(v, func(s string) (any, error) { return s, nil })
+	case map[string][]byte:
+		return plainMap(v, func(b []byte) (any, error) { return base64.StdEncoding.EncodeToString(b), nil })
+	case dict:
+		return plainMap(v, plain)
+	case []dict:
+		return plainList(v, func(d dict) (any, error) { return plain(d) })
+	case []string:
+		return plainList(v, func(s string) (any, error) { return s, nil })
+	}
+	js, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	var out any
+	err = kjson.UnmarshalCaseSensitivePreserveInts(js, &out)
+	return out, err
+}
+
+func plainMap[V any](m map[string]V, convert func(V) (any, error)) (any, error) {
+	if m == nil {
+		return nil, nil
+	}
+	out := make(map[string]any, len(m))
+	for k, v := range m {
+		var err error
+		if out[k], err = convert(v); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func plainList[V any](list []V, convert func(V) (any, error)) (any, error) {
+	if list == nil {
+		return nil, nil
+	}
+	out := make([]any, len(list))
+	for i := range list {
+		var err error
+		if out[i], err = convert(list[i]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// toJSON is the only function of templates. JSON is YAML that needs neither quoting nor indentation.
+func toJSON(v any) (string, error) {
+	js, err := json.Marshal(v)
+	return string(js), err
 }
 
 func toYAML(v any) []byte {
@@ -85,122 +223,25 @@ func toYAML(v any) []byte {
 	return b
 }
 
-// overlay is a patch for the part of an object at a path.
-type overlay struct {
-	path  []string
-	patch v1alpha1.Overlay
-}
-
-func podOverlays(all []v1alpha1.Overlay) []overlay {
-	var out []overlay
-	for _, o := range all {
-		out = append(out, overlay{[]string{"spec", "template"}, o})
-	}
-	return out
-}
-
-// serviceOverlays separates metadata from the fields of the spec: the setup file has them in one map.
-func serviceOverlays(all []v1alpha1.Overlay) []overlay {
-	var out []overlay
-	for _, o := range all {
-		spec := v1alpha1.Overlay{}
-		for k, v := range o {
-			if k == "metadata" {
-				if m, ok := v.(map[string]any); ok {
-					out = append(out, overlay{[]string{"metadata"}, m})
-				}
-				continue
-			}
-			spec[k] = v
-		}
-		out = append(out, overlay{[]string{"spec"}, spec})
-	}
-	return out
-}
-
-// object renders a template to an object without null fields.
-func (s *templateSet) object(name string, data any, overlays ...overlay) (*unstructured.Unstructured, error) {
-	var text bytes.Buffer
-	if err := s.ExecuteTemplate(&text, name, data); err != nil {
+// object renders a template to an object without null fields. The overlays are merged into it, which must leave no
+// field that the type of the object does not have.
+func (s templateSet) object(name string, data any, overlays ...overlay) (*unstructured.Unstructured, error) {
+	t := s[name]
+	filled, err := fill(t.object, reflect.ValueOf(data))
+	if err != nil {
 		return nil, fmt.Errorf("template %s: %w", name, err)
 	}
-	var obj map[string]any
-	if err := yamlv3.Unmarshal(text.Bytes(), &obj); err != nil {
-		return nil, fmt.Errorf("template %s: %w", name, err)
-	}
+	obj, _ := filled.(map[string]any)
 	dropEmpty(obj)
 	for _, o := range overlays {
-		var err error
-		if obj, err = merge(obj, o, typed(name)); err != nil {
+		if obj, err = merge(obj, o, t.typed()); err != nil {
 			return nil, err
 		}
 	}
-	return strict(obj, typed(name))
-}
-
-// merge applies an overlay to an object by strategic merge.
-func merge(obj map[string]any, o overlay, schema any) (map[string]any, error) {
-	patch := map[string]any(o.patch)
-	for i := len(o.path) - 1; i >= 0; i-- {
-		patch = map[string]any{o.path[i]: patch}
+	if len(overlays) > 0 {
+		err = strict(obj, t.typed())
 	}
-	// Through JSON: the merge needs a copy of the patch, with the types of JSON.
-	js, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("overlay: %w", err)
-	}
-	var own map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(js, &own); err != nil {
-		return nil, fmt.Errorf("overlay: %w", err)
-	}
-	merged, err := strategicpatch.StrategicMergeMapPatch(obj, own, schema)
-	if err != nil {
-		return nil, fmt.Errorf("overlay: %w", err)
-	}
-	dropDirectives(merged)
-	return merged, nil
-}
-
-// dropDirectives removes the directives of the merge. They remain where the object has nothing that the overlay could
-// be merged with.
-func dropDirectives(obj map[string]any) {
-	for k, v := range obj {
-		if strings.HasPrefix(k, "$") {
-			delete(obj, k)
-			continue
-		}
-		switch v := v.(type) {
-		case map[string]any:
-			dropDirectives(v)
-		case []any:
-			v = slices.DeleteFunc(v, func(e any) bool {
-				m, ok := e.(map[string]any)
-				return ok && m["$patch"] == "delete"
-			})
-			for _, e := range v {
-				if m, ok := e.(map[string]any); ok {
-					dropDirectives(m)
-				}
-			}
-			obj[k] = v
-		}
-	}
-}
-
-// strict fails if an object has a field that its type does not have.
-func strict(obj map[string]any, into any) (*unstructured.Unstructured, error) {
-	js, err := json.Marshal(obj)
-	if err != nil {
-		return nil, err
-	}
-	unknown, err := kjson.UnmarshalStrict(js, into)
-	if err != nil {
-		return nil, err
-	}
-	if len(unknown) > 0 {
-		return nil, unknown[0]
-	}
-	return &unstructured.Unstructured{Object: obj}, nil
+	return &unstructured.Unstructured{Object: obj}, err
 }
 
 // dropEmpty removes null fields and empty maps, which templates print for values that are not set. It keeps the empty

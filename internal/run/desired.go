@@ -75,6 +75,11 @@ func (e *LoadError) Unwrap() error { return e.error }
 // Objects renders the setup.
 func (d *Desired) Objects() ([]render.Object, error) { return render.Objects(d.topology, d.PKI.State) }
 
+// RenderAs renders the setup, and returns what convert makes of each object.
+func RenderAs[T any](d *Desired, convert func(render.Object) (T, error)) ([]T, error) {
+	return render.As(d.topology, d.PKI.State, convert)
+}
+
 // Save saves the PKI in the store that it was loaded from.
 func (d *Desired) Save(ctx context.Context) error {
 	if err := d.store.Save(ctx, d.PKI.State); err != nil {
