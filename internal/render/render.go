@@ -142,16 +142,23 @@ func (b *objects) data(name, secretType string, content any) data {
 	return data{Name: name, Namespace: b.c.Cluster.Namespace, Labels: b.c.Labels(), Type: secretType, Data: content}
 }
 
-// base adds the objects that all components on one cluster share.
+// base adds the objects that components on one cluster share. A cluster gets the bundles that its components read, and
+// the keys of service accounts only if it has a shard.
 func (b *objects) base() {
 	if !b.c.Cluster.Local {
 		b.add(namespaceTemplate, b.data("", "", nil))
 	}
+	on := b.r.t.On(b.c.Cluster)
 	bundles := map[string]string{}
-	for ca, a := range b.r.state.CAs {
-		bundles[string(ca)+".crt"] = string(a.Trusted())
+	for _, c := range on {
+		for _, ca := range b.r.t.Bundles(c) {
+			bundles[string(ca)+".crt"] = string(b.r.state.CAs[ca].Trusted())
+		}
 	}
 	b.add(configMapTemplate, b.data(b.r.t.Object(topology.CAPart), "", bundles))
+	if !slices.ContainsFunc(on, (*topology.Component).IsShard) {
+		return
+	}
 	sa := b.r.state.ServiceAccount
 	b.add(secretTemplate, b.data(b.r.t.Object(topology.ServiceAccountPart), "Opaque", map[string][]byte{
 		serviceAccountKey: sa.Key, serviceAccountPublic: sa.Public,

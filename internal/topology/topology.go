@@ -240,6 +240,11 @@ func (t *Topology) OfKind(kinds ...Kind) []*Component {
 	return t.that(func(k Kind) bool { return slices.Contains(kinds, k) })
 }
 
+// On returns the components on a cluster, in the order of Components.
+func (t *Topology) On(cl Cluster) []*Component {
+	return slices.DeleteFunc(slices.Clone(t.Components), func(c *Component) bool { return c.Cluster.Name != cl.Name })
+}
+
 // Running returns the components that are workloads.
 func (t *Topology) Running() []*Component { return t.that(Kind.Runs) }
 
