@@ -122,7 +122,7 @@ func (p *planner) stale(states []*clusterState, of *plan.Plan) bool {
 		if !inv.Exists() || inv.Applying != "" || !slices.Equal(inv.Kinds, kinds) {
 			return true
 		}
-		if s.Client == p.clusters.home && !slices.Equal(inv.Clusters, p.writer.placements(inv.Clusters)) {
+		if s.Client == p.clusters.home && !slices.EqualFunc(inv.Clusters, p.writer.placements(inv.Clusters), inventory.Placement.Equal) {
 			return true
 		}
 	}

@@ -64,7 +64,7 @@ type Options struct {
 	// StateDir is the directory for the list of clusters that this machine has applied setups to. It does not have to
 	// be writable. If it is empty, there is no list.
 	StateDir string
-	// As and AsGroups are the user and the groups to impersonate.
+	// As and AsGroups are the user and the groups to impersonate, on all clusters. They replace those of the setup.
 	As       string
 	AsGroups []string
 	Now      func() time.Time

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/base64"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -91,4 +93,22 @@ func TestEachClusterGetsTheBundlesItReads(t *testing.T) {
 			require.Contains(t, got[c.Cluster.Name], string(ca)+".crt", c.ID())
 		}
 	}
+}
+
+// Objects of front-proxies have the region of their cluster as a label; pods get it from their node, so that a change of
+// the region rolls nothing.
+func TestRegionsOfFrontProxies(t *testing.T) {
+	_, _, objects := rendered(t, strings.Replace(threePlaces, "{name: ap,", "{name: ap, region: asia,", 1))
+	found := 0
+	for _, o := range objects {
+		want := ""
+		if o.Component == "front-proxy/edge" {
+			want, found = "asia", found+1
+		}
+		require.Equal(t, want, o.GetLabels()[corev1.LabelTopologyRegion], o.GetName())
+		if pod, ok := podOf(t, o); ok {
+			require.NotContains(t, pod.Labels, corev1.LabelTopologyRegion)
+		}
+	}
+	require.NotZero(t, found)
 }

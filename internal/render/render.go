@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/pki"
@@ -125,6 +126,10 @@ func (b *objects) add(template string, data any, overlays ...overlay) {
 	if !b.c.Cluster.Local && template != namespaceTemplate {
 		labels := obj.GetLabels()
 		labels[topology.LabelApplySet] = b.r.t.ApplySet(b.c.Cluster)
+		// Pods get this label from their node (kubernetes: plugin/pkg/admission/podtopologylabels).
+		if region := b.c.Cluster.Region; region != "" && b.c.Kind == topology.FrontProxy {
+			labels[corev1.LabelTopologyRegion] = region
+		}
 		obj.SetLabels(labels)
 	}
 	b.out = append(b.out, Object{Cluster: b.c.Cluster.Name, Component: b.c.ID(), Unstructured: obj})

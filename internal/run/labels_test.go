@@ -54,6 +54,24 @@ func TestLabelsOfShards(t *testing.T) {
 	})
 }
 
+// The region of a cluster reaches the shards of a running installation.
+func TestRegionsOfShards(t *testing.T) {
+	setup := func(region string) *topology.Topology {
+		return topologytest.Build(t, minimal+"spec: {clusters: [{name: default, region: "+region+"}], shards: [{name: alpha, labels: {region: own}}]}\n")
+	}
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		for _, region := range []string{"eu", "us"} {
+			w.top = setup(region)
+			w.up.Topology = w.top
+			w.rt.Use(w.top)
+			w.mustRun(t)
+			require.Equal(t, map[string]string{"region": region}, w.rt.Kcp.Labels("root"))
+			require.Equal(t, map[string]string{"region": "own"}, w.rt.Kcp.Labels("alpha"))
+		}
+	})
+}
+
 // No object shows the labels, so that a comparison of objects does not find an edit of them.
 func TestARunForCertificatesLeavesEditedLabels(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {

@@ -147,6 +147,17 @@ func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
 		v.unique(at.Child("name"), c.Name, seen)
 		v.label(at.Child("namespace"), c.Namespace)
 		v.subdomain(at.Child("domain"), c.Domain)
+		if len(c.AsGroups) > 0 && c.As == "" {
+			v.required(at.Child("as"), "asGroups need a user")
+		}
+		for n, group := range c.AsGroups {
+			if group == "" {
+				v.required(at.Child("asGroups").Index(n), "")
+			}
+		}
+		for _, problem := range validation.IsValidLabelValue(c.Region) {
+			v.invalid(at.Child("region"), c.Region, "%s", problem)
+		}
 		if other, taken := places[pl]; taken {
 			v.invalid(at.Child("name"), c.Name, "cluster %s has the same context, kubeconfig and namespace", other)
 		}

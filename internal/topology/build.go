@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"maps"
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/util/version"
@@ -74,6 +75,7 @@ func (b *builder) placeClusters() {
 		if b.local == nil && used[c.Name] {
 			b.t.Clusters = append(b.t.Clusters, Cluster{
 				Name: c.Name, Context: c.Context, Kubeconfig: c.Kubeconfig, Namespace: c.Namespace, Domain: c.Domain,
+				As: c.As, AsGroups: c.AsGroups, Region: c.Region,
 			})
 		}
 	}
@@ -143,13 +145,28 @@ func (b *builder) locate(c *Component, port int32, url string) {
 
 func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec) {
 	c := b.server(k, name, spec.Component, spec.URL)
-	c.ShardLabels = spec.Labels
+	c.ShardLabels = b.shardLabels(spec)
 	c.Storage = b.storage(c, *spec.Etcd)
 	c.VirtualWorkspaceURL = c.URL
 	if !c.Cluster.Local {
 		c.VirtualWorkspaceURL = cmp.Or(spec.VirtualWorkspaceURL, c.URL)
 	}
 	b.add(c)
+}
+
+// shardLabels returns the labels of a shard in kcp: its own, and the region of its cluster, also on this machine.
+func (b *builder) shardLabels(spec v1alpha1.ShardSpec) map[string]string {
+	out := maps.Clone(spec.Labels)
+	for _, c := range b.setup.Spec.Clusters {
+		if _, own := out[LabelShardRegion]; c.Name != spec.Cluster || c.Region == "" || own {
+			continue
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[LabelShardRegion] = c.Region
+	}
+	return out
 }
 
 // storage decides where c stores its data, and adds its managed etcd.

@@ -16,6 +16,9 @@ const (
 	AnnotationChecksum = "kcpctl.dev/config-checksum"
 	// LabelApplySet marks the objects that a setup applied to a cluster (the ApplySet format of kubectl).
 	LabelApplySet = "applyset.kubernetes.io/part-of"
+	// LabelShardRegion is on Shard objects in kcp, which shows it in the column REGION (kcp:
+	// config/crds/core.kcp.io_shards.yaml).
+	LabelShardRegion = "region"
 	// ManagedBy is the name of kcpctl, where Kubernetes asks which tool manages an object.
 	ManagedBy = "kcpctl"
 )

@@ -41,6 +41,11 @@ type Cluster struct {
 	Kubeconfig string
 	Namespace  string
 	Domain     string
+	// As and AsGroups are the user and the groups to impersonate.
+	As       string
+	AsGroups []string
+	// Region is a label of what runs there.
+	Region string
 	// Local is set for this machine, which runs components as processes. The other fields are then empty.
 	Local bool
 }

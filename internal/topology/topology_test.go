@@ -290,3 +290,27 @@ func TestApplySet(t *testing.T) {
 	require.Equal(t, "applyset-V8_v0Uf5Vs_RCzv8OD3C9H1woqxJtgmn6np_9xx9RE0-v1", top.ApplySet(top.Clusters[0]))
 	require.NotEqual(t, top.ApplySet(top.Clusters[0]), top.ApplySet(top.Clusters[1]), "each namespace has its own")
 }
+
+// The region of a cluster is a label of its shards, on clusters and on this machine. A shard's own label takes precedence.
+func TestRegionsOfShards(t *testing.T) {
+	const file = `spec:
+  external: {hostname: kcp.example.com}
+  clusters: [{name: eu, context: eu}, {name: us, context: us, region: us}]
+  rootShard: {cluster: eu, url: "https://root.example.com:6443"}
+  shards:
+  - {name: alpha, url: "https://alpha.example.com:6443"}
+  - {name: beta, cluster: us, url: "https://beta.example.com:6443"}
+  - {name: gamma, cluster: us, url: "https://gamma.example.com:6443", labels: {tier: gold}}
+  - {name: delta, cluster: us, url: "https://delta.example.com:6443", labels: {region: us-east}}
+`
+	for _, top := range []*topology.Topology{topologytest.Build(t, file), topologytest.BuildLocal(t, file)} {
+		got := map[string]map[string]string{}
+		for _, c := range top.Shards() {
+			got[c.ShardName()] = c.ShardLabels
+		}
+		require.Equal(t, map[string]map[string]string{
+			"root": nil, "alpha": nil, "beta": {"region": "us"}, "gamma": {"region": "us", "tier": "gold"}, "delta": {"region": "us-east"},
+		}, got)
+		require.Equal(t, map[string]string{"tier": "gold"}, top.Setup.Spec.Shards[2].Labels, "the setup is not changed")
+	}
+}

@@ -90,6 +90,14 @@ type Cluster struct {
 	Namespace string `json:"namespace,omitempty"`
 	// Domain is the DNS domain of the cluster. Default: cluster.local.
 	Domain string `json:"domain,omitempty"`
+	// As is the user to impersonate on this cluster, as with kubectl --as. The flag --as takes precedence.
+	As string `json:"as,omitempty"`
+	// AsGroups are the groups to impersonate together with as.
+	AsGroups []string `json:"asGroups,omitempty"`
+	// Region is the label region of the shards on this cluster, so that kubectl create workspace --location-selector
+	// region=us selects them. The labels of a shard take precedence. Objects of front-proxies on this cluster get the label
+	// topology.kubernetes.io/region.
+	Region string `json:"region,omitempty"`
 }
 
 // PKIStore is where the private keys of the CAs are stored.

@@ -58,7 +58,7 @@ type API struct {
 type Options struct {
 	// API finds a cluster instead of the kubeconfigs that a topology names. Nil uses kubeconfigs.
 	API func(topology.Cluster) (*API, error)
-	// As and AsGroups are the user and the groups to impersonate.
+	// As and AsGroups are the user and the groups to impersonate, instead of those of the cluster.
 	As       string
 	AsGroups []string
 	Now      func() time.Time
@@ -113,10 +113,11 @@ func (c *Client) load(o Options) (dynamic.Interface, error) {
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig
-	overrides := &clientcmd.ConfigOverrides{
-		CurrentContext: c.KubeContext,
-		AuthInfo:       clientcmdapi.AuthInfo{Impersonate: o.As, ImpersonateGroups: o.AsGroups},
+	user := clientcmdapi.AuthInfo{Impersonate: c.As, ImpersonateGroups: c.AsGroups}
+	if o.As != "" {
+		user = clientcmdapi.AuthInfo{Impersonate: o.As, ImpersonateGroups: o.AsGroups}
 	}
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: c.KubeContext, AuthInfo: user}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	raw, err := loader.RawConfig()
 	if err != nil {
@@ -166,6 +167,9 @@ func (c *Client) Kubectl(args string) string {
 	}
 	if c.Config != nil && c.Config.Impersonate.UserName != "" {
 		out += " --as " + c.Config.Impersonate.UserName
+		for _, group := range c.Config.Impersonate.Groups {
+			out += " --as-group " + group
+		}
 	}
 	return out + " " + args
 }

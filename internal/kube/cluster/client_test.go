@@ -38,6 +38,7 @@ func TestImpersonation(t *testing.T) {
 	t.Cleanup(srv.Close)
 	file := kubeconfigFor(t, srv.URL)
 	for name, tc := range map[string]struct {
+		c       topology.Cluster
 		o       Options
 		user    []string
 		groups  []string
@@ -47,12 +48,21 @@ func TestImpersonation(t *testing.T) {
 		"a user":      {o: Options{As: "ann"}, user: []string{"ann"}, kubectl: "kubectl --kubeconfig " + file + " --context c --as ann get pods"},
 		"a user with groups": {
 			o: Options{As: "ann", AsGroups: []string{"a", "b"}}, user: []string{"ann"}, groups: []string{"a", "b"},
+			kubectl: "kubectl --kubeconfig " + file + " --context c --as ann --as-group a --as-group b get pods",
+		},
+		"the user of the setup": {
+			c: topology.Cluster{As: "ops", AsGroups: []string{"c"}}, user: []string{"ops"}, groups: []string{"c"},
+			kubectl: "kubectl --kubeconfig " + file + " --context c --as ops --as-group c get pods",
+		},
+		"flags before the setup": {
+			c: topology.Cluster{As: "ops", AsGroups: []string{"c"}}, o: Options{As: "ann"}, user: []string{"ann"},
 			kubectl: "kubectl --kubeconfig " + file + " --context c --as ann get pods",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.o.Now, tc.o.Notify = time.Now, t.Logf
-			s, err := New(topology.Cluster{Name: "eu", Kubeconfig: file}, tc.o)
+			tc.c.Name, tc.c.Kubeconfig = "eu", file
+			s, err := New(tc.c, tc.o)
 			require.NoError(t, err)
 			require.NoError(t, s.Connect(t.Context()))
 			require.Equal(t, tc.user, got["Impersonate-User"])

@@ -25,6 +25,10 @@ func knownCluster(cl *cluster.Client) KnownCluster {
 	return KnownCluster{Placement: PlacementOf(cl), Asked: cl.Cluster.Context}
 }
 
+func (k KnownCluster) equal(o KnownCluster) bool {
+	return k.Asked == o.Asked && k.Placement.Equal(o.Placement)
+}
+
 // Is reports whether a cluster has the same name, namespace and context in the setup file. It may be another cluster
 // now.
 func (k KnownCluster) Is(cl *cluster.Client) bool {
@@ -98,7 +102,7 @@ func (k *KnownClusters) change(do func([]KnownCluster) []KnownCluster) error {
 		return err
 	}
 	previous := slices.Clone(all)
-	if all = do(all); !slices.Equal(previous, all) {
+	if all = do(all); !slices.EqualFunc(previous, all, KnownCluster.equal) {
 		k.report(k.write(all))
 	}
 	return nil

@@ -1,6 +1,9 @@
 package inventory
 
 import (
+	"reflect"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
@@ -14,18 +17,31 @@ type Placement struct {
 	Kubeconfig string    `json:"kubeconfig,omitempty"`
 	Namespace  string    `json:"namespace"`
 	UID        types.UID `json:"uid,omitempty"`
+	// As and AsGroups are the user and the groups that the setup file names for this cluster.
+	As       string   `json:"as,omitempty"`
+	AsGroups []string `json:"asGroups,omitempty"`
 }
 
 // PlacementOf is the placement on a connected cluster.
 func PlacementOf(cl *cluster.Client) Placement {
 	return Placement{
 		Name: cl.Name, Context: cl.KubeContext, Kubeconfig: cl.Kubeconfig, Namespace: cl.Namespace, UID: cl.UID,
+		As: cl.As, AsGroups: cl.AsGroups,
 	}
 }
 
 // Cluster is the cluster as a setup names it.
 func (p Placement) Cluster() topology.Cluster {
-	return topology.Cluster{Name: p.Name, Context: p.Context, Kubeconfig: p.Kubeconfig, Namespace: p.Namespace}
+	return topology.Cluster{
+		Name: p.Name, Context: p.Context, Kubeconfig: p.Kubeconfig, Namespace: p.Namespace, As: p.As, AsGroups: p.AsGroups,
+	}
+}
+
+// Equal reports whether two placements are equal in all fields.
+func (p Placement) Equal(o Placement) bool {
+	same := slices.Equal(p.AsGroups, o.AsGroups)
+	p.AsGroups, o.AsGroups = nil, nil
+	return same && reflect.DeepEqual(p, o)
 }
 
 // SameName reports whether two placements have the same name and namespace in the setup. They may be on different
@@ -42,9 +58,10 @@ func (p Placement) SamePlace(o Placement) bool {
 }
 
 // Merge returns the previous placement if the two differ only in the name of the context, which depends on the user, or
-// in a UID that the user may not read. Otherwise it returns p.
+// in a UID that the user may not read, with the user that the setup names now. Otherwise it returns p.
 func (p Placement) Merge(previous Placement) Placement {
 	if previous.SameName(p) && (previous.UID == p.UID || p.UID == "") {
+		previous.As, previous.AsGroups = p.As, p.AsGroups
 		return previous
 	}
 	return p
