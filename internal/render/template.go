@@ -85,7 +85,7 @@ func parseTemplates() (templateSet, error) {
 	return out, nil
 }
 
-// decodeTemplate decodes a template with blanks in place of the fields of its data.
+// decodeTemplate decodes a template with a blank for each field of its data.
 func decodeTemplate(t *template.Template, m manifest) (map[string]any, error) {
 	blanks := map[string]string{}
 	for _, f := range reflect.VisibleFields(reflect.TypeOf(m.data)) {
