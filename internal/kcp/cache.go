@@ -119,7 +119,10 @@ func (c *Client) EndpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 	var out []EndpointSlice
 	for i := range list.Items {
 		o := &list.Items[i]
-		s := EndpointSlice{Cluster: RootWorkspace, Name: o.GetName(), Problems: untrue(o)}
+		s := EndpointSlice{Cluster: RootWorkspace, Name: o.GetName()}
+		for _, c := range untrue(o) {
+			s.Problems = append(s.Problems, c.String())
+		}
 		endpoints, _, _ := unstructured.NestedSlice(o.Object, "status", "endpoints")
 		for _, e := range endpoints {
 			if m, ok := e.(map[string]any); ok {
@@ -129,16 +132,4 @@ func (c *Client) EndpointSlices(ctx context.Context) ([]EndpointSlice, error) {
 		out = append(out, s)
 	}
 	return out, nil
-}
-
-// untrue returns the conditions of an object that are not true.
-func untrue(o *unstructured.Unstructured) []string {
-	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	var out []string
-	for _, c := range conditions {
-		if m, ok := c.(map[string]any); ok && m["status"] != "True" {
-			out = append(out, fmt.Sprintf("%v is %v: %v %v", m["type"], m["status"], m["reason"], m["message"]))
-		}
-	}
-	return out
 }

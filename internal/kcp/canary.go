@@ -1,8 +1,10 @@
 package kcp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -113,16 +115,5 @@ func workspaceReady(w *unstructured.Unstructured) error {
 	if phase == "Ready" {
 		return nil
 	}
-	conditions, _, _ := unstructured.NestedSlice(w.Object, "status", "conditions")
-	for _, c := range conditions {
-		m, ok := c.(map[string]any)
-		if !ok || m["status"] == "True" {
-			continue
-		}
-		return fmt.Errorf("%s: %v %v", strings.ToLower(phase), m["reason"], m["message"])
-	}
-	if phase == "" {
-		phase = "not scheduled"
-	}
-	return fmt.Errorf("%s", strings.ToLower(phase))
+	return errors.New(withReason(strings.ToLower(cmp.Or(phase, "not scheduled")), w))
 }

@@ -50,7 +50,7 @@ func TestCanary(t *testing.T) {
 			next: script{fakekcp.GetWorkspace: {
 				fakekcp.Workspace("", "", ""), scheduled, fakekcp.Workspace("Initializing", "", ""),
 			}},
-			want: []string{"not scheduled", "scheduling: Unschedulable no available shards", "initializing"},
+			want: []string{"not scheduled", "scheduling: Unschedulable: no available shards", "initializing"},
 		},
 		"created though it was answered with an error": {
 			next: script{
@@ -66,8 +66,8 @@ func TestCanary(t *testing.T) {
 		},
 		"is never scheduled": {
 			always:  map[string]fakekcp.Answer{fakekcp.GetWorkspace: scheduled},
-			want:    []string{"scheduling: Unschedulable no available shards"},
-			wantErr: "workspace root:kcpctl-canary-NAME: timed out: scheduling: Unschedulable no available shards",
+			want:    []string{"scheduling: Unschedulable: no available shards"},
+			wantErr: "workspace root:kcpctl-canary-NAME: timed out: scheduling: Unschedulable: no available shards",
 		},
 		"cannot be read": {
 			always:  map[string]fakekcp.Answer{fakekcp.GetCluster: notThere},

@@ -64,14 +64,17 @@ func (c *Client) establish(ctx context.Context) error {
 // awaitsEstablishment reports whether a CRD is one of kcp's own ones, and nothing but time is missing.
 func awaitsEstablishment(crd *unstructured.Unstructured) bool {
 	return slices.Contains(systemCRDClusters, crd.GetAnnotations()[clusterAnnotation]) &&
-		conditionStatus(crd, "NamesAccepted") == "True" && conditionStatus(crd, "Established") != "True"
+		isTrue(crd, "NamesAccepted") && !isTrue(crd, "Established")
 }
 
 // setEstablished sets the condition Established. It may fail: kcp sets it too, after five seconds.
 func setEstablished(ctx context.Context, at dynamic.Interface, crd *unstructured.Unstructured) {
 	crd = crd.DeepCopy()
 	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
-	conditions = slices.DeleteFunc(conditions, func(c any) bool { return isCondition(c, "Established") })
+	conditions = slices.DeleteFunc(conditions, func(c any) bool {
+		m, ok := c.(map[string]any)
+		return ok && m["type"] == "Established"
+	})
 	conditions = append(conditions, map[string]any{
 		"type": "Established", "status": "True", "reason": "InitialNamesAccepted",
 		"message":            "the initial names have been accepted",
@@ -80,21 +83,4 @@ func setEstablished(ctx context.Context, at dynamic.Interface, crd *unstructured
 	if unstructured.SetNestedSlice(crd.Object, conditions, "status", "conditions") == nil {
 		_, _ = at.Resource(definitionResource).UpdateStatus(ctx, crd, metav1.UpdateOptions{FieldManager: "kcpctl"})
 	}
-}
-
-// conditionStatus returns the status of a condition, or "".
-func conditionStatus(o *unstructured.Unstructured, kind string) string {
-	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	for _, c := range conditions {
-		if isCondition(c, kind) {
-			status, _ := c.(map[string]any)["status"].(string)
-			return status
-		}
-	}
-	return ""
-}
-
-func isCondition(c any, kind string) bool {
-	m, ok := c.(map[string]any)
-	return ok && m["type"] == kind
 }

@@ -1,6 +1,7 @@
 package kcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,10 +124,10 @@ func (c *Client) Migrate(ctx context.Context, cluster, shard string, report func
 		case "Completed":
 			return nil
 		case "Failed":
-			failed = migrationProblem(now)
+			failed = withReason("migration failed", now)
 			return nil
 		}
-		return errors.New(strings.TrimSpace(phase + " " + migrationProblem(now)))
+		return errors.New(withReason(cmp.Or(phase, "pending"), now))
 	})
 	if err != nil {
 		return err
@@ -135,18 +136,7 @@ func (c *Client) Migrate(ctx context.Context, cluster, shard string, report func
 		return fmt.Errorf("delete migration %s: %w", name, err)
 	}
 	if failed != "" {
-		return errors.New("migration failed: " + failed)
+		return errors.New(failed)
 	}
 	return nil
-}
-
-// migrationProblem returns the first condition of a migration that is not true.
-func migrationProblem(m *unstructured.Unstructured) string {
-	conditions, _, _ := unstructured.NestedSlice(m.Object, "status", "conditions")
-	for _, c := range conditions {
-		if c, ok := c.(map[string]any); ok && c["status"] != "True" {
-			return fmt.Sprintf("%v: %v", c["reason"], c["message"])
-		}
-	}
-	return ""
 }

@@ -185,7 +185,7 @@ func TestMigrate(t *testing.T) {
 				fakekcp.Refuse(http.StatusNotFound, "NotFound", "none"), withPhase("LogicalClusterMigration", "Migrating", failed),
 				withPhase("LogicalClusterMigration", "Completed"),
 			},
-			created: 1, reasons: []string{"Preparing", "Migrating CopyFailed: etcd is full"},
+			created: 1, reasons: []string{"Preparing", "Migrating: CopyFailed: etcd is full"},
 		},
 		"one that moves already": {get: []fakekcp.Answer{withPhase("LogicalClusterMigration", "Completed")}},
 		"fails": {
