@@ -16,7 +16,8 @@ import (
 // pkiFilesHelp describes the directories of export and import.
 const pkiFilesHelp = `
 
-  ca/server.crt              certificate; client, requestheader and etcd likewise
+  ca/server.crt              certificate; client, requestheader and etcd likewise,
+                             with the chain of an intermediate after it
   ca/server.key              private key, readable only by its owner
   ca/server.bundle           further trusted certificates, if any
   service-account/sa.key     key that signs service-account tokens`

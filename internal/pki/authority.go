@@ -20,6 +20,9 @@ func caName(t *topology.Topology, ca topology.CA) string { return t.Object(strin
 type authority struct {
 	name topology.CA
 	cert *x509.Certificate
+	// intermediates are the certificates of an authority that another one signed: its own and those above it, without
+	// the root. It is empty for a self-signed authority.
+	intermediates []*x509.Certificate
 	// key is nil if the authority was imported without one.
 	key crypto.Signer
 }
@@ -39,7 +42,7 @@ func loadAuthority(s *State, name topology.CA, now time.Time) (*authority, error
 	if err != nil {
 		return nil, clierr.New(clierr.BadInput, hintReplace, "the %s CA: %w", name, err)
 	}
-	a := &authority{name: name, cert: certs[0], key: key}
+	a := &authority{name: name, cert: certs[0], intermediates: intermediates(certs), key: key}
 	switch {
 	case now.After(a.cert.NotAfter):
 		err = fmt.Errorf("it expired on %s", a.cert.NotAfter.Format(time.DateOnly))
@@ -94,6 +97,7 @@ func (e *ensurer) ensureCAs() error {
 			return err
 		}
 		e.authorities[name] = a
+		e.sent[name] = a.sent(e.result.State.CAs[name].Cross)
 		e.expires(string(name)+" CA", a.cert.NotAfter)
 	}
 	return e.result.State.distinct()
@@ -140,7 +144,7 @@ func (s *State) distinct() error {
 			}
 		}
 	}
-	return nil
+	return s.acceptsOnlyItsOwn()
 }
 
 // ensureServiceAccount creates the key that signs the tokens of service accounts, if it is missing, and completes the

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"crypto/x509"
 	"fmt"
 	"maps"
 	"runtime"
@@ -68,7 +69,9 @@ type ensurer struct {
 	o           Options
 	table       []Cert
 	authorities map[topology.CA]*authority
-	result      *Result
+	// sent are the certificates that servers send after their own.
+	sent   map[topology.CA][]*x509.Certificate
+	result *Result
 }
 
 // Ensure creates what is missing in the PKI of a setup, and renews certificates that are expiring or do not match the
@@ -80,7 +83,8 @@ func Ensure(t *topology.Topology, s *State, o Options) (*Result, error) {
 		o.RenewBefore = defaultRenewBefore
 	}
 	e := &ensurer{
-		t: t, o: o, table: Table(t), authorities: map[topology.CA]*authority{}, result: &Result{State: s.clone()},
+		t: t, o: o, table: Table(t), authorities: map[topology.CA]*authority{}, sent: map[topology.CA][]*x509.Certificate{},
+		result: &Result{State: s.clone()},
 	}
 	if err := e.ensureCAs(); err != nil {
 		return nil, err
@@ -151,9 +155,9 @@ func (e *ensurer) ensureLeaf(c Cert) (leaf, error) {
 	if l.reason == "" && e.o.Renew != nil && e.o.Renew(c) {
 		l.reason = "its renewal was requested"
 	}
-	cross := e.cross(c.CA)
+	sent := e.sent[c.CA]
 	if l.reason == "" {
-		if l.pair = a.chain(pair, cross); !bytes.Equal(l.pair.Cert, pair.Cert) {
+		if l.pair = a.chain(pair, sent); !bytes.Equal(l.pair.Cert, pair.Cert) {
 			l.reason = "the chain that is sent with it changed"
 		}
 		return l, nil
@@ -169,21 +173,12 @@ func (e *ensurer) ensureLeaf(c Cert) (leaf, error) {
 	if l.pair, err = a.issue(r); err != nil {
 		return leaf{}, fmt.Errorf("issue %s: %w", c.Secret, err)
 	}
-	l.pair = a.chain(l.pair, cross)
+	l.pair = a.chain(l.pair, sent)
 	l.notAfter = r.notAfter
 	if a.cert.NotAfter.Before(l.notAfter) {
 		l.notAfter = a.cert.NotAfter
 	}
 	return l, nil
-}
-
-// cross returns the certificate that servers send after their own, for clients that trust only the previous authority.
-// All components trust both authorities: only existing kubeconfigs need it.
-func (e *ensurer) cross(ca topology.CA) []byte {
-	if ca != topology.ServerCA {
-		return nil
-	}
-	return e.result.State.CAs[ca].Cross
 }
 
 // expires records when a certificate expires.

@@ -29,6 +29,9 @@ func Import(to, from *State, now time.Time) (*State, *ImportResult, error) {
 		if _, err := loadAuthority(from, ca, now); err != nil {
 			return nil, nil, err
 		}
+		if err := checkChain(ca, imported.Cert); err != nil {
+			return nil, nil, err
+		}
 		current, ok := to.CAs[ca]
 		name := RotationOf(ca).String()
 		switch {

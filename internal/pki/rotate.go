@@ -1,7 +1,6 @@
 package pki
 
 import (
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"slices"
@@ -124,6 +123,9 @@ func (r CARotation) To(supplied *State, now time.Time) (CARotation, error) {
 	if err != nil {
 		return r, err
 	}
+	if err := checkChain(r.ca, supplied.CAs[r.ca].Cert); err != nil {
+		return r, err
+	}
 	if a.key == nil {
 		return r, clierr.New(clierr.BadInput, "add its private key",
 			"the new %s has no private key, so it cannot sign certificates", r)
@@ -188,7 +190,7 @@ func distributeAuthority(t *topology.Topology, r CARotation, a Authority, now ti
 
 // switchAuthority lets the next authority sign. The current one cross-signs it if possible.
 func switchAuthority(_ *topology.Topology, r CARotation, a Authority, _ time.Time) (Authority, error) {
-	next := Authority{Pair: a.Next, Previous: a.Cert, Bundle: a.Bundle}
+	next := Authority{Pair: a.Next, Previous: firstCert(a.Cert), Bundle: a.Bundle}
 	if a.CrossSignable() != nil {
 		return next, nil
 	}
@@ -201,6 +203,7 @@ func switchAuthority(_ *topology.Topology, r CARotation, a Authority, _ time.Tim
 		return a, err
 	}
 	next.Cross, err = old.crossSign(successor)
+	next.Cross = append(next.Cross, encodeCerts(old.intermediates)...)
 	return next, err
 }
 
@@ -229,25 +232,5 @@ func (a Authority) parse(name topology.CA) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &authority{name: name, cert: certs[0], key: key}, nil
-}
-
-// chain returns a certificate of the authority with the chain that servers send: it adds the cross-signed certificate of
-// the authority, or removes it. The rest of the chain stays as it is.
-func (a *authority) chain(p Pair, cross []byte) Pair {
-	certs, err := parseCerts(p.Cert)
-	if err != nil {
-		return p
-	}
-	var out []byte
-	for i, c := range certs {
-		if i == 0 || !samePublicKey(c.PublicKey, a.cert.PublicKey) {
-			out = append(out, pem.EncodeToMemory(&pem.Block{Type: pemCertificate, Bytes: c.Raw})...)
-		}
-	}
-	out = append(out, cross...)
-	if countPEM(out) == len(certs) && len(cross) == 0 {
-		return p // byte for byte as it was supplied
-	}
-	return Pair{Cert: out, Key: p.Key}
+	return &authority{name: name, cert: certs[0], intermediates: intermediates(certs), key: key}, nil
 }

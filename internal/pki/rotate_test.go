@@ -248,13 +248,3 @@ func TestEnsureRenewsWhatIsAskedFor(t *testing.T) {
 	require.False(t, slices.ContainsFunc(r.Changes, func(c Change) bool { return c.Component != "root-shard" || c.Reason != "its renewal was requested" }))
 	require.NoError(t, Prove(tp, r.State, now().Add(time.Hour)))
 }
-
-// Further certificates in the chain of a user-supplied serving certificate are served as they are.
-func TestChainKeepsWhatWasBrought(t *testing.T) {
-	tp, s := issued(t, "")
-	key := find(t, tp, "demo-root-server").Key()
-	imported := s.Leaves[key]
-	imported.Cert = slices.Concat([]byte("a comment\n"), imported.Cert, s.CAs[topology.EtcdCA].Cert)
-	s.Leaves[key] = imported
-	require.Equal(t, imported, ensure(t, tp, s, now()).State.Leaves[key])
-}

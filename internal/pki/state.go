@@ -21,22 +21,25 @@ type Pair struct {
 
 // Authority is a certificate authority: what signs, and what is trusted.
 type Authority struct {
-	// Pair signs. Its key is nil for an authority that was imported without one.
+	// Pair signs. Its key is nil for an authority that was imported without one. The certificates above an intermediate
+	// authority follow its own. Servers send them, and nothing trusts them.
 	Pair
-	// Bundle holds further trusted PEM certificates, such as the chain of a user-supplied authority.
+	// Bundle holds further trusted PEM certificates.
 	Bundle []byte
 	// Next is trusted already and will sign. It is set while the rotation is in PhaseDistribute.
 	Next Pair
 	// Previous is the PEM certificate of the authority that signed before. It is trusted while the rotation is in
 	// PhaseSwitch. Its key is deleted.
 	Previous []byte
-	// Cross is the certificate of this authority signed by Previous. Servers send it, so that clients which trust only
-	// Previous accept certificates of this authority.
+	// Cross is the certificate of this authority signed by Previous, and the chain of Previous. Servers send it, so that
+	// clients which trust only Previous accept certificates of this authority.
 	Cross []byte
 }
 
 // Trusted returns all PEM certificates that are trusted.
-func (a Authority) Trusted() []byte { return slices.Concat(a.Cert, a.Next.Cert, a.Previous, a.Bundle) }
+func (a Authority) Trusted() []byte {
+	return slices.Concat(firstCert(a.Cert), firstCert(a.Next.Cert), a.Previous, a.Bundle)
+}
 
 // signers returns the PEM certificates of the authority that signs and of the one that will sign.
 func (a Authority) signers() [][]byte { return [][]byte{a.Cert, a.Next.Cert} }
