@@ -103,7 +103,7 @@ func checkChain(ca topology.CA, data []byte) error {
 
 // acceptsOnlyItsOwn fails if a server that verifies clients of one trust domain would also accept those of another.
 // Go accepts an intermediate authority as an anchor, so that the authorities of several trust domains can have one root
-// as long as that root is no anchor: with it, every user with a client certificate could call as a front-proxy does,
+// as long as servers do not trust that root. Otherwise every user with a client certificate could call as a front-proxy does,
 // which acts for others, and kcp could only tell them by their names (kcp#4032). Clients may trust such a root, because
 // the certificates of the other authorities cannot serve.
 func (s *State) acceptsOnlyItsOwn() error {

@@ -86,7 +86,7 @@ func TestIntermediateAuthorities(t *testing.T) {
 			require.NoError(t, verify(server, root.pair.Cert, "kcp.example.com"), "who trusts the root only")
 			require.NoError(t, verify(server, s.CAs[topology.ServerCA].Trusted(), "kcp.example.com"), "who trusts the intermediate only")
 			for _, ca := range topology.CAs {
-				require.Equal(t, 1, countPEM(s.CAs[ca].Trusted()), "the chain is no anchor of the %s CA", ca)
+				require.Equal(t, 1, countPEM(s.CAs[ca].Trusted()), "the chain of the %s CA is not trusted", ca)
 			}
 			require.Equal(t, BundleFingerprints(s.CAs[topology.ClientCA].Trusted()).All(), s.Fingerprints()["client-ca"].All(),
 				"live objects and the store have the same fingerprints")

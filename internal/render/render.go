@@ -188,6 +188,11 @@ func (b *objects) workload() {
 	}
 	w := newWorkload(b.r.t, b.r.state.Installation, b.c, srcs)
 	b.add(serviceTemplate, w, serviceOverlays(b.c.Services)...)
+	for _, name := range b.c.Aliases {
+		alias := w
+		alias.Name = name
+		b.add(aliasTemplate, alias)
+	}
 	pod := podOverlays(b.c.PodTemplates)
 	if b.c.Kind == topology.Etcd {
 		b.add(peersTemplate, w)

@@ -292,6 +292,32 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
+// An additional Service has no type: an existing one keeps its own. Clients that use it trust the certificate.
+func TestAliases(t *testing.T) {
+	_, _, objects := rendered(t, `spec:
+  external: {hostname: kcp.example.com, port: 8443}
+  frontProxies: [{name: main, service: {type: LoadBalancer}, aliases: [old-front-proxy]}]
+`)
+	services := map[string]map[string]any{}
+	for _, o := range objects {
+		if o.GetKind() == "Service" {
+			services[o.GetName()] = o.Object["spec"].(map[string]any)
+		}
+		if o.GetName() == "demo-front-proxy-main-server" {
+			data, err := base64.StdEncoding.DecodeString(o.Object["data"].(map[string]any)["tls.crt"].(string))
+			require.NoError(t, err)
+			info, err := pki.Inspect(data)
+			require.NoError(t, err)
+			require.Subset(t, info.SANs, []string{"old-front-proxy", "old-front-proxy.kcp.svc", "old-front-proxy.kcp.svc.cluster.local"})
+		}
+	}
+	old, ours := services["old-front-proxy"], services["demo-front-proxy-main"]
+	require.NotContains(t, old, "type")
+	for _, same := range []string{"selector", "ports"} {
+		require.Equal(t, ours[same], old[same])
+	}
+}
+
 // Just the pods that use a certificate roll when it changes.
 func TestChecksumFollowsContent(t *testing.T) {
 	top, state, before := rendered(t, example(t, "sharded"))

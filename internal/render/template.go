@@ -22,10 +22,12 @@ import (
 
 // The templates, by path.
 const (
-	namespaceTemplate   = "namespace.yaml"
-	configMapTemplate   = "configmap.yaml"
-	secretTemplate      = "secret.yaml"
-	serviceTemplate     = "service.yaml"
+	namespaceTemplate = "namespace.yaml"
+	configMapTemplate = "configmap.yaml"
+	secretTemplate    = "secret.yaml"
+	serviceTemplate   = "service.yaml"
+	// aliasTemplate has no type, so that an existing Service keeps its own, with the addresses that it has.
+	aliasTemplate       = "alias.yaml"
 	peersTemplate       = "peers.yaml"
 	claimTemplate       = "volumeclaim.yaml"
 	pdbTemplate         = "pdb.yaml"
@@ -47,6 +49,7 @@ var manifests = []manifest{
 	{configMapTemplate, func() any { return &corev1.ConfigMap{} }, data{}},
 	{secretTemplate, func() any { return &corev1.Secret{} }, data{}},
 	{serviceTemplate, func() any { return &corev1.Service{} }, workload{}},
+	{aliasTemplate, func() any { return &corev1.Service{} }, workload{}},
 	{peersTemplate, func() any { return &corev1.Service{} }, workload{}},
 	{claimTemplate, func() any { return &corev1.PersistentVolumeClaim{} }, workload{}},
 	{pdbTemplate, func() any { return &policyv1.PodDisruptionBudget{} }, workload{}},

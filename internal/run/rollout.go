@@ -251,14 +251,29 @@ func (r *rollout) finish(ctx context.Context, c *change) error {
 			r.component(c.ID(), Failed, firstLine(err))
 		}
 	}
+	if err == nil {
+		err = r.applyAliases(ctx, c)
+	}
 	if err != nil {
 		return err
 	}
 	if c.rolls {
 		r.reconnect(ctx, c.Component)
 	}
-	r.component(c.ID(), Done, doneMessage(state, len(c.items)))
+	r.component(c.ID(), Done, doneMessage(state, len(c.items)+len(c.aliases)))
 	return nil
+}
+
+// applyAliases lets the additional Services lead to a component that serves.
+func (r *rollout) applyAliases(ctx context.Context, c *change) error {
+	if len(c.aliases) == 0 {
+		return nil
+	}
+	err := r.Runtime.Apply(ctx, c.aliases, r.Options.PlanOptions)
+	if err != nil {
+		r.component(c.ID(), Failed, firstLine(err))
+	}
+	return err
 }
 
 // await polls the state of a component until it is as it should be, and reports what it waits for. It fails if the

@@ -56,6 +56,8 @@ type change struct {
 	// items are the objects that are created or changed, without new namespaces, which are applied before everything
 	// else.
 	items []plan.Item
+	// aliases are the additional Services among its changes. They are applied when it serves, because clients use them.
+	aliases []plan.Item
 	// isNew means that the component does not run yet, rolls that a running component is changed.
 	isNew, rolls bool
 	// needs are the components in the scope that it needs.
@@ -83,6 +85,9 @@ func changesOf(t *topology.Topology, s scope, p *plan.Plan, parallel int) *chang
 		})
 		ch.rolls = len(ch.items) > 0 && !ch.isNew
 		ch.items = slices.DeleteFunc(ch.items, isNewNamespace)
+		alias := func(it plan.Item) bool { return c.IsAlias(it.Kind, it.Name) }
+		ch.aliases = slices.DeleteFunc(slices.Clone(ch.items), func(it plan.Item) bool { return !alias(it) })
+		ch.items = slices.DeleteFunc(ch.items, alias)
 		out.all, out.of[c.ID()] = append(out.all, ch), ch
 	}
 	serial := out.serial()

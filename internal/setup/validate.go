@@ -34,6 +34,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 		v.component(p)
 	}
 	v.services()
+	v.aliases()
 	v.etcds()
 	v.shardLabels()
 	v.virtualWorkspaces()

@@ -124,6 +124,9 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 		PodTemplates: overlays(s.Defaults.PodTemplate, spec.PodTemplate),
 		Services:     overlays(s.Defaults.Service, spec.Service),
 	}
+	if !c.Cluster.Local {
+		c.Aliases = spec.Aliases
+	}
 	c.Needs = []ID{IDOf(Base, c.Cluster.Name)}
 	b.locate(c, Port, url)
 	return c

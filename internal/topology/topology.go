@@ -72,6 +72,8 @@ type Component struct {
 	Resources   corev1.ResourceRequirements
 	LogLevel    int32
 	ExtraArgs   []string
+	// Aliases are the names of additional Services. They are empty on this machine.
+	Aliases []string
 	// PodTemplates and Services are merged into the rendered objects, in this order.
 	PodTemplates []v1alpha1.Overlay
 	Services     []v1alpha1.Overlay
@@ -204,6 +206,7 @@ func (c *Component) Hosts() []string {
 	if ns, svc := c.Cluster.Namespace, c.Object(); !c.Cluster.Local {
 		hosts = append([]string{svc, svc + "." + ns, svc + "." + ns + ".svc", c.Host()}, hosts...)
 	}
+	hosts = append(hosts, c.aliasHosts()...)
 	if c.Kind == Etcd {
 		hosts = append(hosts, c.MemberHosts()...)
 	}

@@ -161,6 +161,10 @@ type Component struct {
 	// Image overrides fields of spec.image.
 	Image    Image `json:"image,omitzero"`
 	Defaults `json:",inline"`
+	// Aliases are the names of additional Services that lead to the component, in its namespace. Its serving certificate contains
+	// them. Use them while clients move from the Services of an earlier installation, such as alpha-shard-kcp of kcp-operator. An existing
+	// Service keeps its type and its addresses, and leads to the component as soon as that serves.
+	Aliases []string `json:"aliases,omitempty"`
 }
 
 // Etcd is exactly one of managed, external and embedded.
