@@ -12,7 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 )
 
 const (
@@ -21,7 +23,12 @@ const (
 	// shardLabel is the label that every Shard object has (kcp: pkg/server/server.go).
 	shardLabel   = "name"
 	pollInterval = 200 * time.Millisecond
-	cleanupTime  = 10 * time.Second
+	// rescheduleInterval is how often the scheduler is made to try again.
+	rescheduleInterval = time.Second
+	// scheduledAnnotation is changed for that on the workspaces of canaries.
+	scheduledAnnotation = "kcpctl.dev/scheduling-requested-at"
+	phaseScheduling     = "Scheduling"
+	cleanupTime         = 10 * time.Second
 )
 
 // Canary verifies that a shard serves: it creates a workspace that is scheduled there, waits until it is Ready, reads
@@ -53,14 +60,7 @@ func (c *Client) Canary(ctx context.Context, shard string, report func(reason st
 	if err != nil {
 		return fmt.Errorf("create workspace %s:%s: %w", RootWorkspace, name, err)
 	}
-	err = poll(ctx, report, func() error {
-		got, err := workspaces.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		return workspaceReady(got)
-	})
-	if err != nil {
+	if err := awaitReady(ctx, workspaces, name, report); err != nil {
 		return fmt.Errorf("workspace %s:%s: %w", RootWorkspace, name, err)
 	}
 	inside, err := c.workspace(RootWorkspace + ":" + name)
@@ -75,6 +75,26 @@ func (c *Client) Canary(ctx context.Context, shard string, report func(reason st
 		return fmt.Errorf("read workspace %s:%s: %w", RootWorkspace, name, err)
 	}
 	return nil
+}
+
+// awaitReady waits until a workspace is Ready. Right after a start the scheduler fails, because workspace types and
+// shards reach it through the cache. It would try again after 5, 10, 20 ms and so on, up to 5 s and more, but it also
+// tries again when the workspace changes (kcp: pkg/reconciler/tenancy/workspace/workspace_controller.go). So an
+// annotation of a workspace that is not scheduled is changed from time to time.
+func awaitReady(ctx context.Context, workspaces dynamic.ResourceInterface, name string, report func(string)) error {
+	changed := time.Now()
+	return poll(ctx, report, func() error {
+		got, err := workspaces.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if now := time.Now(); phaseOf(got) == phaseScheduling && now.Sub(changed) >= rescheduleInterval {
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, scheduledAnnotation, now.UTC().Format(time.RFC3339Nano))
+			_, _ = workspaces.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kcpctl"})
+			changed = now
+		}
+		return workspaceReady(got)
+	})
 }
 
 // poll tries until it works or ctx ends. Then it returns the cause and the last error.
@@ -109,9 +129,14 @@ func canaryWorkspace(name, shard string) *unstructured.Unstructured {
 	}}
 }
 
+func phaseOf(w *unstructured.Unstructured) string {
+	phase, _, _ := unstructured.NestedString(w.Object, "status", "phase")
+	return phase
+}
+
 // workspaceReady returns what a workspace that is not ready waits for.
 func workspaceReady(w *unstructured.Unstructured) error {
-	phase, _, _ := unstructured.NestedString(w.Object, "status", "phase")
+	phase := phaseOf(w)
 	if phase == "Ready" {
 		return nil
 	}

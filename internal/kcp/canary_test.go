@@ -120,6 +120,16 @@ func TestCanaryAsksForItsShard(t *testing.T) {
 	})
 }
 
+func TestCanaryMakesTheSchedulerTryAgain(t *testing.T) {
+	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
+		phases := slices.Concat(slices.Repeat([]fakekcp.Answer{fakekcp.Workspace("Scheduling", "", "")}, 15),
+			slices.Repeat([]fakekcp.Answer{fakekcp.Workspace("Initializing", "", "")}, 15))
+		k.Script(fakekcp.GetWorkspace, phases...)
+		require.NoError(t, c.Canary(t.Context(), "alpha", func(string) {}))
+		require.Len(t, k.Requests(fakekcp.PatchWorkspace), 2, "once a second while it is not scheduled, for 3 s")
+	})
+}
+
 func TestCanaryRemovesOnlyCanariesOfItsShard(t *testing.T) {
 	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
 		k.AddWorkspace("kcpctl-canary-old", map[string]string{canaryLabel: "alpha"})

@@ -25,6 +25,7 @@ const (
 	GetShard         = "get shards"
 	PatchShard       = "apply shards"
 	CreateWorkspace  = "create workspaces"
+	PatchWorkspace   = "apply workspaces"
 	GetWorkspace     = "get workspaces"
 	DeleteWorkspaces = "delete workspaces"
 	GetCluster       = "get logicalclusters"
@@ -308,7 +309,7 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return k.patchShard(name, r)
 	case CreateWorkspace:
 		return k.createWorkspace(r)
-	case GetWorkspace:
+	case GetWorkspace, PatchWorkspace:
 		if k.workspaces[name] == nil {
 			return Refuse(http.StatusNotFound, "NotFound", "workspaces "+name+" not found")
 		}
