@@ -55,7 +55,8 @@ func (a *authority) chain(p Pair, sent []*x509.Certificate) Pair {
 		return p
 	}
 	want := append(certs[:1:1], sent...)
-	for top := a.cert; ; {
+	top := a.cert
+	for range certs[1:] { // authorities can have signed each other
 		i := slices.IndexFunc(certs[1:], func(c *x509.Certificate) bool {
 			return !samePublicKey(c.PublicKey, top.PublicKey) && top.CheckSignatureFrom(c) == nil
 		})
@@ -63,10 +64,9 @@ func (a *authority) chain(p Pair, sent []*x509.Certificate) Pair {
 			break
 		}
 		top = certs[1:][i]
-		if slices.ContainsFunc(want[1:], top.Equal) {
-			continue
+		if !slices.ContainsFunc(want[1:], top.Equal) {
+			want = append(want, top)
 		}
-		want = append(want, top)
 	}
 	if slices.EqualFunc(certs, want, (*x509.Certificate).Equal) {
 		return p // byte for byte as it was supplied
