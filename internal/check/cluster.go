@@ -129,6 +129,12 @@ func references(ctx context.Context, s *Subject) (o outcome) {
 	})(ctx, s)
 }
 
+// exposed looks for what the setup needs to expose components.
+func exposed(ctx context.Context, s *Subject, c Cluster) (o outcome) {
+	o.add(c.Serves(ctx, s.on(c)))
+	return o
+}
+
 // storage compares the storage classes of new volumes with those of the cluster.
 func storage(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	fresh, err := s.fresh(ctx, c)

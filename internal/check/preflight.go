@@ -91,6 +91,15 @@ var Preflight = []Check{
 		Fix: "choose another port, or remove nodePort so that Kubernetes chooses one",
 	},
 	{
+		ID: "KCP017", Category: catNamespace, Title: "the cluster can expose components as the setup file says",
+		run: eachCluster(exposed), Needs: []string{"KCP001"},
+		Explanation: "Components can be exposed by an Ingress, by a TLSRoute of the Gateway API, or by a Route of " +
+			"OpenShift. The API server must serve the kind. The Ingress class must exist, and the Gateway " +
+			"needs a listener with the protocol TLS and the mode Passthrough. The class and the Gateway are" +
+			" not checked if the user may not read them.",
+		Fix: "install the controller of that kind, correct expose in the setup file, or choose another type",
+	},
+	{
 		ID: "KCP021", Category: catNetwork, Title: "external host names resolve",
 		run: resolves, Thorough: true,
 		Explanation: "Clients connect to kcp, and clusters to each other, by the host names in the setup file. The" +

@@ -79,6 +79,9 @@ type Cluster interface {
 	MayApply(ctx context.Context, objects []render.Object) error
 	// References returns an error that lists all objects that others refer to and that do not exist.
 	References(ctx context.Context, objects []render.Object) error
+	// Serves returns an error for each kind of the objects that the API server does not serve, and for each Ingress class and
+	// Gateway that an object refers to and that does not exist.
+	Serves(ctx context.Context, objects []render.Object) error
 	// StorageClasses returns the names of the storage classes; the default ones come first.
 	StorageClasses(ctx context.Context) (names []string, defaults int, err error)
 	// Quotas returns the quotas of the namespace.

@@ -88,7 +88,11 @@ func (w *inventoryWriter) dropEmptyPrevious(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		left, err := members(ctx, cl, w.topology)
+		inv, err := w.inventories.Read(ctx, cl)
+		if err != nil {
+			return err
+		}
+		left, err := members(ctx, cl, w.topology, func(k kind.Kind) bool { return always(k) || optional(inv)(k) })
 		if err != nil {
 			return err
 		}

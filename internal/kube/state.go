@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -65,9 +66,32 @@ func (o *observer) observeOne(ctx context.Context, s *clusterState) error {
 			s.inventory, err = o.inventories.Read(ctx, s.Client)
 			return err
 		},
-		func(ctx context.Context) (err error) { s.members, err = members(ctx, s.Client, o.topology); return err },
+		func(ctx context.Context) (err error) {
+			s.members, err = members(ctx, s.Client, o.topology, always)
+			return err
+		},
 	}
-	return parallel.Each(ctx, reads, func(ctx context.Context, read func(context.Context) error) error { return read(ctx) })
+	err := parallel.Each(ctx, reads, func(ctx context.Context, read func(context.Context) error) error { return read(ctx) })
+	if err != nil {
+		return err
+	}
+	return s.optionalMembers(ctx, o.topology)
+}
+
+// optionalMembers adds the members of optional kinds.
+func (s *clusterState) optionalMembers(ctx context.Context, t *topology.Topology) error {
+	more, err := members(ctx, s.Client, t, optional(s.inventory))
+	maps.Copy(s.members, more)
+	return err
+}
+
+// always reports whether every setup may have objects of a kind.
+func always(k kind.Kind) bool { return !k.Optional }
+
+// optional reports for an optional kind whether a setup may have objects of it. An inventory has every kind before the first object
+// of the kind exists, so setups without them send no request for them.
+func optional(inv *inventory.Inventory) func(kind.Kind) bool {
+	return func(k kind.Kind) bool { return k.Optional && slices.Contains(inv.Kinds, k.GroupKind().String()) }
 }
 
 // objects returns everything that the setup has applied, except namespaces, in the order of the components.
@@ -100,11 +124,11 @@ func (o *observer) objects(ctx context.Context) ([]plan.Item, error) {
 	return out, nil
 }
 
-// members returns the objects on a cluster that the setup has applied.
+// members returns the objects of some kinds on a cluster that the setup has applied.
 func members(
-	ctx context.Context, cl *cluster.Client, t *topology.Topology,
+	ctx context.Context, cl *cluster.Client, t *topology.Topology, hold func(kind.Kind) bool,
 ) (map[plan.Ref]*unstructured.Unstructured, error) {
-	all := slices.DeleteFunc(slices.Clone(kind.Applied), func(k kind.Kind) bool { return k.ClusterScoped })
+	all := slices.DeleteFunc(slices.Clone(kind.Applied), func(k kind.Kind) bool { return k.ClusterScoped || !hold(k) })
 	lists := make([][]unstructured.Unstructured, len(all))
 	err := parallel.Each(ctx, parallel.Indices(all), func(ctx context.Context, i int) (err error) {
 		lists[i], err = cl.List(ctx, all[i], topology.LabelApplySet+"="+t.ApplySet(cl.Cluster))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -21,6 +23,7 @@ func (w *workload) setEtcd(c *topology.Component) {
 		{"name": portClient, "containerPort": c.Port},
 		{"name": portPeer, "containerPort": c.Storage.PeerPort},
 	}
+	w.ServiceType = corev1.ServiceTypeClusterIP
 	w.ServicePorts = []dict{{"name": portClient, "port": c.ServicePort, "targetPort": portClient}}
 	w.PeerService = c.Object(topology.PeerService)
 	w.PeerPorts = []dict{{"name": portPeer, "port": c.Storage.PeerPort, "targetPort": portPeer}}

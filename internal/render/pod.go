@@ -68,6 +68,8 @@ type workload struct {
 	LivenessProbe    dict
 	Lifecycle        dict
 	Volumes, Mounts  []dict
+	ServiceType      any
+	ServiceNotes     map[string]string
 	ServicePorts     []dict
 	PeerService      string
 	PeerPorts        []dict
@@ -138,7 +140,7 @@ func spread(selector map[string]string) (affinity dict, constraints []dict) {
 
 func (w *workload) setProbesAndPorts(c *topology.Component) {
 	w.Ports = []dict{{"name": portHTTPS, "containerPort": c.Port}}
-	w.ServicePorts = []dict{{"name": portHTTPS, "port": c.ServicePort, "targetPort": portHTTPS, "appProtocol": "https"}}
+	w.setService(c)
 	if c.Kind == topology.Etcd {
 		w.setEtcd(c)
 		return

@@ -188,9 +188,12 @@ func (b *objects) workload() {
 	}
 	w := newWorkload(b.r.t, b.r.state.Installation, b.c, srcs)
 	b.add(serviceTemplate, w, serviceOverlays(b.c.Services)...)
+	if template := routeTemplates[b.c.Expose.Type]; template != "" {
+		b.add(template, newRoute(b.c))
+	}
 	for _, name := range b.c.Aliases {
 		alias := w
-		alias.Name = name
+		alias.Name, alias.ServicePorts = name, []dict{servicePort(b.c)}
 		b.add(aliasTemplate, alias)
 	}
 	pod := podOverlays(b.c.PodTemplates)

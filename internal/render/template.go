@@ -12,6 +12,7 @@ import (
 	yamlv3 "go.yaml.in/yaml/v3"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kjson "sigs.k8s.io/json"
@@ -30,6 +31,9 @@ const (
 	aliasTemplate       = "alias.yaml"
 	peersTemplate       = "peers.yaml"
 	claimTemplate       = "volumeclaim.yaml"
+	ingressTemplate     = "ingress.yaml"
+	tlsRouteTemplate    = "tlsroute.yaml"
+	routeTemplate       = "route.yaml"
 	pdbTemplate         = "pdb.yaml"
 	deploymentTemplate  = "deployment.yaml"
 	statefulSetTemplate = "statefulset.yaml"
@@ -51,6 +55,10 @@ var manifests = []manifest{
 	{serviceTemplate, func() any { return &corev1.Service{} }, workload{}},
 	{aliasTemplate, func() any { return &corev1.Service{} }, workload{}},
 	{peersTemplate, func() any { return &corev1.Service{} }, workload{}},
+	{ingressTemplate, func() any { return &networkingv1.Ingress{} }, route{}},
+	// Kubernetes has no types for the routes of other projects.
+	{tlsRouteTemplate, func() any { return &map[string]any{} }, route{}},
+	{routeTemplate, func() any { return &map[string]any{} }, route{}},
 	{claimTemplate, func() any { return &corev1.PersistentVolumeClaim{} }, workload{}},
 	{pdbTemplate, func() any { return &policyv1.PodDisruptionBudget{} }, workload{}},
 	{deploymentTemplate, func() any { return &appsv1.Deployment{} }, workload{}},

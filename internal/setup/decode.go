@@ -87,6 +87,9 @@ func (d *decoder) value(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 	if hasNotation(t) {
 		return d.scalar(n, t, p)
 	}
+	if name := shortField(t); name != "" && n.Kind == yaml.ScalarNode {
+		n = longForm(n, name)
+	}
 	switch t.Kind() {
 	case reflect.Struct:
 		return d.object(n, d.structType(t), p)

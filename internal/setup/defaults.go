@@ -21,6 +21,7 @@ const (
 	EtcdImage         = "gcr.io/etcd-development/etcd:v3.6.16"
 	defaultStorage    = "8Gi"
 	defaultPort       = 6443
+	defaultRoutedPort = 443
 	defaultLogLevel   = 2
 	defaultCluster    = "default"
 	defaultNamespace  = "kcp"
@@ -43,7 +44,6 @@ func SetDefaults(s *v1alpha1.Setup) {
 	fill(&spec.Version, release.Default)
 	fill(&spec.Image.Repository, defaultRepository)
 	fill(&spec.Image.PullPolicy, corev1.PullIfNotPresent)
-	defaultExternal(&spec.External)
 	defaultClusters(spec)
 	defaultPKI(&spec.PKI)
 	fillPointer(&spec.Defaults.Replicas, 1)
@@ -73,8 +73,15 @@ func fillPointer[T any](p **T, value T) {
 	}
 }
 
-func defaultExternal(e *v1alpha1.External) {
-	if e.Hostname != "" {
+// defaultExternal sets the port of an address. A NodePort without a number has none yet.
+func defaultExternal(e *v1alpha1.External, x v1alpha1.Expose) {
+	switch {
+	case e.Hostname == "":
+	case x.Type == v1alpha1.ExposeNodePort:
+		fill(&e.Port, x.NodePort)
+	case x.Type.Routed():
+		fill(&e.Port, defaultRoutedPort)
+	default:
 		fill(&e.Port, defaultPort)
 	}
 }
@@ -124,12 +131,14 @@ func defaultComponents(s *v1alpha1.Setup) {
 		}
 		fillPointer(&p.Replicas, *spec.Defaults.Replicas)
 		fillPointer(&p.LogLevel, *spec.Defaults.LogLevel)
+		fill(&p.Expose.Type, v1alpha1.ExposeClusterIP)
 		if p.Resources == nil {
 			p.Resources = cmp.Or(spec.Defaults.Resources, requests(p.kind)).DeepCopy()
 		}
 	}
+	defaultExternal(&spec.External, spec.FrontProxies[0].Expose)
 	for i := range spec.FrontProxies {
-		defaultExternal(&spec.FrontProxies[i].External)
+		defaultExternal(&spec.FrontProxies[i].External, spec.FrontProxies[i].Expose)
 	}
 	for i := range spec.VirtualWorkspaces {
 		fill(&spec.VirtualWorkspaces[i].Shard, topology.RootShardName)

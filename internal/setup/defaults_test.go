@@ -62,6 +62,12 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Defaults.Resources":            {s.RootShard.Resources.Requests.Memory().String(), "512Mi"},
 		"Defaults.LogLevel":             {*s.FrontProxies[0].LogLevel, int32(2)},
 		"Component.Cluster":             {s.RootShard.Cluster + " " + alpha.Cluster, "default default"},
+		"Component.Expose":              {s.RootShard.Expose, v1alpha1.Expose{Type: "ClusterIP"}},
+		"Expose.Type":                   {alpha.Expose.Type, v1alpha1.ExposeClusterIP},
+		"Expose.NodePort":               {computed, computed},
+		"Expose.ClassName":              {alpha.Expose.ClassName, ""}, // Kubernetes knows its default class
+		"Gateway.Namespace":             {alpha.Expose.Gateway.Namespace, ""},
+		"Gateway.SectionName":           {alpha.Expose.Gateway.SectionName, ""},
 		"ManagedEtcd.Replicas":          {*managed.Replicas, int32(1)},
 		"ManagedEtcd.Image":             {managed.Image, "gcr.io/etcd-development/etcd:v3.6.16"},
 		"ManagedEtcd.Storage":           {managed.Storage.String(), "8Gi"},

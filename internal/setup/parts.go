@@ -16,8 +16,13 @@ type part struct {
 	// etcd points to the component's etcd, and url is its URL. They are nil and empty if the kind has none.
 	etcd **v1alpha1.Etcd
 	url  string
+	// virtualWorkspaceURL is that of a shard.
+	virtualWorkspaceURL string
 	// serves is the name of the shard that a server of virtual workspaces works for.
 	serves string
+	// external is the address of a front-proxy for clients, and externalPath its path. It is nil for other kinds.
+	external     *v1alpha1.External
+	externalPath *field.Path
 }
 
 // parts returns the components of a setup, in the order in which they start. Kinds with at most one component have no names.
@@ -25,21 +30,32 @@ func parts(s *v1alpha1.Setup) []part {
 	spec, path := &s.Spec, field.NewPath("spec")
 	var out []part
 	if c := spec.CacheServer; c != nil {
-		out = append(out, part{topology.CacheServer, "", path.Child("cacheServer"), &c.Component, &c.Etcd, c.URL, ""})
+		out = append(out, part{kind: topology.CacheServer, path: path.Child("cacheServer"), Component: &c.Component, etcd: &c.Etcd, url: c.URL})
 	}
 	root := &spec.RootShard
-	out = append(out, part{topology.RootShard, "", path.Child("rootShard"), &root.Component, &root.Etcd, root.URL, ""})
+	out = append(out, part{kind: topology.RootShard, path: path.Child("rootShard"), Component: &root.Component, etcd: &root.Etcd, url: root.URL, virtualWorkspaceURL: root.VirtualWorkspaceURL})
 	for i := range spec.Shards {
 		c := &spec.Shards[i]
-		out = append(out, part{topology.Shard, c.Name, path.Child("shards").Index(i), &c.Component, &c.Etcd, c.URL, ""})
+		out = append(out, part{
+			kind: topology.Shard, name: c.Name, path: path.Child("shards").Index(i),
+			Component: &c.Component, etcd: &c.Etcd, url: c.URL, virtualWorkspaceURL: c.VirtualWorkspaceURL,
+		})
 	}
 	for i := range spec.FrontProxies {
 		c := &spec.FrontProxies[i]
-		out = append(out, part{topology.FrontProxy, c.Name, path.Child("frontProxies").Index(i), &c.Component, nil, "", ""})
+		p := part{kind: topology.FrontProxy, name: c.Name, path: path.Child("frontProxies").Index(i), Component: &c.Component}
+		p.external, p.externalPath = &c.External, p.path.Child("external")
+		if i == 0 && c.External.Hostname == "" {
+			p.external, p.externalPath = &spec.External, path.Child("external")
+		}
+		out = append(out, p)
 	}
 	for i := range spec.VirtualWorkspaces {
 		c := &spec.VirtualWorkspaces[i]
-		out = append(out, part{topology.VirtualWorkspaces, c.Name, path.Child("virtualWorkspaces").Index(i), &c.Component, nil, c.URL, c.Shard})
+		out = append(out, part{
+			kind: topology.VirtualWorkspaces, name: c.Name, path: path.Child("virtualWorkspaces").Index(i),
+			Component: &c.Component, url: c.URL, serves: c.Shard,
+		})
 	}
 	return out
 }

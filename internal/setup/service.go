@@ -18,23 +18,8 @@ const httpsPortName = "https"
 
 // services checks the Service of every component.
 func (v *validator) services() {
-	external := v.setup.Spec.FrontProxies[0].External
-	if external.Hostname == "" {
-		external = v.setup.Spec.External
-	}
-	proxies := 0
 	for _, p := range v.parts {
-		number := int32(topology.Port)
-		if p.kind == topology.FrontProxy {
-			if e := v.setup.Spec.FrontProxies[proxies].External; proxies > 0 {
-				external = e
-			}
-			if external.Hostname != "" {
-				number = external.Port
-			}
-			proxies++
-		}
-		v.service(p, number)
+		v.service(p, topology.ServicePort(p.kind, p.Expose.Type, p.publicPort()))
 	}
 }
 

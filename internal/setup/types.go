@@ -61,6 +61,24 @@ func hasNotation(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
 
+// abbreviated is implemented by structs that a file may abbreviate to the value of one field.
+type abbreviated interface{ ShortField() string }
+
+// shortField returns the JSON name of the field that values of a type may be abbreviated to, or "".
+func shortField(t reflect.Type) string {
+	if a, ok := reflect.Zero(t).Interface().(abbreviated); ok {
+		return a.ShortField()
+	}
+	return ""
+}
+
+// longForm returns the object that a scalar abbreviates. Its positions are those of the scalar.
+func longForm(n *yaml.Node, name string) *yaml.Node {
+	key := *n
+	key.Tag, key.Value = "!!str", name
+	return &yaml.Node{Kind: yaml.MappingNode, Line: n.Line, Column: n.Column, Content: []*yaml.Node{&key, n}}
+}
+
 // entry is a key of an object and its value.
 type entry struct{ key, value *yaml.Node }
 

@@ -33,6 +33,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	for _, p := range v.parts {
 		v.component(p)
 	}
+	v.exposed()
 	v.services()
 	v.aliases()
 	v.etcds()
@@ -133,7 +134,9 @@ func (v *validator) external(p *field.Path, e v1alpha1.External) {
 	switch {
 	case e.Hostname != "":
 		v.host(p.Child("hostname"), e.Hostname)
-		v.port(p.Child("port"), e.Port)
+		if e.Port != 0 { // the port of a NodePort has no default
+			v.port(p.Child("port"), e.Port)
+		}
 	case e.Port != 0:
 		v.required(p.Child("hostname"), "a port needs a hostname")
 	}

@@ -129,6 +129,7 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 	}
 	c.Needs = []ID{IDOf(Base, c.Cluster.Name)}
 	b.locate(c, Port, url)
+	b.expose(c, spec.Expose, url)
 	return c
 }
 
@@ -218,9 +219,9 @@ func (b *builder) frontProxy(f *v1alpha1.FrontProxy, first bool) {
 		ext = b.setup.Spec.External
 	}
 	if !c.Cluster.Local && ext.Hostname != "" {
-		c.ServicePort = ext.Port
-		c.URL = httpsURL(c.Host(), c.ServicePort)
 		c.ExternalURL = httpsURL(ext.Hostname, ext.Port)
+		b.expose(c, f.Expose, c.ExternalURL)
+		c.URL = httpsURL(c.Host(), c.ServicePort)
 	}
 }
 

@@ -84,6 +84,10 @@ type Component struct {
 	Port int32
 	// ServicePort is the port of the Service.
 	ServicePort int32
+	// Expose is how the component is reached from outside its cluster. It is empty on this machine.
+	Expose v1alpha1.Expose
+	// NodePort is the port of the nodes that leads to the Service. 0: Kubernetes chooses one if the type of the Service needs it.
+	NodePort int32
 	// URL is the base URL: how other components reach this one.
 	URL string
 	// ExternalURL is how clients reach kcp (shards), or this front-proxy.

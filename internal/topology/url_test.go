@@ -65,6 +65,53 @@ front-proxy/partner: https://127.0.0.1:7011 https://127.0.0.1:7011 - -
 	}
 }
 
+// Load balancers listen on the port of the Service. Node ports, an Ingress and routes translate the port.
+func TestExposed(t *testing.T) {
+	top := topologytest.Build(t, exposedSetup)
+	require.Empty(t, cmp.Diff(strings.TrimPrefix(`
+cache-server: LoadBalancer 7443 0 https://cache.example.com:7443 [cache.example.com]
+root-shard: Ingress 6443 0 https://root.example.com [root.example.com]
+shard/alpha: NodePort 6443 31444 https://192.0.2.1:31444 [192.0.2.1]
+shard/beta: NodePort 6443 31445 https://beta.example.com [beta.example.com]
+shard/gamma: TLSRoute 6443 0 https://gamma.example.com [gamma.example.com gamma-vw.example.com]
+shard/delta: ClusterIP 6443 0 https://delta.example.com [delta.example.com]
+front-proxy/main: NodePort 6443 31443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://kcp.example.com:31443 [kcp.example.com]
+front-proxy/side: Ingress 6443 0 https://demo-front-proxy-side.kcp.svc.cluster.local:6443 https://side.example.com:443 [side.example.com]
+front-proxy/lb: LoadBalancer 443 0 https://demo-front-proxy-lb.kcp.svc.cluster.local:443 https://lb.example.com:443 [lb.example.com]
+front-proxy/plain: ClusterIP 443 0 https://demo-front-proxy-plain.kcp.svc.cluster.local:443 https://plain.example.com:443 [plain.example.com]
+`, "\n"), exposedColumns(top)))
+	for _, c := range topologytest.BuildLocal(t, exposedSetup).Servers() {
+		require.Empty(t, c.Expose, "expose is ignored on this machine")
+		require.Equal(t, c.Port, c.ServicePort)
+	}
+}
+
+const exposedSetup = `spec:
+  external: {hostname: kcp.example.com, port: 31443}
+  rootShard: {url: "https://root.example.com", expose: Ingress}
+  cacheServer: {url: "https://cache.example.com:7443", expose: LoadBalancer}
+  shards:
+  - {name: alpha, url: "https://192.0.2.1:31444", expose: NodePort}
+  - {name: beta, url: "https://beta.example.com", expose: {type: NodePort, nodePort: 31445}}
+  - {name: gamma, url: "https://gamma.example.com", virtualWorkspaceURL: "https://gamma-vw.example.com", expose: {type: TLSRoute, gateway: {name: g}}}
+  - {name: delta, url: "https://delta.example.com"}
+  frontProxies:
+  - {name: main, expose: NodePort}
+  - {name: side, expose: Ingress, external: {hostname: side.example.com}}
+  - {name: lb, expose: LoadBalancer, external: {hostname: lb.example.com, port: 443}}
+  - {name: plain, external: {hostname: plain.example.com, port: 443}}
+`
+
+func exposedColumns(top *topology.Topology) string {
+	return columns(&topology.Topology{Components: top.Servers()}, func(c *topology.Component) []any {
+		out := []any{c.Expose.Type, c.ServicePort, c.NodePort, c.URL}
+		if c.Kind == topology.FrontProxy {
+			out = append(out, c.ExternalURL)
+		}
+		return append(out, c.PublicHosts())
+	})
+}
+
 func orDash(s string) string {
 	if s == "" {
 		return "-"

@@ -159,7 +159,10 @@ type Component struct {
 	// Cluster is the name of its cluster. Default: the cluster of the root shard, or the first of spec.clusters.
 	Cluster string `json:"cluster,omitempty"`
 	// Image overrides fields of spec.image.
-	Image    Image `json:"image,omitzero"`
+	Image Image `json:"image,omitzero"`
+	// Expose is how the component is reached from outside its cluster: an object, or its type. It is ignored with --local. A service
+	// overlay takes precedence. Default: ClusterIP.
+	Expose   Expose `json:"expose,omitzero"`
 	Defaults `json:",inline"`
 	// Aliases are the names of additional Services that lead to the component, in its namespace. Its serving certificate contains
 	// them. Use them while clients move from the Services of an earlier installation, such as alpha-shard-kcp of kcp-operator. An existing

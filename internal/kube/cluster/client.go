@@ -80,6 +80,9 @@ type Client struct {
 	http *http.Client
 	now  func() time.Time
 
+	// versions are the versions in which the cluster serves optional kinds, by resource. Empty: it does not serve them.
+	versions sync.Map
+
 	mu        sync.Mutex // held during the first request
 	connected bool
 	// failure is why the last attempt to connect failed, and failed is when.

@@ -22,12 +22,17 @@ func (c *Client) Resource(r schema.GroupVersionResource) dynamic.ResourceInterfa
 	return c.Dynamic.Resource(r).Namespace(c.Namespace)
 }
 
-// For is the client for a kind: in the setup's namespace, unless the kind is cluster-scoped.
+// For is the client for a kind: in the setup's namespace, unless the kind is cluster-scoped. The version of an optional kind is
+// the one that Serves has found.
 func (c *Client) For(k kind.Kind) dynamic.ResourceInterface {
-	if k.ClusterScoped {
-		return c.Dynamic.Resource(k.GVR())
+	r := k.GVR()
+	if version, ok := c.versions.Load(r); ok && version != "" {
+		r.Version = version.(string)
 	}
-	return c.Resource(k.GVR())
+	if k.ClusterScoped {
+		return c.Dynamic.Resource(r)
+	}
+	return c.Resource(r)
 }
 
 // Ref names an object of the cluster.
@@ -37,6 +42,9 @@ func (c *Client) Ref(gvk schema.GroupVersionKind, name string) plan.Ref {
 
 // Get returns an object, or nil if it does not exist.
 func (c *Client) Get(ctx context.Context, k kind.Kind, name string) (*unstructured.Unstructured, error) {
+	if served, err := c.Serves(ctx, k); !served || err != nil {
+		return nil, err
+	}
 	o, err := c.For(k).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -44,14 +52,21 @@ func (c *Client) Get(ctx context.Context, k kind.Kind, name string) (*unstructur
 	if err != nil {
 		return nil, c.Explain(err, "read %s %s", k.Kind, name)
 	}
+	o.SetGroupVersionKind(k.GroupVersionKind)
 	return o, nil
 }
 
 // List returns the objects of a kind in the setup's namespace that match a label selector.
 func (c *Client) List(ctx context.Context, k kind.Kind, selector string) ([]unstructured.Unstructured, error) {
-	l, err := c.Resource(k.GVR()).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if served, err := c.Serves(ctx, k); !served || err != nil {
+		return nil, err
+	}
+	l, err := c.For(k).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, c.Explain(err, "list %s", k.Resource)
+	}
+	for i := range l.Items {
+		l.Items[i].SetGroupVersionKind(k.GroupVersionKind)
 	}
 	return l.Items, nil
 }
@@ -114,7 +129,23 @@ func (c *Client) Apply(
 	if opts.DryRun {
 		meta.DryRun = []string{metav1.DryRunAll}
 	}
-	return c.For(k).Apply(ctx, o.GetName(), o, meta)
+	if !k.Optional {
+		return c.For(k).Apply(ctx, o.GetName(), o, meta)
+	}
+	version, err := c.servedVersion(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if version == "" {
+		return nil, c.NotServed(k)
+	}
+	as := o.DeepCopy()
+	as.SetAPIVersion(k.Group + "/" + version)
+	out, err := c.For(k).Apply(ctx, o.GetName(), as, meta)
+	if err == nil {
+		out.SetGroupVersionKind(k.GroupVersionKind)
+	}
+	return out, err
 }
 
 // NewSecret returns a Secret that kcpctl keeps for itself. It is not a member of what the setup applies.

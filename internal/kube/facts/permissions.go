@@ -94,9 +94,9 @@ func toApply(namespace string, objects []render.Object, namespaceExists bool) []
 	}
 	for _, k := range kind.Applied {
 		isKind := func(o render.Object) bool { return o.GroupVersionKind() == k.GroupVersionKind }
-		used := len(objects) == 0 || slices.ContainsFunc(objects, isKind)
+		used := len(objects) == 0 && !k.Optional || slices.ContainsFunc(objects, isKind)
 		switch {
-		case k.ClusterScoped:
+		case k.ClusterScoped, k.Optional && !used:
 		case used && k.HasPods():
 			s.add(k.GVR().GroupResource(), "get", "list", "watch", "create", "patch", "delete")
 		case used:
@@ -131,7 +131,7 @@ func MayPurge(ctx context.Context, cl *cluster.Client, p Purge) error {
 func toPurge(namespace string, p Purge) []permission {
 	s := permissionSet{namespace: namespace}
 	for _, k := range kind.Applied {
-		if !k.ClusterScoped {
+		if !k.ClusterScoped && !k.Optional {
 			s.add(k.GVR().GroupResource(), "get", "list", "delete")
 		}
 	}

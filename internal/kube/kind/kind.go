@@ -16,6 +16,11 @@ type Kind struct {
 	ClusterScoped bool
 	// Persistent objects hold data. They are neither pruned nor deleted, only purged.
 	Persistent bool
+	// Optional kinds are used by setups that ask for them. Clusters may not serve them, and users may lack permissions for
+	// them.
+	Optional bool
+	// Older are versions of the API with the same fields, newest first, for clusters that do not serve Version.
+	Older []string
 }
 
 // The kinds that a setup consists of, and Pod, which their controllers create.
@@ -40,6 +45,19 @@ var (
 		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolumeClaim"},
 		Resource:         "persistentvolumeclaims", Persistent: true,
 	}
+	Ingress = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"},
+		Resource:         "ingresses", Optional: true,
+	}
+	// TLSRoute is v1 since release 1.5 of the Gateway API; 1.4 has v1alpha3, and the releases before have v1alpha2.
+	TLSRoute = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "gateway.networking.k8s.io", Version: "v1", Kind: "TLSRoute"},
+		Resource:         "tlsroutes", Optional: true, Older: []string{"v1alpha3", "v1alpha2"},
+	}
+	Route = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "route.openshift.io", Version: "v1", Kind: "Route"},
+		Resource:         "routes", Optional: true,
+	}
 	PodDisruptionBudget = Kind{
 		GroupVersionKind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 		Resource:         "poddisruptionbudgets",
@@ -60,7 +78,8 @@ var (
 
 // Applied are all kinds that a setup consists of, in the order in which they are applied.
 var Applied = []Kind{
-	Namespace, ConfigMap, Secret, Service, PersistentVolumeClaim, PodDisruptionBudget, StatefulSet, Deployment,
+	Namespace, ConfigMap, Secret, Service, Ingress, TLSRoute, Route, PersistentVolumeClaim, PodDisruptionBudget,
+	StatefulSet, Deployment,
 }
 
 // The resources that kcpctl uses besides the kinds that it applies.
@@ -71,6 +90,8 @@ var (
 	Leases         = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	Nodes          = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	ResourceQuotas = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
+	IngressClasses = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingressclasses"}
+	Gateways       = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gateways"}
 	StorageClasses = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
 )
 

@@ -45,6 +45,9 @@ func answer(ask func([]render.Object) error, objects []render.Object) error {
 // References finds everything.
 func (c *Cluster) References(context.Context, []render.Object) error { return nil }
 
+// Serves serves everything.
+func (c *Cluster) Serves(context.Context, []render.Object) error { return nil }
+
 // StorageClasses returns a default class.
 func (c *Cluster) StorageClasses(context.Context) ([]string, int, error) {
 	return []string{"standard"}, 1, nil

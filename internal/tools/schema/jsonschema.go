@@ -24,12 +24,25 @@ func jsonSchema(c comments) ([]byte, error) {
 	constant(s, "kind", v1alpha1.KindSetup)
 	// Endpoints may come from spec.etcd.
 	s.Definitions["ExternalEtcd"].Required = nil
+	abbreviate(s, reflect.TypeFor[v1alpha1.Expose]())
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("marshal schema: %w", err)
 	}
 	return append(data, '\n'), nil
 }
+
+// abbreviate allows values of a type that are abbreviated to one field.
+func abbreviate(s *jsonschema.Schema, t reflect.Type) {
+	long := s.Definitions[t.Name()]
+	short, _ := long.Properties.Get(reflect.Zero(t).Interface().(abbreviated).ShortField())
+	s.Definitions[t.Name()] = &jsonschema.Schema{
+		OneOf: []*jsonschema.Schema{short, long}, Description: long.Description,
+	}
+}
+
+// abbreviated is implemented by structs that a file may abbreviate to the value of one field.
+type abbreviated interface{ ShortField() string }
 
 func constant(s *jsonschema.Schema, property, value string) {
 	if p, ok := s.Properties.Get(property); ok {
@@ -60,6 +73,12 @@ func enum(t reflect.Type) []any {
 		return []any{v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory}
 	case reflect.TypeFor[v1alpha1.KeyAlgorithm]():
 		return []any{v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384, v1alpha1.KeyRSA2048, v1alpha1.KeyRSA4096}
+	case reflect.TypeFor[v1alpha1.ExposeType]():
+		var all []any
+		for _, e := range v1alpha1.ExposeTypes {
+			all = append(all, e)
+		}
+		return all
 	case reflect.TypeFor[corev1.PullPolicy]():
 		return []any{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
 	}

@@ -120,6 +120,9 @@ func typeName(t reflect.Type) string {
 	switch {
 	case isObject(inner):
 		name = fmt.Sprintf("[%s](#%s)", inner.Name(), strings.ToLower(inner.Name()))
+		if a, ok := reflect.Zero(inner).Interface().(abbreviated); ok {
+			name += ", or its " + a.ShortField()
+		}
 	case inner == reflect.TypeFor[resource.Quantity]():
 		name = "quantity"
 	case inner == reflect.TypeFor[metav1.Duration]():
@@ -128,6 +131,8 @@ func typeName(t reflect.Type) string {
 		name = "object"
 	case inner == reflect.TypeFor[corev1.ResourceRequirements]():
 		name = "ResourceRequirements"
+	case inner == reflect.TypeFor[map[string]string]():
+		name = "map of strings"
 	case inner.Kind() == reflect.Int32:
 		name = "integer"
 	case inner.Kind() == reflect.Bool:
