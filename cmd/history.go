@@ -13,6 +13,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -118,9 +119,5 @@ func onlyColumn(r plan.Revision) string {
 	if len(only) == 0 {
 		return cmp.Or(strings.Join(r.Only, ","), "-")
 	}
-	shown := strings.Join(only[:min(maxListedNames, len(only))], ",")
-	if more := len(only) - maxListedNames; more > 0 {
-		shown += fmt.Sprintf(" and %d more", more)
-	}
-	return shown
+	return gather.Few(only, maxListedNames, ",")
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/setup"
 )
 
@@ -41,11 +42,7 @@ const maxHintNames = 20
 
 // oneOf is a hint that lists the valid values.
 func oneOf(names []string) string {
-	hint := "use one of " + strings.Join(names[:min(maxHintNames, len(names))], ", ")
-	if more := len(names) - maxHintNames; more > 0 {
-		hint += fmt.Sprintf(" and %d more", more)
-	}
-	return hint
+	return "use one of " + gather.Few(names, maxHintNames, ", ")
 }
 
 // unknownName is the error for a name that is not among the known ones.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/gather"
 )
 
 // ErrUnknown means that a runtime may not or cannot find out what a check asks for.
@@ -86,8 +87,5 @@ func reason(ctx context.Context, err error) string {
 // list joins names for a sentence, at most a few of them.
 func list(names []string) string {
 	const most = 5
-	if more := len(names) - most; more > 0 {
-		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", more)
-	}
-	return strings.Join(names, ", ")
+	return gather.Few(names, most, ", ")
 }

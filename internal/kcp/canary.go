@@ -40,7 +40,7 @@ func (c *Client) Canary(ctx context.Context, shard string, report func(reason st
 		return err
 	}
 	workspaces := root.Resource(workspaceResource)
-	name := "kcpctl-canary-" + strings.ToLower(rand.Text()[:10])
+	name := "kcpctl-canary-" + shard + "-" + strings.ToLower(rand.Text()[:10])
 	w := canaryWorkspace(name, shard)
 	defer func() {
 		// Also if ctx has ended.

@@ -20,7 +20,7 @@ const canaryLabel = "kcpctl.dev/canary"
 
 // nameless is an error with the random part of a workspace's name left out.
 func nameless(err error) string {
-	return regexp.MustCompile(`canary-[a-z0-9]+`).ReplaceAllString(err.Error(), "canary-NAME")
+	return regexp.MustCompile(`canary-[a-z]+-[a-z0-9]+`).ReplaceAllString(err.Error(), "canary-NAME")
 }
 
 var errTooLate = errors.New("timed out")

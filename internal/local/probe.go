@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/local/ports"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -69,7 +70,6 @@ func (p *prober) unready(ctx context.Context, port int32) string {
 // failedChecks returns the checks that the answer to a readiness probe lists as failed: "[-]etcd failed: reason
 // withheld".
 func failedChecks(status, body string) string {
-	const most = 3
 	var failed []string
 	for line := range strings.Lines(body) {
 		if name, ok := strings.CutPrefix(line, "[-]"); ok {
@@ -80,11 +80,7 @@ func failedChecks(status, body string) string {
 	if len(failed) == 0 {
 		return status
 	}
-	more := ""
-	if n := len(failed) - most; n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
-	}
-	return "waiting for " + strings.Join(failed[:min(most, len(failed))], ", ") + more
+	return "waiting for " + gather.Few(failed, gather.Listed, ", ")
 }
 
 // client returns a client that trusts the setup's server CA only.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -41,7 +42,7 @@ type Event struct {
 	Scope  Scope     `json:"scope"`
 	Name   string    `json:"name,omitempty"`
 	Status Status    `json:"status,omitempty"`
-	// Message is the reason of a wait, or the result.
+	// Message is the reason of a wait, the result, or one line for each remark.
 	Message string `json:"message,omitempty"`
 	// Needs are the components that a pending component waits for.
 	Needs []string `json:"needs,omitempty"`
@@ -66,7 +67,12 @@ func (r *reporter) emit(e Event) {
 	r.observe(e)
 }
 
-func (r *reporter) note(message string) { r.emit(Event{Scope: Note, Message: message}) }
+// note emits remarks as one event.
+func (r *reporter) note(remarks ...string) {
+	if len(remarks) > 0 {
+		r.emit(Event{Scope: Note, Message: strings.Join(remarks, "\n")})
+	}
+}
 
 func (r *reporter) step(name string, s Status, message string) {
 	r.emit(Event{Scope: Step, Name: name, Status: s, Message: message})
@@ -102,14 +108,24 @@ func (r *reasons) set(name, reason string) {
 	if reason == "" {
 		delete(r.of, name)
 	}
-	var parts []string
-	for _, n := range slices.Sorted(maps.Keys(r.of)) {
-		parts = append(parts, n+": "+r.of[n])
-	}
-	if msg := strings.Join(parts, "; "); msg != r.last {
+	if msg := r.message(); msg != r.last {
 		r.last = msg
 		r.report(msg)
 	}
+}
+
+// message names the waits by their reasons: equal ones together, and a few of many.
+func (r *reasons) message() string {
+	of := map[string][]string{}
+	for _, n := range slices.Sorted(maps.Keys(r.of)) {
+		of[r.of[n]] = append(of[r.of[n]], n)
+	}
+	var parts []string
+	for reason, waits := range of {
+		parts = append(parts, gather.Few(waits, gather.Listed, ", ")+": "+reason)
+	}
+	slices.Sort(parts)
+	return gather.Few(parts, gather.Listed, "; ")
 }
 
 func names(ids []topology.ID) []string {

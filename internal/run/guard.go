@@ -107,11 +107,14 @@ func (p *preparation) recordLabels(next *record.Record) {
 			next.SetLabels(c.ID(), c.ShardLabels)
 		}
 	}
-	for _, c := range p.relabelled() {
-		if !p.again {
-			p.note(fmt.Sprintf("%s: labels in kcp change from %s to %s", c.ID(), labelText(p.known.Labels[c.ID()]), labelText(c.ShardLabels)))
-		}
+	if p.again {
+		return
 	}
+	var notes []string
+	for _, c := range p.relabelled() {
+		notes = append(notes, fmt.Sprintf("%s: labels in kcp change from %s to %s", c.ID(), labelText(p.known.Labels[c.ID()]), labelText(c.ShardLabels)))
+	}
+	p.note(notes...)
 }
 
 // relabelled returns the shards in the scope that have other labels in the setup than before.

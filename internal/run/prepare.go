@@ -116,9 +116,7 @@ func (p *preparation) preflight(ctx context.Context, objects []render.Object, ch
 		Topology: p.Topology, Runtime: p.Runtime, Objects: objects, Now: p.Now, Network: p.Network,
 	}, checks)
 	report.Ignore(p.Options.IgnoreChecks...)
-	for _, w := range report.Warnings() {
-		p.note(w)
-	}
+	p.note(report.Warnings()...)
 	if err := report.Err(); err != nil {
 		return p.fail(stepPreflight, err)
 	}

@@ -157,8 +157,8 @@ func TestCanaryThatFailsIsTriedAgainByTheNextRun(t *testing.T) {
 			return shard + ": canary: workspace root:kcpctl-canary-NAME: timed out after 1m0s: scheduling: Unschedulable: no shard"
 		}
 		require.Equal(t, canary("root-shard")+"\n"+canary("shard/alpha"),
-			regexp.MustCompile(`canary-[a-z0-9]+`).ReplaceAllString(err.Error(), "canary-NAME"))
-		require.Contains(t, w.of("canary"), "running alpha: scheduling: Unschedulable: no shard; root: scheduling: Unschedulable: no shard")
+			regexp.MustCompile(`canary-[a-z]+-[a-z0-9]+`).ReplaceAllString(err.Error(), "canary-NAME"))
+		require.Contains(t, w.of("canary"), "running alpha, root: scheduling: Unschedulable: no shard")
 		require.NotContains(t, w.rt.Calls(), "Finish")
 
 		w.rt.Kcp.Always(fakekcp.GetWorkspace, fakekcp.Workspace("Ready", "", ""))

@@ -211,7 +211,7 @@ func TestInterrupted(t *testing.T) {
 	}{
 		"while a component starts": {func(w *world) { w.rt.States("root-shard", waiting("0/1 ready")) }, "0/1 ready"},
 		"while kcp starts":         {func(w *world) { w.rt.Kcp.Always("root-shard readyz", fakekcp.NotReady("etcd")) }, "/readyz: etcd not ready"},
-		"in the canary":            {func(w *world) { w.rt.Kcp.Always(fakekcp.GetWorkspace, fakekcp.Workspace("", "", "")) }, "alpha: not scheduled; root: not scheduled"},
+		"in the canary":            {func(w *world) { w.rt.Kcp.Always(fakekcp.GetWorkspace, fakekcp.Workspace("", "", "")) }, "alpha, root: not scheduled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, sharded, func(t *testing.T, w *world) {

@@ -62,6 +62,7 @@ var below = map[string][]string{
 	"internal/local/ports":   {"internal/pki", "internal/render", "internal/run", "internal/check"},
 	"internal/local/process": {"internal/topology", "internal/pki", "internal/run"},
 	"internal/filelock":      {"internal"},
+	"internal/gather":        {"internal"},
 }
 
 // kubeParts are the packages of kube with one job each. They build on internal/kube/cluster, and do not know each other.

@@ -3,9 +3,9 @@ package ui
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
@@ -68,14 +68,10 @@ func (b *board) message(r *row) string {
 			waits = append(waits, id)
 		}
 	}
-	const shown = 3
-	switch n := len(waits); {
-	case n == 0:
+	if len(waits) == 0 {
 		return ""
-	case n > shown+1:
-		return fmt.Sprintf("waits for %s and %d more", strings.Join(waits[:shown], ", "), n-shown)
 	}
-	return "waits for " + strings.Join(waits, ", ")
+	return "waits for " + gather.Few(waits, gather.Listed, ", ")
 }
 
 // folded are the names of rows that represent several components or steps of a status, in the order in which they are folded.

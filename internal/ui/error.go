@@ -7,9 +7,10 @@ import (
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/gather"
 )
 
-// PrintError prints an error: what failed, its details, and the next step.
+// PrintError prints an error: what failed, its details, and the next step. What failed in the same way is one line.
 //
 //	kcpctl: shard/alpha is not ready after 10m
 //	  Pod kcp/demo-shard-alpha-7d9c: ImagePullBackOff: not found
@@ -19,12 +20,13 @@ func PrintError(s *Streams, err error) {
 		return
 	}
 	headline, parts := split(err)
-	lines := strings.Split(strings.TrimRight(headline, "\n"), "\n")
+	var details []string
+	for _, part := range parts {
+		details = append(details, gather.In(part.Error())...)
+	}
+	lines := strings.Split(strings.Join(slices.Concat(gather.Messages(gather.In(headline)), gather.Messages(details)), "\n"), "\n")
 	fmt.Fprintf(s.Err, "%s %s\n", s.Err.Red("kcpctl:"), s.Err.Text(lines[0]))
 	s.detail(lines[1:])
-	for _, part := range parts {
-		s.detail(strings.Split(part.Error(), "\n"))
-	}
 	for _, h := range hints(err, parts) {
 		fmt.Fprintf(s.Err, "%s %s\n", s.Err.Cyan("hint:"), s.Err.Text(h))
 	}

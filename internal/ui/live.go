@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
@@ -139,7 +140,7 @@ func (l *live) frame(w, h int, last bool) (lines, notes []string) {
 		room = max(room, endRows)
 	}
 	lines = l.lines(fit(l.board.rows, room), w, last)
-	for _, note := range l.notes {
+	for _, note := range gather.Messages(l.notes) {
 		notes = append(notes, wrap(note, w-1)...)
 	}
 	l.notes = nil

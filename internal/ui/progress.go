@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
 
@@ -59,15 +60,15 @@ type plainLines struct {
 	now   func() time.Time
 	board *board
 	last  map[string]string
-	// untouched is the number of ready components since the last step for which the run had nothing to do.
+	// untouched is the number of ready components since the last step for which the run had nothing to do, and skipped are the
+	// lines of those that it skipped.
 	untouched int
+	skipped   []string
 }
 
 func (p *plainLines) Observe(e run.Event) {
 	if e.Scope == run.Note {
-		for text := range strings.Lines(e.Message) {
-			p.line(e.Time, text)
-		}
+		p.print(e.Time, gather.In(e.Message))
 		return
 	}
 	r := p.board.update(e)
@@ -84,20 +85,36 @@ func (p *plainLines) Observe(e run.Event) {
 	if first, _, _ := strings.Cut(text, " "); first != word(r) { // "ready 2/2" has it already
 		text = word(r) + " " + text
 	}
-	if text = r.name + " " + text; p.last[r.key()] != text {
-		p.last[r.key()] = text
-		p.line(e.Time, text)
+	text = r.name + " " + text
+	if p.last[r.key()] == text {
+		return
 	}
+	p.last[r.key()] = text
+	if r.scope == run.Component && r.status == run.Skipped {
+		p.skipped = append(p.skipped, text)
+		return
+	}
+	p.line(e.Time, text)
 }
 
 func (p *plainLines) Close() { p.sumUp(p.now()) }
 
-// sumUp prints how many components were untouched.
+// sumUp prints how many components were untouched, and which were skipped.
 func (p *plainLines) sumUp(t time.Time) {
 	if p.untouched > 0 {
 		p.line(t, fmt.Sprintf("components: %d ready, unchanged", p.untouched))
 	}
-	p.untouched = 0
+	p.print(t, p.skipped)
+	p.untouched, p.skipped = 0, nil
+}
+
+// print prints messages, those that are alike in one line.
+func (p *plainLines) print(t time.Time, messages []string) {
+	for _, m := range gather.Messages(messages) {
+		for text := range strings.Lines(m) {
+			p.line(t, text)
+		}
+	}
 }
 
 func (p *plainLines) line(t time.Time, text string) {

@@ -288,6 +288,26 @@ func TestPlainSumsUpWhatIsUnchanged(t *testing.T) {
 	}, withoutTimes(stderr.String()))
 }
 
+func TestPlainGathersWhatIsSaidOfMany(t *testing.T) {
+	s, _, stderr := Fake("", 0, 0, utf8Lang)
+	clock := testutil.NewClock()
+	p := NewProgress(t.Context(), s, ProgressOptions{Now: clock.Now})
+	var remarks []string
+	for i := range 6 {
+		remarks = append(remarks, fmt.Sprintf("shard/s%d: labels change", i))
+	}
+	p.Observe(run.Event{Time: clock.Now(), Scope: run.Note, Message: strings.Join(remarks, "\n")})
+	for i := range 6 {
+		p.Observe(run.Event{Time: clock.Now(), Scope: run.Component, Name: fmt.Sprintf("shard/s%d", i), Status: run.Skipped, Message: fmt.Sprintf("etcd/s%d failed", i)})
+	}
+	p.Observe(run.Event{Time: clock.Now(), Scope: run.Component, Name: "kubeconfig/admin", Status: run.Skipped, Message: "front-proxy/main failed"})
+	p.Close()
+	require.Equal(t, []string{
+		"shard/s0, shard/s1, shard/s2 and 3 more: labels change",
+		"shard/s0, shard/s1, shard/s2 and 3 more skipped etcd/… failed", "kubeconfig/admin skipped front-proxy/main failed",
+	}, withoutTimes(stderr.String()))
+}
+
 // withoutTimes returns the lines of a plain output without their times.
 func withoutTimes(output string) []string {
 	var out []string

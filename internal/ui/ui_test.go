@@ -217,6 +217,14 @@ func TestPrintError(t *testing.T) {
 			"kcpctl: read setup\n  kcp.yaml:3:4: spec.shrads: unknown field\n  kcp.yaml:9:4: spec.version: not a version\nhint: fix them\nhint: see kcpctl schema\n",
 		},
 		"one joined": {errors.Join(b), "kcpctl: kcp.yaml:9:4: spec.version: not a version\n"},
+		"of many, in a text": {
+			clierr.New(clierr.NotReady, "fix it", "a/s1: lost\n    log\na/s2: lost\na/s3: lost\na/s4: lost\na/s5: lost\n3 were skipped"),
+			"kcpctl: a/s1, a/s2, a/s3 and 2 more: lost\n      log\n  3 were skipped\nhint: fix it\n",
+		},
+		"of many, joined": {
+			fmt.Errorf("apply: %w", errors.Join(errors.New("s1: no"), errors.New("s2: no"), errors.New("s3: no"), errors.New("s4: no"), errors.New("s5: no"))),
+			"kcpctl: apply\n  s1, s2, s3 and 2 more: no\n",
+		},
 		"two causes in a sentence": {
 			fmt.Errorf("close: %w, after %w", b, context.Canceled),
 			"kcpctl: close: kcp.yaml:9:4: spec.version: not a version, after context canceled\n",
