@@ -11,6 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/ui"
@@ -19,8 +20,14 @@ import (
 // checkPause is how long kcpctl check --wait waits between two rounds.
 const checkPause = 2 * time.Second
 
-// outputTable is the default value of -o.
-const outputTable = "table"
+// outputTable is the default value of -o, outputWide is the table with all causes.
+const (
+	outputTable = "table"
+	outputWide  = "wide"
+)
+
+// mostCauses is how many lines of causes a check has in the table. A setup with a hundred shards can have hundreds.
+const mostCauses = 10
 
 type checkOptions struct {
 	env    *Env
@@ -38,6 +45,9 @@ func newCheckCmd(env *Env) *cobra.Command {
 		Long: `Check inspects a running setup: components, every connection between them, registration of the shards, the cache,
 certificates. With --pre it checks the prerequisites of up, which up also does itself.
 
+Each check is one line, followed by the causes if it did not pass. Causes that are the same for many
+components are one line; -o wide prints them all.
+
 Every check has an ID, and a failed one reports the cause and the fix. kcpctl explain ID explains a check.
 
 Exit codes: 0 all passed or only warnings, 1 a check failed, 2 invalid flags or setup file.`,
@@ -49,7 +59,7 @@ Exit codes: 0 all passed or only warnings, 1 a check failed, 2 invalid flags or 
 	}
 	o.setup.add(c.Flags())
 	c.Flags().BoolVar(&o.pre, "pre", false, "check the prerequisites of up, before anything is deployed")
-	addOutput(c, &o.output, outputTable, append([]string{outputTable}, machineFormats...)...)
+	addOutput(c, &o.output, outputTable, append([]string{outputTable, outputWide}, machineFormats...)...)
 	c.Flags().DurationVar(&o.wait, "wait", 0, "repeat the checks until none fails, for at most this time")
 	return c
 }
@@ -111,8 +121,8 @@ func (o *checkOptions) objects(ctx context.Context, s *session) ([]render.Object
 }
 
 func (o *checkOptions) finish(r *check.Report) error {
-	if o.output == outputTable {
-		printReport(o.env.Streams.Out, r)
+	if o.output == outputTable || o.output == outputWide {
+		printReport(o.env.Streams.Out, r, o.output == outputWide)
 	} else if err := encode(o.env.Streams.Out, o.output, r); err != nil {
 		return err
 	}
@@ -122,8 +132,8 @@ func (o *checkOptions) finish(r *check.Report) error {
 	return nil
 }
 
-// printReport prints results under their categories, as linkerd check does.
-func printReport(w *ui.Stream, r *check.Report) {
+// printReport prints results under their categories, as linkerd check does: with all causes, or with the first ones.
+func printReport(w *ui.Stream, r *check.Report, all bool) {
 	category := ""
 	for _, res := range r.Results {
 		if res.Category != category {
@@ -131,12 +141,13 @@ func printReport(w *ui.Stream, r *check.Report) {
 			fmt.Fprintf(w, "%s\n", w.Bold(category))
 		}
 		glyph := map[check.Status]string{check.OK: w.Check(), check.Warn: w.Warn(), check.Fail: w.Cross(), check.Skipped: w.Dot()}[res.Status]
+		causes := causes(res.Cause, all)
 		if res.Status == check.Skipped {
-			fmt.Fprintf(w, "%s %s\n", glyph, w.Dim(w.Text(res.ID+" "+res.Title+" (skipped: "+strings.ReplaceAll(res.Cause, "\n", "; ")+")")))
+			fmt.Fprintf(w, "%s %s\n", glyph, w.Dim(w.Text(res.ID+" "+res.Title+" (skipped: "+strings.Join(causes, "; ")+")")))
 			continue
 		}
 		fmt.Fprintf(w, "%s %s %s\n", glyph, w.Dim(res.ID), w.Text(res.Title))
-		for line := range strings.Lines(res.Cause) {
+		for _, line := range causes {
 			indent := strings.Repeat(" ", min(len(line)-len(strings.TrimLeft(line, " ")), 8))
 			fmt.Fprintf(w, "    %s%s\n", indent, w.Text(line))
 		}
@@ -149,6 +160,22 @@ func printReport(w *ui.Stream, r *check.Report) {
 		glyph = w.Cross()
 	}
 	fmt.Fprintf(w, "\n%s %s\n", glyph, r.Summary())
+}
+
+// causes returns the lines of a cause: all, or those that are the same for many components in one line, and not too many.
+func causes(cause string, all bool) []string {
+	messages := gather.In(cause)
+	if !all {
+		messages = gather.Messages(messages)
+	}
+	var lines []string
+	for line := range strings.Lines(strings.Join(messages, "\n")) {
+		lines = append(lines, strings.TrimRight(line, "\n"))
+	}
+	if more := len(lines) - mostCauses; !all && more > 1 {
+		lines = append(lines[:mostCauses], fmt.Sprintf("and %d more; -o wide prints them all", more))
+	}
+	return lines
 }
 
 func newExplainCmd(env *Env) *cobra.Command {

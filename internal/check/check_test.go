@@ -143,7 +143,9 @@ func TestDocs(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Checks\n\n`kcpctl check` checks a running setup, and `kcpctl check --pre` the prerequisites of `kcpctl up`, which `up` also does\n" +
 		"itself. `kcpctl explain ID` shows these texts offline. An ID never changes its meaning. If a check fails, the exit code\n" +
-		"is 1; warnings do not change it. `kcpctl up --ignore-checks ID,...` turns failures into warnings.\n")
+		"is 1; warnings do not change it. `kcpctl up --ignore-checks ID,...` turns failures into warnings.\n\n" +
+		"A cause that is the same for many components is one line, and a check has at most about ten lines. `-o wide` prints all\n" +
+		"causes, `-o json` all results for programs.\n")
 	category := ""
 	for _, c := range All() {
 		if c.Category != category {

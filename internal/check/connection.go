@@ -43,7 +43,7 @@ func presents(ctx context.Context, s *Subject) outcome {
 			return o
 		}
 		if other := s.otherCertificate(client, c); other != nil {
-			o.fail("%s presents %s, not the certificate in Secret %s", c.ID(), describe(other), c.Object(topology.CertServer))
+			o.fail("%s: presents %s, not the certificate in Secret %s", c.ID(), describe(other), c.Object(topology.CertServer))
 		}
 		return o
 	})
@@ -83,7 +83,7 @@ func pairs(ctx context.Context, s *Subject) outcome {
 	}
 	return every(tried, func(c pki.Connection) (o outcome) {
 		if err := s.actAs(ctx, c); err != nil {
-			o.fail("%s at %s of %s: %s", c.Client, c.URL, c.Server, reason(ctx, err))
+			o.fail("%s to %s at %s: %s", c.Client, c.Server, c.URL, reason(ctx, err))
 		}
 		return o
 	})
@@ -143,7 +143,7 @@ func externalURLs(ctx context.Context, s *Subject) outcome {
 	}
 	return every(all, func(e external) (o outcome) {
 		if !s.serves(e.component.ID()) {
-			return skipped("%s is not ready", e.component.ID())
+			return skipped("%s: not ready", e.component.ID())
 		}
 		host := hostOf(e.url)
 		if _, err := s.network().LookupHost(ctx, host); err != nil && net.ParseIP(host) == nil {

@@ -205,12 +205,12 @@ func TestChecksNameTheCause(t *testing.T) {
 		"a shard is not registered": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root"}))
-			}, "KCP121", check.Fail, "shard/alpha is not registered",
+			}, "KCP121", check.Fail, "shard/alpha: not registered",
 		},
 		"a shard has an old URL": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Register(kcp.Shard{Name: "alpha", BaseURL: "https://old.example.com"})
-			}, "KCP121", check.Fail, "shard/alpha is registered with the base URL https://old.example.com instead of https://demo-shard-alpha",
+			}, "KCP121", check.Fail, "shard/alpha: registered with the base URL https://old.example.com instead of https://demo-shard-alpha",
 		},
 		"a shard is left over": {
 			func(_ *testing.T, w *world) {
@@ -283,7 +283,7 @@ func TestAServerPresentsAnotherCertificate(t *testing.T) {
 		require.True(t, ok)
 		r := check.Run(t.Context(), s, []check.Check{presents})
 		require.Equal(t, check.Fail, r.Results[0].Status)
-		require.Equal(t, `shard/alpha presents a certificate for "demo-root", issued by "demo-server-ca", valid until 2000-12-31, `+
+		require.Equal(t, `shard/alpha: presents a certificate for "demo-root", issued by "demo-server-ca", valid until 2000-12-31, `+
 			"not the certificate in Secret demo-shard-alpha-server", r.Results[0].Cause)
 	})
 }

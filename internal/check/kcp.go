@@ -34,7 +34,7 @@ func registration(ctx context.Context, s *Subject) (o outcome) {
 		sh, ok := byName[c.ShardName()]
 		delete(byName, c.ShardName())
 		if !ok {
-			o.fail("%s is not registered with the root shard", c.ID())
+			o.fail("%s: not registered with the root shard", c.ID())
 			continue
 		}
 		for _, u := range []struct{ what, have, want string }{
@@ -42,7 +42,7 @@ func registration(ctx context.Context, s *Subject) (o outcome) {
 			{"virtual workspace URL", sh.VirtualWorkspaceURL, c.VirtualWorkspaceURL},
 		} {
 			if strings.TrimSuffix(u.have, "/") != strings.TrimSuffix(u.want, "/") {
-				o.fail("%s is registered with the %s %s instead of %s", c.ID(), u.what, u.have, u.want)
+				o.fail("%s: registered with the %s %s instead of %s", c.ID(), u.what, u.have, u.want)
 			}
 		}
 	}
