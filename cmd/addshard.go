@@ -33,11 +33,21 @@ type addShardOptions struct {
 	name      string
 	cluster   string
 	url       string
+	expose    string
 	replicas  int32
 	etcd      string
 	endpoints []string
 	tlsSecret string
 	labels    map[string]string
+}
+
+// exposeTypes are the values of --expose.
+func exposeTypes() []string {
+	var out []string
+	for _, t := range v1alpha1.ExposeTypes {
+		out = append(out, string(t))
+	}
+	return out
 }
 
 func newAddShardCmd(env *Env) *cobra.Command {
@@ -52,7 +62,7 @@ workspace on it becomes Ready. No other component is changed or restarted.
 If the command is interrupted or the shard does not become ready, the shard stays in the file: rerun the
 command, or run kcpctl up, to continue.`,
 		Example: `  kcpctl add-shard gamma
-  kcpctl add-shard gamma --cluster us --url https://gamma.example.com:6443 --label region=us --dry-run`,
+  kcpctl add-shard gamma --cluster us --url https://gamma.example.com:6443 --expose LoadBalancer --dry-run`,
 		Args: oneArg("shard name"),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.name = args[0]
@@ -65,6 +75,8 @@ command, or run kcpctl up, to continue.`,
 	f.StringVar(&o.cluster, "cluster", "", "cluster to place the shard on (default: the root shard's)")
 	completeFlag(c, "cluster", o.setup.names(env, clusterNames))
 	f.StringVar(&o.url, "url", "", "base URL, at which other shards and front-proxies reach the shard (default: its Service)")
+	f.StringVar(&o.expose, "expose", "", "how the shard is reached at its URL: "+either(exposeTypes())+" (default: ClusterIP)")
+	completeFlag(c, "expose", fixed(exposeTypes()...))
 	f.Int32Var(&o.replicas, "replicas", 0, "number of replicas (default: spec.defaults.replicas)")
 	f.StringVar(&o.etcd, "etcd", "", "etcd to use: "+either(etcdTypes)+" (default: spec.etcd)")
 	completeFlag(c, "etcd", fixed(etcdTypes...))
@@ -81,6 +93,8 @@ func (o *addShardOptions) validate() error {
 	switch {
 	case o.etcd != "" && !slices.Contains(etcdTypes, o.etcd):
 		return clierr.New(clierr.BadInput, oneOf(etcdTypes), "invalid etcd type %q", o.etcd)
+	case o.expose != "" && !slices.Contains(exposeTypes(), o.expose):
+		return clierr.New(clierr.BadInput, oneOf(exposeTypes()), "there is no way to expose a shard called %q", o.expose)
 	case (len(o.endpoints) > 0 || o.tlsSecret != "") && o.etcd != etcdExternal:
 		return clierr.New(clierr.BadInput, "add --etcd external",
 			"--etcd-endpoint and --etcd-tls-secret require an external etcd")
@@ -154,7 +168,8 @@ func (o *addShardOptions) edited(f *setup.File) (*setup.File, error) {
 // shard is the shard that the flags describe.
 func (o *addShardOptions) shard() v1alpha1.Shard {
 	s := v1alpha1.Shard{Name: o.name, ShardSpec: v1alpha1.ShardSpec{
-		URL: o.url, Component: v1alpha1.Component{Cluster: o.cluster}, Labels: o.labels,
+		URL: o.url, Labels: o.labels,
+		Component: v1alpha1.Component{Cluster: o.cluster, Expose: v1alpha1.Expose{Type: v1alpha1.ExposeType(o.expose)}},
 	}}
 	if o.replicas > 0 {
 		s.Replicas = &o.replicas
@@ -180,6 +195,7 @@ func (o *addShardOptions) differences(have *v1alpha1.Shard) []string {
 	}{
 		{"--cluster", o.cluster != "" && o.cluster != have.Cluster},
 		{"--url", o.url != "" && o.url != have.URL},
+		{"--expose", o.expose != "" && o.expose != string(have.Expose.Type)},
 		{"--replicas", o.replicas > 0 && o.replicas != *have.Replicas},
 		{"--etcd", o.etcd == etcdManaged && have.Etcd.Managed == nil || o.etcd == etcdEmbedded && have.Etcd.Embedded == nil ||
 			o.etcd == etcdExternal && external == nil},

@@ -23,19 +23,20 @@ func TestClusterSharded(t *testing.T) { testSharded(t, newCluster(t, "sharded"))
 
 // cluster runs a setup on the cluster of E2E_KUBECONFIG, in a namespace with the name of the setup.
 type cluster struct {
-	setup, kubeconfig, home string
+	setup, namespace, kubeconfig, home string
 }
 
 func newCluster(t *testing.T, example string) *setup {
 	t.Helper()
 	given(t, "E2E_KCPCTL")
-	c := &cluster{setup: newName(), kubeconfig: given(t, "E2E_KUBECONFIG"), home: t.TempDir()}
+	name := newName()
+	c := &cluster{setup: name, namespace: name, kubeconfig: given(t, "E2E_KUBECONFIG"), home: t.TempDir()}
 	t.Cleanup(func() { c.remove(t) }) // after kcpctl has removed the setup, if it can
 	return newSetup(t, example, c.setup, c.home, c, "KUBECONFIG="+c.kubeconfig)
 }
 
 func (c *cluster) flags(command string) []string {
-	flags := []string{"--namespace", c.setup}
+	flags := []string{"--namespace", c.namespace}
 	if command == "kubeconfig" {
 		flags = append(flags, "--port-forward")
 	}
@@ -50,20 +51,34 @@ func (c *cluster) kubectl(args ...string) command {
 // list returns the objects of some resources. A resource that no longer exists is not an error.
 func (c *cluster) list(ctx context.Context, t *testing.T, args ...string) []unstructured.Unstructured {
 	t.Helper()
+	all, err := c.tryList(ctx, t, args...)
+	require.NoError(t, err)
+	return all
+}
+
+func (c *cluster) tryList(ctx context.Context, t *testing.T, args ...string) ([]unstructured.Unstructured, error) {
+	t.Helper()
 	var all struct{ Items []unstructured.Unstructured }
-	r := c.kubectl(append([]string{"get", "--output", "json", "--show-managed-fields", "--ignore-not-found"}, args...)...).run(ctx, t).ok(t)
+	r := c.kubectl(append([]string{"get", "--output", "json", "--show-managed-fields", "--ignore-not-found"}, args...)...).run(ctx, t)
+	if r.code != 0 {
+		return nil, fmt.Errorf("%s: %s", r.line, r.stderr)
+	}
 	if r.stdout != "" {
 		require.NoError(t, json.Unmarshal([]byte(r.stdout), &all))
 	}
-	return all.Items
+	return all.Items, nil
 }
 
 // objects returns all objects in the namespace, except events and the objects that Kubernetes itself creates.
 func (c *cluster) objects(ctx context.Context, t *testing.T) []unstructured.Unstructured {
 	t.Helper()
-	resources := strings.Fields(c.kubectl("api-resources", "--namespaced", "--verbs=list", "--output=name").run(ctx, t).ok(t).stdout)
-	resources = slices.DeleteFunc(resources, func(r string) bool { return strings.HasPrefix(r, "events") || r == "endpoints" })
-	all := c.list(ctx, t, strings.Join(resources, ","), "--namespace", c.setup)
+	var all []unstructured.Unstructured
+	eventually(ctx, t, func() (err error) { // a resource may be removed in between
+		resources := strings.Fields(c.kubectl("api-resources", "--namespaced", "--verbs=list", "--output=name").run(ctx, t).ok(t).stdout)
+		resources = slices.DeleteFunc(resources, func(r string) bool { return strings.HasPrefix(r, "events") || r == "endpoints" })
+		all, err = c.tryList(ctx, t, strings.Join(resources, ","), "--namespace", c.namespace)
+		return err
+	})
 	return slices.DeleteFunc(all, func(o unstructured.Unstructured) bool {
 		name := o.GetKind() + "/" + o.GetName()
 		return name == "ConfigMap/kube-root-ca.crt" || name == "ServiceAccount/default"
@@ -75,7 +90,7 @@ func (c *cluster) objects(ctx context.Context, t *testing.T) []unstructured.Unst
 func (c *cluster) written(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, o := range append(c.objects(t.Context(), t), c.list(t.Context(), t, "namespaces", "--field-selector=metadata.name="+c.setup)...) {
+	for _, o := range append(c.objects(t.Context(), t), c.list(t.Context(), t, "namespaces", "--field-selector=metadata.name="+c.namespace)...) {
 		if len(o.GetOwnerReferences()) > 0 {
 			continue
 		}
@@ -92,13 +107,13 @@ func (c *cluster) written(t *testing.T) map[string]string {
 func (c *cluster) running(t *testing.T) map[string]instance {
 	t.Helper()
 	out := map[string]instance{}
-	for _, pod := range c.list(t.Context(), t, "pods", "--namespace", c.setup) {
+	for _, pod := range c.list(t.Context(), t, "pods", "--namespace", c.namespace) {
 		if pod.GetDeletionTimestamp() != nil || len(pod.GetOwnerReferences()) == 0 {
 			continue
 		}
 		workload := strings.TrimSuffix(pod.GetOwnerReferences()[0].Name, "-"+pod.GetLabels()["pod-template-hash"])
 		out[workload] = instance{string(pod.GetUID()), func(t *testing.T) {
-			c.kubectl("delete", "pod", pod.GetName(), "--namespace", c.setup, "--force", "--grace-period=0").run(t.Context(), t).ok(t)
+			c.kubectl("delete", "pod", pod.GetName(), "--namespace", c.namespace, "--force", "--grace-period=0").run(t.Context(), t).ok(t)
 		}}
 	}
 	return out
@@ -107,7 +122,7 @@ func (c *cluster) running(t *testing.T) map[string]instance {
 func (c *cluster) keys(t *testing.T) (authorities, readable map[string][]byte) {
 	t.Helper()
 	authorities, readable = map[string][]byte{}, map[string][]byte{}
-	r := c.kubectl("get", "secrets", "--output", "json", "--namespace", c.setup).run(t.Context(), t).ok(t)
+	r := c.kubectl("get", "secrets", "--output", "json", "--namespace", c.namespace).run(t.Context(), t).ok(t)
 	var secrets corev1.SecretList
 	require.NoError(t, json.Unmarshal([]byte(r.stdout), &secrets))
 	for _, s := range secrets.Items {
@@ -120,7 +135,7 @@ func (c *cluster) keys(t *testing.T) (authorities, readable map[string][]byte) {
 			to[s.Name+"/"+key] = content
 		}
 	}
-	for _, m := range c.list(t.Context(), t, "configmaps", "--namespace", c.setup) {
+	for _, m := range c.list(t.Context(), t, "configmaps", "--namespace", c.namespace) {
 		data, _, err := unstructured.NestedStringMap(m.Object, "data")
 		require.NoError(t, err)
 		for key, content := range data {
@@ -146,7 +161,7 @@ func (c *cluster) applied(t *testing.T, manifests string) {
 			require.Empty(t, r.stdout)
 		}
 	}
-	for _, pod := range c.list(t.Context(), t, "pods", "--namespace", c.setup) {
+	for _, pod := range c.list(t.Context(), t, "pods", "--namespace", c.namespace) {
 		require.NotContains(t, fmt.Sprint(pod.Object["spec"]), c.setup+"-pki")
 		volumes, _, err := unstructured.NestedSlice(pod.Object, "spec", "volumes")
 		require.NoError(t, err)
@@ -161,11 +176,11 @@ func (c *cluster) applied(t *testing.T, manifests string) {
 func (c *cluster) left(ctx context.Context, t *testing.T) []string {
 	t.Helper()
 	var out []string
-	for _, o := range append(c.objects(ctx, t), c.list(ctx, t, "namespaces", "--field-selector=metadata.name="+c.setup)...) {
+	for _, o := range append(c.objects(ctx, t), c.list(ctx, t, "namespaces", "--field-selector=metadata.name="+c.namespace)...) {
 		out = append(out, o.GetKind()+"/"+o.GetName())
 	}
 	for _, v := range c.list(ctx, t, "persistentvolumes") {
-		if ns, _, _ := unstructured.NestedString(v.Object, "spec", "claimRef", "namespace"); ns == c.setup {
+		if ns, _, _ := unstructured.NestedString(v.Object, "spec", "claimRef", "namespace"); ns == c.namespace {
 			out = append(out, "PersistentVolume/"+v.GetName())
 		}
 	}
@@ -177,13 +192,13 @@ func (c *cluster) left(ctx context.Context, t *testing.T) []string {
 // makeNamespace creates the namespace of the setup.
 func (c *cluster) makeNamespace(t *testing.T) {
 	t.Helper()
-	c.kubectl("create", "namespace", c.setup).run(t.Context(), t).ok(t)
+	c.kubectl("create", "namespace", c.namespace).run(t.Context(), t).ok(t)
 }
 
 // remove deletes the namespace if it exists, and does not wait.
 func (c *cluster) remove(t *testing.T) {
 	t.Helper()
-	c.kubectl("delete", "namespace", c.setup, "--ignore-not-found", "--wait=false").run(context.Background(), t).ok(t)
+	c.kubectl("delete", "namespace", c.namespace, "--ignore-not-found", "--wait=false").run(context.Background(), t).ok(t)
 }
 
 // apply applies an object in the namespace of the setup with a field manager other than kcpctl.
@@ -191,7 +206,7 @@ func (c *cluster) apply(t *testing.T, manager string, o map[string]any) {
 	t.Helper()
 	raw, err := json.Marshal(o)
 	require.NoError(t, err)
-	apply := c.kubectl("apply", "--server-side", "--force-conflicts", "--field-manager", manager, "--namespace", c.setup, "--filename", "-")
+	apply := c.kubectl("apply", "--server-side", "--force-conflicts", "--field-manager", manager, "--namespace", c.namespace, "--filename", "-")
 	apply.stdin = string(raw)
 	apply.run(t.Context(), t).ok(t)
 }

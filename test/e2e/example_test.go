@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,15 +15,16 @@ import (
 func TestClusterExamples(t *testing.T) {
 	for _, name := range examples.Names() {
 		t.Run(name, func(t *testing.T) {
-			s := newCluster(t, name)
-			c := s.runtime.(*cluster)
-			c.makeNamespace(t)
-			credentials := object("v1", "Secret", "etcd-client") // of external-etcd.yaml
-			credentials["stringData"] = map[string]string{"ca.crt": "ca", "tls.crt": "certificate", "tls.key": "key"}
-			c.apply(t, "e2e", credentials)
+			s, places := newExample(t, name)
+			for _, c := range places {
+				c.makeNamespace(t)
+				credentials := object("v1", "Secret", "etcd-client") // of external-etcd.yaml
+				credentials["stringData"] = map[string]string{"ca.crt": "ca", "tls.crt": "certificate", "tls.key": "key"}
+				c.apply(t, "e2e", credentials)
+			}
 			before := s.written(t)
 
-			create := c.kubectl("apply", "--server-side", "--field-manager=kcpctl", "--dry-run=server", "--validate=strict", "--filename", "-")
+			create := places[0].kubectl("apply", "--server-side", "--field-manager=kcpctl", "--dry-run=server", "--validate=strict", "--filename", "-")
 			create.stdin = s.kcpctl(t, "render", "--pki-dir", t.TempDir()).ok(t).stdout
 			r := create.run(t.Context(), t)
 			require.Zero(t, r.code, r.stderr)
@@ -30,4 +32,32 @@ func TestClusterExamples(t *testing.T) {
 			require.Equal(t, before, s.written(t), "a dry run writes nothing")
 		})
 	}
+}
+
+// exampleCluster matches an entry of spec.clusters in an example.
+var exampleCluster = regexp.MustCompile(`(?m)^(  - name: (\S+)( .*)?\n)    context: \S+\n    namespace: \S+\n`)
+
+// newExample creates a setup from an example. If it has several clusters, they become namespaces of the one under test.
+func newExample(t *testing.T, name string) (*setup, []*cluster) {
+	t.Helper()
+	text, err := examples.Read(name)
+	require.NoError(t, err)
+	clusters := exampleCluster.FindAllStringSubmatch(string(text), -1)
+	if len(clusters) == 0 {
+		s := newCluster(t, name)
+		return s, []*cluster{s.runtime.(*cluster)}
+	}
+	kubeconfig, kubeconfigs := given(t, "E2E_KUBECONFIG"), map[string]string{}
+	for _, c := range clusters {
+		kubeconfigs[c[2]] = kubeconfig
+	}
+	z := newPlaces(t, kubeconfigs)
+	s := newSetup(t, name, z.setup, z.state, z)
+	s.text = exampleCluster.ReplaceAllString(s.text, "${1}    kubeconfig: "+kubeconfig+"\n    namespace: "+z.setup+"-${2}\n")
+	s.write(t, s.text)
+	var places []*cluster
+	for _, c := range z.places {
+		places = append(places, c)
+	}
+	return s, places
 }

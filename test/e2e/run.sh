@@ -3,6 +3,7 @@
 # passed to go test: test/e2e/run.sh -run TestCluster.
 #
 #   E2E_KUBECONFIG   another cluster, in which the tests may create namespaces
+#   E2E_KUBECONFIG_B a second cluster, for the long tests: nodes of both reach the node ports of the other, but not its pods
 #   E2E_KCP_BIN_DIR  directory of kcp's binaries (default: the testbed's, built if they do not exist)
 #   E2E_KCP_OLDER_BIN_DIR  the same, of the release that the tests upgrade
 #   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, rebuilt)
@@ -20,13 +21,30 @@ if [ -z "${E2E_KCPCTL:-}" ]; then
 	say "build bin/kcpctl"
 	make -s build
 fi
-if [ -z "${E2E_KUBECONFIG:-}" ]; then
-	if ! testbed kubeconfig >/dev/null 2>&1 && [ "${KEEP_TESTBED:-}" != 1 ]; then
-		trap 'say "stop the node"; testbed down' EXIT
+started=""
+stop_nodes() {
+	for node in $started; do
+		say "stop node $node"
+		testbed down --node "$node" || say "node $node was not stopped"
+	done
+}
+trap stop_nodes EXIT
+start_node() {
+	if ! testbed kubeconfig --node "$1" >/dev/null 2>&1 && [ "${KEEP_TESTBED:-}" != 1 ]; then
+		started="$1 $started"
 	fi
-	say "start a Kubernetes node, unless it runs"
-	testbed up
+	say "start the Kubernetes node $1, unless it runs"
+	testbed up --node "$1"
+}
+if [ -z "${E2E_KUBECONFIG:-}" ]; then
+	start_node a
 	E2E_KUBECONFIG="$(testbed kubeconfig)"
+	if [[ "${TAGS:-}" == *long* ]]; then
+		start_node b
+		E2E_KUBECONFIG_B="$(testbed kubeconfig --node b)"
+		E2E_TESTBED="$(realpath bin/testbed)" # it cuts the link between the nodes
+		export E2E_KUBECONFIG_B E2E_TESTBED
+	fi
 	PATH="$(testbed bin-dir kubectl):$PATH"
 elif ! command -v kubectl >/dev/null; then
 	PATH="$(testbed bin-dir kubectl):$PATH"

@@ -67,7 +67,10 @@ func open(t *testing.T, name string) (*kube.Runtime, []render.Object) {
 	kubeconfig, err := server.Kubeconfig(apiserver.Admin)
 	require.NoError(t, err)
 	s := topologytest.Setup(t, string(text))
-	s.Spec.Clusters[0].Kubeconfig, s.Spec.Clusters[0].Namespace = kubeconfig, "test-"+name
+	for i := range s.Spec.Clusters {
+		c := &s.Spec.Clusters[i]
+		c.Context, c.Kubeconfig, c.Namespace = "", kubeconfig, "test-"+name+"-"+c.Name
+	}
 	top := topology.Build(s)
 	objects, err := render.Objects(top, pkitest.Issue(t, top, time.Now()))
 	require.NoError(t, err)

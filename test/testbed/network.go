@@ -15,6 +15,7 @@ import (
 const (
 	hub         = "kcpctl-net"
 	hubAddress  = "10.213.0.1/24" // of the machine
+	machinePort = "machine"       // the end of the machine's link in the hub
 	testbedCIDR = "10.213.0.0/17" // all addresses of the testbed
 )
 
@@ -26,7 +27,7 @@ func (t *testbed) connect(ctx context.Context, n node) (string, error) {
 	}
 	defer unlock()
 	if n.connected(ctx) {
-		return "exists", nil
+		return "exists", connectPorts(ctx)
 	}
 	if err := addressesFree(); err != nil {
 		return "", err
@@ -35,8 +36,8 @@ func (t *testbed) connect(ctx context.Context, n node) (string, error) {
 		"netns add "+hub,
 		"-n "+hub+" link add hub type bridge",
 		"-n "+hub+" link set hub up",
-		"link add "+hub+" type veth peer name machine netns "+hub,
-		"-n "+hub+" link set machine master hub up",
+		"link add "+hub+" type veth peer name "+machinePort+" netns "+hub,
+		"-n "+hub+" link set "+machinePort+" master hub up",
 		"address replace "+hubAddress+" dev "+hub,
 		"link set "+hub+" up",
 

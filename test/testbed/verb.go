@@ -21,9 +21,9 @@ type testbed struct {
 
 // options are the flags and arguments of a verb.
 type options struct {
-	node, version string
-	groups        []string
-	args          []string
+	node, version, to string
+	groups            []string
+	args              []string
 }
 
 // verb is a command of the program.
@@ -42,6 +42,7 @@ func verbs() []verb {
 		{"kcp-bin-dir", "[--version v0.32.3]", "build kcp if necessary, and print the directory of its binaries", runKcpBinDir},
 		{"bin-dir", "[BINARY...]", "build Kubernetes and etcd if necessary, and print the directory of their binaries", runBinDir},
 		{"build", "[SET...]", "build sets of binaries (default: all)", runBuild},
+		{"link", "down|up [--node b] [--to nodes|machine]", "cut the link between the nodes, or between a node and the machine, or restore all links", runLink},
 		{"provision", "[--node a|b]", "provision storage and load balancers; up starts this in the background", runProvision},
 	}
 }
@@ -94,6 +95,9 @@ func (v verb) parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	if strings.Contains(v.usage, "--version") {
 		f.StringVar(&o.version, "version", "v0.32.3", "the release of kcp")
+	}
+	if strings.Contains(v.usage, "--to") {
+		f.StringVar(&o.to, "to", toNodes, "the other end of the link")
 	}
 	if strings.Contains(v.usage, "--group") {
 		f.Func("group", "a group of the user", func(s string) error { o.groups = append(o.groups, s); return nil })
