@@ -83,7 +83,7 @@ conflict, even if it has the same name: choose another name with --context-name.
 	f.StringVar(&o.user, "user", "", "mint a kubeconfig for this user")
 	f.StringSliceVar(&o.groups, "group", nil, "group of the user (repeatable)")
 	f.StringVar(&o.target, "target", "",
-		"front-proxy or shard to connect to, such as front-proxy/main, shard/alpha or shard/root (default: the first front-proxy)")
+		"front-proxy or shard to connect to, such as front-proxy/main, shard/alpha or shard/root (default: the first front-proxy that accepts client certificates)")
 	completeFlag(c, "target", o.setup.names(env, targetIDs))
 	f.StringVar(&o.workspace, "workspace", "", "path of the current workspace (default: root)")
 	f.DurationVar(&o.expiresIn, "expires-in", 24*time.Hour, "validity of a minted kubeconfig")
@@ -197,22 +197,33 @@ func (o *kubeconfigOptions) newAccess(s *session) (topology.Access, error) {
 	if len(o.clusterRoles) > 0 {
 		k.Groups = append(slices.Clone(k.Groups), mintedGroup(o.user))
 	}
-	var target *topology.Component
-	for _, c := range s.topology.OfKind(topology.FrontProxy, topology.RootShard, topology.Shard) {
-		named := o.target == string(c.ID()) || c.IsShard() && o.target == string(topology.IDOf(topology.Shard, c.ShardName()))
-		if named || o.target == "" && target == nil && c.Kind == topology.FrontProxy {
-			target = c
-		}
-	}
+	target, err := o.findTarget(s, s.topology.OwnFrontProxy())
 	switch {
-	case target == nil:
-		return topology.Access{}, unknownName("target", o.target, targetIDs(s))
+	case err != nil:
+		return topology.Access{}, err
+	case !target.AcceptsClientCertificates():
+		return topology.Access{}, clierr.New(clierr.BadInput,
+			"choose another --target, or print a kubeconfig for users of its OpenID Connect issuer with --oidc",
+			"%s refuses client certificates (authentication.clientCertificates)", target.ID())
 	case target.IsShard():
 		k.Target.Shard = target.ShardName()
 	default:
 		k.Target.FrontProxy = target.Name
 	}
 	return s.topology.Access(k), nil
+}
+
+// findTarget returns the front-proxy or shard that --target names, or the default.
+func (o *kubeconfigOptions) findTarget(s *session, byDefault *topology.Component) (*topology.Component, error) {
+	if o.target == "" {
+		return byDefault, nil
+	}
+	for _, c := range s.topology.OfKind(topology.FrontProxy, topology.RootShard, topology.Shard) {
+		if o.target == string(c.ID()) || c.IsShard() && o.target == string(topology.IDOf(topology.Shard, c.ShardName())) {
+			return c, nil
+		}
+	}
+	return nil, unknownName("target", o.target, targetIDs(s))
 }
 
 // mintedGroup is the group to which the roles of a minted kubeconfig are bound.
@@ -238,7 +249,7 @@ func (o *kubeconfigOptions) certificate(
 
 // bindRoles binds the user of a minted kubeconfig to its cluster roles.
 func (o *kubeconfigOptions) bindRoles(ctx context.Context, s *session, state *pki.State) error {
-	client, err := kcp.Connect(s.runtime, s.topology.FrontProxies()[0], state, o.env.Now())
+	client, err := kcp.Connect(s.runtime, s.topology.OwnFrontProxy(), state, o.env.Now())
 	if err != nil {
 		return err
 	}

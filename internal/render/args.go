@@ -39,7 +39,7 @@ func args(t *topology.Topology, i pki.Installation, c *topology.Component) []str
 	case topology.CacheServer:
 		fl = cacheServerFlags(i, c)
 	case topology.FrontProxy:
-		fl = frontProxyFlags(c)
+		fl = frontProxyFlags(t, c)
 	case topology.VirtualWorkspaces:
 		fl = virtualWorkspacesFlags(t, c)
 	default:
@@ -156,6 +156,7 @@ func shardFlags(t *topology.Topology, i pki.Installation, c *topology.Component)
 		{"client-ca-file", c.Path(files.CA(topology.ClientCA))},
 	}...)
 	fl = append(fl, requestHeader(c, pki.CNFrontProxy)...)
+	fl = append(fl, tokenFlags(c)...)
 	fl = append(fl, []flag{
 		{"service-account-key-file", c.Path(files.ServiceAccount(serviceAccountPublic))},
 		{"service-account-private-key-file", c.Path(files.ServiceAccount(serviceAccountKey))},
@@ -211,10 +212,9 @@ func cacheServerFlags(i pki.Installation, c *topology.Component) []flag {
 }
 
 // frontProxyFlags returns the flags of kcp-front-proxy (kcp: pkg/proxy/options).
-func frontProxyFlags(c *topology.Component) []flag {
-	fl := serving(c)
+func frontProxyFlags(t *topology.Topology, c *topology.Component) []flag {
+	fl := append(serving(c), frontProxyAuthentication(t, c)...)
 	fl = append(fl, []flag{
-		{"client-ca-file", c.Path(files.CA(topology.ClientCA))},
 		{"root-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigShards))},
 		{"shards-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigShards))},
 		{"mapping-file", c.Path(files.Config(pathMappingFile))},

@@ -183,9 +183,7 @@ func (b *objects) workload() {
 	if s := b.c.Storage; s != nil && s.TLSSecret != "" {
 		srcs = append(srcs, externalEtcd(s.TLSSecret))
 	}
-	if b.c.Kind == topology.FrontProxy {
-		srcs = append(srcs, b.frontProxyConfig())
-	}
+	srcs = append(srcs, b.config()...)
 	w := newWorkload(b.r.t, b.r.state.Installation, b.c, srcs)
 	b.add(serviceTemplate, w, serviceOverlays(b.c.Services)...)
 	if template := routeTemplates[b.c.Expose.Type]; template != "" {
@@ -270,10 +268,10 @@ func externalEtcd(secret string) source {
 	return s
 }
 
-// frontProxyConfig adds the path mapping, which leads to the root shard. For /clusters/ the front-proxy finds the
-// shard itself, so that any backend works (kcp: pkg/proxy/mapping.go). /services/ leads to the virtual workspaces of
-// the root shard.
-func (b *objects) frontProxyConfig() source {
+// pathMapping returns the path mapping of a front-proxy, which leads to the root shard. For /clusters/ the front-proxy finds
+// the shard itself, so that any backend works (kcp: pkg/proxy/mapping.go). /services/ leads to the virtual workspaces of the
+// root shard.
+func (b *objects) pathMapping() []byte {
 	var mappings []dict
 	for _, e := range b.r.t.EdgesFrom(b.c) {
 		for _, path := range []string{"/clusters/", "/services/"} {
@@ -288,10 +286,7 @@ func (b *objects) frontProxyConfig() source {
 			}
 		}
 	}
-	content := toYAML(mappings)
-	name := b.c.Object(topology.ConfigPart)
-	b.add(configMapTemplate, b.data(name, "", map[string]string{pathMappingFile: string(content)}))
-	return source{configMap: name, items: []item{{pathMappingFile, files.Config(pathMappingFile), content}}}
+	return toYAML(mappings)
 }
 
 // userKubeconfig adds the Secret of a kubeconfig.

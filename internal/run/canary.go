@@ -42,7 +42,7 @@ func (r *rollout) newCanaries() (*canaries, error) {
 	}
 	var errRoot, errProxy error
 	out.root, errRoot = r.connect(r.Topology.Root())
-	out.proxy, errProxy = r.connect(r.Topology.FrontProxies()[0])
+	out.proxy, errProxy = r.connect(r.Topology.OwnFrontProxy())
 	if err := errors.Join(errRoot, errProxy); err != nil {
 		return nil, r.fail(stepCanary, err)
 	}
@@ -64,7 +64,7 @@ func (cs *canaries) extend(graph map[node][]node, all *changes) {
 	}
 	for _, shard := range cs.shards {
 		needs := slices.Clone(rolled)
-		for _, c := range []*topology.Component{shard, cs.Topology.Root(), cs.Topology.FrontProxies()[0]} {
+		for _, c := range []*topology.Component{shard, cs.Topology.Root(), cs.Topology.OwnFrontProxy()} {
 			serving := node{c.ID(), serves}
 			if _, ok := graph[serving]; ok && !slices.Contains(needs, serving) {
 				needs = append(needs, serving)

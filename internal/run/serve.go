@@ -88,7 +88,7 @@ func (r *rollout) bindRoles(ctx context.Context, c *topology.Component) error {
 	if len(c.Access.ClusterRoles) == 0 {
 		return nil
 	}
-	proxy, err := r.connect(r.Topology.FrontProxies()[0])
+	proxy, err := r.connect(r.Topology.OwnFrontProxy())
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,7 @@ func SetDefaults(s *v1alpha1.Setup) {
 	}
 	fillEtcd(&spec.Etcd, v1alpha1.Etcd{}, false)
 	defaultComponents(s)
+	defaultAuthentication(spec)
 	for i := range spec.Kubeconfigs {
 		defaultKubeconfigFields(&spec.Kubeconfigs[i], spec)
 	}
@@ -251,7 +252,7 @@ func clone(v any) any {
 
 func defaultKubeconfigFields(k *v1alpha1.Kubeconfig, spec *v1alpha1.Spec) {
 	if k.Target == (v1alpha1.Target{}) {
-		k.Target.FrontProxy = spec.FrontProxies[0].Name
+		k.Target.FrontProxy = spec.FrontProxies[topology.ChooseFrontProxy(frontProxyChoices(spec), "", "")].Name
 	}
 	fill(&k.User, k.Name)
 	fill(&k.Workspace, topology.RootShardName)

@@ -29,6 +29,10 @@ const everyKind = minimal + `spec:
   frontProxies:
   - {name: main, external: {hostname: kcp.example.com}}
   kubeconfigs: [{name: dev}]
+  authentication:
+    oidc: {issuerURL: "https://login.example.com", clientID: kcp, groupsClaim: groups}
+    webhook: {secret: webhook}
+    tokenFile: {secret: tokens}
 `
 
 // TestDocumentedDefaults compares the comments of the types with SetDefaults: each comment with "Default:" must have an entry
@@ -38,6 +42,7 @@ func TestDocumentedDefaults(t *testing.T) {
 	alpha, beta := s.Shards[0], s.Shards[1]
 	managed := s.RootShard.Etcd.Managed
 	computed := "computed by package topology"
+	login, webhook := s.Authentication.OIDC, s.Authentication.Webhook
 	got := map[string][2]any{ // got, want
 		"Spec.Version":                  {little.Version, "v0.32.3"},
 		"Spec.External":                 {s.External, v1alpha1.External{}}, // topology knows the Service
@@ -82,12 +87,29 @@ func TestDocumentedDefaults(t *testing.T) {
 		"ShardSpec.URL":                 {computed, computed},
 		"ShardSpec.VirtualWorkspaceURL": {computed, computed},
 		"FrontProxy.External":           {computed, computed},
-		"VirtualWorkspace.Shard":        {s.VirtualWorkspaces[0].Shard, "root"},
-		"VirtualWorkspace.URL":          {computed, computed},
-		"Kubeconfig.Target":             {s.Kubeconfigs[0].Target.FrontProxy, "main"},
-		"Kubeconfig.User":               {s.Kubeconfigs[0].User, "dev"},
-		"Kubeconfig.Workspace":          {s.Kubeconfigs[0].Workspace, "root"},
-		"Kubeconfig.Validity":           {s.Kubeconfigs[0].Validity.Hours(), 8766.0},
+		"ShardSpec.FrontProxy":          {computed, computed},
+		"VirtualWorkspace.FrontProxy":   {computed, computed},
+		"FrontProxy.Authentication":     {computed, computed},
+
+		"Authentication.Mode":                         {string(little.Authentication.Mode), "Edge"},
+		"Authentication.Anonymous":                    {*little.Authentication.Anonymous, true},
+		"FrontProxyAuthentication.ClientCertificates": {computed, computed},
+		"FrontProxyAuthentication.ServiceAccounts":    {computed, computed},
+		"FrontProxyAuthentication.PassOnGroups":       {s.Authentication.PassOnGroups == nil, true}, // kcp passes all on
+		"OIDC.UsernameClaim":                          {login.UsernameClaim, "sub"},
+		"OIDC.UsernamePrefix":                         {login.UsernamePrefix, "https://login.example.com#"},
+		"OIDC.SigningAlgs":                            {fmt.Sprint(login.SigningAlgs), "[RS256]"},
+		"OIDC.CA":                                     {login.CA, ""}, // kcp takes those of the system
+		"OIDC.Scopes":                                 {fmt.Sprint(login.Scopes), "[groups]"},
+		"Issuer.CertificateAuthority":                 {"", ""}, // the same
+		"AuthenticationWebhook.Version":               {webhook.Version, "v1"},
+		"AuthenticationWebhook.CacheTTL":              {webhook.CacheTTL.Duration.String(), "2m0s"},
+		"VirtualWorkspace.Shard":                      {s.VirtualWorkspaces[0].Shard, "root"},
+		"VirtualWorkspace.URL":                        {computed, computed},
+		"Kubeconfig.Target":                           {s.Kubeconfigs[0].Target.FrontProxy, "main"},
+		"Kubeconfig.User":                             {s.Kubeconfigs[0].User, "dev"},
+		"Kubeconfig.Workspace":                        {s.Kubeconfigs[0].Workspace, "root"},
+		"Kubeconfig.Validity":                         {s.Kubeconfigs[0].Validity.Hours(), 8766.0},
 	}
 	var tested []string
 	for field, pair := range got {

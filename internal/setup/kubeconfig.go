@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // maxSubject is the maximum length of a common name or organization in a certificate (RFC 5280, ub-common-name).
@@ -27,7 +28,8 @@ func (v *validator) kubeconfig(p *field.Path, k *v1alpha1.Kubeconfig) {
 	for i, g := range k.Groups {
 		v.subject(p.Child("groups").Index(i), g)
 		v.unique(p.Child("groups").Index(i), g, seen)
-		if k.Target.Shard == "" && slices.Contains(strippedGroups, g) {
+		dropped := slices.ContainsFunc(topology.AlwaysDropped, func(pattern string) bool { return matchesGroup(pattern, g) })
+		if k.Target.Shard == "" && dropped {
 			v.invalid(p.Child("groups").Index(i), g, "front-proxies drop this group, use %s", adminGroup)
 		}
 	}
@@ -48,22 +50,14 @@ func (v *validator) kubeconfig(p *field.Path, k *v1alpha1.Kubeconfig) {
 	}
 }
 
-// strippedGroups are the groups that a front-proxy removes from the user of a request
-// (kcp: pkg/proxy/options/authentication.go).
-var strippedGroups = []string{"system:masters", "system:kcp:logical-cluster-admin"}
-
 func (v *validator) target(p *field.Path, t v1alpha1.Target) {
-	var proxies []string
-	for i := range v.setup.Spec.FrontProxies {
-		proxies = append(proxies, v.setup.Spec.FrontProxies[i].Name)
-	}
 	switch {
 	case t.FrontProxy != "" && t.Shard != "":
 		v.forbidden(p, "must have only one of frontProxy and shard")
 	case t.Shard != "":
 		v.reference(p.Child("shard"), "shard", t.Shard, v.shardNames())
 	default:
-		v.reference(p.Child("frontProxy"), "front-proxy", t.FrontProxy, proxies)
+		v.accepting(p.Child("frontProxy"), t.FrontProxy, v.frontProxyChoices())
 	}
 }
 

@@ -56,6 +56,15 @@ func shortDurations(s *v1alpha1.Setup, root *yaml.Node) {
 		shorten(pki, "caValidity", s.Spec.PKI.CAValidity)
 		shorten(pki, "certificateValidity", s.Spec.PKI.CertificateValidity)
 	}
+	webhook := func(at *yaml.Node, t v1alpha1.TokenAuthentication) {
+		if t.Webhook != nil {
+			shorten(lookup(lookup(at, "authentication"), "webhook"), "cacheTTL", t.Webhook.CacheTTL)
+		}
+	}
+	webhook(spec, s.Spec.Authentication.TokenAuthentication)
+	for i := range s.Spec.FrontProxies {
+		webhook(lookup(spec, "frontProxies").Content[i], s.Spec.FrontProxies[i].Authentication.TokenAuthentication)
+	}
 	for i, k := range s.Spec.Kubeconfigs {
 		shorten(lookup(spec, "kubeconfigs").Content[i], "validity", k.Validity)
 	}

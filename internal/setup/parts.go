@@ -23,6 +23,8 @@ type part struct {
 	// external is the address of a front-proxy for clients, and externalPath its path. It is nil for other kinds.
 	external     *v1alpha1.External
 	externalPath *field.Path
+	// frontProxy is the name of the front-proxy that it dials, if the setup file names one.
+	frontProxy string
 }
 
 // parts returns the components of a setup, in the order in which they start. Kinds with at most one component have no names.
@@ -33,12 +35,15 @@ func parts(s *v1alpha1.Setup) []part {
 		out = append(out, part{kind: topology.CacheServer, path: path.Child("cacheServer"), Component: &c.Component, etcd: &c.Etcd, url: c.URL})
 	}
 	root := &spec.RootShard
-	out = append(out, part{kind: topology.RootShard, path: path.Child("rootShard"), Component: &root.Component, etcd: &root.Etcd, url: root.URL, virtualWorkspaceURL: root.VirtualWorkspaceURL})
+	out = append(out, part{
+		kind: topology.RootShard, path: path.Child("rootShard"), Component: &root.Component, etcd: &root.Etcd, url: root.URL, virtualWorkspaceURL: root.VirtualWorkspaceURL,
+		frontProxy: root.FrontProxy,
+	})
 	for i := range spec.Shards {
 		c := &spec.Shards[i]
 		out = append(out, part{
 			kind: topology.Shard, name: c.Name, path: path.Child("shards").Index(i),
-			Component: &c.Component, etcd: &c.Etcd, url: c.URL, virtualWorkspaceURL: c.VirtualWorkspaceURL,
+			Component: &c.Component, etcd: &c.Etcd, url: c.URL, virtualWorkspaceURL: c.VirtualWorkspaceURL, frontProxy: c.FrontProxy,
 		})
 	}
 	for i := range spec.FrontProxies {
@@ -54,7 +59,7 @@ func parts(s *v1alpha1.Setup) []part {
 		c := &spec.VirtualWorkspaces[i]
 		out = append(out, part{
 			kind: topology.VirtualWorkspaces, name: c.Name, path: path.Child("virtualWorkspaces").Index(i),
-			Component: &c.Component, url: c.URL, serves: c.Shard,
+			Component: &c.Component, url: c.URL, serves: c.Shard, frontProxy: c.FrontProxy,
 		})
 	}
 	return out

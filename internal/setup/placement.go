@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -43,21 +44,38 @@ func (v *validator) remoteClient(p part) topology.ID {
 	return ""
 }
 
-// externalHostname is required if a component that dials a front-proxy has none on its cluster.
+// externalHostname is required if a component dials a front-proxy on another cluster.
 func (v *validator) externalHostname() {
-	spec := v.setup.Spec
-	if spec.External.Hostname != "" || spec.FrontProxies[0].External.Hostname != "" {
+	choices := v.frontProxyChoices()
+	for _, p := range v.parts {
+		if !p.kind.Dials(topology.FrontProxy) {
+			continue
+		}
+		i := topology.ChooseFrontProxy(choices, p.frontProxy, p.Cluster)
+		named := v.setup.Spec.FrontProxies[i].External.Hostname != "" || i == 0 && v.setup.Spec.External.Hostname != ""
+		if choices[i].Cluster == p.Cluster || named {
+			continue
+		}
+		at, which := field.NewPath("spec", "external", "hostname"), "the first one"
+		if i > 0 {
+			at, which = field.NewPath("spec", "frontProxies").Index(i).Child("external", "hostname"), choices[i].Name
+		}
+		v.unplaced(at, "%s has no front-proxy on its cluster and dials %s from outside", p.id(), which)
 		return
 	}
-	served := map[string]bool{}
+}
+
+// frontProxyChoices are the front-proxies that components may dial.
+func (v *validator) frontProxyChoices() []topology.FrontProxyChoice {
+	return frontProxyChoices(&v.setup.Spec)
+}
+
+func frontProxyChoices(spec *v1alpha1.Spec) []topology.FrontProxyChoice {
+	var out []topology.FrontProxyChoice
 	for i := range spec.FrontProxies {
-		served[spec.FrontProxies[i].Cluster] = true
+		f := &spec.FrontProxies[i]
+		a := topology.FrontProxyAuthentication(spec.Authentication, f.Authentication)
+		out = append(out, topology.FrontProxyChoice{Name: f.Name, Cluster: f.Cluster, ClientCertificates: a.ClientCertificates})
 	}
-	for _, p := range v.parts {
-		if p.kind.Dials(topology.FrontProxy) && !served[p.Cluster] {
-			v.unplaced(field.NewPath("spec", "external", "hostname"),
-				"%s has no front-proxy on its cluster and dials the first one from outside", p.id())
-			return
-		}
-	}
+	return out
 }

@@ -39,6 +39,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v.etcds()
 	v.shardLabels()
 	v.virtualWorkspaces()
+	v.authentication()
 	v.kubeconfigs()
 	v.placement()
 	return v.errs

@@ -150,6 +150,8 @@ func (b *builder) locate(c *Component, port int32, url string) {
 func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec) {
 	c := b.server(k, name, spec.Component, spec.URL)
 	c.ShardLabels = b.shardLabels(spec)
+	c.setFrontProxy(spec.FrontProxy)
+	c.Authentication = new(ShardAuthentication(b.setup.Spec.Authentication))
 	c.Storage = b.storage(c, *spec.Etcd)
 	c.VirtualWorkspaceURL = c.URL
 	if !c.Cluster.Local {
@@ -212,6 +214,7 @@ func (b *builder) etcd(owner *Component, m *v1alpha1.ManagedEtcd) *Component {
 
 func (b *builder) frontProxy(f *v1alpha1.FrontProxy, first bool) {
 	c := b.server(FrontProxy, f.Name, f.Component, "")
+	c.Authentication = new(FrontProxyAuthentication(b.setup.Spec.Authentication, f.Authentication))
 	b.add(c)
 	c.ExternalURL = c.URL
 	ext := f.External
@@ -229,22 +232,25 @@ func (b *builder) virtualWorkspaces(v *v1alpha1.VirtualWorkspace) {
 	c := b.server(VirtualWorkspaces, v.Name, v.Component, v.URL)
 	shard := b.t.byID[ShardID(v.Shard)]
 	c.Serves = shard.ID()
+	c.setFrontProxy(v.FrontProxy)
 	shard.VirtualWorkspaces, shard.VirtualWorkspaceURL = c.ID(), c.URL
 	b.add(c)
 }
 
-// chooseFrontProxies decides which front-proxy each component dials: one on its own cluster by its Service, because that
-// needs no DNS entry and no hairpin, else the first front-proxy by its external URL.
+// chooseFrontProxies decides which front-proxy each component dials: one on its own cluster by its Service, else by its
+// external URL.
 func (b *builder) chooseFrontProxies() {
 	proxies := b.t.FrontProxies()
+	var choices []FrontProxyChoice
+	for _, p := range proxies {
+		choices = append(choices, FrontProxyChoice{p.Name, p.Cluster.Name, p.AcceptsClientCertificates()})
+	}
 	for _, c := range b.t.that(func(k Kind) bool { return k.Dials(FrontProxy) && k.Runs() }) {
+		p := proxies[ChooseFrontProxy(choices, c.FrontProxy.Name(), c.Cluster.Name)]
 		c.ExternalURL = proxies[0].ExternalURL
-		c.FrontProxy, c.FrontProxyURL = proxies[0].ID(), proxies[0].ExternalURL
-		for _, p := range proxies {
-			if p.Cluster.Name == c.Cluster.Name {
-				c.FrontProxy, c.FrontProxyURL = p.ID(), p.URLFrom(c.Cluster)
-				break
-			}
+		c.FrontProxy, c.FrontProxyURL = p.ID(), p.ExternalURL
+		if p.Cluster.Name == c.Cluster.Name {
+			c.FrontProxyURL = p.URLFrom(c.Cluster)
 		}
 	}
 }
@@ -266,6 +272,13 @@ func (t *Topology) Access(k v1alpha1.Kubeconfig) Access {
 	}
 	proxy := t.byID[IDOf(FrontProxy, k.Target.FrontProxy)]
 	return Access{Kubeconfig: k, Target: proxy.ID(), URL: proxy.ExternalURL}
+}
+
+// setFrontProxy sets the front-proxy that the setup file chooses for c, if it chooses one.
+func (c *Component) setFrontProxy(name string) {
+	if name != "" {
+		c.FrontProxy = IDOf(FrontProxy, name)
+	}
 }
 
 func mergeImage(base, over v1alpha1.Image) v1alpha1.Image {

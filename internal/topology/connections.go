@@ -108,7 +108,8 @@ var connections = []connection{
 	{from: kubeconfigs, to: slices.Concat(proxies, shards), target: accessTarget, at: accessURL, cert: CertClient,
 		by: asClient, wait: untilReady},
 
-	// kcpctl itself dials through a port-forward, and asks for the name of the Service.
+	// kcpctl itself dials through a port-forward, and asks for the name of the Service. A front-proxy that refuses client
+	// certificates is dialled only for its health, which needs none.
 	{to: kindsThat(Kind.Serves), at: forwarded, by: asClient},
 	{to: etcds, at: forwarded, by: inEtcd, allowed: (*Component).ClientHost},
 }
@@ -160,6 +161,9 @@ func workspacesURL(server, _ *Component) []Endpoint {
 }
 
 func forwarded(server, _ *Component) []Endpoint {
+	if !server.AcceptsClientCertificates() {
+		return nil
+	}
 	if server.Cluster.Local {
 		return at(server.URL)
 	}

@@ -273,7 +273,7 @@ func (t *Topology) Bundles(c *Component) []CA {
 	return slices.DeleteFunc(slices.Clone(CAs), func(ca CA) bool { return !reads[ca] })
 }
 
-// verifies reports whether the release that a server runs can verify clients against an authority.
+// verifies reports whether a server verifies clients against an authority: its release can, and its settings do not prevent it.
 func (c *Component) verifies(ca CA) bool {
 	features := release.Of(c.Version)
 	switch {
@@ -281,6 +281,8 @@ func (c *Component) verifies(ca CA) bool {
 		return features.CacheClientCA
 	case c.Kind == FrontProxy && ca == RequestHeaderCA:
 		return features.MountProxy
+	case c.Kind == FrontProxy && ca == ClientCA:
+		return c.AcceptsClientCertificates()
 	}
 	return true
 }

@@ -152,7 +152,7 @@ func TestKinds(t *testing.T) {
 		topology.VirtualWorkspaces: {"client", "front-proxy-client", "kubeconfigs", "server"},
 		topology.Kubeconfig:        nil,
 		topology.Shard: {
-			"client", "data", "etcd-client", "external-logical-cluster-admin", "kubeconfigs", "logical-cluster-admin", "mounts-proxy", "server",
+			"client", "config", "data", "etcd-client", "external-logical-cluster-admin", "kubeconfigs", "logical-cluster-admin", "mounts-proxy", "server",
 		},
 	} {
 		require.Equal(t, want, slices.Sorted(slices.Values(kind.Parts())), kind)

@@ -78,7 +78,7 @@ const (
 	JoinConfig    = "join"
 	// KubeconfigsPart is the Secret with the kubeconfigs that a component uses.
 	KubeconfigsPart = "kubeconfigs"
-	// ConfigPart is the ConfigMap with the configuration file of a front-proxy.
+	// ConfigPart is the ConfigMap with the configuration files of a front-proxy or a shard.
 	ConfigPart = "config"
 	// DataPart is the PersistentVolumeClaim of a component with an embedded etcd.
 	DataPart = "data"

@@ -111,6 +111,8 @@ type Component struct {
 	// URL at which this component dials it.
 	FrontProxy    ID
 	FrontProxyURL string
+	// Authentication is how a front-proxy or a shard authenticates its clients. It is nil for other kinds.
+	Authentication *Authentication
 	// Access is what a kubeconfig gives access to.
 	Access *Access
 }

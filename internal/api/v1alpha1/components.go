@@ -33,6 +33,9 @@ type ShardSpec struct {
 	// VirtualWorkspaceURL is the address of the shard's virtual workspaces for clients. Default: the base URL, or the URL of the
 	// virtual workspace server of this shard.
 	VirtualWorkspaceURL string `json:"virtualWorkspaceURL,omitempty"`
+	// FrontProxy is the name of the front-proxy through which this shard reaches the workspaces of other shards. It must accept client
+	// certificates. Default: the first such front-proxy on the cluster of the shard, or the first one at all.
+	FrontProxy string `json:"frontProxy,omitempty"`
 	// Labels are set on the Shard object in kcp, in addition to the label name. Workspaces select shards by them.
 	Labels map[string]string `json:"labels,omitempty"`
 }
@@ -44,6 +47,8 @@ type FrontProxy struct {
 	Component `json:",inline"`
 	// External is the address of this front-proxy for clients. Default: spec.external for the first front-proxy, else its Service.
 	External External `json:"external,omitzero"`
+	// Authentication configures how this front-proxy authenticates its clients. Default: spec.authentication.
+	Authentication FrontProxyAuthentication `json:"authentication,omitzero"`
 }
 
 // VirtualWorkspace is a separate server for the virtual workspaces of a shard.
@@ -55,13 +60,16 @@ type VirtualWorkspace struct {
 	Shard string `json:"shard,omitempty"`
 	// URL is its address for clients. Default: its Service.
 	URL string `json:"url,omitempty"`
+	// FrontProxy is the name of the front-proxy through which it reaches the workspaces of other shards. It must accept client
+	// certificates. Default: the first such front-proxy on its cluster, or the first one at all.
+	FrontProxy string `json:"frontProxy,omitempty"`
 }
 
 // Kubeconfig is a kubeconfig for kcp with a client certificate.
 type Kubeconfig struct {
 	// Name is a DNS label. It is part of the name of the Secret.
 	Name string `json:"name"`
-	// Target is the server that the kubeconfig connects to. Default: the first front-proxy.
+	// Target is the server that the kubeconfig connects to. Default: the first front-proxy that accepts client certificates.
 	Target Target `json:"target,omitzero"`
 	// User is the common name of the certificate. Default: the name.
 	User string `json:"user,omitempty"`

@@ -37,6 +37,8 @@ type Spec struct {
 	Clusters []Cluster `json:"clusters,omitempty"`
 	// PKI configures certificates and the storage of the private keys of their CAs.
 	PKI PKI `json:"pki,omitzero"`
+	// Authentication configures how kcp authenticates its clients.
+	Authentication Authentication `json:"authentication,omitzero"`
 	// Defaults are defaults for all components except etcd. Fields of a component take precedence.
 	Defaults Defaults `json:"defaults,omitzero"`
 	// Etcd is the default etcd of all shards.
@@ -52,7 +54,7 @@ type Spec struct {
 	// VirtualWorkspaces are separate servers for the virtual workspaces of shards. Without one, a shard serves its own.
 	VirtualWorkspaces []VirtualWorkspace `json:"virtualWorkspaces,omitempty"`
 	// Kubeconfigs are kubeconfigs for kcp that kcpctl up stores in Secrets. Default: one kubeconfig named admin, for the first
-	// front-proxy.
+	// front-proxy that accepts client certificates.
 	Kubeconfigs []Kubeconfig `json:"kubeconfigs,omitempty"`
 }
 
