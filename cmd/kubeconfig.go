@@ -40,6 +40,9 @@ type kubeconfigOptions struct {
 	workspace    string
 	expiresIn    time.Duration
 	clusterRoles []string
+	// oidc prints a kubeconfig for the users of an issuer.
+	oidc   bool
+	issuer string
 
 	output      string
 	merge       bool
@@ -57,6 +60,9 @@ func newKubeconfigCmd(env *Env) *cobra.Command {
 		Long: `Kubeconfig prints a kubeconfig that is declared in the setup file: by default, the first one. With
 --user it mints a new one, which is not stored.
 
+With --oidc it prints a kubeconfig for all users of the OpenID Connect issuer of a front-proxy. It contains no
+credentials: kubectl asks its plugin oidc-login (kubelogin) for a token, which opens a browser.
+
 Use --port-forward if clients cannot reach kcp's external hostname. kcpctl then serves a proxy on this
 machine that reaches all hosts of the setup through the cluster, and sets proxy-url in the kubeconfig.
 The kubeconfig works as long as kcpctl runs.
@@ -69,6 +75,7 @@ temporary files. The next such command removes files that were left behind by on
 conflict, even if it has the same name: choose another name with --context-name.`,
 		Example: `  kcpctl kubeconfig admin -o admin.kubeconfig
   kcpctl kubeconfig --user alice --group team-a --workspace root:team-a --expires-in 8h
+  kcpctl kubeconfig --oidc --workspace root:team-a -o team-a.kubeconfig
   kcpctl kubeconfig admin --port-forward -- kubectl get workspaces`,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := o.complete(c, args); err != nil {
@@ -88,6 +95,8 @@ conflict, even if it has the same name: choose another name with --context-name.
 	f.StringVar(&o.workspace, "workspace", "", "path of the current workspace (default: root)")
 	f.DurationVar(&o.expiresIn, "expires-in", 24*time.Hour, "validity of a minted kubeconfig")
 	f.StringSliceVar(&o.clusterRoles, "cluster-role", nil, "bind the user to this cluster role in the workspace (repeatable)")
+	f.BoolVar(&o.oidc, "oidc", false, "print a kubeconfig with which users log in by OpenID Connect, without any credentials")
+	f.StringVar(&o.issuer, "issuer", "", "URL of the issuer for --oidc, if the front-proxy has several (default: the first one)")
 	f.StringVarP(&o.output, "output", "o", "", "file to write, with mode 0600")
 	f.BoolVar(&o.merge, "merge", false, "merge the kubeconfig into $KUBECONFIG or ~/.kube/config")
 	f.StringVar(&o.contextName, "context-name", "", "name of the merged context (default: the setup's name)")
@@ -106,12 +115,25 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		o.name = args[0]
 	}
-	var minting []string
-	for _, f := range []string{"group", "target", "workspace", "expires-in", "cluster-role"} {
-		if c.Flags().Changed(f) {
-			minting = append(minting, "--"+f)
+	changed := func(names ...string) (flags []string) {
+		for _, f := range names {
+			if c.Flags().Changed(f) {
+				flags = append(flags, "--"+f)
+			}
 		}
+		return flags
 	}
+	minting, described := changed("group", "expires-in", "cluster-role"), changed("target", "workspace")
+	switch {
+	case o.oidc && (o.user != "" || o.name != "" || len(minting) > 0):
+		return clierr.New(clierr.BadInput, "omit them: users get their names and groups from the issuer, and their roles by kubectl",
+			"--oidc cannot be used with NAME, --user, --group, --expires-in and --cluster-role")
+	case o.issuer != "" && !o.oidc:
+		return clierr.New(clierr.BadInput, "add --oidc", "--issuer can only be used with --oidc")
+	case o.oidc:
+		minting, described = nil, nil
+	}
+	minting = append(minting, described...)
 	switch {
 	case o.user != "" && o.name != "":
 		return clierr.New(clierr.BadInput, "use one of them",
@@ -138,6 +160,9 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.oidc {
+		return o.runLogin(ctx, s)
+	}
 	access, declared, err := o.access(s)
 	if err != nil {
 		return err
@@ -163,14 +188,18 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 			return err
 		}
 	}
-	content := kubeconfig.ForUser(access, state.CAs[topology.ServerCA].Trusted(), pair)
+	return o.deliver(ctx, s, s.owner(state), kubeconfig.ForUser(access, state.CAs[topology.ServerCA].Trusted(), pair))
+}
+
+// deliver writes the kubeconfig to where the flags want it, or runs the command with it.
+func (o *kubeconfigOptions) deliver(ctx context.Context, s *session, owner kubeconfig.Owner, content []byte) error {
 	switch {
 	case o.portForward:
-		return o.forward(ctx, s, s.owner(state), content)
+		return o.forward(ctx, s, owner, content)
 	case len(o.command) > 0:
 		return o.runCommand(ctx, content)
 	}
-	return o.write(ctx, s.owner(state), content)
+	return o.write(ctx, owner, content)
 }
 
 // access is what the kubeconfig gives access to, and the component if the setup file declares it.

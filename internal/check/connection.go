@@ -96,7 +96,11 @@ func (s *Subject) actAs(ctx context.Context, c pki.Connection) error {
 		return fmt.Errorf("the client's certificate %s does not exist", c.ClientCert.Secret)
 	}
 	server := s.Topology.Component(c.Server)
-	client := kcp.New(kcp.Options{URL: c.URL, CA: s.state.CAs[c.Trust].Trusted(), Pair: pair, Dial: s.dialer(server)})
+	ca := s.state.CAs[c.Trust].Trusted()
+	if c.Serving != nil {
+		ca = []byte(c.Serving.CA)
+	}
+	client := kcp.New(kcp.Options{URL: c.URL, CA: ca, Pair: pair, Dial: s.dialer(server)})
 	defer client.Close()
 	header := http.Header{}
 	if c.Accept == topology.RequestHeaderCA {
@@ -157,6 +161,12 @@ func externalURLs(ctx context.Context, s *Subject) outcome {
 			return o
 		}
 		defer conn.Close()
+		if serving := e.component.Serving; serving != nil && host == hostOf(e.component.ExternalURL) {
+			if err := verifyServing(conn.ConnectionState().PeerCertificates, serving, host, s.Now()); err != nil {
+				o.fail("%s (%s): %s", e.url, e.component.ID(), err)
+			}
+			return o
+		}
 		if other := s.otherCertificate(conn, e.component); other != nil {
 			o.fail("%s (%s) presents %s: something in between terminates TLS, or the address belongs to another server",
 				e.url, e.component.ID(), describe(other))

@@ -100,6 +100,15 @@ var Preflight = []Check{
 		Fix: "install the controller of that kind, correct expose in the setup file, or choose another type",
 	},
 	{
+		ID: "KCP018", Category: catNamespace, Title: "the front-proxies' own serving certificates are valid",
+		run: eachCluster(ownServing), Needs: []string{"KCP001"},
+		Explanation: "A front-proxy with serving presents the certificate in that Secret to clients of its external " +
+			"hostname. The certificate must match its key, contain the hostname, be valid now, and be issued by " +
+			"the ca in the setup file, because kubeconfigs have only that. Without a ca, the check verifies it " +
+			"with the authorities of this machine and only warns, because those of clients may differ.",
+		Fix: "correct the Secret, or serving.ca in the setup file",
+	},
+	{
 		ID: "KCP021", Category: catNetwork, Title: "external host names resolve",
 		run: resolves, Thorough: true,
 		Explanation: "Clients connect to kcp, and clusters to each other, by the host names in the setup file. The" +

@@ -82,6 +82,8 @@ type Cluster interface {
 	// Serves returns an error for each kind of the objects that the API server does not serve, and for each Ingress class and
 	// Gateway that an object refers to and that does not exist.
 	Serves(ctx context.Context, objects []render.Object) error
+	// Secret returns the data of a Secret in the namespace, and nil if it does not exist.
+	Secret(ctx context.Context, name string) (map[string][]byte, error)
 	// StorageClasses returns the names of the storage classes; the default ones come first.
 	StorageClasses(ctx context.Context) (names []string, defaults int, err error)
 	// Quotas returns the quotas of the namespace.

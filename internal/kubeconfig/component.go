@@ -33,13 +33,15 @@ func ForComponent(t *topology.Topology, c *topology.Component) []File {
 
 func configOf(c *topology.Component, e topology.Edge) *api.Config {
 	var files topology.Files
+	server := e.ServerFor(c.ID())
+	cluster := &api.Cluster{Server: server.URL, CertificateAuthority: c.Path(files.CA(e.Trust))}
+	if server.Serving != nil { // without a CA, that of the image
+		cluster.CertificateAuthority, cluster.CertificateAuthorityData = "", []byte(server.Serving.CA)
+	}
 	return &api.Config{
 		CurrentContext: e.Context,
 		Contexts:       map[string]*api.Context{e.Context: {Cluster: e.Context, AuthInfo: e.Cert}},
-		Clusters: map[string]*api.Cluster{e.Context: {
-			Server:               e.URLFor(c.ID()),
-			CertificateAuthority: c.Path(files.CA(e.Trust)),
-		}},
+		Clusters:       map[string]*api.Cluster{e.Context: cluster},
 		AuthInfos: map[string]*api.AuthInfo{e.Cert: {
 			ClientCertificate: c.Path(files.Cert(e.Cert)),
 			ClientKey:         c.Path(files.Key(e.Cert)),

@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"encoding/base64"
 	"fmt"
 	"strings"
 
@@ -18,6 +19,29 @@ const rootWorkspace = "root"
 // ForUser returns a user's kubeconfig with an embedded certificate. Its contexts are those that kcp's own tools expect: the
 // workspace, which is current, and base; for a shard also shard-base and system:admin.
 func ForUser(a topology.Access, serverCA []byte, pair pki.Pair) []byte {
+	return forUser(a, serverCA, &api.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key})
+}
+
+// loginAPI is the version of the exec API of kubectl and client-go.
+const loginAPI = "client.authentication.k8s.io/v1"
+
+// ForLogin returns the kubeconfig of all users of an OpenID Connect issuer. It has no credentials: kubectl gets a token from the
+// plugin oidc-login (github.com/int128/kubelogin), which opens a browser.
+func ForLogin(a topology.Access, serverCA []byte, l topology.Login) []byte {
+	args := []string{"oidc-login", "get-token", "--oidc-issuer-url=" + l.IssuerURL, "--oidc-client-id=" + l.ClientID}
+	for _, s := range l.Scopes {
+		args = append(args, "--oidc-extra-scope="+s)
+	}
+	if l.CA != "" {
+		args = append(args, "--certificate-authority-data="+base64.StdEncoding.EncodeToString([]byte(l.CA)))
+	}
+	return forUser(a, serverCA, &api.AuthInfo{Exec: &api.ExecConfig{
+		APIVersion: loginAPI, Command: "kubectl", Args: args, InteractiveMode: api.IfAvailableExecInteractiveMode,
+		InstallHint: "kubectl needs the plugin oidc-login: kubectl krew install oidc-login, or see https://github.com/int128/kubelogin",
+	}})
+}
+
+func forUser(a topology.Access, serverCA []byte, user *api.AuthInfo) []byte {
 	server := strings.TrimSuffix(a.URL, "/")
 	workspace := a.Workspace
 	if workspace == "" {
@@ -30,9 +54,9 @@ func ForUser(a topology.Access, serverCA []byte, pair pki.Pair) []byte {
 	}
 	cfg := api.NewConfig()
 	cfg.CurrentContext = workspace
-	cfg.AuthInfos[a.User] = &api.AuthInfo{ClientCertificateData: pair.Cert, ClientKeyData: pair.Key}
+	cfg.AuthInfos[a.User] = user
 	for context, url := range servers {
-		cfg.Clusters[context] = &api.Cluster{Server: url, CertificateAuthorityData: serverCA}
+		cfg.Clusters[context] = &api.Cluster{Server: url, CertificateAuthorityData: a.Trusted(serverCA)}
 		cfg.Contexts[context] = &api.Context{Cluster: context, AuthInfo: a.User}
 	}
 	return encode(cfg)

@@ -220,6 +220,10 @@ func frontProxyFlags(t *topology.Topology, c *topology.Component) []flag {
 		{"mapping-file", c.Path(files.Config(pathMappingFile))},
 		{"root-directory", c.DataDir},
 	}...)
+	if c.Serving != nil {
+		fl = append(fl, flag{"tls-sni-cert-key", fmt.Sprintf("%s,%s:%s",
+			c.Path(files.External("tls.crt")), c.Path(files.External("tls.key")), hostname(c.ExternalURL))})
+	}
 	if release.Of(c.Version).MountProxy {
 		fl = append(fl, requestHeader(c, pki.CNFrontProxy, pki.CNMountsProxy)...)
 	}

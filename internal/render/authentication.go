@@ -139,8 +139,11 @@ func (b *objects) config() []source {
 	}
 	var items []item
 	add := func(key, path string, content []byte) { items = append(items, item{key, path, content}) }
+	var srcs []source
 	if b.c.Kind == topology.FrontProxy {
 		add(pathMappingFile, files.Config(pathMappingFile), b.pathMapping())
+		mapped, referred := mappedFiles(b.c)
+		items, srcs = append(items, mapped...), append(externalServing(b.c), referred...)
 		if b.c.Authentication.ServiceAccounts {
 			// Not from the Secret, which has the private key too.
 			add(serviceAccountPublic, files.ServiceAccount(serviceAccountPublic), b.r.state.ServiceAccount.Public)
@@ -152,7 +155,7 @@ func (b *objects) config() []source {
 	} else if a.OIDC != nil && a.OIDC.CA != "" {
 		add(oidcCAFile, files.Config(oidcCAFile), []byte(a.OIDC.CA))
 	}
-	srcs := userFiles(*a)
+	srcs = append(userFiles(*a), srcs...)
 	if len(items) > 0 {
 		name, content := b.c.Object(topology.ConfigPart), map[string]string{}
 		for _, i := range items {
@@ -168,9 +171,7 @@ func (b *objects) config() []source {
 func userFiles(a topology.Authentication) []source {
 	var srcs []source
 	if o := a.OIDC; o != nil && o.CAFrom != nil && !a.UsesFile() {
-		srcs = append(srcs, source{secret: o.CAFrom.Secret, configMap: o.CAFrom.ConfigMap, items: []item{
-			{key: o.CAFrom.Key, path: files.Config(oidcCAFile)},
-		}})
+		srcs = append(srcs, fromKey(*o.CAFrom, files.Config(oidcCAFile)))
 	}
 	if w := a.Webhook; w != nil {
 		srcs = append(srcs, source{secret: w.Secret, items: []item{{key: w.Key, path: files.Config(webhookFile)}}})

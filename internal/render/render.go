@@ -268,27 +268,6 @@ func externalEtcd(secret string) source {
 	return s
 }
 
-// pathMapping returns the path mapping of a front-proxy, which leads to the root shard. For /clusters/ the front-proxy finds
-// the shard itself, so that any backend works (kcp: pkg/proxy/mapping.go). /services/ leads to the virtual workspaces of the
-// root shard.
-func (b *objects) pathMapping() []byte {
-	var mappings []dict
-	for _, e := range b.r.t.EdgesFrom(b.c) {
-		for _, path := range []string{"/clusters/", "/services/"} {
-			if e.PathMapping {
-				mappings = append(mappings, dict{
-					"path":              path,
-					"backend":           e.URLFor(b.c.ID()),
-					"backend_server_ca": b.c.Path(files.CA(e.Trust)),
-					"proxy_client_cert": b.c.Path(files.Cert(e.Cert)),
-					"proxy_client_key":  b.c.Path(files.Key(e.Cert)),
-				})
-			}
-		}
-	}
-	return toYAML(mappings)
-}
-
 // userKubeconfig adds the Secret of a kubeconfig.
 func (b *objects) userKubeconfig() {
 	for _, cert := range b.r.certs[b.c.ID()] {

@@ -61,17 +61,8 @@ func defaultOIDC(o *v1alpha1.OIDC) {
 	if o.CAFrom != nil {
 		fill(&o.CAFrom.Key, defaultCAKey)
 	}
-	if o.Scopes != nil {
-		return
-	}
-	switch o.UsernameClaim { // OpenID Connect Core 1.0, section 5.4
-	case "email":
-		o.Scopes = append(o.Scopes, "email")
-	case "name", "preferred_username", "nickname":
-		o.Scopes = append(o.Scopes, "profile")
-	}
-	if o.GroupsClaim == "groups" {
-		o.Scopes = append(o.Scopes, "groups")
+	if o.Scopes == nil {
+		o.Scopes = topology.Scopes(o.UsernameClaim, o.GroupsClaim)
 	}
 }
 
@@ -287,11 +278,7 @@ func (v *validator) certificates(p *field.Path, text string) {
 }
 
 func (v *validator) secretKey(p *field.Path, s v1alpha1.SecretKey) {
-	if s.Secret == "" {
-		v.required(p.Child("secret"), "the name of a Secret")
-		return
-	}
-	v.subdomain(p.Child("secret"), s.Secret)
+	v.secretName(p.Child("secret"), s.Secret)
 	v.key(p.Child("key"), s.Key)
 }
 

@@ -54,6 +54,7 @@ func SetDefaults(s *v1alpha1.Setup) {
 	fillEtcd(&spec.Etcd, v1alpha1.Etcd{}, false)
 	defaultComponents(s)
 	defaultAuthentication(spec)
+	defaultPathMappings(spec)
 	for i := range spec.Kubeconfigs {
 		defaultKubeconfigFields(&spec.Kubeconfigs[i], spec)
 	}

@@ -27,7 +27,7 @@ const everyKind = minimal + `spec:
   virtualWorkspaces: [{name: one}]
   pki: {store: Directory}
   frontProxies:
-  - {name: main, external: {hostname: kcp.example.com}}
+  - {name: main, external: {hostname: kcp.example.com}, pathMappings: [{path: /services/mine, backend: "https://mine"}], serving: {secret: public}}
   kubeconfigs: [{name: dev}]
   authentication:
     oidc: {issuerURL: "https://login.example.com", clientID: kcp, groupsClaim: groups}
@@ -89,6 +89,13 @@ func TestDocumentedDefaults(t *testing.T) {
 		"FrontProxy.External":           {computed, computed},
 		"ShardSpec.FrontProxy":          {computed, computed},
 		"VirtualWorkspace.FrontProxy":   {computed, computed},
+		"FrontProxy.Serving":            {little.FrontProxies[0].Serving == nil, true},
+		"Serving.CA":                    {s.FrontProxies[0].Serving.CA, ""}, // clients use those of their system
+		"PathMapping.CA":                {computed, computed},
+		"PathMapping.ClientSecret":      {computed, computed},
+		"PathMapping.UserHeader":        {s.FrontProxies[0].PathMappings[0].UserHeader, "X-Remote-User"},
+		"PathMapping.GroupHeader":       {s.FrontProxies[0].PathMappings[0].GroupHeader, "X-Remote-Group"},
+		"PathMapping.ExtraHeaderPrefix": {s.FrontProxies[0].PathMappings[0].ExtraHeaderPrefix, "X-Remote-Extra-"},
 		"FrontProxy.Authentication":     {computed, computed},
 
 		"Authentication.Mode":                         {string(little.Authentication.Mode), "Edge"},

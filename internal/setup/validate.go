@@ -40,6 +40,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v.shardLabels()
 	v.virtualWorkspaces()
 	v.authentication()
+	v.frontProxies()
 	v.kubeconfigs()
 	v.placement()
 	return v.errs

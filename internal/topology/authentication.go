@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -39,6 +40,55 @@ func (a Authentication) Tokens() bool {
 // UsesFile reports whether the settings need a file with an AuthenticationConfiguration, which excludes the flags for OIDC (k8s:
 // pkg/kubeapiserver/options/authentication.go). Only the file can restrict anonymous requests to some paths.
 func (a Authentication) UsesFile() bool { return a.Config != nil || !a.Anonymous }
+
+// Login is how users of an OpenID Connect issuer get a token.
+type Login struct {
+	IssuerURL, ClientID string
+	// CA are the certificates that the issuer is verified with, in PEM format. Empty: those of the system, unless CAFrom has them.
+	CA     string
+	CAFrom *v1alpha1.KeyReference
+	// Scopes are those that a client requests besides openid.
+	Scopes []string
+}
+
+// Logins returns the issuers of the tokens that it accepts.
+func (a Authentication) Logins() []Login {
+	var out []Login
+	if o := a.OIDC; o != nil {
+		out = append(out, Login{o.IssuerURL, o.ClientID, o.CA, o.CAFrom, o.Scopes})
+	}
+	if a.Config == nil {
+		return out
+	}
+	for _, j := range a.Config.JWT {
+		claims := []string{j.ClaimMappings.Username.Claim, j.ClaimMappings.Username.Expression}
+		if g := j.ClaimMappings.Groups; g != nil {
+			claims = append(claims, g.Claim, g.Expression)
+		}
+		out = append(out, Login{j.Issuer.URL, j.Issuer.Audiences[0], j.Issuer.CertificateAuthority, nil, Scopes(claims...)})
+	}
+	return out
+}
+
+// scopes are the claims that issuers put into tokens only on request, and what to request. The first are those of OpenID Connect Core
+// 1.0, section 5.4; groups is what many issuers call it.
+var scopes = []struct{ claim, scope string }{
+	{"email", "email"}, {"name", "profile"}, {"preferred_username", "profile"}, {"nickname", "profile"}, {"groups", "groups"},
+}
+
+// Scopes returns the scopes that a client requests, so that tokens have some claims. Each is the name of a claim, or a CEL expression.
+func Scopes(claims ...string) []string {
+	var out []string
+	for _, s := range scopes {
+		wanted := slices.ContainsFunc(claims, func(c string) bool {
+			return c == s.claim || regexp.MustCompile(`\bclaims\.`+s.claim+`\b`).MatchString(c)
+		})
+		if wanted && !slices.Contains(out, s.scope) {
+			out = append(out, s.scope)
+		}
+	}
+	return out
+}
 
 // FrontProxyAuthentication returns how a front-proxy authenticates its clients: its own settings over those of the setup.
 func FrontProxyAuthentication(base v1alpha1.Authentication, own v1alpha1.FrontProxyAuthentication) Authentication {

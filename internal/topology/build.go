@@ -216,13 +216,14 @@ func (b *builder) frontProxy(f *v1alpha1.FrontProxy, first bool) {
 	c := b.server(FrontProxy, f.Name, f.Component, "")
 	c.Authentication = new(FrontProxyAuthentication(b.setup.Spec.Authentication, f.Authentication))
 	b.add(c)
+	c.PathMappings = f.PathMappings
 	c.ExternalURL = c.URL
 	ext := f.External
 	if first && ext.Hostname == "" {
 		ext = b.setup.Spec.External
 	}
 	if !c.Cluster.Local && ext.Hostname != "" {
-		c.ExternalURL = httpsURL(ext.Hostname, ext.Port)
+		c.ExternalURL, c.Serving = httpsURL(ext.Hostname, ext.Port), f.Serving
 		b.expose(c, f.Expose, c.ExternalURL)
 		c.URL = httpsURL(c.Host(), c.ServicePort)
 	}
@@ -271,7 +272,7 @@ func (t *Topology) Access(k v1alpha1.Kubeconfig) Access {
 		return Access{Kubeconfig: k, Target: shard.ID(), URL: shard.URL}
 	}
 	proxy := t.byID[IDOf(FrontProxy, k.Target.FrontProxy)]
-	return Access{Kubeconfig: k, Target: proxy.ID(), URL: proxy.ExternalURL}
+	return Access{Kubeconfig: k, Target: proxy.ID(), URL: proxy.ExternalURL, Serving: proxy.Serving}
 }
 
 // setFrontProxy sets the front-proxy that the setup file chooses for c, if it chooses one.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/release"
 )
 
@@ -88,16 +89,21 @@ type Endpoint struct {
 	Cert string
 	// URL is empty where no URL leads there. Host is the name that clients expect in the certificate.
 	URL, Host string
+	// Serving is the user's own certificate that is served there, instead of Cert.
+	Serving *v1alpha1.Serving
 }
 
 // String returns the URL, or the host if there is none.
 func (e Endpoint) String() string { return cmp.Or(e.URL, e.Host) }
 
-// URLFor returns the URL for the kubeconfig of a client. Where a client dials all shards, kcp puts the URL of each
+// URLFor returns the URL of ServerFor.
+func (e Edge) URLFor(client ID) string { return e.ServerFor(client).URL }
+
+// ServerFor returns the server in the kubeconfig of a client. Where a client dials all shards, kcp puts the URL of each
 // shard in its place; the client's own URL is as good as any.
-func (e Edge) URLFor(client ID) string {
+func (e Edge) ServerFor(client ID) Endpoint {
 	i := slices.IndexFunc(e.Servers, func(s Endpoint) bool { return s.Component == client })
-	return e.Servers[max(i, 0)].URL
+	return e.Servers[max(i, 0)]
 }
 
 // Edges returns all connections of the setup.
@@ -202,6 +208,9 @@ func (r connection) endpoints(server, client *Component) []Endpoint {
 	all := r.at(server, client)
 	for i := range all {
 		all[i].Component, all[i].Cert = server.ID(), r.servingCert()
+		if server.Serving != nil && all[i].Host == hostOf(server.ExternalURL) {
+			all[i].Serving = server.Serving
+		}
 	}
 	return all
 }

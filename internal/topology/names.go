@@ -94,6 +94,13 @@ const (
 	InventoryPart = "inventory"
 )
 
+// MappedPaths are the paths that every front-proxy maps to shards. A front-proxy answers ServedPaths itself (kcp: pkg/proxy/server.go,
+// pkg/proxy/mapping.go).
+var (
+	MappedPaths = []string{"/clusters/", "/services/"}
+	ServedPaths = []string{"/livez", "/metrics", "/readyz"}
+)
+
 // Directories below a component's configuration directory.
 const (
 	dirPKI            = "pki"
@@ -113,6 +120,9 @@ func (Files) Cert(name string) string { return path.Join(dirPKI, name, "tls.crt"
 
 // Key returns the file of the private key that belongs to Cert(name).
 func (Files) Key(name string) string { return path.Join(dirPKI, name, "tls.key") }
+
+// External returns a file of the certificate that a front-proxy serves for its external hostname: tls.crt or tls.key.
+func (Files) External(name string) string { return path.Join(dirPKI, "external", name) }
 
 // CA returns the file with the bundle of a certificate authority.
 func (Files) CA(ca CA) string { return path.Join(dirCA, string(ca)+".crt") }

@@ -113,6 +113,10 @@ type Component struct {
 	FrontProxyURL string
 	// Authentication is how a front-proxy or a shard authenticates its clients. It is nil for other kinds.
 	Authentication *Authentication
+	// Serving is the user's own certificate that a front-proxy serves for the host of its ExternalURL. Nil: it serves that of the setup.
+	Serving *v1alpha1.Serving
+	// PathMappings are those of a front-proxy besides the ones that every front-proxy has.
+	PathMappings []v1alpha1.PathMapping
 	// Access is what a kubeconfig gives access to.
 	Access *Access
 }
@@ -140,7 +144,18 @@ type Access struct {
 	// Target is the front-proxy or shard that the kubeconfig dials, and URL its address.
 	Target ID
 	URL    string
+	// Serving is the user's own certificate that is served there. Nil: it is that of the setup.
+	Serving *v1alpha1.Serving
 	v1alpha1.Kubeconfig
+}
+
+// Trusted returns the certificates with which a client verifies the server: those of the setup, or the user's own. It is empty if the
+// client uses those of its system.
+func (a Access) Trusted(serverCA []byte) []byte {
+	if a.Serving != nil {
+		return []byte(a.Serving.CA)
+	}
+	return serverCA
 }
 
 // ID returns the component's name within its setup.

@@ -18,8 +18,7 @@ type Authentication struct {
 	// the tokens are also valid at the URLs of shards and of virtual workspaces. Default: Edge.
 	Mode AuthenticationMode `json:"mode,omitempty"`
 	// Anonymous accepts requests without credentials on shards, as the user system:anonymous. If it is false, only /healthz, /livez
-	// and /readyz need no credentials. A front-proxy that authenticates tokens refuses requests without credentials in any case.
-	// Default: true.
+	// and /readyz need no credentials. Requests to front-proxies need them in any case. Default: true.
 	Anonymous                *bool `json:"anonymous,omitempty"`
 	FrontProxyAuthentication `json:",inline"`
 }

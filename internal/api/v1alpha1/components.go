@@ -49,6 +49,10 @@ type FrontProxy struct {
 	External External `json:"external,omitzero"`
 	// Authentication configures how this front-proxy authenticates its clients. Default: spec.authentication.
 	Authentication FrontProxyAuthentication `json:"authentication,omitzero"`
+	// Serving is a certificate of your own for the external hostname. Default: the certificate of the setup.
+	Serving *Serving `json:"serving,omitempty"`
+	// PathMappings send requests for other paths than /clusters/ and /services/ to other servers.
+	PathMappings []PathMapping `json:"pathMappings,omitempty"`
 }
 
 // VirtualWorkspace is a separate server for the virtual workspaces of a shard.

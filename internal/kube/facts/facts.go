@@ -106,6 +106,23 @@ func (c *Cluster) References(ctx context.Context, objects []render.Object) error
 	return References(cluster.Quiet(ctx), c.client, objects)
 }
 
+// Secret returns the data of a Secret, and nil if it does not exist.
+func (c *Cluster) Secret(ctx context.Context, name string) (map[string][]byte, error) {
+	ctx = cluster.Quiet(ctx)
+	if err := c.client.Connect(ctx); err != nil {
+		return nil, err
+	}
+	live, err := c.client.Get(ctx, kind.Secret, name)
+	if live == nil || err != nil {
+		return nil, err
+	}
+	var s corev1.Secret
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &s); err != nil {
+		return nil, fmt.Errorf("read Secret %s: %w", name, err)
+	}
+	return s.Data, nil
+}
+
 // StorageClasses returns the names of the storage classes, the default ones first, and the number of default ones.
 func (c *Cluster) StorageClasses(ctx context.Context) (names []string, defaults int, err error) {
 	all, err := list[storagev1.StorageClass](cluster.Quiet(ctx), c.client, kind.StorageClasses, "")

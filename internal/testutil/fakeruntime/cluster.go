@@ -15,6 +15,8 @@ import (
 type Cluster struct {
 	// Permissions and Admission answer MayApply and Admit for some objects. Nil allows everything.
 	Permissions, Admission func(objects []render.Object) error
+	// Secrets are the Secrets of the user, by name.
+	Secrets map[string]map[string][]byte
 	// Nodes are the nodes by architecture. Nil is a node that kcp's image is built for.
 	Nodes map[string]int
 }
@@ -47,6 +49,11 @@ func (c *Cluster) References(context.Context, []render.Object) error { return ni
 
 // Serves serves everything.
 func (c *Cluster) Serves(context.Context, []render.Object) error { return nil }
+
+// Secret returns one of Secrets.
+func (c *Cluster) Secret(_ context.Context, name string) (map[string][]byte, error) {
+	return c.Secrets[name], nil
+}
 
 // StorageClasses returns a default class.
 func (c *Cluster) StorageClasses(context.Context) ([]string, int, error) {

@@ -1,0 +1,318 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcpctl/kcpctl/test/oidc"
+)
+
+// twoEdges has a front-proxy for users of an issuer, and one for client certificates.
+const twoEdges = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: %s}
+spec:
+  shards: [{name: alpha}]
+  frontProxies:
+  - name: users
+    authentication:
+      clientCertificates: false
+      oidc: %s
+  - name: admins
+`
+
+// TestLocalAuthentication compares two front-proxies of one kcp: the tokens of an issuer are valid at one of them only, and its users
+// reach a shard with their own name and groups.
+func TestLocalAuthentication(t *testing.T) {
+	s, issuer := newLocal(t, "minimal"), oidc.Start(t, "127.0.0.1")
+	settings, err := json.Marshal(map[string]any{
+		"issuerURL": issuer.URL, "clientID": oidc.ClientID, "groupsClaim": "groups", "groupsPrefix": "oidc:", "ca": string(issuer.CA),
+	})
+	require.NoError(t, err)
+	s.text = fmt.Sprintf(twoEdges, s.name, settings)
+	s.write(t, s.text)
+	a := &authenticated{setup: s, issuer: issuer}
+	for _, part := range []struct {
+		name string
+		do   func(*testing.T)
+	}{
+		{"up", func(t *testing.T) { s.up(t) }},
+		{"a workspace for a group of the issuer", a.createWorkspace},
+		{"tokens of the issuer", a.tokens},
+		{"forged identities", a.forged},
+		{"tokens of service accounts", a.serviceAccounts},
+		{"client certificates", a.certificates},
+		{"a kubeconfig to log in with", a.login},
+		{"everywhere, without anonymous requests", a.everywhere},
+	} {
+		step(t, part.name, part.do)
+	}
+}
+
+type authenticated struct {
+	*setup
+	issuer *oidc.Issuer
+	// users and admins are the URLs of the front-proxies, shard that of the shard alpha.
+	users, admins, shard string
+	cluster              string
+	ca                   *x509.CertPool
+	// pair is a client certificate of an administrator.
+	pair tls.Certificate
+}
+
+const team = "root:team"
+
+const teamManifest = `---
+apiVersion: tenancy.kcp.io/v1alpha1
+kind: Workspace
+metadata: {name: team}
+spec:
+  type: {name: universal, path: root}
+  location: {selector: {matchLabels: {name: alpha}}}
+`
+
+const accessManifest = `---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: team}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:kcp:workspace:access}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:team"}]
+`
+
+// admin is a kubeconfig of an administrator in the workspace.
+var admin = []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", team}
+
+func (a *authenticated) apply(t *testing.T, manifest string, kubeconfig ...string) {
+	t.Helper()
+	c := a.command("kubeconfig", append(kubeconfig, "--", "kubectl", "apply", "--filename", "-")...)
+	c.stdin = manifest
+	c.run(t.Context(), t).ok(t)
+}
+
+func (a *authenticated) createWorkspace(t *testing.T) {
+	a.apply(t, teamManifest, "admin")
+	a.kubectl(t, "wait", "workspace", "team", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
+	a.apply(t, accessManifest, admin...)
+
+	a.users = a.status(t).URL
+	a.ca = x509.NewCertPool()
+	a.shard = a.connect(t, "--user", "e2e", "--group", "system:masters", "--target", "shard/alpha")
+	a.admins = a.connect(t, admin...) // the last one, because its certificate is used
+	var w workspace
+	require.NoError(t, json.Unmarshal([]byte(a.kubectl(t, "get", "workspace", "team", "--output", "json").ok(t).stdout), &w))
+	a.cluster = w.Spec.Cluster
+	require.NotEqual(t, a.users, a.admins)
+}
+
+// connect returns the URL in a minted kubeconfig, and takes over its certificates.
+func (a *authenticated) connect(t *testing.T, minted ...string) string {
+	t.Helper()
+	var config struct {
+		Clusters []struct {
+			Cluster struct {
+				Server string
+				CA     string `json:"certificate-authority-data"`
+			}
+		}
+		Users []struct {
+			User struct {
+				Cert string `json:"client-certificate-data"`
+				Key  string `json:"client-key-data"`
+			}
+		}
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(a.kcpctl(t, "kubeconfig", minted...).ok(t).stdout), &config))
+	decode := func(text string) []byte {
+		raw, err := base64.StdEncoding.DecodeString(text)
+		require.NoError(t, err)
+		return raw
+	}
+	var err error
+	a.pair, err = tls.X509KeyPair(decode(config.Users[0].User.Cert), decode(config.Users[0].User.Key))
+	require.NoError(t, err)
+	require.True(t, a.ca.AppendCertsFromPEM(decode(config.Clusters[0].Cluster.CA)))
+	server, _, _ := strings.Cut(config.Clusters[0].Cluster.Server, "/clusters/")
+	return server
+}
+
+// identity is the answer to a request for the identity of the client.
+type identity struct {
+	code   int
+	name   string
+	groups []string
+	body   string
+}
+
+// request has the credentials of a request.
+type request struct {
+	token   string
+	headers map[string]string
+	// certificate presents the client certificate, even if the server does not ask for one of its authority.
+	certificate bool
+}
+
+// whoAmI asks a server who the client is, in a workspace.
+func (a *authenticated) whoAmI(t *testing.T, server, workspace string, r request) identity {
+	t.Helper()
+	config := &tls.Config{RootCAs: a.ca, MinVersion: tls.VersionTLS12}
+	if r.certificate {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &a.pair, nil }
+	}
+	transport := &http.Transport{TLSClientConfig: config}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		server+"/clusters/"+workspace+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		bytes.NewBufferString(`{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}`))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	if r.token != "" {
+		req.Header.Set("Authorization", "Bearer "+r.token)
+	}
+	for k, v := range r.headers {
+		req.Header.Set(k, v)
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	var review struct {
+		Status struct {
+			UserInfo struct {
+				Username string
+				Groups   []string
+			}
+		}
+	}
+	_ = json.Unmarshal(body, &review) // an error is text or a Status
+	return identity{resp.StatusCode, review.Status.UserInfo.Username, review.Status.UserInfo.Groups, string(body)}
+}
+
+func (a *authenticated) tokens(t *testing.T) {
+	alice := request{token: a.issuer.Token(t, "alice", map[string]any{"groups": []string{"team", "system:masters"}})}
+	var got identity
+	eventually(t.Context(), t, func() error { // a front-proxy discovers the issuer after it has started
+		if got = a.whoAmI(t, a.users, team, alice); got.code != http.StatusCreated {
+			return fmt.Errorf("HTTP %d: %s", got.code, got.body)
+		}
+		return nil
+	})
+	require.Equal(t, a.issuer.URL+"#alice", got.name)
+	require.ElementsMatch(t, []string{"oidc:team", "oidc:system:masters", "system:authenticated"}, got.groups)
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, a.admins, team, alice).code, "the other front-proxy does not know the issuer")
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, a.shard, a.cluster, alice).code, "shards do not know it either")
+
+	bob := request{token: a.issuer.Token(t, "bob", map[string]any{"groups": []string{"other"}})}
+	require.Equal(t, http.StatusForbidden, a.whoAmI(t, a.users, team, bob).code, "a user without permissions")
+	other := oidc.Start(t, "127.0.0.1")
+	for name, token := range map[string]string{
+		"signed by another issuer": other.Token(t, "alice", map[string]any{"iss": a.issuer.URL}),
+		"for another client":       a.issuer.Token(t, "alice", map[string]any{"aud": "other"}),
+		"that has expired":         a.issuer.Token(t, "alice", map[string]any{"exp": time.Now().Add(-time.Hour).Unix()}),
+	} {
+		require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, a.users, team, request{token: token}).code, "a token "+name)
+	}
+}
+
+// forged sends the headers with which front-proxies pass an identity on to shards.
+func (a *authenticated) forged(t *testing.T) {
+	headers := map[string]string{
+		"X-Remote-User": "root", "X-Remote-Group": "system:masters", "X-Remote-Extra-Authentication.kcp.io%2fcluster-Name": "root",
+	}
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, a.users, team, request{headers: headers}).code)
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, a.admins, team, request{headers: headers}).code)
+	anonymous := a.whoAmI(t, a.shard, a.cluster, request{headers: headers})
+	require.Equal(t, http.StatusForbidden, anonymous.code)
+	require.Contains(t, anonymous.body, "system:anonymous")
+
+	alice := request{token: a.issuer.Token(t, "alice", map[string]any{"groups": []string{"team"}}), headers: headers}
+	got := a.whoAmI(t, a.users, team, alice)
+	require.Equal(t, http.StatusCreated, got.code, got.body)
+	require.Equal(t, a.issuer.URL+"#alice", got.name)
+	require.NotContains(t, got.groups, "system:masters")
+	require.NotContains(t, got.body, "cluster-name")
+	got = a.whoAmI(t, a.admins, team, request{certificate: true, headers: headers})
+	require.Equal(t, http.StatusCreated, got.code, got.body)
+	require.NotEqual(t, "root", got.name)
+	require.NotContains(t, got.groups, "system:masters")
+}
+
+func (a *authenticated) serviceAccounts(t *testing.T) {
+	a.kubectlAs(t, admin, "create", "serviceaccount", "e2e").ok(t)
+	account := request{token: strings.TrimSpace(a.kubectlAs(t, admin, "create", "token", "e2e").ok(t).stdout)}
+	for name, server := range map[string]string{"users": a.users, "admins": a.admins} {
+		got := a.whoAmI(t, server, team, account)
+		require.Equal(t, http.StatusCreated, got.code, "%s: %s", name, got.body)
+		require.Equal(t, "system:serviceaccount:default:e2e", got.name, name)
+		require.Contains(t, got.groups, "system:authenticated", name)
+	}
+}
+
+func (a *authenticated) certificates(t *testing.T) {
+	require.Equal(t, http.StatusCreated, a.whoAmI(t, a.admins, team, request{certificate: true}).code)
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, a.users, team, request{certificate: true}).code)
+	a.kcpctl(t, "kubeconfig", "--user", "e2e", "--target", "front-proxy/users").refused(t, 2, "front-proxy/users", "--oidc")
+	a.kcpctl(t, "check").ok(t)
+}
+
+// plugin stands for kubelogin, which would open a browser. It records its arguments, and returns a token.
+const plugin = `#!/bin/sh
+echo "$@" >>%[1]s/arguments
+echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "%[2]s"}}'
+`
+
+func (a *authenticated) login(t *testing.T) {
+	dir := t.TempDir()
+	token := a.issuer.Token(t, "alice", map[string]any{"groups": []string{"team"}})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kubectl-oidc_login"), fmt.Appendf(nil, plugin, dir, token), 0o700))
+	whoAmI := a.command("kubeconfig", "--oidc", "--workspace", team, "--", "kubectl", "auth", "whoami", "--output", "json")
+	whoAmI.env = append(slices.Clone(whoAmI.env), "PATH="+dir+":"+os.Getenv("PATH"))
+	got := whoAmI.run(t.Context(), t).ok(t).stdout
+	require.Contains(t, got, a.issuer.URL+"#alice")
+	require.Contains(t, got, "oidc:team")
+	arguments, err := os.ReadFile(filepath.Join(dir, "arguments"))
+	require.NoError(t, err)
+	require.Contains(t, string(arguments),
+		"get-token --oidc-issuer-url="+a.issuer.URL+" --oidc-client-id=kcp --oidc-extra-scope=groups --certificate-authority-data=")
+	content := a.kcpctl(t, "kubeconfig", "--oidc").ok(t).stdout
+	require.NotContains(t, content, "client-certificate")
+	require.NotContains(t, content, "client-key")
+	require.Contains(t, content, "server: "+a.users)
+	a.kcpctl(t, "kubeconfig", "--oidc", "--target", "front-proxy/admins").refused(t, 2, "front-proxy/users")
+}
+
+// everywhere has shards accept the tokens too. They refuse anonymous requests, except those of probes, without which up would fail.
+func (a *authenticated) everywhere(t *testing.T) {
+	settings, _, _ := strings.Cut(a.text[strings.Index(a.text, "oidc: ")+len("oidc: "):], "\n")
+	a.edit(t, "\nspec:\n", "\nspec:\n  authentication: {mode: Everywhere, anonymous: false, oidc: "+settings+"}\n")
+	a.up(t)
+	isReady(t, a.setup)
+	alice := request{token: a.issuer.Token(t, "alice", map[string]any{"groups": []string{"team"}})}
+	for name, server := range map[string]string{"users": a.users, "admins": a.admins, "the shard": a.shard} {
+		eventually(t.Context(), t, func() error {
+			if got := a.whoAmI(t, server, a.cluster, alice); got.code != http.StatusCreated || got.name != a.issuer.URL+"#alice" {
+				return fmt.Errorf("%s: HTTP %d: %s", name, got.code, got.body)
+			}
+			return nil
+		})
+		require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, server, a.cluster, request{}).code, "%s: no credentials", name)
+	}
+	changesNothing(t, a.setup)
+}
