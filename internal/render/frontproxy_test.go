@@ -87,7 +87,7 @@ func kubeconfigOf(t *testing.T, text string) map[string]string {
 	return out
 }
 
-// A certificate of the user's own is served for the external hostname only. Whoever dials it trusts its authority, everything else
+// A certificate of the user's own is served for the external hostname only. Clients of this name trust its authority, everything else
 // keeps that of the setup.
 func TestServing(t *testing.T) {
 	top, state, objects := rendered(t, serving)
