@@ -23,8 +23,8 @@ const (
 	// shardLabel is the label that every Shard object has (kcp: pkg/server/server.go).
 	shardLabel   = "name"
 	pollInterval = 200 * time.Millisecond
-	// rescheduleInterval is how often the scheduler is made to try again.
-	rescheduleInterval = time.Second
+	// rescheduleAfter is how long the scheduler leaves a workspace alone before it is made to try again.
+	rescheduleAfter = time.Second
 	// scheduledAnnotation is changed for that on the workspaces of canaries.
 	scheduledAnnotation = "kcpctl.dev/scheduling-requested-at"
 	phaseScheduling     = "Scheduling"
@@ -80,21 +80,42 @@ func (c *Client) Canary(ctx context.Context, shard string, report func(reason st
 // awaitReady waits until a workspace is Ready. Right after a start the scheduler fails, because workspace types and
 // shards reach it through the cache. It would try again after 5, 10, 20 ms and so on, up to 5 s and more, but it also
 // tries again when the workspace changes (kcp: pkg/reconciler/tenancy/workspace/workspace_controller.go). So an
-// annotation of a workspace that is not scheduled is changed from time to time.
+// annotation of a workspace is changed if the scheduler has left it alone for a while.
 func awaitReady(ctx context.Context, workspaces dynamic.ResourceInterface, name string, report func(string)) error {
-	changed := time.Now()
+	idle := stillness{limit: rescheduleAfter}
 	return poll(ctx, report, func() error {
 		got, err := workspaces.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if now := time.Now(); phaseOf(got) == phaseScheduling && now.Sub(changed) >= rescheduleInterval {
-			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, scheduledAnnotation, now.UTC().Format(time.RFC3339Nano))
+		if phaseOf(got) == phaseScheduling && idle.reached(got.GetResourceVersion()) {
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`,
+				scheduledAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
 			_, _ = workspaces.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kcpctl"})
-			changed = now
 		}
 		return workspaceReady(got)
 	})
+}
+
+// stillness measures how long an object does not change. The limit doubles each time that it is reached: a change of the
+// object at the wrong moment makes the scheduler fail with a conflict, and a slow scheduler must not fail forever.
+type stillness struct {
+	limit   time.Duration
+	version string
+	since   time.Time
+}
+
+func (s *stillness) reached(version string) bool {
+	now := time.Now()
+	if version != s.version {
+		s.version, s.since = version, now
+		return false
+	}
+	if now.Sub(s.since) < s.limit {
+		return false
+	}
+	s.since, s.limit = now, 2*s.limit
+	return true
 }
 
 // poll tries until it works or ctx ends. Then it returns the cause and the last error.

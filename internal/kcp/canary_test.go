@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -122,11 +123,23 @@ func TestCanaryAsksForItsShard(t *testing.T) {
 
 func TestCanaryMakesTheSchedulerTryAgain(t *testing.T) {
 	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
-		phases := slices.Concat(slices.Repeat([]fakekcp.Answer{fakekcp.Workspace("Scheduling", "", "")}, 15),
-			slices.Repeat([]fakekcp.Answer{fakekcp.Workspace("Initializing", "", "")}, 15))
+		phases := slices.Concat(slices.Repeat([]fakekcp.Answer{fakekcp.Workspace("Scheduling", "", "")}, 40),
+			slices.Repeat([]fakekcp.Answer{fakekcp.Workspace("Initializing", "", "")}, 40))
 		k.Script(fakekcp.GetWorkspace, phases...)
 		require.NoError(t, c.Canary(t.Context(), "alpha", func(string) {}))
-		require.Len(t, k.Requests(fakekcp.PatchWorkspace), 2, "once a second while it is not scheduled, for 3 s")
+		require.Len(t, k.Requests(fakekcp.PatchWorkspace), 3, "after 1, 3 and 7 of the 8 s that it is not scheduled")
+	})
+}
+
+func TestCanaryLeavesABusySchedulerAlone(t *testing.T) {
+	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
+		for i := range 40 {
+			a := fakekcp.Workspace("Scheduling", "", "")
+			a.Body.(map[string]any)["metadata"].(map[string]any)["resourceVersion"] = strconv.Itoa(i)
+			k.Script(fakekcp.GetWorkspace, a)
+		}
+		require.NoError(t, c.Canary(t.Context(), "alpha", func(string) {}))
+		require.Empty(t, k.Requests(fakekcp.PatchWorkspace), "a change would make the scheduler fail with a conflict")
 	})
 }
 
