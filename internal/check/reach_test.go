@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,7 @@ type places struct {
 	// answers are what happens at an address; every other one answers. silent is an error of cluster us.
 	answers map[string]check.Answer
 	silent  error
+	mu      sync.Mutex
 	// asked are the addresses that each cluster was asked for.
 	asked map[string][]string
 }
@@ -52,6 +54,8 @@ func newPlaces(t *testing.T, running bool) *places {
 			if name == "us" && p.silent != nil {
 				return check.Answer{}, p.silent
 			}
+			p.mu.Lock()
+			defer p.mu.Unlock()
 			p.asked[name] = append(p.asked[name], address)
 			if a, ok := p.answers[address]; ok {
 				return a, nil

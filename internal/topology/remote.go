@@ -84,24 +84,21 @@ type remoteAddresses struct {
 // addEdge adds the addresses of an edge. Its clients are grouped by place and kind first: each of a thousand shards
 // dials all others.
 func (r *remoteAddresses) addEdge(e Edge) {
-	type group struct {
-		place Cluster
-		kind  Kind
-	}
-	var groups []group
+	var clients []*Component // one of each group
 	for _, id := range e.Clients {
-		client := r.t.Component(id)
-		if g := (group{client.Cluster, client.Kind}); !slices.Contains(groups, g) {
-			groups = append(groups, g)
+		c := r.t.Component(id)
+		known := slices.ContainsFunc(clients, func(o *Component) bool { return o.Cluster.Name == c.Cluster.Name && o.Kind == c.Kind })
+		if !known {
+			clients = append(clients, c)
 		}
 	}
-	for _, g := range groups {
+	for _, c := range clients {
 		for _, s := range e.Servers {
 			server := r.t.Component(s.Component)
-			if s.URL == "" || server.Cluster.Name == g.place.Name && hostOf(s.URL) == server.Host() {
+			if s.URL == "" || server.Cluster.Name == c.Cluster.Name && hostOf(s.URL) == server.Host() {
 				continue
 			}
-			r.add(g.place, g.kind, e.What, e.Optional, RemoteAddress{Server: s.Component, URL: s.URL, Trust: e.Trust})
+			r.add(c.Cluster, c.Kind, e.What, e.Optional, RemoteAddress{Server: s.Component, URL: s.URL, Trust: e.Trust})
 		}
 	}
 }
