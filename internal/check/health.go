@@ -54,7 +54,7 @@ var Health = []Check{
 	{
 		ID: "KCP114", Category: catConnections, Title: "components reach those of other clusters",
 		run: reachable, limit: probeLimit,
-		Explanation: howReached + " The table shows who needs an address, and for what. Addresses that only mounted " +
+		Explanation: howReached + " The table shows the clients of each address, and the purpose. Addresses that only mounted " +
 			"workspaces need are a warning. Addresses of clients outside of the clusters are tried from this machine.",
 		Fix: fixReach,
 	},

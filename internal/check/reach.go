@@ -73,7 +73,7 @@ type Reachability struct {
 // shownRows is how many rows a table of reachability has at most, if all addresses answer.
 const shownRows = 24
 
-// Table returns the header and the rows of a table for people. Where there are very many addresses, those that answer
+// Table returns the header and the rows of a table. Where there are very many addresses, those that answer
 // are left out.
 func Table(all []Reachability) [][]string {
 	out := [][]string{{"FROM", "TO", "ADDRESS", "RESULT", "NEEDED BY"}}
@@ -185,7 +185,7 @@ func (s *Subject) dialler(ctx context.Context, c Cluster) (*corev1.PodTemplateSp
 	return nil, fmt.Errorf("no kcp server runs on cluster %s", c.Name())
 }
 
-// judge says whether an answer is a problem. A component that does not run yet cannot answer, and the address of its
+// judge reports the problems of an answer. A component that does not run yet cannot answer, and the address of its
 // load balancer may not exist either.
 func (s *Subject) judge(ctx context.Context, a *topology.RemoteAddress, found Answer) (o outcome) {
 	cause := fmt.Sprintf("%s cannot reach %s at %s: %s", a.From.Name, a.To(), a.Address, found.Detail)

@@ -33,8 +33,7 @@ type connection struct {
 	// kubeconfig, context, label and pathMapping are those of Edge.
 	kubeconfig, context, label string
 	pathMapping                bool
-	// what is that of Edge. It is set where a client can dial a server of another cluster. optional is set if kcp works
-	// without the connection as long as nobody uses what it is for.
+	// what and optional are those of Edge. what is set where a client can dial a server of another cluster.
 	what     string
 	optional bool
 	wait     wait

@@ -81,7 +81,7 @@ type Edge struct {
 	// Label describes in one word what the clients do. It is empty for connections that are not drawn.
 	Label string
 	// What is what the clients ask for there: "requests of clients". It is empty where they dial only on their own
-	// cluster. Optional is set if kcp works without the connection as long as nobody uses what it is for.
+	// cluster. Optional is set if only a feature needs the connection that an installation need not use.
 	What     string
 	Optional bool
 }

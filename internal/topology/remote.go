@@ -19,7 +19,7 @@ type RemoteAddress struct {
 	URL, Address string
 	// Trust is the authority whose bundle verifies the server. It is empty for an external etcd.
 	Trust CA
-	// Optional is set if kcp works without the address as long as nobody uses what it is for.
+	// Optional is set if only a feature needs the address that an installation need not use.
 	Optional bool
 
 	// purposes are what clients of each kind ask for there, in the order of the connections.
@@ -34,7 +34,7 @@ func (a *RemoteAddress) To() string {
 	return string(a.Server)
 }
 
-// Reason says who needs the address for what: "front-proxy: requests of clients; shard: cache".
+// Reason lists the clients and the purposes: "front-proxy: requests of clients; shard: cache".
 func (a *RemoteAddress) Reason() string {
 	var parts []string
 	for _, k := range slices.SortedFunc(maps.Keys(a.purposes), func(x, y Kind) int { return x.order() - y.order() }) {
