@@ -73,12 +73,12 @@ type Reachability struct {
 // shownRows is how many rows a table of reachability has at most, if all addresses answer.
 const shownRows = 24
 
-// Table returns the header and the rows of a table. Where there are very many addresses, those that answer
-// are left out.
-func Table(all []Reachability) [][]string {
+// Table returns the header and the rows of a table. Unless it is complete, a table with very many addresses leaves out
+// those that answer.
+func Table(all []Reachability, complete bool) [][]string {
 	out := [][]string{{"FROM", "TO", "ADDRESS", "RESULT", "NEEDED BY"}}
 	for _, r := range all {
-		if len(all) <= shownRows || r.Result != Answers {
+		if complete || len(all) <= shownRows || r.Result != Answers {
 			out = append(out, []string{r.From, r.To, r.Address, string(r.Result), r.Reason})
 		}
 	}

@@ -134,7 +134,7 @@ func TestReachabilityTable(t *testing.T) {
 			{"this machine", "front-proxy/main", "kcp.example.com:6443", "refused", "clients of kcp"},
 			{"this machine", "root-shard", "root.example.com:6443", "no such name", "clients of virtual workspaces"},
 			{"this machine", "shard/alpha", "alpha.example.com:6443", "no such name", "clients of virtual workspaces"},
-		}, check.Table(rows))
+		}, check.Table(rows, false))
 		require.Equal(t, "who reaches whom: 5 of 10 addresses answer", check.Summarize(rows))
 		require.Len(t, p.asked["eu"], 3)
 		require.Len(t, p.asked["us"], 4)
@@ -164,8 +164,9 @@ func nowhereToDial(context.Context, *tls.Config) (*tls.Conn, error) {
 // Of very many addresses, only those that do not answer are shown.
 func TestReachabilityTableOfManyAddresses(t *testing.T) {
 	rows := slices.Repeat([]check.Reachability{{From: "eu", Result: check.Answers}}, 100)
-	require.Empty(t, check.Table(rows))
+	require.Empty(t, check.Table(rows, false))
+	require.Len(t, check.Table(rows, true), 101)
 	rows[40].Result = check.Refused
-	require.Len(t, check.Table(rows), 2)
-	require.Len(t, check.Table(rows[:24]), 25)
+	require.Len(t, check.Table(rows, false), 2)
+	require.Len(t, check.Table(rows[:24], false), 25)
 }

@@ -30,7 +30,7 @@ func (u *Up) probe(ctx context.Context, res *Result) error {
 			report.Ignore(c.ID)
 		}
 	}
-	u.emit(Event{Scope: Note, Message: check.Summarize(report.Reachability), Table: check.Table(report.Reachability)})
+	u.emit(Event{Scope: Note, Message: check.Summarize(report.Reachability), Table: check.Table(report.Reachability, false)})
 	for _, w := range report.Warnings() {
 		u.note(w)
 	}
