@@ -356,18 +356,9 @@ func TestWaitsFor(t *testing.T) {
 
 // The table of a note is aligned, and its lines are never joined.
 func TestPlainTable(t *testing.T) {
-	streams, _, stderr := 
-	p := NewProgress(t.Context(), streams, ProgressOptions{Now: testutil.NewClock().Now})
-	p.Observe(run.Event{Time: testutil.Start(), Scope: run.Note, Message: "two addresses", Table: [][]string{{"FROM", "TO"}, {"eu", "a"}, {"asia", "b"}}})
+	s, _, stderr := Fake("", 0, 0, utf8Lang)
+	p := NewProgress(t.Context(), s, ProgressOptions{Now: testutil.NewClock().Now})
+	p.Observe(run.Event{Scope: run.Note, Message: "two addresses", Table: [][]string{{"FROM", "TO"}, {"eu", "a"}, {"asia", "b"}}})
 	p.Close()
 	require.Equal(t, []string{"two addresses", "FROM   TO", "eu     a", "asia   b"}, withoutTimes(stderr.String()))
-}
-
-func withoutTimes(text string) []string {
-	var out []string
-	for line := range strings.Lines(text) {
-		_, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		out = append(out, rest)
-	}
-	return out
 }
