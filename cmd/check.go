@@ -155,6 +155,10 @@ func printReport(w *ui.Stream, r *check.Report, all bool) {
 			fmt.Fprintf(w, "    %s %s\n", w.Cyan("fix:"), w.Text(res.Fix))
 		}
 	}
+	if rows := check.Table(r.Reachability, all); len(rows) > 0 {
+		fmt.Fprintf(w, "\n%s\n", w.Bold("Who reaches whom"))
+		ui.Table(w, nil, rows...)
+	}
 	glyph := w.Check()
 	if !r.Passed {
 		glyph = w.Cross()

@@ -20,6 +20,7 @@ const (
 	catClusters     = "Kubernetes clusters"
 	catNamespace    = "Cluster prerequisites"
 	catNetwork      = "Network of this machine"
+	catReach        = "Network of the clusters"
 	catMachine      = "This machine"
 	catComponents   = "Components"
 	catConnections  = "Connections"
@@ -32,12 +33,19 @@ func All() []Check { return slices.Concat(Preflight, Health) }
 
 // Quick returns the preflight checks that also run when there is nothing to apply.
 func Quick() []Check {
-	return slices.DeleteFunc(slices.Clone(Preflight), func(c Check) bool { return c.Thorough })
+	return preflight(func(c Check) bool { return !c.Thorough && !c.CreatesPods })
 }
 
 // Thorough returns the preflight checks that run only for objects that are about to be created or changed.
 func Thorough() []Check {
-	return slices.DeleteFunc(slices.Clone(Preflight), func(c Check) bool { return !c.Thorough })
+	return preflight(func(c Check) bool { return c.Thorough && !c.CreatesPods })
+}
+
+// WithPods returns the preflight checks that create pods, for which the namespaces must exist.
+func WithPods() []Check { return preflight(func(c Check) bool { return c.CreatesPods }) }
+
+func preflight(belongs func(Check) bool) []Check {
+	return slices.DeleteFunc(slices.Clone(Preflight), func(c Check) bool { return !belongs(c) })
 }
 
 // Status is how a check ended.
@@ -65,8 +73,12 @@ type Check struct {
 	Needs []string
 	// Thorough checks are left out if there is nothing to apply.
 	Thorough bool
+	// CreatesPods checks create short-lived pods. A dry run leaves them out.
+	CreatesPods bool
 
 	run func(context.Context, *Subject) outcome
+	// limit is how long the check may take. Default: timeout.
+	limit time.Duration
 }
 
 // Result is how a check ended.
@@ -90,12 +102,14 @@ type Report struct {
 	// Passed is true if no check has failed.
 	Passed  bool     `json:"passed"`
 	Results []Result `json:"results"`
+	// Reachability is who must reach whom, if a check has asked for it.
+	Reachability []Reachability `json:"reachability,omitempty"`
 }
 
 // ReportKind is the kind of Report, as programs see it.
 const ReportKind = "CheckReport"
 
-// timeout is how long one check may take.
+// timeout is how long one check may take, unless it has a limit of its own.
 const timeout = 20 * time.Second
 
 // Run runs checks on a subject.
@@ -115,6 +129,7 @@ func Run(ctx context.Context, s *Subject, checks []Check) *Report {
 		}
 		r.Results, checks = append(r.Results, results...), checks[n:]
 	}
+	r.Reachability = s.reached
 	return r
 }
 
@@ -127,7 +142,8 @@ func (c Check) result(ctx context.Context, s *Subject, failed map[string]bool) R
 			return res
 		}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	limit := cmp.Or(c.limit, timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
 	defer cancel()
 	o := c.run(ctx, s)
 	if o.status != "" {

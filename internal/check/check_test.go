@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,7 +136,7 @@ func TestTable(t *testing.T) {
 		ids = append(ids, c.ID)
 	}
 	require.IsIncreasing(t, ids)
-	require.Len(t, append(Quick(), Thorough()...), len(Preflight))
+	require.Len(t, slices.Concat(Quick(), Thorough(), WithPods()), len(Preflight))
 }
 
 // docs/checks.md is the table for users.

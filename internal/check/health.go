@@ -52,6 +52,13 @@ var Health = []Check{
 			"check that it points there",
 	},
 	{
+		ID: "KCP114", Category: catConnections, Title: "components reach those of other clusters",
+		run: reachable, limit: probeLimit,
+		Explanation: howReached + " The table shows the clients of each address, and the purpose. Addresses that only mounted " +
+			"workspaces need are a warning. Addresses of clients outside of the clusters are tried from this machine.",
+		Fix: fixReach,
+	},
+	{
 		ID: "KCP121", Category: catKcp, Title: "every shard is registered with its URLs",
 		run: registration,
 		Explanation: "The root shard is asked for its Shard objects. A shard that is not registered gets no " +

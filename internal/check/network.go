@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/url"
@@ -14,27 +15,32 @@ import (
 type external struct {
 	url       string
 	component *topology.Component
+	// clients are those outside of the setup that use the URL. Empty: only components do.
+	clients string
 }
 
 // externals returns the external URLs of a setup, each once. URLs with the name of a Service in the cluster are not
 // external.
 func externals(t *topology.Topology) []external {
 	var all []external
-	add := func(rawURL string, c *topology.Component) {
-		known := slices.ContainsFunc(all, func(e external) bool { return e.url == rawURL })
-		if rawURL == "" || known || !t.Local() && hostOf(rawURL) == c.Host() {
+	add := func(rawURL string, c *topology.Component, clients string) {
+		if i := slices.IndexFunc(all, func(e external) bool { return e.url == rawURL }); i >= 0 {
+			all[i].clients = cmp.Or(all[i].clients, clients)
 			return
 		}
-		all = append(all, external{rawURL, c})
+		if rawURL == "" || !t.Local() && hostOf(rawURL) == c.Host() {
+			return
+		}
+		all = append(all, external{rawURL, c, clients})
 	}
 	for _, c := range t.FrontProxies() {
-		add(c.ExternalURL, c)
+		add(c.ExternalURL, c, "clients of kcp")
 	}
 	for _, c := range t.Servers() {
-		add(c.URL, c)
+		add(c.URL, c, "")
 	}
 	for _, c := range t.Shards() {
-		add(c.VirtualWorkspaceURL, servesWorkspaces(t, c))
+		add(c.VirtualWorkspaceURL, servesWorkspaces(t, c), "clients of virtual workspaces")
 	}
 	return all
 }

@@ -1,5 +1,15 @@
 package check
 
+// howReached and fixReach explain the checks of reachability.
+const (
+	howReached = "Shards, front-proxies, servers of virtual workspaces and the cache server dial each other, across clusters " +
+		"by their external addresses. Every address that leads out of a cluster, or to an external etcd, is tried " +
+		"from inside, by a pod of kcp's image with the node and network settings of a component. It lives for some " +
+		"seconds. Services of the same cluster need no test."
+	fixReach = "open the route: correct the url in the setup file, the DNS entries that the cluster uses, firewalls, " +
+		"NetworkPolicies for egress, or the load balancer"
+)
+
 // Preflight are the checks before anything is applied.
 var Preflight = []Check{
 	{
@@ -115,6 +125,15 @@ var Preflight = []Check{
 			" names are looked up from this machine, whose DNS may differ from that of the clients, so " +
 			"the check only warns. The addresses of a load balancer may be known only after the first up.",
 		Fix: "create the DNS records once the Services have addresses: kcpctl status shows the URLs",
+	},
+	{
+		ID: "KCP024", Category: catReach, Title: "the clusters reach each other's components",
+		run: reachable, Needs: []string{"KCP001", "KCP002"}, CreatesPods: true, limit: probeLimit,
+		Explanation: howReached + " A component that does not run yet cannot answer, so until then a refused connection " +
+			"passes, and everything else is a warning: a load balancer may get its address only with the first up. " +
+			"Up asks after it has created the namespaces and before everything else, if there are several clusters. " +
+			"Dry runs do not ask, because they create nothing.",
+		Fix: fixReach,
 	},
 	{
 		ID: "KCP031", Category: catMachine, Title: "the state directory is writable",

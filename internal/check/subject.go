@@ -24,6 +24,8 @@ type Subject struct {
 	// Objects are the ones that up would apply. Health checks do not need them.
 	Objects []render.Object
 	Now     func() time.Time
+	// Moving are the components that are about to get another address or serving certificate.
+	Moving map[topology.ID]bool
 	// Network is the network of this machine. Nil is the real one.
 	Network Network
 
@@ -32,6 +34,8 @@ type Subject struct {
 	// state and states are what Prepare has read.
 	state  *pki.State
 	states map[topology.ID]ready.State
+	// reached is what the check of reachability has found.
+	reached []Reachability
 
 	mu      sync.Mutex
 	clients map[topology.ID]*kcp.Client
@@ -95,6 +99,8 @@ type Cluster interface {
 	Architectures(ctx context.Context) (map[string]int, error)
 	// Occupied returns an error for each node port and host port that the objects need and that is in use.
 	Occupied(ctx context.Context, objects []render.Object) error
+	// Reach tries addresses from a short-lived pod in the namespace, and returns what happened at each.
+	Reach(ctx context.Context, p Probe) ([]Answer, error)
 }
 
 // Machine answers questions about this machine, for a setup that runs on it.

@@ -170,7 +170,7 @@ func (r *Runtime) Where() string {
 func (r *Runtime) Facts() check.Facts {
 	var out check.Facts
 	for _, cl := range r.clusters.current {
-		out.Clusters = append(out.Clusters, facts.New(r.background, cl, r.topology.Name, r.now))
+		out.Clusters = append(out.Clusters, facts.New(r.background, cl, r.topology, r.now))
 	}
 	return out
 }
@@ -202,7 +202,7 @@ func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
 // mayApply returns an error with all permissions that the user lacks for a run, on any cluster.
 func (r *Runtime) mayApply(ctx context.Context) error {
 	return r.clusters.each(cluster.Quiet(ctx), func(ctx context.Context, cl *cluster.Client) error {
-		return facts.MayApply(ctx, cl, nil)
+		return facts.MayApply(ctx, cl, nil, r.topology.Probes())
 	})
 }
 

@@ -46,6 +46,8 @@ type Event struct {
 	Message string `json:"message,omitempty"`
 	// Needs are the components that a pending component waits for.
 	Needs []string `json:"needs,omitempty"`
+	// Table is the header and the rows of a table that belongs to a note.
+	Table [][]string `json:"table,omitempty"`
 }
 
 // Observer receives events, one at a time, in order.

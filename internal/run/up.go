@@ -20,6 +20,7 @@ const (
 	stepPreflight    = "preflight"
 	stepCertificates = "certificates"
 	stepPlan         = "plan"
+	stepReachability = "reachability"
 	stepCanary       = "canary"
 )
 
@@ -101,12 +102,16 @@ func (u *Up) Run(ctx context.Context) (*Result, error) {
 	u.reporter = newReporter(u.Observe, u.Now)
 	res, err := u.prepare(ctx)
 	if err != nil || u.Options.DryRun {
+		u.notProbed(err)
 		return res, err
 	}
 	if res.Plan.Empty() && u.Options.Edit == nil {
 		return res, u.components(ctx, res)
 	}
 	if err := u.applyNamespaces(ctx, res.Plan); err != nil {
+		return res, err
+	}
+	if err := u.probe(ctx, res); err != nil {
 		return res, err
 	}
 	err = Locked(ctx, u.Runtime, func(ctx context.Context) error {

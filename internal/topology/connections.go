@@ -33,7 +33,10 @@ type connection struct {
 	// kubeconfig, context, label and pathMapping are those of Edge.
 	kubeconfig, context, label string
 	pathMapping                bool
-	wait                       wait
+	// what and optional are those of Edge. what is set where a client can dial a server of another cluster.
+	what     string
+	optional bool
+	wait     wait
 }
 
 // verification is how both ends verify each other: trust is the authority whose bundle verifies the server, accept the
@@ -69,39 +72,48 @@ var connections = []connection{
 	// Shards dial the logical clusters and the virtual workspaces of all shards. kcp puts the URL of each shard into the
 	// kubeconfig (kcp: pkg/server/config.go).
 	{from: shards, to: shards, at: baseURL, cert: CertLogicalClusterAdmin, by: asClient,
-		kubeconfig: KubeconfigLogicalClusterAdmin, context: ContextBase},
-	{from: shards, to: slices.Concat(shards, workspaces), at: workspacesURL, cert: CertClient, by: asClient},
+		kubeconfig: KubeconfigLogicalClusterAdmin, context: ContextBase, what: "logical clusters"},
+	{from: shards, to: slices.Concat(shards, workspaces), at: workspacesURL, cert: CertClient, by: asClient,
+		what: "virtual workspaces"},
 
 	// Front-proxies dial all shards. kcp puts the URL of each shard into the kubeconfig for the root shard (kcp:
 	// pkg/proxy/config.go).
-	{from: proxies, to: shards, at: baseURL, cert: CertShardClient, by: asClient},
-	{from: proxies, to: shards, at: baseURL, cert: CertRequestHeader, by: asProxy, label: "requests"},
+	{from: proxies, to: shards, at: baseURL, cert: CertShardClient, by: asClient, what: "index of workspaces"},
+	{from: proxies, to: shards, at: baseURL, cert: CertRequestHeader, by: asProxy, label: "requests",
+		what: "requests of clients"},
 	// A workspace can be mounted from a virtual workspace: its requests go to the URL of the mount (kcp:
 	// pkg/index/index.go).
-	{from: proxies, to: workspaces, at: baseURL, cert: CertRequestHeader, by: asProxy},
+	{from: proxies, to: workspaces, at: baseURL, cert: CertRequestHeader, by: asProxy, what: "mounted workspaces",
+		optional: true},
 	// A front-proxy asks the root shard for the identities of kcp's APIs, and does not listen before it has them (kcp:
 	// pkg/proxy).
 	{from: proxies, to: shards, target: rootShard, at: nearURL, cert: CertShardClient, by: asClient,
-		kubeconfig: KubeconfigShards, context: ContextSystemAdmin, wait: untilStarted},
-	{from: proxies, to: shards, target: rootShard, at: nearURL, cert: CertRequestHeader, by: asProxy, pathMapping: true},
+		kubeconfig: KubeconfigShards, context: ContextSystemAdmin, wait: untilStarted, what: "identities of APIs"},
+	{from: proxies, to: shards, target: rootShard, at: nearURL, cert: CertRequestHeader, by: asProxy, pathMapping: true,
+		what: "requests of clients"},
 
 	{from: workspaces, to: shards, target: servedShard, at: nearURL, cert: CertClient, by: asClient,
-		kubeconfig: KubeconfigShard, context: ContextShardBase, label: "serves", wait: untilReady},
+		kubeconfig: KubeconfigShard, context: ContextShardBase, label: "serves", wait: untilReady,
+		what: "objects of the shard"},
 	{from: workspaces, to: proxies, target: frontProxy, at: frontProxyURL, cert: CertFrontProxyClient, by: asClient,
-		kubeconfig: KubeconfigExternalLogicalClusterAdmin, context: ContextBase, wait: untilReady},
+		kubeconfig: KubeconfigExternalLogicalClusterAdmin, context: ContextBase, wait: untilReady,
+		what: "workspaces of other shards"},
 
 	{from: shards, to: proxies, target: frontProxy, at: frontProxyURL, cert: CertExternalLogicalClusterAdmin, by: asClient,
-		kubeconfig: KubeconfigExternalLogicalClusterAdmin, context: ContextBase},
+		kubeconfig: KubeconfigExternalLogicalClusterAdmin, context: ContextBase, what: "workspaces of other shards"},
 	// A shard asks the root shard for the identities of kcp's APIs, and lists the cache, until both answer (kcp:
 	// pkg/server/server.go, kcp-start-informers).
 	{from: []Kind{Shard}, to: shards, target: rootShard, at: nearURL, cert: CertClient, by: asClient,
-		kubeconfig: KubeconfigRootShard, context: ContextShardBase, label: "registers", wait: untilStarted},
+		kubeconfig: KubeconfigRootShard, context: ContextShardBase, label: "registers", wait: untilStarted,
+		what: "registration, identities of APIs"},
 	{from: shards, to: caches, target: cacheServer, at: nearURL, cert: CertClient, by: asClient,
-		kubeconfig: KubeconfigCache, context: contextCache, label: "replicates", wait: untilStarted},
+		kubeconfig: KubeconfigCache, context: contextCache, label: "replicates", wait: untilStarted,
+		what: "cache"},
 	{from: workspaces, to: caches, target: cacheServer, at: nearURL, cert: CertClient, by: asClient,
-		kubeconfig: KubeconfigCache, context: contextCache},
+		kubeconfig: KubeconfigCache, context: contextCache, what: "cache"},
 	// Requests for mounted workspaces go back to the front-proxies.
-	{from: shards, to: proxies, when: hasMountProxy, at: externalURL, cert: CertMountsProxy, by: asProxy},
+	{from: shards, to: proxies, when: hasMountProxy, at: externalURL, cert: CertMountsProxy, by: asProxy,
+		what: "mounted workspaces", optional: true},
 	{from: slices.Concat(caches, shards), to: etcds, target: managedEtcd, at: baseURL, cert: CertEtcdClient, by: inEtcd,
 		allowed: (*Component).ClientHost, label: "stores", wait: untilReady},
 

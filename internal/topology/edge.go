@@ -80,6 +80,10 @@ type Edge struct {
 	PathMapping bool
 	// Label describes in one word what the clients do. It is empty for connections that are not drawn.
 	Label string
+	// What is what the clients ask for there: "requests of clients". It is empty where they dial only on their own
+	// cluster. Optional is set if only a feature needs the connection that an installation need not use.
+	What     string
+	Optional bool
 }
 
 // Endpoint is an address of a component.
@@ -152,7 +156,7 @@ func (t *Topology) order(client, server ID, w wait) {
 func (r connection) edges(t *Topology) []Edge {
 	e := Edge{
 		Cert: r.cert, Trust: r.by.trust, Accept: r.by.accept, Kubeconfig: r.kubeconfig, Context: r.context, Label: r.label,
-		PathMapping: r.pathMapping,
+		PathMapping: r.pathMapping, What: r.what, Optional: r.optional,
 	}
 	var out []Edge
 	add := func(clients []ID, servers []Endpoint, allowed string) {

@@ -14,6 +14,9 @@ const (
 	// AnnotationChecksum is on pods. It changes with the content of the files that the pod mounts, so that a change rolls
 	// the pod.
 	AnnotationChecksum = "kcpctl.dev/config-checksum"
+	// LabelPurpose is on pods that kcpctl creates for itself, for some seconds, with PurposeReachability as its value.
+	LabelPurpose        = "kcpctl.dev/purpose"
+	PurposeReachability = "reachability"
 	// LabelApplySet marks the objects that a setup applied to a cluster (the ApplySet format of kubectl).
 	LabelApplySet = "applyset.kubernetes.io/part-of"
 	// LabelShardRegion is on Shard objects in kcp, which shows it in the column REGION (kcp:

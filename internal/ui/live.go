@@ -90,7 +90,7 @@ func (l *live) Observe(e run.Event) {
 		l.board.update(e)
 		return
 	}
-	for text := range strings.Lines(e.Message) {
+	for _, text := range slices.Concat(slices.Collect(strings.Lines(e.Message)), tableLines(e.Table)) {
 		l.notes = append(l.notes, l.out.Text(text))
 	}
 }

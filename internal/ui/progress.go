@@ -69,6 +69,9 @@ type plainLines struct {
 func (p *plainLines) Observe(e run.Event) {
 	if e.Scope == run.Note {
 		p.print(e.Time, gather.In(e.Message))
+		for _, text := range tableLines(e.Table) {
+			p.line(e.Time, text)
+		}
 		return
 	}
 	r := p.board.update(e)
@@ -95,6 +98,15 @@ func (p *plainLines) Observe(e run.Event) {
 		return
 	}
 	p.line(e.Time, text)
+}
+
+// tableLines returns the lines of the table of a note.
+func tableLines(rows [][]string) []string {
+	var b strings.Builder
+	if len(rows) > 0 {
+		Table(&b, nil, rows...)
+	}
+	return strings.FieldsFunc(b.String(), func(r rune) bool { return r == '\n' })
 }
 
 func (p *plainLines) Close() { p.sumUp(p.now()) }

@@ -353,3 +353,12 @@ func TestWaitsFor(t *testing.T) {
 		})
 	}
 }
+
+// The table of a note is aligned, and its lines are never joined.
+func TestPlainTable(t *testing.T) {
+	s, _, stderr := Fake("", 0, 0, utf8Lang)
+	p := NewProgress(t.Context(), s, ProgressOptions{Now: testutil.NewClock().Now})
+	p.Observe(run.Event{Scope: run.Note, Message: "two addresses", Table: [][]string{{"FROM", "TO"}, {"eu", "a"}, {"asia", "b"}}})
+	p.Close()
+	require.Equal(t, []string{"two addresses", "FROM   TO", "eu     a", "asia   b"}, withoutTimes(stderr.String()))
+}

@@ -24,6 +24,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
 	"github.com/kcpctl/kcpctl/internal/kube/kind"
 	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // defaultStorageClass is the annotation of storage classes that are the default.
@@ -34,7 +35,9 @@ type Cluster struct {
 	client *cluster.Client
 	// setup is the name of the setup.
 	setup string
-	now   func() time.Time
+	// probes means that runs create pods that try addresses.
+	probes bool
+	now    func() time.Time
 	// serverInfo asks the API server once, however many checks need it.
 	serverInfo func() serverInfo
 }
@@ -48,9 +51,9 @@ type serverInfo struct {
 	err     error
 }
 
-// New returns the facts about a cluster. Requests that several calls share end with background.
-func New(background context.Context, cl *cluster.Client, setup string, now func() time.Time) *Cluster {
-	c := &Cluster{client: cl, setup: setup, now: now}
+// New returns the facts about a cluster of a setup. Requests that several calls share end with background.
+func New(background context.Context, cl *cluster.Client, t *topology.Topology, now func() time.Time) *Cluster {
+	c := &Cluster{client: cl, setup: t.Name, probes: t.Probes(), now: now}
 	c.serverInfo = sync.OnceValue(func() serverInfo { return c.askServerInfo(background) })
 	return c
 }
@@ -98,7 +101,7 @@ func (c *Cluster) requestServerInfo(ctx context.Context) (serverInfo, error) {
 
 // MayApply returns an error with all permissions that the user lacks to apply objects.
 func (c *Cluster) MayApply(ctx context.Context, objects []render.Object) error {
-	return MayApply(cluster.Quiet(ctx), c.client, objects)
+	return MayApply(cluster.Quiet(ctx), c.client, objects, c.probes)
 }
 
 // References returns an error with all objects that other objects refer to and that do not exist.

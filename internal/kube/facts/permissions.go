@@ -62,8 +62,8 @@ func (s *permissionSet) addForNamespaces(verb string) {
 }
 
 // MayApply returns an error with all permissions that the user lacks to apply objects on a cluster, or objects of all
-// kinds if there are none.
-func MayApply(ctx context.Context, cl *cluster.Client, objects []render.Object) error {
+// kinds if there are none. With probes, runs also create pods.
+func MayApply(ctx context.Context, cl *cluster.Client, objects []render.Object, probes bool) error {
 	if err := cl.Connect(ctx); err != nil {
 		return err
 	}
@@ -73,7 +73,11 @@ func MayApply(ctx context.Context, cl *cluster.Client, objects []render.Object) 
 	}
 	seen := ns != nil && ns.GetName() != ""
 	exists := seen || ns != nil && !lacksNamespace(ctx, cl)
-	return verify(ctx, cl, toApply(cl.Namespace, objects, exists), seen)
+	all := toApply(cl.Namespace, objects, exists)
+	if probes {
+		all = append(all, permission{verb: "create", resource: kind.Pods.Resource, namespace: cl.Namespace})
+	}
+	return verify(ctx, cl, all, seen)
 }
 
 // lacksNamespace reports whether the namespace does not exist, for users who may not read it: it would accept no

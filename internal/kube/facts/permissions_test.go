@@ -116,7 +116,7 @@ func TestNamespaceThatMayNotBeRead(t *testing.T) {
 				return &cluster.API{Context: "c", Dynamic: d, HTTP: srv.Client()}, err
 			}})
 			require.NoError(t, err)
-			err = MayApply(t.Context(), cl, nil)
+			err = MayApply(t.Context(), cl, nil, false)
 			if tc.want == "" {
 				require.NoError(t, err)
 				return

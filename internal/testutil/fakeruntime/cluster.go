@@ -1,6 +1,7 @@
 package fakeruntime
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -8,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/render"
 )
 
@@ -17,12 +19,16 @@ type Cluster struct {
 	Permissions, Admission func(objects []render.Object) error
 	// Secrets are the Secrets of the user, by name.
 	Secrets map[string]map[string][]byte
+	// Reached answers Reach for an address. Nil: every address answers.
+	Reached func(address string) (check.Answer, error)
+	// Label is the cluster's name. Default: that of the only cluster of a setup.
+	Label string
 	// Nodes are the nodes by architecture. Nil is a node that kcp's image is built for.
 	Nodes map[string]int
 }
 
-// Name is that of the only cluster of a setup.
-func (c *Cluster) Name() string { return "default" }
+// Name is Label.
+func (c *Cluster) Name() string { return cmp.Or(c.Label, "default") }
 
 // Hello returns a supported version and a correct clock.
 func (c *Cluster) Hello(context.Context) (string, time.Duration, error) { return "v1.36.0", 0, nil }
@@ -73,6 +79,22 @@ func (c *Cluster) Architectures(context.Context) (map[string]int, error) {
 
 // Occupied finds no port in use.
 func (c *Cluster) Occupied(context.Context, []render.Object) error { return nil }
+
+// Reach returns what Reached says.
+func (c *Cluster) Reach(_ context.Context, p check.Probe) ([]check.Answer, error) {
+	out := make([]check.Answer, len(p.Addresses))
+	for i, a := range p.Addresses {
+		out[i] = check.Answer{Reach: check.Answers}
+		if c.Reached == nil {
+			continue
+		}
+		var err error
+		if out[i], err = c.Reached(a.Address); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
 
 // Network is a network in which every host resolves and none answers.
 type Network struct{}
