@@ -21,6 +21,7 @@ const (
 	stepCertificates = "certificates"
 	stepPlan         = "plan"
 	stepCanary       = "canary"
+	stepAddresses    = "addresses"
 )
 
 // UpRuntime is what Up needs of a runtime.
@@ -32,6 +33,7 @@ type UpRuntime interface {
 	Applier
 	Prober
 	Replacer
+	Addresser
 }
 
 // Up brings a setup up, or changes a running one. It can be interrupted at any moment and run again.
