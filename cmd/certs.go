@@ -24,12 +24,12 @@ func newCertsCmd(env *Env) *cobra.Command {
 }
 
 // openStore loads a setup and opens the store of its PKI. The caller closes the session.
-func openStore(env *Env, flags *setupFlags) (*session, error) {
+func openStore(ctx context.Context, env *Env, flags *setupFlags) (*session, error) {
 	s, err := loadSetup(env, flags)
 	if err != nil {
 		return nil, err
 	}
-	return s, s.connectStore()
+	return s, s.connectStore(ctx)
 }
 
 // rolloutFlags are those of commands that change certificates and roll the components that use them.
@@ -68,7 +68,7 @@ func openRollout(ctx context.Context, env *Env, flags *setupFlags, f *rolloutFla
 	}
 	switch {
 	case !f.offline:
-		err = s.connect()
+		err = s.connect(ctx)
 	case s.directory == nil:
 		err = clierr.New(clierr.BadInput, "name it with --pki-dir, or set spec.pki.store to Directory in the setup file",
 			"--offline requires a directory with the certificates")

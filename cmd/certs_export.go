@@ -46,7 +46,7 @@ only you can read. It does not overwrite other authorities or keys.` + pkiFilesH
 }
 
 func (o *certsExportOptions) run(ctx context.Context) error {
-	s, err := openStore(o.env, &o.setup)
+	s, err := openStore(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (o *certsImportOptions) run(ctx context.Context) error {
 		return clierr.New(clierr.BadInput, "run kcpctl certs import --help to see which files it reads",
 			"%s holds no authorities and no service-account key", o.dir)
 	}
-	s, err := openStore(o.env, &o.setup)
+	s, err := openStore(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ configured validity: replace it with rotate-ca.`,
 }
 
 func (o *certsListOptions) run(ctx context.Context) error {
-	s, err := openStore(o.env, &o.setup)
+	s, err := openStore(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ finds any. Use it in cron jobs and for monitoring.`,
 }
 
 func (o *certsCheckOptions) run(ctx context.Context) error {
-	s, err := openStore(o.env, &o.setup)
+	s, err := openStore(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ Exit codes: 0 all passed or only warnings, 1 a check failed, 2 invalid flags or 
 }
 
 func (o *checkOptions) run(ctx context.Context) error {
-	s, err := openSetup(o.env, &o.setup)
+	s, err := openSetup(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ func newCordonLikeCmd(o *cordonOptions, c *cobra.Command) *cobra.Command {
 }
 
 func (o *cordonOptions) run(ctx context.Context) error {
-	s, err := openSetup(o.env, &o.setup)
+	s, err := openSetup(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}

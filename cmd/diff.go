@@ -44,7 +44,7 @@ Exit codes: 0 no differences, 1 differences, 2 invalid flags or setup file.`,
 }
 
 func (o *diffOptions) run(ctx context.Context) error {
-	s, err := openSetup(o.env, &o.setup)
+	s, err := openSetup(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ namespaces stay, so that a later up continues with them; --purge removes them, t
 }
 
 func (o *downOptions) run(ctx context.Context) error {
-	s, err := openSetup(o.env, &o.setup)
+	s, err := openSetup(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ func (e *editFlags) preview(ctx context.Context, before, after *session, r upRun
 	if e.dryRun == dryRunClient {
 		return nil
 	}
-	if err := after.connect(); err != nil {
+	if err := after.connect(ctx); err != nil {
 		return err
 	}
 	defer after.close()

@@ -33,8 +33,8 @@ func loadMembers(env *Env, flags *setupFlags) (*session, error) {
 }
 
 // connectMembers connects to what runs the members. The caller closes the session.
-func (s *session) connectMembers() (run.Members, error) {
-	if err := s.connect(); err != nil {
+func (s *session) connectMembers(ctx context.Context) (run.Members, error) {
+	if err := s.connect(ctx); err != nil {
 		return run.Members{}, err
 	}
 	pods, ok := s.runtime.(run.MemberRuntime)
@@ -83,7 +83,7 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	members, err := s.connectMembers()
+	members, err := s.connectMembers(ctx)
 	if err != nil {
 		return err
 	}
@@ -197,7 +197,7 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 	if err := run.CheckReplaceable(r.Etcd); err != nil {
 		return err
 	}
-	members, err := s.connectMembers()
+	members, err := s.connectMembers(ctx)
 	if err != nil {
 		return err
 	}

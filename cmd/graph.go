@@ -54,7 +54,7 @@ func (o *graphOptions) run(ctx context.Context) error {
 
 // states queries which components are ready.
 func (o *graphOptions) states(ctx context.Context, s *session) (map[topology.ID]graph.State, error) {
-	if err := s.connect(); err != nil {
+	if err := s.connect(ctx); err != nil {
 		return nil, err
 	}
 	defer s.close()

@@ -55,7 +55,7 @@ type revisionList struct {
 }
 
 func (o *historyOptions) run(ctx context.Context) error {
-	s, err := openSetup(o.env, &o.setup)
+	s, err := openSetup(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/local"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/proxy"
+	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -171,10 +172,16 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 	if o.portForward || len(o.clusterRoles) > 0 {
 		connect = s.connect
 	}
-	if err := connect(); err != nil {
+	if err := connect(ctx); err != nil {
 		return err
 	}
 	defer s.close()
+	if access, declared, err = o.access(s); err != nil { // again: the address may be one that the cluster assigns
+		return err
+	}
+	if s.topology.Component(access.Target).Assignment.Pending() {
+		return run.RequireAddresses(s.topology)
+	}
 	state, err := s.loadPKI(ctx)
 	if err != nil {
 		return err

@@ -56,7 +56,7 @@ func (o *logsOptions) run(ctx context.Context) error {
 	case !slices.Contains(known, o.component):
 		return unknownName("component", o.component, known)
 	}
-	if err := s.connect(); err != nil {
+	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	defer s.close()

@@ -80,7 +80,7 @@ func (o *removeShardOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.connect(); err != nil {
+	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	defer s.close()

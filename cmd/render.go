@@ -125,7 +125,7 @@ func (o *renderOptions) documents(ctx context.Context, s *session) ([]document, 
 		})
 		return docs, g.Wait()
 	}
-	if err := s.connect(); err != nil {
+	if err := s.connect(ctx); err != nil {
 		return nil, offlineHint(err)
 	}
 	defer s.close()

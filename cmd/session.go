@@ -30,17 +30,19 @@ type session struct {
 	directory pki.Store
 	// layout is the setup's directory and ports on this machine. It is nil without --local.
 	layout *local.Layout
+	// addresses are those that clusters have assigned to components. Connect reads them.
+	addresses topology.Addresses
 	// runtime is nil until connect.
 	runtime run.Runtime
 }
 
 // openSetup loads a setup and connects to what runs it. The caller closes the session.
-func openSetup(env *Env, flags *setupFlags) (*session, error) {
+func openSetup(ctx context.Context, env *Env, flags *setupFlags) (*session, error) {
 	s, err := loadSetup(env, flags)
 	if err != nil {
 		return nil, err
 	}
-	return s, s.connect()
+	return s, s.connect(ctx)
 }
 
 // loadSetup reads the setup file and builds its topology. It uses no network.
@@ -71,12 +73,50 @@ func (s *session) use(f *setup.File) error {
 	if s.flags.local.enabled {
 		return s.useLocal()
 	}
-	s.topology = topology.Build(f.Setup)
+	s.topology = topology.BuildAt(f.Setup, s.addresses)
 	return nil
 }
 
-// connect opens the runtime.
-func (s *session) connect() error {
+// connect opens the runtime, with the addresses that clusters have assigned to components.
+func (s *session) connect(ctx context.Context) error {
+	if err := s.open(); err != nil || len(s.topology.Assigned()) == 0 {
+		return err
+	}
+	known, err := run.KnownAddresses(ctx, s.runtime, s.topology)
+	if err != nil {
+		return err
+	}
+	return s.at(known)
+}
+
+// at builds the topology with the addresses that clusters have assigned to components, and opens the runtime again.
+func (s *session) at(known topology.Addresses) error {
+	s.close()
+	s.addresses = known
+	if err := s.use(s.file); err != nil {
+		return err
+	}
+	return s.open()
+}
+
+// expose asks the clusters for the addresses that a run needs.
+func (s *session) expose(ctx context.Context, r upRun) error {
+	if len(s.topology.Assigned()) == 0 {
+		return nil
+	}
+	up, err := s.newUp(r)
+	if err != nil {
+		return err
+	}
+	known, err := up.Expose(ctx)
+	if err != nil {
+		return err
+	}
+	return s.at(known)
+}
+
+// open opens the runtime.
+func (s *session) open() error {
 	if s.flags.local.enabled {
 		return s.connectLocal()
 	}
@@ -105,7 +145,7 @@ func (s *session) connectToApply(ctx context.Context) error {
 	if err := s.claimPorts(ctx); err != nil {
 		return err
 	}
-	return s.connect()
+	return s.connect(ctx)
 }
 
 func (s *session) close() {
@@ -123,12 +163,12 @@ func holder() kube.Holder {
 	return h
 }
 
-// connectStore connects unless a directory has the PKI: then nothing else is needed to read it.
-func (s *session) connectStore() error {
-	if s.directory != nil && !s.flags.local.enabled {
+// connectStore connects unless a directory has the PKI: then nothing else is needed to read it, unless clusters assign addresses.
+func (s *session) connectStore(ctx context.Context) error {
+	if s.directory != nil && !s.flags.local.enabled && len(s.topology.Assigned()) == 0 {
 		return nil
 	}
-	return s.connect()
+	return s.connect(ctx)
 }
 
 // store is the store of the setup's PKI.
@@ -192,15 +232,22 @@ func (s *session) newUp(r upRun) (*run.Up, error) {
 
 // runUp applies the setup, and shows the progress.
 func (s *session) runUp(ctx context.Context, r upRun) (*run.Result, error) {
-	up, err := s.newUp(r)
-	if err != nil {
-		return nil, err
-	}
 	end := s.reporter.begin(ctx, r.header, r.wait.output)
-	res, err := up.Run(ctx)
+	res, err := s.exposeAndRun(ctx, r)
 	end()
 	if r.wait.output != outputJSON && res != nil && res.Plan != nil && len(res.Plan.Conflicts) > 0 {
 		ui.PrintConflicts(s.env.Streams.Err, res.Plan.Conflicts)
 	}
 	return res, err
+}
+
+func (s *session) exposeAndRun(ctx context.Context, r upRun) (*run.Result, error) {
+	if err := s.expose(ctx, r); err != nil {
+		return nil, err
+	}
+	up, err := s.newUp(r)
+	if err != nil {
+		return nil, err
+	}
+	return up.Run(ctx)
 }

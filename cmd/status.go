@@ -50,7 +50,7 @@ Exit codes: 0 everything is ready, 1 failed, 2 invalid flags or setup file, 3 so
 }
 
 func (o *statusOptions) run(ctx context.Context) error {
-	s, err := openSetup(o.env, &o.setup)
+	s, err := openSetup(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (o *upOptions) run(ctx context.Context) error {
 		},
 	})
 	if err == nil && o.wait.output != outputJSON {
-		o.printResult(s, res.Plan)
+		err = o.printResult(ctx, s, res.Plan)
 	}
 	if o.foreground {
 		return s.stay(ctx, err)
@@ -129,7 +129,7 @@ func (o *upOptions) run(ctx context.Context) error {
 // connect opens the runtime. It fails if the run could never finish.
 func (o *upOptions) connect(ctx context.Context, s *session, only []topology.ID) error {
 	if o.dryRun == dryRunServer {
-		return s.connect()
+		return s.connect(ctx)
 	}
 	if err := s.connectToApply(ctx); err != nil {
 		return err
@@ -188,7 +188,7 @@ func (o *upOptions) header(s *session) string {
 }
 
 // printResult prints the plan of a dry run, or what was done and what to do next.
-func (o *upOptions) printResult(s *session, p *plan.Plan) {
+func (o *upOptions) printResult(ctx context.Context, s *session, p *plan.Plan) error {
 	w := o.env.Streams.Err
 	switch {
 	case o.dryRun == dryRunServer:
@@ -204,6 +204,12 @@ func (o *upOptions) printResult(s *session, p *plan.Plan) {
 			fmt.Fprintf(w, "  %s\n", line)
 		}
 	}
+	if o.dryRun == dryRunServer {
+		return nil
+	}
+	found, err := s.addressesOf(ctx)
+	found.print(w)
+	return err
 }
 
 // nextCommands are the commands to run next, in the order in which they make sense.

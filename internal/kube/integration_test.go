@@ -89,7 +89,9 @@ func (f *fixture) record(r *Runtime, state *pki.State) *record.Record {
 		return known
 	}
 	home := r.clusters.home.Cluster
-	return known.With(state, map[topology.ID]record.Data{"root-shard": {Cluster: home.Name, Namespace: home.Namespace, Etcd: "managed etcd/root"}})
+	rec := known.With(state, map[topology.ID]record.Data{"root-shard": {Cluster: home.Name, Namespace: home.Namespace, Etcd: "managed etcd/root"}})
+	rec.SetAddresses(r.topology.Assigned())
+	return rec
 }
 
 // parse builds the topology of a setup file for a user.

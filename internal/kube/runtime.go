@@ -94,6 +94,7 @@ type Runtime struct {
 	members      *etcdMembers
 	workloads    *workload.Observer
 	pods         *pods
+	addresses    *addresses
 
 	// background lives until Close: watches belong to it.
 	background context.Context
@@ -147,6 +148,7 @@ func New(t *topology.Topology, o Options) (*Runtime, error) {
 	r.planner = &planner{observer: state, writer: r.inventories}
 	r.applier = &applier{topology: t, clusters: all, workloads: r.workloads}
 	r.members = &etcdMembers{topology: t, clusters: all}
+	r.addresses = &addresses{clusters: all}
 	r.pods = &pods{clusters: all, workloads: r.workloads, notify: notify}
 	return r, nil
 }
@@ -292,6 +294,11 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 		return ready.State{}, err
 	}
 	return r.workloads.State(ctx, cl, c)
+}
+
+// Addresses returns what the clusters have assigned to components.
+func (r *Runtime) Addresses(ctx context.Context, of []*topology.Component) (map[topology.ID]run.Assigned, error) {
+	return r.addresses.of(cluster.Quiet(ctx), of)
 }
 
 // Dial connects to a pod of a component by a port-forward.

@@ -335,6 +335,11 @@ func (r *Runtime) Wait(ctx context.Context) error {
 	}
 }
 
+// Addresses returns nothing: on this machine every component has an address of its own choice.
+func (r *Runtime) Addresses(context.Context, []*topology.Component) (map[topology.ID]run.Assigned, error) {
+	return nil, nil
+}
+
 // Replace does nothing: a component has one process on this machine, and no other could serve in its place.
 func (r *Runtime) Replace(context.Context, *topology.Component) error { return nil }
 

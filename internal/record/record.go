@@ -29,6 +29,8 @@ type Record struct {
 	Retired map[string][]string `json:"retired,omitempty"`
 	// Data describes where components hold their data.
 	Data map[topology.ID]Data `json:"data,omitempty"`
+	// Addresses are the addresses that clusters have assigned to components.
+	Addresses topology.Addresses `json:"addresses,omitempty"`
 	// Labels are the labels that the setup wants for the shards in kcp.
 	Labels map[topology.ID]map[string]string `json:"labels,omitempty"`
 }
@@ -109,11 +111,12 @@ func Decode(raw []byte) (*Record, error) {
 func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 	out := &Record{
 		Installation: s.Installation.ID, Authorities: s.Fingerprints(), Data: map[topology.ID]Data{},
-		Labels: map[topology.ID]map[string]string{},
+		Labels: map[topology.ID]map[string]string{}, Addresses: topology.Addresses{},
 	}
 	if r != nil {
 		maps.Copy(out.Data, r.Data)
 		maps.Copy(out.Labels, r.Labels)
+		maps.Copy(out.Addresses, r.Addresses)
 		out.Retired = r.retire(out.Authorities)
 	}
 	for id, d := range data {
@@ -146,8 +149,9 @@ func (r *Record) Equal(o *Record) bool { return reflect.DeepEqual(r.normal(), o.
 func (r *Record) normal() Record {
 	out := Record{
 		Installation: r.Installation, Authorities: map[string]pki.Fingerprints{}, Retired: map[string][]string{},
-		Data: map[topology.ID]Data{}, Labels: map[topology.ID]map[string]string{},
+		Data: map[topology.ID]Data{}, Labels: map[topology.ID]map[string]string{}, Addresses: topology.Addresses{},
 	}
+	maps.Copy(out.Addresses, r.Addresses)
 	maps.Copy(out.Authorities, r.Authorities)
 	maps.Copy(out.Retired, r.Retired)
 	maps.Copy(out.Data, r.Data)
@@ -160,6 +164,14 @@ func (r *Record) SetLabels(id topology.ID, labels map[string]string) {
 	delete(r.Labels, id)
 	if len(labels) > 0 {
 		r.Labels[id] = labels
+	}
+}
+
+// SetAddresses records the addresses that clusters have assigned to components. It forgets those of other components.
+func (r *Record) SetAddresses(assigned []*topology.Component) {
+	r.Addresses = topology.Addresses{}
+	for _, c := range assigned {
+		r.Addresses[c.ID()] = c.Assignment.Known
 	}
 }
 
@@ -198,7 +210,8 @@ func (r *Record) Purge(ids ...topology.ID) *Record {
 
 func (r *Record) clone() *Record {
 	out := *r
-	out.Data, out.Labels = map[topology.ID]Data{}, map[topology.ID]map[string]string{}
+	out.Data, out.Labels, out.Addresses = map[topology.ID]Data{}, map[topology.ID]map[string]string{}, topology.Addresses{}
+	maps.Copy(out.Addresses, r.Addresses)
 	maps.Copy(out.Data, r.Data)
 	maps.Copy(out.Labels, r.Labels)
 	return &out

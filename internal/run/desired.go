@@ -31,6 +31,8 @@ type DesiredOptions struct {
 	accept func(loaded *pki.State) error
 	// change changes the PKI before missing certificates are issued: a step of a rotation.
 	change pkiChange
+	// pending accepts addresses that are not assigned yet. The result must not be applied.
+	pending bool
 }
 
 // pkiChange changes a PKI. It leaves the state that it is given as it is.
@@ -40,6 +42,9 @@ type pkiChange func(*pki.State) (*pki.State, error)
 // that every client and server of the setup accept each other. Without a store the PKI exists in memory only. It
 // fails with a LoadError if the store cannot be read.
 func LoadDesired(ctx context.Context, t *topology.Topology, store pki.Store, o DesiredOptions) (*Desired, error) {
+	if err := RequireAddresses(t); err != nil && !o.pending {
+		return nil, err
+	}
 	d := &Desired{Loaded: &pki.State{}, topology: t, store: store}
 	var err error
 	if store != nil {

@@ -88,6 +88,7 @@ func (p *preparation) guard(ctx context.Context, res *Result) error {
 	maps.DeleteFunc(included, func(id topology.ID, _ record.Data) bool { return !only.includes(id) })
 	res.record = before.With(res.PKI.State, included)
 	p.recordLabels(res.record)
+	p.recordAddresses(res.record)
 	switch {
 	case !only.limited():
 		res.record.Drop(want)

@@ -21,6 +21,8 @@ type preparation struct {
 	// again means that the same run has made a plan a moment ago, without the lock. Only failures are reported then,
 	// and the preflight checks, which have passed, are not run again.
 	again bool
+	// quiet means that only failures are reported, and that addresses may be missing: the plan is that of a run which asks for them.
+	quiet bool
 
 	// known is the record of the installation, desired and objects are what is to be applied.
 	known   *record.Record
@@ -36,7 +38,7 @@ func (u *Up) prepareAgain(ctx context.Context) (*Result, error) {
 
 // step reports a step.
 func (p *preparation) step(name string, s Status, message string) {
-	if !p.again {
+	if !p.again && !p.quiet {
 		p.Up.step(name, s, message)
 	}
 }
@@ -82,7 +84,7 @@ func (p *preparation) run(ctx context.Context) (*Result, error) {
 func (p *preparation) certificates(ctx context.Context) (err error) {
 	p.step(stepCertificates, Running, "")
 	p.desired, err = LoadDesired(ctx, p.Topology, p.Runtime.Store(), DesiredOptions{
-		Now: p.Now(), Renew: p.Options.Renew, change: p.change,
+		Now: p.Now(), Renew: p.Options.Renew, change: p.change, pending: p.quiet,
 		accept: func(loaded *pki.State) error {
 			return errors.Join(p.sameAuthorities(p.known, loaded), p.sameForAll(loaded))
 		},

@@ -29,6 +29,7 @@ type Runtime interface {
 	Prober
 	Replacer
 	LogReader
+	Addresser
 	// Close closes what the runtime opened for itself, such as port-forwards. It stops no component.
 	Close() error
 }

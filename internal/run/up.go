@@ -22,6 +22,7 @@ const (
 	stepPlan         = "plan"
 	stepReachability = "reachability"
 	stepCanary       = "canary"
+	stepAddresses    = "addresses"
 )
 
 // UpRuntime is what Up needs of a runtime.
@@ -33,6 +34,7 @@ type UpRuntime interface {
 	Applier
 	Prober
 	Replacer
+	Addresser
 }
 
 // Up brings a setup up, or changes a running one. It can be interrupted at any moment and run again.

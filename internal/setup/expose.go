@@ -24,6 +24,7 @@ func (v *validator) exposed() {
 		at := p.path.Child("expose")
 		oneOf(v, at.Child("type"), p.Expose.Type, v1alpha1.ExposeTypes...)
 		v.exposeFields(at, p.Expose)
+		v.autoAddress(p)
 		if p.Expose.Type != v1alpha1.ExposeClusterIP && slices.Contains(v1alpha1.ExposeTypes, p.Expose.Type) {
 			v.exposedAddress(p)
 		}
@@ -90,16 +91,30 @@ func (v *validator) exposedAddress(p part) {
 	at, host := p.addressPath(), p.publicHost()
 	switch t := p.Expose.Type; {
 	case host == "":
-		v.required(at, "the address at which clients reach the %s of %s", t, p.id())
+		v.required(at, "the address at which clients reach the %s of %s%s", t, p.id(), orAuto(t))
 	case t.Routed() && net.ParseIP(host) != nil:
 		v.invalid(at, host, "must be a DNS name: proxies route by the host name in the TLS handshake, which is never an IP address")
-	case t == v1alpha1.ExposeNodePort && p.external != nil && p.external.Port == 0:
-		v.required(p.externalPath.Child("port"), "the node port of %s", p.id())
-	case t == v1alpha1.ExposeNodePort && p.external == nil && p.Expose.NodePort == 0 && !hasPort(p.url):
-		v.required(at, "a URL with the node port of %s, such as https://%s:31443", p.id(), host)
 	}
 	if p.Expose.Type == v1alpha1.ExposeRoute && p.virtualWorkspaceURL != "" && hostOf(p.virtualWorkspaceURL) != host {
 		v.invalid(p.path.Child("virtualWorkspaceURL"), p.virtualWorkspaceURL, "must have the host of the URL, because a Route has one host")
+	}
+}
+
+// assigning are the types whose addresses clusters assign.
+var assigning = []v1alpha1.ExposeType{v1alpha1.ExposeNodePort, v1alpha1.ExposeLoadBalancer}
+
+func orAuto(t v1alpha1.ExposeType) string {
+	if slices.Contains(assigning, t) {
+		return fmt.Sprintf(", or %s for the one that the cluster assigns", v1alpha1.AddressAuto)
+	}
+	return ""
+}
+
+// autoAddress checks that a component whose cluster assigns the address has a type with one.
+func (v *validator) autoAddress(p part) {
+	if p.publicHost() == v1alpha1.AddressAuto && !slices.Contains(assigning, p.Expose.Type) {
+		v.invalid(p.addressPath(), v1alpha1.AddressAuto, "only for components with expose: %s or %s",
+			v1alpha1.ExposeNodePort, v1alpha1.ExposeLoadBalancer)
 	}
 }
 
@@ -156,12 +171,17 @@ func (p part) publicHost() string {
 	if p.external != nil {
 		return p.external.Hostname
 	}
+	if p.url == v1alpha1.AddressAuto {
+		return p.url
+	}
 	return hostOf(p.url)
 }
 
-// publicPort is the port of the component's address. It is 0 without an address.
+// publicPort is the port of the component's address. It is 0 if there is none, or if the cluster assigns it.
 func (p part) publicPort() int32 {
 	switch {
+	case p.external == nil && p.Expose.Type == v1alpha1.ExposeNodePort && !hasPort(p.url):
+		return 0
 	case p.external == nil:
 		return topology.PortOf(p.url)
 	case p.external.Hostname == "":

@@ -209,7 +209,7 @@ func (v *validator) component(p part) {
 	v.reference(p.path.Child("cluster"), "cluster", p.Cluster, v.clusterNames())
 	v.image(p.path.Child("image"), p.Image)
 	v.defaults(p.path, p.Defaults)
-	if p.url != "" {
+	if p.url != "" && p.url != v1alpha1.AddressAuto {
 		v.url(p.path.Child("url"), p.url, "https")
 	}
 }

@@ -25,10 +25,16 @@ const (
 const Port = 6443
 
 // Build returns the components of a setup on Kubernetes clusters. The setup is valid and has all its defaults.
-func Build(s *v1alpha1.Setup) *Topology { return (&builder{setup: s}).build() }
+func Build(s *v1alpha1.Setup) *Topology { return BuildAt(s, nil) }
+
+// BuildAt does the same with the addresses that clusters have assigned to components. Those that are not known are Pending.
+func BuildAt(s *v1alpha1.Setup, known Addresses) *Topology {
+	return (&builder{setup: s, known: known}).build()
+}
 
 type builder struct {
 	setup *v1alpha1.Setup
+	known Addresses
 	local *local
 	t     *Topology
 }
@@ -128,6 +134,9 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 		c.Aliases = spec.Aliases
 	}
 	c.Needs = []ID{IDOf(Base, c.Cluster.Name)}
+	if !c.Cluster.Local {
+		url = b.assignedURL(c, spec.Expose, url)
+	}
 	b.locate(c, Port, url)
 	b.expose(c, spec.Expose, url)
 	return c
@@ -223,7 +232,7 @@ func (b *builder) frontProxy(f *v1alpha1.FrontProxy, first bool) {
 		ext = b.setup.Spec.External
 	}
 	if !c.Cluster.Local && ext.Hostname != "" {
-		c.ExternalURL, c.Serving = httpsURL(ext.Hostname, ext.Port), f.Serving
+		c.ExternalURL, c.Serving = httpsURL(b.assigned(c, f.Expose, ext.Hostname, ext.Port)), f.Serving
 		b.expose(c, f.Expose, c.ExternalURL)
 		c.URL = httpsURL(c.Host(), c.ServicePort)
 	}

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -31,9 +32,9 @@ func (b *builder) expose(c *Component, e v1alpha1.Expose, url string) {
 	public := PortOf(url)
 	c.ServicePort = ServicePort(c.Kind, e.Type, public)
 	if e.Type == v1alpha1.ExposeNodePort {
-		c.NodePort = e.NodePort
-		if c.NodePort == 0 {
-			c.NodePort = public
+		c.NodePort = cmp.Or(e.NodePort, public)
+		if c.Assignment.Port {
+			c.NodePort = c.Assignment.Known.Port
 		}
 	}
 }

@@ -86,6 +86,8 @@ type Component struct {
 	ServicePort int32
 	// Expose is how the component is reached from outside its cluster. It is empty on this machine.
 	Expose v1alpha1.Expose
+	// Assignment is which parts of its address the cluster assigns.
+	Assignment Assignment
 	// NodePort is the port of the nodes that leads to the Service. 0: Kubernetes chooses one if the type of the Service needs it.
 	NodePort int32
 	// URL is the base URL: how other components reach this one.

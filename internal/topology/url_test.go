@@ -102,6 +102,43 @@ const exposedSetup = `spec:
   - {name: plain, external: {hostname: plain.example.com, port: 443}}
 `
 
+// What a cluster assigns is part of URLs and certificates. What it has not assigned is pending.
+func TestAssignedAddresses(t *testing.T) {
+	s := topologytest.Setup(t, `spec:
+  external: {hostname: kcp.example.com}
+  cacheServer: {url: auto, expose: LoadBalancer}
+  rootShard: {url: auto, expose: {type: NodePort, nodePort: 31440}}
+  shards:
+  - {name: alpha, url: auto, expose: NodePort}
+  - {name: beta, url: "https://beta.example.com", expose: NodePort}
+  frontProxies:
+  - {name: main, expose: NodePort}
+  - {name: lb, external: {hostname: auto, port: 443}, expose: LoadBalancer}
+`)
+	top := topology.BuildAt(s, topology.Addresses{
+		"cache-server": {Host: "2001:db8::7"}, "root-shard": {Host: "192.0.2.1"}, "shard/alpha": {Host: "192.0.2.1", Port: 31441},
+		"shard/beta": {Port: 31442}, "front-proxy/main": {Port: 31443}, "front-proxy/lb": {Host: "lb.cloud.example"},
+	})
+	require.Empty(t, cmp.Diff(strings.TrimPrefix(`
+cache-server: LoadBalancer 6443 0 https://[2001:db8::7]:6443 [2001:db8::7]
+root-shard: NodePort 6443 31440 https://192.0.2.1:31440 [192.0.2.1]
+shard/alpha: NodePort 6443 31441 https://192.0.2.1:31441 [192.0.2.1]
+shard/beta: NodePort 6443 31442 https://beta.example.com:31442 [beta.example.com]
+front-proxy/main: NodePort 6443 31443 https://demo-front-proxy-main.kcp.svc.cluster.local:6443 https://kcp.example.com:31443 [kcp.example.com]
+front-proxy/lb: LoadBalancer 443 0 https://demo-front-proxy-lb.kcp.svc.cluster.local:443 https://lb.cloud.example:443 [lb.cloud.example]
+`, "\n"), exposedColumns(top)))
+	require.Empty(t, top.Pending())
+	require.Len(t, top.Assigned(), 6)
+	require.Contains(t, top.Cache().Hosts(), "2001:db8::7")
+	require.Equal(t, "https://192.0.2.1:31441", top.Component("shard/alpha").VirtualWorkspaceURL)
+
+	unknown := topology.Build(s)
+	require.Len(t, unknown.Pending(), 6)
+	require.Zero(t, unknown.Component("shard/alpha").NodePort, "Kubernetes chooses one")
+	local := topologytest.LocalOf(s)
+	require.Empty(t, local.Assigned(), "expose is ignored on this machine")
+}
+
 func exposedColumns(top *topology.Topology) string {
 	return columns(&topology.Topology{Components: top.Servers()}, func(c *topology.Component) []any {
 		out := []any{c.Expose.Type, c.ServicePort, c.NodePort, c.URL}

@@ -7,7 +7,7 @@ type CacheServer struct {
 	Component `json:",inline"`
 	// Etcd stores the cache. Default: embedded and ephemeral, because the shards can rewrite the cache.
 	Etcd *Etcd `json:"etcd,omitempty"`
-	// URL is the address for components on other clusters, such as https://cache.example.com:6443.
+	// URL is the address for components on other clusters, such as https://cache.example.com:6443, or auto (see Expose).
 	URL string `json:"url,omitempty"`
 }
 
@@ -28,7 +28,7 @@ type ShardSpec struct {
 	Component `json:",inline"`
 	// Etcd stores the data of the shard. Default: spec.etcd.
 	Etcd *Etcd `json:"etcd,omitempty"`
-	// URL is the base URL of the shard, the address for other shards and front-proxies. Default: its Service.
+	// URL is the base URL of the shard, the address for other shards and front-proxies, or auto (see Expose). Default: its Service.
 	URL string `json:"url,omitempty"`
 	// VirtualWorkspaceURL is the address of the shard's virtual workspaces for clients. Default: the base URL, or the URL of the
 	// virtual workspace server of this shard.
@@ -62,7 +62,7 @@ type VirtualWorkspace struct {
 	Component `json:",inline"`
 	// Shard is the name of the shard. The name of the root shard is root. Default: root.
 	Shard string `json:"shard,omitempty"`
-	// URL is its address for clients. Default: its Service.
+	// URL is its address for clients, or auto (see Expose). Default: its Service.
 	URL string `json:"url,omitempty"`
 	// FrontProxy is the name of the front-proxy through which it reaches the workspaces of other shards. It must accept client
 	// certificates. Default: the first such front-proxy on its cluster, or the first one at all.

@@ -28,15 +28,20 @@ func (t ExposeType) Routed() bool {
 	return t == ExposeIngress || t == ExposeTLSRoute || t == ExposeRoute
 }
 
+// AddressAuto stands for the address that a cluster assigns: of a load balancer, or of a node.
+const AddressAuto = "auto"
+
 // Expose is how a component is reached from outside its cluster. Its type alone may be written as one word, such as
 // expose: NodePort.
 type Expose struct {
 	// Type is ClusterIP, NodePort, LoadBalancer, Ingress, TLSRoute or Route. All types but ClusterIP need the address of the
-	// component: its url, or the external address of a front-proxy. Default: ClusterIP.
+	// component: its url, or the external address of a front-proxy. For NodePort and LoadBalancer that may be auto: the address
+	// that the cluster assigns. Default: ClusterIP.
 	Type ExposeType `json:"type,omitempty"`
 	// Annotations are set on the object that exposes the component: the Service, Ingress, TLSRoute or Route.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// NodePort is the port of the nodes, for the type NodePort. Default: the port of the address.
+	// NodePort is the port of the nodes, for the type NodePort. Default: the port of the address. If that has none, Kubernetes
+	// chooses one, and it is kept.
 	NodePort int32 `json:"nodePort,omitempty"`
 	// ClassName is the class of the Ingress. It determines the annotation for TLS passthrough. Default: the default class of the
 	// cluster, with the annotations of all known controllers.

@@ -74,9 +74,10 @@ type Image struct {
 
 // External is an address for clients.
 type External struct {
-	// Hostname is a DNS name or an IP address.
+	// Hostname is a DNS name, an IP address, or auto (see Expose).
 	Hostname string `json:"hostname,omitempty"`
-	// Port is between 1 and 65535. Default: 6443.
+	// Port is between 1 and 65535. Default: 6443, or 443 behind an Ingress, a TLSRoute or a Route, or the node port that Kubernetes
+	// chooses.
 	Port int32 `json:"port,omitempty"`
 }
 

@@ -32,6 +32,8 @@ type Runtime struct {
 	Conflicts []plan.Conflict
 	// Place is what checks can ask. It has no clusters, unless the test adds some.
 	Place check.Facts
+	// Assigned answers Addresses for what is applied. Nil assigns nothing.
+	Assigned func(live map[plan.Ref]plan.Item) map[topology.ID]run.Assigned
 
 	topology *topology.Topology
 
@@ -49,6 +51,16 @@ type Runtime struct {
 }
 
 var _ run.Runtime = (*Runtime)(nil)
+
+// Addresses returns what Assigned says.
+func (r *Runtime) Addresses(context.Context, []*topology.Component) (map[topology.ID]run.Assigned, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.Assigned == nil {
+		return nil, nil
+	}
+	return r.Assigned(r.live), nil
+}
 
 // New returns a runtime that nothing was applied to yet.
 func New(t testing.TB, top *topology.Topology) *Runtime {

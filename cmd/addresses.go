@@ -1,0 +1,103 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+// addresses are what there is to say about the addresses of exposed components after a run.
+type addresses struct {
+	// assigned has the URLs of components whose clusters assign them, records the DNS records to create, and missing why some are not
+	// known yet.
+	assigned, records, missing [][]string
+}
+
+// addressesOf asks for the addresses of the components that are exposed by a load balancer or by an Ingress.
+func (s *session) addressesOf(ctx context.Context) (addresses, error) {
+	var out addresses
+	var ask []*topology.Component
+	for _, c := range s.topology.Servers() {
+		if c.Assignment.Host || c.Assignment.Port {
+			out.assigned = append(out.assigned, []string{string(c.ID()), publicURL(c)})
+		}
+		if t := c.Expose.Type; t == v1alpha1.ExposeLoadBalancer || t == v1alpha1.ExposeIngress {
+			ask = append(ask, c)
+		}
+	}
+	if len(ask) == 0 {
+		return out, nil
+	}
+	live, err := s.runtime.Addresses(ctx, ask)
+	if err != nil {
+		return out, err
+	}
+	for _, c := range ask {
+		out.add(c, live[c.ID()])
+	}
+	return out, nil
+}
+
+// add adds the DNS records of a component: its host names lead to the addresses of its load balancer or its Ingress.
+func (a *addresses) add(c *topology.Component, live run.Assigned) {
+	names := slices.DeleteFunc(c.PublicHosts(), func(h string) bool {
+		return net.ParseIP(h) != nil || slices.Contains(live.Hosts, h)
+	})
+	if len(names) > 0 && len(live.Hosts) == 0 {
+		a.missing = append(a.missing, []string{names[0], live.Reason})
+		return
+	}
+	for _, name := range names {
+		for _, host := range live.Hosts {
+			a.records = append(a.records, []string{name + ".", recordType(host), host, "(" + string(c.ID()) + ")"})
+		}
+	}
+}
+
+func recordType(host string) string {
+	switch ip := net.ParseIP(host); {
+	case ip == nil:
+		return "CNAME"
+	case ip.To4() == nil:
+		return "AAAA"
+	}
+	return "A"
+}
+
+// publicURL is the URL of a component for clients outside its cluster.
+func publicURL(c *topology.Component) string {
+	if c.Kind == topology.FrontProxy {
+		return c.ExternalURL
+	}
+	return c.URL
+}
+
+func indented(rows [][]string) [][]string {
+	for _, r := range rows {
+		r[0] = "  " + r[0]
+	}
+	return rows
+}
+
+// print prints everything that there is to say.
+func (a addresses) print(w *ui.Stream) {
+	for _, part := range []struct {
+		title string
+		rows  [][]string
+	}{
+		{"Addresses that the clusters have assigned:", a.assigned},
+		{"Create these DNS records, unless they exist:", a.records},
+		{"DNS records that need an address first (kcpctl up prints them again):", a.missing},
+	} {
+		if len(part.rows) > 0 {
+			fmt.Fprintf(w, "\n%s\n", part.title)
+			ui.Table(w, nil, indented(part.rows)...)
+		}
+	}
+}
