@@ -26,7 +26,7 @@ func (o *kubeconfigOptions) runLogin(ctx context.Context, s *session) error {
 	if o.portForward {
 		connect = s.connect
 	}
-	if err := connect(); err != nil {
+	if err := connect(ctx); err != nil {
 		return err
 	}
 	defer s.close()

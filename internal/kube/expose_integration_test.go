@@ -36,7 +36,7 @@ func TestRoutesAreApplied(t *testing.T) {
 	r := f.runtime(f.topology)
 	f.namespaced(t, r)
 	verify := func() error {
-		return facts.New(t.Context(), f.runtime(f.topology).clusters.home, "demo", time.Now).Serves(t.Context(), f.objects(r))
+		return facts.New(t.Context(), f.runtime(f.topology).clusters.home, f.topology, time.Now).Serves(t.Context(), f.objects(r))
 	}
 	err := verify()
 	require.ErrorContains(t, err, "IngressClass/nginx, which root-shard needs, does not exist")
