@@ -6,7 +6,9 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -109,13 +111,18 @@ func (c *cuts) nodes(t *testing.T) {
 // machine cuts kcpctl off from the second cluster while kcp runs. Clients do not notice.
 func (c *cuts) machine(t *testing.T) {
 	facts, before := c.unreachable(t), c.zones.places[home].written(t)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	c.kcpctl(t, "kubeconfig", append(asMain("root"), "--output", kubeconfig)...).ok(t)
+	server := strings.TrimSuffix(c.status(t).URL, "/") + "/clusters/root:on-"
 	cut(t, toSecondNode)
 	for _, args := range [][]string{{"up"}, {"diff"}, {"down", "--yes"}} {
 		c.kcpctl(t, args[0], args[1:]...).refused(t, 1, facts...)
 	}
 	require.Equal(t, before, c.zones.places[home].written(t), "nothing was to be written")
 	for _, shard := range shardNames() {
-		require.NoError(t, c.reads(t, shard, asMain("root:on-"+shard), "get", "configmap", "data", "--output", "jsonpath={.data.shard}"))
+		read := command{name: "kubectl", args: []string{"--kubeconfig", kubeconfig, "--server", server + shard,
+			"get", "configmap", "data", "--output", "jsonpath={.data.shard}"}}
+		require.Equal(t, shard, read.run(t.Context(), t).ok(t).stdout)
 	}
 	heal(t)
 }
