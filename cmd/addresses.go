@@ -12,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
-// addresses are what there is to say about the addresses of exposed components after a run.
+// addresses are the lines about the addresses of exposed components after a run.
 type addresses struct {
 	// assigned has the URLs of components whose clusters assign them, records the DNS records to create, and missing why some are not
 	// known yet.

@@ -46,7 +46,9 @@ func TestZombieIsNotAlive(t *testing.T) {
 	p, err := os.StartProcess("/bin/sh", []string{"sh", "-c", "exit 3"}, &os.ProcAttr{})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { _, err := Identify(p.Pid); return err != nil }, patience, pollInterval)
-	require.Equal(t, &Exit{Code: 3}, Reap(p.Pid))
+	var exit *Exit
+	require.Eventually(t, func() bool { exit = Reap(p.Pid); return exit != nil }, patience, pollInterval)
+	require.Equal(t, &Exit{Code: 3}, exit)
 	require.Nil(t, Reap(p.Pid), "it was collected already")
 }
 
