@@ -92,6 +92,14 @@ func (f *setupFlags) placeOnCluster(file *setup.File) error {
 	return nil
 }
 
+// directory is the directory of the setup file, or the current one for stdin.
+func (f *setupFlags) directory() string {
+	if f.file == setup.Stdin {
+		return "."
+	}
+	return filepath.Dir(f.file)
+}
+
 // pkiDirectory is the store of the PKI if the flags or the setup name a directory, else nil.
 func (f *setupFlags) pkiDirectory(file *setup.File) pki.Store {
 	dir := f.pkiDir

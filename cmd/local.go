@@ -70,6 +70,7 @@ func (s *session) connectLocal() error {
 	}
 	s.runtime = local.New(s.topology, s.layout, local.Options{
 		Version: version.Get().Version, User: holder().User, Now: s.env.Now, Store: s.directory,
+		References: s.flags.directory(),
 		Binaries: local.Binaries{
 			Dir: s.flags.local.binDir, Path: s.env.Getenv("PATH"),
 			Source: binarySource(dirs, s.flags.local.kcpURL, s.reporter.note),

@@ -186,7 +186,7 @@ func (a *assembly) frontProxies() {
 			address = external
 		}
 		a.setup.Spec.FrontProxies = append(a.setup.Spec.FrontProxies, v1alpha1.FrontProxy{
-			Name: o.name, Component: o.component, External: address,
+			Name: o.name, Component: o.component, External: address, Authentication: o.auth,
 		})
 	}
 	if main < 0 && len(all) > 0 {

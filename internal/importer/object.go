@@ -26,6 +26,7 @@ type object struct {
 	managed    v1alpha1.ManagedEtcd
 	external   v1alpha1.External
 	kubeconfig v1alpha1.Kubeconfig
+	auth       v1alpha1.FrontProxyAuthentication
 	pki        v1alpha1.PKI
 	url        string
 	domain     string

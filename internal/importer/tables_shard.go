@@ -38,7 +38,7 @@ func shardRows() []row {
 // commonShardRows returns the rows of the fields that root shards and other shards have.
 func commonShardRows() []row {
 	return slices.Concat(
-		etcdRows(), processRows("spec."), templateRows(), trustRows(), auditRows(), authorizationRows(), authRows(false),
+		etcdRows(), processRows("spec."), templateRows(), trustRows(), auditRows(), authorizationRows(), authRows(),
 		[]row{
 			domainRow(),
 			mapped("spec.shardBaseURL", "url", into(func(o *object) *string { return &o.url })),
@@ -94,8 +94,8 @@ func oidcCA(key string) mountedFile {
 	return mountedFile{flag: "oidc-ca-file", volume: "oidc-ca-file", key: key}
 }
 
-// authRows returns the rows of authentication.
-func authRows(frontProxy bool) []row {
+// authRows returns the rows of the authentication of shards. Each shard of kcp-operator has its own, so they become flags.
+func authRows() []row {
 	rows := append(
 		flagRows("spec.auth.oidc.", "oidc-", [][2]string{
 			{"clientID", "client-id"}, {"groupsClaim", "groups-claim"}, {"groupsPrefix", "groups-prefix"}, {"issuerURL", "issuer-url"},
@@ -110,33 +110,21 @@ func authRows(frontProxy bool) []row {
 	rows = append(rows, flagRows("spec.auth.webhook.", "authentication-token-webhook-", [][2]string{
 		{"cacheAuthenticationTTL", "cache-ttl"}, {"version", "version"},
 	})...)
-	if !frontProxy {
-		const ignored = "kcp-operator ignores it on shards"
-		return append(rows,
-			needless("spec.auth.dropGroups", ignored), needless("spec.auth.passOnGroups", ignored),
-			needless("spec.auth.serviceAccount.enabled", "all shards of a setup accept the service-account tokens of each other"))
-	}
-	const replaces = "the list replaces kcp's default, which drops the groups that only shards may have"
-	const keep = "add kcp's groups system:masters and system:kcp:logical-cluster-admin if they are missing"
+	const ignored = "kcp-operator ignores it on shards"
 	return append(rows,
-		mapped("spec.auth.dropGroups", "extraArgs", listFlag("authentication-drop-groups")).but(replaces, keep),
-		mapped("spec.auth.passOnGroups", "extraArgs", listFlag("authentication-pass-on-groups")).
-			but("the list replaces kcp's default", "check that it has every group that shards need"),
-		lost("spec.auth.serviceAccount.enabled", "kcpctl's front-proxies do not authenticate service-account tokens; without OIDC and webhooks, "+
-			"they pass tokens on to the shards, which do",
-			"with OIDC or a webhook, let clients with such tokens use a front-proxy without"))
+		needless("spec.auth.dropGroups", ignored), needless("spec.auth.passOnGroups", ignored),
+		needless("spec.auth.serviceAccount.enabled", "all shards of a setup accept the service-account tokens of each other"))
 }
 
 func frontProxyRows() []row {
 	return slices.Concat(
-		metadataRows("name"), processRows("spec."), templateRows(), trustRows(), authRows(true),
+		metadataRows("name"), processRows("spec."), templateRows(), trustRows(), frontProxyAuthRows(),
 		externalRows("kcp-operator ignores it here"),
 		[]row{
 			mapped("spec.externalHostname", "external", hostAndPort),
 			mapped("spec.rootShard.ref.name", "", refer(refRootShard)),
-			lost("spec.additionalPathMappings", "the setup file has no paths of your own",
-				"copy the file of --mapping-file from kcpctl render to a ConfigMap, add the paths, mount it with podTemplate, and set "+
-					"--mapping-file in extraArgs"),
+			lost("spec.additionalPathMappings", "its certificates are files, and those of a setup are in Secrets",
+				"add them to pathMappings of the front-proxy, with the Secrets that the files come from"),
 		},
 	)
 }

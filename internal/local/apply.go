@@ -40,7 +40,7 @@ func (r *Runtime) applyProcess(ctx context.Context, e entry) error {
 	if err != nil {
 		return err
 	}
-	files, err := w.files(r.layout.applied)
+	files, err := w.files(r.orUser(r.layout.applied))
 	if err != nil {
 		return err
 	}

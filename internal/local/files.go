@@ -32,7 +32,8 @@ func (w *workload) files(find lookup) (map[string][]byte, error) {
 				continue
 			}
 			if obj == nil {
-				return nil, clierr.New(clierr.BadInput, "on this machine a pod can mount only objects that the setup creates",
+				return nil, clierr.New(clierr.BadInput,
+					"with --local, write each of its keys to a file in the directory "+referencePath(s.kind, s.name)+" next to the setup file",
 					"%s %s, which Deployment %s mounts, is not part of the setup", s.kind, s.name, w.name)
 			}
 			if err := s.files(obj, m.path, out); err != nil {

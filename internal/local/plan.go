@@ -26,7 +26,7 @@ func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOpt
 	for _, e := range all {
 		applied[objectFile(e.Object.GetKind(), e.Object.GetName())] = e
 	}
-	find := rendered(objects)
+	find := r.orUser(rendered(objects))
 	p := &plan.Plan{Stale: r.applying()}
 	for _, o := range objects {
 		if !hasCounterpart(o.GetKind()) {

@@ -42,7 +42,7 @@ func (r *Runtime) StateFolder(context.Context) error {
 
 // References returns an error if objects mount Secrets or ConfigMaps that are not part of the setup.
 func (r *Runtime) References(_ context.Context, objects []render.Object) error {
-	find := rendered(objects)
+	find := r.orUser(rendered(objects))
 	return r.eachWorkload(objects, func(_ topology.ID, w *workload) error {
 		_, err := w.files(find)
 		return err

@@ -39,6 +39,9 @@ type Options struct {
 	Binaries Binaries
 	// Store keeps the PKI. Nil is a directory below the state directory.
 	Store pki.Store
+	// References is the directory with the Secrets and ConfigMaps that the setup file refers to: secrets/NAME/KEY and
+	// configmaps/NAME/KEY. Empty: there are none.
+	References string
 	// Now is the clock.
 	Now func() time.Time
 }

@@ -1,0 +1,85 @@
+package importer
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// defaultVersion is the version of the TokenReview API that kcp uses without a flag (k8s: pkg/kubeapiserver/options/authentication.go).
+const defaultVersion = "v1beta1"
+
+// frontProxyAuthRows returns the rows of the authentication of front-proxies.
+func frontProxyAuthRows() []row {
+	const oidc, to = "spec.auth.oidc.", "authentication.oidc."
+	oidcText := func(name string, field func(*v1alpha1.OIDC) *string) row {
+		return mapped(oidc+name, to+name, into(func(o *object) *string { return field(o.oidc()) }))
+	}
+	return []row{
+		oidcText("issuerURL", func(o *v1alpha1.OIDC) *string { return &o.IssuerURL }),
+		oidcText("clientID", func(o *v1alpha1.OIDC) *string { return &o.ClientID }),
+		oidcText("usernameClaim", func(o *v1alpha1.OIDC) *string { return &o.UsernameClaim }),
+		oidcText("usernamePrefix", func(o *v1alpha1.OIDC) *string { return &o.UsernamePrefix }),
+		oidcText("groupsClaim", func(o *v1alpha1.OIDC) *string { return &o.GroupsClaim }),
+		oidcText("groupsPrefix", func(o *v1alpha1.OIDC) *string { return &o.GroupsPrefix }),
+		needless(oidc+"clientSecret", "no server uses it"),
+		mapped(oidc+"caFileRef", to+"caFrom", secretKey(func(o *object, name, key string) {
+			o.oidc().CAFrom = &v1alpha1.KeyReference{Secret: name, Key: key}
+		})),
+		mapped("spec.auth.tokenAuthFile", "authentication.tokenFile", secretKey(func(o *object, name, key string) {
+			if key == "" {
+				key = "token.csv" // the default of kcp-operator
+			}
+			o.auth.TokenFile = &v1alpha1.SecretKey{Secret: name, Key: key}
+		})),
+		mapped("spec.auth.webhook.configSecretName", "authentication.webhook.secret",
+			into(func(o *object) *string { return &o.webhook().Secret })),
+		mapped("spec.auth.webhook.version", "authentication.webhook.version",
+			into(func(o *object) *string { return &o.webhook().Version })),
+		mapped("spec.auth.webhook.cacheAuthenticationTTL", "authentication.webhook.cacheTTL",
+			into(func(o *object) *metav1.Duration { return &o.webhook().CacheTTL })),
+		mapped("spec.auth.dropGroups", "authentication.dropGroups", into(func(o *object) *[]string { return &o.auth.DropGroups })).
+			but("kcp-operator replaces kcp's list of removed groups, and kcpctl adds to it", "check that no client needs one of kcp's groups"),
+		mapped("spec.auth.passOnGroups", "authentication.passOnGroups", into(func(o *object) *[]string { return &o.auth.PassOnGroups })).
+			but("kcpctl adds the groups that the setup needs", "check the list with kcpctl render"),
+		mapped("spec.auth.serviceAccount.enabled", "authentication.serviceAccounts", enabled),
+	}
+}
+
+// oidc returns the issuer of an object, and adds it if there is none yet.
+func (o *object) oidc() *v1alpha1.OIDC {
+	if o.auth.OIDC == nil {
+		o.auth.OIDC = &v1alpha1.OIDC{}
+	}
+	return o.auth.OIDC
+}
+
+// webhook returns the webhook of an object, and adds it if there is none yet.
+func (o *object) webhook() *v1alpha1.AuthenticationWebhook {
+	if o.auth.Webhook == nil {
+		o.auth.Webhook = &v1alpha1.AuthenticationWebhook{Version: defaultVersion}
+	}
+	return o.auth.Webhook
+}
+
+// secretKey returns the mapping of a field with the name of a Secret and a key.
+func secretKey(set func(o *object, name, key string)) func(value) {
+	return func(v value) {
+		var r reference
+		switch {
+		case !v.decode(&r):
+		case r.Name+r.SecretName == "":
+			v.fail("required: the name of the Secret", "")
+		default:
+			set(v.o, r.Name+r.SecretName, r.Key)
+		}
+	}
+}
+
+// enabled maps service-account tokens. If they are off, the setup has its default, which accepts them if it accepts other tokens.
+func enabled(v value) {
+	var on bool
+	if v.decode(&on) && on {
+		v.o.auth.ServiceAccounts = &on
+	}
+}
