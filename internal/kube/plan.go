@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
 	"github.com/kcpctl/kcpctl/internal/kube/inventory"
@@ -10,6 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -19,8 +21,8 @@ type planner struct {
 	writer *inventoryWriter
 }
 
-// plan makes the plan. Conflicts with other field managers are part of it, unless force takes over their fields.
-func (p *planner) plan(ctx context.Context, objects []render.Object, force bool) (*plan.Plan, error) {
+// plan makes the plan. Conflicts with other field managers are part of it, unless Force takes over their fields.
+func (p *planner) plan(ctx context.Context, objects []render.Object, o run.PlanOptions) (*plan.Plan, error) {
 	states, err := p.observe(ctx)
 	if err != nil {
 		return nil, err
@@ -31,12 +33,14 @@ func (p *planner) plan(ctx context.Context, objects []render.Object, force bool)
 	}
 	out := &plan.Plan{Items: make([]plan.Item, len(objects))}
 	conflicts := make([][]plan.Conflict, len(objects))
+	progress := counter(o.Progress, len(objects))
 	err = parallel.Each(ctx, parallel.Indices(objects), func(ctx context.Context, i int) error {
 		s, err := stateFor(states, objects[i])
 		if err != nil {
 			return err
 		}
-		out.Items[i], conflicts[i], err = p.compare(ctx, s, objects[i], force)
+		out.Items[i], conflicts[i], err = p.compare(ctx, s, objects[i], o.Force)
+		progress()
 		return err
 	})
 	if err != nil {
@@ -48,6 +52,21 @@ func (p *planner) plan(ctx context.Context, objects []render.Object, force bool)
 	}
 	out.Stale = unknown || p.stale(states, out)
 	return out, nil
+}
+
+// counter returns a function that reports how many of the objects it was called for.
+func counter(report func(compared, total int), total int) func() {
+	if report == nil {
+		return func() {}
+	}
+	var mu sync.Mutex
+	compared := 0
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		compared++
+		report(compared, total)
+	}
 }
 
 // compare finds out what an apply would change in an object, and which fields it would take from other managers. With

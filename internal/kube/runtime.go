@@ -208,7 +208,7 @@ func (r *Runtime) mayApply(ctx context.Context) error {
 
 // Plan compares the rendered objects with the live ones, by a dry run of server-side apply.
 func (r *Runtime) Plan(ctx context.Context, objects []render.Object, o run.PlanOptions) (*plan.Plan, error) {
-	return r.planner.plan(cluster.Quiet(ctx), objects, o.Force)
+	return r.planner.plan(cluster.Quiet(ctx), objects, o)
 }
 
 // Lock takes the setup's Lease and renews it until unlock. The context that it returns ends when the Lease is lost. It

@@ -22,6 +22,12 @@ type CompareRuntime interface {
 // Compare returns what Up would change, as if it took over every field, and the fields that it would take over: the
 // ones that other managers have changed. It writes nothing.
 func Compare(ctx context.Context, t *topology.Topology, rt CompareRuntime, now time.Time) (*plan.Plan, []plan.Conflict, error) {
+	return compare(ctx, t, rt, now, nil)
+}
+
+func compare(
+	ctx context.Context, t *topology.Topology, rt CompareRuntime, now time.Time, progress func(compared, total int),
+) (*plan.Plan, []plan.Conflict, error) {
 	desired, err := LoadDesired(ctx, t, rt.Store(), DesiredOptions{Now: now})
 	if err != nil {
 		return nil, nil, err
@@ -30,12 +36,12 @@ func Compare(ctx context.Context, t *topology.Topology, rt CompareRuntime, now t
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := rt.Plan(ctx, objects, PlanOptions{})
+	p, err := rt.Plan(ctx, objects, PlanOptions{Progress: progress})
 	if err != nil || len(p.Conflicts) == 0 {
 		return p, nil, err
 	}
 	drift := p.Conflicts
-	p, err = rt.Plan(ctx, objects, PlanOptions{Force: true})
+	p, err = rt.Plan(ctx, objects, PlanOptions{Force: true, Progress: progress})
 	return p, drift, err
 }
 
@@ -50,6 +56,13 @@ type UnappliedRuntime interface {
 func Unapplied(
 	ctx context.Context, t *topology.Topology, rt UnappliedRuntime, setup []byte, only []topology.ID, now time.Time,
 ) (*plan.Plan, error) {
+	return unapplied(ctx, t, rt, setup, only, now, nil)
+}
+
+func unapplied(
+	ctx context.Context, t *topology.Topology, rt UnappliedRuntime, setup []byte, only []topology.ID, now time.Time,
+	progress func(compared, total int),
+) (*plan.Plan, error) {
 	history, err := rt.History(ctx)
 	if err != nil || len(history) == 0 {
 		return &plan.Plan{}, err
@@ -57,7 +70,7 @@ func Unapplied(
 	if latest, complete := plan.Latest(history); complete && bytes.Equal(latest, setup) {
 		return &plan.Plan{}, nil
 	}
-	p, _, err := Compare(ctx, t, rt, now)
+	p, _, err := compare(ctx, t, rt, now, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -72,10 +85,12 @@ func (p *preparation) unedited(ctx context.Context) error {
 	if p.Options.Unedited == nil {
 		return nil
 	}
-	pending, err := Unapplied(ctx, p.Topology, p.Runtime, p.Options.Unedited, p.Options.Only, p.Now())
+	c := p.comparison(stepEdits)
+	pending, err := unapplied(ctx, p.Topology, p.Runtime, p.Options.Unedited, p.Options.Only, p.Now(), c.progress)
 	if err != nil {
 		return err
 	}
+	c.done(pending.Summary())
 	relabelled := p.relabelled()
 	if pending.Empty() && len(relabelled) == 0 {
 		return nil

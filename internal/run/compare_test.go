@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -11,6 +12,26 @@ import (
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
+
+// A setup with a hundred shards has 1,600 objects, whose comparison takes many seconds.
+func TestLongComparisonsShowTheirProgress(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		require.Equal(t, []string{"running", "done 26 create, 0 change, 0 delete, 0 unchanged"}, w.of("plan"))
+		w.rt.On("Plan", func() error { time.Sleep(3 * time.Second); return nil })
+		w.edit("root-shard")
+		w.mustRun(t)
+		of := func(n int) string { return fmt.Sprintf("running compared %d of 26 objects", n) }
+		require.Equal(t, []string{"running", of(3), of(6)}, w.of("plan")[:3])
+		require.Len(t, w.of("plan"), 21, "two comparisons, up to nine lines each")
+		require.Equal(t, "done 0 create, 1 change, 0 delete, 25 unchanged", w.of("plan")[20])
+		require.Empty(t, w.of("pending edits"))
+		w.up.Options.Unedited = []byte("an edit that changes no object")
+		w.mustRun(t)
+		require.Equal(t, of(3), w.of("pending edits")[0])
+		require.Equal(t, "done 0 create, 0 change, 0 delete, 26 unchanged", w.of("pending edits")[9])
+	})
+}
 
 func TestUnapplied(t *testing.T) {
 	const edited = minimal + "spec: {shards: [{name: alpha, replicas: 2}]}\n"

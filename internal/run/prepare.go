@@ -64,7 +64,8 @@ func (p *preparation) run(ctx context.Context) (*Result, error) {
 	}
 	p.step(stepPreflight, Done, "passed")
 	p.step(stepPlan, Running, "")
-	res, err := p.plan(ctx)
+	c := p.comparison(stepPlan)
+	res, err := p.plan(ctx, c.progress)
 	if err != nil {
 		return res, err
 	}
@@ -72,6 +73,9 @@ func (p *preparation) run(ctx context.Context) (*Result, error) {
 		return res, p.fail(stepPlan, err)
 	}
 	p.step(stepPlan, Done, res.Plan.Summary())
+	if p.again {
+		c.done(res.Plan.Summary())
+	}
 	if changed := p.changed(res.Plan); len(changed) > 0 {
 		return res, p.preflight(ctx, changed, check.Thorough())
 	}
@@ -124,8 +128,10 @@ func (p *preparation) preflight(ctx context.Context, objects []render.Object, ch
 }
 
 // plan compares the objects with the live ones. With a conflict it returns an error and a result with the plan.
-func (p *preparation) plan(ctx context.Context) (*Result, error) {
-	whole, err := p.Runtime.Plan(ctx, p.objects, p.Options.PlanOptions)
+func (p *preparation) plan(ctx context.Context, progress func(compared, total int)) (*Result, error) {
+	options := p.Options.PlanOptions
+	options.Progress = progress
+	whole, err := p.Runtime.Plan(ctx, p.objects, options)
 	if err != nil {
 		err = p.fail(stepPlan, err)
 		// A check may explain better why an object was rejected.
@@ -142,6 +148,38 @@ func (p *preparation) plan(ctx context.Context) (*Result, error) {
 		return res, p.fail(stepPlan, &ConflictError{err, res.Plan.Conflicts})
 	}
 	return res, nil
+}
+
+// longComparison is how long a comparison takes before its progress is reported.
+const longComparison = 2 * time.Second
+
+// comparison reports, as a step of the run, how far a comparison of objects is. It reports nothing of a short one.
+type comparison struct {
+	run   *Up
+	name  string
+	begun time.Time
+	// tenths is how many tenths were reported.
+	tenths int
+}
+
+func (p *preparation) comparison(step string) *comparison {
+	return &comparison{run: p.Up, name: step, begun: p.Now()}
+}
+
+func (c *comparison) progress(compared, total int) {
+	tenths := 10 * compared / total
+	if tenths <= c.tenths || tenths == 10 || c.run.Now().Sub(c.begun) < longComparison {
+		return
+	}
+	c.tenths = tenths
+	c.run.step(c.name, Running, fmt.Sprintf("compared %d of %d objects", compared, total))
+}
+
+// done ends the step if its progress was reported.
+func (c *comparison) done(result string) {
+	if c.tenths > 0 {
+		c.run.step(c.name, Done, result)
+	}
 }
 
 // ConflictError is the error of a run that would change fields of other field managers.

@@ -122,6 +122,8 @@ type LogOptions struct {
 type PlanOptions struct {
 	// Force takes over fields that other managers own.
 	Force bool
+	// Progress is called, one call at a time, whenever objects were compared, with their number so far. It can be nil.
+	Progress func(compared, total int)
 }
 
 // ErrNoPlace means that nothing was applied yet, so that no place for a lock exists.

@@ -18,6 +18,7 @@ import (
 // The steps of a run, by the names in their events.
 const (
 	stepPreflight    = "preflight"
+	stepEdits        = "pending edits"
 	stepCertificates = "certificates"
 	stepPlan         = "plan"
 	stepCanary       = "canary"

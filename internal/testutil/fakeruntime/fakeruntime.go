@@ -178,7 +178,7 @@ func (r *Runtime) Store() pki.Store { return (*store)(r) }
 func (r *Runtime) Facts() check.Facts { return r.Place }
 
 // Plan compares the objects with those that were applied.
-func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOptions) (*plan.Plan, error) {
+func (r *Runtime) Plan(_ context.Context, objects []render.Object, options run.PlanOptions) (*plan.Plan, error) {
 	if err := r.hook("Plan"); err != nil {
 		return nil, err
 	}
@@ -196,6 +196,9 @@ func (r *Runtime) Plan(_ context.Context, objects []render.Object, _ run.PlanOpt
 		}
 		wanted[it.Ref] = true
 		p.Items = append(p.Items, it)
+		if options.Progress != nil {
+			options.Progress(len(p.Items), len(objects))
+		}
 	}
 	for _, it := range r.sorted() {
 		if !wanted[it.Ref] {
