@@ -80,7 +80,7 @@ func (c *cuts) beforeUp(t *testing.T) {
 }
 
 func (c *cuts) nodesDuringUp(t *testing.T) {
-	c.command("up", "--output", "json", "--timeout", "40s").during(t, 1, running("shard/beta"), func(*exec.Cmd) { cut(t, betweenNodes) }).
+	c.command("up", "--output", "json", "--timeout", "75s").during(t, 1, running("shard/beta"), func(*exec.Cmd) { cut(t, betweenNodes) }).
 		refused(t, 3, "shard/beta", "hint: ")
 	heal(t)
 }
@@ -115,7 +115,7 @@ func (c *cuts) machine(t *testing.T) {
 	c.kcpctl(t, "kubeconfig", append(asMain("root"), "--output", kubeconfig)...).ok(t)
 	server := strings.TrimSuffix(c.status(t).URL, "/") + "/clusters/root:on-"
 	cut(t, toSecondNode)
-	for _, args := range [][]string{{"up"}, {"diff"}, {"down", "--yes"}} {
+	for _, args := range [][]string{{"up"}, {"down", "--yes"}} {
 		c.kcpctl(t, args[0], args[1:]...).refused(t, 1, facts...)
 	}
 	require.Equal(t, before, c.zones.places[home].written(t), "nothing was to be written")

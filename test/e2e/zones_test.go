@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/test/oidc"
 )
 
 // zones runs a setup in several places: namespaces of one or more clusters. The keys are the names of the clusters in the setup file.
@@ -18,6 +20,8 @@ type zones struct {
 	places       map[string]*cluster
 	// port is the first node port of the setup.
 	port int
+	// issuer is the OpenID Connect issuer of users of the second cluster.
+	issuer *oidc.Issuer
 }
 
 // home is the place of the root shard.

@@ -3,12 +3,18 @@
 package e2e
 
 import (
+	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/test/oidc"
 )
 
 // shardless is the place without a shard.
@@ -49,6 +55,7 @@ spec:
       cluster: edge
       external: {hostname: %[6]s, port: %[8]d}
       expose: NodePort
+      authentication: {oidc: %[11]s}
   kubeconfigs:
     - {name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}
 `
@@ -72,7 +79,51 @@ func (z *zones) text(t *testing.T, version string) string {
 	eu, us := z.places[home], z.places["us"]
 	z.port = 30000 + rand.IntN(2700)
 	return fmt.Sprintf(zonesSetup, z.setup, version, eu.kubeconfig, us.kubeconfig, eu.address(t), us.address(t),
-		z.port, z.port+1, z.port+2, z.port+3)
+		z.port, z.port+1, z.port+2, z.port+3, z.oidc(t, us.address(t)))
+}
+
+// oidc starts an issuer that pods of a node reach, at the address of this machine in the network of the node. It returns the settings for
+// the issuer.
+func (z *zones) oidc(t *testing.T, node string) string {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "udp", net.JoinHostPort(node, "443")) // it sends nothing
+	require.NoError(t, err)
+	defer conn.Close()
+	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	require.NoError(t, err)
+	z.issuer = oidc.Start(t, host)
+	settings, err := json.Marshal(map[string]any{
+		"issuerURL": z.issuer.URL, "clientID": oidc.ClientID, "groupsClaim": "groups", "groupsPrefix": "oidc:", "ca": string(z.issuer.CA),
+	})
+	require.NoError(t, err)
+	return string(settings)
+}
+
+// tokens requires that the tokens of the issuer are valid at the front-proxy of the second cluster only. Its users reach a shard of the
+// first cluster with their own name and groups.
+func (z *zones) tokens(t *testing.T, s *setup) {
+	a := &authenticated{setup: s, issuer: z.issuer, ca: x509.NewCertPool()}
+	a.apply(t, teamManifest, "admin")
+	a.kubectl(t, "wait", "workspace", "team", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
+	a.apply(t, accessManifest, admin...)
+	edge, main := a.connect(t, asEdge(team)...), a.connect(t, asMain(team)...)
+	require.NotEqual(t, edge, main)
+
+	alice := request{token: z.issuer.Token(t, "alice", map[string]any{"groups": []string{"team"}})}
+	var got identity
+	eventually(t.Context(), t, func() error { // a front-proxy discovers the issuer after it has started
+		if got = a.whoAmI(t, edge, team, alice); got.code != http.StatusCreated {
+			return fmt.Errorf("HTTP %d: %s", got.code, got.body)
+		}
+		return nil
+	})
+	require.Equal(t, z.issuer.URL+"#alice", got.name)
+	require.ElementsMatch(t, []string{"oidc:team", "system:authenticated"}, got.groups)
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, main, team, alice).code, "the other front-proxy does not know the issuer")
+
+	forged := request{headers: map[string]string{"X-Remote-User": "root", "X-Remote-Group": "system:masters"}}
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, edge, team, forged).code)
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, main, team, forged).code)
 }
 
 // address returns the address of a node of the cluster.
@@ -95,6 +146,7 @@ func TestClusterZones(t *testing.T) {
 		{"shards are registered", shards},
 		{"workspaces on every shard", createWorkspaces},
 		{"workspaces on every shard through the second front-proxy", createThroughEdge},
+		{"a token is valid at the front-proxy that knows its issuer", z.tokens},
 		{"a second up writes nothing", changesNothing},
 		{"diff is empty", func(t *testing.T, s *setup) { s.kcpctl(t, "diff").ok(t) }},
 		{"checks pass", func(t *testing.T, s *setup) { s.check(t, "--wait", "1m").passes(t) }},
