@@ -64,6 +64,17 @@ func (s *Subject) otherCertificate(conn *tls.Conn, c *topology.Component) *x509.
 	return presented
 }
 
+// whose explains a certificate that is not the component's own. A proxy that terminates TLS has one of its own, and a wrong DNS record
+// or port leads to another component.
+func (s *Subject) whose(cert *x509.Certificate) string {
+	for _, c := range s.Topology.Running() {
+		if block, _ := pem.Decode(s.state.Leaves[pki.KeyOf(c, topology.CertServer)].Cert); block != nil && bytes.Equal(block.Bytes, cert.Raw) {
+			return fmt.Sprintf("it is the certificate of %s, so the address leads there", c.ID())
+		}
+	}
+	return "a proxy terminates TLS there instead of passing it through, or the address belongs to another server"
+}
+
 // describe names a certificate by its subject, issuer and end.
 func describe(c *x509.Certificate) string {
 	return fmt.Sprintf("a certificate for %q, issued by %q, valid until %s", c.Subject.CommonName, c.Issuer.CommonName,
@@ -168,8 +179,7 @@ func externalURLs(ctx context.Context, s *Subject) outcome {
 			return o
 		}
 		if other := s.otherCertificate(conn, e.component); other != nil {
-			o.fail("%s (%s) presents %s: something in between terminates TLS, or the address belongs to another server",
-				e.url, e.component.ID(), describe(other))
+			o.fail("%s (%s) presents %s: %s", e.url, e.component.ID(), describe(other), s.whose(other))
 		}
 		return o
 	})

@@ -61,6 +61,19 @@ func (w *world) leads(to topology.ID) {
 	}
 }
 
+// terminates makes the address lead to a proxy with a certificate of its own.
+func (w *world) terminates(t *testing.T) {
+	leaf := pkitest.Issue(t, w.top, time.Now()).Leaves[pki.KeyOf(w.top.FrontProxies()[0], topology.CertServer)]
+	pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
+	require.NoError(t, err)
+	w.net.dial = func(ctx context.Context, c *tls.Config) (*tls.Conn, error) {
+		near, far := net.Pipe()
+		go func() { _ = tls.Server(far, &tls.Config{Certificates: []tls.Certificate{pair}}).HandshakeContext(ctx) }()
+		client := tls.Client(near, c)
+		return client, client.HandshakeContext(ctx)
+	}
+}
+
 const (
 	exports   = "apis/apis.kcp.io/v1alpha1/apiexports"
 	schemas   = "apis/apis.kcp.io/v1alpha1/apiresourceschemas"
@@ -189,8 +202,12 @@ func TestChecksNameTheCause(t *testing.T) {
 		"a server's certificate is of another authority": {
 			func(t *testing.T, w *world) { w.leaf(t, "shard/alpha", topology.CertServer) }, "KCP112", check.Fail, "the client does not trust the server",
 		},
-		"something terminates TLS": {
-			func(_ *testing.T, w *world) { w.leads("shard/alpha") }, "KCP113", check.Fail, "something in between terminates TLS",
+		"a proxy terminates TLS": {
+			func(t *testing.T, w *world) { w.terminates(t) }, "KCP113", check.Fail, "a proxy terminates TLS there instead of passing it through",
+		},
+		"the external address leads to another component": {
+			func(_ *testing.T, w *world) { w.leads("shard/alpha") }, "KCP113", check.Fail,
+			"it is the certificate of shard/alpha, so the address leads there",
 		},
 		"nothing listens at the external address": {
 			func(_ *testing.T, w *world) {
