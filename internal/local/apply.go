@@ -40,7 +40,8 @@ func (r *Runtime) applyProcess(ctx context.Context, e entry) error {
 	if err != nil {
 		return err
 	}
-	files, err := w.files(r.orUser(r.layout.applied))
+	find := r.orUser(r.layout.applied)
+	files, err := w.files(find)
 	if err != nil {
 		return err
 	}
@@ -54,7 +55,7 @@ func (r *Runtime) applyProcess(ctx context.Context, e entry) error {
 	if err := r.layout.writeEntry(e); err != nil {
 		return err
 	}
-	why, err := r.outdated(w, r.layout.applied)
+	why, err := r.outdated(w, find)
 	if err != nil || why == "" {
 		return err
 	}

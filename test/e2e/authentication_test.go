@@ -34,6 +34,7 @@ spec:
   - name: users
     authentication:
       clientCertificates: false
+      tokenFile: {secret: tokens}
       oidc: %s
   - name: admins
 `
@@ -48,6 +49,10 @@ func TestLocalAuthentication(t *testing.T) {
 	require.NoError(t, err)
 	s.text = fmt.Sprintf(twoEdges, s.name, settings)
 	s.write(t, s.text)
+	// This directory stands for the Secret tokens.
+	secret := filepath.Join(filepath.Dir(s.file), "secrets", "tokens")
+	require.NoError(t, os.MkdirAll(secret, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(secret, "tokens.csv"), []byte("fixed,carol,1,oidc:team\n"), 0o600))
 	a := &authenticated{setup: s, issuer: issuer}
 	for _, part := range []struct {
 		name string
@@ -219,6 +224,10 @@ func (a *authenticated) tokens(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, a.admins, team, alice).code, "the other front-proxy does not know the issuer")
 	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, a.shard, a.cluster, alice).code, "shards do not know it either")
 
+	carol := a.whoAmI(t, a.users, team, request{token: "fixed"})
+	require.Equal(t, http.StatusCreated, carol.code, carol.body)
+	require.Equal(t, "carol", carol.name)
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, a.admins, team, request{token: "fixed"}).code)
 	bob := request{token: a.issuer.Token(t, "bob", map[string]any{"groups": []string{"other"}})}
 	require.Equal(t, http.StatusForbidden, a.whoAmI(t, a.users, team, bob).code, "a user without permissions")
 	other := oidc.Start(t, "127.0.0.1")
