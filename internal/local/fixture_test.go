@@ -120,7 +120,7 @@ func (m *machine) open(text string) *session {
 	require.NoError(m, err)
 	s := &session{machine: m, t: top}
 	s.rt = New(s.t, l, Options{
-		Version: "test", User: "me", Now: m.clock.Now,
+		Version: "test", User: "me", Now: m.clock.Now, References: filepath.Join(m.state, "user"),
 		Binaries: Binaries{Dir: fakeBinaries, Source: download.Source{Dir: filepath.Join(m.state, "cache"), OS: runtime.GOOS, Arch: runtime.GOARCH}},
 	})
 	state, err := s.rt.Store().Load(m.Context())

@@ -50,3 +50,30 @@ func TestReferences(t *testing.T) {
 	_, err = w.files((&Runtime{}).orUser(ours))
 	require.ErrorContains(t, err, "is not part of the setup", "without a directory")
 }
+
+// A front-proxy runs with the files of a Secret of the user, and is restarted when they change.
+func TestUpUsesReferences(t *testing.T) {
+	m := newMachine(t)
+	tokens := filepath.Join(m.state, "user", "secrets", "tokens", "tokens.csv")
+	require.NoError(t, os.MkdirAll(filepath.Dir(tokens), 0o700))
+	text := file("  frontProxies: [{name: main, authentication: {tokenFile: {secret: tokens}}}]")
+	require.ErrorContains(t, m.open(text).preflight(), "no key tokens.csv")
+
+	require.NoError(t, os.WriteFile(tokens, []byte("token,bob,1"), 0o600))
+	m.up(text)
+	mounted := filepath.Join(m.layout().Dir, "components", proxy, "config", "config", "tokens.csv")
+	got, err := os.ReadFile(mounted)
+	require.NoError(t, err)
+	require.Equal(t, "token,bob,1", string(got))
+	pids := m.pids()
+	require.Empty(t, changed(m.up(text)))
+	require.Equal(t, pids, m.pids())
+
+	require.NoError(t, os.WriteFile(tokens, []byte("token,carol,1"), 0o600))
+	m.up(text)
+	got, err = os.ReadFile(mounted)
+	require.NoError(t, err)
+	require.Equal(t, "token,carol,1", string(got))
+	require.NotEqual(t, pids[proxy], m.pids()[proxy])
+	require.Equal(t, pids[alpha], m.pids()[alpha])
+}
