@@ -5,18 +5,15 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/kcpctl/kcpctl/cmd"
+	"github.com/kcpctl/kcpctl/internal/heap"
 )
-
-// gcPercent trades memory for speed: kcpctl is short-lived.
-const gcPercent = 400
 
 func main() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
+		heap.Pace()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the process

@@ -107,7 +107,7 @@ func (p *planner) compare(
 	switch {
 	case it.Live == nil:
 	case plan.Same(it.Live, it.Merged):
-		it.Action = plan.Unchanged
+		it.Action, it.Merged = plan.Unchanged, nil // it is the same as Live
 	default:
 		it.Action = plan.Change
 	}

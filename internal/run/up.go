@@ -119,6 +119,7 @@ func (u *Up) Run(ctx context.Context) (*Result, error) {
 	}
 	err = Locked(ctx, u.Runtime, func(ctx context.Context) error {
 		planned := summaryBesidesNamespaces(res.Plan)
+		res = nil // of a large setup it takes much memory
 		if res, err = u.prepareAgain(ctx); err != nil {
 			return err
 		}

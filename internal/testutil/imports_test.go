@@ -63,6 +63,7 @@ var below = map[string][]string{
 	"internal/local/process": {"internal/topology", "internal/pki", "internal/run"},
 	"internal/filelock":      {"internal"},
 	"internal/gather":        {"internal"},
+	"internal/heap":          {"internal"},
 }
 
 // kubeParts are the packages of kube with one job each. They build on internal/kube/cluster, and do not know each other.

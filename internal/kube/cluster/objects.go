@@ -53,7 +53,7 @@ func (c *Client) Get(ctx context.Context, k kind.Kind, name string) (*unstructur
 		return nil, c.Explain(err, "read %s %s", k.Kind, name)
 	}
 	o.SetGroupVersionKind(k.GroupVersionKind)
-	return o, nil
+	return slim(o), nil
 }
 
 // List returns the objects of a kind in the setup's namespace that match a label selector.
@@ -66,7 +66,7 @@ func (c *Client) List(ctx context.Context, k kind.Kind, selector string) ([]unst
 		return nil, c.Explain(err, "list %s", k.Resource)
 	}
 	for i := range l.Items {
-		l.Items[i].SetGroupVersionKind(k.GroupVersionKind)
+		slim(&l.Items[i]).SetGroupVersionKind(k.GroupVersionKind)
 	}
 	return l.Items, nil
 }
@@ -117,6 +117,14 @@ type ApplyOptions struct {
 	Force bool
 }
 
+// slim removes from an object what kcpctl never reads: its managed fields, about half of the memory that it takes.
+func slim(o *unstructured.Unstructured) *unstructured.Unstructured {
+	if o != nil {
+		unstructured.RemoveNestedField(o.Object, "metadata", "managedFields")
+	}
+	return o
+}
+
 // Apply sends an object to the API server for server-side apply. The error is the API server's: see Rejected.
 func (c *Client) Apply(
 	ctx context.Context, o *unstructured.Unstructured, opts ApplyOptions,
@@ -130,7 +138,8 @@ func (c *Client) Apply(
 		meta.DryRun = []string{metav1.DryRunAll}
 	}
 	if !k.Optional {
-		return c.For(k).Apply(ctx, o.GetName(), o, meta)
+		out, err := c.For(k).Apply(ctx, o.GetName(), o, meta)
+		return slim(out), err
 	}
 	version, err := c.servedVersion(ctx, k)
 	if err != nil {
@@ -145,7 +154,7 @@ func (c *Client) Apply(
 	if err == nil {
 		out.SetGroupVersionKind(k.GroupVersionKind)
 	}
-	return out, err
+	return slim(out), err
 }
 
 // NewSecret returns a Secret that kcpctl keeps for itself. It is not a member of what the setup applies.
