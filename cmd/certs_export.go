@@ -72,41 +72,52 @@ type certsImportOptions struct {
 	env   *Env
 	setup setupFlags
 	dir   string
+	// fromCluster reads the Secrets of kcp-operator instead of a directory.
+	fromCluster bool
 }
 
 func newCertsImportCmd(env *Env) *cobra.Command {
 	o := &certsImportOptions{env: env}
 	c := &cobra.Command{
-		Use:   "import DIR",
+		Use:   "import {DIR | --from-cluster}",
 		Short: "Import your own authorities and service-account keys, or a backup",
 		Long: `Import adds the authorities and keys of a directory to the setup's PKI. kcpctl up creates those that are
 missing. A certificate without its private key is accepted; you must then import the certificates that
-it signs, too. Import does not replace an authority that the setup already has: use rotate-ca --from.` + pkiFilesHelp,
-		Args: oneArg("directory"),
+it signs, too. Import does not replace an authority that the setup already has: use rotate-ca --from.
+
+With --from-cluster, it takes over those of an installation of kcp-operator in the home namespace of the
+setup: its server, client and requestheader CAs, which are intermediates under one root, and the
+service-account keys of its shards. That of the root shard signs from then on.
+` + pkiFilesHelp,
+		Args: func(c *cobra.Command, args []string) error {
+			if o.fromCluster {
+				return noArgs(c, args)
+			}
+			return oneArg("directory")(c, args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
-			o.dir = args[0]
+			if !o.fromCluster {
+				o.dir = args[0]
+			}
 			return o.run(c.Context())
 		},
 	}
 	o.setup.add(c.Flags())
 	o.setup.addAllowOtherCluster(c.Flags())
+	c.Flags().BoolVar(&o.fromCluster, "from-cluster", false, "take over the authorities and keys of a kcp-operator installation")
 	return c
 }
 
 func (o *certsImportOptions) run(ctx context.Context) error {
-	from, err := pki.DirectoryStore(o.dir).Load(ctx)
-	if err != nil {
-		return err
-	}
-	if len(from.CAs) == 0 && len(from.ServiceAccount.Key) == 0 {
-		return clierr.New(clierr.BadInput, "run kcpctl certs import --help to see which files it reads",
-			"%s holds no authorities and no service-account key", o.dir)
-	}
 	s, err := openStore(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	from, err := o.read(ctx, s)
+	if err != nil {
+		return err
+	}
 	var result *pki.ImportResult
 	err = run.ChangeStore(ctx, s.topology, s.runtime, s.store(), func(to *pki.State) (state *pki.State, err error) {
 		state, result, err = pki.Import(to, from, o.env.Now())
@@ -117,6 +128,23 @@ func (o *certsImportOptions) run(ctx context.Context) error {
 	}
 	o.printResult(s.store(), result)
 	return nil
+}
+
+// read reads the authorities and keys to import.
+func (o *certsImportOptions) read(ctx context.Context, s *session) (*pki.State, error) {
+	if o.fromCluster {
+		installation, err := openOperator(o.env, &o.setup, s.topology.Home)
+		if err != nil {
+			return nil, err
+		}
+		return installation.PKI(ctx)
+	}
+	from, err := pki.DirectoryStore(o.dir).Load(ctx)
+	if err == nil && len(from.CAs) == 0 && len(from.ServiceAccount.Key) == 0 {
+		err = clierr.New(clierr.BadInput, "run kcpctl certs import --help to see which files it reads",
+			"%s holds no authorities and no service-account key", o.dir)
+	}
+	return from, err
 }
 
 func (o *certsImportOptions) printResult(store pki.Store, r *pki.ImportResult) {

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -17,48 +18,89 @@ import (
 )
 
 type importOptions struct {
-	env       *Env
-	files     []string
-	output    string
-	name      string
-	namespace string
+	env *Env
+	// setup leads to the cluster of a running installation, and with finish to the setup.
+	setup  setupFlags
+	files  []string
+	output string
+	name   string
+	// fromCluster reads a running installation, and finish removes what kcp-operator has left of it.
+	fromCluster, finish, yes bool
 }
 
 func newImportCmd(env *Env) *cobra.Command {
 	o := &importOptions{env: env}
 	c := &cobra.Command{
-		Use:   "import -f FILE...",
-		Short: "Write a setup file from manifests of kcp-operator or values of kcp's helm chart",
+		Use:   "import {-f FILE... | --from-cluster | --finish}",
+		Short: "Write a setup file from kcp-operator or from values of kcp's helm chart, and take over what runs",
 		Long: `Import reads objects of kcp-operator, with the issuers of cert-manager that they refer to, or values of the
 helm chart kcp, and prints a setup file with comments. It reads YAML and JSON with any number of
 documents, and the lists that kubectl get -o yaml prints.
 
 Every field of the input is in the setup file, or reported with its position, the reason, and what to do
-instead. Import connects to no cluster and changes none.`,
+instead.
+
+With -f, import connects to no cluster. With --from-cluster, it reads the objects of a running kcp-operator,
+prints how kcpctl takes over the installation, and changes nothing. --finish is the last step of this: it
+removes the servers and the objects of kcp-operator, as soon as those of kcpctl serve.`,
 		Example: `  kcpctl import -f manifests/ -o kcp.yaml
   kubectl get rootshards,shards,frontproxies,cacheservers,virtualworkspaces,kubeconfigs.operator.kcp.io -o yaml | kcpctl import -f -
-  kcpctl import -f values.yaml -f values-prod.yaml --name kcp -n kcp`,
+  kcpctl import -f values.yaml -f values-prod.yaml --name kcp -n kcp
+  kcpctl import --from-cluster -n kcp -o kcp.yaml
+  kcpctl import --finish`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return o.run() },
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	f := c.Flags()
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "file or directory to read, or - for stdin (repeatable)")
 	f.StringVarP(&o.output, "output", "o", "", "new file to write, instead of stdout")
-	f.StringVar(&o.name, "name", "", "name of the setup (default: the name of the RootShard, or kcp for a chart)")
-	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of objects that have none")
-	allow(f, anywhere, "namespace")
+	f.StringVar(&o.name, "name", "", "name of the setup (default: the name of the RootShard with the suffix -kcp, or kcp for a chart)")
+	f.BoolVar(&o.fromCluster, "from-cluster", false, "read the objects of kcp-operator from a namespace (default: kcp)")
+	f.BoolVar(&o.finish, "finish", false, "remove what kcp-operator has left of an installation that kcpctl has taken over")
+	addYes(f, &o.yes)
+	o.setup.addWithShorthand(f, "")
+	f.Lookup("namespace").Usage = "namespace of kcp-operator's objects, or with -f of objects that have none"
 	return c
 }
 
-func (o *importOptions) run() error {
-	if len(o.files) == 0 {
-		return clierr.New(clierr.BadInput, "name files or directories with -f, or - for stdin", "-f is required")
+// check checks that the flags go together.
+func (o *importOptions) check() error {
+	modes := 0
+	for _, set := range []bool{len(o.files) > 0, o.fromCluster, o.finish} {
+		if set {
+			modes++
+		}
 	}
-	sources, err := o.sources()
+	switch {
+	case modes == 0:
+		return clierr.New(clierr.BadInput, "name files or directories with -f, or - for stdin; or read a running installation with --from-cluster",
+			"-f is required")
+	case modes > 1:
+		return clierr.New(clierr.BadInput, "use one of them", "-f, --from-cluster and --finish exclude each other")
+	case o.setup.local.enabled:
+		return clierr.New(clierr.BadInput, "omit --local", "import reads files or a cluster, not --local")
+	}
+	return o.setup.validate()
+}
+
+func (o *importOptions) run(ctx context.Context) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.finish {
+		return o.removeRemains(ctx)
+	}
+	options := importer.Options{Name: o.name, Namespace: o.setup.namespace}
+	read := o.sources
+	if o.fromCluster {
+		options.Context, options.Kubeconfig, options.Live = o.setup.context, o.setup.kubeconfig, true
+		read = func() ([]importer.Source, error) { return o.clusterSources(ctx) }
+	}
+	sources, err := read()
 	if err != nil {
 		return err
 	}
-	result, err := importer.Import(sources, importer.Options{Name: o.name, Namespace: o.namespace})
+	result, err := importer.Import(sources, options)
 	if err != nil {
 		return err
 	}
@@ -72,6 +114,10 @@ func (o *importOptions) run() error {
 	}
 	o.printFindings(result.Findings)
 	o.env.notes(result.File)
+	if o.fromCluster {
+		o.printSteps(result)
+		return nil
+	}
 	if o.output != "" {
 		fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up --dry-run -f %s\n", o.output, quote(o.output))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/operator"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -34,14 +35,33 @@ func (a *assembly) operator() {
 	r := a.reader
 	a.root = r.of(kindRootShard)[0]
 	a.resolve()
-	a.setup.Metadata.Name = cmp.Or(r.options.Name, a.root.name)
+	a.name()
 	a.place()
+	// A cache server has an authority of its own in kcp-operator, so that its clients cannot use another one.
+	for _, o := range slices.Concat(r.of(kindRootShard), r.of(kindShard), r.of(kindFrontProxy), r.of(kindVirtualWorkspace)) {
+		o.component.Aliases = []string{operator.Service(o.kind, o.name)}
+	}
 	a.cacheServer()
 	a.shards()
 	a.frontProxies()
 	a.virtualWorkspaces()
 	a.kubeconfigs()
 	a.share()
+}
+
+// nameSuffix distinguishes the setup from the RootShard: both have a Secret with the service-account key, NAME-service-account.
+const nameSuffix = "-kcp"
+
+// name decides the name of the setup, and with it those of its objects.
+func (a *assembly) name() {
+	name := cmp.Or(a.reader.options.Name, a.root.name+nameSuffix)
+	a.setup.Metadata.Name = name
+	for _, o := range append([]*object{a.root}, a.reader.of(kindShard)...) {
+		if o.name == name {
+			o.find(Review, fmt.Sprintf("the Secret %s of kcp-operator has the name of one of this setup", operator.ServiceAccountSecret(name)),
+				"choose another name for the setup with --name, unless it is on another cluster or in another namespace")
+		}
+	}
 }
 
 // resolve checks that all objects are in the namespace of the root shard. It also checks that their references exist.
@@ -75,7 +95,10 @@ func (a *assembly) namespace(o *object) string {
 
 // place sets the namespace and the domain of the only cluster.
 func (a *assembly) place() {
-	cluster := v1alpha1.Cluster{Name: "default", Namespace: a.namespace(a.root), Domain: a.root.domain}
+	options := a.reader.options
+	cluster := v1alpha1.Cluster{
+		Name: "default", Context: options.Context, Kubeconfig: options.Kubeconfig, Namespace: a.namespace(a.root), Domain: a.root.domain,
+	}
 	for _, o := range a.reader.operator() {
 		if o.domain != "" && o.domain != cmp.Or(a.root.domain, operatorDomain) {
 			o.fail("its clusterDomain "+o.domain+" is not that of "+a.root.String(), "a cluster has one domain: use the same everywhere")
@@ -85,7 +108,7 @@ func (a *assembly) place() {
 		a.root.find(Review, "the manifests have no namespace, so the setup has the default, kcp",
 			"if they are applied to another one, import them with --namespace, because the Secrets that they name are there")
 	}
-	if cluster.Namespace != "" || cluster.Domain != "" {
+	if cmp.Or(cluster.Namespace, cluster.Domain, cluster.Context, cluster.Kubeconfig) != "" {
 		a.setup.Spec.Clusters = []v1alpha1.Cluster{cluster}
 	}
 }
@@ -122,22 +145,22 @@ func (a *assembly) cacheServer() {
 // shards sets the root shard and the others.
 func (a *assembly) shards() {
 	a.root.prefix = "spec.rootShard"
-	a.setup.Spec.RootShard = v1alpha1.RootShard{ShardSpec: a.shard(a.root, a.root.name+"-kcp")}
+	a.setup.Spec.RootShard = v1alpha1.RootShard{ShardSpec: a.shard(a.root)}
 	for i, o := range a.reader.of(kindShard) {
 		o.prefix = fmt.Sprintf("spec.shards[%d]", i)
-		a.setup.Spec.Shards = append(a.setup.Spec.Shards, v1alpha1.Shard{Name: o.name, ShardSpec: a.shard(o, o.name+"-shard-kcp")})
+		a.setup.Spec.Shards = append(a.setup.Spec.Shards, v1alpha1.Shard{Name: o.name, ShardSpec: a.shard(o)})
 	}
 }
 
-// shard returns the shard of an object, whose Service by kcp-operator is given.
-func (a *assembly) shard(o *object, service string) v1alpha1.ShardSpec {
+// shard returns the shard of an object.
+func (a *assembly) shard(o *object) v1alpha1.ShardSpec {
 	if len(o.etcd.Endpoints) == 0 {
 		o.fail("required: spec.etcd.endpoints", "")
 	} else if o.etcd.Prefix == "" {
 		o.etcd.Prefix = registry
 		o.comment("etcd.external.prefix", "kcp-operator sets no prefix by default: the data is below "+registry+".")
 	}
-	a.baseURL(o, service)
+	a.baseURL(o, operator.Service(o.kind, o.name))
 	root := a.root.ref(refCacheServer)
 	if own := o.ref(refCacheServer); own != "" && root == "" || own != "" && own != root {
 		o.refs[refCacheServer].find(Review, "in a setup, all shards use the same cache server",
@@ -152,12 +175,13 @@ func (a *assembly) baseURL(o *object, service string) {
 	host := strings.TrimPrefix(o.url, "https://")
 	if o.url != "" && host != service && !strings.HasPrefix(host, service+".") && !strings.HasPrefix(host, service+":") {
 		o.origins["url"].find(Review, "the URL leads to the Service "+service+" of kcp-operator",
-			"change its DNS entry or load balancer to the Service of kcpctl")
+			"up lets this Service lead to kcpctl's shard; before you remove it from aliases, change the DNS entry or the load balancer")
 		return
 	}
 	ns := cmp.Or(a.namespace(a.root), "kcp")
 	old := fmt.Sprintf("https://%s.%s.svc.%s:%d", service, ns, cmp.Or(a.root.domain, operatorDomain), operatorPort)
-	o.comment("", "The base URL was "+cmp.Or(o.url, old)+". up changes it to the Service of kcpctl.")
+	o.comment("", "The base URL was "+cmp.Or(o.url, old)+". up changes it to the Service of kcpctl. While there are clients that "+
+		"use the old one, keep it in aliases.")
 	if o.url != "" {
 		o.origins["url"].find(NotNeeded, "it is the Service of kcp-operator; kcpctl has its own", "")
 	}

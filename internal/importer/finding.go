@@ -27,7 +27,7 @@ func Kinds() []Kind { return []Kind{Unknown, NotMapped, Review, NotNeeded} }
 type Finding struct {
 	Kind Kind
 	File string
-	// Line and Column are the position of the first field, from 1.
+	// Line and Column are the position of the first field, from 1. They are 0 if the input was read from a cluster.
 	Line, Column int
 	// Object is the object with the fields, such as "RootShard root".
 	Object string
@@ -39,6 +39,9 @@ type Finding struct {
 
 // String is file:line:column: object: paths: reason; what to do.
 func (f Finding) String() string {
+	if f.Line == 0 {
+		return f.Object + ": " + f.message()
+	}
 	return fmt.Sprintf("%s:%d:%d: %s: %s", f.File, f.Line, f.Column, f.Object, f.message())
 }
 

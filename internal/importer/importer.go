@@ -24,10 +24,14 @@ type Source struct {
 
 // Options are what the input does not say.
 type Options struct {
-	// Name is the name of the setup. Default: the name of the RootShard, or kcp for a chart.
+	// Name is the name of the setup. Default: the name of the RootShard with the suffix -kcp, or kcp for a chart.
 	Name string
 	// Namespace is the namespace of objects that have none.
 	Namespace string
+	// Context and Kubeconfig are those of the cluster of the setup.
+	Context, Kubeconfig string
+	// Live input was read from a cluster: it has no positions.
+	Live bool
 }
 
 // Result is a setup file.
@@ -118,6 +122,11 @@ func (a *assembly) findings(sources []Source) []Finding {
 	var out []Finding
 	for _, o := range a.all() {
 		out = append(out, o.findings...)
+	}
+	if a.reader.options.Live {
+		for i := range out {
+			out[i].Line, out[i].Column = 0, 0
+		}
 	}
 	order := fileOrder(sources)
 	slices.SortStableFunc(out, func(f, g Finding) int {

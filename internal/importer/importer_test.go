@@ -19,7 +19,7 @@ import (
 // Each fixture becomes a setup file and findings, as in its golden files.
 func TestImport(t *testing.T) {
 	for name, options := range map[string]Options{
-		"minimal": {}, "sharded": {}, "live": {}, "chart": {Namespace: "kcp-prod"}, "chart-etcd": {Name: "prod"},
+		"minimal": {}, "sharded": {}, "live": {}, "dekker": {}, "comer": {}, "zheng": {}, "chart": {Namespace: "kcp-prod"}, "chart-etcd": {Name: "prod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result, err := Import(sources(t, name), options)
@@ -175,4 +175,20 @@ func TestStrangeInput(t *testing.T) {
 			require.Equal(t, clierr.BadInput, clierr.Code(err))
 		})
 	}
+}
+
+// The objects of a cluster have no positions. The setup leads to the cluster, and has a name that none of kcp-operator's Secrets has.
+func TestLive(t *testing.T) {
+	live := Options{Live: true, Context: "prod", Kubeconfig: "/home/me/config"}
+	result, err := Import([]Source{{Name: "RootShard/root", Data: []byte(rootShard + "  certificates: {issuerRef: {name: x}}\n")}}, live)
+	require.NoError(t, err)
+	require.Contains(t, report(result.Findings), "not mapped: RootShard root: spec.certificates.issuerRef: ")
+	require.Equal(t, "root-kcp", result.File.Setup.Metadata.Name)
+	require.Equal(t, "prod", result.File.Setup.Spec.Clusters[0].Context)
+	require.Equal(t, "/home/me/config", result.File.Setup.Spec.Clusters[0].Kubeconfig)
+
+	live.Name = "root"
+	result, err = Import([]Source{{Name: "RootShard/root", Data: []byte(rootShard)}}, live)
+	require.NoError(t, err)
+	require.Contains(t, report(result.Findings), "review: RootShard root: the Secret root-service-account of kcp-operator has the name of one of this setup")
 }

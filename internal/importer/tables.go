@@ -10,7 +10,7 @@ import (
 // What the tables say several times.
 const (
 	ownPKI = "kcpctl issues all certificates itself, without cert-manager"
-	ownCA  = "clients trust kcpctl's own authorities, unless you import the ones in use before the first up: kcpctl certs import DIR"
+	ownCA  = "clients trust kcpctl's own authorities, unless you import the ones in use before the first up: kcpctl certs import --from-cluster, or DIR"
 	ownSAN = "the address of a component is in its certificate: set url or external"
 )
 

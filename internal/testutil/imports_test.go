@@ -41,7 +41,7 @@ var onlyIn = []struct {
 
 // pure packages may not import impure ones: their results depend only on their arguments.
 var (
-	pure   = []string{"internal/api/v1alpha1", "internal/topology", "internal/release", "internal/render", "internal/plan", "internal/ready", "internal/dag", "internal/diff", "internal/importer"}
+	pure   = []string{"internal/api/v1alpha1", "internal/topology", "internal/release", "internal/render", "internal/plan", "internal/ready", "internal/dag", "internal/diff", "internal/importer", "internal/operator"}
 	impure = []string{"net/http", "os/exec", "k8s.io/client-go/rest"}
 )
 
@@ -52,6 +52,7 @@ var below = map[string][]string{
 	"internal/pki":          {"internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/render":       {"internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/importer":     {"internal/pki", "internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
+	"internal/operator":     {"internal/setup", "internal/pki", "internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/parallel":     {"internal"},
 	"internal/check":        {"internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/run":          {"internal/kube", "internal/local", "internal/ui", "cmd"},
@@ -68,7 +69,7 @@ var below = map[string][]string{
 
 // kubeParts are the packages of kube with one job each. They build on internal/kube/cluster, and do not know each other.
 var kubeParts = []string{
-	"internal/kube/facts", "internal/kube/inventory", "internal/kube/lease", "internal/kube/logs", "internal/kube/portforward",
+	"internal/kube/adopt", "internal/kube/facts", "internal/kube/inventory", "internal/kube/lease", "internal/kube/logs", "internal/kube/portforward",
 	"internal/kube/workload",
 }
 

@@ -1,0 +1,83 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcpctl/kcpctl/internal/importer"
+	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/kube/adopt"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// defaultNamespace is the namespace of a setup that names none.
+const defaultNamespace = "kcp"
+
+// openOperator finds the installation of kcp-operator in a namespace.
+func openOperator(env *Env, flags *setupFlags, c topology.Cluster) (*adopt.Installation, error) {
+	return kube.OpenOperator(c, kube.Options{As: flags.as, AsGroups: flags.asGroups, Now: env.Now, Notify: env.note})
+}
+
+// clusterSources reads the objects of kcp-operator from the cluster that the flags name.
+func (o *importOptions) clusterSources(ctx context.Context) ([]importer.Source, error) {
+	f := &o.setup
+	installation, err := openOperator(o.env, f, topology.Cluster{
+		Name: "default", Kubeconfig: f.kubeconfig, Context: f.context, Namespace: cmp.Or(f.namespace, defaultNamespace),
+	})
+	if err != nil {
+		return nil, err
+	}
+	objects, err := installation.Objects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []importer.Source
+	for _, object := range objects {
+		data, err := yaml.Marshal(object.Object)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, importer.Source{Name: object.GetKind() + "/" + object.GetName(), Data: data})
+	}
+	return out, nil
+}
+
+// printSteps prints how kcpctl takes over a running installation of kcp-operator.
+func (o *importOptions) printSteps(r *importer.Result) {
+	file := o.output
+	if file == "" {
+		file = defaultFile
+	}
+	var names, urls []string
+	t := topology.Build(r.File.Setup)
+	for _, c := range t.Components {
+		names = append(names, c.Aliases...)
+		if c.IsShard() {
+			urls = append(urls, fmt.Sprintf("%s: %s", c.ID(), c.URL))
+		}
+	}
+	f := setupFlags{file: file, as: o.setup.as, asGroups: o.setup.asGroups}
+	fmt.Fprintf(o.env.Streams.Err, `
+kcp-operator still runs this installation. To move it to kcpctl:
+
+  1. Review %[1]s.
+  2. Stop kcp-operator. kcp keeps running, and nothing reverts the changes of kcpctl:
+       kubectl -n kcp-operator scale deployment kcp-operator --replicas=0
+  3. Take over its authorities and service-account keys. Kubeconfigs, certificates and tokens stay valid:
+       %[2]s
+  4. Start kcpctl's servers beside those of kcp-operator, on the same etcds:
+       %[3]s --force-conflicts
+     The base URLs in kcp change to:
+       %[4]s
+     When kcpctl's servers are ready, these Services lead to them. --force-conflicts takes the Services over:
+       %[5]s
+  5. Remove the servers and the objects of kcp-operator. Do not delete the objects yourself before that: the garbage
+     collector would delete the Services, and kcp-operator the Shards in kcp.
+       kcpctl import --finish%[6]s
+`, file, f.command("certs import --from-cluster"), f.command("up"), strings.Join(urls, "\n       "), strings.Join(names, ", "),
+		strings.Replace(f.args(), " -f ", " --file ", 1))
+}

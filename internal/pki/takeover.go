@@ -1,0 +1,58 @@
+package pki
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// Source is a certificate or a key of another tool, with its location for messages.
+type Source struct {
+	// Name is its location: Secret kcp/root-server-ca.
+	Name string
+	Pair
+}
+
+// TakeOver returns the PKI of an installation that another tool has made: its authorities, and its service-account keys.
+// Where each shard has a key of its own, the first one signs from now on, and the tokens of the others stay valid.
+func TakeOver(authorities map[topology.CA]Source, keys []Source) (*State, error) {
+	s := &State{CAs: map[topology.CA]Authority{}, Leaves: map[LeafKey]Pair{}}
+	for _, ca := range topology.CAs {
+		from, ok := authorities[ca]
+		if !ok {
+			continue
+		}
+		_, _, err := parseAuthority(from.Pair)
+		if err == nil && len(from.Key) == 0 {
+			err = errNoKey
+		}
+		if err != nil {
+			return nil, badSource(from, err)
+		}
+		s.CAs[ca] = Authority{Pair: from.Pair}
+	}
+	for i, from := range keys {
+		public, err := publicOf(from.Key)
+		if err == nil && len(public) == 0 {
+			err = errNoKey
+		}
+		if err != nil {
+			return nil, badSource(from, err)
+		}
+		if i == 0 {
+			s.ServiceAccount.Key = from.Key
+		}
+		s.ServiceAccount.Public = slices.Concat(s.ServiceAccount.Public, public)
+	}
+	public, err := s.ServiceAccount.publicKeys() // each once
+	s.ServiceAccount.Public = public
+	return s, err
+}
+
+var errNoKey = errors.New("it has no private key")
+
+func badSource(from Source, err error) error {
+	return clierr.New(clierr.BadInput, "it must have tls.crt and tls.key, as cert-manager writes them", "%s: %w", from.Name, err)
+}
