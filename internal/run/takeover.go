@@ -30,7 +30,8 @@ type TakeOver struct {
 // Run removes the predecessor. It refuses to if the setup is not applied completely, or does not serve. If it fails, it can
 // be run again.
 func (t *TakeOver) Run(ctx context.Context) error {
-	up := &Up{Topology: t.Topology, Runtime: t.Runtime, Observe: t.Observe, Now: t.Now, Options: UpOptions{DryRun: true}}
+	up := &Up{Topology: t.Topology, Runtime: t.Runtime, Observe: t.Observe, Now: t.Now}
+	up.Options.DryRun, up.Options.Force = true, true // fields of the predecessor are changes, not conflicts
 	res, err := up.Run(ctx)
 	if err == nil && !res.Plan.Empty() {
 		err = clierr.New(clierr.Failed, "run kcpctl up first",
