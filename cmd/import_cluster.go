@@ -52,13 +52,9 @@ func (o *importOptions) printSteps(r *importer.Result) {
 	if file == "" {
 		file = defaultFile
 	}
-	var names, urls []string
-	t := topology.Build(r.File.Setup)
-	for _, c := range t.Components {
+	var names []string
+	for _, c := range topology.Build(r.File.Setup).Components {
 		names = append(names, c.Aliases...)
-		if c.IsShard() {
-			urls = append(urls, fmt.Sprintf("%s: %s", c.ID(), c.URL))
-		}
 	}
 	f := setupFlags{file: file, as: o.setup.as, asGroups: o.setup.asGroups}
 	fmt.Fprintf(o.env.Streams.Err, `
@@ -71,13 +67,12 @@ kcp-operator still runs this installation. To move it to kcpctl:
        %[2]s
   4. Start kcpctl's servers beside those of kcp-operator, on the same etcds:
        %[3]s --force-conflicts
-     The base URLs in kcp change to:
+     When kcpctl's servers are ready, these Services lead to them. They keep their addresses, and kcp its base URLs.
+     --force-conflicts takes the Services over from kcp-operator:
        %[4]s
-     When kcpctl's servers are ready, these Services lead to them. --force-conflicts takes the Services over:
-       %[5]s
   5. Remove the servers and the objects of kcp-operator. Do not delete the objects yourself before that: the garbage
      collector would delete the Services, and kcp-operator the Shards in kcp.
-       kcpctl import --finish%[6]s
-`, file, f.command("certs import --from-cluster"), f.command("up"), strings.Join(urls, "\n       "), strings.Join(names, ", "),
+       kcpctl import --finish%[5]s
+`, file, f.command("certs import --from-cluster"), f.command("up"), strings.Join(names, ", "),
 		strings.Replace(f.args(), " -f ", " --file ", 1))
 }

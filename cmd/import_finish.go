@@ -12,7 +12,7 @@ import (
 
 // removeRemains removes what kcp-operator has left of an installation that the setup has taken over.
 func (o *importOptions) removeRemains(ctx context.Context) error {
-	s, err := openSetup(o.env, &o.setup)
+	s, err := openSetup(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}

@@ -169,23 +169,20 @@ func (a *assembly) shard(o *object) v1alpha1.ShardSpec {
 	return v1alpha1.ShardSpec{Component: o.component, Etcd: externalEtcd(o), URL: o.url}
 }
 
-// baseURL decides the base URL of a shard. Without one, or with that of the Service of kcp-operator, it is the Service of kcpctl.
+// baseURL decides the base URL of a shard, which stays as it is: running front-proxies lose a shard whose base URL changes, until they are
+// restarted (kcp: pkg/proxy/index/index_controller.go, UpdateFunc).
 func (a *assembly) baseURL(o *object, service string) {
 	o.url = strings.TrimSuffix(o.url, "/")
-	host := strings.TrimPrefix(o.url, "https://")
-	if o.url != "" && host != service && !strings.HasPrefix(host, service+".") && !strings.HasPrefix(host, service+":") {
-		o.origins["url"].find(Review, "the URL leads to the Service "+service+" of kcp-operator",
-			"up lets this Service lead to kcpctl's shard; before you remove it from aliases, change the DNS entry or the load balancer")
+	if o.url == "" {
+		ns := cmp.Or(a.namespace(a.root), "kcp")
+		o.url = fmt.Sprintf("https://%s.%s.svc.%s:%d", service, ns, cmp.Or(a.root.domain, operatorDomain), operatorPort)
+	}
+	if host := strings.TrimPrefix(o.url, "https://"); host == service || strings.HasPrefix(host, service+".") || strings.HasPrefix(host, service+":") {
+		o.comment("url", "The base URL is the Service of kcp-operator, which aliases keeps.")
 		return
 	}
-	ns := cmp.Or(a.namespace(a.root), "kcp")
-	old := fmt.Sprintf("https://%s.%s.svc.%s:%d", service, ns, cmp.Or(a.root.domain, operatorDomain), operatorPort)
-	o.comment("", "The base URL was "+cmp.Or(o.url, old)+". up changes it to the Service of kcpctl. While there are clients that "+
-		"use the old one, keep it in aliases.")
-	if o.url != "" {
-		o.origins["url"].find(NotNeeded, "it is the Service of kcp-operator; kcpctl has its own", "")
-	}
-	o.url = ""
+	o.origins["url"].find(Review, "the URL leads to the Service "+service+" of kcp-operator",
+		"up lets this Service lead to kcpctl's shard; before you remove it from aliases, change the DNS entry or the load balancer")
 }
 
 // frontProxies sets the front-proxies. The first is the one with the external address of the root shard.
