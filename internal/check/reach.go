@@ -151,7 +151,11 @@ func (s *Subject) ask(ctx context.Context, c Cluster, all []*topology.RemoteAddr
 	}
 	p := Probe{Pod: *pod}
 	for _, a := range all {
-		p.Addresses = append(p.Addresses, ProbeAddress{Address: a.Address, CA: s.state.CAs[a.Trust].Trusted()})
+		ca := s.state.CAs[a.Trust].Trusted()
+		if a.Serving != nil {
+			ca = []byte(a.Serving.CA)
+		}
+		p.Addresses = append(p.Addresses, ProbeAddress{Address: a.Address, CA: ca})
 	}
 	answers, err := c.Reach(ctx, p)
 	if err != nil {

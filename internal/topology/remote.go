@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
 // RemoteAddress is an address that components of one place dial, and that does not lead to a Service of the same
@@ -19,6 +21,8 @@ type RemoteAddress struct {
 	URL, Address string
 	// Trust is the authority whose bundle verifies the server. It is empty for an external etcd.
 	Trust CA
+	// Serving is the user's own certificate that is served there. Nil: it is that of the setup.
+	Serving *v1alpha1.Serving
 	// Optional is set if only a feature needs the address that an installation need not use.
 	Optional bool
 
@@ -98,7 +102,7 @@ func (r *remoteAddresses) addEdge(e Edge) {
 			if s.URL == "" || server.Cluster.Name == c.Cluster.Name && hostOf(s.URL) == server.Host() {
 				continue
 			}
-			r.add(c.Cluster, c.Kind, e.What, e.Optional, RemoteAddress{Server: s.Component, URL: s.URL, Trust: e.Trust})
+			r.add(c.Cluster, c.Kind, e.What, e.Optional, RemoteAddress{Server: s.Component, URL: s.URL, Trust: e.Trust, Serving: s.Serving})
 		}
 	}
 }
