@@ -67,6 +67,8 @@ type Runtime interface {
 // Facts is what checks can ask about the place where a setup runs: Kubernetes clusters, or this machine.
 type Facts struct {
 	Clusters []Cluster
+	// Unreachable are the clusters that are left out, because they cannot be reached.
+	Unreachable []plan.Unreachable
 	// Machine is nil for a setup on clusters.
 	Machine Machine
 }
