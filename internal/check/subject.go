@@ -26,6 +26,8 @@ type Subject struct {
 	Now     func() time.Time
 	// Moving are the components that are about to get another address or serving certificate.
 	Moving map[topology.ID]bool
+	// AllowUnreachable accepts that clusters are left out, because they cannot be reached.
+	AllowUnreachable bool
 	// Network is the network of this machine. Nil is the real one.
 	Network Network
 

@@ -124,6 +124,7 @@ func (p *preparation) preflight(ctx context.Context, objects []render.Object, ch
 	}
 	report := check.Run(ctx, &check.Subject{
 		Topology: p.Topology, Runtime: p.Runtime, Objects: objects, Now: p.Now, Network: p.Network,
+		AllowUnreachable: true, // reach has refused those that matter
 	}, checks)
 	report.Ignore(p.Options.IgnoreChecks...)
 	p.note(report.Warnings()...)

@@ -2,6 +2,7 @@ package fakeruntime
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kcpctl/kcpctl/internal/plan"
 )
@@ -13,11 +14,12 @@ func (r *Runtime) Unreachable(context.Context) []plan.Unreachable {
 	return r.Lost
 }
 
-// LeaveOut makes the next plans leave clusters out.
+// LeaveOut makes the next plans leave clusters out, but not the home cluster.
 func (r *Runtime) LeaveOut(all []plan.Unreachable) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.left = all
+	home := r.topology.Home.Name
+	r.left = slices.DeleteFunc(slices.Clone(all), func(u plan.Unreachable) bool { return u.Cluster == home })
 }
 
 // requireReachable fails if a cluster cannot be reached and is not left out. The caller holds r.mu.
