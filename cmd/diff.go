@@ -65,7 +65,10 @@ func (o *diffOptions) run(ctx context.Context) error {
 	if err := o.print(s, p, entries); err != nil {
 		return err
 	}
-	if len(entries) > 0 || p.Count(plan.Unknown) > 0 {
+	for _, l := range p.Unreachable {
+		return clierr.New(clierr.Failed, clierr.Hint(l.Err), "the differences on cluster %s are unknown: %w", l.Cluster, l.Err)
+	}
+	if len(entries) > 0 {
 		return silent(clierr.Failed)
 	}
 	return nil

@@ -153,7 +153,8 @@ func (s *session) leaveOut(ctx context.Context) ([]plan.Unreachable, error) {
 	}
 	s.runtime.LeaveOut(lost)
 	for _, l := range lost {
-		s.reporter.note(fmt.Sprintf("cluster %s cannot be reached, so what is there is unknown: %s", l.Cluster, firstLine(l.Err.Error())))
+		s.reporter.note(fmt.Sprintf("cluster %s cannot be reached, so its objects are unknown: %s; %s",
+			l.Cluster, firstLine(l.Err.Error()), clierr.Hint(l.Err)))
 	}
 	return lost, nil
 }

@@ -287,7 +287,7 @@ func placesPruneTheirOwn(t *testing.T, second *apiserver.Server) {
 	}
 	require.Equal(t, map[string]bool{"edge/" + f.namespace + "-edge": true}, deleted)
 	for i, want := range []bool{true, true, false} {
-		there, err := members(t.Context(), r.clusters.current[i], r.topology)
+		there, err := members(t.Context(), r.clusters.current[i], r.topology, always)
 		require.NoError(t, err)
 		require.Equal(t, want, len(there) > 0, r.clusters.current[i].Name)
 	}
