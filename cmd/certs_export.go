@@ -51,6 +51,9 @@ func (o *certsExportOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
+	if _, err := s.leaveOut(ctx); err != nil {
+		return err
+	}
 	state, err := s.loadPKI(ctx)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
@@ -66,6 +67,10 @@ func (o *certsListOptions) run(ctx context.Context) error {
 
 // certificates lists what the setup's PKI has.
 func (s *session) certificates(ctx context.Context) (*pki.List, error) {
+	lost, err := s.leaveOut(ctx)
+	if err != nil {
+		return nil, err
+	}
 	state, err := s.loadPKI(ctx)
 	if err != nil {
 		return nil, err
@@ -74,6 +79,10 @@ func (s *session) certificates(ctx context.Context) (*pki.List, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.Items = slices.DeleteFunc(l.Items, func(i pki.Item) bool {
+		_, unknown := plan.UnreachableIn(lost, i.Cluster)
+		return unknown
+	})
 	l.Store = s.store().String()
 	return l, nil
 }

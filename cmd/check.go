@@ -92,6 +92,7 @@ func (o *checkOptions) run(ctx context.Context) error {
 func (o *checkOptions) round(ctx context.Context, s *session) (*check.Report, error) {
 	subject := &check.Subject{Topology: s.topology, Runtime: s.runtime, Now: o.env.Now}
 	defer subject.Close()
+	s.runtime.LeaveOut(s.runtime.Unreachable(ctx)) // the checks report them
 	if o.pre {
 		var err error
 		subject.Objects, err = o.objects(ctx, s)

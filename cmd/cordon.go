@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 )
 
@@ -19,10 +21,11 @@ type cordonOptions struct {
 
 func newCordonCmd(env *Env) *cobra.Command {
 	return newCordonLikeCmd(&cordonOptions{env: env, cordon: true}, &cobra.Command{
-		Use:     "cordon NAME",
-		Short:   "Mark a shard as unschedulable",
-		Long:    "Cordon marks a shard as unschedulable: its workspaces keep working, and kcp schedules new ones to other shards.",
-		Example: "  kcpctl cordon alpha",
+		Use:   "cordon NAME",
+		Short: "Mark a shard as unschedulable",
+		Long: `Cordon marks a shard as unschedulable: its workspaces keep working, and kcp schedules new ones to other
+shards. cluster/NAME stands for all shards on a cluster.`,
+		Example: "  kcpctl cordon alpha\n  kcpctl cordon cluster/us",
 	})
 }
 
@@ -30,7 +33,7 @@ func newUncordonCmd(env *Env) *cobra.Command {
 	return newCordonLikeCmd(&cordonOptions{env: env}, &cobra.Command{
 		Use:     "uncordon NAME",
 		Short:   "Mark a shard as schedulable",
-		Long:    "Uncordon marks a cordoned shard as schedulable again.",
+		Long:    "Uncordon marks a cordoned shard as schedulable again. cluster/NAME stands for all shards on a cluster.",
 		Example: "  kcpctl uncordon alpha",
 	})
 }
@@ -42,7 +45,7 @@ func newCordonLikeCmd(o *cordonOptions, c *cobra.Command) *cobra.Command {
 		o.name = args[0]
 		return o.run(c.Context())
 	}
-	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, shardNames))
+	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, withClusters(shardNames)))
 	o.setup.add(c.Flags())
 	return c
 }
@@ -53,6 +56,10 @@ func (o *cordonOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
+	names, err := o.names(s)
+	if err != nil {
+		return err
+	}
 	root, err := s.rootShard(ctx)
 	if err != nil {
 		return err
@@ -61,25 +68,56 @@ func (o *cordonOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(shards, func(sh kcp.Shard) bool { return sh.Name == o.name })
+	for _, name := range names {
+		if err := o.mark(ctx, root, shards, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// names are the shards that the user names.
+func (o *cordonOptions) names(s *session) ([]string, error) {
+	cluster, is := strings.CutPrefix(o.name, clusterPrefix)
+	if !is {
+		return []string{o.name}, nil
+	}
+	if _, err := expandClusters(s, []string{o.name}); err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, c := range s.topology.Shards() {
+		if c.Cluster.Name == cluster {
+			out = append(out, c.ShardName())
+		}
+	}
+	if len(out) == 0 {
+		return nil, clierr.New(clierr.BadInput, oneOf(shardNames(s)), "no shard is on cluster %q", cluster)
+	}
+	return out, nil
+}
+
+// mark cordons or uncordons a shard.
+func (o *cordonOptions) mark(ctx context.Context, root *kcp.Client, shards []kcp.Shard, name string) error {
+	at := slices.IndexFunc(shards, func(sh kcp.Shard) bool { return sh.Name == name })
 	if at < 0 {
 		var names []string
 		for _, sh := range shards {
 			names = append(names, sh.Name)
 		}
-		return unknownName("shard", o.name, names)
+		return unknownName("shard", name, names)
 	}
 	state := "uncordoned: kcp schedules new workspaces to it"
 	if o.cordon {
 		state = "cordoned: kcp schedules no new workspaces to it"
 	}
 	if shards[at].Cordoned == o.cordon {
-		fmt.Fprintf(o.env.Streams.Err, "shard %q is already %s.\n", o.name, state)
+		fmt.Fprintf(o.env.Streams.Err, "shard %q is already %s.\n", name, state)
 		return nil
 	}
-	if err := root.Cordon(ctx, o.name, o.cordon); err != nil {
+	if err := root.Cordon(ctx, name, o.cordon); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.env.Streams.Err, "shard %q is now %s.\n", o.name, state)
+	fmt.Fprintf(o.env.Streams.Err, "shard %q is now %s.\n", name, state)
 	return nil
 }

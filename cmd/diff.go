@@ -33,7 +33,7 @@ func newDiffCmd(env *Env) *cobra.Command {
 new values. Values of Secrets are masked; for certificates it shows subject, issuer, names and expiry.
 What others have changed since the last up is marked as drift, with its field manager.
 
-Exit codes: 0 no differences, 1 differences, 2 invalid flags or setup file.`,
+Exit codes: 0 no differences, 1 differences or a cluster that cannot be reached, 2 invalid flags or setup file.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
@@ -54,6 +54,9 @@ func (o *diffOptions) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if _, err := s.leaveOut(ctx); err != nil {
+		return err
+	}
 	p, drift, err := run.Compare(ctx, s.topology, s.runtime, o.env.Now())
 	if err != nil {
 		return err
@@ -61,6 +64,9 @@ func (o *diffOptions) run(ctx context.Context) error {
 	entries := diff.Entries(p, s.topology.Name, drift)
 	if err := o.print(s, p, entries); err != nil {
 		return err
+	}
+	for _, l := range p.Unreachable {
+		return clierr.New(clierr.Failed, clierr.Hint(l.Err), "the differences on cluster %s are unknown: %w", l.Cluster, l.Err)
 	}
 	if len(entries) > 0 {
 		return silent(clierr.Failed)
@@ -74,6 +80,8 @@ type differenceList struct {
 	Kind       string       `json:"kind"`
 	Name       string       `json:"name"`
 	Items      []diff.Entry `json:"items"`
+	// Unreachable are the clusters whose objects are unknown.
+	Unreachable []plan.Unreachable `json:"unreachable,omitempty"`
 }
 
 func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) error {
@@ -81,7 +89,7 @@ func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) erro
 	switch o.output {
 	case "":
 		ui.PrintDiff(out, entries)
-		if len(entries) > 0 {
+		if len(entries) > 0 || p.Count(plan.Unknown) > 0 {
 			fmt.Fprintf(out, "\n%s\n", p.Summary())
 		}
 		return nil
@@ -97,6 +105,6 @@ func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) erro
 	}
 	return encode(out, o.output, differenceList{
 		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: s.topology.Name,
-		Items: append([]diff.Entry{}, entries...),
+		Items: append([]diff.Entry{}, entries...), Unreachable: p.Unreachable,
 	})
 }

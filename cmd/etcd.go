@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
@@ -88,8 +89,15 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
+	lost, err := s.leaveOut(ctx)
+	if err != nil {
+		return err
+	}
 	found := []run.EtcdMember{}
 	for _, c := range etcds {
+		if _, unknown := plan.UnreachableIn(lost, c.Cluster.Name); unknown {
+			continue
+		}
 		some, err := members.List(ctx, c)
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/graph"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -58,8 +59,15 @@ func (o *graphOptions) states(ctx context.Context, s *session) (map[topology.ID]
 		return nil, err
 	}
 	defer s.close()
+	lost, err := s.leaveOut(ctx)
+	if err != nil {
+		return nil, err
+	}
 	states := map[topology.ID]graph.State{}
 	for _, c := range s.topology.Components {
+		if _, unknown := plan.UnreachableIn(lost, c.Cluster.Name); unknown {
+			continue
+		}
 		st, err := s.runtime.State(ctx, c)
 		if err != nil {
 			return nil, err

@@ -34,7 +34,7 @@ func newHistoryCmd(env *Env) *cobra.Command {
 		Short: "List the setups that were applied, or print one",
 		Long: `History lists the setups that were applied, newest first. A run can be limited to some components
 (--only, add-shard, remove-shard). If the setup file also had other changes at that time, ONLY lists the
-components that were applied.`,
+components that were applied, and the clusters that were left out because they could not be reached.`,
 		Example: `  kcpctl history
   kcpctl history --revision 3 > previous.yaml`,
 		Args: noArgs,
@@ -113,8 +113,16 @@ func printHistory(out *ui.Stream, history []plan.Revision) {
 	ui.Table(out, []string{"REVISION", "APPLIED", "BY", "KCPCTL", "ONLY"}, rows...)
 }
 
-// onlyColumn lists the components that a revision is limited to; - means that the whole setup was applied.
+// onlyColumn lists the components that a revision is limited to, and the clusters that it left out; - means that the whole
+// setup was applied.
 func onlyColumn(r plan.Revision) string {
+	if len(r.Without) > 0 {
+		without := "without " + strings.Join(prefixed(clusterPrefix, r.Without), ",")
+		if len(r.Only) == 0 {
+			return without
+		}
+		return onlyColumn(plan.Revision{Only: r.Only}) + " " + without
+	}
 	only := slices.DeleteFunc(slices.Clone(r.Only), func(id string) bool { return topology.ID(id).Kind() == topology.Base })
 	if len(only) == 0 {
 		return cmp.Or(strings.Join(r.Only, ","), "-")

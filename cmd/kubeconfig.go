@@ -182,6 +182,9 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 	if s.topology.Component(access.Target).Assignment.Pending() {
 		return run.RequireAddresses(s.topology)
 	}
+	if _, err := s.leaveOut(ctx); err != nil {
+		return err
+	}
 	state, err := s.loadPKI(ctx)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/user"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/local"
 	"github.com/kcpctl/kcpctl/internal/machine"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -139,6 +141,24 @@ func (s *session) open() error {
 	return err
 }
 
+// leaveOut leaves out the clusters that cannot be reached, for a command that only reads, and notes them. It fails if the
+// cluster of the root shard is one of them.
+func (s *session) leaveOut(ctx context.Context) ([]plan.Unreachable, error) {
+	if s.runtime == nil {
+		return nil, nil // a directory has all that the command reads
+	}
+	lost := s.runtime.Unreachable(ctx)
+	if home, is := plan.UnreachableIn(lost, s.topology.Home.Name); is {
+		return nil, home.Err
+	}
+	s.runtime.LeaveOut(lost)
+	for _, l := range lost {
+		s.reporter.note(fmt.Sprintf("cluster %s cannot be reached, so its objects are unknown: %s; %s",
+			l.Cluster, firstLine(l.Err.Error()), clierr.Hint(l.Err)))
+	}
+	return lost, nil
+}
+
 // connectToApply opens the runtime of a setup that the command is about to start or change: on this machine, its
 // ports are chosen first.
 func (s *session) connectToApply(ctx context.Context) error {
@@ -194,6 +214,7 @@ func (s *session) loadPKI(ctx context.Context) (*pki.State, error) {
 
 // rootShard connects to the root shard.
 func (s *session) rootShard(ctx context.Context) (*kcp.Client, error) {
+	s.runtime.LeaveOut(s.runtime.Unreachable(ctx)) // it is on none of them, or does not answer
 	state, err := s.loadPKI(ctx)
 	if err != nil {
 		return nil, err

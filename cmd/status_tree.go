@@ -19,19 +19,24 @@ func (o *statusOptions) tree(st *status.Status) ui.Node {
 	w := o.env.Streams.Out
 	root := ui.Node{Cells: []string{"kcp " + w.Bold(st.Name), "", st.Version, o.readyText(st.Ready), "", st.URL}}
 	add := func(cells ...string) { root.Children = append(root.Children, ui.Node{Cells: cells}) }
-	clusters := st.Clusters()
-	if len(clusters) > 1 {
-		root.Cells = slices.Insert(root.Cells, 1, fmt.Sprintf("%d clusters", len(clusters)))
+	several := len(st.Clusters) > 0
+	if several {
+		root.Cells = slices.Insert(root.Cells, 1, fmt.Sprintf("%d clusters", len(st.Clusters)))
 	}
 	for _, g := range o.groups(st) {
 		cells := []string{
-			g.name(), fmt.Sprintf("%d/%d", g.ReadyReplicas, g.Replicas), g.Version, o.readyText(g.Well()), o.age(g.Since),
+			g.name(), g.replicas(), g.Version, o.stateText(g.Component), o.age(g.Since),
 			w.Text(g.notes(o.env.Now())),
 		}
-		if len(clusters) > 1 {
+		if several {
 			cells = slices.Insert(cells, 1, g.Cluster)
 		}
 		add(cells...)
+	}
+	for _, cl := range st.Clusters {
+		if cl.Unreachable != "" {
+			add(w.Yellow(w.Text(fmt.Sprintf("cluster %s cannot be reached: %s; %s", cl.Name, firstLine(cl.Unreachable), cl.Next))))
+		}
 	}
 	if st.Problem != "" {
 		add(w.Yellow(w.Text(st.Problem)))
@@ -49,14 +54,18 @@ func (o *statusOptions) tree(st *status.Status) ui.Node {
 		add(w.Yellow(fmt.Sprintf("rotation of the %s: phase %s, %s; continue with: %s",
 			r.Rotations, r.Phase, phaseMeaning(r.Phase), r.Next)))
 	}
+	unknown := ""
+	if st.DriftUnknown > 0 {
+		unknown = fmt.Sprintf("; %s on clusters that cannot be reached", plural(st.DriftUnknown, "object is", "objects are"))
+	}
 	switch {
 	case st.DriftProblem != "":
 		add(w.Yellow(w.Text("drift: unknown: " + firstLine(st.DriftProblem))))
 	case st.Drift != nil && *st.Drift > 0:
-		add(w.Yellow(fmt.Sprintf("drift: %s from the setup (see %s)",
-			plural(*st.Drift, "object differs", "objects differ"), o.setup.command("diff"))))
+		add(w.Yellow(fmt.Sprintf("drift: %s from the setup (see %s)%s",
+			plural(*st.Drift, "object differs", "objects differ"), o.setup.command("diff"), unknown)))
 	case st.Drift != nil:
-		add("drift: none")
+		add("drift: none" + unknown)
 	}
 	return root
 }
@@ -141,6 +150,14 @@ func (g *group) name() string {
 	return fmt.Sprintf("%s/{%s}", g.ID.Kind(), strings.Join(shown, ","))
 }
 
+// replicas is 2/3, or -/3 if only the setup is known.
+func (g *group) replicas() string {
+	if g.Unknown {
+		return fmt.Sprintf("-/%d", g.Replicas)
+	}
+	return fmt.Sprintf("%d/%d", g.ReadyReplicas, g.Replicas)
+}
+
 // problem is what is wrong with a component, or empty.
 func (g *group) problem() string {
 	switch {
@@ -187,6 +204,14 @@ func (o *statusOptions) age(since time.Time) string {
 		return ""
 	}
 	return ui.Age(o.env.Now().Sub(since))
+}
+
+// stateText is whether a component is well, if that is known.
+func (o *statusOptions) stateText(c status.Component) string {
+	if c.Unknown {
+		return o.env.Streams.Out.Yellow("Unknown")
+	}
+	return o.readyText(c.Well())
 }
 
 func (o *statusOptions) readyText(ready bool) string {

@@ -88,16 +88,24 @@ func TestStatusTree(t *testing.T) {
 
 func TestStatusTreeOfSeveralClusters(t *testing.T) {
 	ok := ready.State{Ready: true, Replicas: 1, ReadyReplicas: 1}
-	st := &status.Status{Name: "prod", Ready: true, Components: []status.Component{
-		{ID: "root-shard", Cluster: "eu", State: ok}, {ID: "shard/alpha", Cluster: "eu", State: ok}, {ID: "shard/beta", Cluster: "us", State: ok},
-	}}
+	nothing := 0
+	st := &status.Status{
+		Name: "prod", Drift: &nothing, DriftUnknown: 9,
+		Clusters: []status.Cluster{{Name: "eu"}, {Name: "us", Unreachable: "the API server does not answer", Next: "check that it runs"}},
+		Components: []status.Component{
+			{ID: "root-shard", Cluster: "eu", State: ok}, {ID: "shard/alpha", Cluster: "eu", State: ok},
+			{ID: "shard/beta", Cluster: "us", Unknown: true, State: ready.State{Replicas: 2, Reason: "cluster us cannot be reached"}},
+		},
+	}
 	streams, out, _ := ui.Fake("", 0, 0)
 	o := &statusOptions{env: &Env{Streams: streams, Now: time.Now}}
 	streams.Out.Tree(o.tree(st))
-	require.Equal(t, `kcp prod        2 clusters         Ready
+	require.Equal(t, `kcp prod        2 clusters         NotReady
 |- root-shard   eu          1/1    Ready
 |- shard/alpha  eu          1/1    Ready
-`+"`"+`- shard/beta   us          1/1    Ready
+|- shard/beta   us          -/2    Unknown     cluster us cannot be reached
+|- cluster us cannot be reached: the API server does not answer; check that it runs
+`+"`"+`- drift: none; 9 objects are on clusters that cannot be reached
 `, out.String())
 }
 

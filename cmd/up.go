@@ -29,6 +29,8 @@ type upOptions struct {
 	foreground     bool
 	ignoreChecks   []string
 	only           []string
+	// allowUnreachable are clusters that may be left out.
+	allowUnreachable []string
 }
 
 func newUpCmd(env *Env) *cobra.Command {
@@ -62,8 +64,12 @@ interrupted.`,
 	o.override.add(c, selectable)
 	addDryRun(c, &o.dryRun, "the objects")
 	addForceConflicts(f, &o.forceConflicts)
-	f.StringSliceVar(&o.only, "only", nil, "apply only this component, and delete nothing (repeatable)")
-	completeFlag(c, "only", selectable)
+	f.StringSliceVar(&o.only, "only", nil,
+		"apply only this component, or with cluster/NAME all components on a cluster, and delete nothing (repeatable)")
+	completeFlag(c, "only", o.setup.names(env, withClusters(selectableIDs)))
+	f.StringSliceVar(&o.allowUnreachable, run.FlagAllowUnreachable, nil,
+		"cluster that may be left out, with the components on it, if it cannot be reached; delete nothing then (repeatable)")
+	completeFlag(c, run.FlagAllowUnreachable, o.setup.names(env, clusterNames))
 	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil,
 		"check IDs whose failures are reported as warnings (see kcpctl explain)")
 	completeFlag(c, "ignore-checks", checkIDs)
@@ -97,6 +103,9 @@ func (o *upOptions) run(ctx context.Context) error {
 		return err
 	}
 	only, err := o.selected(s)
+	if err == nil {
+		err = o.checkUnreachable(s)
+	}
 	if err != nil {
 		return err
 	}
@@ -115,10 +124,14 @@ func (o *upOptions) run(ctx context.Context) error {
 			Only:        only, DryRun: o.dryRun == dryRunServer,
 			AllowDataChange: o.override.dataChanges(), AllowReleaseChange: o.override.releaseChange,
 			ReplaceAuthorities: o.override.replaceAuthorities, IgnoreChecks: o.ignoreChecks,
+			AllowUnreachable: o.allowUnreachable,
 		},
 	})
 	if err == nil && o.wait.output != outputJSON {
 		err = o.printResult(ctx, s, res.Plan)
+	}
+	if err == nil {
+		err = res.Refused // after what a dry run has shown
 	}
 	if o.foreground {
 		return s.stay(ctx, err)
@@ -146,7 +159,11 @@ func (o *upOptions) selected(s *session) ([]topology.ID, error) {
 			out = append(out, id)
 		}
 	}
-	for _, name := range o.only {
+	names, err := expandClusters(s, o.only)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
 		if known := selectableIDs(s); !slices.Contains(known, name) {
 			return nil, unknownName("component", name, known)
 		}
@@ -161,13 +178,32 @@ func (o *upOptions) selected(s *session) ([]topology.ID, error) {
 	return out, nil
 }
 
+// checkUnreachable rejects clusters that do not exist, and the one without which no run can do anything.
+func (o *upOptions) checkUnreachable(s *session) error {
+	for _, name := range o.allowUnreachable {
+		switch known := clusterNames(s); {
+		case !slices.Contains(known, name):
+			return unknownName("cluster", name, known)
+		case name == s.topology.Home.Name:
+			return clierr.New(clierr.BadInput, "omit it",
+				"cluster %s cannot be left out: it has the root shard, the certificate authorities and the lock", name)
+		}
+	}
+	return nil
+}
+
 // requireDependencies fails if the selected components need others that are neither running nor selected: they would
 // never become ready.
 func requireDependencies(ctx context.Context, s *session, selected []topology.ID) error {
+	var lost []plan.Unreachable
+	if len(selected) > 0 {
+		lost = s.runtime.Unreachable(ctx)
+	}
 	for _, id := range selected {
 		for _, need := range s.topology.Component(id).Needs {
-			if slices.Contains(selected, need) {
-				continue
+			_, unknown := plan.UnreachableIn(lost, s.topology.Component(need).Cluster.Name)
+			if unknown || slices.Contains(selected, need) {
+				continue // the component may well reach what kcpctl does not
 			}
 			st, err := s.runtime.State(ctx, s.topology.Component(need))
 			if err != nil {
@@ -196,6 +232,9 @@ func (o *upOptions) printResult(ctx context.Context, s *session, p *plan.Plan) e
 	case len(o.only) > 0:
 		fmt.Fprintf(w, "\n%s of kcp %q: %s. No other component was changed.\n",
 			strings.Join(o.only, ", "), s.topology.Name, p.Summary())
+	case p.Count(plan.Unknown) > 0:
+		fmt.Fprintf(w, "\nkcp %q is up except on %s, which cannot be reached: %s. Nothing was deleted. When it answers, run %s.\n",
+			s.topology.Name, strings.Join(plan.ClustersOf(p.Unreachable), ", "), p.Summary(), o.setup.command("up"))
 	case p.Empty():
 		fmt.Fprintf(w, "\nkcp %q is up to date: 0 changes.\n", s.topology.Name)
 	default:

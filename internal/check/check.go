@@ -90,6 +90,8 @@ type Result struct {
 	// Cause is the reason, one line for each problem, and Fix is the next step.
 	Cause string `json:"cause,omitempty"`
 	Fix   string `json:"fix,omitempty"`
+
+	partial bool
 }
 
 // Report is the results of some checks, in the order of the table.
@@ -124,7 +126,7 @@ func Run(ctx context.Context, s *Subject, checks []Check) *Report {
 		}
 		results := parallel.Map(n, checks[:n], func(c Check) Result { return c.result(ctx, s, failed) })
 		for _, res := range results {
-			failed[res.ID] = res.Status == Fail
+			failed[res.ID] = res.Status == Fail && !res.partial
 			r.Passed = r.Passed && res.Status != Fail
 		}
 		r.Results, checks = append(r.Results, results...), checks[n:]
@@ -147,7 +149,7 @@ func (c Check) result(ctx context.Context, s *Subject, failed map[string]bool) R
 	defer cancel()
 	o := c.run(ctx, s)
 	if o.status != "" {
-		res.Status, res.Cause = o.status, strings.Join(o.causes, "\n")
+		res.Status, res.Cause, res.partial = o.status, strings.Join(o.causes, "\n"), o.partial
 	}
 	if res.Status == Fail || res.Status == Warn {
 		res.Fix = cmp.Or(o.fix, c.Fix)

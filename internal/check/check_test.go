@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -30,6 +31,13 @@ type nowhere struct{ Runtime }
 func (nowhere) Where() string { return "nowhere" }
 func (nowhere) Facts() Facts  { return Facts{} }
 
+// cut is nowhere, with a cluster that cannot be reached.
+type cut struct{ nowhere }
+
+func (cut) Facts() Facts {
+	return Facts{Unreachable: []plan.Unreachable{{Cluster: "us", Err: clierr.New(clierr.Failed, "check the network", "no answer")}}}
+}
+
 // A fake check ends as its outcome says.
 func fake(id, category string, o outcome, needs ...string) Check {
 	return Check{ID: id, Category: category, Title: id + " works", Fix: "fix " + id, Needs: needs,
@@ -46,9 +54,9 @@ func TestRun(t *testing.T) {
 		fake("D", "two", outcome{}, "B"), fake("E", "two", outcome{}, "A"), fake("F", "two", skipped("not %s", "here")),
 	})
 	require.Equal(t, []Result{
-		{"A", "one", "A works", OK, "", ""}, {"B", "one", "B works", Fail, "x\ny", "fix B"},
-		{"C", "two", "C works", Warn, "hm", "do this"}, {"D", "two", "D works", Skipped, "B failed", ""},
-		{"E", "two", "E works", OK, "", ""}, {"F", "two", "F works", Skipped, "not here", ""},
+		{"A", "one", "A works", OK, "", "", false}, {"B", "one", "B works", Fail, "x\ny", "fix B", false},
+		{"C", "two", "C works", Warn, "hm", "do this", false}, {"D", "two", "D works", Skipped, "B failed", "", false},
+		{"E", "two", "E works", OK, "", "", false}, {"F", "two", "F works", Skipped, "not here", "", false},
 	}, r.Results)
 	require.False(t, r.Passed)
 	require.Equal(t, "1 failed, 1 warning, 2 passed, 2 skipped", r.Summary())
@@ -90,13 +98,13 @@ func TestOutcome(t *testing.T) {
 		want outcome
 	}{
 		"nothing":          {[]error{nil}, outcome{}},
-		"an error":         {[]error{boom}, outcome{Fail, []string{"boom"}, "do that"}},
-		"twice the same":   {[]error{boom, boom}, outcome{Fail, []string{"boom"}, "do that"}},
-		"joined":           {[]error{errors.Join(boom, errors.New("bang"))}, outcome{Fail, []string{"boom", "bang"}, "do that"}},
-		"unknown":          {[]error{fmt.Errorf("%w: who knows", ErrUnknown)}, outcome{Skipped, []string{"who knows"}, ""}},
-		"unknown and bad":  {[]error{fmt.Errorf("%w: who knows", ErrUnknown), boom}, outcome{Fail, []string{"boom"}, "do that"}},
-		"bad and unknown":  {[]error{boom, fmt.Errorf("%w: who knows", ErrUnknown)}, outcome{Fail, []string{"boom"}, "do that"}},
-		"wrapped, joined ": {[]error{fmt.Errorf("all: %w", errors.Join(boom, boom))}, outcome{Fail, []string{"all: boom\nboom"}, ""}},
+		"an error":         {[]error{boom}, outcome{Fail, []string{"boom"}, "do that", false}},
+		"twice the same":   {[]error{boom, boom}, outcome{Fail, []string{"boom"}, "do that", false}},
+		"joined":           {[]error{errors.Join(boom, errors.New("bang"))}, outcome{Fail, []string{"boom", "bang"}, "do that", false}},
+		"unknown":          {[]error{fmt.Errorf("%w: who knows", ErrUnknown)}, outcome{Skipped, []string{"who knows"}, "", false}},
+		"unknown and bad":  {[]error{fmt.Errorf("%w: who knows", ErrUnknown), boom}, outcome{Fail, []string{"boom"}, "do that", false}},
+		"bad and unknown":  {[]error{boom, fmt.Errorf("%w: who knows", ErrUnknown)}, outcome{Fail, []string{"boom"}, "do that", false}},
+		"wrapped, joined ": {[]error{fmt.Errorf("all: %w", errors.Join(boom, boom))}, outcome{Fail, []string{"all: boom\nboom"}, "", false}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var o outcome
@@ -162,4 +170,18 @@ func TestDocs(t *testing.T) {
 	have, err := os.ReadFile(file)
 	require.NoError(t, err)
 	require.Equal(t, b.String(), string(have), "run go test ./internal/check -update")
+}
+
+// With a cluster that cannot be reached, the others are still checked.
+func TestAnUnreachableClusterFailsOnce(t *testing.T) {
+	s := &Subject{Topology: &topology.Topology{}, Runtime: cut{}}
+	checks := []Check{Preflight[0], fake("B", "two", outcome{}, "KCP001")}
+	r := Run(t.Context(), s, checks)
+	require.Equal(t, Fail, r.Results[0].Status)
+	require.Equal(t, "cluster us: no answer", r.Results[0].Cause)
+	require.Equal(t, "check the network", r.Results[0].Fix)
+	require.Equal(t, OK, r.Results[1].Status)
+
+	s.AllowUnreachable = true
+	require.True(t, Run(t.Context(), s, checks).Passed)
 }

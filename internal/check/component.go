@@ -19,6 +19,7 @@ const atOnce = 16
 
 // Prepare reads what the health checks have in common: the PKI, and which components are ready.
 func (s *Subject) Prepare(ctx context.Context) error {
+	s.facts = s.Runtime.Facts()
 	var err error
 	if s.state, err = s.Runtime.Store().Load(ctx); err != nil {
 		return err
@@ -34,6 +35,9 @@ func (s *Subject) Prepare(ctx context.Context) error {
 	})
 	s.states = map[topology.ID]ready.State{}
 	for i, c := range running {
+		if s.lost(c.Cluster.Name) {
+			continue
+		}
 		if answers[i].err != nil {
 			return answers[i].err
 		}
@@ -104,9 +108,10 @@ func (s *Subject) dialer(c *topology.Component) func(context.Context) (net.Conn,
 }
 
 func componentsReady(_ context.Context, s *Subject) (o outcome) {
+	o = s.unknownComponents()
 	for _, c := range s.Topology.Running() {
 		st := s.states[c.ID()]
-		if st.Ready {
+		if st.Ready || s.lost(c.Cluster.Name) {
 			continue
 		}
 		why := st.Reason
@@ -116,7 +121,7 @@ func componentsReady(_ context.Context, s *Subject) (o outcome) {
 		if st.Next != "" {
 			why += " (repair it with: " + st.Next + ")"
 		}
-		o.fail("%s: %s", c.ID(), why)
+		o.fail("%s: %s", s.named(c), why)
 	}
 	return o
 }
@@ -133,7 +138,7 @@ func readyz(ctx context.Context, s *Subject) outcome {
 			ask = s.askEtcd
 		}
 		if err := ask(ctx, c); err != nil {
-			o.fail("%s: %s", c.ID(), reason(ctx, err))
+			o.fail("%s: %s", s.named(c), reason(ctx, err))
 		}
 		return o
 	})

@@ -85,7 +85,7 @@ func describe(c *x509.Certificate) string {
 func pairs(ctx context.Context, s *Subject) outcome {
 	var tried []pki.Connection
 	for _, c := range pki.Connections(s.Topology, mostPairs) {
-		if s.serves(c.Server) {
+		if s.serves(c.Server) && !s.lost(c.ClientCert.Cluster) {
 			tried = append(tried, c)
 		}
 	}

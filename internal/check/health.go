@@ -138,6 +138,9 @@ func fits(_ context.Context, s *Subject) (o outcome) {
 	if len(s.state.CAs) == 0 {
 		return skipped("there is no PKI yet")
 	}
+	if len(s.facts.Unreachable) > 0 {
+		return s.unknownHere("what")
+	}
 	o.add(pki.Prove(s.Topology, s.state, s.Now()))
 	return o
 }

@@ -182,6 +182,9 @@ func (s *Subject) tryEndpoint(ctx context.Context, rawURL string) string {
 			continue
 		}
 		serving := servesWorkspaces(s.Topology, c)
+		if s.lost(serving.Cluster.Name) {
+			return "" // whether it answers is unknown, and reported once
+		}
 		if !s.serves(serving.ID()) {
 			return string(serving.ID()) + " is not ready"
 		}

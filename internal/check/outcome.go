@@ -21,6 +21,8 @@ type outcome struct {
 	causes []string
 	// fix is what to do, if it is not the fix of the check's table entry.
 	fix string
+	// partial means that it failed only for some clusters, so that checks of the others make sense.
+	partial bool
 }
 
 func skipped(format string, args ...any) outcome {

@@ -14,7 +14,7 @@ const (
 var Preflight = []Check{
 	{
 		ID: "KCP001", Category: catClusters, Title: "the API server of every cluster answers",
-		run: eachCluster(answers),
+		run: allAnswer,
 		Explanation: "Every cluster of the setup is asked for its version, with the kubeconfig and context from " +
 			"the setup file.",
 		Fix: "correct the kubeconfig and context under spec.clusters, or start the cluster",

@@ -26,6 +26,8 @@ type Subject struct {
 	Now     func() time.Time
 	// Moving are the components that are about to get another address or serving certificate.
 	Moving map[topology.ID]bool
+	// AllowUnreachable accepts that clusters are left out, because they cannot be reached.
+	AllowUnreachable bool
 	// Network is the network of this machine. Nil is the real one.
 	Network Network
 
@@ -67,6 +69,8 @@ type Runtime interface {
 // Facts is what checks can ask about the place where a setup runs: Kubernetes clusters, or this machine.
 type Facts struct {
 	Clusters []Cluster
+	// Unreachable are the clusters that are left out, because they cannot be reached.
+	Unreachable []plan.Unreachable
 	// Machine is nil for a setup on clusters.
 	Machine Machine
 }

@@ -30,7 +30,7 @@ type Entry struct {
 func Entries(p *plan.Plan, setup string, drift []plan.Conflict) []Entry {
 	var out []Entry
 	for _, it := range p.Items {
-		if it.Action == plan.Unchanged {
+		if it.Action == plan.Unchanged || it.Action == plan.Unknown {
 			continue
 		}
 		e := Entry{Object: it.Ref.String(), Cluster: it.Cluster, Component: string(it.Component), Action: it.Action}

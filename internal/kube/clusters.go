@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
@@ -16,13 +18,45 @@ type clusters struct {
 	// current are those of the topology, in its order. home is one of them.
 	current []*cluster.Client
 	home    *cluster.Client
+	// left are those of the current ones that a run leaves out; nil: none.
+	left atomic.Pointer[[]plan.Unreachable]
 	// previous are those that the setup has left.
 	previous *previousClusters
 }
 
-// all are the current clusters and those previous ones that have been found.
+// all are the current clusters that are not left out, and those previous ones that have been found.
 func (c *clusters) all() []*cluster.Client {
-	return slices.Concat(c.current, c.previous.get())
+	return slices.Concat(c.used(), c.previous.get())
+}
+
+// used are the current clusters that are not left out.
+func (c *clusters) used() []*cluster.Client {
+	return slices.DeleteFunc(slices.Clone(c.current), func(cl *cluster.Client) bool { return c.leftOut(cl.Name) != nil })
+}
+
+// leftOut returns why a cluster is left out; nil if it is not.
+func (c *clusters) leftOut(name string) error {
+	u, _ := plan.UnreachableIn(c.allLeftOut(), name)
+	return u.Err
+}
+
+func (c *clusters) allLeftOut() []plan.Unreachable {
+	if left := c.left.Load(); left != nil {
+		return *left
+	}
+	return nil
+}
+
+// unreachable asks all current clusters whether they answer, and returns those that do not.
+func (c *clusters) unreachable(ctx context.Context) []plan.Unreachable {
+	errs := parallel.Map(len(c.current), c.current, func(cl *cluster.Client) error { return cl.Check(ctx) })
+	var out []plan.Unreachable
+	for i, err := range errs {
+		if err != nil {
+			out = append(out, plan.Unreachable{Cluster: c.current[i].Name, Err: err})
+		}
+	}
+	return out
 }
 
 // others are all clusters but the home cluster.
@@ -32,6 +66,9 @@ func (c *clusters) others() []*cluster.Client {
 
 // of returns the cluster that an object is on, connected.
 func (c *clusters) of(ctx context.Context, ref plan.Ref) (*cluster.Client, error) {
+	if err := c.leftOut(ref.Cluster); err != nil {
+		return nil, err
+	}
 	for _, cl := range c.all() {
 		if cl.Name == ref.Cluster && (ref.Namespace == "" || ref.Namespace == cl.Namespace) {
 			return cl, cl.Connect(ctx)
@@ -45,23 +82,23 @@ func (c *clusters) ofComponent(ctx context.Context, comp *topology.Component) (*
 	return c.of(ctx, plan.Ref{Cluster: comp.Cluster.Name, Namespace: comp.Cluster.Namespace, Name: comp.Object()})
 }
 
-// connect connects to all current clusters.
+// connect connects to all current clusters that are not left out.
 func (c *clusters) connect(ctx context.Context) error {
 	return c.each(ctx, func(context.Context, *cluster.Client) error { return nil })
 }
 
-// each calls do for all current clusters in parallel, connected.
+// each calls do for all current clusters that are not left out, in parallel, connected.
 func (c *clusters) each(ctx context.Context, do func(context.Context, *cluster.Client) error) error {
-	return onEach(ctx, c.current, do)
+	return c.onEach(ctx, c.used(), do)
 }
 
-// everywhere calls do for all current clusters, and for the previous ones that still have objects, in parallel,
-// connected.
+// everywhere calls do for all current clusters that are not left out, and for the previous ones that still have
+// objects, in parallel, connected.
 func (c *clusters) everywhere(ctx context.Context, do func(context.Context, *cluster.Client) error) error {
 	if err := c.previous.find(ctx); err != nil {
 		return err
 	}
-	return onEach(ctx, c.all(), do)
+	return c.onEach(ctx, c.all(), do)
 }
 
 // everywhereElse calls do as everywhere does, but not for the home cluster.
@@ -74,13 +111,17 @@ func (c *clusters) everywhereElse(ctx context.Context, do func(context.Context, 
 	})
 }
 
-func onEach(
+func (c *clusters) onEach(
 	ctx context.Context, all []*cluster.Client, do func(context.Context, *cluster.Client) error,
 ) error {
 	return parallel.Each(ctx, all, func(ctx context.Context, cl *cluster.Client) error {
-		if err := cl.Connect(ctx); err != nil {
-			return err
+		err := cl.Connect(ctx)
+		if err == nil {
+			return do(ctx, cl)
 		}
-		return do(ctx, cl)
+		if len(c.current) > 1 {
+			err = &clierr.Error{Err: fmt.Errorf("cluster %s: %w", cl.Name, err), Code: clierr.Code(err), Hint: clierr.Hint(err)}
+		}
+		return err
 	})
 }

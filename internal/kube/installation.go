@@ -49,7 +49,7 @@ func (i *installation) readRecord(ctx context.Context) (*record.Record, error) {
 // elsewhere. Without the record and the PKI, all later errors would be misleading.
 func (i *installation) verifyNew(ctx context.Context, home *inventory.Inventory) error {
 	all := []*clusterState{{Client: i.clusters.home, inventory: home}}
-	for _, cl := range i.clusters.current {
+	for _, cl := range i.clusters.used() {
 		if cl == i.clusters.home {
 			continue
 		}
@@ -186,8 +186,9 @@ func (i *installation) verifyOwners(states []*clusterState) error {
 
 // verifyDistinct refuses two clusters of the setup that are the same place: each would delete what the other has.
 func (i *installation) verifyDistinct(ctx context.Context) error {
-	for n, a := range i.clusters.current {
-		for _, b := range i.clusters.current[n+1:] {
+	all := i.clusters.used()
+	for n, a := range all {
+		for _, b := range all[n+1:] {
 			same, err := i.samePlace(ctx, a, b)
 			if err != nil {
 				return err

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
@@ -61,7 +62,7 @@ func (w *inventoryWriter) finish(ctx context.Context, p *plan.Plan, rec *record.
 		inv.Clusters = w.placements(inv.Clusters)
 		inv.History = plan.Remember(inv.History, plan.Revision{
 			Time: w.now(), Version: w.inventories.Version, User: w.holder.User + "@" + w.holder.Host,
-			Setup: a.Setup, Only: a.Only,
+			Setup: a.Setup, Only: a.Only, Without: a.Without,
 		})
 	}); err != nil {
 		return err
@@ -111,12 +112,14 @@ func (w *inventoryWriter) dropEmptyPrevious(ctx context.Context) error {
 // placements are where the setup is now. Those that did not change are as they were before.
 func (w *inventoryWriter) placements(before []inventory.Placement) []inventory.Placement {
 	var out []inventory.Placement
-	for _, cl := range w.clusters.all() {
-		now := inventory.PlacementOf(cl)
+	for _, cl := range slices.Concat(w.clusters.current, w.clusters.previous.get()) {
+		now, known := inventory.PlacementOf(cl), false
 		for _, b := range before {
-			now = now.Merge(b)
+			now, known = now.Merge(b), known || now.SameName(b)
 		}
-		out = append(out, now)
+		if known || w.clusters.leftOut(cl.Name) == nil { // nothing was ever applied to the others
+			out = append(out, now)
+		}
 	}
 	return append(out, w.clusters.previous.placements()...)
 }

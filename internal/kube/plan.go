@@ -34,7 +34,12 @@ func (p *planner) plan(ctx context.Context, objects []render.Object, o run.PlanO
 	out := &plan.Plan{Items: make([]plan.Item, len(objects))}
 	conflicts := make([][]plan.Conflict, len(objects))
 	progress := counter(o.Progress, len(objects))
+	out.Unreachable = p.clusters.allLeftOut()
 	err = parallel.Each(ctx, parallel.Indices(objects), func(ctx context.Context, i int) error {
+		if p.clusters.leftOut(objects[i].Cluster) != nil {
+			out.Items[i] = item(objects[i], plan.Unknown)
+			return nil
+		}
 		s, err := stateFor(states, objects[i])
 		if err != nil {
 			return err
@@ -74,9 +79,7 @@ func counter(report func(compared, total int), total int) func() {
 func (p *planner) compare(
 	ctx context.Context, s *clusterState, o render.Object, force bool,
 ) (plan.Item, []plan.Conflict, error) {
-	it := plan.Item{
-		Ref: plan.RefOf(o.Cluster, o.Unstructured), Component: o.Component, Action: plan.Create, Want: o.Unstructured,
-	}
+	it := item(o, plan.Create)
 	if s.namespace == nil {
 		return it, nil, nil // a dry run fails in a namespace that does not exist
 	}
@@ -114,6 +117,10 @@ func (p *planner) compare(
 	return it, conflicts, nil
 }
 
+func item(o render.Object, a plan.Action) plan.Item {
+	return plan.Item{Ref: plan.RefOf(o.Cluster, o.Unstructured), Component: o.Component, Action: a, Want: o.Unstructured}
+}
+
 // foreignOwner is a conflict if an object belongs to another setup. The API server does not find it, because the field
 // manager is the same.
 func foreignOwner(it plan.Item) []plan.Conflict {
@@ -141,11 +148,21 @@ func (p *planner) stale(states []*clusterState, of *plan.Plan) bool {
 		if !inv.Exists() || inv.Applying != "" || !slices.Equal(inv.Kinds, kinds) {
 			return true
 		}
+		if s.Client == p.clusters.home && len(p.clusters.allLeftOut()) == 0 && p.remembersLeft(inv) {
+			return true
+		}
 		if s.Client == p.clusters.home && !slices.EqualFunc(inv.Clusters, p.writer.placements(inv.Clusters), inventory.Placement.Equal) {
 			return true
 		}
 	}
 	return false
+}
+
+// remembersLeft reports whether the last run left clusters out. The next one without them is recorded even if it changes
+// nothing there.
+func (p *planner) remembersLeft(inv *inventory.Inventory) bool {
+	n := len(inv.History)
+	return n > 0 && len(inv.History[n-1].Without) > 0
 }
 
 // wanted are the items of a plan that will exist.

@@ -101,7 +101,7 @@ func (p *previousClusters) find(ctx context.Context) error {
 // the cluster is none of its business if that belongs to another installation now.
 func (p *previousClusters) hasLeft(ctx context.Context, cl *cluster.Client, home *inventory.Inventory) (bool, error) {
 	in := p.installation
-	for _, o := range in.clusters.current {
+	for _, o := range in.clusters.used() {
 		if same, err := in.samePlace(ctx, cl, o); same || err != nil {
 			return false, err
 		}

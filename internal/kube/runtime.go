@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -119,6 +120,9 @@ func New(t *topology.Topology, o Options) (*Runtime, error) {
 	all := &clusters{}
 	for _, c := range t.Clusters {
 		cl, err := newClient(c)
+		if err != nil && c.Name != t.Home.Name {
+			cl, err = cluster.Unconfigured(c, cluster.Options{Now: o.Now}, err)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -168,10 +172,23 @@ func (r *Runtime) Where() string {
 	return strings.Join(all, "; ")
 }
 
-// Facts returns the clusters of the setup for checks.
+// Unreachable asks all clusters of the setup whether they answer, and returns those that do not, with the reasons.
+func (r *Runtime) Unreachable(ctx context.Context) []plan.Unreachable {
+	return r.clusters.unreachable(cluster.Quiet(ctx))
+}
+
+// LeaveOut makes the following calls leave some clusters out, and no others: they read nothing from them and write
+// nothing to them. Nothing else runs meanwhile. The home cluster cannot be left out.
+func (r *Runtime) LeaveOut(all []plan.Unreachable) {
+	all = slices.DeleteFunc(slices.Clone(all), func(u plan.Unreachable) bool { return u.Cluster == r.clusters.home.Name })
+	r.clusters.left.Store(&all)
+	r.clusters.previous.reset()
+}
+
+// Facts returns the clusters of the setup for checks, without those that are left out.
 func (r *Runtime) Facts() check.Facts {
-	var out check.Facts
-	for _, cl := range r.clusters.current {
+	out := check.Facts{Unreachable: r.clusters.allLeftOut()}
+	for _, cl := range r.clusters.used() {
 		out.Clusters = append(out.Clusters, facts.New(r.background, cl, r.topology, r.now))
 	}
 	return out

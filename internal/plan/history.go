@@ -33,20 +33,28 @@ type Revision struct {
 	// Only are the components that the run was limited to, if the setup had other changes that the run did not apply. It is empty
 	// if the whole setup was applied.
 	Only []string `json:"only,omitempty"`
+	// Without are the clusters that the run left out, because they could not be reached.
+	Without []string `json:"without,omitempty"`
 	// Setup is the setup file.
 	Setup []byte `json:"-"`
 }
 
-// Applied is what a run applied: a setup, or some of its components. Without a setup, no revision is added.
+// Applied is what a run applied: a setup, some of its components, or those on some clusters. Without a setup, no revision
+// is added.
 type Applied struct {
 	Setup []byte
 	Only  []string
+	// Without are the clusters that the run left out.
+	Without []string
 }
+
+// Complete reports whether the whole setup was applied.
+func (r Revision) Complete() bool { return len(r.Only) == 0 && len(r.Without) == 0 }
 
 // Latest returns the last setup that was applied completely, and reports whether it is the last revision.
 func Latest(history []Revision) (setup []byte, complete bool) {
 	for i := len(history) - 1; i >= 0; i-- {
-		if len(history[i].Only) == 0 {
+		if history[i].Complete() {
 			return history[i].Setup, i == len(history)-1
 		}
 	}
@@ -59,7 +67,7 @@ func Remember(history []Revision, r Revision) []Revision {
 		return history
 	} else if n > 0 {
 		last := history[n-1]
-		if r.Setup == nil || bytes.Equal(last.Setup, r.Setup) && slices.Equal(last.Only, r.Only) {
+		if r.Setup == nil || bytes.Equal(last.Setup, r.Setup) && slices.Equal(last.Only, r.Only) && slices.Equal(last.Without, r.Without) {
 			return history
 		}
 		r.Number = last.Number

@@ -21,6 +21,8 @@ const (
 	Change    Action = "change"
 	Unchanged Action = "unchanged"
 	Delete    Action = "delete"
+	// Unknown is the action of objects on clusters that cannot be reached. The plan leaves them alone.
+	Unknown Action = "unknown"
 )
 
 // Ref names an object.
@@ -68,6 +70,9 @@ type Conflict struct {
 type Plan struct {
 	// Items are in the order of their components.
 	Items []Item
+	// Unreachable are the clusters that the plan leaves out: the action of their objects is Unknown, and those that the
+	// setup no longer has are not among the items.
+	Unreachable []Unreachable
 	// Conflicts prevent the plan from being applied unless they are forced.
 	Conflicts []Conflict
 	// Stale reports that metadata of the setup must be updated, such as its inventory, even if no object changes.
@@ -86,7 +91,7 @@ func (p *Plan) Count(a Action) int {
 }
 
 // Empty reports whether the plan changes nothing.
-func (p *Plan) Empty() bool { return p.Count(Unchanged) == len(p.Items) && !p.Stale }
+func (p *Plan) Empty() bool { return p.Count(Unchanged)+p.Count(Unknown) == len(p.Items) && !p.Stale }
 
 // Of returns the items of a component that the apply creates or changes.
 func (p *Plan) Of(id topology.ID) []Item {
@@ -110,11 +115,15 @@ func (p *Plan) Deletions() []Item {
 	return out
 }
 
-// Summary returns a line such as 14 create, 2 change, 0 delete, 21 unchanged.
+// Summary returns a line such as 14 create, 2 change, 0 delete, 21 unchanged. With clusters that cannot be reached it
+// ends in 9 unknown (on us).
 func (p *Plan) Summary() string {
 	var parts []string
 	for _, a := range []Action{Create, Change, Delete, Unchanged} {
 		parts = append(parts, fmt.Sprintf("%d %s", p.Count(a), a))
+	}
+	if n := p.Count(Unknown); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s (on %s)", n, Unknown, strings.Join(ClustersOf(p.Unreachable), ", ")))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/dag"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -24,7 +25,9 @@ type canaries struct {
 	// shards are those to test.
 	shards      []*topology.Component
 	root, proxy *kcp.Client
-	report      *reasons
+	// through is the front-proxy of the tests.
+	through *topology.Component
+	report  *reasons
 	// testing limits how many shards are tested concurrently.
 	testing *semaphore.Weighted
 
@@ -37,17 +40,19 @@ type canaries struct {
 func (r *rollout) newCanaries() (*canaries, error) {
 	out := &canaries{Up: r.Up, testing: semaphore.NewWeighted(atOnce)}
 	out.report = newReasons(func(msg string) { r.step(stepCanary, Running, msg) })
-	if r.Options.SkipCanary || !r.verify {
+	through := r.frontProxy()
+	if r.Options.SkipCanary || !r.verify || through == nil {
 		return out, nil
 	}
 	var errRoot, errProxy error
 	out.root, errRoot = r.connect(r.Topology.Root())
-	out.proxy, errProxy = r.connect(r.Topology.OwnFrontProxy())
+	out.through = through
+	out.proxy, errProxy = r.connect(through)
 	if err := errors.Join(errRoot, errProxy); err != nil {
 		return nil, r.fail(stepCanary, err)
 	}
 	for _, c := range r.Topology.Shards() {
-		if scope(r.Options.Canaries).includes(c.ID()) {
+		if _, left := plan.UnreachableIn(r.left, c.Cluster.Name); !left && scope(r.Options.Canaries).includes(c.ID()) {
 			out.shards = append(out.shards, c)
 		}
 	}
@@ -64,7 +69,7 @@ func (cs *canaries) extend(graph map[node][]node, all *changes) {
 	}
 	for _, shard := range cs.shards {
 		needs := slices.Clone(rolled)
-		for _, c := range []*topology.Component{shard, cs.Topology.Root(), cs.Topology.OwnFrontProxy()} {
+		for _, c := range []*topology.Component{shard, cs.Topology.Root(), cs.through} {
 			serving := node{c.ID(), serves}
 			if _, ok := graph[serving]; ok && !slices.Contains(needs, serving) {
 				needs = append(needs, serving)

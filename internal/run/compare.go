@@ -86,7 +86,7 @@ func (p *preparation) unedited(ctx context.Context) error {
 		return nil
 	}
 	c := p.comparison(stepEdits)
-	pending, err := unapplied(ctx, p.Topology, p.Runtime, p.Options.Unedited, p.Options.Only, p.Now(), c.progress)
+	pending, err := unapplied(ctx, p.Topology, p.Runtime, p.Options.Unedited, p.scope(), p.Now(), c.progress)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (p *preparation) sameAuthorities(r *record.Record, loaded *pki.State) error
 // sameForAll refuses a run for some components while others still have certificates of previous authorities: a
 // replacement was interrupted, and components with old certificates do not trust those with new ones.
 func (p *preparation) sameForAll(loaded *pki.State) error {
-	if len(p.Options.Only) == 0 {
+	if !p.scope().limited() {
 		return nil
 	}
 	for _, c := range pki.Untrusted(p.Topology, loaded) {
@@ -58,8 +58,11 @@ func (p *preparation) sameForAll(loaded *pki.State) error {
 
 // sameData refuses objects that would separate a component from its data.
 func (p *preparation) sameData(known *record.Record) error {
+	if err := p.sameLostData(known); err != nil {
+		return err
+	}
 	allowed := func(id topology.ID) bool { return slices.Contains(p.Options.AllowDataChange, id) }
-	return known.CheckData(p.data(), scope(p.Options.Only).includes, allowed)
+	return known.CheckData(p.data(), p.scope().includes, allowed)
 }
 
 // data returns where the rendered objects let components keep data.
@@ -76,10 +79,10 @@ func (p *preparation) data() map[topology.ID]record.Data {
 // guard refuses a plan that would lose data or trust although every object of it can be applied. It adds the next
 // record of the installation to the result.
 func (p *preparation) guard(ctx context.Context, res *Result) error {
-	before, only := p.known, scope(p.Options.Only)
+	before, only := p.known, p.scope()
 	if p.known.Empty() {
 		before = p.adopt(res.Plan)
-		if err := errors.Join(p.sameAuthorities(before, p.desired.Loaded), p.sameData(before)); err != nil {
+		if err := errors.Join(p.adoptable(before), p.sameAuthorities(before, p.desired.Loaded), p.sameData(before)); err != nil {
 			return err
 		}
 	}
@@ -104,7 +107,7 @@ func (p *preparation) guard(ctx context.Context, res *Result) error {
 // them.
 func (p *preparation) recordLabels(next *record.Record) {
 	for _, c := range p.Topology.Shards() {
-		if scope(p.Options.Only).includes(c.ID()) {
+		if p.scope().includes(c.ID()) {
 			next.SetLabels(c.ID(), c.ShardLabels)
 		}
 	}
@@ -121,7 +124,7 @@ func (p *preparation) recordLabels(next *record.Record) {
 // relabelled returns the shards in the scope that have other labels in the setup than before.
 func (p *preparation) relabelled() []*topology.Component {
 	return slices.DeleteFunc(p.Topology.Shards(), func(c *topology.Component) bool {
-		return p.known.Empty() || !scope(p.Options.Only).includes(c.ID()) || maps.Equal(p.known.Labels[c.ID()], c.ShardLabels)
+		return p.known.Empty() || !p.scope().includes(c.ID()) || maps.Equal(p.known.Labels[c.ID()], c.ShardLabels)
 	})
 }
 

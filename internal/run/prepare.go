@@ -44,7 +44,10 @@ func (p *preparation) step(name string, s Status, message string) {
 }
 
 func (p *preparation) run(ctx context.Context) (*Result, error) {
-	var err error
+	refused, err := p.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if p.known, err = p.Runtime.Record(ctx); err != nil {
 		return nil, err
 	}
@@ -71,6 +74,7 @@ func (p *preparation) run(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return res, err
 	}
+	res.Refused = refused
 	if err := p.guard(ctx, res); err != nil {
 		return res, p.fail(stepPlan, err)
 	}
@@ -120,6 +124,7 @@ func (p *preparation) preflight(ctx context.Context, objects []render.Object, ch
 	}
 	report := check.Run(ctx, &check.Subject{
 		Topology: p.Topology, Runtime: p.Runtime, Objects: objects, Now: p.Now, Network: p.Network,
+		AllowUnreachable: true, // reach has refused those that matter
 	}, checks)
 	report.Ignore(p.Options.IgnoreChecks...)
 	p.note(report.Warnings()...)
@@ -142,8 +147,9 @@ func (p *preparation) plan(ctx context.Context, progress func(compared, total in
 		}
 		return nil, err
 	}
-	res := &Result{Plan: scope(p.Options.Only).limit(whole), PKI: p.desired.PKI, desired: p.desired}
-	res.partial = whole.Summary() != res.Plan.Summary() || len(whole.Items) != len(res.Plan.Items)
+	res := &Result{Plan: p.scope().limit(whole), PKI: p.desired.PKI, desired: p.desired}
+	res.partial = whole.Summary() != res.Plan.Summary() || len(whole.Items) != len(res.Plan.Items) ||
+		whole.Count(plan.Unknown) > 0
 	if n := len(res.Plan.Conflicts); n > 0 {
 		err := clierr.New(clierr.Conflict, "", "%s owned by other field managers; nothing was written",
 			count(n, "field is", "fields are"))

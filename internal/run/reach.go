@@ -25,7 +25,7 @@ func (u *Up) probe(ctx context.Context, res *Result) error {
 		Topology: u.Topology, Runtime: u.Runtime, Objects: objects, Now: u.Now, Network: u.Network, Moving: moving(u.Topology, res.Plan),
 	}, check.WithPods())
 	report.Ignore(u.Options.IgnoreChecks...)
-	if len(u.Options.Only) > 0 { // the components that the run leaves alone may have problems of their own
+	if u.scope().limited() { // the components that the run leaves alone may have problems of their own
 		for _, c := range check.WithPods() {
 			report.Ignore(c.ID)
 		}
@@ -54,7 +54,7 @@ func moving(t *topology.Topology, p *plan.Plan) map[topology.ID]bool {
 	out := map[topology.ID]bool{}
 	for _, it := range p.Items {
 		c := t.Component(it.Component)
-		if it.Action == plan.Unchanged || c == nil || !c.Kind.Serves() {
+		if it.Action == plan.Unchanged || it.Action == plan.Unknown || c == nil || !c.Kind.Serves() {
 			continue
 		}
 		switch it.Kind {

@@ -86,7 +86,7 @@ type wait struct {
 // components applies every component as soon as it may start, waits until it serves, and tests the shards.
 func (u *Up) components(ctx context.Context, res *Result) error {
 	r := &rollout{
-		Up: u, changes: changesOf(u.Topology, u.Options.Only, res.Plan, u.Options.Parallel), state: res.PKI.State, verify: !res.Plan.Empty(),
+		Up: u, changes: changesOf(u.Topology, u.scope(), res.Plan, u.Options.Parallel), state: res.PKI.State, verify: !res.Plan.Empty(),
 		waits: map[topology.ID]*wait{}, applying: semaphore.NewWeighted(atOnce),
 	}
 	for _, c := range r.changes.all {

@@ -20,6 +20,7 @@ import (
 // is the sum of what all runs and checks need. Each of them names only the part that it uses.
 type Runtime interface {
 	check.Runtime
+	Reacher
 	Archive
 	Locker
 	Planner
@@ -53,6 +54,17 @@ type Locker interface {
 	// reason as its cause: every write belongs under it. It fails with ErrNoPlace if nothing was applied yet, so that
 	// no place for a lock exists.
 	Lock(ctx context.Context) (held context.Context, unlock func(), err error)
+}
+
+// Reacher tells which clusters of a setup can be reached. By default every call that needs a cluster which cannot be
+// reached fails.
+type Reacher interface {
+	// Unreachable asks all clusters of the setup whether they answer, and returns those that do not, with the reasons.
+	Unreachable(ctx context.Context) []plan.Unreachable
+	// LeaveOut makes the following calls leave some clusters out, and no others: the plan has their objects as
+	// plan.Unknown, nothing else is read from them, and nothing is written to them. Calls for a component there fail
+	// with the reason. The home cluster is never left out.
+	LeaveOut(all []plan.Unreachable)
 }
 
 // Planner compares objects with the live ones.

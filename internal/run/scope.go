@@ -25,13 +25,13 @@ func (s scope) limit(p *plan.Plan) *plan.Plan {
 	if !s.limited() {
 		return p
 	}
-	out := &plan.Plan{Stale: p.Stale}
+	out := &plan.Plan{Stale: p.Stale, Unreachable: p.Unreachable}
 	for _, it := range p.Items {
 		included := s.includes(it.Component)
 		switch {
 		case it.Action == plan.Delete, it.Action == plan.Create && !included:
 			continue
-		case !included:
+		case !included && it.Action != plan.Unknown:
 			it.Action = plan.Unchanged
 		}
 		out.Items = append(out.Items, it)

@@ -88,7 +88,12 @@ func (r *rollout) bindRoles(ctx context.Context, c *topology.Component) error {
 	if len(c.Access.ClusterRoles) == 0 {
 		return nil
 	}
-	proxy, err := r.connect(r.Topology.OwnFrontProxy())
+	through := r.frontProxy()
+	if through == nil {
+		r.note(fmt.Sprintf("%s: no front-proxy can be reached, so its cluster roles are not bound yet", c.ID()))
+		return nil
+	}
+	proxy, err := r.connect(through)
 	if err != nil {
 		return err
 	}

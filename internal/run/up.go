@@ -29,6 +29,7 @@ const (
 // UpRuntime is what Up needs of a runtime.
 type UpRuntime interface {
 	check.Runtime
+	Reacher
 	Archive
 	Locker
 	Planner
@@ -52,6 +53,8 @@ type Up struct {
 
 	// change changes the PKI with this run: a step of a rotation.
 	change pkiChange
+	// left are the clusters that the run leaves out, because they cannot be reached.
+	left []plan.Unreachable
 	*reporter
 }
 
@@ -66,6 +69,8 @@ type UpOptions struct {
 	Canaries []topology.ID
 	// Only limits the run to some components: the others stay as they are, whatever the setup file says about them.
 	Only []topology.ID
+	// AllowUnreachable are clusters that the run may leave out if they cannot be reached.
+	AllowUnreachable []string
 	// Parallel is how many shards may be rolled at a time. Zero means one.
 	Parallel int
 	// Timeout limits the wait for readiness.
@@ -97,6 +102,8 @@ type Result struct {
 	record *record.Record
 	// partial means that the setup has changes which the run leaves out, because it is limited to components.
 	partial bool
+	// Refused is why a run that is not dry would be refused: clusters that cannot be reached. Nil: it would not.
+	Refused error
 }
 
 // Run plans, applies, waits and verifies. With a conflict it writes nothing and the Result has the plan. The first
@@ -178,7 +185,7 @@ func (u *Up) apply(ctx context.Context, res *Result) error {
 func (u *Up) applied(res *Result) plan.Applied {
 	a := plan.Applied{Setup: u.Setup}
 	if res.partial {
-		a.Only = names(u.Options.Only)
+		a.Only, a.Without = names(u.Options.Only), u.withoutClusters()
 	}
 	return a
 }

@@ -2,6 +2,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/pki"
@@ -33,6 +35,8 @@ type Status struct {
 	URL string `json:"url"`
 	// Ready is true if every component is ready, every shard is registered, and every front-proxy answers.
 	Ready bool `json:"ready"`
+	// Clusters are the places of the components, if there are several.
+	Clusters []Cluster `json:"clusters,omitempty"`
 	// Components are all components that are processes.
 	Components []Component `json:"components"`
 	// Shards are the registered shards. Problem is why they are unknown.
@@ -43,9 +47,22 @@ type Status struct {
 	NextExpiryName string    `json:"nextExpiryName,omitempty"`
 	// Rotations are the rotations in progress.
 	Rotations []Rotation `json:"rotations,omitempty"`
-	// Drift is how many objects differ from the setup. DriftProblem is why that is unknown.
+	// Drift is how many objects differ from the setup. DriftProblem is why that is unknown, and DriftUnknown is how many
+	// objects are on clusters that cannot be reached.
 	Drift        *int   `json:"drift,omitempty"`
 	DriftProblem string `json:"driftProblem,omitempty"`
+	DriftUnknown int    `json:"driftUnknown,omitempty"`
+}
+
+// Cluster is a place of components.
+type Cluster struct {
+	Name      string `json:"name"`
+	Context   string `json:"context,omitempty"`
+	Namespace string `json:"namespace"`
+	Region    string `json:"region,omitempty"`
+	// Unreachable is why the cluster cannot be reached, and Next the next step.
+	Unreachable string `json:"unreachable,omitempty"`
+	Next        string `json:"next,omitempty"`
 }
 
 // Component is the state of a component.
@@ -54,6 +71,8 @@ type Component struct {
 	Cluster string      `json:"cluster,omitempty"`
 	URL     string      `json:"url,omitempty"`
 	ready.State
+	// Unknown is true if its cluster cannot be reached.
+	Unknown bool `json:"unknown,omitempty"`
 	// Registered is whether a shard is registered. It is nil for other components, and if the root shard could not be
 	// asked.
 	Registered *bool `json:"registered,omitempty"`
@@ -110,6 +129,7 @@ type Options struct {
 // Runtime is what a status needs of a runtime.
 type Runtime interface {
 	run.CompareRuntime
+	run.Reacher
 	run.Prober
 	// Where describes the place in a few words.
 	Where() string
@@ -122,18 +142,27 @@ type collector struct {
 	runtime  Runtime
 	state    *pki.State
 	now      time.Time
+	// lost are the clusters that cannot be reached.
+	lost []plan.Unreachable
 }
 
-// Collect asks the runtime for every component and kcp for its shards, concurrently.
+// Collect asks the runtime for every component and kcp for its shards, concurrently. It leaves out clusters that cannot be
+// reached, unless none can be.
 func Collect(ctx context.Context, t *topology.Topology, rt Runtime, now time.Time, o Options) (*Status, error) {
+	lost := rt.Unreachable(ctx)
+	rt.LeaveOut(lost)
 	state, err := rt.Store().Load(ctx)
-	if err != nil {
+	if err != nil && (len(lost) == 0 || len(lost) == len(t.Clusters)) {
 		return nil, err
+	}
+	problem := ""
+	if err != nil {
+		state, problem = &pki.State{}, "the certificates are unknown: "+err.Error()
 	}
 	c := collector{&Status{
 		APIVersion: v1alpha1.APIVersion, Kind: Kind, Name: t.Name, Version: t.Setup.Spec.Version, Where: rt.Where(),
-		URL: t.FrontProxies()[0].ExternalURL,
-	}, t, rt, state, now}
+		URL: t.FrontProxies()[0].ExternalURL, Clusters: places(t, lost),
+	}, t, rt, state, now, lost}
 	var g errgroup.Group
 	if o.Drift {
 		g.Go(func() error { c.drift(ctx); return nil })
@@ -152,8 +181,25 @@ func Collect(ctx context.Context, t *topology.Topology, rt Runtime, now time.Tim
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	c.Problem = cmp.Or(problem, c.Problem)
 	c.Ready = c.ready()
 	return c.Status, nil
+}
+
+// places returns the clusters of a setup, if there are several.
+func places(t *topology.Topology, lost []plan.Unreachable) []Cluster {
+	var out []Cluster
+	for _, cl := range t.Clusters {
+		c := Cluster{Name: cl.Name, Context: cl.Context, Namespace: cl.Namespace, Region: cl.Region}
+		if l, is := plan.UnreachableIn(lost, cl.Name); is {
+			c.Unreachable, c.Next = l.Err.Error(), clierr.Hint(l.Err)
+		}
+		out = append(out, c)
+	}
+	if len(out) < 2 {
+		return nil
+	}
+	return out
 }
 
 // components asks for the state of every component. If that fails, the error is the reason why the component is not
@@ -161,7 +207,13 @@ func Collect(ctx context.Context, t *topology.Topology, rt Runtime, now time.Tim
 func (c *collector) components(ctx context.Context) error {
 	running := c.topology.Running()
 	c.Components = parallel.Map(atOnce, running, func(comp *topology.Component) Component {
-		return Component{ID: comp.ID(), Cluster: comp.Cluster.Name, URL: comp.URL, State: c.stateOf(ctx, comp)}
+		out := Component{ID: comp.ID(), Cluster: comp.Cluster.Name, URL: comp.URL}
+		if _, out.Unknown = plan.UnreachableIn(c.lost, comp.Cluster.Name); out.Unknown {
+			out.State = ready.State{Replicas: comp.Replicas, Reason: "cluster " + comp.Cluster.Name + " cannot be reached"}
+		} else {
+			out.State = c.stateOf(ctx, comp)
+		}
+		return out
 	})
 	return context.Cause(ctx)
 }
@@ -203,6 +255,9 @@ func (c *collector) rotations() {
 // shards asks the root shard, if it is ready, for the registered shards, and each of them for its logical clusters.
 func (c *collector) shards(ctx context.Context) {
 	switch {
+	case c.component(c.topology.Root().ID()).Unknown:
+		c.Problem = "the cluster of the root shard cannot be reached, so the registered shards are unknown"
+		return
 	case !c.component(c.topology.Root().ID()).Ready:
 		c.Problem = "the root shard is not ready, so the registered shards are unknown"
 		return
@@ -292,22 +347,11 @@ func (c *collector) drift(ctx context.Context) {
 	}
 	n := 0
 	for _, it := range p.Items {
-		if it.Action != plan.Unchanged {
+		if it.Action != plan.Unchanged && it.Action != plan.Unknown {
 			n++
 		}
 	}
-	c.Drift = &n
-}
-
-// Clusters returns the clusters that components run on.
-func (s *Status) Clusters() []string {
-	var out []string
-	for _, c := range s.Components {
-		if !slices.Contains(out, c.Cluster) {
-			out = append(out, c.Cluster)
-		}
-	}
-	return out
+	c.Drift, c.DriftUnknown = &n, p.Count(plan.Unknown)
 }
 
 func (s *Status) component(id topology.ID) *Component {

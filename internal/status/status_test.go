@@ -12,8 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/status"
@@ -304,5 +306,42 @@ func TestJSON(t *testing.T) {
 				"ready": false, "replicas": 1, "readyReplicas": 0, "reason": "is not there"
 			}]
 		}`, string(got))
+	})
+}
+
+// What is on a cluster that cannot be reached is unknown, and the rest is shown.
+func TestAClusterThatCannotBeReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		top := topologytest.Build(t, `spec:
+  external: {hostname: kcp.example.com}
+  clusters: [{name: eu, context: eu-prod}, {name: us, context: us-prod, region: us}]
+  rootShard: {cluster: eu, url: "https://root.example.com:6443"}
+  shards: [{name: beta, cluster: us, url: "https://beta.example.com:6443"}]
+`)
+		rt := fakeruntime.New(t, top)
+		u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}
+		_, err := u.Run(t.Context())
+		require.NoError(t, err)
+		require.True(t, collect(t, top, rt).Ready)
+
+		cut := clierr.New(clierr.Failed, "check the network", "no answer")
+		rt.Lost = []plan.Unreachable{{Cluster: "us", Err: cut}}
+		s := collect(t, top, rt)
+		require.False(t, s.Ready)
+		require.Equal(t, []status.Cluster{
+			{Name: "eu", Context: "eu-prod", Namespace: "kcp"},
+			{Name: "us", Context: "us-prod", Namespace: "kcp", Region: "us", Unreachable: "no answer", Next: "check the network"},
+		}, s.Clusters)
+		for _, c := range s.Components {
+			require.Equal(t, c.Cluster == "us", c.Unknown, c.ID)
+			require.Equal(t, c.Cluster != "us", c.Ready, c.ID)
+		}
+		require.Empty(t, s.DriftProblem)
+		require.Zero(t, *s.Drift)
+		require.NotZero(t, s.DriftUnknown)
+
+		rt.Lost = append(rt.Lost, plan.Unreachable{Cluster: "eu", Err: cut})
+		_, err = status.Collect(t.Context(), top, rt, time.Now(), status.Options{})
+		require.ErrorIs(t, err, cut, "nothing can be shown")
 	})
 }

@@ -79,6 +79,8 @@ type Client struct {
 
 	http *http.Client
 	now  func() time.Time
+	// unconfigured is why New did not find the cluster.
+	unconfigured error
 
 	// versions are the versions in which the cluster serves optional kinds, by resource. Empty: it does not serve them.
 	versions sync.Map
@@ -103,6 +105,25 @@ func New(c topology.Cluster, o Options) (*Client, error) {
 	}}
 	return cl, nil
 }
+
+// Unconfigured returns a client for a cluster that New did not find, with the reason. All its requests fail with it.
+func Unconfigured(c topology.Cluster, o Options, reason error) (*Client, error) {
+	cl := &Client{
+		Cluster: c, KubeContext: c.Context, Config: &rest.Config{Host: unconfiguredHost}, now: o.Now, unconfigured: reason,
+		http: &http.Client{Transport: failing{reason}},
+	}
+	d, err := dynamic.NewForConfigAndClient(cl.Config, cl.http)
+	cl.Dynamic = retry.Client{Interface: d, OnSlow: func(error) {}}
+	return cl, err
+}
+
+// unconfiguredHost is the host of a cluster that has none. No request reaches a network.
+const unconfiguredHost = "https://unconfigured.invalid"
+
+// failing is a transport whose requests fail.
+type failing struct{ error }
+
+func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.error }
 
 // load returns the dynamic client for the cluster, and sets the other ways to reach it.
 func (c *Client) load(o Options) (dynamic.Interface, error) {
@@ -177,6 +198,13 @@ func (c *Client) Kubectl(args string) string {
 	return out + " " + args
 }
 
+// Check makes sure that the API server answers now and accepts the user's credentials.
+func (c *Client) Check(ctx context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.try(ctx)
+}
+
 // Connect makes sure, once, that the API server answers and accepts the user's credentials.
 func (c *Client) Connect(ctx context.Context) error {
 	c.mu.Lock()
@@ -187,7 +215,15 @@ func (c *Client) Connect(ctx context.Context) error {
 	if c.failure != nil && c.now().Sub(c.failed) < reconnectPause {
 		return c.failure
 	}
-	err := c.ping(ctx)
+	return c.try(ctx)
+}
+
+// try sends a first request. The caller holds c.mu.
+func (c *Client) try(ctx context.Context) error {
+	err := c.unconfigured
+	if err == nil {
+		err = c.ping(ctx)
+	}
 	c.connected = err == nil
 	if ctx.Err() == nil { // otherwise the caller gave up
 		c.failure, c.failed = err, c.now()

@@ -34,6 +34,8 @@ type Runtime struct {
 	Place check.Facts
 	// Assigned answers Addresses for what is applied. Nil assigns nothing.
 	Assigned func(live map[plan.Ref]plan.Item) map[topology.ID]run.Assigned
+	// Lost are the clusters that cannot be reached.
+	Lost []plan.Unreachable
 
 	topology *topology.Topology
 
@@ -48,6 +50,7 @@ type Runtime struct {
 	history   []plan.Revision
 	lose      context.CancelCauseFunc
 	namespace bool // it was created
+	left      []plan.Unreachable
 }
 
 var _ run.Runtime = (*Runtime)(nil)
@@ -196,11 +199,13 @@ func (r *Runtime) Plan(_ context.Context, objects []render.Object, options run.P
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := &plan.Plan{Stale: r.stale, Conflicts: r.Conflicts}
+	p := &plan.Plan{Stale: r.stale || r.remembersLeft(), Conflicts: r.Conflicts, Unreachable: r.left}
 	wanted := map[plan.Ref]bool{}
 	for _, o := range objects {
 		it := plan.Item{Ref: plan.RefOf(o.Cluster, o.Unstructured), Component: o.Component, Action: plan.Create, Want: o.Unstructured}
-		if live, ok := r.live[it.Ref]; ok {
+		if _, left := plan.UnreachableIn(r.left, o.Cluster); left {
+			it.Action = plan.Unknown
+		} else if live, ok := r.live[it.Ref]; ok {
 			it.Live, it.Action = live.Live, plan.Change
 			if plan.Same(it.Live, it.Want) {
 				it.Action = plan.Unchanged
@@ -213,7 +218,7 @@ func (r *Runtime) Plan(_ context.Context, objects []render.Object, options run.P
 		}
 	}
 	for _, it := range r.sorted() {
-		if !wanted[it.Ref] {
+		if _, left := plan.UnreachableIn(r.left, it.Cluster); !left && !wanted[it.Ref] {
 			it.Action = plan.Delete
 			p.Items = append(p.Items, it)
 		}
@@ -228,6 +233,9 @@ func (r *Runtime) Record(context.Context) (*record.Record, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.requireReachable(); err != nil {
+		return nil, err
+	}
 	if r.record == nil {
 		return &record.Record{}, nil
 	}
@@ -307,7 +315,7 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, 
 		delete(r.live, it.Ref)
 	}
 	r.stale, r.record = false, rec
-	r.history = plan.Remember(r.history, plan.Revision{Setup: a.Setup, Only: a.Only})
+	r.history = plan.Remember(r.history, plan.Revision{Setup: a.Setup, Only: a.Only, Without: a.Without})
 	return nil
 }
 
@@ -318,6 +326,9 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if l, lost := plan.UnreachableIn(r.Lost, c.Cluster.Name); lost {
+		return ready.State{}, l.Err
+	}
 	if next := r.states[c.ID()]; len(next) > 0 {
 		if len(next) > 1 {
 			r.states[c.ID()] = next[1:]
@@ -373,6 +384,9 @@ func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if err := r.requireReachable(); err != nil {
+		return nil, err
+	}
 	return r.sorted(), nil
 }
 

@@ -53,7 +53,9 @@ func (s *store) Load(context.Context) (*pki.State, error) {
 	if err := r.hook("Load"); err != nil {
 		return nil, err
 	}
-	return r.PKI(), nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pki, r.requireReachable()
 }
 
 func (s *store) Save(ctx context.Context, state *pki.State) error {
