@@ -32,29 +32,44 @@ type Assigned struct {
 // addressRuntime is what it takes to know the addresses of a setup.
 type addressRuntime interface {
 	Addresser
+	Reacher
 	Record(ctx context.Context) (*record.Record, error)
 }
 
 // KnownAddresses returns the addresses that clusters have assigned to the components of a setup: those of now, else those of the
-// record. A recorded host is kept for as long as it is one of the hosts of now.
+// record. A recorded host is kept for as long as it is one of the hosts of now. Clusters that cannot be reached are left out of the
+// following calls: their addresses are those of the record.
 func KnownAddresses(ctx context.Context, rt addressRuntime, t *topology.Topology) (topology.Addresses, error) {
-	known, _, err := addresses(ctx, rt, t)
+	known, _, err := reachedAddresses(ctx, rt, t)
 	return known, err
 }
 
-// addresses also returns, by component, why a run has to wait for an address.
-func addresses(
+// reachedAddresses leaves out the clusters that cannot be reached.
+func reachedAddresses(
 	ctx context.Context, rt addressRuntime, t *topology.Topology,
 ) (topology.Addresses, map[topology.ID]string, error) {
-	assigned := t.Assigned()
-	if len(assigned) == 0 {
+	if len(t.Assigned()) == 0 {
 		return nil, nil, nil
 	}
+	left := rt.Unreachable(ctx)
+	rt.LeaveOut(left)
+	return addresses(ctx, rt, t, left)
+}
+
+// addresses also returns, by component, why a run has to wait for an address. The clusters in left are left out.
+func addresses(
+	ctx context.Context, rt addressRuntime, t *topology.Topology, left []plan.Unreachable,
+) (topology.Addresses, map[topology.ID]string, error) {
+	assigned := t.Assigned()
 	rec, err := rt.Record(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	live, err := rt.Addresses(ctx, assigned)
+	reached := slices.DeleteFunc(slices.Clone(assigned), func(c *topology.Component) bool {
+		_, out := plan.UnreachableIn(left, c.Cluster.Name)
+		return out
+	})
+	live, err := rt.Addresses(ctx, reached)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -63,6 +78,12 @@ func addresses(
 		now, a := live[c.ID()], topology.Address{}
 		if rec != nil {
 			a = rec.Addresses[c.ID()]
+		}
+		if l, out := plan.UnreachableIn(left, c.Cluster.Name); out {
+			if known[c.ID()] = a; a == (topology.Address{}) {
+				return nil, nil, fmt.Errorf("the address of %s is not known: %w", c.ID(), l.Err)
+			}
+			continue
 		}
 		if len(now.Hosts) > 0 && !slices.Contains(now.Hosts, a.Host) {
 			a.Host = now.Hosts[0]
@@ -83,7 +104,7 @@ func addresses(
 // remembered first.
 func (u *Up) Expose(ctx context.Context) (topology.Addresses, error) {
 	u.reporter = newReporter(u.Observe, u.Now)
-	known, missing, err := addresses(ctx, u.Runtime, u.Topology)
+	known, missing, err := reachedAddresses(ctx, u.Runtime, u.Topology)
 	if err != nil || len(missing) == 0 || u.Options.DryRun {
 		return known, err
 	}
@@ -144,7 +165,7 @@ func (u *Up) waitForAddresses(ctx context.Context) (topology.Addresses, error) {
 	last := ""
 	reasons := newReasons(func(message string) { last = message; u.step(stepAddresses, Running, message) })
 	for {
-		known, missing, err := addresses(ctx, u.Runtime, u.Topology)
+		known, missing, err := addresses(ctx, u.Runtime, u.Topology, u.left)
 		if err != nil && ctx.Err() == nil {
 			return nil, err
 		}

@@ -165,3 +165,35 @@ func TestExposeRefusesWhatUpRefuses(t *testing.T) {
 		require.Empty(t, w.rt.Calls())
 	})
 }
+
+// assigningFar has a node port on another cluster.
+const assigningFar = minimal + `spec:
+  external: {hostname: kcp.example.com}
+  clusters: [{name: eu, context: eu}, {name: us, context: us}]
+  rootShard: {cluster: eu, url: "https://root.example.com:6443"}
+  shards: [{name: alpha, cluster: us, url: auto, expose: NodePort}]
+  frontProxies: [{name: main, cluster: eu}]
+`
+
+// The addresses on a cluster that cannot be reached are those of the record.
+func TestRecordedAddressesAreUsedWithoutTheirCluster(t *testing.T) {
+	inWorld(t, assigningFar, func(t *testing.T, w *world) {
+		c := &cloud{port: 31443}
+		asked := false
+		w.rt.Assigned = func(live map[plan.Ref]plan.Item) map[topology.ID]run.Assigned { asked = true; return c.assign(live) }
+		w.lose("us")
+		_, err := run.KnownAddresses(t.Context(), w.rt, w.top)
+		require.EqualError(t, err, "the address of shard/alpha is not known: "+errCut.Error())
+
+		w.lose("")
+		known, err := w.up.Expose(t.Context())
+		require.NoError(t, err)
+		w = w.at(t, assigningFar, known)
+		w.mustRun(t)
+
+		w.lose("us")
+		c.port = 0
+		require.True(t, asked)
+		require.Equal(t, topology.Addresses{"shard/alpha": {Host: "192.0.2.1", Port: 31443}}, w.known(t))
+	})
+}
