@@ -19,8 +19,8 @@ import (
 // each address, and a front-proxy asks all issuers for their keys as soon as it starts. It logs each failure with the
 // address and the error of Go's network library (kcp: pkg/proxy/options/authentication.go; kubernetes:
 // plugin/pkg/authenticator/token/oidc). So it resolves names, connects and verifies certificates where components do,
-// in the same way. kcp's image has no program for that, and other images may not be available. A probe of the kubelet
-// with a host would start on the node, with the node's DNS and without the NetworkPolicies of pods.
+// in the same way. Only its servers are certain to be in an image of kcp, and other images may not be available. A probe of
+// the kubelet with a host would start on the node, with the node's DNS and without the NetworkPolicies of pods.
 const (
 	// maxIssuers is how many issuers an authentication configuration may have (kubernetes:
 	// pkg/apis/apiserver/validation).
