@@ -71,7 +71,7 @@ func mask(o render.Object) {
 			raw, _ := base64.StdEncoding.DecodeString(text)
 			text = string(raw)
 		}
-		if strings.Contains(text, "-----BEGIN") || strings.Contains(text, "certificate-authority-data") {
+		if strings.Contains(text, "-----BEGIN") || strings.Contains(text, "certificate-authority-data") || strings.Contains(text, "client-key-data") {
 			text = "<" + k + ">"
 		}
 		shown[k] = text
