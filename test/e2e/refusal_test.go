@@ -87,7 +87,7 @@ func (c *cluster) at(t *testing.T, address string) []string {
 // as returns flags for a user without rights: a new service account of a new namespace.
 func (c *cluster) as(t *testing.T, namespace string) []string {
 	t.Helper()
-	other := &cluster{setup: namespace, kubeconfig: c.kubeconfig}
+	other := &cluster{setup: namespace, namespace: namespace, kubeconfig: c.kubeconfig}
 	other.makeNamespace(t)
 	t.Cleanup(func() { other.remove(t) })
 	c.kubectl("create", "serviceaccount", "user", "--namespace", namespace).run(t.Context(), t).ok(t)
