@@ -73,6 +73,11 @@ func TestFind(t *testing.T) {
 	id := child(t, "tail", "-f", os.DevNull, filepath.Join(dir, "file"))
 	// A container that looks at its host has this variable; the host's PIDs are not those of this namespace.
 	t.Setenv("HOST_PROC", t.TempDir())
+	// Linux closes the files of the parent before it sets the arguments, so a process that has just started has none.
+	require.Eventually(t, func() bool {
+		found, err := Find("tail", dir)
+		return err == nil && len(found) > 0
+	}, patience, pollInterval)
 	for _, tc := range []struct {
 		program, dir string
 		want         []Identity
