@@ -27,8 +27,8 @@ var onlyIn = []struct {
 	why      string
 }{
 	{"github.com/spf13", []string{"cmd"}, "flags and configuration are read in one place"},
-	{"k8s.io/client-go/dynamic", []string{"internal/kube", "internal/kcp"}, "kube talks to clusters, kcp to kcp"},
-	{"k8s.io/client-go/rest", []string{"internal/kube", "internal/kcp"}, "kube talks to clusters, kcp to kcp"},
+	{"k8s.io/client-go/dynamic", []string{"internal/kube", "internal/kcp", "internal/workload"}, "kube talks to clusters, kcp to kcp, workload to both"},
+	{"k8s.io/client-go/rest", []string{"internal/kube", "internal/kcp", "internal/workload"}, "kube talks to clusters, kcp to kcp, workload to both"},
 	{"k8s.io/client-go/kubernetes", nil, "the typed clientset makes every start slower"},
 	{"k8s.io/client-go/tools/clientcmd", []string{"internal/kube", "internal/kubeconfig"}, "kubeconfigs are read and written in one place"},
 	{"k8s.io/cli-runtime", []string{"cmd"}, "results are printed in one place"},
@@ -65,6 +65,8 @@ var below = map[string][]string{
 	"internal/filelock":      {"internal"},
 	"internal/gather":        {"internal"},
 	"internal/heap":          {"internal"},
+
+	"internal/workload/watch": {"internal"},
 }
 
 // kubeParts are the packages of kube with one job each. They build on internal/kube/cluster, and do not know each other.

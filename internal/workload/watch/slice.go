@@ -1,0 +1,68 @@
+package watch
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// endpointSlices is the resource with the URLs of an APIExport's virtual workspaces, one for each shard with a binding
+// (kcp: pkg/reconciler/apis/apiexportendpointsliceurls).
+var endpointSlices = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
+
+// Follow calls changed with the URLs of an APIExportEndpointSlice, now and whenever they change, until the context ends. It is
+// not called while the slice does not exist or cannot be read: its endpoints are watched as before. workspace is the
+// URL of the slice's workspace.
+func Follow(ctx context.Context, o Options, workspace, name string, changed func(urls []string)) error {
+	notify := make(chan struct{}, 1)
+	o.Path, o.LabelSelector = "", ""
+	o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+	o.Changed = func(schema.GroupVersionResource, Key) {
+		select {
+		case notify <- struct{}{}:
+		default:
+		}
+	}
+	set, err := New(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer set.Stop()
+	if err := set.Update([]string{workspace}, []schema.GroupVersionResource{endpointSlices}); err != nil {
+		return err
+	}
+	var last []string
+	for first := true; ; {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-notify:
+		}
+		all := set.List(endpointSlices)
+		if len(all) != 1 {
+			continue
+		}
+		if urls := endpoints(all[0].Unstructured); first || !slices.Equal(urls, last) {
+			first, last = false, urls
+			changed(urls)
+		}
+	}
+}
+
+// endpoints returns the URLs of an APIExportEndpointSlice, sorted.
+func endpoints(slice *unstructured.Unstructured) []string {
+	all, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
+	out := []string{}
+	for _, e := range all {
+		if m, ok := e.(map[string]any); ok {
+			if url, ok := m["url"].(string); ok {
+				out = append(out, url)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

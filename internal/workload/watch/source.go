@@ -1,0 +1,196 @@
+package watch
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+)
+
+// The delays between attempts to list or watch. The longest leaves time to notice within a heartbeat's limit that a server is back.
+const (
+	firstDelay = 500 * time.Millisecond
+	lastDelay  = 10 * time.Second
+)
+
+// source watches a resource at an endpoint. It is the store of its reflector.
+type source struct {
+	Source
+	o      *Options
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu      sync.RWMutex
+	objects map[Key]*unstructured.Unstructured
+	listed  bool
+	failure *Failure
+}
+
+// start starts a source. The set is locked.
+func (s *Set) start(at Source, client dynamic.Interface) *source {
+	ctx, cancel := context.WithCancel(s.ctx)
+	src := &source{Source: at, o: &s.o, cancel: cancel, done: make(chan struct{}), objects: map[Key]*unstructured.Unstructured{}}
+	r := cache.NewReflectorWithOptions(src.listWatch(client.Resource(at.Resource)), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
+		Name:            at.Endpoint,
+		TypeDescription: at.Resource.String(),
+		Backoff:         &wait.Backoff{Duration: firstDelay, Cap: lastDelay, Steps: 10, Factor: 2, Jitter: 0.2},
+	})
+	s.work.Go(func() {
+		defer close(src.done)
+		r.RunWithContext(ctx)
+	})
+	return src
+}
+
+func (s *source) stop() {
+	s.cancel()
+	<-s.done
+}
+
+// listWatch lists and watches a resource, and records whether that works.
+func (s *source) listWatch(r dynamic.ResourceInterface) cache.ListerWatcher {
+	restrict := func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = s.o.LabelSelector, s.o.FieldSelector }
+	return plainList{&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			restrict(&o)
+			list, err := r.List(ctx, o)
+			s.result(ctx, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			restrict(&o)
+			w, err := r.Watch(ctx, o)
+			s.result(ctx, err)
+			return w, err
+		},
+	}}
+}
+
+// plainList is a ListWatch that starts with a list. Watches that start with one are not known to work for all logical clusters
+// of a virtual workspace.
+type plainList struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported implements an interface of client-go (util/watchlist).
+func (plainList) IsWatchListSemanticsUnSupported() bool { return true }
+
+// result records the result of a request.
+func (s *source) result(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return // the source is stopped
+	}
+	s.mu.Lock()
+	before := s.failure
+	switch {
+	case err == nil:
+		s.failure = nil
+	case before == nil:
+		s.failure = &Failure{s.Source, err, s.o.Now()}
+	default:
+		s.failure = &Failure{s.Source, err, before.Since}
+	}
+	changed := before != nil && err == nil || err != nil && (before == nil || before.Err.Error() != err.Error())
+	s.mu.Unlock()
+	if changed {
+		s.o.State(s.Source, err)
+	}
+}
+
+func (s *source) state() (listed bool, failure *Failure) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.listed, s.failure
+}
+
+func (s *source) get(k Key) *unstructured.Unstructured {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.objects[k]
+}
+
+func (s *source) list() []*unstructured.Unstructured {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Collect(maps.Values(s.objects))
+}
+
+func (s *source) keys() []Key {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Collect(maps.Keys(s.objects))
+}
+
+// Add implements cache.ReflectorStore.
+func (s *source) Add(o any) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	slim(u)
+	k := KeyOf(u)
+	s.mu.Lock()
+	s.objects[k] = u
+	s.mu.Unlock()
+	s.o.Changed(s.Resource, k)
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (s *source) Update(o any) error { return s.Add(o) }
+
+// Delete implements cache.ReflectorStore.
+func (s *source) Delete(o any) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	k := KeyOf(u)
+	s.mu.Lock()
+	delete(s.objects, k)
+	s.mu.Unlock()
+	s.o.Changed(s.Resource, k)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore. Only differences are reported.
+func (s *source) Replace(list []any, _ string) error {
+	next := make(map[Key]*unstructured.Unstructured, len(list))
+	for _, o := range list {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			slim(u)
+			next[KeyOf(u)] = u
+		}
+	}
+	s.mu.Lock()
+	previous, first := s.objects, !s.listed
+	s.objects, s.listed = next, true
+	s.mu.Unlock()
+	for k, u := range next {
+		if p := previous[k]; p == nil || p.GetUID() != u.GetUID() || p.GetResourceVersion() != u.GetResourceVersion() {
+			s.o.Changed(s.Resource, k)
+		}
+	}
+	for k := range previous {
+		if next[k] == nil {
+			s.o.Changed(s.Resource, k)
+		}
+	}
+	if first {
+		s.o.State(s.Source, nil)
+	}
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (s *source) Resync() error { return nil }
+
+// slim drops managedFields, which take much memory and are not read.
+func slim(u *unstructured.Unstructured) { u.SetManagedFields(nil) }

@@ -1,0 +1,257 @@
+// Package watch keeps the objects of many API servers in memory: of the virtual workspaces of several shards, or of one
+// physical cluster. Endpoints and resources come and go at run time. Each pair of them is listed and watched on its own, so
+// that the error of one does not affect the others.
+package watch
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// AllClusters is the path of all logical clusters below the URL of a virtual workspace.
+const AllClusters = "/clusters/*"
+
+// clusterAnnotation is the annotation with the logical cluster of an object (kcp: logicalcluster.AnnotationKey).
+const clusterAnnotation = "kcp.io/cluster"
+
+// Key identifies an object of a resource. Cluster is its logical cluster, empty for objects of a physical cluster.
+type Key struct {
+	Cluster, Namespace, Name string
+}
+
+// KeyOf returns the key of an object.
+func KeyOf(o *unstructured.Unstructured) Key {
+	return Key{o.GetAnnotations()[clusterAnnotation], o.GetNamespace(), o.GetName()}
+}
+
+// String is the key as cluster|namespace/name.
+func (k Key) String() string { return k.Cluster + "|" + k.Namespace + "/" + k.Name }
+
+// Source is a resource at an endpoint.
+type Source struct {
+	// Endpoint is the URL of an API server, or of a virtual workspace on a shard.
+	Endpoint string
+	Resource schema.GroupVersionResource
+}
+
+// Failure is why a source cannot be listed or watched at the moment. It is retried.
+type Failure struct {
+	Source
+	Err error
+	// Since is when the first of the failures in a row was seen.
+	Since time.Time
+}
+
+func (f Failure) Error() string {
+	return fmt.Sprintf("watch %s at %s: %v", f.Resource.GroupResource(), f.Endpoint, f.Err)
+}
+
+// Options are what a Set watches, and who is told.
+type Options struct {
+	// Config has the credentials. The endpoints replace its host.
+	Config *rest.Config
+	// Path is the path below each endpoint: AllClusters for virtual workspaces.
+	Path string
+	// LabelSelector and FieldSelector limit the objects.
+	LabelSelector, FieldSelector string
+	// Changed is called after an object was added, changed or removed. It must not block. Nil ignores changes.
+	Changed func(schema.GroupVersionResource, Key)
+	// State is called when a source fails, works again, or is listed for the first time. It must not block. Nil ignores it.
+	State func(Source, error)
+	Now   func() time.Time
+}
+
+// Set is a set of sources with their objects.
+type Set struct {
+	o    Options
+	http *http.Client
+	ctx  context.Context
+	work sync.WaitGroup
+
+	mu      sync.RWMutex
+	sources map[Source]*source
+	// updated reports whether Update was called: before that, nothing is complete.
+	updated bool
+	stopped bool
+}
+
+// New returns a set without sources. It ends with Stop, or with the context.
+func New(ctx context.Context, o Options) (*Set, error) {
+	hc, err := rest.HTTPClientFor(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", o.Config.Host, err)
+	}
+	if o.Changed == nil {
+		o.Changed = func(schema.GroupVersionResource, Key) {}
+	}
+	if o.State == nil {
+		o.State = func(Source, error) {}
+	}
+	return &Set{o: o, http: hc, ctx: ctx, sources: map[Source]*source{}}, nil
+}
+
+// Update starts the sources that are new, and stops those that are not wanted any longer: their objects are forgotten. It waits
+// until these have ended.
+func (s *Set) Update(endpoints []string, resources []schema.GroupVersionResource) error {
+	wanted := map[Source]bool{}
+	for _, e := range endpoints {
+		for _, r := range resources {
+			wanted[Source{strings.TrimRight(e, "/"), r}] = true
+		}
+	}
+	ended, err := s.update(wanted)
+	for _, src := range ended {
+		src.stop()
+		for _, k := range src.keys() {
+			s.o.Changed(src.Resource, k)
+		}
+	}
+	return err
+}
+
+// update starts new sources, and returns those to stop.
+func (s *Set) update(wanted map[Source]bool) (ended []*source, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil, context.Canceled
+	}
+	for at, src := range s.sources {
+		if !wanted[at] {
+			delete(s.sources, at)
+			ended = append(ended, src)
+		}
+	}
+	for at := range wanted {
+		if s.sources[at] != nil {
+			continue
+		}
+		client, err := s.client(at.Endpoint, s.o.Path)
+		if err != nil {
+			return ended, err
+		}
+		s.sources[at] = s.start(at, client)
+	}
+	s.updated = true
+	return ended, nil
+}
+
+// Stop ends all sources and waits for them.
+func (s *Set) Stop() {
+	s.mu.Lock()
+	s.stopped = true
+	all := s.sources
+	s.sources = map[Source]*source{}
+	s.mu.Unlock()
+	for _, src := range all {
+		src.stop()
+	}
+	s.work.Wait()
+	s.http.CloseIdleConnections()
+}
+
+// client returns a client for a path below an endpoint. All share the connections of the set.
+func (s *Set) client(endpoint, path string) (dynamic.Interface, error) {
+	cfg := rest.CopyConfig(s.o.Config)
+	cfg.Host, cfg.QPS = endpoint+path, -1
+	d, err := dynamic.NewForConfigAndClient(cfg, s.http)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	return d, nil
+}
+
+// Object is an object and the endpoint that serves it. It is shared: callers must not change it.
+type Object struct {
+	*unstructured.Unstructured
+	Endpoint string
+}
+
+// Get returns an object, or false if no endpoint has it.
+func (s *Set) Get(r schema.GroupVersionResource, k Key) (Object, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for at, src := range s.sources {
+		if at.Resource != r {
+			continue
+		}
+		if o := src.get(k); o != nil {
+			return Object{o, at.Endpoint}, true
+		}
+	}
+	return Object{}, false
+}
+
+// List returns the objects of a resource, in the order of their keys.
+func (s *Set) List(r schema.GroupVersionResource) []Object {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []Object
+	for at, src := range s.sources {
+		if at.Resource == r {
+			for _, o := range src.list() {
+				out = append(out, Object{o, at.Endpoint})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Object) int {
+		return cmp.Compare(KeyOf(a.Unstructured).String(), KeyOf(b.Unstructured).String())
+	})
+	return out
+}
+
+// Resource returns a client for a resource in one logical cluster, at the endpoint that serves the object. An empty cluster is
+// that of an API server.
+func (s *Set) Resource(endpoint, cluster string, r schema.GroupVersionResource) (dynamic.NamespaceableResourceInterface, error) {
+	path := ""
+	if cluster != "" {
+		path = "/clusters/" + cluster
+	}
+	d, err := s.client(endpoint, path)
+	if err != nil {
+		return nil, err
+	}
+	return d.Resource(r), nil
+}
+
+// Listed reports whether every source was listed at least once.
+func (s *Set) Listed() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, src := range s.sources {
+		if listed, _ := src.state(); !listed {
+			return false
+		}
+	}
+	return s.updated
+}
+
+// Complete reports whether every source was listed and none fails now: an object that the set does not have does not exist.
+func (s *Set) Complete() bool { return s.Listed() && len(s.Failures()) == 0 }
+
+// Failures returns the sources that fail now, in the order of their endpoints and resources.
+func (s *Set) Failures() []Failure {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []Failure
+	for _, src := range s.sources {
+		if _, f := src.state(); f != nil {
+			out = append(out, *f)
+		}
+	}
+	slices.SortFunc(out, func(a, b Failure) int {
+		return cmp.Or(cmp.Compare(a.Endpoint, b.Endpoint), cmp.Compare(a.Resource.String(), b.Resource.String()))
+	})
+	return out
+}
