@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/outputdir"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // The values of --secrets.
@@ -172,10 +173,14 @@ func (o *renderOptions) document(obj render.Object) (document, error) {
 	if err != nil {
 		return document{}, err
 	}
-	name := strings.ToLower(obj.GetKind()) + "-" + obj.GetName() + ".yaml"
+	name := topology.FileName(strings.ToLower(obj.GetKind())+"-"+obj.GetName()) + ".yaml"
+	place, comment := obj.Cluster, string(obj.Component)
+	if obj.Workspace != "" {
+		place, comment = filepath.Join("workspaces", topology.FileName(obj.Workspace)), comment+", in workspace "+obj.Workspace
+	}
 	return document{
-		path: filepath.Join(obj.Cluster, strings.ReplaceAll(string(obj.Component), "/", "-"), name),
-		text: fmt.Sprintf("# %s\n%s", obj.Component, text),
+		path: filepath.Join(place, topology.FileName(string(obj.Component)), name),
+		text: fmt.Sprintf("# %s\n%s", comment, text),
 	}, nil
 }
 

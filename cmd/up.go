@@ -281,7 +281,7 @@ func (o *upOptions) printObjects(ctx context.Context, s *session, only []topolog
 		if len(only) > 0 && !slices.Contains(only, obj.Component) {
 			continue
 		}
-		fmt.Fprintf(o.env.Streams.Out, "%s (client dry run)\n", plan.RefOf(obj.Cluster, obj.Unstructured))
+		fmt.Fprintf(o.env.Streams.Out, "%s (client dry run)\n", obj.Ref())
 	}
 	return nil
 }

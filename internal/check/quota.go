@@ -25,7 +25,7 @@ func (s *Subject) fresh(ctx context.Context, c Cluster) ([]render.Object, error)
 	for _, it := range items {
 		applied[it.Ref] = true
 	}
-	return slices.DeleteFunc(s.on(c), func(o render.Object) bool { return applied[plan.RefOf(o.Cluster, o.Unstructured)] }), nil
+	return slices.DeleteFunc(s.on(c), func(o render.Object) bool { return applied[o.Ref()] }), nil
 }
 
 // quota compares the needs of new objects with what every quota has left.

@@ -14,6 +14,7 @@ import (
 type Entry struct {
 	Object    string      `json:"object"`
 	Cluster   string      `json:"cluster,omitempty"`
+	Workspace string      `json:"workspace,omitempty"`
 	Component string      `json:"component,omitempty"`
 	Action    plan.Action `json:"action"`
 	// Adopted reports that the object exists and does not belong to this setup yet.
@@ -33,7 +34,7 @@ func Entries(p *plan.Plan, setup string, drift []plan.Conflict) []Entry {
 		if it.Action == plan.Unchanged || it.Action == plan.Unknown {
 			continue
 		}
-		e := Entry{Object: it.Ref.String(), Cluster: it.Cluster, Component: string(it.Component), Action: it.Action}
+		e := Entry{Object: it.Ref.String(), Cluster: it.Cluster, Workspace: it.Workspace, Component: string(it.Component), Action: it.Action}
 		if it.Live != nil {
 			e.before = it.Live.Object
 			e.Adopted = it.Action == plan.Change && it.Live.GetLabels()[topology.LabelSetup] != setup

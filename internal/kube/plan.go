@@ -118,7 +118,7 @@ func (p *planner) compare(
 }
 
 func item(o render.Object, a plan.Action) plan.Item {
-	return plan.Item{Ref: plan.RefOf(o.Cluster, o.Unstructured), Component: o.Component, Action: a, Want: o.Unstructured}
+	return plan.Item{Ref: o.Ref(), Component: o.Component, Action: a, Want: o.Unstructured}
 }
 
 // foreignOwner is a conflict if an object belongs to another setup. The API server does not find it, because the field

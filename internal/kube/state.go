@@ -151,7 +151,7 @@ func stateFor(all []*clusterState, o render.Object) (*clusterState, error) {
 		}
 	}
 	return nil, fmt.Errorf("%s is for cluster %q, which the setup does not have",
-		plan.RefOf(o.Cluster, o.Unstructured), o.Cluster)
+		o.Ref(), o.Cluster)
 }
 
 // prunable returns deletions of the objects that the setup has applied and no longer wants.

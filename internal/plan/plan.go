@@ -29,21 +29,35 @@ const (
 type Ref struct {
 	// Cluster is the name of the cluster in the setup. It is empty with --local.
 	Cluster string
+	// Workspace is the full path of the workspace of kcp that the object is in, such as root:team-a. Then it is on no
+	// cluster. It is empty for objects of clusters.
+	Workspace string
 	schema.GroupVersionKind
 	Namespace, Name string
 }
 
-// String returns Deployment/kcp/demo-root, or Namespace/kcp.
+// String returns Deployment/kcp/demo-root, Namespace/kcp, or APIBinding/widgets in root:team-a.
 func (r Ref) String() string {
-	if r.Namespace == "" {
-		return r.Kind + "/" + r.Name
+	name := r.Name
+	if r.Namespace != "" {
+		name = r.Namespace + "/" + name
 	}
-	return r.Kind + "/" + r.Namespace + "/" + r.Name
+	if r.Workspace != "" {
+		name += " in " + r.Workspace
+	}
+	return r.Kind + "/" + name
 }
 
 // RefOf returns the reference to an object on a cluster.
 func RefOf(cluster string, o *unstructured.Unstructured) Ref {
 	return Ref{Cluster: cluster, GroupVersionKind: o.GroupVersionKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// RefIn returns the reference to an object in a workspace.
+func RefIn(workspace string, o *unstructured.Unstructured) Ref {
+	r := RefOf("", o)
+	r.Workspace = workspace
+	return r
 }
 
 // Item is one object of a plan.

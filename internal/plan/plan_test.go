@@ -50,5 +50,8 @@ func TestRef(t *testing.T) {
 	ref := plan.RefOf("eu", o)
 	require.Equal(t, plan.Ref{Cluster: "eu", GroupVersionKind: o.GroupVersionKind(), Namespace: "kcp", Name: "demo-root"}, ref)
 	require.Equal(t, "Deployment/kcp/demo-root", ref.String())
+	in := plan.RefIn("root:team-a", o)
+	require.Equal(t, plan.Ref{Workspace: "root:team-a", GroupVersionKind: o.GroupVersionKind(), Namespace: "kcp", Name: "demo-root"}, in)
+	require.Equal(t, "Deployment/kcp/demo-root in root:team-a", in.String())
 	require.Equal(t, "Namespace/kcp", plan.Ref{GroupVersionKind: schema.GroupVersionKind{Kind: "Namespace"}, Name: "kcp"}.String())
 }

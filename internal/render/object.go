@@ -6,16 +6,28 @@ import (
 	"go.yaml.in/yaml/v2"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// Object is a rendered object, with the cluster and the component that it belongs to.
+// Object is a rendered object, with its place and the component that it belongs to.
 type Object struct {
 	// Cluster is the name of the cluster that the object is applied to. It is empty on this machine.
 	Cluster string
+	// Workspace is the full path of the workspace of kcp that the object is applied to, such as root:team-a. Then it is
+	// applied to no cluster. It is empty for objects of clusters.
+	Workspace string
 	// Component is the component that the object belongs to.
 	Component topology.ID
 	*unstructured.Unstructured
+}
+
+// Ref returns the reference to the object.
+func (o Object) Ref() plan.Ref {
+	if o.Workspace != "" {
+		return plan.RefIn(o.Workspace, o.Unstructured)
+	}
+	return plan.RefOf(o.Cluster, o.Unstructured)
 }
 
 // Redacted returns a copy of the object without the values of its data.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/kcpctl/kcpctl/examples"
 	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/testutil"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
@@ -175,7 +174,7 @@ func TestNames(t *testing.T) {
 	_, _, objects := rendered(t, example(t, "ha"))
 	seen := map[string]bool{}
 	for _, o := range objects {
-		ref := plan.RefOf(o.Cluster, o.Unstructured).String()
+		ref := o.Ref().String()
 		require.False(t, seen[ref], "two objects %s", ref)
 		seen[ref] = true
 		require.LessOrEqual(t, len(o.GetName()), 63, ref)

@@ -206,7 +206,7 @@ func (p *preparation) changed(pl *plan.Plan) []render.Object {
 	}
 	var out []render.Object
 	for _, o := range p.objects {
-		if a := does[plan.RefOf(o.Cluster, o.Unstructured)]; a == plan.Create || a == plan.Change {
+		if a := does[o.Ref()]; a == plan.Create || a == plan.Change {
 			out = append(out, o)
 		}
 	}

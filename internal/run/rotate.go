@@ -233,6 +233,6 @@ func applyHome(ctx context.Context, t *topology.Topology, rt Applier) error {
 		return err
 	}
 	return rt.Apply(ctx, []plan.Item{{
-		Ref: plan.RefOf(o.Cluster, o.Unstructured), Component: o.Component, Action: plan.Create, Want: o.Unstructured,
+		Ref: o.Ref(), Component: o.Component, Action: plan.Create, Want: o.Unstructured,
 	}}, PlanOptions{})
 }

@@ -54,6 +54,10 @@ func (id ID) EtcdOwner() ID {
 	return IDOf(Shard, id.Name())
 }
 
+// FileName returns the name of the directory of a component or of a workspace: shard-alpha for shard/alpha, root.team-a for
+// root:team-a. Neither kcp's names nor those of the setup have dots.
+func FileName(of string) string { return strings.NewReplacer("/", "-", ":", ".").Replace(of) }
+
 // Object returns the name of an object of a component: Object(setup, k, name) is its workload and its Service,
 // Object(setup, k, name, "server") the Secret with its serving certificate.
 func Object(setup string, k Kind, name string, parts ...string) string {

@@ -30,7 +30,7 @@ func PrintPlan(s *Stream, p *plan.Plan) {
 			continue
 		}
 		line := "  " + glyph + " " + s.Text(it.String())
-		if several {
+		if several && it.Workspace == "" {
 			line += "  " + s.Dim(s.Text(it.Cluster))
 		}
 		group := cmp.Or(string(it.Component), "not in the setup")
@@ -50,8 +50,13 @@ func PrintPlan(s *Stream, p *plan.Plan) {
 
 // severalClusters reports whether a plan has objects on more than one cluster.
 func severalClusters(p *plan.Plan) bool {
+	first := -1
 	for i := range p.Items {
-		if p.Items[i].Cluster != p.Items[0].Cluster {
+		switch {
+		case p.Items[i].Workspace != "":
+		case first < 0:
+			first = i
+		case p.Items[i].Cluster != p.Items[first].Cluster:
 			return true
 		}
 	}

@@ -258,6 +258,10 @@ func TestPrintPlan(t *testing.T) {
 		"one-cluster": one,
 		"clusters":    append(one[:2:2], item("us", "shard/beta", "Deployment", "demo-shard-beta", plan.Create)),
 		"nothing":     one[2:3],
+		"workspaces": append(one[:1:1], plan.Item{
+			Ref:       plan.Ref{Workspace: "root", GroupVersionKind: schema.GroupVersionKind{Kind: "Workspace"}, Name: "team-a"},
+			Component: "workspace/root:team-a", Action: plan.Create,
+		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, out, _ := Fake("", 0, 0)

@@ -202,7 +202,7 @@ func (r *Runtime) Plan(_ context.Context, objects []render.Object, options run.P
 	p := &plan.Plan{Stale: r.stale || r.remembersLeft(), Conflicts: r.Conflicts, Unreachable: r.left}
 	wanted := map[plan.Ref]bool{}
 	for _, o := range objects {
-		it := plan.Item{Ref: plan.RefOf(o.Cluster, o.Unstructured), Component: o.Component, Action: plan.Create, Want: o.Unstructured}
+		it := plan.Item{Ref: o.Ref(), Component: o.Component, Action: plan.Create, Want: o.Unstructured}
 		if _, left := plan.UnreachableIn(r.left, o.Cluster); left {
 			it.Action = plan.Unknown
 		} else if live, ok := r.live[it.Ref]; ok {
