@@ -29,6 +29,7 @@ var onlyIn = []struct {
 	{"github.com/spf13", []string{"cmd"}, "flags and configuration are read in one place"},
 	{"k8s.io/client-go/dynamic", []string{"internal/kube", "internal/kcp", "internal/workload"}, "kube talks to clusters, kcp to kcp, workload to both"},
 	{"k8s.io/client-go/rest", []string{"internal/kube", "internal/kcp", "internal/workload"}, "kube talks to clusters, kcp to kcp, workload to both"},
+	{"k8s.io/apiextensions-apiserver", []string{"internal/workload"}, "schemas are compared in one place"},
 	{"k8s.io/client-go/kubernetes", nil, "the typed clientset makes every start slower"},
 	{"k8s.io/client-go/tools/clientcmd", []string{"internal/kube", "internal/kubeconfig"}, "kubeconfigs are read and written in one place"},
 	{"k8s.io/cli-runtime", []string{"cmd"}, "results are printed in one place"},
@@ -41,7 +42,8 @@ var onlyIn = []struct {
 
 // pure packages may not import impure ones: their results depend only on their arguments.
 var (
-	pure   = []string{"internal/api/v1alpha1", "internal/topology", "internal/release", "internal/render", "internal/plan", "internal/ready", "internal/dag", "internal/diff", "internal/importer", "internal/operator"}
+	pure = []string{"internal/api/v1alpha1", "internal/topology", "internal/release", "internal/render", "internal/plan", "internal/ready", "internal/dag", "internal/diff", "internal/importer", "internal/operator",
+		"internal/workload/api"}
 	impure = []string{"net/http", "os/exec", "k8s.io/client-go/rest"}
 )
 
@@ -66,6 +68,7 @@ var below = map[string][]string{
 	"internal/gather":        {"internal"},
 	"internal/heap":          {"internal"},
 
+	"internal/workload/api":   {"internal"},
 	"internal/workload/watch": {"internal"},
 }
 

@@ -1,0 +1,122 @@
+package api
+
+// Labels.
+const (
+	// LabelCluster is the cluster of a leaf. kcp confines the syncer of a cluster to the objects with this label. It never changes: to
+	// move a leaf, another one is created there and this one is deleted.
+	LabelCluster = Group + "/cluster"
+	// LabelSetup, LabelWorkspace and LabelNamespace are labels of namespaces and cluster-scoped objects in a physical cluster: the ID
+	// of the setup, the logical cluster and the namespace that they stand for.
+	LabelSetup     = Group + "/setup"
+	LabelWorkspace = Group + "/workspace"
+	LabelNamespace = Group + "/namespace"
+)
+
+// Annotations of leaves.
+const (
+	// AnnotationName is the name of the root of a leaf, and of the object in the physical cluster.
+	AnnotationName = Group + "/name"
+	// AnnotationNeededBy has the roots that need a leaf of a dependency, such as a ConfigMap: a sorted list of resource.group/name,
+	// separated by commas.
+	AnnotationNeededBy = Group + "/needed-by"
+	// AnnotationRootGeneration is the generation of the root that the spec of the leaf was made from.
+	AnnotationRootGeneration = Group + "/root-generation"
+	// AnnotationSpecHash is a hash of what the splitter has written to a leaf. It writes a leaf again only if the hash changes.
+	AnnotationSpecHash = Group + "/spec-hash"
+)
+
+// Annotations of roots.
+const (
+	// AnnotationPlacement has the replicas of a root by cluster, as JSON. See Placement.
+	AnnotationPlacement = Group + "/placement"
+	// AnnotationExplain has the reasons of the last decision, as JSON, for kcpctl workloads explain.
+	AnnotationExplain = Group + "/explain"
+)
+
+// Annotations with which users influence scheduling, on the root or on its namespace. Those of the root take precedence.
+const (
+	// AnnotationClusterSelector is a label selector over clusters, such as region in (eu),tier!=test.
+	AnnotationClusterSelector = Group + "/cluster-selector"
+	// AnnotationSpread is Divide, Duplicate or Single. The default depends on the kind.
+	AnnotationSpread = Group + "/spread"
+	// AnnotationWeights are explicit weights, such as c1=2,c2=1. Clusters that are not listed get nothing.
+	AnnotationWeights = Group + "/weights"
+	// AnnotationAffinity is a label selector: only clusters with a leaf in the same namespace that matches.
+	AnnotationAffinity = Group + "/affinity"
+	// AnnotationAntiAffinity is a label selector: no cluster with a leaf in the same namespace that matches.
+	AnnotationAntiAffinity = Group + "/anti-affinity"
+	// AnnotationMaxClusters is the largest number of clusters.
+	AnnotationMaxClusters = Group + "/max-clusters"
+)
+
+// FinalizerSyncer is the finalizer of leaves that may exist in the physical cluster. The syncer removes it when they are gone there.
+const FinalizerSyncer = Group + "/syncer"
+
+// Field managers.
+const (
+	// ManagerSyncer is the field manager of the syncer in physical clusters, and of the status in kcp.
+	ManagerSyncer = "kcpctl-syncer"
+	// ManagerController is the field manager of the controller in kcp.
+	ManagerController = "kcpctl-workloads"
+)
+
+// Conditions of a Cluster.
+const (
+	// ConditionReady is whether the cluster runs what is scheduled to it. It is False if any of the following two is.
+	ConditionReady = "Ready"
+	// ConditionHeartbeatHealthy is whether the syncer renews its Lease.
+	ConditionHeartbeatHealthy = "HeartbeatHealthy"
+	// ConditionReachable is whether the syncer reaches the API server of the cluster.
+	ConditionReachable = "Reachable"
+	// ConditionAPIsCompatible is whether the cluster serves all published APIs. Other APIs of the cluster can be used if it does not.
+	ConditionAPIsCompatible = "APIsCompatible"
+	// ConditionSchedulable is whether new objects are scheduled to the cluster.
+	ConditionSchedulable = "Schedulable"
+)
+
+// Conditions of leaves and roots. kinds without status.conditions have events only.
+const (
+	// ConditionSynced is whether the physical cluster has the last spec of a leaf. On roots, whether it is so for all leaves.
+	ConditionSynced = "Synced"
+	// ConditionScheduled is whether a root has enough clusters, and all objects that it needs exist.
+	ConditionScheduled = "Scheduled"
+)
+
+// Reasons of conditions.
+const (
+	ReasonReady              = "Ready"
+	ReasonHeartbeatMissed    = "HeartbeatMissed"
+	ReasonSyncerNotRunning   = "SyncerNotRunning" // no heartbeat ever
+	ReasonUnauthorized       = "Unauthorized"
+	ReasonForbidden          = "Forbidden"
+	ReasonUnreachable        = "Unreachable"
+	ReasonKubeconfigInvalid  = "KubeconfigInvalid"
+	ReasonDuplicateCluster   = "DuplicateCluster" // another Cluster is the same physical cluster
+	ReasonSchemaIncompatible = "SchemaIncompatible"
+	ReasonCompatible         = "Compatible"
+	ReasonCordoned           = "Cordoned"
+	ReasonTooManyOrphans     = "TooManyOrphans"
+
+	ReasonSynced             = "Synced"
+	ReasonPending            = "Pending"
+	ReasonNamespaceCollision = "NamespaceCollision"
+	ReasonQuotaExceeded      = "QuotaExceeded"
+	ReasonDenied             = "Denied"  // by admission of the physical cluster
+	ReasonInvalid            = "Invalid" // refused by validation of the physical cluster
+
+	ReasonScheduled         = "Scheduled"
+	ReasonNoCluster         = "NoCluster"
+	ReasonInvalidHint       = "InvalidHint"
+	ReasonDependencyMissing = "DependencyMissing"
+	ReasonNameCollision     = "NameCollision" // an object of the user has the name of a leaf
+)
+
+// ClusterPlacement is the share of a cluster in a root, in the annotation AnnotationPlacement: {"c1":{"replicas":2,"ready":2}}.
+type ClusterPlacement struct {
+	// Replicas is nil for kinds without replicas.
+	Replicas *int64 `json:"replicas,omitempty"`
+	Ready    *int64 `json:"ready,omitempty"`
+}
+
+// Placement has the share of each cluster in a root.
+type Placement map[string]ClusterPlacement

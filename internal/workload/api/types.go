@@ -1,0 +1,194 @@
+// Package api defines the API of transparent multi-cluster: the type Cluster, the labels and annotations by which objects in
+// workspaces and objects in physical clusters belong together, and the names of these objects.
+//
+// A user creates a root object, such as a Deployment, in a workspace. The splitter makes a leaf of it for each cluster that it is
+// scheduled to, in the same namespace. The label workloads.kcp.dev/cluster of the leaf names the cluster. The syncer of that cluster
+// copies the leaf to the physical cluster, where it has the name of the root again, and copies its status back.
+//
+// The types have no generated functions. Clients are dynamic, and objects are converted where they are read and written.
+package api
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// The API group of the types, and the prefix of labels and annotations.
+const (
+	Group   = "workloads.kcp.dev"
+	Version = "v1alpha1"
+)
+
+// KindCluster is the kind of a physical cluster.
+const KindCluster = "Cluster"
+
+// DefaultEvictAfter is how long a cluster may be not ready before its share runs on other clusters.
+const DefaultEvictAfter = time.Minute
+
+// SyncMode is where the syncer of a cluster runs.
+type SyncMode string
+
+const (
+	// SyncModePush runs the syncer in the controller, which connects to the cluster.
+	SyncModePush SyncMode = "Push"
+	// SyncModePull runs the syncer as a Deployment in the cluster, which connects to kcp. It is the default.
+	SyncModePull SyncMode = "Pull"
+	// SyncModeNone leaves it to the user to run the syncer.
+	SyncModeNone SyncMode = "None"
+)
+
+// Cluster is a physical Kubernetes cluster that runs the workloads of workspaces. It is a cluster-scoped object in the compute
+// workspace.
+type Cluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ClusterSpec   `json:"spec"`
+	Status ClusterStatus `json:"status,omitzero"`
+}
+
+// ClusterSpec is how a cluster is reached, and what may run there.
+type ClusterSpec struct {
+	// KubeconfigSecretRef is the Secret with the kubeconfig of the cluster, under the key kubeconfig. Only for SyncModePush.
+	KubeconfigSecretRef *SecretReference `json:"kubeconfigSecretRef,omitempty"`
+	// SyncMode is where the syncer runs. Default: Pull.
+	SyncMode SyncMode `json:"syncMode,omitempty"`
+	// Unschedulable means that nothing new is scheduled to the cluster. What runs there stays.
+	Unschedulable bool `json:"unschedulable,omitempty"`
+	// EvictAfter is how long the cluster may be not ready before its share runs on other clusters. Zero means forever. Default: 60s.
+	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
+}
+
+// SecretReference is a Secret in the workspace of the object that refers to it.
+type SecretReference struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// KeyKubeconfig is the key of a kubeconfig in its Secret.
+const KeyKubeconfig = "kubeconfig"
+
+// ClusterStatus is the observed state of a cluster. Only the controller writes it.
+type ClusterStatus struct {
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// LastHeartbeatTime is when the controller last saw a new heartbeat of the syncer, by the clock of the controller.
+	LastHeartbeatTime *metav1.Time `json:"lastHeartbeatTime,omitempty"`
+	// Version is the version of the cluster's API server, such as v1.36.3.
+	Version string `json:"version,omitempty"`
+	// Syncer is the syncer that sent the last heartbeat.
+	Syncer *SyncerStatus `json:"syncer,omitempty"`
+	// Capacity are the resources of the cluster. It is nil if they are unknown.
+	Capacity *Capacity `json:"capacity,omitempty"`
+	// APIs are the APIs of the cluster, sorted by group and resource.
+	APIs []APIStatus `json:"apis,omitempty"`
+}
+
+// SyncerStatus is the syncer of a cluster.
+type SyncerStatus struct {
+	Mode    SyncMode `json:"mode,omitempty"`
+	Version string   `json:"version,omitempty"`
+	// Holder is the holder of the Lease: the process of the syncer.
+	Holder string `json:"holder,omitempty"`
+}
+
+// Capacity are the resources of the nodes that accept pods, and what the pods on them request.
+type Capacity struct {
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	Requested   corev1.ResourceList `json:"requested,omitempty"`
+}
+
+// APIState is whether workspaces can use an API of a cluster.
+type APIState string
+
+const (
+	// APIPublished means that the published schema was computed with the one of the cluster.
+	APIPublished APIState = "Published"
+	// APICompatible means that every object of the published schema is valid in the cluster, though the published schema has less
+	// than the one of the cluster: it was published before the cluster was added, or by another version.
+	APICompatible APIState = "Compatible"
+	// APIIncompatible means that some objects of the published schema are invalid in the cluster, or lose fields there. Objects of
+	// this API are not scheduled to the cluster.
+	APIIncompatible APIState = "Incompatible"
+	// APIIgnored means that the API is not to be published, or that the cluster does not serve it.
+	APIIgnored APIState = "Ignored"
+)
+
+// Serves reports whether objects of an API in this state can run in the cluster.
+func (s APIState) Serves() bool { return s == APIPublished || s == APICompatible }
+
+// APIStatus is an API of a cluster.
+type APIStatus struct {
+	Group    string `json:"group"`
+	Resource string `json:"resource"`
+	// Version is the version that is published. For an API that is not, it is the highest one that the cluster serves.
+	Version string   `json:"version,omitempty"`
+	State   APIState `json:"state"`
+	// Message is the reason, with the path of the field in the schema.
+	Message string `json:"message,omitempty"`
+}
+
+// ClusterGVK is the kind of Cluster.
+func ClusterGVK() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: Group, Version: Version, Kind: KindCluster}
+}
+
+// ClusterGVR is the resource of Cluster.
+func ClusterGVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
+}
+
+// ClusterOf converts an object that a client has read. It fails if the object is not a Cluster, or has a field of another type than
+// the CRD permits.
+func ClusterOf(u *unstructured.Unstructured) (*Cluster, error) {
+	if u.GroupVersionKind() != ClusterGVK() {
+		return nil, fmt.Errorf("%s %s is not a %s", u.GroupVersionKind(), u.GetName(), ClusterGVK())
+	}
+	c := &Cluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, c); err != nil {
+		return nil, fmt.Errorf("read Cluster %s: %w", u.GetName(), err)
+	}
+	return c, nil
+}
+
+// Unstructured converts a Cluster for a client. The type meta is set.
+func (c *Cluster) Unstructured() (*unstructured.Unstructured, error) {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+	if err != nil {
+		return nil, fmt.Errorf("convert Cluster %s: %w", c.Name, err)
+	}
+	u := &unstructured.Unstructured{Object: object}
+	u.SetGroupVersionKind(ClusterGVK())
+	return u, nil
+}
+
+// EvictAfter returns how long the cluster may be not ready before its share runs on other clusters. Zero means forever.
+func (c *Cluster) EvictAfter() time.Duration {
+	if c.Spec.EvictAfter == nil {
+		return DefaultEvictAfter
+	}
+	return c.Spec.EvictAfter.Duration
+}
+
+// Mode returns where the syncer runs, with the default.
+func (c *Cluster) Mode() SyncMode {
+	if c.Spec.SyncMode == "" {
+		return SyncModePull
+	}
+	return c.Spec.SyncMode
+}
+
+// API returns the state of an API of the cluster. It is APIIgnored if the status does not list the API.
+func (c *Cluster) API(gr schema.GroupResource) APIStatus {
+	for _, a := range c.Status.APIs {
+		if a.Group == gr.Group && a.Resource == gr.Resource {
+			return a
+		}
+	}
+	return APIStatus{Group: gr.Group, Resource: gr.Resource, State: APIIgnored, Message: "the cluster has not reported this API"}
+}
