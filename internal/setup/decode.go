@@ -2,10 +2,12 @@ package setup
 
 import (
 	"fmt"
+	"math"
 	"reflect"
 	"regexp"
 	"strings"
 	"time"
+	"unicode"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -94,7 +96,7 @@ func (d *decoder) value(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 	case reflect.Struct:
 		return d.object(n, d.structType(t), p)
 	case reflect.Map:
-		return d.dictionary(n, t.Elem(), p)
+		return d.dictionary(n, t, p)
 	case reflect.Slice:
 		return d.list(n, t.Elem(), p)
 	case reflect.Interface:
@@ -124,6 +126,8 @@ func untyped(n *yaml.Node) reflect.Type {
 		return reflect.TypeFor[bool]()
 	case n.ShortTag() == "!!int":
 		return reflect.TypeFor[int64]()
+	case n.ShortTag() == "!!float":
+		return reflect.TypeFor[float64]()
 	}
 	return reflect.TypeFor[string]()
 }
@@ -166,7 +170,7 @@ func (d *decoder) field(n *yaml.Node, f *structField, p *field.Path) (any, bool)
 	return v, ok
 }
 
-func (d *decoder) dictionary(n *yaml.Node, elem reflect.Type, p *field.Path) (any, bool) {
+func (d *decoder) dictionary(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool) {
 	if n.Kind != yaml.MappingNode {
 		return d.fail(p, n, mustBe("an object", n), "")
 	}
@@ -177,12 +181,20 @@ func (d *decoder) dictionary(n *yaml.Node, elem reflect.Type, p *field.Path) (an
 			continue
 		}
 		at := p.Key(e.key.Value)
+		if t.Elem().Kind() == reflect.Interface && isFieldName(e.key.Value) {
+			at = p.Child(e.key.Value) // an object without a Go type
+		}
 		d.note(at, e.key, e.value)
-		if v, ok := d.value(e.value, elem, at); ok {
+		if v, ok := d.value(e.value, t.Elem(), at); ok {
 			out[e.key.Value] = v
 		}
 	}
 	return out, true
+}
+
+// isFieldName reports whether a key looks like a field rather than like a key of a map.
+func isFieldName(key string) bool {
+	return !strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
 }
 
 func (d *decoder) list(n *yaml.Node, elem reflect.Type, p *field.Path) (any, bool) {
@@ -212,6 +224,12 @@ func (d *decoder) basic(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 			hint = fmt.Sprintf("quote it: %q", n.Value)
 		}
 		return d.fail(p, n, mustBe("a string", n), hint)
+	case reflect.Float64:
+		var f float64
+		if n.Decode(&f) == nil && !math.IsInf(f, 0) && !math.IsNaN(f) && !d.ambiguous(n, t, p) {
+			return f, true
+		}
+		return d.fail(p, n, mustBe("a number", n), "")
 	case reflect.Bool:
 		var b bool
 		if tag == "!!bool" && n.Decode(&b) == nil {

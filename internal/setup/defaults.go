@@ -55,6 +55,7 @@ func SetDefaults(s *v1alpha1.Setup) {
 	defaultComponents(s)
 	defaultAuthentication(spec)
 	defaultPathMappings(spec)
+	defaultAgents(spec)
 	for i := range spec.Kubeconfigs {
 		defaultKubeconfigFields(&spec.Kubeconfigs[i], spec)
 	}

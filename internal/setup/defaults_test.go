@@ -29,6 +29,7 @@ const everyKind = minimal + `spec:
   frontProxies:
   - {name: main, external: {hostname: kcp.example.com}, pathMappings: [{path: /services/mine, backend: "https://mine"}], serving: {secret: public}}
   kubeconfigs: [{name: dev}]
+  agents: [{name: widgets, workspace: "root:widgets", publishedResources: [{name: widgets, spec: {}}]}]
   authentication:
     oidc: {issuerURL: "https://login.example.com", clientID: kcp, groupsClaim: groups}
     webhook: {secret: webhook}
@@ -39,14 +40,14 @@ const everyKind = minimal + `spec:
 // here, and SetDefaults must set it.
 func TestDocumentedDefaults(t *testing.T) {
 	s, little := parse(t, everyKind).Spec, parse(t, minimal).Spec
-	alpha, beta := s.Shards[0], s.Shards[1]
+	alpha, beta, agent := s.Shards[0], s.Shards[1], s.Agents[0]
 	managed := s.RootShard.Etcd.Managed
 	computed := "computed by package topology"
 	login, webhook := s.Authentication.OIDC, s.Authentication.Webhook
 	got := map[string][2]any{ // got, want
 		"Spec.Version":                  {little.Version, "v0.32.3"},
 		"Spec.External":                 {s.External, v1alpha1.External{}}, // topology knows the Service
-		"Spec.Clusters":                 {fmt.Sprint(little.Clusters), "[{default   kcp cluster.local  [] }]"},
+		"Spec.Clusters":                 {fmt.Sprint(little.Clusters), "[{default   kcp cluster.local  []  }]"},
 		"Spec.CacheServer":              {little.CacheServer == nil, true},
 		"Spec.FrontProxies":             {len(little.FrontProxies) == 1 && little.FrontProxies[0].Name == "main", true},
 		"Spec.Kubeconfigs":              {fmt.Sprint(little.Kubeconfigs), "[{admin {main } kcp-admin [system:kcp:admin] root {8766h0m0s} []}]"},
@@ -97,6 +98,14 @@ func TestDocumentedDefaults(t *testing.T) {
 		"PathMapping.GroupHeader":       {s.FrontProxies[0].PathMappings[0].GroupHeader, "X-Remote-Group"},
 		"PathMapping.ExtraHeaderPrefix": {s.FrontProxies[0].PathMappings[0].ExtraHeaderPrefix, "X-Remote-Extra-"},
 		"FrontProxy.Authentication":     {computed, computed},
+		"Agent.Cluster":                 {agent.Cluster, "default"},
+		"Agent.Version":                 {agent.Version, "v0.7.0"},
+		"Agent.Image":                   {agent.Image, v1alpha1.Image{Repository: "ghcr.io/kcp-dev/api-syncagent", Tag: "v0.7.0", PullPolicy: "IfNotPresent"}},
+		"Agent.APIExport":               {agent.APIExport, "widgets"},
+		"Agent.Bind":                    {fmt.Sprint(agent.Bind), "[root:widgets]"},
+		"Agent.Replicas":                {*agent.Replicas, int32(1)},
+		"Agent.Resources":               {agent.Resources.Requests.Memory().String(), "128Mi"},
+		"Agent.LogLevel":                {*agent.LogLevel, int32(2)},
 
 		"Authentication.Mode":                         {string(little.Authentication.Mode), "Edge"},
 		"Authentication.Anonymous":                    {*little.Authentication.Anonymous, true},

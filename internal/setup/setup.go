@@ -98,6 +98,11 @@ func (f *File) Notes() []string {
 			out = append(out, note)
 		}
 	}
+	for _, a := range spec.Agents {
+		if note := release.NewerAgentNote(a.Version); note != "" && !slices.Contains(out, note) {
+			out = append(out, note)
+		}
+	}
 	return out
 }
 

@@ -42,6 +42,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v.authentication()
 	v.frontProxies()
 	v.kubeconfigs()
+	v.agents()
 	v.placement()
 	return v.errs
 }
@@ -163,6 +164,9 @@ func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
 		}
 		for _, problem := range validation.IsValidLabelValue(c.Region) {
 			v.invalid(at.Child("region"), c.Region, "%s", problem)
+		}
+		if c.Workspace != "" {
+			v.workspacePath(at.Child("workspace"), c.Workspace)
 		}
 		if other, taken := places[pl]; taken {
 			v.invalid(at.Child("name"), c.Name, "cluster %s has the same context, kubeconfig and namespace", other)

@@ -56,6 +56,8 @@ type Spec struct {
 	// Kubeconfigs are kubeconfigs for kcp that kcpctl up stores in Secrets. Default: one kubeconfig named admin, for the first
 	// front-proxy that accepts client certificates.
 	Kubeconfigs []Kubeconfig `json:"kubeconfigs,omitempty"`
+	// Agents publish APIs of clusters in workspaces.
+	Agents []Agent `json:"agents,omitempty"`
 }
 
 // Image is a container image and its pull policy.
@@ -101,6 +103,9 @@ type Cluster struct {
 	// region=us selects them. The labels of a shard take precedence. Objects of front-proxies on this cluster get the label
 	// topology.kubernetes.io/region.
 	Region string `json:"region,omitempty"`
+	// Workspace is the path of a workspace, such as root:services, that takes the place of this cluster with --local: agents publish the APIs
+	// of the workspace. It has no effect without --local.
+	Workspace string `json:"workspace,omitempty"`
 }
 
 // PKIStore is where the private keys of the CAs are stored.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -57,7 +58,8 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
 	case reflect.TypeFor[metav1.Duration]():
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`}
-	case reflect.TypeFor[v1alpha1.Overlay](), reflect.TypeFor[corev1.ResourceRequirements]():
+	case reflect.TypeFor[v1alpha1.Overlay](), reflect.TypeFor[v1alpha1.Object](), reflect.TypeFor[corev1.ResourceRequirements](),
+		reflect.TypeFor[rbacv1.PolicyRule]():
 		return &jsonschema.Schema{Type: "object"}
 	}
 	if values := enum(t); values != nil {

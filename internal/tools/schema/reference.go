@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -127,10 +128,10 @@ func typeName(t reflect.Type) string {
 		name = "quantity"
 	case inner == reflect.TypeFor[metav1.Duration]():
 		name = "duration"
-	case inner == reflect.TypeFor[v1alpha1.Overlay]():
+	case inner == reflect.TypeFor[v1alpha1.Overlay](), inner == reflect.TypeFor[v1alpha1.Object]():
 		name = "object"
-	case inner == reflect.TypeFor[corev1.ResourceRequirements]():
-		name = "ResourceRequirements"
+	case inner == reflect.TypeFor[corev1.ResourceRequirements](), inner == reflect.TypeFor[rbacv1.PolicyRule]():
+		name = inner.Name()
 	case inner == reflect.TypeFor[map[string]string]():
 		name = "map of strings"
 	case inner.Kind() == reflect.Int32:
