@@ -113,6 +113,10 @@ testbed-kubeconfig: $(TESTBED) ## Print the path of the node's kubeconfig
 kcp-bin-dir: $(TESTBED) ## Build kcp if necessary, and print the directory of its binaries
 	@$(TESTBED) kcp-bin-dir
 
+.PHONY: agent-bin-dir
+agent-bin-dir: $(TESTBED) ## Build the agent of service clusters if necessary (5 minutes), and print the directory of its binary
+	@$(TESTBED) agent-bin-dir
+
 # What the targets above need. Tests print nothing while they compile or build, so these do it first, with progress.
 .PHONY: $(TESTBED) packages apiserver
 $(TESTBED):

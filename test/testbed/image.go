@@ -54,6 +54,7 @@ func images() []image {
 			config: imageConfig{Cmd: []string{"/usr/local/bin/etcd"}, WorkingDir: "/var/etcd"}},
 		kcpImage("v0.32.3"),
 		kcpImage("v0.32.2"),
+		agentImage(),
 	}
 }
 
@@ -62,6 +63,14 @@ func kcpImage(version string) image {
 		ref: "ghcr.io/kcp-dev/kcp:" + version, set: kcpSet(version), dir: "/",
 		binaries: []string{"kcp", "kcp-front-proxy", "cache-server", "virtual-workspaces"},
 		config:   imageConfig{User: nonroot, Entrypoint: []string{"/kcp"}, WorkingDir: "/"},
+	}
+}
+
+func agentImage() image {
+	s := agentSet()
+	return image{
+		ref: "ghcr.io/kcp-dev/api-syncagent:" + s.version, set: s, dir: "/usr/local/bin", binaries: s.names(),
+		config: imageConfig{User: nonroot, Entrypoint: []string{"/usr/local/bin/api-syncagent"}},
 	}
 }
 

@@ -61,10 +61,17 @@ func runKcpBinDir(ctx context.Context, t *testbed, o *options) error {
 	if err != nil {
 		return err
 	}
+	return t.printBinDir(ctx, set)
+}
+
+// runAgentBinDir prints the directory of the agent of service clusters.
+func runAgentBinDir(ctx context.Context, t *testbed, _ *options) error { return t.printBinDir(ctx, agentSet()) }
+
+func (t *testbed) printBinDir(ctx context.Context, set buildSet) error {
 	if err := t.build(ctx, set); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(t.stdout, t.binDir(set))
+	_, err := fmt.Fprintln(t.stdout, t.binDir(set))
 	return err
 }
 

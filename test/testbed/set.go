@@ -13,6 +13,7 @@ type buildSet struct {
 	binaries []binary
 	stamps   []string // package variables with the version of the binaries: import/path.name=value
 	patched  bool     // needs the patched virtual-workspace-framework
+	onDemand bool     // only some tests need it, so "up" does not build it
 }
 
 type binary struct {
@@ -23,6 +24,7 @@ type binary struct {
 func sets() []buildSet {
 	return []buildSet{
 		kcpSet("v0.32.3"), etcdSet(), kubernetesSet(), containerdSet(), coreDNSSet(), pauseSet(), kcpSet("v0.32.2"),
+		agentSet(),
 	}
 }
 
@@ -68,6 +70,16 @@ func kcpSet(version string) buildSet {
 			"kcp", "kcp-front-proxy", "cache-server", "virtual-workspaces", "sharded-test-server"),
 		stamps:  kubernetesVersion("v1.36.0+kcp-" + version), // the upstream format: the version of Kubernetes, then that of kcp
 		patched: true,
+	}
+}
+
+func agentSet() buildSet {
+	const version = "v0.7.0"
+	return buildSet{
+		name: "api-syncagent", version: version,
+		binaries: commands("github.com/kcp-dev/api-syncagent/cmd/", "api-syncagent"),
+		stamps:   []string{"github.com/kcp-dev/api-syncagent/internal/version.gitVersion=" + version},
+		patched:  true, onDemand: true,
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +24,9 @@ func runUp(ctx context.Context, t *testbed, o *options) error {
 	defer unlock()
 	var all []wanted
 	for _, s := range sets() {
+		if s.onDemand {
+			continue
+		}
 		all = append(all, wanted{s, nodeBinaries(s)})
 	}
 	if err := t.buildAll(ctx, all); err != nil {
@@ -48,6 +52,9 @@ func (t *testbed) upSteps(n node) []step {
 	}
 	imported := []step{}
 	for _, i := range images() {
+		if i.set.onDemand {
+			continue
+		}
 		after := "kube-apiserver" // which starts faster without concurrent imports
 		if i.early {
 			after = "etcd"
@@ -73,6 +80,26 @@ func (t *testbed) upSteps(n node) []step {
 
 func says(did string, do func(context.Context) error) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) { return did, do(ctx) }
+}
+
+// runAgentImage builds the agent of service clusters if necessary, and imports its image into a running node.
+func runAgentImage(ctx context.Context, t *testbed, o *options) error {
+	n, err := oneNode(o.node)
+	if err != nil {
+		return err
+	}
+	if !exists(n.kubeconfig("admin")) {
+		return fmt.Errorf("node %s is not up", n.name)
+	}
+	if err := t.build(ctx, agentSet()); err != nil {
+		return err
+	}
+	did, err := t.importImage(ctx, n, agentImage())
+	if err != nil {
+		return err
+	}
+	t.log.note("%s: image %s %s", n.name, agentImage().ref, did)
+	return nil
 }
 
 // importImage imports the image into containerd unless it exists.

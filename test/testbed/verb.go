@@ -40,6 +40,8 @@ func verbs() []verb {
 		{"kubeconfig", "[--node a|b]", "print the path of the administrator's kubeconfig", runKubeconfig},
 		{"user-kubeconfig", "NAME [--group G]... [--node a|b]", "print the path of a kubeconfig for a user without rights", runUserKubeconfig},
 		{"kcp-bin-dir", "[--version v0.32.3]", "build kcp if necessary, and print the directory of its binaries", runKcpBinDir},
+		{"agent-bin-dir", "", "build the agent of service clusters if necessary, and print the directory of its binary", runAgentBinDir},
+		{"agent-image", "[--node a|b]", "build the agent if necessary, and give its image to a running node", runAgentImage},
 		{"bin-dir", "[BINARY...]", "build Kubernetes and etcd if necessary, and print the directory of their binaries", runBinDir},
 		{"build", "[SET...]", "build sets of binaries (default: all)", runBuild},
 		{"link", "down|up [--node b] [--to nodes|machine]", "cut the link between the nodes, or between a node and the machine, or restore all links", runLink},
