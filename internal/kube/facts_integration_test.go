@@ -139,6 +139,10 @@ func TestChecksNameTheCause(t *testing.T) {
 			if b.user != "" {
 				top = f.parse(small+b.spec, b.user)
 			}
+			// No node runs here, so pods that try addresses would wait for one.
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			go func() { _ = f.failPod(ctx, admin) }()
 			res := result(t, f.checks(t, top, b.ahead), b.id)
 			require.Equal(t, b.want, res.Status, "%+v", res)
 			for _, s := range b.says {
