@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 )
 
@@ -56,7 +54,7 @@ func (o *cordonOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	names, err := o.names(s)
+	names, err := expandShards(s, []string{o.name})
 	if err != nil {
 		return err
 	}
@@ -74,27 +72,6 @@ func (o *cordonOptions) run(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// names are the shards that the user names.
-func (o *cordonOptions) names(s *session) ([]string, error) {
-	cluster, is := strings.CutPrefix(o.name, clusterPrefix)
-	if !is {
-		return []string{o.name}, nil
-	}
-	if _, err := expandClusters(s, []string{o.name}); err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, c := range s.topology.Shards() {
-		if c.Cluster.Name == cluster {
-			out = append(out, c.ShardName())
-		}
-	}
-	if len(out) == 0 {
-		return nil, clierr.New(clierr.BadInput, oneOf(shardNames(s)), "no shard is on cluster %q", cluster)
-	}
-	return out, nil
 }
 
 // mark cordons or uncordons a shard.

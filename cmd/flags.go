@@ -311,6 +311,16 @@ func oneArg(what string) cobra.PositionalArgs {
 	}
 }
 
+// someArgs accepts one argument or more.
+func someArgs(what string) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return badArgs(c, "a %s is required", what)
+		}
+		return nil
+	}
+}
+
 func badArgs(c *cobra.Command, format string, args ...any) error {
 	return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", format, args...)
 }

@@ -66,3 +66,34 @@ func prefixed(prefix string, names []string) []string {
 	}
 	return out
 }
+
+// expandShards replaces cluster/NAME by the names of the shards on that cluster. It returns every name once.
+func expandShards(s *session, names []string) ([]string, error) {
+	var out []string
+	for _, name := range names {
+		cluster, is := strings.CutPrefix(name, clusterPrefix)
+		if !is {
+			out = append(out, name)
+			continue
+		}
+		if _, err := expandClusters(s, []string{name}); err != nil {
+			return nil, err
+		}
+		before := len(out)
+		for _, c := range s.topology.Shards() {
+			if c.Cluster.Name == cluster {
+				out = append(out, c.ShardName())
+			}
+		}
+		if len(out) == before {
+			return nil, clierr.New(clierr.BadInput, oneOf(shardNames(s)), "no shard is on cluster %q", cluster)
+		}
+	}
+	var once []string
+	for _, name := range out {
+		if !slices.Contains(once, name) {
+			once = append(once, name)
+		}
+	}
+	return once, nil
+}

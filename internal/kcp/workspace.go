@@ -32,21 +32,43 @@ func (c *Client) WorkspaceIdentity(ctx context.Context) (string, error) {
 	return exportIdentity(ctx, root, tenancyExport)
 }
 
-// DeletedWorkspaces returns the paths of workspaces that are being deleted and whose logical clusters are on a shard,
-// such as "root:team", from the Workspace objects on the client's server. kcp reads that shard before it removes the
-// Workspace's finalizer: without the shard the Workspace stays (kcp:
-// pkg/reconciler/tenancy/workspace/workspace_reconcile_deletion.go). It needs system:masters.
-func (c *Client) DeletedWorkspaces(ctx context.Context, identity, shard string) ([]string, error) {
+// Workspace is a Workspace object, which can be on another shard than its logical cluster.
+type Workspace struct {
+	// Path is the logical cluster of the object and its name, such as "root:team".
+	Path string
+	// Deleting means that it is being deleted.
+	Deleting bool
+}
+
+func (w Workspace) String() string { return w.Path }
+
+// Workspaces returns the workspaces whose logical clusters are on a shard, from the Workspace objects on the client's
+// server, sorted by path. It needs system:masters.
+func (c *Client) Workspaces(ctx context.Context, identity, shard string) ([]Workspace, error) {
 	r := workspaceResource
 	r.Resource += ":" + identity
-	var out []string
+	var out []Workspace
 	err := c.eachOf(ctx, r, func(o *unstructured.Unstructured) error {
-		if o.GetDeletionTimestamp() != nil && isOnShard(o, shard) {
-			out = append(out, o.GetAnnotations()[clusterAnnotation]+":"+o.GetName())
+		if isOnShard(o, shard) {
+			out = append(out, Workspace{o.GetAnnotations()[clusterAnnotation] + ":" + o.GetName(), o.GetDeletionTimestamp() != nil})
 		}
 		return nil
 	})
-	slices.Sort(out)
+	slices.SortFunc(out, func(a, b Workspace) int { return strings.Compare(a.Path, b.Path) })
+	return out, err
+}
+
+// DeletedWorkspaces returns the paths of those Workspaces that are being deleted. kcp reads the shard before it removes
+// the Workspace's finalizer: without the shard the Workspace stays (kcp:
+// pkg/reconciler/tenancy/workspace/workspace_reconcile_deletion.go).
+func (c *Client) DeletedWorkspaces(ctx context.Context, identity, shard string) ([]string, error) {
+	all, err := c.Workspaces(ctx, identity, shard)
+	var out []string
+	for _, w := range all {
+		if w.Deleting {
+			out = append(out, w.Path)
+		}
+	}
 	return out, err
 }
 

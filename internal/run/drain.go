@@ -15,55 +15,61 @@ import (
 // migrationGate is the feature gate of kcp for moving logical clusters.
 const migrationGate = "LogicalClusterMigration"
 
-// drain moves all logical clusters of a shard to the other shards in turn, and waits until the shard is empty.
-func (r *RemoveShard) drain(ctx context.Context, c *topology.Component, from *kcp.Client, shards []kcp.Shard) error {
-	r.step(stepDrain, Running, "")
-	to, err := r.destinations(ctx, c, shards)
+// drain moves all logical clusters of the shard to the other shards in turn, and waits until it is empty.
+func (x *removal) drain(ctx context.Context) error {
+	step, c := x.stepOf(stepDrain), x.Topology.Component(x.id())
+	x.step(step, Running, "")
+	from, err := x.connect(c)
 	if err != nil {
-		return r.fail(stepDrain, err)
+		return x.fail(step, err)
 	}
-	r.moving = true
-	if err := r.root.BindMigration(ctx, func(reason string) { r.step(stepDrain, Running, reason) }); err != nil {
-		return r.fail(stepDrain, err)
+	to, err := x.destinations(ctx, c)
+	if err != nil {
+		return x.fail(step, err)
+	}
+	x.moving = true
+	if err := x.root.BindMigration(ctx, func(reason string) { x.step(step, Running, reason) }); err != nil {
+		return x.fail(step, err)
 	}
 	moved := 0
 	for {
 		clusters, err := from.LogicalClusters(ctx)
 		if err != nil {
-			return r.fail(stepDrain, err)
+			return x.fail(step, err)
 		}
 		if len(clusters) == 0 {
 			break
 		}
-		if err := r.move(ctx, clusters, to, &moved); err != nil {
-			return r.fail(stepDrain, err)
+		if err := x.move(ctx, clusters, to, &moved); err != nil {
+			return x.fail(step, err)
 		}
 		select {
 		case <-ctx.Done():
-			return r.fail(stepDrain, clierr.New(clierr.NotReady, "run the command again: it continues",
+			return x.fail(step, clierr.New(clierr.NotReady, "run the command again: it continues",
 				"%s still has %s: %w", c.ID(), clusters[0], context.Cause(ctx)))
 		case <-time.After(pollInterval):
 		}
 	}
-	if err := r.root.UnbindMigration(ctx); err != nil {
-		return r.fail(stepDrain, err)
+	if err := x.root.UnbindMigration(ctx); err != nil {
+		return x.fail(step, err)
 	}
-	r.step(stepDrain, Done, count(moved, "logical cluster", "logical clusters")+" moved")
+	x.step(step, Done, count(moved, "logical cluster", "logical clusters")+" moved")
 	return nil
 }
 
 // move moves logical clusters one after another, except those that are being deleted.
-func (r *RemoveShard) move(ctx context.Context, all []kcp.LogicalCluster, to []string, moved *int) error {
+func (x *removal) move(ctx context.Context, all []kcp.LogicalCluster, to []string, moved *int) error {
+	step := x.stepOf(stepDrain)
 	for _, l := range all {
 		if l.Deleting {
-			r.step(stepDrain, Running, l.String())
+			x.step(step, Running, l.String())
 			continue
 		}
 		target := to[*moved%len(to)]
 		what := fmt.Sprintf("%s to shard %s", l.Path, target)
-		r.step(stepDrain, Running, what)
-		report := func(reason string) { r.step(stepDrain, Running, what+": "+reason) }
-		if err := r.root.Migrate(ctx, l.Name, target, report); err != nil {
+		x.step(step, Running, what)
+		report := func(reason string) { x.step(step, Running, what+": "+reason) }
+		if err := x.root.Migrate(ctx, l.Name, target, report); err != nil {
 			return clierr.New(clierr.Failed, "fix the cause and run the command again: it continues",
 				"move %s: %w", what, err)
 		}
@@ -74,15 +80,15 @@ func (r *RemoveShard) move(ctx context.Context, all []kcp.LogicalCluster, to []s
 
 // destinations returns the shards that the logical clusters of c can move to. If there are none, or kcp cannot move
 // them, the error has the reason.
-func (r *RemoveShard) destinations(ctx context.Context, c *topology.Component, shards []kcp.Shard) ([]string, error) {
+func (r *RemoveShards) destinations(ctx context.Context, c *topology.Component) ([]string, error) {
 	if err := r.canMigrate(ctx, c); err != nil {
 		return nil, err
 	}
 	var out []string
 	var why error
 	for _, t := range r.Topology.Shards() {
-		schedulable := slices.ContainsFunc(shards, func(s kcp.Shard) bool { return s.Name == t.ShardName() && !s.Cordoned })
-		if t == c || !schedulable {
+		schedulable := slices.ContainsFunc(r.shards, func(s kcp.Shard) bool { return s.Name == t.ShardName() && !s.Cordoned })
+		if slices.Contains(r.Names, t.ShardName()) || !schedulable {
 			continue
 		}
 		if err := r.canMigrate(ctx, t); err != nil {
@@ -101,7 +107,7 @@ func (r *RemoveShard) destinations(ctx context.Context, c *topology.Component, s
 }
 
 // canMigrate returns an error if logical clusters cannot be moved from or to a shard.
-func (r *RemoveShard) canMigrate(ctx context.Context, c *topology.Component) error {
+func (r *RemoveShards) canMigrate(ctx context.Context, c *topology.Component) error {
 	const byHand = "; or move the workspaces yourself"
 	if !release.Of(c.Version).Migration {
 		return clierr.New(clierr.Failed, "upgrade kcp to v0.32 or later"+byHand,

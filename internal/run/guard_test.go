@@ -184,7 +184,7 @@ func TestOtherAuthoritiesAreRefused(t *testing.T) {
 				for what, command := range map[string]func() error{
 					"up": func() error { _, err := w.run(t); return err },
 					"remove-shard": func() error {
-						return (&run.RemoveShard{Topology: w.top, Runtime: w.rt, Name: "alpha", Observe: w.observe(t), Now: time.Now}).Run(t.Context())
+						return (&run.RemoveShards{Topology: w.top, Runtime: w.rt, Names: []string{"alpha"}, Observe: w.observe(t), Now: time.Now}).Run(t.Context())
 					},
 					"import of nothing": func() error {
 						return run.ChangeStore(t.Context(), w.top, w.rt, w.rt.Store(), func(s *pki.State) (*pki.State, error) { return s, nil })

@@ -16,12 +16,12 @@ type peer struct {
 	client *kcp.Client
 }
 
-// peers returns the registered shards of the setup without the one that is removed.
-func (r *RemoveShard) peers() ([]peer, error) {
+// peers returns the registered shards of the setup without those that are removed.
+func (r *RemoveShards) peers() ([]peer, error) {
 	var out []peer
 	for _, c := range r.Topology.Shards() {
 		registered := slices.ContainsFunc(r.shards, func(s kcp.Shard) bool { return s.Name == c.ShardName() })
-		if c.ID() == r.id() || !registered {
+		if slices.Contains(r.Names, c.ShardName()) || !registered {
 			continue
 		}
 		client, err := r.connect(c)
@@ -35,41 +35,45 @@ func (r *RemoveShard) peers() ([]peer, error) {
 
 // hasRemains reports whether entries of the shard are left in the cache or in endpoint slices. If the shard is
 // neither registered nor running, an earlier removal has left them.
-func (r *RemoveShard) hasRemains(ctx context.Context) bool {
-	if r.Name == topology.RootShardName {
+func (x *removal) hasRemains(ctx context.Context) bool {
+	if x.name == topology.RootShardName {
 		return false
 	}
-	peers, err := r.peers()
-	return r.isCached(ctx) || err == nil && slices.ContainsFunc(peers, func(p peer) bool {
-		n, err := p.client.CountEndpoints(ctx, r.Name)
+	peers, err := x.peers()
+	return x.isCached(ctx) || err == nil && slices.ContainsFunc(peers, func(p peer) bool {
+		n, err := p.client.CountEndpoints(ctx, x.name)
 		return err == nil && n > 0
 	})
 }
 
 // isCached reports whether the cache has entries of the shard.
-func (r *RemoveShard) isCached(ctx context.Context) bool {
-	client, err := r.connect(r.Topology.CacheHolder())
+func (x *removal) isCached(ctx context.Context) bool {
+	client, err := x.connect(x.Topology.CacheHolder())
 	if err != nil {
 		return false
 	}
-	entries, err := client.CountCache(ctx, r.Name)
+	entries, err := client.CountCache(ctx, x.name)
 	return err == nil && kcp.Total(entries) > 0
 }
 
-// clearCache deletes the shard's entries in the cache, which all other shards see. The shard's process must have
-// ended and the shard must not be registered. It can be repeated.
-func (r *RemoveShard) clearCache(ctx context.Context) error {
+// clearCache deletes the entries of the shards in the cache, which all other shards see. Their processes must have
+// ended, or be unreachable, and they must not be registered. It can be repeated.
+func (r *RemoveShards) clearCache(ctx context.Context) error {
 	r.step(stepCache, Running, "")
 	holder := r.Topology.CacheHolder()
 	client, err := r.connect(holder)
 	if err != nil {
 		return err
 	}
-	entries, err := client.ClearCache(ctx, r.Name)
-	if err != nil {
-		return clierr.New(clierr.Failed, awaitReady(holder.ID()), "%s still has entries of shard %s: %w", holder.ID(), r.Name, err)
+	removed := 0
+	for _, name := range r.Names {
+		entries, err := client.ClearCache(ctx, name)
+		if err != nil {
+			return clierr.New(clierr.Failed, awaitReady(holder.ID()), "%s still has entries of shard %s: %w", holder.ID(), name, err)
+		}
+		removed += kcp.Total(entries)
 	}
-	r.step(stepCache, Done, count(kcp.Total(entries), "entry", "entries")+" removed")
+	r.step(stepCache, Done, count(removed, "entry", "entries")+" removed")
 	return nil
 }
 
@@ -78,9 +82,9 @@ func awaitReady(id topology.ID) string {
 	return "see with kcpctl status that " + string(id) + " is ready, then run the command again: it continues"
 }
 
-// clearEndpoints removes the shard's endpoints from the endpoint slices of all other shards. The shard's process must
-// have ended. It can be repeated.
-func (r *RemoveShard) clearEndpoints(ctx context.Context) error {
+// clearEndpoints removes the endpoints of the shards from the endpoint slices of all other shards. Their processes must
+// have ended, or be unreachable. It can be repeated.
+func (r *RemoveShards) clearEndpoints(ctx context.Context) error {
 	r.step(stepEndpoints, Running, "")
 	peers, err := r.peers()
 	if err != nil {
@@ -88,11 +92,13 @@ func (r *RemoveShard) clearEndpoints(ctx context.Context) error {
 	}
 	removed := 0
 	for _, p := range peers {
-		n, err := p.client.RemoveEndpoints(ctx, r.Name)
-		if err != nil {
-			return clierr.New(clierr.Failed, awaitReady(p.id), "%s may still have endpoints of shard %s: %w", p.id, r.Name, err)
+		for _, name := range r.Names {
+			n, err := p.client.RemoveEndpoints(ctx, name)
+			if err != nil {
+				return clierr.New(clierr.Failed, awaitReady(p.id), "%s may still have endpoints of shard %s: %w", p.id, name, err)
+			}
+			removed += n
 		}
-		removed += n
 	}
 	r.step(stepEndpoints, Done, count(removed, "endpoint", "endpoints")+" removed")
 	return nil
@@ -100,43 +106,56 @@ func (r *RemoveShard) clearEndpoints(ctx context.Context) error {
 
 // awaitRelease waits until kcp no longer needs an empty shard: it needs the shard to delete the Workspaces whose
 // logical clusters were there. Without the shard their deletion would never end.
-func (r *RemoveShard) awaitRelease(ctx context.Context) error {
-	if r.registered() >= 0 {
-		if err := r.awaitWorkspaces(ctx); err != nil {
-			return r.fail(stepContents, err)
+func (x *removal) awaitRelease(ctx context.Context) error {
+	if x.registered() >= 0 {
+		if err := x.awaitWorkspaces(ctx); err != nil {
+			return x.fail(x.stepOf(stepContents), err)
 		}
 	}
-	r.step(stepContents, Done, "empty")
+	x.step(x.stepOf(stepContents), Done, "empty")
 	return nil
 }
 
+// rerun ends the next step of a removal that stopped before it changed anything.
+const rerun = ", then run the command again"
+
+// workspaceIdentity returns the identity of the API of Workspaces.
+func (r *RemoveShards) workspaceIdentity(ctx context.Context) (string, error) {
+	identity, err := r.root.WorkspaceIdentity(ctx)
+	if err != nil {
+		return "", clierr.New(clierr.NotReady, "see with kcpctl status that the root shard is ready"+rerun, "cannot list workspaces: %w", err)
+	}
+	return identity, nil
+}
+
+func cannotListWorkspaces(at topology.ID, err error) error {
+	return clierr.New(clierr.NotReady, "see with kcpctl status that "+string(at)+" is ready"+rerun, "cannot list the workspaces on %s: %w", at, err)
+}
+
 // awaitWorkspaces waits until none of the shard's workspaces is being deleted.
-func (r *RemoveShard) awaitWorkspaces(ctx context.Context) error {
-	const rerun = ", then run the command again"
-	peers, err := r.peers()
+func (x *removal) awaitWorkspaces(ctx context.Context) error {
+	peers, err := x.peers()
 	if err != nil {
 		return err
 	}
-	identity, err := r.root.WorkspaceIdentity(ctx)
+	identity, err := x.workspaceIdentity(ctx)
 	if err != nil {
-		return clierr.New(clierr.NotReady, "see with kcpctl status that the root shard is ready"+rerun,
-			"cannot list workspaces: %w", err)
+		return err
 	}
 	last := ""
 	for {
-		name, at, err := deletedWorkspace(ctx, peers, identity, r.Name)
+		name, at, err := deletedWorkspace(ctx, peers, identity, x.name)
 		switch {
 		case ctx.Err() != nil && last != "":
 			return clierr.New(clierr.NotReady, "see with kubectl describe workspace what it waits for"+rerun,
-				"workspace %s is being deleted, for which kcp needs %s: %w", last, r.id(), context.Cause(ctx))
+				"workspace %s is being deleted, for which kcp needs %s: %w", last, x.id(), context.Cause(ctx))
 		case err != nil:
-			return clierr.New(clierr.NotReady, "see with kcpctl status that "+string(at)+" is ready"+rerun,
-				"cannot list the workspaces on %s: %w", at, err)
+			return cannotListWorkspaces(at, err)
 		case name == "":
 			return nil
 		}
 		last = name
-		r.step(stepContents, Running, "waits until workspace "+name+" is deleted")
+		x.step(x.stepOf(stepContents), Running, "waits until workspace "+name+" is deleted")
 		select {
 		case <-ctx.Done():
 		case <-time.After(pollInterval):

@@ -87,13 +87,13 @@ func TestClearEndpointsOfAnUnknownShard(t *testing.T) {
 		}
 		kept := append(w.withEndpoints(), w.rt.Kcp.Endpoints()...)
 		w.rt.Kcp.PutEndpoints(gone)
-		r.Name = "gamma"
+		r.Names = []string{"gamma"}
 		require.NoError(t, r.Run(t.Context()))
 		require.Equal(t, "done 1 endpoint removed", w.of("endpoints")[1])
 		require.Subset(t, kept, w.rt.Kcp.Endpoints())
 		require.Len(t, w.rt.Kcp.Endpoints(), 6)
 
-		r.Name = "root"
+		r.Names = []string{"root"}
 		requireError(t, r.Run(t.Context()), clierr.BadInput, `shard "root" does not exist`)
 	})
 }

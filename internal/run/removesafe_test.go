@@ -19,7 +19,7 @@ func TestRemoveShardRemovesOnlyShards(t *testing.T) {
 	inWorld(t, full, func(t *testing.T, w *world) {
 		for _, name := range []string{"cache", "root", "gama", "vw", "main"} {
 			r := w.removal(t)
-			r.Name, r.Purge = name, true
+			r.Names, r.Purge = []string{name}, true
 			requireError(t, r.Run(t.Context()), clierr.BadInput, `shard "`+name+`" does not exist`)
 			require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 			require.Empty(t, w.rt.Kcp.Requests(deleteShard))

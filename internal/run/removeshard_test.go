@@ -52,7 +52,7 @@ func living(paths ...string) fakekcp.Answer {
 }
 
 // removal is a removal of alpha from a world that is up, in which every shard is empty.
-func (w *world) removal(t *testing.T) *run.RemoveShard {
+func (w *world) removal(t *testing.T) *run.RemoveShards {
 	t.Helper()
 	w.mustRun(t)
 	w.rt.Forget()
@@ -62,8 +62,8 @@ func (w *world) removal(t *testing.T) *run.RemoveShard {
 	}
 	w.rt.Kcp.Always(listClusters, living())
 	w.rt.Kcp.Always(listMigration, living())
-	return &run.RemoveShard{
-		Topology: w.top, Runtime: w.rt, Name: "alpha", Observe: w.observe(t), Now: time.Now, Timeout: time.Hour,
+	return &run.RemoveShards{
+		Topology: w.top, Runtime: w.rt, Names: []string{"alpha"}, Observe: w.observe(t), Now: time.Now, Timeout: time.Hour,
 		CheckEdit: func() error { return nil }, Before: []byte("the setup"),
 		Edit: func() ([]byte, error) { return []byte("without alpha"), nil },
 	}
@@ -220,7 +220,7 @@ func TestRemoveShardContinues(t *testing.T) {
 func TestRemoveShardThatIsNotThere(t *testing.T) {
 	inWorld(t, twoShards, func(t *testing.T, w *world) {
 		r := w.removal(t)
-		r.Name = "gamma"
+		r.Names = []string{"gamma"}
 		requireError(t, r.Run(t.Context()), clierr.BadInput, `shard "gamma" does not exist`)
 	})
 }

@@ -354,7 +354,11 @@ func (r *Runtime) applied(id topology.ID) bool {
 func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
 	r.mu.Lock()
 	applied, state := r.applied(c.ID()), r.pki
+	l, lost := plan.UnreachableIn(r.Lost, c.Cluster.Name)
 	r.mu.Unlock()
+	if lost {
+		return nil, l.Err
+	}
 	if !applied {
 		return nil, fmt.Errorf("connect to %s: connection refused", c.ID())
 	}
