@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/gather"
+	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -148,4 +149,26 @@ func count(n int, one, many string) string {
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
+}
+
+func waitMessage(s ready.State) string {
+	switch {
+	case s.Reason != "":
+		return s.Reason
+	case s.Replicas > 0:
+		return fmt.Sprintf("%d/%d ready", s.ReadyReplicas, s.Replicas)
+	}
+	return "starting"
+}
+
+func doneMessage(s ready.State, applied int) string {
+	switch {
+	case s.Replicas > 0 && applied > 0:
+		return fmt.Sprintf("ready %d/%d", s.ReadyReplicas, s.Replicas)
+	case s.Replicas > 0:
+		return fmt.Sprintf("ready %d/%d, unchanged", s.ReadyReplicas, s.Replicas)
+	case applied > 0:
+		return count(applied, "object", "objects") + " applied"
+	}
+	return "unchanged"
 }

@@ -71,6 +71,8 @@ type rollout struct {
 	canaries *canaries
 	// reconnects are the replacements of front-proxies.
 	reconnects parallel.Batch
+	// restarts are those after the base URL of a shard has changed. They include front-proxies with one replica.
+	restarts parallel.Batch
 	// helpers help new shards to start, until they serve.
 	helpers sync.WaitGroup
 }
@@ -257,7 +259,13 @@ func (r *rollout) finish(ctx context.Context, c *change) error {
 	if err != nil {
 		return err
 	}
-	if c.rolls {
+	switch {
+	case c.moves:
+		if err := r.restartProxies(ctx, c.Component); err != nil {
+			r.component(c.ID(), Failed, firstLine(err))
+			return err
+		}
+	case c.rolls:
 		r.reconnect(ctx, c.Component)
 	}
 	r.component(c.ID(), Done, doneMessage(state, len(c.items)+len(c.aliases)))
@@ -386,26 +394,4 @@ func (u *Up) summarize(ctx context.Context, errs map[topology.ID]error) error {
 		msgs = append(msgs, count(skipped, "component that needs them was", "components that need them were")+" skipped")
 	}
 	return clierr.New(code, cmp.Or(hint, hintRerun), "%s", strings.Join(msgs, "\n"))
-}
-
-func waitMessage(s ready.State) string {
-	switch {
-	case s.Reason != "":
-		return s.Reason
-	case s.Replicas > 0:
-		return fmt.Sprintf("%d/%d ready", s.ReadyReplicas, s.Replicas)
-	}
-	return "starting"
-}
-
-func doneMessage(s ready.State, applied int) string {
-	switch {
-	case s.Replicas > 0 && applied > 0:
-		return fmt.Sprintf("ready %d/%d", s.ReadyReplicas, s.Replicas)
-	case s.Replicas > 0:
-		return fmt.Sprintf("ready %d/%d, unchanged", s.ReadyReplicas, s.Replicas)
-	case applied > 0:
-		return count(applied, "object", "objects") + " applied"
-	}
-	return "unchanged"
 }

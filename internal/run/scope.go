@@ -60,6 +60,8 @@ type change struct {
 	aliases []plan.Item
 	// isNew means that the component does not run yet, rolls that a running component is changed.
 	isNew, rolls bool
+	// moves means that the base URL of a running shard changes.
+	moves bool
 	// needs are the components in the scope that it needs.
 	needs []topology.ID
 	// after are the components whose rolls come before its own; none for the first ones and for those that do not roll.
@@ -84,6 +86,7 @@ func changesOf(t *topology.Topology, s scope, p *plan.Plan, parallel int) *chang
 			return it.Action == plan.Create && (it.Kind == "Deployment" || it.Kind == "StatefulSet")
 		})
 		ch.rolls = len(ch.items) > 0 && !ch.isNew
+		ch.moves = slices.ContainsFunc(ch.items, func(it plan.Item) bool { return baseURL(it.Live) != "" && baseURL(it.Live) != baseURL(it.Want) })
 		ch.items = slices.DeleteFunc(ch.items, isNewNamespace)
 		alias := func(it plan.Item) bool { return c.IsAlias(it.Kind, it.Name) }
 		ch.aliases = slices.DeleteFunc(slices.Clone(ch.items), func(it plan.Item) bool { return !alias(it) })
