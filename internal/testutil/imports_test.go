@@ -43,7 +43,8 @@ var onlyIn = []struct {
 // pure packages may not import impure ones: their results depend only on their arguments.
 var (
 	pure = []string{"internal/api/v1alpha1", "internal/topology", "internal/release", "internal/render", "internal/plan", "internal/ready", "internal/dag", "internal/diff", "internal/importer", "internal/operator",
-		"internal/workload/api"}
+		"internal/workload/api", "internal/workload/lcd",
+	}
 	impure = []string{"net/http", "os/exec", "k8s.io/client-go/rest"}
 )
 
@@ -69,6 +70,7 @@ var below = map[string][]string{
 	"internal/heap":          {"internal"},
 
 	"internal/workload/api":   {"internal"},
+	"internal/workload/lcd":   {"internal"},
 	"internal/workload/watch": {"internal"},
 }
 
