@@ -107,10 +107,9 @@ type Capacity struct {
 type APIState string
 
 const (
-	// APIPublished means that the published schema was computed with the one of the cluster.
+	// APIPublished means that the published schema accepts the same objects as the one of the cluster.
 	APIPublished APIState = "Published"
-	// APICompatible means that every object of the published schema is valid in the cluster, though the published schema has less
-	// than the one of the cluster: it was published before the cluster was added, or by another version.
+	// APICompatible means that the cluster accepts every object of the published schema, and others.
 	APICompatible APIState = "Compatible"
 	// APIIncompatible means that some objects of the published schema are invalid in the cluster, or lose fields there. Objects of
 	// this API are not scheduled to the cluster.

@@ -1,0 +1,235 @@
+package negotiate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// The versions of kcp's types (kcp: sdk/apis/apis/v1alpha1/types_apiresourceschema.go, v1alpha2/types_apiexport.go).
+const (
+	schemaVersion = "apis.kcp.io/v1alpha1"
+	exportVersion = "apis.kcp.io/v1alpha2"
+)
+
+// labelManagedBy is on all APIResourceSchemas of this package. Others are never deleted.
+const labelManagedBy = "app.kubernetes.io/managed-by"
+
+// annotationApproved is needed for groups of the Kubernetes community (apiextensions: pkg/apihelpers/helpers.go, GetAPIApprovalState).
+const annotationApproved = "api-approved.kubernetes.io"
+
+// claimVerbs are what syncers do. They delete nothing in workspaces: kcp does when they have removed their finalizer.
+func claimVerbs() []any { return []any{"get", "list", "watch", "update", "patch"} }
+
+// dependencies are kinds that kcp serves itself. Claims to them have no identity (kcp:
+// pkg/virtual/apiexport/schemas/builtin/builtin.go).
+func dependencies() []string { return []string{"configmaps", "secrets", "serviceaccounts"} }
+
+// resource is a published API.
+type resource struct {
+	gr     schema.GroupResource
+	schema string
+}
+
+// published is an API and the APIResourceSchema that it was read from.
+type published struct {
+	API
+	name string
+}
+
+// resourceSpec is the spec of an APIResourceSchema.
+type resourceSpec struct {
+	Group    string                                        `json:"group"`
+	Names    apiextensionsv1.CustomResourceDefinitionNames `json:"names"`
+	Scope    apiextensionsv1.ResourceScope                 `json:"scope"`
+	Versions []resourceVersion                             `json:"versions"`
+}
+
+type resourceVersion struct {
+	Name         string                                           `json:"name"`
+	Served       bool                                             `json:"served"`
+	Storage      bool                                             `json:"storage"`
+	Schema       *apiextensionsv1.JSONSchemaProps                 `json:"schema"`
+	Subresources apiextensionsv1.CustomResourceSubresources       `json:"subresources,omitzero"`
+	Columns      []apiextensionsv1.CustomResourceColumnDefinition `json:"additionalPrinterColumns,omitempty"`
+}
+
+// resourceSchema returns the APIResourceSchema of an API. Its name has a hash of its spec, because the spec is immutable.
+func resourceSchema(a *API) (*unstructured.Unstructured, error) {
+	spec := resourceSpec{Group: a.Group, Names: a.Names, Scope: a.Scope, Versions: []resourceVersion{{
+		Name: a.Version, Served: true, Storage: true, Schema: a.Schema, Subresources: a.Subresources, Columns: a.Columns,
+	}}}
+	if spec.Names.ListKind == "" {
+		spec.Names.ListKind = spec.Names.Kind + "List"
+	}
+	if spec.Names.Singular == "" {
+		spec.Names.Singular = strings.ToLower(spec.Names.Kind)
+	}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return nil, fmt.Errorf("encode the schema of %s: %w", a.GroupResource(), err)
+	}
+	object := map[string]any{}
+	if err := json.Unmarshal(data, &object); err != nil {
+		return nil, fmt.Errorf("encode the schema of %s: %w", a.GroupResource(), err)
+	}
+	group := a.Group
+	if group == "" {
+		group = "core" // kcp: pkg/admission/apiresourceschema/validation.go
+	}
+	u := newObject(schemaVersion, "APIResourceSchema", "v"+api.Hash(8, string(data))+"."+a.Names.Plural+"."+group)
+	u.SetLabels(map[string]string{labelManagedBy: api.ManagerController})
+	if isCommunityGroup(a.Group) {
+		u.SetAnnotations(map[string]string{annotationApproved: "unapproved, the schema was read from clusters"})
+	}
+	u.Object["spec"] = object
+	return u, nil
+}
+
+// isCommunityGroup reports whether kcp requires an approval of the schemas of a group (apiextensions: pkg/apihelpers/helpers.go,
+// IsProtectedCommunityGroup).
+func isCommunityGroup(group string) bool {
+	return group == "k8s.io" || group == "kubernetes.io" || strings.HasSuffix(group, ".k8s.io") || strings.HasSuffix(group, ".kubernetes.io")
+}
+
+func newObject(apiVersion, kind, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetAPIVersion(apiVersion)
+	u.SetKind(kind)
+	u.SetName(name)
+	return u
+}
+
+// export returns the APIExport with the published APIs.
+func export(resources []resource) *unstructured.Unstructured {
+	var list []any
+	for _, r := range resources {
+		list = append(list, map[string]any{
+			"name": r.gr.Resource, "group": r.gr.Group, "schema": r.schema,
+			"storage": map[string]any{"crd": map[string]any{}},
+		})
+	}
+	u := newObject(exportVersion, "APIExport", api.ExportWorkloads)
+	u.Object["spec"] = map[string]any{"resources": list}
+	return u
+}
+
+// clusterExports returns the APIExports of the clusters. They have permission claims only. Their default selector confines the syncer
+// of a cluster to the objects with its label, also in workspaces that are bound by their type.
+func clusterExports(in Input, resources []resource) []*unstructured.Unstructured {
+	identity := Identity(in.Export)
+	if identity == "" {
+		return nil
+	}
+	var all []*unstructured.Unstructured
+	for _, c := range in.Clusters {
+		u := newObject(exportVersion, "APIExport", api.ExportCluster(c.Name))
+		u.Object["spec"] = map[string]any{"permissionClaims": claims(c.Name, identity, resources)}
+		all = append(all, u)
+	}
+	return all
+}
+
+// claims returns the permission claims of a cluster.
+func claims(cluster, identity string, resources []resource) []any {
+	var all []any
+	claim := func(gr schema.GroupResource, identity string) {
+		c := map[string]any{
+			"group": gr.Group, "resource": gr.Resource, "verbs": claimVerbs(),
+			"defaultSelector": map[string]any{"matchLabels": map[string]any{api.LabelCluster: cluster}},
+		}
+		if identity != "" {
+			c["identityHash"] = identity
+		}
+		all = append(all, c)
+	}
+	for _, r := range resources {
+		claim(r.gr, identity)
+	}
+	for _, name := range dependencies() {
+		claim(schema.GroupResource{Resource: name}, "")
+	}
+	return all
+}
+
+// Identity returns the identity hash of an APIExport, or nothing if kcp has not set it yet.
+func Identity(export *unstructured.Unstructured) string {
+	if export == nil {
+		return ""
+	}
+	identity, _, _ := unstructured.NestedString(export.Object, "status", "identityHash")
+	return identity
+}
+
+// publishedAPIs reads the APIs of an APIExport.
+func publishedAPIs(export *unstructured.Unstructured, schemas []*unstructured.Unstructured) (map[schema.GroupResource]*published, error) {
+	all := map[schema.GroupResource]*published{}
+	if export == nil {
+		return all, nil
+	}
+	list, _, err := unstructured.NestedSlice(export.Object, "spec", "resources")
+	if err != nil {
+		return nil, fmt.Errorf("read APIExport %s: %w", export.GetName(), err)
+	}
+	var problems []error
+	for _, item := range list {
+		fields, _ := item.(map[string]any)
+		name, _, _ := unstructured.NestedString(fields, "schema")
+		i := slices.IndexFunc(schemas, func(s *unstructured.Unstructured) bool { return s.GetName() == name })
+		if i < 0 {
+			problems = append(problems, fmt.Errorf("APIExport %s names the APIResourceSchema %s, which does not exist", export.GetName(), name))
+			continue
+		}
+		p, err := readSchema(schemas[i])
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		all[p.GroupResource()] = p
+	}
+	return all, errors.Join(problems...)
+}
+
+// readSchema reads an APIResourceSchema.
+func readSchema(u *unstructured.Unstructured) (*published, error) {
+	data, err := json.Marshal(u.Object["spec"])
+	if err != nil {
+		return nil, fmt.Errorf("read APIResourceSchema %s: %w", u.GetName(), err)
+	}
+	spec := resourceSpec{}
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return nil, fmt.Errorf("read APIResourceSchema %s: %w", u.GetName(), err)
+	}
+	for _, v := range spec.Versions {
+		if v.Storage && v.Schema != nil {
+			return &published{name: u.GetName(), API: API{
+				Group: spec.Group, Version: v.Name, Names: spec.Names, Scope: spec.Scope, Schema: v.Schema, Subresources: v.Subresources, Columns: v.Columns,
+			}}, nil
+		}
+	}
+	return nil, fmt.Errorf("read APIResourceSchema %s: no version is stored", u.GetName())
+}
+
+// obsolete returns the schemas of this package that no APIExport and no APIBinding uses. It returns none if the bindings are unknown.
+func obsolete(in Input, resources []resource) []string {
+	if in.Bound == nil {
+		return nil
+	}
+	var names []string
+	for _, s := range in.Schemas {
+		used := in.Bound[s.GetName()] || slices.ContainsFunc(resources, func(r resource) bool { return r.schema == s.GetName() })
+		if s.GetLabels()[labelManagedBy] == api.ManagerController && !used {
+			names = append(names, s.GetName())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
