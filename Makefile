@@ -51,7 +51,7 @@ model: packages ## Run random commands of two operators, with crashes, on simula
 
 .PHONY: integration
 integration: packages apiserver ## Run tests against a real kube-apiserver
-	go test -tags integration -timeout 30m ./internal/kube/... ./test/integration/...
+	go test -tags integration -timeout 30m ./internal/kube/... ./internal/workload/... ./test/integration/...
 
 .PHONY: faults-few
 faults-few: packages apiserver ## Make every third request of up, add-shard and certs renew fail in one way

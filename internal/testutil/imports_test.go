@@ -69,9 +69,11 @@ var below = map[string][]string{
 	"internal/gather":        {"internal"},
 	"internal/heap":          {"internal"},
 
-	"internal/workload/api":   {"internal"},
-	"internal/workload/lcd":   {"internal"},
-	"internal/workload/watch": {"internal"},
+	"internal/workload/api":    {"internal"},
+	"internal/workload/lcd":    {"internal"},
+	"internal/workload/watch":  {"internal"},
+	"internal/workload/puller": {"internal"},
+	"internal/workload/syncer": {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
 }
 
 // kubeParts are the packages of kube with one job each. They build on internal/kube/cluster, and do not know each other.

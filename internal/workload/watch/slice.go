@@ -13,10 +13,21 @@ import (
 // (kcp: pkg/reconciler/apis/apiexportendpointsliceurls).
 var endpointSlices = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
 
-// Follow calls changed with the URLs of an APIExportEndpointSlice, now and whenever they change, until the context ends. It is
-// not called while the slice does not exist or cannot be read: its endpoints are watched as before. workspace is the
-// URL of the slice's workspace.
+// Follow calls changed with the URLs of an APIExportEndpointSlice, now and whenever they change, until the context ends. workspace is
+// the URL of the slice's workspace. See FollowObject.
 func Follow(ctx context.Context, o Options, workspace, name string, changed func(urls []string)) error {
+	var last []string
+	return FollowObject(ctx, o, workspace, endpointSlices, name, func(slice Object) {
+		if urls := endpoints(slice.Unstructured); last == nil || !slices.Equal(urls, last) {
+			last = urls
+			changed(urls)
+		}
+	})
+}
+
+// FollowObject calls changed with a cluster-scoped object, now and whenever it changes, until the context ends. It is not called while
+// the object does not exist or cannot be read: what was known last is assumed. server is the URL of its API server or workspace.
+func FollowObject(ctx context.Context, o Options, server string, r schema.GroupVersionResource, name string, changed func(Object)) error {
 	notify := make(chan struct{}, 1)
 	o.Path, o.LabelSelector = "", ""
 	o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
@@ -31,23 +42,17 @@ func Follow(ctx context.Context, o Options, workspace, name string, changed func
 		return err
 	}
 	defer set.Stop()
-	if err := set.Update([]string{workspace}, []schema.GroupVersionResource{endpointSlices}); err != nil {
+	if err := set.Update([]string{server}, []schema.GroupVersionResource{r}); err != nil {
 		return err
 	}
-	var last []string
-	for first := true; ; {
+	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-notify:
 		}
-		all := set.List(endpointSlices)
-		if len(all) != 1 {
-			continue
-		}
-		if urls := endpoints(all[0].Unstructured); first || !slices.Equal(urls, last) {
-			first, last = false, urls
-			changed(urls)
+		if all := set.List(r); len(all) == 1 {
+			changed(all[0])
 		}
 	}
 }

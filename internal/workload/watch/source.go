@@ -122,6 +122,12 @@ func (s *source) list() []*unstructured.Unstructured {
 	return slices.Collect(maps.Values(s.objects))
 }
 
+func (s *source) count() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.objects)
+}
+
 func (s *source) keys() []Key {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

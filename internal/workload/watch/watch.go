@@ -211,6 +211,19 @@ func (s *Set) List(r schema.GroupVersionResource) []Object {
 	return out
 }
 
+// Count returns the number of objects of a resource.
+func (s *Set) Count(r schema.GroupVersionResource) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := 0
+	for at, src := range s.sources {
+		if at.Resource == r {
+			n += src.count()
+		}
+	}
+	return n
+}
+
 // Resource returns a client for a resource in one logical cluster, at the endpoint that serves the object. An empty cluster is
 // that of an API server.
 func (s *Set) Resource(endpoint, cluster string, r schema.GroupVersionResource) (dynamic.NamespaceableResourceInterface, error) {

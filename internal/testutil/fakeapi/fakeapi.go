@@ -1,0 +1,246 @@
+// Package fakeapi is an API server for tests, and a kcp: it stores objects of any kind, in logical clusters if the path has one. It
+// lists, watches and patches them, counts generations, and waits for finalizers. It does not know schemas, so that a server-side
+// apply is a merge, and lists are replaced.
+package fakeapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+)
+
+// T is the part of testing.T that the server needs.
+type T interface {
+	Helper()
+	Fatalf(format string, args ...any)
+	Cleanup(func())
+}
+
+// Server is the server.
+type Server struct {
+	*httptest.Server
+
+	mu      sync.Mutex
+	version int
+	objects map[key]*unstructured.Unstructured
+	watches map[*stream]bool
+	history []change
+	refuse  func(*http.Request) (code int, message string)
+	writes  []string
+}
+
+// change is a change of an object, for watches that start later.
+type change struct {
+	version int
+	key     key
+	object  *unstructured.Unstructured
+	kind    string
+}
+
+// key identifies an object. path is the path of its resource, without namespace and logical cluster: apis/apps/v1/deployments.
+type key struct{ cluster, path, namespace, name string }
+
+// stream is a watch.
+type stream struct {
+	request
+	events chan map[string]any
+}
+
+// New starts a server, which ends with the test.
+func New(t T) *Server {
+	s := &Server{objects: map[key]*unstructured.Unstructured{}, watches: map[*stream]bool{}}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	return s
+}
+
+// Refuse makes requests fail for which f returns a code. Nil ends it. Watches that are open end.
+func (s *Server) Refuse(f func(*http.Request) (code int, message string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = f
+	for w := range s.watches {
+		close(w.events)
+		delete(s.watches, w)
+	}
+}
+
+// Writes returns the writing requests since the last call that were carried out: PATCH apps/v1/deployments/default/web.
+func (s *Server) Writes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := s.writes
+	s.writes = nil
+	return out
+}
+
+// Apply creates an object in a logical cluster, or merges the text into it, as another client would. An empty cluster is that of an API
+// server.
+func (s *Server) Apply(t T, cluster, path, text string) *unstructured.Unstructured {
+	t.Helper()
+	patch := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &patch); err != nil {
+		t.Fatalf("%v", err)
+	}
+	u := unstructured.Unstructured{Object: patch}
+	k := key{cluster, path, u.GetNamespace(), u.GetName()}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.merge(k, patch).DeepCopy()
+}
+
+// Get returns an object, or nil.
+func (s *Server) Get(cluster, path, namespace, name string) *unstructured.Unstructured {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.objects[key{cluster, path, namespace, name}]; o != nil {
+		return o.DeepCopy()
+	}
+	return nil
+}
+
+// Delete deletes an object as a client would.
+func (s *Server) Delete(cluster, path, namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.remove(key{cluster, path, namespace, name})
+}
+
+// Names returns namespace/name of all objects of a resource, sorted.
+func (s *Server) Names(cluster, path string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := []string{}
+	for k := range s.objects {
+		if k.cluster == cluster && k.path == path {
+			out = append(out, k.namespace+"/"+k.name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// merge creates an object or merges a patch into it.
+func (s *Server) merge(k key, patch map[string]any) *unstructured.Unstructured {
+	old := s.objects[k]
+	next := &unstructured.Unstructured{Object: map[string]any{}}
+	if old != nil {
+		next = old.DeepCopy()
+	}
+	mergeInto(next.Object, patch)
+	next.SetName(k.name)
+	next.SetNamespace(k.namespace)
+	kind := "ADDED"
+	if old == nil {
+		next.SetUID(types.UID(fmt.Sprint("uid-", s.version)))
+		next.SetGeneration(1)
+		if k.cluster != "" {
+			a := next.GetAnnotations()
+			if a == nil {
+				a = map[string]string{}
+			}
+			a["kcp.io/cluster"] = k.cluster
+			next.SetAnnotations(a)
+		}
+	} else {
+		kind = "MODIFIED"
+		if !reflect.DeepEqual(old.Object["spec"], next.Object["spec"]) {
+			next.SetGeneration(old.GetGeneration() + 1)
+		}
+		next.SetResourceVersion(old.GetResourceVersion())
+		if reflect.DeepEqual(old.Object, next.Object) {
+			return old
+		}
+	}
+	if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 {
+		return s.end(k, next)
+	}
+	s.store(k, next, kind)
+	return next
+}
+
+func (s *Server) store(k key, o *unstructured.Unstructured, kind string) {
+	s.version++
+	o.SetResourceVersion(strconv.Itoa(s.version))
+	s.objects[k] = o
+	s.notify(k, o, kind)
+}
+
+func (s *Server) end(k key, o *unstructured.Unstructured) *unstructured.Unstructured {
+	delete(s.objects, k)
+	s.version++
+	o.SetResourceVersion(strconv.Itoa(s.version))
+	s.notify(k, o, "DELETED")
+	return o
+}
+
+func (s *Server) remove(k key) {
+	o := s.objects[k]
+	switch {
+	case o == nil:
+	case len(o.GetFinalizers()) == 0:
+		s.end(k, o.DeepCopy())
+	case o.GetDeletionTimestamp() == nil:
+		next := o.DeepCopy()
+		_ = unstructured.SetNestedField(next.Object, time.Now().UTC().Format(time.RFC3339), "metadata", "deletionTimestamp")
+		s.store(k, next, "MODIFIED")
+	}
+}
+
+func (s *Server) notify(k key, o *unstructured.Unstructured, kind string) {
+	s.history = append(s.history, change{s.version, k, o, kind})
+	for w := range s.watches {
+		if w.matches(k, o) {
+			w.events <- map[string]any{"type": kind, "object": o.DeepCopy().Object}
+		}
+	}
+}
+
+// mergeInto applies a JSON merge patch.
+func mergeInto(object, patch map[string]any) {
+	for name, value := range patch {
+		inner, isMap := value.(map[string]any)
+		switch existing, wasMap := object[name].(map[string]any); {
+		case value == nil:
+			delete(object, name)
+		case isMap && wasMap:
+			mergeInto(existing, inner)
+		case isMap:
+			fresh := map[string]any{}
+			mergeInto(fresh, inner)
+			object[name] = fresh
+		default:
+			object[name] = value
+		}
+	}
+}
+
+// list returns the objects that a request selects.
+func (s *Server) list(r request) []any {
+	items := []any{}
+	keys := slices.SortedFunc(maps.Keys(s.objects), func(a, b key) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	for _, k := range keys {
+		if r.matches(k, s.objects[k]) {
+			items = append(items, s.objects[k].DeepCopy().Object)
+		}
+	}
+	return items
+}
+
+func answer(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}

@@ -1,0 +1,192 @@
+package fakeapi
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+)
+
+// anyCluster is the path element for all logical clusters.
+const anyCluster = "*"
+
+// request is what a request is about. An empty name or namespace is all of them.
+type request struct {
+	key
+	subresource string
+	labels      labels.Selector
+	fields      fields.Selector
+}
+
+// parse reads the path of a request: [/anything][/clusters/<cluster>]/api/v1/... or .../apis/<group>/<version>/...
+func parse(r *http.Request) (out request, ok bool) {
+	path := r.URL.Path
+	if _, after, found := strings.Cut(path, "/clusters/"); found {
+		cluster, rest, _ := strings.Cut(after, "/")
+		out.cluster, path = cluster, "/"+rest
+	}
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	group := map[string]int{"api": 2, "apis": 3}[parts[0]]
+	if group == 0 || len(parts) <= group {
+		return out, false
+	}
+	prefix, rest := strings.Join(parts[:group], "/"), parts[group:]
+	if rest[0] == "namespaces" && len(rest) > 2 && rest[2] != "status" {
+		out.namespace, rest = rest[1], rest[2:]
+	}
+	out.path = prefix + "/" + rest[0]
+	if len(rest) > 1 {
+		out.name = rest[1]
+	}
+	if len(rest) > 2 {
+		out.subresource = rest[2]
+	}
+	var err error
+	if out.labels, err = labels.Parse(r.URL.Query().Get("labelSelector")); err != nil {
+		return out, false
+	}
+	out.fields, err = fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
+	return out, err == nil
+}
+
+// matches reports whether a request selects an object.
+func (r request) matches(k key, o *unstructured.Unstructured) bool {
+	return (r.cluster == anyCluster || r.cluster == k.cluster) && r.path == k.path && (r.namespace == "" || r.namespace == k.namespace) &&
+		r.labels.Matches(labels.Set(o.GetLabels())) && r.fields.Matches(fields.Set{"metadata.name": k.name})
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	refuse := s.refuse
+	s.mu.Unlock()
+	if refuse != nil {
+		if code, message := refuse(r); code != 0 {
+			fail(w, code, message)
+			return
+		}
+	}
+	if r.URL.Path == "/readyz" {
+		_, _ = io.WriteString(w, "ok")
+		return
+	}
+	at, ok := parse(r)
+	switch {
+	case !ok:
+		fail(w, http.StatusNotFound, "the server could not find the requested resource")
+	case r.URL.Query().Get("watch") != "":
+		s.watch(w, r, at)
+	case r.Method == http.MethodGet && at.name == "":
+		s.mu.Lock()
+		body := map[string]any{
+			"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}, "items": s.list(at),
+		}
+		s.mu.Unlock()
+		answer(w, http.StatusOK, body)
+	default:
+		s.one(w, r, at)
+	}
+}
+
+// one answers a request for one object.
+func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
+	body := map[string]any{}
+	raw, err := io.ReadAll(r.Body)
+	if err == nil && len(raw) > 0 {
+		err = yaml.Unmarshal(raw, &body)
+	}
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sent := unstructured.Unstructured{Object: body}
+	if r.Method == http.MethodPost {
+		at.name = sent.GetName()
+	}
+	live := s.objects[at.key]
+	apply := r.Header.Get("Content-Type") == "application/apply-patch+yaml"
+	switch {
+	case r.Method == http.MethodPost && live != nil:
+		fail(w, http.StatusConflict, "already exists")
+		return
+	case r.Method != http.MethodPost && live == nil && !apply:
+		fail(w, http.StatusNotFound, at.path+" "+at.name+" not found")
+		return
+	case r.Method == http.MethodGet:
+		answer(w, http.StatusOK, live.Object)
+		return
+	case r.Method != http.MethodDelete && live != nil && sent.GetResourceVersion() != "" && sent.GetResourceVersion() != live.GetResourceVersion():
+		fail(w, http.StatusConflict, "the object has been modified")
+		return
+	}
+	s.writes = append(s.writes, strings.TrimRight(r.Method+" "+at.path+" "+at.namespace+"/"+at.name+" "+at.subresource, " "))
+	switch {
+	case r.Method == http.MethodDelete:
+		s.remove(at.key)
+		answer(w, http.StatusOK, metav1.Status{Status: metav1.StatusSuccess})
+	case at.subresource == "status":
+		answer(w, http.StatusOK, s.merge(at.key, map[string]any{"status": body["status"]}).Object)
+	case r.Method == http.MethodPut:
+		next := &unstructured.Unstructured{Object: body}
+		s.store(at.key, next, "MODIFIED")
+		answer(w, http.StatusOK, next.Object)
+	default:
+		delete(body, "status")
+		answer(w, http.StatusOK, s.merge(at.key, body).Object)
+	}
+}
+
+// watch sends the changes that a request selects.
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, at request) {
+	out := &stream{at, make(chan map[string]any, 10000)}
+	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	s.mu.Lock()
+	for _, c := range s.history {
+		if c.version > since && at.matches(c.key, c.object) {
+			out.events <- map[string]any{"type": c.kind, "object": c.object.DeepCopy().Object}
+		}
+	}
+	s.watches[out] = true
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.watches, out)
+		s.mu.Unlock()
+	}()
+	w.Header().Set("Content-Type", "application/json")
+	w.(http.Flusher).Flush()
+	for {
+		select {
+		case <-r.Context().Done():
+			return
+		case e, open := <-out.events:
+			if !open {
+				return
+			}
+			_ = json.NewEncoder(w).Encode(e)
+			w.(http.Flusher).Flush()
+		}
+	}
+}
+
+func fail(w http.ResponseWriter, code int, message string) {
+	reason := map[int]metav1.StatusReason{
+		http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden,
+		http.StatusUnprocessableEntity: metav1.StatusReasonInvalid, http.StatusConflict: metav1.StatusReasonConflict,
+	}[code]
+	if message == "already exists" {
+		reason = metav1.StatusReasonAlreadyExists
+	}
+	answer(w, code, metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
+	})
+}

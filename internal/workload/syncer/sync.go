@@ -1,0 +1,215 @@
+package syncer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/watch"
+)
+
+// applied is what the syncer has applied, and the answer of the physical cluster.
+type applied struct {
+	// hash is that of the object that was sent.
+	hash uint64
+	// generation and answer are those of the object. If the object has no generation, its resourceVersion shows a change.
+	generation int64
+	answer     string
+}
+
+// sync makes the object in the physical cluster, and the status of the leaf, what they should be.
+func (s *syncer) sync(ctx context.Context, i item) error {
+	leaf, ok := s.up.Get(i.GroupVersionResource, i.Key)
+	switch {
+	case !ok:
+		// An object without a leaf is an orphan, with the care that sweep takes. A leaf that is deleted goes through remove.
+		s.mu.Lock()
+		delete(s.applied, i)
+		s.mu.Unlock()
+		return nil
+	case leaf.GetDeletionTimestamp() != nil:
+		return s.remove(ctx, i, leaf)
+	case !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer):
+		// The change comes back with the watch.
+		return s.setFinalizers(ctx, i, leaf, append(slices.Clone(leaf.GetFinalizers()), api.FinalizerSyncer))
+	}
+	object, err := s.apply(ctx, i, leaf.Unstructured)
+	result, permanent := outcomeOf(err)
+	if err != nil && !permanent {
+		return err
+	}
+	return s.writeStatus(ctx, i, leaf, object, result)
+}
+
+// apply applies a leaf to the physical cluster, if that can change something. It returns the object there.
+func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	desired := s.transform(leaf)
+	hash := hashOf(desired)
+	live, known := s.down.Get(i.GroupVersionResource, watch.Key{Namespace: desired.GetNamespace(), Name: desired.GetName()})
+	s.mu.Lock()
+	last := s.applied[i]
+	s.mu.Unlock()
+	if known && last.hash == hash && last.is(live.Unstructured) {
+		return live.Unstructured, nil
+	}
+	if err := s.ensureNamespace(ctx, i.Cluster, i.Namespace); err != nil {
+		return nil, err
+	}
+	client, err := s.below(i.GroupVersionResource, desired.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	if !known || live.GetAnnotations()[annotationLeaf] != i.Key.String() {
+		if err := s.claim(ctx, client, desired); err != nil {
+			return nil, err
+		}
+	}
+	object, err := client.Apply(ctx, desired.GetName(), desired, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
+	if err != nil {
+		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", i.GroupResource(), desired.GetNamespace(), desired.GetName(), s.Cluster, err)
+	}
+	s.mu.Lock()
+	s.applied[i] = applied{hash, object.GetGeneration(), object.GetResourceVersion()}
+	s.mu.Unlock()
+	return object, nil
+}
+
+// is reports whether an object still is what was applied.
+func (a applied) is(object *unstructured.Unstructured) bool {
+	if g := object.GetGeneration(); g != 0 {
+		return a.generation == g
+	}
+	return a.answer == object.GetResourceVersion()
+}
+
+// hashOf returns a hash of an object, never 0.
+func hashOf(o *unstructured.Unstructured) uint64 {
+	h := fnv.New64a()
+	_ = json.NewEncoder(h).Encode(o.Object) // JSON values, in the order of their keys
+	return h.Sum64() | 1
+}
+
+// collisionError means that the physical cluster has another object under the name.
+type collisionError struct{ reason, message string }
+
+func (e *collisionError) Error() string { return e.message }
+
+// claim fails if the physical cluster has an object under the name that stands for another leaf. An object that nothing else stands
+// for, such as the ServiceAccount default, is taken over.
+func (s *syncer) claim(ctx context.Context, client dynamic.ResourceInterface, desired *unstructured.Unstructured) error {
+	live, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s %s/%s of cluster %s: %w", desired.GetKind(), desired.GetNamespace(), desired.GetName(), s.Cluster, err)
+	}
+	want, have := desired.GetAnnotations()[annotationLeaf], live.GetAnnotations()[annotationLeaf]
+	if have != "" && have != want {
+		return &collisionError{api.ReasonNameCollision, fmt.Sprintf("%s %s/%s of cluster %s stands for %s: rename or delete one of them",
+			desired.GetKind(), desired.GetNamespace(), desired.GetName(), s.Cluster, have)}
+	}
+	return nil
+}
+
+// outcomeOf returns the condition for an error of apply, and whether only a change of the leaf or of the cluster's rules can help.
+func outcomeOf(err error) (o outcome, permanent bool) {
+	collision, isCollision := err.(*collisionError)
+	switch {
+	case err == nil:
+		return synced(), true
+	case isCollision:
+		return outcome{collision.reason, collision.message}, true
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return outcome{api.ReasonInvalid, err.Error()}, true
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return outcome{api.ReasonQuotaExceeded, err.Error()}, true
+	case apierrors.IsForbidden(err):
+		return outcome{api.ReasonDenied, err.Error()}, true
+	}
+	return outcome{}, false
+}
+
+// writeStatus writes the status of a leaf, if it changes.
+func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, object *unstructured.Unstructured, o outcome) error {
+	if slices.Contains(dependencies, i.GroupVersionResource) {
+		return s.annotate(ctx, i, leaf, o)
+	}
+	present, _, _ := unstructured.NestedMap(leaf.Object, "status")
+	patch := mergePatch(present, statusOf(leaf.Unstructured, object, o, s.Now()))
+	if len(patch) == 0 {
+		return nil
+	}
+	err := s.patch(ctx, i, leaf, map[string]any{"status": patch}, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+		// The API has no status, or its conditions are of another type.
+		return s.annotate(ctx, i, leaf, o)
+	}
+	return err
+}
+
+// AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.
+const AnnotationSyncError = api.Group + "/sync-error"
+
+// annotate writes the outcome to a leaf that has no status.
+func (s *syncer) annotate(ctx context.Context, i item, leaf watch.Object, o outcome) error {
+	var want any
+	if o.reason != api.ReasonSynced {
+		want = o.reason + ": " + o.message
+	}
+	if have, ok := leaf.GetAnnotations()[AnnotationSyncError]; ok && have == want || !ok && want == nil {
+		return nil
+	}
+	err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationSyncError: want}}})
+	if apierrors.IsNotFound(err) {
+		return nil // the leaf is gone
+	}
+	return err
+}
+
+// setFinalizers sets the finalizers of a leaf, unless it has changed since it was read.
+func (s *syncer) setFinalizers(ctx context.Context, i item, leaf watch.Object, all []string) error {
+	return s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
+		"finalizers": all, "resourceVersion": leaf.GetResourceVersion(), "uid": string(leaf.GetUID()),
+	}})
+}
+
+// patch sends a merge patch for a leaf to the endpoint that serves it.
+func (s *syncer) patch(ctx context.Context, i item, leaf watch.Object, patch map[string]any, subresources ...string) error {
+	client, err := s.up.Resource(leaf.Endpoint, i.Cluster, i.GroupVersionResource)
+	if err != nil {
+		return err
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
+	}
+	_, err = client.Namespace(i.Namespace).Patch(ctx, i.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerSyncer}, subresources...)
+	if err != nil {
+		return fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
+	}
+	return nil
+}
+
+// below returns a client for a resource of the physical cluster.
+func (s *syncer) below(r schema.GroupVersionResource, namespace string) (dynamic.ResourceInterface, error) {
+	client, err := s.down.Resource(s.physicalURL(), "", r)
+	if err != nil {
+		return nil, err
+	}
+	if namespace == "" {
+		return client, nil
+	}
+	return client.Namespace(namespace), nil
+}

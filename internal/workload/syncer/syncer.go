@@ -1,0 +1,265 @@
+// Package syncer copies the objects that are scheduled to a physical cluster there, and their status back to kcp. It is the same
+// code in the controller, in a Deployment of the cluster, and in a process that a user starts.
+package syncer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/watch"
+)
+
+// sweepInterval is the time between two looks for orphans. It needs no request.
+const sweepInterval = 15 * time.Second
+
+// The delays before an object is tried again.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// Options are the two sides of a syncer.
+type Options struct {
+	// KCP has the URL and the credentials of a front-proxy or a shard. The credentials are also used for virtual workspaces.
+	KCP *rest.Config
+	// Workspace is the path of the compute workspace, such as root:compute.
+	Workspace string
+	// Physical has the URL and the credentials of the API server of the physical cluster.
+	Physical *rest.Config
+	// Cluster is the name of the physical cluster.
+	Cluster string
+	// Setup is the ID of the installation. It distinguishes the objects of several installations in a cluster.
+	Setup string
+	// Workers is the number of objects that are synced at the same time. Default: 8.
+	Workers int
+	Now     func() time.Time
+	// Report is called when the state of the syncer may have changed. It must not block. Nil ignores it.
+	Report func(State)
+}
+
+// State is what a syncer tells about itself.
+type State struct {
+	// Orphans is why orphans are not removed. Empty: they are.
+	Orphans string `json:"orphans,omitempty"`
+	// Failures are the endpoints and resources that cannot be read now, with the errors.
+	Failures []string `json:"failures,omitempty"`
+	// Objects is the number of leaves.
+	Objects int `json:"objects"`
+}
+
+// dependencies are the resources that are synced along with the APIs that are published. They are built into kcp (kcp:
+// pkg/virtual/apiexport/schemas/builtin).
+var dependencies = []schema.GroupVersionResource{
+	corev1.SchemeGroupVersion.WithResource("configmaps"),
+	corev1.SchemeGroupVersion.WithResource("secrets"),
+	corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+}
+
+// namespaces is the resource of namespaces.
+var namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
+
+// item is an object to sync: the leaf with a key.
+type item struct {
+	schema.GroupVersionResource
+	watch.Key
+}
+
+// syncer is a running syncer.
+type syncer struct {
+	Options
+	// up has the leaves, at the virtual workspaces of the cluster's APIExport. down has what was made of them.
+	up, down *watch.Set
+	queue    workqueue.TypedRateLimitingInterface[item]
+
+	mu sync.Mutex
+	// endpoints are the URLs of the virtual workspaces, and resources what is synced. Nil: not known yet.
+	endpoints []string
+	resources []schema.GroupVersionResource
+	// keepNamespaces means that namespaces may have objects of an API that is not synced any longer.
+	keepNamespaces bool
+	// applied is what was last applied, by item.
+	applied map[item]applied
+	// suspects are the orphans of the last look.
+	suspects map[orphan]bool
+	orphans  string
+}
+
+// Run syncs until the context ends.
+func Run(ctx context.Context, o Options) error {
+	if o.Workers == 0 {
+		o.Workers = 8
+	}
+	s := &syncer{
+		Options: o, applied: map[item]applied{}, suspects: map[orphan]bool{}, queue: newQueue(),
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	defer s.up.Stop()
+	defer s.down.Stop()
+	follow := watch.Options{Config: o.KCP, Now: o.Now}
+	workspace := strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace
+	g.Go(func() error {
+		return watch.Follow(ctx, follow, workspace, api.ExportCluster(o.Cluster), func(urls []string) { s.update(ctx, urls, nil) })
+	})
+	g.Go(func() error { return s.followAPIs(ctx, follow, workspace) })
+	g.Go(func() error {
+		wait.UntilWithContext(ctx, s.sweep, sweepInterval)
+		return context.Cause(ctx)
+	})
+	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
+	for range o.Workers {
+		g.Go(func() error { s.work(ctx); return nil })
+	}
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("syncer of cluster %s: %w", o.Cluster, err)
+	}
+	return nil
+}
+
+func newQueue() workqueue.TypedRateLimitingInterface[item] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry))
+}
+
+// connect makes the clients of both sides.
+func (s *syncer) connect(ctx context.Context) (err error) {
+	state := func(src watch.Source, err error) {
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource(), "endpoint", src.Endpoint)
+		}
+		s.report()
+	}
+	s.up, err = watch.New(ctx, watch.Options{
+		Config: s.KCP, Path: watch.AllClusters, LabelSelector: api.LabelCluster + "=" + s.Cluster, Now: s.Now, State: state,
+		Changed: func(r schema.GroupVersionResource, k watch.Key) { s.queue.Add(item{r, k}) },
+	})
+	if err != nil {
+		return err
+	}
+	s.down, err = watch.New(ctx, watch.Options{
+		Config: s.Physical, LabelSelector: api.LabelSetup + "=" + s.Setup + "," + api.LabelCluster + "=" + s.Cluster, Now: s.Now, State: state,
+		Changed: s.changedBelow,
+	})
+	return err
+}
+
+// followAPIs follows the APIs that are published and that the cluster can serve, from the status of its Cluster.
+func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace string) error {
+	return watch.FollowObject(ctx, o, workspace, api.ClusterGVR(), s.Cluster, func(found watch.Object) {
+		c, err := api.ClusterOf(found.Unstructured)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot read the Cluster")
+			return
+		}
+		s.update(ctx, nil, s.served(c))
+	})
+}
+
+// served returns what is synced to a cluster. Objects of an API that has become incompatible stay as they are.
+func (s *syncer) served(c *api.Cluster) []schema.GroupVersionResource {
+	out := slices.Clone(dependencies)
+	keep := false
+	for _, a := range c.Status.APIs {
+		if a.State.Serves() {
+			out = append(out, schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource})
+		}
+		keep = keep || a.State == api.APIIncompatible
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.resources {
+		keep = keep || !slices.Contains(out, r)
+	}
+	s.keepNamespaces = s.keepNamespaces || keep
+	return out
+}
+
+// update starts and stops watches if the endpoints or the resources have changed. Nil is unchanged.
+func (s *syncer) update(ctx context.Context, endpoints []string, resources []schema.GroupVersionResource) {
+	s.mu.Lock()
+	if endpoints != nil {
+		s.endpoints = endpoints
+	}
+	if resources != nil {
+		s.resources = resources
+	}
+	endpoints, resources = s.endpoints, s.resources
+	s.mu.Unlock()
+	if resources == nil {
+		return
+	}
+	log := klog.FromContext(ctx)
+	if err := s.down.Update([]string{s.physicalURL()}, append([]schema.GroupVersionResource{namespaces}, resources...)); err != nil {
+		log.Error(err, "Cannot watch the physical cluster")
+	}
+	if endpoints == nil {
+		return
+	}
+	log.Info("Watching", "endpoints", len(endpoints), "resources", len(resources))
+	if err := s.up.Update(endpoints, resources); err != nil {
+		log.Error(err, "Cannot watch kcp")
+	}
+}
+
+func (s *syncer) physicalURL() string { return strings.TrimRight(s.Physical.Host, "/") }
+
+// changedBelow syncs the leaf of an object of the physical cluster that has changed or is gone.
+func (s *syncer) changedBelow(r schema.GroupVersionResource, k watch.Key) {
+	if leaf, ok := s.leafOf(r, k); ok {
+		s.queue.Add(item{r, leaf})
+	}
+}
+
+// work syncs items until the queue is shut down.
+func (s *syncer) work(ctx context.Context) {
+	for {
+		i, stop := s.queue.Get()
+		if stop {
+			return
+		}
+		err := s.sync(ctx, i)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			s.queue.Forget(i)
+		default:
+			klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key, "retries", s.queue.NumRequeues(i))
+			s.queue.AddRateLimited(i)
+		}
+		s.queue.Done(i)
+	}
+}
+
+// report tells the state of the syncer.
+func (s *syncer) report() {
+	if s.Report == nil || s.up == nil || s.down == nil {
+		return
+	}
+	s.mu.Lock()
+	state := State{Orphans: s.orphans}
+	resources := s.resources
+	s.mu.Unlock()
+	for _, f := range append(s.up.Failures(), s.down.Failures()...) {
+		state.Failures = append(state.Failures, f.Error())
+	}
+	slices.SortFunc(state.Failures, cmp.Compare[string])
+	for _, r := range resources {
+		state.Objects += s.up.Count(r)
+	}
+	s.Report(state)
+}

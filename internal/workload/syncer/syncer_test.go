@@ -1,0 +1,311 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// The paths of resources.
+const (
+	deployments = "apis/apps/v1/deployments"
+	configMaps  = "api/v1/configmaps"
+	spaces      = "api/v1/namespaces"
+	clusters    = "apis/workloads.kcp.dev/v1alpha1/clusters"
+	exports     = "apis/apis.kcp.io/v1alpha1/apiexportendpointslices"
+)
+
+const compute = "root:compute"
+
+// sides are a kcp and a physical cluster, with a syncer between them.
+type sides struct {
+	*testing.T
+	kcp, physical *fakeapi.Server
+	syncer        *syncer
+}
+
+func newSides(t *testing.T) *sides {
+	t.Helper()
+	s := &sides{T: t, kcp: fakeapi.New(t), physical: fakeapi.New(t)}
+	s.kcp.Apply(t, compute, clusters, `
+apiVersion: workloads.kcp.dev/v1alpha1
+kind: Cluster
+metadata: {name: c1}
+status: {apis: [{group: apps, resource: deployments, version: v1, state: Published}, {group: batch, resource: jobs, version: v1, state: Incompatible}]}`)
+	s.kcp.Apply(t, compute, exports, fmt.Sprintf(`
+apiVersion: apis.kcp.io/v1alpha1
+kind: APIExportEndpointSlice
+metadata: {name: cluster-c1}
+status: {endpoints: [{url: "%s/services/apiexport/xyz/cluster-c1"}]}`, s.kcp.URL))
+	return s
+}
+
+// start runs a syncer until the returned function is called.
+func (s *sides) start() (stop func()) {
+	s.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	state := atomic.Pointer[State]{}
+	go func() {
+		done <- Run(ctx, Options{
+			KCP: &rest.Config{Host: s.kcp.URL}, Workspace: compute, Physical: &rest.Config{Host: s.physical.URL},
+			Cluster: "c1", Setup: "demo-x", Now: time.Now, Report: func(next State) { state.Store(&next) },
+		})
+	}()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			require.NoError(s, <-done)
+		}
+	}
+	s.Cleanup(stop)
+	return stop
+}
+
+func (s *sides) eventually(condition func() bool, what string) {
+	s.Helper()
+	require.Eventually(s, condition, time.Minute, 10*time.Millisecond, what)
+}
+
+func (s *sides) leaf(cluster, name, spec string) {
+	s.Helper()
+	s.kcp.Apply(s, cluster, deployments, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %s--c1, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: %s}}
+spec: %s`, name, name, spec))
+}
+
+func namespaceOf(cluster string) string { return api.DownstreamNamespace("demo-x", cluster, "shop") }
+
+func (s *sides) below(cluster, path, name string) *unstructured.Unstructured {
+	return s.physical.Get("", path, namespaceOf(cluster), name)
+}
+
+func field(o *unstructured.Unstructured, path ...string) string {
+	if o == nil {
+		return ""
+	}
+	v, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
+	return fmt.Sprint(v)
+}
+
+func (s *sides) condition(cluster, name string) string {
+	o := s.kcp.Get(cluster, deployments, "shop", name+"--c1")
+	if o == nil {
+		return ""
+	}
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	c := find(all, api.ConditionSynced)
+	return fmt.Sprint(c["status"], " ", c["reason"], ": ", c["message"])
+}
+
+func TestSyncsDownAndUpAndRemoves(t *testing.T) {
+	s := newSides(t)
+	s.start()
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.leaf("2b", "web", "{replicas: 2}")
+	s.kcp.Apply(t, "1a", configMaps, `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web--c1, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: web}}
+data: {a: b}`)
+	s.kcp.Apply(t, "1a", configMaps, `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other, namespace: shop, labels: {workloads.kcp.dev/cluster: c2}}`)
+	s.eventually(func() bool {
+		return field(s.below("1a", deployments, "web"), "spec", "replicas") == "1" && field(s.below("2b", deployments, "web"), "spec", "replicas") == "2" &&
+			field(s.below("1a", configMaps, "web"), "data", "a") == "b"
+	}, "objects of both workspaces are in namespaces of their own")
+	require.Len(t, s.physical.Names("", configMaps), 1, "what is for another cluster stays where it is")
+	require.Equal(t, map[string]string{
+		api.LabelSetup: "demo-x", api.LabelWorkspace: "1a", api.LabelNamespace: "shop", api.LabelCluster: "c1",
+	}, s.physical.Get("", spaces, "", namespaceOf("1a")).GetLabels())
+
+	s.physical.Apply(t, "", deployments, fmt.Sprintf(`
+metadata: {name: web, namespace: %s}
+status: {replicas: 1, readyReplicas: 1, observedGeneration: 1}`, namespaceOf("1a")))
+	s.eventually(func() bool {
+		return field(s.kcp.Get("1a", deployments, "shop", "web--c1"), "status", "readyReplicas") == "1"
+	}, "the status comes up")
+	s.eventually(func() bool { return s.condition("2b", "web") == "True Synced: " }, "Synced")
+
+	s.leaf("1a", "web", "{replicas: 3}")
+	s.eventually(func() bool { return field(s.below("1a", deployments, "web"), "spec", "replicas") == "3" }, "a change goes down")
+	s.physical.Apply(t, "", deployments, fmt.Sprintf(`{metadata: {name: web, namespace: %s}, spec: {replicas: 9}}`, namespaceOf("1a")))
+	s.eventually(func() bool { return field(s.below("1a", deployments, "web"), "spec", "replicas") == "3" }, "a change in the cluster is undone")
+
+	s.kcp.Delete("1a", deployments, "shop", "web--c1")
+	s.kcp.Delete("1a", configMaps, "shop", "web--c1")
+	s.eventually(func() bool {
+		return s.below("1a", deployments, "web") == nil && s.kcp.Get("1a", deployments, "shop", "web--c1") == nil &&
+			s.below("1a", configMaps, "web") == nil && s.kcp.Get("1a", configMaps, "shop", "web--c1") == nil
+	}, "a deletion goes down, and then the finalizer is removed")
+	require.NotNil(t, s.below("2b", deployments, "web"))
+}
+
+func TestWritesOnlyChanges(t *testing.T) {
+	s := newSides(t)
+	stop := s.start()
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
+	require.Equal(t, []string{
+		"PATCH apis/apps/v1/deployments shop/web--c1", "PATCH apis/apps/v1/deployments shop/web--c1 status",
+	}, s.kcp.Writes(), "the finalizer and the status")
+	require.Equal(t, []string{
+		"POST api/v1/namespaces /" + namespaceOf("1a"), "PATCH apis/apps/v1/deployments " + namespaceOf("1a") + "/web",
+	}, s.physical.Writes())
+	stop()
+	s.start()
+	s.leaf("1a", "second", "{replicas: 1}")
+	s.eventually(func() bool { return s.condition("1a", "second") == "True Synced: " }, "synced by the next syncer")
+	require.Equal(t, []string{
+		"PATCH apis/apps/v1/deployments shop/second--c1", "PATCH apis/apps/v1/deployments shop/second--c1 status",
+	}, s.kcp.Writes(), "nothing is written for what is synced")
+}
+
+func TestRefusalsAreConditions(t *testing.T) {
+	s := newSides(t)
+	s.physical.Apply(t, "", spaces, `{apiVersion: v1, kind: Namespace, metadata: {name: `+namespaceOf("1a")+`}}`)
+	refuse := atomic.Pointer[string]{}
+	s.physical.Refuse(func(r *http.Request) (int, string) {
+		if m := refuse.Load(); m != nil && r.Method == http.MethodPatch {
+			return http.StatusForbidden, *m
+		}
+		return 0, ""
+	})
+	s.start()
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool {
+		return strings.HasPrefix(s.condition("1a", "web"), "False NamespaceCollision: namespace "+namespaceOf("1a"))
+	}, "collision")
+	require.Nil(t, s.below("1a", deployments, "web"), "nothing is written to it")
+
+	quota := "deployments.apps \"web\" is forbidden: exceeded quota: compute"
+	refuse.Store(&quota)
+	s.leaf("2b", "web", "{replicas: 1}")
+	s.eventually(func() bool { return strings.HasPrefix(s.condition("2b", "web"), "False QuotaExceeded: ") }, "quota")
+	denied := "admission webhook denied the request: no root"
+	refuse.Store(&denied)
+	s.leaf("2b", "web", "{replicas: 2}")
+	s.eventually(func() bool { return strings.HasPrefix(s.condition("2b", "web"), "False Denied: ") }, "denied")
+	refuse.Store(nil)
+	s.leaf("2b", "web", "{replicas: 3}")
+	s.eventually(func() bool { return s.condition("2b", "web") == "True Synced: " }, "synced")
+
+	s.physical.Apply(t, "", deployments, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: taken, namespace: %s, annotations: {workloads.kcp.dev/leaf: "2b|shop/other"}}`, namespaceOf("2b")))
+	s.leaf("2b", "taken", "{replicas: 1}")
+	s.eventually(func() bool { return strings.HasPrefix(s.condition("2b", "taken"), "False NameCollision: ") }, "name")
+}
+
+// sweeper returns a syncer that is not run, but watches.
+func (s *sides) sweeper(endpoints ...string) *syncer {
+	s.Helper()
+	out := &syncer{
+		Options: Options{KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: time.Now},
+		queue:   newQueue(),
+	}
+	require.NoError(s, out.connect(s.Context()))
+	s.Cleanup(func() { out.up.Stop(); out.down.Stop() })
+	out.update(s.Context(), endpoints, dependencies)
+	s.eventually(func() bool { return out.down.Complete() }, "the physical cluster is listed")
+	return out
+}
+
+// orphans creates ConfigMaps without leaves.
+func (s *sides) orphans(n int) {
+	s.Helper()
+	s.physical.Apply(s, "", spaces, fmt.Sprintf(`
+metadata: {name: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1}}`, namespaceOf("1a")))
+	for i := range n {
+		s.physical.Apply(s, "", configMaps, fmt.Sprintf(`
+metadata: {name: o%d, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/leaf: "1a|shop/o%d"}}`,
+			i, namespaceOf("1a"), i))
+	}
+	s.physical.Apply(s, "", configMaps, fmt.Sprintf(`{metadata: {name: foreign, namespace: %s}}`, namespaceOf("1a")))
+}
+
+func TestOrphans(t *testing.T) {
+	s := newSides(t)
+	s.orphans(4)
+	k := s.sweeper(s.kcp.URL)
+	s.eventually(k.up.Complete, "kcp is listed")
+	k.sweep(t.Context())
+	require.Len(t, s.physical.Names("", configMaps), 5, "the first look removes nothing")
+	k.sweep(t.Context())
+	require.Equal(t, []string{namespaceOf("1a") + "/foreign"}, s.physical.Names("", configMaps))
+	s.eventually(func() bool { return len(k.down.List(dependencies[0])) == 0 }, "the watch sees it")
+	k.sweep(t.Context())
+	require.Len(t, s.physical.Names("", spaces), 1)
+	k.sweep(t.Context())
+	require.Empty(t, s.physical.Names("", spaces), "a namespace without objects is removed last")
+}
+
+func TestOrphansAreKeptIfKcpCannotBeListed(t *testing.T) {
+	s := newSides(t)
+	s.orphans(4)
+	broken := fakeapi.New(t)
+	broken.Refuse(func(*http.Request) (int, string) { return http.StatusInternalServerError, "the disk is full" })
+	k := s.sweeper(s.kcp.URL, broken.URL)
+	s.eventually(func() bool { return len(k.up.Failures()) == len(dependencies) }, "one shard fails")
+	for range 3 {
+		k.sweep(t.Context())
+	}
+	require.Len(t, s.physical.Names("", configMaps), 5)
+
+	k = s.sweeper()
+	for range 3 {
+		k.sweep(t.Context())
+	}
+	require.Len(t, s.physical.Names("", configMaps), 5, "no shard is known")
+}
+
+func TestManyOrphansAreKept(t *testing.T) {
+	s := newSides(t)
+	s.orphans(manyOrphans)
+	k := s.sweeper(s.kcp.URL)
+	s.eventually(k.up.Complete, "kcp is listed")
+	var state State
+	k.Report = func(next State) { state = next }
+	for range 3 {
+		k.sweep(t.Context())
+	}
+	require.Len(t, s.physical.Names("", configMaps), manyOrphans+1)
+	require.Contains(t, state.Orphans, "5 of 5 objects in cluster c1 have no object in kcp")
+	s.kcp.Apply(t, "1a", configMaps, `{metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
+	s.eventually(func() bool { return k.up.Count(dependencies[0]) == 1 }, "a leaf is back")
+	for range 2 {
+		k.sweep(t.Context())
+	}
+	require.Len(t, s.physical.Names("", configMaps), 2, "below the brake the rest is removed")
+	require.Empty(t, state.Orphans)
+}
+
+func TestNamespacesAreKeptIfAnAPIIsNotSynced(t *testing.T) {
+	s := newSides(t)
+	s.orphans(0)
+	k := s.sweeper(s.kcp.URL)
+	s.eventually(k.up.Complete, "kcp is listed")
+	k.served(&api.Cluster{Status: api.ClusterStatus{APIs: []api.APIStatus{{Group: "apps", Resource: "deployments", State: api.APIIncompatible}}}})
+	for range 3 {
+		k.sweep(t.Context())
+	}
+	require.Len(t, s.physical.Names("", spaces), 1)
+}
