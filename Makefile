@@ -92,7 +92,7 @@ generate: ## Regenerate the generated documents
 
 .PHONY: verify
 verify: lint generate ## Lint, and fail if a generated file is out of date or a text reads as translated
-	@git diff --exit-code -- docs || { echo "generated files are out of date: run make generate and commit"; exit 1; }
+	@git diff --exit-code -- docs templates internal/agent || { echo "generated files are out of date: run make generate and commit"; exit 1; }
 	go run ./internal/tools/words .
 	@! git grep -lE '^-----BEGIN [A-Z ]*PRIVATE KEY' -- ':!*.go' || { echo "a private key is in the repository: remove it"; exit 1; }
 	go mod verify

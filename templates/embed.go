@@ -4,6 +4,8 @@ package templates
 
 import "embed"
 
+//go:generate go run ../internal/tools/agent -root ..
+
 // FS has a directory per kind of component. Shared templates are in common.
 //
 //go:embed */*.yaml

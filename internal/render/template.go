@@ -5,7 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"reflect"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -37,6 +39,9 @@ const (
 	pdbTemplate         = "pdb.yaml"
 	deploymentTemplate  = "deployment.yaml"
 	statefulSetTemplate = "statefulset.yaml"
+
+	// definitionFile is a manifest, and no template.
+	definitionFile = "agent/crd.yaml"
 )
 
 // manifest is a template: typed returns an empty object of the type that it renders, and data has the fields that it
@@ -81,7 +86,11 @@ const blankPrefix = "kcpctl.dev/blank:"
 
 func parseTemplates() (templateSet, error) {
 	t := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"json": toJSON})
-	t, err := t.ParseFS(templates.FS, "*/*.yaml")
+	paths, err := fs.Glob(templates.FS, "*/*.yaml")
+	if err == nil {
+		paths = slices.DeleteFunc(paths, func(p string) bool { return p == definitionFile })
+		t, err = t.ParseFS(templates.FS, paths...)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("parse templates: %w", err)
 	}

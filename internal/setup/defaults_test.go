@@ -29,7 +29,7 @@ const everyKind = minimal + `spec:
   frontProxies:
   - {name: main, external: {hostname: kcp.example.com}, pathMappings: [{path: /services/mine, backend: "https://mine"}], serving: {secret: public}}
   kubeconfigs: [{name: dev}]
-  agents: [{name: widgets, workspace: "root:widgets", publishedResources: [{name: widgets, spec: {}}]}]
+  agents: [{name: widgets, workspace: "root:widgets", publishedResources: [{name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget}}}]}]
   authentication:
     oidc: {issuerURL: "https://login.example.com", clientID: kcp, groupsClaim: groups}
     webhook: {secret: webhook}
@@ -106,6 +106,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Agent.Replicas":                {*agent.Replicas, int32(1)},
 		"Agent.Resources":               {agent.Resources.Requests.Memory().String(), "128Mi"},
 		"Agent.LogLevel":                {*agent.LogLevel, int32(2)},
+		"PublishedResource.Plural":      {agent.PublishedResources[0].Plural, ""}, // package agent knows it
 
 		"Authentication.Mode":                         {string(little.Authentication.Mode), "Edge"},
 		"Authentication.Anonymous":                    {*little.Authentication.Anonymous, true},

@@ -81,7 +81,7 @@ func (f *File) edit(action string, change func(*editor, map[string]any) ([]splic
 		return nil, err
 	}
 	text := e.text.replace(splices)
-	edited, err := Parse(f.Name, text)
+	edited, err := ParseWith(f.Name, text, f.files)
 	if err != nil {
 		return nil, clierr.New(clierr.BadInput, "fix the problems above and rerun the command. The file was not changed", "%s after the edit: %w", f.Name, err)
 	}

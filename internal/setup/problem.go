@@ -50,15 +50,24 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// in returns the problems of a file as one error, sorted and without duplicates.
+// in returns the problems of a setup file, and of the files that it refers to, as one error.
 func (e Errors) in(file string) error {
+	return &clierr.Error{Err: e.sorted(file), Code: clierr.BadInput}
+}
+
+// sorted returns the problems of a setup file, and then those of the files that it refers to, by position and without duplicates.
+func (e Errors) sorted(file string) Errors {
 	for i := range e {
-		e[i].File = file
+		if e[i].File == "" {
+			e[i].File = file
+		}
 	}
+	elsewhere := func(p Problem) string { return strings.TrimPrefix(p.File, file) }
 	slices.SortStableFunc(e, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), cmp.Compare(a.Path, b.Path))
+		return cmp.Or(cmp.Compare(elsewhere(a), elsewhere(b)), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column),
+			cmp.Compare(a.Path, b.Path))
 	})
-	return &clierr.Error{Err: slices.Compact(e), Code: clierr.BadInput}
+	return slices.Compact(e)
 }
 
 // located converts validation errors to problems with positions. It omits errors that only follow from a field that could not

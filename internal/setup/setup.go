@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -33,17 +34,21 @@ type File struct {
 	Setup *v1alpha1.Setup
 
 	positions positions
+	// files reads the files that it refers to. It is nil if they cannot be read.
+	files Files
+	// warnings are the problems of published resources that are probably mistakes.
+	warnings []string
 }
 
-// Load reads the setup file at path, or stdin if path is Stdin. It fails like Parse, or with a *clierr.Error with code BadInput
-// if the file cannot be read.
+// Load reads the setup file at path, or stdin if path is Stdin, and the files that it refers to: relative to the file, or to the current
+// directory. It fails like Parse, or with a *clierr.Error with code BadInput if the file cannot be read.
 func Load(path string, stdin io.Reader) (*File, error) {
 	if path == Stdin {
 		data, err := io.ReadAll(stdin)
 		if err != nil {
 			return nil, fmt.Errorf("read setup from stdin: %w", err)
 		}
-		return Parse("<stdin>", data)
+		return ParseWith("<stdin>", data, directory("."))
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,12 +57,15 @@ func Load(path string, stdin io.Reader) (*File, error) {
 	if err != nil {
 		return nil, clierr.New(clierr.BadInput, "", "read setup: %w", err)
 	}
-	return Parse(path, data)
+	return ParseWith(path, data, directory(filepath.Dir(path)))
 }
 
-// Parse reads a setup from the text of a file called name. If the file is invalid, the error is a *clierr.Error with code
-// BadInput that wraps Errors, all problems of the file.
-func Parse(name string, data []byte) (*File, error) {
+// Parse reads a setup from the text of a file called name, which refers to no other file. If the file is invalid, the error is a
+// *clierr.Error with code BadInput that wraps Errors, all problems of the file.
+func Parse(name string, data []byte) (*File, error) { return ParseWith(name, data, nil) }
+
+// ParseWith reads a setup like Parse, with the files that it refers to. Setup has their content instead of their names.
+func ParseWith(name string, data []byte, files Files) (*File, error) {
 	root, problem := parseYAML(data)
 	if problem != nil {
 		return nil, Errors{*problem}.in(name)
@@ -67,15 +75,22 @@ func Parse(name string, data []byte) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decode %s: %w", name, err)
 	}
-	problems := d.problems
+	p := &publisher{decoder: d, setup: s, files: files}
 	if !d.aborted {
 		SetDefaults(s)
-		problems = append(problems, d.located(Validate(s))...)
+		p.problems = d.located(Validate(s))
+		if err := p.published(); err != nil {
+			return nil, err
+		}
 	}
-	if len(problems) > 0 {
+	if problems := append(d.problems, p.problems...); len(problems) > 0 {
 		return nil, problems.in(name)
 	}
-	return &File{Name: name, Data: data, Setup: s, positions: d.positions}, nil
+	f := &File{Name: name, Data: data, Setup: s, positions: d.positions, files: files}
+	for _, note := range p.notes.sorted(name) {
+		f.warnings = append(f.warnings, note.String())
+	}
+	return f, nil
 }
 
 // Position returns the line and column, from 1, of a field such as spec.shards[1].name: of its value if that is a scalar, else
@@ -85,14 +100,15 @@ func (f *File) Position(path string) (line, column int) {
 	return pos.line, pos.column
 }
 
-// Notes returns warnings about a valid file: one for each kcp release that is newer than the newest supported one.
+// Notes returns warnings about a valid file: what published resources probably do not mean, and one for each release of kcp and of the
+// api-syncagent that is newer than the newest supported one.
 func (f *File) Notes() []string {
 	spec := &f.Setup.Spec
 	versions := []string{spec.Version, spec.Image.Tag}
 	for _, p := range parts(f.Setup) {
 		versions = append(versions, p.Image.Tag)
 	}
-	var out []string
+	out := slices.Clone(f.warnings)
 	for _, v := range versions {
 		if note := release.NewerNote(v); note != "" && !slices.Contains(out, note) {
 			out = append(out, note)

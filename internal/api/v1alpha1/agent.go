@@ -48,6 +48,9 @@ type PublishedResource struct {
 	File string `json:"file,omitempty"`
 	// Name is the name of the PublishedResource.
 	Name string `json:"name,omitempty"`
+	// Plural is the plural of the published kind on the cluster, for the permissions of the agent. A file with it has one manifest. Default:
+	// the usual plural of the kind, such as widgets for Widget.
+	Plural string `json:"plural,omitempty"`
 	// Spec is the spec of the PublishedResource (api-syncagent: sdk/apis/syncagent/v1alpha1). Fields that kcpctl does not know are passed on.
 	Spec Object `json:"spec,omitempty"`
 }
