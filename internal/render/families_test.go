@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -49,4 +50,35 @@ func TestIPv6Addresses(t *testing.T) {
 	kubeconfig, err := base64.StdEncoding.DecodeString(secret)
 	require.NoError(t, err)
 	require.Contains(t, string(kubeconfig), "server: https://[2001:db8::1]:6443")
+}
+
+// The families of a cluster reach all of its Services, and no others. An overlay takes precedence.
+func TestIPFamiliesOfServices(t *testing.T) {
+	_, _, objects := rendered(t, `spec:
+  external: {hostname: kcp.example.com}
+  clusters:
+  - {name: eu, context: eu, ipFamilyPolicy: PreferDualStack, ipFamilies: [IPv6, IPv4]}
+  - {name: us, context: us}
+  rootShard: {url: "https://root.example.com:6443", aliases: [old]}
+  shards:
+  - {name: alpha, url: "https://alpha.example.com:6443", service: {ipFamilyPolicy: SingleStack, ipFamilies: [IPv6]}}
+  - {name: beta, cluster: us, url: "https://beta.example.com:6443"}
+`)
+	got := map[string]string{}
+	for _, o := range objects {
+		if o.GetKind() != "Service" {
+			continue
+		}
+		policy, _, err := unstructured.NestedString(o.Object, "spec", "ipFamilyPolicy")
+		require.NoError(t, err)
+		families, _, err := unstructured.NestedStringSlice(o.Object, "spec", "ipFamilies")
+		require.NoError(t, err)
+		got[o.GetName()] = strings.TrimSpace(policy + " " + strings.Join(families, ","))
+	}
+	const both = "PreferDualStack IPv6,IPv4"
+	require.Equal(t, map[string]string{
+		"demo-etcd-root": both, "demo-etcd-root-peers": both, "demo-root": both, "old": both, "demo-front-proxy-main": both,
+		"demo-etcd-alpha": both, "demo-etcd-alpha-peers": both, "demo-shard-alpha": "SingleStack IPv6",
+		"demo-etcd-beta": "", "demo-etcd-beta-peers": "", "demo-shard-beta": "",
+	}, got)
 }

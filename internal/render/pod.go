@@ -71,6 +71,8 @@ type workload struct {
 	ServiceType      any
 	ServiceNotes     map[string]string
 	ServicePorts     []dict
+	IPFamilyPolicy   any
+	IPFamilies       any
 	PeerService      string
 	PeerPorts        []dict
 	Claim            string
@@ -86,6 +88,10 @@ func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component
 		Container: containerKCP, Image: c.Image, PullPolicy: c.PullPolicy,
 		Command: command(c), Args: args(t, i, c), Resources: c.Resources,
 	}
+	if p := c.Cluster.IPFamilyPolicy; p != "" {
+		w.IPFamilyPolicy = p
+	}
+	w.IPFamilies = c.Cluster.IPFamilies
 	for _, s := range c.PullSecrets {
 		w.PullSecrets = append(w.PullSecrets, dict{"name": s})
 	}

@@ -165,6 +165,7 @@ func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
 		for _, problem := range validation.IsValidLabelValue(c.Region) {
 			v.invalid(at.Child("region"), c.Region, "%s", problem)
 		}
+		v.ipFamilies(at, c)
 		if c.Workspace != "" {
 			v.workspacePath(at.Child("workspace"), c.Workspace)
 		}
@@ -172,6 +173,26 @@ func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
 			v.invalid(at.Child("name"), c.Name, "cluster %s has the same context, kubeconfig and namespace", other)
 		}
 		places[pl] = c.Name
+	}
+}
+
+// ipFamilies checks the address families of the Services on a cluster.
+func (v *validator) ipFamilies(at *field.Path, c v1alpha1.Cluster) {
+	list, seen := at.Child("ipFamilies"), map[string]bool{}
+	if c.IPFamilyPolicy != "" {
+		oneOf(v, at.Child("ipFamilyPolicy"), c.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack,
+			corev1.IPFamilyPolicyRequireDualStack)
+	}
+	for n, f := range c.IPFamilies {
+		oneOf(v, list.Index(n), f, corev1.IPv4Protocol, corev1.IPv6Protocol)
+		v.unique(list.Index(n), string(f), seen)
+	}
+	const why = "two IP families need PreferDualStack or RequireDualStack"
+	switch {
+	case len(c.IPFamilies) > 1 && c.IPFamilyPolicy == "":
+		v.required(at.Child("ipFamilyPolicy"), why)
+	case len(c.IPFamilies) > 1 && c.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack:
+		v.invalid(at.Child("ipFamilyPolicy"), c.IPFamilyPolicy, why)
 	}
 }
 

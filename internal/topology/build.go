@@ -82,6 +82,7 @@ func (b *builder) placeClusters() {
 			b.t.Clusters = append(b.t.Clusters, Cluster{
 				Name: c.Name, Context: c.Context, Kubeconfig: c.Kubeconfig, Namespace: c.Namespace, Domain: c.Domain,
 				As: c.As, AsGroups: c.AsGroups, Region: c.Region,
+				IPFamilyPolicy: c.IPFamilyPolicy, IPFamilies: c.IPFamilies,
 			})
 		}
 	}

@@ -46,6 +46,9 @@ type Cluster struct {
 	AsGroups []string
 	// Region is a label of what runs there.
 	Region string
+	// IPFamilyPolicy and IPFamilies are those of the Services. Empty: those of the cluster.
+	IPFamilyPolicy corev1.IPFamilyPolicy
+	IPFamilies     []corev1.IPFamily
 	// Local is set for this machine, which runs components as processes. The other fields are then empty.
 	Local bool
 }

@@ -81,6 +81,10 @@ func enum(t reflect.Type) []any {
 			all = append(all, e)
 		}
 		return all
+	case reflect.TypeFor[corev1.IPFamilyPolicy]():
+		return []any{corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack}
+	case reflect.TypeFor[corev1.IPFamily]():
+		return []any{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	case reflect.TypeFor[corev1.PullPolicy]():
 		return []any{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
 	}
