@@ -47,7 +47,7 @@ func TestDocumentedDefaults(t *testing.T) {
 	got := map[string][2]any{ // got, want
 		"Spec.Version":                  {little.Version, "v0.32.3"},
 		"Spec.External":                 {s.External, v1alpha1.External{}}, // topology knows the Service
-		"Spec.Clusters":                 {fmt.Sprint(little.Clusters), "[{default   kcp cluster.local  []  }]"},
+		"Spec.Clusters":                 {fmt.Sprint(little.Clusters), "[{default   kcp cluster.local  []   [] }]"},
 		"Spec.CacheServer":              {little.CacheServer == nil, true},
 		"Spec.FrontProxies":             {len(little.FrontProxies) == 1 && little.FrontProxies[0].Name == "main", true},
 		"Spec.Kubeconfigs":              {fmt.Sprint(little.Kubeconfigs), "[{admin {main } kcp-admin [system:kcp:admin] root {8766h0m0s} []}]"},

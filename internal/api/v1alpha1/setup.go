@@ -103,11 +103,11 @@ type Cluster struct {
 	// region=us selects them. The labels of a shard take precedence. Objects of front-proxies on this cluster get the label
 	// topology.kubernetes.io/region.
 	Region string `json:"region,omitempty"`
-	// IPFamilyPolicy is that of all Services on this cluster: SingleStack, PreferDualStack or RequireDualStack. Default: that of
-	// Kubernetes, SingleStack.
+	// IPFamilyPolicy is that of all Services on this cluster: SingleStack, PreferDualStack or RequireDualStack. Without it,
+	// Services have one family.
 	IPFamilyPolicy corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
 	// IPFamilies are those of all Services on this cluster, the primary one first: IPv4, IPv6. The primary one of a running Service
-	// cannot be changed. Default: that of the cluster.
+	// cannot be changed. Without them, Services have that of the cluster.
 	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
 	// Workspace is the path of a workspace, such as root:services, that takes the place of this cluster with --local: agents publish the APIs
 	// of the workspace. It has no effect without --local.
