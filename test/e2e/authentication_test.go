@@ -24,10 +24,11 @@ import (
 	"github.com/kcpctl/kcpctl/test/oidc"
 )
 
-// twoEdges has a front-proxy for users of an issuer, and one for client certificates.
-const twoEdges = `apiVersion: kcpctl.dev/v1alpha1
+// edges has front-proxies that differ: one for users of an issuer, one for client certificates, one for users of two issuers, one that
+// asks a server about tokens, and one that leaves everything to shards. Two of them have paths of another server.
+const edges = `apiVersion: kcpctl.dev/v1alpha1
 kind: Setup
-metadata: {name: %s}
+metadata: {name: %[1]s}
 spec:
   shards: [{name: alpha}]
   frontProxies:
@@ -35,25 +36,33 @@ spec:
     authentication:
       clientCertificates: false
       tokenFile: {secret: tokens}
-      oidc: %s
+      oidc: %[2]s
   - name: admins
+  - name: issuers
+    authentication:
+      dropGroups: ["second:secret*"]
+      config: %[3]s
+  - name: asking
+    authentication:
+      webhook: {secret: webhook, cacheTTL: 1s}
+      passOnGroups: ["asked:*"]
+    pathMappings: [%[4]s]
+  - name: open
+    authentication: {none: true}
+    pathMappings: [%[4]s]
 `
 
-// TestLocalAuthentication compares two front-proxies of one kcp: the tokens of an issuer are valid at one of them only, and its users
+// TestLocalAuthentication compares front-proxies of one kcp: the tokens of an issuer are valid only at those that have it, and its users
 // reach a shard with their own name and groups.
 func TestLocalAuthentication(t *testing.T) {
 	s, issuer := newLocal(t, "minimal"), oidc.Start(t, "127.0.0.1")
-	settings, err := json.Marshal(map[string]any{
+	a := &authenticated{setup: s, issuer: issuer, second: oidc.Start(t, "127.0.0.1"), other: startOther(t)}
+	s.text = fmt.Sprintf(edges, s.name, asJSON(t, map[string]any{
 		"issuerURL": issuer.URL, "clientID": oidc.ClientID, "groupsClaim": "groups", "groupsPrefix": "oidc:", "ca": string(issuer.CA),
-	})
-	require.NoError(t, err)
-	s.text = fmt.Sprintf(twoEdges, s.name, settings)
+	}), a.twoIssuers(t), a.other.mapping(t))
 	s.write(t, s.text)
-	// This directory stands for the Secret tokens.
-	secret := filepath.Join(filepath.Dir(s.file), "secrets", "tokens")
-	require.NoError(t, os.MkdirAll(secret, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(secret, "tokens.csv"), []byte("fixed,carol,1,oidc:team\n"), 0o600))
-	a := &authenticated{setup: s, issuer: issuer}
+	a.secret(t, "tokens", "tokens.csv", "fixed,carol,1,oidc:team\n")
+	a.secret(t, "webhook", "kubeconfig", a.other.kubeconfig(t))
 	for _, part := range []struct {
 		name string
 		do   func(*testing.T)
@@ -64,6 +73,10 @@ func TestLocalAuthentication(t *testing.T) {
 		{"forged identities", a.forged},
 		{"tokens of service accounts", a.serviceAccounts},
 		{"client certificates", a.certificates},
+		{"two issuers, and groups that are dropped", a.issuers},
+		{"a webhook, and the only groups that are passed on", a.webhook},
+		{"paths of another server", a.otherPaths},
+		{"a front-proxy without authentication", a.open},
 		{"a kubeconfig to log in with", a.login},
 		{"everywhere, without anonymous requests", a.everywhere},
 	} {
@@ -73,7 +86,8 @@ func TestLocalAuthentication(t *testing.T) {
 
 type authenticated struct {
 	*setup
-	issuer *oidc.Issuer
+	issuer, second *oidc.Issuer
+	other          *otherServer
 	// users and admins are the URLs of the front-proxies, shard that of the shard alpha.
 	users, admins, shard string
 	cluster              string
@@ -98,8 +112,19 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
 metadata: {name: team}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: system:kcp:workspace:access}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:team"}]
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:team"}
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "second:team"}
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "asked:team"}
 `
+
+// secret writes a key of a Secret, for which a directory stands.
+func (a *authenticated) secret(t *testing.T, name, key, content string) {
+	t.Helper()
+	dir := filepath.Join(filepath.Dir(a.file), "secrets", name)
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, key), []byte(content), 0o600))
+}
 
 // admin is a kubeconfig of an administrator in the workspace.
 var admin = []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", team}
@@ -176,14 +201,29 @@ type request struct {
 // whoAmI asks a server who the client is, in a workspace.
 func (a *authenticated) whoAmI(t *testing.T, server, workspace string, r request) identity {
 	t.Helper()
+	code, body := a.send(t, server+"/clusters/"+workspace+"/apis/authentication.k8s.io/v1/selfsubjectreviews", r)
+	var review struct {
+		Status struct {
+			UserInfo struct {
+				Username string
+				Groups   []string
+			}
+		}
+	}
+	_ = json.Unmarshal(body, &review) // an error is text or a Status
+	return identity{code, review.Status.UserInfo.Username, review.Status.UserInfo.Groups, string(body)}
+}
+
+// send sends a request with the body of a SelfSubjectReview, and returns the response.
+func (a *authenticated) send(t *testing.T, url string, r request) (code int, body []byte) {
+	t.Helper()
 	config := &tls.Config{RootCAs: a.ca, MinVersion: tls.VersionTLS12}
 	if r.certificate {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &a.pair, nil }
 	}
 	transport := &http.Transport{TLSClientConfig: config}
 	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-		server+"/clusters/"+workspace+"/apis/authentication.k8s.io/v1/selfsubjectreviews",
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url,
 		bytes.NewBufferString(`{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}`))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")
@@ -196,18 +236,9 @@ func (a *authenticated) whoAmI(t *testing.T, server, workspace string, r request
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	body, err = io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	var review struct {
-		Status struct {
-			UserInfo struct {
-				Username string
-				Groups   []string
-			}
-		}
-	}
-	_ = json.Unmarshal(body, &review) // an error is text or a Status
-	return identity{resp.StatusCode, review.Status.UserInfo.Username, review.Status.UserInfo.Groups, string(body)}
+	return resp.StatusCode, body
 }
 
 func (a *authenticated) tokens(t *testing.T) {
@@ -314,7 +345,9 @@ func (a *authenticated) everywhere(t *testing.T) {
 	a.up(t)
 	isReady(t, a.setup)
 	alice := request{token: a.issuer.Token(t, "alice", map[string]any{"groups": []string{"team"}})}
-	for name, server := range map[string]string{"users": a.users, "admins": a.admins, "the shard": a.shard} {
+	for name, server := range map[string]string{
+		"users": a.users, "admins": a.admins, "open": a.proxy(t, "open"), "the shard": a.shard,
+	} {
 		eventually(t.Context(), t, func() error {
 			if got := a.whoAmI(t, server, a.cluster, alice); got.code != http.StatusCreated || got.name != a.issuer.URL+"#alice" {
 				return fmt.Errorf("%s: HTTP %d: %s", name, got.code, got.body)

@@ -176,6 +176,7 @@ type status struct {
 	Ready      bool
 	Components []struct {
 		ID     string
+		URL    string
 		Ready  bool
 		Reason string
 		// Version is the version that runs.

@@ -1,0 +1,242 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/test/oidc"
+)
+
+// asJSON returns a value for a setup file, in one line.
+func asJSON(t *testing.T, value any) string {
+	t.Helper()
+	raw, err := json.Marshal(value)
+	require.NoError(t, err)
+	return string(raw)
+}
+
+// otherPath is the beginning of the paths of a server that is not kcp.
+const otherPath = "/services/other/"
+
+// otherServer is a server that is not kcp. Front-proxies ask it about tokens, and send it requests for its own paths, which it answers
+// with what it knows about the client.
+type otherServer struct {
+	*httptest.Server
+	// asked is how many tokens it was asked about.
+	asked atomic.Int32
+}
+
+// seen is what the server knows about a request.
+type seen struct {
+	Path string
+	// Certificate is the client certificate, in DER format.
+	Certificate []byte
+	Headers     http.Header
+}
+
+func startOther(t *testing.T) *otherServer {
+	t.Helper()
+	o := &otherServer{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/tokens", o.review)
+	mux.HandleFunc(otherPath, func(w http.ResponseWriter, r *http.Request) {
+		s := seen{Path: r.URL.Path, Headers: r.Header}
+		if len(r.TLS.PeerCertificates) > 0 {
+			s.Certificate = r.TLS.PeerCertificates[0].Raw
+		}
+		_ = json.NewEncoder(w).Encode(s)
+	})
+	o.Server = httptest.NewUnstartedServer(mux)
+	o.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
+	o.StartTLS()
+	t.Cleanup(o.Close)
+	return o
+}
+
+// review answers that the token letmein is that of dave.
+func (o *otherServer) review(w http.ResponseWriter, r *http.Request) {
+	o.asked.Add(1)
+	var review struct{ Spec struct{ Token string } }
+	_ = json.NewDecoder(r.Body).Decode(&review) // the answer is no
+	status := map[string]any{"authenticated": false}
+	if review.Spec.Token == "letmein" {
+		status = map[string]any{"authenticated": true, "user": map[string]any{
+			"username": "dave", "groups": []string{"asked:team", "elsewhere"},
+		}}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": status,
+	})
+}
+
+// ca is the certificate that its own is verified with.
+func (o *otherServer) ca() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.Certificate().Raw}))
+}
+
+// mapping is an entry of pathMappings.
+func (o *otherServer) mapping(t *testing.T) string {
+	t.Helper()
+	return asJSON(t, map[string]any{"path": otherPath, "backend": o.URL, "ca": o.ca()})
+}
+
+// kubeconfig is the configuration of a webhook.
+func (o *otherServer) kubeconfig(t *testing.T) string {
+	t.Helper()
+	type object = map[string]any
+	return asJSON(t, object{
+		"apiVersion": "v1", "kind": "Config", "current-context": "x",
+		"clusters": []object{{"name": "x", "cluster": object{"server": o.URL + "/tokens", "certificate-authority-data": []byte(o.ca())}}},
+		"contexts": []object{{"name": "x", "context": object{"cluster": "x", "user": "x"}}},
+		"users":    []object{{"name": "x", "user": object{}}},
+	})
+}
+
+// twoIssuers are the settings for both issuers. Users of the second one need a claim, and their name is an expression.
+func (a *authenticated) twoIssuers(t *testing.T) string {
+	t.Helper()
+	type object = map[string]any
+	issuer := func(i *oidc.Issuer) object {
+		return object{"url": i.URL, "certificateAuthority": string(i.CA), "audiences": []string{oidc.ClientID}}
+	}
+	groups := func(prefix string) object { return object{"claim": "groups", "prefix": prefix} }
+	return asJSON(t, object{"jwt": []object{
+		{"issuer": issuer(a.issuer), "claimMappings": object{"username": object{"claim": "sub", "prefix": "first:"}, "groups": groups("oidc:")}},
+		{
+			"issuer":               issuer(a.second),
+			"claimValidationRules": []object{{"expression": "claims.tenant == 'blue'", "message": "another tenant"}},
+			"claimMappings":        object{"username": object{"expression": "'second:' + claims.sub"}, "groups": groups("second:")},
+		},
+	}})
+}
+
+// proxy returns the URL of a front-proxy.
+func (a *authenticated) proxy(t *testing.T, name string) string {
+	t.Helper()
+	for _, c := range a.status(t).Components {
+		if c.ID == "front-proxy/"+name {
+			return strings.TrimSuffix(c.URL, "/")
+		}
+	}
+	require.Fail(t, "no front-proxy "+name)
+	return ""
+}
+
+func (a *authenticated) issuers(t *testing.T) {
+	proxy := a.proxy(t, "issuers")
+	groups := []string{"team", "secret-plans"}
+	for _, want := range []struct {
+		token, name string
+		groups      []string
+	}{
+		{a.issuer.Token(t, "alice", map[string]any{"groups": groups}), "first:alice", []string{"oidc:team", "oidc:secret-plans"}},
+		{a.second.Token(t, "bob", map[string]any{"groups": groups, "tenant": "blue"}), "second:bob", []string{"second:team"}},
+	} {
+		var got identity
+		eventually(t.Context(), t, func() error { // a front-proxy discovers the issuers after it has started
+			if got = a.whoAmI(t, proxy, team, request{token: want.token}); got.code != http.StatusCreated {
+				return fmt.Errorf("%s: HTTP %d: %s", want.name, got.code, got.body)
+			}
+			return nil
+		})
+		require.Equal(t, want.name, got.name)
+		require.ElementsMatch(t, append(want.groups, "system:authenticated"), got.groups)
+	}
+	other := request{token: a.second.Token(t, "bob", map[string]any{"groups": groups, "tenant": "green"})}
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, proxy, team, other).code, "another tenant")
+	require.Equal(t, http.StatusCreated, a.whoAmI(t, proxy, team, request{certificate: true}).code)
+}
+
+var dave = request{token: "letmein"}
+
+func (a *authenticated) webhook(t *testing.T) {
+	proxy := a.proxy(t, "asking")
+	got := a.whoAmI(t, proxy, team, dave)
+	require.Equal(t, http.StatusCreated, got.code, got.body)
+	require.Equal(t, "dave", got.name)
+	require.ElementsMatch(t, []string{"asked:team", "system:authenticated"}, got.groups)
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, proxy, team, request{token: "wrong"}).code)
+	require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, a.admins, team, dave).code, "the other front-proxy does not ask")
+	require.GreaterOrEqual(t, int(a.other.asked.Load()), 2)
+
+	before := a.pair
+	a.connect(t, append([]string{"--group", "elsewhere", "--target", "front-proxy/asking"}, admin...)...)
+	got = a.whoAmI(t, proxy, team, request{certificate: true})
+	require.Equal(t, http.StatusCreated, got.code, got.body)
+	require.ElementsMatch(t, []string{"system:kcp:admin", "system:authenticated"}, got.groups, "what the setup needs is passed on")
+	require.Contains(t, a.whoAmI(t, a.admins, team, request{certificate: true}).groups, "elsewhere")
+	a.pair = before
+}
+
+// otherPaths sends requests for paths of another server. It learns who the client is from headers, which clients cannot forge.
+func (a *authenticated) otherPaths(t *testing.T) {
+	proxy, forged := a.proxy(t, "asking"), dave
+	forged.headers = map[string]string{
+		"X-Remote-User": "root", "X-Remote-Group": "system:masters", "X-Remote-Extra-Authentication.kcp.io%2fcluster-Name": "root",
+	}
+	got := a.other.ask(t, a, proxy, forged)
+	require.Equal(t, otherPath+"hello", got.Path)
+	require.Equal(t, []string{"dave"}, got.Headers.Values("X-Remote-User"))
+	require.ElementsMatch(t, []string{"asked:team", "system:authenticated"}, got.Headers.Values("X-Remote-Group"))
+	require.NotContains(t, fmt.Sprint(got.Headers), "cluster-Name")
+
+	dir, roots := t.TempDir(), x509.NewCertPool()
+	a.certs(t, "export", filepath.Join(dir, "pki")).ok(t)
+	ca, err := os.ReadFile(filepath.Join(dir, "pki", "ca", "requestheader.crt"))
+	require.NoError(t, err)
+	require.True(t, roots.AppendCertsFromPEM(ca))
+	client, err := x509.ParseCertificate(got.Certificate)
+	require.NoError(t, err)
+	_, err = client.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	require.NoError(t, err, "the server can verify that the headers are from a front-proxy")
+
+	code, _ := a.send(t, proxy+otherPath+"hello", request{headers: forged.headers})
+	require.Equal(t, http.StatusUnauthorized, code, "no credentials")
+	anonymous := a.other.ask(t, a, a.proxy(t, "open"), request{headers: forged.headers})
+	require.NotContains(t, fmt.Sprint(anonymous.Headers), "X-Remote-")
+}
+
+// ask sends a request through a front-proxy, and returns what the server knows about it.
+func (o *otherServer) ask(t *testing.T, a *authenticated, proxy string, r request) (got seen) {
+	t.Helper()
+	code, body := a.send(t, proxy+otherPath+"hello", r)
+	require.Equal(t, http.StatusOK, code, string(body))
+	require.NoError(t, json.Unmarshal(body, &got))
+	return got
+}
+
+// open sends requests to a front-proxy that passes them on without an identity. Shards know service accounts, and not their clients'
+// certificates, which end at the front-proxy.
+func (a *authenticated) open(t *testing.T) {
+	proxy := a.proxy(t, "open")
+	account := strings.TrimSpace(a.kubectlAs(t, admin, "create", "token", "e2e").ok(t).stdout)
+	got := a.whoAmI(t, proxy, team, request{token: account})
+	require.Equal(t, http.StatusCreated, got.code, got.body)
+	require.Equal(t, "system:serviceaccount:default:e2e", got.name)
+	forged := map[string]string{"X-Remote-User": "root", "X-Remote-Group": "system:masters"}
+	for name, r := range map[string]request{
+		"a client certificate":     {certificate: true},
+		"a token of the issuer":    {token: a.issuer.Token(t, "alice", map[string]any{"groups": []string{"team"}})},
+		"no credentials":           {},
+		"a forged identity":        {headers: forged},
+		"a token of the webhook":   dave,
+		"a certificate and forged": {certificate: true, headers: forged},
+	} {
+		require.Equal(t, http.StatusUnauthorized, a.whoAmI(t, proxy, team, r).code, name)
+	}
+}
