@@ -3,10 +3,7 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"net"
-	"slices"
 
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
@@ -27,7 +24,7 @@ func (s *session) addressesOf(ctx context.Context) (addresses, error) {
 		if c.Assignment.Host || c.Assignment.Port {
 			out.assigned = append(out.assigned, []string{string(c.ID()), publicURL(c)})
 		}
-		if t := c.Expose.Type; t == v1alpha1.ExposeLoadBalancer || t == v1alpha1.ExposeIngress {
+		if run.NeedsRecords(c) {
 			ask = append(ask, c)
 		}
 	}
@@ -46,28 +43,14 @@ func (s *session) addressesOf(ctx context.Context) (addresses, error) {
 
 // add adds the DNS records of a component: its host names lead to the addresses of its load balancer or its Ingress.
 func (a *addresses) add(c *topology.Component, live run.Assigned) {
-	names := slices.DeleteFunc(c.PublicHosts(), func(h string) bool {
-		return net.ParseIP(h) != nil || slices.Contains(live.Hosts, h)
-	})
+	records, names := run.DNSRecords(c, live)
 	if len(names) > 0 && len(live.Hosts) == 0 {
 		a.missing = append(a.missing, []string{names[0], live.Reason})
 		return
 	}
-	for _, name := range names {
-		for _, host := range live.Hosts {
-			a.records = append(a.records, []string{name + ".", recordType(host), host, "(" + string(c.ID()) + ")"})
-		}
+	for _, d := range records {
+		a.records = append(a.records, []string{d.Name + ".", d.Type, d.Value, "(" + string(c.ID()) + ")"})
 	}
-}
-
-func recordType(host string) string {
-	switch ip := net.ParseIP(host); {
-	case ip == nil:
-		return "CNAME"
-	case ip.To4() == nil:
-		return "AAAA"
-	}
-	return "A"
 }
 
 // publicURL is the URL of a component for clients outside its cluster.

@@ -124,7 +124,7 @@ var Preflight = []Check{
 		Explanation: "Clients connect to kcp, and clusters to each other, by the host names in the setup file. The" +
 			" names are looked up from this machine, whose DNS may differ from that of the clients, so " +
 			"the check only warns. The addresses of a load balancer may be known only after the first up.",
-		Fix: "create the DNS records once the Services have addresses: kcpctl status shows the URLs",
+		Fix: "create the DNS records that kcpctl up shows once the Services have addresses",
 	},
 	{
 		ID: "KCP024", Category: catReach, Title: "the clusters reach each other's components",

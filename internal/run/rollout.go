@@ -110,6 +110,7 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer r.helpers.Wait()
 	defer stop()
+	r.helpers.Go(func() { r.announceRecords(ctx) })
 	results, err := dag.Run(ctx, graph, node.compare, len(graph), r.do)
 	if err != nil {
 		return err
