@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/pki"
@@ -61,9 +62,10 @@ func (w *world) leads(to topology.ID) {
 	}
 }
 
-// terminates makes the address lead to a proxy with a certificate of its own.
-func (w *world) terminates(t *testing.T) {
-	leaf := pkitest.Issue(t, w.top, time.Now()).Leaves[pki.KeyOf(w.top.FrontProxies()[0], topology.CertServer)]
+// terminates makes the address lead to a proxy with a certificate of its own, and returns the authority of that.
+func (w *world) terminates(t *testing.T) (ca []byte) {
+	other := pkitest.Issue(t, w.top, time.Now())
+	leaf := other.Leaves[pki.KeyOf(w.top.FrontProxies()[0], topology.CertServer)]
 	pair, err := tls.X509KeyPair(leaf.Cert, leaf.Key)
 	require.NoError(t, err)
 	w.net.dial = func(ctx context.Context, c *tls.Config) (*tls.Conn, error) {
@@ -72,6 +74,7 @@ func (w *world) terminates(t *testing.T) {
 		client := tls.Client(near, c)
 		return client, client.HandshakeContext(ctx)
 	}
+	return other.CAs[topology.ServerCA].Trusted()
 }
 
 const (
@@ -288,6 +291,27 @@ func TestChecksNameTheCause(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An edge presents a certificate of its own. It is an error if its authority is not the one in the setup file, or if the address leads
+// past the edge.
+func TestAnEdgeTerminatesTLS(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		ca := w.terminates(t)
+		result := func(ca []byte) check.Result {
+			w.top.FrontProxies()[0].Serving = &v1alpha1.Serving{Edge: true, CA: string(ca)}
+			for _, res := range w.check(t).Results {
+				if res.ID == "KCP113" {
+					return res
+				}
+			}
+			return check.Result{}
+		}
+		require.Equal(t, check.OK, result(ca).Status)
+		require.Equal(t, check.Fail, result(pkitest.Issue(t, w.top, w.now).CAs[topology.ServerCA].Trusted()).Status)
+		w.leads("front-proxy/main")
+		require.Equal(t, check.Fail, result(ca).Status)
+	})
 }
 
 // A server that presents another certificate than the store's has not read it again, or is not the server.

@@ -15,7 +15,7 @@ import (
 func ownServing(ctx context.Context, s *Subject, cl Cluster) (o outcome) {
 	found := false
 	for _, c := range s.Topology.FrontProxies() {
-		if c.Serving == nil || c.Cluster.Name != cl.Name() {
+		if c.Serving == nil || c.Serving.Edge || c.Cluster.Name != cl.Name() {
 			continue
 		}
 		found = true

@@ -220,7 +220,7 @@ func frontProxyFlags(t *topology.Topology, c *topology.Component) []flag {
 		{"mapping-file", c.Path(files.Config(pathMappingFile))},
 		{"root-directory", c.DataDir},
 	}...)
-	if c.Serving != nil {
+	if c.Serving != nil && !c.Serving.Edge {
 		fl = append(fl, flag{"tls-sni-cert-key", fmt.Sprintf("%s,%s:%s",
 			c.Path(files.External("tls.crt")), c.Path(files.External("tls.key")), hostname(c.ExternalURL))})
 	}

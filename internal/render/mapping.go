@@ -75,7 +75,7 @@ func mappedFiles(c *topology.Component) (items []item, srcs []source) {
 
 // externalServing returns the files of the certificate that a front-proxy serves for its external hostname.
 func externalServing(c *topology.Component) []source {
-	if c.Serving == nil {
+	if c.Serving == nil || c.Serving.Edge {
 		return nil
 	}
 	return []source{pairFrom(c.Serving.Secret, files.External)}

@@ -37,6 +37,7 @@ func (v *validator) frontProxies() {
 				hostname = v.setup.Spec.External.Hostname
 			}
 			v.serving(at, f.Serving, hostname)
+			v.edge(at, f)
 		}
 		v.pathMappings(at.Child("pathMappings"), f.PathMappings)
 	}
@@ -44,14 +45,32 @@ func (v *validator) frontProxies() {
 
 func (v *validator) serving(p *field.Path, s *v1alpha1.Serving, hostname string) {
 	at := p.Child("serving")
-	v.secretName(at.Child("secret"), s.Secret)
+	if !s.Edge {
+		v.secretName(at.Child("secret"), s.Secret)
+	}
 	v.certificates(at.Child("ca"), s.CA)
 	switch {
+	case s.Edge && hostname == "":
+		v.required(p.Child("external", "hostname"), "the host name or the IP address of the edge")
+	case s.Edge:
 	case hostname == "":
 		v.required(p.Child("external", "hostname"), "the front-proxy serves the certificate in serving for this name only")
 	case net.ParseIP(hostname) != nil:
 		v.invalid(p.Child("external", "hostname"), hostname,
 			"must be a DNS name: clients do not send an IP address in the handshake (SNI), which serving depends on")
+	}
+}
+
+// edge requires that nothing is expected of a front-proxy that cannot get through an edge.
+func (v *validator) edge(p *field.Path, f *v1alpha1.FrontProxy) {
+	if !f.Serving.Edge {
+		return
+	}
+	if f.Serving.Secret != "" {
+		v.forbidden(p.Child("serving", "secret"), "the edge presents its own certificate, and the front-proxy that of the setup")
+	}
+	if topology.FrontProxyAuthentication(v.setup.Spec.Authentication, f.Authentication).ClientCertificates {
+		v.invalid(p.Child("authentication", "clientCertificates"), true, "must be false: client certificates end at the edge (serving.edge)")
 	}
 }
 

@@ -4,8 +4,12 @@ package v1alpha1
 // certificate of the setup.
 type Serving struct {
 	// Secret is the name of a Secret with tls.crt and tls.key in the namespace of the front-proxy, such as that of a cert-manager
-	// Certificate. kcp notices when it changes.
-	Secret string `json:"secret"`
+	// Certificate. kcp notices when it changes. It is required without edge.
+	Secret string `json:"secret,omitempty"`
+	// Edge is set if something in front of the front-proxy terminates TLS, such as a CDN, and presents a certificate of its own. It
+	// must verify the front-proxy with the server CA of the setup. The front-proxy must refuse client certificates, because they do
+	// not get through.
+	Edge bool `json:"edge,omitempty"`
 	// CA are the certificates of the authorities that clients verify it with, in PEM format. They are put into kubeconfigs. Default:
 	// clients use those of their system, as for a public certificate.
 	CA string `json:"ca,omitempty"`
