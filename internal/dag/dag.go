@@ -14,7 +14,7 @@ var ErrSkipped = errors.New("skipped")
 
 // Run calls do for every node of a graph, after the nodes that it needs. Independent nodes run concurrently, at most limit at a
 // time, and start in the order of compare. A node with a failed dependency is skipped: its error wraps ErrSkipped and names the
-// dependency. The result has all nodes, with a nil error for those that succeeded. Run fails if the graph has a cycle, or a
+// dependency. Nodes that depend on it are skipped too, with the same error. The result has all nodes, with a nil error for those that succeeded. Run fails if the graph has a cycle, or a
 // dependency that is not a node.
 func Run[N comparable](
 	ctx context.Context, needs map[N][]N, compare func(a, b N) int, limit int, do func(context.Context, N) error,
@@ -38,6 +38,9 @@ func Run[N comparable](
 			started[n], progress = true, true
 			if need, failed := firstFailed(needs[n], done); failed {
 				done[n] = fmt.Errorf("%w: %v failed", ErrSkipped, need)
+				if errors.Is(done[need], ErrSkipped) {
+					done[n] = done[need]
+				}
 				continue
 			}
 			running++

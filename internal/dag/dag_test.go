@@ -46,7 +46,7 @@ func TestRunSkipsDependants(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, errs["root"], boom)
 	require.EqualError(t, errs["alpha"], "skipped: root failed")
-	require.EqualError(t, errs["proxy"], "skipped: alpha failed")
+	require.EqualError(t, errs["proxy"], "skipped: root failed", "alpha was skipped, it did not fail")
 	require.NoError(t, errs["etcd"])
 }
 

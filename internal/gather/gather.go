@@ -11,6 +11,41 @@ import (
 // Listed is how many of many names a sentence lists.
 const Listed = 3
 
+// Most is how many things that are alike are listed one by one. More of them are listed as one, so that a setup with a hundred
+// shards fits on a screen, and a small one is listed completely.
+const Most = 8
+
+// Alike returns things in groups. More than Most things with the same key are a group, all others are groups of one. The order is
+// that of the first things of the groups.
+func Alike[T any](things []T, key func(T) string) [][]T {
+	same := map[string][]T{}
+	for _, t := range things {
+		k := key(t)
+		same[k] = append(same[k], t)
+	}
+	var out [][]T
+	seen := map[string]bool{}
+	for _, t := range things {
+		switch k := key(t); {
+		case len(same[k]) <= Most:
+			out = append(out, []T{t})
+		case !seen[k]:
+			seen[k] = true
+			out = append(out, same[k])
+		}
+	}
+	return out
+}
+
+// Names returns many names with a common prefix in one word, of which it shows the first: shard/{a,b,...}.
+func Names(prefix string, names []string) string {
+	shown := names[:min(len(names), 2)]
+	if len(names) > len(shown) {
+		shown = append(slices.Clone(shown), "...")
+	}
+	return prefix + "{" + strings.Join(shown, ",") + "}"
+}
+
 // Few joins texts. If there are many, it joins the first ones, and says how many more there are, which are at least two.
 func Few(all []string, most int, separator string) string {
 	if more := len(all) - most; more > 1 {
@@ -73,7 +108,7 @@ func (a *alike) add(message string, words []string) bool {
 		return false
 	}
 	for i := at + 1; i < len(words); i++ {
-		if words[i] != first[i] && elide(first[i], x) != elide(words[i], y) {
+		if words[i] != first[i] && Elide(first[i], x) != Elide(words[i], y) {
 			return false
 		}
 	}
@@ -93,7 +128,7 @@ func (a *alike) text() []string {
 	line := slices.Clone(a.words[0])
 	for i := a.at + 1; i < len(line); i++ {
 		if slices.ContainsFunc(a.words, func(words []string) bool { return words[i] != line[i] }) {
-			line[i] = elide(line[i], nameIn(line[a.at]))
+			line[i] = Elide(line[i], nameIn(line[a.at]))
 		}
 	}
 	line[a.at] = Few(subjects, Listed, ", ") + ending(line[a.at])
@@ -119,24 +154,40 @@ func nameIn(word string) string {
 	return name
 }
 
-// elide replaces a name in a word, and what follows it in names that are derived from it, with an ellipsis.
-func elide(word, name string) string {
+// Elide replaces a name in a word, and what follows it in names that are derived from it, with an ellipsis.
+func Elide(word, name string) string {
+	return replace(word, name, func(rest string) int {
+		end := 0
+		for end < len(rest) && (rest[end] == '-' || isAlphanumeric(rest[end])) {
+			end++
+		}
+		return end
+	})
+}
+
+// Without replaces a name in a text with an ellipsis, also as a part of other names: demo-alpha-server becomes demo-…-server.
+func Without(text, name string) string { return replace(text, name, func(string) int { return 0 }) }
+
+// replace replaces a name, and as many bytes after it as a function returns, with an ellipsis.
+func replace(text, name string, more func(rest string) int) string {
+	if name == "" {
+		return text
+	}
 	var b strings.Builder
-	for {
-		i := strings.Index(word, name)
+	for at := 0; ; {
+		i := strings.Index(text[at:], name)
 		if i < 0 {
-			return b.String() + word
+			return b.String() + text[at:]
 		}
+		i += at
 		end := i + len(name)
-		if i > 0 && isAlphanumeric(word[i-1]) || end < len(word) && isAlphanumeric(word[end]) {
-			b.WriteString(word[:end]) // a part of another name
+		if i > 0 && isAlphanumeric(text[i-1]) || end < len(text) && isAlphanumeric(text[end]) {
+			b.WriteString(text[at:end]) // a part of another name
 		} else {
-			for end < len(word) && (word[end] == '-' || isAlphanumeric(word[end])) {
-				end++
-			}
-			b.WriteString(word[:i] + "…")
+			b.WriteString(text[at:i] + "…")
+			end += more(text[end:])
 		}
-		word = word[end:]
+		at = end
 	}
 }
 

@@ -75,8 +75,37 @@ func TestElide(t *testing.T) {
 		"demo-alpha": "demo-…", "demo-alpha-7d9c-x:2379": "demo-…:2379", "alphabet": "alphabet", "xalpha": "xalpha",
 		"alpha,alpha": "…,…", "https://alpha.kcp.svc": "https://….kcp.svc", "": "",
 	} {
-		require.Equal(t, want, elide(in, "alpha"), in)
+		require.Equal(t, want, Elide(in, "alpha"), in)
 	}
+}
+
+func TestAlike(t *testing.T) {
+	kind := func(s string) string { return s[:1] }
+	var many []string
+	for i := range Most + 1 {
+		many = append(many, fmt.Sprintf("a%d", i))
+	}
+	require.Equal(t, [][]string{{"b0"}, many, {"b1"}}, Alike(append(append([]string{"b0"}, many...), "b1"), kind))
+	var few [][]string
+	for _, s := range many[1:] {
+		few = append(few, []string{s})
+	}
+	require.Equal(t, few, Alike(many[1:], kind))
+	require.Empty(t, Alike(nil, kind))
+}
+
+func TestNames(t *testing.T) {
+	require.Equal(t, "shard/{a,b,...}", Names("shard/", []string{"a", "b", "c"}))
+	require.Equal(t, "{a,b}", Names("", []string{"a", "b"}))
+}
+
+func TestWithout(t *testing.T) {
+	for in, want := range map[string]string{
+		"demo-alpha-server": "demo-…-server", "alpha": "…", "alphabet": "alphabet", "alphaalpha": "alphaalpha", "alpha alpha-1": "… …-1", "": "",
+	} {
+		require.Equal(t, want, Without(in, "alpha"), in)
+	}
+	require.Equal(t, "root", Without("root", ""))
 }
 
 func TestIn(t *testing.T) {

@@ -35,6 +35,8 @@ type traits struct {
 	only string
 	// stem is the part of object names between the setup's name and the component's. Default: the kind.
 	stem string
+	// plural is the kind's plural. Default: the kind with an s.
+	plural string
 	// runs: it is a workload. serves: it is a kcp server, reached at a URL. data: it holds data. proxied: front-proxies
 	// forward requests to it.
 	runs, serves, data, proxied bool
@@ -53,8 +55,8 @@ var kinds = []traits{
 	{kind: RootShard, only: RootShardName, runs: true, serves: true, data: true, proxied: true, layer: 1,
 		parts: []string{ConfigPart}},
 	{kind: Shard, runs: true, serves: true, data: true, proxied: true, layer: 1, parts: []string{ConfigPart}},
-	{kind: FrontProxy, runs: true, serves: true, parts: []string{ConfigPart}},
-	{kind: VirtualWorkspaces, stem: "vw", runs: true, serves: true, proxied: true},
+	{kind: FrontProxy, plural: "front-proxies", runs: true, serves: true, parts: []string{ConfigPart}},
+	{kind: VirtualWorkspaces, plural: "virtual-workspaces", stem: "vw", runs: true, serves: true, proxied: true},
 	{kind: Kubeconfig},
 }
 
@@ -94,6 +96,9 @@ func (k Kind) HoldsData() bool { return k.traits().data }
 
 // Proxied reports whether front-proxies forward requests to components of the kind.
 func (k Kind) Proxied() bool { return k.traits().proxied }
+
+// Plural returns the word for several components of the kind: shards, front-proxies.
+func (k Kind) Plural() string { return cmp.Or(k.traits().plural, string(k)+"s") }
 
 // Singleton reports whether a setup has at most one component of the kind, which then has no name of its own.
 func (k Kind) Singleton() bool { return k.traits().only != "" }

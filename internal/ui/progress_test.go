@@ -126,8 +126,8 @@ func TestLiveSurvivesResize(t *testing.T) {
 	}
 }
 
-// crowd returns a live region with n shards, of which every tenth failed, a quarter is done, and the rest is running.
-func crowd(s *Streams, n int) *live {
+// crowded returns a live region with n shards, of which every tenth failed, a quarter is done, and the rest is running.
+func crowded(s *Streams, n int) *live {
 	clock := testutil.NewClock()
 	l := still(s, clock)
 	l.Observe(run.Event{Time: clock.Now(), Scope: run.Step, Name: "checks", Status: run.Done})
@@ -150,7 +150,7 @@ func TestLiveFitsTheScreen(t *testing.T) {
 		for h := 1; h < 30; h++ {
 			for _, w := range []int{1, 8, 20, 80} {
 				s, _, _ := Fake("", w, h, utf8Lang)
-				lines, _ := crowd(s, n).frame(w, h, false)
+				lines, _ := crowded(s, n).frame(w, h, false)
 				require.LessOrEqual(t, len(lines), max(1, h-1), "%d shards, height %d", n, h)
 				for _, line := range lines {
 					require.LessOrEqual(t, width(line), max(w-1, 7), "%q", line)
@@ -173,7 +173,7 @@ func TestLiveFolds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _, _ := Fake("", 60, tc.height, utf8Lang, "NO_COLOR=1")
-			lines, _ := crowd(s, tc.shards).frame(60, tc.height, tc.final)
+			lines, _ := crowded(s, tc.shards).frame(60, tc.height, tc.final)
 			testutil.Golden(t, "fold-"+name+".golden", []byte(strings.Join(lines, "\n")+"\n"))
 		})
 	}
@@ -181,7 +181,7 @@ func TestLiveFolds(t *testing.T) {
 
 func TestLiveFoldsSteps(t *testing.T) {
 	s, _, _ := Fake("", 60, 10, utf8Lang, "NO_COLOR=1")
-	l := crowd(s, 1)
+	l := crowded(s, 1)
 	for i := range 100 {
 		e := run.Event{Time: l.now(), Scope: run.Step, Name: fmt.Sprintf("leader of shard/s%03d", i), Status: run.Running}
 		l.Observe(e)
