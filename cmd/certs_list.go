@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ui"
@@ -19,6 +20,7 @@ type certsListOptions struct {
 	env    *Env
 	setup  setupFlags
 	output string
+	all    bool
 }
 
 func newCertsListCmd(env *Env) *cobra.Command {
@@ -28,11 +30,13 @@ func newCertsListCmd(env *Env) *cobra.Command {
 		Short: "List authorities, service-account keys and certificates, and when each is due",
 		Long: `List shows the setup's PKI. DUE is when a certificate is to be renewed, which kcpctl up does by itself.
 For an authority, it is when its remaining time becomes too short to sign certificates with the
-configured validity: replace it with rotate-ca.`,
+configured validity: replace it with rotate-ca. Many certificates that differ only in their component are
+listed as one; --all lists each.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.setup.add(c.Flags())
+	addAll(c.Flags(), &o.all, "certificate", "dates")
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
 }
@@ -51,11 +55,7 @@ func (o *certsListOptions) run(ctx context.Context) error {
 		return encode(o.env.Streams.Out, o.output, l)
 	}
 	out := o.env.Streams.Out
-	var rows [][]string
-	for _, i := range l.Items {
-		rows = append(rows, o.row(i))
-	}
-	ui.Table(out, []string{"NAME", "CN", "ISSUER", "USED BY", "EXPIRES", "DUE"}, rows...)
+	ui.Table(out, []string{"NAME", "CN", "ISSUER", "USED BY", "EXPIRES", "DUE"}, o.rows(l.Items)...)
 	for _, r := range pki.AllRotations() {
 		if phase, ok := l.Rotations[r.Key()]; ok {
 			line := fmt.Sprintf("rotation of the %s: phase %s, %s", r, phase, phaseMeaning(phase))
@@ -87,19 +87,52 @@ func (s *session) certificates(ctx context.Context) (*pki.List, error) {
 	return l, nil
 }
 
-func (o *certsListOptions) row(i pki.Item) []string {
-	name, cn, issuer, expires := i.Name, "-", "-", "-"
+// rows returns the rows of the table: one for many certificates that are alike, unless --all is given.
+func (o *certsListOptions) rows(items []pki.Item) [][]string {
+	var rows [][]string
+	if o.all {
+		for _, i := range items {
+			rows = append(rows, o.row(i, users(i), ""))
+		}
+		return rows
+	}
+	for _, alike := range gather.Alike(items, func(i pki.Item) string {
+		return strings.Join(o.row(i, string(i.Component.Kind()), i.Component.Name()), "\n")
+	}) {
+		first := alike[0]
+		if len(alike) == 1 {
+			rows = append(rows, o.row(first, users(first), ""))
+			continue
+		}
+		rows = append(rows, o.row(first, several(alike), first.Component.Name()))
+	}
+	return rows
+}
+
+// several names the components of certificates that are alike: 99 shards.
+func several(items []pki.Item) string {
+	return fmt.Sprintf("%d %s", len(items), items[0].Component.Kind().Plural())
+}
+
+// users names the components that use an item.
+func users(i pki.Item) string {
+	if len(i.UsedBy) == 1 {
+		return string(i.UsedBy[0])
+	}
+	return fmt.Sprintf("%d components", len(i.UsedBy))
+}
+
+// row is the row of an item, without the name of its component.
+func (o *certsListOptions) row(i pki.Item, users, without string) []string {
+	name, cn, issuer, expires := gather.Without(i.Name, without), "-", "-", "-"
 	if i.Role != "" {
 		name += " (" + i.Role + ")"
 	}
 	if i.Info != nil {
-		cn, issuer, expires = i.CN, i.Issuer, i.NotAfter.UTC().Format(time.DateOnly)
+		cn, issuer, expires = gather.Without(i.CN, without), i.Issuer, i.NotAfter.UTC().Format(time.DateOnly)
 	}
-	users := fmt.Sprintf("%d components", len(i.UsedBy))
-	if len(i.UsedBy) == 1 {
-		users = string(i.UsedBy[0])
-	}
-	return []string{name, cn, issuer, users, expires, o.due(i)}
+	out := o.env.Streams.Out
+	return []string{out.Text(name), out.Text(cn), issuer, users, expires, o.due(i)}
 }
 
 // due is when an item is to be replaced: red if it is expired or missing, yellow if it is due soon.
@@ -154,36 +187,47 @@ func (o *certsCheckOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	ending := slices.DeleteFunc(l.Items, func(i pki.Item) bool { return !i.EndsWithin(time.Duration(o.within), o.env.Now()) })
+	o.print(ending)
 	var remedies []string
-	found := 0
-	for _, i := range l.Items {
-		if !i.EndsWithin(time.Duration(o.within), o.env.Now()) {
-			continue
-		}
-		found++
-		fmt.Fprintln(o.env.Streams.Out, o.expiry(i))
+	for _, i := range ending {
 		if r := o.remedy(i); !slices.Contains(remedies, r) {
 			remedies = append(remedies, r)
 		}
 	}
-	if found == 0 {
+	if len(ending) == 0 {
 		fmt.Fprintf(o.env.Streams.Err, "No certificate of kcp %q expires within %s.\n", s.topology.Name, &o.within)
 		return nil
 	}
 	return clierr.New(clierr.Failed, "run "+strings.Join(remedies, ", then "),
 		"kcp %q has %s missing, expired or due to expire within %s",
-		s.topology.Name, plural(found, "certificate", "certificates"), &o.within)
+		s.topology.Name, plural(len(ending), "certificate", "certificates"), &o.within)
+}
+
+// print prints a line for each item, or for many certificates that are alike.
+func (o *certsCheckOptions) print(items []pki.Item) {
+	out := o.env.Streams.Out
+	name := func(i pki.Item) string { return gather.Without(i.Name, i.Component.Name()) }
+	for _, alike := range gather.Alike(items, func(i pki.Item) string {
+		return string(i.Component.Kind()) + "\n" + name(i) + "\n" + o.expiry(i)
+	}) {
+		subject := alike[0].Name
+		if len(alike) > 1 {
+			subject = name(alike[0]) + " of " + several(alike)
+		}
+		fmt.Fprintln(out, out.Text(subject), o.expiry(alike[0]))
+	}
 }
 
 func (o *certsCheckOptions) expiry(i pki.Item) string {
 	if i.Info == nil {
-		return i.Name + " is missing"
+		return "is missing"
 	}
 	day, left := i.NotAfter.UTC().Format(time.DateOnly), i.NotAfter.Sub(o.env.Now())
 	if left < 0 {
-		return i.Name + " expired on " + day
+		return "expired on " + day
 	}
-	return fmt.Sprintf("%s expires on %s, in %s", i.Name, day, ui.Age(left))
+	return fmt.Sprintf("expires on %s, in %s", day, ui.Age(left))
 }
 
 // remedy is the command that replaces an item.

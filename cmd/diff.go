@@ -22,6 +22,7 @@ type diffOptions struct {
 	setup    setupFlags
 	revision int
 	output   string
+	all      bool
 }
 
 func newDiffCmd(env *Env) *cobra.Command {
@@ -31,13 +32,15 @@ func newDiffCmd(env *Env) *cobra.Command {
 		Short: "Show what up would change, by path",
 		Long: `Diff shows which objects up would change and, for each, the paths that differ with their previous and
 new values. Values of Secrets are masked; for certificates it shows subject, issuer, names and expiry.
-What others have changed since the last up is marked as drift, with its field manager.
+What others have changed since the last up is marked as drift, with its field manager. Many objects with the
+same differences are shown as one; --all shows each.
 
 Exit codes: 0 no differences, 1 differences or a cluster that cannot be reached, 2 invalid flags or setup file.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.setup.add(c.Flags())
+	addAll(c.Flags(), &o.all, "object", "differences")
 	c.Flags().IntVar(&o.revision, "revision", 0, "show what applying this revision of kcpctl history would change")
 	addOutput(c, &o.output, "", append([]string{outputUnified}, machineFormats...)...)
 	return c
@@ -88,7 +91,7 @@ func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) erro
 	out := o.env.Streams.Out
 	switch o.output {
 	case "":
-		ui.PrintDiff(out, entries)
+		ui.PrintDiff(out, entries, o.all)
 		if len(entries) > 0 || p.Count(plan.Unknown) > 0 {
 			fmt.Fprintf(out, "\n%s\n", p.Summary())
 		}

@@ -53,6 +53,11 @@ func (f *setupFlags) addWithShorthand(flags *pflag.FlagSet, file string) {
 	f.local.add(flags)
 }
 
+// addAll adds --all to a command that shows many things as one if they are alike.
+func addAll(flags *pflag.FlagSet, all *bool, thing, common string) {
+	flags.BoolVarP(all, "all", "A", false, fmt.Sprintf("list each %s, also many with the same %s", thing, common))
+}
+
 func (f *setupFlags) addAllowOtherCluster(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.allowOtherCluster, "allow-other-cluster", false,
 		"accept a cluster other than the one that the setup was applied to")

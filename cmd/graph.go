@@ -2,7 +2,9 @@ package cmd
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,6 +18,7 @@ type graphOptions struct {
 	setup  setupFlags
 	output string
 	live   bool
+	all    bool
 }
 
 func newGraphCmd(env *Env) *cobra.Command {
@@ -24,13 +27,15 @@ func newGraphCmd(env *Env) *cobra.Command {
 		Use:   "graph",
 		Short: "Draw the components of the setup, their URLs and placement",
 		Long: `Graph draws the components of the setup, with their URLs and placement, as text or as a diagram. With
---live it also shows which components are ready.`,
+--live it also shows which components are ready. Many components that differ only in their name are drawn as
+one; --all draws each.`,
 		Example: `  kcpctl graph -o svg > kcp.svg
   kcpctl graph -o mermaid --live`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.setup.add(c.Flags())
+	addAll(c.Flags(), &o.all, "component", "connections")
 	addOutput(c, &o.output, "text", "text", "mermaid", "dot", "svg")
 	c.Flags().BoolVar(&o.live, "live", false, "show which components are ready")
 	return c
@@ -48,9 +53,19 @@ func (o *graphOptions) run(ctx context.Context) error {
 		}
 	}
 	g := graph.New(s.topology, states)
+	if !o.all {
+		g = g.Fold()
+	}
 	draw := map[string]func() string{"text": g.Text, "mermaid": g.Mermaid, "dot": g.DOT, "svg": g.SVG}[o.output]
-	_, err = io.WriteString(o.env.Streams.Out, draw())
-	return err
+	if o.output != "text" {
+		_, err = io.WriteString(o.env.Streams.Out, draw())
+		return err
+	}
+	for line := range strings.Lines(draw()) {
+		text := strings.TrimLeft(line, " ")
+		fmt.Fprintln(o.env.Streams.Out, line[:len(line)-len(text)]+o.env.Streams.Out.Text(text))
+	}
+	return nil
 }
 
 // states queries which components are ready.

@@ -113,6 +113,9 @@ func printHistory(out *ui.Stream, history []plan.Revision) {
 	ui.Table(out, []string{"REVISION", "APPLIED", "BY", "KCPCTL", "ONLY"}, rows...)
 }
 
+// maxScopeNames is how many components the table lists for a run with --only.
+const maxScopeNames = 5
+
 // onlyColumn lists the components that a revision is limited to, and the clusters that it left out; - means that the whole
 // setup was applied.
 func onlyColumn(r plan.Revision) string {
@@ -127,5 +130,5 @@ func onlyColumn(r plan.Revision) string {
 	if len(only) == 0 {
 		return cmp.Or(strings.Join(r.Only, ","), "-")
 	}
-	return gather.Few(only, maxListedNames, ",")
+	return gather.Few(only, maxScopeNames, ",")
 }

@@ -44,7 +44,7 @@ Exit codes: 0 everything is ready, 1 failed, 2 invalid flags or setup file, 3 so
 	o.setup.add(f)
 	addOutput(c, &o.output, "", machineFormats...)
 	f.BoolVarP(&o.watch, "watch", "w", false, "refresh until you press Ctrl-C")
-	f.BoolVarP(&o.all, "all", "A", false, "list each component, also those with the same state")
+	addAll(f, &o.all, "component", "state")
 	f.BoolVar(&o.drift, "drift", true, "compare the running setup with the setup file")
 	return c
 }

@@ -6,13 +6,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/status"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
-
-// maxListedNames is how many names a table or a tree lists.
-const maxListedNames = 5
 
 // tree is a status as a tree: the setup, its components, and what concerns all of them.
 func (o *statusOptions) tree(st *status.Status) ui.Node {
@@ -100,35 +98,42 @@ type group struct {
 	clusters *int
 }
 
-// groups groups components of the same kind and state, unless --all is given.
+// groups groups many components of the same kind and state, unless --all is given.
 func (o *statusOptions) groups(st *status.Status) []*group {
 	shards := map[string]status.Shard{}
 	for _, sh := range st.Shards {
 		shards[sh.Name] = sh
 	}
-	var out []*group
-	by := map[string]*group{}
+	var all []*group
 	for _, c := range st.Components {
-		g := &group{Component: c}
+		_, name, _ := strings.Cut(string(c.ID), "/")
+		g := &group{Component: c, names: []string{name}}
 		if name, ok := shardOf(c.ID); ok {
 			g.cordoned, g.clusters = shards[name].Cordoned, shards[name].LogicalClusters
 		}
-		_, name, _ := strings.Cut(string(c.ID), "/")
-		key := fmt.Sprint(c.ID.Kind(), c.Cluster, c.Replicas, c.ReadyReplicas, c.Version, c.Well(), g.problem(), c.Restarts, g.cordoned, g.clusters == nil)
-		if first := by[key]; first != nil && !o.all {
-			first.join(g, name)
-			continue
+		all = append(all, g)
+	}
+	if o.all {
+		return all
+	}
+	var out []*group
+	for _, alike := range gather.Alike(all, (*group).state) {
+		for _, other := range alike[1:] {
+			alike[0].join(other)
 		}
-		g.names = []string{name}
-		by[key] = g
-		out = append(out, g)
+		out = append(out, alike[0])
 	}
 	return out
 }
 
+// state is what components of a group have in common.
+func (g *group) state() string {
+	return fmt.Sprint(g.ID.Kind(), g.Cluster, g.Replicas, g.ReadyReplicas, g.Version, g.Well(), g.problem(), g.Restarts, g.cordoned, g.clusters == nil)
+}
+
 // join adds a component in the same state.
-func (g *group) join(other *group, name string) {
-	g.names = append(g.names, name)
+func (g *group) join(other *group) {
+	g.names = append(g.names, other.names...)
 	if g.Since.IsZero() || !other.Since.IsZero() && other.Since.Before(g.Since) {
 		g.Since = other.Since
 	}
@@ -138,16 +143,12 @@ func (g *group) join(other *group, name string) {
 	}
 }
 
-// name is shard/alpha, shard/{alpha,beta}, or shard/{alpha,beta,...}.
+// name is shard/alpha, or shard/{alpha,beta,...}.
 func (g *group) name() string {
 	if len(g.names) == 1 {
 		return string(g.ID)
 	}
-	shown := g.names
-	if len(shown) > maxListedNames {
-		shown = []string{shown[0], shown[1], "..."} // more do not say more, and would make the columns wide
-	}
-	return fmt.Sprintf("%s/{%s}", g.ID.Kind(), strings.Join(shown, ","))
+	return gather.Names(string(g.ID.Kind())+"/", g.names)
 }
 
 // replicas is 2/3, or -/3 if only the setup is known.

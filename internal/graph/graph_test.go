@@ -3,6 +3,7 @@ package graph_test
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -62,4 +63,23 @@ func TestEveryComponentIsDrawn(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+}
+
+// Many shards that differ only in their name have one box, and so do their etcds.
+func TestFold(t *testing.T) {
+	var text strings.Builder
+	text.WriteString("spec:\n  cacheServer: {}\n  etcd: {managed: {replicas: 3}}\n  shards:\n")
+	for i := range 40 {
+		fmt.Fprintf(&text, "  - {name: s%d}\n", i)
+	}
+	text.WriteString("  - {name: large, replicas: 3}\n")
+	g := drawn(t, text.String(), map[topology.ID]graph.State{"shard/s7": graph.NotReady})
+	folded := g.Fold()
+	for name, got := range map[string]string{"txt": folded.Text(), "mermaid": folded.Mermaid(), "dot": folded.DOT(), "svg": folded.SVG()} {
+		testutil.Golden(t, "folded."+name, []byte(got))
+	}
+	require.Contains(t, g.Text(), "shard/s39", "the graph itself is not changed")
+
+	few := drawn(t, severalClusters, nil)
+	require.Equal(t, few, few.Fold())
 }

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -58,6 +59,10 @@ func (g Graph) DOT() string {
 
 // Text returns the graph as indented lines: each component, followed by the components that it dials.
 func (g Graph) Text() string {
+	titles := map[topology.ID]string{}
+	for _, box := range g.boxes() {
+		titles[box.ID] = box.Title
+	}
 	var b strings.Builder
 	fmt.Fprintln(&b, g.Title)
 	for _, c := range g.Clusters {
@@ -68,7 +73,7 @@ func (g Graph) Text() string {
 			fmt.Fprintf(&b, "  %s  %s\n", box.Title, strings.Join(append(box.Lines, box.State.words()...), ", "))
 			for _, a := range g.Arrows {
 				if a.From == box.ID {
-					fmt.Fprintf(&b, "    %s %s\n", a.Label, a.To)
+					fmt.Fprintf(&b, "    %s %s\n", a.Label, cmp.Or(titles[a.To], string(a.To)))
 				}
 			}
 		}

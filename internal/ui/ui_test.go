@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/diff"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/testutil"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -254,7 +256,16 @@ func TestPrintPlan(t *testing.T) {
 		item("eu", "root-shard", "ConfigMap", "demo-root-old", plan.Delete),
 		item("eu", "", "ConfigMap", "demo-old", plan.Delete),
 	}
+	var many []plan.Item
+	for i := range 12 {
+		id, object := fmt.Sprintf("shard/s%d", i), fmt.Sprintf("demo-shard-s%d", i)
+		many = append(many, item("eu", id, "Secret", object+"-server", plan.Create), item("eu", id, "Deployment", object, plan.Change))
+		if i == 3 {
+			many = append(many, item("eu", id, "Service", object, plan.Create))
+		}
+	}
 	for name, items := range map[string][]plan.Item{
+		"many":        append(one[:1:1], many...),
 		"one-cluster": one,
 		"clusters":    append(one[:2:2], item("us", "shard/beta", "Deployment", "demo-shard-beta", plan.Create)),
 		"nothing":     one[2:3],
@@ -278,4 +289,39 @@ func TestPrintConflicts(t *testing.T) {
 		{Ref: plan.Ref{GroupVersionKind: schema.GroupVersionKind{Kind: "Service"}, Namespace: "kcp", Name: "demo-shard-alpha"}, Field: ".spec.type", Manager: "Helm"},
 	})
 	testutil.Golden(t, "conflicts.golden", stderr.Bytes())
+}
+
+func TestPrintManyConflicts(t *testing.T) {
+	s, _, stderr := Fake("", 0, 0)
+	var conflicts []plan.Conflict
+	for i := range 100 {
+		conflicts = append(conflicts, plan.Conflict{Object: fmt.Sprintf("Deployment/kcp/demo-shard-s%d", i), Field: ".spec.replicas", Manager: "hpa"})
+	}
+	PrintConflicts(s.Err, conflicts)
+	require.Contains(t, stderr.String(), "Deployment/kcp/demo-shard-s0, Deployment/kcp/demo-shard-s1, Deployment/kcp/demo-shard-s2 and 97 more   .spec.replicas   hpa\n")
+	require.Equal(t, 1, strings.Count(stderr.String(), ".spec.replicas"))
+}
+
+func TestPrintDiff(t *testing.T) {
+	entry := func(component, object string, changes ...diff.Change) diff.Entry {
+		return diff.Entry{Object: object, Component: component, Cluster: "eu", Action: plan.Change, Changes: changes}
+	}
+	level := diff.Change{Path: "spec.template.spec.containers[kcp].args[--v]", Before: "--v=2", After: "--v=4"}
+	entries := []diff.Entry{entry("root-shard", "Deployment/kcp/demo-root", level)}
+	for i := range 12 {
+		name := fmt.Sprintf("s%d", i)
+		changes := []diff.Change{{Path: "metadata.annotations[name]", After: "is " + name}, level}
+		if i == 5 {
+			changes = append(changes, diff.Change{Path: "spec.replicas", Before: 1, After: 2})
+		}
+		entries = append(entries, entry("shard/"+name, "Deployment/kcp/demo-shard-"+name, changes...))
+	}
+	entries[4].Drift = []plan.Conflict{{Field: ".spec.replicas", Manager: "kubectl-scale"}}
+	for name, all := range map[string]bool{"alike": false, "all": true} {
+		t.Run(name, func(t *testing.T) {
+			s, out, _ := Fake("", 0, 0)
+			PrintDiff(s.Out, entries, all)
+			testutil.Golden(t, "diff-"+name+".golden", out.Bytes())
+		})
+	}
 }
