@@ -32,8 +32,8 @@ func (e *editFlags) validate(file string) error {
 
 // preview prints what an edit changes in the setup file and, in a server dry run, what up would then change.
 func (e *editFlags) preview(ctx context.Context, before, after *session, r upRun) error {
-	out, name := before.env.Streams.Out, before.file.Name
-	fmt.Fprint(out, udiff.Unified(name, name, string(before.file.Data), string(after.file.Data)))
+	out := before.env.Streams.Out
+	before.printEdit(after.file)
 	if e.dryRun == dryRunClient {
 		return nil
 	}
@@ -47,6 +47,11 @@ func (e *editFlags) preview(ctx context.Context, before, after *session, r upRun
 		ui.PrintPlan(out, res.Plan)
 	}
 	return err
+}
+
+// printEdit prints what an edit changes in the setup file.
+func (s *session) printEdit(edited *setup.File) {
+	fmt.Fprint(s.env.Streams.Out, udiff.Unified(s.file.Name, s.file.Name, string(s.file.Data), string(edited.Data)))
 }
 
 // writeEdit returns what writes an edit into the setup file; nil if the edit changes nothing.

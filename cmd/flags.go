@@ -306,11 +306,18 @@ func maxArgs(n int) cobra.PositionalArgs {
 	}
 }
 
+func withArticle(noun string) string {
+	if strings.ContainsRune("aeiou", rune(noun[0])) {
+		return "an " + noun
+	}
+	return "a " + noun
+}
+
 // oneArg accepts exactly one argument, such as a shard name.
 func oneArg(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return badArgs(c, "a %s is required", what)
+			return badArgs(c, "%s is required", withArticle(what))
 		}
 		return maxArgs(1)(c, args)
 	}
@@ -320,7 +327,7 @@ func oneArg(what string) cobra.PositionalArgs {
 func someArgs(what string) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return badArgs(c, "a %s is required", what)
+			return badArgs(c, "%s is required", withArticle(what))
 		}
 		return nil
 	}

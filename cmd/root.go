@@ -142,7 +142,7 @@ func commandGroups(env *Env) []commandGroup {
 		}},
 		{"Change it", []*cobra.Command{
 			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newUpgradeCmd(env),
-			newEtcdCmd(env),
+			newAgentCmd(env), newEtcdCmd(env),
 		}},
 		{groupAbout, []*cobra.Command{newExplainCmd(env), newVersionCmd(env), newDownloadCmd(env)}},
 	}

@@ -16,19 +16,7 @@ import (
 
 // AddShard returns the file with a shard appended to spec.shards. The rest of the text is unchanged.
 func (f *File) AddShard(s v1alpha1.Shard) (*File, error) {
-	item, err := nodeOf(s)
-	if err != nil {
-		return nil, err
-	}
-	want := fmt.Sprintf("add the shard %q to spec.shards", s.Name)
-	return f.edit(want, func(e *editor, tree map[string]any) (splices []splice, err error) {
-		var value any
-		if err := item.Decode(&value); err != nil {
-			return nil, err
-		}
-		setList(tree, append(listAt(tree, "spec", "shards"), value))
-		return e.add(item, "spec", "shards")
-	})
+	return f.addItem("shards", fmt.Sprintf("add the shard %q to spec.shards", s.Name), s)
 }
 
 // RemoveShard returns the file without a shard and the comments directly above it.
@@ -37,14 +25,48 @@ func (f *File) RemoveShard(name string) (*File, error) {
 	if index < 0 {
 		return nil, fmt.Errorf("%s has no shard %q", f.Name, name)
 	}
-	want := fmt.Sprintf("remove the shard %q from spec.shards", name)
-	return f.edit(want, func(e *editor, tree map[string]any) ([]splice, error) {
-		list := listAt(tree, "spec", "shards")
-		if index >= len(list) {
-			return nil, unsafe("spec.shards is not a list in one place")
+	return f.removeItem("shards", fmt.Sprintf("remove the shard %q from spec.shards", name), index)
+}
+
+// AddAgent returns the file with an agent appended to spec.agents. The rest of the text is unchanged.
+func (f *File) AddAgent(a v1alpha1.Agent) (*File, error) {
+	return f.addItem("agents", fmt.Sprintf("add the agent %q to spec.agents", a.Name), a)
+}
+
+// RemoveAgent returns the file without an agent and the comments directly above it.
+func (f *File) RemoveAgent(name string) (*File, error) {
+	index := slices.IndexFunc(f.Setup.Spec.Agents, func(a v1alpha1.Agent) bool { return a.Name == name })
+	if index < 0 {
+		return nil, fmt.Errorf("%s has no agent %q", f.Name, name)
+	}
+	return f.removeItem("agents", fmt.Sprintf("remove the agent %q from spec.agents", name), index)
+}
+
+// addItem appends an item to a list of spec. want is what the user can do instead.
+func (f *File) addItem(list, want string, item any) (*File, error) {
+	node, err := nodeOf(item)
+	if err != nil {
+		return nil, err
+	}
+	return f.edit(want, func(e *editor, tree map[string]any) (splices []splice, err error) {
+		var value any
+		if err := node.Decode(&value); err != nil {
+			return nil, err
 		}
-		setList(tree, slices.Delete(list, index, index+1))
-		return e.remove(index, "spec", "shards")
+		setList(tree, list, append(listAt(tree, "spec", list), value))
+		return e.add(node, "spec", list)
+	})
+}
+
+// removeItem removes an item from a list of spec.
+func (f *File) removeItem(list, want string, index int) (*File, error) {
+	return f.edit(want, func(e *editor, tree map[string]any) ([]splice, error) {
+		items := listAt(tree, "spec", list)
+		if index >= len(items) {
+			return nil, unsafe("spec." + list + " is not a list in one place")
+		}
+		setList(tree, list, slices.Delete(items, index, index+1))
+		return e.remove(index, "spec", list)
 	})
 }
 
@@ -136,12 +158,12 @@ func listAt(tree map[string]any, object, key string) []any {
 	return slices.Clone(list)
 }
 
-// setList replaces spec.shards in a tree.
-func setList(tree map[string]any, list []any) {
+// setList replaces a list of spec in a tree.
+func setList(tree map[string]any, name string, list []any) {
 	spec, _ := tree["spec"].(map[string]any)
-	out := map[string]any{"shards": list}
+	out := map[string]any{name: list}
 	for key, value := range spec {
-		if key != "shards" {
+		if key != name {
 			out[key] = value
 		}
 	}

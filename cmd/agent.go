@@ -1,0 +1,136 @@
+package cmd
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/agent"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+func newAgentCmd(env *Env) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "agent",
+		Short: "Add, list and remove agents, which publish APIs of clusters in workspaces",
+	}
+	c.AddCommand(newAgentAddCmd(env), newAgentListCmd(env), newAgentRemoveCmd(env))
+	return c
+}
+
+// agentNames are the names of the agents of a setup.
+func agentNames(s *session) []string {
+	var out []string
+	for _, a := range s.file.Setup.Spec.Agents {
+		out = append(out, a.Name)
+	}
+	return out
+}
+
+type agentListOptions struct {
+	env   *Env
+	setup setupFlags
+}
+
+func newAgentListCmd(env *Env) *cobra.Command {
+	o := &agentListOptions{env: env}
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the agents of the setup file, and what they publish",
+		Args:  noArgs,
+		RunE:  func(*cobra.Command, []string) error { return o.run() },
+	}
+	o.setup.add(c.Flags())
+	return c
+}
+
+func (o *agentListOptions) run() error {
+	s, err := loadSetup(o.env, &o.setup)
+	if err != nil {
+		return err
+	}
+	var rows [][]string
+	for i := range s.file.Setup.Spec.Agents {
+		a := &s.file.Setup.Spec.Agents[i]
+		var kinds []string
+		for _, k := range agent.Kinds(a) {
+			kinds = append(kinds, k.GroupKind.String())
+		}
+		rows = append(rows, []string{a.Name, a.Cluster, a.Version, a.Workspace, a.APIExport, strings.Join(kinds, ",")})
+	}
+	ui.Table(o.env.Streams.Out, []string{"NAME", "CLUSTER", "VERSION", "WORKSPACE", "APIEXPORT", "KINDS"}, rows...)
+	return nil
+}
+
+type agentRemoveOptions struct {
+	env    *Env
+	setup  setupFlags
+	name   string
+	dryRun bool
+}
+
+func newAgentRemoveCmd(env *Env) *cobra.Command {
+	o := &agentRemoveOptions{env: env}
+	c := &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Remove an agent from the setup file",
+		Long: `Remove removes an agent from the setup file, keeping its other comments, order and style. The next kcpctl up
+removes it from its cluster.`,
+		Example: `  kcpctl agent remove widgets`,
+		Args:    oneArg("agent name"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			o.name = args[0]
+			return o.run()
+		},
+		ValidArgsFunction: completeArgs(1, o.setup.names(env, agentNames)),
+	}
+	o.setup.add(c.Flags())
+	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "print the edit")
+	return c
+}
+
+func (o *agentRemoveOptions) run() error {
+	if err := setup.CheckEditable(o.setup.file); err != nil {
+		return err
+	}
+	s, err := loadSetup(o.env, &o.setup)
+	if err != nil {
+		return err
+	}
+	if findAgent(s, o.name) == nil {
+		return unknownName("agent", o.name, agentNames(s))
+	}
+	edited, err := s.file.RemoveAgent(o.name)
+	if err != nil {
+		return err
+	}
+	if o.dryRun {
+		s.printEdit(edited)
+		return nil
+	}
+	if err := s.file.Rewrite(o.setup.file, edited); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.env.Streams.Err, "removed the agent %q from %s. To remove it from its cluster, run:\n  %s\n", o.name, o.setup.file, o.setup.command("up"))
+	return nil
+}
+
+// findAgent returns an agent of the setup, or nil.
+func findAgent(s *session, name string) *v1alpha1.Agent {
+	for i := range s.file.Setup.Spec.Agents {
+		if a := &s.file.Setup.Spec.Agents[i]; a.Name == name {
+			return a
+		}
+	}
+	return nil
+}
+
+// kindOf splits KIND.GROUP[/VERSION].
+func kindOf(text string) (kind, group, version string, ok bool) {
+	text, version, versioned := strings.Cut(text, "/")
+	kind, group, _ = strings.Cut(text, ".")
+	return kind, group, version, kind != "" && group != "" && (version != "") == versioned
+}

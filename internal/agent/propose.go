@@ -1,0 +1,40 @@
+package agent
+
+import "github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+
+// Proposal is a kind to publish, as its cluster serves it.
+type Proposal struct {
+	Group, Kind, Plural string
+	Namespaced          bool
+	Versions            []string
+	// SecretPath is the path of the field with the name of a Secret that belongs to each object, such as spec.secretName. It may be empty.
+	SecretPath string
+}
+
+// Propose returns a PublishedResource for a kind: its versions, and names that cannot collide, because they contain the name of the
+// logical cluster. The names of namespaced objects are the agent's default, a hash of namespace and name.
+func Propose(p Proposal) v1alpha1.PublishedResource {
+	resource := map[string]any{"apiGroup": p.Group, "kind": p.Kind}
+	if len(p.Versions) > 0 {
+		versions := make([]any, len(p.Versions))
+		for i, v := range p.Versions {
+			versions[i] = v
+		}
+		resource["versions"] = versions
+	}
+	naming := map[string]any{"namespace": "{{ .ClusterName }}"}
+	if !p.Namespaced {
+		naming = map[string]any{"name": "{{ .ClusterName }}-{{ .Object.metadata.name }}"}
+	}
+	out := v1alpha1.PublishedResource{Name: p.Plural + "." + p.Group, Spec: v1alpha1.Object{"resource": resource, "naming": naming}}
+	if p.SecretPath != "" {
+		out.Spec["related"] = []any{map[string]any{
+			"identifier": "secret", "origin": originService, "version": "v1", "resource": "secrets",
+			"object": map[string]any{"reference": map[string]any{"path": p.SecretPath}},
+		}}
+	}
+	if p.Plural != Plural(p.Kind) {
+		out.Plural = p.Plural
+	}
+	return out
+}
