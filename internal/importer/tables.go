@@ -138,7 +138,7 @@ func certificateRows(prefix string) []row {
 func trustRows() []row {
 	return []row{
 		lost("spec.caBundleSecretRef", "kcpctl's own authority signs all serving certificates",
-			"for a front-proxy behind a proxy with another certificate, add its CA to the kubeconfigs of the clients"),
+			"for a front-proxy behind an edge that terminates TLS, set serving.edge and serving.ca"),
 		lost("spec.clientCABundleRef", "further authorities of clients are part of kcpctl's PKI",
 			"put their certificates into ca/client.bundle of a directory and run kcpctl certs import DIR"),
 	}
