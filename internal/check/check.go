@@ -22,6 +22,7 @@ const (
 	catNetwork      = "Network of this machine"
 	catReach        = "Network of the clusters"
 	catMachine      = "This machine"
+	catAgents       = "Agents"
 	catComponents   = "Components"
 	catConnections  = "Connections"
 	catKcp          = "kcp"

@@ -168,4 +168,16 @@ var Preflight = []Check{
 			"Linux: ip link add kcp0 type dummy; ip address add 192.0.2.1/24 dev kcp0; ip link set kcp0 " +
 			"up; ip route add default dev kcp0",
 	},
+	{
+		ID: "KCP041", Category: catAgents, Title: "the published resources of agents are valid",
+		run: published,
+		Explanation: "The api-syncagent notices most mistakes in a PublishedResource only when it synchronizes an object, and " +
+			"then tells them to its log. kcpctl checks without a cluster, whenever it reads the setup file: templates with " +
+			"the functions and fields that the agent has, regular expressions, label selectors, exactly one kind of mutation, " +
+			"versions and how they are renamed, names of resources in kcp that collide, related resources, kinds that are " +
+			"published twice, and fields of the wrong type. Expressions of CEL are left to the agent. What the agent accepts " +
+			"but is probably a mistake is a note: fields that it does not have, names without the logical cluster, related " +
+			"resources of kcp without a watch.",
+		Fix: "correct the PublishedResource at the file, line and column of the message",
+	},
 }

@@ -39,6 +39,8 @@ type publisher struct {
 	files   Files
 	// problems and notes have their file if it is not the setup file.
 	problems, notes Errors
+	// hint is where to read about the problems of published resources. It is empty if there are none.
+	hint string
 }
 
 // published reads the files with published resources, checks all published resources, and puts those of files into the setup instead
@@ -198,7 +200,7 @@ func (p *publisher) check(a *v1alpha1.Agent, sources []publishedAt) error {
 		case f.Warning:
 			p.notes = append(p.notes, problem)
 		case sources[f.Source].file != "" || !p.decoder.follows(f.Error):
-			p.problems = append(p.problems, problem)
+			p.problems, p.hint = append(p.problems, problem), "to read what the api-syncagent accepts, run kcpctl explain KCP041"
 		}
 	}
 	return nil

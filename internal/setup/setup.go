@@ -84,7 +84,7 @@ func ParseWith(name string, data []byte, files Files) (*File, error) {
 		}
 	}
 	if problems := append(d.problems, p.problems...); len(problems) > 0 {
-		return nil, problems.in(name)
+		return nil, &clierr.Error{Err: problems.in(name), Code: clierr.BadInput, Hint: p.hint}
 	}
 	f := &File{Name: name, Data: data, Setup: s, positions: d.positions, files: files}
 	for _, note := range p.notes.sorted(name) {
