@@ -42,6 +42,7 @@ func (a *assembly) operator() {
 		o.component.Aliases = []string{operator.Service(o.kind, o.name)}
 	}
 	a.cacheServer()
+	a.authentication()
 	a.shards()
 	a.frontProxies()
 	a.virtualWorkspaces()
@@ -208,6 +209,7 @@ func (a *assembly) frontProxies() {
 		}
 		a.setup.Spec.FrontProxies = append(a.setup.Spec.FrontProxies, v1alpha1.FrontProxy{
 			Name: o.name, Component: o.component, External: address, Authentication: o.auth,
+			Serving: a.serving(o, o.name), PathMappings: o.mappings(),
 		})
 	}
 	if main < 0 && len(all) > 0 {

@@ -3,7 +3,6 @@ package importer
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -32,7 +31,7 @@ func (a *assembly) chart(o *object) {
 		o.find(Review, "values have no namespace, so the setup has the default, kcp", "name the namespace of the release with --namespace")
 	}
 	a.chartExternal(o)
-	o.chartOIDC()
+	a.chartTokens(o)
 	spec.PKI.KeyAlgorithm = o.chartKeys()
 	spec.Image.PullSecrets, o.component.Image.PullSecrets = o.component.Image.PullSecrets, nil
 	if o.component.Image.Repository == o.proxy.component.Image.Repository {
@@ -43,7 +42,9 @@ func (a *assembly) chart(o *object) {
 			"set spec.version and the image tags to the releases in use")
 	}
 	spec.RootShard = v1alpha1.RootShard{ShardSpec: v1alpha1.ShardSpec{Component: o.component, Etcd: a.chartEtcd(o)}}
-	spec.FrontProxies = []v1alpha1.FrontProxy{{Name: chartFrontProxy, Component: o.proxy.component}}
+	spec.FrontProxies = []v1alpha1.FrontProxy{{
+		Name: chartFrontProxy, Component: o.proxy.component, Serving: a.serving(o.proxy, a.setup.Metadata.Name), PathMappings: o.proxy.mappings(),
+	}}
 	a.release("spec.rootShard.image.tag")
 }
 
@@ -67,23 +68,23 @@ func (a *assembly) chartExternal(o *object) {
 	a.setup.Spec.External = o.external
 }
 
-// chartOIDC resolves the flags that exclude each other, and those that two values determine.
-func (o *object) chartOIDC() {
-	for _, c := range []*object{o, o.proxy} {
-		has := func(name string) bool { _, ok := c.argsFrom[name]; return ok }
-		if o.oidcKey != "" && has("oidc-ca-file") {
-			c.arg(c.argsFrom["oidc-ca-file"], "oidc-ca-file", mountRoot+"/oidc-ca-file/"+o.oidcKey)
+// chartTokens sets the authentication of tokens, which is the same for kcp and the front-proxy.
+func (a *assembly) chartTokens(o *object) {
+	if _, structured := o.argsFrom["authentication-config"]; structured {
+		o.find(NotMapped, "the front-proxy of the chart accepts service-account tokens, and that of kcpctl, if a flag configures issuers, does not",
+			"write the issuers of the ConfigMap into spec.authentication.config, with mode Everywhere, and remove the flag")
+		if issuer, set := o.origins["spec.authentication.oidc.issuerURL"]; set {
+			issuer.find(NotNeeded, "authentication.configMapRef.name takes precedence over oidc", "")
 		}
-		if c == o.proxy && (has("oidc-issuer-url") || has("authentication-config")) {
-			o.find(NotMapped, "the front-proxy of the chart accepts service-account tokens, and that of kcpctl, if it has OIDC, does not",
-				"let clients with such tokens use a front-proxy without OIDC")
-		}
-		if !has("authentication-config") || !has("oidc-issuer-url") {
-			continue
-		}
-		c.argsFrom["oidc-issuer-url"].find(NotNeeded, "authentication.configMapRef.name takes precedence over oidc", "")
-		c.component.ExtraArgs = slices.DeleteFunc(c.component.ExtraArgs, func(a string) bool { return strings.HasPrefix(a, "--oidc-") })
+		return
 	}
+	if o.auth.OIDC == nil {
+		return
+	}
+	if o.oidcCASecret != "" {
+		o.auth.OIDC.CAFrom = &v1alpha1.KeyReference{Secret: o.oidcCASecret, Key: cmp.Or(o.oidcKey, "tls.crt")}
+	}
+	a.everywhere(o, o.auth.TokenAuthentication)
 }
 
 // chartKeys returns the algorithm of private keys.

@@ -32,9 +32,17 @@ type object struct {
 	domain     string
 	command    []string
 	// The parts of a value that several fields of a chart have.
-	algorithm, keySize, oidcKey string
-	nodePort                    int32
-	refs                        map[refKind]value
+	algorithm, keySize, oidcKey, oidcCASecret string
+	nodePort                                  int32
+	refs                                      map[refKind]value
+	// authFlags set the flags of a shard for the tokens in auth.
+	authFlags []func()
+	// paths are path mappings, and pathsFrom is where they are.
+	paths     []filePathMapping
+	pathsFrom value
+	// issuer is that of the certificate for the hostname, and issuerFrom is where it is.
+	issuer     *issuerReference
+	issuerFrom value
 	// container is the name of the container that overlays change.
 	container string
 	// proxy and members are further components that the values of a chart describe.

@@ -216,7 +216,7 @@ func kubeconfigRows() []row {
 
 // issuerRows returns the rows of cert-manager's issuers.
 func issuerRows() []row {
-	const theirs = "keep serving such a certificate in front of kcp, with a proxy that ends TLS only if no client uses a certificate"
+	const theirs = "a FrontProxy whose certificate it signs has serving, and the issuer stays"
 	rows := append(metadataRows(""),
 		needless("spec.selfSigned", ownPKI),
 		lost("spec.ca", ownPKI, ownCA),

@@ -128,11 +128,8 @@ func chartProxyRows() []row {
 		mapped(path+"service.loadBalancerClass", to+"service.loadBalancerClass", serviceField(proxy, "loadBalancerClass")),
 		mapped(path+"service.nodePort", to+"service.ports", number(func(o *object) *int32 { return &o.nodePort })),
 		needless(path+"service.port", "the port of the Service is that of spec.external"),
-		lost(path+"certificateIssuer", ownPKI,
-			"keep serving such a certificate in front of kcp, with a proxy that ends TLS only if no client uses a certificate"),
-		lost(path+"additionalPathMappings", "the setup file has no paths of your own",
-			"copy the file of --mapping-file from kcpctl render to a ConfigMap, add the paths, mount it with podTemplate, and set "+
-				"--mapping-file in extraArgs"),
+		mapped(path+"certificateIssuer", to+"serving", servedBy(proxy)),
+		mapped(path+"additionalPathMappings", to+"pathMappings", pathMappings(proxy)),
 		lost(path+"extraDNSNames", ownPKI, ownSAN),
 		lost(path+"openshiftRoute.enabled", noExposure, exposeIt),
 		lost(path+"ingress.enabled", noExposure, exposeIt), lost(path+"gateway.enabled", noExposure, exposeIt),
@@ -143,24 +140,26 @@ func chartProxyRows() []row {
 	return append(rows, when(path+"gateway.enabled", lost(path+"gateway.className", noExposure, exposeIt))...)
 }
 
-// chartAuthRows returns the rows of authentication, which are the same for kcp and the front-proxy.
+// chartAuthRows returns the rows of authentication, which is the same for kcp and the front-proxy.
 func chartAuthRows() []row {
-	const to = "spec.rootShard.extraArgs"
-	rows := []row{
+	const to, flags = "spec.authentication.oidc.", "spec.rootShard.extraArgs"
+	oidcText := func(name, field string, of func(*v1alpha1.OIDC) *string) row {
+		return mapped("oidc."+name, to+field, text(func(o *object) *string { return of(o.oidc()) }))
+	}
+	return append([]row{
 		mapped("oidc.enabled", "", nothing),
-		mapped("authentication.configMapRef.name", to, mountedFile{
+		mapped("authentication.configMapRef.name", flags, mountedFile{
 			flag: "authentication-config", volume: "authentication-config", key: "config.yaml", configMap: true,
 		}.named(self, proxy)),
-	}
-	for _, f := range [][2]string{
-		{"issuerUrl", "issuer-url"}, {"clientId", "client-id"}, {"groupClaim", "groups-claim"}, {"groupsPrefix", "groups-prefix"},
-		{"usernameClaim", "username-claim"}, {"usernamePrefix", "username-prefix"},
-	} {
-		rows = append(rows, when("oidc.enabled", mapped("oidc."+f[0], to, flag("oidc-"+f[1], self, proxy)))...)
-	}
-	return append(rows, when("oidc.enabled",
-		mapped("oidc.caSecretName", to, oidcCA("tls.crt").named(self, proxy)),
-		mapped("oidc.caSecretKeyName", to, text(func(o *object) *string { return &o.oidcKey })))...)
+	}, when("oidc.enabled",
+		oidcText("issuerUrl", "issuerURL", func(o *v1alpha1.OIDC) *string { return &o.IssuerURL }),
+		oidcText("clientId", "clientID", func(o *v1alpha1.OIDC) *string { return &o.ClientID }),
+		oidcText("groupClaim", "groupsClaim", func(o *v1alpha1.OIDC) *string { return &o.GroupsClaim }),
+		oidcText("groupsPrefix", "groupsPrefix", func(o *v1alpha1.OIDC) *string { return &o.GroupsPrefix }),
+		oidcText("usernameClaim", "usernameClaim", func(o *v1alpha1.OIDC) *string { return &o.UsernameClaim }),
+		oidcText("usernamePrefix", "usernamePrefix", func(o *v1alpha1.OIDC) *string { return &o.UsernamePrefix }),
+		mapped("oidc.caSecretName", to+"caFrom", text(func(o *object) *string { return &o.oidcCASecret })),
+		mapped("oidc.caSecretKeyName", to+"caFrom", text(func(o *object) *string { return &o.oidcKey })))...)
 }
 
 func chartAuditRows() []row {
@@ -176,7 +175,7 @@ func chartAuditRows() []row {
 
 func chartCertificateRows() []row {
 	const email = "kcpctl's front-proxies have certificates of its own authority"
-	const trust = "kcpctl kubeconfig writes the CA of the setup into kubeconfigs: give clients that have none its certificate"
+	const trust = "keep the issuer, create a Certificate for the hostname, and set serving of the front-proxy"
 	return append([]row{
 		lost("letsEncrypt.enabled", email, trust),
 		mapped("certificates.privateKeys.algorithm", "spec.pki.keyAlgorithm", text(func(o *object) *string { return &o.algorithm })),

@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 func rootShardRows() []row {
@@ -38,7 +39,7 @@ func shardRows() []row {
 // commonShardRows returns the rows of the fields that root shards and other shards have.
 func commonShardRows() []row {
 	return slices.Concat(
-		etcdRows(), processRows("spec."), templateRows(), trustRows(), auditRows(), authorizationRows(), authRows(),
+		etcdRows(), processRows("spec."), templateRows(), trustRows(), auditRows(), authorizationRows(), shardAuthRows(),
 		[]row{
 			domainRow(),
 			mapped("spec.shardBaseURL", "url", into(func(o *object) *string { return &o.url })),
@@ -94,37 +95,15 @@ func oidcCA(key string) mountedFile {
 	return mountedFile{flag: "oidc-ca-file", volume: "oidc-ca-file", key: key}
 }
 
-// authRows returns the rows of the authentication of shards. Each shard of kcp-operator has its own, so they become flags.
-func authRows() []row {
-	rows := append(
-		flagRows("spec.auth.oidc.", "oidc-", [][2]string{
-			{"clientID", "client-id"}, {"groupsClaim", "groups-claim"}, {"groupsPrefix", "groups-prefix"}, {"issuerURL", "issuer-url"},
-			{"usernameClaim", "username-claim"}, {"usernamePrefix", "username-prefix"},
-		}),
-		needless("spec.auth.oidc.clientSecret", "no server uses it"),
-		mapped("spec.auth.oidc.caFileRef", "extraArgs", oidcCA("ca.crt").referred()),
-		mapped("spec.auth.tokenAuthFile", "extraArgs", mountedFile{flag: "token-auth-file", volume: "token-auth-file", key: "token.csv"}.referred()),
-		mapped("spec.auth.webhook.configSecretName", "extraArgs", mountedFile{
-			flag: "authentication-token-webhook-config-file", volume: "authentication-webhook", key: "kubeconfig",
-		}.named()))
-	rows = append(rows, flagRows("spec.auth.webhook.", "authentication-token-webhook-", [][2]string{
-		{"cacheAuthenticationTTL", "cache-ttl"}, {"version", "version"},
-	})...)
-	const ignored = "kcp-operator ignores it on shards"
-	return append(rows,
-		needless("spec.auth.dropGroups", ignored), needless("spec.auth.passOnGroups", ignored),
-		needless("spec.auth.serviceAccount.enabled", "all shards of a setup accept the service-account tokens of each other"))
-}
-
 func frontProxyRows() []row {
 	return slices.Concat(
 		metadataRows("name"), processRows("spec."), templateRows(), trustRows(), frontProxyAuthRows(),
-		externalRows("kcp-operator ignores it here"),
+		externalRows("kcp-operator ignores it here"), withoutIssuer(certificateRows("spec.certificateTemplates.server.")),
 		[]row{
 			mapped("spec.externalHostname", "external", hostAndPort),
 			mapped("spec.rootShard.ref.name", "", refer(refRootShard)),
-			lost("spec.additionalPathMappings", "its certificates are files, and those of a setup are in Secrets",
-				"add them to pathMappings of the front-proxy, with the Secrets that the files come from"),
+			mapped("spec.additionalPathMappings", "pathMappings", pathMappings(self)),
+			mapped("spec.certificateTemplates.server.spec.issuerRef", "serving", servedBy(self)),
 		},
 	)
 }
@@ -146,4 +125,9 @@ func hostAndPort(v value) {
 		return
 	}
 	v.o.external.Hostname, v.o.external.Port = host, int32(n)
+}
+
+// withoutIssuer returns the rows of a certificate without that of its issuer.
+func withoutIssuer(rows []row) []row {
+	return slices.DeleteFunc(rows, func(r row) bool { return strings.HasSuffix(r.path, ".issuerRef") })
 }
