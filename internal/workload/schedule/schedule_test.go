@@ -1,0 +1,367 @@
+package schedule_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"pgregory.net/rapid"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/schedule"
+)
+
+// ready returns a cluster that can run everything.
+func ready(name string) schedule.Cluster {
+	return schedule.Cluster{Name: name, Ready: true, Labels: map[string]string{"name": name}, API: api.APIStatus{State: api.APIPublished}}
+}
+
+func with(c schedule.Cluster, change func(*schedule.Cluster)) schedule.Cluster {
+	change(&c)
+	return c
+}
+
+func free(cpu, pods string) corev1.ResourceList {
+	return corev1.ResourceList{"cpu": resource.MustParse(cpu), "pods": resource.MustParse(pods)}
+}
+
+func divided(replicas int64) schedule.Workload {
+	return schedule.Workload{Key: "ws/ns/web", Replicas: replicas, Hints: schedule.Hints{Spread: schedule.Divide}}
+}
+
+func shares(pairs map[string]int64) map[string]schedule.Share {
+	all := map[string]schedule.Share{}
+	for name, n := range pairs {
+		all[name] = schedule.Share{Replicas: n, Available: n}
+	}
+	return all
+}
+
+func replicas(next map[string]schedule.Share) map[string]int64 {
+	all := map[string]int64{}
+	for name, s := range next {
+		all[name] = s.Replicas
+	}
+	return all
+}
+
+func TestGoal(t *testing.T) {
+	type numbers = map[string]int64
+	c1, c2, c3 := ready("c1"), ready("c2"), ready("c3")
+	selector, err := labels.Parse("name in (c2)")
+	require.NoError(t, err)
+	hints := func(n int64, change func(*schedule.Workload)) schedule.Workload {
+		w := divided(n)
+		change(&w)
+		return w
+	}
+	for name, tc := range map[string]struct {
+		workload schedule.Workload
+		clusters []schedule.Cluster
+		previous numbers
+		want     numbers
+		unplaced int64
+		message  string
+	}{
+		"even":                          {workload: divided(4), clusters: []schedule.Cluster{c1, c2}, want: numbers{"c1": 2, "c2": 2}},
+		"the remainder stays":           {workload: divided(5), clusters: []schedule.Cluster{c1, c2}, previous: numbers{"c1": 2, "c2": 3}, want: numbers{"c1": 2, "c2": 3}},
+		"the remainder stays elsewhere": {workload: divided(5), clusters: []schedule.Cluster{c1, c2}, previous: numbers{"c1": 3, "c2": 2}, want: numbers{"c1": 3, "c2": 2}},
+		"weights": {workload: hints(6, func(w *schedule.Workload) { w.Hints.Weights = numbers{"c1": 2, "c2": 1} }),
+			clusters: []schedule.Cluster{c1, c2, c3}, want: numbers{"c1": 4, "c2": 2}},
+		"capacity": {workload: hints(6, func(w *schedule.Workload) { w.Requests = corev1.ResourceList{"cpu": resource.MustParse("500m")} }),
+			clusters: []schedule.Cluster{
+				with(c1, func(c *schedule.Cluster) { c.Free = free("4", "100") }),
+				with(c2, func(c *schedule.Cluster) { c.Free = free("2", "100") }),
+				with(c3, func(c *schedule.Cluster) { c.Free = free("9", "0") }),
+			}, want: numbers{"c1": 4, "c2": 2}},
+		"capacity changes a little": {workload: divided(10), previous: numbers{"c1": 5, "c2": 5},
+			clusters: []schedule.Cluster{
+				with(c1, func(c *schedule.Cluster) { c.Free = free("4", "55") }),
+				with(c2, func(c *schedule.Cluster) { c.Free = free("4", "45") }),
+			}, want: numbers{"c1": 5, "c2": 5}},
+		"no room": {workload: divided(2), clusters: []schedule.Cluster{
+			with(c1, func(c *schedule.Cluster) { c.Free = free("4", "0") }), with(c2, func(c *schedule.Cluster) { c.Free = free("4", "0") }),
+		}, want: numbers{"c1": 1, "c2": 1}, message: "no cluster has room for another replica"},
+		"cordoned keeps what it has": {workload: divided(9), previous: numbers{"c1": 2, "c2": 2},
+			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.Unschedulable = true })}, want: numbers{"c1": 7, "c2": 2}},
+		"cordoned and scaled down": {workload: divided(2), previous: numbers{"c1": 2, "c2": 2},
+			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.Unschedulable = true })}, want: numbers{"c1": 1, "c2": 1}},
+		"all cordoned": {workload: divided(5), previous: numbers{"c1": 2},
+			clusters: []schedule.Cluster{with(c1, func(c *schedule.Cluster) { c.Unschedulable = true })}, want: numbers{"c1": 2}, unplaced: 3,
+			message: "3 replicas wait for a cluster that accepts new ones"},
+		"drained": {workload: divided(4), previous: numbers{"c1": 2, "c2": 2},
+			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.Draining = true })}, want: numbers{"c1": 4}},
+		"not ready for a short time": {workload: divided(4), previous: numbers{"c1": 2, "c2": 2},
+			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.Ready = false })}, want: numbers{"c1": 2, "c2": 2}},
+		"evicted": {workload: divided(4), previous: numbers{"c1": 2, "c2": 2},
+			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.Ready, c.Evicted = false, true })}, want: numbers{"c1": 4}},
+		"has become incompatible": {workload: divided(6), previous: numbers{"c1": 2, "c2": 2},
+			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.API.State = api.APIIncompatible })}, want: numbers{"c1": 4, "c2": 2}},
+		"selector": {workload: hints(3, func(w *schedule.Workload) { w.Hints.ClusterSelector = selector }),
+			clusters: []schedule.Cluster{c1, c2}, want: numbers{"c2": 3}},
+		"affinity": {workload: hints(3, func(w *schedule.Workload) { w.Hints.Affinity, w.Affine = selector, map[string]bool{"c1": true} }),
+			clusters: []schedule.Cluster{c1, c2}, want: numbers{"c1": 3}},
+		"anti-affinity": {workload: hints(3, func(w *schedule.Workload) { w.Hints.AntiAffinity, w.AntiAffine = selector, map[string]bool{"c1": true} }),
+			clusters: []schedule.Cluster{c1, c2}, want: numbers{"c2": 3}},
+		"max-clusters": {workload: hints(4, func(w *schedule.Workload) { w.Hints.MaxClusters = 2 }), previous: numbers{"c2": 2, "c3": 2},
+			clusters: []schedule.Cluster{c1, c2, c3}, want: numbers{"c2": 2, "c3": 2}},
+		"duplicate": {workload: hints(3, func(w *schedule.Workload) { w.Hints.Spread = schedule.Duplicate }),
+			clusters: []schedule.Cluster{c1, c2}, want: numbers{"c1": 3, "c2": 3}},
+		"single stays": {workload: hints(3, func(w *schedule.Workload) { w.Hints.Spread = schedule.Single }), previous: numbers{"c2": 3},
+			clusters: []schedule.Cluster{c1, c2, c3}, want: numbers{"c2": 3}},
+		"single moves": {workload: hints(3, func(w *schedule.Workload) { w.Hints.Spread = schedule.Single }), previous: numbers{"c2": 3},
+			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.Evicted = true })}, want: numbers{"c1": 3}},
+		"single with data": {workload: hints(3, func(w *schedule.Workload) { w.Hints.Spread, w.Pinned = schedule.Single, true }), previous: numbers{"c2": 3},
+			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.Evicted = true })}, want: numbers{"c2": 3}},
+		"scaled to zero":  {workload: divided(0), previous: numbers{"c1": 1, "c2": 1}, clusters: []schedule.Cluster{c1, c2}, want: numbers{"c1": 0, "c2": 0}},
+		"created at zero": {workload: divided(0), clusters: []schedule.Cluster{c2}, want: numbers{"c2": 0}},
+		"no candidate": {workload: divided(3), clusters: []schedule.Cluster{with(c1, func(c *schedule.Cluster) { c.Ready = false })},
+			want: numbers{}, unplaced: 3, message: "none of 1 clusters can run it"},
+		"no cluster": {workload: divided(3), want: numbers{}, unplaced: 3, message: "there are no clusters: add one with kcpctl cluster add"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := schedule.Assign(tc.workload, tc.clusters, shares(tc.previous), 0)
+			require.Equal(t, tc.want, d.Goal, "%+v", d.Verdicts)
+			require.Equal(t, tc.unplaced, d.Unplaced)
+			require.Equal(t, tc.message, d.Message)
+			require.Len(t, d.Verdicts, len(tc.clusters))
+		})
+	}
+}
+
+func TestVerdictsHaveReasons(t *testing.T) {
+	d := schedule.Assign(divided(2), []schedule.Cluster{
+		with(ready("c3"), func(c *schedule.Cluster) {
+			c.API = api.APIStatus{State: api.APIIncompatible, Message: "spec.foo: the field is missing"}
+		}),
+		ready("c1"), with(ready("c2"), func(c *schedule.Cluster) { c.Unschedulable = true }),
+	}, nil, 0)
+	require.Equal(t, []schedule.Verdict{
+		{Cluster: "c1", Chosen: true, Reason: "is a candidate", Weight: 1, Goal: 2, Replicas: 2},
+		{Cluster: "c2", Reason: "it is cordoned"},
+		{Cluster: "c3", Reason: "Incompatible: spec.foo: the field is missing"},
+	}, d.Verdicts)
+}
+
+func TestSinglesAreSpread(t *testing.T) {
+	counts := map[string]int64{}
+	for i := range 100 {
+		w := divided(1)
+		w.Key = fmt.Sprint(i)
+		for name := range schedule.Assign(w, []schedule.Cluster{ready("c1"), ready("c2")}, nil, 0).Goal {
+			counts[name]++
+		}
+	}
+	require.Greater(t, counts["c1"], int64(25))
+	require.Greater(t, counts["c2"], int64(25))
+}
+
+// A cluster that joins gets its share a few replicas at a time, and none is missing meanwhile.
+func TestMovesAreSurgedAndLimited(t *testing.T) {
+	w, clusters := divided(20), []schedule.Cluster{ready("c1"), ready("c2")}
+	now := shares(map[string]int64{"c1": 20})
+	next := schedule.Assign(w, clusters, now, 3).Next
+	require.Equal(t, map[string]int64{"c1": 20, "c2": 3}, replicas(next))
+
+	// As long as the new ones are not available, nothing else happens.
+	require.Equal(t, next, schedule.Assign(w, clusters, next, 3).Next)
+	next["c2"] = schedule.Share{Replicas: 3, Available: 2, Surge: next["c2"].Surge}
+	next = schedule.Assign(w, clusters, next, 3).Next
+	require.Equal(t, map[string]int64{"c1": 18, "c2": 3}, replicas(next))
+
+	require.Equal(t, map[string]int64{"c1": 20, "c2": 2}, replicas(schedule.Assign(w, clusters, now, 0).Next), "a tenth by default")
+}
+
+func TestLostReplicasAreReplacedAtOnce(t *testing.T) {
+	lost := with(ready("c2"), func(c *schedule.Cluster) { c.Evicted, c.Ready = true, false })
+	d := schedule.Assign(divided(20), []schedule.Cluster{ready("c1"), lost, ready("c3")}, shares(map[string]int64{"c1": 7, "c2": 7, "c3": 6}), 1)
+	require.Equal(t, map[string]int64{"c1": 10, "c3": 10}, replicas(d.Next))
+}
+
+func TestScalingIsNotLimited(t *testing.T) {
+	clusters := []schedule.Cluster{ready("c1"), ready("c2")}
+	crashing := map[string]schedule.Share{"c1": {Replicas: 10}, "c2": {Replicas: 10}}
+	require.Equal(t, map[string]int64{"c1": 50, "c2": 50}, replicas(schedule.Assign(divided(100), clusters, crashing, 1).Next))
+	require.Equal(t, map[string]int64{"c1": 1, "c2": 1}, replicas(schedule.Assign(divided(2), clusters, crashing, 1).Next))
+}
+
+func TestFree(t *testing.T) {
+	require.Nil(t, schedule.Free(nil, nil))
+	f := schedule.Free(&api.Capacity{Allocatable: free("4", "110"), Requested: free("1", "10")}, corev1.ResourceList{"cpu": resource.MustParse("500m")})
+	require.Equal(t, "2500m", f.Cpu().String())
+	require.Equal(t, "100", f.Pods().String())
+}
+
+func TestDefaultSpread(t *testing.T) {
+	sts := schema.GroupResource{Group: "apps", Resource: "statefulsets"}
+	require.Equal(t, schedule.Divide, schedule.DefaultSpread(sts, false))
+	require.Equal(t, schedule.Single, schedule.DefaultSpread(sts, true))
+	require.Equal(t, schedule.Duplicate, schedule.DefaultSpread(schema.GroupResource{Resource: "services"}, false))
+	require.Equal(t, schedule.Single, schedule.DefaultSpread(schema.GroupResource{Group: "example.com", Resource: "widgets"}, false))
+}
+
+func TestParseHints(t *testing.T) {
+	h, err := schedule.ParseHints(
+		map[string]string{api.AnnotationClusterSelector: "region in (eu)", api.AnnotationWeights: "c1=2, c2=1", api.AnnotationSpread: "Single"},
+		map[string]string{api.AnnotationClusterSelector: "region=us", api.AnnotationMaxClusters: "2"}, schedule.Divide)
+	require.NoError(t, err)
+	require.Equal(t, "region in (eu)", h.ClusterSelector.String())
+	require.Equal(t, map[string]int64{"c1": 2, "c2": 1}, h.Weights)
+	require.Equal(t, schedule.Single, h.Spread)
+	require.Equal(t, 2, h.MaxClusters)
+
+	h, err = schedule.ParseHints(map[string]string{
+		api.AnnotationClusterSelector: "a in", api.AnnotationWeights: "c1", api.AnnotationSpread: "Everywhere", api.AnnotationMaxClusters: "0",
+		api.AnnotationAffinity: "app=db",
+	}, nil, schedule.Duplicate)
+	require.ErrorContains(t, err, `annotation workloads.kcp.dev/cluster-selector: "a in"`)
+	require.ErrorContains(t, err, `annotation workloads.kcp.dev/weights: "c1": must be a list such as c1=2,c2=1`)
+	require.ErrorContains(t, err, `annotation workloads.kcp.dev/spread: "Everywhere": must be Divide, Duplicate or Single`)
+	require.ErrorContains(t, err, `annotation workloads.kcp.dev/max-clusters: "0": must be a number greater than zero`)
+	require.Equal(t, schedule.Duplicate, h.Spread)
+	require.Equal(t, "app=db", h.Affinity.String())
+
+	_, err = schedule.ParseHints(map[string]string{api.AnnotationSpread: "Divide"}, nil, schedule.Single)
+	require.ErrorContains(t, err, "objects of this kind cannot be divided")
+	_, err = schedule.ParseHints(map[string]string{api.AnnotationWeights: "c1=1,c1=2"}, nil, schedule.Divide)
+	require.ErrorContains(t, err, "c1 is listed twice")
+}
+
+// drawClusters returns up to five clusters in any state.
+func drawClusters(t *rapid.T) []schedule.Cluster {
+	var all []schedule.Cluster
+	capacity := rapid.Bool().Draw(t, "capacity")
+	for i := range rapid.IntRange(0, 5).Draw(t, "clusters") {
+		c := ready(fmt.Sprint("c", i))
+		switch rapid.IntRange(0, 9).Draw(t, c.Name) {
+		case 0:
+			c.Unschedulable = true
+		case 1:
+			c.Draining = true
+		case 2:
+			c.Ready = false
+		case 3:
+			c.Ready, c.Evicted = false, true
+		case 4:
+			c.API.State = api.APIIncompatible
+		}
+		if capacity {
+			c.Free = free("4", fmt.Sprint(rapid.IntRange(0, 40).Draw(t, c.Name+" free")))
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func drawWorkload(t *rapid.T) schedule.Workload {
+	w := divided(int64(rapid.IntRange(0, 40).Draw(t, "replicas")))
+	if rapid.IntRange(0, 3).Draw(t, "weighted") == 0 {
+		w.Hints.Weights = map[string]int64{}
+		for i := range 5 {
+			w.Hints.Weights[fmt.Sprint("c", i)] = int64(rapid.IntRange(0, 4).Draw(t, fmt.Sprint("weight", i)))
+		}
+	}
+	w.Hints.MaxClusters = rapid.IntRange(0, 3).Draw(t, "max")
+	return w
+}
+
+// Clusters join, leave, and change their states; pods become available or not. All replicas are placed, no cluster that is not a
+// candidate gets any, running replicas are never fewer than they have to be, and in the end the goal is reached.
+func TestAnySequenceOfStatesEndsWithTheGoal(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		previous := map[string]schedule.Share{}
+		for range 4 {
+			w, clusters := drawWorkload(t), drawClusters(t)
+			moves := int64(rapid.IntRange(0, 5).Draw(t, "moves"))
+			for n := 0; ; n++ {
+				d := schedule.Assign(w, clusters, previous, moves)
+				checkDecision(t, w, d, previous, clusters)
+				if d.Done(previous) {
+					break
+				}
+				require.Less(t, n, 200, "%+v %+v", d, previous)
+				previous = d.Next
+				if rapid.IntRange(0, 4).Draw(t, "stop") == 0 {
+					break
+				}
+				for _, name := range slices.Sorted(maps.Keys(previous)) {
+					s := previous[name]
+					if rapid.IntRange(0, 3).Draw(t, "available") > 0 || n > 20 {
+						s.Available = s.Replicas
+					}
+					previous[name] = s
+				}
+			}
+		}
+	})
+}
+
+func checkDecision(t *rapid.T, w schedule.Workload, d schedule.Decision, previous map[string]schedule.Share, clusters []schedule.Cluster) {
+	sum := d.Unplaced
+	for _, n := range d.Goal {
+		require.GreaterOrEqual(t, n, int64(0))
+		sum += n
+	}
+	require.Equal(t, w.Replicas, sum, "%+v", d)
+	if w.Hints.MaxClusters > 0 {
+		require.LessOrEqual(t, len(d.Goal), w.Hints.MaxClusters)
+	}
+	available, kept, total := int64(0), int64(0), w.Replicas-d.Unplaced
+	surge, running := false, int64(0)
+	for _, v := range d.Verdicts {
+		require.NotEmpty(t, v.Reason)
+		if !v.Chosen {
+			require.NotContains(t, d.Goal, v.Cluster)
+			require.LessOrEqual(t, v.Replicas, previous[v.Cluster].Replicas, "%s is not a candidate: %+v", v.Cluster, d)
+		}
+	}
+	for _, c := range clusters {
+		surge = surge || previous[c.Name].Surge
+		running += previous[c.Name].Replicas
+		if next, ok := d.Next[c.Name]; ok {
+			available += previous[c.Name].Available
+			kept += min(previous[c.Name].Available, next.Replicas)
+		} else if !c.Evicted {
+			available += previous[c.Name].Available
+		}
+	}
+	if running > total && !surge {
+		return // it is scaled down, at once
+	}
+	require.GreaterOrEqual(t, kept, min(available, total), "available replicas were removed: %+v %+v", d, previous)
+}
+
+// With the same clusters, the goal of the goal is the goal: nothing moves back and forth.
+func TestTheGoalIsStable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w, clusters := drawWorkload(t), drawClusters(t)
+		goal := schedule.Assign(w, clusters, nil, 0).Goal
+		require.Equal(t, goal, schedule.Assign(w, clusters, shares(goal), 0).Goal)
+	})
+}
+
+// If a cluster of many equal ones leaves or joins, no replica moves between the others.
+func TestFewReplicasMove(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var clusters []schedule.Cluster
+		for i := range rapid.IntRange(2, 6).Draw(t, "clusters") {
+			clusters = append(clusters, ready(fmt.Sprint("c", i)))
+		}
+		w := divided(int64(rapid.IntRange(1, 40).Draw(t, "replicas")))
+		all := schedule.Assign(w, clusters, nil, 0).Goal
+		fewer := schedule.Assign(w, clusters[1:], shares(all), 0).Goal
+		for _, c := range clusters[1:] {
+			require.GreaterOrEqual(t, fewer[c.Name], all[c.Name])
+		}
+		again := schedule.Assign(w, clusters, shares(fewer), 0).Goal
+		for _, c := range clusters[1:] {
+			require.LessOrEqual(t, again[c.Name], fewer[c.Name])
+		}
+	})
+}
