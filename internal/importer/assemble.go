@@ -139,6 +139,10 @@ func (a *assembly) cacheServer() {
 			o.find(NotMapped, "no shard refers to it, and in a setup all shards use the cache server", "set spec.cacheServer if you want it")
 			continue
 		}
+		if a.reader.options.Live && len(o.etcd.Endpoints) == 0 {
+			o.find(Review, "it has no external etcd: the cache server of kcpctl starts empty, and the shards fill it after kcpctl import --finish",
+				"run kcpctl up with --skip-canary, and kcpctl import --finish directly after it")
+		}
 		a.setup.Spec.CacheServer = &v1alpha1.CacheServer{Component: o.component, Etcd: externalEtcd(o)}
 	}
 }

@@ -140,7 +140,8 @@ func trustRows() []row {
 		lost("spec.caBundleSecretRef", "kcpctl's own authority signs all serving certificates",
 			"for a front-proxy behind an edge that terminates TLS, set serving.edge and serving.ca"),
 		lost("spec.clientCABundleRef", "further authorities of clients are part of kcpctl's PKI",
-			"put their certificates into ca/client.bundle of a directory and run kcpctl certs import DIR"),
+			"kcpctl certs import --from-cluster takes them over if all components have the same; otherwise put their certificates into "+
+				"ca/client.bundle of a directory and run kcpctl certs import DIR"),
 	}
 }
 

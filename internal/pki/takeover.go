@@ -13,6 +13,8 @@ type Source struct {
 	// Name is its location: Secret kcp/root-server-ca.
 	Name string
 	Pair
+	// Bundle are PEM certificates of further authorities that are trusted together with this one.
+	Bundle []byte
 }
 
 // TakeOver returns the PKI of an installation that another tool has made: its authorities, and its service-account keys.
@@ -31,7 +33,10 @@ func TakeOver(authorities map[topology.CA]Source, keys []Source) (*State, error)
 		if err != nil {
 			return nil, badSource(from, err)
 		}
-		s.CAs[ca] = Authority{Pair: from.Pair}
+		if _, err := parseCerts(from.Bundle); len(from.Bundle) > 0 && err != nil {
+			return nil, clierr.New(clierr.BadInput, "they must be in PEM format", "the certificates that are trusted together with %s: %w", from.Name, err)
+		}
+		s.CAs[ca] = Authority{Pair: from.Pair, Bundle: from.Bundle}
 	}
 	for i, from := range keys {
 		public, err := publicOf(from.Key)

@@ -13,13 +13,13 @@ func TestTakeOver(t *testing.T) {
 	_, theirs := underOneRoot(t, false)
 	authorities := map[topology.CA]Source{}
 	for ca, a := range theirs.CAs {
-		authorities[ca] = Source{"Secret kcp/" + string(ca), a.Pair}
+		authorities[ca] = Source{Name: "Secret kcp/" + string(ca), Pair: a.Pair}
 	}
 	var keys []Source
 	var want []byte
 	for _, shard := range []string{"root", "alpha", "beta"} {
 		signing := newUpper(t, shard+"-service-account", nil, v1alpha1.KeyRSA2048)
-		keys = append(keys, Source{"Secret kcp/" + shard, signing.pair})
+		keys = append(keys, Source{Name: "Secret kcp/" + shard, Pair: signing.pair})
 		public, err := publicOf(signing.pair.Key)
 		require.NoError(t, err)
 		want = append(want, public...)
@@ -45,8 +45,8 @@ func TestTakeOver(t *testing.T) {
 func TestTakeOverRefuses(t *testing.T) {
 	ca := newUpper(t, "root-server-ca", nil, v1alpha1.KeyECDSAP256)
 	for want, from := range map[string]Source{
-		"Secret kcp/x: it has no private key": {"Secret kcp/x", Pair{Cert: ca.pair.Cert}},
-		"Secret kcp/x: no PEM certificate":    {"Secret kcp/x", Pair{Key: ca.pair.Key}},
+		"Secret kcp/x: it has no private key": {Name: "Secret kcp/x", Pair: Pair{Cert: ca.pair.Cert}},
+		"Secret kcp/x: no PEM certificate":    {Name: "Secret kcp/x", Pair: Pair{Key: ca.pair.Key}},
 	} {
 		_, err := TakeOver(map[topology.CA]Source{topology.ServerCA: from}, nil)
 		require.EqualError(t, err, want)

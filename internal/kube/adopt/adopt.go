@@ -45,6 +45,9 @@ func (i *Installation) Objects(ctx context.Context) ([]unstructured.Unstructured
 		return nil, err
 	}
 	if !slices.ContainsFunc(all, func(o unstructured.Unstructured) bool { return o.GetKind() == "RootShard" }) {
+		if err := i.refuseChart(ctx); err != nil {
+			return nil, err
+		}
 		return nil, clierr.New(clierr.Failed,
 			"name its namespace with --namespace: "+i.cl.Kubectl("get rootshards.operator.kcp.io --all-namespaces"),
 			"%s has no RootShard of kcp-operator", i.cl.Where())
@@ -101,6 +104,11 @@ func (i *Installation) PKI(ctx context.Context) (*pki.State, error) {
 			return nil, err
 		}
 	}
+	client := authorities[topology.ClientCA]
+	if client.Bundle, err = i.clientBundle(ctx, objects); err != nil {
+		return nil, err
+	}
+	authorities[topology.ClientCA] = client
 	var keys []pki.Source
 	for _, shard := range shards {
 		key, err := i.pair(ctx, operator.ServiceAccountSecret(shard))

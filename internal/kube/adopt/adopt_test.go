@@ -176,3 +176,72 @@ func TestNothingIsRemovedWhileTheOperatorRuns(t *testing.T) {
 		})
 	}
 }
+
+func TestAnInstallationOfTheChartIsNamed(t *testing.T) {
+	release := func(chart string) runtime.Object {
+		o := object("apps/v1", "Deployment", "prod-kcp", nil)
+		o.SetLabels(map[string]string{"helm.sh/chart": chart, "app.kubernetes.io/instance": "prod"})
+		return o
+	}
+	i, _ := open(t, []runtime.Object{release("kcp-0.16.0")})
+	for _, read := range []func() error{
+		func() error { _, err := i.Objects(t.Context()); return err },
+		func() error { _, err := i.PKI(t.Context()); return err },
+	} {
+		err := read()
+		require.EqualError(t, err, "context test, namespace kcp has the release prod of the helm chart kcp 0.16.0: "+
+			"only an installation of kcp-operator can be taken over while it runs")
+		require.Contains(t, clierr.Hint(err), "helm get values prod --all -n kcp -o yaml > values.yaml; kcpctl import -f values.yaml -n kcp")
+	}
+	i, _ = open(t, []runtime.Object{release("kcp-operator-0.9.0")})
+	_, err := i.Objects(t.Context())
+	require.ErrorContains(t, err, "has no RootShard of kcp-operator")
+}
+
+// Further authorities of clients are trusted by all components of a setup, so they are taken over only if that was so before.
+func TestClientBundles(t *testing.T) {
+	other := pkitest.Issue(t, topologytest.Build(t, ""), time.Now()).CAs[topology.ClientCA]
+	bundle := func(name string, cert []byte) runtime.Object {
+		return object("v1", "Secret", name, map[string]any{"data": map[string]any{"tls.crt": base64.StdEncoding.EncodeToString(cert)}})
+	}
+	refer := func(objects []runtime.Object, names ...string) []runtime.Object {
+		for n, name := range names {
+			if name != "" {
+				unstructured.SetNestedField(objects[n].(*unstructured.Unstructured).Object, name, "spec", "clientCABundleRef", "name")
+			}
+		}
+		return objects
+	}
+	for name, tc := range map[string]struct {
+		names  []string // of the root shard and of alpha
+		secret runtime.Object
+		want   string
+	}{
+		"none":           {nil, nil, ""},
+		"the same":       {[]string{"partners", "partners"}, bundle("partners", other.Cert), ""},
+		"some only":      {[]string{"", "partners"}, bundle("partners", other.Cert), "Shard alpha trusts the client certificates of the authorities in Secret kcp/partners, and RootShard root does not"},
+		"others":         {[]string{"more", "partners"}, bundle("partners", other.Cert), "all components of a setup trust the same ones; nothing was changed"},
+		"missing":        {[]string{"partners", "partners"}, nil, "Secret kcp/partners (context test, namespace kcp), which "},
+		"no certificate": {[]string{"partners", "partners"}, bundle("partners", []byte("x")), "the certificates that are trusted together with Secret kcp/root-client-ca"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := refer(installation(t), tc.names...)
+			if tc.secret != nil {
+				all = append(all, tc.secret)
+			}
+			i, _ := open(t, all)
+			s, err := i.PKI(t.Context())
+			if tc.want != "" {
+				require.ErrorContains(t, err, tc.want)
+				require.NotEmpty(t, clierr.Hint(err))
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, len(tc.names) > 0, len(s.CAs[topology.ClientCA].Bundle) > 0)
+			require.Empty(t, s.CAs[topology.ServerCA].Bundle)
+			if len(tc.names) > 0 {
+				require.Contains(t, string(s.CAs[topology.ClientCA].Trusted()), string(other.Cert))
+			}
+		})
+	}
+}
