@@ -144,6 +144,7 @@ func commandGroups(env *Env) []commandGroup {
 			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newUpgradeCmd(env),
 			newAgentCmd(env), newEtcdCmd(env),
 		}},
+		{"Servers", []*cobra.Command{newControllerCmd(env), newSyncerCmd(env)}},
 		{groupAbout, []*cobra.Command{newExplainCmd(env), newVersionCmd(env), newDownloadCmd(env)}},
 	}
 }

@@ -31,7 +31,7 @@ var onlyIn = []struct {
 	{"k8s.io/client-go/rest", []string{"internal/kube", "internal/kcp", "internal/workload"}, "kube talks to clusters, kcp to kcp, workload to both"},
 	{"k8s.io/apiextensions-apiserver", []string{"internal/workload"}, "schemas are compared in one place"},
 	{"k8s.io/client-go/kubernetes", nil, "the typed clientset makes every start slower"},
-	{"k8s.io/client-go/tools/clientcmd", []string{"internal/kube", "internal/kubeconfig"}, "kubeconfigs are read and written in one place"},
+	{"k8s.io/client-go/tools/clientcmd", []string{"internal/kube", "internal/kubeconfig", "internal/workload/connect"}, "kubeconfigs are read and written in one place"},
 	{"k8s.io/cli-runtime", []string{"cmd"}, "results are printed in one place"},
 	{"k8s.io/cli-runtime/pkg/genericclioptions", nil, "it makes kcpctl 14 MB larger and every start slower"},
 	{"github.com/cloudflare/cfssl", []string{"internal/pki"}, "certificates are made in one place"},
@@ -70,11 +70,14 @@ var below = map[string][]string{
 	"internal/gather":        {"internal"},
 	"internal/heap":          {"internal"},
 
-	"internal/workload/api":    {"internal"},
-	"internal/workload/lcd":    {"internal"},
-	"internal/workload/watch":  {"internal"},
-	"internal/workload/puller": {"internal"},
-	"internal/workload/syncer": {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
+	"internal/workload/api":        {"internal"},
+	"internal/workload/lcd":        {"internal"},
+	"internal/workload/watch":      {"internal"},
+	"internal/workload/puller":     {"internal"},
+	"internal/workload/syncer":     {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
+	"internal/workload/connect":    {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
+	"internal/workload/heartbeat":  {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
+	"internal/workload/controller": {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
 }
 
 // kubeParts are the packages of kube with one job each. They build on internal/kube/cluster, and do not know each other.

@@ -37,8 +37,10 @@ type Server struct {
 	objects map[key]*unstructured.Unstructured
 	watches map[*stream]bool
 	history []change
-	refuse  func(*http.Request) (code int, message string)
-	writes  []string
+	// documents are answers to GET, by path and query.
+	documents map[string]string
+	refuse    func(*http.Request) (code int, message string)
+	writes    []string
 }
 
 // change is a change of an object, for watches that start later.
@@ -75,6 +77,16 @@ func (s *Server) Refuse(f func(*http.Request) (code int, message string)) {
 		close(w.events)
 		delete(s.watches, w)
 	}
+}
+
+// Serve makes the server answer GET requests for a path, with its query, with a document.
+func (s *Server) Serve(path, document string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.documents == nil {
+		s.documents = map[string]string{}
+	}
+	s.documents[path] = document
 }
 
 // Writes returns the writing requests since the last call that were carried out: PATCH apps/v1/deployments/default/web.

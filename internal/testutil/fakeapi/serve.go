@@ -65,7 +65,7 @@ func (r request) matches(k key, o *unstructured.Unstructured) bool {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	refuse := s.refuse
+	refuse, document := s.refuse, s.documents[r.URL.RequestURI()]
 	s.mu.Unlock()
 	if refuse != nil {
 		if code, message := refuse(r); code != 0 {
@@ -79,6 +79,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	at, ok := parse(r)
 	switch {
+	case document != "" && r.Method == http.MethodGet:
+		raw, err := yaml.YAMLToJSON([]byte(document))
+		if err != nil {
+			fail(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(raw)
 	case !ok:
 		fail(w, http.StatusNotFound, "the server could not find the requested resource")
 	case r.URL.Query().Get("watch") != "":

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,6 +15,7 @@ import (
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // The delays between attempts to list or watch. The longest leaves time to notice within a heartbeat's limit that a server is back.
@@ -37,7 +39,8 @@ type source struct {
 
 // start starts a source. The set is locked.
 func (s *Set) start(at Source, client dynamic.Interface) *source {
-	ctx, cancel := context.WithCancel(s.ctx)
+	// client-go would log each failure that State reports.
+	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, logr.Discard()))
 	src := &source{Source: at, o: &s.o, cancel: cancel, done: make(chan struct{}), objects: map[Key]*unstructured.Unstructured{}}
 	r := cache.NewReflectorWithOptions(src.listWatch(client.Resource(at.Resource)), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
 		Name:            at.Endpoint,

@@ -1,0 +1,82 @@
+package cmd
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/version"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/controller"
+)
+
+// controllerLease is the name of the Lease of the controller, in the compute workspace.
+const controllerLease = "kcpctl-workloads"
+
+type controllerOptions struct {
+	env                 *Env
+	kubeconfig, context string
+	workspace           string
+	workspaceType       string
+	apis                []string
+	server              serverFlags
+}
+
+func newControllerCmd(env *Env) *cobra.Command {
+	o := &controllerOptions{env: env}
+	c := &cobra.Command{
+		Use:   "controller",
+		Short: "Run the controller of transparent multi-cluster",
+		Long: `Controller publishes the APIs of physical clusters in kcp, checks whether the clusters are ready, and syncs
+those whose syncMode is Push. The Cluster objects are in the compute workspace, which has to exist. Of several
+controllers, one works, and the others wait.`,
+		Example: "  kcpctl controller --kubeconfig kcp.kubeconfig --workspace root:compute",
+		Args:    noArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig of kcp")
+	f.StringVar(&o.context, "context", "", "kubeconfig context to use")
+	f.StringVar(&o.workspace, "workspace", "root:compute", "path of the compute workspace")
+	f.StringVar(&o.workspaceType, "workspace-type", "workload", "name of the WorkspaceType whose workspaces can use the APIs")
+	f.StringSliceVar(&o.apis, "apis", []string{
+		"deployments.apps", "statefulsets.apps", "services", "persistentvolumeclaims", "ingresses.networking.k8s.io", "jobs.batch", "cronjobs.batch",
+	}, "APIs to publish, as RESOURCE.GROUP")
+	o.server.add(f)
+	return c
+}
+
+func (o *controllerOptions) run(ctx context.Context) error {
+	var apis []schema.GroupResource
+	for _, a := range o.apis {
+		gr := schema.ParseGroupResource(strings.TrimSpace(a))
+		if gr.Resource == "" {
+			return clierr.New(clierr.BadInput, "specify RESOURCE.GROUP, such as deployments.apps", "--apis: %q is not an API", a)
+		}
+		apis = append(apis, gr)
+	}
+	kcp, err := connect.KCP(o.kubeconfig, o.context)
+	if err != nil {
+		return err
+	}
+	if err := o.server.start(ctx); err != nil {
+		return err
+	}
+	self := holder()
+	lead := kube.Lead{
+		Config: connect.Workspace(kcp, o.workspace), Namespace: api.NamespaceLeases, Name: controllerLease, Holder: self, Now: o.env.Now,
+		Notify: func(format string, args ...any) { klog.Infof(format, args...) },
+	}
+	return lead.Run(ctx, func(ctx context.Context) error {
+		return controller.Run(ctx, controller.Options{
+			KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType, Version: version.Get().Version, Holder: self.String(),
+			Connect: connect.Content, Now: o.env.Now,
+		})
+	})
+}

@@ -1,0 +1,56 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+)
+
+// serverFlags are flags of the servers, controller and syncer. They have the names that servers of Kubernetes use.
+type serverFlags struct {
+	healthAddress string
+	verbosity     int
+}
+
+func (f *serverFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.healthAddress, "health-probe-bind-address", "", "address to serve /healthz and /readyz on, such as :8081 (empty serves none)")
+	flags.IntVarP(&f.verbosity, "v", "v", 2, "verbosity of the log")
+}
+
+// start sets the log up, and serves the probes until the context ends.
+func (f *serverFlags) start(ctx context.Context) error {
+	logs := flag.NewFlagSet("log", flag.ContinueOnError)
+	klog.InitFlags(logs)
+	if err := logs.Set("v", strconv.Itoa(f.verbosity)); err != nil {
+		return clierr.New(clierr.BadInput, "specify a number", "--v: %w", err)
+	}
+	if f.healthAddress == "" {
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.healthAddress)
+	if err != nil {
+		return clierr.New(clierr.Failed, "specify another --health-probe-bind-address", "serve probes: %w", err)
+	}
+	mux := http.NewServeMux()
+	for _, path := range []string{"/healthz", "/readyz"} {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	}
+	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	context.AfterFunc(ctx, func() { _ = s.Close() })
+	go func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			klog.FromContext(ctx).Error(err, "Cannot serve probes")
+		}
+	}()
+	return nil
+}

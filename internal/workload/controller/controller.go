@@ -1,0 +1,208 @@
+// Package controller runs transparent multi-cluster: it publishes the APIs of the physical clusters, judges whether the clusters are
+// ready, and syncs those in push mode.
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/watch"
+)
+
+const (
+	// retryInterval is the time before something is tried again that has failed.
+	retryInterval = 10 * time.Second
+	// settle is how long changes are collected before they are handled.
+	settle = 200 * time.Millisecond
+)
+
+// The resources of the compute workspace.
+var (
+	crds    = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	secrets = corev1.SchemeGroupVersion.WithResource("secrets")
+)
+
+// Options are what a controller needs.
+type Options struct {
+	// KCP has the URL and the credentials of a front-proxy or a shard.
+	KCP *rest.Config
+	// Workspace is the path of the compute workspace, such as root:compute.
+	Workspace string
+	// APIs are the APIs to publish.
+	APIs []schema.GroupResource
+	// WorkspaceType is the name of the type, in the compute workspace, whose workspaces can use the APIs.
+	WorkspaceType string
+	// Version is the version of kcpctl, and Holder the name of the process.
+	Version, Holder string
+	// Connect returns how to reach a physical cluster.
+	Connect func(kubeconfig []byte) (*rest.Config, error)
+	Now     func() time.Time
+}
+
+// controller is a running controller.
+type controller struct {
+	Options
+	// client is for the compute workspace, and url is its URL.
+	client dynamic.Interface
+	url    string
+	// setup identifies this kcp in physical clusters: the logical cluster of the compute workspace.
+	setup string
+	// set has the Clusters, Leases and Secrets of the compute workspace.
+	set   *watch.Set
+	judge heartbeat.Judge
+	// members are the clusters in push mode, by name.
+	members map[string]*member
+	// wake ends a wait: something has changed.
+	wake chan struct{}
+	// published is the version of what was negotiated last.
+	published string
+}
+
+// Run runs until the context ends.
+func Run(ctx context.Context, o Options) error {
+	url := strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace
+	cfg := rest.CopyConfig(o.KCP)
+	cfg.Host, cfg.QPS = url, -1
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("client for %s: %w", url, err)
+	}
+	c := &controller{Options: o, client: client, url: url, members: map[string]*member{}, wake: make(chan struct{}, 1)}
+	if err := c.prepare(ctx); err != nil {
+		return err
+	}
+	if c.set, err = watch.New(ctx, watch.Options{
+		Config: o.KCP, Now: o.Now, Changed: func(schema.GroupVersionResource, watch.Key) { c.poke() },
+		State: func(src watch.Source, err error) {
+			if err != nil {
+				klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource())
+			}
+			c.poke()
+		},
+	}); err != nil {
+		return err
+	}
+	defer c.set.Stop()
+	defer c.stopMembers()
+	if err := c.set.Update([]string{url}, []schema.GroupVersionResource{api.ClusterGVR(), heartbeat.Leases, secrets}); err != nil {
+		return err
+	}
+	c.loop(ctx)
+	return nil
+}
+
+// prepare creates the CRD of Cluster, and reads which kcp this is.
+func (c *controller) prepare(ctx context.Context) error {
+	crd, err := api.CRD()
+	if err != nil {
+		return err
+	}
+	live, err := c.client.Resource(crds).Apply(ctx, crd.GetName(), crd, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
+	switch {
+	case apierrors.IsForbidden(err):
+		return clierr.New(clierr.Failed, "create the workspace, and give the user of the kubeconfig the rights of a cluster administrator in it",
+			"apply CustomResourceDefinition %s in workspace %s: %w", crd.GetName(), c.Workspace, err)
+	case err != nil:
+		return fmt.Errorf("apply CustomResourceDefinition %s in workspace %s: %w", crd.GetName(), c.Workspace, err)
+	}
+	// Names of logical clusters are random, except that of root (kcp: pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
+	c.setup = live.GetAnnotations()["kcp.io/cluster"]
+	if c.setup == "" {
+		return clierr.New(clierr.BadInput, "specify a kubeconfig of kcp", "%s is not a workspace of kcp", c.url)
+	}
+	return nil
+}
+
+// poke wakes the loop.
+func (c *controller) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// loop handles changes until the context ends.
+func (c *controller) loop(ctx context.Context) {
+	for ctx.Err() == nil {
+		next := c.pass(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(next):
+		case <-c.wake:
+			time.Sleep(settle)
+		}
+	}
+}
+
+// pass handles everything once. It returns the longest time until the next pass.
+func (c *controller) pass(ctx context.Context) time.Duration {
+	if !c.set.Listed() {
+		return retryInterval
+	}
+	log := klog.FromContext(ctx)
+	clusters := c.clusters(ctx)
+	c.updateMembers(ctx, clusters)
+	if err := c.publish(ctx, clusters); err != nil && ctx.Err() == nil {
+		log.Error(err, "Cannot publish the APIs of the clusters, retrying")
+	}
+	next := retryInterval
+	now := c.Now()
+	for _, cl := range clusters {
+		verdict := c.judge.See(cl.Name, c.lease(cl.Name), now)
+		if !verdict.Next.IsZero() {
+			next = min(next, max(verdict.Next.Sub(now), time.Second))
+		}
+		if err := c.writeStatus(ctx, cl, clusters, verdict); err != nil && ctx.Err() == nil {
+			log.Error(err, "Cannot write the status of a cluster, retrying", "cluster", cl.Name)
+		}
+	}
+	return next
+}
+
+// clusters returns all Clusters, the oldest first.
+func (c *controller) clusters(ctx context.Context) []*api.Cluster {
+	var out []*api.Cluster
+	for _, o := range c.set.List(api.ClusterGVR()) {
+		cl, err := api.ClusterOf(o.Unstructured)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot read a Cluster")
+			continue
+		}
+		out = append(out, cl)
+	}
+	slices.SortFunc(out, func(a, b *api.Cluster) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// stopMembers stops all members and waits for them.
+func (c *controller) stopMembers() {
+	for _, name := range slices.Collect(maps.Keys(c.members)) {
+		c.stopMember(name)
+	}
+}
+
+func (c *controller) stopMember(name string) {
+	if m := c.members[name]; m != nil {
+		m.stop()
+		delete(c.members, name)
+	}
+}

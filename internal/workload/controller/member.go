@@ -1,0 +1,217 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/puller"
+	"github.com/kcpctl/kcpctl/internal/workload/syncer"
+)
+
+// pullInterval is the time between two looks at the APIs of a cluster. Each is a small request, unless the APIs have changed.
+const pullInterval = time.Minute
+
+// systemNamespace exists in every cluster from the start. Its UID identifies the cluster.
+const systemNamespace = "kube-system"
+
+// Member is a physical cluster and its syncer.
+type Member struct {
+	// KCP has the URL and the credentials of kcp, and Physical those of the physical cluster.
+	KCP, Physical *rest.Config
+	// Workspace is the path of the compute workspace, and Setup what identifies this kcp in physical clusters.
+	Workspace, Setup string
+	// Cluster is the name of the cluster.
+	Cluster string
+	Mode    api.SyncMode
+	// Version is the version of kcpctl, and Holder the name of the process.
+	Version, Holder string
+	Now             func() time.Time
+	// Extend adds to a report. Nil adds nothing.
+	Extend func(*heartbeat.Report)
+}
+
+// Run syncs and sends heartbeats until the context ends.
+func (m Member) Run(ctx context.Context) error {
+	var mu sync.Mutex
+	var state syncer.State
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return syncer.Run(ctx, syncer.Options{
+			KCP: m.KCP, Workspace: m.Workspace, Physical: m.Physical, Cluster: m.Cluster, Setup: m.Setup, Now: m.Now,
+			Report: func(next syncer.State) {
+				mu.Lock()
+				defer mu.Unlock()
+				state = next
+			},
+		})
+	})
+	g.Go(func() error {
+		s := heartbeat.Sender{
+			KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now,
+			Report: func() heartbeat.Report {
+				mu.Lock()
+				r := heartbeat.Report{Mode: m.Mode, Version: m.Version, Orphans: state.Orphans}
+				mu.Unlock()
+				if m.Extend != nil {
+					m.Extend(&r)
+				}
+				return r
+			},
+		}
+		return s.Run(ctx)
+	})
+	return g.Wait()
+}
+
+// member is a cluster in push mode.
+type member struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	// secret is the resourceVersion of the Secret with its kubeconfig.
+	secret string
+
+	mu sync.Mutex
+	// result is what the cluster serves, nil until it was read. problem is why it cannot be read now.
+	result  *puller.Result
+	problem error
+	// uid identifies the physical cluster.
+	uid types.UID
+	// unique is closed when no older member is the same physical cluster.
+	unique  chan struct{}
+	cleared bool
+}
+
+func (m *member) stop() {
+	m.cancel()
+	<-m.done
+}
+
+// state returns what is known about the cluster.
+func (m *member) state() (result *puller.Result, uid types.UID, problem error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.result, m.uid, m.problem
+}
+
+// clear lets the syncer start.
+func (m *member) clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.cleared {
+		m.cleared = true
+		close(m.unique)
+	}
+}
+
+// startMember starts a cluster in push mode.
+func (c *controller) startMember(ctx context.Context, cl *api.Cluster, cfg *rest.Config, secret string) *member {
+	ctx, cancel := context.WithCancel(ctx)
+	m := &member{cancel: cancel, done: make(chan struct{}), secret: secret, unique: make(chan struct{})}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { m.pull(ctx, cfg, c.APIs, c.poke); return nil })
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.unique:
+		}
+		return Member{
+			KCP: c.KCP, Physical: cfg, Workspace: c.Workspace, Setup: c.setup, Cluster: cl.Name, Mode: api.SyncModePush, Version: c.Version, Holder: c.Holder,
+			Now: c.Now, Extend: m.extend,
+		}.Run(ctx)
+	})
+	go func() {
+		defer close(m.done)
+		if err := g.Wait(); err != nil {
+			klog.FromContext(ctx).Error(err, "The syncer has ended", "cluster", cl.Name)
+		}
+	}()
+	return m
+}
+
+// extend adds the version of the API server to a report.
+func (m *member) extend(r *heartbeat.Report) {
+	if result, _, _ := m.state(); result != nil {
+		r.ClusterVersion = result.Version
+	}
+}
+
+// pull reads the APIs of a cluster now and whenever they change.
+func (m *member) pull(ctx context.Context, cfg *rest.Config, apis []schema.GroupResource, changed func()) {
+	for {
+		fresh, err := m.pullOnce(ctx, cfg, apis)
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot read the APIs of a cluster, retrying", "server", cfg.Host)
+		}
+		m.mu.Lock()
+		before := m.problem
+		m.problem = err
+		m.mu.Unlock()
+		if fresh || (err == nil) != (before == nil) {
+			changed()
+		}
+		wait := pullInterval
+		if err != nil {
+			wait = retryInterval
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// pullOnce reads the APIs of a cluster if they have changed.
+func (m *member) pullOnce(ctx context.Context, cfg *rest.Config, apis []schema.GroupResource) (fresh bool, _ error) {
+	p, err := puller.New(cfg)
+	if err != nil {
+		return false, err
+	}
+	last, uid, _ := m.state()
+	if uid == "" {
+		if uid, err = identify(ctx, cfg); err != nil {
+			return false, err
+		}
+	}
+	if last != nil {
+		hash, err := p.Hash(ctx)
+		if err != nil || hash == last.Hash {
+			return false, err
+		}
+	}
+	result, err := p.Pull(ctx, apis)
+	if err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.result, m.uid = result, uid
+	return true, nil
+}
+
+// identify returns the UID of a physical cluster.
+func identify(ctx context.Context, cfg *rest.Config) (types.UID, error) {
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return "", fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	ns, err := client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, systemNamespace, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("read namespace %s: %w", systemNamespace, err)
+	}
+	return ns.GetUID(), nil
+}

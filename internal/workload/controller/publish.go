@@ -1,0 +1,179 @@
+package controller
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
+)
+
+// The resources of kcp that the controller writes.
+var (
+	schemas        = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"}
+	exports        = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apiexports"}
+	workspaceTypes = schema.GroupVersionResource{Group: "tenancy.kcp.io", Version: "v1alpha1", Resource: "workspacetypes"}
+)
+
+// identityInterval is how often the controller asks for the identity that kcp gives an APIExport.
+const identityInterval = 500 * time.Millisecond
+
+// publish negotiates the APIs of the clusters and writes the result, if anything has changed since the last time.
+func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error {
+	in := c.input(clusters)
+	version := c.version(clusters)
+	if version == c.published || len(in.Clusters) == 0 {
+		return nil
+	}
+	if err := c.readPublished(ctx, &in); err != nil {
+		return err
+	}
+	out, err := negotiate.Negotiate(in)
+	if err != nil {
+		return err
+	}
+	for _, cl := range clusters {
+		if cl.Mode() != api.SyncModePush {
+			delete(out.States, cl.Name) // its syncer reports them
+		}
+	}
+	for _, s := range out.Schemas {
+		klog.FromContext(ctx).Info("Publishing a schema", "schema", s.GetName())
+		if _, err := c.client.Resource(schemas).Create(ctx, s, metav1.CreateOptions{FieldManager: api.ManagerController}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create APIResourceSchema %s: %w", s.GetName(), err)
+		}
+	}
+	if out.Export != nil {
+		if err := c.apply(ctx, exports, out.Export); err != nil {
+			return err
+		}
+	}
+	for _, e := range out.ClusterExports {
+		if err := c.apply(ctx, exports, e); err != nil {
+			return err
+		}
+	}
+	if err := c.writeStates(ctx, clusters, out.States); err != nil {
+		return err
+	}
+	if len(out.ClusterExports) == 0 {
+		time.AfterFunc(identityInterval, c.poke) // kcp has not given the APIExport an identity yet
+		return nil
+	}
+	if err := c.apply(ctx, workspaceTypes, c.workspaceType(out.ClusterExports)); err != nil {
+		return err
+	}
+	c.published = version
+	return nil
+}
+
+// version identifies what publish depends on.
+func (c *controller) version(clusters []*api.Cluster) string {
+	h := sha256.New()
+	for _, cl := range clusters {
+		hash := ""
+		if m := c.members[cl.Name]; m != nil {
+			if result, _, _ := m.state(); result != nil {
+				hash = result.Hash
+			}
+		}
+		fmt.Fprintf(h, "%s %s %s\n", cl.Name, cl.UID, hash)
+	}
+	return string(h.Sum(nil))
+}
+
+// input returns what the clusters serve. Clusters that are the same as an older one have no part in it.
+func (c *controller) input(clusters []*api.Cluster) negotiate.Input {
+	in := negotiate.Input{APIs: c.APIs}
+	for _, cl := range clusters {
+		if cl.Mode() != api.SyncModePush {
+			in.Clusters = append(in.Clusters, negotiate.Cluster{Name: cl.Name}) // it needs an APIExport
+		}
+		m := c.members[cl.Name]
+		if m == nil || c.sameAs(cl, clusters) != "" {
+			continue
+		}
+		result, _, _ := m.state()
+		if result == nil {
+			continue
+		}
+		in.Clusters = append(in.Clusters, served(cl.Name, result))
+	}
+	return in
+}
+
+// readPublished reads what is published.
+func (c *controller) readPublished(ctx context.Context, in *negotiate.Input) error {
+	export, err := c.client.Resource(exports).Get(ctx, api.ExportWorkloads, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		in.Export = export
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("read APIExport %s in workspace %s: %w", api.ExportWorkloads, c.Workspace, err)
+	}
+	list, err := c.client.Resource(schemas).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list APIResourceSchemas in workspace %s: %w", c.Workspace, err)
+	}
+	for i := range list.Items {
+		in.Schemas = append(in.Schemas, &list.Items[i])
+	}
+	return nil
+}
+
+func (c *controller) apply(ctx context.Context, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
+	_, err := c.client.Resource(r).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
+	if err != nil {
+		return fmt.Errorf("apply %s %s in workspace %s: %w", o.GetKind(), o.GetName(), c.Workspace, err)
+	}
+	return nil
+}
+
+// writeStates writes which APIs the clusters can serve. A cluster that could not be read keeps the states that it has.
+func (c *controller) writeStates(ctx context.Context, clusters []*api.Cluster, states map[string][]api.APIStatus) error {
+	for _, cl := range clusters {
+		all, ok := states[cl.Name]
+		if !ok || reflect.DeepEqual(all, cl.Status.APIs) {
+			continue
+		}
+		next := cl.Status
+		next.APIs = all
+		if err := c.patchStatus(ctx, cl, next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// workspaceType returns the type whose workspaces can use the APIs. kcp binds the APIExports in all of them, also in those that exist,
+// with all claims accepted, within the selectors of the APIExports (kcp: pkg/reconciler/tenancy/defaultapibindinglifecycle).
+func (c *controller) workspaceType(clusterExports []*unstructured.Unstructured) *unstructured.Unstructured {
+	bindings := []any{map[string]any{"path": c.Workspace, "export": api.ExportWorkloads}}
+	for _, e := range clusterExports {
+		bindings = append(bindings, map[string]any{"path": c.Workspace, "export": e.GetName()})
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"extend":                     map[string]any{"with": []any{map[string]any{"name": "universal", "path": "root"}}},
+		"defaultAPIBindings":         bindings,
+		"defaultAPIBindingLifecycle": "Maintain",
+	}}}
+	u.SetAPIVersion("tenancy.kcp.io/v1alpha1")
+	u.SetKind("WorkspaceType")
+	u.SetName(c.WorkspaceType)
+	return u
+}
+
+// statusPatch returns a merge patch that replaces a status.
+func statusPatch(status api.ClusterStatus) ([]byte, error) {
+	return json.Marshal(map[string]any{"status": status})
+}
