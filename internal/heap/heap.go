@@ -12,7 +12,7 @@ const (
 	// short-lived, so while its heap is small, it hardly collects. The default of Go is 100.
 	most, least = 400, 100
 	// roomy is the size in bytes up to which the heap may grow by more than the least percentage.
-	roomy = 256 << 20
+	roomy = 128 << 20
 )
 
 // Pace sets after each garbage collection how far the heap may grow until the next one, according to what is in use. A fixed

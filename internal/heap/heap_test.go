@@ -12,7 +12,7 @@ import (
 func TestPercent(t *testing.T) {
 	const megabyte = 1 << 20
 	for live, want := range map[uint64]int{
-		0: 400, megabyte: 400, 51 * megabyte: 400, 64 * megabyte: 300, 100 * megabyte: 156, 128 * megabyte: 100,
+		0: 400, megabyte: 400, 25 * megabyte: 400, 32 * megabyte: 300, 50 * megabyte: 156, 64 * megabyte: 100, 128 * megabyte: 100,
 		256 * megabyte: 100, 2048 * megabyte: 100,
 	} {
 		require.Equal(t, want, percent(live), "%d MB", live/megabyte)
