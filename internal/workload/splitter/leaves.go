@@ -1,0 +1,142 @@
+// Package splitter makes the leaves of root objects: one for each cluster that a root is scheduled to. It finds what a workload needs
+// in its clusters, such as ConfigMaps, and computes the status of a root from those of its leaves.
+//
+// All functions are pure. The controller reads the objects of a namespace, calls them, and writes the results.
+package splitter
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// Share is what a cluster gets of a root.
+type Share struct {
+	// Replicas replace spec.replicas. Nil leaves them, for objects that are not divided.
+	Replicas *int64
+	// NeededBy are the workloads that need the object in the cluster, for the annotation workloads.kcp.dev/needed-by.
+	NeededBy []string
+}
+
+// IsRoot reports whether an object is one that a user has created, and not a leaf. Users can also create leaves.
+func IsRoot(u *unstructured.Unstructured) bool { return u.GetLabels()[api.LabelCluster] == "" }
+
+// IsLeafOf reports whether the splitter has made an object for a root.
+func IsLeafOf(leaf, root *unstructured.Unstructured) bool {
+	return !IsRoot(leaf) && slices.ContainsFunc(leaf.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
+		return r.UID == root.GetUID()
+	})
+}
+
+// Leaves returns the leaves of a root, for server-side apply, sorted by cluster.
+func Leaves(root *unstructured.Unstructured, shares map[string]Share) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	for _, cluster := range slices.Sorted(maps.Keys(shares)) {
+		leaf, err := leafOf(root, cluster, shares[cluster])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, leaf)
+	}
+	return all, nil
+}
+
+// leafOf returns the leaf of a root on a cluster.
+func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unstructured.Unstructured, error) {
+	leaf := &unstructured.Unstructured{Object: map[string]any{}}
+	for field, value := range root.DeepCopy().Object {
+		if field != "metadata" && field != "status" {
+			leaf.Object[field] = value
+		}
+	}
+	leaf.SetName(api.LeafName(root.GetName(), cluster))
+	leaf.SetNamespace(root.GetNamespace())
+	leaf.SetLabels(with(usersOnly(root.GetLabels()), map[string]string{api.LabelCluster: cluster}))
+	leaf.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(root, root.GroupVersionKind())})
+	if share.Replicas != nil {
+		if err := unstructured.SetNestedField(leaf.Object, *share.Replicas, "spec", "replicas"); err != nil {
+			return nil, fmt.Errorf("set the replicas of %s %s/%s: %w", root.GetKind(), root.GetNamespace(), root.GetName(), err)
+		}
+	}
+	annotations := with(usersOnly(root.GetAnnotations()), map[string]string{api.AnnotationName: root.GetName()})
+	if g := root.GetGeneration(); g != 0 {
+		annotations[api.AnnotationRootGeneration] = strconv.FormatInt(g, 10)
+	}
+	if len(share.NeededBy) > 0 {
+		annotations[api.AnnotationNeededBy] = strings.Join(slices.Sorted(slices.Values(share.NeededBy)), ",")
+	}
+	leaf.SetAnnotations(annotations)
+	// encoding/json sorts the keys of maps.
+	data, err := json.Marshal(leaf.Object)
+	if err != nil {
+		return nil, fmt.Errorf("encode a leaf of %s %s/%s: %w", root.GetKind(), root.GetNamespace(), root.GetName(), err)
+	}
+	annotations[api.AnnotationSpecHash] = api.Hash(12, string(data))
+	leaf.SetAnnotations(annotations)
+	return leaf, nil
+}
+
+// usersOnly returns labels or annotations without those of kcp, of this project, and those that only kubectl uses.
+func usersOnly(all map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range all {
+		prefix, _, _ := strings.Cut(key, "/")
+		if prefix == api.Group || prefix == "kcp.io" || strings.HasSuffix(prefix, ".kcp.io") || key == corev1.LastAppliedConfigAnnotation {
+			continue
+		}
+		out[key] = value
+	}
+	return out
+}
+
+func with(all, more map[string]string) map[string]string {
+	maps.Copy(all, more)
+	return all
+}
+
+// Changes is what the controller does to reach the leaves that a root should have.
+type Changes struct {
+	Apply  []*unstructured.Unstructured
+	Delete []*unstructured.Unstructured
+	// Collisions are objects of the user with the names of leaves. Neither is written.
+	Collisions []*unstructured.Unstructured
+}
+
+// Compare returns the changes. Existing are the objects of the root's kind in its namespace. A leaf that is being deleted is not
+// written again before it is gone.
+func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Unstructured) Changes {
+	byName := map[string]*unstructured.Unstructured{}
+	for _, e := range existing {
+		byName[e.GetName()] = e
+	}
+	var c Changes
+	wanted := map[string]bool{}
+	for _, leaf := range want {
+		wanted[leaf.GetName()] = true
+		is := byName[leaf.GetName()]
+		switch {
+		case is == nil:
+			c.Apply = append(c.Apply, leaf)
+		case !IsLeafOf(is, root):
+			c.Collisions = append(c.Collisions, is)
+		case is.GetDeletionTimestamp() != nil:
+		case is.GetAnnotations()[api.AnnotationSpecHash] != leaf.GetAnnotations()[api.AnnotationSpecHash]:
+			c.Apply = append(c.Apply, leaf)
+		}
+	}
+	for _, e := range existing {
+		if IsLeafOf(e, root) && !wanted[e.GetName()] && e.GetDeletionTimestamp() == nil {
+			c.Delete = append(c.Delete, e)
+		}
+	}
+	return c
+}

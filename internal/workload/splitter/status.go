@@ -1,0 +1,252 @@
+package splitter
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// operation computes a field of the status of a root from the values of its leaves, which are at least one, sorted by cluster.
+type operation func(values []any) any
+
+// row is a field of a status, and its operation.
+type row struct {
+	path string // fields, separated by dots
+	op   operation
+}
+
+// statuses has the fields of kinds. Others of these kinds are left out, because they are about one cluster. conditions and
+// observedGeneration are computed for all kinds.
+var statuses = map[schema.GroupKind][]row{
+	{Group: "apps", Kind: "Deployment"}: rows(sum, "replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas",
+		"terminatingReplicas"),
+	{Group: "apps", Kind: "ReplicaSet"}: rows(sum, "replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "terminatingReplicas"),
+	{Kind: "ReplicationController"}:     rows(sum, "replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"),
+	{Group: "apps", Kind: "StatefulSet"}: append(
+		rows(sum, "replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"),
+		rows(same, "currentRevision", "updateRevision")...),
+	{Group: "apps", Kind: "DaemonSet"}: rows(sum, "currentNumberScheduled", "desiredNumberScheduled", "numberAvailable", "numberMisscheduled",
+		"numberReady", "numberUnavailable", "updatedNumberScheduled"),
+	{Group: "batch", Kind: "Job"}: slices.Concat(rows(sum, "active", "succeeded", "failed", "ready", "terminating"),
+		rows(smallest, "startTime"), rows(largest, "completionTime")),
+	{Group: "batch", Kind: "CronJob"}:             slices.Concat(rows(union, "active"), rows(largest, "lastScheduleTime", "lastSuccessfulTime")),
+	{Kind: "Service"}:                             rows(union, "loadBalancer.ingress"),
+	{Group: "networking.k8s.io", Kind: "Ingress"}: rows(union, "loadBalancer.ingress"),
+}
+
+func rows(op operation, paths ...string) []row {
+	var all []row
+	for _, p := range paths {
+		all = append(all, row{p, op})
+	}
+	return all
+}
+
+// sum adds numbers.
+func sum(values []any) any {
+	total := int64(0)
+	for _, v := range values {
+		n, _ := v.(int64)
+		total += n
+	}
+	return total
+}
+
+// smallest and largest compare times in RFC 3339, which have the order of their texts.
+func smallest(values []any) any { return slices.MinFunc(values, compareText) }
+func largest(values []any) any  { return slices.MaxFunc(values, compareText) }
+
+func compareText(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+
+// union returns the items of all lists, once.
+func union(values []any) any {
+	all := []any{}
+	for _, v := range values {
+		list, _ := v.([]any)
+		for _, item := range list {
+			if !slices.ContainsFunc(all, func(other any) bool { return reflect.DeepEqual(item, other) }) {
+				all = append(all, item)
+			}
+		}
+	}
+	return all
+}
+
+// same returns the value that all leaves have, or nothing.
+func same(values []any) any {
+	for _, v := range values {
+		if !reflect.DeepEqual(v, values[0]) {
+			return nil
+		}
+	}
+	return values[0]
+}
+
+// Aggregate returns the status of a root. Leaves has a leaf for each cluster of the root, or nil if it does not exist yet. Conditions are
+// those of the root itself, such as Scheduled. The status of a kind that is not in the table is that of its leaf, if it has one.
+func Aggregate(root *unstructured.Unstructured, leaves map[string]*unstructured.Unstructured, conditions ...metav1.Condition) map[string]any {
+	names, existing := slices.Sorted(maps.Keys(leaves)), []string{}
+	for _, name := range names {
+		if leaves[name] != nil {
+			existing = append(existing, name)
+		}
+	}
+	status := map[string]any{}
+	table, known := statuses[root.GroupVersionKind().GroupKind()]
+	if !known && len(existing) == 1 {
+		status, _, _ = unstructured.NestedMap(leaves[existing[0]].Object, "status")
+		if status == nil {
+			status = map[string]any{}
+		}
+	}
+	for _, r := range table {
+		path := strings.Split(r.path, ".")
+		var values []any
+		for _, name := range existing {
+			if v, ok, _ := unstructured.NestedFieldCopy(leaves[name].Object, append([]string{"status"}, path...)...); ok {
+				values = append(values, v)
+			}
+		}
+		if len(values) == 0 {
+			continue
+		}
+		if v := r.op(values); v != nil {
+			// The parents are maps, or do not exist: the table sets them.
+			_ = unstructured.SetNestedField(status, v, path...)
+		}
+	}
+	delete(status, "observedGeneration")
+	if g, ok := observed(root, names, leaves); ok {
+		status["observedGeneration"] = g
+	}
+	delete(status, "conditions")
+	if all := mergeConditions(existing, leaves, conditions); len(all) > 0 {
+		status["conditions"] = all
+	}
+	return status
+}
+
+// observed returns the generation of the root that all clusters have acted on: the current one, or else the previous value. kubectl
+// rollout status waits for it before it reads the other fields.
+func observed(root *unstructured.Unstructured, names []string, leaves map[string]*unstructured.Unstructured) (int64, bool) {
+	before, ok, _ := unstructured.NestedInt64(root.Object, "status", "observedGeneration")
+	for _, name := range names {
+		leaf := leaves[name]
+		if leaf == nil {
+			return before, ok
+		}
+		of, err := strconv.ParseInt(leaf.GetAnnotations()[api.AnnotationRootGeneration], 10, 64)
+		at, reports, _ := unstructured.NestedInt64(leaf.Object, "status", "observedGeneration")
+		if err != nil || of != root.GetGeneration() || !reports || at < leaf.GetGeneration() {
+			return before, ok
+		}
+	}
+	if len(names) == 0 {
+		return before, ok
+	}
+	return root.GetGeneration(), true
+}
+
+// problems are conditions that are True if something is wrong. All others are False then.
+var problems = []string{"ReplicaFailure", "Failed", "FailureTarget"}
+
+// mergeConditions merges the conditions of leaves by type: the state of a root is that of its worst leaf.
+func mergeConditions(names []string, leaves map[string]*unstructured.Unstructured, own []metav1.Condition) []any {
+	byType := map[string][]reported{}
+	for _, name := range names {
+		for _, c := range objects(object(leaves[name].Object, "status"), "conditions") {
+			kind, _ := c["type"].(string)
+			byType[kind] = append(byType[kind], reported{name, c})
+		}
+	}
+	for _, c := range own {
+		delete(byType, c.Type)
+	}
+	var all []any
+	for _, kind := range slices.Sorted(maps.Keys(byType)) {
+		all = append(all, worst(kind, byType[kind], len(names) > 1))
+	}
+	for i := range own {
+		if c, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&own[i]); err == nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// reported is a condition of a leaf.
+type reported struct {
+	cluster   string
+	condition map[string]any
+}
+
+// worst returns the condition of the worst leaves. If there are several leaves, the message names their clusters.
+func worst(kind string, all []reported, several bool) any {
+	order := []any{"False", "Unknown", "True"}
+	if slices.Contains(problems, kind) {
+		order = []any{"True", "Unknown", "False"}
+	}
+	rank := func(r reported) int { return slices.Index(order, r.condition["status"]) }
+	lowest := rank(slices.MinFunc(all, func(a, b reported) int { return rank(a) - rank(b) }))
+	var deciding []reported
+	var messages []string
+	for _, r := range all {
+		if rank(r) != lowest {
+			continue
+		}
+		deciding = append(deciding, r)
+		if m, _ := r.condition["message"].(string); m != "" && several {
+			messages = append(messages, r.cluster+": "+m)
+		}
+	}
+	merged := maps.Clone(deciding[0].condition)
+	if several {
+		merged["message"] = strings.Join(messages, "; ")
+	}
+	for _, field := range []string{"lastTransitionTime", "lastUpdateTime", "lastProbeTime"} {
+		var times []any
+		for _, r := range deciding {
+			if at, ok := r.condition[field]; ok && at != nil {
+				times = append(times, at)
+			}
+		}
+		if len(times) > 0 {
+			merged[field] = largest(times)
+		}
+	}
+	return merged
+}
+
+// readyFields are the fields of a status with the number of ready replicas.
+func readyFields() []string { return []string{"readyReplicas", "numberReady", "ready"} }
+
+// PlacementOf returns the summary of a root for its annotation workloads.kcp.dev/placement.
+func PlacementOf(leaves map[string]*unstructured.Unstructured) api.Placement {
+	p := api.Placement{}
+	for name, leaf := range leaves {
+		var share api.ClusterPlacement
+		if leaf != nil {
+			if n, ok, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas"); ok {
+				share.Replicas = &n
+			}
+			for _, field := range readyFields() {
+				if n, ok, _ := unstructured.NestedInt64(leaf.Object, "status", field); ok {
+					share.Ready = &n
+					break
+				}
+			}
+		}
+		p[name] = share
+	}
+	return p
+}
