@@ -79,6 +79,7 @@ var below = map[string][]string{
 	"internal/workload/connect":    {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
 	"internal/workload/heartbeat":  {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
 	"internal/workload/controller": {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
+	"internal/workload/roots":      {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
 }
 
 // kubeParts are the packages of kube with one job each. They build on internal/kube/cluster, and do not know each other.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/roots"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
@@ -68,6 +70,8 @@ type controller struct {
 	judge heartbeat.Judge
 	// members are the clusters in push mode, by name.
 	members map[string]*member
+	// roots schedules the objects of users.
+	roots *roots.Scheduler
 	// wake ends a wait: something has changed.
 	wake chan struct{}
 	// published is the version of what was negotiated last.
@@ -83,7 +87,10 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("client for %s: %w", url, err)
 	}
-	c := &controller{Options: o, client: client, url: url, members: map[string]*member{}, wake: make(chan struct{}, 1)}
+	c := &controller{
+		Options: o, client: client, url: url, members: map[string]*member{}, wake: make(chan struct{}, 1),
+		roots: roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now}),
+	}
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
@@ -103,8 +110,10 @@ func Run(ctx context.Context, o Options) error {
 	if err := c.set.Update([]string{url}, []schema.GroupVersionResource{api.ClusterGVR(), heartbeat.Leases, secrets}); err != nil {
 		return err
 	}
-	c.loop(ctx)
-	return nil
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.roots.Run(ctx) })
+	g.Go(func() error { c.loop(ctx); return nil })
+	return g.Wait()
 }
 
 // prepare creates the CRD of Cluster, and reads which kcp this is.
@@ -173,7 +182,22 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 			log.Error(err, "Cannot write the status of a cluster, retrying", "cluster", cl.Name)
 		}
 	}
+	c.roots.Update(ctx, clusters, published(clusters))
 	return next
+}
+
+// published returns the APIs that any cluster can serve.
+func published(clusters []*api.Cluster) []schema.GroupVersionResource {
+	var out []schema.GroupVersionResource
+	for _, cl := range clusters {
+		for _, a := range cl.Status.APIs {
+			r := schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource}
+			if a.State.Serves() && !slices.Contains(out, r) {
+				out = append(out, r)
+			}
+		}
+	}
+	return out
 }
 
 // clusters returns all Clusters, the oldest first.

@@ -198,3 +198,91 @@ func TestClustersThatCannotBeUsed(t *testing.T) {
 	k.add("text", kubeconfig(newCluster(t, "three", "3", "").URL))
 	k.eventually(func() bool { return k.condition("text", "Ready") == "True Ready" }, "a new kubeconfig is used")
 }
+
+func TestSyncerBesideACluster(t *testing.T) {
+	k := newKCP(t)
+	c1, c2 := newCluster(t, "one", "1", ", paused: {type: boolean}"), newCluster(t, "two", "2", ", paused: {type: boolean}, more: {type: string}")
+	k.add("c1", kubeconfig(c1.URL))
+	k.run()
+	k.identify()
+	member := controller.Member{
+		KCP: &rest.Config{Host: k.URL}, Physical: &rest.Config{Host: c2.URL}, Workspace: compute, Cluster: "c2", Version: "v1", Holder: "edge/1", Now: time.Now,
+	}
+	err := controller.RunSyncer(t.Context(), member)
+	require.ErrorContains(t, err, "read Cluster c2 in workspace compute")
+	member.Cluster = "c1"
+	require.ErrorContains(t, controller.RunSyncer(t.Context(), member), "the controller syncs Cluster c1 itself: its syncMode is Push")
+
+	member.Cluster = "c2"
+	k.Apply(t, compute, clusters, `
+apiVersion: workloads.kcp.dev/v1alpha1
+kind: Cluster
+metadata: {name: c2, creationTimestamp: "2026-01-02T00:00:00Z"}
+spec: {syncMode: None}`)
+	k.eventually(func() bool { return strings.HasPrefix(k.condition("c2", "Ready"), "False SyncerNotRunning") }, "no syncer yet")
+	k.eventually(func() bool { return k.Get(compute, exports, "", api.ExportCluster("c2")) != nil }, "the cluster has an APIExport")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- controller.RunSyncer(ctx, member) }()
+	k.eventually(func() bool { return k.condition("c2", "Ready") == "True Ready" }, "the cluster is ready")
+	k.eventually(func() bool { return len(k.apis("c2")) == 1 }, "the syncer reports the APIs")
+	require.Contains(t, k.apis("c2")[0], "deployments.apps v1 Compatible not published: ")
+	cancel()
+	require.NoError(t, <-done)
+}
+
+func TestDividesReplicas(t *testing.T) {
+	k := newKCP(t)
+	servers := map[string]*fakeapi.Server{"c1": newCluster(t, "one", "1", ""), "c2": newCluster(t, "two", "2", "")}
+	for _, name := range []string{"c1", "c2"} {
+		k.add(name, kubeconfig(servers[name].URL))
+	}
+	for _, name := range []string{api.ExportWorkloads, api.ExportCluster("c1"), api.ExportCluster("c2")} {
+		k.Apply(t, compute, slices, fmt.Sprintf(`
+apiVersion: apis.kcp.io/v1alpha1
+kind: APIExportEndpointSlice
+metadata: {name: %s}
+status: {endpoints: [{url: "%s/services/apiexport/xyz/%s"}]}`, name, k.URL, name))
+	}
+	k.run()
+	k.identify()
+	k.eventually(func() bool {
+		return k.condition("c1", "Ready") == "True Ready" && k.condition("c2", "Ready") == "True Ready"
+	}, "the clusters are ready")
+	k.Apply(t, "1a", deployments, `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 5}`)
+	below := func(name string) *unstructured.Unstructured {
+		return servers[name].Get("", deployments, api.DownstreamNamespace(compute, "1a", "shop"), "web")
+	}
+	replicas := func(name string) (n int64) {
+		if o := below(name); o != nil {
+			v, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "replicas")
+			_, _ = fmt.Sscan(fmt.Sprint(v), &n)
+		}
+		return n
+	}
+	k.eventually(func() bool { return replicas("c1")+replicas("c2") == 5 && replicas("c1") >= 2 && replicas("c2") >= 2 }, "the replicas are divided")
+	require.Equal(t, []string{"shop/web", "shop/web--c1", "shop/web--c2"}, k.Names("1a", deployments))
+	for name, s := range servers {
+		s.Apply(t, "", deployments, fmt.Sprintf(`{metadata: {name: web, namespace: %s}, status: {replicas: %d, readyReplicas: %d, availableReplicas: %d, observedGeneration: %d}}`,
+			api.DownstreamNamespace(compute, "1a", "shop"), replicas(name), replicas(name), replicas(name), below(name).GetGeneration()))
+	}
+	root := func(path ...string) string {
+		v, _, _ := unstructured.NestedFieldNoCopy(k.Get("1a", deployments, "shop", "web").Object, path...)
+		return fmt.Sprint(v)
+	}
+	k.eventually(func() bool {
+		return root("status", "readyReplicas") == "5" && root("status", "observedGeneration") == "1"
+	}, "the status is that of all")
+	require.Contains(t, root("metadata", "annotations", api.AnnotationPlacement), `"c1":{"replicas":`)
+	require.Contains(t, root("metadata", "annotations", api.AnnotationExplain), `"chosen":true`)
+
+	k.Apply(t, "1a", deployments, `{metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: "c1=1"}}}`)
+	k.eventually(func() bool { return strings.Contains(root("status", "conditions"), "Scheduled") }, "a condition says that it is scheduled")
+	k.Apply(t, "1a", deployments, `{metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: "c1=many"}}}`)
+	k.eventually(func() bool { return strings.Contains(root("status", "conditions"), api.ReasonInvalidHint) }, "a mistake is a condition")
+	require.Positive(t, replicas("c1"), "it moves nothing")
+}

@@ -40,9 +40,11 @@ type source struct {
 // start starts a source. The set is locked.
 func (s *Set) start(at Source, client dynamic.Interface) *source {
 	// client-go would log each failure that State reports.
-	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, logr.Discard()))
+	quiet := logr.Discard()
+	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
 	src := &source{Source: at, o: &s.o, cancel: cancel, done: make(chan struct{}), objects: map[Key]*unstructured.Unstructured{}}
 	r := cache.NewReflectorWithOptions(src.listWatch(client.Resource(at.Resource)), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
+		Logger:          &quiet,
 		Name:            at.Endpoint,
 		TypeDescription: at.Resource.String(),
 		Backoff:         &wait.Backoff{Duration: firstDelay, Cap: lastDelay, Steps: 10, Factor: 2, Jitter: 0.2},
