@@ -3,10 +3,12 @@ package ui
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // board is the state of a run: a row for each step and component, in the order of their first events.
@@ -91,12 +93,34 @@ var folded = []struct {
 // fit reduces rows to a number of lines, so that a run with a hundred components fits on the screen. It folds what is done
 // first, and components that failed last.
 func fit(rows []*row, lines int) []*row {
+	if len(rows) > lines {
+		rows = foldReady(rows)
+	}
 	for _, f := range folded {
 		if excess := len(rows) - lines; excess > 0 {
 			rows = fold(rows, f.scope, f.status, f.name, excess+1)
 		}
 	}
 	return rows[max(0, len(rows)-lines):]
+}
+
+// foldReady replaces many components of a kind that are ready with one row.
+func foldReady(rows []*row) []*row {
+	var out []*row
+	for _, alike := range gather.Alike(rows, func(r *row) string {
+		if kind, _, ok := strings.Cut(r.name, "/"); ok && r.scope == run.Component && r.status == run.Done {
+			return kind
+		}
+		return r.key()
+	}) {
+		first := alike[0]
+		if n := len(alike); n > 1 {
+			name := fmt.Sprintf("%d %s ready", n, topology.ID(first.name).Kind().Plural())
+			first = &row{scope: first.scope, name: name, status: run.Done, sum: true}
+		}
+		out = append(out, first)
+	}
+	return out
 }
 
 // fold replaces up to n components or steps of a status with one row: the first ones of those that are done, else the last

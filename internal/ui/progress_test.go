@@ -179,6 +179,25 @@ func TestLiveFolds(t *testing.T) {
 	}
 }
 
+// A run with a hundred ready shards and their etcds ends with a line for each kind.
+func TestLiveFoldsKinds(t *testing.T) {
+	s, _, _ := Fake("", 60, 40, utf8Lang, "NO_COLOR=1")
+	l := still(s, testutil.NewClock())
+	observe := func(name string) {
+		l.Observe(run.Event{Time: l.now(), Scope: run.Component, Name: name, Status: run.Done, Message: "ready 1/1"})
+	}
+	observe("root-shard")
+	for i := range 100 {
+		observe(fmt.Sprintf("etcd/s%d", i))
+		observe(fmt.Sprintf("shard/s%d", i))
+	}
+	observe("front-proxy/main")
+	lines, _ := l.frame(60, 40, true)
+	require.Equal(t, []string{
+		"    ✓ root-shard       ready 1/1", "    ✓ 100 etcds ready", "    ✓ 100 shards ready", "    ✓ front-proxy/main ready 1/1",
+	}, lines)
+}
+
 func TestLiveFoldsSteps(t *testing.T) {
 	s, _, _ := Fake("", 60, 10, utf8Lang, "NO_COLOR=1")
 	l := crowded(s, 1)
