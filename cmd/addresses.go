@@ -21,6 +21,9 @@ func (s *session) addressesOf(ctx context.Context) (addresses, error) {
 	var out addresses
 	var ask []*topology.Component
 	for _, c := range s.topology.Servers() {
+		if c.Assignment.Pending() {
+			continue // its cluster was left out
+		}
 		if c.Assignment.Host || c.Assignment.Port {
 			out.assigned = append(out.assigned, []string{string(c.ID()), publicURL(c)})
 		}

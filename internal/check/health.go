@@ -40,7 +40,8 @@ var Health = []Check{
 			"system:anonymous means that it does not. In a setup with very many shards not every pair is " +
 			"tried, but every client and every server is part of one.",
 		Fix: "run kcpctl up, which applies the certificates and authorities of the PKI store and rolls the" +
-			" components that use them",
+			" components that use them; if nothing answers, check the network between this machine and the" +
+			" API server of the cluster",
 	},
 	{
 		ID: "KCP113", Category: catConnections, Title: "external URLs lead to the setup",
@@ -57,6 +58,14 @@ var Health = []Check{
 		Explanation: howReached + " The table shows the clients of each address, and the purpose. Addresses that only mounted " +
 			"workspaces need are a warning. Addresses of clients outside of the clusters are tried from this machine.",
 		Fix: fixReach,
+	},
+	{
+		ID: "KCP115", Category: catConnections, Title: "issuers cannot put users into groups of kcp",
+		run: issuersOfGroups,
+		Explanation: "The claim with the groups of a user must have a prefix in the setup file. Without one, everybody who " +
+			"can change groups at the issuer can become an administrator of kcp: front-proxies do not remove the group " +
+			"system:kcp:admin, and shards remove no group. Groups from CEL expressions are not examined.",
+		Fix: "set groupsPrefix, or the prefix of claimMappings.groups, and change the names of groups in ClusterRoleBindings",
 	},
 	{
 		ID: "KCP121", Category: catKcp, Title: "every shard is registered with its URLs",

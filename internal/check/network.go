@@ -28,7 +28,7 @@ func externals(t *topology.Topology) []external {
 			all[i].clients = cmp.Or(all[i].clients, clients)
 			return
 		}
-		if rawURL == "" || !t.Local() && hostOf(rawURL) == c.Host() {
+		if rawURL == "" || c.Assignment.Pending() || !t.Local() && hostOf(rawURL) == c.Host() {
 			return
 		}
 		all = append(all, external{rawURL, c, clients})

@@ -82,6 +82,9 @@ func box(c *topology.Component, s State) Box {
 	if c.Kind == topology.FrontProxy {
 		url = c.ExternalURL
 	}
+	if c.Assignment.Pending() {
+		url = "address not assigned yet"
+	}
 	b.Lines = append(b.Lines, strings.TrimPrefix(url, "https://"))
 	if c.Replicas > 1 {
 		b.Lines = append(b.Lines, fmt.Sprintf("%d replicas", c.Replicas))

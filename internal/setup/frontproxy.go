@@ -55,6 +55,9 @@ func (v *validator) serving(p *field.Path, s *v1alpha1.Serving, hostname string)
 	case s.Edge:
 	case hostname == "":
 		v.required(p.Child("external", "hostname"), "the front-proxy serves the certificate in serving for this name only")
+	case hostname == v1alpha1.AddressAuto:
+		v.invalid(p.Child("external", "hostname"), hostname,
+			"must be the DNS name in the certificate: the cluster may assign an IP address, and serving is for one name")
 	case net.ParseIP(hostname) != nil:
 		v.invalid(p.Child("external", "hostname"), hostname,
 			"must be a DNS name: clients do not send an IP address in the handshake (SNI), which serving depends on")

@@ -99,7 +99,7 @@ func (r *remoteAddresses) addEdge(e Edge) {
 	for _, c := range clients {
 		for _, s := range e.Servers {
 			server := r.t.Component(s.Component)
-			if s.URL == "" || server.Cluster.Name == c.Cluster.Name && hostOf(s.URL) == server.Host() {
+			if s.URL == "" || server.Assignment.Pending() || server.Cluster.Name == c.Cluster.Name && hostOf(s.URL) == server.Host() {
 				continue
 			}
 			r.add(c.Cluster, c.Kind, e.What, e.Optional, RemoteAddress{Server: s.Component, URL: s.URL, Trust: e.Trust, Serving: s.Serving})
