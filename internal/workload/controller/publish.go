@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/guard"
 	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
 )
 
@@ -54,6 +55,10 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		}
 	}
 	if out.Export != nil {
+		// The policies come first, so that no object is without them.
+		if err := c.protect(ctx, negotiate.Exported(out.Export)); err != nil {
+			return err
+		}
 		if err := c.apply(ctx, exports, out.Export); err != nil {
 			return err
 		}
@@ -74,6 +79,16 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		return err
 	}
 	c.published = version
+	return nil
+}
+
+// protect writes the policies that protect the objects of the exported APIs.
+func (c *controller) protect(ctx context.Context, exported []schema.GroupResource) error {
+	for _, o := range guard.Objects(exported) {
+		if err := c.apply(ctx, guard.Resource(o), o); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

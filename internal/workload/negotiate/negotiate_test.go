@@ -216,6 +216,7 @@ func TestObjects(t *testing.T) {
 	out, err = negotiate.Negotiate(in)
 	require.NoError(t, err)
 	require.Equal(t, in.Export.Object["spec"], out.Export.Object["spec"], "what is published stays")
+	require.Equal(t, []schema.GroupResource{{Resource: "services"}, {Group: "networking.k8s.io", Resource: "ingresses"}}, negotiate.Exported(out.Export))
 	require.Len(t, out.ClusterExports, 1)
 	require.Equal(t, "cluster-c1", out.ClusterExports[0].GetName())
 	claims, _, _ := unstructured.NestedSlice(out.ClusterExports[0].Object, "spec", "permissionClaims")

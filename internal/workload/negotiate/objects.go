@@ -169,6 +169,19 @@ func Identity(export *unstructured.Unstructured) string {
 	return identity
 }
 
+// Exported returns the resources of an APIExport.
+func Exported(export *unstructured.Unstructured) []schema.GroupResource {
+	list, _, _ := unstructured.NestedSlice(export.Object, "spec", "resources")
+	var all []schema.GroupResource
+	for _, item := range list {
+		fields, _ := item.(map[string]any)
+		group, _, _ := unstructured.NestedString(fields, "group")
+		name, _, _ := unstructured.NestedString(fields, "name")
+		all = append(all, schema.GroupResource{Group: group, Resource: name})
+	}
+	return all
+}
+
 // publishedAPIs reads the APIs of an APIExport.
 func publishedAPIs(export *unstructured.Unstructured, schemas []*unstructured.Unstructured) (map[schema.GroupResource]*published, error) {
 	all := map[schema.GroupResource]*published{}

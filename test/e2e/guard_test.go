@@ -1,0 +1,224 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/guard"
+	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
+)
+
+// TestLocalGuard exports Deployments from a workspace on one shard to a workspace on another one. Without the policies of package
+// guard, kubectl apply loses a container. With them it is refused, and server-side apply loses nothing.
+func TestLocalGuard(t *testing.T) {
+	s := newLocal(t, "sharded", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))
+	s.up(t)
+	createWorkspaces(t, s)
+	g := &guarded{setup: s, provider: s.status(t).URL + "/clusters/root:on-alpha", consumer: s.status(t).URL + "/clusters/root:on-beta"}
+	step(t, "Export", g.export)
+	step(t, "Loss", g.loss)
+	step(t, "Guard", g.guard)
+	step(t, "Label", g.label)
+	step(t, "Semantics", g.semantics)
+	step(t, "Clusters", g.clusters)
+}
+
+// guarded is a setup in which a workspace exports Deployments.
+type guarded struct {
+	*setup
+	provider, consumer string
+}
+
+// deployments is a part of the schema of Deployments, with the merge keys of Kubernetes.
+func deployments(t *testing.T) negotiate.API {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/deployments.yaml")
+	require.NoError(t, err)
+	s := &apiextensionsv1.JSONSchemaProps{}
+	require.NoError(t, yaml.UnmarshalStrict(raw, s))
+	return negotiate.API{
+		Group: "apps", Version: "v1", Scope: apiextensionsv1.NamespaceScoped, Schema: s,
+		Names:        apiextensionsv1.CustomResourceDefinitionNames{Plural: "deployments", Kind: "Deployment"},
+		Subresources: apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+	}
+}
+
+// run runs kubectl with a manifest as its input.
+func (g *guarded) run(t *testing.T, server, manifest string, args ...string) result {
+	t.Helper()
+	c := g.command("kubeconfig", append([]string{"admin", "--", "kubectl", "--server", server}, args...)...)
+	c.stdin = manifest
+	return c.run(t.Context(), t)
+}
+
+// create applies objects to the workspace with the export.
+func (g *guarded) create(t *testing.T, objects ...*unstructured.Unstructured) {
+	t.Helper()
+	for _, o := range objects {
+		raw, err := json.Marshal(o)
+		require.NoError(t, err)
+		eventually(t.Context(), t, func() error {
+			r := g.run(t, g.provider, string(raw), "apply", "--server-side", "--filename", "-")
+			if r.code != 0 {
+				return fmt.Errorf("%s", r.stderr)
+			}
+			return nil
+		})
+	}
+}
+
+const binding = `apiVersion: apis.kcp.io/v1alpha2
+kind: APIBinding
+metadata: {name: kubernetes}
+spec: {reference: {export: {path: root:on-alpha, name: kubernetes}}}
+`
+
+func (g *guarded) export(t *testing.T) {
+	in := negotiate.Input{
+		APIs:     []schema.GroupResource{{Group: "apps", Resource: "deployments"}},
+		Clusters: []negotiate.Cluster{{Name: "c1", APIs: []negotiate.API{deployments(t)}}},
+	}
+	out, err := negotiate.Negotiate(in)
+	require.NoError(t, err)
+	g.create(t, out.Schemas...)
+	g.create(t, out.Export)
+	g.run(t, g.consumer, binding, "create", "--filename", "-").ok(t)
+	g.run(t, g.consumer, "", "wait", "apibinding", "kubernetes", "--for=condition=Ready", "--timeout=1m").ok(t)
+
+	// The second negotiation reads what the first has written.
+	in.Export = &unstructured.Unstructured{}
+	eventually(t.Context(), t, func() error {
+		r := g.run(t, g.provider, "", "get", "apiexport", api.ExportWorkloads, "--output", "json").ok(t)
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), in.Export))
+		if negotiate.Identity(in.Export) == "" {
+			return fmt.Errorf("the APIExport has no identity")
+		}
+		return nil
+	})
+	read := &unstructured.Unstructured{}
+	r := g.run(t, g.provider, "", "get", "apiresourceschema", out.Schemas[0].GetName(), "--output", "json").ok(t)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), read))
+	in.Schemas = []*unstructured.Unstructured{read}
+	again, err := negotiate.Negotiate(in)
+	require.NoError(t, err)
+	require.Empty(t, again.Schemas, "the published schema is read back as it was written")
+	require.Equal(t, api.APIPublished, again.States["c1"][0].State)
+	g.create(t, again.ClusterExports...)
+}
+
+// manifest returns a Deployment with two containers.
+func manifest(name, image string) string {
+	return fmt.Sprintf(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %s}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: web, image: "%s", ports: [{containerPort: 80}], env: [{name: A, value: b}]}
+      - {name: log, image: log:1}
+`, name, image)
+}
+
+// containers returns the containers of a Deployment: their names, images, and the numbers of their ports.
+func (g *guarded) containers(t *testing.T, name string) string {
+	t.Helper()
+	const path = `{range .spec.template.spec.containers[*]}{.name}={.image}/{.ports[*].containerPort}/{.env[*].name} {end}`
+	return strings.TrimSpace(g.run(t, g.consumer, "", "get", "deployment", name, "--output", "jsonpath="+path).ok(t).stdout)
+}
+
+// loss fails as soon as kcp merges the items of lists. Then the policy about patches is no longer needed.
+func (g *guarded) loss(t *testing.T) {
+	eventually(t.Context(), t, func() error {
+		if r := g.run(t, g.consumer, manifest("lost", "web:1"), "apply", "--filename", "-"); r.code != 0 {
+			return fmt.Errorf("%s", r.stderr)
+		}
+		return nil
+	})
+	require.Equal(t, "web=web:1/80/A log=log:1//", g.containers(t, "lost"))
+	g.run(t, g.consumer, manifest("lost", "web:2"), "apply", "--filename", "-").ok(t)
+	require.Equal(t, "web=web:2//", g.containers(t, "lost"), "kcp has merged the items of lists: the policy %s is not needed for it", guard.PolicyPatches)
+}
+
+func (g *guarded) guard(t *testing.T) {
+	g.create(t, guard.Objects([]schema.GroupResource{{Group: "apps", Resource: "deployments"}})...)
+	g.run(t, g.consumer, manifest("web", "web:1"), "apply", "--filename", "-").ok(t)
+	for n := 2; ; n++ {
+		// The shard of the consumer sees the policies some time after they were written. Each try changes something.
+		if r := g.run(t, g.consumer, manifest("lost", fmt.Sprintf("web:%d", n+1)), "apply", "--filename", "-"); r.code != 0 {
+			r.refused(t, 1, "use kubectl apply --server-side")
+			break
+		}
+		require.Less(t, n, 200, "kubectl apply is not refused")
+	}
+	g.run(t, g.consumer, manifest("web", "web:2"), "apply", "--filename", "-").refused(t, 1, "use kubectl apply --server-side")
+	g.run(t, g.consumer, "", "set", "image", "deployment/web", "web=web:2").refused(t, 1, "use kubectl apply --server-side")
+	g.run(t, g.consumer, "", "rollout", "restart", "deployment/web").refused(t, 1, "use kubectl apply --server-side")
+	require.Equal(t, "web=web:1/80/A log=log:1//", g.containers(t, "web"))
+
+	g.run(t, g.consumer, manifest("web", "web:2"), "apply", "--server-side", "--force-conflicts", "--filename", "-").ok(t)
+	require.Equal(t, "web=web:2/80/A log=log:1//", g.containers(t, "web"))
+}
+
+func (g *guarded) label(t *testing.T) {
+	const key = api.LabelCluster
+	g.run(t, g.consumer, "", "label", "deployment", "web", key+"=c1").ok(t)
+	g.run(t, g.consumer, "", "label", "deployment", "web", "other=x").ok(t)
+	g.run(t, g.consumer, "", "label", "--overwrite", "deployment", "web", key+"=c2").refused(t, 1, "the label "+key+" cannot be changed")
+	g.run(t, g.consumer, "", "label", "deployment", "web", key+"-").refused(t, 1, "the label "+key+" cannot be changed")
+}
+
+func (g *guarded) semantics(t *testing.T) {
+	for replaced, message := range map[string][2]string{
+		"matchLabels: {app: web}": {"matchLabels: {app: other}", "spec.selector does not match the labels of spec.template"},
+		"replicas: 2":             {"replicas: -1", "spec.replicas must not be negative"},
+	} {
+		bad := strings.Replace(manifest("bad", "web:1"), replaced, message[0], 1)
+		g.run(t, g.consumer, bad, "create", "--filename", "-").refused(t, 1, message[1])
+	}
+	moved := strings.ReplaceAll(manifest("web", "web:2"), "app: web", "app: other")
+	g.run(t, g.consumer, moved, "apply", "--server-side", "--force-conflicts", "--filename", "-").refused(t, 1, "spec.selector cannot be changed")
+}
+
+// clusters creates the CRD of Cluster, and objects with mistakes.
+func (g *guarded) clusters(t *testing.T) {
+	crd, err := api.CRD()
+	require.NoError(t, err)
+	g.create(t, crd)
+	g.run(t, g.provider, "", "wait", "crd", crd.GetName(), "--for=condition=Established", "--timeout=1m").ok(t)
+	const text = "apiVersion: workloads.kcp.dev/v1alpha1\nkind: Cluster\nmetadata: {name: %s}\nspec: {%s}\n"
+	for _, tc := range []struct{ name, spec, problem string }{
+		{"a--b", "", "the name has at most 40"},
+		{"c1", "syncMode: Push", "kubeconfigSecretRef is required"},
+		{"c1", "syncMode: Pull, kubeconfigSecretRef: {namespace: default, name: x}", "kubeconfigSecretRef is only used if"},
+		{"c1", "evictAfter: soon", "must be a duration"},
+		{"c1", "syncMode: Sideways", "Unsupported value"},
+	} {
+		g.run(t, g.provider, fmt.Sprintf(text, tc.name, tc.spec), "create", "--filename", "-").refused(t, 1, tc.problem)
+	}
+	g.run(t, g.provider, fmt.Sprintf(text, "c1", "evictAfter: 1m30s"), "create", "--filename", "-").ok(t)
+	r := g.run(t, g.provider, "", "get", "cluster", "c1", "--output", "json").ok(t)
+	u := &unstructured.Unstructured{}
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), u))
+	c, err := api.ClusterOf(u)
+	require.NoError(t, err)
+	require.Equal(t, api.SyncModePull, c.Spec.SyncMode)
+	require.Equal(t, "1m30s", c.EvictAfter().String())
+}
