@@ -57,6 +57,7 @@ type projection struct {
 	Group    string            `json:"group"`
 	Version  string            `json:"version"`
 	Versions map[string]string `json:"versions"`
+	Scope    string            `json:"scope"`
 	Kind     string            `json:"kind"`
 	Plural   string            `json:"plural"`
 }

@@ -22,11 +22,13 @@ func Propose(p Proposal) v1alpha1.PublishedResource {
 		}
 		resource["versions"] = versions
 	}
-	naming := map[string]any{"namespace": "{{ .ClusterName }}"}
+	out := v1alpha1.PublishedResource{Name: p.Plural + "." + p.Group, Spec: v1alpha1.Object{
+		"resource": resource, "naming": map[string]any{"namespace": "{{ .ClusterName }}"},
+	}}
 	if !p.Namespaced {
-		naming = map[string]any{"name": "{{ .ClusterName }}-{{ .Object.metadata.name }}"}
+		out.Spec["naming"] = map[string]any{"name": "{{ .ClusterName }}-{{ .Object.metadata.name }}"}
+		out.Spec["projection"] = map[string]any{"scope": "Cluster"}
 	}
-	out := v1alpha1.PublishedResource{Name: p.Plural + "." + p.Group, Spec: v1alpha1.Object{"resource": resource, "naming": naming}}
 	if p.SecretPath != "" {
 		out.Spec["related"] = []any{map[string]any{
 			"identifier": "secret", "origin": originService, "version": "v1", "resource": "secrets",

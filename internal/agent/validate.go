@@ -166,6 +166,11 @@ func (v *validator) naming() {
 	if !unique {
 		v.warn(at, "neither name nor namespace contains .ClusterName: objects of the same name in two workspaces would become one object")
 	}
+	namespaced := v.spec.Projection.Scope != "Cluster"
+	if namespaced && n.Name != "" && !strings.Contains(strings.ToLower(n.Name+n.Namespace), "namespace") {
+		v.warn(at, "neither name nor namespace contains .Object.metadata.namespace: objects of the same name in two namespaces of a workspace "+
+			"would become one object. If the kind has no namespaces, set projection.scope to Cluster")
+	}
 }
 
 // projection checks the names of the resource in kcp.

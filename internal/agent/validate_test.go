@@ -186,6 +186,7 @@ func TestTemplates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			problems := validate(t, v1alpha1.Object{
 				"resource": map[string]any{"apiGroup": "example.com", "kind": "Widget"}, "naming": map[string]any{"name": c.naming},
+				"projection": map[string]any{"scope": "Cluster"},
 			})
 			if c.want == "" {
 				require.Empty(t, problems)
@@ -195,4 +196,50 @@ func TestTemplates(t *testing.T) {
 			require.Contains(t, problems[0].Detail, c.want)
 		})
 	}
+}
+
+// Names that two objects can share are warnings.
+func TestNamesThatCollide(t *testing.T) {
+	for name, c := range map[string]struct {
+		naming map[string]any
+		scope  string
+		want   []string
+	}{
+		"the defaults":            {nil, "", nil},
+		"no logical cluster":      {map[string]any{"namespace": "all"}, "", []string{".ClusterName"}},
+		"no namespace":            {map[string]any{"name": "{{ .Object.metadata.name }}"}, "", []string{".Object.metadata.namespace"}},
+		"neither":                 {map[string]any{"name": "x", "namespace": "y"}, "", []string{".ClusterName", ".Object.metadata.namespace"}},
+		"no namespaces":           {map[string]any{"name": "{{ .Object.metadata.name }}"}, "Cluster", nil},
+		"the namespace as it is":  {map[string]any{"name": "{{ .Object.metadata.name }}", "namespace": "{{ .ClusterName }}-{{ .Object.metadata.namespace }}"}, "", nil},
+		"the deprecated variable": {map[string]any{"name": "$remoteName", "namespace": "$remoteClusterName-$remoteNamespaceHash"}, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := v1alpha1.Object{"resource": map[string]any{"apiGroup": "example.com", "kind": "Widget"}}
+			if c.naming != nil {
+				spec["naming"] = c.naming
+			}
+			if c.scope != "" {
+				spec["projection"] = map[string]any{"scope": c.scope}
+			}
+			problems := validate(t, spec)
+			require.Len(t, problems, len(c.want))
+			for i, p := range problems {
+				require.True(t, p.Warning)
+				require.Contains(t, p.Detail, "contains "+c.want[i])
+			}
+		})
+	}
+}
+
+// What agent add proposes is valid, and needs no note.
+func TestProposalsAreValid(t *testing.T) {
+	var all []v1alpha1.Object
+	for _, p := range []agent.Proposal{
+		{Group: "example.com", Kind: "Widget", Plural: "widgets", Namespaced: true, Versions: []string{"v1", "v2"}, SecretPath: "spec.secretName"},
+		{Group: "example.com", Kind: "Fish", Plural: "fish", Versions: []string{"v1"}},
+		{Group: "example.com", Kind: "Gadget", Plural: "gadgets", Namespaced: true},
+	} {
+		all = append(all, agent.Propose(p).Spec)
+	}
+	require.Empty(t, validate(t, all...))
 }

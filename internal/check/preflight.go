@@ -176,7 +176,7 @@ var Preflight = []Check{
 			"the functions and fields that the agent has, regular expressions, label selectors, exactly one kind of mutation, " +
 			"versions and how they are renamed, names of resources in kcp that collide, related resources, kinds that are " +
 			"published twice, and fields of the wrong type. Expressions of CEL are left to the agent. What the agent accepts " +
-			"but is probably a mistake is a note: fields that it does not have, names without the logical cluster, related " +
+			"but is probably a mistake is a note: fields that it does not have, names that two objects can have, related " +
 			"resources of kcp without a watch.",
 		Fix: "correct the PublishedResource at the file, line and column of the message",
 	},

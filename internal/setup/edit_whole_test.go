@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/agent"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 )
@@ -27,6 +28,17 @@ func TestEditsLeaveTheRestAlone(t *testing.T) {
 			back, err := added.RemoveShard("added-now")
 			require.NoError(t, err)
 			if len(f.Setup.Spec.Shards) > 0 {
+				require.Empty(t, cmp.Diff(string(f.Data), string(back.Data)), "what was added can be taken away again")
+			}
+
+			added, err = f.AddAgent(v1alpha1.Agent{Name: "added-now", Workspace: "root:added", PublishedResources: []v1alpha1.PublishedResource{
+				agent.Propose(agent.Proposal{Group: "example.com", Kind: "Added", Plural: "addeds", Versions: []string{"v1"}, SecretPath: "spec.secret"}),
+			}})
+			require.NoError(t, err)
+			require.NotEmpty(t, inserted(t, f.Data, added.Data))
+			back, err = added.RemoveAgent("added-now")
+			require.NoError(t, err)
+			if len(f.Setup.Spec.Agents) > 0 {
 				require.Empty(t, cmp.Diff(string(f.Data), string(back.Data)), "what was added can be taken away again")
 			}
 		})
