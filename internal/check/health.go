@@ -60,7 +60,7 @@ var Health = []Check{
 		Fix: fixReach,
 	},
 	{
-		ID: "KCP115", Category: catConnections, Title: "issuers cannot put users into groups of kcp",
+		ID: "KCP115", Category: catConnections, Title: "groups of issuers have a prefix",
 		run: issuersOfGroups,
 		Explanation: "The claim with the groups of a user must have a prefix in the setup file. Without one, everybody who " +
 			"can change groups at the issuer can become an administrator of kcp: front-proxies do not remove the group " +
