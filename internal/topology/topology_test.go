@@ -314,3 +314,12 @@ func TestRegionsOfShards(t *testing.T) {
 		require.Equal(t, map[string]string{"tier": "gold"}, top.Setup.Spec.Shards[2].Labels, "the setup is not changed")
 	}
 }
+
+func TestPlural(t *testing.T) {
+	for kind, want := range map[topology.Kind]string{
+		topology.Shard: "shards", topology.Etcd: "etcds", topology.FrontProxy: "front-proxies",
+		topology.VirtualWorkspaces: "virtual-workspaces", topology.Kubeconfig: "kubeconfigs",
+	} {
+		require.Equal(t, want, kind.Plural())
+	}
+}
