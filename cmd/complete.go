@@ -69,7 +69,7 @@ func componentIDs(s *session) []string {
 
 // selectableIDs are the components that --only can select.
 func selectableIDs(s *session) []string {
-	return append(componentIDs(s), idsOf(s.topology.OfKind(topology.Kubeconfig))...)
+	return append(componentIDs(s), idsOf(s.topology.OfKind(topology.Kubeconfig, topology.Workspace))...)
 }
 
 // targetIDs are the components that a kubeconfig can target.

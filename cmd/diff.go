@@ -64,12 +64,18 @@ func (o *diffOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, remark := range run.Kept(p) {
+		o.env.note(remark)
+	}
 	entries := diff.Entries(p, s.topology.Name, drift)
 	if err := o.print(s, p, entries); err != nil {
 		return err
 	}
 	for _, l := range p.Unreachable {
 		return clierr.New(clierr.Failed, clierr.Hint(l.Err), "the differences on cluster %s are unknown: %w", l.Cluster, l.Err)
+	}
+	if p.NoAnswer != nil {
+		return clierr.New(clierr.Failed, clierr.Hint(p.NoAnswer), "the differences in workspaces are unknown: %w", p.NoAnswer)
 	}
 	if len(entries) > 0 {
 		return silent(clierr.Failed)

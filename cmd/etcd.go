@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/internal/workspace"
 )
 
 func newEtcdCmd(env *Env) *cobra.Command {
@@ -38,7 +39,7 @@ func (s *session) connectMembers(ctx context.Context) (run.Members, error) {
 	if err := s.connect(ctx); err != nil {
 		return run.Members{}, err
 	}
-	pods, ok := s.runtime.(run.MemberRuntime)
+	pods, ok := workspace.Below(s.runtime).(run.MemberRuntime)
 	if !ok {
 		return run.Members{}, fmt.Errorf("%s runs no pods", s.runtime.Where())
 	}

@@ -228,9 +228,12 @@ func addReleaseChange(flags *pflag.FlagSet, value *bool) {
 }
 
 // dataChanges are the components of --allow-data-change.
-func (o *overrideFlags) dataChanges() []topology.ID {
+func (o *overrideFlags) dataChanges() []topology.ID { return idsOfNames(o.dataChange) }
+
+// idsOfNames are the IDs of components.
+func idsOfNames(names []string) []topology.ID {
 	var out []topology.ID
-	for _, name := range o.dataChange {
+	for _, name := range names {
 		out = append(out, topology.ID(name))
 	}
 	return out

@@ -11,6 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/local"
 	"github.com/kcpctl/kcpctl/internal/local/download"
 	"github.com/kcpctl/kcpctl/internal/version"
+	"github.com/kcpctl/kcpctl/internal/workspace"
 )
 
 // localFlags are the flags of a setup on this machine.
@@ -68,7 +69,7 @@ func (s *session) connectLocal() error {
 	if err := dirs.Validate(); err != nil {
 		return err
 	}
-	s.runtime = local.New(s.topology, s.layout, local.Options{
+	rt := local.New(s.topology, s.layout, local.Options{
 		Version: version.Get().Version, User: holder().User, Now: s.env.Now, Store: s.directory,
 		References: s.flags.directory(),
 		Binaries: local.Binaries{
@@ -76,6 +77,7 @@ func (s *session) connectLocal() error {
 			Source: binarySource(dirs, s.flags.local.kcpURL, s.reporter.note),
 		},
 	})
+	s.runtime = workspace.Wrap(rt, s.topology, s.env.Now)
 	return nil
 }
 
@@ -98,7 +100,7 @@ const stopTimeout = time.Minute
 
 // stay watches the processes until the command is interrupted, and then stops them, also after a run that failed.
 func (s *session) stay(ctx context.Context, err error) error {
-	l, ok := s.runtime.(*local.Runtime)
+	l, ok := workspace.Below(s.runtime).(*local.Runtime)
 	if !ok {
 		return err
 	}

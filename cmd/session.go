@@ -19,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
 	"github.com/kcpctl/kcpctl/internal/version"
+	"github.com/kcpctl/kcpctl/internal/workspace"
 )
 
 // session is the setup that a command works on: its file, its topology and, once connected, the runtime that runs it.
@@ -136,7 +137,7 @@ func (s *session) open() error {
 	}
 	rt, err := open(s.topology, o)
 	if err == nil {
-		s.runtime = rt
+		s.runtime = workspace.Wrap(rt, s.topology, s.env.Now)
 	}
 	return err
 }

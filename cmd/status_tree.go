@@ -151,8 +151,11 @@ func (g *group) name() string {
 	return gather.Names(string(g.ID.Kind())+"/", g.names)
 }
 
-// replicas is 2/3, or -/3 if only the setup is known.
+// replicas is 2/3, or -/3 if only the setup is known. It is empty for what runs nothing, such as a workspace.
 func (g *group) replicas() string {
+	if !g.ID.Kind().Runs() {
+		return ""
+	}
 	if g.Unknown {
 		return fmt.Sprintf("-/%d", g.Replicas)
 	}

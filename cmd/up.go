@@ -28,6 +28,7 @@ type upOptions struct {
 	forceConflicts bool
 	foreground     bool
 	ignoreChecks   []string
+	pruneData      []string
 	only           []string
 	// allowUnreachable are clusters that may be left out.
 	allowUnreachable []string
@@ -70,6 +71,8 @@ interrupted.`,
 	f.StringSliceVar(&o.allowUnreachable, run.FlagAllowUnreachable, nil,
 		"cluster that may be left out, with the components on it, if it cannot be reached; delete nothing then (repeatable)")
 	completeFlag(c, run.FlagAllowUnreachable, o.setup.names(env, clusterNames))
+	f.StringSliceVar(&o.pruneData, run.FlagPruneData, nil,
+		"component whose objects in workspaces are deleted with their data, because the setup no longer has them (repeatable)")
 	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil,
 		"check IDs whose failures are reported as warnings (see kcpctl explain)")
 	completeFlag(c, "ignore-checks", checkIDs)
@@ -80,6 +83,9 @@ interrupted.`,
 func (o *upOptions) validate() error {
 	if o.foreground && !o.setup.local.enabled {
 		return clierr.New(clierr.BadInput, "add --local", "--foreground requires --local")
+	}
+	if len(o.only) > 0 && len(o.pruneData) > 0 {
+		return clierr.New(clierr.BadInput, "omit --only", "--only deletes nothing, so --%s would have no effect", run.FlagPruneData)
 	}
 	if len(o.only) > 0 && o.override.replaceAuthorities {
 		return clierr.New(clierr.BadInput, "omit --only",
@@ -120,7 +126,7 @@ func (o *upOptions) run(ctx context.Context) error {
 	res, err := s.runUp(ctx, upRun{
 		header: o.header(s), wait: o.wait,
 		options: run.UpOptions{
-			PlanOptions: run.PlanOptions{Force: o.forceConflicts},
+			PlanOptions: run.PlanOptions{Force: o.forceConflicts, PruneData: idsOfNames(o.pruneData)},
 			Only:        only, DryRun: o.dryRun == dryRunServer,
 			AllowDataChange: o.override.dataChanges(), AllowReleaseChange: o.override.releaseChange,
 			ReplaceAuthorities: o.override.replaceAuthorities, IgnoreChecks: o.ignoreChecks,
@@ -232,7 +238,7 @@ func (o *upOptions) printResult(ctx context.Context, s *session, p *plan.Plan) e
 	case len(o.only) > 0:
 		fmt.Fprintf(w, "\n%s of kcp %q: %s. No other component was changed.\n",
 			strings.Join(o.only, ", "), s.topology.Name, p.Summary())
-	case p.Count(plan.Unknown) > 0:
+	case p.Count(plan.Unknown) > 0 && len(p.Unreachable) > 0:
 		fmt.Fprintf(w, "\nkcp %q is up except on %s, which cannot be reached: %s. Nothing was deleted. When it answers, run %s.\n",
 			s.topology.Name, strings.Join(plan.ClustersOf(p.Unreachable), ", "), p.Summary(), o.setup.command("up"))
 	case p.Empty():

@@ -31,7 +31,7 @@ type Entry struct {
 func Entries(p *plan.Plan, setup string, drift []plan.Conflict) []Entry {
 	var out []Entry
 	for _, it := range p.Items {
-		if it.Action == plan.Unchanged || it.Action == plan.Unknown {
+		if it.Action == plan.Unchanged || it.Action == plan.Unknown || it.Action == plan.Keep {
 			continue
 		}
 		e := Entry{Object: it.Ref.String(), Cluster: it.Cluster, Workspace: it.Workspace, Component: string(it.Component), Action: it.Action}

@@ -4,6 +4,8 @@ package graph
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -66,6 +68,16 @@ func New(t *topology.Topology, states map[topology.ID]State) Graph {
 		}
 		g.Clusters = append(g.Clusters, c)
 	}
+	if inside := t.OfKind(topology.Workspace); len(inside) > 0 {
+		c := Cluster{Title: "workspaces"}
+		for _, comp := range inside {
+			c.Boxes = append(c.Boxes, workspaceBox(comp, states[comp.ID()]))
+			if parent := topology.IDOf(topology.Workspace, comp.Workspace.Parent); t.Component(parent) != nil {
+				g.Arrows = append(g.Arrows, Arrow{parent, comp.ID(), "contains"})
+			}
+		}
+		g.Clusters = append(g.Clusters, c)
+	}
 	for _, c := range t.Components {
 		for _, e := range t.EdgesFrom(c) {
 			for i := 0; e.Label != "" && i < len(e.Servers); i++ {
@@ -74,6 +86,14 @@ func New(t *topology.Topology, states map[topology.ID]State) Graph {
 		}
 	}
 	return g
+}
+
+func workspaceBox(c *topology.Component, s State) Box {
+	b := Box{ID: c.ID(), Kind: c.Kind, Title: string(c.ID()), State: s}
+	for _, key := range slices.Sorted(maps.Keys(c.Workspace.Selector)) {
+		b.Lines = append(b.Lines, "on "+key+"="+c.Workspace.Selector[key])
+	}
+	return b
 }
 
 func box(c *topology.Component, s State) Box {

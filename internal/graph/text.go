@@ -90,7 +90,7 @@ func (g Graph) boxes() []Box {
 }
 
 func nodeName(id topology.ID) string {
-	return strings.NewReplacer("/", "_", "-", "_", ".", "_").Replace(string(id))
+	return strings.NewReplacer("/", "_", "-", "_", ".", "_", ":", "_C_").Replace(string(id))
 }
 
 func (s State) class() string { return [...]string{"", "ready", "notready"}[s] }

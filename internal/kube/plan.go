@@ -98,7 +98,7 @@ func (p *planner) compare(
 	}
 	conflicts := foreignOwner(it)
 	it.Merged, err = s.Apply(ctx, o.Unstructured, cluster.ApplyOptions{DryRun: true})
-	if c := cluster.Conflicts(it.Ref, err); c != nil {
+	if c := plan.ConflictsOf(it.Ref, err); c != nil {
 		if !force {
 			conflicts = append(conflicts, c...)
 		}

@@ -21,8 +21,12 @@ const (
 	Change    Action = "change"
 	Unchanged Action = "unchanged"
 	Delete    Action = "delete"
-	// Unknown is the action of objects on clusters that cannot be reached. The plan leaves them alone.
+	// Unknown is the action of objects on clusters that cannot be reached: the plan leaves them alone. It is also that of
+	// objects in workspaces while kcp does not answer: they are compared when it does, before they are applied.
 	Unknown Action = "unknown"
+	// Keep is the action of objects in workspaces that the setup no longer has and that hold data. Only a run that is
+	// told to deletes them.
+	Keep Action = "keep"
 )
 
 // Ref names an object.
@@ -70,14 +74,8 @@ type Item struct {
 	Want *unstructured.Unstructured
 	// Live is the current object, nil if it does not exist. Merged is the object after the apply.
 	Live, Merged *unstructured.Unstructured
-}
-
-// Conflict is a field that another field manager owns and that the plan would change.
-type Conflict struct {
-	Ref     `json:"-"`
-	Object  string `json:"object"`
-	Field   string `json:"field"`
-	Manager string `json:"manager"`
+	// Used means that the setup uses the object, and creates it if it does not exist, but does not own it.
+	Used bool
 }
 
 // Plan is everything that an apply changes.
@@ -87,6 +85,8 @@ type Plan struct {
 	// Unreachable are the clusters that the plan leaves out: the action of their objects is Unknown, and those that the
 	// setup no longer has are not among the items.
 	Unreachable []Unreachable
+	// NoAnswer is why objects in workspaces could not be compared. Nil: they were.
+	NoAnswer error
 	// Conflicts prevent the plan from being applied unless they are forced.
 	Conflicts []Conflict
 	// Stale reports that metadata of the setup must be updated, such as its inventory, even if no object changes.
@@ -105,13 +105,15 @@ func (p *Plan) Count(a Action) int {
 }
 
 // Empty reports whether the plan changes nothing.
-func (p *Plan) Empty() bool { return p.Count(Unchanged)+p.Count(Unknown) == len(p.Items) && !p.Stale }
+func (p *Plan) Empty() bool {
+	return p.Count(Unchanged)+p.Count(Unknown)+p.Count(Keep) == len(p.Items) && !p.Stale
+}
 
-// Of returns the items of a component that the apply creates or changes.
+// Of returns the items of a component that the apply creates or changes, and those in workspaces that it compares first.
 func (p *Plan) Of(id topology.ID) []Item {
 	var out []Item
 	for _, it := range p.Items {
-		if it.Component == id && (it.Action == Create || it.Action == Change) {
+		if it.Component == id && (it.Action == Create || it.Action == Change || it.Action == Unknown && it.Workspace != "") {
 			out = append(out, it)
 		}
 	}
@@ -136,10 +138,34 @@ func (p *Plan) Summary() string {
 	for _, a := range []Action{Create, Change, Delete, Unchanged} {
 		parts = append(parts, fmt.Sprintf("%d %s", p.Count(a), a))
 	}
+	if n := p.Count(Keep); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s", n, Keep))
+	}
+	places := ClustersOf(p.Unreachable)
+	if p.NoAnswer != nil {
+		places = append(places, "workspaces")
+	}
 	if n := p.Count(Unknown); n > 0 {
-		parts = append(parts, fmt.Sprintf("%d %s (on %s)", n, Unknown, strings.Join(ClustersOf(p.Unreachable), ", ")))
+		parts = append(parts, fmt.Sprintf("%d %s (on %s)", n, Unknown, strings.Join(places, ", ")))
 	}
 	return strings.Join(parts, ", ")
+}
+
+// Kept returns the items of objects that the setup no longer has and that hold data.
+func (p *Plan) Kept() []Item {
+	return slices.DeleteFunc(slices.Clone(p.Items), func(it Item) bool { return it.Action != Keep })
+}
+
+// InWorkspaces divides items into those in workspaces and those of clusters.
+func InWorkspaces(items []Item) (inside, outside []Item) {
+	for _, it := range items {
+		if it.Workspace != "" {
+			inside = append(inside, it)
+		} else {
+			outside = append(outside, it)
+		}
+	}
+	return inside, outside
 }
 
 // Same reports whether two states of an object are equal, except for fields that the API server manages: the status, and parts

@@ -33,6 +33,8 @@ type Record struct {
 	Addresses topology.Addresses `json:"addresses,omitempty"`
 	// Labels are the labels that the setup wants for the shards in kcp.
 	Labels map[topology.ID]map[string]string `json:"labels,omitempty"`
+	// Placed are the objects in workspaces of kcp.
+	Placed []Placed `json:"placed,omitempty"`
 }
 
 // Data describes where a component holds its data.
@@ -117,6 +119,7 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 		maps.Copy(out.Data, r.Data)
 		maps.Copy(out.Labels, r.Labels)
 		maps.Copy(out.Addresses, r.Addresses)
+		out.Placed = r.Placed
 		out.Retired = r.retire(out.Authorities)
 	}
 	for id, d := range data {
@@ -156,6 +159,7 @@ func (r *Record) normal() Record {
 	maps.Copy(out.Retired, r.Retired)
 	maps.Copy(out.Data, r.Data)
 	maps.Copy(out.Labels, r.Labels)
+	out.Placed = append(out.Placed, r.Placed...)
 	return out
 }
 

@@ -99,6 +99,8 @@ func (r *renderer) component(c *topology.Component) ([]Object, error) {
 		b.workload()
 	case c.Kind == topology.Kubeconfig:
 		b.userKubeconfig()
+	case c.Kind == topology.Workspace:
+		b.workspace()
 	default:
 		b.base()
 	}

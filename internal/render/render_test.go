@@ -53,7 +53,7 @@ func TestGolden(t *testing.T) {
 				mask(o)
 				text, err := o.YAML()
 				require.NoError(t, err)
-				got[strings.ReplaceAll(string(o.Component), "/", "-")+".yaml"] += "---\n" + string(text)
+				got[topology.FileName(string(o.Component))+".yaml"] += "---\n" + string(text)
 			}
 			testutil.GoldenTree(t, filepath.Join("golden", name), got)
 		})
@@ -138,7 +138,7 @@ func TestPodsAreRestricted(t *testing.T) {
 				}
 			}
 		}
-		require.Equal(t, len(top.Components)-len(top.OfKind(topology.Base, topology.Kubeconfig)), pods, name)
+		require.Equal(t, len(top.Components)-len(top.OfKind(topology.Base, topology.Kubeconfig, topology.Workspace)), pods, name)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -68,6 +69,10 @@ var manifests = []manifest{
 	{pdbTemplate, func() any { return &policyv1.PodDisruptionBudget{} }, workload{}},
 	{deploymentTemplate, func() any { return &appsv1.Deployment{} }, workload{}},
 	{statefulSetTemplate, func() any { return &appsv1.StatefulSet{} }, workload{}},
+	{workspaceTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
+	{bindingTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
+	{roleTemplate, func() any { return &rbacv1.ClusterRole{} }, inWorkspace{}},
+	{roleBindingTemplate, func() any { return &rbacv1.ClusterRoleBinding{} }, inWorkspace{}},
 }
 
 // templateSet are all templates, parsed once: each is an object in which a blank stands for each value.

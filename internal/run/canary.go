@@ -31,7 +31,9 @@ type canaries struct {
 	// testing limits how many shards are tested concurrently.
 	testing *semaphore.Weighted
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// left is the number of shards that are not tested yet.
+	left   int
 	begun  bool
 	tested []topology.ID
 }
@@ -56,6 +58,7 @@ func (r *rollout) newCanaries() (*canaries, error) {
 			out.shards = append(out.shards, c)
 		}
 	}
+	out.left = len(out.shards)
 	return out, nil
 }
 
@@ -63,7 +66,7 @@ func (r *rollout) newCanaries() (*canaries, error) {
 func (cs *canaries) extend(graph map[node][]node, all *changes) {
 	var rolled []node
 	for n := range graph {
-		if all.of[n.component].rolls {
+		if all.of[n.component].rolls && !n.component.Kind().Tenant() {
 			rolled = append(rolled, n)
 		}
 	}
@@ -77,6 +80,26 @@ func (cs *canaries) extend(graph map[node][]node, all *changes) {
 		}
 		graph[node{shard.ID(), proven}] = needs
 	}
+	for _, c := range all.all {
+		if c.Kind.Tenant() {
+			start := node{c.ID(), applied}
+			graph[start] = append(graph[start], cs.before(graph)...)
+		}
+	}
+}
+
+// before returns what comes before the components that use kcp as its users do: all shards of the run serve, and workspaces
+// can be created on them.
+func (cs *canaries) before(graph map[node][]node) []node {
+	var out []node
+	for _, c := range append(cs.Topology.Shards(), cs.Topology.FrontProxies()...) {
+		for _, p := range []phase{serves, proven} {
+			if _, ok := graph[node{c.ID(), p}]; ok {
+				out = append(out, node{c.ID(), p})
+			}
+		}
+	}
+	return out
 }
 
 // test tests a shard, unless it is cordoned, so that no workspace would ever be scheduled there. A shard that the run leaves
@@ -89,15 +112,31 @@ func (cs *canaries) test(ctx context.Context, id topology.ID) error {
 	shard := cs.Topology.Component(id).ShardName()
 	cs.begin()
 	takes, err := cs.takesWorkspaces(ctx, shard)
-	if err != nil || !takes {
-		return err
+	if err == nil && takes {
+		err = cs.proxy.Canary(ctx, shard, func(reason string) { cs.report.set(shard, reason) })
+		cs.report.set(shard, "")
 	}
-	err = cs.proxy.Canary(ctx, shard, func(reason string) { cs.report.set(shard, reason) })
-	cs.report.set(shard, "")
+	if err == nil {
+		cs.passed(id, takes)
+	}
+	return err
+}
+
+// passed reports the result as soon as the last shard has passed: what uses kcp comes after it.
+func (cs *canaries) passed(id topology.ID, tested bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	cs.tested = append(cs.tested, id)
-	return err
+	if cs.left--; tested {
+		cs.tested = append(cs.tested, id)
+	}
+	switch {
+	case cs.left > 0:
+	case len(cs.tested) == 0:
+		cs.step(stepCanary, Done, "none: every shard is cordoned")
+	default:
+		shards := slices.DeleteFunc(slices.Clone(cs.shards), func(c *topology.Component) bool { return !slices.Contains(cs.tested, c.ID()) })
+		cs.step(stepCanary, Done, "a workspace on each of "+shardNames(shards)+" became Ready and was read through the front-proxy")
+	}
 }
 
 // takesWorkspaces reports whether a shard is registered and not cordoned.
@@ -127,20 +166,16 @@ func (cs *canaries) begin() {
 
 // finish reports the results of the graph. err is the failure of the components, if there is one.
 func (cs *canaries) finish(ctx context.Context, results map[node]error, err error) error {
-	if err != nil && cs.begun {
+	if err != nil && cs.begun && cs.left > 0 {
 		cs.step(stepCanary, Skipped, "not all components serve")
 	}
 	if err != nil || len(cs.shards) == 0 {
 		return err
 	}
 	var failed []string
-	var tested []*topology.Component
 	for _, c := range cs.shards {
 		if err := results[node{c.ID(), proven}]; err != nil && !errors.Is(err, dag.ErrSkipped) {
 			failed = append(failed, fmt.Sprintf("%s: canary: %v", c.ID(), err))
-		}
-		if slices.Contains(cs.tested, c.ID()) {
-			tested = append(tested, c)
 		}
 	}
 	switch {
@@ -149,10 +184,6 @@ func (cs *canaries) finish(ctx context.Context, results map[node]error, err erro
 	case len(failed) > 0:
 		return cs.fail(stepCanary, clierr.New(clierr.NotReady,
 			"see the shards' logs; kcpctl status shows what is registered", "%s", strings.Join(failed, "\n")))
-	case len(tested) == 0:
-		cs.step(stepCanary, Done, "none: every shard is cordoned")
-	default:
-		cs.step(stepCanary, Done, "a workspace on each of "+shardNames(tested)+" became Ready and was read through the front-proxy")
 	}
 	return nil
 }

@@ -36,12 +36,14 @@ func compare(
 	if err != nil {
 		return nil, nil, err
 	}
-	p, err := rt.Plan(ctx, objects, PlanOptions{Progress: progress})
+	options := PlanOptions{Progress: progress, PKI: desired.Loaded}
+	p, err := rt.Plan(ctx, objects, options)
 	if err != nil || len(p.Conflicts) == 0 {
 		return p, nil, err
 	}
 	drift := p.Conflicts
-	p, err = rt.Plan(ctx, objects, PlanOptions{Force: true, Progress: progress})
+	options.Force = true
+	p, err = rt.Plan(ctx, objects, options)
 	return p, drift, err
 }
 

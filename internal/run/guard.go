@@ -92,6 +92,7 @@ func (p *preparation) guard(ctx context.Context, res *Result) error {
 	res.record = before.With(res.PKI.State, included)
 	p.recordLabels(res.record)
 	p.recordAddresses(res.record)
+	res.record.SetPlaced(res.Plan, only.limited())
 	switch {
 	case !only.limited():
 		res.record.Drop(want)

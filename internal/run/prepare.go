@@ -137,7 +137,7 @@ func (p *preparation) preflight(ctx context.Context, objects []render.Object, ch
 // plan compares the objects with the live ones. With a conflict it returns an error and a result with the plan.
 func (p *preparation) plan(ctx context.Context, progress func(compared, total int)) (*Result, error) {
 	options := p.Options.PlanOptions
-	options.Progress = progress
+	options.Progress, options.PKI = progress, p.desired.Loaded
 	whole, err := p.Runtime.Plan(ctx, p.objects, options)
 	if err != nil {
 		err = p.fail(stepPlan, err)
@@ -147,7 +147,13 @@ func (p *preparation) plan(ctx context.Context, progress func(compared, total in
 		}
 		return nil, err
 	}
-	res := &Result{Plan: p.scope().limit(whole), PKI: p.desired.PKI, desired: p.desired}
+	res := &Result{Plan: p.scope().limit(whole), PKI: p.desired.PKI, desired: p.desired, known: p.known}
+	if err := p.prunes(whole); err != nil && !p.again {
+		return res, err
+	}
+	if !p.again && !p.quiet {
+		p.note(Kept(whole)...)
+	}
 	res.partial = whole.Summary() != res.Plan.Summary() || len(whole.Items) != len(res.Plan.Items) ||
 		whole.Count(plan.Unknown) > 0
 	if n := len(res.Plan.Conflicts); n > 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/dag"
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -197,9 +198,14 @@ func (r *rollout) apply(ctx context.Context, c *change) error {
 	}
 	defer r.applying.Release(1)
 	r.component(c.ID(), Running, "applying "+count(len(c.items), "object", "objects"))
-	if err := r.Runtime.Apply(ctx, c.items, r.Options.PlanOptions); err != nil {
+	options := r.Options.PlanOptions
+	options.PKI, options.Waiting = r.state, func(reason string) { r.component(c.ID(), Running, reason) }
+	if err := r.Runtime.Apply(ctx, c.items, options); err != nil {
 		r.component(c.ID(), Failed, firstLine(err))
 		return err
+	}
+	if _, outside := plan.InWorkspaces(c.items); len(outside) == 0 {
+		return nil
 	}
 	msg := "started"
 	if len(c.Awaits) > 0 && c.isNew {

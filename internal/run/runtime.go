@@ -137,6 +137,13 @@ type PlanOptions struct {
 	Force bool
 	// Progress is called, one call at a time, whenever objects were compared, with their number so far. It can be nil.
 	Progress func(compared, total int)
+	// PKI is the PKI that kcp runs with, for objects in workspaces. Nil is that of the last call, or of the store.
+	PKI *pki.State
+	// Waiting is called with what Apply waits for in workspaces. It can be nil.
+	Waiting func(reason string)
+	// PruneData are the components whose objects in workspaces are deleted, if the setup no longer has them, although they
+	// hold data. Others are kept.
+	PruneData []topology.ID
 }
 
 // ErrNoPlace means that nothing was applied yet, so that no place for a lock exists.

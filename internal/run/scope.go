@@ -25,7 +25,7 @@ func (s scope) limit(p *plan.Plan) *plan.Plan {
 	if !s.limited() {
 		return p
 	}
-	out := &plan.Plan{Stale: p.Stale, Unreachable: p.Unreachable}
+	out := &plan.Plan{Stale: p.Stale, Unreachable: p.Unreachable, NoAnswer: p.NoAnswer}
 	for _, it := range p.Items {
 		included := s.includes(it.Component)
 		switch {
@@ -85,8 +85,9 @@ func changesOf(t *topology.Topology, s scope, p *plan.Plan, parallel int) *chang
 		ch.isNew = slices.ContainsFunc(ch.items, func(it plan.Item) bool {
 			return it.Action == plan.Create && (it.Kind == "Deployment" || it.Kind == "StatefulSet")
 		})
-		ch.rolls = len(ch.items) > 0 && !ch.isNew
 		ch.moves = slices.ContainsFunc(ch.items, func(it plan.Item) bool { return baseURL(it.Live) != "" && baseURL(it.Live) != baseURL(it.Want) })
+		_, outside := plan.InWorkspaces(ch.items)
+		ch.rolls = len(outside) > 0 && !ch.isNew
 		ch.items = slices.DeleteFunc(ch.items, isNewNamespace)
 		alias := func(it plan.Item) bool { return c.IsAlias(it.Kind, it.Name) }
 		ch.aliases = slices.DeleteFunc(slices.Clone(ch.items), func(it plan.Item) bool { return !alias(it) })
@@ -125,10 +126,12 @@ func together(a, b *topology.Component) bool {
 // serial returns the components that roll, in the order in which they do: servers of virtual workspaces before the
 // front-proxies, whose roll clients notice most.
 func (cs *changes) serial() []*change {
-	var out, proxies []*change
+	var out, proxies, tenants []*change
 	for _, ch := range cs.all {
 		switch {
 		case !ch.rolls:
+		case ch.Kind.Tenant():
+			tenants = append(tenants, ch)
 		case ch.Kind == topology.FrontProxy:
 			proxies = append(proxies, ch)
 		case ch.Kind == topology.Kubeconfig:
@@ -137,7 +140,7 @@ func (cs *changes) serial() []*change {
 			out = append(out, ch)
 		}
 	}
-	return append(out, proxies...)
+	return slices.Concat(out, proxies, tenants)
 }
 
 func isNewNamespace(it plan.Item) bool { return it.Kind == "Namespace" && it.Action == plan.Create }

@@ -128,9 +128,12 @@ func leftOut(l plan.Unreachable, there []topology.ID) string {
 
 // frontProxy returns the front-proxy through which a run asks kcp: the one that kcpctl dials, or else the first one that
 // accepts client certificates and can be reached, or nil.
-func (u *Up) frontProxy() *topology.Component {
-	for _, c := range append([]*topology.Component{u.Topology.OwnFrontProxy()}, u.Topology.FrontProxies()...) {
-		if _, left := plan.UnreachableIn(u.left, c.Cluster.Name); !left && c.AcceptsClientCertificates() {
+func (u *Up) frontProxy() *topology.Component { return FrontProxy(u.Topology, u.left) }
+
+// FrontProxy returns the front-proxy through which kcp is asked while some clusters are left out, or nil.
+func FrontProxy(t *topology.Topology, left []plan.Unreachable) *topology.Component {
+	for _, c := range append([]*topology.Component{t.OwnFrontProxy()}, t.FrontProxies()...) {
+		if _, lost := plan.UnreachableIn(left, c.Cluster.Name); !lost && c.AcceptsClientCertificates() {
 			return c
 		}
 	}

@@ -98,8 +98,8 @@ type Result struct {
 	PKI  *pki.Result
 
 	desired *Desired
-	// record is the record of the installation once the plan is applied.
-	record *record.Record
+	// record is the record of the installation once the plan is applied, and known the one that it has now.
+	record, known *record.Record
 	// partial means that the setup has changes which the run leaves out, because it is limited to components.
 	partial bool
 	// Refused is why a run that is not dry would be refused: clusters that cannot be reached. Nil: it would not.
@@ -168,7 +168,7 @@ func (u *Up) apply(ctx context.Context, res *Result) error {
 		if err := res.desired.Save(ctx); err != nil {
 			return err
 		}
-		if err := u.Runtime.Begin(ctx, res.Plan, res.record); err != nil {
+		if err := u.Runtime.Begin(ctx, res.Plan, res.record.WithPlaced(res.known)); err != nil {
 			return err
 		}
 	}

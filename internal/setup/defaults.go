@@ -59,6 +59,7 @@ func SetDefaults(s *v1alpha1.Setup) {
 	for i := range spec.Kubeconfigs {
 		defaultKubeconfigFields(&spec.Kubeconfigs[i], spec)
 	}
+	defaultWorkspaces(spec.Workspaces)
 }
 
 // fill sets a value that is zero.

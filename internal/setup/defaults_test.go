@@ -44,6 +44,10 @@ func TestDocumentedDefaults(t *testing.T) {
 	managed := s.RootShard.Etcd.Managed
 	computed := "computed by package topology"
 	login, webhook := s.Authentication.OIDC, s.Authentication.Webhook
+	ws := parse(t, minimal+`spec:
+  workspaces:
+  - {name: a, access: [{clusterRole: view, users: [x]}], bindings: [{export: "root:b:widgets", claims: [{resource: secrets}]}]}
+`).Spec.Workspaces[0]
 	got := map[string][2]any{ // got, want
 		"Spec.Version":                  {little.Version, "v0.32.3"},
 		"Spec.External":                 {s.External, v1alpha1.External{}}, // topology knows the Service
@@ -127,6 +131,14 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Kubeconfig.User":                             {s.Kubeconfigs[0].User, "dev"},
 		"Kubeconfig.Workspace":                        {s.Kubeconfigs[0].Workspace, "root"},
 		"Kubeconfig.Validity":                         {s.Kubeconfigs[0].Validity.Hours(), 8766.0},
+		"Workspace.Type":                              {ws.Type, ""}, // kcp knows the default of the parent
+		"Workspace.Selector":                          {len(ws.Selector), 0},
+		"Workspace.Existing":                          {ws.Existing, false},
+		"WorkspaceAccess.Name":                        {ws.Access[0].Name, "view"},
+		"WorkspaceBinding.Name":                       {ws.Bindings[0].Name, "widgets"},
+		"WorkspaceBinding.AcceptAllClaims":            {ws.Bindings[0].AcceptAllClaims, false},
+		"PermissionClaim.Verbs":                       {fmt.Sprint(ws.Bindings[0].Claims[0].Verbs), "[*]"},
+		"PermissionClaim.Selector":                    {len(ws.Bindings[0].Claims[0].Selector), 0},
 	}
 	var tested []string
 	for field, pair := range got {

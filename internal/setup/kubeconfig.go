@@ -33,8 +33,7 @@ func (v *validator) kubeconfig(p *field.Path, k *v1alpha1.Kubeconfig) {
 			v.invalid(p.Child("groups").Index(i), g, "front-proxies drop this group, use %s", adminGroup)
 		}
 	}
-	const segment = `[a-z0-9](?:[a-z0-9-]*[a-z0-9])?`
-	if !v.matches(segment+`(?::`+segment+`)*`, k.Workspace) {
+	if !v.matches(workspacePath, k.Workspace) {
 		v.invalid(p.Child("workspace"), k.Workspace, "must be a workspace path such as root:team, or the name of a logical cluster")
 	}
 	v.validity(p.Child("validity"), k.Validity.Duration)

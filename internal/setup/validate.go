@@ -42,6 +42,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v.authentication()
 	v.frontProxies()
 	v.kubeconfigs()
+	v.workspaces()
 	v.agents()
 	v.placement()
 	return v.errs
@@ -272,20 +273,24 @@ func (v *validator) storage(p *field.Path, q *resource.Quantity, class string) {
 
 // shardLabels checks the labels of the shards in kcp.
 func (v *validator) shardLabels() {
-	check := func(p *field.Path, labels map[string]string) {
-		for _, key := range slices.Sorted(maps.Keys(labels)) {
-			at, value := p.Child("labels").Key(key), labels[key]
-			for _, problem := range append(content.IsLabelKey(key), validation.IsValidLabelValue(value)...) {
-				v.invalid(at, value, "%s", problem)
-			}
-			if key == "name" {
-				v.forbidden(at, "kcp sets this label to the name of the shard")
-			}
+	check := func(p *field.Path, all map[string]string) {
+		v.labelMap(p.Child("labels"), all)
+		if _, set := all["name"]; set {
+			v.forbidden(p.Child("labels").Key("name"), "kcp sets this label to the name of the shard")
 		}
 	}
 	check(field.NewPath("spec", "rootShard"), v.setup.Spec.RootShard.Labels)
 	for i, s := range v.setup.Spec.Shards {
 		check(field.NewPath("spec", "shards").Index(i), s.Labels)
+	}
+}
+
+// labelMap requires valid labels.
+func (v *validator) labelMap(p *field.Path, all map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		for _, problem := range append(content.IsLabelKey(key), validation.IsValidLabelValue(all[key])...) {
+			v.invalid(p.Key(key), all[key], "%s", problem)
+		}
 	}
 }
 

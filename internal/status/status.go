@@ -205,8 +205,8 @@ func places(t *topology.Topology, lost []plan.Unreachable) []Cluster {
 // components asks for the state of every component. If that fails, the error is the reason why the component is not
 // ready.
 func (c *collector) components(ctx context.Context) error {
-	running := c.topology.Running()
-	c.Components = parallel.Map(atOnce, running, func(comp *topology.Component) Component {
+	shown := append(c.topology.Running(), c.topology.OfKind(topology.Workspace)...)
+	c.Components = parallel.Map(atOnce, shown, func(comp *topology.Component) Component {
 		out := Component{ID: comp.ID(), Cluster: comp.Cluster.Name, URL: comp.URL}
 		if _, out.Unknown = plan.UnreachableIn(c.lost, comp.Cluster.Name); out.Unknown {
 			out.State = ready.State{Replicas: comp.Replicas, Reason: "cluster " + comp.Cluster.Name + " cannot be reached"}
@@ -347,7 +347,7 @@ func (c *collector) drift(ctx context.Context) {
 	}
 	n := 0
 	for _, it := range p.Items {
-		if it.Action != plan.Unchanged && it.Action != plan.Unknown {
+		if it.Action != plan.Unchanged && it.Action != plan.Unknown && it.Action != plan.Keep {
 			n++
 		}
 	}

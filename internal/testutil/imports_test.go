@@ -63,6 +63,7 @@ var below = map[string][]string{
 	"internal/run":          {"internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/kube":         {"internal/local", "internal/ui", "cmd"},
 	"internal/local":        {"internal/kube", "internal/ui", "cmd"},
+	"internal/workspace":    {"internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/ui":           {"internal/kube", "internal/local", "cmd"},
 
 	"internal/local/ports":   {"internal/pki", "internal/render", "internal/run", "internal/check"},

@@ -62,6 +62,7 @@ func (b *builder) build() *Topology {
 	for i := range spec.Kubeconfigs {
 		b.kubeconfig(&spec.Kubeconfigs[i])
 	}
+	b.workspaces(RootWorkspace, nil, spec.Workspaces)
 	b.t.connect()
 	return b.t
 }
@@ -159,7 +160,7 @@ func (b *builder) locate(c *Component, port int32, url string) {
 
 func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec) {
 	c := b.server(k, name, spec.Component, spec.URL)
-	c.ShardLabels = b.shardLabels(spec)
+	c.ShardLabels = ShardLabels(b.setup.Spec.Clusters, spec)
 	c.setFrontProxy(spec.FrontProxy)
 	c.Authentication = new(ShardAuthentication(b.setup.Spec.Authentication))
 	c.Storage = b.storage(c, *spec.Etcd)
@@ -170,10 +171,10 @@ func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec) {
 	b.add(c)
 }
 
-// shardLabels returns the labels of a shard in kcp: its own, and the region of its cluster, also on this machine.
-func (b *builder) shardLabels(spec v1alpha1.ShardSpec) map[string]string {
+// ShardLabels returns the labels of a shard in kcp: its own, and the region of its cluster, also on this machine.
+func ShardLabels(clusters []v1alpha1.Cluster, spec v1alpha1.ShardSpec) map[string]string {
 	out := maps.Clone(spec.Labels)
-	for _, c := range b.setup.Spec.Clusters {
+	for _, c := range clusters {
 		if _, own := out[LabelShardRegion]; c.Name != spec.Cluster || c.Region == "" || own {
 			continue
 		}

@@ -142,7 +142,7 @@ func TestDials(t *testing.T) {
 func TestKinds(t *testing.T) {
 	require.Equal(t, []topology.Kind{
 		topology.Base, topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy,
-		topology.VirtualWorkspaces, topology.Kubeconfig,
+		topology.VirtualWorkspaces, topology.Kubeconfig, topology.Workspace,
 	}, topology.Kinds())
 	for kind, want := range map[topology.Kind][]string{
 		topology.Base:              nil,

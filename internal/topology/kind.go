@@ -18,6 +18,7 @@ const (
 	FrontProxy        Kind = "front-proxy"
 	VirtualWorkspaces Kind = "virtual-workspaces"
 	Kubeconfig        Kind = "kubeconfig"
+	Workspace         Kind = "workspace"
 )
 
 const (
@@ -40,6 +41,8 @@ type traits struct {
 	// runs: it is a workload. serves: it is a kcp server, reached at a URL. data: it holds data. proxied: front-proxies
 	// forward requests to it.
 	runs, serves, data, proxied bool
+	// tenant: it uses kcp as its users do, so it is applied when workspaces can be created on all shards.
+	tenant bool
 	// layer is the row of the drawing in which the kind appears: the clients of kcp dial the first row.
 	layer int
 	// parts are the last parts of the names of objects that follow neither from the kind's certificates nor from its
@@ -58,6 +61,7 @@ var kinds = []traits{
 	{kind: FrontProxy, plural: "front-proxies", runs: true, serves: true, parts: []string{ConfigPart}},
 	{kind: VirtualWorkspaces, plural: "virtual-workspaces", stem: "vw", runs: true, serves: true, proxied: true},
 	{kind: Kubeconfig},
+	{kind: Workspace, tenant: true},
 }
 
 func (k Kind) traits() traits {
@@ -99,6 +103,10 @@ func (k Kind) Proxied() bool { return k.traits().proxied }
 
 // Plural returns the word for several components of the kind: shards, front-proxies.
 func (k Kind) Plural() string { return cmp.Or(k.traits().plural, string(k)+"s") }
+
+// Tenant reports whether components of the kind use kcp as its users do: they are applied when it is certain that workspaces can
+// be created on all shards.
+func (k Kind) Tenant() bool { return k.traits().tenant }
 
 // Singleton reports whether a setup has at most one component of the kind, which then has no name of its own.
 func (k Kind) Singleton() bool { return k.traits().only != "" }

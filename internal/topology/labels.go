@@ -17,6 +17,17 @@ const (
 	// LabelPurpose is on pods that kcpctl creates for itself, for some seconds, with PurposeReachability as its value.
 	LabelPurpose        = "kcpctl.dev/purpose"
 	PurposeReachability = "reachability"
+	// LabelInstallation is on the objects in workspaces, with the ID of the installation that applied them, and
+	// AnnotationComponent has the ID of their component. The ID of a workspace is not a valid label.
+	LabelInstallation   = "kcpctl.dev/installation"
+	AnnotationComponent = "kcpctl.dev/component"
+	// AnnotationUse is on objects in workspaces that the setup uses and does not own: with UseExisting they are created if they
+	// do not exist, and otherwise left alone.
+	AnnotationUse = "kcpctl.dev/use"
+	UseExisting   = "existing"
+	// AnnotationClaims is on APIBindings. With AcceptAll a run accepts all permission claims of the APIExport.
+	AnnotationClaims = "kcpctl.dev/permission-claims"
+	AcceptAll        = "accept-all"
 	// LabelApplySet marks the objects that a setup applied to a cluster (the ApplySet format of kubectl).
 	LabelApplySet = "applyset.kubernetes.io/part-of"
 	// LabelShardRegion is on Shard objects in kcp, which shows it in the column REGION (kcp:

@@ -124,6 +124,8 @@ type Component struct {
 	PathMappings []v1alpha1.PathMapping
 	// Access is what a kubeconfig gives access to.
 	Access *Access
+	// Workspace is the workspace of a component of kind Workspace. It is nil for other kinds.
+	Workspace *WorkspaceSpec
 }
 
 // Storage describes where a component's data is stored: in an etcd, or in a volume that an etcd writes to.

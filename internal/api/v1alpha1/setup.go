@@ -56,6 +56,8 @@ type Spec struct {
 	// Kubeconfigs are kubeconfigs for kcp that kcpctl up stores in Secrets. Default: one kubeconfig named admin, for the first
 	// front-proxy that accepts client certificates.
 	Kubeconfigs []Kubeconfig `json:"kubeconfigs,omitempty"`
+	// Workspaces are workspaces in the root workspace, which kcpctl up applies when all shards serve.
+	Workspaces []Workspace `json:"workspaces,omitempty"`
 	// Agents publish APIs of clusters in workspaces.
 	Agents []Agent `json:"agents,omitempty"`
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube/retry"
@@ -58,50 +57,13 @@ func IsDenied(err error) bool {
 
 // Rejected explains why the API server did not accept an object.
 func (c *Client) Rejected(ref plan.Ref, err error) error {
-	if found := Conflicts(ref, err); found != nil {
-		return conflictError(found)
+	if found := plan.ConflictsOf(ref, err); found != nil {
+		return plan.ConflictsError(found)
 	}
 	if apierrors.IsInvalid(err) {
 		return c.invalid(ref, err)
 	}
 	return c.Explain(err, "apply %s", ref)
-}
-
-// Conflicts returns the fields that other managers own.
-func Conflicts(ref plan.Ref, err error) []plan.Conflict {
-	var status apierrors.APIStatus
-	if !apierrors.IsConflict(err) || !errors.As(err, &status) || status.Status().Details == nil {
-		return nil
-	}
-	var out []plan.Conflict
-	for _, cause := range status.Status().Details.Causes {
-		if cause.Type == metav1.CauseTypeFieldManagerConflict {
-			out = append(out, plan.Conflict{
-				Ref: ref, Object: ref.String(), Field: strings.TrimPrefix(cause.Field, "."), Manager: manager(cause.Message),
-			})
-		}
-	}
-	return out
-}
-
-// manager returns the manager in a message such as: conflict with "kubectl-edit" using apps/v1 at 2026-11-20T17:45:12Z.
-func manager(message string) string {
-	if _, rest, ok := strings.Cut(message, `"`); ok {
-		name, _, _ := strings.Cut(rest, `"`)
-		return name
-	}
-	return message
-}
-
-// conflictError lists the fields that other managers own.
-func conflictError(all []plan.Conflict) error {
-	var lines []string
-	for _, c := range all {
-		lines = append(lines, fmt.Sprintf("%s: %s is owned by %q", c.Object, c.Field, c.Manager))
-	}
-	return clierr.New(clierr.Conflict,
-		"let the other manager drop the field, leave it out of the setup, or take it over with --force-conflicts",
-		"%s", strings.Join(lines, "\n"))
 }
 
 // invalid explains an object that the API server does not accept as it is.

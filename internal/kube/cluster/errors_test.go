@@ -57,7 +57,7 @@ func TestConflictsNameFieldAndManager(t *testing.T) {
 	}, "conflict")
 	require.Equal(t, []plan.Conflict{
 		{Ref: ref, Object: "Deployment/kcp/demo-root", Field: "spec.replicas", Manager: "kubectl-edit"},
-	}, Conflicts(ref, fmt.Errorf("apply: %w", err)))
-	require.Empty(t, Conflicts(ref, errors.New("oops")))
-	require.Empty(t, Conflicts(ref, nil))
+	}, plan.ConflictsOf(ref, fmt.Errorf("apply: %w", err)))
+	require.Empty(t, plan.ConflictsOf(ref, errors.New("oops")))
+	require.Empty(t, plan.ConflictsOf(ref, nil))
 }

@@ -72,6 +72,7 @@ type Kcp struct {
 	entries    []Entry // of the cache
 	crds       []CRD
 	endpoints  []Endpoint
+	contents   *contents // nil unless it keeps objects in workspaces
 	uids       int
 }
 
@@ -287,6 +288,9 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return a
 	}
 	if a, ok := k.sliced(server, op, r); ok {
+		return a
+	}
+	if a, ok := k.contained(r); ok {
 		return a
 	}
 	workspace := path.Base(strings.Split(r.URL.Path+"///", "/")[2])

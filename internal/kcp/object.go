@@ -1,0 +1,161 @@
+package kcp
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+)
+
+// FieldManager is the field manager of the objects that kcpctl applies in workspaces.
+const FieldManager = "kcpctl"
+
+// ErrNotServed means that a workspace does not serve the API of an object.
+var ErrNotServed = errors.New("the workspace does not serve this API")
+
+// clusterScoped are the kinds that every workspace serves and that have no namespace, with their resources. Others are
+// looked up in the workspace.
+var clusterScoped = map[schema.GroupKind]string{
+	{Group: "tenancy.kcp.io", Kind: "Workspace"}:                     "workspaces",
+	{Group: "tenancy.kcp.io", Kind: "WorkspaceType"}:                 "workspacetypes",
+	{Group: "apis.kcp.io", Kind: "APIBinding"}:                       "apibindings",
+	{Group: "apis.kcp.io", Kind: "APIExport"}:                        "apiexports",
+	{Group: "apis.kcp.io", Kind: "APIResourceSchema"}:                "apiresourceschemas",
+	{Group: "core.kcp.io", Kind: "LogicalCluster"}:                   "logicalclusters",
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:        "clusterroles",
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}: "clusterrolebindings",
+}
+
+// Place names an object in a workspace.
+type Place struct {
+	// Workspace is the full path of the workspace.
+	Workspace string
+	schema.GroupVersionKind
+	// Namespace is empty for objects without one.
+	Namespace, Name string
+}
+
+// Object returns an object in a workspace, or nil if it does not exist.
+func (c *Client) Object(ctx context.Context, p Place) (*unstructured.Unstructured, error) {
+	client, err := c.resource(ctx, p)
+	if errors.Is(err, ErrNotServed) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, err := client.Get(ctx, p.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return o, err
+}
+
+// ApplyObject applies an object to a workspace by server-side apply, and returns the result. With dryRun nothing is
+// written. With force it takes over fields that other managers own.
+func (c *Client) ApplyObject(ctx context.Context, p Place, o *unstructured.Unstructured, dryRun, force bool) (*unstructured.Unstructured, error) {
+	client, err := c.resource(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: force}
+	if dryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	return client.Apply(ctx, p.Name, o, options)
+}
+
+// DeleteObject deletes an object in a workspace if it is still the one that was seen: it has the same UID and
+// resourceVersion.
+func (c *Client) DeleteObject(ctx context.Context, p Place, seen *unstructured.Unstructured) error {
+	client, err := c.resource(ctx, p)
+	if err != nil {
+		return err
+	}
+	uid, version, background := seen.GetUID(), seen.GetResourceVersion(), metav1.DeletePropagationBackground
+	return client.Delete(ctx, p.Name, metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+}
+
+// resource returns a client for the resource of an object.
+func (c *Client) resource(ctx context.Context, p Place) (dynamic.ResourceInterface, error) {
+	ws, err := c.workspace(p.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	if plural, ok := clusterScoped[p.GroupKind()]; ok {
+		return ws.Resource(p.GroupVersion().WithResource(plural)), nil
+	}
+	r, err := c.discover(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if r.Namespaced {
+		return ws.Resource(p.GroupVersion().WithResource(r.Name)).Namespace(p.Namespace), nil
+	}
+	return ws.Resource(p.GroupVersion().WithResource(r.Name)), nil
+}
+
+// discover returns the resource of a kind in a workspace. It fails with ErrNotServed if there is none.
+func (c *Client) discover(ctx context.Context, p Place) (metav1.APIResource, error) {
+	root := "/apis/" + p.GroupVersion().String()
+	if p.Group == "" {
+		root = "/api/" + p.Version
+	}
+	answer, err := c.Get(ctx, "/clusters/"+p.Workspace+root, nil)
+	switch {
+	case err != nil:
+		return metav1.APIResource{}, err
+	case answer.Code == http.StatusNotFound:
+		return metav1.APIResource{}, fmt.Errorf("%s: %w", p.GroupVersionKind, ErrNotServed)
+	case answer.Code != http.StatusOK:
+		return metav1.APIResource{}, apierrors.NewGenericServerResponse(answer.Code, "get",
+			schema.GroupResource{Group: p.Group}, root, answer.Message, 0, true)
+	}
+	var list metav1.APIResourceList
+	if err := json.Unmarshal([]byte(answer.Message), &list); err != nil {
+		return metav1.APIResource{}, fmt.Errorf("read the APIs of workspace %s: %w", p.Workspace, err)
+	}
+	for _, r := range list.APIResources {
+		if r.Kind == p.Kind && !strings.Contains(r.Name, "/") {
+			return r, nil
+		}
+	}
+	return metav1.APIResource{}, fmt.Errorf("%s: %w", p.GroupVersionKind, ErrNotServed)
+}
+
+// WorkspaceReady returns what a workspace that is not ready waits for.
+func WorkspaceReady(workspace *unstructured.Unstructured) error { return workspaceReady(workspace) }
+
+// WorkspaceShard returns the shard that a workspace was scheduled to. It is empty if that is not known.
+func WorkspaceShard(workspace *unstructured.Unstructured) string {
+	return workspace.GetAnnotations()[onShardAnnotation]
+}
+
+// AwaitWorkspace waits until a workspace is Ready or ctx ends, and reports what it waits for.
+func (c *Client) AwaitWorkspace(ctx context.Context, parent, name string, report func(reason string)) error {
+	ws, err := c.workspace(parent)
+	if err != nil {
+		return err
+	}
+	return awaitReady(ctx, ws.Resource(workspaceResource), name, report)
+}
+
+// BindingReady returns what an APIBinding that is not bound waits for.
+func BindingReady(binding *unstructured.Unstructured) error {
+	phase := phaseOf(binding)
+	if phase == "Bound" {
+		return nil
+	}
+	return errors.New(withReason(strings.ToLower(cmp.Or(phase, "not bound")), binding))
+}

@@ -1,0 +1,189 @@
+package workspace
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/parallel"
+	"github.com/kcpctl/kcpctl/internal/plan"
+)
+
+const (
+	pollInterval = 250 * time.Millisecond
+	// patience is how long kcp may refuse an object for a reason that can pass: right after a start a front-proxy does not
+	// know a workspace yet (kcp#3858), and an APIExport or its APIs may not have reached the shard.
+	patience = 30 * time.Second
+	// readyPatience is how long a workspace may take to become Ready.
+	readyPatience = 2 * time.Minute
+)
+
+// stages are the kinds whose objects are applied before and after the others of their workspace. Workspaces come last,
+// because they can be of a type, and their children need bindings.
+var stages = map[string]int{"Namespace": -3, "ClusterRole": -2, "ClusterRoleBinding": -1, "APIExport": 1, "APIBinding": 2, "Workspace": 3}
+
+// apply writes objects: those of a workspace before those of its children, and a child when it is Ready.
+func (s *objects) apply(ctx context.Context, items []plan.Item, force bool, report func(string)) error {
+	items = slices.Clone(items)
+	depth := func(it plan.Item) int { return strings.Count(it.Workspace, ":") }
+	order := func(a, b plan.Item) int {
+		return cmp.Or(cmp.Compare(depth(a), depth(b)), cmp.Compare(stages[a.Kind], stages[b.Kind]))
+	}
+	slices.SortStableFunc(items, order)
+	for len(items) > 0 {
+		n := 1
+		for n < len(items) && order(items[0], items[n]) == 0 {
+			n++
+		}
+		err := parallel.Each(ctx, items[:n], func(ctx context.Context, it plan.Item) error {
+			if err := s.applyOne(ctx, it, force, report); err != nil {
+				return err
+			}
+			return s.awaitWorkspace(ctx, it, report)
+		})
+		if err != nil {
+			return err
+		}
+		items = items[n:]
+	}
+	return nil
+}
+
+// applyOne applies an object. It waits while kcp refuses it for a reason that can pass. Objects that appeared since the
+// plan was made, or that it could not compare, are compared first.
+func (s *objects) applyOne(ctx context.Context, it plan.Item, force bool, report func(string)) error {
+	return s.retry(ctx, it.Ref, report, func() error {
+		// A planner of its own, because it remembers the workspaces that it has read.
+		p := s.planner(force)
+		live, err := p.read(ctx, it.Ref)
+		if err != nil || it.Used && live != nil {
+			return err
+		}
+		it.Live = live
+		if err := p.fixed(it.Ref, live, it.Want); err != nil {
+			return err
+		}
+		if c := p.foreign(it); c != nil {
+			return plan.ConflictsError(c)
+		}
+		want, err := p.withClaims(ctx, it.Want)
+		if err == nil {
+			_, err = s.client.ApplyObject(ctx, placeOf(it.Ref), want, false, force)
+		}
+		return err
+	})
+}
+
+// awaitWorkspace waits until a workspace that was applied is Ready.
+func (s *objects) awaitWorkspace(ctx context.Context, it plan.Item, report func(string)) error {
+	if it.GroupKind() != workspaceKind.GroupKind() {
+		return nil
+	}
+	path := it.Workspace + ":" + it.Name
+	ctx, cancel := context.WithTimeoutCause(ctx, readyPatience, fmt.Errorf("not Ready after %s", readyPatience))
+	defer cancel()
+	err := s.client.AwaitWorkspace(ctx, it.Workspace, it.Name, func(reason string) { report("workspace " + path + ": " + reason) })
+	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	return clierr.New(clierr.NotReady, "see the conditions: kubectl get workspace "+it.Name+" -o yaml, in the workspace "+it.Workspace,
+		"workspace %s: %w", path, err)
+}
+
+// retry repeats a write while kcp refuses it for a reason that can pass, and reports the reason.
+func (s *objects) retry(ctx context.Context, ref plan.Ref, report func(string), try func() error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errPatience)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil || !mayPass(err) || ctx.Err() != nil {
+			return s.rejected(ctx, ref, err)
+		}
+		report(fmt.Sprintf("%s: %v", ref, err))
+		select {
+		case <-ctx.Done():
+			return s.rejected(ctx, ref, err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+var errPatience = fmt.Errorf("refused for %s", patience)
+
+// rejected explains the last error of a write.
+func (s *objects) rejected(ctx context.Context, ref plan.Ref, err error) error {
+	if _, explained := errors.AsType[*clierr.Error](err); err == nil || explained {
+		return err
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errPatience) {
+		return fmt.Errorf("%w: %w", cause, rejected(ref, err))
+	}
+	return rejected(ref, err)
+}
+
+// mayPass reports whether kcp may accept a request later.
+func mayPass(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
+		errors.Is(err, kcp.ErrNotServed) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err)
+}
+
+// delete deletes objects, children before their parents, and waits until they are gone.
+func (s *objects) delete(ctx context.Context, items []plan.Item) error {
+	items = slices.Clone(items)
+	depth := func(it plan.Item) int { return strings.Count(it.Workspace, ":") }
+	order := func(a, b plan.Item) int {
+		return cmp.Or(cmp.Compare(depth(b), depth(a)), cmp.Compare(stages[b.Kind], stages[a.Kind]))
+	}
+	slices.SortStableFunc(items, order)
+	for len(items) > 0 {
+		n := 1
+		for n < len(items) && order(items[0], items[n]) == 0 {
+			n++
+		}
+		if err := parallel.Each(ctx, items[:n], s.deleteOne); err != nil {
+			return err
+		}
+		items = items[n:]
+	}
+	return nil
+}
+
+// deleteOne deletes an object only if it is still the one that was seen, with the same content, and waits until it is gone.
+// Controllers keep writing its status, which does not count as a change.
+func (s *objects) deleteOne(ctx context.Context, it plan.Item) error {
+	seen, place := it.Live.DeepCopy(), placeOf(it.Ref)
+	for deleted := false; ; {
+		live, err := s.client.Object(ctx, place)
+		switch {
+		case err != nil:
+			return fmt.Errorf("read %s: %w", it.Ref, err)
+		case live == nil || live.GetUID() != seen.GetUID():
+			return nil
+		case live.GetDeletionTimestamp() == nil && !plan.Same(seen, live):
+			return clierr.New(clierr.Conflict, "rerun the command: it reads the objects again",
+				"%s was changed after this run read it, and was not deleted", it.Ref)
+		}
+		if !deleted && live.GetDeletionTimestamp() == nil {
+			err := s.client.DeleteObject(ctx, place, live)
+			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("delete %s: %w", it.Ref, err)
+			}
+			deleted = err == nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s to be gone: %w", it.Ref, context.Cause(ctx))
+		case <-time.After(pollInterval):
+		}
+	}
+}

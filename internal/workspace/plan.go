@@ -1,0 +1,211 @@
+package workspace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/parallel"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// The kinds of objects in workspaces that are treated in a special way.
+var (
+	workspaceKind = schema.GroupVersionKind{Group: "tenancy.kcp.io", Version: "v1alpha1", Kind: "Workspace"}
+	exportKind    = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIExport"}
+	bindingKind   = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIBinding"}
+)
+
+// planner compares objects in workspaces with the live ones, by a dry run of server-side apply.
+type planner struct {
+	*objects
+	force bool
+	// workspaces are the Workspace objects that were read, by path. Each is read once.
+	mu         sync.Mutex
+	workspaces map[string]func() (*unstructured.Unstructured, error)
+}
+
+func (s *objects) planner(force bool) *planner {
+	return &planner{objects: s, force: force, workspaces: map[string]func() (*unstructured.Unstructured, error){}}
+}
+
+// plan compares objects, and finds those of previous runs that the setup no longer has.
+func (p *planner) plan(ctx context.Context, wanted []render.Object, known []record.Placed, o run.PlanOptions) (*plan.Plan, error) {
+	items, conflicts := make([]plan.Item, len(wanted)), make([][]plan.Conflict, len(wanted))
+	err := parallel.Each(ctx, parallel.Indices(wanted), func(ctx context.Context, i int) (err error) {
+		items[i] = itemOf(wanted[i], plan.Create)
+		conflicts[i], err = p.compare(ctx, &items[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	previous, err := p.previous(ctx, items, known)
+	if err != nil {
+		return nil, err
+	}
+	gone, err := prune(items, previous, o.PruneData)
+	return &plan.Plan{Items: append(items, gone...), Conflicts: slices.Concat(conflicts...)}, err
+}
+
+func itemOf(o render.Object, a plan.Action) plan.Item {
+	return plan.Item{
+		Ref: o.Ref(), Component: o.Component, Action: a, Want: o.Unstructured,
+		Used: o.GetAnnotations()[topology.AnnotationUse] == topology.UseExisting,
+	}
+}
+
+// compare finds out what an apply would change in an object.
+func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, error) {
+	exists, err := p.exists(ctx, it.Workspace)
+	if err != nil || !exists {
+		return nil, err // everything in a new workspace is created
+	}
+	if it.Live, err = p.read(ctx, it.Ref); err != nil {
+		return nil, err
+	}
+	if it.Used && it.Live != nil {
+		it.Action = plan.Unchanged
+		return nil, nil
+	}
+	if err := p.fixed(it.Ref, it.Live, it.Want); err != nil {
+		return nil, err
+	}
+	want, err := p.withClaims(ctx, it.Want)
+	if err != nil {
+		return nil, err
+	}
+	conflicts := p.foreign(*it)
+	it.Merged, err = p.client.ApplyObject(ctx, placeOf(it.Ref), want, true, false)
+	if c := plan.ConflictsOf(it.Ref, err); c != nil {
+		if !p.force {
+			conflicts = append(conflicts, c...)
+		}
+		it.Merged, err = p.client.ApplyObject(ctx, placeOf(it.Ref), want, true, true)
+	}
+	if it.Live == nil && mayWait(it.Ref, err) {
+		it.Merged, err = nil, nil
+	}
+	switch {
+	case err != nil:
+		return nil, rejected(it.Ref, err)
+	case it.Live == nil:
+		it.Merged = nil
+	case plan.Same(it.Live, it.Merged):
+		it.Action, it.Merged = plan.Unchanged, nil
+	default:
+		it.Action = plan.Change
+	}
+	return conflicts, nil
+}
+
+// mayWait reports whether kcp may refuse a new object only because something is missing that the run creates first: the
+// API of the object, or the APIExport of an APIBinding.
+func mayWait(ref plan.Ref, err error) bool {
+	return errors.Is(err, kcp.ErrNotServed) ||
+		ref.GroupKind() == bindingKind.GroupKind() && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err))
+}
+
+// exists reports whether the workspace at a path exists and is Ready, so that it has objects.
+func (p *planner) exists(ctx context.Context, path string) (bool, error) {
+	parent, name, below := cutPath(path)
+	if !below {
+		return true, nil
+	}
+	if above, err := p.exists(ctx, parent); err != nil || !above {
+		return false, err
+	}
+	ws, err := p.workspace(ctx, parent, name)
+	return ws != nil && ws.GetDeletionTimestamp() == nil && kcp.WorkspaceReady(ws) == nil, err
+}
+
+// workspace returns the Workspace object with a name, or nil.
+func (p *planner) workspace(ctx context.Context, parent, name string) (*unstructured.Unstructured, error) {
+	path := parent + ":" + name
+	p.mu.Lock()
+	read := p.workspaces[path]
+	if read == nil {
+		read = sync.OnceValues(func() (*unstructured.Unstructured, error) {
+			return p.client.Object(ctx, kcp.Place{Workspace: parent, GroupVersionKind: workspaceKind, Name: name})
+		})
+		p.workspaces[path] = read
+	}
+	p.mu.Unlock()
+	o, err := read()
+	if err != nil {
+		return nil, fmt.Errorf("read Workspace/%s in %s: %w", name, parent, err)
+	}
+	return o, nil
+}
+
+// read returns an object, or nil.
+func (p *planner) read(ctx context.Context, ref plan.Ref) (*unstructured.Unstructured, error) {
+	if ref.GroupKind() == workspaceKind.GroupKind() {
+		o, err := p.workspace(ctx, ref.Workspace, ref.Name)
+		return o.DeepCopy(), err
+	}
+	o, err := p.client.Object(ctx, placeOf(ref))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", ref, err)
+	}
+	return o, nil
+}
+
+// previous returns the objects of previous runs that are not wanted any more and still belong to the installation.
+func (p *planner) previous(ctx context.Context, wanted []plan.Item, known []record.Placed) ([]plan.Item, error) {
+	want := map[plan.Ref]bool{}
+	for _, it := range wanted {
+		it.Version = ""
+		want[it.Ref] = true
+	}
+	found := make([]*plan.Item, len(known))
+	err := parallel.Each(ctx, parallel.Indices(known), func(ctx context.Context, i int) error {
+		ref := known[i].Ref()
+		versionless := ref
+		versionless.Version = ""
+		if want[versionless] {
+			return nil
+		}
+		exists, err := p.exists(ctx, ref.Workspace)
+		if err != nil || !exists {
+			return err
+		}
+		live, err := p.read(ctx, ref)
+		if err == nil && live != nil && p.owns(live) && live.GetDeletionTimestamp() == nil {
+			found[i] = &plan.Item{Ref: ref, Component: known[i].Component, Action: plan.Delete, Live: live}
+		}
+		return err
+	})
+	var out []plan.Item
+	for _, it := range found {
+		if it != nil {
+			out = append(out, *it)
+		}
+	}
+	return out, err
+}
+
+// cutPath divides the path of a workspace into that of its parent and its name. below is false for a path without a parent.
+func cutPath(path string) (parent, name string, below bool) {
+	i := strings.LastIndex(path, ":")
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
+}
+
+func placeOf(r plan.Ref) kcp.Place {
+	return kcp.Place{Workspace: r.Workspace, GroupVersionKind: r.GroupVersionKind, Namespace: r.Namespace, Name: r.Name}
+}
