@@ -58,15 +58,19 @@ func cutPorts(n node, to string) ([]string, error) {
 	return nil, fmt.Errorf("unknown end of a link %q; the ends are %s and %s", to, toNodes, toMachine)
 }
 
-// connectPorts lets all ports of the bridge reach each other.
+// connectPorts lets all ports of the bridge reach each other. Both ends forget that the other one has not answered: until then each
+// connection fails with "no route to host".
 func connectPorts(ctx context.Context) error {
-	ports := []string{machinePort}
+	ports, forget := []string{machinePort}, []string{"neighbour flush dev " + hub}
 	for _, n := range nodes() {
 		if exists("/run/netns/" + n.id) {
-			ports = append(ports, n.id)
+			ports, forget = append(ports, n.id), append(forget, "-n "+n.id+" neighbour flush dev eth0")
 		}
 	}
-	return isolate(ctx, false, ports...)
+	if err := isolate(ctx, false, ports...); err != nil {
+		return err
+	}
+	return ip(ctx, forget...)
 }
 
 // isolate drops all frames between isolated ports of the bridge. Open connections get no packet any more and are not reset, as if
