@@ -65,7 +65,9 @@ func runKcpBinDir(ctx context.Context, t *testbed, o *options) error {
 }
 
 // runAgentBinDir prints the directory of the agent of service clusters.
-func runAgentBinDir(ctx context.Context, t *testbed, _ *options) error { return t.printBinDir(ctx, agentSet()) }
+func runAgentBinDir(ctx context.Context, t *testbed, _ *options) error {
+	return t.printBinDir(ctx, agentSet())
+}
 
 func (t *testbed) printBinDir(ctx context.Context, set buildSet) error {
 	if err := t.build(ctx, set); err != nil {
