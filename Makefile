@@ -66,8 +66,8 @@ e2e: build ## Run tests with a real kcp, on the testbed or on the cluster of E2E
 	./test/e2e/run.sh
 
 .PHONY: e2e-long
-e2e-long: build ## Run the long end-to-end tests: checks, shards, lost members, sequences of commands, load, two clusters
-	TAGS=e2e,long ./test/e2e/run.sh -run 'Checks|Shards|LostMember|LocalMinimal|Families|Sequences|ClusterUnderLoad|Zones|Adopt|Workloads|LocalGuard'
+e2e-long: build ## Run the long end-to-end tests: checks, shards, lost members, sequences of commands, load, two clusters, a production guide of kcp
+	TAGS=e2e,long ./test/e2e/run.sh -run 'Checks|Shards|LostMember|LocalMinimal|Families|Sequences|ClusterUnderLoad|Zones|Adopt|Workloads|LocalGuard|Guide|Auto'
 
 .PHONY: e2e-day2
 e2e-day2: build ## Run the longest end-to-end tests: every certificate and authority replaced on both runtimes, links between clusters cut (20 minutes)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	neturl "net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -94,6 +95,8 @@ type authenticated struct {
 	ca                   *x509.CertPool
 	// pair is a client certificate of an administrator.
 	pair tls.Certificate
+	// via is a proxy for requests. Without one they are sent directly.
+	via *neturl.URL
 }
 
 const team = "root:team"
@@ -201,7 +204,7 @@ type request struct {
 // whoAmI asks a server who the client is, in a workspace.
 func (a *authenticated) whoAmI(t *testing.T, server, workspace string, r request) identity {
 	t.Helper()
-	code, body := a.send(t, server+"/clusters/"+workspace+"/apis/authentication.k8s.io/v1/selfsubjectreviews", r)
+	code, body := a.send(t, http.MethodPost, server+"/clusters/"+workspace+"/apis/authentication.k8s.io/v1/selfsubjectreviews", r)
 	var review struct {
 		Status struct {
 			UserInfo struct {
@@ -215,15 +218,15 @@ func (a *authenticated) whoAmI(t *testing.T, server, workspace string, r request
 }
 
 // send sends a request with the body of a SelfSubjectReview, and returns the response.
-func (a *authenticated) send(t *testing.T, url string, r request) (code int, body []byte) {
+func (a *authenticated) send(t *testing.T, method, url string, r request) (code int, body []byte) {
 	t.Helper()
 	config := &tls.Config{RootCAs: a.ca, MinVersion: tls.VersionTLS12}
 	if r.certificate {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &a.pair, nil }
 	}
-	transport := &http.Transport{TLSClientConfig: config}
+	transport := &http.Transport{TLSClientConfig: config, Proxy: func(*http.Request) (*neturl.URL, error) { return a.via, nil }}
 	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url,
+	req, err := http.NewRequestWithContext(t.Context(), method, url,
 		bytes.NewBufferString(`{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}`))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")

@@ -205,7 +205,7 @@ func (a *authenticated) otherPaths(t *testing.T) {
 	_, err = client.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	require.NoError(t, err, "the server can verify that the headers are from a front-proxy")
 
-	code, _ := a.send(t, proxy+otherPath+"hello", request{headers: forged.headers})
+	code, _ := a.send(t, http.MethodGet, proxy+otherPath+"hello", request{headers: forged.headers})
 	require.Equal(t, http.StatusUnauthorized, code, "no credentials")
 	anonymous := a.other.ask(t, a, a.proxy(t, "open"), request{headers: forged.headers})
 	require.NotContains(t, fmt.Sprint(anonymous.Headers), "X-Remote-")
@@ -214,7 +214,7 @@ func (a *authenticated) otherPaths(t *testing.T) {
 // ask sends a request through a front-proxy, and returns what the server knows about it.
 func (o *otherServer) ask(t *testing.T, a *authenticated, proxy string, r request) (got seen) {
 	t.Helper()
-	code, body := a.send(t, proxy+otherPath+"hello", r)
+	code, body := a.send(t, http.MethodGet, proxy+otherPath+"hello", r)
 	require.Equal(t, http.StatusOK, code, string(body))
 	require.NoError(t, json.Unmarshal(body, &got))
 	return got

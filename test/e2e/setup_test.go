@@ -148,6 +148,23 @@ func (s *setup) interrupt(t *testing.T, sig os.Signal, n int, event *regexp.Rege
 // during runs a command that prints JSON events, and calls do after n events that match.
 func (c command) during(t *testing.T, n int, event *regexp.Regexp, do func(*exec.Cmd)) result {
 	t.Helper()
+	seen := 0
+	r := c.watch(t, func(cmd *exec.Cmd, line []byte) {
+		if !event.Match(line) {
+			return
+		}
+		if seen++; seen == n {
+			t.Log(string(line))
+			do(cmd)
+		}
+	})
+	require.GreaterOrEqual(t, seen, n, "%s ended before the event\n%s", c, r.stderr)
+	return r
+}
+
+// watch runs a command and calls each for every line that it prints to stdout.
+func (c command) watch(t *testing.T, each func(cmd *exec.Cmd, line []byte)) result {
+	t.Helper()
 	cmd, cancel := c.prepare(t.Context())
 	defer cancel()
 	var stderr bytes.Buffer
@@ -155,18 +172,10 @@ func (c command) during(t *testing.T, n int, event *regexp.Regexp, do func(*exec
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	seen := 0
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		if !event.Match(lines.Bytes()) {
-			continue
-		}
-		if seen++; seen == n {
-			t.Log(lines.Text())
-			do(cmd)
-		}
+		each(cmd, lines.Bytes())
 	}
 	_ = cmd.Wait() // the exit code says it
-	require.GreaterOrEqual(t, seen, n, "%s ended before the event\n%s", c, stderr.String())
 	return result{line: c.String(), stderr: stderr.String(), code: cmd.ProcessState.ExitCode()}
 }
 

@@ -53,26 +53,33 @@ spec:
   location: {selector: {matchLabels: {name: %[1]s}}}
 `
 
-// createWorkspaces creates a workspace on each shard, and a ConfigMap in each.
-func createWorkspaces(t *testing.T, s *setup) {
-	manifests := ""
-	for _, shard := range shardNames() {
+// createWorkspaces creates a workspace on each shard of sharded.yaml, and a ConfigMap in each.
+func createWorkspaces(t *testing.T, s *setup) { s.createWorkspaces(t, shardNames()...) }
+
+// readWorkspaces reads what createWorkspaces has created, through the front-proxy and directly from the shard.
+func readWorkspaces(t *testing.T, s *setup) { s.readWorkspaces(t, shardNames()...) }
+
+// createWorkspaces creates a workspace on each of some shards, and a ConfigMap in each.
+func (s *setup) createWorkspaces(t *testing.T, shards ...string) {
+	manifests, names := "", []string{}
+	for _, shard := range shards {
 		manifests += fmt.Sprintf(workspaceManifest, shard)
+		names = append(names, "on-"+shard)
 	}
 	create := s.command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
 	create.stdin = manifests
 	create.run(t.Context(), t).ok(t)
-	s.kubectl(t, "wait", "workspaces", "on-root", "on-alpha", "on-beta", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
-	for _, shard := range shardNames() {
+	s.kubectl(t, append(append([]string{"wait", "workspaces"}, names...), "--for=jsonpath={.status.phase}=Ready", "--timeout=3m")...).ok(t)
+	for _, shard := range shards {
 		s.kubectl(t, "--server", s.status(t).URL+"/clusters/root:on-"+shard, "create", "configmap", "data", "--from-literal=shard="+shard).ok(t)
 	}
-	readWorkspaces(t, s)
+	s.readWorkspaces(t, shards...)
 }
 
 // readWorkspaces reads what createWorkspaces has created, through the front-proxy and directly from the shard.
-func readWorkspaces(t *testing.T, s *setup) {
+func (s *setup) readWorkspaces(t *testing.T, shards ...string) {
 	read := []string{"get", "configmap", "data", "--output", "jsonpath={.data.shard}"}
-	for _, shard := range shardNames() {
+	for _, shard := range shards {
 		minted := []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root:on-" + shard}
 		eventually(t.Context(), t, func() error { return s.reads(t, shard, minted, read...) })
 

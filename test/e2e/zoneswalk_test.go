@@ -82,16 +82,21 @@ func (z *zones) text(t *testing.T, version string) string {
 		z.port, z.port+1, z.port+2, z.port+3, z.oidc(t, us.address(t)))
 }
 
-// oidc starts an issuer that pods of a node reach, at the address of this machine in the network of the node. It returns the settings for
-// the issuer.
-func (z *zones) oidc(t *testing.T, node string) string {
+// startIssuer starts an issuer that pods of a node reach, at the address of this machine in the network of the node.
+func startIssuer(t *testing.T, node string) *oidc.Issuer {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "udp", net.JoinHostPort(node, "443")) // it sends nothing
 	require.NoError(t, err)
 	defer conn.Close()
 	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
 	require.NoError(t, err)
-	z.issuer = oidc.Start(t, host)
+	return oidc.Start(t, host)
+}
+
+// oidc starts an issuer and returns the settings for it.
+func (z *zones) oidc(t *testing.T, node string) string {
+	t.Helper()
+	z.issuer = startIssuer(t, node)
 	settings, err := json.Marshal(map[string]any{
 		"issuerURL": z.issuer.URL, "clientID": oidc.ClientID, "groupsClaim": "groups", "groupsPrefix": "oidc:", "ca": string(z.issuer.CA),
 	})

@@ -1,0 +1,194 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// guide is one of kcp's production guides, run from the setup file of its example. Only the issuer differs, which is not public here.
+// The host names are those of the example: clients find them with a proxy, and pods in the DNS of the cluster.
+type guide struct {
+	*authenticated
+	on    *exposed
+	names *names
+}
+
+// exposed is a cluster whose load balancers clients reach.
+type exposed struct{ *cluster }
+
+func (e *exposed) flags(string) []string { return []string{"--namespace", e.namespace} }
+
+// issuerURL matches the issuer in an example.
+var issuerURL = regexp.MustCompile(`(?m)^( +)issuerURL: .*$`)
+
+func newGuide(t *testing.T, example string) *guide {
+	t.Helper()
+	s := newCluster(t, example)
+	on := &exposed{s.runtime.(*cluster)}
+	s.runtime = on
+	g := &guide{&authenticated{setup: s, issuer: startIssuer(t, on.address(t)), ca: x509.NewCertPool()}, on, startNames(t)}
+	s.env = append(s.env, g.names.environment()...)
+	g.via = g.names.url(t)
+	s.text = issuerURL.ReplaceAllString(s.text, "${1}issuerURL: "+g.issuer.URL+"\n${1}ca: "+asJSON(t, string(g.issuer.CA)))
+	s.write(t, s.text)
+	return g
+}
+
+// services are the Services of the setup, by their names without that of the setup.
+func (g *guide) services(t *testing.T) map[string]corev1.Service {
+	t.Helper()
+	var list corev1.ServiceList
+	r := g.on.kubectl("get", "services", "--namespace", g.on.namespace, "--output", "json").run(t.Context(), t).ok(t)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+	out := map[string]corev1.Service{}
+	for _, s := range list.Items {
+		out[strings.TrimPrefix(s.Name, g.name+"-")] = s
+	}
+	return out
+}
+
+// balancer returns the address of the load balancer of a Service. It is empty if it has none.
+func balancer(s corev1.Service) string {
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		return i.IP
+	}
+	return ""
+}
+
+// lead lets clients find the host names of load balancers.
+func (g *guide) lead(t *testing.T, hosts map[string]string) {
+	t.Helper()
+	all := g.services(t)
+	for name, service := range hosts {
+		_, port, err := net.SplitHostPort(name)
+		require.NoError(t, err)
+		require.NotEmpty(t, balancer(all[service]), service)
+		g.names.set(name, net.JoinHostPort(balancer(all[service]), port))
+	}
+}
+
+// inside lets clients find a Service, as those in the cluster do.
+func (g *guide) inside(t *testing.T, services ...string) {
+	t.Helper()
+	all := g.services(t)
+	for _, s := range services {
+		host := fmt.Sprintf("%s-%s.%s.svc.cluster.local:6443", g.name, s, g.on.namespace)
+		g.names.set(host, net.JoinHostPort(all[s].Spec.ClusterIP, "6443"))
+	}
+}
+
+// openly are the Services that clients outside of the cluster reach.
+func (g *guide) openly(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for name, s := range g.services(t) {
+		if s.Spec.Type != corev1.ServiceTypeClusterIP {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// virtualWorkspaces returns the URLs of the virtual workspaces of an APIExport, which shards publish for its providers, and requires
+// that an administrator can read all workspaces there.
+func (g *guide) virtualWorkspaces(t *testing.T) []string {
+	t.Helper()
+	r := g.kubectl(t, "get", "apiexportendpointslice", "tenancy.kcp.io", "--output", "jsonpath={.status.endpoints[*].url}").ok(t)
+	urls := strings.Fields(r.stdout)
+	for _, u := range urls {
+		code, body := g.send(t, http.MethodGet, u+"/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces", request{certificate: true})
+		require.Equal(t, http.StatusOK, code, "%s: %s", u, body)
+		require.Contains(t, string(body), "WorkspaceList")
+	}
+	slices.Sort(urls)
+	return urls
+}
+
+// access creates a workspace that a group of the issuer may use.
+func (g *guide) access(t *testing.T) {
+	t.Helper()
+	g.apply(t, teamManifest, "admin")
+	g.kubectl(t, "wait", "workspace", "team", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
+	g.apply(t, accessManifest, admin...)
+}
+
+// alice is a request of a user of the issuer.
+func (g *guide) alice(t *testing.T) request {
+	t.Helper()
+	return request{token: g.issuer.Token(t, "1234", map[string]any{"email": "alice@example.com", "groups": []string{"team"}})}
+}
+
+// logsIn requires that users of the issuer reach a shard through a front-proxy, with their own name and groups, and that a kubeconfig
+// without credentials is enough for them.
+func (g *guide) logsIn(t *testing.T, server string) {
+	t.Helper()
+	var got identity
+	eventually(t.Context(), t, func() error { // a front-proxy discovers the issuer after it has started
+		if got = g.whoAmI(t, server, team, g.alice(t)); got.code != http.StatusCreated {
+			return fmt.Errorf("HTTP %d: %s", got.code, got.body)
+		}
+		return nil
+	})
+	require.Equal(t, "oidc:alice@example.com", got.name)
+	require.ElementsMatch(t, []string{"oidc:team", "system:authenticated"}, got.groups)
+
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kubectl-oidc_login"), fmt.Appendf(nil, plugin, dir, g.alice(t).token), 0o700))
+	whoAmI := g.command("kubeconfig", "--oidc", "--workspace", team, "--", "kubectl", "auth", "whoami", "--output", "json")
+	whoAmI.env = append(slices.Clone(whoAmI.env), "PATH="+dir+":"+os.Getenv("PATH"))
+	require.Contains(t, whoAmI.run(t.Context(), t).ok(t).stdout, "oidc:alice@example.com")
+	require.Contains(t, g.kcpctl(t, "kubeconfig", "--oidc").ok(t).stdout, "server: "+server)
+}
+
+// TestClusterGuideDekker runs examples/dekker.yaml: clients reach the front-proxy only, and shards are private.
+func TestClusterGuideDekker(t *testing.T) {
+	g := newGuide(t, "dekker")
+	const server = "https://api.dekker.example.com:6443"
+	for _, part := range []struct {
+		name string
+		do   func(t *testing.T)
+	}{
+		{"up shows the DNS record", func(t *testing.T) {
+			r := g.up(t)
+			g.lead(t, map[string]string{"api.dekker.example.com:6443": "front-proxy-main"})
+			require.Regexp(t, `api\.dekker\.example\.com\. +A +`+regexp.QuoteMeta(balancer(g.services(t)["front-proxy-main"])), r.stderr)
+		}},
+		{"only the front-proxy is reached from outside", func(t *testing.T) {
+			require.Equal(t, []string{"front-proxy-main"}, g.openly(t))
+		}},
+		{"status", func(t *testing.T) { isReady(t, g.setup) }},
+		{"checks pass", func(t *testing.T) { g.check(t, "--wait", "1m").passes(t) }},
+		{"workspaces on every shard", func(t *testing.T) {
+			g.inside(t, "root", "shard-alpha") // to read directly from the shards
+			g.createWorkspaces(t, "root", "alpha")
+		}},
+		{"virtual workspaces are private", func(t *testing.T) {
+			g.connect(t, "--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root")
+			private := fmt.Sprintf(".%s.svc.cluster.local:6443/services/apiexport/root/tenancy.kcp.io", g.on.namespace)
+			require.Equal(t, []string{"https://" + g.name + "-root" + private, "https://" + g.name + "-shard-alpha" + private}, g.virtualWorkspaces(t))
+		}},
+		{"users log in", func(t *testing.T) {
+			g.access(t)
+			g.logsIn(t, server)
+		}},
+		{"a second up writes nothing", func(t *testing.T) { changesNothing(t, g.setup) }},
+		{"down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, g.setup) }},
+	} {
+		step(t, part.name, part.do)
+	}
+}
