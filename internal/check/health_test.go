@@ -293,6 +293,18 @@ func TestChecksNameTheCause(t *testing.T) {
 	}
 }
 
+// A name that a cluster has yet to assign cannot resolve.
+func TestAnAssignedNameIsNotLookedUp(t *testing.T) {
+	for hostname, want := range map[string]check.Status{"auto": check.Skipped, "kcp.nowhere.example.com": check.Warn} {
+		top := newTopology(t, "  external: {hostname: "+hostname+"}\n  frontProxies: [{name: main, expose: LoadBalancer}]\n")
+		s := &check.Subject{Topology: top, Runtime: fakeruntime.New(t, top), Network: &network{}, Now: time.Now}
+		resolves, ok := check.Find("KCP021")
+		require.True(t, ok)
+		r := check.Run(t.Context(), s, []check.Check{resolves})
+		require.Equal(t, want, r.Results[0].Status, "%s: %+v", hostname, r.Results[0])
+	}
+}
+
 // An edge presents a certificate of its own. It is an error if its authority is not the one in the setup file, or if the address leads
 // past the edge.
 func TestAnEdgeTerminatesTLS(t *testing.T) {

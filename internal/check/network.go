@@ -61,11 +61,11 @@ func hostOf(rawURL string) string {
 	return u.Hostname()
 }
 
-// resolves looks up the hosts of all external URLs.
+// resolves looks up the hosts of all external URLs, except those that clusters have yet to assign.
 func resolves(ctx context.Context, s *Subject) (o outcome) {
 	var hosts []string
 	for _, e := range externals(s.Topology) {
-		if h := hostOf(e.url); net.ParseIP(h) == nil && !slices.Contains(hosts, h) {
+		if h := hostOf(e.url); net.ParseIP(h) == nil && !e.component.Assignment.Pending() && !slices.Contains(hosts, h) {
 			hosts = append(hosts, h)
 		}
 	}
