@@ -54,6 +54,8 @@ kind: Setup
 metadata:
   name: demo
 spec:
+  external: {hostname: kcp.example.com}
+  rootShard: {virtualWorkspaceURL: "https://root.example.com:6443"}
   clusters:
   - {name: home, context: home}
   - {name: services, kubeconfig: %s, namespace: agents} # without kcp

@@ -51,6 +51,11 @@ func (a *applier) applyOne(ctx context.Context, it plan.Item, force bool) error 
 		return cl.Rejected(it.Ref, err)
 	}
 	a.workloads.Applied(it.Ref, out)
+	for _, k := range kind.Applied {
+		if k.Definition != "" && k.Definition == it.Name && it.Kind == kind.CustomResourceDefinition.Kind {
+			return cl.AwaitServed(ctx, k)
+		}
+	}
 	return nil
 }
 

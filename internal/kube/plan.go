@@ -5,6 +5,9 @@ import (
 	"slices"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
+
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
 	"github.com/kcpctl/kcpctl/internal/kube/inventory"
 	"github.com/kcpctl/kcpctl/internal/kube/kind"
@@ -96,6 +99,15 @@ func (p *planner) compare(
 			return it, nil, err
 		}
 	}
+	if k.Shared && it.Live != nil && !older(it.Live, it.Want) {
+		it.Action, it.Merged = plan.Unchanged, it.Live
+		return it, nil, nil
+	}
+	if k.Definition != "" {
+		if served, err := s.Serves(ctx, k); !served || err != nil {
+			return it, nil, err // the definition comes with the plan
+		}
+	}
 	conflicts := foreignOwner(it)
 	it.Merged, err = s.Apply(ctx, o.Unstructured, cluster.ApplyOptions{DryRun: true})
 	if c := plan.ConflictsOf(it.Ref, err); c != nil {
@@ -119,6 +131,17 @@ func (p *planner) compare(
 
 func item(o render.Object, a plan.Action) plan.Item {
 	return plan.Item{Ref: o.Ref(), Component: o.Component, Action: a, Want: o.Unstructured}
+}
+
+// older reports whether a shared object is that of an earlier release. An object without a release was not made by kcpctl, and is
+// left alone.
+func older(live, want *unstructured.Unstructured) bool {
+	have, err := version.ParseSemantic(live.GetAnnotations()[topology.AnnotationRelease])
+	if err != nil {
+		return false
+	}
+	next, err := version.ParseSemantic(want.GetAnnotations()[topology.AnnotationRelease])
+	return err == nil && have.LessThan(next)
 }
 
 // foreignOwner is a conflict if an object belongs to another setup. The API server does not find it, because the field

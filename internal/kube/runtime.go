@@ -28,6 +28,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
@@ -321,6 +324,18 @@ func (r *Runtime) Addresses(ctx context.Context, of []*topology.Component) (map[
 // Dial connects to a pod of a component by a port-forward.
 func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
 	return r.pods.dial(cluster.Quiet(ctx), c)
+}
+
+// Read returns an object on the cluster of a component, or nil if it does not exist.
+func (r *Runtime) Read(
+	ctx context.Context, c *topology.Component, gvk schema.GroupVersionKind, namespace, name string,
+) (*unstructured.Unstructured, error) {
+	ctx = cluster.Quiet(ctx)
+	cl, err := r.clusters.ofComponent(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return cl.ReadObject(ctx, gvk, namespace, name)
 }
 
 // Replace replaces the pods of a component one after another: it deletes each when all others are ready.

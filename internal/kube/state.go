@@ -128,7 +128,7 @@ func (o *observer) objects(ctx context.Context) ([]plan.Item, error) {
 func members(
 	ctx context.Context, cl *cluster.Client, t *topology.Topology, hold func(kind.Kind) bool,
 ) (map[plan.Ref]*unstructured.Unstructured, error) {
-	all := slices.DeleteFunc(slices.Clone(kind.Applied), func(k kind.Kind) bool { return k.ClusterScoped || !hold(k) })
+	all := slices.DeleteFunc(slices.Clone(kind.Applied), func(k kind.Kind) bool { return k.Kind == kind.Namespace.Kind || k.Shared || !hold(k) })
 	lists := make([][]unstructured.Unstructured, len(all))
 	err := parallel.Each(ctx, parallel.Indices(all), func(ctx context.Context, i int) (err error) {
 		lists[i], err = cl.List(ctx, all[i], topology.LabelApplySet+"="+t.ApplySet(cl.Cluster))
@@ -137,7 +137,7 @@ func members(
 	out := map[plan.Ref]*unstructured.Unstructured{}
 	for i, k := range all {
 		for j := range lists[i] {
-			out[cl.Ref(k.GroupVersionKind, lists[i][j].GetName())] = &lists[i][j]
+			out[cl.Ref(k, lists[i][j].GetName())] = &lists[i][j]
 		}
 	}
 	return out, err

@@ -55,11 +55,11 @@ func (r *Runtime) applyProcess(ctx context.Context, e entry) error {
 	if err := r.layout.writeEntry(e); err != nil {
 		return err
 	}
-	why, err := r.outdated(w, find)
+	why, onlyFiles, err := r.outdated(w, find)
 	if err != nil || why == "" {
 		return err
 	}
-	if err := w.write(files); err != nil {
+	if err := w.write(files); err != nil || onlyFiles && e.Component.Kind().Reloads() {
 		return err
 	}
 	return r.supervisor.replace(ctx, p, e.Component, w, bin)

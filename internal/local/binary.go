@@ -47,8 +47,8 @@ type binary struct {
 	ModTime time.Time `json:"modTime"`
 	// Version is the release that it reports, if any.
 	Version string `json:"version,omitempty"`
-	// ofKCP is set if it was built from kcp's module.
-	ofKCP bool
+	// genuine is set if it was built from the module of its project.
+	genuine bool
 }
 
 // replaced reports whether the path has another file now.
@@ -66,17 +66,24 @@ func (b Binaries) find(ctx context.Context, release, name string) (found *binary
 	if b.Dir != "" {
 		found, err := b.probe(ctx, filepath.Join(b.Dir, name))
 		switch {
+		case errors.Is(err, fs.ErrNotExist) && download.Project(name) != download.KCP:
+			return b.search(ctx, release, name) // kcp is released without it
 		case errors.Is(err, fs.ErrNotExist):
 			return nil, "", clierr.New(clierr.Failed, moreBinaries, "no binary %s in %s", name, b.Dir)
 		case err != nil:
 			return nil, "", err
 		case !fits(found.Version, release):
 			return nil, "", clierr.New(clierr.Failed,
-				fmt.Sprintf("set spec.version: %s, or pass a --kcp-bin-dir with the binaries of %s", found.Version, release),
-				"%s is kcp %s, but the setup wants %s", found.Path, found.Version, release)
+				fmt.Sprintf("set the version to %s in the setup file, or pass a --kcp-bin-dir with the binaries of %s", found.Version, release),
+				"%s is %s %s, but the setup wants %s", found.Path, download.Project(name), found.Version, release)
 		}
 		return found, "", nil
 	}
+	return b.search(ctx, release, name)
+}
+
+// search finds a binary in the cache of downloads, or in $PATH.
+func (b Binaries) search(ctx context.Context, release, name string) (found *binary, other string, err error) {
 	if path, ok := b.Source.Cached(release, name); ok {
 		found, err := ofRelease(path, release)
 		return found, "", err
@@ -86,13 +93,13 @@ func (b Binaries) find(ctx context.Context, release, name string) (found *binary
 			continue // probing runs the program, and a relative path depends on the current directory
 		}
 		found, err := b.probe(ctx, filepath.Join(dir, name))
-		if err != nil || !found.ofKCP {
+		if err != nil || !found.genuine {
 			continue // another project's program may have the same name
 		}
 		if fits(found.Version, release) {
 			return found, "", nil
 		}
-		other = fmt.Sprintf("%s is kcp %s, but the setup wants %s", found.Path, found.Version, release)
+		other = fmt.Sprintf("%s is %s %s, but the setup wants %s", found.Path, download.Project(name), found.Version, release)
 	}
 	return nil, other, nil
 }
@@ -108,7 +115,7 @@ func (b Binaries) get(ctx context.Context, release, name string) (*binary, error
 		return nil, fmt.Errorf("%s; %w", other, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("no binary %s of kcp %s in $PATH: %w", name, release, err)
+		return nil, fmt.Errorf("no binary %s of %s %s in $PATH: %w", name, download.Project(name), release, err)
 	}
 	return ofRelease(path, release)
 }
@@ -196,7 +203,7 @@ func stat(path string) (*binary, error) {
 func ofRelease(path, release string) (*binary, error) {
 	b, err := stat(path)
 	if b != nil {
-		b.Version, b.ofKCP = release, true
+		b.Version, b.genuine = release, true
 	}
 	return b, err
 }
@@ -211,22 +218,22 @@ func (b Binaries) probe(ctx context.Context, path string) (*binary, error) {
 	if known, ok := b.known.Load(key); ok {
 		return known.(*binary), nil
 	}
-	found.Version, found.ofKCP = versionOf(ctx, path)
+	found.Version, found.genuine = versionOf(ctx, path)
 	b.known.Store(key, found)
 	return found, ctx.Err()
 }
 
 const (
-	module         = "github.com/kcp-dev/kcp"
+	modules        = "github.com/kcp-dev/" // has the modules of all projects
 	versionTimeout = 10 * time.Second
 )
 
-// versionOf returns the release of a binary, if it reports one, and whether it was built from kcp's module. Builds from
+// versionOf returns the release of a binary, if it reports one, and whether it was built from its project's module. Builds from
 // the module proxy have the version in their build information. Others print it: "kcp version v1.36.0+kcp-v0.32.3"; not
 // all of them do.
-func versionOf(ctx context.Context, path string) (release string, ofKCP bool) {
-	if info, err := buildinfo.ReadFile(path); err == nil && info.Main.Path == module {
-		ofKCP = true
+func versionOf(ctx context.Context, path string) (release string, genuine bool) {
+	if info, err := buildinfo.ReadFile(path); err == nil && info.Main.Path == modules+download.Project(filepath.Base(path)) {
+		genuine = true
 		v, _, _ := strings.Cut(info.Main.Version, "+") // "+dirty": the release's own build writes files into its tree
 		if p, err := version.ParseSemantic(v); err == nil && p.PreRelease() == "" {
 			return v, true
@@ -238,11 +245,11 @@ func versionOf(ctx context.Context, path string) (release string, ofKCP bool) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Env = &out, []string{}
 	if err := cmd.Run(); err != nil {
-		return "", ofKCP
+		return "", genuine
 	}
 	m := regexp.MustCompile(`\+kcp-(v[0-9][0-9A-Za-z.-]*)`).FindSubmatch(out.Bytes())
 	if m == nil {
-		return "", ofKCP
+		return "", genuine
 	}
 	return string(m[1]), true
 }

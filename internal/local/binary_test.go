@@ -21,6 +21,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/local/download"
 )
 
+const kcpModule = modules + download.KCP
+
 // build builds a program called kcp of a module, which prints its version.
 func build(t *testing.T, module, says string) string {
 	t.Helper()
@@ -37,8 +39,8 @@ func build(t *testing.T, module, says string) string {
 
 func TestFindBinaries(t *testing.T) {
 	const says = "kcp version v1.36.0+kcp-"
-	right, wrong := build(t, module, says+"v0.32.3"), build(t, module, says+"v0.28.0")
-	next, foreign := build(t, module, says+"v0.32.0-45-gabcdef"), build(t, "example.com/game", "kcp 1.0")
+	right, wrong := build(t, kcpModule, says+"v0.32.3"), build(t, kcpModule, says+"v0.28.0")
+	next, foreign := build(t, kcpModule, says+"v0.32.0-45-gabcdef"), build(t, "example.com/game", "kcp 1.0")
 	mute := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(mute, "kcp"), []byte("#!/bin/sh\nexit 1\n"), 0o755))
 	plain := t.TempDir()
@@ -60,7 +62,7 @@ func TestFindBinaries(t *testing.T) {
 	}{
 		"right version in the directory": {b: Binaries{Dir: right}, want: right},
 		"wrong version in the directory": {
-			b: Binaries{Dir: wrong, Path: list(right)}, err: "/kcp is kcp v0.28.0, but the setup wants v0.32.3", hint: "set spec.version: v0.28.0",
+			b: Binaries{Dir: wrong, Path: list(right)}, err: "/kcp is kcp v0.28.0, but the setup wants v0.32.3", hint: "set the version to v0.28.0",
 		},
 		"a build between releases":         {b: Binaries{Dir: next}, want: next},
 		"no version in the directory":      {b: Binaries{Dir: mute}, want: mute},

@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/local/download"
+	"github.com/kcpctl/kcpctl/internal/local/process"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
@@ -82,7 +85,7 @@ func (r *Runtime) compare(o render.Object, have entry, find lookup) (*plan.Item,
 	if err != nil {
 		return nil, err
 	}
-	why, err := r.outdated(w, find)
+	why, _, err := r.outdated(w, find)
 	if err != nil || why == "" {
 		return item, err
 	}
@@ -106,34 +109,44 @@ func withProcess(o *unstructured.Unstructured, process string) *unstructured.Uns
 	return o
 }
 
-// outdated returns why the process of a workload must be replaced. It returns nothing if the process is up to date.
-func (r *Runtime) outdated(w *workload, find lookup) (string, error) {
+// outdated returns why the process of a workload must be replaced, or only its files if onlyFiles is set. It returns nothing if the
+// process is up to date.
+func (r *Runtime) outdated(w *workload, find lookup) (why string, onlyFiles bool, err error) {
 	files, err := w.files(find)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	live, rec, err := r.layout.locate(w)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
-	changed := differ(files)
+	if why := notAsRecorded(w, live, rec); why != "" {
+		return why, false, nil
+	}
+	if changed := differ(files); changed != "" {
+		return changed + " was changed", true, nil
+	}
+	why, err = r.otherBinary(w, rec.Binary)
+	return why, false, err
+}
+
+// notAsRecorded returns why the processes of a workload are not the one that its record describes.
+func notAsRecorded(w *workload, live []process.Identity, rec *processRecord) string {
 	switch {
 	case rec == nil && len(live) > 0:
-		return "running without a record", nil
+		return "running without a record"
 	case rec == nil:
-		return "not running", nil
+		return "not running"
 	case len(live) == 0:
-		return rec.ended(), nil
+		return rec.ended()
 	case rec.Stopping:
-		return "stopping", nil
+		return "stopping"
 	case len(live) > 1 || live[0] != rec.Identity:
-		return "running more than once", nil
+		return "running more than once"
 	case rec.Hash != w.hash:
-		return "running an earlier configuration", nil
-	case changed != "":
-		return changed + " was changed", nil
+		return "running an earlier configuration"
 	}
-	return r.otherBinary(w, rec.Binary)
+	return ""
 }
 
 // otherBinary returns why a process would be started from another file now. It ignores a file that was removed: the
@@ -144,7 +157,9 @@ func (r *Runtime) otherBinary(w *workload, have binary) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if want != have.Path {
+		_, err = os.Stat(want)
+		own := err == nil || download.Project(w.program) == download.KCP // the others may be elsewhere
+		if own && want != have.Path {
 			return "running " + have.Path, nil
 		}
 	}

@@ -33,15 +33,16 @@ type prober struct {
 	http *http.Client
 }
 
-// unready asks the component on a port whether it is ready. It returns the reason if not, and nothing if it is.
-func (p *prober) unready(ctx context.Context, port int32) string {
+// unready asks the component of a kind on a port whether it is ready. It returns the reason if not, and nothing if it is.
+func (p *prober) unready(ctx context.Context, k topology.Kind, port int32) string {
 	client, err := p.client(ctx)
 	if err != nil {
 		return err.Error()
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+ports.Address(port)+"/readyz", nil)
+	scheme, path := k.Probe()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+ports.Address(port)+path, nil)
 	if err != nil {
 		return err.Error()
 	}
@@ -54,15 +55,15 @@ func (p *prober) unready(ctx context.Context, port int32) string {
 		p.forget() // the CA may be a new one
 		return fmt.Sprintf("port %d: %v", port, untrusted)
 	case err != nil:
-		return fmt.Sprintf("/readyz: %v", errors.Unwrap(err))
+		return fmt.Sprintf("%s: %v", path, errors.Unwrap(err))
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	switch {
 	case err != nil:
-		return fmt.Sprintf("/readyz: %v", err)
+		return fmt.Sprintf("%s: %v", path, err)
 	case resp.StatusCode != http.StatusOK:
-		return "/readyz: " + failedChecks(resp.Status, string(body))
+		return path + ": " + failedChecks(resp.Status, string(body))
 	}
 	return ""
 }

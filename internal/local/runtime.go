@@ -16,6 +16,9 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/local/disk"
 	"github.com/kcpctl/kcpctl/internal/local/download"
@@ -301,7 +304,7 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 		}
 		return s, nil
 	}
-	if s.Reason = r.prober.unready(ctx, c.Port); s.Reason == "" {
+	if s.Reason = r.prober.unready(ctx, c.Kind, c.Port); s.Reason == "" {
 		s.Ready, s.ReadyReplicas = true, 1
 	}
 	return s, nil
@@ -341,6 +344,13 @@ func (r *Runtime) Wait(ctx context.Context) error {
 // Addresses returns nothing: on this machine every component has an address of its own choice.
 func (r *Runtime) Addresses(context.Context, []*topology.Component) (map[topology.ID]run.Assigned, error) {
 	return nil, nil
+}
+
+// Read fails: this machine has no objects of clusters.
+func (r *Runtime) Read(
+	_ context.Context, c *topology.Component, gvk schema.GroupVersionKind, _, name string,
+) (*unstructured.Unstructured, error) {
+	return nil, fmt.Errorf("%s: %s %s is on a cluster, and this machine has none", c.ID(), gvk.Kind, name)
 }
 
 // Replace does nothing: a component has one process on this machine, and no other could serve in its place.

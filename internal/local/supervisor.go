@@ -188,7 +188,7 @@ func (s *supervisor) isReady(ctx context.Context, w *workload) bool {
 	port := s.layout.ports.Port(string(e.Component))
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	return port != 0 && s.prober.unready(ctx, port) == ""
+	return port != 0 && s.prober.unready(ctx, e.Component.Kind(), port) == ""
 }
 
 // stop ends the processes of a workload and removes their record.

@@ -26,6 +26,8 @@ func command(c *topology.Component) []string {
 		return []string{"/kcp-front-proxy"}
 	case topology.VirtualWorkspaces:
 		return []string{"/virtual-workspaces"}
+	case topology.Agent:
+		return []string{"/usr/local/bin/api-syncagent"}
 	}
 	return []string{"/kcp", "start"}
 }
@@ -42,6 +44,8 @@ func args(t *topology.Topology, i pki.Installation, c *topology.Component) []str
 		fl = frontProxyFlags(t, c)
 	case topology.VirtualWorkspaces:
 		fl = virtualWorkspacesFlags(t, c)
+	case topology.Agent:
+		fl = agentFlags(c)
 	default:
 		fl = shardFlags(t, i, c)
 	}

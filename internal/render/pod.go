@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -54,6 +55,8 @@ type workload struct {
 	Strategy         dict
 	GracePeriod      int
 	PullSecrets      []dict
+	ServiceAccount   any
+	MountToken       bool
 	Affinity         dict
 	Spread           []dict
 	Container        string
@@ -83,7 +86,7 @@ type workload struct {
 func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component, srcs []source) workload {
 	w := workload{
 		Name: c.Object(), Namespace: c.Cluster.Namespace, Labels: c.Labels(), Selector: c.Selector(),
-		PodAnnotations: map[string]string{topology.AnnotationChecksum: checksum(srcs)},
+		PodAnnotations: map[string]string{topology.AnnotationChecksum: checksum(read(c, srcs))},
 		Replicas:       c.Replicas, GracePeriod: graceSeconds,
 		Container: containerKCP, Image: c.Image, PullPolicy: c.PullPolicy,
 		Command: command(c), Args: args(t, i, c), Resources: c.Resources,
@@ -98,8 +101,12 @@ func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component
 	if c.Replicas > requiredReplicas {
 		w.Affinity, w.Spread = spread(c.Selector())
 	}
-	w.setProbesAndPorts(c)
 	w.setVolumes(c, srcs)
+	if c.Kind == topology.Agent {
+		w.setAgent(c)
+		return w
+	}
+	w.setProbesAndPorts(c)
 	w.setReplacement(c)
 	return w
 }
@@ -226,6 +233,16 @@ func (s source) projection() dict {
 		return dict{"secret": dict{"name": s.secret, "items": items}}
 	}
 	return dict{"configMap": dict{"name": s.configMap, "items": items}}
+}
+
+// read returns the sources whose files the processes of a component read only when they start.
+func read(c *topology.Component, srcs []source) []source {
+	if !c.Kind.Reloads() {
+		return srcs
+	}
+	return slices.DeleteFunc(slices.Clone(srcs), func(s source) bool {
+		return s.secret != c.Object(topology.KubeconfigsPart)
+	})
 }
 
 // checksum returns a checksum of the content of all mounted files.

@@ -187,6 +187,10 @@ func (b *objects) workload() {
 	}
 	srcs = append(srcs, b.config()...)
 	w := newWorkload(b.r.t, b.r.state.Installation, b.c, srcs)
+	if b.c.Kind == topology.Agent {
+		b.agent(w)
+		return
+	}
 	b.add(serviceTemplate, w, serviceOverlays(b.c.Services)...)
 	if template := routeTemplates[b.c.Expose.Type]; template != "" {
 		b.add(template, newRoute(b.c))

@@ -119,7 +119,7 @@ func TestPodsAreRestricted(t *testing.T) {
 			require.True(t, *pod.Spec.SecurityContext.RunAsNonRoot, where)
 			require.EqualValues(t, 65532, *pod.Spec.SecurityContext.RunAsUser, where)
 			require.Equal(t, corev1.SeccompProfileTypeRuntimeDefault, pod.Spec.SecurityContext.SeccompProfile.Type, where)
-			require.False(t, *pod.Spec.AutomountServiceAccountToken, where)
+			require.Equal(t, top.Component(o.Component).Kind == topology.Agent, *pod.Spec.AutomountServiceAccountToken, where)
 			require.True(t, *c.SecurityContext.ReadOnlyRootFilesystem, where)
 			require.False(t, *c.SecurityContext.AllowPrivilegeEscalation, where)
 			require.Equal(t, []corev1.Capability{"ALL"}, c.SecurityContext.Capabilities.Drop, where)

@@ -41,7 +41,13 @@ const (
 	deploymentTemplate  = "deployment.yaml"
 	statefulSetTemplate = "statefulset.yaml"
 
-	// definitionFile is a manifest, and no template.
+	serviceAccountTemplate = "serviceaccount.yaml"
+	agentRoleTemplate      = "agentrole.yaml"
+	agentBindingTemplate   = "agentrolebinding.yaml"
+	publishedTemplate      = "publishedresource.yaml"
+	exportTemplate         = "apiexport.yaml"
+
+	// definitionFile is a manifest, not a template.
 	definitionFile = "agent/crd.yaml"
 )
 
@@ -73,6 +79,11 @@ var manifests = []manifest{
 	{bindingTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
 	{roleTemplate, func() any { return &rbacv1.ClusterRole{} }, inWorkspace{}},
 	{roleBindingTemplate, func() any { return &rbacv1.ClusterRoleBinding{} }, inWorkspace{}},
+	{exportTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
+	{publishedTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
+	{serviceAccountTemplate, func() any { return &corev1.ServiceAccount{} }, onCluster{}},
+	{agentRoleTemplate, func() any { return &rbacv1.Role{} }, onCluster{}}, // and a ClusterRole
+	{agentBindingTemplate, func() any { return &rbacv1.RoleBinding{} }, onCluster{}},
 }
 
 // templateSet are all templates, parsed once: each is an object in which a blank stands for each value.

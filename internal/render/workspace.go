@@ -38,7 +38,7 @@ func (b *objects) addIn(workspace, template string, data inWorkspace) {
 	if b.err != nil {
 		return
 	}
-	data.Labels = WorkspaceLabels(b.c.Setup, b.r.state.Installation.ID)
+	data.Labels = merged(data.Labels, WorkspaceLabels(b.c.Setup, b.r.state.Installation.ID))
 	if data.Annotations == nil {
 		data.Annotations = map[string]string{}
 	}

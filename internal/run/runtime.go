@@ -31,6 +31,7 @@ type Runtime interface {
 	Replacer
 	LogReader
 	Addresser
+	Reader
 	// Close closes what the runtime opened for itself, such as port-forwards. It stops no component.
 	Close() error
 }

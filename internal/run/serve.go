@@ -29,6 +29,8 @@ func (r *rollout) gate(ctx context.Context, c *topology.Component) error {
 		return nil
 	case topology.Kubeconfig:
 		return r.bindRoles(ctx, c)
+	case topology.Agent:
+		return r.publishes(ctx, c)
 	}
 	client, err := r.connect(c)
 	if err != nil {

@@ -37,6 +37,7 @@ type UpRuntime interface {
 	Prober
 	Replacer
 	Addresser
+	AgentRuntime
 }
 
 // Up brings a setup up, or changes a running one. It can be interrupted at any moment and run again.

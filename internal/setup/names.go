@@ -70,6 +70,19 @@ func (v *validator) named() []named {
 	return out
 }
 
+// deriving returns everything from whose names those of objects are derived. The names of agents have checks of their own.
+func (v *validator) deriving() []named {
+	out, seen := v.named(), map[string]bool{}
+	for i, a := range v.setup.Spec.Agents {
+		if seen[a.Name] || len(validation.IsDNS1035Label(a.Name)) > 0 {
+			continue
+		}
+		seen[a.Name] = true
+		out = append(out, named{topology.Agent, a.Name, field.NewPath("spec", "agents").Index(i).Child("name")})
+	}
+	return out
+}
+
 // objects returns the names of all objects that could be too long or collide.
 func (v *validator) objects() []object {
 	var out []object
@@ -86,8 +99,8 @@ func (v *validator) objects() []object {
 			add(topology.Etcd, p.id().ShortName(), p.namePath(), p.path.String(), maxStatefulSet)
 		}
 	}
-	for _, n := range v.named() {
-		if n.kind == topology.Kubeconfig {
+	for _, n := range v.deriving() {
+		if n.kind == topology.Kubeconfig || n.kind == topology.Agent {
 			add(n.kind, n.name, n.path, n.path.String(), maxName)
 		}
 	}
@@ -115,7 +128,7 @@ func (v *validator) objectNames() {
 		v.tooLong(o)
 		return // with a shorter setup name, the others may be short enough
 	}
-	for _, n := range v.named() {
+	for _, n := range v.deriving() {
 		if o := longest[n.path.String()]; o.over() > 0 {
 			v.tooLong(o)
 		}
@@ -124,7 +137,7 @@ func (v *validator) objectNames() {
 
 // nameAt returns the name at a path of named, or the setup's name.
 func (v *validator) nameAt(p *field.Path) string {
-	for _, n := range v.named() {
+	for _, n := range v.deriving() {
 		if n.path.String() == p.String() {
 			return n.name
 		}

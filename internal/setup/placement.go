@@ -23,7 +23,42 @@ func (v *validator) placement() {
 			v.unplaced(p.path.Child("url"), "%s is on another cluster and dials it", client)
 		}
 	}
+	v.servedToAgents()
 	v.externalHostname()
+}
+
+// servedToAgents requires that an agent on another cluster reaches the virtual workspaces of all shards: it dials the URL of every
+// shard in the APIExportEndpointSlice, and front-proxies do not forward these requests.
+func (v *validator) servedToAgents() {
+	separate := map[string]bool{}
+	for _, s := range v.setup.Spec.VirtualWorkspaces {
+		separate[s.Shard] = true
+	}
+	for _, p := range v.parts {
+		shard := p.kind.IsShard() && !separate[p.id().ShortName()]
+		if !shard && p.kind != topology.VirtualWorkspaces || p.url != "" || p.virtualWorkspaceURL != "" {
+			continue
+		}
+		i := slices.IndexFunc(v.setup.Spec.Agents, func(a v1alpha1.Agent) bool { return a.Cluster != p.Cluster })
+		if i < 0 {
+			continue
+		}
+		at := p.path.Child("url")
+		if shard {
+			at = p.path.Child("virtualWorkspaceURL")
+		}
+		v.unplaced(at, "%s is on another cluster and dials its virtual workspaces", topology.IDOf(topology.Agent, v.setup.Spec.Agents[i].Name))
+	}
+}
+
+// dialers returns the components that dial others, with the agents.
+func (v *validator) dialers() []part {
+	out := slices.Clone(v.parts)
+	for i := range v.setup.Spec.Agents {
+		a := &v.setup.Spec.Agents[i]
+		out = append(out, part{kind: topology.Agent, name: a.Name, Component: &v1alpha1.Component{Cluster: a.Cluster}})
+	}
+	return out
 }
 
 // originPlacement marks fields that are required only because of the placement of components.
@@ -47,7 +82,7 @@ func (v *validator) remoteClient(p part) topology.ID {
 // externalHostname is required if a component dials a front-proxy on another cluster.
 func (v *validator) externalHostname() {
 	choices := v.frontProxyChoices()
-	for _, p := range v.parts {
+	for _, p := range v.dialers() {
 		if !p.kind.Dials(topology.FrontProxy) {
 			continue
 		}

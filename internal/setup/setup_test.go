@@ -170,7 +170,7 @@ func TestEveryObjectsNameIsChecked(t *testing.T) {
 			objects, err := render.Objects(top, made.State)
 			require.NoError(t, err)
 			for _, o := range objects {
-				if o.Component.Kind() != topology.Base && o.Workspace == "" {
+				if o.Component.Kind() != topology.Base && o.Workspace == "" && o.GetNamespace() != "" {
 					require.True(t, checked[o.GetName()], "%s %s", o.GetKind(), o.GetName())
 				}
 			}

@@ -1,8 +1,91 @@
 package topology
 
+import (
+	"slices"
+	"strings"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// Publishing is what an agent publishes, and where.
+type Publishing struct {
+	v1alpha1.Agent
+	// ServiceWorkspace is the path of the workspace whose APIs it publishes. Empty: it publishes those of its cluster.
+	ServiceWorkspace string
+}
+
+const (
+	metricsPath = "/metrics"
+	// AgentMetricsPort is the port at which an agent serves its metrics. Its health address answers no probes: none are registered
+	// (api-syncagent: cmd/api-syncagent/main.go).
+	AgentMetricsPort = 8085
+	// LabelAgent selects the PublishedResources of an agent. Its value is AgentName.
+	LabelAgent = "kcpctl.dev/agent"
+)
+
 // AgentName returns the name that an agent of a setup has in its cluster and in kcp: the name of its lease, and the value of the
 // annotation syncagent.kcp.io/agent-name (api-syncagent: --agent-name). It never changes.
 func AgentName(setup, name string) string { return setup + "-" + name }
 
 // AgentUser returns the common name of the certificate with which an agent authenticates to kcp.
 func AgentUser(setup, name string) string { return "kcpctl:agent:" + setup + ":" + name }
+
+// agent adds an agent. On this machine it publishes the APIs of the workspace that takes the place of its cluster.
+func (b *builder) agent(a *v1alpha1.Agent) {
+	c := &Component{
+		Kind: Agent, Name: a.Name, Setup: b.t.Name, Cluster: b.cluster(a.Cluster),
+		Version: a.Version, Image: imageRef(a.Image, a.Version), PullPolicy: a.Image.PullPolicy, PullSecrets: a.Image.PullSecrets,
+		Replicas: *a.Replicas, Resources: *a.Resources, LogLevel: *a.LogLevel, ExtraArgs: a.ExtraArgs,
+		PodTemplates: overlays(a.PodTemplate), Agent: &Publishing{Agent: *a},
+	}
+	c.Needs = []ID{IDOf(Base, c.Cluster.Name)}
+	for _, path := range append([]string{a.Workspace}, a.Bind...) {
+		if id := IDOf(Workspace, path); b.t.byID[id] != nil && !slices.Contains(c.Needs, id) {
+			c.Needs = append(c.Needs, id)
+		}
+	}
+	b.locate(c, AgentMetricsPort, "")
+	c.URL = ""
+	if c.Cluster.Local {
+		i := slices.IndexFunc(b.setup.Spec.Clusters, func(cl v1alpha1.Cluster) bool { return cl.Name == a.Cluster })
+		c.Agent.ServiceWorkspace = b.setup.Spec.Clusters[i].Workspace
+	}
+	if a.Paused {
+		c.Replicas = 0
+	}
+	b.add(c)
+}
+
+// serviceNamespace is the namespace of an agent in the workspace that takes the place of its cluster. Workspaces have it.
+const serviceNamespace = "default"
+
+// ServiceNamespace returns the namespace in which an agent keeps its lease and its state.
+func (c *Component) ServiceNamespace() string {
+	if c.Agent.ServiceWorkspace != "" {
+		return serviceNamespace
+	}
+	return c.Cluster.Namespace
+}
+
+// ClusterRole returns the name of the ClusterRole of an agent, and of its binding. Setups in other namespaces of the cluster can have
+// the same names.
+func (c *Component) ClusterRole() string {
+	return "kcpctl:" + c.Cluster.Namespace + ":" + c.Object()
+}
+
+// WorkspaceRole returns the name of the ClusterRole of an agent in a workspace, and of its binding.
+func (c *Component) WorkspaceRole() string { return "kcpctl:agent:" + AgentName(c.Setup, c.Name) }
+
+// CutWorkspace divides the path of a workspace into that of its parent and its name. It returns false for the root workspace.
+func CutWorkspace(path string) (parent, name string, ok bool) {
+	i := strings.LastIndex(path, ":")
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
+}
+
+// workspaceURL returns the URL of a workspace on a kcp server.
+func workspaceURL(server, path string) string {
+	return strings.TrimSuffix(server, "/") + "/clusters/" + path
+}

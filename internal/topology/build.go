@@ -58,11 +58,14 @@ func (b *builder) build() *Topology {
 	for i := range spec.VirtualWorkspaces {
 		b.virtualWorkspaces(&spec.VirtualWorkspaces[i])
 	}
-	b.chooseFrontProxies()
 	for i := range spec.Kubeconfigs {
 		b.kubeconfig(&spec.Kubeconfigs[i])
 	}
 	b.workspaces(RootWorkspace, nil, spec.Workspaces)
+	for i := range spec.Agents {
+		b.agent(&spec.Agents[i])
+	}
+	b.chooseFrontProxies()
 	b.t.connect()
 	return b.t
 }
@@ -106,6 +109,9 @@ func usedClusters(s *v1alpha1.Setup) map[string]bool {
 	}
 	for i := range s.Spec.VirtualWorkspaces {
 		used[s.Spec.VirtualWorkspaces[i].Cluster] = true
+	}
+	for i := range s.Spec.Agents {
+		used[s.Spec.Agents[i].Cluster] = true
 	}
 	return used
 }

@@ -57,6 +57,7 @@ var (
 	proxies     = []Kind{FrontProxy}
 	workspaces  = []Kind{VirtualWorkspaces}
 	kubeconfigs = []Kind{Kubeconfig}
+	agents      = []Kind{Agent}
 )
 
 // connections is the table of all connections: it decides who dials whom, where, with which certificate and trusting
@@ -120,6 +121,15 @@ var connections = []connection{
 	{from: kubeconfigs, to: slices.Concat(proxies, shards), target: accessTarget, at: accessURL, cert: CertClient,
 		by: asClient, wait: untilReady},
 
+	// An agent dials a front-proxy for the workspace of its APIExport, and every URL of the APIExportEndpointSlice with the same
+	// certificate and the same authority (multicluster-provider: pkg/provider/provider.go replaces only the host).
+	{from: agents, to: proxies, target: frontProxy, at: exportURL, cert: CertClient, by: asClient,
+		kubeconfig: KubeconfigKcp, context: ContextWorkspace, label: "publishes", wait: untilReady, what: "workspace of the APIExport"},
+	{from: agents, to: proxies, when: servesWorkspace, target: frontProxy, at: serviceURL, cert: CertClient, by: asClient,
+		kubeconfig: KubeconfigService, context: ContextWorkspace},
+	{from: agents, to: slices.Concat(shards, workspaces), at: workspacesURL, cert: CertClient, by: asClient,
+		what: "virtual workspaces"},
+
 	// kcpctl itself dials through a port-forward, and asks for the name of the Service. A front-proxy that refuses client
 	// certificates is dialled only for its health, which needs none.
 	{to: kindsThat(Kind.Serves), at: forwarded, by: asClient},
@@ -148,6 +158,8 @@ func accessTarget(c *Component) ID {
 	return c.Access.Target
 }
 
+func servesWorkspace(c *Component) bool { return c.Agent != nil && c.Agent.ServiceWorkspace != "" }
+
 func hasMountProxy(c *Component) bool { return release.Of(c.Version).MountProxy }
 
 // The addresses of the table.
@@ -161,6 +173,14 @@ func externalURL(server, _ *Component) []Endpoint { return at(server.ExternalURL
 func nearURL(server, client *Component) []Endpoint { return at(server.URLFrom(client.Cluster)) }
 
 func frontProxyURL(_, client *Component) []Endpoint { return at(client.FrontProxyURL) }
+
+func exportURL(_, client *Component) []Endpoint {
+	return at(workspaceURL(client.FrontProxyURL, client.Agent.Workspace))
+}
+
+func serviceURL(_, client *Component) []Endpoint {
+	return at(workspaceURL(client.FrontProxyURL, client.Agent.ServiceWorkspace))
+}
 
 func accessURL(_, client *Component) []Endpoint { return at(client.Access.URL) }
 

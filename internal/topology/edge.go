@@ -44,6 +44,9 @@ const (
 	KubeconfigShard                       = "shard"
 	KubeconfigLogicalClusterAdmin         = "logical-cluster-admin"
 	KubeconfigExternalLogicalClusterAdmin = "external-logical-cluster-admin"
+	// KubeconfigKcp is for the workspace of an agent's APIExport, KubeconfigService for the workspace whose APIs it publishes.
+	KubeconfigKcp     = "kcp"
+	KubeconfigService = "service"
 )
 
 // Contexts of the kubeconfigs of components.
@@ -56,6 +59,8 @@ const (
 	// ContextSystemAdmin is the logical cluster of a shard itself.
 	ContextSystemAdmin = "system:admin"
 	contextCache       = "cache"
+	// ContextWorkspace is a workspace.
+	ContextWorkspace = "workspace"
 )
 
 // Self stands for kcpctl where it dials components itself.

@@ -142,7 +142,7 @@ func TestDials(t *testing.T) {
 func TestKinds(t *testing.T) {
 	require.Equal(t, []topology.Kind{
 		topology.Base, topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy,
-		topology.VirtualWorkspaces, topology.Kubeconfig, topology.Workspace,
+		topology.VirtualWorkspaces, topology.Kubeconfig, topology.Workspace, topology.Agent,
 	}, topology.Kinds())
 	for kind, want := range map[topology.Kind][]string{
 		topology.Base:              nil,
@@ -151,6 +151,7 @@ func TestKinds(t *testing.T) {
 		topology.FrontProxy:        {"config", "kubeconfigs", "requestheader", "server", "shard-client"},
 		topology.VirtualWorkspaces: {"client", "front-proxy-client", "kubeconfigs", "server"},
 		topology.Kubeconfig:        nil,
+		topology.Agent:             {"client", "kubeconfigs"},
 		topology.Shard: {
 			"client", "config", "data", "etcd-client", "external-logical-cluster-admin", "kubeconfigs", "logical-cluster-admin", "mounts-proxy", "server",
 		},

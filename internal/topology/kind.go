@@ -19,6 +19,7 @@ const (
 	VirtualWorkspaces Kind = "virtual-workspaces"
 	Kubeconfig        Kind = "kubeconfig"
 	Workspace         Kind = "workspace"
+	Agent             Kind = "agent"
 )
 
 const (
@@ -43,6 +44,8 @@ type traits struct {
 	runs, serves, data, proxied bool
 	// tenant: it uses kcp as its users do, so it is applied when workspaces can be created on all shards.
 	tenant bool
+	// reloads: its process reads files again that have changed, so that a new certificate restarts nothing.
+	reloads bool
 	// layer is the row of the drawing in which the kind appears: the clients of kcp dial the first row.
 	layer int
 	// parts are the last parts of the names of objects that follow neither from the kind's certificates nor from its
@@ -62,6 +65,7 @@ var kinds = []traits{
 	{kind: VirtualWorkspaces, plural: "virtual-workspaces", stem: "vw", runs: true, serves: true, proxied: true},
 	{kind: Kubeconfig},
 	{kind: Workspace, tenant: true},
+	{kind: Agent, runs: true, tenant: true, reloads: true},
 }
 
 func (k Kind) traits() traits {
@@ -107,6 +111,17 @@ func (k Kind) Plural() string { return cmp.Or(k.traits().plural, string(k)+"s") 
 // Tenant reports whether components of the kind use kcp as its users do: they are applied when it is certain that workspaces can
 // be created on all shards.
 func (k Kind) Tenant() bool { return k.traits().tenant }
+
+// Reloads reports whether processes of components of the kind read files again that have changed.
+func (k Kind) Reloads() bool { return k.traits().reloads }
+
+// Probe returns the scheme and the path at which processes of the kind tell that they are ready.
+func (k Kind) Probe() (scheme, path string) {
+	if k == Agent {
+		return "http", metricsPath
+	}
+	return "https", "/readyz"
+}
 
 // Singleton reports whether a setup has at most one component of the kind, which then has no name of its own.
 func (k Kind) Singleton() bool { return k.traits().only != "" }

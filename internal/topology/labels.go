@@ -14,6 +14,8 @@ const (
 	// AnnotationChecksum is on pods. It changes with the content of the files that the pod mounts, so that a change rolls
 	// the pod.
 	AnnotationChecksum = "kcpctl.dev/config-checksum"
+	// AnnotationRelease is on objects that all setups of a cluster share. Its value is the release that they come from.
+	AnnotationRelease = "kcpctl.dev/release"
 	// LabelPurpose is on pods that kcpctl creates for itself, for some seconds, with PurposeReachability as its value.
 	LabelPurpose        = "kcpctl.dev/purpose"
 	PurposeReachability = "reachability"

@@ -126,6 +126,8 @@ type Component struct {
 	Access *Access
 	// Workspace is the workspace of a component of kind Workspace. It is nil for other kinds.
 	Workspace *WorkspaceSpec
+	// Agent is what an agent publishes.
+	Agent *Publishing
 }
 
 // Storage describes where a component's data is stored: in an etcd, or in a volume that an etcd writes to.

@@ -6,6 +6,7 @@
 #   E2E_KUBECONFIG_B a second cluster, for the long tests: nodes of both reach the node ports of the other, but not its pods
 #   E2E_KCP_BIN_DIR  directory of kcp's binaries (default: the testbed's, built if they do not exist)
 #   E2E_KCP_OLDER_BIN_DIR  the same, of the release that the tests upgrade
+#   E2E_AGENT_BIN_DIR  directory of the agent's binary, the same
 #   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, rebuilt)
 #   TAGS             build tags (default: e2e; e2e,long and e2e,long,day2 add the long tests)
 #   KEEP_TESTBED=1   keep the node running if this script has started it
@@ -57,11 +58,15 @@ if [ -z "${E2E_KCP_OLDER_BIN_DIR:-}" ]; then
 	say "build an older kcp, unless it is built"
 	E2E_KCP_OLDER_BIN_DIR="$(testbed kcp-bin-dir --version v0.32.2)"
 fi
+if [ -z "${E2E_AGENT_BIN_DIR:-}" ]; then
+	say "build the agent of service clusters, unless it is built"
+	E2E_AGENT_BIN_DIR="$(testbed agent-bin-dir)"
+fi
 E2E_KCPCTL="$(realpath "${E2E_KCPCTL:-bin/kcpctl}")"
 E2E_KUBECONFIG="$(realpath "$E2E_KUBECONFIG")"
 E2E_KCP_BIN_DIR="$(realpath "$E2E_KCP_BIN_DIR")"
 E2E_KCP_OLDER_BIN_DIR="$(realpath "$E2E_KCP_OLDER_BIN_DIR")"
-export E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR E2E_KCP_OLDER_BIN_DIR PATH
+export E2E_AGENT_BIN_DIR E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR E2E_KCP_OLDER_BIN_DIR PATH
 
 say "test $E2E_KCPCTL with $E2E_KUBECONFIG and $E2E_KCP_BIN_DIR"
 go test -tags "${TAGS:-e2e}" -count=1 -v -p 1 -timeout 80m "$@" ./internal/kube ./test/e2e

@@ -26,6 +26,9 @@ type Agent struct {
 	Bind []string `json:"bind,omitempty"`
 	// PublishedResources are the APIs that the agent publishes.
 	PublishedResources []PublishedResource `json:"publishedResources,omitempty"`
+	// Definitions are CustomResourceDefinitions that kcpctl creates on the agent's cluster if they do not exist. It neither changes nor
+	// removes them, because their objects would go with them. Leave them out if something else installs them, such as an operator.
+	Definitions []Object `json:"definitions,omitempty"`
 	// Permissions are rules for the agent on its cluster, in addition to those that the published resources need.
 	Permissions []rbacv1.PolicyRule `json:"permissions,omitempty"`
 	// Paused stops the agent. Objects stay as they are and are synchronized again later.

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -35,9 +36,13 @@ func (c *Client) For(k kind.Kind) dynamic.ResourceInterface {
 	return c.Resource(r)
 }
 
-// Ref names an object of the cluster.
-func (c *Client) Ref(gvk schema.GroupVersionKind, name string) plan.Ref {
-	return plan.Ref{Cluster: c.Name, GroupVersionKind: gvk, Namespace: c.Namespace, Name: name}
+// Ref names an object of a kind on the cluster.
+func (c *Client) Ref(k kind.Kind, name string) plan.Ref {
+	ref := plan.Ref{Cluster: c.Name, GroupVersionKind: k.GroupVersionKind, Name: name}
+	if !k.ClusterScoped {
+		ref.Namespace = c.Namespace
+	}
+	return ref
 }
 
 // Get returns an object, or nil if it does not exist.
@@ -54,6 +59,16 @@ func (c *Client) Get(ctx context.Context, k kind.Kind, name string) (*unstructur
 	}
 	o.SetGroupVersionKind(k.GroupVersionKind)
 	return slim(o), nil
+}
+
+// ReadObject returns an object of any kind with a regular plural, or nil if it does not exist.
+func (c *Client) ReadObject(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
+	resource, _ := meta.UnsafeGuessKindToResource(gvk)
+	o, err := c.Dynamic.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return slim(o), c.Explain(err, "read %s %s", gvk.Kind, name)
 }
 
 // List returns the objects of a kind in the setup's namespace that match a label selector.
@@ -137,7 +152,7 @@ func (c *Client) Apply(
 	if opts.DryRun {
 		meta.DryRun = []string{metav1.DryRunAll}
 	}
-	if !k.Optional {
+	if !k.Negotiated() {
 		out, err := c.For(k).Apply(ctx, o.GetName(), o, meta)
 		return slim(out), err
 	}

@@ -22,7 +22,7 @@ func (c *Client) Serves(ctx context.Context, k kind.Kind) (bool, error) {
 // servedVersion returns the version in which the API server serves a kind: the newest one that is known. It is empty if there is
 // none.
 func (c *Client) servedVersion(ctx context.Context, k kind.Kind) (string, error) {
-	if !k.Optional {
+	if !k.Negotiated() {
 		return k.Version, nil
 	}
 	if version, ok := c.versions.Load(k.GVR()); ok {
@@ -56,6 +56,18 @@ func (c *Client) hasResource(ctx context.Context, k kind.Kind, version string) (
 		return false, fmt.Errorf("read the API %s/%s (%s): %w", k.Group, version, c.Where(), err)
 	}
 	return slices.ContainsFunc(all.APIResources, func(r metav1.APIResource) bool { return r.Name == k.Resource }), nil
+}
+
+// AwaitServed waits until the API server serves a kind whose CustomResourceDefinition was just applied.
+func (c *Client) AwaitServed(ctx context.Context, k kind.Kind) error {
+	return c.WaitFor(ctx, func() (string, error) {
+		c.versions.Delete(k.GVR())
+		served, err := c.Serves(ctx, k)
+		if served {
+			return "", err
+		}
+		return k.Definition + " is not served yet", err
+	})
 }
 
 // NotServed is the error for objects of a kind that the API server does not serve.

@@ -24,7 +24,7 @@ func (c *Cluster) Serves(ctx context.Context, objects []render.Object) error {
 	var errs []error
 	for _, k := range kind.Applied {
 		isKind := func(o render.Object) bool { return o.GroupVersionKind() == k.GroupVersionKind }
-		if !k.Optional || !slices.ContainsFunc(objects, isKind) {
+		if !k.Negotiated() || k.Definition != "" || !slices.ContainsFunc(objects, isKind) {
 			continue
 		}
 		served, err := c.client.Serves(ctx, k)

@@ -19,6 +19,13 @@ type Kind struct {
 	// Optional kinds are used by setups that ask for them. Clusters may not serve them, and users may lack permissions for
 	// them.
 	Optional bool
+	// BuiltIn kinds are optional, and every cluster serves them.
+	BuiltIn bool
+	// Definition is the name of the CustomResourceDefinition of a kind that kcpctl installs itself.
+	Definition string
+	// Shared objects serve all setups of a cluster. They are applied if they do not exist, or are older (see AnnotationRelease), and
+	// never pruned.
+	Shared bool
 	// Older are versions of the API with the same fields, newest first, for clusters that do not serve Version.
 	Older []string
 }
@@ -70,15 +77,41 @@ var (
 		GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
 		Resource:         "deployments",
 	}
+	CustomResourceDefinition = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+		Resource:         "customresourcedefinitions", ClusterScoped: true, Optional: true, BuiltIn: true, Shared: true, Persistent: true,
+	}
+	ServiceAccount = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"},
+		Resource:         "serviceaccounts", Optional: true, BuiltIn: true,
+	}
+	Role               = rbac("Role", "roles", false)
+	RoleBinding        = rbac("RoleBinding", "rolebindings", false)
+	ClusterRole        = rbac("ClusterRole", "clusterroles", true)
+	ClusterRoleBinding = rbac("ClusterRoleBinding", "clusterrolebindings", true)
+	// PublishedResource is what an agent publishes (api-syncagent: sdk/apis/syncagent/v1alpha1).
+	PublishedResource = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "syncagent.kcp.io", Version: "v1alpha1", Kind: "PublishedResource"},
+		Resource:         "publishedresources", ClusterScoped: true, Optional: true,
+		Definition: "publishedresources.syncagent.kcp.io",
+	}
 	Pod = Kind{
 		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
 		Resource:         "pods",
 	}
 )
 
+func rbac(name, resource string, clusterScoped bool) Kind {
+	return Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: name},
+		Resource:         resource, ClusterScoped: clusterScoped, Optional: true, BuiltIn: true,
+	}
+}
+
 // Applied are all kinds that a setup consists of, in the order in which they are applied.
 var Applied = []Kind{
-	Namespace, ConfigMap, Secret, Service, Ingress, TLSRoute, Route, PersistentVolumeClaim, PodDisruptionBudget,
+	Namespace, CustomResourceDefinition, ServiceAccount, Role, RoleBinding, ClusterRole, ClusterRoleBinding, PublishedResource,
+	ConfigMap, Secret, Service, Ingress, TLSRoute, Route, PersistentVolumeClaim, PodDisruptionBudget,
 	StatefulSet, Deployment,
 }
 
@@ -107,6 +140,9 @@ func Of(gvk schema.GroupVersionKind) (Kind, error) {
 
 // GVR is the resource of the kind with its group and version.
 func (k Kind) GVR() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }
+
+// Negotiated reports whether a client has to ask for the version in which a cluster serves the kind, if it serves it at all.
+func (k Kind) Negotiated() bool { return k.Optional && !k.BuiltIn }
 
 // HasPods reports whether a controller creates pods from objects of this kind.
 func (k Kind) HasPods() bool { return k.Group == "apps" }

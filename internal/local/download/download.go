@@ -22,17 +22,34 @@ import (
 	"github.com/kcpctl/kcpctl/internal/local/disk"
 )
 
-const (
-	// ReleasePage has the releases of kcp, each in a directory of its version.
-	ReleasePage = "https://github.com/kcp-dev/kcp/releases/download"
+const maxChecksums = 1 << 20 // the file of checksums has a few kilobytes
 
-	maxChecksums = 1 << 20 // the file of checksums has a few kilobytes
+// The projects that release binaries.
+const (
+	KCP       = "kcp"
+	SyncAgent = "api-syncagent"
 )
+
+// Project returns the project that releases a binary.
+func Project(binary string) string {
+	if binary == SyncAgent {
+		return SyncAgent
+	}
+	return KCP
+}
+
+// releasePage has the releases of a project, each in a directory of its version.
+func releasePage(project string) string {
+	return "https://github.com/kcp-dev/" + project + "/releases/download"
+}
+
+// file is a file of a release.
+type file struct{ project, version, name string }
 
 // Source is where binaries come from and where they are kept.
 type Source struct {
-	// URL is the release page, or a mirror with the same files: <URL>/v0.32.3/kcp_0.32.3_linux_amd64.tar.gz. Empty is
-	// ReleasePage.
+	// URL is a mirror of the release pages, with the same files: <URL>/v0.32.3/kcp_0.32.3_linux_amd64.tar.gz. Empty is the
+	// release page of each project.
 	URL string
 	// Dir is the cache.
 	Dir string
@@ -53,24 +70,24 @@ type Progress struct {
 	Done, Total int64
 }
 
-// archive returns the file of a release that has a binary: there is one for each (kcp: .goreleaser.yaml).
+// archive returns the file of a release that has a binary: there is one for each (kcp, api-syncagent: .goreleaser.yaml).
 func (s Source) archive(version, binary string) string {
 	return fmt.Sprintf("%s_%s_%s_%s.tar.gz", binary, strings.TrimPrefix(version, "v"), s.OS, s.Arch)
 }
 
 // checksumFile returns the file with the SHA-256 checksums of a release (the default name of goreleaser).
-func checksumFile(version string) string {
-	return fmt.Sprintf("kcp_%s_checksums.txt", strings.TrimPrefix(version, "v"))
+func checksumFile(project, version string) string {
+	return fmt.Sprintf("%s_%s_checksums.txt", project, strings.TrimPrefix(version, "v"))
 }
 
 // releaseDir returns the directory of the binaries of a release.
-func (s Source) releaseDir(version string) string {
-	return filepath.Join(s.Dir, "kcp", version, s.OS+"-"+s.Arch)
+func (s Source) releaseDir(project, version string) string {
+	return filepath.Join(s.Dir, project, version, s.OS+"-"+s.Arch)
 }
 
 // Cached returns the path of a binary in the cache, and whether it exists.
 func (s Source) Cached(version, binary string) (path string, ok bool) {
-	path = filepath.Join(s.releaseDir(version), binary)
+	path = filepath.Join(s.releaseDir(Project(binary), version), binary)
 	info, err := os.Stat(path)
 	return path, err == nil && info.Mode().IsRegular()
 }
@@ -83,7 +100,8 @@ func (s Source) Get(ctx context.Context, version, binary string) (string, error)
 		return path, nil
 	}
 	name := s.archive(version, binary)
-	part, err := openPart(ctx, filepath.Join(s.releaseDir(version), name+".part"))
+	archive := file{Project(binary), version, name}
+	part, err := openPart(ctx, filepath.Join(s.releaseDir(archive.project, version), name+".part"))
 	if err != nil {
 		return "", disk.Explain(err, disk.CacheHome)
 	}
@@ -92,7 +110,7 @@ func (s Source) Get(ctx context.Context, version, binary string) (string, error)
 	if path, ok := s.Cached(version, binary); ok { // another process has downloaded it meanwhile
 		return path, nil
 	}
-	if err := s.fetchArchive(ctx, version, name, part); err != nil {
+	if err := s.fetchArchive(ctx, archive, part); err != nil {
 		return "", err
 	}
 	if err := extract(part, binary, path); err != nil {
@@ -110,12 +128,12 @@ func openPart(ctx context.Context, path string) (*os.File, error) {
 }
 
 // fetchArchive downloads an archive and verifies its checksum.
-func (s Source) fetchArchive(ctx context.Context, version, name string, part *os.File) error {
-	want, err := s.checksum(ctx, version, name)
+func (s Source) fetchArchive(ctx context.Context, f file, part *os.File) error {
+	want, err := s.checksum(ctx, f)
 	if err != nil {
 		return err
 	}
-	url, hash := s.url(version, name), sha256.New()
+	url, hash := s.url(f), sha256.New()
 	err = s.retry(ctx, url, func(resp *http.Response) error {
 		hash.Reset()
 		if _, err := part.Seek(0, io.SeekStart); err != nil {
@@ -124,28 +142,28 @@ func (s Source) fetchArchive(ctx context.Context, version, name string, part *os
 		if err := part.Truncate(0); err != nil {
 			return err
 		}
-		p := Progress{Name: name, Total: max(0, resp.ContentLength)}
+		p := Progress{Name: f.name, Total: max(0, resp.ContentLength)}
 		_, err := io.Copy(&counter{io.MultiWriter(part, hash), p, s.Progress}, resp.Body)
 		return err
 	})
 	if err != nil {
-		return s.explain(err, url)
+		return s.explain(err, f.project, url)
 	}
 	if got := hex.EncodeToString(hash.Sum(nil)); got != want {
 		return clierr.New(clierr.Failed,
 			"rerun the command; if the error persists, the file on the server is damaged or was tampered with: do not use it",
-			"%s has the SHA-256 checksum %s, but %s has %s", url, got, checksumFile(version), want)
+			"%s has the SHA-256 checksum %s, but %s has %s", url, got, checksumFile(f.project, f.version), want)
 	}
 	return nil
 }
 
-func (s Source) url(version, name string) string {
-	return strings.TrimSuffix(cmp.Or(s.URL, ReleasePage), "/") + "/" + version + "/" + name
+func (s Source) url(f file) string {
+	return strings.TrimSuffix(cmp.Or(s.URL, releasePage(f.project)), "/") + "/" + f.version + "/" + f.name
 }
 
 // checksum returns the checksum of a file of a release.
-func (s Source) checksum(ctx context.Context, version, name string) (string, error) {
-	url := s.url(version, checksumFile(version))
+func (s Source) checksum(ctx context.Context, of file) (string, error) {
+	url := s.url(file{of.project, of.version, checksumFile(of.project, of.version)})
 	var raw bytes.Buffer
 	err := s.retry(ctx, url, func(resp *http.Response) error {
 		raw.Reset()
@@ -153,16 +171,16 @@ func (s Source) checksum(ctx context.Context, version, name string) (string, err
 		return err
 	})
 	if err != nil {
-		return "", s.explain(err, url)
+		return "", s.explain(err, of.project, url)
 	}
 	for line := range strings.Lines(raw.String()) {
 		f := strings.Fields(line)
-		if len(f) == 2 && strings.TrimPrefix(f[1], "*") == name && len(f[0]) == hex.EncodedLen(sha256.Size) {
+		if len(f) == 2 && strings.TrimPrefix(f[1], "*") == of.name && len(f[0]) == hex.EncodedLen(sha256.Size) {
 			return strings.ToLower(f[0]), nil
 		}
 	}
 	return "", clierr.New(clierr.Failed, "check spec.version and --kcp-url; with --kcp-bin-dir nothing is downloaded",
-		"%s has no checksum of %s", url, name)
+		"%s has no checksum of %s", url, of.name)
 }
 
 // counter reports what is written through it.
@@ -182,9 +200,9 @@ func (c *counter) Write(b []byte) (int, error) {
 }
 
 // explain adds a next step to an error.
-func (s Source) explain(err error, url string) error {
+func (s Source) explain(err error, project, url string) error {
 	var status *statusError
-	hint := "get the binaries from " + ReleasePage +
+	hint := "get the binaries from " + releasePage(project) +
 		" on another machine and pass --kcp-bin-dir, or pass a mirror with --kcp-url"
 	full := disk.Explain(err, disk.CacheHome)
 	switch {

@@ -112,7 +112,7 @@ func requireInstalled(t *testing.T, s Source, path string) {
 // requireOnly makes sure that nothing else is in the cache.
 func requireOnly(t *testing.T, s Source, names ...string) {
 	t.Helper()
-	entries, err := os.ReadDir(s.releaseDir(release))
+	entries, err := os.ReadDir(s.releaseDir(KCP, release))
 	require.NoError(t, err)
 	got := []string{}
 	for _, e := range entries {
@@ -263,7 +263,7 @@ func TestGetReplacesWhatAnEarlierRunLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, p)
-			part := filepath.Join(s.releaseDir(release), asset+".part")
+			part := filepath.Join(s.releaseDir(KCP, release), asset+".part")
 			require.NoError(t, os.MkdirAll(filepath.Dir(part), 0o755))
 			require.NoError(t, os.WriteFile(part, left, 0o644))
 			path, err := s.Get(t.Context(), release, "kcp-front-proxy")
@@ -377,7 +377,7 @@ func TestDiskErrorsHaveAHint(t *testing.T) {
 	_, err := s.Get(t.Context(), release, "kcp-front-proxy")
 	require.ErrorIs(t, err, syscall.ENOTDIR)
 	for hint, errno := range map[string]syscall.Errno{"free some space": syscall.ENOSPC, "that you can write to": syscall.EROFS} {
-		err := s.explain(&os.PathError{Op: "write", Path: "x", Err: errno}, "url")
+		err := s.explain(&os.PathError{Op: "write", Path: "x", Err: errno}, KCP, "url")
 		require.ErrorIs(t, err, errno)
 		require.Contains(t, clierr.Hint(err), hint)
 		require.Contains(t, clierr.Hint(err), "XDG_CACHE_HOME")
@@ -387,7 +387,7 @@ func TestDiskErrorsHaveAHint(t *testing.T) {
 func TestDiskErrorsAreNotRetried(t *testing.T) {
 	p := newPage(t)
 	s := serve(t, p)
-	err := s.retry(t.Context(), s.url(release, asset), func(*http.Response) error {
+	err := s.retry(t.Context(), s.url(file{KCP, release, asset}), func(*http.Response) error {
 		return fmt.Errorf("write: %w", &os.PathError{Op: "write", Path: "x", Err: os.ErrPermission})
 	})
 	require.ErrorIs(t, err, os.ErrPermission)

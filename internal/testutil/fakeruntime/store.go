@@ -4,6 +4,9 @@ import (
 	"context"
 	"io"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -12,6 +15,11 @@ import (
 // Replace only records the call.
 func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 	return r.write(ctx, "Replace "+string(c.ID()))
+}
+
+// Read finds no object: the clusters of the fake have none besides those of the setup.
+func (r *Runtime) Read(context.Context, *topology.Component, schema.GroupVersionKind, string, string) (*unstructured.Unstructured, error) {
+	return nil, nil
 }
 
 // Purge deletes everything.
