@@ -102,10 +102,6 @@ func (o *agentAddOptions) run(ctx context.Context) error {
 	if o.edit.dryRun != dryRunNone {
 		return o.edit.preview(ctx, before, s, up)
 	}
-	if len(up.options.Only) == 0 {
-		fmt.Fprintf(o.env.Streams.Err, "added the agent %q to %s\n", o.name, s.file.Name)
-		return before.writeEdit(s)()
-	}
 	if err := s.connectToApply(ctx); err != nil {
 		return err
 	}
