@@ -200,7 +200,7 @@ func (r *rollout) apply(ctx context.Context, c *change) error {
 	r.component(c.ID(), Running, "applying "+count(len(c.items), "object", "objects"))
 	options := r.Options.PlanOptions
 	options.PKI, options.Waiting = r.state, func(reason string) { r.component(c.ID(), Running, reason) }
-	if err := r.Runtime.Apply(ctx, c.items, options); err != nil {
+	if err := r.write(ctx, c, options); err != nil {
 		r.component(c.ID(), Failed, firstLine(err))
 		return err
 	}

@@ -63,7 +63,7 @@ func TestLocalAgent(t *testing.T) {
 	step(t, "a new certificate restarts nothing", func(t *testing.T) {
 		before := s.running(t)[s.name+"-agent-widgets"].id
 		require.NotEmpty(t, before)
-		s.kcpctl(t, "certs", "renew", "agent/widgets").ok(t)
+		s.certs(t, "renew", "agent/widgets").ok(t)
 		require.Equal(t, before, s.running(t)[s.name+"-agent-widgets"].id)
 		create("second")
 		arrives(t, "second")

@@ -6,6 +6,7 @@ package integration
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,6 +77,8 @@ func open(t *testing.T, name string) (*kube.Runtime, []render.Object) {
 	top := topology.Build(s)
 	objects, err := render.Objects(top, pkitest.Issue(t, top, time.Now()))
 	require.NoError(t, err)
+	// Objects in workspaces need a kcp. Here is none.
+	objects = slices.DeleteFunc(objects, func(o render.Object) bool { return o.Workspace != "" })
 	rt, err := kube.New(top, kube.Options{
 		Version: "test", Holder: kube.Holder{Host: "test", PID: os.Getpid(), User: "tester"}, StateDir: t.TempDir(), Now: time.Now,
 		Notify: func(m string) { t.Log(m) },

@@ -208,7 +208,7 @@ func HasRecord(secret *corev1.Secret) bool { return len(secret.Data[recordKey]) 
 func GroupKinds(cl *cluster.Client, items []plan.Item, others ...string) []string {
 	out := slices.Clone(others)
 	for i := range items {
-		if it := &items[i]; it.Cluster == cl.Name && it.Namespace == cl.Namespace {
+		if it := &items[i]; it.Cluster == cl.Name && (it.Namespace == cl.Namespace || it.Namespace == "" && it.Workspace == "" && it.Kind != "Namespace") {
 			out = append(out, it.GroupKind().String())
 		}
 	}

@@ -1,0 +1,138 @@
+package run
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+var (
+	sliceKind     = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha1", Kind: "APIExportEndpointSlice"}
+	workspaceKind = schema.GroupVersionKind{Group: "tenancy.kcp.io", Version: "v1alpha1", Kind: "Workspace"}
+)
+
+// watched is what an agent watches first at each endpoint (multicluster-provider: pkg/provider/provider.go).
+const watched = "/clusters/*/apis/apis.kcp.io/v1alpha1/apibindings?limit=1"
+
+// write applies the objects of a component. Those of an agent that are on a cluster are applied when all shards with consumers serve the
+// APIExport: an agent that starts earlier fails to watch a shard, and does not retry until the endpoints change
+// (multicluster-provider: pkg/provider/provider.go).
+func (r *rollout) write(ctx context.Context, c *change, options PlanOptions) error {
+	if c.Kind != topology.Agent {
+		return r.Runtime.Apply(ctx, c.items, options)
+	}
+	inside, outside := plan.InWorkspaces(c.items)
+	if len(inside) > 0 {
+		if err := r.Runtime.Apply(ctx, inside, options); err != nil {
+			return err
+		}
+	}
+	if len(outside) == 0 {
+		return nil
+	}
+	if c.Replicas > 0 {
+		if err := r.endpoints(ctx, c.Component); err != nil {
+			return err
+		}
+	}
+	return r.Runtime.Apply(ctx, outside, options)
+}
+
+// endpoints waits until all shards with consumers of an agent serve its APIExport.
+func (r *rollout) endpoints(ctx context.Context, c *topology.Component) error {
+	through := r.frontProxy()
+	if through == nil {
+		return nil
+	}
+	proxy, err := r.connect(through)
+	if err != nil {
+		return err
+	}
+	defer proxy.Close()
+	return r.until(ctx, c, func() error {
+		for _, consumer := range c.Agent.Bind {
+			if err := r.endpoint(ctx, proxy, c, consumer); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// endpoint returns nil if the shard of a consumer serves the APIExport of an agent, or the reason why not.
+func (r *rollout) endpoint(ctx context.Context, proxy *kcp.Client, c *topology.Component, consumer string) error {
+	shard, err := r.shardOf(ctx, proxy, consumer)
+	if err != nil {
+		return err
+	}
+	slice, err := proxy.Object(ctx, kcp.Place{Workspace: c.Agent.Workspace, GroupVersionKind: sliceKind, Name: c.Agent.APIExport})
+	switch {
+	case err != nil:
+		return fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", c.Agent.APIExport, c.Agent.Workspace, err)
+	case slice == nil:
+		return fmt.Errorf("APIExportEndpointSlice %s in %s does not exist yet", c.Agent.APIExport, c.Agent.Workspace)
+	}
+	at := endpointBelow(slice, shard.VirtualWorkspaceURL)
+	if at == nil {
+		return fmt.Errorf("APIExportEndpointSlice %s in %s has no URL of %s yet", c.Agent.APIExport, c.Agent.Workspace, shard.ID())
+	}
+	client, err := r.connect(r.Topology.Component(cmp.Or(shard.VirtualWorkspaces, shard.ID())))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	answer, err := client.Get(ctx, at.Path+watched, nil)
+	if err == nil && answer.Code != http.StatusOK {
+		err = fmt.Errorf("HTTP status %d", answer.Code)
+	}
+	if err != nil {
+		return fmt.Errorf("%s does not serve APIExport %s yet: %w", shard.ID(), c.Agent.APIExport, err)
+	}
+	return nil
+}
+
+// shardOf returns the shard of a workspace.
+func (r *rollout) shardOf(ctx context.Context, proxy *kcp.Client, path string) (*topology.Component, error) {
+	at := strings.LastIndexByte(path, ':')
+	if at < 0 {
+		return r.Topology.Root(), nil
+	}
+	live, err := proxy.Object(ctx, kcp.Place{Workspace: path[:at], GroupVersionKind: workspaceKind, Name: path[at+1:]})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read workspace %s: %w", path, err)
+	case live == nil:
+		return nil, fmt.Errorf("workspace %s does not exist", path)
+	}
+	name := kcp.WorkspaceShard(live)
+	shards := r.Topology.Shards()
+	i := slices.IndexFunc(shards, func(s *topology.Component) bool { return s.ShardName() == name })
+	if i < 0 {
+		return nil, fmt.Errorf("workspace %s is on no shard of the setup yet", path)
+	}
+	return shards[i], nil
+}
+
+// endpointBelow returns the endpoint with a base URL.
+func endpointBelow(slice *unstructured.Unstructured, base string) *url.URL {
+	endpoints, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
+	for _, e := range endpoints {
+		fields, _ := e.(map[string]any)
+		text, _ := fields["url"].(string)
+		if u, err := url.Parse(text); err == nil && strings.HasPrefix(text, strings.TrimSuffix(base, "/")+"/") {
+			return u
+		}
+	}
+	return nil
+}
