@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -49,6 +48,18 @@ type workloads struct {
 	log string
 }
 
+// deployment is a Deployment with labels.
+const deployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: default, labels: %s}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: web, ports: [{containerPort: 80}], env: [{name: A, value: b}], resources: {requests: {cpu: 100m}}}]}`
+
 // TestWorkloads deploys to a physical cluster from a workspace on another shard than the root shard.
 func TestWorkloads(t *testing.T) {
 	w := newWorkloads(t)
@@ -65,16 +76,7 @@ metadata: {name: team}
 spec: {type: {name: workload, path: "root:compute"}, location: {selector: {matchLabels: {name: beta}}}}`)
 	w.ready("root", "team")
 
-	w.apply("root:team", deploymentGVR, `
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: default, labels: {workloads.kcp.dev/cluster: c1}}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec: {containers: [{name: web, image: web, ports: [{containerPort: 80}], env: [{name: A, value: b}], resources: {requests: {cpu: 100m}}}]}`)
+	w.apply("root:team", deploymentGVR, fmt.Sprintf(deployment, "{workloads.kcp.dev/cluster: c1}"))
 	w.apply("root:team", configMapGVR, `
 apiVersion: v1
 kind: ConfigMap
@@ -89,23 +91,19 @@ data: {a: b}`)
 	containers, _, _ := unstructured.NestedSlice(below.Object, "spec", "template", "spec", "containers")
 	require.Equal(t, []any{map[string]any{"containerPort": int64(80), "protocol": "TCP"}}, containers[0].(map[string]any)["ports"])
 
-	w.status(below, `{"status":{"replicas":2,"readyReplicas":2,"observedGeneration":%d}}`)
-	w.eventually(func() error {
-		d, err := w.get("root:team", deploymentGVR, "default", "web")
-		if err != nil {
-			return err
-		}
-		ready, _, _ := unstructured.NestedInt64(d.Object, "status", "readyReplicas")
-		observed, _, _ := unstructured.NestedInt64(d.Object, "status", "observedGeneration")
-		if ready != 2 || observed != d.GetGeneration() {
-			return fmt.Errorf("status: %v", d.Object["status"])
-		}
-		return nil
-	})
+	w.statusComesUp(below)
 
 	for _, r := range []schema.GroupVersionResource{deploymentGVR, configMapGVR} {
 		require.NoError(t, w.in("root:team").Resource(r).Namespace("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	}
+	w.eventually(func() error { return w.nothingIsLeft() })
+
+	w.apply("root:team", deploymentGVR, fmt.Sprintf(deployment, "{app: web}")) // without a cluster, it is scheduled
+	w.eventually(func() (err error) { below, err = w.below(deploymentGVR); return err })
+	_, err := w.get("root:team", deploymentGVR, "default", "web--c1")
+	require.NoError(t, err)
+	w.statusComesUp(below)
+	require.NoError(t, w.in("root:team").Resource(deploymentGVR).Namespace("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
 	w.eventually(func() error { return w.nothingIsLeft() })
 
 	require.NoError(t, w.server.Stop())
@@ -241,16 +239,29 @@ func (w *workloads) below(r schema.GroupVersionResource) (*unstructured.Unstruct
 	return &list.Items[0], nil
 }
 
-// status writes a status as a controller of the physical cluster would.
-func (w *workloads) status(o *unstructured.Unstructured, patch string) {
+// statusComesUp writes a status as a controller of the physical cluster would, and waits for it in the workspace.
+func (w *workloads) statusComesUp(o *unstructured.Unstructured) {
 	w.Helper()
+	patch := fmt.Appendf(nil, `{"status":{"replicas":2,"readyReplicas":2,"observedGeneration":%d}}`, o.GetGeneration())
 	_, err := w.physical.Resource(deploymentGVR).Namespace(o.GetNamespace()).Patch(
-		w.Context(), o.GetName(), types.MergePatchType, fmt.Appendf(nil, patch, o.GetGeneration()), metav1.PatchOptions{}, "status")
+		w.Context(), o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	require.NoError(w, err)
+	w.eventually(func() error {
+		d, err := w.get("root:team", deploymentGVR, "default", "web")
+		if err != nil {
+			return err
+		}
+		ready, _, _ := unstructured.NestedInt64(d.Object, "status", "readyReplicas")
+		observed, _, _ := unstructured.NestedInt64(d.Object, "status", "observedGeneration")
+		if ready != 2 || observed != d.GetGeneration() {
+			return fmt.Errorf("status: %v", d.Object["status"])
+		}
+		return nil
+	})
 }
 
-// nothingIsLeft fails if there is anything of the objects on either side. Nothing removes namespaces that are being deleted, because
-// the physical cluster has no controllers.
+// nothingIsLeft fails if there is anything of the objects on either side. It completes the deletion of namespaces, as a controller of
+// the physical cluster would.
 func (w *workloads) nothingIsLeft() error {
 	for _, r := range []schema.GroupVersionResource{deploymentGVR, configMapGVR} {
 		if _, err := w.get("root:team", r, "default", "web"); !apierrors.IsNotFound(err) {
@@ -261,13 +272,17 @@ func (w *workloads) nothingIsLeft() error {
 			return fmt.Errorf("%d %s in the cluster: %w", len(list.Items), r.Resource, err)
 		}
 	}
-	list, err := w.physical.Resource(namespaceGVR).List(context.WithoutCancel(w.Context()), metav1.ListOptions{LabelSelector: "workloads.kcp.dev/setup"})
+	list, err := w.physical.Resource(namespaceGVR).List(w.Context(), metav1.ListOptions{LabelSelector: "workloads.kcp.dev/setup"})
 	if err != nil {
 		return err
 	}
 	for _, ns := range list.Items {
 		if ns.GetDeletionTimestamp() == nil {
 			return fmt.Errorf("namespace %s is in the cluster", ns.GetName())
+		}
+		unstructured.RemoveNestedField(ns.Object, "spec", "finalizers")
+		if _, err := w.physical.Resource(namespaceGVR).Update(w.Context(), &ns, metav1.UpdateOptions{}, "finalize"); err != nil {
+			return err
 		}
 	}
 	return nil
