@@ -34,6 +34,8 @@ type sides struct {
 	*testing.T
 	kcp, physical *fakeapi.Server
 	syncer        *syncer
+	// reported is the last state that the syncer of a sweeper has reported.
+	reported atomic.Pointer[State]
 }
 
 func newSides(t *testing.T) *sides {
@@ -221,8 +223,9 @@ metadata: {name: taken, namespace: %s, annotations: {workloads.kcp.dev/leaf: "2b
 func (s *sides) sweeper(endpoints ...string) *syncer {
 	s.Helper()
 	out := &syncer{
-		Options: Options{KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: time.Now},
-		queue:   newQueue(),
+		Options: Options{KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: time.Now,
+			Report: func(next State) { s.reported.Store(&next) }},
+		queue: newQueue(),
 	}
 	require.NoError(s, out.connect(s.Context()))
 	s.Cleanup(func() { out.up.Stop(); out.down.Stop() })
@@ -284,20 +287,18 @@ func TestManyOrphansAreKept(t *testing.T) {
 	s.orphans(manyOrphans)
 	k := s.sweeper(s.kcp.URL)
 	s.eventually(k.up.Complete, "kcp is listed")
-	var state State
-	k.Report = func(next State) { state = next }
 	for range 3 {
 		k.sweep(t.Context())
 	}
 	require.Len(t, s.physical.Names("", configMaps), manyOrphans+1)
-	require.Contains(t, state.Orphans, "5 of 5 objects in cluster c1 have no object in kcp")
+	require.Contains(t, s.reported.Load().Orphans, "5 of 5 objects in cluster c1 have no object in kcp")
 	s.kcp.Apply(t, "1a", configMaps, `{metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
 	s.eventually(func() bool { return k.up.Count(dependencies[0]) == 1 }, "a leaf is back")
 	for range 2 {
 		k.sweep(t.Context())
 	}
 	require.Len(t, s.physical.Names("", configMaps), 2, "below the brake the rest is removed")
-	require.Empty(t, state.Orphans)
+	require.Empty(t, s.reported.Load().Orphans)
 }
 
 func TestNamespacesAreKeptIfAnAPIIsNotSynced(t *testing.T) {
