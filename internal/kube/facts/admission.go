@@ -33,9 +33,10 @@ func (c *Cluster) Admit(ctx context.Context, objects []render.Object) error {
 	if ns == nil {
 		return fmt.Errorf("%w: Namespace/%s does not exist yet (%s)", check.ErrUnknown, cl.Namespace, cl.Where())
 	}
+	accounts := serviceAccounts(objects)
 	reasons := make([]string, len(objects))
 	err = parallel.Each(ctx, parallel.Indices(objects), func(ctx context.Context, i int) (err error) {
-		reasons[i], err = admit(ctx, cl, objects[i].Unstructured)
+		reasons[i], err = admit(ctx, cl, objects[i].Unstructured, accounts)
 		return err
 	})
 	if err != nil {
@@ -55,14 +56,29 @@ func (c *Cluster) Admit(ctx context.Context, objects []render.Object) error {
 	return errors.Join(errs...)
 }
 
-// admit returns why a pod of a workload would not be created: nothing if it would be, or if the object has no pods.
-func admit(ctx context.Context, cl *cluster.Client, o *unstructured.Unstructured) (string, error) {
+// serviceAccounts returns the names of the ServiceAccounts among objects.
+func serviceAccounts(objects []render.Object) []string {
+	var out []string
+	for _, o := range objects {
+		if o.GetKind() == "ServiceAccount" {
+			out = append(out, o.GetName())
+		}
+	}
+	return out
+}
+
+// admit returns why a pod of a workload would not be created: nothing if it would be, or if the object has no pods. The ServiceAccounts
+// of the setup may not exist yet, so its pods are tried with the one that every namespace has.
+func admit(ctx context.Context, cl *cluster.Client, o *unstructured.Unstructured, accounts []string) (string, error) {
 	template, ok, _ := unstructured.NestedMap(o.Object, "spec", "template")
 	if !ok {
 		return "", nil
 	}
 	if err := addClaims(o, template); err != nil {
 		return "", err
+	}
+	if name, _, _ := unstructured.NestedString(template, "spec", "serviceAccountName"); slices.Contains(accounts, name) {
+		unstructured.RemoveNestedField(template, "spec", "serviceAccountName")
 	}
 	pod := &unstructured.Unstructured{Object: template}
 	pod.SetGroupVersionKind(kind.Pod.GroupVersionKind)
