@@ -101,8 +101,7 @@ func (t *tunnel) dial(ctx context.Context, port int32) (net.Conn, error) {
 	t.next++
 	conn, err := openStream(t.conn, port, t.next, t.pod.Name)
 	if err != nil {
-		_ = t.conn.Close() // it is broken
-		t.conn = nil
+		_ = t.drop() // it is broken
 		return nil, err
 	}
 	t.streams.Add(1)
@@ -119,14 +118,21 @@ func (t *tunnel) release() {
 
 // closeIdle closes the tunnel if it has no streams. The next dial connects again.
 func (t *tunnel) closeIdle() {
+	t.mu.Lock() // a dial may be about to open a stream, which takes long on a busy machine
+	defer t.mu.Unlock()
 	if t.streams.Load() == 0 {
-		_ = t.close()
+		_ = t.drop()
 	}
 }
 
 func (t *tunnel) close() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	return t.drop()
+}
+
+// drop closes the connection. mu is held.
+func (t *tunnel) drop() error {
 	if t.conn == nil {
 		return nil
 	}

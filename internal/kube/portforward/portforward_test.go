@@ -3,6 +3,7 @@ package portforward
 import (
 	"io"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +16,14 @@ import (
 type connection struct {
 	httpstream.Connection
 	closed bool
+	// creating is called while a stream is created.
+	creating func()
 }
 
 func (c *connection) CreateStream(http.Header) (httpstream.Stream, error) {
+	if c.creating != nil {
+		c.creating()
+	}
 	return &endless{ended: make(chan struct{})}, nil
 }
 func (c *connection) RemoveStreams(...httpstream.Stream) {}
@@ -63,4 +69,22 @@ func TestTunnelClosesWhenIdle(t *testing.T) {
 		require.True(t, c.closed)
 		require.Nil(t, tun.conn, "the next dial connects again")
 	})
+}
+
+func TestTunnelDoesNotCloseUnderADial(t *testing.T) {
+	idle := make(chan struct{})
+	c := &connection{}
+	tun := &tunnel{conn: c}
+	c.creating = sync.OnceFunc(func() {
+		go func() {
+			defer close(idle)
+			tun.closeIdle()
+		}()
+		time.Sleep(10 * time.Millisecond) // closeIdle waits for the dial, in which no stream is open yet
+	})
+	conn, err := tun.dial(t.Context(), 6443)
+	require.NoError(t, err)
+	<-idle
+	require.False(t, c.closed, "a stream is open")
+	require.NoError(t, conn.Close())
 }
