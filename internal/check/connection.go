@@ -172,15 +172,21 @@ func externalURLs(ctx context.Context, s *Subject) outcome {
 			return o
 		}
 		defer conn.Close()
-		if serving := e.component.Serving; serving != nil && host == hostOf(e.component.ExternalURL) {
-			if err := verifyServing(conn.ConnectionState().PeerCertificates, serving, host, s.Now()); err != nil {
-				o.fail("%s (%s): %s", e.url, e.component.ID(), err)
-			}
-			return o
-		}
-		if other := s.otherCertificate(conn, e.component); other != nil {
-			o.fail("%s (%s) presents %s: %s", e.url, e.component.ID(), describe(other), s.whose(other))
+		if err := s.presentsExpected(conn, e); err != nil {
+			o.fail("%s (%s): %s", e.url, e.component.ID(), err)
 		}
 		return o
 	})
+}
+
+// presentsExpected returns an error if another certificate is presented at an external URL than its clients expect: the component's
+// own, or one that is not of the setup.
+func (s *Subject) presentsExpected(conn *tls.Conn, e external) error {
+	if serving, host := e.component.Serving, hostOf(e.url); serving != nil && host == hostOf(e.component.ExternalURL) {
+		return verifyServing(conn.ConnectionState().PeerCertificates, serving, host, s.Now())
+	}
+	if other := s.otherCertificate(conn, e.component); other != nil {
+		return fmt.Errorf("presents %s: %s", describe(other), s.whose(other))
+	}
+	return nil
 }

@@ -242,8 +242,8 @@ func (s *Subject) dialExternal(ctx context.Context, e external) Answer {
 		return AnswerOf(reason(ctx, err))
 	}
 	defer conn.Close()
-	if other := s.otherCertificate(conn, e.component); other != nil {
-		return Answer{OtherServer, "presents " + describe(other)}
+	if err := s.presentsExpected(conn, e); err != nil {
+		return Answer{OtherServer, err.Error()}
 	}
 	return Answer{Reach: Answers}
 }

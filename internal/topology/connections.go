@@ -112,8 +112,8 @@ var connections = []connection{
 		what: "cache"},
 	{from: workspaces, to: caches, target: cacheServer, at: nearURL, cert: CertClient, by: asClient,
 		kubeconfig: KubeconfigCache, context: contextCache, what: "cache"},
-	// Requests for mounted workspaces go back to the front-proxies.
-	{from: shards, to: proxies, when: hasMountProxy, at: externalURL, cert: CertMountsProxy, by: asProxy,
+	// Requests for mounted workspaces go back to the front-proxies (kcp: pkg/server/localproxy.go).
+	{from: shards, to: proxies, when: hasMountProxy, at: mountURL, cert: CertMountsProxy, by: asProxy,
 		what: "mounted workspaces", optional: true},
 	{from: slices.Concat(caches, shards), to: etcds, target: managedEtcd, at: baseURL, cert: CertEtcdClient, by: inEtcd,
 		allowed: (*Component).ClientHost, label: "stores", wait: untilReady},
@@ -168,7 +168,14 @@ func at(url string) []Endpoint { return []Endpoint{{URL: url, Host: hostOf(url)}
 
 func baseURL(server, _ *Component) []Endpoint { return at(server.URL) }
 
-func externalURL(server, _ *Component) []Endpoint { return at(server.ExternalURL) }
+// mountURL is the external URL, unless something in front of the server terminates TLS: the client's certificate, for which a
+// front-proxy trusts the identity in the headers, ends there.
+func mountURL(server, _ *Component) []Endpoint {
+	if server.Serving != nil && server.Serving.Edge {
+		return nil
+	}
+	return at(server.ExternalURL)
+}
 
 func nearURL(server, client *Component) []Endpoint { return at(server.URLFrom(client.Cluster)) }
 

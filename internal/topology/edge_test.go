@@ -111,6 +111,26 @@ func TestEdgesThatKcpNeeds(t *testing.T) {
 	}
 }
 
+// What terminates TLS in front of a front-proxy takes the certificate away that a front-proxy trusts forwarded identities for.
+func TestMountsAvoidAnEdge(t *testing.T) {
+	top := topologytest.Build(t, `spec:
+  frontProxies:
+  - {name: users, external: {hostname: kcp.example.com}, serving: {edge: true}, authentication: {clientCertificates: false}}
+  - {name: public, external: {hostname: public.example.com}, serving: {secret: public}}
+`)
+	var servers []topology.ID
+	for _, e := range top.EdgesFrom(top.Root()) {
+		for _, s := range e.Servers {
+			if e.Cert == topology.CertMountsProxy {
+				servers = append(servers, s.Component)
+			}
+			require.NotEqual(t, topology.ID("front-proxy/users"), s.Component)
+		}
+	}
+	require.Equal(t, []topology.ID{"front-proxy/public"}, servers)
+	require.Contains(t, top.Bundles(top.Component("front-proxy/users")), topology.RequestHeaderCA, "it has the flags for it")
+}
+
 func TestDials(t *testing.T) {
 	shard := func(name string) *topology.Component { return &topology.Component{Kind: topology.Shard, Name: name} }
 	root, cache := &topology.Component{Kind: topology.RootShard}, &topology.Component{Kind: topology.CacheServer}
