@@ -77,6 +77,28 @@ func TestUpWaitsForThePortsOfADyingProcess(t *testing.T) {
 	}
 }
 
+// The next up must not find the ports of a process that was stopped and whose threads the kernel is still ending.
+func TestStopWaitsForThePortsOfADyingProcess(t *testing.T) {
+	m := newMachine(t)
+	m.up(file(fakeMode("zombie")))
+	id, err := process.Identify(m.pids()[alpha])
+	require.NoError(t, err)
+	s := m.open(file())
+	gone, port := m.layout().path("components", alpha, "gone"), s.t.Component("shard/alpha").Port
+	stopped := make(chan error)
+	go func() { stopped <- s.rt.StopAll(t.Context()) }()
+	require.Eventually(t, func() bool { return !id.Alive() }, patience, time.Millisecond)
+	require.True(t, ports.Listening(port), "it still holds its port")
+	select {
+	case err := <-stopped:
+		require.Fail(t, "it did not wait", err)
+	case <-time.After(200 * time.Millisecond):
+	}
+	require.NoError(t, os.WriteFile(gone, nil, 0o600))
+	require.NoError(t, <-stopped)
+	require.False(t, ports.Listening(port))
+}
+
 // up does not wait for the port of another program.
 func TestUpDoesNotWaitForThePortOfALiveProcess(t *testing.T) {
 	m := newMachine(t)

@@ -54,7 +54,7 @@ const (
 	KillTimeout = 10 * time.Second
 )
 
-// Stop ends the process: with SIGTERM, and after the grace period with SIGKILL.
+// Stop ends the process: with SIGTERM, and after the grace period with SIGKILL. After it the ports of the process are free.
 func (i Identity) Stop(ctx context.Context, grace time.Duration) error {
 	for _, step := range []struct {
 		signal  os.Signal
@@ -70,10 +70,10 @@ func (i Identity) Stop(ctx context.Context, grace time.Duration) error {
 	return fmt.Errorf("process %d is still running %s after SIGKILL", i.PID, KillTimeout)
 }
 
-// waitEnded waits until the process has ended, and reports whether it has.
+// waitEnded waits until nothing of the process is left, and reports whether it has ended.
 func (i Identity) waitEnded(ctx context.Context, timeout time.Duration) (bool, error) {
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(context.Context) (bool, error) {
-		return !i.Alive(), nil
+		return i.ended(), nil
 	})
 	switch {
 	case err == nil:

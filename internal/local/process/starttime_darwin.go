@@ -21,3 +21,6 @@ func startTime(pid int) (string, error) {
 	}
 	return fmt.Sprintf("%d.%06d", p.Proc.P_starttime.Sec, p.Proc.P_starttime.Usec), nil
 }
+
+// ended reports whether the process has ended.
+func (i Identity) ended() bool { return !i.Alive() }
