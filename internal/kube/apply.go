@@ -75,18 +75,29 @@ func (a *applier) createNamespace(ctx context.Context, cl *cluster.Client) (owne
 	return err == nil, cl.Explain(err, "create Namespace/%s", cl.Namespace)
 }
 
-// delete deletes objects and waits until they and their pods are gone. Objects that hold data stay: only a purge
+// delete deletes objects, and then waits until they and their pods are gone. Objects that hold data stay: only a purge
 // deletes them.
 func (a *applier) delete(ctx context.Context, items []plan.Item) error {
-	return parallel.Each(ctx, items, func(ctx context.Context, it plan.Item) error {
-		k, err := kind.Of(it.GroupVersionKind)
-		if err != nil || k.Persistent {
-			return err
-		}
-		cl, err := a.clusters.of(ctx, it.Ref)
-		if err != nil {
-			return err
-		}
-		return cl.Delete(ctx, k, it.Live)
+	each := func(do func(context.Context, *cluster.Client, kind.Kind, *unstructured.Unstructured) error) error {
+		return parallel.Each(ctx, items, func(ctx context.Context, it plan.Item) error {
+			k, err := kind.Of(it.GroupVersionKind)
+			if err != nil || k.Persistent {
+				return err
+			}
+			cl, err := a.clusters.of(ctx, it.Ref)
+			if err != nil {
+				return err
+			}
+			return do(ctx, cl, k, it.Live)
+		})
+	}
+	err := each(func(ctx context.Context, cl *cluster.Client, k kind.Kind, seen *unstructured.Unstructured) error {
+		return cl.Explain(cl.DeleteSeen(ctx, k, seen), "delete %s", plan.RefOf(cl.Name, seen))
+	})
+	if err != nil {
+		return err
+	}
+	return each(func(ctx context.Context, cl *cluster.Client, k kind.Kind, seen *unstructured.Unstructured) error {
+		return cl.WaitGone(ctx, k, seen)
 	})
 }

@@ -119,15 +119,13 @@ func (r *Runtime) StopAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	byKind := map[topology.Kind][]*workload{}
-	for id, w := range all {
-		byKind[id.Kind()] = append(byKind[id.Kind()], w)
-	}
-	for _, kind := range slices.Backward(topology.Kinds()) {
+	for _, stage := range topology.Stages() {
 		var g errgroup.Group
 		g.SetLimit(parallel)
-		for _, w := range byKind[kind] {
-			g.Go(func() error { return r.supervisor.stop(ctx, w) })
+		for id, w := range all {
+			if slices.Contains(stage, id.Kind()) {
+				g.Go(func() error { return r.supervisor.stop(ctx, w) })
+			}
 		}
 		if err := g.Wait(); err != nil {
 			return err

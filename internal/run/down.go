@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -65,16 +66,21 @@ func (d *Down) remove(ctx context.Context) error {
 	if err := d.Runtime.Begin(ctx, &plan.Plan{Items: objects, Stale: true}, known); err != nil {
 		return err
 	}
-	left := objects
-	for _, kind := range slices.Backward(topology.Kinds()) {
-		var items []plan.Item
-		items, left = split(left, func(it plan.Item) bool { return it.Component.Kind() == kind })
-		if err := d.delete(ctx, string(kind), items); err != nil {
+	byKind := map[topology.Kind][]plan.Item{}
+	for _, it := range objects {
+		byKind[it.Component.Kind()] = append(byKind[it.Component.Kind()], it)
+	}
+	for _, stage := range topology.Stages() {
+		err := parallel.Each(ctx, stage, func(ctx context.Context, kind topology.Kind) error {
+			return d.delete(ctx, string(kind), byKind[kind])
+		})
+		if err != nil {
 			return err
 		}
 	}
 	// Objects of unknown kinds of components were written by another release.
-	if err := d.delete(ctx, "others", left); err != nil {
+	others, _ := split(objects, func(it plan.Item) bool { return !slices.Contains(topology.Kinds(), it.Component.Kind()) })
+	if err := d.delete(ctx, "others", others); err != nil {
 		return err
 	}
 	if d.Purge {

@@ -2,6 +2,7 @@ package run_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -33,11 +34,13 @@ func TestDownRemovesDependantsFirst(t *testing.T) {
 				w.mustRun(t)
 				w.rt.Add(plan.Item{Ref: plan.Ref{Name: "x"}, Component: "gadget/x"})
 				require.NoError(t, w.down(t, tc.purge))
+				calls := w.rt.Calls()
+				slices.Sort(calls[3:8]) // kcp servers go down together
 				require.Equal(t, append([]string{
-					"Lock", "Begin", "Delete kubeconfig/admin kubeconfig/ops", "Delete virtual-workspaces/vw", "Delete front-proxy/main",
-					"Delete shard/alpha shard/beta", "Delete root-shard", "Delete cache-server", "Delete etcd/alpha etcd/cache etcd/root",
-					"Delete base/default", "Delete gadget/x",
-				}, tc.last...), w.rt.Calls())
+					"Lock", "Begin", "Delete kubeconfig/admin kubeconfig/ops",
+					"Delete cache-server", "Delete front-proxy/main", "Delete root-shard", "Delete shard/alpha shard/beta", "Delete virtual-workspaces/vw",
+					"Delete etcd/alpha etcd/cache etcd/root", "Delete base/default", "Delete gadget/x",
+				}, tc.last...), calls)
 				require.Equal(t, []string{"running removing 1 object", "done 1 object removed"}, w.of("others"))
 				require.Equal(t, []string{"running removing 2 objects", "done 2 objects removed"}, w.of("kubeconfig"))
 				require.Equal(t, tc.purge, len(w.rt.PKI().CAs) == 0)
@@ -57,17 +60,17 @@ func TestDownOfNothing(t *testing.T) {
 
 func TestDownStopsWhereItFails(t *testing.T) {
 	boom := errors.New("boom\nmore")
-	for call, tc := range map[string]struct{ step, last string }{
-		"Delete front-proxy/main": {"front-proxy", "Delete kubeconfig/admin"},
-		"Purge":                   {"purge", "Delete base/default"},
+	for call, tc := range map[string]struct{ step, later string }{
+		"Delete front-proxy/main": {"front-proxy", "Delete etcd/root"},
+		"Purge":                   {"purge", "Finish"},
 	} {
 		t.Run(call, func(t *testing.T) {
 			inWorld(t, minimal, func(t *testing.T, w *world) {
 				w.mustRun(t)
 				w.rt.On(call, func() error { return boom })
 				require.ErrorIs(t, w.down(t, true), boom)
-				calls := w.rt.Calls()
-				require.Equal(t, []string{tc.last, "Unlock"}, calls[len(calls)-2:])
+				require.NotContains(t, w.rt.Calls(), tc.later)
+				require.Equal(t, "Unlock", w.rt.Calls()[len(w.rt.Calls())-1])
 				require.Equal(t, "failed boom", w.of(tc.step)[1])
 
 				w.rt.On(call, func() error { return nil })

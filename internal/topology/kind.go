@@ -77,8 +77,22 @@ func (k Kind) traits() traits {
 	return traits{kind: k}
 }
 
-// Kinds returns all kinds, in the order in which components come up. They go down in the reverse order.
+// Kinds returns all kinds, in the order in which components come up.
 func Kinds() []Kind { return kindsThat(func(Kind) bool { return true }) }
+
+// Stages returns all kinds in the order in which components go down, dependants first. All kcp servers are one stage: when
+// all of them end, none has to wait for the requests of another.
+func Stages() [][]Kind {
+	var out [][]Kind
+	for _, k := range slices.Backward(Kinds()) {
+		if n := len(out); n > 0 && k.Serves() && out[n-1][0].Serves() {
+			out[n-1] = append(out[n-1], k)
+		} else {
+			out = append(out, []Kind{k})
+		}
+	}
+	return out
+}
 
 func kindsThat(hold func(Kind) bool) []Kind {
 	var out []Kind
