@@ -33,27 +33,32 @@ var stages = map[string]int{"Namespace": -3, "ClusterRole": -2, "ClusterRoleBind
 
 // apply writes objects: those of a workspace before those of its children, and a child when it is Ready.
 func (s *objects) apply(ctx context.Context, items []plan.Item, force bool, report func(string)) error {
-	items = slices.Clone(items)
-	depth := func(it plan.Item) int { return strings.Count(it.Workspace, ":") }
-	order := func(a, b plan.Item) int {
-		return cmp.Or(cmp.Compare(depth(a), depth(b)), cmp.Compare(stages[a.Kind], stages[b.Kind]))
-	}
-	slices.SortStableFunc(items, order)
-	for len(items) > 0 {
-		n := 1
-		for n < len(items) && order(items[0], items[n]) == 0 {
-			n++
-		}
-		err := parallel.Each(ctx, items[:n], func(ctx context.Context, it plan.Item) error {
-			if err := s.applyOne(ctx, it, force, report); err != nil {
-				return err
-			}
-			return s.awaitWorkspace(ctx, it, report)
-		})
-		if err != nil {
+	return inOrder(ctx, items, parentsFirst, func(ctx context.Context, it plan.Item) error {
+		if err := s.applyOne(ctx, it, force, report); err != nil {
 			return err
 		}
-		items = items[n:]
+		return s.awaitWorkspace(ctx, it, report)
+	})
+}
+
+// parentsFirst compares objects by the order in which they are applied.
+func parentsFirst(a, b plan.Item) int {
+	depth := func(it plan.Item) int { return strings.Count(it.Workspace, ":") }
+	return cmp.Or(cmp.Compare(depth(a), depth(b)), cmp.Compare(stages[a.Kind], stages[b.Kind]))
+}
+
+// inOrder calls do for objects in an order, at once for those that are equal.
+func inOrder(ctx context.Context, items []plan.Item, order func(a, b plan.Item) int, do func(context.Context, plan.Item) error) error {
+	items = slices.SortedStableFunc(slices.Values(items), order)
+	for len(items) > 0 {
+		next := slices.IndexFunc(items, func(it plan.Item) bool { return order(items[0], it) != 0 })
+		if next < 0 {
+			next = len(items)
+		}
+		if err := parallel.Each(ctx, items[:next], do); err != nil {
+			return err
+		}
+		items = items[next:]
 	}
 	return nil
 }
@@ -139,23 +144,7 @@ func mayPass(err error) bool {
 
 // delete deletes objects, children before their parents, and waits until they are gone.
 func (s *objects) delete(ctx context.Context, items []plan.Item) error {
-	items = slices.Clone(items)
-	depth := func(it plan.Item) int { return strings.Count(it.Workspace, ":") }
-	order := func(a, b plan.Item) int {
-		return cmp.Or(cmp.Compare(depth(b), depth(a)), cmp.Compare(stages[b.Kind], stages[a.Kind]))
-	}
-	slices.SortStableFunc(items, order)
-	for len(items) > 0 {
-		n := 1
-		for n < len(items) && order(items[0], items[n]) == 0 {
-			n++
-		}
-		if err := parallel.Each(ctx, items[:n], s.deleteOne); err != nil {
-			return err
-		}
-		items = items[n:]
-	}
-	return nil
+	return inOrder(ctx, items, func(a, b plan.Item) int { return parentsFirst(b, a) }, s.deleteOne)
 }
 
 // deleteOne deletes an object only if it is still the one that was seen, with the same content, and waits until it is gone.

@@ -17,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
 	"github.com/kcpctl/kcpctl/internal/kube/retry"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/record"
@@ -203,12 +204,15 @@ func (i *Inventory) encodeData() (map[string][]byte, error) {
 // HasRecord reports whether a Secret is the inventory of a home cluster with a record.
 func HasRecord(secret *corev1.Secret) bool { return len(secret.Data[recordKey]) > 0 }
 
-// GroupKinds are the kinds of those items that are on a cluster in the ApplySet format, and others, sorted. Namespaces
-// are not members of the set.
+// GroupKinds are the kinds of those items that belong to a place in the ApplySet format, and others, sorted: items in its
+// namespace, and those of its cluster that have none. Namespaces are not members of the set.
 func GroupKinds(cl *cluster.Client, items []plan.Item, others ...string) []string {
 	out := slices.Clone(others)
-	for i := range items {
-		if it := &items[i]; it.Cluster == cl.Name && (it.Namespace == cl.Namespace || it.Namespace == "" && it.Workspace == "" && it.Kind != "Namespace") {
+	for _, it := range items {
+		if it.Workspace != "" || it.Cluster != cl.Name || it.GroupVersionKind == kind.Namespace.GroupVersionKind {
+			continue
+		}
+		if it.Namespace == cl.Namespace || it.Namespace == "" {
 			out = append(out, it.GroupKind().String())
 		}
 	}

@@ -4,7 +4,6 @@ package fakekcp
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/http"
 	"path"
@@ -202,27 +201,6 @@ func (k *Kcp) Workspace(name string) *unstructured.Unstructured {
 	return k.workspaces[name]
 }
 
-// Lead makes a pod the leader of the replicas of a server, or none if it is empty. Another pod leads when the lease is released.
-func (k *Kcp) Lead(server, pod, successor string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.leaders[server], k.successors[server] = pod, successor
-}
-
-// Renew lets the leader of a server renew its lease before every request for it.
-func (k *Kcp) Renew(server string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.renewals[server] = 1
-}
-
-// Leader returns the pod that leads the replicas of a server.
-func (k *Kcp) Leader(server string) string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.leaders[server]
-}
-
 // Binding returns the ClusterRoleBinding of a workspace, such as root/name, or nil.
 func (k *Kcp) Binding(name string) *unstructured.Unstructured {
 	k.mu.Lock()
@@ -340,28 +318,6 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 	}
 	k.t.Errorf("fakekcp: unexpected request %s %s", r.Method, r.URL)
 	return Refuse(http.StatusNotFound, "NotFound", "unexpected")
-}
-
-// lease handles requests for the Lease of the leader election of a server's replicas.
-func (k *Kcp) lease(server string, r *http.Request) Answer {
-	pod, ok := k.leaders[server]
-	if !ok {
-		return Refuse(http.StatusNotFound, "NotFound", "there is no lease")
-	}
-	if r.Method == http.MethodPatch {
-		k.leaders[server], pod = k.successors[server], ""
-	}
-	if n, ok := k.renewals[server]; ok {
-		k.renewals[server] = n + 1
-	}
-	identity := ""
-	if pod != "" {
-		identity = pod + "_5f0e"
-	}
-	return Answer{http.StatusOK, map[string]any{
-		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": map[string]any{"name": path.Base(r.URL.Path), "resourceVersion": fmt.Sprint(1 + k.renewals[server])},
-		"spec": map[string]any{"holderIdentity": identity},
-	}}
 }
 
 func (k *Kcp) createWorkspace(r *http.Request) Answer {
