@@ -9,6 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/agent"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/ui"
 )
 
@@ -26,6 +27,15 @@ func agentNames(s *session) []string {
 	var out []string
 	for _, a := range s.file.Setup.Spec.Agents {
 		out = append(out, a.Name)
+	}
+	return out
+}
+
+// agentIDs are the agents of a setup as components.
+func agentIDs(s *session) []string {
+	var out []string
+	for _, name := range agentNames(s) {
+		out = append(out, string(topology.IDOf(topology.Agent, name)))
 	}
 	return out
 }

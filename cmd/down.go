@@ -18,6 +18,7 @@ type downOptions struct {
 	setup  setupFlags
 	yes    bool
 	purge  bool
+	orphan []string
 	output string
 }
 
@@ -36,6 +37,9 @@ namespaces stay, so that a later up continues with them; --purge removes them, t
 	addYes(c.Flags(), &o.yes)
 	c.Flags().BoolVar(&o.purge, "purge", false,
 		"also remove data, certificate authorities, history, and the namespaces that up created")
+	c.Flags().StringSliceVar(&o.orphan, run.FlagOrphan, nil,
+		"with --purge: agent that is removed although workspaces have objects of its APIs; their copies on its cluster stay (repeatable)")
+	completeFlag(c, run.FlagOrphan, o.setup.names(env, agentIDs))
 	addEvents(c, &o.output)
 	return c
 }
@@ -55,7 +59,9 @@ func (o *downOptions) run(ctx context.Context) error {
 			s.topology.Name, s.runtime.Where())
 		return nil
 	}
-	down := &run.Down{Runtime: s.runtime, Purge: o.purge, Now: o.env.Now, Observe: s.reporter.observe}
+	down := &run.Down{
+		Runtime: s.runtime, Topology: s.topology, Purge: o.purge, Orphan: idsOfNames(o.orphan), Now: o.env.Now, Observe: s.reporter.observe,
+	}
 	if !o.yes {
 		yes, err := o.env.Streams.Confirm(ctx, o.question(s, len(objects)))
 		if err != nil || !yes {

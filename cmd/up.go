@@ -29,6 +29,7 @@ type upOptions struct {
 	foreground     bool
 	ignoreChecks   []string
 	pruneData      []string
+	orphan         []string
 	only           []string
 	// allowUnreachable are clusters that may be left out.
 	allowUnreachable []string
@@ -73,6 +74,8 @@ interrupted.`,
 	completeFlag(c, run.FlagAllowUnreachable, o.setup.names(env, clusterNames))
 	f.StringSliceVar(&o.pruneData, run.FlagPruneData, nil,
 		"component whose objects in workspaces are deleted with their data, because the setup no longer has them (repeatable)")
+	f.StringSliceVar(&o.orphan, run.FlagOrphan, nil,
+		"agent that is removed although workspaces have objects of its APIs; their copies on its cluster stay (repeatable)")
 	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil,
 		"check IDs whose failures are reported as warnings (see kcpctl explain)")
 	completeFlag(c, "ignore-checks", checkIDs)
@@ -130,7 +133,7 @@ func (o *upOptions) run(ctx context.Context) error {
 			Only:        only, DryRun: o.dryRun == dryRunServer,
 			AllowDataChange: o.override.dataChanges(), AllowReleaseChange: o.override.releaseChange,
 			ReplaceAuthorities: o.override.replaceAuthorities, IgnoreChecks: o.ignoreChecks,
-			AllowUnreachable: o.allowUnreachable,
+			AllowUnreachable: o.allowUnreachable, Orphan: idsOfNames(o.orphan),
 		},
 	})
 	if err == nil && o.wait.output != outputJSON {

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -157,6 +158,13 @@ func (s *spec) projected(plural string) schema.GroupResource {
 	return out
 }
 
+// projectedKind returns the published kind in kcp.
+func (s *spec) projectedKind() schema.GroupKind {
+	return schema.GroupKind{
+		Group: cmp.Or(s.Projection.Group, s.Resource.APIGroup), Kind: cmp.Or(s.Projection.Kind, s.Resource.Kind),
+	}
+}
+
 // original returns the related resource on the side where its objects come from.
 func (r *related) original() schema.GroupResource {
 	switch r.Kind {
@@ -210,8 +218,9 @@ type PublishedKind struct {
 	Plural string
 	// Versions are the selected versions. It is empty for all versions.
 	Versions []string
-	// Projected is the resource in kcp.
-	Projected schema.GroupResource
+	// Projected is the resource in kcp, and ProjectedKind its kind.
+	Projected     schema.GroupResource
+	ProjectedKind schema.GroupKind
 }
 
 // Kinds returns the kinds that an agent publishes.
@@ -225,7 +234,7 @@ func Kinds(a *v1alpha1.Agent) []PublishedKind {
 		}
 		out = append(out, PublishedKind{
 			Name: p.Name, GroupKind: schema.GroupKind{Group: s.Resource.APIGroup, Kind: s.Resource.Kind},
-			Plural: s.source(p.Plural).Resource, Versions: versions, Projected: s.projected(p.Plural),
+			Plural: s.source(p.Plural).Resource, Versions: versions, Projected: s.projected(p.Plural), ProjectedKind: s.projectedKind(),
 		})
 	}
 	return out

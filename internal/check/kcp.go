@@ -181,7 +181,7 @@ func (s *Subject) tryEndpoint(ctx context.Context, rawURL string) string {
 		if topology.HostPort(c.VirtualWorkspaceURL) != topology.HostPort(rawURL) {
 			continue
 		}
-		serving := servesWorkspaces(s.Topology, c)
+		serving := s.Topology.WorkspaceServer(c)
 		if s.lost(serving.Cluster.Name) {
 			return "" // whether it answers is unknown, and reported once
 		}

@@ -40,17 +40,9 @@ func externals(t *topology.Topology) []external {
 		add(c.URL, c, "")
 	}
 	for _, c := range t.Shards() {
-		add(c.VirtualWorkspaceURL, servesWorkspaces(t, c), "clients of virtual workspaces")
+		add(c.VirtualWorkspaceURL, t.WorkspaceServer(c), "clients of virtual workspaces")
 	}
 	return all
-}
-
-// servesWorkspaces returns the component that serves a shard's virtual workspaces.
-func servesWorkspaces(t *topology.Topology, shard *topology.Component) *topology.Component {
-	if shard.VirtualWorkspaces != "" {
-		return t.Component(shard.VirtualWorkspaces)
-	}
-	return shard
 }
 
 func hostOf(rawURL string) string {

@@ -67,16 +67,19 @@ var (
 const RootWorkspace = "root"
 
 // workspace returns a client for the workspace at a path.
-func (c *Client) workspace(path string) (dynamic.Interface, error) {
+func (c *Client) workspace(path string) (dynamic.Interface, error) { return c.at("/clusters/" + path) }
+
+// at returns a client for the API server at a path of the client's server.
+func (c *Client) at(path string) (dynamic.Interface, error) {
 	cfg := rest.CopyConfig(c.config)
-	cfg.Host += "/clusters/" + path
+	cfg.Host += path
 	hc, err := c.http()
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
 	}
 	d, err := dynamic.NewForConfigAndClient(cfg, hc)
 	if err != nil {
-		return nil, fmt.Errorf("client for workspace %s: %w", path, err)
+		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
 	}
 	return d, nil
 }

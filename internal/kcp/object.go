@@ -30,6 +30,7 @@ var clusterScoped = map[schema.GroupKind]string{
 	{Group: "apis.kcp.io", Kind: "APIBinding"}:                       "apibindings",
 	{Group: "apis.kcp.io", Kind: "APIExport"}:                        "apiexports",
 	{Group: "apis.kcp.io", Kind: "APIResourceSchema"}:                "apiresourceschemas",
+	{Group: "apis.kcp.io", Kind: "APIExportEndpointSlice"}:           "apiexportendpointslices",
 	{Group: "core.kcp.io", Kind: "LogicalCluster"}:                   "logicalclusters",
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:        "clusterroles",
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}: "clusterrolebindings",

@@ -36,6 +36,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
 	"github.com/kcpctl/kcpctl/internal/kube/facts"
 	"github.com/kcpctl/kcpctl/internal/kube/inventory"
+	"github.com/kcpctl/kcpctl/internal/kube/kind"
 	"github.com/kcpctl/kcpctl/internal/kube/lease"
 	"github.com/kcpctl/kcpctl/internal/kube/logs"
 	"github.com/kcpctl/kcpctl/internal/kube/workload"
@@ -336,6 +337,27 @@ func (r *Runtime) Read(
 		return nil, err
 	}
 	return cl.ReadObject(ctx, gvk, namespace, name)
+}
+
+// Find returns the objects of the kind of a reference on its cluster: the one with its name, or those that match a label selector.
+func (r *Runtime) Find(ctx context.Context, at plan.Ref, selector string) ([]unstructured.Unstructured, error) {
+	ctx = cluster.Quiet(ctx)
+	k, err := kind.Of(at.GroupVersionKind)
+	if err != nil {
+		return nil, err
+	}
+	cl, err := r.clusters.of(ctx, at)
+	if err != nil {
+		return nil, err
+	}
+	if at.Name == "" {
+		return cl.List(ctx, k, selector)
+	}
+	o, err := cl.Get(ctx, k, at.Name)
+	if err != nil || o == nil {
+		return nil, err
+	}
+	return []unstructured.Unstructured{*o}, nil
 }
 
 // Replace replaces the pods of a component one after another: it deletes each when all others are ready.

@@ -353,6 +353,11 @@ func (r *Runtime) Read(
 	return nil, fmt.Errorf("%s: %s %s is on a cluster, and this machine has none", c.ID(), gvk.Kind, name)
 }
 
+// Find finds nothing: components on this machine make no objects of a cluster.
+func (r *Runtime) Find(context.Context, plan.Ref, string) ([]unstructured.Unstructured, error) {
+	return nil, nil
+}
+
 // Replace does nothing: a component has one process on this machine, and no other could serve in its place.
 func (r *Runtime) Replace(context.Context, *topology.Component) error { return nil }
 

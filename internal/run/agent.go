@@ -28,6 +28,7 @@ const (
 // The kinds of objects that show whether an agent works.
 var (
 	leaseKind     = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
+	secretKind    = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 	publishedKind = schema.GroupVersionKind{Group: agent.Group, Version: "v1alpha1", Kind: agent.Kind}
 	exportKind    = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIExport"}
 	bindingKind   = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIBinding"}
@@ -121,7 +122,7 @@ func (a *Agent) Publishes(ctx context.Context) error {
 
 // leads returns nil if a replica holds the lease and renews it.
 func (a *Agent) leads(ctx context.Context) error {
-	name := "syncagent." + topology.AgentName(a.Setup, a.Name)
+	name := topology.AgentLease(a.Setup, a.Name)
 	lease, err := a.service(ctx, leaseKind, a.ServiceNamespace(), name)
 	if err != nil {
 		return fmt.Errorf("read Lease %s: %w", name, err)

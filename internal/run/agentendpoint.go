@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -87,7 +86,7 @@ func (r *rollout) endpoint(ctx context.Context, proxy *kcp.Client, c *topology.C
 	if at == nil {
 		return fmt.Errorf("APIExportEndpointSlice %s in %s has no URL of %s yet", c.Agent.APIExport, c.Agent.Workspace, shard.ID())
 	}
-	client, err := r.connect(r.Topology.Component(cmp.Or(shard.VirtualWorkspaces, shard.ID())))
+	client, err := r.connect(r.Topology.WorkspaceServer(shard))
 	if err != nil {
 		return err
 	}
@@ -126,13 +125,37 @@ func (r *rollout) shardOf(ctx context.Context, proxy *kcp.Client, path string) (
 
 // endpointBelow returns the endpoint with a base URL.
 func endpointBelow(slice *unstructured.Unstructured, base string) *url.URL {
-	endpoints, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
-	for _, e := range endpoints {
-		fields, _ := e.(map[string]any)
-		text, _ := fields["url"].(string)
+	for _, text := range endpointURLs(slice) {
 		if u, err := url.Parse(text); err == nil && strings.HasPrefix(text, strings.TrimSuffix(base, "/")+"/") {
 			return u
 		}
 	}
 	return nil
+}
+
+// endpointURLs returns the URLs of an APIExportEndpointSlice, one for each shard with consumers.
+func endpointURLs(slice *unstructured.Unstructured) []string {
+	endpoints, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
+	var out []string
+	for _, e := range endpoints {
+		fields, _ := e.(map[string]any)
+		if text, _ := fields["url"].(string); text != "" {
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// shardAt returns the shard of an endpoint, and the endpoint as a URL. Without one it returns nil.
+func shardAt(t *topology.Topology, endpoint string) (*topology.Component, *url.URL) {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return nil, nil
+	}
+	for _, c := range t.Shards() {
+		if strings.HasPrefix(endpoint, strings.TrimSuffix(c.VirtualWorkspaceURL, "/")+"/") {
+			return c, u
+		}
+	}
+	return nil, nil
 }

@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -19,11 +21,17 @@ type DownRuntime interface {
 	Applier
 	Deleter
 	Purger
+	Finder
+	kcp.Dialer
 }
 
-// Down removes what a setup applied, dependants first. It needs no setup file: it removes what is remembered.
+// Down removes what a setup applied, dependants first: what is remembered, whatever the setup file says.
 type Down struct {
 	Runtime DownRuntime
+	// Topology is the setup that runs, as far as it is known: through it, objects in workspaces are found.
+	Topology *topology.Topology
+	// Orphan are agents that are purged although workspaces have objects of their APIs.
+	Orphan []topology.ID
 	// Purge also removes data, PKI and everything else that a later Up would continue with.
 	Purge bool
 	// Shown are the objects that the user has agreed to remove: a run that finds others refuses. Nil agrees to all.
@@ -63,7 +71,14 @@ func (d *Down) remove(ctx context.Context) error {
 			return err
 		}
 	}
+	agents, err := d.agents(ctx, known, objects)
+	if err != nil {
+		return err
+	}
 	if err := d.Runtime.Begin(ctx, &plan.Plan{Items: objects, Stale: true}, known); err != nil {
+		return err
+	}
+	if err := agents(ctx); err != nil {
 		return err
 	}
 	byKind := map[topology.Kind][]plan.Item{}
@@ -87,6 +102,26 @@ func (d *Down) remove(ctx context.Context) error {
 		return d.purge(ctx)
 	}
 	return d.Runtime.Finish(ctx, &plan.Plan{}, known, plan.Applied{})
+}
+
+// agents returns what removes the agents before everything else. A purge is refused while workspaces have objects of their APIs: their
+// copies would stay. Without a purge, the objects wait for the agents of the next up.
+func (d *Down) agents(ctx context.Context, known *record.Record, objects []plan.Item) (func(context.Context) error, error) {
+	all := withdrawalsOf(objects, d.Orphan)
+	if len(all) == 0 {
+		return func(context.Context) error { return nil }, nil
+	}
+	state, err := d.Runtime.Store().Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x := &withdrawer{Runtime: d.Runtime, topology: d.Topology, known: known, state: state, now: d.Now, reporter: d.reporter}
+	if d.Purge {
+		if err := x.allowed(ctx, all, nil); err != nil {
+			return nil, err
+		}
+	}
+	return func(ctx context.Context) error { return x.carryOut(ctx, all, d.Purge) }, nil
 }
 
 // agreed refuses to delete objects that were added since the user was asked.

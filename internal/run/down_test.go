@@ -18,7 +18,7 @@ func (w *world) down(t *testing.T, purge bool) error {
 	t.Helper()
 	w.rt.Forget()
 	w.events = nil
-	return (&run.Down{Runtime: w.rt, Purge: purge, Observe: w.observe(t), Now: time.Now}).Run(t.Context())
+	return (&run.Down{Runtime: w.rt, Topology: w.top, Purge: purge, Observe: w.observe(t), Now: time.Now}).Run(t.Context())
 }
 
 func TestDownRemovesDependantsFirst(t *testing.T) {

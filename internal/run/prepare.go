@@ -75,6 +75,9 @@ func (p *preparation) run(ctx context.Context) (*Result, error) {
 		return res, err
 	}
 	res.Refused = refused
+	if err := p.mayWithdraw(ctx, res); err != nil {
+		return res, p.fail(stepPlan, err)
+	}
 	if err := p.guard(ctx, res); err != nil {
 		return res, p.fail(stepPlan, err)
 	}

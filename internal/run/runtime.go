@@ -32,6 +32,7 @@ type Runtime interface {
 	LogReader
 	Addresser
 	Reader
+	Finder
 	// Close closes what the runtime opened for itself, such as port-forwards. It stops no component.
 	Close() error
 }

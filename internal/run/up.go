@@ -38,6 +38,8 @@ type UpRuntime interface {
 	Replacer
 	Addresser
 	AgentRuntime
+	Finder
+	Deleter
 }
 
 // Up brings a setup up, or changes a running one. It can be interrupted at any moment and run again.
@@ -87,6 +89,8 @@ type UpOptions struct {
 	IgnoreChecks []string
 	// AllowDataChange are the components that may leave the data that they have.
 	AllowDataChange []topology.ID
+	// Orphan are agents that are removed although workspaces have objects of their APIs.
+	Orphan []topology.ID
 	// AllowReleaseChange accepts a kcp release that skips one, or that is older than what runs.
 	AllowReleaseChange bool
 	// ReplaceAuthorities accepts a PKI that is not the installation's.
@@ -178,6 +182,9 @@ func (u *Up) apply(ctx context.Context, res *Result) error {
 	}
 	// Only now the run counts as finished: if a canary fails, the next run tries again, and nothing is deleted until kcp
 	// serves.
+	if err := u.withdraw(ctx, res); err != nil {
+		return err
+	}
 	return u.Runtime.Finish(ctx, res.Plan, res.record, u.applied(res))
 }
 

@@ -56,13 +56,16 @@ func (b *builder) agent(a *v1alpha1.Agent) {
 	b.add(c)
 }
 
-// serviceNamespace is the namespace of an agent in the workspace that takes the place of its cluster. Workspaces have it.
-const serviceNamespace = "default"
+// ServiceNamespace is the namespace of an agent in the workspace that takes the place of its cluster. Workspaces have it.
+const ServiceNamespace = "default"
+
+// AgentLease returns the name of the Lease of an agent (api-syncagent: cmd/api-syncagent/main.go).
+func AgentLease(setup, name string) string { return "syncagent." + AgentName(setup, name) }
 
 // ServiceNamespace returns the namespace in which an agent keeps its lease and its state.
 func (c *Component) ServiceNamespace() string {
 	if c.Agent.ServiceWorkspace != "" {
-		return serviceNamespace
+		return ServiceNamespace
 	}
 	return c.Cluster.Namespace
 }

@@ -292,6 +292,14 @@ func (t *Topology) Servers() []*Component { return t.that(Kind.Serves) }
 // Shards returns the root shard and the other shards.
 func (t *Topology) Shards() []*Component { return t.that(Kind.IsShard) }
 
+// WorkspaceServer returns the component that serves a shard's virtual workspaces: a server of its own, or the shard.
+func (t *Topology) WorkspaceServer(shard *Component) *Component {
+	if shard.VirtualWorkspaces != "" {
+		return t.Component(shard.VirtualWorkspaces)
+	}
+	return shard
+}
+
 func (t *Topology) that(hold func(Kind) bool) []*Component {
 	var out []*Component
 	for _, c := range t.Components {

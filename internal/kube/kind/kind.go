@@ -95,6 +95,11 @@ var (
 		Resource:         "publishedresources", ClusterScoped: true, Optional: true,
 		Definition: "publishedresources.syncagent.kcp.io",
 	}
+	// Lease is what agents make themselves.
+	Lease = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
+		Resource:         "leases",
+	}
 	Pod = Kind{
 		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
 		Resource:         "pods",
@@ -120,7 +125,7 @@ var (
 	Pods           = Pod.GVR()
 	Events         = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 	ReplicaSets    = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
-	Leases         = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	Leases         = Lease.GVR()
 	Nodes          = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	ResourceQuotas = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
 	IngressClasses = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingressclasses"}
@@ -128,8 +133,11 @@ var (
 	StorageClasses = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
 )
 
-// Of returns the kind of an object of the setup. It fails for kinds that kcpctl does not apply.
+// Of returns the kind of an object of the setup. It fails for kinds that kcpctl neither applies nor deletes.
 func Of(gvk schema.GroupVersionKind) (Kind, error) {
+	if gvk == Lease.GroupVersionKind {
+		return Lease, nil
+	}
 	for _, k := range Applied {
 		if k.GroupVersionKind == gvk {
 			return k, nil

@@ -32,6 +32,8 @@ type Runtime struct {
 	Place check.Facts
 	// Assigned answers Addresses for what is applied. Nil assigns nothing.
 	Assigned func(live map[plan.Ref]plan.Item) map[topology.ID]run.Assigned
+	// Made are objects that components have made themselves.
+	Made []plan.Item
 	// Lost are the clusters that cannot be reached.
 	Lost []plan.Unreachable
 
@@ -328,6 +330,7 @@ func (r *Runtime) Delete(ctx context.Context, items []plan.Item) error {
 	defer r.mu.Unlock()
 	for _, it := range items {
 		delete(r.live, it.Ref)
+		r.Made = slices.DeleteFunc(r.Made, func(made plan.Item) bool { return made.Ref == it.Ref })
 	}
 	return nil
 }

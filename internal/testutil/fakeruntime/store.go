@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -20,6 +21,22 @@ func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 // Read finds no object: the clusters of the fake have none besides those of the setup.
 func (r *Runtime) Read(context.Context, *topology.Component, schema.GroupVersionKind, string, string) (*unstructured.Unstructured, error) {
 	return nil, nil
+}
+
+// Find returns the objects that were applied, and those of Made, of the kind and in the namespace of a reference: the one with its name, or
+// without a name those with a label.
+func (r *Runtime) Find(_ context.Context, at plan.Ref, label string) ([]unstructured.Unstructured, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var out []unstructured.Unstructured
+	for _, it := range append(r.sorted(), r.Made...) {
+		_, labelled := it.Live.GetLabels()[label]
+		if it.Cluster == at.Cluster && it.GroupVersionKind == at.GroupVersionKind && it.Namespace == at.Namespace &&
+			(at.Name == it.Name || at.Name == "" && (label == "" || labelled)) {
+			out = append(out, *it.Live)
+		}
+	}
+	return out, nil
 }
 
 // Purge deletes everything.

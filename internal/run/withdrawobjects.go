@@ -1,0 +1,186 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/agent"
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// askTime is how long kcp may take to list the objects of the APIs of an agent.
+const askTime = 30 * time.Second
+
+// usedObject is an object of an API of an agent, and where it is.
+type usedObject struct {
+	kcp.Exported
+	// workspace is the path of its workspace, or the name of its logical cluster if it has none.
+	workspace string
+	// server and path are where it is served.
+	server *topology.Component
+	path   string
+}
+
+// objects returns the objects of the APIs that are withdrawn, on all shards.
+func (x *withdrawer) objects(ctx context.Context, w *withdrawal) ([]usedObject, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, askTime, fmt.Errorf("no answer after %s", askTime))
+	defer cancel()
+	out, err := x.ask(ctx, w)
+	if err != nil && ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return out, err
+}
+
+func (x *withdrawer) ask(ctx context.Context, w *withdrawal) ([]usedObject, error) {
+	workspace, export := x.exportOf(w.agent)
+	resources := x.resources(w)
+	if export == "" || len(resources) == 0 {
+		return nil, nil
+	}
+	through := FrontProxy(x.topology, x.left)
+	if through == nil {
+		return nil, fmt.Errorf("no front-proxy can be reached")
+	}
+	proxy, err := kcp.Connect(x.Runtime, through, x.state, x.now())
+	if err != nil {
+		return nil, err
+	}
+	defer proxy.Close()
+	slice, err := proxy.Object(ctx, kcp.Place{Workspace: workspace, GroupVersionKind: sliceKind, Name: export})
+	if err != nil {
+		return nil, fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", export, workspace, err)
+	}
+	if slice == nil {
+		return nil, nil // no workspace can bind it
+	}
+	var out []usedObject
+	for _, raw := range endpointURLs(slice) {
+		found, err := x.onShard(ctx, raw, resources)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	return out, nil
+}
+
+// onShard returns the objects of resources on the shard with an endpoint.
+func (x *withdrawer) onShard(ctx context.Context, endpoint string, resources []schema.GroupResource) ([]usedObject, error) {
+	shard, at := shardAt(x.topology, endpoint)
+	if shard == nil {
+		return nil, fmt.Errorf("no shard of the setup serves %s", endpoint)
+	}
+	server := x.topology.WorkspaceServer(shard)
+	client, err := kcp.Connect(x.Runtime, server, x.state, x.now())
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	var out []usedObject
+	for _, r := range resources {
+		found, err := client.Exported(ctx, at.Path, r)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", server.ID(), err)
+		}
+		for _, e := range found {
+			out = append(out, usedObject{Exported: e, workspace: e.Cluster, server: server, path: at.Path})
+		}
+	}
+	if len(out) == 0 {
+		return nil, nil
+	}
+	return out, x.name(ctx, shard, out)
+}
+
+// name replaces the names of logical clusters by the paths of their workspaces.
+func (x *withdrawer) name(ctx context.Context, shard *topology.Component, all []usedObject) error {
+	client, err := kcp.Connect(x.Runtime, shard, x.state, x.now())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	clusters, err := client.LogicalClusters(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", shard.ID(), err)
+	}
+	paths := map[string]string{}
+	for _, l := range clusters {
+		paths[l.Name] = l.Path
+	}
+	for i := range all {
+		if path := paths[all[i].Cluster]; path != "" {
+			all[i].workspace = path
+		}
+	}
+	return nil
+}
+
+// exportOf returns the APIExport of an agent, and its workspace, as earlier runs have applied it.
+func (x *withdrawer) exportOf(id topology.ID) (workspace, name string) {
+	for _, p := range x.known.Placed {
+		if ref := p.Ref(); p.Component == id && ref.GroupKind() == exportKind.GroupKind() {
+			return ref.Workspace, ref.Name
+		}
+	}
+	return "", ""
+}
+
+// resources returns the resources in kcp that are withdrawn: not those that the agent publishes under another name from now on.
+func (x *withdrawer) resources(w *withdrawal) []schema.GroupResource {
+	stays := map[schema.GroupResource]bool{}
+	if c := x.topology.Component(w.agent); c != nil && !w.whole {
+		for _, k := range agent.Kinds(&c.Agent.Agent) {
+			stays[k.Projected] = true
+		}
+	}
+	var out []schema.GroupResource
+	for _, it := range w.published {
+		if r, ok := publishedAs(it.Live); ok && !stays[r] && !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// publishedAs returns the resource in kcp of a live PublishedResource: the name of its APIResourceSchema is v<hash>.<plural>.<group>
+// (api-syncagent: internal/kcp/apiresourceschema.go). Without one it has never been published.
+func publishedAs(live *unstructured.Unstructured) (schema.GroupResource, bool) {
+	name, _, _ := unstructured.NestedString(live.Object, "status", "resourceSchemaName")
+	_, resource, ok := strings.Cut(name, ".")
+	return schema.ParseGroupResource(resource), ok
+}
+
+// release removes the finalizer of the agent from the objects in kcp: nothing else removes it any more. The user has asked for it. While kcp
+// does not answer, the objects keep it.
+func (x *withdrawer) release(ctx context.Context, w *withdrawal) error {
+	used, err := x.objects(ctx, w)
+	if err != nil && ctx.Err() == nil {
+		x.note(fmt.Sprintf("%s: objects in workspaces keep the finalizer %s, because kcp does not answer: %s", w.agent, agentFinalizer, firstLine(err)))
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, u := range used {
+		client, err := kcp.Connect(x.Runtime, u.server, x.state, x.now())
+		if err == nil {
+			err = client.ReleaseExported(ctx, u.path, u.Exported, agentFinalizer)
+			client.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", u.workspace, err)
+		}
+	}
+	if len(used) > 0 {
+		x.note(fmt.Sprintf("%s: %s in workspaces no longer have a finalizer of it; their copies stay", w.agent, count(len(used), "object", "objects")))
+	}
+	return nil
+}

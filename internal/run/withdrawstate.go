@@ -1,0 +1,150 @@
+package run
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/agent"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// remains returns what the agent keeps about the objects: its Secrets, and its Lease if it goes.
+func (x *withdrawer) remains(ctx context.Context, w *withdrawal) ([]plan.Item, error) {
+	place, ok := x.place(w)
+	if !ok {
+		return nil, nil
+	}
+	kinds, err := x.kindsOf(ctx, w, place)
+	if err != nil {
+		return nil, err
+	}
+	at := place
+	at.GroupVersionKind = secretKind
+	secrets, err := x.find(ctx, at, stateSelector)
+	if err != nil {
+		return nil, err
+	}
+	var out []plan.Item
+	for i := range secrets {
+		if s := &secrets[i]; holdsState(s, kinds) {
+			out = append(out, itemAt(at, w.agent, s))
+		}
+	}
+	if !w.whole {
+		return out, nil
+	}
+	at.GroupVersionKind, at.Name = leaseKind, topology.AgentLease(x.topology.Name, w.agent.Name())
+	leases, err := x.find(ctx, at, "")
+	for i := range leases {
+		out = append(out, itemAt(at, w.agent, &leases[i]))
+	}
+	return out, err
+}
+
+// place is where the agent keeps its state: its namespace, or the workspace that takes the place of its cluster.
+func (x *withdrawer) place(w *withdrawal) (plan.Ref, bool) {
+	if c := x.topology.Component(w.agent); c != nil && !w.whole && c.Agent.ServiceWorkspace == "" {
+		return plan.Ref{Cluster: c.Cluster.Name, Namespace: c.Cluster.Namespace}, true
+	}
+	for _, it := range w.items {
+		switch {
+		case it.Workspace == "" && it.Namespace != "" && it.Cluster != "":
+			return plan.Ref{Cluster: it.Cluster, Namespace: it.Namespace}, true
+		case it.Workspace != "" && it.Kind == agent.Kind:
+			return plan.Ref{Workspace: it.Workspace, Namespace: topology.ServiceNamespace}, true
+		}
+	}
+	return plan.Ref{}, false
+}
+
+// kindsOf returns the kinds whose state goes: those that are withdrawn, without those that another agent of the namespace publishes.
+func (x *withdrawer) kindsOf(ctx context.Context, w *withdrawal, place plan.Ref) (map[schema.GroupKind]bool, error) {
+	place.GroupVersionKind, place.Namespace = publishedKind, ""
+	all, err := x.find(ctx, place, "")
+	if err != nil {
+		return nil, err
+	}
+	goes := map[string]string{} // the set of objects that each belongs to, by name
+	out := map[schema.GroupKind]bool{}
+	for _, it := range w.published {
+		goes[it.Name] = it.Live.GetLabels()[topology.LabelApplySet]
+		for _, k := range kindsIn(it.Live) {
+			out[k] = true
+		}
+	}
+	for i := range all {
+		_, withdrawn := goes[all[i].GetName()]
+		for _, set := range goes {
+			if !withdrawn && all[i].GetLabels()[topology.LabelApplySet] == set {
+				for _, k := range kindsIn(&all[i]) {
+					delete(out, k)
+				}
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// kindsIn returns the kind of a PublishedResource on the service cluster, and in kcp.
+func kindsIn(published *unstructured.Unstructured) []schema.GroupKind {
+	spec, _, _ := unstructured.NestedMap(published.Object, "spec")
+	var out []schema.GroupKind
+	for _, k := range agent.Kinds(&v1alpha1.Agent{PublishedResources: []v1alpha1.PublishedResource{{Spec: spec}}}) {
+		out = append(out, k.GroupKind, k.ProjectedKind)
+	}
+	return out
+}
+
+// holdsState reports whether a Secret has the state of an object of some kinds. It has each object as JSON, under a hash of its name
+// (api-syncagent: internal/sync/state_store.go).
+func holdsState(secret *unstructured.Unstructured, kinds map[schema.GroupKind]bool) bool {
+	data, _, _ := unstructured.NestedStringMap(secret.Object, "data")
+	for _, encoded := range data {
+		raw, err := base64.StdEncoding.DecodeString(encoded)
+		var object struct{ APIVersion, Kind string }
+		if err == nil && json.Unmarshal(raw, &object) == nil && kinds[schema.FromAPIVersionAndKind(object.APIVersion, object.Kind).GroupKind()] {
+			return true
+		}
+	}
+	return false
+}
+
+// find returns objects on a cluster, or in the workspace that takes its place.
+func (x *withdrawer) find(ctx context.Context, at plan.Ref, selector string) ([]unstructured.Unstructured, error) {
+	if at.Workspace == "" {
+		return x.Runtime.Find(ctx, at, selector)
+	}
+	through := FrontProxy(x.topology, x.left)
+	if through == nil {
+		return nil, fmt.Errorf("no front-proxy can be reached")
+	}
+	proxy, err := kcp.Connect(x.Runtime, through, x.state, x.now())
+	if err != nil {
+		return nil, err
+	}
+	defer proxy.Close()
+	place := kcp.Place{Workspace: at.Workspace, GroupVersionKind: at.GroupVersionKind, Namespace: at.Namespace, Name: at.Name}
+	if at.Name == "" {
+		return proxy.Objects(ctx, place, selector)
+	}
+	o, err := proxy.Object(ctx, place)
+	if err != nil || o == nil {
+		return nil, err
+	}
+	return []unstructured.Unstructured{*o}, nil
+}
+
+// itemAt is the deletion of an object of an agent.
+func itemAt(at plan.Ref, id topology.ID, o *unstructured.Unstructured) plan.Item {
+	at.Name = o.GetName()
+	return plan.Item{Ref: at, Component: id, Action: plan.Delete, Live: o}
+}
