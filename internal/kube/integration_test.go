@@ -131,18 +131,22 @@ func (f *fixture) pki(r *Runtime) *pki.State {
 // objects renders the topology with the PKI of the cluster.
 func (f *fixture) objects(r *Runtime) []render.Object {
 	f.t.Helper()
-	objects, err := render.Objects(r.topology, f.pki(r))
+	return f.render(r.topology, f.pki(r))
+}
+
+// render renders a topology without the objects in workspaces: no kcp runs here.
+func (f *fixture) render(top *topology.Topology, state *pki.State) []render.Object {
+	f.t.Helper()
+	objects, err := render.Objects(top, state)
 	require.NoError(f.t, err)
-	return objects
+	return slices.DeleteFunc(objects, func(o render.Object) bool { return o.Workspace != "" })
 }
 
 // up plans and applies as the engine does, without the waits.
 func (f *fixture) up(r *Runtime, o run.PlanOptions) *plan.Plan {
 	f.t.Helper()
 	ctx, state := f.t.Context(), f.pki(r)
-	objects, err := render.Objects(r.topology, state)
-	require.NoError(f.t, err)
-	p, err := r.Plan(ctx, objects, o)
+	p, err := r.Plan(ctx, f.render(r.topology, state), o)
 	require.NoError(f.t, err)
 	require.Empty(f.t, p.Conflicts)
 	if p.Empty() {
