@@ -70,7 +70,7 @@ e2e-long: build ## Run the long end-to-end tests: checks, shards, lost members, 
 	TAGS=e2e,long ./test/e2e/run.sh -run 'Checks|Shards|LostMember|LocalMinimal|Families|Sequences|ClusterUnderLoad|Zones|Adopt|Tenants|Workloads|LocalGuard|Auto'
 
 .PHONY: e2e-day2
-e2e-day2: build ## Run the longest end-to-end tests: every certificate and authority replaced on both runtimes, links between clusters cut, a production guide of kcp (30 minutes)
+e2e-day2: build ## Run the longest end-to-end tests: every certificate and authority replaced on both runtimes, links between clusters cut, kcp's production guides (40 minutes)
 	TAGS=e2e,long,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad|RenewUnderLoad|RotateUnderLoad|ZonesCut|Guide'
 
 .PHONY: bench

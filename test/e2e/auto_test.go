@@ -93,7 +93,10 @@ func TestClusterAuto(t *testing.T) {
 			s.check(t, "--wait", "1m").passes(t)
 			t.Log(s.kcpctl(t, "check").ok(t).stdout)
 		}},
-		{"regions select shards", func(t *testing.T) { regions(t, s, map[string]string{"eu": "root", "us": "alpha"}) }},
+		{"regions select shards", func(t *testing.T) {
+			require.Equal(t, "https://"+balanced+":6443", strings.TrimSuffix(s.status(t).URL, "/"))
+			regions(t, s, map[string]string{"eu": "root", "us": "alpha"})
+		}},
 		{"down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) }},
 	} {
 		step(t, part.name, part.do)
@@ -107,9 +110,8 @@ func (c *cluster) balance(t *testing.T, service string) {
 		`{"status":{"loadBalancer":{"ingress":[{"ip":"`+balanced+`"}]}}}`).run(t.Context(), t).ok(t)
 }
 
-// regions creates a workspace in each region, and requires that it is on the shard there. Clients use the addresses of the clusters.
+// regions creates a workspace in each region, and requires that it is on the shard there.
 func regions(t *testing.T, s *setup, want map[string]string) {
-	require.Equal(t, "https://"+balanced+":6443", strings.TrimSuffix(s.status(t).URL, "/"))
 	for region, shard := range want {
 		create := s.command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
 		create.stdin = fmt.Sprintf(regionManifest, region)

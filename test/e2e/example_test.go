@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,7 +19,7 @@ import (
 func TestClusterExamples(t *testing.T) {
 	for _, name := range examples.Names() {
 		t.Run(name, func(t *testing.T) {
-			s, places := newExample(t, name)
+			s, places := newExample(t, name, nil)
 			for _, c := range places {
 				c.makeNamespace(t)
 				for _, name := range []string{"etcd-client", "api-tls"} { // of external-etcd.yaml and vespucci.yaml
@@ -51,8 +53,9 @@ func objectsOfClusters(manifests string) string {
 // exampleCluster matches an entry of spec.clusters in an example.
 var exampleCluster = regexp.MustCompile(`(?m)^(  - name: (\S+)( .*)?\n)    context: \S+\n    namespace: \S+\n`)
 
-// newExample creates a setup from an example. If it has several clusters, they become namespaces of the one under test.
-func newExample(t *testing.T, name string) (*setup, []*cluster) {
+// newExample creates a setup from an example. If it has several clusters, they become namespaces of the one under test, or of those with
+// the given kubeconfigs.
+func newExample(t *testing.T, name string, elsewhere map[string]string) (*setup, []*cluster) {
 	t.Helper()
 	text, err := examples.Read(name)
 	require.NoError(t, err)
@@ -61,13 +64,16 @@ func newExample(t *testing.T, name string) (*setup, []*cluster) {
 		s := newCluster(t, name)
 		return s, []*cluster{s.runtime.(*cluster)}
 	}
-	kubeconfig, kubeconfigs := given(t, "E2E_KUBECONFIG"), map[string]string{}
+	kubeconfigs := map[string]string{}
 	for _, c := range clusters {
-		kubeconfigs[c[2]] = kubeconfig
+		kubeconfigs[c[2]] = cmp.Or(elsewhere[c[2]], given(t, "E2E_KUBECONFIG"))
 	}
 	z := newPlaces(t, kubeconfigs)
 	s := newSetup(t, name, z.setup, z.state, z)
-	s.text = exampleCluster.ReplaceAllString(s.text, "${1}    kubeconfig: "+kubeconfig+"\n    namespace: "+z.setup+"-${2}\n")
+	s.text = exampleCluster.ReplaceAllStringFunc(s.text, func(entry string) string {
+		c := exampleCluster.FindStringSubmatch(entry)
+		return fmt.Sprintf("%s    kubeconfig: %s\n    namespace: %s\n", c[1], kubeconfigs[c[2]], z.places[c[2]].namespace)
+	})
 	s.write(t, s.text)
 	var places []*cluster
 	for _, c := range z.places {

@@ -3,12 +3,15 @@
 package e2e
 
 import (
+	"context"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,12 +22,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// guide is one of kcp's production guides, run from the setup file of its example. Only the issuer differs, which is not public here.
-// The host names are those of the example: clients find them with a proxy, and pods in the DNS of the cluster.
+// guide is one of kcp's production guides, run from the setup file of its example. Only what is not public here differs: the issuer, and
+// certificates of others. The host names are those of the example: clients find them with a proxy, and pods in the DNS of the cluster.
 type guide struct {
 	*authenticated
-	on    *exposed
-	names *names
+	// places are where it runs. A guide of one cluster has one.
+	places []*cluster
+	names  *names
 }
 
 // exposed is a cluster whose load balancers clients reach.
@@ -35,12 +39,15 @@ func (e *exposed) flags(string) []string { return []string{"--namespace", e.name
 // issuerURL matches the issuer in an example.
 var issuerURL = regexp.MustCompile(`(?m)^( +)issuerURL: .*$`)
 
-func newGuide(t *testing.T, example string) *guide {
+// newGuide creates a setup from the example of a guide. elsewhere has the kubeconfigs of its clusters that are not on the first node.
+func newGuide(t *testing.T, example string, elsewhere map[string]string) *guide {
 	t.Helper()
-	s := newCluster(t, example)
-	on := &exposed{s.runtime.(*cluster)}
-	s.runtime = on
-	g := &guide{&authenticated{setup: s, issuer: startIssuer(t, on.address(t)), ca: x509.NewCertPool()}, on, startNames(t)}
+	s, places := newExample(t, example, elsewhere)
+	if one, ok := s.runtime.(*cluster); ok {
+		s.runtime = &exposed{one}
+	}
+	g := &guide{&authenticated{setup: s, issuer: startIssuer(t, places[0].address(t)), ca: x509.NewCertPool()}, places, startNames(t)}
+	t.Cleanup(func() { g.resolve(context.Background(), t, nil) })
 	s.env = append(s.env, g.names.environment()...)
 	g.via = g.names.url(t)
 	s.text = issuerURL.ReplaceAllString(s.text, "${1}issuerURL: "+g.issuer.URL+"\n${1}ca: "+asJSON(t, string(g.issuer.CA)))
@@ -48,15 +55,49 @@ func newGuide(t *testing.T, example string) *guide {
 	return g
 }
 
-// services are the Services of the setup, by their names without that of the setup.
+// resolve lets pods of all places find host names, and no others outside of their cluster.
+func (g *guide) resolve(ctx context.Context, t *testing.T, records map[string]string) {
+	t.Helper()
+	var hosts strings.Builder
+	for name, address := range records {
+		fmt.Fprintf(&hosts, "%s %s\n", address, name)
+	}
+	patch := asJSON(t, map[string]any{"data": map[string]string{"hosts": hosts.String()}})
+	for _, c := range g.places {
+		c.kubectl("patch", "configmap", "coredns-hosts", "--namespace", "kube-system", "--type", "merge", "--patch", patch).run(ctx, t).ok(t)
+	}
+}
+
+// upWithRecords runs up, and creates the DNS records that it shows while it waits, as a user would. It returns their names.
+func (g *guide) upWithRecords(t *testing.T) []string {
+	t.Helper()
+	records := map[string]string{}
+	g.command("up", "--output", "json").watch(t, func(_ *exec.Cmd, line []byte) {
+		var event struct{ Table [][]string }
+		require.NoError(t, json.Unmarshal(line, &event))
+		if len(event.Table) == 0 || event.Table[0][0] != "NAME" {
+			return
+		}
+		t.Log(string(line))
+		for _, row := range event.Table[1:] {
+			records[strings.TrimSuffix(row[0], ".")] = row[2]
+		}
+		g.resolve(t.Context(), t, records)
+	}).ok(t)
+	return slices.Sorted(maps.Keys(records))
+}
+
+// services are the Services of the setup in all places, by their names without that of the setup.
 func (g *guide) services(t *testing.T) map[string]corev1.Service {
 	t.Helper()
-	var list corev1.ServiceList
-	r := g.on.kubectl("get", "services", "--namespace", g.on.namespace, "--output", "json").run(t.Context(), t).ok(t)
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
 	out := map[string]corev1.Service{}
-	for _, s := range list.Items {
-		out[strings.TrimPrefix(s.Name, g.name+"-")] = s
+	for _, c := range g.places {
+		var list corev1.ServiceList
+		r := c.kubectl("get", "services", "--namespace", c.namespace, "--output", "json").run(t.Context(), t).ok(t)
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+		for _, s := range list.Items {
+			out[strings.TrimPrefix(s.Name, g.name+"-")] = s
+		}
 	}
 	return out
 }
@@ -86,7 +127,7 @@ func (g *guide) inside(t *testing.T, services ...string) {
 	t.Helper()
 	all := g.services(t)
 	for _, s := range services {
-		host := fmt.Sprintf("%s-%s.%s.svc.cluster.local:6443", g.name, s, g.on.namespace)
+		host := fmt.Sprintf("%s-%s.%s.svc.cluster.local:6443", g.name, s, all[s].Namespace)
 		g.names.set(host, net.JoinHostPort(all[s].Spec.ClusterIP, "6443"))
 	}
 }
@@ -157,7 +198,7 @@ func (g *guide) logsIn(t *testing.T, server string) {
 
 // TestClusterGuideDekker runs examples/dekker.yaml: clients reach the front-proxy only, and shards are private.
 func TestClusterGuideDekker(t *testing.T) {
-	g := newGuide(t, "dekker")
+	g := newGuide(t, "dekker", nil)
 	const server = "https://api.dekker.example.com:6443"
 	for _, part := range []struct {
 		name string
@@ -179,7 +220,7 @@ func TestClusterGuideDekker(t *testing.T) {
 		}},
 		{"virtual workspaces are private", func(t *testing.T) {
 			g.connect(t, "--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root")
-			private := fmt.Sprintf(".%s.svc.cluster.local:6443/services/apiexport/root/tenancy.kcp.io", g.on.namespace)
+			private := fmt.Sprintf(".%s.svc.cluster.local:6443/services/apiexport/root/tenancy.kcp.io", g.places[0].namespace)
 			require.Equal(t, []string{"https://" + g.name + "-root" + private, "https://" + g.name + "-shard-alpha" + private}, g.virtualWorkspaces(t))
 		}},
 		{"users log in", func(t *testing.T) {

@@ -71,17 +71,21 @@ func (s *setup) createWorkspaces(t *testing.T, shards ...string) {
 	create.run(t.Context(), t).ok(t)
 	s.kubectl(t, append(append([]string{"wait", "workspaces"}, names...), "--for=jsonpath={.status.phase}=Ready", "--timeout=3m")...).ok(t)
 	for _, shard := range shards {
-		s.kubectl(t, "--server", s.status(t).URL+"/clusters/root:on-"+shard, "create", "configmap", "data", "--from-literal=shard="+shard).ok(t)
+		s.kubectlAs(t, inWorkspace(shard), "create", "configmap", "data", "--from-literal=shard="+shard).ok(t)
 	}
 	s.readWorkspaces(t, shards...)
+}
+
+// inWorkspace returns the arguments of kcpctl kubeconfig for the workspace on a shard.
+func inWorkspace(shard string) []string {
+	return []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root:on-" + shard}
 }
 
 // readWorkspaces reads what createWorkspaces has created, through the front-proxy and directly from the shard.
 func (s *setup) readWorkspaces(t *testing.T, shards ...string) {
 	read := []string{"get", "configmap", "data", "--output", "jsonpath={.data.shard}"}
 	for _, shard := range shards {
-		minted := []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root:on-" + shard}
-		eventually(t.Context(), t, func() error { return s.reads(t, shard, minted, read...) })
+		eventually(t.Context(), t, func() error { return s.reads(t, shard, inWorkspace(shard), read...) })
 
 		var w workspace
 		r := s.kubectl(t, "get", "workspace", "on-"+shard, "--output", "json").ok(t)

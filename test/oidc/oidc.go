@@ -51,7 +51,7 @@ func Start(t testing.TB, host string) *Issuer {
 	require.NoError(t, err)
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)
 	require.NoError(t, err)
-	ca, serving := certificates(t, host)
+	ca, serving := Certificates(t, host)
 	handler := &oidctest.Server{PublicKeys: []oidctest.PublicKey{{PublicKey: key.Public(), KeyID: keyID, Algorithm: oidc.RS256}}}
 	server := httptest.NewUnstartedServer(handler)
 	_ = server.Listener.Close() // that of httptest listens on 127.0.0.1 only
@@ -75,8 +75,8 @@ func (i *Issuer) Token(t testing.TB, user string, claims map[string]any) string 
 	return oidctest.SignIDToken(i.key, keyID, oidc.RS256, string(raw))
 }
 
-// certificates returns a new CA in PEM format, and a serving certificate for a host.
-func certificates(t testing.TB, host string) (ca []byte, serving tls.Certificate) {
+// Certificates returns a new CA in PEM format, and a serving certificate for a host, such as kcp.example.com or 127.0.0.1.
+func Certificates(t testing.TB, host string) (ca []byte, serving tls.Certificate) {
 	t.Helper()
 	caKey, servingKey := newKey(t), newKey(t)
 	authority := &x509.Certificate{
