@@ -91,6 +91,8 @@ type differenceList struct {
 	Items      []diff.Entry `json:"items"`
 	// Unreachable are the clusters whose objects are unknown.
 	Unreachable []plan.Unreachable `json:"unreachable,omitempty"`
+	// WorkspacesUnknown is why the objects in workspaces are unknown.
+	WorkspacesUnknown string `json:"workspacesUnknown,omitempty"`
 }
 
 func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) error {
@@ -112,8 +114,12 @@ func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) erro
 		}
 		return nil
 	}
-	return encode(out, o.output, differenceList{
+	list := differenceList{
 		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: s.topology.Name,
 		Items: append([]diff.Entry{}, entries...), Unreachable: p.Unreachable,
-	})
+	}
+	if p.NoAnswer != nil {
+		list.WorkspacesUnknown = p.NoAnswer.Error()
+	}
+	return encode(out, o.output, list)
 }

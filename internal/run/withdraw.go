@@ -108,11 +108,50 @@ func (p *preparation) mayWithdraw(ctx context.Context, res *Result) error {
 	if len(all) == 0 || p.quiet {
 		return nil
 	}
+	if err := p.sameAgents(all); err != nil {
+		return err
+	}
 	err := p.withdrawer(p.known, p.desired.Loaded).allowed(ctx, all, deleted)
 	if p.Options.DryRun && res.Refused == nil {
 		res.Refused, err = err, nil
 	}
 	return err
+}
+
+// sameAgents refuses to rename or move an agent: its name is on the copies of objects, by which it finds them (api-syncagent:
+// internal/sync/types.go, agentNameLabel), and they are on its cluster.
+func (p *preparation) sameAgents(all []*withdrawal) error {
+	x := p.withdrawer(p.known, nil)
+	for _, w := range all {
+		if !w.whole {
+			continue
+		}
+		if c := p.Topology.Component(w.agent); c != nil {
+			return clierr.New(clierr.Failed, "revert the cluster and its namespace; or remove the agent from the file, run kcpctl up, and add it again",
+				"%s runs in %s, and the setup file has namespace %s of cluster %s: the copies of objects would stay behind; nothing was changed",
+				w.agent, placeText(w), c.Cluster.Namespace, c.Agent.Cluster)
+		}
+		workspace, export := x.exportOf(w.agent)
+		for _, c := range p.Topology.Components {
+			if c.Kind == topology.Agent && c.Agent.Workspace == workspace && c.Agent.APIExport == export {
+				return clierr.New(clierr.Failed, fmt.Sprintf("revert the name to %s; or remove the agent from the file, run kcpctl up, and add it with the new name",
+					w.agent.Name()),
+					"%s would become %s, which publishes through the same APIExport %s in %s: an agent finds the copies of objects by its name; nothing was changed",
+					w.agent, c.ID(), export, workspace)
+			}
+		}
+	}
+	return nil
+}
+
+// placeText names the place of what is withdrawn.
+func placeText(w *withdrawal) string {
+	for _, it := range w.items {
+		if it.Cluster != "" && it.Namespace != "" {
+			return "namespace " + it.Namespace + " of cluster " + it.Cluster
+		}
+	}
+	return "this machine"
 }
 
 // withdraw takes away the agents that a plan removes, before the rest of it is deleted.

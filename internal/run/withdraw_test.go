@@ -190,6 +190,19 @@ func TestOnePublishedResourceIsRemoved(t *testing.T) {
 	})
 }
 
+func TestAgentKeepsItsName(t *testing.T) {
+	inAgents(t, func(t *testing.T, w *world, _ func(...string)) {
+		renamed := strings.Replace(withAgents, "- name: widgets\n", "- name: gizmos\n    apiExport: widgets\n", 1)
+		top := topologytest.Build(t, renamed)
+		w.rt.Use(top)
+		w.up.Topology = top
+		_, err := w.run(t)
+		requireError(t, err, clierr.Failed, "agent/widgets would become agent/gizmos, which publishes through the same APIExport widgets in root:widgets: "+
+			"an agent finds the copies of objects by its name; nothing was changed")
+		require.Empty(t, w.rt.Calls())
+	})
+}
+
 func TestDownOfAgents(t *testing.T) {
 	for name, tc := range map[string]struct {
 		down       run.Down

@@ -73,6 +73,7 @@ func (v *validator) workspacesIn(p *field.Path, parent string, all []v1alpha1.Wo
 		v.workspaceSelector(at.Child("selector"), w.Selector)
 		v.access(at.Child("access"), w.Access)
 		v.bindings(at.Child("bindings"), w.Bindings)
+		v.bindingsOfAgents(at.Child("bindings"), topology.ChildPath(parent, w.Name), w.Bindings)
 		v.workspacesIn(at.Child("workspaces"), topology.ChildPath(parent, w.Name), w.Workspaces)
 	}
 }
@@ -187,6 +188,19 @@ func (v *validator) bindings(p *field.Path, all []v1alpha1.WorkspaceBinding) {
 			v.forbidden(at.Child("claims"), "acceptAllClaims accepts all of them")
 		}
 		v.claims(at.Child("claims"), b.Claims)
+	}
+}
+
+// bindingsOfAgents refuses bindings that wait for an agent which waits for their workspace.
+func (v *validator) bindingsOfAgents(p *field.Path, workspace string, all []v1alpha1.WorkspaceBinding) {
+	for i, b := range all {
+		for j := range v.setup.Spec.Agents {
+			a := &v.setup.Spec.Agents[j]
+			if b.Export == a.Workspace+":"+a.APIExport && topology.AgentUses(a, workspace) {
+				v.invalid(p.Index(i).Child("export"), b.Export,
+					"agent %s publishes it, and needs this workspace first: bind it with bind of the agent instead", a.Name)
+			}
+		}
 	}
 }
 

@@ -39,9 +39,12 @@ func (b *builder) agent(a *v1alpha1.Agent) {
 		PodTemplates: overlays(a.PodTemplate), Agent: &Publishing{Agent: *a},
 	}
 	c.Needs = []ID{IDOf(Base, c.Cluster.Name)}
-	for _, path := range append([]string{a.Workspace}, a.Bind...) {
-		if id := IDOf(Workspace, path); b.t.byID[id] != nil && !slices.Contains(c.Needs, id) {
-			c.Needs = append(c.Needs, id)
+	for _, w := range b.t.that(func(k Kind) bool { return k == Workspace }) {
+		switch {
+		case AgentUses(a, w.Name):
+			c.Needs = append(c.Needs, w.ID())
+		case BindsAgent(w.Workspace.Workspace, a):
+			w.Needs = append(w.Needs, c.ID()) // the APIExport has nothing to bind until the agent has published
 		}
 	}
 	b.locate(c, AgentMetricsPort, "")
@@ -54,6 +57,18 @@ func (b *builder) agent(a *v1alpha1.Agent) {
 		c.Replicas = 0
 	}
 	b.add(c)
+}
+
+// AgentUses reports whether the APIExport of an agent, or a consumer that it binds, is in a workspace or in one below it.
+func AgentUses(a *v1alpha1.Agent, workspace string) bool {
+	return slices.ContainsFunc(append([]string{a.Workspace}, a.Bind...), func(path string) bool {
+		return path == workspace || strings.HasPrefix(path, workspace+":")
+	})
+}
+
+// BindsAgent reports whether a workspace of the setup binds the APIExport of an agent.
+func BindsAgent(w v1alpha1.Workspace, a *v1alpha1.Agent) bool {
+	return slices.ContainsFunc(w.Bindings, func(b v1alpha1.WorkspaceBinding) bool { return b.Export == a.Workspace+":"+a.APIExport })
 }
 
 // ServiceNamespace is the namespace of an agent in the workspace that takes the place of its cluster. Workspaces have it.
