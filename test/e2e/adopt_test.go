@@ -195,24 +195,9 @@ func (a *adoption) createContent(t *testing.T) {
 			return nil
 		})
 	}
-	robot := a.kcp(t, trust, "root:on-alpha", "create", "--filename", "-")
-	robot.stdin = `
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: robot, namespace: default}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: robot}
-rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: robot}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: robot}
-subjects: [{kind: ServiceAccount, name: robot, namespace: default}]
-`
-	robot.run(t.Context(), t).ok(t)
+	create := a.kcp(t, trust, "root:on-alpha", "create", "--filename", "-")
+	create.stdin = robot
+	create.run(t.Context(), t).ok(t)
 	a.token = strings.TrimSpace(a.kcp(t, trust, "root:on-alpha", "create", "token", "robot", "--duration=2h").run(t.Context(), t).ok(t).stdout)
 	a.reads(t)
 }

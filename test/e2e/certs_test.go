@@ -85,21 +85,7 @@ kind: ConfigMap
 metadata: {name: data, namespace: default}
 data: {key: value}
 ---
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: robot, namespace: default}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: robot}
-rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: robot}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: robot}
-subjects: [{kind: ServiceAccount, name: robot, namespace: default}]
-`
+` + robot
 	create.run(t.Context(), t).ok(t)
 	c.token = c.newToken(t)
 	c.serves(t, c.handOut(t), c.token)
