@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -58,7 +59,7 @@ spec:
   selector: {matchLabels: {app: web}}
   template:
     metadata: {labels: {app: web}}
-    spec: {containers: [{name: web, image: web, ports: [{containerPort: 80}], env: [{name: A, value: b}], resources: {requests: {cpu: 100m}}}]}`
+    spec: {containers: [{name: web, image: web, ports: [{containerPort: 80}], env: [{name: A, value: b}], envFrom: [{configMapRef: {name: web}}], resources: {requests: {cpu: 100m}}}]}`
 
 // TestWorkloads deploys to a physical cluster from a workspace on another shard than the root shard.
 func TestWorkloads(t *testing.T) {
@@ -98,18 +99,41 @@ data: {a: b}`)
 	}
 	w.eventually(func() error { return w.nothingIsLeft() })
 
-	w.apply("root:team", deploymentGVR, fmt.Sprintf(deployment, "{app: web}")) // without a cluster, it is scheduled
-	w.eventually(func() (err error) { below, err = w.below(deploymentGVR); return err })
-	_, err := w.get("root:team", deploymentGVR, "default", "web--c1")
-	require.NoError(t, err)
-	w.statusComesUp(below)
-	require.NoError(t, w.in("root:team").Resource(deploymentGVR).Namespace("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
-	w.eventually(func() error { return w.nothingIsLeft() })
+	w.scheduled()
 
 	require.NoError(t, w.server.Stop())
 	stopped := time.Now()
 	w.eventually(func() error { return w.isReady("False", "Unreachable") })
 	t.Logf("the cluster is not ready %s after its API server was stopped", time.Since(stopped).Round(time.Second))
+}
+
+// scheduled creates a Deployment without a cluster, before the ConfigMap that it needs.
+func (w *workloads) scheduled() {
+	w.Helper()
+	w.apply("root:team", deploymentGVR, fmt.Sprintf(deployment, "{app: web}"))
+	var below *unstructured.Unstructured
+	w.eventually(func() (err error) { below, err = w.below(deploymentGVR); return err })
+	w.eventually(func() error {
+		d, err := w.get("root:team", deploymentGVR, "default", "web")
+		if text := fmt.Sprint(d); err != nil || !strings.Contains(text, "configmaps/web does not exist") {
+			return fmt.Errorf("no condition about the missing ConfigMap: %s: %w", text, err)
+		}
+		return nil
+	})
+	w.apply("root:team", configMapGVR, `{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: default}, data: {a: b}}`)
+	w.eventually(func() error { _, err := w.below(configMapGVR); return err })
+	_, err := w.get("root:team", deploymentGVR, "default", "web--c1")
+	require.NoError(w, err)
+	w.statusComesUp(below)
+	require.NoError(w, w.in("root:team").Resource(deploymentGVR).Namespace("default").Delete(w.Context(), "web", metav1.DeleteOptions{}))
+	w.eventually(func() error {
+		if _, err := w.get("root:team", configMapGVR, "default", "web--c1"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the leaf of the ConfigMap: %w", err)
+		}
+		return nil
+	})
+	require.NoError(w, w.in("root:team").Resource(configMapGVR).Namespace("default").Delete(w.Context(), "web", metav1.DeleteOptions{}))
+	w.eventually(func() error { return w.nothingIsLeft() })
 }
 
 func newWorkloads(t *testing.T) *workloads {

@@ -31,6 +31,8 @@ const (
 	AnnotationPlacement = Group + "/placement"
 	// AnnotationExplain has the reasons of the last decision, as JSON, for kcpctl workloads explain.
 	AnnotationExplain = Group + "/explain"
+	// AnnotationScheduleError is why a root of a kind without conditions is not scheduled, as REASON: MESSAGE. See ConditionScheduled.
+	AnnotationScheduleError = Group + "/schedule-error"
 )
 
 // Annotations with which users influence scheduling, on the root or on its namespace. Those of the root take precedence.
@@ -106,6 +108,7 @@ const (
 
 	ReasonScheduled         = "Scheduled"
 	ReasonNoCluster         = "NoCluster"
+	ReasonNotNeeded         = "NotNeeded" // no workload needs the object
 	ReasonInvalidHint       = "InvalidHint"
 	ReasonDependencyMissing = "DependencyMissing"
 	ReasonNameCollision     = "NameCollision" // an object of the user has the name of a leaf

@@ -228,6 +228,14 @@ func TestObjects(t *testing.T) {
 		{"group":"networking.k8s.io","resource":"ingresses","identityHash":"hash",`+rest+`,`+selector+`},
 		{"group":"","resource":"configmaps",`+rest+`,`+selector+`},{"group":"","resource":"secrets",`+rest+`,`+selector+`},
 		{"group":"","resource":"serviceaccounts",`+rest+`,`+selector+`}]`, string(got))
+
+	// The controller reads what workloads need in all clusters, and writes the leaves.
+	claims, _, _ = unstructured.NestedSlice(out.Export.Object, "spec", "permissionClaims")
+	got, err = json.Marshal(claims)
+	require.NoError(t, err)
+	all := `"verbs":["get","list","watch","update","patch","create","delete"]`
+	require.JSONEq(t, `[{"group":"","resource":"configmaps",`+all+`},{"group":"","resource":"secrets",`+all+`},
+		{"group":"","resource":"serviceaccounts",`+all+`},{"group":"","resource":"namespaces","verbs":["get","list","watch"]}]`, string(got))
 }
 
 func TestObsoleteSchemas(t *testing.T) {

@@ -29,9 +29,8 @@ const annotationApproved = "api-approved.kubernetes.io"
 // claimVerbs are what syncers do. They delete nothing in workspaces: kcp does when they have removed their finalizer.
 func claimVerbs() []any { return []any{"get", "list", "watch", "update", "patch"} }
 
-// dependencies are kinds that kcp serves itself. Claims to them have no identity (kcp:
-// pkg/virtual/apiexport/schemas/builtin/builtin.go).
-func dependencies() []string { return []string{"configmaps", "secrets", "serviceaccounts"} }
+// controllerVerbs are what the controller does with the objects of dependencies: it reads those of users, and writes their leaves.
+func controllerVerbs() []any { return append(claimVerbs(), "create", "delete") }
 
 // resource is a published API.
 type resource struct {
@@ -118,8 +117,18 @@ func export(resources []resource) *unstructured.Unstructured {
 		})
 	}
 	u := newObject(exportVersion, "APIExport", api.ExportWorkloads)
-	u.Object["spec"] = map[string]any{"resources": list}
+	u.Object["spec"] = map[string]any{"resources": list, "permissionClaims": controllerClaims()}
 	return u
+}
+
+// controllerClaims returns what the controller needs besides the published APIs: what workloads need, and the annotations of namespaces.
+func controllerClaims() []any {
+	var all []any
+	for _, r := range api.Dependencies() {
+		all = append(all, map[string]any{"group": r.Group, "resource": r.Resource, "verbs": controllerVerbs()})
+	}
+	n := api.Namespaces()
+	return append(all, map[string]any{"group": n.Group, "resource": n.Resource, "verbs": []any{"get", "list", "watch"}})
 }
 
 // clusterExports returns the APIExports of the clusters. They have permission claims only. Their default selector confines the syncer
@@ -154,8 +163,8 @@ func claims(cluster, identity string, resources []resource) []any {
 	for _, r := range resources {
 		claim(r.gr, identity)
 	}
-	for _, name := range dependencies() {
-		claim(schema.GroupResource{Resource: name}, "")
+	for _, r := range api.Dependencies() {
+		claim(r.GroupResource(), "") // kcp serves it, so it has no identity
 	}
 	return all
 }

@@ -4,10 +4,8 @@ package roots
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,16 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
@@ -41,6 +35,11 @@ const (
 // separator is between the names of a root and its cluster in the name of a leaf (see api.LeafName).
 const separator = "--"
 
+// namespace returns the item of a namespace: the objects in it that are where workloads need them.
+func namespace(k watch.Key) item {
+	return item{Key: watch.Key{Cluster: k.Cluster, Namespace: k.Namespace}}
+}
+
 // Options are what a Scheduler needs.
 type Options struct {
 	// KCP has the URL and the credentials of a front-proxy or a shard.
@@ -50,7 +49,7 @@ type Options struct {
 	Now       func() time.Time
 }
 
-// item is a root, or what was one.
+// item is a root, or what was one. One without a resource is a namespace, see namespace.
 type item struct {
 	schema.GroupVersionResource
 	watch.Key
@@ -68,6 +67,10 @@ type Scheduler struct {
 	resources []schema.GroupVersionResource
 	// seen is what the last decisions depended on.
 	seen []any
+	// decided are the clusters of the last decision about each workload.
+	decided map[item]decided
+	// longNames has the root's name of leaves whose names do not contain it.
+	longNames map[item]string
 	// surges are the clusters whose leaves have replicas instead of those that another cluster still has.
 	surges map[item]map[string]bool
 }
@@ -75,7 +78,7 @@ type Scheduler struct {
 // New returns a Scheduler, which Run starts.
 func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
-	return &Scheduler{Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), surges: map[item]map[string]bool{}}
+	return &Scheduler{Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), surges: map[item]map[string]bool{}, decided: map[item]decided{}, longNames: map[item]string{}}
 }
 
 // Run schedules until the context ends.
@@ -128,10 +131,15 @@ func (s *Scheduler) Update(ctx context.Context, clusters []*api.Cluster, resourc
 	if same || set == nil {
 		return
 	}
+	s.again(resources, func(watch.Key) bool { return true })
+}
+
+// again schedules the roots with keys that match.
+func (s *Scheduler) again(resources []schema.GroupVersionResource, match func(watch.Key) bool) {
 	for _, r := range resources {
-		for _, o := range set.List(r) {
-			if splitter.IsRoot(o.Unstructured) {
-				s.queue.Add(item{r, watch.KeyOf(o.Unstructured)})
+		for _, o := range s.set.List(r) {
+			if k := watch.KeyOf(o.Unstructured); splitter.IsRoot(o.Unstructured) && match(k) {
+				s.queue.Add(item{r, k})
 			}
 		}
 	}
@@ -154,27 +162,53 @@ func (s *Scheduler) watch(ctx context.Context) {
 	if set == nil || endpoints == nil || len(resources) == 0 {
 		return
 	}
-	if err := set.Update(endpoints, resources); err != nil && ctx.Err() == nil {
+	if err := set.Update(endpoints, all(resources)); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot watch the objects of workspaces")
 	}
+}
+
+// all returns what is watched: the published APIs, and what workloads need besides.
+func all(published []schema.GroupVersionResource) []schema.GroupVersionResource {
+	return slices.Concat(published, api.Dependencies())
 }
 
 // changed schedules the root that has changed, or that of a leaf.
 func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 	s.mu.Lock()
-	set := s.set
-	s.mu.Unlock()
-	if set == nil {
+	defer s.mu.Unlock()
+	if s.set == nil {
 		return
 	}
-	if o, ok := set.Get(r, k); ok {
-		if root := o.GetAnnotations()[api.AnnotationName]; !splitter.IsRoot(o.Unstructured) && root != "" {
-			k.Name = root
-		}
-	} else if i := strings.LastIndex(k.Name, separator); i > 0 {
-		k.Name = k.Name[:i] // a leaf that is gone
+	if splitter.CanFollow(r.GroupResource()) {
+		s.queue.Add(namespace(k))
 	}
+	k.Name = s.rootName(r, k)
 	s.queue.Add(item{r, k})
+}
+
+// rootName returns the name of the root of an object: its own, unless it is a leaf. The scheduler is locked.
+func (s *Scheduler) rootName(r schema.GroupVersionResource, k watch.Key) string {
+	leaf := item{r, k}
+	o, exists := s.set.Get(r, k)
+	switch {
+	case exists && !splitter.IsRoot(o.Unstructured) && o.GetAnnotations()[api.AnnotationName] != "":
+		// Names of leaves that were too long do not contain the name of the root.
+		root := o.GetAnnotations()[api.AnnotationName]
+		if root+separator+o.GetLabels()[api.LabelCluster] != k.Name {
+			s.longNames[leaf] = root
+		}
+		return root
+	case exists:
+		return k.Name
+	}
+	if root, ok := s.longNames[leaf]; ok {
+		delete(s.longNames, leaf)
+		return root
+	}
+	if i := strings.LastIndex(k.Name, separator); i > 0 {
+		return k.Name[:i]
+	}
+	return k.Name
 }
 
 func (s *Scheduler) work(ctx context.Context) {
@@ -183,7 +217,7 @@ func (s *Scheduler) work(ctx context.Context) {
 		if stop {
 			return
 		}
-		again, err := s.schedule(ctx, i)
+		again, err := s.handle(ctx, i)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			klog.FromContext(ctx).Error(err, "Cannot schedule, retrying", "resource", i.GroupResource(), "object", i.Key)
@@ -198,172 +232,10 @@ func (s *Scheduler) work(ctx context.Context) {
 	}
 }
 
-// schedule makes the leaves and the status of a root what they should be. It returns when to look again, or zero.
-func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, _ error) {
-	root, ok := s.set.Get(i.GroupVersionResource, i.Key)
-	if !ok || root.GetDeletionTimestamp() != nil || !splitter.IsRoot(root.Unstructured) {
-		s.mu.Lock()
-		delete(s.surges, i)
-		s.mu.Unlock()
-		return 0, nil // kcp deletes the leaves of a root with it
+// handle handles an item. It returns when to look again, or zero.
+func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
+	if i.Resource == "" {
+		return s.follow(ctx, i)
 	}
-	s.mu.Lock()
-	clusters, surges := s.clusters, s.surges[i]
-	s.mu.Unlock()
-	leaves := s.leaves(i, root.Unstructured, clusters)
-	previous := map[string]schedule.Share{}
-	for name, leaf := range leaves {
-		if splitter.IsLeafOf(leaf, root.Unstructured) && leaf.GetDeletionTimestamp() == nil {
-			previous[name] = shareOf(leaf, surges[name])
-		}
-	}
-	w, hintsErr := workloadOf(i, root.Unstructured)
-	d := schedule.Assign(w, s.candidates(i.GroupResource(), clusters), previous, 0)
-	if hintsErr != nil {
-		// A mistake in an annotation must not move anything: what runs stays as it is.
-		d.Next = previous
-	}
-	changes, err := changesOf(root.Unstructured, w, d, leaves)
-	if err != nil {
-		return 0, err
-	}
-	if err := s.write(ctx, i, root, changes); err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	s.surges[i] = map[string]bool{}
-	for name, share := range d.Next {
-		s.surges[i][name] = share.Surge
-	}
-	s.mu.Unlock()
-	if err := s.writeStatus(ctx, i, root, d, leaves, condition(d, changes, hintsErr, s.Now())); err != nil {
-		return 0, err
-	}
-	if !d.Done(previous) {
-		again = moveInterval
-	}
-	return again, nil
-}
-
-// leaves returns the objects with the names of leaves, by cluster: of the clusters that there are, and of those that had a leaf.
-func (s *Scheduler) leaves(i item, root *unstructured.Unstructured, clusters []*api.Cluster) map[string]*unstructured.Unstructured {
-	names := map[string]bool{}
-	for _, c := range clusters {
-		names[c.Name] = true
-	}
-	var placement api.Placement
-	if json.Unmarshal([]byte(root.GetAnnotations()[api.AnnotationPlacement]), &placement) == nil {
-		for name := range placement {
-			names[name] = true
-		}
-	}
-	out := map[string]*unstructured.Unstructured{}
-	for name := range names {
-		k := i.Key
-		k.Name = api.LeafName(root.GetName(), name)
-		if o, ok := s.set.Get(i.GroupVersionResource, k); ok {
-			out[name] = o.Unstructured
-		}
-	}
-	return out
-}
-
-// changesOf returns what has to be written to reach the next step.
-func changesOf(root *unstructured.Unstructured, w schedule.Workload, d schedule.Decision, leaves map[string]*unstructured.Unstructured) (splitter.Changes, error) {
-	_, divisible, _ := unstructured.NestedInt64(root.Object, "spec", "replicas")
-	shares := map[string]splitter.Share{}
-	for name, share := range d.Next {
-		next := splitter.Share{}
-		if w.Hints.Spread == schedule.Divide || divisible {
-			next.Replicas = &share.Replicas
-		}
-		shares[name] = next
-	}
-	want, err := splitter.Leaves(root, shares)
-	if err != nil {
-		return splitter.Changes{}, err
-	}
-	return splitter.Compare(root, want, slices.Collect(maps.Values(leaves))), nil
-}
-
-// write applies and deletes leaves.
-func (s *Scheduler) write(ctx context.Context, i item, root watch.Object, changes splitter.Changes) error {
-	r, err := s.set.Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
-	if err != nil {
-		return err
-	}
-	client := r.Namespace(i.Namespace)
-	for _, leaf := range changes.Apply {
-		if _, err := client.Apply(ctx, leaf.GetName(), leaf, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true}); err != nil {
-			return fmt.Errorf("apply %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
-		}
-	}
-	for _, leaf := range changes.Delete {
-		uid := leaf.GetUID()
-		err := client.Delete(ctx, leaf.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
-		}
-	}
-	return nil
-}
-
-// writeStatus writes the status of a root, and the annotations with its placement and the reasons, if they change.
-func (s *Scheduler) writeStatus(
-	ctx context.Context, i item, root watch.Object, d schedule.Decision, leaves map[string]*unstructured.Unstructured, scheduled metav1.Condition,
-) error {
-	placed := map[string]*unstructured.Unstructured{}
-	for name := range d.Next {
-		placed[name] = leaves[name]
-	}
-	r, err := s.set.Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
-	if err != nil {
-		return err
-	}
-	annotations, err := annotationsOf(placed, d)
-	if err != nil {
-		return err
-	}
-	if !holds(root.GetAnnotations(), annotations) {
-		if err := patch(ctx, r.Namespace(i.Namespace), i, map[string]any{"metadata": map[string]any{"annotations": annotations}}); err != nil {
-			return err
-		}
-	}
-	status := splitter.Aggregate(root.Unstructured, placed, keepTime(root.Unstructured, scheduled))
-	current, _, _ := unstructured.NestedMap(root.Object, "status")
-	if reflect.DeepEqual(current, status) {
-		return nil
-	}
-	whole := map[string]any{"status": status}
-	for field := range current {
-		if _, ok := status[field]; !ok {
-			status[field] = nil
-		}
-	}
-	err = patch(ctx, r.Namespace(i.Namespace), i, whole, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
-		return nil // the API has no status, or one without conditions
-	}
-	return err
-}
-
-func annotationsOf(placed map[string]*unstructured.Unstructured, d schedule.Decision) (map[string]any, error) {
-	placement, err := json.Marshal(splitter.PlacementOf(placed))
-	if err != nil {
-		return nil, err
-	}
-	explain, err := json.Marshal(d.Verdicts)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]any{api.AnnotationPlacement: string(placement), api.AnnotationExplain: string(explain)}, nil
-}
-
-func holds(have map[string]string, want map[string]any) bool {
-	for k, v := range want {
-		if have[k] != v {
-			return false
-		}
-	}
-	return true
+	return s.schedule(ctx, i)
 }

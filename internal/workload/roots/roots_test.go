@@ -18,7 +18,16 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/roots"
 )
 
-const deployments = "apis/apps/v1/deployments"
+// The paths of resources.
+const (
+	deployments     = "apis/apps/v1/deployments"
+	configMaps      = "api/v1/configmaps"
+	secrets         = "api/v1/secrets"
+	serviceAccounts = "api/v1/serviceaccounts"
+	services        = "api/v1/services"
+	claims          = "api/v1/persistentvolumeclaims"
+	ingresses       = "apis/networking.k8s.io/v1/ingresses"
+)
 
 // cluster returns a Cluster that serves Deployments, and became ready, or not ready, a time ago.
 func cluster(name string, ready bool, ago time.Duration) *api.Cluster {
@@ -62,7 +71,10 @@ status: {endpoints: [{url: "%s/services/apiexport/xyz/kubernetes"}]}`, s.URL))
 }
 
 func (s *scheduler) clusters(all ...*api.Cluster) {
-	s.roots.Update(s.Context(), all, []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "deployments"}})
+	s.roots.Update(s.Context(), all, []schema.GroupVersionResource{
+		{Group: "apps", Version: "v1", Resource: "deployments"}, {Version: "v1", Resource: "services"}, {Version: "v1", Resource: "persistentvolumeclaims"},
+		{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
+	})
 }
 
 func (s *scheduler) deploy(text string) {
@@ -137,4 +149,148 @@ func TestObjectsOfUsersAreKept(t *testing.T) {
 		return strings.HasPrefix(s.scheduled(), "False NameCollision: Deployment web--c1 has the name of a leaf")
 	}, "condition")
 	require.Empty(t, s.Get("1a", deployments, "shop", "web--c1").GetLabels())
+}
+
+// shop is a Deployment that needs other objects.
+const shop = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 2
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      serviceAccountName: web
+      volumes: [{name: v, configMap: {name: files}}, {name: o, configMap: {name: absent, optional: true}}]
+      containers: [{name: c, envFrom: [{secretRef: {name: keys}}]}]`
+
+func (s *scheduler) object(path, text string) {
+	s.Helper()
+	s.Server.Apply(s, "1a", path, text)
+}
+
+// on returns the clusters that have a leaf of an object in the namespace shop.
+func (s *scheduler) on(path, name string) string {
+	var out []string
+	for _, n := range s.Names("1a", path) {
+		if cluster, ok := strings.CutPrefix(n, "shop/"+name+"--"); ok {
+			out = append(out, cluster)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func TestWhatAWorkloadNeedsFollowsIt(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop}, data: {a: b}}`)
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: unused, namespace: shop}}`)
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: elsewhere}}`)
+	s.object(serviceAccounts, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: web, namespace: shop}, imagePullSecrets: [{name: pull}]}`)
+	s.object(secrets, `{apiVersion: v1, kind: Secret, metadata: {name: pull, namespace: shop}, data: {a: Yg==}}`)
+	s.object(services, `{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {selector: {app: web}}}`)
+	s.object(services, `{apiVersion: v1, kind: Service, metadata: {name: other, namespace: shop}, spec: {selector: {app: other}}}`)
+	s.object(ingresses, `{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: shop}, spec: {defaultBackend: {service: {name: web}}}}`)
+	s.deploy(shop)
+	s.eventually(func() bool { return s.leaves() == "c1=1 c2=1" }, "divided")
+	for path, name := range map[string]string{configMaps: "files", serviceAccounts: "web", secrets: "pull", services: "web", ingresses: "web"} {
+		s.eventually(func() bool { return s.on(path, name) == "c1 c2" }, path)
+	}
+	s.eventually(func() bool {
+		return s.scheduled() == "False DependencyMissing: secrets/keys does not exist: create it in this namespace"
+	}, "missing")
+	leaf := s.Get("1a", configMaps, "shop", "files--c1")
+	require.Equal(t, "deployments.apps/web", leaf.GetAnnotations()[api.AnnotationNeededBy])
+	require.Equal(t, "files", leaf.GetAnnotations()[api.AnnotationName])
+	require.Equal(t, "b", leaf.Object["data"].(map[string]any)["a"])
+	require.Empty(t, s.on(configMaps, "unused"))
+	require.NotContains(t, s.Get("1a", configMaps, "shop", "unused").GetAnnotations(), api.AnnotationPlacement, "what nobody needs is not touched")
+	require.Equal(t, `{"c1":{},"c2":{}}`, s.Get("1a", configMaps, "shop", "files").GetAnnotations()[api.AnnotationPlacement])
+	s.eventually(func() bool {
+		return strings.Contains(fmt.Sprint(s.Get("1a", services, "shop", "other").Object["status"]), "no workload needs it")
+	}, "a Service that selects nothing has a condition")
+
+	s.object(secrets, `{apiVersion: v1, kind: Secret, metadata: {name: keys, namespace: shop}}`)
+	s.eventually(func() bool {
+		return strings.HasPrefix(s.scheduled(), "True Scheduled") && s.on(secrets, "keys") == "c1 c2"
+	}, "it exists now")
+
+	s.object(configMaps, `{metadata: {name: files, namespace: shop}, data: {a: changed}}`)
+	s.eventually(func() bool {
+		return s.Get("1a", configMaps, "shop", "files--c2").Object["data"].(map[string]any)["a"] == "changed"
+	}, "changes reach the leaves")
+
+	s.deploy(`{metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: "c2=1"}}}`)
+	s.eventually(func() bool { return s.leaves() == "c2=2" || strings.Contains(s.leaves(), "c2=2") }, "it moves")
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop}, status: {availableReplicas: 2}}`)
+	s.eventually(func() bool {
+		return s.leaves() == "c2=2" && s.on(configMaps, "files") == "c2" && s.on(services, "web") == "c2" && s.on(ingresses, "web") == "c2"
+	}, "what it needs follows")
+
+	s.Delete("1a", deployments, "shop", "web--c2")
+	s.Delete("1a", deployments, "shop", "web")
+	s.eventually(func() bool { return s.on(configMaps, "files")+s.on(services, "web")+s.on(secrets, "keys") == "" }, "nothing is needed any longer")
+}
+
+func TestALeafThatAUserMakesHasWhatItNeeds(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop}}`)
+	s.deploy(strings.Replace(shop, "namespace: shop", "namespace: shop, labels: {workloads.kcp.dev/cluster: c2}", 1))
+	s.eventually(func() bool { return s.on(configMaps, "files") == "c2" }, "there")
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop, annotations: {workloads.kcp.dev/spread: Duplicate}}}`)
+	s.eventually(func() bool { return s.on(configMaps, "files") == "c1 c2" }, "as the user says")
+}
+
+func TestVolumesStayAndWorkloadsComeToThem(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.object(claims, `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: shop}}`)
+	text := `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 2, template: {spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}}`
+	s.deploy(text)
+	s.eventually(func() bool { return s.on(claims, "data") != "" }, "the volume is where the workload is")
+	first := s.on(claims, "data")
+	require.Equal(t, first+"=2", s.leaves(), "on one cluster")
+	s.Delete("1a", deployments, "shop", "web--"+first)
+	s.Delete("1a", deployments, "shop", "web")
+	s.deploy(strings.ReplaceAll(text, "{name: web", "{name: other"))
+	s.eventually(func() bool { return s.on(deployments, "other") != "" }, "another one needs it")
+	require.Equal(t, first, s.on(deployments, "other"))
+	require.Equal(t, first, s.on(claims, "data"))
+}
+
+func TestNothingIsRemovedIfSomethingCannotBeListed(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop}}`)
+	s.deploy(shop)
+	s.eventually(func() bool { return s.on(configMaps, "files") == "c1" }, "there")
+	// The published APIs are not known: the workloads are not seen any longer.
+	s.roots.Update(t.Context(), []*api.Cluster{cluster("c1", true, 0)}, []schema.GroupVersionResource{{Version: "v1", Resource: "services"}})
+	s.object(configMaps, `{metadata: {name: files, namespace: shop}, data: {a: changed}}`)
+	s.eventually(func() bool {
+		d, _, _ := unstructured.NestedString(s.Get("1a", configMaps, "shop", "files--c1").Object, "data", "a")
+		return d == "changed"
+	}, "it is still kept up to date")
+}
+
+// The name of a long leaf does not contain the name of its root.
+func TestALeafWithALongNameIsMadeAgain(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	name := strings.Repeat("long", 15) + "-end"
+	s.deploy(strings.ReplaceAll(web, "name: web", "name: "+name))
+	leaf := api.LeafName(name, "c1")
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", leaf) != nil }, "there")
+	first := s.Get("1a", deployments, "shop", leaf).GetUID()
+	s.Delete("1a", deployments, "shop", leaf)
+	s.eventually(func() bool {
+		o := s.Get("1a", deployments, "shop", leaf)
+		return o != nil && o.GetUID() != first
+	}, "there again")
 }

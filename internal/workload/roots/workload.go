@@ -1,32 +1,62 @@
 package roots
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"time"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
 // workloadOf returns what is to be assigned. The error lists mistakes in annotations.
-func workloadOf(i item, root *unstructured.Unstructured) (schedule.Workload, error) {
-	claims, _, _ := unstructured.NestedSlice(root.Object, "spec", "volumeClaimTemplates")
-	data := len(claims) > 0 || i.GroupResource() == schema.GroupResource{Resource: "persistentvolumeclaims"}
+func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters []*api.Cluster) (schedule.Workload, error) {
+	templates, _, _ := unstructured.NestedSlice(root.Object, "spec", "volumeClaimTemplates")
+	claims := s.claims(i, root)
+	data := len(templates) > 0 || len(claims) > 0 || splitter.KeepsData(i.GroupResource())
 	hints, err := schedule.ParseHints(root.GetAnnotations(), nil, schedule.DefaultSpread(i.GroupResource(), data))
 	replicas, ok, _ := unstructured.NestedInt64(root.Object, "spec", "replicas")
 	if !ok {
 		replicas = 1
 	}
-	return schedule.Workload{Key: i.Key.String(), Hints: hints, Replicas: replicas, Pinned: data}, err
+	w := schedule.Workload{Key: i.Key.String(), Hints: hints, Replicas: replicas, Pinned: data}
+	for _, c := range clusters {
+		for _, claim := range claims {
+			k := claim.Key
+			k.Name = api.LeafName(k.Name, c.Name)
+			if _, ok := s.set.Get(claim.GroupVersionResource, k); ok && w.Home == "" {
+				w.Home = c.Name
+			}
+		}
+	}
+	return w, err
+}
+
+// claims returns the PersistentVolumeClaims that a workload names.
+func (s *Scheduler) claims(i item, root *unstructured.Unstructured) []item {
+	var out []item
+	for _, d := range splitter.Dependencies(root) {
+		if r, ok := s.resource(d.GroupResource); ok && splitter.KeepsData(d.GroupResource) {
+			out = append(out, item{r, watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: d.Name}})
+		}
+	}
+	return out
+}
+
+// resource returns the version of a resource that is watched.
+func (s *Scheduler) resource(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range all(s.resources) {
+		if r.GroupResource() == gr {
+			return r, true
+		}
+	}
+	return schema.GroupVersionResource{}, false
 }
 
 // shareOf returns what a cluster has of a workload.
@@ -45,10 +75,15 @@ func shareOf(leaf *unstructured.Unstructured, surge bool) schedule.Share {
 // candidates returns the clusters as the schedule sees them.
 func (s *Scheduler) candidates(gr schema.GroupResource, clusters []*api.Cluster) []schedule.Cluster {
 	var out []schedule.Cluster
+	builtIn := slices.ContainsFunc(api.Dependencies(), func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr })
 	for _, c := range clusters {
+		status := c.API(gr)
+		if builtIn {
+			status.State = api.APIPublished // every cluster serves it
+		}
 		out = append(out, schedule.Cluster{
 			Name: c.Name, Labels: c.Labels, Ready: isReady(c), Evicted: s.evicted(c), Unschedulable: c.Spec.Unschedulable,
-			Draining: c.DeletionTimestamp != nil, API: c.API(gr), Free: schedule.Free(c.Status.Capacity, nil),
+			Draining: c.DeletionTimestamp != nil, API: status, Free: schedule.Free(c.Status.Capacity, nil),
 		})
 	}
 	return out
@@ -72,44 +107,4 @@ func isReady(c *api.Cluster) bool {
 func (s *Scheduler) evicted(c *api.Cluster) bool {
 	r, after := readyCondition(c), c.EvictAfter()
 	return r != nil && r.Status != metav1.ConditionTrue && after > 0 && s.Now().Sub(r.LastTransitionTime.Time) >= after
-}
-
-// condition returns the condition Scheduled of a root.
-func condition(d schedule.Decision, changes splitter.Changes, hints error, now time.Time) metav1.Condition {
-	c := metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionTrue, Reason: api.ReasonScheduled, LastTransitionTime: metav1.NewTime(now)}
-	switch {
-	case hints != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonInvalidHint, hints.Error()
-	case len(changes.Collisions) > 0:
-		c.Status, c.Reason = metav1.ConditionFalse, api.ReasonNameCollision
-		c.Message = fmt.Sprintf("%s %s has the name of a leaf: rename it", changes.Collisions[0].GetKind(), changes.Collisions[0].GetName())
-	case len(d.Goal) == 0 || d.Unplaced > 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonNoCluster, d.Message
-	}
-	return c
-}
-
-// keepTime keeps the time of a condition whose status has not changed.
-func keepTime(root *unstructured.Unstructured, c metav1.Condition) metav1.Condition {
-	all, _, _ := unstructured.NestedSlice(root.Object, "status", "conditions")
-	for _, o := range all {
-		m, _ := o.(map[string]any)
-		at, _ := m["lastTransitionTime"].(string)
-		if t, err := time.Parse(time.RFC3339, at); m["type"] == c.Type && m["status"] == string(c.Status) && err == nil {
-			c.LastTransitionTime = metav1.NewTime(t)
-		}
-	}
-	return c
-}
-
-func patch(ctx context.Context, client dynamic.ResourceInterface, i item, content map[string]any, subresources ...string) error {
-	raw, err := json.Marshal(content)
-	if err != nil {
-		return fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
-	}
-	_, err = client.Patch(ctx, i.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController}, subresources...)
-	if err != nil {
-		return fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
-	}
-	return nil
 }

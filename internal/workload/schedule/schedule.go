@@ -30,6 +30,8 @@ type Workload struct {
 	Requests corev1.ResourceList
 	// Pinned means that the workload has data in its cluster. It stays there even if the cluster is not ready.
 	Pinned bool
+	// Home is the cluster that has data which the workload uses already. It runs only there. Empty: there is none.
+	Home string
 	// Affine are the clusters with objects that match Hints.Affinity, and AntiAffine those with objects that match Hints.AntiAffinity.
 	Affine, AntiAffine map[string]bool
 }
@@ -165,6 +167,8 @@ func (a *assignment) judge(c Cluster) *candidate {
 		return &candidate{Cluster: c, ok: true, reason: "has the data of the workload", most: math.MaxInt64}
 	}
 	switch {
+	case a.workload.Home != "" && a.workload.Home != c.Name:
+		return no("the data of the workload is on cluster %s", a.workload.Home)
 	case h.ClusterSelector != nil && !h.ClusterSelector.Matches(labels.Set(c.Labels)):
 		return no("its labels do not match %s", h.ClusterSelector)
 	case h.Weights != nil && h.Weights[c.Name] == 0:

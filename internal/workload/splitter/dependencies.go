@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
 
 // Ref names an object in the same namespace.
@@ -32,6 +34,20 @@ var (
 	services        = schema.GroupResource{Resource: "services"}
 	ingresses       = schema.GroupResource{Group: "networking.k8s.io", Resource: "ingresses"}
 )
+
+// followers are the resources whose objects are where workloads need them.
+var followers = []schema.GroupResource{configMaps, secrets, serviceAccounts, claims, services, ingresses}
+
+// CanFollow reports whether objects of a resource are where workloads need them, unless the user says otherwise.
+func CanFollow(gr schema.GroupResource) bool { return slices.Contains(followers, gr) }
+
+// Follows reports whether an object is where workloads need it. One with the annotation workloads.kcp.dev/spread is scheduled by itself.
+func Follows(gr schema.GroupResource, u *unstructured.Unstructured) bool {
+	return CanFollow(gr) && u.GetAnnotations()[api.AnnotationSpread] == ""
+}
+
+// KeepsData reports whether objects of a resource contain data in their cluster, so that they stay there when no workload needs them.
+func KeepsData(gr schema.GroupResource) bool { return gr == claims }
 
 // everywhere are objects that each namespace of a cluster has of its own.
 var everywhere = []Ref{{serviceAccounts, "default"}, {configMaps, "kube-root-ca.crt"}}
@@ -170,23 +186,16 @@ type Placed struct {
 	Clusters []string
 }
 
-// Needs is where the dependencies of the workloads of a namespace are needed.
-type Needs struct {
-	// Clusters has the clusters of each dependency, and the workloads that need it there.
-	Clusters map[Ref]map[string][]string
-	// Missing has the dependencies of each workload that do not exist, without optional ones.
-	Missing map[Ref][]Ref
-}
+// Needs has the clusters in which a dependency is needed, and the workloads that need it there.
+type Needs map[Ref]map[string][]string
 
 // FindNeeds returns the dependencies of the workloads of a namespace, with those of dependencies: the objects that they name, the
-// Services that select them, and the Ingresses of these. Objects are the roots in the namespace.
-func FindNeeds(workloads []Placed, objects map[Ref]*unstructured.Unstructured) Needs {
-	n := &needs{
-		Needs:   Needs{Clusters: map[Ref]map[string][]string{}, Missing: map[Ref][]Ref{}},
-		objects: objects, ingresses: map[string][]Ref{},
-	}
+// Services that select them, and the Ingresses of these. A Service without a selector is needed by all workloads. Objects are the
+// roots in the namespace.
+func FindNeeds(workloads []Placed, all map[Ref]*unstructured.Unstructured) Needs {
+	n := &needs{Needs: Needs{}, objects: all, ingresses: map[string][]Ref{}}
 	var selecting []Ref
-	for ref, o := range objects {
+	for ref, o := range all {
 		switch ref.GroupResource {
 		case services:
 			selecting = append(selecting, ref)
@@ -201,11 +210,10 @@ func FindNeeds(workloads []Placed, objects map[Ref]*unstructured.Unstructured) N
 	for _, w := range workloads {
 		n.follow(w, w.Object, map[Ref]bool{w.Ref: true})
 		for _, s := range selecting {
-			if Selects(objects[s], w.Object) {
+			if o := all[s]; len(object(object(o.Object, "spec"), "selector")) == 0 || Selects(o, w.Object) {
 				n.need(w, Dependency{Ref: s}, map[Ref]bool{w.Ref: true})
 			}
 		}
-		slices.SortFunc(n.Missing[w.Ref], func(a, b Ref) int { return cmp.Compare(a.String(), b.String()) })
 	}
 	return n.Needs
 }
@@ -232,25 +240,21 @@ func (n *needs) need(w Placed, d Dependency, seen map[Ref]bool) {
 	seen[d.Ref] = true
 	u := n.objects[d.Ref]
 	if u == nil {
-		if !d.Optional && !slices.Contains(n.Missing[w.Ref], d.Ref) {
-			n.Missing[w.Ref] = append(n.Missing[w.Ref], d.Ref)
-		}
 		return
 	}
-	if n.Clusters[d.Ref] == nil {
-		n.Clusters[d.Ref] = map[string][]string{}
+	if n.Needs[d.Ref] == nil {
+		n.Needs[d.Ref] = map[string][]string{}
 	}
 	for _, c := range w.Clusters {
-		if by := n.Clusters[d.Ref][c]; !slices.Contains(by, w.String()) {
+		if by := n.Needs[d.Ref][c]; !slices.Contains(by, w.String()) {
 			by = append(by, w.String())
 			slices.Sort(by)
-			n.Clusters[d.Ref][c] = by
+			n.Needs[d.Ref][c] = by
 		}
 	}
-	// An Ingress needs its Services, and is needed where one of them is. What else it names is not the workload's problem.
+	// An Ingress is needed where one of its Services is. It does not bring the others there.
 	if d.GroupResource == ingresses {
 		for _, next := range Dependencies(u) {
-			next.Optional = true
 			if next.GroupResource != services {
 				n.need(w, next, seen)
 			}

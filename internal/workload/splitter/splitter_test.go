@@ -215,6 +215,7 @@ spec:
 		ref("", "secrets", "tls"):        object(t, "{apiVersion: v1, kind: Secret}"),
 		ref("", "secrets", "unused"):     object(t, "{apiVersion: v1, kind: Secret}"),
 		ref("", "services", "web"):       object(t, "{apiVersion: v1, kind: Service, spec: {selector: {app: web}}}"),
+		ref("", "services", "manual"):    object(t, "{apiVersion: v1, kind: Service, spec: {type: ExternalName}}"),
 		ref("", "services", "other"):     object(t, "{apiVersion: v1, kind: Service, spec: {selector: {app: other}}}"),
 		ref("networking.k8s.io", "ingresses", "in"): object(t, `{apiVersion: networking.k8s.io/v1, kind: Ingress, spec: {tls: [{secretName: tls}],
 			defaultBackend: {service: {name: other}}, rules: [{http: {paths: [{backend: {service: {name: web}}}]}}]}}`),
@@ -224,10 +225,9 @@ spec:
 		{Ref: web, Object: workload, Clusters: []string{"c1", "c2"}}, {Ref: api, Object: workload, Clusters: []string{"c2"}},
 	}, all)
 	both := map[string][]string{"c1": {"deployments.apps/web"}, "c2": {"deployments.apps/api", "deployments.apps/web"}}
-	require.Equal(t, map[splitter.Ref]map[string][]string{
+	require.Equal(t, splitter.Needs{
 		ref("", "serviceaccounts", "sa"): both, ref("", "secrets", "pull"): both, ref("", "services", "web"): both,
 		ref("networking.k8s.io", "ingresses", "in"): both, ref("", "secrets", "tls"): both,
-	}, n.Clusters)
-	absent := []splitter.Ref{ref("", "configmaps", "absent")}
-	require.Equal(t, map[splitter.Ref][]splitter.Ref{web: absent, api: absent}, n.Missing)
+		ref("", "services", "manual"): both,
+	}, n)
 }

@@ -44,6 +44,13 @@ var statuses = map[schema.GroupKind][]row{
 	{Group: "networking.k8s.io", Kind: "Ingress"}: rows(union, "loadBalancer.ingress"),
 }
 
+// HasConditions reports whether the status of a kind has conditions. Those of kinds that are not known may have them.
+func HasConditions(gk schema.GroupKind) bool {
+	return !slices.Contains([]schema.GroupKind{
+		{Group: "networking.k8s.io", Kind: "Ingress"}, {Group: "batch", Kind: "CronJob"}, {Kind: "ConfigMap"}, {Kind: "Secret"}, {Kind: "ServiceAccount"},
+	}, gk)
+}
+
 func rows(op operation, paths ...string) []row {
 	var all []row
 	for _, p := range paths {
@@ -130,7 +137,7 @@ func Aggregate(root *unstructured.Unstructured, leaves map[string]*unstructured.
 		status["observedGeneration"] = g
 	}
 	delete(status, "conditions")
-	if all := mergeConditions(existing, leaves, conditions); len(all) > 0 {
+	if all := mergeConditions(existing, leaves, conditions); len(all) > 0 && HasConditions(root.GroupVersionKind().GroupKind()) {
 		status["conditions"] = all
 	}
 	return status

@@ -143,7 +143,7 @@ func outcomeOf(err error) (o outcome, permanent bool) {
 
 // writeStatus writes the status of a leaf, if it changes.
 func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, object *unstructured.Unstructured, o outcome) error {
-	if slices.Contains(dependencies, i.GroupVersionResource) {
+	if slices.Contains(api.Dependencies(), i.GroupVersionResource) {
 		return s.annotate(ctx, i, leaf, o)
 	}
 	present, _, _ := unstructured.NestedMap(leaf.Object, "status")

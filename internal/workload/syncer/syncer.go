@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -62,16 +61,8 @@ type State struct {
 	Objects int `json:"objects"`
 }
 
-// dependencies are the resources that are synced along with the APIs that are published. They are built into kcp (kcp:
-// pkg/virtual/apiexport/schemas/builtin).
-var dependencies = []schema.GroupVersionResource{
-	corev1.SchemeGroupVersion.WithResource("configmaps"),
-	corev1.SchemeGroupVersion.WithResource("secrets"),
-	corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
-}
-
 // namespaces is the resource of namespaces.
-var namespaces = corev1.SchemeGroupVersion.WithResource("namespaces")
+var namespaces = api.Namespaces()
 
 // item is an object to sync: the leaf with a key.
 type item struct {
@@ -173,7 +164,7 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 
 // served returns what is synced to a cluster. Objects of an API that has become incompatible stay as they are.
 func (s *syncer) served(c *api.Cluster) []schema.GroupVersionResource {
-	out := slices.Clone(dependencies)
+	out := api.Dependencies()
 	keep := false
 	for _, a := range c.Status.APIs {
 		if a.State.Serves() {

@@ -229,7 +229,7 @@ func (s *sides) sweeper(endpoints ...string) *syncer {
 	}
 	require.NoError(s, out.connect(s.Context()))
 	s.Cleanup(func() { out.up.Stop(); out.down.Stop() })
-	out.update(s.Context(), endpoints, dependencies)
+	out.update(s.Context(), endpoints, api.Dependencies())
 	s.eventually(func() bool { return out.down.Complete() }, "the physical cluster is listed")
 	return out
 }
@@ -256,7 +256,7 @@ func TestOrphans(t *testing.T) {
 	require.Len(t, s.physical.Names("", configMaps), 5, "the first look removes nothing")
 	k.sweep(t.Context())
 	require.Equal(t, []string{namespaceOf("1a") + "/foreign"}, s.physical.Names("", configMaps))
-	s.eventually(func() bool { return len(k.down.List(dependencies[0])) == 0 }, "the watch sees it")
+	s.eventually(func() bool { return len(k.down.List(api.Dependencies()[0])) == 0 }, "the watch sees it")
 	k.sweep(t.Context())
 	require.Len(t, s.physical.Names("", spaces), 1)
 	k.sweep(t.Context())
@@ -269,7 +269,7 @@ func TestOrphansAreKeptIfKcpCannotBeListed(t *testing.T) {
 	broken := fakeapi.New(t)
 	broken.Refuse(func(*http.Request) (int, string) { return http.StatusInternalServerError, "the disk is full" })
 	k := s.sweeper(s.kcp.URL, broken.URL)
-	s.eventually(func() bool { return len(k.up.Failures()) == len(dependencies) }, "one shard fails")
+	s.eventually(func() bool { return len(k.up.Failures()) == len(api.Dependencies()) }, "one shard fails")
 	for range 3 {
 		k.sweep(t.Context())
 	}
@@ -293,7 +293,7 @@ func TestManyOrphansAreKept(t *testing.T) {
 	require.Len(t, s.physical.Names("", configMaps), manyOrphans+1)
 	require.Contains(t, s.reported.Load().Orphans, "5 of 5 objects in cluster c1 have no object in kcp")
 	s.kcp.Apply(t, "1a", configMaps, `{metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
-	s.eventually(func() bool { return k.up.Count(dependencies[0]) == 1 }, "a leaf is back")
+	s.eventually(func() bool { return k.up.Count(api.Dependencies()[0]) == 1 }, "a leaf is back")
 	for range 2 {
 		k.sweep(t.Context())
 	}

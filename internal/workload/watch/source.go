@@ -127,6 +127,19 @@ func (s *source) list() []*unstructured.Unstructured {
 	return slices.Collect(maps.Values(s.objects))
 }
 
+// in returns the objects in a namespace of a logical cluster.
+func (s *source) in(cluster, namespace string) []*unstructured.Unstructured {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []*unstructured.Unstructured
+	for k, o := range s.objects {
+		if k.Cluster == cluster && k.Namespace == namespace {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
 func (s *source) count() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -211,6 +211,22 @@ func (s *Set) List(r schema.GroupVersionResource) []Object {
 	return out
 }
 
+// In returns the objects of a resource in a namespace of a logical cluster, in no order.
+func (s *Set) In(r schema.GroupVersionResource, cluster, namespace string) []Object {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []Object
+	for at, src := range s.sources {
+		if at.Resource != r {
+			continue
+		}
+		for _, o := range src.in(cluster, namespace) {
+			out = append(out, Object{o, at.Endpoint})
+		}
+	}
+	return out
+}
+
 // Count returns the number of objects of a resource.
 func (s *Set) Count(r schema.GroupVersionResource) int {
 	s.mu.RLock()
@@ -252,6 +268,35 @@ func (s *Set) Listed() bool {
 
 // Complete reports whether every source was listed and none fails now: an object that the set does not have does not exist.
 func (s *Set) Complete() bool { return s.Listed() && len(s.Failures()) == 0 }
+
+// ListedAt reports whether a source was listed at least once.
+func (s *Set) ListedAt(at Source) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	src := s.sources[at]
+	if src == nil {
+		return false
+	}
+	listed, _ := src.state()
+	return listed
+}
+
+// CompleteAt reports whether every source of an endpoint was listed and none fails now.
+func (s *Set) CompleteAt(endpoint string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	found := false
+	for at, src := range s.sources {
+		if at.Endpoint != endpoint {
+			continue
+		}
+		found = true
+		if listed, f := src.state(); !listed || f != nil {
+			return false
+		}
+	}
+	return found
+}
 
 // Failures returns the sources that fail now, in the order of their endpoints and resources.
 func (s *Set) Failures() []Failure {

@@ -1,0 +1,156 @@
+package roots
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/schedule"
+	"github.com/kcpctl/kcpctl/internal/workload/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/watch"
+)
+
+// write applies and deletes leaves.
+func (s *Scheduler) write(ctx context.Context, i item, root watch.Object, changes splitter.Changes) error {
+	r, err := s.set.Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
+	if err != nil {
+		return err
+	}
+	client := r.Namespace(i.Namespace)
+	for _, leaf := range changes.Apply {
+		if _, err := client.Apply(ctx, leaf.GetName(), leaf, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true}); err != nil {
+			return fmt.Errorf("apply %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
+		}
+	}
+	for _, leaf := range changes.Delete {
+		uid := leaf.GetUID()
+		err := client.Delete(ctx, leaf.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
+		}
+	}
+	return nil
+}
+
+// writeStatus writes the status of a root, and the annotations with its placement and the reasons, if they change.
+func (s *Scheduler) writeStatus(
+	ctx context.Context, i item, root watch.Object, d schedule.Decision, leaves map[string]*unstructured.Unstructured, scheduled metav1.Condition,
+) error {
+	placed := map[string]*unstructured.Unstructured{}
+	for name := range d.Next {
+		placed[name] = leaves[name]
+	}
+	r, err := s.set.Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
+	if err != nil {
+		return err
+	}
+	annotations, err := annotationsOf(root.Unstructured, placed, d, scheduled)
+	if err != nil {
+		return err
+	}
+	if !holds(root.GetAnnotations(), annotations) {
+		if err := patch(ctx, r.Namespace(i.Namespace), i, map[string]any{"metadata": map[string]any{"annotations": annotations}}); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(api.Dependencies(), i.GroupVersionResource) {
+		return nil // it has no status
+	}
+	status := splitter.Aggregate(root.Unstructured, placed, keepTime(root.Unstructured, scheduled))
+	current, _, _ := unstructured.NestedMap(root.Object, "status")
+	if reflect.DeepEqual(current, status) {
+		return nil
+	}
+	whole := map[string]any{"status": status}
+	for field := range current {
+		if _, ok := status[field]; !ok {
+			status[field] = nil
+		}
+	}
+	err = patch(ctx, r.Namespace(i.Namespace), i, whole, "status")
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+		return nil // the API has no status, or one without conditions
+	}
+	return err
+}
+
+// annotationsOf returns the annotations of a root. Nil removes one.
+func annotationsOf(
+	root *unstructured.Unstructured, placed map[string]*unstructured.Unstructured, d schedule.Decision, scheduled metav1.Condition,
+) (map[string]any, error) {
+	placement, err := json.Marshal(splitter.PlacementOf(placed))
+	if err != nil {
+		return nil, err
+	}
+	explain, err := json.Marshal(d.Verdicts)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{api.AnnotationPlacement: string(placement), api.AnnotationExplain: string(explain), api.AnnotationScheduleError: nil}
+	if !splitter.HasConditions(root.GroupVersionKind().GroupKind()) && scheduled.Status != metav1.ConditionTrue {
+		out[api.AnnotationScheduleError] = scheduled.Reason + ": " + scheduled.Message
+	}
+	return out, nil
+}
+
+// holds reports whether annotations are as they should be.
+func holds(have map[string]string, want map[string]any) bool {
+	for k, v := range want {
+		if is, ok := have[k]; ok != (v != nil) || ok && is != v {
+			return false
+		}
+	}
+	return true
+}
+
+// condition returns the condition Scheduled of a root.
+func condition(d schedule.Decision, changes splitter.Changes, hints error, missing []splitter.Ref, now time.Time) metav1.Condition {
+	c := metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionTrue, Reason: api.ReasonScheduled, LastTransitionTime: metav1.NewTime(now)}
+	switch {
+	case hints != nil:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonInvalidHint, hints.Error()
+	case len(changes.Collisions) > 0:
+		c.Status, c.Reason = metav1.ConditionFalse, api.ReasonNameCollision
+		c.Message = fmt.Sprintf("%s %s has the name of a leaf: rename it", changes.Collisions[0].GetKind(), changes.Collisions[0].GetName())
+	case len(d.Goal) == 0 || d.Unplaced > 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonNoCluster, d.Message
+	case len(missing) > 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonDependencyMissing, describe(missing)
+	}
+	return c
+}
+
+// keepTime keeps the time of a condition whose status has not changed.
+func keepTime(root *unstructured.Unstructured, c metav1.Condition) metav1.Condition {
+	all, _, _ := unstructured.NestedSlice(root.Object, "status", "conditions")
+	for _, o := range all {
+		m, _ := o.(map[string]any)
+		at, _ := m["lastTransitionTime"].(string)
+		if t, err := time.Parse(time.RFC3339, at); m["type"] == c.Type && m["status"] == string(c.Status) && err == nil {
+			c.LastTransitionTime = metav1.NewTime(t)
+		}
+	}
+	return c
+}
+
+func patch(ctx context.Context, client dynamic.ResourceInterface, i item, content map[string]any, subresources ...string) error {
+	raw, err := json.Marshal(content)
+	if err != nil {
+		return fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
+	}
+	_, err = client.Patch(ctx, i.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController}, subresources...)
+	if err != nil {
+		return fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
+	}
+	return nil
+}
