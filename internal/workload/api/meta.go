@@ -23,6 +23,11 @@ const (
 	AnnotationRootGeneration = Group + "/root-generation"
 	// AnnotationSpecHash is a hash of what the splitter has written to a leaf. It writes a leaf again only if the hash changes.
 	AnnotationSpecHash = Group + "/spec-hash"
+	// AnnotationSurge is "true" on leaves with replicas that replace others which still run in another cluster.
+	AnnotationSurge = Group + "/surge"
+	// AnnotationMoves has how many replicas moved to a leaf in the minute from a time, as TIME=NUMBER. The limit of moves is kept with it
+	// when the controller starts again.
+	AnnotationMoves = Group + "/moves"
 )
 
 // Annotations of roots.

@@ -16,4 +16,6 @@ func Dependencies() []schema.GroupVersionResource {
 }
 
 // Namespaces is the resource of namespaces.
-func Namespaces() schema.GroupVersionResource { return corev1.SchemeGroupVersion.WithResource("namespaces") }
+func Namespaces() schema.GroupVersionResource {
+	return corev1.SchemeGroupVersion.WithResource("namespaces")
+}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,6 +167,9 @@ func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters 
 	}
 	if v.Report.ClusterVersion != "" {
 		next.Version = v.Report.ClusterVersion
+	}
+	if v.Report.Capacity != nil && !equality.Semantic.DeepEqual(v.Report.Capacity, next.Capacity) {
+		next.Capacity, changed = v.Report.Capacity, true
 	}
 	if v.Report.Mode != "" {
 		next.Syncer = &api.SyncerStatus{Mode: v.Report.Mode, Version: v.Report.Version, Holder: v.Holder}

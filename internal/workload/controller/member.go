@@ -47,6 +47,7 @@ type Member struct {
 func (m Member) Run(ctx context.Context) error {
 	var mu sync.Mutex
 	var state syncer.State
+	measured := &measured{}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return syncer.Run(ctx, syncer.Options{
@@ -58,12 +59,13 @@ func (m Member) Run(ctx context.Context) error {
 			},
 		})
 	})
+	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster) })
 	g.Go(func() error {
 		s := heartbeat.Sender{
 			KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now,
 			Report: func() heartbeat.Report {
 				mu.Lock()
-				r := heartbeat.Report{Mode: m.Mode, Version: m.Version, Orphans: state.Orphans}
+				r := heartbeat.Report{Mode: m.Mode, Version: m.Version, Orphans: state.Orphans, Capacity: measured.get()}
 				mu.Unlock()
 				if m.Extend != nil {
 					m.Extend(&r)

@@ -50,6 +50,8 @@ type Report struct {
 	Message string `json:"message,omitempty"`
 	// Orphans is why orphans are not removed. Empty: they are.
 	Orphans string `json:"orphans,omitempty"`
+	// Capacity are the resources of the cluster. Nil: they are not known.
+	Capacity *api.Capacity `json:"capacity,omitempty"`
 	// APIs are the states of the published APIs in a cluster that the controller cannot read. Nil: they are not known.
 	APIs []api.APIStatus `json:"apis,omitempty"`
 }

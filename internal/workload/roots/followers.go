@@ -54,7 +54,7 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 		}
 	}
 	for i, root := range sc.pending {
-		if stale(root.Unstructured, s.missing(i, root)) {
+		if wants(root.Unstructured, s.hintsOf(i)) || stale(root.Unstructured, s.missing(i, root)) {
 			s.queue.Add(i)
 		}
 	}
@@ -213,6 +213,16 @@ func describe(missing []splitter.Ref) string {
 		return fmt.Sprintf("%s does not exist: create it in this namespace", names[0])
 	}
 	return fmt.Sprintf("%s do not exist: create them in this namespace", strings.Join(names, ", "))
+}
+
+// wants reports whether a workload depends on where others in its namespace are.
+func wants(root *unstructured.Unstructured, namespace map[string]string) bool {
+	for _, key := range []string{api.AnnotationAffinity, api.AnnotationAntiAffinity} {
+		if root.GetAnnotations()[key] != "" || namespace[key] != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // stale reports whether the condition of a workload is not what is missing now.

@@ -29,6 +29,8 @@ const (
 	lastRetry  = 30 * time.Second
 	// moveInterval is the time between two steps of a root whose replicas move, unless its leaves change.
 	moveInterval = time.Minute
+	// startInterval is the time until an object is tried again whose namespace is not known yet.
+	startInterval = 200 * time.Millisecond
 	workers      = 4
 )
 
@@ -71,14 +73,14 @@ type Scheduler struct {
 	decided map[item]decided
 	// longNames has the root's name of leaves whose names do not contain it.
 	longNames map[item]string
-	// surges are the clusters whose leaves have replicas instead of those that another cluster still has.
-	surges map[item]map[string]bool
+	// reserved are the reservations of workloads by cluster.
+	reserved map[string]map[item]*reservation
 }
 
 // New returns a Scheduler, which Run starts.
 func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
-	return &Scheduler{Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), surges: map[item]map[string]bool{}, decided: map[item]decided{}, longNames: map[item]string{}}
+	return &Scheduler{Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), reserved: map[string]map[item]*reservation{}, decided: map[item]decided{}, longNames: map[item]string{}}
 }
 
 // Run schedules until the context ends.
@@ -167,9 +169,9 @@ func (s *Scheduler) watch(ctx context.Context) {
 	}
 }
 
-// all returns what is watched: the published APIs, and what workloads need besides.
+// all returns what is watched: the published APIs, what workloads need besides, and namespaces.
 func all(published []schema.GroupVersionResource) []schema.GroupVersionResource {
-	return slices.Concat(published, api.Dependencies())
+	return slices.Concat(published, api.Dependencies(), []schema.GroupVersionResource{api.Namespaces()})
 }
 
 // changed schedules the root that has changed, or that of a leaf.
@@ -177,6 +179,10 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.set == nil {
+		return
+	}
+	if r == api.Namespaces() {
+		s.queue.Add(item{r, k})
 		return
 	}
 	if splitter.CanFollow(r.GroupResource()) {
@@ -234,8 +240,16 @@ func (s *Scheduler) work(ctx context.Context) {
 
 // handle handles an item. It returns when to look again, or zero.
 func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
-	if i.Resource == "" {
+	switch {
+	case i.Resource == "":
 		return s.follow(ctx, i)
+	case i.GroupVersionResource == api.Namespaces():
+		// Its annotations are those of all workloads in it.
+		s.mu.Lock()
+		resources := s.resources
+		s.mu.Unlock()
+		s.again(resources, func(k watch.Key) bool { return k.Cluster == i.Cluster && k.Namespace == i.Name })
+		return 0, nil
 	}
 	return s.schedule(ctx, i)
 }

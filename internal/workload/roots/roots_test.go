@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,25 +51,37 @@ type scheduler struct {
 	*testing.T
 	*fakeapi.Server
 	roots *roots.Scheduler
+	stop  func()
 }
 
 func start(t *testing.T) *scheduler {
 	t.Helper()
 	s := &scheduler{T: t, Server: fakeapi.New(t)}
-	s.roots = roots.New(roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "compute", Now: time.Now})
 	s.Server.Apply(t, "compute", "apis/apis.kcp.io/v1alpha1/apiexportendpointslices", fmt.Sprintf(`
 apiVersion: apis.kcp.io/v1alpha1
 kind: APIExportEndpointSlice
 metadata: {name: kubernetes}
 status: {endpoints: [{url: "%s/services/apiexport/xyz/kubernetes"}]}`, s.URL))
+	s.run()
+	t.Cleanup(func() { s.stop() })
+	return s
+}
+
+func (s *scheduler) run() {
+	s.roots = roots.New(roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "compute", Now: time.Now})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.roots.Run(ctx) }()
-	t.Cleanup(func() {
+	s.stop = func() {
 		cancel()
-		require.NoError(t, <-done)
-	})
-	return s
+		require.NoError(s, <-done)
+	}
+}
+
+// restart replaces the Scheduler by one that knows nothing.
+func (s *scheduler) restart() {
+	s.stop()
+	s.run()
 }
 
 func (s *scheduler) clusters(all ...*api.Cluster) {
@@ -228,9 +242,11 @@ func TestWhatAWorkloadNeedsFollowsIt(t *testing.T) {
 		return s.leaves() == "c2=2" && s.on(configMaps, "files") == "c2" && s.on(services, "web") == "c2" && s.on(ingresses, "web") == "c2"
 	}, "what it needs follows")
 
-	s.Delete("1a", deployments, "shop", "web--c2")
 	s.Delete("1a", deployments, "shop", "web")
-	s.eventually(func() bool { return s.on(configMaps, "files")+s.on(services, "web")+s.on(secrets, "keys") == "" }, "nothing is needed any longer")
+	s.eventually(func() bool {
+		s.Delete("1a", deployments, "shop", "web--c2") // as kcp's garbage collector does
+		return s.on(configMaps, "files")+s.on(services, "web")+s.on(secrets, "keys") == ""
+	}, "nothing is needed any longer")
 }
 
 func TestALeafThatAUserMakesHasWhatItNeeds(t *testing.T) {
@@ -256,8 +272,8 @@ spec: {replicas: 2, template: {spec: {volumes: [{name: v, persistentVolumeClaim:
 	s.eventually(func() bool { return s.on(claims, "data") != "" }, "the volume is where the workload is")
 	first := s.on(claims, "data")
 	require.Equal(t, first+"=2", s.leaves(), "on one cluster")
-	s.Delete("1a", deployments, "shop", "web--"+first)
 	s.Delete("1a", deployments, "shop", "web")
+	s.Delete("1a", deployments, "shop", "web--"+first)
 	s.deploy(strings.ReplaceAll(text, "{name: web", "{name: other"))
 	s.eventually(func() bool { return s.on(deployments, "other") != "" }, "another one needs it")
 	require.Equal(t, first, s.on(deployments, "other"))
@@ -293,4 +309,84 @@ func TestALeafWithALongNameIsMadeAgain(t *testing.T) {
 		o := s.Get("1a", deployments, "shop", leaf)
 		return o != nil && o.GetUID() != first
 	}, "there again")
+}
+
+// capable returns a ready cluster with free CPUs.
+func capable(name, cpu string) *api.Cluster {
+	c := cluster(name, true, 0)
+	c.Status.Capacity = &api.Capacity{Allocatable: corev1.ResourceList{"cpu": resource.MustParse(cpu), "pods": resource.MustParse("110")}}
+	return c
+}
+
+// Decisions shortly after each other know what each one takes, though no pods are there yet.
+func TestDecisionsReserveWhatTheyTake(t *testing.T) {
+	s := start(t)
+	s.clusters(capable("c1", "4"), capable("c2", "2"))
+	on := map[string]int{}
+	for i := range 6 {
+		name := fmt.Sprint("one", i)
+		s.deploy(fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %s, namespace: shop}
+spec: {replicas: 1, template: {spec: {containers: [{name: c, resources: {requests: {cpu: "1"}}}]}}}`, name))
+		s.eventually(func() bool { return s.on(deployments, name) != "" }, name)
+		on[s.on(deployments, name)]++
+	}
+	require.Equal(t, map[string]int{"c1": 4, "c2": 2}, on)
+}
+
+func TestNamespacesHaveHintsAndWorkloadsKeepTogether(t *testing.T) {
+	s := start(t)
+	s.object("api/v1/namespaces", `{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {workloads.kcp.dev/weights: "c2=1"}}}`)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0), cluster("c3", true, 0))
+	s.deploy(web)
+	s.eventually(func() bool { return s.leaves() == "c2=4" }, "those of the namespace")
+	s.object("api/v1/namespaces", `{metadata: {name: shop, annotations: {workloads.kcp.dev/weights: null}}}`)
+	deploy := func(name, hint string) {
+		s.deploy(fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %s, namespace: shop, labels: {app: %s}, annotations: {%s}}
+spec: {replicas: 3}`, name, name, hint))
+	}
+	deploy("near", `workloads.kcp.dev/affinity: app=cache`)
+	s.eventually(func() bool {
+		return strings.Contains(fmt.Sprint(s.Get("1a", deployments, "shop", "near").Object["status"]), "none of 3 clusters can run it")
+	}, "there is nothing to be near to")
+	deploy("cache", `workloads.kcp.dev/weights: "c1=1,c3=1"`)
+	s.eventually(func() bool { return s.on(deployments, "near") == "c1 c3" }, "it follows")
+	deploy("far", `workloads.kcp.dev/anti-affinity: "app in (cache, near)"`)
+	s.eventually(func() bool { return s.on(deployments, "far") == "c2" }, "away from them")
+}
+
+// A controller that starts again goes on with a move where another one was.
+func TestMovesSurviveARestart(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.deploy(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: c1=1}}
+spec: {replicas: 20}`)
+	s.eventually(func() bool { return s.leaves() == "c1=20" }, "on one")
+	s.object(deployments, `{metadata: {name: web--c1, namespace: shop}, status: {availableReplicas: 20}}`)
+	s.deploy(`{metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: "c1=1,c2=1"}}}`)
+	s.eventually(func() bool { return s.leaves() == "c1=20 c2=2" }, "a tenth moves")
+	leaf := s.Get("1a", deployments, "shop", "web--c2").GetAnnotations()
+	require.Equal(t, "true", leaf[api.AnnotationSurge])
+	require.Regexp(t, "Z=2$", leaf[api.AnnotationMoves])
+
+	s.restart()
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.deploy(`{metadata: {name: web, namespace: shop, labels: {seen: "true"}}}`)
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["seen"] == "true" }, "scheduled")
+	require.Equal(t, "c1=20 c2=2", s.leaves(), "those that replace others are not available yet")
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop}, status: {availableReplicas: 2}}`)
+	s.eventually(func() bool { return s.leaves() == "c1=18 c2=2" }, "now they are")
+	s.deploy(`{metadata: {name: web, namespace: shop, labels: {seen: again}}}`)
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["seen"] == "again" }, "scheduled")
+	require.Equal(t, "c1=18 c2=2", s.leaves(), "no more in this minute")
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop, annotations: {workloads.kcp.dev/moves: "2026-01-01T00:00:00Z=2"}}}`)
+	s.eventually(func() bool { return s.leaves() == "c1=18 c2=4" }, "the minute is over")
 }

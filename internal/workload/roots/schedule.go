@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
 // schedule makes the leaves and the status of a root what they should be. It returns when to look again, or zero.
@@ -25,37 +27,28 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if splitter.Follows(i.GroupResource(), root.Unstructured) {
 		return 0, nil // follow writes its leaves
 	}
+	if !s.set.ListedAt(watch.Source{Endpoint: root.Endpoint, Resource: api.Namespaces()}) {
+		return startInterval, nil // without the annotations of the namespace, it would go elsewhere first
+	}
 	s.mu.Lock()
-	clusters, surges := s.clusters, s.surges[i]
+	clusters := s.clusters
 	s.mu.Unlock()
 	leaves := s.leaves(i, root.Unstructured, clusters)
 	previous := map[string]schedule.Share{}
 	for name, leaf := range leaves {
 		if splitter.IsLeafOf(leaf, root.Unstructured) && leaf.GetDeletionTimestamp() == nil {
-			previous[name] = shareOf(leaf, surges[name])
+			previous[name] = shareOf(leaf)
 		}
 	}
 	w, hintsErr := s.workloadOf(i, root.Unstructured, clusters)
-	d := schedule.Assign(w, s.candidates(i.GroupResource(), clusters), previous, 0)
-	if hintsErr != nil {
-		// A mistake in an annotation must not move anything: what runs stays as it is.
-		d.Next = previous
-	}
-	changes, err := changesOf(root.Unstructured, w, d, leaves)
+	d := s.decide(i, root.Unstructured, w, clusters, previous, leaves, hintsErr == nil)
+	changes, err := changesOf(root.Unstructured, w, d, leaves, s.Now())
 	if err != nil {
 		return 0, err
 	}
-	// What the workload needs is written at the same time.
-	s.decide(i, root.Unstructured, d, leaves)
 	if err := s.write(ctx, i, root, changes); err != nil {
 		return 0, err
 	}
-	s.mu.Lock()
-	s.surges[i] = map[string]bool{}
-	for name, share := range d.Next {
-		s.surges[i][name] = share.Surge
-	}
-	s.mu.Unlock()
 	if err := s.writeStatus(ctx, i, root, d, leaves, condition(d, changes, hintsErr, s.missing(i, root), s.Now())); err != nil {
 		return 0, err
 	}
@@ -89,11 +82,13 @@ func (s *Scheduler) leaves(i item, root *unstructured.Unstructured, clusters []*
 }
 
 // changesOf returns what has to be written to reach the next step.
-func changesOf(root *unstructured.Unstructured, w schedule.Workload, d schedule.Decision, leaves map[string]*unstructured.Unstructured) (splitter.Changes, error) {
+func changesOf(
+	root *unstructured.Unstructured, w schedule.Workload, d schedule.Decision, leaves map[string]*unstructured.Unstructured, now time.Time,
+) (splitter.Changes, error) {
 	_, divisible, _ := unstructured.NestedInt64(root.Object, "spec", "replicas")
 	shares := map[string]splitter.Share{}
 	for name, share := range d.Next {
-		next := splitter.Share{}
+		next := splitter.Share{Surge: share.Surge, Moves: movesTo(leaves[name], d.Moved[name], now)}
 		if w.Hints.Spread == schedule.Divide || divisible {
 			next.Replicas = &share.Replicas
 		}
@@ -113,17 +108,57 @@ type decided struct {
 	seen string
 }
 
-// decide remembers a decision. If it affects what the workload needs, that is written to the clusters, too.
-func (s *Scheduler) decide(i item, root *unstructured.Unstructured, d schedule.Decision, leaves map[string]*unstructured.Unstructured) {
+// decide decides where a workload runs, and remembers it. One decision is made at a time, so that each one knows what others take. If it
+// affects what the workload needs, that is written to the clusters at the same time. A mistake in an annotation must not move
+// anything: what runs stays as it is.
+func (s *Scheduler) decide(
+	i item, root *unstructured.Unstructured, w schedule.Workload, clusters []*api.Cluster, previous map[string]schedule.Share,
+	leaves map[string]*unstructured.Unstructured, valid bool,
+) schedule.Decision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.near(i, &w)
+	d := schedule.Assign(w, s.candidates(i.GroupResource(), clusters), previous, budget(w.Replicas, leaves, s.Now()))
+	if !valid {
+		d.Next, d.Moved = previous, nil
+	}
+	s.reserve(i, w.Requests, d, previous, leaves)
 	next := decided{clusters: slices.Sorted(maps.Keys(d.Next))}
 	// Leaves that are not wanted any longer count until they are gone.
-	next.seen = fmt.Sprint(next.clusters, slices.Sorted(maps.Keys(leaves)), root.GetUID(), root.GetGeneration())
-	s.mu.Lock()
-	before := s.decided[i]
-	s.decided[i] = next
-	s.mu.Unlock()
-	if before.seen != next.seen {
+	next.seen = fmt.Sprint(next.clusters, slices.Sorted(maps.Keys(leaves)), root.GetUID(), root.GetGeneration(), root.GetLabels())
+	if s.decided[i].seen != next.seen {
 		s.queue.Add(namespace(i.Key))
+	}
+	s.decided[i] = next
+	return d
+}
+
+// near sets the clusters with objects that a workload wants to be near to, or not: leaves in the same namespace, and what was decided
+// about other workloads there. The scheduler is locked.
+func (s *Scheduler) near(i item, w *schedule.Workload) {
+	if w.Hints.Affinity == nil && w.Hints.AntiAffinity == nil {
+		return
+	}
+	w.Affine, w.AntiAffine = map[string]bool{}, map[string]bool{}
+	for _, r := range s.resources {
+		for _, o := range s.set.In(r, i.Cluster, i.Namespace) {
+			other := item{r, watch.KeyOf(o.Unstructured)}
+			on := s.decided[other].clusters
+			if c := o.GetLabels()[api.LabelCluster]; c != "" {
+				other.Name, on = s.rootName(r, other.Key), []string{c}
+			}
+			if other == i {
+				continue
+			}
+			for _, c := range on {
+				if w.Hints.Affinity != nil && w.Hints.Affinity.Matches(labels.Set(o.GetLabels())) {
+					w.Affine[c] = true
+				}
+				if w.Hints.AntiAffinity != nil && w.Hints.AntiAffinity.Matches(labels.Set(o.GetLabels())) {
+					w.AntiAffine[c] = true
+				}
+			}
+		}
 	}
 }
 
@@ -132,7 +167,9 @@ func (s *Scheduler) forget(i item) {
 	s.mu.Lock()
 	_, known := s.decided[i]
 	delete(s.decided, i)
-	delete(s.surges, i)
+	for _, all := range s.reserved {
+		delete(all, i)
+	}
 	s.mu.Unlock()
 	if known {
 		s.queue.Add(namespace(i.Key))

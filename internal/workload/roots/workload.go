@@ -18,12 +18,12 @@ func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters
 	templates, _, _ := unstructured.NestedSlice(root.Object, "spec", "volumeClaimTemplates")
 	claims := s.claims(i, root)
 	data := len(templates) > 0 || len(claims) > 0 || splitter.KeepsData(i.GroupResource())
-	hints, err := schedule.ParseHints(root.GetAnnotations(), nil, schedule.DefaultSpread(i.GroupResource(), data))
+	hints, err := schedule.ParseHints(root.GetAnnotations(), s.hintsOf(i), schedule.DefaultSpread(i.GroupResource(), data))
 	replicas, ok, _ := unstructured.NestedInt64(root.Object, "spec", "replicas")
 	if !ok {
 		replicas = 1
 	}
-	w := schedule.Workload{Key: i.Key.String(), Hints: hints, Replicas: replicas, Pinned: data}
+	w := schedule.Workload{Key: i.Key.String(), Hints: hints, Replicas: replicas, Requests: requestsOf(root), Pinned: data}
 	for _, c := range clusters {
 		for _, claim := range claims {
 			k := claim.Key
@@ -34,6 +34,14 @@ func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters
 		}
 	}
 	return w, err
+}
+
+// hintsOf returns the annotations of the namespace of a workload.
+func (s *Scheduler) hintsOf(i item) map[string]string {
+	if o, ok := s.set.Get(api.Namespaces(), watch.Key{Cluster: i.Cluster, Name: i.Namespace}); ok {
+		return o.GetAnnotations()
+	}
+	return nil
 }
 
 // claims returns the PersistentVolumeClaims that a workload names.
@@ -60,7 +68,7 @@ func (s *Scheduler) resource(gr schema.GroupResource) (schema.GroupVersionResour
 }
 
 // shareOf returns what a cluster has of a workload.
-func shareOf(leaf *unstructured.Unstructured, surge bool) schedule.Share {
+func shareOf(leaf *unstructured.Unstructured) schedule.Share {
 	replicas, ok, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas")
 	if !ok {
 		replicas = 1
@@ -69,10 +77,10 @@ func shareOf(leaf *unstructured.Unstructured, surge bool) schedule.Share {
 	if !ok {
 		available, _, _ = unstructured.NestedInt64(leaf.Object, "status", "readyReplicas")
 	}
-	return schedule.Share{Replicas: replicas, Available: available, Surge: surge}
+	return schedule.Share{Replicas: replicas, Available: available, Surge: leaf.GetAnnotations()[api.AnnotationSurge] != ""}
 }
 
-// candidates returns the clusters as the schedule sees them.
+// candidates returns the clusters as the schedule sees them. The scheduler is locked.
 func (s *Scheduler) candidates(gr schema.GroupResource, clusters []*api.Cluster) []schedule.Cluster {
 	var out []schedule.Cluster
 	builtIn := slices.ContainsFunc(api.Dependencies(), func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr })
@@ -83,7 +91,7 @@ func (s *Scheduler) candidates(gr schema.GroupResource, clusters []*api.Cluster)
 		}
 		out = append(out, schedule.Cluster{
 			Name: c.Name, Labels: c.Labels, Ready: isReady(c), Evicted: s.evicted(c), Unschedulable: c.Spec.Unschedulable,
-			Draining: c.DeletionTimestamp != nil, API: status, Free: schedule.Free(c.Status.Capacity, nil),
+			Draining: c.DeletionTimestamp != nil, API: status, Free: schedule.Free(c.Status.Capacity, s.reservedIn(c.Name)),
 		})
 	}
 	return out

@@ -78,6 +78,8 @@ type Decision struct {
 	Next map[string]Share
 	// Unplaced are replicas that no cluster can take.
 	Unplaced int64
+	// Moved has the replicas that each cluster gets in the next step for running ones of others.
+	Moved map[string]int64
 	// Verdicts are sorted by cluster.
 	Verdicts []Verdict
 	// Message is about the workload as a whole, such as that no cluster is a candidate. It is empty if everything is well.
@@ -99,7 +101,7 @@ func (d *Decision) Done(previous map[string]Share) bool {
 }
 
 // Assign decides where a workload runs. Previous has the share of each cluster that has one. Moves are the replicas that may
-// move now; zero means a tenth of the replicas, and at least one.
+// move now: if it is zero, Moves, and if it is negative, none.
 func Assign(w Workload, clusters []Cluster, previous map[string]Share, moves int64) Decision {
 	clusters = slices.SortedFunc(slices.Values(clusters), func(a, b Cluster) int {
 		if a.Name < b.Name {
@@ -128,7 +130,7 @@ func Assign(w Workload, clusters []Cluster, previous map[string]Share, moves int
 		d.Next = a.atOnce(d.Goal)
 	default:
 		d.Goal, d.Unplaced = a.divide()
-		d.Next = a.step(d.Goal, moves)
+		d.Next, d.Moved = a.step(d.Goal, moves)
 	}
 	a.explain(&d)
 	return d

@@ -16,20 +16,24 @@ func (a *assignment) atOnce(goal map[string]int64) map[string]Share {
 	return next
 }
 
-// movesPart is the part of the replicas, as its inverse, that moves in one step by default.
+// movesPart is the part of the replicas, as its inverse, that moves at a time.
 const movesPart = 10
+
+// Moves returns how many replicas may move at a time: a tenth of all, and at least one.
+func Moves(replicas int64) int64 { return max(1, replicas/movesPart) }
 
 // step returns the next step to the goal. Missing replicas are created at once, surplus ones removed at once. Others move: the cluster
 // that receives them grows first, and the one that gives them shrinks when they are available.
-func (a *assignment) step(goal map[string]int64, moves int64) map[string]Share {
+func (a *assignment) step(goal map[string]int64, moves int64) (next map[string]Share, moved map[string]int64) {
 	next, running := a.running(goal)
 	total := int64(0)
 	for _, n := range goal {
 		total += n
 	}
-	if moves <= 0 {
-		moves = max(1, total/movesPart)
+	if moves == 0 {
+		moves = Moves(total)
 	}
+	moved = map[string]int64{}
 	if running > total {
 		shrink(next, goal, running-total, total)
 	} else {
@@ -38,13 +42,19 @@ func (a *assignment) step(goal map[string]int64, moves int64) map[string]Share {
 			next[name] = s
 		}
 		grow(next, goal, total-running, false)
+		before := maps.Clone(next)
 		grow(next, goal, moves, true)
+		for name, s := range next {
+			if n := s.Replicas - before[name].Replicas; n > 0 {
+				moved[name] = n
+			}
+		}
 	}
 	maps.DeleteFunc(next, func(name string, s Share) bool {
 		_, wanted := goal[name]
 		return s.Replicas == 0 && !wanted
 	})
-	return next
+	return next, moved
 }
 
 // running returns the shares without those of lost clusters, and the number of their replicas.
