@@ -12,6 +12,9 @@ const (
 	LabelNamespace = Group + "/namespace"
 )
 
+// LabelManagedBy is the label of Kubernetes for the tool that manages an object. The controller sets it to ManagerController.
+const LabelManagedBy = "app.kubernetes.io/managed-by"
+
 // Annotations of leaves.
 const (
 	// AnnotationName is the name of the root of a leaf, and of the object in the physical cluster.

@@ -74,6 +74,8 @@ type controller struct {
 	roots *roots.Scheduler
 	// wake ends a wait: something has changed.
 	wake chan struct{}
+	// claims are those of the APIExports of the clusters.
+	claims map[string][]any
 	// published is the version of what was negotiated last.
 	published string
 }
@@ -182,7 +184,7 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 			log.Error(err, "Cannot write the status of a cluster, retrying", "cluster", cl.Name)
 		}
 	}
-	c.roots.Update(ctx, clusters, published(clusters))
+	c.roots.Update(ctx, clusters, published(clusters), c.claims)
 	return next
 }
 

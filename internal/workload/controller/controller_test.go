@@ -166,7 +166,7 @@ spec: {replicas: 2}`)
 	k.eventually(func() bool { return strings.HasPrefix(k.condition("c2", "APIsCompatible"), "False SchemaIncompatible") }, "condition")
 	require.Len(t, k.Names(compute, schemas), 1, "a published schema stays")
 	bindings, _, _ := unstructured.NestedSlice(k.Get(compute, workspaceTypes, "", "workload").Object, "spec", "defaultAPIBindings")
-	require.Len(t, bindings, 3)
+	require.Len(t, bindings, 1, "the controller binds the APIExports of the clusters itself")
 
 	k.Apply(t, compute, clusters, `{metadata: {name: c1}, spec: {unschedulable: true}}`)
 	k.eventually(func() bool { return strings.HasPrefix(k.condition("c1", "Schedulable"), "False Cordoned") }, "cordoned")

@@ -68,6 +68,9 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 			return err
 		}
 	}
+	if len(out.ClusterExports) > 0 {
+		c.claims = negotiate.ClaimsOf(out.ClusterExports)
+	}
 	if err := c.writeStates(ctx, clusters, out.States); err != nil {
 		return err
 	}
@@ -75,7 +78,7 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		time.AfterFunc(identityInterval, c.poke) // kcp has not given the APIExport an identity yet
 		return nil
 	}
-	if err := c.apply(ctx, workspaceTypes, c.workspaceType(out.ClusterExports)); err != nil {
+	if err := c.apply(ctx, workspaceTypes, c.workspaceType()); err != nil {
 		return err
 	}
 	c.published = version
@@ -170,13 +173,10 @@ func (c *controller) writeStates(ctx context.Context, clusters []*api.Cluster, s
 	return nil
 }
 
-// workspaceType returns the type whose workspaces can use the APIs. kcp binds the APIExports in all of them, also in those that exist,
-// with all claims accepted, within the selectors of the APIExports (kcp: pkg/reconciler/tenancy/defaultapibindinglifecycle).
-func (c *controller) workspaceType(clusterExports []*unstructured.Unstructured) *unstructured.Unstructured {
+// workspaceType returns the type whose workspaces can use the APIs. kcp binds the APIExport in all of them, also in those that exist, with
+// all claims accepted (kcp: pkg/reconciler/tenancy/defaultapibindinglifecycle). The scheduler of roots binds those of the clusters.
+func (c *controller) workspaceType() *unstructured.Unstructured {
 	bindings := []any{map[string]any{"path": c.Workspace, "export": api.ExportWorkloads}}
-	for _, e := range clusterExports {
-		bindings = append(bindings, map[string]any{"path": c.Workspace, "export": e.GetName()})
-	}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
 		"extend":                     map[string]any{"with": []any{map[string]any{"name": "universal", "path": "root"}}},
 		"defaultAPIBindings":         bindings,

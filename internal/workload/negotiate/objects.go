@@ -20,9 +20,6 @@ const (
 	exportVersion = "apis.kcp.io/v1alpha2"
 )
 
-// labelManagedBy is on all APIResourceSchemas of this package. Others are never deleted.
-const labelManagedBy = "app.kubernetes.io/managed-by"
-
 // annotationApproved is needed for groups of the Kubernetes community (apiextensions: pkg/apihelpers/helpers.go, GetAPIApprovalState).
 const annotationApproved = "api-approved.kubernetes.io"
 
@@ -85,7 +82,7 @@ func resourceSchema(a *API) (*unstructured.Unstructured, error) {
 		group = "core" // kcp: pkg/admission/apiresourceschema/validation.go
 	}
 	u := newObject(schemaVersion, "APIResourceSchema", "v"+api.Hash(8, string(data))+"."+a.Names.Plural+"."+group)
-	u.SetLabels(map[string]string{labelManagedBy: api.ManagerController})
+	u.SetLabels(map[string]string{api.LabelManagedBy: api.ManagerController})
 	if isCommunityGroup(a.Group) {
 		u.SetAnnotations(map[string]string{annotationApproved: "unapproved, the schema was read from clusters"})
 	}
@@ -121,12 +118,15 @@ func export(resources []resource) *unstructured.Unstructured {
 	return u
 }
 
-// controllerClaims returns what the controller needs besides the published APIs: what workloads need, and the annotations of namespaces.
+// controllerClaims returns what the controller needs besides the published APIs: what workloads need, the bindings of the clusters, and the
+// annotations of namespaces.
 func controllerClaims() []any {
 	var all []any
 	for _, r := range api.Dependencies() {
 		all = append(all, map[string]any{"group": r.Group, "resource": r.Resource, "verbs": controllerVerbs()})
 	}
+	b := api.Bindings()
+	all = append(all, map[string]any{"group": b.Group, "resource": b.Resource, "verbs": controllerVerbs()})
 	n := api.Namespaces()
 	return append(all, map[string]any{"group": n.Group, "resource": n.Resource, "verbs": []any{"get", "list", "watch"}})
 }
@@ -165,6 +165,15 @@ func claims(cluster, identity string, resources []resource) []any {
 	}
 	for _, r := range api.Dependencies() {
 		claim(r.GroupResource(), "") // kcp serves it, so it has no identity
+	}
+	return all
+}
+
+// ClaimsOf returns the claims of APIExports, by the names of these.
+func ClaimsOf(exports []*unstructured.Unstructured) map[string][]any {
+	all := map[string][]any{}
+	for _, e := range exports {
+		all[e.GetName()], _, _ = unstructured.NestedSlice(e.Object, "spec", "permissionClaims")
 	}
 	return all
 }
@@ -248,7 +257,7 @@ func obsolete(in Input, resources []resource) []string {
 	var names []string
 	for _, s := range in.Schemas {
 		used := in.Bound[s.GetName()] || slices.ContainsFunc(resources, func(r resource) bool { return r.schema == s.GetName() })
-		if s.GetLabels()[labelManagedBy] == api.ManagerController && !used {
+		if s.GetLabels()[api.LabelManagedBy] == api.ManagerController && !used {
 			names = append(names, s.GetName())
 		}
 	}

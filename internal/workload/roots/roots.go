@@ -31,7 +31,7 @@ const (
 	moveInterval = time.Minute
 	// startInterval is the time until an object is tried again whose namespace is not known yet.
 	startInterval = 200 * time.Millisecond
-	workers      = 4
+	workers       = 4
 )
 
 // separator is between the names of a root and its cluster in the name of a leaf (see api.LeafName).
@@ -67,6 +67,8 @@ type Scheduler struct {
 	clusters  []*api.Cluster
 	endpoints []string
 	resources []schema.GroupVersionResource
+	// exports have the claims of the APIExports of the clusters, by name. Nil: they are not known.
+	exports map[string][]any
 	// seen is what the last decisions depended on.
 	seen []any
 	// decided are the clusters of the last decision about each workload.
@@ -121,15 +123,21 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// Update tells which clusters there are, and which APIs are published. Roots are scheduled again if that changes anything.
-func (s *Scheduler) Update(ctx context.Context, clusters []*api.Cluster, resources []schema.GroupVersionResource) {
+// Update tells which clusters there are, which APIs are published, and the claims of the APIExports of the clusters: nil if they are not
+// known. Roots are scheduled again if that changes anything.
+func (s *Scheduler) Update(ctx context.Context, clusters []*api.Cluster, resources []schema.GroupVersionResource, exports map[string][]any) {
 	s.mu.Lock()
 	next := s.relevant(clusters)
 	same := reflect.DeepEqual(s.seen, next)
 	s.clusters, s.resources, s.seen = clusters, resources, next
 	set := s.set
+	rebind := !reflect.DeepEqual(s.exports, exports)
+	s.exports = exports
 	s.mu.Unlock()
 	s.watch(ctx)
+	if rebind && set != nil {
+		s.bindAll()
+	}
 	if same || set == nil {
 		return
 	}
@@ -169,9 +177,9 @@ func (s *Scheduler) watch(ctx context.Context) {
 	}
 }
 
-// all returns what is watched: the published APIs, what workloads need besides, and namespaces.
+// all returns what is watched: the published APIs, what workloads need besides, namespaces, and APIBindings.
 func all(published []schema.GroupVersionResource) []schema.GroupVersionResource {
-	return slices.Concat(published, api.Dependencies(), []schema.GroupVersionResource{api.Namespaces()})
+	return slices.Concat(published, api.Dependencies(), []schema.GroupVersionResource{api.Namespaces(), api.Bindings()})
 }
 
 // changed schedules the root that has changed, or that of a leaf.
@@ -181,8 +189,12 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 	if s.set == nil {
 		return
 	}
-	if r == api.Namespaces() {
+	switch r {
+	case api.Namespaces():
 		s.queue.Add(item{r, k})
+		return
+	case api.Bindings():
+		s.queue.Add(bindings(k.Cluster))
 		return
 	}
 	if splitter.CanFollow(r.GroupResource()) {
@@ -243,6 +255,8 @@ func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
 	switch {
 	case i.Resource == "":
 		return s.follow(ctx, i)
+	case i.GroupVersionResource == api.Bindings():
+		return s.bind(ctx, i)
 	case i.GroupVersionResource == api.Namespaces():
 		// Its annotations are those of all workloads in it.
 		s.mu.Lock()

@@ -3,6 +3,7 @@ package roots_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,8 @@ type scheduler struct {
 	*fakeapi.Server
 	roots *roots.Scheduler
 	stop  func()
+	// claims are those of the APIExports of clusters.
+	claims map[string][]any
 }
 
 func start(t *testing.T) *scheduler {
@@ -88,7 +91,7 @@ func (s *scheduler) clusters(all ...*api.Cluster) {
 	s.roots.Update(s.Context(), all, []schema.GroupVersionResource{
 		{Group: "apps", Version: "v1", Resource: "deployments"}, {Version: "v1", Resource: "services"}, {Version: "v1", Resource: "persistentvolumeclaims"},
 		{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
-	})
+	}, s.claims)
 }
 
 func (s *scheduler) deploy(text string) {
@@ -287,7 +290,7 @@ func TestNothingIsRemovedIfSomethingCannotBeListed(t *testing.T) {
 	s.deploy(shop)
 	s.eventually(func() bool { return s.on(configMaps, "files") == "c1" }, "there")
 	// The published APIs are not known: the workloads are not seen any longer.
-	s.roots.Update(t.Context(), []*api.Cluster{cluster("c1", true, 0)}, []schema.GroupVersionResource{{Version: "v1", Resource: "services"}})
+	s.roots.Update(t.Context(), []*api.Cluster{cluster("c1", true, 0)}, []schema.GroupVersionResource{{Version: "v1", Resource: "services"}}, nil)
 	s.object(configMaps, `{metadata: {name: files, namespace: shop}, data: {a: changed}}`)
 	s.eventually(func() bool {
 		d, _, _ := unstructured.NestedString(s.Get("1a", configMaps, "shop", "files--c1").Object, "data", "a")
@@ -386,7 +389,49 @@ spec: {replicas: 20}`)
 	s.eventually(func() bool { return s.leaves() == "c1=18 c2=2" }, "now they are")
 	s.deploy(`{metadata: {name: web, namespace: shop, labels: {seen: again}}}`)
 	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["seen"] == "again" }, "scheduled")
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c2").GetLabels()["seen"] == "again" }, "scheduled")
 	require.Equal(t, "c1=18 c2=2", s.leaves(), "no more in this minute")
 	s.object(deployments, `{metadata: {name: web--c2, namespace: shop, annotations: {workloads.kcp.dev/moves: "2026-01-01T00:00:00Z=2"}}}`)
 	s.eventually(func() bool { return s.leaves() == "c1=18 c2=4" }, "the minute is over")
+}
+
+const apiBindings = "apis/apis.kcp.io/v1alpha2/apibindings"
+
+// Every workspace that uses the APIs gets a binding for each cluster, which shows the objects with its label and no others.
+func TestBindsTheExportsOfClusters(t *testing.T) {
+	s := start(t)
+	s.object(apiBindings, `
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIBinding
+metadata: {name: mine}
+spec: {reference: {export: {path: compute, name: kubernetes}}}`)
+	s.object(apiBindings, `
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIBinding
+metadata: {name: of-a-cluster-that-is-gone, labels: {app.kubernetes.io/managed-by: kcpctl-workloads}}
+spec: {reference: {export: {path: compute, name: cluster-gone}}}`)
+	claim := func(cluster string) []any {
+		return []any{map[string]any{
+			"group": "", "resource": "secrets", "verbs": []any{"get"},
+			"defaultSelector": map[string]any{"matchLabels": map[string]any{api.LabelCluster: cluster}},
+		}}
+	}
+	s.claims = map[string][]any{"cluster-c1": claim("c1"), "cluster-c2": claim("c2")}
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.eventually(func() bool {
+		return slices.Equal(s.Names("1a", apiBindings), []string{"/cluster-c1", "/cluster-c2", "/mine"})
+	}, "bound")
+	claims, _, _ := unstructured.NestedSlice(s.Get("1a", apiBindings, "", "cluster-c1").Object, "spec", "permissionClaims")
+	require.Equal(t, []any{map[string]any{
+		"group": "", "resource": "secrets", "verbs": []any{"get"}, "state": "Accepted",
+		"selector": map[string]any{"matchLabels": map[string]any{api.LabelCluster: "c1"}},
+	}}, claims)
+	s.eventually(func() bool {
+		return s.Get("1a", apiBindings, "", "cluster-c1").GetAnnotations()["workloads.kcp.dev/retried"] != ""
+	}, "kcp is asked again to apply the claims")
+	s.object(apiBindings, `{metadata: {name: cluster-c1}, spec: {permissionClaims: []}}`)
+	s.eventually(func() bool {
+		claims, _, _ := unstructured.NestedSlice(s.Get("1a", apiBindings, "", "cluster-c1").Object, "spec", "permissionClaims")
+		return len(claims) == 1
+	}, "it is repaired")
 }

@@ -78,7 +78,8 @@ func (s *syncer) sweep(ctx context.Context) {
 	s.mu.Unlock()
 }
 
-// find returns the orphans, and the number of all objects. A namespace is an orphan if it has no leaf and no object.
+// find returns the orphans, and the number of all objects. A namespace is an orphan if it has no leaf and no object, of
+// any resource that it has ever had objects of.
 func (s *syncer) find(resources []schema.GroupVersionResource) (found map[orphan]*unstructured.Unstructured, total int) {
 	found = map[orphan]*unstructured.Unstructured{}
 	used := map[string]bool{}
@@ -99,14 +100,8 @@ func (s *syncer) find(resources []schema.GroupVersionResource) (found map[orphan
 			}
 		}
 	}
-	s.mu.Lock()
-	keep := s.keepNamespaces
-	s.mu.Unlock()
-	if keep {
-		return found, total
-	}
 	for _, ns := range s.down.List(namespaces) {
-		if !used[ns.GetName()] && ns.GetDeletionTimestamp() == nil {
+		if !used[ns.GetName()] && ns.GetDeletionTimestamp() == nil && removable(ns.Unstructured, resources) {
 			found[orphan{namespaces, ns.GetUID()}] = ns.Unstructured
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,49 +58,4 @@ func (s *syncer) delete(ctx context.Context, r schema.GroupVersionResource, seen
 		return fmt.Errorf("delete %s %s/%s of cluster %s: %w", r.GroupResource(), seen.GetNamespace(), seen.GetName(), s.Cluster, err)
 	}
 	return nil
-}
-
-// ensureNamespace creates the namespace that stands for a namespace of a logical cluster. It fails with a collisionError if there is
-// a namespace with the name that stands for something else: nothing is written to it.
-func (s *syncer) ensureNamespace(ctx context.Context, cluster, namespace string) error {
-	want := api.DownstreamLabels(s.Setup, cluster, namespace)
-	ns := api.DownstreamNamespace(s.Setup, cluster, namespace)
-	if known, ok := s.down.Get(namespaces, watch.Key{Name: ns}); ok && known.GetDeletionTimestamp() == nil && contains(known.GetLabels(), want) {
-		return nil
-	}
-	client, err := s.below(namespaces, "")
-	if err != nil {
-		return err
-	}
-	live, err := client.Get(ctx, ns, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		u := &unstructured.Unstructured{}
-		u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-		u.SetName(ns)
-		labels := api.DownstreamLabels(s.Setup, cluster, namespace)
-		labels[api.LabelCluster] = s.Cluster
-		u.SetLabels(labels)
-		_, err = client.Create(ctx, u, metav1.CreateOptions{FieldManager: api.ManagerSyncer})
-	case err == nil && !contains(live.GetLabels(), want):
-		return &collisionError{api.ReasonNamespaceCollision, fmt.Sprintf(
-			"namespace %s of cluster %s does not belong to namespace %s of workspace %s: delete it, or rename the namespace in the workspace",
-			ns, s.Cluster, namespace, cluster)}
-	case err == nil && live.GetDeletionTimestamp() != nil:
-		return fmt.Errorf("namespace %s of cluster %s is being deleted", ns, s.Cluster)
-	}
-	if err != nil && !apierrors.IsAlreadyExists(err) { // another worker was faster
-		return fmt.Errorf("namespace %s of cluster %s: %w", ns, s.Cluster, err)
-	}
-	return nil
-}
-
-// contains reports whether labels have all the wanted values.
-func contains(labels, want map[string]string) bool {
-	for k, v := range want {
-		if labels[k] != v {
-			return false
-		}
-	}
-	return true
 }

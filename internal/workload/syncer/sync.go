@@ -63,7 +63,7 @@ func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructu
 	if known && last.hash == hash && last.is(live.Unstructured) {
 		return live.Unstructured, nil
 	}
-	if err := s.ensureNamespace(ctx, i.Cluster, i.Namespace); err != nil {
+	if err := s.ensureNamespace(ctx, i); err != nil {
 		return nil, err
 	}
 	client, err := s.below(i.GroupVersionResource, desired.GetNamespace())

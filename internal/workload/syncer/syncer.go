@@ -81,8 +81,6 @@ type syncer struct {
 	// endpoints are the URLs of the virtual workspaces, and resources what is synced. Nil: not known yet.
 	endpoints []string
 	resources []schema.GroupVersionResource
-	// keepNamespaces means that namespaces may have objects of an API that is not synced any longer.
-	keepNamespaces bool
 	// applied is what was last applied, by item.
 	applied map[item]applied
 	// suspects are the orphans of the last look.
@@ -158,26 +156,18 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 			klog.FromContext(ctx).Error(err, "Cannot read the Cluster")
 			return
 		}
-		s.update(ctx, nil, s.served(c))
+		s.update(ctx, nil, served(c))
 	})
 }
 
 // served returns what is synced to a cluster. Objects of an API that has become incompatible stay as they are.
-func (s *syncer) served(c *api.Cluster) []schema.GroupVersionResource {
+func served(c *api.Cluster) []schema.GroupVersionResource {
 	out := api.Dependencies()
-	keep := false
 	for _, a := range c.Status.APIs {
 		if a.State.Serves() {
 			out = append(out, schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource})
 		}
-		keep = keep || a.State == api.APIIncompatible
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.resources {
-		keep = keep || !slices.Contains(out, r)
-	}
-	s.keepNamespaces = s.keepNamespaces || keep
 	return out
 }
 

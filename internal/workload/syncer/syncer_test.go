@@ -238,7 +238,8 @@ func (s *sides) sweeper(endpoints ...string) *syncer {
 func (s *sides) orphans(n int) {
 	s.Helper()
 	s.physical.Apply(s, "", spaces, fmt.Sprintf(`
-metadata: {name: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1}}`, namespaceOf("1a")))
+metadata: {name: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1},
+  annotations: {has.workloads.kcp.dev/configmaps: "true"}}`, namespaceOf("1a")))
 	for i := range n {
 		s.physical.Apply(s, "", configMaps, fmt.Sprintf(`
 metadata: {name: o%d, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/leaf: "1a|shop/o%d"}}`,
@@ -306,7 +307,8 @@ func TestNamespacesAreKeptIfAnAPIIsNotSynced(t *testing.T) {
 	s.orphans(0)
 	k := s.sweeper(s.kcp.URL)
 	s.eventually(k.up.Complete, "kcp is listed")
-	k.served(&api.Cluster{Status: api.ClusterStatus{APIs: []api.APIStatus{{Group: "apps", Resource: "deployments", State: api.APIIncompatible}}}})
+	s.physical.Apply(t, "", spaces, fmt.Sprintf(`{metadata: {name: %s, annotations: {has.workloads.kcp.dev/deployments.apps: "true"}}}`, namespaceOf("1a")))
+	s.eventually(func() bool { return !removable(k.down.List(namespaces)[0].Unstructured, k.resources) }, "the namespace has had Deployments")
 	for range 3 {
 		k.sweep(t.Context())
 	}
