@@ -165,13 +165,10 @@ func (s *Scheduler) near(i item, w *schedule.Workload) {
 // forget forgets a root that is gone, or is not scheduled.
 func (s *Scheduler) forget(i item) {
 	s.mu.Lock()
-	_, known := s.decided[i]
 	delete(s.decided, i)
 	for _, all := range s.reserved {
 		delete(all, i)
 	}
 	s.mu.Unlock()
-	if known {
-		s.queue.Add(namespace(i.Key))
-	}
+	s.queue.Add(namespace(i.Key)) // also for each of its leaves that is gone
 }
