@@ -62,6 +62,20 @@ const (
 // FinalizerSyncer is the finalizer of leaves that may exist in the physical cluster. The syncer removes it when they are gone there.
 const FinalizerSyncer = Group + "/syncer"
 
+// FinalizerCluster is the finalizer of Clusters. The controller removes it when nothing is scheduled to the cluster any longer.
+const FinalizerCluster = Group + "/cluster"
+
+// Annotations of Clusters.
+const (
+	// AnnotationForceRemoval, on a Cluster that is deleted, gives up what is scheduled to it: the objects stay in the cluster.
+	AnnotationForceRemoval = Group + "/force-removal"
+	// AnnotationAcceptSchema has APIs, as RESOURCE.GROUP separated by commas, whose published schema becomes narrower if this cluster's is,
+	// so that it can serve them. Fields that the narrower schema does not have are lost in all workspaces.
+	AnnotationAcceptSchema = Group + "/accept-schema"
+	// AnnotationWidenSchema has APIs, in the same way, whose published schema becomes wider if all clusters permit it.
+	AnnotationWidenSchema = Group + "/widen-schema"
+)
+
 // Field managers.
 const (
 	// ManagerSyncer is the field manager of the syncer in physical clusters, and of the status in kcp.
@@ -105,6 +119,7 @@ const (
 	ReasonSchemaIncompatible = "SchemaIncompatible"
 	ReasonCompatible         = "Compatible"
 	ReasonCordoned           = "Cordoned"
+	ReasonRemoving           = "Removing"
 	ReasonTooManyOrphans     = "TooManyOrphans"
 
 	ReasonSynced             = "Synced"

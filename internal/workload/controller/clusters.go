@@ -32,7 +32,7 @@ var errKubeconfig = errors.New("the kubeconfig cannot be used")
 func (c *controller) updateMembers(ctx context.Context, clusters []*api.Cluster) {
 	wanted := map[string]bool{}
 	for _, cl := range clusters {
-		if cl.Mode() != api.SyncModePush || cl.DeletionTimestamp != nil {
+		if cl.Mode() != api.SyncModePush {
 			continue
 		}
 		cfg, version, err := c.connect(cl)
@@ -153,7 +153,7 @@ func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters 
 	if cl.Mode() != api.SyncModePush && v.Report.APIs != nil && !reflect.DeepEqual(v.Report.APIs, next.APIs) {
 		next.APIs, changed = v.Report.APIs, true // the controller cannot read the cluster: the syncer does
 	}
-	conditions := append(slices.Clone(v.Conditions), negotiate.Condition(next.APIs), schedulable(cl))
+	conditions := append(slices.Clone(v.Conditions), negotiate.Condition(next.APIs), c.schedulable(cl))
 	if reason, message := c.unusable(cl, clusters); reason != "" {
 		for i := range conditions {
 			if t := conditions[i].Type; t == api.ConditionReady || t == api.ConditionReachable {
@@ -187,7 +187,12 @@ func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters 
 }
 
 // schedulable returns the condition Schedulable.
-func schedulable(cl *api.Cluster) metav1.Condition {
+func (c *controller) schedulable(cl *api.Cluster) metav1.Condition {
+	if cl.DeletionTimestamp != nil {
+		return metav1.Condition{
+			Type: api.ConditionSchedulable, Status: metav1.ConditionFalse, Reason: api.ReasonRemoving, Message: c.removing(cl),
+		}
+	}
 	if cl.Spec.Unschedulable {
 		return metav1.Condition{
 			Type: api.ConditionSchedulable, Status: metav1.ConditionFalse, Reason: api.ReasonCordoned, Message: "spec.unschedulable is set",

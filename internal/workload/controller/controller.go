@@ -30,6 +30,8 @@ import (
 const (
 	// retryInterval is the time before something is tried again that has failed.
 	retryInterval = 10 * time.Second
+	// removalInterval is the time between two looks at a Cluster that is deleted.
+	removalInterval = time.Second
 	// settle is how long changes are collected before they are handled.
 	settle = 200 * time.Millisecond
 )
@@ -182,6 +184,12 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 		}
 		if err := c.writeStatus(ctx, cl, clusters, verdict); err != nil && ctx.Err() == nil {
 			log.Error(err, "Cannot write the status of a cluster, retrying", "cluster", cl.Name)
+		}
+		if err := c.guardRemoval(ctx, cl); err != nil && ctx.Err() == nil {
+			log.Error(err, "Cannot add or remove a cluster, retrying", "cluster", cl.Name)
+		}
+		if cl.DeletionTimestamp != nil {
+			next = min(next, removalInterval)
 		}
 	}
 	c.roots.Update(ctx, clusters, published(clusters), c.claims)

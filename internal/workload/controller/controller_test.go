@@ -286,3 +286,55 @@ spec: {replicas: 5}`)
 	k.eventually(func() bool { return strings.Contains(root("status", "conditions"), api.ReasonInvalidHint) }, "a mistake is a condition")
 	require.Positive(t, replicas("c1"), "it moves nothing")
 }
+
+func TestAClusterIsRemovedWhenNothingIsThere(t *testing.T) {
+	k := newKCP(t)
+	servers := map[string]*fakeapi.Server{"c1": newCluster(t, "one", "1", ""), "c2": newCluster(t, "two", "2", "")}
+	for _, name := range []string{"c1", "c2"} {
+		k.add(name, kubeconfig(servers[name].URL))
+	}
+	for _, name := range []string{api.ExportWorkloads, api.ExportCluster("c1"), api.ExportCluster("c2")} {
+		k.Apply(t, compute, slices, fmt.Sprintf(`
+apiVersion: apis.kcp.io/v1alpha1
+kind: APIExportEndpointSlice
+metadata: {name: %s}
+status: {endpoints: [{url: "%s/services/apiexport/xyz/%s"}]}`, name, k.URL, name))
+	}
+	k.run()
+	k.identify()
+	k.eventually(func() bool {
+		return k.condition("c1", "Ready") == "True Ready" && k.condition("c2", "Ready") == "True Ready"
+	}, "the clusters are ready")
+	k.Apply(t, "1a", deployments, `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}}
+spec: {replicas: 1}`)
+	below := func(name string) bool {
+		return servers[name].Get("", deployments, api.DownstreamNamespace(compute, "1a", "shop"), "web") != nil
+	}
+	k.eventually(func() bool { return below("c1") || below("c2") }, "it runs")
+	gone, stays := "c1", "c2"
+	if below("c2") {
+		gone, stays = "c2", "c1"
+	}
+	k.eventually(func() bool { return len(k.Get(compute, clusters, "", gone).GetFinalizers()) == 1 }, "it is kept until nothing is there")
+	k.Apply(t, "1a", deployments, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: mine, namespace: shop, labels: {workloads.kcp.dev/cluster: %s}}
+spec: {replicas: 1}`, gone))
+	k.eventually(func() bool {
+		return servers[gone].Get("", deployments, api.DownstreamNamespace(compute, "1a", "shop"), "mine") != nil
+	}, "that of the user runs")
+	k.Delete(compute, clusters, "", gone)
+	k.eventually(func() bool { return below(stays) && !below(gone) }, "it moves")
+	k.eventually(func() bool {
+		return strings.Contains(k.condition(gone, "Schedulable"), "False Removing: the Cluster is deleted: 1 objects")
+	}, "one is left")
+	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s, annotations: {workloads.kcp.dev/force-removal: "true"}}}`, gone))
+	k.eventually(func() bool { return k.Get(compute, clusters, "", gone) == nil }, "the Cluster is gone")
+	require.Nil(t, k.Get(compute, exports, "", api.ExportCluster(gone)))
+	require.NotNil(t, k.Get(compute, exports, "", api.ExportCluster(stays)))
+	require.Nil(t, k.Get("1a", deployments, "shop", "mine"))
+}

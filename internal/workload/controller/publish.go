@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/guard"
 	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
+	"github.com/kcpctl/kcpctl/internal/workload/puller"
 )
 
 // The resources of kcp that the controller writes.
@@ -33,6 +35,9 @@ const identityInterval = 500 * time.Millisecond
 func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error {
 	in := c.input(clusters)
 	version := c.version(clusters)
+	if len(clusters) == 0 {
+		c.claims = map[string][]any{}
+	}
 	if version == c.published || len(in.Clusters) == 0 {
 		return nil
 	}
@@ -44,8 +49,8 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		return err
 	}
 	for _, cl := range clusters {
-		if cl.Mode() != api.SyncModePush {
-			delete(out.States, cl.Name) // its syncer reports them
+		if cl.Mode() != api.SyncModePush || c.result(cl.Name) == nil {
+			delete(out.States, cl.Name) // its syncer reports them, or they were not read
 		}
 	}
 	for _, s := range out.Schemas {
@@ -54,14 +59,18 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 			return fmt.Errorf("create APIResourceSchema %s: %w", s.GetName(), err)
 		}
 	}
-	if out.Export != nil {
-		// The policies come first, so that no object is without them.
-		if err := c.protect(ctx, negotiate.Exported(out.Export)); err != nil {
-			return err
-		}
-		if err := c.apply(ctx, exports, out.Export); err != nil {
-			return err
-		}
+	if out.Export == nil {
+		return nil // no cluster could be read yet
+	}
+	for gr, found := range out.Refused {
+		klog.FromContext(ctx).Info("The schema is not widened: it would become narrower", "resource", gr, "differences", fmt.Sprint(found))
+	}
+	// The policies come first, so that no object is without them.
+	if err := c.protect(ctx, negotiate.Exported(out.Export)); err != nil {
+		return err
+	}
+	if err := c.apply(ctx, exports, out.Export); err != nil {
+		return err
 	}
 	for _, e := range out.ClusterExports {
 		if err := c.apply(ctx, exports, e); err != nil {
@@ -80,6 +89,11 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 	}
 	if err := c.apply(ctx, workspaceTypes, c.workspaceType()); err != nil {
 		return err
+	}
+	for _, name := range out.Obsolete {
+		if err := c.client.Resource(schemas).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete APIResourceSchema %s: %w", name, err)
+		}
 	}
 	c.published = version
 	return nil
@@ -100,32 +114,47 @@ func (c *controller) version(clusters []*api.Cluster) string {
 	h := sha256.New()
 	for _, cl := range clusters {
 		hash := ""
-		if m := c.members[cl.Name]; m != nil {
-			if result, _, _ := m.state(); result != nil {
-				hash = result.Hash
-			}
+		if result := c.result(cl.Name); result != nil {
+			hash = result.Hash
 		}
-		fmt.Fprintf(h, "%s %s %s\n", cl.Name, cl.UID, hash)
+		fmt.Fprintf(h, "%s %s %s %q %q\n", cl.Name, cl.UID, hash, cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
 	}
 	return string(h.Sum(nil))
 }
 
-// input returns what the clusters serve. Clusters that are the same as an older one have no part in it.
+// result returns what a cluster in push mode serves, or nil if it could not be read.
+func (c *controller) result(cluster string) *puller.Result {
+	m := c.members[cluster]
+	if m == nil {
+		return nil
+	}
+	result, _, _ := m.state()
+	return result
+}
+
+// requested returns the APIs in an annotation of a Cluster.
+func requested(cl *api.Cluster, annotation string) []schema.GroupResource {
+	var out []schema.GroupResource
+	for _, name := range strings.Split(cl.Annotations[annotation], ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			out = append(out, schema.ParseGroupResource(name))
+		}
+	}
+	return out
+}
+
+// input returns what the clusters serve. Each has an APIExport, but those that are the same as an older one, or that could not be read,
+// have no part in the schemas.
 func (c *controller) input(clusters []*api.Cluster) negotiate.Input {
-	in := negotiate.Input{APIs: c.APIs}
+	in := negotiate.Input{APIs: c.APIs, Bound: c.roots.Bound()}
 	for _, cl := range clusters {
-		if cl.Mode() != api.SyncModePush {
-			in.Clusters = append(in.Clusters, negotiate.Cluster{Name: cl.Name}) // it needs an APIExport
+		next := negotiate.Cluster{Name: cl.Name}
+		if result := c.result(cl.Name); result != nil && c.sameAs(cl, clusters) == "" {
+			next = served(cl.Name, result)
 		}
-		m := c.members[cl.Name]
-		if m == nil || c.sameAs(cl, clusters) != "" {
-			continue
-		}
-		result, _, _ := m.state()
-		if result == nil {
-			continue
-		}
-		in.Clusters = append(in.Clusters, served(cl.Name, result))
+		in.Clusters = append(in.Clusters, next)
+		in.Narrow = append(in.Narrow, requested(cl, api.AnnotationAcceptSchema)...)
+		in.Widen = append(in.Widen, requested(cl, api.AnnotationWidenSchema)...)
 	}
 	return in
 }

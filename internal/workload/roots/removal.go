@@ -1,0 +1,99 @@
+package roots
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/watch"
+)
+
+// Leaves returns the number of objects in workspaces that are scheduled to a cluster, and whether all of them are known.
+func (s *Scheduler) Leaves(cluster string) (n int, complete bool) {
+	s.mu.Lock()
+	set, resources, watching := s.set, s.resources, s.endpoints != nil
+	s.mu.Unlock()
+	if set == nil {
+		return 0, false
+	}
+	if !watching || len(resources) == 0 {
+		return 0, len(resources) == 0 // nothing was ever published
+	}
+	for _, r := range all(resources) {
+		for _, o := range set.List(r) {
+			if o.GetLabels()[api.LabelCluster] == cluster {
+				n++
+			}
+		}
+	}
+	return n, set.Complete()
+}
+
+// Abandon gives up the objects that are scheduled to a cluster: it deletes them in workspaces without waiting for the syncer. They
+// stay in the cluster.
+func (s *Scheduler) Abandon(ctx context.Context, cluster string) error {
+	s.mu.Lock()
+	resources := all(s.resources)
+	s.mu.Unlock()
+	for _, r := range resources {
+		for _, o := range s.set.List(r) {
+			if o.GetLabels()[api.LabelCluster] != cluster {
+				continue
+			}
+			if err := s.abandon(ctx, r, o); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("give up %s %s: %w", r.GroupResource(), watch.KeyOf(o.Unstructured), err)
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Scheduler) abandon(ctx context.Context, r schema.GroupVersionResource, o watch.Object) error {
+	client, err := s.set.Resource(o.Endpoint, watch.KeyOf(o.Unstructured).Cluster, r)
+	if err != nil {
+		return err
+	}
+	uid := o.GetUID()
+	in := client.Namespace(o.GetNamespace())
+	if o.GetDeletionTimestamp() == nil {
+		if err := in.Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
+			return err
+		}
+	}
+	rest := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == api.FinalizerSyncer })
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": rest, "uid": string(uid)}})
+	if err != nil {
+		return err
+	}
+	_, err = in.Patch(ctx, o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController})
+	return err
+}
+
+// Bound returns the names of the APIResourceSchemas that any workspace uses, or nil if some could not be listed.
+func (s *Scheduler) Bound() map[string]bool {
+	s.mu.Lock()
+	set := s.set
+	s.mu.Unlock()
+	if set == nil || !set.Complete() {
+		return nil
+	}
+	out := map[string]bool{}
+	for _, o := range set.List(api.Bindings()) {
+		resources, _, _ := unstructured.NestedSlice(o.Object, "status", "boundResources")
+		for _, b := range resources {
+			fields, _ := b.(map[string]any)
+			if name, _, _ := unstructured.NestedString(fields, "schema", "name"); name != "" {
+				out[name] = true
+			}
+		}
+	}
+	return out
+}
