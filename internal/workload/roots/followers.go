@@ -136,7 +136,7 @@ func (sc *scene) watches(workload string) bool {
 func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shares map[string]splitter.Share, complete bool) error {
 	root, i, leaves := sc.roots[ref], sc.items[ref], s.collisions(sc, ref, shares)
 	if _, placed := root.GetAnnotations()[api.AnnotationPlacement]; !placed && len(shares)+len(leaves) == 0 && !hasStatus(i) {
-		return nil // such as a ConfigMap that nobody needs
+		return nil // such as a ConfigMap that no workload needs
 	}
 	want, err := splitter.Leaves(root.Unstructured, shares)
 	if err != nil {

@@ -222,7 +222,7 @@ func TestWhatAWorkloadNeedsFollowsIt(t *testing.T) {
 	require.Equal(t, "files", leaf.GetAnnotations()[api.AnnotationName])
 	require.Equal(t, "b", leaf.Object["data"].(map[string]any)["a"])
 	require.Empty(t, s.on(configMaps, "unused"))
-	require.NotContains(t, s.Get("1a", configMaps, "shop", "unused").GetAnnotations(), api.AnnotationPlacement, "what nobody needs is not touched")
+	require.NotContains(t, s.Get("1a", configMaps, "shop", "unused").GetAnnotations(), api.AnnotationPlacement, "it is not touched")
 	require.Equal(t, `{"c1":{},"c2":{}}`, s.Get("1a", configMaps, "shop", "files").GetAnnotations()[api.AnnotationPlacement])
 	s.eventually(func() bool {
 		return strings.Contains(fmt.Sprint(s.Get("1a", services, "shop", "other").Object["status"]), "no workload needs it")
@@ -364,7 +364,7 @@ spec: {replicas: 3}`, name, name, hint))
 	s.eventually(func() bool { return s.on(deployments, "far") == "c2" }, "away from them")
 }
 
-// A controller that starts again goes on with a move where another one was.
+// A controller that starts again continues a move.
 func TestMovesSurviveARestart(t *testing.T) {
 	s := start(t)
 	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
@@ -393,7 +393,7 @@ spec: {replicas: 20}`)
 	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c2").GetLabels()["seen"] == "again" }, "scheduled")
 	require.Equal(t, "c1=18 c2=2", s.leaves(), "no more in this minute")
 	s.object(deployments, `{metadata: {name: web--c2, namespace: shop, annotations: {workloads.kcp.dev/moves: "2026-01-01T00:00:00Z=2"}}}`)
-	s.eventually(func() bool { return strings.Contains(s.leaves(), "c2=4") }, "the minute is over")
+	s.eventually(func() bool { return strings.Contains(s.leaves(), "c2=4") }, "the minute has ended")
 }
 
 const apiBindings = "apis/apis.kcp.io/v1alpha2/apibindings"
