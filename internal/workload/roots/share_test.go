@@ -1,0 +1,137 @@
+package roots_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// capable returns a ready cluster with free CPUs.
+func capable(name, cpu string) *api.Cluster {
+	c := cluster(name, true, 0)
+	c.Status.Capacity = &api.Capacity{Allocatable: corev1.ResourceList{"cpu": resource.MustParse(cpu), "pods": resource.MustParse("110")}}
+	return c
+}
+
+// Decisions shortly after each other know what each one takes, though no pods are there yet.
+func TestDecisionsReserveWhatTheyTake(t *testing.T) {
+	s := start(t)
+	s.clusters(capable("c1", "4"), capable("c2", "2"))
+	on := map[string]int{}
+	for i := range 6 {
+		name := fmt.Sprint("one", i)
+		s.deploy(fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %s, namespace: shop}
+spec: {replicas: 1, template: {spec: {containers: [{name: c, resources: {requests: {cpu: "1"}}}]}}}`, name))
+		s.eventually(func() bool { return s.on(deployments, name) != "" }, name)
+		on[s.on(deployments, name)]++
+	}
+	require.Equal(t, map[string]int{"c1": 4, "c2": 2}, on)
+}
+
+func TestNamespacesHaveHintsAndWorkloadsKeepTogether(t *testing.T) {
+	s := start(t)
+	s.object("api/v1/namespaces", `{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {workloads.kcp.dev/weights: "c2=1"}}}`)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0), cluster("c3", true, 0))
+	s.deploy(web)
+	s.eventually(func() bool { return s.leaves() == "c2=4" }, "those of the namespace")
+	s.object("api/v1/namespaces", `{metadata: {name: shop, annotations: {workloads.kcp.dev/weights: null}}}`)
+	deploy := func(name, hint string) {
+		s.deploy(fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %s, namespace: shop, labels: {app: %s}, annotations: {%s}}
+spec: {replicas: 3}`, name, name, hint))
+	}
+	deploy("near", `workloads.kcp.dev/affinity: app=cache`)
+	s.eventually(func() bool {
+		return strings.Contains(fmt.Sprint(s.Get("1a", deployments, "shop", "near").Object["status"]), "none of 3 clusters can run it")
+	}, "there is nothing to be near to")
+	deploy("cache", `workloads.kcp.dev/weights: "c1=1,c3=1"`)
+	s.eventually(func() bool { return s.on(deployments, "near") == "c1 c3" }, "it follows")
+	deploy("far", `workloads.kcp.dev/anti-affinity: "app in (cache, near)"`)
+	s.eventually(func() bool { return s.on(deployments, "far") == "c2" }, "away from them")
+}
+
+// A controller that starts again continues a move.
+func TestMovesSurviveARestart(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.deploy(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: c1=1}}
+spec: {replicas: 20}`)
+	s.eventually(func() bool { return s.leaves() == "c1=20" }, "on one")
+	s.object(deployments, `{metadata: {name: web--c1, namespace: shop}, status: {availableReplicas: 20}}`)
+	s.deploy(`{metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: "c1=1,c2=1"}}}`)
+	s.eventually(func() bool { return s.leaves() == "c1=20 c2=2" }, "a tenth moves")
+	leaf := s.Get("1a", deployments, "shop", "web--c2").GetAnnotations()
+	require.Equal(t, "true", leaf[api.AnnotationSurge])
+	require.Regexp(t, "Z=2$", leaf[api.AnnotationMoves])
+
+	s.restart()
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.deploy(`{metadata: {name: web, namespace: shop, labels: {seen: "true"}}}`)
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["seen"] == "true" }, "scheduled")
+	require.Equal(t, "c1=20 c2=2", s.leaves(), "those that replace others are not available yet")
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop}, status: {availableReplicas: 2}}`)
+	s.eventually(func() bool { return s.leaves() == "c1=18 c2=2" }, "now they are")
+	s.deploy(`{metadata: {name: web, namespace: shop, labels: {seen: again}}}`)
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["seen"] == "again" }, "scheduled")
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c2").GetLabels()["seen"] == "again" }, "scheduled")
+	require.Equal(t, "c1=18 c2=2", s.leaves(), "no more in this minute")
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop, annotations: {workloads.kcp.dev/moves: "2026-01-01T00:00:00Z=2"}}}`)
+	s.eventually(func() bool { return strings.Contains(s.leaves(), "c2=4") }, "the minute has ended")
+}
+
+const apiBindings = "apis/apis.kcp.io/v1alpha2/apibindings"
+
+// Every workspace that uses the APIs gets a binding for each cluster, which shows the objects with its label and no others.
+func TestBindsTheExportsOfClusters(t *testing.T) {
+	s := start(t)
+	s.object(apiBindings, `
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIBinding
+metadata: {name: mine}
+spec: {reference: {export: {path: compute, name: kubernetes}}}`)
+	s.object(apiBindings, `
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIBinding
+metadata: {name: of-a-cluster-that-is-gone, labels: {app.kubernetes.io/managed-by: kcpctl-workloads}}
+spec: {reference: {export: {path: compute, name: cluster-gone}}}`)
+	claim := func(cluster string) []any {
+		return []any{map[string]any{
+			"group": "", "resource": "secrets", "verbs": []any{"get"},
+			"defaultSelector": map[string]any{"matchLabels": map[string]any{api.LabelCluster: cluster}},
+		}}
+	}
+	s.claims = map[string][]any{"cluster-c1": claim("c1"), "cluster-c2": claim("c2")}
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.eventually(func() bool {
+		return slices.Equal(s.Names("1a", apiBindings), []string{"/cluster-c1", "/cluster-c2", "/mine"})
+	}, "bound")
+	claims, _, _ := unstructured.NestedSlice(s.Get("1a", apiBindings, "", "cluster-c1").Object, "spec", "permissionClaims")
+	require.Equal(t, []any{map[string]any{
+		"group": "", "resource": "secrets", "verbs": []any{"get"}, "state": "Accepted",
+		"selector": map[string]any{"matchLabels": map[string]any{api.LabelCluster: "c1"}},
+	}}, claims)
+	s.eventually(func() bool {
+		return s.Get("1a", apiBindings, "", "cluster-c1").GetAnnotations()["workloads.kcp.dev/retried"] != ""
+	}, "kcp is asked again to apply the claims")
+	s.object(apiBindings, `{metadata: {name: cluster-c1}, spec: {permissionClaims: []}}`)
+	s.eventually(func() bool {
+		claims, _, _ := unstructured.NestedSlice(s.Get("1a", apiBindings, "", "cluster-c1").Object, "spec", "permissionClaims")
+		return len(claims) == 1
+	}, "it is repaired")
+}
