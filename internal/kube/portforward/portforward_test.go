@@ -3,6 +3,7 @@ package portforward
 import (
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -87,4 +88,45 @@ func TestTunnelDoesNotCloseUnderADial(t *testing.T) {
 	<-idle
 	require.False(t, c.closed, "a stream is open")
 	require.NoError(t, conn.Close())
+}
+
+// ended is a stream of a port-forward that ends after its data, which comes late.
+type ended struct {
+	httpstream.Stream
+	after time.Duration
+	data  io.Reader
+}
+
+func (e *ended) Read(p []byte) (int, error) {
+	time.Sleep(e.after)
+	e.after = 0
+	return e.data.Read(p)
+}
+func (e *ended) Reset() error { return nil }
+
+// A kubelet that is busy reports the cause after the end of the data.
+func TestReadReturnsTheCause(t *testing.T) {
+	for name, tc := range map[string]struct {
+		after   time.Duration
+		message string
+		want    string
+	}{
+		"nothing listens":        {0, "failed to connect to localhost:6443: connection refused", "demo:6443: connection refused"},
+		"of a busy kubelet":      {errorWait / 2, "no such sandbox", "demo:6443: no such sandbox"},
+		"of a kubelet that hung": {2 * errorWait, "no such sandbox", "EOF"},
+		"the pod ended it":       {0, "", "EOF"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &stream{
+					Stream: &ended{data: strings.NewReader("")}, errors: &ended{after: tc.after, data: strings.NewReader(tc.message)},
+					remote: "demo:6443", reported: make(chan struct{}),
+				}
+				go s.readError()
+				_, err := s.Read(make([]byte, 1))
+				require.EqualError(t, err, tc.want)
+				<-s.reported
+			})
+		})
+	}
 }

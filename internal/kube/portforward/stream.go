@@ -99,8 +99,9 @@ func (s *stream) withCause(err error) error {
 	return err
 }
 
-// errorWait is how long Read waits at the end of the data for an error of the kubelet.
-const errorWait = 100 * time.Millisecond
+// errorWait is how long Read waits at the end of the data for an error of the kubelet, or for the news that there is none. The kubelet
+// ends the data first (containerd: internal/cri/server/sandbox_portforward_linux.go), and may be busy.
+const errorWait = time.Second
 
 // Read reads from the pod.
 func (s *stream) Read(p []byte) (int, error) {
