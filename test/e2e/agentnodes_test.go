@@ -1,0 +1,118 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestClusterAgent runs a kcp and its agent on a cluster, from one file.
+func TestClusterAgent(t *testing.T) {
+	a, n := newAgentsInside(t, ephemeralShards)
+	for _, part := range []struct {
+		name string
+		do   func(t *testing.T)
+	}{
+		{"one up", func(t *testing.T) { a.up(t); n.lead(t, a.service) }},
+		{"a Widget of a workspace on another shard", func(t *testing.T) {
+			a.isOn(t, "team", "beta")
+			a.serves(t, consumer, "first")
+		}},
+		{"a second up writes nothing", a.settled},
+		{"the credential of the agent", a.confined},
+		{"deleted objects leave", func(t *testing.T) { a.release(t, consumer, "first") }},
+		{"down leaves nothing", a.leavesNothing},
+	} {
+		step(t, part.name, part.do)
+	}
+}
+
+// isOn requires that a workspace is on a shard.
+func (a *agents) isOn(t *testing.T, name, shard string) {
+	t.Helper()
+	var w workspace
+	require.NoError(t, json.Unmarshal([]byte(a.kubectl(t, "get", "workspace", name, "--output", "json").ok(t).stdout), &w))
+	require.Equal(t, shard, w.Metadata.Annotations["core.kcp.io/shard"])
+}
+
+// confined sends requests with the certificate of the agent: it reaches its own APIExport, on every shard that serves it, and nothing
+// else.
+func (a *agents) confined(t *testing.T) {
+	c := &authenticated{setup: a.setup, ca: x509.NewCertPool(), via: a.via}
+	proxy := c.connect(t, "--user", "e2e", "--group", "system:kcp:admin") + "/clusters/"
+	c.pair = a.credential(t)
+	code := func(url string) int {
+		t.Helper()
+		got, _ := c.send(t, http.MethodGet, url, request{certificate: true})
+		return got
+	}
+	exports := "/apis/apis.kcp.io/v1alpha2/apiexports"
+	widgets := "/apis/" + a.widgets.GroupVersion().String() + "/widgets"
+	require.Equal(t, http.StatusOK, code(proxy+provider+exports+"/"+a.export()))
+	own := a.endpoints(t, provider, a.export())
+	require.NotEmpty(t, own)
+	for _, url := range own {
+		require.Equal(t, http.StatusOK, code(url+"/clusters/*"+widgets), url)
+	}
+	for _, workspace := range []string{"root", provider, consumer, uninvolved} {
+		for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets", exports} {
+			require.Equal(t, http.StatusForbidden, code(proxy+workspace+path), "%s in %s", path, workspace)
+		}
+	}
+	require.Equal(t, http.StatusForbidden, code(proxy+consumer+widgets), "users' objects, other than through the APIExport")
+	others := a.endpoints(t, "root", "tenancy.kcp.io")
+	require.Len(t, others, len(shardNames()))
+	for _, url := range others {
+		require.Equal(t, http.StatusForbidden, code(url+"/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces"), url)
+	}
+}
+
+// credential returns the certificate of the agent.
+func (a *agents) credential(t *testing.T) tls.Certificate {
+	t.Helper()
+	var secret corev1.Secret
+	r := a.service.kubectl("get", "secret", a.name+"-agent-widgets-client", "--namespace", a.service.namespace, "--output", "json")
+	require.NoError(t, json.Unmarshal([]byte(r.run(t.Context(), t).ok(t).stdout), &secret))
+	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	require.NoError(t, err)
+	return pair
+}
+
+// endpoints returns the URLs of the virtual workspaces of an APIExport.
+func (a *agents) endpoints(t *testing.T, workspace, export string) []string {
+	t.Helper()
+	r := a.kubectlAs(t, []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", workspace},
+		"get", "apiexportendpointslice", export, "--output", "jsonpath={.status.endpoints[*].url}").ok(t)
+	return strings.Fields(r.stdout)
+}
+
+// settled requires that up has nothing to do. The agent itself writes its lease, and the state of objects.
+func (a *agents) settled(t *testing.T) {
+	t.Helper()
+	before := a.ids(t)
+	a.up(t).changed(t, 0)
+	require.Empty(t, a.kcpctl(t, "diff").ok(t).stdout)
+	require.Equal(t, before, a.ids(t))
+}
+
+// leavesNothing removes the setup. It leaves neither objects of the agent without a namespace, nor objects that wait for the agent.
+func (a *agents) leavesNothing(t *testing.T) {
+	a.kcpctl(t, "down", "--yes", "--purge").ok(t).quiet(t)
+	for _, kind := range []string{"clusterroles", "clusterrolebindings", "publishedresources.syncagent.kcp.io"} {
+		for _, o := range a.service.list(t.Context(), t, kind) {
+			require.NotContains(t, o.GetName(), a.name, kind)
+		}
+	}
+	list, err := a.below(t).Resource(a.widgets).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Empty(t, list.Items)
+}

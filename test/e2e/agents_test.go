@@ -1,0 +1,269 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	neturl "net/url"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	// provider is the workspace of the APIExport. consumer is on the shard beta, and uses it. uninvolved does not.
+	provider, consumer, uninvolved = "root:widgets", "root:team", "root:other"
+	// secretOf is the name of the Secret that belongs to a Widget.
+	secretOf = "%s-credentials"
+)
+
+// agentSetup is a setup with an agent. Its CustomResourceDefinition and its PublishedResource have names of their own, because other
+// tests use the same cluster.
+const agentSetup = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: %[1]s}
+spec:%[2]s
+  kubeconfigs:
+  - {name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}
+  workspaces:
+  - {name: team, selector: {name: beta}}
+  - {name: other, selector: {name: alpha}}
+`
+
+const widgetAgent = `  agents:
+  - name: widgets%[2]s
+    workspace: root:widgets
+    apiExport: widgets.%[1]s.example.com
+    bind: [root:team]
+    publishedResources:
+    - name: %[1]s-widgets
+      spec:
+        resource: {apiGroup: %[1]s.example.com, kind: Widget, versions: [v1]}
+        naming: {name: "{{ .Object.metadata.name }}", namespace: "{{ .ClusterName }}"}
+        related:
+        - identifier: credentials
+          origin: service
+          kind: Secret
+          cleanup: true
+          object: {template: {template: "{{ .Object.metadata.name }}-credentials"}}
+    definitions:
+    - apiVersion: apiextensions.k8s.io/v1
+      kind: CustomResourceDefinition
+      metadata: {name: widgets.%[1]s.example.com}
+      spec:
+        group: %[1]s.example.com
+        scope: Namespaced
+        names: {kind: Widget, plural: widgets, singular: widget}
+        versions:
+        - name: v1
+          served: true
+          storage: true
+          subresources: {status: {}}
+          schema:
+            openAPIV3Schema:
+              type: object
+              properties:
+                spec: {type: object, properties: {size: {type: integer}}}
+                status: {type: object, properties: {phase: {type: string}}}
+`
+
+// ephemeralShards are three shards that start quickly, and lose their data with their pods.
+const ephemeralShards = `
+  etcd: {embedded: {ephemeral: true}}
+  shards: [{name: alpha}, {name: beta}]`
+
+// agents is a setup with an agent that publishes the Widgets of a cluster.
+type agents struct {
+	*setup
+	// service is the place of the agent.
+	service *cluster
+	// via is a proxy to the host names of the setup. Without one they are dialled directly.
+	via     *neturl.URL
+	widgets schema.GroupVersionResource
+	// namespaces are those of workspaces on the service cluster. The agent creates them, and does not remove them.
+	namespaces []string
+}
+
+// newAgents returns a setup whose agent runs on a node of the testbed. The image of the agent is given to the node.
+func newAgents(t *testing.T, s *setup, service *cluster, node string) *agents {
+	t.Helper()
+	if testbed := os.Getenv("E2E_TESTBED"); testbed != "" {
+		command{name: testbed, args: []string{"agent-image", "--node", node}}.run(t.Context(), t).ok(t)
+	}
+	a := &agents{setup: s, service: service,
+		widgets: schema.GroupVersionResource{Group: s.name + ".example.com", Version: "v1", Resource: "widgets"}}
+	t.Cleanup(func() {
+		for _, o := range append(a.namespaces, "customresourcedefinition/"+a.export()) {
+			a.service.kubectl("delete", o, "--ignore-not-found", "--wait=false").run(context.Background(), t).ok(t)
+		}
+	})
+	return a
+}
+
+// newAgentsInside returns a setup whose components and agent are on the same cluster. The names of its Services are found after up.
+func newAgentsInside(t *testing.T, spec string) (*agents, *names) {
+	t.Helper()
+	s, n := newCluster(t, "minimal"), startNames(t)
+	on := &exposed{s.runtime.(*cluster)}
+	s.runtime, s.env = on, append(s.env, n.environment()...)
+	s.text = fmt.Sprintf(agentSetup, s.name, spec) + fmt.Sprintf(widgetAgent, s.name, "")
+	s.write(t, s.text)
+	a := newAgents(t, s, on.cluster, "a")
+	a.via = n.url(t)
+	return a, n
+}
+
+// export is the name of the APIExport, and of the CustomResourceDefinition.
+func (a *agents) export() string { return a.widgets.Resource + "." + a.widgets.Group }
+
+// lead lets clients find the Services of a cluster as those in the cluster do.
+func (n *names) lead(t *testing.T, c *cluster) {
+	t.Helper()
+	var list corev1.ServiceList
+	r := c.kubectl("get", "services", "--namespace", c.namespace, "--output", "json").run(t.Context(), t).ok(t)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+	for _, s := range list.Items {
+		for _, p := range s.Spec.Ports {
+			host := fmt.Sprintf("%s.%s.svc.cluster.local", s.Name, s.Namespace)
+			n.set(net.JoinHostPort(host, fmt.Sprint(p.Port)), net.JoinHostPort(s.Spec.ClusterIP, fmt.Sprint(p.Port)))
+		}
+	}
+}
+
+// connect returns a client of a workspace, with a new credential of an administrator.
+func (a *agents) connect(ctx context.Context, workspace string) (dynamic.Interface, error) {
+	cmd, cancel := a.command("kubeconfig", "--user", "e2e", "--group", "system:kcp:admin", "--workspace", workspace).prepare(ctx)
+	defer cancel()
+	raw, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(raw)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Timeout = -1, requestPatience
+	if a.via != nil {
+		config.Proxy = http.ProxyURL(a.via)
+	}
+	return dynamic.NewForConfig(config)
+}
+
+// in returns a client of a workspace.
+func (a *agents) in(t *testing.T, workspace string) dynamic.Interface {
+	t.Helper()
+	client, err := a.connect(t.Context(), workspace)
+	require.NoError(t, err)
+	return client
+}
+
+// below returns a client of the service cluster.
+func (a *agents) below(t *testing.T) dynamic.Interface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", a.service.kubeconfig)
+	require.NoError(t, err)
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	require.NoError(t, err)
+	return client
+}
+
+// widget returns a Widget of a user.
+func (a *agents) widget(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": a.widgets.GroupVersion().String(), "kind": "Widget",
+		"metadata": map[string]any{"name": name, "namespace": "default"}, "spec": map[string]any{"size": int64(3)},
+	}}
+}
+
+// of returns the Widgets of a namespace.
+func (a *agents) of(client dynamic.Interface, namespace string) dynamic.ResourceInterface {
+	return client.Resource(a.widgets).Namespace(namespace)
+}
+
+// namespace returns the namespace of a workspace on the service cluster, which has the name of its logical cluster.
+func (a *agents) namespace(t *testing.T, workspace string) string {
+	t.Helper()
+	o, err := a.in(t, workspace).Resource(schema.GroupVersionResource{Group: "core.kcp.io", Version: "v1alpha1", Resource: "logicalclusters"}).
+		Get(t.Context(), "cluster", metav1.GetOptions{})
+	require.NoError(t, err)
+	name := o.GetAnnotations()["kcp.io/cluster"]
+	require.NotEmpty(t, name)
+	if o := "namespace/" + name; !slices.Contains(a.namespaces, o) {
+		a.namespaces = append(a.namespaces, o)
+	}
+	return name
+}
+
+// serves creates a Widget in a workspace. It must arrive on the service cluster, and its status and its Secret must come back.
+func (a *agents) serves(t *testing.T, workspace, name string) {
+	t.Helper()
+	client, below, namespace := a.in(t, workspace), a.below(t), a.namespace(t, workspace)
+	_, err := a.of(client, "default").Create(t.Context(), a.widget(name), metav1.CreateOptions{})
+	require.NoError(t, err)
+	began := time.Now()
+	eventually(t.Context(), t, func() error {
+		_, err := a.of(below, namespace).Get(t.Context(), name, metav1.GetOptions{})
+		return err
+	})
+	t.Logf("Widget %s of %s is on the service cluster after %s", name, workspace, time.Since(began).Round(10*time.Millisecond))
+
+	secret := fmt.Sprintf(secretOf, name)
+	_, err = below.Resource(secretGVR).Namespace(namespace).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": secret}, "stringData": map[string]any{"password": name},
+	}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	_, err = a.of(below, namespace).Patch(t.Context(), name, types.MergePatchType, []byte(`{"status":{"phase":"Ready"}}`), metav1.PatchOptions{}, "status")
+	require.NoError(t, err)
+	eventually(t.Context(), t, func() error {
+		o, err := a.of(client, "default").Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil && fmt.Sprint(o.Object["status"]) != "map[phase:Ready]" {
+			err = fmt.Errorf("Widget %s has status %v", name, o.Object["status"])
+		}
+		return err
+	})
+	eventually(t.Context(), t, func() error {
+		_, err := client.Resource(secretGVR).Namespace("default").Get(t.Context(), secret, metav1.GetOptions{})
+		return err
+	})
+}
+
+// release deletes a Widget. Its copy and the copy of its Secret must go too.
+func (a *agents) release(t *testing.T, workspace, name string) {
+	t.Helper()
+	client, below, namespace := a.in(t, workspace), a.below(t), a.namespace(t, workspace)
+	require.NoError(t, a.of(client, "default").Delete(t.Context(), name, metav1.DeleteOptions{}))
+	a.gone(t, a.of(client, "default"), name)
+	a.gone(t, a.of(below, namespace), name)
+	a.gone(t, client.Resource(secretGVR).Namespace("default"), fmt.Sprintf(secretOf, name))
+}
+
+// gone waits until an object does not exist.
+func (a *agents) gone(t *testing.T, in dynamic.ResourceInterface, name string) {
+	t.Helper()
+	eventually(t.Context(), t, func() error {
+		o, err := in.Get(t.Context(), name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		}
+		return fmt.Errorf("%s %s is still there, with the finalizers %v", o.GetKind(), name, o.GetFinalizers())
+	})
+}
