@@ -29,6 +29,9 @@ func TestClusterAgent(t *testing.T) {
 		}},
 		{"a second up writes nothing", a.settled},
 		{"the credential of the agent", a.confined},
+		{"an agent in use is not removed", func(t *testing.T) {
+			a.kcpctl(t, "down", "--yes", "--purge").refused(t, 1, "agent/widgets", "1 "+a.export()+" in "+consumer, "--orphan")
+		}},
 		{"deleted objects leave", func(t *testing.T) { a.release(t, consumer, "first") }},
 		{"down leaves nothing", a.leavesNothing},
 	} {
@@ -104,9 +107,10 @@ func (a *agents) settled(t *testing.T) {
 	require.Equal(t, before, a.ids(t))
 }
 
-// leavesNothing removes the setup. It leaves neither objects of the agent without a namespace, nor objects that wait for the agent.
+// leavesNothing removes the setup. It leaves neither the lease and the state of the agent, nor objects of it without a namespace, nor
+// objects that wait for it.
 func (a *agents) leavesNothing(t *testing.T) {
-	a.kcpctl(t, "down", "--yes", "--purge").ok(t).quiet(t)
+	leavesNothing(t, a.setup)
 	for _, kind := range []string{"clusterroles", "clusterrolebindings", "publishedresources.syncagent.kcp.io"} {
 		for _, o := range a.service.list(t.Context(), t, kind) {
 			require.NotContains(t, o.GetName(), a.name, kind)
