@@ -53,6 +53,9 @@ func (b *objects) export() {
 	b.addIn(a.Workspace, exportTemplate, inWorkspace{Name: a.APIExport})
 	b.roleIn(a.Workspace, agent.RulesInWorkspace(&a.Agent))
 	for _, consumer := range a.Bind {
+		if consumer != a.Workspace {
+			b.existing(consumer)
+		}
 		b.binding(consumer, v1alpha1.WorkspaceBinding{Name: a.APIExport, Export: a.Workspace + ":" + a.APIExport, AcceptAllClaims: true})
 	}
 }

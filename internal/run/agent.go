@@ -47,7 +47,7 @@ type AgentRuntime interface {
 }
 
 // publishes waits until an agent publishes its resources, accepts what the APIExport claims from its consumers, and waits until they
-// can use the APIs.
+// can use the APIs, and the agent finds the objects of all of them: also those on a shard that had no consumer before.
 func (r *rollout) publishes(ctx context.Context, c *topology.Component) error {
 	if c.Replicas == 0 {
 		return nil // it is paused
@@ -69,7 +69,10 @@ func (r *rollout) publishes(ctx context.Context, c *topology.Component) error {
 	if err := r.acceptClaims(ctx, c); err != nil {
 		return err
 	}
-	return r.until(ctx, c, func() error { return a.Bound(ctx) })
+	if err := r.until(ctx, c, func() error { return a.Bound(ctx) }); err != nil {
+		return err
+	}
+	return r.endpoints(ctx, c)
 }
 
 // acceptClaims applies the APIBindings that this run has applied once more: an agent adds claims to its APIExport when it starts.

@@ -21,8 +21,8 @@ type Agent struct {
 	Workspace string `json:"workspace"`
 	// APIExport is the name of the APIExport. Only one agent may publish through it. Default: the name of the agent.
 	APIExport string `json:"apiExport,omitempty"`
-	// Bind are the paths of the workspaces in which kcpctl up binds the APIExport, and accepts its permission claims. kcp serves an
-	// APIExport only on shards where a workspace binds it. Default: the workspace of the APIExport.
+	// Bind are the paths of the workspaces in which kcpctl up binds the APIExport, and accepts its permission claims. It creates those
+	// that do not exist. kcp serves an APIExport only on shards where a workspace binds it. Default: the workspace of the APIExport.
 	Bind []string `json:"bind,omitempty"`
 	// PublishedResources are the APIs that the agent publishes.
 	PublishedResources []PublishedResource `json:"publishedResources,omitempty"`
