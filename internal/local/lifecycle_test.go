@@ -105,6 +105,24 @@ func TestUpRestartsOnlyWhatMustBe(t *testing.T) {
 	}
 }
 
+func TestReplaceRestartsAProcess(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	before := m.pids()
+	s := m.open(file())
+	require.NoError(t, s.rt.Replace(t.Context(), s.rt.topology.Component("front-proxy/main")))
+	after := m.pids()
+	require.NotEqual(t, before[proxy], after[proxy])
+	delete(before, proxy)
+	delete(after, proxy)
+	require.Equal(t, before, after)
+	require.Empty(t, changed(m.up(file())))
+
+	require.NoError(t, s.rt.StopAll(t.Context()))
+	require.NoError(t, s.rt.Replace(t.Context(), s.rt.topology.Component("front-proxy/main")), "what does not run starts with the next up")
+	require.NotContains(t, m.pids(), proxy)
+}
+
 // processesOf finds the processes of a component on the machine, whatever the records say.
 func (m *machine) processesOf(name string) []process.Identity {
 	m.Helper()

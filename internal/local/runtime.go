@@ -358,8 +358,31 @@ func (r *Runtime) Find(context.Context, plan.Ref, string) ([]unstructured.Unstru
 	return nil, nil
 }
 
-// Replace does nothing: a component has one process on this machine, and no other could serve in its place.
-func (r *Runtime) Replace(context.Context, *topology.Component) error { return nil }
+// Replace restarts the process of a component, if it has one, and waits until it is ready. No other process serves in the
+// meantime.
+func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
+	w, err := r.layout.workloadOf(c)
+	if err != nil || w == nil {
+		return err
+	}
+	if restarted, err := r.supervisor.again(ctx, c.ID(), w); err != nil || !restarted {
+		return err
+	}
+	for {
+		s, err := r.State(ctx, c)
+		switch {
+		case err != nil || s.Ready:
+			return err
+		case s.Stuck:
+			return fmt.Errorf("%s is not ready: %s", c.ID(), s.Reason)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(watchPeriod):
+		}
+	}
+}
 
 // Dial connects to the port of a component.
 func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {

@@ -149,6 +149,18 @@ func (s *supervisor) replace(ctx context.Context, p *supervised, id topology.ID,
 	return s.start(p, w, bin, restarts)
 }
 
+// again restarts the process of a workload. It does nothing if no run has started one.
+func (s *supervisor) again(ctx context.Context, id topology.ID, w *workload) (restarted bool, err error) {
+	p := s.get(w.name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rec, err := s.layout.record(w.name)
+	if err != nil || rec == nil {
+		return false, err
+	}
+	return true, s.replace(ctx, p, id, w, &rec.Binary)
+}
+
 // start starts a workload. The record is written before and after it, so that the next run finds the process even if
 // this one is killed in between.
 func (s *supervisor) start(p *supervised, w *workload, bin *binary, restarts int32) error {

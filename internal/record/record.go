@@ -35,6 +35,8 @@ type Record struct {
 	Labels map[topology.ID]map[string]string `json:"labels,omitempty"`
 	// Placed are the objects in workspaces of kcp.
 	Placed []Placed `json:"placed,omitempty"`
+	// Moved are the front-proxies that must restart, because the base URL of a shard has changed, by the shard.
+	Moved map[topology.ID][]topology.ID `json:"moved,omitempty"`
 }
 
 // Data describes where a component holds its data.
@@ -119,7 +121,7 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 		maps.Copy(out.Data, r.Data)
 		maps.Copy(out.Labels, r.Labels)
 		maps.Copy(out.Addresses, r.Addresses)
-		out.Placed = r.Placed
+		out.Placed, out.Moved = r.Placed, r.Moved
 		out.Retired = r.retire(out.Authorities)
 	}
 	for id, d := range data {
@@ -160,6 +162,15 @@ func (r *Record) normal() Record {
 	maps.Copy(out.Data, r.Data)
 	maps.Copy(out.Labels, r.Labels)
 	out.Placed = append(out.Placed, r.Placed...)
+	out.Moved = map[topology.ID][]topology.ID{}
+	maps.Copy(out.Moved, r.Moved)
+	return out
+}
+
+// WithMoved returns the record with the front-proxies that must restart, by the shard whose base URL has changed.
+func (r *Record) WithMoved(moved map[topology.ID][]topology.ID) *Record {
+	out := r.clone()
+	out.Moved = moved
 	return out
 }
 
@@ -198,6 +209,7 @@ func (r *Record) Remove(emptied bool, ids ...topology.ID) *Record {
 		d.Removed, d.Emptied = true, emptied || d.Emptied
 		out.Data[id] = d
 		delete(out.Labels, id)
+		delete(out.Moved, id)
 	}
 	return out
 }
@@ -208,6 +220,7 @@ func (r *Record) Purge(ids ...topology.ID) *Record {
 	for _, id := range ids {
 		delete(out.Data, id)
 		delete(out.Labels, id)
+		delete(out.Moved, id)
 	}
 	return out
 }
@@ -218,5 +231,6 @@ func (r *Record) clone() *Record {
 	maps.Copy(out.Addresses, r.Addresses)
 	maps.Copy(out.Data, r.Data)
 	maps.Copy(out.Labels, r.Labels)
+	out.Moved = maps.Clone(r.Moved)
 	return &out
 }

@@ -10,8 +10,11 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // withURL returns the world after the base URL of alpha has changed in the setup file.
@@ -64,6 +67,62 @@ func TestAFrontProxyThatCannotRestartIsNamed(t *testing.T) {
 		w.rt.On("Replace front-proxy/single", func() error { return errors.New("forbidden") })
 		_, err := next.run(t)
 		require.ErrorContains(t, err, "front-proxy/single does not find shard/alpha until it restarts, because the base URL of the shard has changed: forbidden")
-		require.Equal(t, "restart it: kubectl rollout restart deployment/demo-front-proxy-single -n kcp", clierr.Hint(err))
+		require.Equal(t, "rerun the command: it restarts front-proxy/single", clierr.Hint(err))
+	})
+}
+
+// The next run restarts the front-proxies if this one is interrupted, whenever that happens.
+func TestFrontProxiesRestartAfterAnInterruption(t *testing.T) {
+	for name, moment := range map[string]func(run.Event) bool{
+		"after the shard was applied": func(e run.Event) bool { return e.Name == "shard/alpha" && e.Message == "started" },
+		"before the front-proxies restart": func(e run.Event) bool {
+			return e.Name == "shard/alpha" && strings.HasPrefix(e.Message, "has a new base URL")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, replicated, func(t *testing.T, w *world) {
+				next := w.withURL(t, replicated)
+				next.onEach = func(e run.Event) {
+					if moment(e) {
+						w.rt.Lose(errors.New("killed"))
+					}
+				}
+				_, err := next.run(t)
+				require.ErrorContains(t, err, "killed")
+				require.NotContains(t, w.rt.Calls(), "Finish")
+				next.onEach = func(run.Event) {}
+				res := next.mustRun(t)
+				require.Zero(t, res.Plan.Count(plan.Change), "no object shows it")
+				require.Equal(t, []string{"Lock", "Save", "Begin", "Replace front-proxy/main", "Replace front-proxy/single", "Finish", "Unlock"}, w.rt.Calls())
+				require.True(t, next.mustRun(t).Plan.Empty())
+				require.Empty(t, w.rt.Calls())
+			})
+		})
+	}
+}
+
+// A front-proxy that cannot be reached restarts in the first run that reaches it, and a run for other components does not
+// forget it.
+func TestAFrontProxyOnALostClusterRestartsLater(t *testing.T) {
+	inWorld(t, twoClusters, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		next := newWorld(t, topologytest.Build(t, strings.Replace(twoClusters, "https://alpha.example.com", "https://new.example.com", 1)), w.rt)
+		w.rt.Use(next.top)
+		next.lose("us")
+		next.up.Options.AllowUnreachable = []string{"us"}
+		next.mustRun(t)
+		require.Contains(t, w.rt.Calls(), "Replace front-proxy/main")
+		require.NotContains(t, w.rt.Calls(), "Replace front-proxy/edge")
+		require.Contains(t, next.notes(), "front-proxy/edge must restart, because the base URL of shard/alpha has changed, but cluster us cannot be reached; run kcpctl up when it answers")
+
+		next.lose("")
+		next.up.Options.Only = []topology.ID{"shard/beta"}
+		next.mustRun(t)
+		require.NotContains(t, w.rt.Calls(), "Replace front-proxy/edge")
+		next.up.Options.Only = nil
+		next.mustRun(t)
+		require.Contains(t, w.rt.Calls(), "Replace front-proxy/edge")
+		require.NotContains(t, w.rt.Calls(), "Replace front-proxy/main")
+		require.True(t, next.mustRun(t).Plan.Empty())
 	})
 }

@@ -93,6 +93,7 @@ func (p *preparation) guard(ctx context.Context, res *Result) error {
 	p.recordLabels(res.record)
 	p.recordAddresses(res.record)
 	res.record.SetPlaced(res.Plan, only.limited())
+	p.recordMoved(res)
 	switch {
 	case !only.limited():
 		res.record.Drop(want)

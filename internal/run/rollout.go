@@ -91,6 +91,7 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 		waits: map[topology.ID]*wait{}, applying: semaphore.NewWeighted(atOnce),
 	}
 	for _, c := range r.changes.all {
+		c.moved = res.moved[c.ID()]
 		r.waits[c.ID()] = &wait{stopHelp: func() {}}
 		u.emit(Event{Scope: Component, Name: string(c.ID()), Status: Pending, Needs: names(c.needs)})
 	}
@@ -265,8 +266,8 @@ func (r *rollout) finish(ctx context.Context, c *change) error {
 		return err
 	}
 	switch {
-	case c.moves:
-		if err := r.restartProxies(ctx, c.Component); err != nil {
+	case len(c.moved) > 0:
+		if err := r.restartProxies(ctx, c); err != nil {
 			r.component(c.ID(), Failed, firstLine(err))
 			return err
 		}

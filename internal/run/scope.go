@@ -60,8 +60,8 @@ type change struct {
 	aliases []plan.Item
 	// isNew means that the component does not run yet, rolls that a running component is changed.
 	isNew, rolls bool
-	// moves means that the base URL of a running shard changes.
-	moves bool
+	// moved are the front-proxies that must restart once the shard is registered with its new base URL.
+	moved []topology.ID
 	// needs are the components in the scope that it needs.
 	needs []topology.ID
 	// after are the components whose rolls come before its own; none for the first ones and for those that do not roll.
@@ -85,7 +85,6 @@ func changesOf(t *topology.Topology, s scope, p *plan.Plan, parallel int) *chang
 		ch.isNew = slices.ContainsFunc(ch.items, func(it plan.Item) bool {
 			return it.Action == plan.Create && (it.Kind == "Deployment" || it.Kind == "StatefulSet")
 		})
-		ch.moves = slices.ContainsFunc(ch.items, func(it plan.Item) bool { return baseURL(it.Live) != "" && baseURL(it.Live) != baseURL(it.Want) })
 		_, outside := plan.InWorkspaces(ch.items)
 		ch.rolls = len(outside) > 0 && !ch.isNew
 		ch.items = slices.DeleteFunc(ch.items, isNewNamespace)

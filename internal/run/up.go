@@ -105,6 +105,9 @@ type Result struct {
 	desired *Desired
 	// record is the record of the installation once the plan is applied, and known the one that it has now.
 	record, known *record.Record
+	// moved are the front-proxies that must restart, by the shard whose base URL has changed. The record of the finished
+	// run only has those that could not be reached.
+	moved map[topology.ID][]topology.ID
 	// partial means that the setup has changes which the run leaves out, because it is limited to components.
 	partial bool
 	// Refused is why a run that is not dry would be refused: clusters that cannot be reached. Nil: it would not.
@@ -173,7 +176,7 @@ func (u *Up) apply(ctx context.Context, res *Result) error {
 		if err := res.desired.Save(ctx); err != nil {
 			return err
 		}
-		if err := u.Runtime.Begin(ctx, res.Plan, res.record.WithPlaced(res.known)); err != nil {
+		if err := u.Runtime.Begin(ctx, res.Plan, res.record.WithPlaced(res.known).WithMoved(res.moved)); err != nil {
 			return err
 		}
 	}
