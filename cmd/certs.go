@@ -90,7 +90,7 @@ func (r *rollout) close() { r.session.close() }
 func (r *rollout) renew(ctx context.Context, title string, o run.UpOptions) error {
 	s := r.session
 	if s.runtime == nil {
-		desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now(), Renew: o.Renew})
+		desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now(), Offline: true, Renew: o.Renew})
 		if err != nil {
 			return err
 		}

@@ -113,6 +113,7 @@ func (o *renderOptions) run(ctx context.Context) error {
 func (o *renderOptions) documents(ctx context.Context, s *session) ([]document, error) {
 	options := run.DesiredOptions{Now: o.env.Now()}
 	if s.directory != nil {
+		options.Offline = true
 		desired, err := run.LoadDesired(ctx, s.topology, s.directory, options)
 		if err != nil {
 			return nil, err

@@ -278,7 +278,7 @@ func (o *upOptions) nextCommands(t *topology.Topology) []string {
 
 // printObjects prints every object that up would send, of the selected components or of all. It contacts no cluster.
 func (o *upOptions) printObjects(ctx context.Context, s *session, only []topology.ID) error {
-	desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now()})
+	desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now(), Offline: true})
 	if err != nil {
 		return err
 	}

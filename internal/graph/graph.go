@@ -103,7 +103,7 @@ func box(c *topology.Component, s State) Box {
 		url = c.ExternalURL
 	}
 	if c.Assignment.Pending() {
-		url = "address not assigned yet"
+		url = "address assigned by its cluster"
 	}
 	b.Lines = append(b.Lines, strings.TrimPrefix(url, "https://"))
 	if c.Replicas > 1 {

@@ -26,6 +26,8 @@ type DesiredOptions struct {
 	Now time.Time
 	// Renew reports which certificates to reissue although they fit. Nil is none.
 	Renew func(pki.Cert) bool
+	// Offline means that no cluster was asked for the addresses that it assigns.
+	Offline bool
 
 	// accept refuses a PKI that was loaded.
 	accept func(loaded *pki.State) error
@@ -42,7 +44,7 @@ type pkiChange func(*pki.State) (*pki.State, error)
 // that every client and server of the setup accept each other. Without a store the PKI exists in memory only. It
 // fails with a LoadError if the store cannot be read.
 func LoadDesired(ctx context.Context, t *topology.Topology, store pki.Store, o DesiredOptions) (*Desired, error) {
-	if err := RequireAddresses(t); err != nil && !o.pending {
+	if err := requireAddresses(t, o.Offline); err != nil && !o.pending {
 		return nil, err
 	}
 	d := &Desired{Loaded: &pki.State{}, topology: t, store: store}

@@ -101,11 +101,12 @@ func addresses(
 
 // Expose asks clusters for the addresses that the setup leaves to them, because certificates and URLs depend on them: it applies the
 // Services of these components, after everything that would refuse the whole run, and waits. Like all objects of a run they are
-// remembered first.
+// remembered first. A run that only changes certificates asks for none: it uses the recorded ones, also while a load balancer has no
+// address.
 func (u *Up) Expose(ctx context.Context) (topology.Addresses, error) {
 	u.reporter = newReporter(u.Observe, u.Now)
 	known, missing, err := reachedAddresses(ctx, u.Runtime, u.Topology)
-	if err != nil || len(missing) == 0 || u.Options.DryRun {
+	if err != nil || len(missing) == 0 || u.Options.DryRun || u.Options.Unedited != nil {
 		return known, err
 	}
 	res, err := (&preparation{Up: u, quiet: true}).run(ctx)
@@ -189,8 +190,15 @@ func (u *Up) waitForAddresses(ctx context.Context) (topology.Addresses, error) {
 }
 
 // RequireAddresses returns an error if an address of a setup is not assigned yet.
-func RequireAddresses(t *topology.Topology) error {
+func RequireAddresses(t *topology.Topology) error { return requireAddresses(t, false) }
+
+// requireAddresses does the same. offline: no cluster was asked.
+func requireAddresses(t *topology.Topology, offline bool) error {
 	for _, c := range t.Pending() {
+		if offline {
+			return clierr.New(clierr.Failed, "write the address into the setup file; kcpctl up prints it",
+				"the address of %s is assigned by its cluster, and this command contacts no cluster", c.ID())
+		}
 		return clierr.New(clierr.Failed, "run kcpctl up, which asks the cluster for it, or write the address into the setup file",
 			"the address of %s is assigned by its cluster, and is not known yet", c.ID())
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
@@ -129,6 +130,38 @@ func TestNodePortsAreKept(t *testing.T) {
 		known, err = w.up.Expose(t.Context())
 		require.NoError(t, err, "the next run continues to wait")
 		require.Equal(t, "203.0.113.9", known["front-proxy/main"].Host)
+	})
+}
+
+// Certificates are renewed and rotated with the recorded addresses, without a wait for a load balancer that has none; without a
+// recorded one that fails at once.
+func TestCertificatesWaitForNoAddress(t *testing.T) {
+	inWorld(t, assigning, func(t *testing.T, w *world) {
+		c := &cloud{port: 31443, balancer: "203.0.113.7"}
+		w.rt.Assigned = c.assign
+		known, err := w.up.Expose(t.Context())
+		require.NoError(t, err)
+		w = w.at(t, assigning, known)
+		w.mustRun(t)
+
+		c.balancer = ""
+		w = w.at(t, assigning, w.known(t))
+		w.up.Options.Unedited, w.up.Options.Renew = w.up.Setup, func(pki.Cert) bool { return true }
+		w.rt.Forget()
+		again, err := w.up.Expose(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, known, again)
+		require.Empty(t, w.rt.Calls())
+		require.NotZero(t, w.mustRun(t).PKI.Renewed())
+
+		never := w.at(t, assigning, nil)
+		never.up.Options.Unedited = w.up.Setup
+		rotate := &run.RotateCAs{Rotate: run.Rotate{
+			Rotations: pki.Rotations{pki.RotationOf(topology.ServerCA)}, Topology: never.top, Store: never.rt.Store(), Up: never.up, Now: time.Now,
+			Begin: func(string) func() { return func() {} },
+		}}
+		_, err = rotate.Run(t.Context())
+		requireError(t, err, clierr.Failed, "the address of shard/alpha is assigned by its cluster, and is not known yet")
 	})
 }
 

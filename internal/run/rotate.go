@@ -147,7 +147,7 @@ func (r *Rotate) next(which pki.Rotations, from pki.Phase) pkiChange {
 // roll changes the PKI and brings the whole setup up with it. It returns when everything has what is new.
 func (r *Rotate) roll(ctx context.Context, title string, change pkiChange) error {
 	if r.Up == nil {
-		desired, err := LoadDesired(ctx, r.Topology, r.Store, DesiredOptions{Now: r.Now(), change: change})
+		desired, err := LoadDesired(ctx, r.Topology, r.Store, DesiredOptions{Now: r.Now(), Offline: true, change: change})
 		if err != nil {
 			return err
 		}
