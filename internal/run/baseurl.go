@@ -75,7 +75,9 @@ func moves(items []plan.Item) bool {
 // restartProxies restarts the front-proxies after the base URL of a shard has changed. A running front-proxy deletes
 // the shard from its index when the URL changes, and adds it again only when it starts. Until then it answers requests
 // for the workspaces of the shard with 403 (kcp: pkg/proxy/index/index_controller.go, UpdateFunc). Those that the run
-// changes start again anyway, after the shards.
+// changes start again anyway, after the shards. Other shards are not restarted: each keeps the first client of a shard that it has
+// scheduled a workspace on (kcp: pkg/reconciler/tenancy/workspace/workspace_controller.go, clientPool), which often still works, and a
+// restart of all shards would take hours in a large setup.
 func (r *rollout) restartProxies(ctx context.Context, shard *change) error {
 	for _, id := range shard.moved {
 		c := r.Topology.Component(id)
@@ -85,6 +87,10 @@ func (r *rollout) restartProxies(ctx context.Context, shard *change) error {
 		} else if r.mustRestart(c) {
 			r.component(shard.ID(), Running, fmt.Sprintf("has a new base URL; %s restarts", id))
 		}
+	}
+	if len(r.Topology.Shards()) > 1 {
+		r.note(fmt.Sprintf("the other shards may use the previous base URL of %s to schedule workspaces until they restart; "+
+			"if nothing answers there any more, restart them", shard.ID()))
 	}
 	var failed error
 	r.restarts.Do(func() {
