@@ -3,8 +3,8 @@ package check
 // howReached and fixReach explain the checks of reachability.
 const (
 	howReached = "Shards, front-proxies, servers of virtual workspaces and the cache server dial each other, across clusters " +
-		"by their external addresses. Every address that leads out of a cluster, or to an external etcd, is tried " +
-		"from inside, by a pod of kcp's image with the node and network settings of a component. It lives for some " +
+		"by their external addresses. Every address that leads out of a cluster, to an external etcd, to an issuer of tokens " +
+		"or to a webhook for tokens, is tried from inside, by a pod of kcp's image with the node and network settings of a component. It lives for some " +
 		"seconds. Services of the same cluster need no test."
 	fixReach = "open the route: correct the url in the setup file, the DNS entries that the cluster uses, firewalls, " +
 		"NetworkPolicies for egress, or the load balancer"

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kcpctl/kcpctl/internal/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/render"
@@ -104,7 +105,7 @@ const thisMachine = "this machine"
 
 // reachable asks, from inside each cluster, whether the addresses lead to the components that run there.
 func reachable(ctx context.Context, s *Subject) (o outcome) {
-	all := s.Topology.RemoteAddresses()
+	all := slices.Concat(s.Topology.RemoteAddresses(), s.webhooks(ctx))
 	if s.state == nil { // before the first run there is none; that it can be read is a check of its own
 		s.state = &pki.State{}
 		if stored, err := s.Runtime.Store().Load(ctx); err == nil {
@@ -116,6 +117,30 @@ func reachable(ctx context.Context, s *Subject) (o outcome) {
 		return skipped("components dial only Services of their own cluster")
 	}
 	return o
+}
+
+// webhooks returns the addresses of the servers that components ask about tokens, each once per cluster. A Secret that is missing, or
+// without a kubeconfig, is the subject of other checks.
+func (s *Subject) webhooks(ctx context.Context) []*topology.RemoteAddress {
+	var out []*topology.RemoteAddress
+	for _, cl := range s.facts.Clusters {
+		for _, c := range s.Topology.Servers() {
+			if c.Cluster.Name != cl.Name() || c.Authentication == nil || c.Authentication.Webhook == nil {
+				continue
+			}
+			w := c.Authentication.Webhook
+			data, err := cl.Secret(ctx, w.Secret)
+			if err != nil {
+				continue
+			}
+			server, ca := kubeconfig.Server(data[w.Key])
+			known := slices.ContainsFunc(out, func(a *topology.RemoteAddress) bool { return a.From.Name == cl.Name() && a.URL == server })
+			if strings.HasPrefix(server, "https://") && !known {
+				out = append(out, topology.WebhookAddress(c, server, ca))
+			}
+		}
+	}
+	return out
 }
 
 // askClusters asks from all places concurrently, and judges the answers.
@@ -155,6 +180,9 @@ func (s *Subject) ask(ctx context.Context, c Cluster, all []*topology.RemoteAddr
 		if a.Serving != nil {
 			ca = []byte(a.Serving.CA)
 		}
+		if a.External != "" {
+			ca = []byte(a.CA)
+		}
 		p.Addresses = append(p.Addresses, ProbeAddress{Address: a.Address, CA: ca})
 	}
 	answers, err := c.Reach(ctx, p)
@@ -193,7 +221,7 @@ func (s *Subject) dialler(ctx context.Context, c Cluster) (*corev1.PodTemplateSp
 // load balancer may not exist either.
 func (s *Subject) judge(ctx context.Context, a *topology.RemoteAddress, found Answer) (o outcome) {
 	cause := fmt.Sprintf("%s cannot reach %s at %s: %s", a.From.Name, a.To(), a.Address, found.Detail)
-	running := a.Etcd || !s.Moving[a.Server] && s.runs(ctx, a.Server)
+	running := a.External != "" || !s.Moving[a.Server] && s.runs(ctx, a.Server)
 	switch {
 	case found.Reach == Answers, found.Reach == Refused && !running:
 	case found.Reach == NotAsked:

@@ -47,7 +47,12 @@ type places struct {
 
 func newPlaces(t *testing.T, running bool) *places {
 	t.Helper()
-	top := newTopology(t, twoClusters)
+	return newPlacesOf(t, twoClusters, running)
+}
+
+func newPlacesOf(t *testing.T, text string, running bool) *places {
+	t.Helper()
+	top := newTopology(t, text)
 	p := &places{top: top, rt: fakeruntime.New(t, top), answers: map[string]check.Answer{}, asked: map[string][]string{}}
 	for _, name := range []string{"eu", "us"} {
 		p.rt.Place.Clusters = append(p.rt.Place.Clusters, &fakeruntime.Cluster{Label: name, Reached: func(address string) (check.Answer, error) {
@@ -111,6 +116,28 @@ func TestReachability(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Front-proxies serve without issuers and webhooks, but accept no tokens then. Which server a webhook is, only its Secret knows.
+func TestReachabilityOfIssuersAndWebhooks(t *testing.T) {
+	const kubeconfig = "apiVersion: v1\nkind: Config\ncurrent-context: hook\ncontexts: [{name: hook, context: {cluster: hook}}]\n" +
+		"clusters: [{name: hook, cluster: {server: \"https://hook.example.com/authenticate\"}}]\n"
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlacesOf(t, twoClusters+"  authentication: {oidc: {issuerURL: \"https://login.example.com\", clientID: kcp}, webhook: {secret: hook}}\n", true)
+		_, rows := p.run(t, "KCP114")
+		require.NotContains(t, fmt.Sprint(rows), "webhook", "the check of references reports the Secret")
+
+		p.rt.Place.Clusters[0].(*fakeruntime.Cluster).Secrets = map[string]map[string][]byte{"hook": {"kubeconfig": []byte(kubeconfig)}}
+		p.answers["login.example.com:443"] = check.Answer{Reach: check.NoSuchName, Detail: "no such host"}
+		res, rows := p.run(t, "KCP114")
+		require.Equal(t, check.Warn, res.Status)
+		require.Equal(t, "eu cannot reach issuer of front-proxy/main at login.example.com:443: no such host, which is only needed for front-proxy: tokens of users", res.Cause)
+		require.Contains(t, rows, check.Reachability{
+			From: "eu", To: "webhook of front-proxy/main", Address: "hook.example.com:443", Result: check.Answers, Reason: "front-proxy: tokens of users",
+		})
+		require.Contains(t, p.asked["eu"], "hook.example.com:443")
+		require.NotContains(t, p.asked["us"], "hook.example.com:443", "its shards leave tokens to front-proxies")
+	})
 }
 
 // The table has a row for each place and address, with the reason, and those of clients outside of the clusters.

@@ -23,6 +23,21 @@ const (
 	lockPause = 100 * time.Millisecond
 )
 
+// Server returns the URL of the server of the current context of a kubeconfig, and the certificates in it that verify the server, in PEM
+// format. Both are empty if the kubeconfig is not valid.
+func Server(raw []byte) (rawURL, ca string) {
+	cfg, err := clientcmd.Load(raw)
+	if err != nil {
+		return "", ""
+	}
+	if c := cfg.Contexts[cfg.CurrentContext]; c != nil {
+		if cluster := cfg.Clusters[c.Cluster]; cluster != nil {
+			return cluster.Server, string(cluster.CertificateAuthorityData)
+		}
+	}
+	return "", ""
+}
+
 // edit changes a user's kubeconfig. It takes the lock that kubectl takes, and replaces the file atomically. If the path is a
 // symbolic link, it replaces the target.
 func edit(ctx context.Context, link string, change func(*api.Config) error) error {

@@ -44,6 +44,8 @@ func (a Authentication) UsesFile() bool { return a.Config != nil || !a.Anonymous
 // Login is how users of an OpenID Connect issuer get a token.
 type Login struct {
 	IssuerURL, ClientID string
+	// KeysURL is the issuer, or where its discovery document is if that is elsewhere: what servers dial for its keys.
+	KeysURL string
 	// CA are the certificates that the issuer is verified with, in PEM format. Empty: those of the system, unless CAFrom has them.
 	CA     string
 	CAFrom *v1alpha1.KeyReference
@@ -55,7 +57,9 @@ type Login struct {
 func (a Authentication) Logins() []Login {
 	var out []Login
 	if o := a.OIDC; o != nil {
-		out = append(out, Login{o.IssuerURL, o.ClientID, o.CA, o.CAFrom, o.Scopes})
+		out = append(out, Login{
+			IssuerURL: o.IssuerURL, KeysURL: o.IssuerURL, ClientID: o.ClientID, CA: o.CA, CAFrom: o.CAFrom, Scopes: o.Scopes,
+		})
 	}
 	if a.Config == nil {
 		return out
@@ -65,7 +69,10 @@ func (a Authentication) Logins() []Login {
 		if g := j.ClaimMappings.Groups; g != nil {
 			claims = append(claims, g.Claim, g.Expression)
 		}
-		out = append(out, Login{j.Issuer.URL, j.Issuer.Audiences[0], j.Issuer.CertificateAuthority, nil, Scopes(claims...)})
+		out = append(out, Login{
+			IssuerURL: j.Issuer.URL, KeysURL: cmp.Or(j.Issuer.DiscoveryURL, j.Issuer.URL), ClientID: j.Issuer.Audiences[0],
+			CA: j.Issuer.CertificateAuthority, Scopes: Scopes(claims...),
+		})
 	}
 	return out
 }

@@ -13,27 +13,29 @@ import (
 type RemoteAddress struct {
 	// From is the place of the clients.
 	From Cluster
-	// Server is the component that should answer there. For an external etcd it is the component that stores its data
-	// there, and Etcd is set.
-	Server ID
-	Etcd   bool
+	// Server is the component that should answer there. For a server outside of the setup it is the component that dials it, and External
+	// says what it is, such as "external etcd".
+	Server   ID
+	External string
 	// URL is the first URL with the address, and Address its host and port.
 	URL, Address string
-	// Trust is the authority whose bundle verifies the server. It is empty for an external etcd.
+	// Trust is the authority whose bundle verifies the server. It is empty for a server outside of the setup.
 	Trust CA
+	// CA are the certificates, in PEM format, that verify a server outside of the setup. Without them its certificate does not matter.
+	CA string
 	// Serving is the user's own certificate that is served there. Nil: it is that of the setup.
 	Serving *v1alpha1.Serving
-	// Optional is set if only a feature needs the address that an installation need not use.
+	// Optional is set if only a feature needs the address that an installation need not use, or if components serve without it.
 	Optional bool
 
 	// purposes are what clients of each kind ask for there, in the order of the connections.
 	purposes map[Kind][]string
 }
 
-// To names what should answer: a component, or an external etcd.
+// To names what should answer: a component, or a server outside of the setup.
 func (a *RemoteAddress) To() string {
-	if a.Etcd {
-		return "external etcd of " + string(a.Server)
+	if a.External != "" {
+		return a.External + " of " + string(a.Server)
 	}
 	return string(a.Server)
 }
@@ -54,7 +56,7 @@ func (a *RemoteAddress) needs(k Kind, what string) {
 }
 
 // RemoteAddresses returns the addresses that components of each place dial elsewhere, each once per place: those of the
-// connections, and those of external etcds. They are in the order of the places. There are none on this machine.
+// connections, of external etcds, and of the issuers of tokens. They are in the order of the places. There are none on this machine.
 func (t *Topology) RemoteAddresses() []*RemoteAddress {
 	found := remoteAddresses{t: t, byPlace: map[string]map[string]*RemoteAddress{}}
 	if t.Local() {
@@ -68,11 +70,28 @@ func (t *Topology) RemoteAddresses() []*RemoteAddress {
 	for _, c := range t.Running() {
 		if c.Storage != nil && c.Storage.Etcd == "" {
 			for _, server := range c.Storage.Servers {
-				found.add(c.Cluster, c.Kind, "its data", false, RemoteAddress{Server: c.ID(), Etcd: true, URL: server})
+				found.add(c.Cluster, c.Kind, "its data", false, RemoteAddress{Server: c.ID(), External: "external etcd", URL: server})
 			}
+		}
+		if c.Authentication == nil {
+			continue
+		}
+		for _, l := range c.Authentication.Logins() {
+			found.add(c.Cluster, c.Kind, purposeTokens, true, RemoteAddress{Server: c.ID(), External: "issuer", URL: l.KeysURL, CA: l.CA})
 		}
 	}
 	return found.sorted()
+}
+
+// purposeTokens is what components dial issuers and webhooks for. They serve without them, and then accept no tokens of theirs.
+const purposeTokens = "tokens of users"
+
+// WebhookAddress returns the address of a server that a component asks about tokens. Only the Secret with its kubeconfig has the address.
+func WebhookAddress(c *Component, rawURL, ca string) *RemoteAddress {
+	return &RemoteAddress{
+		From: c.Cluster, Server: c.ID(), External: "webhook", URL: rawURL, Address: HostPort(rawURL), CA: ca, Optional: true,
+		purposes: map[Kind][]string{c.Kind: {purposeTokens}},
+	}
 }
 
 // Probes reports whether runs try remote addresses: they do if the setup has several places.

@@ -51,12 +51,21 @@ func TestRemoteAddressesOfOnePlace(t *testing.T) {
 			"spec: {rootShard: {etcd: {external: {endpoints: [\"https://a.example.com:2379\", \"https://b.example.com:2379\"], tlsSecret: x}}}}\n",
 			[]string{"default external etcd of root-shard a.example.com:2379", "default external etcd of root-shard b.example.com:2379"},
 		},
+		"an issuer, which shards dial only if they authenticate tokens": {
+			"spec: {authentication: {oidc: {issuerURL: \"https://login.example.com/dex\", clientID: kcp}}}\n",
+			[]string{"default issuer of front-proxy/main login.example.com:443"},
+		},
+		"issuers, with the address of their discovery document": {
+			"spec: {authentication: {mode: Everywhere, config: {jwt: [{issuer: {url: \"https://a.example.com\", discoveryURL: \"https://b.example.com:8443/d\", " +
+				"audiences: [kcp]}, claimMappings: {username: {claim: sub, prefix: \"\"}}}]}}}\n",
+			[]string{"default issuer of root-shard b.example.com:8443"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := topologytest.Build(t, tc.spec).RemoteAddresses()
 			require.Equal(t, tc.want, addresses(all))
 			for _, a := range all {
-				require.Equal(t, a.Address == "kcp.example.com:6443", a.Optional)
+				require.Equal(t, a.Address == "kcp.example.com:6443" || a.External == "issuer", a.Optional)
 			}
 		})
 	}
