@@ -33,7 +33,9 @@ type setupFlags struct {
 	pkiDir     string
 	// allowOtherCluster is a flag of commands that write: see addAllowOtherCluster.
 	allowOtherCluster bool
-	local             localFlags
+	// forgetClusters are clusters that are lost for good.
+	forgetClusters []string
+	local          localFlags
 }
 
 func (f *setupFlags) add(flags *pflag.FlagSet) { f.addWithShorthand(flags, "f") }

@@ -131,6 +131,7 @@ func (s *session) open() error {
 		Version: version.Get().Version, Holder: holder(), Now: s.env.Now, Notify: s.reporter.note,
 		StateDir: local.UserDirs(s.env.Getenv).State,
 		As:       s.flags.as, AsGroups: s.flags.asGroups, AllowOtherCluster: s.flags.allowOtherCluster,
+		ForgetClusters: s.flags.forgetClusters,
 	}
 	if s.directory != nil {
 		o.Store = s.directory

@@ -72,6 +72,8 @@ interrupted.`,
 	f.StringSliceVar(&o.allowUnreachable, run.FlagAllowUnreachable, nil,
 		"cluster that may be left out, with the components on it, if it cannot be reached; delete nothing then (repeatable)")
 	completeFlag(c, run.FlagAllowUnreachable, o.setup.names(env, clusterNames))
+	f.StringSliceVar(&o.setup.forgetClusters, run.FlagForgetCluster, nil,
+		"cluster that is no longer in the setup file and is lost for good: forget the objects and the data there (repeatable)")
 	f.StringSliceVar(&o.pruneData, run.FlagPruneData, nil,
 		"component whose objects in workspaces are deleted with their data, because the setup no longer has them (repeatable)")
 	f.StringSliceVar(&o.orphan, run.FlagOrphan, nil,
@@ -133,7 +135,7 @@ func (o *upOptions) run(ctx context.Context) error {
 			Only:        only, DryRun: o.dryRun == dryRunServer,
 			AllowDataChange: o.override.dataChanges(), AllowReleaseChange: o.override.releaseChange,
 			ReplaceAuthorities: o.override.replaceAuthorities, IgnoreChecks: o.ignoreChecks,
-			AllowUnreachable: o.allowUnreachable, Orphan: idsOfNames(o.orphan),
+			AllowUnreachable: o.allowUnreachable, ForgetClusters: o.setup.forgetClusters, Orphan: idsOfNames(o.orphan),
 		},
 	})
 	if err == nil && o.wait.output != outputJSON {
@@ -196,6 +198,12 @@ func (o *upOptions) checkUnreachable(s *session) error {
 		case name == s.topology.Home.Name:
 			return clierr.New(clierr.BadInput, "omit it",
 				"cluster %s cannot be left out: it has the root shard, the certificate authorities and the lock", name)
+		}
+	}
+	for _, name := range o.setup.forgetClusters {
+		if slices.Contains(clusterNames(s), name) {
+			return clierr.New(clierr.BadInput, "remove its components and its entry in spec.clusters first",
+				"cluster %s cannot be forgotten: the setup file has it", name)
 		}
 	}
 	return nil

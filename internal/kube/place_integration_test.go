@@ -4,6 +4,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -57,7 +58,11 @@ func inTwoPlaces(t *testing.T) (*fixture, *Runtime) {
 
 // plan makes a plan as another run would, with the PKI of the cluster.
 func (f *fixture) plan(top *topology.Topology, o run.PlanOptions) (*plan.Plan, error) {
-	r := f.runtime(top)
+	return f.planWith(f.runtime(top), o)
+}
+
+// planWith makes a plan with a runtime.
+func (f *fixture) planWith(r *Runtime, o run.PlanOptions) (*plan.Plan, error) {
 	if _, err := r.Record(f.t.Context()); err != nil {
 		return nil, err // no run goes further
 	}
@@ -326,6 +331,47 @@ func TestALimitedRunForgetsNoFormerCluster(t *testing.T) {
 	there, err = members(t.Context(), r.clusters.current[1], r.topology, always)
 	require.NoError(t, err)
 	require.Empty(t, there)
+}
+
+// A cluster that is lost for good is remembered until the user says so. One that answers is not lost.
+func TestALostClusterIsForgotten(t *testing.T) {
+	f, r := inTwoPlaces(t)
+	left := func(lost bool, forget ...string) *Runtime {
+		out := f.runtime(without(f.topology))
+		out.clusters.previous.forget = forget
+		if connect := out.clusters.previous.newClient; lost {
+			out.clusters.previous.newClient = func(c topology.Cluster) (*cluster.Client, error) {
+				cl, err := connect(c)
+				cl.UID = "another" // so that Connect does not read it
+				return cl, errors.Join(err, errors.New("connection refused"))
+			}
+		}
+		return out
+	}
+	clusters := func() []inventory.Placement {
+		home, err := r.installation.inventories.Read(t.Context(), r.clusters.home)
+		require.NoError(t, err)
+		return home.Clusters
+	}
+
+	p := f.up(left(true), run.PlanOptions{})
+	require.Zero(t, p.Count(plan.Delete))
+	require.Len(t, clusters(), 2, "it may come back")
+	p, err := f.planWith(left(true), run.PlanOptions{})
+	require.NoError(t, err)
+	require.True(t, p.Empty(), "nothing has changed")
+
+	_, err = f.planWith(left(false, "us"), run.PlanOptions{})
+	requireRefused(t, err, "cluster us (", "omit --forget-cluster us: kcpctl up deletes the objects of the setup there")
+
+	p, err = f.planWith(left(true, "us"), run.PlanOptions{})
+	require.NoError(t, err)
+	require.False(t, p.Empty(), "the inventory changes")
+	f.up(left(true, "us"), run.PlanOptions{})
+	require.Len(t, clusters(), 1)
+	p, err = f.planWith(left(true), run.PlanOptions{})
+	require.NoError(t, err)
+	require.True(t, p.Empty())
 }
 
 // Which clusters the setup has left is found out again under the lock: another run may have left one meanwhile.

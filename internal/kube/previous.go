@@ -6,8 +6,10 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
 	"github.com/kcpctl/kcpctl/internal/kube/inventory"
+	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -18,6 +20,8 @@ type previousClusters struct {
 	// newClient returns the client for a cluster.
 	newClient func(topology.Cluster) (*cluster.Client, error)
 	notify    cluster.Notify
+	// forget are the names of clusters that are lost for good: the setup forgets what remains there.
+	forget []string
 
 	mu sync.Mutex // held during a search
 	// searched means that found and unreachable are complete.
@@ -79,11 +83,20 @@ func (p *previousClusters) find(ctx context.Context) error {
 		if err == nil {
 			err = cl.Connect(ctx)
 		}
-		if err != nil || cl.UID != place.UID {
-			p.unreachable = append(p.unreachable, place)
-			p.notifyOnce("objects of the setup remain on cluster %s (context %s, namespace %s): "+
-				"the cluster cannot be reached, or the context leads to another one", place.Name, place.Context, place.Namespace)
+		lost := err != nil || cl.UID != place.UID
+		switch forget := slices.Contains(p.forget, place.Name); {
+		case lost && forget:
+			p.notifyOnce("cluster %s (context %s, namespace %s) is forgotten: if it comes back, delete the objects of the setup there",
+				place.Name, place.Context, place.Namespace)
 			continue
+		case lost:
+			p.unreachable = append(p.unreachable, place)
+			p.notifyOnce("objects of the setup remain on cluster %s (context %s, namespace %s): the cluster cannot be reached, or the context "+
+				"leads to another one; if the cluster is lost for good: kcpctl up --%s %s", place.Name, place.Context, place.Namespace, run.FlagForgetCluster, place.Name)
+			continue
+		case forget:
+			return clierr.New(clierr.Failed, fmt.Sprintf("omit --%s %s: kcpctl up deletes the objects of the setup there", run.FlagForgetCluster, place.Name),
+				"cluster %s (%s) is not lost: it answers", place.Name, cl.Where())
 		}
 		left, err := p.hasLeft(ctx, cl, home)
 		if err != nil {

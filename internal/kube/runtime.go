@@ -75,6 +75,8 @@ type Options struct {
 	Now      func() time.Time
 	// AllowOtherCluster accepts a cluster that is not the one that the setup was applied to.
 	AllowOtherCluster bool
+	// ForgetClusters are names of clusters that the setup has left and that are lost for good: what remains there is forgotten.
+	ForgetClusters []string
 	// API finds a cluster instead of the kubeconfigs that a topology names. Nil uses kubeconfigs.
 	API func(topology.Cluster) (*API, error)
 	// Notify is called with a sentence: why a call waits, or a warning of an API server. It may be nil.
@@ -148,7 +150,7 @@ func New(t *topology.Topology, o Options) (*Runtime, error) {
 	r.installation = &installation{
 		topology: t, clusters: all, inventories: inventories, known: known, allowOtherCluster: o.AllowOtherCluster,
 	}
-	all.previous = &previousClusters{installation: r.installation, newClient: newClient, notify: notify}
+	all.previous = &previousClusters{installation: r.installation, newClient: newClient, notify: notify, forget: o.ForgetClusters}
 	r.workloads = workload.New(r.background, selector(t), o.Now)
 	r.purger = &purger{topology: t, clusters: all, known: known, held: r.held.Load, notify: notify}
 	state := &observer{topology: t, clusters: all, inventories: inventories, installation: r.installation}

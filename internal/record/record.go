@@ -200,6 +200,11 @@ func (r *Record) Drop(want map[topology.ID]Data) {
 	})
 }
 
+// Forget removes the data of removed components on some clusters, which are lost for good.
+func (r *Record) Forget(clusters []string) {
+	maps.DeleteFunc(r.Data, func(_ topology.ID, d Data) bool { return d.Removed && slices.Contains(clusters, d.Cluster) })
+}
+
 // Remove returns the record in which components are marked as removed, with their data left behind. emptied: they hold
 // no logical clusters.
 func (r *Record) Remove(emptied bool, ids ...topology.ID) *Record {

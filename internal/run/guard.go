@@ -94,6 +94,7 @@ func (p *preparation) guard(ctx context.Context, res *Result) error {
 	p.recordAddresses(res.record)
 	res.record.SetPlaced(res.Plan, only.limited())
 	p.recordMoved(res)
+	res.record.Forget(p.Options.ForgetClusters)
 	switch {
 	case !only.limited():
 		res.record.Drop(want)

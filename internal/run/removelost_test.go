@@ -79,6 +79,19 @@ func TestALostShardIsRemoved(t *testing.T) {
 		next.mustRun(t)
 		next.lose("")
 		next.mustRun(t)
+
+		// The data on the cluster is known until that is forgotten. What is elsewhere stays.
+		known, err = w.rt.Record(t.Context())
+		require.NoError(t, err)
+		require.True(t, known.Data["shard/beta"].Removed)
+		next.up.Options.ForgetClusters = []string{"us"}
+		next.mustRun(t)
+		known, err = w.rt.Record(t.Context())
+		require.NoError(t, err)
+		require.NotContains(t, known.Data, topology.ID("shard/beta"))
+		require.NotContains(t, known.Data, topology.ID("etcd/beta"))
+		require.Contains(t, known.Data, topology.ID("shard/alpha"))
+		require.True(t, next.mustRun(t).Plan.Empty())
 	})
 }
 

@@ -16,6 +16,9 @@ import (
 // FlagAllowUnreachable is the flag that lets a run leave out clusters that cannot be reached.
 const FlagAllowUnreachable = "allow-unreachable"
 
+// FlagForgetCluster is the flag that forgets clusters which are lost for good.
+const FlagForgetCluster = "forget-cluster"
+
 // scope returns the components that the run changes: those of Options.Only, or all, without those on clusters that are
 // left out.
 func (u *Up) scope() scope {

@@ -74,6 +74,8 @@ type UpOptions struct {
 	Only []topology.ID
 	// AllowUnreachable are clusters that the run may leave out if they cannot be reached.
 	AllowUnreachable []string
+	// ForgetClusters are clusters that the setup has left and that are lost for good: the record forgets the data there.
+	ForgetClusters []string
 	// Parallel is how many shards may be rolled at a time. Zero means one.
 	Parallel int
 	// Timeout limits the wait for readiness.
