@@ -19,7 +19,7 @@ import (
 // Each fixture becomes a setup file and findings, as in its golden files.
 func TestImport(t *testing.T) {
 	for name, options := range map[string]Options{
-		"minimal": {}, "sharded": {}, "live": {}, "dekker": {}, "comer": {}, "zheng": {}, "chart": {Namespace: "kcp-prod"}, "chart-etcd": {Name: "prod"},
+		"minimal": {}, "sharded": {}, "live": {}, "live-cache": {Live: true}, "dekker": {}, "comer": {}, "zheng": {}, "chart": {Namespace: "kcp-prod"}, "chart-etcd": {Name: "prod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			result, err := Import(sources(t, name), options)
@@ -110,7 +110,7 @@ func TestProblems(t *testing.T) {
 
 // Every value of the fixtures is in the setup file, or a finding names its field.
 func TestNothingIsDropped(t *testing.T) {
-	for _, name := range []string{"minimal", "sharded", "live", "chart", "chart-etcd"} {
+	for _, name := range []string{"minimal", "sharded", "live", "live-cache", "chart", "chart-etcd"} {
 		t.Run(name, func(t *testing.T) {
 			all := sources(t, name)
 			result, err := Import(all, Options{})

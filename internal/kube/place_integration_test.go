@@ -333,7 +333,7 @@ func TestALimitedRunForgetsNoFormerCluster(t *testing.T) {
 	require.Empty(t, there)
 }
 
-// A cluster that is lost for good is remembered until the user says so. One that answers is not lost.
+// A cluster that is lost for good is remembered until a run forgets it. One that answers is not lost.
 func TestALostClusterIsForgotten(t *testing.T) {
 	f, r := inTwoPlaces(t)
 	left := func(lost bool, forget ...string) *Runtime {
