@@ -7,6 +7,7 @@ import (
 	"os/user"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kube"
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
@@ -154,11 +155,20 @@ func (s *session) leaveOut(ctx context.Context) ([]plan.Unreachable, error) {
 		return nil, home.Err
 	}
 	s.runtime.LeaveOut(lost)
+	next := gather.Once() // several clusters can have one API server
 	for _, l := range lost {
-		s.reporter.note(fmt.Sprintf("cluster %s cannot be reached, so its objects are unknown: %s; %s",
-			l.Cluster, firstLine(l.Err.Error()), clierr.Hint(l.Err)))
+		s.reporter.note(fmt.Sprintf("cluster %s cannot be reached, so its objects are unknown: %s",
+			l.Cluster, withNext(firstLine(l.Err.Error()), next(clierr.Hint(l.Err)))))
 	}
 	return lost, nil
+}
+
+// withNext adds the next step to a message, if there is one.
+func withNext(message, next string) string {
+	if next == "" {
+		return message
+	}
+	return message + "; " + next
 }
 
 // connectToApply opens the runtime of a setup that the command is about to start or change: on this machine, its

@@ -31,9 +31,10 @@ func (o *statusOptions) tree(st *status.Status) ui.Node {
 		}
 		add(cells...)
 	}
+	next := gather.Once() // several clusters can have one API server
 	for _, cl := range st.Clusters {
 		if cl.Unreachable != "" {
-			add(w.Yellow(w.Text(fmt.Sprintf("cluster %s cannot be reached: %s; %s", cl.Name, firstLine(cl.Unreachable), cl.Next))))
+			add(w.Yellow(w.Text(fmt.Sprintf("cluster %s cannot be reached: %s", cl.Name, withNext(firstLine(cl.Unreachable), next(cl.Next))))))
 		}
 	}
 	if st.Problem != "" {

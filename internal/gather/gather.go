@@ -208,3 +208,16 @@ func In(text string) []string {
 	}
 	return out
 }
+
+// Once returns a function that returns each text the first time that it is called with it, and then "": several things can have the same
+// next step.
+func Once() func(text string) string {
+	seen := map[string]bool{}
+	return func(text string) string {
+		if seen[text] {
+			return ""
+		}
+		seen[text] = true
+		return text
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/record"
@@ -65,8 +66,9 @@ func (p *preparation) reach(ctx context.Context) (refused, err error) {
 	}
 	p.Runtime.LeaveOut(p.left)
 	var refusals []error
+	next := gather.Once() // several clusters can have one API server
 	for _, l := range p.left {
-		if err := p.mayLeaveOut(l); err != nil {
+		if err := p.mayLeaveOut(l, next); err != nil {
 			refusals = append(refusals, err)
 		} else if !p.again {
 			p.note(leftOut(l, p.on(l.Cluster)))
@@ -88,13 +90,13 @@ func (p *preparation) anythingLeft() error {
 }
 
 // mayLeaveOut refuses to leave out a cluster that the run is about, unless the user allows it and the run may leave out
-// any.
-func (p *preparation) mayLeaveOut(l plan.Unreachable) error {
+// any. next returns the next step for its error, or "" if another error has it.
+func (p *preparation) mayLeaveOut(l plan.Unreachable, next func(string) string) error {
 	there := p.on(l.Cluster)
 	if len(there) == 0 {
 		return nil
 	}
-	hint := clierr.Hint(l.Err)
+	hint := next(clierr.Hint(l.Err))
 	reason, whole := p.needsAll()
 	switch {
 	case whole && slices.Contains(p.Options.AllowUnreachable, l.Cluster):

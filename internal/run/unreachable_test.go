@@ -59,6 +59,33 @@ func TestAnUnreachableClusterIsNamedAndNothingIsWritten(t *testing.T) {
 	})
 }
 
+// Clusters of the setup can be namespaces of one API server: the next step is shown once.
+func TestTwoUnreachableClustersHaveOneNextStep(t *testing.T) {
+	const three = minimal + `spec:
+  external: {hostname: kcp.example.com}
+  clusters: [{name: eu, context: eu}, {name: us, context: us}, {name: ap, context: us, namespace: kcp-ap}]
+  rootShard: {cluster: eu, url: "https://root.example.com:6443"}
+  shards: [{name: alpha, cluster: us, url: "https://alpha.example.com:6443"}, {name: beta, cluster: ap, url: "https://beta.example.com:6443"}]
+  frontProxies: [{name: main, cluster: eu}]
+`
+	inWorld(t, three, func(t *testing.T, w *world) {
+		w.rt.Lost = []plan.Unreachable{{Cluster: "us", Err: errCut}, {Cluster: "ap", Err: errCut}}
+		_, err := w.run(t)
+		all, joined := errors.AsType[interface {
+			error
+			Unwrap() []error
+		}](err)
+		require.True(t, joined)
+		var hints []string
+		for _, e := range all.Unwrap() {
+			hints = append(hints, clierr.Hint(e))
+		}
+		require.Equal(t, []string{
+			"check the network; to leave it out for now, pass --allow-unreachable us", "to leave it out for now, pass --allow-unreachable ap",
+		}, hints)
+	})
+}
+
 func TestAnUnreachableClusterIsLeftOut(t *testing.T) {
 	inWorld(t, twoClusters, func(t *testing.T, w *world) {
 		w.mustRun(t)
