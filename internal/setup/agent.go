@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -60,6 +61,7 @@ func (v *validator) agents() {
 		v.agentWorkspaces(p, a)
 		v.apiExport(p.Child("apiExport"), a, exports)
 		v.published(p.Child("publishedResources"), a.PublishedResources)
+		v.definitions(p.Child("definitions"), a.Definitions)
 		v.permissions(p.Child("permissions"), a.Permissions)
 		v.defaults(p, v1alpha1.Defaults{Replicas: a.Replicas, Resources: a.Resources, LogLevel: a.LogLevel, ExtraArgs: a.ExtraArgs})
 	}
@@ -142,6 +144,35 @@ func (v *validator) published(p *field.Path, all []v1alpha1.PublishedResource) {
 		if r.Name != "" {
 			v.subdomain(at.Child("name"), r.Name)
 		}
+	}
+}
+
+// definitions requires CustomResourceDefinitions, each once, with the name that the API server requires (k8s:
+// apiextensions-apiserver, pkg/apis/apiextensions/validation/validation.go). The API server checks the schemas.
+func (v *validator) definitions(p *field.Path, all []v1alpha1.Object) {
+	seen := map[string]bool{}
+	for i, o := range all {
+		at := p.Index(i)
+		text := func(path ...string) string { s, _, _ := unstructured.NestedString(o, path...); return s }
+		for _, want := range []struct{ key, value string }{
+			{"apiVersion", "apiextensions.k8s.io/v1"}, {"kind", "CustomResourceDefinition"},
+		} {
+			if have := text(want.key); have == "" {
+				v.required(at.Child(want.key), "%s", want.value)
+			} else if have != want.value {
+				v.invalid(at.Child(want.key), have, "must be %s", want.value)
+			}
+		}
+		name, plural, group := text("metadata", "name"), text("spec", "names", "plural"), text("spec", "group")
+		switch {
+		case name == "":
+			v.required(at.Child("metadata", "name"), "")
+		case plural == "" || group == "":
+			v.required(at.Child("spec"), "with group and names.plural")
+		case name != plural+"."+group:
+			v.invalid(at.Child("metadata", "name"), name, "must be %s.%s: the plural and the group in spec", plural, group)
+		}
+		v.unique(at.Child("metadata", "name"), name, seen)
 	}
 }
 
