@@ -21,6 +21,8 @@ const (
 	APIVersion = Group + "/v1alpha1"
 	Kind       = "PublishedResource"
 	Resource   = "publishedresources"
+	// Finalizer is on every object that an agent has copied, until it has deleted the copy (api-syncagent: internal/sync/types.go).
+	Finalizer = Group + "/cleanup"
 )
 
 // The sides on which an original object can be.

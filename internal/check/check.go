@@ -27,6 +27,7 @@ const (
 	catConnections  = "Connections"
 	catKcp          = "kcp"
 	catCertificates = "Certificates"
+	catAgentsHealth = "Agents that run"
 )
 
 // All returns every check: preflight checks first, then health checks.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/agent"
 	"github.com/kcpctl/kcpctl/internal/pki"
 )
 
@@ -114,6 +115,43 @@ var Health = []Check{
 		Explanation: "Every connection of the setup is verified offline, from the PKI store: each client trusts " +
 			"the certificate that is served at its URL, and each server accepts the client's certificate.",
 		Fix: "run kcpctl up, which issues certificates that are missing or do not fit",
+	},
+	{
+		ID: "KCP141", Category: catAgentsHealth, Title: "every agent works",
+		run: eachAgent(agentLeads),
+		Explanation: "One replica of an agent holds a Lease in the agent's namespace and renews it every two seconds. An agent that does " +
+			"not reach its cluster, or whose certificate has expired, stops to renew it. Agents that are paused are left out.",
+		Fix: "see kcpctl logs agent/NAME; for an expired certificate run kcpctl certs renew agent/NAME",
+	},
+	{
+		ID: "KCP142", Category: catAgentsHealth, Title: "agents have published their resources",
+		run: eachAgent(agentPublishes),
+		Explanation: "An agent makes an APIResourceSchema from each published kind, and adds it to the APIExport. If the definition of " +
+			"the kind has changed, the agent makes a new one.",
+		Fix: "see kcpctl logs agent/NAME: the agent logs why it cannot convert or publish a kind",
+	},
+	{
+		ID: "KCP143", Category: catAgentsHealth, Title: "consumers have accepted the claims of agents",
+		run: eachAgent(agentAccepted),
+		Explanation: "An agent claims access to objects of its consumers, such as events, namespaces and related Secrets. In a workspace " +
+			"that has not accepted all claims, it synchronizes nothing, or not everything. The workspaces of bind are looked at.",
+		Fix: "run kcpctl up, which accepts the claims in the workspaces of bind",
+	},
+	{
+		ID: "KCP144", Category: catAgentsHealth, Title: "every shard serves the agents",
+		run: eachAgent(eachEndpoint(agentReaches)),
+		Explanation: "An agent watches a URL of each shard that has consumers. kcpctl requests what the agent requests first, with the " +
+			"certificate of the agent, through the runtime. An agent that could not reach a shard when it appeared does not try again " +
+			"until it is restarted.",
+		Fix: "see the logs of the shard and kcpctl logs agent/NAME; when the shard answers, delete the pods of the agent, so that it " +
+			"connects again",
+	},
+	{
+		ID: "KCP145", Category: catAgentsHealth, Title: "agents release deleted objects",
+		run: eachAgent(eachEndpoint(agentCleansUp)),
+		Explanation: "A synchronized object keeps the finalizer " + agent.Finalizer + " until the agent has deleted its copy. If that takes " +
+			"more than five minutes, the copy has finalizers of its own, or the agent does not notice the deletion.",
+		Fix: "look at the copy on the cluster of the agent, and at its finalizers; see kcpctl logs agent/NAME",
 	},
 }
 

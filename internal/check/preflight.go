@@ -180,4 +180,12 @@ var Preflight = []Check{
 			"resources of kcp without a watch.",
 		Fix: "correct the PublishedResource at the file, line and column of the message",
 	},
+	{
+		ID: "KCP042", Category: catAgents, Title: "the clusters of agents serve the kinds that agents publish",
+		run: eachCluster(publishable), Needs: []string{"KCP001"},
+		Explanation: "An agent publishes the CustomResourceDefinitions of its cluster. Without one it waits, and logs the reason. The " +
+			"cluster must serve each kind, and the versions that the setup file selects. Kinds of definitions in the setup file are " +
+			"left out, because up creates these, and so are the built-in kinds of the core group.",
+		Fix: "install the CustomResourceDefinition, add it to definitions of the agent, or correct the PublishedResource",
+	},
 }

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/agentstate"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
@@ -62,6 +64,7 @@ type Runtime interface {
 	State(ctx context.Context, c *topology.Component) (ready.State, error)
 	// Dial connects to the port on which a component serves.
 	Dial(ctx context.Context, c *topology.Component) (net.Conn, error)
+	agentstate.Reader
 	// Facts returns what can be asked about the place. It asks nothing yet.
 	Facts() Facts
 }
@@ -90,6 +93,8 @@ type Cluster interface {
 	// Serves returns an error for each kind of the objects that the API server does not serve, and for each Ingress class and
 	// Gateway that an object refers to and that does not exist.
 	Serves(ctx context.Context, objects []render.Object) error
+	// Versions returns the versions in which the API server serves a kind. It fails if it does not serve the kind.
+	Versions(ctx context.Context, kind schema.GroupKind) ([]string, error)
 	// Secret returns the data of a Secret in the namespace, and nil if it does not exist.
 	Secret(ctx context.Context, name string) (map[string][]byte, error)
 	// StorageClasses returns the names of the storage classes; the default ones come first.

@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/agentstate"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -20,9 +19,6 @@ var (
 	sliceKind     = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha1", Kind: "APIExportEndpointSlice"}
 	workspaceKind = schema.GroupVersionKind{Group: "tenancy.kcp.io", Version: "v1alpha1", Kind: "Workspace"}
 )
-
-// watched is what an agent watches first at each endpoint (multicluster-provider: pkg/provider/provider.go).
-const watched = "/clusters/*/apis/apis.kcp.io/v1alpha1/apibindings?limit=1"
 
 // write applies the objects of a component. Those of an agent that are on a cluster are applied when all shards with consumers serve the
 // APIExport: an agent that starts earlier fails to watch a shard, and does not retry until the endpoints change
@@ -82,8 +78,9 @@ func (r *rollout) endpoint(ctx context.Context, proxy *kcp.Client, c *topology.C
 	case slice == nil:
 		return fmt.Errorf("APIExportEndpointSlice %s in %s does not exist yet", c.Agent.APIExport, c.Agent.Workspace)
 	}
-	at := endpointBelow(slice, shard.VirtualWorkspaceURL)
-	if at == nil {
+	all := agentstate.EndpointsOf(slice, r.Topology)
+	i := slices.IndexFunc(all, func(e agentstate.Endpoint) bool { return e.Shard == shard })
+	if i < 0 {
 		return fmt.Errorf("APIExportEndpointSlice %s in %s has no URL of %s yet", c.Agent.APIExport, c.Agent.Workspace, shard.ID())
 	}
 	client, err := r.connect(r.Topology.WorkspaceServer(shard))
@@ -91,7 +88,7 @@ func (r *rollout) endpoint(ctx context.Context, proxy *kcp.Client, c *topology.C
 		return err
 	}
 	defer client.Close()
-	answer, err := client.Get(ctx, at.Path+watched, nil)
+	answer, err := client.Get(ctx, all[i].URL.Path+agentstate.Watched, nil)
 	if err == nil && answer.Code != http.StatusOK {
 		err = fmt.Errorf("HTTP status %d", answer.Code)
 	}
@@ -121,41 +118,4 @@ func (r *rollout) shardOf(ctx context.Context, proxy *kcp.Client, path string) (
 		return nil, fmt.Errorf("workspace %s is on no shard of the setup yet", path)
 	}
 	return shards[i], nil
-}
-
-// endpointBelow returns the endpoint with a base URL.
-func endpointBelow(slice *unstructured.Unstructured, base string) *url.URL {
-	for _, text := range endpointURLs(slice) {
-		if u, err := url.Parse(text); err == nil && strings.HasPrefix(text, strings.TrimSuffix(base, "/")+"/") {
-			return u
-		}
-	}
-	return nil
-}
-
-// endpointURLs returns the URLs of an APIExportEndpointSlice, one for each shard with consumers.
-func endpointURLs(slice *unstructured.Unstructured) []string {
-	endpoints, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
-	var out []string
-	for _, e := range endpoints {
-		fields, _ := e.(map[string]any)
-		if text, _ := fields["url"].(string); text != "" {
-			out = append(out, text)
-		}
-	}
-	return out
-}
-
-// shardAt returns the shard of an endpoint, and the endpoint as a URL. Without one it returns nil.
-func shardAt(t *topology.Topology, endpoint string) (*topology.Component, *url.URL) {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return nil, nil
-	}
-	for _, c := range t.Shards() {
-		if strings.HasPrefix(endpoint, strings.TrimSuffix(c.VirtualWorkspaceURL, "/")+"/") {
-			return c, u
-		}
-	}
-	return nil, nil
 }

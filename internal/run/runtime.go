@@ -31,7 +31,6 @@ type Runtime interface {
 	Replacer
 	LogReader
 	Addresser
-	Reader
 	Finder
 	// Close closes what the runtime opened for itself, such as port-forwards. It stops no component.
 	Close() error

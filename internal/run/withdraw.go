@@ -23,12 +23,8 @@ import (
 // --cascade=orphan, the copies of the objects stay.
 const FlagOrphan = "orphan"
 
-const (
-	// agentFinalizer is on every object that an agent has copied, until it has deleted the copy, and stateSelector selects the Secrets
-	// in which it keeps the last known state of the objects (api-syncagent: internal/sync/types.go).
-	agentFinalizer = agent.Group + "/cleanup"
-	stateSelector  = agent.Group + "/object-state"
-)
+// stateSelector selects the Secrets in which an agent keeps the last known state of the objects (api-syncagent: internal/sync/types.go).
+const stateSelector = agent.Group + "/object-state"
 
 // Finder finds objects that components have made themselves.
 type Finder interface {

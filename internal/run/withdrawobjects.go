@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/agent"
+	"github.com/kcpctl/kcpctl/internal/agentstate"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -62,8 +63,8 @@ func (x *withdrawer) ask(ctx context.Context, w *withdrawal) ([]usedObject, erro
 		return nil, nil // no workspace can bind it
 	}
 	var out []usedObject
-	for _, raw := range endpointURLs(slice) {
-		found, err := x.onShard(ctx, raw, resources)
+	for _, at := range agentstate.EndpointsOf(slice, x.topology) {
+		found, err := x.onShard(ctx, at, resources)
 		if err != nil {
 			return nil, err
 		}
@@ -73,12 +74,11 @@ func (x *withdrawer) ask(ctx context.Context, w *withdrawal) ([]usedObject, erro
 }
 
 // onShard returns the objects of resources on the shard with an endpoint.
-func (x *withdrawer) onShard(ctx context.Context, endpoint string, resources []schema.GroupResource) ([]usedObject, error) {
-	shard, at := shardAt(x.topology, endpoint)
-	if shard == nil {
-		return nil, fmt.Errorf("no shard of the setup serves %s", endpoint)
+func (x *withdrawer) onShard(ctx context.Context, at agentstate.Endpoint, resources []schema.GroupResource) ([]usedObject, error) {
+	if at.Shard == nil {
+		return nil, fmt.Errorf("no shard of the setup serves %s", at.URL)
 	}
-	server := x.topology.WorkspaceServer(shard)
+	server := x.topology.WorkspaceServer(at.Shard)
 	client, err := kcp.Connect(x.Runtime, server, x.state, x.now())
 	if err != nil {
 		return nil, err
@@ -86,18 +86,18 @@ func (x *withdrawer) onShard(ctx context.Context, endpoint string, resources []s
 	defer client.Close()
 	var out []usedObject
 	for _, r := range resources {
-		found, err := client.Exported(ctx, at.Path, r)
+		found, err := client.Exported(ctx, at.URL.Path, r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", server.ID(), err)
 		}
 		for _, e := range found {
-			out = append(out, usedObject{Exported: e, workspace: e.Cluster, server: server, path: at.Path})
+			out = append(out, usedObject{Exported: e, workspace: e.Cluster, server: server, path: at.URL.Path})
 		}
 	}
 	if len(out) == 0 {
 		return nil, nil
 	}
-	return out, x.name(ctx, shard, out)
+	return out, x.name(ctx, at.Shard, out)
 }
 
 // name replaces the names of logical clusters by the paths of their workspaces.
@@ -163,7 +163,7 @@ func publishedAs(live *unstructured.Unstructured) (schema.GroupResource, bool) {
 func (x *withdrawer) release(ctx context.Context, w *withdrawal) error {
 	used, err := x.objects(ctx, w)
 	if err != nil && ctx.Err() == nil {
-		x.note(fmt.Sprintf("%s: objects in workspaces keep the finalizer %s, because kcp does not answer: %s", w.agent, agentFinalizer, firstLine(err)))
+		x.note(fmt.Sprintf("%s: objects in workspaces keep the finalizer %s, because kcp does not answer: %s", w.agent, agent.Finalizer, firstLine(err)))
 		return nil
 	}
 	if err != nil {
@@ -172,7 +172,7 @@ func (x *withdrawer) release(ctx context.Context, w *withdrawal) error {
 	for _, u := range used {
 		client, err := kcp.Connect(x.Runtime, u.server, x.state, x.now())
 		if err == nil {
-			err = client.ReleaseExported(ctx, u.path, u.Exported, agentFinalizer)
+			err = client.ReleaseExported(ctx, u.path, u.Exported, agent.Finalizer)
 			client.Close()
 		}
 		if err != nil {

@@ -57,6 +57,7 @@ var below = map[string][]string{
 	"internal/render":       {"internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/importer":     {"internal/pki", "internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/agent":        {"internal/setup", "internal/pki", "internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
+	"internal/agentstate":   {"internal/setup", "internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/operator":     {"internal/setup", "internal/pki", "internal/render", "internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},
 	"internal/parallel":     {"internal"},
 	"internal/check":        {"internal/run", "internal/kube", "internal/local", "internal/ui", "cmd"},

@@ -44,6 +44,19 @@ func (c *Cluster) Serves(ctx context.Context, objects []render.Object) error {
 	return errors.Join(errs...)
 }
 
+// Versions returns the versions in which the API server serves a kind.
+func (c *Cluster) Versions(ctx context.Context, kind schema.GroupKind) ([]string, error) {
+	ctx = cluster.Quiet(ctx)
+	if err := c.client.Connect(ctx); err != nil {
+		return nil, err
+	}
+	served, err := c.client.Lookup(ctx, kind.Group, kind.Kind)
+	if err != nil {
+		return nil, err
+	}
+	return served.Versions, nil
+}
+
 // route returns an error if an Ingress or a TLSRoute refers to something that does not exist, as far as the user may know.
 func (c *Cluster) route(ctx context.Context, o render.Object) error {
 	switch o.GetKind() {

@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/render"
@@ -23,6 +25,8 @@ type Cluster struct {
 	Reached func(address string) (check.Answer, error)
 	// Label is the cluster's name. Default: that of the only cluster of a setup.
 	Label string
+	// Kinds are the versions of the kinds that it serves. Nil: every kind is served in v1.
+	Kinds map[schema.GroupKind][]string
 	// Nodes are the nodes by architecture. Nil is a node that kcp's image is built for.
 	Nodes map[string]int
 }
@@ -55,6 +59,17 @@ func (c *Cluster) References(context.Context, []render.Object) error { return ni
 
 // Serves serves everything.
 func (c *Cluster) Serves(context.Context, []render.Object) error { return nil }
+
+// Versions returns those of Kinds.
+func (c *Cluster) Versions(_ context.Context, kind schema.GroupKind) ([]string, error) {
+	if c.Kinds == nil {
+		return []string{"v1"}, nil
+	}
+	if c.Kinds[kind] == nil {
+		return nil, fmt.Errorf("%s is not served", kind)
+	}
+	return c.Kinds[kind], nil
+}
 
 // Secret returns one of Secrets.
 func (c *Cluster) Secret(_ context.Context, name string) (map[string][]byte, error) {

@@ -18,9 +18,15 @@ func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 	return r.write(ctx, "Replace "+string(c.ID()))
 }
 
-// Read finds no object: the clusters of the fake have none besides those of the setup.
-func (r *Runtime) Read(context.Context, *topology.Component, schema.GroupVersionKind, string, string) (*unstructured.Unstructured, error) {
-	return nil, nil
+// Read returns an object that was applied, or one of Made.
+func (r *Runtime) Read(
+	ctx context.Context, c *topology.Component, gvk schema.GroupVersionKind, namespace, name string,
+) (*unstructured.Unstructured, error) {
+	found, err := r.Find(ctx, plan.Ref{Cluster: c.Cluster.Name, GroupVersionKind: gvk, Namespace: namespace, Name: name}, "")
+	if len(found) == 0 || err != nil {
+		return nil, err
+	}
+	return &found[0], nil
 }
 
 // Find returns the objects that were applied, and those of Made, of the kind and in the namespace of a reference: the one with its name, or

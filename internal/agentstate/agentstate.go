@@ -1,0 +1,179 @@
+// Package agentstate reads how far agents are: their Leases, what they have published, and their consumers. It writes nothing.
+package agentstate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/agent"
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// leaseFresh is how old the lease of an agent may be. The agent renews it every two seconds (controller-runtime: RetryPeriod).
+const leaseFresh = 20 * time.Second
+
+// The kinds of objects that show whether an agent works.
+var (
+	leaseKind     = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
+	publishedKind = schema.GroupVersionKind{Group: agent.Group, Version: "v1alpha1", Kind: agent.Kind}
+	exportKind    = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIExport"}
+	bindingKind   = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIBinding"}
+	sliceKind     = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha1", Kind: "APIExportEndpointSlice"}
+)
+
+// Reader reads objects of clusters.
+type Reader interface {
+	// Read returns an object on the cluster of a component, or nil if it does not exist.
+	Read(ctx context.Context, c *topology.Component, gvk schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error)
+}
+
+// Agent tells how far an agent is.
+type Agent struct {
+	*topology.Component
+	Runtime Reader
+	// Proxy is a client of a front-proxy.
+	Proxy *kcp.Client
+	Now   func() time.Time
+
+	// schemas are the APIResourceSchemas of the PublishedResources, as Publishes has found them.
+	schemas []string
+	// renewed is the lease as it was first seen. Clocks may differ, so a change shows that it is renewed.
+	renewed string
+}
+
+// Publishes returns nil if the agent holds its lease, and all its PublishedResources are in the APIExport, or the reason why not.
+func (a *Agent) Publishes(ctx context.Context) error {
+	if _, err := a.Leads(ctx); err != nil {
+		return err
+	}
+	return a.Published(ctx)
+}
+
+// Export returns the APIExport of the agent.
+func (a *Agent) Export(ctx context.Context) (*unstructured.Unstructured, error) {
+	export, err := a.Proxy.Object(ctx, kcp.Place{Workspace: a.Agent.Workspace, GroupVersionKind: exportKind, Name: a.Agent.APIExport})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read APIExport %s in %s: %w", a.Agent.APIExport, a.Agent.Workspace, err)
+	case export == nil:
+		return nil, fmt.Errorf("APIExport %s in %s does not exist", a.Agent.APIExport, a.Agent.Workspace)
+	}
+	return export, nil
+}
+
+// Published returns nil if all PublishedResources of the agent are in the APIExport, or the reason why not.
+func (a *Agent) Published(ctx context.Context) error {
+	export, err := a.Export(ctx)
+	if err != nil {
+		return err
+	}
+	a.schemas = nil
+	for _, p := range a.Agent.PublishedResources {
+		if err := a.published(ctx, export, p.Name); err != nil {
+			return fmt.Errorf("PublishedResource %s: %w", p.Name, err)
+		}
+	}
+	return nil
+}
+
+// Leads returns the replica that holds the Lease, if it renews it, or the reason why not.
+func (a *Agent) Leads(ctx context.Context) (holder string, err error) {
+	name := topology.AgentLease(a.Setup, a.Name)
+	lease, err := a.service(ctx, leaseKind, a.ServiceNamespace(), name)
+	if err != nil {
+		return "", fmt.Errorf("read Lease %s: %w", name, err)
+	}
+	if lease == nil {
+		return "", fmt.Errorf("starting, has no Lease %s yet", name)
+	}
+	holder, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+	renewed, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
+	at, err := time.Parse(time.RFC3339Nano, renewed)
+	if a.renewed == "" {
+		a.renewed = renewed
+	}
+	switch age := a.Now().Sub(at); {
+	case holder == "":
+		return "", fmt.Errorf("no replica holds Lease %s yet", name)
+	case err != nil:
+		return "", fmt.Errorf("Lease %s: %w", name, err)
+	case renewed != a.renewed, age.Abs() < leaseFresh:
+		return holder, nil
+	default:
+		return "", fmt.Errorf("%s holds Lease %s, but has not renewed it for %s", holder, name, age.Round(time.Second))
+	}
+}
+
+// published returns nil if a PublishedResource has a schema, and the APIExport has this schema.
+func (a *Agent) published(ctx context.Context, export *unstructured.Unstructured, name string) error {
+	live, err := a.service(ctx, publishedKind, "", name)
+	switch {
+	case err != nil:
+		return err
+	case live == nil:
+		return fmt.Errorf("does not exist")
+	}
+	want, _, _ := unstructured.NestedString(live.Object, "status", "resourceSchemaName")
+	if want == "" {
+		return fmt.Errorf("the agent has made no APIResourceSchema yet")
+	}
+	resources, _, _ := unstructured.NestedSlice(export.Object, "spec", "resources")
+	for _, r := range resources {
+		if fields, ok := r.(map[string]any); ok && fields["schema"] == want {
+			a.schemas = append(a.schemas, want)
+			return nil
+		}
+	}
+	return fmt.Errorf("APIExport %s does not have its schema %s yet", export.GetName(), want)
+}
+
+// Bound returns nil if the APIs of Publishes are served to all consumers, or the reason why not. An APIBinding is bound before its
+// APIExport has any resources.
+func (a *Agent) Bound(ctx context.Context) error {
+	for _, consumer := range a.Agent.Bind {
+		binding, err := a.Proxy.Object(ctx, kcp.Place{Workspace: consumer, GroupVersionKind: bindingKind, Name: a.Agent.APIExport})
+		switch {
+		case err != nil:
+			return fmt.Errorf("read APIBinding %s in %s: %w", a.Agent.APIExport, consumer, err)
+		case binding == nil:
+			return fmt.Errorf("APIBinding %s in %s does not exist", a.Agent.APIExport, consumer)
+		}
+		if err := kcp.BindingReady(binding); err != nil {
+			return fmt.Errorf("APIBinding %s in %s: %w", a.Agent.APIExport, consumer, err)
+		}
+		served := boundSchemas(binding)
+		for _, schema := range a.schemas {
+			if !slices.Contains(served, schema) {
+				return fmt.Errorf("APIBinding %s in %s does not serve %s yet", a.Agent.APIExport, consumer, schema)
+			}
+		}
+	}
+	return nil
+}
+
+// boundSchemas returns the names of the APIResourceSchemas that an APIBinding serves.
+func boundSchemas(binding *unstructured.Unstructured) []string {
+	resources, _, _ := unstructured.NestedSlice(binding.Object, "status", "boundResources")
+	var out []string
+	for _, r := range resources {
+		if fields, ok := r.(map[string]any); ok {
+			name, _, _ := unstructured.NestedString(fields, "schema", "name")
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// service reads an object of the agent's cluster, or of the workspace that takes its place.
+func (a *Agent) service(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
+	if path := a.Agent.ServiceWorkspace; path != "" {
+		return a.Proxy.Object(ctx, kcp.Place{Workspace: path, GroupVersionKind: gvk, Namespace: namespace, Name: name})
+	}
+	return a.Runtime.Read(ctx, a.Component, gvk, namespace, name)
+}

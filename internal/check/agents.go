@@ -1,0 +1,201 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/agent"
+	"github.com/kcpctl/kcpctl/internal/agentstate"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// stuckTime is how long a deleted object may keep the finalizer of an agent.
+const stuckTime = 5 * time.Minute
+
+// publishable looks for kinds that agents publish and that their cluster does not serve.
+func publishable(ctx context.Context, s *Subject, cl Cluster) (o outcome) {
+	found := false
+	for _, c := range s.agents() {
+		if c.Cluster.Name != cl.Name() {
+			continue
+		}
+		for _, k := range agent.Kinds(&c.Agent.Agent) {
+			if k.Group == "" || defined(c.Agent.Definitions, k.GroupKind) {
+				continue // of Kubernetes itself, or up creates it
+			}
+			found = true
+			served, err := cl.Versions(ctx, k.GroupKind)
+			if err != nil {
+				o.add(fmt.Errorf("%s: PublishedResource %s: %w", c.ID(), k.Name, err))
+				continue
+			}
+			for _, v := range k.Versions {
+				if !slices.Contains(served, v) {
+					o.fail("%s: PublishedResource %s: the API server serves %s in %s, and not in %s", c.ID(), k.Name, k.GroupKind, list(served), v)
+				}
+			}
+		}
+	}
+	if !found {
+		return skipped("no agent on it publishes kinds of CustomResourceDefinitions that exist already")
+	}
+	return o
+}
+
+// defined reports whether a CustomResourceDefinition of the setup defines a kind.
+func defined(definitions []v1alpha1.Object, kind schema.GroupKind) bool {
+	return slices.ContainsFunc(definitions, func(d v1alpha1.Object) bool {
+		group, _, _ := unstructured.NestedString(d, "spec", "group")
+		name, _, _ := unstructured.NestedString(d, "spec", "names", "kind")
+		return group == kind.Group && name == kind.Kind
+	})
+}
+
+// agents are the agents of the setup.
+func (s *Subject) agents() []*topology.Component {
+	return slices.DeleteFunc(slices.Clone(s.Topology.Components), func(c *topology.Component) bool { return c.Kind != topology.Agent })
+}
+
+// eachAgent runs a check for all agents that are not paused, through a front-proxy.
+func eachAgent(ask func(context.Context, *Subject, *agentstate.Agent) outcome) func(context.Context, *Subject) outcome {
+	return func(ctx context.Context, s *Subject) outcome {
+		agents := slices.DeleteFunc(s.agents(), func(c *topology.Component) bool { return c.Replicas == 0 || s.lost(c.Cluster.Name) })
+		if len(agents) == 0 {
+			return skipped("the setup has no agents that run")
+		}
+		proxies := slices.DeleteFunc(s.servers(topology.FrontProxy), func(c *topology.Component) bool { return !c.AcceptsClientCertificates() })
+		if len(proxies) == 0 {
+			return skipped("no front-proxy is ready")
+		}
+		proxy, err := s.client(proxies[0])
+		if err != nil {
+			var o outcome
+			o.add(err)
+			return o
+		}
+		return every(agents, func(c *topology.Component) outcome {
+			return ask(ctx, s, &agentstate.Agent{Component: c, Runtime: s.Runtime, Proxy: proxy, Now: s.Now})
+		})
+	}
+}
+
+func agentLeads(ctx context.Context, _ *Subject, a *agentstate.Agent) (o outcome) {
+	if _, err := a.Leads(ctx); err != nil {
+		o.fail("%s: %s", a.ID(), reason(ctx, err))
+	}
+	return o
+}
+
+func agentPublishes(ctx context.Context, _ *Subject, a *agentstate.Agent) (o outcome) {
+	if err := a.Published(ctx); err != nil {
+		o.fail("%s: %s", a.ID(), reason(ctx, err))
+	}
+	return o
+}
+
+// agentAccepted looks for consumers that do not serve the APIs, or have not accepted all claims.
+func agentAccepted(ctx context.Context, _ *Subject, a *agentstate.Agent) (o outcome) {
+	if err := a.Published(ctx); err != nil {
+		return skipped("%s has not published everything", a.ID())
+	}
+	if err := a.Bound(ctx); err != nil {
+		o.fail("%s: %s", a.ID(), reason(ctx, err))
+	}
+	export, err := a.Export(ctx)
+	if err != nil {
+		o.fail("%s: %s", a.ID(), reason(ctx, err))
+		return o
+	}
+	for _, consumer := range a.Agent.Agent.Bind {
+		missing, err := a.Unaccepted(ctx, export, consumer)
+		switch {
+		case err != nil:
+			o.fail("%s: %s", a.ID(), reason(ctx, err))
+		case len(missing) > 0:
+			o.fail("%s: APIBinding %s in %s does not accept the claims of %s", a.ID(), a.Agent.APIExport, consumer, list(missing))
+		}
+	}
+	return o
+}
+
+// eachEndpoint asks about all endpoints of an agent.
+func eachEndpoint(ask func(context.Context, *Subject, *agentstate.Agent, agentstate.Endpoint) error) func(context.Context, *Subject, *agentstate.Agent) outcome {
+	return func(ctx context.Context, s *Subject, a *agentstate.Agent) (o outcome) {
+		all, err := a.Endpoints(ctx, s.Topology)
+		if err != nil {
+			o.fail("%s: %s", a.ID(), reason(ctx, err))
+			return o
+		}
+		return every(all, func(e agentstate.Endpoint) (o outcome) {
+			if e.Shard == nil {
+				o.fail("%s: %s belongs to no shard of the setup", a.ID(), e.URL)
+				return o
+			}
+			if s.lost(s.Topology.WorkspaceServer(e.Shard).Cluster.Name) {
+				return o
+			}
+			if err := ask(ctx, s, a, e); err != nil {
+				o.fail("%s: %s: %s", a.ID(), e.Shard.ID(), reason(ctx, err))
+			}
+			return o
+		})
+	}
+}
+
+// agentReaches requests, with the agent's own certificate, what the agent watches first.
+func agentReaches(ctx context.Context, s *Subject, a *agentstate.Agent, e agentstate.Endpoint) error {
+	server := s.Topology.WorkspaceServer(e.Shard)
+	client := kcp.New(kcp.Options{
+		URL: server.URLFrom(server.Cluster), CA: s.state.CAs[topology.ServerCA].Trusted(),
+		Pair: s.state.Leaves[pki.KeyOf(a.Component, topology.CertClient)],
+		Dial: func(ctx context.Context) (net.Conn, error) { return s.Runtime.Dial(ctx, server) },
+	})
+	defer client.Close()
+	answer, err := client.Get(ctx, e.URL.Path+agentstate.Watched, nil)
+	switch {
+	case err != nil:
+		return err
+	case answer.Code != http.StatusOK:
+		return fmt.Errorf("%s answers the agent with HTTP status %d: %s", e.URL, answer.Code, strings.TrimSpace(answer.Message))
+	}
+	return nil
+}
+
+// agentCleansUp looks for deleted objects that keep the finalizer of the agent.
+func agentCleansUp(ctx context.Context, s *Subject, a *agentstate.Agent, e agentstate.Endpoint) error {
+	export, err := a.Export(ctx)
+	if err != nil {
+		return err
+	}
+	client, err := s.client(s.Topology.WorkspaceServer(e.Shard))
+	if err != nil {
+		return err
+	}
+	var stuck []string
+	for _, r := range agentstate.Resources(export) {
+		all, err := client.Exported(ctx, e.URL.Path, r)
+		if err != nil {
+			return err
+		}
+		for _, object := range all {
+			if slices.Contains(object.Finalizers, agent.Finalizer) && !object.Deleted.IsZero() && s.Now().Sub(object.Deleted) > stuckTime {
+				stuck = append(stuck, fmt.Sprintf("%s in logical cluster %s", object, object.Cluster))
+			}
+		}
+	}
+	if len(stuck) > 0 {
+		return fmt.Errorf("deleted more than %s ago, with the finalizer %s: %s", stuckTime, agent.Finalizer, list(stuck))
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package check_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/check"
+	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+)
+
+const (
+	withAgent = `  external: {hostname: kcp.example.com}
+  agents:
+  - name: widgets
+    workspace: root:widgets
+    paused: true
+    publishedResources: [{name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget, versions: [v1]}, naming: {name: "{{ .ClusterName }}"}}}]
+`
+	schemaOfWidgets = "v1234.widgets.example.com"
+	exportPath      = "/services/apiexport/abc/widgets"
+	watchedPath     = exportPath + "/clusters/*/apis/apis.kcp.io/v1alpha1/apibindings"
+	widgetsPath     = exportPath + "/clusters/*/apis/example.com"
+)
+
+func in(apiVersion, kind string, fields map[string]any) *unstructured.Unstructured {
+	fields["apiVersion"], fields["kind"] = apiVersion, kind
+	return &unstructured.Unstructured{Object: fields}
+}
+
+// putExport stores the APIExport of the agent, and the APIBinding of its consumer, which accepts some claims.
+func (w *world) putExport(accepted ...any) {
+	w.rt.Kcp.PutIn("root:widgets/apiexports/widgets", in("apis.kcp.io/v1alpha2", "APIExport", map[string]any{"spec": map[string]any{
+		"resources":        []any{map[string]any{"group": "example.com", "name": "widgets", "schema": schemaOfWidgets}},
+		"permissionClaims": []any{map[string]any{"resource": "events"}, map[string]any{"resource": "secrets"}},
+	}}))
+	w.rt.Kcp.PutIn("root:widgets/apibindings/widgets", in("apis.kcp.io/v1alpha2", "APIBinding", map[string]any{
+		"spec": map[string]any{"permissionClaims": accepted},
+		"status": map[string]any{"phase": "Bound", "boundResources": []any{
+			map[string]any{"schema": map[string]any{"name": schemaOfWidgets}},
+		}},
+	}))
+}
+
+func claim(resource string) any { return map[string]any{"resource": resource, "state": "Accepted"} }
+
+// widgets scripts the Widgets of all workspaces.
+func (w *world) widgets(all ...any) {
+	w.rt.Kcp.Always("GET "+widgetsPath+"/v1/widgets", items(all...))
+}
+
+func (w *world) lease(renewed time.Time) {
+	lease := in("coordination.k8s.io/v1", "Lease", map[string]any{"spec": map[string]any{
+		"holderIdentity": "pod-1", "renewTime": renewed.UTC().Format(time.RFC3339Nano),
+	}})
+	lease.SetName("syncagent.demo-widgets")
+	home := w.top.Home
+	w.rt.Made = []plan.Item{{Ref: plan.Ref{
+		Cluster: home.Name, Namespace: home.Namespace, Name: lease.GetName(), GroupVersionKind: lease.GroupVersionKind(),
+	}, Live: lease}}
+}
+
+// inAgentWorld runs a test on a setup with an agent that is well.
+func inAgentWorld(t *testing.T, test func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		top := newTopology(t, withAgent)
+		rt := fakeruntime.New(t, top)
+		w := &world{top: top, rt: rt, net: &network{}, now: time.Now()}
+		w.leads("front-proxy/main")
+		rt.Kcp.ServeObjects()
+		rt.Kcp.PutIn("root/workspaces/widgets", in("tenancy.kcp.io/v1alpha1", "Workspace", map[string]any{"status": map[string]any{"phase": "Ready"}}))
+		_, err := (&run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: w.net}).Run(t.Context())
+		require.NoError(t, err)
+		rt.Edit("PublishedResource/widgets", func(o *unstructured.Unstructured) {
+			o.Object["status"] = map[string]any{"resourceSchemaName": schemaOfWidgets}
+		})
+		rt.Kcp.PutIn("root:widgets/apiexportendpointslices/widgets", in("apis.kcp.io/v1alpha1", "APIExportEndpointSlice", map[string]any{
+			"status": map[string]any{"endpoints": []any{map[string]any{"url": top.Root().VirtualWorkspaceURL + exportPath}}},
+		}))
+		w.putExport(claim("events"), claim("secrets"))
+		w.lease(w.now)
+		w.widgets()
+		rt.Kcp.Always("GET "+watchedPath, items())
+		rt.Kcp.Always("GET "+widgetsPath, fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{"preferredVersion": map[string]any{"version": "v1"}}})
+		w.top = newTopology(t, strings.Replace(withAgent, "paused: true", "paused: false", 1))
+		test(t, w)
+	})
+}
+
+// checkAgents returns the results of the checks of agents that have not passed, as "KCP141 fail: cause".
+func (w *world) checkAgents(t *testing.T) []string {
+	s := &check.Subject{Topology: w.top, Runtime: w.rt, Network: w.net, Now: func() time.Time { return w.now }}
+	defer s.Close()
+	require.NoError(t, s.Prepare(t.Context()))
+	var all []check.Check
+	for _, c := range check.Health {
+		if c.Category == "Agents that run" {
+			all = append(all, c)
+		}
+	}
+	require.Len(t, all, 5)
+	var out []string
+	for _, r := range check.Run(t.Context(), s, all).Results {
+		if r.Status != check.OK {
+			out = append(out, r.ID+" "+string(r.Status)+": "+r.Cause)
+		}
+	}
+	return out
+}
+
+func TestAgentsThatRun(t *testing.T) {
+	stuck := func(w *world, age time.Duration) any {
+		return map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{
+			"name": "first", "namespace": "default", "annotations": map[string]any{"kcp.io/cluster": "c1"},
+			"finalizers": []any{"syncagent.kcp.io/cleanup"}, "deletionTimestamp": w.now.Add(-age).UTC().Format(time.RFC3339),
+		}}
+	}
+	for name, tc := range map[string]struct {
+		spoil func(w *world)
+		want  []string
+	}{
+		"well": {func(*world) {}, nil},
+		"a lease that is not renewed": {
+			func(w *world) { w.lease(w.now.Add(-time.Minute)) },
+			[]string{"KCP141 fail: agent/widgets: pod-1 holds Lease syncagent.demo-widgets, but has not renewed it for 1m0s"},
+		},
+		"no lease": {func(w *world) { w.rt.Made = nil }, []string{"KCP141 fail: agent/widgets: starting, has no Lease syncagent.demo-widgets yet"}},
+		"not published": {
+			func(w *world) {
+				w.rt.Edit("PublishedResource/widgets", func(o *unstructured.Unstructured) { delete(o.Object, "status") })
+			},
+			[]string{
+				"KCP142 fail: agent/widgets: PublishedResource widgets: the agent has made no APIResourceSchema yet",
+				"KCP143 skipped: agent/widgets has not published everything",
+			},
+		},
+		"a claim is not accepted": {
+			func(w *world) { w.putExport(claim("events")) },
+			[]string{"KCP143 fail: agent/widgets: APIBinding widgets in root:widgets does not accept the claims of secrets"},
+		},
+		"a shard refuses the agent": {
+			func(w *world) {
+				w.rt.Kcp.Always("GET "+watchedPath, fakekcp.Answer{Code: http.StatusForbidden, Body: "no\n"})
+			},
+			[]string{"KCP144 fail: agent/widgets: root-shard: https://demo-root.kcp.svc.cluster.local:6443" + exportPath + " answers the agent with HTTP status 403: no"},
+		},
+		"an object that was just deleted": {func(w *world) { w.widgets(stuck(w, time.Minute)) }, nil},
+		"an object that stays": {
+			func(w *world) { w.widgets(stuck(w, time.Hour)) },
+			[]string{"KCP145 fail: agent/widgets: root-shard: deleted more than 5m0s ago, with the finalizer syncagent.kcp.io/cleanup: " +
+				"widgets.example.com default/first in logical cluster c1"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inAgentWorld(t, func(t *testing.T, w *world) {
+				tc.spoil(w)
+				require.Equal(t, tc.want, w.checkAgents(t))
+				for _, r := range w.rt.Kcp.Requests("GET " + watchedPath) {
+					require.Equal(t, "kcpctl:agent:demo:widgets", r.User)
+				}
+			})
+		})
+	}
+}
+
+func TestKindsOfAgentsExist(t *testing.T) {
+	widget := schema.GroupKind{Group: "example.com", Kind: "Widget"}
+	for name, tc := range map[string]struct {
+		kinds map[schema.GroupKind][]string
+		want  string
+	}{
+		"served":          {map[schema.GroupKind][]string{widget: {"v2", "v1"}}, ""},
+		"another version": {map[schema.GroupKind][]string{widget: {"v2"}}, "agent/widgets: PublishedResource widgets: the API server serves Widget.example.com in v2, and not in v1"},
+		"missing":         {map[schema.GroupKind][]string{}, "agent/widgets: PublishedResource widgets: Widget.example.com is not served"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := newTopology(t, withAgent)
+			rt := fakeruntime.New(t, top)
+			rt.Place.Clusters = []check.Cluster{&fakeruntime.Cluster{Kinds: tc.kinds, Label: top.Home.Name}}
+			found, ok := check.Find("KCP042")
+			require.True(t, ok)
+			r := check.Run(t.Context(), &check.Subject{Topology: top, Runtime: rt, Now: time.Now}, []check.Check{found}).Results[0]
+			require.Equal(t, tc.want, r.Cause)
+			require.Equal(t, tc.want == "", r.Status == check.OK)
+		})
+	}
+}
