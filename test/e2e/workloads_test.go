@@ -45,6 +45,7 @@ type workloads struct {
 	kcp      *rest.Config
 	server   *apiserver.Server
 	physical dynamic.Interface
+	setup    *setup
 	// log is the log of the controller.
 	log string
 }
@@ -93,6 +94,7 @@ data: {a: b}`)
 	require.Equal(t, []any{map[string]any{"containerPort": int64(80), "protocol": "TCP"}}, containers[0].(map[string]any)["ports"])
 
 	w.statusComesUp(below)
+	w.confined()
 
 	for _, r := range []schema.GroupVersionResource{deploymentGVR, configMapGVR} {
 		require.NoError(t, w.in("root:team").Resource(r).Namespace("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
@@ -142,7 +144,7 @@ func newWorkloads(t *testing.T) *workloads {
 	s.up(t)
 	file := filepath.Join(t.TempDir(), "kcp.kubeconfig")
 	require.NoError(t, os.WriteFile(file, []byte(s.kcpctl(t, "kubeconfig", "admin").ok(t).stdout), 0o600))
-	w := &workloads{T: t, log: filepath.Join(t.TempDir(), "controller.log")}
+	w := &workloads{T: t, setup: s, log: filepath.Join(t.TempDir(), "controller.log")}
 	var err error
 	w.kcp, err = connect.KCP(file, "")
 	require.NoError(t, err)
