@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/connect"
 	"github.com/kcpctl/kcpctl/internal/workload/controller"
+	"github.com/kcpctl/kcpctl/internal/workload/probe"
 )
 
 // controllerLease is the name of the Lease of the controller, in the compute workspace.
@@ -65,7 +66,8 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.server.start(ctx); err != nil {
+	p := &probe.Probe{}
+	if err := o.server.start(ctx, p); err != nil {
 		return err
 	}
 	self := holder()
@@ -76,7 +78,7 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	return lead.Run(ctx, func(ctx context.Context) error {
 		return controller.Run(ctx, controller.Options{
 			KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType, Version: version.Get().Version, Holder: self.String(),
-			Connect: connect.Content, Now: o.env.Now,
+			Connect: connect.Content, Now: o.env.Now, Probe: p,
 		})
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"net"
 	"net/http"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/workload/probe"
 )
 
 // serverFlags are flags of the servers, controller and syncer. They have the names that servers of Kubernetes use.
@@ -23,12 +23,12 @@ type serverFlags struct {
 }
 
 func (f *serverFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.healthAddress, "health-probe-bind-address", "", "address to serve /healthz and /readyz on, such as :8081 (empty serves none)")
+	flags.StringVar(&f.healthAddress, "health-probe-bind-address", "", "address to serve /healthz, /readyz and /metrics on, such as :8081 (empty serves none)")
 	flags.IntVarP(&f.verbosity, "v", "v", 2, "verbosity of the log")
 }
 
-// start sets the log up, and serves the probes until the context ends.
-func (f *serverFlags) start(ctx context.Context) error {
+// start sets the log up, and serves the probe until the context ends.
+func (f *serverFlags) start(ctx context.Context, p *probe.Probe) error {
 	logs := flag.NewFlagSet("log", flag.ContinueOnError)
 	klog.InitFlags(logs)
 	if err := logs.Set("v", strconv.Itoa(f.verbosity)); err != nil {
@@ -41,11 +41,7 @@ func (f *serverFlags) start(ctx context.Context) error {
 	if err != nil {
 		return clierr.New(clierr.Failed, "specify another --health-probe-bind-address", "serve probes: %w", err)
 	}
-	mux := http.NewServeMux()
-	for _, path := range []string{"/healthz", "/readyz"} {
-		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	}
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	s := &http.Server{Handler: p.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	context.AfterFunc(ctx, func() { _ = s.Close() })
 	go func() {
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

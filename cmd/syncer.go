@@ -9,6 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/version"
 	"github.com/kcpctl/kcpctl/internal/workload/connect"
 	"github.com/kcpctl/kcpctl/internal/workload/controller"
+	"github.com/kcpctl/kcpctl/internal/workload/probe"
 )
 
 type syncerOptions struct {
@@ -55,10 +56,12 @@ func (o *syncerOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := o.server.start(ctx); err != nil {
+	p := &probe.Probe{}
+	if err := o.server.start(ctx, p); err != nil {
 		return err
 	}
 	return controller.RunSyncer(ctx, controller.Member{
 		KCP: kcp, Physical: physical, Workspace: o.workspace, Cluster: o.clusterName, Version: version.Get().Version, Holder: holder().String(), Now: o.env.Now,
+		Probe: p,
 	})
 }

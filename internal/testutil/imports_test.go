@@ -79,6 +79,7 @@ var below = map[string][]string{
 	"internal/workload/puller":     {"internal"},
 	"internal/workload/syncer":     {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
 	"internal/workload/capacity":   {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
+	"internal/workload/probe":      {"internal", "cmd"},
 	"internal/workload/connect":    {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
 	"internal/workload/heartbeat":  {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},
 	"internal/workload/controller": {"internal/kube", "internal/kcp", "internal/setup", "internal/run", "internal/ui", "cmd"},

@@ -23,6 +23,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/probe"
 	"github.com/kcpctl/kcpctl/internal/workload/roots"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
@@ -57,6 +58,8 @@ type Options struct {
 	// Connect returns how to reach a physical cluster.
 	Connect func(kubeconfig []byte) (*rest.Config, error)
 	Now     func() time.Time
+	// Probe gets the state of the controller. Nil: it is not served.
+	Probe *probe.Probe
 }
 
 // controller is a running controller.
@@ -74,6 +77,8 @@ type controller struct {
 	members map[string]*member
 	// roots schedules the objects of users.
 	roots *roots.Scheduler
+	// seen is what the last pass has seen.
+	seen seen
 	// wake ends a wait: something has changed.
 	wake chan struct{}
 	// claims are those of the APIExports of the clusters.
@@ -111,6 +116,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer c.set.Stop()
 	defer c.stopMembers()
+	if o.Probe != nil {
+		o.Probe.Set(c.state())
+	}
 	if err := c.set.Update([]string{url}, []schema.GroupVersionResource{api.ClusterGVR(), heartbeat.Leases, secrets}); err != nil {
 		return err
 	}
@@ -167,6 +175,7 @@ func (c *controller) loop(ctx context.Context) {
 // pass handles everything once. It returns the longest time until the next pass.
 func (c *controller) pass(ctx context.Context) time.Duration {
 	if !c.set.Listed() {
+		c.seen.set(c.Now(), nil)
 		return retryInterval
 	}
 	log := klog.FromContext(ctx)
@@ -192,6 +201,7 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 			next = min(next, removalInterval)
 		}
 	}
+	c.seen.set(c.Now(), clusters)
 	c.roots.Update(ctx, clusters, published(clusters), c.claims)
 	return next
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/connect"
 	"github.com/kcpctl/kcpctl/internal/workload/controller"
+	"github.com/kcpctl/kcpctl/internal/workload/probe"
 )
 
 // The paths of resources.
@@ -56,11 +59,12 @@ func newCluster(t *testing.T, uid, hash, more string) *fakeapi.Server {
 type kcp struct {
 	*testing.T
 	*fakeapi.Server
+	probe *probe.Probe
 }
 
 func newKCP(t *testing.T) *kcp {
 	t.Helper()
-	return &kcp{t, fakeapi.New(t)}
+	return &kcp{t, fakeapi.New(t), &probe.Probe{}}
 }
 
 func (k *kcp) run() {
@@ -70,7 +74,7 @@ func (k *kcp) run() {
 	go func() {
 		done <- controller.Run(ctx, controller.Options{
 			KCP: &rest.Config{Host: k.URL}, Workspace: compute, WorkspaceType: "workload", APIs: []schema.GroupResource{{Group: "apps", Resource: "deployments"}},
-			Holder: "test", Connect: connect.Content, Now: time.Now,
+			Holder: "test", Connect: connect.Content, Now: time.Now, Probe: k.probe,
 		})
 	}()
 	k.Cleanup(func() {
@@ -157,6 +161,15 @@ spec: {replicas: 2}`)
 	k.eventually(func() bool {
 		return c1.Get("", deployments, api.DownstreamNamespace(compute, "1a", "shop"), "web") != nil
 	}, "the leaf is in the cluster")
+
+	w := httptest.NewRecorder()
+	k.probe.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+	require.Equal(t, http.StatusOK, w.Code, w.Body.String())
+	k.eventually(func() bool {
+		w := httptest.NewRecorder()
+		k.probe.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+		return strings.Contains(w.Body.String(), `kcpctl_cluster_ready{cluster="c1"} 1`)
+	}, "metrics")
 
 	// A cluster that does not have a published field.
 	k.add("c2", kubeconfig(c2.URL))

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/probe"
 	"github.com/kcpctl/kcpctl/internal/workload/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/syncer"
 )
@@ -39,34 +40,33 @@ type Member struct {
 	// Version is the version of kcpctl, and Holder the name of the process.
 	Version, Holder string
 	Now             func() time.Time
+	// Probe gets the state of the syncer. Nil: it is not served.
+	Probe *probe.Probe
 	// Extend adds to a report. Nil adds nothing.
 	Extend func(*heartbeat.Report)
 }
 
 // Run syncs and sends heartbeats until the context ends.
 func (m Member) Run(ctx context.Context) error {
-	var mu sync.Mutex
-	var state syncer.State
+	state := &syncerState{}
+	if m.Probe != nil {
+		m.Probe.Set(state.state(m.Now))
+	}
 	measured := &measured{}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return syncer.Run(ctx, syncer.Options{
 			KCP: m.KCP, Workspace: m.Workspace, Physical: m.Physical, Cluster: m.Cluster, Setup: m.Setup, Now: m.Now,
-			Report: func(next syncer.State) {
-				mu.Lock()
-				defer mu.Unlock()
-				state = next
-			},
+			Report: state.report,
 		})
 	})
 	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster) })
 	g.Go(func() error {
 		s := heartbeat.Sender{
-			KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now,
+			KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now, Sent: func() { state.sent(m.Now()) },
 			Report: func() heartbeat.Report {
-				mu.Lock()
-				r := heartbeat.Report{Mode: m.Mode, Version: m.Version, Orphans: state.Orphans, Capacity: measured.get()}
-				mu.Unlock()
+				last, _, _ := state.get()
+				r := heartbeat.Report{Mode: m.Mode, Version: m.Version, Orphans: last.Orphans, Capacity: measured.get()}
 				if m.Extend != nil {
 					m.Extend(&r)
 				}

@@ -65,6 +65,8 @@ type Sender struct {
 	// Cluster is the name of the physical cluster, and Holder that of the process.
 	Cluster, Holder string
 	Now             func() time.Time
+	// Sent is called after each heartbeat that kcp has accepted. Nil ignores it.
+	Sent func()
 	// Report returns the state of the syncer. The sender adds whether the physical cluster is reached.
 	Report func() Report
 }
@@ -111,6 +113,9 @@ func (s *Sender) send(ctx context.Context, client dynamic.ResourceInterface, phy
 	_, err = client.Apply(ctx, lease.GetName(), lease, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
 	if err != nil {
 		return fmt.Errorf("renew Lease %s/%s in workspace %s: %w", api.NamespaceLeases, lease.GetName(), s.Workspace, err)
+	}
+	if s.Sent != nil {
+		s.Sent()
 	}
 	return nil
 }

@@ -77,6 +77,17 @@ func (s *Scheduler) abandon(ctx context.Context, r schema.GroupVersionResource, 
 	return err
 }
 
+// Load returns the number of objects that wait to be scheduled, and of the resources of shards that cannot be listed or watched.
+func (s *Scheduler) Load() (waiting, failing int) {
+	s.mu.Lock()
+	set := s.set
+	s.mu.Unlock()
+	if set != nil {
+		failing = len(set.Failures())
+	}
+	return s.queue.Len(), failing
+}
+
 // Bound returns the names of the APIResourceSchemas that any workspace uses, or nil if some could not be listed.
 func (s *Scheduler) Bound() map[string]bool {
 	s.mu.Lock()

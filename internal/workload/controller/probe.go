@@ -1,0 +1,138 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/probe"
+	"github.com/kcpctl/kcpctl/internal/workload/syncer"
+)
+
+// stuck is how long a pass may take before the controller has to be restarted.
+const stuck = 5 * time.Minute
+
+// seen is what the last pass has seen, for the probe.
+type seen struct {
+	mu       sync.Mutex
+	at       time.Time
+	clusters []*api.Cluster
+}
+
+func (s *seen) set(at time.Time, clusters []*api.Cluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.at, s.clusters = at, clusters
+}
+
+func (s *seen) get() (time.Time, []*api.Cluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.at, s.clusters
+}
+
+// state returns the state of the controller for its probe.
+func (c *controller) state() probe.State {
+	c.seen.set(c.Now(), nil)
+	return probe.State{
+		Healthy: func() error {
+			if at, _ := c.seen.get(); c.Now().Sub(at) > stuck {
+				return fmt.Errorf("the controller has done nothing for %s", c.Now().Sub(at).Round(time.Second))
+			}
+			return nil
+		},
+		Ready: func() error {
+			var problems []error
+			for _, f := range c.set.Failures() {
+				problems = append(problems, f)
+			}
+			if len(problems) == 0 && !c.set.Listed() {
+				problems = append(problems, fmt.Errorf("the objects of workspace %s are not listed yet", c.Workspace))
+			}
+			return errors.Join(problems...)
+		},
+		Metrics: c.metrics,
+	}
+}
+
+// metrics returns a gauge for each cluster, and those of the scheduler.
+func (c *controller) metrics() []probe.Metric {
+	_, clusters := c.seen.get()
+	var ready, leaves []probe.Metric
+	for _, cl := range clusters {
+		labels := map[string]string{"cluster": cl.Name}
+		up := 0.0
+		for _, condition := range cl.Status.Conditions {
+			if condition.Type == api.ConditionReady && condition.Status == "True" {
+				up = 1
+			}
+		}
+		n, _ := c.roots.Leaves(cl.Name)
+		ready = append(ready, probe.Metric{Name: "kcpctl_cluster_ready", Help: "Whether the cluster is ready.", Labels: labels, Value: up})
+		leaves = append(leaves, probe.Metric{Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.", Labels: labels, Value: float64(n)})
+	}
+	waiting, failing := c.roots.Load()
+	return append(append(ready, leaves...),
+		probe.Metric{Name: "kcpctl_queue_depth", Help: "Objects that wait to be scheduled.", Value: float64(waiting)},
+		probe.Metric{Name: "kcpctl_watches_failing", Help: "Resources of shards that cannot be listed or watched.", Value: float64(failing)})
+}
+
+// syncerState is the state of a syncer, for its heartbeats and its probe.
+type syncerState struct {
+	mu       sync.Mutex
+	reported bool
+	last     syncer.State
+	beat     time.Time
+}
+
+func (s *syncerState) report(next syncer.State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reported, s.last = true, next
+}
+
+func (s *syncerState) sent(at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.beat = at
+}
+
+func (s *syncerState) get() (last syncer.State, reported bool, beat time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, s.reported, s.beat
+}
+
+// state returns the state of a syncer for its probe.
+func (s *syncerState) state(now func() time.Time) probe.State {
+	return probe.State{
+		Ready: func() error {
+			last, reported, beat := s.get()
+			switch {
+			case !reported:
+				return errors.New("nothing is listed yet")
+			case len(last.Failures) > 0:
+				return errors.New(strings.Join(last.Failures, "\n"))
+			case now().Sub(beat) > heartbeat.Grace:
+				return errors.New("no heartbeat could be sent to kcp")
+			}
+			return nil
+		},
+		Metrics: func() []probe.Metric {
+			last, _, _ := s.get()
+			kept := 0.0
+			if last.Orphans != "" {
+				kept = 1
+			}
+			return []probe.Metric{
+				{Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.", Value: float64(last.Objects)},
+				{Name: "kcpctl_orphans_kept", Help: "Whether objects without an object in kcp are kept, because there are too many.", Value: kept},
+				{Name: "kcpctl_watches_failing", Help: "Resources of kcp and of the cluster that cannot be listed or watched.", Value: float64(len(last.Failures))},
+			}
+		},
+	}
+}
