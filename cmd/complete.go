@@ -69,7 +69,7 @@ func componentIDs(s *session) []string {
 
 // selectableIDs are the components that --only can select.
 func selectableIDs(s *session) []string {
-	return append(componentIDs(s), idsOf(s.topology.OfKind(topology.Kubeconfig, topology.Workspace))...)
+	return append(componentIDs(s), idsOf(s.topology.OfKind(topology.Kubeconfig, topology.Workspace, topology.Physical))...)
 }
 
 // targetIDs are the components that a kubeconfig can target.

@@ -10,15 +10,13 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/version"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/connect"
 	"github.com/kcpctl/kcpctl/internal/workload/controller"
 	"github.com/kcpctl/kcpctl/internal/workload/probe"
 )
-
-// controllerLease is the name of the Lease of the controller, in the compute workspace.
-const controllerLease = "kcpctl-workloads"
 
 type controllerOptions struct {
 	env                 *Env
@@ -46,9 +44,7 @@ controllers, one works, and the others wait.`,
 	f.StringVar(&o.context, "context", "", "kubeconfig context to use")
 	f.StringVar(&o.workspace, "workspace", "root:compute", "path of the compute workspace")
 	f.StringVar(&o.workspaceType, "workspace-type", "workload", "name of the WorkspaceType whose workspaces can use the APIs")
-	f.StringSliceVar(&o.apis, "apis", []string{
-		"deployments.apps", "statefulsets.apps", "services", "persistentvolumeclaims", "ingresses.networking.k8s.io", "jobs.batch", "cronjobs.batch",
-	}, "APIs to publish, as RESOURCE.GROUP")
+	f.StringSliceVar(&o.apis, "apis", api.DefaultAPIs(), "APIs to publish, as RESOURCE.GROUP")
 	o.server.add(f)
 	return c
 }
@@ -72,7 +68,7 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	}
 	self := holder()
 	lead := kube.Lead{
-		Config: connect.Workspace(kcp, o.workspace), Namespace: api.NamespaceLeases, Name: controllerLease, Holder: self, Now: o.env.Now,
+		Config: connect.Workspace(kcp, o.workspace), Namespace: api.NamespaceLeases, Name: topology.ControllerLease, Holder: self, Now: o.env.Now,
 		Notify: func(format string, args ...any) { klog.Infof(format, args...) },
 	}
 	return lead.Run(ctx, func(ctx context.Context) error {

@@ -6,10 +6,13 @@ import (
 	"os"
 	"os/user"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/physical"
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/local"
 	"github.com/kcpctl/kcpctl/internal/machine"
@@ -139,9 +142,16 @@ func (s *session) open() error {
 	}
 	rt, err := open(s.topology, o)
 	if err == nil {
-		s.runtime = workspace.Wrap(rt, s.topology, s.env.Now)
+		s.runtime = workspace.Wrap(rt, s.topology, s.openPhysical, s.env.Now)
 	}
 	return err
+}
+
+// openPhysical returns a client for a cluster of spec.workloads.
+func (s *session) openPhysical(c v1alpha1.WorkloadCluster) (workspace.Physical, error) {
+	return physical.New(c, cluster.Options{
+		Now: s.env.Now, Notify: func(format string, args ...any) { s.reporter.note(fmt.Sprintf(format, args...)) },
+	})
 }
 
 // leaveOut leaves out the clusters that cannot be reached, for a command that only reads, and notes them. It fails if the

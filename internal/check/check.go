@@ -28,6 +28,7 @@ const (
 	catKcp          = "kcp"
 	catCertificates = "Certificates"
 	catAgentsHealth = "Agents that run"
+	catWorkloads    = "Workloads"
 )
 
 // All returns every check: preflight checks first, then health checks.

@@ -153,6 +153,14 @@ var Health = []Check{
 			"more than five minutes, the copy has finalizers of its own, or the agent does not notice the deletion.",
 		Fix: "look at the copy on the cluster of the agent, and at its finalizers; see kcpctl logs agent/NAME",
 	},
+	{
+		ID: "KCP152", Category: catWorkloads, Title: "every physical cluster is ready",
+		run: clustersReady,
+		Explanation: "The Cluster object of each cluster of spec.workloads must be Ready, and its APIs must be published. A cluster is " +
+			"not ready if its syncer sends no heartbeats, or does not reach its API server. After spec.workloads.clusters[].evictAfter, its " +
+			"share runs on other clusters.",
+		Fix: "correct what the message says, and run kcpctl up, which renews the credential of the syncer; see kcpctl logs workloads/controller",
+	},
 }
 
 // expiry looks for certificates that have expired or are due.

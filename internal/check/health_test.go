@@ -154,6 +154,10 @@ func TestARunningSetupPasses(t *testing.T) {
 				require.Equal(t, "the setup has no agents that run", res.Cause)
 				continue
 			}
+			if res.ID == "KCP152" {
+				require.Equal(t, check.Skipped, res.Status, "the setup has no physical clusters")
+				continue
+			}
 			require.Equal(t, check.OK, res.Status, "%+v", res)
 		}
 	})
@@ -367,7 +371,23 @@ func TestNothingRuns(t *testing.T) {
 		s := &check.Subject{Topology: top, Runtime: fakeruntime.New(t, top), Network: &network{}, Now: time.Now}
 		require.NoError(t, s.Prepare(t.Context()))
 		r := check.Run(t.Context(), s, check.Health)
-		require.Equal(t, "1 failed, 1 passed, 16 skipped", r.Summary())
+		require.Equal(t, "1 failed, 1 passed, 17 skipped", r.Summary())
 		require.Equal(t, "etcd/root: is not there\nroot-shard: is not there\nfront-proxy/main: is not there", r.Results[0].Cause)
+	})
+}
+
+func TestPhysicalClustersAreReady(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.top = newTopology(t, "  external: {hostname: kcp.example.com}\n  shards: [{name: alpha}]\n  workloads: {clusters: [{name: c1}, {name: c2, context: c2}]}\n")
+		w.rt.States("cluster/c1", ready.State{Ready: true})
+		w.rt.States("cluster/c2", ready.State{Reason: "Unreachable: no route to host"})
+		s := &check.Subject{Topology: w.top, Runtime: w.rt, Network: w.net, Now: func() time.Time { return w.now }}
+		defer s.Close()
+		c, ok := check.Find("KCP152")
+		require.True(t, ok)
+		r := check.Run(t.Context(), s, []check.Check{c})
+		require.Equal(t, check.Fail, r.Results[0].Status)
+		require.Equal(t, "cluster/c2: Unreachable: no route to host", r.Results[0].Cause)
+		require.Contains(t, r.Results[0].Fix, "kcpctl up")
 	})
 }

@@ -61,8 +61,16 @@ const moreBinaries = "put kcp, kcp-front-proxy, cache-server and virtual-workspa
 	"or omit --kcp-bin-dir to download them"
 
 // find finds a binary without downloading it. It returns nil if there is none, and then other describes a binary of
-// another version, if one was found.
+// another version, if one was found. kcpctl is the one that runs.
 func (b Binaries) find(ctx context.Context, release, name string) (found *binary, other string, err error) {
+	if name == topology.ManagedBy {
+		path, err := os.Executable()
+		if err != nil {
+			return nil, "", fmt.Errorf("find the binary of kcpctl itself: %w", err)
+		}
+		found, err := stat(path)
+		return found, "", err
+	}
 	if b.Dir != "" {
 		found, err := b.probe(ctx, filepath.Join(b.Dir, name))
 		switch {

@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Plan compares the rendered objects with the applied ones, and their processes and files. It omits objects that have
@@ -152,7 +153,7 @@ func notAsRecorded(w *workload, live []process.Identity, rec *processRecord) str
 // otherBinary returns why a process would be started from another file now. It ignores a file that was removed: the
 // process does not need it any more.
 func (r *Runtime) otherBinary(w *workload, have binary) (string, error) {
-	if dir := r.options.Binaries.Dir; dir != "" {
+	if dir := r.options.Binaries.Dir; dir != "" && w.program != topology.ManagedBy {
 		want, err := filepath.Abs(filepath.Join(dir, w.program))
 		if err != nil {
 			return "", err

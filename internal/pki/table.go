@@ -134,6 +134,7 @@ var subjects = []subject{
 	{cert: topology.CertClient, kind: topology.VirtualWorkspaces, prefix: "virtual-workspaces-", orgs: []string{GroupMasters}},
 	{cert: topology.CertClient, kind: topology.Kubeconfig}, // the user
 	{cert: topology.CertClient, kind: topology.Agent},      // without a group: it has only the rights of its own roles
+	{cert: topology.CertClient, kind: topology.Workloads},  // the same
 	{cert: topology.CertLogicalClusterAdmin, prefix: "logical-cluster-admin-", orgs: []string{groupLogicalClusterAdmin}},
 	{cert: topology.CertExternalLogicalClusterAdmin, prefix: "external-logical-cluster-admin-",
 		orgs: []string{groupExternalLogicalClusterAdmin}},
@@ -149,8 +150,8 @@ func (s subject) of(c *topology.Component) (cn string, orgs []string) {
 	switch {
 	case c.Access != nil:
 		return c.Access.User, userGroups(c)
-	case c.Agent != nil:
-		return topology.AgentUser(c.Setup, c.Name), nil
+	case c.User() != "":
+		return c.User(), nil
 	case s.cn != "":
 		return s.cn, s.orgs
 	case s.prefix != "":

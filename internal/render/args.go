@@ -28,6 +28,8 @@ func command(c *topology.Component) []string {
 		return []string{"/virtual-workspaces"}
 	case topology.Agent:
 		return []string{"/usr/local/bin/api-syncagent"}
+	case topology.Workloads:
+		return []string{"/" + topology.ManagedBy, "controller"}
 	}
 	return []string{"/kcp", "start"}
 }
@@ -46,6 +48,8 @@ func args(t *topology.Topology, i pki.Installation, c *topology.Component) []str
 		fl = virtualWorkspacesFlags(t, c)
 	case topology.Agent:
 		fl = agentFlags(c)
+	case topology.Workloads:
+		fl = controllerFlags(c)
 	default:
 		fl = shardFlags(t, i, c)
 	}

@@ -9,7 +9,7 @@ import (
 // Strict fails if an object has a field that its type does not have. Rendering itself verifies only the objects that an overlay
 // was merged into.
 func Strict(o Object) error {
-	if group := o.GroupVersionKind().Group; strings.HasSuffix(group, ".kcp.io") || group == "apiextensions.k8s.io" {
+	if group := o.GroupVersionKind().Group; strings.HasSuffix(group, ".kcp.io") || group == "apiextensions.k8s.io" || group == "workloads.kcp.dev" {
 		return nil // these types are no dependency
 	}
 	for _, m := range manifests {

@@ -102,8 +102,12 @@ func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component
 		w.Affinity, w.Spread = spread(c.Selector())
 	}
 	w.setVolumes(c, srcs)
-	if c.Kind == topology.Agent {
+	switch c.Kind {
+	case topology.Agent:
 		w.setAgent(c)
+		return w
+	case topology.Workloads:
+		w.setController(c)
 		return w
 	}
 	w.setProbesAndPorts(c)

@@ -101,6 +101,8 @@ func (r *renderer) component(c *topology.Component) ([]Object, error) {
 		b.userKubeconfig()
 	case c.Kind == topology.Workspace:
 		b.workspace()
+	case c.Kind == topology.Physical:
+		b.physical()
 	default:
 		b.base()
 	}
@@ -187,8 +189,12 @@ func (b *objects) workload() {
 	}
 	srcs = append(srcs, b.config()...)
 	w := newWorkload(b.r.t, b.r.state.Installation, b.c, srcs)
-	if b.c.Kind == topology.Agent {
+	switch b.c.Kind {
+	case topology.Agent:
 		b.agent(w)
+		return
+	case topology.Workloads:
+		b.controller(w)
 		return
 	}
 	b.add(serviceTemplate, w, serviceOverlays(b.c.Services)...)

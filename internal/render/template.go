@@ -47,6 +47,11 @@ const (
 	publishedTemplate      = "publishedresource.yaml"
 	exportTemplate         = "apiexport.yaml"
 
+	syncerNamespaceTemplate = "syncernamespace.yaml"
+	syncerTemplate          = "syncer.yaml"
+	credentialTemplate      = "credential.yaml"
+	clusterTemplate         = "cluster.yaml"
+
 	// definitionFile is a manifest, not a template.
 	definitionFile = "agent/crd.yaml"
 )
@@ -81,6 +86,10 @@ var manifests = []manifest{
 	{roleBindingTemplate, func() any { return &rbacv1.ClusterRoleBinding{} }, inWorkspace{}},
 	{exportTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
 	{publishedTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
+	{syncerNamespaceTemplate, func() any { return &corev1.Namespace{} }, inWorkspace{}},
+	{syncerTemplate, func() any { return &corev1.ServiceAccount{} }, inWorkspace{}},
+	{credentialTemplate, func() any { return &corev1.Secret{} }, inWorkspace{}},
+	{clusterTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
 	{serviceAccountTemplate, func() any { return &corev1.ServiceAccount{} }, onCluster{}},
 	{agentRoleTemplate, func() any { return &rbacv1.Role{} }, onCluster{}}, // and a ClusterRole
 	{agentBindingTemplate, func() any { return &rbacv1.RoleBinding{} }, onCluster{}},

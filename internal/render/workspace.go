@@ -19,7 +19,7 @@ const (
 
 // inWorkspace holds the values of the templates of objects in workspaces.
 type inWorkspace struct {
-	Name                string
+	Name, Namespace     string
 	Labels, Annotations map[string]string
 	// Type and Selector are those of a Workspace.
 	Type     map[string]string
@@ -31,9 +31,11 @@ type inWorkspace struct {
 	Rules    []rbacv1.PolicyRule
 	Role     string
 	Subjects []rbacv1.Subject
+	// Spec is that of a Cluster.
+	Spec dict
 }
 
-// addIn renders a template to an object in a workspace, with the labels and annotations by which runs recognize it.
+// addIn renders a template to an object in a workspace, or on a physical cluster, with the labels and annotations by which runs recognize it.
 func (b *objects) addIn(workspace, template string, data inWorkspace) {
 	if b.err != nil {
 		return

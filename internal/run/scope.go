@@ -142,4 +142,6 @@ func (cs *changes) serial() []*change {
 	return slices.Concat(out, proxies, tenants)
 }
 
-func isNewNamespace(it plan.Item) bool { return it.Kind == "Namespace" && it.Action == plan.Create }
+func isNewNamespace(it plan.Item) bool {
+	return it.Kind == "Namespace" && it.Action == plan.Create && it.Workspace == ""
+}

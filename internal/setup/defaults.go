@@ -56,6 +56,7 @@ func SetDefaults(s *v1alpha1.Setup) {
 	defaultAuthentication(spec)
 	defaultPathMappings(spec)
 	defaultAgents(spec)
+	defaultWorkloads(spec)
 	for i := range spec.Kubeconfigs {
 		defaultKubeconfigFields(&spec.Kubeconfigs[i], spec)
 	}

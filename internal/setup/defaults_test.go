@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
 
 // everyKind has a component of each kind, and no fields with defaults.
@@ -30,6 +32,7 @@ const everyKind = minimal + `spec:
   - {name: main, external: {hostname: kcp.example.com}, pathMappings: [{path: /services/mine, backend: "https://mine"}], serving: {secret: public}}
   kubeconfigs: [{name: dev}]
   agents: [{name: widgets, workspace: "root:widgets", publishedResources: [{name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget}}}]}]
+  workloads: {clusters: [{name: c1}]}
   authentication:
     oidc: {issuerURL: "https://login.example.com", clientID: kcp, groupsClaim: groups}
     webhook: {secret: webhook}
@@ -41,6 +44,7 @@ const everyKind = minimal + `spec:
 func TestDocumentedDefaults(t *testing.T) {
 	s, little := parse(t, everyKind).Spec, parse(t, minimal).Spec
 	alpha, beta, agent := s.Shards[0], s.Shards[1], s.Agents[0]
+	workloads := s.Workloads
 	managed := s.RootShard.Etcd.Managed
 	computed := "computed by package topology"
 	login, webhook := s.Authentication.OIDC, s.Authentication.Webhook
@@ -111,6 +115,19 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Agent.Resources":               {agent.Resources.Requests.Memory().String(), "128Mi"},
 		"Agent.LogLevel":                {*agent.LogLevel, int32(2)},
 		"PublishedResource.Plural":      {agent.PublishedResources[0].Plural, ""}, // package agent knows it
+		"Workloads.Cluster":             {workloads.Cluster, "default"},
+		"Workloads.Workspace":           {workloads.Workspace, "root:compute"},
+		"Workloads.WorkspaceType":       {workloads.WorkspaceType, "workload"},
+		"Workloads.APIs":                {len(workloads.APIs), 7},
+		"Workloads.Image":               {workloads.Image, v1alpha1.Image{Repository: "ghcr.io/kcpctl/kcpctl", Tag: "latest", PullPolicy: "IfNotPresent"}},
+		"Workloads.Replicas":            {*workloads.Replicas, int32(1)},
+		"Workloads.Resources":           {workloads.Resources.Requests.Memory().String(), "128Mi"},
+		"Workloads.LogLevel":            {*workloads.LogLevel, int32(2)},
+		"WorkloadCluster.Context":       {workloads.Clusters[0].Context, ""}, // as kubectl
+		"WorkloadCluster.Kubeconfig":    {workloads.Clusters[0].Kubeconfig, ""},
+		"WorkloadCluster.Server":        {workloads.Clusters[0].Server, ""}, // the kubeconfig has it
+		"WorkloadCluster.SyncMode":      {workloads.Clusters[0].SyncMode, v1alpha1.SyncModePush},
+		"WorkloadCluster.EvictAfter":    {api.DefaultEvictAfter, time.Minute}, // the controller knows it
 
 		"Authentication.Mode":                         {string(little.Authentication.Mode), "Edge"},
 		"Authentication.Anonymous":                    {*little.Authentication.Anonymous, true},

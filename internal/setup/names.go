@@ -1,10 +1,14 @@
 package setup
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
 
 const (
@@ -70,7 +74,8 @@ func (v *validator) named() []named {
 	return out
 }
 
-// deriving returns everything from whose names those of objects are derived. The names of agents have checks of their own.
+// deriving returns everything from whose names those of objects are derived. The names of agents and of physical clusters have checks of
+// their own.
 func (v *validator) deriving() []named {
 	out, seen := v.named(), map[string]bool{}
 	for i, a := range v.setup.Spec.Agents {
@@ -79,6 +84,15 @@ func (v *validator) deriving() []named {
 		}
 		seen[a.Name] = true
 		out = append(out, named{topology.Agent, a.Name, field.NewPath("spec", "agents").Index(i).Child("name")})
+	}
+	if w := v.setup.Spec.Workloads; w != nil {
+		p := field.NewPath("spec", "workloads")
+		out = append(out, named{topology.Workloads, topology.ControllerName, metadataName()})
+		for i, c := range w.Clusters {
+			if first := slices.IndexFunc(w.Clusters, func(o v1alpha1.WorkloadCluster) bool { return o.Name == c.Name }); first == i && api.ValidateClusterName(c.Name) == nil {
+				out = append(out, named{topology.Physical, c.Name, p.Child("clusters").Index(i).Child("name")})
+			}
+		}
 	}
 	return out
 }
@@ -100,7 +114,7 @@ func (v *validator) objects() []object {
 		}
 	}
 	for _, n := range v.deriving() {
-		if n.kind == topology.Kubeconfig || n.kind == topology.Agent {
+		if n.kind == topology.Kubeconfig || n.kind == topology.Agent || n.kind == topology.Workloads || n.kind == topology.Physical {
 			add(n.kind, n.name, n.path, n.path.String(), maxName)
 		}
 	}

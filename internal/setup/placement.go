@@ -23,13 +23,13 @@ func (v *validator) placement() {
 			v.unplaced(p.path.Child("url"), "%s is on another cluster and dials it", client)
 		}
 	}
-	v.servedToAgents()
+	v.servedToTenants()
 	v.externalHostname()
 }
 
-// servedToAgents requires that an agent on another cluster reaches the virtual workspaces of all shards: it dials the URL of every
-// shard in the APIExportEndpointSlice, and front-proxies do not forward these requests.
-func (v *validator) servedToAgents() {
+// servedToTenants requires that an agent or the controller of workloads on another cluster reaches the virtual workspaces of all shards:
+// it dials the URL of every shard in an APIExportEndpointSlice, and front-proxies do not forward these requests.
+func (v *validator) servedToTenants() {
 	separate := map[string]bool{}
 	for _, s := range v.setup.Spec.VirtualWorkspaces {
 		separate[s.Shard] = true
@@ -39,7 +39,8 @@ func (v *validator) servedToAgents() {
 		if !shard && p.kind != topology.VirtualWorkspaces || p.url != "" || p.virtualWorkspaceURL != "" {
 			continue
 		}
-		i := slices.IndexFunc(v.setup.Spec.Agents, func(a v1alpha1.Agent) bool { return a.Cluster != p.Cluster })
+		tenants := v.tenants()
+		i := slices.IndexFunc(tenants, func(q part) bool { return q.Cluster != p.Cluster })
 		if i < 0 {
 			continue
 		}
@@ -47,19 +48,25 @@ func (v *validator) servedToAgents() {
 		if shard {
 			at = p.path.Child("virtualWorkspaceURL")
 		}
-		v.unplaced(at, "%s is on another cluster and dials its virtual workspaces", topology.IDOf(topology.Agent, v.setup.Spec.Agents[i].Name))
+		v.unplaced(at, "%s is on another cluster and dials its virtual workspaces", tenants[i].id())
 	}
 }
 
-// dialers returns the components that dial others, with the agents.
-func (v *validator) dialers() []part {
-	out := slices.Clone(v.parts)
+// tenants returns the agents and the controller of workloads, except those on unknown clusters, which are reported already.
+func (v *validator) tenants() []part {
+	var out []part
 	for i := range v.setup.Spec.Agents {
 		a := &v.setup.Spec.Agents[i]
 		out = append(out, part{kind: topology.Agent, name: a.Name, Component: &v1alpha1.Component{Cluster: a.Cluster}})
 	}
-	return out
+	if w := v.setup.Spec.Workloads; w != nil {
+		out = append(out, part{kind: topology.Workloads, name: topology.ControllerName, Component: &v1alpha1.Component{Cluster: w.Cluster}})
+	}
+	return slices.DeleteFunc(out, func(p part) bool { return !slices.Contains(v.clusterNames(), p.Cluster) })
 }
+
+// dialers returns the components that dial others, with the tenants.
+func (v *validator) dialers() []part { return append(slices.Clone(v.parts), v.tenants()...) }
 
 // originPlacement marks fields that are required only because of the placement of components.
 const originPlacement = "placement"

@@ -44,6 +44,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v.kubeconfigs()
 	v.workspaces()
 	v.agents()
+	v.workloads()
 	v.placement()
 	return v.errs
 }

@@ -205,7 +205,7 @@ func places(t *topology.Topology, lost []plan.Unreachable) []Cluster {
 // components asks for the state of every component. If that fails, the error is the reason why the component is not
 // ready.
 func (c *collector) components(ctx context.Context) error {
-	shown := append(c.topology.Running(), c.topology.OfKind(topology.Workspace)...)
+	shown := append(c.topology.Running(), c.topology.OfKind(topology.Workspace, topology.Physical)...)
 	c.Components = parallel.Map(atOnce, shown, func(comp *topology.Component) Component {
 		out := Component{ID: comp.ID(), Cluster: comp.Cluster.Name, URL: comp.URL}
 		if _, out.Unknown = plan.UnreachableIn(c.lost, comp.Cluster.Name); out.Unknown {

@@ -89,7 +89,7 @@ var below = map[string][]string{
 // kubeParts are the packages of kube with one job each. They build on internal/kube/cluster, and do not know each other.
 var kubeParts = []string{
 	"internal/kube/adopt", "internal/kube/facts", "internal/kube/inventory", "internal/kube/lease", "internal/kube/logs", "internal/kube/portforward",
-	"internal/kube/workload",
+	"internal/kube/physical", "internal/kube/workload",
 }
 
 // within reports whether a package is another one or below it.

@@ -85,14 +85,19 @@ func (c *Component) ServiceNamespace() string {
 	return c.Cluster.Namespace
 }
 
-// ClusterRole returns the name of the ClusterRole of an agent, and of its binding. Setups in other namespaces of the cluster can have
-// the same names.
+// ClusterRole returns the name of the ClusterRole of c on its cluster, and of its binding. Setups in other namespaces of the cluster can
+// have the same names.
 func (c *Component) ClusterRole() string {
 	return "kcpctl:" + c.Cluster.Namespace + ":" + c.Object()
 }
 
-// WorkspaceRole returns the name of the ClusterRole of an agent in a workspace, and of its binding.
-func (c *Component) WorkspaceRole() string { return "kcpctl:agent:" + AgentName(c.Setup, c.Name) }
+// WorkspaceRole returns the name of the ClusterRole of c in a workspace, and of its binding.
+func (c *Component) WorkspaceRole() string {
+	if c.Agent != nil {
+		return "kcpctl:agent:" + AgentName(c.Setup, c.Name)
+	}
+	return c.User()
+}
 
 // CutWorkspace divides the path of a workspace into that of its parent and its name. It returns false for the root workspace.
 func CutWorkspace(path string) (parent, name string, ok bool) {

@@ -65,6 +65,7 @@ func (b *builder) build() *Topology {
 	for i := range spec.Agents {
 		b.agent(&spec.Agents[i])
 	}
+	b.workloads()
 	b.chooseFrontProxies()
 	b.t.connect()
 	return b.t
@@ -112,6 +113,9 @@ func usedClusters(s *v1alpha1.Setup) map[string]bool {
 	}
 	for i := range s.Spec.Agents {
 		used[s.Spec.Agents[i].Cluster] = true
+	}
+	if w := s.Spec.Workloads; w != nil {
+		used[w.Cluster] = true
 	}
 	return used
 }

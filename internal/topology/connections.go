@@ -58,6 +58,7 @@ var (
 	workspaces  = []Kind{VirtualWorkspaces}
 	kubeconfigs = []Kind{Kubeconfig}
 	agents      = []Kind{Agent}
+	controllers = []Kind{Workloads}
 )
 
 // connections is the table of all connections: it decides who dials whom, where, with which certificate and trusting
@@ -130,6 +131,13 @@ var connections = []connection{
 	{from: agents, to: slices.Concat(shards, workspaces), at: workspacesURL, cert: CertClient, by: asClient,
 		what: "virtual workspaces"},
 
+	// The controller of transparent multi-cluster dials a front-proxy for the compute workspace, and every URL of the APIExportEndpointSlices
+	// with the same certificate.
+	{from: controllers, to: proxies, target: frontProxy, at: computeURL, cert: CertClient, by: asClient,
+		kubeconfig: KubeconfigKcp, context: ContextWorkspace, label: "schedules", wait: untilReady, what: "compute workspace"},
+	{from: controllers, to: slices.Concat(shards, workspaces), at: workspacesURL, cert: CertClient, by: asClient,
+		what: "virtual workspaces"},
+
 	// kcpctl itself dials through a port-forward, and asks for the name of the Service. A front-proxy that refuses client
 	// certificates is dialled only for its health, which needs none.
 	{to: kindsThat(Kind.Serves), at: forwarded, by: asClient},
@@ -187,6 +195,10 @@ func exportURL(_, client *Component) []Endpoint {
 
 func serviceURL(_, client *Component) []Endpoint {
 	return at(workspaceURL(client.FrontProxyURL, client.Agent.ServiceWorkspace))
+}
+
+func computeURL(_, client *Component) []Endpoint {
+	return at(workspaceURL(client.FrontProxyURL, client.Workloads.Workspace))
 }
 
 func accessURL(_, client *Component) []Endpoint { return at(client.Access.URL) }

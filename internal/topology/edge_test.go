@@ -163,6 +163,7 @@ func TestKinds(t *testing.T) {
 	require.Equal(t, []topology.Kind{
 		topology.Base, topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy,
 		topology.VirtualWorkspaces, topology.Kubeconfig, topology.Workspace, topology.Agent,
+		topology.Workloads, topology.Physical,
 	}, topology.Kinds())
 	for kind, want := range map[topology.Kind][]string{
 		topology.Base:              nil,
@@ -172,6 +173,8 @@ func TestKinds(t *testing.T) {
 		topology.VirtualWorkspaces: {"client", "front-proxy-client", "kubeconfigs", "server"},
 		topology.Kubeconfig:        nil,
 		topology.Agent:             {"client", "kubeconfigs"},
+		topology.Workloads:         {"client", "kubeconfigs"},
+		topology.Physical:          nil,
 		topology.Shard: {
 			"client", "config", "data", "etcd-client", "external-logical-cluster-admin", "kubeconfigs", "logical-cluster-admin", "mounts-proxy", "server",
 		},

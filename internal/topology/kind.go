@@ -20,6 +20,9 @@ const (
 	Kubeconfig        Kind = "kubeconfig"
 	Workspace         Kind = "workspace"
 	Agent             Kind = "agent"
+	// Workloads is the controller of transparent multi-cluster, and Physical a cluster that it schedules to.
+	Workloads Kind = "workloads"
+	Physical  Kind = "cluster"
 )
 
 const (
@@ -66,6 +69,8 @@ var kinds = []traits{
 	{kind: Kubeconfig},
 	{kind: Workspace, tenant: true},
 	{kind: Agent, runs: true, tenant: true, reloads: true},
+	{kind: Workloads, plural: "workloads", runs: true, tenant: true, reloads: true},
+	{kind: Physical, tenant: true},
 }
 
 func (k Kind) traits() traits {
@@ -131,8 +136,11 @@ func (k Kind) Reloads() bool { return k.traits().reloads }
 
 // Probe returns the scheme and the path at which processes of the kind tell that they are ready.
 func (k Kind) Probe() (scheme, path string) {
-	if k == Agent {
+	switch k {
+	case Agent:
 		return "http", metricsPath
+	case Workloads:
+		return "http", "/readyz"
 	}
 	return "https", "/readyz"
 }

@@ -128,6 +128,9 @@ type Component struct {
 	Workspace *WorkspaceSpec
 	// Agent is what an agent publishes.
 	Agent *Publishing
+	// Workloads are the settings of the controller of transparent multi-cluster, and Physical those of a physical cluster.
+	Workloads *v1alpha1.Workloads
+	Physical  *PhysicalCluster
 }
 
 // Storage describes where a component's data is stored: in an etcd, or in a volume that an etcd writes to.

@@ -28,8 +28,8 @@ const (
 )
 
 // stages are the kinds whose objects are applied before and after the others of their workspace. Workspaces come last,
-// because they can be of a type, and their children need bindings.
-var stages = map[string]int{"Namespace": -3, "ClusterRole": -2, "ClusterRoleBinding": -1, "APIExport": 1, "APIBinding": 2, "Workspace": 3}
+// because they can be of a type, and their children need bindings. A Cluster needs the Secret with its credential until it is gone.
+var stages = map[string]int{"CustomResourceDefinition": -3, "Namespace": -3, "ClusterRole": -2, "ClusterRoleBinding": -1, "Cluster": 1, "APIExport": 1, "APIBinding": 2, "Workspace": 3}
 
 // apply writes objects: those of a workspace before those of its children, and a child when it is Ready.
 func (s *objects) apply(ctx context.Context, items []plan.Item, force bool, report func(string)) error {
@@ -80,9 +80,9 @@ func (s *objects) applyOne(ctx context.Context, it plan.Item, force bool, report
 		if c := p.foreign(it); c != nil {
 			return plan.ConflictsError(c)
 		}
-		want, err := p.withClaims(ctx, it.Want)
+		want, err := p.complete(ctx, live, it.Want, true)
 		if err == nil {
-			_, err = s.client.ApplyObject(ctx, placeOf(it.Ref), want, false, force)
+			_, err = s.applyObject(ctx, it.Ref, want, false, force)
 		}
 		return err
 	})
@@ -150,9 +150,21 @@ func (s *objects) delete(ctx context.Context, items []plan.Item) error {
 // deleteOne deletes an object only if it is still the one that was seen, with the same content, and waits until it is gone.
 // Controllers keep writing its status, which does not count as a change.
 func (s *objects) deleteOne(ctx context.Context, it plan.Item) error {
-	seen, place := it.Live.DeepCopy(), placeOf(it.Ref)
+	at, err := s.in(it.Workspace)
+	if err != nil {
+		return clierr.New(clierr.Failed, hintGone, "delete %s: %w", it.Ref, err)
+	}
+	if it.Live == nil { // it could not be read before
+		if it.Live, err = at.Object(ctx, placeOf(it.Ref)); err != nil {
+			return clierr.New(clierr.Failed, hintGone, "delete %s: %w", it.Ref, err)
+		}
+		if it.Live == nil {
+			return nil
+		}
+	}
+	seen := it.Live.DeepCopy()
 	for deleted := false; ; {
-		live, err := s.client.Object(ctx, place)
+		live, err := at.Object(ctx, placeOf(it.Ref))
 		switch {
 		case err != nil:
 			return fmt.Errorf("read %s: %w", it.Ref, err)
@@ -163,7 +175,7 @@ func (s *objects) deleteOne(ctx context.Context, it plan.Item) error {
 				"%s was changed after this run read it, and was not deleted", it.Ref)
 		}
 		if !deleted && live.GetDeletionTimestamp() == nil {
-			err := s.client.DeleteObject(ctx, place, live)
+			err := at.DeleteObject(ctx, placeOf(it.Ref), live)
 			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 				return fmt.Errorf("delete %s: %w", it.Ref, err)
 			}

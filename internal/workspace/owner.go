@@ -20,6 +20,9 @@ import (
 // objects are the objects in the workspaces of one kcp.
 type objects struct {
 	client *kcp.Client
+	// topology has the physical clusters, and open returns a client for one.
+	topology *topology.Topology
+	open     Open
 	// installations are the IDs of the installation: the one in the PKI, and the one in the record.
 	installations []string
 	// shards are the labels of the shards, by name.

@@ -46,7 +46,9 @@ func (p *planner) plan(ctx context.Context, wanted []render.Object, known []reco
 	items, conflicts := make([]plan.Item, len(wanted)), make([][]plan.Conflict, len(wanted))
 	err := parallel.Each(ctx, parallel.Indices(wanted), func(ctx context.Context, i int) (err error) {
 		items[i] = itemOf(wanted[i], plan.Create)
-		conflicts[i], err = p.compare(ctx, &items[i])
+		if conflicts[i], err = p.compare(ctx, &items[i]); cannotAnswer(items[i].Ref, err) {
+			items[i].Action, err = plan.Unknown, nil
+		}
 		return err
 	})
 	if err != nil {
@@ -83,17 +85,17 @@ func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, 
 	if err := p.fixed(it.Ref, it.Live, it.Want); err != nil {
 		return nil, err
 	}
-	want, err := p.withClaims(ctx, it.Want)
+	want, err := p.complete(ctx, it.Live, it.Want, false)
 	if err != nil {
 		return nil, err
 	}
 	conflicts := p.foreign(*it)
-	it.Merged, err = p.client.ApplyObject(ctx, placeOf(it.Ref), want, true, false)
+	it.Merged, err = p.applyObject(ctx, it.Ref, want, true, false)
 	if c := plan.ConflictsOf(it.Ref, err); c != nil {
 		if !p.force {
 			conflicts = append(conflicts, c...)
 		}
-		it.Merged, err = p.client.ApplyObject(ctx, placeOf(it.Ref), want, true, true)
+		it.Merged, err = p.applyObject(ctx, it.Ref, want, true, true)
 	}
 	if it.Live == nil && mayWait(it.Ref, err) {
 		it.Merged, err = nil, nil
@@ -111,6 +113,16 @@ func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, 
 	return conflicts, nil
 }
 
+// complete adds to an object what follows from others: the claims of an APIExport, or the credential for a cluster. With issue, a
+// credential that is due is issued.
+func (p *planner) complete(ctx context.Context, live, want *unstructured.Unstructured, issue bool) (*unstructured.Unstructured, error) {
+	want, err := p.withClaims(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	return p.withCredential(ctx, live, want, issue)
+}
+
 // mayWait reports whether kcp may refuse a new object only because something is missing that the run creates first: the
 // API of the object, or the APIExport of an APIBinding.
 func mayWait(ref plan.Ref, err error) bool {
@@ -121,7 +133,7 @@ func mayWait(ref plan.Ref, err error) bool {
 // exists reports whether the workspace at a path exists and is Ready, so that it has objects.
 func (p *planner) exists(ctx context.Context, path string) (bool, error) {
 	parent, name, below := cutPath(path)
-	if !below {
+	if _, physical := topology.IsPhysical(path); physical || !below {
 		return true, nil
 	}
 	if above, err := p.exists(ctx, parent); err != nil || !above {
@@ -156,7 +168,7 @@ func (p *planner) read(ctx context.Context, ref plan.Ref) (*unstructured.Unstruc
 		o, err := p.workspace(ctx, ref.Workspace, ref.Name)
 		return o.DeepCopy(), err
 	}
-	o, err := p.client.Object(ctx, placeOf(ref))
+	o, err := p.object(ctx, ref)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", ref, err)
 	}
@@ -183,6 +195,10 @@ func (p *planner) previous(ctx context.Context, wanted []plan.Item, known []reco
 			return err
 		}
 		live, err := p.read(ctx, ref)
+		if errors.Is(err, errNoCluster) || cannotAnswer(ref, err) {
+			found[i] = &plan.Item{Ref: ref, Component: known[i].Component, Action: plan.Keep}
+			return nil
+		}
 		if err == nil && live != nil && p.owns(live) && live.GetDeletionTimestamp() == nil {
 			found[i] = &plan.Item{Ref: ref, Component: known[i].Component, Action: plan.Delete, Live: live}
 		}

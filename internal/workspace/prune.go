@@ -19,6 +19,8 @@ var holders = []schema.GroupKind{
 	bindingKind.GroupKind(),
 	// It has the identity under which the objects of its APIs are stored in all workspaces that bind it.
 	exportKind.GroupKind(),
+	// All its objects are deleted with it.
+	definitionKind.GroupKind(),
 }
 
 // HoldsData reports whether data is lost if an object of a kind is deleted.

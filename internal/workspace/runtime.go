@@ -31,6 +31,7 @@ const answerTime = 10 * time.Second
 type Runtime struct {
 	run.Runtime
 	topology *topology.Topology
+	open     Open
 	now      func() time.Time
 
 	mu sync.Mutex
@@ -42,9 +43,9 @@ type Runtime struct {
 	client *kcp.Client
 }
 
-// Wrap adds objects in workspaces to a runtime.
-func Wrap(below run.Runtime, t *topology.Topology, now func() time.Time) *Runtime {
-	return &Runtime{Runtime: below, topology: t, now: now}
+// Wrap adds objects in workspaces, and on physical clusters, to a runtime.
+func Wrap(below run.Runtime, t *topology.Topology, open Open, now func() time.Time) *Runtime {
+	return &Runtime{Runtime: below, topology: t, open: open, now: now}
 }
 
 // Below returns the runtime that runs kcp: the one that Wrap was given.
@@ -122,7 +123,7 @@ func (r *Runtime) connect(ctx context.Context) (*objects, error) {
 			return nil, err
 		}
 	}
-	out := &objects{client: r.client, installations: []string{r.state.Installation.ID, r.known.Installation}, shards: map[string]labels.Set{}}
+	out := &objects{client: r.client, topology: r.topology, open: r.open, installations: []string{r.state.Installation.ID, r.known.Installation}, shards: map[string]labels.Set{}}
 	for _, c := range r.topology.Shards() {
 		out.shards[c.ShardName()] = c.SchedulingLabels()
 	}
@@ -293,14 +294,25 @@ func (r *Runtime) deleteInside(ctx context.Context, items []plan.Item) error {
 	return s.delete(ctx, items)
 }
 
-// State returns how far a component is: a workspace is ready if it is Ready and its APIs are bound.
+// State returns how far a component is: a workspace is ready if it is Ready and its APIs are bound, a physical cluster if its Cluster
+// object is Ready.
 func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
-	if c.Workspace == nil {
-		return r.Runtime.State(ctx, c)
+	below := ready.State{}
+	if c.Kind.Runs() || !c.Kind.Tenant() {
+		var err error
+		if below, err = r.Runtime.State(ctx, c); err != nil || !below.Ready || c.Kind != topology.Workloads {
+			return below, err
+		}
 	}
 	s, err := r.connect(ctx)
 	if err != nil {
 		return ready.State{Reason: err.Error()}, nil
+	}
+	switch c.Kind {
+	case topology.Workloads:
+		return s.controller(ctx, c, below), nil
+	case topology.Physical:
+		return s.cluster(ctx, c), nil
 	}
 	return s.state(ctx, c)
 }

@@ -74,7 +74,7 @@ func (w *world) use(t *testing.T, spec string) {
 	t.Helper()
 	top := topologytest.Build(t, topologytest.Header+spec)
 	w.below.Use(top)
-	rt := workspace.Wrap(w.below, top, time.Now)
+	rt := workspace.Wrap(w.below, top, nil, time.Now)
 	t.Cleanup(func() { _ = rt.Close() })
 	w.up = &run.Up{
 		Topology: top, Runtime: rt, Setup: []byte(spec), Now: time.Now, Network: fakeruntime.Network{},

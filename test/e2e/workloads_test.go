@@ -3,15 +3,13 @@
 package e2e
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -30,24 +28,21 @@ import (
 )
 
 var (
-	workspaceGVR  = schema.GroupVersionResource{Group: "tenancy.kcp.io", Version: "v1alpha1", Resource: "workspaces"}
-	typeGVR       = schema.GroupVersionResource{Group: "tenancy.kcp.io", Version: "v1alpha1", Resource: "workspacetypes"}
 	clusterGVR    = schema.GroupVersionResource{Group: "workloads.kcp.dev", Version: "v1alpha1", Resource: "clusters"}
 	deploymentGVR = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	configMapGVR  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	secretGVR     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	accountGVR    = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	configMapGVR  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	namespaceGVR  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
-// workloads is a kcp with a controller, and a physical cluster without nodes: the test plays its controllers.
+// workloads is a setup with a controller, and a physical cluster without nodes: the test plays its controllers.
 type workloads struct {
 	*testing.T
+	*setup
 	kcp      *rest.Config
 	server   *apiserver.Server
 	physical dynamic.Interface
-	setup    *setup
-	// log is the log of the controller.
-	log string
 }
 
 // deployment is a Deployment with labels.
@@ -62,21 +57,16 @@ spec:
     metadata: {labels: {app: web}}
     spec: {containers: [{name: web, image: web, ports: [{containerPort: 80}], env: [{name: A, value: b}], envFrom: [{configMapRef: {name: web}}], resources: {requests: {cpu: 100m}}}]}`
 
-// TestWorkloads deploys to a physical cluster from a workspace on another shard than the root shard.
-func TestWorkloads(t *testing.T) {
+// TestLocalWorkloads runs the example of workloads with another shard: kcpctl up starts the controller and registers the physical cluster.
+// Users deploy to it from a workspace on the other shard.
+func TestLocalWorkloads(t *testing.T) {
 	w := newWorkloads(t)
-	w.apply("root", workspaceGVR, `{apiVersion: tenancy.kcp.io/v1alpha1, kind: Workspace, metadata: {name: compute}}`)
-	w.ready("root", "compute")
-	w.startController()
-	w.addCluster()
-	w.eventually(func() error { return w.isReady("True", "Ready") })
-	w.eventually(func() error { _, err := w.get("root:compute", typeGVR, "", "workload"); return err })
-	w.apply("root", workspaceGVR, `
-apiVersion: tenancy.kcp.io/v1alpha1
-kind: Workspace
-metadata: {name: team}
-spec: {type: {name: workload, path: "root:compute"}, location: {selector: {matchLabels: {name: beta}}}}`)
-	w.ready("root", "team")
+	require.NoError(t, w.isReady("True", "Ready"))
+	require.Empty(t, w.kcpctl(t, "diff").stdout)
+	status := w.kcpctl(t, "status").ok(t).stdout
+	for _, id := range []string{"workloads/controller", "cluster/c1", "workspace/root:team"} {
+		require.Contains(t, status, id)
+	}
 
 	w.apply("root:team", deploymentGVR, fmt.Sprintf(deployment, "{workloads.kcp.dev/cluster: c1}"))
 	w.apply("root:team", configMapGVR, `
@@ -103,10 +93,21 @@ data: {a: b}`)
 
 	w.scheduled()
 
+	w.kcpctl(t, "down", "--yes").ok(t)
+	accounts, err := w.physical.Resource(accountGVR).Namespace("kcpctl-syncer").List(t.Context(), metav1.ListOptions{LabelSelector: "kcpctl.dev/setup"})
+	require.NoError(t, err)
+	require.Empty(t, accounts.Items, "the account of the syncer is removed")
+
+	w.up(t)
+	require.NoError(t, w.isReady("True", "Ready"))
 	require.NoError(t, w.server.Stop())
 	stopped := time.Now()
 	w.eventually(func() error { return w.isReady("False", "Unreachable") })
 	t.Logf("the cluster is not ready %s after its API server was stopped", time.Since(stopped).Round(time.Second))
+	refused := w.kcpctl(t, "down", "--yes")
+	require.Equal(t, 1, refused.code)
+	require.Contains(t, refused.stderr, "remove it from spec.workloads.clusters")
+	w.write(t, w.text[:strings.Index(w.text, "  workloads:")])
 }
 
 // scheduled creates a Deployment without a cluster, before the ConfigMap that it needs.
@@ -140,18 +141,31 @@ func (w *workloads) scheduled() {
 
 func newWorkloads(t *testing.T) *workloads {
 	t.Helper()
-	s := newLocal(t, "sharded", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))
+	server, err := apiserver.Start(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = server.Stop() })
+	s := newLocal(t, "workloads", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))
+	w := &workloads{T: t, setup: s, server: server}
+	file, err := w.server.Kubeconfig(apiserver.Admin)
+	require.NoError(t, err)
+	cfg, err := connect.File(file, "")
+	require.NoError(t, err)
+	w.physical, err = dynamic.NewForConfig(cfg)
+	require.NoError(t, err)
+	s.text = strings.Replace(s.text, "    - name: c1", "    - name: c1\n      kubeconfig: "+file, 1)
+	s.text = strings.Replace(s.text, "  - name: team", "  - {name: team, selector: {name: beta}, type: \"root:compute:workload\"}\n  shards: [{name: beta}]\n  #", 1)
+	s.text = strings.Replace(s.text, "\n    type: root:compute:workload", "", 1)
+	s.write(t, s.text)
 	s.up(t)
-	file := filepath.Join(t.TempDir(), "kcp.kubeconfig")
-	require.NoError(t, os.WriteFile(file, []byte(s.kcpctl(t, "kubeconfig", "admin").ok(t).stdout), 0o600))
-	w := &workloads{T: t, setup: s, log: filepath.Join(t.TempDir(), "controller.log")}
-	var err error
-	w.kcp, err = connect.KCP(file, "")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the controller: %s", s.command("logs", "workloads/controller").run(context.Background(), t).stdout)
+		}
+	})
+	admin := filepath.Join(t.TempDir(), "kcp.kubeconfig")
+	require.NoError(t, os.WriteFile(admin, []byte(s.kcpctl(t, "kubeconfig", "admin").ok(t).stdout), 0o600))
+	w.kcp, err = connect.KCP(admin, "")
 	require.NoError(t, err)
-	w.server, err = apiserver.Start(t.Context())
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = w.server.Stop() })
-	t.Setenv("KCPCTL_E2E_KUBECONFIG", file)
 	return w
 }
 
@@ -185,57 +199,6 @@ func (w *workloads) apply(workspace string, r schema.GroupVersionResource, text 
 func (w *workloads) get(workspace string, r schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
 	w.Helper()
 	return w.in(workspace).Resource(r).Namespace(namespace).Get(w.Context(), name, metav1.GetOptions{})
-}
-
-func (w *workloads) ready(parent, name string) {
-	w.Helper()
-	w.eventually(func() error {
-		o, err := w.get(parent, workspaceGVR, "", name)
-		if err != nil {
-			return err
-		}
-		if phase, _, _ := unstructured.NestedString(o.Object, "status", "phase"); phase != "Ready" {
-			return fmt.Errorf("workspace %s: %v", name, o.Object["status"])
-		}
-		return nil
-	})
-}
-
-func (w *workloads) startController() {
-	w.Helper()
-	log, err := os.Create(w.log)
-	require.NoError(w, err)
-	c := exec.Command(os.Getenv("E2E_KCPCTL"), "controller", "--kubeconfig", os.Getenv("KCPCTL_E2E_KUBECONFIG"), "--workspace", "root:compute")
-	c.Stdout, c.Stderr = log, log
-	require.NoError(w, c.Start())
-	w.Cleanup(func() {
-		_ = c.Process.Signal(syscall.SIGTERM)
-		_ = c.Wait()
-		if text, err := os.ReadFile(w.log); err == nil && w.Failed() {
-			w.Logf("the controller: %s", text)
-		}
-	})
-}
-
-// addCluster adds the physical cluster in push mode.
-func (w *workloads) addCluster() {
-	w.Helper()
-	file, err := w.server.Kubeconfig(apiserver.Admin)
-	require.NoError(w, err)
-	cfg, err := connect.File(file, "")
-	require.NoError(w, err)
-	w.physical, err = dynamic.NewForConfig(cfg)
-	require.NoError(w, err)
-	text, err := os.ReadFile(file)
-	require.NoError(w, err)
-	content, err := json.Marshal(string(text))
-	require.NoError(w, err)
-	w.apply("root:compute", secretGVR, fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: c1, namespace: default}, stringData: {kubeconfig: %s}}`, content))
-	w.apply("root:compute", clusterGVR, `
-apiVersion: workloads.kcp.dev/v1alpha1
-kind: Cluster
-metadata: {name: c1}
-spec: {syncMode: Push, kubeconfigSecretRef: {namespace: default, name: c1}}`)
 }
 
 // isReady compares the condition Ready of the Cluster.

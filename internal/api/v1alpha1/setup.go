@@ -60,6 +60,8 @@ type Spec struct {
 	Workspaces []Workspace `json:"workspaces,omitempty"`
 	// Agents publish APIs of clusters in workspaces.
 	Agents []Agent `json:"agents,omitempty"`
+	// Workloads runs Deployments of workspaces in physical clusters.
+	Workloads *Workloads `json:"workloads,omitempty"`
 }
 
 // Image is a container image and its pull policy.

@@ -38,6 +38,10 @@ const separator = "--"
 // of workspaces through it.
 func ExportCluster(cluster string) string { return "cluster-" + cluster }
 
+// SecretCluster returns the name of the Secret with the kubeconfig of a cluster that kcpctl up registers, in NamespaceLeases of the compute
+// workspace.
+func SecretCluster(cluster string) string { return "cluster-" + cluster }
+
 // LeaseCluster returns the name of the Lease that the syncer of a cluster renews, in NamespaceLeases of the compute workspace.
 func LeaseCluster(cluster string) string { return "cluster-" + cluster }
 

@@ -128,13 +128,22 @@ func Run(ctx context.Context, o Options) error {
 	return g.Wait()
 }
 
-// prepare creates the CRD of Cluster, and reads which kcp this is.
+// Objects with this label are those of a setup: kcpctl up applies them.
+const (
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	managedByUp    = "kcpctl"
+)
+
+// prepare creates the CRD of Cluster, unless kcpctl up has, and reads which kcp this is.
 func (c *controller) prepare(ctx context.Context) error {
 	crd, err := api.CRD()
 	if err != nil {
 		return err
 	}
-	live, err := c.client.Resource(crds).Apply(ctx, crd.GetName(), crd, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
+	live, err := c.client.Resource(crds).Get(ctx, crd.GetName(), metav1.GetOptions{})
+	if err != nil || live.GetLabels()[labelManagedBy] != managedByUp {
+		live, err = c.client.Resource(crds).Apply(ctx, crd.GetName(), crd, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
+	}
 	switch {
 	case apierrors.IsForbidden(err):
 		return clierr.New(clierr.Failed, "create the workspace, and give the user of the kubeconfig the rights of a cluster administrator in it",

@@ -1,0 +1,141 @@
+package setup
+
+import (
+	"net/url"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+const (
+	defaultWorkloadsRepository = "ghcr.io/kcpctl/kcpctl"
+	defaultWorkloadsTag        = "latest"
+	defaultComputeWorkspace    = "root:compute"
+	defaultWorkspaceType       = "workload"
+)
+
+// defaultWorkloads sets what spec.workloads leaves out. It does not use spec.defaults, which is for kcp.
+func defaultWorkloads(spec *v1alpha1.Spec) {
+	w := spec.Workloads
+	if w == nil {
+		return
+	}
+	fill(&w.Cluster, spec.RootShard.Cluster)
+	fill(&w.Workspace, defaultComputeWorkspace)
+	fill(&w.WorkspaceType, defaultWorkspaceType)
+	if len(w.APIs) == 0 {
+		w.APIs = api.DefaultAPIs()
+	}
+	fill(&w.Image.Repository, defaultWorkloadsRepository)
+	fill(&w.Image.Tag, defaultWorkloadsTag)
+	fill(&w.Image.PullPolicy, spec.Image.PullPolicy)
+	if w.Image.PullSecrets == nil {
+		w.Image.PullSecrets = append([]string(nil), spec.Image.PullSecrets...)
+	}
+	fillPointer(&w.Replicas, 1)
+	fillPointer(&w.LogLevel, defaultLogLevel)
+	if w.Resources == nil {
+		w.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
+		}}
+	}
+	for i := range w.Clusters {
+		fill(&w.Clusters[i].SyncMode, v1alpha1.SyncModePush)
+	}
+}
+
+// workloads checks spec.workloads.
+func (v *validator) workloads() {
+	w := v.setup.Spec.Workloads
+	if w == nil {
+		return
+	}
+	p := field.NewPath("spec", "workloads")
+	if w.Cluster != v.setup.Spec.RootShard.Cluster { // checked already
+		v.reference(p.Child("cluster"), "cluster", w.Cluster, v.clusterNames())
+	}
+	v.workspacePath(p.Child("workspace"), w.Workspace)
+	if w.Workspace == topology.RootWorkspace {
+		v.invalid(p.Child("workspace"), w.Workspace, "must be a workspace of its own: its administrators can read the credentials for all clusters")
+	}
+	if !v.matches(typeName, w.WorkspaceType) {
+		v.invalid(p.Child("workspaceType"), w.WorkspaceType, "must be the name of a WorkspaceType, such as workload")
+	}
+	v.computeWorkspace(p.Child("workspaceType"), w, topology.RootWorkspace, v.setup.Spec.Workspaces)
+	v.workloadAPIs(p.Child("apis"), w.APIs)
+	v.image(p.Child("image"), w.Image)
+	v.defaults(p, v1alpha1.Defaults{Replicas: w.Replicas, Resources: w.Resources, LogLevel: w.LogLevel, ExtraArgs: w.ExtraArgs})
+	v.commonName(metadataName(), v.setup.Metadata.Name, topology.ControllerUser(v.setup.Metadata.Name))
+	v.workloadClusters(p.Child("clusters"), w.Clusters)
+}
+
+// computeWorkspace refuses the type of the controller for the workspace that has the type, and for those above it.
+func (v *validator) computeWorkspace(p *field.Path, w *v1alpha1.Workloads, parent string, all []v1alpha1.Workspace) {
+	for _, ws := range all {
+		path := topology.ChildPath(parent, ws.Name)
+		if ws.Type == w.Workspace+":"+w.WorkspaceType && topology.Within(w.Workspace, path) {
+			v.invalid(p, w.WorkspaceType, "workspace %s has this type, which is created later, in workspace %s", path, w.Workspace)
+		}
+		v.computeWorkspace(p, w, path, ws.Workspaces)
+	}
+}
+
+// workloadAPIs checks the APIs to publish. kcp serves some APIs itself, in every workspace.
+func (v *validator) workloadAPIs(p *field.Path, apis []string) {
+	seen := map[string]bool{}
+	for i, a := range apis {
+		v.unique(p.Index(i), a, seen)
+		if !v.matches(`[a-z][a-z0-9]*(?:\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*`, a) {
+			v.invalid(p.Index(i), a, "must be RESOURCE.GROUP, such as deployments.apps")
+		} else if slices.Contains(api.ServedByKCP(), schema.ParseGroupResource(a)) {
+			v.invalid(p.Index(i), a, "kcp serves this API itself in every workspace")
+		}
+	}
+}
+
+// workloadClusters checks the physical clusters.
+func (v *validator) workloadClusters(p *field.Path, all []v1alpha1.WorkloadCluster) {
+	type place struct{ context, kubeconfig string }
+	seen, places := map[string]bool{}, map[place]string{}
+	for i, c := range all {
+		at, pl := p.Index(i), place{c.Context, c.Kubeconfig}
+		v.clusterName(at.Child("name"), c.Name)
+		v.unique(at.Child("name"), c.Name, seen)
+		oneOf(v, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModePush, v1alpha1.SyncModeNone)
+		v.labelMap(at.Child("labels"), c.Labels)
+		if u, err := url.Parse(c.Server); c.Server != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
+			v.invalid(at.Child("server"), c.Server, "must be a URL such as https://api.example.com:6443")
+		}
+		if other, taken := places[pl]; taken && other != c.Name {
+			v.invalid(at.Child("name"), c.Name, "cluster %s has the same context and kubeconfig", other)
+		}
+		places[pl] = c.Name
+	}
+}
+
+// clusterName requires a name of which the names of the objects of a cluster can be made, and the common name of its syncer.
+func (v *validator) clusterName(p *field.Path, name string) {
+	if name == "" {
+		v.required(p, "")
+		return
+	}
+	if err := api.ValidateClusterName(name); err != nil {
+		v.invalid(p, name, "%s", err)
+		return
+	}
+	v.commonName(p, name, topology.SyncerUser(v.setup.Metadata.Name, name))
+}
+
+// commonName requires that a common name that is made of a name fits into a certificate.
+func (v *validator) commonName(p *field.Path, name, common string) {
+	if len(common) > maxSubject {
+		v.invalid(p, name, "is too long: the common name %s has %d characters, and the limit of a certificate is %d", common, len(common), maxSubject)
+	}
+}
