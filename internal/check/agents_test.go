@@ -172,6 +172,21 @@ func TestAgentsThatRun(t *testing.T) {
 	}
 }
 
+// An agent serves neither /readyz nor a certificate.
+func TestAgentsAreNoServers(t *testing.T) {
+	inAgentWorld(t, func(t *testing.T, w *world) {
+		w.rt.Kcp.Always("GET /health", fakekcp.Answer{Code: http.StatusOK, Body: "{}"})
+		s := &check.Subject{Topology: w.top, Runtime: w.rt, Network: w.net, Now: func() time.Time { return w.now }}
+		defer s.Close()
+		require.NoError(t, s.Prepare(t.Context()))
+		for _, id := range []string{"KCP102", "KCP111"} {
+			c, _ := check.Find(id)
+			r := check.Run(t.Context(), s, []check.Check{c}).Results[0]
+			require.Equal(t, check.OK, r.Status, r.Cause)
+		}
+	})
+}
+
 func TestKindsOfAgentsExist(t *testing.T) {
 	widget := schema.GroupKind{Group: "example.com", Kind: "Widget"}
 	for name, tc := range map[string]struct {
