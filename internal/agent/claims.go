@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 )
 
 // Claim is a resource of consumers that an APIExport claims, with all verbs and for all objects.
@@ -32,7 +33,7 @@ func Claims(a *v1alpha1.Agent) []Claim {
 			claims[Claim{GroupResource: namespaces}] = true
 		}
 		if s.EnableWorkspacePaths {
-			claims[Claim{GroupResource: schema.GroupResource{Group: "core.kcp.io", Resource: "logicalclusters"}}] = true
+			claims[Claim{GroupResource: kcpapi.LogicalCluster.GroupResource()}] = true
 		}
 		for _, r := range s.Related {
 			if in := r.inKcp(); !own[in] {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/agent"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -22,9 +23,6 @@ const leaseFresh = 20 * time.Second
 var (
 	leaseKind     = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
 	publishedKind = schema.GroupVersionKind{Group: agent.Group, Version: "v1alpha1", Kind: agent.Kind}
-	exportKind    = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIExport"}
-	bindingKind   = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIBinding"}
-	sliceKind     = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha1", Kind: "APIExportEndpointSlice"}
 )
 
 // Reader reads objects of clusters.
@@ -57,7 +55,7 @@ func (a *Agent) Publishes(ctx context.Context) error {
 
 // Export returns the APIExport of the agent.
 func (a *Agent) Export(ctx context.Context) (*unstructured.Unstructured, error) {
-	export, err := a.Proxy.Object(ctx, kcp.Place{Workspace: a.Agent.Workspace, GroupVersionKind: exportKind, Name: a.Agent.APIExport})
+	export, err := a.Proxy.Object(ctx, kcp.Place{Workspace: a.Agent.Workspace, GroupVersionKind: kcpapi.APIExport.GroupVersionKind, Name: a.Agent.APIExport})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read APIExport %s in %s: %w", a.Agent.APIExport, a.Agent.Workspace, err)
@@ -137,7 +135,7 @@ func (a *Agent) published(ctx context.Context, export *unstructured.Unstructured
 // APIExport has any resources.
 func (a *Agent) Bound(ctx context.Context) error {
 	for _, consumer := range a.Agent.Bind {
-		binding, err := a.Proxy.Object(ctx, kcp.Place{Workspace: consumer, GroupVersionKind: bindingKind, Name: a.Agent.APIExport})
+		binding, err := a.Proxy.Object(ctx, kcp.Place{Workspace: consumer, GroupVersionKind: kcpapi.APIBinding.GroupVersionKind, Name: a.Agent.APIExport})
 		switch {
 		case err != nil:
 			return fmt.Errorf("read APIBinding %s in %s: %w", a.Agent.APIExport, consumer, err)

@@ -10,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Unaccepted returns the permission claims of the APIExport that a consumer has not accepted, such as secrets or widgets.example.com. Without
 // them, the agent cannot read or write these objects in the workspace.
 func (a *Agent) Unaccepted(ctx context.Context, export *unstructured.Unstructured, consumer string) ([]string, error) {
-	binding, err := a.Proxy.Object(ctx, kcp.Place{Workspace: consumer, GroupVersionKind: bindingKind, Name: a.Agent.APIExport})
+	binding, err := a.Proxy.Object(ctx, kcp.Place{Workspace: consumer, GroupVersionKind: kcpapi.APIBinding.GroupVersionKind, Name: a.Agent.APIExport})
 	if err != nil || binding == nil {
 		return nil, err
 	}
@@ -61,7 +62,7 @@ type Endpoint struct {
 
 // Endpoints returns where shards serve the APIExport: all that have consumers.
 func (a *Agent) Endpoints(ctx context.Context, t *topology.Topology) ([]Endpoint, error) {
-	slice, err := a.Proxy.Object(ctx, kcp.Place{Workspace: a.Agent.Workspace, GroupVersionKind: sliceKind, Name: a.Agent.APIExport})
+	slice, err := a.Proxy.Object(ctx, kcp.Place{Workspace: a.Agent.Workspace, GroupVersionKind: kcpapi.APIExportEndpointSlice.GroupVersionKind, Name: a.Agent.APIExport})
 	if err != nil {
 		return nil, fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", a.Agent.APIExport, a.Agent.Workspace, err)
 	}

@@ -11,14 +11,15 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Resources whose objects shards replicate to the cache, for all other shards, and that every shard serves across its
 // workspaces (kcp: pkg/reconciler/cache/replication).
 var (
-	schemaResource = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"}
-	sliceResource  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
+	schemaResource = kcpapi.APIResourceSchema.GVR()
+	sliceResource  = kcpapi.APIExportEndpointSlice.GVR()
 )
 
 // Replicated returns the names of the objects that the client's server, which is a shard, must replicate to the cache,

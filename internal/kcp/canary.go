@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 )
 
 const (
@@ -139,15 +141,13 @@ func poll(ctx context.Context, report func(string), try func() error) error {
 }
 
 func canaryWorkspace(name, shard string) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "tenancy.kcp.io/v1alpha1",
-		"kind":       "Workspace",
-		"metadata":   map[string]any{"name": name, "labels": map[string]any{canaryLabel: shard}},
-		"spec": map[string]any{
-			"type":     map[string]any{"name": "universal", "path": RootWorkspace},
-			"location": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{shardLabel: shard}}},
-		},
-	}}
+	w := kcpapi.Workspace.New(name)
+	w.SetLabels(map[string]string{canaryLabel: shard})
+	w.Object["spec"] = map[string]any{
+		"type":     map[string]any{"name": "universal", "path": RootWorkspace},
+		"location": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{shardLabel: shard}}},
+	}
+	return w
 }
 
 func phaseOf(w *unstructured.Unstructured) string {

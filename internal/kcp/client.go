@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/pki"
 )
 
@@ -55,10 +56,10 @@ func New(o Options) *Client {
 
 // The resources of kcp that kcpctl uses.
 var (
-	shardResource          = schema.GroupVersionResource{Group: "core.kcp.io", Version: "v1alpha1", Resource: "shards"}
-	logicalClusterResource = schema.GroupVersionResource{Group: "core.kcp.io", Version: "v1alpha1", Resource: "logicalclusters"}
-	workspaceResource      = schema.GroupVersionResource{Group: "tenancy.kcp.io", Version: "v1alpha1", Resource: "workspaces"}
-	exportResource         = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexports"}
+	shardResource          = kcpapi.Shard.GVR()
+	logicalClusterResource = kcpapi.LogicalCluster.GVR()
+	workspaceResource      = kcpapi.Workspace.GVR()
+	exportResource         = kcpapi.APIExport.GroupResource().WithVersion("v1alpha1") // which every release serves
 	leaseResource          = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	bindingResource        = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
 )

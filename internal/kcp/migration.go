@@ -11,12 +11,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 )
 
 var (
-	apiBindingResource = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apibindings"}
-	migrationResource  = schema.GroupVersionResource{Group: "migration.kcp.io", Version: "v1alpha1", Resource: "logicalclustermigrations"}
+	apiBindingResource = kcpapi.APIBinding.GVR()
+	migrationResource  = kcpapi.LogicalClusterMigration.GVR()
 )
 
 // The migration API has to be bound in a workspace before it can be used there.
@@ -52,11 +53,8 @@ func (c *Client) BindMigration(ctx context.Context, report func(reason string)) 
 	if err != nil {
 		return err
 	}
-	binding := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding",
-		"metadata": map[string]any{"name": migrationBinding},
-		"spec":     map[string]any{"reference": map[string]any{"export": map[string]any{"path": RootWorkspace, "name": migrationExport}}},
-	}}
+	binding := kcpapi.APIBinding.New(migrationBinding)
+	binding.Object["spec"] = map[string]any{"reference": map[string]any{"export": map[string]any{"path": RootWorkspace, "name": migrationExport}}}
 	_, err = root.Resource(apiBindingResource).Create(ctx, binding, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("bind %s: %w", migrationExport, err)

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 )
 
 // FieldManager is the field manager of the objects that kcpctl applies in workspaces.
@@ -22,18 +24,22 @@ const FieldManager = "kcpctl"
 // ErrNotServed means that a workspace does not serve the API of an object.
 var ErrNotServed = errors.New("the workspace does not serve this API")
 
-// clusterScoped are the kinds that every workspace serves and that have no namespace, with their resources. Others are
-// looked up in the workspace.
-var clusterScoped = map[schema.GroupKind]string{
-	{Group: "tenancy.kcp.io", Kind: "Workspace"}:                     "workspaces",
-	{Group: "tenancy.kcp.io", Kind: "WorkspaceType"}:                 "workspacetypes",
-	{Group: "apis.kcp.io", Kind: "APIBinding"}:                       "apibindings",
-	{Group: "apis.kcp.io", Kind: "APIExport"}:                        "apiexports",
-	{Group: "apis.kcp.io", Kind: "APIResourceSchema"}:                "apiresourceschemas",
-	{Group: "apis.kcp.io", Kind: "APIExportEndpointSlice"}:           "apiexportendpointslices",
-	{Group: "core.kcp.io", Kind: "LogicalCluster"}:                   "logicalclusters",
+// rbac are the kinds of permissions without a namespace, with their resources.
+var rbac = map[schema.GroupKind]string{
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:        "clusterroles",
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}: "clusterrolebindings",
+}
+
+// clusterScoped returns the resource of a kind that every workspace serves and that has no namespace. Others are looked up
+// in the workspace.
+func clusterScoped(k schema.GroupKind) (resource string, ok bool) {
+	for _, a := range kcpapi.InWorkspaces {
+		if a.GroupKind() == k {
+			return a.Resource, true
+		}
+	}
+	resource, ok = rbac[k]
+	return resource, ok
 }
 
 // Place names an object in a workspace.
@@ -94,7 +100,7 @@ func (c *Client) resource(ctx context.Context, p Place) (dynamic.ResourceInterfa
 	if err != nil {
 		return nil, err
 	}
-	if plural, ok := clusterScoped[p.GroupKind()]; ok {
+	if plural, ok := clusterScoped(p.GroupKind()); ok {
 		return ws.Resource(p.GroupVersion().WithResource(plural)), nil
 	}
 	r, err := c.discover(ctx, p)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/agent"
 	"github.com/kcpctl/kcpctl/internal/agentstate"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -26,8 +27,6 @@ var (
 	leaseKind     = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
 	secretKind    = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
 	publishedKind = schema.GroupVersionKind{Group: agent.Group, Version: "v1alpha1", Kind: agent.Kind}
-	exportKind    = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIExport"}
-	bindingKind   = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIBinding"}
 )
 
 // AgentRuntime is what shows whether an agent works.
@@ -68,7 +67,7 @@ func (r *rollout) publishes(ctx context.Context, c *topology.Component) error {
 // acceptClaims applies the APIBindings that this run has applied once more: an agent adds claims to its APIExport when it starts.
 func (r *rollout) acceptClaims(ctx context.Context, c *topology.Component) error {
 	bindings := slices.DeleteFunc(slices.Clone(r.changes.of[c.ID()].items), func(it plan.Item) bool {
-		return it.GroupVersionKind != bindingKind
+		return it.GroupVersionKind != kcpapi.APIBinding.GroupVersionKind
 	})
 	if len(bindings) == 0 {
 		return nil

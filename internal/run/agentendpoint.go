@@ -7,17 +7,11 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kcpctl/kcpctl/internal/agentstate"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
-)
-
-var (
-	sliceKind     = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha1", Kind: "APIExportEndpointSlice"}
-	workspaceKind = schema.GroupVersionKind{Group: "tenancy.kcp.io", Version: "v1alpha1", Kind: "Workspace"}
 )
 
 // write applies the objects of a component. Those of an agent that are on a cluster are applied when all shards with consumers serve the
@@ -71,7 +65,7 @@ func (r *rollout) endpoint(ctx context.Context, proxy *kcp.Client, c *topology.C
 	if err != nil {
 		return err
 	}
-	slice, err := proxy.Object(ctx, kcp.Place{Workspace: c.Agent.Workspace, GroupVersionKind: sliceKind, Name: c.Agent.APIExport})
+	slice, err := proxy.Object(ctx, kcp.Place{Workspace: c.Agent.Workspace, GroupVersionKind: kcpapi.APIExportEndpointSlice.GroupVersionKind, Name: c.Agent.APIExport})
 	switch {
 	case err != nil:
 		return fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", c.Agent.APIExport, c.Agent.Workspace, err)
@@ -104,7 +98,7 @@ func (r *rollout) shardOf(ctx context.Context, proxy *kcp.Client, path string) (
 	if at < 0 {
 		return r.Topology.Root(), nil
 	}
-	live, err := proxy.Object(ctx, kcp.Place{Workspace: path[:at], GroupVersionKind: workspaceKind, Name: path[at+1:]})
+	live, err := proxy.Object(ctx, kcp.Place{Workspace: path[:at], GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: path[at+1:]})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read workspace %s: %w", path, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
@@ -161,7 +162,7 @@ func (u *Up) withdraw(ctx context.Context, res *Result) error {
 func (x *withdrawer) allowed(ctx context.Context, all []*withdrawal, deleted []plan.Item) error {
 	unbound := map[string]bool{}
 	for _, it := range deleted {
-		if it.GroupKind() == bindingKind.GroupKind() {
+		if it.GroupKind() == kcpapi.APIBinding.GroupKind() {
 			unbound[it.Workspace] = true
 		}
 	}
@@ -232,7 +233,7 @@ func (x *withdrawer) carryOut(ctx context.Context, all []*withdrawal, lost bool)
 
 // unbind deletes the APIBindings that are to be deleted, with the objects of their APIs, while the agent still runs.
 func (x *withdrawer) unbind(ctx context.Context, w *withdrawal) error {
-	bindings, _ := split(w.items, func(it plan.Item) bool { return it.GroupKind() == bindingKind.GroupKind() })
+	bindings, _ := split(w.items, func(it plan.Item) bool { return it.GroupKind() == kcpapi.APIBinding.GroupKind() })
 	if len(bindings) > 0 {
 		x.step(string(w.agent), Running, "removing "+count(len(bindings), "APIBinding", "APIBindings")+" with the objects in their workspaces")
 		if err := x.Runtime.Delete(ctx, bindings); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/agent"
 	"github.com/kcpctl/kcpctl/internal/agentstate"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -55,7 +56,7 @@ func (x *withdrawer) ask(ctx context.Context, w *withdrawal) ([]usedObject, erro
 		return nil, err
 	}
 	defer proxy.Close()
-	slice, err := proxy.Object(ctx, kcp.Place{Workspace: workspace, GroupVersionKind: sliceKind, Name: export})
+	slice, err := proxy.Object(ctx, kcp.Place{Workspace: workspace, GroupVersionKind: kcpapi.APIExportEndpointSlice.GroupVersionKind, Name: export})
 	if err != nil {
 		return nil, fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", export, workspace, err)
 	}
@@ -126,7 +127,7 @@ func (x *withdrawer) name(ctx context.Context, shard *topology.Component, all []
 // exportOf returns the APIExport of an agent, and its workspace, as earlier runs have applied it.
 func (x *withdrawer) exportOf(id topology.ID) (workspace, name string) {
 	for _, p := range x.known.Placed {
-		if ref := p.Ref(); p.Component == id && ref.GroupKind() == exportKind.GroupKind() {
+		if ref := p.Ref(); p.Component == id && ref.GroupKind() == kcpapi.APIExport.GroupKind() {
 			return ref.Workspace, ref.Name
 		}
 	}

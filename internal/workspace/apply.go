@@ -14,6 +14,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
 )
@@ -90,7 +91,7 @@ func (s *objects) applyOne(ctx context.Context, it plan.Item, force bool, report
 
 // awaitWorkspace waits until a workspace that was applied is Ready.
 func (s *objects) awaitWorkspace(ctx context.Context, it plan.Item, report func(string)) error {
-	if it.GroupKind() != workspaceKind.GroupKind() {
+	if it.GroupKind() != kcpapi.Workspace.GroupKind() {
 		return nil
 	}
 	path := it.Workspace + ":" + it.Name

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
@@ -20,7 +21,6 @@ import (
 var (
 	definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 	leaseKind      = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
-	typeKind       = schema.GroupVersionKind{Group: "tenancy.kcp.io", Version: "v1alpha1", Kind: "WorkspaceType"}
 )
 
 // controller returns how far the controller of transparent multi-cluster is: its processes are ready, and one of them holds the Lease.
@@ -84,7 +84,7 @@ func (s *objects) served(ctx context.Context, c *topology.Component, cl *api.Clu
 	if count == 0 {
 		return ready.State{Reason: "none of its APIs is published yet"}
 	}
-	workspaceType, err := s.client.Object(ctx, kcp.Place{Workspace: w.Workspace, GroupVersionKind: typeKind, Name: w.WorkspaceType})
+	workspaceType, err := s.client.Object(ctx, kcp.Place{Workspace: w.Workspace, GroupVersionKind: kcpapi.WorkspaceType.GroupVersionKind, Name: w.WorkspaceType})
 	switch {
 	case err != nil:
 		return ready.State{Reason: fmt.Sprintf("read WorkspaceType %s in %s: %v", w.WorkspaceType, w.Workspace, err)}

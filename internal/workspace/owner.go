@@ -13,6 +13,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -67,13 +68,13 @@ func (s *objects) fixed(ref plan.Ref, live, want *unstructured.Unstructured) err
 		return nil
 	}
 	switch ref.GroupKind() {
-	case workspaceKind.GroupKind():
+	case kcpapi.Workspace.GroupKind():
 		path := ref.Workspace + ":" + ref.Name
 		if err := sameType(path, live, want); err != nil {
 			return err
 		}
 		return s.samePlacement(path, live, want)
-	case bindingKind.GroupKind():
+	case kcpapi.APIBinding.GroupKind():
 		return sameExport(ref, live, want)
 	}
 	return nil
@@ -132,7 +133,7 @@ func (s *objects) withClaims(ctx context.Context, o *unstructured.Unstructured) 
 		return o, nil
 	}
 	export, _, _ := unstructured.NestedStringMap(o.Object, "spec", "reference", "export")
-	live, err := s.client.Object(ctx, kcp.Place{Workspace: export["path"], GroupVersionKind: exportKind, Name: export["name"]})
+	live, err := s.client.Object(ctx, kcp.Place{Workspace: export["path"], GroupVersionKind: kcpapi.APIExport.GroupVersionKind, Name: export["name"]})
 	if apierrors.IsForbidden(err) { // the workspace does not exist
 		return o, nil
 	}

@@ -10,22 +10,15 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
-)
-
-// The kinds of objects in workspaces that are treated in a special way.
-var (
-	workspaceKind = schema.GroupVersionKind{Group: "tenancy.kcp.io", Version: "v1alpha1", Kind: "Workspace"}
-	exportKind    = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIExport"}
-	bindingKind   = schema.GroupVersionKind{Group: "apis.kcp.io", Version: "v1alpha2", Kind: "APIBinding"}
 )
 
 // planner compares objects in workspaces with the live ones, by a dry run of server-side apply.
@@ -127,7 +120,7 @@ func (p *planner) complete(ctx context.Context, live, want *unstructured.Unstruc
 // API of the object, or the APIExport of an APIBinding.
 func mayWait(ref plan.Ref, err error) bool {
 	return errors.Is(err, kcp.ErrNotServed) ||
-		ref.GroupKind() == bindingKind.GroupKind() && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err))
+		ref.GroupKind() == kcpapi.APIBinding.GroupKind() && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err))
 }
 
 // exists reports whether the workspace at a path exists and is Ready, so that it has objects.
@@ -150,7 +143,7 @@ func (p *planner) workspace(ctx context.Context, parent, name string) (*unstruct
 	read := p.workspaces[path]
 	if read == nil {
 		read = sync.OnceValues(func() (*unstructured.Unstructured, error) {
-			return p.client.Object(ctx, kcp.Place{Workspace: parent, GroupVersionKind: workspaceKind, Name: name})
+			return p.client.Object(ctx, kcp.Place{Workspace: parent, GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: name})
 		})
 		p.workspaces[path] = read
 	}
@@ -164,7 +157,7 @@ func (p *planner) workspace(ctx context.Context, parent, name string) (*unstruct
 
 // read returns an object, or nil.
 func (p *planner) read(ctx context.Context, ref plan.Ref) (*unstructured.Unstructured, error) {
-	if ref.GroupKind() == workspaceKind.GroupKind() {
+	if ref.GroupKind() == kcpapi.Workspace.GroupKind() {
 		o, err := p.workspace(ctx, ref.Workspace, ref.Name)
 		return o.DeepCopy(), err
 	}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -14,11 +15,11 @@ import (
 // holders are the kinds of objects that data is lost with.
 var holders = []schema.GroupKind{
 	// kcp deletes the logical cluster with everything in it (kcp: pkg/reconciler/core/logicalclusterdeletion).
-	workspaceKind.GroupKind(),
+	kcpapi.Workspace.GroupKind(),
 	// kcp deletes all objects of the bound APIs in the workspace (kcp: pkg/reconciler/apis/apibindingdeletion, deleteAllCRs).
-	bindingKind.GroupKind(),
+	kcpapi.APIBinding.GroupKind(),
 	// It has the identity under which the objects of its APIs are stored in all workspaces that bind it.
-	exportKind.GroupKind(),
+	kcpapi.APIExport.GroupKind(),
 	// All its objects are deleted with it.
 	definitionKind.GroupKind(),
 }
@@ -35,7 +36,7 @@ func prune(wanted, previous []plan.Item, data []topology.ID) ([]plan.Item, error
 		if HoldsData(it.GroupKind()) && !slices.Contains(data, it.Component) {
 			it.Action = plan.Keep
 		}
-		if it.GroupKind() == workspaceKind.GroupKind() {
+		if it.GroupKind() == kcpapi.Workspace.GroupKind() {
 			if path := it.Workspace + ":" + it.Name; it.Action == plan.Keep {
 				kept = append(kept, path)
 			} else {
@@ -65,7 +66,7 @@ func prune(wanted, previous []plan.Item, data []topology.ID) ([]plan.Item, error
 // emptyBelow refuses to delete a workspace that has something which stays.
 func emptyBelow(path string, wanted, previous []plan.Item) error {
 	for _, it := range slices.Concat(wanted, previous) {
-		if it.GroupKind() == workspaceKind.GroupKind() && it.Action != plan.Delete && within(it.Workspace, []string{path}) {
+		if it.GroupKind() == kcpapi.Workspace.GroupKind() && it.Action != plan.Delete && within(it.Workspace, []string{path}) {
 			return clierr.New(clierr.Failed, "delete that workspace too, or neither of them",
 				"workspace %s cannot be deleted: workspace %s:%s is in it, and stays", path, it.Workspace, it.Name)
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
@@ -210,7 +211,7 @@ func unknown(items []plan.Item, placed []record.Placed) []plan.Item {
 func (s *objects) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer after %s", answerTime))
 	defer cancel()
-	_, err := s.client.Object(ctx, kcp.Place{Workspace: kcp.RootWorkspace, GroupVersionKind: clusterKind, Name: "cluster"})
+	_, err := s.client.Object(ctx, kcp.Place{Workspace: kcp.RootWorkspace, GroupVersionKind: kcpapi.LogicalCluster.GroupVersionKind, Name: "cluster"})
 	if err != nil {
 		return clierr.New(clierr.Failed, "see kcpctl status", "kcp does not answer: %w", errors.Join(context.Cause(ctx), err))
 	}

@@ -4,21 +4,17 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// clusterKind is the kind of the object that every logical cluster has.
-var clusterKind = schema.GroupVersionKind{Group: "core.kcp.io", Version: "v1alpha1", Kind: "LogicalCluster"}
-
 // state returns how far a workspace is.
 func (s *objects) state(ctx context.Context, c *topology.Component) (ready.State, error) {
 	ws := c.Workspace
-	live, err := s.client.Object(ctx, kcp.Place{Workspace: ws.Parent, GroupVersionKind: workspaceKind, Name: ws.Name})
+	live, err := s.client.Object(ctx, kcp.Place{Workspace: ws.Parent, GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: ws.Name})
 	switch {
 	case err != nil:
 		return ready.State{Reason: fmt.Sprintf("read workspace %s: %v", ws.Path, err)}, nil
@@ -29,7 +25,7 @@ func (s *objects) state(ctx context.Context, c *topology.Component) (ready.State
 		return ready.State{Reason: err.Error()}, nil
 	}
 	for _, b := range ws.Bindings {
-		ref := plan.Ref{Workspace: ws.Path, GroupVersionKind: bindingKind, Name: b.Name}
+		ref := plan.Ref{Workspace: ws.Path, GroupVersionKind: kcpapi.APIBinding.GroupVersionKind, Name: b.Name}
 		bound, err := s.client.Object(ctx, placeOf(ref))
 		switch {
 		case err != nil:

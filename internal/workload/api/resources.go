@@ -19,8 +19,3 @@ func Dependencies() []schema.GroupVersionResource {
 func Namespaces() schema.GroupVersionResource {
 	return corev1.SchemeGroupVersion.WithResource("namespaces")
 }
-
-// Bindings is the resource of APIBindings.
-func Bindings() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apibindings"}
-}

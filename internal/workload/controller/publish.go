@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/guard"
 	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
@@ -23,9 +24,9 @@ import (
 
 // The resources of kcp that the controller writes.
 var (
-	schemas        = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiresourceschemas"}
-	exports        = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apiexports"}
-	workspaceTypes = schema.GroupVersionResource{Group: "tenancy.kcp.io", Version: "v1alpha1", Resource: "workspacetypes"}
+	schemas        = kcpapi.APIResourceSchema.GVR()
+	exports        = kcpapi.APIExport.GVR()
+	workspaceTypes = kcpapi.WorkspaceType.GVR()
 )
 
 // identityInterval is how often the controller asks for the identity that kcp gives an APIExport.
@@ -206,14 +207,12 @@ func (c *controller) writeStates(ctx context.Context, clusters []*api.Cluster, s
 // all claims accepted (kcp: pkg/reconciler/tenancy/defaultapibindinglifecycle). The scheduler of roots binds those of the clusters.
 func (c *controller) workspaceType() *unstructured.Unstructured {
 	bindings := []any{map[string]any{"path": c.Workspace, "export": api.ExportWorkloads}}
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+	u := kcpapi.WorkspaceType.New(c.WorkspaceType)
+	u.Object["spec"] = map[string]any{
 		"extend":                     map[string]any{"with": []any{map[string]any{"name": "universal", "path": "root"}}},
 		"defaultAPIBindings":         bindings,
 		"defaultAPIBindingLifecycle": "Maintain",
-	}}}
-	u.SetAPIVersion("tenancy.kcp.io/v1alpha1")
-	u.SetKind("WorkspaceType")
-	u.SetName(c.WorkspaceType)
+	}
 	return u
 }
 

@@ -11,13 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
-)
-
-// The versions of kcp's types (kcp: sdk/apis/apis/v1alpha1/types_apiresourceschema.go, v1alpha2/types_apiexport.go).
-const (
-	schemaVersion = "apis.kcp.io/v1alpha1"
-	exportVersion = "apis.kcp.io/v1alpha2"
 )
 
 // annotationApproved is needed for groups of the Kubernetes community (apiextensions: pkg/apihelpers/helpers.go, GetAPIApprovalState).
@@ -81,7 +76,7 @@ func resourceSchema(a *API) (*unstructured.Unstructured, error) {
 	if group == "" {
 		group = "core" // kcp: pkg/admission/apiresourceschema/validation.go
 	}
-	u := newObject(schemaVersion, "APIResourceSchema", "v"+api.Hash(8, string(data))+"."+a.Names.Plural+"."+group)
+	u := kcpapi.APIResourceSchema.New("v" + api.Hash(8, string(data)) + "." + a.Names.Plural + "." + group)
 	u.SetLabels(map[string]string{api.LabelManagedBy: api.ManagerController})
 	if isCommunityGroup(a.Group) {
 		u.SetAnnotations(map[string]string{annotationApproved: "unapproved, the schema was read from clusters"})
@@ -96,14 +91,6 @@ func isCommunityGroup(group string) bool {
 	return group == "k8s.io" || group == "kubernetes.io" || strings.HasSuffix(group, ".k8s.io") || strings.HasSuffix(group, ".kubernetes.io")
 }
 
-func newObject(apiVersion, kind, name string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{}}
-	u.SetAPIVersion(apiVersion)
-	u.SetKind(kind)
-	u.SetName(name)
-	return u
-}
-
 // export returns the APIExport with the published APIs.
 func export(resources []resource) *unstructured.Unstructured {
 	var list []any
@@ -113,7 +100,7 @@ func export(resources []resource) *unstructured.Unstructured {
 			"storage": map[string]any{"crd": map[string]any{}},
 		})
 	}
-	u := newObject(exportVersion, "APIExport", api.ExportWorkloads)
+	u := kcpapi.APIExport.New(api.ExportWorkloads)
 	u.Object["spec"] = map[string]any{"resources": list, "permissionClaims": controllerClaims()}
 	return u
 }
@@ -125,7 +112,7 @@ func controllerClaims() []any {
 	for _, r := range api.Dependencies() {
 		all = append(all, map[string]any{"group": r.Group, "resource": r.Resource, "verbs": controllerVerbs()})
 	}
-	b := api.Bindings()
+	b := kcpapi.APIBinding
 	all = append(all, map[string]any{"group": b.Group, "resource": b.Resource, "verbs": controllerVerbs()})
 	n := api.Namespaces()
 	return append(all, map[string]any{"group": n.Group, "resource": n.Resource, "verbs": []any{"get", "list", "watch"}})
@@ -140,7 +127,7 @@ func clusterExports(in Input, resources []resource) []*unstructured.Unstructured
 	}
 	var all []*unstructured.Unstructured
 	for _, c := range in.Clusters {
-		u := newObject(exportVersion, "APIExport", api.ExportCluster(c.Name))
+		u := kcpapi.APIExport.New(api.ExportCluster(c.Name))
 		u.Object["spec"] = map[string]any{"permissionClaims": claims(c.Name, identity, resources)}
 		all = append(all, u)
 	}

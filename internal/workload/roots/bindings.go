@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
@@ -26,11 +27,11 @@ const applyInterval = 3 * time.Second
 const annotationRetried = api.Group + "/retried"
 
 // bindings returns the item of the APIBindings of a logical cluster.
-func bindings(cluster string) item { return item{api.Bindings(), watch.Key{Cluster: cluster}} }
+func bindings(cluster string) item { return item{kcpapi.APIBinding.GVR(), watch.Key{Cluster: cluster}} }
 
 // bindAll binds the APIExports of the clusters again in all workspaces that use the published APIs.
 func (s *Scheduler) bindAll() {
-	for _, o := range s.set.List(api.Bindings()) {
+	for _, o := range s.set.List(kcpapi.APIBinding.GVR()) {
 		s.queue.Add(bindings(watch.KeyOf(o.Unstructured).Cluster))
 	}
 }
@@ -41,11 +42,11 @@ func (s *Scheduler) bind(ctx context.Context, i item) (again time.Duration, _ er
 	s.mu.Lock()
 	exports := s.exports
 	s.mu.Unlock()
-	all := s.set.In(api.Bindings(), i.Cluster, "")
+	all := s.set.In(kcpapi.APIBinding.GVR(), i.Cluster, "")
 	if len(all) == 0 || exports == nil {
 		return 0, nil
 	}
-	r, err := s.set.Resource(all[0].Endpoint, i.Cluster, api.Bindings())
+	r, err := s.set.Resource(all[0].Endpoint, i.Cluster, kcpapi.APIBinding.GVR())
 	if err != nil {
 		return 0, err
 	}
@@ -130,13 +131,11 @@ func bindingTo(workspace, export string, claims []any) *unstructured.Unstructure
 		delete(next, "defaultSelector")
 		accepted = append(accepted, next)
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+	u := kcpapi.APIBinding.New(export)
+	u.Object["spec"] = map[string]any{
 		"reference":        map[string]any{"export": map[string]any{"path": workspace, "name": export}},
 		"permissionClaims": accepted,
-	}}}
-	u.SetAPIVersion(api.Bindings().GroupVersion().String())
-	u.SetKind("APIBinding")
-	u.SetName(export)
+	}
 	u.SetLabels(map[string]string{api.LabelManagedBy: api.ManagerController})
 	return u
 }

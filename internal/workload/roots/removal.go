@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
@@ -97,7 +98,7 @@ func (s *Scheduler) Bound() map[string]bool {
 		return nil
 	}
 	out := map[string]bool{}
-	for _, o := range set.List(api.Bindings()) {
+	for _, o := range set.List(kcpapi.APIBinding.GVR()) {
 		resources, _, _ := unstructured.NestedSlice(o.Object, "status", "boundResources")
 		for _, b := range resources {
 			fields, _ := b.(map[string]any)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
@@ -179,7 +180,7 @@ func (s *Scheduler) watch(ctx context.Context) {
 
 // all returns what is watched: the published APIs, what workloads need besides, namespaces, and APIBindings.
 func all(published []schema.GroupVersionResource) []schema.GroupVersionResource {
-	return slices.Concat(published, api.Dependencies(), []schema.GroupVersionResource{api.Namespaces(), api.Bindings()})
+	return slices.Concat(published, api.Dependencies(), []schema.GroupVersionResource{api.Namespaces(), kcpapi.APIBinding.GVR()})
 }
 
 // changed schedules the root that has changed, or that of a leaf.
@@ -193,7 +194,7 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 	case api.Namespaces():
 		s.queue.Add(item{r, k})
 		return
-	case api.Bindings():
+	case kcpapi.APIBinding.GVR():
 		s.queue.Add(bindings(k.Cluster))
 		return
 	}
@@ -255,7 +256,7 @@ func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
 	switch {
 	case i.Resource == "":
 		return s.follow(ctx, i)
-	case i.GroupVersionResource == api.Bindings():
+	case i.GroupVersionResource == kcpapi.APIBinding.GVR():
 		return s.bind(ctx, i)
 	case i.GroupVersionResource == api.Namespaces():
 		// Its annotations are those of all workloads in it.

@@ -7,11 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 )
 
 // endpointSlices is the resource with the URLs of an APIExport's virtual workspaces, one for each shard with a binding
 // (kcp: pkg/reconciler/apis/apiexportendpointsliceurls).
-var endpointSlices = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
+var endpointSlices = kcpapi.APIExportEndpointSlice.GVR()
 
 // Follow calls changed with the URLs of an APIExportEndpointSlice, now and whenever they change, until the context ends. workspace is
 // the URL of the slice's workspace. See FollowObject.
