@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/local/ports"
 	"github.com/kcpctl/kcpctl/internal/local/process"
+	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/run"
 )
@@ -97,6 +98,23 @@ func TestStopWaitsForThePortsOfADyingProcess(t *testing.T) {
 	require.NoError(t, os.WriteFile(gone, nil, 0o600))
 	require.NoError(t, <-stopped)
 	require.False(t, ports.Listening(port))
+}
+
+// A process has an exit status when the kernel has ended its last thread.
+func TestDyingProcessIsReportedWithItsExitStatus(t *testing.T) {
+	m := newMachine(t)
+	s := m.open(file(fakeMode("zombie")))
+	s.apply()
+	s.await("shard/alpha", func(st ready.State) bool { return st.Ready })
+	id, err := process.Identify(m.pids()[alpha])
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(id.PID, syscall.SIGTERM))
+	require.Eventually(t, func() bool { return !id.Alive() }, patience, time.Millisecond)
+	gone := m.layout().path("components", alpha, "gone")
+	time.AfterFunc(200*time.Millisecond, func() { _ = os.WriteFile(gone, nil, 0o600) })
+	st, err := s.rt.State(t.Context(), s.t.Component("shard/alpha"))
+	require.NoError(t, err)
+	require.Equal(t, "exited with code 0, restarting", st.Reason)
 }
 
 // up does not wait for the port of another program.

@@ -267,7 +267,7 @@ func (s *supervisor) observe(ctx context.Context, c *topology.Component) (observ
 	case rec.Alive():
 		return observation{processRecord: rec, alive: true}, nil
 	}
-	if exit := process.Reap(rec.PID); exit != nil {
+	if exit := rec.End(ctx); exit != nil {
 		rec.Exit = exit
 		if err := s.layout.writeRecord(c.Object(), rec); err != nil {
 			return observation{}, err

@@ -70,6 +70,13 @@ func (i Identity) Stop(ctx context.Context, grace time.Duration) error {
 	return fmt.Errorf("process %d is still running %s after SIGKILL", i.PID, KillTimeout)
 }
 
+// End returns how a process ended that is not Alive. It waits until the kernel has ended all threads, because there is no exit status
+// before. It returns nil if the process is not a child of this one.
+func (i Identity) End(ctx context.Context) *Exit {
+	_ = wait.PollUntilContextTimeout(ctx, pollInterval, KillTimeout, true, func(context.Context) (bool, error) { return i.ended(), nil })
+	return Reap(i.PID)
+}
+
 // waitEnded waits until nothing of the process is left, and reports whether it has ended.
 func (i Identity) waitEnded(ctx context.Context, timeout time.Duration) (bool, error) {
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(context.Context) (bool, error) {
