@@ -11,8 +11,12 @@ type Proposal struct {
 	SecretPath string
 }
 
+// nameInNamespace is how the copies of namespaced objects are called: two objects of a workspace never have the same name, and users
+// recognize them. The agent's own default is two hashes (api-syncagent: internal/sync/templating/naming.go).
+const nameInNamespace = "{{ .Object.metadata.name }}-{{ .Object.metadata.namespace | sha3short }}"
+
 // Propose returns a PublishedResource for a kind: its versions, and names that cannot collide, because they contain the name of the
-// logical cluster. The names of namespaced objects are the agent's default, a hash of namespace and name.
+// logical cluster, and a hash of the namespace.
 func Propose(p Proposal) v1alpha1.PublishedResource {
 	resource := map[string]any{"apiGroup": p.Group, "kind": p.Kind}
 	if len(p.Versions) > 0 {
@@ -23,7 +27,7 @@ func Propose(p Proposal) v1alpha1.PublishedResource {
 		resource["versions"] = versions
 	}
 	out := v1alpha1.PublishedResource{Name: p.Plural + "." + p.Group, Spec: v1alpha1.Object{
-		"resource": resource, "naming": map[string]any{"namespace": "{{ .ClusterName }}"},
+		"resource": resource, "naming": map[string]any{"name": nameInNamespace, "namespace": "{{ .ClusterName }}"},
 	}}
 	if !p.Namespaced {
 		out.Spec["naming"] = map[string]any{"name": "{{ .ClusterName }}-{{ .Object.metadata.name }}"}
