@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const widget = `apiVersion: example.com/v1
+const widget = `apiVersion: services.example.com/v1
 kind: Widget
 metadata: {name: %s, namespace: default}
 spec: {size: 3}
@@ -36,22 +36,24 @@ func TestLocalAgent(t *testing.T) {
 		c.stdin = fmt.Sprintf(widget, name)
 		c.run(t.Context(), t).ok(t)
 	}
-	arrives := func(t *testing.T, name string) (namespace string) {
+	arrives := func(t *testing.T, name string) (namespace, copied string) {
 		eventually(t.Context(), t, func() error {
-			r := s.kubectlAs(t, services, "get", "widgets", "--all-namespaces", "--field-selector", "metadata.name="+name,
-				"--output", "jsonpath={.items[*].metadata.namespace}")
-			if namespace = r.stdout; r.code != 0 || namespace == "" {
-				return fmt.Errorf("Widget %s is not there: %s", name, r.stderr)
+			r := s.kubectlAs(t, services, "get", "widgets", "--all-namespaces", "--no-headers", "--output", "custom-columns=:.metadata.namespace,:.metadata.name")
+			for line := range strings.Lines(r.stdout) {
+				if f := strings.Fields(line); len(f) == 2 && strings.HasPrefix(f[1], name+"-") {
+					namespace, copied = f[0], f[1]
+					return nil
+				}
 			}
-			return nil
+			return fmt.Errorf("Widget %s is not there: %s", name, r.stderr)
 		})
-		return namespace
+		return namespace, copied
 	}
 	step(t, "status and Secret come back", func(t *testing.T) {
 		create("first")
-		ns := arrives(t, "first")
-		s.kubectlAs(t, services, "create", "secret", "generic", "first-credentials", "--namespace", ns, "--from-literal=password=x").ok(t)
-		s.kubectlAs(t, services, "patch", "widget", "first", "--namespace", ns, "--type=merge", "--subresource=status",
+		ns, copied := arrives(t, "first")
+		s.kubectlAs(t, services, "create", "secret", "generic", copied+"-credentials", "--namespace", ns, "--from-literal=password=x").ok(t)
+		s.kubectlAs(t, services, "patch", "widget", copied, "--namespace", ns, "--type=merge", "--subresource=status",
 			"--patch", `{"status":{"phase":"Ready"}}`).ok(t)
 		eventually(t.Context(), t, func() error {
 			return s.reads(t, "Ready", team, "get", "widget", "first", "--output", "jsonpath={.status.phase}")
