@@ -31,8 +31,8 @@ func newStatusCmd(env *Env) *cobra.Command {
 		Use:   "status",
 		Short: "Show the components, and why they are not ready",
 		Long: `Status shows the state of each component and, if it is not ready, why; the registered shards and their
-number of logical clusters; the certificate that expires first; and whether the running setup differs
-from the setup file.
+number of logical clusters; how many resources each agent has published, and how many shards answer it;
+the certificate that expires first; and whether the running setup differs from the setup file.
 
 Exit codes: 0 everything is ready, 1 failed, 2 invalid flags or setup file, 3 something is not ready.`,
 		Example: `  kcpctl status --watch

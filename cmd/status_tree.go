@@ -129,7 +129,7 @@ func (o *statusOptions) groups(st *status.Status) []*group {
 
 // state is what components of a group have in common.
 func (g *group) state() string {
-	return fmt.Sprint(g.ID.Kind(), g.Cluster, g.Replicas, g.ReadyReplicas, g.Version, g.Well(), g.problem(), g.Restarts, g.cordoned, g.clusters == nil)
+	return fmt.Sprint(g.ID.Kind(), g.Cluster, g.Replicas, g.ReadyReplicas, g.Version, g.Well(), g.problem(), g.Restarts, g.cordoned, g.clusters == nil, g.works())
 }
 
 // join adds a component in the same state.
@@ -172,8 +172,39 @@ func (g *group) problem() string {
 		return g.Reason
 	case g.Registered != nil && !*g.Registered:
 		return "not registered with the root shard"
+	case g.Agent != nil && g.Agent.Problem != "":
+		return g.Agent.Problem
 	}
 	return g.Unreachable
+}
+
+// works is how far an agent is, or empty. All agents of a group are equally far.
+func (g *group) works() string {
+	a := g.Agent
+	if a == nil {
+		return ""
+	}
+	var parts []string
+	if a.Published != nil {
+		parts = append(parts, a.Published.String()+" resources published")
+	}
+	if a.Answering != nil {
+		parts = append(parts, a.Answering.String()+" shards answer")
+	}
+	if a.Unknown != "" {
+		parts = append(parts, "not known whether it publishes: "+a.Unknown)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// leader is the pod that leads, of a single agent. The identity in a Lease is the name of the pod and a random ID (controller-runtime:
+// pkg/leaderelection/leader_election.go).
+func (g *group) leader() string {
+	if g.Agent == nil || g.Agent.Leader == "" || len(g.names) > 1 {
+		return ""
+	}
+	pod, _, _ := strings.Cut(g.Agent.Leader, "_")
+	return pod + " leads"
 }
 
 // notes are the remarks on a group.
@@ -185,6 +216,8 @@ func (g *group) notes(now time.Time) string {
 		}
 	}
 	add(g.problem())
+	add(g.works())
+	add(g.leader())
 	if g.Restarts > 0 {
 		add(plural(int(g.Restarts), "restart", "restarts"))
 	}

@@ -94,6 +94,33 @@ func TestStatusTreeOfManyShards(t *testing.T) {
 	require.Equal(t, 13, strings.Count(text(true), "\n"))
 }
 
+func TestStatusTreeOfAgents(t *testing.T) {
+	state := ready.State{Ready: true, Replicas: 1, ReadyReplicas: 1, Version: "v0.7.0"}
+	share := func(n, of int) *status.Share { return &status.Share{Count: n, Of: of} }
+	st := &status.Status{Name: "prod", Components: []status.Component{
+		{ID: "agent/gadgets", State: state, Agent: &status.Agent{
+			Leader: "prod-agent-gadgets-7d9_0b6d", Published: share(1, 2), Answering: share(3, 3),
+			Problem: "PublishedResource gadgets: the agent has made no APIResourceSchema yet",
+		}},
+		{ID: "agent/unknown", State: state, Agent: &status.Agent{Unknown: "no front-proxy is ready that accepts client certificates"}},
+		{ID: "agent/paused", State: ready.State{Ready: true, Version: "v0.7.0"}},
+	}}
+	for i := range 9 {
+		st.Components = append(st.Components, status.Component{ID: topology.ID(fmt.Sprintf("agent/w%d", i)), State: state, Agent: &status.Agent{
+			Leader: fmt.Sprintf("prod-agent-w%d-x2x_0b6d", i), Published: share(2, 2), Answering: share(3, 3),
+		}})
+	}
+	streams, out, _ := ui.Fake("", 0, 0)
+	o := &statusOptions{env: &Env{Streams: streams, Now: time.Now}}
+	streams.Out.Tree(o.tree(st))
+	require.Equal(t, `kcp prod                           NotReady
+|- agent/gadgets      1/1  v0.7.0  NotReady    PublishedResource gadgets: the agent has made no APIResourceSchema yet, 1/2 resources published, 3/3 shards answer, prod-agent-gadgets-7d9 leads
+|- agent/unknown      1/1  v0.7.0  Ready       not known whether it publishes: no front-proxy is ready that accepts client certificates
+|- agent/paused       0/0  v0.7.0  Ready
+`+"`"+`- agent/{w0,w1,...}  1/1  v0.7.0  Ready       2/2 resources published, 3/3 shards answer (9 in the same state; --all lists them)
+`, out.String())
+}
+
 func TestStatusTreeOfSeveralClusters(t *testing.T) {
 	ok := ready.State{Ready: true, Replicas: 1, ReadyReplicas: 1}
 	nothing := 0

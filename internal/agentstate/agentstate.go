@@ -3,6 +3,7 @@ package agentstate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,13 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/agent"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// leaseFresh is how old the lease of an agent may be. The agent renews it every two seconds (controller-runtime: RetryPeriod).
-const leaseFresh = 20 * time.Second
+const (
+	// leaseFresh is how old the lease of an agent may be. The agent renews it every two seconds (controller-runtime: RetryPeriod).
+	leaseFresh = 20 * time.Second
+	// leaseRenewed is the time in which the holder renews it.
+	leaseRenewed = 3 * time.Second
+)
 
 // The kinds of objects that show whether an agent works.
 var (
@@ -50,7 +57,8 @@ func (a *Agent) Publishes(ctx context.Context) error {
 	if _, err := a.Leads(ctx); err != nil {
 		return err
 	}
-	return a.Published(ctx)
+	_, err := a.Published(ctx)
+	return err
 }
 
 // Export returns the APIExport of the agent.
@@ -65,19 +73,55 @@ func (a *Agent) Export(ctx context.Context) (*unstructured.Unstructured, error) 
 	return export, nil
 }
 
-// Published returns nil if all PublishedResources of the agent are in the APIExport, or the reason why not.
-func (a *Agent) Published(ctx context.Context) error {
+// Published returns how many PublishedResources of the agent are in the APIExport, and the reason if not all are.
+func (a *Agent) Published(ctx context.Context) (n int, reason error) {
 	export, err := a.Export(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	a.schemas = nil
-	for _, p := range a.Agent.PublishedResources {
-		if err := a.published(ctx, export, p.Name); err != nil {
-			return fmt.Errorf("PublishedResource %s: %w", p.Name, err)
+	type answer struct {
+		schema string
+		err    error
+	}
+	all := a.Agent.PublishedResources
+	answers := parallel.Map(parallel.Limit, all, func(p v1alpha1.PublishedResource) (found answer) {
+		found.schema, found.err = a.published(ctx, export, p.Name)
+		return found
+	})
+	for i, found := range answers {
+		switch {
+		case found.err == nil:
+			a.schemas = append(a.schemas, found.schema)
+		case reason == nil:
+			reason = fmt.Errorf("PublishedResource %s: %w", all[i].Name, found.err)
 		}
 	}
-	return nil
+	return len(a.schemas), reason
+}
+
+// staleError means that a Lease looks as if its holder does not renew it.
+type staleError struct {
+	holder, lease string
+	age           time.Duration
+}
+
+func (e *staleError) Error() string {
+	return fmt.Sprintf("%s holds Lease %s, but has not renewed it for %s", e.holder, e.lease, e.age.Round(time.Second))
+}
+
+// Leader is Leads for callers that ask once. A Lease that looks old is read a second time, because clocks may differ.
+func (a *Agent) Leader(ctx context.Context) (holder string, err error) {
+	holder, err = a.Leads(ctx)
+	if !errors.As(err, new(*staleError)) {
+		return holder, err
+	}
+	select {
+	case <-ctx.Done():
+		return "", err
+	case <-time.After(leaseRenewed):
+		return a.Leads(ctx)
+	}
 }
 
 // Leads returns the replica that holds the Lease, if it renews it, or the reason why not.
@@ -104,31 +148,30 @@ func (a *Agent) Leads(ctx context.Context) (holder string, err error) {
 	case renewed != a.renewed, age.Abs() < leaseFresh:
 		return holder, nil
 	default:
-		return "", fmt.Errorf("%s holds Lease %s, but has not renewed it for %s", holder, name, age.Round(time.Second))
+		return "", &staleError{holder, name, age}
 	}
 }
 
-// published returns nil if a PublishedResource has a schema, and the APIExport has this schema.
-func (a *Agent) published(ctx context.Context, export *unstructured.Unstructured, name string) error {
+// published returns the schema of a PublishedResource, which the APIExport has, or the reason why there is none.
+func (a *Agent) published(ctx context.Context, export *unstructured.Unstructured, name string) (string, error) {
 	live, err := a.service(ctx, publishedKind, "", name)
 	switch {
 	case err != nil:
-		return err
+		return "", err
 	case live == nil:
-		return fmt.Errorf("does not exist")
+		return "", fmt.Errorf("does not exist")
 	}
 	want, _, _ := unstructured.NestedString(live.Object, "status", "resourceSchemaName")
 	if want == "" {
-		return fmt.Errorf("the agent has made no APIResourceSchema yet")
+		return "", fmt.Errorf("the agent has made no APIResourceSchema yet")
 	}
 	resources, _, _ := unstructured.NestedSlice(export.Object, "spec", "resources")
 	for _, r := range resources {
 		if fields, ok := r.(map[string]any); ok && fields["schema"] == want {
-			a.schemas = append(a.schemas, want)
-			return nil
+			return want, nil
 		}
 	}
-	return fmt.Errorf("APIExport %s does not have its schema %s yet", export.GetName(), want)
+	return "", fmt.Errorf("APIExport %s does not have its schema %s yet", export.GetName(), want)
 }
 
 // Bound returns nil if the APIs of Publishes are served to all consumers, or the reason why not. An APIBinding is bound before its

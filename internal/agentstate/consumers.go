@@ -3,6 +3,8 @@ package agentstate
 import (
 	"context"
 	"fmt"
+	"net"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -11,6 +13,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -96,6 +99,25 @@ func EndpointsOf(slice *unstructured.Unstructured, t *topology.Topology) []Endpo
 
 // Watched is what an agent watches first at each endpoint (multicluster-provider: pkg/provider/provider.go).
 const Watched = "/clusters/*/apis/apis.kcp.io/v1alpha1/apibindings?limit=1"
+
+// Answers returns nil if an endpoint, which server serves, answers the agent, or the reason why not. It requests what the agent requests
+// first, with the agent's own certificate.
+func (a *Agent) Answers(ctx context.Context, e Endpoint, server *topology.Component, state *pki.State, d kcp.Dialer) error {
+	client := kcp.New(kcp.Options{
+		URL: server.URLFrom(server.Cluster), CA: state.CAs[topology.ServerCA].Trusted(),
+		Pair: state.Leaves[pki.KeyOf(a.Component, topology.CertClient)],
+		Dial: func(ctx context.Context) (net.Conn, error) { return d.Dial(ctx, server) },
+	})
+	defer client.Close()
+	answer, err := client.Get(ctx, e.URL.Path+Watched, nil)
+	switch {
+	case err != nil:
+		return err
+	case answer.Code != http.StatusOK:
+		return fmt.Errorf("%s answers the agent with HTTP status %d: %s", e.URL, answer.Code, strings.TrimSpace(answer.Message))
+	}
+	return nil
+}
 
 // Resources returns the resources of the APIExport.
 func Resources(export *unstructured.Unstructured) []schema.GroupResource {

@@ -3,10 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,8 +12,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/agent"
 	"github.com/kcpctl/kcpctl/internal/agentstate"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -91,14 +86,14 @@ func eachAgent(ask func(context.Context, *Subject, *agentstate.Agent) outcome) f
 }
 
 func agentLeads(ctx context.Context, _ *Subject, a *agentstate.Agent) (o outcome) {
-	if _, err := a.Leads(ctx); err != nil {
+	if _, err := a.Leader(ctx); err != nil {
 		o.fail("%s: %s", a.ID(), reason(ctx, err))
 	}
 	return o
 }
 
 func agentPublishes(ctx context.Context, _ *Subject, a *agentstate.Agent) (o outcome) {
-	if err := a.Published(ctx); err != nil {
+	if _, err := a.Published(ctx); err != nil {
 		o.fail("%s: %s", a.ID(), reason(ctx, err))
 	}
 	return o
@@ -106,7 +101,7 @@ func agentPublishes(ctx context.Context, _ *Subject, a *agentstate.Agent) (o out
 
 // agentAccepted looks for consumers that do not serve the APIs, or have not accepted all claims.
 func agentAccepted(ctx context.Context, _ *Subject, a *agentstate.Agent) (o outcome) {
-	if err := a.Published(ctx); err != nil {
+	if _, err := a.Published(ctx); err != nil {
 		return skipped("%s has not published everything", a.ID())
 	}
 	if err := a.Bound(ctx); err != nil {
@@ -155,21 +150,7 @@ func eachEndpoint(ask func(context.Context, *Subject, *agentstate.Agent, agentst
 
 // agentReaches requests, with the agent's own certificate, what the agent watches first.
 func agentReaches(ctx context.Context, s *Subject, a *agentstate.Agent, e agentstate.Endpoint) error {
-	server := s.Topology.WorkspaceServer(e.Shard)
-	client := kcp.New(kcp.Options{
-		URL: server.URLFrom(server.Cluster), CA: s.state.CAs[topology.ServerCA].Trusted(),
-		Pair: s.state.Leaves[pki.KeyOf(a.Component, topology.CertClient)],
-		Dial: func(ctx context.Context) (net.Conn, error) { return s.Runtime.Dial(ctx, server) },
-	})
-	defer client.Close()
-	answer, err := client.Get(ctx, e.URL.Path+agentstate.Watched, nil)
-	switch {
-	case err != nil:
-		return err
-	case answer.Code != http.StatusOK:
-		return fmt.Errorf("%s answers the agent with HTTP status %d: %s", e.URL, answer.Code, strings.TrimSpace(answer.Message))
-	}
-	return nil
+	return a.Answers(ctx, e, s.Topology.WorkspaceServer(e.Shard), s.state, s.Runtime)
 }
 
 // agentCleansUp looks for deleted objects that keep the finalizer of the agent.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/kcpctl/kcpctl/internal/agentstate"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
@@ -33,7 +34,7 @@ type Status struct {
 	Where string `json:"where"`
 	// URL is the address for clients.
 	URL string `json:"url"`
-	// Ready is true if every component is ready, every shard is registered, and every front-proxy answers.
+	// Ready is true if every component is ready, every shard is registered, every front-proxy answers, and every agent publishes.
 	Ready bool `json:"ready"`
 	// Clusters are the places of the components, if there are several.
 	Clusters []Cluster `json:"clusters,omitempty"`
@@ -78,13 +79,15 @@ type Component struct {
 	Registered *bool `json:"registered,omitempty"`
 	// Unreachable is why a front-proxy that is ready does not answer.
 	Unreachable string `json:"unreachable,omitempty"`
+	// Agent is how far an agent with ready pods is. It is nil for other components.
+	Agent *Agent `json:"agent,omitempty"`
 	// NextExpiry is when the first of its certificates expires.
 	NextExpiry time.Time `json:"nextExpiry,omitzero"`
 }
 
 // Well reports whether nothing is wrong with a component.
 func (c Component) Well() bool {
-	return c.Ready && (c.Registered == nil || *c.Registered) && c.Unreachable == ""
+	return c.Ready && (c.Registered == nil || *c.Registered) && c.Unreachable == "" && (c.Agent == nil || c.Agent.Problem == "")
 }
 
 // Shard is a registered shard and how many logical clusters it has.
@@ -131,6 +134,7 @@ type Runtime interface {
 	run.CompareRuntime
 	run.Reacher
 	run.Prober
+	agentstate.Reader
 	// Where describes the place in a few words.
 	Where() string
 }
@@ -176,6 +180,7 @@ func Collect(ctx context.Context, t *topology.Topology, rt Runtime, now time.Tim
 		var asked errgroup.Group
 		asked.Go(func() error { c.shards(ctx); return nil })
 		asked.Go(func() error { c.proxies(ctx); return nil })
+		asked.Go(func() error { c.agents(ctx); return nil })
 		return asked.Wait()
 	})
 	if err := g.Wait(); err != nil {
@@ -250,64 +255,6 @@ func (c *collector) rotations() {
 			c.Rotations = append(c.Rotations, rotation)
 		}
 	}
-}
-
-// shards asks the root shard, if it is ready, for the registered shards, and each of them for its logical clusters.
-func (c *collector) shards(ctx context.Context) {
-	switch {
-	case c.component(c.topology.Root().ID()).Unknown:
-		c.Problem = "the cluster of the root shard cannot be reached, so the registered shards are unknown"
-		return
-	case !c.component(c.topology.Root().ID()).Ready:
-		c.Problem = "the root shard is not ready, so the registered shards are unknown"
-		return
-	case len(c.state.CAs) == 0:
-		c.Problem = "there is no PKI, so kcp cannot be asked"
-		return
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
-	defer cancel()
-	registered, err := c.registered(ctx)
-	if err != nil {
-		c.Problem = "the root shard does not answer: " + err.Error()
-		return
-	}
-	serving := map[string]*topology.Component{}
-	for _, comp := range c.topology.Shards() {
-		found := c.component(comp.ID())
-		known := slices.ContainsFunc(registered, func(sh kcp.Shard) bool { return sh.Name == comp.ShardName() })
-		if found.Registered = &known; found.ReadyReplicas > 0 {
-			serving[comp.ShardName()] = comp
-		}
-	}
-	c.Shards = parallel.Map(atOnce, registered, func(sh kcp.Shard) Shard { return Shard{sh, c.count(ctx, serving[sh.Name])} })
-}
-
-func (c *collector) registered(ctx context.Context) ([]kcp.Shard, error) {
-	root, err := kcp.Connect(c.runtime, c.topology.Root(), c.state, c.now)
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	return root.Shards(ctx)
-}
-
-// count returns how many logical clusters a shard has; nil if it cannot be asked.
-func (c *collector) count(ctx context.Context, shard *topology.Component) *int {
-	if shard == nil {
-		return nil // it does not serve, or is not part of the setup
-	}
-	client, err := kcp.Connect(c.runtime, shard, c.state, c.now)
-	if err != nil {
-		return nil
-	}
-	defer client.Close()
-	clusters, err := client.LogicalClusters(ctx)
-	if err != nil {
-		return nil
-	}
-	n := len(clusters)
-	return &n
 }
 
 // proxies asks every front-proxy that is ready whether it serves.
