@@ -1,7 +1,10 @@
 package check_test
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
@@ -206,6 +210,56 @@ func TestKindsOfAgentsExist(t *testing.T) {
 			r := check.Run(t.Context(), &check.Subject{Topology: top, Runtime: rt, Now: time.Now}, []check.Check{found}).Results[0]
 			require.Equal(t, tc.want, r.Cause)
 			require.Equal(t, tc.want == "", r.Status == check.OK)
+		})
+	}
+}
+
+// The objects of agents without a namespace are the subject of a check of their own.
+func TestPermissionsForAgents(t *testing.T) {
+	for name, tc := range map[string]struct {
+		spec string
+		want check.Status
+		asks []string
+	}{
+		"an agent":  {withAgent, check.Fail, []string{"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "PublishedResource"}},
+		"no agents": {"  external: {hostname: kcp.example.com}\n", check.Skipped, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := newTopology(t, tc.spec)
+			desired, err := run.LoadDesired(t.Context(), top, nil, run.DesiredOptions{Now: time.Now()})
+			require.NoError(t, err)
+			objects, err := desired.Objects()
+			require.NoError(t, err)
+			var asks []string
+			rt := fakeruntime.New(t, top)
+			rt.Place.Clusters = []check.Cluster{&fakeruntime.Cluster{
+				Label: top.Home.Name,
+				Permissions: func(objects []render.Object) error {
+					for _, o := range objects {
+						if o.GetNamespace() == "" && o.GetKind() != "Namespace" {
+							return fmt.Errorf("%s", o.Ref())
+						}
+					}
+					return nil
+				},
+				ClusterScoped: func(objects []render.Object) error {
+					for _, o := range objects {
+						asks = append(asks, o.GetKind())
+					}
+					return errors.New("not allowed")
+				},
+			}}
+			var all []check.Check
+			for _, id := range []string{"KCP002", "KCP045"} {
+				c, ok := check.Find(id)
+				require.True(t, ok)
+				all = append(all, c)
+			}
+			r := check.Run(t.Context(), &check.Subject{Topology: top, Runtime: rt, Objects: objects, Now: time.Now}, all)
+			require.Equal(t, check.OK, r.Results[0].Status, r.Results[0].Cause)
+			require.Equal(t, tc.want, r.Results[1].Status, r.Results[1].Cause)
+			slices.Sort(asks)
+			require.Equal(t, tc.asks, asks)
 		})
 	}
 }

@@ -64,8 +64,21 @@ func answers(ctx context.Context, _ *Subject, c Cluster) (o outcome) {
 	return o
 }
 
+// clusterScoped reports whether an object has no namespace. Namespaces themselves are the subject of other permissions.
+func clusterScoped(o render.Object) bool { return o.GetNamespace() == "" && o.GetKind() != "Namespace" }
+
 func mayApply(ctx context.Context, s *Subject, c Cluster) (o outcome) {
-	o.add(c.MayApply(ctx, s.on(c)))
+	o.add(c.MayApply(ctx, slices.DeleteFunc(s.on(c), clusterScoped)))
+	return o
+}
+
+// mayApplyClusterScoped asks for the objects without a namespace. Only agents have some.
+func mayApplyClusterScoped(ctx context.Context, s *Subject, c Cluster) (o outcome) {
+	objects := slices.DeleteFunc(s.on(c), func(o render.Object) bool { return !clusterScoped(o) })
+	if len(objects) == 0 {
+		return skipped("no agent runs on it")
+	}
+	o.add(c.MayApplyClusterScoped(ctx, objects))
 	return o
 }
 

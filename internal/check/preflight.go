@@ -24,7 +24,7 @@ var Preflight = []Check{
 		run: eachCluster(mayApply), Needs: []string{"KCP001"},
 		Explanation: "Up reads, applies and deletes objects in the setup's namespace, holds a Lease, and connects " +
 			"to pods by port-forward. A SelfSubjectAccessReview tests each permission. A cluster-wide " +
-			"permission is needed only to create the namespace, if it does not exist yet.",
+			"permission is needed only to create the namespace, if it does not exist yet. KCP045 has those of agents.",
 		Fix: "ask an administrator of the cluster for the permissions; the role admin includes all " +
 			"permissions within a namespace",
 	},
@@ -187,5 +187,14 @@ var Preflight = []Check{
 			"cluster must serve each kind, and the versions that the setup file selects. Kinds of definitions in the setup file are " +
 			"left out, because up creates these, and so are the built-in kinds of the core group.",
 		Fix: "install the CustomResourceDefinition, add it to definitions of the agent, or correct the PublishedResource",
+	},
+	{
+		ID: "KCP045", Category: catAgents, Title: "the user may create what agents need on their clusters",
+		run: eachCluster(mayApplyClusterScoped), Needs: []string{"KCP001"},
+		Explanation: "An agent reads and writes objects in all namespaces of its cluster. Up therefore creates a ClusterRole and a " +
+			"ClusterRoleBinding for it, its PublishedResources, which have no namespace, and CustomResourceDefinitions, unless they exist. " +
+			"A SelfSubjectAccessReview tests each permission. Kubernetes lets a user create and bind a ClusterRole only with the verbs " +
+			"escalate and bind, or with all permissions that the role grants. The role admin of a namespace is not enough.",
+		Fix: "ask an administrator of the cluster of the agent for the permissions; the role cluster-admin has them",
 	},
 }

@@ -88,6 +88,8 @@ type Cluster interface {
 	Hello(ctx context.Context) (version string, ahead time.Duration, err error)
 	// MayApply returns an error that lists all permissions that the user lacks to apply objects.
 	MayApply(ctx context.Context, objects []render.Object) error
+	// MayApplyClusterScoped returns an error that lists all permissions that the user lacks to apply objects without a namespace.
+	MayApplyClusterScoped(ctx context.Context, objects []render.Object) error
 	// References returns an error that lists all objects that others refer to and that do not exist.
 	References(ctx context.Context, objects []render.Object) error
 	// Serves returns an error for each kind of the objects that the API server does not serve, and for each Ingress class and

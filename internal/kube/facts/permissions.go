@@ -27,6 +27,8 @@ type permission struct {
 	subresource string
 	// namespace is empty for cluster-scoped resources.
 	namespace string
+	// name restricts it to an object.
+	name string
 }
 
 func (p permission) String() string {
@@ -36,6 +38,9 @@ func (p permission) String() string {
 	}
 	if p.subresource != "" {
 		out += "/" + p.subresource
+	}
+	if p.name != "" {
+		out += " " + p.name
 	}
 	if p.namespace != "" {
 		out += " in namespace " + p.namespace
@@ -53,12 +58,41 @@ func (s *permissionSet) add(r schema.GroupResource, verbs ...string) { s.addSub(
 
 func (s *permissionSet) addSub(r schema.GroupResource, subresource string, verbs ...string) {
 	for _, v := range verbs {
-		s.all = append(s.all, permission{v, r.Group, r.Resource, subresource, s.namespace})
+		s.all = append(s.all, permission{v, r.Group, r.Resource, subresource, s.namespace, ""})
 	}
 }
 
 func (s *permissionSet) addForNamespaces(verb string) {
 	s.all = append(s.all, permission{verb: verb, resource: kind.Namespace.Resource})
+}
+
+// isOf returns a function that reports whether an object is of a kind on a cluster.
+func isOf(k kind.Kind) func(render.Object) bool {
+	return func(o render.Object) bool { return o.Workspace == "" && o.GroupVersionKind() == k.GroupVersionKind }
+}
+
+// addForKinds adds what is needed to apply and to prune objects of their kinds, or of all kinds if there are none. Shared objects are
+// never pruned.
+func (s *permissionSet) addForKinds(objects []render.Object) {
+	for _, k := range kind.Applied {
+		used := len(objects) == 0 && !k.Optional || slices.ContainsFunc(objects, isOf(k))
+		if !used || k.Kind == kind.Namespace.Kind {
+			continue
+		}
+		at := permissionSet{namespace: s.namespace}
+		if k.ClusterScoped {
+			at.namespace = ""
+		}
+		switch r := k.GVR().GroupResource(); {
+		case k.Shared:
+			at.add(r, "get", "create", "patch")
+		case k.HasPods():
+			at.add(r, "get", "list", "watch", "create", "patch", "delete")
+		default:
+			at.add(r, "get", "list", "create", "patch", "delete")
+		}
+		s.all = append(s.all, at.all...)
+	}
 }
 
 // MayApply returns an error with all permissions that the user lacks to apply objects on a cluster, or objects of all
@@ -96,16 +130,9 @@ func toApply(namespace string, objects []render.Object, namespaceExists bool) []
 	if !namespaceExists {
 		s.addForNamespaces("create")
 	}
+	s.addForKinds(objects)
 	for _, k := range kind.Applied {
-		isKind := func(o render.Object) bool { return o.GroupVersionKind() == k.GroupVersionKind }
-		used := len(objects) == 0 && !k.Optional || slices.ContainsFunc(objects, isKind)
-		switch {
-		case k.ClusterScoped, k.Optional && !used:
-		case used && k.HasPods():
-			s.add(k.GVR().GroupResource(), "get", "list", "watch", "create", "patch", "delete")
-		case used:
-			s.add(k.GVR().GroupResource(), "get", "list", "create", "patch", "delete")
-		default:
+		if !k.ClusterScoped && !k.Optional && len(objects) > 0 && !slices.ContainsFunc(objects, isOf(k)) {
 			s.add(k.GVR().GroupResource(), "list")
 		}
 	}
@@ -157,6 +184,19 @@ func verify(ctx context.Context, cl *cluster.Client, all []permission, namespace
 	if err != nil {
 		return err
 	}
+	missing, err := lacking(ctx, cl, all, granted)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	return notAllowed(cl, missing, hint(cl.Namespace, namespaceExists))
+}
+
+func notAllowed(cl *cluster.Client, missing []string, next string) error {
+	return clierr.New(clierr.Failed, next, "not allowed (%s):\n  %s", cl.Where(), strings.Join(missing, "\n  "))
+}
+
+// lacking returns the permissions that neither some rules nor the API server grants to the user.
+func lacking(ctx context.Context, cl *cluster.Client, all []permission, granted []authorizationv1.ResourceRule) ([]string, error) {
 	lacks := make([]bool, len(all))
 	if err := parallel.Each(ctx, parallel.Indices(all), func(ctx context.Context, i int) (err error) {
 		if !all[i].grantedBy(granted) {
@@ -164,7 +204,7 @@ func verify(ctx context.Context, cl *cluster.Client, all []permission, namespace
 		}
 		return err
 	}); err != nil {
-		return err
+		return nil, err
 	}
 	var missing []string
 	for i, p := range all {
@@ -172,10 +212,7 @@ func verify(ctx context.Context, cl *cluster.Client, all []permission, namespace
 			missing = append(missing, p.String())
 		}
 	}
-	if len(missing) == 0 {
-		return nil
-	}
-	return clierr.New(clierr.Failed, hint(cl.Namespace, namespaceExists), "not allowed (%s):\n  %s", cl.Where(), strings.Join(missing, "\n  "))
+	return missing, nil
 }
 
 // hint is the next step of a user who lacks permissions. Few users may create namespaces, or see that one exists: an
@@ -202,7 +239,7 @@ func rules(ctx context.Context, cl *cluster.Client) ([]authorizationv1.ResourceR
 func isDenied(ctx context.Context, cl *cluster.Client, p permission) (bool, error) {
 	r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: p.verb, Group: p.group, Version: "*", Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace,
+			Verb: p.verb, Group: p.group, Version: "*", Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
 		},
 	}}
 	err := review(ctx, cl, "SelfSubjectAccessReview", "selfsubjectaccessreviews", r)

@@ -64,11 +64,24 @@ func TestPermissionsFollowTheObjects(t *testing.T) {
 	require.True(t, has(all, "create namespaces"))
 	require.True(t, has(all, "patch statefulsets.apps in namespace kcp"))
 	require.True(t, has(all, "create pods/portforward in namespace kcp"))
+	require.False(t, has(all, "create clusterroles.rbac.authorization.k8s.io"), "few setups have some")
 }
 
 func TestHint(t *testing.T) {
 	require.Contains(t, hint("kcp", false), "kubectl create namespace kcp")
 	require.NotContains(t, hint("kcp", true), "create")
+}
+
+// clientOf returns a client of an API server.
+func clientOf(t *testing.T, server http.Handler) *cluster.Client {
+	srv := httptest.NewServer(server)
+	t.Cleanup(srv.Close)
+	cl, err := cluster.New(topology.Cluster{Name: "eu", Namespace: "kcp"}, cluster.Options{Now: time.Now, Notify: t.Logf, API: func(topology.Cluster) (*cluster.API, error) {
+		d, err := dynamic.NewForConfig(&rest.Config{Host: srv.URL, QPS: -1})
+		return &cluster.API{Context: "c", Dynamic: d, HTTP: srv.Client()}, err
+	}})
+	require.NoError(t, err)
+	return cl
 }
 
 // A user who may do everything in any namespace, but may not read or create one, learns before the run that it does not exist.
@@ -87,7 +100,7 @@ func TestNamespaceThatMayNotBeRead(t *testing.T) {
 		"it does not say":   {status(http.StatusForbidden, metav1.StatusReasonForbidden), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			cl := clientOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				var answer any
 				switch path.Base(r.URL.Path) {
 				case "selfsubjectrulesreviews":
@@ -110,13 +123,7 @@ func TestNamespaceThatMayNotBeRead(t *testing.T) {
 				}
 				assert.NoError(t, json.NewEncoder(w).Encode(answer))
 			}))
-			t.Cleanup(srv.Close)
-			cl, err := cluster.New(topology.Cluster{Name: "eu", Namespace: "kcp"}, cluster.Options{Now: time.Now, Notify: t.Logf, API: func(topology.Cluster) (*cluster.API, error) {
-				d, err := dynamic.NewForConfig(&rest.Config{Host: srv.URL})
-				return &cluster.API{Context: "c", Dynamic: d, HTTP: srv.Client()}, err
-			}})
-			require.NoError(t, err)
-			err = MayApply(t.Context(), cl, nil, false)
+			err := MayApply(t.Context(), cl, nil, false)
 			if tc.want == "" {
 				require.NoError(t, err)
 				return

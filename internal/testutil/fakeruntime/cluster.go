@@ -17,8 +17,8 @@ import (
 
 // Cluster is a cluster on which all checks pass, unless the test sets what it answers.
 type Cluster struct {
-	// Permissions and Admission answer MayApply and Admit for some objects. Nil allows everything.
-	Permissions, Admission func(objects []render.Object) error
+	// Permissions, ClusterScoped and Admission answer MayApply, MayApplyClusterScoped and Admit for some objects. Nil allows everything.
+	Permissions, ClusterScoped, Admission func(objects []render.Object) error
 	// Secrets are the Secrets of the user, by name.
 	Secrets map[string]map[string][]byte
 	// Reached answers Reach for an address. Nil: every address answers.
@@ -40,6 +40,11 @@ func (c *Cluster) Hello(context.Context) (string, time.Duration, error) { return
 // MayApply returns what Permissions says.
 func (c *Cluster) MayApply(_ context.Context, objects []render.Object) error {
 	return answer(c.Permissions, objects)
+}
+
+// MayApplyClusterScoped returns what ClusterScoped says.
+func (c *Cluster) MayApplyClusterScoped(_ context.Context, objects []render.Object) error {
+	return answer(c.ClusterScoped, objects)
 }
 
 // Admit returns what Admission says.
