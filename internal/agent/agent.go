@@ -23,6 +23,9 @@ const (
 	Resource   = "publishedresources"
 	// Finalizer is on every object that an agent has copied, until it has deleted the copy (api-syncagent: internal/sync/types.go).
 	Finalizer = Group + "/cleanup"
+	// AnnotationName has the name of the agent that publishes through an APIExport (api-syncagent:
+	// internal/controller/apiexport/reconciler.go, which overwrites that of another one).
+	AnnotationName = Group + "/agent-name"
 )
 
 // The sides on which an original object can be.

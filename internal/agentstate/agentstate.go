@@ -61,12 +61,21 @@ func (a *Agent) Publishes(ctx context.Context) error {
 	return err
 }
 
+// FindExport returns the APIExport of the agent, or nil if it does not exist.
+func (a *Agent) FindExport(ctx context.Context) (*unstructured.Unstructured, error) {
+	export, err := a.Proxy.Object(ctx, kcp.Place{Workspace: a.Agent.Workspace, GroupVersionKind: kcpapi.APIExport.GroupVersionKind, Name: a.Agent.APIExport})
+	if err != nil {
+		return nil, fmt.Errorf("read APIExport %s in %s: %w", a.Agent.APIExport, a.Agent.Workspace, err)
+	}
+	return export, nil
+}
+
 // Export returns the APIExport of the agent.
 func (a *Agent) Export(ctx context.Context) (*unstructured.Unstructured, error) {
-	export, err := a.Proxy.Object(ctx, kcp.Place{Workspace: a.Agent.Workspace, GroupVersionKind: kcpapi.APIExport.GroupVersionKind, Name: a.Agent.APIExport})
+	export, err := a.FindExport(ctx)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read APIExport %s in %s: %w", a.Agent.APIExport, a.Agent.Workspace, err)
+		return nil, err
 	case export == nil:
 		return nil, fmt.Errorf("APIExport %s in %s does not exist", a.Agent.APIExport, a.Agent.Workspace)
 	}

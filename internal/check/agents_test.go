@@ -16,10 +16,12 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/ready"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 const (
@@ -260,6 +262,84 @@ func TestPermissionsForAgents(t *testing.T) {
 			require.Equal(t, tc.want, r.Results[1].Status, r.Results[1].Cause)
 			slices.Sort(asks)
 			require.Equal(t, tc.asks, asks)
+		})
+	}
+}
+
+// An agent on another cluster cannot use the names of Services.
+func TestVirtualWorkspacesHaveAddressesForAgents(t *testing.T) {
+	for name, tc := range map[string]struct {
+		url, cluster string
+		status       check.Status
+	}{
+		"an address":          {"https://beta.example.com:6443", "services", check.OK},
+		"a Service":           {"https://demo-shard-beta.kcp.svc.cluster.local:6443", "services", check.Fail},
+		"a short name":        {"https://demo-shard-beta.kcp:6443", "services", check.Fail},
+		"another Service":     {"https://gateway.ingress.svc:6443", "services", check.Fail},
+		"this machine":        {"https://127.0.0.1:6443", "services", check.Fail},
+		"on the same cluster": {"https://demo-shard-beta.kcp.svc.cluster.local:6443", "home", check.Skipped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			top := newTopology(t, `  external: {hostname: kcp.example.com}
+  clusters: [{name: home, context: a}, {name: services, context: b}]
+  rootShard: {cluster: home, virtualWorkspaceURL: "https://root.example.com:6443"}
+  shards: [{name: beta, cluster: home, virtualWorkspaceURL: "`+tc.url+`"}]
+  agents:
+  - name: widgets
+    cluster: `+tc.cluster+`
+    workspace: root:widgets
+    publishedResources: [{name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget, versions: [v1]}, naming: {name: "{{ .ClusterName }}"}}}]
+`)
+			found, ok := check.Find("KCP043")
+			require.True(t, ok)
+			r := check.Run(t.Context(), &check.Subject{Topology: top, Runtime: fakeruntime.New(t, top), Now: time.Now}, []check.Check{found}).Results[0]
+			require.Equal(t, tc.status, r.Status, r.Cause)
+			if tc.status == check.Fail {
+				require.Equal(t, "agent/widgets on cluster services dials shard/beta at "+tc.url+", which only leads there within cluster home", r.Cause)
+			}
+			local := topologytest.LocalOf(top.Setup)
+			r = check.Run(t.Context(), &check.Subject{Topology: local, Runtime: fakeruntime.New(t, local), Now: time.Now}, []check.Check{found}).Results[0]
+			require.Equal(t, "all components run on this machine", r.Cause)
+		})
+	}
+}
+
+func TestAPIExportsOfAgentsBelongToTheSetup(t *testing.T) {
+	export := func(w *world, label, agent string) {
+		o := in("apis.kcp.io/v1alpha2", "APIExport", map[string]any{})
+		if label != "" {
+			o.SetLabels(map[string]string{"kcpctl.dev/installation": label})
+		}
+		o.SetAnnotations(map[string]string{"syncagent.kcp.io/agent-name": agent})
+		w.rt.Kcp.PutIn("root:widgets/apiexports/widgets", o)
+	}
+	for name, tc := range map[string]struct {
+		spoil  func(w *world)
+		status check.Status
+		says   string
+	}{
+		"its own":          {func(w *world) { export(w, w.rt.PKI().Installation.ID, "demo-widgets") }, check.OK, ""},
+		"not published":    {func(w *world) { export(w, w.rt.PKI().Installation.ID, "") }, check.OK, ""},
+		"missing":          {func(w *world) { w.rt.Kcp.PutIn("root:widgets/apiexports/widgets", nil) }, check.OK, ""},
+		"of a user":        {func(w *world) { export(w, "", "") }, check.Fail, "agent/widgets: APIExport widgets in root:widgets was not created by kcpctl"},
+		"of another setup": {func(w *world) { export(w, "prod-x7k2", "demo-widgets") }, check.Fail, "agent/widgets: APIExport widgets in root:widgets belongs to the installation prod-x7k2"},
+		"of another agent": {func(w *world) { export(w, w.rt.PKI().Installation.ID, "other") }, check.Fail, "agent/widgets: APIExport widgets in root:widgets is also published by the agent other"},
+		"kcp refuses": {func(w *world) {
+			w.rt.Kcp.Always("get apiexports", fakekcp.Refuse(http.StatusInternalServerError, "InternalError", "boom"))
+		}, check.Skipped, "agent/widgets: read APIExport widgets in root:widgets: boom"},
+		"kcp does not run": {func(w *world) { w.rt.States("front-proxy/main", ready.State{Reason: "CrashLoopBackOff"}) }, check.Skipped, "no front-proxy is ready"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inAgentWorld(t, func(t *testing.T, w *world) {
+				tc.spoil(w)
+				found, ok := check.Find("KCP044")
+				require.True(t, ok)
+				s := &check.Subject{Topology: w.top, Runtime: w.rt, Now: time.Now}
+				defer s.Close()
+				r := check.Run(t.Context(), s, []check.Check{found}).Results[0]
+				require.Equal(t, tc.status, r.Status, r.Cause)
+				require.Equal(t, tc.says, r.Cause)
+			})
 		})
 	}
 }

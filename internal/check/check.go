@@ -36,7 +36,7 @@ func All() []Check { return slices.Concat(Preflight, Health) }
 
 // Quick returns the preflight checks that also run when there is nothing to apply.
 func Quick() []Check {
-	return preflight(func(c Check) bool { return !c.Thorough && !c.CreatesPods })
+	return preflight(func(c Check) bool { return !c.Thorough && !c.CreatesPods && !c.InPlan })
 }
 
 // Thorough returns the preflight checks that run only for objects that are about to be created or changed.
@@ -78,6 +78,8 @@ type Check struct {
 	Thorough bool
 	// CreatesPods checks create short-lived pods. A dry run leaves them out.
 	CreatesPods bool
+	// InPlan checks are left out of up, which finds the same when it makes the plan.
+	InPlan bool
 
 	run func(context.Context, *Subject) outcome
 	// limit is how long the check may take. Default: timeout.

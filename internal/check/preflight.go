@@ -189,6 +189,25 @@ var Preflight = []Check{
 		Fix: "install the CustomResourceDefinition, add it to definitions of the agent, or correct the PublishedResource",
 	},
 	{
+		ID: "KCP043", Category: catAgents, Title: "the virtual workspaces of all shards have addresses for the agents",
+		run: addressed,
+		Explanation: "An agent dials the virtual workspace URL of every shard that has consumers, also from another cluster. There, the name of " +
+			"a Service leads nowhere, or elsewhere: such a shard needs a virtualWorkspaceURL that the cluster of the agent can reach. kcpctl " +
+			"demands one whenever it reads the setup file, and this check looks at its host. KCP024 tries the addresses, and KCP144 the " +
+			"certificate of the agent.",
+		Fix: "set virtualWorkspaceURL of the shard, or url of its server of virtual workspaces, to an address that other clusters reach",
+	},
+	{
+		ID: "KCP044", Category: catAgents, Title: "the APIExports of agents belong to the setup",
+		run: exportsOwned, Needs: []string{"KCP001"}, InPlan: true,
+		Explanation: "An agent writes its resources and its claims to its APIExport without a look at who else does: with two agents, " +
+			"each sees its own as complete. The APIExport must be missing, or have been created by kcpctl for this setup, and no other agent " +
+			"may have written its name to it. Up finds an APIExport of others when it makes the plan, and shows a conflict. Only check --pre " +
+			"runs this check, as far as kcp runs already.",
+		Fix: "choose another apiExport or workspace for the agent, or remove the other agent; to take over an APIExport that no setup owns, " +
+			"run kcpctl up --force-conflicts",
+	},
+	{
 		ID: "KCP045", Category: catAgents, Title: "the user may create what agents need on their clusters",
 		run: eachCluster(mayApplyClusterScoped), Needs: []string{"KCP001"},
 		Explanation: "An agent reads and writes objects in all namespaces of its cluster. Up therefore creates a ClusterRole and a " +

@@ -106,17 +106,23 @@ const thisMachine = "this machine"
 // reachable asks, from inside each cluster, whether the addresses lead to the components that run there.
 func reachable(ctx context.Context, s *Subject) (o outcome) {
 	all := slices.Concat(s.Topology.RemoteAddresses(), s.webhooks(ctx))
-	if s.state == nil { // before the first run there is none; that it can be read is a check of its own
-		s.state = &pki.State{}
-		if stored, err := s.Runtime.Store().Load(ctx); err == nil {
-			s.state = stored
-		}
-	}
+	s.loadState(ctx)
 	s.reached = slices.Concat(s.askClusters(ctx, all, &o), s.fromThisMachine(ctx))
 	if len(all) == 0 {
 		return skipped("components dial only Services of their own cluster")
 	}
 	return o
+}
+
+// loadState reads the PKI, if it was not read yet. Before the first run there is none; that it can be read is a check of its own.
+func (s *Subject) loadState(ctx context.Context) {
+	if s.state != nil {
+		return
+	}
+	s.state = &pki.State{}
+	if stored, err := s.Runtime.Store().Load(ctx); err == nil {
+		s.state = stored
+	}
 }
 
 // webhooks returns the addresses of the servers that components ask about tokens, each once per cluster. A Secret that is missing, or

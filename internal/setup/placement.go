@@ -48,7 +48,11 @@ func (v *validator) servedToTenants() {
 		if shard {
 			at = p.path.Child("virtualWorkspaceURL")
 		}
-		v.unplaced(at, "%s is on another cluster and dials its virtual workspaces", tenants[i].id())
+		see := ""
+		if tenants[i].kind == topology.Agent {
+			see = " (kcpctl explain KCP043)"
+		}
+		v.unplaced(at, "%s is on another cluster and dials its virtual workspaces%s", tenants[i].id(), see)
 	}
 }
 
