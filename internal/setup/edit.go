@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -16,7 +18,7 @@ import (
 
 // AddShard returns the file with a shard appended to spec.shards. The rest of the text is unchanged.
 func (f *File) AddShard(s v1alpha1.Shard) (*File, error) {
-	return f.addItem("shards", fmt.Sprintf("add the shard %q to spec.shards", s.Name), s)
+	return f.addItem(fmt.Sprintf("add the shard %q to spec.shards", s.Name), s, "spec", "shards")
 }
 
 // RemoveShard returns the file without a shard and the comments directly above it.
@@ -25,12 +27,12 @@ func (f *File) RemoveShard(name string) (*File, error) {
 	if index < 0 {
 		return nil, fmt.Errorf("%s has no shard %q", f.Name, name)
 	}
-	return f.removeItem("shards", fmt.Sprintf("remove the shard %q from spec.shards", name), index)
+	return f.removeItem(fmt.Sprintf("remove the shard %q from spec.shards", name), index, "spec", "shards")
 }
 
 // AddAgent returns the file with an agent appended to spec.agents. The rest of the text is unchanged.
 func (f *File) AddAgent(a v1alpha1.Agent) (*File, error) {
-	return f.addItem("agents", fmt.Sprintf("add the agent %q to spec.agents", a.Name), a)
+	return f.addItem(fmt.Sprintf("add the agent %q to spec.agents", a.Name), a, "spec", "agents")
 }
 
 // RemoveAgent returns the file without an agent and the comments directly above it.
@@ -39,11 +41,56 @@ func (f *File) RemoveAgent(name string) (*File, error) {
 	if index < 0 {
 		return nil, fmt.Errorf("%s has no agent %q", f.Name, name)
 	}
-	return f.removeItem("agents", fmt.Sprintf("remove the agent %q from spec.agents", name), index)
+	return f.removeItem(fmt.Sprintf("remove the agent %q from spec.agents", name), index, "spec", "agents")
 }
 
-// addItem appends an item to a list of spec. want is what the user can do instead.
-func (f *File) addItem(list, want string, item any) (*File, error) {
+// AddCluster returns the file with a physical cluster appended to spec.workloads.clusters. The rest of the text is unchanged.
+func (f *File) AddCluster(c v1alpha1.WorkloadCluster) (*File, error) {
+	return f.addItem(fmt.Sprintf("add the cluster %q to spec.workloads.clusters", c.Name), c, "spec", "workloads", "clusters")
+}
+
+// RemoveCluster returns the file without a physical cluster and the comments directly above it.
+func (f *File) RemoveCluster(name string) (*File, error) {
+	index, err := f.physical(name)
+	if err != nil {
+		return nil, err
+	}
+	return f.removeItem(fmt.Sprintf("remove the cluster %q from spec.workloads.clusters", name), index, "spec", "workloads", "clusters")
+}
+
+// CordonCluster returns the file in which a physical cluster is unschedulable, or is not.
+func (f *File) CordonCluster(name string, unschedulable bool) (*File, error) {
+	index, err := f.physical(name)
+	if err != nil {
+		return nil, err
+	}
+	want := fmt.Sprintf("set unschedulable of the cluster %q in spec.workloads.clusters to %t", name, unschedulable)
+	return f.edit(want, func(e *editor, tree map[string]any) ([]splice, error) {
+		items := listAt(tree, "spec", "workloads", "clusters")
+		if index >= len(items) {
+			return nil, unsafe("spec.workloads.clusters is not a list in one place")
+		}
+		item, _ := items[index].(map[string]any)
+		item = maps.Clone(item)
+		item["unschedulable"] = unschedulable
+		items[index] = item
+		setList(tree, items, "spec", "workloads", "clusters")
+		return e.set(strconv.FormatBool(unschedulable), "spec", "workloads", "clusters", strconv.Itoa(index), "unschedulable")
+	})
+}
+
+// physical returns the index of a physical cluster in spec.workloads.clusters.
+func (f *File) physical(name string) (int, error) {
+	if w := f.Setup.Spec.Workloads; w != nil {
+		if i := slices.IndexFunc(w.Clusters, func(c v1alpha1.WorkloadCluster) bool { return c.Name == name }); i >= 0 {
+			return i, nil
+		}
+	}
+	return 0, fmt.Errorf("%s has no cluster %q in spec.workloads.clusters", f.Name, name)
+}
+
+// addItem appends an item to the list at a path. want is what the user can do instead.
+func (f *File) addItem(want string, item any, path ...string) (*File, error) {
 	node, err := nodeOf(item)
 	if err != nil {
 		return nil, err
@@ -53,20 +100,20 @@ func (f *File) addItem(list, want string, item any) (*File, error) {
 		if err := node.Decode(&value); err != nil {
 			return nil, err
 		}
-		setList(tree, list, append(listAt(tree, "spec", list), value))
-		return e.add(node, "spec", list)
+		setList(tree, append(listAt(tree, path...), value), path...)
+		return e.add(node, path...)
 	})
 }
 
-// removeItem removes an item from a list of spec.
-func (f *File) removeItem(list, want string, index int) (*File, error) {
+// removeItem removes an item from the list at a path.
+func (f *File) removeItem(want string, index int, path ...string) (*File, error) {
 	return f.edit(want, func(e *editor, tree map[string]any) ([]splice, error) {
-		items := listAt(tree, "spec", list)
+		items := listAt(tree, path...)
 		if index >= len(items) {
-			return nil, unsafe("spec." + list + " is not a list in one place")
+			return nil, unsafe(strings.Join(path, ".") + " is not a list in one place")
 		}
-		setList(tree, list, slices.Delete(items, index, index+1))
-		return e.remove(index, "spec", list)
+		setList(tree, slices.Delete(items, index, index+1), path...)
+		return e.remove(index, path...)
 	})
 }
 
@@ -152,22 +199,25 @@ func normal(v any) any {
 	return v
 }
 
-func listAt(tree map[string]any, object, key string) []any {
-	parent, _ := tree[object].(map[string]any)
-	list, _ := parent[key].([]any)
+// listAt returns a copy of the list at a path of a tree.
+func listAt(tree map[string]any, path ...string) []any {
+	for _, key := range path[:len(path)-1] {
+		tree, _ = tree[key].(map[string]any)
+	}
+	list, _ := tree[path[len(path)-1]].([]any)
 	return slices.Clone(list)
 }
 
-// setList replaces a list of spec in a tree.
-func setList(tree map[string]any, name string, list []any) {
-	spec, _ := tree["spec"].(map[string]any)
-	out := map[string]any{name: list}
-	for key, value := range spec {
-		if key != name {
-			out[key] = value
+// setList replaces the list at a path of a tree. Objects along the path are copied, because merge keys share them.
+func setList(tree map[string]any, list []any, path ...string) {
+	for _, key := range path[:len(path)-1] {
+		below, _ := tree[key].(map[string]any)
+		if below = maps.Clone(below); below == nil {
+			below = map[string]any{}
 		}
+		tree[key], tree = below, below
 	}
-	tree["spec"] = out
+	tree[path[len(path)-1]] = list
 }
 
 // nodeOf encodes a value as a tree, with fields in the order of its type.
@@ -208,7 +258,7 @@ func isFlow(n *yaml.Node) bool { return n.Style&yaml.FlowStyle != 0 }
 
 // place is where a path leads in a document, as far as the path exists.
 type place struct {
-	// parents are the objects along the path, and keys the indices in them of the keys that were followed.
+	// parents are the objects and lists along the path, and keys the indices in them of the keys, or items, that were followed.
 	parents []*yaml.Node
 	keys    []int
 	// value is the last node that exists, and rest the part of the path that does not exist.
@@ -219,21 +269,38 @@ type place struct {
 // key is the node of the last key that was followed.
 func (p *place) key() *yaml.Node { return p.parents[len(p.parents)-1].Content[p.keys[len(p.keys)-1]] }
 
-// find follows a path. It stops at a node that is not an object, or that does not have the next key.
+// find follows a path of keys and of indices of items. It stops at a node that is neither an object nor a list, or that does not have the
+// next key or item.
 func (e *editor) find(path ...string) (*place, error) {
 	p := &place{value: e.root, rest: path}
-	for len(p.rest) > 0 && p.value.Kind == yaml.MappingNode {
-		i := keyIndex(p.value, p.rest[0])
-		if i < 0 {
+	for len(p.rest) > 0 && len(p.value.Content) > 0 {
+		i, value := child(p.value, p.rest[0])
+		if value == nil {
 			return p, nil
 		}
 		p.parents, p.keys = append(p.parents, p.value), append(p.keys, i)
-		p.value, p.rest = p.value.Content[i+1], p.rest[1:]
+		p.value, p.rest = value, p.rest[1:]
 		if p.value.Kind == yaml.AliasNode || p.value.Anchor != "" {
 			return nil, unsafe(strings.Join(path[:len(path)-len(p.rest)], ".") + " has an anchor or is an alias")
 		}
 	}
 	return p, nil
+}
+
+// child returns the value of a key of an object, or an item of a list, and the index of the key or the item. The value is nil if there is
+// none.
+func child(n *yaml.Node, key string) (int, *yaml.Node) {
+	switch n.Kind {
+	case yaml.MappingNode:
+		if i := keyIndex(n, key); i >= 0 {
+			return i, n.Content[i+1]
+		}
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(key); err == nil && i < len(n.Content) {
+			return i, n.Content[i]
+		}
+	}
+	return 0, nil
 }
 
 func keyIndex(n *yaml.Node, key string) int {

@@ -103,9 +103,13 @@ func (e *editor) dash(list *yaml.Node, index int) (int, error) {
 
 // after returns the first line, from 0, after a value and its parents.
 func (e *editor) after(p *place) int {
-	for level := len(p.parents) - 1; level >= 0; level-- {
-		if next := p.keys[level] + 2; next < len(p.parents[level].Content) {
-			return p.parents[level].Content[next].Line - 1
+	for level, parent := range slices.Backward(p.parents) {
+		next := p.keys[level] + 2
+		if parent.Kind == yaml.SequenceNode {
+			next--
+		}
+		if next < len(parent.Content) {
+			return parent.Content[next].Line - 1
 		}
 	}
 	return e.documentEnd()

@@ -330,3 +330,41 @@ func TestUnsafeEditsAreRefused(t *testing.T) {
 	_, err = read(t, head).RemoveShard("alpha")
 	require.EqualError(t, err, `kcp.yaml has no shard "alpha"`)
 }
+
+func TestCordonCluster(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before, after string
+		on            bool
+	}{
+		"a new key": {
+			"spec:\n  workloads:\n    clusters:\n    - name: c1 # first\n      context: eu\n    # The second.\n    - name: c2\n    apis: [services]\n",
+			"spec:\n  workloads:\n    clusters:\n    - name: c1 # first\n      context: eu\n      unschedulable: true\n    # The second.\n    - name: c2\n    apis: [services]\n", true,
+		},
+		"the last item": {
+			"spec:\n  workloads:\n    clusters:\n      - context: eu\n        name: c1\n  version: v0.32.3\n",
+			"spec:\n  workloads:\n    clusters:\n      - context: eu\n        name: c1\n        unschedulable: true\n  version: v0.32.3\n", true,
+		},
+		"a key that exists": {
+			"spec:\n  workloads:\n    clusters:\n    - {name: c2}\n    - {name: c1, context: eu, unschedulable: true} # full\n",
+			"spec:\n  workloads:\n    clusters:\n    - {name: c2}\n    - {name: c1, context: eu, unschedulable: false} # full\n", false,
+		},
+		"flow": {
+			"spec: {workloads: {clusters: [{name: c1, context: eu}, {name: c2}]}}\n",
+			"spec: {workloads: {clusters: [{name: c1, context: eu, unschedulable: true}, {name: c2}]}}\n", true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := read(t, head+tc.before).CordonCluster("c1", tc.on)
+			require.NoError(t, err)
+			require.Empty(t, cmp.Diff(head+tc.after, string(got.Data)))
+			for _, c := range got.Setup.Spec.Workloads.Clusters {
+				require.Equal(t, tc.on && c.Name == "c1", c.Unschedulable)
+			}
+		})
+	}
+	f := read(t, head)
+	_, err := f.CordonCluster("c1", true)
+	require.EqualError(t, err, `kcp.yaml has no cluster "c1" in spec.workloads.clusters`)
+	_, err = f.RemoveCluster("c1")
+	require.EqualError(t, err, `kcp.yaml has no cluster "c1" in spec.workloads.clusters`)
+}

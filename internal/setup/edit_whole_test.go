@@ -41,6 +41,18 @@ func TestEditsLeaveTheRestAlone(t *testing.T) {
 			if len(f.Setup.Spec.Agents) > 0 {
 				require.Empty(t, cmp.Diff(string(f.Data), string(back.Data)), "what was added can be taken away again")
 			}
+
+			added, err = f.AddCluster(v1alpha1.WorkloadCluster{Name: "added-now", Context: "added", Labels: map[string]string{"region": "eu"}})
+			require.NoError(t, err)
+			require.NotEmpty(t, inserted(t, f.Data, added.Data))
+			cordoned, err := added.CordonCluster("added-now", true)
+			require.NoError(t, err)
+			require.Contains(t, inserted(t, added.Data, cordoned.Data), "unschedulable: true")
+			back, err = added.RemoveCluster("added-now")
+			require.NoError(t, err)
+			if w := f.Setup.Spec.Workloads; w != nil && len(w.Clusters) > 0 {
+				require.Empty(t, cmp.Diff(string(f.Data), string(back.Data)), "what was added can be taken away again")
+			}
 		})
 	}
 }
