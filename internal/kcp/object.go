@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
@@ -94,6 +96,19 @@ func (c *Client) DeleteObject(ctx context.Context, p Place, seen *unstructured.U
 	})
 }
 
+// PatchObject merges a patch into an object in a workspace, and returns the result. It fails if the object does not exist.
+func (c *Client) PatchObject(ctx context.Context, p Place, patch map[string]any) (*unstructured.Unstructured, error) {
+	client, err := c.resource(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("patch %s %s: %w", p.Kind, p.Name, err)
+	}
+	return client.Patch(ctx, p.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: FieldManager})
+}
+
 // resource returns a client for the resource of an object.
 func (c *Client) resource(ctx context.Context, p Place) (dynamic.ResourceInterface, error) {
 	ws, err := c.workspace(p.Workspace)
@@ -113,28 +128,41 @@ func (c *Client) resource(ctx context.Context, p Place) (dynamic.ResourceInterfa
 	return ws.Resource(p.GroupVersion().WithResource(r.Name)), nil
 }
 
-// discover returns the resource of a kind in a workspace. It fails with ErrNotServed if there is none.
-func (c *Client) discover(ctx context.Context, p Place) (metav1.APIResource, error) {
-	root := "/apis/" + p.GroupVersion().String()
-	if p.Group == "" {
-		root = "/api/" + p.Version
+// Resources returns the resources that a workspace serves in a version of a group, without subresources. It fails with ErrNotServed if it
+// does not serve the version.
+func (c *Client) Resources(ctx context.Context, workspace string, gv schema.GroupVersion) ([]metav1.APIResource, error) {
+	root := "/apis/" + gv.String()
+	if gv.Group == "" {
+		root = "/api/" + gv.Version
 	}
-	answer, err := c.Get(ctx, "/clusters/"+p.Workspace+root, nil)
+	answer, err := c.Get(ctx, "/clusters/"+workspace+root, nil)
 	switch {
 	case err != nil:
-		return metav1.APIResource{}, err
+		return nil, err
 	case answer.Code == http.StatusNotFound:
-		return metav1.APIResource{}, fmt.Errorf("%s: %w", p.GroupVersionKind, ErrNotServed)
+		return nil, fmt.Errorf("%s: %w", gv, ErrNotServed)
 	case answer.Code != http.StatusOK:
-		return metav1.APIResource{}, apierrors.NewGenericServerResponse(answer.Code, "get",
-			schema.GroupResource{Group: p.Group}, root, answer.Message, 0, true)
+		return nil, apierrors.NewGenericServerResponse(answer.Code, "get",
+			schema.GroupResource{Group: gv.Group}, root, answer.Message, 0, true)
 	}
 	var list metav1.APIResourceList
 	if err := json.Unmarshal([]byte(answer.Message), &list); err != nil {
-		return metav1.APIResource{}, fmt.Errorf("read the APIs of workspace %s: %w", p.Workspace, err)
+		return nil, fmt.Errorf("read the APIs of workspace %s: %w", workspace, err)
 	}
-	for _, r := range list.APIResources {
-		if r.Kind == p.Kind && !strings.Contains(r.Name, "/") {
+	return slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool { return strings.Contains(r.Name, "/") }), nil
+}
+
+// discover returns the resource of a kind in a workspace. It fails with ErrNotServed if there is none.
+func (c *Client) discover(ctx context.Context, p Place) (metav1.APIResource, error) {
+	all, err := c.Resources(ctx, p.Workspace, p.GroupVersion())
+	if errors.Is(err, ErrNotServed) {
+		return metav1.APIResource{}, fmt.Errorf("%s: %w", p.GroupVersionKind, ErrNotServed)
+	}
+	if err != nil {
+		return metav1.APIResource{}, err
+	}
+	for _, r := range all {
+		if r.Kind == p.Kind {
 			return r, nil
 		}
 	}

@@ -67,6 +67,8 @@ const FinalizerCluster = Group + "/cluster"
 
 // Annotations of Clusters.
 const (
+	// AnnotationDrain, on a Cluster that is unschedulable, moves what is scheduled to it to other clusters: kcpctl cluster drain.
+	AnnotationDrain = Group + "/drain"
 	// AnnotationForceRemoval, on a Cluster that is deleted, gives up what is scheduled to it: the objects stay in the cluster.
 	AnnotationForceRemoval = Group + "/force-removal"
 	// AnnotationAcceptSchema has APIs, as RESOURCE.GROUP separated by commas, whose published schema becomes narrower if this cluster's is,
@@ -119,6 +121,8 @@ const (
 	ReasonSchemaIncompatible = "SchemaIncompatible"
 	ReasonCompatible         = "Compatible"
 	ReasonCordoned           = "Cordoned"
+	ReasonDraining           = "Draining"
+	ReasonDrained            = "Drained"
 	ReasonRemoving           = "Removing"
 	ReasonTooManyOrphans     = "TooManyOrphans"
 

@@ -85,6 +85,8 @@ type ClusterStatus struct {
 	Syncer *SyncerStatus `json:"syncer,omitempty"`
 	// Capacity are the resources of the cluster. It is nil if they are unknown.
 	Capacity *Capacity `json:"capacity,omitempty"`
+	// Leaves is the number of objects in workspaces that are scheduled to the cluster, counted every ten seconds. It is nil if it is unknown.
+	Leaves *int64 `json:"leaves,omitempty"`
 	// APIs are the APIs of the cluster, sorted by group and resource.
 	APIs []APIStatus `json:"apis,omitempty"`
 }
@@ -172,6 +174,12 @@ func (c *Cluster) EvictAfter() time.Duration {
 		return DefaultEvictAfter
 	}
 	return c.Spec.EvictAfter.Duration
+}
+
+// Draining reports whether what is scheduled to the cluster moves to others: the Cluster is deleted, or it is cordoned and drained.
+func (c *Cluster) Draining() bool {
+	_, drain := c.Annotations[AnnotationDrain]
+	return c.DeletionTimestamp != nil || drain && c.Spec.Unschedulable
 }
 
 // Mode returns where the syncer runs, with the default.

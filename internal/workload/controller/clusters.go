@@ -145,13 +145,18 @@ func (c *controller) unusable(cl *api.Cluster, clusters []*api.Cluster) (reason,
 	return api.ReasonUnreachable, problem.Error()
 }
 
-// writeStatus writes the status of a Cluster, if it changes.
-func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters []*api.Cluster, v heartbeat.Verdict) error {
+// writeStatus writes the status of a Cluster, if it changes. With count, it also counts what is scheduled to the cluster.
+func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters []*api.Cluster, v heartbeat.Verdict, count bool) error {
 	next := cl.Status
 	next.Conditions = slices.Clone(cl.Status.Conditions)
 	changed := false
 	if cl.Mode() != api.SyncModePush && v.Report.APIs != nil && !reflect.DeepEqual(v.Report.APIs, next.APIs) {
 		next.APIs, changed = v.Report.APIs, true // the controller cannot read the cluster: the syncer does
+	}
+	if count {
+		if n, complete := c.roots.Leaves(cl.Name); complete && (next.Leaves == nil || *next.Leaves != int64(n)) {
+			next.Leaves, changed = new(int64(n)), true
+		}
 	}
 	conditions := append(slices.Clone(v.Conditions), negotiate.Condition(next.APIs), c.schedulable(cl))
 	if reason, message := c.unusable(cl, clusters); reason != "" {
@@ -192,6 +197,10 @@ func (c *controller) schedulable(cl *api.Cluster) metav1.Condition {
 		return metav1.Condition{
 			Type: api.ConditionSchedulable, Status: metav1.ConditionFalse, Reason: api.ReasonRemoving, Message: c.removing(cl),
 		}
+	}
+	if cl.Draining() {
+		reason, message := c.draining(cl)
+		return metav1.Condition{Type: api.ConditionSchedulable, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
 	if cl.Spec.Unschedulable {
 		return metav1.Condition{

@@ -31,8 +31,10 @@ import (
 const (
 	// retryInterval is the time before something is tried again that has failed.
 	retryInterval = 10 * time.Second
-	// removalInterval is the time between two looks at a Cluster that is deleted.
+	// removalInterval is the time between two looks at a Cluster that is deleted or drained.
 	removalInterval = time.Second
+	// countInterval is the time between two counts of the objects that are scheduled to the clusters.
+	countInterval = 10 * time.Second
 	// settle is how long changes are collected before they are handled.
 	settle = 200 * time.Millisecond
 )
@@ -85,6 +87,8 @@ type controller struct {
 	claims map[string][]any
 	// published is the version of what was negotiated last.
 	published string
+	// counted is when the objects of the clusters were counted last.
+	counted time.Time
 }
 
 // Run runs until the context ends.
@@ -195,18 +199,22 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 	}
 	next := retryInterval
 	now := c.Now()
+	count := now.Sub(c.counted) >= countInterval
+	if count {
+		c.counted = now
+	}
 	for _, cl := range clusters {
 		verdict := c.judge.See(cl.Name, c.lease(cl.Name), now)
 		if !verdict.Next.IsZero() {
 			next = min(next, max(verdict.Next.Sub(now), time.Second))
 		}
-		if err := c.writeStatus(ctx, cl, clusters, verdict); err != nil && ctx.Err() == nil {
+		if err := c.writeStatus(ctx, cl, clusters, verdict, count); err != nil && ctx.Err() == nil {
 			log.Error(err, "Cannot write the status of a cluster, retrying", "cluster", cl.Name)
 		}
 		if err := c.guardRemoval(ctx, cl); err != nil && ctx.Err() == nil {
 			log.Error(err, "Cannot add or remove a cluster, retrying", "cluster", cl.Name)
 		}
-		if cl.DeletionTimestamp != nil {
+		if cl.Draining() && !drained(cl) {
 			next = min(next, removalInterval)
 		}
 	}

@@ -300,8 +300,10 @@ spec: {replicas: 5}`)
 	require.Positive(t, replicas("c1"), "it moves nothing")
 }
 
-func TestAClusterIsRemovedWhenNothingIsThere(t *testing.T) {
-	k := newKCP(t)
+// runOne starts a kcp with two clusters and a Deployment that runs in one of them. It returns where it runs, and the other cluster.
+func runOne(t *testing.T) (k *kcp, below func(cluster, name string) bool, at, other string) {
+	t.Helper()
+	k = newKCP(t)
 	servers := map[string]*fakeapi.Server{"c1": newCluster(t, "one", "1", ""), "c2": newCluster(t, "two", "2", "")}
 	for _, name := range []string{"c1", "c2"} {
 		k.add(name, kubeconfig(servers[name].URL))
@@ -323,25 +325,51 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}}
 spec: {replicas: 1}`)
-	below := func(name string) bool {
-		return servers[name].Get("", deployments, api.DownstreamNamespace(compute, "1a", "shop"), "web") != nil
+	below = func(cluster, name string) bool {
+		return servers[cluster].Get("", deployments, api.DownstreamNamespace(compute, "1a", "shop"), name) != nil
 	}
-	k.eventually(func() bool { return below("c1") || below("c2") }, "it runs")
-	gone, stays := "c1", "c2"
-	if below("c2") {
-		gone, stays = "c2", "c1"
+	k.eventually(func() bool { return below("c1", "web") || below("c2", "web") }, "it runs")
+	if below("c2", "web") {
+		return k, below, "c2", "c1"
 	}
+	return k, below, "c1", "c2"
+}
+
+func TestAClusterIsDrained(t *testing.T) {
+	k, below, drained, other := runOne(t)
+	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s, annotations: {workloads.kcp.dev/drain: "true"}}}`, drained))
+	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s}, spec: {unschedulable: true}}`, drained))
+	k.eventually(func() bool { return below(other, "web") && !below(drained, "web") }, "it moves")
+	k.eventually(func() bool {
+		return k.condition(drained, "Schedulable") == "False Drained: nothing is scheduled to the cluster"
+	}, "nothing is left")
+	k.Apply(t, "1a", deployments, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: mine, namespace: shop, labels: {workloads.kcp.dev/cluster: %s}}
+spec: {replicas: 1}`, drained))
+	k.eventually(func() bool {
+		return strings.Contains(k.condition(drained, "Schedulable"), "False Draining: 1 objects in workspaces are still in it")
+	}, "that of a user does not move")
+	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s}, spec: {unschedulable: false}}`, drained))
+	k.eventually(func() bool { return k.condition(drained, "Schedulable") == "True Ready" }, "the annotation alone does not drain it")
+	k.eventually(func() bool {
+		n, _, _ := unstructured.NestedFieldNoCopy(k.Get(compute, clusters, "", drained).Object, "status", "leaves")
+		return fmt.Sprint(n) == "1"
+	}, "the objects are counted")
+}
+
+func TestAClusterIsRemovedWhenNothingIsThere(t *testing.T) {
+	k, below, gone, stays := runOne(t)
 	k.eventually(func() bool { return len(k.Get(compute, clusters, "", gone).GetFinalizers()) == 1 }, "it is kept until nothing is there")
 	k.Apply(t, "1a", deployments, fmt.Sprintf(`
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: mine, namespace: shop, labels: {workloads.kcp.dev/cluster: %s}}
 spec: {replicas: 1}`, gone))
-	k.eventually(func() bool {
-		return servers[gone].Get("", deployments, api.DownstreamNamespace(compute, "1a", "shop"), "mine") != nil
-	}, "that of the user runs")
+	k.eventually(func() bool { return below(gone, "mine") }, "that of the user runs")
 	k.Delete(compute, clusters, "", gone)
-	k.eventually(func() bool { return below(stays) && !below(gone) }, "it moves")
+	k.eventually(func() bool { return below(stays, "web") && !below(gone, "web") }, "it moves")
 	k.eventually(func() bool {
 		return strings.Contains(k.condition(gone, "Schedulable"), "False Removing: the Cluster is deleted: 1 objects")
 	}, "one is left")

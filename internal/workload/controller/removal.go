@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -63,6 +64,25 @@ func (c *controller) setFinalizers(ctx context.Context, cl *api.Cluster, all []s
 		return fmt.Errorf("finalizers of Cluster %s: %w", cl.Name, err)
 	}
 	return nil
+}
+
+// draining returns the reason and the message of the condition Schedulable of a Cluster that is drained.
+func (c *controller) draining(cl *api.Cluster) (reason, message string) {
+	switch leaves, complete := c.roots.Leaves(cl.Name); {
+	case !complete:
+		return api.ReasonDraining, "waits until all shards answer, because objects there may still run in the cluster"
+	case leaves == 0:
+		return api.ReasonDrained, "nothing is scheduled to the cluster"
+	default:
+		return api.ReasonDraining, fmt.Sprintf("%d objects in workspaces are still in it. They move if another cluster can run them, and if its syncer "+
+			"runs. Volumes, workloads that use them, and objects that users gave the label %s do not move: delete them", leaves, api.LabelCluster)
+	}
+}
+
+// drained reports whether the status of a Cluster says that it is drained.
+func drained(cl *api.Cluster) bool {
+	s := meta.FindStatusCondition(cl.Status.Conditions, api.ConditionSchedulable)
+	return s != nil && s.Reason == api.ReasonDrained
 }
 
 // removing returns the message about a Cluster that is deleted.

@@ -160,7 +160,7 @@ func (s *Scheduler) again(resources []schema.GroupVersionResource, match func(wa
 func (s *Scheduler) relevant(clusters []*api.Cluster) []any {
 	var out []any
 	for _, c := range clusters {
-		out = append(out, c.Name, c.Labels, c.Spec.Unschedulable, c.DeletionTimestamp != nil, c.Status.APIs, isReady(c), s.evicted(c))
+		out = append(out, c.Name, c.Labels, c.Spec.Unschedulable, c.Draining(), c.Status.APIs, isReady(c), s.evicted(c))
 	}
 	return out
 }

@@ -91,7 +91,7 @@ func (s *Scheduler) candidates(gr schema.GroupResource, clusters []*api.Cluster)
 		}
 		out = append(out, schedule.Cluster{
 			Name: c.Name, Labels: c.Labels, Ready: isReady(c), Evicted: s.evicted(c), Unschedulable: c.Spec.Unschedulable,
-			Draining: c.DeletionTimestamp != nil, API: status, Free: schedule.Free(c.Status.Capacity, s.reservedIn(c.Name)),
+			Draining: c.Draining(), API: status, Free: schedule.Free(c.Status.Capacity, s.reservedIn(c.Name)),
 		})
 	}
 	return out
