@@ -142,7 +142,7 @@ func commandGroups(env *Env) []commandGroup {
 		}},
 		{"Change it", []*cobra.Command{
 			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newUpgradeCmd(env),
-			newAgentCmd(env), newEtcdCmd(env),
+			newAgentCmd(env), newClusterCmd(env), newWorkloadsCmd(env), newEtcdCmd(env),
 		}},
 		{"Servers", []*cobra.Command{newControllerCmd(env), newSyncerCmd(env)}},
 		{groupAbout, []*cobra.Command{newExplainCmd(env), newVersionCmd(env), newDownloadCmd(env)}},

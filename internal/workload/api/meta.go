@@ -33,6 +33,9 @@ const (
 	AnnotationMoves = Group + "/moves"
 )
 
+// AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.
+const AnnotationSyncError = Group + "/sync-error"
+
 // Annotations of roots.
 const (
 	// AnnotationPlacement has the replicas of a root by cluster, as JSON. See Placement.

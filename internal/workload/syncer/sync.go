@@ -159,19 +159,16 @@ func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 	return err
 }
 
-// AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.
-const AnnotationSyncError = api.Group + "/sync-error"
-
 // annotate writes the outcome to a leaf that has no status.
 func (s *syncer) annotate(ctx context.Context, i item, leaf watch.Object, o outcome) error {
 	var want any
 	if o.reason != api.ReasonSynced {
 		want = o.reason + ": " + o.message
 	}
-	if have, ok := leaf.GetAnnotations()[AnnotationSyncError]; ok && have == want || !ok && want == nil {
+	if have, ok := leaf.GetAnnotations()[api.AnnotationSyncError]; ok && have == want || !ok && want == nil {
 		return nil
 	}
-	err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationSyncError: want}}})
+	err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationSyncError: want}}})
 	if apierrors.IsNotFound(err) {
 		return nil // the leaf is gone
 	}

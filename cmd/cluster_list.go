@@ -1,0 +1,160 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// What a table shows for a value that there is not, or that is not known: as kubectl.
+const (
+	noValue      = "<none>"
+	unknownValue = "<unknown>"
+)
+
+// notRegistered is the reason of a cluster of the setup file without a Cluster object.
+const notRegistered = "NotRegistered"
+
+type clusterListOptions struct {
+	env    *Env
+	setup  setupFlags
+	output string
+}
+
+func newClusterListCmd(env *Env) *cobra.Command {
+	o := &clusterListOptions{env: env}
+	c := &cobra.Command{
+		Use:   "list",
+		Short: "List the physical clusters, and whether they are ready",
+		Long: `List shows the Clusters of the compute workspace, also those that are not in the setup file. REASON is why a
+cluster is not ready. LEAVES is the number of objects in workspaces that are scheduled to it, and APIS how
+many of its APIs workspaces can use there.`,
+		Example: `  kcpctl cluster list -o wide
+  kcpctl cluster list -o jsonpath='{.items[*].metadata.name}'`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	o.setup.add(c.Flags())
+	addOutput(c, &o.output, "", append([]string{outputWide}, machineFormats...)...)
+	return c
+}
+
+// physicalList is the result in machineFormats.
+type physicalList struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
+	Name       string         `json:"name"`
+	Items      []*api.Cluster `json:"items"`
+}
+
+func (o *clusterListOptions) run(ctx context.Context) error {
+	s, c, err := openCompute(ctx, o.env, &o.setup)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return o.list(ctx, c, s.topology.Name, physicalNames(s))
+}
+
+// list prints the Clusters, and those of the setup file that are not registered.
+func (o *clusterListOptions) list(ctx context.Context, c *compute, setup string, inFile []string) error {
+	all, err := c.clusters(ctx)
+	if err != nil {
+		return err
+	}
+	if o.output != "" && o.output != outputWide {
+		return encode(o.env.Streams.Out, o.output, physicalList{
+			APIVersion: v1alpha1.APIVersion, Kind: "ClusterList", Name: setup, Items: append([]*api.Cluster{}, all...),
+		})
+	}
+	header := []string{"NAME", "READY", "REASON", "SCHEDULABLE", "MODE", "VERSION", "APIS", "LEAVES", "AGE"}
+	if o.output == outputWide {
+		header = append(header, "LABELS", "SYNCER", "MESSAGE")
+	}
+	var rows [][]string
+	for _, cl := range all {
+		rows = append(rows, o.row(cl, len(header)))
+	}
+	for _, name := range inFile {
+		if slices.ContainsFunc(all, func(cl *api.Cluster) bool { return cl.Name == name }) {
+			continue
+		}
+		row := slices.Repeat([]string{unknownValue}, len(header))
+		row[0], row[1], row[2] = name, string(metav1.ConditionUnknown), notRegistered
+		rows = append(rows, row)
+	}
+	if len(rows) == 0 {
+		fmt.Fprintf(o.env.Streams.Err, "kcp %q has no clusters.\n", setup)
+		return nil
+	}
+	ui.Table(o.env.Streams.Out, header, rows...)
+	return nil
+}
+
+// row returns the first columns of a cluster.
+func (o *clusterListOptions) row(cl *api.Cluster, columns int) []string {
+	ready, schedulable := conditionOf(cl, api.ConditionReady), conditionOf(cl, api.ConditionSchedulable)
+	reason := ready.Reason
+	if ready.Status == metav1.ConditionTrue && reason == api.ReasonReady {
+		reason = noValue
+	}
+	may := string(schedulable.Status)
+	if schedulable.Status == metav1.ConditionFalse {
+		may += " (" + schedulable.Reason + ")"
+	}
+	serves := 0
+	for _, a := range cl.Status.APIs {
+		if a.State.Serves() {
+			serves++
+		}
+	}
+	leaves := unknownValue
+	if n := cl.Status.Leaves; n != nil {
+		leaves = fmt.Sprint(*n)
+	}
+	syncer := unknownValue
+	if s := cl.Status.Syncer; s != nil {
+		syncer = cmp.Or(strings.TrimSpace(s.Holder+" "+s.Version), unknownValue)
+	}
+	return []string{
+		cl.Name, string(ready.Status), reason, may, string(cl.Mode()), cmp.Or(cl.Status.Version, unknownValue),
+		fmt.Sprintf("%d/%d", serves, len(cl.Status.APIs)), leaves, o.age(cl.CreationTimestamp.Time),
+		cmp.Or(labels.Set(ownLabels(cl)).String(), noValue), syncer, cmp.Or(firstLine(ready.Message), noValue),
+	}[:columns]
+}
+
+// ownLabels are the labels of a cluster that are not kcpctl's.
+func ownLabels(cl *api.Cluster) map[string]string {
+	own := maps.Clone(cl.Labels)
+	maps.DeleteFunc(own, func(key, _ string) bool { _, managed := render.WorkspaceLabels("", "")[key]; return managed })
+	return own
+}
+
+func (o *clusterListOptions) age(since time.Time) string {
+	if since.IsZero() {
+		return unknownValue
+	}
+	return ui.Age(o.env.Now().Sub(since))
+}
+
+// conditionOf returns a condition of a cluster. Its status is Unknown if the controller has not written it yet.
+func conditionOf(cl *api.Cluster, kind string) metav1.Condition {
+	if c := meta.FindStatusCondition(cl.Status.Conditions, kind); c != nil {
+		return *c
+	}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: unknownValue}
+}

@@ -1,0 +1,300 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/ui"
+)
+
+// fakeCompute keeps the objects of workspaces, by workspace, namespace, kind and name: root:team default Deployment/web.
+type fakeCompute struct {
+	objects   map[string]*unstructured.Unstructured
+	resources map[string][]metav1.APIResource // by workspace and version: root:team apps/v1
+	// changed is called after each change of an object.
+	changed func(o *unstructured.Unstructured)
+}
+
+func keyOf(p kcp.Place) string {
+	return strings.Join(strings.Fields(fmt.Sprintf("%s %s %s/%s", p.Workspace, p.Namespace, p.Kind, p.Name)), " ")
+}
+
+func (f *fakeCompute) Object(_ context.Context, p kcp.Place) (*unstructured.Unstructured, error) {
+	return f.objects[keyOf(p)].DeepCopy(), nil
+}
+
+func (f *fakeCompute) Objects(_ context.Context, p kcp.Place, _ string) (out []unstructured.Unstructured, _ error) {
+	for _, key := range slices.Sorted(maps.Keys(f.objects)) {
+		if strings.HasPrefix(key, keyOf(p)) {
+			out = append(out, *f.objects[key].DeepCopy())
+		}
+	}
+	slices.Reverse(out)
+	return out, nil
+}
+
+func (f *fakeCompute) ApplyObject(_ context.Context, p kcp.Place, o *unstructured.Unstructured, _, _ bool) (*unstructured.Unstructured, error) {
+	return f.change(p, o.Object)
+}
+
+func (f *fakeCompute) PatchObject(_ context.Context, p kcp.Place, patch map[string]any) (*unstructured.Unstructured, error) {
+	return f.change(p, patch)
+}
+
+func (f *fakeCompute) change(p kcp.Place, with map[string]any) (*unstructured.Unstructured, error) {
+	o := f.objects[keyOf(p)]
+	if o == nil {
+		return nil, fmt.Errorf("%s not found", keyOf(p))
+	}
+	mergeInto(o.Object, with)
+	if f.changed != nil {
+		f.changed(o)
+	}
+	return o.DeepCopy(), nil
+}
+
+// mergeInto merges a JSON merge patch.
+func mergeInto(into, patch map[string]any) {
+	for key, value := range patch {
+		below, isMap := value.(map[string]any)
+		switch have, ok := into[key].(map[string]any); {
+		case value == nil:
+			delete(into, key)
+		case isMap && ok:
+			mergeInto(have, below)
+		case isMap:
+			next := map[string]any{}
+			mergeInto(next, below)
+			into[key] = next
+		default:
+			into[key] = value
+		}
+	}
+}
+
+func (f *fakeCompute) Resources(_ context.Context, workspace string, gv schema.GroupVersion) ([]metav1.APIResource, error) {
+	if all, ok := f.resources[workspace+" "+gv.String()]; ok {
+		return all, nil
+	}
+	return nil, fmt.Errorf("%s: %w", gv, kcp.ErrNotServed)
+}
+
+// newCompute is a kcp with two clusters and a workspace.
+func newCompute(t *testing.T) (*compute, *fakeCompute) {
+	t.Helper()
+	f := &fakeCompute{objects: map[string]*unstructured.Unstructured{}, resources: map[string][]metav1.APIResource{}}
+	f.put(t, "root:compute", `
+apiVersion: workloads.kcp.dev/v1alpha1
+kind: Cluster
+metadata: {name: c1, creationTimestamp: "2026-11-20T10:00:00Z", labels: {region: eu, kcpctl.dev/setup: demo}}
+spec: {syncMode: Push}
+status:
+  version: v1.36.3
+  leaves: 12
+  syncer: {mode: Push, holder: controller-0, version: v1.0.0}
+  conditions:
+  - {type: Ready, status: "True", reason: Ready, message: "", lastTransitionTime: null}
+  - {type: Schedulable, status: "True", reason: Ready, message: "", lastTransitionTime: null}
+  apis:
+  - {group: apps, resource: deployments, version: v1, state: Published}
+  - {group: "", resource: services, version: v1, state: Published}`)
+	f.put(t, "root:compute", `
+apiVersion: workloads.kcp.dev/v1alpha1
+kind: Cluster
+metadata: {name: c2, creationTimestamp: "2026-11-20T11:30:00Z"}
+spec: {syncMode: None, unschedulable: true}
+status:
+  conditions:
+  - {type: Ready, status: "False", reason: HeartbeatMissed, message: no heartbeat for 2m0s, lastTransitionTime: null}
+  - {type: Schedulable, status: "False", reason: Cordoned, message: spec.unschedulable is set, lastTransitionTime: null}
+  apis:
+  - {group: apps, resource: deployments, version: v1, state: Incompatible, message: "spec.paused: the field is missing"}
+  - {group: "", resource: services, state: Ignored}`)
+	f.resources["root:team apps/v1"] = []metav1.APIResource{
+		{Name: "deployments", SingularName: "deployment", Kind: "Deployment", Namespaced: true, ShortNames: []string{"deploy"}},
+	}
+	f.resources["root:team v1"] = []metav1.APIResource{
+		{Name: "configmaps", SingularName: "configmap", Kind: "ConfigMap", Namespaced: true, ShortNames: []string{"cm"}},
+		{Name: "events", Kind: "Event", Namespaced: true},
+		{Name: "secrets", Kind: "Secret", Namespaced: true},
+		{Name: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true},
+		{Name: "services", SingularName: "service", Kind: "Service", Namespaced: true},
+	}
+	f.resources["root:other v1"] = f.resources["root:team v1"][:4]
+	return &compute{computeClient: f, workspace: "root:compute"}, f
+}
+
+func (f *fakeCompute) put(t *testing.T, workspace, text string) {
+	t.Helper()
+	o := &unstructured.Unstructured{}
+	require.NoError(t, yaml.Unmarshal([]byte(text), &o.Object))
+	f.objects[keyOf(kcp.Place{Workspace: workspace, Namespace: o.GetNamespace(), GroupVersionKind: o.GroupVersionKind(), Name: o.GetName()})] = o
+}
+
+// at is the time of the tests.
+func at() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
+
+func fakeEnv() (*Env, fmt.Stringer, fmt.Stringer) {
+	streams, out, errs := ui.Fake("", 0, 0)
+	return &Env{Streams: streams, Now: at, Getenv: func(string) string { return "" }, Program: "kcpctl"}, out, errs
+}
+
+func TestClusterList(t *testing.T) {
+	c, f := newCompute(t)
+	list := func(output string, inFile ...string) (string, string) {
+		t.Helper()
+		env, out, errs := fakeEnv()
+		o := &clusterListOptions{env: env, output: output}
+		require.NoError(t, o.list(t.Context(), c, "demo", inFile))
+		return out.String(), errs.String()
+	}
+	out, _ := list("", "c1", "c3")
+	require.Equal(t, `NAME   READY     REASON            SCHEDULABLE        MODE        VERSION     APIS        LEAVES      AGE
+c1     True      <none>            True               Push        v1.36.3     2/2         12          120m
+c2     False     HeartbeatMissed   False (Cordoned)   None        <unknown>   0/2         <unknown>   30m
+c3     Unknown   NotRegistered     <unknown>          <unknown>   <unknown>   <unknown>   <unknown>   <unknown>
+`, out)
+	out, _ = list("wide")
+	require.Regexp(t, `LABELS +SYNCER +MESSAGE\n`, out)
+	require.Regexp(t, `region=eu +controller-0 v1.0.0 +<none>\n`, out)
+	require.Regexp(t, `<none> +<unknown> +no heartbeat for 2m0s\n`, out)
+	out, _ = list("jsonpath={.kind} {.items[*].metadata.name} {.items[0].status.leaves}")
+	require.Equal(t, "ClusterList c1 c2 12", strings.TrimSpace(out))
+	f.objects = nil
+	out, errs := list("")
+	require.Empty(t, out)
+	require.Equal(t, "kcp \"demo\" has no clusters.\n", errs)
+	out, _ = list("json")
+	require.Contains(t, out, `"items": []`)
+}
+
+func TestWorkloadsAPIs(t *testing.T) {
+	c, _ := newCompute(t)
+	env, out, _ := fakeEnv()
+	o := &workloadsAPIsOptions{env: env}
+	require.NoError(t, o.list(t.Context(), c, "demo"))
+	require.Equal(t, `API                CLUSTER   STATE          VERSION   MESSAGE
+deployments.apps   c1        Published      v1        <none>
+                   c2        Incompatible   v1        spec.paused: the field is missing
+services           c1        Published      v1        <none>
+                   c2        Ignored        <none>    <none>
+`, out.String())
+	env, out, _ = fakeEnv()
+	o = &workloadsAPIsOptions{env: env, output: "jsonpath={.items[1].cluster} {.items[1].resource} {.items[1].state}"}
+	require.NoError(t, o.list(t.Context(), c, "demo"))
+	require.Equal(t, "c2 deployments Incompatible", strings.TrimSpace(out.String()))
+}
+
+const deployment = `
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: default
+  annotations:
+    workloads.kcp.dev/placement: '{"c1":{"replicas":2,"ready":1}}'
+    workloads.kcp.dev/explain: '[{"cluster":"c1","chosen":true,"reason":"is a candidate","weight":3,"goal":3,"replicas":2},{"cluster":"c2","chosen":false,"reason":"it is cordoned","goal":0,"replicas":0}]'
+status:
+  conditions:
+  - {type: Scheduled, status: "False", reason: DependencyMissing, message: "configmaps/settings does not exist: create it in this namespace", lastTransitionTime: null}`
+
+func TestWorkloadsExplain(t *testing.T) {
+	c, f := newCompute(t)
+	f.put(t, "root:team", deployment)
+	f.put(t, "root:team", `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web--c1, namespace: default, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: web}}
+status: {conditions: [{type: Synced, status: "False", reason: QuotaExceeded, message: "exceeded quota: pods", lastTransitionTime: null}]}`)
+	f.put(t, "root:team", `
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: settings
+  namespace: shop
+  annotations:
+    workloads.kcp.dev/schedule-error: "NotNeeded: no workload needs it, so it is on no cluster"
+    workloads.kcp.dev/placement: '{}'
+    workloads.kcp.dev/explain: '[{"cluster":"c1","chosen":false,"reason":"no workload there needs it","goal":0,"replicas":0}]'`)
+	explain := func(arg string, o workloadsExplainOptions) string {
+		t.Helper()
+		env, out, _ := fakeEnv()
+		o.env, o.workspace = env, "root:team"
+		require.NoError(t, o.complete(arg))
+		e, err := o.explain(t.Context(), c)
+		require.NoError(t, err)
+		require.NoError(t, o.print(e))
+		return out.String()
+	}
+	want := `deployments.apps web, namespace default of root:team
+Scheduled: False, DependencyMissing: configmaps/settings does not exist: create it in this namespace
+
+CLUSTER   CHOSEN   GOAL     REPLICAS   READY    SYNCED                                       REASON
+c1        yes      3        2          1        False, QuotaExceeded: exceeded quota: pods   is a candidate
+c2        no       <none>   <none>     <none>   <none>                                       it is cordoned
+`
+	for _, arg := range []string{"deployment/web", "Deploy/web", "deployments.apps/web"} {
+		require.Equal(t, want, explain(arg, workloadsExplainOptions{namespace: "default"}))
+	}
+	require.Equal(t, `configmaps settings, namespace shop of root:team
+Scheduled: False, NotNeeded: no workload needs it, so it is on no cluster
+
+CLUSTER   CHOSEN   GOAL     REPLICAS   READY    SYNCED   REASON
+c1        no       <none>   <none>     <none>   <none>   no workload there needs it
+`, explain("cm/settings", workloadsExplainOptions{namespace: "shop"}))
+	require.Equal(t, "c1 QuotaExceeded 2", strings.TrimSpace(explain("deployment/web", workloadsExplainOptions{
+		namespace: "default", output: "jsonpath={.clusters[0].cluster} {.clusters[0].synced.reason} {.clusters[0].share.replicas}",
+	})))
+}
+
+func TestWorkloadsExplainFailures(t *testing.T) {
+	c, f := newCompute(t)
+	object := func(kind, name, metadata string) {
+		version := map[string]string{"Deployment": "apps/v1"}[kind]
+		f.put(t, "root:team", fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {name: %s, namespace: default%s}}", max(version, "v1"), kind, name, metadata))
+	}
+	object("Deployment", "new", "")
+	object("Deployment", "web--c1", `, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: web}`)
+	object("Deployment", "mine", `, labels: {workloads.kcp.dev/cluster: c2}`)
+	object("Deployment", "broken", `, annotations: {workloads.kcp.dev/explain: "{"}`)
+	object("ConfigMap", "idle", "")
+	for _, tc := range []struct{ arg, workspace, want, hint string }{
+		{"web", "root:team", `"web" is not an object`, "deployment/web"},
+		{"deployment/web", "", "--workspace is required", "-w root:team"},
+		{"deployment/web", "root:team", `deployments.apps "web" does not exist in namespace default of root:team`, "--in"},
+		{"deploymnet/web", "root:team", `there is no kind "deploymnet"`, "did you mean deployment?"},
+		{"deployment/web", "root:other", "workspace root:other does not use the APIs", "workspaceType"},
+		{"deployment.batch/web", "root:team", `there is no kind "deployment.batch"`, "deployment"},
+		{"event/web", "root:team", `there is no kind "event"`, ""},
+		{"deployment/new", "root:team", "the controller has not scheduled new yet", "logs workloads/controller"},
+		{"deployment/web--c1", "root:team", "the part of web that runs on cluster c1", "explain deployment/web"},
+		{"deployment/mine", "root:team", "it is on cluster c2", "without the label"},
+		{"deployment/broken", "root:team", "annotation workloads.kcp.dev/explain of deployments.apps broken", ""},
+		{"configmap/idle", "root:team", "no workload needs it", "workloads.kcp.dev/spread"},
+	} {
+		t.Run(tc.arg+" "+tc.workspace, func(t *testing.T) {
+			env, out, _ := fakeEnv()
+			o := &workloadsExplainOptions{env: env, workspace: tc.workspace, namespace: "default"}
+			err := o.complete(tc.arg)
+			if err == nil {
+				_, err = o.explain(t.Context(), c)
+			}
+			require.ErrorContains(t, err, tc.want)
+			require.Contains(t, clierr.Hint(err), tc.hint)
+			require.Empty(t, out.String())
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// newWorkloadsCmd groups the commands for the objects of users that run in physical clusters.
+func newWorkloadsCmd(env *Env) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "workloads",
+		Short: "Show where the workloads of workspaces run, and which APIs they can use",
+	}
+	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env))
+	return c
+}
+
+type workloadsAPIsOptions struct {
+	env    *Env
+	setup  setupFlags
+	output string
+}
+
+func newWorkloadsAPIsCmd(env *Env) *cobra.Command {
+	o := &workloadsAPIsOptions{env: env}
+	c := &cobra.Command{
+		Use:   "apis",
+		Short: "List the APIs, and which clusters can serve them",
+		Long: `Apis shows the state of each API in each cluster. Published: the published schema is that of the cluster.
+Compatible: the cluster accepts every object of the published schema. Incompatible: some objects would be
+refused or lose fields there, so nothing of the API is scheduled to it; MESSAGE has the path of the field.
+Ignored: the API is not to be published, or the cluster does not serve it.`,
+		Example: `  kcpctl workloads apis
+  kcpctl workloads apis -o json | jq '.items[] | select(.state == "Incompatible")'`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	o.setup.add(c.Flags())
+	addOutput(c, &o.output, "", machineFormats...)
+	return c
+}
+
+// apiList is the result in machineFormats.
+type apiList struct {
+	APIVersion string     `json:"apiVersion"`
+	Kind       string     `json:"kind"`
+	Name       string     `json:"name"`
+	Items      []apiState `json:"items"`
+}
+
+// apiState is an API in a cluster.
+type apiState struct {
+	api.APIStatus
+	Cluster string `json:"cluster"`
+}
+
+func (o *workloadsAPIsOptions) run(ctx context.Context) error {
+	s, c, err := openCompute(ctx, o.env, &o.setup)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return o.list(ctx, c, s.topology.Name)
+}
+
+// list prints the APIs, sorted by name and cluster.
+func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup string) error {
+	clusters, err := c.clusters(ctx)
+	if err != nil {
+		return err
+	}
+	all := apiList{APIVersion: v1alpha1.APIVersion, Kind: "APIList", Name: setup, Items: []apiState{}}
+	for _, cl := range clusters {
+		for _, a := range cl.Status.APIs {
+			all.Items = append(all.Items, apiState{a, cl.Name})
+		}
+	}
+	slices.SortStableFunc(all.Items, func(a, b apiState) int { return cmp.Compare(apiName(a.APIStatus), apiName(b.APIStatus)) })
+	if o.output != "" {
+		return encode(o.env.Streams.Out, o.output, all)
+	}
+	if len(all.Items) == 0 {
+		fmt.Fprintf(o.env.Streams.Err, "no cluster of kcp %q has reported its APIs yet.\n", setup)
+		return nil
+	}
+	var rows [][]string
+	last := ""
+	for _, a := range all.Items {
+		name := apiName(a.APIStatus)
+		row := []string{name, a.Cluster, string(a.State), cmp.Or(a.Version, noValue), cmp.Or(firstLine(a.Message), noValue)}
+		if name == last {
+			row[0] = ""
+		}
+		rows, last = append(rows, row), name
+	}
+	ui.Table(o.env.Streams.Out, []string{"API", "CLUSTER", "STATE", "VERSION", "MESSAGE"}, rows...)
+	return nil
+}
