@@ -26,6 +26,8 @@ type fakeCompute struct {
 	resources map[string][]metav1.APIResource // by workspace and version: root:team apps/v1
 	// changed is called after each change of an object.
 	changed func(o *unstructured.Unstructured)
+	// read is called before an object is read.
+	read func()
 }
 
 func keyOf(p kcp.Place) string {
@@ -33,6 +35,9 @@ func keyOf(p kcp.Place) string {
 }
 
 func (f *fakeCompute) Object(_ context.Context, p kcp.Place) (*unstructured.Unstructured, error) {
+	if f.read != nil {
+		f.read()
+	}
 	return f.objects[keyOf(p)].DeepCopy(), nil
 }
 

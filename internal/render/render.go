@@ -52,6 +52,19 @@ func As[T any](t *topology.Topology, s *pki.State, convert func(Object) (T, erro
 	return slices.Concat(results...), nil
 }
 
+// Component renders the objects of one component.
+func Component(t *topology.Topology, s *pki.State, c *topology.Component) ([]Object, error) {
+	r, err := newRenderer(t, s)
+	if err != nil {
+		return nil, err
+	}
+	out, err := r.component(c)
+	if err != nil {
+		return nil, fmt.Errorf("render %s: %w", c.ID(), err)
+	}
+	return out, nil
+}
+
 // Namespace renders the namespace of a cluster of the setup.
 func Namespace(t *topology.Topology, cl topology.Cluster) (Object, error) {
 	templates, err := parseTemplates()

@@ -158,7 +158,9 @@ func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters 
 			next.Leaves, changed = new(int64(n)), true
 		}
 	}
-	conditions := append(slices.Clone(v.Conditions), negotiate.Condition(next.APIs), c.schedulable(cl))
+	schedulable := c.schedulable(cl)
+	schedulable.ObservedGeneration = cl.Generation // it is about spec.unschedulable
+	conditions := append(slices.Clone(v.Conditions), negotiate.Condition(next.APIs), schedulable)
 	if reason, message := c.unusable(cl, clusters); reason != "" {
 		for i := range conditions {
 			if t := conditions[i].Type; t == api.ConditionReady || t == api.ConditionReachable {

@@ -1,0 +1,172 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+type clusterCordonOptions struct {
+	env    *Env
+	setup  setupFlags
+	name   string
+	cordon bool
+}
+
+func newClusterCordonCmd(env *Env) *cobra.Command {
+	return newClusterCordonLikeCmd(&clusterCordonOptions{env: env, cordon: true}, &cobra.Command{
+		Use:   "cordon NAME",
+		Short: "Mark a physical cluster as unschedulable",
+		Long: `Cordon marks a physical cluster as unschedulable: nothing new is scheduled to it, and what runs there stays. If the
+cluster is in the setup file, the command sets unschedulable there too.`,
+		Example: "  kcpctl cluster cordon c1",
+	})
+}
+
+func newClusterUncordonCmd(env *Env) *cobra.Command {
+	return newClusterCordonLikeCmd(&clusterCordonOptions{env: env}, &cobra.Command{
+		Use:     "uncordon NAME",
+		Short:   "Mark a physical cluster as schedulable",
+		Long:    "Uncordon marks a cordoned or drained cluster as schedulable again. Replicas move back to it in small steps.",
+		Example: "  kcpctl cluster uncordon c1",
+	})
+}
+
+// newClusterCordonLikeCmd completes the commands cordon and uncordon.
+func newClusterCordonLikeCmd(o *clusterCordonOptions, c *cobra.Command) *cobra.Command {
+	c.Args = oneArg("cluster name")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		o.name = args[0]
+		return o.run(c.Context())
+	}
+	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, physicalNames))
+	o.setup.add(c.Flags())
+	return c
+}
+
+func (o *clusterCordonOptions) run(ctx context.Context) error {
+	s, c, err := openCompute(ctx, o.env, &o.setup)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if _, err := s.cordonCluster(ctx, c, o.name, o.cordon); err != nil {
+		return err
+	}
+	state := "uncordoned"
+	if o.cordon {
+		state = "cordoned: nothing new is scheduled to it, and what runs there stays"
+	}
+	fmt.Fprintf(o.env.Streams.Err, "cluster %q is %s.\n", o.name, state)
+	return nil
+}
+
+// cordonCluster makes a cluster unschedulable or schedulable: in the setup file, if the cluster is in it, and in kcp. It returns the session
+// with the edited file, which is connected as s is.
+func (s *session) cordonCluster(ctx context.Context, c *compute, name string, on bool) (*session, error) {
+	live, err := c.cluster(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if live == nil {
+		return nil, s.unknownCluster(ctx, c, name)
+	}
+	after, err := s.cordonInFile(ctx, c, name, on)
+	if err != nil {
+		return nil, err
+	}
+	if live, err = c.cluster(ctx, name); err != nil {
+		return nil, err
+	}
+	return after, c.mark(ctx, live, on)
+}
+
+// unknownCluster is the error for a cluster that is not registered.
+func (s *session) unknownCluster(ctx context.Context, c *compute, name string) error {
+	if slices.Contains(physicalNames(s), name) {
+		return clierr.New(clierr.NotReady, "run "+s.flags.command("up")+" first", "the cluster %q is not registered yet", name)
+	}
+	all, err := c.clusters(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, cl := range all {
+		names = append(names, cl.Name)
+	}
+	return unknownName("cluster", name, names)
+}
+
+// cordonInFile changes the setup file, and applies the Cluster as up does. A cluster that is not in the file, or has the value already, stays as
+// it is.
+func (s *session) cordonInFile(ctx context.Context, c *compute, name string, on bool) (*session, error) {
+	at := slices.IndexFunc(physicalClusters(s), func(p v1alpha1.WorkloadCluster) bool { return p.Name == name })
+	if at < 0 || physicalClusters(s)[at].Unschedulable == on {
+		return s, nil
+	}
+	if err := setup.CheckEditable(s.flags.file); err != nil {
+		return nil, err
+	}
+	edited, err := s.file.CordonCluster(name, on)
+	if err != nil {
+		return nil, err
+	}
+	after, err := s.with(edited)
+	if err != nil {
+		return nil, err
+	}
+	after.runtime = s.runtime
+	return after, run.Locked(ctx, s.runtime, func(ctx context.Context) error {
+		if err := s.file.Rewrite(s.flags.file, edited); err != nil {
+			return err
+		}
+		return after.applyCluster(ctx, c, name)
+	}, nil)
+}
+
+// applyCluster applies the Cluster object of the setup file, and nothing else.
+func (s *session) applyCluster(ctx context.Context, c *compute, name string) error {
+	all, err := render.Component(s.topology, c.state, s.topology.Component(topology.IDOf(topology.Physical, name)))
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		if o.GroupVersionKind() != api.ClusterGVK() {
+			continue
+		}
+		if _, err := c.ApplyObject(ctx, c.place(name), o.Unstructured, false, false); err != nil {
+			return clierr.New(clierr.Code(err), "the setup file is changed already: fix the cause and run "+s.flags.command("up"),
+				"apply Cluster %s in %s: %w", name, c.workspace, err)
+		}
+	}
+	return nil
+}
+
+// mark makes a Cluster unschedulable or schedulable, if it is not. A schedulable one is not drained.
+func (c *compute) mark(ctx context.Context, live *api.Cluster, on bool) error {
+	patch := map[string]any{}
+	if live.Spec.Unschedulable != on {
+		var value any
+		if on {
+			value = true
+		}
+		patch["spec"] = map[string]any{"unschedulable": value}
+	}
+	if _, drained := live.Annotations[api.AnnotationDrain]; drained && !on {
+		patch["metadata"] = map[string]any{"annotations": map[string]any{api.AnnotationDrain: nil}}
+	}
+	if len(patch) == 0 {
+		return nil
+	}
+	return c.patch(ctx, live.Name, patch)
+}

@@ -1,0 +1,131 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// drainInterval is the time between two looks at a cluster that is drained.
+const drainInterval = time.Second
+
+type clusterDrainOptions struct {
+	env     *Env
+	setup   setupFlags
+	name    string
+	timeout time.Duration
+}
+
+func newClusterDrainCmd(env *Env) *cobra.Command {
+	o := &clusterDrainOptions{env: env}
+	c := &cobra.Command{
+		Use:   "drain NAME",
+		Short: "Move the workloads of a physical cluster to other clusters",
+		Long: `Drain cordons a physical cluster, and waits until nothing is scheduled to it. Replicas move in small steps: the
+cluster shrinks when their replacements are available in other clusters. Workloads with volumes, and objects
+that users gave the label of the cluster, do not move: they have to be deleted.
+
+Rerun the command to continue after an interruption. kcpctl cluster uncordon ends the drain.`,
+		Example: "  kcpctl cluster drain c1 --timeout 30m",
+		Args:    oneArg("cluster name"),
+		RunE: func(c *cobra.Command, args []string) error {
+			o.name = args[0]
+			return o.run(c.Context())
+		},
+		ValidArgsFunction: completeArgs(1, o.setup.names(env, physicalNames)),
+	}
+	f := c.Flags()
+	o.setup.add(f)
+	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long to wait until nothing is scheduled to the cluster (0 means no limit)")
+	allow(f, anywhere, "timeout")
+	return c
+}
+
+func (o *clusterDrainOptions) run(ctx context.Context) error {
+	if err := checkTimeout(o.timeout); err != nil {
+		return err
+	}
+	s, c, err := openCompute(ctx, o.env, &o.setup)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if _, err := s.drainCluster(ctx, c, o.name, o.timeout); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.env.Streams.Err, "cluster %q is drained: nothing is scheduled to it. To use it again, run:\n  %s\n", o.name, o.setup.command("cluster uncordon "+o.name))
+	return nil
+}
+
+// drainCluster cordons a cluster, and waits until nothing is scheduled to it. It returns the session with the edited file.
+func (s *session) drainCluster(ctx context.Context, c *compute, name string, timeout time.Duration) (*session, error) {
+	after, err := s.cordonCluster(ctx, c, name, true)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.patch(ctx, name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationDrain: "true"}}}); err != nil {
+		return nil, err
+	}
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not drained after %s", timeout))
+		defer cancel()
+	}
+	left, err := c.awaitDrained(ctx, name, func(left string) { fmt.Fprintf(s.env.Streams.Err, "cluster %s: %s\n", name, left) })
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		hint := fmt.Sprintf("rerun the command to continue, or run %s to end the drain", s.flags.command("cluster uncordon "+name))
+		return nil, clierr.New(clierr.NotReady, hint, "cluster %q: %w: %s", name, err, left)
+	}
+	return after, err
+}
+
+// awaitDrained waits until the controller says that nothing is scheduled to a cluster, or until the context ends. It reports what is left when
+// it changes, and returns it.
+func (c *compute) awaitDrained(ctx context.Context, name string, report func(left string)) (left string, _ error) {
+	for {
+		now, done, err := c.left(ctx, name)
+		if done || err != nil {
+			return now, err
+		}
+		if now != left {
+			first, _, _ := strings.Cut(now, ". ")
+			report(first)
+		}
+		left = now
+		select {
+		case <-ctx.Done():
+			return left, context.Cause(ctx)
+		case <-time.After(drainInterval):
+		}
+	}
+}
+
+// left returns what is still scheduled to a cluster, as the controller says, and whether it is nothing.
+func (c *compute) left(ctx context.Context, name string) (left string, done bool, _ error) {
+	cl, err := c.cluster(ctx, name)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return err.Error(), false, nil // kcp may answer again
+	case err != nil:
+		return "", false, context.Cause(ctx)
+	case cl == nil:
+		return "", true, nil
+	case !cl.Draining():
+		return "", false, clierr.New(clierr.Conflict, "rerun the command", "cluster %q was uncordoned while it was drained", name)
+	}
+	s := conditionOf(cl, api.ConditionSchedulable)
+	switch {
+	case s.ObservedGeneration == cl.Generation && s.Reason == api.ReasonDrained:
+		return "", true, nil
+	case s.ObservedGeneration == cl.Generation && (s.Reason == api.ReasonDraining || s.Reason == api.ReasonRemoving):
+		return s.Message, false, nil
+	}
+	return "waits for the controller. If it does not run, see kcpctl status", false, nil
+}
