@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
@@ -20,6 +22,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 const twoClusters = topologytest.Header + `spec:
@@ -161,4 +164,62 @@ func TestClusterDrainFails(t *testing.T) {
 	cancel()
 	_, err := s.drainCluster(ctx, c, "c2", time.Minute)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A cluster that was never registered is removed from the file by a run that applies nothing else.
+func TestClusterRemove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, _, errs := newClusterSession(t)
+		before := topologytest.Build(t, topologytest.Header)
+		rt := fakeruntime.New(t, before)
+		rt.Kcp.ServeObjects()
+		_, err := (&run.Up{
+			Topology: before, Runtime: rt, Setup: []byte("the setup"), Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{},
+		}).Run(t.Context())
+		require.NoError(t, err)
+		rt.Forget()
+		s.env.Now = time.Now
+		s.env.Open = func(after *topology.Topology, _ kube.Options) (run.Runtime, error) {
+			rt.Use(after)
+			return rt, nil
+		}
+		o := &clusterRemoveOptions{env: s.env, setup: *s.flags, name: "c1", timeout: time.Minute}
+		require.NoError(t, o.remove(t.Context(), s))
+		require.Equal(t, []string{"Lock", "Save", "Begin", "Finish", "Unlock"}, rt.Calls())
+		require.Contains(t, errs.String(), `removed the cluster "c1" from kcp and from `)
+		text, err := os.ReadFile(s.flags.file)
+		require.NoError(t, err)
+		require.Equal(t, strings.Replace(twoClusters, "    - name: c1 # the first\n      context: eu\n", "", 1), string(text))
+	})
+}
+
+func TestClusterRemoveEmptiesFirst(t *testing.T) {
+	s, c, f, _ := newClusterSession(t)
+	o := &clusterRemoveOptions{env: s.env, setup: *s.flags, name: "c1", force: true}
+	same, err := o.empty(t.Context(), s, c)
+	require.NoError(t, err)
+	require.Same(t, s, same)
+	require.Equal(t, "true", f.objects["root:compute Cluster/c1"].GetAnnotations()["workloads.kcp.dev/force-removal"])
+	require.False(t, f.unschedulable("c1"), "it is not drained")
+
+	o.force = false
+	f.changed = func(o *unstructured.Unstructured) { schedulable(o, "Drained", "") }
+	after, err := o.empty(t.Context(), s, c)
+	require.NoError(t, err)
+	require.True(t, f.unschedulable("c1"))
+	next, err := o.edited(after)
+	require.NoError(t, err)
+	require.Equal(t, "eu", next.removed[0].Context, "the run reaches the cluster that it removes")
+	require.Equal(t, []string{"c3"}, physicalNames(next))
+
+	o.name = "c2"
+	err = o.notInFile(t.Context(), s, c)
+	require.ErrorContains(t, err, `cluster "c2" is not in `)
+	require.Contains(t, clierr.Hint(err), "kcpctl cluster drain c2")
+	o.name = "c4"
+	require.ErrorContains(t, o.notInFile(t.Context(), s, c), `there is no cluster "c4"`)
+	o.name = "c3"
+	same, err = o.empty(t.Context(), s, c)
+	require.NoError(t, err)
+	require.Same(t, s, same, "it was never registered")
 }

@@ -77,7 +77,7 @@ func (s *session) connectLocal() error {
 			Source: binarySource(dirs, s.flags.local.kcpURL, s.reporter.note),
 		},
 	})
-	s.runtime = workspace.Wrap(rt, s.topology, s.openPhysical, s.env.Now)
+	s.wrap(rt)
 	return nil
 }
 

@@ -39,6 +39,8 @@ type session struct {
 	layout *local.Layout
 	// addresses are those that clusters have assigned to components. Connect reads them.
 	addresses topology.Addresses
+	// removed are physical clusters that the run removes.
+	removed []v1alpha1.WorkloadCluster
 	// runtime is nil until connect.
 	runtime run.Runtime
 }
@@ -142,9 +144,16 @@ func (s *session) open() error {
 	}
 	rt, err := open(s.topology, o)
 	if err == nil {
-		s.runtime = workspace.Wrap(rt, s.topology, s.openPhysical, s.env.Now)
+		s.wrap(rt)
 	}
 	return err
+}
+
+// wrap adds objects in workspaces and on physical clusters to a runtime.
+func (s *session) wrap(rt run.Runtime) {
+	wrapped := workspace.Wrap(rt, s.topology, s.openPhysical, s.env.Now)
+	wrapped.Reach(s.removed...)
+	s.runtime = wrapped
 }
 
 // openPhysical returns a client for a cluster of spec.workloads.

@@ -44,11 +44,13 @@ func (p Placed) compare(o Placed) int {
 }
 
 // SetPlaced records the objects in workspaces after a plan was applied. Objects that the setup uses and does not own are
-// not recorded. A plan that is limited to some components keeps what it does not mention.
+// not recorded. A plan that is limited to some components keeps what it does not mention, and forgets what it deletes.
 func (r *Record) SetPlaced(p *plan.Plan, limited bool) {
 	var all []Placed
 	if limited {
-		all = slices.Clone(r.Placed)
+		all = slices.DeleteFunc(slices.Clone(r.Placed), func(o Placed) bool {
+			return slices.ContainsFunc(p.Items, func(it plan.Item) bool { return it.Action == plan.Delete && it.Ref == o.Ref() })
+		})
 	}
 	for _, it := range p.Items {
 		if it.Workspace != "" && it.Action != plan.Delete && !it.Used {

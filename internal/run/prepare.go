@@ -150,7 +150,7 @@ func (p *preparation) plan(ctx context.Context, progress func(compared, total in
 		}
 		return nil, err
 	}
-	res := &Result{Plan: p.scope().limit(whole), PKI: p.desired.PKI, desired: p.desired, known: p.known}
+	res := &Result{Plan: p.scope().limit(whole, p.Options.Removed...), PKI: p.desired.PKI, desired: p.desired, known: p.known}
 	if err := p.prunes(whole); err != nil && !p.again {
 		return res, err
 	}

@@ -20,8 +20,8 @@ func (s scope) of(ids []topology.ID) []topology.ID {
 }
 
 // limit leaves of a plan what it does to the components in the scope. Other objects stay as they are: they count as
-// unchanged, and nothing is deleted.
-func (s scope) limit(p *plan.Plan) *plan.Plan {
+// unchanged, and nothing is deleted but the objects of removed components.
+func (s scope) limit(p *plan.Plan, removed ...topology.ID) *plan.Plan {
 	if !s.limited() {
 		return p
 	}
@@ -29,7 +29,7 @@ func (s scope) limit(p *plan.Plan) *plan.Plan {
 	for _, it := range p.Items {
 		included := s.includes(it.Component)
 		switch {
-		case it.Action == plan.Delete, it.Action == plan.Create && !included:
+		case it.Action == plan.Delete && !slices.Contains(removed, it.Component), it.Action == plan.Create && !included:
 			continue
 		case !included && it.Action != plan.Unknown:
 			it.Action = plan.Unchanged

@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -52,6 +53,30 @@ func TestOnlyLeavesWhatIsNewAndWhatIsGone(t *testing.T) {
 		require.Empty(t, res.Plan.Deletions())
 		require.Equal(t, []string{"Lock", "Save", "Begin", "Apply root-shard", "Finish", "Unlock"}, w.rt.Calls())
 		require.Len(t, w.rt.Kcp.Requests(fakekcp.CreateWorkspace), created+1, "no canary for a shard that is not there yet")
+	})
+}
+
+func TestOnlyDeletesWhatIsRemoved(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w = newWorld(t, topologytest.Build(t, strings.Replace(full, "{name: admin}, ", "", 1)), w.rt)
+		w.rt.Use(w.top)
+		w.edit("root-shard")
+		w.up.Options.Only = []topology.ID{"kubeconfig/admin"}
+		require.Empty(t, w.mustRun(t).Plan.Deletions())
+
+		w.up.Options.Removed = w.up.Options.Only
+		w.up.Options.Edit = func() error { return nil }
+		w.rt.Forget()
+		var deleted []topology.ID
+		for _, it := range w.mustRun(t).Plan.Deletions() {
+			deleted = append(deleted, it.Component)
+		}
+		require.Equal(t, []topology.ID{"kubeconfig/admin"}, slices.Compact(deleted))
+		require.Equal(t, []string{"Lock", "Save", "Begin", "Finish", "Unlock"}, w.rt.Calls(), "the root shard stays as it is")
+
+		w.up.Options.Only, w.up.Options.Removed = nil, nil
+		require.Empty(t, w.mustRun(t).Plan.Deletions(), "nothing is left")
 	})
 }
 

@@ -72,6 +72,8 @@ type UpOptions struct {
 	Canaries []topology.ID
 	// Only limits the run to some components: the others stay as they are, whatever the setup file says about them.
 	Only []topology.ID
+	// Removed are components that the setup no longer has, and that the run deletes although it is limited by Only.
+	Removed []topology.ID
 	// AllowUnreachable are clusters that the run may leave out if they cannot be reached.
 	AllowUnreachable []string
 	// ForgetClusters are clusters that the setup has left and that are lost for good: the record forgets the data there.

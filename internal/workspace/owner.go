@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
@@ -24,6 +25,8 @@ type objects struct {
 	// topology has the physical clusters, and open returns a client for one.
 	topology *topology.Topology
 	open     Open
+	// removed are physical clusters that the topology no longer has, by name.
+	removed map[string]v1alpha1.WorkloadCluster
 	// installations are the IDs of the installation: the one in the PKI, and the one in the record.
 	installations []string
 	// shards are the labels of the shards, by name.

@@ -44,11 +44,13 @@ var errNoCluster = errors.New("the setup does not have this cluster")
 
 // physical returns the client for a physical cluster.
 func (s *objects) physical(name string) (Physical, error) {
-	c := s.topology.Component(topology.IDOf(topology.Physical, name))
-	if c == nil {
-		return nil, fmt.Errorf("cluster %s: %w", name, errNoCluster)
+	if c := s.topology.Component(topology.IDOf(topology.Physical, name)); c != nil {
+		return s.open(c.Physical.WorkloadCluster)
 	}
-	return s.open(c.Physical.WorkloadCluster)
+	if c, ok := s.removed[name]; ok {
+		return s.open(c)
+	}
+	return nil, fmt.Errorf("cluster %s: %w", name, errNoCluster)
 }
 
 // in returns the store of a place: a workspace, or a physical cluster.

@@ -133,6 +133,15 @@ func TestObjectsOnPhysicalClusters(t *testing.T) {
 
 	s.topology = topologytest.Build(t, topologytest.Header)
 	require.Equal(t, 3, mustPlan(nil, r.Placed).Count(plan.Keep), "a cluster that the setup no longer has")
+
+	for _, o := range wanted {
+		f.objects[name(placeOf(o.Ref()))] = o.Unstructured
+	}
+	s.removed = map[string]v1alpha1.WorkloadCluster{"c1": {Name: "c1"}}
+	p = mustPlan(nil, r.Placed)
+	require.Equal(t, 3, p.Count(plan.Delete), "a run that removes the cluster")
+	r.SetPlaced(p, true)
+	require.Empty(t, r.Placed, "a limited run forgets what it deletes")
 }
 
 func TestCredentialsAreIssuedWhenTheyAreApplied(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
@@ -42,11 +43,24 @@ type Runtime struct {
 	left  []plan.Unreachable
 	// client is connected with state.
 	client *kcp.Client
+	// removed are physical clusters that the setup no longer has, by name.
+	removed map[string]v1alpha1.WorkloadCluster
 }
 
 // Wrap adds objects in workspaces, and on physical clusters, to a runtime.
 func Wrap(below run.Runtime, t *topology.Topology, open Open, now func() time.Time) *Runtime {
 	return &Runtime{Runtime: below, topology: t, open: open, now: now}
+}
+
+// Reach makes the runtime connect to physical clusters that the setup no longer has, so that the objects there can be deleted. Without
+// it, they stay.
+func (r *Runtime) Reach(removed ...v1alpha1.WorkloadCluster) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.removed = map[string]v1alpha1.WorkloadCluster{}
+	for _, c := range removed {
+		r.removed[c.Name] = c
+	}
 }
 
 // Below returns the runtime that runs kcp: the one that Wrap was given.
@@ -124,7 +138,7 @@ func (r *Runtime) connect(ctx context.Context) (*objects, error) {
 			return nil, err
 		}
 	}
-	out := &objects{client: r.client, topology: r.topology, open: r.open, installations: []string{r.state.Installation.ID, r.known.Installation}, shards: map[string]labels.Set{}}
+	out := &objects{client: r.client, topology: r.topology, open: r.open, removed: r.removed, installations: []string{r.state.Installation.ID, r.known.Installation}, shards: map[string]labels.Set{}}
 	for _, c := range r.topology.Shards() {
 		out.shards[c.ShardName()] = c.SchedulingLabels()
 	}

@@ -1,0 +1,177 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+type clusterRemoveOptions struct {
+	env     *Env
+	setup   setupFlags
+	name    string
+	force   bool
+	yes     bool
+	timeout time.Duration
+}
+
+func newClusterRemoveCmd(env *Env) *cobra.Command {
+	o := &clusterRemoveOptions{env: env}
+	c := &cobra.Command{
+		Use:   "remove NAME",
+		Short: "Drain a physical cluster, and remove it from kcp and from the setup file",
+		Long: `Remove drains a physical cluster of the setup file, deletes its Cluster, its credential, and the account of the
+syncer on the cluster, and removes it from the file, keeping the other comments, order and style. Other changes
+of the file are not applied.
+
+With --force the cluster is not drained: what is scheduled to it is scheduled to other clusters, and objects with
+the label of the cluster are deleted in their workspaces. All of them stay in the cluster. Use it for a cluster
+that does not exist any longer.
+
+Rerun the command to continue after an interruption.`,
+		Example: `  kcpctl cluster remove c1
+  kcpctl cluster remove c1 --force --yes`,
+		Args: oneArg("cluster name"),
+		RunE: func(c *cobra.Command, args []string) error {
+			o.name = args[0]
+			return o.run(c.Context())
+		},
+		ValidArgsFunction: completeArgs(1, o.setup.names(env, physicalNames)),
+	}
+	f := c.Flags()
+	o.setup.add(f)
+	f.BoolVar(&o.force, "force", false, "do not drain the cluster: give up what is scheduled to it")
+	addYes(f, &o.yes)
+	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long the removal may take (0 means no limit)")
+	allow(f, anywhere, "timeout")
+	return c
+}
+
+func (o *clusterRemoveOptions) run(ctx context.Context) error {
+	if err := errors.Join(checkTimeout(o.timeout), setup.CheckEditable(o.setup.file)); err != nil {
+		return err
+	}
+	if o.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not removed after %s", o.timeout))
+		defer cancel()
+	}
+	s, c, err := openCompute(ctx, o.env, &o.setup)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if !slices.Contains(physicalNames(s), o.name) {
+		return o.notInFile(ctx, s, c)
+	}
+	if !o.yes {
+		yes, err := o.env.Streams.Confirm(ctx, o.question(s))
+		if err != nil || !yes {
+			return err
+		}
+	}
+	before, err := o.empty(ctx, s, c)
+	if err != nil {
+		return err
+	}
+	return o.remove(ctx, before)
+}
+
+func (o *clusterRemoveOptions) question(s *session) string {
+	if o.force {
+		return fmt.Sprintf("Remove cluster %q from kcp %q, and give up what is scheduled to it? Objects stay in the cluster. This cannot be undone.", o.name, s.topology.Name)
+	}
+	return fmt.Sprintf("Remove cluster %q from kcp %q, after moving what is scheduled to it to other clusters?", o.name, s.topology.Name)
+}
+
+// notInFile is the error for a cluster that is not in the setup file.
+func (o *clusterRemoveOptions) notInFile(ctx context.Context, s *session, c *compute) error {
+	live, err := c.cluster(ctx, o.name)
+	if err != nil {
+		return err
+	}
+	if live == nil {
+		return s.unknownCluster(ctx, c, o.name)
+	}
+	return clierr.New(clierr.BadInput, "drain it with "+o.setup.command("cluster drain "+o.name)+", then delete its Cluster in workspace "+c.workspace+" with kubectl",
+		"cluster %q is not in %s, so kcpctl does not manage it", o.name, s.file.Name)
+}
+
+// empty drains the cluster, or with --force lets the controller give up what is scheduled to it. It returns the session with the edited
+// file. A cluster that is not registered has nothing.
+func (o *clusterRemoveOptions) empty(ctx context.Context, s *session, c *compute) (*session, error) {
+	live, err := c.cluster(ctx, o.name)
+	switch {
+	case err != nil || live == nil:
+		return s, err
+	case o.force:
+		return s, c.patch(ctx, o.name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationForceRemoval: "true"}}})
+	case live.DeletionTimestamp != nil:
+		return s, nil // the removal was interrupted
+	}
+	return s.drainCluster(ctx, c, o.name, o.timeout)
+}
+
+// remove deletes what the setup has of the cluster, and then removes it from the file.
+func (o *clusterRemoveOptions) remove(ctx context.Context, before *session) error {
+	after, err := o.edited(before)
+	if err != nil {
+		return err
+	}
+	if err := after.connectToApply(ctx); err != nil {
+		return err
+	}
+	defer after.close()
+	if _, err := after.runUp(ctx, o.upRun(before, after)); err != nil {
+		hint := "rerun the command to continue"
+		if h := clierr.Hint(err); h != "" {
+			hint = strings.TrimSuffix(h, ".") + "; " + hint
+		}
+		return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
+	}
+	if err := before.file.Rewrite(o.setup.file, after.file); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.env.Streams.Err, "\nremoved the cluster %q from kcp and from %s.\n", o.name, o.setup.file)
+	return nil
+}
+
+// edited is the session for the file without the cluster. It still reaches the cluster.
+func (o *clusterRemoveOptions) edited(before *session) (*session, error) {
+	at := slices.IndexFunc(physicalClusters(before), func(c v1alpha1.WorkloadCluster) bool { return c.Name == o.name })
+	file, err := before.file.RemoveCluster(o.name)
+	if err != nil {
+		return nil, err
+	}
+	after, err := before.with(file)
+	if err != nil {
+		return nil, err
+	}
+	after.removed = physicalClusters(before)[at : at+1]
+	return after, nil
+}
+
+// upRun deletes the objects of the cluster and nothing else: its Cluster, until that is gone, before what its syncer needs. The file is edited
+// last, so that a removal that was interrupted continues.
+func (o *clusterRemoveOptions) upRun(before, after *session) upRun {
+	ids := []topology.ID{topology.IDOf(topology.Physical, o.name)}
+	return upRun{
+		header: fmt.Sprintf("remove cluster %q from kcp %q", o.name, after.topology.Name),
+		wait:   waitFlags{timeout: o.timeout, skipCanary: true, parallel: 1},
+		options: run.UpOptions{
+			Only: ids, Removed: ids, Edit: func() error { return before.file.CheckRewrite(o.setup.file) },
+		},
+	}
+}
