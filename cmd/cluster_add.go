@@ -165,7 +165,11 @@ func (o *clusterAddOptions) printAPIs(live *api.Cluster) {
 			others = append(others, fmt.Sprintf("%s: %s", name, a.Message))
 		}
 	}
-	fmt.Fprintf(o.env.Streams.Err, "\ncluster %q is ready. Workspaces can use these APIs there: %s\n", o.name, strings.Join(serves, ", "))
+	what := ". Workspaces can use these APIs there: " + strings.Join(serves, ", ")
+	if len(serves) == 0 {
+		what = ", but workspaces can use none of its APIs."
+	}
+	fmt.Fprintf(o.env.Streams.Err, "\ncluster %q is ready%s\n", o.name, what)
 	for _, problem := range others {
 		o.env.note("it cannot serve " + problem)
 	}

@@ -81,6 +81,9 @@ func (s *session) cordonCluster(ctx context.Context, c *compute, name string, on
 	if live == nil {
 		return nil, s.unknownCluster(ctx, c, name)
 	}
+	if err := c.endDrain(ctx, live, on); err != nil {
+		return nil, err
+	}
 	after, err := s.cordonInFile(ctx, c, name, on)
 	if err != nil {
 		return nil, err
@@ -152,21 +155,22 @@ func (s *session) applyCluster(ctx context.Context, c *compute, name string) err
 	return nil
 }
 
-// mark makes a Cluster unschedulable or schedulable, if it is not. A schedulable one is not drained.
-func (c *compute) mark(ctx context.Context, live *api.Cluster, on bool) error {
-	patch := map[string]any{}
-	if live.Spec.Unschedulable != on {
-		var value any
-		if on {
-			value = true
-		}
-		patch["spec"] = map[string]any{"unschedulable": value}
-	}
-	if _, drained := live.Annotations[api.AnnotationDrain]; drained && !on {
-		patch["metadata"] = map[string]any{"annotations": map[string]any{api.AnnotationDrain: nil}}
-	}
-	if len(patch) == 0 {
+// endDrain removes the request for a drain from a Cluster that becomes schedulable, and an old one from a Cluster that is only cordoned.
+func (c *compute) endDrain(ctx context.Context, live *api.Cluster, cordon bool) error {
+	if _, drain := live.Annotations[api.AnnotationDrain]; !drain || cordon && live.Spec.Unschedulable {
 		return nil
 	}
-	return c.patch(ctx, live.Name, patch)
+	return c.patch(ctx, live.Name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationDrain: nil}}})
+}
+
+// mark makes a Cluster unschedulable or schedulable, if it is not.
+func (c *compute) mark(ctx context.Context, live *api.Cluster, on bool) error {
+	if live == nil || live.Spec.Unschedulable == on {
+		return nil
+	}
+	var value any // none is the default
+	if on {
+		value = true
+	}
+	return c.patch(ctx, live.Name, map[string]any{"spec": map[string]any{"unschedulable": value}})
 }

@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
@@ -81,6 +83,16 @@ func TestClusterCordon(t *testing.T) {
 	text, err = os.ReadFile(s.flags.file)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "unschedulable: false\n")
+
+	f.objects["root:compute Cluster/c2"].SetAnnotations(map[string]string{"workloads.kcp.dev/drain": "true"})
+	_, err = s.cordonCluster(t.Context(), c, "c2", true)
+	require.NoError(t, err)
+	require.NotEmpty(t, f.objects["root:compute Cluster/c2"].GetAnnotations(), "a drain goes on")
+	unstructured.RemoveNestedField(f.objects["root:compute Cluster/c2"].Object, "spec", "unschedulable")
+	_, err = s.cordonCluster(t.Context(), c, "c2", true)
+	require.NoError(t, err)
+	require.True(t, f.unschedulable("c2"))
+	require.Empty(t, f.objects["root:compute Cluster/c2"].GetAnnotations(), "an old drain does not begin again")
 
 	_, err = s.cordonCluster(t.Context(), c, "c2", false)
 	require.NoError(t, err)
@@ -166,23 +178,79 @@ func TestClusterDrainFails(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
+// bringUp brings up a kcp without workloads, and returns its runtime.
+func bringUp(t *testing.T) *fakeruntime.Runtime {
+	t.Helper()
+	before := topologytest.Build(t, topologytest.Header)
+	rt := fakeruntime.New(t, before)
+	rt.Kcp.ServeObjects()
+	_, err := (&run.Up{
+		Topology: before, Runtime: rt, Setup: []byte("the setup"), Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{},
+	}).Run(t.Context())
+	require.NoError(t, err)
+	rt.Forget()
+	return rt
+}
+
+// openAs makes the commands of an environment use a runtime.
+func openAs(env *Env, rt *fakeruntime.Runtime) {
+	env.Now = time.Now
+	env.Open = func(t *topology.Topology, _ kube.Options) (run.Runtime, error) {
+		rt.Use(t)
+		return rt, nil
+	}
+}
+
+// The commands ask kcp through its front-proxy.
+func TestClusterCommandsAskKcp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _, f, _ := newClusterSession(t)
+		rt := bringUp(t)
+		const path = "GET /clusters/root:compute/apis/workloads.kcp.dev/v1alpha1"
+		items := []any{f.objects["root:compute Cluster/c2"].Object, f.objects["root:compute Cluster/c1"].Object}
+		rt.Kcp.Always(path, fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{"resources": []any{map[string]any{"name": "clusters", "kind": "Cluster"}}}})
+		rt.Kcp.Always(path+"/clusters", fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{
+			"apiVersion": "workloads.kcp.dev/v1alpha1", "kind": "ClusterList", "metadata": map[string]any{}, "items": items,
+		}})
+		for args, want := range map[string]string{
+			"cluster list":   `(?m)^c1 +True .*\nc2 +False +HeartbeatMissed .*\nc3 +Unknown +NotRegistered `,
+			"workloads apis": `(?m)^deployments.apps +c1 +Published +v1 +<none>\n +c2 +Incompatible `,
+		} {
+			env, out, _ := fakeEnv()
+			openAs(env, rt)
+			root := newRootCmd(env)
+			root.SetArgs(append(strings.Fields(args), "-f", s.flags.file))
+			require.NoError(t, root.ExecuteContext(t.Context()))
+			require.Regexp(t, want, out.String())
+		}
+		require.Empty(t, rt.Calls(), "they write nothing")
+	})
+}
+
+func TestClusterAddPrintsTheAPIs(t *testing.T) {
+	c, _ := newCompute(t)
+	for name, tc := range map[string]struct{ mode, want string }{
+		"c1": {modePush, "\ncluster \"c1\" is ready. Workspaces can use these APIs there: deployments.apps, services\n"},
+		"c2": {modePush, "\ncluster \"c2\" is ready, but workspaces can use none of its APIs.\nnote: it cannot serve deployments.apps: spec.paused: the field is missing\n"},
+	} {
+		live, err := c.cluster(t.Context(), name)
+		require.NoError(t, err)
+		env, _, errs := fakeEnv()
+		o := &clusterAddOptions{env: env, name: name, mode: tc.mode}
+		o.printAPIs(live)
+		require.Equal(t, tc.want, errs.String())
+		o.mode, live.Status.APIs = modeNone, nil
+		o.printAPIs(live)
+		require.Contains(t, errs.String(), "kcpctl syncer --cluster-name "+name)
+	}
+}
+
 // A cluster that was never registered is removed from the file by a run that applies nothing else.
 func TestClusterRemove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _, _, errs := newClusterSession(t)
-		before := topologytest.Build(t, topologytest.Header)
-		rt := fakeruntime.New(t, before)
-		rt.Kcp.ServeObjects()
-		_, err := (&run.Up{
-			Topology: before, Runtime: rt, Setup: []byte("the setup"), Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{},
-		}).Run(t.Context())
-		require.NoError(t, err)
-		rt.Forget()
-		s.env.Now = time.Now
-		s.env.Open = func(after *topology.Topology, _ kube.Options) (run.Runtime, error) {
-			rt.Use(after)
-			return rt, nil
-		}
+		rt := bringUp(t)
+		openAs(s.env, rt)
 		o := &clusterRemoveOptions{env: s.env, setup: *s.flags, name: "c1", timeout: time.Minute}
 		require.NoError(t, o.remove(t.Context(), s))
 		require.Equal(t, []string{"Lock", "Save", "Begin", "Finish", "Unlock"}, rt.Calls())

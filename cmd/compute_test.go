@@ -287,7 +287,7 @@ func TestWorkloadsExplainFailures(t *testing.T) {
 		{"deployment/new", "root:team", "the controller has not scheduled new yet", "logs workloads/controller"},
 		{"deployment/web--c1", "root:team", "the part of web that runs on cluster c1", "explain deployment/web"},
 		{"deployment/mine", "root:team", "it is on cluster c2", "without the label"},
-		{"deployment/broken", "root:team", "annotation workloads.kcp.dev/explain of deployments.apps broken", ""},
+		{"deployment/broken", "root:team", "annotation workloads.kcp.dev/explain of Deployment broken", ""},
 		{"configmap/idle", "root:team", "no workload needs it", "workloads.kcp.dev/spread"},
 	} {
 		t.Run(tc.arg+" "+tc.workspace, func(t *testing.T) {

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -129,27 +128,36 @@ func (o *workloadsExplainOptions) explain(ctx context.Context, c *compute) (*exp
 		return nil, err
 	}
 	e := &explanation{Resource: resource, Object: o.name, Namespace: at.Namespace, Workspace: at.Workspace, Scheduled: scheduledOf(root)}
-	var verdicts []schedule.Verdict
-	if err := json.Unmarshal([]byte(root.GetAnnotations()[api.AnnotationExplain]), &verdicts); err != nil {
-		return nil, fmt.Errorf("annotation %s of %s %s: %w", api.AnnotationExplain, resource, at.Name, err)
-	}
+	e.Clusters, err = verdictsOf(ctx, c, at, root)
+	return e, err
+}
+
+// verdictsOf returns the decisions about a root, which are in its annotations, with the state of its leaves.
+func verdictsOf(ctx context.Context, c *compute, at kcp.Place, root *unstructured.Unstructured) ([]verdict, error) {
+	var decided []schedule.Verdict
 	placement := api.Placement{}
-	if text := root.GetAnnotations()[api.AnnotationPlacement]; text != "" {
-		if err := json.Unmarshal([]byte(text), &placement); err != nil {
-			return nil, fmt.Errorf("annotation %s of %s %s: %w", api.AnnotationPlacement, resource, at.Name, err)
+	for key, to := range map[string]any{api.AnnotationExplain: &decided, api.AnnotationPlacement: &placement} {
+		text := root.GetAnnotations()[key]
+		if text == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(text), to); err != nil {
+			return nil, fmt.Errorf("annotation %s of %s %s: %w", key, at.Kind, at.Name, err)
 		}
 	}
-	for _, v := range verdicts {
+	var out []verdict
+	for _, v := range decided {
 		next := verdict{Verdict: v}
 		if share, ok := placement[v.Cluster]; ok {
 			next.Share = &share
+			var err error
 			if next.Synced, err = synced(ctx, c, at, v.Cluster); err != nil {
 				return nil, err
 			}
 		}
-		e.Clusters = append(e.Clusters, next)
+		out = append(out, next)
 	}
-	return e, nil
+	return out, nil
 }
 
 // check fails if the controller has decided nothing about an object.
@@ -181,23 +189,7 @@ func (o *workloadsExplainOptions) find(ctx context.Context, c *compute) (kcp.Pla
 	if err != nil {
 		return kcp.Place{}, "", err
 	}
-	known := map[schema.GroupVersionResource]bool{}
-	versions := []schema.GroupVersion{corev1.SchemeGroupVersion}
-	for _, r := range api.Dependencies() {
-		known[r] = true
-	}
-	for _, cl := range clusters {
-		for _, a := range cl.Status.APIs {
-			r := schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource}
-			if !a.State.Serves() {
-				continue
-			}
-			known[r] = true
-			if !slices.Contains(versions, r.GroupVersion()) {
-				versions = append(versions, r.GroupVersion())
-			}
-		}
-	}
+	known, versions := explainable(clusters)
 	kind, group, inGroup := strings.Cut(o.kind, ".")
 	var names []string
 	for _, gv := range versions {
@@ -223,6 +215,29 @@ func (o *workloadsExplainOptions) find(ctx context.Context, c *compute) (kcp.Pla
 		}
 	}
 	return kcp.Place{}, "", o.unknown(names)
+}
+
+// explainable are the resources of the objects that can be explained: the published APIs, and what workloads use of kcp. The versions have
+// each group once for each version.
+func explainable(clusters []*api.Cluster) (known map[schema.GroupVersionResource]bool, versions []schema.GroupVersion) {
+	known = map[schema.GroupVersionResource]bool{}
+	add := func(r schema.GroupVersionResource) {
+		known[r] = true
+		if !slices.Contains(versions, r.GroupVersion()) {
+			versions = append(versions, r.GroupVersion())
+		}
+	}
+	for _, r := range api.Dependencies() {
+		add(r)
+	}
+	for _, cl := range clusters {
+		for _, a := range cl.Status.APIs {
+			if a.State.Serves() {
+				add(schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource})
+			}
+		}
+	}
+	return known, versions
 }
 
 // unknown is the error for a kind that no workload has. Without the published APIs, a workspace has another type.
