@@ -133,15 +133,7 @@ func (o *addShardOptions) run(ctx context.Context) error {
 	if err := o.requireRootShard(ctx, s); err != nil {
 		return err
 	}
-	if edit := before.writeEdit(s); edit != nil {
-		up.options.Edit = func() error {
-			if err := edit(); err != nil {
-				return err
-			}
-			s.reporter.note(fmt.Sprintf("added the shard %q to %s", o.name, s.file.Name))
-			return nil
-		}
-	}
+	up.options.Edit = before.writeAddition(s, fmt.Sprintf("shard %q", o.name))
 	if _, err := s.runUp(ctx, up); err != nil {
 		return o.explain(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,13 +105,7 @@ func (o *agentAddOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	up.options.Edit = func() error {
-		if err := before.writeEdit(s)(); err != nil {
-			return err
-		}
-		s.reporter.note(fmt.Sprintf("added the agent %q to %s", o.name, s.file.Name))
-		return nil
-	}
+	up.options.Edit = before.writeAddition(s, fmt.Sprintf("agent %q", o.name))
 	if _, err := s.runUp(ctx, up); err != nil {
 		return o.explain(err)
 	}
@@ -198,10 +191,6 @@ func (o *agentAddOptions) published(ctx context.Context, s *session, place v1alp
 
 // explain adds to an error how to continue.
 func (o *agentAddOptions) explain(err error) error {
-	hint := fmt.Sprintf("if the agent is in %s, fix the cause and run %s; to remove it from the file, run %s",
-		o.setup.file, o.setup.command("up"), o.setup.command("agent remove "+o.name))
-	if h := clierr.Hint(err); h != "" {
-		hint = strings.TrimSuffix(h, ".") + "; " + hint
-	}
-	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
+	return clierr.Also(err, fmt.Sprintf("if the agent is in %s, fix the cause and run %s; to remove it from the file, run %s",
+		o.setup.file, o.setup.command("up"), o.setup.command("agent remove "+o.name)))
 }

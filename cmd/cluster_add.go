@@ -121,13 +121,7 @@ func (o *clusterAddOptions) apply(ctx context.Context, before, s *session, up up
 		return err
 	}
 	defer s.close()
-	up.options.Edit = func() error {
-		if err := before.writeEdit(s)(); err != nil {
-			return err
-		}
-		s.reporter.note(fmt.Sprintf("added the cluster %q to %s", o.name, s.file.Name))
-		return nil
-	}
+	up.options.Edit = before.writeAddition(s, fmt.Sprintf("cluster %q", o.name))
 	if _, err := s.runUp(ctx, up); err != nil {
 		return o.explain(err)
 	}
@@ -180,9 +174,5 @@ func apiName(a api.APIStatus) string { return strings.TrimSuffix(a.Resource+"."+
 
 // explain adds to an error how to continue.
 func (o *clusterAddOptions) explain(err error) error {
-	hint := fmt.Sprintf("if the cluster is in %s, fix the cause and run %s", o.setup.file, o.setup.command("up"))
-	if h := clierr.Hint(err); h != "" {
-		hint = strings.TrimSuffix(h, ".") + "; " + hint
-	}
-	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
+	return clierr.Also(err, fmt.Sprintf("if the cluster is in %s, fix the cause and run %s", o.setup.file, o.setup.command("up")))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -135,11 +134,7 @@ func (o *clusterRemoveOptions) remove(ctx context.Context, before *session) erro
 	}
 	defer after.close()
 	if _, err := after.runUp(ctx, o.upRun(before, after)); err != nil {
-		hint := "rerun the command to continue"
-		if h := clierr.Hint(err); h != "" {
-			hint = strings.TrimSuffix(h, ".") + "; " + hint
-		}
-		return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
+		return clierr.Also(err, "rerun the command to continue")
 	}
 	if err := before.file.Rewrite(o.setup.file, after.file); err != nil {
 		return err

@@ -80,12 +80,7 @@ func (s *session) compute(ctx context.Context) (*compute, error) {
 	if err != nil {
 		return nil, err
 	}
-	through := run.FrontProxy(s.topology, lost)
-	if through == nil {
-		return nil, clierr.New(clierr.Failed, "make one of the clusters with front-proxies reachable",
-			"no front-proxy that accepts client certificates can be reached")
-	}
-	client, err := kcp.Connect(s.runtime, through, state, s.env.Now())
+	client, err := run.ConnectFrontProxy(s.runtime, s.topology, lost, state, s.env.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -54,6 +54,21 @@ func (s *session) printEdit(edited *setup.File) {
 	fmt.Fprint(s.env.Streams.Out, udiff.Unified(s.file.Name, s.file.Name, string(s.file.Data), string(edited.Data)))
 }
 
+// writeAddition returns what writes an edit that adds something into the setup file, with a message; nil if the edit changes nothing.
+func (s *session) writeAddition(after *session, what string) func() error {
+	write := s.writeEdit(after)
+	if write == nil {
+		return nil
+	}
+	return func() error {
+		if err := write(); err != nil {
+			return err
+		}
+		after.reporter.note(fmt.Sprintf("added the %s to %s", what, after.file.Name))
+		return nil
+	}
+}
+
 // writeEdit returns what writes an edit into the setup file; nil if the edit changes nothing.
 func (s *session) writeEdit(after *session) func() error {
 	if after.file == s.file {

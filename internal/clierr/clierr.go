@@ -4,6 +4,7 @@ package clierr
 import (
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // The exit codes of kcpctl.
@@ -53,4 +54,12 @@ func Hint(err error) string {
 		}
 	}
 	return ""
+}
+
+// Also adds a next step to those of an error.
+func Also(err error, hint string) *Error {
+	if h := Hint(err); h != "" {
+		hint = strings.TrimSuffix(h, ".") + "; " + hint
+	}
+	return &Error{Err: err, Code: Code(err), Hint: hint}
 }

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/gather"
+	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/parallel"
+	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -143,6 +146,16 @@ func FrontProxy(t *topology.Topology, left []plan.Unreachable) *topology.Compone
 		}
 	}
 	return nil
+}
+
+// ConnectFrontProxy returns a client of that front-proxy. It sends no request.
+func ConnectFrontProxy(d kcp.Dialer, t *topology.Topology, left []plan.Unreachable, state *pki.State, now time.Time) (*kcp.Client, error) {
+	through := FrontProxy(t, left)
+	if through == nil {
+		return nil, clierr.New(clierr.Failed, "make one of the clusters with front-proxies reachable",
+			"no front-proxy that accepts client certificates can be reached")
+	}
+	return kcp.Connect(d, through, state, now)
 }
 
 // sameLostData refuses to start a component without its data while the cluster with the data cannot be reached: what

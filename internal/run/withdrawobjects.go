@@ -47,11 +47,7 @@ func (x *withdrawer) ask(ctx context.Context, w *withdrawal) ([]usedObject, erro
 	if export == "" || len(resources) == 0 {
 		return nil, nil
 	}
-	through := FrontProxy(x.topology, x.left)
-	if through == nil {
-		return nil, fmt.Errorf("no front-proxy can be reached")
-	}
-	proxy, err := kcp.Connect(x.Runtime, through, x.state, x.now())
+	proxy, err := ConnectFrontProxy(x.Runtime, x.topology, x.left, x.state, x.now())
 	if err != nil {
 		return nil, err
 	}

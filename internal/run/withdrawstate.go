@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -123,11 +122,7 @@ func (x *withdrawer) find(ctx context.Context, at plan.Ref, selector string) ([]
 	if at.Workspace == "" {
 		return x.Runtime.Find(ctx, at, selector)
 	}
-	through := FrontProxy(x.topology, x.left)
-	if through == nil {
-		return nil, fmt.Errorf("no front-proxy can be reached")
-	}
-	proxy, err := kcp.Connect(x.Runtime, through, x.state, x.now())
+	proxy, err := ConnectFrontProxy(x.Runtime, x.topology, x.left, x.state, x.now())
 	if err != nil {
 		return nil, err
 	}

@@ -128,13 +128,8 @@ func (r *Runtime) connect(ctx context.Context) (*objects, error) {
 		r.state = state
 	}
 	if r.client == nil {
-		through := run.FrontProxy(r.topology, r.left)
-		if through == nil {
-			return nil, clierr.New(clierr.Failed, "make one of the clusters with front-proxies reachable",
-				"no front-proxy that accepts client certificates can be reached")
-		}
 		var err error
-		if r.client, err = kcp.Connect(r.Runtime, through, r.state, r.now()); err != nil {
+		if r.client, err = run.ConnectFrontProxy(r.Runtime, r.topology, r.left, r.state, r.now()); err != nil {
 			return nil, err
 		}
 	}
