@@ -11,6 +11,8 @@ GO_BUILD   := go run ./test/gobuild/run
 TESTBED    := bin/testbed
 # Not $(MAKE) in the recipe of demo: make -n runs such a recipe.
 BUILD_KCP  := $(MAKE) -s kcp-bin-dir
+ARCH       ?= $(shell go env GOARCH)
+IMAGE      ?= ghcr.io/kcpctl/kcpctl:$(VERSION)
 NODE       ?= a
 STEPS      ?= 5000
 export GOFLAGS CGO_ENABLED = 0
@@ -22,6 +24,11 @@ help: ## Print the targets
 .PHONY: build
 build: ## Build bin/kcpctl
 	$(GO_BUILD) -trimpath -ldflags "$(LDFLAGS)" -o $(KCPCTL) .
+
+.PHONY: image
+image: ## Build an image of kcpctl for Linux, bin/image/kcpctl.tar, for docker load, podman load or ctr images import (ARCH=arm64)
+	$(GO_BUILD) GOOS=linux GOARCH=$(ARCH) -trimpath -ldflags "$(LDFLAGS)" -o bin/image/$(ARCH)/kcpctl .
+	go run ./test/image/run -o bin/image/kcpctl.tar -name $(IMAGE) -arch $(ARCH) bin/image/$(ARCH)
 
 .PHONY: demo
 demo: build ## A sharded kcp on this machine: kcp's binaries are downloaded, or built if that fails
@@ -71,7 +78,7 @@ e2e-long: build ## Run the long end-to-end tests: checks, shards, lost members, 
 
 .PHONY: e2e-day2
 e2e-day2: build ## Run the longest end-to-end tests: every certificate and authority replaced on both runtimes, links between clusters cut, kcp's production guides, addresses that clusters assign, patches that kcp loses, an agent on another cluster and while kcp changes (60 minutes)
-	TAGS=e2e,long,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad|RenewUnderLoad|RotateUnderLoad|ZonesCut|Guide|AgentZones|AgentChanges|LocalGuard|ClusterAuto'
+	TAGS=e2e,long,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad|RenewUnderLoad|RotateUnderLoad|ZonesCut|Guide|AgentZones|AgentChanges|AgentCluster|LocalGuard|ClusterAuto|WorkloadsChaos|WorkloadsSchemas'
 
 .PHONY: bench
 bench: build $(TESTBED) ## Measure speed and memory, as ratios of one run (BENCH="-runs 3 local": only some cases)

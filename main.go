@@ -12,10 +12,11 @@ import (
 )
 
 func main() {
+	env := cmd.System()
 	if os.Getenv("GOGC") == "" {
-		heap.Pace()
+		env.Serve = heap.Pace()
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the process
-	os.Exit(cmd.Main(ctx, os.Args[1:], cmd.System()))
+	os.Exit(cmd.Main(ctx, os.Args[1:], env))
 }

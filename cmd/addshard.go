@@ -116,27 +116,13 @@ func (o *addShardOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := before.with(edited)
-	if err != nil {
-		return err
-	}
-	up := upRun{
-		header: fmt.Sprintf("add shard %q to kcp %q", o.name, s.topology.Name), wait: o.edit.wait, options: o.upOptions(s),
-	}
-	if o.edit.dryRun != dryRunNone {
-		return o.edit.preview(ctx, before, s, up)
-	}
-	if err := s.connectToApply(ctx); err != nil {
-		return err
-	}
-	defer s.close()
-	if err := o.requireRootShard(ctx, s); err != nil {
-		return err
-	}
-	up.options.Edit = before.writeAddition(s, fmt.Sprintf("shard %q", o.name))
-	if _, err := s.runUp(ctx, up); err != nil {
-		return o.explain(err)
-	}
+	return addition{
+		editFlags: &o.edit, what: fmt.Sprintf("shard %q", o.name), scope: o.scope, ready: o.requireRootShard, explain: o.explain, done: o.printNext,
+	}.apply(ctx, before, edited)
+}
+
+// printNext prints what to do next.
+func (o *addShardOptions) printNext(context.Context, *session) error {
 	if o.edit.wait.output == "" {
 		fmt.Fprintf(o.env.Streams.Err, "\nshard %q is ready for workspaces. Try:\n  %s\n", o.name, o.setup.command("status"))
 	}
@@ -202,8 +188,8 @@ func (o *addShardOptions) differences(have *v1alpha1.Shard) []string {
 	return flags
 }
 
-// upOptions limit the run to the shard and what only the shard needs.
-func (o *addShardOptions) upOptions(s *session) run.UpOptions {
+// scope limits the run to the shard and what only the shard needs.
+func (o *addShardOptions) scope(s *session) run.UpOptions {
 	shard := s.topology.Component(topology.IDOf(topology.Shard, o.name))
 	only := []topology.ID{shard.ID()}
 	for _, need := range shard.Needs {
@@ -211,9 +197,7 @@ func (o *addShardOptions) upOptions(s *session) run.UpOptions {
 			only = append(only, need)
 		}
 	}
-	return run.UpOptions{
-		PlanOptions: run.PlanOptions{Force: o.edit.forceConflicts}, Only: only, Canaries: []topology.ID{shard.ID()},
-	}
+	return run.UpOptions{Only: only, Canaries: []topology.ID{shard.ID()}}
 }
 
 // requireRootShard fails, before the file is edited, if there is no root shard that the shard can join.
@@ -229,7 +213,7 @@ func (o *addShardOptions) requireRootShard(ctx context.Context, s *session) erro
 	return nil
 }
 
-// explain adds to an error how to continue.
+// explain adds to an error how to continue with a shard that is in the setup file.
 func (o *addShardOptions) explain(err error) error {
 	hint := fmt.Sprintf("the shard is in %s: fix the cause and rerun this command, or run %s; to remove the shard, run %s",
 		o.setup.file, o.setup.command("up"), o.setup.command("remove-shard "+o.name))

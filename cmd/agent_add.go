@@ -12,7 +12,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube"
-	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -90,37 +89,7 @@ func (o *agentAddOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := before.with(edited)
-	if err != nil {
-		return err
-	}
-	up := upRun{
-		header: fmt.Sprintf("add agent %q to kcp %q", o.name, s.topology.Name), wait: o.edit.wait,
-		options: run.UpOptions{PlanOptions: run.PlanOptions{Force: o.edit.forceConflicts}, Only: added(before.topology, s.topology)},
-	}
-	if o.edit.dryRun != dryRunNone {
-		return o.edit.preview(ctx, before, s, up)
-	}
-	if err := s.connectToApply(ctx); err != nil {
-		return err
-	}
-	defer s.close()
-	up.options.Edit = before.writeAddition(s, fmt.Sprintf("agent %q", o.name))
-	if _, err := s.runUp(ctx, up); err != nil {
-		return o.explain(err)
-	}
-	return nil
-}
-
-// added are the components of a topology that another one does not have.
-func added(before, after *topology.Topology) []topology.ID {
-	var out []topology.ID
-	for _, c := range after.Components {
-		if before.Component(c.ID()) == nil {
-			out = append(out, c.ID())
-		}
-	}
-	return out
+	return addition{editFlags: &o.edit, what: fmt.Sprintf("agent %q", o.name), explain: o.explain}.apply(ctx, before, edited)
 }
 
 // edited is the setup file with the agent. It fails before it reads a cluster if the setup has the agent already.
@@ -189,8 +158,8 @@ func (o *agentAddOptions) published(ctx context.Context, s *session, place v1alp
 	return agent.Propose(p), nil
 }
 
-// explain adds to an error how to continue.
+// explain adds to an error how to continue, if the agent is in the setup file.
 func (o *agentAddOptions) explain(err error) error {
-	return clierr.Also(err, fmt.Sprintf("if the agent is in %s, fix the cause and run %s; to remove it from the file, run %s",
+	return clierr.Also(err, fmt.Sprintf("the agent is in %s: fix the cause and run %s; to remove it from the file, run %s",
 		o.setup.file, o.setup.command("up"), o.setup.command("agent remove "+o.name)))
 }

@@ -56,7 +56,8 @@ in each of them for any time. Several authorities go through the phases together
   switch      the new authority signs, and all certificates are reissued; the previous one is still trusted
 
 Existing kubeconfigs keep working until --finish removes the previous authority; the command lists them before. In each phase
-the components that change are rolled, one after another. After an interruption the same command continues.`,
+the components that change are rolled, one after another. Agents and the controller of workloads are not rolled: they read
+their files again, and --finish waits until they have done so. After an interruption the same command continues.`,
 		Example: `  kcpctl certs rotate-ca server
   kcpctl certs rotate-ca server client requestheader
   kcpctl certs rotate-ca server --finish`,

@@ -11,13 +11,13 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
 
 // The values of --mode.
 const (
 	modePush = "push"
+	modePull = "pull"
 	modeNone = "none"
 )
 
@@ -31,6 +31,8 @@ type clusterAddOptions struct {
 	server     string
 	mode       string
 	labels     map[string]string
+	// acceptSchema makes the published schemas narrower for the cluster, and yes does so without a question.
+	acceptSchema, yes bool
 }
 
 func newClusterAddCmd(env *Env) *cobra.Command {
@@ -41,14 +43,19 @@ func newClusterAddCmd(env *Env) *cobra.Command {
 		Long: `Add adds a physical cluster to spec.workloads in the setup file, keeping its comments, order and style, and
 registers only that cluster. It waits until the cluster is Ready, and prints the APIs that it serves. The
 first cluster also starts the controller. The kubeconfig is not stored: kcpctl creates a ServiceAccount on
-the cluster, and the controller uses its token.
+the cluster, and the controller uses its token. With --mode pull, a Deployment in the cluster syncs it and connects
+to kcp, for example because the controller cannot connect to the cluster.
 
 --context and --kubeconfig are those of the physical cluster. Those of kcp itself are in the setup file.
+
+A cluster that lacks fields of a published schema cannot serve the API. With --accept-schema, the command then
+lists these fields and the objects that have them, and makes the schema narrower, as kcpctl workloads negotiate
+--narrow does.
 
 If the command is interrupted or the cluster does not become ready, the cluster stays in the file: run
 kcpctl up to continue.`,
 		Example: `  kcpctl cluster add c1 --context eu-prod --label region=eu
-  kcpctl cluster add edge --context edge --mode none`,
+  kcpctl cluster add edge --context edge --mode pull`,
 		Args: oneArg("cluster name"),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.name = args[0]
@@ -64,10 +71,12 @@ kcpctl up to continue.`,
 	f.Lookup("context").Usage = "kubeconfig context of the physical cluster (default: the current context)"
 	f.Lookup("kubeconfig").Usage = "path to the kubeconfig of the physical cluster (default: the one that kubectl uses)"
 	f.StringVar(&o.server, "server", "", "URL at which the controller reaches the API server (default: that of the kubeconfig)")
-	f.StringVar(&o.mode, "mode", modePush, "where the syncer runs: push (in the controller) or none (you start it)")
-	completeFlag(c, "mode", fixed(modePush, modeNone))
+	f.StringVar(&o.mode, "mode", modePush, "where the syncer runs: push (in the controller), pull (in the cluster) or none (you start it)")
+	completeFlag(c, "mode", fixed(modePush, modePull, modeNone))
 	f.StringToStringVar(&o.labels, "label", nil, "label of the cluster, as `KEY=VALUE`; users select clusters by labels (repeatable)")
 	f.Lookup("label").DefValue = "" // not []
+	f.BoolVar(&o.acceptSchema, "accept-schema", false, "make the published schemas narrower, if the cluster needs that to serve the APIs")
+	addYes(f, &o.yes)
 	o.edit.add(c, 10*time.Minute, "the cluster is ready")
 	return c
 }
@@ -76,8 +85,12 @@ func (o *clusterAddOptions) run(ctx context.Context) error {
 	if err := o.edit.validate(o.setup.file); err != nil {
 		return err
 	}
-	if o.mode != modePush && o.mode != modeNone {
-		return clierr.New(clierr.BadInput, "use push or none", "invalid --mode %q", o.mode)
+	if _, ok := syncModeOf(o.mode); !ok {
+		return clierr.New(clierr.BadInput, "use push, pull or none", "invalid --mode %q", o.mode)
+	}
+	if o.acceptSchema && o.mode == modeNone {
+		return clierr.New(clierr.BadInput, "run kcpctl workloads negotiate --narrow when its syncer runs",
+			"--accept-schema cannot be used with --mode none: the controller reads the schemas from the syncer, which you start")
 	}
 	o.context, o.kubeconfig, o.setup.context, o.setup.kubeconfig = o.setup.context, o.setup.kubeconfig, "", ""
 	before, err := loadSetup(o.env, &o.setup)
@@ -92,45 +105,45 @@ func (o *clusterAddOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := before.with(edited)
-	if err != nil {
-		return err
-	}
-	up := upRun{
-		header: fmt.Sprintf("add cluster %q to kcp %q", o.name, s.topology.Name), wait: o.edit.wait,
-		options: run.UpOptions{PlanOptions: run.PlanOptions{Force: o.edit.forceConflicts}, Only: added(before.topology, s.topology)},
-	}
-	if o.edit.dryRun != dryRunNone {
-		return o.edit.preview(ctx, before, s, up)
-	}
-	return o.apply(ctx, before, s, up)
+	return addition{editFlags: &o.edit, what: fmt.Sprintf("cluster %q", o.name), explain: o.explain, done: o.done}.apply(ctx, before, edited)
 }
 
 // cluster is the cluster that the flags describe.
 func (o *clusterAddOptions) cluster() v1alpha1.WorkloadCluster {
 	c := v1alpha1.WorkloadCluster{Name: o.name, Context: o.context, Kubeconfig: o.kubeconfig, Server: o.server, Labels: o.labels}
-	if o.mode == modeNone {
-		c.SyncMode = v1alpha1.SyncModeNone
-	}
+	c.SyncMode, _ = syncModeOf(o.mode)
 	return c
 }
 
-// apply writes the edit, applies what it adds, and prints what became available.
-func (o *clusterAddOptions) apply(ctx context.Context, before, s *session, up upRun) error {
-	if err := s.connectToApply(ctx); err != nil {
-		return err
+// syncModeOf returns the sync mode that a value of --mode stands for. Empty is the default of the setup file.
+func syncModeOf(mode string) (v1alpha1.SyncMode, bool) {
+	switch mode {
+	case modePush:
+		return "", true
+	case modePull:
+		return v1alpha1.SyncModePull, true
+	case modeNone:
+		return v1alpha1.SyncModeNone, true
 	}
-	defer s.close()
-	up.options.Edit = before.writeAddition(s, fmt.Sprintf("cluster %q", o.name))
-	if _, err := s.runUp(ctx, up); err != nil {
-		return o.explain(err)
-	}
-	if o.edit.wait.output != "" {
+	return "", false
+}
+
+// done narrows the published schemas if that is wanted, and prints what became available.
+func (o *clusterAddOptions) done(ctx context.Context, s *session) error {
+	if o.edit.wait.output != "" && !o.acceptSchema {
 		return nil
 	}
 	c, err := s.compute(ctx)
 	if err != nil {
 		return err
+	}
+	if o.acceptSchema {
+		if err := o.accept(ctx, s.negotiation(c, o.edit.wait.timeout)); err != nil {
+			return clierr.Also(err, "the cluster is registered: continue with "+o.setup.command("workloads negotiate --narrow "+o.name))
+		}
+	}
+	if o.edit.wait.output != "" {
+		return nil
 	}
 	live, err := c.cluster(ctx, o.name)
 	if err != nil {
@@ -143,16 +156,40 @@ func (o *clusterAddOptions) apply(ctx context.Context, before, s *session, up up
 	return nil
 }
 
+// accept makes the published schemas narrower, if the cluster needs that.
+func (o *clusterAddOptions) accept(ctx context.Context, n *negotiation) error {
+	in, err := n.published(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := n.narrowing(ctx, in, o.name, nil)
+	if err != nil {
+		return err
+	}
+	if err := r.refusal(); err != nil {
+		return err
+	}
+	items, err := n.fields(ctx, r)
+	if err != nil {
+		return err
+	}
+	if len(items) > 0 {
+		fmt.Fprintln(o.env.Streams.Err)
+		printChanges(o.env.Streams.Err, items, fieldColumns(), schemaChange.field)
+	}
+	return n.change(ctx, r, o.yes)
+}
+
 // printAPIs prints what workspaces can use of a cluster.
 func (o *clusterAddOptions) printAPIs(live *api.Cluster) {
-	if o.mode == modeNone && len(live.Status.APIs) == 0 {
+	if o.mode == modeNone && live.Status.Syncer == nil {
 		fmt.Fprintf(o.env.Streams.Err, "\ncluster %q is registered. Start its syncer on a machine that reaches kcp and the cluster:\n"+
 			"  kcpctl syncer --cluster-name %s --kcp-kubeconfig FILE --kubeconfig FILE\n", o.name, o.name)
 		return
 	}
 	var serves, others []string
 	for _, a := range live.Status.APIs {
-		switch name := apiName(a); {
+		switch name := a.GroupResource().String(); {
 		case a.State.Serves():
 			serves = append(serves, name)
 		case a.State == api.APIIncompatible:
@@ -169,10 +206,7 @@ func (o *clusterAddOptions) printAPIs(live *api.Cluster) {
 	}
 }
 
-// apiName is the name of an API: deployments.apps.
-func apiName(a api.APIStatus) string { return strings.TrimSuffix(a.Resource+"."+a.Group, ".") }
-
-// explain adds to an error how to continue.
+// explain adds to an error how to continue, if the cluster is in the setup file.
 func (o *clusterAddOptions) explain(err error) error {
-	return clierr.Also(err, fmt.Sprintf("if the cluster is in %s, fix the cause and run %s", o.setup.file, o.setup.command("up")))
+	return clierr.Also(err, fmt.Sprintf("the cluster is in %s: fix the cause and run %s", o.setup.file, o.setup.command("up")))
 }

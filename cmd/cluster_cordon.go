@@ -79,7 +79,7 @@ func (s *session) cordonCluster(ctx context.Context, c *compute, name string, on
 		return nil, err
 	}
 	if live == nil {
-		return nil, s.unknownCluster(ctx, c, name)
+		return nil, c.unknownCluster(ctx, s.flags, physicalNames(s), name)
 	}
 	if err := c.endDrain(ctx, live, on); err != nil {
 		return nil, err
@@ -94,10 +94,10 @@ func (s *session) cordonCluster(ctx context.Context, c *compute, name string, on
 	return after, c.mark(ctx, live, on)
 }
 
-// unknownCluster is the error for a cluster that is not registered.
-func (s *session) unknownCluster(ctx context.Context, c *compute, name string) error {
-	if slices.Contains(physicalNames(s), name) {
-		return clierr.New(clierr.NotReady, "run "+s.flags.command("up")+" first", "the cluster %q is not registered yet", name)
+// unknownCluster is the error for a cluster that is not registered. The names in the setup file are those of inFile.
+func (c *compute) unknownCluster(ctx context.Context, flags *setupFlags, inFile []string, name string) error {
+	if slices.Contains(inFile, name) {
+		return clierr.New(clierr.NotReady, "run "+flags.command("up")+" first", "the cluster %q is not registered yet", name)
 	}
 	all, err := c.clusters(ctx)
 	if err != nil {

@@ -29,8 +29,8 @@ func newClusterDrainCmd(env *Env) *cobra.Command {
 		Use:   "drain NAME",
 		Short: "Move the workloads of a physical cluster to other clusters",
 		Long: `Drain cordons a physical cluster, and waits until nothing is scheduled to it. Replicas move in small steps: the
-cluster shrinks when their replacements are available in other clusters. Workloads with volumes, and objects
-that users gave the label of the cluster, do not move: they have to be deleted.
+cluster shrinks when their replacements are available in other clusters. Workloads with volumes, finished Jobs,
+and objects that users gave the label of the cluster do not move: they have to be deleted.
 
 Rerun the command to continue after an interruption. kcpctl cluster uncordon ends the drain.`,
 		Example: "  kcpctl cluster drain c1 --timeout 30m",

@@ -112,6 +112,9 @@ func (o *clusterListOptions) row(cl *api.Cluster, columns int) []string {
 	if ready.Status == metav1.ConditionTrue && reason == api.ReasonReady {
 		reason = noValue
 	}
+	if cl.Spec.Unschedulable && schedulable.Status != metav1.ConditionFalse { // the controller has not seen it yet
+		schedulable.Status, schedulable.Reason = metav1.ConditionFalse, api.ReasonCordoned
+	}
 	may := string(schedulable.Status)
 	if schedulable.Status == metav1.ConditionFalse {
 		may += " (" + schedulable.Reason + ")"

@@ -13,7 +13,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
 
@@ -102,7 +101,7 @@ func (o *clusterRemoveOptions) notInFile(ctx context.Context, s *session, c *com
 		return err
 	}
 	if live == nil {
-		return s.unknownCluster(ctx, c, o.name)
+		return c.unknownCluster(ctx, s.flags, physicalNames(s), o.name)
 	}
 	return clierr.New(clierr.BadInput, "drain it with "+o.setup.command("cluster drain "+o.name)+", then delete its Cluster in workspace "+c.workspace+" with kubectl",
 		"cluster %q is not in %s, so kcpctl does not manage it", o.name, s.file.Name)
@@ -161,7 +160,7 @@ func (o *clusterRemoveOptions) edited(before *session) (*session, error) {
 // upRun deletes the objects of the cluster and nothing else: its Cluster, until that is gone, before what its syncer needs. The file is edited
 // last, so that a removal that was interrupted continues.
 func (o *clusterRemoveOptions) upRun(before, after *session) upRun {
-	ids := []topology.ID{topology.IDOf(topology.Physical, o.name)}
+	ids := added(after.topology, before.topology) // the cluster, and the place of its syncer
 	return upRun{
 		header: fmt.Sprintf("remove cluster %q from kcp %q", o.name, after.topology.Name),
 		wait:   waitFlags{timeout: o.timeout, skipCanary: true, parallel: 1},

@@ -239,7 +239,7 @@ func TestClusterAddPrintsTheAPIs(t *testing.T) {
 		o := &clusterAddOptions{env: env, name: name, mode: tc.mode}
 		o.printAPIs(live)
 		require.Equal(t, tc.want, errs.String())
-		o.mode, live.Status.APIs = modeNone, nil
+		o.mode, live.Status.Syncer = modeNone, nil
 		o.printAPIs(live)
 		require.Contains(t, errs.String(), "kcpctl syncer --cluster-name "+name)
 	}
@@ -290,4 +290,19 @@ func TestClusterRemoveEmptiesFirst(t *testing.T) {
 	same, err = o.empty(t.Context(), s, c)
 	require.NoError(t, err)
 	require.Same(t, s, same, "it was never registered")
+}
+
+// A run that is refused before it writes the setup file says nothing about a cluster in it.
+func TestClusterAddExplainsWhatIsInTheFile(t *testing.T) {
+	before, _, _, _ := newClusterSession(t)
+	o := &clusterAddOptions{env: before.env, setup: *before.flags, name: "c9", context: "c9"}
+	edited, err := before.file.AddCluster(o.cluster())
+	require.NoError(t, err)
+	after, err := before.with(edited)
+	require.NoError(t, err)
+	refused := clierr.New(clierr.Conflict, "wait for the other run", "another run holds the lock")
+	write, add := before.writeAddition(after, "cluster c9"), addition{explain: o.explain}
+	require.Equal(t, "wait for the other run", clierr.Hint(add.explained(before, after, refused)))
+	require.NoError(t, write())
+	require.Contains(t, clierr.Hint(add.explained(before, after, refused)), "wait for the other run; the cluster is in "+o.setup.file+": fix the cause and run kcpctl up")
 }

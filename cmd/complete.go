@@ -69,7 +69,8 @@ func componentIDs(s *session) []string {
 
 // selectableIDs are the components that --only can select.
 func selectableIDs(s *session) []string {
-	return append(componentIDs(s), idsOf(s.topology.OfKind(topology.Kubeconfig, topology.Workspace, topology.Physical))...)
+	objects := append(s.topology.OfKind(topology.Kubeconfig, topology.Workspace), s.topology.Idle(topology.Physical)...)
+	return append(componentIDs(s), idsOf(objects)...)
 }
 
 // targetIDs are the components that a kubeconfig can target.

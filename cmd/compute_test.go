@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,8 +28,8 @@ type fakeCompute struct {
 	resources map[string][]metav1.APIResource // by workspace and version: root:team apps/v1
 	// changed is called after each change of an object.
 	changed func(o *unstructured.Unstructured)
-	// read is called before an object is read.
-	read func()
+	// read is called before an object is read, and patching before one is patched.
+	read, patching func()
 }
 
 func keyOf(p kcp.Place) string {
@@ -56,6 +58,13 @@ func (f *fakeCompute) ApplyObject(_ context.Context, p kcp.Place, o *unstructure
 }
 
 func (f *fakeCompute) PatchObject(_ context.Context, p kcp.Place, patch map[string]any) (*unstructured.Unstructured, error) {
+	if f.patching != nil {
+		f.patching()
+	}
+	version, _, _ := unstructured.NestedString(patch, "metadata", "resourceVersion")
+	if o := f.objects[keyOf(p)]; o != nil && version != o.GetResourceVersion() && version != "" {
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "clusters"}, p.Name, errors.New("it has been modified"))
+	}
 	return f.change(p, patch)
 }
 

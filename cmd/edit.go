@@ -64,6 +64,7 @@ func (s *session) writeAddition(after *session, what string) func() error {
 		if err := write(); err != nil {
 			return err
 		}
+		after.written = true
 		after.reporter.note(fmt.Sprintf("added the %s to %s", what, after.file.Name))
 		return nil
 	}

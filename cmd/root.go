@@ -27,6 +27,8 @@ type Env struct {
 	Program string
 	// Open connects to the clusters of a topology. Nil means kube.New.
 	Open func(*topology.Topology, kube.Options) (run.Runtime, error)
+	// Serve is called by commands that run for long, such as controller. Nil ignores it.
+	Serve func()
 }
 
 // System is the environment of this process.

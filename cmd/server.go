@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	clientfeatures "k8s.io/client-go/features"
+	"k8s.io/client-go/tools/metrics"
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -28,7 +30,11 @@ func (f *serverFlags) add(flags *pflag.FlagSet) {
 }
 
 // start sets the log up, and serves the probe until the context ends.
-func (f *serverFlags) start(ctx context.Context, p *probe.Probe) error {
+func (f *serverFlags) start(ctx context.Context, env *Env, p *probe.Probe) error {
+	if env.Serve != nil {
+		env.Serve()
+	}
+	clientfeatures.FeatureGates().Enabled(clientfeatures.WatchListClient) // the first question logs all features, unless the verbosity is 0
 	logs := flag.NewFlagSet("log", flag.ContinueOnError)
 	klog.InitFlags(logs)
 	if err := logs.Set("v", strconv.Itoa(f.verbosity)); err != nil {
@@ -37,6 +43,7 @@ func (f *serverFlags) start(ctx context.Context, p *probe.Probe) error {
 	if f.healthAddress == "" {
 		return nil
 	}
+	metrics.Register(metrics.RegisterOpts{RequestResult: &p.Requests})
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.healthAddress)
 	if err != nil {
 		return clierr.New(clierr.Failed, "specify another --health-probe-bind-address", "serve probes: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kube"
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
+	"github.com/kcpctl/kcpctl/internal/kube/facts"
 	"github.com/kcpctl/kcpctl/internal/kube/physical"
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/local"
@@ -39,6 +40,8 @@ type session struct {
 	layout *local.Layout
 	// addresses are those that clusters have assigned to components. Connect reads them.
 	addresses topology.Addresses
+	// written means that an edit with the content of file is in the setup file.
+	written bool
 	// removed are physical clusters that the run removes.
 	removed []v1alpha1.WorkloadCluster
 	// runtime is nil until connect.
@@ -151,14 +154,29 @@ func (s *session) open() error {
 
 // wrap adds objects in workspaces and on physical clusters to a runtime.
 func (s *session) wrap(rt run.Runtime) {
-	wrapped := workspace.Wrap(rt, s.topology, s.openPhysical, s.env.Now)
+	wrapped := workspace.Wrap(rt, s.topology, s.openPhysical, s.env.Now, s.reporter.note)
 	wrapped.Reach(s.removed...)
 	s.runtime = wrapped
 }
 
-// openPhysical returns a client for a cluster of spec.workloads.
-func (s *session) openPhysical(c v1alpha1.WorkloadCluster) (workspace.Physical, error) {
-	return physical.New(c, cluster.Options{
+// physicalCluster is a cluster that is not one of the setup's own, with the facts about it.
+type physicalCluster struct {
+	*physical.Client
+	*facts.Cluster
+}
+
+// openPhysical returns a client for a cluster that is not one of the setup's own.
+func (s *session) openPhysical(c topology.Cluster, server string) (workspace.Physical, error) {
+	client, err := s.physicalClient(c, server)
+	if err != nil {
+		return nil, err
+	}
+	return physicalCluster{client, facts.New(context.Background(), client.Cluster(), s.topology, s.env.Now)}, nil
+}
+
+// physicalClient returns a client for a cluster. It sends no request.
+func (s *session) physicalClient(c topology.Cluster, server string) (*physical.Client, error) {
+	return physical.New(c, server, cluster.Options{
 		Now: s.env.Now, Notify: func(format string, args ...any) { s.reporter.note(fmt.Sprintf(format, args...)) },
 	})
 }

@@ -154,7 +154,7 @@ func (g *group) name() string {
 
 // replicas is 2/3, or -/3 if only the setup is known. It is empty for what runs nothing, such as a workspace.
 func (g *group) replicas() string {
-	if !g.ID.Kind().Runs() {
+	if kind := g.ID.Kind(); !kind.Runs() || kind == topology.Physical && g.Replicas == 0 {
 		return ""
 	}
 	if g.Unknown {

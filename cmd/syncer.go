@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kube"
 	"github.com/kcpctl/kcpctl/internal/version"
 	"github.com/kcpctl/kcpctl/internal/workload/connect"
 	"github.com/kcpctl/kcpctl/internal/workload/controller"
@@ -26,7 +27,8 @@ func newSyncerCmd(env *Env) *cobra.Command {
 		Use:   "syncer",
 		Short: "Run the syncer of a physical cluster",
 		Long: `Syncer copies the objects in kcp that are scheduled to a physical cluster to that cluster, and their status
-back to kcp. It is for Clusters whose syncMode is Pull or None: the controller syncs the others itself.`,
+back to kcp. It is for Clusters whose syncMode is Pull or None: the controller syncs the others itself. Of several
+syncers of a cluster, one works, and the others wait.`,
 		Example: "  kcpctl syncer --cluster-name edge --kcp-kubeconfig kcp.kubeconfig --kubeconfig edge.kubeconfig",
 		Args:    noArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
@@ -57,11 +59,11 @@ func (o *syncerOptions) run(ctx context.Context) error {
 		return err
 	}
 	p := &probe.Probe{}
-	if err := o.server.start(ctx, p); err != nil {
+	if err := o.server.start(ctx, o.env, p); err != nil {
 		return err
 	}
 	return controller.RunSyncer(ctx, controller.Member{
 		KCP: kcp, Physical: physical, Workspace: o.workspace, Cluster: o.clusterName, Version: version.Get().Version, Holder: holder().String(), Now: o.env.Now,
-		Probe: p,
+		Probe: p, Ended: kube.HasEnded,
 	})
 }

@@ -17,9 +17,9 @@ import (
 func newWorkloadsCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "workloads",
-		Short: "Show where the workloads of workspaces run, and which APIs they can use",
+		Short: "Show where the workloads of workspaces run, and manage which APIs they can use",
 	}
-	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env))
+	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsNegotiateCmd(env))
 	return c
 }
 
@@ -83,7 +83,7 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 			all.Items = append(all.Items, apiState{a, cl.Name})
 		}
 	}
-	slices.SortStableFunc(all.Items, func(a, b apiState) int { return cmp.Compare(apiName(a.APIStatus), apiName(b.APIStatus)) })
+	slices.SortStableFunc(all.Items, func(a, b apiState) int { return cmp.Compare(a.GroupResource().String(), b.GroupResource().String()) })
 	if o.output != "" {
 		return encode(o.env.Streams.Out, o.output, all)
 	}
@@ -94,7 +94,7 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 	var rows [][]string
 	last := ""
 	for _, a := range all.Items {
-		name := apiName(a.APIStatus)
+		name := a.GroupResource().String()
 		row := []string{name, a.Cluster, string(a.State), cmp.Or(a.Version, noValue), cmp.Or(firstLine(a.Message), noValue)}
 		if name == last {
 			row[0] = ""

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -261,7 +260,7 @@ func scheduledOf(root *unstructured.Unstructured) metav1.Condition {
 		reason, message, _ := strings.Cut(text, ": ")
 		return metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 	}
-	if c := conditionIn(root, api.ConditionScheduled); c != nil {
+	if c := api.ConditionIn(root, api.ConditionScheduled); c != nil {
 		return *c
 	}
 	return metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionUnknown}
@@ -281,20 +280,7 @@ func synced(ctx context.Context, c *compute, root kcp.Place, cluster string) (*m
 		reason, message, _ := strings.Cut(text, ": ")
 		return &metav1.Condition{Type: api.ConditionSynced, Status: metav1.ConditionFalse, Reason: reason, Message: message}, nil
 	}
-	return conditionIn(leaf, api.ConditionSynced), nil
-}
-
-// conditionIn returns a condition of an object, or nil.
-func conditionIn(o *unstructured.Unstructured, kind string) *metav1.Condition {
-	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	for _, item := range all {
-		m, _ := item.(map[string]any)
-		c := &metav1.Condition{}
-		if m["type"] == kind && runtime.DefaultUnstructuredConverter.FromUnstructured(m, c) == nil {
-			return c
-		}
-	}
-	return nil
+	return api.ConditionIn(leaf, api.ConditionSynced), nil
 }
 
 func (o *workloadsExplainOptions) print(e *explanation) error {

@@ -98,6 +98,7 @@ type related struct {
 	Resource     string `json:"resource"`
 	Kind         string `json:"kind"`
 	IdentityHash string `json:"identityHash"`
+	Cleanup      bool   `json:"cleanup"`
 	Projection   struct {
 		Group    string `json:"group"`
 		Version  string `json:"version"`

@@ -50,3 +50,18 @@ func Claims(a *v1alpha1.Agent) []Claim {
 	})
 	return out
 }
+
+// RelatedOfConsumers returns the related resources whose objects the agent copies from workspaces to its cluster. Like those of the
+// published kinds, the objects have the Finalizer (api-syncagent: internal/sync/syncer_related.go, blockSourceDeletion).
+func RelatedOfConsumers(a *v1alpha1.Agent) []schema.GroupResource {
+	var out []schema.GroupResource
+	for _, p := range a.PublishedResources {
+		s := decode(p.Spec)
+		for _, r := range s.Related {
+			if in := r.inKcp(); r.Origin == originKcp && !slices.Contains(out, in) {
+				out = append(out, in)
+			}
+		}
+	}
+	return out
+}

@@ -35,7 +35,7 @@ func Propose(p Proposal) v1alpha1.PublishedResource {
 	}
 	if p.SecretPath != "" {
 		out.Spec["related"] = []any{map[string]any{
-			"identifier": "secret", "origin": originService, "version": "v1", "resource": "secrets",
+			"identifier": "secret", "origin": originService, "version": "v1", "resource": "secrets", "cleanup": true,
 			"object": map[string]any{"reference": map[string]any{"path": p.SecretPath}},
 		}}
 	}

@@ -36,6 +36,10 @@ func (v *validator) related() {
 		}
 		v.mutations(p.Child("mutation"), r.Mutation)
 		v.watch(p, r)
+		if r.Origin == originService && !r.Cleanup {
+			// api-syncagent: internal/sync/syncer_related.go, forceDelete
+			v.warn(p, "without cleanup: true, the agent creates the copy again while its object is deleted, so a namespace with both is never deleted")
+		}
 	}
 }
 

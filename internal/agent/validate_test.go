@@ -42,7 +42,7 @@ related:
     namespace: {selector: {matchLabels: {a: "{{ .ClusterName }}"}, rewrite: {template: {template: "{{ .Value }}"}}}}
   mutation: {spec: [{delete: {path: a}}]}
   watch: {bySelector: {matchLabels: {a: b}}}
-- {identifier: b, origin: service, kind: Secret, object: {template: {template: "{{ .Object.metadata.name }}"}}, watch: {byOwner: {}}}
+- {identifier: b, origin: service, kind: Secret, cleanup: true, object: {template: {template: "{{ .Object.metadata.name }}"}}, watch: {byOwner: {}}}
 synchronization: {enabled: true}
 `
 
@@ -242,4 +242,13 @@ func TestProposalsAreValid(t *testing.T) {
 		all = append(all, agent.Propose(p).Spec)
 	}
 	require.Empty(t, validate(t, all...))
+}
+
+// The agent creates the copy of a related object again while its object is deleted, which a namespace that is deleted refuses.
+func TestRelatedObjectsOfTheServiceClusterNeedCleanup(t *testing.T) {
+	problems := validate(t, object(t, strings.Replace(complete, "cleanup: true, ", "", 1)))
+	require.Len(t, problems, 1)
+	require.True(t, problems[0].Warning)
+	require.Equal(t, "spec.related[1]", problems[0].Field)
+	require.Contains(t, problems[0].Detail, "without cleanup: true")
 }

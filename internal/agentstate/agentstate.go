@@ -24,6 +24,12 @@ const (
 	leaseFresh = 20 * time.Second
 	// leaseRenewed is the time in which the holder renews it.
 	leaseRenewed = 3 * time.Second
+
+	// rivalWrites is the time in which two agents of an APIExport both write to it, rivalPause the time between two reads, and rivalReads how
+	// often it is read.
+	rivalWrites = 1500 * time.Millisecond
+	rivalPause  = 200 * time.Millisecond
+	rivalReads  = 12
 )
 
 // The kinds of objects that show whether an agent works.
@@ -34,7 +40,8 @@ var (
 
 // Reader reads objects of clusters.
 type Reader interface {
-	// Read returns an object on the cluster of a component, or nil if it does not exist.
+	// Read returns an object on the cluster of a component, or nil if it does not exist. That of an agent on this machine is the cluster
+	// whose APIs it publishes.
 	Read(ctx context.Context, c *topology.Component, gvk schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error)
 }
 
@@ -80,6 +87,34 @@ func (a *Agent) Export(ctx context.Context) (*unstructured.Unstructured, error) 
 		return nil, fmt.Errorf("APIExport %s in %s does not exist", a.Agent.APIExport, a.Agent.Workspace)
 	}
 	return export, nil
+}
+
+// Rival returns the name of another agent that publishes through the APIExport, or an empty one. Two agents write their names to it in turn,
+// about once a second (api-syncagent: internal/controller/apiexport/reconciler.go), so one that changes is read more often.
+func (a *Agent) Rival(ctx context.Context) (string, error) {
+	version, pause := "", rivalWrites
+	for n := range rivalReads {
+		export, err := a.FindExport(ctx)
+		if err != nil || export == nil {
+			return "", err
+		}
+		if name := export.GetAnnotations()[agent.AnnotationName]; name != "" && name != topology.AgentName(a.Setup, a.Name) {
+			return name, nil
+		}
+		if n == 1 {
+			if export.GetResourceVersion() == version {
+				return "", nil
+			}
+			pause = rivalPause
+		}
+		version = export.GetResourceVersion()
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+	return "", nil
 }
 
 // Published returns how many PublishedResources of the agent are in the APIExport, and the reason if not all are.
@@ -222,7 +257,7 @@ func boundSchemas(binding *unstructured.Unstructured) []string {
 
 // service reads an object of the agent's cluster, or of the workspace that takes its place.
 func (a *Agent) service(ctx context.Context, gvk schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
-	if path := a.Agent.ServiceWorkspace; path != "" {
+	if path := a.Agent.ServiceWorkspace(); path != "" {
 		return a.Proxy.Object(ctx, kcp.Place{Workspace: path, GroupVersionKind: gvk, Namespace: namespace, Name: name})
 	}
 	return a.Runtime.Read(ctx, a.Component, gvk, namespace, name)

@@ -2,7 +2,6 @@ package check
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -10,35 +9,39 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/agent"
 	"github.com/kcpctl/kcpctl/internal/agentstate"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// addressed looks for shards whose virtual workspaces agents on other clusters cannot reach, because the URL has a name that only their
-// own cluster resolves.
-func addressed(_ context.Context, s *Subject) (o outcome) {
-	if s.Topology.Local() {
-		return skipped("all components run on this machine")
-	}
-	dialled := false
-	for _, a := range s.agents() {
-		for _, shard := range s.Topology.Shards() {
-			server := s.Topology.WorkspaceServer(shard)
-			if server.Cluster.Name == a.Cluster.Name || server.Assignment.Pending() {
+// addressed looks for shards whose virtual workspaces components of a kind on other clusters cannot reach, because the URL has a name that
+// only their own cluster resolves.
+func addressed(kind topology.Kind, word string) func(context.Context, *Subject) outcome {
+	return func(_ context.Context, s *Subject) (o outcome) {
+		if s.Topology.Local() {
+			return skipped("all components run on this machine")
+		}
+		dialled := false
+		for _, c := range s.Topology.Running() {
+			if c.Kind != kind {
 				continue
 			}
-			dialled = true
-			if isWithin(server, hostOf(shard.VirtualWorkspaceURL)) {
-				o.fail("%s on cluster %s dials %s at %s, which only leads there within cluster %s", a.ID(), a.Cluster.Name, shard.ID(),
-					shard.VirtualWorkspaceURL, server.Cluster.Name)
+			for _, shard := range s.Topology.Shards() {
+				server := s.Topology.WorkspaceServer(shard)
+				if server.Cluster.Name == c.Cluster.Name || server.Assignment.Pending() {
+					continue
+				}
+				dialled = true
+				if isWithin(server, hostOf(shard.VirtualWorkspaceURL)) {
+					o.fail("%s on cluster %s dials %s at %s, which only leads there within cluster %s", c.ID(), c.Cluster.Name, shard.ID(),
+						shard.VirtualWorkspaceURL, server.Cluster.Name)
+				}
 			}
 		}
+		if !dialled {
+			return skipped("no %s dials shards of another cluster", word)
+		}
+		return o
 	}
-	if !dialled {
-		return skipped("no agent dials shards of another cluster")
-	}
-	return o
 }
 
 // isWithin reports whether a host leads to a server only within its cluster: the name of a Service, or of the pod itself.
@@ -69,30 +72,41 @@ func exportsOwned(ctx context.Context, s *Subject) outcome {
 		return o
 	}
 	return every(agents, func(c *topology.Component) (o outcome) {
-		export, err := (&agentstate.Agent{Component: c, Proxy: proxy}).FindExport(ctx)
+		a := &agentstate.Agent{Component: c, Proxy: proxy}
+		export, err := a.FindExport(ctx)
 		switch {
 		case apierrors.IsForbidden(err), err == nil && export == nil: // the workspace does not exist, or the APIExport
 		case err != nil:
 			return skipped("%s: %s", c.ID(), reason(ctx, err))
 		default:
-			if why := s.foreign(c, export); why != "" {
+			if why := s.foreign(export); why != "" {
 				o.fail("%s: APIExport %s in %s %s", c.ID(), c.Agent.APIExport, c.Agent.Workspace, why)
+				return o
 			}
+			return agentAlone(ctx, s, a)
 		}
 		return o
 	})
 }
 
-// foreign returns why an APIExport is not the one of an agent; empty if it is.
-func (s *Subject) foreign(c *topology.Component, export *unstructured.Unstructured) string {
-	id, name := export.GetLabels()[topology.LabelInstallation], export.GetAnnotations()[agent.AnnotationName]
-	switch {
+// agentAlone looks for another agent that publishes through the same APIExport.
+func agentAlone(ctx context.Context, _ *Subject, a *agentstate.Agent) (o outcome) {
+	switch rival, err := a.Rival(ctx); {
+	case err != nil:
+		o.fail("%s: %s", a.ID(), reason(ctx, err))
+	case rival != "":
+		o.fail("%s: APIExport %s in %s is also published by the agent %s", a.ID(), a.Agent.APIExport, a.Agent.Workspace, rival)
+	}
+	return o
+}
+
+// foreign returns why an APIExport is not one of the setup; empty if it is.
+func (s *Subject) foreign(export *unstructured.Unstructured) string {
+	switch id := export.GetLabels()[topology.LabelInstallation]; {
 	case id == "":
 		return "was not created by kcpctl"
 	case id != s.state.Installation.ID:
 		return "belongs to the installation " + id
-	case name != "" && name != topology.AgentName(c.Setup, c.Name):
-		return fmt.Sprintf("is also published by the agent %s", name)
 	}
 	return ""
 }

@@ -19,10 +19,10 @@ import (
 const stuckTime = 5 * time.Minute
 
 // publishable looks for kinds that agents publish and that their cluster does not serve.
-func publishable(ctx context.Context, s *Subject, cl Cluster) (o outcome) {
+func publishable(ctx context.Context, s *Subject, cl agentCluster) (o outcome) {
 	found := false
 	for _, c := range s.agents() {
-		if c.Cluster.Name != cl.Name() {
+		if !cl.has(c) {
 			continue
 		}
 		for _, k := range agent.Kinds(&c.Agent.Agent) {
@@ -30,7 +30,7 @@ func publishable(ctx context.Context, s *Subject, cl Cluster) (o outcome) {
 				continue // of Kubernetes itself, or up creates it
 			}
 			found = true
-			served, err := cl.Versions(ctx, k.GroupKind)
+			served, err := cl.asked.Versions(ctx, k.GroupKind)
 			if err != nil {
 				o.add(fmt.Errorf("%s: PublishedResource %s: %w", c.ID(), k.Name, err))
 				continue
@@ -62,6 +62,11 @@ func (s *Subject) agents() []*topology.Component {
 	return slices.DeleteFunc(slices.Clone(s.Topology.Components), func(c *topology.Component) bool { return c.Kind != topology.Agent })
 }
 
+// readyProxies are the front-proxies that serve kcpctl.
+func (s *Subject) readyProxies() []*topology.Component {
+	return slices.DeleteFunc(s.servers(topology.FrontProxy), func(c *topology.Component) bool { return !c.AcceptsClientCertificates() })
+}
+
 // eachAgent runs a check for all agents that are not paused, through a front-proxy.
 func eachAgent(ask func(context.Context, *Subject, *agentstate.Agent) outcome) func(context.Context, *Subject) outcome {
 	return func(ctx context.Context, s *Subject) outcome {
@@ -69,7 +74,7 @@ func eachAgent(ask func(context.Context, *Subject, *agentstate.Agent) outcome) f
 		if len(agents) == 0 {
 			return skipped("the setup has no agents that run")
 		}
-		proxies := slices.DeleteFunc(s.servers(topology.FrontProxy), func(c *topology.Component) bool { return !c.AcceptsClientCertificates() })
+		proxies := s.readyProxies()
 		if len(proxies) == 0 {
 			return skipped("no front-proxy is ready")
 		}
@@ -92,11 +97,12 @@ func agentLeads(ctx context.Context, _ *Subject, a *agentstate.Agent) (o outcome
 	return o
 }
 
-func agentPublishes(ctx context.Context, _ *Subject, a *agentstate.Agent) (o outcome) {
+func agentPublishes(ctx context.Context, s *Subject, a *agentstate.Agent) (o outcome) {
 	if _, err := a.Published(ctx); err != nil {
 		o.fail("%s: %s", a.ID(), reason(ctx, err))
+		return o
 	}
-	return o
+	return agentAlone(ctx, s, a)
 }
 
 // agentAccepted looks for consumers that do not serve the APIs, or have not accepted all claims.
@@ -153,6 +159,24 @@ func agentReaches(ctx context.Context, s *Subject, a *agentstate.Agent, e agents
 	return a.Answers(ctx, e, s.Topology.WorkspaceServer(e.Shard), s.state, s.Runtime)
 }
 
+// agentServed asks the shards whether they answer the agent, and reads in its log whether it watches them.
+func agentServed(ctx context.Context, s *Subject, a *agentstate.Agent) outcome {
+	o := eachEndpoint(agentReaches)(ctx, s, a)
+	var log agentstate.WatchLog
+	if o.status != "" || s.Runtime.Logs(ctx, a.Component, LogOptions{}, &log) != nil || !log.Failed() {
+		return o
+	}
+	all, err := a.Endpoints(ctx, s.Topology)
+	if err != nil {
+		o.fail("%s: %s", a.ID(), reason(ctx, err))
+		return o
+	}
+	if gone := log.Unwatched(all); len(gone) > 0 {
+		o.fail("%s %s", a.ID(), agentstate.Unwatching(gone))
+	}
+	return o
+}
+
 // agentCleansUp looks for deleted objects that keep the finalizer of the agent.
 func agentCleansUp(ctx context.Context, s *Subject, a *agentstate.Agent, e agentstate.Endpoint) error {
 	export, err := a.Export(ctx)
@@ -164,7 +188,7 @@ func agentCleansUp(ctx context.Context, s *Subject, a *agentstate.Agent, e agent
 		return err
 	}
 	var stuck []string
-	for _, r := range agentstate.Resources(export) {
+	for _, r := range slices.Concat(agentstate.Resources(export), agent.RelatedOfConsumers(&a.Agent.Agent)) {
 		all, err := client.Exported(ctx, e.URL.Path, r)
 		if err != nil {
 			return err

@@ -30,7 +30,8 @@ const (
   - name: widgets
     workspace: root:widgets
     paused: true
-    publishedResources: [{name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget, versions: [v1]}, naming: {name: "{{ .ClusterName }}"}}}]
+    publishedResources: [{name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget, versions: [v1]}, naming: {name: "{{ .ClusterName }}"},
+      related: [{identifier: input, origin: kcp, version: v1, resource: secrets, object: {template: {template: "x"}}, watch: {byOwner: {}}}]}}]
 `
 	schemaOfWidgets = "v1234.widgets.example.com"
 	exportPath      = "/services/apiexport/abc/widgets"
@@ -64,6 +65,11 @@ func (w *world) widgets(all ...any) {
 	w.rt.Kcp.Always("GET "+widgetsPath+"/v1/widgets", items(all...))
 }
 
+// secrets scripts the Secrets of all workspaces that the agent may read.
+func (w *world) secrets(all ...any) {
+	w.rt.Kcp.Always("GET "+exportPath+"/clusters/*/api/v1/secrets", items(all...))
+}
+
 func (w *world) lease(renewed time.Time) {
 	lease := in("coordination.k8s.io/v1", "Lease", map[string]any{"spec": map[string]any{
 		"holderIdentity": "pod-1", "renewTime": renewed.UTC().Format(time.RFC3339Nano),
@@ -95,6 +101,7 @@ func inAgentWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		w.putExport(claim("events"), claim("secrets"))
 		w.lease(w.now)
 		w.widgets()
+		w.secrets()
 		rt.Kcp.Always("GET "+watchedPath, items())
 		rt.Kcp.Always("GET "+widgetsPath, fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{"preferredVersion": map[string]any{"version": "v1"}}})
 		w.top = newTopology(t, strings.Replace(withAgent, "paused: true", "paused: false", 1))
@@ -149,6 +156,17 @@ func TestAgentsThatRun(t *testing.T) {
 				"KCP143 skipped: agent/widgets has not published everything",
 			},
 		},
+		"another agent publishes too": {
+			func(w *world) {
+				go func() {
+					time.Sleep(time.Second) // both write their names in turn
+					export := w.rt.Kcp.In("root:widgets/apiexports/widgets")
+					export.SetAnnotations(map[string]string{"syncagent.kcp.io/agent-name": "other"})
+					w.rt.Kcp.PutIn("root:widgets/apiexports/widgets", export)
+				}()
+			},
+			[]string{"KCP142 fail: agent/widgets: APIExport widgets in root:widgets is also published by the agent other"},
+		},
 		"a claim is not accepted": {
 			func(w *world) { w.putExport(claim("events")) },
 			[]string{"KCP143 fail: agent/widgets: APIBinding widgets in root:widgets does not accept the claims of secrets"},
@@ -159,11 +177,23 @@ func TestAgentsThatRun(t *testing.T) {
 			},
 			[]string{"KCP144 fail: agent/widgets: root-shard: https://demo-root.kcp.svc.cluster.local:6443" + exportPath + " answers the agent with HTTP status 403: no"},
 		},
+		"a shard that the agent does not watch": {
+			func(w *world) {
+				w.rt.Log("agent/widgets", fmt.Sprintf(
+					`{"level":"error","msg":"failed to watch endpoint","url":"%s","error":"no route to host"}`+"\n", w.top.Root().VirtualWorkspaceURL+exportPath))
+			},
+			[]string{"KCP144 fail: agent/widgets does not watch root-shard (no route to host)"},
+		},
 		"an object that was just deleted": {func(w *world) { w.widgets(stuck(w, time.Minute)) }, nil},
 		"an object that stays": {
 			func(w *world) { w.widgets(stuck(w, time.Hour)) },
 			[]string{"KCP145 fail: agent/widgets: root-shard: deleted more than 5m0s ago, with the finalizer syncagent.kcp.io/cleanup: " +
 				"widgets.example.com default/first in logical cluster c1"},
+		},
+		"a related object that stays": {
+			func(w *world) { w.secrets(stuck(w, time.Hour)) },
+			[]string{"KCP145 fail: agent/widgets: root-shard: deleted more than 5m0s ago, with the finalizer syncagent.kcp.io/cleanup: " +
+				"secrets default/first in logical cluster c1"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -266,8 +296,8 @@ func TestPermissionsForAgents(t *testing.T) {
 	}
 }
 
-// An agent on another cluster cannot use the names of Services.
-func TestVirtualWorkspacesHaveAddressesForAgents(t *testing.T) {
+// An agent or a syncer on another cluster cannot use the names of Services.
+func TestVirtualWorkspacesHaveAddressesForTenants(t *testing.T) {
 	for name, tc := range map[string]struct {
 		url, cluster string
 		status       check.Status
@@ -289,17 +319,22 @@ func TestVirtualWorkspacesHaveAddressesForAgents(t *testing.T) {
     cluster: `+tc.cluster+`
     workspace: root:widgets
     publishedResources: [{name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget, versions: [v1]}, naming: {name: "{{ .ClusterName }}"}}}]
+  workloads:
+    cluster: home
+    clusters: [{name: c1, context: c}, {name: c2, cluster: `+tc.cluster+`, syncMode: Pull}]
 `)
-			found, ok := check.Find("KCP043")
-			require.True(t, ok)
-			r := check.Run(t.Context(), &check.Subject{Topology: top, Runtime: fakeruntime.New(t, top), Now: time.Now}, []check.Check{found}).Results[0]
-			require.Equal(t, tc.status, r.Status, r.Cause)
-			if tc.status == check.Fail {
-				require.Equal(t, "agent/widgets on cluster services dials shard/beta at "+tc.url+", which only leads there within cluster home", r.Cause)
+			for id, client := range map[string]string{"KCP043": "agent/widgets", "KCP052": "cluster/c2"} {
+				found, ok := check.Find(id)
+				require.True(t, ok)
+				r := check.Run(t.Context(), &check.Subject{Topology: top, Runtime: fakeruntime.New(t, top), Now: time.Now}, []check.Check{found}).Results[0]
+				require.Equal(t, tc.status, r.Status, r.Cause)
+				if tc.status == check.Fail {
+					require.Equal(t, client+" on cluster services dials shard/beta at "+tc.url+", which only leads there within cluster home", r.Cause)
+				}
+				local := topologytest.LocalOf(top.Setup)
+				r = check.Run(t.Context(), &check.Subject{Topology: local, Runtime: fakeruntime.New(t, local), Now: time.Now}, []check.Check{found}).Results[0]
+				require.Equal(t, "all components run on this machine", r.Cause)
 			}
-			local := topologytest.LocalOf(top.Setup)
-			r = check.Run(t.Context(), &check.Subject{Topology: local, Runtime: fakeruntime.New(t, local), Now: time.Now}, []check.Check{found}).Results[0]
-			require.Equal(t, "all components run on this machine", r.Cause)
 		})
 	}
 }

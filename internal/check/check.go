@@ -23,6 +23,7 @@ const (
 	catReach        = "Network of the clusters"
 	catMachine      = "This machine"
 	catAgents       = "Agents"
+	catPhysical     = "Physical clusters"
 	catComponents   = "Components"
 	catConnections  = "Connections"
 	catKcp          = "kcp"

@@ -73,12 +73,12 @@ func mayApply(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 }
 
 // mayApplyClusterScoped asks for the objects without a namespace. Only agents have some.
-func mayApplyClusterScoped(ctx context.Context, s *Subject, c Cluster) (o outcome) {
-	objects := slices.DeleteFunc(s.on(c), func(o render.Object) bool { return !clusterScoped(o) })
+func mayApplyClusterScoped(ctx context.Context, _ *Subject, c agentCluster) (o outcome) {
+	objects := slices.DeleteFunc(c.objects, func(o render.Object) bool { return !clusterScoped(o) })
 	if len(objects) == 0 {
 		return skipped("no agent runs on it")
 	}
-	o.add(c.MayApplyClusterScoped(ctx, objects))
+	o.add(c.asked.MayApplyClusterScoped(ctx, objects))
 	return o
 }
 

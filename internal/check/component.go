@@ -64,10 +64,11 @@ func every[T any](items []T, ask func(T) outcome) (o outcome) {
 	return o
 }
 
-// servers returns the components of some kinds, or of all kinds, that have a ready replica. Agents serve only metrics, without TLS.
+// servers returns the components of some kinds, or of all kinds, that have a ready replica. Agents, the controller of workloads and syncers
+// serve only metrics and probes, without TLS.
 func (s *Subject) servers(kinds ...topology.Kind) []*topology.Component {
 	return slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool {
-		return !s.serves(c.ID()) || c.Kind == topology.Agent || len(kinds) > 0 && !slices.Contains(kinds, c.Kind)
+		return !s.serves(c.ID()) || c.Kind.Tenant() || len(kinds) > 0 && !slices.Contains(kinds, c.Kind)
 	})
 }
 

@@ -127,8 +127,9 @@ var Health = []Check{
 		ID: "KCP142", Category: catAgentsHealth, Title: "agents have published their resources",
 		run: eachAgent(agentPublishes),
 		Explanation: "An agent makes an APIResourceSchema from each published kind, and adds it to the APIExport. If the definition of " +
-			"the kind has changed, the agent makes a new one.",
-		Fix: "see kcpctl logs agent/NAME: the agent logs why it cannot convert or publish a kind",
+			"the kind has changed, the agent makes a new one. Another agent of the same APIExport, such as one that was started by hand, " +
+			"writes to it in turn with this one.",
+		Fix: "see kcpctl logs agent/NAME: the agent logs why it cannot convert or publish a kind; stop another agent of the APIExport",
 	},
 	{
 		ID: "KCP143", Category: catAgentsHealth, Title: "consumers have accepted the claims of agents",
@@ -139,19 +140,29 @@ var Health = []Check{
 	},
 	{
 		ID: "KCP144", Category: catAgentsHealth, Title: "every shard serves the agents",
-		run: eachAgent(eachEndpoint(agentReaches)),
+		run: eachAgent(agentServed),
 		Explanation: "An agent watches a URL of each shard that has consumers. kcpctl requests what the agent requests first, with the " +
 			"certificate of the agent, through the runtime. An agent that could not reach a shard when it appeared does not try again " +
-			"until it is restarted.",
-		Fix: "see the logs of the shard and kcpctl logs agent/NAME; when the shard answers, delete the pods of the agent, so that it " +
-			"connects again",
+			"until it is restarted: its log shows that.",
+		Fix: "see the logs of the shard and kcpctl logs agent/NAME; when the shard answers, run kcpctl up, which restarts agents that do " +
+			"not watch it",
 	},
 	{
 		ID: "KCP145", Category: catAgentsHealth, Title: "agents release deleted objects",
 		run: eachAgent(eachEndpoint(agentCleansUp)),
-		Explanation: "A synchronized object keeps the finalizer " + agent.Finalizer + " until the agent has deleted its copy. If that takes " +
-			"more than five minutes, the copy has finalizers of its own, or the agent does not notice the deletion.",
-		Fix: "look at the copy on the cluster of the agent, and at its finalizers; see kcpctl logs agent/NAME",
+		Explanation: "A synchronized object, and a related object that the agent copies from a workspace, keeps the finalizer " + agent.Finalizer +
+			" until the agent has deleted its copy. If that takes more than five minutes, the copy has finalizers of its own, or the agent " +
+			"does not notice the deletion: a related object without watch, or one to which its object no longer refers.",
+		Fix: "look at the copy on the cluster of the agent, and at its finalizers; see kcpctl logs agent/NAME; remove the finalizer from a " +
+			"related object to which nothing refers",
+	},
+	{
+		ID: "KCP151", Category: catWorkloads, Title: "objects are protected from patches of which kcp drops list items",
+		run: inCompute(guarded),
+		Explanation: "kcp loses items of lists, such as containers, in the patches that kubectl apply, set, edit, patch and rollout send for " +
+			"built-in types. The controller writes ValidatingAdmissionPolicies and their bindings for all published APIs into the compute " +
+			"workspace, so that they are refused in all workspaces. The live ones are compared with those.",
+		Fix: "see kcpctl logs workloads/controller: the controller writes them again when they are deleted or changed",
 	},
 	{
 		ID: "KCP152", Category: catWorkloads, Title: "every physical cluster is ready",
@@ -160,6 +171,35 @@ var Health = []Check{
 			"not ready if its syncer sends no heartbeats, or does not reach its API server. After spec.workloads.clusters[].evictAfter, its " +
 			"share runs on other clusters.",
 		Fix: "correct what the message says, and run kcpctl up, which renews the credential of the syncer; see kcpctl logs workloads/controller",
+	},
+	{
+		ID: "KCP153", Category: catWorkloads, Title: "physical clusters can serve the published APIs",
+		run: inCompute(compatible),
+		Explanation: "Objects of an API are not scheduled to a cluster where they would be refused or lose fields: the API is Incompatible " +
+			"there. The message has the path of the field. It is a warning if another cluster serves the API, or if it is not known what a cluster serves.",
+		Fix: "upgrade the cluster or its CustomResourceDefinition, or make the published schema narrower with kcpctl workloads negotiate --narrow",
+	},
+	{
+		ID: "KCP154", Category: catWorkloads, Title: "workloads are in clusters, and leaves have roots",
+		run: inCompute(placed),
+		Explanation: "The controller makes a leaf of each workload, such as a Deployment, for each cluster where it runs. A workload without a " +
+			"leaf after a minute runs nowhere: the message has the reason. kcp deletes leaves with their roots. A leaf whose root or whose Cluster " +
+			"does not exist keeps running. All objects of the published APIs are listed on every shard.",
+		Fix: "correct what the message says; for leaves without a root, see kcpctl logs workloads/controller and delete them",
+	},
+	{
+		ID: "KCP155", Category: catWorkloads, Title: "syncers may write the published APIs in their clusters",
+		run: inCompute(syncerMayWrite),
+		Explanation: "The ClusterRole of the syncer in each physical cluster must grant everything that the syncer does with the published APIs. An API " +
+			"that was removed from spec.workloads.apis stays published, but its permissions are removed. Clusters that do not answer are skipped.",
+		Fix: "run kcpctl up, which restores the ClusterRole; add APIs that are still published to spec.workloads.apis",
+	},
+	{
+		ID: "KCP156", Category: catWorkloads, Title: "workspaces show clusters their objects",
+		run: inCompute(bound),
+		Explanation: "In each workspace that uses the published APIs, the controller creates an APIBinding of the APIExport of each cluster. Through it, " +
+			"the syncer sees the objects with the label of its cluster, as soon as kcp has applied the claims.",
+		Fix: "wait some seconds, because the controller retries; then see kcpctl logs workloads/controller and the conditions of the APIBinding",
 	},
 }
 

@@ -1,5 +1,7 @@
 package check
 
+import "github.com/kcpctl/kcpctl/internal/topology"
+
 // howReached and fixReach explain the checks of reachability.
 const (
 	howReached = "Shards, front-proxies, servers of virtual workspaces and the cache server dial each other, across clusters " +
@@ -182,7 +184,7 @@ var Preflight = []Check{
 	},
 	{
 		ID: "KCP042", Category: catAgents, Title: "the clusters of agents serve the kinds that agents publish",
-		run: eachCluster(publishable), Needs: []string{"KCP001"},
+		run: eachAgentCluster(publishable), Needs: []string{"KCP001"},
 		Explanation: "An agent publishes the CustomResourceDefinitions of its cluster. Without one it waits, and logs the reason. The " +
 			"cluster must serve each kind, and the versions that the setup file selects. Kinds of definitions in the setup file are " +
 			"left out, because up creates these, and so are the built-in kinds of the core group.",
@@ -190,7 +192,7 @@ var Preflight = []Check{
 	},
 	{
 		ID: "KCP043", Category: catAgents, Title: "the virtual workspaces of all shards have addresses for the agents",
-		run: addressed,
+		run: addressed(topology.Agent, "agent"),
 		Explanation: "An agent dials the virtual workspace URL of every shard that has consumers, also from another cluster. There, the name of " +
 			"a Service leads nowhere, or elsewhere: such a shard needs a virtualWorkspaceURL that the cluster of the agent can reach. kcpctl " +
 			"demands one whenever it reads the setup file, and this check looks at its host. KCP024 tries the addresses, and KCP144 the " +
@@ -209,11 +211,30 @@ var Preflight = []Check{
 	},
 	{
 		ID: "KCP045", Category: catAgents, Title: "the user may create what agents need on their clusters",
-		run: eachCluster(mayApplyClusterScoped), Needs: []string{"KCP001"},
+		run: eachAgentCluster(mayApplyClusterScoped), Needs: []string{"KCP001"},
 		Explanation: "An agent reads and writes objects in all namespaces of its cluster. Up therefore creates a ClusterRole and a " +
 			"ClusterRoleBinding for it, its PublishedResources, which have no namespace, and CustomResourceDefinitions, unless they exist. " +
 			"A SelfSubjectAccessReview tests each permission. Kubernetes lets a user create and bind a ClusterRole only with the verbs " +
 			"escalate and bind, or with all permissions that the role grants. The role admin of a namespace is not enough.",
 		Fix: "ask an administrator of the cluster of the agent for the permissions; the role cluster-admin has them",
+	},
+	{
+		ID: "KCP051", Category: catPhysical, Title: "the user may register the physical clusters",
+		run: registrable,
+		Explanation: "Up creates a ServiceAccount, a ClusterRole and its binding for the syncer on each cluster of spec.workloads, with the context of " +
+			"the setup file. The API server must answer, and the user must have the permissions: create and bind a ClusterRole only with the " +
+			"verbs escalate and bind, or with all permissions that the role grants. Two names for the same cluster are refused, because the " +
+			"objects of both would be in the same namespaces. They are compared by the UID of the namespace kube-system. A cluster that is " +
+			"registered already and does not answer is a warning: up goes on without it.",
+		Fix: "correct the context and the kubeconfig in spec.workloads.clusters, or ask an administrator of the cluster for the permissions; the role " +
+			"cluster-admin has them",
+	},
+	{
+		ID: "KCP052", Category: catPhysical, Title: "the virtual workspaces of all shards have addresses for the syncers",
+		run: addressed(topology.Physical, "syncer"),
+		Explanation: "The syncer of a cluster whose syncMode is Pull dials a front-proxy, and the virtual workspace URL of every shard that has " +
+			"workspaces with objects of the cluster. From another cluster, such a shard needs a virtualWorkspaceURL that this cluster can " +
+			"reach. kcpctl demands one whenever it reads the setup file, and this check looks at its host. KCP024 tries the addresses.",
+		Fix: "set virtualWorkspaceURL of the shard, or url of its server of virtual workspaces, to an address that the physical cluster reaches",
 	},
 }

@@ -198,7 +198,8 @@ func (s *Subject) ask(ctx context.Context, c Cluster, all []*topology.RemoteAddr
 	return answers
 }
 
-// dialler returns the template of the pods of a kcp server on a cluster: one that is about to be applied, or that runs.
+// dialler returns the template of the pods of a kcp server on a cluster: one that is about to be applied, or that runs. Where only an agent
+// or a syncer runs, it is the template of these, with the image of kcp.
 func (s *Subject) dialler(ctx context.Context, c Cluster) (*corev1.PodTemplateSpec, error) {
 	objects := s.on(c)
 	if s.Objects == nil {
@@ -212,15 +213,30 @@ func (s *Subject) dialler(ctx context.Context, c Cluster) (*corev1.PodTemplateSp
 			}
 		}
 	}
-	for _, obj := range objects {
-		template, ok, _ := unstructured.NestedMap(obj.Object, "spec", "template")
-		if !ok || !obj.Component.Kind().Serves() {
-			continue
+	for _, serves := range []bool{true, false} {
+		for _, obj := range objects {
+			template, ok, _ := unstructured.NestedMap(obj.Object, "spec", "template")
+			if k := obj.Component.Kind(); !ok || k.Serves() != serves || !k.Serves() && !k.Tenant() {
+				continue
+			}
+			out := &corev1.PodTemplateSpec{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, out); err != nil || serves {
+				return out, err
+			}
+			return withImageOf(s.Topology.Root(), out), nil
 		}
-		out := &corev1.PodTemplateSpec{}
-		return out, runtime.DefaultUnstructuredConverter.FromUnstructured(template, out)
 	}
-	return nil, fmt.Errorf("no kcp server runs on cluster %s", c.Name())
+	return nil, fmt.Errorf("no pod of the setup runs on cluster %s", c.Name())
+}
+
+// withImageOf gives the first container of a template the image of a component. The template needs no ServiceAccount then: that of an agent or
+// a syncer may not exist yet.
+func withImageOf(c *topology.Component, template *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
+	template.Spec.ServiceAccountName = ""
+	if len(template.Spec.Containers) > 0 {
+		template.Spec.Containers[0].Image, template.Spec.Containers[0].ImagePullPolicy = c.Image, c.PullPolicy
+	}
+	return template
 }
 
 // judge reports the problems of an answer. A component that does not run yet cannot answer, and the address of its

@@ -197,3 +197,24 @@ func TestReachabilityTableOfManyAddresses(t *testing.T) {
 	require.Len(t, check.Table(rows, false), 2)
 	require.Len(t, check.Table(rows[:24], false), 25)
 }
+
+// Where only a syncer runs, the pods that try addresses have its settings, and the image of kcp.
+func TestReachabilityFromASyncer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlacesOf(t, `  external: {hostname: kcp.example.com}
+  clusters: [{name: eu, context: eu}]
+  rootShard: {cluster: eu, virtualWorkspaceURL: "https://root.example.com:6443"}
+  workloads:
+    clusters: [{name: c1, context: eu}, {name: us, context: us, syncMode: Pull, podTemplate: {spec: {nodeSelector: {zone: edge}}}}]
+`, true)
+		p.answers["root.example.com:6443"] = check.Answer{Reach: check.NoAnswer, Detail: "i/o timeout"}
+		res, _ := p.run(t, "KCP024")
+		require.Equal(t, check.Fail, res.Status)
+		require.Contains(t, res.Cause, "us cannot reach root-shard at root.example.com:6443: i/o timeout")
+		require.Equal(t, []string{"kcp.example.com:6443", "root.example.com:6443"}, slices.Sorted(slices.Values(p.asked["us"])))
+		from := p.rt.Place.Clusters[1].(*fakeruntime.Cluster).Probed.Spec
+		require.Equal(t, map[string]string{"zone": "edge"}, from.NodeSelector)
+		require.Equal(t, p.top.Root().Image, from.Containers[0].Image)
+		require.Empty(t, from.ServiceAccountName, "it may not exist yet")
+	})
+}

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -28,6 +29,8 @@ type Subject struct {
 	Now     func() time.Time
 	// Moving are the components that are about to get another address or serving certificate.
 	Moving map[topology.ID]bool
+	// Only are the components that a run is limited to. None: it is not limited.
+	Only []topology.ID
 	// AllowUnreachable accepts that clusters are left out, because they cannot be reached.
 	AllowUnreachable bool
 	// Network is the network of this machine. Nil is the real one.
@@ -65,8 +68,23 @@ type Runtime interface {
 	// Dial connects to the port on which a component serves.
 	Dial(ctx context.Context, c *topology.Component) (net.Conn, error)
 	agentstate.Reader
+	LogReader
 	// Facts returns what can be asked about the place. It asks nothing yet.
 	Facts() Facts
+}
+
+// LogReader reads logs.
+type LogReader interface {
+	// Logs copies a component's logs.
+	Logs(ctx context.Context, c *topology.Component, o LogOptions, w io.Writer) error
+}
+
+// LogOptions select logs.
+type LogOptions struct {
+	Follow   bool
+	Previous bool
+	// Tail is the number of last lines; 0 is all.
+	Tail int64
 }
 
 // Facts is what checks can ask about the place where a setup runs: Kubernetes clusters, or this machine.
@@ -74,6 +92,10 @@ type Facts struct {
 	Clusters []Cluster
 	// Unreachable are the clusters that are left out, because they cannot be reached.
 	Unreachable []plan.Unreachable
+	// Physical are the clusters of spec.workloads.
+	Physical []Physical
+	// Services are the clusters whose APIs agents on this machine publish.
+	Services []Physical
 	// Machine is nil for a setup on clusters.
 	Machine Machine
 }
@@ -112,6 +134,26 @@ type Cluster interface {
 	Occupied(ctx context.Context, objects []render.Object) error
 	// Reach tries addresses from a short-lived pod in the namespace, and returns what happened at each.
 	Reach(ctx context.Context, p Probe) ([]Answer, error)
+}
+
+// Physical is a cluster of spec.workloads, or one whose APIs agents on this machine publish.
+type Physical struct {
+	// Name is the cluster's name in the setup file.
+	Name string
+	PhysicalCluster
+	// Err is why the cluster cannot be asked: the kubeconfig or the context does not exist.
+	Err error
+	// Registered means that a run has applied objects there.
+	Registered bool
+}
+
+// PhysicalCluster answers questions about a cluster that is not one of the setup's own.
+type PhysicalCluster interface {
+	// Identity identifies the cluster, whatever its URL and the user are. It is empty if the user may not know.
+	Identity(ctx context.Context) (string, error)
+	// MayApplyClusterScoped and Versions are as those of Cluster.
+	MayApplyClusterScoped(ctx context.Context, objects []render.Object) error
+	Versions(ctx context.Context, kind schema.GroupKind) ([]string, error)
 }
 
 // Machine answers questions about this machine, for a setup that runs on it.

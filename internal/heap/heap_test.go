@@ -3,6 +3,7 @@ package heap
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"testing"
 	"time"
 
@@ -22,15 +23,24 @@ func TestPercent(t *testing.T) {
 func TestPaceFollowsTheHeap(t *testing.T) {
 	before := debug.SetGCPercent(100)
 	defer debug.SetGCPercent(before)
-	Pace()
+	serve := Pace()
 	current := func() int {
 		runtime.GC()
-		p := debug.SetGCPercent(most)
-		debug.SetGCPercent(p)
-		return p
+		return percentage()
 	}
 	large := make([]byte, roomy)
 	require.Eventually(t, func() bool { return current() == least }, 10*time.Second, time.Millisecond)
 	runtime.KeepAlive(large)
 	require.Eventually(t, func() bool { return current() == most }, 10*time.Second, time.Millisecond)
+	serve()
+	for range 3 {
+		require.Equal(t, serving, current())
+	}
+}
+
+// percentage returns the percentage that is set. It reads it without setting another one, so that Pace is not disturbed.
+func percentage() int {
+	s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+	metrics.Read(s)
+	return int(s[0].Value.Uint64())
 }

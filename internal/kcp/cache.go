@@ -90,7 +90,7 @@ func replicatedNames(
 		for i := range list.Items {
 			o := &list.Items[i]
 			if o.GetDeletionTimestamp() == nil {
-				names = append(names, r.Resource+" "+o.GetAnnotations()[clusterAnnotation]+":"+o.GetName())
+				names = append(names, r.Resource+" "+o.GetAnnotations()[kcpapi.AnnotationCluster]+":"+o.GetName())
 			}
 		}
 	}

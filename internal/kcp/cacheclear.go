@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -221,7 +222,7 @@ func (c *Client) clearCached(ctx context.Context, shard string, r schema.GroupVe
 				return len(deleted), fmt.Errorf("%s in the cache belongs to shard %q, not to %s",
 					entryName(r, o), of, shard)
 			}
-			if cluster := o.GetAnnotations()[clusterAnnotation]; cluster == "" || cluster == wildcard {
+			if cluster := o.GetAnnotations()[kcpapi.AnnotationCluster]; cluster == "" || cluster == wildcard {
 				return len(deleted), fmt.Errorf("%s of shard %s in the cache has no logical cluster",
 					entryName(r, o), shard)
 			}
@@ -245,7 +246,7 @@ func entryName(r schema.GroupVersionResource, o *unstructured.Unstructured) stri
 	if o.GetNamespace() != "" {
 		name = o.GetNamespace() + "/" + name
 	}
-	return r.GroupResource().String() + " " + o.GetAnnotations()[clusterAnnotation] + ":" + name
+	return r.GroupResource().String() + " " + o.GetAnnotations()[kcpapi.AnnotationCluster] + ":" + name
 }
 
 // deleteCached deletes objects of the cache, and returns the names of the deleted ones.
@@ -276,7 +277,7 @@ func (c *Client) deleteCached(
 func (c *Client) deleteEntry(
 	ctx context.Context, shard string, r schema.GroupVersionResource, o *unstructured.Unstructured,
 ) error {
-	at, err := c.cacheAt(shard, o.GetAnnotations()[clusterAnnotation])
+	at, err := c.cacheAt(shard, o.GetAnnotations()[kcpapi.AnnotationCluster])
 	if err != nil {
 		return err
 	}

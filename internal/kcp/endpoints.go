@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -80,7 +81,7 @@ func (c *Client) RemoveEndpoints(ctx context.Context, shard string) (int, error)
 // removeEndpoints applies a status without endpoints to a slice as the shard, as the shard itself does when it has
 // nothing to serve.
 func (c *Client) removeEndpoints(ctx context.Context, shard string, e shardEndpoint) error {
-	at, err := c.workspace(e.slice.GetAnnotations()[clusterAnnotation])
+	at, err := c.workspace(e.slice.GetAnnotations()[kcpapi.AnnotationCluster])
 	if err != nil {
 		return err
 	}
@@ -112,7 +113,7 @@ func (c *Client) endpointsOf(ctx context.Context, shard string) ([]shardEndpoint
 	for _, r := range resources {
 		err := c.eachOf(ctx, r, func(o *unstructured.Unstructured) error {
 			urls := appliedEndpoints(o, shard)
-			if cluster := o.GetAnnotations()[clusterAnnotation]; len(urls) > 0 && (cluster == "" || cluster == wildcard) {
+			if cluster := o.GetAnnotations()[kcpapi.AnnotationCluster]; len(urls) > 0 && (cluster == "" || cluster == wildcard) {
 				return fmt.Errorf("%s has no logical cluster", entryName(r, o))
 			}
 			for _, url := range urls {

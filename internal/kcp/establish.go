@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 )
 
 // systemCRDClusters are the logical clusters of the CRDs that kcp itself creates when it starts: its own ones, and those of
@@ -52,7 +54,7 @@ func (c *Client) establish(ctx context.Context) error {
 		if !ok || !awaitsEstablishment(crd) {
 			continue
 		}
-		at, err := c.workspace(crd.GetAnnotations()[clusterAnnotation])
+		at, err := c.workspace(crd.GetAnnotations()[kcpapi.AnnotationCluster])
 		if err != nil {
 			return err
 		}
@@ -63,7 +65,7 @@ func (c *Client) establish(ctx context.Context) error {
 
 // awaitsEstablishment reports whether a CRD is one of kcp's own ones, and nothing but time is missing.
 func awaitsEstablishment(crd *unstructured.Unstructured) bool {
-	return slices.Contains(systemCRDClusters, crd.GetAnnotations()[clusterAnnotation]) &&
+	return slices.Contains(systemCRDClusters, crd.GetAnnotations()[kcpapi.AnnotationCluster]) &&
 		isTrue(crd, "NamesAccepted") && !isTrue(crd, "Established")
 }
 

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 )
 
 // Exported is an object of an API that an APIExport provides.
@@ -38,37 +40,47 @@ func (e Exported) String() string {
 // shard's virtual workspaces, and path that of the shard's URL in the APIExportEndpointSlice. An API that is not served there has no
 // objects. It needs system:masters.
 func (c *Client) Exported(ctx context.Context, path string, r schema.GroupResource) ([]Exported, error) {
+	var out []Exported
+	err := c.EachExported(ctx, path, r, func(resource schema.GroupVersionResource, o *unstructured.Unstructured) {
+		out = append(out, exportedOf(resource, o))
+	})
+	return out, err
+}
+
+// EachExported is Exported for callers that need whole objects. It calls do for each, and keeps none.
+func (c *Client) EachExported(
+	ctx context.Context, path string, r schema.GroupResource, do func(schema.GroupVersionResource, *unstructured.Unstructured),
+) error {
 	path = strings.TrimSuffix(path, "/") + "/clusters/" + wildcard
 	version, err := c.servedVersion(ctx, path, r.Group)
 	if err != nil || version == "" {
-		return nil, err
+		return err
 	}
 	at, err := c.at(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	resource := r.WithVersion(version)
-	var out []Exported
 	for options := (metav1.ListOptions{Limit: cachePage}); ; {
 		list, err := at.Resource(resource).List(ctx, options)
 		if apierrors.IsNotFound(err) {
-			return out, nil
+			return nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", r, err)
+			return fmt.Errorf("list %s: %w", r, err)
 		}
 		for i := range list.Items {
-			out = append(out, exportedOf(resource, &list.Items[i]))
+			do(resource, &list.Items[i])
 		}
 		if options.Continue = list.GetContinue(); options.Continue == "" {
-			return out, nil
+			return nil
 		}
 	}
 }
 
 func exportedOf(r schema.GroupVersionResource, o *unstructured.Unstructured) Exported {
 	e := Exported{
-		GroupVersionResource: r, Cluster: o.GetAnnotations()[clusterAnnotation], Namespace: o.GetNamespace(), Name: o.GetName(),
+		GroupVersionResource: r, Cluster: o.GetAnnotations()[kcpapi.AnnotationCluster], Namespace: o.GetNamespace(), Name: o.GetName(),
 		Finalizers: o.GetFinalizers(), version: o.GetResourceVersion(),
 	}
 	if at := o.GetDeletionTimestamp(); at != nil {
@@ -77,8 +89,11 @@ func exportedOf(r schema.GroupVersionResource, o *unstructured.Unstructured) Exp
 	return e
 }
 
-// servedVersion returns the preferred version of a group at a path, or "" if it is not served there.
+// servedVersion returns the preferred version of a group at a path, or "" if it is not served there. The core group has one version.
 func (c *Client) servedVersion(ctx context.Context, path, group string) (string, error) {
+	if group == "" {
+		return "v1", nil
+	}
 	answer, err := c.Get(ctx, path+"/apis/"+group, nil)
 	switch {
 	case err != nil:

@@ -8,12 +8,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-)
 
-// The annotations with the name and the path of a logical cluster (kcp: sdk/apis/core, logicalcluster.AnnotationKey).
-const (
-	clusterAnnotation = "kcp.io/cluster"
-	pathAnnotation    = "kcp.io/path"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 )
 
 // wildcard stands for all logical clusters of a shard.
@@ -50,12 +46,12 @@ func (c *Client) LogicalClusters(ctx context.Context) ([]LogicalCluster, error) 
 	var out []LogicalCluster
 	for i := range list.Items {
 		o := &list.Items[i]
-		name := o.GetAnnotations()[clusterAnnotation]
+		name := o.GetAnnotations()[kcpapi.AnnotationCluster]
 		if strings.HasPrefix(name, "system:") {
 			continue
 		}
 		out = append(out, LogicalCluster{
-			Name: name, Path: cmp.Or(o.GetAnnotations()[pathAnnotation], name), Deleting: o.GetDeletionTimestamp() != nil,
+			Name: name, Path: cmp.Or(o.GetAnnotations()[kcpapi.AnnotationPath], name), Deleting: o.GetDeletionTimestamp() != nil,
 		})
 	}
 	slices.SortFunc(out, func(a, b LogicalCluster) int { return strings.Compare(a.Path, b.Path) })

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -32,7 +33,7 @@ func (c *Client) ReplicateShard(ctx context.Context, cache *Client, shard string
 	if err != nil {
 		return fmt.Errorf("read shard %s: %w", shard, err)
 	}
-	at, err := cache.cacheAt(topology.RootShardName, original.GetAnnotations()[clusterAnnotation])
+	at, err := cache.cacheAt(topology.RootShardName, original.GetAnnotations()[kcpapi.AnnotationCluster])
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 )
 
 // The annotations of a Workspace with the shard of its logical cluster: the name since kcp v0.32, and a hash of the
@@ -50,7 +52,7 @@ func (c *Client) Workspaces(ctx context.Context, identity, shard string) ([]Work
 	var out []Workspace
 	err := c.eachOf(ctx, r, func(o *unstructured.Unstructured) error {
 		if isOnShard(o, shard) {
-			out = append(out, Workspace{o.GetAnnotations()[clusterAnnotation] + ":" + o.GetName(), o.GetDeletionTimestamp() != nil})
+			out = append(out, Workspace{o.GetAnnotations()[kcpapi.AnnotationCluster] + ":" + o.GetName(), o.GetDeletionTimestamp() != nil})
 		}
 		return nil
 	})

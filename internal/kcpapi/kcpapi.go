@@ -14,6 +14,13 @@ const (
 	MigrationGroup = "migration.kcp.io"
 )
 
+// The annotations with the name and the path of a logical cluster. The first is on all objects, the second on the LogicalCluster (kcp:
+// sdk/apis/core, logicalcluster.AnnotationKey).
+const (
+	AnnotationCluster = "kcp.io/cluster"
+	AnnotationPath    = "kcp.io/path"
+)
+
 // API is a kind of object, and the resource under which kcp serves it. The objects of all of them have no namespace.
 type API struct {
 	schema.GroupVersionKind

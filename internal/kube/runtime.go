@@ -55,6 +55,9 @@ const lockPart = "lock"
 // Holder is a run that holds the lock.
 type Holder = lease.Holder
 
+// HasEnded reports whether a Holder, as a string, is a process of this machine that has ended. It is false if that is not certain.
+func HasEnded(holder string) bool { return lease.Ended(holder) }
+
 // API is how to talk to the API server of a cluster.
 type API = cluster.API
 
@@ -308,7 +311,7 @@ func (r *Runtime) PurgeData(ctx context.Context, id topology.ID) error {
 
 // State returns the state of a component, from what watches have seen.
 func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
-	if !c.Kind.Runs() {
+	if !c.Runs() {
 		return ready.State{Ready: true}, nil
 	}
 	ctx = cluster.Quiet(ctx)

@@ -277,14 +277,9 @@ func (r *Runtime) PurgeData(_ context.Context, id topology.ID) error {
 	return explain(os.RemoveAll(topology.ComponentDir(r.layout.Dir, object)))
 }
 
-// isProcess reports whether a component is a process. The others are only files.
-func isProcess(c *topology.Component) bool {
-	return c.Kind != topology.Base && c.Kind != topology.Kubeconfig
-}
-
 // State returns whether the process of a component is running, and what it answers to the readiness probe.
 func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
-	if !isProcess(c) {
+	if !c.Runs() {
 		return ready.State{Ready: true}, nil
 	}
 	o, err := r.supervisor.observe(ctx, c)
@@ -318,7 +313,7 @@ const watchPeriod = 500 * time.Millisecond
 func (r *Runtime) Wait(ctx context.Context) error {
 	for {
 		for _, c := range r.topology.Components {
-			if !isProcess(c) {
+			if !c.Runs() {
 				continue
 			}
 			o, err := r.supervisor.observe(ctx, c)

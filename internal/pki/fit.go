@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cloudflare/cfssl/config"
-
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -109,7 +107,7 @@ func certUsages(cert *x509.Certificate) []string {
 
 func usageName(u x509.ExtKeyUsage) string {
 	for _, known := range []Usage{ServerAuth, ClientAuth} {
-		if config.ExtKeyUsage[string(known)] == u {
+		if known.extKeyUsage() == u {
 			return string(known)
 		}
 	}

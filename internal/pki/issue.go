@@ -13,12 +13,12 @@ import (
 	"net"
 	"time"
 
-	"github.com/cloudflare/cfssl/config"
-	"github.com/cloudflare/cfssl/signer"
-
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
+
+// authorityUsage is the key usage of certificate authorities.
+const authorityUsage = x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign | x509.KeyUsageCRLSign
 
 // backdate makes a new certificate valid on machines whose clocks are behind.
 const backdate = 5 * time.Minute
@@ -63,14 +63,21 @@ func (a *authority) issue(r request) (Pair, error) {
 	if err != nil {
 		return Pair{}, err
 	}
-	usages := []string{"digital signature"}
+	template := &x509.Certificate{KeyUsage: x509.KeyUsageDigitalSignature}
 	if _, ok := key.(*rsa.PrivateKey); ok {
-		usages = append(usages, "key encipherment")
+		template.KeyUsage |= x509.KeyUsageKeyEncipherment
 	}
 	for _, u := range r.usages {
-		usages = append(usages, string(u))
+		template.ExtKeyUsage = append(template.ExtKeyUsage, u.extKeyUsage())
 	}
-	return sign(r, key, a.key, a.cert, config.SigningProfile{Usage: usages})
+	for _, h := range r.hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, h)
+		}
+	}
+	return sign(r, template, key, a.key, a.cert)
 }
 
 // selfSign creates a certificate authority. The only authority that it can sign is its successor.
@@ -79,10 +86,7 @@ func selfSign(r request) (Pair, error) {
 	if err != nil {
 		return Pair{}, err
 	}
-	return sign(r, key, key, nil, config.SigningProfile{
-		Usage:        []string{"digital signature", "cert sign", "crl sign"},
-		CAConstraint: config.CAConstraint{IsCA: true, MaxPathLen: 1},
-	})
+	return sign(r, &x509.Certificate{IsCA: true, KeyUsage: authorityUsage, MaxPathLen: 1}, key, key, nil)
 }
 
 // crossSign signs the key of another authority, for the time in which both are valid.
@@ -97,37 +101,22 @@ func (a *authority) crossSign(other *authority) ([]byte, error) {
 	if a.cert.NotAfter.Before(r.notAfter) {
 		r.notAfter = a.cert.NotAfter
 	}
-	pair, err := sign(r, other.key, a.key, a.cert, config.SigningProfile{
-		Usage:        []string{"digital signature", "cert sign", "crl sign"},
-		CAConstraint: config.CAConstraint{IsCA: true, MaxPathLenZero: true},
-	})
+	template := &x509.Certificate{IsCA: true, KeyUsage: authorityUsage, MaxPathLenZero: true, SubjectKeyId: other.cert.SubjectKeyId}
+	pair, err := sign(r, template, other.key, a.key, a.cert)
 	return pair.Cert, err
 }
 
-// sign creates a certificate for a key. cfssl derives the fields of the certificate from the profile. A signing
-// request is not needed, because the same process creates the key and signs. Without the certificate of an authority
-// the result is self-signed.
-func sign(r request, key, by crypto.Signer, ca *x509.Certificate, profile config.SigningProfile) (Pair, error) {
-	template := &x509.Certificate{
-		SerialNumber:       r.serial,
-		Subject:            pkix.Name{CommonName: r.cn, Organization: r.orgs},
-		PublicKey:          key.Public(),
-		SignatureAlgorithm: signer.DefaultSigAlgo(by),
-	}
-	for _, h := range r.hosts {
-		if ip := net.ParseIP(h); ip != nil {
-			template.IPAddresses = append(template.IPAddresses, ip)
-		} else {
-			template.DNSNames = append(template.DNSNames, h)
-		}
-	}
-	if err := signer.FillTemplate(template, &profile, &profile, r.notBefore, r.notAfter); err != nil {
-		return Pair{}, err
-	}
+// sign creates a certificate for a key from a template with the usages. Without the certificate of an authority the result is
+// self-signed.
+func sign(r request, template *x509.Certificate, key, by crypto.Signer, ca *x509.Certificate) (Pair, error) {
+	template.SerialNumber = r.serial
+	template.Subject = pkix.Name{CommonName: r.cn, Organization: r.orgs}
+	template.NotBefore, template.NotAfter = r.notBefore.UTC(), r.notAfter.UTC()
+	template.BasicConstraintsValid = true
 	if ca == nil {
 		ca = template
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, ca, template.PublicKey, by)
+	der, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), by)
 	if err != nil {
 		return Pair{}, err
 	}

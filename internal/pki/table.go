@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto/x509"
 	"slices"
 	"time"
 
@@ -30,7 +31,7 @@ const (
 	CNSelf = topology.ManagedBy
 )
 
-// Usage is an extended key usage, as cfssl names it.
+// Usage is an extended key usage, with the name that cert-manager and cfssl give it.
 type Usage string
 
 // The usages of certificates.
@@ -38,6 +39,13 @@ const (
 	ServerAuth Usage = "server auth"
 	ClientAuth Usage = "client auth"
 )
+
+func (u Usage) extKeyUsage() x509.ExtKeyUsage {
+	if u == ServerAuth {
+		return x509.ExtKeyUsageServerAuth
+	}
+	return x509.ExtKeyUsageClientAuth
+}
 
 // Cert is a certificate of the setup: its owner, its contents, and where it is stored.
 type Cert struct {
@@ -135,6 +143,7 @@ var subjects = []subject{
 	{cert: topology.CertClient, kind: topology.Kubeconfig}, // the user
 	{cert: topology.CertClient, kind: topology.Agent},      // without a group: it has only the rights of its own roles
 	{cert: topology.CertClient, kind: topology.Workloads},  // the same
+	{cert: topology.CertClient, kind: topology.Physical},   // the same
 	{cert: topology.CertLogicalClusterAdmin, prefix: "logical-cluster-admin-", orgs: []string{groupLogicalClusterAdmin}},
 	{cert: topology.CertExternalLogicalClusterAdmin, prefix: "external-logical-cluster-admin-",
 		orgs: []string{groupExternalLogicalClusterAdmin}},

@@ -145,6 +145,11 @@ func (p *Plan) Summary() string {
 	if p.NoAnswer != nil {
 		places = append(places, "workspaces")
 	}
+	for _, it := range p.Items {
+		if it.Action == Unknown && topology.IsKubernetes(it.Workspace) && !slices.Contains(places, it.Workspace) {
+			places = append(places, it.Workspace)
+		}
+	}
 	if n := p.Count(Unknown); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d %s (on %s)", n, Unknown, strings.Join(places, ", ")))
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -159,8 +160,24 @@ func TestData(t *testing.T) {
 	}
 }
 
+// The first run that has applied the authorities sets the time. It is forgotten when they change.
+func TestWhenAuthoritiesWereApplied(t *testing.T) {
+	for _, rotation := range pki.AllRotations() {
+		var r *record.Record
+		for i, state := range phases(t, rotation) {
+			require.True(t, r.With(state, nil).AuthoritiesApplied.IsZero(), "%s: phase %d", rotation, i)
+			r = r.With(state, nil)
+			r.Applied(testutil.Start())
+			r = r.With(state, nil)
+			r.Applied(testutil.Start().Add(time.Hour))
+			require.Equal(t, testutil.Start(), r.AuthoritiesApplied, "%s: phase %d", rotation, i)
+		}
+	}
+}
+
 func TestRecordSurvivesEncoding(t *testing.T) {
 	r := (&record.Record{}).With(ensured(t, &pki.State{}), map[topology.ID]record.Data{"shard/alpha": {Cluster: "eu", ClusterUID: "u", Members: 3}})
+	r.Applied(testutil.Start().Local().Add(time.Millisecond))
 	raw, err := r.Encode()
 	require.NoError(t, err)
 	got, err := record.Decode(raw)

@@ -13,6 +13,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/kcpctl/kcpctl/internal/pki"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -24,6 +25,8 @@ type Record struct {
 	Installation string `json:"installation"`
 	// Authorities are the fingerprints of the authorities and service-account keys in use, by pki.Rotation.Key.
 	Authorities map[string]pki.Fingerprints `json:"authorities,omitempty"`
+	// AuthoritiesApplied is when a run had applied them to all components. It is zero until then.
+	AuthoritiesApplied time.Time `json:"authoritiesApplied,omitzero"`
 	// Retired are the fingerprints of authorities and keys that were in use before. They are accepted again only on
 	// request.
 	Retired map[string][]string `json:"retired,omitempty"`
@@ -123,6 +126,9 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 		maps.Copy(out.Addresses, r.Addresses)
 		out.Placed, out.Moved = r.Placed, r.Moved
 		out.Retired = r.retire(out.Authorities)
+		if reflect.DeepEqual(r.Authorities, out.Authorities) {
+			out.AuthoritiesApplied = r.AuthoritiesApplied
+		}
 	}
 	for id, d := range data {
 		if was := out.Data[id]; was.Place() == d.Place() {
@@ -155,6 +161,7 @@ func (r *Record) normal() Record {
 	out := Record{
 		Installation: r.Installation, Authorities: map[string]pki.Fingerprints{}, Retired: map[string][]string{},
 		Data: map[topology.ID]Data{}, Labels: map[topology.ID]map[string]string{}, Addresses: topology.Addresses{},
+		AuthoritiesApplied: r.AuthoritiesApplied,
 	}
 	maps.Copy(out.Addresses, r.Addresses)
 	maps.Copy(out.Authorities, r.Authorities)
@@ -172,6 +179,13 @@ func (r *Record) WithMoved(moved map[topology.ID][]topology.ID) *Record {
 	out := r.clone()
 	out.Moved = moved
 	return out
+}
+
+// Applied records when a run had applied the authorities to all components, unless an earlier run had.
+func (r *Record) Applied(now time.Time) {
+	if r.AuthoritiesApplied.IsZero() {
+		r.AuthoritiesApplied = now.UTC().Truncate(time.Second)
+	}
 }
 
 // SetLabels records the labels that the setup wants for a shard.

@@ -25,7 +25,7 @@ func agentFlags(c *topology.Component) []flag {
 		{"enable-leader-election", "true"},
 		{"metrics-address", fmt.Sprintf("%s:%d", c.BindAddress, c.Port)},
 	}
-	if c.Agent.ServiceWorkspace != "" {
+	if c.Agent.ServicePlace != "" {
 		fl = append(fl, flag{"kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigService))})
 	}
 	if c.LogLevel >= debugLevel {

@@ -18,7 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/templates"
 )
 
-// onCluster holds the values of the templates of an agent's ServiceAccount and its roles.
+// onCluster holds the values of the templates of a ServiceAccount and its roles.
 type onCluster struct {
 	Kind, Name, Namespace string
 	Labels                map[string]string
@@ -30,9 +30,12 @@ type onCluster struct {
 // agent adds the objects of an agent: those in workspaces of kcp first, because the agent ends without its APIExport, then those on
 // its cluster.
 func (b *objects) agent(w workload) {
-	if b.c.Cluster.Local && b.c.Agent.ServiceWorkspace == "" && b.err == nil {
-		b.err = clierr.New(clierr.BadInput, "set workspace of its cluster in the setup file, such as root:services",
-			"with --local, an agent publishes the APIs of a workspace, and the cluster %s has none", b.c.Agent.Cluster)
+	if b.c.Cluster.Local && b.c.Agent.ServicePlace == "" && b.err == nil {
+		b.err = clierr.New(clierr.BadInput,
+			fmt.Sprintf("in the setup file, give the cluster a context, or a workspace that takes its place: clusters: [{name: %s, workspace: root:services}]",
+				b.c.Agent.Cluster),
+			"with --local, an agent publishes the APIs of a cluster that the setup file names, or of a workspace, and the cluster %s has neither "+
+				"context, kubeconfig nor workspace", b.c.Agent.Cluster)
 	}
 	b.export()
 	b.service()
@@ -83,15 +86,15 @@ func (b *objects) roleIn(workspace string, rules []rbacv1.PolicyRule) {
 func (b *objects) service() {
 	ns := b.c.ServiceNamespace()
 	rules := agent.RulesInServiceCluster(&b.c.Agent.Agent, ns)
-	if path := b.c.Agent.ServiceWorkspace; path != "" {
+	if path := b.c.Agent.ServiceWorkspace(); path != "" {
 		b.existing(path)
 		all := rules.Cluster
 		for _, of := range slices.Sorted(maps.Keys(rules.Namespaces)) {
 			all = append(all, rules.Namespaces[of]...)
 		}
 		b.roleIn(path, all)
-	} else if !b.c.Cluster.Local {
-		b.account(rules)
+	} else {
+		b.agentAccount(ns, rules)
 	}
 	b.definition()
 	for _, p := range b.c.Agent.PublishedResources {
@@ -99,22 +102,36 @@ func (b *objects) service() {
 	}
 }
 
-// account adds the ServiceAccount of an agent and its roles. The rules for another namespace are in the ClusterRole, because the
+// agentAccount adds the ServiceAccount of an agent and its roles. The rules for another namespace are in the ClusterRole, because the
 // objects of a setup are in its own namespace, or in none.
-func (b *objects) account(rules agent.ServiceRules) {
-	name, ns, labels := b.c.Object(), b.c.Cluster.Namespace, b.c.Labels
+func (b *objects) agentAccount(ns string, rules agent.ServiceRules) {
+	first := len(b.out)
 	everywhere := slices.Clone(rules.Cluster)
 	for _, other := range slices.Sorted(maps.Keys(rules.Namespaces)) {
 		if other != ns {
 			everywhere = append(everywhere, rules.Namespaces[other]...)
 		}
 	}
+	b.account(ns, everywhere, rules.Namespaces[ns])
+	if place := b.c.Agent.ServicePlace; place != "" {
+		b.moveTo(place, b.out[first:])
+		b.addIn(place, syncerNamespaceTemplate, inWorkspace{Name: ns, Annotations: map[string]string{topology.AnnotationUse: topology.UseExisting}})
+	}
+}
+
+// account adds the ServiceAccount of a component that uses the API of its cluster, and its roles: a ClusterRole, and a Role in the namespace
+// of the account if it has rules.
+func (b *objects) account(ns string, everywhere, inNamespace []rbacv1.PolicyRule) {
+	name, labels := b.c.Object(), b.c.Labels
 	b.add(serviceAccountTemplate, onCluster{Name: name, Namespace: ns, Labels: labels()})
 	subject := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: ns}}
 	for _, r := range []onCluster{
-		{Kind: "Role", Name: name, Namespace: ns, Rules: rules.Namespaces[ns]},
+		{Kind: "Role", Name: name, Namespace: ns, Rules: inNamespace},
 		{Kind: "ClusterRole", Name: b.c.ClusterRole(), Rules: everywhere},
 	} {
+		if len(r.Rules) == 0 {
+			continue
+		}
 		r.Labels = labels()
 		b.add(agentRoleTemplate, r)
 		r.Kind, r.RoleKind, r.Rules, r.Subjects, r.Labels = r.Kind+"Binding", r.Kind, nil, subject, labels()
@@ -122,16 +139,40 @@ func (b *objects) account(rules agent.ServiceRules) {
 	}
 }
 
+// moveTo makes objects of a cluster of the setup those of a place, with the labels and annotations by which runs recognize them there.
+func (b *objects) moveTo(place string, all []Object) {
+	for i := range all {
+		o := &all[i]
+		o.Cluster, o.Workspace = "", place
+		o.SetLabels(merged(o.GetLabels(), WorkspaceLabels(b.c.Setup, b.r.state.Installation.ID)))
+		o.SetAnnotations(merged(o.GetAnnotations(), map[string]string{topology.AnnotationComponent: string(b.c.ID())}))
+	}
+}
+
+// clusterCredential adds the Secret with the credential of a component on this machine for a cluster. It is filled when it is applied, because
+// API servers issue tokens. The process reads the token again when its file changes.
+func (b *objects) clusterCredential(credential topology.ClusterCredential) source {
+	s := source{secret: b.c.Object(credential.Part), items: []item{
+		{key: KubeconfigKey, path: files.Kubeconfig(credential.Kubeconfig)},
+		{key: TokenKey, path: files.Token(credential.Kubeconfig)},
+	}}
+	b.add(secretTemplate, b.data(s.secret, "Opaque", map[string][]byte{KubeconfigKey: nil, TokenKey: nil}))
+	if b.err == nil {
+		b.out[len(b.out)-1].SetAnnotations(map[string]string{
+			topology.AnnotationCredential: credential.Place, topology.AnnotationComponent: string(b.c.ID()),
+		})
+	}
+	return s
+}
+
 // published adds a PublishedResource, with the label by which the agent selects it.
 func (b *objects) published(p v1alpha1.PublishedResource) {
 	data := inWorkspace{Name: p.Name, Labels: map[string]string{topology.LabelAgent: b.agentName()}}
-	if path := b.c.Agent.ServiceWorkspace; path != "" {
-		b.addIn(path, publishedTemplate, data)
-	} else if !b.c.Cluster.Local {
+	if place := b.c.Agent.ServicePlace; place != "" {
+		b.addIn(place, publishedTemplate, data)
+	} else {
 		data.Labels = merged(b.c.Labels(), data.Labels)
 		b.add(publishedTemplate, data)
-	} else {
-		return
 	}
 	if b.err == nil { // as it is: a template would lose its empty objects
 		last := b.out[len(b.out)-1]
@@ -142,7 +183,7 @@ func (b *objects) published(p v1alpha1.PublishedResource) {
 // definition adds the CustomResourceDefinitions of PublishedResources and of the kinds to publish. All setups of a cluster share them,
 // so they have no labels of this one.
 func (b *objects) definition() {
-	if b.err != nil || b.c.Cluster.Local && b.c.Agent.ServiceWorkspace == "" {
+	if b.err != nil {
 		return
 	}
 	crd, err := agentDefinition()
@@ -163,7 +204,7 @@ func (b *objects) definition() {
 
 // shared adds a CustomResourceDefinition with annotations. It is created if it does not exist, and never removed.
 func (b *objects) shared(crd *unstructured.Unstructured, notes map[string]string) {
-	o := Object{Cluster: b.c.Cluster.Name, Workspace: b.c.Agent.ServiceWorkspace, Component: b.c.ID(), Unstructured: crd}
+	o := Object{Cluster: b.c.Cluster.Name, Workspace: b.c.Agent.ServicePlace, Component: b.c.ID(), Unstructured: crd}
 	if o.Workspace != "" {
 		notes = merged(notes, map[string]string{
 			topology.AnnotationUse: topology.UseExisting, topology.AnnotationComponent: string(b.c.ID()),

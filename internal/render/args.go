@@ -30,6 +30,8 @@ func command(c *topology.Component) []string {
 		return []string{"/usr/local/bin/api-syncagent"}
 	case topology.Workloads:
 		return []string{"/" + topology.ManagedBy, "controller"}
+	case topology.Physical:
+		return []string{"/" + topology.ManagedBy, "syncer"}
 	}
 	return []string{"/kcp", "start"}
 }
@@ -50,6 +52,8 @@ func args(t *topology.Topology, i pki.Installation, c *topology.Component) []str
 		fl = agentFlags(c)
 	case topology.Workloads:
 		fl = controllerFlags(c)
+	case topology.Physical:
+		fl = syncerFlags(c)
 	default:
 		fl = shardFlags(t, i, c)
 	}

@@ -14,8 +14,8 @@ import (
 type Object struct {
 	// Cluster is the name of the cluster that the object is applied to. It is empty on this machine.
 	Cluster string
-	// Workspace is the full path of the workspace of kcp that the object is applied to, such as root:team-a. Then it is
-	// applied to no cluster. It is empty for objects of clusters.
+	// Workspace is the full path of the workspace of kcp that the object is applied to, such as root:team-a, or a place on a cluster that
+	// is not one of the setup (topology.IsKubernetes). It is empty for objects of the setup's clusters.
 	Workspace string
 	// Component is the component that the object belongs to.
 	Component topology.ID

@@ -109,6 +109,9 @@ func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component
 	case topology.Workloads:
 		w.setController(c)
 		return w
+	case topology.Physical:
+		w.setSyncer(c)
+		return w
 	}
 	w.setProbesAndPorts(c)
 	w.setReplacement(c)

@@ -103,12 +103,14 @@ const (
 	tlsType              = "kubernetes.io/tls" // the PKI store reads certificates from Secrets of this type
 	// KubeconfigKey is the key of a kubeconfig in its Secret, the same as in Secrets of kcp-operator.
 	KubeconfigKey = "kubeconfig"
+	// TokenKey is the key of a token in its Secret, as in those of ServiceAccounts.
+	TokenKey = "token"
 )
 
 func (r *renderer) component(c *topology.Component) ([]Object, error) {
 	b := &objects{r: r, c: c}
 	switch {
-	case c.Kind.Runs():
+	case c.Runs():
 		b.workload()
 	case c.Kind == topology.Kubeconfig:
 		b.userKubeconfig()
@@ -197,6 +199,9 @@ func (b *objects) workload() {
 	if b.c.IsShard() {
 		srcs = append(srcs, b.serviceAccount())
 	}
+	if credential := b.c.ClusterCredential(); credential != nil {
+		srcs = append(srcs, b.clusterCredential(*credential))
+	}
 	if s := b.c.Storage; s != nil && s.TLSSecret != "" {
 		srcs = append(srcs, externalEtcd(s.TLSSecret))
 	}
@@ -208,6 +213,9 @@ func (b *objects) workload() {
 		return
 	case topology.Workloads:
 		b.controller(w)
+		return
+	case topology.Physical:
+		b.syncer(w)
 		return
 	}
 	b.add(serviceTemplate, w, serviceOverlays(b.c.Services)...)

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	containerController = "kcpctl"
-	portHealth          = "health"
+	containerKcpctl = "kcpctl"
+	portHealth      = "health"
+	pathHealth      = "/healthz"
 )
 
 // controllerFlags returns the flags of kcpctl controller (cmd/controller.go).
@@ -30,19 +31,46 @@ func controllerFlags(c *topology.Component) []flag {
 	}
 }
 
+// syncerFlags returns the flags of kcpctl syncer (cmd/syncer.go). In a pod it connects to the API server with the token of its ServiceAccount.
+func syncerFlags(c *topology.Component) []flag {
+	fl := []flag{
+		{"cluster-name", c.Name},
+		{"kcp-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigKcp))},
+		{"workspace", c.ComputeWorkspace()},
+		{"health-probe-bind-address", fmt.Sprintf("%s:%d", c.BindAddress, c.Port)},
+		{"v", fmt.Sprint(c.LogLevel)},
+	}
+	if c.Cluster.Local {
+		fl = append(fl, flag{"kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigPhysical))})
+	}
+	return fl
+}
+
 // setController sets what differs between the pods of the controller and those of kcp.
 func (w *workload) setController(c *topology.Component) {
-	w.Container = containerController
+	w.setKcpctl(c)
 	w.Strategy = dict{"type": "RollingUpdate", "rollingUpdate": dict{"maxSurge": 1, "maxUnavailable": 0}}
+}
+
+// setSyncer sets what differs between the pods of a syncer and those of kcp. There is one syncer at a time: another one would wait until it ends.
+func (w *workload) setSyncer(c *topology.Component) {
+	w.setKcpctl(c)
+	w.ServiceAccount, w.MountToken = c.Object(), true
+	w.Strategy = dict{"type": "Recreate"}
+}
+
+// setKcpctl sets what pods with a server of kcpctl have in common. One that is not ready, because kcp does not answer, is not restarted.
+func (w *workload) setKcpctl(c *topology.Component) {
+	w.Container = containerKcpctl
 	w.Ports = []dict{{"name": portHealth, "containerPort": c.Port}}
-	_, path := c.Kind.Probe()
-	probe := func(period, failures int) dict {
+	probe := func(path string, period, failures int) dict {
 		return dict{
 			"httpGet":       dict{"path": path, "port": portHealth},
 			"periodSeconds": period, "timeoutSeconds": 5, "failureThreshold": failures,
 		}
 	}
-	w.StartupProbe, w.ReadinessProbe, w.LivenessProbe = probe(1, 60), probe(5, 3), probe(10, 6)
+	_, ready := c.Kind.Probe()
+	w.StartupProbe, w.ReadinessProbe, w.LivenessProbe = probe(pathHealth, 1, 60), probe(ready, 5, 3), probe(pathHealth, 10, 6)
 }
 
 // controller adds the compute workspace, what the controller needs in it, and the workload.
@@ -60,26 +88,66 @@ func (b *objects) controller(w workload) {
 		b.out = append(b.out, Object{Workspace: compute, Component: b.c.ID(), Unstructured: crd})
 	}
 	b.roleIn(compute, api.ControllerRules())
+	b.users()
 	if b.c.Replicas > requiredReplicas {
 		b.add(pdbTemplate, w)
 	}
 	b.add(deploymentTemplate, w, podOverlays(b.c.PodTemplates)...)
 }
 
+// users lets groups use the WorkspaceType.
+func (b *objects) users() {
+	w := b.c.Workloads
+	role := api.RoleUsers(w.WorkspaceType)
+	var groups []rbacv1.Subject
+	for _, group := range w.Groups {
+		groups = append(groups, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: group})
+	}
+	b.addIn(w.Workspace, roleTemplate, inWorkspace{Name: role, Rules: api.UserRules(w.WorkspaceType)})
+	b.addIn(w.Workspace, roleBindingTemplate, inWorkspace{Name: role, Role: role, Subjects: groups})
+}
+
 // physical adds the account of the syncer on a physical cluster, and the Cluster object. The Secret with the credential of the account
 // is filled when it is applied, because API servers issue tokens.
 func (b *objects) physical() {
-	p := b.c.Physical
-	on, compute := topology.OnPhysical(b.c.Name), p.Workloads.Workspace
-	account, role := b.c.Object(), b.c.User()
+	b.accountOn()
+	b.clusterObject()
+}
+
+// accountOn adds the account on a physical cluster of a syncer that runs elsewhere. Its token is issued when it is applied.
+func (b *objects) accountOn() {
+	on, account, role := topology.OnPhysical(b.c.Name), b.c.Object(topology.TokenPart), b.c.SyncerRole()
 	b.addIn(on, syncerNamespaceTemplate, inWorkspace{
 		Name: api.NamespaceSyncer, Annotations: map[string]string{topology.AnnotationUse: topology.UseExisting},
 	})
 	b.addIn(on, syncerTemplate, inWorkspace{Name: account, Namespace: api.NamespaceSyncer})
-	b.addIn(on, roleTemplate, inWorkspace{Name: role, Rules: api.SyncerRules(groupResources(p.Workloads.APIs))})
+	b.addIn(on, roleTemplate, inWorkspace{Name: role, Rules: b.syncerRules()})
 	b.addIn(on, roleBindingTemplate, inWorkspace{Name: role, Role: role, Subjects: []rbacv1.Subject{
 		{Kind: rbacv1.ServiceAccountKind, Namespace: api.NamespaceSyncer, Name: account},
 	}})
+}
+
+// syncerRules are what the syncer needs in its physical cluster.
+func (b *objects) syncerRules() []rbacv1.PolicyRule {
+	return api.SyncerRules(groupResources(b.c.Physical.Workloads.APIs))
+}
+
+// syncer adds a physical cluster with a syncer that connects to kcp: its rights in the compute workspace, the Cluster object, its account, and
+// the workload.
+func (b *objects) syncer(w workload) {
+	b.roleIn(b.c.ComputeWorkspace(), api.SyncerRulesInWorkspace(b.c.Name, groupResources(b.c.Physical.Workloads.APIs)))
+	b.clusterObject()
+	if b.c.Cluster.Local {
+		b.accountOn()
+	} else {
+		b.account(b.c.Cluster.Namespace, b.syncerRules(), nil)
+	}
+	b.add(deploymentTemplate, w, podOverlays(b.c.PodTemplates)...)
+}
+
+// clusterObject adds the Cluster object, with the Secret of the credential that the controller uses.
+func (b *objects) clusterObject() {
+	p, compute := b.c.Physical, b.c.ComputeWorkspace()
 	spec := dict{"syncMode": string(p.SyncMode)}
 	if p.Unschedulable {
 		spec["unschedulable"] = true
@@ -87,10 +155,13 @@ func (b *objects) physical() {
 	if p.EvictAfter != nil {
 		spec["evictAfter"] = p.EvictAfter.Duration.String()
 	}
+	if p.PodSecurity != "" {
+		spec["podSecurity"] = string(p.PodSecurity)
+	}
 	if p.SyncMode == v1alpha1.SyncModePush {
 		secret := api.SecretCluster(b.c.Name)
 		b.addIn(compute, credentialTemplate, inWorkspace{
-			Name: secret, Namespace: api.NamespaceLeases, Annotations: map[string]string{topology.AnnotationCredential: on},
+			Name: secret, Namespace: api.NamespaceLeases, Annotations: map[string]string{topology.AnnotationCredential: topology.OnPhysical(b.c.Name)},
 		})
 		spec["kubeconfigSecretRef"] = dict{"namespace": api.NamespaceLeases, "name": secret}
 	}

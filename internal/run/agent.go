@@ -12,6 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/agent"
 	"github.com/kcpctl/kcpctl/internal/agentstate"
+	"github.com/kcpctl/kcpctl/internal/check"
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -32,11 +33,11 @@ var (
 // AgentRuntime is what shows whether an agent works.
 type AgentRuntime interface {
 	agentstate.Reader
-	LogReader
+	check.LogReader
 }
 
 // publishes waits until an agent publishes its resources, accepts what the APIExport claims from its consumers, and waits until they
-// can use the APIs, and the agent finds the objects of all of them: also those on a shard that had no consumer before.
+// can use the APIs, and the agent finds the objects of all of them: also those on a shard that had no consumer before, or did not answer.
 func (r *rollout) publishes(ctx context.Context, c *topology.Component) error {
 	if c.Replicas == 0 {
 		return nil // it is paused
@@ -61,7 +62,10 @@ func (r *rollout) publishes(ctx context.Context, c *topology.Component) error {
 	if err := r.until(ctx, c, func() error { return a.Bound(ctx) }); err != nil {
 		return err
 	}
-	return r.endpoints(ctx, c)
+	if err := r.endpoints(ctx, c, c, c.Agent.Bind...); err != nil {
+		return err
+	}
+	return r.watches(ctx, c, a)
 }
 
 // acceptClaims applies the APIBindings that this run has applied once more: an agent adds claims to its APIExport when it starts.

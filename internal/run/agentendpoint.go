@@ -31,15 +31,45 @@ func (r *rollout) write(ctx context.Context, c *change, options PlanOptions) err
 		return nil
 	}
 	if c.Replicas > 0 {
-		if err := r.endpoints(ctx, c.Component); err != nil {
+		if err := r.endpoints(ctx, c.Component, c.Component, c.Agent.Bind...); err != nil {
 			return err
 		}
 	}
 	return r.Runtime.Apply(ctx, outside, options)
 }
 
-// endpoints waits until all shards with consumers of an agent serve its APIExport.
-func (r *rollout) endpoints(ctx context.Context, c *topology.Component) error {
+// consumes waits until the shard of a workspace serves the APIExports of the agents that the workspace binds, and the agents watch it.
+// Those that are paused need not have published.
+func (r *rollout) consumes(ctx context.Context, c *topology.Component) error {
+	for _, agent := range r.Topology.OfKind(topology.Agent) {
+		if agent.Replicas == 0 || !topology.BindsAgent(c.Workspace.Workspace, &agent.Agent.Agent) {
+			continue
+		}
+		if err := r.consumesOf(ctx, c, agent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rollout) consumesOf(ctx context.Context, c, agent *topology.Component) error {
+	through := r.frontProxy()
+	if through == nil {
+		return nil
+	}
+	if err := r.endpoints(ctx, c, agent, c.Workspace.Path); err != nil || !r.scope().includes(agent.ID()) {
+		return err
+	}
+	proxy, err := r.connect(through)
+	if err != nil {
+		return err
+	}
+	defer proxy.Close()
+	return r.watches(ctx, c, &agentstate.Agent{Component: agent, Runtime: r.Runtime, Proxy: proxy, Now: r.Now})
+}
+
+// endpoints waits, on behalf of c, until all shards with some consumers of an agent serve its APIExport.
+func (r *rollout) endpoints(ctx context.Context, c, agent *topology.Component, consumers ...string) error {
 	through := r.frontProxy()
 	if through == nil {
 		return nil
@@ -50,8 +80,8 @@ func (r *rollout) endpoints(ctx context.Context, c *topology.Component) error {
 	}
 	defer proxy.Close()
 	return r.until(ctx, c, func() error {
-		for _, consumer := range c.Agent.Bind {
-			if err := r.endpoint(ctx, proxy, c, consumer); err != nil {
+		for _, consumer := range consumers {
+			if err := r.endpoint(ctx, proxy, agent, consumer); err != nil {
 				return err
 			}
 		}

@@ -66,6 +66,7 @@ func (d *Down) remove(ctx context.Context) error {
 	if err := d.agreed(objects); err != nil {
 		return err
 	}
+	objects = d.withoutLost(objects)
 	if d.Purge {
 		if err := d.Runtime.PreflightPurge(ctx); err != nil {
 			return err
@@ -140,6 +141,18 @@ func (d *Down) agreed(objects []plan.Item) error {
 		}
 	}
 	return nil
+}
+
+// withoutLost returns objects without those of orphaned agents on clusters that do not answer: they stay there, as the copies do.
+func (d *Down) withoutLost(objects []plan.Item) []plan.Item {
+	lost, rest := split(objects, func(it plan.Item) bool { return it.Live == nil && slices.Contains(d.Orphan, it.Component) })
+	for _, id := range d.Orphan {
+		of, _ := split(lost, func(it plan.Item) bool { return it.Component == id })
+		if len(of) > 0 {
+			d.note(fmt.Sprintf("%s: %s cannot be reached: %s of it stay there, with the state of the agent", id, of[0].Workspace, count(len(of), "object", "objects")))
+		}
+	}
+	return rest
 }
 
 func (d *Down) purge(ctx context.Context) error {

@@ -101,6 +101,7 @@ func (p *preparation) guard(ctx context.Context, res *Result) error {
 	case !p.known.Empty():
 		// The other components have not gone through the next step of a rotation.
 		res.record.Authorities, res.record.Retired = p.known.Authorities, p.known.Retired
+		res.record.AuthoritiesApplied = p.known.AuthoritiesApplied
 	}
 	res.Plan.Stale = res.Plan.Stale || !res.record.Equal(p.known)
 	return p.nextRelease(ctx, res.Plan)

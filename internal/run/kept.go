@@ -14,7 +14,7 @@ import (
 const FlagPruneData = "prune-data"
 
 // Kept returns a remark for each component with objects in workspaces that the setup no longer has, and that a run keeps
-// because they hold data.
+// because they hold data, or because they are on a physical cluster that does not answer.
 func Kept(p *plan.Plan) []string {
 	var ids []topology.ID
 	of := map[topology.ID][]string{}
@@ -26,6 +26,10 @@ func Kept(p *plan.Plan) []string {
 	}
 	var out []string
 	for _, id := range ids {
+		if id.Kind() == topology.Physical {
+			out = append(out, fmt.Sprintf("%s: the cluster does not answer, so these objects stay there: %s", id, gather.Few(of[id], gather.Listed, ", ")))
+			continue
+		}
 		out = append(out, fmt.Sprintf("%s: the setup no longer has %s; kept, because data would be lost. To delete it with its data, pass --%s %s",
 			id, gather.Few(of[id], gather.Listed, ", "), FlagPruneData, id))
 	}

@@ -81,6 +81,7 @@ func (p *preparation) run(ctx context.Context) (*Result, error) {
 	if err := p.guard(ctx, res); err != nil {
 		return res, p.fail(stepPlan, err)
 	}
+	p.recordUnwatched(ctx, res)
 	p.step(stepPlan, Done, res.Plan.Summary())
 	if p.again {
 		c.done(res.Plan.Summary())
@@ -126,7 +127,7 @@ func (p *preparation) preflight(ctx context.Context, objects []render.Object, ch
 		return nil
 	}
 	report := check.Run(ctx, &check.Subject{
-		Topology: p.Topology, Runtime: p.Runtime, Objects: objects, Now: p.Now, Network: p.Network,
+		Topology: p.Topology, Runtime: p.Runtime, Objects: objects, Now: p.Now, Network: p.Network, Only: p.Options.Only,
 		AllowUnreachable: true, // reach has refused those that matter
 	}, checks)
 	report.Ignore(p.Options.IgnoreChecks...)

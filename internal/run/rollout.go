@@ -66,6 +66,8 @@ type rollout struct {
 	waits  map[topology.ID]*wait
 	// applying limits how many components are applied concurrently.
 	applying *semaphore.Weighted
+	// restarting lets one restart of an agent follow another.
+	restarting *semaphore.Weighted
 	// canaries test the shards.
 	canaries *canaries
 	// reconnects are the replacements of front-proxies.
@@ -88,7 +90,7 @@ type wait struct {
 func (u *Up) components(ctx context.Context, res *Result) error {
 	r := &rollout{
 		Up: u, changes: changesOf(u.Topology, u.scope(), res.Plan, u.Options.Parallel), state: res.PKI.State, verify: !res.Plan.Empty(),
-		waits: map[topology.ID]*wait{}, applying: semaphore.NewWeighted(atOnce),
+		waits: map[topology.ID]*wait{}, applying: semaphore.NewWeighted(atOnce), restarting: semaphore.NewWeighted(1),
 	}
 	for _, c := range r.changes.all {
 		c.moved = res.moved[c.ID()]

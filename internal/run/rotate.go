@@ -56,6 +56,11 @@ func (r *Rotate) Run(ctx context.Context) (pki.Phase, error) {
 		if err := r.settle(ctx, fmt.Sprintf("make sure that the new %s is trusted everywhere", behind)); err != nil {
 			return phase, err
 		}
+		if r.Stops(state) != nil {
+			if err := r.reloaded(ctx, behind); err != nil {
+				return phase, err
+			}
+		}
 	case pki.PhaseSwitch:
 		return phase, r.settle(ctx, switched(behind))
 	}
@@ -107,7 +112,7 @@ func (r *RotateKey) Finish(ctx context.Context) error {
 }
 
 // Finish ends the rotation: certificates that the previous authorities have signed are no longer accepted. First it
-// makes sure that every component has certificates of the new ones.
+// makes sure that every component has certificates of the new ones, and uses them.
 func (r *RotateCAs) Finish(ctx context.Context) error {
 	state, err := r.load(ctx)
 	if err != nil {
@@ -121,6 +126,9 @@ func (r *RotateCAs) Finish(ctx context.Context) error {
 		return r.settle(ctx, fmt.Sprintf("the %s is not being rotated: make sure that everything is up to date", r.Rotations))
 	}
 	if err := r.settle(ctx, switched(rotated)); err != nil {
+		return err
+	}
+	if err := r.reloaded(ctx, rotated); err != nil {
 		return err
 	}
 	return r.advance(ctx, rotated, pki.PhaseSwitch, fmt.Sprintf("remove the previous %s", rotated))

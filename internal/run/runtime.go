@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 
 	"github.com/kcpctl/kcpctl/internal/check"
@@ -29,7 +28,6 @@ type Runtime interface {
 	Purger
 	Prober
 	Replacer
-	LogReader
 	Addresser
 	Finder
 	// Close closes what the runtime opened for itself, such as port-forwards. It stops no component.
@@ -118,19 +116,8 @@ type Replacer interface {
 	Replace(ctx context.Context, c *topology.Component) error
 }
 
-// LogReader reads logs.
-type LogReader interface {
-	// Logs copies a component's logs.
-	Logs(ctx context.Context, c *topology.Component, o LogOptions, w io.Writer) error
-}
-
 // LogOptions select logs.
-type LogOptions struct {
-	Follow   bool
-	Previous bool
-	// Tail is the number of last lines; 0 is all.
-	Tail int64
-}
+type LogOptions = check.LogOptions
 
 // PlanOptions are the options of Plan and Apply.
 type PlanOptions struct {

@@ -192,6 +192,9 @@ func (u *Up) apply(ctx context.Context, res *Result) error {
 	if err := u.withdraw(ctx, res); err != nil {
 		return err
 	}
+	if !res.partial {
+		res.record.Applied(u.Now())
+	}
 	return u.Runtime.Finish(ctx, res.Plan, res.record, u.applied(res))
 }
 

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -120,13 +121,14 @@ func (p *preparation) mayWithdraw(ctx context.Context, res *Result) error {
 func (p *preparation) sameAgents(all []*withdrawal) error {
 	x := p.withdrawer(p.known, nil)
 	for _, w := range all {
-		if !w.whole {
+		c := p.Topology.Component(w.agent)
+		if !w.whole && !leaves(w, c) {
 			continue
 		}
-		if c := p.Topology.Component(w.agent); c != nil {
+		if c != nil {
 			return clierr.New(clierr.Failed, "revert the cluster and its namespace; or remove the agent from the file, run kcpctl up, and add it again",
-				"%s runs in %s, and the setup file has namespace %s of cluster %s: the copies of objects would stay behind; nothing was changed",
-				w.agent, placeText(w), c.Cluster.Namespace, c.Agent.Cluster)
+				"%s publishes from %s, and the setup file has namespace %s of cluster %s: the copies of objects would stay behind; nothing was changed",
+				w.agent, placeText(w), c.ServiceNamespace(), c.Agent.Cluster)
 		}
 		workspace, export := x.exportOf(w.agent)
 		for _, c := range p.Topology.Components {
@@ -141,11 +143,20 @@ func (p *preparation) sameAgents(all []*withdrawal) error {
 	return nil
 }
 
+// leaves reports whether an agent on this machine would publish the APIs of another place.
+func leaves(w *withdrawal, c *topology.Component) bool {
+	return c != nil && slices.ContainsFunc(w.published, func(it plan.Item) bool { return it.Workspace != c.Agent.ServicePlace })
+}
+
 // placeText names the place of what is withdrawn.
 func placeText(w *withdrawal) string {
 	for _, it := range w.items {
-		if it.Cluster != "" && it.Namespace != "" {
-			return "namespace " + it.Namespace + " of cluster " + it.Cluster
+		cluster, _ := topology.IsServiceCluster(it.Workspace)
+		switch cluster = cmp.Or(cluster, it.Cluster); {
+		case cluster != "" && it.Namespace != "":
+			return "namespace " + it.Namespace + " of cluster " + cluster
+		case it.Kind == agent.Kind:
+			return "workspace " + it.Workspace
 		}
 	}
 	return "this machine"
@@ -182,7 +193,7 @@ func (x *withdrawer) allowed(ctx context.Context, all []*withdrawal, deleted []p
 func (x *withdrawer) unused(ctx context.Context, w *withdrawal, unbound map[string]bool) error {
 	used, err := x.objects(ctx, w)
 	if err != nil {
-		return clierr.New(clierr.Failed, fmt.Sprintf("make kcp reachable; or pass --%s %s to remove it anyway: "+
+		return clierr.New(clierr.Failed, fmt.Sprintf("make kcp and the cluster of the agent reachable; or pass --%s %s to remove it anyway: "+
 			"then the copies of objects stay on its cluster", FlagOrphan, w.agent),
 			"%s: whether workspaces have objects of its APIs is not known: %w", w.agent, err)
 	}
@@ -222,7 +233,7 @@ func (x *withdrawer) carryOut(ctx context.Context, all []*withdrawal, lost bool)
 			err = x.unbind(ctx, w)
 		}
 		if err == nil {
-			err = x.withdraw(ctx, w, lost && w.orphan)
+			err = x.withdraw(ctx, w, lost)
 		}
 		if err != nil {
 			return x.fail(string(w.agent), err)
@@ -246,15 +257,15 @@ func (x *withdrawer) unbind(ctx context.Context, w *withdrawal) error {
 	return x.unused(ctx, w, nil)
 }
 
-// withdraw stops an agent, and removes what it publishes and keeps. With release, the objects in kcp lose its finalizer.
-func (x *withdrawer) withdraw(ctx context.Context, w *withdrawal, release bool) error {
+// withdraw stops an agent, and removes what it publishes and keeps. With lost, the objects in kcp lose its finalizer.
+func (x *withdrawer) withdraw(ctx context.Context, w *withdrawal, lost bool) error {
 	if len(w.workloads) > 0 {
 		x.step(string(w.agent), Running, "stopping the agent")
 		if err := x.Runtime.Delete(ctx, w.workloads); err != nil {
 			return err
 		}
 	}
-	if release {
+	if lost {
 		if err := x.release(ctx, w); err != nil {
 			return err
 		}

@@ -1,9 +1,11 @@
 package run_test
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
@@ -30,13 +33,15 @@ const (
     workspace: root:widgets
     paused: true
     publishedResources:
-    - {name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget}, naming: {name: "{{ .ClusterName }}"}}}
+    - {name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget}, naming: {name: "{{ .ClusterName }}"}, ` + inputs + `}}
     - {name: gadgets, spec: {resource: {apiGroup: example.com, kind: Gadget}, naming: {name: "{{ .ClusterName }}"}}}
   - name: others
     workspace: root:others
     paused: true
     publishedResources: [{name: others, spec: {resource: {apiGroup: example.com, kind: Gadget}, naming: {name: "{{ .ClusterName }}"}}}]
 `
+	// inputs are Secrets of workspaces that an agent copies to its cluster.
+	inputs       = `related: [{identifier: input, origin: kcp, version: v1, resource: secrets, object: {template: {template: "x"}}, watch: {byOwner: {}}}]`
 	agentWidgets = topology.ID("agent/widgets")
 	// endpoint is the path of the APIExport on the root shard.
 	endpoint = "/services/apiexport/abc/widgets"
@@ -79,8 +84,22 @@ func inAgents(t *testing.T, test func(t *testing.T, w *world, widgets func(...st
 			w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/apis/example.com/v1/widgets", list(items...))
 		}
 		widgets("first")
+		w.secrets(endpoint)
 		test(t, w, widgets)
 	})
+}
+
+// secrets are the Secrets that an APIExport shows, as far as consumers have accepted its claim.
+func (w *world) secrets(endpoint string, names ...string) {
+	items := []any{}
+	for _, name := range names {
+		secret := map[string]any{"name": name, "namespace": "default", "annotations": map[string]any{"kcp.io/cluster": "c1"}}
+		if name != "unused" {
+			secret["finalizers"] = []any{"syncagent.kcp.io/cleanup"}
+		}
+		items = append(items, map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": secret})
+	}
+	w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/api/v1/secrets", list(items...))
 }
 
 func list(items ...any) fakekcp.Answer {
@@ -147,6 +166,37 @@ func TestAgentIsRemovedWhenNothingUsesIt(t *testing.T) {
 	})
 }
 
+// The agent of another setup in the same namespace publishes Widgets too, and one elsewhere publishes Gadgets.
+func TestStateOfOtherSetupsStays(t *testing.T) {
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		lease  string
+		stays  bool
+	}{
+		"an agent of the namespace":         {map[string]string{topology.LabelAgent: "prod-widgets"}, "syncagent.prod-widgets", true},
+		"an agent of another namespace":     {map[string]string{topology.LabelAgent: "prod-widgets"}, "", false},
+		"an agent that kcpctl did not make": {nil, "syncagent.by-hand", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inAgents(t, func(t *testing.T, w *world, widgets func(...string)) {
+				o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"resource": map[string]any{"apiGroup": "example.com", "kind": "Widget"}}}}
+				o.SetName("theirs")
+				o.SetLabels(tc.labels)
+				w.rt.Made = append(w.rt.Made, plan.Item{Live: o, Ref: plan.Ref{Cluster: w.top.Home.Name, Name: "theirs", GroupVersionKind: schema.GroupVersionKind{
+					Group: "syncagent.kcp.io", Version: "v1alpha1", Kind: "PublishedResource",
+				}}})
+				if tc.lease != "" {
+					made(w, "Lease", tc.lease, "")
+				}
+				w.without(t)
+				widgets()
+				w.mustRun(t)
+				require.Equal(t, tc.stays, slices.Contains(left(w), "obj-state-c1-widget"))
+			})
+		})
+	}
+}
+
 func TestAgentIsRemovedAndItsObjectsStay(t *testing.T) {
 	inAgents(t, func(t *testing.T, w *world, _ func(...string)) {
 		w.up.Options.Orphan = []topology.ID{agentWidgets}
@@ -157,6 +207,33 @@ func TestAgentIsRemovedAndItsObjectsStay(t *testing.T) {
 		w.mustRun(t)
 		require.Equal(t, ofOthers, left(w))
 		require.Len(t, w.rt.Kcp.Requests("PATCH "+firstURL), 1, "it loses the finalizer")
+	})
+}
+
+// An agent leaves its finalizer on the Secrets to which its objects no longer refer.
+func TestRelatedObjectsLoseTheFinalizerOfTheirAgent(t *testing.T) {
+	inAgents(t, func(t *testing.T, w *world, widgets func(...string)) {
+		const ofOthers = "/services/apiexport/def/others"
+		others := strings.Replace(withAgents, `kind: Gadget}, naming: {name: "{{ .ClusterName }}"}}}]`, `kind: Gadget}, naming: {name: "{{ .ClusterName }}"}, `+inputs+`}}]`, 1)
+		_, others, _ = strings.Cut(others, "  - name: others")
+		head, _, _ := strings.Cut(withAgents, "  - name: widgets")
+		top := topologytest.Build(t, head+"  - name: others"+others)
+		w.rt.Use(top)
+		w.top, w.up.Topology = top, top
+		slice := w.rt.Kcp.In("root:widgets/apiexportendpointslices/widgets")
+		slice.Object["status"] = map[string]any{"endpoints": []any{map[string]any{"url": top.Root().VirtualWorkspaceURL + ofOthers}}}
+		w.rt.Kcp.PutIn("root:others/apiexportendpointslices/others", slice)
+		w.rt.Kcp.PutIn("root/workspaces/others", &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Ready"}}})
+
+		widgets()
+		w.secrets(endpoint, "first", "unused", "shared")
+		w.secrets(ofOthers, "shared")
+		secret := "PATCH " + endpoint + "/clusters/c1/api/v1/namespaces/default/secrets/"
+		w.rt.Kcp.Always(secret+"first", fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{"apiVersion": "v1", "kind": "Secret"}})
+		w.mustRun(t)
+		require.Len(t, w.rt.Kcp.Requests(secret+"first"), 1)
+		require.Empty(t, w.rt.Kcp.Requests(secret+"unused"))
+		require.Empty(t, w.rt.Kcp.Requests(secret+"shared"), "another agent copies it too")
 	})
 }
 
@@ -231,4 +308,40 @@ func TestDownOfAgents(t *testing.T) {
 			})
 		})
 	}
+}
+
+// lost is a runtime with an agent whose cluster is gone: only its workload is known.
+type lost struct{ *fakeruntime.Runtime }
+
+func (l lost) Objects(ctx context.Context) ([]plan.Item, error) {
+	all, err := l.Runtime.Objects(ctx)
+	for i := range all {
+		if it := &all[i]; it.Component == agentWidgets && it.Kind != "Deployment" {
+			it.Live, it.Workspace = nil, "service-cluster/services"
+		}
+	}
+	return all, err
+}
+
+func (l lost) Find(ctx context.Context, at plan.Ref, label string) ([]unstructured.Unstructured, error) {
+	if at.Workspace == "service-cluster/services" {
+		return nil, errors.New("connection refused")
+	}
+	return l.Runtime.Find(ctx, at, label)
+}
+
+func TestDownOfAnAgentWhoseClusterIsGone(t *testing.T) {
+	inAgents(t, func(t *testing.T, w *world, _ func(...string)) {
+		w.rt.Forget()
+		d := run.Down{Runtime: lost{w.rt}, Topology: w.top, Observe: w.observe(t), Now: time.Now, Purge: true}
+		err := d.Run(t.Context())
+		requireError(t, err, clierr.Failed, "agent/widgets: whether workspaces have objects of its APIs is not known: connection refused")
+		require.Contains(t, clierr.Hint(err), "--orphan agent/widgets")
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+
+		d.Orphan = []topology.ID{agentWidgets}
+		require.NoError(t, d.Run(t.Context()))
+		require.Contains(t, w.of("")[0], "agent/widgets: service-cluster/services cannot be reached: ")
+		require.Contains(t, w.rt.Calls(), "Purge")
+	})
 }

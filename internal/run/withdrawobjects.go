@@ -12,8 +12,10 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/agent"
 	"github.com/kcpctl/kcpctl/internal/agentstate"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -32,18 +34,26 @@ type usedObject struct {
 
 // objects returns the objects of the APIs that are withdrawn, on all shards.
 func (x *withdrawer) objects(ctx context.Context, w *withdrawal) ([]usedObject, error) {
+	resources, err := x.resources(ctx, w)
+	if err != nil {
+		return nil, err
+	}
+	workspace, export := x.exportOf(w.agent)
+	return x.exported(ctx, workspace, export, resources)
+}
+
+// exported returns the objects of some resources that an APIExport provides or claims, on all shards.
+func (x *withdrawer) exported(ctx context.Context, workspace, export string, resources []schema.GroupResource) ([]usedObject, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, askTime, fmt.Errorf("no answer after %s", askTime))
 	defer cancel()
-	out, err := x.ask(ctx, w)
+	out, err := x.ask(ctx, workspace, export, resources)
 	if err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	return out, err
 }
 
-func (x *withdrawer) ask(ctx context.Context, w *withdrawal) ([]usedObject, error) {
-	workspace, export := x.exportOf(w.agent)
-	resources := x.resources(w)
+func (x *withdrawer) ask(ctx context.Context, workspace, export string, resources []schema.GroupResource) ([]usedObject, error) {
 	if export == "" || len(resources) == 0 {
 		return nil, nil
 	}
@@ -131,7 +141,8 @@ func (x *withdrawer) exportOf(id topology.ID) (workspace, name string) {
 }
 
 // resources returns the resources in kcp that are withdrawn: not those that the agent publishes under another name from now on.
-func (x *withdrawer) resources(w *withdrawal) []schema.GroupResource {
+// It fails if the cluster of the agent does not answer.
+func (x *withdrawer) resources(ctx context.Context, w *withdrawal) ([]schema.GroupResource, error) {
 	stays := map[schema.GroupResource]bool{}
 	if c := x.topology.Component(w.agent); c != nil && !w.whole {
 		for _, k := range agent.Kinds(&c.Agent.Agent) {
@@ -140,11 +151,21 @@ func (x *withdrawer) resources(w *withdrawal) []schema.GroupResource {
 	}
 	var out []schema.GroupResource
 	for _, it := range w.published {
+		if it.Live == nil {
+			found, err := x.Runtime.Find(ctx, it.Ref, "")
+			if err != nil {
+				return nil, err
+			}
+			if len(found) == 0 {
+				continue
+			}
+			it.Live = &found[0]
+		}
 		if r, ok := publishedAs(it.Live); ok && !stays[r] && !slices.Contains(out, r) {
 			out = append(out, r)
 		}
 	}
-	return out
+	return out, nil
 }
 
 // publishedAs returns the resource in kcp of a live PublishedResource: the name of its APIResourceSchema is v<hash>.<plural>.<group>
@@ -155,10 +176,53 @@ func publishedAs(live *unstructured.Unstructured) (schema.GroupResource, bool) {
 	return schema.ParseGroupResource(resource), ok
 }
 
-// release removes the finalizer of the agent from the objects in kcp: nothing else removes it any more. The user has asked for it. While kcp
-// does not answer, the objects keep it.
+// related returns the related objects of workspaces that have the finalizer. An agent leaves it on those to which its objects no longer
+// refer. Those that another agent copies too keep it.
+func (x *withdrawer) related(ctx context.Context, w *withdrawal) ([]usedObject, error) {
+	workspace, export := x.exportOf(w.agent)
+	resources := agent.RelatedOfConsumers(publishing(w.published...))
+	out, err := x.exported(ctx, workspace, export, resources)
+	out = slices.DeleteFunc(out, func(u usedObject) bool { return !slices.Contains(u.Finalizers, agent.Finalizer) })
+	if err != nil || len(out) == 0 {
+		return nil, err
+	}
+	for _, c := range x.topology.OfKind(topology.Agent) {
+		if c.ID() == w.agent && w.whole {
+			continue
+		}
+		shared := slices.DeleteFunc(agent.RelatedOfConsumers(&c.Agent.Agent), func(r schema.GroupResource) bool { return !slices.Contains(resources, r) })
+		others, err := x.exported(ctx, c.Agent.Workspace, c.Agent.APIExport, shared)
+		if err != nil {
+			return nil, err
+		}
+		out = slices.DeleteFunc(out, func(u usedObject) bool {
+			return slices.ContainsFunc(others, func(o usedObject) bool { return o.String() == u.String() && o.Cluster == u.Cluster })
+		})
+	}
+	return out, nil
+}
+
+// publishing is an agent with PublishedResources as they are in a cluster.
+func publishing(all ...plan.Item) *v1alpha1.Agent {
+	out := &v1alpha1.Agent{}
+	for _, it := range all {
+		if it.Live != nil {
+			spec, _, _ := unstructured.NestedMap(it.Live.Object, "spec")
+			out.PublishedResources = append(out.PublishedResources, v1alpha1.PublishedResource{Name: it.Name, Spec: spec})
+		}
+	}
+	return out
+}
+
+// release removes the finalizer of the agent from the objects in kcp that have it: nothing else removes it any more. If there are objects of
+// its APIs, the user has asked for it. While kcp does not answer, the objects keep it.
 func (x *withdrawer) release(ctx context.Context, w *withdrawal) error {
-	used, err := x.objects(ctx, w)
+	used, err := x.related(ctx, w)
+	if err == nil && w.orphan {
+		var own []usedObject
+		own, err = x.objects(ctx, w)
+		used = append(used, own...)
+	}
 	if err != nil && ctx.Err() == nil {
 		x.note(fmt.Sprintf("%s: objects in workspaces keep the finalizer %s, because kcp does not answer: %s", w.agent, agent.Finalizer, firstLine(err)))
 		return nil

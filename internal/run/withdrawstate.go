@@ -4,12 +4,13 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/agent"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -50,15 +51,18 @@ func (x *withdrawer) remains(ctx context.Context, w *withdrawal) ([]plan.Item, e
 
 // place is where the agent keeps its state: its namespace, or the workspace that takes the place of its cluster.
 func (x *withdrawer) place(w *withdrawal) (plan.Ref, bool) {
-	if c := x.topology.Component(w.agent); c != nil && !w.whole && c.Agent.ServiceWorkspace == "" {
+	if c := x.topology.Component(w.agent); c != nil && !w.whole {
+		if c.Agent.ServicePlace != "" {
+			return plan.Ref{Workspace: c.Agent.ServicePlace, Namespace: c.ServiceNamespace()}, true
+		}
 		return plan.Ref{Cluster: c.Cluster.Name, Namespace: c.Cluster.Namespace}, true
 	}
 	for _, it := range w.items {
-		switch {
-		case it.Workspace == "" && it.Namespace != "" && it.Cluster != "":
-			return plan.Ref{Cluster: it.Cluster, Namespace: it.Namespace}, true
-		case it.Workspace != "" && it.Kind == agent.Kind:
-			return plan.Ref{Workspace: it.Workspace, Namespace: topology.ServiceNamespace}, true
+		switch onKubernetes := it.Cluster != "" || topology.IsKubernetes(it.Workspace); {
+		case onKubernetes && it.Namespace != "":
+			return plan.Ref{Cluster: it.Cluster, Workspace: it.Workspace, Namespace: it.Namespace}, true
+		case !onKubernetes && it.Workspace != "" && it.Kind == agent.Kind:
+			return plan.Ref{Workspace: it.Workspace, Namespace: topology.WorkspaceNamespace}, true
 		}
 	}
 	return plan.Ref{}, false
@@ -66,38 +70,48 @@ func (x *withdrawer) place(w *withdrawal) (plan.Ref, bool) {
 
 // kindsOf returns the kinds whose state goes: those that are withdrawn, without those that another agent of the namespace publishes.
 func (x *withdrawer) kindsOf(ctx context.Context, w *withdrawal, place plan.Ref) (map[schema.GroupKind]bool, error) {
+	place.GroupVersionKind = leaseKind
+	leases, err := x.find(ctx, place, "")
+	if err != nil {
+		return nil, err
+	}
 	place.GroupVersionKind, place.Namespace = publishedKind, ""
 	all, err := x.find(ctx, place, "")
 	if err != nil {
 		return nil, err
 	}
-	goes := map[string]string{} // the set of objects that each belongs to, by name
-	out := map[schema.GroupKind]bool{}
+	goes, out := map[string]bool{}, map[schema.GroupKind]bool{}
 	for _, it := range w.published {
-		goes[it.Name] = it.Live.GetLabels()[topology.LabelApplySet]
-		for _, k := range kindsIn(it.Live) {
+		goes[it.Name] = true
+		for _, k := range kindsIn(it) {
 			out[k] = true
 		}
 	}
 	for i := range all {
-		_, withdrawn := goes[all[i].GetName()]
-		for _, set := range goes {
-			if !withdrawn && all[i].GetLabels()[topology.LabelApplySet] == set {
-				for _, k := range kindsIn(&all[i]) {
-					delete(out, k)
-				}
-				break
+		if p := &all[i]; !goes[p.GetName()] && publishedFrom(leases, p, topology.AgentLease(x.topology.Name, w.agent.Name())) {
+			for _, k := range kindsIn(plan.Item{Live: p}) {
+				delete(out, k)
 			}
 		}
 	}
 	return out, nil
 }
 
+// publishedFrom reports whether an agent of the namespace with these Leases publishes a resource: a PublishedResource has no namespace, but
+// each agent has a Lease in its own, also one of another setup. own is the Lease of the agent that is withdrawn. Without the label by which
+// agents of kcpctl select their resources, any other agent can publish it.
+func publishedFrom(leases []unstructured.Unstructured, published *unstructured.Unstructured, own string) bool {
+	name := published.GetLabels()[topology.LabelAgent]
+	return slices.ContainsFunc(leases, func(lease unstructured.Unstructured) bool {
+		agentName, isAgent := strings.CutPrefix(lease.GetName(), topology.AgentLeasePrefix)
+		return isAgent && (name == agentName || name == "" && lease.GetName() != own)
+	})
+}
+
 // kindsIn returns the kind of a PublishedResource on the service cluster, and in kcp.
-func kindsIn(published *unstructured.Unstructured) []schema.GroupKind {
-	spec, _, _ := unstructured.NestedMap(published.Object, "spec")
+func kindsIn(published plan.Item) []schema.GroupKind {
 	var out []schema.GroupKind
-	for _, k := range agent.Kinds(&v1alpha1.Agent{PublishedResources: []v1alpha1.PublishedResource{{Spec: spec}}}) {
+	for _, k := range agent.Kinds(publishing(published)) {
 		out = append(out, k.GroupKind, k.ProjectedKind)
 	}
 	return out
@@ -119,7 +133,7 @@ func holdsState(secret *unstructured.Unstructured, kinds map[schema.GroupKind]bo
 
 // find returns objects on a cluster, or in the workspace that takes its place.
 func (x *withdrawer) find(ctx context.Context, at plan.Ref, selector string) ([]unstructured.Unstructured, error) {
-	if at.Workspace == "" {
+	if at.Workspace == "" || topology.IsKubernetes(at.Workspace) {
 		return x.Runtime.Find(ctx, at, selector)
 	}
 	proxy, err := ConnectFrontProxy(x.Runtime, x.topology, x.left, x.state, x.now())

@@ -80,6 +80,7 @@ func (d *decoder) value(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 	if d.nodes++; d.nodes > maxNodes || d.depth > maxDepth {
 		return d.tooLarge(n, p)
 	}
+	optional := t.Kind() == reflect.Pointer
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -87,7 +88,7 @@ func (d *decoder) value(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 		return nil, d.overlay
 	}
 	if hasNotation(t) {
-		return d.scalar(n, t, p)
+		return d.scalar(n, t, p, optional)
 	}
 	if name := shortField(t); name != "" && n.Kind == yaml.ScalarNode {
 		n = longForm(n, name)
@@ -260,8 +261,8 @@ func unquoted(n *yaml.Node, tag string) string {
 	return ""
 }
 
-// scalar decodes a type with its own notation, such as a quantity or a duration.
-func (d *decoder) scalar(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool) {
+// scalar decodes a type with its own notation, such as a quantity or a duration. If it is optional, zero is not the same as no value.
+func (d *decoder) scalar(n *yaml.Node, t reflect.Type, p *field.Path, optional bool) (any, bool) {
 	tag := n.ShortTag()
 	number := tag == "!!int" || tag == "!!float"
 	if n.Kind != yaml.ScalarNode {
@@ -278,8 +279,12 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool
 		if err != nil {
 			return d.fail(p, n, fmt.Sprintf("invalid duration %q", n.Value), "use hours, minutes and seconds such as 8760h or 1h30m")
 		}
-		if v <= 0 {
-			return d.fail(p, n, fmt.Sprintf("invalid duration %q", n.Value), "it must be greater than 0")
+		if v < 0 || v == 0 && !optional {
+			hint := "it must be greater than 0"
+			if optional {
+				hint = "it must not be negative"
+			}
+			return d.fail(p, n, fmt.Sprintf("invalid duration %q", n.Value), hint)
 		}
 		return n.Value, true
 	case reflect.TypeFor[intstr.IntOrString]():

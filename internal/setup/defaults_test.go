@@ -45,6 +45,10 @@ func TestDocumentedDefaults(t *testing.T) {
 	s, little := parse(t, everyKind).Spec, parse(t, minimal).Spec
 	alpha, beta, agent := s.Shards[0], s.Shards[1], s.Agents[0]
 	workloads := s.Workloads
+	pulled := parse(t, minimal+`spec:
+  clusters: [{name: home, context: home}]
+  workloads: {clusters: [{name: c1}, {name: c2, cluster: home, syncMode: Pull}]}
+`).Spec.Workloads.Clusters[1]
 	managed := s.RootShard.Etcd.Managed
 	computed := "computed by package topology"
 	login, webhook := s.Authentication.OIDC, s.Authentication.Webhook
@@ -118,6 +122,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Workloads.Cluster":             {workloads.Cluster, "default"},
 		"Workloads.Workspace":           {workloads.Workspace, "root:compute"},
 		"Workloads.WorkspaceType":       {workloads.WorkspaceType, "workload"},
+		"Workloads.Groups":              {workloads.Groups, []string{"system:authenticated"}},
 		"Workloads.APIs":                {len(workloads.APIs), 7},
 		"Workloads.Image":               {workloads.Image, v1alpha1.Image{Repository: "ghcr.io/kcpctl/kcpctl", Tag: "latest", PullPolicy: "IfNotPresent"}},
 		"Workloads.Replicas":            {*workloads.Replicas, int32(1)},
@@ -125,9 +130,12 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Workloads.LogLevel":            {*workloads.LogLevel, int32(2)},
 		"WorkloadCluster.Context":       {workloads.Clusters[0].Context, ""}, // as kubectl
 		"WorkloadCluster.Kubeconfig":    {workloads.Clusters[0].Kubeconfig, ""},
+		"WorkloadCluster.Cluster":       {workloads.Clusters[0].Cluster, ""}, // its own place
+		"WorkloadCluster.Resources":     {pulled.Resources.Requests.Memory().String(), "64Mi"},
 		"WorkloadCluster.Server":        {workloads.Clusters[0].Server, ""}, // the kubeconfig has it
 		"WorkloadCluster.SyncMode":      {workloads.Clusters[0].SyncMode, v1alpha1.SyncModePush},
-		"WorkloadCluster.EvictAfter":    {api.DefaultEvictAfter, time.Minute}, // the controller knows it
+		"WorkloadCluster.EvictAfter":    {api.DefaultEvictAfter, time.Minute},                      // the controller knows it
+		"WorkloadCluster.PodSecurity":   {(&api.Cluster{}).PodSecurity(), api.PodSecurityBaseline}, // the syncer knows it
 
 		"Authentication.Mode":                         {string(little.Authentication.Mode), "Edge"},
 		"Authentication.Anonymous":                    {*little.Authentication.Anonymous, true},

@@ -58,6 +58,8 @@ type named struct {
 	kind topology.Kind
 	name string
 	path *field.Path
+	// parts are the last parts of the names of its objects. Nil: all those of the kind.
+	parts []string
 }
 
 // named returns all components and kubeconfigs that have a name.
@@ -65,11 +67,11 @@ func (v *validator) named() []named {
 	var out []named
 	for _, p := range v.parts {
 		if !p.kind.Singleton() {
-			out = append(out, named{p.kind, p.name, p.namePath()})
+			out = append(out, named{kind: p.kind, name: p.name, path: p.namePath()})
 		}
 	}
 	for i, k := range v.setup.Spec.Kubeconfigs {
-		out = append(out, named{topology.Kubeconfig, k.Name, field.NewPath("spec", "kubeconfigs").Index(i).Child("name")})
+		out = append(out, named{kind: topology.Kubeconfig, name: k.Name, path: field.NewPath("spec", "kubeconfigs").Index(i).Child("name")})
 	}
 	return out
 }
@@ -83,14 +85,18 @@ func (v *validator) deriving() []named {
 			continue
 		}
 		seen[a.Name] = true
-		out = append(out, named{topology.Agent, a.Name, field.NewPath("spec", "agents").Index(i).Child("name")})
+		out = append(out, named{kind: topology.Agent, name: a.Name, path: field.NewPath("spec", "agents").Index(i).Child("name")})
 	}
 	if w := v.setup.Spec.Workloads; w != nil {
 		p := field.NewPath("spec", "workloads")
-		out = append(out, named{topology.Workloads, topology.ControllerName, metadataName()})
+		out = append(out, named{kind: topology.Workloads, name: topology.ControllerName, path: metadataName()})
 		for i, c := range w.Clusters {
 			if first := slices.IndexFunc(w.Clusters, func(o v1alpha1.WorkloadCluster) bool { return o.Name == c.Name }); first == i && api.ValidateClusterName(c.Name) == nil {
-				out = append(out, named{topology.Physical, c.Name, p.Child("clusters").Index(i).Child("name")})
+				n := named{kind: topology.Physical, name: c.Name, path: p.Child("clusters").Index(i).Child("name")}
+				if c.SyncMode != v1alpha1.SyncModePull {
+					n.parts = []string{topology.TokenPart}
+				}
+				out = append(out, n)
 			}
 		}
 	}
@@ -100,22 +106,26 @@ func (v *validator) deriving() []named {
 // objects returns the names of all objects that could be too long or collide.
 func (v *validator) objects() []object {
 	var out []object
-	add := func(k topology.Kind, name string, path *field.Path, owner string, limit int) {
+	add := func(k topology.Kind, name string, path *field.Path, owner string, limit int, parts []string) {
 		setup := v.setup.Metadata.Name
 		out = append(out, object{topology.Object(setup, k, name), limit, path, owner})
-		for _, part := range k.Parts() {
+		for _, part := range parts {
 			out = append(out, object{topology.Object(setup, k, name, part), maxName, path, owner})
 		}
 	}
 	for _, p := range v.parts {
-		add(p.kind, p.name, p.namePath(), p.path.String(), maxName)
+		add(p.kind, p.name, p.namePath(), p.path.String(), maxName, p.kind.Parts())
 		if p.etcd != nil && (*p.etcd).Managed != nil {
-			add(topology.Etcd, p.id().ShortName(), p.namePath(), p.path.String(), maxStatefulSet)
+			add(topology.Etcd, p.id().ShortName(), p.namePath(), p.path.String(), maxStatefulSet, topology.Etcd.Parts())
 		}
 	}
 	for _, n := range v.deriving() {
 		if n.kind == topology.Kubeconfig || n.kind == topology.Agent || n.kind == topology.Workloads || n.kind == topology.Physical {
-			add(n.kind, n.name, n.path, n.path.String(), maxName)
+			parts := n.parts
+			if parts == nil {
+				parts = n.kind.Parts()
+			}
+			add(n.kind, n.name, n.path, n.path.String(), maxName, parts)
 		}
 	}
 	return out

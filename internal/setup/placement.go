@@ -48,15 +48,22 @@ func (v *validator) servedToTenants() {
 		if shard {
 			at = p.path.Child("virtualWorkspaceURL")
 		}
-		see := ""
-		if tenants[i].kind == topology.Agent {
-			see = " (kcpctl explain KCP043)"
-		}
-		v.unplaced(at, "%s is on another cluster and dials its virtual workspaces%s", tenants[i].id(), see)
+		v.unplaced(at, "%s is on another cluster and dials its virtual workspaces%s", tenants[i].id(), explained(tenants[i].kind))
 	}
 }
 
-// tenants returns the agents and the controller of workloads, except those on unknown clusters, which are reported already.
+// explained refers to the check of the addresses that clients of a kind dial on other clusters.
+func explained(client topology.Kind) string {
+	switch client {
+	case topology.Agent:
+		return " (kcpctl explain KCP043)"
+	case topology.Physical:
+		return " (kcpctl explain KCP052)"
+	}
+	return ""
+}
+
+// tenants returns the agents, the controller of workloads and the syncers, except those on unknown clusters, which are reported already.
 func (v *validator) tenants() []part {
 	var out []part
 	for i := range v.setup.Spec.Agents {
@@ -66,7 +73,19 @@ func (v *validator) tenants() []part {
 	if w := v.setup.Spec.Workloads; w != nil {
 		out = append(out, part{kind: topology.Workloads, name: topology.ControllerName, Component: &v1alpha1.Component{Cluster: w.Cluster}})
 	}
-	return slices.DeleteFunc(out, func(p part) bool { return !slices.Contains(v.clusterNames(), p.Cluster) })
+	known := v.clusterNames()
+	if w := v.setup.Spec.Workloads; w != nil {
+		for _, c := range w.Clusters {
+			if c.SyncMode != v1alpha1.SyncModePull {
+				continue
+			}
+			if c.Cluster == "" {
+				known = append(known, c.Name) // a place of its own
+			}
+			out = append(out, part{kind: topology.Physical, name: c.Name, Component: &v1alpha1.Component{Cluster: topology.PlaceOf(c)}})
+		}
+	}
+	return slices.DeleteFunc(out, func(p part) bool { return !slices.Contains(known, p.Cluster) })
 }
 
 // dialers returns the components that dial others, with the tenants.

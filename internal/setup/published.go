@@ -46,7 +46,7 @@ type publisher struct {
 // published reads the files with published resources, checks all published resources, and puts those of files into the setup instead
 // of the files.
 func (p *publisher) published() error {
-	names := map[string]string{}
+	names, publishers := map[string]string{}, map[string]string{}
 	for i := range p.setup.Spec.Agents {
 		a := &p.setup.Spec.Agents[i]
 		sources := p.sources(a, field.NewPath("spec", "agents").Index(i).Child("publishedResources"))
@@ -57,6 +57,7 @@ func (p *publisher) published() error {
 		for _, s := range sources {
 			a.PublishedResources = append(a.PublishedResources, s.PublishedResource)
 			p.uniqueOnCluster(a, s, names)
+			p.oncePerConsumer(a, s, publishers)
 		}
 	}
 	return nil
@@ -215,6 +216,22 @@ func (p *publisher) uniqueOnCluster(a *v1alpha1.Agent, s publishedAt, names map[
 		return
 	}
 	names[key] = a.Name
+}
+
+// oncePerConsumer notes if two agents of a cluster publish a kind to the same workspace. Agents find copies by the logical cluster, the
+// namespace and the name of the object, and not by its kind in kcp (api-syncagent: internal/sync/syncer.go, findLocalObject).
+func (p *publisher) oncePerConsumer(a *v1alpha1.Agent, s publishedAt, publishers map[string]string) {
+	for _, k := range agent.Kinds(&v1alpha1.Agent{PublishedResources: []v1alpha1.PublishedResource{s.PublishedResource}}) {
+		for _, consumer := range a.Bind {
+			key := a.Cluster + "/" + k.GroupKind.String() + "/" + consumer
+			if other, taken := publishers[key]; taken && other != a.Name {
+				p.notes = append(p.notes, s.problem(field.Forbidden(s.Name, fmt.Sprintf(
+					"agent %s publishes %s to %s too: objects of both APIs with the same name and namespace would have one copy", other, k.GroupKind, consumer))))
+				continue
+			}
+			publishers[key] = a.Name
+		}
+	}
 }
 
 func (s publishedAt) problem(e *field.Error) Problem {

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -42,4 +43,29 @@ func TestPublishedResourcesOfFiles(t *testing.T) {
 func TestFilesCannotBeRead(t *testing.T) {
 	_, err := Parse("revision 1", []byte(minimal+`spec: {agents: [{name: a, workspace: root, publishedResources: [{file: a.yaml}]}]}`+"\n"))
 	require.EqualError(t, err, "revision 1:5:72: spec.agents[0].publishedResources[0].file: files cannot be read here: use name and spec")
+}
+
+// Two agents of a cluster that publish a kind to the same workspace would find the same copy for two objects.
+func TestTwoAgentsPublishAKindToOneWorkspace(t *testing.T) {
+	const text = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  agents:
+  - name: one
+    workspace: root:one
+    bind: [root:team]
+    publishedResources: [{name: one, spec: {resource: {apiGroup: example.com, kind: Widget}, naming: {name: "{{ .ClusterName }}-{{ .Object.metadata.namespace }}"}}}]
+  - name: two
+    workspace: root:two
+    bind: [%s]
+    publishedResources: [{name: two, spec: {resource: {apiGroup: example.com, kind: Widget}, naming: {name: "{{ .ClusterName }}-{{ .Object.metadata.namespace }}"}}}]
+`
+	f, err := Parse("kcp.yaml", fmt.Appendf(nil, text, "root:team"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"kcp.yaml:13:33: spec.agents[1].publishedResources[0].name: agent one publishes Widget.example.com to root:team too: " +
+		"objects of both APIs with the same name and namespace would have one copy"}, f.Notes())
+	f, err = Parse("kcp.yaml", fmt.Appendf(nil, text, "root:other"))
+	require.NoError(t, err)
+	require.Empty(t, f.Notes())
 }

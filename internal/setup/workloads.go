@@ -19,6 +19,8 @@ const (
 	defaultWorkloadsTag        = "latest"
 	defaultComputeWorkspace    = "root:compute"
 	defaultWorkspaceType       = "workload"
+	// defaultGroup are all users, as for the types of kcp itself (kcp: config/root/clusterrolebinding-workspacetype-use.yaml).
+	defaultGroup = "system:authenticated"
 )
 
 // defaultWorkloads sets what spec.workloads leaves out. It does not use spec.defaults, which is for kcp.
@@ -30,6 +32,9 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 	fill(&w.Cluster, spec.RootShard.Cluster)
 	fill(&w.Workspace, defaultComputeWorkspace)
 	fill(&w.WorkspaceType, defaultWorkspaceType)
+	if len(w.Groups) == 0 {
+		w.Groups = []string{defaultGroup}
+	}
 	if len(w.APIs) == 0 {
 		w.APIs = api.DefaultAPIs()
 	}
@@ -47,7 +52,12 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 		}}
 	}
 	for i := range w.Clusters {
-		fill(&w.Clusters[i].SyncMode, v1alpha1.SyncModePush)
+		c := &w.Clusters[i]
+		if fill(&c.SyncMode, v1alpha1.SyncModePush); c.SyncMode == v1alpha1.SyncModePull && c.Resources == nil {
+			c.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi"),
+			}}
+		}
 	}
 }
 
@@ -69,6 +79,13 @@ func (v *validator) workloads() {
 		v.invalid(p.Child("workspaceType"), w.WorkspaceType, "must be the name of a WorkspaceType, such as workload")
 	}
 	v.computeWorkspace(p.Child("workspaceType"), w, topology.RootWorkspace, v.setup.Spec.Workspaces)
+	groups := map[string]bool{}
+	for i, group := range w.Groups {
+		if group == "" {
+			v.required(p.Child("groups").Index(i), "")
+		}
+		v.unique(p.Child("groups").Index(i), group, groups)
+	}
 	v.workloadAPIs(p.Child("apis"), w.APIs)
 	v.image(p.Child("image"), w.Image)
 	v.defaults(p, v1alpha1.Defaults{Replicas: w.Replicas, Resources: w.Resources, LogLevel: w.LogLevel, ExtraArgs: w.ExtraArgs})
@@ -105,18 +122,48 @@ func (v *validator) workloadClusters(p *field.Path, all []v1alpha1.WorkloadClust
 	type place struct{ context, kubeconfig string }
 	seen, places := map[string]bool{}, map[place]string{}
 	for i, c := range all {
-		at, pl := p.Index(i), place{c.Context, c.Kubeconfig}
+		at, problems := p.Index(i), len(v.errs)
+		var pl place
+		pl.context, pl.kubeconfig = topology.ConnectionOf(v.setup.Spec.Clusters, c)
 		v.clusterName(at.Child("name"), c.Name)
 		v.unique(at.Child("name"), c.Name, seen)
-		oneOf(v, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModePush, v1alpha1.SyncModeNone)
+		oneOf(v, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModePush, v1alpha1.SyncModePull, v1alpha1.SyncModeNone)
+		if c.PodSecurity != "" {
+			oneOf(v, at.Child("podSecurity"), c.PodSecurity, v1alpha1.PodSecurityPrivileged, v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted)
+		}
 		v.labelMap(at.Child("labels"), c.Labels)
 		if u, err := url.Parse(c.Server); c.Server != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
 			v.invalid(at.Child("server"), c.Server, "must be a URL such as https://api.example.com:6443")
 		}
-		if other, taken := places[pl]; taken && other != c.Name {
+		v.syncerPlace(at, c)
+		if other, taken := places[pl]; taken && other != c.Name && (c.Cluster == "" || len(v.errs) == problems) {
 			v.invalid(at.Child("name"), c.Name, "cluster %s has the same context and kubeconfig", other)
 		}
 		places[pl] = c.Name
+	}
+}
+
+// syncerPlace checks where the syncer of a cluster runs, if it is a Deployment there.
+func (v *validator) syncerPlace(at *field.Path, c v1alpha1.WorkloadCluster) {
+	if c.SyncMode != v1alpha1.SyncModePull {
+		for _, f := range []struct {
+			name string
+			set  bool
+		}{{"cluster", c.Cluster != ""}, {"resources", c.Resources != nil}, {"podTemplate", len(c.PodTemplate) > 0}} {
+			if f.set {
+				v.forbidden(at.Child(f.name), "only with syncMode %s", v1alpha1.SyncModePull)
+			}
+		}
+		return
+	}
+	v.resources(at.Child("resources"), c.Resources)
+	switch named := slices.Contains(v.clusterNames(), c.Name); {
+	case c.Cluster == "" && named:
+		v.invalid(at.Child("name"), c.Name, "spec.clusters has a cluster of this name: set cluster to %s instead of context and kubeconfig, or choose another name", c.Name)
+	case c.Cluster != "" && c.Context+c.Kubeconfig != "":
+		v.forbidden(at.Child("cluster"), "must have either cluster, or context and kubeconfig")
+	case c.Cluster != "":
+		v.reference(at.Child("cluster"), "cluster", c.Cluster, v.clusterNames())
 	}
 }
 

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/parallel"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
@@ -48,6 +50,9 @@ type askedAgent struct {
 	// why it does not lead, does not publish, and is not reached.
 	lease, export, slice error
 	unanswered           []string
+	// answered are the endpoints that answer, and unwatched is why the agent does not watch all of them.
+	answered  []agentstate.Endpoint
+	unwatched string
 }
 
 // dialled is an endpoint of an agent that is asked.
@@ -81,6 +86,10 @@ func (c *collector) agents(ctx context.Context) {
 	})
 	if proxy != nil {
 		c.endpoints(ctx, all)
+		parallel.Map(atOnce, all, func(a *askedAgent) error {
+			c.watched(ctx, a)
+			return nil
+		})
 	}
 	for _, a := range all {
 		for _, err := range []error{a.lease, a.export, a.slice} {
@@ -89,7 +98,7 @@ func (c *collector) agents(ctx context.Context) {
 			}
 		}
 		if a.shown.Problem == "" {
-			a.shown.Problem = gather.Few(a.unanswered, 1, "; ")
+			a.shown.Problem = cmp.Or(gather.Few(a.unanswered, 1, "; "), a.unwatched)
 		}
 		c.component(a.ID()).Agent = a.shown
 	}
@@ -118,7 +127,7 @@ func (a *askedAgent) read(ctx context.Context, t *topology.Topology) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no answer within %s", patience))
 	defer cancel()
 	var g errgroup.Group
-	if a.Proxy != nil || a.Agent.Agent.ServiceWorkspace == "" {
+	if a.Proxy != nil || a.Agent.Agent.ServiceWorkspace() == "" {
 		g.Go(func() (err error) {
 			a.shown.Leader, err = a.Leader(ctx)
 			a.lease = because(ctx, "read its Lease", err)
@@ -179,6 +188,23 @@ func (c *collector) endpoints(ctx context.Context, agents []*askedAgent) {
 			continue
 		}
 		d.agent.shown.Answering.Count++
+		d.agent.answered = append(d.agent.answered, d.endpoint)
+	}
+}
+
+// watched reads in the log of an agent whether it watches the endpoints that answer. A log that cannot be read in time says nothing.
+func (c *collector) watched(ctx context.Context, a *askedAgent) {
+	if len(a.answered) == 0 || len(a.unanswered) > 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var log agentstate.WatchLog
+	if c.runtime.Logs(ctx, a.Component, run.LogOptions{}, &log) != nil || !log.Failed() {
+		return
+	}
+	if gone := log.Unwatched(a.answered); len(gone) > 0 {
+		a.unwatched = agentstate.Unwatching(gone) + "; kcpctl up restarts it"
 	}
 }
 

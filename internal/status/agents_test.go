@@ -2,6 +2,7 @@ package status_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -114,6 +115,12 @@ func (w *agentWorld) lease(renewed time.Time) {
 	}}}
 }
 
+// failed writes to the log of the agent that it could not watch a shard.
+func (w *agentWorld) failed(shard *topology.Component) {
+	w.rt.Log("agent/widgets", fmt.Sprintf(`{"level":"error","msg":"failed to watch endpoint","url":%q,"error":"no route to host"}`+"\n",
+		shard.VirtualWorkspaceURL+exportPath))
+}
+
 // agent returns the state of the agent, and whether all of the setup is ready.
 func (w *agentWorld) agent(rt status.Runtime) (*status.Component, bool) {
 	s, err := status.Collect(w.t.Context(), w.top, rt, time.Now(), status.Options{})
@@ -194,6 +201,19 @@ func TestAgents(t *testing.T) {
 			with(func(a *status.Agent) {
 				a.Answering, a.Problem = share(1, 2), "shard/alpha: no answer within 5s"
 			}), false, false,
+		},
+		"it has failed to watch a shard": {
+			func(w *agentWorld) { w.failed(w.top.Shards()[1]) },
+			with(func(a *status.Agent) {
+				a.Problem = "does not watch shard/alpha (no route to host); kcpctl up restarts it"
+			}), false, false,
+		},
+		"it has failed to watch a shard that is not ready": {
+			func(w *agentWorld) {
+				w.failed(w.top.Shards()[1])
+				w.rt.States("shard/alpha", ready.State{Replicas: 1, Reason: "CrashLoopBackOff"})
+			},
+			with(func(a *status.Agent) { a.Answering = share(1, 2) }), true, false,
 		},
 		"a shard is not ready": {
 			func(w *agentWorld) { w.rt.States("shard/alpha", ready.State{Replicas: 1, Reason: "CrashLoopBackOff"}) },

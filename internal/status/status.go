@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -135,6 +136,8 @@ type Runtime interface {
 	run.Reacher
 	run.Prober
 	agentstate.Reader
+	// Logs writes the logs of a component.
+	Logs(ctx context.Context, c *topology.Component, o run.LogOptions, w io.Writer) error
 	// Where describes the place in a few words.
 	Where() string
 }
@@ -210,7 +213,8 @@ func places(t *topology.Topology, lost []plan.Unreachable) []Cluster {
 // components asks for the state of every component. If that fails, the error is the reason why the component is not
 // ready.
 func (c *collector) components(ctx context.Context) error {
-	shown := append(c.topology.Running(), c.topology.OfKind(topology.Workspace, topology.Physical)...)
+	shown := append(c.topology.Running(), c.topology.OfKind(topology.Workspace)...)
+	shown = append(shown, c.topology.Idle(topology.Physical)...)
 	c.Components = parallel.Map(atOnce, shown, func(comp *topology.Component) Component {
 		out := Component{ID: comp.ID(), Cluster: comp.Cluster.Name, URL: comp.URL}
 		if _, out.Unknown = plan.UnreachableIn(c.lost, comp.Cluster.Name); out.Unknown {

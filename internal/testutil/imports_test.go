@@ -44,7 +44,7 @@ var onlyIn = []struct {
 var (
 	pure = []string{"internal/api/v1alpha1", "internal/topology", "internal/release", "internal/render", "internal/plan", "internal/ready", "internal/dag", "internal/diff", "internal/importer", "internal/kcpapi", "internal/operator",
 		"internal/workload/api", "internal/workload/guard", "internal/workload/lcd", "internal/workload/negotiate", "internal/workload/schedule",
-		"internal/workload/splitter",
+		"internal/workload/served", "internal/workload/splitter",
 	}
 	impure = []string{"net/http", "os/exec", "k8s.io/client-go/rest"}
 )

@@ -10,8 +10,19 @@ import (
 // Publishing is what an agent publishes, and where.
 type Publishing struct {
 	v1alpha1.Agent
-	// ServiceWorkspace is the path of the workspace whose APIs it publishes. Empty: it publishes those of its cluster.
-	ServiceWorkspace string
+	// ServicePlace is where the APIs are that an agent on this machine publishes: the path of a workspace, or OnServiceCluster. Empty:
+	// the agent publishes the APIs of the cluster on which it runs.
+	ServicePlace string
+	// serviceNamespace is the namespace of the agent in ServicePlace.
+	serviceNamespace string
+}
+
+// ServiceWorkspace returns the path of the workspace that takes the place of the agent's cluster, if one does.
+func (p *Publishing) ServiceWorkspace() string {
+	if IsKubernetes(p.ServicePlace) {
+		return ""
+	}
+	return p.ServicePlace
 }
 
 const (
@@ -51,12 +62,23 @@ func (b *builder) agent(a *v1alpha1.Agent) {
 	c.URL = ""
 	if c.Cluster.Local {
 		i := slices.IndexFunc(b.setup.Spec.Clusters, func(cl v1alpha1.Cluster) bool { return cl.Name == a.Cluster })
-		c.Agent.ServiceWorkspace = b.setup.Spec.Clusters[i].Workspace
+		c.Agent.serve(&b.setup.Spec.Clusters[i])
 	}
 	if a.Paused {
 		c.Replicas = 0
 	}
 	b.add(c)
+}
+
+// serve sets where the APIs are that an agent on this machine publishes. A cluster must be named by its context or its kubeconfig: the
+// current context is not meant by a setup that runs without Kubernetes.
+func (p *Publishing) serve(c *v1alpha1.Cluster) {
+	switch {
+	case c.Workspace != "":
+		p.ServicePlace, p.serviceNamespace = c.Workspace, WorkspaceNamespace
+	case c.Context != "" || c.Kubeconfig != "":
+		p.ServicePlace, p.serviceNamespace = OnServiceCluster(c.Name), c.Namespace
+	}
 }
 
 // AgentUses reports whether the APIExport of an agent, or a consumer that it binds, is in a workspace or in one below it.
@@ -71,16 +93,36 @@ func BindsAgent(w v1alpha1.Workspace, a *v1alpha1.Agent) bool {
 	return slices.ContainsFunc(w.Bindings, func(b v1alpha1.WorkspaceBinding) bool { return b.Export == a.Workspace+":"+a.APIExport })
 }
 
-// ServiceNamespace is the namespace of an agent in the workspace that takes the place of its cluster. Workspaces have it.
-const ServiceNamespace = "default"
+// WorkspaceNamespace is the namespace of an agent in the workspace that takes the place of its cluster. Workspaces have it.
+const WorkspaceNamespace = "default"
 
-// AgentLease returns the name of the Lease of an agent (api-syncagent: cmd/api-syncagent/main.go).
-func AgentLease(setup, name string) string { return "syncagent." + AgentName(setup, name) }
+// AgentLeasePrefix is before the name of an agent in the name of its Lease (api-syncagent: cmd/api-syncagent/main.go).
+const AgentLeasePrefix = "syncagent."
+
+// AgentLease returns the name of the Lease of an agent.
+func AgentLease(setup, name string) string { return AgentLeasePrefix + AgentName(setup, name) }
+
+// ClusterCredential is the credential of a component on this machine for a Kubernetes cluster.
+type ClusterCredential struct {
+	// Part is the last part of the name of its Secret, Kubeconfig the name of the kubeconfig (see Files), and Place that of the cluster.
+	Part, Kubeconfig, Place string
+}
+
+// ClusterCredential returns the credential of c for a Kubernetes cluster. It is nil for components that run on their cluster, or use none.
+func (c *Component) ClusterCredential() *ClusterCredential {
+	switch {
+	case c.Agent != nil && IsKubernetes(c.Agent.ServicePlace):
+		return &ClusterCredential{ServicePart, KubeconfigService, c.Agent.ServicePlace}
+	case c.Pulls() && c.Cluster.Local:
+		return &ClusterCredential{TokenPart, KubeconfigPhysical, OnPhysical(c.Name)}
+	}
+	return nil
+}
 
 // ServiceNamespace returns the namespace in which an agent keeps its lease and its state.
 func (c *Component) ServiceNamespace() string {
-	if c.Agent.ServiceWorkspace != "" {
-		return ServiceNamespace
+	if c.Agent != nil && c.Agent.ServicePlace != "" {
+		return c.Agent.serviceNamespace
 	}
 	return c.Cluster.Namespace
 }
@@ -88,7 +130,7 @@ func (c *Component) ServiceNamespace() string {
 // ClusterRole returns the name of the ClusterRole of c on its cluster, and of its binding. Setups in other namespaces of the cluster can
 // have the same names.
 func (c *Component) ClusterRole() string {
-	return "kcpctl:" + c.Cluster.Namespace + ":" + c.Object()
+	return "kcpctl:" + c.ServiceNamespace() + ":" + c.Object()
 }
 
 // WorkspaceRole returns the name of the ClusterRole of c in a workspace, and of its binding.

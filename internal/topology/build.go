@@ -91,6 +91,9 @@ func (b *builder) placeClusters() {
 			})
 		}
 	}
+	if b.local == nil {
+		b.t.Clusters = append(b.t.Clusters, syncerPlaces(b.setup.Spec.Workloads)...)
+	}
 	b.t.Home = b.cluster(b.setup.Spec.RootShard.Cluster)
 	for _, c := range b.t.Clusters {
 		b.add(&Component{Kind: Base, Name: c.Name, Setup: b.t.Name, Cluster: c})
@@ -116,6 +119,9 @@ func usedClusters(s *v1alpha1.Setup) map[string]bool {
 	}
 	if w := s.Spec.Workloads; w != nil {
 		used[w.Cluster] = true
+		for _, c := range w.Clusters {
+			used[c.Cluster] = true
+		}
 	}
 	return used
 }
@@ -267,7 +273,10 @@ func (b *builder) chooseFrontProxies() {
 	for _, p := range proxies {
 		choices = append(choices, FrontProxyChoice{p.Name, p.Cluster.Name, p.AcceptsClientCertificates()})
 	}
-	for _, c := range b.t.that(func(k Kind) bool { return k.Dials(FrontProxy) && k.Runs() }) {
+	for _, c := range b.t.Running() {
+		if !c.Kind.Dials(FrontProxy) {
+			continue
+		}
 		p := proxies[ChooseFrontProxy(choices, c.FrontProxy.Name(), c.Cluster.Name)]
 		c.ExternalURL = proxies[0].ExternalURL
 		c.FrontProxy, c.FrontProxyURL = p.ID(), p.ExternalURL

@@ -59,6 +59,7 @@ var (
 	kubeconfigs = []Kind{Kubeconfig}
 	agents      = []Kind{Agent}
 	controllers = []Kind{Workloads}
+	syncers     = []Kind{Physical}
 )
 
 // connections is the table of all connections: it decides who dials whom, where, with which certificate and trusting
@@ -138,6 +139,12 @@ var connections = []connection{
 	{from: controllers, to: slices.Concat(shards, workspaces), at: workspacesURL, cert: CertClient, by: asClient,
 		what: "virtual workspaces"},
 
+	// A syncer does the same, from its physical cluster.
+	{from: syncers, to: proxies, when: (*Component).Pulls, target: frontProxy, at: computeURL, cert: CertClient, by: asClient,
+		kubeconfig: KubeconfigKcp, context: ContextWorkspace, label: "syncs", wait: untilReady, what: "compute workspace"},
+	{from: syncers, to: slices.Concat(shards, workspaces), when: (*Component).Pulls, at: workspacesURL, cert: CertClient, by: asClient,
+		what: "virtual workspaces"},
+
 	// kcpctl itself dials through a port-forward, and asks for the name of the Service. A front-proxy that refuses client
 	// certificates is dialled only for its health, which needs none.
 	{to: kindsThat(Kind.Serves), at: forwarded, by: asClient},
@@ -166,7 +173,7 @@ func accessTarget(c *Component) ID {
 	return c.Access.Target
 }
 
-func servesWorkspace(c *Component) bool { return c.Agent != nil && c.Agent.ServiceWorkspace != "" }
+func servesWorkspace(c *Component) bool { return c.Agent != nil && c.Agent.ServiceWorkspace() != "" }
 
 func hasMountProxy(c *Component) bool { return release.Of(c.Version).MountProxy }
 
@@ -194,11 +201,11 @@ func exportURL(_, client *Component) []Endpoint {
 }
 
 func serviceURL(_, client *Component) []Endpoint {
-	return at(workspaceURL(client.FrontProxyURL, client.Agent.ServiceWorkspace))
+	return at(workspaceURL(client.FrontProxyURL, client.Agent.ServiceWorkspace()))
 }
 
 func computeURL(_, client *Component) []Endpoint {
-	return at(workspaceURL(client.FrontProxyURL, client.Workloads.Workspace))
+	return at(workspaceURL(client.FrontProxyURL, client.ComputeWorkspace()))
 }
 
 func accessURL(_, client *Component) []Endpoint { return at(client.Access.URL) }

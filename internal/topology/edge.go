@@ -44,9 +44,11 @@ const (
 	KubeconfigShard                       = "shard"
 	KubeconfigLogicalClusterAdmin         = "logical-cluster-admin"
 	KubeconfigExternalLogicalClusterAdmin = "external-logical-cluster-admin"
-	// KubeconfigKcp is for the workspace of an agent's APIExport, KubeconfigService for the workspace whose APIs it publishes.
+	// KubeconfigKcp is for the workspace of an agent's APIExport, KubeconfigService for the workspace or the cluster whose APIs it publishes.
 	KubeconfigKcp     = "kcp"
 	KubeconfigService = "service"
+	// KubeconfigPhysical is for the physical cluster of a syncer that runs on this machine.
+	KubeconfigPhysical = "physical"
 )
 
 // Contexts of the kubeconfigs of components.

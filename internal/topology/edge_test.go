@@ -172,9 +172,9 @@ func TestKinds(t *testing.T) {
 		topology.FrontProxy:        {"config", "kubeconfigs", "requestheader", "server", "shard-client"},
 		topology.VirtualWorkspaces: {"client", "front-proxy-client", "kubeconfigs", "server"},
 		topology.Kubeconfig:        nil,
-		topology.Agent:             {"client", "kubeconfigs"},
+		topology.Agent:             {"client", "kubeconfigs", "service-cluster"},
 		topology.Workloads:         {"client", "kubeconfigs"},
-		topology.Physical:          nil,
+		topology.Physical:          {"client", "kubeconfigs", "token"},
 		topology.Shard: {
 			"client", "config", "data", "etcd-client", "external-logical-cluster-admin", "kubeconfigs", "logical-cluster-admin", "mounts-proxy", "server",
 		},

@@ -68,9 +68,9 @@ var kinds = []traits{
 	{kind: VirtualWorkspaces, plural: "virtual-workspaces", stem: "vw", runs: true, serves: true, proxied: true},
 	{kind: Kubeconfig},
 	{kind: Workspace, tenant: true},
-	{kind: Agent, runs: true, tenant: true, reloads: true},
+	{kind: Agent, runs: true, tenant: true, reloads: true, parts: []string{ServicePart}},
 	{kind: Workloads, plural: "workloads", runs: true, tenant: true, reloads: true},
-	{kind: Physical, tenant: true},
+	{kind: Physical, stem: "syncer", runs: true, tenant: true, reloads: true, parts: []string{TokenPart}},
 }
 
 func (k Kind) traits() traits {
@@ -112,7 +112,7 @@ func kindsThat(hold func(Kind) bool) []Kind {
 // order returns the position of the kind in Kinds.
 func (k Kind) order() int { return slices.IndexFunc(kinds, func(t traits) bool { return t.kind == k }) }
 
-// Runs reports whether components of the kind are workloads. The others are only objects.
+// Runs reports whether components of the kind can be workloads (see Component.Runs). The others are only objects.
 func (k Kind) Runs() bool { return k.traits().runs }
 
 // Serves reports whether components of the kind are kcp servers, which are reached at a URL.
@@ -139,7 +139,7 @@ func (k Kind) Probe() (scheme, path string) {
 	switch k {
 	case Agent:
 		return "http", metricsPath
-	case Workloads:
+	case Workloads, Physical:
 		return "http", "/readyz"
 	}
 	return "https", "/readyz"

@@ -30,8 +30,8 @@ const (
 	// AnnotationClaims is on APIBindings. With AcceptAll a run accepts all permission claims of the APIExport.
 	AnnotationClaims = "kcpctl.dev/permission-claims"
 	AcceptAll        = "accept-all"
-	// AnnotationCredential is on Secrets whose content is issued when they are applied: a kubeconfig for a physical cluster. Its value is
-	// the ID of the cluster's component.
+	// AnnotationCredential is on Secrets whose content is issued when they are applied: a kubeconfig for a cluster, with a token of the
+	// ServiceAccount of their component there. Its value is the place: OnPhysical or OnServiceCluster.
 	AnnotationCredential = "kcpctl.dev/credential"
 	// LabelApplySet marks the objects that a setup applied to a cluster (the ApplySet format of kubectl).
 	LabelApplySet = "applyset.kubernetes.io/part-of"

@@ -82,6 +82,11 @@ const (
 	JoinConfig    = "join"
 	// KubeconfigsPart is the Secret with the kubeconfigs that a component uses.
 	KubeconfigsPart = "kubeconfigs"
+	// ServicePart is the Secret with the credential of an agent on this machine for the cluster whose APIs it publishes.
+	ServicePart = "service-cluster"
+	// TokenPart is the ServiceAccount on a physical cluster of a syncer that runs elsewhere, and with --local the Secret with its token. A
+	// syncer that runs in its cluster has another one: its mode can change.
+	TokenPart = "token"
 	// ConfigPart is the ConfigMap with the configuration files of a front-proxy or a shard.
 	ConfigPart = "config"
 	// DataPart is the PersistentVolumeClaim of a component with an embedded etcd.
@@ -133,6 +138,12 @@ func (Files) CA(ca CA) string { return path.Join(dirCA, string(ca)+".crt") }
 
 // Kubeconfig returns the file of a kubeconfig that the component uses.
 func (Files) Kubeconfig(name string) string { return path.Join(dirKubeconfig, name+".kubeconfig") }
+
+// Token returns the path of the token to which a kubeconfig refers.
+func (Files) Token(name string) string { return path.Join(dirKubeconfig, TokenFile(name)) }
+
+// TokenFile returns the name of the token's file, in the directory of the kubeconfig.
+func TokenFile(name string) string { return name + ".token" }
 
 // ServiceAccount returns a file of the service-account key pair.
 func (Files) ServiceAccount(name string) string { return path.Join(dirServiceAccount, name) }

@@ -187,6 +187,9 @@ func (c *Component) CertSecret(cert string) string {
 // ShardName returns the name of a shard in kcp.
 func (c *Component) ShardName() string { return c.ID().ShortName() }
 
+// Runs reports whether c is a workload. The others are only objects.
+func (c *Component) Runs() bool { return c.Kind.Runs() && (c.Kind != Physical || c.Pulls()) }
+
 // IsShard reports whether c is the root shard or another shard.
 func (c *Component) IsShard() bool { return c.Kind.IsShard() }
 
@@ -287,7 +290,14 @@ func (t *Topology) On(cl Cluster) []*Component {
 }
 
 // Running returns the components that are workloads.
-func (t *Topology) Running() []*Component { return t.that(Kind.Runs) }
+func (t *Topology) Running() []*Component {
+	return slices.DeleteFunc(t.that(Kind.Runs), func(c *Component) bool { return !c.Runs() })
+}
+
+// Idle returns the components of a kind that are only objects.
+func (t *Topology) Idle(k Kind) []*Component {
+	return slices.DeleteFunc(t.OfKind(k), (*Component).Runs)
+}
 
 // Servers returns the kcp servers.
 func (t *Topology) Servers() []*Component { return t.that(Kind.Serves) }

@@ -82,7 +82,11 @@ func (s *objects) served(ctx context.Context, c *topology.Component, cl *api.Clu
 		}
 	}
 	if count == 0 {
-		return ready.State{Reason: "none of its APIs is published yet"}
+		reason := "none of its APIs is published yet"
+		if c := meta.FindStatusCondition(cl.Status.Conditions, api.ConditionAPIsCompatible); c != nil && c.Status != metav1.ConditionTrue {
+			reason += ": " + c.Message
+		}
+		return ready.State{Reason: reason}
 	}
 	workspaceType, err := s.client.Object(ctx, kcp.Place{Workspace: w.Workspace, GroupVersionKind: kcpapi.WorkspaceType.GroupVersionKind, Name: w.WorkspaceType})
 	switch {
@@ -92,4 +96,15 @@ func (s *objects) served(ctx context.Context, c *topology.Component, cl *api.Clu
 		return ready.State{Reason: fmt.Sprintf("WorkspaceType %s in %s does not exist yet", w.WorkspaceType, w.Workspace)}
 	}
 	return ready.State{Ready: true, Reason: fmt.Sprintf("%s, serves %d of %d APIs", cl.Status.Version, count, len(w.APIs))}
+}
+
+// forWorkloads reports whether an object is a workspace of the type that the controller creates.
+func (s *objects) forWorkloads(o *unstructured.Unstructured) bool {
+	w := s.topology.Setup.Spec.Workloads
+	if w == nil || o == nil || o.GroupVersionKind().GroupKind() != kcpapi.Workspace.GroupKind() {
+		return false
+	}
+	path, _, _ := unstructured.NestedString(o.Object, "spec", "type", "path")
+	name, _, _ := unstructured.NestedString(o.Object, "spec", "type", "name")
+	return path == w.Workspace && name == w.WorkspaceType
 }

@@ -165,13 +165,28 @@ func (s *objects) withClaims(ctx context.Context, o *unstructured.Unstructured) 
 	return o, unstructured.SetNestedSlice(o.Object, claims, "spec", "permissionClaims")
 }
 
-// rejected explains why kcp did not accept an object.
-func rejected(ref plan.Ref, err error) error {
-	if found := plan.ConflictsOf(ref, err); found != nil {
+// rejected explains why kcp, or a cluster, did not accept an object.
+func rejected(it plan.Item, err error) error {
+	if found := plan.ConflictsOf(it.Ref, err); found != nil {
 		return plan.ConflictsError(found)
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		return clierr.New(clierr.Failed, "correct spec.workspaces in the setup file", "kcp does not accept %s: %w", ref, err)
+		server, hint := "kcp", "correct "+fieldOf(it.Component)+" in the setup file"
+		if topology.IsKubernetes(it.Workspace) {
+			server, hint = "the cluster", hint+", or the permissions of the user of the cluster's kubeconfig"
+		}
+		return clierr.New(clierr.Failed, hint, "%s does not accept %s: %w", server, it.Ref, err)
 	}
-	return fmt.Errorf("apply %s: %w", ref, err)
+	return fmt.Errorf("apply %s: %w", it.Ref, err)
+}
+
+// fieldOf returns the field of the setup file that has a component with objects in workspaces or on clusters.
+func fieldOf(id topology.ID) string {
+	switch id.Kind() {
+	case topology.Agent:
+		return "spec.agents"
+	case topology.Workloads, topology.Physical:
+		return "spec.workloads"
+	}
+	return "spec.workspaces"
 }

@@ -5,14 +5,20 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/check"
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/record"
+	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
@@ -24,39 +30,94 @@ type store interface {
 	DeleteObject(ctx context.Context, p kcp.Place, seen *unstructured.Unstructured) error
 }
 
-// Physical is a client for a cluster of spec.workloads.
+// Physical is a client for a cluster of spec.workloads, or for one whose APIs an agent on this machine publishes.
 type Physical interface {
 	store
+	check.PhysicalCluster
+	// Objects lists the objects of a kind in a namespace, with a selector for labels.
+	Objects(ctx context.Context, p kcp.Place, selector string) ([]unstructured.Unstructured, error)
+	// DeleteNamespace deletes a namespace if it is empty. Otherwise it returns an object that is in it.
+	DeleteNamespace(ctx context.Context, seen *unstructured.Unstructured) (rest string, err error)
 	// Issue returns a kubeconfig with a new token of a ServiceAccount.
 	Issue(ctx context.Context, namespace, account string, validity time.Duration) ([]byte, error)
 	// Fits reports whether a kubeconfig of Issue can still be used.
 	Fits(ctx context.Context, kubeconfig []byte, namespace, account string) bool
 }
 
-// Open returns a client for a cluster of spec.workloads. It sends no request.
-type Open func(v1alpha1.WorkloadCluster) (Physical, error)
+// Open returns a client for a cluster. It sends no request. server is the URL at which others reach the API server; empty: that of
+// the kubeconfig.
+type Open func(c topology.Cluster, server string) (Physical, error)
 
-// hintGone is the next step if objects on a physical cluster cannot be deleted.
-const hintGone = "make the cluster reachable, or remove it from spec.workloads.clusters: then its ServiceAccount stays there"
+// workload returns a client for a cluster of spec.workloads.
+func (o Open) workload(c v1alpha1.WorkloadCluster) (Physical, error) {
+	return o(topology.Cluster{Name: c.Name, Context: c.Context, Kubeconfig: c.Kubeconfig}, c.Server)
+}
 
-// errNoCluster means that the setup does not have a physical cluster any longer.
+// service returns a client for a cluster of spec.clusters whose APIs agents on this machine publish.
+func (o Open) service(c v1alpha1.Cluster) (Physical, error) {
+	return o(topology.Cluster{
+		Name: c.Name, Context: c.Context, Kubeconfig: c.Kubeconfig, Namespace: c.Namespace, As: c.As, AsGroups: c.AsGroups,
+	}, "")
+}
+
+// hintGone is the next step if objects on a cluster cannot be deleted.
+func hintGone(place string) string {
+	if isService(place) {
+		return "make the cluster reachable, and run the command again"
+	}
+	return "make the cluster reachable, or remove it from spec.workloads.clusters: then its ServiceAccount stays there"
+}
+
+// errNoCluster means that the setup does not have a cluster any longer.
 var errNoCluster = errors.New("the setup does not have this cluster")
 
-// physical returns the client for a physical cluster.
-func (s *objects) physical(name string) (Physical, error) {
+// on returns the client for a place on a cluster.
+func (s *objects) on(place string) (Physical, error) {
+	name, physical := topology.IsPhysical(place)
+	if !physical {
+		return s.serviceCluster(place)
+	}
 	if c := s.topology.Component(topology.IDOf(topology.Physical, name)); c != nil {
-		return s.open(c.Physical.WorkloadCluster)
+		return s.open.workload(c.Physical.WorkloadCluster)
 	}
 	if c, ok := s.removed[name]; ok {
-		return s.open(c)
+		return s.open.workload(c)
 	}
 	return nil, fmt.Errorf("cluster %s: %w", name, errNoCluster)
 }
 
-// in returns the store of a place: a workspace, or a physical cluster.
+// configError means that the setup file, or the kubeconfig, is wrong about a cluster.
+type configError struct{ error }
+
+func (e configError) Unwrap() error { return e.error }
+
+// serviceCluster returns the client for a cluster whose APIs agents on this machine publish. It must stay in the setup file until
+// nothing of an agent is on it.
+func (s *objects) serviceCluster(place string) (Physical, error) {
+	name, _ := topology.IsServiceCluster(place)
+	for _, c := range s.topology.Setup.Spec.Clusters {
+		if c.Name != name {
+			continue
+		}
+		at, err := s.open.service(c)
+		if err != nil {
+			return nil, configError{err}
+		}
+		return at, nil
+	}
+	return nil, clierr.New(clierr.BadInput, "add the cluster to the setup file again, until kcpctl up has removed its agents",
+		"objects of agents are on the cluster %s, which spec.clusters no longer has", name)
+}
+
+func isService(place string) bool {
+	_, is := topology.IsServiceCluster(place)
+	return is
+}
+
+// in returns the store of a place: a workspace, or a cluster.
 func (s *objects) in(place string) (store, error) {
-	if name, ok := topology.IsPhysical(place); ok {
-		return s.physical(name)
+	if topology.IsKubernetes(place) {
+		return s.on(place)
 	}
 	return s.client, nil
 }
@@ -79,14 +140,35 @@ func (s *objects) applyObject(ctx context.Context, ref plan.Ref, o *unstructured
 	return at.ApplyObject(ctx, placeOf(ref), o, dryRun, force)
 }
 
-// cannotAnswer reports whether an object is on a physical cluster that does not answer, or not to this user. What fails there does not
+// cannotAnswer reports whether an object is on a cluster that does not answer, or not to this user. What fails there does not
 // prevent other changes.
 func cannotAnswer(ref plan.Ref, err error) bool {
-	if _, ok := topology.IsPhysical(ref.Workspace); !ok || err == nil {
+	if err == nil || !topology.IsKubernetes(ref.Workspace) || errors.As(err, new(configError)) {
 		return false
 	}
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsUnauthorized(err) || status.Status().Code >= 500
+}
+
+// begun reports whether a run has begun to use a place. An agent on a new cluster needs that to answer before anything is written;
+// clusters of workloads have a check for that.
+func begun(place string, known []record.Placed) bool {
+	return !isService(place) || has(place, known)
+}
+
+// has reports whether the setup has objects in a place.
+func has(place string, known []record.Placed) bool {
+	return slices.ContainsFunc(known, func(o record.Placed) bool { return o.Workspace == place })
+}
+
+// shardDown reports whether an object is in a workspace whose shard does not answer: front-proxies do instead of it (kcp:
+// pkg/proxy/metrics). up starts its process again, so that must not prevent it.
+func shardDown(ref plan.Ref, err error) bool {
+	if _, physical := topology.IsPhysical(ref.Workspace); physical {
+		return false
+	}
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= 500
 }
 
 // issuing is the content of a Secret in a plan that will issue it.
@@ -99,24 +181,42 @@ func (s *objects) withCredential(ctx context.Context, live, want *unstructured.U
 	if place == "" {
 		return want, nil
 	}
-	name, _ := topology.IsPhysical(place)
-	cluster, err := s.physical(name)
+	cluster, err := s.on(place)
 	if err != nil {
 		return nil, err
 	}
-	account := s.topology.Component(topology.ID(place)).Object()
+	c := s.topology.Component(topology.ID(want.GetAnnotations()[topology.AnnotationComponent]))
+	namespace, account := api.NamespaceSyncer, c.Object(topology.TokenPart)
+	if c.Agent != nil {
+		namespace, account = c.ServiceNamespace(), c.Object()
+	}
 	content := currentKubeconfig(live)
 	switch {
-	case cluster.Fits(ctx, content, api.NamespaceSyncer, account):
+	case cluster.Fits(ctx, content, namespace, account):
 	case issue:
-		if content, err = cluster.Issue(ctx, api.NamespaceSyncer, account, s.topology.Setup.Spec.PKI.CertificateValidity.Duration); err != nil {
+		if content, err = cluster.Issue(ctx, namespace, account, s.topology.Setup.Spec.PKI.CertificateValidity.Duration); err != nil {
 			return nil, err
 		}
 	default:
 		content = []byte(issuing)
 	}
+	data, files := map[string][]byte{api.KeyKubeconfig: content}, c.ClusterCredential()
+	switch {
+	case files != nil && string(content) == issuing:
+		data[render.TokenKey] = content
+	case files != nil:
+		data[api.KeyKubeconfig], data[render.TokenKey], err = kubeconfig.WithTokenFile(content, topology.TokenFile(files.Kubeconfig))
+		if err != nil {
+			return nil, err
+		}
+	}
 	want = want.DeepCopy()
-	return want, unstructured.SetNestedField(want.Object, base64.StdEncoding.EncodeToString(content), "data", api.KeyKubeconfig)
+	for key, value := range data {
+		if err := unstructured.SetNestedField(want.Object, base64.StdEncoding.EncodeToString(value), "data", key); err != nil {
+			return nil, err
+		}
+	}
+	return want, nil
 }
 
 // currentKubeconfig returns the kubeconfig in a Secret, or nothing.
@@ -142,17 +242,21 @@ func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &objects{topology: r.topology, open: r.open, installations: []string{known.Installation}}
-	for _, placed := range known.Placed {
+	onClusters, _ := divided(known.Placed, func(o record.Placed) string { return o.Workspace })
+	if len(onClusters) == 0 {
+		return all, nil
+	}
+	s, err := r.clusters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, placed := range onClusters {
 		ref := placed.Ref()
-		if _, ok := topology.IsPhysical(ref.Workspace); !ok {
-			continue
-		}
 		live, err := s.object(ctx, ref)
 		switch {
 		case errors.Is(err, errNoCluster):
 			continue
-		case cannotAnswer(ref, err):
+		case cannotAnswer(ref, err), errors.As(err, new(configError)):
 			all = append(all, plan.Item{Ref: ref, Component: placed.Component, Action: plan.Delete}) // its deletion fails with the reason
 		case err != nil:
 			return nil, fmt.Errorf("read %s: %w", ref, err)
@@ -161,4 +265,27 @@ func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 		}
 	}
 	return all, nil
+}
+
+// Facts adds what checks can ask about the physical clusters, and those whose APIs agents on this machine publish.
+func (r *Runtime) Facts() check.Facts {
+	out := r.Runtime.Facts()
+	r.mu.Lock()
+	known := r.known
+	r.mu.Unlock()
+	asked := func(name, place string, at Physical, err error) check.Physical {
+		return check.Physical{Name: name, PhysicalCluster: at, Err: err, Registered: known != nil && has(place, known.Placed)}
+	}
+	for _, c := range r.topology.OfKind(topology.Physical) {
+		at, err := r.open.workload(c.Physical.WorkloadCluster)
+		out.Physical = append(out.Physical, asked(c.Name, topology.OnPhysical(c.Name), at, err))
+	}
+	for _, c := range r.topology.Setup.Spec.Clusters {
+		place := topology.OnServiceCluster(c.Name)
+		if slices.ContainsFunc(r.topology.OfKind(topology.Agent), func(a *topology.Component) bool { return a.Agent.ServicePlace == place }) {
+			at, err := r.open.service(c)
+			out.Services = append(out.Services, asked(c.Name, place, at, err))
+		}
+	}
+	return out
 }

@@ -1,16 +1,20 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -19,6 +23,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/record"
 	"github.com/kcpctl/kcpctl/internal/render"
 	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
@@ -26,23 +31,32 @@ import (
 
 // fakeCluster is a physical cluster that keeps what is applied.
 type fakeCluster struct {
+	// mu guards what a request changes: objects are applied at once.
+	mu      sync.Mutex
 	objects map[string]*unstructured.Unstructured
 	// broken is why it does not answer.
 	broken error
 	issued int
-	// fits is the kubeconfig that can still be used.
-	fits string
+	// fits is the kubeconfig that can still be used, and kubeconfig the one that is issued, if that is not the same.
+	fits, kubeconfig string
 }
 
 func name(p kcp.Place) string { return p.Kind + "/" + p.Name }
 
 func (f *fakeCluster) Object(_ context.Context, p kcp.Place) (*unstructured.Unstructured, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	return f.objects[name(p)].DeepCopy(), f.broken
 }
 
 func (f *fakeCluster) ApplyObject(_ context.Context, p kcp.Place, o *unstructured.Unstructured, dryRun, _ bool) (*unstructured.Unstructured, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.broken != nil {
 		return nil, f.broken
+	}
+	if p.Namespace != "" && f.objects["Namespace/"+p.Namespace] == nil { // as an API server does, also in a dry run
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, p.Namespace)
 	}
 	out := o.DeepCopy()
 	out.SetUID("uid")
@@ -53,15 +67,50 @@ func (f *fakeCluster) ApplyObject(_ context.Context, p kcp.Place, o *unstructure
 }
 
 func (f *fakeCluster) DeleteObject(_ context.Context, p kcp.Place, _ *unstructured.Unstructured) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	delete(f.objects, name(p))
 	return f.broken
 }
 
+func (f *fakeCluster) Objects(_ context.Context, p kcp.Place, _ string) (out []unstructured.Unstructured, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.objects {
+		if o.GetKind() == p.Kind && o.GetNamespace() == p.Namespace {
+			out = append(out, *o)
+		}
+	}
+	return out, f.broken
+}
+
+func (f *fakeCluster) DeleteNamespace(_ context.Context, ns *unstructured.Unstructured) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, o := range f.objects {
+		if o.GetNamespace() == ns.GetName() {
+			return o.GetKind() + "/" + o.GetName(), f.broken
+		}
+	}
+	delete(f.objects, "Namespace/"+ns.GetName())
+	return "", f.broken
+}
+
 func (f *fakeCluster) Issue(_ context.Context, namespace, account string, _ time.Duration) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.issued++
 	f.fits = fmt.Sprintf("%s/%s %d", namespace, account, f.issued)
-	return []byte(f.fits), f.broken
+	return []byte(cmp.Or(f.kubeconfig, f.fits)), f.broken
 }
+
+func (f *fakeCluster) Identity(context.Context) (string, error) { return "uid", f.broken }
+
+func (f *fakeCluster) Versions(context.Context, schema.GroupKind) ([]string, error) {
+	return nil, f.broken
+}
+
+func (f *fakeCluster) MayApplyClusterScoped(context.Context, []render.Object) error { return f.broken }
 
 func (f *fakeCluster) Fits(_ context.Context, kubeconfig []byte, _, _ string) bool {
 	return f.fits != "" && string(kubeconfig) == f.fits
@@ -82,8 +131,40 @@ func newPhysical(t *testing.T) (s *objects, f *fakeCluster, onCluster, others []
 		}
 	}
 	f = &fakeCluster{objects: map[string]*unstructured.Unstructured{}}
-	s = &objects{topology: top, installations: []string{state.Installation.ID}, open: func(v1alpha1.WorkloadCluster) (Physical, error) { return f, nil }}
+	s = &objects{topology: top, installations: []string{state.Installation.ID}, open: func(topology.Cluster, string) (Physical, error) { return f, nil }}
 	return s, f, onCluster, others
+}
+
+// A token of a syncer on this machine is issued once, and is also a file of its own.
+func TestTokenOfALocalSyncer(t *testing.T) {
+	s, f, _, _ := newPhysical(t)
+	s.topology = topologytest.LocalOf(topologytest.Build(t, `spec:
+  external: {hostname: kcp.example.com}
+  rootShard: {virtualWorkspaceURL: "https://root.example.com:6443"}
+  workloads: {clusters: [{name: c1}, {name: c2, context: c2, syncMode: Pull}]}
+`).Setup)
+	all, err := render.Component(s.topology, pkitest.Issue(t, s.topology, time.Now()), s.topology.Component("cluster/c2"))
+	require.NoError(t, err)
+	i := slices.IndexFunc(all, func(o render.Object) bool { return o.Workspace == "" && isCredential(o.Unstructured) })
+	require.GreaterOrEqual(t, i, 0)
+	content := func(o *unstructured.Unstructured, key string) string {
+		text, _, _ := unstructured.NestedString(o.Object, "data", key)
+		raw, err := base64.StdEncoding.DecodeString(text)
+		require.NoError(t, err)
+		return string(raw)
+	}
+	f.kubeconfig = "apiVersion: v1\nkind: Config\nusers: [{name: cluster, user: {token: abc}}]\n"
+	live, err := s.withCredential(t.Context(), nil, all[i].Unstructured, true)
+	require.NoError(t, err)
+	require.Equal(t, "kcpctl-syncer/demo-syncer-c2-token 1", f.fits)
+	require.Equal(t, "abc", content(live, "token"))
+	require.Contains(t, content(live, "kubeconfig"), "tokenFile: physical.token")
+
+	f.fits = content(live, "kubeconfig")
+	again, err := s.withCredential(t.Context(), live, all[i].Unstructured, true)
+	require.NoError(t, err)
+	require.Equal(t, live.Object["data"], again.Object["data"])
+	require.Equal(t, 1, f.issued)
 }
 
 func actions(p *plan.Plan) (out []string) {
@@ -132,7 +213,7 @@ func TestObjectsOnPhysicalClusters(t *testing.T) {
 	}))
 
 	s.topology = topologytest.Build(t, topologytest.Header)
-	require.Equal(t, 3, mustPlan(nil, r.Placed).Count(plan.Keep), "a cluster that the setup no longer has")
+	require.Empty(t, mustPlan(nil, r.Placed).Items, "what is on a cluster that the setup no longer has is forgotten")
 
 	for _, o := range wanted {
 		f.objects[name(placeOf(o.Ref()))] = o.Unstructured
@@ -163,14 +244,68 @@ func TestCredentialsAreIssuedWhenTheyAreApplied(t *testing.T) {
 	require.Zero(t, f.issued, "a plan issues nothing")
 
 	live, text := content(nil, true)
-	require.Equal(t, "kcpctl-syncer/demo-cluster-c1 1", text)
+	require.Equal(t, "kcpctl-syncer/demo-syncer-c1-token 1", text)
 	again, text := content(live, true)
-	require.Equal(t, "kcpctl-syncer/demo-cluster-c1 1", text, "it still fits")
+	require.Equal(t, "kcpctl-syncer/demo-syncer-c1-token 1", text, "it still fits")
 	require.Equal(t, live, again)
 
 	f.fits = ""
 	_, text = content(live, false)
 	require.Equal(t, issuing, text, "the plan shows that it is renewed")
 	_, text = content(live, true)
-	require.Equal(t, "kcpctl-syncer/demo-cluster-c1 2", text)
+	require.Equal(t, "kcpctl-syncer/demo-syncer-c1-token 2", text)
+}
+
+func TestFactsAndObjectsOfPhysicalClusters(t *testing.T) {
+	s, f, wanted, _ := newPhysical(t)
+	missing := errors.New("context c2 does not exist")
+	top := topologytest.Build(t, topologytest.Header+"spec:\n  workloads: {clusters: [{name: c1}, {name: c2, context: c2}]}\n")
+	rt := Wrap(fakeruntime.New(t, top), top, func(c topology.Cluster, _ string) (Physical, error) {
+		if c.Name == "c2" {
+			return nil, missing
+		}
+		return f, nil
+	}, time.Now, func(note string) { t.Log(note) })
+	known := &record.Record{}
+	p, err := s.planner(false).plan(t.Context(), wanted, nil, run.PlanOptions{})
+	require.NoError(t, err)
+	known.SetPlaced(p, false)
+	rt.known = known
+	all := rt.Facts().Physical
+	require.Len(t, all, 2)
+	require.True(t, all[0].Registered)
+	require.False(t, all[1].Registered)
+	require.ErrorIs(t, all[1].Err, missing)
+	identity, err := all[0].Identity(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, "uid", identity)
+
+	f.objects["ClusterRole/kcpctl:syncer:demo:c1"] = wanted[2].Unstructured
+	kind := wanted[2].GroupVersionKind()
+	live, err := rt.Read(t.Context(), top.Component("cluster/c1"), kind, "", "kcpctl:syncer:demo:c1")
+	require.NoError(t, err)
+	require.NotNil(t, live)
+	live, err = rt.Read(t.Context(), top.Root(), kind, "", "kcpctl:syncer:demo:c1")
+	require.NoError(t, err)
+	require.Nil(t, live, "it is on the physical cluster")
+}
+
+func TestRefusalsNameTheFieldToCorrect(t *testing.T) {
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "clusterroles"}, "x", errors.New("not allowed"))
+	for name, tc := range map[string]struct {
+		component   topology.ID
+		place       string
+		server, has string
+	}{
+		"a workspace":        {"workspace/root:team", "root:team", "kcp", "correct spec.workspaces in the setup file"},
+		"an agent":           {"agent/widgets", "root:widgets", "kcp", "correct spec.agents in the setup file"},
+		"a compute object":   {"workloads/controller", "root:compute", "kcp", "correct spec.workloads in the setup file"},
+		"a physical cluster": {"cluster/c1", topology.OnPhysical("c1"), "the cluster", "correct spec.workloads in the setup file, or the permissions of the user"},
+		"a service cluster":  {"agent/widgets", topology.OnServiceCluster("services"), "the cluster", "correct spec.agents in the setup file, or the permissions of the user"},
+	} {
+		it := plan.Item{Component: tc.component, Ref: plan.Ref{Workspace: tc.place, Name: "x", GroupVersionKind: schema.GroupVersionKind{Kind: "ClusterRole"}}}
+		err := rejected(it, refused)
+		require.ErrorContains(t, err, tc.server+" does not accept ClusterRole/x", name)
+		require.Contains(t, clierr.Hint(err), tc.has, name)
+	}
 }

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/parallel"
@@ -37,9 +39,14 @@ func (s *objects) planner(force bool) *planner {
 // plan compares objects, and finds those of previous runs that the setup no longer has.
 func (p *planner) plan(ctx context.Context, wanted []render.Object, known []record.Placed, o run.PlanOptions) (*plan.Plan, error) {
 	items, conflicts := make([]plan.Item, len(wanted)), make([][]plan.Conflict, len(wanted))
+	silent := make([]error, len(wanted))
 	err := parallel.Each(ctx, parallel.Indices(wanted), func(ctx context.Context, i int) (err error) {
 		items[i] = itemOf(wanted[i], plan.Create)
-		if conflicts[i], err = p.compare(ctx, &items[i]); cannotAnswer(items[i].Ref, err) {
+		conflicts[i], err = p.compare(ctx, &items[i])
+		switch down := shardDown(items[i].Ref, err); {
+		case down:
+			items[i], silent[i], err = itemOf(wanted[i], plan.Unknown), err, nil
+		case cannotAnswer(items[i].Ref, err) && begun(items[i].Workspace, known):
 			items[i].Action, err = plan.Unknown, nil
 		}
 		return err
@@ -52,7 +59,8 @@ func (p *planner) plan(ctx context.Context, wanted []render.Object, known []reco
 		return nil, err
 	}
 	gone, err := prune(items, previous, o.PruneData)
-	return &plan.Plan{Items: append(items, gone...), Conflicts: slices.Concat(conflicts...)}, err
+	noAnswer := cmp.Or(silent...)
+	return &plan.Plan{Items: append(items, gone...), Conflicts: slices.Concat(conflicts...), NoAnswer: noAnswer, Stale: noAnswer != nil}, err
 }
 
 func itemOf(o render.Object, a plan.Action) plan.Item {
@@ -90,12 +98,18 @@ func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, 
 		}
 		it.Merged, err = p.applyObject(ctx, it.Ref, want, true, true)
 	}
-	if it.Live == nil && mayWait(it.Ref, err) {
-		it.Merged, err = nil, nil
+	if it.Live == nil && err != nil {
+		waits, failed := p.mayWait(ctx, it.Ref, want, err)
+		if failed != nil {
+			return nil, failed
+		}
+		if waits {
+			it.Merged, err = nil, nil
+		}
 	}
 	switch {
 	case err != nil:
-		return nil, rejected(it.Ref, err)
+		return nil, rejected(*it, err)
 	case it.Live == nil:
 		it.Merged = nil
 	case plan.Same(it.Live, it.Merged):
@@ -116,17 +130,39 @@ func (p *planner) complete(ctx context.Context, live, want *unstructured.Unstruc
 	return p.withCredential(ctx, live, want, issue)
 }
 
-// mayWait reports whether kcp may refuse a new object only because something is missing that the run creates first: the
-// API of the object, or the APIExport of an APIBinding.
-func mayWait(ref plan.Ref, err error) bool {
-	return errors.Is(err, kcp.ErrNotServed) ||
-		ref.GroupKind() == kcpapi.APIBinding.GroupKind() && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err))
+// mayWait reports whether a new object may be refused only because something is missing that the run creates first: the API of the
+// object, the APIExport of an APIBinding, the type of a Workspace, or the namespace or the CustomResourceDefinition on a cluster.
+func (p *planner) mayWait(ctx context.Context, ref plan.Ref, want *unstructured.Unstructured, err error) (bool, error) {
+	switch {
+	case errors.Is(err, kcp.ErrNotServed), topology.IsKubernetes(ref.Workspace) && apierrors.IsNotFound(err):
+		return true, nil
+	case ref.GroupKind() == kcpapi.APIBinding.GroupKind():
+		return apierrors.IsForbidden(err) || apierrors.IsNotFound(err), nil
+	case ref.GroupKind() == kcpapi.Workspace.GroupKind() && apierrors.IsForbidden(err): // kcp: pkg/admission/workspacetypeexists
+		return p.lacksType(ctx, want)
+	}
+	return false, nil
+}
+
+// lacksType reports whether the type of a Workspace is the one that the controller of spec.workloads creates, and does not exist yet.
+func (p *planner) lacksType(ctx context.Context, workspace *unstructured.Unstructured) (bool, error) {
+	w := p.topology.Setup.Spec.Workloads
+	path, _, _ := unstructured.NestedString(workspace.Object, "spec", "type", "path")
+	name, _, _ := unstructured.NestedString(workspace.Object, "spec", "type", "name")
+	if w == nil || path != w.Workspace || name != w.WorkspaceType {
+		return false, nil
+	}
+	if exists, err := p.exists(ctx, path); err != nil || !exists {
+		return err == nil, err
+	}
+	live, err := p.read(ctx, plan.Ref{Workspace: path, GroupVersionKind: kcpapi.WorkspaceType.GroupVersionKind, Name: name})
+	return live == nil && err == nil, err
 }
 
 // exists reports whether the workspace at a path exists and is Ready, so that it has objects.
 func (p *planner) exists(ctx context.Context, path string) (bool, error) {
 	parent, name, below := cutPath(path)
-	if _, physical := topology.IsPhysical(path); physical || !below {
+	if topology.IsKubernetes(path) || !below {
 		return true, nil
 	}
 	if above, err := p.exists(ctx, parent); err != nil || !above {
@@ -162,6 +198,9 @@ func (p *planner) read(ctx context.Context, ref plan.Ref) (*unstructured.Unstruc
 		return o.DeepCopy(), err
 	}
 	o, err := p.object(ctx, ref)
+	if topology.IsKubernetes(ref.Workspace) && apierrors.IsForbidden(err) {
+		return nil, clierr.New(clierr.Failed, "ask an administrator of the cluster for the permissions, or choose another context", "read %s: %w", ref, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", ref, err)
 	}
@@ -188,7 +227,10 @@ func (p *planner) previous(ctx context.Context, wanted []plan.Item, known []reco
 			return err
 		}
 		live, err := p.read(ctx, ref)
-		if errors.Is(err, errNoCluster) || cannotAnswer(ref, err) {
+		if errors.Is(err, errNoCluster) {
+			return nil // its objects stay there, and are forgotten
+		}
+		if cannotAnswer(ref, err) && !isService(ref.Workspace) { // an agent is removed with everything that it keeps, or not at all
 			found[i] = &plan.Item{Ref: ref, Component: known[i].Component, Action: plan.Keep}
 			return nil
 		}

@@ -28,8 +28,8 @@ import (
 // answerTime is how long kcp may take to answer the first request of a comparison.
 const answerTime = 10 * time.Second
 
-// Runtime is a runtime whose plans also have objects in workspaces. Everything else it leaves to the runtime below, which runs
-// kcp.
+// Runtime is a runtime whose plans also have objects in workspaces, and on clusters that are not those of the setup. Everything else it
+// leaves to the runtime below, which runs kcp.
 type Runtime struct {
 	run.Runtime
 	topology *topology.Topology
@@ -45,11 +45,13 @@ type Runtime struct {
 	client *kcp.Client
 	// removed are physical clusters that the setup no longer has, by name.
 	removed map[string]v1alpha1.WorkloadCluster
+	// notify is called with what a user should know.
+	notify func(string)
 }
 
 // Wrap adds objects in workspaces, and on physical clusters, to a runtime.
-func Wrap(below run.Runtime, t *topology.Topology, open Open, now func() time.Time) *Runtime {
-	return &Runtime{Runtime: below, topology: t, open: open, now: now}
+func Wrap(below run.Runtime, t *topology.Topology, open Open, now func() time.Time, notify func(string)) *Runtime {
+	return &Runtime{Runtime: below, topology: t, open: open, now: now, notify: notify}
 }
 
 // Reach makes the runtime connect to physical clusters that the setup no longer has, so that the objects there can be deleted. Without
@@ -109,8 +111,25 @@ func (r *Runtime) use(state *pki.State) {
 	r.state, r.client = state, nil
 }
 
-// connect returns a client of a front-proxy. It sends no request to it.
+// connect returns a client of a front-proxy, and of clusters. It sends no request to them.
 func (r *Runtime) connect(ctx context.Context) (*objects, error) {
+	out, err := r.clusters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.client == nil {
+		if r.client, err = run.ConnectFrontProxy(r.Runtime, r.topology, r.left, r.state, r.now()); err != nil {
+			return nil, err
+		}
+	}
+	out.client = r.client
+	return out, nil
+}
+
+// clusters returns the objects of clusters, without a client of kcp.
+func (r *Runtime) clusters(ctx context.Context) (*objects, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.known == nil {
@@ -127,13 +146,7 @@ func (r *Runtime) connect(ctx context.Context) (*objects, error) {
 		}
 		r.state = state
 	}
-	if r.client == nil {
-		var err error
-		if r.client, err = run.ConnectFrontProxy(r.Runtime, r.topology, r.left, r.state, r.now()); err != nil {
-			return nil, err
-		}
-	}
-	out := &objects{client: r.client, topology: r.topology, open: r.open, removed: r.removed, installations: []string{r.state.Installation.ID, r.known.Installation}, shards: map[string]labels.Set{}}
+	out := &objects{topology: r.topology, open: r.open, removed: r.removed, installations: []string{r.state.Installation.ID, r.known.Installation}, shards: map[string]labels.Set{}}
 	for _, c := range r.topology.Shards() {
 		out.shards[c.ShardName()] = c.SchedulingLabels()
 	}
@@ -165,20 +178,43 @@ func (r *Runtime) Plan(ctx context.Context, all []render.Object, o run.PlanOptio
 	if len(inside)+len(known.Placed) == 0 {
 		return r.Runtime.Plan(ctx, all, o)
 	}
+	outside, err := r.withCredentials(ctx, outside)
+	if err != nil {
+		return nil, err
+	}
 	out, err := r.Runtime.Plan(ctx, outside, o)
 	if err != nil {
 		return nil, err
 	}
-	return out, r.planInside(ctx, out, inside, known, o)
+	onClusters, inKcp := divided(inside, func(o render.Object) string { return o.Workspace })
+	beforeOnClusters, beforeInKcp := divided(known.Placed, func(o record.Placed) string { return o.Workspace })
+	if err := r.planClusters(ctx, out, onClusters, beforeOnClusters, o); err != nil {
+		return nil, err
+	}
+	if known.Empty() { // kcp was never up
+		for _, object := range inKcp {
+			out.Items = append(out.Items, itemOf(object, plan.Create))
+		}
+		return out, nil
+	}
+	return out, r.planInside(ctx, out, inKcp, beforeInKcp, o)
 }
 
-// planInside adds the objects in workspaces to a plan. Those of a kcp that was never up are created. If one that exists does
-// not answer, they are unknown, and compared when it does.
-func (r *Runtime) planInside(ctx context.Context, p *plan.Plan, inside []render.Object, known *record.Record, o run.PlanOptions) error {
-	if known.Empty() {
-		for _, object := range inside {
-			p.Items = append(p.Items, itemOf(object, plan.Create))
+// divided divides objects into those on clusters and those in workspaces.
+func divided[T any](all []T, place func(T) string) (onClusters, inKcp []T) {
+	for _, o := range all {
+		if topology.IsKubernetes(place(o)) {
+			onClusters = append(onClusters, o)
+		} else {
+			inKcp = append(inKcp, o)
 		}
+	}
+	return onClusters, inKcp
+}
+
+// planInside adds the objects in workspaces to a plan. If kcp does not answer, they are unknown, and compared when it does.
+func (r *Runtime) planInside(ctx context.Context, p *plan.Plan, inside []render.Object, placed []record.Placed, o run.PlanOptions) error {
+	if len(inside)+len(placed) == 0 {
 		return nil
 	}
 	s, err := r.connect(ctx)
@@ -190,18 +226,24 @@ func (r *Runtime) planInside(ctx context.Context, p *plan.Plan, inside []render.
 		for _, object := range inside {
 			p.Items = append(p.Items, itemOf(object, plan.Unknown))
 		}
-		p.Items = append(p.Items, unknown(p.Items, known.Placed)...)
+		p.Items = append(p.Items, unknown(p.Items, placed)...)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	added, err := s.planner(o.Force).plan(ctx, inside, known.Placed, o)
+	return s.addTo(ctx, p, inside, placed, o)
+}
+
+// addTo compares objects, and adds them to a plan.
+func (s *objects) addTo(ctx context.Context, p *plan.Plan, wanted []render.Object, placed []record.Placed, o run.PlanOptions) error {
+	added, err := s.planner(o.Force).plan(ctx, wanted, placed, o)
 	if err != nil {
 		return err
 	}
 	p.Items = append(p.Items, added.Items...)
 	p.Conflicts = append(p.Conflicts, added.Conflicts...)
+	p.NoAnswer, p.Stale = added.NoAnswer, p.Stale || added.Stale
 	return nil
 }
 
@@ -249,6 +291,11 @@ func (r *Runtime) Apply(ctx context.Context, items []plan.Item, o run.PlanOption
 	}
 	if len(outside) == 0 && len(items) > 0 {
 		return nil
+	}
+	for i := range outside {
+		if err := r.issue(ctx, &outside[i]); err != nil {
+			return err
+		}
 	}
 	return r.Runtime.Apply(ctx, outside, o)
 }
@@ -308,9 +355,9 @@ func (r *Runtime) deleteInside(ctx context.Context, items []plan.Item) error {
 // object is Ready.
 func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
 	below := ready.State{}
-	if c.Kind.Runs() || !c.Kind.Tenant() {
+	if c.Runs() || !c.Kind.Tenant() {
 		var err error
-		if below, err = r.Runtime.State(ctx, c); err != nil || !below.Ready || c.Kind != topology.Workloads {
+		if below, err = r.Runtime.State(ctx, c); err != nil || !below.Ready || c.ComputeWorkspace() == "" {
 			return below, err
 		}
 	}
@@ -322,7 +369,9 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 	case topology.Workloads:
 		return s.controller(ctx, c, below), nil
 	case topology.Physical:
-		return s.cluster(ctx, c), nil
+		st := s.cluster(ctx, c)
+		below.Ready, below.Reason = st.Ready, st.Reason
+		return below, nil
 	}
 	return s.state(ctx, c)
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/diff"
-	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
@@ -74,7 +73,7 @@ func (w *world) use(t *testing.T, spec string) {
 	t.Helper()
 	top := topologytest.Build(t, topologytest.Header+spec)
 	w.below.Use(top)
-	rt := workspace.Wrap(w.below, top, nil, time.Now)
+	rt := workspace.Wrap(w.below, top, nil, time.Now, func(note string) { t.Log(note) })
 	t.Cleanup(func() { _ = rt.Close() })
 	w.up = &run.Up{
 		Topology: top, Runtime: rt, Setup: []byte(spec), Now: time.Now, Network: fakeruntime.Network{},
@@ -217,6 +216,32 @@ func TestObjectsThatTheSetupNoLongerHas(t *testing.T) {
 	})
 }
 
+func TestObjectsThatChangeBeforeTheyAreDeleted(t *testing.T) {
+	const role = teamA + "/clusterrolebindings/demo:role:view"
+	for annotation, refused := range map[string]bool{"internal.kcp.io/replicate": false, "example.com/note": true} {
+		t.Run(annotation, func(t *testing.T) {
+			inWorld(t, teams, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				w.use(t, strings.Replace(teams, "{clusterRole: view, groups: [team-a]}, ", "", 1))
+				w.below.On("Begin", func() error { // after the plan
+					o := w.below.Kcp.In(role).DeepCopy()
+					require.NoError(t, unstructured.SetNestedField(o.Object, "rbac.authorization.k8s.io", "metadata", "annotations", annotation))
+					w.below.Kcp.PutIn(role, o)
+					return nil
+				})
+				_, err := w.run(t)
+				if refused {
+					require.ErrorContains(t, err, "was changed after this run read it, and was not deleted")
+					require.NotNil(t, w.below.Kcp.In(role))
+					return
+				}
+				require.NoError(t, err, "kcp itself writes it")
+				require.Nil(t, w.below.Kcp.In(role))
+			})
+		})
+	}
+}
+
 func TestWorkspacesAreKeptWithWhatIsInThem(t *testing.T) {
 	inWorld(t, teams, func(t *testing.T, w *world) {
 		w.mustRun(t)
@@ -317,53 +342,6 @@ func TestExistingWorkspacesAreUsedAndNotOwned(t *testing.T) {
 	}
 }
 
-func TestAFailedWorkspaceFailsOnlyWhatIsInIt(t *testing.T) {
-	inWorld(t, teams+"  - {name: other}\n", func(t *testing.T, w *world) {
-		w.below.Kcp.Phase("root:teams", "Scheduling")
-		_, err := w.run(t)
-		require.Equal(t, clierr.NotReady, clierr.Code(err))
-		require.ErrorContains(t, err, "workspace/root:teams: workspace root:teams: not Ready after 2m0s: scheduling")
-		require.ErrorContains(t, err, "2 components that need them were skipped")
-		require.Positive(t, w.when("canary", run.Done))
-		require.Positive(t, w.when("workspace/root:other", run.Done))
-		require.Positive(t, w.when("workspace/"+teamA, run.Skipped))
-		require.Equal(t, -1, w.when("shard/alpha", run.Failed))
-
-		teams := w.below.Kcp.In("root/workspaces/teams")
-		teams.Object["status"] = map[string]any{"phase": "Ready"}
-		w.below.Kcp.PutIn("root/workspaces/teams", teams)
-		w.mustRun(t)
-		require.Subset(t, w.below.Kcp.Contents(), contents, "the same command continues")
-	})
-}
-
-func TestRefusedObjects(t *testing.T) {
-	inWorld(t, teams, func(t *testing.T, w *world) {
-		refused := fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no permission to bind")
-		w.below.Kcp.Always("apply apibindings", refused)
-		_, err := w.run(t)
-		require.Equal(t, clierr.Failed, clierr.Code(err))
-		require.ErrorContains(t, err, "workspace/root:teams:team-a: kcp does not accept APIBinding/widgets.example.com in root:teams:team-a: no permission to bind")
-	})
-}
-
-func TestKcpDoesNotAnswer(t *testing.T) {
-	inWorld(t, teams, func(t *testing.T, w *world) {
-		w.mustRun(t)
-		w.below.Kcp.PutIn("root:teams/workspaces/team-b", nil)
-		silent := fakekcp.Refuse(http.StatusServiceUnavailable, "ServiceUnavailable", "starting")
-		w.below.Kcp.Script("get logicalclusters", silent, silent)
-		p, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
-		require.NoError(t, err)
-		require.ErrorContains(t, p.NoAnswer, "kcp does not answer: starting")
-		require.Equal(t, len(contents), p.Count(plan.Unknown))
-		require.False(t, p.Empty())
-		require.Contains(t, p.Summary(), "8 unknown (on workspaces)")
-		w.mustRun(t)
-		require.Equal(t, contents, w.below.Kcp.Contents(), "up compares when kcp answers")
-	})
-}
-
 func TestOnlyAWorkspace(t *testing.T) {
 	inWorld(t, teams, func(t *testing.T, w *world) {
 		w.mustRun(t)
@@ -380,4 +358,28 @@ func TestOnlyAWorkspace(t *testing.T) {
 
 func filter(lines []string, prefix string) []string {
 	return slices.DeleteFunc(lines, func(l string) bool { return !strings.HasPrefix(l, prefix) })
+}
+
+// TestTypeOfTheController continues a run that has failed before the controller of workloads has created the type of workspaces.
+func TestTypeOfTheController(t *testing.T) {
+	inWorld(t, "", func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.below.Kcp.PutIn("root/workspaces/compute", &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace", "metadata": map[string]any{"name": "compute"},
+			"status": map[string]any{"phase": "Ready"},
+		}})
+		w.below.Kcp.Always("apply workspaces", fakekcp.Refuse(http.StatusForbidden, "Forbidden", "refused"))
+		w.below.Kcp.Always("GET /clusters/root:compute/apis/apiextensions.k8s.io/v1", fakekcp.Refuse(http.StatusNotFound, "NotFound", "not served yet"))
+		compare := func(workspaceType string) error {
+			w.use(t, "spec:\n  workloads: {}\n  workspaces: [{name: team, type: "+workspaceType+"}]\n")
+			_, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+			return err
+		}
+		require.NoError(t, compare("root:compute:workload"))
+		require.ErrorContains(t, compare("root:compute:other"), "kcp does not accept Workspace/team in root: refused")
+		w.below.Kcp.PutIn("root:compute/workspacetypes/workload", &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "WorkspaceType", "metadata": map[string]any{"name": "workload"},
+		}})
+		require.ErrorContains(t, compare("root:compute:workload"), "kcp does not accept Workspace/team in root: refused", "another reason")
+	})
 }

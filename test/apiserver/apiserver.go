@@ -36,6 +36,8 @@ type Server struct {
 
 	ca    *authority
 	procs []*process
+	// serve starts kube-apiserver.
+	serve func() (*process, error)
 }
 
 // Start starts a kube-apiserver and waits until it is ready. It ends with Stop, or when the test process ends.
@@ -74,13 +76,38 @@ func (s *Server) start(ctx context.Context, bin string) error {
 		return err
 	}
 	s.procs = append(s.procs, p)
-	p, err = launch(filepath.Join(bin, "kube-apiserver"), filepath.Join(s.Dir, "kube-apiserver.log"),
-		"--etcd-servers", client, "--bind-address=127.0.0.1", "--secure-port="+port,
+	args := []string{
+		"--etcd-servers", client, "--bind-address=127.0.0.1", "--secure-port=" + port,
 		"--tls-cert-file", s.ca.file("server.crt"), "--tls-private-key-file", s.ca.file("server.key"),
 		"--client-ca-file", s.ca.file("ca.crt"), "--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file", s.ca.file("server.key"), "--service-account-signing-key-file", s.ca.file("server.key"),
-		"--service-cluster-ip-range=10.0.0.0/16", "--disable-admission-plugins=ServiceAccount")
+		"--service-cluster-ip-range=10.0.0.0/16", "--disable-admission-plugins=ServiceAccount",
+		"--enable-garbage-collector=false", // there is none, so a deletion in the foreground would not end
+	}
+	s.serve = func() (*process, error) {
+		return launch(filepath.Join(bin, "kube-apiserver"), filepath.Join(s.Dir, "kube-apiserver.log"), args...)
+	}
+	if p, err = s.serve(); err != nil {
+		return err
+	}
+	s.procs = append(s.procs, p)
+	return s.wait(ctx)
+}
+
+// Kill kills kube-apiserver with kill -9. Its data stays, and Restart starts it again.
+func (s *Server) Kill() error {
+	p := s.procs[len(s.procs)-1]
+	if err := p.kill(); err != nil {
+		return err
+	}
+	s.procs = s.procs[:len(s.procs)-1]
+	return nil
+}
+
+// Restart starts kube-apiserver at the same address after Kill, and waits until it is ready.
+func (s *Server) Restart(ctx context.Context) error {
+	p, err := s.serve()
 	if err != nil {
 		return err
 	}
@@ -198,6 +225,7 @@ func (s *Server) Stop() error {
 // process is a program that ends with this one, even if this one is killed: a shell waits for the end of its input.
 type process struct {
 	name, log string
+	group     int
 	input     io.Closer
 	done      chan struct{}
 }
@@ -223,7 +251,7 @@ wait $program; status=$?; kill $watcher 2>/dev/null; exit $status`
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{name: filepath.Base(path), log: log, input: input, done: make(chan struct{})}
+	p := &process{name: filepath.Base(path), log: log, group: c.Process.Pid, input: input, done: make(chan struct{})}
 	go func() {
 		_ = c.Wait() // a stopped program fails
 		close(p.done)
@@ -240,6 +268,15 @@ func (p *process) ended() error {
 	default:
 		return nil
 	}
+}
+
+// kill kills the program, and the shell with it.
+func (p *process) kill() error {
+	if err := syscall.Kill(-p.group, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill %s: %w", p.name, err)
+	}
+	<-p.done // this has closed its input
+	return nil
 }
 
 func (p *process) stop() error {

@@ -48,6 +48,7 @@ func cases() []benchCase {
 		{"cluster", "kcpctl up of three shards on the testbed, or on the cluster of E2E_KUBECONFIG", 3, measureCluster},
 		{"local", "kcpctl up --local of three shards, and kcp's own sharded-test-server", 3, measureLocal},
 		{"local-scale", "kcpctl up --local of 1, 2 and 5 shards", 1, measureLocalScale},
+		{"workloads", "Deployments of ten workspaces over two physical clusters: latency, memory, requests at rest, registration", 1, measureWorkloads},
 	}
 }
 

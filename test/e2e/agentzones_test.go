@@ -45,6 +45,9 @@ func TestClusterAgentZones(t *testing.T) {
 		{"a shard whose virtual workspaces the agent cannot reach", func(t *testing.T) {
 			a.write(t, strings.ReplaceAll(a.text, fmt.Sprintf(`, url: "https://%s:%d"`, z.places[home].address(t), port+3), ""))
 			a.kcpctl(t, "up").refused(t, 2, "spec.shards[1].virtualWorkspaceURL", "agent/widgets")
+			own := fmt.Sprintf(`url: "https://%s:%d"`, z.places[home].address(t), port+3)
+			a.write(t, strings.ReplaceAll(a.text, own, fmt.Sprintf(`%s, virtualWorkspaceURL: "https://%s-shard-beta.%s-eu.svc:6443"`, own, s.name, s.name)))
+			a.kcpctl(t, "up").refused(t, 1, "agent/widgets on cluster services dials shard/beta", "virtualWorkspaceURL")
 			require.Empty(t, a.left(t.Context(), t), "nothing was to be written")
 			a.write(t, a.text)
 		}},

@@ -44,9 +44,25 @@ type certificates struct {
 // certs runs a command of kcpctl certs.
 func (s *setup) certs(t *testing.T, name string, args ...string) result {
 	t.Helper()
-	cmd := s.command("certs") // certs --file FILE FLAG...
-	cmd.args = append(append([]string{"certs", name}, cmd.args[1:]...), args...)
-	return cmd.run(t.Context(), t)
+	return s.certsCommand(name, args...).run(t.Context(), t)
+}
+
+// certsCommand returns a command of kcpctl certs.
+func (s *setup) certsCommand(name string, args ...string) command {
+	return s.subcommand("certs", name, args...)
+}
+
+// sub runs a command of a group of commands.
+func (s *setup) sub(t *testing.T, group, name string, args ...string) result {
+	t.Helper()
+	return s.subcommand(group, name, args...).run(t.Context(), t)
+}
+
+// subcommand returns a command of a group of commands.
+func (s *setup) subcommand(group, name string, args ...string) command {
+	cmd := s.command(group) // GROUP --file FILE FLAG...
+	cmd.args = append(append([]string{group, name}, cmd.args[1:]...), args...)
+	return cmd
 }
 
 // handOut writes a copy of the declared kubeconfig, as a user has received it, and returns its path.

@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,35 +17,14 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/connect"
 )
 
-// syncerUser is a user with the permissions of the syncer of cluster c1, as docs/workloads.md has them.
-const syncerUser = "e2e-syncer-c1"
-
-// confined reads and writes with the permissions of a syncer: kcp shows it what is scheduled to its cluster, and nothing else. The
-// workspace has a ConfigMap web of the cluster c1, one that is scheduled elsewhere, and one without a cluster.
+// confined reads and writes with the credential of the syncer of cluster c2: kcp shows it what is scheduled to its cluster, and nothing else.
+// The workspace has a ConfigMap web of the cluster c2, one that is scheduled elsewhere, and one without a cluster.
 func (w *workloads) confined() {
 	w.Helper()
-	roles := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
-	bindings := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
-	w.apply("root:compute", roles, `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: syncer-c1}
-rules:
-- {apiGroups: [apis.kcp.io], resources: [apiexports/content], resourceNames: [cluster-c1], verbs: [get, list, watch, update, patch]}`)
-	for name, role := range map[string]string{"syncer-c1": "syncer-c1", "syncer-c1-access": "system:kcp:workspace:access"} {
-		w.apply("root:compute", bindings, fmt.Sprintf(`
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: %s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "%s"}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %s}]`, name, role, syncerUser))
-	}
-	file := filepath.Join(w.TempDir(), "syncer.kubeconfig")
-	require.NoError(w, os.WriteFile(file, []byte(w.setup.kcpctl(w.T, "kubeconfig", "--user", syncerUser).ok(w.T).stdout), 0o600))
-	cfg, err := connect.KCP(file, "")
+	cfg, err := connect.KCP(w.syncerFile("kubeconfig", "kcp.kubeconfig"), "")
 	require.NoError(w, err)
 
-	own, all := w.virtual(cfg, "cluster-c1"), w.virtual(cfg, "kubernetes")
+	own, all := w.virtual(cfg, "cluster-c2"), w.virtual(cfg, "kubernetes")
 	w.eventually(func() error {
 		list, err := own("*").Resource(configMapGVR).List(w.Context(), metav1.ListOptions{})
 		if err == nil && len(list.Items) == 0 {
@@ -67,35 +44,100 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %s}]`, name, 
 		list, err := own("*").Resource(r).List(w.Context(), metav1.ListOptions{})
 		require.NoError(w, err, r.Resource)
 		for _, o := range list.Items {
-			require.Equal(w, "c1", o.GetLabels()["workloads.kcp.dev/cluster"], "%s %s", r.Resource, o.GetName())
+			require.Equal(w, "c2", o.GetLabels()["workloads.kcp.dev/cluster"], "%s %s", r.Resource, o.GetName())
 		}
-		_, err = all("*").Resource(r).List(w.Context(), metav1.ListOptions{})
-		require.True(w, apierrors.IsForbidden(err), "%s of all workspaces: %v", r.Resource, err)
+		for name, other := range map[string]func(string) dynamic.Interface{"all workspaces": all, "cluster c1": w.virtual(cfg, "cluster-c1")} {
+			_, err = other("*").Resource(r).List(w.Context(), metav1.ListOptions{})
+			require.True(w, apierrors.IsForbidden(err), "%s of %s: %v", r.Resource, name, err)
+		}
+		for _, workspace := range []string{"root", "root:team"} {
+			_, err = w.as(cfg, workspace).Resource(r).List(w.Context(), metav1.ListOptions{})
+			require.True(w, apierrors.IsForbidden(err), "%s in %s: %v", r.Resource, workspace, err)
+		}
 	}
+	w.confinedInCompute(w.as(cfg, "root:compute"))
 	team := w.logicalCluster("root:team")
 	for _, name := range []string{"elsewhere", "kube-root-ca.crt"} {
 		_, err = own(team).Resource(configMapGVR).Namespace("default").Get(w.Context(), name, metav1.GetOptions{})
 		require.True(w, apierrors.IsNotFound(err), "%s: %v", name, err)
 	}
 	maps := own(team).Resource(configMapGVR).Namespace("default")
-	_, err = maps.Patch(w.Context(), "web", types.MergePatchType, []byte(`{"metadata":{"labels":{"workloads.kcp.dev/cluster":"c2"}}}`), metav1.PatchOptions{})
+	_, err = maps.Patch(w.Context(), "web", types.MergePatchType, []byte(`{"metadata":{"labels":{"workloads.kcp.dev/cluster":"c1"}}}`), metav1.PatchOptions{})
 	require.True(w, apierrors.IsForbidden(err), "another label: %v", err)
 	fresh := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
-		"name": "fresh", "namespace": "default", "labels": map[string]any{"workloads.kcp.dev/cluster": "c1"},
+		"name": "fresh", "namespace": "default", "labels": map[string]any{"workloads.kcp.dev/cluster": "c2"},
 	}}}
 	fresh.SetAPIVersion("v1")
 	fresh.SetKind("ConfigMap")
 	_, err = maps.Create(w.Context(), fresh, metav1.CreateOptions{})
 	require.True(w, apierrors.IsForbidden(err), "create: %v", err)
 	require.True(w, apierrors.IsForbidden(maps.Delete(w.Context(), "web", metav1.DeleteOptions{})), "delete")
-	d, err := dynamic.NewForConfig(connect.Workspace(cfg, "root:team"))
+}
+
+// confinedInCompute tries what a syncer may and may not do in the compute workspace.
+func (w *workloads) confinedInCompute(compute dynamic.Interface) {
+	w.Helper()
+	_, err := compute.Resource(clusterGVR).Get(w.Context(), "c2", metav1.GetOptions{})
 	require.NoError(w, err)
-	_, err = d.Resource(configMapGVR).List(w.Context(), metav1.ListOptions{})
-	require.True(w, apierrors.IsForbidden(err), "the workspace itself: %v", err)
+	leases := compute.Resource(leaseGVR).Namespace("default")
+	_, err = leases.Get(w.Context(), "cluster-c2", metav1.GetOptions{})
+	require.NoError(w, err)
+	status := []byte(`{"status":{"version":"v0"}}`)
+	for what, try := range map[string]func() error{
+		"another Cluster": func() error {
+			_, err := compute.Resource(clusterGVR).Get(w.Context(), "c1", metav1.GetOptions{})
+			return err
+		},
+		"all Clusters": func() error {
+			_, err := compute.Resource(clusterGVR).List(w.Context(), metav1.ListOptions{})
+			return err
+		},
+		"the status of its own Cluster": func() error {
+			_, err := compute.Resource(clusterGVR).Patch(w.Context(), "c2", types.MergePatchType, status, metav1.PatchOptions{}, "status")
+			return err
+		},
+		"another Lease": func() error { _, err := leases.Get(w.Context(), "cluster-c1", metav1.GetOptions{}); return err },
+		"to write another Lease": func() error {
+			_, err := leases.Patch(w.Context(), "cluster-c1", types.MergePatchType, []byte(`{"spec":{"holderIdentity":"x"}}`), metav1.PatchOptions{})
+			return err
+		},
+		"what another cluster serves": func() error {
+			_, err := compute.Resource(configMapGVR).Namespace("default").Patch(
+				w.Context(), "cluster-c1.deployments.apps", types.ApplyYAMLPatchType, []byte("{apiVersion: v1, kind: ConfigMap}"), metav1.PatchOptions{FieldManager: "e2e"})
+			return err
+		},
+		"ConfigMaps": func() error {
+			_, err := compute.Resource(configMapGVR).Namespace("default").List(w.Context(), metav1.ListOptions{})
+			return err
+		},
+		"Secrets": func() error {
+			_, err := compute.Resource(secretGVR).Namespace("default").List(w.Context(), metav1.ListOptions{})
+			return err
+		},
+		"APIExports": func() error {
+			_, err := compute.Resource(exportGVR).List(w.Context(), metav1.ListOptions{})
+			return err
+		},
+		"other endpoints": func() error {
+			_, err := compute.Resource(sliceGVR).Get(w.Context(), "cluster-c1", metav1.GetOptions{})
+			return err
+		},
+	} {
+		require.True(w, apierrors.IsForbidden(try()), what)
+	}
+}
+
+// as returns a client for a workspace, with another credential than that of an administrator.
+func (w *workloads) as(cfg *rest.Config, workspace string) dynamic.Interface {
+	w.Helper()
+	d, err := dynamic.NewForConfig(connect.Workspace(cfg, workspace))
+	require.NoError(w, err)
+	return d
 }
 
 var (
 	exportGVR = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha2", Resource: "apiexports"}
+	leaseGVR  = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	sliceGVR  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
 )
 

@@ -27,7 +27,7 @@ func TestClusterRotateUnderLoad(t *testing.T) {
 func TestClusterRenewUnderLoad(t *testing.T) {
 	s := newCluster(t, "minimal")
 	s.text = fmt.Sprintf(replicated, s.name, newerRelease)
-	testUnderLoad(t, s, 0, change{"renew", (*underLoad).renew})
+	testUnderLoad(t, s, 0, change{"renew", (*underLoad).renew}, change{"a plain up", (*underLoad).edit})
 }
 
 // TestLocalUnderLoad is TestClusterUnderLoad with one instance of each server: requests fail while it restarts, and must

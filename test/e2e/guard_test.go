@@ -210,6 +210,7 @@ func (g *guarded) clusters(t *testing.T) {
 		{"c1", "syncMode: Pull, kubeconfigSecretRef: {namespace: default, name: x}", "kubeconfigSecretRef is only used if"},
 		{"c1", "evictAfter: soon", "must be a duration"},
 		{"c1", "syncMode: Sideways", "Unsupported value"},
+		{"c1", "podSecurity: Baseline", "Unsupported value"},
 	} {
 		g.run(t, g.provider, fmt.Sprintf(text, tc.name, tc.spec), "create", "--filename", "-").refused(t, 1, tc.problem)
 	}

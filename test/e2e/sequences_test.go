@@ -129,7 +129,7 @@ func (q *sequence) try(t *testing.T, m move) {
 	q.write(t, q.text)
 }
 
-// TestLocalSequences runs the moves of operators in random order. The name of a failed subtest has the seed.
+// TestLocalSequences runs each change once, in an arbitrary order with each mistake twice.
 func TestLocalSequences(t *testing.T) {
 	q := &sequence{setup: newLocal(t, "sharded"), foreign: t.TempDir(), copy: t.TempDir()}
 	require.Contains(t, q.text, "version: v0.32.3")
@@ -139,14 +139,8 @@ func TestLocalSequences(t *testing.T) {
 	other := newLocal(t, "minimal")
 	other.kcpctl(t, "render", "--pki-dir", q.foreign, "--output-dir", filepath.Join(t.TempDir(), "out")).ok(t)
 
-	for seed := range uint64(12) {
-		random := rand.New(rand.NewPCG(seed, 0))
-		step(t, "seed "+string(rune('a'+seed)), func(t *testing.T) {
-			moves := []move{changes()[int(seed)%len(changes())]}
-			for range 3 {
-				moves = append(moves, mistakes()[random.IntN(len(mistakes()))])
-			}
-			random.Shuffle(len(moves), func(i, j int) { moves[i], moves[j] = moves[j], moves[i] })
+	for i, moves := range deal(rand.New(rand.NewPCG(1, 0))) {
+		step(t, "sequence "+string(rune('a'+i)), func(t *testing.T) {
 			for _, m := range moves {
 				q.try(t, m)
 				count(t, q.setup)
@@ -157,6 +151,24 @@ func TestLocalSequences(t *testing.T) {
 	raw, err := os.ReadFile(q.file)
 	require.NoError(t, err)
 	require.Equal(t, q.text, string(raw))
+}
+
+// deal divides the mistakes, each of them twice, among the changes, and returns a sequence of moves for each change.
+func deal(random *rand.Rand) [][]move {
+	changes := changes()
+	random.Shuffle(len(changes), func(i, j int) { changes[i], changes[j] = changes[j], changes[i] })
+	all := make([][]move, len(changes))
+	for i, c := range changes {
+		all[i] = []move{c}
+	}
+	mistakes := slices.Repeat(mistakes(), 2)
+	for i, at := range random.Perm(len(mistakes)) {
+		all[i%len(all)] = append(all[i%len(all)], mistakes[at])
+	}
+	for _, moves := range all {
+		random.Shuffle(len(moves), func(i, j int) { moves[i], moves[j] = moves[j], moves[i] })
+	}
+	return all
 }
 
 // count requires exactly the workspaces that createWorkspaces has created.

@@ -27,7 +27,7 @@ const (
 func TestClusterUnderLoad(t *testing.T) {
 	s := newCluster(t, "minimal")
 	s.text = fmt.Sprintf(replicated, s.name, olderRelease)
-	testUnderLoad(t, s, 0, change{"upgrade", (*underLoad).upgrade}, change{"a plain up", (*underLoad).edit})
+	testUnderLoad(t, s, 0, change{"upgrade", (*underLoad).upgrade})
 }
 
 const replicated = `apiVersion: kcpctl.dev/v1alpha1

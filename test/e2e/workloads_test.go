@@ -74,7 +74,6 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: web, namespace: default, labels: {workloads.kcp.dev/cluster: c1}}
 data: {a: b}`)
-	w.apply("root:team", configMapGVR, `{apiVersion: v1, kind: ConfigMap, metadata: {name: elsewhere, namespace: default, labels: {workloads.kcp.dev/cluster: c2}}}`)
 	began := time.Now()
 	var below *unstructured.Unstructured
 	w.eventually(func() (err error) { below, err = w.below(deploymentGVR); return err })
@@ -84,7 +83,6 @@ data: {a: b}`)
 	require.Equal(t, []any{map[string]any{"containerPort": int64(80), "protocol": "TCP"}}, containers[0].(map[string]any)["ports"])
 
 	w.statusComesUp(below)
-	w.confined()
 
 	for _, r := range []schema.GroupVersionResource{deploymentGVR, configMapGVR} {
 		require.NoError(t, w.in("root:team").Resource(r).Namespace("default").Delete(t.Context(), "web", metav1.DeleteOptions{}))
@@ -92,6 +90,7 @@ data: {a: b}`)
 	w.eventually(func() error { return w.nothingIsLeft() })
 
 	w.scheduled()
+	w.pulled()
 
 	w.kcpctl(t, "down", "--yes").ok(t)
 	accounts, err := w.physical.Resource(accountGVR).Namespace("kcpctl-syncer").List(t.Context(), metav1.ListOptions{LabelSelector: "kcpctl.dev/setup"})
@@ -153,7 +152,7 @@ func newWorkloads(t *testing.T) *workloads {
 	w.physical, err = dynamic.NewForConfig(cfg)
 	require.NoError(t, err)
 	s.text = strings.Replace(s.text, "    - name: c1", "    - name: c1\n      kubeconfig: "+file, 1)
-	s.text = strings.Replace(s.text, "  - name: team", "  - {name: team, selector: {name: beta}, type: \"root:compute:workload\"}\n  shards: [{name: beta}]\n  #", 1)
+	s.text = strings.Replace(s.text, "  - name: team", "  - {name: team, selector: {name: beta}, type: \"root:compute:workload\"}\n  external: {hostname: kcp.example.com} # not used on this machine\n  rootShard: {virtualWorkspaceURL: \"https://root.example.com\"}\n  shards: [{name: beta, virtualWorkspaceURL: \"https://beta.example.com\"}]\n  #", 1)
 	s.text = strings.Replace(s.text, "\n    type: root:compute:workload", "", 1)
 	s.write(t, s.text)
 	s.up(t)

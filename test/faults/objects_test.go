@@ -150,7 +150,7 @@ func walk(v any, change func(string) string) any {
 
 var (
 	applySet = regexp.MustCompile(`applyset-[A-Za-z0-9_-]+-v1`)
-	moment   = regexp.MustCompile(`"time":"[^"]*"`)
+	moment   = regexp.MustCompile(`"(time|authoritiesApplied)":"[^"]*"`)
 	identity = regexp.MustCompile(`"/?` + setupName + `-[a-z2-7]{8}"`)
 	finger   = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 	packed   = regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]+`) // PEM in base64, as kubeconfigs have it
@@ -162,7 +162,7 @@ func (p *place) anywhere(s string) string {
 	for _, one := range []struct {
 		found *regexp.Regexp
 		said  string
-	}{{moment, `"time":"TIME"`}, {applySet, "APPLYSET"}, {identity, `"INSTALLATION"`}, {finger, "FINGERPRINT"}} {
+	}{{moment, `"$1":"TIME"`}, {applySet, "APPLYSET"}, {identity, `"INSTALLATION"`}, {finger, "FINGERPRINT"}} {
 		s = one.found.ReplaceAllString(s, one.said)
 	}
 	return s

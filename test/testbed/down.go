@@ -72,6 +72,19 @@ func stopper(n node, components []component, names ...string) func(context.Conte
 	}
 }
 
+// runStop kills a process of a node.
+func runStop(ctx context.Context, t *testbed, o *options) error {
+	n, err := oneNode(o.node)
+	if err != nil {
+		return err
+	}
+	components := t.components(n)
+	if len(o.args) != 1 || !slices.ContainsFunc(components, func(c component) bool { return c.name == o.args[0] }) {
+		return errors.New("name one process of testbed status")
+	}
+	return stopper(n, components, o.args[0])(ctx)
+}
+
 // removeFiles unmounts and removes the directories of the node, and files of its processes in other places.
 func (n node) removeFiles(ctx context.Context) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/test/image"
 )
 
 func TestArchive(t *testing.T) {
@@ -19,7 +21,7 @@ func TestArchive(t *testing.T) {
 	i := kcpImage("v0.32.3")
 	bins := bed.binDir(i.set)
 	require.NoError(t, os.MkdirAll(bins, 0o755))
-	for n, name := range i.binaries {
+	for n, name := range i.Binaries {
 		require.NoError(t, os.WriteFile(filepath.Join(bins, name), make([]byte, 511+n), 0o755)) // around the size of a block
 	}
 	file, err := bed.archive(t.Context(), i)
@@ -33,7 +35,7 @@ func TestArchive(t *testing.T) {
 	require.NoError(t, json.Unmarshal(files["manifest.json"].content, &manifest))
 	require.Equal(t, []string{"ghcr.io/kcp-dev/kcp:v0.32.3"}, manifest[0].RepoTags)
 	var config struct {
-		Config imageConfig
+		Config image.Config
 		RootFS struct {
 			DiffIDs []string `json:"diff_ids"`
 		}

@@ -24,7 +24,7 @@ type binary struct {
 func sets() []buildSet {
 	return []buildSet{
 		kcpSet("v0.32.3"), etcdSet(), kubernetesSet(), containerdSet(), coreDNSSet(), pauseSet(), kcpSet("v0.32.2"),
-		agentSet(),
+		agentSet(), webSet(),
 	}
 }
 
@@ -61,6 +61,11 @@ func coreDNSSet() buildSet {
 
 func pauseSet() buildSet {
 	return buildSet{name: "pause", version: "v1", binaries: []binary{{"pause", "."}}}
+}
+
+// webSet is the HTTP server of webImages. A change of its source needs another version.
+func webSet() buildSet {
+	return buildSet{name: "web", version: "v1", binaries: []binary{{"web", "."}}, onDemand: true}
 }
 
 func kcpSet(version string) buildSet {

@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // runUp starts the parts of a node that do not run.
@@ -80,47 +77,4 @@ func (t *testbed) upSteps(n node) []step {
 
 func says(did string, do func(context.Context) error) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) { return did, do(ctx) }
-}
-
-// runAgentImage builds the agent of service clusters if necessary, and imports its image into a running node.
-func runAgentImage(ctx context.Context, t *testbed, o *options) error {
-	n, err := oneNode(o.node)
-	if err != nil {
-		return err
-	}
-	if !exists(n.kubeconfig("admin")) {
-		return fmt.Errorf("node %s is not up", n.name)
-	}
-	if err := t.build(ctx, agentSet()); err != nil {
-		return err
-	}
-	did, err := t.importImage(ctx, n, agentImage())
-	if err != nil {
-		return err
-	}
-	t.log.note("%s: image %s %s", n.name, agentImage().ref, did)
-	return nil
-}
-
-// importImage imports the image into containerd unless it exists.
-func (t *testbed) importImage(ctx context.Context, n node, i image) (string, error) {
-	has, err := t.ctr(ctx, n, "images", "list", "--quiet", "name=="+i.ref)
-	if err != nil {
-		return "", err
-	}
-	if strings.TrimSpace(has) == i.ref {
-		return "exists", nil
-	}
-	file, err := t.archive(ctx, i)
-	if err != nil {
-		return "", err
-	}
-	_, err = t.ctr(ctx, n, "images", "import", "--local", "--discard-unpacked-layers", file)
-	return "imported", err
-}
-
-// ctr runs the client of containerd.
-func (t *testbed) ctr(ctx context.Context, n node, args ...string) (string, error) {
-	bound := append([]string{"--address", n.socket(), "--namespace", "k8s.io"}, args...)
-	return command{name: filepath.Join(t.binDir(containerdSet()), "ctr"), args: bound}.run(ctx)
 }

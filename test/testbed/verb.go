@@ -42,6 +42,8 @@ func verbs() []verb {
 		{"kcp-bin-dir", "[--version v0.32.3]", "build kcp if necessary, and print the directory of its binaries", runKcpBinDir},
 		{"agent-bin-dir", "", "build the agent of service clusters if necessary, and print the directory of its binary", runAgentBinDir},
 		{"agent-image", "[--node a|b]", "build the agent if necessary, and give its image to a running node", runAgentImage},
+		{"workload-images", "KCPCTL [--node a|b]", "give the image of a binary of kcpctl, and those of a small HTTP server, to a running node", runWorkloadImages},
+		{"stop", "PROCESS [--node a|b]", "stop a process of a node, such as kube-apiserver; up starts it again", runStop},
 		{"bin-dir", "[BINARY...]", "build Kubernetes and etcd if necessary, and print the directory of their binaries", runBinDir},
 		{"build", "[SET...]", "build sets of binaries (default: all)", runBuild},
 		{"link", "down|up [--node b] [--to nodes|machine]", "cut the link between the nodes, or between a node and the machine, or restore all links", runLink},

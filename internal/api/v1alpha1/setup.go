@@ -114,7 +114,8 @@ type Cluster struct {
 	// cannot be changed. Without them, Services have that of the cluster.
 	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
 	// Workspace is the path of a workspace, such as root:services, that takes the place of this cluster with --local: agents publish the APIs
-	// of the workspace. It has no effect without --local.
+	// of the workspace. Without it, agents on this machine publish those of the cluster, if context or kubeconfig is set. It has no effect
+	// without --local.
 	Workspace string `json:"workspace,omitempty"`
 }
 

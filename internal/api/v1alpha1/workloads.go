@@ -14,13 +14,16 @@ type Workloads struct {
 	Workspace string `json:"workspace,omitempty"`
 	// WorkspaceType is the name of the WorkspaceType in the compute workspace whose workspaces can use the APIs. Default: workload.
 	WorkspaceType string `json:"workspaceType,omitempty"`
+	// Groups are the groups of users who may create workspaces of this type, where they may create workspaces at all. Their Pods run in the
+	// physical clusters. Default: system:authenticated, which are all users.
+	Groups []string `json:"groups,omitempty"`
 	// APIs are the APIs of the clusters that are published, as RESOURCE.GROUP. Default: deployments.apps, statefulsets.apps, services,
 	// persistentvolumeclaims, ingresses.networking.k8s.io, jobs.batch and cronjobs.batch.
 	APIs []string `json:"apis,omitempty"`
 	// Clusters are the physical clusters.
 	Clusters []WorkloadCluster `json:"clusters,omitempty"`
-	// Image overrides fields of the image of kcpctl, which the controller runs. Default: ghcr.io/kcpctl/kcpctl, with the tag latest, and with the
-	// pull policy and the pull secrets of spec.image. It has no effect with --local.
+	// Image overrides fields of the image of kcpctl, which the controller and the syncers run. Default: ghcr.io/kcpctl/kcpctl, with the tag latest,
+	// and with the pull policy and the pull secrets of spec.image. It has no effect with --local.
 	Image Image `json:"image,omitzero"`
 	// Replicas is the number of replicas of the controller. One of them works, the others replace it if it fails. Default: 1.
 	Replicas *int32 `json:"replicas,omitempty"`
@@ -28,7 +31,7 @@ type Workloads struct {
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 	// PodTemplate is a partial PodTemplateSpec that is merged into the rendered one.
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
-	// LogLevel is the log level of the controller, between 0 and 10. Default: 2.
+	// LogLevel is the log level of the controller and of the syncers, between 0 and 10. Default: 2.
 	LogLevel *int32 `json:"logLevel,omitempty"`
 	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets.
 	ExtraArgs []string `json:"extraArgs,omitempty"`
@@ -40,8 +43,22 @@ type SyncMode string
 const (
 	// SyncModePush runs the syncer in the controller, which connects to the cluster.
 	SyncModePush SyncMode = "Push"
+	// SyncModePull runs the syncer as a Deployment in the cluster, which connects to kcp.
+	SyncModePull SyncMode = "Pull"
 	// SyncModeNone leaves it to the user to run kcpctl syncer.
 	SyncModeNone SyncMode = "None"
+)
+
+// PodSecurity is a level of the Pod Security Standards.
+type PodSecurity string
+
+const (
+	// PodSecurityPrivileged allows everything, also access to the nodes.
+	PodSecurityPrivileged PodSecurity = "privileged"
+	// PodSecurityBaseline prevents known ways to become more than a pod.
+	PodSecurityBaseline PodSecurity = "baseline"
+	// PodSecurityRestricted also requires what is best practice.
+	PodSecurityRestricted PodSecurity = "restricted"
 )
 
 // WorkloadCluster is a physical Kubernetes cluster that runs the objects of workspaces. kcpctl up creates a ServiceAccount for the
@@ -54,15 +71,25 @@ type WorkloadCluster struct {
 	Context string `json:"context,omitempty"`
 	// Kubeconfig is the path to a kubeconfig file. Default: the kubeconfig that kubectl uses.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
+	// Cluster is the name of a cluster in spec.clusters that this physical cluster is, instead of context and kubeconfig. The syncer runs in its
+	// namespace. Only with syncMode Pull. Default: the syncer runs in the namespace kcpctl-syncer.
+	Cluster string `json:"cluster,omitempty"`
 	// Server is the URL at which the controller reaches the API server. Default: that of the kubeconfig.
 	Server string `json:"server,omitempty"`
-	// SyncMode is Push or None. With Push, the controller connects to the cluster and syncs it. With None, the user runs kcpctl syncer, for example
-	// because the controller cannot connect to the cluster. Default: Push.
+	// SyncMode is Push, Pull or None. With Push, the controller connects to the cluster and syncs it. With Pull, a Deployment in the cluster does,
+	// and connects to kcp. With None, the user runs kcpctl syncer. Default: Push.
 	SyncMode SyncMode `json:"syncMode,omitempty"`
+	// Resources are the resources of the syncer's container. Only with syncMode Pull. Default: small requests, and no limits.
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+	// PodTemplate is a partial PodTemplateSpec that is merged into that of the syncer. Only with syncMode Pull.
+	PodTemplate Overlay `json:"podTemplate,omitempty"`
 	// Labels are the labels of the Cluster object. Users select clusters by them.
 	Labels map[string]string `json:"labels,omitempty"`
-	// EvictAfter is how long the cluster may be not ready before its share runs on other clusters. Default: 60s.
+	// EvictAfter is how long the cluster may be not ready before its share runs on other clusters. 0s means that its share stays. Default: 60s.
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
+	// PodSecurity is what pods of workspaces may do in the cluster: privileged, baseline or restricted, a Pod Security Standard. With privileged, a
+	// user of a workspace can control the nodes. Default: baseline.
+	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
 	// Unschedulable means that nothing new is scheduled to the cluster. What runs there stays.
 	Unschedulable bool `json:"unschedulable,omitempty"`
 }

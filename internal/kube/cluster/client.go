@@ -172,12 +172,16 @@ func configError(c topology.Cluster, err error) error {
 	return clierr.New(clierr.Failed, hint, "find cluster %q: %w", c.Name, err)
 }
 
-// Where names the cluster and the namespace for messages: "context kind-dev, namespace kcp".
+// Where names the cluster and the namespace for messages: "context kind-dev, namespace kcp". Physical clusters have no namespace.
 func (c *Client) Where() string {
+	where := "context " + c.KubeContext
 	if c.KubeContext == "" {
-		return c.Config.Host + ", namespace " + c.Namespace
+		where = c.Config.Host
 	}
-	return "context " + c.KubeContext + ", namespace " + c.Namespace
+	if c.Namespace == "" {
+		return where
+	}
+	return where + ", namespace " + c.Namespace
 }
 
 // Kubectl is the kubectl command for the cluster, with some arguments.

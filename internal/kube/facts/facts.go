@@ -42,7 +42,10 @@ type Cluster struct {
 	serverInfo func() serverInfo
 }
 
-var _ check.Cluster = (*Cluster)(nil)
+var (
+	_ check.Cluster         = (*Cluster)(nil)
+	_ check.PhysicalCluster = (*Cluster)(nil)
+)
 
 // serverInfo is what an API server returns for /version, and how far its clock is ahead.
 type serverInfo struct {
@@ -60,6 +63,14 @@ func New(background context.Context, cl *cluster.Client, t *topology.Topology, n
 
 // Name is the name of the cluster in the setup.
 func (c *Cluster) Name() string { return c.client.Name }
+
+// Identity returns the UID of the namespace kube-system, which identifies the cluster. It is empty if the user may not read it.
+func (c *Cluster) Identity(ctx context.Context) (string, error) {
+	if err := c.client.Connect(cluster.Quiet(ctx)); err != nil {
+		return "", err
+	}
+	return string(c.client.UID), nil
+}
 
 // Hello returns the version of Kubernetes, and how far the API server's clock is ahead of this machine's.
 func (c *Cluster) Hello(ctx context.Context) (string, time.Duration, error) {

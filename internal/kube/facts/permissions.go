@@ -139,6 +139,9 @@ func toApply(namespace string, objects []render.Object, namespaceExists bool) []
 	// PKI and inventory are updated, not applied.
 	s.add(kind.Secret.GVR().GroupResource(), "update")
 	s.add(kind.Leases.GroupResource(), "get", "create", "update")
+	if slices.ContainsFunc(objects, isOf(kind.PublishedResource)) { // the Lease of an agent is deleted with it
+		s.add(kind.Leases.GroupResource(), "list", "delete")
+	}
 	s.add(kind.ReplicaSets.GroupResource(), "list", "watch")
 	s.add(kind.Pods.GroupResource(), "get", "list", "watch", "delete")
 	s.addSub(kind.Pods.GroupResource(), "log", "get")

@@ -60,6 +60,11 @@ func TestPermissionsFollowTheObjects(t *testing.T) {
 	require.True(t, has(all, "patch services in namespace kcp"))
 	require.False(t, has(all, "patch statefulsets.apps in namespace kcp"))
 	require.False(t, has(all, "create namespaces"))
+	require.False(t, has(all, "delete leases.coordination.k8s.io in namespace kcp"))
+	published := render.Object{Unstructured: &unstructured.Unstructured{}}
+	published.SetGroupVersionKind(kind.PublishedResource.GroupVersionKind)
+	all = toApply("kcp", []render.Object{service, published}, true)
+	require.True(t, has(all, "delete leases.coordination.k8s.io in namespace kcp"), "agents have some")
 	all = toApply("kcp", nil, false)
 	require.True(t, has(all, "create namespaces"))
 	require.True(t, has(all, "patch statefulsets.apps in namespace kcp"))

@@ -83,10 +83,11 @@ func (k *KnownClusters) Remember(clusters []*cluster.Client) error {
 	})
 }
 
-// Forget removes a cluster.
+// Forget removes a cluster. One that the setup has left is reached with the context of its placement, which the setup file may not have named.
 func (k *KnownClusters) Forget(cl *cluster.Client) error {
+	at := PlacementOf(cl)
 	return k.change(func(all []KnownCluster) []KnownCluster {
-		return slices.DeleteFunc(all, func(o KnownCluster) bool { return o.Is(cl) })
+		return slices.DeleteFunc(all, func(o KnownCluster) bool { return o.Is(cl) || o.SameName(at) && o.SamePlace(at) })
 	})
 }
 

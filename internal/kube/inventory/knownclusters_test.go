@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
@@ -59,6 +60,24 @@ func TestKnownClustersWithoutAStateDirectory(t *testing.T) {
 	entries, err := os.ReadDir(".")
 	require.NoError(t, err)
 	require.Empty(t, entries)
+}
+
+// The setup file has named no context, and the cluster is left with the one that was used.
+func TestForgetClusterThatTheSetupHasLeft(t *testing.T) {
+	k, cl, _ := newKnown(t, filepath.Join(t.TempDir(), "state"))
+	require.NoError(t, k.Remember([]*cluster.Client{cl}))
+	left := func(uid types.UID) *cluster.Client {
+		return &cluster.Client{Cluster: PlacementOf(cl).Cluster(), KubeContext: "c", UID: uid}
+	}
+	require.NoError(t, k.Forget(left("uid-2")))
+	all, err := k.Load()
+	require.NoError(t, err)
+	require.Len(t, all, 1, "it is another cluster")
+
+	require.NoError(t, k.Forget(left(cl.UID)))
+	all, err = k.Load()
+	require.NoError(t, err)
+	require.Empty(t, all)
 }
 
 func TestKnownClusterThatIsAnotherOneNow(t *testing.T) {

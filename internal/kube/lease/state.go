@@ -10,6 +10,8 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/kcpctl/kcpctl/internal/machine"
 )
 
 // Holder is a run that holds the lock.
@@ -72,7 +74,7 @@ func leaseState(
 	if o.holder == "" {
 		return free
 	}
-	if h := parseHolder(o.holder); h.PID != 0 && h.Machine != "" && h.Machine == machine && !alive(h.PID) {
+	if ended(o.holder, machine, alive) {
 		return free
 	}
 	if o.holder != first.holder || o.renewed != first.renewed {
@@ -86,6 +88,15 @@ func leaseState(
 		return free
 	}
 	return unknown
+}
+
+// Ended reports whether the holder of a Lease, as Holder.String names it, is a process of this machine and PID namespace that has ended. It is
+// false if that is not certain.
+func Ended(holder string) bool { return ended(holder, machine.ID(), isAlive) }
+
+func ended(holder, machine string, alive func(pid int) bool) bool {
+	h := parseHolder(holder)
+	return h.PID != 0 && h.Machine != "" && h.Machine == machine && !alive(h.PID)
 }
 
 // isAlive reports whether a process of this machine runs.

@@ -35,6 +35,9 @@ func (c *Client) Issue(ctx context.Context, namespace, account string, validity 
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": map[string]any{"name": account},
 		"spec": map[string]any{"expirationSeconds": int64(validity / time.Second)},
 	}}
+	if err := c.connect(ctx); err != nil {
+		return nil, err
+	}
 	out, err := c.resource(kcp.Place{GroupVersionKind: accountKind, Namespace: namespace}).Create(ctx, request, metav1.CreateOptions{}, "token")
 	if err != nil {
 		return nil, c.in(fmt.Errorf("request a token of ServiceAccount %s/%s: %w", namespace, account, err))

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/kube/cluster"
 	"github.com/kcpctl/kcpctl/internal/kube/physical"
+	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // server is an API server with one ServiceAccount, whose tokens are valid for a limited time.
@@ -33,12 +33,12 @@ const longest = 24 * time.Hour
 func newServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{uid: "first", now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	account := "/api/v1/namespaces/kcpctl-syncer/serviceaccounts/demo-cluster-c1"
+	account := "/api/v1/namespaces/kcpctl-syncer/serviceaccounts/demo-syncer-c1-token"
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		switch {
 		case r.Method == http.MethodGet && r.URL.Path == account && s.uid != "":
-			fmt.Fprintf(w, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"demo-cluster-c1","uid":%q}}`, s.uid)
+			fmt.Fprintf(w, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"demo-syncer-c1-token","uid":%q}}`, s.uid)
 		case r.Method == http.MethodPost && r.URL.Path == account+"/token":
 			s.issued++
 			claims, err := json.Marshal(map[string]any{
@@ -65,7 +65,7 @@ func (s *server) client(t *testing.T, url string) *physical.Client {
 	text := strings.ReplaceAll(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
   clusters: [{name: a, cluster: {server: "URL"}}], users: [{name: a, user: {token: of-the-user}}]}`, "URL", s.URL)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	c, err := physical.New(v1alpha1.WorkloadCluster{Name: "c1", Kubeconfig: path, Server: url}, cluster.Options{
+	c, err := physical.New(topology.Cluster{Name: "c1", Kubeconfig: path}, url, cluster.Options{
 		Now: func() time.Time { return s.now }, Notify: t.Logf,
 	})
 	require.NoError(t, err)
@@ -76,9 +76,9 @@ func TestCredential(t *testing.T) {
 	s := newServer(t)
 	c := s.client(t, "")
 	fits := func(c *physical.Client, kubeconfig []byte) bool {
-		return c.Fits(t.Context(), kubeconfig, "kcpctl-syncer", "demo-cluster-c1")
+		return c.Fits(t.Context(), kubeconfig, "kcpctl-syncer", "demo-syncer-c1-token")
 	}
-	issued, err := c.Issue(t.Context(), "kcpctl-syncer", "demo-cluster-c1", time.Hour)
+	issued, err := c.Issue(t.Context(), "kcpctl-syncer", "demo-syncer-c1-token", time.Hour)
 	require.NoError(t, err)
 	require.NotContains(t, string(issued), "of-the-user", "the credential of the user is not stored")
 	cfg, err := clientcmd.Load(issued)

@@ -41,6 +41,8 @@ type Server struct {
 	documents map[string]string
 	refuse    func(*http.Request) (code int, message string)
 	writes    []string
+	// dropped are the fields of a status that schemas do not have, by path.
+	dropped map[string][]string
 }
 
 // change is a change of an object, for watches that start later.
@@ -66,6 +68,13 @@ func New(t T) *Server {
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 	return s
+}
+
+// Drop drops fields of the status of a resource, as a schema does that has not got them.
+func (s *Server) Drop(path string, fields ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dropped = map[string][]string{path: fields}
 }
 
 // Refuse makes requests fail for which f returns a code. Nil ends it. Watches that are open end.
@@ -195,6 +204,7 @@ func (s *Server) end(k key, o *unstructured.Unstructured) *unstructured.Unstruct
 	s.version++
 	o.SetResourceVersion(strconv.Itoa(s.version))
 	s.notify(k, o, "DELETED")
+	s.release(o)
 	return o
 }
 

@@ -136,12 +136,24 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 		fail(w, http.StatusConflict, "the object has been modified")
 		return
 	}
+	if r.URL.Query().Get("dryRun") != "" {
+		answer(w, http.StatusOK, body)
+		return
+	}
 	s.writes = append(s.writes, strings.TrimRight(r.Method+" "+at.path+" "+at.namespace+"/"+at.name+" "+at.subresource, " "))
 	switch {
 	case r.Method == http.MethodDelete:
+		if body["propagationPolicy"] == string(metav1.DeletePropagationForeground) {
+			s.waitForOwned(at.key)
+		}
 		s.remove(at.key)
 		answer(w, http.StatusOK, metav1.Status{Status: metav1.StatusSuccess})
 	case at.subresource == "status":
+		if status, ok := body["status"].(map[string]any); ok {
+			for _, field := range s.dropped[at.path] {
+				delete(status, field)
+			}
+		}
 		answer(w, http.StatusOK, s.merge(at.key, map[string]any{"status": body["status"]}).Object)
 	case r.Method == http.MethodPut:
 		next := &unstructured.Unstructured{Object: body}

@@ -23,6 +23,8 @@ type Cluster struct {
 	Secrets map[string]map[string][]byte
 	// Reached answers Reach for an address. Nil: every address answers.
 	Reached func(address string) (check.Answer, error)
+	// Probed is the template of the pods that the last call of Reach asked with.
+	Probed corev1.PodTemplateSpec
 	// Label is the cluster's name. Default: that of the only cluster of a setup.
 	Label string
 	// Kinds are the versions of the kinds that it serves. Nil: every kind is served in v1.
@@ -100,9 +102,10 @@ func (c *Cluster) Architectures(context.Context) (map[string]int, error) {
 // Occupied finds no port in use.
 func (c *Cluster) Occupied(context.Context, []render.Object) error { return nil }
 
-// Reach returns what Reached says.
+// Reach returns what Reached says, and sets Probed.
 func (c *Cluster) Reach(_ context.Context, p check.Probe) ([]check.Answer, error) {
 	out := make([]check.Answer, len(p.Addresses))
+	c.Probed = p.Pod
 	for i, a := range p.Addresses {
 		out[i] = check.Answer{Reach: check.Answers}
 		if c.Reached == nil {

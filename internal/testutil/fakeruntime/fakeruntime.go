@@ -46,6 +46,7 @@ type Runtime struct {
 	live      map[plan.Ref]plan.Item
 	calls     []string
 	hooks     map[string]func() error
+	logged    map[topology.ID]string
 	states    map[topology.ID][]ready.State
 	history   []plan.Revision
 	lose      context.CancelCauseFunc
@@ -70,6 +71,7 @@ func New(t testing.TB, top *topology.Topology) *Runtime {
 	return &Runtime{
 		Kcp: fakekcp.New(t), topology: top, pki: &pki.State{}, live: map[plan.Ref]plan.Item{},
 		hooks: map[string]func() error{}, states: map[topology.ID][]ready.State{},
+		logged: map[topology.ID]string{},
 	}
 }
 

@@ -3,6 +3,7 @@ package fakeruntime
 import (
 	"context"
 	"io"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,14 +36,28 @@ func (r *Runtime) Find(_ context.Context, at plan.Ref, label string) ([]unstruct
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []unstructured.Unstructured
-	for _, it := range append(r.sorted(), r.Made...) {
+	for _, it := range slices.Concat(r.sorted(), r.Made) {
 		_, labelled := it.Live.GetLabels()[label]
 		if it.Cluster == at.Cluster && it.GroupVersionKind == at.GroupVersionKind && it.Namespace == at.Namespace &&
 			(at.Name == it.Name || at.Name == "" && (label == "" || labelled)) {
-			out = append(out, *it.Live)
+			out = append(out, *it.Live.DeepCopy())
 		}
 	}
 	return out, nil
+}
+
+// Make stores an object that a component has made itself, also while a command runs.
+func (r *Runtime) Make(made plan.Item) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Made = append(slices.DeleteFunc(r.Made, func(it plan.Item) bool { return it.Ref == made.Ref }), made)
+}
+
+// Log sets what a component has logged.
+func (r *Runtime) Log(id topology.ID, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.logged[id] = text
 }
 
 // Purge deletes everything.
@@ -62,9 +77,12 @@ func (r *Runtime) PurgeData(ctx context.Context, id topology.ID) error {
 	return r.write(ctx, "PurgeData "+string(id))
 }
 
-// Logs copies nothing.
-func (r *Runtime) Logs(context.Context, *topology.Component, run.LogOptions, io.Writer) error {
-	return nil
+// Logs copies what a component has logged.
+func (r *Runtime) Logs(_ context.Context, c *topology.Component, _ run.LogOptions, w io.Writer) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, err := io.WriteString(w, r.logged[c.ID()])
+	return err
 }
 
 // PreflightPurge finds nothing.

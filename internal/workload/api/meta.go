@@ -74,8 +74,12 @@ const (
 	AnnotationDrain = Group + "/drain"
 	// AnnotationForceRemoval, on a Cluster that is deleted, gives up what is scheduled to it: the objects stay in the cluster.
 	AnnotationForceRemoval = Group + "/force-removal"
+	// AnnotationRemoveOrphans releases objects of the physical cluster that have no object in kcp and that the syncer keeps. Its value is
+	// in the message of the condition TooManyOrphans, and stands for exactly these objects.
+	AnnotationRemoveOrphans = Group + "/remove-orphans"
 	// AnnotationAcceptSchema has APIs, as RESOURCE.GROUP separated by commas, whose published schema becomes narrower if this cluster's is,
-	// so that it can serve them. Fields that the narrower schema does not have are lost in all workspaces.
+	// so that it can serve them. Fields that the narrower schema does not have are lost in all workspaces. The controller removes it when it
+	// is fulfilled.
 	AnnotationAcceptSchema = Group + "/accept-schema"
 	// AnnotationWidenSchema has APIs, in the same way, whose published schema becomes wider if all clusters permit it.
 	AnnotationWidenSchema = Group + "/widen-schema"
@@ -122,6 +126,7 @@ const (
 	ReasonKubeconfigInvalid  = "KubeconfigInvalid"
 	ReasonDuplicateCluster   = "DuplicateCluster" // another Cluster is the same physical cluster
 	ReasonSchemaIncompatible = "SchemaIncompatible"
+	ReasonSchemasUnreadable  = "SchemasUnreadable" // what the syncer reports about the APIs of its cluster
 	ReasonCompatible         = "Compatible"
 	ReasonCordoned           = "Cordoned"
 	ReasonDraining           = "Draining"
@@ -129,12 +134,13 @@ const (
 	ReasonRemoving           = "Removing"
 	ReasonTooManyOrphans     = "TooManyOrphans"
 
-	ReasonSynced             = "Synced"
-	ReasonPending            = "Pending"
-	ReasonNamespaceCollision = "NamespaceCollision"
-	ReasonQuotaExceeded      = "QuotaExceeded"
-	ReasonDenied             = "Denied"  // by admission of the physical cluster
-	ReasonInvalid            = "Invalid" // refused by validation of the physical cluster
+	ReasonSynced               = "Synced"
+	ReasonPending              = "Pending"
+	ReasonNamespaceCollision   = "NamespaceCollision"
+	ReasonNamespaceTerminating = "NamespaceTerminating"
+	ReasonQuotaExceeded        = "QuotaExceeded"
+	ReasonDenied               = "Denied"  // by admission of the physical cluster
+	ReasonInvalid              = "Invalid" // refused by validation of the physical cluster
 
 	ReasonScheduled         = "Scheduled"
 	ReasonNoCluster         = "NoCluster"

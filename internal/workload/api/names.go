@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -38,12 +39,25 @@ const separator = "--"
 // of workspaces through it.
 func ExportCluster(cluster string) string { return "cluster-" + cluster }
 
+// RoleUsers returns the name of the ClusterRole and the ClusterRoleBinding, in the compute workspace, of users of a WorkspaceType.
+func RoleUsers(workspaceType string) string { return Group + ":use:" + workspaceType }
+
 // SecretCluster returns the name of the Secret with the kubeconfig of a cluster that kcpctl up registers, in NamespaceLeases of the compute
 // workspace.
 func SecretCluster(cluster string) string { return "cluster-" + cluster }
 
 // LeaseCluster returns the name of the Lease that the syncer of a cluster renews, in NamespaceLeases of the compute workspace.
 func LeaseCluster(cluster string) string { return "cluster-" + cluster }
+
+// ConfigMapCluster returns the name of the ConfigMap, in NamespaceLeases of the compute workspace, with what a cluster serves of an API. The
+// syncer of the cluster writes it, if the controller cannot read the cluster. Names of clusters have no dots, so it is of one cluster only.
+func ConfigMapCluster(cluster string, gr schema.GroupResource) string {
+	name := "cluster-" + cluster + "." + gr.String()
+	if len(name) > validation.DNS1123SubdomainMaxLength {
+		return withHash(name, validation.DNS1123SubdomainMaxLength, cluster, gr.String())
+	}
+	return name
+}
 
 // ValidateClusterName returns an error that says what is wrong with the name of a cluster.
 func ValidateClusterName(name string) error {

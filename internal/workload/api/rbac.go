@@ -50,6 +50,7 @@ func ControllerRules() []rbacv1.PolicyRule {
 		rule(Group, slices.Concat(readVerbs, []string{"patch"}), "clusters"), // its finalizer
 		rule(Group, []string{"patch"}, "clusters/status"),
 		rule("", readVerbs, "secrets"),
+		rule("", []string{"get"}, "configmaps"), // what the clusters serve that it cannot read
 		rule("coordination.k8s.io", allVerbs, "leases"),
 		rule("apis.kcp.io", slices.Concat(readVerbs, []string{"create", "delete"}), "apiresourceschemas"),
 		// bind: who writes a WorkspaceType needs it for its default bindings (kcp: pkg/admission/workspacetype).
@@ -57,7 +58,37 @@ func ControllerRules() []rbacv1.PolicyRule {
 		rule("apis.kcp.io", readVerbs, "apiexportendpointslices"),
 		rule("apis.kcp.io", allVerbs, "apiexports/content"),
 		rule("tenancy.kcp.io", applyVerbs, "workspacetypes"),
-		rule("admissionregistration.k8s.io", applyVerbs, "validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+		rule("admissionregistration.k8s.io", slices.Concat(readVerbs, []string{"create", "update", "patch"}), "validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+	}
+}
+
+// UserRules are what users need in the compute workspace to create workspaces of a type: to use the type (kcp:
+// pkg/admission/workspacetypeexists), and to bind the APIExport, because kcp creates the binding on behalf of the owner of the workspace (kcp:
+// pkg/reconciler/tenancy/initialization, pkg/admission/apibinding). Without bind, the workspace stays Initializing.
+func UserRules(workspaceType string) []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{"tenancy.kcp.io"}, Resources: []string{"workspacetypes"}, ResourceNames: []string{workspaceType}, Verbs: []string{"use"}},
+		{APIGroups: []string{"apis.kcp.io"}, Resources: []string{"apiexports"}, ResourceNames: []string{ExportWorkloads}, Verbs: []string{"bind"}},
+	}
+}
+
+// SyncerRulesInWorkspace are what the syncer of a cluster needs in the compute workspace, for the APIs to publish. It reports the state of the
+// cluster with its Lease, and what the cluster serves of each API with a ConfigMap. The controller writes the status of the Cluster from these.
+// Objects of users are not in the workspace: the content of the cluster's APIExport gives access to those that are scheduled to the cluster.
+func SyncerRulesInWorkspace(cluster string, apis []schema.GroupResource) []rbacv1.PolicyRule {
+	named := func(group, resource, name string, verbs []string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: []string{name}, Verbs: verbs}
+	}
+	reports := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "patch"}}
+	for _, gr := range apis {
+		reports.ResourceNames = append(reports.ResourceNames, ConfigMapCluster(cluster, gr))
+	}
+	return []rbacv1.PolicyRule{
+		named(Group, "clusters", cluster, readVerbs),
+		named("coordination.k8s.io", "leases", LeaseCluster(cluster), []string{"get", "create", "patch"}),
+		named("apis.kcp.io", "apiexportendpointslices", ExportCluster(cluster), readVerbs),
+		named("apis.kcp.io", "apiexports/content", ExportCluster(cluster), []string{"get", "list", "watch", "update", "patch"}),
+		reports,
 	}
 }
 
@@ -74,6 +105,8 @@ func SyncerRules(apis []schema.GroupResource) []rbacv1.PolicyRule {
 	return append(rules,
 		// The capacity of the cluster.
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: readVerbs},
+		// Volumes that StatefulSets have created: a namespace with some is not removed.
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: readVerbs},
 		// The APIs of the cluster, with their schemas.
 		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: readVerbs},
 		rbacv1.PolicyRule{NonResourceURLs: []string{"/readyz", "/version", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*"}, Verbs: []string{"get"}},

@@ -9,6 +9,7 @@
 package api
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -63,7 +64,25 @@ type ClusterSpec struct {
 	Unschedulable bool `json:"unschedulable,omitempty"`
 	// EvictAfter is how long the cluster may be not ready before its share runs on other clusters. Zero means forever. Default: 60s.
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
+	// PodSecurity is what pods may do: the Pod Security Standard of the namespaces with objects of workspaces. Default: baseline.
+	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
 }
+
+// PodSecurity is a level of the Pod Security Standards.
+type PodSecurity string
+
+const (
+	// PodSecurityPrivileged allows everything, also access to the nodes.
+	PodSecurityPrivileged PodSecurity = "privileged"
+	// PodSecurityBaseline prevents known ways to become more than a pod. It is the default.
+	PodSecurityBaseline PodSecurity = "baseline"
+	// PodSecurityRestricted also requires what is best practice.
+	PodSecurityRestricted PodSecurity = "restricted"
+)
+
+// LabelPodSecurity is the label of a namespace with the level that its pods must have (kubernetes:
+// staging/src/k8s.io/pod-security-admission/api/constants.go).
+const LabelPodSecurity = "pod-security.kubernetes.io/enforce"
 
 // SecretReference is a Secret in the workspace of the object that refers to it.
 type SecretReference struct {
@@ -134,6 +153,11 @@ type APIStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
+// GroupResource is the name of the API.
+func (a APIStatus) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: a.Group, Resource: a.Resource}
+}
+
 // ClusterGVK is the kind of Cluster.
 func ClusterGVK() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: Group, Version: Version, Kind: KindCluster}
@@ -175,6 +199,9 @@ func (c *Cluster) EvictAfter() time.Duration {
 	}
 	return c.Spec.EvictAfter.Duration
 }
+
+// PodSecurity returns the level of the namespaces with objects of workspaces, with the default.
+func (c *Cluster) PodSecurity() PodSecurity { return cmp.Or(c.Spec.PodSecurity, PodSecurityBaseline) }
 
 // Draining reports whether what is scheduled to the cluster moves to others: the Cluster is deleted, or it is cordoned and drained.
 func (c *Cluster) Draining() bool {

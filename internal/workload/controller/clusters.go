@@ -87,20 +87,27 @@ func (c *controller) connect(cl *api.Cluster) (*rest.Config, string, error) {
 
 // sameAs returns the name of an older Cluster that is the same physical cluster.
 func (c *controller) sameAs(cl *api.Cluster, clusters []*api.Cluster) string {
-	m := c.members[cl.Name]
-	if m == nil {
-		return ""
-	}
-	_, uid, _ := m.state()
+	uid := c.uid(cl.Name)
 	for _, older := range clusters {
-		if older.Name == cl.Name {
+		if older.Name == cl.Name || uid == "" {
 			return ""
 		}
-		if other := c.members[older.Name]; other != nil && uid != "" {
-			if _, otherUID, _ := other.state(); otherUID == uid {
-				return older.Name
-			}
+		if c.uid(older.Name) == uid {
+			return older.Name
 		}
+	}
+	return ""
+}
+
+// uid returns what identifies a physical cluster, or nothing if it was not read yet. A syncer reports that of its cluster. It cannot claim
+// another cluster that it does not know, because UIDs are random.
+func (c *controller) uid(cluster string) types.UID {
+	if m := c.members[cluster]; m != nil {
+		_, uid, _ := m.state()
+		return uid
+	}
+	if r := c.reports[cluster]; r != nil {
+		return r.uid
 	}
 	return ""
 }
@@ -118,13 +125,12 @@ func (c *controller) lease(cluster string) *unstructured.Unstructured {
 	return c.object(heartbeat.Leases, api.NamespaceLeases, api.LeaseCluster(cluster))
 }
 
-// unusable returns why a cluster in push mode cannot be used, which its heartbeats do not tell.
+// unusable returns why a cluster cannot be used, which its heartbeats do not tell.
 func (c *controller) unusable(cl *api.Cluster, clusters []*api.Cluster) (reason, message string) {
-	if cl.Mode() != api.SyncModePush {
-		return "", ""
-	}
-	if _, _, err := c.connect(cl); err != nil {
-		return api.ReasonKubeconfigInvalid, err.Error()
+	if cl.Mode() == api.SyncModePush {
+		if _, _, err := c.connect(cl); err != nil {
+			return api.ReasonKubeconfigInvalid, err.Error()
+		}
 	}
 	if same := c.sameAs(cl, clusters); same != "" {
 		return api.ReasonDuplicateCluster, fmt.Sprintf("Cluster %s is the same physical cluster: delete one of them", same)
@@ -150,9 +156,6 @@ func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters 
 	next := cl.Status
 	next.Conditions = slices.Clone(cl.Status.Conditions)
 	changed := false
-	if cl.Mode() != api.SyncModePush && v.Report.APIs != nil && !reflect.DeepEqual(v.Report.APIs, next.APIs) {
-		next.APIs, changed = v.Report.APIs, true // the controller cannot read the cluster: the syncer does
-	}
 	if count {
 		if n, complete := c.roots.Leaves(cl.Name); complete && (next.Leaves == nil || *next.Leaves != int64(n)) {
 			next.Leaves, changed = new(int64(n)), true
@@ -160,7 +163,11 @@ func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters 
 	}
 	schedulable := c.schedulable(cl)
 	schedulable.ObservedGeneration = cl.Generation // it is about spec.unschedulable
-	conditions := append(slices.Clone(v.Conditions), negotiate.Condition(next.APIs), schedulable)
+	compatible := negotiate.Condition(next.APIs)
+	if unreadable := c.unreadable(cl, v.Report); unreadable != nil {
+		compatible = *unreadable
+	}
+	conditions := append(slices.Clone(v.Conditions), compatible, schedulable)
 	if reason, message := c.unusable(cl, clusters); reason != "" {
 		for i := range conditions {
 			if t := conditions[i].Type; t == api.ConditionReady || t == api.ConditionReachable {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/probe"
@@ -72,11 +73,13 @@ type controller struct {
 	url    string
 	// setup identifies this kcp in physical clusters: the logical cluster of the compute workspace.
 	setup string
-	// set has the Clusters, Leases and Secrets of the compute workspace.
+	// set has the Clusters, Leases, Secrets and admission policies of the compute workspace.
 	set   *watch.Set
 	judge heartbeat.Judge
 	// members are the clusters in push mode, by name.
 	members map[string]*member
+	// reports are what the syncers of the other clusters have reported, by name.
+	reports map[string]*reported
 	// roots schedules the objects of users.
 	roots *roots.Scheduler
 	// seen is what the last pass has seen.
@@ -87,6 +90,8 @@ type controller struct {
 	claims map[string][]any
 	// published is the version of what was negotiated last.
 	published string
+	// policies protect the objects of the published APIs.
+	policies []policyObject
 	// counted is when the objects of the clusters were counted last.
 	counted time.Time
 }
@@ -123,7 +128,8 @@ func Run(ctx context.Context, o Options) error {
 	if o.Probe != nil {
 		o.Probe.Set(c.state())
 	}
-	if err := c.set.Update([]string{url}, []schema.GroupVersionResource{api.ClusterGVR(), heartbeat.Leases, secrets}); err != nil {
+	watched := append(guardResources(), api.ClusterGVR(), heartbeat.Leases, secrets)
+	if err := c.set.Update([]string{url}, watched); err != nil {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -156,7 +162,7 @@ func (c *controller) prepare(ctx context.Context) error {
 		return fmt.Errorf("apply CustomResourceDefinition %s in workspace %s: %w", crd.GetName(), c.Workspace, err)
 	}
 	// Names of logical clusters are random, except that of root (kcp: pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
-	c.setup = live.GetAnnotations()["kcp.io/cluster"]
+	c.setup = live.GetAnnotations()[kcpapi.AnnotationCluster]
 	if c.setup == "" {
 		return clierr.New(clierr.BadInput, "specify a kubeconfig of kcp", "%s is not a workspace of kcp", c.url)
 	}
@@ -194,6 +200,8 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 	log := klog.FromContext(ctx)
 	clusters := c.clusters(ctx)
 	c.updateMembers(ctx, clusters)
+	c.readReports(ctx, clusters)
+	c.seen.setLatency(c.members)
 	if err := c.publish(ctx, clusters); err != nil && ctx.Err() == nil {
 		log.Error(err, "Cannot publish the APIs of the clusters, retrying")
 	}

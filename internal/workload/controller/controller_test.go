@@ -185,6 +185,33 @@ spec: {replicas: 2}`)
 	k.eventually(func() bool { return strings.HasPrefix(k.condition("c1", "Schedulable"), "False Cordoned") }, "cordoned")
 }
 
+// Users are not protected while a policy is missing, so the controller does not wait for its next start.
+func TestPoliciesThatAreDeletedOrChangedComeBack(t *testing.T) {
+	k := newKCP(t)
+	k.add("c1", kubeconfig(newCluster(t, "one", "1", "").URL))
+	k.run()
+	k.identify()
+	k.eventually(func() bool { return k.condition("c1", "Ready") == "True Ready" }, "the cluster is ready")
+	const name = "patches.workloads.kcp.dev"
+	text := func(path string) string {
+		if o := k.Get(compute, path, "", name); o != nil {
+			return fmt.Sprint(o.Object["spec"])
+		}
+		return ""
+	}
+	for path, change := range map[string]string{
+		"apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies":       "failurePolicy: Ignore",
+		"apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings": "validationActions: [Audit]",
+	} {
+		k.eventually(func() bool { return text(path) != "" }, "it is written")
+		want := text(path)
+		k.Delete(compute, path, "", name)
+		k.eventually(func() bool { return text(path) == want }, "it is written again")
+		k.Apply(t, compute, path, fmt.Sprintf("{metadata: {name: %s}, spec: {%s}}", name, change))
+		k.eventually(func() bool { return text(path) == want }, "the change is reverted")
+	}
+}
+
 func TestClustersThatCannotBeUsed(t *testing.T) {
 	k := newKCP(t)
 	c1 := newCluster(t, "one", "1", "")
@@ -233,20 +260,47 @@ kind: Cluster
 metadata: {name: c2, creationTimestamp: "2026-01-02T00:00:00Z"}
 spec: {syncMode: None}`)
 	k.eventually(func() bool { return strings.HasPrefix(k.condition("c2", "Ready"), "False SyncerNotRunning") }, "no syncer yet")
+	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("c2"))
 	k.eventually(func() bool { return k.Get(compute, exports, "", api.ExportCluster("c2")) != nil }, "the cluster has an APIExport")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- controller.RunSyncer(ctx, member) }()
 	k.eventually(func() bool { return k.condition("c2", "Ready") == "True Ready" }, "the cluster is ready")
-	k.eventually(func() bool { return len(k.apis("c2")) == 1 }, "the syncer reports the APIs")
-	require.Contains(t, k.apis("c2")[0], "deployments.apps v1 Compatible not published: ")
+	k.eventually(func() bool {
+		return strings.HasPrefix(k.apis("c2")[0], "deployments.apps v1 Compatible not published: ")
+	}, "the syncer reports the APIs")
+
+	second := member
+	second.Holder, second.Probe = "edge/2", &probe.Probe{}
+	ctx2, cancel2 := context.WithCancel(t.Context())
+	done2 := make(chan error, 1)
+	go func() { done2 <- controller.RunSyncer(ctx2, second) }()
+	readyz := func() string {
+		w := httptest.NewRecorder()
+		second.Probe.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+		return w.Body.String()
+	}
+	k.eventually(func() bool {
+		return readyz() == "the syncer edge/1 works for cluster c2: this one waits until it has stopped\n"
+	}, "the second one waits")
+	holder := func() string {
+		h, _, _ := unstructured.NestedString(k.Get(compute, "apis/coordination.k8s.io/v1/leases", "default", "cluster-c2").Object, "spec", "holderIdentity")
+		return h
+	}
+	require.Equal(t, "edge/1", holder())
 	cancel()
 	require.NoError(t, <-done)
+	k.eventually(func() bool { return holder() == "edge/2" }, "the first one has ended")
+	cancel2()
+	require.NoError(t, <-done2)
+	require.Empty(t, holder())
 }
 
-func TestDividesReplicas(t *testing.T) {
-	k := newKCP(t)
-	servers := map[string]*fakeapi.Server{"c1": newCluster(t, "one", "1", ""), "c2": newCluster(t, "two", "2", "")}
+// newFleet runs the controller with two clusters that are ready.
+func newFleet(t *testing.T) (k *kcp, servers map[string]*fakeapi.Server) {
+	t.Helper()
+	k = newKCP(t)
+	servers = map[string]*fakeapi.Server{"c1": newCluster(t, "one", "1", ""), "c2": newCluster(t, "two", "2", "")}
 	for _, name := range []string{"c1", "c2"} {
 		k.add(name, kubeconfig(servers[name].URL))
 	}
@@ -262,6 +316,11 @@ status: {endpoints: [{url: "%s/services/apiexport/xyz/%s"}]}`, name, k.URL, name
 	k.eventually(func() bool {
 		return k.condition("c1", "Ready") == "True Ready" && k.condition("c2", "Ready") == "True Ready"
 	}, "the clusters are ready")
+	return k, servers
+}
+
+func TestDividesReplicas(t *testing.T) {
+	k, servers := newFleet(t)
 	k.Apply(t, "1a", deployments, `
 apiVersion: apps/v1
 kind: Deployment
@@ -300,82 +359,42 @@ spec: {replicas: 5}`)
 	require.Positive(t, replicas("c1"), "it moves nothing")
 }
 
-// runOne starts a kcp with two clusters and a Deployment that runs in one of them. It returns where it runs, and the other cluster.
-func runOne(t *testing.T) (k *kcp, below func(cluster, name string) bool, at, other string) {
-	t.Helper()
-	k = newKCP(t)
-	servers := map[string]*fakeapi.Server{"c1": newCluster(t, "one", "1", ""), "c2": newCluster(t, "two", "2", "")}
-	for _, name := range []string{"c1", "c2"} {
-		k.add(name, kubeconfig(servers[name].URL))
+// published returns the APIResourceSchema of Deployments that is published.
+func (k *kcp) published() string {
+	o := k.Get(compute, exports, "", api.ExportWorkloads)
+	if o == nil {
+		return ""
 	}
-	for _, name := range []string{api.ExportWorkloads, api.ExportCluster("c1"), api.ExportCluster("c2")} {
-		k.Apply(t, compute, slices, fmt.Sprintf(`
-apiVersion: apis.kcp.io/v1alpha1
-kind: APIExportEndpointSlice
-metadata: {name: %s}
-status: {endpoints: [{url: "%s/services/apiexport/xyz/%s"}]}`, name, k.URL, name))
-	}
+	all, _, _ := unstructured.NestedSlice(o.Object, "spec", "resources")
+	name, _, _ := unstructured.NestedString(all[0].(map[string]any), "schema")
+	return fmt.Sprint(k.Get(compute, schemas, "", name))
+}
+
+func TestSchemasChangeOnRequest(t *testing.T) {
+	k := newKCP(t)
+	k.add("c1", kubeconfig(newCluster(t, "one", "1", ", paused: {type: boolean}").URL))
 	k.run()
 	k.identify()
 	k.eventually(func() bool {
-		return k.condition("c1", "Ready") == "True Ready" && k.condition("c2", "Ready") == "True Ready"
-	}, "the clusters are ready")
-	k.Apply(t, "1a", deployments, `
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}}
-spec: {replicas: 1}`)
-	below = func(cluster, name string) bool {
-		return servers[cluster].Get("", deployments, api.DownstreamNamespace(compute, "1a", "shop"), name) != nil
-	}
-	k.eventually(func() bool { return below("c1", "web") || below("c2", "web") }, "it runs")
-	if below("c2", "web") {
-		return k, below, "c2", "c1"
-	}
-	return k, below, "c1", "c2"
-}
+		return k.condition("c1", "APIsCompatible") == "True Compatible" && strings.Contains(k.published(), "paused")
+	}, "the API is published")
+	k.add("c2", kubeconfig(newCluster(t, "two", "2", "").URL))
+	k.eventually(func() bool {
+		return k.condition("c2", "APIsCompatible") == "False SchemaIncompatible: deployments.apps: spec.paused: the field is missing"
+	}, "c2 would make it narrower")
+	require.Contains(t, k.published(), "paused", "it is not narrowed by itself")
 
-func TestAClusterIsDrained(t *testing.T) {
-	k, below, drained, other := runOne(t)
-	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s, annotations: {workloads.kcp.dev/drain: "true"}}}`, drained))
-	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s}, spec: {unschedulable: true}}`, drained))
-	k.eventually(func() bool { return below(other, "web") && !below(drained, "web") }, "it moves")
-	k.eventually(func() bool {
-		return k.condition(drained, "Schedulable") == "False Drained: nothing is scheduled to the cluster"
-	}, "nothing is left")
-	k.Apply(t, "1a", deployments, fmt.Sprintf(`
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: mine, namespace: shop, labels: {workloads.kcp.dev/cluster: %s}}
-spec: {replicas: 1}`, drained))
-	k.eventually(func() bool {
-		return strings.Contains(k.condition(drained, "Schedulable"), "False Draining: 1 objects in workspaces are still in it")
-	}, "that of a user does not move")
-	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s}, spec: {unschedulable: false}}`, drained))
-	k.eventually(func() bool { return k.condition(drained, "Schedulable") == "True Ready" }, "the annotation alone does not drain it")
-	k.eventually(func() bool {
-		n, _, _ := unstructured.NestedFieldNoCopy(k.Get(compute, clusters, "", drained).Object, "status", "leaves")
-		return fmt.Sprint(n) == "1"
-	}, "the objects are counted")
-}
+	request := func(cluster, annotation string) {
+		k.Apply(t, compute, clusters, fmt.Sprintf("{metadata: {name: %s, annotations: {%s: deployments.apps}}}", cluster, annotation))
+		k.eventually(func() bool { return k.Get(compute, clusters, "", cluster).GetAnnotations()[annotation] == "" }, "the request is fulfilled: "+annotation)
+	}
+	request("c2", api.AnnotationAcceptSchema)
+	require.NotContains(t, k.published(), "paused")
+	k.eventually(func() bool { return k.condition("c2", "APIsCompatible") == "True Compatible" }, "c2 can serve it")
 
-func TestAClusterIsRemovedWhenNothingIsThere(t *testing.T) {
-	k, below, gone, stays := runOne(t)
-	k.eventually(func() bool { return len(k.Get(compute, clusters, "", gone).GetFinalizers()) == 1 }, "it is kept until nothing is there")
-	k.Apply(t, "1a", deployments, fmt.Sprintf(`
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: mine, namespace: shop, labels: {workloads.kcp.dev/cluster: %s}}
-spec: {replicas: 1}`, gone))
-	k.eventually(func() bool { return below(gone, "mine") }, "that of the user runs")
-	k.Delete(compute, clusters, "", gone)
-	k.eventually(func() bool { return below(stays, "web") && !below(gone, "web") }, "it moves")
-	k.eventually(func() bool {
-		return strings.Contains(k.condition(gone, "Schedulable"), "False Removing: the Cluster is deleted: 1 objects")
-	}, "one is left")
-	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s, annotations: {workloads.kcp.dev/force-removal: "true"}}}`, gone))
-	k.eventually(func() bool { return k.Get(compute, clusters, "", gone) == nil }, "the Cluster is gone")
-	require.Nil(t, k.Get(compute, exports, "", api.ExportCluster(gone)))
-	require.NotNil(t, k.Get(compute, exports, "", api.ExportCluster(stays)))
-	require.Nil(t, k.Get("1a", deployments, "shop", "mine"))
+	k.Delete(compute, clusters, "", "c2")
+	k.eventually(func() bool { return k.Get(compute, clusters, "", "c2") == nil }, "c2 is gone")
+	require.NotContains(t, k.published(), "paused", "it is not widened by itself")
+	request("c1", api.AnnotationWidenSchema)
+	require.Contains(t, k.published(), "paused")
 }

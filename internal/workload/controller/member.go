@@ -42,40 +42,72 @@ type Member struct {
 	Now             func() time.Time
 	// Probe gets the state of the syncer. Nil: it is not served.
 	Probe *probe.Probe
-	// Extend adds to a report. Nil adds nothing.
+	// Latency gets how long changes take. Nil: it is that of the probe.
+	Latency Latency
+	// Ended reports whether it is certain that another holder has ended. Nil: it never is.
+	Ended func(holder string) bool
+	// Extend adds to a report, and Wake asks for a heartbeat because that has changed. Nil adds nothing, and never asks.
 	Extend func(*heartbeat.Report)
+	Wake   <-chan struct{}
+	// busy is what it works on.
+	busy *probe.Busy
+	// alone makes it wait until no other syncer works for the cluster.
+	alone bool
+	// observer reports what the cluster serves. Nil: the controller reads that.
+	observer *observer
 }
+
+// begin records that the member works on something, until the function that it returns is called.
+func (m Member) begin(what string) (end func()) { return m.busy.Begin(what, m.Now()) }
 
 // Run syncs and sends heartbeats until the context ends.
 func (m Member) Run(ctx context.Context) error {
-	state := &syncerState{}
-	if m.Probe != nil {
-		m.Probe.Set(state.state(m.Now))
+	if m.Latency == nil {
+		m.Latency = newLatency()
 	}
-	measured := &measured{}
+	if m.busy == nil {
+		m.busy = &probe.Busy{}
+	}
+	state, measured := &syncerState{cluster: m.Cluster, latency: m.Latency}, &measured{}
+	sender := m.sender(state, measured)
+	if m.alone {
+		w := m.waits()
+		if err := sender.Acquire(ctx, func(reason error) { w.log(ctx, reason) }); err != nil {
+			return err
+		}
+	}
+	if m.Probe != nil {
+		m.Probe.Set(state.state(m.Now, m.busy))
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return syncer.Run(ctx, syncer.Options{
 			KCP: m.KCP, Workspace: m.Workspace, Physical: m.Physical, Cluster: m.Cluster, Setup: m.Setup, Now: m.Now,
-			Report: state.report,
+			Report: state.report, Observe: m.Latency.observe, Begin: m.begin,
 		})
 	})
-	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster) })
-	g.Go(func() error {
-		s := heartbeat.Sender{
-			KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now, Sent: func() { state.sent(m.Now()) },
-			Report: func() heartbeat.Report {
-				last, _, _ := state.get()
-				r := heartbeat.Report{Mode: m.Mode, Version: m.Version, Orphans: last.Orphans, Capacity: measured.get()}
-				if m.Extend != nil {
-					m.Extend(&r)
-				}
-				return r
-			},
-		}
-		return s.Run(ctx)
-	})
+	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster, m.begin) })
+	g.Go(func() error { return sender.Run(ctx) })
+	if m.observer != nil {
+		g.Go(func() error { m.observer.run(ctx); return nil })
+	}
 	return g.Wait()
+}
+
+// sender returns what sends the heartbeats.
+func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender {
+	return &heartbeat.Sender{
+		KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now, Sent: func() { state.sent(m.Now()) }, Wake: m.Wake,
+		Begin: m.begin, Ended: m.Ended,
+		Report: func() heartbeat.Report {
+			last, _, _ := state.get()
+			r := heartbeat.Report{Mode: m.Mode, Version: m.Version, Orphans: last.Orphans, Capacity: measured.get()}
+			if m.Extend != nil {
+				m.Extend(&r)
+			}
+			return r
+		},
+	}
 }
 
 // member is a cluster in push mode.
@@ -94,6 +126,7 @@ type member struct {
 	// unique is closed when no older member is the same physical cluster.
 	unique  chan struct{}
 	cleared bool
+	latency Latency
 }
 
 func (m *member) stop() {
@@ -121,7 +154,7 @@ func (m *member) clear() {
 // startMember starts a cluster in push mode.
 func (c *controller) startMember(ctx context.Context, cl *api.Cluster, cfg *rest.Config, secret string) *member {
 	ctx, cancel := context.WithCancel(ctx)
-	m := &member{cancel: cancel, done: make(chan struct{}), secret: secret, unique: make(chan struct{})}
+	m := &member{cancel: cancel, done: make(chan struct{}), secret: secret, unique: make(chan struct{}), latency: newLatency()}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { m.pull(ctx, cfg, c.APIs, c.poke); return nil })
 	g.Go(func() error {
@@ -132,7 +165,7 @@ func (c *controller) startMember(ctx context.Context, cl *api.Cluster, cfg *rest
 		}
 		return Member{
 			KCP: c.KCP, Physical: cfg, Workspace: c.Workspace, Setup: c.setup, Cluster: cl.Name, Mode: api.SyncModePush, Version: c.Version, Holder: c.Holder,
-			Now: c.Now, Extend: m.extend,
+			Now: c.Now, Extend: m.extend, Latency: m.latency,
 		}.Run(ctx)
 	})
 	go func() {

@@ -3,6 +3,8 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,7 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/syncer"
 )
 
-// stuck is how long a pass may take before the controller has to be restarted.
+// stuck is how long a pass of the controller, or a piece of work of a syncer, may take before the process has to be restarted.
 const stuck = 5 * time.Minute
 
 // seen is what the last pass has seen, for the probe.
@@ -21,12 +23,32 @@ type seen struct {
 	mu       sync.Mutex
 	at       time.Time
 	clusters []*api.Cluster
+	latency  map[string]Latency
 }
 
 func (s *seen) set(at time.Time, clusters []*api.Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.at, s.clusters = at, clusters
+}
+
+func (s *seen) setLatency(of map[string]*member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.latency = map[string]Latency{}
+	for name, m := range of {
+		s.latency[name] = m.latency
+	}
+}
+
+// latencies returns the histograms of the clusters in push mode.
+func (s *seen) latencies() (all []probe.Metric) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(s.latency)) {
+		all = append(all, s.latency[name].metrics(name)...)
+	}
+	return all
 }
 
 func (s *seen) get() (time.Time, []*api.Cluster) {
@@ -76,13 +98,16 @@ func (c *controller) metrics() []probe.Metric {
 		leaves = append(leaves, probe.Metric{Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.", Labels: labels, Value: float64(n)})
 	}
 	waiting, failing := c.roots.Load()
-	return append(append(ready, leaves...),
+	return append(slices.Concat(ready, leaves, c.seen.latencies()),
 		probe.Metric{Name: "kcpctl_queue_depth", Help: "Objects that wait to be scheduled.", Value: float64(waiting)},
 		probe.Metric{Name: "kcpctl_watches_failing", Help: "Resources of shards that cannot be listed or watched.", Value: float64(failing)})
 }
 
 // syncerState is the state of a syncer, for its heartbeats and its probe.
 type syncerState struct {
+	cluster string
+	latency Latency
+
 	mu       sync.Mutex
 	reported bool
 	last     syncer.State
@@ -108,8 +133,9 @@ func (s *syncerState) get() (last syncer.State, reported bool, beat time.Time) {
 }
 
 // state returns the state of a syncer for its probe.
-func (s *syncerState) state(now func() time.Time) probe.State {
+func (s *syncerState) state(now func() time.Time, busy *probe.Busy) probe.State {
 	return probe.State{
+		Healthy: func() error { return busy.Stuck(now(), stuck) },
 		Ready: func() error {
 			last, reported, beat := s.get()
 			switch {
@@ -128,11 +154,12 @@ func (s *syncerState) state(now func() time.Time) probe.State {
 			if last.Orphans != "" {
 				kept = 1
 			}
-			return []probe.Metric{
+			return append(s.latency.metrics(s.cluster), []probe.Metric{
+				{Name: "kcpctl_queue_depth", Help: "Objects that wait to be synced.", Value: float64(last.Waiting)},
 				{Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.", Value: float64(last.Objects)},
 				{Name: "kcpctl_orphans_kept", Help: "Whether objects without an object in kcp are kept, because there are too many.", Value: kept},
 				{Name: "kcpctl_watches_failing", Help: "Resources of kcp and of the cluster that cannot be listed or watched.", Value: float64(len(last.Failures))},
-			}
+			}...)
 		},
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,11 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/guard"
 	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/puller"
 )
@@ -40,7 +42,7 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		c.claims = map[string][]any{}
 	}
 	if version == c.published || len(in.Clusters) == 0 {
-		return nil
+		return c.keepPolicies(ctx)
 	}
 	if err := c.readPublished(ctx, &in); err != nil {
 		return err
@@ -50,8 +52,11 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		return err
 	}
 	for _, cl := range clusters {
-		if cl.Mode() != api.SyncModePush || c.result(cl.Name) == nil {
-			delete(out.States, cl.Name) // its syncer reports them, or they were not read
+		switch {
+		case cl.Mode() != api.SyncModePush:
+			out.States[cl.Name] = c.statesOf(cl, out.States[cl.Name])
+		case c.result(cl.Name) == nil:
+			delete(out.States, cl.Name)
 		}
 	}
 	for _, s := range out.Schemas {
@@ -60,8 +65,8 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 			return fmt.Errorf("create APIResourceSchema %s: %w", s.GetName(), err)
 		}
 	}
-	if out.Export == nil {
-		return nil // no cluster could be read yet
+	if out.Export == nil { // no cluster could be read yet. Syncers report the APIs in the status.
+		return c.writeStates(ctx, clusters, out.States)
 	}
 	for gr, found := range out.Refused {
 		klog.FromContext(ctx).Info("The schema is not widened: it would become narrower", "resource", gr, "differences", fmt.Sprint(found))
@@ -96,15 +101,40 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 			return fmt.Errorf("delete APIResourceSchema %s: %w", name, err)
 		}
 	}
+	if err := c.endRequests(ctx, clusters, out); err != nil {
+		return err
+	}
 	c.published = version
+	debug.FreeOSMemory() // all schemas were decoded, which seldom happens
 	return nil
 }
 
-// protect writes the policies that protect the objects of the exported APIs.
-func (c *controller) protect(ctx context.Context, exported []schema.GroupResource) error {
-	for _, o := range guard.Objects(exported) {
-		if err := c.apply(ctx, guard.Resource(o), o); err != nil {
-			return err
+// endRequests removes the requests for other schemas that are fulfilled from the Clusters. A request that stayed would make a schema
+// narrower again whenever a cluster changes.
+func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, out *negotiate.Output) error {
+	for _, cl := range clusters {
+		unserved := func(gr schema.GroupResource) bool {
+			return !slices.ContainsFunc(out.States[cl.Name], func(a api.APIStatus) bool {
+				return a.Group == gr.Group && a.Resource == gr.Resource && a.State.Serves()
+			})
+		}
+		refused := func(gr schema.GroupResource) bool { return len(out.Refused[gr]) > 0 }
+		done := map[string]any{}
+		for annotation, pending := range map[string]func(schema.GroupResource) bool{api.AnnotationAcceptSchema: unserved, api.AnnotationWidenSchema: refused} {
+			if all := requested(cl, annotation); len(all) > 0 && !slices.ContainsFunc(all, pending) {
+				done[annotation] = nil
+			}
+		}
+		if len(done) == 0 {
+			continue
+		}
+		raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": done}})
+		if err != nil {
+			return fmt.Errorf("annotations of Cluster %s: %w", cl.Name, err)
+		}
+		_, err = c.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("annotations of Cluster %s: %w", cl.Name, err)
 		}
 	}
 	return nil
@@ -117,6 +147,8 @@ func (c *controller) version(clusters []*api.Cluster) string {
 		hash := ""
 		if result := c.result(cl.Name); result != nil {
 			hash = result.Hash
+		} else if r := c.reports[cl.Name]; r != nil {
+			hash = r.hash()
 		}
 		fmt.Fprintf(h, "%s %s %s %q %q\n", cl.Name, cl.UID, hash, cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
 	}
@@ -147,17 +179,28 @@ func requested(cl *api.Cluster, annotation string) []schema.GroupResource {
 // input returns what the clusters serve. Each has an APIExport, but those that are the same as an older one, or that could not be read,
 // have no part in the schemas.
 func (c *controller) input(clusters []*api.Cluster) negotiate.Input {
-	in := negotiate.Input{APIs: c.APIs, Bound: c.roots.Bound()}
+	in := negotiate.Input{APIs: c.APIs, Bound: c.roots.Bound(), Narrow: map[string][]schema.GroupResource{}}
 	for _, cl := range clusters {
 		next := negotiate.Cluster{Name: cl.Name}
-		if result := c.result(cl.Name); result != nil && c.sameAs(cl, clusters) == "" {
-			next = served(cl.Name, result)
+		if c.sameAs(cl, clusters) == "" {
+			next = c.served(cl.Name)
 		}
 		in.Clusters = append(in.Clusters, next)
-		in.Narrow = append(in.Narrow, requested(cl, api.AnnotationAcceptSchema)...)
+		in.Narrow[cl.Name] = requested(cl, api.AnnotationAcceptSchema)
 		in.Widen = append(in.Widen, requested(cl, api.AnnotationWidenSchema)...)
 	}
 	return in
+}
+
+// served returns what a cluster serves, as far as it is known.
+func (c *controller) served(cluster string) negotiate.Cluster {
+	if result := c.result(cluster); result != nil {
+		return Served(cluster, result)
+	}
+	if r := c.reports[cluster]; r != nil {
+		return r.served(cluster)
+	}
+	return negotiate.Cluster{Name: cluster}
 }
 
 // readPublished reads what is published.
@@ -180,11 +223,17 @@ func (c *controller) readPublished(ctx context.Context, in *negotiate.Input) err
 }
 
 func (c *controller) apply(ctx context.Context, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
-	_, err := c.client.Resource(r).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
+	_, err := c.write(ctx, r, o)
+	return err
+}
+
+// write applies an object, and returns it as it is then.
+func (c *controller) write(ctx context.Context, r schema.GroupVersionResource, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	out, err := c.client.Resource(r).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
 	if err != nil {
-		return fmt.Errorf("apply %s %s in workspace %s: %w", o.GetKind(), o.GetName(), c.Workspace, err)
+		return nil, fmt.Errorf("apply %s %s in workspace %s: %w", o.GetKind(), o.GetName(), c.Workspace, err)
 	}
-	return nil
+	return out, nil
 }
 
 // writeStates writes which APIs the clusters can serve. A cluster that could not be read keeps the states that it has.

@@ -74,7 +74,7 @@ func (c *controller) draining(cl *api.Cluster) (reason, message string) {
 	case leaves == 0:
 		return api.ReasonDrained, "nothing is scheduled to the cluster"
 	default:
-		return api.ReasonDraining, fmt.Sprintf("%d objects in workspaces are still in it. They move if another cluster can run them, and if its syncer "+
+		return api.ReasonDraining, fmt.Sprintf("objects in workspaces that are still in it: %d. They move if another cluster can run them, and if its syncer "+
 			"runs. Volumes, workloads that use them, and objects that users gave the label %s do not move: delete them", leaves, api.LabelCluster)
 	}
 }
@@ -91,6 +91,6 @@ func (c *controller) removing(cl *api.Cluster) string {
 	if !complete {
 		return "the Cluster is deleted: waits until all shards answer, because objects there may still run in the cluster"
 	}
-	return fmt.Sprintf("the Cluster is deleted: %d objects in workspaces are still in it. They move if another cluster can run them, and if its "+
+	return fmt.Sprintf("the Cluster is deleted; objects in workspaces that are still in it: %d. They move if another cluster can run them, and if its "+
 		"syncer runs. kubectl annotate cluster %s %s=true gives them up, without removing them from the cluster", leaves, cl.Name, api.AnnotationForceRemoval)
 }

@@ -2,27 +2,27 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
-	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
-	"github.com/kcpctl/kcpctl/internal/workload/puller"
+	"github.com/kcpctl/kcpctl/internal/workload/probe"
 )
 
-// RunSyncer runs the syncer of a cluster that the controller does not connect to, until the context ends. It reports which of the
-// published APIs the cluster can serve.
+// RunSyncer runs the syncer of a cluster that the controller does not connect to, until the context ends. It reports what the cluster
+// serves of the APIs in the status of its Cluster.
 func RunSyncer(ctx context.Context, m Member) error {
 	cfg := rest.CopyConfig(m.KCP)
 	cfg.Host, cfg.QPS = strings.TrimRight(cfg.Host, "/")+"/clusters/"+m.Workspace, -1
@@ -30,9 +30,9 @@ func RunSyncer(ctx context.Context, m Member) error {
 	if err != nil {
 		return fmt.Errorf("client for %s: %w", cfg.Host, err)
 	}
-	live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
+	live, err := m.find(ctx, client)
 	if err != nil {
-		return clierr.New(clierr.Failed, "create it, or specify the workspace with --workspace", "read Cluster %s in workspace %s: %w", m.Cluster, m.Workspace, err)
+		return err
 	}
 	cl, err := api.ClusterOf(live)
 	if err != nil {
@@ -41,111 +41,56 @@ func RunSyncer(ctx context.Context, m Member) error {
 	if cl.Mode() == api.SyncModePush {
 		return clierr.New(clierr.Conflict, "set spec.syncMode of the Cluster to None", "the controller syncs Cluster %s itself: its syncMode is Push", m.Cluster)
 	}
-	m.Mode, m.Setup = cl.Mode(), live.GetAnnotations()["kcp.io/cluster"]
-	o := &observer{cluster: m.Cluster, client: client, physical: m.Physical}
-	m.Extend = o.extend
-	go o.run(ctx)
+	m.Mode, m.Setup = cl.Mode(), live.GetAnnotations()[kcpapi.AnnotationCluster]
+	m.busy, m.alone = &probe.Busy{}, true
+	wake := make(chan struct{}, 1)
+	m.observer = &observer{cluster: m.Cluster, workspace: m.Workspace, client: client, physical: m.Physical, begin: m.begin, wake: wake}
+	m.Extend, m.Wake = m.observer.extend, wake
 	return m.Run(ctx)
 }
 
-// observer compares what a cluster serves with what is published.
-type observer struct {
-	cluster  string
-	client   dynamic.Interface
-	physical *rest.Config
-	// seen is the version of what was compared last.
-	seen string
-
-	mu      sync.Mutex
-	version string
-	states  []api.APIStatus
-}
-
-func (o *observer) extend(r *heartbeat.Report) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	r.ClusterVersion, r.APIs = o.version, o.states
-}
-
-func (o *observer) run(ctx context.Context) {
+// find reads the Cluster. It waits while kcp does not answer: a process that ends is started again later and later.
+func (m Member) find(ctx context.Context, client dynamic.Interface) (*unstructured.Unstructured, error) {
+	w := m.waits()
 	for {
-		if err := o.observe(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot compare the APIs of the cluster with those that are published, retrying")
+		live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
+		if err == nil {
+			return live, nil
 		}
+		err = fmt.Errorf("read Cluster %s in workspace %s: %w", m.Cluster, m.Workspace, err)
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return nil, clierr.New(clierr.Failed, "create it, or specify the workspace with --workspace", "%w", err)
+		}
+		w.log(ctx, err)
 		select {
 		case <-ctx.Done():
-			return
+			return nil, context.Cause(ctx)
 		case <-time.After(retryInterval):
 		}
 	}
 }
 
-// observe compares if anything has changed.
-func (o *observer) observe(ctx context.Context) error {
-	p, err := puller.New(o.physical)
-	if err != nil {
-		return err
-	}
-	hash, err := p.Hash(ctx)
-	if err != nil {
-		return err
-	}
-	export, err := o.client.Resource(exports).Get(ctx, api.ExportWorkloads, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read APIExport %s: %w", api.ExportWorkloads, err)
-	}
-	version := hash + export.GetResourceVersion()
-	if version == o.seen {
-		return nil
-	}
-	if err := o.compare(ctx, p, export); err != nil {
-		return err
-	}
-	o.seen = version
-	return nil
+// waiting is why a syncer does not work yet.
+type waiting struct {
+	mu     sync.Mutex
+	reason error
 }
 
-func (o *observer) compare(ctx context.Context, p *puller.Puller, export *unstructured.Unstructured) error {
-	list, err := o.client.Resource(schemas).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list APIResourceSchemas: %w", err)
+// waits makes the syncer not ready, until it sets another state.
+func (m Member) waits() *waiting {
+	w := &waiting{reason: errors.New("kcp has not answered yet")}
+	if m.Probe != nil {
+		m.Probe.Set(probe.State{Ready: func() error { w.mu.Lock(); defer w.mu.Unlock(); return w.reason }})
 	}
-	in := negotiate.Input{Export: export}
-	for i := range list.Items {
-		in.Schemas = append(in.Schemas, &list.Items[i])
-	}
-	resources, _, _ := unstructured.NestedSlice(export.Object, "spec", "resources")
-	var published []schema.GroupResource
-	for _, r := range resources {
-		if m, ok := r.(map[string]any); ok {
-			group, _ := m["group"].(string)
-			name, _ := m["name"].(string)
-			published = append(published, schema.GroupResource{Group: group, Resource: name})
-		}
-	}
-	result, err := p.Pull(ctx, published)
-	if err != nil {
-		return err
-	}
-	in.Clusters = []negotiate.Cluster{served(o.cluster, result)}
-	out, err := negotiate.Negotiate(in)
-	if err != nil {
-		return err
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.version, o.states = result.Version, out.States[o.cluster]
-	return nil
+	return w
 }
 
-// served returns what a cluster serves.
-func served(name string, result *puller.Result) negotiate.Cluster {
-	out := negotiate.Cluster{Name: name, Problems: map[schema.GroupResource]string{}}
-	for _, a := range result.APIs {
-		out.APIs = append(out.APIs, negotiate.API(a))
+// log sets the reason, and logs it if it is another one than before.
+func (w *waiting) log(ctx context.Context, reason error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if reason.Error() != w.reason.Error() {
+		klog.FromContext(ctx).Info("Waiting", "reason", reason.Error())
 	}
-	for _, p := range result.Problems {
-		out.Problems[p.GroupResource] = p.Err.Error()
-	}
-	return out
+	w.reason = reason
 }

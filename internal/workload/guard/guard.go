@@ -111,14 +111,25 @@ const matches = "!has(object.spec.selector.matchLabels) || object.spec.selector.
 	"has(object.spec.template.metadata) && has(object.spec.template.metadata.labels) && k in object.spec.template.metadata.labels && " +
 	"object.spec.template.metadata.labels[k] == object.spec.selector.matchLabels[k])"
 
+// groupVersion is that of the objects.
+var groupVersion = schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
+
+// Policies returns the resource of policies.
+func Policies() schema.GroupVersionResource {
+	return groupVersion.WithResource("validatingadmissionpolicies")
+}
+
+// Bindings returns the resource of bindings.
+func Bindings() schema.GroupVersionResource {
+	return groupVersion.WithResource("validatingadmissionpolicybindings")
+}
+
 // Resource returns the resource of a policy or binding.
 func Resource(o *unstructured.Unstructured) schema.GroupVersionResource {
-	gvk := o.GroupVersionKind()
-	resource := "validatingadmissionpolicies"
-	if gvk.Kind == kindBinding {
-		resource = "validatingadmissionpolicybindings"
+	if o.GetKind() == kindBinding {
+		return Bindings()
 	}
-	return gvk.GroupVersion().WithResource(resource)
+	return Policies()
 }
 
 // The kinds of the objects.
@@ -190,8 +201,7 @@ func (p policy) binding() *unstructured.Unstructured {
 
 func newObject(kind, name string, spec map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	u.SetAPIVersion("admissionregistration.k8s.io/v1")
-	u.SetKind(kind)
+	u.SetGroupVersionKind(groupVersion.WithKind(kind))
 	u.SetName(name)
 	return u
 }

@@ -16,7 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -45,6 +45,8 @@ type Report struct {
 	// Version is the version of the syncer, and ClusterVersion that of the API server of the physical cluster.
 	Version        string `json:"version,omitempty"`
 	ClusterVersion string `json:"clusterVersion,omitempty"`
+	// ClusterUID identifies a cluster that the controller cannot read.
+	ClusterUID types.UID `json:"clusterUID,omitempty"`
 	// Reason and Message are why the syncer does not reach the physical cluster. Empty: it does.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
@@ -52,8 +54,10 @@ type Report struct {
 	Orphans string `json:"orphans,omitempty"`
 	// Capacity are the resources of the cluster. Nil: they are not known.
 	Capacity *api.Capacity `json:"capacity,omitempty"`
-	// APIs are the states of the published APIs in a cluster that the controller cannot read. Nil: they are not known.
-	APIs []api.APIStatus `json:"apis,omitempty"`
+	// Schemas are the hashes of the ConfigMaps with what a cluster serves that the controller cannot read, by API such as deployments.apps.
+	Schemas map[string]string `json:"schemas,omitempty"`
+	// SchemasProblem is why some of them are missing or old. Empty: none are.
+	SchemasProblem string `json:"schemasProblem,omitempty"`
 }
 
 // Sender sends the heartbeats of a syncer.
@@ -67,29 +71,70 @@ type Sender struct {
 	Now             func() time.Time
 	// Sent is called after each heartbeat that kcp has accepted. Nil ignores it.
 	Sent func()
+	// Wake asks for a heartbeat before its time, because the report has changed. Nil never does.
+	Wake <-chan struct{}
+	// Begin is called before each heartbeat, and the function that it returns after it. Nil ignores it.
+	Begin func(what string) (end func())
+	// Ended reports whether it is certain that another holder has ended. Nil: it never is.
+	Ended func(holder string) bool
 	// Report returns the state of the syncer. The sender adds whether the physical cluster is reached.
 	Report func() Report
+	// alone means that Acquire has returned. Then version is the resourceVersion of the Lease as this process has seen it last.
+	alone   bool
+	version string
 }
 
-// Run sends heartbeats until the context ends. A heartbeat that cannot be sent is missed: the next one is sent in time.
-func (s *Sender) Run(ctx context.Context) error {
+// leases returns a client for the Leases of clusters.
+func (s *Sender) leases() (dynamic.ResourceInterface, error) {
 	cfg := rest.CopyConfig(s.KCP)
 	cfg.Host, cfg.Timeout = strings.TrimRight(cfg.Host, "/")+"/clusters/"+s.Workspace, timeout
 	kcp, err := dynamic.NewForConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("client for %s: %w", cfg.Host, err)
+		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	return kcp.Resource(Leases).Namespace(api.NamespaceLeases), nil
+}
+
+// Run sends heartbeats until the context ends. A heartbeat that cannot be sent is missed: the next one is sent in time. After Acquire, it fails
+// if another syncer has taken over, and releases the Lease at its end.
+func (s *Sender) Run(ctx context.Context) error {
+	client, err := s.leases()
+	if err != nil {
+		return err
 	}
 	physical, err := rest.HTTPClientFor(s.Physical)
 	if err != nil {
 		return fmt.Errorf("client for cluster %s: %w", s.Cluster, err)
 	}
-	client := kcp.Resource(Leases).Namespace(api.NamespaceLeases)
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := s.send(ctx, client, physical); err != nil && ctx.Err() == nil {
+	for {
+		end := s.begin()
+		err := s.send(ctx, client, physical)
+		end()
+		if taken, ok := errors.AsType[takenError](err); ok {
+			return taken.error
+		}
+		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot send a heartbeat", "cluster", s.Cluster)
 		}
-	}, Interval)
-	return nil
+		select {
+		case <-ctx.Done():
+			if s.alone {
+				if err := s.release(ctx, client); err != nil {
+					klog.FromContext(ctx).Error(err, "Cannot release the Lease: the next syncer waits until it expires", "cluster", s.Cluster)
+				}
+			}
+			return nil
+		case <-time.After(Interval):
+		case <-s.Wake:
+		}
+	}
+}
+
+func (s *Sender) begin() (end func()) {
+	if s.Begin == nil {
+		return func() {}
+	}
+	return s.Begin("a heartbeat")
 }
 
 func (s *Sender) send(ctx context.Context, client dynamic.ResourceInterface, physical *http.Client) error {
@@ -110,8 +155,7 @@ func (s *Sender) send(ctx context.Context, client dynamic.ResourceInterface, phy
 	lease.SetAnnotations(map[string]string{annotationReport: string(raw)})
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	_, err = client.Apply(ctx, lease.GetName(), lease, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
-	if err != nil {
+	if err := s.renew(ctx, client, lease); err != nil {
 		return fmt.Errorf("renew Lease %s/%s in workspace %s: %w", api.NamespaceLeases, lease.GetName(), s.Workspace, err)
 	}
 	if s.Sent != nil {

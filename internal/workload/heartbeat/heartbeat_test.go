@@ -57,6 +57,13 @@ func TestJudgeComparesNoClocks(t *testing.T) {
 	require.Zero(t, v.Next)
 	require.Contains(t, v.Conditions[2].Message, "the syncer syncer-1 has sent no heartbeat for 40s")
 	require.Equal(t, ready, conditions(j.See("c1", lease(old.Add(time.Second).String(), "{}"), now.Add(time.Minute))))
+
+	released := lease(old.Add(time.Second).String(), "{}")
+	unstructured.RemoveNestedField(released.Object, "spec", "holderIdentity")
+	v = j.See("c1", released, now.Add(99*time.Second))
+	require.Equal(t, ready, conditions(v), "the next syncer may start")
+	require.Equal(t, now.Add(100*time.Second), v.Next, "a release does not count")
+	require.Contains(t, j.See("c1", released, now.Add(100*time.Second)).Conditions[2].Message, "the syncer syncer-1 has sent no heartbeat")
 }
 
 func TestJudgeThatStartsGivesTheWholeGracePeriod(t *testing.T) {
@@ -123,4 +130,66 @@ func TestSender(t *testing.T) {
 	require.Empty(t, send().Reason, "it answers")
 	physical.Close()
 	require.Contains(t, send().Message, "the API server of the cluster is not reached: ")
+}
+
+// Of two syncers of a cluster, the second one waits, and one that was cut off stops when another one has taken over.
+func TestOneSyncerOfAClusterWorks(t *testing.T) {
+	kcp, physical := fakeapi.New(t), fakeapi.New(t)
+	var now atomic.Int64
+	sender := func(holder string) *heartbeat.Sender {
+		return &heartbeat.Sender{
+			KCP: &rest.Config{Host: kcp.URL}, Physical: &rest.Config{Host: physical.URL}, Workspace: "root:compute", Cluster: "c1", Holder: holder,
+			Now:    func() time.Time { return testutil.Start().Add(time.Duration(now.Load())) },
+			Report: func() heartbeat.Report { return heartbeat.Report{Mode: api.SyncModeNone} },
+		}
+	}
+	holder := func() string {
+		if o := kcp.Get("root:compute", leases, "default", "cluster-c1"); o != nil {
+			name, _, _ := unstructured.NestedString(o.Object, "spec", "holderIdentity")
+			return name
+		}
+		return ""
+	}
+	holds := func(name string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return holder() == name }, time.Minute, 5*time.Millisecond)
+	}
+	run := func(s *heartbeat.Sender) (wake chan struct{}, stop func(), done chan error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		wake, done = make(chan struct{}), make(chan error, 1)
+		s.Wake = wake
+		go func() { done <- s.Run(ctx) }()
+		return wake, cancel, done
+	}
+	first, second := sender("one"), sender("two")
+	require.NoError(t, first.Acquire(t.Context(), func(err error) { t.Error(err) }))
+	wake, _, ended := run(first)
+	holds("one")
+	wake <- struct{}{} // it renews its own Lease
+	kcp.Delete("root:compute", leases, "default", "cluster-c1")
+	wake <- struct{}{}
+	holds("one")
+
+	var reasons []string
+	require.NoError(t, second.Acquire(t.Context(), func(reason error) {
+		reasons = append(reasons, reason.Error())
+		now.Add(int64(25 * time.Second)) // the first one is cut off
+	}))
+	require.Contains(t, reasons[0], "the syncer one works for cluster c1: this one waits until it has stopped")
+	_, stop, ended2 := run(second)
+	holds("two")
+	wake <- struct{}{}
+	require.ErrorContains(t, <-ended, "the syncer two works for cluster c1 now")
+	require.Equal(t, "two", holder())
+
+	third := sender("three")
+	third.Ended = func(holder string) bool { return holder == "two" }
+	require.NoError(t, third.Acquire(t.Context(), func(err error) { t.Error(err) }), "the holder is known to have ended")
+
+	// As after a heartbeat that was interrupted: the Lease has changed, and the process does not know.
+	kcp.Apply(t, "root:compute", leases, `{metadata: {name: cluster-c1, namespace: default, annotations: {a: b}}}`)
+	stop()
+	require.NoError(t, <-ended2)
+	require.Empty(t, holder(), "it is released")
+	require.NoError(t, sender("three").Acquire(t.Context(), func(err error) { t.Error(err) }))
 }

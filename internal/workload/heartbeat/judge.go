@@ -50,6 +50,9 @@ func (j *Judge) See(cluster string, lease *unstructured.Unstructured, now time.T
 		return missing(last, now)
 	}
 	holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+	if holder == "" {
+		holder = last.holder // a syncer that has ended: it has released the Lease. That does not count as a heartbeat
+	}
 	renewed, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
 	if !known || last.holder != holder || last.renewed != renewed {
 		last = seen{holder: holder, renewed: renewed, at: now, before: !known}

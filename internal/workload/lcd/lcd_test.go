@@ -116,3 +116,42 @@ func TestNarrows(t *testing.T) {
 		})
 	}
 }
+
+func TestFieldsInUse(t *testing.T) {
+	published := `{type: object, properties: {spec: {type: object, properties: {
+	  a: {type: array, items: {type: object, properties: {b: {type: string}, c: {type: string}}}},
+	  m: {type: object, additionalProperties: {type: object, properties: {d: {type: string}, e: {type: string}}}},
+	  x.y: {type: string}, r: {type: object, properties: {s: {type: string}}}}}}}`
+	candidate := `{type: object, properties: {spec: {type: object, properties: {
+	  a: {type: array, items: {type: object, properties: {c: {type: string}}}},
+	  m: {type: object, additionalProperties: {type: object, properties: {e: {type: string}}}},
+	  r: {type: object, required: [s], properties: {s: {type: string}}}}}}}`
+	found := lcd.Narrows(schema(t, published), schema(t, candidate))
+	require.Equal(t, []string{
+		"spec.a[*].b: the field is missing", "spec.m.*.d: the field is missing", "spec.r.s: the field is required", "spec.x.y: the field is missing",
+	}, lines(found))
+	for text, want := range map[string][]string{
+		`{}`:                                 nil,
+		`{spec: null}`:                       nil,
+		`{spec: {a: [{c: q}, {b: q}]}}`:      {"spec.a[*].b"},
+		`{spec: {a: [{c: q}], x: {z: q}}}`:   nil,
+		`{spec: {m: {k.l: {d: q}}}}`:         {"spec.m.*.d"},
+		`{spec: {m: {d: {e: q}}}}`:           nil,
+		`{spec: {x.y: q}}`:                   {"spec.x.y"},
+		`{spec: {r: {}}}`:                    {"spec.r.s"},
+		`{spec: {r: {s: q}}}`:                nil,
+		`{spec: {a: [], m: {}, r: {s: ""}}}`: nil,
+	} {
+		t.Run(text, func(t *testing.T) {
+			object := map[string]any{}
+			require.NoError(t, yaml.Unmarshal([]byte(text), &object))
+			var used []string
+			for _, i := range found {
+				if i.In(object) {
+					used = append(used, i.Path)
+				}
+			}
+			require.Equal(t, want, used)
+		})
+	}
+}

@@ -24,12 +24,13 @@ import (
 
 // API is a version of an API that a cluster serves.
 type API struct {
-	Group, Version string
-	Names          apiextensionsv1.CustomResourceDefinitionNames
-	Scope          apiextensionsv1.ResourceScope
-	Schema         *apiextensionsv1.JSONSchemaProps
-	Subresources   apiextensionsv1.CustomResourceSubresources
-	Columns        []apiextensionsv1.CustomResourceColumnDefinition
+	Group        string                                           `json:"group"`
+	Version      string                                           `json:"version"`
+	Names        apiextensionsv1.CustomResourceDefinitionNames    `json:"names"`
+	Scope        apiextensionsv1.ResourceScope                    `json:"scope"`
+	Schema       *apiextensionsv1.JSONSchemaProps                 `json:"schema"`
+	Subresources apiextensionsv1.CustomResourceSubresources       `json:"subresources,omitzero"`
+	Columns      []apiextensionsv1.CustomResourceColumnDefinition `json:"columns,omitempty"`
 }
 
 // GroupResource returns the resource without its version.
@@ -59,8 +60,8 @@ type Input struct {
 	// Bound are the names of the APIResourceSchemas that any APIBinding uses (status.boundResources), in all workspaces. It is nil if
 	// they could not be listed.
 	Bound map[string]bool
-	// Narrow are APIs whose schema becomes the common one of the published and of all clusters.
-	Narrow []schema.GroupResource
+	// Narrow are the APIs, by cluster, whose schema becomes the common one of the published and of this cluster.
+	Narrow map[string][]schema.GroupResource
 	// Widen are APIs whose schema becomes the common one of all clusters, if that is not narrower than the published one.
 	Widen []schema.GroupResource
 }
@@ -105,7 +106,7 @@ func Negotiate(in Input) (*Output, error) {
 		if was != nil && is == &was.API {
 			r.schema = was.name
 		} else {
-			object, err := resourceSchema(is)
+			object, err := Schema(is)
 			if err != nil {
 				return nil, err
 			}
@@ -139,8 +140,8 @@ func next(gr schema.GroupResource, was *published, in Input) (*API, []lcd.Incomp
 	switch {
 	case was == nil:
 		return common(gr, nil, "", in.Clusters), nil
-	case slices.Contains(in.Narrow, gr):
-		narrowed := common(gr, &was.API, was.Version, in.Clusters)
+	case len(in.narrowing(gr)) > 0:
+		narrowed := common(gr, &was.API, was.Version, in.narrowing(gr))
 		if len(lcd.Narrows(was.Schema, narrowed.Schema)) > 0 {
 			return narrowed, nil
 		}
@@ -157,6 +158,16 @@ func next(gr schema.GroupResource, was *published, in Input) (*API, []lcd.Incomp
 		}
 	}
 	return &was.API, nil
+}
+
+// narrowing returns the clusters for which the schema of an API becomes narrower.
+func (in *Input) narrowing(gr schema.GroupResource) (out []Cluster) {
+	for _, c := range in.Clusters {
+		if slices.Contains(in.Narrow[c.Name], gr) {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // common returns what the clusters that serve an API have in common with each other and with start, if it is not nil. Clusters that

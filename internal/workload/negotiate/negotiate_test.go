@@ -2,6 +2,7 @@ package negotiate_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -130,9 +131,10 @@ func TestAPublishedSchemaStays(t *testing.T) {
 func TestNarrowOnRequest(t *testing.T) {
 	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string}"))}})
 	in.Clusters = append(in.Clusters, cluster("c2", widget(t, "v1", "a: {type: string}, c: {type: string}")))
-	in.Narrow = []schema.GroupResource{widgets}
+	in.Clusters = append(in.Clusters, cluster("c3", widget(t, "v1", "b: {type: string}")))
+	in.Narrow = map[string][]schema.GroupResource{"c2": {widgets}}
 	out, next := negotiated(t, in)
-	require.Equal(t, []string{"a"}, specOf(t, next))
+	require.Equal(t, []string{"a"}, specOf(t, next), "only the cluster of the request is accepted")
 	require.Len(t, out.Schemas, 1)
 	require.Contains(t, states(out)["c2"], "Compatible")
 
@@ -153,6 +155,59 @@ func TestWidenOnRequest(t *testing.T) {
 	out, next = negotiated(t, next)
 	require.Equal(t, []string{"a", "b"}, specOf(t, next))
 	require.Equal(t, "spec.a: the field is missing", out.Refused[widgets][0].String())
+}
+
+func TestPreview(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{
+		cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string, maxLength: 9}, c: {type: string}")),
+	}})
+	fields := func(b string) negotiate.API { return widget(t, "v1", b) }
+	noStatus := fields("a: {type: string}")
+	noStatus.Subresources.Status = nil
+	for name, tc := range map[string]struct {
+		narrow, widen *negotiate.API
+		want          string
+	}{
+		"nothing is requested": {nil, nil, "[]"},
+		"the same schema":      {new(fields("a: {type: string}, b: {type: string, maxLength: 9}, c: {type: string}")), nil, "[{widgets.example.com v1 [] [] }]"},
+		"more than three": {
+			new(fields("b: {type: string, maxLength: 5, minLength: 1}")), nil,
+			"[{widgets.example.com v1 [spec.a: the field is missing spec.b: minLength is narrower spec.b: maxLength is narrower spec.c: the field is missing] [] }]",
+		},
+		"no status": {&noStatus, nil, "[{widgets.example.com v1 [spec.b: the field is missing spec.c: the field is missing status: the API has no subresource status] [] }]"},
+		"another type": {
+			new(fields("a: {type: integer}")), nil,
+			"[{widgets.example.com v1 [] [] spec.a: the types differ: string, integer}]",
+		},
+		"another version": {
+			new(widget(t, "v2", "a: {type: string}")), nil,
+			"[{widgets.example.com v1 [] [] version v1 is published, the cluster serves v2}]",
+		},
+		"wider": {
+			nil, new(fields("a: {type: string}, b: {type: string}, c: {type: string}, d: {type: string}")),
+			"[{widgets.example.com v1 [] [spec.b: maxLength is narrower spec.d: the field is missing] }]",
+		},
+		"not wider": {
+			nil, new(fields("d: {type: string}")),
+			"[{widgets.example.com v1 [] [] the common schema of the clusters is narrower than the published one: " +
+				"spec.a: the field is missing; spec.b: the field is missing; spec.c: the field is missing}]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := in
+			switch {
+			case tc.narrow != nil:
+				in.Clusters = append(in.Clusters, cluster("c2", *tc.narrow))
+				in.Narrow = map[string][]schema.GroupResource{"c2": {widgets}}
+			case tc.widen != nil:
+				in.Clusters = []negotiate.Cluster{cluster("c2", *tc.widen)}
+				in.Widen = []schema.GroupResource{widgets}
+			}
+			changes, err := negotiate.Preview(in)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, fmt.Sprint(changes))
+		})
+	}
 }
 
 func TestTheHighestCommonVersionIsPublished(t *testing.T) {

@@ -53,8 +53,8 @@ type resourceVersion struct {
 	Columns      []apiextensionsv1.CustomResourceColumnDefinition `json:"additionalPrinterColumns,omitempty"`
 }
 
-// resourceSchema returns the APIResourceSchema of an API. Its name has a hash of its spec, because the spec is immutable.
-func resourceSchema(a *API) (*unstructured.Unstructured, error) {
+// Schema returns the APIResourceSchema of an API. Its name has a hash of its spec, because the spec is immutable.
+func Schema(a *API) (*unstructured.Unstructured, error) {
 	spec := resourceSpec{Group: a.Group, Names: a.Names, Scope: a.Scope, Versions: []resourceVersion{{
 		Name: a.Version, Served: true, Storage: true, Schema: a.Schema, Subresources: a.Subresources, Columns: a.Columns,
 	}}}
@@ -183,6 +183,18 @@ func Exported(export *unstructured.Unstructured) []schema.GroupResource {
 		group, _, _ := unstructured.NestedString(fields, "group")
 		name, _, _ := unstructured.NestedString(fields, "name")
 		all = append(all, schema.GroupResource{Group: group, Resource: name})
+	}
+	return all
+}
+
+// SchemasOf returns the names of the APIResourceSchemas of an APIExport.
+func SchemasOf(export *unstructured.Unstructured) []string {
+	list, _, _ := unstructured.NestedSlice(export.Object, "spec", "resources")
+	var all []string
+	for _, item := range list {
+		fields, _ := item.(map[string]any)
+		name, _, _ := unstructured.NestedString(fields, "schema")
+		all = append(all, name)
 	}
 	return all
 }

@@ -78,7 +78,7 @@ func Condition(apis []api.APIStatus) metav1.Condition {
 	var refused []string
 	for _, a := range apis {
 		if a.State == api.APIIncompatible {
-			refused = append(refused, fmt.Sprintf("%s: %s", schema.GroupResource{Group: a.Group, Resource: a.Resource}, a.Message))
+			refused = append(refused, fmt.Sprintf("%s: %s", a.GroupResource(), a.Message))
 		}
 	}
 	if len(refused) > 0 {

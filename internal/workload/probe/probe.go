@@ -3,20 +3,19 @@ package probe
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
+	"time"
 )
 
-// Metric is the value of a gauge. Those with the same name follow each other.
+// Metric is a gauge, a counter or a histogram. Those with the same name follow each other.
 type Metric struct {
-	// Name and Help are those of the gauge.
+	// Name and Help are those of the metric. A name that ends with _total is that of a counter.
 	Name, Help string
 	Labels     map[string]string
 	Value      float64
+	// Distribution makes the metric a histogram.
+	Distribution *Distribution
 }
 
 // State is what a server tells about itself. Functions that are nil have no problem, and no metrics.
@@ -28,6 +27,9 @@ type State struct {
 
 // Probe serves the state of a server. The zero value is ready, such as a controller that waits while another one works.
 type Probe struct {
+	// Requests counts the requests of the server to API servers.
+	Requests Requests
+
 	mu    sync.Mutex
 	state State
 }
@@ -45,6 +47,44 @@ func (p *Probe) get() State {
 	return p.state
 }
 
+// Busy records what a server works on, to find what never ends. The zero value can be used.
+type Busy struct {
+	mu    sync.Mutex
+	since map[*string]time.Time
+}
+
+// Begin records that the server works on something, until the function that it returns is called.
+func (b *Busy) Begin(what string, at time.Time) (end func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.since == nil {
+		b.since = map[*string]time.Time{}
+	}
+	b.since[&what] = at
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.since, &what)
+	}
+}
+
+// Stuck returns an error that names what the server has worked on for longer than the limit, the longest.
+func (b *Busy) Stuck(now time.Time, limit time.Duration) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var longest time.Duration
+	what := ""
+	for name, at := range b.since {
+		if d := now.Sub(at); d > limit && d > longest {
+			longest, what = d, *name
+		}
+	}
+	if what == "" {
+		return nil
+	}
+	return fmt.Errorf("%s has not ended for %s", what, longest.Round(time.Second))
+}
+
 // Handler returns the handler of all paths.
 func (p *Probe) Handler() http.Handler {
 	mux := http.NewServeMux()
@@ -52,9 +92,11 @@ func (p *Probe) Handler() http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { answer(w, p.get().Ready) })
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+		var all []Metric
 		if metrics := p.get().Metrics; metrics != nil {
-			fmt.Fprint(w, text(metrics()))
+			all = metrics()
 		}
+		fmt.Fprint(w, text(append(all, p.Requests.metrics()...)))
 	})
 	return mux
 }
@@ -67,26 +109,4 @@ func answer(w http.ResponseWriter, check func() error) {
 		}
 	}
 	fmt.Fprintln(w, "ok")
-}
-
-// text returns metrics in the text format (prometheus.io/docs/instrumenting/exposition_formats).
-func text(all []Metric) string {
-	var b strings.Builder
-	last := ""
-	for _, m := range all {
-		if m.Name != last {
-			fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s gauge\n", m.Name, m.Help, m.Name)
-			last = m.Name
-		}
-		b.WriteString(m.Name)
-		if len(m.Labels) > 0 {
-			var labels []string
-			for _, name := range slices.Sorted(maps.Keys(m.Labels)) {
-				labels = append(labels, name+`="`+strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(m.Labels[name])+`"`)
-			}
-			b.WriteString("{" + strings.Join(labels, ",") + "}")
-		}
-		b.WriteString(" " + strconv.FormatFloat(m.Value, 'g', -1, 64) + "\n")
-	}
-	return b.String()
 }

@@ -11,30 +11,59 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// definitions are the schemas of an OpenAPI v3 document, by name.
+// document has the schemas of an OpenAPI v3 document, by name. They are decoded when they are used: a document has many more than one API
+// needs, and decoded ones need ten times the memory.
+type document map[string]json.RawMessage
+
+// decode returns a schema, or nil if there is none of this name.
+func (d document) decode(name string) (*definition, error) {
+	raw, ok := d[name]
+	if !ok {
+		return nil, nil
+	}
+	out := &definition{}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return nil, fmt.Errorf("schema %s: %w", name, err)
+	}
+	return out, nil
+}
+
+// of returns the name of the schema of a kind, or nothing if there is none.
+func (d document) of(gvk schema.GroupVersionKind) string {
+	for name, raw := range d {
+		var s struct {
+			Kinds []groupVersionKindJSON `json:"x-kubernetes-group-version-kind"`
+		}
+		if json.Unmarshal(raw, &s) == nil && slices.Contains(s.Kinds, groupVersionKindJSON{gvk.Group, gvk.Version, gvk.Kind}) {
+			return name
+		}
+	}
+	return ""
+}
+
+// definitions are schemas, by name.
 type definitions map[string]*definition
 
 // definition is a schema of an OpenAPI v3 document of an API server, as far as such documents use the format.
 type definition struct {
-	Ref                  string                 `json:"$ref"`
-	AllOf                []*definition          `json:"allOf"`
-	Description          string                 `json:"description"`
-	Type                 string                 `json:"type"`
-	Format               string                 `json:"format"`
-	Pattern              string                 `json:"pattern"`
-	Default              json.RawMessage        `json:"default"`
-	Enum                 []json.RawMessage      `json:"enum"`
-	Required             []string               `json:"required"`
-	Properties           definitions            `json:"properties"`
-	Items                *definition            `json:"items"`
-	AdditionalProperties *additionalProperties  `json:"additionalProperties"`
-	ListType             *string                `json:"x-kubernetes-list-type"`
-	ListMapKeys          []string               `json:"x-kubernetes-list-map-keys"`
-	MapType              *string                `json:"x-kubernetes-map-type"`
-	PatchStrategy        string                 `json:"x-kubernetes-patch-strategy"`
-	PatchMergeKey        string                 `json:"x-kubernetes-patch-merge-key"`
-	PreserveUnknown      *bool                  `json:"x-kubernetes-preserve-unknown-fields"`
-	Kinds                []groupVersionKindJSON `json:"x-kubernetes-group-version-kind"`
+	Ref                  string                `json:"$ref"`
+	AllOf                []*definition         `json:"allOf"`
+	Description          string                `json:"description"`
+	Type                 string                `json:"type"`
+	Format               string                `json:"format"`
+	Pattern              string                `json:"pattern"`
+	Default              json.RawMessage       `json:"default"`
+	Enum                 []json.RawMessage     `json:"enum"`
+	Required             []string              `json:"required"`
+	Properties           definitions           `json:"properties"`
+	Items                *definition           `json:"items"`
+	AdditionalProperties *additionalProperties `json:"additionalProperties"`
+	ListType             *string               `json:"x-kubernetes-list-type"`
+	ListMapKeys          []string              `json:"x-kubernetes-list-map-keys"`
+	MapType              *string               `json:"x-kubernetes-map-type"`
+	PatchStrategy        string                `json:"x-kubernetes-patch-strategy"`
+	PatchMergeKey        string                `json:"x-kubernetes-patch-merge-key"`
+	PreserveUnknown      *bool                 `json:"x-kubernetes-preserve-unknown-fields"`
 }
 
 type groupVersionKindJSON struct{ Group, Version, Kind string }
@@ -57,27 +86,29 @@ func (a *additionalProperties) UnmarshalJSON(raw []byte) error {
 const refPrefix = "#/components/schemas/"
 
 // schemaOf returns the schema of a kind, without references and structural, as CustomResourceDefinitions need it.
-func (d definitions) schemaOf(gvk schema.GroupVersionKind) (*apiextensionsv1.JSONSchemaProps, error) {
-	for name, s := range d {
-		if !slices.Contains(s.Kinds, groupVersionKindJSON{gvk.Group, gvk.Version, gvk.Kind}) {
-			continue
-		}
-		c := converter{definitions: d, within: []string{name}}
-		out, err := c.convert(s)
-		if err != nil {
-			return nil, unusable("schema of %s: %w", gvk, err)
-		}
-		// API servers know and validate the rest of the metadata. A CustomResourceDefinition must not describe it.
-		out.Properties["metadata"] = apiextensionsv1.JSONSchemaProps{Type: "object"}
-		return &out, nil
+func (d document) schemaOf(gvk schema.GroupVersionKind) (*apiextensionsv1.JSONSchemaProps, error) {
+	name := d.of(gvk)
+	if name == "" {
+		return nil, unusable("the OpenAPI v3 document of %s has no schema of %s", gvk.GroupVersion(), gvk.Kind)
 	}
-	return nil, unusable("the OpenAPI v3 document of %s has no schema of %s", gvk.GroupVersion(), gvk.Kind)
+	c := converter{document: d, within: []string{name}}
+	s, err := d.decode(name)
+	if err != nil {
+		return nil, unusable("schema of %s: %w", gvk, err)
+	}
+	out, err := c.convert(s)
+	if err != nil {
+		return nil, unusable("schema of %s: %w", gvk, err)
+	}
+	// API servers know and validate the rest of the metadata. A CustomResourceDefinition must not describe it.
+	out.Properties["metadata"] = apiextensionsv1.JSONSchemaProps{Type: "object"}
+	return &out, nil
 }
 
 // converter converts a schema. within are the names of the schemas that contain the current one.
 type converter struct {
-	definitions definitions
-	within      []string
+	document document
+	within   []string
 }
 
 func (c *converter) convert(d *definition) (apiextensionsv1.JSONSchemaProps, error) {
@@ -115,16 +146,20 @@ func (d *definition) reference() string {
 // resolve converts the schema that d refers to. The description of d takes precedence, because it is that of the field.
 func (c *converter) resolve(d *definition, name string) (apiextensionsv1.JSONSchemaProps, error) {
 	out, known := wellKnown(name)
-	switch target := c.definitions[name]; {
+	switch {
 	case known:
 	case slices.Contains(c.within, name):
 		// A schema that contains itself, such as JSONSchemaProps, cannot be written without references.
 		out = apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr(true)}
-	case target == nil:
-		return out, fmt.Errorf("%s refers to %s, which does not exist", c.within[len(c.within)-1], name)
 	default:
-		var err error
-		inner := converter{c.definitions, append(slices.Clone(c.within), name)}
+		target, err := c.document.decode(name)
+		if err != nil {
+			return out, err
+		}
+		if target == nil {
+			return out, fmt.Errorf("%s refers to %s, which does not exist", c.within[len(c.within)-1], name)
+		}
+		inner := converter{c.document, append(slices.Clone(c.within), name)}
 		if out, err = inner.convert(target); err != nil {
 			return out, err
 		}

@@ -82,7 +82,7 @@ func (p *Puller) Pull(ctx context.Context, requested []schema.GroupResource) (*R
 	}
 	r := reader{
 		server: p.server, versions: versions, documents: documents,
-		lists: map[schema.GroupVersion]*metav1.APIResourceList{}, parsed: map[schema.GroupVersion]definitions{},
+		lists: map[schema.GroupVersion]*metav1.APIResourceList{}, parsed: map[schema.GroupVersion]document{},
 	}
 	out := &Result{Version: v.GitVersion, Hash: documents.hash()}
 	for _, gr := range requested {
@@ -129,7 +129,7 @@ type reader struct {
 	versions  map[string][]string
 	documents index
 	lists     map[schema.GroupVersion]*metav1.APIResourceList
-	parsed    map[schema.GroupVersion]definitions
+	parsed    map[schema.GroupVersion]document
 }
 
 // read returns all versions of an API.

@@ -105,16 +105,16 @@ func (i index) hash() string {
 }
 
 // definitions reads the schemas of a group version, by name.
-func (s server) definitions(ctx context.Context, i index, gv schema.GroupVersion) (definitions, error) {
+func (s server) definitions(ctx context.Context, i index, gv schema.GroupVersion) (document, error) {
 	d, ok := i.Paths[strings.TrimPrefix(groupPath(gv), "/")]
 	if !ok {
 		return nil, unusable("the cluster has no OpenAPI v3 document for %s", gv)
 	}
-	var document struct {
+	var read struct {
 		Components struct {
-			Schemas definitions `json:"schemas"`
+			Schemas document `json:"schemas"`
 		} `json:"components"`
 	}
-	err := s.get(ctx, d.URL, &document)
-	return document.Components.Schemas, err
+	err := s.get(ctx, d.URL, &read)
+	return read.Components.Schemas, err
 }

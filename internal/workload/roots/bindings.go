@@ -53,7 +53,7 @@ func (s *Scheduler) bind(ctx context.Context, i item) (again time.Duration, _ er
 	for _, o := range all {
 		name, ours := s.boundCluster(o.Unstructured)
 		if !ours {
-			if name == api.ExportWorkloads && !claimsApplied(o.Unstructured) {
+			if name == api.ExportWorkloads && !api.ClaimsApplied(o.Unstructured) {
 				again = applyInterval
 				err = s.retry(ctx, r, o.Unstructured)
 			}
@@ -100,7 +100,7 @@ func (s *Scheduler) bindOne(ctx context.Context, r dynamic.ResourceInterface, ex
 		_, err := r.Apply(ctx, want.GetName(), want, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
 		return true, err
 	}
-	if claimsApplied(is) {
+	if api.ClaimsApplied(is) {
 		return false, nil
 	}
 	return true, s.retry(ctx, r, is)
@@ -151,13 +151,4 @@ func claimsOf(b *unstructured.Unstructured) string {
 	}
 	slices.Sort(out)
 	return strings.Join(out, "\n")
-}
-
-// claimsApplied reports whether kcp has applied the claims of a binding.
-func claimsApplied(b *unstructured.Unstructured) bool {
-	all, _, _ := unstructured.NestedSlice(b.Object, "status", "conditions")
-	return slices.ContainsFunc(all, func(c any) bool {
-		m, _ := c.(map[string]any)
-		return m["type"] == "PermissionClaimsApplied" && m["status"] == "True"
-	})
 }

@@ -118,7 +118,7 @@ func (sc *scene) wanted(ref splitter.Ref, needed map[string][]string) map[string
 	}
 	for cluster, leaf := range sc.leaves[ref] {
 		by := strings.FieldsFunc(leaf.GetAnnotations()[api.AnnotationNeededBy], func(r rune) bool { return r == ',' })
-		unknown := slices.ContainsFunc(by, func(w string) bool { return !sc.watches(w) })
+		unknown := !slices.Contains(sc.clusters, cluster) || slices.ContainsFunc(by, func(w string) bool { return !sc.watches(w) })
 		if _, ok := shares[cluster]; !ok && (unknown || splitter.KeepsData(ref.GroupResource)) && splitter.IsLeafOf(leaf, sc.roots[ref].Unstructured) {
 			shares[cluster] = splitter.Share{NeededBy: by}
 		}
@@ -240,12 +240,8 @@ func problemOf(root *unstructured.Unstructured) (reason, message string) {
 		reason, message, _ = strings.Cut(text, ": ")
 		return reason, message
 	}
-	all, _, _ := unstructured.NestedSlice(root.Object, "status", "conditions")
-	for _, c := range all {
-		if m, _ := c.(map[string]any); m["type"] == api.ConditionScheduled {
-			reason, _ = m["reason"].(string)
-			message, _ = m["message"].(string)
-		}
+	if c := api.ConditionIn(root, api.ConditionScheduled); c != nil {
+		return c.Reason, c.Message
 	}
-	return reason, message
+	return "", ""
 }

@@ -32,17 +32,28 @@ func (m moves) String() string {
 	return m.from.UTC().Format(time.RFC3339) + "=" + strconv.FormatInt(m.n, 10)
 }
 
-// budget returns the replicas of a workload that may move now, for schedule.Assign: schedule.Moves in each interval. The leaves have what
-// moved, so that a controller that starts again keeps the limit.
+// budget returns the replicas of a workload that may move now, for schedule.Assign: schedule.Moves at a time, and schedule.MovesPerMinute in
+// each interval. The leaves have what moved, so that a controller that starts again keeps the limit.
 func budget(replicas int64, leaves map[string]*unstructured.Unstructured, now time.Time) int64 {
-	left := schedule.Moves(replicas)
+	left := schedule.MovesPerMinute(replicas)
 	for _, leaf := range leaves {
 		left -= movesOf(leaf, now).n
 	}
 	if left <= 0 {
 		return -1
 	}
-	return left
+	return min(left, schedule.Moves(replicas))
+}
+
+// untilMoves returns the time until more replicas may move: until the first interval of a leaf ends, and at most an interval.
+func untilMoves(leaves map[string]*unstructured.Unstructured, now time.Time) time.Duration {
+	next := moveInterval
+	for _, leaf := range leaves {
+		if m := movesOf(leaf, now); m.n > 0 {
+			next = min(next, m.from.Add(moveInterval).Sub(now))
+		}
+	}
+	return next
 }
 
 // movesTo returns the annotation of a leaf after more replicas have moved to it. It is that of before if none have.

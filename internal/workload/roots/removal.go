@@ -29,11 +29,10 @@ func (s *Scheduler) Leaves(cluster string) (n int, complete bool) {
 		return 0, len(resources) == 0 // nothing was ever published
 	}
 	for _, r := range all(resources) {
-		for _, o := range set.List(r) {
-			if o.GetLabels()[api.LabelCluster] == cluster {
-				n++
-			}
-		}
+		n += set.Count(r, func(o *unstructured.Unstructured) bool {
+			on, _, _ := unstructured.NestedString(o.Object, "metadata", "labels", api.LabelCluster) // GetLabels would copy all of them
+			return on == cluster
+		})
 	}
 	return n, set.Complete()
 }

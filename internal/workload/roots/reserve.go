@@ -4,7 +4,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -77,8 +76,9 @@ func (s *Scheduler) reservedIn(cluster string) corev1.ResourceList {
 			continue
 		}
 		for name, q := range r.requests {
-			q = *resource.NewMilliQuantity(q.MilliValue()*n, q.Format)
-			schedule.Add(total, corev1.ResourceList{name: q})
+			all := q.DeepCopy()
+			all.Mul(n) // without an overflow, however many replicas a user wants
+			schedule.Add(total, corev1.ResourceList{name: all})
 		}
 	}
 	return total

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -28,11 +29,12 @@ const (
 	// The delays before an object is tried again.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// moveInterval is the time between two steps of a root whose replicas move, unless its leaves change.
+	// moveInterval is the time for which moves are counted (see schedule.MovesPerMinute). A root whose replicas move is looked at again
+	// after it, unless its leaves change.
 	moveInterval = time.Minute
 	// startInterval is the time until an object is tried again whose namespace is not known yet.
 	startInterval = 200 * time.Millisecond
-	workers       = 4
+	workers       = 8
 )
 
 // separator is between the names of a root and its cluster in the name of a leaf (see api.LeafName).
@@ -61,8 +63,10 @@ type item struct {
 // Scheduler schedules roots.
 type Scheduler struct {
 	Options
-	set   *watch.Set
-	queue workqueue.TypedRateLimitingInterface[item]
+	set *watch.Set
+	// dropped are the fields of the status of roots that kcp drops.
+	dropped splitter.Dropped
+	queue   workqueue.TypedRateLimitingInterface[item]
 
 	mu        sync.Mutex
 	clusters  []*api.Cluster
@@ -160,7 +164,7 @@ func (s *Scheduler) again(resources []schema.GroupVersionResource, match func(wa
 func (s *Scheduler) relevant(clusters []*api.Cluster) []any {
 	var out []any
 	for _, c := range clusters {
-		out = append(out, c.Name, c.Labels, c.Spec.Unschedulable, c.Draining(), c.Status.APIs, isReady(c), s.evicted(c))
+		out = append(out, c.Name, c.Labels, c.Spec.Unschedulable, c.Draining(), c.Status.APIs, isReady(c), notReadyReason(c), s.evicted(c))
 	}
 	return out
 }
@@ -239,7 +243,9 @@ func (s *Scheduler) work(ctx context.Context) {
 		again, err := s.handle(ctx, i)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			klog.FromContext(ctx).Error(err, "Cannot schedule, retrying", "resource", i.GroupResource(), "object", i.Key)
+			if !expected(i, err, s.queue.NumRequeues(i)) {
+				klog.FromContext(ctx).Error(err, "Cannot schedule, retrying", "resource", i.GroupResource(), "object", i.Key)
+			}
 			s.queue.AddRateLimited(i)
 		default:
 			s.queue.Forget(i)
@@ -249,6 +255,15 @@ func (s *Scheduler) work(ctx context.Context) {
 		}
 		s.queue.Done(i)
 	}
+}
+
+// quietRetries is how many retries of a binding that kcp denies are not logged: those of the first 13 seconds (see firstRetry).
+const quietRetries = 7
+
+// expected reports whether an error needs no line in the log. kcp denies access to the content of a workspace until it is initialized (kcp:
+// pkg/authorization/workspace_content_authorizer.go), but shows its bindings before. If that lasts, it is logged once.
+func expected(i item, err error, retries int) bool {
+	return i.GroupVersionResource == kcpapi.APIBinding.GVR() && apierrors.IsForbidden(err) && retries != quietRetries
 }
 
 // handle handles an item. It returns when to look again, or zero.

@@ -3,6 +3,7 @@ package roots_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,24 @@ metadata: {name: kubernetes}
 status: {endpoints: [{url: "%s/services/apiexport/xyz/kubernetes"}]}`, s.URL))
 	s.run()
 	t.Cleanup(func() { s.stop() })
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	go s.syncers(ctx)
 	return s
+}
+
+// syncers plays the syncers: it lets leaves go that are deleted.
+func (s *scheduler) syncers(ctx context.Context) {
+	for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+		for _, path := range []string{deployments, configMaps, secrets, services, ingresses, claims} {
+			for _, at := range s.Names("1a", path) {
+				namespace, name, _ := strings.Cut(at, "/")
+				if o := s.Get("1a", path, namespace, name); o != nil && o.GetDeletionTimestamp() != nil && !slices.Contains(o.GetFinalizers(), "stays") {
+					s.Server.Apply(s, "1a", path, fmt.Sprintf(`{metadata: {name: %s, namespace: %s, finalizers: []}}`, name, namespace))
+				}
+			}
+		}
+	}
 }
 
 func (s *scheduler) run() {
@@ -142,6 +160,12 @@ func TestALostClusterIsReplacedAfterItsTime(t *testing.T) {
 	require.Equal(t, "c1=2 c2=2", s.leaves(), "the cluster may come back")
 	s.clusters(cluster("c1", true, 0), cluster("c2", false, 61*time.Second))
 	s.eventually(func() bool { return strings.Contains(s.leaves(), "c1=4") }, "its share runs elsewhere")
+	duplicate := cluster("c2", false, 62*time.Second)
+	duplicate.Status.Conditions[0].Reason = api.ReasonDuplicateCluster
+	s.clusters(cluster("c1", true, 0), duplicate)
+	s.eventually(func() bool {
+		return strings.Contains(s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationExplain], "it is not ready (DuplicateCluster) for longer than evictAfter")
+	}, "the reason of the condition")
 }
 
 func TestWithoutClusters(t *testing.T) {
@@ -272,7 +296,7 @@ spec: {replicas: 2, template: {spec: {volumes: [{name: v, persistentVolumeClaim:
 	s.deploy(text)
 	s.eventually(func() bool { return s.on(claims, "data") != "" }, "the volume is where the workload is")
 	first := s.on(claims, "data")
-	require.Equal(t, first+"=2", s.leaves(), "on one cluster")
+	s.eventually(func() bool { return s.leaves() == first+"=2" }, "on one cluster")
 	s.Delete("1a", deployments, "shop", "web")
 	s.Delete("1a", deployments, "shop", "web--"+first)
 	s.deploy(strings.ReplaceAll(text, "{name: web", "{name: other"))
@@ -310,4 +334,24 @@ func TestALeafWithALongNameIsMadeAgain(t *testing.T) {
 		o := s.Get("1a", deployments, "shop", leaf)
 		return o != nil && o.GetUID() != first
 	}, "there again")
+}
+
+// Such as when a backup of the compute workspace is restored that is older than the Cluster.
+func TestLeavesOfAClusterThatWasLostStay(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop}}`)
+	s.deploy(shop)
+	s.eventually(func() bool { return s.on(configMaps, "files") == "c1 c2" }, "there")
+	s.clusters(cluster("c1", true, 0))
+	s.eventually(func() bool { return s.leaves() == "c1=2 c2=1" }, "the other cluster")
+	before := s.Get("1a", deployments, "shop", "web--c2")
+	s.object(configMaps, `{metadata: {name: files, namespace: shop}, data: {a: changed}}`)
+	s.eventually(func() bool {
+		d, _, _ := unstructured.NestedString(s.Get("1a", configMaps, "shop", "files--c1").Object, "data", "a")
+		return d == "changed"
+	}, "the ConfigMap was looked at")
+	require.Equal(t, "c1 c2", s.on(configMaps, "files"))
+	require.Equal(t, before.GetUID(), s.Get("1a", deployments, "shop", "web--c2").GetUID())
+	require.Nil(t, s.Get("1a", deployments, "shop", "web--c2").GetDeletionTimestamp())
 }

@@ -46,16 +46,28 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if err != nil {
 		return 0, err
 	}
+	changes.Delete = onKnown(changes.Delete, clusters)
 	if err := s.write(ctx, i, root, changes); err != nil {
 		return 0, err
+	}
+	if len(changes.Apply)+len(changes.Delete) > 0 {
+		return 0, nil // the leaves come back with the watch, and the status follows: it does not delay others that wait
 	}
 	if err := s.writeStatus(ctx, i, root, d, leaves, condition(d, changes, hintsErr, s.missing(i, root), s.Now())); err != nil {
 		return 0, err
 	}
 	if !d.Done(previous) {
-		again = moveInterval
+		again = untilMoves(leaves, s.Now())
 	}
 	return again, nil
+}
+
+// onKnown returns the leaves whose Cluster exists. A Cluster that is removed waits for its leaves, so one that is missing was lost, such as
+// with a restored backup of the compute workspace: when it is registered again, its leaves must not be on their way out.
+func onKnown(leaves []*unstructured.Unstructured, clusters []*api.Cluster) []*unstructured.Unstructured {
+	return slices.DeleteFunc(leaves, func(leaf *unstructured.Unstructured) bool {
+		return !slices.ContainsFunc(clusters, func(c *api.Cluster) bool { return c.Name == leaf.GetLabels()[api.LabelCluster] })
+	})
 }
 
 // leaves returns the objects with the names of leaves, by cluster: of the clusters that there are, and of those that had a leaf.

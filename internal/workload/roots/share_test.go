@@ -1,6 +1,7 @@
 package roots_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,10 +9,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/roots"
 )
 
 // capable returns a ready cluster with free CPUs.
@@ -71,28 +75,55 @@ func TestMovesSurviveARestart(t *testing.T) {
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: c1=1}}
-spec: {replicas: 20}`)
-	s.eventually(func() bool { return s.leaves() == "c1=20" }, "on one")
-	s.object(deployments, `{metadata: {name: web--c1, namespace: shop}, status: {availableReplicas: 20}}`)
+spec: {replicas: 50}`)
+	s.eventually(func() bool { return s.leaves() == "c1=50" }, "on one")
+	s.object(deployments, `{metadata: {name: web--c1, namespace: shop}, status: {availableReplicas: 50}}`)
 	s.deploy(`{metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: "c1=1,c2=1"}}}`)
-	s.eventually(func() bool { return s.leaves() == "c1=20 c2=2" }, "a tenth moves")
+	s.eventually(func() bool { return s.leaves() == "c1=50 c2=5" }, "a tenth moves")
 	leaf := s.Get("1a", deployments, "shop", "web--c2").GetAnnotations()
 	require.Equal(t, "true", leaf[api.AnnotationSurge])
-	require.Regexp(t, "Z=2$", leaf[api.AnnotationMoves])
+	require.Regexp(t, "Z=5$", leaf[api.AnnotationMoves])
 
 	s.restart()
 	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
 	s.deploy(`{metadata: {name: web, namespace: shop, labels: {seen: "true"}}}`)
 	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["seen"] == "true" }, "scheduled")
-	require.Equal(t, "c1=20 c2=2", s.leaves(), "those that replace others are not available yet")
-	s.object(deployments, `{metadata: {name: web--c2, namespace: shop}, status: {availableReplicas: 2}}`)
-	s.eventually(func() bool { return s.leaves() == "c1=18 c2=2" }, "now they are")
+	require.Equal(t, "c1=50 c2=5", s.leaves(), "those that replace others are not available yet")
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop}, status: {availableReplicas: 5}}`)
+	s.eventually(func() bool { return s.leaves() == "c1=45 c2=5" }, "now they are")
 	s.deploy(`{metadata: {name: web, namespace: shop, labels: {seen: again}}}`)
 	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["seen"] == "again" }, "scheduled")
 	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c2").GetLabels()["seen"] == "again" }, "scheduled")
-	require.Equal(t, "c1=18 c2=2", s.leaves(), "no more in this minute")
-	s.object(deployments, `{metadata: {name: web--c2, namespace: shop, annotations: {workloads.kcp.dev/moves: "2026-01-01T00:00:00Z=2"}}}`)
-	s.eventually(func() bool { return strings.Contains(s.leaves(), "c2=4") }, "the minute has ended")
+	require.Equal(t, "c1=45 c2=5", s.leaves(), "no more in this minute")
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop, annotations: {workloads.kcp.dev/moves: "2026-01-01T00:00:00Z=5"}}}`)
+	s.eventually(func() bool { return strings.Contains(s.leaves(), "c2=10") }, "the minute has ended")
+}
+
+// A small workload moves one replica at a time, but several in a minute.
+func TestASmallWorkloadMovesOneReplicaAfterAnother(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.deploy(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: c1=1}}
+spec: {replicas: 9}`)
+	s.eventually(func() bool { return s.leaves() == "c1=9" }, "on one")
+	available := func(cluster string, n int) {
+		s.object(deployments, fmt.Sprintf(`{metadata: {name: web--%s, namespace: shop}, status: {availableReplicas: %d}}`, cluster, n))
+	}
+	available("c1", 9)
+	s.deploy(`{metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: "c2=1"}}}`)
+	for moved := 1; moved <= 5; moved++ {
+		s.eventually(func() bool { return s.leaves() == fmt.Sprintf("c1=%d c2=%d", 10-moved, moved) }, "one more, beside those that it replaces")
+		available("c2", moved)
+	}
+	s.eventually(func() bool { return s.leaves() == "c1=4 c2=5" }, "five")
+	s.deploy(`{metadata: {name: web, namespace: shop, labels: {seen: "true"}}}`)
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c2").GetLabels()["seen"] == "true" }, "scheduled")
+	require.Equal(t, "c1=4 c2=5", s.leaves(), "no more in this minute")
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop, annotations: {workloads.kcp.dev/moves: "2026-01-01T00:00:00Z=5"}}}`)
+	s.eventually(func() bool { return s.leaves() == "c1=4 c2=6" }, "the minute has ended")
 }
 
 const apiBindings = "apis/apis.kcp.io/v1alpha2/apibindings"
@@ -134,4 +165,24 @@ spec: {reference: {export: {path: compute, name: cluster-gone}}}`)
 		claims, _, _ := unstructured.NestedSlice(s.Get("1a", apiBindings, "", "cluster-c1").Object, "spec", "permissionClaims")
 		return len(claims) == 1
 	}, "it is repaired")
+}
+
+// kcp denies access to a workspace that it initializes. It is only logged if that lasts.
+func TestDeniedBindingsAreLoggedOnce(t *testing.T) {
+	gvr := func(group, resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: group, Version: "v1alpha2", Resource: resource}
+	}
+	denied := apierrors.NewForbidden(schema.GroupResource{Group: "apis.kcp.io", Resource: "apibindings"}, "cluster-c1", errors.New("access denied"))
+	for name, tc := range map[string]struct {
+		resource         schema.GroupVersionResource
+		err              error
+		failures, logged int
+	}{
+		"for a short time": {gvr("apis.kcp.io", "apibindings"), fmt.Errorf("bind: %w", denied), 7, 0},
+		"for long":         {gvr("apis.kcp.io", "apibindings"), fmt.Errorf("bind: %w", denied), 50, 1},
+		"another error":    {gvr("apis.kcp.io", "apibindings"), errors.New("no etcd"), 3, 3},
+		"a workload":       {gvr("apps", "deployments"), denied, 3, 3},
+	} {
+		require.Equal(t, tc.logged, roots.Logged(tc.resource, tc.err, tc.failures), name)
+	}
 }

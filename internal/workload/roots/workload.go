@@ -3,6 +3,7 @@ package roots
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,7 +24,7 @@ func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters
 	if !ok {
 		replicas = 1
 	}
-	w := schedule.Workload{Key: i.Key.String(), Hints: hints, Replicas: replicas, Requests: requestsOf(root), Pinned: data}
+	w := schedule.Workload{Key: i.Key.String(), Hints: hints, Replicas: replicas, Requests: requestsOf(root), Pinned: data, Finished: splitter.IsFinished(root)}
 	for _, c := range clusters {
 		for _, claim := range claims {
 			k := claim.Key
@@ -90,29 +91,28 @@ func (s *Scheduler) candidates(gr schema.GroupResource, clusters []*api.Cluster)
 			status.State = api.APIPublished // every cluster serves it
 		}
 		out = append(out, schedule.Cluster{
-			Name: c.Name, Labels: c.Labels, Ready: isReady(c), Evicted: s.evicted(c), Unschedulable: c.Spec.Unschedulable,
+			Name: c.Name, Labels: c.Labels, Ready: isReady(c), Problem: notReadyReason(c), Evicted: s.evicted(c), Unschedulable: c.Spec.Unschedulable,
 			Draining: c.Draining(), API: status, Free: schedule.Free(c.Status.Capacity, s.reservedIn(c.Name)),
 		})
 	}
 	return out
 }
 
-func readyCondition(c *api.Cluster) *metav1.Condition {
-	for i := range c.Status.Conditions {
-		if c.Status.Conditions[i].Type == api.ConditionReady {
-			return &c.Status.Conditions[i]
-		}
-	}
-	return nil
+func isReady(c *api.Cluster) bool {
+	return meta.IsStatusConditionTrue(c.Status.Conditions, api.ConditionReady)
 }
 
-func isReady(c *api.Cluster) bool {
-	r := readyCondition(c)
-	return r != nil && r.Status == metav1.ConditionTrue
+// notReadyReason returns the reason why a cluster is not ready, or "". It has no message: that can differ each time, and it is written to
+// all roots.
+func notReadyReason(c *api.Cluster) string {
+	if r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady); r != nil && r.Status != metav1.ConditionTrue {
+		return r.Reason
+	}
+	return ""
 }
 
 // evicted reports whether a cluster has been not ready for so long that its share runs elsewhere.
 func (s *Scheduler) evicted(c *api.Cluster) bool {
-	r, after := readyCondition(c), c.EvictAfter()
+	r, after := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady), c.EvictAfter()
 	return r != nil && r.Status != metav1.ConditionTrue && after > 0 && s.Now().Sub(r.LastTransitionTime.Time) >= after
 }

@@ -48,18 +48,22 @@ func (s *Scheduler) writeStatus(
 ) error {
 	placed := map[string]*unstructured.Unstructured{}
 	for name := range d.Next {
-		placed[name] = leaves[name]
+		placed[name] = nil
+		if leaf := leaves[name]; leaf != nil && splitter.IsLeafOf(leaf, root.Unstructured) { // and not of an earlier root of the same name
+			placed[name] = leaf
+		}
 	}
 	r, err := s.set.Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
 	if err != nil {
 		return err
 	}
-	annotations, err := annotationsOf(root.Unstructured, placed, d, scheduled)
+	gk, now := root.GroupVersionKind().GroupKind(), s.Now()
+	annotations, err := annotationsOf(placed, d, scheduled, s.dropped.HasConditions(gk, i.Cluster, now))
 	if err != nil {
 		return err
 	}
 	if !holds(root.GetAnnotations(), annotations) {
-		if err := patch(ctx, r.Namespace(i.Namespace), i, map[string]any{"metadata": map[string]any{"annotations": annotations}}); err != nil {
+		if _, err := patch(ctx, r.Namespace(i.Namespace), i, map[string]any{"metadata": map[string]any{"annotations": annotations}}); err != nil {
 			return err
 		}
 	}
@@ -67,6 +71,7 @@ func (s *Scheduler) writeStatus(
 		return nil // it has no status
 	}
 	status := splitter.Aggregate(root.Unstructured, placed, keepTime(root.Unstructured, scheduled))
+	s.dropped.Strip(gk, i.Cluster, status, now)
 	current, _, _ := unstructured.NestedMap(root.Object, "status")
 	if reflect.DeepEqual(current, status) {
 		return nil
@@ -77,16 +82,19 @@ func (s *Scheduler) writeStatus(
 			status[field] = nil
 		}
 	}
-	err = patch(ctx, r.Namespace(i.Namespace), i, whole, "status")
-	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+	live, err := patch(ctx, r.Namespace(i.Namespace), i, whole, "status")
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
 		return nil // the API has no status, or one without conditions
+	case err == nil && s.dropped.Learn(gk, i.Cluster, status, live, now):
+		s.queue.Add(i) // an annotation has the reason instead
 	}
 	return err
 }
 
 // annotationsOf returns the annotations of a root. Nil removes one.
 func annotationsOf(
-	root *unstructured.Unstructured, placed map[string]*unstructured.Unstructured, d schedule.Decision, scheduled metav1.Condition,
+	placed map[string]*unstructured.Unstructured, d schedule.Decision, scheduled metav1.Condition, hasConditions bool,
 ) (map[string]any, error) {
 	placement, err := json.Marshal(splitter.PlacementOf(placed))
 	if err != nil {
@@ -97,7 +105,7 @@ func annotationsOf(
 		return nil, err
 	}
 	out := map[string]any{api.AnnotationPlacement: string(placement), api.AnnotationExplain: string(explain), api.AnnotationScheduleError: nil}
-	if !splitter.HasConditions(root.GroupVersionKind().GroupKind()) && scheduled.Status != metav1.ConditionTrue {
+	if !hasConditions && scheduled.Status != metav1.ConditionTrue {
 		out[api.AnnotationScheduleError] = scheduled.Reason + ": " + scheduled.Message
 	}
 	return out, nil
@@ -132,25 +140,22 @@ func condition(d schedule.Decision, changes splitter.Changes, hints error, missi
 
 // keepTime keeps the time of a condition whose status has not changed.
 func keepTime(root *unstructured.Unstructured, c metav1.Condition) metav1.Condition {
-	all, _, _ := unstructured.NestedSlice(root.Object, "status", "conditions")
-	for _, o := range all {
-		m, _ := o.(map[string]any)
-		at, _ := m["lastTransitionTime"].(string)
-		if t, err := time.Parse(time.RFC3339, at); m["type"] == c.Type && m["status"] == string(c.Status) && err == nil {
-			c.LastTransitionTime = metav1.NewTime(t)
-		}
+	if is := api.ConditionIn(root, c.Type); is != nil && is.Status == c.Status && !is.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = is.LastTransitionTime
 	}
 	return c
 }
 
-func patch(ctx context.Context, client dynamic.ResourceInterface, i item, content map[string]any, subresources ...string) error {
+func patch(
+	ctx context.Context, client dynamic.ResourceInterface, i item, content map[string]any, subresources ...string,
+) (*unstructured.Unstructured, error) {
 	raw, err := json.Marshal(content)
 	if err != nil {
-		return fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
+		return nil, fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
 	}
-	_, err = client.Patch(ctx, i.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController}, subresources...)
+	live, err := client.Patch(ctx, i.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController}, subresources...)
 	if err != nil {
-		return fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
+		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
 	}
-	return nil
+	return live, nil
 }

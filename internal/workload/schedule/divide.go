@@ -119,6 +119,14 @@ func (a *assignment) keepOne(goal map[string]int64) {
 	}
 }
 
+// exceeds returns 1 if a candidate has more replicas than its share, or else 0: it got one of the remaining ones before.
+func (a *assignment) exceeds(c *candidate, shares map[string]int64) int {
+	if a.previous[c.Name].Replicas > shares[c.Name] {
+		return 1
+	}
+	return 0
+}
+
 // near reports whether the clusters have all replicas already, and hardly any would move.
 func (a *assignment) near(goal map[string]int64) bool {
 	total, moved := int64(0), int64(0)
@@ -160,7 +168,7 @@ func (a *assignment) proportional(replicas int64, all []*candidate) map[string]i
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return c.weight == 0 })
 	order := slices.SortedFunc(slices.Values(all), func(x, y *candidate) int {
-		return cmp.Or(cmp.Compare(remainder[y.Name], remainder[x.Name]), a.rank(x, y))
+		return cmp.Or(cmp.Compare(remainder[y.Name], remainder[x.Name]), a.exceeds(y, shares)-a.exceeds(x, shares), a.rank(x, y))
 	})
 	for i := range left {
 		shares[order[int(i)%len(order)].Name]++

@@ -30,6 +30,8 @@ type Workload struct {
 	Requests corev1.ResourceList
 	// Pinned means that the workload has data in its cluster. It stays there even if the cluster is not ready.
 	Pinned bool
+	// Finished means that the workload has run to its end. It stays where it is: another cluster would run it again.
+	Finished bool
 	// Home is the cluster that has data which the workload uses already. It runs only there. Empty: there is none.
 	Home string
 	// Affine are the clusters with objects that match Hints.Affinity, and AntiAffine those with objects that match Hints.AntiAffinity.
@@ -40,8 +42,9 @@ type Workload struct {
 type Cluster struct {
 	Name   string
 	Labels map[string]string
-	// Ready is whether the cluster runs what is scheduled to it.
-	Ready bool
+	// Ready is whether the cluster runs what is scheduled to it. Problem is the reason if it does not, empty if it is not known.
+	Ready   bool
+	Problem string
 	// Evicted means that the cluster has been not ready for so long that its share runs elsewhere.
 	Evicted bool
 	// Unschedulable means that nothing new is scheduled to it. Draining means that its share moves to other clusters.
@@ -168,6 +171,9 @@ func (a *assignment) judge(c Cluster) *candidate {
 	if a.workload.Pinned && has {
 		return &candidate{Cluster: c, ok: true, reason: "has the data of the workload", most: math.MaxInt64}
 	}
+	if a.workload.Finished && has {
+		return &candidate{Cluster: c, ok: true, reason: "has run the workload to its end", most: math.MaxInt64}
+	}
 	switch {
 	case a.workload.Home != "" && a.workload.Home != c.Name:
 		return no("the data of the workload is on cluster %s", a.workload.Home)
@@ -182,21 +188,29 @@ func (a *assignment) judge(c Cluster) *candidate {
 	case c.Draining:
 		return no("it is drained")
 	case c.Evicted:
-		return no("it is not ready for longer than evictAfter")
+		return no("%s for longer than evictAfter", c.notReady())
 	case !c.API.State.Serves() && !has:
 		return no("%s: %s", c.API.State, c.API.Message)
 	case !c.API.State.Serves():
 		return stays(string(c.API.State) + ": " + c.API.Message)
 	case !c.Ready && !has:
-		return no("it is not ready")
+		return no("%s", c.notReady())
 	case !c.Ready:
-		return stays("it is not ready")
+		return stays(c.notReady())
 	case c.Unschedulable && !has:
 		return no("it is cordoned")
 	case c.Unschedulable:
 		return stays("it is cordoned")
 	}
 	return &candidate{Cluster: c, ok: true, reason: "is a candidate", most: math.MaxInt64}
+}
+
+// notReady says that the cluster is not ready, and why.
+func (c *Cluster) notReady() string {
+	if c.Problem == "" {
+		return "it is not ready"
+	}
+	return "it is not ready (" + c.Problem + ")"
 }
 
 // weigh sets the weights of candidates: explicit ones, else how many replicas a cluster has room for, else one.

@@ -3,6 +3,7 @@ package schedule_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 
@@ -74,6 +75,8 @@ func TestGoal(t *testing.T) {
 		"the remainder stays elsewhere": {workload: divided(5), clusters: []schedule.Cluster{c1, c2}, previous: numbers{"c1": 3, "c2": 2}, want: numbers{"c1": 3, "c2": 2}},
 		"weights": {workload: hints(6, func(w *schedule.Workload) { w.Hints.Weights = numbers{"c1": 2, "c2": 1} }),
 			clusters: []schedule.Cluster{c1, c2, c3}, want: numbers{"c1": 4, "c2": 2}},
+		"the remainder stays with the one of the smaller weight": {workload: hints(6, func(w *schedule.Workload) { w.Hints.Weights = numbers{"c1": 3, "c2": 1} }),
+			clusters: []schedule.Cluster{c1, c2}, previous: numbers{"c1": 4, "c2": 2}, want: numbers{"c1": 4, "c2": 2}},
 		"capacity": {workload: hints(6, func(w *schedule.Workload) { w.Requests = corev1.ResourceList{"cpu": resource.MustParse("500m")} }),
 			clusters: []schedule.Cluster{
 				with(c1, func(c *schedule.Cluster) { c.Free = free("4", "100") }),
@@ -119,6 +122,8 @@ func TestGoal(t *testing.T) {
 			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.Evicted = true })}, want: numbers{"c1": 3}},
 		"single with data": {workload: hints(3, func(w *schedule.Workload) { w.Hints.Spread, w.Pinned = schedule.Single, true }), previous: numbers{"c2": 3},
 			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.Evicted = true })}, want: numbers{"c2": 3}},
+		"single that has finished": {workload: hints(1, func(w *schedule.Workload) { w.Hints.Spread, w.Finished = schedule.Single, true }), previous: numbers{"c2": 1},
+			clusters: []schedule.Cluster{c1, with(c2, func(c *schedule.Cluster) { c.Draining = true })}, want: numbers{"c2": 1}},
 		"scaled to zero":  {workload: divided(0), previous: numbers{"c1": 1, "c2": 1}, clusters: []schedule.Cluster{c1, c2}, want: numbers{"c1": 0, "c2": 0}},
 		"created at zero": {workload: divided(0), clusters: []schedule.Cluster{c2}, want: numbers{"c2": 0}},
 		"no candidate": {workload: divided(3), clusters: []schedule.Cluster{with(c1, func(c *schedule.Cluster) { c.Ready = false })},
@@ -141,11 +146,17 @@ func TestVerdictsHaveReasons(t *testing.T) {
 			c.API = api.APIStatus{State: api.APIIncompatible, Message: "spec.foo: the field is missing"}
 		}),
 		ready("c1"), with(ready("c2"), func(c *schedule.Cluster) { c.Unschedulable = true }),
+		with(ready("c4"), func(c *schedule.Cluster) { c.Ready, c.Evicted, c.Problem = false, true, "DuplicateCluster" }),
+		with(ready("c5"), func(c *schedule.Cluster) { c.Ready, c.Problem = false, "Unreachable" }),
+		with(ready("c6"), func(c *schedule.Cluster) { c.Ready = false }),
 	}, nil, 0)
 	require.Equal(t, []schedule.Verdict{
 		{Cluster: "c1", Chosen: true, Reason: "is a candidate", Weight: 1, Goal: 2, Replicas: 2},
 		{Cluster: "c2", Reason: "it is cordoned"},
 		{Cluster: "c3", Reason: "Incompatible: spec.foo: the field is missing"},
+		{Cluster: "c4", Reason: "it is not ready (DuplicateCluster) for longer than evictAfter"},
+		{Cluster: "c5", Reason: "it is not ready (Unreachable)"},
+		{Cluster: "c6", Reason: "it is not ready"},
 	}, d.Verdicts)
 }
 
@@ -178,10 +189,26 @@ func TestMovesAreSurgedAndLimited(t *testing.T) {
 	require.Equal(t, map[string]int64{"c1": 20, "c2": 2}, replicas(schedule.Assign(w, clusters, now, 0).Next), "a tenth by default")
 }
 
+// A cluster that has just shrunk still reports the pods that end: they do not count as replacements of others.
+func TestAvailableReplicasAreNoMoreThanThoseThatAreWanted(t *testing.T) {
+	clusters := []schedule.Cluster{with(ready("c1"), func(c *schedule.Cluster) { c.Draining = true }), ready("c2")}
+	now := map[string]schedule.Share{"c1": {Replicas: 8, Available: 9}, "c2": {Replicas: 2, Available: 1, Surge: true}}
+	require.Equal(t, map[string]int64{"c1": 8, "c2": 2}, replicas(schedule.Assign(divided(9), clusters, now, 1).Next))
+}
+
 func TestLostReplicasAreReplacedAtOnce(t *testing.T) {
 	lost := with(ready("c2"), func(c *schedule.Cluster) { c.Evicted, c.Ready = true, false })
 	d := schedule.Assign(divided(20), []schedule.Cluster{ready("c1"), lost, ready("c3")}, shares(map[string]int64{"c1": 7, "c2": 7, "c3": 6}), 1)
 	require.Equal(t, map[string]int64{"c1": 10, "c3": 10}, replicas(d.Next))
+}
+
+// A user of a workspace must not be able to occupy the controller.
+func TestAnyNumberOfReplicasIsDividedAtOnce(t *testing.T) {
+	clusters := []schedule.Cluster{ready("c1"), ready("c2"), ready("c3")}
+	d := schedule.Assign(divided(math.MaxInt32), clusters, nil, 0)
+	require.Equal(t, d.Goal, replicas(d.Next))
+	d = schedule.Assign(divided(1), clusters, d.Next, 0)
+	require.Equal(t, int64(1), d.Next["c1"].Replicas+d.Next["c2"].Replicas+d.Next["c3"].Replicas)
 }
 
 func TestScalingIsNotLimited(t *testing.T) {
@@ -260,7 +287,8 @@ func drawClusters(t *rapid.T) []schedule.Cluster {
 }
 
 func drawWorkload(t *rapid.T) schedule.Workload {
-	w := divided(int64(rapid.IntRange(0, 40).Draw(t, "replicas")))
+	most := rapid.SampledFrom([]int64{40, 40, 40, 5000, math.MaxInt32}).Draw(t, "most")
+	w := divided(rapid.Int64Range(0, most).Draw(t, "replicas"))
 	if rapid.IntRange(0, 3).Draw(t, "weighted") == 0 {
 		w.Hints.Weights = map[string]int64{}
 		for i := range 5 {
@@ -279,6 +307,9 @@ func TestAnySequenceOfStatesEndsWithTheGoal(t *testing.T) {
 		for range 4 {
 			w, clusters := drawWorkload(t), drawClusters(t)
 			moves := int64(rapid.IntRange(0, 5).Draw(t, "moves"))
+			if w.Replicas > 200 {
+				moves = 0 // a tenth
+			}
 			for n := 0; ; n++ {
 				d := schedule.Assign(w, clusters, previous, moves)
 				checkDecision(t, w, d, previous, clusters)
@@ -322,7 +353,7 @@ func checkDecision(t *rapid.T, w schedule.Workload, d schedule.Decision, previou
 		}
 	}
 	for _, c := range clusters {
-		surge = surge || previous[c.Name].Surge
+		surge = surge || previous[c.Name].Surge && !c.Evicted
 		running += previous[c.Name].Replicas
 		if next, ok := d.Next[c.Name]; ok {
 			available += previous[c.Name].Available

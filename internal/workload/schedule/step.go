@@ -16,11 +16,19 @@ func (a *assignment) atOnce(goal map[string]int64) map[string]Share {
 	return next
 }
 
-// movesPart is the part of the replicas, as its inverse, that moves at a time.
-const movesPart = 10
+const (
+	// movesPart is the part of the replicas, as its inverse, that moves at a time.
+	movesPart = 10
+	// leastMoves is how many replicas of a small workload may move in a minute.
+	leastMoves = 5
+)
 
 // Moves returns how many replicas may move at a time: a tenth of all, and at least one.
 func Moves(replicas int64) int64 { return max(1, replicas/movesPart) }
+
+// MovesPerMinute returns how many replicas may move in a minute: a tenth of all, and at least five. A small workload moves one at a time, each
+// when the one before is available: with a tenth in a minute, nine replicas would take nine minutes.
+func MovesPerMinute(replicas int64) int64 { return max(leastMoves, Moves(replicas)) }
 
 // step returns the next step to the goal. Missing replicas are created at once, surplus ones removed at once. Others move: the cluster
 // that receives them grows first, and the one that gives them shrinks when they are available.
@@ -67,23 +75,28 @@ func (a *assignment) running(goal map[string]int64) (next map[string]Share, repl
 		if c := a.clusters[name]; c == nil || c.Evicted && !c.ok {
 			continue // what runs there is removed when the cluster returns
 		}
+		share.Available = min(share.Available, share.Replicas) // the status of a cluster that has just shrunk is that of before
 		next[name] = share
 		replicas += share.Replicas
 	}
 	return next, replicas
 }
 
+// portion returns how many of n replicas are given out at a time: one, unless a user wants so many that this would take long.
+func portion(n int64) int64 { return max(1, n/1000) }
+
 // grow adds replicas to the clusters that lack the most of their goal. Replicas that are to replace running ones are a surge.
 func grow(next map[string]Share, goal map[string]int64, n int64, surge bool) {
-	for ; n > 0; n-- {
+	for most := portion(n); n > 0; {
 		name, lacks := furthest(next, func(name string) int64 { return goal[name] - next[name].Replicas })
 		if lacks <= 0 {
 			return
 		}
-		s := next[name]
-		s.Replicas++
+		s, add := next[name], min(n, lacks, most)
+		s.Replicas += add
 		s.Surge = s.Surge || surge
 		next[name] = s
+		n -= add
 	}
 }
 
@@ -95,7 +108,7 @@ func shrink(next map[string]Share, goal map[string]int64, n, total int64) {
 		available += s.Available
 		moving = moving || s.Surge
 	}
-	for ; n > 0; n-- {
+	for most := portion(n); n > 0; {
 		name, exceeds := furthest(next, func(name string) int64 {
 			if s := next[name]; moving && available <= total && s.Available >= s.Replicas {
 				return 0
@@ -105,13 +118,15 @@ func shrink(next map[string]Share, goal map[string]int64, n, total int64) {
 		if exceeds <= 0 {
 			return
 		}
-		s := next[name]
-		s.Replicas--
-		if s.Available > s.Replicas {
-			s.Available--
-			available--
+		s, remove := next[name], min(n, exceeds, most)
+		if moving {
+			remove = min(remove, s.Replicas-s.Available+max(0, available-total))
 		}
+		s.Replicas -= remove
+		available -= max(0, s.Available-s.Replicas)
+		s.Available = min(s.Available, s.Replicas)
 		next[name] = s
+		n -= remove
 	}
 }
 

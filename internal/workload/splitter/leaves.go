@@ -64,6 +64,8 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	leaf.SetName(api.LeafName(root.GetName(), cluster))
 	leaf.SetNamespace(root.GetNamespace())
 	leaf.SetLabels(with(usersOnly(root.GetLabels()), map[string]string{api.LabelCluster: cluster}))
+	// The syncer would add it before it writes to the cluster: another request, and another turn of the watch.
+	leaf.SetFinalizers([]string{api.FinalizerSyncer})
 	leaf.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(root, root.GroupVersionKind())})
 	if share.Replicas != nil {
 		if err := unstructured.SetNestedField(leaf.Object, *share.Replicas, "spec", "replicas"); err != nil {
@@ -120,8 +122,8 @@ type Changes struct {
 	Collisions []*unstructured.Unstructured
 }
 
-// Compare returns the changes. Existing are the objects of the root's kind in its namespace. A leaf that is being deleted is not
-// written again before it is gone.
+// Compare returns the changes. Existing are the objects of the root's kind in its namespace. An object that is being deleted, such as a
+// leaf of an earlier root of the same name, is not written again before it is gone.
 func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Unstructured) Changes {
 	byName := map[string]*unstructured.Unstructured{}
 	for _, e := range existing {
@@ -135,9 +137,9 @@ func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Uns
 		switch {
 		case is == nil:
 			c.Apply = append(c.Apply, leaf)
+		case is.GetDeletionTimestamp() != nil:
 		case !IsLeafOf(is, root):
 			c.Collisions = append(c.Collisions, is)
-		case is.GetDeletionTimestamp() != nil:
 		case is.GetAnnotations()[api.AnnotationSpecHash] != leaf.GetAnnotations()[api.AnnotationSpecHash]:
 			c.Apply = append(c.Apply, leaf)
 		}

@@ -71,6 +71,7 @@ metadata:
   namespace: shop
   labels: {app: web, workloads.kcp.dev/cluster: c1}
   annotations: {user: kept, workloads.kcp.dev/name: web, workloads.kcp.dev/root-generation: "3"}
+  finalizers: [workloads.kcp.dev/syncer]
   ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: "1", controller: true, blockOwnerDeletion: true}]
 spec:
   replicas: 3
@@ -122,6 +123,8 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, []string{"web--c1", "web--c2", "web--c3"}, names(c.Apply))
 	deleted := want[0].DeepCopy()
 	deleted.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+	require.Empty(t, splitter.Compare(root, want[:1], []*unstructured.Unstructured{deleted}))
+	deleted.SetOwnerReferences([]metav1.OwnerReference{{UID: "of-an-earlier-root"}})
 	require.Empty(t, splitter.Compare(root, want[:1], []*unstructured.Unstructured{deleted}))
 }
 

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,6 +50,16 @@ func HasConditions(gk schema.GroupKind) bool {
 	return !slices.Contains([]schema.GroupKind{
 		{Group: "networking.k8s.io", Kind: "Ingress"}, {Group: "batch", Kind: "CronJob"}, {Kind: "ConfigMap"}, {Kind: "Secret"}, {Kind: "ServiceAccount"},
 	}, gk)
+}
+
+// IsFinished reports whether a root is a Job that has run to its end, with or without success.
+func IsFinished(root *unstructured.Unstructured) bool {
+	if root.GroupVersionKind().GroupKind() != (schema.GroupKind{Group: "batch", Kind: "Job"}) {
+		return false
+	}
+	return slices.ContainsFunc(objects(object(root.Object, "status"), "conditions"), func(c map[string]any) bool {
+		return c["status"] == "True" && slices.Contains([]any{string(batchv1.JobComplete), string(batchv1.JobFailed)}, c["type"])
+	})
 }
 
 func rows(op operation, paths ...string) []row {

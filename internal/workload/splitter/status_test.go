@@ -119,3 +119,17 @@ func TestPlacementOf(t *testing.T) {
 	require.Equal(t, api.Placement{"c1": {Replicas: &three, Ready: &two}, "c2": {}, "c3": {}},
 		splitter.PlacementOf(map[string]*unstructured.Unstructured{"c1": l, "c2": service, "c3": nil}))
 }
+
+func TestIsFinished(t *testing.T) {
+	for text, want := range map[string]bool{
+		"{apiVersion: batch/v1, kind: Job}": false,
+		"{apiVersion: batch/v1, kind: Job, status: {conditions: [{type: Suspended, status: 'True'}]}}":                   false,
+		"{apiVersion: batch/v1, kind: Job, status: {conditions: [{type: Complete, status: 'False'}]}}":                   false,
+		"{apiVersion: batch/v1, kind: Job, status: {conditions: [{type: X}, {type: Complete, status: 'True'}]}}":         true,
+		"{apiVersion: batch/v1, kind: Job, status: {conditions: [{type: Failed, status: 'True'}]}}":                      true,
+		"{apiVersion: example.com/v1, kind: Job, status: {conditions: [{type: Complete, status: 'True'}]}}":              false,
+		"{apiVersion: apps/v1, kind: Deployment, status: {conditions: [{type: Complete, status: 'True'}], replicas: 1}}": false,
+	} {
+		require.Equal(t, want, splitter.IsFinished(object(t, text)), text)
+	}
+}

@@ -52,7 +52,7 @@ func removable(ns *unstructured.Unstructured, resources []schema.GroupVersionRes
 }
 
 // ensureNamespace creates the namespace that stands for a namespace of a logical cluster, and records that it has objects of a resource.
-// It fails with a collisionError if there is a namespace with the name that stands for something else: nothing is written to it.
+// It fails with a refusal if there is a namespace with the name that stands for something else: nothing is written to it.
 func (s *syncer) ensureNamespace(ctx context.Context, i item) error {
 	want, has := api.DownstreamLabels(s.Setup, i.Cluster, i.Namespace), hasKey(i.GroupResource())
 	ns := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
@@ -71,11 +71,13 @@ func (s *syncer) ensureNamespace(ctx context.Context, i item) error {
 		err = s.createNamespace(ctx, client, ns, want, has)
 	case err != nil:
 	case !contains(live.GetLabels(), want):
-		return &collisionError{api.ReasonNamespaceCollision, fmt.Sprintf(
+		return &refusal{api.ReasonNamespaceCollision, fmt.Sprintf(
 			"namespace %s of cluster %s does not belong to namespace %s of workspace %s: delete it, or rename the namespace in the workspace",
 			ns, s.Cluster, i.Namespace, i.Cluster)}
 	case live.GetDeletionTimestamp() != nil:
-		return fmt.Errorf("namespace %s of cluster %s is being deleted", ns, s.Cluster)
+		// changedNamespace tries again when it is gone.
+		return &refusal{api.ReasonNamespaceTerminating, fmt.Sprintf(
+			"namespace %s of cluster %s is being deleted: if that does not end, see the conditions of the namespace there", ns, s.Cluster)}
 	default:
 		err = s.record(ctx, client, live, has)
 	}
@@ -89,7 +91,7 @@ func (s *syncer) createNamespace(ctx context.Context, client dynamic.ResourceInt
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	u.SetName(name)
-	labels[api.LabelCluster] = s.Cluster
+	labels[api.LabelCluster], labels[api.LabelPodSecurity] = s.Cluster, string(s.level())
 	u.SetLabels(labels)
 	u.SetAnnotations(map[string]string{has: "true"})
 	_, err := client.Create(ctx, u, metav1.CreateOptions{FieldManager: api.ManagerSyncer})
@@ -108,7 +110,12 @@ func (s *syncer) record(ctx context.Context, client dynamic.ResourceInterface, l
 	if _, ok := live.GetAnnotations()[has]; ok {
 		return nil
 	}
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": string(live.GetUID()), "annotations": map[string]any{has: "true"}}})
+	return markNamespace(ctx, client, live, "annotations", has, "true")
+}
+
+// markNamespace sets a label or an annotation of a namespace, if it still is the one that was seen.
+func markNamespace(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, where, key, value string) error {
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": string(live.GetUID()), where: map[string]any{key: value}}})
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@ package syncer
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -14,34 +14,58 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// The brake: orphans are not removed if there are this many at once, and more than this share of all objects. Such a number is more
-// likely a mistake elsewhere, such as a restored backup of kcp (kcp issue 2041: a syncer deleted namespaces when it started).
-const (
-	manyOrphans        = 5
-	manyOrphansPercent = 20
-)
-
 // orphan is an object of the physical cluster, or a namespace there, that no leaf needs.
 type orphan struct {
 	schema.GroupVersionResource
 	uid types.UID
 }
 
-// leafOf returns the key of the leaf that an object of the physical cluster stands for.
-func (s *syncer) leafOf(r schema.GroupVersionResource, k watch.Key) (watch.Key, bool) {
-	if live, ok := s.down.Get(r, k); ok {
-		return parseLeaf(live.GetAnnotations()[annotationLeaf])
+// changedNamespace syncs the leaves of a namespace of the physical cluster that is gone.
+func (s *syncer) changedNamespace(k watch.Key) {
+	if _, exists := s.down.Get(namespaces, k); exists {
+		return
 	}
-	// The object is gone. Its namespace says where its leaf is, and the leaf has its name, or is a leaf of a root with its name.
+	s.mu.Lock()
+	resources := s.resources
+	s.mu.Unlock()
+	for _, r := range resources {
+		for _, leaf := range s.leavesIn(r, k.Name) {
+			s.queue.Add(item{r, leaf})
+		}
+	}
+}
+
+// leavesIn returns the keys of the leaves that have their objects in a namespace of the physical cluster.
+func (s *syncer) leavesIn(r schema.GroupVersionResource, namespace string) []watch.Key {
+	var all []watch.Key
+	for _, leaf := range s.up.List(r) {
+		if k := watch.KeyOf(leaf.Unstructured); api.DownstreamNamespace(s.Setup, k.Cluster, k.Namespace) == namespace {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// leavesOf returns the keys of the leaves that an object of the physical cluster can stand for: by its annotation, and, because a user
+// can have changed that, or because the object is gone, by its namespace and its name.
+func (s *syncer) leavesOf(r schema.GroupVersionResource, k watch.Key) []watch.Key {
+	var all []watch.Key
+	if live, ok := s.down.Get(r, k); ok {
+		if leaf, ok := parseLeaf(live.GetAnnotations()[annotationLeaf]); ok {
+			all = append(all, leaf)
+		}
+	}
 	ns, ok := s.down.Get(namespaces, watch.Key{Name: k.Namespace})
 	if !ok {
-		return watch.Key{}, false
+		return append(all, s.leavesIn(r, k.Namespace)...) // it is gone, too
 	}
-	leaf := watch.Key{Cluster: ns.GetLabels()[api.LabelWorkspace], Namespace: ns.GetLabels()[api.LabelNamespace], Name: api.LeafName(k.Name, s.Cluster)}
-	if _, ok := s.up.Get(r, leaf); !ok {
-		leaf.Name = k.Name
+	leaf := watch.Key{Cluster: ns.GetLabels()[api.LabelWorkspace], Namespace: ns.GetLabels()[api.LabelNamespace]}
+	for _, leaf.Name = range []string{k.Name, api.LeafName(k.Name, s.Cluster)} {
+		if _, ok := s.up.Get(r, leaf); ok && !slices.Contains(all, leaf) {
+			all = append(all, leaf)
+		}
 	}
-	return leaf, true
+	return all
 }
 
 // parseLeaf parses a key as Key.String writes it.
@@ -54,28 +78,39 @@ func parseLeaf(text string) (watch.Key, bool) {
 // sweep removes orphans: objects that were orphans at the last look already. It removes nothing if anything could not be listed,
 // on either side, because a leaf that is not known may exist.
 func (s *syncer) sweep(ctx context.Context) {
+	defer s.begin("the look for orphans")()
 	defer s.report()
 	s.mu.Lock()
-	endpoints, resources, before := s.endpoints, s.resources, s.suspects
+	endpoints, resources, before, release := s.endpoints, s.resources, s.suspects, s.release
 	s.mu.Unlock()
-	if len(endpoints) == 0 || !s.up.Complete() || !s.down.Complete() {
+	if len(endpoints) == 0 || !s.up.Complete() || !s.bound.Complete() || !s.down.Complete() {
 		return
 	}
 	found, total := s.find(resources)
-	message := brake(len(found), total, s.Cluster)
+	kept, message := s.hold(found, total, release)
 	suspects := map[orphan]bool{}
 	for o, live := range found {
-		if suspects[o] = true; !before[o] || message != "" {
+		if suspects[o] = true; !before[o] || kept[o] {
 			continue
 		}
 		klog.FromContext(ctx).Info("Removing an object without a leaf", "resource", o.GroupResource(), "namespace", live.GetNamespace(), "name", live.GetName())
-		if err := s.delete(ctx, o.GroupVersionResource, live); err != nil {
+		if err := s.collect(ctx, o, live); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot remove an object without a leaf")
 		}
 	}
 	s.mu.Lock()
 	s.suspects, s.orphans = suspects, message
 	s.mu.Unlock()
+}
+
+// collect deletes an orphan. A namespace stays while it has volumes.
+func (s *syncer) collect(ctx context.Context, o orphan, live *unstructured.Unstructured) error {
+	if o.GroupVersionResource == namespaces {
+		if keep, err := s.hasVolumes(ctx, live); keep || err != nil {
+			return err
+		}
+	}
+	return s.delete(ctx, o.GroupVersionResource, live)
 }
 
 // find returns the orphans, and the number of all objects. A namespace is an orphan if it has no leaf and no object, of
@@ -106,13 +141,4 @@ func (s *syncer) find(resources []schema.GroupVersionResource) (found map[orphan
 		}
 	}
 	return found, total
-}
-
-// brake returns why orphans are not removed, or nothing if they are.
-func brake(orphans, total int, cluster string) string {
-	if orphans < manyOrphans || orphans*100 <= total*manyOrphansPercent {
-		return ""
-	}
-	return fmt.Sprintf("%d of %d objects in cluster %s have no object in kcp: they are not removed, because that may be a mistake. "+
-		"If they are to be removed, delete the namespaces with the label %s in the cluster", orphans, total, cluster, api.LabelSetup)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +44,16 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 	return err
 }
 
+// propagation returns how objects of a resource are deleted. What owns others, such as a Deployment, is gone only when they are: an object of
+// the same name can follow at once. If the garbage collector of the cluster starts at that moment, it does not see that the owner of
+// the previous pods is gone, and they run on without an owner.
+func propagation(r schema.GroupVersionResource) metav1.DeletionPropagation {
+	if r.Group == "" || strings.HasSuffix(r.Group, ".k8s.io") {
+		return metav1.DeletePropagationBackground
+	}
+	return metav1.DeletePropagationForeground
+}
+
 // delete deletes an object of the physical cluster, if it still is the one that was seen. What it owns goes with it.
 func (s *syncer) delete(ctx context.Context, r schema.GroupVersionResource, seen *unstructured.Unstructured) error {
 	if seen.GetDeletionTimestamp() != nil {
@@ -52,8 +63,8 @@ func (s *syncer) delete(ctx context.Context, r schema.GroupVersionResource, seen
 	if err != nil {
 		return err
 	}
-	uid, background := seen.GetUID(), metav1.DeletePropagationBackground
-	err = client.Delete(ctx, seen.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background})
+	uid, policy := seen.GetUID(), propagation(r)
+	err = client.Delete(ctx, seen.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &policy})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s %s/%s of cluster %s: %w", r.GroupResource(), seen.GetNamespace(), seen.GetName(), s.Cluster, err)
 	}

@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -43,11 +44,16 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 	case !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer):
 		// The change comes back with the watch.
 		return s.setFinalizers(ctx, i, leaf, append(slices.Clone(leaf.GetFinalizers()), api.FinalizerSyncer))
+	case !s.lists(i.GroupVersionResource):
+		return nil // the leaf comes back when it does
 	}
 	object, err := s.apply(ctx, i, leaf.Unstructured)
-	result, permanent := outcomeOf(err)
-	if err != nil && !permanent {
-		return err
+	result, refused := outcomeOf(err)
+	if err != nil {
+		if !refused {
+			return err
+		}
+		s.queue.AddAfter(i, refusedInterval)
 	}
 	return s.writeStatus(ctx, i, leaf, object, result)
 }
@@ -79,6 +85,7 @@ func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructu
 	if err != nil {
 		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", i.GroupResource(), desired.GetNamespace(), desired.GetName(), s.Cluster, err)
 	}
+	s.observe(Down, i)
 	s.mu.Lock()
 	s.applied[i] = applied{hash, object.GetGeneration(), object.GetResourceVersion()}
 	s.mu.Unlock()
@@ -100,10 +107,10 @@ func hashOf(o *unstructured.Unstructured) uint64 {
 	return h.Sum64() | 1
 }
 
-// collisionError means that the physical cluster has another object under the name.
-type collisionError struct{ reason, message string }
+// refusal means that the leaf cannot be in the physical cluster as it is there now, such as when another object has the name.
+type refusal struct{ reason, message string }
 
-func (e *collisionError) Error() string { return e.message }
+func (e *refusal) Error() string { return e.message }
 
 // claim fails if the physical cluster has an object under the name that stands for another leaf. An object that nothing else stands
 // for, such as the ServiceAccount default, is taken over.
@@ -117,20 +124,21 @@ func (s *syncer) claim(ctx context.Context, client dynamic.ResourceInterface, de
 	}
 	want, have := desired.GetAnnotations()[annotationLeaf], live.GetAnnotations()[annotationLeaf]
 	if have != "" && have != want {
-		return &collisionError{api.ReasonNameCollision, fmt.Sprintf("%s %s/%s of cluster %s stands for %s: rename or delete one of them",
+		return &refusal{api.ReasonNameCollision, fmt.Sprintf("%s %s/%s of cluster %s stands for %s: rename or delete one of them",
 			desired.GetKind(), desired.GetNamespace(), desired.GetName(), s.Cluster, have)}
 	}
 	return nil
 }
 
-// outcomeOf returns the condition for an error of apply, and whether only a change of the leaf or of the cluster's rules can help.
-func outcomeOf(err error) (o outcome, permanent bool) {
-	collision, isCollision := err.(*collisionError)
+// outcomeOf returns the condition for an error of apply, and whether the cluster refuses the leaf: another attempt helps only if the leaf, or
+// something in the cluster, has changed.
+func outcomeOf(err error) (o outcome, refused bool) {
+	var r *refusal
 	switch {
 	case err == nil:
-		return synced(), true
-	case isCollision:
-		return outcome{collision.reason, collision.message}, true
+		return synced(), false
+	case errors.As(err, &r):
+		return outcome{r.reason, r.message}, true
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return outcome{api.ReasonInvalid, err.Error()}, true
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
@@ -147,11 +155,26 @@ func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 		return s.annotate(ctx, i, leaf, o)
 	}
 	present, _, _ := unstructured.NestedMap(leaf.Object, "status")
-	patch := mergePatch(present, statusOf(leaf.Unstructured, object, o, s.Now()))
+	gk, now := leaf.GroupVersionKind().GroupKind(), s.Now()
+	status := statusOf(leaf.Unstructured, object, o, now)
+	s.dropped.Strip(gk, i.Cluster, status, now)
+	if !s.dropped.HasConditions(gk, i.Cluster, now) {
+		delete(status, "conditions")
+		if err := s.annotate(ctx, i, leaf, o); err != nil {
+			return err
+		}
+	}
+	patch := mergePatch(present, status)
 	if len(patch) == 0 {
 		return nil
 	}
-	err := s.patch(ctx, i, leaf, map[string]any{"status": patch}, "status")
+	live, err := s.patch(ctx, i, leaf, map[string]any{"status": patch}, "status")
+	if err == nil {
+		s.observe(Up, i)
+		if s.dropped.Learn(gk, i.Cluster, patch, live, now) {
+			s.queue.Add(i) // an annotation has the outcome instead
+		}
+	}
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
 		// The API has no status, or its conditions are of another type.
 		return s.annotate(ctx, i, leaf, o)
@@ -168,7 +191,7 @@ func (s *syncer) annotate(ctx context.Context, i item, leaf watch.Object, o outc
 	if have, ok := leaf.GetAnnotations()[api.AnnotationSyncError]; ok && have == want || !ok && want == nil {
 		return nil
 	}
-	err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationSyncError: want}}})
+	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationSyncError: want}}})
 	if apierrors.IsNotFound(err) {
 		return nil // the leaf is gone
 	}
@@ -177,26 +200,29 @@ func (s *syncer) annotate(ctx context.Context, i item, leaf watch.Object, o outc
 
 // setFinalizers sets the finalizers of a leaf, unless it has changed since it was read.
 func (s *syncer) setFinalizers(ctx context.Context, i item, leaf watch.Object, all []string) error {
-	return s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
+	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
 		"finalizers": all, "resourceVersion": leaf.GetResourceVersion(), "uid": string(leaf.GetUID()),
 	}})
+	return err
 }
 
 // patch sends a merge patch for a leaf to the endpoint that serves it.
-func (s *syncer) patch(ctx context.Context, i item, leaf watch.Object, patch map[string]any, subresources ...string) error {
+func (s *syncer) patch(
+	ctx context.Context, i item, leaf watch.Object, patch map[string]any, subresources ...string,
+) (*unstructured.Unstructured, error) {
 	client, err := s.up.Resource(leaf.Endpoint, i.Cluster, i.GroupVersionResource)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	raw, err := json.Marshal(patch)
 	if err != nil {
-		return fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
+		return nil, fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
 	}
-	_, err = client.Namespace(i.Namespace).Patch(ctx, i.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerSyncer}, subresources...)
+	live, err := client.Namespace(i.Namespace).Patch(ctx, i.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerSyncer}, subresources...)
 	if err != nil {
-		return fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
+		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
 	}
-	return nil
+	return live, nil
 }
 
 // below returns a client for a resource of the physical cluster.

@@ -14,22 +14,27 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// sweepInterval is the time between two looks for orphans. It needs no request.
+// sweepInterval is the time between two looks for orphans, and at the labels of namespaces. It needs no request.
 const sweepInterval = 15 * time.Second
 
 // The delays before an object is tried again.
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
+	// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a policy changed.
+	refusedInterval = time.Minute
 )
 
 // Options are the two sides of a syncer.
@@ -47,8 +52,13 @@ type Options struct {
 	// Workers is the number of objects that are synced at the same time. Default: 8.
 	Workers int
 	Now     func() time.Time
+	// Begin is called before each piece of work, and the function that it returns after it. Nil ignores it.
+	Begin func(what string) (end func())
 	// Report is called when the state of the syncer may have changed. It must not block. Nil ignores it.
 	Report func(State)
+	// Observe is called with the time from when a watch shows a change until it is written to the other side. It must not block. Nil
+	// ignores it.
+	Observe func(Direction, time.Duration)
 }
 
 // State is what a syncer tells about itself.
@@ -57,8 +67,9 @@ type State struct {
 	Orphans string `json:"orphans,omitempty"`
 	// Failures are the endpoints and resources that cannot be read now, with the errors.
 	Failures []string `json:"failures,omitempty"`
-	// Objects is the number of leaves.
+	// Objects is the number of leaves, and Waiting that of objects in the queue.
 	Objects int `json:"objects"`
+	Waiting int `json:"waiting"`
 }
 
 // namespaces is the resource of namespaces.
@@ -75,7 +86,12 @@ type syncer struct {
 	Options
 	// up has the leaves, at the virtual workspaces of the cluster's APIExport. down has what was made of them.
 	up, down *watch.Set
-	queue    workqueue.TypedRateLimitingInterface[item]
+	latency  *latency
+	// dropped are the fields of the status of leaves that kcp drops.
+	dropped splitter.Dropped
+	// bound has the APIBindings of the cluster's APIExport, at the same endpoints as up.
+	bound *watch.Set
+	queue workqueue.TypedRateLimitingInterface[item]
 
 	mu sync.Mutex
 	// endpoints are the URLs of the virtual workspaces, and resources what is synced. Nil: not known yet.
@@ -86,6 +102,13 @@ type syncer struct {
 	// suspects are the orphans of the last look.
 	suspects map[orphan]bool
 	orphans  string
+	// podSecurity is the level of the Cluster.
+	podSecurity api.PodSecurity
+	// release is the annotation of the Cluster with which a user releases orphans that are kept.
+	release string
+
+	// released are the UIDs of orphans that a user has released. Only sweep uses it.
+	released map[types.UID]bool
 }
 
 // Run syncs until the context ends.
@@ -94,13 +117,14 @@ func Run(ctx context.Context, o Options) error {
 		o.Workers = 8
 	}
 	s := &syncer{
-		Options: o, applied: map[item]applied{}, suspects: map[orphan]bool{}, queue: newQueue(),
+		Options: o, applied: map[item]applied{}, suspects: map[orphan]bool{}, released: map[types.UID]bool{}, queue: newQueue(), latency: newLatency(),
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	defer s.up.Stop()
+	defer s.bound.Stop()
 	defer s.down.Stop()
 	follow := watch.Options{Config: o.KCP, Now: o.Now}
 	workspace := strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace
@@ -109,7 +133,7 @@ func Run(ctx context.Context, o Options) error {
 	})
 	g.Go(func() error { return s.followAPIs(ctx, follow, workspace) })
 	g.Go(func() error {
-		wait.UntilWithContext(ctx, s.sweep, sweepInterval)
+		wait.UntilWithContext(ctx, func(ctx context.Context) { s.secure(ctx); s.sweep(ctx) }, sweepInterval)
 		return context.Cause(ctx)
 	})
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
@@ -136,13 +160,26 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 	}
 	s.up, err = watch.New(ctx, watch.Options{
 		Config: s.KCP, Path: watch.AllClusters, LabelSelector: api.LabelCluster + "=" + s.Cluster, Now: s.Now, State: state,
-		Changed: func(r schema.GroupVersionResource, k watch.Key) { s.queue.Add(item{r, k}) },
+		Changed: func(r schema.GroupVersionResource, k watch.Key) {
+			s.latency.saw(Down, item{r, k}, s.Now())
+			s.queue.Add(item{r, k})
+		},
 	})
 	if err != nil {
 		return err
 	}
+	s.bound, err = watch.New(ctx, watch.Options{Config: s.KCP, Path: watch.AllClusters, Now: s.Now, State: state})
+	if err != nil {
+		return err
+	}
 	s.down, err = watch.New(ctx, watch.Options{
-		Config: s.Physical, LabelSelector: api.LabelSetup + "=" + s.Setup + "," + api.LabelCluster + "=" + s.Cluster, Now: s.Now, State: state,
+		Config: s.Physical, LabelSelector: api.LabelSetup + "=" + s.Setup + "," + api.LabelCluster + "=" + s.Cluster, Now: s.Now,
+		State: func(src watch.Source, err error) {
+			state(src, err)
+			if err == nil {
+				s.again(src.Resource)
+			}
+		},
 		Changed: s.changedBelow,
 	})
 	return err
@@ -156,6 +193,9 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 			klog.FromContext(ctx).Error(err, "Cannot read the Cluster")
 			return
 		}
+		s.mu.Lock()
+		s.release, s.podSecurity = c.Annotations[api.AnnotationRemoveOrphans], c.PodSecurity()
+		s.mu.Unlock()
 		s.update(ctx, nil, served(c))
 	})
 }
@@ -173,6 +213,7 @@ func served(c *api.Cluster) []schema.GroupVersionResource {
 
 // update starts and stops watches if the endpoints or the resources have changed. Nil is unchanged.
 func (s *syncer) update(ctx context.Context, endpoints []string, resources []schema.GroupVersionResource) {
+	defer s.begin("the change of watches")()
 	s.mu.Lock()
 	if endpoints != nil {
 		s.endpoints = endpoints
@@ -196,15 +237,44 @@ func (s *syncer) update(ctx context.Context, endpoints []string, resources []sch
 	if err := s.up.Update(endpoints, resources); err != nil {
 		log.Error(err, "Cannot watch kcp")
 	}
+	if err := s.bound.Update(endpoints, []schema.GroupVersionResource{kcpapi.APIBinding.GVR()}); err != nil {
+		log.Error(err, "Cannot watch the bindings of the cluster's APIExport")
+	}
 }
 
 func (s *syncer) physicalURL() string { return strings.TrimRight(s.Physical.Host, "/") }
 
-// changedBelow syncs the leaf of an object of the physical cluster that has changed or is gone.
+// changedBelow syncs the leaves of an object of the physical cluster that has changed or is gone.
 func (s *syncer) changedBelow(r schema.GroupVersionResource, k watch.Key) {
-	if leaf, ok := s.leafOf(r, k); ok {
+	if r == namespaces {
+		s.changedNamespace(k)
+		return
+	}
+	for _, leaf := range s.leavesOf(r, k) {
+		s.latency.saw(Up, item{r, leaf}, s.Now())
 		s.queue.Add(item{r, leaf})
 	}
+}
+
+// again syncs the leaves of a resource of the physical cluster that is listed for the first time, or that works again.
+func (s *syncer) again(r schema.GroupVersionResource) {
+	s.mu.Lock()
+	resources := s.resources
+	s.mu.Unlock()
+	for _, of := range resources {
+		if r != namespaces && r != of {
+			continue
+		}
+		for _, leaf := range s.up.List(of) {
+			s.queue.Add(item{of, watch.KeyOf(leaf.Unstructured)})
+		}
+	}
+}
+
+// lists reports whether what is in the physical cluster is known. Otherwise the end of an object could be missed.
+func (s *syncer) lists(r schema.GroupVersionResource) bool {
+	at := s.physicalURL()
+	return s.down.ListedAt(watch.Source{Endpoint: at, Resource: r}) && s.down.ListedAt(watch.Source{Endpoint: at, Resource: namespaces})
 }
 
 // work syncs items until the queue is shut down.
@@ -214,9 +284,13 @@ func (s *syncer) work(ctx context.Context) {
 		if stop {
 			return
 		}
+		s.latency.begin(i)
+		end := s.begin(fmt.Sprintf("the sync of %s %s", i.GroupResource(), i.Key))
 		err := s.sync(ctx, i)
+		end()
 		switch {
 		case err == nil || ctx.Err() != nil:
+			s.latency.done(i)
 			s.queue.Forget(i)
 		default:
 			klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key, "retries", s.queue.NumRequeues(i))
@@ -226,21 +300,29 @@ func (s *syncer) work(ctx context.Context) {
 	}
 }
 
+// begin tells that a piece of work begins, and the function that it returns that it ends.
+func (s *syncer) begin(what string) (end func()) {
+	if s.Begin == nil {
+		return func() {}
+	}
+	return s.Begin(what)
+}
+
 // report tells the state of the syncer.
 func (s *syncer) report() {
-	if s.Report == nil || s.up == nil || s.down == nil {
+	if s.Report == nil || s.up == nil || s.bound == nil || s.down == nil {
 		return
 	}
 	s.mu.Lock()
-	state := State{Orphans: s.orphans}
+	state := State{Orphans: s.orphans, Waiting: s.queue.Len()}
 	resources := s.resources
 	s.mu.Unlock()
-	for _, f := range append(s.up.Failures(), s.down.Failures()...) {
+	for _, f := range slices.Concat(s.up.Failures(), s.bound.Failures(), s.down.Failures()) {
 		state.Failures = append(state.Failures, f.Error())
 	}
 	slices.SortFunc(state.Failures, cmp.Compare[string])
 	for _, r := range resources {
-		state.Objects += s.up.Count(r)
+		state.Objects += s.up.Count(r, nil)
 	}
 	s.Report(state)
 }

@@ -12,10 +12,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
 // The paths of resources.
@@ -25,6 +27,7 @@ const (
 	spaces      = "api/v1/namespaces"
 	clusters    = "apis/workloads.kcp.dev/v1alpha1/clusters"
 	exports     = "apis/apis.kcp.io/v1alpha1/apiexportendpointslices"
+	bindings    = "apis/apis.kcp.io/v1alpha2/apibindings"
 )
 
 const compute = "root:compute"
@@ -52,6 +55,16 @@ kind: APIExportEndpointSlice
 metadata: {name: cluster-c1}
 status: {endpoints: [{url: "%s/services/apiexport/xyz/cluster-c1"}]}`, s.kcp.URL))
 	return s
+}
+
+// bind binds the APIExport of the cluster in a workspace.
+func (s *sides) bind(cluster string) {
+	s.Helper()
+	s.kcp.Apply(s, cluster, bindings, `
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIBinding
+metadata: {name: cluster-c1}
+status: {conditions: [{type: PermissionClaimsApplied, status: "True"}]}`)
 }
 
 // start runs a syncer until the returned function is called.
@@ -137,6 +150,7 @@ metadata: {name: other, namespace: shop, labels: {workloads.kcp.dev/cluster: c2}
 	require.Len(t, s.physical.Names("", configMaps), 1, "what is for another cluster stays where it is")
 	require.Equal(t, map[string]string{
 		api.LabelSetup: "demo-x", api.LabelWorkspace: "1a", api.LabelNamespace: "shop", api.LabelCluster: "c1",
+		api.LabelPodSecurity: "baseline",
 	}, s.physical.Get("", spaces, "", namespaceOf("1a")).GetLabels())
 
 	s.physical.Apply(t, "", deployments, fmt.Sprintf(`
@@ -219,98 +233,21 @@ metadata: {name: taken, namespace: %s, annotations: {workloads.kcp.dev/leaf: "2b
 	s.eventually(func() bool { return strings.HasPrefix(s.condition("2b", "taken"), "False NameCollision: ") }, "name")
 }
 
-// sweeper returns a syncer that is not run, but watches.
-func (s *sides) sweeper(endpoints ...string) *syncer {
-	s.Helper()
-	out := &syncer{
-		Options: Options{KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: time.Now,
-			Report: func(next State) { s.reported.Store(&next) }},
-		queue: newQueue(),
-	}
-	require.NoError(s, out.connect(s.Context()))
-	s.Cleanup(func() { out.up.Stop(); out.down.Stop() })
-	out.update(s.Context(), endpoints, api.Dependencies())
-	s.eventually(func() bool { return out.down.Complete() }, "the physical cluster is listed")
-	return out
-}
-
-// orphans creates ConfigMaps without leaves.
-func (s *sides) orphans(n int) {
-	s.Helper()
-	s.physical.Apply(s, "", spaces, fmt.Sprintf(`
-metadata: {name: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1},
-  annotations: {has.workloads.kcp.dev/configmaps: "true"}}`, namespaceOf("1a")))
-	for i := range n {
-		s.physical.Apply(s, "", configMaps, fmt.Sprintf(`
-metadata: {name: o%d, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/leaf: "1a|shop/o%d"}}`,
-			i, namespaceOf("1a"), i))
-	}
-	s.physical.Apply(s, "", configMaps, fmt.Sprintf(`{metadata: {name: foreign, namespace: %s}}`, namespaceOf("1a")))
-}
-
-func TestOrphans(t *testing.T) {
+func TestKindsWithoutConditions(t *testing.T) {
 	s := newSides(t)
-	s.orphans(4)
 	k := s.sweeper(s.kcp.URL)
-	s.eventually(k.up.Complete, "kcp is listed")
-	k.sweep(t.Context())
-	require.Len(t, s.physical.Names("", configMaps), 5, "the first look removes nothing")
-	k.sweep(t.Context())
-	require.Equal(t, []string{namespaceOf("1a") + "/foreign"}, s.physical.Names("", configMaps))
-	s.eventually(func() bool { return len(k.down.List(api.Dependencies()[0])) == 0 }, "the watch sees it")
-	k.sweep(t.Context())
-	require.Len(t, s.physical.Names("", spaces), 1)
-	k.sweep(t.Context())
-	require.Empty(t, s.physical.Names("", spaces), "a namespace without objects is removed last")
-}
-
-func TestOrphansAreKeptIfKcpCannotBeListed(t *testing.T) {
-	s := newSides(t)
-	s.orphans(4)
-	broken := fakeapi.New(t)
-	broken.Refuse(func(*http.Request) (int, string) { return http.StatusInternalServerError, "the disk is full" })
-	k := s.sweeper(s.kcp.URL, broken.URL)
-	s.eventually(func() bool { return len(k.up.Failures()) == len(api.Dependencies()) }, "one shard fails")
-	for range 3 {
-		k.sweep(t.Context())
+	r := schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"}
+	path := "apis/networking.k8s.io/v1/ingresses"
+	leaf := s.kcp.Apply(t, "1a", path, `
+{apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
+	write := func(o outcome) {
+		i := item{r, watch.Key{Cluster: "1a", Namespace: "shop", Name: "web"}}
+		require.NoError(t, k.writeStatus(t.Context(), i, watch.Object{Unstructured: s.kcp.Get("1a", path, "shop", "web"), Endpoint: s.kcp.URL}, leaf, o))
 	}
-	require.Len(t, s.physical.Names("", configMaps), 5)
-
-	k = s.sweeper()
-	for range 3 {
-		k.sweep(t.Context())
-	}
-	require.Len(t, s.physical.Names("", configMaps), 5, "no shard is known")
-}
-
-func TestManyOrphansAreKept(t *testing.T) {
-	s := newSides(t)
-	s.orphans(manyOrphans)
-	k := s.sweeper(s.kcp.URL)
-	s.eventually(k.up.Complete, "kcp is listed")
-	for range 3 {
-		k.sweep(t.Context())
-	}
-	require.Len(t, s.physical.Names("", configMaps), manyOrphans+1)
-	require.Contains(t, s.reported.Load().Orphans, "5 of 5 objects in cluster c1 have no object in kcp")
-	s.kcp.Apply(t, "1a", configMaps, `{metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
-	s.eventually(func() bool { return k.up.Count(api.Dependencies()[0]) == 1 }, "a leaf is back")
-	for range 2 {
-		k.sweep(t.Context())
-	}
-	require.Len(t, s.physical.Names("", configMaps), 2, "below the brake the rest is removed")
-	require.Empty(t, s.reported.Load().Orphans)
-}
-
-func TestNamespacesAreKeptIfAnAPIIsNotSynced(t *testing.T) {
-	s := newSides(t)
-	s.orphans(0)
-	k := s.sweeper(s.kcp.URL)
-	s.eventually(k.up.Complete, "kcp is listed")
-	s.physical.Apply(t, "", spaces, fmt.Sprintf(`{metadata: {name: %s, annotations: {has.workloads.kcp.dev/deployments.apps: "true"}}}`, namespaceOf("1a")))
-	s.eventually(func() bool { return !removable(k.down.List(namespaces)[0].Unstructured, k.resources) }, "the namespace has had Deployments")
-	for range 3 {
-		k.sweep(t.Context())
-	}
-	require.Len(t, s.physical.Names("", spaces), 1)
+	write(outcome{api.ReasonDenied, "the name is reserved"})
+	got := s.kcp.Get("1a", path, "shop", "web")
+	require.Equal(t, "Denied: the name is reserved", got.GetAnnotations()[api.AnnotationSyncError])
+	require.NotContains(t, got.Object, "status", "its status has no conditions")
+	write(synced())
+	require.Empty(t, s.kcp.Get("1a", path, "shop", "web").GetAnnotations()[api.AnnotationSyncError])
 }

@@ -30,6 +30,8 @@ var placed = map[schema.GroupKind][][]string{
 	{Kind: "PersistentVolumeClaim"}: {{"spec", "volumeName"}},
 	{Kind: "Pod"}:                   {{"spec", "nodeName"}},
 	{Kind: "ServiceAccount"}:        {{"secrets"}}, // token Secrets are those of the cluster
+	// A cluster that deletes a finished Job by itself would get it again, and run it again.
+	{Group: "batch", Kind: "Job"}: {{"spec", "ttlSecondsAfterFinished"}},
 }
 
 // headless is the value of clusterIP with which a Service gets no address. It is the user's decision, not the cluster's.

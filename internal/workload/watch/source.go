@@ -32,7 +32,7 @@ type source struct {
 	done   chan struct{}
 
 	mu      sync.RWMutex
-	objects map[Key]*unstructured.Unstructured
+	objects store
 	listed  bool
 	failure *Failure
 }
@@ -42,7 +42,7 @@ func (s *Set) start(at Source, client dynamic.Interface) *source {
 	// client-go would log each failure that State reports.
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
-	src := &source{Source: at, o: &s.o, cancel: cancel, done: make(chan struct{}), objects: map[Key]*unstructured.Unstructured{}}
+	src := &source{Source: at, o: &s.o, cancel: cancel, done: make(chan struct{}), objects: store{}}
 	r := cache.NewReflectorWithOptions(src.listWatch(client.Resource(at.Resource)), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
 		Logger:          &quiet,
 		Name:            at.Endpoint,
@@ -118,38 +118,26 @@ func (s *source) state() (listed bool, failure *Failure) {
 func (s *source) get(k Key) *unstructured.Unstructured {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.objects[k]
-}
-
-func (s *source) list() []*unstructured.Unstructured {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Collect(maps.Values(s.objects))
+	return s.objects.get(k)
 }
 
 // in returns the objects in a namespace of a logical cluster.
 func (s *source) in(cluster, namespace string) []*unstructured.Unstructured {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var out []*unstructured.Unstructured
-	for k, o := range s.objects {
-		if k.Cluster == cluster && k.Namespace == namespace {
-			out = append(out, o)
-		}
-	}
-	return out
+	return slices.Collect(maps.Values(s.objects[space{cluster, namespace}]))
 }
 
-func (s *source) count() int {
+// each calls a function with all objects, in no order.
+func (s *source) each(f func(Key, *unstructured.Unstructured)) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return len(s.objects)
+	s.objects.each(f)
 }
 
-func (s *source) keys() []Key {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return slices.Collect(maps.Keys(s.objects))
+func (s *source) keys() (all []Key) {
+	s.each(func(k Key, _ *unstructured.Unstructured) { all = append(all, k) })
+	return all
 }
 
 // Add implements cache.ReflectorStore.
@@ -161,7 +149,7 @@ func (s *source) Add(o any) error {
 	slim(u)
 	k := KeyOf(u)
 	s.mu.Lock()
-	s.objects[k] = u
+	s.objects.set(k, u)
 	s.mu.Unlock()
 	s.o.Changed(s.Resource, k)
 	return nil
@@ -178,7 +166,7 @@ func (s *source) Delete(o any) error {
 	}
 	k := KeyOf(u)
 	s.mu.Lock()
-	delete(s.objects, k)
+	s.objects.delete(k)
 	s.mu.Unlock()
 	s.o.Changed(s.Resource, k)
 	return nil
@@ -186,26 +174,30 @@ func (s *source) Delete(o any) error {
 
 // Replace implements cache.ReflectorStore. Only differences are reported.
 func (s *source) Replace(list []any, _ string) error {
-	next := make(map[Key]*unstructured.Unstructured, len(list))
+	next := store{}
 	for _, o := range list {
 		if u, ok := o.(*unstructured.Unstructured); ok {
 			slim(u)
-			next[KeyOf(u)] = u
+			next.set(KeyOf(u), u)
 		}
 	}
 	s.mu.Lock()
 	previous, first := s.objects, !s.listed
 	s.objects, s.listed = next, true
+	var changed []Key // the store changes as soon as it is not locked any longer
+	next.each(func(k Key, u *unstructured.Unstructured) {
+		if p := previous.get(k); p == nil || p.GetUID() != u.GetUID() || p.GetResourceVersion() != u.GetResourceVersion() {
+			changed = append(changed, k)
+		}
+	})
+	previous.each(func(k Key, _ *unstructured.Unstructured) {
+		if next.get(k) == nil {
+			changed = append(changed, k)
+		}
+	})
 	s.mu.Unlock()
-	for k, u := range next {
-		if p := previous[k]; p == nil || p.GetUID() != u.GetUID() || p.GetResourceVersion() != u.GetResourceVersion() {
-			s.o.Changed(s.Resource, k)
-		}
-	}
-	for k := range previous {
-		if next[k] == nil {
-			s.o.Changed(s.Resource, k)
-		}
+	for _, k := range changed {
+		s.o.Changed(s.Resource, k)
 	}
 	if first {
 		s.o.State(s.Source, nil)

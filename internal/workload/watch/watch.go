@@ -35,6 +35,11 @@ func KeyOf(o *unstructured.Unstructured) Key {
 	return Key{o.GetAnnotations()[clusterAnnotation], o.GetNamespace(), o.GetName()}
 }
 
+// compare orders keys by logical cluster, namespace and name.
+func (k Key) compare(other Key) int {
+	return cmp.Or(cmp.Compare(k.Cluster, other.Cluster), cmp.Compare(k.Namespace, other.Namespace), cmp.Compare(k.Name, other.Name))
+}
+
 // String is the key as cluster|namespace/name.
 func (k Key) String() string { return k.Cluster + "|" + k.Namespace + "/" + k.Name }
 
@@ -197,18 +202,39 @@ func (s *Set) Get(r schema.GroupVersionResource, k Key) (Object, bool) {
 func (s *Set) List(r schema.GroupVersionResource) []Object {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var out []Object
+	type keyed struct {
+		Key
+		Object
+	}
+	var found []keyed
 	for at, src := range s.sources {
 		if at.Resource == r {
-			for _, o := range src.list() {
-				out = append(out, Object{o, at.Endpoint})
-			}
+			src.each(func(k Key, o *unstructured.Unstructured) { found = append(found, keyed{k, Object{o, at.Endpoint}}) })
 		}
 	}
-	slices.SortFunc(out, func(a, b Object) int {
-		return cmp.Compare(KeyOf(a.Unstructured).String(), KeyOf(b.Unstructured).String())
-	})
+	slices.SortFunc(found, func(a, b keyed) int { return a.compare(b.Key) })
+	out := make([]Object, len(found))
+	for i, o := range found {
+		out[i] = o.Object
+	}
 	return out
+}
+
+// Count returns the number of objects of a resource that match. Nil matches all.
+func (s *Set) Count(r schema.GroupVersionResource, match func(*unstructured.Unstructured) bool) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	n := 0
+	for at, src := range s.sources {
+		if at.Resource == r {
+			src.each(func(_ Key, o *unstructured.Unstructured) {
+				if match == nil || match(o) {
+					n++
+				}
+			})
+		}
+	}
+	return n
 }
 
 // In returns the objects of a resource in a namespace of a logical cluster, in no order.
@@ -225,19 +251,6 @@ func (s *Set) In(r schema.GroupVersionResource, cluster, namespace string) []Obj
 		}
 	}
 	return out
-}
-
-// Count returns the number of objects of a resource.
-func (s *Set) Count(r schema.GroupVersionResource) int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	n := 0
-	for at, src := range s.sources {
-		if at.Resource == r {
-			n += src.count()
-		}
-	}
-	return n
 }
 
 // Resource returns a client for a resource in one logical cluster, at the endpoint that serves the object. An empty cluster is

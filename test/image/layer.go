@@ -1,4 +1,4 @@
-package main
+package image
 
 import (
 	"archive/tar"
@@ -17,23 +17,23 @@ type layerEntry struct {
 }
 
 // layer returns the content of the image: the binaries, their parent directories, and a world-writable /tmp.
-func (i image) layer(binDir string) ([]layerEntry, error) {
+func (i Image) layer(binDir string) ([]layerEntry, error) {
 	entries := []layerEntry{directory("tmp", 0o1777)}
-	for _, dir := range []string{i.dir, i.config.WorkingDir} {
+	for _, dir := range []string{i.Dir, i.Config.WorkingDir} {
 		above := ""
 		for _, part := range strings.FieldsFunc(dir, func(r rune) bool { return r == '/' }) {
 			above = path.Join(above, part)
 			entries = append(entries, directory(above, 0o755))
 		}
 	}
-	for _, name := range i.binaries {
+	for _, name := range i.Binaries {
 		source := filepath.Join(binDir, name)
 		info, err := os.Stat(source)
 		if err != nil {
 			return nil, err
 		}
 		entries = append(entries, layerEntry{tar.Header{
-			Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path.Join(i.dir, name), "/"), Mode: 0o755, Size: info.Size(),
+			Typeflag: tar.TypeReg, Name: strings.TrimPrefix(path.Join(i.Dir, name), "/"), Mode: 0o755, Size: info.Size(),
 		}, source})
 	}
 	return entries, nil

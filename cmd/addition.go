@@ -1,0 +1,80 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
+)
+
+// addition is what add-shard, agent add and cluster add have in common: they add an item to the setup file, and apply the components that it
+// adds.
+type addition struct {
+	*editFlags
+	// what is the item with its name, such as shard "gamma".
+	what string
+	// scope is what up applies. Nil: the components that the edit adds.
+	scope func(*session) run.UpOptions
+	// ready fails, before anything is written, if kcp is not ready for the item. Nil: it always is.
+	ready func(context.Context, *session) error
+	// explain adds to an error how to continue with an item that is in the setup file.
+	explain func(error) error
+	// done runs after up. Nil: nothing does.
+	done func(context.Context, *session) error
+}
+
+// apply writes the edited setup file and applies what it adds. A dry run prints both.
+func (a addition) apply(ctx context.Context, before *session, edited *setup.File) error {
+	s, err := before.with(edited)
+	if err != nil {
+		return err
+	}
+	up := upRun{header: fmt.Sprintf("add %s to kcp %q", a.what, s.topology.Name), wait: a.wait}
+	if a.scope != nil {
+		up.options = a.scope(s)
+	} else {
+		up.options.Only = added(before.topology, s.topology)
+	}
+	up.options.Force = a.forceConflicts
+	if a.dryRun != dryRunNone {
+		return a.preview(ctx, before, s, up)
+	}
+	if err := s.connectToApply(ctx); err != nil {
+		return err
+	}
+	defer s.close()
+	if a.ready != nil {
+		if err := a.ready(ctx, s); err != nil {
+			return err
+		}
+	}
+	up.options.Edit = before.writeAddition(s, a.what)
+	if _, err := s.runUp(ctx, up); err != nil {
+		return a.explained(before, s, err)
+	}
+	if a.done == nil {
+		return nil
+	}
+	return a.done(ctx, s)
+}
+
+// explained adds to an error of up how to continue, if the item is in the setup file: this run has written it, or it was there before.
+func (a addition) explained(before, s *session, err error) error {
+	if s.written || s.file == before.file {
+		return a.explain(err)
+	}
+	return err
+}
+
+// added are the components of a topology that another one does not have.
+func added(before, after *topology.Topology) []topology.ID {
+	var out []topology.ID
+	for _, c := range after.Components {
+		if before.Component(c.ID()) == nil {
+			out = append(out, c.ID())
+		}
+	}
+	return out
+}

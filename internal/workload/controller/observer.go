@@ -1,0 +1,207 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
+	"github.com/kcpctl/kcpctl/internal/workload/puller"
+	"github.com/kcpctl/kcpctl/internal/workload/served"
+)
+
+// firstInterval is the time between two looks at a Cluster whose status has no APIs yet. The controller adds them when it sees the Cluster.
+const firstInterval = 2 * time.Second
+
+// configMaps are where syncers report what their clusters serve.
+var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
+
+// observer reports what a cluster serves that the controller cannot read: the APIs in the status of its Cluster, which the controller writes.
+type observer struct {
+	cluster, workspace string
+	client             dynamic.Interface
+	physical           *rest.Config
+	begin              func(what string) (end func())
+	// seen is the version of what was reported last.
+	seen string
+	// wake sends the hashes with a heartbeat.
+	wake chan<- struct{}
+
+	mu      sync.Mutex
+	version string
+	uid     types.UID
+	hashes  map[string]string
+	problem string
+}
+
+func (o *observer) extend(r *heartbeat.Report) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r.ClusterVersion, r.ClusterUID, r.Schemas, r.SchemasProblem = o.version, o.uid, o.hashes, o.problem
+}
+
+func (o *observer) run(ctx context.Context) {
+	for {
+		wait, err := o.observe(ctx)
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot report the APIs of the cluster, retrying")
+		}
+		o.set(func() {
+			_, unwritten := errors.AsType[unwrittenError](err)
+			switch {
+			case err == nil:
+				o.problem = ""
+			case unwritten || o.version == "":
+				o.problem = err.Error()
+			}
+		})
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// set changes the report. If that makes a difference, a heartbeat sends it.
+func (o *observer) set(change func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	version, hashes, problem := o.version, maps.Clone(o.hashes), o.problem
+	change()
+	if o.version == version && o.problem == problem && maps.Equal(o.hashes, hashes) {
+		return
+	}
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// observe reports if anything has changed. It returns the time until the next look.
+func (o *observer) observe(ctx context.Context) (time.Duration, error) {
+	defer o.begin("the report of APIs")()
+	p, err := puller.New(o.physical)
+	if err != nil {
+		return retryInterval, err
+	}
+	hash, err := p.Hash(ctx)
+	if err != nil {
+		return retryInterval, err
+	}
+	live, err := o.client.Resource(api.ClusterGVR()).Get(ctx, o.cluster, metav1.GetOptions{})
+	if err != nil {
+		return retryInterval, fmt.Errorf("read Cluster %s in workspace %s: %w", o.cluster, o.workspace, err)
+	}
+	cl, err := api.ClusterOf(live)
+	if err != nil {
+		return retryInterval, err
+	}
+	groups, version := byGroup(cl.Status.APIs), hash+" "+string(cl.UID)
+	for _, all := range groups {
+		version += fmt.Sprint(" ", all)
+	}
+	if len(groups) == 0 {
+		return firstInterval, nil
+	}
+	if version == o.seen {
+		return retryInterval, nil
+	}
+	if err := o.report(ctx, p, cl, groups); err != nil {
+		return pullInterval, err // it has read everything
+	}
+	o.seen = version
+	return retryInterval, nil
+}
+
+// byGroup returns the APIs of a status, those of a group together. The status is sorted.
+func byGroup(all []api.APIStatus) (out [][]schema.GroupResource) {
+	for _, a := range all {
+		gr := a.GroupResource()
+		if n := len(out); n > 0 && out[n-1][0].Group == gr.Group {
+			out[n-1] = append(out[n-1], gr)
+			continue
+		}
+		out = append(out, []schema.GroupResource{gr})
+	}
+	return out
+}
+
+// report writes what the cluster serves. It reads one group after another, because the schemas of a group need tens of megabytes while they
+// are read. An API that cannot be written does not prevent the others.
+func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster, groups [][]schema.GroupResource) error {
+	defer debug.FreeOSMemory()
+	hashes := map[string]string{}
+	var problems []error
+	uid, err := identify(ctx, o.physical)
+	if err != nil {
+		return err
+	}
+	version := ""
+	for _, all := range groups {
+		result, err := p.Pull(ctx, all)
+		if err != nil {
+			return err
+		}
+		version = result.Version
+		own := Served(o.cluster, result)
+		for _, gr := range all {
+			hash, err := o.write(ctx, cl, gr, served.Of(gr, own))
+			if err != nil {
+				problems = append(problems, err)
+				continue
+			}
+			hashes[gr.String()] = hash
+		}
+	}
+	o.set(func() { o.version, o.uid, o.hashes = version, uid, hashes })
+	if len(problems) > 0 {
+		return unwrittenError{errors.Join(problems...)}
+	}
+	return nil
+}
+
+// unwrittenError means that the last report is old, because kcp has not accepted the next one. Other errors, such as those of a cluster that
+// does not answer, do not mean that.
+type unwrittenError struct{ error }
+
+// write writes the ConfigMap of an API.
+func (o *observer) write(ctx context.Context, cl *api.Cluster, gr schema.GroupResource, a served.API) (hash string, _ error) {
+	content, hash, err := served.Encode(a)
+	if err != nil {
+		return "", fmt.Errorf("API %s: %w", gr, err)
+	}
+	u := served.Object(cl.Name, cl.UID, gr, content)
+	_, err = o.client.Resource(configMaps).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
+	if err != nil {
+		return "", fmt.Errorf("apply ConfigMap %s/%s in workspace %s: %w", u.GetNamespace(), u.GetName(), o.workspace, err)
+	}
+	return hash, nil
+}
+
+// Served returns what a cluster serves, as the controller compares it.
+func Served(name string, result *puller.Result) negotiate.Cluster {
+	out := negotiate.Cluster{Name: name, Problems: map[schema.GroupResource]string{}}
+	for _, a := range result.APIs {
+		out.APIs = append(out.APIs, negotiate.API(a))
+	}
+	for _, p := range result.Problems {
+		out.Problems[p.GroupResource] = strings.TrimSpace(p.Err.Error())
+	}
+	return out
+}

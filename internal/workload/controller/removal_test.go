@@ -1,0 +1,76 @@
+package controller_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// runOne starts a kcp with two clusters and a Deployment that runs in one of them. It returns where it runs, and the other cluster.
+func runOne(t *testing.T) (k *kcp, below func(cluster, name string) bool, at, other string) {
+	t.Helper()
+	k, servers := newFleet(t)
+	k.Apply(t, "1a", deployments, `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}}
+spec: {replicas: 1}`)
+	below = func(cluster, name string) bool {
+		return servers[cluster].Get("", deployments, api.DownstreamNamespace(compute, "1a", "shop"), name) != nil
+	}
+	k.eventually(func() bool { return below("c1", "web") || below("c2", "web") }, "it runs")
+	if below("c2", "web") {
+		return k, below, "c2", "c1"
+	}
+	return k, below, "c1", "c2"
+}
+
+func TestAClusterIsDrained(t *testing.T) {
+	k, below, drained, other := runOne(t)
+	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s, annotations: {workloads.kcp.dev/drain: "true"}}}`, drained))
+	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s}, spec: {unschedulable: true}}`, drained))
+	k.eventually(func() bool { return below(other, "web") && !below(drained, "web") }, "it moves")
+	k.eventually(func() bool {
+		return k.condition(drained, "Schedulable") == "False Drained: nothing is scheduled to the cluster"
+	}, "nothing is left")
+	k.Apply(t, "1a", deployments, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: mine, namespace: shop, labels: {workloads.kcp.dev/cluster: %s}}
+spec: {replicas: 1}`, drained))
+	k.eventually(func() bool {
+		return strings.Contains(k.condition(drained, "Schedulable"), "False Draining: objects in workspaces that are still in it: 1")
+	}, "that of a user does not move")
+	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s}, spec: {unschedulable: false}}`, drained))
+	k.eventually(func() bool { return k.condition(drained, "Schedulable") == "True Ready" }, "the annotation alone does not drain it")
+	k.eventually(func() bool {
+		n, _, _ := unstructured.NestedFieldNoCopy(k.Get(compute, clusters, "", drained).Object, "status", "leaves")
+		return fmt.Sprint(n) == "1"
+	}, "the objects are counted")
+}
+
+func TestAClusterIsRemovedWhenNothingIsThere(t *testing.T) {
+	k, below, gone, stays := runOne(t)
+	k.eventually(func() bool { return len(k.Get(compute, clusters, "", gone).GetFinalizers()) == 1 }, "it is kept until nothing is there")
+	k.Apply(t, "1a", deployments, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: mine, namespace: shop, labels: {workloads.kcp.dev/cluster: %s}}
+spec: {replicas: 1}`, gone))
+	k.eventually(func() bool { return below(gone, "mine") }, "that of the user runs")
+	k.Delete(compute, clusters, "", gone)
+	k.eventually(func() bool { return below(stays, "web") && !below(gone, "web") }, "it moves")
+	k.eventually(func() bool {
+		return strings.Contains(k.condition(gone, "Schedulable"), "False Removing: the Cluster is deleted; objects in workspaces that are still in it: 1")
+	}, "one is left")
+	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s, annotations: {workloads.kcp.dev/force-removal: "true"}}}`, gone))
+	k.eventually(func() bool { return k.Get(compute, clusters, "", gone) == nil }, "the Cluster is gone")
+	require.Nil(t, k.Get(compute, exports, "", api.ExportCluster(gone)))
+	require.NotNil(t, k.Get(compute, exports, "", api.ExportCluster(stays)))
+	require.Nil(t, k.Get("1a", deployments, "shop", "mine"))
+}

@@ -1,0 +1,139 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
+	"github.com/kcpctl/kcpctl/internal/workload/controller"
+)
+
+const configMaps = "api/v1/configmaps"
+
+// join adds a Cluster whose syncer runs beside it.
+func (k *kcp) join(name string, server *fakeapi.Server) {
+	k.Helper()
+	k.Apply(k, compute, clusters, fmt.Sprintf(`
+apiVersion: workloads.kcp.dev/v1alpha1
+kind: Cluster
+metadata: {name: %s, creationTimestamp: "2026-01-0%dT00:00:00Z"}
+spec: {syncMode: None}`, name, len(k.Names(compute, clusters))+1))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- controller.RunSyncer(ctx, controller.Member{
+			KCP: &rest.Config{Host: k.URL}, Physical: &rest.Config{Host: server.URL}, Workspace: compute, Cluster: name, Version: "v1", Holder: name, Now: time.Now,
+		})
+	}()
+	k.Cleanup(func() {
+		cancel()
+		require.NoError(k, <-done)
+	})
+}
+
+// No cluster needs to be in push mode: what syncers report is published, compared, and changed on request, as of clusters that the controller
+// reads.
+func TestSyncersReportWhatTheirClustersServe(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	k.join("c1", newCluster(t, "one", "1", ", paused: {type: boolean}"))
+	k.identify()
+	k.eventually(func() bool {
+		return k.condition("c1", "Ready") == "True Ready" && fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]"
+	}, "the cluster is ready")
+	require.Contains(t, k.published(), "paused")
+	o := k.Get(compute, configMaps, "default", "cluster-c1.deployments.apps")
+	require.Equal(t, k.Get(compute, clusters, "", "c1").GetUID(), o.GetOwnerReferences()[0].UID, "it goes with the Cluster")
+
+	k.join("c2", newCluster(t, "two", "2", ""))
+	k.eventually(func() bool {
+		return k.condition("c2", "APIsCompatible") == "False SchemaIncompatible: deployments.apps: spec.paused: the field is missing"
+	}, "c2 would make it narrower")
+	k.Apply(t, compute, clusters, "{metadata: {name: c2, annotations: {workloads.kcp.dev/accept-schema: deployments.apps}}}")
+	k.eventually(func() bool { return k.condition("c2", "APIsCompatible") == "True Compatible" }, "c2 can serve it")
+	require.NotContains(t, k.published(), "paused")
+
+	require.Len(t, k.Names(compute, schemas), 2, "the one before stays while it may be in use")
+}
+
+// What syncers write is not trusted: a report that cannot be read is a condition, and changes nothing.
+func TestReportsThatCannotBeRead(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	k.join("c1", newCluster(t, "one", "1", ""))
+	k.identify()
+	before := []string{"deployments.apps v1 Published <nil>"}
+	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == fmt.Sprint(before) }, "the cluster is read")
+
+	report := func(cluster, content, hash string) {
+		k.Apply(t, compute, clusters, fmt.Sprintf("{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: %s}, spec: {syncMode: None}}", cluster))
+		k.Apply(t, compute, configMaps, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: cluster-%s.deployments.apps, namespace: default}, binaryData: {api.json.gz: %s}}", cluster, content))
+		k.Apply(t, compute, "apis/coordination.k8s.io/v1/leases", fmt.Sprintf(
+			`{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: cluster-%s, namespace: default, annotations: {workloads.kcp.dev/report: '{"schemas":{"deployments.apps":"%s"}}'}}, spec: {holderIdentity: x}}`, cluster, hash))
+	}
+	report("bad", "AAAA", "1")
+	k.eventually(func() bool {
+		return strings.HasPrefix(k.condition("bad", "APIsCompatible"), "Unknown SchemasUnreadable: ConfigMap default/cluster-bad.deployments.apps: key api.json.gz: ")
+	}, "the condition has the cause")
+	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("bad"))
+	require.Equal(t, before, k.apis("c1"))
+
+	// kcp checks the schemas: one that it refuses concerns its cluster only.
+	k.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPost && r.URL.Query().Get("dryRun") == "All" {
+			return http.StatusUnprocessableEntity, "spec.versions[0].schema: Invalid value"
+		}
+		return 0, ""
+	})
+	k.join("refused", newCluster(t, "two", "2", ", replicaz: {type: integer}"))
+	k.eventually(func() bool {
+		return fmt.Sprint(k.apis("refused")) == "[deployments.apps <nil> Ignored kcp refuses its schema: spec.versions[0].schema: Invalid value]"
+	}, "the status has the cause")
+	require.Equal(t, before, k.apis("c1"))
+	k.Refuse(nil)
+}
+
+// The heartbeat of a syncer whose report kcp does not accept has the reason.
+func TestReportsThatCannotBeWritten(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	k.Refuse(func(r *http.Request) (int, string) {
+		if strings.Contains(r.URL.Path, "configmaps") {
+			return http.StatusForbidden, "no"
+		}
+		return 0, ""
+	})
+	k.join("c1", newCluster(t, "one", "1", ""))
+	k.eventually(func() bool {
+		return k.condition("c1", "APIsCompatible") == "Unknown SchemasUnreadable: the syncer cannot report the APIs of the cluster: "+
+			"apply ConfigMap default/cluster-c1.deployments.apps in workspace compute: no"
+	}, "the condition has the cause")
+	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("c1"))
+}
+
+// A cluster that is registered a second time is not used, also if its syncer reads it.
+func TestSyncersOfTheSameCluster(t *testing.T) {
+	k := newKCP(t)
+	c1, c3 := newCluster(t, "one", "1", ""), newCluster(t, "three", "3", "")
+	k.add("c1", kubeconfig(c1.URL))
+	k.run()
+	k.identify()
+	k.eventually(func() bool { return k.condition("c1", "Ready") == "True Ready" }, "the cluster is ready")
+	for name, server := range map[string]*fakeapi.Server{"c2": c1, "c3": c3} {
+		k.join(name, server)
+	}
+	k.eventually(func() bool { return k.condition("c3", "Ready") == "True Ready" }, "another cluster is used")
+	k.join("c4", c3)
+	for name, older := range map[string]string{"c2": "c1", "c4": "c3"} {
+		want := fmt.Sprintf("False DuplicateCluster: Cluster %s is the same physical cluster: delete one of them", older)
+		k.eventually(func() bool { return k.condition(name, "Ready") == want }, name)
+		require.NotContains(t, fmt.Sprint(k.apis(name)), "Published")
+	}
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	"github.com/kcpctl/kcpctl/test/apiserver"
+)
+
+var (
+	deploymentGVR = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	secretGVR     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+)
+
+// fieldLimit is the time limit of everything that a field waits for.
+const fieldLimit = 5 * time.Minute
+
+// field is a kcp with a controller, and two physical clusters without nodes.
+type field struct {
+	dir, kcpctl string
+	// admin is the path of the kubeconfig of kcp.
+	admin   string
+	kcp     *rest.Config
+	servers map[string]*apiserver.Server
+	syncer  *exec.Cmd
+	// probes are the addresses of the controller and of the syncer.
+	probes  []string
+	created int // Deployments in each workspace
+
+	mu sync.Mutex
+	// seen has when a Deployment was first seen in a cluster, by cluster and name.
+	seen map[[2]string]time.Time
+}
+
+func (b *bench) newField(ctx context.Context, dir string, env, args []string) (*field, error) {
+	f := &field{dir: dir, kcpctl: b.kcpctl, admin: filepath.Join(dir, "admin.kubeconfig"), servers: map[string]*apiserver.Server{}, seen: map[[2]string]time.Time{}}
+	text, err := command{name: b.kcpctl, args: append([]string{"kubeconfig", "admin"}, args...), env: env}.output(ctx)
+	if err == nil {
+		err = os.WriteFile(f.admin, []byte(text), 0o600)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if f.kcp, err = connect.KCP(f.admin, ""); err != nil {
+		return nil, err
+	}
+	f.kcp.QPS = -1
+	for _, name := range []string{"c1", "c2"} {
+		if f.servers[name], err = apiserver.Start(ctx); err != nil {
+			return nil, errors.Join(err, f.stop())
+		}
+	}
+	f.probes, err = addressesOfProbes(dir)
+	return f, errors.Join(err, ctx.Err())
+}
+
+func (f *field) stop() error {
+	var errs []error
+	if f.syncer != nil {
+		errs = append(errs, f.syncer.Process.Kill())
+		_ = f.syncer.Wait() // it was killed
+	}
+	for _, s := range f.servers {
+		if s != nil {
+			errs = append(errs, s.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *field) in(workspace string) (dynamic.Interface, error) {
+	return dynamic.NewForConfig(connect.Workspace(f.kcp, workspace))
+}
+
+// wait calls a function until it returns true.
+func wait(ctx context.Context, what string, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, fieldLimit)
+	defer cancel()
+	for {
+		ok, err := done()
+		if ok && err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, errors.Join(err, ctx.Err()))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// register registers a cluster, and returns the time until it is ready and can be used.
+func (f *field) register(ctx context.Context, name string, mode api.SyncMode) (time.Duration, error) {
+	kubeconfig, err := f.servers[name].Kubeconfig(apiserver.Admin)
+	if err != nil {
+		return 0, err
+	}
+	if err := f.follow(ctx, name, kubeconfig); err != nil {
+		return 0, err
+	}
+	compute, err := f.in("root:compute")
+	if err != nil {
+		return 0, err
+	}
+	spec := map[string]any{"syncMode": string(mode)}
+	if mode == api.SyncModePush {
+		raw, err := os.ReadFile(kubeconfig)
+		if err != nil {
+			return 0, err
+		}
+		secret := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": name}, "stringData": map[string]any{"kubeconfig": string(raw)},
+		}}
+		if _, err := compute.Resource(secretGVR).Namespace("default").Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+			return 0, err
+		}
+		spec["kubeconfigSecretRef"] = map[string]any{"namespace": "default", "name": name}
+	}
+	began := time.Now()
+	cluster := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}, "spec": spec}}
+	cluster.SetGroupVersionKind(api.ClusterGVK())
+	if _, err := compute.Resource(api.ClusterGVR()).Create(ctx, cluster, metav1.CreateOptions{}); err != nil {
+		return 0, err
+	}
+	if mode == api.SyncModeNone {
+		if err := f.startSyncer(name, kubeconfig); err != nil {
+			return 0, err
+		}
+	}
+	err = wait(ctx, "Cluster "+name+" is not ready", func() (bool, error) {
+		live, err := compute.Resource(api.ClusterGVR()).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		c, err := api.ClusterOf(live)
+		return err == nil && usable(c), err
+	})
+	return time.Since(began), err
+}
+
+// usable reports whether a cluster is ready and can serve an API.
+func usable(c *api.Cluster) bool {
+	return slices.ContainsFunc(c.Status.Conditions, func(x metav1.Condition) bool { return x.Type == api.ConditionReady && x.Status == metav1.ConditionTrue }) &&
+		slices.ContainsFunc(c.Status.APIs, func(a api.APIStatus) bool { return a.State.Serves() })
+}
+
+func (f *field) startSyncer(cluster, kubeconfig string) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(f.dir, "syncer.log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close() //nolint:errcheck // the process has it
+	f.syncer = exec.Command(f.kcpctl, "syncer", "--cluster-name", cluster, "--kcp-kubeconfig", f.admin, "--kubeconfig", kubeconfig, "--health-probe-bind-address", address)
+	f.syncer.Stdout, f.syncer.Stderr = log, log
+	f.probes = append(f.probes, address)
+	return f.syncer.Start()
+}
+
+// follow records when Deployments appear in a cluster.
+func (f *field) follow(ctx context.Context, name, kubeconfig string) error {
+	cfg, err := connect.File(kubeconfig, "")
+	if err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	w, err := client.Resource(deploymentGVR).Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	go func() {
+		for e := range w.ResultChan() {
+			if o, ok := e.Object.(*unstructured.Unstructured); ok {
+				f.mu.Lock()
+				if k := [2]string{name, o.GetName()}; f.seen[k].IsZero() {
+					f.seen[k] = time.Now()
+				}
+				f.mu.Unlock()
+			}
+		}
+	}()
+	return nil
+}
+
+// workspaces creates the workspaces from one number to another, over the shards in turn.
+func (f *field) workspaces(ctx context.Context, from, to int) error {
+	root, err := f.in("root")
+	if err != nil {
+		return err
+	}
+	client := root.Resource(kcpapi.Workspace.GVR())
+	for i := from; i < to; i++ {
+		w := kcpapi.Workspace.New(fmt.Sprintf("team-%d", i))
+		w.Object["spec"] = map[string]any{
+			"type":     map[string]any{"path": "root:compute", "name": "workload"},
+			"location": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"name": []string{"root", "alpha", "beta"}[i%3]}}},
+		}
+		if _, err := client.Create(ctx, w, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return wait(ctx, "workspaces are not ready", func() (bool, error) {
+		list, err := client.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		n := 0
+		for _, w := range list.Items {
+			if phase, _, _ := unstructured.NestedString(w.Object, "status", "phase"); phase == "Ready" && strings.HasPrefix(w.GetName(), "team-") {
+				n++
+			}
+		}
+		return n == to, nil
+	})
+}
