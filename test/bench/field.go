@@ -224,7 +224,14 @@ func (f *field) workspaces(ctx context.Context, from, to int) error {
 			"type":     map[string]any{"path": "root:compute", "name": "workload"},
 			"location": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"name": []string{"root", "alpha", "beta"}[i%3]}}},
 		}
-		if _, err := client.Create(ctx, w, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		// The type was published a moment ago.
+		if err := wait(ctx, "Workspace "+w.GetName()+" cannot be created", func() (bool, error) {
+			_, err := client.Create(ctx, w, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				return true, nil
+			}
+			return true, err
+		}); err != nil {
 			return err
 		}
 	}
