@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -164,7 +165,20 @@ func (s *Scheduler) again(resources []schema.GroupVersionResource, match func(wa
 func (s *Scheduler) relevant(clusters []*api.Cluster) []any {
 	var out []any
 	for _, c := range clusters {
-		out = append(out, c.Name, c.Labels, c.Spec.Unschedulable, c.Draining(), c.Status.APIs, isReady(c), notReadyReason(c), s.evicted(c))
+		out = append(out, c.Name, c.Labels, c.Spec.Unschedulable, c.Draining(), c.Status.APIs, isReady(c), notReadyReason(c), s.evicted(c), allocatable(c))
+	}
+	return out
+}
+
+// allocatable returns what the nodes of a cluster have for pods. It changes when nodes come and go, such as after an outage. What pods request
+// of it changes all the time, and is seen when a decision is made for another reason.
+func allocatable(c *api.Cluster) map[corev1.ResourceName]string {
+	if c.Status.Capacity == nil {
+		return nil
+	}
+	out := map[corev1.ResourceName]string{}
+	for name, q := range c.Status.Capacity.Allocatable {
+		out[name] = q.String()
 	}
 	return out
 }

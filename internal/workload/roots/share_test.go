@@ -186,3 +186,22 @@ func TestDeniedBindingsAreLoggedOnce(t *testing.T) {
 		require.Equal(t, tc.logged, roots.Logged(tc.resource, tc.err, tc.failures), name)
 	}
 }
+
+// The nodes of a cluster are not ready yet when its API server is back. It gets its share when they are.
+func TestNodesThatComeGetReplicas(t *testing.T) {
+	s := start(t)
+	without := capable("c2", "4")
+	without.Status.Capacity.Allocatable = corev1.ResourceList{}
+	s.clusters(capable("c1", "4"), without)
+	s.deploy(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 4, template: {spec: {containers: [{name: c, resources: {requests: {cpu: 100m}}}]}}}`)
+	s.eventually(func() bool { return s.leaves() == "c1=4" }, "only one has nodes")
+	s.eventually(func() bool {
+		return strings.Contains(s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationExplain], `"cluster":"c2","chosen":true,"reason":"has no room for a replica"`)
+	}, "explained")
+	s.clusters(capable("c1", "4"), capable("c2", "4"))
+	s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" }, "the other has nodes, too")
+}

@@ -229,6 +229,11 @@ func (a *assignment) weigh() {
 		return
 	case known && room > 0:
 		a.byRoom = true
+		for _, c := range a.chosen() {
+			if c.weight == 0 {
+				c.reason = "has no room for a replica"
+			}
+		}
 		return
 	case known:
 		a.full = true
