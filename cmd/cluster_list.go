@@ -119,10 +119,13 @@ func (o *clusterListOptions) row(cl *api.Cluster, columns int) []string {
 	if schedulable.Status == metav1.ConditionFalse {
 		may += " (" + schedulable.Reason + ")"
 	}
-	serves := 0
+	serves, wanted := 0, 0
 	for _, a := range cl.Status.APIs {
 		if a.State.Serves() {
 			serves++
+		}
+		if a.State != api.APIRemoved {
+			wanted++
 		}
 	}
 	leaves := unknownValue
@@ -135,7 +138,7 @@ func (o *clusterListOptions) row(cl *api.Cluster, columns int) []string {
 	}
 	return []string{
 		cl.Name, string(ready.Status), reason, may, string(cl.Mode()), cmp.Or(cl.Status.Version, unknownValue),
-		fmt.Sprintf("%d/%d", serves, len(cl.Status.APIs)), leaves, o.age(cl.CreationTimestamp.Time),
+		fmt.Sprintf("%d/%d", serves, wanted), leaves, o.age(cl.CreationTimestamp.Time),
 		cmp.Or(labels.Set(ownLabels(cl)).String(), noValue), syncer, cmp.Or(firstLine(ready.Message), noValue),
 	}[:columns]
 }

@@ -37,7 +37,8 @@ func newWorkloadsAPIsCmd(env *Env) *cobra.Command {
 		Long: `Apis shows the state of each API in each cluster. Published: the published schema is that of the cluster.
 Compatible: the cluster accepts every object of the published schema. Incompatible: some objects would be
 refused or lose fields there, so nothing of the API is scheduled to it; MESSAGE has the path of the field.
-Ignored: the API is not to be published, or the cluster does not serve it.`,
+Ignored: the API is not to be published, or the cluster does not serve it.
+Removed: the setup no longer has the API. It stays published, but nothing of it is scheduled or synced.`,
 		Example: `  kcpctl workloads apis
   kcpctl workloads apis -o json | jq '.items[] | select(.state == "Incompatible")'`,
 		Args: noArgs,

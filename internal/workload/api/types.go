@@ -137,6 +137,9 @@ const (
 	APIIncompatible APIState = "Incompatible"
 	// APIIgnored means that the API is not to be published, or that the cluster does not serve it.
 	APIIgnored APIState = "Ignored"
+	// APIRemoved means that the API is published, but is no longer one of those to publish. Its objects stay as they are: they are neither
+	// scheduled nor synced.
+	APIRemoved APIState = "Removed"
 )
 
 // Serves reports whether objects of an API in this state can run in the cluster.

@@ -227,17 +227,17 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 		}
 	}
 	c.seen.set(c.Now(), clusters)
-	c.roots.Update(ctx, clusters, published(clusters), c.claims)
+	c.roots.Update(ctx, clusters, published(clusters, c.APIs), c.claims)
 	return next
 }
 
-// published returns the APIs that any cluster can serve.
-func published(clusters []*api.Cluster) []schema.GroupVersionResource {
+// published returns those of the APIs that any cluster can serve. A cluster that could not be read since one was removed still has its state.
+func published(clusters []*api.Cluster, apis []schema.GroupResource) []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
 	for _, cl := range clusters {
 		for _, a := range cl.Status.APIs {
 			r := schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource}
-			if a.State.Serves() && !slices.Contains(out, r) {
+			if a.State.Serves() && slices.Contains(apis, a.GroupResource()) && !slices.Contains(out, r) {
 				out = append(out, r)
 			}
 		}

@@ -69,18 +69,24 @@ func newKCP(t *testing.T) *kcp {
 
 func (k *kcp) run() {
 	k.Helper()
+	k.Cleanup(k.start(schema.GroupResource{Group: "apps", Resource: "deployments"}))
+}
+
+// start runs the controller with the APIs to publish, until the function that it returns is called.
+func (k *kcp) start(apis ...schema.GroupResource) (stop func()) {
+	k.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
 		done <- controller.Run(ctx, controller.Options{
-			KCP: &rest.Config{Host: k.URL}, Workspace: compute, WorkspaceType: "workload", APIs: []schema.GroupResource{{Group: "apps", Resource: "deployments"}},
+			KCP: &rest.Config{Host: k.URL}, Workspace: compute, WorkspaceType: "workload", APIs: apis,
 			Holder: "test", Connect: connect.Content, Now: time.Now, Probe: k.probe,
 		})
 	}()
-	k.Cleanup(func() {
+	return func() {
 		cancel()
 		require.NoError(k, <-done)
-	})
+	}
 }
 
 // add adds a Cluster in push mode, with the kubeconfig of a server.

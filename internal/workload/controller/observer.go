@@ -129,10 +129,14 @@ func (o *observer) observe(ctx context.Context) (time.Duration, error) {
 	return retryInterval, nil
 }
 
-// byGroup returns the APIs of a status, those of a group together. The status is sorted.
+// byGroup returns the APIs of a status that the syncer reports, those of a group together. The status is sorted. kcp does not allow the
+// syncer to report an API that the setup no longer has.
 func byGroup(all []api.APIStatus) (out [][]schema.GroupResource) {
 	for _, a := range all {
 		gr := a.GroupResource()
+		if a.State == api.APIRemoved {
+			continue
+		}
 		if n := len(out); n > 0 && out[n-1][0].Group == gr.Group {
 			out[n-1] = append(out[n-1], gr)
 			continue

@@ -61,24 +61,24 @@ func (c *controller) readReports(ctx context.Context, clusters []*api.Cluster) {
 		// writeStatus reports a Lease without a report.
 		if report, err := heartbeat.ReportOf(lease); err == nil && ctx.Err() == nil {
 			r.uid = report.ClusterUID
-			c.readReport(ctx, cl, r, report)
+			c.readReport(ctx, cl.Name, r, report)
 		}
 	}
 }
 
 // readReport reads the ConfigMaps of a report that have changed.
-func (c *controller) readReport(ctx context.Context, cl *api.Cluster, r *reported, report heartbeat.Report) {
+func (c *controller) readReport(ctx context.Context, cluster string, r *reported, report heartbeat.Report) {
 	now := c.Now()
 	if r.problem != nil && maps.Equal(r.tried, report.Schemas) && now.Sub(r.at) < retryInterval {
 		return
 	}
 	var problems []error
-	for _, gr := range c.requestedOf(cl) {
+	for _, gr := range c.APIs {
 		hash := report.Schemas[gr.String()]
 		if hash == "" || hash == r.hashes[gr.String()] {
 			continue
 		}
-		a, err := c.readAPI(ctx, cl.Name, gr)
+		a, err := c.readAPI(ctx, cluster, gr)
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -88,19 +88,8 @@ func (c *controller) readReport(ctx context.Context, cl *api.Cluster, r *reporte
 	before := r.problem
 	r.problem, r.tried, r.at = errors.Join(problems...), report.Schemas, now
 	if r.problem != nil && (before == nil || before.Error() != r.problem.Error()) {
-		klog.FromContext(ctx).Error(r.problem, "Cannot read what a syncer reports, retrying", "cluster", cl.Name)
+		klog.FromContext(ctx).Error(r.problem, "Cannot read what a syncer reports, retrying", "cluster", cluster)
 	}
-}
-
-// requestedOf returns the APIs that the syncer of a cluster reports.
-func (c *controller) requestedOf(cl *api.Cluster) []schema.GroupResource {
-	out := slices.Clone(c.APIs)
-	for _, a := range cl.Status.APIs {
-		if gr := a.GroupResource(); !slices.Contains(out, gr) {
-			out = append(out, gr)
-		}
-	}
-	return out
 }
 
 // readAPI reads what a syncer has reported about an API. A schema that kcp refuses becomes a problem: it must not prevent the publication of
@@ -177,7 +166,7 @@ func (c *controller) statesOf(cl *api.Cluster, negotiated []api.APIStatus) []api
 	out := slices.Clone(negotiated)
 	for i, a := range out {
 		gr := a.GroupResource()
-		if _, ok := c.reports[cl.Name].apis[gr]; ok {
+		if _, ok := c.reports[cl.Name].apis[gr]; ok || a.State == api.APIRemoved {
 			continue
 		}
 		at := slices.IndexFunc(cl.Status.APIs, func(b api.APIStatus) bool { return b.Group == a.Group && b.Resource == a.Resource })

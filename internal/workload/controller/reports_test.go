@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
@@ -116,6 +117,31 @@ func TestReportsThatCannotBeWritten(t *testing.T) {
 			"apply ConfigMap default/cluster-c1.deployments.apps in workspace compute: no"
 	}, "the condition has the cause")
 	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("c1"))
+}
+
+// kcp does not allow a syncer to report an API that the setup no longer has. The cluster is not the worse for that.
+func TestAnAPIThatTheSetupNoLongerHas(t *testing.T) {
+	k := newKCP(t)
+	stop := k.start(schema.GroupResource{Group: "apps", Resource: "deployments"})
+	c1 := newCluster(t, "one", "1", "")
+	c1.Serve("/api/v1", "resources: []")
+	k.join("c1", c1)
+	k.identify()
+	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]" }, "the API is published")
+	stop()
+	k.Refuse(func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "configmaps/cluster-c1.deployments.apps") {
+			return http.StatusForbidden, "no"
+		}
+		return 0, ""
+	})
+	k.Cleanup(k.start(schema.GroupResource{Resource: "services"}))
+	k.eventually(func() bool {
+		apis := k.apis("c1")
+		return len(apis) == 2 && apis[0] == "services. <nil> Ignored the cluster does not serve services" && strings.HasPrefix(apis[1], "deployments.apps v1 Removed the setup no longer has the API.")
+	}, "the status has the reason, and the syncer reports the others")
+	k.eventually(func() bool { return k.condition("c1", "APIsCompatible") == "True Compatible" }, "the cluster is well")
+	require.Contains(t, fmt.Sprint(k.Get(compute, exports, "", "kubernetes").Object["spec"]), "deployments", "objects of users can be reached")
 }
 
 // A cluster that is registered a second time is not used, also if its syncer reads it.

@@ -48,7 +48,7 @@ type Cluster struct {
 
 // Input is what is known before a negotiation.
 type Input struct {
-	// APIs are the APIs to publish. Others stay published.
+	// APIs are the APIs to publish. Others stay published, because kcp hides the objects of an API that is not, but are Removed.
 	APIs []schema.GroupResource
 	// Clusters are the clusters whose APIs could be read, the oldest first: if two cannot have a common schema, the older one decides.
 	// A cluster that could not be read is left out, and keeps the states that it has.
@@ -97,7 +97,11 @@ func Negotiate(in Input) (*Output, error) {
 			out.Refused[gr] = refused
 		}
 		for _, c := range in.Clusters {
-			out.States[c.Name] = append(out.States[c.Name], state(gr, is, c))
+			s := state(gr, is, c)
+			if !slices.Contains(in.APIs, gr) {
+				s = removed(gr, is)
+			}
+			out.States[c.Name] = append(out.States[c.Name], s)
 		}
 		if is == nil {
 			continue

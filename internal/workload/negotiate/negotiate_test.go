@@ -128,6 +128,22 @@ func TestAPublishedSchemaStays(t *testing.T) {
 	require.Equal(t, "Incompatible v2: version v1 is published, the cluster serves v2", states(out)["c3"])
 }
 
+// kcp hides the objects of an API that is not published.
+func TestAnAPIThatIsNoLongerToBePublishedStays(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}"))}})
+	in.APIs = nil
+	out, err := negotiate.Negotiate(in)
+	require.NoError(t, err)
+	require.Equal(t, in.Export.Object["spec"], out.Export.Object["spec"])
+	require.Contains(t, states(out)["c1"], "Removed v1: the setup no longer has the API.")
+	require.Equal(t, metav1.ConditionTrue, negotiate.Condition(out.States["c1"]).Status)
+
+	require.NoError(t, unstructured.SetNestedSlice(in.Export.Object, []any{}, "spec", "resources"))
+	out, err = negotiate.Negotiate(in)
+	require.NoError(t, err)
+	require.Nil(t, out.Export, "one that a user has withdrawn does not come back")
+}
+
 func TestNarrowOnRequest(t *testing.T) {
 	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string}"))}})
 	in.Clusters = append(in.Clusters, cluster("c2", widget(t, "v1", "a: {type: string}, c: {type: string}")))

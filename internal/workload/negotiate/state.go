@@ -40,6 +40,14 @@ func state(gr schema.GroupResource, is *API, c Cluster) api.APIStatus {
 	return out
 }
 
+// removed returns the state of an API that stays published, but is no longer one of those to publish.
+func removed(gr schema.GroupResource, is *API) api.APIStatus {
+	return api.APIStatus{
+		Group: gr.Group, Resource: gr.Resource, Version: is.Version, State: api.APIRemoved,
+		Message: "the setup no longer has the API. It stays published, but its objects are neither scheduled nor synced: to delete them, add it again",
+	}
+}
+
 // compare returns whether a cluster accepts all objects of the published API.
 func compare(is, own *API) (api.APIState, string) {
 	if err := sameNames(is, own); err != nil {
