@@ -40,7 +40,7 @@ func (l Lead) Run(ctx context.Context, f func(context.Context) error) error {
 	if err != nil {
 		return fmt.Errorf("client for %s: %w", l.Config.Host, err)
 	}
-	api := cluster.API{Context: l.Config.Host, Dynamic: d, HTTP: hc}
+	api := cluster.API{Server: l.Config.Host, Dynamic: d, HTTP: hc}
 	cl, err := cluster.New(topology.Cluster{Name: l.Config.Host, Namespace: l.Namespace}, cluster.Options{
 		API: func(topology.Cluster) (*cluster.API, error) { return &api, nil }, Now: l.Now, Notify: l.Notify,
 	})

@@ -2,6 +2,7 @@ package kube_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube"
 	"github.com/kcpctl/kcpctl/internal/kube/lease"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
@@ -41,4 +43,25 @@ func TestLead(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, lease.ErrLost, "another process has taken it")
+}
+
+// A server is not one of a kubeconfig of the user: kubectl has no context for it.
+func TestLeadWithoutAServer(t *testing.T) {
+	s := fakeapi.New(t)
+	lead := kube.Lead{
+		Config: &rest.Config{Host: s.URL + "/clusters/root:compute"}, Namespace: "default", Name: "controller",
+		Holder: kube.Holder{Host: "here", PID: 1, User: "ann"}, Now: time.Now, Notify: t.Logf,
+	}
+	run := func() error { return lead.Run(t.Context(), func(context.Context) error { return nil }) }
+	s.Refuse(func(*http.Request) (int, string) { return http.StatusUnauthorized, "no" })
+	err := run()
+	require.ErrorContains(t, err, "the API server does not accept the credentials of "+s.URL+"/clusters/root:compute, namespace default: ")
+	require.Equal(t, "check that the credentials for it are valid and have not expired", clierr.Hint(err))
+
+	s.Close()
+	err = run()
+	require.ErrorContains(t, err, "the API server "+s.URL+"/clusters/root:compute, namespace default does not answer: ")
+	require.ErrorContains(t, err, "connection refused")
+	require.NotContains(t, err.Error(), "context")
+	require.Equal(t, "check that the server is running and reachable from here", clierr.Hint(err))
 }

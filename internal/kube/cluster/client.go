@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -48,8 +49,9 @@ type Notify func(format string, args ...any)
 
 // API is how to talk to the API server of a cluster.
 type API struct {
-	// Context is what a kubeconfig would call the cluster.
+	// Context is what a kubeconfig would call the cluster. It is empty if none has it: then Server is its URL.
 	Context string
+	Server  string
 	Dynamic dynamic.Interface
 	HTTP    *http.Client
 }
@@ -79,6 +81,8 @@ type Client struct {
 
 	http *http.Client
 	now  func() time.Time
+	// byURL is set for a server that no kubeconfig of the user has, such as the one of a process: kubectl cannot reach it by a context.
+	byURL bool
 	// unconfigured is why New did not find the cluster.
 	unconfigured error
 
@@ -132,7 +136,8 @@ func (c *Client) load(o Options) (dynamic.Interface, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.KubeContext, c.http, c.Config = api.Context, api.HTTP, &rest.Config{Host: api.Context}
+		c.KubeContext, c.http, c.Config = api.Context, api.HTTP, &rest.Config{Host: cmp.Or(api.Server, api.Context)}
+		c.byURL = api.Server != ""
 		return api.Dynamic, nil
 	}
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()

@@ -22,22 +22,22 @@ func (c *Client) Explain(err error, format string, args ...any) error {
 	}
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return clierr.New(clierr.Failed, "log in again, or choose another context",
+		return clierr.New(clierr.Failed, c.next("log in again, or choose another context", "check that the credentials for it are valid and have not expired"),
 			"%s: the API server does not accept the credentials of %s: %w", what, c.Where(), err)
 	case IsDenied(err):
 		return clierr.New(clierr.Failed,
-			"ask an administrator of the cluster for this permission, or choose another context",
+			c.next("ask an administrator of the cluster for this permission, or choose another context", "ask an administrator for this permission"),
 			"%s: not allowed (%s): %w", what, c.Where(), err)
 	case retry.IsTLS(err):
 		return clierr.New(clierr.Failed,
 			"correct the certificate authority, the server address or the client certificate in the kubeconfig",
-			"%s: no secure connection to %s (%s): %w", what, c.Config.Host, c.Where(), err)
+			"%s: no secure connection to %s: %w", what, c.server(), err)
 	case retry.IsUnreachable(err):
 		return c.unreachable(err)
 	case retry.IsTransient(err):
 		return clierr.New(clierr.Failed,
-			"check that the API server, its etcd and its webhooks are healthy, and rerun the command: "+
-				c.Kubectl("get --raw '/readyz?verbose'"),
+			c.next("check that the API server, its etcd and its webhooks are healthy, and rerun the command: "+c.Kubectl("get --raw '/readyz?verbose'"),
+				"check that the server, its etcd and its webhooks are healthy"),
 			"%s (%s): %w", what, c.Where(), err)
 	}
 	return fmt.Errorf("%s (%s): %w", what, c.Where(), err)
@@ -45,8 +45,25 @@ func (c *Client) Explain(err error, format string, args ...any) error {
 
 func (c *Client) unreachable(err error) error {
 	return clierr.New(clierr.Failed,
-		"check that the cluster is running and reachable from this machine: "+c.Kubectl("get --raw /readyz"),
-		"the API server %s (%s) does not answer: %w", c.Config.Host, c.Where(), err)
+		c.next("check that the cluster is running and reachable from this machine: "+c.Kubectl("get --raw /readyz"),
+			"check that the server is running and reachable from here"),
+		"the API server %s does not answer: %w", c.server(), err)
+}
+
+// server names the API server with its URL.
+func (c *Client) server() string {
+	if c.byURL {
+		return c.Where()
+	}
+	return c.Config.Host + " (" + c.Where() + ")"
+}
+
+// next returns the next step for a cluster of a kubeconfig, or that for a server that none has.
+func (c *Client) next(cluster, server string) string {
+	if c.byURL {
+		return server
+	}
+	return cluster
 }
 
 // IsDenied reports whether the user lacks a permission. API servers forbid other things too, such as exceeding a quota,
