@@ -1,6 +1,7 @@
 package splitter
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -16,6 +17,8 @@ const droppedFor = 10 * time.Minute
 type Dropped struct {
 	mu     sync.Mutex
 	fields map[statusOf]map[string]time.Time
+	// freed is when the fields that are sent again were last forgotten.
+	freed time.Time
 }
 
 // statusOf is the status of a kind in a logical cluster, which has a schema of its own until kcp has updated its APIBinding.
@@ -24,10 +27,26 @@ type statusOf struct {
 	cluster string
 }
 
+// free forgets the fields that are sent again, at most once in droppedFor: those of workspaces and kinds that are gone would stay otherwise.
+// The mutex is locked.
+func (d *Dropped) free(now time.Time) {
+	if now.Sub(d.freed) < droppedFor {
+		return
+	}
+	d.freed = now
+	for at, fields := range d.fields {
+		maps.DeleteFunc(fields, func(_ string, until time.Time) bool { return !now.Before(until) })
+		if len(fields) == 0 {
+			delete(d.fields, at)
+		}
+	}
+}
+
 // HasConditions reports whether the status of a kind has conditions, as far as that is known.
 func (d *Dropped) HasConditions(gk schema.GroupKind, cluster string, now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.free(now)
 	return HasConditions(gk) && !now.Before(d.fields[statusOf{gk, cluster}]["conditions"])
 }
 
@@ -35,6 +54,7 @@ func (d *Dropped) HasConditions(gk schema.GroupKind, cluster string, now time.Ti
 func (d *Dropped) Strip(gk schema.GroupKind, cluster string, status map[string]any, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.free(now)
 	for field, until := range d.fields[statusOf{gk, cluster}] {
 		if now.Before(until) {
 			delete(status, field)
@@ -46,6 +66,7 @@ func (d *Dropped) Strip(gk schema.GroupKind, cluster string, status map[string]a
 func (d *Dropped) Learn(gk schema.GroupKind, cluster string, sent map[string]any, answer *unstructured.Unstructured, now time.Time) (conditions bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.free(now)
 	at := statusOf{gk, cluster}
 	for field, value := range sent {
 		if _, kept, _ := unstructured.NestedFieldNoCopy(answer.Object, "status", field); kept || value == nil {
