@@ -62,14 +62,15 @@ spec:
   - {name: other, type: "root:compute:workload", selector: {name: alpha}}
 `
 
-// siteDefinition is the kind Site, with a field.
-const siteDefinition = `apiVersion: apiextensions.k8s.io/v1
+// definition returns the CustomResourceDefinition of a kind, with the fields of its spec.
+func definition(kind, group, fields string) string {
+	return fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: sites.%[1]s.example.com}
+metadata: {name: %[2]ss.%[3]s}
 spec:
-  group: %[1]s.example.com
+  group: %[3]s
   scope: Namespaced
-  names: {kind: Site, plural: sites, singular: site}
+  names: {kind: %[1]s, plural: %[2]ss, singular: %[2]s}
   versions:
   - name: v1
     served: true
@@ -79,11 +80,12 @@ spec:
       openAPIV3Schema:
         type: object
         properties:
-          spec: {type: object, properties: {owner: {type: string}%[2]s}}
+          spec: {type: object, properties: {%[4]s}}
           status: {type: object, properties: {phase: {type: string}}}
-`
+`, kind, strings.ToLower(kind), group, fields)
+}
 
-// regionField is a field of siteDefinition.
+// regionField is a field of the kind Site.
 const regionField = `, region: {type: string}`
 
 const (
@@ -128,7 +130,7 @@ func (f *fleet) sites() string { return "sites." + f.name + ".example.com" }
 func (f *fleet) define(t *testing.T, cluster, field string) {
 	t.Helper()
 	apply := f.on(cluster, "apply", "--filename", "-")
-	apply.stdin = fmt.Sprintf(siteDefinition, f.name, field)
+	apply.stdin = definition("Site", f.name+".example.com", "owner: {type: string}"+field)
 	apply.run(t.Context(), t).ok(t)
 }
 

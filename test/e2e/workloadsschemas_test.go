@@ -43,27 +43,6 @@ spec:
   - {name: shop, type: "root:compute:workload"}
 `
 
-// widgetCRD is a CustomResourceDefinition with more fields in its spec.
-const widgetCRD = `
-apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: widgets.example.com}
-spec:
-  group: example.com
-  scope: Namespaced
-  names: {plural: widgets, singular: widget, kind: Widget}
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    subresources: {status: {}}
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec: {type: object, properties: {size: {type: integer}%s}}
-          status: {type: object, properties: {phase: {type: string}}}`
-
 var (
 	crdGVR    = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	widgetGVR = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -181,7 +160,7 @@ func TestLocalWorkloadsSchemas(t *testing.T) {
 func (p *physical) define(w *workloads, fields string) {
 	w.Helper()
 	u := &unstructured.Unstructured{}
-	raw, err := yaml.YAMLToJSON(fmt.Appendf(nil, widgetCRD, fields))
+	raw, err := yaml.YAMLToJSON([]byte(definition("Widget", "example.com", "size: {type: integer}"+fields)))
 	require.NoError(w, err)
 	require.NoError(w, u.UnmarshalJSON(raw))
 	_, err = p.client.Resource(crdGVR).Apply(w.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "e2e"})
