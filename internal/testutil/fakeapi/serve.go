@@ -97,10 +97,26 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}, "items": s.list(at),
 		}
 		s.mu.Unlock()
+		if OnlyMetadata(r) {
+			body["apiVersion"], body["kind"] = "meta.k8s.io/v1", "PartialObjectMetadataList"
+			for i, o := range body["items"].([]any) {
+				body["items"].([]any)[i] = partial(o.(map[string]any))
+			}
+		}
 		answer(w, http.StatusOK, body)
 	default:
 		s.one(w, r, at)
 	}
+}
+
+// OnlyMetadata reports whether a request reads the metadata of objects only.
+func OnlyMetadata(r *http.Request) bool {
+	return r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
+}
+
+// partial returns the metadata of an object.
+func partial(o map[string]any) map[string]any {
+	return map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": o["metadata"]}
 }
 
 // one answers a request for one object.
@@ -130,6 +146,10 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 		fail(w, http.StatusNotFound, at.path+" "+at.name+" not found")
 		return
 	case r.Method == http.MethodGet:
+		if OnlyMetadata(r) {
+			answer(w, http.StatusOK, partial(live.Object))
+			return
+		}
 		answer(w, http.StatusOK, live.Object)
 		return
 	case r.Method != http.MethodDelete && live != nil && sent.GetResourceVersion() != "" && sent.GetResourceVersion() != live.GetResourceVersion():

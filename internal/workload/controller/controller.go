@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -68,9 +69,10 @@ type Options struct {
 // controller is a running controller.
 type controller struct {
 	Options
-	// client is for the compute workspace, and url is its URL.
-	client dynamic.Interface
-	url    string
+	// client and metadata are for the compute workspace, and url is its URL.
+	client   dynamic.Interface
+	metadata metadata.Interface
+	url      string
 	// setup identifies this kcp in physical clusters: the logical cluster of the compute workspace.
 	setup string
 	// set has the Clusters, Leases, Secrets and admission policies of the compute workspace.
@@ -105,8 +107,12 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("client for %s: %w", url, err)
 	}
+	meta, err := metadata.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("client for %s: %w", url, err)
+	}
 	c := &controller{
-		Options: o, client: client, url: url, members: map[string]*member{}, wake: make(chan struct{}, 1),
+		Options: o, client: client, metadata: meta, url: url, members: map[string]*member{}, wake: make(chan struct{}, 1),
 		roots: roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now}),
 	}
 	if err := c.prepare(ctx); err != nil {

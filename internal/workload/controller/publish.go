@@ -203,7 +203,7 @@ func (c *controller) served(cluster string) negotiate.Cluster {
 	return negotiate.Cluster{Name: cluster}
 }
 
-// readPublished reads what is published.
+// readPublished reads what is published: the schemas of the APIExport, and of the others, which can be many, only the metadata.
 func (c *controller) readPublished(ctx context.Context, in *negotiate.Input) error {
 	export, err := c.client.Resource(exports).Get(ctx, api.ExportWorkloads, metav1.GetOptions{})
 	switch {
@@ -212,12 +212,23 @@ func (c *controller) readPublished(ctx context.Context, in *negotiate.Input) err
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("read APIExport %s in workspace %s: %w", api.ExportWorkloads, c.Workspace, err)
 	}
-	list, err := c.client.Resource(schemas).List(ctx, metav1.ListOptions{})
+	list, err := c.metadata.Resource(schemas).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list APIResourceSchemas in workspace %s: %w", c.Workspace, err)
 	}
+	var used []string
+	if in.Export != nil {
+		used = negotiate.SchemasOf(in.Export)
+	}
 	for i := range list.Items {
-		in.Schemas = append(in.Schemas, &list.Items[i])
+		s := kcpapi.APIResourceSchema.New(list.Items[i].Name)
+		s.SetLabels(list.Items[i].Labels)
+		if slices.Contains(used, s.GetName()) {
+			if s, err = c.client.Resource(schemas).Get(ctx, s.GetName(), metav1.GetOptions{}); err != nil {
+				return fmt.Errorf("read APIResourceSchema %s in workspace %s: %w", list.Items[i].Name, c.Workspace, err)
+			}
+		}
+		in.Schemas = append(in.Schemas, s)
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ type Input struct {
 	Clusters []Cluster
 	// Export is the APIExport with the published APIs, or nil before the first publication.
 	Export *unstructured.Unstructured
-	// Schemas are all APIResourceSchemas of the compute workspace.
+	// Schemas are all APIResourceSchemas of the compute workspace. Of those that Export does not have, the name and the labels are enough.
 	Schemas []*unstructured.Unstructured
 	// Bound are the names of the APIResourceSchemas that any APIBinding uses (status.boundResources), in all workspaces. It is nil if
 	// they could not be listed.
