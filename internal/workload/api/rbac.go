@@ -79,7 +79,7 @@ func SyncerRulesInWorkspace(cluster string, apis []schema.GroupResource) []rbacv
 	named := func(group, resource, name string, verbs []string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: []string{name}, Verbs: verbs}
 	}
-	reports := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "patch"}}
+	reports := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch"}}
 	for _, gr := range apis {
 		reports.ResourceNames = append(reports.ResourceNames, ConfigMapCluster(cluster, gr))
 	}

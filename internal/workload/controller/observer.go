@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"maps"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -35,10 +38,14 @@ var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
 type observer struct {
 	cluster, workspace string
 	client             dynamic.Interface
+	metadata           metadata.Interface
 	physical           *rest.Config
 	begin              func(what string) (end func())
 	// seen is the version of what was reported last.
 	seen string
+	// written are the resourceVersions of the ConfigMaps of the last report, by name, and looks the number of looks at one of them.
+	written map[string]string
+	looks   int
 	// wake sends the hashes with a heartbeat.
 	wake chan<- struct{}
 
@@ -120,13 +127,35 @@ func (o *observer) observe(ctx context.Context) (time.Duration, error) {
 		return firstInterval, nil
 	}
 	if version == o.seen {
-		return retryInterval, nil
+		if intact, err := o.intact(ctx); intact || err != nil {
+			return retryInterval, err
+		}
+		o.seen = ""
 	}
 	if err := o.report(ctx, p, cl, groups); err != nil {
 		return pullInterval, err // it has read everything
 	}
 	o.seen = version
 	return retryInterval, nil
+}
+
+// intact reports whether a ConfigMap is as it was written: at each look another one, so that a cluster needs one small request for that,
+// whatever the number of its APIs.
+func (o *observer) intact(ctx context.Context) (bool, error) {
+	names := slices.Sorted(maps.Keys(o.written))
+	if len(names) == 0 {
+		return true, nil
+	}
+	name := names[o.looks%len(names)]
+	o.looks++
+	live, err := o.metadata.Resource(configMaps).Namespace(api.NamespaceLeases).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read ConfigMap %s/%s in workspace %s: %w", api.NamespaceLeases, name, o.workspace, err)
+	}
+	return live.GetResourceVersion() == o.written[name], nil
 }
 
 // byGroup returns the APIs of a status that the syncer reports, those of a group together. The status is sorted. kcp does not allow the
@@ -151,6 +180,7 @@ func byGroup(all []api.APIStatus) (out [][]schema.GroupResource) {
 func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster, groups [][]schema.GroupResource) error {
 	defer debug.FreeOSMemory()
 	hashes := map[string]string{}
+	o.written = map[string]string{}
 	var problems []error
 	uid, err := identify(ctx, o.physical)
 	if err != nil {
@@ -191,10 +221,11 @@ func (o *observer) write(ctx context.Context, cl *api.Cluster, gr schema.GroupRe
 		return "", fmt.Errorf("API %s: %w", gr, err)
 	}
 	u := served.Object(cl.Name, cl.UID, gr, content)
-	_, err = o.client.Resource(configMaps).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
+	live, err := o.client.Resource(configMaps).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
 	if err != nil {
 		return "", fmt.Errorf("apply ConfigMap %s/%s in workspace %s: %w", u.GetNamespace(), u.GetName(), o.workspace, err)
 	}
+	o.written[u.GetName()] = live.GetResourceVersion()
 	return hash, nil
 }
 

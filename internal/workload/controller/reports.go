@@ -102,7 +102,7 @@ func (c *controller) readAPI(ctx context.Context, cluster string, gr schema.Grou
 	}
 	a, hash, err := served.Decode(gr, o)
 	if err != nil {
-		return content{}, fmt.Errorf("ConfigMap %s/%s: %w; the syncer writes it again when it starts", api.NamespaceLeases, name, err)
+		return content{}, fmt.Errorf("ConfigMap %s/%s: %w; the syncer writes it again when it notices", api.NamespaceLeases, name, err)
 	}
 	for _, r := range c.reports {
 		if same, ok := r.apis[gr]; ok && same.hash == hash {

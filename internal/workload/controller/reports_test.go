@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +118,29 @@ func TestReportsThatCannotBeWritten(t *testing.T) {
 			"apply ConfigMap default/cluster-c1.deployments.apps in workspace compute: no"
 	}, "the condition has the cause")
 	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("c1"))
+}
+
+// The controller reads the ConfigMaps when it starts, also if the syncers do not.
+func TestReportsThatAreDeletedOrChangedComeBack(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	content := func(cluster string) any {
+		if o := k.Get(compute, configMaps, "default", "cluster-"+cluster+".deployments.apps"); o != nil {
+			return o.Object["binaryData"]
+		}
+		return nil
+	}
+	k.join("c1", newCluster(t, "one", "1", ""))
+	k.join("c2", newCluster(t, "two", "2", ""))
+	k.identify()
+	for _, name := range []string{"c1", "c2"} {
+		k.eventually(func() bool { return fmt.Sprint(k.apis(name)) == "[deployments.apps v1 Published <nil>]" }, "the API is published")
+	}
+	deleted, changed := content("c1"), content("c2")
+	k.Delete(compute, configMaps, "default", "cluster-c1.deployments.apps")
+	k.Apply(t, compute, configMaps, "{metadata: {name: cluster-c2.deployments.apps, namespace: default}, binaryData: {api.json.gz: AAAA}}")
+	k.eventually(func() bool { return reflect.DeepEqual(content("c1"), deleted) }, "it is written again")
+	k.eventually(func() bool { return reflect.DeepEqual(content("c2"), changed) }, "the change is reverted")
 }
 
 // kcp does not allow a syncer to report an API that the setup no longer has. The cluster is not the worse for that.

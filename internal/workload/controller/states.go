@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -30,6 +31,10 @@ func RunSyncer(ctx context.Context, m Member) error {
 	if err != nil {
 		return fmt.Errorf("client for %s: %w", cfg.Host, err)
 	}
+	meta, err := metadata.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
 	live, err := m.find(ctx, client)
 	if err != nil {
 		return err
@@ -44,7 +49,9 @@ func RunSyncer(ctx context.Context, m Member) error {
 	m.Mode, m.Setup = cl.Mode(), live.GetAnnotations()[kcpapi.AnnotationCluster]
 	m.busy, m.alone = &probe.Busy{}, true
 	wake := make(chan struct{}, 1)
-	m.observer = &observer{cluster: m.Cluster, workspace: m.Workspace, client: client, physical: m.Physical, begin: m.begin, wake: wake}
+	m.observer = &observer{
+		cluster: m.Cluster, workspace: m.Workspace, client: client, metadata: meta, physical: m.Physical, begin: m.begin, wake: wake,
+	}
 	m.Extend, m.Wake = m.observer.extend, wake
 	return m.Run(ctx)
 }
