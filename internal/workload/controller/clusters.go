@@ -185,7 +185,11 @@ func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters 
 	if v.Report.Capacity != nil && !equality.Semantic.DeepEqual(v.Report.Capacity, next.Capacity) {
 		next.Capacity, changed = v.Report.Capacity, true
 	}
+	var problem error
 	if v.Report.Mode != "" {
+		problem = c.forgetReports(ctx, cl, v.Report.Mode)
+	}
+	if v.Report.Mode != "" && problem == nil {
 		next.Syncer = &api.SyncerStatus{Mode: v.Report.Mode, Version: v.Report.Version, Holder: v.Holder}
 	}
 	changed = changed || next.Version != cl.Status.Version || !reflect.DeepEqual(next.Syncer, cl.Status.Syncer)
@@ -194,10 +198,10 @@ func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters 
 		t := metav1.NewTime(v.LastHeartbeat)
 		next.LastHeartbeatTime, changed = &t, true
 	}
-	if !changed {
-		return nil
+	if changed {
+		problem = errors.Join(problem, c.patchStatus(ctx, cl, next))
 	}
-	return c.patchStatus(ctx, cl, next)
+	return problem
 }
 
 // schedulable returns the condition Schedulable.

@@ -92,6 +92,28 @@ func (c *controller) readReport(ctx context.Context, cluster string, r *reported
 	}
 }
 
+// forgetReports deletes the ConfigMaps of a cluster that the controller reads itself now, when its own syncer sends the first heartbeat: the one
+// before, which the status still has, cannot write them again.
+func (c *controller) forgetReports(ctx context.Context, cl *api.Cluster, mode api.SyncMode) error {
+	if before := cl.Status.Syncer; mode != api.SyncModePush || before == nil || before.Mode == api.SyncModePush {
+		return nil
+	}
+	all := slices.Clone(c.APIs)
+	for _, a := range cl.Status.APIs {
+		if !slices.Contains(all, a.GroupResource()) {
+			all = append(all, a.GroupResource())
+		}
+	}
+	for _, gr := range all {
+		name := api.ConfigMapCluster(cl.Name, gr)
+		err := c.client.Resource(configMaps).Namespace(api.NamespaceLeases).Delete(ctx, name, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete ConfigMap %s/%s: %w", api.NamespaceLeases, name, err)
+		}
+	}
+	return nil
+}
+
 // readAPI reads what a syncer has reported about an API. A schema that kcp refuses becomes a problem: it must not prevent the publication of
 // others.
 func (c *controller) readAPI(ctx context.Context, cluster string, gr schema.GroupResource) (content, error) {

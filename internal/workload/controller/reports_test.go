@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -27,6 +28,12 @@ apiVersion: workloads.kcp.dev/v1alpha1
 kind: Cluster
 metadata: {name: %s, creationTimestamp: "2026-01-0%dT00:00:00Z"}
 spec: {syncMode: None}`, name, len(k.Names(compute, clusters))+1))
+	k.Cleanup(k.attach(name, server))
+}
+
+// attach runs the syncer of a cluster, until the function that it returns is called.
+func (k *kcp) attach(name string, server *fakeapi.Server) (stop func()) {
+	k.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
@@ -34,10 +41,10 @@ spec: {syncMode: None}`, name, len(k.Names(compute, clusters))+1))
 			KCP: &rest.Config{Host: k.URL}, Physical: &rest.Config{Host: server.URL}, Workspace: compute, Cluster: name, Version: "v1", Holder: name, Now: time.Now,
 		})
 	}()
-	k.Cleanup(func() {
+	return func() {
 		cancel()
 		require.NoError(k, <-done)
-	})
+	}
 }
 
 // No cluster needs to be in push mode: what syncers report is published, compared, and changed on request, as of clusters that the controller
@@ -141,6 +148,37 @@ func TestReportsThatAreDeletedOrChangedComeBack(t *testing.T) {
 	k.Apply(t, compute, configMaps, "{metadata: {name: cluster-c2.deployments.apps, namespace: default}, binaryData: {api.json.gz: AAAA}}")
 	k.eventually(func() bool { return reflect.DeepEqual(content("c1"), deleted) }, "it is written again")
 	k.eventually(func() bool { return reflect.DeepEqual(content("c2"), changed) }, "the change is reverted")
+}
+
+// The controller reads a cluster in push mode itself. Its status is written also while the ConfigMaps cannot be deleted.
+func TestReportsOfAClusterThatIsPushedGo(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	server := newCluster(t, "one", "1", "")
+	k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c1}, spec: {syncMode: None}}")
+	leave := k.attach("c1", server)
+	k.identify()
+	mode := func() string {
+		m, _, _ := unstructured.NestedString(k.Get(compute, clusters, "", "c1").Object, "status", "syncer", "mode")
+		return m
+	}
+	k.eventually(func() bool {
+		return mode() == "None" && k.Get(compute, configMaps, "default", "cluster-c1.deployments.apps") != nil
+	}, "the syncer reports")
+	leave()
+	k.Apply(t, compute, configMaps, "{metadata: {name: cluster-c1.services, namespace: default}}")
+	k.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "configmaps") {
+			return http.StatusForbidden, "no"
+		}
+		return 0, ""
+	})
+	k.add("c1", kubeconfig(server.URL))
+	k.eventually(func() bool { return k.condition("c1", "Ready") == "True Ready" }, "the cluster is ready")
+	require.Equal(t, "None", mode(), "it is tried again")
+	k.Refuse(nil)
+	k.eventually(func() bool { return mode() == "Push" }, "the controller syncs")
+	require.Equal(t, []string{"default/cluster-c1.services"}, k.Names(compute, configMaps), "only those that the syncer has written")
 }
 
 // kcp does not allow a syncer to report an API that the setup no longer has. The cluster is not the worse for that.
