@@ -17,6 +17,8 @@ const reserveFor = 90 * time.Second
 // reservation is what a workload will request in a cluster, and what the reported capacity does not show yet.
 type reservation struct {
 	requests corev1.ResourceList
+	// share are the replicas of the last decision. Those of the leaf follow later, such as when one of the same name is still being deleted.
+	share int64
 	// absent are replicas without pods. grown are those that were scheduled until a time ago.
 	absent, grown int64
 	until         time.Time
@@ -50,16 +52,17 @@ func (s *Scheduler) reserve(
 		}
 		r := s.reserved[cluster][i]
 		if r == nil {
-			r = &reservation{}
+			r = &reservation{share: previous[cluster].Replicas}
 			s.reserved[cluster][i] = r
 		}
 		r.requests, r.absent = requests, max(0, share.Replicas-exist)
 		if !now.Before(r.until) {
 			r.grown = 0
 		}
-		if grown := share.Replicas - previous[cluster].Replicas; grown > 0 {
+		if grown := share.Replicas - r.share; grown > 0 {
 			r.grown, r.until = r.grown+grown, now.Add(reserveFor)
 		}
+		r.share = share.Replicas
 		if r.replicas(now) == 0 {
 			delete(s.reserved[cluster], i)
 		}

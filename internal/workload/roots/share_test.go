@@ -205,3 +205,33 @@ spec: {replicas: 4, template: {spec: {containers: [{name: c, resources: {request
 	s.clusters(capable("c1", "4"), capable("c2", "4"))
 	s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" }, "the other has nodes, too")
 }
+
+// A leaf that is still being deleted does not make each decision about the next one reserve its replicas again.
+func TestTheSameDecisionReservesOnce(t *testing.T) {
+	s := start(t)
+	s.clusters(capable("c1", "4"))
+	deploy := func(name string, more string) {
+		s.deploy(fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %s, namespace: shop%s}
+spec: {replicas: 1, template: {spec: {containers: [{name: c, resources: {requests: {cpu: "1"}}}]}}}`, name, more))
+	}
+	deploy("web", "")
+	s.eventually(func() bool { return s.leaves() == "c1=1" }, "there")
+	s.deploy(`{metadata: {name: web--c1, namespace: shop, finalizers: [stays]}}`)
+	s.Delete("1a", deployments, "shop", "web")
+	s.Delete("1a", deployments, "shop", "web--c1")
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web") == nil }, "deleted")
+	for i := range 10 {
+		deploy("web", fmt.Sprintf(", annotations: {workloads.kcp.dev/weights: c1=%d}", i+1))
+		s.eventually(func() bool {
+			return strings.Contains(s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationExplain], fmt.Sprintf(`"weight":%d,`, i+1))
+		}, "decided")
+	}
+	deploy("other", "")
+	s.eventually(func() bool {
+		// Room for four, without the one that is awaited.
+		return strings.Contains(s.Get("1a", deployments, "shop", "other").GetAnnotations()[api.AnnotationExplain], `"weight":3,`)
+	}, "the room is there")
+}
