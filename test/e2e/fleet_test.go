@@ -101,26 +101,34 @@ func newFleet(t *testing.T) *fleet {
 	if testbed == "" {
 		t.Skip("E2E_TESTBED is not set: only nodes of the testbed have the images of workloads")
 	}
-	s := newCluster(t, "minimal")
+	f := &fleet{files: map[string]string{}, dir: t.TempDir()}
+	t.Cleanup(func() { f.sweep(t) }) // after the setup is gone: its syncers would create the namespaces again
+	f.setup = newCluster(t, "minimal")
+	s := f.setup
 	home := s.runtime.(*cluster)
 	s.runtime = &exposed{home}
-	f := &fleet{setup: s, files: map[string]string{}, dir: t.TempDir(), physical: map[string]*cluster{
+	f.physical = map[string]*cluster{
 		"c1": home, "c2": {setup: s.name, namespace: s.name, kubeconfig: given(t, "E2E_KUBECONFIG_B"), home: home.home},
-	}}
+	}
 	for name, node := range map[string]string{"c1": "a", "c2": "b"} {
 		command{name: testbed, args: []string{"workload-images", given(t, "E2E_KCPCTL"), "--node", node}}.run(t.Context(), t).ok(t)
-		t.Cleanup(func() {
-			f.on(name, "delete", "crd", f.sites(), "--ignore-not-found", "--wait=false").run(context.Background(), t).ok(t)
-			if f.id != "" {
-				f.on(name, "delete", "namespaces", "--selector", api.LabelSetup+"="+f.id, "--wait=false").run(context.Background(), t).ok(t)
-			}
-		})
 		f.define(t, name, regionField)
 	}
 	port := 30000 + rand.IntN(2700)
 	f.text = fmt.Sprintf(fleetSetup, s.name, home.kubeconfig, f.physical["c2"].kubeconfig, home.address(t), port, port+1, port+2, port+3)
 	f.write(t, f.text)
 	return f
+}
+
+// sweep removes what a test that has failed leaves on the nodes.
+func (f *fleet) sweep(t *testing.T) {
+	t.Helper()
+	for name := range f.physical {
+		f.on(name, "delete", "crd", f.sites(), "--ignore-not-found", "--wait=false").run(context.Background(), t).ok(t)
+		if f.id != "" {
+			f.on(name, "delete", "namespaces", "--selector", api.LabelSetup+"="+f.id, "--wait=false").run(context.Background(), t).ok(t)
+		}
+	}
 }
 
 // sites is the resource of the kind Site, which has the same name in other setups.
