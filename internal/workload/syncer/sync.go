@@ -139,6 +139,8 @@ func outcomeOf(err error) (o outcome, refused bool) {
 		return synced(), false
 	case errors.As(err, &r):
 		return outcome{r.reason, r.message}, true
+	case isDenied(err):
+		return outcome{api.ReasonDenied, err.Error()}, true
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		return outcome{api.ReasonInvalid, err.Error()}, true
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
@@ -147,6 +149,15 @@ func outcomeOf(err error) (o outcome, refused bool) {
 		return outcome{api.ReasonDenied, err.Error()}, true
 	}
 	return outcome{}, false
+}
+
+// isDenied reports whether a webhook or a ValidatingAdmissionPolicy denies an object. Without a reason of their own, API servers give such an
+// error the reason BadRequest or Invalid. See kubernetes: staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors/statuserror.go and
+// plugin/policy/validating/dispatcher.go.
+func isDenied(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) &&
+		(strings.Contains(status.Status().Message, "denied the request") || strings.Contains(status.Status().Message, "denied request: "))
 }
 
 // writeStatus writes the status of a leaf, if it changes.
