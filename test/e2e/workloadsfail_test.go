@@ -1,0 +1,280 @@
+//go:build e2e && long && day2
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// cutFor is how long the second cluster cannot be reached.
+const cutFor = 10 * time.Minute
+
+// replaced is a Deployment that a user deletes and creates again while a cluster is gone.
+const replaced = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s, labels: {app: %[1]s}}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec: {containers: [{name: web, image: "kcpctl.dev/testbed/web:%[3]s"}]}
+`
+
+// TestClusterWorkloadsFail gives a physical cluster bad days: its API server is killed, its link to kcp is cut, and it refuses objects and
+// pods. Its syncer runs in it.
+func TestClusterWorkloadsFail(t *testing.T) {
+	f := newFleet(t)
+	for _, part := range []struct {
+		name string
+		do   func(t *testing.T)
+	}{
+		{"one up", f.start},
+		{"Deployments run on both clusters", f.runsOnBoth},
+		{"the API server is killed", f.losesServer},
+		{"the link is cut for ten minutes", f.losesLink},
+		{"a quota refuses pods and a Deployment", f.exceedsQuota},
+		{"an admission policy refuses a Deployment", f.isDenied},
+		{"a kind loses a field", f.losesField},
+		{"diff is empty", func(t *testing.T) { require.Empty(t, f.kcpctl(t, "diff").ok(t).stdout) }},
+		{"deleted objects leave", func(t *testing.T) { f.clears(t, rootTeam) }},
+		{"down leaves nothing", f.leavesNothing},
+	} {
+		step(t, part.name, part.do)
+	}
+}
+
+func (f *fleet) runsOnBoth(t *testing.T) {
+	f.apply(t, rootTeam, fmt.Sprintf(webObjects, "team", 6)+"---"+fmt.Sprintf(replaced, "first", 4, "v1")+"---"+fmt.Sprintf(replaced, "second", 4, "v1"))
+	for name, replicas := range map[string]int{"web": 6, "first": 4, "second": 4} {
+		f.rolledOut(t, name)
+		f.divided(t, name, replicas)
+	}
+}
+
+// rolledOut waits until a Deployment has all its replicas.
+func (f *fleet) rolledOut(t *testing.T, name string) {
+	t.Helper()
+	f.user(t, rootTeam, "rollout", "status", "deployment/"+name, "--timeout=5m").run(t.Context(), t).ok(t)
+}
+
+// divided waits until both clusters run about a half of a Deployment: a fifth can stay where it is. No pod is doubled.
+func (f *fleet) divided(t *testing.T, name string, replicas int) {
+	t.Helper()
+	eventually(t.Context(), t, func() error {
+		c1, c2 := len(f.pods(t, "c1", rootTeam, "app="+name)), len(f.pods(t, "c2", rootTeam, "app="+name))
+		if least := replicas/2 - (replicas+4)/5; c1+c2 != replicas || c1 < least || c2 < least {
+			return fmt.Errorf("%d pods of %s run on c1, %d on c2", c1, name, c2)
+		}
+		return nil
+	})
+}
+
+// lost waits until c2 is not ready, and its share runs on c1.
+func (f *fleet) lost(t *testing.T, began time.Time) {
+	t.Helper()
+	ready := func() string {
+		return f.read(t, rootCompute, "cluster/c2", `.status.conditions[?(@.type=="`+api.ConditionReady+`")].status`)
+	}
+	eventually(t.Context(), t, func() error {
+		if ready() == "True" {
+			return fmt.Errorf("c2 is still ready")
+		}
+		return nil
+	})
+	t.Logf("c2 is not ready after %s: %s", time.Since(began).Round(time.Second), f.read(t, rootCompute, "cluster/c2", ".status.conditions"))
+	eventually(t.Context(), t, func() error {
+		if n := len(f.pods(t, "c1", rootTeam, "app=web")); n != 6 {
+			return fmt.Errorf("%d pods run on c1", n)
+		}
+		return nil
+	})
+	f.rolledOut(t, "web")
+	t.Logf("c1 runs everything after %s", time.Since(began).Round(time.Second))
+}
+
+// replace deletes a Deployment while c2 is gone, and creates another of its name with another image.
+func (f *fleet) replace(t *testing.T, name string) {
+	t.Helper()
+	f.user(t, rootTeam, "delete", "deployment", name, "--wait=false").run(t.Context(), t).ok(t)
+	f.apply(t, rootTeam, fmt.Sprintf(replaced, name, 4, "v2"))
+}
+
+// returns waits until c2 has its share again, without anything of before.
+func (f *fleet) returns(t *testing.T, name string) {
+	t.Helper()
+	began := time.Now()
+	f.condition(t, "c2", api.ConditionReady, "True")
+	t.Logf("c2 is ready after %s", time.Since(began).Round(time.Second))
+	f.divided(t, "web", 6)
+	f.divided(t, name, 4)
+	f.rolledOut(t, "web")
+	f.rolledOut(t, name)
+	for _, cluster := range []string{"c1", "c2"} {
+		for _, p := range f.pods(t, cluster, rootTeam, "app="+name) {
+			require.Equal(t, "kcpctl.dev/testbed/web:v2", p.Spec.Containers[0].Image, "a pod of the deleted Deployment is on %s", cluster)
+		}
+	}
+	f.serves(t, rootTeam, "team", "v1")
+	t.Logf("c2 has its share after %s", time.Since(began).Round(time.Second))
+}
+
+func (f *fleet) losesServer(t *testing.T) {
+	testbed := func(args ...string) {
+		command{name: os.Getenv("E2E_TESTBED"), args: append(args, "--node", "b")}.run(context.Background(), t).ok(t)
+	}
+	t.Cleanup(func() { testbed("up") })
+	testbed("stop", "kube-apiserver")
+	f.lost(t, time.Now())
+	f.replace(t, "first")
+	testbed("up")
+	f.returns(t, "first")
+}
+
+// losesLink cuts the link between kcp and the syncer. What runs on c2 runs on, until the syncer knows better.
+func (f *fleet) losesLink(t *testing.T) {
+	syncer := f.syncerPod(t)
+	cut(t, betweenNodes)
+	began := time.Now()
+	f.lost(t, began)
+	before := f.uids(t, "c2")
+	require.NotEmpty(t, before)
+	f.replace(t, "second")
+	for time.Since(began) < cutFor {
+		require.Equal(t, before, f.uids(t, "c2"), "nothing was to change on c2")
+		select {
+		case <-t.Context().Done():
+			return
+		case <-time.After(15 * time.Second):
+		}
+	}
+	heal(t)
+	f.returns(t, "second")
+	require.Equal(t, syncer.UID, f.syncerPod(t).UID, "it is another pod")
+}
+
+// uids returns the pods of the workspace team on a cluster.
+func (f *fleet) uids(t *testing.T, cluster string) map[string]bool {
+	t.Helper()
+	out := map[string]bool{}
+	for _, p := range f.pods(t, cluster, rootTeam, "") {
+		out[string(p.UID)] = true
+	}
+	return out
+}
+
+// quota is a ResourceQuota of c2 for the workspace team: no pod more, and no Deployment more.
+const quota = `{apiVersion: v1, kind: ResourceQuota, metadata: {name: full, namespace: %s}, spec: {hard: {pods: "%d", count/deployments.apps: "%d"}}}`
+
+func (f *fleet) exceedsQuota(t *testing.T) {
+	ns := f.namespaces(t, "c2", rootTeam)[0]
+	create := f.on("c2", "apply", "--filename", "-")
+	create.stdin = fmt.Sprintf(quota, ns, len(f.uids(t, "c2")), 3)
+	create.run(t.Context(), t).ok(t)
+	f.on("c2", "wait", "resourcequota/full", "--namespace", ns, "--for=jsonpath={.status.hard.pods}", "--timeout=1m").run(t.Context(), t).ok(t)
+
+	f.user(t, rootTeam, "scale", "deployment/web", "--replicas=10").run(t.Context(), t).ok(t)
+	f.apply(t, rootTeam, fmt.Sprintf(replaced, "more", 4, "v1"))
+	failure := `.status.conditions[?(@.type=="ReplicaFailure")].`
+	f.becomes(t, rootTeam, "deployment/web", failure+"status", "True")
+	require.Contains(t, f.read(t, rootTeam, "deployment/web", failure+"message"), "exceeded quota: full")
+	f.refused(t, "more", "QuotaExceeded", "exceeded quota: full")
+
+	f.on("c2", "delete", "resourcequota", "full", "--namespace", ns).run(t.Context(), t).ok(t)
+	f.rolledOut(t, "web")
+	f.rolledOut(t, "more")
+	f.divided(t, "more", 4)
+	f.user(t, rootTeam, "delete", "deployment", "more").run(t.Context(), t).ok(t)
+}
+
+// refused waits until a Deployment has the reason why c2 refuses its part, and requires that explain prints it too.
+func (f *fleet) refused(t *testing.T, name, reason, cause string) {
+	t.Helper()
+	condition := `.status.conditions[?(@.type=="` + api.ConditionSynced + `")].`
+	f.becomes(t, rootTeam, "deployment/"+name, condition+"reason", reason)
+	message := f.read(t, rootTeam, "deployment/"+name, condition+"message")
+	require.Contains(t, message, "c2")
+	require.Contains(t, message, cause)
+	var e struct {
+		Clusters []struct {
+			Cluster string
+			Synced  *struct{ Status, Reason, Message string }
+		}
+	}
+	r := f.sub(t, "workloads", "explain", "deployment/"+name, "--workspace", rootTeam, "--output", "json").ok(t)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &e))
+	for _, c := range e.Clusters {
+		require.NotNil(t, c.Synced, r.stdout)
+		if c.Cluster == "c2" {
+			require.Equal(t, "False "+reason, c.Synced.Status+" "+c.Synced.Reason)
+			require.Contains(t, c.Synced.Message, cause)
+		} else {
+			require.Equal(t, "True", c.Synced.Status, c.Synced.Message)
+		}
+	}
+	require.Len(t, e.Clusters, 2)
+}
+
+// policy refuses Deployments of c2 with a label. Others that use the same nodes do not have it.
+const policy = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: %[1]s}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [apps], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [deployments]}]
+  validations: [{expression: "!has(object.metadata.labels) || !('%[1]s' in object.metadata.labels)", message: "%[1]s is not wanted here"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: %[1]s}
+spec: {policyName: %[1]s, validationActions: [Deny]}
+`
+
+func (f *fleet) isDenied(t *testing.T) {
+	remove := f.on("c2", "delete", "validatingadmissionpolicy,validatingadmissionpolicybinding", f.name, "--ignore-not-found")
+	t.Cleanup(func() { remove.run(context.Background(), t).ok(t) })
+	create := f.on("c2", "apply", "--filename", "-")
+	create.stdin = fmt.Sprintf(policy, f.name)
+	create.run(t.Context(), t).ok(t)
+	unwanted := strings.Replace(fmt.Sprintf(replaced, "unwanted", 4, "v1"), "labels: {app: unwanted}}\nspec", "labels: {app: unwanted, "+f.name+": here}}\nspec", 1)
+	eventually(t.Context(), t, func() error { // the API server reads policies after a moment
+		try := f.on("c2", "create", "--dry-run=server", "--filename", "-")
+		try.stdin = unwanted
+		if r := try.run(t.Context(), t); r.code == 0 {
+			return fmt.Errorf("c2 accepts the Deployment: %s", r.stdout)
+		}
+		return nil
+	})
+	f.apply(t, rootTeam, unwanted)
+	f.refused(t, "unwanted", "Denied", f.name+" is not wanted here")
+
+	remove.run(t.Context(), t).ok(t)
+	f.rolledOut(t, "unwanted")
+	f.divided(t, "unwanted", 4)
+	f.user(t, rootTeam, "delete", "deployment", "unwanted").run(t.Context(), t).ok(t)
+}
+
+// losesField removes a field of the kind Site from c2. What users have written stays.
+func (f *fleet) losesField(t *testing.T) {
+	f.apply(t, rootTeam, fmt.Sprintf(site, f.name))
+	f.define(t, "c2", "")
+	f.condition(t, "c2", api.ConditionAPIsCompatible, "False")
+	require.Contains(t, f.read(t, rootCompute, "cluster/c2", `.status.conditions[?(@.type=="`+api.ConditionAPIsCompatible+`")].message`), "spec.region")
+	f.condition(t, "c1", api.ConditionAPIsCompatible, "True")
+	require.Equal(t, "eu", f.read(t, rootTeam, "site/front", ".spec.region"))
+	f.define(t, "c2", regionField)
+	f.condition(t, "c2", api.ConditionAPIsCompatible, "True")
+	require.Equal(t, "eu", f.read(t, rootTeam, "site/front", ".spec.region"))
+}
