@@ -223,7 +223,7 @@ func (c *Cluster) Mode() SyncMode {
 // API returns the state of an API of the cluster. It is APIIgnored if the status does not list the API.
 func (c *Cluster) API(gr schema.GroupResource) APIStatus {
 	for _, a := range c.Status.APIs {
-		if a.Group == gr.Group && a.Resource == gr.Resource {
+		if a.GroupResource() == gr {
 			return a
 		}
 	}

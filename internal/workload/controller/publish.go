@@ -115,7 +115,7 @@ func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, o
 	for _, cl := range clusters {
 		unserved := func(gr schema.GroupResource) bool {
 			return !slices.ContainsFunc(out.States[cl.Name], func(a api.APIStatus) bool {
-				return a.Group == gr.Group && a.Resource == gr.Resource && a.State.Serves()
+				return a.GroupResource() == gr && a.State.Serves()
 			})
 		}
 		refused := func(gr schema.GroupResource) bool { return len(out.Refused[gr]) > 0 }

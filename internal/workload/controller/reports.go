@@ -191,7 +191,7 @@ func (c *controller) statesOf(cl *api.Cluster, negotiated []api.APIStatus) []api
 		if _, ok := c.reports[cl.Name].apis[gr]; ok || a.State == api.APIRemoved {
 			continue
 		}
-		at := slices.IndexFunc(cl.Status.APIs, func(b api.APIStatus) bool { return b.Group == a.Group && b.Resource == a.Resource })
+		at := slices.IndexFunc(cl.Status.APIs, func(b api.APIStatus) bool { return b.GroupResource() == gr })
 		if at >= 0 {
 			out[i] = cl.Status.APIs[at]
 		} else {
