@@ -55,6 +55,8 @@ type Member struct {
 	alone bool
 	// observer reports what the cluster serves. Nil: the controller reads that.
 	observer *observer
+	// after makes the observer look again after a time. Nil: time.After.
+	after func(time.Duration) <-chan time.Time
 }
 
 // begin records that the member works on something, until the function that it returns is called.
@@ -79,13 +81,15 @@ func (m Member) Run(ctx context.Context) error {
 	if m.Probe != nil {
 		m.Probe.Set(state.state(m.Now, m.busy))
 	}
+	o := syncer.Options{
+		KCP: m.KCP, Workspace: m.Workspace, Physical: m.Physical, Cluster: m.Cluster, Setup: m.Setup, Now: m.Now,
+		Report: state.report, Observe: m.Latency.observe, Begin: m.begin,
+	}
+	if m.observer != nil {
+		o.See = m.observer.see
+	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		return syncer.Run(ctx, syncer.Options{
-			KCP: m.KCP, Workspace: m.Workspace, Physical: m.Physical, Cluster: m.Cluster, Setup: m.Setup, Now: m.Now,
-			Report: state.report, Observe: m.Latency.observe, Begin: m.begin,
-		})
-	})
+	g.Go(func() error { return syncer.Run(ctx, o) })
 	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster, m.begin) })
 	g.Go(func() error { return sender.Run(ctx) })
 	if m.observer != nil {

@@ -28,9 +28,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/served"
 )
 
-// firstInterval is the time between two looks at a Cluster whose status has no APIs yet. The controller adds them when it sees the Cluster.
-const firstInterval = 2 * time.Second
-
 // configMaps are where syncers report what their clusters serve.
 var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
 
@@ -48,8 +45,13 @@ type observer struct {
 	looks   int
 	// wake sends the hashes with a heartbeat.
 	wake chan<- struct{}
+	// wanted ends the wait for the next look: the status of the Cluster has other APIs.
+	wanted chan struct{}
+	after  func(time.Duration) <-chan time.Time
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// last are the APIs in the status of the Cluster.
+	last    []schema.GroupResource
 	version string
 	uid     types.UID
 	hashes  map[string]string
@@ -80,8 +82,25 @@ func (o *observer) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait):
+		case <-o.after(wait):
+		case <-o.wanted:
 		}
+	}
+}
+
+// see asks for a look at the APIs if the status of the Cluster has other ones than before: the controller adds those of a new Cluster when
+// it sees it, and those that the setup adds later.
+func (o *observer) see(cl *api.Cluster) {
+	all := slices.Concat(byGroup(cl.Status.APIs)...)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if slices.Equal(all, o.last) {
+		return
+	}
+	o.last = all
+	select {
+	case o.wanted <- struct{}{}:
+	default:
 	}
 }
 
@@ -124,7 +143,7 @@ func (o *observer) observe(ctx context.Context) (time.Duration, error) {
 		version += fmt.Sprint(" ", all)
 	}
 	if len(groups) == 0 {
-		return firstInterval, nil
+		return retryInterval, nil // see notices when there are some
 	}
 	if version == o.seen {
 		if intact, err := o.intact(ctx); intact || err != nil {

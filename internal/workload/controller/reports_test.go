@@ -34,13 +34,19 @@ spec: {syncMode: None}`, name, len(k.Names(compute, clusters))+1))
 // attach runs the syncer of a cluster, until the function that it returns is called.
 func (k *kcp) attach(name string, server *fakeapi.Server) (stop func()) {
 	k.Helper()
+	return k.runMember(k.member(name, server))
+}
+
+func (k *kcp) member(name string, server *fakeapi.Server) controller.Member {
+	return controller.Member{
+		KCP: &rest.Config{Host: k.URL}, Physical: &rest.Config{Host: server.URL}, Workspace: compute, Cluster: name, Version: "v1", Holder: name, Now: time.Now,
+	}
+}
+
+func (k *kcp) runMember(m controller.Member) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() {
-		done <- controller.RunSyncer(ctx, controller.Member{
-			KCP: &rest.Config{Host: k.URL}, Physical: &rest.Config{Host: server.URL}, Workspace: compute, Cluster: name, Version: "v1", Holder: name, Now: time.Now,
-		})
-	}()
+	go func() { done <- controller.RunSyncer(ctx, m) }()
 	return func() {
 		cancel()
 		require.NoError(k, <-done)
@@ -70,6 +76,25 @@ func TestSyncersReportWhatTheirClustersServe(t *testing.T) {
 	require.NotContains(t, k.published(), "paused")
 
 	require.Len(t, k.Names(compute, schemas), 2, "the one before stays while it may be in use")
+}
+
+// The controller adds the APIs to the status of a new Cluster when it sees it, and others when the setup has more. The syncer reports them as soon
+// as they are there: in this test, no time passes for it.
+func TestSyncersReportAPIsWhenTheStatusHasThem(t *testing.T) {
+	k := newKCP(t)
+	k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c1}, spec: {syncMode: None}}")
+	c1 := newCluster(t, "one", "1", "")
+	c1.Serve("/api/v1", "resources: []")
+	looked := make(chan struct{}, 100)
+	t.Cleanup(k.runMember(controller.WithAfter(k.member("c1", c1), func(time.Duration) <-chan time.Time {
+		looked <- struct{}{}
+		return nil
+	})))
+	<-looked
+	for _, apis := range []string{"{group: apps, resource: deployments}", "{group: apps, resource: deployments}, {resource: services}"} {
+		k.Apply(t, compute, clusters, "{metadata: {name: c1}, status: {apis: ["+apis+"]}}")
+		k.eventually(func() bool { return len(k.Names(compute, configMaps)) == strings.Count(apis, "resource") }, apis)
+	}
 }
 
 // What syncers write is not trusted: a report that cannot be read is a condition, and changes nothing.

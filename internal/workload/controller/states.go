@@ -48,9 +48,13 @@ func RunSyncer(ctx context.Context, m Member) error {
 	}
 	m.Mode, m.Setup = cl.Mode(), live.GetAnnotations()[kcpapi.AnnotationCluster]
 	m.busy, m.alone = &probe.Busy{}, true
+	if m.after == nil {
+		m.after = time.After
+	}
 	wake := make(chan struct{}, 1)
 	m.observer = &observer{
 		cluster: m.Cluster, workspace: m.Workspace, client: client, metadata: meta, physical: m.Physical, begin: m.begin, wake: wake,
+		wanted: make(chan struct{}, 1), after: m.after,
 	}
 	m.Extend, m.Wake = m.observer.extend, wake
 	return m.Run(ctx)

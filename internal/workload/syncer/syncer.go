@@ -59,6 +59,8 @@ type Options struct {
 	// Observe is called with the time from when a watch shows a change until it is written to the other side. It must not block. Nil
 	// ignores it.
 	Observe func(Direction, time.Duration)
+	// See is called with the Cluster now and whenever it changes. It must not block. Nil ignores it.
+	See func(*api.Cluster)
 }
 
 // State is what a syncer tells about itself.
@@ -196,6 +198,9 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 		s.mu.Lock()
 		s.release, s.podSecurity = c.Annotations[api.AnnotationRemoveOrphans], c.PodSecurity()
 		s.mu.Unlock()
+		if s.See != nil {
+			s.See(c)
+		}
 		s.update(ctx, nil, served(c))
 	})
 }
