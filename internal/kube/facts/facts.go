@@ -13,7 +13,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -139,7 +138,7 @@ func (c *Cluster) Secret(ctx context.Context, name string) (map[string][]byte, e
 
 // StorageClasses returns the names of the storage classes, the default ones first, and the number of default ones.
 func (c *Cluster) StorageClasses(ctx context.Context) (names []string, defaults int, err error) {
-	all, err := list[storagev1.StorageClass](cluster.Quiet(ctx), c.client, kind.StorageClasses, "")
+	all, err := list[metav1.PartialObjectMetadata](cluster.Quiet(ctx), c.client, kind.StorageClasses, "")
 	if err != nil {
 		return nil, 0, err
 	}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -58,7 +57,7 @@ func IsFinished(root *unstructured.Unstructured) bool {
 		return false
 	}
 	return slices.ContainsFunc(objects(object(root.Object, "status"), "conditions"), func(c map[string]any) bool {
-		return c["status"] == "True" && slices.Contains([]any{string(batchv1.JobComplete), string(batchv1.JobFailed)}, c["type"])
+		return c["status"] == "True" && slices.Contains([]any{"Complete", "Failed"}, c["type"])
 	})
 }
 
