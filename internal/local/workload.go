@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -49,9 +49,17 @@ type source struct {
 // defaultGrace is the grace period of a pod that does not set one.
 const defaultGrace = 30 * time.Second
 
+// deployment has what is read of a Deployment. The types of k8s.io/api/apps would make kcpctl larger.
+type deployment struct {
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		Template corev1.PodTemplateSpec `json:"template"`
+	} `json:"spec"`
+}
+
 // workload reads a Deployment.
 func (l *Layout) workload(obj *unstructured.Unstructured) (*workload, error) {
-	var d appsv1.Deployment
+	var d deployment
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &d); err != nil {
 		return nil, fmt.Errorf("read Deployment %s: %w", obj.GetName(), err)
 	}

@@ -12,11 +12,6 @@ import (
 	"text/template"
 
 	yamlv3 "go.yaml.in/yaml/v3"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -56,43 +51,40 @@ const (
 	definitionFile = "agent/crd.yaml"
 )
 
-// manifest is a template: typed returns an empty object of the type that it renders, and data has the fields that it
-// refers to.
+// manifest is a template, and data has the fields that it refers to.
 type manifest struct {
-	name  string
-	typed func() any
-	data  any
+	name string
+	data any
 }
 
 // manifests has a row for each template.
 var manifests = []manifest{
-	{namespaceTemplate, func() any { return &corev1.Namespace{} }, data{}},
-	{configMapTemplate, func() any { return &corev1.ConfigMap{} }, data{}},
-	{secretTemplate, func() any { return &corev1.Secret{} }, data{}},
-	{serviceTemplate, func() any { return &corev1.Service{} }, workload{}},
-	{aliasTemplate, func() any { return &corev1.Service{} }, workload{}},
-	{peersTemplate, func() any { return &corev1.Service{} }, workload{}},
-	{ingressTemplate, func() any { return &networkingv1.Ingress{} }, route{}},
-	// Kubernetes has no types for the routes of other projects.
-	{tlsRouteTemplate, func() any { return &map[string]any{} }, route{}},
-	{routeTemplate, func() any { return &map[string]any{} }, route{}},
-	{claimTemplate, func() any { return &corev1.PersistentVolumeClaim{} }, workload{}},
-	{pdbTemplate, func() any { return &policyv1.PodDisruptionBudget{} }, workload{}},
-	{deploymentTemplate, func() any { return &appsv1.Deployment{} }, workload{}},
-	{statefulSetTemplate, func() any { return &appsv1.StatefulSet{} }, workload{}},
-	{workspaceTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
-	{bindingTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
-	{roleTemplate, func() any { return &rbacv1.ClusterRole{} }, inWorkspace{}},
-	{roleBindingTemplate, func() any { return &rbacv1.ClusterRoleBinding{} }, inWorkspace{}},
-	{exportTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
-	{publishedTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
-	{syncerNamespaceTemplate, func() any { return &corev1.Namespace{} }, inWorkspace{}},
-	{syncerTemplate, func() any { return &corev1.ServiceAccount{} }, inWorkspace{}},
-	{credentialTemplate, func() any { return &corev1.Secret{} }, inWorkspace{}},
-	{clusterTemplate, func() any { return &map[string]any{} }, inWorkspace{}},
-	{serviceAccountTemplate, func() any { return &corev1.ServiceAccount{} }, onCluster{}},
-	{agentRoleTemplate, func() any { return &rbacv1.Role{} }, onCluster{}}, // and a ClusterRole
-	{agentBindingTemplate, func() any { return &rbacv1.RoleBinding{} }, onCluster{}},
+	{namespaceTemplate, data{}},
+	{configMapTemplate, data{}},
+	{secretTemplate, data{}},
+	{serviceTemplate, workload{}},
+	{aliasTemplate, workload{}},
+	{peersTemplate, workload{}},
+	{ingressTemplate, route{}},
+	{tlsRouteTemplate, route{}},
+	{routeTemplate, route{}},
+	{claimTemplate, workload{}},
+	{pdbTemplate, workload{}},
+	{deploymentTemplate, workload{}},
+	{statefulSetTemplate, workload{}},
+	{workspaceTemplate, inWorkspace{}},
+	{bindingTemplate, inWorkspace{}},
+	{roleTemplate, inWorkspace{}},
+	{roleBindingTemplate, inWorkspace{}},
+	{exportTemplate, inWorkspace{}},
+	{publishedTemplate, inWorkspace{}},
+	{syncerNamespaceTemplate, inWorkspace{}},
+	{syncerTemplate, inWorkspace{}},
+	{credentialTemplate, inWorkspace{}},
+	{clusterTemplate, inWorkspace{}},
+	{serviceAccountTemplate, onCluster{}},
+	{agentRoleTemplate, onCluster{}}, // and a ClusterRole
+	{agentBindingTemplate, onCluster{}},
 }
 
 // templateSet are all templates, parsed once: each is an object in which a blank stands for each value.
@@ -268,25 +260,20 @@ func toYAML(v any) []byte {
 	return b
 }
 
-// object renders a template to an object without null fields. The overlays are merged into it, which must leave no
-// field that the type of the object does not have.
+// object renders a template to an object without null fields, and merges the overlays into it.
 func (s templateSet) object(name string, data any, overlays ...overlay) (*unstructured.Unstructured, error) {
-	t := s[name]
-	filled, err := fill(t.object, reflect.ValueOf(data))
+	filled, err := fill(s[name].object, reflect.ValueOf(data))
 	if err != nil {
 		return nil, fmt.Errorf("template %s: %w", name, err)
 	}
 	obj, _ := filled.(map[string]any)
 	dropEmpty(obj)
 	for _, o := range overlays {
-		if obj, err = merge(obj, o, t.typed()); err != nil {
+		if err := o.merge(obj); err != nil {
 			return nil, err
 		}
 	}
-	if len(overlays) > 0 {
-		err = strict(obj, t.typed())
-	}
-	return &unstructured.Unstructured{Object: obj}, err
+	return &unstructured.Unstructured{Object: obj}, nil
 }
 
 // dropEmpty removes null fields and empty maps, which templates print for values that are not set. It keeps the empty
