@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -54,38 +53,42 @@ func assignedTo(ctx context.Context, cl *cluster.Client, c *topology.Component) 
 	return run.Assigned{}, nil
 }
 
+// balanced has what is read of a Service, or of an Ingress: both have the addresses of their load balancer in the same fields.
+type balanced struct {
+	Status struct {
+		LoadBalancer corev1.LoadBalancerStatus `json:"loadBalancer"`
+	} `json:"status"`
+}
+
 // loadBalancer returns the addresses of the load balancer of a component's Service.
 func loadBalancer(ctx context.Context, cl *cluster.Client, c *topology.Component) (run.Assigned, error) {
-	var s corev1.Service
-	out := run.Assigned{}
-	if exists, err := read(ctx, cl, kind.Service, c.Object(), &s); !exists || err != nil {
-		out.Reason = missing(kind.Service, c)
-		return out, err
-	}
-	for _, i := range s.Status.LoadBalancer.Ingress {
-		out.Hosts = append(out.Hosts, cmp.Or(i.IP, i.Hostname))
-	}
-	if len(out.Hosts) == 0 {
+	out, exists, err := balancerOf(ctx, cl, kind.Service, c)
+	if exists && len(out.Hosts) == 0 {
 		out.Reason = fmt.Sprintf("Service/%s has no load balancer yet", c.Object()) + lastWarning(ctx, cl, c.Object())
 	}
-	return out, nil
+	return out, err
 }
 
 // ingress returns the addresses of the controller of a component's Ingress.
 func ingress(ctx context.Context, cl *cluster.Client, c *topology.Component) (run.Assigned, error) {
-	var in networkingv1.Ingress
-	out := run.Assigned{}
-	if exists, err := read(ctx, cl, kind.Ingress, c.Object(), &in); !exists || err != nil {
-		out.Reason = missing(kind.Ingress, c)
-		return out, err
-	}
-	for _, i := range in.Status.LoadBalancer.Ingress {
-		out.Hosts = append(out.Hosts, cmp.Or(i.IP, i.Hostname))
-	}
-	if len(out.Hosts) == 0 {
+	out, exists, err := balancerOf(ctx, cl, kind.Ingress, c)
+	if exists && len(out.Hosts) == 0 {
 		out.Reason = fmt.Sprintf("Ingress/%s has no address yet", c.Object())
 	}
-	return out, nil
+	return out, err
+}
+
+// balancerOf returns the addresses of the load balancer of a component's object, and whether the object exists.
+func balancerOf(ctx context.Context, cl *cluster.Client, k kind.Kind, c *topology.Component) (out run.Assigned, exists bool, err error) {
+	var b balanced
+	if exists, err = read(ctx, cl, k, c.Object(), &b); !exists || err != nil {
+		out.Reason = missing(k, c)
+		return out, false, err
+	}
+	for _, i := range b.Status.LoadBalancer.Ingress {
+		out.Hosts = append(out.Hosts, cmp.Or(i.IP, i.Hostname))
+	}
+	return out, true, nil
 }
 
 // nodePort returns the addresses of the nodes, and the node port of a component's Service.

@@ -2,10 +2,11 @@ package facts
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -199,7 +200,7 @@ func notAllowed(cl *cluster.Client, missing []string, next string) error {
 }
 
 // lacking returns the permissions that neither some rules nor the API server grants to the user.
-func lacking(ctx context.Context, cl *cluster.Client, all []permission, granted []authorizationv1.ResourceRule) ([]string, error) {
+func lacking(ctx context.Context, cl *cluster.Client, all []permission, granted []rbacv1.PolicyRule) ([]string, error) {
 	lacks := make([]bool, len(all))
 	if err := parallel.Each(ctx, parallel.Indices(all), func(ctx context.Context, i int) (err error) {
 		if !all[i].grantedBy(granted) {
@@ -230,43 +231,45 @@ func hint(namespace string, exists bool) string {
 }
 
 // rules are the permissions that the API server lists for the user. The list may be incomplete.
-func rules(ctx context.Context, cl *cluster.Client) ([]authorizationv1.ResourceRule, error) {
-	r := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: cl.Namespace}}
-	if err := review(ctx, cl, "SelfSubjectRulesReview", "selfsubjectrulesreviews", r); err != nil {
-		return nil, err
+func rules(ctx context.Context, cl *cluster.Client) ([]rbacv1.PolicyRule, error) {
+	var status struct {
+		ResourceRules []rbacv1.PolicyRule `json:"resourceRules"` // they have the fields of those of RBAC
 	}
-	return r.Status.ResourceRules, nil
+	err := review(ctx, cl, "SelfSubjectRulesReview", "selfsubjectrulesreviews", map[string]any{"namespace": cl.Namespace}, &status)
+	return status.ResourceRules, err
 }
 
 // isDenied asks for a single permission.
 func isDenied(ctx context.Context, cl *cluster.Client, p permission) (bool, error) {
-	r := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: p.verb, Group: p.group, Version: "*", Resource: p.resource, Subresource: p.subresource, Namespace: p.namespace, Name: p.name,
-		},
-	}}
-	err := review(ctx, cl, "SelfSubjectAccessReview", "selfsubjectaccessreviews", r)
-	return !r.Status.Allowed, err
+	var status struct {
+		Allowed bool `json:"allowed"`
+	}
+	err := review(ctx, cl, "SelfSubjectAccessReview", "selfsubjectaccessreviews", map[string]any{"resourceAttributes": map[string]any{
+		"verb": p.verb, "group": p.group, "version": "*", "resource": p.resource, "subresource": p.subresource,
+		"namespace": p.namespace, "name": p.name,
+	}}, &status)
+	return !status.Allowed, err
 }
 
-// review sends a review and decodes the answer into it.
-func review(ctx context.Context, cl *cluster.Client, name, resource string, review any) error {
-	o, err := runtime.DefaultUnstructuredConverter.ToUnstructured(review)
-	if err != nil {
-		return err
-	}
-	gv := authorizationv1.SchemeGroupVersion
-	u := &unstructured.Unstructured{Object: o}
+// review sends a review and decodes the status of the answer into status. The types of k8s.io/api/authorization would make
+// kcpctl larger.
+func review(ctx context.Context, cl *cluster.Client, name, resource string, spec map[string]any, status any) error {
+	gv := schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
 	u.SetGroupVersionKind(gv.WithKind(name))
-	u, err = cl.Dynamic.Resource(gv.WithResource(resource)).Create(ctx, u, metav1.CreateOptions{})
+	u, err := cl.Dynamic.Resource(gv.WithResource(resource)).Create(ctx, u, metav1.CreateOptions{})
 	if err != nil {
 		return cl.Explain(err, "ask for permissions")
 	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, review)
+	answer, _, err := unstructured.NestedMap(u.Object, "status")
+	if err != nil {
+		return fmt.Errorf("read %s (%s): %w", name, cl.Where(), err)
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(answer, status)
 }
 
 // grantedBy reports whether one of some rules grants a permission.
-func (p permission) grantedBy(rules []authorizationv1.ResourceRule) bool {
+func (p permission) grantedBy(rules []rbacv1.PolicyRule) bool {
 	if p.namespace == "" {
 		return false // the rules are those of a namespace
 	}
@@ -275,7 +278,7 @@ func (p permission) grantedBy(rules []authorizationv1.ResourceRule) bool {
 		resource += "/" + p.subresource
 	}
 	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
-	return slices.ContainsFunc(rules, func(r authorizationv1.ResourceRule) bool {
+	return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
 		return len(r.ResourceNames) == 0 && has(r.Verbs, p.verb) && has(r.APIGroups, p.group) && has(r.Resources, resource)
 	})
 }
