@@ -15,6 +15,8 @@ ARCH       ?= $(shell go env GOARCH)
 IMAGE      ?= ghcr.io/kcpctl/kcpctl:$(VERSION)
 NODE       ?= a
 STEPS      ?= 5000
+# The most bytes that kcpctl for Linux on amd64 may have.
+MAX_SIZE   := 36000000
 export GOFLAGS CGO_ENABLED = 0
 
 .PHONY: help
@@ -97,8 +99,14 @@ lint: ## Run gofmt and go vet
 generate: ## Regenerate the generated documents
 	go generate ./...
 
+.PHONY: size
+size: ## Build kcpctl for Linux on amd64, and fail if it is larger than MAX_SIZE
+	$(GO_BUILD) GOOS=linux GOARCH=amd64 -trimpath -ldflags "$(LDFLAGS)" -o bin/image/amd64/kcpctl .
+	@size=$$(wc -c < bin/image/amd64/kcpctl); echo "kcpctl has $$size bytes"; \
+	[ $$size -le $(MAX_SIZE) ] || { echo "that is more than $(MAX_SIZE): see which package makes it larger (go tool nm -size)"; exit 1; }
+
 .PHONY: verify
-verify: lint generate ## Lint, and fail if a generated file is out of date or a text reads as translated
+verify: lint generate size ## Lint, and fail if a generated file is out of date, kcpctl is too large, or a text reads as translated
 	@git diff --exit-code -- docs templates internal/agent || { echo "generated files are out of date: run make generate and commit"; exit 1; }
 	go run ./internal/tools/words .
 	@! git grep -lE '^-----BEGIN [A-Z ]*PRIVATE KEY' -- ':!*.go' || { echo "a private key is in the repository: remove it"; exit 1; }
