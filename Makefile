@@ -17,7 +17,8 @@ NODE       ?= a
 STEPS      ?= 5000
 # The most bytes that kcpctl for Linux on amd64 may have.
 MAX_SIZE   := 36000000
-export GOFLAGS CGO_ENABLED = 0
+export GOFLAGS
+export CGO_ENABLED = 0
 
 .PHONY: help
 help: ## Print the targets
