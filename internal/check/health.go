@@ -191,8 +191,8 @@ var Health = []Check{
 		ID: "KCP155", Category: catWorkloads, Title: "syncers may write the published APIs in their clusters",
 		run: inCompute(syncerMayWrite),
 		Explanation: "The ClusterRole of the syncer in each physical cluster must grant everything that the syncer does with the published APIs. An API " +
-			"that was removed from spec.workloads.apis stays published, but its permissions are removed. Clusters that do not answer are skipped.",
-		Fix: "run kcpctl up, which restores the ClusterRole; add APIs that are still published to spec.workloads.apis",
+			"that was removed from spec.workloads.apis stays published, but nothing of it is synced. Clusters that do not answer are skipped.",
+		Fix: "run kcpctl up, which restores the ClusterRole",
 	},
 	{
 		ID: "KCP156", Category: catWorkloads, Title: "workspaces show clusters their objects",

@@ -39,7 +39,9 @@ func (c *compute) lacks(ctx context.Context, p *topology.Component) ([]string, e
 		}
 	}
 	var out []string
-	for _, r := range api.SyncerRules(agentstate.Resources(c.export)) {
+	// The setup grants nothing for an API that it no longer has, and that stays published: nothing of it is synced.
+	synced := slices.DeleteFunc(agentstate.Resources(c.export), func(gr schema.GroupResource) bool { return !slices.Contains(c.APIs, gr.String()) })
+	for _, r := range api.SyncerRules(synced) {
 		for _, group := range r.APIGroups {
 			for _, resource := range r.Resources {
 				for _, verb := range r.Verbs {

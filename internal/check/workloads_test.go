@@ -232,6 +232,13 @@ func TestWorkloadsThatRun(t *testing.T) {
 			[]string{"KCP155 fail: cluster/c1: ClusterRole kcpctl:syncer:demo:c1 does not grant get deployments.apps, list deployments.apps, " +
 				"watch deployments.apps, create deployments.apps, update deployments.apps and 2 more"},
 		},
+		"an API that the setup no longer has": {
+			func(t *testing.T, w *world) {
+				w.account(t)
+				w.top.Setup.Spec.Workloads.APIs = []string{"services"}
+			},
+			nil,
+		},
 		"no account": {
 			func(_ *testing.T, w *world) { w.rt.Made = nil },
 			[]string{"KCP155 fail: cluster/c1: ClusterRole kcpctl:syncer:demo:c1 does not grant anything, because the ClusterRoleBinding with its name does not exist"},

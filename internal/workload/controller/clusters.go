@@ -157,8 +157,8 @@ func (c *controller) writeStatus(ctx context.Context, cl *api.Cluster, clusters 
 	next.Conditions = slices.Clone(cl.Status.Conditions)
 	changed := false
 	if count {
-		if n, complete := c.roots.Leaves(cl.Name); complete && (next.Leaves == nil || *next.Leaves != int64(n)) {
-			next.Leaves, changed = new(int64(n)), true
+		if n := c.roots.Leaves(cl.Name); n.Complete && (next.Leaves == nil || *next.Leaves != int64(n.Count)) {
+			next.Leaves, changed = new(int64(n.Count)), true
 		}
 	}
 	schedulable := c.schedulable(cl)

@@ -75,7 +75,7 @@ type controller struct {
 	url      string
 	// setup identifies this kcp in physical clusters: the logical cluster of the compute workspace.
 	setup string
-	// set has the Clusters, Leases, Secrets and admission policies of the compute workspace.
+	// set has the Clusters, Leases, Secrets, APIExports and admission policies of the compute workspace.
 	set   *watch.Set
 	judge heartbeat.Judge
 	// members are the clusters in push mode, by name.
@@ -90,8 +90,10 @@ type controller struct {
 	wake chan struct{}
 	// claims are those of the APIExports of the clusters.
 	claims map[string][]any
-	// published is the version of what was negotiated last.
-	published string
+	// negotiated is the version of what was negotiated last.
+	negotiated string
+	// published are the published APIs. Nil: they could not be read yet.
+	published *roots.Published
 	// policies protect the objects of the published APIs.
 	policies []policyObject
 	// counted is when the objects of the clusters were counted last.
@@ -134,7 +136,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.Probe != nil {
 		o.Probe.Set(c.state())
 	}
-	watched := append(guardResources(), api.ClusterGVR(), heartbeat.Leases, secrets)
+	watched := append(guardResources(), api.ClusterGVR(), heartbeat.Leases, secrets, exports)
 	if err := c.set.Update([]string{url}, watched); err != nil {
 		return err
 	}
@@ -233,22 +235,8 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 		}
 	}
 	c.seen.set(c.Now(), clusters)
-	c.roots.Update(ctx, clusters, published(clusters, c.APIs), c.claims)
+	c.roots.Update(ctx, clusters, c.published, c.claims)
 	return next
-}
-
-// published returns those of the APIs that any cluster can serve. A cluster that could not be read since one was removed still has its state.
-func published(clusters []*api.Cluster, apis []schema.GroupResource) []schema.GroupVersionResource {
-	var out []schema.GroupVersionResource
-	for _, cl := range clusters {
-		for _, a := range cl.Status.APIs {
-			r := schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource}
-			if a.State.Serves() && slices.Contains(apis, a.GroupResource()) && !slices.Contains(out, r) {
-				out = append(out, r)
-			}
-		}
-	}
-	return out
 }
 
 // clusters returns all Clusters, the oldest first.

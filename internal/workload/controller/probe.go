@@ -93,7 +93,7 @@ func (c *controller) metrics() []probe.Metric {
 				up = 1
 			}
 		}
-		n, _ := c.roots.Leaves(cl.Name)
+		n := c.roots.Leaves(cl.Name).Count
 		ready = append(ready, probe.Metric{Name: "kcpctl_cluster_ready", Help: "Whether the cluster is ready.", Labels: labels, Value: up})
 		leaves = append(leaves, probe.Metric{Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.", Labels: labels, Value: float64(n)})
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/puller"
+	"github.com/kcpctl/kcpctl/internal/workload/roots"
 )
 
 // The resources of kcp that the controller writes.
@@ -41,12 +42,17 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 	if len(clusters) == 0 {
 		c.claims = map[string][]any{}
 	}
-	if version == c.published || len(in.Clusters) == 0 {
+	if version+exported(c.object(exports, "", api.ExportWorkloads)) == c.negotiated || len(in.Clusters) == 0 {
 		return c.keepPolicies(ctx)
 	}
 	if err := c.readPublished(ctx, &in); err != nil {
 		return err
 	}
+	live, err := negotiate.Published(in.Export, in.Schemas)
+	if err != nil {
+		return err
+	}
+	c.setPublished(live)
 	out, err := negotiate.Negotiate(in)
 	if err != nil {
 		return err
@@ -86,6 +92,7 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 	if len(out.ClusterExports) > 0 {
 		c.claims = negotiate.ClaimsOf(out.ClusterExports)
 	}
+	c.setPublished(out.Published)
 	if err := c.writeStates(ctx, clusters, out.States); err != nil {
 		return err
 	}
@@ -104,7 +111,7 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 	if err := c.endRequests(ctx, clusters, out); err != nil {
 		return err
 	}
-	c.published = version
+	c.negotiated = version + exported(out.Export)
 	debug.FreeOSMemory() // all schemas were decoded, which seldom happens
 	return nil
 }
@@ -115,7 +122,7 @@ func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, o
 	for _, cl := range clusters {
 		unserved := func(gr schema.GroupResource) bool {
 			return !slices.ContainsFunc(out.States[cl.Name], func(a api.APIStatus) bool {
-				return a.GroupResource() == gr && a.State.Serves()
+				return a.GroupResource() == gr && (a.State.Serves() || a.State == api.APIRemoved)
 			})
 		}
 		refused := func(gr schema.GroupResource) bool { return len(out.Refused[gr]) > 0 }
@@ -140,7 +147,28 @@ func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, o
 	return nil
 }
 
-// version identifies what publish depends on.
+// setPublished sets which APIs are published, and which of them the setup no longer has.
+func (c *controller) setPublished(all []schema.GroupVersionResource) {
+	next := &roots.Published{}
+	for _, r := range all {
+		if slices.Contains(c.APIs, r.GroupResource()) {
+			next.Scheduled = append(next.Scheduled, r)
+		} else {
+			next.Removed = append(next.Removed, r)
+		}
+	}
+	c.published = next
+}
+
+// exported identifies what an APIExport publishes. Users can edit it, such as to withdraw an API.
+func exported(export *unstructured.Unstructured) string {
+	if export == nil {
+		return ""
+	}
+	return fmt.Sprint(slices.Sorted(slices.Values(negotiate.SchemasOf(export))))
+}
+
+// version identifies what publish depends on, besides what is published.
 func (c *controller) version(clusters []*api.Cluster) string {
 	h := sha256.New()
 	for _, cl := range clusters {

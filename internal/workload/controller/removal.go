@@ -13,6 +13,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/roots"
 )
 
 // guardRemoval keeps a Cluster until nothing runs there: what is scheduled to it moves, its syncer removes it, and then its APIExport and
@@ -28,11 +29,11 @@ func (c *controller) guardRemoval(ctx context.Context, cl *api.Cluster) error {
 	if !has {
 		return nil
 	}
-	leaves, complete := c.roots.Leaves(cl.Name)
-	if _, force := cl.Annotations[api.AnnotationForceRemoval]; force && leaves > 0 {
+	leaves := c.roots.Leaves(cl.Name)
+	if _, force := cl.Annotations[api.AnnotationForceRemoval]; force && leaves.Count > 0 {
 		return c.roots.Abandon(ctx, cl.Name) // the next pass sees that they are gone
 	}
-	if leaves > 0 || !complete {
+	if leaves.Count > 0 || !leaves.Complete {
 		return nil
 	}
 	for _, gone := range []func() error{
@@ -68,15 +69,27 @@ func (c *controller) setFinalizers(ctx context.Context, cl *api.Cluster, all []s
 
 // draining returns the reason and the message of the condition Schedulable of a Cluster that is drained.
 func (c *controller) draining(cl *api.Cluster) (reason, message string) {
-	switch leaves, complete := c.roots.Leaves(cl.Name); {
-	case !complete:
-		return api.ReasonDraining, "waits until all shards answer, because objects there may still run in the cluster"
-	case leaves == 0:
+	leaves := c.roots.Leaves(cl.Name)
+	if leaves.Complete && leaves.Count == 0 {
 		return api.ReasonDrained, "nothing is scheduled to the cluster"
-	default:
-		return api.ReasonDraining, fmt.Sprintf("objects in workspaces that are still in it: %d. They move if another cluster can run them, and if its syncer "+
-			"runs. Volumes, workloads that use them, and objects that users gave the label %s do not move: delete them", leaves, api.LabelCluster)
 	}
+	message = stillIn(leaves)
+	if leaves.Complete {
+		message += fmt.Sprintf(". Volumes, workloads that use them, and objects that users gave the label %s do not move: delete them", api.LabelCluster)
+	}
+	return api.ReasonDraining, message
+}
+
+// stillIn says what is still scheduled to a cluster that waits for it.
+func stillIn(leaves roots.Leaves) string {
+	if !leaves.Complete {
+		return "waits until all shards answer, because objects there may still run in the cluster"
+	}
+	message := fmt.Sprintf("objects in workspaces that are still in it: %d. They move if another cluster can run them, and if its syncer runs", leaves.Count)
+	if leaves.Removed > 0 {
+		message += fmt.Sprintf(". %d of them cannot: the setup no longer has their API. Add it to spec.workloads.apis again", leaves.Removed)
+	}
+	return message
 }
 
 // drained reports whether the status of a Cluster says that it is drained.
@@ -87,10 +100,10 @@ func drained(cl *api.Cluster) bool {
 
 // removing returns the message about a Cluster that is deleted.
 func (c *controller) removing(cl *api.Cluster) string {
-	leaves, complete := c.roots.Leaves(cl.Name)
-	if !complete {
-		return "the Cluster is deleted: waits until all shards answer, because objects there may still run in the cluster"
+	leaves := c.roots.Leaves(cl.Name)
+	message := "the Cluster is deleted; " + stillIn(leaves)
+	if leaves.Complete {
+		message += fmt.Sprintf(". kubectl annotate cluster %s %s=true gives them up, without removing them from the cluster", cl.Name, api.AnnotationForceRemoval)
 	}
-	return fmt.Sprintf("the Cluster is deleted; objects in workspaces that are still in it: %d. They move if another cluster can run them, and if its "+
-		"syncer runs. kubectl annotate cluster %s %s=true gives them up, without removing them from the cluster", leaves, cl.Name, api.AnnotationForceRemoval)
+	return message
 }

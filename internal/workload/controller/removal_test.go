@@ -2,11 +2,13 @@ package controller_test
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
@@ -73,4 +75,40 @@ spec: {replicas: 1}`, gone))
 	require.Nil(t, k.Get(compute, exports, "", api.ExportCluster(gone)))
 	require.NotNil(t, k.Get(compute, exports, "", api.ExportCluster(stays)))
 	require.Nil(t, k.Get("1a", deployments, "shop", "mine"))
+}
+
+// Objects of an API that the setup no longer has still run in the cluster.
+func TestAClusterWaitsForTheObjectsOfARemovedAPI(t *testing.T) {
+	k, below, drained, other := runOne(t)
+	k.start(schema.GroupResource{Resource: "services"})
+	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s, annotations: {workloads.kcp.dev/drain: "true"}}, spec: {unschedulable: true}}`, drained))
+	k.eventually(func() bool {
+		return strings.Contains(k.condition(drained, "Schedulable"), "still in it: 1. They move if another cluster can run them, and if its syncer runs. "+
+			"1 of them cannot: the setup no longer has their API. Add it to spec.workloads.apis again")
+	}, "it is counted")
+	k.eventually(func() bool { return len(k.Get(compute, clusters, "", drained).GetFinalizers()) == 1 }, "it is kept until nothing is there")
+	require.Equal(t, "True Ready", k.condition(other, "Schedulable"), "the other cluster is not drained")
+	k.Delete(compute, clusters, "", drained)
+	k.eventually(func() bool { return strings.Contains(k.condition(drained, "Schedulable"), "1 of them cannot") }, "the Cluster waits")
+	require.True(t, below(drained, "web"))
+
+	k.run()
+	k.eventually(func() bool { return k.Get(compute, clusters, "", drained) == nil && below(other, "web") }, "with its API, it moves")
+}
+
+// A user withdraws a removed API, which cannot be watched from then on.
+func TestAnAPIIsWithdrawn(t *testing.T) {
+	k, _, at, _ := runOne(t)
+	k.start(schema.GroupResource{Resource: "services"})
+	k.eventually(func() bool { return len(k.apis(at)) == 2 && strings.Contains(k.apis(at)[1], "Removed") }, "the API is removed")
+	k.Refuse(func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "/clusters/*/apis/apps/v1/deployments") {
+			return http.StatusNotFound, "no"
+		}
+		return 0, ""
+	})
+	k.Apply(t, compute, exports, `{metadata: {name: kubernetes}, spec: {resources: []}}`)
+	k.eventually(func() bool { return len(k.apis(at)) == 1 }, "it has no state")
+	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s, annotations: {workloads.kcp.dev/drain: "true"}}, spec: {unschedulable: true}}`, at))
+	k.eventually(func() bool { return strings.HasPrefix(k.condition(at, "Schedulable"), "False Drained") }, "nothing waits for it")
 }

@@ -192,7 +192,7 @@ func (c *controller) statesOf(cl *api.Cluster, negotiated []api.APIStatus) []api
 			continue
 		}
 		at := slices.IndexFunc(cl.Status.APIs, func(b api.APIStatus) bool { return b.GroupResource() == gr })
-		if at >= 0 {
+		if at >= 0 && cl.Status.APIs[at].State != api.APIRemoved { // the setup has it again
 			out[i] = cl.Status.APIs[at]
 		} else {
 			out[i] = api.APIStatus{Group: a.Group, Resource: a.Resource, State: api.APIIgnored, Message: unreported}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/controller"
 )
 
@@ -209,26 +210,34 @@ func TestReportsOfAClusterThatIsPushedGo(t *testing.T) {
 // kcp does not allow a syncer to report an API that the setup no longer has. The cluster is not the worse for that.
 func TestAnAPIThatTheSetupNoLongerHas(t *testing.T) {
 	k := newKCP(t)
-	stop := k.start(schema.GroupResource{Group: "apps", Resource: "deployments"})
+	k.run()
 	c1 := newCluster(t, "one", "1", "")
 	c1.Serve("/api/v1", "resources: []")
 	k.join("c1", c1)
 	k.identify()
 	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]" }, "the API is published")
-	stop()
 	k.Refuse(func(r *http.Request) (int, string) {
 		if strings.HasSuffix(r.URL.Path, "configmaps/cluster-c1.deployments.apps") {
 			return http.StatusForbidden, "no"
 		}
 		return 0, ""
 	})
-	k.Cleanup(k.start(schema.GroupResource{Resource: "services"}))
+	k.start(schema.GroupResource{Resource: "services"})
 	k.eventually(func() bool {
 		apis := k.apis("c1")
 		return len(apis) == 2 && apis[0] == "services. <nil> Ignored the cluster does not serve services" && strings.HasPrefix(apis[1], "deployments.apps v1 Removed the setup no longer has the API.")
 	}, "the status has the reason, and the syncer reports the others")
 	k.eventually(func() bool { return k.condition("c1", "APIsCompatible") == "True Compatible" }, "the cluster is well")
 	require.Contains(t, fmt.Sprint(k.Get(compute, exports, "", "kubernetes").Object["spec"]), "deployments", "objects of users can be reached")
+
+	k.Refuse(nil)
+	k.Delete(compute, configMaps, "default", "cluster-c1.deployments.apps")
+	k.Apply(t, compute, clusters, fmt.Sprintf("{metadata: {name: c1, annotations: {%s: deployments.apps}}}", api.AnnotationAcceptSchema))
+	k.eventually(func() bool {
+		return k.Get(compute, clusters, "", "c1").GetAnnotations()[api.AnnotationAcceptSchema] == ""
+	}, "a request about it does not wait")
+	k.run()
+	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]" }, "the syncer reports it again")
 }
 
 // A cluster that is registered a second time is not used, also if its syncer reads it.

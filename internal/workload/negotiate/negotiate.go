@@ -72,6 +72,8 @@ type Output struct {
 	Schemas []*unstructured.Unstructured
 	// Export is the APIExport with the published APIs, for server-side apply. It is nil if nothing is published.
 	Export *unstructured.Unstructured
+	// Published are the APIs of Export.
+	Published []schema.GroupVersionResource
 	// ClusterExports are the APIExports of the clusters. There are none until kcp has given Input.Export an identity.
 	ClusterExports []*unstructured.Unstructured
 	// States are the states of all APIs by cluster, sorted by group and resource.
@@ -120,6 +122,7 @@ func Negotiate(in Input) (*Output, error) {
 			}
 		}
 		resources = append(resources, r)
+		out.Published = append(out.Published, gr.WithVersion(is.Version))
 	}
 	if len(resources) > 0 {
 		out.Export = export(resources)

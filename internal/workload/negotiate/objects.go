@@ -199,26 +199,62 @@ func SchemasOf(export *unstructured.Unstructured) []string {
 	return all
 }
 
+// Published returns the APIs of an APIExport, or nothing if it is nil. It reads only as much of the schemas as that needs.
+func Published(export *unstructured.Unstructured, schemas []*unstructured.Unstructured) ([]schema.GroupVersionResource, error) {
+	if export == nil {
+		return nil, nil
+	}
+	var all []schema.GroupVersionResource
+	for i, name := range SchemasOf(export) {
+		s := find(schemas, name)
+		if s == nil {
+			return nil, noSchema(export, name)
+		}
+		all = append(all, Exported(export)[i].WithVersion(storedVersion(s)))
+	}
+	return all, nil
+}
+
+// storedVersion returns the name of the version of an APIResourceSchema that is stored.
+func storedVersion(u *unstructured.Unstructured) string {
+	versions, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "versions")
+	list, _ := versions.([]any)
+	for _, item := range list {
+		fields, _ := item.(map[string]any)
+		if stored, _, _ := unstructured.NestedBool(fields, "storage"); stored {
+			name, _, _ := unstructured.NestedString(fields, "name")
+			return name
+		}
+	}
+	return ""
+}
+
+// find returns the APIResourceSchema with a name, or nil.
+func find(schemas []*unstructured.Unstructured, name string) *unstructured.Unstructured {
+	if i := slices.IndexFunc(schemas, func(s *unstructured.Unstructured) bool { return s.GetName() == name }); i >= 0 {
+		return schemas[i]
+	}
+	return nil
+}
+
+func noSchema(export *unstructured.Unstructured, name string) error {
+	return fmt.Errorf("APIExport %s names the APIResourceSchema %s, which does not exist", export.GetName(), name)
+}
+
 // publishedAPIs reads the APIs of an APIExport.
 func publishedAPIs(export *unstructured.Unstructured, schemas []*unstructured.Unstructured) (map[schema.GroupResource]*published, error) {
 	all := map[schema.GroupResource]*published{}
 	if export == nil {
 		return all, nil
 	}
-	list, _, err := unstructured.NestedSlice(export.Object, "spec", "resources")
-	if err != nil {
-		return nil, fmt.Errorf("read APIExport %s: %w", export.GetName(), err)
-	}
 	var problems []error
-	for _, item := range list {
-		fields, _ := item.(map[string]any)
-		name, _, _ := unstructured.NestedString(fields, "schema")
-		i := slices.IndexFunc(schemas, func(s *unstructured.Unstructured) bool { return s.GetName() == name })
-		if i < 0 {
-			problems = append(problems, fmt.Errorf("APIExport %s names the APIResourceSchema %s, which does not exist", export.GetName(), name))
+	for _, name := range SchemasOf(export) {
+		s := find(schemas, name)
+		if s == nil {
+			problems = append(problems, noSchema(export, name))
 			continue
 		}
-		p, err := readSchema(schemas[i])
+		p, err := readSchema(s)
 		if err != nil {
 			problems = append(problems, err)
 			continue

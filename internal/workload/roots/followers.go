@@ -66,7 +66,7 @@ func (s *Scheduler) look(ns item) *scene {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sc := &scene{
-		resources: all(s.resources), roots: map[splitter.Ref]watch.Object{}, objects: map[splitter.Ref]*unstructured.Unstructured{},
+		resources: s.published.watched(), roots: map[splitter.Ref]watch.Object{}, objects: map[splitter.Ref]*unstructured.Unstructured{},
 		items: map[splitter.Ref]item{}, leaves: map[splitter.Ref]map[string]*unstructured.Unstructured{}, pending: map[item]watch.Object{},
 	}
 	for _, c := range s.clusters {
@@ -87,6 +87,7 @@ func (s *Scheduler) see(sc *scene, r schema.GroupVersionResource, o watch.Object
 	cluster := o.GetLabels()[api.LabelCluster]
 	root := splitter.Ref{GroupResource: gr, Name: o.GetAnnotations()[api.AnnotationName]}
 	switch {
+	case splitter.CanFollow(gr) && s.published.removed(r):
 	case splitter.CanFollow(gr) && cluster != "":
 		if sc.leaves[root] == nil {
 			sc.leaves[root] = map[string]*unstructured.Unstructured{}

@@ -17,31 +17,46 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// Leaves returns the number of objects in workspaces that are scheduled to a cluster, and whether all of them are known.
-func (s *Scheduler) Leaves(cluster string) (n int, complete bool) {
+// Leaves are the objects in workspaces that are scheduled to a cluster.
+type Leaves struct {
+	// Count is the number of all, and Removed that of those whose API the setup no longer has.
+	Count, Removed int
+	// Complete reports whether all of them are known.
+	Complete bool
+}
+
+// Leaves counts the objects in workspaces that are scheduled to a cluster.
+func (s *Scheduler) Leaves(cluster string) Leaves {
 	s.mu.Lock()
-	set, resources, watching := s.set, s.resources, s.endpoints != nil
+	set, published, watching := s.set, s.published, s.endpoints != nil
 	s.mu.Unlock()
-	if set == nil {
-		return 0, false
+	switch {
+	case set == nil:
+		return Leaves{}
+	case published.nothing():
+		return Leaves{Complete: true}
+	case !watching:
+		return Leaves{}
 	}
-	if !watching || len(resources) == 0 {
-		return 0, len(resources) == 0 // nothing was ever published
-	}
-	for _, r := range all(resources) {
-		n += set.Count(r, func(o *unstructured.Unstructured) bool {
+	out := Leaves{Complete: published != nil && set.Complete()}
+	for _, r := range published.watched() {
+		n := set.Count(r, func(o *unstructured.Unstructured) bool {
 			on, _, _ := unstructured.NestedString(o.Object, "metadata", "labels", api.LabelCluster) // GetLabels would copy all of them
 			return on == cluster
 		})
+		out.Count += n
+		if published.removed(r) {
+			out.Removed += n
+		}
 	}
-	return n, set.Complete()
+	return out
 }
 
 // Abandon gives up the objects that are scheduled to a cluster: it deletes them in workspaces without waiting for the syncer. They
 // stay in the cluster.
 func (s *Scheduler) Abandon(ctx context.Context, cluster string) error {
 	s.mu.Lock()
-	resources := all(s.resources)
+	resources := s.published.watched()
 	s.mu.Unlock()
 	for _, r := range resources {
 		for _, o := range s.set.List(r) {

@@ -72,7 +72,8 @@ type Scheduler struct {
 	mu        sync.Mutex
 	clusters  []*api.Cluster
 	endpoints []string
-	resources []schema.GroupVersionResource
+	// published are the published APIs. Nil: they are not known.
+	published *Published
 	// exports have the claims of the APIExports of the clusters, by name. Nil: they are not known.
 	exports map[string][]any
 	// seen is what the last decisions depended on.
@@ -129,13 +130,53 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	return nil
 }
 
-// Update tells which clusters there are, which APIs are published, and the claims of the APIExports of the clusters: nil if they are not
-// known. Roots are scheduled again if that changes anything.
-func (s *Scheduler) Update(ctx context.Context, clusters []*api.Cluster, resources []schema.GroupVersionResource, exports map[string][]any) {
+// Published are the APIs in the APIExport.
+type Published struct {
+	// Scheduled are those whose objects are scheduled.
+	Scheduled []schema.GroupVersionResource
+	// Removed are those that the setup no longer has. What their objects are in clusters stays, and is counted.
+	Removed []schema.GroupVersionResource
+}
+
+// apis returns all published APIs.
+func (p *Published) apis() []schema.GroupVersionResource {
+	if p == nil {
+		return nil
+	}
+	return slices.Concat(p.Scheduled, p.Removed)
+}
+
+// watched returns what is watched: the published APIs, what workloads need besides, namespaces, and APIBindings.
+func (p *Published) watched() []schema.GroupVersionResource {
+	if p == nil {
+		return nil
+	}
+	return slices.Concat(p.apis(), api.Dependencies(), []schema.GroupVersionResource{api.Namespaces(), kcpapi.APIBinding.GVR()})
+}
+
+// scheduled returns the APIs whose objects are scheduled.
+func (p *Published) scheduled() []schema.GroupVersionResource {
+	if p == nil {
+		return nil
+	}
+	return p.Scheduled
+}
+
+// nothing reports whether it is known that no API is published.
+func (p *Published) nothing() bool { return p != nil && len(p.Scheduled)+len(p.Removed) == 0 }
+
+// removed reports whether the setup no longer has an API.
+func (p *Published) removed(r schema.GroupVersionResource) bool {
+	return p != nil && slices.Contains(p.Removed, r)
+}
+
+// Update tells which clusters there are, and, as far as they are known, which APIs are published, and the claims of the APIExports of the
+// clusters. Roots are scheduled again if that changes anything.
+func (s *Scheduler) Update(ctx context.Context, clusters []*api.Cluster, published *Published, exports map[string][]any) {
 	s.mu.Lock()
-	next := s.relevant(clusters)
+	next := append(s.relevant(clusters), published.scheduled())
 	same := reflect.DeepEqual(s.seen, next)
-	s.clusters, s.resources, s.seen = clusters, resources, next
+	s.clusters, s.published, s.seen = clusters, published, next
 	set := s.set
 	rebind := !reflect.DeepEqual(s.exports, exports)
 	s.exports = exports
@@ -147,7 +188,7 @@ func (s *Scheduler) Update(ctx context.Context, clusters []*api.Cluster, resourc
 	if same || set == nil {
 		return
 	}
-	s.again(resources, func(watch.Key) bool { return true })
+	s.again(published.scheduled(), func(watch.Key) bool { return true })
 }
 
 // again schedules the roots with keys that match.
@@ -186,19 +227,14 @@ func allocatable(c *api.Cluster) map[corev1.ResourceName]string {
 // watch starts and stops watches.
 func (s *Scheduler) watch(ctx context.Context) {
 	s.mu.Lock()
-	set, endpoints, resources := s.set, s.endpoints, s.resources
+	set, endpoints, published := s.set, s.endpoints, s.published
 	s.mu.Unlock()
-	if set == nil || endpoints == nil || len(resources) == 0 {
+	if set == nil || endpoints == nil || published == nil || published.nothing() {
 		return
 	}
-	if err := set.Update(endpoints, all(resources)); err != nil && ctx.Err() == nil {
+	if err := set.Update(endpoints, published.watched()); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot watch the objects of workspaces")
 	}
-}
-
-// all returns what is watched: the published APIs, what workloads need besides, namespaces, and APIBindings.
-func all(published []schema.GroupVersionResource) []schema.GroupVersionResource {
-	return slices.Concat(published, api.Dependencies(), []schema.GroupVersionResource{api.Namespaces(), kcpapi.APIBinding.GVR()})
 }
 
 // changed schedules the root that has changed, or that of a leaf.
@@ -290,10 +326,16 @@ func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
 	case i.GroupVersionResource == api.Namespaces():
 		// Its annotations are those of all workloads in it.
 		s.mu.Lock()
-		resources := s.resources
+		published := s.published
 		s.mu.Unlock()
-		s.again(resources, func(k watch.Key) bool { return k.Cluster == i.Cluster && k.Namespace == i.Name })
+		s.again(published.scheduled(), func(k watch.Key) bool { return k.Cluster == i.Cluster && k.Namespace == i.Name })
 		return 0, nil
+	}
+	s.mu.Lock()
+	removed := s.published.removed(i.GroupVersionResource)
+	s.mu.Unlock()
+	if removed {
+		return 0, nil // what was decided stays: what it needs stays with it
 	}
 	return s.schedule(ctx, i)
 }

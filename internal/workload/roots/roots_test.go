@@ -103,10 +103,10 @@ func (s *scheduler) restart() {
 }
 
 func (s *scheduler) clusters(all ...*api.Cluster) {
-	s.roots.Update(s.Context(), all, []schema.GroupVersionResource{
+	s.roots.Update(s.Context(), all, &roots.Published{Scheduled: []schema.GroupVersionResource{
 		{Group: "apps", Version: "v1", Resource: "deployments"}, {Version: "v1", Resource: "services"}, {Version: "v1", Resource: "persistentvolumeclaims"},
 		{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
-	}, s.claims)
+	}}, s.claims)
 }
 
 func (s *scheduler) deploy(text string) {
@@ -305,6 +305,33 @@ spec: {replicas: 2, template: {spec: {volumes: [{name: v, persistentVolumeClaim:
 	require.Equal(t, first, s.on(claims, "data"))
 }
 
+// What runs in a cluster stays, with what it needs.
+func TestAnAPIThatTheSetupNoLongerHas(t *testing.T) {
+	s := start(t)
+	c1 := cluster("c1", true, 0)
+	s.clusters(c1)
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop}}`)
+	s.deploy(shop)
+	s.eventually(func() bool { return s.on(configMaps, "files") == "c1" && s.leaves() == "c1=2" }, "there")
+	apps := []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "deployments"}}
+	s.restart()
+	require.False(t, s.roots.Leaves("c1").Complete, "the published APIs are not known")
+	s.roots.Update(t.Context(), []*api.Cluster{c1}, &roots.Published{Removed: apps}, nil)
+	s.eventually(func() bool { return s.roots.Leaves("c1").Complete }, "everything is listed")
+	n := s.roots.Leaves("c1")
+	require.Equal(t, 1, n.Removed)
+	require.Greater(t, n.Count, 1, "with what it needs")
+	s.deploy(strings.ReplaceAll(shop, "replicas: 2", "replicas: 3"))
+	s.object(configMaps, `{metadata: {name: files, namespace: shop}, data: {a: changed}}`)
+	s.eventually(func() bool {
+		d, _, _ := unstructured.NestedString(s.Get("1a", configMaps, "shop", "files--c1").Object, "data", "a")
+		return d == "changed"
+	}, "what it needs is kept up to date")
+	require.Equal(t, "c1=2", s.leaves(), "it is not scheduled")
+	s.clusters(c1)
+	s.eventually(func() bool { return s.leaves() == "c1=3" }, "the API is added again")
+}
+
 func TestNothingIsRemovedIfSomethingCannotBeListed(t *testing.T) {
 	s := start(t)
 	s.clusters(cluster("c1", true, 0))
@@ -312,7 +339,7 @@ func TestNothingIsRemovedIfSomethingCannotBeListed(t *testing.T) {
 	s.deploy(shop)
 	s.eventually(func() bool { return s.on(configMaps, "files") == "c1" }, "there")
 	// The published APIs are not known: the workloads are not seen any longer.
-	s.roots.Update(t.Context(), []*api.Cluster{cluster("c1", true, 0)}, []schema.GroupVersionResource{{Version: "v1", Resource: "services"}}, nil)
+	s.roots.Update(t.Context(), []*api.Cluster{cluster("c1", true, 0)}, &roots.Published{Scheduled: []schema.GroupVersionResource{{Version: "v1", Resource: "services"}}}, nil)
 	s.object(configMaps, `{metadata: {name: files, namespace: shop}, data: {a: changed}}`)
 	s.eventually(func() bool {
 		d, _, _ := unstructured.NestedString(s.Get("1a", configMaps, "shop", "files--c1").Object, "data", "a")

@@ -152,7 +152,7 @@ func (s *Scheduler) near(i item, w *schedule.Workload) {
 		return
 	}
 	w.Affine, w.AntiAffine = map[string]bool{}, map[string]bool{}
-	for _, r := range s.resources {
+	for _, r := range s.published.apis() {
 		for _, o := range s.set.In(r, i.Cluster, i.Namespace) {
 			other := item{r, watch.KeyOf(o.Unstructured)}
 			on := s.decided[other].clusters

@@ -60,7 +60,7 @@ func (s *Scheduler) claims(i item, root *unstructured.Unstructured) []item {
 func (s *Scheduler) resource(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range all(s.resources) {
+	for _, r := range s.published.watched() {
 		if r.GroupResource() == gr {
 			return r, true
 		}
