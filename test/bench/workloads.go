@@ -16,8 +16,8 @@ const (
 	// the three shards need both processors of a small machine, and the time is that of their queues.
 	perUser  = 20
 	interval = 5 * time.Second
-	// leaves is the number of leaves with which memory is measured.
-	leaves = 1000
+	// leaves and twice are the numbers of leaves with which memory is measured.
+	leaves, twice = 1000, 2000
 	// restFor is how long requests at rest are counted.
 	restFor = time.Minute
 )
@@ -54,6 +54,8 @@ type workloadRuns struct {
 	first, second          []float64 // registrations
 	p50, p99               []float64 // of the time from create to existing in both clusters
 	controller, syncer     []float64 // memory
+	controllerMany         []float64
+	syncerMany             []float64
 	atRest, atRestWithMore []float64 // requests in a minute
 }
 
@@ -64,6 +66,8 @@ func (w *workloadRuns) addTo(r *report) {
 	r.add("workloads, create to existing, P99", "s", w.p99, limit(0.7), reference("Karmada 1.3 push, published", 1.298))
 	r.add(fmt.Sprintf("workloads, controller, %d leaves", leaves), "MB", w.controller, limit(100*mebibyte))
 	r.add(fmt.Sprintf("workloads, syncer, %d leaves", leaves/2), "MB", w.syncer, limit(40*mebibyte))
+	r.add(fmt.Sprintf("workloads, controller, %d leaves", twice), "MB", w.controllerMany)
+	r.add(fmt.Sprintf("workloads, syncer, %d leaves", twice/2), "MB", w.syncerMany)
 	few := r.add(fmt.Sprintf("workloads, requests/min, %d workspaces", users), "n", w.atRest)
 	r.add(fmt.Sprintf("workloads, requests/min, %d workspaces", idle), "n", w.atRestWithMore, reference(fmt.Sprintf("with %d", users), few))
 }
@@ -114,11 +118,7 @@ func (f *field) measure(ctx context.Context, b *bench, to *workloadRuns) error {
 	}
 	p50, p99 := percentile(took, 50), percentile(took, 99)
 	b.logf("workloads: create to existing: P50 %.3f s, P99 %.3f s", p50, p99)
-	if _, err := f.deploy(ctx, leaves/2/users-perUser, interval/5); err != nil {
-		return err
-	}
-	time.Sleep(restFor / 2) // garbage is collected, and memory goes back
-	controller, syncer, err := f.memory()
+	controller, syncer, err := f.hold(ctx, leaves/2/users-perUser)
 	if err != nil {
 		return err
 	}
@@ -134,10 +134,25 @@ func (f *field) measure(ctx context.Context, b *bench, to *workloadRuns) error {
 	if err != nil {
 		return err
 	}
-	b.logf("workloads: controller %.0f MB, syncer %.0f MB; at rest %.0f requests in a minute, with %d workspaces %.0f", controller, syncer, rest, idle, more)
+	controllerMany, syncerMany, err := f.hold(ctx, (twice-leaves)/2/users)
+	if err != nil {
+		return err
+	}
+	b.logf("workloads: controller %.0f MB, syncer %.0f MB, with %d leaves %.0f MB, %.0f MB; at rest %.0f requests in a minute, with %d workspaces %.0f",
+		controller, syncer, twice, controllerMany, syncerMany, rest, idle, more)
 	to.first, to.second = append(to.first, first.Seconds()), append(to.second, second.Seconds())
 	to.p50, to.p99 = append(to.p50, p50), append(to.p99, p99)
 	to.controller, to.syncer = append(to.controller, controller), append(to.syncer, syncer)
+	to.controllerMany, to.syncerMany = append(to.controllerMany, controllerMany), append(to.syncerMany, syncerMany)
 	to.atRest, to.atRestWithMore = append(to.atRest, rest), append(to.atRestWithMore, more)
 	return nil
+}
+
+// hold creates Deployments in each workspace, and returns the memory of the controller and of the syncer then.
+func (f *field) hold(ctx context.Context, each int) (controller, syncer float64, _ error) {
+	if _, err := f.deploy(ctx, each, interval/5); err != nil {
+		return 0, 0, err
+	}
+	time.Sleep(restFor / 2) // garbage is collected, and memory goes back
+	return f.memory()
 }
