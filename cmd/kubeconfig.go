@@ -9,16 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/kubeconfig"
@@ -41,6 +38,9 @@ type kubeconfigOptions struct {
 	workspace    string
 	expiresIn    time.Duration
 	clusterRoles []string
+	// syncer is the physical cluster whose syncer the kubeconfig is for. lasts reports whether --expires-in was set.
+	syncer string
+	lasts  bool
 	// oidc prints a kubeconfig for the users of an issuer.
 	oidc   bool
 	issuer string
@@ -59,7 +59,8 @@ func newKubeconfigCmd(env *Env) *cobra.Command {
 		Use:   "kubeconfig [NAME] [-- COMMAND [ARG...]]",
 		Short: "Print a kubeconfig for kcp, or run a command with it",
 		Long: `Kubeconfig prints a kubeconfig that is declared in the setup file: by default, the first one. With
---user it mints a new one, which is not stored.
+--user it mints a new one, which is not stored. With --syncer it mints one for the syncer of a physical
+cluster with the syncMode None, which can read and change only what is scheduled to this cluster.
 
 With --oidc it prints a kubeconfig for all users of the OpenID Connect issuer of a front-proxy. It contains no
 credentials: kubectl asks its plugin oidc-login (kubelogin) for a token, which opens a browser.
@@ -76,6 +77,7 @@ temporary files. The next such command removes files that were left behind by on
 conflict, even if it has the same name: choose another name with --context-name.`,
 		Example: `  kcpctl kubeconfig admin -o admin.kubeconfig
   kcpctl kubeconfig --user alice --group team-a --workspace root:team-a --expires-in 8h
+  kcpctl kubeconfig --syncer edge -o kcp.kubeconfig
   kcpctl kubeconfig --oidc --workspace root:team-a -o team-a.kubeconfig
   kcpctl kubeconfig admin --port-forward -- kubectl get workspaces`,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -94,7 +96,9 @@ conflict, even if it has the same name: choose another name with --context-name.
 		"front-proxy or shard to connect to, such as front-proxy/main, shard/alpha or shard/root (default: the first front-proxy that accepts client certificates)")
 	completeFlag(c, "target", o.setup.names(env, targetIDs))
 	f.StringVar(&o.workspace, "workspace", "", "path of the current workspace (default: root)")
-	f.DurationVar(&o.expiresIn, "expires-in", 24*time.Hour, "validity of a minted kubeconfig")
+	f.StringVar(&o.syncer, "syncer", "", "mint a kubeconfig for the syncer of this physical cluster, which you start with kcpctl syncer")
+	completeFlag(c, "syncer", o.setup.names(env, manualClusters))
+	f.DurationVar(&o.expiresIn, "expires-in", 24*time.Hour, "validity of a minted kubeconfig (default with --syncer: spec.pki.certificateValidity)")
 	f.StringSliceVar(&o.clusterRoles, "cluster-role", nil, "bind the user to this cluster role in the workspace (repeatable)")
 	f.BoolVar(&o.oidc, "oidc", false, "print a kubeconfig with which users log in by OpenID Connect, without any credentials")
 	f.StringVar(&o.issuer, "issuer", "", "URL of the issuer for --oidc, if the front-proxy has several (default: the first one)")
@@ -124,8 +128,12 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 		}
 		return flags
 	}
+	o.lasts = c.Flags().Changed("expires-in")
 	minting, described := changed("group", "expires-in", "cluster-role"), changed("target", "workspace")
 	switch {
+	case o.syncer != "" && (o.oidc || o.user != "" || o.name != "" || len(changed("group", "cluster-role", "workspace")) > 0):
+		return clierr.New(clierr.BadInput, "omit them: the setup file has the user of the syncer and its rights",
+			"--syncer cannot be used with NAME, --user, --oidc, --group, --cluster-role and --workspace")
 	case o.oidc && (o.user != "" || o.name != "" || len(minting) > 0):
 		return clierr.New(clierr.BadInput, "omit them: users get their names and groups from the issuer, and their roles by kubectl",
 			"--oidc cannot be used with NAME, --user, --group, --expires-in and --cluster-role")
@@ -139,7 +147,7 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 	case o.user != "" && o.name != "":
 		return clierr.New(clierr.BadInput, "use one of them",
 			"NAME prints a kubeconfig of the setup file, --user mints a new one: they cannot be used together")
-	case o.user == "" && len(minting) > 0:
+	case o.user == "" && o.syncer == "" && len(minting) > 0:
 		return clierr.New(clierr.BadInput, "add --user, or change the kubeconfig in the setup file",
 			"%s can only be used with --user", strings.Join(minting, ", "))
 	case o.merge && o.portForward:
@@ -214,7 +222,11 @@ func (o *kubeconfigOptions) deliver(ctx context.Context, s *session, owner kubec
 
 // access is what the kubeconfig gives access to, and the component if the setup file declares it.
 func (o *kubeconfigOptions) access(s *session) (topology.Access, *topology.Component, error) {
-	if o.user != "" {
+	switch {
+	case o.syncer != "":
+		a, err := o.syncerAccess(s)
+		return a, nil, err
+	case o.user != "":
 		a, err := o.newAccess(s)
 		return a, nil, err
 	}
@@ -225,44 +237,6 @@ func (o *kubeconfigOptions) access(s *session) (topology.Access, *topology.Compo
 	}
 	return topology.Access{}, nil, clierr.New(clierr.BadInput, oneOf(kubeconfigNames(s))+", or mint one with --user",
 		"%s declares no kubeconfig %q", s.file.Name, o.name)
-}
-
-// newAccess is what a minted kubeconfig gives access to.
-func (o *kubeconfigOptions) newAccess(s *session) (topology.Access, error) {
-	k := v1alpha1.Kubeconfig{
-		Name: o.user, User: o.user, Groups: o.groups, Workspace: cmp.Or(o.workspace, topology.RootShardName),
-		ClusterRoles: o.clusterRoles, Validity: metav1.Duration{Duration: o.expiresIn},
-	}
-	if len(o.clusterRoles) > 0 {
-		k.Groups = append(slices.Clone(k.Groups), mintedGroup(o.user))
-	}
-	target, err := o.findTarget(s, s.topology.OwnFrontProxy())
-	switch {
-	case err != nil:
-		return topology.Access{}, err
-	case !target.AcceptsClientCertificates():
-		return topology.Access{}, clierr.New(clierr.BadInput,
-			"choose another --target, or print a kubeconfig for users of its OpenID Connect issuer with --oidc",
-			"%s refuses client certificates (authentication.clientCertificates)", target.ID())
-	case target.IsShard():
-		k.Target.Shard = target.ShardName()
-	default:
-		k.Target.FrontProxy = target.Name
-	}
-	return s.topology.Access(k), nil
-}
-
-// findTarget returns the front-proxy or shard that --target names, or the default.
-func (o *kubeconfigOptions) findTarget(s *session, byDefault *topology.Component) (*topology.Component, error) {
-	if o.target == "" {
-		return byDefault, nil
-	}
-	for _, c := range s.topology.OfKind(topology.FrontProxy, topology.RootShard, topology.Shard) {
-		if o.target == string(c.ID()) || c.IsShard() && o.target == string(topology.IDOf(topology.Shard, c.ShardName())) {
-			return c, nil
-		}
-	}
-	return nil, unknownName("target", o.target, targetIDs(s))
 }
 
 // mintedGroup is the group to which the roles of a minted kubeconfig are bound.

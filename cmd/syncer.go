@@ -48,7 +48,7 @@ func (o *syncerOptions) run(ctx context.Context) error {
 	case o.clusterName == "":
 		return clierr.New(clierr.BadInput, "list the names with kubectl get clusters.workloads.kcp.dev in the compute workspace", "--cluster-name is required")
 	case o.kcpKubeconfig == "":
-		return clierr.New(clierr.BadInput, "create one with kcpctl kubeconfig", "--kcp-kubeconfig is required")
+		return clierr.New(clierr.BadInput, "create one with kcpctl kubeconfig --syncer "+o.clusterName, "--kcp-kubeconfig is required")
 	}
 	kcp, err := connect.KCP(o.kcpKubeconfig, "")
 	if err != nil {

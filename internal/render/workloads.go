@@ -108,8 +108,12 @@ func (b *objects) users() {
 }
 
 // physical adds the account of the syncer on a physical cluster, and the Cluster object. The Secret with the credential of the account
-// is filled when it is applied, because API servers issue tokens.
+// is filled when it is applied, because API servers issue tokens. A syncer that the user starts has rights of its own in the compute workspace:
+// kcpctl kubeconfig --syncer mints its credential.
 func (b *objects) physical() {
+	if b.c.Physical.SyncMode == v1alpha1.SyncModeNone {
+		b.syncerRole()
+	}
 	b.accountOn()
 	b.clusterObject()
 }
@@ -135,7 +139,7 @@ func (b *objects) syncerRules() []rbacv1.PolicyRule {
 // syncer adds a physical cluster with a syncer that connects to kcp: its rights in the compute workspace, the Cluster object, its account, and
 // the workload.
 func (b *objects) syncer(w workload) {
-	b.roleIn(b.c.ComputeWorkspace(), api.SyncerRulesInWorkspace(b.c.Name, groupResources(b.c.Physical.Workloads.APIs)))
+	b.syncerRole()
 	b.clusterObject()
 	if b.c.Cluster.Local {
 		b.accountOn()
@@ -143,6 +147,11 @@ func (b *objects) syncer(w workload) {
 		b.account(b.c.Cluster.Namespace, b.syncerRules(), nil)
 	}
 	b.add(deploymentTemplate, w, podOverlays(b.c.PodTemplates)...)
+}
+
+// syncerRole adds what a syncer that connects to kcp may do in the compute workspace.
+func (b *objects) syncerRole() {
+	b.roleIn(b.c.ComputeWorkspace(), api.SyncerRulesInWorkspace(b.c.Name, groupResources(b.c.Physical.Workloads.APIs)))
 }
 
 // clusterObject adds the Cluster object, with the Secret of the credential that the controller uses.

@@ -66,3 +66,20 @@ func TestLocalSyncer(t *testing.T) {
 	require.True(t, ok)
 	require.Contains(t, strings.Join(pod.Spec.Containers[0].Args, " "), "/config/kubeconfig/physical.kubeconfig")
 }
+
+// A syncer that the user starts has the rights of one that runs in its cluster.
+func TestSyncerThatTheUserStarts(t *testing.T) {
+	inCompute := func(setup string) []any {
+		_, _, objects := rendered(t, setup)
+		var rights []any
+		for _, o := range objects {
+			if o.Workspace == "root:compute" && o.Component == "cluster/edge" && o.GroupVersionKind().Group == "rbac.authorization.k8s.io" {
+				rights = append(rights, o.GetName(), o.Object["rules"], o.Object["roleRef"], o.Object["subjects"])
+			}
+		}
+		return rights
+	}
+	rights := inCompute(strings.ReplaceAll(strings.ReplaceAll(pulled, "Pull", "None"), ", podTemplate: {spec: {priorityClassName: high}}", ""))
+	require.NotEmpty(t, rights)
+	require.Equal(t, inCompute(pulled), rights)
+}

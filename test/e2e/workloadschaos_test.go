@@ -54,8 +54,9 @@ spec:
 type chaos struct {
 	*workloads
 	clusters map[string]*physical
-	admin    string
-	syncer   *exec.Cmd
+	// admin and credential are the paths of kubeconfigs: of an administrator, and of the syncer of c2.
+	admin, credential string
+	syncer            *exec.Cmd
 
 	mu sync.Mutex
 	// want has the replicas of each Deployment that should exist, by workspace and name.
@@ -118,19 +119,24 @@ func newChaos(t *testing.T) *chaos {
 	c.kcp, err = connect.KCP(c.admin, "")
 	require.NoError(t, err)
 	c.kcp.QPS = -1
+	c.credential = filepath.Join(t.TempDir(), "syncer.kubeconfig")
+	s.kcpctl(t, "kubeconfig", "--syncer", "c2", "-o", c.credential).ok(t)
 	c.startSyncer()
 	t.Cleanup(c.killSyncer)
 	c.eventually(func() error { return c.ready("c2", "True", "Ready") })
+	cfg, err := connect.KCP(c.credential, "")
+	require.NoError(t, err)
+	c.confinedInCompute(c.as(cfg, "root:compute"))
 	return c
 }
 
 // startSyncer starts the syncer of c2.
 func (c *chaos) startSyncer() {
 	c.Helper()
-	log, err := os.OpenFile(filepath.Join(filepath.Dir(c.admin), "syncer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(filepath.Dir(c.credential), "syncer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(c, err)
 	defer log.Close()
-	c.syncer = exec.Command(os.Getenv("E2E_KCPCTL"), "syncer", "--cluster-name", "c2", "--kcp-kubeconfig", c.admin, "--kubeconfig", c.clusters["c2"].kubeconfig)
+	c.syncer = exec.Command(os.Getenv("E2E_KCPCTL"), "syncer", "--cluster-name", "c2", "--kcp-kubeconfig", c.credential, "--kubeconfig", c.clusters["c2"].kubeconfig)
 	c.syncer.Stdout, c.syncer.Stderr = log, log
 	require.NoError(c, c.syncer.Start())
 }
