@@ -126,6 +126,28 @@ spec: {replicas: 9}`)
 	s.eventually(func() bool { return s.leaves() == "c1=4 c2=6" }, "the minute has ended")
 }
 
+// A cluster that joins gets its whole share: the move goes on, though free capacity alone would not begin it for the last two replicas.
+func TestAClusterJoins(t *testing.T) {
+	s := start(t)
+	s.clusters(capable("c1", "4"), capable("c2", "4"))
+	s.deploy("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {replicas: 10}}")
+	s.eventually(func() bool { return s.leaves() == "c1=5 c2=5" }, "half each")
+	available := func(cluster string, n int) {
+		s.object(deployments, fmt.Sprintf(`{metadata: {name: web--%s, namespace: shop}, status: {availableReplicas: %d}}`, cluster, n))
+	}
+	available("c1", 5)
+	available("c2", 5)
+	s.clusters(capable("c1", "4"), capable("c2", "4"), capable("c3", "4"))
+	for moved := 1; moved <= 3; moved++ {
+		s.eventually(func() bool { return strings.Contains(s.leaves(), fmt.Sprint("c3=", moved)) }, "one more")
+		s.eventually(func() bool {
+			return strings.Contains(s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationExplain], fmt.Sprintf(`"goal":3,"replicas":%d}]`, moved))
+		}, "the goal is known")
+		available("c3", moved)
+	}
+	s.eventually(func() bool { return s.leaves() == "c1=3 c2=4 c3=3" || s.leaves() == "c1=4 c2=3 c3=3" }, "it has as many as the others")
+}
+
 const apiBindings = "apis/apis.kcp.io/v1alpha2/apibindings"
 
 // Every workspace that uses the APIs gets a binding for each cluster, which shows the objects with its label and no others.

@@ -24,7 +24,10 @@ func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters
 	if !ok {
 		replicas = 1
 	}
-	w := schedule.Workload{Key: i.Key.String(), Hints: hints, Replicas: replicas, Requests: requestsOf(root), Pinned: data, Finished: splitter.IsFinished(root)}
+	w := schedule.Workload{
+		Key: i.Key.String(), Hints: hints, Replicas: replicas, Requests: requestsOf(root), Pinned: data, Finished: splitter.IsFinished(root),
+		Goal: schedule.GoalOf(root.GetAnnotations()[api.AnnotationExplain]),
+	}
 	for _, c := range clusters {
 		for _, claim := range claims {
 			k := claim.Key

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// tolerance is the part of the replicas, as its inverse, that does not move because of free capacity alone, which changes all the time.
+// tolerance is the part of the replicas, as its inverse, that does not begin to move because of free capacity alone, which changes all the time.
 const tolerance = 5
 
 // rank orders candidates with the same weight: those that have a share first, then by a hash, so that different
@@ -94,7 +94,7 @@ func (a *assignment) divide() (goal map[string]int64, unplaced int64) {
 		}
 		break
 	}
-	if a.byRoom && left == 0 && a.near(goal) {
+	if a.byRoom && left == 0 && a.near(goal) && !a.continues(goal) {
 		for name := range goal {
 			goal[name] = a.previous[name].Replicas
 		}
@@ -144,6 +144,18 @@ func (a *assignment) near(goal map[string]int64) bool {
 		moved += max(0, n-had)
 	}
 	return total == a.workload.Replicas && moved*tolerance <= total
+}
+
+// continues reports whether a move that has begun goes on, also if hardly any replicas are left of it: a cluster that has joined would stay
+// with less than the others. The last goal and this one agree that a cluster gets more. When the last goal is reached, the move has ended,
+// whatever the free capacity has become.
+func (a *assignment) continues(goal map[string]int64) bool {
+	for name, n := range a.workload.Goal {
+		if had := a.previous[name].Replicas; n > had && goal[name] > had {
+			return true
+		}
+	}
+	return false
 }
 
 // proportional divides replicas by the weights of candidates.

@@ -7,6 +7,7 @@
 package schedule
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -36,6 +37,8 @@ type Workload struct {
 	Home string
 	// Affine are the clusters with objects that match Hints.Affinity, and AntiAffine those with objects that match Hints.AntiAffinity.
 	Affine, AntiAffine map[string]bool
+	// Goal is that of the last decision, as far as it is known. A move that has begun does not end before it is reached.
+	Goal map[string]int64
 }
 
 // Cluster is the state of a cluster.
@@ -71,6 +74,19 @@ type Verdict struct {
 	// Goal are the replicas that the cluster gets in the end, Replicas those of the next step.
 	Goal     int64 `json:"goal"`
 	Replicas int64 `json:"replicas"`
+}
+
+// GoalOf returns the goal in the annotation workloads.kcp.dev/explain, or nothing if it has none.
+func GoalOf(explain string) map[string]int64 {
+	var all []Verdict
+	if json.Unmarshal([]byte(explain), &all) != nil {
+		return nil
+	}
+	goal := map[string]int64{}
+	for _, v := range all {
+		goal[v.Cluster] = v.Goal
+	}
+	return goal
 }
 
 // Decision is the assignment of a workload.
