@@ -9,7 +9,7 @@ import (
 
 // The ends of a link that can be cut. In the hub each end is a port of the bridge.
 const (
-	toNodes   = "nodes"   // between node a and node b
+	toNodes   = "nodes"   // between all nodes
 	toMachine = "machine" // between the machine and one node
 )
 
@@ -40,7 +40,7 @@ func runLink(ctx context.Context, t *testbed, o *options) error {
 	if err := connectPorts(ctx); err != nil { // two cuts at once would cut a third link
 		return err
 	}
-	return isolate(ctx, true, cut...)
+	return isolate(ctx, true, slices.DeleteFunc(cut, func(port string) bool { return port != machinePort && !exists("/run/netns/"+port) })...)
 }
 
 // cutPorts returns the ports of the bridge that must not reach each other.

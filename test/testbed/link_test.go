@@ -11,7 +11,7 @@ func TestCutPorts(t *testing.T) {
 	require.NoError(t, err)
 	ports, err := cutPorts(b, toNodes)
 	require.NoError(t, err)
-	require.Equal(t, []string{"kcpctl-a", "kcpctl-b"}, ports, "the machine reaches both nodes")
+	require.Equal(t, []string{"kcpctl-a", "kcpctl-b", "kcpctl-c"}, ports, "the machine reaches all nodes")
 	ports, err = cutPorts(b, toMachine)
 	require.NoError(t, err)
 	require.Equal(t, []string{machinePort, "kcpctl-b"}, ports, "the nodes reach each other")

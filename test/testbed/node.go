@@ -35,6 +35,7 @@ func nodes() []node {
 	return []node{
 		newNode("a", "10.213.0.2", "10.213.16.0/20", "10.213.32.0/20", "10.213.32.1", "10.213.32.10", "10.213.0.64/27"),
 		newNode("b", "10.213.0.3", "10.213.48.0/20", "10.213.64.0/20", "10.213.64.1", "10.213.64.10", "10.213.0.96/27"),
+		newNode("c", "10.213.0.4", "10.213.80.0/20", "10.213.96.0/20", "10.213.96.1", "10.213.96.10", "10.213.0.128/27"),
 	}
 }
 
@@ -57,7 +58,7 @@ func nodesNamed(name string) ([]node, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no node %q, there are a and b", name)
+		return nil, fmt.Errorf("no node %q, there are a, b and c", name)
 	}
 	return found, nil
 }
@@ -65,7 +66,7 @@ func nodesNamed(name string) ([]node, error) {
 func oneNode(name string) (node, error) {
 	found, err := nodesNamed(name)
 	if err == nil && len(found) > 1 {
-		err = fmt.Errorf("name one node, a or b")
+		err = fmt.Errorf("name one node, a, b or c")
 	}
 	if err != nil {
 		return node{}, err

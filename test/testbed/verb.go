@@ -34,20 +34,20 @@ type verb struct {
 
 func verbs() []verb {
 	return []verb{
-		{"up", "[--node a|b]", "build what is missing, start what does not run, and wait until the node is ready", runUp},
-		{"down", "[--node a|b|all]", "stop the node and remove everything except the cache", runDown},
+		{"up", "[--node a|b|c]", "build what is missing, start what does not run, and wait until the node is ready", runUp},
+		{"down", "[--node a|b|c|all]", "stop the node and remove everything except the cache", runDown},
 		{"status", "", "show the processes of the nodes", runStatus},
-		{"kubeconfig", "[--node a|b]", "print the path of the administrator's kubeconfig", runKubeconfig},
-		{"user-kubeconfig", "NAME [--group G]... [--node a|b]", "print the path of a kubeconfig for a user without rights", runUserKubeconfig},
+		{"kubeconfig", "[--node a|b|c]", "print the path of the administrator's kubeconfig", runKubeconfig},
+		{"user-kubeconfig", "NAME [--group G]... [--node a|b|c]", "print the path of a kubeconfig for a user without rights", runUserKubeconfig},
 		{"kcp-bin-dir", "[--version v0.32.3]", "build kcp if necessary, and print the directory of its binaries", runKcpBinDir},
 		{"agent-bin-dir", "", "build the agent of service clusters if necessary, and print the directory of its binary", runAgentBinDir},
-		{"agent-image", "[--node a|b]", "build the agent if necessary, and give its image to a running node", runAgentImage},
-		{"workload-images", "KCPCTL [--node a|b]", "give the image of a binary of kcpctl, and those of a small HTTP server, to a running node", runWorkloadImages},
-		{"stop", "PROCESS [--node a|b]", "stop a process of a node, such as kube-apiserver; up starts it again", runStop},
+		{"agent-image", "[--node a|b|c]", "build the agent if necessary, and give its image to a running node", runAgentImage},
+		{"workload-images", "KCPCTL [--node a|b|c]", "give the image of a binary of kcpctl, and those of a small HTTP server, to a running node", runWorkloadImages},
+		{"stop", "PROCESS [--node a|b|c]", "stop a process of a node, such as kube-apiserver; up starts it again", runStop},
 		{"bin-dir", "[BINARY...]", "build Kubernetes and etcd if necessary, and print the directory of their binaries", runBinDir},
 		{"build", "[SET...]", "build sets of binaries (default: all)", runBuild},
-		{"link", "down|up [--node b] [--to nodes|machine]", "cut the link between the nodes, or between a node and the machine, or restore all links", runLink},
-		{"provision", "[--node a|b]", "provision storage and load balancers; up starts this in the background", runProvision},
+		{"link", "down|up [--node b] [--to nodes|machine]", "cut the links between the nodes, or between a node and the machine, or restore all links", runLink},
+		{"provision", "[--node a|b|c]", "provision storage and load balancers; up starts this in the background", runProvision},
 	}
 }
 

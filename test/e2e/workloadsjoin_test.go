@@ -1,0 +1,285 @@
+//go:build e2e && long && day2
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/schedule"
+)
+
+const (
+	// joiner is the Cluster that joins.
+	joiner = "c3"
+	// quietFor is how long nothing may move in the end: longer than what was scheduled is reserved, and than two reports of capacity.
+	quietFor = 100 * time.Second
+	// joinPatience is how long a third of a Deployment of joinLarge replicas may take to move: four minutes by the limit.
+	joinPatience = 10 * time.Minute
+	joinLarge    = 60
+	joinSmall    = 9
+)
+
+// joining is a fleet that a third cluster joins.
+type joining struct {
+	*fleet
+	third string // path of its kubeconfig
+	// space is the namespace of the workspace in the clusters.
+	space string
+	// seen are the looks at the Deployments since it was added.
+	seen []look
+}
+
+// look has the replicas by Deployment and cluster at a time.
+type look struct {
+	at       time.Time
+	replicas map[string]map[string]int64
+}
+
+// TestClusterWorkloadsJoin adds a third cluster to two that run Deployments. All three are nodes of the testbed, with kubelets and real pods. It gets
+// its share a tenth at a time, and meanwhile no Deployment has fewer available pods than its user has asked for.
+func TestClusterWorkloadsJoin(t *testing.T) {
+	third := thirdNode(t)
+	j := &joining{fleet: newFleet(t), third: third}
+	for _, part := range []struct {
+		name string
+		do   func(t *testing.T)
+	}{
+		{"one up", j.start},
+		{"Deployments run on both clusters", j.runsOnTwo},
+		{"a third cluster is added", j.adds},
+		{"replicas move to it with surge", j.moves},
+		{"their number in a minute is limited", j.limited},
+		{"nothing moves afterwards", j.rests},
+		{"pods on it have what they need", j.served},
+		{"diff is empty", func(t *testing.T) { require.Empty(t, j.kcpctl(t, "diff").ok(t).stdout) }},
+		{"deleted objects leave", j.leaves},
+		{"down leaves nothing", func(t *testing.T) { j.leavesNothing(t); j.remain(t, joiner) }},
+	} {
+		step(t, part.name, part.do)
+	}
+}
+
+// thirdNode starts node c of the testbed, and returns the path of its kubeconfig. It stops the node in the end, unless it ran before.
+func thirdNode(t *testing.T) string {
+	t.Helper()
+	testbed := os.Getenv("E2E_TESTBED")
+	if testbed == "" {
+		t.Skip("E2E_TESTBED is not set: this test needs three nodes of the testbed")
+	}
+	on := func(args ...string) command { return command{name: testbed, args: append(args, "--node", "c")} }
+	if on("kubeconfig").run(t.Context(), t).code != 0 {
+		t.Cleanup(func() { on("down").run(context.Background(), t).ok(t) }) // after the setup is gone
+	}
+	on("up").run(t.Context(), t).ok(t)
+	on("workload-images", given(t, "E2E_KCPCTL")).run(t.Context(), t).ok(t)
+	return strings.TrimSpace(on("kubeconfig").run(t.Context(), t).ok(t).stdout)
+}
+
+// asked are the replicas of the Deployments.
+func (j *joining) asked() map[string]int64 {
+	return map[string]int64{"large": joinLarge, "web": joinSmall}
+}
+
+func (j *joining) runsOnTwo(t *testing.T) {
+	j.apply(t, rootTeam, fmt.Sprintf(webObjects, "team", joinSmall)+"---"+fmt.Sprintf(replaced, "large", joinLarge, "v1"))
+	for name, n := range j.asked() {
+		j.rolledOut(t, name)
+		j.divided(t, name, int(n))
+	}
+	j.space = j.namespaces(t, "c1", rootTeam)[0]
+}
+
+func (j *joining) adds(t *testing.T) {
+	j.physical[joiner] = &cluster{setup: j.name, namespace: j.name, kubeconfig: j.third, home: j.physical["c1"].home}
+	j.define(t, joiner, regionField)
+	began := time.Now()
+	added := j.sub(t, "cluster", "add", joiner, "--kubeconfig", j.third, "--label", "region=eu").ok(t)
+	t.Logf("cluster add took %s: %s", time.Since(began).Round(100*time.Millisecond), added.stdout)
+	j.seen = append(j.seen, j.look(t))
+}
+
+// look reads the Deployments. The leaves are those of one list. Of each Deployment, enough pods are available, also in the clusters
+// themselves, and no more than one step replaces others.
+func (j *joining) look(t *testing.T) look {
+	t.Helper()
+	out := look{replicas: map[string]map[string]int64{}}
+	available, placed := map[string]int64{}, map[string]int64{}
+	for name, d := range j.deployments(t) {
+		root, of := d.Annotations[api.AnnotationName], d.Labels[api.LabelCluster]
+		if of == "" {
+			require.GreaterOrEqual(t, int64(d.Status.AvailableReplicas), j.asked()[name], "the status of %s", name)
+			continue
+		}
+		if out.replicas[root] == nil {
+			out.replicas[root] = map[string]int64{}
+		}
+		out.replicas[root][of] = int64(*d.Spec.Replicas)
+		placed[root] += int64(*d.Spec.Replicas)
+		available[root] += int64(min(d.Status.AvailableReplicas, *d.Spec.Replicas))
+	}
+	out.at = time.Now()
+	below := j.below(t)
+	for name, n := range j.asked() {
+		require.GreaterOrEqual(t, available[name], n, "%s: %v", name, out.replicas[name])
+		require.LessOrEqual(t, placed[name], n+schedule.Moves(n), "%s: %v", name, out.replicas[name])
+		require.GreaterOrEqual(t, below[name], n, "in the clusters: %s: %v", name, out.replicas[name])
+	}
+	return out
+}
+
+// deployments returns the Deployments of the workspace and their leaves, by name.
+func (j *joining) deployments(t *testing.T) map[string]appsv1.Deployment {
+	t.Helper()
+	var list appsv1.DeploymentList
+	r := j.user(t, rootTeam, "get", "deployments", "--namespace", "default", "--output", "json").run(t.Context(), t).ok(t)
+	require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+	out := map[string]appsv1.Deployment{}
+	for _, d := range list.Items {
+		out[d.Name] = d
+	}
+	return out
+}
+
+// below returns the available replicas of the Deployments in the clusters. The one that gets replicas is read last, so that no pod is missed that
+// replaces another.
+func (j *joining) below(t *testing.T) map[string]int64 {
+	t.Helper()
+	out := map[string]int64{}
+	for _, of := range slices.Sorted(maps.Keys(j.physical)) {
+		var list appsv1.DeploymentList
+		r := j.on(of, "get", "deployments", "--namespace", j.space, "--output", "json").run(t.Context(), t).ok(t)
+		require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+		for _, d := range list.Items {
+			out[d.Name] += int64(d.Status.AvailableReplicas)
+		}
+	}
+	return out
+}
+
+// goals returns the replicas that each cluster gets in the end, by Deployment.
+func (j *joining) goals(t *testing.T) map[string]map[string]int64 {
+	t.Helper()
+	out, all := map[string]map[string]int64{}, j.deployments(t)
+	for name := range j.asked() {
+		d := all[name]
+		out[name] = schedule.GoalOf(d.Annotations[api.AnnotationExplain])
+	}
+	return out
+}
+
+// moves looks until each cluster has its goal. These are even: the nodes are alike, except for the few pods of kcp itself.
+func (j *joining) moves(t *testing.T) {
+	began := j.seen[0].at
+	for explained := false; ; {
+		require.Less(t, time.Since(began), joinPatience, "%v", j.seen[len(j.seen)-1].replicas)
+		last := j.seen[len(j.seen)-1]
+		next := j.look(t)
+		j.seen = append(j.seen, next)
+		if n := next.replicas["large"][joiner]; n > 0 && n < joinLarge/4 && !explained {
+			explained = true
+			j.explained(t)
+		}
+		for name, shares := range next.replicas {
+			require.GreaterOrEqual(t, shares[joiner], last.replicas[name][joiner], "%s moves back", name)
+			for _, of := range []string{"c1", "c2"} {
+				require.LessOrEqual(t, shares[of], last.replicas[name][of], "%s moves to %s", name, of)
+			}
+		}
+		if !maps.EqualFunc(last.replicas, next.replicas, maps.Equal) {
+			t.Logf("%s after: %v", next.at.Sub(began).Round(time.Second), next.replicas)
+		}
+		if goals := j.goals(t); maps.EqualFunc(goals, next.replicas, maps.Equal) && goals["large"][joiner] > 0 {
+			t.Logf("%d looks until %v", len(j.seen), goals)
+			break
+		}
+		time.Sleep(pause)
+	}
+	for name, shares := range j.seen[len(j.seen)-1].replicas {
+		n := j.asked()[name]
+		for of, share := range shares {
+			require.InDelta(t, float64(n)/3, float64(share), max(1, float64(n)/20), "%s on %s: %v", name, of, shares)
+		}
+	}
+}
+
+// explained requires that a user is told what is happening.
+func (j *joining) explained(t *testing.T) {
+	t.Helper()
+	explain := j.command("explain")
+	explain.args = append([]string{"workloads", "explain", "deployment/large", "--workspace", rootTeam, "--file", j.file}, j.flags("")...)
+	out := explain.run(t.Context(), t).ok(t).stdout
+	t.Log(out)
+	require.Regexp(t, `c3 +yes +(1[789]|2[0123]) +(6|12) .* is a candidate`, out)
+}
+
+// limited requires that no more replicas moved in any minute than may. A look takes a moment, so a minute is a little less.
+func (j *joining) limited(t *testing.T) {
+	for name, n := range j.asked() {
+		for i, from := range j.seen {
+			for _, to := range j.seen[i:] {
+				if to.at.Sub(from.at) < time.Minute-5*time.Second {
+					moved := to.replicas[name][joiner] - from.replicas[name][joiner]
+					require.LessOrEqual(t, moved, schedule.MovesPerMinute(n), "%s between %s and %s", name, from.at, to.at)
+				}
+			}
+		}
+	}
+}
+
+// uids returns the pods of all clusters.
+func (j *joining) uids(t *testing.T) (all []string) {
+	t.Helper()
+	for of := range j.physical {
+		for _, p := range j.pods(t, of, rootTeam, "") {
+			all = append(all, of+" "+p.Name+" "+string(p.UID))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// rests requires that no pod is replaced in the end, also not by decisions that a user causes.
+func (j *joining) rests(t *testing.T) {
+	for name := range j.asked() {
+		j.rolledOut(t, name)
+	}
+	before, began, last := j.uids(t), time.Now(), j.seen[len(j.seen)-1].replicas
+	require.Len(t, before, joinLarge+joinSmall)
+	for n := 0; time.Since(began) < quietFor; n++ {
+		j.user(t, rootTeam, "label", "deployment/large", "deployment/web", fmt.Sprint("look=n", n), "--overwrite").run(t.Context(), t).ok(t)
+		time.Sleep(pause)
+		require.Equal(t, last, j.look(t).replicas)
+	}
+	require.Equal(t, before, j.uids(t))
+}
+
+// served requires that the pods on the third cluster answer with their ConfigMap and Secret.
+func (j *joining) served(t *testing.T) {
+	all := j.answers(t, joiner, rootTeam, "app=web")
+	require.NotEmpty(t, all)
+	for _, a := range all {
+		require.Equal(t, answer{"team", "v1", "testbed-c", j.space, "secret of team"}, a)
+	}
+}
+
+func (j *joining) leaves(t *testing.T) {
+	j.clears(t, rootTeam)
+	eventually(t.Context(), t, func() error {
+		if left := j.namespaces(t, joiner, ""); len(left) > 0 {
+			return fmt.Errorf("%s has the namespaces %v", joiner, left)
+		}
+		return nil
+	})
+}
