@@ -50,6 +50,7 @@ func (w *workloads) pulled() {
 	second.statusComesUp(below)
 	w.confined()
 	w.renewed(second)
+	w.revoked("c2", "-syncer-c2", second)
 
 	for r, name := range map[schema.GroupVersionResource]string{deploymentGVR: "web", configMapGVR: "elsewhere"} {
 		require.NoError(w, w.in("root:team").Resource(r).Namespace("default").Delete(w.Context(), name, metav1.DeleteOptions{}))

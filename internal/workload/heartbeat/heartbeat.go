@@ -188,7 +188,7 @@ func ready(ctx context.Context, client *http.Client, host string) error {
 	case http.StatusOK:
 		return nil
 	case http.StatusUnauthorized:
-		return apierrors.NewUnauthorized("the API server of the cluster does not accept the credentials: renew the kubeconfig")
+		return apierrors.NewUnauthorized("the API server of the cluster does not accept the credentials: run kcpctl up, or renew the kubeconfig if it is your own")
 	case http.StatusForbidden:
 		return nil // it answers, and the user may not read /readyz
 	}
