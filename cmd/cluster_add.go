@@ -11,6 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
 
@@ -152,7 +153,7 @@ func (o *clusterAddOptions) done(ctx context.Context, s *session) error {
 	if live == nil {
 		return clierr.New(clierr.Conflict, "run "+o.setup.command("up"), "Cluster %s in %s was deleted after it was added", o.name, c.workspace)
 	}
-	o.printAPIs(live)
+	o.printAPIs(live, c.workspace)
 	return nil
 }
 
@@ -181,10 +182,14 @@ func (o *clusterAddOptions) accept(ctx context.Context, n *negotiation) error {
 }
 
 // printAPIs prints what workspaces can use of a cluster.
-func (o *clusterAddOptions) printAPIs(live *api.Cluster) {
+func (o *clusterAddOptions) printAPIs(live *api.Cluster, workspace string) {
 	if o.mode == modeNone && live.Status.Syncer == nil {
-		fmt.Fprintf(o.env.Streams.Err, "\ncluster %q is registered. Start its syncer on a machine that reaches kcp and the cluster:\n"+
-			"  kcpctl syncer --cluster-name %s --kcp-kubeconfig FILE --kubeconfig FILE\n", o.name, o.name)
+		start := "kcpctl syncer --cluster-name " + o.name + " --kcp-kubeconfig kcp.kubeconfig --kubeconfig FILE"
+		if workspace != setup.DefaultComputeWorkspace {
+			start += " --workspace " + workspace
+		}
+		fmt.Fprintf(o.env.Streams.Err, "\ncluster %q is registered. Start its syncer on a machine that reaches kcp and the cluster:\n  %s\n  %s\n",
+			o.name, o.setup.command("kubeconfig --syncer "+o.name+" -o kcp.kubeconfig"), start)
 		return
 	}
 	var serves, others []string

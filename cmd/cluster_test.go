@@ -236,12 +236,13 @@ func TestClusterAddPrintsTheAPIs(t *testing.T) {
 		live, err := c.cluster(t.Context(), name)
 		require.NoError(t, err)
 		env, _, errs := fakeEnv()
-		o := &clusterAddOptions{env: env, name: name, mode: tc.mode}
-		o.printAPIs(live)
+		o := &clusterAddOptions{env: env, name: name, mode: tc.mode, setup: setupFlags{file: defaultFile}}
+		o.printAPIs(live, "root:compute")
 		require.Equal(t, tc.want, errs.String())
 		o.mode, live.Status.Syncer = modeNone, nil
-		o.printAPIs(live)
-		require.Contains(t, errs.String(), "kcpctl syncer --cluster-name "+name)
+		o.printAPIs(live, "root:other")
+		require.Contains(t, errs.String(), "\n  kcpctl kubeconfig --syncer "+name+" -o kcp.kubeconfig\n"+
+			"  kcpctl syncer --cluster-name "+name+" --kcp-kubeconfig kcp.kubeconfig --kubeconfig FILE --workspace root:other\n")
 	}
 }
 

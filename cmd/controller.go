@@ -10,6 +10,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/version"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
@@ -42,7 +43,7 @@ controllers, one works, and the others wait.`,
 	f := c.Flags()
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig of kcp")
 	f.StringVar(&o.context, "context", "", "kubeconfig context to use")
-	f.StringVar(&o.workspace, "workspace", "root:compute", "path of the compute workspace")
+	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
 	f.StringVar(&o.workspaceType, "workspace-type", "workload", "name of the WorkspaceType whose workspaces can use the APIs")
 	f.StringSliceVar(&o.apis, "apis", api.DefaultAPIs(), "APIs to publish, as RESOURCE.GROUP")
 	o.server.add(f)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kube"
+	"github.com/kcpctl/kcpctl/internal/setup"
 	"github.com/kcpctl/kcpctl/internal/version"
 	"github.com/kcpctl/kcpctl/internal/workload/connect"
 	"github.com/kcpctl/kcpctl/internal/workload/controller"
@@ -38,7 +39,7 @@ syncers of a cluster, one works, and the others wait.`,
 	f.StringVar(&o.kcpKubeconfig, "kcp-kubeconfig", "", "path to the kubeconfig of kcp (required)")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig of the physical cluster (default: that of the pod, or of kubectl)")
 	f.StringVar(&o.context, "context", "", "context of --kubeconfig to use")
-	f.StringVar(&o.workspace, "workspace", "root:compute", "path of the compute workspace")
+	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
 	o.server.add(f)
 	return c
 }

@@ -17,8 +17,9 @@ import (
 const (
 	defaultWorkloadsRepository = "ghcr.io/kcpctl/kcpctl"
 	defaultWorkloadsTag        = "latest"
-	defaultComputeWorkspace    = "root:compute"
-	defaultWorkspaceType       = "workload"
+	// DefaultComputeWorkspace is the path of the compute workspace, unless spec.workloads.workspace sets another one.
+	DefaultComputeWorkspace = "root:compute"
+	defaultWorkspaceType    = "workload"
 	// defaultGroup are all users, as for the types of kcp itself (kcp: config/root/clusterrolebinding-workspacetype-use.yaml).
 	defaultGroup = "system:authenticated"
 )
@@ -30,7 +31,7 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 		return
 	}
 	fill(&w.Cluster, spec.RootShard.Cluster)
-	fill(&w.Workspace, defaultComputeWorkspace)
+	fill(&w.Workspace, DefaultComputeWorkspace)
 	fill(&w.WorkspaceType, defaultWorkspaceType)
 	if len(w.Groups) == 0 {
 		w.Groups = []string{defaultGroup}
