@@ -30,7 +30,7 @@ func newDownloadCmd(env *Env) *cobra.Command {
 		RunE:   func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	f := c.Flags()
-	f.StringVarP(&o.file, "file", "f", "kcp.yaml", "setup file, - for stdin")
+	f.StringVarP(&o.file, "file", "f", defaultFile, "setup file, - for stdin")
 	f.StringVar(&o.kcpURL, "kcp-url", "", "mirror of kcp's release page")
 	allow(f, anywhere, "file", "kcp-url")
 	return c
