@@ -208,5 +208,9 @@ func (s *source) Replace(list []any, _ string) error {
 // Resync implements cache.ReflectorStore.
 func (s *source) Resync() error { return nil }
 
-// slim drops managedFields, which take much memory and are not read.
-func slim(u *unstructured.Unstructured) { u.SetManagedFields(nil) }
+// slim drops managedFields, which take much memory and are not read. The rest is copied: what was decoded lies between what is dropped,
+// and the runtime reuses the gaps, but does not return them to the system.
+func slim(u *unstructured.Unstructured) {
+	u.SetManagedFields(nil)
+	u.Object = u.DeepCopy().Object
+}
