@@ -106,7 +106,7 @@ func (j *joining) adds(t *testing.T) {
 	j.define(t, joiner, regionField)
 	began := time.Now()
 	added := j.sub(t, "cluster", "add", joiner, "--kubeconfig", j.third, "--label", "region=eu").ok(t)
-	t.Logf("cluster add took %s: %s", time.Since(began).Round(100*time.Millisecond), added.stdout)
+	t.Logf("cluster add took %s: %s", time.Since(began).Round(100*time.Millisecond), added.stderr)
 	j.seen = append(j.seen, j.look(t))
 }
 
