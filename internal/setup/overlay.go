@@ -91,7 +91,17 @@ func (d *decoder) directive(out map[string]any, e entry, p *field.Path) {
 		d.report(at, e.value, fmt.Sprintf("unsupported value %s", describe(e.value)), "known: merge, replace, delete")
 		return
 	}
+	if key == directivePatch && v != "merge" && hasOurLabels(p) {
+		d.report(at, e.value, fmt.Sprintf("unsupported value %s", describe(e.value)), "kcpctl finds its objects by their labels: list those to add or change")
+		return
+	}
 	out[key] = v
+}
+
+// hasOurLabels reports whether a part of an overlay contains the labels of kcpctl.
+func hasOurLabels(p *field.Path) bool {
+	path := strings.TrimSuffix(strings.TrimSuffix(p.String(), ".labels"), ".metadata")
+	return strings.HasSuffix(path, ".podTemplate") || strings.HasSuffix(path, ".service")
 }
 
 // checkMergeKeys checks that each item of a list has the key by which strategic merge matches it.
