@@ -28,6 +28,7 @@ const (
 type source struct {
 	Source
 	o      *Options
+	slim   func(*unstructured.Unstructured)
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -42,7 +43,7 @@ func (s *Set) start(at Source, client dynamic.Interface) *source {
 	// client-go would log each failure that State reports.
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
-	src := &source{Source: at, o: &s.o, cancel: cancel, done: make(chan struct{}), objects: store{}}
+	src := &source{Source: at, o: &s.o, slim: s.slimmer.slim, cancel: cancel, done: make(chan struct{}), objects: store{}}
 	r := cache.NewReflectorWithOptions(src.listWatch(client.Resource(at.Resource)), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
 		Logger:          &quiet,
 		Name:            at.Endpoint,
@@ -146,7 +147,7 @@ func (s *source) Add(o any) error {
 	if !ok {
 		return nil
 	}
-	slim(u)
+	s.slim(u)
 	k := KeyOf(u)
 	s.mu.Lock()
 	s.objects.set(k, u)
@@ -177,7 +178,7 @@ func (s *source) Replace(list []any, _ string) error {
 	next := store{}
 	for _, o := range list {
 		if u, ok := o.(*unstructured.Unstructured); ok {
-			slim(u)
+			s.slim(u)
 			next.set(KeyOf(u), u)
 		}
 	}
@@ -207,10 +208,3 @@ func (s *source) Replace(list []any, _ string) error {
 
 // Resync implements cache.ReflectorStore.
 func (s *source) Resync() error { return nil }
-
-// slim drops managedFields, which take much memory and are not read. The rest is copied: what was decoded lies between what is dropped,
-// and the runtime reuses the gaps, but does not return them to the system.
-func slim(u *unstructured.Unstructured) {
-	u.SetManagedFields(nil)
-	u.Object = u.DeepCopy().Object
-}

@@ -83,6 +83,8 @@ type Set struct {
 	http *http.Client
 	ctx  context.Context
 	work sync.WaitGroup
+	// slimmer is for the objects of all sources.
+	slimmer slimmer
 
 	mu      sync.RWMutex
 	sources map[Source]*source

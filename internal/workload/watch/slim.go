@@ -1,0 +1,66 @@
+package watch
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	// maxShared is how many strings a set shares, and longestShared the length in bytes of the longest: those that many objects have, such
+	// as the names of fields, are short and few.
+	maxShared, longestShared = 4096, 64
+)
+
+// slimmer makes the objects of a set smaller.
+type slimmer struct {
+	mu     sync.Mutex
+	shared map[string]string
+}
+
+// slim drops managedFields, which take much memory and are not read. The rest is copied: what was decoded lies between what is dropped,
+// and the runtime reuses the gaps, but does not return them to the system. The copies share their strings.
+func (s *slimmer) slim(u *unstructured.Unstructured) {
+	u.SetManagedFields(nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u.Object, _ = s.copy(u.Object).(map[string]any)
+}
+
+// copy copies a value of JSON. The slimmer is locked.
+func (s *slimmer) copy(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, item := range v {
+			out[s.share(k)] = s.copy(item)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			out[i] = s.copy(item)
+		}
+		return out
+	case string:
+		return s.share(v)
+	}
+	return v
+}
+
+// share returns a string that is equal, and that other objects have too if it is short.
+func (s *slimmer) share(v string) string {
+	if len(v) > longestShared {
+		return v
+	}
+	if one, ok := s.shared[v]; ok {
+		return one
+	}
+	if len(s.shared) < maxShared {
+		if s.shared == nil {
+			s.shared = map[string]string{}
+		}
+		s.shared[v] = v
+	}
+	return v
+}
