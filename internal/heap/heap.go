@@ -12,8 +12,8 @@ const (
 	// most and least are the bounds of the percentage by which the heap may grow until the next collection. kcpctl is
 	// short-lived, so while its heap is small, it hardly collects. The default of Go is 100.
 	most, least = 400, 100
-	// serving is the percentage of servers: they run for months, and share the machine.
-	serving = 50
+	// serving is the percentage of servers: they run for months, share the machine, and have little to collect.
+	serving = 25
 	// roomy is the size in bytes up to which the heap may grow by more than the least percentage.
 	roomy = 128 << 20
 )
