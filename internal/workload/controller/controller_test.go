@@ -104,6 +104,14 @@ func TestClustersThatCannotBeUsed(t *testing.T) {
 	gone := newCluster(t, "gone", "1", "")
 	gone.Close()
 	k.add("gone", kubeconfig(gone.URL))
+	closed := newCluster(t, "closed", "1", "")
+	closed.Refuse(func(r *http.Request) (int, string) {
+		if r.URL.Path == "/openapi/v3" {
+			return http.StatusForbidden, "no"
+		}
+		return 0, ""
+	})
+	k.add("closed", kubeconfig(closed.URL))
 	k.run()
 	k.identify()
 	k.eventually(func() bool { return k.condition("c1", "Ready") == "True Ready" }, "the first one is ready")
@@ -112,6 +120,7 @@ func TestClustersThatCannotBeUsed(t *testing.T) {
 		"text":    "False KubeconfigInvalid: the kubeconfig cannot be used: the content of Secret default/text is not a kubeconfig with a current context",
 		"program": "False KubeconfigInvalid: the kubeconfig cannot be used",
 		"gone":    "False Unreachable: read namespace kube-system: Get",
+		"closed":  "False Forbidden: read " + closed.URL + "/openapi/v3: no (403)",
 	} {
 		k.eventually(func() bool {
 			return strings.HasPrefix(k.condition(name, "Ready"), want)

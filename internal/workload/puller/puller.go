@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
@@ -141,7 +142,7 @@ func (r *reader) read(ctx context.Context, gr schema.GroupResource) ([]API, erro
 		switch {
 		case err == nil:
 			crd = read
-		case !isNotFound(err):
+		case !apierrors.IsNotFound(err):
 			return nil, err
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -48,9 +47,9 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("read %s: %s (%d)", e.url, e.message, e.code)
 }
 
-func isNotFound(err error) bool {
-	e, ok := errors.AsType[*statusError](err)
-	return ok && e.code == http.StatusNotFound
+// Status makes the functions of apierrors, such as IsForbidden, know the error.
+func (e *statusError) Status() metav1.Status {
+	return metav1.Status{Status: metav1.StatusFailure, Message: e.message, Code: int32(e.code)}
 }
 
 // get reads a JSON document.
