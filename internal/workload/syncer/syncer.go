@@ -170,12 +170,15 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.bound, err = watch.New(ctx, watch.Options{Config: s.KCP, Path: watch.AllClusters, Now: s.Now, State: state})
+	s.bound, err = watch.New(ctx, watch.Options{
+		Config: s.KCP, Path: watch.AllClusters, Now: s.Now, State: state, Keep: append(identity(), []string{"status", "conditions"}),
+	})
 	if err != nil {
 		return err
 	}
 	s.down, err = watch.New(ctx, watch.Options{
 		Config: s.Physical, LabelSelector: api.LabelSetup + "=" + s.Setup + "," + api.LabelCluster + "=" + s.Cluster, Now: s.Now,
+		Keep: append(identity(), []string{"status"}), // the generation shows whether the rest is what was sent
 		State: func(src watch.Source, err error) {
 			state(src, err)
 			if err == nil {
@@ -186,6 +189,9 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 	})
 	return err
 }
+
+// identity are the fields that identify an object.
+func identity() [][]string { return [][]string{{"apiVersion"}, {"kind"}, {"metadata"}} }
 
 // followAPIs follows the APIs that are published and that the cluster can serve, from the status of its Cluster.
 func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace string) error {

@@ -14,17 +14,46 @@ const (
 
 // slimmer makes the objects of a set smaller.
 type slimmer struct {
+	// keep are the paths of the fields that are kept. Nil: all.
+	keep [][]string
+
 	mu     sync.Mutex
 	shared map[string]string
 }
 
-// slim drops managedFields, which take much memory and are not read. The rest is copied: what was decoded lies between what is dropped,
+// slim drops managedFields, which take much memory and are not read, and the fields that are not kept. The rest is copied: what was decoded lies between what is dropped,
 // and the runtime reuses the gaps, but does not return them to the system. The copies share their strings.
 func (s *slimmer) slim(u *unstructured.Unstructured) {
 	u.SetManagedFields(nil)
+	kept := u.Object
+	if s.keep != nil {
+		kept = only(kept, s.keep)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u.Object, _ = s.copy(u.Object).(map[string]any)
+	u.Object, _ = s.copy(kept).(map[string]any)
+}
+
+// only returns an object with the fields at some paths.
+func only(object map[string]any, paths [][]string) map[string]any {
+	out := map[string]any{}
+	for _, path := range paths {
+		v, ok, _ := unstructured.NestedFieldNoCopy(object, path...)
+		if !ok {
+			continue
+		}
+		at, last := out, len(path)-1
+		for _, field := range path[:last] {
+			next, ok := at[field].(map[string]any)
+			if !ok {
+				next = map[string]any{}
+				at[field] = next
+			}
+			at = next
+		}
+		at[path[last]] = v
+	}
+	return out
 }
 
 // copy copies a value of JSON. The slimmer is locked.

@@ -40,3 +40,15 @@ func TestSlimSharesStrings(t *testing.T) {
 	require.Len(t, s.shared, maxShared, "not all that ever were")
 	require.True(t, same("web"))
 }
+
+func TestSlimKeepsWhatIsRead(t *testing.T) {
+	s := slimmer{keep: [][]string{{"metadata"}, {"status", "conditions"}, {"status", "phase"}, {"absent", "field"}}}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": "web"}, "data": map[string]any{"password": "x"},
+		"status": map[string]any{"conditions": []any{"a"}, "phase": "Bound", "claims": []any{"b"}},
+	}}
+	s.slim(u)
+	require.Equal(t, map[string]any{
+		"metadata": map[string]any{"name": "web"}, "status": map[string]any{"conditions": []any{"a"}, "phase": "Bound"},
+	}, u.Object)
+}

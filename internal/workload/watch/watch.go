@@ -70,6 +70,9 @@ type Options struct {
 	Path string
 	// LabelSelector and FieldSelector limit the objects.
 	LabelSelector, FieldSelector string
+	// Keep are the paths of the fields that the objects have, such as metadata and status.conditions: the others need memory, and are not
+	// read. Nil keeps all.
+	Keep [][]string
 	// Changed is called after an object was added, changed or removed. It must not block. Nil ignores changes.
 	Changed func(schema.GroupVersionResource, Key)
 	// State is called when a source fails, works again, or is listed for the first time. It must not block. Nil ignores it.
@@ -105,7 +108,7 @@ func New(ctx context.Context, o Options) (*Set, error) {
 	if o.State == nil {
 		o.State = func(Source, error) {}
 	}
-	return &Set{o: o, http: hc, ctx: ctx, sources: map[Source]*source{}}, nil
+	return &Set{o: o, http: hc, ctx: ctx, slimmer: slimmer{keep: o.Keep}, sources: map[Source]*source{}}, nil
 }
 
 // Update starts the sources that are new, and stops those that are not wanted any longer: their objects are forgotten. It waits
