@@ -80,8 +80,8 @@ e2e-long: build ## Run the long end-to-end tests: checks, shards, lost members, 
 	TAGS=e2e,long ./test/e2e/run.sh -run 'Checks|Shards|LostMember|LocalMinimal|Families|Sequences|ClusterUnderLoad|Zones|Adopt|Tenants|Workloads|ClusterAgent$$'
 
 .PHONY: e2e-day2
-e2e-day2: build ## Run the longest end-to-end tests: every certificate and authority replaced on both runtimes, links between clusters cut, kcp's production guides, addresses that clusters assign, patches that kcp loses, a cluster that joins others, an agent on another cluster and while kcp changes (70 minutes)
-	TAGS=e2e,long,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad|RenewUnderLoad|RotateUnderLoad|ZonesCut|Guide|AgentZones|AgentChanges|AgentCluster|LocalGuard|ClusterAuto|WorkloadsChaos|WorkloadsFail|WorkloadsJoin|WorkloadsSchemas'
+e2e-day2: build ## Run the longest end-to-end tests: every certificate and authority replaced on both runtimes, links between clusters cut, kcp's production guides, addresses that clusters assign, patches that kcp loses, a cluster that joins others, tokens that are renewed, an agent on another cluster and while kcp changes (70 minutes)
+	TAGS=e2e,long,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad|RenewUnderLoad|RotateUnderLoad|ZonesCut|Guide|AgentZones|AgentChanges|AgentCluster|LocalGuard|ClusterAuto|WorkloadsChaos|WorkloadsFail|WorkloadsJoin|WorkloadsSchemas|WorkloadsTokens'
 
 .PHONY: bench
 bench: build $(TESTBED) ## Measure speed and memory, as ratios of one run (BENCH="-runs 3 local": only some cases)

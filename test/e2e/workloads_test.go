@@ -90,8 +90,6 @@ data: {a: b}`)
 	w.eventually(func() error { return w.nothingIsLeft() })
 
 	w.scheduled()
-	w.renewsToken()
-	w.revoked("c1", "-workloads-controller", w)
 	w.pulled()
 
 	w.kcpctl(t, "down", "--yes").ok(t)
