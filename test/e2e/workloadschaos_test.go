@@ -121,6 +121,7 @@ func newChaos(t *testing.T) *chaos {
 	c.kcp.QPS = -1
 	c.credential = filepath.Join(t.TempDir(), "syncer.kubeconfig")
 	s.kcpctl(t, "kubeconfig", "--syncer", "c2", "-o", c.credential).ok(t)
+	t.Cleanup(c.logState)
 	c.startSyncer()
 	t.Cleanup(c.killSyncer)
 	c.eventually(func() error { return c.ready("c2", "True", "Ready") })
@@ -128,6 +129,33 @@ func newChaos(t *testing.T) *chaos {
 	require.NoError(t, err)
 	c.confinedInCompute(c.as(cfg, "root:compute"))
 	return c
+}
+
+// logState logs, if the test has failed, what the syncer of c2 has logged, and the leaves that are being deleted: on which side something is
+// stuck.
+func (c *chaos) logState() {
+	if !c.Failed() {
+		return
+	}
+	if raw, err := os.ReadFile(filepath.Join(filepath.Dir(c.credential), "syncer.log")); err == nil {
+		lines := strings.Split(string(raw), "\n")
+		c.Logf("the syncer of c2: %s", strings.Join(lines[max(0, len(lines)-100):], "\n"))
+	}
+	for i := range chaosWorkspaces {
+		workspace := fmt.Sprintf("root:team-%d", i)
+		for _, r := range synced {
+			list, err := c.in(workspace).Resource(r).Namespace("default").List(context.Background(), metav1.ListOptions{})
+			if err != nil {
+				c.Logf("%s of %s: %v", r.Resource, workspace, err)
+				continue
+			}
+			for _, o := range list.Items {
+				if o.GetDeletionTimestamp() != nil {
+					c.Logf("%s %s of %s is being deleted since %s: finalizers %v, labels %v", r.Resource, o.GetName(), workspace, o.GetDeletionTimestamp(), o.GetFinalizers(), o.GetLabels())
+				}
+			}
+		}
+	}
 }
 
 // startSyncer starts the syncer of c2.
