@@ -44,7 +44,7 @@ controllers, one works, and the others wait.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig of kcp")
 	f.StringVar(&o.context, "context", "", "kubeconfig context to use")
 	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
-	f.StringVar(&o.workspaceType, "workspace-type", "workload", "name of the WorkspaceType whose workspaces can use the APIs")
+	f.StringVar(&o.workspaceType, "workspace-type", setup.DefaultWorkspaceType, "name of the WorkspaceType whose workspaces can use the APIs")
 	f.StringSliceVar(&o.apis, "apis", api.DefaultAPIs(), "APIs to publish, as RESOURCE.GROUP")
 	o.server.add(f)
 	return c

@@ -19,7 +19,8 @@ const (
 	defaultWorkloadsTag        = "latest"
 	// DefaultComputeWorkspace is the path of the compute workspace, unless spec.workloads.workspace sets another one.
 	DefaultComputeWorkspace = "root:compute"
-	defaultWorkspaceType    = "workload"
+	// DefaultWorkspaceType is the name of the WorkspaceType whose workspaces can use the APIs, unless spec.workloads.workspaceType sets another one.
+	DefaultWorkspaceType = "workload"
 	// defaultGroup are all users, as for the types of kcp itself (kcp: config/root/clusterrolebinding-workspacetype-use.yaml).
 	defaultGroup = "system:authenticated"
 )
@@ -32,7 +33,7 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 	}
 	fill(&w.Cluster, spec.RootShard.Cluster)
 	fill(&w.Workspace, DefaultComputeWorkspace)
-	fill(&w.WorkspaceType, defaultWorkspaceType)
+	fill(&w.WorkspaceType, DefaultWorkspaceType)
 	if len(w.Groups) == 0 {
 		w.Groups = []string{defaultGroup}
 	}

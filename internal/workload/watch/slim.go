@@ -21,8 +21,8 @@ type slimmer struct {
 	shared map[string]string
 }
 
-// slim drops managedFields, which take much memory and are not read, and the fields that are not kept. The rest is copied: what was decoded lies between what is dropped,
-// and the runtime reuses the gaps, but does not return them to the system. The copies share their strings.
+// slim drops the fields that are not kept, and managedFields, which take much memory and are not read. The rest is copied: what was decoded
+// lies between what is dropped, and the runtime reuses the gaps, but does not return them to the system. The copies share their strings.
 func (s *slimmer) slim(u *unstructured.Unstructured) {
 	u.SetManagedFields(nil)
 	kept := u.Object
