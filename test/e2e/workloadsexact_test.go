@@ -60,6 +60,7 @@ func (c *chaos) exact() error {
 
 // inWorkspace compares the roots of a workspace with what its user has done, and with their leaves, which it adds to a census.
 func (c *chaos) inWorkspace(workspace, setup string, all census) error {
+	var problems []error
 	places := map[string][]string{} // clusters by root
 	for _, r := range synced {
 		list, err := c.in(workspace).Resource(r).Namespace("default").List(c.Context(), metav1.ListOptions{})
@@ -73,7 +74,7 @@ func (c *chaos) inWorkspace(workspace, setup string, all census) error {
 			case cluster == "" && strings.HasPrefix(o.GetName(), "web-"):
 				roots[o.GetName()] = &o
 			case cluster != "" && o.GetDeletionTimestamp() != nil:
-				return fmt.Errorf("%s %s of %s is being deleted", r.Resource, o.GetName(), workspace)
+				problems = append(problems, fmt.Errorf("%s %s of %s is being deleted", r.Resource, o.GetName(), workspace))
 			case cluster != "":
 				on[root] = append(on[root], cluster)
 				n, _, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
@@ -85,22 +86,22 @@ func (c *chaos) inWorkspace(workspace, setup string, all census) error {
 		if r == deploymentGVR {
 			places = on
 			if err := c.deployments(workspace, roots, replicas); err != nil {
-				return err
+				problems = append(problems, err)
 			}
 		}
 		for name := range roots {
 			slices.Sort(on[name])
 			if slices.Sort(places[name]); !slices.Equal(on[name], places[name]) {
-				return fmt.Errorf("%s %s of %s is on %v, its Deployment on %v", r.Resource, name, workspace, on[name], places[name])
+				problems = append(problems, fmt.Errorf("%s %s of %s is on %v, its Deployment on %v", r.Resource, name, workspace, on[name], places[name]))
 			}
 		}
 		for name := range on {
 			if roots[name] == nil {
-				return fmt.Errorf("%s of %s: there are leaves of %q, which does not exist", r.Resource, workspace, name)
+				problems = append(problems, fmt.Errorf("%s of %s: there are leaves of %q, which does not exist", r.Resource, workspace, name))
 			}
 		}
 	}
-	return nil
+	return errors.Join(problems...)
 }
 
 // deployments compares Deployments with what users have done, and their status with their leaves.

@@ -37,6 +37,8 @@ type Server struct {
 	objects map[key]*unstructured.Unstructured
 	watches map[*stream]bool
 	history []change
+	// compacted is the version before which watches cannot start.
+	compacted int
 	// documents are answers to GET, by path and query.
 	documents map[string]string
 	refuse    func(*http.Request) (code int, message string)
@@ -86,6 +88,27 @@ func (s *Server) Refuse(f func(*http.Request) (code int, message string)) {
 		close(w.events)
 		delete(s.watches, w)
 	}
+}
+
+// Blind ends the watches of a resource so that they cannot be continued, as when an API server restarts, and does not answer lists of the
+// resource until the returned function is called. It returns when a client has begun to list.
+func (s *Server) Blind(path string) (see func()) {
+	began, gate := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.mu.Lock()
+	s.version++
+	s.compacted = s.version
+	s.mu.Unlock()
+	s.Refuse(func(r *http.Request) (int, string) {
+		at, ok := parse(r)
+		if ok && at.path == path && at.name == "" && r.Method == http.MethodGet && r.URL.Query().Get("watch") == "" {
+			once.Do(func() { close(began) })
+			<-gate
+		}
+		return 0, ""
+	})
+	<-began
+	return func() { close(gate) }
 }
 
 // Serve makes the server answer GET requests for a path, with its query, with a document.

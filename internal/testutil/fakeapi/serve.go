@@ -190,6 +190,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at request) {
 	out := &stream{at, make(chan map[string]any, 10000)}
 	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	s.mu.Lock()
+	if since < s.compacted {
+		out.events <- map[string]any{"type": "ERROR", "object": metav1.Status{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
+		}}
+	}
 	for _, c := range s.history {
 		if c.version > since && at.matches(c.key, c.object) {
 			out.events <- map[string]any{"type": c.kind, "object": c.object.DeepCopy().Object}

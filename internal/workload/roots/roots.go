@@ -95,7 +95,7 @@ func New(o Options) *Scheduler {
 // Run schedules until the context ends.
 func (s *Scheduler) Run(ctx context.Context) (err error) {
 	set, err := watch.New(ctx, watch.Options{
-		Config: s.KCP, Path: watch.AllClusters, Now: s.Now, Changed: s.changed,
+		Config: s.KCP, Path: watch.AllClusters, Now: s.Now, Changed: s.changed, Relisted: s.relisted,
 		State: func(src watch.Source, err error) {
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource(), "endpoint", src.Endpoint)
@@ -259,6 +259,15 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 	s.queue.Add(item{r, k})
 }
 
+// relisted schedules the roots of a resource that was listed again: a leaf can have come and gone unseen.
+func (s *Scheduler) relisted(src watch.Source) {
+	for _, o := range s.set.List(src.Resource) {
+		if o.Endpoint == src.Endpoint && splitter.IsRoot(o.Unstructured) {
+			s.changed(src.Resource, watch.KeyOf(o.Unstructured))
+		}
+	}
+}
+
 // rootName returns the name of the root of an object: its own, unless it is a leaf. The scheduler is locked.
 func (s *Scheduler) rootName(r schema.GroupVersionResource, k watch.Key) string {
 	leaf := item{r, k}
@@ -290,7 +299,9 @@ func (s *Scheduler) work(ctx context.Context) {
 		if stop {
 			return
 		}
-		again, err := s.handle(ctx, i)
+		limited, cancel := context.WithTimeout(ctx, watch.RequestTimeout)
+		again, err := s.handle(limited, i)
+		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
 			if !expected(i, err, s.queue.NumRequeues(i)) {

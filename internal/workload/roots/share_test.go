@@ -99,6 +99,15 @@ spec: {replicas: 50}`)
 	s.eventually(func() bool { return strings.Contains(s.leaves(), "c2=10") }, "the minute has ended")
 }
 
+// running waits until the controller has seen that replicas of web run: those that do not run move at once.
+func (s *scheduler) running(n int) {
+	s.Helper()
+	s.eventually(func() bool {
+		is, _, _ := unstructured.NestedFieldNoCopy(s.Get("1a", deployments, "shop", "web").Object, "status", "availableReplicas")
+		return fmt.Sprint(is) == fmt.Sprint(n)
+	}, "the replicas run")
+}
+
 // A small workload moves one replica at a time, but several in a minute.
 func TestASmallWorkloadMovesOneReplicaAfterAnother(t *testing.T) {
 	s := start(t)
@@ -113,6 +122,7 @@ spec: {replicas: 9}`)
 		s.object(deployments, fmt.Sprintf(`{metadata: {name: web--%s, namespace: shop}, status: {availableReplicas: %d}}`, cluster, n))
 	}
 	available("c1", 9)
+	s.running(9)
 	s.deploy(`{metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: "c2=1"}}}`)
 	for moved := 1; moved <= 5; moved++ {
 		s.eventually(func() bool { return s.leaves() == fmt.Sprintf("c1=%d c2=%d", 10-moved, moved) }, "one more, beside those that it replaces")
@@ -137,6 +147,7 @@ func TestAClusterJoins(t *testing.T) {
 	}
 	available("c1", 5)
 	available("c2", 5)
+	s.running(10)
 	s.clusters(capable("c1", "4"), capable("c2", "4"), capable("c3", "4"))
 	for moved := 1; moved <= 3; moved++ {
 		s.eventually(func() bool { return strings.Contains(s.leaves(), fmt.Sprint("c3=", moved)) }, "one more")
@@ -146,6 +157,21 @@ func TestAClusterJoins(t *testing.T) {
 		available("c3", moved)
 	}
 	s.eventually(func() bool { return s.leaves() == "c1=3 c2=4 c3=3" || s.leaves() == "c1=4 c2=3 c3=3" }, "it has as many as the others")
+}
+
+// A leaf that comes and goes while a shard is not watched is made again.
+func TestALeafThatWasNeverSeen(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	s.deploy("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {replicas: 2}}")
+	s.eventually(func() bool { return s.leaves() == "c1=2" }, "on one")
+	see := s.Blind(deployments)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c2") != nil }, "the controller writes a leaf")
+	s.Delete("1a", deployments, "shop", "web--c2")
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c2") == nil }, "another client removes it")
+	see()
+	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c2") != nil }, "the controller writes it again")
 }
 
 const apiBindings = "apis/apis.kcp.io/v1alpha2/apibindings"

@@ -27,3 +27,19 @@ func TestALeafStaysUntilThePodsAreGone(t *testing.T) {
 		return s.below("1a", deployments, "web") == nil && s.kcp.Get("1a", deployments, "shop", "web--c1") == nil
 	}, "the Deployment is gone, and its leaf")
 }
+
+// After a restart of an API server, some seconds can pass until it is listed again. What comes and goes in that time is never seen.
+func TestALeafWhoseObjectWasNeverSeen(t *testing.T) {
+	s := newSides(t)
+	s.bind("1a")
+	s.start()
+	s.leaf("1a", "first", "{replicas: 1}")
+	s.eventually(func() bool { return s.below("1a", deployments, "first") != nil }, "the syncer works")
+	see := s.physical.Blind(deployments)
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool { return s.below("1a", deployments, "web") != nil }, "it is created")
+	s.kcp.Delete("1a", deployments, "shop", "web--c1")
+	s.eventually(func() bool { return s.below("1a", deployments, "web") == nil }, "it is gone")
+	see()
+	s.eventually(func() bool { return s.kcp.Get("1a", deployments, "shop", "web--c1") == nil }, "the leaf does not wait for the end of the object")
+}

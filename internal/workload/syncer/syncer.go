@@ -185,7 +185,8 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 				s.again(src.Resource)
 			}
 		},
-		Changed: s.changedBelow,
+		Relisted: func(src watch.Source) { s.again(src.Resource) },
+		Changed:  s.changedBelow,
 	})
 	return err
 }
@@ -226,6 +227,7 @@ func served(c *api.Cluster) []schema.GroupVersionResource {
 func (s *syncer) update(ctx context.Context, endpoints []string, resources []schema.GroupVersionResource) {
 	defer s.begin("the change of watches")()
 	s.mu.Lock()
+	changed := endpoints != nil && !slices.Equal(endpoints, s.endpoints) || resources != nil && !slices.Equal(resources, s.resources)
 	if endpoints != nil {
 		s.endpoints = endpoints
 	}
@@ -244,7 +246,9 @@ func (s *syncer) update(ctx context.Context, endpoints []string, resources []sch
 	if endpoints == nil {
 		return
 	}
-	log.Info("Watching", "endpoints", len(endpoints), "resources", len(resources))
+	if changed {
+		log.Info("Watching", "endpoints", len(endpoints), "resources", len(resources))
+	}
 	if err := s.up.Update(endpoints, resources); err != nil {
 		log.Error(err, "Cannot watch kcp")
 	}
@@ -267,7 +271,8 @@ func (s *syncer) changedBelow(r schema.GroupVersionResource, k watch.Key) {
 	}
 }
 
-// again syncs the leaves of a resource of the physical cluster that is listed for the first time, or that works again.
+// again syncs the leaves of a resource of the physical cluster that is listed, or that works again: an object can have come and gone unseen, and
+// its leaf waits for its end.
 func (s *syncer) again(r schema.GroupVersionResource) {
 	s.mu.Lock()
 	resources := s.resources
@@ -297,7 +302,9 @@ func (s *syncer) work(ctx context.Context) {
 		}
 		s.latency.begin(i)
 		end := s.begin(fmt.Sprintf("the sync of %s %s", i.GroupResource(), i.Key))
-		err := s.sync(ctx, i)
+		limited, cancel := context.WithTimeout(ctx, watch.RequestTimeout)
+		err := s.sync(limited, i)
+		cancel()
 		end()
 		switch {
 		case err == nil || ctx.Err() != nil:

@@ -28,6 +28,7 @@ const (
 type source struct {
 	Source
 	o      *Options
+	work   *sync.WaitGroup
 	slim   func(*unstructured.Unstructured)
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -36,6 +37,8 @@ type source struct {
 	objects store
 	listed  bool
 	failure *Failure
+	// stale reports whether the watch has ended: objects come and go unseen until it is continued, or until the next list.
+	stale bool
 }
 
 // start starts a source. The set is locked.
@@ -43,7 +46,7 @@ func (s *Set) start(at Source, client dynamic.Interface) *source {
 	// client-go would log each failure that State reports.
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
-	src := &source{Source: at, o: &s.o, slim: s.slimmer.slim, cancel: cancel, done: make(chan struct{}), objects: store{}}
+	src := &source{Source: at, o: &s.o, work: &s.work, slim: s.slimmer.slim, cancel: cancel, done: make(chan struct{}), objects: store{}}
 	r := cache.NewReflectorWithOptions(src.listWatch(client.Resource(at.Resource)), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
 		Logger:          &quiet,
 		Name:            at.Endpoint,
@@ -76,7 +79,11 @@ func (s *source) listWatch(r dynamic.ResourceInterface) cache.ListerWatcher {
 			restrict(&o)
 			w, err := r.Watch(ctx, o)
 			s.result(ctx, err)
-			return w, err
+			if err != nil {
+				return nil, err
+			}
+			s.setStale(false)
+			return s.observe(w), nil
 		},
 	}}
 }
@@ -87,6 +94,43 @@ type plainList struct{ *cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported implements an interface of client-go (util/watchlist).
 func (plainList) IsWatchListSemanticsUnSupported() bool { return true }
+
+// observe returns a watch that records when it cannot be continued. That comes as an event, such as 410 Gone, and the reflector waits before
+// it lists again.
+func (s *source) observe(w apiwatch.Interface) apiwatch.Interface {
+	events := make(chan apiwatch.Event)
+	observed := apiwatch.NewProxyWatcher(events)
+	s.work.Go(func() {
+		defer close(events)
+		defer w.Stop()
+		for {
+			var e apiwatch.Event
+			var open bool
+			select {
+			case e, open = <-w.ResultChan():
+			case <-observed.StopChan():
+			}
+			if !open {
+				return
+			}
+			if e.Type == apiwatch.Error {
+				s.setStale(true)
+			}
+			select {
+			case events <- e:
+			case <-observed.StopChan():
+				return
+			}
+		}
+	})
+	return observed
+}
+
+func (s *source) setStale(stale bool) {
+	s.mu.Lock()
+	s.stale = stale
+	s.mu.Unlock()
+}
 
 // result records the result of a request.
 func (s *source) result(ctx context.Context, err error) {
@@ -103,6 +147,7 @@ func (s *source) result(ctx context.Context, err error) {
 	default:
 		s.failure = &Failure{s.Source, err, before.Since}
 	}
+	s.stale = s.stale || err != nil
 	changed := before != nil && err == nil || err != nil && (before == nil || before.Err.Error() != err.Error())
 	s.mu.Unlock()
 	if changed {
@@ -114,6 +159,13 @@ func (s *source) state() (listed bool, failure *Failure) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.listed, s.failure
+}
+
+// complete reports whether the objects are those that there are, apart from events on their way.
+func (s *source) complete() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.listed && !s.stale
 }
 
 func (s *source) get(k Key) *unstructured.Unstructured {
@@ -184,7 +236,7 @@ func (s *source) Replace(list []any, _ string) error {
 	}
 	s.mu.Lock()
 	previous, first := s.objects, !s.listed
-	s.objects, s.listed = next, true
+	s.objects, s.listed, s.stale = next, true, false
 	var changed []Key // the store changes as soon as it is not locked any longer
 	next.each(func(k Key, u *unstructured.Unstructured) {
 		if p := previous.get(k); p == nil || p.GetUID() != u.GetUID() || p.GetResourceVersion() != u.GetResourceVersion() {
@@ -202,7 +254,9 @@ func (s *source) Replace(list []any, _ string) error {
 	}
 	if first {
 		s.o.State(s.Source, nil)
+		return nil
 	}
+	s.o.Relisted(s.Source)
 	return nil
 }
 

@@ -22,6 +22,9 @@ import (
 // AllClusters is the path of all logical clusters below the URL of a virtual workspace.
 const AllClusters = "/clusters/*"
 
+// RequestTimeout is how long the requests for an object may take, so that no worker waits for good. An API server gives up after a minute.
+const RequestTimeout = 65 * time.Second
+
 // clusterAnnotation is the annotation with the logical cluster of an object (kcp: logicalcluster.AnnotationKey).
 const clusterAnnotation = "kcp.io/cluster"
 
@@ -77,7 +80,10 @@ type Options struct {
 	Changed func(schema.GroupVersionResource, Key)
 	// State is called when a source fails, works again, or is listed for the first time. It must not block. Nil ignores it.
 	State func(Source, error)
-	Now   func() time.Time
+	// Relisted is called after a source was listed again, because its watch could not be continued. Changed is not called for objects that
+	// have come and gone since the watch ended. It must not block. Nil ignores it.
+	Relisted func(Source)
+	Now      func() time.Time
 }
 
 // Set is a set of sources with their objects.
@@ -107,6 +113,9 @@ func New(ctx context.Context, o Options) (*Set, error) {
 	}
 	if o.State == nil {
 		o.State = func(Source, error) {}
+	}
+	if o.Relisted == nil {
+		o.Relisted = func(Source) {}
 	}
 	return &Set{o: o, http: hc, ctx: ctx, slimmer: slimmer{keep: o.Keep}, sources: map[Source]*source{}}, nil
 }
@@ -284,8 +293,17 @@ func (s *Set) Listed() bool {
 	return s.updated
 }
 
-// Complete reports whether every source was listed and none fails now: an object that the set does not have does not exist.
-func (s *Set) Complete() bool { return s.Listed() && len(s.Failures()) == 0 }
+// Complete reports whether every source was listed and is watched: an object that the set does not have does not exist.
+func (s *Set) Complete() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, src := range s.sources {
+		if !src.complete() {
+			return false
+		}
+	}
+	return s.updated
+}
 
 // ListedAt reports whether a source was listed at least once.
 func (s *Set) ListedAt(at Source) bool {
@@ -299,7 +317,7 @@ func (s *Set) ListedAt(at Source) bool {
 	return listed
 }
 
-// CompleteAt reports whether every source of an endpoint was listed and none fails now.
+// CompleteAt reports whether every source of an endpoint was listed and is watched.
 func (s *Set) CompleteAt(endpoint string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -309,7 +327,7 @@ func (s *Set) CompleteAt(endpoint string) bool {
 			continue
 		}
 		found = true
-		if listed, f := src.state(); !listed || f != nil {
+		if !src.complete() {
 			return false
 		}
 	}

@@ -216,9 +216,11 @@ func TestListAgainReportsDifferences(t *testing.T) {
 		alpha.event("ADDED", object("1a", "default", name, "1"))
 	}
 	var seen recorder
-	s := newSet(t, watch.Options{Path: watch.AllClusters, Changed: seen.changed})
+	relisted := make(chan watch.Source, 1)
+	s := newSet(t, watch.Options{Path: watch.AllClusters, Changed: seen.changed, Relisted: func(src watch.Source) { relisted <- src }})
 	require.NoError(t, s.Update([]string{alpha.URL}, []schema.GroupVersionResource{deployments}))
 	eventually(t, func() bool { return s.Complete() && alpha.watched() }, "the shard is watched")
+	require.Empty(t, relisted)
 	seen.take()
 
 	alpha.cut(true)
@@ -233,14 +235,20 @@ func TestListAgainReportsDifferences(t *testing.T) {
 	alpha.mu.Unlock()
 	// The watch continues where it ended, and this server does not know what it missed: it says that the version is too old.
 	eventually(t, alpha.watched, "the shard is watched again")
+	require.Empty(t, s.Failures())
 	alpha.mu.Lock()
+	alpha.broken = true
 	for w := range alpha.watches {
 		w <- map[string]any{"type": "ERROR", "object": map[string]any{
 			"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old",
 		}}
 	}
 	alpha.mu.Unlock()
-	eventually(t, func() bool { return len(s.List(deployments)) == 2 }, "the resource is listed again")
+	eventually(t, func() bool { return !s.Complete() }, "the watch has ended")
+	alpha.cut(false)
+	require.Equal(t, watch.Source{Endpoint: alpha.URL, Resource: deployments}, <-relisted)
+	require.Len(t, s.List(deployments), 2)
+	eventually(t, s.Complete, "the watch begins again")
 	require.ElementsMatch(t, []string{"1a|default/changed", "1a|default/removed"}, seen.take())
 }
 
