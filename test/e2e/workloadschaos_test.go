@@ -3,17 +3,12 @@
 package e2e
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,64 +16,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
 )
 
-const (
-	chaosWorkspaces = 10
-	chaosObjects    = 10 // Deployments in each workspace, and as many ConfigMaps
-)
+// looks are enough for two looks of a syncer for orphans.
+const looks = 40 * time.Second
 
-const chaosSetup = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: %s}
-spec:
-  version: v0.32.3
-  shards: [{name: alpha}, {name: beta}]
-  kubeconfigs: [{name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}]
-  workloads:
-    workspace: root:compute
-    workspaceType: workload
-    apis: [deployments.apps]
-    clusters:
-    - {name: c1, kubeconfig: %s}
-    - {name: c2, kubeconfig: %s, syncMode: None}
-  workspaces:
-`
-
-// chaos is a setup with two physical clusters. The controller syncs c1, and a process of the test c2.
-type chaos struct {
-	*workloads
-	clusters map[string]*physical
-	// admin and credential are the paths of kubeconfigs: of an administrator, and of the syncer of c2.
-	admin, credential string
-	syncer            *exec.Cmd
-
-	mu sync.Mutex
-	// want has the replicas of each Deployment that should exist, by workspace and name.
-	want map[[2]string]int64
-}
-
-// TestLocalWorkloadsChaos kills the controller, a syncer, a shard and API servers of physical clusters in turn while a user creates, scales
-// and deletes objects. In the end, nothing is lost and nothing is there twice.
+// TestLocalWorkloadsChaos continues TestLocalWorkloadsKills with another shard, two controllers, a syncer that is killed at many points, and
+// objects and bindings that are lost.
 func TestLocalWorkloadsChaos(t *testing.T) {
 	c := newChaos(t)
 	stop := c.use()
-	for round := range 2 {
-		c.killed("the controller", func() { c.kill("controller"); c.pause(); c.up(t) })
-		c.killed("the syncer", func() { c.killSyncer(); c.pause(); c.startSyncer() })
-		c.killed("a shard", func() { c.kill([]string{"alpha", "beta"}[round]); c.pause(); c.up(t) })
-		for name, p := range c.clusters {
-			c.killed("the API server of "+name, func() {
-				require.NoError(t, p.server.Kill())
-				c.pause()
-				require.NoError(t, p.server.Restart(t.Context()))
-			})
-		}
+	for _, shard := range []string{"alpha", "beta"} {
+		c.kills(shard)
 	}
 	stop()
 	step(t, "nothing is lost or doubled", func(*testing.T) { c.eventually(c.exact) })
@@ -87,86 +42,6 @@ func TestLocalWorkloadsChaos(t *testing.T) {
 	step(t, "orphans", func(*testing.T) { c.orphans() })
 	step(t, "a binding that is lost", func(*testing.T) { c.lostBinding() })
 	step(t, "nothing is left", func(*testing.T) { c.removeAll() })
-}
-
-func newChaos(t *testing.T) *chaos {
-	t.Helper()
-	c := &chaos{clusters: map[string]*physical{}, want: map[[2]string]int64{}}
-	for _, name := range []string{"c1", "c2"} {
-		c.clusters[name] = newPhysical(t)
-	}
-	s := newLocal(t, "workloads", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))
-	s.text = fmt.Sprintf(chaosSetup, s.name, c.clusters["c1"].kubeconfig, c.clusters["c2"].kubeconfig)
-	for i := range chaosWorkspaces {
-		s.text += fmt.Sprintf("  - {name: team-%d, type: \"root:compute:workload\", selector: {name: %s}}\n", i, []string{"root", "alpha", "beta"}[i%3])
-	}
-	s.write(t, s.text)
-	eventually(t.Context(), t, func() error { // on a busy machine, workspaces need more than the two minutes that up waits for them
-		if r := s.kcpctl(t, "up"); r.code != 0 {
-			return errors.New(r.stderr)
-		}
-		return nil
-	})
-	c.workloads = &workloads{T: t, setup: s}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the controller: %s", s.command("logs", "workloads/controller", "--tail", "200").run(context.Background(), t).stdout)
-		}
-	})
-	c.admin = filepath.Join(t.TempDir(), "kcp.kubeconfig")
-	require.NoError(t, os.WriteFile(c.admin, []byte(s.kcpctl(t, "kubeconfig", "admin").ok(t).stdout), 0o600))
-	var err error
-	c.kcp, err = connect.KCP(c.admin, "")
-	require.NoError(t, err)
-	c.kcp.QPS = -1
-	c.credential = filepath.Join(t.TempDir(), "syncer.kubeconfig")
-	s.kcpctl(t, "kubeconfig", "--syncer", "c2", "-o", c.credential).ok(t)
-	t.Cleanup(c.logState)
-	c.startSyncer()
-	t.Cleanup(c.killSyncer)
-	c.eventually(func() error { return c.ready("c2", "True", "Ready") })
-	cfg, err := connect.KCP(c.credential, "")
-	require.NoError(t, err)
-	c.confinedInCompute(c.as(cfg, "root:compute"))
-	return c
-}
-
-// logState logs, if the test has failed, what the syncer of c2 has logged, and the leaves that are being deleted: on which side something is
-// stuck.
-func (c *chaos) logState() {
-	if !c.Failed() {
-		return
-	}
-	if raw, err := os.ReadFile(filepath.Join(filepath.Dir(c.credential), "syncer.log")); err == nil {
-		lines := strings.Split(string(raw), "\n")
-		c.Logf("the syncer of c2: %s", strings.Join(lines[max(0, len(lines)-100):], "\n"))
-	}
-	for i := range chaosWorkspaces {
-		workspace := fmt.Sprintf("root:team-%d", i)
-		for _, r := range synced {
-			list, err := c.in(workspace).Resource(r).Namespace("default").List(context.Background(), metav1.ListOptions{})
-			if err != nil {
-				c.Logf("%s of %s: %v", r.Resource, workspace, err)
-				continue
-			}
-			for _, o := range list.Items {
-				if o.GetDeletionTimestamp() != nil {
-					c.Logf("%s %s of %s is being deleted since %s: finalizers %v, labels %v", r.Resource, o.GetName(), workspace, o.GetDeletionTimestamp(), o.GetFinalizers(), o.GetLabels())
-				}
-			}
-		}
-	}
-}
-
-// startSyncer starts the syncer of c2.
-func (c *chaos) startSyncer() {
-	c.Helper()
-	log, err := os.OpenFile(filepath.Join(filepath.Dir(c.credential), "syncer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	require.NoError(c, err)
-	defer log.Close()
-	c.syncer = exec.Command(os.Getenv("E2E_KCPCTL"), "syncer", "--cluster-name", "c2", "--kcp-kubeconfig", c.credential, "--kubeconfig", c.clusters["c2"].kubeconfig)
-	c.syncer.Stdout, c.syncer.Stderr = log, log
-	require.NoError(c, c.syncer.Start())
 }
 
 // twoControllers starts another controller by mistake: it waits for the first, and continues its work when that is killed.
@@ -200,140 +75,153 @@ func (c *chaos) twoControllers() {
 	c.eventually(c.exact)
 }
 
-func (c *chaos) killSyncer() {
-	if c.syncer != nil {
-		_ = c.syncer.Process.Kill()
-		_ = c.syncer.Wait()
-		c.syncer = nil
-	}
-}
-
-// kill kills the process of the setup whose name contains a text.
-func (c *chaos) kill(part string) {
-	c.Helper()
-	all := c.running(c.T)
-	for name, i := range all {
-		if strings.Contains(name, part) {
-			i.kill(c.T)
-			return
-		}
-	}
-	require.Fail(c, "no process", "%s in %v", part, all)
-}
-
-func (c *chaos) pause() { time.Sleep(3 * time.Second) }
-
-func (c *chaos) killed(what string, f func()) {
-	c.Helper()
-	began := time.Now()
-	f()
-	c.Logf("killed %s, and started it again: %s", what, time.Since(began).Round(time.Second))
-	c.pause()
-}
-
-// use lets users write until the returned function is called. Each workspace has one user, who repeats what fails.
-func (c *chaos) use() (stop func()) {
-	var work sync.WaitGroup
-	done := make(chan struct{})
-	for i := range chaosWorkspaces {
-		workspace := fmt.Sprintf("root:team-%d", i)
-		client := c.in(workspace)
-		work.Go(func() {
-			for n := 0; ; n++ {
-				// Each object is created once; when all are there, any is scaled, or deleted and created again.
-				k := n
-				if n >= chaosObjects {
-					k = rand.IntN(chaosObjects)
-				}
-				c.change(client, workspace, fmt.Sprintf("web-%d", k), n >= chaosObjects && rand.IntN(4) == 0)
-				select {
-				case <-done:
-					if n >= chaosObjects {
-						return
-					}
-				case <-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond):
-				}
-			}
-		})
-	}
-	return func() { close(done); work.Wait() }
-}
-
-// change creates or scales a Deployment with its ConfigMap, or deletes them. It returns when kcp has accepted that.
-func (c *chaos) change(client dynamic.Interface, workspace, name string, remove bool) {
-	at := [2]string{workspace, name}
-	if remove {
-		for _, r := range []dynamic.NamespaceableResourceInterface{client.Resource(deploymentGVR), client.Resource(configMapGVR)} {
-			c.insist(func() error {
-				err := r.Namespace("default").Delete(c.Context(), name, metav1.DeleteOptions{})
-				if apierrors.IsNotFound(err) {
-					return nil
-				}
-				return err
-			})
-		}
-		c.set(at, 0)
-		return
-	}
-	replicas := int64(1 + rand.IntN(6))
-	config := newObject("v1", "ConfigMap", name, map[string]any{"data": map[string]any{"replicas": strconv.FormatInt(replicas, 10)}})
-	web := newObject("apps/v1", "Deployment", name, map[string]any{"spec": map[string]any{
-		"replicas": replicas, "selector": map[string]any{"matchLabels": map[string]any{"app": name}},
-		"template": map[string]any{
-			"metadata": map[string]any{"labels": map[string]any{"app": name}},
-			"spec": map[string]any{"containers": []any{map[string]any{"name": "web", "image": "web", "envFrom": []any{
-				map[string]any{"configMapRef": map[string]any{"name": name}},
-			}}}},
-		},
-	}})
+// mine creates a ConfigMap with the label of c2.
+func (c *chaos) mine(name string) {
+	o := newObject("v1", "ConfigMap", name, map[string]any{"data": map[string]any{"a": "b"}})
+	o.SetLabels(map[string]string{api.LabelCluster: "c2"})
 	c.insist(func() error {
-		_, err := client.Resource(configMapGVR).Namespace("default").Apply(c.Context(), name, config, metav1.ApplyOptions{FieldManager: "e2e"})
+		_, err := c.in("root:team-0").Resource(configMapGVR).Namespace("default").Apply(c.Context(), name, o, metav1.ApplyOptions{FieldManager: "e2e"})
 		return err
 	})
-	c.insist(func() error {
-		_, err := client.Resource(deploymentGVR).Namespace("default").Apply(c.Context(), name, web, metav1.ApplyOptions{FieldManager: "e2e"})
-		return err
-	})
-	c.set(at, replicas)
 }
 
-func newObject(version, kind, name string, content map[string]any) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: content}
-	u.SetAPIVersion(version)
-	u.SetKind(kind)
-	u.SetName(name)
-	u.SetNamespace("default")
-	return u
-}
-
-// insist repeats a request that fails, as a user does while a shard is down.
-func (c *chaos) insist(f func() error) {
-	deadline := time.Now().Add(patience)
-	for f() != nil && time.Now().Before(deadline) && c.Context().Err() == nil {
-		time.Sleep(500 * time.Millisecond)
-	}
-}
-
-func (c *chaos) set(at [2]string, replicas int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if delete(c.want, at); replicas > 0 {
-		c.want[at] = replicas
-	}
-}
-
-// ready compares the condition Ready of a Cluster.
-func (c *chaos) ready(name, status, reason string) error {
-	o, err := c.get("root:compute", clusterGVR, "", name)
+// mineBelow returns the names of these ConfigMaps in c2.
+func (c *chaos) mineBelow(prefix string) []string {
+	all, err := c.below("c2")
 	if err != nil {
-		return err
+		return []string{err.Error()}
 	}
-	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	if !slices.ContainsFunc(all, func(x any) bool {
-		m := x.(map[string]any)
-		return m["type"] == "Ready" && m["status"] == status && m["reason"] == reason
-	}) {
-		return fmt.Errorf("Cluster %s: %v", name, all)
+	var out []string
+	for at := range maps.Keys(all) {
+		if _, name, _ := strings.Cut(at, "/"); strings.HasPrefix(name, prefix) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (c *chaos) is(what string, have, want []string) error {
+	if !slices.Equal(have, want) {
+		return fmt.Errorf("%s: %v, not %v", what, have, want)
 	}
 	return nil
+}
+
+// killsOfTheSyncer kills the syncer a little later each time, while one object comes and the one before it goes.
+func (c *chaos) killsOfTheSyncer() {
+	remove := func(name string) {
+		c.insist(func() error {
+			err := c.in("root:team-0").Resource(configMapGVR).Namespace("default").Delete(c.Context(), name, metav1.DeleteOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	const kills = 20
+	for i := range kills {
+		c.killSyncer()
+		c.mine(fmt.Sprintf("kill-%02d", i))
+		c.startSyncer()
+		time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+		if i > 0 {
+			remove(fmt.Sprintf("kill-%02d", i-1))
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	c.killSyncer()
+	c.startSyncer()
+	last := fmt.Sprintf("kill-%02d", kills-1)
+	c.eventually(func() error { return c.is("below", c.mineBelow("kill-"), []string{last}) })
+	remove(last)
+	c.eventually(c.exact)
+}
+
+// orphans removes objects from kcp behind the back of the syncer, as a restored backup does. They stay in the cluster until a user
+// releases them.
+func (c *chaos) orphans() {
+	var names []string
+	for i := range 80 {
+		names = append(names, fmt.Sprintf("orphan-%02d", i))
+		c.mine(names[i])
+	}
+	c.eventually(func() error { return c.is("below", c.mineBelow("orphan-"), names) })
+	c.killSyncer()
+	client := c.in("root:team-0").Resource(configMapGVR).Namespace("default")
+	for _, name := range names {
+		_, err := client.Patch(c.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		require.NoError(c, err)
+		require.NoError(c, client.Delete(c.Context(), name, metav1.DeleteOptions{}))
+	}
+	c.startSyncer()
+	c.eventually(func() error { return c.ready("c2", "True", "TooManyOrphans") })
+	time.Sleep(looks)
+	require.Equal(c, names, c.mineBelow("orphan-"))
+	message := fmt.Sprint(c.ready("c2", "", ""))
+	require.Contains(c, message, "80 of ")
+	_, rest, found := strings.Cut(message, api.AnnotationRemoveOrphans+"=")
+	require.True(c, found, message)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationRemoveOrphans, rest[:8])
+	_, err := c.in("root:compute").Resource(clusterGVR).Patch(c.Context(), "c2", types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(c, err)
+	c.eventually(func() error { return c.is("below", c.mineBelow("orphan-"), nil) })
+	c.eventually(func() error { return c.ready("c2", "True", "Ready") })
+}
+
+// lostBinding deletes the APIBindings of c2 on a shard while the controller does not run: the syncer does not see the leaves there any
+// longer, and kcp does not give it the URL of the shard.
+func (c *chaos) lostBinding() {
+	before, err := c.below("c2")
+	require.NoError(c, err)
+	c.kill("controller")
+	for i := 2; i < chaosWorkspaces; i += 3 {
+		r := c.in(fmt.Sprintf("root:team-%d", i)).Resource(kcpapi.APIBinding.GVR())
+		list, err := r.List(c.Context(), metav1.ListOptions{})
+		require.NoError(c, err)
+		for _, b := range list.Items {
+			if name, _, _ := unstructured.NestedString(b.Object, "spec", "reference", "export", "name"); name == api.ExportCluster("c2") {
+				require.NoError(c, r.Delete(c.Context(), b.GetName(), metav1.DeleteOptions{}))
+			}
+		}
+	}
+	time.Sleep(looks)
+	after, err := c.below("c2")
+	require.NoError(c, err)
+	require.Equal(c, before, after)
+	c.killSyncer()
+	c.startSyncer() // one that has never seen them
+	time.Sleep(looks)
+	after, err = c.below("c2")
+	require.NoError(c, err)
+	require.Equal(c, before, after)
+	c.up(c.T)
+	c.eventually(c.exact)
+	c.eventually(func() error { return c.ready("c2", "True", "Ready") })
+}
+
+// removeAll deletes a workspace, and the objects in the others.
+func (c *chaos) removeAll() {
+	last := fmt.Sprintf("team-%d", chaosWorkspaces-1)
+	require.NoError(c, c.in("root").Resource(kcpapi.Workspace.GVR()).Delete(c.Context(), last, metav1.DeleteOptions{}))
+	c.eventually(func() error {
+		_, err := c.get("root", kcpapi.Workspace.GVR(), "", last)
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("workspace %s: %w", last, err)
+		}
+		return nil
+	})
+	for i := range chaosWorkspaces - 1 {
+		for _, r := range synced {
+			client := c.in(fmt.Sprintf("root:team-%d", i)).Resource(r).Namespace("default")
+			for k := range chaosObjects {
+				if err := client.Delete(c.Context(), fmt.Sprintf("web-%d", k), metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+					require.NoError(c, err)
+				}
+			}
+		}
+	}
+	for name := range c.clusters {
+		c.eventually(func() error { return c.inCluster(name, nil) })
+	}
 }

@@ -20,8 +20,14 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// applyInterval is the time until a binding is looked at again whose claims kcp has not applied.
-const applyInterval = 3 * time.Second
+const (
+	// applyInterval is the time until a binding is looked at again whose claims kcp has not applied. Until then, nothing that is scheduled to
+	// the cluster in the workspace goes there.
+	applyInterval = time.Second
+	// slowApplyInterval is the same for a binding that is older than slowApply.
+	slowApplyInterval = 3 * time.Second
+	slowApply         = time.Minute
+)
 
 // annotationRetried is the time when a binding was last changed so that kcp tries again.
 const annotationRetried = api.Group + "/retried"
@@ -54,7 +60,7 @@ func (s *Scheduler) bind(ctx context.Context, i item) (again time.Duration, _ er
 		name, ours := s.boundCluster(o.Unstructured)
 		if !ours {
 			if name == api.ExportWorkloads && !api.ClaimsApplied(o.Unstructured) {
-				again = applyInterval
+				again = sooner(again, s.untilApplied(o.Unstructured))
 				err = s.retry(ctx, r, o.Unstructured)
 			}
 		} else if _, wanted := exports[name]; !wanted && o.GetLabels()[api.LabelManagedBy] == api.ManagerController {
@@ -69,11 +75,25 @@ func (s *Scheduler) bind(ctx context.Context, i item) (again time.Duration, _ er
 		if err != nil {
 			return 0, fmt.Errorf("bind APIExport %s in workspace %s: %w", name, i.Cluster, err)
 		}
-		if pending {
-			again = applyInterval
-		}
+		again = sooner(again, pending)
 	}
 	return again, nil
+}
+
+// sooner returns the shorter one of two intervals that are not zero.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// untilApplied returns the time until a binding is looked at again whose claims kcp has not applied.
+func (s *Scheduler) untilApplied(b *unstructured.Unstructured) time.Duration {
+	if s.Now().Sub(b.GetCreationTimestamp().Time) > slowApply {
+		return slowApplyInterval
+	}
+	return applyInterval
 }
 
 // boundCluster returns the APIExport of a binding, and whether it is the one of a cluster.
@@ -83,8 +103,8 @@ func (s *Scheduler) boundCluster(b *unstructured.Unstructured) (name string, our
 	return name, path == s.Workspace && strings.HasPrefix(name, api.ExportCluster(""))
 }
 
-// bindOne binds the APIExport of a cluster. It reports whether kcp has still to apply the claims.
-func (s *Scheduler) bindOne(ctx context.Context, r dynamic.ResourceInterface, export string, claims []any, all []watch.Object) (pending bool, _ error) {
+// bindOne binds the APIExport of a cluster. It returns when to look again because kcp has not applied the claims, or zero.
+func (s *Scheduler) bindOne(ctx context.Context, r dynamic.ResourceInterface, export string, claims []any, all []watch.Object) (again time.Duration, _ error) {
 	want := bindingTo(s.Workspace, export, claims)
 	n := slices.IndexFunc(all, func(o watch.Object) bool {
 		name, ours := s.boundCluster(o.Unstructured)
@@ -92,25 +112,25 @@ func (s *Scheduler) bindOne(ctx context.Context, r dynamic.ResourceInterface, ex
 	})
 	if n < 0 {
 		_, err := r.Apply(ctx, want.GetName(), want, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
-		return true, err
+		return applyInterval, err
 	}
 	is := all[n].Unstructured
 	want.SetName(is.GetName())
 	if claimsOf(is) != claimsOf(want) {
 		_, err := r.Apply(ctx, want.GetName(), want, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
-		return true, err
+		return applyInterval, err
 	}
 	if api.ClaimsApplied(is) {
-		return false, nil
+		return 0, nil
 	}
-	return true, s.retry(ctx, r, is)
+	return s.untilApplied(is), s.retry(ctx, r, is)
 }
 
 // retry changes a binding so that kcp tries again to apply its claims. On a shard that has not served an API before, kcp does not find
 // its informer at first, and waits longer and longer: several minutes have been seen (kcp: pkg/reconciler/apis/permissionclaimlabel).
 func (s *Scheduler) retry(ctx context.Context, r dynamic.ResourceInterface, b *unstructured.Unstructured) error {
 	now := s.Now()
-	if at, err := time.Parse(time.RFC3339, b.GetAnnotations()[annotationRetried]); err == nil && now.Sub(at) < applyInterval && now.After(at) {
+	if at, err := time.Parse(time.RFC3339, b.GetAnnotations()[annotationRetried]); err == nil && now.Sub(at) < s.untilApplied(b) && now.After(at) {
 		return nil
 	}
 	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotationRetried: now.UTC().Format(time.RFC3339)}}})

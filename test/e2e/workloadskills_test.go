@@ -1,0 +1,304 @@
+//go:build e2e && long
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/workload/connect"
+)
+
+const (
+	chaosWorkspaces = 10
+	chaosObjects    = 10 // Deployments in each workspace, and as many ConfigMaps
+)
+
+const chaosSetup = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: %s}
+spec:
+  version: v0.32.3
+  shards: [{name: alpha}, {name: beta}]
+  kubeconfigs: [{name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}]
+  workloads:
+    workspace: root:compute
+    workspaceType: workload
+    apis: [deployments.apps]
+    clusters:
+    - {name: c1, kubeconfig: %s}
+    - {name: c2, kubeconfig: %s, syncMode: None}
+  workspaces:
+`
+
+// chaos is a setup with two physical clusters. The controller syncs c1, and a process of the test c2.
+type chaos struct {
+	*workloads
+	clusters map[string]*physical
+	// admin and credential are the paths of kubeconfigs: of an administrator, and of the syncer of c2.
+	admin, credential string
+	syncer            *exec.Cmd
+
+	mu sync.Mutex
+	// want has the replicas of each Deployment that should exist, by workspace and name.
+	want map[[2]string]int64
+}
+
+// TestLocalWorkloadsKills kills the controller, a syncer, a shard and API servers of physical clusters in turn while users create, scale and
+// delete objects. In the end, nothing is lost and nothing is there twice.
+func TestLocalWorkloadsKills(t *testing.T) {
+	c := newChaos(t)
+	stop := c.use()
+	c.kills("alpha")
+	stop()
+	c.eventually(c.exact)
+}
+
+// kills kills each part in turn, and starts it again.
+func (c *chaos) kills(shard string) {
+	c.killed("the controller", func() { c.kill("controller"); c.pause(); c.up(c.T) })
+	c.killed("the syncer", func() { c.killSyncer(); c.pause(); c.startSyncer() })
+	c.killed("a shard", func() { c.kill(shard); c.pause(); c.up(c.T) })
+	for name, p := range c.clusters {
+		c.killed("the API server of "+name, func() {
+			require.NoError(c, p.server.Kill())
+			c.pause()
+			require.NoError(c, p.server.Restart(c.Context()))
+		})
+	}
+}
+
+func newChaos(t *testing.T) *chaos {
+	t.Helper()
+	c := &chaos{clusters: map[string]*physical{}, want: map[[2]string]int64{}}
+	for _, name := range []string{"c1", "c2"} {
+		c.clusters[name] = newPhysical(t)
+	}
+	s := newLocal(t, "workloads", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))
+	s.text = fmt.Sprintf(chaosSetup, s.name, c.clusters["c1"].kubeconfig, c.clusters["c2"].kubeconfig)
+	for i := range chaosWorkspaces {
+		s.text += fmt.Sprintf("  - {name: team-%d, type: \"root:compute:workload\", selector: {name: %s}}\n", i, []string{"root", "alpha", "beta"}[i%3])
+	}
+	s.write(t, s.text)
+	eventually(t.Context(), t, func() error { // on a busy machine, workspaces need more than the two minutes that up waits for them
+		if r := s.kcpctl(t, "up"); r.code != 0 {
+			return errors.New(r.stderr)
+		}
+		return nil
+	})
+	c.workloads = &workloads{T: t, setup: s}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the controller: %s", s.command("logs", "workloads/controller", "--tail", "200").run(context.Background(), t).stdout)
+		}
+	})
+	c.admin = filepath.Join(t.TempDir(), "kcp.kubeconfig")
+	require.NoError(t, os.WriteFile(c.admin, []byte(s.kcpctl(t, "kubeconfig", "admin").ok(t).stdout), 0o600))
+	var err error
+	c.kcp, err = connect.KCP(c.admin, "")
+	require.NoError(t, err)
+	c.kcp.QPS = -1
+	c.credential = filepath.Join(t.TempDir(), "syncer.kubeconfig")
+	s.kcpctl(t, "kubeconfig", "--syncer", "c2", "-o", c.credential).ok(t)
+	t.Cleanup(c.logState)
+	c.startSyncer()
+	t.Cleanup(c.killSyncer)
+	c.eventually(func() error { return c.ready("c2", "True", "Ready") })
+	cfg, err := connect.KCP(c.credential, "")
+	require.NoError(t, err)
+	c.confinedInCompute(c.as(cfg, "root:compute"))
+	return c
+}
+
+// logState logs, if the test has failed, what the syncer of c2 has logged, and the leaves that are being deleted: on which side something is
+// stuck.
+func (c *chaos) logState() {
+	if !c.Failed() {
+		return
+	}
+	if raw, err := os.ReadFile(filepath.Join(filepath.Dir(c.credential), "syncer.log")); err == nil {
+		lines := strings.Split(string(raw), "\n")
+		c.Logf("the syncer of c2: %s", strings.Join(lines[max(0, len(lines)-100):], "\n"))
+	}
+	for i := range chaosWorkspaces {
+		workspace := fmt.Sprintf("root:team-%d", i)
+		for _, r := range synced {
+			list, err := c.in(workspace).Resource(r).Namespace("default").List(context.Background(), metav1.ListOptions{})
+			if err != nil {
+				c.Logf("%s of %s: %v", r.Resource, workspace, err)
+				continue
+			}
+			for _, o := range list.Items {
+				if o.GetDeletionTimestamp() != nil {
+					c.Logf("%s %s of %s is being deleted since %s: finalizers %v, labels %v", r.Resource, o.GetName(), workspace, o.GetDeletionTimestamp(), o.GetFinalizers(), o.GetLabels())
+				}
+			}
+		}
+	}
+}
+
+// startSyncer starts the syncer of c2.
+func (c *chaos) startSyncer() {
+	c.Helper()
+	log, err := os.OpenFile(filepath.Join(filepath.Dir(c.credential), "syncer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(c, err)
+	defer log.Close()
+	c.syncer = exec.Command(os.Getenv("E2E_KCPCTL"), "syncer", "--cluster-name", "c2", "--kcp-kubeconfig", c.credential, "--kubeconfig", c.clusters["c2"].kubeconfig)
+	c.syncer.Stdout, c.syncer.Stderr = log, log
+	require.NoError(c, c.syncer.Start())
+}
+
+func (c *chaos) killSyncer() {
+	if c.syncer != nil {
+		_ = c.syncer.Process.Kill()
+		_ = c.syncer.Wait()
+		c.syncer = nil
+	}
+}
+
+// kill kills the process of the setup whose name contains a text.
+func (c *chaos) kill(part string) {
+	c.Helper()
+	all := c.running(c.T)
+	for name, i := range all {
+		if strings.Contains(name, part) {
+			i.kill(c.T)
+			return
+		}
+	}
+	require.Fail(c, "no process", "%s in %v", part, all)
+}
+
+func (c *chaos) pause() { time.Sleep(3 * time.Second) }
+
+func (c *chaos) killed(what string, f func()) {
+	c.Helper()
+	began := time.Now()
+	f()
+	c.Logf("killed %s, and started it again: %s", what, time.Since(began).Round(time.Second))
+	c.pause()
+}
+
+// use lets users write until the returned function is called. Each workspace has one user, who repeats what fails.
+func (c *chaos) use() (stop func()) {
+	var work sync.WaitGroup
+	done := make(chan struct{})
+	for i := range chaosWorkspaces {
+		workspace := fmt.Sprintf("root:team-%d", i)
+		client := c.in(workspace)
+		work.Go(func() {
+			for n := 0; ; n++ {
+				// Each object is created once; when all are there, any is scaled, or deleted and created again.
+				k := n
+				if n >= chaosObjects {
+					k = rand.IntN(chaosObjects)
+				}
+				c.change(client, workspace, fmt.Sprintf("web-%d", k), n >= chaosObjects && rand.IntN(4) == 0)
+				select {
+				case <-done:
+					if n >= chaosObjects {
+						return
+					}
+				case <-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond):
+				}
+			}
+		})
+	}
+	return func() { close(done); work.Wait() }
+}
+
+// change creates or scales a Deployment with its ConfigMap, or deletes them. It returns when kcp has accepted that.
+func (c *chaos) change(client dynamic.Interface, workspace, name string, remove bool) {
+	at := [2]string{workspace, name}
+	if remove {
+		for _, r := range []dynamic.NamespaceableResourceInterface{client.Resource(deploymentGVR), client.Resource(configMapGVR)} {
+			c.insist(func() error {
+				err := r.Namespace("default").Delete(c.Context(), name, metav1.DeleteOptions{})
+				if apierrors.IsNotFound(err) {
+					return nil
+				}
+				return err
+			})
+		}
+		c.set(at, 0)
+		return
+	}
+	replicas := int64(1 + rand.IntN(6))
+	config := newObject("v1", "ConfigMap", name, map[string]any{"data": map[string]any{"replicas": strconv.FormatInt(replicas, 10)}})
+	web := newObject("apps/v1", "Deployment", name, map[string]any{"spec": map[string]any{
+		"replicas": replicas, "selector": map[string]any{"matchLabels": map[string]any{"app": name}},
+		"template": map[string]any{
+			"metadata": map[string]any{"labels": map[string]any{"app": name}},
+			"spec": map[string]any{"containers": []any{map[string]any{"name": "web", "image": "web", "envFrom": []any{
+				map[string]any{"configMapRef": map[string]any{"name": name}},
+			}}}},
+		},
+	}})
+	c.insist(func() error {
+		_, err := client.Resource(configMapGVR).Namespace("default").Apply(c.Context(), name, config, metav1.ApplyOptions{FieldManager: "e2e"})
+		return err
+	})
+	c.insist(func() error {
+		_, err := client.Resource(deploymentGVR).Namespace("default").Apply(c.Context(), name, web, metav1.ApplyOptions{FieldManager: "e2e"})
+		return err
+	})
+	c.set(at, replicas)
+}
+
+func newObject(version, kind, name string, content map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: content}
+	u.SetAPIVersion(version)
+	u.SetKind(kind)
+	u.SetName(name)
+	u.SetNamespace("default")
+	return u
+}
+
+// insist repeats a request that fails, as a user does while a shard is down.
+func (c *chaos) insist(f func() error) {
+	deadline := time.Now().Add(patience)
+	for f() != nil && time.Now().Before(deadline) && c.Context().Err() == nil {
+		time.Sleep(500 * time.Millisecond)
+	}
+}
+
+func (c *chaos) set(at [2]string, replicas int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if delete(c.want, at); replicas > 0 {
+		c.want[at] = replicas
+	}
+}
+
+// ready compares the condition Ready of a Cluster.
+func (c *chaos) ready(name, status, reason string) error {
+	o, err := c.get("root:compute", clusterGVR, "", name)
+	if err != nil {
+		return err
+	}
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	if !slices.ContainsFunc(all, func(x any) bool {
+		m := x.(map[string]any)
+		return m["type"] == "Ready" && m["status"] == status && m["reason"] == reason
+	}) {
+		return fmt.Errorf("Cluster %s: %v", name, all)
+	}
+	return nil
+}
