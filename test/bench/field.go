@@ -31,6 +31,9 @@ var (
 	secretGVR     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
+// startFor is how long API servers and shards that have just started are left alone: clusters that users register have run for some time.
+const startFor = 20 * time.Second
+
 // fieldLimit is the time limit of everything that a field waits for.
 const fieldLimit = 5 * time.Minute
 
@@ -69,6 +72,7 @@ func (b *bench) newField(ctx context.Context, dir string, env, args []string) (*
 			return nil, errors.Join(err, f.stop())
 		}
 	}
+	time.Sleep(startFor)
 	f.probes, err = addressesOfProbes(dir)
 	return f, errors.Join(err, ctx.Err())
 }

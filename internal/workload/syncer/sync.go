@@ -24,7 +24,8 @@ import (
 type applied struct {
 	// hash is that of the object that was sent.
 	hash uint64
-	// generation and answer are those of the object. If the object has no generation, its resourceVersion shows a change.
+	// uid, generation and answer are those of the object. If the object has no generation, its resourceVersion shows a change.
+	uid        types.UID
 	generation int64
 	answer     string
 }
@@ -87,13 +88,16 @@ func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructu
 	}
 	s.observe(Down, i)
 	s.mu.Lock()
-	s.applied[i] = applied{hash, object.GetGeneration(), object.GetResourceVersion()}
+	s.applied[i] = applied{hash, object.GetUID(), object.GetGeneration(), object.GetResourceVersion()}
 	s.mu.Unlock()
 	return object, nil
 }
 
-// is reports whether an object still is what was applied.
+// is reports whether an object still is what was applied, and not another one of its name.
 func (a applied) is(object *unstructured.Unstructured) bool {
+	if a.uid != object.GetUID() {
+		return false
+	}
 	if g := object.GetGeneration(); g != 0 {
 		return a.generation == g
 	}

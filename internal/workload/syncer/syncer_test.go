@@ -196,6 +196,27 @@ func TestWritesOnlyChanges(t *testing.T) {
 	}, slices.Compact(s.kcp.Writes()), "nothing is written for what is synced")
 }
 
+// kubectl replace --force deletes an object and creates another one, which has the same generation.
+func TestAnObjectThatIsReplacedIsCorrected(t *testing.T) {
+	s := newSides(t)
+	s.start()
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
+	other := s.below("1a", deployments, "web")
+	require.EqualValues(t, 1, other.GetGeneration())
+	see := s.physical.Blind(deployments)
+	s.physical.Delete("", deployments, namespaceOf("1a"), "web")
+	require.NoError(t, unstructured.SetNestedField(other.Object, int64(9), "spec", "replicas"))
+	other.SetUID("")
+	other.SetResourceVersion("")
+	raw, err := other.MarshalJSON()
+	require.NoError(t, err)
+	s.physical.Apply(t, "", deployments, string(raw))
+	require.EqualValues(t, 1, s.below("1a", deployments, "web").GetGeneration())
+	see()
+	s.eventually(func() bool { return field(s.below("1a", deployments, "web"), "spec", "replicas") == "1" }, "corrected")
+}
+
 func TestRefusalsAreConditions(t *testing.T) {
 	s := newSides(t)
 	s.physical.Apply(t, "", spaces, `{apiVersion: v1, kind: Namespace, metadata: {name: `+namespaceOf("1a")+`}}`)
