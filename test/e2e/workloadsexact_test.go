@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -59,6 +60,7 @@ func (c *chaos) inWorkspace(workspace, setup string, all census) error {
 			return err
 		}
 		roots, on, replicas := map[string]*unstructured.Unstructured{}, map[string][]string{}, map[string]int64{}
+		data := map[string][]any{}
 		for _, o := range list.Items {
 			cluster, root := o.GetLabels()[api.LabelCluster], o.GetAnnotations()[api.AnnotationName]
 			switch {
@@ -70,6 +72,7 @@ func (c *chaos) inWorkspace(workspace, setup string, all census) error {
 				on[root] = append(on[root], cluster)
 				n, _, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
 				replicas[root] += n
+				data[root] = append(data[root], o.Object["data"])
 				namespace := api.DownstreamNamespace(setup, o.GetAnnotations()["kcp.io/cluster"], "default")
 				all.add(cluster, r.Resource+" "+namespace+"/"+root, fmt.Sprint(n, o.Object["data"]))
 			}
@@ -80,7 +83,12 @@ func (c *chaos) inWorkspace(workspace, setup string, all census) error {
 				problems = append(problems, err)
 			}
 		}
-		for name := range roots {
+		for name, o := range roots {
+			for _, is := range data[name] {
+				if !reflect.DeepEqual(is, o.Object["data"]) {
+					problems = append(problems, fmt.Errorf("%s %s of %s has %v, its leaf %v", r.Resource, name, workspace, o.Object["data"], is))
+				}
+			}
 			slices.Sort(on[name])
 			if slices.Sort(places[name]); !slices.Equal(on[name], places[name]) {
 				problems = append(problems, fmt.Errorf("%s %s of %s is on %v, its Deployment on %v", r.Resource, name, workspace, on[name], places[name]))

@@ -21,8 +21,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/connect"
 )
 
@@ -59,6 +62,8 @@ type chaos struct {
 	mu sync.Mutex
 	// want has the replicas of each Deployment that should exist, by workspace and name.
 	want map[[2]string]int64
+	// tampered is how many leaves were changed.
+	tampered int
 }
 
 // TestLocalWorkloadsKills kills the controller, a syncer, a shard and API servers of physical clusters in turn while users create, scale and
@@ -210,7 +215,11 @@ func (c *chaos) use() (stop func()) {
 				if n >= chaosObjects {
 					k = rand.IntN(chaosObjects)
 				}
-				c.change(client, workspace, fmt.Sprintf("web-%d", k), n >= chaosObjects && rand.IntN(4) == 0)
+				name := fmt.Sprintf("web-%d", k)
+				c.change(client, workspace, name, n >= chaosObjects && rand.IntN(4) == 0)
+				if rand.IntN(4) == 0 {
+					c.tamper(client, name)
+				}
 				select {
 				case <-done:
 					if n >= chaosObjects {
@@ -221,7 +230,12 @@ func (c *chaos) use() (stop func()) {
 			}
 		})
 	}
-	return func() { close(done); work.Wait() }
+	return func() {
+		close(done)
+		work.Wait()
+		require.Positive(c, c.tampered)
+		c.Logf("%d leaves were changed", c.tampered)
+	}
 }
 
 // change creates or scales a Deployment with its ConfigMap, or deletes them. It returns when kcp has accepted that.
@@ -260,6 +274,18 @@ func (c *chaos) change(client dynamic.Interface, workspace, name string, remove 
 		return err
 	})
 	c.set(at, replicas)
+}
+
+// tamper changes a leaf of a Deployment and one of its ConfigMap, if there are, as a user should not.
+func (c *chaos) tamper(client dynamic.Interface, name string) {
+	for r, patch := range map[schema.GroupVersionResource]string{deploymentGVR: `{"spec":{"replicas":50}}`, configMapGVR: `{"data":{"replicas":"50"}}`} {
+		_, err := client.Resource(r).Namespace("default").Patch(c.Context(), api.LeafName(name, "c1"), types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "e2e"})
+		if err == nil {
+			c.mu.Lock()
+			c.tampered++
+			c.mu.Unlock()
+		}
+	}
 }
 
 func newObject(version, kind, name string, content map[string]any) *unstructured.Unstructured {

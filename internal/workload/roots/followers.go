@@ -147,7 +147,7 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 	if !complete {
 		changes.Delete = nil
 	}
-	if err := s.write(ctx, i, root, changes); err != nil {
+	if _, err := s.write(ctx, i, root, changes); err != nil {
 		return err
 	}
 	d := schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}

@@ -82,6 +82,8 @@ type Scheduler struct {
 	decided map[item]decided
 	// longNames has the root's name of leaves whose names do not contain it.
 	longNames map[item]string
+	// corrected are leaves that another client had changed, as they were after their correction.
+	corrected map[item]corrected
 	// reserved are the reservations of workloads by cluster.
 	reserved map[string]map[item]*reservation
 }
@@ -89,7 +91,10 @@ type Scheduler struct {
 // New returns a Scheduler, which Run starts.
 func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
-	return &Scheduler{Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), reserved: map[string]map[item]*reservation{}, decided: map[item]decided{}, longNames: map[item]string{}}
+	return &Scheduler{
+		Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), reserved: map[string]map[item]*reservation{}, decided: map[item]decided{},
+		longNames: map[item]string{}, corrected: map[item]corrected{},
+	}
 }
 
 // Run schedules until the context ends.
@@ -283,6 +288,7 @@ func (s *Scheduler) rootName(r schema.GroupVersionResource, k watch.Key) string 
 	case exists:
 		return k.Name
 	}
+	delete(s.corrected, leaf)
 	if root, ok := s.longNames[leaf]; ok {
 		delete(s.longNames, leaf)
 		return root

@@ -47,11 +47,8 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 		return 0, err
 	}
 	changes.Delete = onKnown(changes.Delete, clusters)
-	if err := s.write(ctx, i, root, changes); err != nil {
-		return 0, err
-	}
-	if len(changes.Apply)+len(changes.Delete) > 0 {
-		return 0, nil // the leaves come back with the watch, and the status follows: it does not delay others that wait
+	if changed, err := s.write(ctx, i, root, changes); changed || err != nil {
+		return 0, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
 	}
 	if err := s.writeStatus(ctx, i, root, d, leaves, condition(d, changes, hintsErr, s.missing(i, root), s.Now())); err != nil {
 		return 0, err

@@ -159,6 +159,20 @@ func TestAClusterJoins(t *testing.T) {
 	s.eventually(func() bool { return s.leaves() == "c1=3 c2=4 c3=3" || s.leaves() == "c1=4 c2=3 c3=3" }, "it has as many as the others")
 }
 
+// A leaf that another client changes is corrected, as a Deployment corrects its ReplicaSets.
+func TestALeafThatIsChangedIsCorrected(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	s.deploy("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {replicas: 2}}")
+	s.eventually(func() bool { return s.leaves() == "c1=2" }, "scheduled")
+	for range 2 {
+		s.object(deployments, "{metadata: {name: web--c1, namespace: shop}, spec: {replicas: 50}}")
+		s.eventually(func() bool { return s.leaves() == "c1=2" }, "corrected")
+	}
+	s.object(deployments, "{metadata: {name: web--c1, namespace: shop}, status: {availableReplicas: 2}}")
+	s.running(2)
+}
+
 // A leaf that comes and goes while a shard is not watched is made again.
 func TestALeafThatWasNeverSeen(t *testing.T) {
 	s := start(t)

@@ -20,26 +20,76 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// write applies and deletes leaves.
-func (s *Scheduler) write(ctx context.Context, i item, root watch.Object, changes splitter.Changes) error {
+// write applies and deletes leaves. It reports whether that changes anything: then they come back with the watch.
+func (s *Scheduler) write(ctx context.Context, i item, root watch.Object, changes splitter.Changes) (changed bool, _ error) {
 	r, err := s.set.Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
 	if err != nil {
-		return err
+		return false, err
 	}
 	client := r.Namespace(i.Namespace)
-	for _, leaf := range changes.Apply {
-		if _, err := client.Apply(ctx, leaf.GetName(), leaf, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true}); err != nil {
-			return fmt.Errorf("apply %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
+	apply := func(leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		live, err := client.Apply(ctx, leaf.GetName(), leaf, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
+		if err != nil {
+			return nil, fmt.Errorf("apply %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
 		}
+		return live, nil
+	}
+	for _, leaf := range changes.Apply {
+		if _, err := apply(leaf); err != nil {
+			return false, err
+		}
+	}
+	for _, leaf := range changes.Correct {
+		at := i
+		at.Name = leaf.GetName()
+		is, ok := s.set.Get(i.GroupVersionResource, at.Key)
+		if !ok || !s.due(at, is.Unstructured) {
+			continue
+		}
+		live, err := apply(leaf)
+		if err != nil {
+			return false, err
+		}
+		s.corrects(at, live)
+		changed = changed || live.GetResourceVersion() != is.GetResourceVersion()
 	}
 	for _, leaf := range changes.Delete {
 		uid := leaf.GetUID()
 		err := client.Delete(ctx, leaf.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
+			return false, fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
 		}
 	}
-	return nil
+	return changed || len(changes.Apply)+len(changes.Delete) > 0, nil
+}
+
+// corrected is a leaf as it was after its correction.
+type corrected struct {
+	uid        types.UID
+	generation int64
+	version    string
+}
+
+// correctedAs returns what a correction has made of a leaf. Leaves without a generation have no status: each change counts.
+func correctedAs(leaf *unstructured.Unstructured) corrected {
+	c := corrected{uid: leaf.GetUID(), generation: leaf.GetGeneration()}
+	if c.generation == 0 {
+		c.version = leaf.GetResourceVersion()
+	}
+	return c
+}
+
+// due reports whether a leaf was changed since it was corrected. A field that kcp changes or drops is so tried once, and not all the time.
+func (s *Scheduler) due(at item, leaf *unstructured.Unstructured) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.corrected[at] != correctedAs(leaf)
+}
+
+func (s *Scheduler) corrects(at item, leaf *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.corrected[at] = correctedAs(leaf)
 }
 
 // writeStatus writes the status of a root, and the annotations with its placement and the reasons, if they change.

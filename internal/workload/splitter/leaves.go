@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,6 +119,8 @@ func with(all, more map[string]string) map[string]string {
 type Changes struct {
 	Apply  []*unstructured.Unstructured
 	Delete []*unstructured.Unstructured
+	// Correct are leaves that were applied as they should be, and that another client has changed since then.
+	Correct []*unstructured.Unstructured
 	// Collisions are objects of the user with the names of leaves. Neither is written.
 	Collisions []*unstructured.Unstructured
 }
@@ -142,6 +145,8 @@ func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Uns
 			c.Collisions = append(c.Collisions, is)
 		case is.GetAnnotations()[api.AnnotationSpecHash] != leaf.GetAnnotations()[api.AnnotationSpecHash]:
 			c.Apply = append(c.Apply, leaf)
+		case !hasContent(is, leaf):
+			c.Correct = append(c.Correct, leaf)
 		}
 	}
 	for _, e := range existing {
@@ -150,4 +155,39 @@ func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Uns
 		}
 	}
 	return c
+}
+
+// hasContent reports whether an object has the content of a leaf. It can have more, such as defaults.
+func hasContent(is, leaf *unstructured.Unstructured) bool {
+	for field, want := range leaf.Object {
+		if field != "metadata" && !has(is.Object[field], want) {
+			return false
+		}
+	}
+	return true
+}
+
+// has reports whether a value of JSON has everything of another one: maps and lists of maps can have more items.
+func has(is, want any) bool {
+	switch want := want.(type) {
+	case nil:
+		return true // API servers drop fields that are null
+	case map[string]any:
+		m, ok := is.(map[string]any)
+		for key, v := range want {
+			ok = ok && has(m[key], v)
+		}
+		return ok
+	case []any:
+		l, ok := is.([]any)
+		for i, v := range want {
+			if _, isMap := v.(map[string]any); isMap {
+				ok = ok && slices.ContainsFunc(l, func(x any) bool { return has(x, v) })
+			} else {
+				ok = ok && len(l) == len(want) && has(l[i], v)
+			}
+		}
+		return ok
+	}
+	return reflect.DeepEqual(is, want)
 }

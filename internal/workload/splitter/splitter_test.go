@@ -119,6 +119,8 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, []string{"web--c3"}, names(c.Collisions))
 	require.Equal(t, []string{"web--c4"}, names(c.Delete))
 
+	require.Empty(t, c.Correct)
+
 	c = splitter.Compare(root, want, nil)
 	require.Equal(t, []string{"web--c1", "web--c2", "web--c3"}, names(c.Apply))
 	deleted := want[0].DeepCopy()
@@ -233,4 +235,37 @@ spec:
 		ref("networking.k8s.io", "ingresses", "in"): both, ref("", "secrets", "tls"): both,
 		ref("", "services", "manual"): both,
 	}, n)
+}
+
+// Another client can change a leaf after it was applied. Defaults, and what is added to lists of maps, are no changes.
+func TestCompareFindsWhatAnotherClientHasChanged(t *testing.T) {
+	const containers = "spec: {replicas: 2, template: {metadata: {creationTimestamp: null}, spec: {containers: [{name: web, image: web, args: [a, b]}]}}}"
+	root := object(t, "{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop, uid: u}, "+containers+"}")
+	want, err := splitter.Leaves(root, shares(map[string]int64{"c1": 2}))
+	require.NoError(t, err)
+	for change, corrected := range map[string]bool{
+		"spec: {paused: false}":  false,
+		"status: {replicas: 7}":  false,
+		"spec: {replicas: 3}":    true,
+		"spec: {template: null}": true,
+		"spec: {template: {metadata: {labels: {a: b}}, spec: {containers: [{name: proxy}, {name: web, image: web, args: [a, b], ports: []}]}}}": false,
+		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: other, args: [a, b]}]}}}":                                       true,
+		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: web, args: [a, b, c]}]}}}":                                      true,
+	} {
+		is := want[0].DeepCopy()
+		patch := object(t, "{apiVersion: apps/v1, kind: Deployment, "+change+"}")
+		for _, field := range []string{"spec", "status"} {
+			for key, value := range mapOf(patch.Object[field]) {
+				require.NoError(t, unstructured.SetNestedField(is.Object, value, field, key))
+			}
+		}
+		c := splitter.Compare(root, want, []*unstructured.Unstructured{is})
+		require.Empty(t, c.Apply)
+		require.Equal(t, corrected, len(c.Correct) == 1, change)
+	}
+}
+
+func mapOf(v any) map[string]any {
+	m, _ := v.(map[string]any)
+	return m
 }
