@@ -31,7 +31,8 @@ func (s *slimmer) slim(u *unstructured.Unstructured) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u.Object, _ = s.copy(kept).(map[string]any)
+	// What is shared stays for good: not what a Secret has.
+	u.Object, _ = s.copy(kept, u.GetKind() != "Secret").(map[string]any)
 }
 
 // only returns an object with the fields at some paths.
@@ -56,23 +57,25 @@ func only(object map[string]any, paths [][]string) map[string]any {
 	return out
 }
 
-// copy copies a value of JSON. The slimmer is locked.
-func (s *slimmer) copy(v any) any {
+// copy copies a value of JSON. The keys of maps are shared, and other strings if values is true. The slimmer is locked.
+func (s *slimmer) copy(v any, values bool) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, item := range v {
-			out[s.share(k)] = s.copy(item)
+			out[s.share(k)] = s.copy(item, values)
 		}
 		return out
 	case []any:
 		out := make([]any, len(v))
 		for i, item := range v {
-			out[i] = s.copy(item)
+			out[i] = s.copy(item, values)
 		}
 		return out
 	case string:
-		return s.share(v)
+		if values {
+			return s.share(v)
+		}
 	}
 	return v
 }

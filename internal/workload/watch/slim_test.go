@@ -41,6 +41,15 @@ func TestSlimSharesStrings(t *testing.T) {
 	require.True(t, same("web"))
 }
 
+func TestSlimDoesNotShareSecrets(t *testing.T) {
+	var s slimmer
+	u := &unstructured.Unstructured{Object: map[string]any{"kind": "Secret", "data": map[string]any{"password": "cGFzc3dvcmQ="}}}
+	s.slim(u)
+	require.Contains(t, s.shared, "password")
+	require.NotContains(t, s.shared, "cGFzc3dvcmQ=")
+	require.Equal(t, map[string]any{"password": "cGFzc3dvcmQ="}, u.Object["data"])
+}
+
 func TestSlimKeepsWhatIsRead(t *testing.T) {
 	s := slimmer{keep: [][]string{{"metadata"}, {"status", "conditions"}, {"status", "phase"}, {"absent", "field"}}}
 	u := &unstructured.Unstructured{Object: map[string]any{
