@@ -114,23 +114,30 @@ func (b *bench) cluster(ctx context.Context) (c *cluster, release func() error, 
 	if c.kubeconfig = os.Getenv("E2E_KUBECONFIG"); c.kubeconfig != "" {
 		return c, release, nil
 	}
-	if c.kubeconfig, err = testbed(ctx, "kubeconfig"); err == nil {
-		return c, release, nil
+	c.kubeconfig, release, err = b.node(ctx, "a")
+	return c, release, err
+}
+
+// node finds or starts a node of the testbed. release stops it if this has started it.
+func (b *bench) node(ctx context.Context, name string) (kubeconfig string, release func() error, err error) {
+	release = func() error { return nil }
+	if kubeconfig, err = testbed(ctx, "kubeconfig", "--node", name); err == nil {
+		return kubeconfig, release, nil
 	}
-	b.logf("cluster: starting the testbed")
+	b.logf("starting node %s of the testbed", name)
 	release = func() error {
 		ctx, cancel := detached(ctx)
 		defer cancel()
-		_, err := testbed(ctx, "down", "--node", "a")
+		_, err := testbed(ctx, "down", "--node", name)
 		return err
 	}
-	if _, err = testbed(ctx, "up"); err == nil {
-		c.kubeconfig, err = testbed(ctx, "kubeconfig")
+	if _, err = testbed(ctx, "up", "--node", name); err == nil {
+		kubeconfig, err = testbed(ctx, "kubeconfig", "--node", name)
 	}
 	if err != nil {
-		return nil, nil, errors.Join(err, release())
+		return "", nil, errors.Join(err, release())
 	}
-	return c, release, nil
+	return kubeconfig, release, nil
 }
 
 // kube runs kubectl.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -14,7 +15,7 @@ import (
 )
 
 // deploy lets every user create a number of Deployments, each some time after the last one. It returns the time of each, in seconds, from
-// the request until it exists in both clusters.
+// the request until it has arrived in its clusters.
 func (f *field) deploy(ctx context.Context, each int, every time.Duration) ([]float64, error) {
 	sent, problems := make([]map[string]time.Time, users), make([]error, users)
 	var work sync.WaitGroup
@@ -37,11 +38,11 @@ func (f *field) deploy(ctx context.Context, each int, every time.Duration) ([]fl
 		defer f.mu.Unlock()
 		for _, mine := range sent {
 			for name, at := range mine {
-				c1, c2 := f.seen[[2]string{"c1", name}], f.seen[[2]string{"c2", name}]
-				if c1.IsZero() || c2.IsZero() {
+				if len(f.seen[name]) < f.spread {
 					return false, nil
 				}
-				took = append(took, max(c1.Sub(at), c2.Sub(at)).Seconds())
+				last := slices.MaxFunc(slices.Collect(maps.Values(f.seen[name])), time.Time.Compare)
+				took = append(took, last.Sub(at).Seconds())
 			}
 		}
 		return true, nil
@@ -66,7 +67,7 @@ func (f *field) deployAs(ctx context.Context, user, n int, every time.Duration, 
 	for i := range n {
 		name := fmt.Sprintf("web-%d-%d", user, f.created+i)
 		began := time.Now()
-		if _, err := client.Create(ctx, deploymentNamed(name), metav1.CreateOptions{}); err != nil {
+		if _, err := client.Create(ctx, f.deployment(name), metav1.CreateOptions{}); err != nil {
 			return err
 		}
 		sent[name] = began
@@ -75,14 +76,14 @@ func (f *field) deployAs(ctx context.Context, user, n int, every time.Duration, 
 	return nil
 }
 
-func deploymentNamed(name string) *unstructured.Unstructured {
+func (f *field) deployment(name string) *unstructured.Unstructured {
 	labels := map[string]any{"app": name}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"name": name, "labels": labels},
 		"spec": map[string]any{
-			"replicas": int64(2), "selector": map[string]any{"matchLabels": labels},
+			"replicas": f.replicas, "selector": map[string]any{"matchLabels": labels},
 			"template": map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{"containers": []any{map[string]any{
-				"name": "web", "image": "registry.example.com/web:v1", "ports": []any{map[string]any{"containerPort": int64(8080)}},
+				"name": "web", "image": f.image, "ports": []any{map[string]any{"containerPort": int64(8080)}},
 			}}}},
 		},
 	}}

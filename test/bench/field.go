@@ -37,44 +37,83 @@ const startFor = 20 * time.Second
 // fieldLimit is the time limit of everything that a field waits for.
 const fieldLimit = 5 * time.Minute
 
-// field is a kcp with a controller, and two physical clusters without nodes.
+// field is a kcp with a controller, and two physical clusters.
 type field struct {
 	dir, kcpctl string
-	// admin is the path of the kubeconfig of kcp.
-	admin   string
-	kcp     *rest.Config
-	servers map[string]*apiserver.Server
-	syncer  *exec.Cmd
+	// admin is the path of the kubeconfig of kcp, and physical are those of the clusters, by name.
+	admin    string
+	physical map[string]string
+	kcp      *rest.Config
+	servers  []*apiserver.Server
+	syncer   *exec.Cmd
+	// image and replicas are those of Deployments, and spread is in how many clusters each of them is.
+	image    string
+	replicas int64
+	spread   int
+	// arrived reports whether a Deployment in a cluster is as it should be. Nil: it exists.
+	arrived func(*unstructured.Unstructured) bool
 	// probes are the addresses of the controller and of the syncer.
 	probes  []string
 	created int // Deployments in each workspace
 
 	mu sync.Mutex
-	// seen has when a Deployment was first seen in a cluster, by cluster and name.
-	seen map[[2]string]time.Time
+	// seen has when a Deployment had arrived in a cluster, by name and cluster.
+	seen map[string]map[string]time.Time
 }
 
-func (b *bench) newField(ctx context.Context, dir string, env, args []string) (*field, error) {
-	f := &field{dir: dir, kcpctl: b.kcpctl, admin: filepath.Join(dir, "admin.kubeconfig"), servers: map[string]*apiserver.Server{}, seen: map[[2]string]time.Time{}}
+// inField brings up a kcp on this machine, calls a function, and removes everything.
+func (b *bench) inField(ctx context.Context, do func(*field) error) (err error) {
+	bin, err := testbed(ctx, "kcp-bin-dir")
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "kcpctl-bench-")
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "kcp.yaml")
+	if err := os.WriteFile(file, []byte(workloadsSetup), 0o600); err != nil {
+		return err
+	}
+	env, args := []string{"XDG_STATE_HOME=" + dir}, []string{"--local", "-f", file, "--kcp-bin-dir", bin}
+	defer func() {
+		err = errors.Join(err, b.down(ctx, env, args...), killAll(dir), os.RemoveAll(dir))
+	}()
+	if _, err := b.up(ctx, env, args...); err != nil {
+		return err
+	}
+	f := &field{dir: dir, kcpctl: b.kcpctl, admin: filepath.Join(dir, "admin.kubeconfig"), physical: map[string]string{}, seen: map[string]map[string]time.Time{}}
 	text, err := command{name: b.kcpctl, args: append([]string{"kubeconfig", "admin"}, args...), env: env}.output(ctx)
 	if err == nil {
 		err = os.WriteFile(f.admin, []byte(text), 0o600)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if f.kcp, err = connect.KCP(f.admin, ""); err != nil {
-		return nil, err
+		return err
 	}
 	f.kcp.QPS = -1
+	if f.probes, err = addressesOfProbes(dir); err != nil {
+		return err
+	}
+	return errors.Join(do(f), f.stop())
+}
+
+// startServers starts two physical clusters without nodes.
+func (f *field) startServers(ctx context.Context) error {
 	for _, name := range []string{"c1", "c2"} {
-		if f.servers[name], err = apiserver.Start(ctx); err != nil {
-			return nil, errors.Join(err, f.stop())
+		s, err := apiserver.Start(ctx)
+		if err != nil {
+			return err
+		}
+		f.servers = append(f.servers, s)
+		if f.physical[name], err = s.Kubeconfig(apiserver.Admin); err != nil {
+			return err
 		}
 	}
 	time.Sleep(startFor)
-	f.probes, err = addressesOfProbes(dir)
-	return f, errors.Join(err, ctx.Err())
+	return ctx.Err()
 }
 
 func (f *field) stop() error {
@@ -84,9 +123,7 @@ func (f *field) stop() error {
 		_ = f.syncer.Wait() // it was killed
 	}
 	for _, s := range f.servers {
-		if s != nil {
-			errs = append(errs, s.Stop())
-		}
+		errs = append(errs, s.Stop())
 	}
 	return errors.Join(errs...)
 }
@@ -114,10 +151,7 @@ func wait(ctx context.Context, what string, done func() (bool, error)) error {
 
 // register registers a cluster, and returns the time until it is ready and can be used.
 func (f *field) register(ctx context.Context, name string, mode api.SyncMode) (time.Duration, error) {
-	kubeconfig, err := f.servers[name].Kubeconfig(apiserver.Admin)
-	if err != nil {
-		return 0, err
-	}
+	kubeconfig := f.physical[name]
 	if err := f.follow(ctx, name, kubeconfig); err != nil {
 		return 0, err
 	}
@@ -187,7 +221,7 @@ func (f *field) startSyncer(cluster, kubeconfig string) error {
 	return f.syncer.Start()
 }
 
-// follow records when Deployments appear in a cluster.
+// follow records when Deployments arrive in a cluster.
 func (f *field) follow(ctx context.Context, name, kubeconfig string) error {
 	cfg, err := connect.File(kubeconfig, "")
 	if err != nil {
@@ -203,16 +237,23 @@ func (f *field) follow(ctx context.Context, name, kubeconfig string) error {
 	}
 	go func() {
 		for e := range w.ResultChan() {
-			if o, ok := e.Object.(*unstructured.Unstructured); ok {
-				f.mu.Lock()
-				if k := [2]string{name, o.GetName()}; f.seen[k].IsZero() {
-					f.seen[k] = time.Now()
-				}
-				f.mu.Unlock()
+			if o, ok := e.Object.(*unstructured.Unstructured); ok && (f.arrived == nil || f.arrived(o)) {
+				f.see(o.GetName(), name)
 			}
 		}
 	}()
 	return nil
+}
+
+func (f *field) see(deployment, cluster string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.seen[deployment] == nil {
+		f.seen[deployment] = map[string]time.Time{}
+	}
+	if f.seen[deployment][cluster].IsZero() {
+		f.seen[deployment][cluster] = time.Now()
+	}
 }
 
 // workspaces creates the workspaces from one number to another, over the shards in turn.

@@ -49,6 +49,7 @@ func cases() []benchCase {
 		{"local", "kcpctl up --local of three shards, and kcp's own sharded-test-server", 3, measureLocal},
 		{"local-scale", "kcpctl up --local of 1, 2 and 5 shards", 1, measureLocalScale},
 		{"workloads", "Deployments of ten workspaces over two physical clusters: latency, memory, requests at rest, registration", 1, measureWorkloads},
+		{"running", "the same over two nodes of the testbed: from create until the pods run, and the same without kcp", 1, measureRunning},
 	}
 }
 

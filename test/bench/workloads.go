@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 )
 
@@ -35,13 +32,16 @@ spec:
 // measureWorkloads registers two physical clusters without nodes, one that the controller syncs and one with its own syncer, and creates
 // Deployments in ten workspaces of three shards. Each runs on both clusters.
 func measureWorkloads(ctx context.Context, b *bench, runs int) error {
-	bin, err := testbed(ctx, "kcp-bin-dir")
-	if err != nil {
-		return err
-	}
 	var all workloadRuns
 	for range runs {
-		if err := b.runWorkloads(ctx, bin, &all); err != nil {
+		err := b.inField(ctx, func(f *field) error {
+			f.image, f.replicas, f.spread = "registry.example.com/web:v1", 2, 2
+			if err := f.startServers(ctx); err != nil {
+				return err
+			}
+			return f.measure(ctx, b, &all)
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -74,29 +74,6 @@ func (w *workloadRuns) addTo(r *report) {
 
 // mebibyte is in megabytes, the unit of reports.
 const mebibyte = 1.048576
-
-func (b *bench) runWorkloads(ctx context.Context, bin string, to *workloadRuns) (err error) {
-	dir, err := os.MkdirTemp("", "kcpctl-bench-")
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(dir, "kcp.yaml")
-	if err := os.WriteFile(file, []byte(workloadsSetup), 0o600); err != nil {
-		return err
-	}
-	env, args := []string{"XDG_STATE_HOME=" + dir}, []string{"--local", "-f", file, "--kcp-bin-dir", bin}
-	defer func() {
-		err = errors.Join(err, b.down(ctx, env, args...), killAll(dir), os.RemoveAll(dir))
-	}()
-	if _, err := b.up(ctx, env, args...); err != nil {
-		return err
-	}
-	f, err := b.newField(ctx, dir, env, args)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.measure(ctx, b, to), f.stop())
-}
 
 // measure measures everything, in an order in which nothing disturbs what follows.
 func (f *field) measure(ctx context.Context, b *bench, to *workloadRuns) error {
