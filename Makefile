@@ -44,7 +44,7 @@ demo: build ## A sharded kcp on this machine: kcp's binaries are downloaded, or 
 test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI, a real kube-apiserver, a real kcp on both runtimes
 
 .PHONY: test-long
-test-long: race model faults-few e2e-long ## Run the long tests: data races, random commands, faults, day 2 and load on a real kcp (45 minutes)
+test-long: race model faults-few e2e-long ## Run the long tests: data races, random commands, faults, day 2 and load on a real kcp (50 minutes)
 
 .PHONY: unit
 unit: packages ## Run unit, golden and CLI tests, and a few random steps of the model

@@ -82,8 +82,8 @@ type Scheduler struct {
 	decided map[item]decided
 	// longNames has the root's name of leaves whose names do not contain it.
 	longNames map[item]string
-	// corrected are leaves that another client had changed, as they were after their correction.
-	corrected map[item]corrected
+	// corrected has leaves that another client had changed, as they were after their correction.
+	corrected map[item]watch.Version
 	// reserved are the reservations of workloads by cluster.
 	reserved map[string]map[item]*reservation
 }
@@ -93,7 +93,7 @@ func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
 	return &Scheduler{
 		Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), reserved: map[string]map[item]*reservation{}, decided: map[item]decided{},
-		longNames: map[item]string{}, corrected: map[item]corrected{},
+		longNames: map[item]string{}, corrected: map[item]watch.Version{},
 	}
 }
 

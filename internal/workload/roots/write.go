@@ -27,31 +27,17 @@ func (s *Scheduler) write(ctx context.Context, i item, root watch.Object, change
 		return false, err
 	}
 	client := r.Namespace(i.Namespace)
-	apply := func(leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		live, err := client.Apply(ctx, leaf.GetName(), leaf, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
-		if err != nil {
-			return nil, fmt.Errorf("apply %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
-		}
-		return live, nil
-	}
 	for _, leaf := range changes.Apply {
-		if _, err := apply(leaf); err != nil {
+		if _, err := apply(ctx, client, i, leaf); err != nil {
 			return false, err
 		}
 	}
 	for _, leaf := range changes.Correct {
-		at := i
-		at.Name = leaf.GetName()
-		is, ok := s.set.Get(i.GroupVersionResource, at.Key)
-		if !ok || !s.due(at, is.Unstructured) {
-			continue
-		}
-		live, err := apply(leaf)
+		corrected, err := s.correct(ctx, client, i, leaf)
 		if err != nil {
 			return false, err
 		}
-		s.corrects(at, live)
-		changed = changed || live.GetResourceVersion() != is.GetResourceVersion()
+		changed = changed || corrected
 	}
 	for _, leaf := range changes.Delete {
 		uid := leaf.GetUID()
@@ -63,33 +49,37 @@ func (s *Scheduler) write(ctx context.Context, i item, root watch.Object, change
 	return changed || len(changes.Apply)+len(changes.Delete) > 0, nil
 }
 
-// corrected is a leaf as it was after its correction.
-type corrected struct {
-	uid        types.UID
-	generation int64
-	version    string
-}
-
-// correctedAs returns what a correction has made of a leaf. Leaves without a generation have no status: each change counts.
-func correctedAs(leaf *unstructured.Unstructured) corrected {
-	c := corrected{uid: leaf.GetUID(), generation: leaf.GetGeneration()}
-	if c.generation == 0 {
-		c.version = leaf.GetResourceVersion()
+func apply(ctx context.Context, client dynamic.ResourceInterface, i item, leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	live, err := client.Apply(ctx, leaf.GetName(), leaf, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
+	if err != nil {
+		return nil, fmt.Errorf("apply %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
 	}
-	return c
+	return live, nil
 }
 
-// due reports whether a leaf was changed since it was corrected. A field that kcp changes or drops is so tried once, and not all the time.
-func (s *Scheduler) due(at item, leaf *unstructured.Unstructured) bool {
+// correct applies a leaf that another client has changed, and reports whether that changes it. It tries each version of the leaf once: what kcp
+// itself changes or drops cannot be corrected.
+func (s *Scheduler) correct(ctx context.Context, client dynamic.ResourceInterface, i item, leaf *unstructured.Unstructured) (bool, error) {
+	at := i
+	at.Name = leaf.GetName()
+	is, ok := s.set.Get(i.GroupVersionResource, at.Key)
+	if !ok {
+		return false, nil // it is gone by now
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.corrected[at] != correctedAs(leaf)
-}
-
-func (s *Scheduler) corrects(at item, leaf *unstructured.Unstructured) {
+	tried := s.corrected[at] == watch.VersionOf(is.Unstructured)
+	s.mu.Unlock()
+	if tried {
+		return false, nil
+	}
+	live, err := apply(ctx, client, i, leaf)
+	if err != nil {
+		return false, err
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.corrected[at] = correctedAs(leaf)
+	s.corrected[at] = watch.VersionOf(live)
+	s.mu.Unlock()
+	return live.GetResourceVersion() != is.GetResourceVersion(), nil
 }
 
 // writeStatus writes the status of a root, and the annotations with its placement and the reasons, if they change.

@@ -20,14 +20,11 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// applied is what the syncer has applied, and the answer of the physical cluster.
+// applied is what the syncer has applied.
 type applied struct {
-	// hash is that of the object that was sent.
-	hash uint64
-	// uid, generation and answer are those of the object. If the object has no generation, its resourceVersion shows a change.
-	uid        types.UID
-	generation int64
-	answer     string
+	// hash is that of the object that was sent, and version that of the answer.
+	hash    uint64
+	version watch.Version
 }
 
 // sync makes the object in the physical cluster, and the status of the leaf, what they should be.
@@ -67,7 +64,7 @@ func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructu
 	s.mu.Lock()
 	last := s.applied[i]
 	s.mu.Unlock()
-	if known && last.hash == hash && last.is(live.Unstructured) {
+	if known && last == (applied{hash, watch.VersionOf(live.Unstructured)}) {
 		return live.Unstructured, nil
 	}
 	if err := s.ensureNamespace(ctx, i); err != nil {
@@ -88,20 +85,9 @@ func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructu
 	}
 	s.observe(Down, i)
 	s.mu.Lock()
-	s.applied[i] = applied{hash, object.GetUID(), object.GetGeneration(), object.GetResourceVersion()}
+	s.applied[i] = applied{hash, watch.VersionOf(object)}
 	s.mu.Unlock()
 	return object, nil
-}
-
-// is reports whether an object still is what was applied, and not another one of its name.
-func (a applied) is(object *unstructured.Unstructured) bool {
-	if a.uid != object.GetUID() {
-		return false
-	}
-	if g := object.GetGeneration(); g != 0 {
-		return a.generation == g
-	}
-	return a.answer == object.GetResourceVersion()
 }
 
 // hashOf returns a hash of an object, never 0.
