@@ -39,24 +39,20 @@ func measureRunning(ctx context.Context, b *bench, runs int) (err error) {
 	}
 	var p50, p99, plain50, plain99 []float64
 	for range runs {
-		err := b.inField(ctx, func(f *field) error {
+		var took, without []float64
+		if err := b.inField(ctx, func(f *field) (err error) {
 			f.physical, f.image, f.replicas, f.spread, f.arrived = nodes, "kcpctl.dev/testbed/web:v1", 1, 1, isAvailable
-			took, err := f.run(ctx)
-			if err != nil {
+			if took, err = f.run(ctx); err != nil {
 				return err
 			}
-			p50, p99 = append(p50, percentile(took, 50)), append(p99, percentile(took, 99))
-			without, err := f.runPlain(ctx, nodes["c1"])
-			if err != nil {
-				return err
-			}
-			plain50, plain99 = append(plain50, percentile(without, 50)), append(plain99, percentile(without, 99))
-			b.logf("running: create to available: P50 %.2f s, P99 %.2f s; without kcp %.2f s, %.2f s", percentile(took, 50), percentile(took, 99), percentile(without, 50), percentile(without, 99))
-			return nil
-		})
-		if err != nil {
+			without, err = f.runPlain(ctx, nodes["c1"])
+			return err
+		}); err != nil {
 			return err
 		}
+		half, last, plainHalf, plainLast := percentile(took, 50), percentile(took, 99), percentile(without, 50), percentile(without, 99)
+		b.logf("running: create to available: P50 %.2f s, P99 %.2f s; without kcp %.2f s, %.2f s", half, last, plainHalf, plainLast)
+		p50, p99, plain50, plain99 = append(p50, half), append(p99, last), append(plain50, plainHalf), append(plain99, plainLast)
 	}
 	half := b.report.add("running, create to available without kcp, P50", "s", plain50)
 	last := b.report.add("running, create to available without kcp, P99", "s", plain99)

@@ -118,7 +118,6 @@ func TestCompare(t *testing.T) {
 	require.Equal(t, []string{"web--c2"}, names(c.Apply))
 	require.Equal(t, []string{"web--c3"}, names(c.Collisions))
 	require.Equal(t, []string{"web--c4"}, names(c.Delete))
-
 	require.Empty(t, c.Correct)
 
 	c = splitter.Compare(root, want, nil)

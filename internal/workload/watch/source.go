@@ -27,9 +27,7 @@ const (
 // source watches a resource at an endpoint. It is the store of its reflector.
 type source struct {
 	Source
-	o      *Options
-	work   *sync.WaitGroup
-	slim   func(*unstructured.Unstructured)
+	set    *Set
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -37,7 +35,7 @@ type source struct {
 	objects store
 	listed  bool
 	failure *Failure
-	// stale reports whether the watch has ended: objects come and go unseen until it is continued, or until the next list.
+	// stale reports whether the watch has failed: objects come and go unseen until it is continued, or until the next list.
 	stale bool
 }
 
@@ -46,7 +44,7 @@ func (s *Set) start(at Source, client dynamic.Interface) *source {
 	// client-go would log each failure that State reports.
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
-	src := &source{Source: at, o: &s.o, work: &s.work, slim: s.slimmer.slim, cancel: cancel, done: make(chan struct{}), objects: store{}}
+	src := &source{Source: at, set: s, cancel: cancel, done: make(chan struct{}), objects: store{}}
 	r := cache.NewReflectorWithOptions(src.listWatch(client.Resource(at.Resource)), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
 		Logger:          &quiet,
 		Name:            at.Endpoint,
@@ -67,7 +65,9 @@ func (s *source) stop() {
 
 // listWatch lists and watches a resource, and records whether that works.
 func (s *source) listWatch(r dynamic.ResourceInterface) cache.ListerWatcher {
-	restrict := func(o *metav1.ListOptions) { o.LabelSelector, o.FieldSelector = s.o.LabelSelector, s.o.FieldSelector }
+	restrict := func(o *metav1.ListOptions) {
+		o.LabelSelector, o.FieldSelector = s.set.o.LabelSelector, s.set.o.FieldSelector
+	}
 	return plainList{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			restrict(&o)
@@ -100,7 +100,7 @@ func (plainList) IsWatchListSemanticsUnSupported() bool { return true }
 func (s *source) observe(w apiwatch.Interface) apiwatch.Interface {
 	events := make(chan apiwatch.Event)
 	observed := apiwatch.NewProxyWatcher(events)
-	s.work.Go(func() {
+	s.set.work.Go(func() {
 		defer close(events)
 		defer w.Stop()
 		for {
@@ -143,7 +143,7 @@ func (s *source) result(ctx context.Context, err error) {
 	case err == nil:
 		s.failure = nil
 	case before == nil:
-		s.failure = &Failure{s.Source, err, s.o.Now()}
+		s.failure = &Failure{s.Source, err, s.set.o.Now()}
 	default:
 		s.failure = &Failure{s.Source, err, before.Since}
 	}
@@ -151,7 +151,7 @@ func (s *source) result(ctx context.Context, err error) {
 	changed := before != nil && err == nil || err != nil && (before == nil || before.Err.Error() != err.Error())
 	s.mu.Unlock()
 	if changed {
-		s.o.State(s.Source, err)
+		s.set.o.State(s.Source, err)
 	}
 }
 
@@ -199,12 +199,12 @@ func (s *source) Add(o any) error {
 	if !ok {
 		return nil
 	}
-	s.slim(u)
+	s.set.slimmer.slim(u)
 	k := KeyOf(u)
 	s.mu.Lock()
 	s.objects.set(k, u)
 	s.mu.Unlock()
-	s.o.Changed(s.Resource, k)
+	s.set.o.Changed(s.Resource, k)
 	return nil
 }
 
@@ -221,7 +221,7 @@ func (s *source) Delete(o any) error {
 	s.mu.Lock()
 	s.objects.delete(k)
 	s.mu.Unlock()
-	s.o.Changed(s.Resource, k)
+	s.set.o.Changed(s.Resource, k)
 	return nil
 }
 
@@ -230,7 +230,7 @@ func (s *source) Replace(list []any, _ string) error {
 	next := store{}
 	for _, o := range list {
 		if u, ok := o.(*unstructured.Unstructured); ok {
-			s.slim(u)
+			s.set.slimmer.slim(u)
 			next.set(KeyOf(u), u)
 		}
 	}
@@ -250,13 +250,13 @@ func (s *source) Replace(list []any, _ string) error {
 	})
 	s.mu.Unlock()
 	for _, k := range changed {
-		s.o.Changed(s.Resource, k)
+		s.set.o.Changed(s.Resource, k)
 	}
 	if first {
-		s.o.State(s.Source, nil)
+		s.set.o.State(s.Source, nil)
 		return nil
 	}
-	s.o.Relisted(s.Source)
+	s.set.o.Relisted(s.Source)
 	return nil
 }
 

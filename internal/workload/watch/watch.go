@@ -283,22 +283,21 @@ func (s *Set) Resource(endpoint, cluster string, r schema.GroupVersionResource) 
 
 // Listed reports whether every source was listed at least once.
 func (s *Set) Listed() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, src := range s.sources {
-		if listed, _ := src.state(); !listed {
-			return false
-		}
-	}
-	return s.updated
+	return s.every(func(src *source) bool {
+		listed, _ := src.state()
+		return listed
+	})
 }
 
 // Complete reports whether every source was listed and is watched: an object that the set does not have does not exist.
-func (s *Set) Complete() bool {
+func (s *Set) Complete() bool { return s.every((*source).complete) }
+
+// every reports whether the sources are known, and something holds for each of them.
+func (s *Set) every(holds func(*source) bool) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, src := range s.sources {
-		if !src.complete() {
+		if !holds(src) {
 			return false
 		}
 	}
