@@ -28,9 +28,6 @@ const (
 	AnnotationSpecHash = Group + "/spec-hash"
 	// AnnotationSurge is "true" on leaves with replicas that replace others which still run in another cluster.
 	AnnotationSurge = Group + "/surge"
-	// AnnotationMoves has how many replicas moved to a leaf in the minute from a time, as TIME=NUMBER. The limit of moves is kept with it
-	// when the controller starts again.
-	AnnotationMoves = Group + "/moves"
 )
 
 // AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.
@@ -38,6 +35,11 @@ const AnnotationSyncError = Group + "/sync-error"
 
 // Annotations of roots.
 const (
+	// AnnotationMoves has how many replicas of a root moved in the minute from a time, as TIME=NUMBER. It is on the root, because a move can end
+	// with the deletion of a leaf.
+	AnnotationMoves = Group + "/moves"
+	// AnnotationRebalanced is the last request to rebalance that was carried out for a root. See AnnotationRebalanceRequest.
+	AnnotationRebalanced = Group + "/rebalanced"
 	// AnnotationPlacement has the replicas of a root by cluster, as JSON. See Placement.
 	AnnotationPlacement = Group + "/placement"
 	// AnnotationExplain has the reasons of the last decision, as JSON, for kcpctl workloads explain.
@@ -60,6 +62,35 @@ const (
 	AnnotationAntiAffinity = Group + "/anti-affinity"
 	// AnnotationMaxClusters is the largest number of clusters.
 	AnnotationMaxClusters = Group + "/max-clusters"
+	// AnnotationFailover is Automatic, Never, or how long a cluster may be not ready before others run its share, too, such as 5m. Default:
+	// Automatic for workloads of which more instances than requested do no harm, and Never for those of which one may run at a time.
+	AnnotationFailover = Group + "/failover"
+	// AnnotationRebalance is OnRequest or Gradual. Default: the setting of the controller.
+	AnnotationRebalance = Group + "/rebalance"
+)
+
+// AnnotationRebalanceRequest is an annotation of a root, or of the APIExport ExportWorkloads for all of them. A value that differs from
+// AnnotationRebalanced requests to divide the replicas once again by the capacity of the clusters: kcpctl workloads rebalance.
+const AnnotationRebalanceRequest = Group + "/rebalance-request"
+
+// Failover is whether other clusters run the share of a cluster that is lost.
+type Failover string
+
+const (
+	// FailoverAutomatic runs it on other clusters, too, after ClusterSpec.EvictAfter.
+	FailoverAutomatic Failover = "Automatic"
+	// FailoverNever waits for the cluster.
+	FailoverNever Failover = "Never"
+)
+
+// Rebalance is when running replicas move to clusters with more room.
+type Rebalance string
+
+const (
+	// RebalanceOnRequest moves them by kcpctl workloads rebalance only. It is the default.
+	RebalanceOnRequest Rebalance = "OnRequest"
+	// RebalanceGradual moves them whenever the imbalance is large, a few at a time.
+	RebalanceGradual Rebalance = "Gradual"
 )
 
 // FinalizerSyncer is the finalizer of leaves that may exist in the physical cluster. The syncer removes it when they are gone there.
@@ -74,6 +105,8 @@ const (
 	AnnotationDrain = Group + "/drain"
 	// AnnotationForceRemoval, on a Cluster that is deleted, gives up what is scheduled to it: the objects stay in the cluster.
 	AnnotationForceRemoval = Group + "/force-removal"
+	// AnnotationAcceptCluster is the UID of a physical cluster that replaces the one of ClusterStatus.UID: kcpctl cluster add --replace.
+	AnnotationAcceptCluster = Group + "/accept-cluster"
 	// AnnotationRemoveOrphans releases objects of the physical cluster that have no object in kcp and that the syncer keeps. Its value is
 	// in the message of the condition TooManyOrphans, and stands for exactly these objects.
 	AnnotationRemoveOrphans = Group + "/remove-orphans"
@@ -105,6 +138,9 @@ const (
 	ConditionAPIsCompatible = "APIsCompatible"
 	// ConditionSchedulable is whether new objects are scheduled to the cluster.
 	ConditionSchedulable = "Schedulable"
+	// ConditionEvicted is whether other clusters run the share of the cluster, too, because it has been not ready for longer than evictAfter.
+	// What is scheduled to the cluster stays: its syncer continues when it is ready.
+	ConditionEvicted = "Evicted"
 )
 
 // Conditions of leaves and roots. kinds without status.conditions have events only.
@@ -133,6 +169,16 @@ const (
 	ReasonDrained            = "Drained"
 	ReasonRemoving           = "Removing"
 	ReasonTooManyOrphans     = "TooManyOrphans"
+	ReasonOrphans            = "Orphans"         // objects without an object in kcp, before they are removed
+	ReasonClusterReplaced    = "ClusterReplaced" // another physical cluster than ClusterStatus.UID
+	ReasonOtherSetup         = "OtherSetup"      // the cluster has objects of these workspaces under another ID of the setup
+
+	// Reasons of ConditionEvicted.
+	ReasonEvicted            = "Evicted"
+	ReasonEvictAfter         = "EvictAfter"         // not yet
+	ReasonNeverEvicted       = "NeverEvicted"       // evictAfter is 0s
+	ReasonCredentialsRefused = "CredentialsRefused" // the cluster can run what it has
+	ReasonFullDisruption     = "FullDisruption"     // no cluster is ready, or more than half of them went away at once
 
 	ReasonSynced               = "Synced"
 	ReasonPending              = "Pending"
@@ -147,7 +193,12 @@ const (
 	ReasonNotNeeded         = "NotNeeded" // no workload needs the object
 	ReasonInvalidHint       = "InvalidHint"
 	ReasonDependencyMissing = "DependencyMissing"
-	ReasonNameCollision     = "NameCollision" // an object of the user has the name of a leaf
+	ReasonNameCollision     = "NameCollision"  // an object of the user has the name of a leaf
+	ReasonSpreadNotSet      = "SpreadNotSet"   // nobody has described the kind, and the object has no annotation
+	ReasonTooLarge          = "TooLarge"       // the workspace has more than one workspace may have
+	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object again and again
+	ReasonRetrying          = "Retrying"       // the physical cluster fails to answer
+	ReasonNotAllowed        = "NotAllowed"     // by the tenancy of the Cluster
 )
 
 // ClusterPlacement is the share of a cluster in a root, in the annotation AnnotationPlacement: {"c1":{"replicas":2,"ready":2}}.

@@ -11,13 +11,17 @@ package api
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The API group of the types, and the prefix of labels and annotations.
@@ -29,7 +33,7 @@ const (
 // KindCluster is the kind of a physical cluster.
 const KindCluster = "Cluster"
 
-// DefaultEvictAfter is how long a cluster may be not ready before its share runs on other clusters.
+// DefaultEvictAfter is how long a cluster may be not ready before other clusters run its share, too.
 const DefaultEvictAfter = time.Minute
 
 // SyncMode is where the syncer of a cluster runs.
@@ -62,10 +66,60 @@ type ClusterSpec struct {
 	SyncMode SyncMode `json:"syncMode,omitempty"`
 	// Unschedulable means that nothing new is scheduled to the cluster. What runs there stays.
 	Unschedulable bool `json:"unschedulable,omitempty"`
-	// EvictAfter is how long the cluster may be not ready before its share runs on other clusters. Zero means forever. Default: 60s.
+	// EvictAfter is how long the cluster may be not ready before other clusters run its share, too. Zero means forever. Default: 60s.
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
+	// WorkspaceSelector selects the workspaces that may use the cluster. Nil selects all.
+	WorkspaceSelector *WorkspaceSelector `json:"workspaceSelector,omitempty"`
+	// Tenancy confines the objects of workspaces in the cluster. Nil has the defaults.
+	Tenancy *Tenancy `json:"tenancy,omitempty"`
+	// MaxCapacity bounds the allocatable resources that a report of the cluster may claim. Resources that are not listed are not bounded.
+	MaxCapacity corev1.ResourceList `json:"maxCapacity,omitempty"`
 	// PodSecurity is what pods may do: the Pod Security Standard of the namespaces with objects of workspaces. Default: baseline.
 	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
+}
+
+// WorkspaceSelector selects workspaces.
+type WorkspaceSelector struct {
+	// Paths are paths of workspaces. root:team selects root:team and the workspaces below it, such as root:team:web.
+	Paths []string `json:"paths"`
+}
+
+// Selects reports whether a workspace is selected. A path that is not known, which is empty, is not. A nil selector selects all.
+func (s *WorkspaceSelector) Selects(path string) bool {
+	return s == nil || slices.ContainsFunc(s.Paths, func(p string) bool { return path == p || strings.HasPrefix(path, p+":") })
+}
+
+// Isolation is which pods may connect to those of a workspace.
+type Isolation string
+
+const (
+	// IsolationWorkspace lets pods of the same workspace connect, clients from outside of the cluster, and pods that are not of any workspace, such
+	// as those of an ingress controller. Pods of the workspace cannot connect to the metadata service of the nodes. It is the default.
+	IsolationWorkspace Isolation = "Workspace"
+	// IsolationNone restricts no connections.
+	IsolationNone Isolation = "None"
+)
+
+// Tenancy confines the objects of workspaces in a cluster. The syncer writes a ResourceQuota, a LimitRange and a NetworkPolicy into each of
+// their namespaces, and refuses objects that ask for more.
+type Tenancy struct {
+	// Quota is the hard limit of the ResourceQuota of each namespace. Nil is DefaultQuota, an empty one writes none.
+	Quota *corev1.ResourceList `json:"quota,omitempty"`
+	// LimitRange has the limits of the LimitRange of each namespace. Default: none is written.
+	LimitRange []corev1.LimitRangeItem `json:"limitRange,omitempty"`
+	// Isolation is which pods may connect. Default: Workspace.
+	Isolation Isolation `json:"isolation,omitempty"`
+	// PriorityClasses are those that pods may name. Default: none.
+	PriorityClasses []string `json:"priorityClasses,omitempty"`
+	// TolerationKeys are the keys of taints that pods may tolerate. Default: none.
+	TolerationKeys []string `json:"tolerationKeys,omitempty"`
+	// NodeSelector is added to the pods of workspaces. Default: empty.
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+}
+
+// DefaultQuota returns the hard limit of a namespace without Tenancy.Quota: a mistake of one user does not fill the cluster.
+func DefaultQuota() corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1000"), corev1.ResourceServicesLoadBalancers: resource.MustParse("20")}
 }
 
 // PodSecurity is a level of the Pod Security Standards.
@@ -95,6 +149,9 @@ const KeyKubeconfig = "kubeconfig"
 
 // ClusterStatus is the observed state of a cluster. Only the controller writes it.
 type ClusterStatus struct {
+	// UID identifies the physical cluster: the UID of its namespace kube-system. The controller sets it once. Another cluster under the same name or
+	// credentials is not used.
+	UID        types.UID          `json:"uid,omitempty"`
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// LastHeartbeatTime is when the controller last saw a new heartbeat of the syncer, by the clock of the controller.
 	LastHeartbeatTime *metav1.Time `json:"lastHeartbeatTime,omitempty"`
@@ -195,12 +252,28 @@ func (c *Cluster) Unstructured() (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// EvictAfter returns how long the cluster may be not ready before its share runs on other clusters. Zero means forever.
+// EvictAfter returns how long the cluster may be not ready before other clusters run its share, too. Zero means forever.
 func (c *Cluster) EvictAfter() time.Duration {
 	if c.Spec.EvictAfter == nil {
 		return DefaultEvictAfter
 	}
 	return c.Spec.EvictAfter.Duration
+}
+
+// Isolation returns which pods may connect to those of a workspace, with the default.
+func (c *Cluster) Isolation() Isolation {
+	if c.Spec.Tenancy == nil {
+		return IsolationWorkspace
+	}
+	return cmp.Or(c.Spec.Tenancy.Isolation, IsolationWorkspace)
+}
+
+// Quota returns the hard limit of the namespaces of workspaces, with the default. It is empty if there is none.
+func (c *Cluster) Quota() corev1.ResourceList {
+	if c.Spec.Tenancy == nil || c.Spec.Tenancy.Quota == nil {
+		return DefaultQuota()
+	}
+	return *c.Spec.Tenancy.Quota
 }
 
 // PodSecurity returns the level of the namespaces with objects of workspaces, with the default.
