@@ -21,6 +21,9 @@ const (
 	AnnotationPath    = "kcp.io/path"
 )
 
+// LogicalClusterName is the name of the LogicalCluster of each workspace (kcp: sdk/apis/core/v1alpha1, LogicalClusterName).
+const LogicalClusterName = "cluster"
+
 // API is a kind of object, and the resource under which kcp serves it. The objects of all of them have no namespace.
 type API struct {
 	schema.GroupVersionKind

@@ -26,8 +26,6 @@ const (
 	AnnotationRootGeneration = Group + "/root-generation"
 	// AnnotationSpecHash is a hash of what the splitter has written to a leaf. It writes a leaf again only if the hash changes.
 	AnnotationSpecHash = Group + "/spec-hash"
-	// AnnotationSurge is "true" on leaves with replicas that replace others which still run in another cluster.
-	AnnotationSurge = Group + "/surge"
 )
 
 // AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.

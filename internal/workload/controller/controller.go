@@ -235,8 +235,16 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 		}
 	}
 	c.seen.set(c.Now(), clusters)
-	c.roots.Update(ctx, clusters, c.published, c.claims)
+	c.roots.Update(ctx, roots.State{Clusters: clusters, Published: c.published, Exports: c.claims, Rebalance: c.rebalanceRequest()})
 	return next
+}
+
+// rebalanceRequest returns the last request to rebalance all workloads, or "".
+func (c *controller) rebalanceRequest() string {
+	if export := c.object(exports, "", api.ExportWorkloads); export != nil {
+		return export.GetAnnotations()[api.AnnotationRebalanceRequest]
+	}
+	return ""
 }
 
 // clusters returns all Clusters, the oldest first.

@@ -166,7 +166,7 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		scheduled.Reason, scheduled.Message = api.ReasonNotNeeded, "no workload needs it, so it is on no cluster"
 		scheduled.Status = metav1.ConditionFalse
 	}
-	return s.writeStatus(ctx, i, root, d, leaves, scheduled)
+	return s.writeStatus(ctx, &subject{item: i, root: root, leaves: leaves}, d, true, scheduled)
 }
 
 // collisions returns the leaves of a root, and the objects that have the names of leaves which it should have.

@@ -1,90 +1,206 @@
 package roots
 
 import (
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 )
 
-// reserveFor is how long replicas are reserved that were scheduled: until a report about the capacity of the cluster has their pods.
-const reserveFor = 90 * time.Second
+const (
+	// reserveFor is how long replicas are reserved that were scheduled: until a report about the capacity of the cluster has their pods. If there
+	// are none by then, such as because the cluster refuses them, they are not reserved.
+	reserveFor = 90 * time.Second
+	// reservePart is the part of a cluster, as its inverse, that one workspace can reserve: others are not sent elsewhere by what cannot run.
+	reservePart = 2
+	// sweepReservations is the time between two looks for reservations that have ended.
+	sweepReservations = time.Second
+)
 
 // reservation is what a workload will request in a cluster, and what the reported capacity does not show yet.
 type reservation struct {
 	requests corev1.ResourceList
 	// share are the replicas of the last decision. Those of the leaf follow later, such as when one of the same name is still being deleted.
 	share int64
-	// absent are replicas without pods. grown are those that were scheduled until a time ago.
-	absent, grown int64
-	until         time.Time
+	// n are the replicas that are reserved, until a time.
+	n     int64
+	until time.Time
 }
 
-// replicas returns the replicas that are reserved.
-func (r *reservation) replicas(now time.Time) int64 {
-	if now.Before(r.until) {
-		return max(r.absent, r.grown)
+// reservations are those of all workloads, by cluster. The sums are kept, so that a decision does not look at all workloads.
+type reservations map[string]*reserved
+
+// reserved are the reservations in a cluster.
+type reserved struct {
+	items map[item]*reservation
+	// sums are by workspace.
+	sums  map[string]corev1.ResourceList
+	swept time.Time
+	// last is what was free of a capacity when nothing of this had changed. Nil: something has.
+	last     corev1.ResourceList
+	capacity *api.Capacity
+}
+
+// of returns the reservations in a cluster.
+func (r reservations) of(cluster string) *reserved {
+	if r[cluster] == nil {
+		r[cluster] = &reserved{items: map[item]*reservation{}, sums: map[string]corev1.ResourceList{}}
 	}
-	return r.absent
+	return r[cluster]
 }
 
-// reserve records what a decision takes. It is rebuilt from the leaves when the controller starts. The scheduler is locked.
-func (s *Scheduler) reserve(
-	i item, requests corev1.ResourceList, d schedule.Decision, previous map[string]schedule.Share, leaves map[string]*unstructured.Unstructured,
+// record records what a decision takes. It is rebuilt from the leaves when the controller starts.
+func (r reservations) record(
+	i item, requests corev1.ResourceList, d schedule.Decision, previous map[string]schedule.Share, leaves map[string]*unstructured.Unstructured, now time.Time,
 ) {
-	now := s.Now()
-	for cluster, all := range s.reserved {
+	for cluster, in := range r {
 		if _, ok := d.Next[cluster]; !ok {
-			delete(all, i)
+			in.set(i, nil)
 		}
 	}
 	for cluster, share := range d.Next {
-		var exist int64
-		if leaf := leaves[cluster]; leaf != nil {
-			exist, _, _ = unstructured.NestedInt64(leaf.Object, "status", "replicas")
+		in := r.of(cluster)
+		was := in.items[i]
+		next := reservation{requests: requests, share: share.Replicas}
+		if was != nil {
+			next.until = was.until
+		} else {
+			was = &reservation{share: previous[cluster].Replicas}
 		}
-		if s.reserved[cluster] == nil {
-			s.reserved[cluster] = map[item]*reservation{}
+		if share.Replicas > was.share || was.until.IsZero() {
+			next.until = now.Add(reserveFor)
 		}
-		r := s.reserved[cluster][i]
-		if r == nil {
-			r = &reservation{share: previous[cluster].Replicas}
-			s.reserved[cluster][i] = r
+		absent := max(0, share.Replicas-existing(leaves[cluster]))
+		if now.Before(next.until) {
+			next.n = max(absent, min(was.n+max(0, share.Replicas-was.share), share.Replicas))
 		}
-		r.requests, r.absent = requests, max(0, share.Replicas-exist)
-		if !now.Before(r.until) {
-			r.grown = 0
+		if next.n+absent == 0 {
+			in.set(i, nil)
+			continue
 		}
-		if grown := share.Replicas - r.share; grown > 0 {
-			r.grown, r.until = r.grown+grown, now.Add(reserveFor)
-		}
-		r.share = share.Replicas
-		if r.replicas(now) == 0 {
-			delete(s.reserved[cluster], i)
-		}
+		in.set(i, &next)
 	}
 }
 
-// reservedIn returns what is reserved in a cluster. The scheduler is locked.
-func (s *Scheduler) reservedIn(cluster string) corev1.ResourceList {
-	total, now := corev1.ResourceList{}, s.Now()
-	for i, r := range s.reserved[cluster] {
-		n := r.replicas(now)
-		if n == 0 {
-			delete(s.reserved[cluster], i)
-			continue
+// existing returns the number of pods of a leaf.
+func existing(leaf *unstructured.Unstructured) (n int64) {
+	if leaf != nil {
+		n, _, _ = unstructured.NestedInt64(leaf.Object, "status", "replicas")
+	}
+	return n
+}
+
+// forget removes the reservations of a workload.
+func (r reservations) forget(i item) {
+	for _, in := range r {
+		in.set(i, nil)
+	}
+}
+
+// set replaces the reservation of a workload. Nil removes it.
+func (r *reserved) set(i item, next *reservation) {
+	was := r.items[i]
+	if was == nil && next == nil {
+		return
+	}
+	sum := r.sums[i.Cluster]
+	if sum == nil {
+		sum = corev1.ResourceList{}
+		r.sums[i.Cluster] = sum
+	}
+	was.addTo(sum, false)
+	next.addTo(sum, true)
+	r.last = nil
+	maps.DeleteFunc(sum, func(_ corev1.ResourceName, q resource.Quantity) bool { return q.Sign() <= 0 })
+	if len(sum) == 0 {
+		delete(r.sums, i.Cluster)
+	}
+	if next == nil {
+		delete(r.items, i)
+		return
+	}
+	r.items[i] = next
+}
+
+// addTo adds what is reserved to a sum, or removes it.
+func (r *reservation) addTo(sum corev1.ResourceList, add bool) {
+	if r == nil || r.n == 0 {
+		return
+	}
+	for name, q := range r.requests {
+		all := q.DeepCopy()
+		all.Mul(r.n) // without an overflow, however many replicas a user wants
+		is := sum[name].DeepCopy()
+		if add {
+			is.Add(all)
+		} else {
+			is.Sub(all)
 		}
-		for name, q := range r.requests {
-			all := q.DeepCopy()
-			all.Mul(n) // without an overflow, however many replicas a user wants
-			schedule.Add(total, corev1.ResourceList{name: all})
+		sum[name] = is
+	}
+}
+
+// free returns the resources of a cluster that are neither requested nor reserved, as a workspace sees them, or nil if they are unknown. Of each
+// other workspace, at most a part of what the cluster has is reserved.
+func (r *reserved) free(capacity *api.Capacity, workspace string, now time.Time) corev1.ResourceList {
+	r.sweep(now)
+	if capacity == nil {
+		return nil
+	}
+	if r.last == nil || r.capacity != capacity {
+		total := corev1.ResourceList{}
+		for _, sum := range r.sums {
+			schedule.Add(total, capped(sum, capacity.Allocatable))
+		}
+		r.capacity, r.last = capacity, schedule.Free(capacity, total)
+	}
+	own := r.sums[workspace]
+	if len(own) == 0 {
+		return r.last
+	}
+	free, part := corev1.ResourceList{}, capped(own, capacity.Allocatable)
+	for name, q := range r.last {
+		left := q.DeepCopy()
+		left.Add(part[name])
+		left.Sub(own[name])
+		free[name] = left
+	}
+	return free
+}
+
+// capped returns what a workspace has reserved, but at most a part of what the cluster has.
+func capped(sum, allocatable corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, q := range sum {
+		all, known := allocatable[name]
+		if most := *resource.NewMilliQuantity(all.MilliValue()/reservePart, all.Format); known && q.Cmp(most) > 0 {
+			q = most
+		}
+		out[name] = q
+	}
+	return out
+}
+
+// sweep ends the reservations whose time is over.
+func (r *reserved) sweep(now time.Time) {
+	if now.Sub(r.swept) < sweepReservations {
+		return
+	}
+	r.swept = now
+	for i, one := range r.items {
+		if one.n > 0 && !now.Before(one.until) {
+			next := *one
+			next.n = 0
+			r.set(i, &next)
 		}
 	}
-	return total
 }
 
 // requestsOf returns what a replica of a workload requests.

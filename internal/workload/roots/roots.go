@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -30,9 +29,6 @@ const (
 	// The delays before an object is tried again.
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
-	// moveInterval is the time for which moves are counted (see schedule.MovesPerMinute). A root whose replicas move is looked at again
-	// after it, unless its leaves change.
-	moveInterval = time.Minute
 	// startInterval is the time until an object is tried again whose namespace is not known yet.
 	startInterval = 200 * time.Millisecond
 	workers       = 8
@@ -53,6 +49,8 @@ type Options struct {
 	// Workspace is the path of the compute workspace.
 	Workspace string
 	Now       func() time.Time
+	// Rebalance is when running replicas move, unless a workload says otherwise. Default: OnRequest.
+	Rebalance api.Rebalance
 }
 
 // item is a root, or what was one. One without a resource is a namespace, see namespace.
@@ -76,24 +74,32 @@ type Scheduler struct {
 	published *Published
 	// exports have the claims of the APIExports of the clusters, by name. Nil: they are not known.
 	exports map[string][]any
-	// seen is what the last decisions depended on.
-	seen []any
-	// decided are the clusters of the last decision about each workload.
-	decided map[item]decided
+	// rebalance is the last request to rebalance all roots.
+	rebalance string
+	// fingerprints are what the last decisions depended on, by cluster, and scheduled the APIs.
+	fingerprints map[string]fingerprint
+	scheduled    []schema.GroupVersionResource
+	// decided are the clusters of the last decision about each workload. on has the workloads by cluster, waiting those that another cluster or
+	// more room can change, and everywhere those that go to each cluster.
+	decided             map[item]decided
+	on                  map[string]map[item]bool
+	waiting, everywhere map[item]bool
 	// longNames has the root's name of leaves whose names do not contain it.
 	longNames map[item]string
 	// corrected has leaves that another client had changed, as they were after their correction.
 	corrected map[item]watch.Version
-	// reserved are the reservations of workloads by cluster.
-	reserved map[string]map[item]*reservation
+
+	// deciding is held for a decision, so that each one knows what others take.
+	deciding sync.Mutex
+	reserved reservations
 }
 
 // New returns a Scheduler, which Run starts.
 func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
 	return &Scheduler{
-		Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), reserved: map[string]map[item]*reservation{}, decided: map[item]decided{},
-		longNames: map[item]string{}, corrected: map[item]watch.Version{},
+		Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), reserved: reservations{}, decided: map[item]decided{},
+		on: map[string]map[item]bool{}, waiting: map[item]bool{}, everywhere: map[item]bool{}, longNames: map[item]string{}, corrected: map[item]watch.Version{},
 	}
 }
 
@@ -175,69 +181,61 @@ func (p *Published) removed(r schema.GroupVersionResource) bool {
 	return p != nil && slices.Contains(p.Removed, r)
 }
 
-// Update tells which clusters there are, and, as far as they are known, which APIs are published, and the claims of the APIExports of the
-// clusters. Roots are scheduled again if that changes anything.
-func (s *Scheduler) Update(ctx context.Context, clusters []*api.Cluster, published *Published, exports map[string][]any) {
+// Update sets the state that decisions depend on. Roots that the difference affects are scheduled again.
+func (s *Scheduler) Update(ctx context.Context, next State) {
+	now := s.Now()
+	fingerprints := map[string]fingerprint{}
+	for _, c := range next.Clusters {
+		fingerprints[c.Name] = fingerprintOf(c, now)
+	}
+	scheduled := next.Published.scheduled()
 	s.mu.Lock()
-	next := append(s.relevant(clusters), published.scheduled())
-	same := reflect.DeepEqual(s.seen, next)
-	s.clusters, s.published, s.seen = clusters, published, next
-	set := s.set
-	rebind := !reflect.DeepEqual(s.exports, exports)
-	s.exports = exports
+	set, rebind := s.set, !reflect.DeepEqual(s.exports, next.Exports)
+	all := !slices.Equal(s.scheduled, scheduled) || s.rebalance != next.Rebalance
+	affected := s.affected(fingerprints)
+	s.clusters, s.published, s.exports, s.rebalance = next.Clusters, next.Published, next.Exports, next.Rebalance
+	s.fingerprints, s.scheduled = fingerprints, scheduled
 	s.mu.Unlock()
 	s.watch(ctx)
-	if rebind && set != nil {
-		s.bindAll()
-	}
-	if same || set == nil {
+	if set == nil {
 		return
 	}
-	s.again(published.scheduled(), func(watch.Key) bool { return true })
+	if rebind {
+		s.bindAll()
+	}
+	if all {
+		s.reschedule(scheduled)
+		return
+	}
+	for i := range affected {
+		s.queue.Add(i)
+	}
 }
 
-// again schedules the roots with keys that match.
-func (s *Scheduler) again(resources []schema.GroupVersionResource, match func(watch.Key) bool) {
+// reschedule schedules all roots of resources.
+func (s *Scheduler) reschedule(resources []schema.GroupVersionResource) {
 	for _, r := range resources {
 		for _, o := range s.set.List(r) {
-			if k := watch.KeyOf(o.Unstructured); splitter.IsRoot(o.Unstructured) && match(k) {
-				s.queue.Add(item{r, k})
+			if splitter.IsRoot(o.Unstructured) {
+				s.queue.Add(item{r, watch.KeyOf(o.Unstructured)})
 			}
 		}
 	}
-}
-
-// relevant returns what decisions depend on.
-func (s *Scheduler) relevant(clusters []*api.Cluster) []any {
-	var out []any
-	for _, c := range clusters {
-		out = append(out, c.Name, c.Labels, c.Spec.Unschedulable, c.Draining(), c.Status.APIs, isReady(c), notReadyReason(c), s.evicted(c), allocatable(c))
-	}
-	return out
-}
-
-// allocatable returns what the nodes of a cluster have for pods. It changes when nodes come and go, such as after an outage. What pods request
-// of it changes all the time, and is seen when a decision is made for another reason.
-func allocatable(c *api.Cluster) map[corev1.ResourceName]string {
-	if c.Status.Capacity == nil {
-		return nil
-	}
-	out := map[corev1.ResourceName]string{}
-	for name, q := range c.Status.Capacity.Allocatable {
-		out[name] = q.String()
-	}
-	return out
 }
 
 // watch starts and stops watches.
 func (s *Scheduler) watch(ctx context.Context) {
 	s.mu.Lock()
 	set, endpoints, published := s.set, s.endpoints, s.published
+	resources := published.watched()
+	if selective(s.clusters) {
+		resources = append(resources, kcpapi.LogicalCluster.GVR())
+	}
 	s.mu.Unlock()
 	if set == nil || endpoints == nil || published == nil || published.nothing() {
 		return
 	}
-	if err := set.Update(endpoints, published.watched()); err != nil && ctx.Err() == nil {
+	if err := set.Update(endpoints, resources); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot watch the objects of workspaces")
 	}
 }
@@ -255,6 +253,9 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 		return
 	case kcpapi.APIBinding.GVR():
 		s.queue.Add(bindings(k.Cluster))
+		return
+	case kcpapi.LogicalCluster.GVR():
+		s.queue.Add(item{r, k})
 		return
 	}
 	if splitter.CanFollow(r.GroupResource()) {
@@ -333,6 +334,20 @@ func expected(i item, err error, retries int) bool {
 	return i.GroupVersionResource == kcpapi.APIBinding.GVR() && apierrors.IsForbidden(err) && retries != quietRetries
 }
 
+// rescheduleIn schedules the roots in a namespace.
+func (s *Scheduler) rescheduleIn(cluster, namespace string) {
+	s.mu.Lock()
+	scheduled := s.published.scheduled()
+	s.mu.Unlock()
+	for _, r := range scheduled {
+		for _, o := range s.set.In(r, cluster, namespace) {
+			if splitter.IsRoot(o.Unstructured) {
+				s.queue.Add(item{r, watch.KeyOf(o.Unstructured)})
+			}
+		}
+	}
+}
+
 // handle handles an item. It returns when to look again, or zero.
 func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
 	switch {
@@ -341,11 +356,12 @@ func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
 	case i.GroupVersionResource == kcpapi.APIBinding.GVR():
 		return s.bind(ctx, i)
 	case i.GroupVersionResource == api.Namespaces():
-		// Its annotations are those of all workloads in it.
-		s.mu.Lock()
-		published := s.published
-		s.mu.Unlock()
-		s.again(published.scheduled(), func(k watch.Key) bool { return k.Cluster == i.Cluster && k.Namespace == i.Name })
+		s.rescheduleIn(i.Cluster, i.Name) // its annotations are hints for all workloads in it
+		return 0, nil
+	case i.GroupVersionResource == kcpapi.LogicalCluster.GVR():
+		for _, ns := range s.set.In(api.Namespaces(), i.Cluster, "") {
+			s.rescheduleIn(i.Cluster, ns.GetName()) // its path says which clusters the workspace may use
+		}
 		return 0, nil
 	}
 	s.mu.Lock()

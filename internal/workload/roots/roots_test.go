@@ -32,14 +32,20 @@ const (
 
 // cluster returns a Cluster that serves Deployments, and became ready, or not ready, a time ago.
 func cluster(name string, ready bool, ago time.Duration) *api.Cluster {
-	status := metav1.ConditionFalse
-	if ready {
-		status = metav1.ConditionTrue
+	status, evicted, reason := metav1.ConditionFalse, metav1.ConditionFalse, api.ReasonEvictAfter
+	switch {
+	case ready:
+		status, reason, ago = metav1.ConditionTrue, api.ReasonReady, ago+time.Hour
+	case ago >= api.DefaultEvictAfter:
+		evicted, reason = metav1.ConditionTrue, api.ReasonEvicted
 	}
 	return &api.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Status: api.ClusterStatus{
-			Conditions: []metav1.Condition{{Type: api.ConditionReady, Status: status, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago))}},
+			Conditions: []metav1.Condition{
+				{Type: api.ConditionReady, Status: status, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago))},
+				{Type: api.ConditionEvicted, Status: evicted, Reason: reason},
+			},
 			APIs:       []api.APIStatus{{Group: "apps", Resource: "deployments", Version: "v1", State: api.APIPublished}},
 		},
 	}
@@ -53,6 +59,8 @@ type scheduler struct {
 	stop  func()
 	// claims are those of the APIExports of clusters.
 	claims map[string][]any
+	// rebalance is the last request to rebalance all roots.
+	rebalance string
 }
 
 func start(t *testing.T) *scheduler {
@@ -103,10 +111,10 @@ func (s *scheduler) restart() {
 }
 
 func (s *scheduler) clusters(all ...*api.Cluster) {
-	s.roots.Update(s.Context(), all, &roots.Published{Scheduled: []schema.GroupVersionResource{
+	s.roots.Update(s.Context(), roots.State{Clusters: all, Exports: s.claims, Rebalance: s.rebalance, Published: &roots.Published{Scheduled: []schema.GroupVersionResource{
 		{Group: "apps", Version: "v1", Resource: "deployments"}, {Version: "v1", Resource: "services"}, {Version: "v1", Resource: "persistentvolumeclaims"},
 		{Group: "networking.k8s.io", Version: "v1", Resource: "ingresses"},
-	}}, s.claims)
+	}}})
 }
 
 func (s *scheduler) deploy(text string) {
@@ -114,12 +122,13 @@ func (s *scheduler) deploy(text string) {
 	s.Server.Apply(s, "1a", deployments, text)
 }
 
-// leaves returns the replicas of the leaves, such as c1=2.
+// leaves returns the replicas of the leaves of web, such as c1=2.
 func (s *scheduler) leaves() string {
 	var out []string
 	for _, name := range s.Names("1a", deployments) {
-		if _, cluster, ok := strings.Cut(name, "--"); ok {
-			n, _, _ := unstructured.NestedFieldNoCopy(s.Get("1a", deployments, "shop", "web--"+cluster).Object, "spec", "replicas")
+		cluster, ok := strings.CutPrefix(name, "shop/web--")
+		if leaf := s.Get("1a", deployments, "shop", "web--"+cluster); ok && leaf != nil {
+			n, _, _ := unstructured.NestedFieldNoCopy(leaf.Object, "spec", "replicas")
 			out = append(out, fmt.Sprint(cluster, "=", n))
 		}
 	}
@@ -158,14 +167,103 @@ func TestALostClusterIsReplacedAfterItsTime(t *testing.T) {
 		return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["changed"] == "true"
 	}, "the root was scheduled")
 	require.Equal(t, "c1=2 c2=2", s.leaves(), "the cluster may come back")
-	s.clusters(cluster("c1", true, 0), cluster("c2", false, 61*time.Second))
-	s.eventually(func() bool { return strings.Contains(s.leaves(), "c1=4") }, "its share runs elsewhere")
-	duplicate := cluster("c2", false, 62*time.Second)
-	duplicate.Status.Conditions[0].Reason = api.ReasonDuplicateCluster
-	s.clusters(cluster("c1", true, 0), duplicate)
+	before := s.Get("1a", deployments, "shop", "web--c2")
+	lost := cluster("c2", false, 61*time.Second)
+	lost.Status.Conditions[0].Reason = api.ReasonUnreachable
+	s.clusters(cluster("c1", true, 0), lost)
+	s.eventually(func() bool { return s.leaves() == "c1=4 c2=2" }, "other clusters run its share, too")
 	s.eventually(func() bool {
-		return strings.Contains(s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationExplain], "it is not ready (DuplicateCluster) for longer than evictAfter")
+		return strings.Contains(s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationExplain], "it is not ready (Unreachable) for longer than evictAfter: other clusters run its share, too")
 	}, "the reason of the condition")
+	s.object(deployments, `{metadata: {name: web--c1, namespace: shop}, status: {replicas: 4, availableReplicas: 2}}`)
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop}, status: {replicas: 2, availableReplicas: 2}}`)
+	s.running(2)
+
+	// It is back: its pods have served all the time, and half of the others do not yet.
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" }, "those that do not run are not needed")
+	require.Equal(t, before.GetUID(), s.Get("1a", deployments, "shop", "web--c2").GetUID())
+	require.Nil(t, s.Get("1a", deployments, "shop", "web--c2").GetDeletionTimestamp())
+}
+
+// However long clusters are not ready: what is scheduled to them stays if nothing replaces it.
+func TestNothingIsDeletedForASignalThatIsMissing(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.deploy(web)
+	s.deploy(strings.Replace(web, "name: web, namespace: shop", "name: all, namespace: shop, annotations: {workloads.kcp.dev/spread: Duplicate}", 1))
+	s.deploy(strings.Replace(web, "name: web, namespace: shop", "name: one, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}", 1))
+	s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" && s.on(deployments, "all") == "c1 c2" && s.on(deployments, "one") != "" }, "scheduled")
+	one := s.on(deployments, "one")
+	s.clusters(cluster("c1", false, time.Hour), cluster("c2", false, time.Hour))
+	for _, name := range []string{"web", "all", "one"} {
+		s.deploy(fmt.Sprintf(`{metadata: {name: %s, namespace: shop, labels: {changed: "true"}}}`, name))
+		s.eventually(func() bool {
+			on := strings.Fields(s.on(deployments, name))
+			return len(on) > 0 && s.Get("1a", deployments, "shop", name+"--"+on[0]).GetLabels()["changed"] == "true"
+		}, "the root was scheduled")
+	}
+	require.Equal(t, "c1=2 c2=2", s.leaves())
+	require.Equal(t, "c1 c2", s.on(deployments, "all"))
+	require.Equal(t, one, s.on(deployments, "one"))
+	for _, name := range s.Names("1a", deployments) {
+		require.Nil(t, s.Get("1a", deployments, "shop", strings.TrimPrefix(name, "shop/")).GetDeletionTimestamp(), name)
+	}
+}
+
+// A workload says itself whether others run its share, and when.
+func TestFailoverIsChosen(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotations string
+		ago         time.Duration
+		want        string
+	}{
+		"by default":               {"", 2 * time.Minute, "c1=4 c2=2"},
+		"never":                    {"workloads.kcp.dev/failover: Never", time.Hour, "c1=2 c2=2"},
+		"later":                    {"workloads.kcp.dev/failover: 5m", 2 * time.Minute, "c1=2 c2=2"},
+		"later, and it is time":    {"workloads.kcp.dev/failover: 5m", 6 * time.Minute, "c1=4 c2=2"},
+		"earlier than the cluster": {"workloads.kcp.dev/failover: 10s", 20 * time.Second, "c1=4 c2=2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+			s.deploy(strings.Replace(web, "name: web, namespace: shop", "name: web, namespace: shop, annotations: {"+tc.annotations+"}", 1))
+			s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" }, "divided")
+			s.clusters(cluster("c1", true, 0), cluster("c2", false, tc.ago))
+			s.deploy(`{metadata: {name: web, namespace: shop, labels: {changed: "true"}}}`)
+			s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["changed"] == "true" }, "scheduled")
+			require.Equal(t, tc.want, s.leaves())
+		})
+	}
+}
+
+// A workload of which one instance may run ends in its cluster before it starts in another one.
+func TestOneInstanceAtATime(t *testing.T) {
+	for name, text := range map[string]string{
+		"single":   strings.Replace(web, "name: web, namespace: shop", "name: web, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}", 1),
+		"recreate": strings.Replace(web, "replicas: 4", "replicas: 4, strategy: {type: Recreate}", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+			s.deploy(text)
+			s.eventually(func() bool { return s.on(deployments, "web") != "" }, "scheduled")
+			first := s.on(deployments, "web")
+			second := map[string]string{"c1": "c2", "c2": "c1"}[first]
+			s.object(deployments, fmt.Sprintf(`{metadata: {name: web--%s, namespace: shop, finalizers: [stays]}, status: {replicas: 4, availableReplicas: 4}}`, first))
+			drained := cluster(first, true, 0)
+			drained.Spec.Unschedulable, drained.Annotations = true, map[string]string{api.AnnotationDrain: ""}
+			s.clusters(drained, cluster(second, true, 0))
+			s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--"+first).GetDeletionTimestamp() != nil }, "it ends")
+			s.deploy(`{metadata: {name: web, namespace: shop, labels: {changed: "true"}}}`)
+			s.eventually(func() bool {
+				return s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationExplain] == "[{\"cluster\":\""+second+"\",\"chosen\":true,\"reason\":\"is a candidate\",\"goal\":4,\"replicas\":0}]"
+			}, "the next one waits")
+			require.Equal(t, first, s.on(deployments, "web"))
+			s.object(deployments, fmt.Sprintf(`{metadata: {name: web--%s, namespace: shop, finalizers: []}}`, first))
+			s.eventually(func() bool { return s.on(deployments, "web") == second }, "it has ended")
+		})
+	}
 }
 
 func TestWithoutClusters(t *testing.T) {
@@ -316,7 +414,7 @@ func TestAnAPIThatTheSetupNoLongerHas(t *testing.T) {
 	apps := []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "deployments"}}
 	s.restart()
 	require.False(t, s.roots.Leaves("c1").Complete, "the published APIs are not known")
-	s.roots.Update(t.Context(), []*api.Cluster{c1}, &roots.Published{Removed: apps}, nil)
+	s.roots.Update(t.Context(), roots.State{Clusters: []*api.Cluster{c1}, Published: &roots.Published{Removed: apps}})
 	s.eventually(func() bool { return s.roots.Leaves("c1").Complete }, "everything is listed")
 	n := s.roots.Leaves("c1")
 	require.Equal(t, 1, n.Removed)
@@ -339,7 +437,9 @@ func TestNothingIsRemovedIfSomethingCannotBeListed(t *testing.T) {
 	s.deploy(shop)
 	s.eventually(func() bool { return s.on(configMaps, "files") == "c1" }, "there")
 	// The published APIs are not known: the workloads are not seen any longer.
-	s.roots.Update(t.Context(), []*api.Cluster{cluster("c1", true, 0)}, &roots.Published{Scheduled: []schema.GroupVersionResource{{Version: "v1", Resource: "services"}}}, nil)
+	s.roots.Update(t.Context(), roots.State{
+		Clusters: []*api.Cluster{cluster("c1", true, 0)}, Published: &roots.Published{Scheduled: []schema.GroupVersionResource{{Version: "v1", Resource: "services"}}},
+	})
 	s.object(configMaps, `{metadata: {name: files, namespace: shop}, data: {a: changed}}`)
 	s.eventually(func() bool {
 		d, _, _ := unstructured.NestedString(s.Get("1a", configMaps, "shop", "files--c1").Object, "data", "a")

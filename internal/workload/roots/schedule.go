@@ -17,6 +17,22 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
+// subject is a root, and what is known about it.
+type subject struct {
+	item
+	root     watch.Object
+	clusters []*api.Cluster
+	// leaves are the objects with the names of leaves, by cluster, and previous are the shares.
+	leaves   map[string]*unstructured.Unstructured
+	previous map[string]schedule.Share
+	workload schedule.Workload
+	// mistakes are the errors in annotations.
+	mistakes error
+	// request is a request to rebalance that is not carried out yet, or "".
+	request string
+	now     time.Time
+}
+
 // schedule makes the leaves and the status of a root what they should be. It returns when to look again, or zero.
 func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, _ error) {
 	root, ok := s.set.Get(i.GroupVersionResource, i.Key)
@@ -30,33 +46,76 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if !s.set.ListedAt(watch.Source{Endpoint: root.Endpoint, Resource: api.Namespaces()}) {
 		return startInterval, nil // without the annotations of the namespace, it would go elsewhere first
 	}
-	s.mu.Lock()
-	clusters := s.clusters
-	s.mu.Unlock()
-	leaves := s.leaves(i, root.Unstructured, clusters)
-	previous := map[string]schedule.Share{}
-	for name, leaf := range leaves {
-		if splitter.IsLeafOf(leaf, root.Unstructured) && leaf.GetDeletionTimestamp() == nil {
-			previous[name] = shareOf(leaf)
-		}
-	}
-	w, hintsErr := s.workloadOf(i, root.Unstructured, clusters)
-	d := s.decide(i, root.Unstructured, w, clusters, previous, leaves, hintsErr == nil)
-	changes, err := changesOf(root.Unstructured, w, d, leaves, s.Now())
+	sub := s.subject(i, root)
+	d := s.decide(sub)
+	changes, err := changesOf(sub, d)
 	if err != nil {
 		return 0, err
 	}
-	changes.Delete = onKnown(changes.Delete, clusters)
+	changes.Delete = onKnown(changes.Delete, sub.clusters)
+	if err := s.writeMoves(ctx, sub); err != nil {
+		return 0, err
+	}
 	if changed, err := s.write(ctx, i, root, changes); changed || err != nil {
 		return 0, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
 	}
-	if err := s.writeStatus(ctx, i, root, d, leaves, condition(d, changes, hintsErr, s.missing(i, root), s.Now())); err != nil {
+	done := d.Done(sub.previous)
+	if err := s.writeStatus(ctx, sub, d, done, condition(d, changes, sub.mistakes, s.missing(i, root), sub.now)); err != nil {
 		return 0, err
 	}
-	if !d.Done(previous) {
-		again = untilMoves(leaves, s.Now())
+	return s.again(sub, done), nil
+}
+
+// subject returns a root with what is known about it.
+func (s *Scheduler) subject(i item, root watch.Object) *subject {
+	s.mu.Lock()
+	clusters, request := s.clusters, s.rebalance
+	s.mu.Unlock()
+	sub := &subject{item: i, root: root, clusters: clusters, now: s.Now(), previous: map[string]schedule.Share{}}
+	sub.leaves = s.leaves(i, root.Unstructured, clusters)
+	for name, leaf := range sub.leaves {
+		switch {
+		case splitter.IsRoot(leaf): // an object of the user
+		case leaf.GetDeletionTimestamp() != nil:
+			sub.previous[name] = schedule.Share{Replicas: max(shareOf(leaf).Replicas, existing(leaf)), Ending: true}
+		case splitter.IsLeafOf(leaf, root.Unstructured):
+			sub.previous[name] = shareOf(leaf)
+		}
 	}
-	return again, nil
+	sub.workload, sub.mistakes = s.workloadOf(i, root.Unstructured, clusters)
+	if own := root.GetAnnotations()[api.AnnotationRebalanceRequest]; own != "" {
+		request = own
+	}
+	if request != root.GetAnnotations()[api.AnnotationRebalanced] {
+		sub.request = request
+	}
+	if rebalance := sub.workload.Hints.Rebalance; rebalance == api.RebalanceGradual || rebalance == "" && s.Rebalance == api.RebalanceGradual {
+		sub.workload.Rebalance = true
+	}
+	sub.workload.Rebalance = sub.workload.Rebalance || sub.request != ""
+	return sub
+}
+
+// again returns when to look at a root again because of time alone, or zero.
+func (s *Scheduler) again(sub *subject, done bool) (again time.Duration) {
+	for _, c := range sub.clusters {
+		share, has := sub.previous[c.Name]
+		if !has {
+			continue
+		}
+		if w := sub.workload; !isReady(c) && w.Hints.FailoverAfter > 0 {
+			again = sooner(again, max(0, untilLost(c, w, sub.now)))
+		}
+		if !share.Ending && share.Available < share.Replicas {
+			again = sooner(again, stuckAfter)
+		}
+	}
+	if !done {
+		s.mu.Lock()
+		again = sooner(again, s.decided[sub.item].moved.until(sub.now))
+		s.mu.Unlock()
+	}
+	return again
 }
 
 // onKnown returns the leaves whose Cluster exists. A Cluster that is removed waits for its leaves, so one that is missing was lost, such as
@@ -91,55 +150,111 @@ func (s *Scheduler) leaves(i item, root *unstructured.Unstructured, clusters []*
 }
 
 // changesOf returns what has to be written to reach the next step.
-func changesOf(
-	root *unstructured.Unstructured, w schedule.Workload, d schedule.Decision, leaves map[string]*unstructured.Unstructured, now time.Time,
-) (splitter.Changes, error) {
-	_, divisible, _ := unstructured.NestedInt64(root.Object, "spec", "replicas")
+func changesOf(sub *subject, d schedule.Decision) (splitter.Changes, error) {
+	_, divisible, _ := unstructured.NestedInt64(sub.root.Object, "spec", "replicas")
 	shares := map[string]splitter.Share{}
 	for name, share := range d.Next {
-		next := splitter.Share{Surge: share.Surge, Moves: movesTo(leaves[name], d.Moved[name], now)}
-		if w.Hints.Spread == schedule.Divide || divisible {
+		next := splitter.Share{}
+		if sub.workload.Hints.Spread == schedule.Divide || divisible {
 			next.Replicas = &share.Replicas
 		}
 		shares[name] = next
 	}
-	want, err := splitter.Leaves(root, shares)
+	want, err := splitter.Leaves(sub.root.Unstructured, shares)
 	if err != nil {
 		return splitter.Changes{}, err
 	}
-	return splitter.Compare(root, want, slices.Collect(maps.Values(leaves))), nil
-}
-
-// decided is where a workload runs after the last decision.
-type decided struct {
-	clusters []string
-	// seen is what the places of dependencies depend on.
-	seen string
+	return splitter.Compare(sub.root.Unstructured, want, slices.Collect(maps.Values(sub.leaves))), nil
 }
 
 // decide decides where a workload runs, and remembers it. One decision is made at a time, so that each one knows what others take. If it
 // affects what the workload needs, that is written to the clusters at the same time. A mistake in an annotation must not move
 // anything: what runs stays as it is.
-func (s *Scheduler) decide(
-	i item, root *unstructured.Unstructured, w schedule.Workload, clusters []*api.Cluster, previous map[string]schedule.Share,
-	leaves map[string]*unstructured.Unstructured, valid bool,
-) schedule.Decision {
+func (s *Scheduler) decide(sub *subject) schedule.Decision {
+	s.deciding.Lock()
+	defer s.deciding.Unlock()
+	s.mu.Lock()
+	last := s.decided[sub.item]
+	s.near(sub.item, &sub.workload)
+	s.mu.Unlock()
+	if own := movesOf(sub.root.Unstructured); own.from.After(last.moved.from) {
+		last.moved, last.written = own, own // of another controller
+	}
+	next := decided{moved: last.moved, written: last.written, stuck: stuckSince(last.stuck, sub)}
+	for cluster, since := range next.stuck {
+		if share := sub.previous[cluster]; sub.now.Sub(since) >= stuckAfter {
+			share.Stuck = share.Replicas - share.Available
+			sub.previous[cluster] = share
+		}
+	}
+	d := schedule.Assign(sub.workload, s.candidates(sub.item, sub.workload, sub.clusters, sub.previous, sub.now), sub.previous, last.moved.budget(sub.workload.Replicas, sub.now))
+	if sub.mistakes != nil {
+		d.Next, d.Moved = sub.staying(), 0
+	}
+	next.shares = replicasOf(d)
+	if n := min(d.Moved, changedReplicas(next.shares, last.shares, sub.previous)); n > 0 {
+		next.moved = last.moved.add(n, sub.now)
+	}
+	s.reserved.record(sub.item, sub.workload.Requests, d, sub.previous, sub.leaves, sub.now)
+	next.clusters = slices.Sorted(maps.Keys(d.Next))
+	// Leaves that are not wanted count until they are gone.
+	next.seen = fmt.Sprint(next.clusters, slices.Sorted(maps.Keys(sub.leaves)), sub.root.GetUID(), sub.root.GetGeneration(), sub.root.GetLabels())
+	waits := len(d.Goal) == 0 || d.Unplaced > 0 || d.Message != "" || sub.workload.Rebalance || len(next.stuck) > 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.near(i, &w)
-	d := schedule.Assign(w, s.candidates(i.GroupResource(), clusters), previous, budget(w.Replicas, leaves, s.Now()))
-	if !valid {
-		d.Next, d.Moved = previous, nil
+	if last.seen != next.seen {
+		s.queue.Add(namespace(sub.Key))
 	}
-	s.reserve(i, w.Requests, d, previous, leaves)
-	next := decided{clusters: slices.Sorted(maps.Keys(d.Next))}
-	// Leaves that are not wanted any longer count until they are gone.
-	next.seen = fmt.Sprint(next.clusters, slices.Sorted(maps.Keys(leaves)), root.GetUID(), root.GetGeneration(), root.GetLabels())
-	if s.decided[i].seen != next.seen {
-		s.queue.Add(namespace(i.Key))
-	}
-	s.decided[i] = next
+	s.remember(sub.item, next, waits, sub.workload.Hints.Spread == schedule.Duplicate)
 	return d
+}
+
+func replicasOf(d schedule.Decision) map[string]int64 {
+	out := map[string]int64{}
+	for name, share := range d.Next {
+		out[name] = share.Replicas
+	}
+	return out
+}
+
+// changedReplicas returns how many replicas a decision starts or stops that the last one did not: its leaves may not have been seen yet.
+func changedReplicas(next, last map[string]int64, previous map[string]schedule.Share) int64 {
+	started, stopped := int64(0), int64(0)
+	for name, n := range next {
+		is := previous[name].Replicas
+		then, decided := last[name]
+		if !decided {
+			then = is
+		}
+		started += max(0, n-max(is, then))
+		stopped += max(0, min(is, then)-n)
+	}
+	return max(started, stopped)
+}
+
+// staying returns the shares as they are.
+func (sub *subject) staying() map[string]schedule.Share {
+	out := maps.Clone(sub.previous)
+	maps.DeleteFunc(out, func(_ string, share schedule.Share) bool { return share.Ending })
+	return out
+}
+
+// stuckAfter is how long replicas are not available until they may move to a cluster with room.
+const stuckAfter = time.Minute
+
+// stuckSince returns since when replicas of a workload have not been available, by cluster.
+func stuckSince(before map[string]time.Time, sub *subject) map[string]time.Time {
+	out := map[string]time.Time{}
+	for cluster, share := range sub.previous {
+		if share.Ending || share.Available >= share.Replicas {
+			continue
+		}
+		out[cluster] = sub.now
+		if since, ok := before[cluster]; ok {
+			out[cluster] = since
+		}
+	}
+	return out
 }
 
 // near sets the clusters with objects that a workload wants to be near to, or not: leaves in the same namespace, and what was decided
@@ -173,11 +288,12 @@ func (s *Scheduler) near(i item, w *schedule.Workload) {
 
 // forget forgets a root that is gone, or is not scheduled.
 func (s *Scheduler) forget(i item) {
+	s.deciding.Lock()
+	s.reserved.forget(i)
+	s.deciding.Unlock()
 	s.mu.Lock()
+	s.unlink(i)
 	delete(s.decided, i)
-	for _, all := range s.reserved {
-		delete(all, i)
-	}
 	s.mu.Unlock()
 	s.queue.Add(namespace(i.Key)) // also for each of its leaves that is gone
 }

@@ -1,10 +1,6 @@
 package roots
 
 import (
-	"slices"
-
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -14,19 +10,25 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
+// recreates is the strategy of a Deployment whose pods of one version end before those of the next one start.
+const recreates = "Recreate"
+
 // workloadOf returns what is to be assigned. The error lists mistakes in annotations.
 func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters []*api.Cluster) (schedule.Workload, error) {
 	templates, _, _ := unstructured.NestedSlice(root.Object, "spec", "volumeClaimTemplates")
 	claims := s.claims(i, root)
 	data := len(templates) > 0 || len(claims) > 0 || splitter.KeepsData(i.GroupResource())
-	hints, err := schedule.ParseHints(root.GetAnnotations(), s.hintsOf(i), schedule.DefaultSpread(i.GroupResource(), data))
+	recreate, _, _ := unstructured.NestedString(root.Object, "spec", "strategy", "type")
+	alone := recreate == recreates
+	hints, err := schedule.ParseHints(root.GetAnnotations(), s.hintsOf(i), schedule.DefaultSpread(i.GroupResource(), data || alone), !data)
 	replicas, ok, _ := unstructured.NestedInt64(root.Object, "spec", "replicas")
 	if !ok {
 		replicas = 1
 	}
 	w := schedule.Workload{
 		Key: i.Key.String(), Hints: hints, Replicas: replicas, Requests: requestsOf(root), Pinned: data, Finished: splitter.IsFinished(root),
-		Goal: schedule.GoalOf(root.GetAnnotations()[api.AnnotationExplain]),
+		Alone: alone || hints.Spread == schedule.Single,
+		Goal:  schedule.GoalOf(root.GetAnnotations()[api.AnnotationExplain]),
 	}
 	for _, c := range clusters {
 		for _, claim := range claims {
@@ -81,41 +83,5 @@ func shareOf(leaf *unstructured.Unstructured) schedule.Share {
 	if !ok {
 		available, _, _ = unstructured.NestedInt64(leaf.Object, "status", "readyReplicas")
 	}
-	return schedule.Share{Replicas: replicas, Available: available, Surge: leaf.GetAnnotations()[api.AnnotationSurge] != ""}
-}
-
-// candidates returns the clusters as the schedule sees them. The scheduler is locked.
-func (s *Scheduler) candidates(gr schema.GroupResource, clusters []*api.Cluster) []schedule.Cluster {
-	var out []schedule.Cluster
-	builtIn := slices.ContainsFunc(api.Dependencies(), func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr })
-	for _, c := range clusters {
-		status := c.API(gr)
-		if builtIn {
-			status.State = api.APIPublished // every cluster serves it
-		}
-		out = append(out, schedule.Cluster{
-			Name: c.Name, Labels: c.Labels, Ready: isReady(c), Problem: notReadyReason(c), Evicted: s.evicted(c), Unschedulable: c.Spec.Unschedulable,
-			Draining: c.Draining(), API: status, Free: schedule.Free(c.Status.Capacity, s.reservedIn(c.Name)),
-		})
-	}
-	return out
-}
-
-func isReady(c *api.Cluster) bool {
-	return meta.IsStatusConditionTrue(c.Status.Conditions, api.ConditionReady)
-}
-
-// notReadyReason returns the reason why a cluster is not ready, or "". It has no message: that can differ each time, and it is written to
-// all roots.
-func notReadyReason(c *api.Cluster) string {
-	if r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady); r != nil && r.Status != metav1.ConditionTrue {
-		return r.Reason
-	}
-	return ""
-}
-
-// evicted reports whether a cluster has been not ready for so long that its share runs elsewhere.
-func (s *Scheduler) evicted(c *api.Cluster) bool {
-	r, after := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady), c.EvictAfter()
-	return r != nil && r.Status != metav1.ConditionTrue && after > 0 && s.Now().Sub(r.LastTransitionTime.Time) >= after
+	return schedule.Share{Replicas: replicas, Available: available}
 }

@@ -82,15 +82,47 @@ func (s *Scheduler) correct(ctx context.Context, client dynamic.ResourceInterfac
 	return live.GetResourceVersion() != is.GetResourceVersion(), nil
 }
 
-// writeStatus writes the status of a root, and the annotations with its placement and the reasons, if they change.
-func (s *Scheduler) writeStatus(
-	ctx context.Context, i item, root watch.Object, d schedule.Decision, leaves map[string]*unstructured.Unstructured, scheduled metav1.Condition,
-) error {
-	placed := map[string]*unstructured.Unstructured{}
-	for name := range d.Next {
+// writeMoves records how many replicas of a root have moved, before they do.
+func (s *Scheduler) writeMoves(ctx context.Context, sub *subject) error {
+	s.mu.Lock()
+	last := s.decided[sub.item]
+	s.mu.Unlock()
+	if last.moved.n == 0 || last.moved == last.written {
+		return nil
+	}
+	r, err := s.set.Resource(sub.root.Endpoint, sub.Cluster, sub.GroupVersionResource)
+	if err != nil {
+		return err
+	}
+	if _, err := patch(ctx, r.Namespace(sub.Namespace), sub.item, annotated(map[string]any{api.AnnotationMoves: last.moved.String()})); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now, ok := s.decided[sub.item]; ok {
+		now.written = last.moved
+		s.decided[sub.item] = now
+	}
+	return nil
+}
+
+func annotated(annotations map[string]any) map[string]any {
+	return map[string]any{"metadata": map[string]any{"annotations": annotations}}
+}
+
+// writeStatus writes the status of a root, and the annotations with its placement and the reasons, if they change. Done means that the
+// workload is as it should be.
+func (s *Scheduler) writeStatus(ctx context.Context, sub *subject, d schedule.Decision, done bool, scheduled metav1.Condition) error {
+	i, root, leaves := sub.item, sub.root, sub.leaves
+	// The status of a lost cluster is old, and others run its share.
+	placed, counted := map[string]*unstructured.Unstructured{}, map[string]*unstructured.Unstructured{}
+	for name, share := range d.Next {
 		placed[name] = nil
 		if leaf := leaves[name]; leaf != nil && splitter.IsLeafOf(leaf, root.Unstructured) { // and not of an earlier root of the same name
 			placed[name] = leaf
+		}
+		if !share.Lost {
+			counted[name] = placed[name]
 		}
 	}
 	r, err := s.set.Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
@@ -102,15 +134,18 @@ func (s *Scheduler) writeStatus(
 	if err != nil {
 		return err
 	}
+	if done && sub.request != "" {
+		annotations[api.AnnotationRebalanced] = sub.request
+	}
 	if !holds(root.GetAnnotations(), annotations) {
-		if _, err := patch(ctx, r.Namespace(i.Namespace), i, map[string]any{"metadata": map[string]any{"annotations": annotations}}); err != nil {
+		if _, err := patch(ctx, r.Namespace(i.Namespace), i, annotated(annotations)); err != nil {
 			return err
 		}
 	}
 	if slices.Contains(api.Dependencies(), i.GroupVersionResource) {
 		return nil // it has no status
 	}
-	status := splitter.Aggregate(root.Unstructured, placed, keepTime(root.Unstructured, scheduled))
+	status := splitter.Aggregate(root.Unstructured, counted, keepTime(root.Unstructured, scheduled))
 	s.dropped.Strip(gk, i.Cluster, status, now)
 	current, _, _ := unstructured.NestedMap(root.Object, "status")
 	if reflect.DeepEqual(current, status) {
@@ -140,7 +175,7 @@ func annotationsOf(
 	if err != nil {
 		return nil, err
 	}
-	explain, err := json.Marshal(d.Verdicts)
+	explain, err := json.Marshal(d.Chosen())
 	if err != nil {
 		return nil, err
 	}

@@ -7,8 +7,14 @@ import (
 	"slices"
 )
 
-// tolerance is the part of the replicas, as its inverse, that does not begin to move because of free capacity alone, which changes all the time.
-const tolerance = 5
+const (
+	// tolerance is the part of the replicas, as its inverse, that does not begin to move because of free capacity, which changes all the time.
+	tolerance = 5
+	// few is the number of replicas of which each one is more than the tolerance.
+	few = tolerance
+	// advantage is how many times the room that a cluster leaves a cluster with a new replica must have, for workloads of few replicas.
+	advantage = 1.2
+)
 
 // rank orders candidates with the same weight: those that have a share first, then by a hash, so that different
 // workloads prefer different clusters.
@@ -52,49 +58,34 @@ func (a *assignment) limit() {
 	}
 }
 
-// best returns the cluster of a workload that runs on one: where it is, or else the one with the largest weight.
-func (a *assignment) best() *candidate {
-	all := a.chosen()
-	if len(all) == 0 {
-		return nil
-	}
-	chosen := slices.MinFunc(all, func(x, y *candidate) int {
-		return cmp.Or(a.has(x, y), cmp.Compare(y.weight, x.weight), a.rank(x, y))
-	})
-	for _, c := range all {
-		if c != chosen {
-			c.ok, c.reason = false, "the workload runs on one cluster, and "+chosen.Name+" is preferred"
-		}
-	}
-	return chosen
-}
+// bounds are the smallest and the largest share of a candidate.
+type bounds struct{ least, most int64 }
 
-// divide returns the replicas of each candidate in the end, and those that none can take. The shares are proportional to the weights, by
-// the method of the largest remainder. Clusters that accept nothing new get no more than they have.
+// divide returns the replicas of each candidate in the end, and those that none can take. What runs stays: only missing replicas are divided
+// by the weights, or surplus ones removed. All replicas are divided if the user has set the weights, or wants them to be divided again.
 func (a *assignment) divide() (goal map[string]int64, unplaced int64) {
-	goal = map[string]int64{}
-	left, open := a.workload.Replicas, a.chosen()
-	for {
-		shares := a.proportional(left, open)
-		capped := false
-		open = slices.DeleteFunc(slices.Clone(open), func(c *candidate) bool {
-			if shares[c.Name] <= c.most {
-				return false
-			}
-			goal[c.Name], capped = c.most, true
-			left -= c.most
-			return true
-		})
-		if capped {
-			continue
-		}
-		for _, c := range open {
-			goal[c.Name] = shares[c.Name]
-			left -= shares[c.Name]
-		}
-		break
+	within := map[string]bounds{}
+	for _, c := range a.chosen() {
+		within[c.Name] = bounds{0, c.most}
 	}
-	if a.byRoom && left == 0 && a.near(goal) && !a.continues(goal) {
+	again := a.workload.Rebalance || a.workload.Hints.Weights != nil
+	if !again {
+		kept := a.kept()
+		sum := int64(0)
+		for _, n := range kept {
+			sum += n
+		}
+		for name, b := range within {
+			if sum > a.workload.Replicas {
+				b.most = kept[name]
+			} else {
+				b.least = kept[name]
+			}
+			within[name] = b
+		}
+	}
+	goal, unplaced = a.fill(within)
+	if again && a.byRoom && unplaced == 0 && a.near(goal) && !a.continues(goal) {
 		for name := range goal {
 			goal[name] = a.previous[name].Replicas
 		}
@@ -108,7 +99,68 @@ func (a *assignment) divide() (goal map[string]int64, unplaced int64) {
 		// A workload without replicas keeps its leaves, so that its status is known, and gets one if it has none.
 		a.keepOne(goal)
 	}
-	return goal, left
+	return goal, unplaced
+}
+
+// kept returns the replicas of each candidate that stay: all, but those that cannot run there and can run elsewhere.
+func (a *assignment) kept() map[string]int64 {
+	all := a.chosen()
+	elsewhere := int64(0)
+	for _, c := range all {
+		if a.byRoom && c.most == math.MaxInt64 {
+			elsewhere = min(math.MaxInt32, elsewhere+c.room)
+		}
+	}
+	out := map[string]int64{}
+	for _, c := range all {
+		share := a.previous[c.Name]
+		stay := min(share.Replicas, c.most)
+		if a.byRoom && c.room == 0 {
+			moving := min(share.Stuck, elsewhere, stay)
+			stay -= moving
+			elsewhere -= moving
+		}
+		out[c.Name] = stay
+	}
+	return out
+}
+
+// fill divides the replicas of the workload by the weights of the candidates, within bounds. Bounds that the proportional shares violate are
+// reached first, and the rest is divided among the other candidates. It returns what none can take.
+func (a *assignment) fill(within map[string]bounds) (goal map[string]int64, unplaced int64) {
+	goal = map[string]int64{}
+	left, open := a.workload.Replicas, a.chosen()
+	for {
+		shares := a.proportional(left, open)
+		fixed := map[string]int64{}
+		for _, c := range open {
+			if b := within[c.Name]; shares[c.Name] < b.least {
+				fixed[c.Name] = b.least
+			}
+		}
+		if len(fixed) == 0 {
+			for _, c := range open {
+				if b := within[c.Name]; shares[c.Name] > b.most {
+					fixed[c.Name] = b.most
+				}
+			}
+		}
+		if len(fixed) == 0 {
+			for name, n := range shares {
+				goal[name] = n
+				left -= n
+			}
+			return goal, left
+		}
+		open = slices.DeleteFunc(slices.Clone(open), func(c *candidate) bool {
+			n, is := fixed[c.Name]
+			if is {
+				goal[c.Name] = n
+				left -= n
+			}
+			return is
+		})
+	}
 }
 
 // keepOne adds the best candidate to an empty goal.
@@ -127,23 +179,29 @@ func (a *assignment) exceeds(c *candidate, shares map[string]int64) int {
 	return 0
 }
 
-// near reports whether the clusters have all replicas already, and hardly any would move.
+// near reports whether the candidates have all replicas already, and hardly any would move. For few replicas, a move has to be worth it: the
+// clusters that get some have more room afterwards than those that lose them, by a margin, so that nothing moves back.
 func (a *assignment) near(goal map[string]int64) bool {
 	total, moved := int64(0), int64(0)
-	for name, share := range a.previous {
-		if _, ok := goal[name]; !ok && share.Replicas > 0 {
-			return false
-		}
-	}
+	most, least := int64(0), int64(math.MaxInt64)
 	for name, n := range goal {
-		had := a.previous[name].Replicas
-		if had == 0 && n > 0 {
-			return false
-		}
+		had, room := a.previous[name].Replicas, a.clusters[name].room
 		total += had
 		moved += max(0, n-had)
+		switch {
+		case n > had:
+			least = min(least, room-(n-had))
+		case n < had:
+			most = max(most, room+(had-n))
+		}
 	}
-	return total == a.workload.Replicas && moved*tolerance <= total
+	switch {
+	case total != a.workload.Replicas || moved == 0:
+		return false
+	case total < few:
+		return float64(least) < advantage*float64(most)
+	}
+	return moved*tolerance <= total
 }
 
 // continues reports whether a move that has begun goes on, also if hardly any replicas are left of it: a cluster that has joined would stay
@@ -158,17 +216,19 @@ func (a *assignment) continues(goal map[string]int64) bool {
 	return false
 }
 
-// proportional divides replicas by the weights of candidates.
+// proportional divides replicas by the weights of candidates, by the method of the largest remainder.
 func (a *assignment) proportional(replicas int64, all []*candidate) map[string]int64 {
 	total := 0.0
 	for _, c := range all {
 		total += float64(c.weight)
 	}
-	if total == 0 {
-		// Only clusters that keep what they have, and have nothing.
-		return map[string]int64{}
-	}
 	shares := map[string]int64{}
+	if total == 0 {
+		for _, c := range all {
+			shares[c.Name] = 0 // only clusters that keep what they have, and have nothing
+		}
+		return shares
+	}
 	remainder := map[string]float64{}
 	left := replicas
 	for _, c := range all {

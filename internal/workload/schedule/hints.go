@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -58,11 +59,16 @@ type Hints struct {
 	Weights map[string]int64
 	// MaxClusters is zero if it is not set.
 	MaxClusters int
+	// Failover is empty if it is not set, and FailoverAfter is zero if the time is that of each cluster.
+	Failover      api.Failover
+	FailoverAfter time.Duration
+	// Rebalance is empty if it is not set.
+	Rebalance api.Rebalance
 }
 
-// ParseHints reads the annotations of a workload, and those of its namespace, which have a lower precedence. It returns all mistakes at
-// once, and the hints without them.
-func ParseHints(workload, namespace map[string]string, byDefault Spread) (Hints, error) {
+// ParseHints reads the annotations of a workload, and those of its namespace, which have a lower precedence. Divisible means that the kind has
+// replicas which can be divided. It returns all mistakes at once, and the hints without them.
+func ParseHints(workload, namespace map[string]string, byDefault Spread, divisible bool) (Hints, error) {
 	h := Hints{Spread: byDefault}
 	var problems []error
 	read := func(key string, parse func(string) error) {
@@ -93,7 +99,7 @@ func ParseHints(workload, namespace map[string]string, byDefault Spread) (Hints,
 		if !slices.Contains([]Spread{Divide, Duplicate, Single}, Spread(value)) {
 			return errors.New("must be Divide, Duplicate or Single")
 		}
-		if Spread(value) == Divide && byDefault != Divide {
+		if Spread(value) == Divide && !divisible {
 			return errors.New("objects of this kind cannot be divided")
 		}
 		h.Spread = Spread(value)
@@ -107,11 +113,33 @@ func ParseHints(workload, namespace map[string]string, byDefault Spread) (Hints,
 		h.MaxClusters = n
 		return nil
 	})
+	read(api.AnnotationFailover, h.parseFailover)
+	read(api.AnnotationRebalance, func(value string) error {
+		if !slices.Contains([]api.Rebalance{api.RebalanceOnRequest, api.RebalanceGradual}, api.Rebalance(value)) {
+			return errors.New("must be OnRequest or Gradual")
+		}
+		h.Rebalance = api.Rebalance(value)
+		return nil
+	})
 	read(api.AnnotationWeights, func(value string) (err error) {
 		h.Weights, err = parseWeights(value)
 		return err
 	})
 	return h, errors.Join(problems...)
+}
+
+// parseFailover reads Automatic, Never or a time.
+func (h *Hints) parseFailover(value string) error {
+	if f := api.Failover(value); f == api.FailoverAutomatic || f == api.FailoverNever {
+		h.Failover = f
+		return nil
+	}
+	after, err := time.ParseDuration(value)
+	if err != nil || after <= 0 {
+		return errors.New("must be Automatic, Never or a time such as 5m")
+	}
+	h.Failover, h.FailoverAfter = api.FailoverAutomatic, after
+	return nil
 }
 
 // maxWeight keeps sums of weights exact.

@@ -6,16 +6,6 @@ import (
 	"slices"
 )
 
-// atOnce returns the goal as the next step. Workloads that are not divided do not move gradually: two instances of a workload that runs
-// on one cluster could harm each other.
-func (a *assignment) atOnce(goal map[string]int64) map[string]Share {
-	next := map[string]Share{}
-	for name, n := range goal {
-		next[name] = Share{Replicas: n, Available: a.previous[name].Available}
-	}
-	return next
-}
-
 const (
 	// movesPart is the part of the replicas, as its inverse, that moves at a time.
 	movesPart = 10
@@ -30,33 +20,40 @@ func Moves(replicas int64) int64 { return max(1, replicas/movesPart) }
 // when the one before is available: with a tenth in a minute, nine replicas would take nine minutes.
 func MovesPerMinute(replicas int64) int64 { return max(leastMoves, Moves(replicas)) }
 
-// step returns the next step to the goal. Missing replicas are created at once, surplus ones removed at once. Others move: the cluster
-// that receives them grows first, and the one that gives them shrinks when they are available.
-func (a *assignment) step(goal map[string]int64, moves int64) (next map[string]Share, moved map[string]int64) {
-	next, running := a.running(goal)
-	total := int64(0)
-	for _, n := range goal {
-		total += n
+// step returns the next step to the goal, and how many replicas move with it. Missing replicas are created at once. Others move: the cluster
+// that receives them grows first, and the one that gives them shrinks when they are available. A workload that must be alone shrinks first.
+func (a *assignment) step(goal map[string]int64, moves int64) (next map[string]Share, moved int64) {
+	next = map[string]Share{}
+	for name := range goal {
+		next[name] = Share{}
+	}
+	running := int64(0)
+	for name, share := range a.previous {
+		if a.clusters[name].lost {
+			continue
+		}
+		share.Available = min(share.Available, share.Replicas) // the status of a cluster that has just shrunk is that of before
+		next[name] = share
+		running += share.Replicas
+	}
+	if a.workload.Alone {
+		for _, share := range a.ending {
+			running += share.Replicas
+		}
 	}
 	if moves == 0 {
-		moves = Moves(total)
+		moves = Moves(a.workload.Replicas)
 	}
-	moved = map[string]int64{}
-	if running > total {
-		shrink(next, goal, running-total, total)
-	} else {
-		for name, s := range next {
-			s.Surge = false // all replicas that were replaced are gone
-			next[name] = s
+	switch missing := a.workload.Replicas - running; {
+	case missing < 0:
+		a.shrink(next, goal, -missing)
+	case a.workload.Alone:
+		if grow(next, goal, missing) == 0 {
+			moved = a.give(next, goal, moves)
 		}
-		grow(next, goal, total-running, false)
-		before := maps.Clone(next)
-		grow(next, goal, moves, true)
-		for name, s := range next {
-			if n := s.Replicas - before[name].Replicas; n > 0 {
-				moved[name] = n
-			}
-		}
+	default:
+		grow(next, goal, missing)
+		moved = grow(next, goal, moves)
 	}
 	maps.DeleteFunc(next, func(name string, s Share) bool {
 		_, wanted := goal[name]
@@ -65,52 +62,70 @@ func (a *assignment) step(goal map[string]int64, moves int64) (next map[string]S
 	return next, moved
 }
 
-// running returns the shares without those of lost clusters, and the number of their replicas.
-func (a *assignment) running(goal map[string]int64) (next map[string]Share, replicas int64) {
-	next = map[string]Share{}
-	for name := range goal {
-		next[name] = Share{}
-	}
-	for name, share := range a.previous {
-		if c := a.clusters[name]; c == nil || c.Evicted && !c.ok {
-			continue // what runs there is removed when the cluster returns
-		}
-		share.Available = min(share.Available, share.Replicas) // the status of a cluster that has just shrunk is that of before
-		next[name] = share
-		replicas += share.Replicas
-	}
-	return next, replicas
-}
-
 // portion returns how many of n replicas are given out at a time: one, unless a user wants so many that this would take long.
 func portion(n int64) int64 { return max(1, n/1000) }
 
-// grow adds replicas to the clusters that lack the most of their goal. Replicas that are to replace running ones are a surge.
-func grow(next map[string]Share, goal map[string]int64, n int64, surge bool) {
+// grow adds replicas to the clusters that lack the most of their goal, and returns how many.
+func grow(next map[string]Share, goal map[string]int64, n int64) (grown int64) {
 	for most := portion(n); n > 0; {
 		name, lacks := furthest(next, func(name string) int64 { return goal[name] - next[name].Replicas })
 		if lacks <= 0 {
-			return
+			return grown
 		}
-		s, add := next[name], min(n, lacks, most)
+		add := min(n, lacks, most)
+		s := next[name]
 		s.Replicas += add
-		s.Surge = s.Surge || surge
 		next[name] = s
 		n -= add
+		grown += add
 	}
+	return grown
 }
 
-// shrink removes replicas from the clusters that exceed their goal the most. After a surge, available ones are only removed if total
-// others are available. A Deployment that shrinks removes pods first that are not available.
-func shrink(next map[string]Share, goal map[string]int64, n, total int64) {
-	available, moving := int64(0), false
-	for _, s := range next {
-		available += s.Available
-		moving = moving || s.Surge
+// give removes replicas from the clusters that exceed their goal the most, before others replace them, and returns how many.
+func (a *assignment) give(next map[string]Share, goal map[string]int64, n int64) (given int64) {
+	for n > 0 {
+		name, exceeds := furthest(next, func(name string) int64 {
+			if !a.clusters[name].Settled {
+				return 0
+			}
+			return next[name].Replicas - goal[name]
+		})
+		if exceeds <= 0 || len(goal) == 0 {
+			return given
+		}
+		s := next[name]
+		s.Replicas--
+		next[name] = s
+		n--
+		given++
+	}
+	return given
+}
+
+// shrink removes replicas from the clusters that exceed their goal the most. Available ones are removed only if enough others are available, as
+// far as it is known: what a cluster says that has just come back, or does not answer, is old. A Deployment that shrinks removes pods first
+// that are not available.
+func (a *assignment) shrink(next map[string]Share, goal map[string]int64, n int64) {
+	available := int64(0)
+	for name, s := range next {
+		if a.clusters[name].Settled {
+			available += s.Available
+		}
+	}
+	removable := func(name string) int64 {
+		s, spare := next[name], max(0, available-a.workload.Replicas)
+		switch {
+		case len(a.previous) == 1:
+			return s.Replicas // only the user can have made it too much
+		case !a.clusters[name].Settled:
+			return spare
+		}
+		return s.Replicas - s.Available + spare
 	}
 	for most := portion(n); n > 0; {
 		name, exceeds := furthest(next, func(name string) int64 {
-			if s := next[name]; moving && available <= total && s.Available >= s.Replicas {
+			if removable(name) == 0 {
 				return 0
 			}
 			return next[name].Replicas - goal[name]
@@ -118,12 +133,11 @@ func shrink(next map[string]Share, goal map[string]int64, n, total int64) {
 		if exceeds <= 0 {
 			return
 		}
-		s, remove := next[name], min(n, exceeds, most)
-		if moving {
-			remove = min(remove, s.Replicas-s.Available+max(0, available-total))
-		}
+		s, remove := next[name], min(n, exceeds, most, removable(name))
 		s.Replicas -= remove
-		available -= max(0, s.Available-s.Replicas)
+		if a.clusters[name].Settled {
+			available -= max(0, s.Available-s.Replicas)
+		}
 		s.Available = min(s.Available, s.Replicas)
 		next[name] = s
 		n -= remove

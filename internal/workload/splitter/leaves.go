@@ -26,9 +26,6 @@ type Share struct {
 	Replicas *int64
 	// NeededBy are the workloads that need the object in the cluster, for the annotation workloads.kcp.dev/needed-by.
 	NeededBy []string
-	// Surge and Moves are for the annotations workloads.kcp.dev/surge and moves.
-	Surge bool
-	Moves string
 }
 
 // IsRoot reports whether an object is one that a user has created, and not a leaf. Users can also create leaves.
@@ -79,12 +76,6 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	}
 	if len(share.NeededBy) > 0 {
 		annotations[api.AnnotationNeededBy] = strings.Join(slices.Sorted(slices.Values(share.NeededBy)), ",")
-	}
-	if share.Surge {
-		annotations[api.AnnotationSurge] = "true"
-	}
-	if share.Moves != "" {
-		annotations[api.AnnotationMoves] = share.Moves
 	}
 	leaf.SetAnnotations(annotations)
 	// encoding/json sorts the keys of maps.

@@ -1,0 +1,224 @@
+package roots
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/schedule"
+	"github.com/kcpctl/kcpctl/internal/workload/watch"
+)
+
+// State is what the controller knows, and what decisions depend on besides the objects of workspaces.
+type State struct {
+	Clusters []*api.Cluster
+	// Published are the published APIs. Nil: they are not known.
+	Published *Published
+	// Exports have the claims of the APIExports of the clusters, by name. Nil: they are not known.
+	Exports map[string][]any
+	// Rebalance is the last request to rebalance all roots (see api.AnnotationRebalanceRequest).
+	Rebalance string
+}
+
+// fingerprint is what decisions depend on of a cluster.
+type fingerprint struct {
+	// state changes what runs there, and room only what can be added.
+	state, room string
+}
+
+// fingerprintOf returns what decisions depend on of a cluster. What pods request changes all the time, and is seen when a decision is made for
+// another reason.
+func fingerprintOf(c *api.Cluster, now time.Time) fingerprint {
+	evicted := meta.FindStatusCondition(c.Status.Conditions, api.ConditionEvicted)
+	reason := ""
+	if evicted != nil {
+		reason = string(evicted.Status) + evicted.Reason
+	}
+	f := fingerprint{state: fmt.Sprint(
+		c.UID, c.Labels, c.Spec.Unschedulable, c.Draining(), c.Status.APIs, isReady(c), settled(c, now), notReadyReason(c), reason, c.Spec.WorkspaceSelector,
+	)}
+	if c.Status.Capacity != nil {
+		for _, name := range slices.Sorted(maps.Keys(c.Status.Capacity.Allocatable)) {
+			q := c.Status.Capacity.Allocatable[name]
+			f.room += fmt.Sprint(name, q.String(), " ")
+		}
+	}
+	return f
+}
+
+// affected are the workloads that a change of the clusters affects: those with a share in a cluster whose state has changed, and, if any cluster has
+// changed, those that wait for one, or that go to each. The scheduler is locked.
+func (s *Scheduler) affected(next map[string]fingerprint) map[item]bool {
+	out := map[item]bool{}
+	anyState, anyRoom := false, false
+	for name := range maps.Keys(union(s.fingerprints, next)) {
+		was, is := s.fingerprints[name], next[name]
+		if was.state != is.state {
+			anyState = true
+			maps.Copy(out, s.on[name])
+		}
+		anyRoom = anyRoom || was.room != is.room
+	}
+	if anyState || anyRoom {
+		maps.Copy(out, s.waiting)
+	}
+	if anyState {
+		maps.Copy(out, s.everywhere)
+	}
+	return out
+}
+
+func union(a, b map[string]fingerprint) map[string]fingerprint {
+	out := maps.Clone(a)
+	if out == nil {
+		out = map[string]fingerprint{}
+	}
+	maps.Copy(out, b)
+	return out
+}
+
+// decided is where a workload runs after the last decision.
+type decided struct {
+	clusters []string
+	// seen is what the places of dependencies depend on.
+	seen string
+	// shares are the replicas by cluster. The leaves that are watched can be older.
+	shares map[string]int64
+	// moved are the last moves, and written those that the root has: the one that is watched can be older.
+	moved, written moves
+	// stuck has since when replicas have not been available, by cluster.
+	stuck map[string]time.Time
+}
+
+// remember keeps a decision, and what would change it. The scheduler is locked.
+func (s *Scheduler) remember(i item, next decided, waits, everywhere bool) {
+	s.unlink(i)
+	s.decided[i] = next
+	for _, c := range next.clusters {
+		if s.on[c] == nil {
+			s.on[c] = map[item]bool{}
+		}
+		s.on[c][i] = true
+	}
+	if waits {
+		s.waiting[i] = true
+	}
+	if everywhere {
+		s.everywhere[i] = true
+	}
+}
+
+// unlink removes a workload from the indexes. The scheduler is locked.
+func (s *Scheduler) unlink(i item) {
+	for _, c := range s.decided[i].clusters {
+		delete(s.on[c], i)
+	}
+	delete(s.waiting, i)
+	delete(s.everywhere, i)
+}
+
+// candidates returns the clusters as a decision sees them: those that the workspace may use, and those with a share. The caller holds the lock of
+// decisions.
+func (s *Scheduler) candidates(i item, w schedule.Workload, clusters []*api.Cluster, previous map[string]schedule.Share, now time.Time) []schedule.Cluster {
+	var out []schedule.Cluster
+	gr := i.GroupResource()
+	builtIn := slices.ContainsFunc(api.Dependencies(), func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr })
+	for _, c := range clusters {
+		access := s.access(c, i.Cluster)
+		if _, has := previous[c.Name]; access == schedule.Refused && !has {
+			continue // a user does not learn about it
+		}
+		status := c.API(gr)
+		if builtIn {
+			status.State = api.APIPublished // every cluster serves it
+		}
+		out = append(out, schedule.Cluster{
+			Name: c.Name, Labels: c.Labels, Ready: isReady(c), Settled: settled(c, now), Problem: notReadyReason(c), Lost: lost(c, w, now),
+			Unschedulable: c.Spec.Unschedulable, Draining: c.Draining(), Access: access, API: status, Free: s.reserved.of(c.Name).free(c.Status.Capacity, i.Cluster, now),
+		})
+	}
+	return out
+}
+
+// access returns whether a workspace may use a cluster.
+func (s *Scheduler) access(c *api.Cluster, workspace string) schedule.Access {
+	if c.Spec.WorkspaceSelector == nil {
+		return schedule.Granted
+	}
+	path := s.path(workspace)
+	switch {
+	case path == "":
+		return schedule.Unknown
+	case c.Spec.WorkspaceSelector.Selects(path):
+		return schedule.Granted
+	}
+	return schedule.Refused
+}
+
+// path returns the path of a workspace, or "" if it is not known. kcp keeps it in an annotation of the LogicalCluster.
+func (s *Scheduler) path(workspace string) string {
+	o, ok := s.set.Get(kcpapi.LogicalCluster.GVR(), watch.Key{Cluster: workspace, Name: kcpapi.LogicalClusterName})
+	if !ok {
+		return ""
+	}
+	return o.GetAnnotations()[kcpapi.AnnotationPath]
+}
+
+// selective reports whether a cluster selects workspaces, so that their paths have to be known.
+func selective(clusters []*api.Cluster) bool {
+	return slices.ContainsFunc(clusters, func(c *api.Cluster) bool { return c.Spec.WorkspaceSelector != nil })
+}
+
+func isReady(c *api.Cluster) bool {
+	return meta.IsStatusConditionTrue(c.Status.Conditions, api.ConditionReady)
+}
+
+// settleFor is how long a cluster is ready until the status of its leaves counts: what its syncer has not written yet is from before.
+const settleFor = 30 * time.Second
+
+// settled reports whether a cluster is ready, and its leaves have its status.
+func settled(c *api.Cluster, now time.Time) bool {
+	r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady)
+	return r != nil && r.Status == metav1.ConditionTrue && now.Sub(r.LastTransitionTime.Time) >= settleFor
+}
+
+// notReadyReason returns the reason why a cluster is not ready, or "". It has no message: that can differ each time, and it is written to
+// all roots.
+func notReadyReason(c *api.Cluster) string {
+	if r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady); r != nil && r.Status != metav1.ConditionTrue {
+		return r.Reason
+	}
+	return ""
+}
+
+// lost reports whether other clusters run the share of a cluster, too. The controller says so with a condition. A workload can want another
+// time, or never. One that must be alone says so itself: what does not answer can still run.
+func lost(c *api.Cluster, w schedule.Workload, now time.Time) bool {
+	if isReady(c) || w.Hints.Failover == api.FailoverNever || w.Alone && w.Hints.Failover == "" {
+		return false
+	}
+	evicted := meta.FindStatusCondition(c.Status.Conditions, api.ConditionEvicted)
+	switch {
+	case evicted == nil:
+		return false
+	case w.Hints.FailoverAfter > 0 && (evicted.Status == metav1.ConditionTrue || evicted.Reason == api.ReasonEvictAfter):
+		return untilLost(c, w, now) <= 0
+	}
+	return evicted.Status == metav1.ConditionTrue
+}
+
+// untilLost returns the time until a cluster is lost for a workload with its own time.
+func untilLost(c *api.Cluster, w schedule.Workload, now time.Time) time.Duration {
+	r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady)
+	if r == nil {
+		return w.Hints.FailoverAfter
+	}
+	return w.Hints.FailoverAfter - now.Sub(r.LastTransitionTime.Time)
+}
