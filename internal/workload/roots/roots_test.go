@@ -46,7 +46,7 @@ func cluster(name string, ready bool, ago time.Duration) *api.Cluster {
 				{Type: api.ConditionReady, Status: status, LastTransitionTime: metav1.NewTime(time.Now().Add(-ago))},
 				{Type: api.ConditionEvicted, Status: evicted, Reason: reason},
 			},
-			APIs:       []api.APIStatus{{Group: "apps", Resource: "deployments", Version: "v1", State: api.APIPublished}},
+			APIs: []api.APIStatus{{Group: "apps", Resource: "deployments", Version: "v1", State: api.APIPublished}},
 		},
 	}
 }
@@ -193,7 +193,9 @@ func TestNothingIsDeletedForASignalThatIsMissing(t *testing.T) {
 	s.deploy(web)
 	s.deploy(strings.Replace(web, "name: web, namespace: shop", "name: all, namespace: shop, annotations: {workloads.kcp.dev/spread: Duplicate}", 1))
 	s.deploy(strings.Replace(web, "name: web, namespace: shop", "name: one, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}", 1))
-	s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" && s.on(deployments, "all") == "c1 c2" && s.on(deployments, "one") != "" }, "scheduled")
+	s.eventually(func() bool {
+		return s.leaves() == "c1=2 c2=2" && s.on(deployments, "all") == "c1 c2" && s.on(deployments, "one") != ""
+	}, "scheduled")
 	one := s.on(deployments, "one")
 	s.clusters(cluster("c1", false, time.Hour), cluster("c2", false, time.Hour))
 	for _, name := range []string{"web", "all", "one"} {

@@ -157,7 +157,9 @@ func TestAClusterJoins(t *testing.T) {
 		available("c3", moved)
 	}
 	s.eventually(func() bool { return s.leaves() == "c1=3 c2=4 c3=3" || s.leaves() == "c1=4 c2=3 c3=3" }, "it has as many as the others")
-	s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationRebalanced] == "now" }, "the request is carried out")
+	s.eventually(func() bool {
+		return s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationRebalanced] == "now"
+	}, "the request is carried out")
 }
 
 // A leaf that another client changes is corrected, as a Deployment corrects its ReplicaSets.
@@ -269,7 +271,9 @@ spec: {replicas: 4, template: {spec: {containers: [{name: c, resources: {request
 	s.eventually(func() bool { return s.leaves() == "c1=6" }, "it runs")
 	s.clusters(capable("c1", "4"), capable("c2", "4"))
 	s.deploy(`{metadata: {name: web, namespace: shop}, spec: {replicas: 10}}`)
-	s.eventually(func() bool { return s.leaves() == "c1=6 c2=4" || s.leaves() == "c1=5 c2=5" || strings.HasPrefix(s.leaves(), "c1=6 c2=") }, "the other has nodes, too")
+	s.eventually(func() bool {
+		return s.leaves() == "c1=6 c2=4" || s.leaves() == "c1=5 c2=5" || strings.HasPrefix(s.leaves(), "c1=6 c2=")
+	}, "the other has nodes, too")
 }
 
 // A leaf that is still being deleted does not make each decision about the next one reserve its replicas again.
