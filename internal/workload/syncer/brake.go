@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -16,59 +17,98 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// The brake: orphans are not removed if there are this many at once, and more than this share of all objects. Such a number is more
-// likely a mistake elsewhere, such as a restored backup of kcp (kcp issue 2041: a syncer deleted namespaces when it started).
-const (
-	manyOrphans        = 5
-	manyOrphansPercent = 20
-)
+// manyOrphans is the brake: if more objects than this are to be removed at once, none is. Such a number is more likely a mistake elsewhere, such
+// as a restored backup of kcp (kcp issue 2041: a syncer deleted namespaces when it started).
+const manyOrphans = 5
 
 // tokenLength is the number of characters with which a user releases orphans.
 const tokenLength = 8
 
-// hold returns the orphans that are kept, and the reason. A user releases them with an annotation of the Cluster that names exactly
-// these: others that come later are kept again. Namespaces are not kept, because they are only orphans when nothing is in them.
-func (s *syncer) hold(found map[orphan]*unstructured.Unstructured, total int, release string) (kept map[orphan]bool, message string) {
-	bound := s.boundClusters()
-	var objects, unbound []orphan
-	for o, live := range found {
-		if o.GroupVersionResource == namespaces || s.released[o.uid] {
-			continue
-		}
-		objects = append(objects, o)
-		if leaf, _ := parseLeaf(live.GetAnnotations()[annotationLeaf]); !bound[leaf.Cluster] {
-			unbound = append(unbound, o)
-		}
-	}
-	held := unbound
-	if tooMany(len(objects), total) {
-		held = objects
-	}
-	if len(held) == 0 {
-		return nil, ""
-	}
-	token := tokenOf(held)
-	if release == token {
-		for _, o := range held {
-			s.released[o.uid] = true
-		}
-		return nil, ""
-	}
-	kept = map[orphan]bool{}
-	for _, o := range held {
-		kept[o] = true
-	}
-	message = fmt.Sprintf("%d of %d objects in cluster %s have no object in kcp", len(held), total, s.Cluster)
-	if len(unbound) > 0 {
-		message += fmt.Sprintf(", %d of them in workspaces that do not exist or have no APIBinding to APIExport %s", len(unbound), api.ExportCluster(s.Cluster))
-	}
-	return kept, message + fmt.Sprintf(": they are not removed, because that may be a mistake. List them with kubectl get %s -A -l %s=%s,%s=%s in the cluster. "+
-		"To remove them, annotate the Cluster in kcp: kubectl annotate --overwrite clusters.%s %s %s=%s",
-		resourcesOf(held), api.LabelSetup, s.Setup, api.LabelCluster, s.Cluster, api.Group, s.Cluster, api.AnnotationRemoveOrphans, token)
+// keepsData reports whether objects of a resource have data, or are what uses it: nobody but a user decides that it is not needed.
+func keepsData(r schema.GroupVersionResource) bool {
+	return r == claims || r.GroupResource() == statefulSets
 }
 
-func tooMany(orphans, total int) bool {
-	return orphans >= manyOrphans && orphans*100 > total*manyOrphansPercent
+var statefulSets = schema.GroupResource{Group: "apps", Resource: "statefulsets"}
+
+// verdict is what happens to orphans.
+type verdict struct {
+	// remove are those whose time is over, or that a user has released.
+	remove map[orphan]bool
+	// kept is why others stay until a user releases them, and found what will be removed later. Empty: there are none.
+	kept, found string
+}
+
+// judge decides about orphans. Those with data stay until a user releases them, and so do those of workspaces whose objects are not visible,
+// and all if too many are to be removed at once. A user releases them with an annotation of the Cluster that names exactly these: others that
+// come later are kept again. Namespaces are only orphans when nothing is in them.
+func (s *syncer) judge(found map[orphan]*unstructured.Unstructured, release string) verdict {
+	s.mu.Lock()
+	emptied := maps.Clone(s.emptied)
+	s.mu.Unlock()
+	bound := s.boundClaims()
+	out := verdict{remove: map[orphan]bool{}}
+	var due, waiting, data, unbound []orphan
+	for o, live := range found {
+		over := s.sightings[o.uid].age(s.Now()) >= orphanGrace
+		leaf, _ := parseLeaf(live.GetAnnotations()[annotationLeaf])
+		switch {
+		case s.released[o.uid]:
+			out.remove[o] = true
+		case o.GroupVersionResource == namespaces:
+			if over || emptied[o.uid] && s.sightings[o.uid].age(s.Now()) > 0 {
+				out.remove[o] = true
+			}
+		case keepsData(o.GroupVersionResource):
+			data = append(data, o)
+		case !bound.accepted(leaf.Cluster, o.GroupResource(), s.identityOf(live, o.GroupResource())):
+			unbound = append(unbound, o)
+		case over:
+			due = append(due, o)
+		default:
+			waiting = append(waiting, o)
+		}
+	}
+	held := slices.Concat(data, unbound)
+	if len(due) > manyOrphans {
+		held = append(held, due...)
+	} else {
+		for _, o := range due {
+			out.remove[o] = true
+		}
+	}
+	if token := tokenOf(slices.Concat(held, waiting)); len(held)+len(waiting) > 0 && release == token {
+		for _, o := range slices.Concat(held, waiting) {
+			s.released[o.uid], out.remove[o] = true, true
+		}
+		return out
+	}
+	if len(held) > 0 {
+		out.kept = s.describe(held, waiting, len(data), len(unbound))
+	} else if len(waiting) > 0 {
+		out.found = fmt.Sprintf("%d objects in cluster %s have no object in kcp: they are removed after %s, unless kcp has them again. %s",
+			len(waiting), s.Cluster, orphanGrace, s.commands(waiting))
+	}
+	return out
+}
+
+// describe is the message about orphans that are kept.
+func (s *syncer) describe(held, waiting []orphan, data, unbound int) string {
+	message := fmt.Sprintf("%d objects in cluster %s have no object in kcp", len(held)+len(waiting), s.Cluster)
+	if data > 0 {
+		message += fmt.Sprintf(", %d of them have data", data)
+	}
+	if unbound > 0 {
+		message += fmt.Sprintf(", %d of them are in workspaces that do not exist or have no APIBinding to APIExport %s", unbound, api.ExportCluster(s.Cluster))
+	}
+	return message + ": they are not removed, because that may be a mistake. " + s.commands(slices.Concat(held, waiting))
+}
+
+// commands are those that list orphans, and that release them.
+func (s *syncer) commands(all []orphan) string {
+	return fmt.Sprintf("List them with kubectl get %s -A -l %s=%s in the cluster. "+
+		"To remove them, annotate the Cluster in kcp: kubectl annotate --overwrite clusters.%s %s %s=%s",
+		resourcesOf(all), api.LabelSetup, s.Setup, api.Group, s.Cluster, api.AnnotationRemoveOrphans, tokenOf(all))
 }
 
 // tokenOf returns what identifies a set of orphans.
@@ -91,15 +131,34 @@ func resourcesOf(all []orphan) string {
 	return strings.Join(slices.Compact(out), ",")
 }
 
-// boundClusters returns the logical clusters that have bound the APIExport of the cluster and accepted its claims: in these, a leaf that is not listed does not
-// exist. In others it can exist, if the binding was deleted by mistake. kcp shows the owner of an APIExport its bindings without a claim
-// (kcp: pkg/virtual/apiexport/controllers/apireconciler).
-func (s *syncer) boundClusters() map[string]bool {
-	out := map[string]bool{}
+// boundClaims are the claims that logical clusters have accepted, and that kcp has applied: identities by logical cluster and resource.
+type boundClaims map[string]map[schema.GroupResource]string
+
+// accepted reports whether a leaf of a resource that is not listed does not exist. If its logical cluster has not bound the APIExport, or if the
+// resource has another identity than when the object was made, it can exist. An identity that is not known is any.
+func (b boundClaims) accepted(cluster string, gr schema.GroupResource, identity string) bool {
+	is, ok := b[cluster][gr]
+	return ok && (identity == "" || identity == is)
+}
+
+// boundClaims returns the claims of the bindings to the APIExport of the cluster. kcp shows the owner of an APIExport its bindings without a
+// claim (kcp: pkg/virtual/apiexport/controllers/apireconciler), and lists the claims that it has applied in their status (kcp:
+// pkg/reconciler/apis/permissionclaimlabel).
+func (s *syncer) boundClaims() boundClaims {
+	out := boundClaims{}
 	for _, b := range s.bound.List(kcpapi.APIBinding.GVR()) {
-		if b.GetDeletionTimestamp() == nil && api.ClaimsApplied(b.Unstructured) {
-			out[watch.KeyOf(b.Unstructured).Cluster] = true
+		if b.GetDeletionTimestamp() != nil || !api.ClaimsApplied(b.Unstructured) {
+			continue
 		}
+		applied, _, _ := unstructured.NestedSlice(b.Object, "status", "appliedPermissionClaims")
+		all := map[schema.GroupResource]string{}
+		for _, item := range applied {
+			claim, _ := item.(map[string]any)
+			group, _ := claim["group"].(string)
+			resource, _ := claim["resource"].(string)
+			all[schema.GroupResource{Group: group, Resource: resource}], _ = claim["identityHash"].(string)
+		}
+		out[watch.KeyOf(b.Unstructured).Cluster] = all
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -68,18 +69,16 @@ func (s *syncer) ensureNamespace(ctx context.Context, i item) error {
 	live, err := client.Get(ctx, ns, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		err = s.createNamespace(ctx, client, ns, want, has)
+		err = s.createNamespace(ctx, client, ns, want, i)
 	case err != nil:
 	case !contains(live.GetLabels(), want):
-		return &refusal{api.ReasonNamespaceCollision, fmt.Sprintf(
-			"namespace %s of cluster %s does not belong to namespace %s of workspace %s: delete it, or rename the namespace in the workspace",
-			ns, s.Cluster, i.Namespace, i.Cluster)}
+		return s.foreign(ns, i)
 	case live.GetDeletionTimestamp() != nil:
 		// changedNamespace tries again when it is gone.
 		return &refusal{api.ReasonNamespaceTerminating, fmt.Sprintf(
 			"namespace %s of cluster %s is being deleted: if that does not end, see the conditions of the namespace there", ns, s.Cluster)}
 	default:
-		err = s.record(ctx, client, live, has)
+		err = s.record(ctx, client, live, i)
 	}
 	if err != nil {
 		return fmt.Errorf("namespace %s of cluster %s: %w", ns, s.Cluster, err)
@@ -87,13 +86,13 @@ func (s *syncer) ensureNamespace(ctx context.Context, i item) error {
 	return nil
 }
 
-func (s *syncer) createNamespace(ctx context.Context, client dynamic.ResourceInterface, name string, labels map[string]string, has string) error {
+func (s *syncer) createNamespace(ctx context.Context, client dynamic.ResourceInterface, name string, labels map[string]string, i item) error {
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	u.SetName(name)
 	labels[api.LabelCluster], labels[api.LabelPodSecurity] = s.Cluster, string(s.level())
 	u.SetLabels(labels)
-	u.SetAnnotations(map[string]string{has: "true"})
+	u.SetAnnotations(map[string]string{hasKey(i.GroupResource()): s.hasValue(i)})
 	_, err := client.Create(ctx, u, metav1.CreateOptions{FieldManager: api.ManagerSyncer})
 	if !apierrors.IsAlreadyExists(err) {
 		return err
@@ -102,19 +101,50 @@ func (s *syncer) createNamespace(ctx context.Context, client dynamic.ResourceInt
 	if err != nil {
 		return err
 	}
-	return s.record(ctx, client, live, has)
+	if !contains(live.GetLabels(), api.DownstreamLabels(s.Setup, i.Cluster, i.Namespace)) {
+		return s.foreign(name, i)
+	}
+	return s.record(ctx, client, live, i)
 }
 
-// record records that a namespace has objects of a resource.
-func (s *syncer) record(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, has string) error {
+// foreign is the error about a namespace that stands for something else.
+func (s *syncer) foreign(name string, i item) error {
+	return &refusal{api.ReasonNamespaceCollision, fmt.Sprintf(
+		"namespace %s of cluster %s does not belong to namespace %s of workspace %s: delete it, or rename the namespace in the workspace",
+		name, s.Cluster, i.Namespace, i.Cluster)}
+}
+
+// record records that a namespace has objects of a resource, and the identity of that resource.
+func (s *syncer) record(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, i item) error {
+	has := hasKey(i.GroupResource())
 	if _, ok := live.GetAnnotations()[has]; ok {
 		return nil
 	}
-	return markNamespace(ctx, client, live, "annotations", has, "true")
+	return mark(ctx, client, live, "annotations", has, s.hasValue(i))
 }
 
-// markNamespace sets a label or an annotation of a namespace, if it still is the one that was seen.
-func markNamespace(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, where, key, value string) error {
+// anyIdentity is the value of the annotation for a resource whose identity is not known, such as one that kcp serves itself.
+const anyIdentity = "true"
+
+// hasValue returns the value of the annotation for a resource: its identity, by which kcp distinguishes resources of the same name.
+func (s *syncer) hasValue(i item) string {
+	return cmp.Or(s.boundClaims()[i.Cluster][i.GroupResource()], anyIdentity)
+}
+
+// identityOf returns the identity of a resource when objects of it came to the namespace of an object, or "" if it is not known.
+func (s *syncer) identityOf(live *unstructured.Unstructured, gr schema.GroupResource) string {
+	ns, ok := s.down.Get(namespaces, watch.Key{Name: live.GetNamespace()})
+	if !ok {
+		return ""
+	}
+	if identity := ns.GetAnnotations()[hasKey(gr)]; identity != anyIdentity {
+		return identity
+	}
+	return ""
+}
+
+// mark sets a label or an annotation of an object, if it still is the one that was seen. Nil removes it.
+func mark(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, where, key string, value any) error {
 	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": string(live.GetUID()), where: map[string]any{key: value}}})
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,12 +36,36 @@ func (s *syncer) changedNamespace(k watch.Key) {
 	}
 }
 
+// space is a namespace of a logical cluster.
+type space struct{ cluster, namespace string }
+
+// learn remembers for which namespace a namespace of the physical cluster stands. A hash has no way back.
+func (s *syncer) learn(leaf watch.Key) {
+	at := api.DownstreamNamespace(s.Setup, leaf.Cluster, leaf.Namespace)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.spaces[at]; !known {
+		s.spaces[at] = space{leaf.Cluster, leaf.Namespace}
+	}
+}
+
+// spaceOf returns the namespace that a namespace of the physical cluster stands for, if it is known.
+func (s *syncer) spaceOf(namespace string) (space, bool) {
+	if ns, ok := s.down.Get(namespaces, watch.Key{Name: namespace}); ok {
+		return space{ns.GetLabels()[api.LabelWorkspace], ns.GetLabels()[api.LabelNamespace]}, true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of, ok := s.spaces[namespace]
+	return of, ok
+}
+
 // leavesIn returns the keys of the leaves that have their objects in a namespace of the physical cluster.
 func (s *syncer) leavesIn(r schema.GroupVersionResource, namespace string) []watch.Key {
 	var all []watch.Key
-	for _, leaf := range s.up.List(r) {
-		if k := watch.KeyOf(leaf.Unstructured); api.DownstreamNamespace(s.Setup, k.Cluster, k.Namespace) == namespace {
-			all = append(all, k)
+	if of, ok := s.spaceOf(namespace); ok {
+		for _, leaf := range s.up.In(r, of.cluster, of.namespace) {
+			all = append(all, watch.KeyOf(leaf.Unstructured))
 		}
 	}
 	return all
@@ -55,11 +80,11 @@ func (s *syncer) leavesOf(r schema.GroupVersionResource, k watch.Key) []watch.Ke
 			all = append(all, leaf)
 		}
 	}
-	ns, ok := s.down.Get(namespaces, watch.Key{Name: k.Namespace})
+	of, ok := s.spaceOf(k.Namespace)
 	if !ok {
-		return append(all, s.leavesIn(r, k.Namespace)...) // it is gone, too
+		return all
 	}
-	leaf := watch.Key{Cluster: ns.GetLabels()[api.LabelWorkspace], Namespace: ns.GetLabels()[api.LabelNamespace]}
+	leaf := watch.Key{Cluster: of.cluster, Namespace: of.namespace}
 	for _, leaf.Name = range []string{k.Name, api.LeafName(k.Name, s.Cluster)} {
 		if _, ok := s.up.Get(r, leaf); ok && !slices.Contains(all, leaf) {
 			all = append(all, leaf)
@@ -75,32 +100,96 @@ func parseLeaf(text string) (watch.Key, bool) {
 	return watch.Key{Cluster: cluster, Namespace: namespace, Name: name}, ok && ok2
 }
 
-// sweep removes orphans: objects that were orphans at the last look already. It removes nothing if anything could not be listed,
-// on either side, because a leaf that is not known may exist.
+const (
+	// orphanGrace is how long an object has no leaf until it is removed. A mistake elsewhere, such as a restored backup, can be noticed until then.
+	orphanGrace = time.Hour
+	// orphanRecord is the time after which it is recorded how long an object has had no leaf. A syncer that starts again continues with that:
+	// it can wait longer than the grace, and never shorter.
+	orphanRecord = 10 * time.Minute
+)
+
+// annotationOrphan has how long an object of the cluster has had no leaf. Clocks are not compared: each syncer adds what it has seen.
+const annotationOrphan = api.Group + "/orphan-for"
+
+// sighting is how long an object has been seen without a leaf.
+type sighting struct {
+	// before is what was recorded when this syncer saw it first, at a time. recorded is what is recorded now.
+	before, recorded time.Duration
+	since            time.Time
+}
+
+// age returns how long the object has been seen without a leaf.
+func (s sighting) age(now time.Time) time.Duration {
+	if s.since.IsZero() {
+		return 0
+	}
+	return s.before + now.Sub(s.since)
+}
+
+// sweep removes orphans whose time is over. It looks at nothing if anything could not be listed, on either side, because a leaf that is not
+// known may exist.
 func (s *syncer) sweep(ctx context.Context) {
 	defer s.begin("the look for orphans")()
 	defer s.report()
 	s.mu.Lock()
-	endpoints, resources, before, release := s.endpoints, s.resources, s.suspects, s.release
+	endpoints, resources, release := s.endpoints, s.resources, s.release
 	s.mu.Unlock()
-	if len(endpoints) == 0 || !s.up.Complete() || !s.bound.Complete() || !s.down.Complete() {
+	if len(endpoints) == 0 || !s.up.Complete() || !s.bound.Complete() || !s.down.Complete() || s.blocked() != nil {
 		return
 	}
-	found, total := s.find(resources)
-	kept, message := s.hold(found, total, release)
-	suspects := map[orphan]bool{}
-	for o, live := range found {
-		if suspects[o] = true; !before[o] || kept[o] {
-			continue
+	found, back := s.find(resources)
+	s.sight(ctx, found)
+	for o, live := range back {
+		if err := s.recordOrphan(ctx, o, live, nil); err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot record that an object has a leaf again")
 		}
+	}
+	v := s.judge(found, release)
+	for o := range v.remove {
+		live := found[o]
 		klog.FromContext(ctx).Info("Removing an object without a leaf", "resource", o.GroupResource(), "namespace", live.GetNamespace(), "name", live.GetName())
 		if err := s.collect(ctx, o, live); err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot remove an object without a leaf")
 		}
 	}
 	s.mu.Lock()
-	s.suspects, s.orphans = suspects, message
+	s.orphans, s.found = v.kept, v.found
 	s.mu.Unlock()
+}
+
+// sight counts how long objects have no leaf, and records it on them.
+func (s *syncer) sight(ctx context.Context, found map[orphan]*unstructured.Unstructured) {
+	now, present := s.Now(), map[types.UID]bool{}
+	for o, live := range found {
+		present[o.uid] = true
+		at, known := s.sightings[o.uid]
+		if !known {
+			before, _ := time.ParseDuration(live.GetAnnotations()[annotationOrphan])
+			at = sighting{before: max(0, before), recorded: max(0, before), since: now}
+		}
+		if age := at.age(now); age-at.recorded >= orphanRecord {
+			if err := s.recordOrphan(ctx, o, live, age.Round(time.Second).String()); err != nil {
+				klog.FromContext(ctx).Error(err, "Cannot record that an object has no leaf")
+			} else {
+				at.recorded = age
+			}
+		}
+		s.sightings[o.uid] = at
+	}
+	for uid := range s.sightings {
+		if !present[uid] {
+			delete(s.sightings, uid) // its leaf is there again, or it is gone
+		}
+	}
+}
+
+// recordOrphan sets the annotation of an orphan, or removes it if the value is nil.
+func (s *syncer) recordOrphan(ctx context.Context, o orphan, live *unstructured.Unstructured, value any) error {
+	client, err := s.below(o.GroupVersionResource, live.GetNamespace())
+	if err != nil {
+		return err
+	}
+	return mark(ctx, client, live, "annotations", annotationOrphan, value)
 }
 
 // collect deletes an orphan. A namespace stays while it has volumes.
@@ -113,10 +202,10 @@ func (s *syncer) collect(ctx context.Context, o orphan, live *unstructured.Unstr
 	return s.delete(ctx, o.GroupVersionResource, live)
 }
 
-// find returns the orphans, and the number of all objects. A namespace is an orphan if it has no leaf and no object, of
-// any resource that it has ever had objects of.
-func (s *syncer) find(resources []schema.GroupVersionResource) (found map[orphan]*unstructured.Unstructured, total int) {
-	found = map[orphan]*unstructured.Unstructured{}
+// find returns the orphans, and the objects that have been orphans and have a leaf again. A namespace is an orphan if it has no leaf and no object,
+// of any resource that it has ever had objects of.
+func (s *syncer) find(resources []schema.GroupVersionResource) (found, back map[orphan]*unstructured.Unstructured) {
+	found, back = map[orphan]*unstructured.Unstructured{}, map[orphan]*unstructured.Unstructured{}
 	used := map[string]bool{}
 	for _, r := range resources {
 		for _, leaf := range s.up.List(r) {
@@ -124,14 +213,16 @@ func (s *syncer) find(resources []schema.GroupVersionResource) (found map[orphan
 			used[api.DownstreamNamespace(s.Setup, k.Cluster, k.Namespace)] = true
 		}
 		for _, live := range s.down.List(r) {
-			total++
 			used[live.GetNamespace()] = true
 			leaf, ok := parseLeaf(live.GetAnnotations()[annotationLeaf])
 			if !ok {
 				continue // not ours, though it has our labels
 			}
-			if _, exists := s.up.Get(r, leaf); !exists {
+			switch _, was := live.GetAnnotations()[annotationOrphan]; {
+			case !s.wanted(r, leaf, live.GetName()):
 				found[orphan{r, live.GetUID()}] = live.Unstructured
+			case was:
+				back[orphan{r, live.GetUID()}] = live.Unstructured
 			}
 		}
 	}
@@ -140,5 +231,15 @@ func (s *syncer) find(resources []schema.GroupVersionResource) (found map[orphan
 			found[orphan{namespaces, ns.GetUID()}] = ns.Unstructured
 		}
 	}
-	return found, total
+	return found, back
+}
+
+// wanted reports whether an object has a leaf: the one it was made from, or, if the cluster has got another name since, that of the same root.
+func (s *syncer) wanted(r schema.GroupVersionResource, leaf watch.Key, object string) bool {
+	if _, exists := s.up.Get(r, leaf); exists {
+		return true
+	}
+	leaf.Name = api.LeafName(object, s.Cluster)
+	_, exists := s.up.Get(r, leaf)
+	return exists
 }

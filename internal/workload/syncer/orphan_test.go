@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
@@ -18,16 +17,29 @@ import (
 // sweeper returns a syncer that is not run, but watches.
 func (s *sides) sweeper(endpoints ...string) *syncer {
 	s.Helper()
-	out := &syncer{
-		Options: Options{KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: time.Now,
-			Report: func(next State) { s.reported.Store(&next) }},
-		queue: newQueue(), latency: newLatency(), released: map[types.UID]bool{},
-	}
+	out := newSyncer(Options{
+		KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: s.now,
+		Report: func(next State) { s.reported.Store(&next) },
+	})
 	require.NoError(s, out.connect(s.Context()))
-	s.Cleanup(func() { out.up.Stop(); out.bound.Stop(); out.down.Stop() })
-	out.update(s.Context(), endpoints, api.Dependencies())
+	s.Cleanup(func() { out.up.Stop(); out.bound.Stop(); out.ending.Stop(); out.down.Stop() })
+	out.update(s.Context(), endpoints, append(api.Dependencies(), claims))
 	s.eventually(func() bool { return out.down.Complete() }, "the physical cluster is listed")
 	return out
+}
+
+// now is the time of a sweeper.
+func (s *sides) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+
+// pass lets time pass between two looks of a sweeper, a few minutes at a time.
+func (s *sides) pass(k *syncer, d time.Duration) {
+	s.Helper()
+	const step = 5 * time.Minute
+	for ; d > 0; d -= step {
+		k.sweep(s.Context())
+		s.ahead.Add(int64(min(d, step)))
+	}
+	k.sweep(s.Context())
 }
 
 // listed returns a sweeper that has listed everything, for a workspace that has bound the APIExport of the cluster.
@@ -43,6 +55,8 @@ func (s *sides) listed() *syncer {
 func (s *sides) space(cluster, resource string) {
 	s.Helper()
 	s.physical.Apply(s, "", spaces, fmt.Sprintf(`
+kind: Namespace
+apiVersion: v1
 metadata: {name: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1, workloads.kcp.dev/workspace: %s, workloads.kcp.dev/namespace: shop},
   annotations: {has.workloads.kcp.dev/%s: "true"}}`, namespaceOf(cluster), cluster, resource))
 }
@@ -53,25 +67,97 @@ func (s *sides) orphans(n int) {
 	s.space("1a", "configmaps")
 	for i := range n {
 		s.physical.Apply(s, "", configMaps, fmt.Sprintf(`
+kind: ConfigMap
+apiVersion: v1
 metadata: {name: o%d, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/leaf: "1a|shop/o%d"}}`,
 			i, namespaceOf("1a"), i))
 	}
-	s.physical.Apply(s, "", configMaps, fmt.Sprintf(`{metadata: {name: foreign, namespace: %s}}`, namespaceOf("1a")))
+	s.physical.Apply(s, "", configMaps, fmt.Sprintf(`{kind: ConfigMap, apiVersion: v1, metadata: {name: foreign, namespace: %s}}`, namespaceOf("1a")))
 }
 
+// An object without a leaf is removed after an hour, and never one with data.
 func TestOrphans(t *testing.T) {
 	s := newSides(t)
 	s.orphans(4)
+	s.volume("data")
 	k := s.listed()
-	k.sweep(t.Context())
-	require.Len(t, s.physical.Names("", configMaps), 5, "the first look removes nothing")
-	k.sweep(t.Context())
+	s.pass(k, 59*time.Minute)
+	require.Len(t, s.physical.Names("", configMaps), 5, "its time is not over")
+	require.Contains(t, s.reported.Load().Orphans, "5 objects in cluster c1 have no object in kcp, 1 of them have data")
+	s.pass(k, 2*time.Minute)
 	require.Equal(t, []string{namespaceOf("1a") + "/foreign"}, s.physical.Names("", configMaps))
 	s.eventually(func() bool { return len(k.down.List(api.Dependencies()[0])) == 0 }, "the watch sees it")
+	s.pass(k, 24*time.Hour)
+	require.Equal(t, []string{namespaceOf("1a") + "/data"}, s.physical.Names("", volumes))
+	require.Len(t, s.physical.Names("", spaces), 1, "it has a volume")
+}
+
+const volumes = "api/v1/persistentvolumeclaims"
+
+// volume creates a PersistentVolumeClaim without a leaf.
+func (s *sides) volume(name string) {
+	s.Helper()
+	s.physical.Apply(s, "", volumes, fmt.Sprintf(`
+{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: %s, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x}, annotations: {workloads.kcp.dev/leaf: "1a|shop/%s"}}}`,
+		name, namespaceOf("1a"), name))
+}
+
+// What is found is shown before it is removed.
+func TestOrphansAreReportedFirst(t *testing.T) {
+	s := newSides(t)
+	s.orphans(2)
+	k := s.listed()
 	k.sweep(t.Context())
-	require.Len(t, s.physical.Names("", spaces), 1)
+	require.Contains(t, s.reported.Load().OrphansFound, "2 objects in cluster c1 have no object in kcp: they are removed after 1h0m0s")
+	require.Empty(t, s.reported.Load().Orphans)
+}
+
+// A syncer that starts again continues to count, and one whose clock is ahead does not count faster.
+func TestTheGraceOfOrphansSurvivesRestarts(t *testing.T) {
+	s := newSides(t)
+	s.orphans(1)
+	s.pass(s.listed(), 25*time.Minute)
+	s.ahead.Add(int64(24 * time.Hour))
+	k := s.listed()
+	s.pass(k, 30*time.Minute)
+	require.Len(t, s.physical.Names("", configMaps), 2, "it counts what was recorded: 20 minutes")
+	s.pass(k, 15*time.Minute)
+	require.Len(t, s.physical.Names("", configMaps), 1)
+}
+
+// The leaf of an orphan is there again.
+func TestAnOrphanIsNoneAnyLonger(t *testing.T) {
+	s := newSides(t)
+	s.orphans(1)
+	k := s.listed()
+	s.pass(k, 30*time.Minute)
+	annotation := func() string {
+		return s.physical.Get("", configMaps, namespaceOf("1a"), "o0").GetAnnotations()["workloads.kcp.dev/orphan-for"]
+	}
+	s.eventually(func() bool { return annotation() != "" }, "recorded")
+	s.kcp.Apply(t, "1a", configMaps, `{kind: ConfigMap, apiVersion: v1, metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
+	s.eventually(func() bool { return k.up.Count(api.Dependencies()[0], nil) == 1 }, "a leaf is back")
+	s.eventually(func() bool {
+		return k.down.List(api.Dependencies()[0])[0].GetAnnotations()["workloads.kcp.dev/orphan-for"] != ""
+	}, "seen")
 	k.sweep(t.Context())
-	require.Empty(t, s.physical.Names("", spaces), "a namespace without objects is removed last")
+	require.Empty(t, annotation())
+	require.Empty(t, s.reported.Load().OrphansFound)
+}
+
+// A namespace in which a user has deleted the last object goes soon.
+func TestEmptiedNamespaces(t *testing.T) {
+	s := newSides(t)
+	s.space("1a", "configmaps")
+	s.space("2b", "configmaps")
+	k := s.listed()
+	k.noteRemoval(namespaceOf("1a"))
+	k.sweep(t.Context())
+	s.ahead.Add(int64(15 * time.Second))
+	k.sweep(t.Context())
+	require.Equal(t, []string{"/" + namespaceOf("2b")}, s.physical.Names("", spaces), "nobody knows why the other one is empty")
+	s.pass(k, 65*time.Minute)
+	require.Empty(t, s.physical.Names("", spaces))
 }
 
 func TestOrphansAreKeptIfKcpCannotBeListed(t *testing.T) {
@@ -80,56 +166,62 @@ func TestOrphansAreKeptIfKcpCannotBeListed(t *testing.T) {
 	broken := fakeapi.New(t)
 	broken.Refuse(func(*http.Request) (int, string) { return http.StatusInternalServerError, "the disk is full" })
 	k := s.sweeper(s.kcp.URL, broken.URL)
-	s.eventually(func() bool { return len(k.up.Failures()) == len(api.Dependencies()) }, "one shard fails")
-	for range 3 {
-		k.sweep(t.Context())
-	}
+	s.eventually(func() bool { return len(k.up.Failures()) == len(api.Dependencies())+1 }, "one shard fails")
+	s.pass(k, 2*time.Hour)
 	require.Len(t, s.physical.Names("", configMaps), 5)
 
 	k = s.sweeper()
-	for range 3 {
-		k.sweep(t.Context())
-	}
+	s.pass(k, 2*time.Hour)
 	require.Len(t, s.physical.Names("", configMaps), 5, "no shard is known")
 }
 
 func TestManyOrphansAreKept(t *testing.T) {
 	s := newSides(t)
-	s.orphans(manyOrphans)
+	s.orphans(manyOrphans + 1)
 	k := s.listed()
-	for range 3 {
-		k.sweep(t.Context())
-	}
-	require.Len(t, s.physical.Names("", configMaps), manyOrphans+1)
-	require.Contains(t, s.reported.Load().Orphans, "5 of 5 objects in cluster c1 have no object in kcp")
-	s.kcp.Apply(t, "1a", configMaps, `{metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
+	s.pass(k, 2*time.Hour)
+	require.Len(t, s.physical.Names("", configMaps), manyOrphans+2)
+	require.Contains(t, s.reported.Load().Orphans, "6 objects in cluster c1 have no object in kcp: they are not removed, because that may be a mistake")
+	s.kcp.Apply(t, "1a", configMaps, `{kind: ConfigMap, apiVersion: v1, metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
 	s.eventually(func() bool { return k.up.Count(api.Dependencies()[0], nil) == 1 }, "a leaf is back")
-	for range 2 {
-		k.sweep(t.Context())
-	}
+	k.sweep(t.Context())
 	require.Len(t, s.physical.Names("", configMaps), 2, "below the brake the rest is removed")
-	require.Empty(t, s.reported.Load().Orphans)
+	k.sweep(t.Context())
 }
 
 func TestReleasedOrphansAreRemoved(t *testing.T) {
 	s := newSides(t)
 	s.orphans(manyOrphans)
+	s.volume("data")
 	k := s.listed()
 	k.sweep(t.Context())
 	message := s.reported.Load().Orphans
 	k.release = message[strings.LastIndex(message, "=")+1:]
 	s.physical.Apply(t, "", configMaps, fmt.Sprintf(`
+kind: ConfigMap
+apiVersion: v1
 metadata: {name: late, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/leaf: "1a|shop/late"}}`,
 		namespaceOf("1a")))
 	s.eventually(func() bool { return k.down.Count(api.Dependencies()[0], nil) == manyOrphans+1 }, "another orphan comes")
-	k.sweep(t.Context())
 	k.sweep(t.Context())
 	require.Len(t, s.physical.Names("", configMaps), manyOrphans+2, "only those that the user has seen are released")
 	s.physical.Delete("", configMaps, namespaceOf("1a"), "late")
 	s.eventually(func() bool { return k.down.Count(api.Dependencies()[0], nil) == manyOrphans }, "it is gone")
 	k.sweep(t.Context())
 	require.Equal(t, []string{namespaceOf("1a") + "/foreign"}, s.physical.Names("", configMaps))
+	require.Empty(t, s.physical.Names("", volumes), "with the data that the message names")
 	require.Empty(t, s.reported.Load().Orphans)
+}
+
+// A leaf is not visible under the identity of another APIExport.
+func TestOrphansAreKeptUnderAnotherIdentity(t *testing.T) {
+	s := newSides(t)
+	s.orphans(1)
+	s.physical.Apply(t, "", spaces, fmt.Sprintf(`{metadata: {name: %s, annotations: {has.workloads.kcp.dev/configmaps: id-of-before}}}`, namespaceOf("1a")))
+	k := s.listed()
+	s.pass(k, 2*time.Hour)
+	require.Len(t, s.physical.Names("", configMaps), 2)
+	require.Contains(t, s.reported.Load().Orphans, "1 of them are in workspaces that do not exist or have no APIBinding")
 }
 
 // A leaf is not visible either when its workspace has lost the APIBinding.
@@ -138,12 +230,10 @@ func TestOrphansAreKeptWithoutABinding(t *testing.T) {
 	s.orphans(1)
 	k := s.listed()
 	s.kcp.Delete("1a", bindings, "", "cluster-c1")
-	s.eventually(func() bool { return len(k.boundClusters()) == 0 }, "the binding is gone")
-	for range 3 {
-		k.sweep(t.Context())
-	}
+	s.eventually(func() bool { return len(k.boundClaims()) == 0 }, "the binding is gone")
+	s.pass(k, 2*time.Hour)
 	require.Len(t, s.physical.Names("", configMaps), 2)
-	require.Contains(t, s.reported.Load().Orphans, "1 of 1 objects in cluster c1 have no object in kcp, 1 of them in workspaces that do not exist or have no APIBinding")
+	require.Contains(t, s.reported.Load().Orphans, "1 objects in cluster c1 have no object in kcp, 1 of them are in workspaces that do not exist or have no APIBinding")
 }
 
 func TestEmptyNamespacesAreRemovedHoweverManyThereAre(t *testing.T) {
@@ -155,9 +245,7 @@ func TestEmptyNamespacesAreRemovedHoweverManyThereAre(t *testing.T) {
 	s.physical.Apply(t, "", "api/v1/persistentvolumeclaims", fmt.Sprintf(`
 {apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data-web-0, namespace: %s}}`, namespaceOf("volumes")))
 	k := s.listed()
-	for range 2 {
-		k.sweep(t.Context())
-	}
+	s.pass(k, 65*time.Minute)
 	require.Equal(t, []string{"/" + namespaceOf("volumes")}, s.physical.Names("", spaces), "volumes of StatefulSets have data")
 	require.Empty(t, s.reported.Load().Orphans)
 }
@@ -179,8 +267,6 @@ func TestNamespacesAreKeptIfAnAPIIsNotSynced(t *testing.T) {
 	k := s.listed()
 	s.physical.Apply(t, "", spaces, fmt.Sprintf(`{metadata: {name: %s, annotations: {has.workloads.kcp.dev/deployments.apps: "true"}}}`, namespaceOf("1a")))
 	s.eventually(func() bool { return !removable(k.down.List(namespaces)[0].Unstructured, k.resources) }, "the namespace has had Deployments")
-	for range 3 {
-		k.sweep(t.Context())
-	}
+	s.pass(k, 2*time.Hour)
 	require.Len(t, s.physical.Names("", spaces), 1)
 }

@@ -18,23 +18,28 @@ func (s *syncer) level() api.PodSecurity {
 }
 
 // secure sets the level of the Cluster in namespaces that have another one: it has changed, or someone has changed a namespace. Pods that
-// run stay.
+// run stay. It also sets the name of the Cluster, which can have another one since it was registered again.
 func (s *syncer) secure(ctx context.Context) {
 	level := s.level()
+	if level == "" || s.blocked() != nil {
+		return
+	}
 	for _, ns := range s.down.List(namespaces) {
-		if ns.GetLabels()[api.LabelPodSecurity] == string(level) || ns.GetDeletionTimestamp() != nil || level == "" {
-			continue
-		}
-		if err := s.setLevel(ctx, ns, level); err != nil && !apierrors.IsNotFound(err) {
-			klog.FromContext(ctx).Error(err, "Cannot set the Pod Security Standard of a namespace", "namespace", ns.GetName(), "level", level)
+		for key, value := range map[string]string{api.LabelPodSecurity: string(level), api.LabelCluster: s.Cluster} {
+			if ns.GetLabels()[key] == value || ns.GetDeletionTimestamp() != nil {
+				continue
+			}
+			if err := s.label(ctx, ns, key, value); err != nil && !apierrors.IsNotFound(err) {
+				klog.FromContext(ctx).Error(err, "Cannot label a namespace", "namespace", ns.GetName(), "label", key, "value", value)
+			}
 		}
 	}
 }
 
-func (s *syncer) setLevel(ctx context.Context, ns watch.Object, level api.PodSecurity) error {
+func (s *syncer) label(ctx context.Context, ns watch.Object, key, value string) error {
 	client, err := s.below(namespaces, "")
 	if err != nil {
 		return err
 	}
-	return markNamespace(ctx, client, ns.Unstructured, "labels", api.LabelPodSecurity, string(level))
+	return mark(ctx, client, ns.Unstructured, "labels", key, value)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,10 +16,29 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
+// endInterval is the time between two looks at an object that is being deleted, and that is not watched.
+const endInterval = 2 * time.Second
+
+// end removes a leaf of an API that is not synced, such as one that has become incompatible. A deletion needs no schema. The object is not
+// watched, so it is looked at again.
+func (s *syncer) end(ctx context.Context, i item, leaf watch.Object) error {
+	if !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer) {
+		return nil
+	}
+	err := s.remove(ctx, i, leaf)
+	if err == nil {
+		s.queue.AddAfter(i, endInterval) // until the leaf is gone
+	}
+	return err
+}
+
 // remove deletes the object of a leaf that is being deleted, and removes the finalizer when the object is gone.
 func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 	if !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer) {
 		return nil
+	}
+	if err := s.replaced(); err != nil {
+		return err // the object is in another cluster
 	}
 	namespace := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
 	client, err := s.below(i.GroupVersionResource, namespace)
@@ -31,6 +51,7 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 		return fmt.Errorf("read %s %s/%s of cluster %s: %w", i.GroupResource(), namespace, name(leaf.Unstructured), s.Cluster, err)
 	case err == nil && live.GetAnnotations()[annotationLeaf] == i.Key.String():
 		// The end of the object comes with the watch, and brings the leaf back here.
+		s.noteRemoval(namespace)
 		return s.delete(ctx, i.GroupVersionResource, live)
 	}
 	s.mu.Lock()
@@ -42,6 +63,15 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 		return nil
 	}
 	return err
+}
+
+// noteRemoval remembers that a user has deleted an object in a namespace: if it is empty then, it goes without the grace of orphans.
+func (s *syncer) noteRemoval(namespace string) {
+	if ns, ok := s.down.Get(namespaces, watch.Key{Name: namespace}); ok {
+		s.mu.Lock()
+		s.emptied[ns.GetUID()] = true
+		s.mu.Unlock()
+	}
 }
 
 // propagation returns how objects of a resource are deleted. What owns others, such as a Deployment, is gone only when they are: an object of

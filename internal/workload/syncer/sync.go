@@ -1,6 +1,7 @@
 package syncer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,7 +31,15 @@ type applied struct {
 // sync makes the object in the physical cluster, and the status of the leaf, what they should be.
 func (s *syncer) sync(ctx context.Context, i item) error {
 	leaf, ok := s.up.Get(i.GroupVersionResource, i.Key)
+	ending := false
+	if !ok {
+		leaf, ending = s.ending.Get(i.GroupVersionResource, i.Key)
+	}
 	switch {
+	case ending && leaf.GetDeletionTimestamp() == nil:
+		return nil // the API is not synced: what runs stays as it is
+	case ending:
+		return s.end(ctx, i, leaf)
 	case !ok:
 		// An object without a leaf is an orphan, with the care that sweep takes. A leaf that is deleted goes through remove.
 		s.mu.Lock()
@@ -39,6 +48,8 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 		return nil
 	case leaf.GetDeletionTimestamp() != nil:
 		return s.remove(ctx, i, leaf)
+	case s.blocked() != nil:
+		return nil // the leaf comes back when that ends
 	case !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer):
 		// The change comes back with the watch.
 		return s.setFinalizers(ctx, i, leaf, append(slices.Clone(leaf.GetFinalizers()), api.FinalizerSyncer))
@@ -75,7 +86,7 @@ func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructu
 		return nil, err
 	}
 	if !known || live.GetAnnotations()[annotationLeaf] != i.Key.String() {
-		if err := s.claim(ctx, client, desired); err != nil {
+		if err := s.claim(ctx, client, i, desired); err != nil {
 			return nil, err
 		}
 	}
@@ -102,9 +113,9 @@ type refusal struct{ reason, message string }
 
 func (e *refusal) Error() string { return e.message }
 
-// claim fails if the physical cluster has an object under the name that stands for another leaf. An object that nothing else stands
-// for, such as the ServiceAccount default, is taken over.
-func (s *syncer) claim(ctx context.Context, client dynamic.ResourceInterface, desired *unstructured.Unstructured) error {
+// claim fails if the physical cluster has an object under the name that is not this leaf's. An object of an administrator is not touched: only
+// what each namespace has by itself, and what a syncer made of the same root, are taken over.
+func (s *syncer) claim(ctx context.Context, client dynamic.ResourceInterface, i item, desired *unstructured.Unstructured) error {
 	live, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -112,12 +123,37 @@ func (s *syncer) claim(ctx context.Context, client dynamic.ResourceInterface, de
 	if err != nil {
 		return fmt.Errorf("read %s %s/%s of cluster %s: %w", desired.GetKind(), desired.GetNamespace(), desired.GetName(), s.Cluster, err)
 	}
-	want, have := desired.GetAnnotations()[annotationLeaf], live.GetAnnotations()[annotationLeaf]
-	if have != "" && have != want {
-		return &refusal{api.ReasonNameCollision, fmt.Sprintf("%s %s/%s of cluster %s stands for %s: rename or delete one of them",
-			desired.GetKind(), desired.GetNamespace(), desired.GetName(), s.Cluster, have)}
+	refuse := func(format string, args ...any) error {
+		return &refusal{api.ReasonNameCollision, fmt.Sprintf("%s %s/%s of cluster %s ", desired.GetKind(), desired.GetNamespace(), desired.GetName(), s.Cluster) +
+			fmt.Sprintf(format, args...)}
 	}
-	return nil
+	of := live.GetAnnotations()[annotationLeaf]
+	leaf, isLeaf := parseLeaf(of)
+	switch {
+	case of == i.Key.String():
+		return nil
+	case of != "" && isLeaf && s.isEarlier(leaf, i.Key, live):
+		return nil
+	case of != "":
+		return refuse("stands for %s: rename or delete one of them", of)
+	case i.GroupResource() == serviceAccounts && desired.GetName() == defaultAccount, live.GetLabels()[api.LabelSetup] == s.Setup:
+		return nil
+	}
+	by := cmp.Or(live.GetLabels()[api.LabelManagedBy], "another client")
+	return refuse("was created by %s in the cluster: rename the object in the workspace, or delete the one in the cluster", by)
+}
+
+// What each namespace of a cluster has by itself, and what a leaf may change.
+const defaultAccount = "default"
+
+var serviceAccounts = schema.GroupResource{Resource: "serviceaccounts"}
+
+// isEarlier reports whether an object was made of the same root, when the cluster was registered under another name: a cluster has one syncer at
+// a time, and it is this one.
+func (s *syncer) isEarlier(was, is watch.Key, live *unstructured.Unstructured) bool {
+	name := live.GetLabels()[api.LabelCluster]
+	return live.GetLabels()[api.LabelSetup] == s.Setup && name != "" && name != s.Cluster && was.Cluster == is.Cluster && was.Namespace == is.Namespace &&
+		was.Name == api.LeafName(live.GetName(), name)
 }
 
 // outcomeOf returns the condition for an error of apply, and whether the cluster refuses the leaf: another attempt helps only if the leaf, or

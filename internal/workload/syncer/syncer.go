@@ -65,8 +65,11 @@ type Options struct {
 
 // State is what a syncer tells about itself.
 type State struct {
-	// Orphans is why orphans are not removed. Empty: they are.
-	Orphans string `json:"orphans,omitempty"`
+	// Orphans is why orphans are kept until a user releases them, and OrphansFound what is removed later. Empty: there are none.
+	Orphans      string `json:"orphans,omitempty"`
+	OrphansFound string `json:"orphansFound,omitempty"`
+	// OtherSetup is why nothing is written to the cluster: it runs the objects of these workspaces for another setup. Empty: it does not.
+	OtherSetup string `json:"otherSetup,omitempty"`
 	// Failures are the endpoints and resources that cannot be read now, with the errors.
 	Failures []string `json:"failures,omitempty"`
 	// Objects is the number of leaves, and Waiting that of objects in the queue.
@@ -93,24 +96,45 @@ type syncer struct {
 	dropped splitter.Dropped
 	// bound has the APIBindings of the cluster's APIExport, at the same endpoints as up.
 	bound *watch.Set
-	queue workqueue.TypedRateLimitingInterface[item]
+	// ending has the leaves of APIs that are not synced. Only their deletions are carried out.
+	ending *watch.Set
+	queue  workqueue.TypedRateLimitingInterface[item]
 
 	mu sync.Mutex
 	// endpoints are the URLs of the virtual workspaces, and resources what is synced. Nil: not known yet.
 	endpoints []string
 	resources []schema.GroupVersionResource
+	// endingResources are the APIs that are published and not synced.
+	endingResources []schema.GroupVersionResource
 	// applied is what was last applied, by item.
 	applied map[item]applied
-	// suspects are the orphans of the last look.
-	suspects map[orphan]bool
-	orphans  string
+	// orphans is why orphans are kept, and found what is removed later.
+	orphans, found string
+	// spaces are the namespaces for which those of the physical cluster stand.
+	spaces map[string]space
+	// emptied are the UIDs of namespaces in which a user has deleted an object.
+	emptied map[types.UID]bool
+	// recorded is the UID that the physical cluster should have, and physicalUID the one that it has. Empty: not known.
+	recorded, physicalUID types.UID
+	// otherSetup is why the workspaces would run twice, and examined when that was looked at.
+	otherSetup string
+	examined   time.Time
 	// podSecurity is the level of the Cluster.
 	podSecurity api.PodSecurity
 	// release is the annotation of the Cluster with which a user releases orphans that are kept.
 	release string
 
-	// released are the UIDs of orphans that a user has released. Only sweep uses it.
-	released map[types.UID]bool
+	// sightings are how long orphans have been seen, and released the UIDs of those that a user has released. Only sweep uses them.
+	sightings map[types.UID]sighting
+	released  map[types.UID]bool
+}
+
+// newSyncer returns a syncer that is not connected.
+func newSyncer(o Options) *syncer {
+	return &syncer{
+		Options: o, applied: map[item]applied{}, queue: newQueue(), latency: newLatency(), spaces: map[string]space{}, emptied: map[types.UID]bool{},
+		sightings: map[types.UID]sighting{}, released: map[types.UID]bool{},
+	}
 }
 
 // Run syncs until the context ends.
@@ -118,15 +142,14 @@ func Run(ctx context.Context, o Options) error {
 	if o.Workers == 0 {
 		o.Workers = 8
 	}
-	s := &syncer{
-		Options: o, applied: map[item]applied{}, suspects: map[orphan]bool{}, released: map[types.UID]bool{}, queue: newQueue(), latency: newLatency(),
-	}
+	s := newSyncer(o)
 	g, ctx := errgroup.WithContext(ctx)
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	defer s.up.Stop()
 	defer s.bound.Stop()
+	defer s.ending.Stop()
 	defer s.down.Stop()
 	follow := watch.Options{Config: o.KCP, Now: o.Now}
 	workspace := strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace
@@ -135,7 +158,7 @@ func Run(ctx context.Context, o Options) error {
 	})
 	g.Go(func() error { return s.followAPIs(ctx, follow, workspace) })
 	g.Go(func() error {
-		wait.UntilWithContext(ctx, func(ctx context.Context) { s.secure(ctx); s.sweep(ctx) }, sweepInterval)
+		wait.UntilWithContext(ctx, func(ctx context.Context) { s.identify(ctx); s.secure(ctx); s.sweep(ctx) }, sweepInterval)
 		return context.Cause(ctx)
 	})
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
@@ -164,6 +187,7 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 		Config: s.KCP, Path: watch.AllClusters, LabelSelector: api.LabelCluster + "=" + s.Cluster, Now: s.Now, State: state,
 		Changed: func(r schema.GroupVersionResource, k watch.Key) {
 			s.latency.saw(Down, item{r, k}, s.Now())
+			s.learn(k)
 			s.queue.Add(item{r, k})
 		},
 	})
@@ -171,13 +195,20 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 		return err
 	}
 	s.bound, err = watch.New(ctx, watch.Options{
-		Config: s.KCP, Path: watch.AllClusters, Now: s.Now, State: state, Keep: append(identity(), []string{"status", "conditions"}),
+		Config: s.KCP, Path: watch.AllClusters, Now: s.Now, State: state, Keep: append(identity(), []string{"status", "conditions"}, []string{"status", "appliedPermissionClaims"}),
+	})
+	if err != nil {
+		return err
+	}
+	s.ending, err = watch.New(ctx, watch.Options{
+		Config: s.KCP, Path: watch.AllClusters, LabelSelector: api.LabelCluster + "=" + s.Cluster, Now: s.Now, Keep: identity(),
+		Changed: func(r schema.GroupVersionResource, k watch.Key) { s.queue.Add(item{r, k}) },
 	})
 	if err != nil {
 		return err
 	}
 	s.down, err = watch.New(ctx, watch.Options{
-		Config: s.Physical, LabelSelector: api.LabelSetup + "=" + s.Setup + "," + api.LabelCluster + "=" + s.Cluster, Now: s.Now,
+		Config: s.Physical, LabelSelector: api.LabelSetup + "=" + s.Setup, Now: s.Now, // whatever name the cluster had
 		Keep: append(identity(), []string{"status"}), // the generation shows whether the rest is what was sent
 		State: func(src watch.Source, err error) {
 			state(src, err)
@@ -203,12 +234,13 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 			return
 		}
 		s.mu.Lock()
-		s.release, s.podSecurity = c.Annotations[api.AnnotationRemoveOrphans], c.PodSecurity()
+		s.release, s.podSecurity, s.recorded = c.Annotations[api.AnnotationRemoveOrphans], c.PodSecurity(), c.Status.UID
 		s.mu.Unlock()
 		if s.See != nil {
 			s.See(c)
 		}
 		s.update(ctx, nil, served(c))
+		s.updateEnding(ctx, c)
 	})
 }
 
@@ -221,6 +253,23 @@ func served(c *api.Cluster) []schema.GroupVersionResource {
 		}
 	}
 	return out
+}
+
+// updateEnding watches the leaves of APIs that are published and not synced.
+func (s *syncer) updateEnding(ctx context.Context, c *api.Cluster) {
+	resources := []schema.GroupVersionResource{}
+	for _, a := range c.Status.APIs {
+		if a.State == api.APIIncompatible || a.State == api.APIRemoved {
+			resources = append(resources, schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource})
+		}
+	}
+	s.mu.Lock()
+	endpoints := s.endpoints
+	s.endingResources = resources
+	s.mu.Unlock()
+	if err := s.ending.Update(endpoints, resources); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Cannot watch the objects of APIs that are not synced")
+	}
 }
 
 // update starts and stops watches if the endpoints or the resources have changed. Nil is unchanged.
@@ -251,6 +300,12 @@ func (s *syncer) update(ctx context.Context, endpoints []string, resources []sch
 	}
 	if err := s.up.Update(endpoints, resources); err != nil {
 		log.Error(err, "Cannot watch kcp")
+	}
+	s.mu.Lock()
+	ending := s.endingResources
+	s.mu.Unlock()
+	if err := s.ending.Update(endpoints, ending); err != nil {
+		log.Error(err, "Cannot watch the objects of APIs that are not synced")
 	}
 	if err := s.bound.Update(endpoints, []schema.GroupVersionResource{kcpapi.APIBinding.GVR()}); err != nil {
 		log.Error(err, "Cannot watch the bindings of the cluster's APIExport")
@@ -332,9 +387,12 @@ func (s *syncer) report() {
 		return
 	}
 	s.mu.Lock()
-	state := State{Orphans: s.orphans, Waiting: s.queue.Len()}
+	state := State{Orphans: s.orphans, OrphansFound: s.found, OtherSetup: s.otherSetup, Waiting: s.queue.Len()}
 	resources := s.resources
 	s.mu.Unlock()
+	if err := s.blocked(); err != nil && state.OtherSetup == "" {
+		state.Failures = append(state.Failures, err.Error())
+	}
 	for _, f := range slices.Concat(s.up.Failures(), s.bound.Failures(), s.down.Failures()) {
 		state.Failures = append(state.Failures, f.Error())
 	}

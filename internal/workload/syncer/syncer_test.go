@@ -39,6 +39,8 @@ type sides struct {
 	syncer        *syncer
 	// reported is the last state that the syncer of a sweeper has reported.
 	reported atomic.Pointer[State]
+	// ahead is how far the time of a sweeper is ahead.
+	ahead atomic.Int64
 }
 
 func newSides(t *testing.T) *sides {
@@ -64,7 +66,9 @@ func (s *sides) bind(cluster string) {
 apiVersion: apis.kcp.io/v1alpha2
 kind: APIBinding
 metadata: {name: cluster-c1}
-status: {conditions: [{type: PermissionClaimsApplied, status: "True"}]}`)
+status:
+  conditions: [{type: PermissionClaimsApplied, status: "True"}]
+  appliedPermissionClaims: [{group: "", resource: configmaps}, {group: "", resource: secrets}, {group: apps, resource: deployments, identityHash: id}]`)
 }
 
 // start runs a syncer until the returned function is called.
@@ -72,11 +76,10 @@ func (s *sides) start() (stop func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	state := atomic.Pointer[State]{}
 	go func() {
 		done <- Run(ctx, Options{
 			KCP: &rest.Config{Host: s.kcp.URL}, Workspace: compute, Physical: &rest.Config{Host: s.physical.URL},
-			Cluster: "c1", Setup: "demo-x", Now: time.Now, Report: func(next State) { state.Store(&next) },
+			Cluster: "c1", Setup: "demo-x", Now: time.Now, Report: func(next State) { s.reported.Store(&next) },
 		})
 	}()
 	stopped := false

@@ -176,20 +176,3 @@ func TestMergePatch(t *testing.T) {
 	}, mergePatch(from, to))
 	require.Empty(t, mergePatch(to, to))
 }
-
-func TestTooMany(t *testing.T) {
-	for name, tc := range map[string]struct {
-		orphans, total int
-		stop           bool
-	}{
-		"none":        {0, 0, false},
-		"few objects": {4, 4, false},
-		"all":         {5, 5, true},
-		"a fifth":     {20, 100, false},
-		"more":        {21, 100, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tc.stop, tooMany(tc.orphans, tc.total))
-		})
-	}
-}
