@@ -3,7 +3,6 @@ package syncer
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -43,9 +42,6 @@ type verdict struct {
 // and all if too many are to be removed at once. A user releases them with an annotation of the Cluster that names exactly these: others that
 // come later are kept again. Namespaces are only orphans when nothing is in them.
 func (s *syncer) judge(found map[orphan]*unstructured.Unstructured, release string) verdict {
-	s.mu.Lock()
-	emptied := maps.Clone(s.emptied)
-	s.mu.Unlock()
 	bound := s.boundClaims()
 	out := verdict{remove: map[orphan]bool{}}
 	var due, waiting, data, unbound []orphan
@@ -56,7 +52,7 @@ func (s *syncer) judge(found map[orphan]*unstructured.Unstructured, release stri
 		case s.released[o.uid]:
 			out.remove[o] = true
 		case o.GroupVersionResource == namespaces:
-			if over || emptied[o.uid] && s.sightings[o.uid].age(s.Now()) > 0 {
+			if over || isEmptied(live) && s.sightings[o.uid].age(s.Now()) > 0 {
 				out.remove[o] = true
 			}
 		case keepsData(o.GroupVersionResource):

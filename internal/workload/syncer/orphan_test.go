@@ -12,6 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
 // sweeper returns a syncer that is not run, but watches.
@@ -151,7 +152,11 @@ func TestEmptiedNamespaces(t *testing.T) {
 	s.space("1a", "configmaps")
 	s.space("2b", "configmaps")
 	k := s.listed()
-	k.noteRemoval(namespaceOf("1a"))
+	require.NoError(t, k.noteRemoval(t.Context(), namespaceOf("1a")))
+	s.eventually(func() bool {
+		ns, _ := k.down.Get(namespaces, watch.Key{Name: namespaceOf("1a")})
+		return isEmptied(ns.Unstructured)
+	}, "recorded")
 	k.sweep(t.Context())
 	s.ahead.Add(int64(15 * time.Second))
 	k.sweep(t.Context())

@@ -51,7 +51,9 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 		return fmt.Errorf("read %s %s/%s of cluster %s: %w", i.GroupResource(), namespace, name(leaf.Unstructured), s.Cluster, err)
 	case err == nil && live.GetAnnotations()[annotationLeaf] == i.Key.String():
 		// The end of the object comes with the watch, and brings the leaf back here.
-		s.noteRemoval(namespace)
+		if err := s.noteRemoval(ctx, namespace); err != nil {
+			return err
+		}
 		return s.delete(ctx, i.GroupVersionResource, live)
 	}
 	s.mu.Lock()
@@ -65,13 +67,27 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 	return err
 }
 
-// noteRemoval remembers that a user has deleted an object in a namespace: if it is empty then, it goes without the grace of orphans.
-func (s *syncer) noteRemoval(namespace string) {
-	if ns, ok := s.down.Get(namespaces, watch.Key{Name: namespace}); ok {
-		s.mu.Lock()
-		s.emptied[ns.GetUID()] = true
-		s.mu.Unlock()
+// noteRemoval records that a user has deleted an object in a namespace: if it is empty then, it goes without the grace of orphans.
+func (s *syncer) noteRemoval(ctx context.Context, namespace string) error {
+	ns, ok := s.down.Get(namespaces, watch.Key{Name: namespace})
+	if !ok || ns.GetDeletionTimestamp() != nil || isEmptied(ns.Unstructured) {
+		return nil
 	}
+	client, err := s.below(namespaces, "")
+	if err != nil {
+		return err
+	}
+	if err := mark(ctx, client, ns.Unstructured, "annotations", annotationEmptied, "true"); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("namespace %s of cluster %s: %w", namespace, s.Cluster, err)
+	}
+	return nil
+}
+
+// annotationEmptied is the annotation of namespaces in which a user has deleted an object.
+const annotationEmptied = api.Group + "/emptied"
+
+func isEmptied(ns *unstructured.Unstructured) bool {
+	return ns.GetAnnotations()[annotationEmptied] != ""
 }
 
 // propagation returns how objects of a resource are deleted. What owns others, such as a Deployment, is gone only when they are: an object of

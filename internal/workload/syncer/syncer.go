@@ -112,8 +112,6 @@ type syncer struct {
 	orphans, found string
 	// spaces are the namespaces for which those of the physical cluster stand.
 	spaces map[string]space
-	// emptied are the UIDs of namespaces in which a user has deleted an object.
-	emptied map[types.UID]bool
 	// recorded is the UID that the physical cluster should have, and physicalUID the one that it has. Empty: not known.
 	recorded, physicalUID types.UID
 	// otherSetup is why the workspaces would run twice, and examined when that was looked at.
@@ -132,7 +130,7 @@ type syncer struct {
 // newSyncer returns a syncer that is not connected.
 func newSyncer(o Options) *syncer {
 	return &syncer{
-		Options: o, applied: map[item]applied{}, queue: newQueue(), latency: newLatency(), spaces: map[string]space{}, emptied: map[types.UID]bool{},
+		Options: o, applied: map[item]applied{}, queue: newQueue(), latency: newLatency(), spaces: map[string]space{},
 		sightings: map[types.UID]sighting{}, released: map[types.UID]bool{},
 	}
 }
