@@ -138,8 +138,8 @@ func (c *chaos) killsOfTheSyncer() {
 	c.eventually(c.exact)
 }
 
-// orphans removes objects from kcp behind the back of the syncer, as a restored backup does. They stay in the cluster until a user
-// releases them.
+// orphans removes objects from kcp behind the back of the syncer, as a restored backup does. They are shown, and stay in the cluster for an hour,
+// or until a user releases them.
 func (c *chaos) orphans() {
 	var names []string
 	for i := range 80 {
@@ -155,11 +155,11 @@ func (c *chaos) orphans() {
 		require.NoError(c, client.Delete(c.Context(), name, metav1.DeleteOptions{}))
 	}
 	c.startSyncer()
-	c.eventually(func() error { return c.ready("c2", "True", "TooManyOrphans") })
+	c.eventually(func() error { return c.ready("c2", "True", api.ReasonOrphans) })
 	time.Sleep(looks)
 	require.Equal(c, names, c.mineBelow("orphan-"))
 	message := fmt.Sprint(c.ready("c2", "", ""))
-	require.Contains(c, message, "80 of ")
+	require.Contains(c, message, "80 objects in cluster c2 have no object in kcp")
 	_, rest, found := strings.Cut(message, api.AnnotationRemoveOrphans+"=")
 	require.True(c, found, message)
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, api.AnnotationRemoveOrphans, rest[:8])

@@ -81,6 +81,18 @@ func (f *fleet) divided(t *testing.T, name string, replicas int) {
 	})
 }
 
+// total waits until the clusters run so many pods of a Deployment together.
+func (f *fleet) total(t *testing.T, name string, replicas int) {
+	t.Helper()
+	eventually(t.Context(), t, func() error {
+		c1, c2 := len(f.pods(t, "c1", rootTeam, "app="+name)), len(f.pods(t, "c2", rootTeam, "app="+name))
+		if c1+c2 != replicas {
+			return fmt.Errorf("%d pods of %s run on c1, %d on c2", c1, name, c2)
+		}
+		return nil
+	})
+}
+
 // lost waits until c2 is not ready, and its share runs on c1.
 func (f *fleet) lost(t *testing.T, began time.Time) {
 	t.Helper()
@@ -118,9 +130,9 @@ func (f *fleet) returns(t *testing.T, name string) {
 	f.condition(t, "c2", api.ConditionReady, "True")
 	t.Logf("c2 is ready after %s", time.Since(began).Round(time.Second))
 	f.divided(t, "web", 6)
-	f.divided(t, name, 4)
 	f.rolledOut(t, "web")
 	f.rolledOut(t, name)
+	f.total(t, name, 4) // all of them on c1: what runs does not move
 	for _, cluster := range []string{"c1", "c2"} {
 		for _, p := range f.pods(t, cluster, rootTeam, "app="+name) {
 			require.Equal(t, "kcpctl.dev/testbed/web:v2", p.Spec.Containers[0].Image, "a pod of the deleted Deployment is on %s", cluster)
@@ -128,6 +140,18 @@ func (f *fleet) returns(t *testing.T, name string) {
 	}
 	f.serves(t, rootTeam, "team", "v1")
 	t.Logf("c2 has its share after %s", time.Since(began).Round(time.Second))
+}
+
+// survive requires that pods which ran on c2 before it was lost run on: a cluster that does not answer loses nothing.
+func (f *fleet) survive(t *testing.T, before map[string]bool, kept int) {
+	t.Helper()
+	left := 0
+	for uid := range f.uids(t, "c2") {
+		if before[uid] {
+			left++
+		}
+	}
+	require.GreaterOrEqual(t, left, kept, "pods of before that run on c2")
 }
 
 func (f *fleet) losesServer(t *testing.T) {
@@ -161,6 +185,7 @@ func (f *fleet) losesLink(t *testing.T) {
 	}
 	heal(t)
 	f.returns(t, "second")
+	f.survive(t, before, 2) // its share of web, while c1 ran it, too
 	require.Equal(t, syncer.UID, f.syncerPod(t).UID, "it is another pod")
 }
 
@@ -194,7 +219,7 @@ func (f *fleet) exceedsQuota(t *testing.T) {
 	f.on("c2", "delete", "resourcequota", "full", "--namespace", ns).run(t.Context(), t).ok(t)
 	f.rolledOut(t, "web")
 	f.rolledOut(t, "more")
-	f.divided(t, "more", 4)
+	f.total(t, "more", 4)
 	f.user(t, rootTeam, "delete", "deployment", "more").run(t.Context(), t).ok(t)
 }
 
@@ -262,7 +287,7 @@ func (f *fleet) isDenied(t *testing.T) {
 
 	remove.run(t.Context(), t).ok(t)
 	f.rolledOut(t, "unwanted")
-	f.divided(t, "unwanted", 4)
+	f.total(t, "unwanted", 4)
 	f.user(t, rootTeam, "delete", "deployment", "unwanted").run(t.Context(), t).ok(t)
 }
 

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -47,8 +48,9 @@ type look struct {
 	replicas map[string]map[string]int64
 }
 
-// TestClusterWorkloadsJoin adds a third cluster to two that run Deployments. All three are nodes of the testbed, with kubelets and real pods. It gets
-// its share a tenth at a time, and meanwhile no Deployment has fewer available pods than its user has asked for.
+// TestClusterWorkloadsJoin adds a third cluster to two that run Deployments. All three are nodes of the testbed, with kubelets and real pods. Nothing
+// moves to it until a user asks for that. Then it gets its share a tenth at a time, and meanwhile no Deployment has fewer available pods than its
+// user has asked for.
 func TestClusterWorkloadsJoin(t *testing.T) {
 	third := thirdNode(t)
 	j := &joining{fleet: newFleet(t), third: third}
@@ -59,6 +61,7 @@ func TestClusterWorkloadsJoin(t *testing.T) {
 		{"one up", j.start},
 		{"Deployments run on both clusters", j.runsOnTwo},
 		{"a third cluster is added", j.adds},
+		{"nothing moves unasked", j.stays},
 		{"replicas move to it with surge", j.moves},
 		{"their number in a minute is limited", j.limited},
 		{"nothing moves afterwards", j.rests},
@@ -98,6 +101,12 @@ func (j *joining) runsOnTwo(t *testing.T) {
 		j.rolledOut(t, name)
 		j.divided(t, name, int(n))
 	}
+	for n := range singles {
+		j.apply(t, rootTeam, fmt.Sprintf(replaced, fmt.Sprint("single-", n), 1, "v1"))
+	}
+	for n := range singles {
+		j.rolledOut(t, fmt.Sprint("single-", n))
+	}
 	j.space = j.namespaces(t, "c1", rootTeam)[0]
 }
 
@@ -107,6 +116,25 @@ func (j *joining) adds(t *testing.T) {
 	began := time.Now()
 	added := j.sub(t, "cluster", "add", joiner, "--kubeconfig", j.third, "--label", "region=eu").ok(t)
 	t.Logf("cluster add took %s: %s", time.Since(began).Round(100*time.Millisecond), added.stderr)
+}
+
+// singles are Deployments of one replica.
+const singles = 20
+
+// stays requires that no pod is replaced because a cluster has joined, and then asks for it.
+func (j *joining) stays(t *testing.T) {
+	before, began := j.uids(t), time.Now()
+	require.Len(t, before, joinLarge+joinSmall+singles)
+	for n := 0; time.Since(began) < quietFor; n++ {
+		j.user(t, rootTeam, "label", "deployments", "--all", "--selector", "app", fmt.Sprint("look=n", n), "--overwrite").run(t.Context(), t).ok(t)
+		time.Sleep(pause)
+	}
+	require.Equal(t, before, j.uids(t))
+	for n := range singles {
+		j.user(t, rootTeam, "delete", "deployment", fmt.Sprint("single-", n)).run(t.Context(), t).ok(t)
+	}
+	t.Log(j.sub(t, "workloads", "rebalance", "--dry-run").ok(t).stdout)
+	j.sub(t, "workloads", "rebalance").ok(t)
 	j.seen = append(j.seen, j.look(t))
 }
 
@@ -118,6 +146,9 @@ func (j *joining) look(t *testing.T) look {
 	available, placed := map[string]int64{}, map[string]int64{}
 	for name, d := range j.deployments(t) {
 		root, of := d.Annotations[api.AnnotationName], d.Labels[api.LabelCluster]
+		if _, asked := j.asked()[cmp.Or(root, name)]; !asked {
+			continue // a single that is being deleted
+		}
 		if of == "" {
 			require.GreaterOrEqual(t, int64(d.Status.AvailableReplicas), j.asked()[name], "the status of %s", name)
 			continue
