@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -59,7 +60,11 @@ func newCluster(t *testing.T, uid, hash, more string) *fakeapi.Server {
 type kcp struct {
 	*testing.T
 	*fakeapi.Server
+	// setup is the ID of the setup, if the controller gets one.
+	setup string
 	probe *probe.Probe
+	// ahead is how far the clock of the controller is ahead.
+	ahead atomic.Int64
 	// stop stops the controller.
 	stop func()
 }
@@ -68,6 +73,8 @@ func newKCP(t *testing.T) *kcp {
 	t.Helper()
 	return &kcp{T: t, Server: fakeapi.New(t), probe: &probe.Probe{}, stop: func() {}}
 }
+
+func (k *kcp) now() time.Time { return time.Now().Add(time.Duration(k.ahead.Load())) }
 
 func (k *kcp) run() {
 	k.Helper()
@@ -81,10 +88,10 @@ func (k *kcp) start(apis ...schema.GroupResource) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- controller.Run(ctx, controller.Options{
-			KCP: &rest.Config{Host: k.URL}, Workspace: compute, WorkspaceType: "workload", APIs: apis,
-			Holder: "test", Connect: connect.Content, Now: time.Now, Probe: k.probe,
-		})
+		done <- controller.Run(ctx, controller.Hurried(controller.Options{
+			KCP: &rest.Config{Host: k.URL}, Workspace: compute, WorkspaceType: "workload", APIs: apis, Setup: k.setup,
+			Holder: "test", Connect: connect.Content, Now: k.now, Probe: k.probe,
+		}))
 	}()
 	k.stop = sync.OnceFunc(func() {
 		cancel()

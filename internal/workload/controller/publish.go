@@ -43,7 +43,7 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		c.claims = map[string][]any{}
 	}
 	if version+exported(c.object(exports, "", api.ExportWorkloads)) == c.negotiated || len(in.Clusters) == 0 {
-		return c.keepPolicies(ctx)
+		return nil
 	}
 	if err := c.readPublished(ctx, &in); err != nil {
 		return err
@@ -78,7 +78,7 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		klog.FromContext(ctx).Info("The schema is not widened: it would become narrower", "resource", gr, "differences", fmt.Sprint(found))
 	}
 	// The policies come first, so that no object is without them.
-	if err := c.protect(ctx, negotiate.Exported(out.Export)); err != nil {
+	if err := c.protect(ctx, clusters, negotiate.Exported(out.Export)); err != nil {
 		return err
 	}
 	if err := c.apply(ctx, exports, out.Export); err != nil {
@@ -97,7 +97,7 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		return err
 	}
 	if len(out.ClusterExports) == 0 {
-		time.AfterFunc(identityInterval, c.poke) // kcp has not given the APIExport an identity yet
+		time.AfterFunc(c.every(identityInterval), c.poke) // kcp has not given the APIExport an identity yet
 		return nil
 	}
 	if err := c.apply(ctx, workspaceTypes, c.workspaceType()); err != nil {
@@ -204,13 +204,13 @@ func requested(cl *api.Cluster, annotation string) []schema.GroupResource {
 	return out
 }
 
-// input returns what the clusters serve. Each has an APIExport, but those that are the same as an older one, or that could not be read,
-// have no part in the schemas.
+// input returns what the clusters serve. Each has an APIExport, but those that are the same as another one, that are not the one that was added, or
+// that could not be read, have no part in the schemas.
 func (c *controller) input(clusters []*api.Cluster) negotiate.Input {
 	in := negotiate.Input{APIs: c.APIs, Bound: c.roots.Bound(), Narrow: map[string][]schema.GroupResource{}}
 	for _, cl := range clusters {
 		next := negotiate.Cluster{Name: cl.Name}
-		if c.sameAs(cl, clusters) == "" {
+		if c.sameAs(cl, clusters) == "" && c.replaced(cl, clusters) == "" {
 			next = c.served(cl.Name)
 		}
 		in.Clusters = append(in.Clusters, next)
