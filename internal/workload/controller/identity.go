@@ -73,9 +73,9 @@ func (c *controller) replaced(cl *api.Cluster, clusters []*api.Cluster) string {
 		"or kubectl annotate --overwrite clusters.%s %s %s=%s, if it is to run what is scheduled here", was, live, cl.Name, api.Group, cl.Name, api.AnnotationAcceptCluster, live)
 }
 
-// usable reports whether the physical cluster of a Cluster is known to be the one that it should be.
-func (c *controller) usable(cl *api.Cluster, clusters []*api.Cluster) bool {
-	return c.uid(cl.Name) != "" && cl.Status.UID == c.uid(cl.Name) && c.sameAs(cl, clusters) == ""
+// isTheOne reports whether the physical cluster of a Cluster is the one that it should be, as far as that is known.
+func (c *controller) isTheOne(cl *api.Cluster, clusters []*api.Cluster) bool {
+	return c.sameAs(cl, clusters) == "" && c.replaced(cl, clusters) == ""
 }
 
 // confirm lets the syncer of a cluster in push mode work if the cluster is the one that it should be, and stops it if it no longer is.
@@ -83,7 +83,7 @@ func (c *controller) confirm(ctx context.Context, cl *api.Cluster, clusters []*a
 	m := c.members[cl.Name]
 	switch {
 	case m == nil:
-	case c.usable(cl, clusters):
+	case c.uid(cl.Name) != "" && c.uid(cl.Name) == cl.Status.UID && c.isTheOne(cl, clusters):
 		m.clear()
 	case m.works():
 		c.stopMember(cl.Name)

@@ -28,11 +28,13 @@ const (
 	clusters       = "apis/workloads.kcp.dev/v1alpha1/clusters"
 	exports        = "apis/apis.kcp.io/v1alpha2/apiexports"
 	schemas        = "apis/apis.kcp.io/v1alpha1/apiresourceschemas"
-	slices         = "apis/apis.kcp.io/v1alpha1/apiexportendpointslices"
+	endpointSlices = "apis/apis.kcp.io/v1alpha1/apiexportendpointslices"
 	workspaceTypes = "apis/tenancy.kcp.io/v1alpha1/workspacetypes"
 	secrets        = "api/v1/secrets"
 	deployments    = "apis/apps/v1/deployments"
 )
+
+var deploymentAPI = schema.GroupResource{Group: "apps", Resource: "deployments"}
 
 const openAPI = `
 components:
@@ -78,7 +80,7 @@ func (k *kcp) now() time.Time { return time.Now().Add(time.Duration(k.ahead.Load
 
 func (k *kcp) run() {
 	k.Helper()
-	k.start(schema.GroupResource{Group: "apps", Resource: "deployments"})
+	k.start(deploymentAPI)
 }
 
 // start runs the controller with the APIs to publish, instead of the one that runs.

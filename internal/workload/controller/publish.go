@@ -59,6 +59,8 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 	}
 	for _, cl := range clusters {
 		switch {
+		case len(cl.Status.APIs) > 0 && !c.isTheOne(cl, clusters):
+			delete(out.States, cl.Name) // what is scheduled to it stays
 		case cl.Mode() != api.SyncModePush:
 			out.States[cl.Name] = c.statesOf(cl, out.States[cl.Name])
 		case c.result(cl.Name) == nil:
@@ -178,7 +180,7 @@ func (c *controller) version(clusters []*api.Cluster) string {
 		} else if r := c.reports[cl.Name]; r != nil {
 			hash = r.hash()
 		}
-		fmt.Fprintf(h, "%s %s %s %q %q\n", cl.Name, cl.UID, hash, cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
+		fmt.Fprintf(h, "%s %s %t %s %q %q\n", cl.Name, cl.UID, c.isTheOne(cl, clusters), hash, cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
 	}
 	return string(h.Sum(nil))
 }
@@ -210,7 +212,7 @@ func (c *controller) input(clusters []*api.Cluster) negotiate.Input {
 	in := negotiate.Input{APIs: c.APIs, Bound: c.roots.Bound(), Narrow: map[string][]schema.GroupResource{}}
 	for _, cl := range clusters {
 		next := negotiate.Cluster{Name: cl.Name}
-		if c.sameAs(cl, clusters) == "" && c.replaced(cl, clusters) == "" {
+		if c.isTheOne(cl, clusters) {
 			next = c.served(cl.Name)
 		}
 		in.Clusters = append(in.Clusters, next)
