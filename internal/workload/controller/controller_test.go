@@ -264,6 +264,7 @@ func (k *kcp) published() string {
 func TestSchemasChangeOnRequest(t *testing.T) {
 	k := newKCP(t)
 	k.add("c1", kubeconfig(newCluster(t, "one", "1", ", paused: {type: boolean}").URL))
+	k.serves()
 	k.run()
 	k.identify()
 	k.eventually(func() bool {

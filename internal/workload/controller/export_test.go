@@ -3,7 +3,7 @@ package controller
 import "time"
 
 // hurry divides the intervals in tests.
-const hurry = 20
+const hurry = 60
 
 // Hurried returns options with which no test waits long.
 func Hurried(o Options) Options {

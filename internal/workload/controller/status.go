@@ -180,10 +180,13 @@ func (c *controller) patchStatus(ctx context.Context, cl *api.Cluster, status ap
 	if err != nil {
 		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
 	}
-	_, err = c.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController}, "status")
+	written, err := c.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController}, "status")
 	if err != nil {
 		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
 	}
 	cl.Status = status
+	if fresh, err := api.ClusterOf(written); err == nil {
+		cl.ObjectMeta = fresh.ObjectMeta // for its next patch in this pass
+	}
 	return nil
 }
