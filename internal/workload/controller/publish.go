@@ -37,8 +37,8 @@ const identityInterval = 500 * time.Millisecond
 
 // publish negotiates the APIs of the clusters and writes the result, if anything has changed since the last time.
 func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error {
+	version := c.version(clusters) // before the input: what is read in between is published by the next pass
 	in := c.input(clusters)
-	version := c.version(clusters)
 	if len(clusters) == 0 {
 		c.claims = map[string][]any{}
 	}
@@ -57,13 +57,13 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 	if err != nil {
 		return err
 	}
-	for _, cl := range clusters {
+	for i, cl := range clusters {
 		switch {
 		case len(cl.Status.APIs) > 0 && !c.isTheOne(cl, clusters):
 			delete(out.States, cl.Name) // what is scheduled to it stays
 		case cl.Mode() != api.SyncModePush:
 			out.States[cl.Name] = c.statesOf(cl, out.States[cl.Name])
-		case c.result(cl.Name) == nil:
+		case in.Clusters[i].Problems == nil: // it was not read yet, or not when the input was made
 			delete(out.States, cl.Name)
 		}
 	}
