@@ -66,11 +66,13 @@ func (c *controller) replaced(cl *api.Cluster, clusters []*api.Cluster) string {
 	}
 	for _, other := range clusters {
 		if other.Name != cl.Name && other.Status.UID == live {
-			return fmt.Sprintf("it was the physical cluster with the UID %s, and what answers now is that of Cluster %s: correct its kubeconfig, or its syncer", was, other.Name)
+			return fmt.Sprintf(
+				"it was the physical cluster with the UID %s, and what answers now is that of Cluster %s: correct its kubeconfig, or its syncer", was, other.Name)
 		}
 	}
-	return fmt.Sprintf("it was the physical cluster with the UID %s, and another one with the UID %s answers now: kcpctl cluster remove %s --force, and add it again; "+
-		"or kubectl annotate --overwrite clusters.%s %s %s=%s, if it is to run what is scheduled here", was, live, cl.Name, api.Group, cl.Name, api.AnnotationAcceptCluster, live)
+	return fmt.Sprintf("it was the physical cluster with the UID %s, and another one with the UID %s answers now: kcpctl cluster remove %s --force, "+
+		"and add it again; or kubectl annotate --overwrite clusters.%s %s %s=%s, if it is to run what is scheduled here",
+		was, live, cl.Name, api.Group, cl.Name, api.AnnotationAcceptCluster, live)
 }
 
 // isTheOne reports whether the physical cluster of a Cluster is the one that it should be, as far as that is known.
@@ -114,7 +116,9 @@ func (c *controller) endAcceptance(ctx context.Context, d *draft) error {
 	if want := d.Annotations[api.AnnotationAcceptCluster]; want == "" || want != string(d.Status.UID) {
 		return nil
 	}
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationAcceptCluster: nil}, "uid": string(d.UID)}})
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"annotations": map[string]any{api.AnnotationAcceptCluster: nil}, "uid": string(d.UID),
+	}})
 	if err != nil {
 		return fmt.Errorf("annotations of Cluster %s: %w", d.Name, err)
 	}

@@ -100,7 +100,8 @@ func (m Member) isOther(ctx context.Context, client dynamic.Interface) error {
 		return err
 	}
 	if was := cl.Status.UID; was != "" && was != uid {
-		return fmt.Errorf("cluster %s was the physical cluster with the UID %s, and this one has the UID %s: see its condition Ready in workspace %s", m.Cluster, was, uid, m.Workspace)
+		return fmt.Errorf("cluster %s was the physical cluster with the UID %s, and this one has the UID %s: see its condition Ready in workspace %s",
+			m.Cluster, was, uid, m.Workspace)
 	}
 	return nil
 }
@@ -114,7 +115,8 @@ func (m Member) find(ctx context.Context, client dynamic.Interface) (*unstructur
 	w := m.waits()
 	for {
 		live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
-		if err == nil && (m.Setup != "" || live.GetAnnotations()[api.AnnotationSetup] != "" || slices.Contains(live.GetFinalizers(), api.FinalizerCluster)) {
+		seen := err == nil && (live.GetAnnotations()[api.AnnotationSetup] != "" || slices.Contains(live.GetFinalizers(), api.FinalizerCluster))
+		if err == nil && (seen || m.Setup != "") {
 			return live, nil
 		}
 		wait := retryInterval

@@ -86,7 +86,7 @@ func Next(clusters []*api.Cluster, now time.Time) (next time.Time) {
 }
 
 // MayEvict reports whether other clusters may run the share of a cluster, too, whatever the time for which it has been not ready, and the reason
-// of ConditionEvicted if they may not. It is for workloads with a time of their own: see Since.
+// of ConditionEvicted if they may not. It is for workloads with another time than spec.evictAfter: see Since.
 func MayEvict(c *api.Cluster, clusters []*api.Cluster) (ok bool, reason string) {
 	if notReady(c) == nil {
 		return false, api.ReasonReady

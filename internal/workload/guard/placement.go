@@ -64,7 +64,8 @@ func placement(open []string, controller User) string {
 	return strings.Join([]string{
 		"!" + has("object"),
 		"object.metadata.labels['" + api.LabelCluster + "'] in " + list(open),
-		fmt.Sprintf("(oldObject != null && %s && oldObject.metadata.labels['%[2]s'] == object.metadata.labels['%[2]s'])", has("oldObject"), api.LabelCluster),
+		fmt.Sprintf("(oldObject != null && %[1]s && oldObject.metadata.labels['%[2]s'] == object.metadata.labels['%[2]s'])",
+			has("oldObject"), api.LabelCluster),
 		"(" + controller.is() + ")",
 		"(has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in " + list(administrators()) + "))",
 	}, " || ")
@@ -76,7 +77,8 @@ func (u User) is() string {
 	if u.Cluster == "" {
 		return fmt.Sprintf("request.userInfo.username == %s && !%s", quote(u.Name), from)
 	}
-	return fmt.Sprintf("request.userInfo.username == %s && %s && request.userInfo.extra[%s] == %s", quote(u.Name), from, quote(extraCluster), list([]string{u.Cluster}))
+	return fmt.Sprintf("request.userInfo.username == %s && %s && request.userInfo.extra[%s] == %s",
+		quote(u.Name), from, quote(extraCluster), list([]string{u.Cluster}))
 }
 
 // list returns a list in CEL.
