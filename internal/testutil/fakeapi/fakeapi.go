@@ -68,7 +68,10 @@ type stream struct {
 func New(t T) *Server {
 	s := &Server{objects: map[key]*unstructured.Unstructured{}, watches: map[*stream]bool{}}
 	s.Server = httptest.NewServer(s)
-	t.Cleanup(func() { s.CloseClientConnections(); s.Close() })
+	t.Cleanup(func() {
+		_ = s.Config.Close() // first, so that no client connects again: Close waits for all of them
+		s.Close()
+	})
 	return s
 }
 

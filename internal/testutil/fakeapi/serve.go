@@ -14,6 +14,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// User is the user of all requests.
+const User = "somebody"
+
 // anyCluster is the path element for all logical clusters.
 const anyCluster = "*"
 
@@ -79,6 +82,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	at, ok := parse(r)
 	switch {
+	case r.Method == http.MethodPost && at.path == "apis/authentication.k8s.io/v1/selfsubjectreviews":
+		answer(w, http.StatusCreated, map[string]any{
+			"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview", "status": map[string]any{"userInfo": map[string]any{"username": User}},
+		})
 	case document != "" && r.Method == http.MethodGet:
 		raw, err := yaml.YAMLToJSON([]byte(document))
 		if err != nil {

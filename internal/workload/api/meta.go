@@ -105,6 +105,8 @@ const (
 	AnnotationForceRemoval = Group + "/force-removal"
 	// AnnotationAcceptCluster is the UID of a physical cluster that replaces the one of ClusterStatus.UID: kcpctl cluster add --replace.
 	AnnotationAcceptCluster = Group + "/accept-cluster"
+	// AnnotationSetup is the ID of the setup in physical clusters. The controller writes it, so that all syncers use the same one.
+	AnnotationSetup = Group + "/setup-id"
 	// AnnotationRemoveOrphans releases objects of the physical cluster that have no object in kcp and that the syncer keeps. Its value is
 	// in the message of the condition TooManyOrphans, and stands for exactly these objects.
 	AnnotationRemoveOrphans = Group + "/remove-orphans"

@@ -9,12 +9,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
@@ -24,6 +26,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/guard"
 	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/probe"
 	"github.com/kcpctl/kcpctl/internal/workload/roots"
@@ -64,7 +67,14 @@ type Options struct {
 	Now     func() time.Time
 	// Probe gets the state of the controller. Nil: it is not served.
 	Probe *probe.Probe
+	// Setup identifies this installation in physical clusters. Empty: the logical cluster of the compute workspace does.
+	Setup string
+	// hurry divides all intervals, for tests. Zero divides nothing.
+	hurry time.Duration
 }
+
+// every returns an interval.
+func (o Options) every(d time.Duration) time.Duration { return d / max(o.hurry, 1) }
 
 // controller is a running controller.
 type controller struct {
@@ -73,8 +83,9 @@ type controller struct {
 	client   dynamic.Interface
 	metadata metadata.Interface
 	url      string
-	// setup identifies this kcp in physical clusters: the logical cluster of the compute workspace.
-	setup string
+	// cluster is the logical cluster of the compute workspace, and user that of the controller itself.
+	cluster string
+	user    guard.User
 	// set has the Clusters, Leases, Secrets, APIExports and admission policies of the compute workspace.
 	set   *watch.Set
 	judge heartbeat.Judge
@@ -94,10 +105,12 @@ type controller struct {
 	negotiated string
 	// published are the published APIs. Nil: they could not be read yet.
 	published *roots.Published
-	// policies protect the objects of the published APIs.
+	// exported are the published APIs, and policies protect their objects.
+	exported []schema.GroupResource
 	policies []policyObject
-	// counted is when the objects of the clusters were counted last.
+	// counted is when the objects of the clusters were counted last, and leaves are the numbers of this pass.
 	counted time.Time
+	leaves  func() map[string]roots.Leaves
 }
 
 // Run runs until the context ends.
@@ -170,9 +183,30 @@ func (c *controller) prepare(ctx context.Context) error {
 		return fmt.Errorf("apply CustomResourceDefinition %s in workspace %s: %w", crd.GetName(), c.Workspace, err)
 	}
 	// Names of logical clusters are random, except that of root (kcp: pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
-	c.setup = live.GetAnnotations()[kcpapi.AnnotationCluster]
-	if c.setup == "" {
+	c.cluster = live.GetAnnotations()[kcpapi.AnnotationCluster]
+	if c.cluster == "" {
 		return clierr.New(clierr.BadInput, "specify a kubeconfig of kcp", "%s is not a workspace of kcp", c.url)
+	}
+	c.Setup = cmp.Or(c.Setup, c.cluster)
+	return c.whoAmI(ctx)
+}
+
+// reviews are requests for the user who sends them.
+var reviews = schema.GroupVersionResource{Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews"}
+
+// whoAmI reads the user of the controller, as admission policies see it.
+func (c *controller) whoAmI(ctx context.Context) error {
+	review := &unstructured.Unstructured{Object: map[string]any{}}
+	review.SetGroupVersionKind(reviews.GroupVersion().WithKind("SelfSubjectReview"))
+	review, err := c.client.Resource(reviews).Create(ctx, review, metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		c.user = guard.UserOf(review)
+	case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
+		return fmt.Errorf("ask kcp for the user of the kubeconfig, in workspace %s: %w", c.Workspace, err)
+	}
+	if c.user.Name == "" {
+		klog.FromContext(ctx).Info("kcp does not know the user of the kubeconfig: users can schedule objects to clusters that they may not use")
 	}
 	return nil
 }
@@ -194,7 +228,7 @@ func (c *controller) loop(ctx context.Context) {
 			return
 		case <-time.After(next):
 		case <-c.wake:
-			time.Sleep(settle)
+			time.Sleep(c.every(settle))
 		}
 	}
 }
@@ -203,35 +237,41 @@ func (c *controller) loop(ctx context.Context) {
 func (c *controller) pass(ctx context.Context) time.Duration {
 	if !c.set.Listed() {
 		c.seen.set(c.Now(), nil)
-		return retryInterval
+		return c.every(retryInterval)
 	}
 	log := klog.FromContext(ctx)
 	clusters := c.clusters(ctx)
+	c.leaves = sync.OnceValue(c.countLeaves)
 	c.updateMembers(ctx, clusters)
 	c.readReports(ctx, clusters)
 	c.seen.setLatency(c.members)
 	if err := c.publish(ctx, clusters); err != nil && ctx.Err() == nil {
 		log.Error(err, "Cannot publish the APIs of the clusters, retrying")
 	}
-	next := retryInterval
-	now := c.Now()
-	count := now.Sub(c.counted) >= countInterval
-	if count {
-		c.counted = now
+	if err := c.keepPolicies(ctx, clusters); err != nil && ctx.Err() == nil {
+		log.Error(err, "Cannot write the admission policies, retrying")
 	}
-	for _, cl := range clusters {
-		verdict := c.judge.See(cl.Name, c.lease(cl.Name), now)
-		if !verdict.Next.IsZero() {
-			next = min(next, max(verdict.Next.Sub(now), time.Second))
+	next := c.every(retryInterval)
+	now := c.Now()
+	until := func(at time.Time) {
+		if !at.IsZero() {
+			next = min(next, max(at.Sub(now), c.every(time.Second)))
 		}
-		if err := c.writeStatus(ctx, cl, clusters, verdict, count); err != nil && ctx.Err() == nil {
-			log.Error(err, "Cannot write the status of a cluster, retrying", "cluster", cl.Name)
+	}
+	drafts := c.drafts(ctx, clusters, now)
+	for _, d := range drafts {
+		until(d.verdict.Next)
+	}
+	until(evict(drafts, now))
+	for _, d := range drafts {
+		if err := c.writeStatus(ctx, d); err != nil && ctx.Err() == nil {
+			log.Error(err, "Cannot write the status of a cluster, retrying", "cluster", d.Name)
 		}
-		if err := c.guardRemoval(ctx, cl); err != nil && ctx.Err() == nil {
-			log.Error(err, "Cannot add or remove a cluster, retrying", "cluster", cl.Name)
+		if err := c.guardRemoval(ctx, d.Cluster); err != nil && ctx.Err() == nil {
+			log.Error(err, "Cannot add or remove a cluster, retrying", "cluster", d.Name)
 		}
-		if cl.Draining() && !drained(cl) {
-			next = min(next, removalInterval)
+		if d.Draining() && !drained(d.Cluster) {
+			next = min(next, c.every(removalInterval))
 		}
 	}
 	c.seen.set(c.Now(), clusters)

@@ -30,7 +30,7 @@ func TestPublishesAndSyncs(t *testing.T) {
 	require.Len(t, k.Names(compute, schemas), 1)
 	k.eventually(func() bool { return k.Get(compute, workspaceTypes, "", "workload") != nil }, "workspaces can use the APIs")
 
-	k.Apply(t, compute, slices, fmt.Sprintf(`
+	k.Apply(t, compute, endpointSlices, fmt.Sprintf(`
 apiVersion: apis.kcp.io/v1alpha1
 kind: APIExportEndpointSlice
 metadata: {name: cluster-c1}
@@ -196,7 +196,7 @@ func newFleet(t *testing.T) (k *kcp, servers map[string]*fakeapi.Server) {
 		k.add(name, kubeconfig(servers[name].URL))
 	}
 	for _, name := range []string{api.ExportWorkloads, api.ExportCluster("c1"), api.ExportCluster("c2")} {
-		k.Apply(t, compute, slices, fmt.Sprintf(`
+		k.Apply(t, compute, endpointSlices, fmt.Sprintf(`
 apiVersion: apis.kcp.io/v1alpha1
 kind: APIExportEndpointSlice
 metadata: {name: %s}
@@ -264,6 +264,7 @@ func (k *kcp) published() string {
 func TestSchemasChangeOnRequest(t *testing.T) {
 	k := newKCP(t)
 	k.add("c1", kubeconfig(newCluster(t, "one", "1", ", paused: {type: boolean}").URL))
+	k.serves()
 	k.run()
 	k.identify()
 	k.eventually(func() bool {

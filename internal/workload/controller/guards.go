@@ -2,17 +2,19 @@ package controller
 
 import (
 	"context"
+	"reflect"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/guard"
 )
 
 // policyObject is an admission policy, or its binding, that protects the objects of the exported APIs.
 type policyObject struct {
 	want *unstructured.Unstructured
-	// generation is that of the object as it was written.
+	// generation is that of the object as it was written. Zero: it was not.
 	generation int64
 }
 
@@ -22,26 +24,32 @@ func guardResources() []schema.GroupVersionResource {
 }
 
 // protect writes the policies that protect the objects of the exported APIs.
-func (c *controller) protect(ctx context.Context, exported []schema.GroupResource) error {
-	c.policies = nil
-	for _, o := range guard.Objects(exported) {
-		c.policies = append(c.policies, policyObject{want: o})
+func (c *controller) protect(ctx context.Context, clusters []*api.Cluster, exported []schema.GroupResource) error {
+	c.exported = exported
+	for i := range c.policies {
+		c.policies[i].generation = 0
 	}
-	return c.writePolicies(ctx, func(policyObject) bool { return true })
+	return c.keepPolicies(ctx, clusters)
 }
 
-// keepPolicies writes the policies again that were deleted, or changed, since they were written. They are watched, so that it needs no
-// requests if there are none.
-func (c *controller) keepPolicies(ctx context.Context) error {
-	return c.writePolicies(ctx, func(p policyObject) bool {
-		live := c.object(guard.Resource(p.want), "", p.want.GetName())
-		return live == nil || live.GetGeneration() > p.generation
-	})
-}
-
-func (c *controller) writePolicies(ctx context.Context, due func(policyObject) bool) error {
+// keepPolicies writes the policies that are other ones than before, because the clusters are, and those that were deleted, or changed, since they
+// were written. They are watched, so that it needs no requests if there are none.
+func (c *controller) keepPolicies(ctx context.Context, clusters []*api.Cluster) error {
+	before := map[string]policyObject{}
+	for _, p := range c.policies {
+		before[p.want.GetKind()+p.want.GetName()] = p
+	}
+	c.policies = nil
+	for _, want := range c.wanted(clusters) {
+		p := before[want.GetKind()+want.GetName()]
+		if p.want == nil || !reflect.DeepEqual(p.want.Object, want.Object) {
+			p = policyObject{want: want}
+		}
+		c.policies = append(c.policies, p)
+	}
 	for i, p := range c.policies {
-		if !due(p) {
+		live := c.object(guard.Resource(p.want), "", p.want.GetName())
+		if p.generation > 0 && live != nil && live.GetGeneration() <= p.generation {
 			continue
 		}
 		written, err := c.write(ctx, guard.Resource(p.want), p.want)
@@ -51,4 +59,19 @@ func (c *controller) writePolicies(ctx context.Context, due func(policyObject) b
 		c.policies[i].generation = written.GetGeneration()
 	}
 	return nil
+}
+
+// wanted returns the policies. Without its own user, the controller could not schedule to clusters that users may not use by a label.
+func (c *controller) wanted(clusters []*api.Cluster) []*unstructured.Unstructured {
+	all := guard.Objects(c.exported)
+	if c.user.Name == "" {
+		return all
+	}
+	var open []string
+	for _, cl := range clusters {
+		if cl.Spec.WorkspaceSelector == nil && !cl.Spec.Unschedulable && cl.DeletionTimestamp == nil {
+			open = append(open, cl.Name)
+		}
+	}
+	return append(all, guard.Placement(c.exported, open, c.user)...)
 }

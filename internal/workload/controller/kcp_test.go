@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,11 +28,13 @@ const (
 	clusters       = "apis/workloads.kcp.dev/v1alpha1/clusters"
 	exports        = "apis/apis.kcp.io/v1alpha2/apiexports"
 	schemas        = "apis/apis.kcp.io/v1alpha1/apiresourceschemas"
-	slices         = "apis/apis.kcp.io/v1alpha1/apiexportendpointslices"
+	endpointSlices = "apis/apis.kcp.io/v1alpha1/apiexportendpointslices"
 	workspaceTypes = "apis/tenancy.kcp.io/v1alpha1/workspacetypes"
 	secrets        = "api/v1/secrets"
 	deployments    = "apis/apps/v1/deployments"
 )
+
+var deploymentAPI = schema.GroupResource{Group: "apps", Resource: "deployments"}
 
 const openAPI = `
 components:
@@ -59,7 +62,11 @@ func newCluster(t *testing.T, uid, hash, more string) *fakeapi.Server {
 type kcp struct {
 	*testing.T
 	*fakeapi.Server
+	// setup is the ID of the setup, if the controller gets one.
+	setup string
 	probe *probe.Probe
+	// ahead is how far the clock of the controller is ahead.
+	ahead atomic.Int64
 	// stop stops the controller.
 	stop func()
 }
@@ -69,9 +76,11 @@ func newKCP(t *testing.T) *kcp {
 	return &kcp{T: t, Server: fakeapi.New(t), probe: &probe.Probe{}, stop: func() {}}
 }
 
+func (k *kcp) now() time.Time { return time.Now().Add(time.Duration(k.ahead.Load())) }
+
 func (k *kcp) run() {
 	k.Helper()
-	k.start(schema.GroupResource{Group: "apps", Resource: "deployments"})
+	k.start(deploymentAPI)
 }
 
 // start runs the controller with the APIs to publish, instead of the one that runs.
@@ -81,10 +90,10 @@ func (k *kcp) start(apis ...schema.GroupResource) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- controller.Run(ctx, controller.Options{
-			KCP: &rest.Config{Host: k.URL}, Workspace: compute, WorkspaceType: "workload", APIs: apis,
-			Holder: "test", Connect: connect.Content, Now: time.Now, Probe: k.probe,
-		})
+		done <- controller.Run(ctx, controller.Hurried(controller.Options{
+			KCP: &rest.Config{Host: k.URL}, Workspace: compute, WorkspaceType: "workload", APIs: apis, Setup: k.setup,
+			Holder: "test", Connect: connect.Content, Now: k.now, Probe: k.probe,
+		}))
 	}()
 	k.stop = sync.OnceFunc(func() {
 		cancel()
@@ -114,7 +123,7 @@ func kubeconfig(url string) string {
 
 func (k *kcp) eventually(condition func() bool, what string) {
 	k.Helper()
-	require.Eventually(k, condition, time.Minute, 20*time.Millisecond, what)
+	require.Eventually(k, condition, 20*time.Second, 20*time.Millisecond, what)
 }
 
 // condition returns a condition of a Cluster as Status Reason: Message.

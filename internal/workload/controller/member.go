@@ -32,8 +32,10 @@ const systemNamespace = "kube-system"
 type Member struct {
 	// KCP has the URL and the credentials of kcp, and Physical those of the physical cluster.
 	KCP, Physical *rest.Config
-	// Workspace is the path of the compute workspace, and Setup what identifies this kcp in physical clusters.
-	Workspace, Setup string
+	// Workspace is the path of the compute workspace.
+	Workspace string
+	// Setup identifies this installation in physical clusters. RunSyncer takes it from the Cluster if it is empty.
+	Setup string
 	// Cluster is the name of the cluster.
 	Cluster string
 	Mode    api.SyncMode
@@ -53,10 +55,14 @@ type Member struct {
 	busy *probe.Busy
 	// alone makes it wait until no other syncer works for the cluster.
 	alone bool
+	// confirm waits until the physical cluster is known to be the one that it should be. Nil: it is known.
+	confirm func(context.Context) error
 	// observer reports what the cluster serves. Nil: the controller reads that.
 	observer *observer
 	// after makes the observer look again after a time. Nil: time.After.
 	after func(time.Duration) <-chan time.Time
+	// beats is the time between two heartbeats. Zero: heartbeat.Interval.
+	beats time.Duration
 }
 
 // begin records that the member works on something, until the function that it returns is called.
@@ -89,7 +95,14 @@ func (m Member) Run(ctx context.Context) error {
 		o.See = m.observer.see
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return syncer.Run(ctx, o) })
+	g.Go(func() error {
+		if m.confirm != nil {
+			if err := m.confirm(ctx); err != nil || ctx.Err() != nil {
+				return err
+			}
+		}
+		return syncer.Run(ctx, o)
+	})
 	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster, m.begin) })
 	g.Go(func() error { return sender.Run(ctx) })
 	if m.observer != nil {
@@ -102,7 +115,7 @@ func (m Member) Run(ctx context.Context) error {
 func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender {
 	return &heartbeat.Sender{
 		KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now, Sent: func() { state.sent(m.Now()) }, Wake: m.Wake,
-		Begin: m.begin, Ended: m.Ended,
+		Begin: m.begin, Ended: m.Ended, Every: m.beats,
 		Report: func() heartbeat.Report {
 			last, _, _ := state.get()
 			r := heartbeat.Report{Mode: m.Mode, Version: m.Version, Orphans: last.Orphans, Capacity: measured.get()}
@@ -127,10 +140,11 @@ type member struct {
 	problem error
 	// uid identifies the physical cluster.
 	uid types.UID
-	// unique is closed when no older member is the same physical cluster.
-	unique  chan struct{}
-	cleared bool
-	latency Latency
+	// confirmed is closed when the cluster is known to be the one that it should be.
+	confirmed chan struct{}
+	cleared   bool
+	latency   Latency
+	every     func(time.Duration) time.Duration
 }
 
 func (m *member) stop() {
@@ -151,25 +165,32 @@ func (m *member) clear() {
 	defer m.mu.Unlock()
 	if !m.cleared {
 		m.cleared = true
-		close(m.unique)
+		close(m.confirmed)
 	}
+}
+
+// works reports whether the syncer was started.
+func (m *member) works() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cleared
 }
 
 // startMember starts a cluster in push mode.
 func (c *controller) startMember(ctx context.Context, cl *api.Cluster, cfg *rest.Config, secret string) *member {
 	ctx, cancel := context.WithCancel(ctx)
-	m := &member{cancel: cancel, done: make(chan struct{}), secret: secret, unique: make(chan struct{}), latency: newLatency()}
+	m := &member{cancel: cancel, done: make(chan struct{}), secret: secret, confirmed: make(chan struct{}), latency: newLatency(), every: c.every}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { m.pull(ctx, cfg, c.APIs, c.poke); return nil })
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-m.unique:
+		case <-m.confirmed:
 		}
 		return Member{
-			KCP: c.KCP, Physical: cfg, Workspace: c.Workspace, Setup: c.setup, Cluster: cl.Name, Mode: api.SyncModePush, Version: c.Version, Holder: c.Holder,
-			Now: c.Now, Extend: m.extend, Latency: m.latency,
+			KCP: c.KCP, Physical: cfg, Workspace: c.Workspace, Setup: c.Setup, Cluster: cl.Name, Mode: api.SyncModePush, Version: c.Version, Holder: c.Holder,
+			Now: c.Now, Extend: m.extend, Latency: m.latency, beats: c.every(heartbeat.Interval),
 		}.Run(ctx)
 	})
 	go func() {
@@ -202,9 +223,9 @@ func (m *member) pull(ctx context.Context, cfg *rest.Config, apis []schema.Group
 		if fresh || (err == nil) != (before == nil) {
 			changed()
 		}
-		wait := pullInterval
+		wait := m.every(pullInterval)
 		if err != nil {
-			wait = retryInterval
+			wait = m.every(retryInterval)
 		}
 		select {
 		case <-ctx.Done():
@@ -214,17 +235,21 @@ func (m *member) pull(ctx context.Context, cfg *rest.Config, apis []schema.Group
 	}
 }
 
-// pullOnce reads the APIs of a cluster if they have changed.
+// pullOnce reads the APIs of a cluster if they have changed, or if it is another cluster.
 func (m *member) pullOnce(ctx context.Context, cfg *rest.Config, apis []schema.GroupResource) (fresh bool, _ error) {
 	p, err := puller.New(cfg)
 	if err != nil {
 		return false, err
 	}
-	last, uid, _ := m.state()
-	if uid == "" {
-		if uid, err = identify(ctx, cfg); err != nil {
-			return false, err
-		}
+	uid, err := identify(ctx, cfg)
+	if err != nil {
+		return false, err
+	}
+	last, before, _ := m.state()
+	if before != "" && uid != before {
+		m.mu.Lock()
+		m.result, m.uid, last = nil, uid, nil
+		m.mu.Unlock()
 	}
 	if last != nil {
 		hash, err := p.Hash(ctx)

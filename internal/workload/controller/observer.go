@@ -108,9 +108,9 @@ func (o *observer) see(cl *api.Cluster) {
 func (o *observer) set(change func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	version, hashes, problem := o.version, maps.Clone(o.hashes), o.problem
+	version, uid, hashes, problem := o.version, o.uid, maps.Clone(o.hashes), o.problem
 	change()
-	if o.version == version && o.problem == problem && maps.Equal(o.hashes, hashes) {
+	if o.version == version && o.uid == uid && o.problem == problem && maps.Equal(o.hashes, hashes) {
 		return
 	}
 	select {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/fleet"
 	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/probe"
 	"github.com/kcpctl/kcpctl/internal/workload/syncer"
@@ -84,23 +85,36 @@ func (c *controller) state() probe.State {
 // metrics returns a gauge for each cluster, and those of the scheduler.
 func (c *controller) metrics() []probe.Metric {
 	_, clusters := c.seen.get()
-	var ready, leaves []probe.Metric
+	var of [3][]probe.Metric // those of a name are together
 	for _, cl := range clusters {
 		labels := map[string]string{"cluster": cl.Name}
-		up := 0.0
-		for _, condition := range cl.Status.Conditions {
-			if condition.Type == api.ConditionReady && condition.Status == "True" {
-				up = 1
-			}
+		n := int64(0)
+		if cl.Status.Leaves != nil {
+			n = *cl.Status.Leaves
 		}
-		n := c.roots.Leaves(cl.Name).Count
-		ready = append(ready, probe.Metric{Name: "kcpctl_cluster_ready", Help: "Whether the cluster is ready.", Labels: labels, Value: up})
-		leaves = append(leaves, probe.Metric{Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.", Labels: labels, Value: float64(n)})
+		for i, m := range []probe.Metric{
+			{Name: "kcpctl_cluster_ready", Help: "Whether the cluster is ready.", Value: asNumber(fleet.IsReady(cl))},
+			{
+				Name: "kcpctl_cluster_evicted", Help: "Whether other clusters run the share of the cluster, too, because it is not ready.",
+				Value: asNumber(fleet.IsEvicted(cl)),
+			},
+			{Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.", Value: float64(n)},
+		} {
+			m.Labels = labels
+			of[i] = append(of[i], m)
+		}
 	}
 	waiting, failing := c.roots.Load()
-	return append(slices.Concat(ready, leaves, c.seen.latencies()),
+	return append(slices.Concat(of[0], of[1], of[2], c.seen.latencies()),
 		probe.Metric{Name: "kcpctl_queue_depth", Help: "Objects that wait to be scheduled.", Value: float64(waiting)},
 		probe.Metric{Name: "kcpctl_watches_failing", Help: "Resources of shards that cannot be listed or watched.", Value: float64(failing)})
+}
+
+func asNumber(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // syncerState is the state of a syncer, for its heartbeats and its probe.
@@ -150,14 +164,10 @@ func (s *syncerState) state(now func() time.Time, busy *probe.Busy) probe.State 
 		},
 		Metrics: func() []probe.Metric {
 			last, _, _ := s.get()
-			kept := 0.0
-			if last.Orphans != "" {
-				kept = 1
-			}
 			return append(s.latency.metrics(s.cluster), []probe.Metric{
 				{Name: "kcpctl_queue_depth", Help: "Objects that wait to be synced.", Value: float64(last.Waiting)},
 				{Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.", Value: float64(last.Objects)},
-				{Name: "kcpctl_orphans_kept", Help: "Whether objects without an object in kcp are kept, because there are too many.", Value: kept},
+				{Name: "kcpctl_orphans_kept", Help: "Whether objects without an object in kcp are kept, because there are too many.", Value: asNumber(last.Orphans != "")},
 				{Name: "kcpctl_watches_failing", Help: "Resources of kcp and of the cluster that cannot be listed or watched.", Value: float64(len(last.Failures))},
 			}...)
 		},

@@ -37,13 +37,13 @@ const identityInterval = 500 * time.Millisecond
 
 // publish negotiates the APIs of the clusters and writes the result, if anything has changed since the last time.
 func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error {
+	version := c.version(clusters) // before the input: what is read in between is published by the next pass
 	in := c.input(clusters)
-	version := c.version(clusters)
 	if len(clusters) == 0 {
 		c.claims = map[string][]any{}
 	}
 	if version+exported(c.object(exports, "", api.ExportWorkloads)) == c.negotiated || len(in.Clusters) == 0 {
-		return c.keepPolicies(ctx)
+		return nil
 	}
 	if err := c.readPublished(ctx, &in); err != nil {
 		return err
@@ -57,11 +57,13 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 	if err != nil {
 		return err
 	}
-	for _, cl := range clusters {
+	for i, cl := range clusters {
 		switch {
+		case len(cl.Status.APIs) > 0 && !c.isTheOne(cl, clusters):
+			delete(out.States, cl.Name) // what is scheduled to it stays
 		case cl.Mode() != api.SyncModePush:
 			out.States[cl.Name] = c.statesOf(cl, out.States[cl.Name])
-		case c.result(cl.Name) == nil:
+		case in.Clusters[i].Problems == nil: // it was not read yet, or not when the input was made
 			delete(out.States, cl.Name)
 		}
 	}
@@ -78,7 +80,7 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		klog.FromContext(ctx).Info("The schema is not widened: it would become narrower", "resource", gr, "differences", fmt.Sprint(found))
 	}
 	// The policies come first, so that no object is without them.
-	if err := c.protect(ctx, negotiate.Exported(out.Export)); err != nil {
+	if err := c.protect(ctx, clusters, negotiate.Exported(out.Export)); err != nil {
 		return err
 	}
 	if err := c.apply(ctx, exports, out.Export); err != nil {
@@ -97,7 +99,7 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		return err
 	}
 	if len(out.ClusterExports) == 0 {
-		time.AfterFunc(identityInterval, c.poke) // kcp has not given the APIExport an identity yet
+		time.AfterFunc(c.every(identityInterval), c.poke) // kcp has not given the APIExport an identity yet
 		return nil
 	}
 	if err := c.apply(ctx, workspaceTypes, c.workspaceType()); err != nil {
@@ -178,7 +180,7 @@ func (c *controller) version(clusters []*api.Cluster) string {
 		} else if r := c.reports[cl.Name]; r != nil {
 			hash = r.hash()
 		}
-		fmt.Fprintf(h, "%s %s %s %q %q\n", cl.Name, cl.UID, hash, cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
+		fmt.Fprintf(h, "%s %s %t %s %q %q\n", cl.Name, cl.UID, c.isTheOne(cl, clusters), hash, cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
 	}
 	return string(h.Sum(nil))
 }
@@ -204,13 +206,13 @@ func requested(cl *api.Cluster, annotation string) []schema.GroupResource {
 	return out
 }
 
-// input returns what the clusters serve. Each has an APIExport, but those that are the same as an older one, or that could not be read,
-// have no part in the schemas.
+// input returns what the clusters serve. Each has an APIExport, but those that are the same as another one, that are not the one that was added, or
+// that could not be read, have no part in the schemas.
 func (c *controller) input(clusters []*api.Cluster) negotiate.Input {
 	in := negotiate.Input{APIs: c.APIs, Bound: c.roots.Bound(), Narrow: map[string][]schema.GroupResource{}}
 	for _, cl := range clusters {
 		next := negotiate.Cluster{Name: cl.Name}
-		if c.sameAs(cl, clusters) == "" {
+		if c.isTheOne(cl, clusters) {
 			next = c.served(cl.Name)
 		}
 		in.Clusters = append(in.Clusters, next)

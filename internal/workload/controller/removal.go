@@ -21,15 +21,16 @@ import (
 func (c *controller) guardRemoval(ctx context.Context, cl *api.Cluster) error {
 	has := slices.Contains(cl.Finalizers, api.FinalizerCluster)
 	if cl.DeletionTimestamp == nil {
-		if has {
+		if has && cl.Annotations[api.AnnotationSetup] == c.Setup {
 			return nil
 		}
-		return c.setFinalizers(ctx, cl, append(slices.Clone(cl.Finalizers), api.FinalizerCluster))
+		all := slices.DeleteFunc(slices.Clone(cl.Finalizers), func(f string) bool { return f == api.FinalizerCluster })
+		return c.mark(ctx, cl, append(all, api.FinalizerCluster))
 	}
 	if !has {
 		return nil
 	}
-	leaves := c.roots.Leaves(cl.Name)
+	leaves := c.leaves()[cl.Name]
 	if _, force := cl.Annotations[api.AnnotationForceRemoval]; force && leaves.Count > 0 {
 		return c.roots.Abandon(ctx, cl.Name) // the next pass sees that they are gone
 	}
@@ -49,11 +50,14 @@ func (c *controller) guardRemoval(ctx context.Context, cl *api.Cluster) error {
 		}
 	}
 	c.judge.Forget(cl.Name)
-	return c.setFinalizers(ctx, cl, slices.DeleteFunc(slices.Clone(cl.Finalizers), func(f string) bool { return f == api.FinalizerCluster }))
+	return c.mark(ctx, cl, slices.DeleteFunc(slices.Clone(cl.Finalizers), func(f string) bool { return f == api.FinalizerCluster }))
 }
 
-func (c *controller) setFinalizers(ctx context.Context, cl *api.Cluster, all []string) error {
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": all, "resourceVersion": cl.ResourceVersion, "uid": string(cl.UID)}})
+// mark sets the finalizers of a Cluster, and the ID of the setup, with which its syncer works.
+func (c *controller) mark(ctx context.Context, cl *api.Cluster, finalizers []string) error {
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"finalizers": finalizers, "annotations": map[string]any{api.AnnotationSetup: c.Setup}, "resourceVersion": cl.ResourceVersion, "uid": string(cl.UID),
+	}})
 	if err != nil {
 		return fmt.Errorf("finalizers of Cluster %s: %w", cl.Name, err)
 	}
@@ -69,7 +73,7 @@ func (c *controller) setFinalizers(ctx context.Context, cl *api.Cluster, all []s
 
 // draining returns the reason and the message of the condition Schedulable of a Cluster that is drained.
 func (c *controller) draining(cl *api.Cluster) (reason, message string) {
-	leaves := c.roots.Leaves(cl.Name)
+	leaves := c.leaves()[cl.Name]
 	if leaves.Complete && leaves.Count == 0 {
 		return api.ReasonDrained, "nothing is scheduled to the cluster"
 	}
@@ -100,7 +104,7 @@ func drained(cl *api.Cluster) bool {
 
 // removing returns the message about a Cluster that is deleted.
 func (c *controller) removing(cl *api.Cluster) string {
-	leaves := c.roots.Leaves(cl.Name)
+	leaves := c.leaves()[cl.Name]
 	message := "the Cluster is deleted; " + stillIn(leaves)
 	if leaves.Complete {
 		message += fmt.Sprintf(". kubectl annotate cluster %s %s=true gives them up, without removing them from the cluster", cl.Name, api.AnnotationForceRemoval)

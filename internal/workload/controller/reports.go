@@ -69,7 +69,7 @@ func (c *controller) readReports(ctx context.Context, clusters []*api.Cluster) {
 // readReport reads the ConfigMaps of a report that have changed.
 func (c *controller) readReport(ctx context.Context, cluster string, r *reported, report heartbeat.Report) {
 	now := c.Now()
-	if r.problem != nil && maps.Equal(r.tried, report.Schemas) && now.Sub(r.at) < retryInterval {
+	if r.problem != nil && maps.Equal(r.tried, report.Schemas) && now.Sub(r.at) < c.every(retryInterval) {
 		return
 	}
 	var problems []error
@@ -165,7 +165,7 @@ func (r *reported) served(name string) negotiate.Cluster {
 	for gr, a := range r.apis {
 		out.APIs = append(out.APIs, a.Versions...)
 		if a.Problem != "" {
-			out.Problems[gr] = a.Problem
+			out.Problems[gr] = heartbeat.Cut(a.Problem)
 		}
 	}
 	return out

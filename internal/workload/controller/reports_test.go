@@ -39,9 +39,9 @@ func (k *kcp) attach(name string, server *fakeapi.Server) (stop func()) {
 }
 
 func (k *kcp) member(name string, server *fakeapi.Server) controller.Member {
-	return controller.Member{
+	return controller.HurriedMember(controller.Member{
 		KCP: &rest.Config{Host: k.URL}, Physical: &rest.Config{Host: server.URL}, Workspace: compute, Cluster: name, Version: "v1", Holder: name, Now: time.Now,
-	}
+	})
 }
 
 func (k *kcp) runMember(m controller.Member) (stop func()) {
@@ -87,7 +87,9 @@ func TestSyncersReportAPIsWhenTheStatusHasThem(t *testing.T) {
 	c1 := newCluster(t, "one", "1", "")
 	c1.Serve("/api/v1", "resources: []")
 	looked := make(chan struct{}, 100)
-	t.Cleanup(k.runMember(controller.WithAfter(k.member("c1", c1), func(time.Duration) <-chan time.Time {
+	m := k.member("c1", c1)
+	m.Setup = compute
+	t.Cleanup(k.runMember(controller.WithAfter(m, func(time.Duration) <-chan time.Time {
 		looked <- struct{}{}
 		return nil
 	})))

@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +37,9 @@ func RunSyncer(ctx context.Context, m Member) error {
 	if err != nil {
 		return fmt.Errorf("client for %s: %w", cfg.Host, err)
 	}
+	if m.after == nil {
+		m.after = time.After
+	}
 	live, err := m.find(ctx, client)
 	if err != nil {
 		return err
@@ -46,27 +51,77 @@ func RunSyncer(ctx context.Context, m Member) error {
 	if cl.Mode() == api.SyncModePush {
 		return clierr.New(clierr.Conflict, "set spec.syncMode of the Cluster to None", "the controller syncs Cluster %s itself: its syncMode is Push", m.Cluster)
 	}
-	m.Mode, m.Setup = cl.Mode(), live.GetAnnotations()[kcpapi.AnnotationCluster]
+	m.Mode, m.Setup = cl.Mode(), cmp.Or(m.Setup, cl.Annotations[api.AnnotationSetup], cl.Annotations[kcpapi.AnnotationCluster])
 	m.busy, m.alone = &probe.Busy{}, true
-	if m.after == nil {
-		m.after = time.After
-	}
 	wake := make(chan struct{}, 1)
 	m.observer = &observer{
 		cluster: m.Cluster, workspace: m.Workspace, client: client, metadata: meta, physical: m.Physical, begin: m.begin, wake: wake,
 		wanted: make(chan struct{}, 1), after: m.after,
 	}
 	m.Extend, m.Wake = m.observer.extend, wake
+	m.confirm = func(ctx context.Context) error { return m.isTheOne(ctx, client) }
 	return m.Run(ctx)
 }
 
-// find reads the Cluster. It waits while kcp does not answer: a process that ends is started again later and later.
+// isTheOne waits until the Cluster has no other physical cluster recorded than the one that this syncer writes to. Meanwhile it reports which one that
+// is, and the condition Ready of the Cluster has what to do.
+func (m Member) isTheOne(ctx context.Context, client dynamic.Interface) error {
+	last := ""
+	for {
+		problem := m.isOther(ctx, client)
+		if problem == nil {
+			return nil
+		}
+		if problem.Error() != last && ctx.Err() == nil {
+			last = problem.Error()
+			klog.FromContext(ctx).Info("Waiting", "reason", last)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.after(retryInterval):
+		}
+	}
+}
+
+// isOther returns why the syncer may not write to the physical cluster yet.
+func (m Member) isOther(ctx context.Context, client dynamic.Interface) error {
+	uid, err := identify(ctx, m.Physical)
+	if err != nil {
+		return err
+	}
+	m.observer.set(func() { m.observer.uid = uid })
+	live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read Cluster %s in workspace %s: %w", m.Cluster, m.Workspace, err)
+	}
+	cl, err := api.ClusterOf(live)
+	if err != nil {
+		return err
+	}
+	if was := cl.Status.UID; was != "" && was != uid {
+		return fmt.Errorf("cluster %s was the physical cluster with the UID %s, and this one has the UID %s: see its condition Ready in workspace %s",
+			m.Cluster, was, uid, m.Workspace)
+	}
+	return nil
+}
+
+// seenInterval is the time between two looks at a Cluster that the controller has not seen yet.
+const seenInterval = time.Second
+
+// find reads the Cluster. It waits while kcp does not answer: a process that ends is started again later and later. It also waits until the controller
+// has seen a new Cluster, which then has the ID of the setup.
 func (m Member) find(ctx context.Context, client dynamic.Interface) (*unstructured.Unstructured, error) {
 	w := m.waits()
 	for {
 		live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
-		if err == nil {
+		seen := err == nil && (live.GetAnnotations()[api.AnnotationSetup] != "" || slices.Contains(live.GetFinalizers(), api.FinalizerCluster))
+		if err == nil && (seen || m.Setup != "") {
 			return live, nil
+		}
+		wait := retryInterval
+		if err == nil {
+			wait, err = seenInterval, errors.New("the controller has not seen it yet")
 		}
 		err = fmt.Errorf("read Cluster %s in workspace %s: %w", m.Cluster, m.Workspace, err)
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -76,7 +131,7 @@ func (m Member) find(ctx context.Context, client dynamic.Interface) (*unstructur
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-time.After(retryInterval):
+		case <-m.after(wait):
 		}
 	}
 }

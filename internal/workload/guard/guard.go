@@ -143,11 +143,17 @@ const (
 func Objects(exported []schema.GroupResource) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for _, p := range policies() {
-		if rules := p.rules(exported); len(rules) > 0 {
-			all = append(all, p.object(rules), p.binding())
-		}
+		all = append(all, p.objects(exported)...)
 	}
 	return all
+}
+
+// objects returns a policy and its binding, or nothing if it has no resources.
+func (p policy) objects(exported []schema.GroupResource) []*unstructured.Unstructured {
+	if rules := p.rules(exported); len(rules) > 0 {
+		return []*unstructured.Unstructured{p.object(rules), p.binding()}
+	}
+	return nil
 }
 
 // rules returns a rule for each group, sorted.

@@ -3,6 +3,7 @@
 package heartbeat
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -36,30 +36,6 @@ const (
 // Leases is the resource of Leases.
 var Leases = coordinationv1.SchemeGroupVersion.WithResource("leases")
 
-// annotationReport is the annotation of a Lease with the Report, as JSON.
-const annotationReport = api.Group + "/report"
-
-// Report is what a syncer tells with a heartbeat.
-type Report struct {
-	Mode api.SyncMode `json:"mode"`
-	// Version is the version of the syncer, and ClusterVersion that of the API server of the physical cluster.
-	Version        string `json:"version,omitempty"`
-	ClusterVersion string `json:"clusterVersion,omitempty"`
-	// ClusterUID identifies a cluster that the controller cannot read.
-	ClusterUID types.UID `json:"clusterUID,omitempty"`
-	// Reason and Message are why the syncer does not reach the physical cluster. Empty: it does.
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
-	// Orphans is why orphans are not removed. Empty: they are.
-	Orphans string `json:"orphans,omitempty"`
-	// Capacity are the resources of the cluster. Nil: they are not known.
-	Capacity *api.Capacity `json:"capacity,omitempty"`
-	// Schemas are the hashes of the ConfigMaps with what a cluster serves that the controller cannot read, by API such as deployments.apps.
-	Schemas map[string]string `json:"schemas,omitempty"`
-	// SchemasProblem is why some of them are missing or old. Empty: none are.
-	SchemasProblem string `json:"schemasProblem,omitempty"`
-}
-
 // Sender sends the heartbeats of a syncer.
 type Sender struct {
 	// KCP has the URL and the credentials of a front-proxy or a shard, and Physical those of the physical cluster.
@@ -71,6 +47,8 @@ type Sender struct {
 	Now             func() time.Time
 	// Sent is called after each heartbeat that kcp has accepted. Nil ignores it.
 	Sent func()
+	// Every is the time between two heartbeats. Zero: Interval.
+	Every time.Duration
 	// Wake asks for a heartbeat before its time, because the report has changed. Nil never does.
 	Wake <-chan struct{}
 	// Begin is called before each heartbeat, and the function that it returns after it. Nil ignores it.
@@ -124,7 +102,7 @@ func (s *Sender) Run(ctx context.Context) error {
 				}
 			}
 			return nil
-		case <-time.After(Interval):
+		case <-time.After(cmp.Or(s.Every, Interval)):
 		case <-s.Wake:
 		}
 	}
@@ -200,20 +178,4 @@ func reasonOf(err error) string {
 		return api.ReasonUnauthorized
 	}
 	return api.ReasonUnreachable
-}
-
-// errNoReport means that a Lease was not written by a syncer.
-var errNoReport = errors.New("the Lease has no report of a syncer")
-
-// ReportOf returns the report of a Lease.
-func ReportOf(lease *unstructured.Unstructured) (Report, error) {
-	var out Report
-	text, ok := lease.GetAnnotations()[annotationReport]
-	if !ok {
-		return out, errNoReport
-	}
-	if err := json.Unmarshal([]byte(text), &out); err != nil {
-		return out, fmt.Errorf("report of Lease %s: %w", lease.GetName(), err)
-	}
-	return out, nil
 }

@@ -2,13 +2,19 @@ package heartbeat_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -41,40 +47,149 @@ const (
 	stopped = "HeartbeatHealthy=False(SyncerNotRunning) Reachable=Unknown(SyncerNotRunning) Ready=False(SyncerNotRunning)"
 )
 
+// cluster returns a Cluster with the conditions of a verdict.
+func cluster(name string, v *heartbeat.Verdict) *api.Cluster {
+	c := &api.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if v != nil {
+		write(c, *v)
+	}
+	return c
+}
+
+// write writes a verdict to the status, as the controller does.
+func write(c *api.Cluster, v heartbeat.Verdict) {
+	for _, condition := range v.Conditions {
+		meta.SetStatusCondition(&c.Status.Conditions, condition)
+	}
+	if v.Silence != nil {
+		c.Status.Silence = v.Silence
+	}
+}
+
 func TestJudgeComparesNoClocks(t *testing.T) {
 	now := testutil.Start()
 	var j heartbeat.Judge
-	require.Equal(t, stopped, conditions(j.See("c1", nil, now)))
+	c1 := cluster("c1", nil)
+	require.Equal(t, stopped, conditions(j.See(c1, nil, now)))
 	// The clock of the syncer is a year behind.
 	old := now.AddDate(-1, 0, 0)
-	v := j.See("c1", lease(old.String(), "{}"), now)
+	v := j.See(c1, lease(old.String(), "{}"), now)
 	require.Equal(t, ready, conditions(v))
 	require.Equal(t, now, v.LastHeartbeat)
-	require.Equal(t, now.Add(40*time.Second), v.Next)
-	require.Equal(t, ready, conditions(j.See("c1", lease(old.String(), "{}"), now.Add(39*time.Second))))
-	v = j.See("c1", lease(old.String(), "{}"), now.Add(40*time.Second))
+	require.Nil(t, v.Silence)
+	require.Equal(t, now.Add(15*time.Second), v.Next)
+	require.Equal(t, ready, conditions(j.See(c1, lease(old.String(), "{}"), now.Add(39*time.Second))))
+	v = j.See(c1, lease(old.String(), "{}"), now.Add(40*time.Second))
 	require.Equal(t, missed, conditions(v))
 	require.Zero(t, v.Next)
 	require.Contains(t, v.Conditions[2].Message, "the syncer syncer-1 has sent no heartbeat for 40s")
-	require.Equal(t, ready, conditions(j.See("c1", lease(old.Add(time.Second).String(), "{}"), now.Add(time.Minute))))
+	require.Equal(t, ready, conditions(j.See(c1, lease(old.Add(time.Second).String(), "{}"), now.Add(time.Minute))))
 
 	released := lease(old.Add(time.Second).String(), "{}")
 	unstructured.RemoveNestedField(released.Object, "spec", "holderIdentity")
-	v = j.See("c1", released, now.Add(99*time.Second))
+	v = j.See(c1, released, now.Add(99*time.Second))
 	require.Equal(t, ready, conditions(v), "the next syncer may start")
 	require.Equal(t, now.Add(100*time.Second), v.Next, "a release does not count")
-	require.Contains(t, j.See("c1", released, now.Add(100*time.Second)).Conditions[2].Message, "the syncer syncer-1 has sent no heartbeat")
+	require.Contains(t, j.See(c1, released, now.Add(100*time.Second)).Conditions[2].Message, "the syncer syncer-1 has sent no heartbeat")
 }
 
-func TestJudgeThatStartsGivesTheWholeGracePeriod(t *testing.T) {
+// A Lease that was there when the judge started is no heartbeat.
+func TestJudgeThatStartsKeepsTheConditions(t *testing.T) {
+	now := testutil.Start()
+	unreachable := `{"reason":"Unreachable","message":"no route to host"}`
+	var first heartbeat.Judge
+	for name, report := range map[string]string{"well": "{}", "unreachable": unreachable} {
+		c := cluster(name, nil)
+		first.See(c, nil, now)
+		v := first.See(c, lease("long ago", report), now)
+		write(c, v)
+		var j heartbeat.Judge
+		again := j.See(c, lease("another time", "{}"), now)
+		require.Equal(t, conditions(v), conditions(again), name)
+		require.Zero(t, again.LastHeartbeat, "it has not seen one")
+		require.Equal(t, conditions(v), conditions(j.See(c, nil, now.Add(39*time.Second))), "a Lease that is gone is no heartbeat that is missed")
+		require.Equal(t, missed, conditions(j.See(c, lease("another time", "{}"), now.Add(heartbeat.Grace))))
+		require.Equal(t, ready, conditions(j.See(c, lease("now", "{}"), now.Add(heartbeat.Grace))))
+	}
+
+	dead := cluster("dead", nil)
+	first.See(dead, lease("long ago", "{}"), now)
+	write(dead, first.See(dead, lease("now", "{}"), now))
+	v := first.See(dead, lease("now", "{}"), now.Add(time.Minute))
+	require.Equal(t, missed, conditions(v))
+	write(dead, v)
+	var j heartbeat.Judge
+	for range 5 {
+		require.Equal(t, missed, conditions(j.See(dead, lease("an hour old", "{}"), now)), "it is not ready because of an old Lease")
+		now = now.Add(time.Hour)
+	}
+	require.Equal(t, ready, conditions(j.See(dead, lease("now", "{}"), now)))
+}
+
+// A Cluster that was removed, and is added again under its name, has the Lease of the former one.
+func TestJudgeOfANewClusterIgnoresTheOldLease(t *testing.T) {
 	now := testutil.Start()
 	var j heartbeat.Judge
-	v := j.See("c1", lease("long ago", "{}"), now)
-	require.Equal(t, ready, conditions(v))
-	require.Zero(t, v.LastHeartbeat, "it has not seen one")
-	require.Equal(t, missed, conditions(j.See("c1", lease("long ago", "{}"), now.Add(heartbeat.Grace))))
-	j.Forget("c1")
-	require.Equal(t, ready, conditions(j.See("c1", lease("long ago", "{}"), now.Add(heartbeat.Grace))))
+	c1 := cluster("c1", nil)
+	j.See(c1, nil, now)
+	require.Equal(t, ready, conditions(j.See(c1, lease("long ago", "{}"), now)))
+	fresh := cluster("c1", nil)
+	fresh.UID = "other"
+	require.Equal(t, stopped, conditions(j.See(fresh, lease("long ago", "{}"), now)))
+	require.Equal(t, ready, conditions(j.See(fresh, lease("now", "{}"), now)))
+}
+
+// However often the judge starts, a cluster that is dead does not stay ready.
+func TestJudgeThatStartsAgainAndAgainNoticesADeadCluster(t *testing.T) {
+	for _, restart := range []time.Duration{20 * time.Second, 30 * time.Second, time.Minute} {
+		for name, dead := range map[string]*unstructured.Unstructured{"old Lease": lease("long ago", "{}"), "no Lease": nil} {
+			t.Run(fmt.Sprint(restart, " ", name), func(t *testing.T) {
+				now, writes := testutil.Start(), 0
+				c := cluster("c1", nil)
+				var j heartbeat.Judge
+				j.See(c, nil, now)
+				write(c, j.See(c, lease("long ago", "{}"), now))
+				for d := time.Duration(0); d < 3*time.Minute; d += time.Second {
+					if d%restart == 0 {
+						j = heartbeat.Judge{}
+					}
+					v := j.See(c, dead, now.Add(d))
+					if v.Silence != nil {
+						writes++
+					}
+					write(c, v)
+				}
+				require.Equal(t, missed, conditions(j.See(c, dead, now.Add(3*time.Minute))))
+				require.Less(t, writes, 10, "it writes seldom")
+			})
+		}
+	}
+}
+
+func TestJudgeWritesNothingForAClusterThatIsWell(t *testing.T) {
+	now := testutil.Start()
+	var j heartbeat.Judge
+	c := cluster("c1", nil)
+	for d := time.Duration(0); d < 10*time.Minute; d += time.Second {
+		v := j.See(c, lease(fmt.Sprint(d/heartbeat.Interval), "{}"), now.Add(d))
+		require.Nil(t, v.Silence)
+		write(c, v)
+	}
+}
+
+// While the controller cannot watch Leases, silence is not evidence.
+func TestJudgeThatIsBlind(t *testing.T) {
+	now := testutil.Start()
+	var j heartbeat.Judge
+	c := cluster("c1", nil)
+	j.See(c, nil, now)
+	j.See(c, lease("x", "{}"), now)
+	for range 60 {
+		now = now.Add(10 * time.Second)
+		j.Blind(now)
+		require.Equal(t, ready, conditions(j.See(c, lease("x", "{}"), now)))
+	}
+	require.Equal(t, missed, conditions(j.See(c, lease("x", "{}"), now.Add(heartbeat.Grace))))
 }
 
 func TestJudgeReports(t *testing.T) {
@@ -84,15 +199,64 @@ func TestJudgeReports(t *testing.T) {
 			`{"reason":"Unreachable","message":"no route to host"}`,
 			"HeartbeatHealthy=True(Ready) Reachable=False(Unreachable) Ready=False(Unreachable)", "no route to host",
 		},
-		"orphans":     {`{"orphans":"9 of 9"}`, "HeartbeatHealthy=True(Ready) Reachable=True(Ready) Ready=True(TooManyOrphans)", "9 of 9"},
+		"orphans":       {`{"orphans":"9 of 9","orphansFound":"9"}`, "HeartbeatHealthy=True(Ready) Reachable=True(Ready) Ready=True(TooManyOrphans)", "9 of 9"},
+		"orphans found": {`{"orphansFound":"9"}`, "HeartbeatHealthy=True(Ready) Reachable=True(Ready) Ready=True(Orphans)", "9"},
+		"other setup": {
+			`{"orphans":"9","otherSetup":"abc"}`, "HeartbeatHealthy=True(Ready) Reachable=True(Ready) Ready=False(OtherSetup)", "abc",
+		},
+		"other setup, unreachable": {
+			`{"otherSetup":"abc","reason":"Unauthorized"}`, "HeartbeatHealthy=True(Ready) Reachable=False(Unauthorized) Ready=False(Unauthorized)", "",
+		},
 		"no report":   {"", stopped, "report of Lease : unexpected end of JSON input"},
 		"all is well": {`{"mode":"Push"}`, ready, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := j.See(name, lease("now", tc.report), testutil.Start())
+			c := cluster(name, nil)
+			j.See(c, nil, testutil.Start())
+			v := j.See(c, lease("now", tc.report), testutil.Start())
 			require.Equal(t, tc.want, conditions(v))
 			require.Equal(t, tc.message, v.Conditions[2].Message)
 		})
+	}
+}
+
+// What a syncer reports is bounded: its cluster is administrated by others.
+func TestReportsAreConfined(t *testing.T) {
+	long := strings.Repeat("ä", 5000)
+	resources := map[string]string{"cpu": "1000000000", "memory": "64Gi", "nvidia.com/gpu": "-1", "ephemeral-storage": "9Ei", "pods": "110"}
+	for i := range 100 {
+		resources[fmt.Sprintf("x.example.com/r%03d", i)] = "1"
+	}
+	raw, err := json.Marshal(map[string]any{
+		"mode": long, "version": long, "clusterVersion": long, "clusterUID": long, "reason": long, "message": long, "orphans": long, "orphansFound": long,
+		"otherSetup": long, "schemasProblem": long, "capacity": map[string]any{"allocatable": resources, "requested": resources},
+	})
+	require.NoError(t, err)
+	r, err := heartbeat.ReportOf(lease("now", string(raw)))
+	require.NoError(t, err)
+	for _, text := range []string{r.Version, r.ClusterVersion, r.Message, r.Orphans, r.OrphansFound, r.OtherSetup, r.SchemasProblem} {
+		require.LessOrEqual(t, len(text), 1000)
+		require.True(t, utf8.ValidString(text))
+	}
+	require.Equal(t, api.ReasonUnreachable, r.Reason)
+	require.Empty(t, r.Mode)
+	require.Empty(t, r.ClusterUID)
+	for _, l := range []corev1.ResourceList{r.Capacity.Allocatable, r.Capacity.Requested} {
+		require.Len(t, l, 64)
+		require.Contains(t, l, corev1.ResourceMemory)
+		for _, name := range []corev1.ResourceName{"cpu", "nvidia.com/gpu", "ephemeral-storage"} {
+			require.NotContains(t, l, name)
+		}
+	}
+
+	var j heartbeat.Judge
+	c := cluster("c1", nil)
+	c.Spec.MaxCapacity = corev1.ResourceList{"memory": resource.MustParse("8Gi"), "pods": resource.MustParse("200"), "cpu": resource.MustParse("4")}
+	for range 2 {
+		v := j.See(c, lease("now", string(raw)), testutil.Start())
+		require.Equal(t, "8Gi", v.Report.Capacity.Allocatable.Memory().String())
+		require.Equal(t, "110", v.Report.Capacity.Allocatable.Pods().String())
+		require.NotContains(t, v.Report.Capacity.Allocatable, corev1.ResourceCPU)
 	}
 }
 

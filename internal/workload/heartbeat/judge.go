@@ -2,91 +2,171 @@ package heartbeat
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
 
+const (
+	// late is when a heartbeat is late: the status of the Cluster then has for how long.
+	late = Interval + timeout
+	// writeInterval is the time between two of these writes: a judge that starts loses not more than this.
+	writeInterval = 5 * time.Second
+)
+
 // Judge decides whether clusters are ready. It compares no clocks: a heartbeat is a change of a Lease, at the time when the judge sees
-// it. A judge that starts gives every cluster the whole grace period, because it does not know when the last heartbeat was.
+// it. A Lease that was there when the judge started is no heartbeat: the conditions stay as they are, and the grace period goes on from what the
+// status of the Cluster has of it.
 type Judge struct {
-	clusters map[string]seen
+	clusters map[string]*seen
 }
 
 // seen is the last heartbeat of a cluster.
 type seen struct {
+	uid             types.UID // of the Cluster
 	holder, renewed string
-	at              time.Time
-	// before reports whether the heartbeat was there when the judge started: it can be old.
-	before bool
+	// at is when it was seen. It is zero if it was there when the judge started.
+	at time.Time
+	// silent is for how long it has been the last one, at the time looked.
+	silent time.Duration
+	looked time.Time
+	// before are the conditions when the judge started.
+	before []metav1.Condition
+	report Report
+	err    error
 }
 
 // Verdict is the state of a cluster.
 type Verdict struct {
-	// Conditions are HeartbeatHealthy, Reachable and Ready, without times.
+	// Conditions are HeartbeatHealthy, Reachable and Ready. Those of before the judge started have times, the others do not.
 	Conditions []metav1.Condition
 	Report     Report
 	// Holder is the process of the syncer, and LastHeartbeat when the judge saw its last heartbeat: zero if it saw none.
 	Holder        string
 	LastHeartbeat time.Time
-	// Next is when the verdict changes unless there is a heartbeat. Zero: it does not.
+	// Silence is to be written to the status of the Cluster. Nil: nothing is.
+	Silence *api.Silence
+	// Next is when there is another verdict, or something to write, unless there is a heartbeat. Zero: there is not.
 	Next time.Time
 }
 
-// See judges a cluster by its Lease, which is nil if it does not exist.
-func (j *Judge) See(cluster string, lease *unstructured.Unstructured, now time.Time) Verdict {
-	if j.clusters == nil {
-		j.clusters = map[string]seen{}
+// Blind tells that Leases could not be read since the last look: that there was no heartbeat is not known.
+func (j *Judge) Blind(now time.Time) {
+	for _, s := range j.clusters {
+		s.looked = now
 	}
-	last, known := j.clusters[cluster]
-	if lease == nil {
-		if !known {
-			last = seen{at: now}
-			j.clusters[cluster] = last
-		}
-		return missing(last, now)
-	}
-	holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
-	if holder == "" {
-		holder = last.holder // a syncer that has ended: it has released the Lease. That does not count as a heartbeat
-	}
-	renewed, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
-	if !known || last.holder != holder || last.renewed != renewed {
-		last = seen{holder: holder, renewed: renewed, at: now, before: !known}
-		j.clusters[cluster] = last
-	}
-	report, err := ReportOf(lease)
-	out := Verdict{Report: report, Holder: holder}
-	if !last.before {
-		out.LastHeartbeat = last.at
-	}
-	if age := now.Sub(last.at); age >= Grace {
-		out.Conditions = notReady(api.ReasonHeartbeatMissed, fmt.Sprintf(
-			"the syncer %s has sent no heartbeat for %s: check that it runs and reaches kcp", holder, Grace))
-		return out
-	}
-	out.Next = last.at.Add(Grace)
-	if err != nil {
-		out.Conditions = notReady(api.ReasonSyncerNotRunning, err.Error())
-		return out
-	}
-	out.Conditions = alive(report)
-	return out
 }
 
 // Forget forgets a cluster that is gone.
 func (j *Judge) Forget(cluster string) { delete(j.clusters, cluster) }
 
-// missing is the verdict about a cluster without a Lease.
-func missing(last seen, now time.Time) Verdict {
-	out := Verdict{Conditions: notReady(api.ReasonSyncerNotRunning, "the syncer has sent no heartbeat yet: start it, or see its logs")}
-	if now.Sub(last.at) < Grace {
-		out.Next = last.at.Add(Grace)
+// See judges a cluster by its Lease, which is nil if it does not exist.
+func (j *Judge) See(cl *api.Cluster, lease *unstructured.Unstructured, now time.Time) Verdict {
+	if j.clusters == nil {
+		j.clusters = map[string]*seen{}
+	}
+	last := j.clusters[cl.Name]
+	if last == nil || last.uid != cl.UID {
+		last = begin(cl, lease, now)
+		j.clusters[cl.Name] = last
+	}
+	last.silent += now.Sub(last.looked)
+	last.looked = now
+	if lease != nil {
+		last.look(lease, now)
+	}
+	out := last.verdict()
+	out.Holder, out.LastHeartbeat, out.Report = last.holder, last.at, last.report
+	out.Report.Capacity = capped(last.report.Capacity, cl.Spec.MaxCapacity)
+	if meta.IsStatusConditionTrue(out.Conditions, api.ConditionHeartbeatHealthy) {
+		out.Silence = last.silence(cl.Status.Silence)
+		out.Next = now.Add(last.untilNext())
 	}
 	return out
+}
+
+// begin returns what is known of a cluster that the judge has not seen yet.
+func begin(cl *api.Cluster, lease *unstructured.Unstructured, now time.Time) *seen {
+	s := &seen{uid: cl.UID, looked: now}
+	if cl.Status.Syncer != nil {
+		s.holder = cl.Status.Syncer.Holder
+	}
+	stored := cl.Status.Silence
+	switch {
+	case lease != nil:
+		s.holder, s.renewed = of(lease, s.holder)
+	case stored != nil:
+		s.renewed = stored.RenewTime
+	}
+	if stored != nil && stored.RenewTime == s.renewed {
+		s.silent = time.Duration(stored.Seconds) * time.Second
+	}
+	for _, t := range []string{api.ConditionHeartbeatHealthy, api.ConditionReachable, api.ConditionReady} {
+		if c := meta.FindStatusCondition(cl.Status.Conditions, t); c != nil {
+			s.before = append(s.before, *c)
+		}
+	}
+	if len(s.before) < 3 {
+		s.before = notReady(api.ReasonSyncerNotRunning, "the syncer has sent no heartbeat yet: start it, or see its logs")
+	}
+	return s
+}
+
+// of returns the holder of a Lease, and when it was renewed by the clock of the holder. A syncer that has ended has released the Lease. That does not
+// count as a heartbeat.
+func of(lease *unstructured.Unstructured, before string) (holder, renewed string) {
+	renewed, _, _ = unstructured.NestedString(lease.Object, "spec", "renewTime")
+	if holder = Cut(holderOf(lease)); holder == "" {
+		holder = before
+	}
+	return holder, Cut(renewed)
+}
+
+// look looks at the Lease.
+func (s *seen) look(lease *unstructured.Unstructured, now time.Time) {
+	holder, renewed := of(lease, s.holder)
+	if holder != s.holder || renewed != s.renewed {
+		s.holder, s.renewed, s.at, s.silent = holder, renewed, now, 0
+	}
+	s.report, s.err = ReportOf(lease)
+}
+
+// verdict returns the conditions.
+func (s *seen) verdict() Verdict {
+	missed := s.silent >= Grace
+	switch {
+	case s.at.IsZero() && (!missed || !meta.IsStatusConditionTrue(s.before, api.ConditionHeartbeatHealthy)):
+		return Verdict{Conditions: slices.Clone(s.before)}
+	case missed:
+		return Verdict{Conditions: notReady(api.ReasonHeartbeatMissed, fmt.Sprintf(
+			"the syncer %s has sent no heartbeat for %s: check that it runs and reaches kcp", s.holder, Grace))}
+	case s.err != nil:
+		return Verdict{Conditions: notReady(api.ReasonSyncerNotRunning, s.err.Error())}
+	}
+	return Verdict{Conditions: alive(s.report)}
+}
+
+// silence returns what the status of the Cluster needs for a judge that starts, or nil.
+func (s *seen) silence(stored *api.Silence) *api.Silence {
+	next := &api.Silence{RenewTime: s.renewed, Seconds: int64(s.silent / time.Second)}
+	if s.silent < late || stored != nil && stored.RenewTime == next.RenewTime && next.Seconds-stored.Seconds < int64(writeInterval/time.Second) {
+		return nil
+	}
+	return next
+}
+
+// untilNext returns the time until the next verdict, or until there is something to write.
+func (s *seen) untilNext() time.Duration {
+	if s.silent < late {
+		return late - s.silent
+	}
+	return min(Grace-s.silent, writeInterval)
 }
 
 // alive returns the conditions of a cluster whose syncer sends heartbeats.
@@ -98,9 +178,13 @@ func alive(r Report) []metav1.Condition {
 	case r.Reason != "":
 		reachable.Status, reachable.Reason, reachable.Message = metav1.ConditionFalse, r.Reason, r.Message
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, r.Reason, r.Message
+	case r.OtherSetup != "":
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, api.ReasonOtherSetup, r.OtherSetup
 	case r.Orphans != "":
 		// What is scheduled runs: the cluster is ready, but a person has to look.
 		ready.Reason, ready.Message = api.ReasonTooManyOrphans, r.Orphans
+	case r.OrphansFound != "":
+		ready.Reason, ready.Message = api.ReasonOrphans, r.OrphansFound
 	}
 	return []metav1.Condition{heartbeat, reachable, ready}
 }

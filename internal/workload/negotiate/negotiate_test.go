@@ -306,7 +306,8 @@ func TestObjects(t *testing.T) {
 	require.NoError(t, err)
 	all := `"verbs":["get","list","watch","update","patch","create","delete"]`
 	require.JSONEq(t, `[{"group":"","resource":"configmaps",`+all+`},{"group":"","resource":"secrets",`+all+`},
-		{"group":"","resource":"serviceaccounts",`+all+`},{"group":"apis.kcp.io","resource":"apibindings",`+all+`},{"group":"","resource":"namespaces","verbs":["get","list","watch"]}]`, string(got))
+		{"group":"","resource":"serviceaccounts",`+all+`},{"group":"apis.kcp.io","resource":"apibindings",`+all+`},{"group":"","resource":"namespaces","verbs":["get","list","watch"]},
+		{"group":"core.kcp.io","resource":"logicalclusters","verbs":["get","list","watch"]}]`, string(got))
 }
 
 func TestObsoleteSchemas(t *testing.T) {

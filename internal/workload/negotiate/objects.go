@@ -105,8 +105,9 @@ func export(resources []resource) *unstructured.Unstructured {
 	return u
 }
 
-// controllerClaims returns what the controller needs besides the published APIs: what workloads need, the bindings of the clusters, and the
-// annotations of namespaces.
+// controllerClaims returns what the controller needs besides the published APIs: what workloads need, the bindings of the clusters, the
+// annotations of namespaces, and the paths of workspaces. kcp serves LogicalClusters itself, so that the claim needs no identity (kcp:
+// pkg/virtual/apiexport/schemas/builtin).
 func controllerClaims() []any {
 	var all []any
 	for _, r := range api.Dependencies() {
@@ -114,8 +115,10 @@ func controllerClaims() []any {
 	}
 	b := kcpapi.APIBinding
 	all = append(all, map[string]any{"group": b.Group, "resource": b.Resource, "verbs": controllerVerbs()})
-	n := api.Namespaces()
-	return append(all, map[string]any{"group": n.Group, "resource": n.Resource, "verbs": []any{"get", "list", "watch"}})
+	for _, r := range []schema.GroupVersionResource{api.Namespaces(), kcpapi.LogicalCluster.GVR()} {
+		all = append(all, map[string]any{"group": r.Group, "resource": r.Resource, "verbs": []any{"get", "list", "watch"}})
+	}
+	return all
 }
 
 // clusterExports returns the APIExports of the clusters. They have permission claims only. Their default selector confines the syncer
