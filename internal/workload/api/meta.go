@@ -5,8 +5,8 @@ const (
 	// LabelCluster is the cluster of a leaf. kcp confines the syncer of a cluster to the objects with this label. It never changes: to
 	// move a leaf, another one is created there and this one is deleted.
 	LabelCluster = Group + "/cluster"
-	// LabelSetup, LabelWorkspace and LabelNamespace are labels of namespaces and cluster-scoped objects in a physical cluster: the ID
-	// of the setup, the logical cluster and the namespace that they stand for.
+	// LabelSetup, LabelWorkspace and LabelNamespace are labels of namespaces in a physical cluster: the ID of the setup, the logical cluster
+	// and the namespace that they stand for.
 	LabelSetup     = Group + "/setup"
 	LabelWorkspace = Group + "/workspace"
 	LabelNamespace = Group + "/namespace"
@@ -29,6 +29,14 @@ const (
 	// AnnotationSurge is "true" on leaves with replicas that replace others which still run in another cluster.
 	AnnotationSurge = Group + "/surge"
 )
+
+// AnnotationScaled is "true" on leaves whose replicas an autoscaler sets in the cluster. Their spec.replicas are those with which the cluster
+// creates the object. Nothing corrects them there, unless they are zero.
+const AnnotationScaled = Group + "/scaled"
+
+// AnnotationSynced, on a leaf without a status that has to be in its cluster before pods are, is the AnnotationSpecHash that the cluster has.
+// The syncer writes it after it has applied the leaf.
+const AnnotationSynced = Group + "/synced"
 
 // AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.
 const AnnotationSyncError = Group + "/sync-error"
@@ -195,6 +203,7 @@ const (
 	ReasonDependencyMissing = "DependencyMissing"
 	ReasonNameCollision     = "NameCollision"  // an object of the user has the name of a leaf
 	ReasonSpreadNotSet      = "SpreadNotSet"   // nobody has described the kind, and the object has no annotation
+	ReasonUnprotected       = "Unprotected"    // what protects the pods is not in the cluster yet
 	ReasonTooLarge          = "TooLarge"       // the workspace has more than one workspace may have
 	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object again and again
 	ReasonRetrying          = "Retrying"       // the physical cluster fails to answer

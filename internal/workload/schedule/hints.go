@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
@@ -24,29 +23,6 @@ const (
 	// Single runs it on one cluster, and moves it only if that one is lost.
 	Single Spread = "Single"
 )
-
-// spreads has the spread of kinds. All others run on one cluster.
-var spreads = map[schema.GroupResource]Spread{
-	{Group: "apps", Resource: "deployments"}:            Divide,
-	{Group: "apps", Resource: "replicasets"}:            Divide,
-	{Group: "apps", Resource: "statefulsets"}:           Divide,
-	{Group: "apps", Resource: "daemonsets"}:             Duplicate,
-	{Resource: "replicationcontrollers"}:                Divide,
-	{Resource: "services"}:                              Duplicate,
-	{Resource: "configmaps"}:                            Duplicate,
-	{Resource: "secrets"}:                               Duplicate,
-	{Resource: "serviceaccounts"}:                       Duplicate,
-	{Group: "networking.k8s.io", Resource: "ingresses"}: Duplicate,
-}
-
-// DefaultSpread returns how a kind is spread without an annotation. Workloads with data of their own, such as StatefulSets with
-// volumeClaimTemplates, run on one cluster.
-func DefaultSpread(gr schema.GroupResource, data bool) Spread {
-	if s, ok := spreads[gr]; ok && !(data && s == Divide) {
-		return s
-	}
-	return Single
-}
 
 // Hints are what a user requests with annotations.
 type Hints struct {
@@ -92,9 +68,6 @@ func ParseHints(workload, namespace map[string]string, byDefault Spread) (Hints,
 	read(api.AnnotationSpread, func(value string) error {
 		if !slices.Contains([]Spread{Divide, Duplicate, Single}, Spread(value)) {
 			return errors.New("must be Divide, Duplicate or Single")
-		}
-		if Spread(value) == Divide && byDefault != Divide {
-			return errors.New("objects of this kind cannot be divided")
 		}
 		h.Spread = Spread(value)
 		return nil

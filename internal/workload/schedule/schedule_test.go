@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"pgregory.net/rapid"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
@@ -225,14 +224,6 @@ func TestFree(t *testing.T) {
 	require.Equal(t, "100", f.Pods().String())
 }
 
-func TestDefaultSpread(t *testing.T) {
-	sts := schema.GroupResource{Group: "apps", Resource: "statefulsets"}
-	require.Equal(t, schedule.Divide, schedule.DefaultSpread(sts, false))
-	require.Equal(t, schedule.Single, schedule.DefaultSpread(sts, true))
-	require.Equal(t, schedule.Duplicate, schedule.DefaultSpread(schema.GroupResource{Resource: "services"}, false))
-	require.Equal(t, schedule.Single, schedule.DefaultSpread(schema.GroupResource{Group: "example.com", Resource: "widgets"}, false))
-}
-
 func TestParseHints(t *testing.T) {
 	h, err := schedule.ParseHints(
 		map[string]string{api.AnnotationClusterSelector: "region in (eu)", api.AnnotationWeights: "c1=2, c2=1", api.AnnotationSpread: "Single"},
@@ -254,8 +245,6 @@ func TestParseHints(t *testing.T) {
 	require.Equal(t, schedule.Duplicate, h.Spread)
 	require.Equal(t, "app=db", h.Affinity.String())
 
-	_, err = schedule.ParseHints(map[string]string{api.AnnotationSpread: "Divide"}, nil, schedule.Single)
-	require.ErrorContains(t, err, "objects of this kind cannot be divided")
 	_, err = schedule.ParseHints(map[string]string{api.AnnotationWeights: "c1=1,c1=2"}, nil, schedule.Divide)
 	require.ErrorContains(t, err, "c1 is listed twice")
 }
