@@ -34,8 +34,8 @@ const (
 // creates the object. Nothing corrects them there, unless they are zero.
 const AnnotationScaled = Group + "/scaled"
 
-// AnnotationSynced, on a leaf without a status that has to be in its cluster before pods are, is the AnnotationSpecHash that the cluster has.
-// The syncer writes it after it has applied the leaf.
+// AnnotationSynced, on a leaf without a status that has to be in its cluster before pods are, is the generation of the leaf that the cluster
+// has. The syncer writes it after it has applied the leaf. See kinds.IsFirst.
 const AnnotationSynced = Group + "/synced"
 
 // AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.

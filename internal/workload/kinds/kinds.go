@@ -91,14 +91,14 @@ type Kind struct {
 	Guards bool
 	// TargetPath is the path of a reference to the workload that the object scales.
 	TargetPath []string
-	// Status are the fields that are computed. Others are left out, because they are about one cluster. The conditions and observedGeneration
-	// are computed for all kinds. Nil: the status is that of the leaf, if there is one.
+	// Status are the fields that are computed. Others are left out, because they are about one cluster. The conditions and
+	// observedGeneration are computed for all kinds. Nil: the status is that of the leaf, if there is one.
 	Status []Field
 	// NoStatus and NoConditions are what objects of the kind do not have.
 	NoStatus, NoConditions bool
 	Data                   Data
-	// Placed are the fields that a physical cluster decides: values from kcp would be wrong there, or refused. A step that ends with [] is a
-	// list, in all of whose items the rest of the path is meant.
+	// Placed are the fields that a physical cluster decides: values from kcp would be wrong there, or refused. A step that ends with [] is
+	// a list, in all of whose items the rest of the path is meant.
 	Placed [][]string
 	// Owns means that the object owns others, such as pods. It is gone only when they are: an object of the same name can follow at once.
 	Owns bool
@@ -222,3 +222,10 @@ func IsEverywhere(gr schema.GroupResource, name string) bool {
 
 // DefaultAccount is the name of the ServiceAccount of pods that name none.
 const DefaultAccount = "default"
+
+// IsFirst reports whether an object has to be in a cluster before the pods of a workload that needs it: what restricts their connections, and
+// the account that each namespace has, because a pod gets the pull secrets of its account when it is created.
+func IsFirst(gr schema.GroupResource, name string) bool {
+	k, _ := OfResource(gr)
+	return k.Guards || gr == everywhere[0].GroupResource && name == DefaultAccount
+}

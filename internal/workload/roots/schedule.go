@@ -42,18 +42,23 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	}
 	w, hintsErr := s.workloadOf(i, root.Unstructured, clusters)
 	d := s.decide(i, root.Unstructured, w, clusters, previous, leaves, hintsErr == nil)
-	changes, err := changesOf(root.Unstructured, w, d, leaves, s.Now())
+	changes, err := changesOf(root.Unstructured, w, d, leaves, s.autoscaler(i, root.Unstructured) != nil, s.Now())
 	if err != nil {
 		return 0, err
 	}
 	changes.Delete = onKnown(changes.Delete, clusters)
-	if changed, err := s.write(ctx, i, root, changes); changed || err != nil {
-		return 0, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
-	}
-	if err := s.writeStatus(ctx, i, root, d, leaves, condition(d, changes, hintsErr, s.missing(i, root), s.Now())); err != nil {
+	waits, again, err := s.protect(ctx, i, root, &changes, leaves)
+	if err != nil {
 		return 0, err
 	}
-	if !d.Done(previous) {
+	if changed, err := s.write(ctx, i, root, changes); changed || err != nil {
+		return again, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
+	}
+	scheduled := waits.condition(condition(d, changes, hintsErr, s.missing(i, root), s.Now()))
+	if err := s.writeStatus(ctx, i, root, d, leaves, scheduled); err != nil {
+		return 0, err
+	}
+	if again == 0 && !d.Done(previous) {
 		again = untilMoves(leaves, s.Now())
 	}
 	return again, nil
@@ -92,7 +97,8 @@ func (s *Scheduler) leaves(i item, root *unstructured.Unstructured, clusters []*
 
 // changesOf returns what has to be written to reach the next step.
 func changesOf(
-	root *unstructured.Unstructured, w schedule.Workload, d schedule.Decision, leaves map[string]*unstructured.Unstructured, now time.Time,
+	root *unstructured.Unstructured, w schedule.Workload, d schedule.Decision, leaves map[string]*unstructured.Unstructured, scaled bool,
+	now time.Time,
 ) (splitter.Changes, error) {
 	_, divisible, _ := unstructured.NestedInt64(root.Object, "spec", "replicas")
 	shares := map[string]splitter.Share{}
@@ -100,6 +106,7 @@ func changesOf(
 		next := splitter.Share{Surge: share.Surge, Moves: movesTo(leaves[name], d.Moved[name], now)}
 		if w.Hints.Spread == schedule.Divide || divisible {
 			next.Replicas = &share.Replicas
+			next.Scaled = scaled
 		}
 		shares[name] = next
 	}
@@ -113,6 +120,8 @@ func changesOf(
 // decided is where a workload runs after the last decision.
 type decided struct {
 	clusters []string
+	// replicas are those of the next step, if they are divided.
+	replicas map[string]int64
 	// seen is what the places of dependencies depend on.
 	seen string
 }
@@ -132,14 +141,26 @@ func (s *Scheduler) decide(
 		d.Next, d.Moved = previous, nil
 	}
 	s.reserve(i, w.Requests, d, previous, leaves)
-	next := decided{clusters: slices.Sorted(maps.Keys(d.Next))}
+	next := decided{clusters: slices.Sorted(maps.Keys(d.Next)), replicas: dividedBy(w, d)}
 	// Leaves that are not wanted any longer count until they are gone.
-	next.seen = fmt.Sprint(next.clusters, slices.Sorted(maps.Keys(leaves)), root.GetUID(), root.GetGeneration(), root.GetLabels())
+	next.seen = fmt.Sprint(next.clusters, next.replicas, slices.Sorted(maps.Keys(leaves)), root.GetUID(), root.GetGeneration(), root.GetLabels())
 	if s.decided[i].seen != next.seen {
 		s.queue.Add(namespace(i.Key))
 	}
 	s.decided[i] = next
 	return d
+}
+
+// dividedBy returns the replicas of the next step by cluster, or nil if they are not divided.
+func dividedBy(w schedule.Workload, d schedule.Decision) map[string]int64 {
+	if w.Hints.Spread != schedule.Divide {
+		return nil
+	}
+	out := map[string]int64{}
+	for name, share := range d.Next {
+		out[name] = share.Replicas
+	}
+	return out
 }
 
 // near sets the clusters with objects that a workload wants to be near to, or not: leaves in the same namespace, and what was decided

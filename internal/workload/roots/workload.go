@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 	"github.com/kcpctl/kcpctl/internal/workload/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
@@ -16,13 +17,19 @@ import (
 
 // workloadOf returns what is to be assigned. The error lists mistakes in annotations.
 func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters []*api.Cluster) (schedule.Workload, error) {
-	templates, _, _ := unstructured.NestedSlice(root.Object, "spec", "volumeClaimTemplates")
 	claims := s.claims(i, root)
-	data := len(templates) > 0 || len(claims) > 0 || splitter.KeepsData(i.GroupResource())
-	hints, err := schedule.ParseHints(root.GetAnnotations(), s.hintsOf(i), schedule.DefaultSpread(i.GroupResource(), data))
+	data := len(claims) > 0 || kinds.KeepsData(root)
+	spread, _ := schedule.DefaultSpread(i.GroupResource(), data)
+	hints, err := schedule.ParseHints(root.GetAnnotations(), s.hintsOf(i), spread)
+	if err == nil {
+		err = schedule.CheckSpread(hints, i.GroupResource(), data)
+	}
 	replicas, ok, _ := unstructured.NestedInt64(root.Object, "spec", "replicas")
 	if !ok {
 		replicas = 1
+		if scaler := s.autoscaler(i, root); scaler != nil {
+			replicas = max(1, splitter.BoundsOf(scaler).Min)
+		}
 	}
 	w := schedule.Workload{
 		Key: i.Key.String(), Hints: hints, Replicas: replicas, Requests: requestsOf(root), Pinned: data, Finished: splitter.IsFinished(root),

@@ -68,8 +68,8 @@ func Dependencies(u *unstructured.Unstructured) []Dependency {
 	case schema.GroupKind{Group: "networking.k8s.io", Kind: "Ingress"}:
 		d.ingress(object(u.Object, "spec"))
 	}
-	if spec := PodSpec(u); spec != nil {
-		d.pod(spec)
+	if _, ok := kinds.PodTemplate(u); ok {
+		d.pod(PodSpec(u))
 	}
 	if u.GetKind() == "StatefulSet" {
 		d.add(services, object(u.Object, "spec")["serviceName"], true)
