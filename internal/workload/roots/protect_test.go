@@ -242,8 +242,13 @@ func TestAnAutoscaler(t *testing.T) {
 		n, _, _ := unstructured.NestedFieldNoCopy(s.Get("1a", deployments, "shop", "web").Object, "status", "replicas")
 		return fmt.Sprint(n) == "12"
 	}, "the root has the sum")
+	written := func() string {
+		return s.Get("1a", deployments, "shop", "web--c1").GetAnnotations()[api.AnnotationSpecHash]
+	}
+	before := written()
 	s.Delete("1a", autoscalers, "shop", "web")
-	s.eventually(func() bool { return scaled() == "" }, "the controller has them again")
+	s.eventually(func() bool { return written() != before }, "the controller has the replicas again")
+	require.Equal(t, "c1=4 c2=2", s.leaves(), "what runs stays")
 }
 
 // rewrite lets a function change the bodies of writes to the leaf web--c1, as an API server does that merges lists, or a webhook.

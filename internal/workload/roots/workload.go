@@ -24,17 +24,11 @@ func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters
 	if err == nil {
 		err = schedule.CheckSpread(hints, i.GroupResource(), data)
 	}
-	replicas, ok, _ := unstructured.NestedInt64(root.Object, "spec", "replicas")
-	if !ok {
-		replicas = 1
-		if scaler := s.autoscaler(i, root); scaler != nil {
-			replicas = max(1, splitter.BoundsOf(scaler).Min)
-		}
-	}
 	w := schedule.Workload{
-		Key: i.Key.String(), Hints: hints, Replicas: replicas, Requests: requestsOf(root), Pinned: data, Finished: splitter.IsFinished(root),
+		Key: i.Key.String(), Hints: hints, Requests: requestsOf(root), Pinned: data, Finished: splitter.IsFinished(root),
 		Goal: schedule.GoalOf(root.GetAnnotations()[api.AnnotationExplain]),
 	}
+	w.Replicas = s.replicasOf(i, root, w)
 	for _, c := range clusters {
 		for _, claim := range claims {
 			k := claim.Key
@@ -45,6 +39,24 @@ func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters
 		}
 	}
 	return w, err
+}
+
+// replicasOf returns the replicas of a workload. If its user does not say how many, its autoscaler does. Without the autoscaler, those that were
+// divided before stay, as in Kubernetes.
+func (s *Scheduler) replicasOf(i item, root *unstructured.Unstructured, w schedule.Workload) int64 {
+	if n, ok, _ := unstructured.NestedInt64(root.Object, "spec", "replicas"); ok {
+		return n
+	}
+	if scaler := s.autoscaler(i, root); scaler != nil {
+		return max(1, splitter.BoundsOf(scaler).Min)
+	}
+	before := int64(0)
+	if w.Hints.Spread == schedule.Divide {
+		for _, n := range w.Goal {
+			before += n
+		}
+	}
+	return max(1, before)
 }
 
 // hintsOf returns the annotations of the namespace of a workload.
