@@ -149,8 +149,8 @@ func HasStatus(gr schema.GroupResource) bool {
 	return !ok || !k.NoStatus
 }
 
-// PodTemplate returns the pod template of an object, or false if its kind is not known to have one. It is not a copy. The template of a Pod is
-// the Pod.
+// PodTemplate returns the pod template of an object, or false if its kind is not known to have one. It is not a copy. The template of a Pod
+// is the Pod.
 func PodTemplate(u *unstructured.Unstructured) (map[string]any, bool) {
 	k, ok := OfObject(u)
 	if !ok || k.Template == nil {
@@ -223,9 +223,9 @@ func IsEverywhere(gr schema.GroupResource, name string) bool {
 // DefaultAccount is the name of the ServiceAccount of pods that name none.
 const DefaultAccount = "default"
 
-// IsFirst reports whether an object has to be in a cluster before the pods of a workload that needs it: what restricts their connections, and
-// the account that each namespace has, because a pod gets the pull secrets of its account when it is created.
+// IsFirst reports whether an object has to be in a cluster before the pods of a workload that needs it: what restricts their connections,
+// and the account that each namespace has, because a pod gets the pull secrets of its account when it is created.
 func IsFirst(gr schema.GroupResource, name string) bool {
 	k, _ := OfResource(gr)
-	return k.Guards || gr == everywhere[0].GroupResource && name == DefaultAccount
+	return k.Guards || k.GroupKind == kind("", "ServiceAccount") && name == DefaultAccount
 }

@@ -106,3 +106,11 @@ func TestEverywhere(t *testing.T) {
 	require.False(t, kinds.IsEverywhere(schema.GroupResource{Resource: "secrets"}, "kube-root-ca.crt"))
 	require.True(t, slices.ContainsFunc(kinds.Everywhere(), func(n kinds.Name) bool { return n.Name == kinds.DefaultAccount }))
 }
+
+func TestIsFirst(t *testing.T) {
+	account := schema.GroupResource{Resource: "serviceaccounts"}
+	require.True(t, kinds.IsFirst(account, "default"))
+	require.False(t, kinds.IsFirst(account, "web"), "its pods wait for it by themselves")
+	require.True(t, kinds.IsFirst(schema.ParseGroupResource("networkpolicies.networking.k8s.io"), "any"))
+	require.False(t, kinds.IsFirst(schema.GroupResource{Resource: "configmaps"}, "default"))
+}

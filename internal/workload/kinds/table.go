@@ -37,7 +37,8 @@ var table = []Kind{
 	},
 	{
 		// Two clusters would both have a web-0.
-		GroupKind: kind(apps, "StatefulSet"), Resource: "statefulsets", Spread: Single, Divisible: true, Template: template, Owns: true, Data: TemplateData,
+		GroupKind: kind(apps, "StatefulSet"), Resource: "statefulsets", Spread: Single, Divisible: true, Template: template, Owns: true,
+		Data: TemplateData,
 		Status: slices.Concat(fields(Sum, "replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"),
 			fields(Same, "currentRevision", "updateRevision")),
 	},
@@ -66,7 +67,8 @@ var table = []Kind{
 		Status: fields(Union, "loadBalancer.ingress"),
 	},
 	{
-		GroupKind: kind(networking, "Ingress"), Resource: "ingresses", Spread: Follow, NoConditions: true, Status: fields(Union, "loadBalancer.ingress"),
+		GroupKind: kind(networking, "Ingress"), Resource: "ingresses", Spread: Follow, NoConditions: true,
+		Status: fields(Union, "loadBalancer.ingress"),
 	},
 	{
 		GroupKind: kind(networking, "NetworkPolicy"), Resource: "networkpolicies", Spread: Follow, NoStatus: true,
@@ -122,8 +124,8 @@ var clusterScoped = map[string][]string{
 	"cert-manager.io":              {"clusterissuers"},
 }
 
-// ClusterScoped reports whether a resource is known not to be in namespaces. Objects of workspaces run in namespaces of a cluster, so such an API
-// cannot be published.
+// ClusterScoped reports whether a resource is known not to be in namespaces. Objects of workspaces run in namespaces of a cluster, so such
+// an API cannot be published.
 func ClusterScoped(gr schema.GroupResource) bool {
 	all := clusterScoped[gr.Group]
 	return slices.Contains(all, gr.Resource) || slices.Contains(all, "*")

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,8 +20,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// waits are the objects that are not in clusters yet, and that have to be there before a workload: see kinds.IsFirst. A cluster without objects
-// waits for the controller, which has not seen all of them.
+// waits are the objects that are not in clusters yet, and that have to be there before a workload: see kinds.IsFirst. A cluster without
+// objects waits for the controller, which has not seen all of them.
 type waits map[string][]splitter.Ref
 
 // protect removes the leaves from changes that would be the first of a workload in a cluster which does not have what protects its pods. It
@@ -66,17 +67,17 @@ func (s *Scheduler) unprotected(ctx context.Context, i item, root watch.Object, 
 		}
 		return out, nil
 	}
-	sc := s.look(namespace(i.Key))
-	if !sc.protects() {
+	if !s.guarded(i) {
 		return nil, nil
 	}
+	sc := s.look(namespace(i.Key))
 	return sc.unprotected(splitter.FindNeeds(sc.workloads, sc.objects), refOf(i).String(), clusters), nil
 }
 
 func refOf(i item) splitter.Ref { return splitter.Ref{GroupResource: i.GroupResource(), Name: i.Name} }
 
-// unseen reports whether the namespace of a workload has an object that protects pods and that the watch has not shown yet: what a user creates
-// before a workload can be seen after it.
+// unseen reports whether the namespace of a workload has an object that protects pods and that the watch has not shown yet: what a user
+// creates before a workload can be seen after it.
 func (s *Scheduler) unseen(ctx context.Context, i item, root watch.Object) (bool, error) {
 	for _, kind := range kinds.All() {
 		r, ok := s.resource(kind.GroupResource())
@@ -105,14 +106,19 @@ func (s *Scheduler) unseen(ctx context.Context, i item, root watch.Object) (bool
 	return false, nil
 }
 
-// protects reports whether a namespace has anything that has to be in a cluster before pods.
-func (sc *scene) protects() bool {
-	for ref := range sc.roots {
-		if kinds.IsFirst(ref.GroupResource, ref.Name) {
+// guarded reports whether a namespace has anything that has to be in a cluster before pods. Most have not.
+func (s *Scheduler) guarded(i item) bool {
+	for _, kind := range kinds.All() {
+		if !kind.Guards {
+			continue
+		}
+		if r, ok := s.resource(kind.GroupResource()); ok && len(s.set.In(r, i.Cluster, i.Namespace)) > 0 {
 			return true
 		}
 	}
-	return false
+	at := watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: kinds.DefaultAccount}
+	account, ok := s.set.Get(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), at)
+	return ok && len(splitter.Dependencies(account.Unstructured)) > 0 // pull secrets
 }
 
 // unprotected returns what a workload waits for in clusters.

@@ -153,7 +153,7 @@ func TestWhatRunningPodsNeedStays(t *testing.T) {
 	}
 	there()
 	s.restart()
-	s.clusters(cluster("c1", true, 0), cluster("c2", false, 0))
+	s.clusters(cluster("c1", false, 0), cluster("c2", false, 0)) // what it runs is not known now
 	s.object(configMaps, `{metadata: {name: files2, namespace: shop}, data: {a: changed}}`)
 	s.eventually(func() bool { return s.Get("1a", configMaps, "shop", "files2--c1").Object["data"] != nil }, "the next controller looks")
 	there()
@@ -321,4 +321,42 @@ func TestAContainerThatAWebhookInjects(t *testing.T) {
 	}
 	require.LessOrEqual(t, writes.Load(), int64(6))
 	require.Contains(t, s.containers(), "proxy")
+}
+
+// slow holds back the watch of a resource over all workspaces until the returned function is called, and counts the lists in a namespace.
+func (s *scheduler) slow(path, namespace string) (lists *atomic.Int64, on func()) {
+	gate := make(chan struct{})
+	lists = &atomic.Int64{}
+	group, resource, _ := strings.Cut(path, "/v1/")
+	s.Refuse(func(r *http.Request) (int, string) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/clusters/*/"+path):
+			select {
+			case <-gate:
+			case <-r.Context().Done():
+			}
+		case strings.HasSuffix(r.URL.Path, "/clusters/1a/"+group+"/v1/namespaces/"+namespace+"/"+resource):
+			lists.Add(1)
+		}
+		return 0, ""
+	})
+	return lists, func() { close(gate) }
+}
+
+// The watch of policies has not shown one that its user has created before the workload.
+func TestAPolicyThatTheWatchHasNotShown(t *testing.T) {
+	s := start(t)
+	s.publish(cluster("c1", true, 0))
+	s.deploy(strings.ReplaceAll(labelled, "shop", "first"))
+	s.eventually(func() bool { return s.Get("1a", deployments, "first", "web--c1") != nil }, "it works")
+	lists, on := s.slow(policies, "shop")
+	s.object(policies, policy("deny", "{}"))
+	s.deploy(labelled)
+	s.eventually(func() bool { return lists.Load() >= 2 }, "it looks for what it has not seen")
+	require.Empty(t, s.on(deployments, "web"))
+	on()
+	s.eventually(func() bool { return s.on(policies, "deny") == "c1" }, "it has seen it")
+	require.Empty(t, s.on(deployments, "web"))
+	s.synced(policies, "shop", "deny--c1")
+	s.eventually(func() bool { return s.on(deployments, "web") == "c1" }, "protected")
 }

@@ -111,8 +111,8 @@ func (sc *scene) saw(root splitter.Ref, cluster string, leaf *unstructured.Unstr
 }
 
 // wanted returns the leaves that a root should have: where workloads need it. Where a workload runs that ever needed it, it stays: pods of
-// another revision may need it, and a rollback may start some. So it does where it has data, and where what runs is not known. Complete reports
-// whether all objects are known.
+// another revision may need it, and a rollback may start some. So it does where it has data, and where what runs is not known. Complete
+// reports whether all objects are known.
 func (sc *scene) wanted(ref splitter.Ref, needed map[string][]string, complete bool) map[string]splitter.Share {
 	shares, kind := map[string]splitter.Share{}, kindOf(ref)
 	for cluster, by := range needed {
@@ -155,8 +155,8 @@ func (sc *scene) watches(workload string) bool {
 	return slices.ContainsFunc(sc.resources, func(r schema.GroupVersionResource) bool { return r.GroupResource().String() == resource })
 }
 
-// bounded returns the shares of an autoscaler with its bounds, which are divided as the replicas of the workload are. It returns false while
-// these are not known. Shares of other objects are not changed.
+// bounded returns the shares of an autoscaler with its bounds, which are divided as the replicas of the workload are. It returns false
+// while these are not known. Shares of other objects are not changed.
 func (sc *scene) bounded(ref splitter.Ref, shares map[string]splitter.Share) (map[string]splitter.Share, bool) {
 	root := sc.roots[ref].Unstructured
 	target, ok := splitter.ScaledBy(root)

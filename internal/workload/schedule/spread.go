@@ -9,9 +9,9 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 )
 
-// DefaultSpread returns how objects of a resource are spread without an annotation, or false if nobody has described their kind. Workloads with
-// data in their cluster, such as StatefulSets with volumeClaimTemplates, run on one cluster. What follows workloads is on each
-// cluster if a user chooses where it is.
+// DefaultSpread returns how objects of a resource are spread without an annotation, or false if nobody has described their kind. Workloads
+// with data in their cluster, such as StatefulSets with volumeClaimTemplates, run on one cluster. What follows workloads is on each cluster
+// if a user chooses where it is.
 func DefaultSpread(gr schema.GroupResource, data bool) (Spread, bool) {
 	k, ok := kinds.OfResource(gr)
 	switch {

@@ -59,8 +59,8 @@ func BoundsOf(autoscaler *unstructured.Unstructured) Bounds {
 	return b
 }
 
-// Divide divides bounds by the replicas that clusters have, by the largest remainder. Each cluster with replicas has at least one, unless the
-// autoscaler may choose none, so the sums can be larger than the bounds. Clusters without replicas have no bounds.
+// Divide divides bounds by the replicas that clusters have, by the largest remainder. Each cluster with replicas has at least one, unless
+// the autoscaler may choose none, so the sums can be larger than the bounds. Clusters without replicas have no bounds.
 func (b Bounds) Divide(replicas map[string]int64) map[string]Bounds {
 	weights, fewest := map[string]int64{}, map[string]int64{}
 	for cluster, n := range replicas {

@@ -26,7 +26,8 @@ type Share struct {
 	Replicas *int64
 	// NeededBy are the workloads that need the object in the cluster, for the annotation workloads.kcp.dev/needed-by.
 	NeededBy []string
-	// Scaled means that an autoscaler of the cluster sets the replicas: the cluster creates the object with Replicas, and nothing corrects them.
+	// Scaled means that an autoscaler of the cluster sets the replicas: the cluster creates the object with Replicas, and nothing corrects
+	// them.
 	Scaled bool
 	// Bounds replace spec.minReplicas and spec.maxReplicas of an autoscaler. Nil leaves them.
 	Bounds *Bounds

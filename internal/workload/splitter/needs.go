@@ -94,8 +94,8 @@ func (n *needs) follow(u *unstructured.Unstructured) {
 	}
 }
 
-// adds reports whether an object adds something to what each namespace of a cluster has by itself: the account default is only there for its
-// pull secrets.
+// adds reports whether an object adds something to what each namespace of a cluster has by itself: the account default is only there for
+// its pull secrets.
 func adds(ref Ref, u *unstructured.Unstructured) bool {
 	return !kinds.IsEverywhere(ref.GroupResource, ref.Name) || len(objects(u.Object, "imagePullSecrets")) > 0
 }
