@@ -120,13 +120,13 @@ func give(shares, fewest map[string]int64, lacks int64) int64 {
 }
 
 // KeepReplicas sets the replicas of an object that is applied to a cluster to those that it has there, if an autoscaler of the cluster sets
-// them. An autoscaler does nothing while they are zero, so zero is applied, and ended.
-func KeepReplicas(leaf, desired, live *unstructured.Unstructured) {
+// them, and reports whether it does. They can change before the object is applied, so it is applied to this version of the live object only. An
+// autoscaler does nothing while they are zero, so zero is applied, and ended.
+func KeepReplicas(leaf, desired, live *unstructured.Unstructured) bool {
 	begin, divided, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas")
 	have, ok, _ := unstructured.NestedInt64(live.Object, "spec", "replicas")
 	if leaf.GetAnnotations()[api.AnnotationScaled] == "" || !ok || have == 0 || divided && begin == 0 {
-		return
+		return false
 	}
-	// The spec is a map, or absent: a leaf has the fields of its root.
-	_ = unstructured.SetNestedField(desired.Object, have, "spec", "replicas")
+	return unstructured.SetNestedField(desired.Object, have, "spec", "replicas") == nil
 }

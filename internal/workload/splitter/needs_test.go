@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -217,7 +218,8 @@ func TestReplicasThatAnAutoscalerSets(t *testing.T) {
 
 	applied := func(leaf, live *unstructured.Unstructured) int64 {
 		desired := leaf.DeepCopy()
-		splitter.KeepReplicas(leaf, desired, live)
+		kept := splitter.KeepReplicas(leaf, desired, live)
+		require.Equal(t, kept, !equality.Semantic.DeepEqual(leaf, desired))
 		n, _, _ := unstructured.NestedInt64(desired.Object, "spec", "replicas")
 		return n
 	}
