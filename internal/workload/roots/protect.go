@@ -139,7 +139,8 @@ func (sc *scene) unprotected(needs splitter.Needs, workload string, clusters []s
 
 // inForce reports whether a cluster has an object as it is now: its syncer says so.
 func (sc *scene) inForce(ref splitter.Ref, cluster string) bool {
-	root, leaf := sc.roots[ref].Unstructured, sc.leaves[ref][cluster]
+	root := sc.roots[ref].Unstructured
+	leaf := sc.leaves[ref][cluster]
 	if leaf == nil || leaf.GetDeletionTimestamp() != nil || !splitter.IsLeafOf(leaf, root) {
 		return false
 	}
@@ -176,7 +177,8 @@ func (w waits) condition(c metav1.Condition) metav1.Condition {
 	if len(parts) == 0 {
 		return c // for a moment
 	}
-	c.Status, c.Reason = metav1.ConditionFalse, api.ReasonUnprotected
+	c.Status = metav1.ConditionFalse
+	c.Reason = api.ReasonUnprotected
 	c.Message = "it waits for what protects its pods: " + strings.Join(parts, "; ")
 	return c
 }

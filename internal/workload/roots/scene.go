@@ -114,7 +114,8 @@ func (sc *scene) saw(root splitter.Ref, cluster string, leaf *unstructured.Unstr
 // another revision may need it, and a rollback may start some. So it does where it has data, and where what runs is not known. Complete
 // reports whether all objects are known.
 func (sc *scene) wanted(ref splitter.Ref, needed map[string][]string, complete bool) map[string]splitter.Share {
-	shares, kind := map[string]splitter.Share{}, kindOf(ref)
+	shares := map[string]splitter.Share{}
+	kind, _ := kinds.OfResource(ref.GroupResource)
 	for cluster, by := range needed {
 		if slices.Contains(sc.clusters, cluster) {
 			shares[cluster] = splitter.Share{NeededBy: by}
@@ -142,11 +143,6 @@ func (sc *scene) wanted(ref splitter.Ref, needed map[string][]string, complete b
 		}
 	}
 	return shares
-}
-
-func kindOf(ref splitter.Ref) kinds.Kind {
-	k, _ := kinds.OfResource(ref.GroupResource)
-	return k
 }
 
 // watches reports whether the resource of a workload, as in the annotation needed-by, is watched: whether the workload exists is known.

@@ -62,10 +62,12 @@ func BoundsOf(autoscaler *unstructured.Unstructured) Bounds {
 // Divide divides bounds by the replicas that clusters have, by the largest remainder. Each cluster with replicas has at least one, unless
 // the autoscaler may choose none, so the sums can be larger than the bounds. Clusters without replicas have no bounds.
 func (b Bounds) Divide(replicas map[string]int64) map[string]Bounds {
-	weights, fewest := map[string]int64{}, map[string]int64{}
+	weights := map[string]int64{}
+	fewest := map[string]int64{}
 	for cluster, n := range replicas {
 		if n > 0 {
-			weights[cluster], fewest[cluster] = n, min(b.Min, 1)
+			weights[cluster] = n
+			fewest[cluster] = min(b.Min, 1)
 		}
 	}
 	least := divide(b.Min, weights, fewest)
@@ -87,7 +89,8 @@ func divide(n int64, weights, fewest map[string]int64) map[string]int64 {
 	for _, w := range weights {
 		total.Add(total, big.NewInt(w))
 	}
-	shares, rest := map[string]int64{}, map[string]*big.Int{}
+	shares := map[string]int64{}
+	rest := map[string]*big.Int{}
 	sum := int64(0)
 	for cluster, w := range weights {
 		product := new(big.Int).Mul(big.NewInt(n), big.NewInt(w))

@@ -27,7 +27,9 @@ func FindNeeds(workloads []Placed, all map[Ref]*unstructured.Unstructured) Needs
 	n := &needs{objects: all, ingresses: map[string][]Ref{}, found: map[Ref]map[string]map[string]bool{}}
 	with := n.attach(workloads)
 	for i, w := range workloads {
-		n.workload, n.name, n.seen = w, w.String(), map[Ref]bool{w.Ref: true}
+		n.workload = w
+		n.name = w.String()
+		n.seen = map[Ref]bool{w.Ref: true}
 		n.follow(w.Object)
 		for _, ref := range with[i] {
 			n.need(Dependency{Ref: ref})

@@ -35,7 +35,8 @@ func podLabels(u *unstructured.Unstructured) (labels.Set, bool) {
 
 // selectorOf returns the selector of an object over pods, or false if it selects none, or is not valid.
 func selectorOf(o *unstructured.Unstructured, kind kinds.Kind) (labels.Selector, bool) {
-	at, last := o.Object, len(kind.SelectorPath)-1
+	at := o.Object
+	last := len(kind.SelectorPath) - 1
 	if last < 0 {
 		return nil, false
 	}

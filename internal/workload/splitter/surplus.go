@@ -20,7 +20,8 @@ const env = "env"
 // to remove. Other lists can have more items than a leaf.
 func Surplus(is, leaf *unstructured.Unstructured) map[string]any {
 	kind, _ := kinds.OfObject(leaf)
-	have, want := PodSpec(is), PodSpec(leaf)
+	have := PodSpec(is)
+	want := PodSpec(leaf)
 	if have == nil || want == nil {
 		return nil
 	}
