@@ -123,7 +123,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Workloads.Workspace":           {workloads.Workspace, "root:compute"},
 		"Workloads.WorkspaceType":       {workloads.WorkspaceType, "workload"},
 		"Workloads.Groups":              {workloads.Groups, []string{"system:authenticated"}},
-		"Workloads.APIs":                {len(workloads.APIs), 7},
+		"Workloads.APIs":                {len(workloads.APIs), 10},
 		"Workloads.Image":               {workloads.Image, v1alpha1.Image{Repository: "ghcr.io/kcpctl/kcpctl", Tag: "latest", PullPolicy: "IfNotPresent"}},
 		"Workloads.Replicas":            {*workloads.Replicas, int32(1)},
 		"Workloads.Resources":           {workloads.Resources.Requests.Memory().String(), "128Mi"},

@@ -18,7 +18,8 @@ type Workloads struct {
 	// physical clusters. Default: system:authenticated, which are all users.
 	Groups []string `json:"groups,omitempty"`
 	// APIs are the APIs of the clusters that are published, as RESOURCE.GROUP. Default: deployments.apps, statefulsets.apps, services,
-	// persistentvolumeclaims, ingresses.networking.k8s.io, jobs.batch and cronjobs.batch.
+	// persistentvolumeclaims, ingresses.networking.k8s.io, jobs.batch, cronjobs.batch, networkpolicies.networking.k8s.io,
+	// poddisruptionbudgets.policy and horizontalpodautoscalers.autoscaling.
 	APIs []string `json:"apis,omitempty"`
 	// Clusters are the physical clusters.
 	Clusters []WorkloadCluster `json:"clusters,omitempty"`

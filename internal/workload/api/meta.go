@@ -5,8 +5,8 @@ const (
 	// LabelCluster is the cluster of a leaf. kcp confines the syncer of a cluster to the objects with this label. It never changes: to
 	// move a leaf, another one is created there and this one is deleted.
 	LabelCluster = Group + "/cluster"
-	// LabelSetup, LabelWorkspace and LabelNamespace are labels of namespaces and cluster-scoped objects in a physical cluster: the ID
-	// of the setup, the logical cluster and the namespace that they stand for.
+	// LabelSetup, LabelWorkspace and LabelNamespace are labels of namespaces in a physical cluster: the ID of the setup, the logical cluster
+	// and the namespace that they stand for.
 	LabelSetup     = Group + "/setup"
 	LabelWorkspace = Group + "/workspace"
 	LabelNamespace = Group + "/namespace"
@@ -27,6 +27,14 @@ const (
 	// AnnotationSpecHash is a hash of what the splitter has written to a leaf. It writes a leaf again only if the hash changes.
 	AnnotationSpecHash = Group + "/spec-hash"
 )
+
+// AnnotationScaled is "true" on leaves whose replicas an autoscaler sets in the cluster. Their spec.replicas are those with which the cluster
+// creates the object. Nothing corrects them there, unless they are zero.
+const AnnotationScaled = Group + "/scaled"
+
+// AnnotationSynced, on a leaf without a status that has to be in its cluster before pods are, is the generation of the leaf that the cluster
+// has. The syncer writes it after it has applied the leaf. See kinds.IsFirst.
+const AnnotationSynced = Group + "/synced"
 
 // AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.
 const AnnotationSyncError = Group + "/sync-error"
@@ -194,7 +202,8 @@ const (
 	ReasonInvalidHint       = "InvalidHint"
 	ReasonDependencyMissing = "DependencyMissing"
 	ReasonNameCollision     = "NameCollision"  // an object of the user has the name of a leaf
-	ReasonSpreadNotSet      = "SpreadNotSet"   // nobody has described the kind, and the object has no annotation
+	ReasonSpreadNotSet      = "SpreadNotSet"   // the kind is not in the table of kinds, and the object has no annotation
+	ReasonUnprotected       = "Unprotected"    // what protects the pods is not in the cluster yet
 	ReasonTooLarge          = "TooLarge"       // the workspace has more than one workspace may have
 	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object again and again
 	ReasonRetrying          = "Retrying"       // the physical cluster fails to answer

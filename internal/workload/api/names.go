@@ -89,12 +89,7 @@ func DownstreamNamespace(setup, workspace, namespace string) string {
 	return withHash(namespace, maxName, setup, workspace, namespace)
 }
 
-// DownstreamName returns the name in a physical cluster of a cluster-scoped object of a workspace: <name>-<hash>.
-func DownstreamName(setup, workspace, name string) string {
-	return withHash(name, maxName, setup, workspace, name)
-}
-
-// DownstreamLabels returns the labels of a namespace in a physical cluster. The namespace is empty for cluster-scoped objects.
+// DownstreamLabels returns the labels of a namespace in a physical cluster.
 func DownstreamLabels(setup, workspace, namespace string) map[string]string {
 	return map[string]string{LabelSetup: setup, LabelWorkspace: workspace, LabelNamespace: namespace}
 }

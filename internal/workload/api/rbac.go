@@ -11,6 +11,7 @@ import (
 func DefaultAPIs() []string {
 	return []string{
 		"deployments.apps", "statefulsets.apps", "services", "persistentvolumeclaims", "ingresses.networking.k8s.io", "jobs.batch", "cronjobs.batch",
+		"networkpolicies.networking.k8s.io", "poddisruptionbudgets.policy", "horizontalpodautoscalers.autoscaling",
 	}
 }
 

@@ -84,6 +84,8 @@ type Scheduler struct {
 	decided             map[item]decided
 	on                  map[string]map[item]bool
 	waiting, everywhere map[item]bool
+	// gated are the workloads with a leaf that is not written yet, see protect.
+	gated map[item]bool
 	// longNames has the root's name of leaves whose names do not contain it.
 	longNames map[item]string
 	// corrected has leaves that another client had changed, as they were after their correction.
@@ -99,7 +101,7 @@ func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
 	return &Scheduler{
 		Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), reserved: reservations{}, decided: map[item]decided{},
-		on: map[string]map[item]bool{}, waiting: map[item]bool{}, everywhere: map[item]bool{}, longNames: map[item]string{}, corrected: map[item]watch.Version{},
+		on: map[string]map[item]bool{}, waiting: map[item]bool{}, gated: map[item]bool{}, everywhere: map[item]bool{}, longNames: map[item]string{}, corrected: map[item]watch.Version{},
 	}
 }
 

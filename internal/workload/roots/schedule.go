@@ -48,7 +48,7 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	}
 	sub := s.subject(i, root)
 	d := s.decide(sub)
-	changes, err := changesOf(sub, d)
+	changes, err := changesOf(sub, d, s.autoscaler(i, root.Unstructured) != nil)
 	if err != nil {
 		return 0, err
 	}
@@ -56,14 +56,19 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if err := s.writeMoves(ctx, sub); err != nil {
 		return 0, err
 	}
-	if changed, err := s.write(ctx, i, root, changes); changed || err != nil {
-		return 0, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
-	}
-	done := d.Done(sub.previous)
-	if err := s.writeStatus(ctx, sub, d, done, condition(d, changes, sub.mistakes, s.missing(i, root), sub.now)); err != nil {
+	waits, again, err := s.protect(ctx, i, root, &changes, sub.leaves)
+	if err != nil {
 		return 0, err
 	}
-	return s.again(sub, done), nil
+	if changed, err := s.write(ctx, i, root, changes); changed || err != nil {
+		return again, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
+	}
+	done := d.Done(sub.previous)
+	scheduled := waits.condition(condition(d, changes, sub.mistakes, s.missing(i, root), sub.now))
+	if err := s.writeStatus(ctx, sub, d, done, scheduled); err != nil {
+		return 0, err
+	}
+	return sooner(again, s.again(sub, done)), nil
 }
 
 // subject returns a root with what is known about it.
@@ -150,13 +155,14 @@ func (s *Scheduler) leaves(i item, root *unstructured.Unstructured, clusters []*
 }
 
 // changesOf returns what has to be written to reach the next step.
-func changesOf(sub *subject, d schedule.Decision) (splitter.Changes, error) {
+func changesOf(sub *subject, d schedule.Decision, scaled bool) (splitter.Changes, error) {
 	_, divisible, _ := unstructured.NestedInt64(sub.root.Object, "spec", "replicas")
 	shares := map[string]splitter.Share{}
 	for name, share := range d.Next {
 		next := splitter.Share{}
 		if sub.workload.Hints.Spread == schedule.Divide || divisible {
 			next.Replicas = &share.Replicas
+			next.Scaled = scaled
 		}
 		shares[name] = next
 	}
@@ -191,14 +197,15 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 	if sub.mistakes != nil {
 		d.Next, d.Moved = sub.staying(), 0
 	}
-	next.shares = replicasOf(d)
+	next.shares = sharesOf(d)
+	next.replicas = dividedBy(sub.workload, d)
 	if n := min(d.Moved, changedReplicas(next.shares, last.shares, sub.previous)); n > 0 {
 		next.moved = last.moved.add(n, sub.now)
 	}
 	s.reserved.record(sub.item, sub.workload.Requests, d, sub.previous, sub.leaves, sub.now)
 	next.clusters = slices.Sorted(maps.Keys(d.Next))
 	// Leaves that are not wanted count until they are gone.
-	next.seen = fmt.Sprint(next.clusters, slices.Sorted(maps.Keys(sub.leaves)), sub.root.GetUID(), sub.root.GetGeneration(), sub.root.GetLabels())
+	next.seen = fmt.Sprint(next.clusters, next.replicas, slices.Sorted(maps.Keys(sub.leaves)), sub.root.GetUID(), sub.root.GetGeneration(), sub.root.GetLabels())
 	waits := len(d.Goal) == 0 || d.Unplaced > 0 || d.Message != "" || sub.workload.Rebalance || len(next.stuck) > 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -209,7 +216,16 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 	return d
 }
 
-func replicasOf(d schedule.Decision) map[string]int64 {
+// dividedBy returns the replicas of the next step by cluster, or nil if they are not divided.
+func dividedBy(w schedule.Workload, d schedule.Decision) map[string]int64 {
+	if w.Hints.Spread != schedule.Divide {
+		return nil
+	}
+	return sharesOf(d)
+}
+
+// sharesOf returns the replicas of the next step by cluster.
+func sharesOf(d schedule.Decision) map[string]int64 {
 	out := map[string]int64{}
 	for name, share := range d.Next {
 		out[name] = share.Replicas
@@ -294,6 +310,7 @@ func (s *Scheduler) forget(i item) {
 	s.mu.Lock()
 	s.unlink(i)
 	delete(s.decided, i)
+	delete(s.gated, i)
 	s.mu.Unlock()
 	s.queue.Add(namespace(i.Key)) // also for each of its leaves that is gone
 }

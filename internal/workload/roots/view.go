@@ -89,6 +89,8 @@ type decided struct {
 	clusters []string
 	// seen is what the places of dependencies depend on.
 	seen string
+	// replicas are the replicas of the next step, if they are divided.
+	replicas map[string]int64
 	// shares are the replicas by cluster. The leaves that are watched can be older.
 	shares map[string]int64
 	// moved are the last moves, and written those that the root has: the one that is watched can be older.

@@ -5,6 +5,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 	"github.com/kcpctl/kcpctl/internal/workload/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
@@ -15,21 +16,21 @@ const recreates = "Recreate"
 
 // workloadOf returns what is to be assigned. The error lists mistakes in annotations.
 func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters []*api.Cluster) (schedule.Workload, error) {
-	templates, _, _ := unstructured.NestedSlice(root.Object, "spec", "volumeClaimTemplates")
 	claims := s.claims(i, root)
-	data := len(templates) > 0 || len(claims) > 0 || splitter.KeepsData(i.GroupResource())
+	data := len(claims) > 0 || kinds.KeepsData(root)
 	recreate, _, _ := unstructured.NestedString(root.Object, "spec", "strategy", "type")
 	alone := recreate == recreates
-	hints, err := schedule.ParseHints(root.GetAnnotations(), s.hintsOf(i), schedule.DefaultSpread(i.GroupResource(), data || alone), !data)
-	replicas, ok, _ := unstructured.NestedInt64(root.Object, "spec", "replicas")
-	if !ok {
-		replicas = 1
+	spread, _ := schedule.DefaultSpread(i.GroupResource(), data || alone)
+	hints, err := schedule.ParseHints(root.GetAnnotations(), s.hintsOf(i), spread)
+	if err == nil {
+		err = schedule.CheckSpread(hints, i.GroupResource(), data)
 	}
 	w := schedule.Workload{
-		Key: i.Key.String(), Hints: hints, Replicas: replicas, Requests: requestsOf(root), Pinned: data, Finished: splitter.IsFinished(root),
+		Key: i.Key.String(), Hints: hints, Requests: requestsOf(root), Pinned: data, Finished: splitter.IsFinished(root),
 		Alone: alone || hints.Spread == schedule.Single,
 		Goal:  schedule.GoalOf(root.GetAnnotations()[api.AnnotationExplain]),
 	}
+	w.Replicas = s.replicasOf(i, root, w)
 	for _, c := range clusters {
 		for _, claim := range claims {
 			k := claim.Key
@@ -40,6 +41,24 @@ func (s *Scheduler) workloadOf(i item, root *unstructured.Unstructured, clusters
 		}
 	}
 	return w, err
+}
+
+// replicasOf returns the replicas of a workload. If its user does not say how many, its autoscaler does. Without the autoscaler, those that were
+// divided before stay, as in Kubernetes.
+func (s *Scheduler) replicasOf(i item, root *unstructured.Unstructured, w schedule.Workload) int64 {
+	if n, ok, _ := unstructured.NestedInt64(root.Object, "spec", "replicas"); ok {
+		return n
+	}
+	if scaler := s.autoscaler(i, root); scaler != nil {
+		return max(1, splitter.BoundsOf(scaler).Min)
+	}
+	before := int64(0)
+	if w.Hints.Spread == schedule.Divide {
+		for _, n := range w.Goal {
+			before += n
+		}
+	}
+	return max(1, before)
 }
 
 // hintsOf returns the annotations of the namespace of a workload.

@@ -3,9 +3,9 @@ package roots
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 	"github.com/kcpctl/kcpctl/internal/workload/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
@@ -75,6 +76,12 @@ func (s *Scheduler) correct(ctx context.Context, client dynamic.ResourceInterfac
 	live, err := apply(ctx, client, i, leaf)
 	if err != nil {
 		return false, err
+	}
+	if surplus := splitter.Surplus(live, leaf); surplus != nil {
+		surplus["metadata"] = map[string]any{"resourceVersion": live.GetResourceVersion(), "uid": string(live.GetUID())}
+		if live, err = patch(ctx, client, at, surplus); err != nil {
+			return false, err
+		}
 	}
 	s.mu.Lock()
 	s.corrected[at] = watch.VersionOf(live)
@@ -142,8 +149,8 @@ func (s *Scheduler) writeStatus(ctx context.Context, sub *subject, d schedule.De
 			return err
 		}
 	}
-	if slices.Contains(api.Dependencies(), i.GroupVersionResource) {
-		return nil // it has no status
+	if !kinds.HasStatus(i.GroupResource()) {
+		return nil
 	}
 	status := splitter.Aggregate(root.Unstructured, counted, keepTime(root.Unstructured, scheduled))
 	s.dropped.Strip(gk, i.Cluster, status, now)
@@ -201,7 +208,7 @@ func condition(d schedule.Decision, changes splitter.Changes, hints error, missi
 	c := metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionTrue, Reason: api.ReasonScheduled, LastTransitionTime: metav1.NewTime(now)}
 	switch {
 	case hints != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonInvalidHint, hints.Error()
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonOf(hints), hints.Error()
 	case len(changes.Collisions) > 0:
 		c.Status, c.Reason = metav1.ConditionFalse, api.ReasonNameCollision
 		c.Message = fmt.Sprintf("%s %s has the name of a leaf: rename it", changes.Collisions[0].GetKind(), changes.Collisions[0].GetName())
@@ -211,6 +218,14 @@ func condition(d schedule.Decision, changes splitter.Changes, hints error, missi
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonDependencyMissing, describe(missing)
 	}
 	return c
+}
+
+// reasonOf returns the reason of a mistake in the annotations of a root.
+func reasonOf(hints error) string {
+	if notSet := (*schedule.NotSetError)(nil); errors.As(hints, &notSet) {
+		return api.ReasonSpreadNotSet
+	}
+	return api.ReasonInvalidHint
 }
 
 // keepTime keeps the time of a condition whose status has not changed.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
@@ -25,29 +24,6 @@ const (
 	// Single runs it on one cluster, and moves it only if that one is lost.
 	Single Spread = "Single"
 )
-
-// spreads has the spread of kinds. All others run on one cluster.
-var spreads = map[schema.GroupResource]Spread{
-	{Group: "apps", Resource: "deployments"}:            Divide,
-	{Group: "apps", Resource: "replicasets"}:            Divide,
-	{Group: "apps", Resource: "statefulsets"}:           Divide,
-	{Group: "apps", Resource: "daemonsets"}:             Duplicate,
-	{Resource: "replicationcontrollers"}:                Divide,
-	{Resource: "services"}:                              Duplicate,
-	{Resource: "configmaps"}:                            Duplicate,
-	{Resource: "secrets"}:                               Duplicate,
-	{Resource: "serviceaccounts"}:                       Duplicate,
-	{Group: "networking.k8s.io", Resource: "ingresses"}: Duplicate,
-}
-
-// DefaultSpread returns how a kind is spread without an annotation. Workloads with data of their own, such as StatefulSets with
-// volumeClaimTemplates, run on one cluster.
-func DefaultSpread(gr schema.GroupResource, data bool) Spread {
-	if s, ok := spreads[gr]; ok && !(data && s == Divide) {
-		return s
-	}
-	return Single
-}
 
 // Hints are what a user requests with annotations.
 type Hints struct {
@@ -66,9 +42,9 @@ type Hints struct {
 	Rebalance api.Rebalance
 }
 
-// ParseHints reads the annotations of a workload, and those of its namespace, which have a lower precedence. Divisible means that the kind has
-// replicas which can be divided. It returns all mistakes at once, and the hints without them.
-func ParseHints(workload, namespace map[string]string, byDefault Spread, divisible bool) (Hints, error) {
+// ParseHints reads the annotations of a workload, and those of its namespace, which have a lower precedence. It returns all mistakes at
+// once, and the hints without them.
+func ParseHints(workload, namespace map[string]string, byDefault Spread) (Hints, error) {
 	h := Hints{Spread: byDefault}
 	var problems []error
 	read := func(key string, parse func(string) error) {
@@ -98,9 +74,6 @@ func ParseHints(workload, namespace map[string]string, byDefault Spread, divisib
 	read(api.AnnotationSpread, func(value string) error {
 		if !slices.Contains([]Spread{Divide, Duplicate, Single}, Spread(value)) {
 			return errors.New("must be Divide, Duplicate or Single")
-		}
-		if Spread(value) == Divide && !divisible {
-			return errors.New("objects of this kind cannot be divided")
 		}
 		h.Spread = Spread(value)
 		return nil

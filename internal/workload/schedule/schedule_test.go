@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"pgregory.net/rapid"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
@@ -328,18 +327,10 @@ func TestFree(t *testing.T) {
 	require.Equal(t, "100", f.Pods().String())
 }
 
-func TestDefaultSpread(t *testing.T) {
-	sts := schema.GroupResource{Group: "apps", Resource: "statefulsets"}
-	require.Equal(t, schedule.Divide, schedule.DefaultSpread(sts, false))
-	require.Equal(t, schedule.Single, schedule.DefaultSpread(sts, true))
-	require.Equal(t, schedule.Duplicate, schedule.DefaultSpread(schema.GroupResource{Resource: "services"}, false))
-	require.Equal(t, schedule.Single, schedule.DefaultSpread(schema.GroupResource{Group: "example.com", Resource: "widgets"}, false))
-}
-
 func TestParseHints(t *testing.T) {
 	h, err := schedule.ParseHints(
 		map[string]string{api.AnnotationClusterSelector: "region in (eu)", api.AnnotationWeights: "c1=2, c2=1", api.AnnotationSpread: "Single"},
-		map[string]string{api.AnnotationClusterSelector: "region=us", api.AnnotationMaxClusters: "2", api.AnnotationFailover: "5m", api.AnnotationRebalance: "Gradual"}, schedule.Divide, true)
+		map[string]string{api.AnnotationClusterSelector: "region=us", api.AnnotationMaxClusters: "2", api.AnnotationFailover: "5m", api.AnnotationRebalance: "Gradual"}, schedule.Divide)
 	require.NoError(t, err)
 	require.Equal(t, "region in (eu)", h.ClusterSelector.String())
 	require.Equal(t, map[string]int64{"c1": 2, "c2": 1}, h.Weights)
@@ -352,7 +343,7 @@ func TestParseHints(t *testing.T) {
 	h, err = schedule.ParseHints(map[string]string{
 		api.AnnotationClusterSelector: "a in", api.AnnotationWeights: "c1", api.AnnotationSpread: "Everywhere", api.AnnotationMaxClusters: "0",
 		api.AnnotationAffinity: "app=db", api.AnnotationFailover: "-5m", api.AnnotationRebalance: "Always",
-	}, nil, schedule.Duplicate, false)
+	}, nil, schedule.Duplicate)
 	require.ErrorContains(t, err, `annotation workloads.kcp.dev/cluster-selector: "a in"`)
 	require.ErrorContains(t, err, `annotation workloads.kcp.dev/weights: "c1": must be a list such as c1=2,c2=1`)
 	require.ErrorContains(t, err, `annotation workloads.kcp.dev/spread: "Everywhere": must be Divide, Duplicate or Single`)
@@ -362,9 +353,7 @@ func TestParseHints(t *testing.T) {
 	require.Equal(t, schedule.Duplicate, h.Spread)
 	require.Equal(t, "app=db", h.Affinity.String())
 
-	_, err = schedule.ParseHints(map[string]string{api.AnnotationSpread: "Divide"}, nil, schedule.Single, false)
-	require.ErrorContains(t, err, "objects of this kind cannot be divided")
-	_, err = schedule.ParseHints(map[string]string{api.AnnotationWeights: "c1=1,c1=2"}, nil, schedule.Divide, true)
+	_, err = schedule.ParseHints(map[string]string{api.AnnotationWeights: "c1=1,c1=2"}, nil, schedule.Divide)
 	require.ErrorContains(t, err, "c1 is listed twice")
 }
 

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 )
 
 // Ref names an object in the same namespace.
@@ -35,47 +36,25 @@ var (
 	ingresses       = schema.GroupResource{Group: "networking.k8s.io", Resource: "ingresses"}
 )
 
-// followers are the resources whose objects are where workloads need them.
-var followers = []schema.GroupResource{configMaps, secrets, serviceAccounts, claims, services, ingresses}
-
 // CanFollow reports whether objects of a resource are where workloads need them, unless the user says otherwise.
-func CanFollow(gr schema.GroupResource) bool { return slices.Contains(followers, gr) }
+func CanFollow(gr schema.GroupResource) bool {
+	k, _ := kinds.OfResource(gr)
+	return k.Spread == kinds.Follow
+}
 
 // Follows reports whether an object is where workloads need it. One with the annotation workloads.kcp.dev/spread is scheduled by itself.
 func Follows(gr schema.GroupResource, u *unstructured.Unstructured) bool {
 	return CanFollow(gr) && u.GetAnnotations()[api.AnnotationSpread] == ""
 }
 
-// KeepsData reports whether objects of a resource contain data in their cluster, so that they stay there when no workload needs them.
-func KeepsData(gr schema.GroupResource) bool { return gr == claims }
-
-// everywhere are objects that each namespace of a cluster has of its own.
-var everywhere = []Ref{{serviceAccounts, "default"}, {configMaps, "kube-root-ca.crt"}}
-
-// podSpecs are the paths of pod specs, by kind.
-var podSpecs = map[schema.GroupKind][]string{
-	{Kind: "Pod"}:                        {"spec"},
-	{Kind: "ReplicationController"}:      {"spec", "template", "spec"},
-	{Group: "apps", Kind: "Deployment"}:  {"spec", "template", "spec"},
-	{Group: "apps", Kind: "ReplicaSet"}:  {"spec", "template", "spec"},
-	{Group: "apps", Kind: "StatefulSet"}: {"spec", "template", "spec"},
-	{Group: "apps", Kind: "DaemonSet"}:   {"spec", "template", "spec"},
-	{Group: "batch", Kind: "Job"}:        {"spec", "template", "spec"},
-	{Group: "batch", Kind: "CronJob"}:    {"spec", "jobTemplate", "spec", "template", "spec"},
+// KeepsData reports whether objects of a resource are data in their cluster, so that they stay there when no workload needs them.
+func KeepsData(gr schema.GroupResource) bool {
+	k, _ := kinds.OfResource(gr)
+	return k.Data == kinds.AlwaysData
 }
 
 // PodSpec returns the pod spec of a workload, or nil if its kind has none. It is not a copy.
-func PodSpec(u *unstructured.Unstructured) map[string]any {
-	path, ok := podSpecs[u.GroupVersionKind().GroupKind()]
-	if !ok {
-		return nil
-	}
-	at := u.Object
-	for _, field := range path {
-		at = object(at, field)
-	}
-	return at
-}
+func PodSpec(u *unstructured.Unstructured) map[string]any { return kinds.PodSpec(u) }
 
 // Dependencies returns the objects that an object names, sorted: those of a pod spec, the pull secrets of a ServiceAccount, the
 // Services and certificates of an Ingress.
@@ -89,7 +68,9 @@ func Dependencies(u *unstructured.Unstructured) []Dependency {
 	case schema.GroupKind{Group: "networking.k8s.io", Kind: "Ingress"}:
 		d.ingress(object(u.Object, "spec"))
 	}
-	d.pod(PodSpec(u))
+	if _, ok := kinds.PodTemplate(u); ok {
+		d.pod(PodSpec(u))
+	}
 	if u.GetKind() == "StatefulSet" {
 		d.add(services, object(u.Object, "spec")["serviceName"], true)
 	}
@@ -103,7 +84,7 @@ type collector struct{ found []Dependency }
 func (d *collector) add(gr schema.GroupResource, name any, optional any) {
 	text, _ := name.(string)
 	ref := Ref{gr, text}
-	if text == "" || slices.Contains(everywhere, ref) {
+	if text == "" || kinds.IsEverywhere(gr, text) && gr != serviceAccounts {
 		return
 	}
 	isOptional, _ := optional.(bool)
@@ -115,7 +96,10 @@ func (d *collector) add(gr schema.GroupResource, name any, optional any) {
 }
 
 func (d *collector) pod(spec map[string]any) {
-	d.add(serviceAccounts, spec["serviceAccountName"], false)
+	account, _ := spec["serviceAccountName"].(string)
+	account = cmp.Or(account, kinds.DefaultAccount)
+	// Each namespace has the default account. It is only needed for what it brings, see adds.
+	d.add(serviceAccounts, account, account == kinds.DefaultAccount)
 	for _, s := range objects(spec, "imagePullSecrets") {
 		d.add(secrets, s["name"], true) // the kubelet pulls without it
 	}
@@ -162,111 +146,6 @@ func (d *collector) ingress(spec map[string]any) {
 	for _, tls := range objects(spec, "tls") {
 		d.add(secrets, tls["secretName"], true) // controllers serve a certificate of their own
 	}
-}
-
-// Selects reports whether a Service selects the pods of a workload. A Service without a selector selects none.
-func Selects(service, workload *unstructured.Unstructured) bool {
-	selector := object(object(service.Object, "spec"), "selector")
-	labels := object(object(object(object(workload.Object, "spec"), "template"), "metadata"), "labels")
-	if workload.GetKind() == "Pod" {
-		labels = object(object(workload.Object, "metadata"), "labels")
-	}
-	for key, value := range selector {
-		if labels[key] != value {
-			return false
-		}
-	}
-	return len(selector) > 0
-}
-
-// Placed is a workload and its clusters.
-type Placed struct {
-	Ref
-	Object   *unstructured.Unstructured
-	Clusters []string
-}
-
-// Needs has the clusters in which a dependency is needed, and the workloads that need it there.
-type Needs map[Ref]map[string][]string
-
-// FindNeeds returns the dependencies of the workloads of a namespace, with those of dependencies: the objects that they name, the
-// Services that select them, and the Ingresses of these. A Service without a selector is needed by all workloads. Objects are the
-// roots in the namespace.
-func FindNeeds(workloads []Placed, all map[Ref]*unstructured.Unstructured) Needs {
-	n := &needs{Needs: Needs{}, objects: all, ingresses: map[string][]Ref{}}
-	var selecting []Ref
-	for ref, o := range all {
-		switch ref.GroupResource {
-		case services:
-			selecting = append(selecting, ref)
-		case ingresses:
-			for _, d := range Dependencies(o) {
-				if d.GroupResource == services {
-					n.ingresses[d.Name] = append(n.ingresses[d.Name], ref)
-				}
-			}
-		}
-	}
-	for _, w := range workloads {
-		n.follow(w, w.Object, map[Ref]bool{w.Ref: true})
-		for _, s := range selecting {
-			if o := all[s]; len(object(object(o.Object, "spec"), "selector")) == 0 || Selects(o, w.Object) {
-				n.need(w, Dependency{Ref: s}, map[Ref]bool{w.Ref: true})
-			}
-		}
-	}
-	return n.Needs
-}
-
-// needs is the state of FindNeeds.
-type needs struct {
-	Needs
-	objects   map[Ref]*unstructured.Unstructured
-	ingresses map[string][]Ref // by the name of a Service
-}
-
-// follow adds what an object names. Seen are the objects between it and the workload, against cycles.
-func (n *needs) follow(w Placed, u *unstructured.Unstructured, seen map[Ref]bool) {
-	for _, d := range Dependencies(u) {
-		n.need(w, d, seen)
-	}
-}
-
-// need adds a dependency and those that follow from it.
-func (n *needs) need(w Placed, d Dependency, seen map[Ref]bool) {
-	if seen[d.Ref] {
-		return
-	}
-	seen[d.Ref] = true
-	u := n.objects[d.Ref]
-	if u == nil {
-		return
-	}
-	if n.Needs[d.Ref] == nil {
-		n.Needs[d.Ref] = map[string][]string{}
-	}
-	for _, c := range w.Clusters {
-		if by := n.Needs[d.Ref][c]; !slices.Contains(by, w.String()) {
-			by = append(by, w.String())
-			slices.Sort(by)
-			n.Needs[d.Ref][c] = by
-		}
-	}
-	// An Ingress is needed where one of its Services is. It does not bring the others there.
-	if d.GroupResource == ingresses {
-		for _, next := range Dependencies(u) {
-			if next.GroupResource != services {
-				n.need(w, next, seen)
-			}
-		}
-		return
-	}
-	if d.GroupResource == services {
-		for _, i := range n.ingresses[d.Name] {
-			n.need(w, Dependency{Ref: i}, seen)
-		}
-	}
-	n.follow(w, u, seen)
 }
 
 // object returns a field that is an object, or nil.

@@ -26,6 +26,11 @@ type Share struct {
 	Replicas *int64
 	// NeededBy are the workloads that need the object in the cluster, for the annotation workloads.kcp.dev/needed-by.
 	NeededBy []string
+	// Scaled means that an autoscaler of the cluster sets the replicas: the cluster creates the object with Replicas, and nothing corrects
+	// them.
+	Scaled bool
+	// Bounds replace spec.minReplicas and spec.maxReplicas of an autoscaler. Nil leaves them.
+	Bounds *Bounds
 }
 
 // IsRoot reports whether an object is one that a user has created, and not a leaf. Users can also create leaves.
@@ -65,9 +70,9 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	// The syncer would add it before it writes to the cluster: another request, and another turn of the watch.
 	leaf.SetFinalizers([]string{api.FinalizerSyncer})
 	leaf.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(root, root.GroupVersionKind())})
-	if share.Replicas != nil {
-		if err := unstructured.SetNestedField(leaf.Object, *share.Replicas, "spec", "replicas"); err != nil {
-			return nil, fmt.Errorf("set the replicas of %s %s/%s: %w", root.GetKind(), root.GetNamespace(), root.GetName(), err)
+	for field, value := range share.numbers() {
+		if err := unstructured.SetNestedField(leaf.Object, value, "spec", field); err != nil {
+			return nil, fmt.Errorf("set spec.%s of %s %s/%s: %w", field, root.GetKind(), root.GetNamespace(), root.GetName(), err)
 		}
 	}
 	annotations := with(usersOnly(root.GetAnnotations()), map[string]string{api.AnnotationName: root.GetName()})
@@ -76,6 +81,9 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	}
 	if len(share.NeededBy) > 0 {
 		annotations[api.AnnotationNeededBy] = strings.Join(slices.Sorted(slices.Values(share.NeededBy)), ",")
+	}
+	if share.Scaled {
+		annotations[api.AnnotationScaled] = "true"
 	}
 	leaf.SetAnnotations(annotations)
 	// encoding/json sorts the keys of maps.
@@ -86,6 +94,19 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	annotations[api.AnnotationSpecHash] = api.Hash(12, string(data))
 	leaf.SetAnnotations(annotations)
 	return leaf, nil
+}
+
+// numbers returns the fields of a spec that a share replaces.
+func (s Share) numbers() map[string]int64 {
+	out := map[string]int64{}
+	if s.Replicas != nil {
+		out["replicas"] = *s.Replicas
+	}
+	if s.Bounds != nil {
+		out["minReplicas"] = s.Bounds.Min
+		out["maxReplicas"] = s.Bounds.Max
+	}
+	return out
 }
 
 // usersOnly returns labels or annotations without those of kcp, of this project, and those that only kubectl uses.
@@ -148,14 +169,18 @@ func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Uns
 	return c
 }
 
-// hasContent reports whether an object has the content of a leaf. It can have more, such as defaults.
+// hasContent reports whether an object has the content of a leaf. It can have more, such as defaults, but no containers.
 func hasContent(is, leaf *unstructured.Unstructured) bool {
 	for field, want := range leaf.Object {
+		if field == "spec" && leaf.GetAnnotations()[api.AnnotationScaled] != "" {
+			want = maps.Clone(object(leaf.Object, field))
+			delete(want.(map[string]any), "replicas")
+		}
 		if field != "metadata" && !has(is.Object[field], want) {
 			return false
 		}
 	}
-	return true
+	return Surplus(is, leaf) == nil
 }
 
 // has reports whether a value of JSON has everything of another one: maps and lists of maps can have more items.

@@ -174,7 +174,10 @@ func TestDependenciesOfPods(t *testing.T) {
 		require.Equal(t, want, texts(splitter.Dependencies(u)), tc.kind)
 	}
 	require.Empty(t, splitter.Dependencies(object(t, "{apiVersion: example.com/v1, kind: Widget, spec: {template: {spec: {serviceAccountName: x}}}}")))
-	require.Empty(t, splitter.Dependencies(object(t, "{apiVersion: v1, kind: Pod, spec: {serviceAccountName: default, volumes: [x, {configMap: y}]}}")))
+	for _, text := range []string{"{serviceAccountName: default, volumes: [x, {configMap: y}]}", "{containers: []}"} {
+		u := object(t, "{apiVersion: v1, kind: Pod, spec: "+text+"}")
+		require.Equal(t, []string{"serviceaccounts/default optional"}, texts(splitter.Dependencies(u)), text)
+	}
 }
 
 func texts(all []splitter.Dependency) []string {
@@ -247,9 +250,15 @@ func TestCompareFindsWhatAnotherClientHasChanged(t *testing.T) {
 		"status: {replicas: 7}":  false,
 		"spec: {replicas: 3}":    true,
 		"spec: {template: null}": true,
-		"spec: {template: {metadata: {labels: {a: b}}, spec: {containers: [{name: proxy}, {name: web, image: web, args: [a, b], ports: []}]}}}": false,
-		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: other, args: [a, b]}]}}}":                                       true,
-		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: web, args: [a, b, c]}]}}}":                                      true,
+		"spec: {template: {metadata: {labels: {a: b}}, spec: {containers: [{name: web, image: web, args: [a, b], ports: []}]}}}":         false,
+		"spec: {template: {metadata: {}, spec: {containers: [{name: proxy}, {name: web, image: web, args: [a, b]}]}}}":                   true,
+		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: web, args: [a, b], env: [{name: A, value: b}]}]}}}":      true,
+		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: web, args: [a, b]}], volumes: [{name: v}]}}}":            true,
+		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: web, args: [a, b]}], initContainers: [{name: i}]}}}":     true,
+		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: web, args: [a, b]}], tolerations: [{key: k}]}}}":         false,
+		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: web, args: [a, b]}], volumes: [], initContainers: []}}}": false,
+		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: other, args: [a, b]}]}}}":                                true,
+		"spec: {template: {metadata: {}, spec: {containers: [{name: web, image: web, args: [a, b, c]}]}}}":                               true,
 	} {
 		is := want[0].DeepCopy()
 		patch := object(t, "{apiVersion: apps/v1, kind: Deployment, "+change+"}")

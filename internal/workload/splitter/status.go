@@ -14,59 +14,33 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 )
 
-// operation computes a field of the status of a root from the values of its leaves, which are at least one, sorted by cluster.
-type operation func(values []any) any
-
-// row is a field of a status, and its operation.
-type row struct {
-	path string // fields, separated by dots
-	op   operation
-}
-
-// statuses has the fields of kinds. Others of these kinds are left out, because they are about one cluster. conditions and
-// observedGeneration are computed for all kinds.
-var statuses = map[schema.GroupKind][]row{
-	{Group: "apps", Kind: "Deployment"}: rows(sum, "replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas",
-		"terminatingReplicas"),
-	{Group: "apps", Kind: "ReplicaSet"}: rows(sum, "replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas", "terminatingReplicas"),
-	{Kind: "ReplicationController"}:     rows(sum, "replicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"),
-	{Group: "apps", Kind: "StatefulSet"}: append(
-		rows(sum, "replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas"),
-		rows(same, "currentRevision", "updateRevision")...),
-	{Group: "apps", Kind: "DaemonSet"}: rows(sum, "currentNumberScheduled", "desiredNumberScheduled", "numberAvailable", "numberMisscheduled",
-		"numberReady", "numberUnavailable", "updatedNumberScheduled"),
-	{Group: "batch", Kind: "Job"}: slices.Concat(rows(sum, "active", "succeeded", "failed", "ready", "terminating"),
-		rows(smallest, "startTime"), rows(largest, "completionTime")),
-	{Group: "batch", Kind: "CronJob"}:             slices.Concat(rows(union, "active"), rows(largest, "lastScheduleTime", "lastSuccessfulTime")),
-	{Kind: "Service"}:                             rows(union, "loadBalancer.ingress"),
-	{Group: "networking.k8s.io", Kind: "Ingress"}: rows(union, "loadBalancer.ingress"),
-}
-
 // HasConditions reports whether the status of a kind has conditions. Those of kinds that are not known may have them.
-func HasConditions(gk schema.GroupKind) bool {
-	return !slices.Contains([]schema.GroupKind{
-		{Group: "networking.k8s.io", Kind: "Ingress"}, {Group: "batch", Kind: "CronJob"}, {Kind: "ConfigMap"}, {Kind: "Secret"}, {Kind: "ServiceAccount"},
-	}, gk)
+func HasConditions(gk schema.GroupKind) bool { return kinds.HasConditions(gk) }
+
+// compute computes a field of the status of a root from the values of its leaves, which are at least one, sorted by cluster.
+func compute(op kinds.Operation, values []any) any {
+	switch op {
+	case kinds.Sum:
+		return sum(values)
+	case kinds.Earliest:
+		return slices.MinFunc(values, compareText)
+	case kinds.Latest:
+		return slices.MaxFunc(values, compareText)
+	case kinds.Union:
+		return union(values)
+	}
+	return same(values)
 }
 
 // IsFinished reports whether a root is a Job that has run to its end, with or without success.
 func IsFinished(root *unstructured.Unstructured) bool {
-	if root.GroupVersionKind().GroupKind() != (schema.GroupKind{Group: "batch", Kind: "Job"}) {
-		return false
-	}
-	return slices.ContainsFunc(objects(object(root.Object, "status"), "conditions"), func(c map[string]any) bool {
+	k, _ := kinds.OfObject(root)
+	return k.Finishes && slices.ContainsFunc(objects(object(root.Object, "status"), "conditions"), func(c map[string]any) bool {
 		return c["status"] == "True" && slices.Contains([]any{"Complete", "Failed"}, c["type"])
 	})
-}
-
-func rows(op operation, paths ...string) []row {
-	var all []row
-	for _, p := range paths {
-		all = append(all, row{p, op})
-	}
-	return all
 }
 
 // sum adds numbers.
@@ -79,10 +53,7 @@ func sum(values []any) any {
 	return total
 }
 
-// smallest and largest compare times in RFC 3339, which have the order of their texts.
-func smallest(values []any) any { return slices.MinFunc(values, compareText) }
-func largest(values []any) any  { return slices.MaxFunc(values, compareText) }
-
+// compareText compares times in RFC 3339, which have the order of their texts.
 func compareText(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
 
 // union returns the items of all lists, once.
@@ -110,7 +81,7 @@ func same(values []any) any {
 }
 
 // Aggregate returns the status of a root. Leaves has a leaf for each cluster of the root, or nil if it does not exist yet. Conditions are
-// those of the root itself, such as Scheduled. The status of a kind that is not in the table is that of its leaf, if it has one.
+// those of the root itself, such as Scheduled. The status of a kind that has no fields in the table is that of its leaf, if it has one.
 func Aggregate(root *unstructured.Unstructured, leaves map[string]*unstructured.Unstructured, conditions ...metav1.Condition) map[string]any {
 	names, existing := slices.Sorted(maps.Keys(leaves)), []string{}
 	for _, name := range names {
@@ -119,15 +90,15 @@ func Aggregate(root *unstructured.Unstructured, leaves map[string]*unstructured.
 		}
 	}
 	status := map[string]any{}
-	table, known := statuses[root.GroupVersionKind().GroupKind()]
-	if !known && len(existing) == 1 {
+	kind, _ := kinds.OfObject(root)
+	if kind.Status == nil && len(existing) == 1 {
 		status, _, _ = unstructured.NestedMap(leaves[existing[0]].Object, "status")
 		if status == nil {
 			status = map[string]any{}
 		}
 	}
-	for _, r := range table {
-		path := strings.Split(r.path, ".")
+	for _, field := range kind.Status {
+		path := strings.Split(field.Path, ".")
 		var values []any
 		for _, name := range existing {
 			if v, ok, _ := unstructured.NestedFieldCopy(leaves[name].Object, append([]string{"status"}, path...)...); ok {
@@ -137,7 +108,7 @@ func Aggregate(root *unstructured.Unstructured, leaves map[string]*unstructured.
 		if len(values) == 0 {
 			continue
 		}
-		if v := r.op(values); v != nil {
+		if v := compute(field.Operation, values); v != nil {
 			// The parents are maps, or do not exist: the table sets them.
 			_ = unstructured.SetNestedField(status, v, path...)
 		}
@@ -175,7 +146,7 @@ func observed(root *unstructured.Unstructured, names []string, leaves map[string
 }
 
 // problems are conditions that are True if something is wrong. All others are False then.
-var problems = []string{"ReplicaFailure", "Failed", "FailureTarget"}
+var problems = []string{"ReplicaFailure", "Failed", "FailureTarget", "ScalingLimited"}
 
 // mergeConditions merges the conditions of leaves by type: the state of a root is that of its worst leaf.
 func mergeConditions(names []string, leaves map[string]*unstructured.Unstructured, own []metav1.Condition) []any {
@@ -238,7 +209,7 @@ func worst(kind string, all []reported, several bool) any {
 			}
 		}
 		if len(times) > 0 {
-			merged[field] = largest(times)
+			merged[field] = slices.MaxFunc(times, compareText)
 		}
 	}
 	return merged
@@ -253,7 +224,11 @@ func PlacementOf(leaves map[string]*unstructured.Unstructured) api.Placement {
 	for name, leaf := range leaves {
 		var share api.ClusterPlacement
 		if leaf != nil {
-			if n, ok, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas"); ok {
+			at := "spec"
+			if leaf.GetAnnotations()[api.AnnotationScaled] != "" {
+				at = "status" // the replicas that the autoscaler has set
+			}
+			if n, ok, _ := unstructured.NestedInt64(leaf.Object, at, "replicas"); ok {
 				share.Replicas = &n
 			}
 			for _, field := range readyFields() {
