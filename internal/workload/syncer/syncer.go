@@ -178,7 +178,8 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 	}
 	s.down, err = watch.New(ctx, watch.Options{
 		Config: s.Physical, LabelSelector: api.LabelSetup + "=" + s.Setup + "," + api.LabelCluster + "=" + s.Cluster, Now: s.Now,
-		Keep: append(identity(), []string{"status"}), // the generation shows whether the rest is what was sent
+		// The generation shows whether the rest is what was sent. An autoscaler sets the replicas.
+		Keep: append(identity(), []string{"status"}, []string{"spec", "replicas"}),
 		State: func(src watch.Source, err error) {
 			state(src, err)
 			if err == nil {
