@@ -202,7 +202,7 @@ const (
 	ReasonInvalidHint       = "InvalidHint"
 	ReasonDependencyMissing = "DependencyMissing"
 	ReasonNameCollision     = "NameCollision"  // an object of the user has the name of a leaf
-	ReasonSpreadNotSet      = "SpreadNotSet"   // nobody has described the kind, and the object has no annotation
+	ReasonSpreadNotSet      = "SpreadNotSet"   // the kind is not in the table of kinds, and the object has no annotation
 	ReasonUnprotected       = "Unprotected"    // what protects the pods is not in the cluster yet
 	ReasonTooLarge          = "TooLarge"       // the workspace has more than one workspace may have
 	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object again and again

@@ -44,7 +44,7 @@ type Selection int
 const (
 	// NoSelection means that the kind does not select pods.
 	NoSelection Selection = iota
-	// Labels is a map of labels. An empty one selects no pods by itself: somebody else maintains the endpoints, so all workloads need it.
+	// Labels is a map of labels. An empty one selects no pods: a user maintains the endpoints, so all workloads need it.
 	Labels
 	// Selector is a label selector. An empty one selects all pods, and a missing one none.
 	Selector

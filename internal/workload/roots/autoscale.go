@@ -25,7 +25,7 @@ func (s *Scheduler) autoscaler(i item, root *unstructured.Unstructured) *unstruc
 	return splitter.Scaled(root, all)
 }
 
-// rescaled reports whether the leaves of a workload do not say whether an autoscaler scales it.
+// rescaled reports whether leaves of a workload have AnnotationScaled without an autoscaler, or the other way round.
 func (sc *scene) rescaled(i item, root watch.Object) bool {
 	scaled := sc.scaled[splitter.TargetOf(refOf(i), root.Unstructured)]
 	for _, leaf := range sc.present[refOf(i).String()] {

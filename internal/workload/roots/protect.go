@@ -20,7 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// waits are the objects that are not in clusters yet, and that have to be there before a workload: see kinds.IsFirst. A cluster without
+// waits are the objects that are not in clusters yet, and that must exist there before a workload: see kinds.IsFirst. A cluster without
 // objects waits for the controller, which has not seen all of them.
 type waits map[string][]splitter.Ref
 
@@ -137,7 +137,7 @@ func (sc *scene) unprotected(needs splitter.Needs, workload string, clusters []s
 	return out
 }
 
-// inForce reports whether a cluster has an object as it is now: its syncer says so.
+// inForce reports whether a cluster has an object as it is now, which its syncer records in AnnotationSynced.
 func (sc *scene) inForce(ref splitter.Ref, cluster string) bool {
 	root := sc.roots[ref].Unstructured
 	leaf := sc.leaves[ref][cluster]

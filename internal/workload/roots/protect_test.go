@@ -189,7 +189,7 @@ func TestPullSecretsOfTheDefaultServiceAccount(t *testing.T) {
 	s.eventually(func() bool { return s.on(serviceAccounts, "chosen") == "c1" && s.on(secrets, "other") == "c1" }, "as the user says")
 }
 
-func TestAKindThatNobodyHasDescribed(t *testing.T) {
+func TestAKindThatIsNotInTheTable(t *testing.T) {
 	s := start(t)
 	s.publish(cluster("c1", true, 0), cluster("c2", true, 0))
 	s.object(widgets, `{apiVersion: example.com/v1, kind: Widget, metadata: {name: w, namespace: shop}, spec: {}}`)
@@ -306,7 +306,7 @@ func TestAContainerThatIsInjectedIntoALeafIsRemoved(t *testing.T) {
 	s.eventually(func() bool { return s.containers() == "[map[image:i name:c]]" }, "removed")
 }
 
-// A webhook adds the container again, each time. Nobody writes in a loop.
+// A webhook adds the container again, each time. The controller does not write in a loop.
 func TestAContainerThatAWebhookInjects(t *testing.T) {
 	s := start(t)
 	s.clusters(cluster("c1", true, 0))

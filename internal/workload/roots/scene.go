@@ -170,7 +170,7 @@ func (sc *scene) bounded(ref splitter.Ref, shares map[string]splitter.Share) (ma
 		switch {
 		case here:
 		case leaf != nil && !slices.Contains(sc.clusters, cluster):
-			b = splitter.BoundsOf(leaf) // nobody decides about that cluster now
+			b = splitter.BoundsOf(leaf) // no decision includes that cluster now
 		default:
 			delete(shares, cluster)
 			continue

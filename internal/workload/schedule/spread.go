@@ -9,7 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 )
 
-// DefaultSpread returns how objects of a resource are spread without an annotation, or false if nobody has described their kind. Workloads
+// DefaultSpread returns how objects of a resource are spread without an annotation, or false if their kind is not in the table. Workloads
 // with data in their cluster, such as StatefulSets with volumeClaimTemplates, run on one cluster. What follows workloads is on each cluster
 // if a user chooses where it is.
 func DefaultSpread(gr schema.GroupResource, data bool) (Spread, bool) {
@@ -25,7 +25,7 @@ func DefaultSpread(gr schema.GroupResource, data bool) (Spread, bool) {
 	return Spread(k.Spread), true
 }
 
-// NotSetError means that nobody has described the kind of an object, and that its user does not say how it is spread, either.
+// NotSetError means that the kind of an object is not in the table, and that no annotation has its spread.
 type NotSetError struct{ Resource schema.GroupResource }
 
 func (e *NotSetError) Error() string {

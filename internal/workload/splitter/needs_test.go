@@ -81,7 +81,7 @@ func clustersOf(needed map[string][]string) string {
 	return out[1:]
 }
 
-// Nobody knows the labels of the pods that an operator makes of its objects.
+// The labels of the pods that an operator makes of its objects are not known.
 func TestPoliciesGuardPodsOfUnknownKinds(t *testing.T) {
 	widget := splitter.Placed{Ref: ref("widgets.example.com", "w"), Object: object(t, "{apiVersion: example.com/v1, kind: Widget}"), Clusters: []string{"c3"}}
 	at := ref(policies, "o")

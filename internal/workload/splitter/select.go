@@ -104,7 +104,7 @@ func (x *index) selected(o *unstructured.Unstructured, kind kinds.Kind) []int {
 	s, ok := selectorOf(o, kind)
 	if !ok {
 		if kind.Selects == kinds.Labels || kind.Guards {
-			return x.all // somebody else maintains the endpoints, or what it is for is not clear
+			return x.all // a user maintains the endpoints, or what it is for is not clear
 		}
 		return nil
 	}
