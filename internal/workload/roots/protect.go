@@ -29,6 +29,7 @@ type waits map[string][]splitter.Ref
 func (s *Scheduler) protect(
 	ctx context.Context, i item, root watch.Object, changes *splitter.Changes, leaves map[string]*unstructured.Unstructured,
 ) (waits, time.Duration, error) {
+	s.setWaiting(i, false)
 	var fresh []string
 	for _, leaf := range changes.Apply {
 		if cluster := leaf.GetLabels()[api.LabelCluster]; leaves[cluster] == nil {
@@ -42,6 +43,7 @@ func (s *Scheduler) protect(
 	if err != nil || len(missing) == 0 {
 		return nil, 0, err
 	}
+	s.setWaiting(i, true)
 	changes.Apply = slices.DeleteFunc(changes.Apply, func(leaf *unstructured.Unstructured) bool {
 		_, waits := missing[leaf.GetLabels()[api.LabelCluster]]
 		return waits
@@ -52,6 +54,18 @@ func (s *Scheduler) protect(
 		}
 	}
 	return missing, incompleteInterval, nil
+}
+
+// setWaiting records whether a workload waits. Only then is it scheduled again by follow: before the leaves of another one come back with
+// the watch, the next decision could differ.
+func (s *Scheduler) setWaiting(i item, waiting bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if waiting {
+		s.waiting[i] = true
+	} else {
+		delete(s.waiting, i)
+	}
 }
 
 // unprotected returns the clusters in which a workload would be without something that protects its pods. Its decision is known.
@@ -151,6 +165,9 @@ func (sc *scene) inForce(ref splitter.Ref, cluster string) bool {
 
 // waited reports whether the leaf of a workload can be written to a cluster that does not have it.
 func (sc *scene) waited(i item, root watch.Object, needs splitter.Needs) bool {
+	if !sc.waiting[i] {
+		return false
+	}
 	ref := refOf(i)
 	without := slices.DeleteFunc(slices.Clone(sc.decided[splitter.TargetOf(ref, root.Unstructured)].clusters), func(c string) bool {
 		return sc.present[ref.String()][c] != nil

@@ -80,6 +80,8 @@ type Scheduler struct {
 	seen []any
 	// decided are the clusters of the last decision about each workload.
 	decided map[item]decided
+	// waiting are the workloads with a leaf that is not written yet, see protect.
+	waiting map[item]bool
 	// longNames has the root's name of leaves whose names do not contain it.
 	longNames map[item]string
 	// corrected has leaves that another client had changed, as they were after their correction.
@@ -93,7 +95,7 @@ func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
 	return &Scheduler{
 		Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), reserved: map[string]map[item]*reservation{}, decided: map[item]decided{},
-		longNames: map[item]string{}, corrected: map[item]watch.Version{},
+		waiting: map[item]bool{}, longNames: map[item]string{}, corrected: map[item]watch.Version{},
 	}
 }
 

@@ -29,6 +29,8 @@ type scene struct {
 	// pending are the roots of workloads, and decided what was decided about them.
 	pending map[item]watch.Object
 	decided map[splitter.Target]decided
+	// waiting are the roots with a leaf that is not written yet.
+	waiting map[item]bool
 	// scaled are the workloads that an autoscaler scales.
 	scaled map[splitter.Target]bool
 	// present has the leaves of each workload, also those that are being deleted, by the text of its Ref and by cluster.
@@ -42,7 +44,7 @@ func (s *Scheduler) look(ns item) *scene {
 	sc := &scene{
 		resources: s.published.watched(), roots: map[splitter.Ref]watch.Object{}, objects: map[splitter.Ref]*unstructured.Unstructured{},
 		items: map[splitter.Ref]item{}, leaves: map[splitter.Ref]map[string]*unstructured.Unstructured{}, pending: map[item]watch.Object{},
-		decided: map[splitter.Target]decided{}, scaled: map[splitter.Target]bool{}, present: map[string]map[string]*unstructured.Unstructured{},
+		decided: map[splitter.Target]decided{}, waiting: map[item]bool{}, scaled: map[splitter.Target]bool{}, present: map[string]map[string]*unstructured.Unstructured{},
 	}
 	for _, c := range s.clusters {
 		sc.clusters = append(sc.clusters, c.Name)
@@ -95,6 +97,7 @@ func (s *Scheduler) see(sc *scene, r schema.GroupVersionResource, o watch.Object
 		d, known := s.decided[i]
 		sc.workloads = append(sc.workloads, splitter.Placed{Ref: ref, Object: o.Unstructured, Clusters: d.clusters})
 		sc.pending[i] = o
+		sc.waiting[i] = s.waiting[i]
 		if known {
 			sc.decided[splitter.TargetOf(ref, o.Unstructured)] = d
 		}

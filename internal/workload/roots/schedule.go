@@ -196,6 +196,7 @@ func (s *Scheduler) near(i item, w *schedule.Workload) {
 func (s *Scheduler) forget(i item) {
 	s.mu.Lock()
 	delete(s.decided, i)
+	delete(s.waiting, i)
 	for _, all := range s.reserved {
 		delete(all, i)
 	}
