@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
+	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
@@ -70,8 +73,9 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 // apply applies a leaf to the physical cluster, if that can change something. It returns the object there.
 func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	desired := s.transform(leaf)
-	hash := hashOf(desired)
 	live, known := s.down.Get(i.GroupVersionResource, watch.Key{Namespace: desired.GetNamespace(), Name: desired.GetName()})
+	scaled := known && splitter.KeepReplicas(leaf, desired, live.Unstructured)
+	hash := hashOf(desired)
 	s.mu.Lock()
 	last := s.applied[i]
 	s.mu.Unlock()
@@ -89,6 +93,9 @@ func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructu
 		if err := s.claim(ctx, client, i, desired); err != nil {
 			return nil, err
 		}
+	}
+	if scaled {
+		desired.SetResourceVersion(live.GetResourceVersion())
 	}
 	object, err := client.Apply(ctx, desired.GetName(), desired, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
 	if err != nil {
@@ -221,14 +228,21 @@ func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 
 // annotate writes the outcome to a leaf that has no status.
 func (s *syncer) annotate(ctx context.Context, i item, leaf watch.Object, o outcome) error {
-	var want any
+	want := map[string]any{api.AnnotationSyncError: nil}
 	if o.reason != api.ReasonSynced {
-		want = o.reason + ": " + o.message
+		want[api.AnnotationSyncError] = o.reason + ": " + o.message
+	} else if kinds.IsFirst(i.GroupResource(), name(leaf.Unstructured)) {
+		want[api.AnnotationSynced] = strconv.FormatInt(leaf.GetGeneration(), 10)
 	}
-	if have, ok := leaf.GetAnnotations()[api.AnnotationSyncError]; ok && have == want || !ok && want == nil {
+	for key, value := range want {
+		if have, ok := leaf.GetAnnotations()[key]; ok == (value != nil) && (!ok || have == value) {
+			delete(want, key)
+		}
+	}
+	if len(want) == 0 {
 		return nil
 	}
-	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationSyncError: want}}})
+	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": want}})
 	if apierrors.IsNotFound(err) {
 		return nil // the leaf is gone
 	}

@@ -207,7 +207,8 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 	}
 	s.down, err = watch.New(ctx, watch.Options{
 		Config: s.Physical, LabelSelector: api.LabelSetup + "=" + s.Setup, Now: s.Now, // whatever name the cluster had
-		Keep: append(identity(), []string{"status"}), // the generation shows whether the rest is what was sent
+		// The generation shows whether the rest is what was sent. An autoscaler sets the replicas.
+		Keep: append(identity(), []string{"status"}, []string{"spec", "replicas"}),
 		State: func(src watch.Source, err error) {
 			state(src, err)
 			if err == nil {
