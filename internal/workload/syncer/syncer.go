@@ -109,6 +109,10 @@ type syncer struct {
 	// release is the annotation of the Cluster with which a user releases orphans that are kept.
 	release string
 
+	// guards confine the namespaces, and contention has the objects that other clients change.
+	guards     guards
+	contention contention
+
 	// released are the UIDs of orphans that a user has released. Only sweep uses it.
 	released map[types.UID]bool
 }
@@ -128,6 +132,7 @@ func Run(ctx context.Context, o Options) error {
 	defer s.up.Stop()
 	defer s.bound.Stop()
 	defer s.down.Stop()
+	defer s.guards.stop()
 	follow := watch.Options{Config: o.KCP, Now: o.Now}
 	workspace := strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace
 	g.Go(func() error {
@@ -138,6 +143,7 @@ func Run(ctx context.Context, o Options) error {
 		wait.UntilWithContext(ctx, func(ctx context.Context) { s.secure(ctx); s.sweep(ctx) }, sweepInterval)
 		return context.Cause(ctx)
 	})
+	g.Go(func() error { s.keepGuards(ctx); return context.Cause(ctx) })
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
 	for range o.Workers {
 		g.Go(func() error { s.work(ctx); return nil })
@@ -188,7 +194,10 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 		Relisted: func(src watch.Source) { s.again(src.Resource) },
 		Changed:  s.changedBelow,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return s.watchGuards(ctx)
 }
 
 // identity are the fields that identify an object.
@@ -205,6 +214,7 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 		s.mu.Lock()
 		s.release, s.podSecurity = c.Annotations[api.AnnotationRemoveOrphans], c.PodSecurity()
 		s.mu.Unlock()
+		s.see(c)
 		if s.See != nil {
 			s.See(c)
 		}

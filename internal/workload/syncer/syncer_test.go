@@ -186,7 +186,8 @@ func TestWritesOnlyChanges(t *testing.T) {
 		"PATCH apis/apps/v1/deployments shop/web--c1", "PATCH apis/apps/v1/deployments shop/web--c1 status",
 	}, slices.Compact(s.kcp.Writes()), "the finalizer and the status")
 	require.Equal(t, []string{
-		"POST api/v1/namespaces /" + namespaceOf("1a"), "PATCH apis/apps/v1/deployments " + namespaceOf("1a") + "/web",
+		"POST api/v1/namespaces /" + namespaceOf("1a"), "PATCH apis/networking.k8s.io/v1/networkpolicies " + namespaceOf("1a") + "/kcpctl-tenancy",
+		"PATCH api/v1/resourcequotas " + namespaceOf("1a") + "/kcpctl-tenancy", "PATCH apis/apps/v1/deployments " + namespaceOf("1a") + "/web",
 	}, slices.Compact(s.physical.Writes()))
 	s.start()
 	s.leaf("1a", "second", "{replicas: 1}")
@@ -222,7 +223,7 @@ func TestRefusalsAreConditions(t *testing.T) {
 	s.physical.Apply(t, "", spaces, `{apiVersion: v1, kind: Namespace, metadata: {name: `+namespaceOf("1a")+`}}`)
 	refuse := atomic.Pointer[string]{}
 	s.physical.Refuse(func(r *http.Request) (int, string) {
-		if m := refuse.Load(); m != nil && r.Method == http.MethodPatch {
+		if m := refuse.Load(); m != nil && r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/deployments/") {
 			return http.StatusForbidden, *m
 		}
 		return 0, ""
