@@ -37,6 +37,8 @@ type sides struct {
 	*testing.T
 	kcp, physical *fakeapi.Server
 	syncer        *syncer
+	// now is the clock of syncers that start. Nil: time.Now.
+	now func() time.Time
 	// reported is the last state that the syncer of a sweeper has reported.
 	reported atomic.Pointer[State]
 }
@@ -73,10 +75,14 @@ func (s *sides) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	state := atomic.Pointer[State]{}
+	now := time.Now
+	if s.now != nil {
+		now = s.now
+	}
 	go func() {
 		done <- Run(ctx, Options{
 			KCP: &rest.Config{Host: s.kcp.URL}, Workspace: compute, Physical: &rest.Config{Host: s.physical.URL},
-			Cluster: "c1", Setup: "demo-x", Now: time.Now, Report: func(next State) { state.Store(&next) },
+			Cluster: "c1", Setup: "demo-x", Now: now, Report: func(next State) { state.Store(&next) },
 		})
 	}()
 	stopped := false
