@@ -16,11 +16,11 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// An object is contended when another client of the physical cluster changes it again and again. Each correction brings the next change, so that
-// both would write as fast as they can.
+// An object is contended when another client of the physical cluster changes it again and again. Each correction brings the next change: both
+// would write as fast as they can.
 const (
-	// contendedAfter is the number of corrections within contendedFor after which an object is contended. It no longer is when a correction has
-	// stayed for contendedFor.
+	// contendedAfter is the number of corrections within contendedFor after which an object is contended, until a correction has stayed for
+	// contendedFor.
 	contendedAfter = 3
 	contendedFor   = time.Minute
 	// The delays between the corrections of a contended object.
@@ -79,7 +79,8 @@ func (c *contention) corrected(i item, now time.Time) bool {
 	return f.delay > 0
 }
 
-// wait returns how long the next correction has to wait, and whether the managers must be read: it is contended, or will be with this correction.
+// wait returns how long the next correction has to wait, and whether the managers must be read: it is contended, or will be with this
+// correction.
 func (c *contention) wait(i item, now time.Time) (wait time.Duration, ask bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,8 +215,9 @@ func (s *syncer) judged(i item, o outcome) outcome {
 	if len(managers) > 0 {
 		who = "field manager " + strings.Join(managers, ", ")
 	}
-	return outcome{api.ReasonContendedField, fmt.Sprintf("%s changes the object in cluster %s again and again, so that corrections wait up to %s: "+
-		"stop that client there, or leave the fields that it sets out of the object", who, s.Cluster, lastCorrection)}
+	return outcome{api.ReasonContendedField, fmt.Sprintf(
+		"%s changes the object in cluster %s again and again, so that corrections wait up to %s: "+
+			"stop that client there, or leave the fields that it sets out of the object", who, s.Cluster, lastCorrection)}
 }
 
 // retrying reports an error after which a leaf is tried again, if it lasts. It returns the error.

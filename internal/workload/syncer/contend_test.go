@@ -71,7 +71,8 @@ func TestACorrectionThatNeverStaysIsReported(t *testing.T) {
 	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
 	change := func() {
 		s.physical.Apply(t, "", deployments, fmt.Sprintf(`
-metadata: {name: web, namespace: %s, managedFields: [{manager: kcpctl-syncer}, {manager: keda}, {manager: kubelet, subresource: status}, {manager: argo}]}
+metadata: {name: web, namespace: %s, 
+  managedFields: [{manager: kcpctl-syncer}, {manager: keda}, {manager: kubelet, subresource: status}, {manager: argo}]}
 spec: {replicas: 9}`, namespaceOf("1a")))
 	}
 	corrected := func() bool { return field(s.below("1a", deployments, "web"), "spec", "replicas") == "1" }
@@ -108,7 +109,8 @@ func TestFieldsOfOthersAreNotContended(t *testing.T) {
 	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
 	for n := range 2 * contendedAfter {
 		s.physical.Writes()
-		s.physical.Apply(t, "", deployments, fmt.Sprintf(`{metadata: {name: web, namespace: %s}, spec: {revisionHistoryLimit: %d}}`, namespaceOf("1a"), n))
+		s.physical.Apply(t, "", deployments, fmt.Sprintf(
+			`{metadata: {name: web, namespace: %s}, spec: {revisionHistoryLimit: %d}}`, namespaceOf("1a"), n))
 		s.eventually(func() bool { return len(s.physical.Writes()) > 0 }, "applied")
 	}
 	s.leaf("1a", "web", "{replicas: 2}")
@@ -122,7 +124,9 @@ func TestWhatEachNamespaceHasIsNotReplaced(t *testing.T) {
 	s.start()
 	for _, name := range []string{"kube-root-ca.crt", "mine"} {
 		s.kcp.Apply(t, "1a", configMaps, `
-{apiVersion: v1, kind: ConfigMap, metadata: {name: `+name+`--c1, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: `+name+`}}}`)
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: `+name+`--c1, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: `+name+`}}`)
 	}
 	s.eventually(func() bool {
 		leaf := s.kcp.Get("1a", configMaps, "shop", "kube-root-ca.crt--c1")
@@ -135,6 +139,7 @@ func TestWhatEachNamespaceHasIsNotReplaced(t *testing.T) {
 func TestLastingErrorsAreReported(t *testing.T) {
 	for _, code := range []int{http.StatusInternalServerError, http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusGatewayTimeout} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
 			s := newSides(t)
 			var tries atomic.Int64
 			s.physical.Refuse(func(r *http.Request) (int, string) {
@@ -178,4 +183,19 @@ func TestATimeoutIsReported(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, k.retrying(late, i, leaf, cause), cause)
 	require.Equal(t, "False Retrying: the cluster does not answer. It is tried again, at least every 30s", s.condition("1a", "web"))
+}
+
+// What runs stays and is seen, also if the cluster does not permit the present leaf.
+func TestTheStatusOfARefusedObjectComesUp(t *testing.T) {
+	s := newSides(t)
+	s.start()
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
+	s.leaf("1a", "web", "{replicas: 2, template: {spec: {nodeName: n1}}}")
+	s.eventually(func() bool { return strings.HasPrefix(s.condition("1a", "web"), "False NotAllowed: nodeName n1") }, "refused")
+	s.physical.Apply(t, "", deployments, fmt.Sprintf(`{metadata: {name: web, namespace: %s}, status: {readyReplicas: 1}}`, namespaceOf("1a")))
+	s.eventually(func() bool {
+		return field(s.kcp.Get("1a", deployments, "shop", "web--c1"), "status", "readyReplicas") == "1"
+	}, "the status comes up")
+	require.Equal(t, "1", field(s.below("1a", deployments, "web"), "spec", "replicas"))
 }

@@ -12,11 +12,11 @@ import (
 
 var networkPolicyKind = schema.GroupKind{Group: networkPolicies.Group, Kind: "NetworkPolicy"}
 
-// all are all addresses, by family.
-var all = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+// families are all addresses, by family.
+var families = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
 
-// metadata are the addresses at which clouds give a node its credentials: the same for AWS, Azure, Google, OpenStack and others.
-var metadata = []netip.Prefix{netip.MustParsePrefix("169.254.169.254/32"), netip.MustParsePrefix("fd00:ec2::254/128")}
+// metadataAddresses are the addresses at which clouds give a node its credentials: the same for AWS, Azure, Google, OpenStack and others.
+var metadataAddresses = []netip.Prefix{netip.MustParsePrefix("169.254.169.254/32"), netip.MustParsePrefix("fd00:ec2::254/128")}
 
 // isolationSpec returns the spec of the NetworkPolicy of a namespace. Pods of the workspace may connect, those of namespaces that are of no
 // workspace, such as an ingress controller, and clients from outside of the cluster: all addresses but those of pods. If it is not known which
@@ -39,13 +39,13 @@ func isolationSpec(setup, workspace string, pods []netip.Prefix) map[string]any 
 
 // allButMetadata are the peers to which pods may connect.
 func allButMetadata() []any {
-	return append([]any{map[string]any{"namespaceSelector": map[string]any{}}}, blocks(metadata)...)
+	return append([]any{map[string]any{"namespaceSelector": map[string]any{}}}, blocks(metadataAddresses)...)
 }
 
 // blocks returns peers for all addresses without some.
 func blocks(without []netip.Prefix) []any {
 	var out []any
-	for _, family := range all {
+	for _, family := range families {
 		out = append(out, block(family, without))
 	}
 	return out
@@ -110,7 +110,7 @@ func withoutMetadata(peer any) any {
 		return peer // the cluster refuses it
 	}
 	except, _ := ip["except"].([]any)
-	for _, m := range metadata {
+	for _, m := range metadataAddresses {
 		switch {
 		case !cidr.Overlaps(m):
 		case cidr.Bits() >= m.Bits():
