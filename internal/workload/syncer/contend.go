@@ -16,8 +16,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// An object is contended when another client of the physical cluster changes it again and again. Each correction brings the next change: both
-// would write as fast as they can.
+// An object is contended when another client of the physical cluster changes it again and again. Each correction brings the next change,
+// and both would write as fast as they can.
 const (
 	// contendedAfter is the number of corrections within contendedFor after which an object is contended, until a correction has stayed for
 	// contendedFor.

@@ -130,7 +130,8 @@ metadata: {name: `+name+`--c1, namespace: shop, labels: {workloads.kcp.dev/clust
 	}
 	s.eventually(func() bool {
 		leaf := s.kcp.Get("1a", configMaps, "shop", "kube-root-ca.crt--c1")
-		return s.below("1a", configMaps, "mine") != nil && strings.HasPrefix(leaf.GetAnnotations()[api.AnnotationSyncError], api.ReasonNameCollision+": ")
+		refused := strings.HasPrefix(leaf.GetAnnotations()[api.AnnotationSyncError], api.ReasonNameCollision+": ")
+		return s.below("1a", configMaps, "mine") != nil && refused
 	}, "refused, and others are not")
 	require.Nil(t, s.below("1a", configMaps, "kube-root-ca.crt"))
 }
@@ -152,7 +153,8 @@ func TestLastingErrorsAreReported(t *testing.T) {
 			s.start()
 			s.leaf("1a", "web", "{replicas: 1}")
 			s.eventually(func() bool {
-				return strings.HasPrefix(s.condition("1a", "web"), "False Retrying: apply deployments.apps") && strings.Contains(s.condition("1a", "web"), "w.example.com")
+				c := s.condition("1a", "web")
+				return strings.HasPrefix(c, "False Retrying: apply deployments.apps") && strings.Contains(c, "w.example.com")
 			}, "reported")
 			require.GreaterOrEqual(t, tries.Load(), int64(reportedAfter), "not at once")
 			seen := tries.Load()
@@ -169,7 +171,8 @@ func TestATimeoutIsReported(t *testing.T) {
 	s := newSides(t)
 	k := s.sweeper(s.kcp.URL)
 	s.leaf("1a", "web", "{replicas: 1}")
-	i := item{schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, watch.Key{Cluster: "1a", Namespace: "shop", Name: "web--c1"}}
+	r := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	i := item{r, watch.Key{Cluster: "1a", Namespace: "shop", Name: "web--c1"}}
 	leaf := watch.Object{Unstructured: s.kcp.Get("1a", deployments, "shop", "web--c1"), Endpoint: s.kcp.URL}
 	for range reportedAfter - 1 {
 		k.queue.AddRateLimited(i)

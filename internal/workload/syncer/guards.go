@@ -3,6 +3,7 @@ package syncer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,8 +61,9 @@ func (s *syncer) applyGuard(ctx context.Context, at guard, spec map[string]any) 
 	object, err := client.Apply(ctx, guardName, u, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
 	switch {
 	case apierrors.IsForbidden(err):
-		return &refusal{api.ReasonDenied, fmt.Sprintf("the syncer may not create and patch %s in cluster %s, which confine the objects of workspaces there: "+
-			"grant it with kcpctl up, or change spec.tenancy of Cluster %s: %v", at.GroupResource(), s.Cluster, s.Cluster, err)}
+		return &refusal{api.ReasonDenied, fmt.Sprintf(
+			"the syncer may not create and patch %s in cluster %s, which confine the objects of workspaces there: grant it with kcpctl up,"+
+				" or change spec.tenancy of Cluster %s: %v", at.GroupResource(), s.Cluster, s.Cluster, err)}
 	case err != nil:
 		return fmt.Errorf("apply %s %s/%s to cluster %s: %w", at.GroupResource(), at.namespace, guardName, s.Cluster, err)
 	}
@@ -74,7 +76,8 @@ func (s *syncer) applyGuard(ctx context.Context, at guard, spec map[string]any) 
 	return nil
 }
 
-// keepGuards restores guards that others have changed, and writes them again when the nodes or the Cluster have changed, until the context ends.
+// keepGuards restores guards that others have changed, and writes them again when the nodes or the Cluster have changed. It ends with the
+// context.
 func (s *syncer) keepGuards(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -113,7 +116,9 @@ func (s *syncer) checkGuards(ctx context.Context) {
 	if p == nil {
 		return
 	}
+	exist := map[string]bool{}
 	for _, ns := range s.down.List(namespaces) {
+		exist[ns.GetName()] = true
 		if ns.GetDeletionTimestamp() != nil {
 			continue
 		}
@@ -126,6 +131,15 @@ func (s *syncer) checkGuards(ctx context.Context) {
 		}
 		s.guards.checked(name, p.hash, !failed)
 	}
+	s.guards.keep(exist)
+}
+
+// keep forgets the namespaces that do not exist. One that the watch does not show yet gets its guards once again.
+func (g *guards) keep(exist map[string]bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.done, func(namespace string, _ uint64) bool { return !exist[namespace] })
+	maps.DeleteFunc(g.answers, func(at guard, _ answer) bool { return !exist[at.namespace] })
 }
 
 // checked records the result for a namespace that had its guards when something was written into it.

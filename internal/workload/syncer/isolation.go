@@ -18,13 +18,15 @@ var families = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), neti
 // metadataAddresses are the addresses at which clouds give a node its credentials: the same for AWS, Azure, Google, OpenStack and others.
 var metadataAddresses = []netip.Prefix{netip.MustParsePrefix("169.254.169.254/32"), netip.MustParsePrefix("fd00:ec2::254/128")}
 
-// isolationSpec returns the spec of the NetworkPolicy of a namespace. Pods of the workspace may connect, those of namespaces that are of no
-// workspace, such as an ingress controller, and clients from outside of the cluster: all addresses but those of pods. If it is not known which
-// these are, an address could be that of a pod of another workspace, so that none is permitted: closed rather than open.
+// isolationSpec returns the spec of the NetworkPolicy of a namespace. Pods of the workspace may connect, pods of namespaces without a
+// workspace, such as an ingress controller, and clients from outside of the cluster: all addresses but the ranges of pods. If these are not
+// known, any address can be a pod of another workspace, and none is permitted: closed rather than open.
 func isolationSpec(setup, workspace string, pods []netip.Prefix) map[string]any {
 	from := []any{
 		map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{api.LabelSetup: setup, api.LabelWorkspace: workspace}}},
-		map[string]any{"namespaceSelector": map[string]any{"matchExpressions": []any{map[string]any{"key": api.LabelSetup, "operator": "DoesNotExist"}}}},
+		map[string]any{"namespaceSelector": map[string]any{"matchExpressions": []any{
+			map[string]any{"key": api.LabelSetup, "operator": "DoesNotExist"},
+		}}},
 	}
 	if len(pods) > 0 {
 		from = append(from, blocks(pods)...)
@@ -66,7 +68,8 @@ func block(p netip.Prefix, without []netip.Prefix) map[string]any {
 	return map[string]any{"ipBlock": ip}
 }
 
-// hideMetadata takes the addresses of metadata out of what a NetworkPolicy of a user permits: what one policy permits, another cannot forbid.
+// hideMetadata takes the addresses of metadata out of what a NetworkPolicy of a user permits: what one policy permits, another one cannot
+// forbid.
 func hideMetadata(o *unstructured.Unstructured) {
 	rules, _, _ := unstructured.NestedSlice(o.Object, "spec", "egress")
 	if rules == nil {

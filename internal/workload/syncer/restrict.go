@@ -11,8 +11,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 )
 
-// reserved are the names, by resource, that each namespace of a cluster has by itself: controllers of the cluster, or the syncer, would change
-// them back.
+// reserved are the names, by resource, that each namespace of a cluster has by itself: controllers of the cluster, or the syncer, would
+// change them back.
 var reserved = map[schema.GroupResource][]string{
 	{Resource: "configmaps"}:        {"kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert"},
 	resourceQuotas.GroupResource():  {guardName},
@@ -25,7 +25,8 @@ func (s *syncer) allowed(i item, leaf *unstructured.Unstructured) (*unstructured
 	object := s.transform(leaf)
 	if n := object.GetName(); slices.Contains(reserved[i.GroupResource()], n) {
 		return nil, &refusal{api.ReasonNameCollision, fmt.Sprintf(
-			"each namespace of cluster %s has %s %s by itself, and objects of users do not replace it: rename the object", s.Cluster, i.GroupResource(), n)}
+			"each namespace of cluster %s has %s %s by itself, and objects of users do not replace it: rename the object",
+			s.Cluster, i.GroupResource(), n)}
 	}
 	c := s.guards.seen()
 	if c == nil {
@@ -126,7 +127,8 @@ func (r *restriction) selectNodes(spec map[string]any) {
 	for k, v := range r.NodeSelector {
 		if has, ok := out[k]; ok && has != v {
 			r.refused = &refusal{api.ReasonNotAllowed, fmt.Sprintf(
-				"nodeSelector %s=%v is not permitted in cluster %s, whose spec.tenancy.nodeSelector is %s=%s: remove it, or ask the administrator to change that",
+				"nodeSelector %s=%v is not permitted in cluster %s, whose spec.tenancy.nodeSelector is %s=%s: "+
+					"remove it, or ask the administrator to change that",
 				k, has, r.cluster, k, v)}
 			return
 		}

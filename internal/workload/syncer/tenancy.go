@@ -21,8 +21,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// guardName is the name of the objects that confine those of users in a namespace: a ResourceQuota, a LimitRange and a NetworkPolicy. They have
-// the label managedBy, and not those of leaves: they are no orphans, and stand for no leaf.
+// guardName is the name of the objects that confine a namespace with objects of users: a ResourceQuota, a LimitRange and a NetworkPolicy.
+// They have the label managedBy, and no labels of leaves: they are not orphans, and stand for no leaf.
 const (
 	guardName = "kcpctl-tenancy"
 	managedBy = api.LabelManagedBy + "=" + api.ManagerSyncer
@@ -38,7 +38,9 @@ var (
 	networkPolicies = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}
 	nodes           = corev1.SchemeGroupVersion.WithResource("nodes")
 	guardResources  = []schema.GroupVersionResource{networkPolicies, resourceQuotas, limitRanges}
-	guardKinds      = map[schema.GroupVersionResource]string{networkPolicies: "NetworkPolicy", resourceQuotas: "ResourceQuota", limitRanges: "LimitRange"}
+	guardKinds      = map[schema.GroupVersionResource]string{
+		networkPolicies: networkPolicyKind.Kind, resourceQuotas: "ResourceQuota", limitRanges: "LimitRange",
+	}
 )
 
 // guards is what confines the namespaces of users. The zero value confines nothing, until the Cluster is seen.
@@ -230,8 +232,8 @@ func (g *guards) takeDue() bool {
 	return due
 }
 
-// podRanges returns the addresses of pods, from the nodes. They are not known until nodes are listed. There are none if the syncer may not read
-// nodes.
+// podRanges returns the addresses of pods, from the nodes. They are not known until nodes are listed. There are none if the syncer may not
+// read nodes.
 func (s *syncer) podRanges() (ranges []netip.Prefix, known bool, err error) {
 	set := s.guards.nodes
 	if !set.ListedAt(watch.Source{Endpoint: s.physicalURL(), Resource: nodes}) {
