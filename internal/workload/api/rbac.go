@@ -108,6 +108,9 @@ func SyncerRules(apis []schema.GroupResource) []rbacv1.PolicyRule {
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes", "pods"}, Verbs: readVerbs},
 		// Volumes that StatefulSets have created: a namespace with some is not removed.
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"persistentvolumeclaims"}, Verbs: readVerbs},
+		// What confines the objects of users in a namespace.
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"resourcequotas", "limitranges"}, Verbs: allVerbs},
+		rbacv1.PolicyRule{APIGroups: []string{"networking.k8s.io"}, Resources: []string{"networkpolicies"}, Verbs: allVerbs},
 		// The APIs of the cluster, with their schemas.
 		rbacv1.PolicyRule{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: readVerbs},
 		rbacv1.PolicyRule{NonResourceURLs: []string{"/readyz", "/version", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*"}, Verbs: []string{"get"}},

@@ -19,7 +19,7 @@ import (
 func (s *sides) sweeper(endpoints ...string) *syncer {
 	s.Helper()
 	out := newSyncer(Options{
-		KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: s.now,
+		KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: s.later,
 		Report: func(next State) { s.reported.Store(&next) },
 	})
 	require.NoError(s, out.connect(s.Context()))
@@ -29,8 +29,8 @@ func (s *sides) sweeper(endpoints ...string) *syncer {
 	return out
 }
 
-// now is the time of a sweeper.
-func (s *sides) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+// later is the time of a sweeper.
+func (s *sides) later() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
 // pass lets time pass between two looks of a sweeper, a few minutes at a time.
 func (s *sides) pass(k *syncer, d time.Duration) {

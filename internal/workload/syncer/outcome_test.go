@@ -29,6 +29,7 @@ func TestOutcomes(t *testing.T) {
 		{"a webhook", status(http.StatusBadRequest, metav1.StatusReasonBadRequest, `admission webhook "w.example.com" denied the request: no`), api.ReasonDenied, true},
 		{"a plug-in", status(http.StatusForbidden, metav1.StatusReasonForbidden, `pods "web" is forbidden: no`), api.ReasonDenied, true},
 		{"a quota", status(http.StatusForbidden, metav1.StatusReasonForbidden, `pods "web" is forbidden: exceeded quota: full`), api.ReasonQuotaExceeded, true},
+		{"a new quota", status(http.StatusForbidden, metav1.StatusReasonForbidden, `services "web" is forbidden: status unknown for quota: q, resources: pods`), "", false},
 		{"a value", status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, `Deployment.apps "web" is invalid: spec.replicas`), api.ReasonInvalid, true},
 		{"a field", status(http.StatusBadRequest, metav1.StatusReasonBadRequest, `unknown field "spec.x"`), api.ReasonInvalid, true},
 		{"the network", errors.New("connection refused"), "", false},

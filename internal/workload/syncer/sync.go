@@ -56,23 +56,27 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 	case !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer):
 		// The change comes back with the watch.
 		return s.setFinalizers(ctx, i, leaf, append(slices.Clone(leaf.GetFinalizers()), api.FinalizerSyncer))
-	case !s.lists(i.GroupVersionResource):
+	case !s.lists(i.GroupVersionResource) || !s.guards.ready():
 		return nil // the leaf comes back when it does
 	}
 	object, err := s.apply(ctx, i, leaf.Unstructured)
 	result, refused := outcomeOf(err)
 	if err != nil {
 		if !refused {
-			return err
+			return s.retrying(ctx, i, leaf, err)
 		}
 		s.queue.AddAfter(i, refusedInterval)
+		object = s.present(i, leaf)
 	}
-	return s.writeStatus(ctx, i, leaf, object, result)
+	return s.writeStatus(ctx, i, leaf, object, s.judged(i, result))
 }
 
 // apply applies a leaf to the physical cluster, if that can change something. It returns the object there.
 func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	desired := s.transform(leaf)
+	desired, err := s.allowed(i, leaf)
+	if err != nil {
+		return nil, err
+	}
 	live, known := s.down.Get(i.GroupVersionResource, watch.Key{Namespace: desired.GetNamespace(), Name: desired.GetName()})
 	scaled := known && splitter.KeepReplicas(leaf, desired, live.Unstructured)
 	hash := hashOf(desired)
@@ -80,9 +84,16 @@ func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructu
 	last := s.applied[i]
 	s.mu.Unlock()
 	if known && last == (applied{hash, watch.VersionOf(live.Unstructured)}) {
+		s.contention.stays(i, s.Now())
+		return live.Unstructured, nil
+	}
+	if last.hash == hash && s.holdsBack(ctx, i, desired) {
 		return live.Unstructured, nil
 	}
 	if err := s.ensureNamespace(ctx, i); err != nil {
+		return nil, err
+	}
+	if err := s.confine(ctx, i); err != nil {
 		return nil, err
 	}
 	client, err := s.below(i.GroupVersionResource, desired.GetNamespace())
@@ -102,6 +113,9 @@ func (s *syncer) apply(ctx context.Context, i item, leaf *unstructured.Unstructu
 		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", i.GroupResource(), desired.GetNamespace(), desired.GetName(), s.Cluster, err)
 	}
 	s.observe(Down, i)
+	if last.hash == hash {
+		s.corrected(i, last.version, live.Unstructured, object)
+	}
 	s.mu.Lock()
 	s.applied[i] = applied{hash, watch.VersionOf(object)}
 	s.mu.Unlock()
@@ -172,6 +186,8 @@ func outcomeOf(err error) (o outcome, refused bool) {
 		return synced(), false
 	case errors.As(err, &r):
 		return outcome{r.reason, r.message}, true
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "status unknown for quota"):
+		return outcome{}, false // the cluster has not yet counted what a new ResourceQuota limits
 	case isDenied(err):
 		return outcome{api.ReasonDenied, err.Error()}, true
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):

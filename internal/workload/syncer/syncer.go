@@ -122,6 +122,10 @@ type syncer struct {
 	// release is the annotation of the Cluster with which a user releases orphans that are kept.
 	release string
 
+	// guards confine the namespaces, and contention has the objects that other clients change.
+	guards     guards
+	contention contention
+
 	// sightings are how long orphans have been seen, and released the UIDs of those that a user has released. Only sweep uses them.
 	sightings map[types.UID]sighting
 	released  map[types.UID]bool
@@ -149,6 +153,7 @@ func Run(ctx context.Context, o Options) error {
 	defer s.bound.Stop()
 	defer s.ending.Stop()
 	defer s.down.Stop()
+	defer s.guards.stop()
 	follow := watch.Options{Config: o.KCP, Now: o.Now}
 	workspace := strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace
 	g.Go(func() error {
@@ -159,6 +164,7 @@ func Run(ctx context.Context, o Options) error {
 		wait.UntilWithContext(ctx, func(ctx context.Context) { s.identify(ctx); s.secure(ctx); s.sweep(ctx) }, sweepInterval)
 		return context.Cause(ctx)
 	})
+	g.Go(func() error { s.keepGuards(ctx); return context.Cause(ctx) })
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
 	for range o.Workers {
 		g.Go(func() error { s.work(ctx); return nil })
@@ -218,7 +224,10 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 		Relisted: func(src watch.Source) { s.again(src.Resource) },
 		Changed:  s.changedBelow,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return s.watchGuards(ctx)
 }
 
 // identity are the fields that identify an object.
@@ -235,6 +244,7 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 		s.mu.Lock()
 		s.release, s.podSecurity, s.recorded = c.Annotations[api.AnnotationRemoveOrphans], c.PodSecurity(), c.Status.UID
 		s.mu.Unlock()
+		s.see(c)
 		if s.See != nil {
 			s.See(c)
 		}

@@ -37,6 +37,8 @@ type sides struct {
 	*testing.T
 	kcp, physical *fakeapi.Server
 	syncer        *syncer
+	// now is the clock of syncers that start. Nil: time.Now.
+	now func() time.Time
 	// reported is the last state that the syncer of a sweeper has reported.
 	reported atomic.Pointer[State]
 	// ahead is how far the time of a sweeper is ahead.
@@ -76,10 +78,14 @@ func (s *sides) start() (stop func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
+	now := time.Now
+	if s.now != nil {
+		now = s.now
+	}
 	go func() {
 		done <- Run(ctx, Options{
 			KCP: &rest.Config{Host: s.kcp.URL}, Workspace: compute, Physical: &rest.Config{Host: s.physical.URL},
-			Cluster: "c1", Setup: "demo-x", Now: time.Now, Report: func(next State) { s.reported.Store(&next) },
+			Cluster: "c1", Setup: "demo-x", Now: now, Report: func(next State) { s.reported.Store(&next) },
 		})
 	}()
 	stopped := false
@@ -189,7 +195,8 @@ func TestWritesOnlyChanges(t *testing.T) {
 		"PATCH apis/apps/v1/deployments shop/web--c1", "PATCH apis/apps/v1/deployments shop/web--c1 status",
 	}, slices.Compact(s.kcp.Writes()), "the finalizer and the status")
 	require.Equal(t, []string{
-		"POST api/v1/namespaces /" + namespaceOf("1a"), "PATCH apis/apps/v1/deployments " + namespaceOf("1a") + "/web",
+		"POST api/v1/namespaces /" + namespaceOf("1a"), "PATCH apis/networking.k8s.io/v1/networkpolicies " + namespaceOf("1a") + "/kcpctl-tenancy",
+		"PATCH api/v1/resourcequotas " + namespaceOf("1a") + "/kcpctl-tenancy", "PATCH apis/apps/v1/deployments " + namespaceOf("1a") + "/web",
 	}, slices.Compact(s.physical.Writes()))
 	s.start()
 	s.leaf("1a", "second", "{replicas: 1}")
@@ -225,7 +232,7 @@ func TestRefusalsAreConditions(t *testing.T) {
 	s.physical.Apply(t, "", spaces, `{apiVersion: v1, kind: Namespace, metadata: {name: `+namespaceOf("1a")+`}}`)
 	refuse := atomic.Pointer[string]{}
 	s.physical.Refuse(func(r *http.Request) (int, string) {
-		if m := refuse.Load(); m != nil && r.Method == http.MethodPatch {
+		if m := refuse.Load(); m != nil && r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/deployments/") {
 			return http.StatusForbidden, *m
 		}
 		return 0, ""

@@ -1,0 +1,138 @@
+package syncer
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/splitter"
+)
+
+// reserved are the names, by resource, that each namespace of a cluster has by itself: controllers of the cluster, or the syncer, would
+// change them back.
+var reserved = map[schema.GroupResource][]string{
+	{Resource: "configmaps"}:        {"kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert"},
+	resourceQuotas.GroupResource():  {guardName},
+	limitRanges.GroupResource():     {guardName},
+	networkPolicies.GroupResource(): {guardName},
+}
+
+// allowed returns the object for the physical cluster that a leaf stands for, as the Cluster permits it.
+func (s *syncer) allowed(i item, leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	object := s.transform(leaf)
+	if n := object.GetName(); slices.Contains(reserved[i.GroupResource()], n) {
+		return nil, &refusal{api.ReasonNameCollision, fmt.Sprintf(
+			"each namespace of cluster %s has %s %s by itself, and objects of users do not replace it: rename the object",
+			s.Cluster, i.GroupResource(), n)}
+	}
+	c := s.guards.seen()
+	if c == nil {
+		return object, nil
+	}
+	object, denied := restrict(c, object)
+	if denied != nil {
+		return nil, denied
+	}
+	return object, nil
+}
+
+// restrict returns an object with what the tenancy of the Cluster adds, or why it is not permitted. The object may be changed.
+func restrict(c *api.Cluster, o *unstructured.Unstructured) (*unstructured.Unstructured, *refusal) {
+	var t api.Tenancy
+	if c.Spec.Tenancy != nil {
+		t = *c.Spec.Tenancy
+	}
+	r := restriction{cluster: c.Name, Tenancy: t}
+	switch pod := splitter.PodSpec(o); {
+	case o.GroupVersionKind().GroupKind() == networkPolicyKind && c.Isolation() == api.IsolationWorkspace:
+		hideMetadata(o)
+	case pod != nil:
+		r.pod(pod)
+		templates, _, _ := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")
+		for _, template := range templates {
+			r.claim("spec.volumeClaimTemplates", template)
+		}
+	}
+	return o, r.refused
+}
+
+// restriction looks at an object. The first thing that is not permitted counts.
+type restriction struct {
+	api.Tenancy
+	cluster string
+	refused *refusal
+}
+
+// refuse refuses an object because of a field. The administrator can permit it with a field of the Cluster, if there is one.
+func (r *restriction) refuse(what, field, value string) {
+	if r.refused != nil {
+		return
+	}
+	message := fmt.Sprintf("%s is not permitted in cluster %s: remove it", what, r.cluster)
+	if field != "" {
+		message += fmt.Sprintf(", or ask the administrator to add %s to spec.tenancy.%s of Cluster %s", value, field, r.cluster)
+	}
+	r.refused = &refusal{api.ReasonNotAllowed, message}
+}
+
+// pod looks at a pod spec, and adds the node selector.
+func (r *restriction) pod(spec map[string]any) {
+	if node, _ := spec["nodeName"].(string); node != "" {
+		r.refuse("nodeName "+node+" of a pod, which passes by the scheduler,", "", "")
+	}
+	if class, _ := spec["priorityClassName"].(string); class != "" && !slices.Contains(r.PriorityClasses, class) {
+		r.refuse("priorityClassName "+class, "priorityClasses", class)
+	}
+	tolerations, _ := spec["tolerations"].([]any)
+	for _, item := range tolerations {
+		toleration, _ := item.(map[string]any)
+		switch key, _ := toleration["key"].(string); {
+		case key == "":
+			r.refuse("a toleration without a key, which tolerates all taints,", "", "")
+		case !slices.Contains(r.TolerationKeys, key):
+			r.refuse("a toleration of "+key, "tolerationKeys", key)
+		}
+	}
+	volumes, _ := spec["volumes"].([]any)
+	for _, item := range volumes {
+		volume, _ := item.(map[string]any)
+		ephemeral, _ := volume["ephemeral"].(map[string]any)
+		r.claim("spec.volumes", ephemeral["volumeClaimTemplate"])
+	}
+	r.selectNodes(spec)
+}
+
+// claim looks at the template of a PersistentVolumeClaim.
+func (r *restriction) claim(where string, template any) {
+	t, _ := template.(map[string]any)
+	spec, _ := t["spec"].(map[string]any)
+	if volume, _ := spec["volumeName"].(string); volume != "" {
+		r.refuse(fmt.Sprintf("volumeName %s in %s, which can be the volume of somebody else,", volume, where), "", "")
+	}
+}
+
+// selectNodes adds the node selector of the Cluster to a pod spec.
+func (r *restriction) selectNodes(spec map[string]any) {
+	if len(r.NodeSelector) == 0 || r.refused != nil {
+		return
+	}
+	selector, _ := spec["nodeSelector"].(map[string]any)
+	out := map[string]any{}
+	for k, v := range selector {
+		out[k] = v
+	}
+	for k, v := range r.NodeSelector {
+		if has, ok := out[k]; ok && has != v {
+			r.refused = &refusal{api.ReasonNotAllowed, fmt.Sprintf(
+				"nodeSelector %s=%v is not permitted in cluster %s, whose spec.tenancy.nodeSelector is %s=%s: "+
+					"remove it, or ask the administrator to change that",
+				k, has, r.cluster, k, v)}
+			return
+		}
+		out[k] = v
+	}
+	spec["nodeSelector"] = out
+}
