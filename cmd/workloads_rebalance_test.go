@@ -20,6 +20,8 @@ func newRebalancing(t *testing.T, moves ...roots.Move) (*rebalancing, *negotiati
 	t.Helper()
 	w := newNegotiation(t, map[string]string{"c1": "a: {type: string}"})
 	w.changed = nil
+	_, f := newCompute(t)
+	w.fakeCompute.objects["root:compute Cluster/c1"] = f.objects["root:compute Cluster/c1"]
 	r := &rebalancing{negotiation: w.n, apis: []string{"widgets.example.com"}}
 	r.preview = func(_ context.Context, state roots.State) ([]roots.Move, error) {
 		require.Equal(t, []schema.GroupVersionResource{widgets.WithVersion("v1")}, state.Published.Scheduled)
@@ -43,7 +45,9 @@ func TestRebalanceRequests(t *testing.T) {
 		require.Empty(t, out.String())
 		return errs.String()
 	}
-	on := func(key string) string { return w.fakeCompute.objects[key].GetAnnotations()[api.AnnotationRebalanceRequest] }
+	on := func(key string) string {
+		return w.fakeCompute.objects[key].GetAnnotations()[api.AnnotationRebalanceRequest]
+	}
 	team := rootArg{workspace: "root:team", namespace: "default"}
 	require.Contains(t, request(workloadsRebalanceOptions{object: team}, "deploy/web"), "deployments.apps web in root:team")
 	require.Equal(t, "2026-11-20T12:00:00Z", on("root:team default Deployment/web"))
@@ -122,7 +126,9 @@ root:team   other       deployments.apps/web    c1=5 c2=5   c1=3 c2=4 c3=3
 	out, errs := list(workloadsRebalanceOptions{})
 	require.Empty(t, out)
 	require.Contains(t, errs, "nothing would move")
-	r.preview = func(context.Context, roots.State) ([]roots.Move, error) { return nil, errors.New("watch deployments.apps: refused") }
+	r.preview = func(context.Context, roots.State) ([]roots.Move, error) {
+		return nil, errors.New("watch deployments.apps: refused")
+	}
 	env, _, _ := fakeEnv()
 	err := (&workloadsRebalanceOptions{env: env, all: true}).list(t.Context(), r)
 	require.ErrorContains(t, err, "refused")
