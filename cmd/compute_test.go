@@ -316,7 +316,7 @@ func TestWorkloadsExplainFailures(t *testing.T) {
 	}
 }
 
-// The annotation has the clusters with a share. About the others, their Clusters say why they have none.
+// The annotation has the clusters with a share. The reasons of the others are in their Cluster objects.
 func TestWhyAClusterHasNoShare(t *testing.T) {
 	deployments := schema.GroupResource{Group: "apps", Resource: "deployments"}
 	for _, tc := range []struct {

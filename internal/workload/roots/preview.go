@@ -15,7 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// previewInterval is the time between two looks whether everything was listed.
+// previewInterval is the time between two checks that everything was listed.
 const previewInterval = 20 * time.Millisecond
 
 // Move is what a request to rebalance would change of a root.
@@ -39,7 +39,7 @@ func Preview(ctx context.Context, o Options, state State, timeout time.Duration)
 		defer cancel()
 	}
 	s := New(o)
-	defer s.queue.ShutDown() // nobody works on it
+	defer s.queue.ShutDown() // it has no workers
 	set, err := watch.New(ctx, watch.Options{Config: o.KCP, Path: watch.AllClusters, Now: o.Now})
 	if err != nil {
 		return nil, err
