@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -257,9 +256,7 @@ func (s *session) previewMoves(ctx context.Context, c *compute, state roots.Stat
 		defer client.Close()
 		route.Prefixes[e.URL.String()] = client
 	}
-	return roots.Preview(cluster.Quiet(ctx), roots.Options{
-		KCP: &rest.Config{Host: proxy.URL(), Transport: route}, Workspace: c.workspace, Now: s.env.Now,
-	}, state, timeout)
+	return roots.Preview(cluster.Quiet(ctx), roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: s.env.Now}, state, timeout)
 }
 
 // replicasText returns replicas by cluster, such as c1=2 c2=1.

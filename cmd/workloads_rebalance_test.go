@@ -59,7 +59,9 @@ func TestRebalanceRequests(t *testing.T) {
 func TestRebalanceFailures(t *testing.T) {
 	r, w := newRebalancing(t)
 	w.put(t, "root:team", `
-{apiVersion: apps/v1, kind: Deployment, metadata: {name: web--c1, namespace: default, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: web}}}`)
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web--c1, namespace: default, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: web}}`)
 	team := rootArg{workspace: "root:team", namespace: "default"}
 	for _, tc := range []struct {
 		o          workloadsRebalanceOptions

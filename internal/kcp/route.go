@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"k8s.io/client-go/rest"
 )
 
 // Router is a transport for clients of several servers, each of which is reached as a Client reaches it. Requests name the servers by URLs at
@@ -37,5 +39,7 @@ func (r *Router) RoundTrip(req *http.Request) (*http.Response, error) {
 	return hc.Transport.RoundTrip(next)
 }
 
-// URL returns the base URL of the server.
-func (c *Client) URL() string { return c.config.Host }
+// Config returns the configuration of clients that send their requests through the router. Its host is the default server.
+func (r *Router) Config() *rest.Config {
+	return &rest.Config{Host: r.Default.config.Host, Transport: r, UserAgent: r.Default.config.UserAgent}
+}

@@ -125,7 +125,9 @@ func (s *Scheduler) moveOf(i item, root watch.Object) *Move {
 	if maps.Equal(from, to) {
 		return nil
 	}
-	return &Move{GroupVersionResource: i.GroupVersionResource, Cluster: i.Cluster, Namespace: i.Namespace, Kind: root.GetKind(), Name: i.Name, From: from, To: to}
+	return &Move{
+		GroupVersionResource: i.GroupVersionResource, Cluster: i.Cluster, Namespace: i.Namespace, Kind: root.GetKind(), Name: i.Name, From: from, To: to,
+	}
 }
 
 // add adds the replicas of a cluster, unless there are none.

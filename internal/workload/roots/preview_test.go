@@ -24,6 +24,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: typo, namespace: shop, annotations: {workloads.kcp.dev/spread: Devide}}
 spec: {replicas: 4}`)
+	s.restart() // it knows no clusters yet, so that nothing else writes
 	c3 := cluster("c3", true, 0)
 	state := roots.State{Clusters: []*api.Cluster{c1, c2, c3}, Published: &roots.Published{
 		Scheduled: []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "deployments"}},
