@@ -42,7 +42,8 @@ func newClusterListCmd(env *Env) *cobra.Command {
 		Short: "List the physical clusters, and whether they are ready",
 		Long: `List shows the Clusters of the compute workspace, also those that are not in the setup file. REASON is why a
 cluster is not ready. LEAVES is the number of objects in workspaces that are scheduled to it, and APIS how
-many of its APIs workspaces can use there.`,
+many of its APIs workspaces can use there. With -o wide, EVICTED is True if other clusters run its share, too,
+because it has been not ready for longer than evictAfter, or False with the reason why they do not.`,
 		Example: `  kcpctl cluster list -o wide
   kcpctl cluster list -o jsonpath='{.items[*].metadata.name}'`,
 		Args: noArgs,
@@ -83,7 +84,7 @@ func (o *clusterListOptions) list(ctx context.Context, c *compute, setup string,
 	}
 	header := []string{"NAME", "READY", "REASON", "SCHEDULABLE", "MODE", "VERSION", "APIS", "LEAVES", "AGE"}
 	if o.output == outputWide {
-		header = append(header, "LABELS", "SYNCER", "MESSAGE")
+		header = append(header, "LABELS", "SYNCER", "EVICTED", "MESSAGE")
 	}
 	var rows [][]string
 	for _, cl := range all {
@@ -139,8 +140,19 @@ func (o *clusterListOptions) row(cl *api.Cluster, columns int) []string {
 	return []string{
 		cl.Name, string(ready.Status), reason, may, string(cl.Mode()), cmp.Or(cl.Status.Version, unknownValue),
 		fmt.Sprintf("%d/%d", serves, wanted), leaves, o.age(cl.CreationTimestamp.Time),
-		cmp.Or(labels.Set(ownLabels(cl)).String(), noValue), syncer, cmp.Or(firstLine(ready.Message), noValue),
+		cmp.Or(labels.Set(ownLabels(cl)).String(), noValue), syncer, evictedOf(cl), cmp.Or(firstLine(ready.Message), noValue),
 	}[:columns]
+}
+
+// evictedOf returns whether other clusters run the share of a cluster, too, or why they do not.
+func evictedOf(cl *api.Cluster) string {
+	switch c := conditionOf(cl, api.ConditionEvicted); {
+	case c.Status == metav1.ConditionTrue:
+		return "True"
+	case c.Reason == api.ReasonFullDisruption, c.Reason == api.ReasonCredentialsRefused:
+		return "False (" + c.Reason + ")"
+	}
+	return noValue
 }
 
 // ownLabels are the labels of a cluster that are not kcpctl's.

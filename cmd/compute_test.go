@@ -20,6 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
 
 // fakeCompute keeps the objects of workspaces, by workspace, namespace, kind and name: root:team default Deployment/web.
@@ -134,6 +135,7 @@ status:
   conditions:
   - {type: Ready, status: "False", reason: HeartbeatMissed, message: no heartbeat for 2m0s, lastTransitionTime: null}
   - {type: Schedulable, status: "False", reason: Cordoned, message: spec.unschedulable is set, lastTransitionTime: null}
+  - {type: Evicted, status: "False", reason: FullDisruption, message: no cluster is ready, lastTransitionTime: null}
   apis:
   - {group: apps, resource: deployments, version: v1, state: Incompatible, message: "spec.paused: the field is missing"}
   - {group: "", resource: services, state: Ignored}`)
@@ -182,9 +184,9 @@ c2     False     HeartbeatMissed   False (Cordoned)   None        <unknown>   0/
 c3     Unknown   NotRegistered     <unknown>          <unknown>   <unknown>   <unknown>   <unknown>   <unknown>
 `, out)
 	out, _ = list("wide")
-	require.Regexp(t, `LABELS +SYNCER +MESSAGE\n`, out)
-	require.Regexp(t, `region=eu +controller-0 v1.0.0 +<none>\n`, out)
-	require.Regexp(t, `<none> +<unknown> +no heartbeat for 2m0s\n`, out)
+	require.Regexp(t, `LABELS +SYNCER +EVICTED +MESSAGE\n`, out)
+	require.Regexp(t, `region=eu +controller-0 v1.0.0 +<none> +<none>\n`, out)
+	require.Regexp(t, `<none> +<unknown> +False \(FullDisruption\) +no heartbeat for 2m0s\n`, out)
 	out, _ = list("jsonpath={.kind} {.items[*].metadata.name} {.items[0].status.leaves}")
 	require.Equal(t, "ClusterList c1 c2 12", strings.TrimSpace(out))
 	f.objects = nil
@@ -220,7 +222,7 @@ metadata:
   namespace: default
   annotations:
     workloads.kcp.dev/placement: '{"c1":{"replicas":2,"ready":1}}'
-    workloads.kcp.dev/explain: '[{"cluster":"c1","chosen":true,"reason":"is a candidate","weight":3,"goal":3,"replicas":2},{"cluster":"c2","chosen":false,"reason":"it is cordoned","goal":0,"replicas":0}]'
+    workloads.kcp.dev/explain: '[{"cluster":"c1","chosen":true,"reason":"is a candidate","goal":3,"replicas":2}]'
 status:
   conditions:
   - {type: Scheduled, status: "False", reason: DependencyMissing, message: "configmaps/settings does not exist: create it in this namespace", lastTransitionTime: null}`
@@ -246,8 +248,8 @@ metadata:
 	explain := func(arg string, o workloadsExplainOptions) string {
 		t.Helper()
 		env, out, _ := fakeEnv()
-		o.env, o.workspace = env, "root:team"
-		require.NoError(t, o.complete(arg))
+		o.env, o.object.workspace = env, "root:team"
+		require.NoError(t, o.object.complete(arg))
 		e, err := o.explain(t.Context(), c)
 		require.NoError(t, err)
 		require.NoError(t, o.print(e))
@@ -258,19 +260,20 @@ Scheduled: False, DependencyMissing: configmaps/settings does not exist: create 
 
 CLUSTER   CHOSEN   GOAL     REPLICAS   READY    SYNCED                                       REASON
 c1        yes      3        2          1        False, QuotaExceeded: exceeded quota: pods   is a candidate
-c2        no       <none>   <none>     <none>   <none>                                       it is cordoned
+c2        no       <none>   <none>     <none>   <none>                                       it is not ready (HeartbeatMissed)
 `
 	for _, arg := range []string{"deployment/web", "Deploy/web", "deployments.apps/web"} {
-		require.Equal(t, want, explain(arg, workloadsExplainOptions{namespace: "default"}))
+		require.Equal(t, want, explain(arg, workloadsExplainOptions{object: rootArg{namespace: "default"}}))
 	}
 	require.Equal(t, `configmaps settings, namespace shop of root:team
 Scheduled: False, NotNeeded: no workload needs it, so it is on no cluster
 
 CLUSTER   CHOSEN   GOAL     REPLICAS   READY    SYNCED   REASON
 c1        no       <none>   <none>     <none>   <none>   no workload there needs it
-`, explain("cm/settings", workloadsExplainOptions{namespace: "shop"}))
+c2        no       <none>   <none>     <none>   <none>   it is not ready (HeartbeatMissed)
+`, explain("cm/settings", workloadsExplainOptions{object: rootArg{namespace: "shop"}}))
 	require.Equal(t, "c1 QuotaExceeded 2", strings.TrimSpace(explain("deployment/web", workloadsExplainOptions{
-		namespace: "default", output: "jsonpath={.clusters[0].cluster} {.clusters[0].synced.reason} {.clusters[0].share.replicas}",
+		object: rootArg{namespace: "default"}, output: "jsonpath={.clusters[0].cluster} {.clusters[0].synced.reason} {.clusters[0].share.replicas}",
 	})))
 }
 
@@ -294,15 +297,15 @@ func TestWorkloadsExplainFailures(t *testing.T) {
 		{"deployment.batch/web", "root:team", `there is no kind "deployment.batch"`, "deployment"},
 		{"event/web", "root:team", `there is no kind "event"`, ""},
 		{"deployment/new", "root:team", "the controller has not scheduled new yet", "logs workloads/controller"},
-		{"deployment/web--c1", "root:team", "the part of web that runs on cluster c1", "explain deployment/web"},
+		{"deployment/web--c1", "root:team", "the part of web that runs on cluster c1", "specify deployment/web"},
 		{"deployment/mine", "root:team", "it is on cluster c2", "without the label"},
 		{"deployment/broken", "root:team", "annotation workloads.kcp.dev/explain of Deployment broken", ""},
 		{"configmap/idle", "root:team", "no workload needs it", "workloads.kcp.dev/spread"},
 	} {
 		t.Run(tc.arg+" "+tc.workspace, func(t *testing.T) {
 			env, out, _ := fakeEnv()
-			o := &workloadsExplainOptions{env: env, workspace: tc.workspace, namespace: "default"}
-			err := o.complete(tc.arg)
+			o := &workloadsExplainOptions{env: env, object: rootArg{workspace: tc.workspace, namespace: "default"}}
+			err := o.object.complete(tc.arg)
 			if err == nil {
 				_, err = o.explain(t.Context(), c)
 			}
@@ -310,5 +313,55 @@ func TestWorkloadsExplainFailures(t *testing.T) {
 			require.Contains(t, clierr.Hint(err), tc.hint)
 			require.Empty(t, out.String())
 		})
+	}
+}
+
+// The annotation has the clusters with a share. The reasons of the others are in their Cluster objects.
+func TestWhyAClusterHasNoShare(t *testing.T) {
+	deployments := schema.GroupResource{Group: "apps", Resource: "deployments"}
+	for _, tc := range []struct {
+		want   string
+		change func(cl *api.Cluster)
+	}{
+		{"has no share", func(*api.Cluster) {}},
+		{"it is not ready (Unreachable)", func(cl *api.Cluster) {
+			cl.Status.Conditions = []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionFalse, Reason: api.ReasonUnreachable}}
+		}},
+		{"it is not ready", func(cl *api.Cluster) { cl.Status.Conditions = nil }},
+		{"it is cordoned", func(cl *api.Cluster) { cl.Spec.Unschedulable = true }},
+		{"it is drained", func(cl *api.Cluster) {
+			cl.Spec.Unschedulable, cl.Annotations = true, map[string]string{api.AnnotationDrain: ""}
+		}},
+		{"it is being removed", func(cl *api.Cluster) { cl.DeletionTimestamp = &metav1.Time{Time: at()} }},
+		{"its workspaceSelector does not select root:team", func(cl *api.Cluster) {
+			cl.Spec.WorkspaceSelector = &api.WorkspaceSelector{Paths: []string{"root:teams", "root:other"}}
+		}},
+		{"has no share", func(cl *api.Cluster) { cl.Spec.WorkspaceSelector = &api.WorkspaceSelector{Paths: []string{"root"}} }},
+		{"Incompatible: spec.paused: the field is missing", func(cl *api.Cluster) {
+			cl.Status.APIs = []api.APIStatus{{Group: "apps", Resource: "deployments", State: api.APIIncompatible, Message: "spec.paused: the field is missing"}}
+		}},
+	} {
+		cl := &api.Cluster{Status: api.ClusterStatus{
+			Conditions: []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionTrue, Reason: api.ReasonReady}},
+			APIs:       []api.APIStatus{{Group: "apps", Resource: "deployments", State: api.APIPublished}},
+		}}
+		tc.change(cl)
+		require.Equal(t, tc.want, noShare(cl, "root:team", deployments))
+	}
+	require.Equal(t, "has no share", noShare(&api.Cluster{Status: api.ClusterStatus{
+		Conditions: []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionTrue}},
+	}}, "root:team", schema.GroupResource{Resource: "configmaps"}), "every cluster serves it")
+}
+
+// Only what differs from what a user expects is shown.
+func TestEvictedOf(t *testing.T) {
+	for want, c := range map[string]metav1.Condition{
+		"True":                       {Status: metav1.ConditionTrue, Reason: api.ReasonEvicted},
+		"False (FullDisruption)":     {Status: metav1.ConditionFalse, Reason: api.ReasonFullDisruption},
+		"False (CredentialsRefused)": {Status: metav1.ConditionFalse, Reason: api.ReasonCredentialsRefused},
+		"<none>":                     {Status: metav1.ConditionFalse, Reason: api.ReasonEvictAfter},
+	} {
+		c.Type = api.ConditionEvicted
+		require.Equal(t, want, evictedOf(&api.Cluster{Status: api.ClusterStatus{Conditions: []metav1.Condition{c}}}))
 	}
 }

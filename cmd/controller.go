@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ type controllerOptions struct {
 	workspace           string
 	workspaceType       string
 	apis                []string
+	rebalance           string
 	server              serverFlags
 }
 
@@ -46,11 +48,21 @@ controllers, one works, and the others wait.`,
 	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
 	f.StringVar(&o.workspaceType, "workspace-type", setup.DefaultWorkspaceType, "name of the WorkspaceType whose workspaces can use the APIs")
 	f.StringSliceVar(&o.apis, "apis", api.DefaultAPIs(), "APIs to publish, as RESOURCE.GROUP")
+	f.StringVar(&o.rebalance, "rebalance", string(api.RebalanceOnRequest), "when running replicas move to clusters with more room: OnRequest or Gradual")
+	completeFlag(c, "rebalance", func(*cobra.Command) []string { return rebalances() })
 	o.server.add(f)
 	return c
 }
 
+// rebalances are the values of --rebalance.
+func rebalances() []string {
+	return []string{string(api.RebalanceOnRequest), string(api.RebalanceGradual)}
+}
+
 func (o *controllerOptions) run(ctx context.Context) error {
+	if !slices.Contains(rebalances(), o.rebalance) {
+		return clierr.New(clierr.BadInput, "specify OnRequest or Gradual", "--rebalance: unknown value %q", o.rebalance)
+	}
 	var apis []schema.GroupResource
 	for _, a := range o.apis {
 		gr := schema.ParseGroupResource(strings.TrimSpace(a))
@@ -75,7 +87,7 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	return lead.Run(ctx, func(ctx context.Context) error {
 		return controller.Run(ctx, controller.Options{
 			KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType, Version: version.Get().Version, Holder: self.String(),
-			Connect: connect.Content, Now: o.env.Now, Probe: p,
+			Connect: connect.Content, Now: o.env.Now, Probe: p, Rebalance: api.Rebalance(o.rebalance),
 		})
 	})
 }

@@ -88,19 +88,11 @@ func (s *session) pullAPIs(ctx context.Context, name string, apis []schema.Group
 // eachObject calls do for every object of a published API, in the workspaces of all shards, through the virtual workspaces of the
 // APIExport.
 func (s *session) eachObject(ctx context.Context, c *compute, gr schema.GroupResource, do func(*unstructured.Unstructured)) error {
-	slice, err := c.Object(ctx, c.placeOf(kcpapi.APIExportEndpointSlice, api.ExportWorkloads))
-	switch {
-	case err != nil:
-		return fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", api.ExportWorkloads, c.workspace, err)
-	case slice == nil:
-		return clierr.New(clierr.NotReady, "rerun the command when the controller has published the APIs",
-			"APIExportEndpointSlice %s in %s does not exist, so the objects of %s are unknown", api.ExportWorkloads, c.workspace, gr)
+	endpoints, err := s.endpoints(ctx, c)
+	if err != nil {
+		return err
 	}
-	for _, e := range agentstate.EndpointsOf(slice, s.topology) {
-		if e.Shard == nil {
-			return clierr.New(clierr.Failed, "add the shard to the setup file",
-				"%s belongs to no shard of the setup, so its objects of %s are unknown", e.URL, gr)
-		}
+	for _, e := range endpoints {
 		client, err := kcp.Connect(s.runtime, s.topology.WorkspaceServer(e.Shard), c.state, s.env.Now())
 		if err != nil {
 			return err
@@ -112,6 +104,26 @@ func (s *session) eachObject(ctx context.Context, c *compute, gr schema.GroupRes
 		}
 	}
 	return nil
+}
+
+// endpoints returns the virtual workspaces of the APIExport with the published APIs, with their shards.
+func (s *session) endpoints(ctx context.Context, c *compute) ([]agentstate.Endpoint, error) {
+	slice, err := c.Object(ctx, c.placeOf(kcpapi.APIExportEndpointSlice, api.ExportWorkloads))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", api.ExportWorkloads, c.workspace, err)
+	case slice == nil:
+		return nil, clierr.New(clierr.NotReady, "rerun the command when the controller has published the APIs",
+			"APIExportEndpointSlice %s in %s does not exist, so the objects of workspaces are unknown", api.ExportWorkloads, c.workspace)
+	}
+	all := agentstate.EndpointsOf(slice, s.topology)
+	for _, e := range all {
+		if e.Shard == nil {
+			return nil, clierr.New(clierr.Failed, "add the shard to the setup file",
+				"%s belongs to no shard of the setup, so the objects of its workspaces are unknown", e.URL)
+		}
+	}
+	return all, nil
 }
 
 // placeOf names an object of one of kcp's APIs in the compute workspace.

@@ -17,9 +17,9 @@ import (
 func newWorkloadsCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "workloads",
-		Short: "Show where the workloads of workspaces run, and manage which APIs they can use",
+		Short: "Show and change where the workloads of workspaces run, and manage which APIs they can use",
 	}
-	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsNegotiateCmd(env))
+	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsNegotiateCmd(env), newWorkloadsRebalanceCmd(env))
 	return c
 }
 

@@ -4,18 +4,17 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/ui"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
@@ -23,13 +22,10 @@ import (
 )
 
 type workloadsExplainOptions struct {
-	env       *Env
-	setup     setupFlags
-	kind      string
-	name      string
-	workspace string
-	namespace string
-	output    string
+	env    *Env
+	setup  setupFlags
+	object rootArg
+	output string
 }
 
 func newWorkloadsExplainCmd(env *Env) *cobra.Command {
@@ -39,12 +35,13 @@ func newWorkloadsExplainCmd(env *Env) *cobra.Command {
 		Short: "Show why each cluster was chosen for a workload, or was not",
 		Long: `Explain shows the last decision of the controller about an object in a workspace: for each cluster, whether it
 was chosen and why. GOAL is how many replicas the cluster gets in the end, REPLICAS how many it has now, and
-READY how many of these are ready. SYNCED is whether the cluster has accepted the object.`,
+READY how many of these are ready. SYNCED is whether the cluster has accepted the object. The REASON of a
+cluster without a share is the present state of its Cluster object.`,
 		Example: `  kcpctl workloads explain deployment/web -w root:team
   kcpctl workloads explain ingress/shop -w root:team --in shop -o json`,
 		Args: oneArg("object as KIND/NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := o.complete(args[0]); err != nil {
+			if err := o.object.complete(args[0]); err != nil {
 				return err
 			}
 			return o.run(c.Context())
@@ -53,22 +50,9 @@ READY how many of these are ready. SYNCED is whether the cluster has accepted th
 	}
 	f := c.Flags()
 	o.setup.add(f)
-	f.StringVarP(&o.workspace, "workspace", "w", "", "path of the workspace, such as root:team")
-	f.StringVar(&o.namespace, "in", metav1.NamespaceDefault, "namespace of the object in the workspace")
+	o.object.add(f)
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
-}
-
-func (o *workloadsExplainOptions) complete(arg string) error {
-	var ok bool
-	o.kind, o.name, ok = strings.Cut(arg, "/")
-	switch {
-	case !ok || o.kind == "" || o.name == "" || strings.Contains(o.name, "/"):
-		return clierr.New(clierr.BadInput, "use KIND/NAME, such as deployment/web", "%q is not an object", arg)
-	case o.workspace == "":
-		return clierr.New(clierr.BadInput, "add -w WORKSPACE, such as -w root:team", "--workspace is required")
-	}
-	return nil
 }
 
 // explanation is the result in machineFormats.
@@ -111,23 +95,15 @@ func (o *workloadsExplainOptions) run(ctx context.Context) error {
 
 // explain reads an object and its leaves.
 func (o *workloadsExplainOptions) explain(ctx context.Context, c *compute) (*explanation, error) {
-	at, resource, err := o.find(ctx, c)
+	at, resource, root, err := o.object.read(ctx, c, &o.setup)
 	if err != nil {
 		return nil, err
 	}
-	root, err := c.Object(ctx, at)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("read %s %s in %s: %w", resource, at.Name, at.Workspace, err)
-	case root == nil:
-		return nil, clierr.New(clierr.Failed, "specify its namespace with --in", "%s %q does not exist in namespace %s of %s",
-			resource, at.Name, at.Namespace, at.Workspace)
-	}
-	if err := o.check(root); err != nil {
+	e := &explanation{Resource: resource, Object: at.Name, Namespace: at.Namespace, Workspace: at.Workspace, Scheduled: scheduledOf(root)}
+	if e.Clusters, err = verdictsOf(ctx, c, at, root); err != nil {
 		return nil, err
 	}
-	e := &explanation{Resource: resource, Object: o.name, Namespace: at.Namespace, Workspace: at.Workspace, Scheduled: scheduledOf(root)}
-	e.Clusters, err = verdictsOf(ctx, c, at, root)
+	e.Clusters, err = withOthers(ctx, c, e.Clusters, at.Workspace, schema.ParseGroupResource(resource))
 	return e, err
 }
 
@@ -159,99 +135,43 @@ func verdictsOf(ctx context.Context, c *compute, at kcp.Place, root *unstructure
 	return out, nil
 }
 
-// check fails if the controller has decided nothing about an object.
-func (o *workloadsExplainOptions) check(root *unstructured.Unstructured) error {
-	cluster, of := root.GetLabels()[api.LabelCluster], root.GetAnnotations()[api.AnnotationName]
-	_, decided := root.GetAnnotations()[api.AnnotationExplain]
+// withOthers adds the clusters that have no share. The annotation does not have them, because their states change more often than the decision.
+// A user who may not read them does not see them.
+func withOthers(ctx context.Context, c *compute, decided []verdict, workspace string, gr schema.GroupResource) ([]verdict, error) {
+	all, err := c.clusters(ctx)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return nil, err
+	}
+	for _, cl := range all {
+		if !slices.ContainsFunc(decided, func(v verdict) bool { return v.Cluster == cl.Name }) {
+			decided = append(decided, verdict{Verdict: schedule.Verdict{Cluster: cl.Name, Reason: noShare(cl, workspace, gr)}})
+		}
+	}
+	slices.SortFunc(decided, func(a, b verdict) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	return decided, nil
+}
+
+// noShare returns why a cluster has no share of an object, as far as the Cluster says it.
+func noShare(cl *api.Cluster, workspace string, gr schema.GroupResource) string {
+	ready, status := conditionOf(cl, api.ConditionReady), cl.API(gr)
+	builtIn := slices.ContainsFunc(api.Dependencies(), func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr })
 	switch {
-	case cluster != "" && of != "":
-		return clierr.New(clierr.BadInput, "explain "+o.kind+"/"+of, "%s is the part of %s that runs on cluster %s", root.GetName(), of, cluster)
-	case cluster != "":
-		return clierr.New(clierr.BadInput, "remove the object and create it without the label, so that it is scheduled",
-			"%s is not scheduled: it is on cluster %s, because it was created with the label %s", root.GetName(), cluster, api.LabelCluster)
-	case decided:
-		return nil
-	case slices.ContainsFunc(api.Dependencies(), func(r schema.GroupVersionResource) bool {
-		return r.Group == root.GroupVersionKind().Group && strings.EqualFold(r.Resource, root.GetKind()+"s")
-	}):
-		return clierr.New(clierr.NotReady, "a workload has to use it, or it needs the annotation "+api.AnnotationSpread,
-			"%s is on no cluster: no workload needs it", root.GetName())
+	case cl.DeletionTimestamp != nil:
+		return "it is being removed"
+	case cl.Draining():
+		return "it is drained"
+	case !cl.Spec.WorkspaceSelector.Selects(workspace):
+		return "its workspaceSelector does not select " + workspace
+	case ready.Status != metav1.ConditionTrue && ready.Reason == unknownValue:
+		return "it is not ready"
+	case ready.Status != metav1.ConditionTrue:
+		return "it is not ready (" + ready.Reason + ")"
+	case !builtIn && !status.State.Serves():
+		return strings.TrimSuffix(string(status.State)+": "+status.Message, ": ")
+	case cl.Spec.Unschedulable:
+		return "it is cordoned"
 	}
-	return clierr.New(clierr.NotReady, "see "+o.setup.command("status")+" and "+o.setup.command("logs workloads/controller"),
-		"the controller has not scheduled %s yet", root.GetName())
-}
-
-// find returns where the object is, and the name of its resource. A kind is one of the published APIs, or one that kcp serves and that
-// workloads use: its plural, its singular, its kind or a short name, with or without a group, as for kubectl.
-func (o *workloadsExplainOptions) find(ctx context.Context, c *compute) (kcp.Place, string, error) {
-	clusters, err := c.clusters(ctx)
-	if err != nil {
-		return kcp.Place{}, "", err
-	}
-	known, versions := explainable(clusters)
-	kind, group, inGroup := strings.Cut(o.kind, ".")
-	var names []string
-	for _, gv := range versions {
-		all, err := c.Resources(ctx, o.workspace, gv)
-		if errors.Is(err, kcp.ErrNotServed) {
-			continue
-		}
-		if err != nil {
-			return kcp.Place{}, "", clierr.New(clierr.Failed, "specify the path of a workspace, such as root:team", "read the APIs of workspace %s: %w", o.workspace, err)
-		}
-		for _, r := range all {
-			if !known[gv.WithResource(r.Name)] {
-				continue
-			}
-			if called(r, kind) && (!inGroup || group == gv.Group) {
-				at := kcp.Place{Workspace: o.workspace, GroupVersionKind: gv.WithKind(r.Kind), Name: o.name}
-				if r.Namespaced {
-					at.Namespace = o.namespace
-				}
-				return at, gv.WithResource(r.Name).GroupResource().String(), nil
-			}
-			names = append(names, strings.ToLower(r.Kind))
-		}
-	}
-	return kcp.Place{}, "", o.unknown(names)
-}
-
-// explainable are the resources of the objects that can be explained: the published APIs, and what workloads use of kcp. The versions have
-// each group once for each version.
-func explainable(clusters []*api.Cluster) (known map[schema.GroupVersionResource]bool, versions []schema.GroupVersion) {
-	known = map[schema.GroupVersionResource]bool{}
-	add := func(r schema.GroupVersionResource) {
-		known[r] = true
-		if !slices.Contains(versions, r.GroupVersion()) {
-			versions = append(versions, r.GroupVersion())
-		}
-	}
-	for _, r := range api.Dependencies() {
-		add(r)
-	}
-	for _, cl := range clusters {
-		for _, a := range cl.Status.APIs {
-			if a.State.Serves() {
-				add(schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource})
-			}
-		}
-	}
-	return known, versions
-}
-
-// unknown is the error for a kind that no workload has. Without the published APIs, a workspace has another type.
-func (o *workloadsExplainOptions) unknown(names []string) error {
-	if len(names) <= len(api.Dependencies()) {
-		return clierr.New(clierr.BadInput, "workspaces of the type in spec.workloads.workspaceType can use the APIs: see kcpctl workloads apis",
-			"workspace %s does not use the APIs of the clusters, so it has no %s", o.workspace, o.kind)
-	}
-	return unknownName("kind", o.kind, names)
-}
-
-// called reports whether a resource has a name, as in kubectl get.
-func called(r metav1.APIResource, name string) bool {
-	return slices.ContainsFunc(append([]string{r.Name, r.SingularName, r.Kind}, r.ShortNames...),
-		func(n string) bool { return n != "" && strings.EqualFold(n, name) })
+	return "has no share"
 }
 
 // scheduledOf returns the condition Scheduled of a root, or what stands for it.

@@ -168,8 +168,8 @@ var Health = []Check{
 		ID: "KCP152", Category: catWorkloads, Title: "every physical cluster is ready",
 		run: clustersReady,
 		Explanation: "The Cluster object of each cluster of spec.workloads must be Ready, and its APIs must be published. A cluster is " +
-			"not ready if its syncer sends no heartbeats, or does not reach its API server. After spec.workloads.clusters[].evictAfter, its " +
-			"share runs on other clusters.",
+			"not ready if its syncer sends no heartbeats, or does not reach its API server. After spec.workloads.clusters[].evictAfter, " +
+			"other clusters run its share, too.",
 		Fix: "correct what the message says, and run kcpctl up, which renews the credential of the syncer; see kcpctl logs workloads/controller",
 	},
 	{

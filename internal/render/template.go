@@ -277,7 +277,7 @@ func (s templateSet) object(name string, data any, overlays ...overlay) (*unstru
 }
 
 // dropEmpty removes null fields and empty maps, which templates print for values that are not set. It keeps the empty
-// map of an emptyDir volume, which has a meaning. Integers become int64, as in decoded JSON.
+// map of an emptyDir volume and an empty quota, which have a meaning. Integers become int64, as in decoded JSON.
 func dropEmpty(obj map[string]any) {
 	for k, v := range obj {
 		switch v := v.(type) {
@@ -287,7 +287,7 @@ func dropEmpty(obj map[string]any) {
 			obj[k] = int64(v)
 		case map[string]any:
 			dropEmpty(v)
-			if len(v) == 0 && k != "emptyDir" {
+			if len(v) == 0 && k != "emptyDir" && k != "quota" {
 				delete(obj, k)
 			}
 		case []any:

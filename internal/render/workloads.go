@@ -21,7 +21,7 @@ const (
 // controllerFlags returns the flags of kcpctl controller (cmd/controller.go).
 func controllerFlags(c *topology.Component) []flag {
 	w := c.Workloads
-	return []flag{
+	fl := []flag{
 		{"kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigKcp))},
 		{"workspace", w.Workspace},
 		{"workspace-type", w.WorkspaceType},
@@ -29,6 +29,10 @@ func controllerFlags(c *topology.Component) []flag {
 		{"health-probe-bind-address", fmt.Sprintf("%s:%d", c.BindAddress, c.Port)},
 		{"v", fmt.Sprint(c.LogLevel)},
 	}
+	if w.Rebalance != v1alpha1.RebalanceOnRequest && w.Rebalance != "" { // an earlier image does not have the flag
+		fl = append(fl, flag{"rebalance", string(w.Rebalance)})
+	}
+	return fl
 }
 
 // syncerFlags returns the flags of kcpctl syncer (cmd/syncer.go). In a pod it connects to the API server with the token of its ServiceAccount.
@@ -166,6 +170,15 @@ func (b *objects) clusterObject() {
 	}
 	if p.PodSecurity != "" {
 		spec["podSecurity"] = string(p.PodSecurity)
+	}
+	if s := p.WorkspaceSelector; s != nil {
+		spec["workspaceSelector"] = dict{"paths": s.Paths}
+	}
+	if p.Tenancy != nil {
+		spec["tenancy"] = p.Tenancy
+	}
+	if len(p.MaxCapacity) > 0 {
+		spec["maxCapacity"] = p.MaxCapacity
 	}
 	if p.SyncMode == v1alpha1.SyncModePush {
 		secret := api.SecretCluster(b.c.Name)

@@ -1,6 +1,7 @@
 package render_test
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
 
 const pulled = `spec:
@@ -82,4 +84,65 @@ func TestSyncerThatTheUserStarts(t *testing.T) {
 	rights := inCompute(strings.ReplaceAll(strings.ReplaceAll(pulled, "Pull", "None"), ", podTemplate: {spec: {priorityClassName: high}}", ""))
 	require.NotEmpty(t, rights)
 	require.Equal(t, inCompute(pulled), rights)
+}
+
+// The Cluster object has what the setup file says about workspaces, and the controller a flag that earlier images lack only if it is needed.
+func TestTenancyOfAClusterAndRebalance(t *testing.T) {
+	_, _, objects := rendered(t, `spec:
+  workloads:
+    rebalance: Gradual
+    clusters:
+    - name: c1
+      context: eu
+      workspaceSelector: {paths: [root:team]}
+      maxCapacity: {cpu: 64}
+      tenancy:
+        quota: {requests.cpu: 20}
+        limitRange: [{type: Container, defaultRequest: {cpu: 100m}}]
+        isolation: None
+        priorityClasses: [batch]
+        tolerationKeys: [example.com/tenants]
+        nodeSelector: {pool: tenants}
+    - {name: c2, context: us, tenancy: {quota: {}}}
+    - {name: c3, context: asia}
+`)
+	specs, flags := map[string]any{}, ""
+	for _, o := range objects {
+		switch {
+		case o.GetKind() == api.KindCluster:
+			cluster, err := api.ClusterOf(o.Unstructured)
+			require.NoError(t, err)
+			require.NotNil(t, cluster)
+			spec := maps.Clone(o.Object["spec"].(map[string]any))
+			delete(spec, "syncMode")
+			delete(spec, "kubeconfigSecretRef")
+			specs[o.GetName()] = spec
+		case o.Component == "workloads/controller" && o.GetKind() == "Deployment":
+			pod, _ := podOf(t, o)
+			flags = strings.Join(pod.Spec.Containers[0].Args, " ")
+		}
+	}
+	require.Equal(t, map[string]any{
+		"c1": map[string]any{
+			"workspaceSelector": map[string]any{"paths": []any{"root:team"}},
+			"maxCapacity":       map[string]any{"cpu": "64"},
+			"tenancy": map[string]any{
+				"quota":           map[string]any{"requests.cpu": "20"},
+				"limitRange":      []any{map[string]any{"type": "Container", "defaultRequest": map[string]any{"cpu": "100m"}}},
+				"isolation":       "None",
+				"priorityClasses": []any{"batch"},
+				"tolerationKeys":  []any{"example.com/tenants"},
+				"nodeSelector":    map[string]any{"pool": "tenants"},
+			},
+		},
+		"c2": map[string]any{"tenancy": map[string]any{"quota": map[string]any{}}},
+		"c3": map[string]any{},
+	}, specs)
+	require.Contains(t, flags, "--rebalance=Gradual")
+	_, _, objects = rendered(t, pulled)
+	for _, o := range objects {
+		text, err := o.YAML()
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "--rebalance")
+	}
 }

@@ -40,6 +40,7 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 	if len(w.APIs) == 0 {
 		w.APIs = api.DefaultAPIs()
 	}
+	fill(&w.Rebalance, v1alpha1.RebalanceOnRequest)
 	fill(&w.Image.Repository, defaultWorkloadsRepository)
 	fill(&w.Image.Tag, defaultWorkloadsTag)
 	fill(&w.Image.PullPolicy, spec.Image.PullPolicy)
@@ -89,6 +90,7 @@ func (v *validator) workloads() {
 		v.unique(p.Child("groups").Index(i), group, groups)
 	}
 	v.workloadAPIs(p.Child("apis"), w.APIs)
+	oneOf(v, p.Child("rebalance"), w.Rebalance, v1alpha1.RebalanceOnRequest, v1alpha1.RebalanceGradual)
 	v.image(p.Child("image"), w.Image)
 	v.defaults(p, v1alpha1.Defaults{Replicas: w.Replicas, Resources: w.Resources, LogLevel: w.LogLevel, ExtraArgs: w.ExtraArgs})
 	v.commonName(metadataName(), v.setup.Metadata.Name, topology.ControllerUser(v.setup.Metadata.Name))
@@ -115,6 +117,8 @@ func (v *validator) workloadAPIs(p *field.Path, apis []string) {
 			v.invalid(p.Index(i), a, "must be RESOURCE.GROUP, such as deployments.apps")
 		} else if slices.Contains(api.ServedByKCP(), schema.ParseGroupResource(a)) {
 			v.invalid(p.Index(i), a, "kcp serves this API itself in every workspace")
+		} else if clusterScoped(a) {
+			v.invalid(p.Index(i), a, "its objects have no namespace, so they belong to the cluster and cannot be those of a workspace")
 		}
 	}
 }
@@ -137,6 +141,9 @@ func (v *validator) workloadClusters(p *field.Path, all []v1alpha1.WorkloadClust
 		if u, err := url.Parse(c.Server); c.Server != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
 			v.invalid(at.Child("server"), c.Server, "must be a URL such as https://api.example.com:6443")
 		}
+		v.selector(at.Child("workspaceSelector"), c.WorkspaceSelector)
+		v.tenancy(at.Child("tenancy"), c.Tenancy)
+		v.quantities(at.Child("maxCapacity"), c.MaxCapacity)
 		v.syncerPlace(at, c)
 		if other, taken := places[pl]; taken && other != c.Name && (c.Cluster == "" || len(v.errs) == problems) {
 			v.invalid(at.Child("name"), c.Name, "cluster %s has the same context and kubeconfig", other)

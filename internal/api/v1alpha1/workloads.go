@@ -21,6 +21,10 @@ type Workloads struct {
 	// persistentvolumeclaims, ingresses.networking.k8s.io, jobs.batch, cronjobs.batch, networkpolicies.networking.k8s.io,
 	// poddisruptionbudgets.policy and horizontalpodautoscalers.autoscaling.
 	APIs []string `json:"apis,omitempty"`
+	// Rebalance is when replicas that run move to clusters with more room. With OnRequest, kcpctl workloads rebalance moves them. With Gradual, they
+	// move whenever the imbalance is large, a few at a time. The annotation workloads.kcp.dev/rebalance of a workload or of its namespace takes
+	// precedence. Default: OnRequest.
+	Rebalance Rebalance `json:"rebalance,omitempty"`
 	// Clusters are the physical clusters.
 	Clusters []WorkloadCluster `json:"clusters,omitempty"`
 	// Image overrides fields of the image of kcpctl, which the controller and the syncers run. Default: ghcr.io/kcpctl/kcpctl, with the tag latest,
@@ -37,6 +41,16 @@ type Workloads struct {
 	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets.
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 }
+
+// Rebalance is when replicas that run move to clusters with more room.
+type Rebalance string
+
+const (
+	// RebalanceOnRequest moves them by kcpctl workloads rebalance only.
+	RebalanceOnRequest Rebalance = "OnRequest"
+	// RebalanceGradual moves them whenever the imbalance is large, a few at a time.
+	RebalanceGradual Rebalance = "Gradual"
+)
 
 // SyncMode is where the syncer of a physical cluster runs.
 type SyncMode string
@@ -86,11 +100,70 @@ type WorkloadCluster struct {
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
 	// Labels are the labels of the Cluster object. Users select clusters by them.
 	Labels map[string]string `json:"labels,omitempty"`
-	// EvictAfter is how long the cluster may be not ready before its share runs on other clusters. 0s means that its share stays. Default: 60s.
+	// WorkspaceSelector selects the workspaces that may use the cluster. Default: all workspaces.
+	WorkspaceSelector *WorkspaceSelector `json:"workspaceSelector,omitempty"`
+	// Tenancy confines the objects of workspaces in the cluster. Default: the defaults of its fields.
+	Tenancy *Tenancy `json:"tenancy,omitempty"`
+	// MaxCapacity bounds the allocatable resources that the syncer of the cluster may report, such as cpu: "64". Resources that are not listed are
+	// not bounded.
+	MaxCapacity corev1.ResourceList `json:"maxCapacity,omitempty"`
+	// EvictAfter is how long the cluster may be not ready before other clusters run its share, too. What runs there stays. 0s means that no other
+	// cluster runs it. Default: 60s.
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
 	// PodSecurity is what pods of workspaces may do in the cluster: privileged, baseline or restricted, a Pod Security Standard. With privileged, a
 	// user of a workspace can control the nodes. Default: baseline.
 	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
 	// Unschedulable means that nothing new is scheduled to the cluster. What runs there stays.
 	Unschedulable bool `json:"unschedulable,omitempty"`
+}
+
+// WorkspaceSelector selects workspaces.
+type WorkspaceSelector struct {
+	// Paths are paths of workspaces. root:team selects root:team and the workspaces below it, such as root:team:web.
+	Paths []string `json:"paths"`
+}
+
+// Isolation is which pods may connect to those of a workspace.
+type Isolation string
+
+const (
+	// IsolationWorkspace lets pods of the same workspace connect, and clients that are of no workspace.
+	IsolationWorkspace Isolation = "Workspace"
+	// IsolationNone restricts no connections.
+	IsolationNone Isolation = "None"
+)
+
+// Tenancy confines the objects of workspaces in a physical cluster. The syncer writes a ResourceQuota, a LimitRange and a NetworkPolicy into each
+// of their namespaces, and refuses objects that ask for more.
+type Tenancy struct {
+	// Quota is the hard limit of the ResourceQuota of each namespace. {} means none. Default: 1000 pods and 20 services.loadbalancers.
+	Quota corev1.ResourceList `json:"quota,omitzero"`
+	// LimitRange has the limits of the LimitRange of each namespace. Default: none.
+	LimitRange []LimitRangeItem `json:"limitRange,omitempty"`
+	// Isolation is which pods may connect to those of a workspace. With Workspace, pods of the same workspace, clients from outside of the cluster,
+	// and pods that are not of any workspace can. Pods of the workspace cannot connect to the metadata service of the nodes. With None, all can.
+	// Default: Workspace.
+	Isolation Isolation `json:"isolation,omitempty"`
+	// PriorityClasses are the names of the PriorityClasses that pods may have. Default: none.
+	PriorityClasses []string `json:"priorityClasses,omitempty"`
+	// TolerationKeys are the keys of the taints that pods may tolerate. Default: none.
+	TolerationKeys []string `json:"tolerationKeys,omitempty"`
+	// NodeSelector has labels of nodes. Pods of workspaces run on these nodes only. Default: all nodes.
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+}
+
+// LimitRangeItem is an item of spec.limits of a LimitRange, which is part of the API of Kubernetes.
+type LimitRangeItem struct {
+	// Type is Container, Pod or PersistentVolumeClaim.
+	Type corev1.LimitType `json:"type"`
+	// Max is the most that an object of the type may request or use.
+	Max corev1.ResourceList `json:"max,omitempty"`
+	// Min is the least that an object of the type may request.
+	Min corev1.ResourceList `json:"min,omitempty"`
+	// Default are the limits of containers without their own.
+	Default corev1.ResourceList `json:"default,omitempty"`
+	// DefaultRequest are the requests of containers without their own.
+	DefaultRequest corev1.ResourceList `json:"defaultRequest,omitempty"`
+	// MaxLimitRequestRatio bounds how much larger a limit may be than the request.
+	MaxLimitRequestRatio corev1.ResourceList `json:"maxLimitRequestRatio,omitempty"`
 }

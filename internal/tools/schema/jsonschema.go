@@ -85,6 +85,8 @@ func enum(t reflect.Type) []any {
 		return []any{corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack}
 	case reflect.TypeFor[corev1.IPFamily]():
 		return []any{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	case reflect.TypeFor[corev1.LimitType]():
+		return []any{corev1.LimitTypeContainer, corev1.LimitTypePod, corev1.LimitTypePersistentVolumeClaim}
 	case reflect.TypeFor[corev1.PullPolicy]():
 		return []any{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
 	}

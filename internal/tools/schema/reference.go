@@ -132,6 +132,8 @@ func typeName(t reflect.Type) string {
 		name = "object"
 	case inner == reflect.TypeFor[corev1.ResourceRequirements](), inner == reflect.TypeFor[rbacv1.PolicyRule]():
 		name = inner.Name()
+	case inner == reflect.TypeFor[corev1.ResourceList]():
+		name = "map of quantities"
 	case inner == reflect.TypeFor[map[string]string]():
 		name = "map of strings"
 	case inner.Kind() == reflect.Int32:

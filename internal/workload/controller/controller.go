@@ -65,6 +65,8 @@ type Options struct {
 	// Connect returns how to reach a physical cluster.
 	Connect func(kubeconfig []byte) (*rest.Config, error)
 	Now     func() time.Time
+	// Rebalance is when running replicas move, unless a workload says otherwise. Default: OnRequest.
+	Rebalance api.Rebalance
 	// Probe gets the state of the controller. Nil: it is not served.
 	Probe *probe.Probe
 	// Setup identifies this installation in physical clusters. Empty: the logical cluster of the compute workspace does.
@@ -128,7 +130,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	c := &controller{
 		Options: o, client: client, metadata: meta, url: url, members: map[string]*member{}, wake: make(chan struct{}, 1),
-		roots: roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now}),
+		roots: roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now, Rebalance: o.Rebalance}),
 	}
 	if err := c.prepare(ctx); err != nil {
 		return err
