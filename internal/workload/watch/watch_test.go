@@ -3,8 +3,12 @@ package watch_test
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +32,12 @@ type shard struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any
 	broken  bool
+	// most is how many objects a list has at most. Zero is all.
+	most int
+	// one is the answer to requests for the object web.
+	one map[string]any
+	// asked are the queries of lists.
+	asked   []string
 	watches map[chan map[string]any]bool
 }
 
@@ -57,6 +67,13 @@ func (s *shard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the disk is full", http.StatusInternalServerError)
 		return
 	}
+	if strings.HasSuffix(r.URL.Path, "/web") {
+		one := s.one
+		s.mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(one)
+		return
+	}
 	if r.URL.Path != s.path {
 		s.mu.Unlock()
 		http.NotFound(w, r)
@@ -64,14 +81,9 @@ func (s *shard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Query().Get("watch") == "" {
-		items := []any{}
-		for _, o := range s.objects {
-			items = append(items, o)
-		}
+		body := s.page(r)
 		s.mu.Unlock()
-		_ = json.NewEncoder(w).Encode(map[string]any{
-			"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": map[string]any{"resourceVersion": "1"}, "items": items,
-		})
+		_ = json.NewEncoder(w).Encode(body)
 		return
 	}
 	events := make(chan map[string]any, 10)
@@ -95,6 +107,25 @@ func (s *shard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.(http.Flusher).Flush()
 		}
 	}
+}
+
+// page returns a list, or a page of it. The shard is locked.
+func (s *shard) page(r *http.Request) map[string]any {
+	q := r.URL.Query()
+	s.asked = append(s.asked, "limit="+q.Get("limit")+" resourceVersion="+q.Get("resourceVersion"))
+	names := slices.Sorted(maps.Keys(s.objects))
+	meta := map[string]any{"resourceVersion": "1"}
+	from, _ := strconv.Atoi(q.Get("continue"))
+	names = names[from:]
+	if s.most > 0 && len(names) > s.most {
+		names = names[:s.most]
+		meta["continue"] = strconv.Itoa(from + s.most)
+	}
+	items := []any{}
+	for _, name := range names {
+		items = append(items, s.objects[name])
+	}
+	return map[string]any{"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": meta, "items": items}
 }
 
 // event changes an object and tells the watches.
@@ -159,6 +190,107 @@ func newSet(t *testing.T, o watch.Options) *watch.Set {
 	require.NoError(t, err)
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// names returns the names of the objects of a set, sorted.
+func names(s *watch.Set) (out []string) {
+	for _, o := range s.List(deployments) {
+		out = append(out, o.GetName())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestListsComeInPages(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		alpha := newShard(t, path)
+		alpha.most = 2
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			alpha.event("ADDED", object("1a", "default", name, "1"))
+		}
+		s := newSet(t, watch.Options{Path: watch.AllClusters, Packed: packed})
+		require.NoError(t, s.Update([]string{alpha.URL}, []schema.GroupVersionResource{deployments}))
+		eventually(t, s.Complete, "it is listed")
+		require.Equal(t, []string{"a", "b", "c", "d", "e"}, names(s))
+		page := "limit=500 resourceVersion="
+		require.Equal(t, []string{page, page, page}, alpha.asked, "a version of 0 would make the server ignore the limit")
+	}
+}
+
+// labelled is an object with a label, as which it is counted.
+func labelled(namespace, name, version, label string) map[string]any {
+	o := object("1a", namespace, name, version)
+	if label != "" {
+		o["metadata"].(map[string]any)["labels"] = map[string]any{"on": label}
+	}
+	return o
+}
+
+func TestClasses(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		alpha, beta := newShard(t, path), newShard(t, path)
+		alpha.event("ADDED", labelled("shop", "root", "1", ""))
+		alpha.event("ADDED", labelled("shop", "one", "1", "c1"))
+		alpha.event("ADDED", labelled("other", "two", "1", "c2"))
+		beta.event("ADDED", object("2b", "shop", "root", "1"))
+		s := newSet(t, watch.Options{
+			Path: watch.AllClusters, Packed: packed, Class: func(u *unstructured.Unstructured) string { return u.GetLabels()["on"] },
+		})
+		resources := []schema.GroupVersionResource{deployments}
+		require.NoError(t, s.Update([]string{alpha.URL, beta.URL}, resources))
+		is := func(want map[string]int) {
+			t.Helper()
+			eventually(t, func() bool { return s.Complete() && reflect.DeepEqual(want, s.Classes(deployments)) }, "the counts change")
+		}
+		is(map[string]int{"": 2, "c1": 1, "c2": 1})
+		require.ElementsMatch(t, []watch.Key{{Cluster: "1a", Namespace: "shop", Name: "root"}, {Cluster: "2b", Namespace: "shop", Name: "root"}},
+			s.Keys(deployments, ""))
+		require.Equal(t, []watch.Key{{Cluster: "1a", Namespace: "shop", Name: "one"}}, s.KeysIn(deployments, "1a", "shop", "c1"))
+		require.True(t, s.Has(deployments, watch.Key{Cluster: "2b", Namespace: "shop", Name: "root"}))
+		require.False(t, s.Has(deployments, watch.Key{Cluster: "2b", Namespace: "shop", Name: "one"}))
+		require.Equal(t, 3, s.Usage("1a").Objects)
+		before := s.Usage("2b")
+		require.Equal(t, 1, before.Objects)
+		require.InDelta(t, 150, before.Bytes, 50)
+
+		eventually(t, alpha.watched, "the watch has begun")
+		alpha.event("MODIFIED", labelled("shop", "one", "2", "c2"))
+		is(map[string]int{"": 2, "c2": 2})
+		alpha.event("ADDED", labelled("shop", "three", "3", "c3"))
+		is(map[string]int{"": 2, "c2": 2, "c3": 1})
+		alpha.event("DELETED", labelled("other", "two", "4", "c2"))
+		is(map[string]int{"": 2, "c2": 1, "c3": 1})
+
+		require.NoError(t, s.Update([]string{beta.URL}, resources))
+		is(map[string]int{"": 1})
+		require.Zero(t, s.Usage("1a"))
+		require.Equal(t, before, s.Usage("2b"))
+		require.NoError(t, s.Update(nil, resources))
+		is(map[string]int{})
+		require.Zero(t, s.Usage("2b"))
+	}
+}
+
+// A list that replaces what was known counts as the changes would that have been missed.
+func TestClassesAfterAnotherList(t *testing.T) {
+	alpha := newShard(t, path)
+	alpha.event("ADDED", labelled("shop", "one", "1", "c1"))
+	alpha.event("ADDED", labelled("shop", "two", "1", "c2"))
+	s := newSet(t, watch.Options{Path: watch.AllClusters, Class: func(u *unstructured.Unstructured) string { return u.GetLabels()["on"] }})
+	require.NoError(t, s.Update([]string{alpha.URL}, []schema.GroupVersionResource{deployments}))
+	eventually(t, func() bool { return s.Complete() && alpha.watched() }, "it is watched")
+	one := s.Usage("1a")
+	alpha.mu.Lock()
+	delete(alpha.objects, "two")
+	alpha.objects["one"] = labelled("shop", "one", "2", "c3")
+	for w := range alpha.watches {
+		w <- map[string]any{"type": "ERROR", "object": map[string]any{
+			"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old",
+		}}
+	}
+	alpha.mu.Unlock()
+	eventually(t, func() bool { return reflect.DeepEqual(map[string]int{"c3": 1}, s.Classes(deployments)) }, "the counts are those of the list")
+	require.Equal(t, watch.Usage{Objects: 1, Bytes: one.Bytes / 2}, s.Usage("1a"))
 }
 
 const path = "/clusters/*/apis/apps/v1/deployments"
