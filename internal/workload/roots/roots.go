@@ -22,6 +22,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/queue"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
@@ -35,7 +36,8 @@ const (
 	moveInterval = time.Minute
 	// startInterval is the time until an object is tried again whose namespace is not known yet.
 	startInterval = 200 * time.Millisecond
-	workers       = 8
+	// workers is how many roots are handled at a time: those of one workspace have half of them at most.
+	workers = 16
 )
 
 // separator is between the names of a root and its cluster in the name of a leaf (see api.LeafName).
@@ -68,6 +70,7 @@ type Scheduler struct {
 	// dropped are the fields of the status of roots that kcp drops.
 	dropped splitter.Dropped
 	queue   workqueue.TypedRateLimitingInterface[item]
+	binder  *binder
 
 	mu        sync.Mutex
 	clusters  []*api.Cluster
@@ -92,7 +95,7 @@ type Scheduler struct {
 func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
 	return &Scheduler{
-		Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), reserved: map[string]map[item]*reservation{}, decided: map[item]decided{},
+		Options: o, binder: newBinder(), queue: queue.New(workers, func(i item) string { return i.Cluster }, limiter), reserved: map[string]map[item]*reservation{}, decided: map[item]decided{},
 		longNames: map[item]string{}, corrected: map[item]watch.Version{},
 	}
 }
@@ -101,6 +104,7 @@ func New(o Options) *Scheduler {
 func (s *Scheduler) Run(ctx context.Context) (err error) {
 	set, err := watch.New(ctx, watch.Options{
 		Config: s.KCP, Path: watch.AllClusters, Now: s.Now, Changed: s.changed, Relisted: s.relisted,
+		Packed: true, Class: s.classOf,
 		State: func(src watch.Source, err error) {
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource(), "endpoint", src.Endpoint)
@@ -124,9 +128,12 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 			s.watch(ctx)
 		})
 	})
-	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
+	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); s.binder.queue.ShutDown(); return context.Cause(ctx) })
 	for range workers {
 		g.Go(func() error { s.work(ctx); return nil })
+	}
+	for range bindWorkers {
+		g.Go(func() error { s.bindWork(ctx); return nil })
 	}
 	s.watch(ctx)
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
@@ -186,6 +193,7 @@ func (s *Scheduler) Update(ctx context.Context, clusters []*api.Cluster, publish
 	rebind := !reflect.DeepEqual(s.exports, exports)
 	s.exports = exports
 	s.mu.Unlock()
+	s.binder.rebound(exports)
 	s.watch(ctx)
 	if rebind && set != nil {
 		s.bindAll()
@@ -193,17 +201,15 @@ func (s *Scheduler) Update(ctx context.Context, clusters []*api.Cluster, publish
 	if same || set == nil {
 		return
 	}
-	s.again(published.scheduled(), func(watch.Key) bool { return true })
+	for _, r := range published.scheduled() {
+		s.again(r, set.Keys(r, ""))
+	}
 }
 
-// again schedules the roots with keys that match.
-func (s *Scheduler) again(resources []schema.GroupVersionResource, match func(watch.Key) bool) {
-	for _, r := range resources {
-		for _, o := range s.set.List(r) {
-			if k := watch.KeyOf(o.Unstructured); splitter.IsRoot(o.Unstructured) && match(k) {
-				s.queue.Add(item{r, k})
-			}
-		}
+// again schedules roots.
+func (s *Scheduler) again(r schema.GroupVersionResource, keys []watch.Key) {
+	for _, k := range keys {
+		s.queue.Add(item{r, k})
 	}
 }
 
@@ -254,8 +260,11 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 		s.queue.Add(item{r, k})
 		return
 	case kcpapi.APIBinding.GVR():
-		s.queue.Add(bindings(k.Cluster))
+		s.binder.queue.Add(k.Cluster)
 		return
+	}
+	if on, _ := s.set.Class(r, k); on != "" {
+		s.needBinding(k.Cluster, []string{on})
 	}
 	if splitter.CanFollow(r.GroupResource()) {
 		s.queue.Add(namespace(k))
@@ -266,10 +275,8 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 
 // relisted schedules the roots of a resource that was listed again: a leaf can have come and gone unseen.
 func (s *Scheduler) relisted(src watch.Source) {
-	for _, o := range s.set.List(src.Resource) {
-		if o.Endpoint == src.Endpoint && splitter.IsRoot(o.Unstructured) {
-			s.changed(src.Resource, watch.KeyOf(o.Unstructured))
-		}
+	for _, k := range s.set.KeysAt(src, "") {
+		s.changed(src.Resource, k)
 	}
 }
 
@@ -338,14 +345,14 @@ func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
 	switch {
 	case i.Resource == "":
 		return s.follow(ctx, i)
-	case i.GroupVersionResource == kcpapi.APIBinding.GVR():
-		return s.bind(ctx, i)
 	case i.GroupVersionResource == api.Namespaces():
 		// Its annotations are those of all workloads in it.
 		s.mu.Lock()
 		published := s.published
 		s.mu.Unlock()
-		s.again(published.scheduled(), func(k watch.Key) bool { return k.Cluster == i.Cluster && k.Namespace == i.Name })
+		for _, r := range published.scheduled() {
+			s.again(r, s.set.KeysIn(r, i.Cluster, i.Name, ""))
+		}
 		return 0, nil
 	}
 	s.mu.Lock()

@@ -42,6 +42,7 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	}
 	w, hintsErr := s.workloadOf(i, root.Unstructured, clusters)
 	d := s.decide(i, root.Unstructured, w, clusters, previous, leaves, hintsErr == nil)
+	s.needBinding(i.Cluster, slices.Collect(maps.Keys(d.Next)))
 	changes, err := changesOf(root.Unstructured, w, d, leaves, s.Now())
 	if err != nil {
 		return 0, err

@@ -18,12 +18,19 @@ type counts struct {
 	mu sync.RWMutex
 	// classes has the number of objects by resource and class.
 	classes map[schema.GroupVersionResource]map[string]int
-	// usage is by logical cluster.
-	usage map[string]Usage
+	// clusters is by logical cluster.
+	clusters map[string]*total
+}
+
+// total is what a logical cluster has.
+type total struct {
+	Usage
+	// classes has the number of objects of all resources by class.
+	classes map[string]int
 }
 
 func newCounts() *counts {
-	return &counts{classes: map[schema.GroupVersionResource]map[string]int{}, usage: map[string]Usage{}}
+	return &counts{classes: map[schema.GroupVersionResource]map[string]int{}, clusters: map[string]*total{}}
 }
 
 // replace counts an object in the place of another one. Either may not exist.
@@ -55,11 +62,17 @@ func (c *counts) add(r schema.GroupVersionResource, cluster string, h held, n in
 	if classes[h.class] += n; classes[h.class] == 0 {
 		delete(classes, h.class)
 	}
-	u := c.usage[cluster]
-	u.Objects += n
-	u.Bytes += n * int(h.bytes)
-	if c.usage[cluster] = u; u.Objects == 0 {
-		delete(c.usage, cluster)
+	t := c.clusters[cluster]
+	if t == nil {
+		t = &total{classes: map[string]int{}}
+		c.clusters[cluster] = t
+	}
+	if t.classes[h.class] += n; t.classes[h.class] == 0 {
+		delete(t.classes, h.class)
+	}
+	t.Bytes += n * int(h.bytes)
+	if t.Objects += n; t.Objects == 0 {
+		delete(c.clusters, cluster)
 	}
 }
 
@@ -70,9 +83,29 @@ func (s *Set) Classes(r schema.GroupVersionResource) map[string]int {
 	return maps.Clone(s.counts.classes[r])
 }
 
+// ClassCount returns the number of objects of a resource that are of a class. It does not go through the objects.
+func (s *Set) ClassCount(r schema.GroupVersionResource, class string) int {
+	s.counts.mu.RLock()
+	defer s.counts.mu.RUnlock()
+	return s.counts.classes[r][class]
+}
+
+// ClassesIn returns the number of objects of all resources in a logical cluster by class. It does not go through the objects.
+func (s *Set) ClassesIn(cluster string) map[string]int {
+	s.counts.mu.RLock()
+	defer s.counts.mu.RUnlock()
+	if t := s.counts.clusters[cluster]; t != nil {
+		return maps.Clone(t.classes)
+	}
+	return nil
+}
+
 // Usage returns what a logical cluster has in the set. It does not go through the objects.
 func (s *Set) Usage(cluster string) Usage {
 	s.counts.mu.RLock()
 	defer s.counts.mu.RUnlock()
-	return s.counts.usage[cluster]
+	if t := s.counts.clusters[cluster]; t != nil {
+		return t.Usage
+	}
+	return Usage{}
 }

@@ -235,6 +235,16 @@ func (s *Set) Has(r schema.GroupVersionResource, k Key) bool {
 	return slices.ContainsFunc(s.of(r), func(src *source) bool { return src.get(k).exists() })
 }
 
+// Class returns the class of an object, or false if no endpoint has it. It does not unpack the object.
+func (s *Set) Class(r schema.GroupVersionResource, k Key) (class string, ok bool) {
+	for _, src := range s.of(r) {
+		if h := src.get(k); h.exists() {
+			return h.class, true
+		}
+	}
+	return "", false
+}
+
 // List returns the objects of a resource, in the order of their keys.
 func (s *Set) List(r schema.GroupVersionResource) []Object {
 	type keyed struct {
@@ -260,6 +270,17 @@ func (s *Set) Keys(r schema.GroupVersionResource, class string) (out []Key) {
 		out = append(out, src.keys(func(h held) bool { return h.class == class })...)
 	}
 	return out
+}
+
+// KeysAt returns the keys of the objects of a source that are of a class, in no order. It does not unpack the objects.
+func (s *Set) KeysAt(at Source, class string) []Key {
+	s.mu.RLock()
+	src := s.sources[at]
+	s.mu.RUnlock()
+	if src == nil {
+		return nil
+	}
+	return src.keys(func(h held) bool { return h.class == class })
 }
 
 // Count returns the number of objects of a resource that match. Nil matches all.
