@@ -1,6 +1,7 @@
 package roots
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -25,4 +26,44 @@ func TestDelaysOfBindings(t *testing.T) {
 	require.Equal(t, firstBind, b.due(one, now), "the next time begins with the first delay")
 	b.forget("1a")
 	require.Empty(t, b.next)
+}
+
+// The first decision for a cluster asks for its binding, once. It is ready when kcp has applied the claims.
+func TestNeedBinding(t *testing.T) {
+	s := known(t)
+	b := s.binder
+	ask := func(ready bool, queued int, clusters ...string) {
+		t.Helper()
+		require.Equal(t, ready, s.needBinding("1a", clusters))
+		require.Equal(t, queued, b.queue.Len())
+		for range queued {
+			i, _ := b.queue.Get()
+			require.Equal(t, "1a", i)
+			b.queue.Done(i)
+		}
+	}
+	ask(true, 0)
+	ask(false, 1, "c1", "c2")
+	ask(false, 0, "c1", "c2")
+	exports := map[string][]any{"cluster-c1": nil, "cluster-c2": nil, "cluster-c9": nil}
+	for i := range eagerClusters {
+		exports[fmt.Sprint("cluster-other-", i)] = nil
+	}
+	require.Equal(t, []string{"cluster-c1", "cluster-c2"}, s.wantedBindings("1a", exports))
+	require.Empty(t, s.wantedBindings("1b", exports), "a workspace that uses none has none, if there are many")
+	require.Len(t, s.wantedBindings("1b", map[string][]any{"cluster-c1": nil, "cluster-c2": nil}), 2, "and all, if there are few")
+
+	b.applied["1a"] = map[string]bool{"c1": true, "c2": false}
+	ask(true, 0, "c1")
+	ask(false, 0, "c1", "c2")
+
+	b.usable = func(workspace, cluster string) bool { return cluster != "c1" }
+	require.Equal(t, []string{"cluster-c2"}, s.wantedBindings("1a", exports), "a label does not give access to a cluster that may not be used")
+	require.Len(t, s.wantedBindings("1b", map[string][]any{"cluster-c1": nil, "cluster-c2": nil}), 1)
+
+	for i := range 100 {
+		s.needBinding("1c", []string{fmt.Sprint("made-up-", i)})
+	}
+	s.wantedBindings("1c", exports)
+	require.Empty(t, b.needed["1c"], "names that users make up are not kept")
 }

@@ -331,8 +331,8 @@ func (s *Scheduler) work(ctx context.Context) {
 	}
 }
 
-// quietRetries is how many retries of a binding that kcp denies are not logged: those of the first 13 seconds (see firstRetry).
-const quietRetries = 7
+// quietRetries is how many retries of a binding that kcp denies are not logged: those of the first 15 seconds (see firstBind).
+const quietRetries = 4
 
 // expected reports whether an error needs no line in the log. kcp denies access to the content of a workspace until it is initialized (kcp:
 // pkg/authorization/workspace_content_authorizer.go), but shows its bindings before. If that lasts, it is logged once.

@@ -308,7 +308,7 @@ func TestDeniedBindingsAreLoggedOnce(t *testing.T) {
 		err              error
 		failures, logged int
 	}{
-		"for a short time": {gvr("apis.kcp.io", "apibindings"), fmt.Errorf("bind: %w", denied), 7, 0},
+		"for a short time": {gvr("apis.kcp.io", "apibindings"), fmt.Errorf("bind: %w", denied), 4, 0},
 		"for long":         {gvr("apis.kcp.io", "apibindings"), fmt.Errorf("bind: %w", denied), 50, 1},
 		"another error":    {gvr("apis.kcp.io", "apibindings"), errors.New("no etcd"), 3, 3},
 		"a workload":       {gvr("apps", "deployments"), denied, 3, 3},
