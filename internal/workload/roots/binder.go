@@ -107,6 +107,13 @@ func (b *binder) due(at binding, now time.Time) time.Duration {
 	return 0
 }
 
+// left returns how long nothing is to be written to a binding, or zero.
+func (b *binder) left(at binding, now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(0, b.next[at].Sub(now))
+}
+
 // rebound takes note of the APIExports that there are.
 func (b *binder) rebound(exports map[string][]any) {
 	b.mu.Lock()

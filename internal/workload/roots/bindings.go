@@ -141,6 +141,10 @@ func (s *Scheduler) bind(ctx context.Context, workspace string) (again time.Dura
 		if _, exists := have[name]; exists {
 			continue
 		}
+		if wait := s.binder.left(binding{workspace, name}, s.Now()); wait > 0 {
+			again = sooner(again, wait) // it was written, and comes with the watch
+			continue
+		}
 		want := bindingTo(s.Workspace, name, exports[name])
 		if err := s.apply(ctx, r, binding{workspace, name}, want); err != nil {
 			return 0, fmt.Errorf("bind APIExport %s in workspace %s: %w", name, workspace, err)

@@ -262,6 +262,13 @@ spec: {reference: {export: {path: compute, name: kubernetes}}}`)
 	bound("/cluster-c03", "/mine")
 	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop, labels: {workloads.kcp.dev/cluster: c05}}}`)
 	bound("/cluster-c03", "/cluster-c05", "/mine")
+	writes := 0
+	for _, w := range s.Server.Writes() {
+		if strings.HasPrefix(w, "PATCH "+apiBindings+" /cluster-c05") {
+			writes++
+		}
+	}
+	require.LessOrEqual(t, writes, 2, "it is written once, and kcp is asked again after a second")
 	s.Server.Delete("1a", apiBindings, "", "cluster-c03")
 	bound("/cluster-c03", "/cluster-c05", "/mine")
 }
