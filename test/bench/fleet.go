@@ -1,18 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"os/exec"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
@@ -41,91 +34,6 @@ const (
 	fleetEnv     = "KCPCTL_BENCH_FLEET"
 	fleetKCPRole = "kcp"
 )
-
-// fleetProcess is this program again, as another process of the fleet.
-type fleetProcess struct {
-	*exec.Cmd
-	url string
-}
-
-// runFleetProcess does what a process of the fleet does, if this is one.
-func runFleetProcess(ctx context.Context) (is bool, err error) {
-	role := strings.Fields(os.Getenv(fleetEnv))
-	if len(role) < 2 {
-		return false, nil
-	}
-	clusters, err := strconv.Atoi(role[1])
-	if err != nil {
-		return true, err
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(1) // the program that has started it has ended
-	}()
-	if role[0] == fleetKCPRole {
-		return true, runFleetKCP(ctx, clusters)
-	}
-	return true, runFleetScheduler(ctx, role[0], clusters)
-}
-
-// startFleetProcess starts the process of a role, and waits until it serves.
-func startFleetProcess(ctx context.Context, b *bench, role string, clusters int) (*fleetProcess, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	p := &fleetProcess{Cmd: exec.CommandContext(ctx, self)}
-	p.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", fleetEnv, role, clusters))
-	p.Stderr = b.log
-	if _, err := p.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := p.Start(); err != nil {
-		return nil, err
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("a process of the fleet did not start: %w", err), p.end())
-	}
-	p.url = strings.TrimSpace(line)
-	return p, nil
-}
-
-// end kills a process.
-func (p *fleetProcess) end() error {
-	if err := p.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
-	}
-	_ = p.Wait() // it was killed
-	return nil
-}
-
-// ask sends a request to a process, and decodes the answer if there is a place for it.
-func (p *fleetProcess) ask(ctx context.Context, path string, into any) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close() //nolint:errcheck // it was read
-	raw, err := io.ReadAll(answer.Body)
-	switch {
-	case err != nil:
-		return err
-	case answer.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s: %s: %s", path, answer.Status, raw)
-	case into == nil:
-		return nil
-	}
-	return json.Unmarshal(raw, into)
-}
 
 // fleet is a simulated kcp with clusters, and a scheduler.
 type fleet struct {
@@ -205,7 +113,8 @@ func (f *fleet) begin(ctx context.Context, out *fleetFigures) error {
 	if err != nil {
 		return err
 	}
-	f.logf("fleet, %d workspaces: %d of %d Deployments are decided after %.1f s, the first after %.1f s", f.workspaces, s.Decided, s.Deployments, out.all, out.first)
+	f.logf("fleet, %d workspaces: %d of %d Deployments are decided after %.1f s, the first after %.1f s",
+		f.workspaces, s.Decided, s.Deployments, out.all, out.first)
 	s, err = f.quiet(ctx)
 	out.objects, out.leaves = s.Objects, s.Leaves
 	f.logf("fleet, %d workspaces: %d objects with %d leaves after %.1f s", f.workspaces, s.Objects, s.Leaves, time.Since(began).Seconds())
@@ -253,7 +162,8 @@ func (f *fleet) rest(ctx context.Context, out *fleetFigures) error {
 	}
 	var first, last fleetState
 	began, err := time.Now(), f.kcp.ask(ctx, "/control/state", &first)
-	if err := errors.Join(err, pause(ctx, fleetAtRest), f.scheduler.ask(ctx, "/state", &after), f.kcp.ask(ctx, "/control/state", &last)); err != nil {
+	err = errors.Join(err, pause(ctx, fleetAtRest), f.scheduler.ask(ctx, "/state", &after), f.kcp.ask(ctx, "/control/state", &last))
+	if err != nil {
 		return err
 	}
 	out.rest, out.restWrites = (after.CPU-before.CPU)/time.Since(began).Seconds(), float64(last.Writes-first.Writes)
@@ -374,44 +284,5 @@ func pause(ctx context.Context, d time.Duration) error {
 		return ctx.Err()
 	case <-time.After(d):
 		return nil
-	}
-}
-
-// addFleet reports the figures of a size, with the aims, and with ten times the figures of a tenth of it.
-func (r *report) addFleet(size fleetSize, f fleetFigures, before []fleetFigures) {
-	name := fmt.Sprintf("fleet of %d objects, ", f.objects)
-	if f.objects == 0 {
-		name = fmt.Sprintf("fleet of %d objects, ", size.workspaces*size.each)
-	}
-	for _, row := range []struct {
-		name, unit string
-		of         func(fleetFigures) float64
-		aim        float64
-		grows      bool
-	}{
-		{"leaves", "n", func(f fleetFigures) float64 { return float64(f.leaves) }, 0, true},
-		{"new: first decision", "s", func(f fleetFigures) float64 { return f.first }, 0, true},
-		{"new: all decided", "s", func(f fleetFigures) float64 { return f.all }, 0, true},
-		{"start: all decided", "s", func(f fleetFigures) float64 { return f.again }, aimStart, true},
-		{"start: requests written", "n", func(f fleetFigures) float64 { return f.writes }, 0, false},
-		{"heap", "MB", func(f fleetFigures) float64 { return f.heap }, aimHeap, true},
-		{"heap, peak", "MB", func(f fleetFigures) float64 { return f.peak }, 0, true},
-		{"memory of the process, peak", "MB", func(f fleetFigures) float64 { return f.resident }, 0, true},
-		{"at rest, of a core", "x", func(f fleetFigures) float64 { return f.rest }, aimRest, true},
-		{"at rest, requests written in 30 s", "n", func(f fleetFigures) float64 { return f.restWrites }, 0, false},
-		{"a node joins: requests written", "n", func(f fleetFigures) float64 { return f.node }, aimNode, false},
-		{"create to existing, P50", "s", func(f fleetFigures) float64 { return f.p50 }, 0, false},
-		{"create to existing, P99", "s", func(f fleetFigures) float64 { return f.p99 }, aimExist, false},
-		{"the same, one floods, P50", "s", func(f fleetFigures) float64 { return f.flood50 }, 0, false},
-		{"the same, one floods, P99", "s", func(f fleetFigures) float64 { return f.flood99 }, aimFlood * f.p99, false},
-	} {
-		var bounds []against
-		if row.aim > 0 {
-			bounds = append(bounds, reference("aim", row.aim))
-		}
-		if row.grows && len(before) > 0 {
-			bounds = append(bounds, reference("10 times a tenth", 10*row.of(before[0])))
-		}
-		r.add(name+row.name, row.unit, []float64{row.of(f)}, bounds...)
 	}
 }

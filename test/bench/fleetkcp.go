@@ -29,7 +29,8 @@ const (
 
 const (
 	fleetCompute = "root:compute"
-	// claimsAfter is the time until the simulated kcp has applied the claims of a binding: until then, a syncer sees nothing in the workspace.
+	// claimsAfter is the time until the simulated kcp has applied the claims of a binding: until then, a syncer sees nothing in the
+	// workspace.
 	claimsAfter = time.Second
 	// namespacesEach is how many namespaces a workspace has.
 	namespacesEach = 4
@@ -52,7 +53,8 @@ type fleetKCP struct {
 	queues map[string]*fleetWatch
 
 	state sync.Mutex
-	// decided are the roots that have had a leaf, existing those of which a syncer has seen one, and bound the bindings whose claims are applied.
+	// decided are the roots that have had a leaf, existing those of which a syncer has seen one, and bound the bindings whose claims are
+	// applied.
 	decided, existing, bound map[fleetKey]bool
 	latencies                map[string][]float64
 	// parked are leaves that a syncer does not see yet, by binding.
@@ -119,7 +121,8 @@ func fleetCluster(i int) string   { return fmt.Sprintf("c%03d", i) }
 func fleetWorkspace(i int) string { return fmt.Sprintf("w%04dx7kq2m9", i) }
 func fleetNamespace(i int) string { return fmt.Sprintf("team-%d", i%namespacesEach) }
 
-// fill creates workspaces, and in each of them the same number of objects: of ten, seven Deployments, two ConfigMaps that they need, and a Secret.
+// fill creates workspaces, and in each of them the same number of objects: of ten, seven Deployments, two ConfigMaps, of which they need
+// one, and a Secret.
 func (f *fleetKCP) fill(_ context.Context, n func(string) int, _ string) error {
 	for w := range n("workspaces") {
 		workspace := fleetWorkspace(w)
@@ -127,7 +130,8 @@ func (f *fleetKCP) fill(_ context.Context, n func(string) int, _ string) error {
 			return err
 		}
 		for i := range namespacesEach {
-			if err := f.put(fleetKey{fleetNamespaces, workspace, "", fleetNamespace(i)}, "", map[string]any{"apiVersion": "v1", "kind": "Namespace"}); err != nil {
+			namespace := map[string]any{"apiVersion": "v1", "kind": "Namespace"}
+			if err := f.put(fleetKey{fleetNamespaces, workspace, "", fleetNamespace(i)}, "", namespace); err != nil {
 				return err
 			}
 		}
@@ -136,9 +140,11 @@ func (f *fleetKCP) fill(_ context.Context, n func(string) int, _ string) error {
 			k, o := fleetKey{fleetDeployments, workspace, fleetNamespace(i), name}, fleetDeployment(i)
 			switch i / namespacesEach % 10 {
 			case 7, 8:
-				k.resource, o = fleetConfigMaps, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"settings": strings.Repeat("key=value\n", 150)}}
+				data := map[string]any{"settings": strings.Repeat("key=value\n", 150)}
+				k.resource, o = fleetConfigMaps, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": data}
 			case 9:
-				k.resource, o = fleetSecrets, map[string]any{"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": map[string]any{"token": strings.Repeat("c2Vj", 100)}}
+				data := map[string]any{"token": strings.Repeat("c2Vj", 100)}
+				k.resource, o = fleetSecrets, map[string]any{"apiVersion": "v1", "kind": "Secret", "type": "Opaque", "data": data}
 			}
 			if err := f.put(k, "", o); err != nil {
 				return err
@@ -299,19 +305,19 @@ func (f *fleetKCP) syncOne(cluster string, k fleetKey) {
 			n := within(o, "spec")["replicas"]
 			o["status"] = map[string]any{
 				"observedGeneration": meta["generation"], "replicas": n, "updatedReplicas": n, "readyReplicas": n, "availableReplicas": n,
-				"conditions": []any{
-					map[string]any{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-					map[string]any{"type": "Synced", "status": "True", "reason": "Synced", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-				},
+				"conditions": []any{trueCondition("Available"), trueCondition("Synced")},
 			}
 		}
 	})
 }
 
+func trueCondition(kind string) map[string]any {
+	return map[string]any{"type": kind, "status": "True", "reason": kind, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+}
+
+// fleetApplied is the status of a binding whose claims are applied.
 func fleetApplied() map[string]any {
-	return map[string]any{"conditions": []any{map[string]any{
-		"type": "PermissionClaimsApplied", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z",
-	}}}
+	return map[string]any{"conditions": []any{trueCondition("PermissionClaimsApplied")}}
 }
 
 // fleetBinding is the binding of a workspace to the published APIs.
@@ -328,10 +334,12 @@ func fleetDeployment(i int) map[string]any {
 	for e := range 12 {
 		env = append(env, map[string]any{"name": fmt.Sprintf("SETTING_%d", e), "value": fmt.Sprintf("value-%d-of-application-%d", e, i)})
 	}
+	needed := fmt.Sprintf("app-%d", 7*namespacesEach+i%namespacesEach) // the first ConfigMap of its namespace
+	requests, limits := map[string]any{"cpu": "100m", "memory": "128Mi"}, map[string]any{"memory": "256Mi"}
 	labels := map[string]any{"app.kubernetes.io/name": fmt.Sprintf("app-%d", i), "app.kubernetes.io/part-of": "shop"}
 	return map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment",
-		"metadata": map[string]any{"labels": labels, "annotations": map[string]any{"example.com/owner": fmt.Sprintf("team-%d@example.com", i%50)}},
+		"metadata": map[string]any{"labels": labels, "annotations": map[string]any{"example.com/owner": fmt.Sprintf("team-%d", i%50)}},
 		"spec": map[string]any{
 			"replicas": 1 + i%3, "selector": map[string]any{"matchLabels": labels},
 			"strategy": map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": "25%", "maxUnavailable": "25%"}},
@@ -340,9 +348,9 @@ func fleetDeployment(i int) map[string]any {
 				"spec": map[string]any{
 					"containers": []any{map[string]any{
 						"name": "app", "image": fmt.Sprintf("registry.example.com/shop/app-%d:1.2.%d", i, i%9), "env": env,
-						"envFrom":   []any{map[string]any{"configMapRef": map[string]any{"name": fmt.Sprintf("app-%d", 7*namespacesEach+i%namespacesEach)}}},
+						"envFrom":   []any{map[string]any{"configMapRef": map[string]any{"name": needed}}},
 						"ports":     []any{map[string]any{"containerPort": 8080, "protocol": "TCP", "name": "http"}},
-						"resources": map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "128Mi"}, "limits": map[string]any{"memory": "256Mi"}},
+						"resources": map[string]any{"requests": requests, "limits": limits},
 						"readinessProbe": map[string]any{
 							"httpGet": map[string]any{"path": "/healthz", "port": 8080}, "periodSeconds": 10, "failureThreshold": 3,
 						},

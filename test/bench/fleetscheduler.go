@@ -76,7 +76,8 @@ func runFleetScheduler(ctx context.Context, kcp string, clusters int) error {
 // newFleetScheduler returns a scheduler that knows its clusters.
 func newFleetScheduler(kcp string, clusters int) *fleetScheduler {
 	f := &fleetScheduler{
-		scheduler: roots.New(roots.Options{KCP: &rest.Config{Host: kcp, QPS: -1}, Workspace: fleetCompute, Now: time.Now}), claims: map[string][]any{},
+		scheduler: roots.New(roots.Options{KCP: &rest.Config{Host: kcp, QPS: -1}, Workspace: fleetCompute, Now: time.Now}),
+		claims:    map[string][]any{},
 	}
 	for i := range clusters {
 		f.clusters = append(f.clusters, capableCluster(fleetCluster(i)))
@@ -85,7 +86,8 @@ func newFleetScheduler(kcp string, clusters int) *fleetScheduler {
 	return f
 }
 
-// control does what the controller does: it tells the scheduler about the clusters at an interval and after each report, and counts the leaves.
+// control does what the controller does: it tells the scheduler about the clusters at an interval and after each report, and counts the
+// leaves.
 func (f *fleetScheduler) control(ctx context.Context) {
 	f.update(ctx)
 	interval, report := time.NewTicker(controllerInterval), time.NewTicker(reportInterval/time.Duration(len(f.clusters)))
@@ -100,7 +102,8 @@ func (f *fleetScheduler) control(ctx context.Context) {
 			f.scheduler.Bound()
 		case <-report.C:
 			f.replace(n%len(f.clusters), func(capacity *api.Capacity) {
-				capacity.Requested = corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(int64(100000+n%7*100), resource.DecimalSI)}
+				cpu := resource.NewMilliQuantity(int64(100000+n%7*100), resource.DecimalSI)
+				capacity.Requested = corev1.ResourceList{corev1.ResourceCPU: *cpu}
 			})
 		}
 		f.update(ctx)
@@ -173,10 +176,12 @@ func (f *fleetScheduler) tell(heap bool) schedulerState {
 
 // capableCluster is a cluster that is ready.
 func capableCluster(name string) *api.Cluster {
+	since := metav1.NewTime(time.Now().Add(-time.Hour))
+	ready := metav1.Condition{Type: api.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: since}
 	return &api.Cluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"region": name[:2]}},
 		Status: api.ClusterStatus{
-			Conditions: []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}},
+			Conditions: []metav1.Condition{ready},
 			APIs:       []api.APIStatus{{Group: "apps", Resource: "deployments", Version: "v1", State: api.APIPublished}},
 			Capacity: &api.Capacity{
 				Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2000"), corev1.ResourceMemory: resource.MustParse("8Ti")},
@@ -188,7 +193,9 @@ func capableCluster(name string) *api.Cluster {
 
 // fleetClaims are the claims of the APIExport of a cluster.
 func fleetClaims(cluster string) (out []any) {
-	for _, r := range []string{"deployments", "services", "persistentvolumeclaims", "ingresses", "configmaps", "secrets", "serviceaccounts", "namespaces"} {
+	for _, r := range []string{
+		"deployments", "services", "persistentvolumeclaims", "ingresses", "configmaps", "secrets", "serviceaccounts", "namespaces",
+	} {
 		out = append(out, map[string]any{
 			"group": map[string]string{"deployments": "apps", "ingresses": "networking.k8s.io"}[r], "resource": r,
 			"verbs":           []any{"get", "list", "watch", "patch"},

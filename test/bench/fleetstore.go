@@ -89,8 +89,8 @@ func (s *fleetStore) get(k fleetKey) *fleetObject {
 	return s.objects[k.resource][k]
 }
 
-// change creates or changes an object. The function changes what is decoded; create permits that there is none. It returns the object as JSON,
-// or nil if there is none.
+// change creates or changes an object. The function changes what is decoded; create permits that there is none. It returns the object as
+// JSON, or nil if there is none.
 func (s *fleetStore) change(k fleetKey, create bool, crowd string, f func(o map[string]any)) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,8 +26,8 @@ type line[K comparable] struct {
 	listed bool
 }
 
-// fair implements workqueue.TypedInterface. The hook for the order of client-go's own queue (workqueue.Queue) is not enough: it is not called
-// when an item is done, so a tenant that holds too many workers cannot wait there until one of them is free.
+// fair implements workqueue.TypedInterface. The hook for the order of client-go's own queue (workqueue.Queue) is not enough: it is not
+// called when an item is done, so a tenant that holds too many workers cannot wait there until one of them is free.
 type fair[K comparable] struct {
 	tenant func(K) string
 	// most is how many workers a tenant holds at most.

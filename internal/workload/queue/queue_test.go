@@ -149,8 +149,8 @@ func TestShutDown(t *testing.T) {
 	})
 }
 
-// Random adds, gets and ends: no item is lost, none is with two workers, items of a tenant keep their order, and no tenant that can be served
-// waits for more than one item of each other one.
+// Random adds, gets and ends: no item is lost, none is with two workers, items of a tenant keep their order, and no tenant that can be
+// served waits for more than one item of each other one.
 func TestRandom(t *testing.T) {
 	const workers, tenants = 6, 5
 	for seed := range uint64(300) {

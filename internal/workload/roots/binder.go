@@ -91,8 +91,8 @@ func (b *binder) settled(at binding) {
 	}
 }
 
-// due returns the time until kcp may be asked again about a binding, or zero, and then begins the next delay. What was written a moment ago is
-// not asked about.
+// due returns the time until kcp may be asked again about a binding, or zero, and then begins the next delay. What was written a moment ago
+// is not asked about.
 func (b *binder) due(at binding, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// The delays before kcp is asked again to apply the claims of a binding, and before a binding that cannot be written is tried again. Until
-	// the claims are applied, nothing that is scheduled to the cluster in the workspace goes there.
+	// The delays before kcp is asked again to apply the claims of a binding, and before a binding that cannot be written is tried again.
+	// Until the claims are applied, nothing that is scheduled to the cluster in the workspace goes there.
 	firstBind = time.Second
 	lastBind  = time.Minute
-	// bindsPerSecond is how many bindings are written in a second, and bindBurst how many at once: kcp applies the claims of each, in all objects
-	// of the workspace.
+	// bindsPerSecond is how many bindings are written in a second, and bindBurst how many at once: kcp applies the claims of each, in all
+	// objects of the workspace.
 	bindsPerSecond = 50
 	bindBurst      = 100
 	bindWorkers    = 4
-	// eagerClusters is for how many clusters every workspace has a binding in advance. With more of them, a workspace has bindings for those
-	// that it uses: clusters times workspaces would be too many. The first workload of a workspace in a cluster then waits until kcp has applied
-	// the claims, which takes seconds.
+	// eagerClusters is for how many clusters every workspace has a binding in advance. With more of them, a workspace has bindings for
+	// those that it uses: clusters times workspaces would be too many. The first workload of a workspace in a cluster then waits until kcp
+	// has applied the claims, which takes seconds.
 	eagerClusters = 10
 	// goneInterval is the time until a binding is looked at again whose cluster is gone, and whose leaves are not.
 	goneInterval = time.Minute
@@ -45,8 +45,8 @@ const annotationRetried = api.Group + "/retried"
 // bindings returns the item of the APIBindings of a logical cluster, for the log.
 func bindings(cluster string) item { return item{kcpapi.APIBinding.GVR(), watch.Key{Cluster: cluster}} }
 
-// needBinding makes sure that a workspace has bindings for clusters, and keeps them. It reports whether all of them show the objects to their
-// syncers by now. It is cheap: the scheduler calls it with each decision.
+// needBinding makes sure that a workspace has bindings for clusters, and keeps them. It reports whether all of them show the objects to
+// their syncers by now. It is cheap: the scheduler calls it with each decision.
 func (s *Scheduler) needBinding(workspace string, clusters []string) (ready bool) {
 	b := s.binder
 	b.mu.Lock()
@@ -178,8 +178,8 @@ func (s *Scheduler) check(
 	return s.ask(ctx, r, at, o.Unstructured)
 }
 
-// wantedBindings returns the APIExports that a workspace needs: those of the clusters of its leaves, and of decisions; and those of all clusters
-// if they are few.
+// wantedBindings returns the APIExports that a workspace needs: those of the clusters of its leaves, and of decisions; and those of all
+// clusters if they are few.
 func (s *Scheduler) wantedBindings(workspace string, exports map[string][]any) (out []string) {
 	b := s.binder
 	leaves := s.set.ClassesIn(workspace)
@@ -232,8 +232,8 @@ func (s *Scheduler) apply(ctx context.Context, r dynamic.ResourceInterface, at b
 }
 
 // unbind deletes the binding to the APIExport of a cluster that was removed: its APIExport does not exist, and nothing in the workspace is
-// scheduled to the cluster. An APIExport that is only missing in what the controller knows is no reason: nothing would come from the workspace
-// to the cluster any more.
+// scheduled to the cluster. An APIExport that is only missing in what the controller knows is no reason: nothing would come from the
+// workspace to the cluster any more.
 func (s *Scheduler) unbind(ctx context.Context, r dynamic.ResourceInterface, at binding, o watch.Object) (again time.Duration, _ error) {
 	if o.GetLabels()[api.LabelManagedBy] != api.ManagerController {
 		return 0, nil
@@ -279,8 +279,8 @@ func (s *Scheduler) exportGone(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// ask changes a binding whose claims kcp has not applied, so that kcp tries again: later and later. On a shard that has not served an API before,
-// kcp does not find its informer at first, and waits longer and longer: several minutes have been seen (kcp:
+// ask changes a binding whose claims kcp has not applied, so that kcp tries again: later and later. On a shard that has not served an API
+// before, kcp does not find its informer at first, and waits longer and longer: several minutes have been seen (kcp:
 // pkg/reconciler/apis/permissionclaimlabel). It returns when to look again, or zero.
 func (s *Scheduler) ask(ctx context.Context, r dynamic.ResourceInterface, at binding, b *unstructured.Unstructured) (time.Duration, error) {
 	if api.ClaimsApplied(b) {
@@ -294,7 +294,8 @@ func (s *Scheduler) ask(ctx context.Context, r dynamic.ResourceInterface, at bin
 	if err := s.binder.writes.Wait(ctx); err != nil {
 		return 0, err
 	}
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotationRetried: now.UTC().Format(time.RFC3339)}}})
+	annotations := map[string]any{annotationRetried: now.UTC().Format(time.RFC3339)}
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return 0, err
 	}

@@ -79,8 +79,8 @@ func (p *Published) leaves() []schema.GroupVersionResource {
 // bindingClass is the beginning of the class of an APIBinding. Names of clusters have no spaces.
 const bindingClass = "binds "
 
-// classOf returns the class of an object for the set: the cluster that it is scheduled to, "" for a root, and the APIExport of a binding that
-// is one of the compute workspace.
+// classOf returns the class of an object for the set: the cluster that it is scheduled to, "" for a root, and the APIExport of a binding
+// that is one of the compute workspace.
 func (s *Scheduler) classOf(u *unstructured.Unstructured) string {
 	if u.GetKind() == kcpapi.APIBinding.Kind {
 		if path, name := exportOf(u); path == s.Workspace {

@@ -23,7 +23,8 @@ func (i *item) DeepCopyObject() runtime.Object { return i }
 // page returns a page of a list whose objects are as the set keeps them.
 func (s *Set) page(list *unstructured.UnstructuredList) runtime.Object {
 	out := &metainternal.List{
-		ListMeta: metav1.ListMeta{ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue()}, Items: make([]runtime.Object, len(list.Items)),
+		ListMeta: metav1.ListMeta{ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue()},
+		Items:    make([]runtime.Object, len(list.Items)),
 	}
 	for i := range list.Items {
 		u := &unstructured.Unstructured{Object: list.Items[i].Object} // a pointer into the list would keep all of it

@@ -137,8 +137,8 @@ func (s *Set) Resource(endpoint, cluster string, r schema.GroupVersionResource) 
 	return d.Resource(r), nil
 }
 
-// Fetch returns a whole object: from memory, or, if the set has only its metadata, from the API server, which can have a later version of it.
-// The error of an object that the set does not have, or that is gone or replaced by another one of its name, is NotFound.
+// Fetch returns a whole object: from memory, or, if the set has only its metadata, from the API server, which can have a later version of
+// it. The error of an object that the set does not have, or that is gone or replaced by another one of its name, is NotFound.
 func (s *Set) Fetch(ctx context.Context, r schema.GroupVersionResource, k Key) (Object, error) {
 	o, ok := s.Get(r, k)
 	if !ok {

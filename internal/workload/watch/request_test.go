@@ -19,8 +19,16 @@ var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 func TestMetadataOnly(t *testing.T) {
 	server := fakeapi.New(t)
 	const at = "api/v1/secrets"
-	server.Apply(t, "1a", at, `{apiVersion: v1, kind: Secret, metadata: {name: first, namespace: shop, labels: {a: b}}, data: {password: eA==}}`)
-	server.Apply(t, "1a", "apis/apps/v1/deployments", `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}, spec: {replicas: 2}}`)
+	server.Apply(t, "1a", at, `
+apiVersion: v1
+kind: Secret
+metadata: {name: first, namespace: shop, labels: {a: b}}
+data: {password: eA==}`)
+	server.Apply(t, "1a", "apis/apps/v1/deployments", `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 2}`)
 	var seen recorder
 	s := newSet(t, watch.Options{
 		Path: watch.AllClusters, Changed: seen.changed, MetadataOnly: func(r schema.GroupVersionResource) bool { return r == secrets },

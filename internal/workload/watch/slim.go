@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// maxShared is how many names of fields, and how many other strings, a set shares, and longestShared the length in bytes of the longest:
-	// those that many objects have are short and few.
+	// maxShared is how many names of fields, and how many other strings, a set shares, and longestShared the length in bytes of the
+	// longest: those that many objects have are short and few.
 	maxShared, longestShared = 4096, 64
 )
 

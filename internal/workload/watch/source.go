@@ -103,8 +103,8 @@ type plainList struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported implements an interface of client-go (util/watchlist).
 func (plainList) IsWatchListSemanticsUnSupported() bool { return true }
 
-// observe returns a watch that records when it cannot be continued. That comes as an event, such as 410 Gone, and the reflector waits before
-// it lists again.
+// observe returns a watch that records when it cannot be continued. That comes as an event, such as 410 Gone, and the reflector waits
+// before it lists again.
 func (s *source) observe(w apiwatch.Interface) apiwatch.Interface {
 	events := make(chan apiwatch.Event)
 	observed := apiwatch.NewProxyWatcher(events)

@@ -76,10 +76,11 @@ type Options struct {
 	// Keep are the paths of the fields that the objects have, such as metadata and status.conditions: the others need memory, and are not
 	// read. Nil keeps all.
 	Keep [][]string
-	// MetadataOnly reports whether the objects of a resource have their metadata only, and no kind: see Object.Partial and Set.Fetch. Nil: none.
+	// MetadataOnly reports whether the objects of a resource have their metadata only, and no kind: see Object.Partial and Set.Fetch. Nil:
+	// none.
 	MetadataOnly func(schema.GroupVersionResource) bool
-	// Packed keeps the objects in a form that needs about a tenth of the memory. Each time that an object is read, it is unpacked, for several
-	// microseconds: for sets of many objects that are seldom read.
+	// Packed keeps the objects in a form that needs about a tenth of the memory. Each time that an object is read, it is unpacked, for
+	// several microseconds: for sets of many objects that are seldom read.
 	Packed bool
 	// Class returns the class of an object, such as the value of a label. See Set.Classes and Set.Keys. Nil: all are of the class "".
 	Class func(*unstructured.Unstructured) string
