@@ -228,6 +228,7 @@ func (f *fleet) latency(ctx context.Context, crowd string) (p50, p99 float64, _ 
 	if err != nil {
 		return 0, 0, err
 	}
+	f.logf("fleet, %d workspaces, %s: %d of %d are seen", f.workspaces, crowd, len(seen), createRate*createFor)
 	slices.Sort(seen)
 	for len(seen) < createRate*createFor {
 		seen = append(seen, latencyLimit.Seconds())
