@@ -2,18 +2,33 @@
 package queue
 
 import (
+	"maps"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 )
 
-// New returns a queue for a number of workers. Items are those of a tenant each: they are served in their order, and the tenants in turn. A
-// tenant holds at most half of the workers at a time, but at least one, so that others do not wait for it, even if its items take long.
-// The delays of AddAfter and AddRateLimited are those of client-go, and so is everything else.
-func New[K comparable](workers int, tenant func(K) string, limiter workqueue.TypedRateLimiter[K]) workqueue.TypedRateLimitingInterface[K] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{
-		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: newFair(workers, tenant)}),
+// Options are how a queue serves tenants.
+type Options[K comparable] struct {
+	// Workers is how many workers there are. A tenant holds at most half of them at a time, but at least one, so that others do not wait for it,
+	// even if its items take long.
+	Workers int
+	// Tenant returns the tenant of an item.
+	Tenant func(K) string
+	// PerSecond is how many items of a tenant are served in a second for long, and Burst how many more at once. A worker that serves an item uses
+	// processors, and what it writes comes back as events, which all tenants share: turns alone do not bound that. Zero is no limit.
+	PerSecond, Burst int
+	// Limiter has the delays of AddRateLimited.
+	Limiter workqueue.TypedRateLimiter[K]
+}
+
+// New returns a queue. The items of a tenant are served in their order, and the tenants in turn. The delays of AddAfter and AddRateLimited
+// are those of client-go, and so is everything else.
+func New[K comparable](o Options[K]) workqueue.TypedRateLimitingInterface[K] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(o.Limiter, workqueue.TypedRateLimitingQueueConfig[K]{
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: newFair(o)}),
 	})
 }
 
@@ -22,14 +37,23 @@ type line[K comparable] struct {
 	waiting []K
 	// held are the items that workers have.
 	held int
-	// listed reports whether the line is in fair.turns.
-	listed bool
+	// listed reports whether the line is in fair.turns, and delayed whether it gets a turn when the tenant may be served again.
+	listed, delayed bool
+	// served is how many items of the last ones count for the limit. It shrinks with time: since is when it was right.
+	served float64
+	since  time.Time
+}
+
+// shrink forgets what was served long ago.
+func (l *line[K]) shrink(perSecond int, now time.Time) {
+	l.served = max(0, l.served-float64(perSecond)*now.Sub(l.since).Seconds())
+	l.since = now
 }
 
 // fair implements workqueue.TypedInterface. The hook for the order of client-go's own queue (workqueue.Queue) is not enough: it is not
 // called when an item is done, so a tenant that holds too many workers cannot wait there until one of them is free.
 type fair[K comparable] struct {
-	tenant func(K) string
+	Options[K]
 	// most is how many workers a tenant holds at most.
 	most int
 
@@ -44,10 +68,15 @@ type fair[K comparable] struct {
 	// waiting is the number of all items that no worker has.
 	waiting      int
 	shuttingDown bool
+	// sweepAt is the number of lines at which those are looked for that are not needed.
+	sweepAt int
 }
 
-func newFair[K comparable](workers int, tenant func(K) string) *fair[K] {
-	f := &fair[K]{tenant: tenant, most: max(1, workers/2), dirty: sets.Set[K]{}, held: sets.Set[K]{}, lines: map[string]*line[K]{}}
+// firstSweep is the least number of lines at which those are looked for that are not needed.
+const firstSweep = 128
+
+func newFair[K comparable](o Options[K]) *fair[K] {
+	f := &fair[K]{Options: o, most: max(1, o.Workers/2), dirty: sets.Set[K]{}, held: sets.Set[K]{}, lines: map[string]*line[K]{}}
 	f.wake = sync.NewCond(&f.mu)
 	f.idle = sync.NewCond(&f.mu)
 	return f
@@ -68,7 +97,7 @@ func (f *fair[K]) Add(item K) {
 
 // push adds an item to the line of its tenant. The queue is locked.
 func (f *fair[K]) push(item K) {
-	name := f.tenant(item)
+	name := f.Tenant(item)
 	l := f.lines[name]
 	if l == nil {
 		l = &line[K]{}
@@ -79,14 +108,54 @@ func (f *fair[K]) push(item K) {
 	f.list(name, l)
 }
 
-// list gives a tenant a turn, if it can be served. The queue is locked.
+// list gives a tenant a turn, if it can be served, or when it may be served again. The queue is locked.
 func (f *fair[K]) list(name string, l *line[K]) {
 	if l.listed || len(l.waiting) == 0 || l.held >= f.most {
+		return
+	}
+	if wait := f.delay(l); wait > 0 {
+		if !l.delayed {
+			l.delayed = true
+			time.AfterFunc(wait, func() { f.resume(name, l) })
+		}
 		return
 	}
 	l.listed = true
 	f.turns = append(f.turns, name)
 	f.wake.Signal()
+}
+
+// delay returns the time until the next item of a tenant may be served, or zero. The queue is locked.
+func (f *fair[K]) delay(l *line[K]) time.Duration {
+	if f.PerSecond == 0 || f.shuttingDown {
+		return 0
+	}
+	l.shrink(f.PerSecond, time.Now())
+	return time.Duration(max(0, l.served-float64(f.Burst)) / float64(f.PerSecond) * float64(time.Second))
+}
+
+// resume gives a tenant a turn that has waited for it.
+func (f *fair[K]) resume(name string, l *line[K]) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l.delayed = false
+	f.list(name, l)
+}
+
+// leave forgets tenants without items, unless what was served still counts. The queue is locked.
+func (f *fair[K]) leave() {
+	if len(f.lines) < f.sweepAt {
+		return
+	}
+	now := time.Now()
+	maps.DeleteFunc(f.lines, func(_ string, l *line[K]) bool {
+		if l.held > 0 || len(l.waiting) > 0 || l.delayed {
+			return false
+		}
+		l.shrink(f.PerSecond, now)
+		return l.served == 0
+	})
+	f.sweepAt = max(firstSweep, 2*len(f.lines))
 }
 
 // Get implements workqueue.TypedInterface.
@@ -106,6 +175,9 @@ func (f *fair[K]) Get() (item K, shutdown bool) {
 	l.waiting[0] = *new(K) // the array stays for a while
 	l.waiting = l.waiting[1:]
 	l.held++
+	if f.PerSecond > 0 {
+		l.served++
+	}
 	l.listed = false
 	f.waiting--
 	f.held.Insert(item)
@@ -124,7 +196,7 @@ func (f *fair[K]) Done(item K) {
 	if !f.held.Has(item) {
 		return
 	}
-	name := f.tenant(item)
+	name := f.Tenant(item)
 	l := f.lines[name]
 	l.held--
 	f.held.Delete(item)
@@ -132,9 +204,7 @@ func (f *fair[K]) Done(item K) {
 		f.push(item)
 	}
 	f.list(name, l)
-	if l.held == 0 && len(l.waiting) == 0 {
-		delete(f.lines, name)
-	}
+	f.leave()
 	if f.waiting+len(f.held) == 0 {
 		f.idle.Broadcast()
 	}
@@ -152,6 +222,9 @@ func (f *fair[K]) ShutDown() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.shuttingDown = true
+	for name, l := range f.lines {
+		f.list(name, l) // nobody waits any more
+	}
 	f.wake.Broadcast()
 }
 

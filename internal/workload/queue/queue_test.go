@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,7 +22,9 @@ func tenant(item string) string {
 }
 
 func newQueue(workers int) workqueue.TypedRateLimitingInterface[string] {
-	return queue.New(workers, tenant, workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
+	return queue.New(queue.Options[string]{
+		Workers: workers, Tenant: tenant, Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute),
+	})
 }
 
 func add(q workqueue.TypedRateLimitingInterface[string], items ...string) {
@@ -84,6 +87,57 @@ func TestATenantHoldsHalfOfTheWorkers(t *testing.T) {
 			require.Equal(t, "slow/"+strconv.Itoa(most), <-got, "one that is done lets the next one in")
 		})
 	}
+}
+
+// A tenant who floods is served at a rate, after a burst. Others are not delayed by that.
+func TestATenantIsServedAtARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := queue.New(queue.Options[string]{
+			Workers: 4, Tenant: tenant, PerSecond: 10, Burst: 100,
+			Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute),
+		})
+		served := map[string]int{}
+		var mu sync.Mutex
+		for range 4 {
+			go func() {
+				for {
+					item, stop := q.Get()
+					if stop {
+						return
+					}
+					mu.Lock()
+					served[tenant(item)]++
+					mu.Unlock()
+					q.Done(item)
+				}
+			}()
+		}
+		count := func(name string) int {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return served[name]
+		}
+		for i := range 500 {
+			q.Add("flood/" + strconv.Itoa(i))
+		}
+		require.InDelta(t, 100, count("flood"), 2, "the burst is at once")
+		q.Add("other/1")
+		require.Equal(t, 1, count("other"))
+		time.Sleep(10 * time.Second)
+		require.InDelta(t, 200, count("flood"), 3)
+		time.Sleep(time.Minute)
+		require.Equal(t, 500, count("flood"))
+		for i := range 300 { // many tenants that come and go do not end it
+			q.Add("tenant-" + strconv.Itoa(i) + "/1")
+		}
+		for i := range 500 {
+			q.Add("flood/" + strconv.Itoa(i))
+		}
+		require.InDelta(t, 600, count("flood"), 3, "after half a minute without items, it has another burst")
+		q.ShutDown()
+		require.Equal(t, 1000, count("flood"), "what waits is served at the end")
+	})
 }
 
 func TestAnItemThatChangesIsHandledAgain(t *testing.T) {

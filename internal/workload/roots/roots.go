@@ -38,6 +38,9 @@ const (
 	startInterval = 200 * time.Millisecond
 	// workers is how many roots are handled at a time: those of one workspace have half of them at most.
 	workers = 16
+	// rootsPerSecond is how many roots of one workspace are looked at in a second for long, and rootsBurst how many more at once.
+	rootsPerSecond = 100
+	rootsBurst     = 1000
 )
 
 // separator is between the names of a root and its cluster in the name of a leaf (see api.LeafName).
@@ -94,8 +97,11 @@ type Scheduler struct {
 // New returns a Scheduler, which Run starts.
 func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
+	fair := queue.New(queue.Options[item]{
+		Workers: workers, Tenant: func(i item) string { return i.Cluster }, PerSecond: rootsPerSecond, Burst: rootsBurst, Limiter: limiter,
+	})
 	return &Scheduler{
-		Options: o, binder: newBinder(), queue: queue.New(workers, func(i item) string { return i.Cluster }, limiter), reserved: map[string]map[item]*reservation{}, decided: map[item]decided{},
+		Options: o, binder: newBinder(), queue: fair, reserved: map[string]map[item]*reservation{}, decided: map[item]decided{},
 		longNames: map[item]string{}, corrected: map[item]watch.Version{},
 	}
 }
