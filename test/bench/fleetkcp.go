@@ -197,20 +197,7 @@ func paced(ctx context.Context, rate, seconds int, do func(i int) error) error {
 func (f *fleetKCP) tell() fleetState {
 	out := fleetState{Writes: f.writes.Load(), Kinds: f.kinds()}
 	f.mu.Lock()
-	for resource, all := range f.objects {
-		for k, o := range all {
-			switch {
-			case resource == fleetBindings:
-			case o.leaf != "":
-				out.Leaves++
-			case k.resource == fleetDeployments:
-				out.Deployments++
-				out.Objects++
-			default:
-				out.Objects++
-			}
-		}
-	}
+	out.Leaves, out.Deployments, out.Objects = f.leaves, f.deployments, f.deployments+f.others
 	f.mu.Unlock()
 	f.state.Lock()
 	defer f.state.Unlock()

@@ -25,8 +25,8 @@ type fleetServer struct {
 	byKind sync.Map
 }
 
-// count counts a writing request.
-func (s *fleetServer) count(kind string) {
+// wrote counts a writing request.
+func (s *fleetServer) wrote(kind string) {
 	s.writes.Add(1)
 	n, _ := s.byKind.LoadOrStore(kind, new(atomic.Int64))
 	n.(*atomic.Int64).Add(1)
@@ -89,7 +89,7 @@ func (s *fleetServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fleetAnswer(w, shape(o.raw, partial))
 	default:
 		how := map[string]string{"application/apply-patch+yaml": "apply", "application/merge-patch+json": "merge"}[r.Header.Get("Content-Type")]
-		s.count(strings.Join(strings.Fields(strings.Join([]string{r.Method, how, k.resource, subresource}, " ")), " "))
+		s.wrote(strings.Join(strings.Fields(strings.Join([]string{r.Method, how, k.resource, subresource}, " ")), " "))
 		s.serveWrite(w, r, k, subresource)
 	}
 }

@@ -69,6 +69,8 @@ type fleetStore struct {
 	watches map[string]map[*fleetWatch]bool
 	history map[string][]fleetEvent
 	lists   map[string][]fleetKey
+	// leaves, deployments and others are how many objects there are: leaves, Deployments, and all others but APIBindings.
+	leaves, deployments, others int
 	// leafChanged is called with leaves that have changed.
 	leafChanged func(cluster string, k fleetKey)
 	// bindingCreated is called with bindings that were created.
@@ -127,6 +129,7 @@ func (s *fleetStore) change(k fleetKey, create bool, crowd string, f func(o map[
 	finalizers, _ := meta["finalizers"].([]any)
 	if meta["deletionTimestamp"] != nil && len(finalizers) == 0 {
 		delete(s.objects[k.resource], k)
+		s.count(k, was.leaf, -1)
 		s.notify(k, "DELETED", raw)
 		return raw, nil
 	}
@@ -136,6 +139,7 @@ func (s *fleetStore) change(k fleetKey, create bool, crowd string, f func(o map[
 	kind := "MODIFIED"
 	if was == nil {
 		kind = "ADDED"
+		s.count(k, leaf, 1)
 		if crowd != "" {
 			next.created = time.Now()
 		}
@@ -154,6 +158,19 @@ func (s *fleetStore) change(k fleetKey, create bool, crowd string, f func(o map[
 		s.bindingCreated(k)
 	}
 	return raw, nil
+}
+
+// count counts an object n times. The store is locked.
+func (s *fleetStore) count(k fleetKey, leaf string, n int) {
+	switch {
+	case k.resource == fleetBindings:
+	case leaf != "":
+		s.leaves += n
+	case k.resource == fleetDeployments:
+		s.deployments += n
+	default:
+		s.others += n
+	}
 }
 
 // identify gives a new object what an API server does. The store is locked.
