@@ -53,6 +53,7 @@ func TestNeedBinding(t *testing.T) {
 	require.Empty(t, s.wantedBindings("1b", exports), "a workspace that uses none has none, if there are many")
 	require.Len(t, s.wantedBindings("1b", map[string][]any{"cluster-c1": nil, "cluster-c2": nil}), 2, "and all, if there are few")
 
+	require.Equal(t, map[string]bool{"c1": true, "c2": true}, b.boundClusters("1a"), "what is being bound counts")
 	b.applied["1a"] = map[string]bool{"c1": true, "c2": false}
 	ask(true, 0, "c1")
 	ask(false, 0, "c1", "c2")
