@@ -328,7 +328,7 @@ func fleetDeployment(i int) map[string]any {
 		"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{"labels": labels, "annotations": map[string]any{"example.com/owner": fmt.Sprintf("team-%d", i%50)}},
 		"spec": map[string]any{
-			"replicas": 1 + i%3, "selector": map[string]any{"matchLabels": labels},
+			"replicas": 1 + i%3/2, "selector": map[string]any{"matchLabels": labels},
 			"strategy": map[string]any{"type": "RollingUpdate", "rollingUpdate": map[string]any{"maxSurge": "25%", "maxUnavailable": "25%"}},
 			"template": map[string]any{
 				"metadata": map[string]any{"labels": labels},

@@ -67,6 +67,7 @@ func runFleetScheduler(ctx context.Context, kcp string, clusters int) error {
 		_ = json.NewEncoder(w).Encode(f.tell(r.URL.Query().Get("heap") != ""))
 	})
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.Handle("/debug/pprof/heap", pprof.Handler("heap"))
 	mux.HandleFunc("/node", func(http.ResponseWriter, *http.Request) { f.join(ctx) })
 	go func() { failed <- http.Serve(l, mux) }()
 	fmt.Fprintln(os.Stdout, "http://"+l.Addr().String())
