@@ -40,7 +40,7 @@ const (
 	workers = 16
 	// rootsPerSecond is how many roots of one workspace are looked at in a second for long, and rootsBurst how many more at once.
 	rootsPerSecond = 100
-	rootsBurst     = 1000
+	rootsBurst     = 200
 )
 
 // separator is between the names of a root and its cluster in the name of a leaf (see api.LeafName).

@@ -3,6 +3,7 @@ package watch
 import (
 	"encoding/binary"
 	"math"
+	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -152,7 +153,7 @@ func (t *table) unpack(packed string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: object}
 }
 
-// unpacker reads what a packer wrote. Strings are parts of it.
+// unpacker reads what a packer wrote. Long strings are parts of it.
 type unpacker struct {
 	all []string
 	in  string
@@ -175,6 +176,9 @@ func (r *unpacker) value() any {
 		n := r.uvarint()
 		v := r.in[:n]
 		r.in = r.in[n:]
+		if n <= longestShared {
+			return strings.Clone(v) // who keeps a name must not keep the whole object with it
+		}
 		return v
 	case packedShared:
 		return r.all[r.uvarint()]
