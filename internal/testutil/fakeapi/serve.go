@@ -224,6 +224,9 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at request) {
 			if !open {
 				return
 			}
+			if o, ok := e["object"].(map[string]any); ok && OnlyMetadata(r) {
+				e["object"] = partial(o)
+			}
 			_ = json.NewEncoder(w).Encode(e)
 			w.(http.Flusher).Flush()
 		}

@@ -118,7 +118,9 @@ func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender
 		Begin: m.begin, Ended: m.Ended, Every: m.beats,
 		Report: func() heartbeat.Report {
 			last, _, _ := state.get()
-			r := heartbeat.Report{Mode: m.Mode, Version: m.Version, Orphans: last.Orphans, Capacity: measured.get()}
+			r := heartbeat.Report{
+				Mode: m.Mode, Version: m.Version, Orphans: last.Orphans, OrphansFound: last.OrphansFound, OtherSetup: last.OtherSetup, Capacity: measured.get(),
+			}
 			if m.Extend != nil {
 				m.Extend(&r)
 			}

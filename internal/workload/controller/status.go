@@ -146,14 +146,8 @@ func (c *controller) writeStatus(ctx context.Context, d *draft) error {
 	return errors.Join(d.problem, c.endAcceptance(ctx, d))
 }
 
-// countLeaves counts what is scheduled to the clusters. roots has one function for all of them once it keeps the numbers.
-func (c *controller) countLeaves() map[string]roots.Leaves {
-	all := map[string]roots.Leaves{}
-	for _, o := range c.set.List(api.ClusterGVR()) {
-		all[o.GetName()] = c.roots.Leaves(o.GetName())
-	}
-	return all
-}
+// countLeaves counts what is scheduled to the clusters.
+func (c *controller) countLeaves() map[string]roots.Leaves { return c.roots.LeavesByCluster() }
 
 // schedulable returns the condition Schedulable.
 func (c *controller) schedulable(cl *api.Cluster) metav1.Condition {

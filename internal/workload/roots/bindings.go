@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
@@ -21,63 +22,188 @@ import (
 )
 
 const (
-	// applyInterval is the time until a binding is looked at again whose claims kcp has not applied. Until then, nothing that is scheduled to
-	// the cluster in the workspace goes there.
-	applyInterval = time.Second
-	// slowApplyInterval is the same for a binding that is older than slowApply.
-	slowApplyInterval = 3 * time.Second
-	slowApply         = time.Minute
+	// The delays before kcp is asked again to apply the claims of a binding, and before a binding that cannot be written is tried again.
+	// Until the claims are applied, nothing that is scheduled to the cluster in the workspace goes there.
+	firstBind = time.Second
+	lastBind  = time.Minute
+	// bindsPerSecond is how many bindings are written in a second, and bindBurst how many at once: kcp applies the claims of each, in all
+	// objects of the workspace.
+	bindsPerSecond = 50
+	bindBurst      = 100
+	bindWorkers    = 4
+	// eagerClusters is for how many clusters every workspace has a binding in advance. With more of them, a workspace has bindings for
+	// those that it uses: clusters times workspaces would be too many. The first workload of a workspace in a cluster then waits until kcp
+	// has applied the claims, which takes seconds.
+	eagerClusters = 10
+	// goneInterval is the time until a binding is looked at again whose cluster is gone, and whose leaves are not.
+	goneInterval = time.Minute
 )
 
 // annotationRetried is the time when a binding was last changed so that kcp tries again.
 const annotationRetried = api.Group + "/retried"
 
-// bindings returns the item of the APIBindings of a logical cluster.
+// bindings returns the item of the APIBindings of a logical cluster, for the log.
 func bindings(cluster string) item { return item{kcpapi.APIBinding.GVR(), watch.Key{Cluster: cluster}} }
 
-// bindAll binds the APIExports of the clusters again in all workspaces that use the published APIs.
+// needBinding makes sure that a workspace has bindings for clusters, and keeps them. It reports whether all of them show the objects to
+// their syncers by now. It is cheap: the scheduler calls it with each decision.
+func (s *Scheduler) needBinding(workspace string, clusters []string) (ready bool) {
+	b := s.binder
+	b.mu.Lock()
+	ready = true
+	add := false
+	for _, c := range clusters {
+		applied, exists := b.applied[workspace][c]
+		ready = ready && applied
+		if exists || b.needed[workspace][c] {
+			continue
+		}
+		if b.needed[workspace] == nil {
+			b.needed[workspace] = map[string]bool{}
+		}
+		b.needed[workspace][c] = true
+		add = true
+	}
+	b.mu.Unlock()
+	if add {
+		b.queue.Add(workspace)
+	}
+	return ready
+}
+
+// bindAll looks at the bindings of all workspaces that use the published APIs.
 func (s *Scheduler) bindAll() {
-	for _, o := range s.set.List(kcpapi.APIBinding.GVR()) {
-		s.queue.Add(bindings(watch.KeyOf(o.Unstructured).Cluster))
+	for _, k := range s.set.Keys(kcpapi.APIBinding.GVR(), bindingClass+api.ExportWorkloads) {
+		s.binder.queue.Add(k.Cluster)
 	}
 }
 
-// bind binds the APIExport of each cluster in a workspace that uses the published APIs: through it, the syncer of the cluster sees the
+// bindWork handles the queue of bindings until it is shut down.
+func (s *Scheduler) bindWork(ctx context.Context) {
+	for {
+		workspace, stop := s.binder.queue.Get()
+		if stop {
+			return
+		}
+		limited, cancel := context.WithTimeout(ctx, watch.RequestTimeout)
+		again, err := s.bind(limited, workspace)
+		cancel()
+		switch {
+		case err != nil && ctx.Err() == nil:
+			if !expected(bindings(workspace), err, s.binder.queue.NumRequeues(workspace)) {
+				klog.FromContext(ctx).Error(err, "Cannot bind the clusters, retrying", "workspace", workspace)
+			}
+			s.binder.queue.AddRateLimited(workspace)
+		default:
+			s.binder.queue.Forget(workspace)
+			if again > 0 {
+				s.binder.queue.AddAfter(workspace, again)
+			}
+		}
+		s.binder.queue.Done(workspace)
+	}
+}
+
+// bind binds the APIExports of clusters in a workspace that uses the published APIs: through it, the syncer of the cluster sees the
 // objects with its label, and no others. It returns when to look again, or zero.
-func (s *Scheduler) bind(ctx context.Context, i item) (again time.Duration, _ error) {
+func (s *Scheduler) bind(ctx context.Context, workspace string) (again time.Duration, _ error) {
 	s.mu.Lock()
 	exports := s.exports
 	s.mu.Unlock()
-	all := s.set.In(kcpapi.APIBinding.GVR(), i.Cluster, "")
+	all := s.set.In(kcpapi.APIBinding.GVR(), workspace, "")
+	if len(all) == 0 {
+		s.binder.forget(workspace)
+	}
 	if len(all) == 0 || exports == nil {
 		return 0, nil
 	}
-	r, err := s.set.Resource(all[0].Endpoint, i.Cluster, kcpapi.APIBinding.GVR())
+	r, err := s.set.Resource(all[0].Endpoint, workspace, kcpapi.APIBinding.GVR())
 	if err != nil {
 		return 0, err
 	}
+	have := map[string]watch.Object{}
 	for _, o := range all {
-		name, ours := s.boundCluster(o.Unstructured)
-		if !ours {
-			if name == api.ExportWorkloads && !api.ClaimsApplied(o.Unstructured) {
-				again = sooner(again, s.untilApplied(o.Unstructured))
-				err = s.retry(ctx, r, o.Unstructured)
-			}
-		} else if _, wanted := exports[name]; !wanted && o.GetLabels()[api.LabelManagedBy] == api.ManagerController {
-			err = r.Delete(ctx, o.GetName(), metav1.DeleteOptions{})
+		path, name := exportOf(o.Unstructured)
+		if path != s.Workspace {
+			continue
 		}
+		have[name] = o
+		wait, err := s.check(ctx, r, workspace, name, o, exports)
 		if err != nil && !apierrors.IsNotFound(err) {
-			return 0, fmt.Errorf("APIBinding %s of workspace %s: %w", o.GetName(), i.Cluster, err)
+			return 0, fmt.Errorf("APIBinding %s of workspace %s: %w", o.GetName(), workspace, err)
 		}
+		again = sooner(again, wait)
 	}
-	for _, name := range slices.Sorted(maps.Keys(exports)) {
-		pending, err := s.bindOne(ctx, r, name, exports[name], all)
-		if err != nil {
-			return 0, fmt.Errorf("bind APIExport %s in workspace %s: %w", name, i.Cluster, err)
+	if _, uses := have[api.ExportWorkloads]; !uses {
+		return again, nil
+	}
+	for _, name := range s.wantedBindings(workspace, exports) {
+		if _, exists := have[name]; exists {
+			continue
 		}
-		again = sooner(again, pending)
+		if wait := s.binder.left(binding{workspace, name}, s.Now()); wait > 0 {
+			again = sooner(again, wait) // it was written, and comes with the watch
+			continue
+		}
+		want := bindingTo(s.Workspace, name, exports[name])
+		if err := s.apply(ctx, r, binding{workspace, name}, want); err != nil {
+			return 0, fmt.Errorf("bind APIExport %s in workspace %s: %w", name, workspace, err)
+		}
+		again = sooner(again, firstBind)
 	}
+	s.binder.record(workspace, have)
 	return again, nil
+}
+
+// check makes a binding what it should be. It returns when to look again, or zero.
+func (s *Scheduler) check(
+	ctx context.Context, r dynamic.ResourceInterface, workspace, export string, o watch.Object, exports map[string][]any,
+) (time.Duration, error) {
+	at := binding{workspace, export}
+	claims, exists := exports[export]
+	switch {
+	case export == api.ExportWorkloads:
+		return s.ask(ctx, r, at, o.Unstructured)
+	case !strings.HasPrefix(export, api.ExportCluster("")):
+		return 0, nil
+	case !exists:
+		return s.unbind(ctx, r, at, o)
+	}
+	want := bindingTo(s.Workspace, export, claims)
+	want.SetName(o.GetName())
+	if claimsOf(o.Unstructured) != claimsOf(want) {
+		s.binder.settled(at)
+		return firstBind, s.apply(ctx, r, at, want)
+	}
+	return s.ask(ctx, r, at, o.Unstructured)
+}
+
+// wantedBindings returns the APIExports that a workspace needs: those of the clusters of its leaves, and of decisions; and those of all
+// clusters if they are few.
+func (s *Scheduler) wantedBindings(workspace string, exports map[string][]any) (out []string) {
+	b := s.binder
+	leaves := s.set.ClassesIn(workspace)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var usable []string
+	for _, name := range slices.Sorted(maps.Keys(exports)) {
+		cluster := strings.TrimPrefix(name, api.ExportCluster(""))
+		switch {
+		case b.usable != nil && !b.usable(workspace, cluster): // not even for an object to which a user has given its label
+		case leaves[cluster] > 0 || b.needed[workspace][cluster]:
+			out = append(out, name)
+		default:
+			usable = append(usable, name)
+		}
+	}
+	maps.DeleteFunc(b.needed[workspace], func(cluster string, _ bool) bool { // users can write any name into the label
+		_, exists := exports[api.ExportCluster(cluster)]
+		return !exists
+	})
+	if len(out)+len(usable) <= eagerClusters {
+		out = append(out, usable...)
+	}
+	return out
 }
 
 // sooner returns the shorter one of two intervals that are not zero.
@@ -88,57 +214,93 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// untilApplied returns the time until a binding is looked at again whose claims kcp has not applied.
-func (s *Scheduler) untilApplied(b *unstructured.Unstructured) time.Duration {
-	if s.Now().Sub(b.GetCreationTimestamp().Time) > slowApply {
-		return slowApplyInterval
-	}
-	return applyInterval
-}
-
-// boundCluster returns the APIExport of a binding, and whether it is the one of a cluster.
-func (s *Scheduler) boundCluster(b *unstructured.Unstructured) (name string, ours bool) {
-	path, _, _ := unstructured.NestedString(b.Object, "spec", "reference", "export", "path")
+// exportOf returns the APIExport of a binding.
+func exportOf(b *unstructured.Unstructured) (path, name string) {
+	path, _, _ = unstructured.NestedString(b.Object, "spec", "reference", "export", "path")
 	name, _, _ = unstructured.NestedString(b.Object, "spec", "reference", "export", "name")
-	return name, path == s.Workspace && strings.HasPrefix(name, api.ExportCluster(""))
+	return path, name
 }
 
-// bindOne binds the APIExport of a cluster. It returns when to look again because kcp has not applied the claims, or zero.
-func (s *Scheduler) bindOne(ctx context.Context, r dynamic.ResourceInterface, export string, claims []any, all []watch.Object) (again time.Duration, _ error) {
-	want := bindingTo(s.Workspace, export, claims)
-	n := slices.IndexFunc(all, func(o watch.Object) bool {
-		name, ours := s.boundCluster(o.Unstructured)
-		return ours && name == export
-	})
-	if n < 0 {
-		_, err := r.Apply(ctx, want.GetName(), want, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
-		return applyInterval, err
-	}
-	is := all[n].Unstructured
-	want.SetName(is.GetName())
-	if claimsOf(is) != claimsOf(want) {
-		_, err := r.Apply(ctx, want.GetName(), want, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
-		return applyInterval, err
-	}
-	if api.ClaimsApplied(is) {
-		return 0, nil
-	}
-	return s.untilApplied(is), s.retry(ctx, r, is)
-}
-
-// retry changes a binding so that kcp tries again to apply its claims. On a shard that has not served an API before, kcp does not find
-// its informer at first, and waits longer and longer: several minutes have been seen (kcp: pkg/reconciler/apis/permissionclaimlabel).
-func (s *Scheduler) retry(ctx context.Context, r dynamic.ResourceInterface, b *unstructured.Unstructured) error {
-	now := s.Now()
-	if at, err := time.Parse(time.RFC3339, b.GetAnnotations()[annotationRetried]); err == nil && now.Sub(at) < s.untilApplied(b) && now.After(at) {
-		return nil
-	}
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotationRetried: now.UTC().Format(time.RFC3339)}}})
-	if err != nil {
+// apply writes a binding.
+func (s *Scheduler) apply(ctx context.Context, r dynamic.ResourceInterface, at binding, want *unstructured.Unstructured) error {
+	if err := s.binder.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err = r.Patch(ctx, b.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController})
+	s.binder.due(at, s.Now())
+	_, err := r.Apply(ctx, want.GetName(), want, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
 	return err
+}
+
+// unbind deletes the binding to the APIExport of a cluster that was removed: its APIExport does not exist, and nothing in the workspace is
+// scheduled to the cluster. An APIExport that is only missing in what the controller knows is no reason: nothing would come from the
+// workspace to the cluster any more.
+func (s *Scheduler) unbind(ctx context.Context, r dynamic.ResourceInterface, at binding, o watch.Object) (again time.Duration, _ error) {
+	if o.GetLabels()[api.LabelManagedBy] != api.ManagerController {
+		return 0, nil
+	}
+	cluster := strings.TrimPrefix(at.export, api.ExportCluster(""))
+	if !s.set.Complete() || s.set.ClassesIn(at.workspace)[cluster] > 0 {
+		return goneInterval, nil
+	}
+	if gone, err := s.exportGone(ctx, at.export); err != nil || !gone {
+		return goneInterval, err
+	}
+	if err := s.binder.writes.Wait(ctx); err != nil {
+		return 0, err
+	}
+	s.binder.settled(at)
+	uid := o.GetUID()
+	return 0, r.Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+}
+
+// exportGone reports whether kcp says that an APIExport does not exist.
+func (s *Scheduler) exportGone(ctx context.Context, name string) (bool, error) {
+	b := s.binder
+	b.mu.Lock()
+	gone := b.gone[name]
+	b.mu.Unlock()
+	if gone {
+		return true, nil
+	}
+	exports, err := s.set.Resource(strings.TrimRight(s.KCP.Host, "/"), s.Workspace, kcpapi.APIExport.GVR())
+	if err != nil {
+		return false, err
+	}
+	_, err = exports.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return false, nil
+	case !apierrors.IsNotFound(err):
+		return false, fmt.Errorf("APIExport %s: %w", name, err)
+	}
+	b.mu.Lock()
+	b.gone[name] = true // until there is one: see rebound
+	b.mu.Unlock()
+	return true, nil
+}
+
+// ask changes a binding whose claims kcp has not applied, so that kcp tries again: later and later. On a shard that has not served an API
+// before, kcp does not find its informer at first, and waits longer and longer: several minutes have been seen (kcp:
+// pkg/reconciler/apis/permissionclaimlabel). It returns when to look again, or zero.
+func (s *Scheduler) ask(ctx context.Context, r dynamic.ResourceInterface, at binding, b *unstructured.Unstructured) (time.Duration, error) {
+	if api.ClaimsApplied(b) {
+		s.binder.settled(at)
+		return 0, nil
+	}
+	now := s.Now()
+	if wait := s.binder.due(at, now); wait > 0 {
+		return wait, nil
+	}
+	if err := s.binder.writes.Wait(ctx); err != nil {
+		return 0, err
+	}
+	annotations := map[string]any{annotationRetried: now.UTC().Format(time.RFC3339)}
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return 0, err
+	}
+	_, err = r.Patch(ctx, b.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController})
+	return firstBind, err // the next look returns the time that is left
 }
 
 // bindingTo returns the binding to the APIExport of a cluster, which accepts its claims for the objects with the label of the cluster.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,45 +27,85 @@ type Leaves struct {
 }
 
 // Leaves counts the objects in workspaces that are scheduled to a cluster.
-func (s *Scheduler) Leaves(cluster string) Leaves {
+func (s *Scheduler) Leaves(cluster string) Leaves { return s.counted([]string{cluster})[cluster] }
+
+// LeavesByCluster counts them for each cluster that there is, or that an object is scheduled to.
+func (s *Scheduler) LeavesByCluster() map[string]Leaves {
+	s.mu.Lock()
+	set, published, names := s.set, s.published, map[string]bool{}
+	for _, c := range s.clusters {
+		names[c.Name] = true
+	}
+	s.mu.Unlock()
+	if set != nil {
+		for _, r := range published.leaves() {
+			for class := range set.Classes(r) {
+				names[class] = true
+			}
+		}
+	}
+	delete(names, "") // the class of roots
+	return s.counted(slices.Collect(maps.Keys(names)))
+}
+
+// counted counts the leaves of clusters. The set has the numbers, so it does not matter how many there are.
+func (s *Scheduler) counted(clusters []string) map[string]Leaves {
 	s.mu.Lock()
 	set, published, watching := s.set, s.published, s.endpoints != nil
 	s.mu.Unlock()
-	switch {
-	case set == nil:
-		return Leaves{}
-	case published.nothing():
-		return Leaves{Complete: true}
-	case !watching:
-		return Leaves{}
-	}
-	out := Leaves{Complete: published != nil && set.Complete()}
-	for _, r := range published.watched() {
-		n := set.Count(r, func(o *unstructured.Unstructured) bool {
-			on, _, _ := unstructured.NestedString(o.Object, "metadata", "labels", api.LabelCluster) // GetLabels would copy all of them
-			return on == cluster
-		})
-		out.Count += n
-		if published.removed(r) {
-			out.Removed += n
+	known := set != nil && (published.nothing() || watching && published != nil && set.Complete())
+	out := map[string]Leaves{}
+	for _, cluster := range clusters {
+		n := Leaves{Complete: known}
+		if set != nil && watching && !published.nothing() {
+			for _, r := range published.leaves() {
+				count := set.ClassCount(r, cluster)
+				n.Count += count
+				if published.removed(r) {
+					n.Removed += count
+				}
+			}
 		}
+		out[cluster] = n
 	}
 	return out
+}
+
+// leaves returns the resources that leaves are of.
+func (p *Published) leaves() []schema.GroupVersionResource {
+	return slices.DeleteFunc(p.watched(), func(r schema.GroupVersionResource) bool { return r == kcpapi.APIBinding.GVR() })
+}
+
+// bindingClass is the beginning of the class of an APIBinding. Names of clusters have no spaces.
+const bindingClass = "binds "
+
+// classOf returns the class of an object for the set: the cluster that it is scheduled to, "" for a root, and the APIExport of a binding
+// that is one of the compute workspace.
+func (s *Scheduler) classOf(u *unstructured.Unstructured) string {
+	if u.GetKind() == kcpapi.APIBinding.Kind {
+		if path, name := exportOf(u); path == s.Workspace {
+			return bindingClass + name
+		}
+		return bindingClass
+	}
+	on, _, _ := unstructured.NestedString(u.Object, "metadata", "labels", api.LabelCluster) // GetLabels would copy all of them
+	return on
 }
 
 // Abandon gives up the objects that are scheduled to a cluster: it deletes them in workspaces without waiting for the syncer. They
 // stay in the cluster.
 func (s *Scheduler) Abandon(ctx context.Context, cluster string) error {
 	s.mu.Lock()
-	resources := s.published.watched()
+	resources := s.published.leaves()
 	s.mu.Unlock()
 	for _, r := range resources {
-		for _, o := range s.set.List(r) {
-			if o.GetLabels()[api.LabelCluster] != cluster {
+		for _, k := range s.set.Keys(r, cluster) {
+			o, ok := s.set.Get(r, k)
+			if !ok || o.GetLabels()[api.LabelCluster] != cluster {
 				continue
 			}
 			if err := s.abandon(ctx, r, o); err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("give up %s %s: %w", r.GroupResource(), watch.KeyOf(o.Unstructured), err)
+				return fmt.Errorf("give up %s %s: %w", r.GroupResource(), k, err)
 			}
 		}
 	}
@@ -112,7 +153,12 @@ func (s *Scheduler) Bound() map[string]bool {
 		return nil
 	}
 	out := map[string]bool{}
-	for _, o := range set.List(kcpapi.APIBinding.GVR()) {
+	bindings := kcpapi.APIBinding.GVR()
+	for _, k := range set.Keys(bindings, bindingClass+api.ExportWorkloads) {
+		o, ok := set.Get(bindings, k)
+		if !ok {
+			continue // it is gone by now
+		}
 		resources, _, _ := unstructured.NestedSlice(o.Object, "status", "boundResources")
 		for _, b := range resources {
 			fields, _ := b.(map[string]any)

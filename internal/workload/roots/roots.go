@@ -21,6 +21,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/queue"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
@@ -31,7 +32,11 @@ const (
 	lastRetry  = 30 * time.Second
 	// startInterval is the time until an object is tried again whose namespace is not known yet.
 	startInterval = 200 * time.Millisecond
-	workers       = 8
+	// workers is how many roots are handled at a time: those of one workspace have half of them at most.
+	workers = 16
+	// rootsPerSecond is how many roots of one workspace are looked at in a second for long, and rootsBurst how many more at once.
+	rootsPerSecond = 100
+	rootsBurst     = 200
 )
 
 // separator is between the names of a root and its cluster in the name of a leaf (see api.LeafName).
@@ -66,6 +71,7 @@ type Scheduler struct {
 	// dropped are the fields of the status of roots that kcp drops.
 	dropped splitter.Dropped
 	queue   workqueue.TypedRateLimitingInterface[item]
+	binder  *binder
 
 	mu        sync.Mutex
 	clusters  []*api.Cluster
@@ -99,16 +105,22 @@ type Scheduler struct {
 // New returns a Scheduler, which Run starts.
 func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
-	return &Scheduler{
-		Options: o, queue: workqueue.NewTypedRateLimitingQueue(limiter), reserved: reservations{}, decided: map[item]decided{},
+	fair := queue.New(queue.Options[item]{
+		Workers: workers, Tenant: func(i item) string { return i.Cluster }, PerSecond: rootsPerSecond, Burst: rootsBurst, Limiter: limiter,
+	})
+	s := &Scheduler{
+		Options: o, binder: newBinder(), queue: fair, reserved: reservations{}, decided: map[item]decided{},
 		on: map[string]map[item]bool{}, waiting: map[item]bool{}, gated: map[item]bool{}, everywhere: map[item]bool{}, longNames: map[item]string{}, corrected: map[item]watch.Version{},
 	}
+	s.binder.usable = s.usable
+	return s
 }
 
 // Run schedules until the context ends.
 func (s *Scheduler) Run(ctx context.Context) (err error) {
 	set, err := watch.New(ctx, watch.Options{
 		Config: s.KCP, Path: watch.AllClusters, Now: s.Now, Changed: s.changed, Relisted: s.relisted,
+		Packed: true, Class: s.classOf,
 		State: func(src watch.Source, err error) {
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource(), "endpoint", src.Endpoint)
@@ -132,9 +144,12 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 			s.watch(ctx)
 		})
 	})
-	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
+	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); s.binder.queue.ShutDown(); return context.Cause(ctx) })
 	for range workers {
 		g.Go(func() error { s.work(ctx); return nil })
+	}
+	for range bindWorkers {
+		g.Go(func() error { s.bindWork(ctx); return nil })
 	}
 	s.watch(ctx)
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
@@ -198,6 +213,7 @@ func (s *Scheduler) Update(ctx context.Context, next State) {
 	s.clusters, s.published, s.exports, s.rebalance = next.Clusters, next.Published, next.Exports, next.Rebalance
 	s.fingerprints, s.scheduled = fingerprints, scheduled
 	s.mu.Unlock()
+	s.binder.rebound(next.Exports)
 	s.watch(ctx)
 	if set == nil {
 		return
@@ -206,7 +222,9 @@ func (s *Scheduler) Update(ctx context.Context, next State) {
 		s.bindAll()
 	}
 	if all {
-		s.reschedule(scheduled)
+		for _, r := range scheduled {
+			s.again(r, set.Keys(r, ""))
+		}
 		return
 	}
 	for i := range affected {
@@ -214,14 +232,10 @@ func (s *Scheduler) Update(ctx context.Context, next State) {
 	}
 }
 
-// reschedule schedules all roots of resources.
-func (s *Scheduler) reschedule(resources []schema.GroupVersionResource) {
-	for _, r := range resources {
-		for _, o := range s.set.List(r) {
-			if splitter.IsRoot(o.Unstructured) {
-				s.queue.Add(item{r, watch.KeyOf(o.Unstructured)})
-			}
-		}
+// again schedules roots.
+func (s *Scheduler) again(r schema.GroupVersionResource, keys []watch.Key) {
+	for _, k := range keys {
+		s.queue.Add(item{r, k})
 	}
 }
 
@@ -254,11 +268,14 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 		s.queue.Add(item{r, k})
 		return
 	case kcpapi.APIBinding.GVR():
-		s.queue.Add(bindings(k.Cluster))
+		s.binder.queue.Add(k.Cluster)
 		return
 	case kcpapi.LogicalCluster.GVR():
 		s.queue.Add(item{r, k})
 		return
+	}
+	if on, _ := s.set.Class(r, k); on != "" {
+		s.needBinding(k.Cluster, []string{on})
 	}
 	if splitter.CanFollow(r.GroupResource()) {
 		s.queue.Add(namespace(k))
@@ -269,10 +286,8 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 
 // relisted schedules the roots of a resource that was listed again: a leaf can have come and gone unseen.
 func (s *Scheduler) relisted(src watch.Source) {
-	for _, o := range s.set.List(src.Resource) {
-		if o.Endpoint == src.Endpoint && splitter.IsRoot(o.Unstructured) {
-			s.changed(src.Resource, watch.KeyOf(o.Unstructured))
-		}
+	for _, k := range s.set.KeysAt(src, "") {
+		s.changed(src.Resource, k)
 	}
 }
 
@@ -327,8 +342,8 @@ func (s *Scheduler) work(ctx context.Context) {
 	}
 }
 
-// quietRetries is how many retries of a binding that kcp denies are not logged: those of the first 13 seconds (see firstRetry).
-const quietRetries = 7
+// quietRetries is how many retries of a binding that kcp denies are not logged: those of the first 15 seconds (see firstBind).
+const quietRetries = 4
 
 // expected reports whether an error needs no line in the log. kcp denies access to the content of a workspace until it is initialized (kcp:
 // pkg/authorization/workspace_content_authorizer.go), but shows its bindings before. If that lasts, it is logged once.
@@ -342,11 +357,7 @@ func (s *Scheduler) rescheduleIn(cluster, namespace string) {
 	scheduled := s.published.scheduled()
 	s.mu.Unlock()
 	for _, r := range scheduled {
-		for _, o := range s.set.In(r, cluster, namespace) {
-			if splitter.IsRoot(o.Unstructured) {
-				s.queue.Add(item{r, watch.KeyOf(o.Unstructured)})
-			}
-		}
+		s.again(r, s.set.KeysIn(r, cluster, namespace, ""))
 	}
 }
 
@@ -355,8 +366,6 @@ func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
 	switch {
 	case i.Resource == "":
 		return s.follow(ctx, i)
-	case i.GroupVersionResource == kcpapi.APIBinding.GVR():
-		return s.bind(ctx, i)
 	case i.GroupVersionResource == api.Namespaces():
 		s.rescheduleIn(i.Cluster, i.Name) // its annotations are hints for all workloads in it
 		return 0, nil
@@ -364,6 +373,7 @@ func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
 		for _, ns := range s.set.In(api.Namespaces(), i.Cluster, "") {
 			s.rescheduleIn(i.Cluster, ns.GetName()) // its path says which clusters the workspace may use
 		}
+		s.binder.queue.Add(i.Cluster)
 		return 0, nil
 	}
 	s.mu.Lock()

@@ -48,6 +48,7 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	}
 	sub := s.subject(i, root)
 	d := s.decide(sub)
+	s.needBinding(i.Cluster, slices.Collect(maps.Keys(d.Next)))
 	changes, err := changesOf(sub, d, s.autoscaler(i, root.Unstructured) != nil)
 	if err != nil {
 		return 0, err
@@ -68,7 +69,7 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if err := s.writeStatus(ctx, sub, d, done, scheduled); err != nil {
 		return 0, err
 	}
-	return sooner(again, s.again(sub, done)), nil
+	return sooner(again, s.lookAgain(sub, done)), nil
 }
 
 // subject returns a root with what is known about it.
@@ -101,8 +102,8 @@ func (s *Scheduler) subject(i item, root watch.Object) *subject {
 	return sub
 }
 
-// again returns when to look at a root again because of time alone, or zero.
-func (s *Scheduler) again(sub *subject, done bool) (again time.Duration) {
+// lookAgain returns when to look at a root again because of time alone, or zero.
+func (s *Scheduler) lookAgain(sub *subject, done bool) (again time.Duration) {
 	for _, c := range sub.clusters {
 		share, has := sub.previous[c.Name]
 		if !has {

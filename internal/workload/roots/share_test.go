@@ -232,6 +232,81 @@ spec: {reference: {export: {path: compute, name: cluster-gone}}}`)
 	}, "it is repaired")
 }
 
+// claimsOf returns the claims of the APIExports of clusters.
+func claimsOf(names ...string) map[string][]any {
+	out := map[string][]any{}
+	for _, n := range names {
+		out["cluster-"+n] = []any{map[string]any{"group": "", "resource": "secrets", "verbs": []any{"get"}}}
+	}
+	return out
+}
+
+// With many clusters, a workspace has bindings for those that it uses: of its decisions, and of objects to which its users have given the label.
+func TestBindsTheClustersThatAWorkspaceUses(t *testing.T) {
+	s := start(t)
+	s.object(apiBindings, `
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIBinding
+metadata: {name: mine}
+spec: {reference: {export: {path: compute, name: kubernetes}}}`)
+	var all []*api.Cluster
+	var names []string
+	for i := range 12 {
+		names = append(names, fmt.Sprintf("c%02d", i))
+		all = append(all, cluster(names[i], i == 3, 0))
+	}
+	s.claims = claimsOf(names...)
+	s.clusters(all...)
+	s.deploy(web)
+	bound := func(want ...string) {
+		s.Helper()
+		s.eventually(func() bool { return slices.Equal(s.Names("1a", apiBindings), want) }, "bound")
+	}
+	bound("/cluster-c03", "/mine")
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop, labels: {workloads.kcp.dev/cluster: c05}}}`)
+	bound("/cluster-c03", "/cluster-c05", "/mine")
+	writes := 0
+	for _, w := range s.Server.Writes() {
+		if strings.HasPrefix(w, "PATCH "+apiBindings+" /cluster-c05") {
+			writes++
+		}
+	}
+	require.LessOrEqual(t, writes, 2, "it is written once, and kcp is asked again after a second")
+	s.Server.Delete("1a", apiBindings, "", "cluster-c03")
+	bound("/cluster-c03", "/cluster-c05", "/mine")
+}
+
+// A binding stays until its cluster is removed by command: until kcp says that the APIExport does not exist, and no leaf is left.
+func TestABindingStaysUntilItsClusterIsRemoved(t *testing.T) {
+	s := start(t)
+	s.object(apiBindings, `
+apiVersion: apis.kcp.io/v1alpha2
+kind: APIBinding
+metadata: {name: mine}
+spec: {reference: {export: {path: compute, name: kubernetes}}}`)
+	export := func(name string) {
+		s.Server.Apply(s, "compute", "apis/apis.kcp.io/v1alpha2/apiexports", fmt.Sprintf(`{apiVersion: apis.kcp.io/v1alpha2, kind: APIExport, metadata: {name: %s}}`, name))
+	}
+	for _, name := range []string{"c1", "c2", "c3", "c4"} {
+		export("cluster-" + name)
+	}
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop, labels: {workloads.kcp.dev/cluster: c3}}}`)
+	s.claims = claimsOf("c1", "c2", "c3", "c4")
+	s.clusters(cluster("c1", true, 0))
+	s.eventually(func() bool { return len(s.Names("1a", apiBindings)) == 5 }, "bound")
+	for _, name := range []string{"cluster-c3", "cluster-c4"} {
+		s.Server.Delete("compute", "apis/apis.kcp.io/v1alpha2/apiexports", "", name)
+	}
+	s.claims = claimsOf("c1")
+	s.clusters(cluster("c1", true, 0))
+	s.eventually(func() bool { return s.Get("1a", apiBindings, "", "cluster-c4") == nil }, "its cluster was removed")
+	s.claims = claimsOf("c1", "c5")
+	s.clusters(cluster("c1", true, 0))
+	s.eventually(func() bool { return s.Get("1a", apiBindings, "", "cluster-c5") != nil }, "another look at all bindings")
+	require.NotNil(t, s.Get("1a", apiBindings, "", "cluster-c2"), "the controller does not know its APIExport, but it exists")
+	require.NotNil(t, s.Get("1a", apiBindings, "", "cluster-c3"), "something is scheduled to its cluster")
+}
+
 // kcp denies access to a workspace that it initializes. It is only logged if that lasts.
 func TestDeniedBindingsAreLoggedOnce(t *testing.T) {
 	gvr := func(group, resource string) schema.GroupVersionResource {
@@ -243,7 +318,7 @@ func TestDeniedBindingsAreLoggedOnce(t *testing.T) {
 		err              error
 		failures, logged int
 	}{
-		"for a short time": {gvr("apis.kcp.io", "apibindings"), fmt.Errorf("bind: %w", denied), 7, 0},
+		"for a short time": {gvr("apis.kcp.io", "apibindings"), fmt.Errorf("bind: %w", denied), 4, 0},
 		"for long":         {gvr("apis.kcp.io", "apibindings"), fmt.Errorf("bind: %w", denied), 50, 1},
 		"another error":    {gvr("apis.kcp.io", "apibindings"), errors.New("no etcd"), 3, 3},
 		"a workload":       {gvr("apps", "deployments"), denied, 3, 3},

@@ -164,6 +164,19 @@ func (s *Scheduler) access(c *api.Cluster, workspace string) schedule.Access {
 	return schedule.Refused
 }
 
+// usable reports whether a workspace is known to be allowed to use a cluster.
+func (s *Scheduler) usable(workspace, cluster string) bool {
+	s.mu.Lock()
+	at := slices.IndexFunc(s.clusters, func(c *api.Cluster) bool { return c.Name == cluster })
+	if at < 0 {
+		s.mu.Unlock()
+		return true // it is being removed, or was lost
+	}
+	c := s.clusters[at]
+	s.mu.Unlock()
+	return s.access(c, workspace) == schedule.Granted
+}
+
 // path returns the path of a workspace, or "" if it is not known. kcp keeps it in an annotation of the LogicalCluster.
 func (s *Scheduler) path(workspace string) string {
 	o, ok := s.set.Get(kcpapi.LogicalCluster.GVR(), watch.Key{Cluster: workspace, Name: kcpapi.LogicalClusterName})

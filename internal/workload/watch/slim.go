@@ -1,38 +1,39 @@
 package watch
 
 import (
-	"sync"
-
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 const (
-	// maxShared is how many strings a set shares, and longestShared the length in bytes of the longest: those that many objects have, such
-	// as the names of fields, are short and few.
+	// maxShared is how many names of fields, and how many other strings, a set shares, and longestShared the length in bytes of the
+	// longest: those that many objects have are short and few.
 	maxShared, longestShared = 4096, 64
 )
 
 // slimmer makes the objects of a set smaller.
 type slimmer struct {
 	// keep are the paths of the fields that are kept. Nil: all.
-	keep [][]string
-
-	mu     sync.Mutex
-	shared map[string]string
+	keep  [][]string
+	table *table
 }
 
-// slim drops the fields that are not kept, and managedFields, which take much memory and are not read. The rest is copied: what was decoded
-// lies between what is dropped, and the runtime reuses the gaps, but does not return them to the system. The copies share their strings.
-func (s *slimmer) slim(u *unstructured.Unstructured) {
+// drop drops the fields that are not kept, managedFields, and the copy of the object that kubectl leaves in an annotation: they take much
+// memory and are not read. It returns about the size of the rest as JSON.
+func (s *slimmer) drop(u *unstructured.Unstructured) int {
 	u.SetManagedFields(nil)
-	kept := u.Object
+	unstructured.RemoveNestedField(u.Object, "metadata", "annotations", corev1.LastAppliedConfigAnnotation)
 	if s.keep != nil {
-		kept = only(kept, s.keep)
+		u.Object = only(u.Object, s.keep)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	return sizeOf(u.Object)
+}
+
+// copyOf copies an object: what was decoded lies between what is dropped, and the runtime reuses the gaps, but does not return them to the
+// system. The copies share their strings.
+func (s *slimmer) copyOf(u *unstructured.Unstructured) {
 	// What is shared stays for good: not what a Secret has.
-	u.Object, _ = s.copy(kept, u.GetKind() != "Secret").(map[string]any)
+	u.Object, _ = s.copy(u.Object, u.GetKind() != "Secret").(map[string]any)
 }
 
 // only returns an object with the fields at some paths.
@@ -57,13 +58,13 @@ func only(object map[string]any, paths [][]string) map[string]any {
 	return out
 }
 
-// copy copies a value of JSON. The keys of maps are shared, and other strings if values is true. The slimmer is locked.
+// copy copies a value of JSON. The keys of maps are shared, and other strings if values is true.
 func (s *slimmer) copy(v any, values bool) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(v))
 		for k, item := range v {
-			out[s.share(k)] = s.copy(item, values)
+			out[s.table.share(k, true)] = s.copy(item, values)
 		}
 		return out
 	case []any:
@@ -74,25 +75,29 @@ func (s *slimmer) copy(v any, values bool) any {
 		return out
 	case string:
 		if values {
-			return s.share(v)
+			return s.table.share(v, false)
 		}
 	}
 	return v
 }
 
-// share returns a string that is equal, and that other objects have too if it is short.
-func (s *slimmer) share(v string) string {
-	if len(v) > longestShared {
-		return v
-	}
-	if one, ok := s.shared[v]; ok {
-		return one
-	}
-	if len(s.shared) < maxShared {
-		if s.shared == nil {
-			s.shared = map[string]string{}
+// sizeOf returns about the size of a value as JSON.
+func sizeOf(v any) int {
+	switch v := v.(type) {
+	case map[string]any:
+		n := 2
+		for k, item := range v {
+			n += len(k) + 4 + sizeOf(item)
 		}
-		s.shared[v] = v
+		return n
+	case []any:
+		n := 2
+		for _, item := range v {
+			n += 1 + sizeOf(item)
+		}
+		return n
+	case string:
+		return len(v) + 2
 	}
-	return v
+	return 4
 }

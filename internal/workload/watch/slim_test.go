@@ -1,6 +1,10 @@
 package watch
 
 import (
+	"fmt"
+	"hash/maphash"
+	"math"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,54 +14,126 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func TestSlimKeepsACopy(t *testing.T) {
-	spec := map[string]any{"replicas": int64(2), "list": []any{"a"}, "none": nil}
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"metadata": map[string]any{"name": "web", "managedFields": []any{map[string]any{"manager": "kubectl"}}}, "spec": spec,
-	}}
-	(&slimmer{}).slim(u)
-	want := map[string]any{
-		"metadata": map[string]any{"name": "web"}, "spec": map[string]any{"replicas": int64(2), "list": []any{"a"}, "none": nil},
+// newSet returns a set that is not started.
+func newSet(o Options) *Set {
+	t := &table{}
+	return &Set{o: o, slimmer: slimmer{o.Keep, t}, table: t, counts: newCounts(), seed: maphash.MakeSeed()}
+}
+
+// forms are the ways to keep an object: each of them gives the same object back.
+func forms(t *testing.T, o Options, test func(*testing.T, *Set)) {
+	t.Helper()
+	for _, packed := range []bool{false, true} {
+		o.Packed = packed
+		t.Run(fmt.Sprint("packed ", packed), func(t *testing.T) { test(t, newSet(o)) })
 	}
-	require.Equal(t, want, u.Object)
-	spec["replicas"], spec["list"].([]any)[0] = int64(3), "b"
-	require.Equal(t, want, u.Object, "it has what was decoded")
+}
+
+func TestSlimKeepsACopy(t *testing.T) {
+	forms(t, Options{}, func(t *testing.T, s *Set) {
+		spec := map[string]any{"replicas": int64(2), "list": []any{"a"}, "none": nil}
+		h := s.hold(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{
+				"name": "web", "managedFields": []any{map[string]any{"manager": "kubectl"}},
+				"annotations": map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b"},
+			}, "spec": spec,
+		}})
+		want := map[string]any{
+			"metadata": map[string]any{"name": "web", "annotations": map[string]any{"a": "b"}},
+			"spec":     map[string]any{"replicas": int64(2), "list": []any{"a"}, "none": nil},
+		}
+		require.Equal(t, want, s.unpack(h).Object)
+		spec["replicas"], spec["list"].([]any)[0] = int64(3), "b"
+		require.Equal(t, want, s.unpack(h).Object, "it has what was decoded")
+	})
 }
 
 func TestSlimSharesStrings(t *testing.T) {
-	var s slimmer
-	named := func(name string) string {
-		u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": strings.Clone(name)}}}
-		s.slim(u)
-		return u.GetName()
-	}
-	same := func(name string) bool { return unsafe.StringData(named(name)) == unsafe.StringData(named(name)) }
-	require.True(t, same("web"))
-	require.False(t, same(strings.Repeat("x", longestShared+1)), "long strings are not kept")
-	for i := range 2 * maxShared {
-		named(strconv.Itoa(i))
-	}
-	require.Len(t, s.shared, maxShared, "not all that ever were")
-	require.True(t, same("web"))
+	forms(t, Options{}, func(t *testing.T, s *Set) {
+		named := func(name string) string {
+			u := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": strings.Clone(name)}}}
+			return s.unpack(s.hold(u)).GetName()
+		}
+		same := func(name string) bool { return unsafe.StringData(named(name)) == unsafe.StringData(named(name)) }
+		require.True(t, same("web"))
+		require.False(t, same(strings.Repeat("x", longestShared+1)), "long strings are not kept")
+		for i := range 2 * maxShared {
+			require.Equal(t, strconv.Itoa(i), named(strconv.Itoa(i)))
+		}
+		require.Len(t, s.table.all, maxShared+2, "not all that ever were, but there is room for the names of fields")
+		require.True(t, same("web"))
+	})
 }
 
 func TestSlimDoesNotShareSecrets(t *testing.T) {
-	var s slimmer
-	u := &unstructured.Unstructured{Object: map[string]any{"kind": "Secret", "data": map[string]any{"password": "cGFzc3dvcmQ="}}}
-	s.slim(u)
-	require.Contains(t, s.shared, "password")
-	require.NotContains(t, s.shared, "cGFzc3dvcmQ=")
-	require.Equal(t, map[string]any{"password": "cGFzc3dvcmQ="}, u.Object["data"])
+	forms(t, Options{}, func(t *testing.T, s *Set) {
+		h := s.hold(&unstructured.Unstructured{Object: map[string]any{"kind": "Secret", "data": map[string]any{"password": "cGFzc3dvcmQ="}}})
+		require.Contains(t, s.table.all, "password")
+		require.NotContains(t, s.table.all, "cGFzc3dvcmQ=")
+		require.Equal(t, map[string]any{"password": "cGFzc3dvcmQ="}, s.unpack(h).Object["data"])
+	})
 }
 
 func TestSlimKeepsWhatIsRead(t *testing.T) {
-	s := slimmer{keep: [][]string{{"metadata"}, {"status", "conditions"}, {"status", "phase"}, {"absent", "field"}}}
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"metadata": map[string]any{"name": "web"}, "data": map[string]any{"password": "x"},
-		"status": map[string]any{"conditions": []any{"a"}, "phase": "Bound", "claims": []any{"b"}},
-	}}
-	s.slim(u)
-	require.Equal(t, map[string]any{
-		"metadata": map[string]any{"name": "web"}, "status": map[string]any{"conditions": []any{"a"}, "phase": "Bound"},
-	}, u.Object)
+	keep := [][]string{{"metadata"}, {"status", "conditions"}, {"status", "phase"}, {"absent", "field"}}
+	forms(t, Options{Keep: keep}, func(t *testing.T, s *Set) {
+		h := s.hold(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "web"}, "data": map[string]any{"password": "x"},
+			"status": map[string]any{"conditions": []any{"a"}, "phase": "Bound", "claims": []any{"b"}},
+		}})
+		require.Equal(t, map[string]any{
+			"metadata": map[string]any{"name": "web"}, "status": map[string]any{"conditions": []any{"a"}, "phase": "Bound"},
+		}, s.unpack(h).Object)
+	})
+}
+
+// value returns a random value of JSON.
+func value(r *rand.Rand, depth int) any {
+	switch n := r.IntN(9); {
+	case n == 0:
+		return nil
+	case n == 1:
+		return r.IntN(2) == 0
+	case n == 2:
+		return int64(r.Uint64()) >> r.IntN(64)
+	case n == 3:
+		return r.NormFloat64()
+	case n < 6 || depth == 0:
+		return strings.Repeat(strconv.Itoa(r.IntN(50)), r.IntN(70))
+	case n == 6:
+		out := make([]any, r.IntN(4))
+		for i := range out {
+			out[i] = value(r, depth-1)
+		}
+		return out
+	}
+	out := map[string]any{}
+	for range r.IntN(6) {
+		out[strconv.Itoa(r.IntN(30))] = value(r, depth-1)
+	}
+	return out
+}
+
+// What is unpacked is what was packed.
+func TestPack(t *testing.T) {
+	s := newSet(Options{Packed: true})
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20000 {
+		object := map[string]any{"kind": []any{"Secret", "ConfigMap"}[r.IntN(2)], "a": value(r, 5), "b": value(r, 5)}
+		u := &unstructured.Unstructured{Object: object}
+		want := u.DeepCopy()
+		h := s.hold(u)
+		require.NotEmpty(t, h.packed)
+		require.Equal(t, want.Object, s.unpack(h).Object)
+	}
+	for _, extreme := range []any{int64(math.MinInt64), int64(math.MaxInt64), math.Inf(1), "", []any{}, map[string]any{}} {
+		h := s.hold(&unstructured.Unstructured{Object: map[string]any{"a": extreme}})
+		require.Equal(t, map[string]any{"a": extreme}, s.unpack(h).Object)
+	}
+}
+
+func TestWhatCannotBePackedIsKept(t *testing.T) {
+	s := newSet(Options{Packed: true})
+	h := s.hold(&unstructured.Unstructured{Object: map[string]any{"a": int32(1)}})
+	require.Equal(t, map[string]any{"a": int32(1)}, s.unpack(h).Object)
 }

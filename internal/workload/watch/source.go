@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -23,6 +22,10 @@ const (
 	firstDelay = 500 * time.Millisecond
 	lastDelay  = 10 * time.Second
 )
+
+// pageSize is how many objects a request lists at most. Those of a page are kept before the next one comes, so that not all objects are in
+// memory as they were decoded.
+const pageSize = 500
 
 // source watches a resource at an endpoint. It is the store of its reflector.
 type source struct {
@@ -40,17 +43,18 @@ type source struct {
 }
 
 // start starts a source. The set is locked.
-func (s *Set) start(at Source, client dynamic.Interface) *source {
+func (s *Set) start(at Source, reads lister) *source {
 	// client-go would log each failure that State reports.
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
 	src := &source{Source: at, set: s, cancel: cancel, done: make(chan struct{}), objects: store{}}
-	r := cache.NewReflectorWithOptions(src.listWatch(client.Resource(at.Resource)), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
+	r := cache.NewReflectorWithOptions(src.listWatch(reads), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
 		Logger:          &quiet,
 		Name:            at.Endpoint,
 		TypeDescription: at.Resource.String(),
 		Backoff:         &wait.Backoff{Duration: firstDelay, Cap: lastDelay, Steps: 10, Factor: 2, Jitter: 0.2},
 	})
+	r.WatchListPageSize = pageSize
 	s.work.Go(func() {
 		defer close(src.done)
 		r.RunWithContext(ctx)
@@ -64,20 +68,24 @@ func (s *source) stop() {
 }
 
 // listWatch lists and watches a resource, and records whether that works.
-func (s *source) listWatch(r dynamic.ResourceInterface) cache.ListerWatcher {
+func (s *source) listWatch(reads lister) cache.ListerWatcher {
 	restrict := func(o *metav1.ListOptions) {
 		o.LabelSelector, o.FieldSelector = s.set.o.LabelSelector, s.set.o.FieldSelector
 	}
 	return plainList{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			restrict(&o)
-			list, err := r.List(ctx, o)
+			o.ResourceVersion = "" // else an API server answers from its cache, without pages
+			list, err := reads.list(ctx, o)
 			s.result(ctx, err)
-			return list, err
+			if err != nil {
+				return nil, err
+			}
+			return s.set.page(list), nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			restrict(&o)
-			w, err := r.Watch(ctx, o)
+			w, err := reads.watch(ctx, o)
 			s.result(ctx, err)
 			if err != nil {
 				return nil, err
@@ -95,8 +103,8 @@ type plainList struct{ *cache.ListWatch }
 // IsWatchListSemanticsUnSupported implements an interface of client-go (util/watchlist).
 func (plainList) IsWatchListSemanticsUnSupported() bool { return true }
 
-// observe returns a watch that records when it cannot be continued. That comes as an event, such as 410 Gone, and the reflector waits before
-// it lists again.
+// observe returns a watch that records when it cannot be continued. That comes as an event, such as 410 Gone, and the reflector waits
+// before it lists again.
 func (s *source) observe(w apiwatch.Interface) apiwatch.Interface {
 	events := make(chan apiwatch.Event)
 	observed := apiwatch.NewProxyWatcher(events)
@@ -113,7 +121,7 @@ func (s *source) observe(w apiwatch.Interface) apiwatch.Interface {
 			if !open {
 				return
 			}
-			if e.Type == apiwatch.Error {
+			if e = unstructuredEvent(s.Resource, e); e.Type == apiwatch.Error {
 				s.setStale(true)
 			}
 			select {
@@ -168,28 +176,55 @@ func (s *source) complete() bool {
 	return s.listed && !s.stale
 }
 
-func (s *source) get(k Key) *unstructured.Unstructured {
+func (s *source) get(k Key) held {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.objects.get(k)
 }
 
 // in returns the objects in a namespace of a logical cluster.
-func (s *source) in(cluster, namespace string) []*unstructured.Unstructured {
+func (s *source) in(cluster, namespace string) []held {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Collect(maps.Values(s.objects[space{cluster, namespace}]))
 }
 
+// keysIn returns the keys of the objects of a class in a namespace of a logical cluster.
+func (s *source) keysIn(cluster, namespace, class string) (out []Key) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for name, h := range s.objects[space{cluster, namespace}] {
+		if h.class == class {
+			out = append(out, Key{cluster, namespace, name})
+		}
+	}
+	return out
+}
+
 // each calls a function with all objects, in no order.
-func (s *source) each(f func(Key, *unstructured.Unstructured)) {
+func (s *source) each(f func(Key, held)) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	s.objects.each(f)
 }
 
-func (s *source) keys() (all []Key) {
-	s.each(func(k Key, _ *unstructured.Unstructured) { all = append(all, k) })
+// keys returns the keys of the objects that match.
+func (s *source) keys(match func(held) bool) (out []Key) {
+	s.each(func(k Key, h held) {
+		if match(h) {
+			out = append(out, k)
+		}
+	})
+	return out
+}
+
+// forget forgets the objects of a source that has ended, and returns their keys.
+func (s *source) forget() []Key {
+	all := s.keys(func(held) bool { return true })
+	s.mu.Lock()
+	s.set.counts.all(s.Resource, s.objects, -1)
+	s.objects = store{}
+	s.mu.Unlock()
 	return all
 }
 
@@ -199,10 +234,10 @@ func (s *source) Add(o any) error {
 	if !ok {
 		return nil
 	}
-	s.set.slimmer.slim(u)
-	k := KeyOf(u)
+	k, h := KeyOf(u), s.set.hold(u)
 	s.mu.Lock()
-	s.objects.set(k, u)
+	s.set.counts.replace(s.Resource, k, s.objects.get(k), h)
+	s.objects.set(k, h)
 	s.mu.Unlock()
 	s.set.o.Changed(s.Resource, k)
 	return nil
@@ -219,6 +254,7 @@ func (s *source) Delete(o any) error {
 	}
 	k := KeyOf(u)
 	s.mu.Lock()
+	s.set.counts.replace(s.Resource, k, s.objects.get(k), held{})
 	s.objects.delete(k)
 	s.mu.Unlock()
 	s.set.o.Changed(s.Resource, k)
@@ -229,22 +265,23 @@ func (s *source) Delete(o any) error {
 func (s *source) Replace(list []any, _ string) error {
 	next := store{}
 	for _, o := range list {
-		if u, ok := o.(*unstructured.Unstructured); ok {
-			s.set.slimmer.slim(u)
-			next.set(KeyOf(u), u)
+		if i, ok := o.(*item); ok {
+			next.set(i.key, i.held)
 		}
 	}
 	s.mu.Lock()
 	previous, first := s.objects, !s.listed
 	s.objects, s.listed, s.stale = next, true, false
+	s.set.counts.all(s.Resource, next, 1)
+	s.set.counts.all(s.Resource, previous, -1)
 	var changed []Key // the store changes as soon as it is not locked any longer
-	next.each(func(k Key, u *unstructured.Unstructured) {
-		if p := previous.get(k); p == nil || p.GetUID() != u.GetUID() || p.GetResourceVersion() != u.GetResourceVersion() {
+	next.each(func(k Key, h held) {
+		if p := previous.get(k); !p.exists() || p.version != h.version {
 			changed = append(changed, k)
 		}
 	})
-	previous.each(func(k Key, _ *unstructured.Unstructured) {
-		if next.get(k) == nil {
+	previous.each(func(k Key, _ held) {
+		if !next.get(k).exists() {
 			changed = append(changed, k)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,7 +16,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
 
@@ -76,6 +76,14 @@ type Options struct {
 	// Keep are the paths of the fields that the objects have, such as metadata and status.conditions: the others need memory, and are not
 	// read. Nil keeps all.
 	Keep [][]string
+	// MetadataOnly reports whether the objects of a resource have their metadata only, and no kind: see Object.Partial and Set.Fetch. Nil:
+	// none.
+	MetadataOnly func(schema.GroupVersionResource) bool
+	// Packed keeps the objects in a form that needs about a tenth of the memory. Each time that an object is read, it is unpacked, for
+	// several microseconds: for sets of many objects that are seldom read.
+	Packed bool
+	// Class returns the class of an object, such as the value of a label. See Set.Classes and Set.Keys. Nil: all are of the class "".
+	Class func(*unstructured.Unstructured) string
 	// Changed is called after an object was added, changed or removed. It must not block. Nil ignores changes.
 	Changed func(schema.GroupVersionResource, Key)
 	// State is called when a source fails, works again, or is listed for the first time. It must not block. Nil ignores it.
@@ -92,11 +100,17 @@ type Set struct {
 	http *http.Client
 	ctx  context.Context
 	work sync.WaitGroup
-	// slimmer is for the objects of all sources.
+	// slimmer and table are for the objects of all sources.
 	slimmer slimmer
+	table   *table
+	counts  *counts
+	// seed is that of the hashes of versions.
+	seed maphash.Seed
 
 	mu      sync.RWMutex
 	sources map[Source]*source
+	// byResource has the sources of each resource.
+	byResource map[schema.GroupVersionResource][]*source
 	// updated reports whether Update was called: before that, nothing is complete.
 	updated bool
 	stopped bool
@@ -117,7 +131,11 @@ func New(ctx context.Context, o Options) (*Set, error) {
 	if o.Relisted == nil {
 		o.Relisted = func(Source) {}
 	}
-	return &Set{o: o, http: hc, ctx: ctx, slimmer: slimmer{keep: o.Keep}, sources: map[Source]*source{}}, nil
+	shared := &table{}
+	return &Set{
+		o: o, http: hc, ctx: ctx, slimmer: slimmer{o.Keep, shared}, table: shared, counts: newCounts(), seed: maphash.MakeSeed(),
+		sources: map[Source]*source{}, byResource: map[schema.GroupVersionResource][]*source{},
+	}, nil
 }
 
 // Update starts the sources that are new, and stops those that are not wanted any longer: their objects are forgotten. It waits
@@ -132,7 +150,7 @@ func (s *Set) Update(endpoints []string, resources []schema.GroupVersionResource
 	ended, err := s.update(wanted)
 	for _, src := range ended {
 		src.stop()
-		for _, k := range src.keys() {
+		for _, k := range src.forget() {
 			s.o.Changed(src.Resource, k)
 		}
 	}
@@ -149,6 +167,7 @@ func (s *Set) update(wanted map[Source]bool) (ended []*source, err error) {
 	for at, src := range s.sources {
 		if !wanted[at] {
 			delete(s.sources, at)
+			s.byResource[at.Resource] = slices.DeleteFunc(slices.Clone(s.byResource[at.Resource]), func(x *source) bool { return x == src })
 			ended = append(ended, src)
 		}
 	}
@@ -156,11 +175,12 @@ func (s *Set) update(wanted map[Source]bool) (ended []*source, err error) {
 		if s.sources[at] != nil {
 			continue
 		}
-		client, err := s.client(at.Endpoint, s.o.Path)
+		reads, err := s.lister(at)
 		if err != nil {
 			return ended, err
 		}
-		s.sources[at] = s.start(at, client)
+		s.sources[at] = s.start(at, reads)
+		s.byResource[at.Resource] = append(slices.Clip(s.byResource[at.Resource]), s.sources[at])
 	}
 	s.updated = true
 	return ended, nil
@@ -172,6 +192,7 @@ func (s *Set) Stop() {
 	s.stopped = true
 	all := s.sources
 	s.sources = map[Source]*source{}
+	s.byResource = map[schema.GroupVersionResource][]*source{}
 	s.mu.Unlock()
 	for _, src := range all {
 		src.stop()
@@ -180,105 +201,118 @@ func (s *Set) Stop() {
 	s.http.CloseIdleConnections()
 }
 
-// client returns a client for a path below an endpoint. All share the connections of the set.
-func (s *Set) client(endpoint, path string) (dynamic.Interface, error) {
-	cfg := rest.CopyConfig(s.o.Config)
-	cfg.Host, cfg.QPS = endpoint+path, -1
-	d, err := dynamic.NewForConfigAndClient(cfg, s.http)
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
-	}
-	return d, nil
-}
-
 // Object is an object and the endpoint that serves it. It is shared: callers must not change it.
 type Object struct {
 	*unstructured.Unstructured
 	Endpoint string
+	// Partial means that the object has its metadata only. Set.Fetch returns the rest.
+	Partial bool
+}
+
+// of returns the sources of a resource. Nobody changes the list: update makes another one.
+func (s *Set) of(r schema.GroupVersionResource) []*source {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byResource[r]
+}
+
+// object returns an object of a source.
+func (s *Set) object(src *source, h held) Object {
+	return Object{s.unpack(h), src.Endpoint, s.partial(src.Resource)}
 }
 
 // Get returns an object, or false if no endpoint has it.
 func (s *Set) Get(r schema.GroupVersionResource, k Key) (Object, bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for at, src := range s.sources {
-		if at.Resource != r {
-			continue
-		}
-		if o := src.get(k); o != nil {
-			return Object{o, at.Endpoint}, true
+	for _, src := range s.of(r) {
+		if h := src.get(k); h.exists() {
+			return s.object(src, h), true
 		}
 	}
 	return Object{}, false
 }
 
+// Has reports whether an endpoint has an object. It does not unpack it.
+func (s *Set) Has(r schema.GroupVersionResource, k Key) bool {
+	return slices.ContainsFunc(s.of(r), func(src *source) bool { return src.get(k).exists() })
+}
+
+// Class returns the class of an object, or false if no endpoint has it. It does not unpack the object.
+func (s *Set) Class(r schema.GroupVersionResource, k Key) (class string, ok bool) {
+	for _, src := range s.of(r) {
+		if h := src.get(k); h.exists() {
+			return h.class, true
+		}
+	}
+	return "", false
+}
+
 // List returns the objects of a resource, in the order of their keys.
 func (s *Set) List(r schema.GroupVersionResource) []Object {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	type keyed struct {
 		Key
-		Object
+		*source
+		held
 	}
 	var found []keyed
-	for at, src := range s.sources {
-		if at.Resource == r {
-			src.each(func(k Key, o *unstructured.Unstructured) { found = append(found, keyed{k, Object{o, at.Endpoint}}) })
-		}
+	for _, src := range s.of(r) {
+		src.each(func(k Key, h held) { found = append(found, keyed{k, src, h}) })
 	}
 	slices.SortFunc(found, func(a, b keyed) int { return a.compare(b.Key) })
 	out := make([]Object, len(found))
 	for i, o := range found {
-		out[i] = o.Object
+		out[i] = s.object(o.source, o.held)
 	}
 	return out
+}
+
+// Keys returns the keys of the objects of a resource that are of a class, in no order. It does not unpack the objects.
+func (s *Set) Keys(r schema.GroupVersionResource, class string) (out []Key) {
+	for _, src := range s.of(r) {
+		out = append(out, src.keys(func(h held) bool { return h.class == class })...)
+	}
+	return out
+}
+
+// KeysAt returns the keys of the objects of a source that are of a class, in no order. It does not unpack the objects.
+func (s *Set) KeysAt(at Source, class string) []Key {
+	s.mu.RLock()
+	src := s.sources[at]
+	s.mu.RUnlock()
+	if src == nil {
+		return nil
+	}
+	return src.keys(func(h held) bool { return h.class == class })
 }
 
 // Count returns the number of objects of a resource that match. Nil matches all.
 func (s *Set) Count(r schema.GroupVersionResource, match func(*unstructured.Unstructured) bool) int {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	n := 0
-	for at, src := range s.sources {
-		if at.Resource == r {
-			src.each(func(_ Key, o *unstructured.Unstructured) {
-				if match == nil || match(o) {
-					n++
-				}
-			})
-		}
+	for _, src := range s.of(r) {
+		src.each(func(_ Key, h held) {
+			if match == nil || match(s.unpack(h)) {
+				n++
+			}
+		})
 	}
 	return n
 }
 
-// In returns the objects of a resource in a namespace of a logical cluster, in no order.
-func (s *Set) In(r schema.GroupVersionResource, cluster, namespace string) []Object {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var out []Object
-	for at, src := range s.sources {
-		if at.Resource != r {
-			continue
-		}
-		for _, o := range src.in(cluster, namespace) {
-			out = append(out, Object{o, at.Endpoint})
+// In returns the objects of a resource in a namespace of a logical cluster, in no order. An empty namespace has what is cluster-scoped.
+func (s *Set) In(r schema.GroupVersionResource, cluster, namespace string) (out []Object) {
+	for _, src := range s.of(r) {
+		for _, h := range src.in(cluster, namespace) {
+			out = append(out, s.object(src, h))
 		}
 	}
 	return out
 }
 
-// Resource returns a client for a resource in one logical cluster, at the endpoint that serves the object. An empty cluster is
-// that of an API server.
-func (s *Set) Resource(endpoint, cluster string, r schema.GroupVersionResource) (dynamic.NamespaceableResourceInterface, error) {
-	path := ""
-	if cluster != "" {
-		path = "/clusters/" + cluster
+// KeysIn returns the keys of the objects of a class in a namespace of a logical cluster, in no order. It does not unpack the objects.
+func (s *Set) KeysIn(r schema.GroupVersionResource, cluster, namespace, class string) (out []Key) {
+	for _, src := range s.of(r) {
+		out = append(out, src.keysIn(cluster, namespace, class)...)
 	}
-	d, err := s.client(endpoint, path)
-	if err != nil {
-		return nil, err
-	}
-	return d.Resource(r), nil
+	return out
 }
 
 // Listed reports whether every source was listed at least once.

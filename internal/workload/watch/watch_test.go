@@ -3,8 +3,11 @@ package watch_test
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +31,12 @@ type shard struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any
 	broken  bool
+	// most is how many objects a list has at most. Zero is all.
+	most int
+	// one is the answer to requests for the object web.
+	one map[string]any
+	// asked are the queries of lists.
+	asked   []string
 	watches map[chan map[string]any]bool
 }
 
@@ -57,6 +66,13 @@ func (s *shard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the disk is full", http.StatusInternalServerError)
 		return
 	}
+	if strings.HasSuffix(r.URL.Path, "/web") {
+		one := s.one
+		s.mu.Unlock()
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(one)
+		return
+	}
 	if r.URL.Path != s.path {
 		s.mu.Unlock()
 		http.NotFound(w, r)
@@ -64,14 +80,9 @@ func (s *shard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Query().Get("watch") == "" {
-		items := []any{}
-		for _, o := range s.objects {
-			items = append(items, o)
-		}
+		body := s.page(r)
 		s.mu.Unlock()
-		_ = json.NewEncoder(w).Encode(map[string]any{
-			"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": map[string]any{"resourceVersion": "1"}, "items": items,
-		})
+		_ = json.NewEncoder(w).Encode(body)
 		return
 	}
 	events := make(chan map[string]any, 10)
@@ -95,6 +106,25 @@ func (s *shard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.(http.Flusher).Flush()
 		}
 	}
+}
+
+// page returns a list, or a page of it. The shard is locked.
+func (s *shard) page(r *http.Request) map[string]any {
+	q := r.URL.Query()
+	s.asked = append(s.asked, "limit="+q.Get("limit")+" resourceVersion="+q.Get("resourceVersion"))
+	names := slices.Sorted(maps.Keys(s.objects))
+	meta := map[string]any{"resourceVersion": "1"}
+	from, _ := strconv.Atoi(q.Get("continue"))
+	names = names[from:]
+	if s.most > 0 && len(names) > s.most {
+		names = names[:s.most]
+		meta["continue"] = strconv.Itoa(from + s.most)
+	}
+	items := []any{}
+	for _, name := range names {
+		items = append(items, s.objects[name])
+	}
+	return map[string]any{"apiVersion": "apps/v1", "kind": "DeploymentList", "metadata": meta, "items": items}
 }
 
 // event changes an object and tells the watches.
@@ -159,6 +189,31 @@ func newSet(t *testing.T, o watch.Options) *watch.Set {
 	require.NoError(t, err)
 	t.Cleanup(s.Stop)
 	return s
+}
+
+// names returns the names of the objects of a set, sorted.
+func names(s *watch.Set) (out []string) {
+	for _, o := range s.List(deployments) {
+		out = append(out, o.GetName())
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestListsComeInPages(t *testing.T) {
+	for _, packed := range []bool{false, true} {
+		alpha := newShard(t, path)
+		alpha.most = 2
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			alpha.event("ADDED", object("1a", "default", name, "1"))
+		}
+		s := newSet(t, watch.Options{Path: watch.AllClusters, Packed: packed})
+		require.NoError(t, s.Update([]string{alpha.URL}, []schema.GroupVersionResource{deployments}))
+		eventually(t, s.Complete, "it is listed")
+		require.Equal(t, []string{"a", "b", "c", "d", "e"}, names(s))
+		page := "limit=500 resourceVersion="
+		require.Equal(t, []string{page, page, page}, alpha.asked, "a version of 0 would make the server ignore the limit")
+	}
 }
 
 const path = "/clusters/*/apis/apps/v1/deployments"
