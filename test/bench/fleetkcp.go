@@ -53,7 +53,7 @@ type fleetKCP struct {
 	queues map[string]*fleetWatch
 
 	state sync.Mutex
-	// decided are the roots that have had a leaf, existing those of which a syncer has seen one, and bound the bindings whose claims are
+	// decided are the roots that have had a leaf, existing are the roots whose leaf a syncer has seen, and bound the bindings whose claims are
 	// applied.
 	decided, existing, bound map[fleetKey]bool
 	latencies                map[string][]float64
@@ -167,7 +167,7 @@ func (f *fleetKCP) create(ctx context.Context, n func(string) int, crowd string)
 	})
 }
 
-// flood creates and changes Deployments of the first workspace at a rate: 300 of them, again and again.
+// flood creates and changes Deployments of the first workspace at a rate: 300 of them, repeatedly.
 func (f *fleetKCP) flood(ctx context.Context, n func(string) int, _ string) error {
 	return paced(ctx, n("rate"), n("seconds"), func(i int) error {
 		o := fleetDeployment(i % 300)

@@ -15,7 +15,7 @@ import (
 )
 
 // User is the user of all requests.
-const User = "somebody"
+const User = "test-user"
 
 // anyCluster is the path element for all logical clusters.
 const anyCluster = "*"

@@ -205,7 +205,7 @@ const (
 	ReasonSpreadNotSet      = "SpreadNotSet"   // the kind is not in the table of kinds, and the object has no annotation
 	ReasonUnprotected       = "Unprotected"    // what protects the pods is not in the cluster yet
 	ReasonTooLarge          = "TooLarge"       // the workspace has more than one workspace may have
-	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object again and again
+	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object repeatedly
 	ReasonRetrying          = "Retrying"       // the physical cluster fails to answer
 	ReasonNotAllowed        = "NotAllowed"     // by the tenancy of the Cluster
 )

@@ -185,7 +185,7 @@ func TestAKubeconfigThatIsRefusedEvictsNothing(t *testing.T) {
 	require.Equal(t, "True Ready", k.condition("c2", "Ready"))
 }
 
-// A controller that starts again and again neither revives a cluster, nor loses one.
+// A controller that restarts repeatedly neither revives a cluster, nor loses one.
 func TestTheControllerRestarts(t *testing.T) {
 	for _, every := range []time.Duration{30 * time.Second, time.Minute} {
 		t.Run(every.String(), func(t *testing.T) {

@@ -119,7 +119,7 @@ func TestASyncerOfAnotherClusterWaits(t *testing.T) {
 	leave()
 }
 
-// A name is not a cluster: whoever is added under the name of a removed one is another one, whatever the removed one has left.
+// A name is not a cluster: a cluster that is added under the name of a removed one is another one, whatever the removed one has left.
 func TestAClusterUnderTheNameOfARemovedOne(t *testing.T) {
 	k := newKCP(t)
 	k.add("c2", kubeconfig(newCluster(t, "two", "2", "").URL))
@@ -141,7 +141,7 @@ func TestAClusterUnderTheNameOfARemovedOne(t *testing.T) {
 	k.Apply(t, compute, leases, string(raw))
 	k.add("c1", kubeconfig(gone.URL))
 	k.settled("c1")
-	k.eventually(func() bool { return k.reason("c1", "Ready") == api.ReasonUnreachable }, "the old Lease is no heartbeat")
+	k.eventually(func() bool { return k.reason("c1", "Ready") == api.ReasonUnreachable }, "the old Lease does not count")
 	require.Equal(t, "<nil>", k.field("c1", "status", "uid"))
 	k.add("c1", kubeconfig(newCluster(t, "three", "3", "").URL))
 	k.eventually(func() bool {
@@ -149,7 +149,7 @@ func TestAClusterUnderTheNameOfARemovedOne(t *testing.T) {
 	}, "another one")
 }
 
-// The one that works goes on to work, also while the controller cannot reach it.
+// The one that works continues, also while the controller cannot reach it.
 func TestTheSameClusterUnderAnotherName(t *testing.T) {
 	k := newKCP(t)
 	c1 := newCluster(t, "one", "1", "")

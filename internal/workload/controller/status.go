@@ -32,7 +32,7 @@ type draft struct {
 	problem error
 }
 
-// drafts returns the next status of each cluster, but for the condition Evicted.
+// drafts returns the next status of each cluster, except for the condition Evicted.
 func (c *controller) drafts(ctx context.Context, clusters []*api.Cluster, now time.Time) (all []*draft) {
 	count := now.Sub(c.counted) >= c.every(countInterval)
 	if count {

@@ -67,8 +67,8 @@ func TestObjects(t *testing.T) {
 	require.Len(t, bound, len(covered))
 }
 
-// Users name only clusters that every workspace may use. The controller is known by its user, and by who has authenticated it: a workspace can trust
-// an identity provider that gives somebody the same name.
+// Users name only clusters that every workspace may use. The controller is known by its user, and by its identity provider: a workspace can trust
+// an identity provider that gives a user the same name.
 func TestPlacement(t *testing.T) {
 	exported := []schema.GroupResource{{Group: "apps", Resource: "deployments"}, {Group: "example.com", Resource: "widgets"}}
 	for _, tc := range []struct {

@@ -93,7 +93,7 @@ func TestJudgeComparesNoClocks(t *testing.T) {
 	require.Contains(t, j.See(c1, released, now.Add(100*time.Second)).Conditions[2].Message, "the syncer syncer-1 has sent no heartbeat")
 }
 
-// A Lease that was there when the judge started is no heartbeat.
+// A Lease that was there when the judge started is not a heartbeat.
 func TestJudgeThatStartsKeepsTheConditions(t *testing.T) {
 	now := testutil.Start()
 	unreachable := `{"reason":"Unreachable","message":"no route to host"}`
@@ -107,7 +107,7 @@ func TestJudgeThatStartsKeepsTheConditions(t *testing.T) {
 		again := j.See(c, lease("another time", "{}"), now)
 		require.Equal(t, conditions(v), conditions(again), name)
 		require.Zero(t, again.LastHeartbeat, "it has not seen one")
-		require.Equal(t, conditions(v), conditions(j.See(c, nil, now.Add(39*time.Second))), "a Lease that is gone is no heartbeat that is missed")
+		require.Equal(t, conditions(v), conditions(j.See(c, nil, now.Add(39*time.Second))), "a Lease that is gone is not a missed heartbeat")
 		require.Equal(t, missed, conditions(j.See(c, lease("another time", "{}"), now.Add(heartbeat.Grace))))
 		require.Equal(t, ready, conditions(j.See(c, lease("now", "{}"), now.Add(heartbeat.Grace))))
 	}
@@ -126,7 +126,7 @@ func TestJudgeThatStartsKeepsTheConditions(t *testing.T) {
 	require.Equal(t, ready, conditions(j.See(dead, lease("now", "{}"), now)))
 }
 
-// A Cluster that was removed, and is added again under its name, has the Lease of the former one.
+// A Cluster that was removed, and is added again under its name, has the Lease of the previous one.
 func TestJudgeOfANewClusterIgnoresTheOldLease(t *testing.T) {
 	now := testutil.Start()
 	var j heartbeat.Judge

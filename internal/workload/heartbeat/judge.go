@@ -21,7 +21,7 @@ const (
 )
 
 // Judge decides whether clusters are ready. It compares no clocks: a heartbeat is a change of a Lease, at the time when the judge sees
-// it. A Lease that was there when the judge started is no heartbeat: the conditions stay as they are, and the grace period goes on from what the
+// it. A Lease that was there when the judge started is not a heartbeat: the conditions stay as they are, and the grace period goes on from what the
 // status of the Cluster has of it.
 type Judge struct {
 	clusters map[string]*seen

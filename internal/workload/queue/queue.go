@@ -18,7 +18,7 @@ type Options[K comparable] struct {
 	// Tenant returns the tenant of an item.
 	Tenant func(K) string
 	// PerSecond is how many items of a tenant are served in a second for long, and Burst how many more at once. A worker that serves an item uses
-	// processors, and what it writes comes back as events, which all tenants share: turns alone do not bound that. Zero is no limit.
+	// processors, and what it writes comes back as events, which all tenants share: turns alone do not bound that. Zero means no limit.
 	PerSecond, Burst int
 	// Limiter has the delays of AddRateLimited.
 	Limiter workqueue.TypedRateLimiter[K]
@@ -223,7 +223,7 @@ func (f *fair[K]) ShutDown() {
 	defer f.mu.Unlock()
 	f.shuttingDown = true
 	for name, l := range f.lines {
-		f.list(name, l) // nobody waits any more
+		f.list(name, l) // no item waits
 	}
 	f.wake.Broadcast()
 }

@@ -232,7 +232,7 @@ func (s *Scheduler) apply(ctx context.Context, r dynamic.ResourceInterface, at b
 }
 
 // unbind deletes the binding to the APIExport of a cluster that was removed: its APIExport does not exist, and nothing in the workspace is
-// scheduled to the cluster. An APIExport that is only missing in what the controller knows is no reason: nothing would come from the
+// scheduled to the cluster. An APIExport that is only missing in what the controller knows is not a reason: nothing would come from the
 // workspace to the cluster any more.
 func (s *Scheduler) unbind(ctx context.Context, r dynamic.ResourceInterface, at binding, o watch.Object) (again time.Duration, _ error) {
 	if o.GetLabels()[api.LabelManagedBy] != api.ManagerController {

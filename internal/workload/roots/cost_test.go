@@ -54,7 +54,7 @@ func TestANamespaceCostsWhatIsInIt(t *testing.T) {
 	require.Less(t, testing.AllocsPerRun(10, once), 50.0)
 }
 
-// Leaves are counted when they change, and not when somebody wants to know how many there are.
+// Leaves are counted when they change, and not when they are read.
 func TestCountingLeavesCostsNothing(t *testing.T) {
 	s := known(t)
 	require.Equal(t, Leaves{Count: 200, Complete: true}, s.Leaves("c1"))

@@ -188,7 +188,7 @@ func capped(sum, allocatable corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// sweep ends the reservations whose time is over.
+// sweep ends the reservations whose time has ended.
 func (r *reserved) sweep(now time.Time) {
 	if now.Sub(r.swept) < sweepReservations {
 		return

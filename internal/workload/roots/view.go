@@ -213,8 +213,8 @@ func notReadyReason(c *api.Cluster) string {
 	return ""
 }
 
-// lost reports whether other clusters run the share of a cluster, too. The controller says so with a condition. A workload can want another
-// time, or never. One that must be alone says so itself: what does not answer can still run.
+// lost reports whether other clusters run the share of a cluster, too. A condition of the Cluster has that. A workload can want another
+// time, or never. One that must be alone needs an annotation for that: what does not answer can still run.
 func lost(c *api.Cluster, w schedule.Workload, now time.Time) bool {
 	if isReady(c) || w.Hints.Failover == api.FailoverNever || w.Alone && w.Hints.Failover == "" {
 		return false

@@ -59,7 +59,7 @@ func (a *assignment) missing(name string) *candidate {
 	return &candidate{Cluster: Cluster{Name: name}, lost: true, reason: reason + ": other clusters run its share, too"}
 }
 
-// excluded returns why a user or an administrator excludes a cluster. It is empty if nobody does.
+// excluded returns why a user or an administrator excludes a cluster. It is empty if none of them does.
 func (a *assignment) excluded(c Cluster) string {
 	h := a.workload.Hints
 	switch {

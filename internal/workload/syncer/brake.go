@@ -23,7 +23,7 @@ const manyOrphans = 5
 // tokenLength is the number of characters with which a user releases orphans.
 const tokenLength = 8
 
-// keepsData reports whether objects of a resource have data, or are what uses it: nobody but a user decides that it is not needed.
+// keepsData reports whether objects of a resource have data, or are what uses it: only a user decides that it is not needed.
 func keepsData(r schema.GroupVersionResource) bool {
 	return r == claims || r.GroupResource() == statefulSets
 }
@@ -32,7 +32,7 @@ var statefulSets = schema.GroupResource{Group: "apps", Resource: "statefulsets"}
 
 // verdict is what happens to orphans.
 type verdict struct {
-	// remove are those whose time is over, or that a user has released.
+	// remove are those whose time has ended, or that a user has released.
 	remove map[orphan]bool
 	// kept is why others stay until a user releases them, and found what will be removed later. Empty: there are none.
 	kept, found string

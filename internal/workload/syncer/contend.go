@@ -16,7 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
-// An object is contended when another client of the physical cluster changes it again and again. Each correction brings the next change,
+// An object is contended when another client of the physical cluster changes it repeatedly. Each correction brings the next change,
 // and both would write as fast as they can.
 const (
 	// contendedAfter is the number of corrections within contendedFor after which an object is contended, until a correction has stayed for
@@ -204,7 +204,7 @@ func (s *syncer) managersOf(ctx context.Context, i item, desired *unstructured.U
 	return slices.Compact(out)
 }
 
-// judged returns the condition of a leaf whose object was accepted, or refused: a contended object is not synced, whoever was last.
+// judged returns the condition of a leaf whose object was accepted, or refused: a contended object is not synced, whichever client was last.
 func (s *syncer) judged(i item, o outcome) outcome {
 	s.contention.succeeded(i)
 	managers, contended := s.contention.contended(i)
@@ -216,7 +216,7 @@ func (s *syncer) judged(i item, o outcome) outcome {
 		who = "field manager " + strings.Join(managers, ", ")
 	}
 	return outcome{api.ReasonContendedField, fmt.Sprintf(
-		"%s changes the object in cluster %s again and again, so that corrections wait up to %s: "+
+		"%s changes the object in cluster %s repeatedly, so that corrections wait up to %s: "+
 			"stop that client there, or leave the fields that it sets out of the object", who, s.Cluster, lastCorrection)}
 }
 

@@ -80,7 +80,7 @@ spec: {replicas: 9}`, namespaceOf("1a")))
 		change()
 		s.eventually(corrected, "corrected")
 	}
-	const want = "False ContendedField: field manager argo, keda changes the object in cluster c1 again and again"
+	const want = "False ContendedField: field manager argo, keda changes the object in cluster c1 repeatedly"
 	s.eventually(func() bool { return strings.HasPrefix(s.condition("1a", "web"), want) }, "reported")
 	s.physical.Writes()
 	change()
@@ -90,7 +90,7 @@ spec: {replicas: 9}`, namespaceOf("1a")))
 	}, "the status comes up")
 	require.Empty(t, s.physical.Writes(), "the clock stands, so that the correction waits")
 	now.Add(1)
-	s.eventually(corrected, "the delay is over")
+	s.eventually(corrected, "the delay has ended")
 
 	change()
 	s.leaf("1a", "web", "{replicas: 1, paused: true}")
@@ -118,7 +118,7 @@ func TestFieldsOfOthersAreNotContended(t *testing.T) {
 	require.Equal(t, "True Synced: ", s.condition("1a", "web"))
 }
 
-// Controllers of the cluster keep these objects in each namespace: a leaf would be changed back for ever.
+// Controllers of the cluster keep these objects in each namespace: a leaf would be changed back indefinitely.
 func TestWhatEachNamespaceHasIsNotReplaced(t *testing.T) {
 	s := newSides(t)
 	s.start()

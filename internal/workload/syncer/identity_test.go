@@ -43,7 +43,7 @@ func TestAClusterWithAnotherName(t *testing.T) {
 	require.Equal(t, []string{"c1", "baseline"}, []string{labels[api.LabelCluster], labels[api.LabelPodSecurity]})
 }
 
-// An object that somebody has created in the cluster is neither overwritten nor deleted.
+// An object that another client has created in the cluster is neither overwritten nor deleted.
 func TestObjectsOfAdministratorsAreNotTouched(t *testing.T) {
 	s := newSides(t)
 	ns := namespaceOf("1a")
@@ -97,7 +97,7 @@ func TestAnotherClusterIsNotUsed(t *testing.T) {
 	s.eventually(func() bool {
 		state := s.reported.Load()
 		return state != nil && state.Objects > 0 && strings.Contains(strings.Join(state.Failures, "\n"), "this is another physical cluster than Cluster c1 was registered for")
-	}, "it says so")
+	}, "it reports that")
 	require.Nil(t, s.below("1a", deployments, "web"))
 	require.Empty(t, s.kcp.Get("1a", deployments, "shop", "web--c1").GetFinalizers())
 	stop()
@@ -121,7 +121,7 @@ func TestNothingRunsTwice(t *testing.T) {
 	require.NoError(t, k.blocked())
 }
 
-// A namespace that appears between the look and the creation belongs to somebody else.
+// A namespace that appears between the look and the creation belongs to another client.
 func TestANamespaceThatSomebodyElseCreatesMeanwhile(t *testing.T) {
 	s := newSides(t)
 	k := s.listed()

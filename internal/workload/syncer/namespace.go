@@ -87,7 +87,7 @@ func (s *syncer) ensureNamespace(ctx context.Context, i item) error {
 }
 
 func (s *syncer) createNamespace(ctx context.Context, client dynamic.ResourceInterface, name string, labels map[string]string, i item) error {
-	s.guards.forget(name) // those of a former namespace of the name
+	s.guards.forget(name) // a previous namespace of the name had others
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	u.SetName(name)

@@ -126,7 +126,7 @@ func (s sighting) age(now time.Time) time.Duration {
 	return s.before + now.Sub(s.since)
 }
 
-// sweep removes orphans whose time is over. It looks at nothing if anything could not be listed, on either side, because a leaf that is not
+// sweep removes orphans whose time has ended. It looks at nothing if anything could not be listed, on either side, because a leaf that is not
 // known may exist.
 func (s *syncer) sweep(ctx context.Context) {
 	defer s.begin("the look for orphans")()

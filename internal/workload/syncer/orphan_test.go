@@ -160,7 +160,7 @@ func TestEmptiedNamespaces(t *testing.T) {
 	k.sweep(t.Context())
 	s.ahead.Add(int64(15 * time.Second))
 	k.sweep(t.Context())
-	require.Equal(t, []string{"/" + namespaceOf("2b")}, s.physical.Names("", spaces), "nobody knows why the other one is empty")
+	require.Equal(t, []string{"/" + namespaceOf("2b")}, s.physical.Names("", spaces), "it is not known why the other one is empty")
 	s.pass(k, 65*time.Minute)
 	require.Empty(t, s.physical.Names("", spaces))
 }

@@ -110,7 +110,7 @@ func (r *restriction) claim(where string, template any) {
 	t, _ := template.(map[string]any)
 	spec, _ := t["spec"].(map[string]any)
 	if volume, _ := spec["volumeName"].(string); volume != "" {
-		r.refuse(fmt.Sprintf("volumeName %s in %s, which can be the volume of somebody else,", volume, where), "", "")
+		r.refuse(fmt.Sprintf("volumeName %s in %s, which can be the volume of another workspace,", volume, where), "", "")
 	}
 }
 

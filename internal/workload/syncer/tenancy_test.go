@@ -53,7 +53,7 @@ func TestNamespacesAreConfinedByDefault(t *testing.T) {
 	require.JSONEq(t, `{"hard":{"pods":"1k","services.loadbalancers":"20"}}`, s.guardSpec(quotas))
 	require.Empty(t, s.guardSpec(limits))
 	guard := s.below("1a", policies, guardName)
-	require.Equal(t, map[string]string{api.LabelManagedBy: api.ManagerSyncer}, guard.GetLabels(), "it is no orphan")
+	require.Equal(t, map[string]string{api.LabelManagedBy: api.ManagerSyncer}, guard.GetLabels(), "it is not an orphan")
 	require.Empty(t, guard.GetAnnotations())
 }
 

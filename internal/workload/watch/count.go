@@ -13,7 +13,7 @@ type Usage struct {
 	Objects, Bytes int
 }
 
-// counts has what the objects of a set sum up to. It is kept with each change, so that nobody has to go through all objects.
+// counts has what the objects of a set sum up to. It is kept with each change, so that no caller has to go through all objects.
 type counts struct {
 	mu sync.RWMutex
 	// classes has the number of objects by resource and class.

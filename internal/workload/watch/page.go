@@ -17,7 +17,7 @@ type item struct {
 // GetObjectKind implements runtime.Object.
 func (i *item) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
 
-// DeepCopyObject implements runtime.Object. Nobody changes an item.
+// DeepCopyObject implements runtime.Object. Items are not changed.
 func (i *item) DeepCopyObject() runtime.Object { return i }
 
 // page returns a page of a list whose objects are as the set keeps them.

@@ -209,7 +209,7 @@ type Object struct {
 	Partial bool
 }
 
-// of returns the sources of a resource. Nobody changes the list: update makes another one.
+// of returns the sources of a resource. The list is not changed: update makes another one.
 func (s *Set) of(r schema.GroupVersionResource) []*source {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
