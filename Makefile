@@ -16,7 +16,7 @@ IMAGE      ?= ghcr.io/kcpctl/kcpctl:$(VERSION)
 NODE       ?= a
 STEPS      ?= 5000
 # The most bytes that kcpctl for Linux on amd64 may have.
-MAX_SIZE   := 36000000
+MAX_SIZE   := 36500000
 export GOFLAGS
 export CGO_ENABLED = 0
 

@@ -197,7 +197,7 @@ func (f *fleet) sameNames(t *testing.T) {
 func (f *fleet) kinds(t *testing.T) {
 	f.apply(t, rootTeam, otherKinds+"---"+fmt.Sprintf(site, f.name))
 	f.becomes(t, rootTeam, "statefulset/db", ".status.readyReplicas", "2")
-	f.spread(t, rootTeam, "app=db", 1, 1)
+	require.Len(t, f.pods(t, f.atOne(t, "statefulset/db"), rootTeam, "app=db"), 2, "two clusters would both have a db-0")
 	f.becomes(t, rootTeam, "statefulset/disk", ".status.readyReplicas", "1")
 	f.disk = f.atOne(t, "statefulset/disk")
 	f.becomes(t, rootTeam, "daemonset/each", ".status.numberReady", "2")
@@ -269,6 +269,7 @@ func (f *fleet) drains(t *testing.T) {
 	f.spread(t, rootOther, "app=web", 3, 0)
 	f.becomes(t, rootCompute, "cluster/c2", `.status.conditions[?(@.type=="Schedulable")].reason`, "Drained")
 	f.sub(t, "cluster", "uncordon", "c2").ok(t)
+	f.sub(t, "workloads", "rebalance").ok(t)
 	eventually(t.Context(), t, func() error {
 		if n := len(f.pods(t, "c2", rootOther, "app=web")); n == 0 {
 			return fmt.Errorf("no pod is back on c2")

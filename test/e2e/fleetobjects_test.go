@@ -104,7 +104,7 @@ spec:
 const site = `
 apiVersion: %s.example.com/v1
 kind: Site
-metadata: {name: front}
+metadata: {name: front, annotations: {workloads.kcp.dev/spread: Single}}
 spec: {owner: team, region: eu}
 `
 

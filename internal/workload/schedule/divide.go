@@ -179,15 +179,22 @@ func (a *assignment) exceeds(c *candidate, shares map[string]int64) int {
 	return 0
 }
 
-// near reports whether the candidates have all replicas already, and hardly any would move. For few replicas, a move has to be worth it: the
-// clusters that get some have more room afterwards than those that lose them, by a margin, so that nothing moves back.
+// near reports whether the candidates have all replicas already, and hardly any would move. For few replicas, a move has to be worth it: more
+// clusters run some, or the clusters that get some have more room afterwards than those that lose them, by a margin, so that nothing moves back.
 func (a *assignment) near(goal map[string]int64) bool {
 	total, moved := int64(0), int64(0)
 	most, least := int64(0), int64(math.MaxInt64)
+	more := 0
 	for name, n := range goal {
 		had, room := a.previous[name].Replicas, a.clusters[name].room
 		total += had
 		moved += max(0, n-had)
+		switch {
+		case n > 0 && had == 0:
+			more++
+		case n == 0 && had > 0:
+			more--
+		}
 		switch {
 		case n > had:
 			least = min(least, room-(n-had))
@@ -197,6 +204,8 @@ func (a *assignment) near(goal map[string]int64) bool {
 	}
 	switch {
 	case total != a.workload.Replicas || moved == 0:
+		return false
+	case total < few && more > 0:
 		return false
 	case total < few:
 		return float64(least) < advantage*float64(most)

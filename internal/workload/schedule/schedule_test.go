@@ -126,6 +126,10 @@ func TestGoal(t *testing.T) {
 			clusters: []schedule.Cluster{
 				with(c1, func(c *schedule.Cluster) { c.Free = free("4", "99") }), with(c2, func(c *schedule.Cluster) { c.Free = free("4", "101") }),
 			}, want: numbers{"c1": 1}},
+		"rebalanced over more clusters": {workload: hints(3, func(w *schedule.Workload) { w.Rebalance = true }), previous: numbers{"c1": 3},
+			clusters: []schedule.Cluster{
+				with(c1, func(c *schedule.Cluster) { c.Free = free("4", "97") }), with(c2, func(c *schedule.Cluster) { c.Free = free("4", "99") }),
+			}, want: numbers{"c1": 2, "c2": 1}},
 		"rebalanced for much room": {workload: hints(1, func(w *schedule.Workload) { w.Rebalance = true }), previous: numbers{"c1": 1},
 			clusters: []schedule.Cluster{
 				with(c1, func(c *schedule.Cluster) { c.Free = free("4", "50") }), with(c2, func(c *schedule.Cluster) { c.Free = free("4", "101") }),
