@@ -124,9 +124,9 @@ func (n *negotiation) fields(ctx context.Context, r *schemaRequest) ([]schemaCha
 
 // paths returns the paths of the workspaces of logical clusters, by name. One that has none, or whose path cannot be read, is called by its
 // name. The group of kcpctl has all permissions in all workspaces (kcp: pkg/authorization/bootstrap/policy.go, SystemKcpAdminGroup).
-func (n *negotiation) paths(ctx context.Context, clusters []string) map[string]string {
+func (c *compute) paths(ctx context.Context, clusters []string) map[string]string {
 	paths := parallel.Map(parallel.Limit, clusters, func(name string) string {
-		o, err := n.Object(ctx, kcp.Place{Workspace: name, GroupVersionKind: kcpapi.LogicalCluster.GroupVersionKind, Name: "cluster"})
+		o, err := c.Object(ctx, kcp.Place{Workspace: name, GroupVersionKind: kcpapi.LogicalCluster.GroupVersionKind, Name: "cluster"})
 		if err != nil || o == nil {
 			return name
 		}

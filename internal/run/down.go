@@ -28,8 +28,8 @@ type DownRuntime interface {
 
 // Tenants are what workspaces run in the physical clusters of spec.workloads. It is theirs, as data of kcp is.
 type Tenants interface {
-	// Remove deletes it. No syncer runs any more. What cannot be deleted is reported, and stays.
-	Remove(ctx context.Context, report func(string)) error
+	// Remove deletes it. No syncer runs any more. What cannot be deleted stays, and is part of the result.
+	Remove(ctx context.Context, report func(string)) (result string, _ error)
 	// Left returns what is still there, such as "3 namespaces of workspaces in cluster c1".
 	Left(ctx context.Context) []string
 }
@@ -150,12 +150,9 @@ func (d *Down) removeTenants(ctx context.Context) error {
 	}
 	const name = "purge workloads"
 	d.step(name, Running, "removing the namespaces of workspaces from physical clusters")
-	if err := d.Tenants.Remove(ctx, func(what string) { d.step(name, Running, what) }); err != nil {
+	result, err := d.Tenants.Remove(ctx, func(what string) { d.step(name, Running, what) })
+	if err != nil {
 		return d.fail(name, err)
-	}
-	result := "removed"
-	if left := d.Tenants.Left(ctx); len(left) > 0 {
-		result = "still there: " + strings.Join(left, "; ")
 	}
 	d.step(name, Done, result)
 	return nil

@@ -113,9 +113,9 @@ type tenants struct {
 	err  error
 }
 
-func (f *tenants) Remove(context.Context, func(string)) error {
+func (f *tenants) Remove(context.Context, func(string)) (string, error) {
 	f.seen = f.rt.Calls()
-	return f.err
+	return "2 namespaces removed", f.err
 }
 
 func (f *tenants) Left(context.Context) []string { return f.left }
@@ -151,6 +151,7 @@ func TestDownStopsSyncersFirst(t *testing.T) {
 				require.Equal(t, stopped, w.rt.Calls()[:len(stopped)], w.rt.Calls())
 				require.Contains(t, w.rt.Calls()[len(stopped):], "Delete agent/widgets")
 				if tc.tenants {
+					require.Equal(t, "done 2 namespaces removed", w.of("purge workloads")[1])
 					require.Equal(t, stopped, f.seen, "workloads are removed when no syncer creates them again")
 				} else {
 					require.Nil(t, f.seen, "workloads run on")
