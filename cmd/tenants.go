@@ -63,6 +63,13 @@ func namespacePlace(name string) kcp.Place {
 
 // tenants reads what workspaces run in some physical clusters. Neither a cluster that cannot be read nor a kcp that does not answer fails it.
 func (s *session) tenants(ctx context.Context, of ...*topology.Component) *tenants {
+	t := s.findTenants(ctx, of...)
+	t.unknown = s.ask(ctx, t)
+	return t
+}
+
+// findTenants reads the namespaces of all setups in some physical clusters, without kcp.
+func (s *session) findTenants(ctx context.Context, of ...*topology.Component) *tenants {
 	t := &tenants{setup: s.topology.Name}
 	for _, c := range of {
 		w := c.Physical.WorkloadCluster
@@ -76,7 +83,6 @@ func (s *session) tenants(ctx context.Context, of ...*topology.Component) *tenan
 		t.clusters = append(t.clusters, cl)
 	}
 	t.look(ctx)
-	t.unknown = s.ask(ctx, t)
 	return t
 }
 

@@ -1,14 +1,18 @@
 package cmd
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
@@ -221,4 +225,77 @@ func TestDownDeletesOnlyNamespacesThatWereShown(t *testing.T) {
 	_, err = found.Remove(t.Context(), func(string) {})
 	require.NoError(t, err)
 	require.Equal(t, []string{"/late", "/shop-9"}, w.namespaces())
+}
+
+// A cluster that is added has namespaces of this setup and of another one.
+func TestClusterAddShowsWhatIsThere(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cluster string
+		knows   bool
+		want    string
+	}{
+		"both": {"c1", true, `note: cluster "c1" already has 3 namespaces of workspaces 2b, root:team of this setup. Objects of workspaces that still have them are adopted. ` +
+			"Others are shown as orphans: they are kept for an hour, and volumes until they are released\n" +
+			`note: cluster "c1" has 1 namespace of workspace root:team of the setup with the ID theirs, and not of this one. They stay as they are` + "\n"},
+		"nothing":    {"c2", true, ""},
+		"unreadable": {"c3", true, ""},
+		"kcp does not answer": {"c1", false, `note: cluster "c1" has 3 namespaces of workspaces 1a, 2b of the setup with the ID ours. Whether it is this one is not known yet: ` +
+			"REASON\n" + `note: cluster "c1" has 1 namespace of workspace 1a of the setup with the ID theirs. Whether it is this one is not known yet: ` + "REASON\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTenantWorld(t)
+			w.forgets()
+			if tc.knows {
+				w.knows()
+			}
+			env, _, errs := fakeEnv()
+			openAs(env, w.rt)
+			s, err := openSetup(t.Context(), env, &setupFlags{file: w.file})
+			require.NoError(t, err)
+			defer s.close()
+			o := &clusterAddOptions{env: env, name: tc.cluster}
+			require.NoError(t, o.adopts(t.Context(), s))
+			require.Equal(t, tc.want, regexp.MustCompile("(not known yet: ).*").ReplaceAllString(errs.String(), "${1}REASON"))
+			require.Empty(t, w.c1.Writes())
+		})
+	}
+}
+
+// Before a cluster is removed by force, the command lists the leaves of that cluster by workspace and API.
+func TestClusterRemoveListsWhatStays(t *testing.T) {
+	c, f := newCompute(t)
+	f.put(t, "1a", "{apiVersion: core.kcp.io/v1alpha1, kind: LogicalCluster, metadata: {name: cluster, annotations: {kcp.io/path: root:team}}}")
+	leaf := func(workspace, cluster string) *unstructured.Unstructured {
+		o := &unstructured.Unstructured{Object: map[string]any{}}
+		o.SetLabels(map[string]string{"workloads.kcp.dev/cluster": cluster})
+		o.SetAnnotations(map[string]string{kcpapi.AnnotationCluster: workspace})
+		return o
+	}
+	kcp := map[string][]*unstructured.Unstructured{
+		"deployments.apps": {leaf("1a", "c1"), leaf("1a", "c1"), leaf("1a", "c2"), leaf("2b", "c1")},
+		"configmaps":       {leaf("1a", "c1"), {Object: map[string]any{}}},
+	}
+	each := func(gr schema.GroupResource, do func(*unstructured.Unstructured)) error {
+		if gr.Resource == "secrets" {
+			return errors.New("shard alpha does not answer")
+		}
+		for _, o := range kcp[gr.String()] {
+			do(o)
+		}
+		return nil
+	}
+	for name, want := range map[string]string{
+		"c1": `These objects of workspaces stay in cluster "c1":
+WORKSPACE   API                OBJECTS
+2b          deployments.apps   1
+root:team   configmaps         1
+root:team   deployments.apps   2
+note: what else stays in cluster "c1" is not known: secrets: shard alpha does not answer
+`,
+		"c9": "",
+	} {
+		env, _, errs := fakeEnv()
+		(&clusterRemoveOptions{env: env, name: name}).printLeft(t.Context(), c, each)
+		require.Equal(t, want, errs.String())
+	}
 }
