@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
 
@@ -52,6 +54,10 @@ to kcp, for example because the controller cannot connect to the cluster.
 A cluster that lacks fields of a published schema cannot serve the API. With --accept-schema, the command then
 lists these fields and the objects that have them, and makes the schema narrower, as kcpctl workloads negotiate
 --narrow does.
+
+A cluster can have namespaces of workspaces of this setup already, for example because it was removed with --force.
+The command lists the workspaces. Objects of workspaces that still have them are adopted. Others are orphans: they
+are kept for an hour, and volumes until they are released.
 
 If the command is interrupted or the cluster does not become ready, the cluster stays in the file: run
 kcpctl up to continue.`,
@@ -106,7 +112,7 @@ func (o *clusterAddOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return addition{editFlags: &o.edit, what: fmt.Sprintf("cluster %q", o.name), explain: o.explain, done: o.done}.apply(ctx, before, edited)
+	return addition{editFlags: &o.edit, what: fmt.Sprintf("cluster %q", o.name), ready: o.adopts, explain: o.explain, done: o.done}.apply(ctx, before, edited)
 }
 
 // cluster is the cluster that the flags describe.
@@ -127,6 +133,38 @@ func syncModeOf(mode string) (v1alpha1.SyncMode, bool) {
 		return v1alpha1.SyncModeNone, true
 	}
 	return "", false
+}
+
+// adopts says what becomes of the namespaces of workspaces that the cluster has already. A cluster that cannot be read fails the run later.
+func (o *clusterAddOptions) adopts(ctx context.Context, s *session) error {
+	t := s.findTenants(ctx, s.topology.Component(topology.IDOf(topology.Physical, o.name)))
+	if len(t.clusters[0].all) == 0 {
+		return ctx.Err()
+	}
+	t.unknown = s.ask(ctx, t)
+	for _, line := range t.adoption(t.clusters[0]) {
+		o.env.note(line)
+	}
+	return ctx.Err()
+}
+
+// adoption says what becomes of the namespaces of workspaces that a new cluster has already.
+func (t *tenants) adoption(c *tenantCluster) (out []string) {
+	if own := t.own(c); len(own) > 0 {
+		out = append(out, fmt.Sprintf("cluster %q already has %s of this setup. Objects of workspaces that still have them are adopted. "+
+			"Others are shown as orphans: they are kept for an hour, and volumes until they are released", c.name, t.describe(own)))
+	}
+	others := t.others(c)
+	for _, id := range slices.Sorted(maps.Keys(others)) {
+		line := fmt.Sprintf("cluster %q has %s of the setup with the ID %s", c.name, t.describe(others[id]), id)
+		if t.unknown != nil {
+			line += ". Whether it is this one is not known yet: " + firstLine(t.unknown.Error())
+		} else {
+			line += ", and not of this one. They stay as they are"
+		}
+		out = append(out, line)
+	}
+	return out
 }
 
 // done narrows the published schemas if that is wanted, and prints what became available.

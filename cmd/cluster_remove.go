@@ -4,17 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/gather"
+	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/run"
 	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/ui"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 )
+
+// leavesTime is how long the list of what stays in a cluster may take, before the command asks without it.
+const leavesTime = time.Minute
 
 type clusterRemoveOptions struct {
 	env     *Env
@@ -35,8 +44,8 @@ syncer on the cluster, and removes it from the file, keeping the other comments,
 of the file are not applied.
 
 With --force the cluster is not drained: what is scheduled to it is scheduled to other clusters, and objects with
-the label of the cluster are deleted in their workspaces. All of them stay in the cluster. Use it for a cluster
-that does not exist any longer.
+the label of the cluster are deleted in their workspaces. All of them stay in the cluster: the command lists them
+before it asks. Use it for a cluster that does not exist any longer.
 
 Rerun the command to continue after an interruption.`,
 		Example: `  kcpctl cluster remove c1
@@ -74,6 +83,13 @@ func (o *clusterRemoveOptions) run(ctx context.Context) error {
 	if !slices.Contains(physicalNames(s), o.name) {
 		return o.notInFile(ctx, s, c)
 	}
+	if o.force {
+		listing, cancel := context.WithTimeoutCause(ctx, leavesTime, fmt.Errorf("not listed after %s", leavesTime))
+		o.printLeft(listing, c, func(gr schema.GroupResource, do func(*unstructured.Unstructured)) error {
+			return s.eachObject(listing, c, gr, do)
+		})
+		cancel()
+	}
 	if !o.yes {
 		yes, err := o.env.Streams.Confirm(ctx, o.question(s))
 		if err != nil || !yes {
@@ -92,6 +108,63 @@ func (o *clusterRemoveOptions) question(s *session) string {
 		return fmt.Sprintf("Remove cluster %q from kcp %q, and give up what is scheduled to it? Objects stay in the cluster. This cannot be undone.", o.name, s.topology.Name)
 	}
 	return fmt.Sprintf("Remove cluster %q from kcp %q, after moving what is scheduled to it to other clusters?", o.name, s.topology.Name)
+}
+
+// printLeft lists what stays in the cluster, by workspace and API: the leaves of the cluster in kcp. What cannot be read is named, and does not
+// prevent the removal.
+func (o *clusterRemoveOptions) printLeft(ctx context.Context, c *compute, each func(schema.GroupResource, func(*unstructured.Unstructured)) error) {
+	live, err := c.cluster(ctx, o.name)
+	if err != nil {
+		o.env.note(fmt.Sprintf("what stays in cluster %q is not known: %s", o.name, firstLine(err.Error())))
+		return
+	}
+	if live == nil {
+		return
+	}
+	counts := map[[2]string]int{} // by logical cluster and API
+	var unread []string
+	for _, gr := range leafAPIs(live) {
+		err := each(gr, func(leaf *unstructured.Unstructured) {
+			if leaf.GetLabels()[api.LabelCluster] == o.name {
+				counts[[2]string{leaf.GetAnnotations()[kcpapi.AnnotationCluster], gr.String()}]++
+			}
+		})
+		if err != nil {
+			unread = append(unread, fmt.Sprintf("%s: %s", gr, firstLine(err.Error())))
+		}
+	}
+	names := map[string]bool{}
+	for at := range counts {
+		names[at[0]] = true
+	}
+	paths := c.paths(ctx, slices.Sorted(maps.Keys(names)))
+	var rows [][]string
+	for at, n := range counts {
+		rows = append(rows, []string{paths[at[0]], at[1], fmt.Sprint(n)})
+	}
+	slices.SortFunc(rows, slices.Compare[[]string])
+	if len(rows) > 0 {
+		fmt.Fprintf(o.env.Streams.Err, "These objects of workspaces stay in cluster %q:\n", o.name)
+		ui.Table(o.env.Streams.Err, []string{"WORKSPACE", "API", "OBJECTS"}, rows...)
+	}
+	for _, line := range gather.Messages(unread) {
+		o.env.note(fmt.Sprintf("what else stays in cluster %q is not known: %s", o.name, line))
+	}
+}
+
+// leafAPIs returns the APIs of which a cluster can have leaves: those that are or were published, and those of kcp itself that follow workloads.
+func leafAPIs(cl *api.Cluster) (out []schema.GroupResource) {
+	for _, a := range cl.Status.APIs {
+		if a.State != api.APIIgnored {
+			out = append(out, a.GroupResource())
+		}
+	}
+	for _, r := range api.Dependencies() {
+		if !slices.Contains(out, r.GroupResource()) {
+			out = append(out, r.GroupResource())
+		}
+	}
+	return out
 }
 
 // notInFile is the error for a cluster that is not in the setup file.

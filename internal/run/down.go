@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
@@ -25,6 +26,14 @@ type DownRuntime interface {
 	kcp.Dialer
 }
 
+// Tenants are what workspaces run in the physical clusters of spec.workloads. It is theirs, as data of kcp is.
+type Tenants interface {
+	// Remove deletes it. No syncer runs any more. What cannot be deleted stays, and is part of the result.
+	Remove(ctx context.Context, report func(string)) (result string, _ error)
+	// Left returns what is still there, such as "3 namespaces of workspaces in cluster c1".
+	Left(ctx context.Context) []string
+}
+
 // Down removes what a setup applied, dependants first: what is remembered, whatever the setup file says.
 type Down struct {
 	Runtime DownRuntime
@@ -34,6 +43,10 @@ type Down struct {
 	Orphan []topology.ID
 	// Purge also removes data, PKI and everything else that a later Up would continue with.
 	Purge bool
+	// Tenants are what workspaces run in physical clusters. Nil: the setup has no physical clusters.
+	Tenants Tenants
+	// PurgeTenants also removes that. Otherwise it runs on.
+	PurgeTenants bool
 	// Shown are the objects that the user has agreed to remove: a run that finds others refuses. Nil agrees to all.
 	Shown   []plan.Item
 	Observe Observer
@@ -47,6 +60,9 @@ type Down struct {
 func (d *Down) Run(ctx context.Context) error {
 	d.reporter = newReporter(d.Observe, d.Now)
 	return Locked(ctx, d.Runtime, d.remove, func(ctx context.Context) error {
+		if err := d.removeTenants(ctx); err != nil {
+			return err
+		}
 		if d.Purge {
 			return d.purge(ctx)
 		}
@@ -79,12 +95,18 @@ func (d *Down) remove(ctx context.Context) error {
 	if err := d.Runtime.Begin(ctx, &plan.Plan{Items: objects, Stale: true}, known); err != nil {
 		return err
 	}
-	if err := agents(ctx); err != nil {
-		return err
-	}
 	byKind := map[topology.Kind][]plan.Item{}
 	for _, it := range objects {
 		byKind[it.Component.Kind()] = append(byKind[it.Component.Kind()], it)
+	}
+	if err := d.stopSyncers(ctx, byKind); err != nil {
+		return err
+	}
+	if err := d.removeTenants(ctx); err != nil {
+		return err
+	}
+	if err := agents(ctx); err != nil {
+		return err
 	}
 	for _, stage := range topology.Stages() {
 		err := parallel.Each(ctx, stage, func(ctx context.Context, kind topology.Kind) error {
@@ -103,6 +125,37 @@ func (d *Down) remove(ctx context.Context) error {
 		return d.purge(ctx)
 	}
 	return d.Runtime.Finish(ctx, &plan.Plan{}, known, plan.Applied{})
+}
+
+// stopSyncers removes the controller and the syncers before anything in workspaces is deleted: as long as they run, what a workspace loses is
+// deleted in the physical clusters, too. Without them, it only waits for its deletion. The controller goes first, so that it does not judge
+// clusters whose accounts are removed, and the accounts go after the processes that use them.
+func (d *Down) stopSyncers(ctx context.Context, byKind map[topology.Kind][]plan.Item) error {
+	if err := d.delete(ctx, string(topology.Workloads), byKind[topology.Workloads]); err != nil {
+		return err
+	}
+	accounts, processes := plan.InWorkspaces(byKind[topology.Physical])
+	if err := d.delete(ctx, string(topology.Physical), processes, accounts); err != nil {
+		return err
+	}
+	delete(byKind, topology.Workloads)
+	delete(byKind, topology.Physical)
+	return nil
+}
+
+// removeTenants deletes what workspaces run in physical clusters, if that was requested.
+func (d *Down) removeTenants(ctx context.Context) error {
+	if !d.PurgeTenants || d.Tenants == nil {
+		return nil
+	}
+	const name = "purge workloads"
+	d.step(name, Running, "removing the namespaces of workspaces from physical clusters")
+	result, err := d.Tenants.Remove(ctx, func(what string) { d.step(name, Running, what) })
+	if err != nil {
+		return d.fail(name, err)
+	}
+	d.step(name, Done, result)
+	return nil
 }
 
 // agents returns what removes the agents before everything else. A purge is refused while workspaces have objects of their APIs: their
@@ -160,23 +213,44 @@ func (d *Down) purge(ctx context.Context) error {
 	if err := d.Runtime.Purge(ctx); err != nil {
 		return d.fail("purge", err)
 	}
-	left := "nothing is left"
-	if d.Runtime.KeepsPKI() {
-		left = fmt.Sprintf("nothing is left but the certificate authorities, which %s keeps", d.Runtime.Store())
-	}
-	d.step("purge", Done, left)
+	d.step("purge", Done, d.left(ctx))
 	return nil
 }
 
-func (d *Down) delete(ctx context.Context, name string, items []plan.Item) error {
-	if len(items) == 0 {
+// left says what a purge has left.
+func (d *Down) left(ctx context.Context) string {
+	var all []string
+	if d.Tenants != nil {
+		all = d.Tenants.Left(ctx)
+	}
+	for _, id := range d.Orphan {
+		all = append(all, fmt.Sprintf("the copies of objects of %s on its cluster", id))
+	}
+	if d.Runtime.KeepsPKI() {
+		all = append(all, fmt.Sprintf("the certificate authorities, which %s keeps", d.Runtime.Store()))
+	}
+	if len(all) == 0 {
+		return "nothing is left"
+	}
+	return "nothing is left but " + strings.Join(all, "; ")
+}
+
+// delete deletes items, one list after the other.
+func (d *Down) delete(ctx context.Context, name string, lists ...[]plan.Item) error {
+	objects := count(len(slices.Concat(lists...)), "object", "objects")
+	if len(slices.Concat(lists...)) == 0 {
 		return nil
 	}
-	d.step(name, Running, "removing "+count(len(items), "object", "objects"))
-	if err := d.Runtime.Delete(ctx, items); err != nil {
-		return d.fail(name, err)
+	d.step(name, Running, "removing "+objects)
+	for _, items := range lists {
+		if len(items) == 0 {
+			continue
+		}
+		if err := d.Runtime.Delete(ctx, items); err != nil {
+			return d.fail(name, err)
+		}
 	}
-	d.step(name, Done, count(len(items), "object", "objects")+" removed")
+	d.step(name, Done, objects+" removed")
 	return nil
 }
 

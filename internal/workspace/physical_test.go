@@ -290,6 +290,34 @@ func TestFactsAndObjectsOfPhysicalClusters(t *testing.T) {
 	require.Nil(t, live, "it is on the physical cluster")
 }
 
+// Down removes accounts on clusters, and nothing in workspaces: what a workspace loses would be deleted in the clusters.
+func TestDownHasNoObjectsInWorkspaces(t *testing.T) {
+	s, f, onCluster, others := newPhysical(t)
+	rt := Wrap(fakeruntime.New(t, s.topology), s.topology, s.open, time.Now, func(note string) { t.Log(note) })
+	known, state := &record.Record{}, pkitest.Issue(t, s.topology, time.Now())
+	s.installations = []string{state.Installation.ID}
+	p := &plan.Plan{}
+	for _, o := range slices.Concat(onCluster, others) {
+		if o.Workspace != "" {
+			p.Items = append(p.Items, itemOf(o, plan.Unchanged))
+		}
+	}
+	for _, o := range onCluster {
+		o.SetLabels(map[string]string{topology.LabelInstallation: state.Installation.ID})
+		f.objects[name(placeOf(o.Ref()))] = o.Unstructured
+	}
+	known.SetPlaced(p, false)
+	require.Greater(t, len(known.Placed), len(onCluster))
+	rt.use(state)
+	require.NoError(t, rt.Begin(t.Context(), &plan.Plan{}, known))
+	all, err := rt.Objects(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 3, "accounts, and not the namespace, which setups share")
+	for _, it := range all {
+		require.True(t, it.Workspace == "" || topology.IsKubernetes(it.Workspace), it.Ref)
+	}
+}
+
 func TestRefusalsNameTheFieldToCorrect(t *testing.T) {
 	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "clusterroles"}, "x", errors.New("not allowed"))
 	for name, tc := range map[string]struct {
