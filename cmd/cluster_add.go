@@ -112,7 +112,8 @@ func (o *clusterAddOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return addition{editFlags: &o.edit, what: fmt.Sprintf("cluster %q", o.name), ready: o.adopts, explain: o.explain, done: o.done}.apply(ctx, before, edited)
+	add := addition{editFlags: &o.edit, what: fmt.Sprintf("cluster %q", o.name), ready: o.adopts, explain: o.explain, done: o.done}
+	return add.apply(ctx, before, edited)
 }
 
 // cluster is the cluster that the flags describe.
@@ -135,7 +136,8 @@ func syncModeOf(mode string) (v1alpha1.SyncMode, bool) {
 	return "", false
 }
 
-// adopts says what becomes of the namespaces of workspaces that the cluster has already. A cluster that cannot be read fails the run later.
+// adopts says what becomes of the namespaces of workspaces that the cluster has already. A cluster that cannot be read fails the run
+// later.
 func (o *clusterAddOptions) adopts(ctx context.Context, s *session) error {
 	t := s.findTenants(ctx, s.topology.Component(topology.IDOf(topology.Physical, o.name)))
 	if len(t.clusters[0].all) == 0 {

@@ -110,9 +110,11 @@ func (o *clusterRemoveOptions) question(s *session) string {
 	return fmt.Sprintf("Remove cluster %q from kcp %q, after moving what is scheduled to it to other clusters?", o.name, s.topology.Name)
 }
 
-// printLeft lists what stays in the cluster, by workspace and API: the leaves of the cluster in kcp. What cannot be read is named, and does not
-// prevent the removal.
-func (o *clusterRemoveOptions) printLeft(ctx context.Context, c *compute, each func(schema.GroupResource, func(*unstructured.Unstructured)) error) {
+// printLeft lists what stays in the cluster, by workspace and API: the leaves of the cluster in kcp. What cannot be read is named, and
+// does not prevent the removal.
+func (o *clusterRemoveOptions) printLeft(
+	ctx context.Context, c *compute, each func(schema.GroupResource, func(*unstructured.Unstructured)) error,
+) {
 	live, err := c.cluster(ctx, o.name)
 	if err != nil {
 		o.env.note(fmt.Sprintf("what stays in cluster %q is not known: %s", o.name, firstLine(err.Error())))
@@ -152,7 +154,8 @@ func (o *clusterRemoveOptions) printLeft(ctx context.Context, c *compute, each f
 	}
 }
 
-// leafAPIs returns the APIs of which a cluster can have leaves: those that are or were published, and those of kcp itself that follow workloads.
+// leafAPIs returns the APIs of which a cluster can have leaves: those that are or were published, and those of kcp itself that follow
+// workloads.
 func leafAPIs(cl *api.Cluster) (out []schema.GroupResource) {
 	for _, a := range cl.Status.APIs {
 		if a.State != api.APIIgnored {

@@ -119,8 +119,8 @@ func (o *downOptions) question(s *session, objects int) string {
 	return what + "? Data and certificate authorities stay."
 }
 
-// tenants reads what workspaces run in physical clusters. It is nil for a setup without such clusters. To delete something, the ID of the
-// setup must be certain: kcp says it, or if it is gone, the user.
+// tenants reads what workspaces run in physical clusters. It is nil for a setup without such clusters. To delete something, the ID of
+// the setup must be certain: kcp says it, or if it is gone, the user.
 func (o *downOptions) tenants(ctx context.Context, s *session) (*tenants, error) {
 	clusters := s.topology.OfKind(topology.Physical)
 	if len(clusters) == 0 {
@@ -138,14 +138,18 @@ func (o *downOptions) identify(t *tenants) error {
 	switch {
 	case !o.purgeWorkloads, t.unknown == nil && (o.setupID == "" || o.setupID == t.id):
 		return nil
+	case t.unknown != nil && len(t.lines()) == 0:
+		return nil // no setup has anything there
 	case t.unknown == nil:
-		return clierr.New(clierr.BadInput, "remove --setup-id", "the ID of kcp %q is %s, and not %s; nothing was removed", t.setup, t.id, o.setupID)
+		return clierr.New(clierr.BadInput, "remove --setup-id",
+			"the ID of kcp %q is %s, and not %s; nothing was removed", t.setup, t.id, o.setupID)
 	case o.setupID == "":
 		hint := "make kcp answer, or pass the ID of the setup with --setup-id"
 		if lines := t.lines(); len(lines) > 0 {
 			hint += ". The clusters have:\n  " + strings.Join(lines, "\n  ")
 		}
-		return clierr.New(clierr.Failed, hint, "which workloads in physical clusters are those of kcp %q is not known; nothing was removed: %w", t.setup, t.unknown)
+		return clierr.New(clierr.Failed, hint,
+			"which workloads in physical clusters are those of kcp %q is not known; nothing was removed: %w", t.setup, t.unknown)
 	case !t.found(o.setupID):
 		return clierr.New(clierr.BadInput, "correct --setup-id; or remove it with --purge-workloads, if the workloads are removed already",
 			"no physical cluster has namespaces with the label %s=%s; nothing was removed", api.LabelSetup, o.setupID)
@@ -163,8 +167,8 @@ func (o *downOptions) losses(t *tenants) string {
 	if namespaces == 0 {
 		return " No namespaces of workspaces were found in physical clusters."
 	}
-	return fmt.Sprintf(" This deletes %s of workspaces in the clusters %s, with everything that runs there, and with its volumes: their data is lost.",
-		plural(namespaces, "namespace", "namespaces"), strings.Join(clusters, ", "))
+	return fmt.Sprintf(" This deletes %s of workspaces in %s, with everything that runs there, and with its volumes: their data is lost.",
+		plural(namespaces, "namespace", "namespaces"), "cluster "+strings.Join(clusters, ", "))
 }
 
 // mergedContexts describes the contexts of this installation in the user's kubeconfig: none if its PKI cannot be read.

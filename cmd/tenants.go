@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/gather"
 	"github.com/kcpctl/kcpctl/internal/kcp"
@@ -43,8 +44,10 @@ type tenants struct {
 
 // tenantCluster is what was found in a physical cluster.
 type tenantCluster struct {
-	name   string
-	client tenantClient
+	name string
+	// started means that the user starts the syncer, so that down does not stop it.
+	started bool
+	client  tenantClient
 	// all are the namespaces of all setups. err is why they could not be read.
 	all []unstructured.Unstructured
 	err error
@@ -61,7 +64,8 @@ func namespacePlace(name string) kcp.Place {
 	return kcp.Place{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, Name: name}
 }
 
-// tenants reads what workspaces run in some physical clusters. Neither a cluster that cannot be read nor a kcp that does not answer fails it.
+// tenants reads what workspaces run in some physical clusters. Neither a cluster that cannot be read nor a kcp that does not answer
+// fails it.
 func (s *session) tenants(ctx context.Context, of ...*topology.Component) *tenants {
 	t := s.findTenants(ctx, of...)
 	t.unknown = s.ask(ctx, t)
@@ -73,7 +77,7 @@ func (s *session) findTenants(ctx context.Context, of ...*topology.Component) *t
 	t := &tenants{setup: s.topology.Name}
 	for _, c := range of {
 		w := c.Physical.WorkloadCluster
-		cl := &tenantCluster{name: c.Name}
+		cl := &tenantCluster{name: c.Name, started: w.SyncMode == v1alpha1.SyncModeNone}
 		client, err := s.openPhysical(topology.Cluster{Name: w.Name, Context: w.Context, Kubeconfig: w.Kubeconfig}, w.Server)
 		if err != nil {
 			cl.err = err
@@ -119,8 +123,8 @@ func (s *session) ask(ctx context.Context, t *tenants) error {
 	return nil
 }
 
-// setupID returns the ID of the setup in physical clusters: the one that the controller has noted on the Clusters, or the logical cluster of the
-// compute workspace.
+// setupID returns the ID of the setup in physical clusters: the one that the controller has noted on the Clusters, or the logical
+// cluster of the compute workspace.
 func (c *compute) setupID(ctx context.Context) (string, error) {
 	all, err := c.clusters(ctx)
 	if err != nil {
@@ -191,9 +195,8 @@ func (t *tenants) count() (namespaces int, clusters []string) {
 
 // found reports whether clusters have namespaces with an ID, or could not be read.
 func (t *tenants) found(id string) bool {
-	return slices.ContainsFunc(t.clusters, func(c *tenantCluster) bool {
-		return c.err != nil || slices.ContainsFunc(c.all, func(ns unstructured.Unstructured) bool { return ns.GetLabels()[api.LabelSetup] == id })
-	})
+	has := func(ns unstructured.Unstructured) bool { return ns.GetLabels()[api.LabelSetup] == id }
+	return slices.ContainsFunc(t.clusters, func(c *tenantCluster) bool { return c.err != nil || slices.ContainsFunc(c.all, has) })
 }
 
 // describe says how many namespaces there are, and of which workspaces: 3 namespaces of workspaces root:a, root:b.
@@ -242,6 +245,13 @@ func (t *tenants) print(w io.Writer, purge bool, command string) {
 		id = "ID"
 	}
 	if !purge {
-		fmt.Fprintf(w, "What runs there stays, and runs on. To remove it with its volumes, run:\n  %s\nIf kcp does not answer, add --setup-id %s\n", command, id)
+		fmt.Fprintf(w, "What runs there stays, and runs on. To remove it with its volumes, run:\n  %s\n", command)
+		fmt.Fprintf(w, "If kcp does not answer, add --setup-id %s\n", id)
+		return
+	}
+	for _, c := range t.clusters {
+		if c.started && len(t.own(c)) > 0 {
+			fmt.Fprintf(w, "Stop the syncer of cluster %s first: kcpctl has not started it, and it makes the namespaces again.\n", c.name)
+		}
 	}
 }

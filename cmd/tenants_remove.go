@@ -37,7 +37,8 @@ func (t *tenants) agree() {
 	}
 }
 
-// Remove deletes the namespaces of the setup with all that is in them, and waits until they are gone. Those that came after the user was asked stay.
+// Remove deletes the namespaces of the setup with all that is in them, and waits until they are gone. Those that came after the user was
+// asked stay.
 func (t *tenants) Remove(ctx context.Context, report func(string)) (string, error) {
 	t.look(ctx)
 	var problems []string
@@ -47,7 +48,10 @@ func (t *tenants) Remove(ctx context.Context, report func(string)) (string, erro
 			problems = append(problems, fmt.Sprintf("cluster %s cannot be read: %s", c.name, firstLine(c.err.Error())))
 			continue
 		}
-		own := slices.DeleteFunc(t.own(c), func(ns unstructured.Unstructured) bool { return t.shown != nil && !t.shown[ns.GetUID()] })
+		own := t.own(c)
+		if t.shown != nil {
+			own = slices.DeleteFunc(own, func(ns unstructured.Unstructured) bool { return !t.shown[ns.GetUID()] })
+		}
 		if len(own) == 0 {
 			continue
 		}
@@ -61,8 +65,8 @@ func (t *tenants) Remove(ctx context.Context, report func(string)) (string, erro
 			}
 		}
 	}
-	result := strings.Join(append([]string{plural(deleted, "namespace", "namespaces") + " removed"}, gather.Messages(problems)...), "; ")
-	return result, ctx.Err()
+	result := append([]string{plural(deleted, "namespace", "namespaces") + " removed"}, gather.Messages(problems)...)
+	return strings.Join(result, "; "), ctx.Err()
 }
 
 // delete deletes a namespace of the setup, and waits until it is gone.

@@ -35,9 +35,12 @@ func newTenantWorld(t *testing.T) *tenantWorld {
 	w := &tenantWorld{rt: bringUp(t), c1: fakeapi.New(t), c2: fakeapi.New(t), file: filepath.Join(t.TempDir(), "kcp.yaml")}
 	var clusters []string
 	for i, server := range []string{w.c1.URL, w.c2.URL, ""} {
-		name := fmt.Sprintf("c%d", i+1)
+		name, mode := fmt.Sprintf("c%d", i+1), "Push"
+		if name == "c1" {
+			mode = "None"
+		}
 		kubeconfig := filepath.Join(t.TempDir(), name)
-		clusters = append(clusters, fmt.Sprintf("{name: %s, kubeconfig: %s}", name, kubeconfig))
+		clusters = append(clusters, fmt.Sprintf("{name: %s, kubeconfig: %s, syncMode: %s}", name, kubeconfig, mode))
 		if server == "" {
 			continue
 		}
@@ -114,6 +117,26 @@ func TestDownPurgesWorkloadsOfThisSetupOnly(t *testing.T) {
 	require.Contains(t, errs, "3 namespaces removed; cluster c3 cannot be read")
 	require.Contains(t, errs, "nothing is left but what is in cluster c3")
 	require.NotContains(t, errs, "What runs there stays")
+	require.Contains(t, errs, "Stop the syncer of cluster c1 first: ")
+
+	require.NoError(t, os.WriteFile(w.file, []byte(topologytest.Header), 0o600))
+	_, err = w.down(t, "--purge-workloads")
+	require.ErrorContains(t, err, "has no spec.workloads.clusters")
+}
+
+// The command was interrupted after it had removed all workloads: it goes on without an ID.
+func TestDownGoesOnWithoutWorkloads(t *testing.T) {
+	w := newTenantWorld(t)
+	w.forgets()
+	for _, ns := range w.namespaces() {
+		w.c1.Delete("", "api/v1/namespaces", "", strings.TrimPrefix(ns, "/"))
+	}
+	text, err := os.ReadFile(w.file)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(w.file, []byte(regexp.MustCompile(`, \{name: c3[^}]*\}`).ReplaceAllString(string(text), "")), 0o600))
+	errs, err := w.down(t, "--purge-workloads", "--purge")
+	require.NoError(t, err)
+	require.Contains(t, errs, "nothing is left\n")
 }
 
 // Without kcp, it is not known which namespaces are those of the setup: nothing is removed unless the user says it.
@@ -217,7 +240,7 @@ func TestDownDeletesOnlyNamespacesThatWereShown(t *testing.T) {
 	o := &downOptions{env: env, purgeWorkloads: true}
 	found, err := o.tenants(t.Context(), s)
 	require.NoError(t, err)
-	require.Equal(t, " This deletes 3 namespaces of workspaces in the clusters c1, with everything that runs there, and with its volumes: their data is lost.",
+	require.Equal(t, " This deletes 3 namespaces of workspaces in cluster c1, with everything that runs there, and with its volumes: their data is lost.",
 		o.losses(found))
 	found.agree()
 	w.c1.Apply(t, "", "api/v1/namespaces", "{apiVersion: v1, kind: Namespace, metadata: {name: late, uid: late, "+

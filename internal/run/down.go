@@ -127,9 +127,9 @@ func (d *Down) remove(ctx context.Context) error {
 	return d.Runtime.Finish(ctx, &plan.Plan{}, known, plan.Applied{})
 }
 
-// stopSyncers removes the controller and the syncers before anything in workspaces is deleted: as long as they run, what a workspace loses is
-// deleted in the physical clusters, too. Without them, it only waits for its deletion. The controller goes first, so that it does not judge
-// clusters whose accounts are removed, and the accounts go after the processes that use them.
+// stopSyncers removes the controller and the syncers before anything in workspaces is deleted: as long as they run, what a workspace
+// loses is deleted in the physical clusters, too. Without them, it only waits for its deletion. The controller goes first, so that it does
+// not judge clusters whose accounts are removed, and the accounts go after the processes that use them.
 func (d *Down) stopSyncers(ctx context.Context, byKind map[topology.Kind][]plan.Item) error {
 	if err := d.delete(ctx, string(topology.Workloads), byKind[topology.Workloads]); err != nil {
 		return err
