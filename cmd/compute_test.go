@@ -21,6 +21,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kcp"
 	"github.com/kcpctl/kcpctl/internal/ui"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/schedule"
 )
 
 // fakeCompute keeps the objects of workspaces, by workspace, namespace, kind and name: root:team default Deployment/web.
@@ -363,5 +364,21 @@ func TestEvictedOf(t *testing.T) {
 	} {
 		c.Type = api.ConditionEvicted
 		require.Equal(t, want, evictedOf(&api.Cluster{Status: api.ClusterStatus{Conditions: []metav1.Condition{c}}}))
+	}
+}
+
+// The annotations of an object exclude clusters.
+func TestExcludedClusters(t *testing.T) {
+	cl := &api.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1", Labels: map[string]string{"region": "eu"}}}
+	for annotation, want := range map[string]string{
+		api.AnnotationClusterSelector + "=region in (us)": "its labels do not match region in (us)",
+		api.AnnotationClusterSelector + "=region in (eu)": "",
+		api.AnnotationWeights + "=c2=1":                   "it has no weight in workloads.kcp.dev/weights",
+		api.AnnotationWeights + "=c1=1":                   "",
+	} {
+		key, value, _ := strings.Cut(annotation, "=")
+		h, err := schedule.ParseHints(map[string]string{key: value}, nil, "")
+		require.NoError(t, err)
+		require.Equal(t, want, excludedBy(h, cl), annotation)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -103,7 +104,7 @@ func (o *workloadsExplainOptions) explain(ctx context.Context, c *compute) (*exp
 	if e.Clusters, err = verdictsOf(ctx, c, at, root); err != nil {
 		return nil, err
 	}
-	e.Clusters, err = withOthers(ctx, c, e.Clusters, at.Workspace, schema.ParseGroupResource(resource))
+	e.Clusters, err = withOthers(ctx, c, e.Clusters, at.Workspace, schema.ParseGroupResource(resource), root)
 	return e, err
 }
 
@@ -137,18 +138,32 @@ func verdictsOf(ctx context.Context, c *compute, at kcp.Place, root *unstructure
 
 // withOthers adds the clusters that have no share. The annotation does not have them, because their states change more often than the decision.
 // A user who may not read them does not see them.
-func withOthers(ctx context.Context, c *compute, decided []verdict, workspace string, gr schema.GroupResource) ([]verdict, error) {
+func withOthers(
+	ctx context.Context, c *compute, decided []verdict, workspace string, gr schema.GroupResource, root *unstructured.Unstructured,
+) ([]verdict, error) {
+	hints, _ := schedule.ParseHints(root.GetAnnotations(), nil, "") // the condition Scheduled has mistakes
 	all, err := c.clusters(ctx)
 	if err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
 	for _, cl := range all {
 		if !slices.ContainsFunc(decided, func(v verdict) bool { return v.Cluster == cl.Name }) {
-			decided = append(decided, verdict{Verdict: schedule.Verdict{Cluster: cl.Name, Reason: noShare(cl, workspace, gr)}})
+			decided = append(decided, verdict{Verdict: schedule.Verdict{Cluster: cl.Name, Reason: cmp.Or(excludedBy(hints, cl), noShare(cl, workspace, gr))}})
 		}
 	}
 	slices.SortFunc(decided, func(a, b verdict) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return decided, nil
+}
+
+// excludedBy returns why the annotations of an object exclude a cluster. It is empty if they do not.
+func excludedBy(h schedule.Hints, cl *api.Cluster) string {
+	switch {
+	case h.ClusterSelector != nil && !h.ClusterSelector.Matches(labels.Set(cl.Labels)):
+		return fmt.Sprintf("its labels do not match %s", h.ClusterSelector)
+	case h.Weights != nil && h.Weights[cl.Name] == 0:
+		return "it has no weight in " + api.AnnotationWeights
+	}
+	return ""
 }
 
 // noShare returns why a cluster has no share of an object, as far as the Cluster says it.
