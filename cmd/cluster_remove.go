@@ -154,7 +154,7 @@ func (o *clusterRemoveOptions) printLeft(
 	}
 }
 
-// leafAPIs returns the APIs of which a cluster can have leaves: those that are or were published, and those of kcp itself that follow
+// leafAPIs returns the APIs whose objects can be leaves: the APIs that are or were published, and those of kcp itself that follow
 // workloads.
 func leafAPIs(cl *api.Cluster) (out []schema.GroupResource) {
 	for _, a := range cl.Status.APIs {

@@ -21,7 +21,7 @@ const (
 	// namespacePoll is the time between two looks at namespaces that are deleted, and namespacePatience how long they may take.
 	namespacePoll     = time.Second
 	namespacePatience = 5 * time.Minute
-	// deletionTries is how often a namespace is read and deleted again that somebody changes meanwhile.
+	// deletionTries is how often a namespace is read and deleted again that another client changes meanwhile.
 	deletionTries = 5
 )
 

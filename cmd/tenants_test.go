@@ -124,7 +124,7 @@ func TestDownPurgesWorkloadsOfThisSetupOnly(t *testing.T) {
 	require.ErrorContains(t, err, "has no spec.workloads.clusters")
 }
 
-// The command was interrupted after it had removed all workloads: it goes on without an ID.
+// The command was interrupted after it had removed all workloads: it continues without an ID.
 func TestDownGoesOnWithoutWorkloads(t *testing.T) {
 	w := newTenantWorld(t)
 	w.forgets()
