@@ -187,7 +187,8 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 	if own := movesOf(sub.root.Unstructured); own.from.After(last.moved.from) {
 		last.moved, last.written = own, own // of another controller
 	}
-	next := decided{moved: last.moved, written: last.written, stuck: stuckSince(last.stuck, sub)}
+	last.expect(sub)
+	next := decided{moved: last.moved, written: last.written, stuck: stuckSince(last.stuck, sub), at: sub.now, uid: sub.root.GetUID()}
 	for cluster, since := range next.stuck {
 		if share := sub.previous[cluster]; sub.now.Sub(since) >= stuckAfter {
 			share.Stuck = share.Replicas - share.Available
@@ -215,6 +216,22 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 	}
 	s.remember(sub.item, next, waits, sub.workload.Hints.Spread == schedule.Duplicate)
 	return d
+}
+
+// expectFor is how long the leaves of the last decision are expected with the watch.
+const expectFor = 5 * time.Second
+
+// expect sets the shares of the last decision that the watch has not shown yet: a decision that does not know them would take them back.
+func (last decided) expect(sub *subject) {
+	if age := sub.now.Sub(last.at); last.uid != sub.root.GetUID() || age < 0 || age >= expectFor {
+		return
+	}
+	for name, n := range last.shares {
+		if share := sub.previous[name]; !share.Ending && share.Replicas != n {
+			share.Replicas = n
+			sub.previous[name] = share
+		}
+	}
 }
 
 // dividedBy returns the replicas of the next step by cluster, or nil if they are not divided.

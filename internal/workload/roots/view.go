@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
@@ -91,8 +92,10 @@ type decided struct {
 	seen string
 	// replicas are the replicas of the next step, if they are divided.
 	replicas map[string]int64
-	// shares are the replicas by cluster. The leaves that are watched can be older.
+	// shares are the replicas by cluster, decided at a time for a root with a UID. The leaves that are watched can be older.
 	shares map[string]int64
+	at     time.Time
+	uid    types.UID
 	// moved are the last moves, and written those that the root has: the one that is watched can be older.
 	moved, written moves
 	// stuck has since when replicas have not been available, by cluster.
