@@ -221,7 +221,7 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 // expectFor is how long the leaves of the last decision are expected with the watch.
 const expectFor = 5 * time.Second
 
-// expect sets the shares of the last decision that the watch has not shown yet: a decision that does not know them would take them back.
+// expect sets the shares of the last decision that the watch has not shown yet: a decision that does not know them would revert them.
 func (last decided) expect(sub *subject) {
 	if age := sub.now.Sub(last.at); last.uid != sub.root.GetUID() || age < 0 || age >= expectFor {
 		return
