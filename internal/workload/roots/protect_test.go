@@ -175,8 +175,9 @@ func TestPullSecretsOfTheDefaultServiceAccount(t *testing.T) {
 	s.clusters(cluster("c1", true, 0))
 	s.object(secrets, `{apiVersion: v1, kind: Secret, metadata: {name: pull, namespace: shop}}`)
 	s.object(serviceAccounts, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: shop}, imagePullSecrets: [{name: pull}]}`)
-	s.deploy(web)
+	s.deploy(strings.Replace(web, "name: web", "name: first", 1)) // the account is known when it has followed this one
 	s.eventually(func() bool { return s.on(serviceAccounts, "default") == "c1" && s.on(secrets, "pull") == "c1" }, "they follow")
+	s.deploy(web)
 	s.eventually(func() bool {
 		return s.scheduled() == "False Unprotected: it waits for what protects its pods: c1 does not have serviceaccounts/default yet"
 	}, "a pod gets them when it is created")
