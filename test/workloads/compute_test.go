@@ -43,6 +43,7 @@ spec: {reference: {export: {path: %q, name: kubernetes}}}`, computePath))
 
 // register adds a Cluster.
 func (w *world) register(name string, s *site, mode, level string) {
+	w.stopSyncer(name)
 	w.mu.Lock()
 	w.registered[name] = s
 	compute := w.compute
@@ -150,6 +151,21 @@ func (w *world) stopSyncer(name string) {
 	w.kill(p, false)
 }
 
+// stopSyncers stops those whose Cluster is gone, as a user does.
+func (w *world) stopSyncers() {
+	w.mu.Lock()
+	var gone []string
+	for _, name := range sortedKeys(w.syncers) {
+		if w.registered[name] == nil {
+			gone = append(gone, name)
+		}
+	}
+	w.mu.Unlock()
+	for _, name := range gone {
+		w.stopSyncer(name)
+	}
+}
+
 func (w *world) newProcess(name string) *process {
 	w.mu.Lock()
 	w.processes++
@@ -177,7 +193,7 @@ apiVersion: apis.kcp.io/v1alpha1
 kind: APIExportEndpointSlice
 status: {endpoints: [{url: "%s/services/apiexport/%s/%s"}]}`, w.kcp.URL, cluster, name))
 		time.AfterFunc(300*time.Millisecond, func() {
-			w.kcp.Merge(cluster, exports, "", name, object(`{status: {identityHash: %s}}`, e.Object.GetUID()))
+			w.kcp.Patch(cluster, exports, "", name, object(`{status: {identityHash: %s}}`, e.Object.GetUID()))
 		})
 	case e.Path == exports && e.Type == "DELETED":
 		w.kcp.Delete(cluster, slicesPath, "", name)
@@ -185,9 +201,7 @@ status: {endpoints: [{url: "%s/services/apiexport/%s/%s"}]}`, w.kcp.URL, cluster
 		w.kcp.ReadBindings()
 	case e.Path == bindings && !api.ClaimsApplied(e.Object):
 		time.AfterFunc(time.Second, func() {
-			if w.kcp.Get(cluster, bindings, "", name) != nil {
-				w.kcp.Merge(cluster, bindings, "", name, object(`{status: {conditions: [{type: PermissionClaimsApplied, status: "True"}]}}`))
-			}
+			w.kcp.Patch(cluster, bindings, "", name, object(`{status: {conditions: [{type: PermissionClaimsApplied, status: "True"}]}}`))
 			w.kcp.ReadBindings()
 		})
 	}

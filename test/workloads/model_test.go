@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -107,17 +106,12 @@ func stepNames() []string {
 	return out
 }
 
-// listed reports whether a list of names, separated by commas, has one.
+// lists reports whether a list of names, separated by commas, has one.
 func lists(list, name string) bool { return slices.Contains(strings.Split(list, ","), name) }
 
 func play(t *rapid.T, taken *tally) {
-	// What the code under test draws at random, such as the delays of retries, is not a part of the sequence of steps.
-	_ = rand.Int
 	w := newWorld()
 	w.log = t.Logf
-	if *told {
-		w.log = func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
-	}
 	g := &game{world: w, t: t, tally: taken}
 	began := time.Now()
 	defer func() { taken.passed += time.Since(began) }()
@@ -140,6 +134,7 @@ func play(t *rapid.T, taken *tally) {
 		taken.counts[name]++
 		i := slices.IndexFunc(steps, func(s step) bool { return s.name == name })
 		steps[i].do(g)
+		g.stopSyncers()
 		g.pass(rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, 0, 200 * time.Millisecond, time.Minute}).Draw(t, "then"))
 		g.judge()
 	}})
@@ -150,6 +145,7 @@ func play(t *rapid.T, taken *tally) {
 
 // judge ends the check if a rule is violated.
 func (g *game) judge() {
+	g.printLines()
 	problems := g.violations()
 	if len(problems) == 0 {
 		return

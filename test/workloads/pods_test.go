@@ -187,7 +187,7 @@ func (w *world) place(s *site) {
 		}
 		room--
 		p.state, p.due = starting, time.Now().Add(startTime)
-		s.server.Merge("", podObjects, p.namespace, p.name, object(`{spec: {nodeName: %s}}`, sortedKeys(s.objects[nodes])[0][1:]))
+		s.server.Patch("", podObjects, p.namespace, p.name, object(`{spec: {nodeName: %s}}`, sortedKeys(s.objects[nodes])[0][1:]))
 		w.podStarts(p)
 	}
 }

@@ -60,6 +60,14 @@ type model struct {
 	window time.Time
 	counts map[string]int
 	number int
+	// writes are those at rest, by what is written.
+	resting bool
+	writes  map[string]int
+	// revisions and adminNumber make names.
+	revisions, adminNumber int
+	// byAdministrator is what an administrator removes.
+	byAdministrator string
+	lines           lines
 }
 
 // loss is a pod that was lost with its node.
@@ -72,7 +80,7 @@ type loss struct {
 func newModel() model {
 	return model{
 		registered: map[string]*site{}, objects: map[string]*unstructured.Unstructured{}, deleted: map[string]time.Time{}, vanished: map[string]time.Time{},
-		touched: map[string]string{}, excused: map[string]string{}, heartbeats: map[string]time.Time{}, counts: map[string]int{},
+		touched: map[string]string{}, excused: map[string]string{}, heartbeats: map[string]time.Time{}, counts: map[string]int{}, writes: map[string]int{},
 	}
 }
 
@@ -105,6 +113,9 @@ func (w *world) count(l *link, r *http.Request) {
 	}
 	if r.Method != http.MethodGet {
 		k := l.Server.URL + " " + r.URL.Path
+		if w.resting && !strings.Contains(r.URL.Path, "/leases/") {
+			w.writes[r.Method+" "+k]++
+		}
 		if w.counts[k]++; w.counts[k] == 120 {
 			w.violate("loop", "120 writes in a minute: %s %s of %s", r.Method, k, l.process.name)
 		}
@@ -144,7 +155,9 @@ func (w *world) checkTwice(p *pod, root *unstructured.Unstructured) {
 		if s != p.site && !w.used(s) {
 			continue // it was removed by force
 		}
-		n := len(s.podsWhere(func(o *pod) bool { return o.root == p.root && o.running() && o.created.After(root.GetCreationTimestamp().Time) }))
+		n := len(s.podsWhere(func(o *pod) bool {
+			return o.root == p.root && o.running() && o.created.After(root.GetCreationTimestamp().Time)
+		}))
 		if s == p.site {
 			here += n
 		} else {

@@ -248,7 +248,7 @@ func (s *site) writeStatus(path string, o *unstructured.Unstructured) {
 	if is, _, _ := unstructured.NestedMap(o.Object, "status"); encoded(is) == status || o.GetDeletionTimestamp() != nil {
 		return
 	}
-	s.server.Merge("", path, o.GetNamespace(), o.GetName(), map[string]any{"status": object("%s", status)})
+	s.server.Patch("", path, o.GetNamespace(), o.GetName(), map[string]any{"status": object("%s", status)})
 }
 
 // ownerOf returns the user's object that an object of a cluster stands for, as workspace|path|namespace/name, or nothing.

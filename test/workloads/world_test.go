@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -160,8 +161,31 @@ func (w *world) running() (out []*process) {
 	return out
 }
 
+// lines are the log. Any goroutine can add to it.
+type lines struct {
+	mu  sync.Mutex
+	all []string
+}
+
 func (w *world) logf(format string, args ...any) {
-	w.log("%s  %s", time.Now().UTC().Format("15:04:05.000"), fmt.Sprintf(format, args...))
+	line := time.Now().UTC().Format("15:04:05.000") + "  " + fmt.Sprintf(format, args...)
+	if *told {
+		fmt.Println(line)
+		return
+	}
+	w.lines.mu.Lock()
+	defer w.lines.mu.Unlock()
+	w.lines.all = append(w.lines.all, line)
+}
+
+// printLines prints the log since the last call.
+func (w *world) printLines() {
+	w.lines.mu.Lock()
+	defer w.lines.mu.Unlock()
+	for _, l := range w.lines.all {
+		w.log("%s", l)
+	}
+	w.lines.all = nil
 }
 
 // process is a process that runs.
@@ -307,4 +331,8 @@ func quiet(t *testing.T) {
 	_ = fs.Set("stderrthreshold", "FATAL")
 	klog.SetOutput(io.Discard)
 	klog.SetLogger(logr.Discard())
+	// One of them waits since the last error, which is years away in a bubble.
+	before := utilruntime.ErrorHandlers
+	utilruntime.ErrorHandlers = nil
+	t.Cleanup(func() { utilruntime.ErrorHandlers = before })
 }

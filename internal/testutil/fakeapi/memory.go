@@ -75,6 +75,17 @@ func (s *Server) Merge(cluster, path, namespace, name string, patch map[string]a
 	return s.merge(k, patch)
 }
 
+// Patch merges a patch into an object, if it exists.
+func (s *Server) Patch(cluster, path, namespace, name string, patch map[string]any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := key{cluster, path, namespace, name}
+	if s.objects[k] != nil {
+		s.memory.updated(k, patch, s.objects[k], "someone")
+		s.merge(k, patch)
+	}
+}
+
 // Objects returns the objects of a resource in all logical clusters. They must not be changed.
 func (s *Server) Objects(path string) []*unstructured.Unstructured {
 	s.mu.Lock()
@@ -209,9 +220,9 @@ func (m *memory) resolve(at *request) {
 		return
 	}
 	at.sees = func(k key, o *unstructured.Unstructured) bool {
-		if k.path == bindingsPath && at.export != api.ExportWorkloads {
+		if k.path == bindingsPath { // kcp shows the owner of an APIExport its bindings without a claim, and the others with one
 			export, _, _ := unstructured.NestedString(o.Object, "spec", "reference", "export", "name")
-			return export == at.export
+			return export == at.export || at.export == api.ExportWorkloads && m.accepted[k.cluster][at.export]
 		}
 		return m.accepted[k.cluster][at.export]
 	}
@@ -243,7 +254,7 @@ func (s *Server) readBindings() {
 	differ(next, s.memory.accepted)
 	differ(s.memory.accepted, next)
 	s.memory.accepted = next
-	s.expire(func(w *stream) bool { return changed[w.export] && w.path != bindingsPath })
+	s.expire(func(w *stream) bool { return changed[w.export] })
 }
 
 // ReadBindings is to be called after a binding has changed.

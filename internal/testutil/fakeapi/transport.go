@@ -20,9 +20,11 @@ type Transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body != nil {
-		defer r.Body.Close()
+	if r.Body == nil {
+		r = r.Clone(r.Context())
+		r.Body = http.NoBody
 	}
+	defer r.Body.Close()
 	if t.Before != nil {
 		if err := t.Before(r); err != nil {
 			return nil, err
