@@ -1,18 +1,17 @@
 // Package fakeapi is an API server for tests, and a kcp: it stores objects of any kind, in logical clusters if the path has one. It
 // lists, watches and patches them, counts generations, and waits for finalizers. It does not know schemas, so that a server-side
-// apply is a merge, and lists are replaced.
+// apply is a merge, and lists are replaced. NewMemory returns one that is reached without a network, and that does more.
 package fakeapi
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +44,8 @@ type Server struct {
 	writes    []string
 	// dropped are the fields of a status that schemas do not have, by path.
 	dropped map[string][]string
+	// memory is what a server of NewMemory does besides. Nil: nothing.
+	memory *memory
 }
 
 // change is a change of an object, for watches that start later.
@@ -66,13 +67,17 @@ type stream struct {
 
 // New starts a server, which ends with the test.
 func New(t T) *Server {
-	s := &Server{objects: map[key]*unstructured.Unstructured{}, watches: map[*stream]bool{}}
+	s := empty()
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(func() {
 		_ = s.Config.Close() // first, so that no client connects again: Close waits for all of them
 		s.Close()
 	})
 	return s
+}
+
+func empty() *Server {
+	return &Server{objects: map[key]*unstructured.Unstructured{}, watches: map[*stream]bool{}}
 }
 
 // Drop drops fields of the status of a resource, as a schema does that has not got them.
@@ -87,9 +92,16 @@ func (s *Server) Refuse(f func(*http.Request) (code int, message string)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = f
+	s.endWatches(func(*stream) bool { return true })
+}
+
+// endWatches ends the watches that match.
+func (s *Server) endWatches(match func(*stream) bool) {
 	for w := range s.watches {
-		close(w.events)
-		delete(s.watches, w)
+		if match(w) {
+			close(w.events)
+			delete(s.watches, w)
+		}
 	}
 }
 
@@ -194,8 +206,9 @@ func (s *Server) merge(k key, patch map[string]any) *unstructured.Unstructured {
 	next.SetNamespace(k.namespace)
 	kind := "ADDED"
 	if old == nil {
-		next.SetUID(types.UID(fmt.Sprint("uid-", s.version)))
+		next.SetUID(s.newUID())
 		next.SetGeneration(1)
+		s.memory.created(next)
 		if k.cluster != "" {
 			a := next.GetAnnotations()
 			if a == nil {
@@ -214,6 +227,7 @@ func (s *Server) merge(k key, patch map[string]any) *unstructured.Unstructured {
 			return old
 		}
 	}
+	s.memory.keepFinalizers(old, next)
 	if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 {
 		return s.end(k, next)
 	}
@@ -234,7 +248,17 @@ func (s *Server) end(k key, o *unstructured.Unstructured) *unstructured.Unstruct
 	o.SetResourceVersion(strconv.Itoa(s.version))
 	s.notify(k, o, "DELETED")
 	s.release(o)
+	s.collect(k, o)
 	return o
+}
+
+// newUID returns a UID that no object of the server has had.
+func (s *Server) newUID() types.UID {
+	if s.memory == nil {
+		return types.UID(fmt.Sprint("uid-", s.version))
+	}
+	s.memory.uids++
+	return types.UID(fmt.Sprint("uid-", s.memory.name, "-", s.memory.uids))
 }
 
 func (s *Server) remove(k key) {
@@ -251,11 +275,24 @@ func (s *Server) remove(k key) {
 }
 
 func (s *Server) notify(k key, o *unstructured.Unstructured, kind string) {
-	s.history = append(s.history, change{s.version, k, o, kind})
+	s.remember(change{s.version, k, o, kind})
 	for w := range s.watches {
 		if w.matches(k, o) {
-			w.events <- map[string]any{"type": kind, "object": o.DeepCopy().Object}
+			w.events <- map[string]any{"type": kind, "object": o.Object}
 		}
+	}
+	s.memory.tell(Event{Type: kind, Cluster: k.cluster, Path: k.path, Object: o})
+}
+
+// maxHistory is the number of changes that are kept for watches. An older watch cannot be continued.
+const maxHistory = 20000
+
+// remember keeps a change. Stored objects do not change.
+func (s *Server) remember(c change) {
+	if s.history = append(s.history, c); len(s.history) > maxHistory {
+		rest := s.history[maxHistory/2:]
+		s.compacted = max(s.compacted, s.history[maxHistory/2-1].version)
+		s.history = slices.Clone(rest)
 	}
 }
 
@@ -280,12 +317,18 @@ func mergeInto(object, patch map[string]any) {
 
 // list returns the objects that a request selects.
 func (s *Server) list(r request) []any {
-	items := []any{}
-	keys := slices.SortedFunc(maps.Keys(s.objects), func(a, b key) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-	for _, k := range keys {
-		if r.matches(k, s.objects[k]) {
-			items = append(items, s.objects[k].DeepCopy().Object)
+	var keys []key
+	for k, o := range s.objects {
+		if r.matches(k, o) {
+			keys = append(keys, k)
 		}
+	}
+	slices.SortFunc(keys, func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
+	})
+	items := make([]any, len(keys))
+	for i, k := range keys {
+		items[i] = s.objects[k].Object // stored objects do not change
 	}
 	return items
 }

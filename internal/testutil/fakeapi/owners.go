@@ -13,7 +13,7 @@ func owned(o *unstructured.Unstructured, by types.UID) bool {
 	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == by })
 }
 
-// owns reports whether an object owns others. They stay until a test deletes them: there is no garbage collector.
+// owns reports whether an object owns others. They stay until a test deletes them: only a server of NewMemory has a garbage collector.
 func (s *Server) owns(o *unstructured.Unstructured) bool {
 	for _, other := range s.objects {
 		if owned(other, o.GetUID()) {
@@ -25,10 +25,11 @@ func (s *Server) owns(o *unstructured.Unstructured) bool {
 
 // waitForOwned lets an object stay until those that it owns are gone, as a deletion in the foreground does.
 func (s *Server) waitForOwned(k key) {
-	if o := s.objects[k]; s.owns(o) {
+	if o := s.objects[k]; o != nil && (s.owns(o) || s.memory.held(k)) {
 		next := o.DeepCopy()
 		next.SetFinalizers(append(next.GetFinalizers(), metav1.FinalizerDeleteDependents))
 		s.store(k, next, "MODIFIED")
+		s.collect(k, o)
 	}
 }
 

@@ -26,12 +26,16 @@ type request struct {
 	subresource string
 	labels      labels.Selector
 	fields      fields.Selector
+	// export is the APIExport whose virtual workspace is requested, and sees reports whether it has an object. Nil: it has all.
+	export string
+	sees   func(key, *unstructured.Unstructured) bool
 }
 
 // parse reads the path of a request: [/anything][/clusters/<cluster>]/api/v1/... or .../apis/<group>/<version>/...
 func parse(r *http.Request) (out request, ok bool) {
 	path := r.URL.Path
-	if _, after, found := strings.Cut(path, "/clusters/"); found {
+	if before, after, found := strings.Cut(path, "/clusters/"); found {
+		out.export = exportOf(before)
 		cluster, rest, _ := strings.Cut(after, "/")
 		out.cluster, path = cluster, "/"+rest
 	}
@@ -62,7 +66,20 @@ func parse(r *http.Request) (out request, ok bool) {
 // matches reports whether a request selects an object.
 func (r request) matches(k key, o *unstructured.Unstructured) bool {
 	return (r.cluster == anyCluster || r.cluster == k.cluster) && r.path == k.path && (r.namespace == "" || r.namespace == k.namespace) &&
-		r.labels.Matches(labels.Set(o.GetLabels())) && r.fields.Matches(fields.Set{"metadata.name": k.name})
+		r.labels.Matches(labels.Set(o.GetLabels())) && r.fields.Matches(fieldsOf(k, o)) && (r.sees == nil || r.sees(k, o))
+}
+
+// fieldsOf returns what field selectors select by.
+func fieldsOf(k key, o *unstructured.Unstructured) fields.Set {
+	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+	return fields.Set{"metadata.name": k.name, "status.phase": phase}
+}
+
+// exportOf returns the APIExport in the path of a virtual workspace, /services/apiexport/<cluster>/<name>, or nothing.
+func exportOf(path string) string {
+	_, rest, _ := strings.Cut(path, "/services/apiexport/")
+	_, name, _ := strings.Cut(rest, "/")
+	return name
 }
 
 // ServeHTTP implements http.Handler.
@@ -81,6 +98,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	at, ok := parse(r)
+	s.memory.resolve(&at)
 	switch {
 	case r.Method == http.MethodPost && at.path == "apis/authentication.k8s.io/v1/selfsubjectreviews":
 		answer(w, http.StatusCreated, map[string]any{
@@ -139,6 +157,10 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if code, message := s.deny(r, at, body); code != 0 {
+		fail(w, code, message)
+		return
+	}
 	sent := unstructured.Unstructured{Object: body}
 	if r.Method == http.MethodPost {
 		at.name = sent.GetName()
@@ -162,12 +184,25 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 	case r.Method != http.MethodDelete && live != nil && sent.GetResourceVersion() != "" && sent.GetResourceVersion() != live.GetResourceVersion():
 		fail(w, http.StatusConflict, "the object has been modified")
 		return
+	case live != nil && !sameUID(r.Method, body, live):
+		fail(w, http.StatusConflict, "the UID in the precondition does not match the UID in record")
+		return
 	}
 	if r.URL.Query().Get("dryRun") != "" {
 		answer(w, http.StatusOK, body)
 		return
 	}
-	s.writes = append(s.writes, strings.TrimRight(r.Method+" "+at.path+" "+at.namespace+"/"+at.name+" "+at.subresource, " "))
+	if manager := r.URL.Query().Get("fieldManager"); apply {
+		if conflict := s.memory.applied(at.key, body, live, manager, r.URL.Query().Get("force") == "true"); conflict != "" {
+			fail(w, http.StatusConflict, conflict)
+			return
+		}
+	} else if r.Method != http.MethodDelete {
+		s.memory.updated(at.key, body, live, manager)
+	}
+	if s.memory == nil { // nobody would read them
+		s.writes = append(s.writes, strings.TrimRight(r.Method+" "+at.path+" "+at.namespace+"/"+at.name+" "+at.subresource, " "))
+	}
 	switch {
 	case r.Method == http.MethodDelete:
 		if body["propagationPolicy"] == string(metav1.DeletePropagationForeground) {
@@ -197,14 +232,12 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at request) {
 	out := &stream{at, make(chan map[string]any, 10000)}
 	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	s.mu.Lock()
-	if since < s.compacted {
-		out.events <- map[string]any{"type": "ERROR", "object": metav1.Status{
-			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
-		}}
+	if since < s.compacted || since > s.version {
+		out.events <- expired()
 	}
 	for _, c := range s.history {
 		if c.version > since && at.matches(c.key, c.object) {
-			out.events <- map[string]any{"type": c.kind, "object": c.object.DeepCopy().Object}
+			out.events <- map[string]any{"type": c.kind, "object": c.object.Object}
 		}
 	}
 	s.watches[out] = true
@@ -231,6 +264,23 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, at request) {
 			w.(http.Flusher).Flush()
 		}
 	}
+}
+
+// expired is the event that ends a watch which cannot be continued.
+func expired() map[string]any {
+	return map[string]any{"type": "ERROR", "object": metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
+	}}
+}
+
+// sameUID reports whether an object is the one that a request is about.
+func sameUID(method string, body map[string]any, live *unstructured.Unstructured) bool {
+	where := "metadata"
+	if method == http.MethodDelete {
+		where = "preconditions"
+	}
+	uid, _, _ := unstructured.NestedString(body, where, "uid")
+	return uid == "" || uid == string(live.GetUID())
 }
 
 func fail(w http.ResponseWriter, code int, message string) {

@@ -1,0 +1,259 @@
+package workloads_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// rules are what the project promises, by the name under which a violation is reported.
+var rules = []struct{ name, about string }{
+	{"stopped", "a pod of a workload that its user did not touch is not stopped unless enough others are available, or a command says so"},
+	{"moved", "nothing is stopped at all where nothing has happened: what runs does not move unasked"},
+	{"twice", "a workload of which one may run at a time never runs twice"},
+	{"needed", "what the pods in a cluster need, of any revision, is not removed from it"},
+	{"protected", "a NetworkPolicy is in a cluster before the first pod, and as long as there are pods"},
+	{"data", "volumes do not disappear unless their user deletes them"},
+	{"isolation", "nothing of one workspace is in the namespace of another"},
+	{"administrator", "objects of administrators stay as they are"},
+	{"ready", "a cluster is only ready with a heartbeat"},
+	{"deleted", "what its user has deleted ends within ten minutes where it can be reached"},
+	{"loop", "no object is written more than 120 times in a minute, and nobody sends more than 6000 requests"},
+	{"sum", "if everything is well, each object is where it should be, as often as it should be, and synced"},
+	{"rest", "if nothing happens, nearly nothing is written"},
+}
+
+func ruleNames() (out []string) {
+	for _, r := range rules {
+		out = append(out, r.name)
+	}
+	return out
+}
+
+// orphanGrace is how long an object of a cluster stays at least if its object in kcp is missing, but nobody has deleted it.
+const orphanGrace = time.Hour
+
+// model is what the rules know.
+type model struct {
+	// registered are the sites of the Clusters that there are.
+	registered map[string]*site
+	links      []*link
+	requests   int
+	// objects are those of kcp, by id.
+	objects map[string]*unstructured.Unstructured
+	// deleted and vanished are when objects of users were deleted, and when they went missing with a backup.
+	deleted, vanished map[string]time.Time
+	// touched and excused are what users have done to workloads that has not ended yet: excused may stop all pods. disturbed is what has happened
+	// elsewhere.
+	touched, excused map[string]string
+	disturbed        string
+	heartbeats       map[string]time.Time
+	lost             []loss
+	problems         []string
+	// window is the minute in which requests are counted.
+	window time.Time
+	counts map[string]int
+	number int
+	// writes are those at rest, by what is written.
+	resting bool
+	writes  map[string]int
+	// revisions and adminNumber make names.
+	revisions, adminNumber int
+	// byAdministrator is what an administrator removes.
+	byAdministrator string
+	lines           lines
+}
+
+// loss is a pod that was lost with its node.
+type loss struct {
+	root string
+	site *site
+	at   time.Time
+}
+
+func newModel() model {
+	return model{
+		registered: map[string]*site{}, objects: map[string]*unstructured.Unstructured{}, deleted: map[string]time.Time{}, vanished: map[string]time.Time{},
+		touched: map[string]string{}, excused: map[string]string{}, heartbeats: map[string]time.Time{}, counts: map[string]int{}, writes: map[string]int{},
+	}
+}
+
+// violate records a violation. The world is locked, or has not begun.
+func (w *world) violate(rule, format string, args ...any) {
+	if lists(*without, rule) || *only != "" && !lists(*only, rule) || len(w.problems) > 20 {
+		return
+	}
+	p := rule + ": " + fmt.Sprintf(format, args...)
+	if !slices.Contains(w.problems, p) {
+		w.problems = append(w.problems, p)
+		w.logf("    VIOLATION: %s", p)
+	}
+}
+
+func (w *world) violations() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.problems)
+}
+
+// count counts requests.
+func (w *world) count(l *link, r *http.Request) {
+	if now := time.Now(); now.Sub(w.window) >= time.Minute {
+		w.window, w.number = now, 0
+		clear(w.counts)
+	}
+	if w.number++; w.number == 6000 {
+		w.violate("loop", "6000 requests in a minute, the last one is %s %s of %s", r.Method, r.URL.Path, l.process.name)
+	}
+	if r.Method != http.MethodGet {
+		k := l.Server.URL + " " + r.URL.Path
+		if w.resting && !strings.Contains(r.URL.Path, "/leases/") {
+			w.writes[r.Method+" "+k]++
+		}
+		if w.counts[k]++; w.counts[k] == 120 {
+			w.violate("loop", "120 writes in a minute: %s %s of %s", r.Method, k, l.process.name)
+		}
+	}
+}
+
+// podStarts checks the rules about a pod that starts.
+func (w *world) podStarts(p *pod) {
+	root := w.objects[p.root]
+	if root == nil {
+		return
+	}
+	owner := p.site.get(p.path, p.namespace, p.workload)
+	for _, k := range sortedKeys(w.objects) {
+		o := w.objects[k]
+		ws, path, ns, name := split(k)
+		if path != policies || !isRoot(o) || deleting(o) || !sameNamespace(k, p.root) || w.vanished[k] != (time.Time{}) {
+			continue
+		}
+		early := o.GetCreationTimestamp().Add(10 * time.Second)
+		if owner != nil && early.Before(owner.GetCreationTimestamp().Time) && early.Before(root.GetCreationTimestamp().Time) && p.site.get(policies, p.namespace, name) == nil {
+			w.violate("protected", "%s starts without NetworkPolicy %s/%s of workspace %s", p, ns, name, ws)
+		}
+	}
+	w.checkTwice(p, root)
+}
+
+// checkTwice checks that a workload of which one may run at a time does not run twice.
+func (w *world) checkTwice(p *pod, root *unstructured.Unstructured) {
+	single := root.GetAnnotations()[api.AnnotationSpread] == "Single"
+	recreate := text(root, "spec", "strategy", "type") == "Recreate"
+	if !single && !recreate || w.excused[p.root] != "" || strings.HasPrefix(root.GetAnnotations()[api.AnnotationFailover], "Auto") {
+		return
+	}
+	here, elsewhere := 0, 0
+	for _, s := range w.sites {
+		if s != p.site && !w.used(s) {
+			continue // it was removed by force
+		}
+		n := len(s.podsWhere(func(o *pod) bool {
+			return o.root == p.root && o.running() && o.created.After(root.GetCreationTimestamp().Time)
+		}))
+		if s == p.site {
+			here += n
+		} else {
+			elsewhere += n
+		}
+	}
+	if single && elsewhere > 0 {
+		w.violate("twice", "%s starts, and %d run elsewhere: its spread is Single", p, elsewhere)
+	}
+	if wanted := number(root, "spec", "replicas"); recreate && here+elsewhere > wanted && w.touched[p.root] == "" {
+		w.violate("twice", "%s starts, and %d run already: its strategy is Recreate with %d replicas", p, here+elsewhere-1, wanted)
+	}
+}
+
+// used reports whether a Cluster is the site.
+func (w *world) used(s *site) bool {
+	for _, other := range w.registered {
+		if other == s {
+			return true
+		}
+	}
+	return false
+}
+
+// podStops checks the rules about an available pod that its workload stops.
+func (w *world) podStops(p *pod, why string) {
+	root := w.objects[p.root]
+	switch {
+	case root == nil && w.deleted[p.root] != (time.Time{}):
+		return
+	case root == nil:
+		if since := w.vanished[p.root]; time.Since(since) < orphanGrace {
+			w.violate("stopped", "%s: %s, and nobody has deleted it: it has been missing for %s", p, why, time.Since(since))
+		}
+		return
+	case deleting(root), root.GetCreationTimestamp().After(p.created), text(root, "spec", "template", "metadata", "labels", "rev") != p.rev:
+		return
+	case w.leaving(p.site), w.excused[p.root] != "":
+		return
+	}
+	duplicate := root.GetAnnotations()[api.AnnotationSpread] == "Duplicate"
+	available := w.available(p, func(s *site) bool { return !duplicate || s == p.site })
+	wanted := number(root, "spec", "replicas")
+	switch {
+	case available < wanted:
+		w.violate("stopped", "%s: %s, and %d of %d others are available", p, why, available, wanted)
+	case w.disturbed == "" && w.touched[p.root] == "":
+		w.violate("moved", "%s: %s, though nothing has happened to it", p, why)
+	}
+}
+
+// available returns the number of other available pods of a workload. Those that were lost a short while ago count: nobody can know yet.
+func (w *world) available(p *pod, where func(*site) bool) (n int) {
+	for _, s := range w.sites {
+		if where(s) {
+			n += len(s.podsWhere(func(o *pod) bool { return o != p && o.root == p.root && o.state == ready_ }))
+		}
+	}
+	for _, l := range w.lost {
+		if l.root == p.root && where(l.site) && (time.Since(l.at) < 2*time.Minute || time.Since(l.site.healthy) < 2*time.Minute) {
+			n++
+		}
+	}
+	return n
+}
+
+// leaving reports whether a command moves everything away from a site, or it has no Cluster.
+func (w *world) leaving(s *site) bool {
+	for _, name := range sortedKeys(w.registered) {
+		if w.registered[name] != s {
+			continue
+		}
+		o := w.objects[id(w.compute, clusters, "", name)]
+		if o == nil || deleting(o) {
+			return true
+		}
+		cordoned, _, _ := unstructured.NestedBool(o.Object, "spec", "unschedulable")
+		if _, drain := o.GetAnnotations()[api.AnnotationDrain]; drain && cordoned {
+			return true
+		}
+	}
+	return false
+}
+
+func isRoot(o *unstructured.Unstructured) bool { return o.GetLabels()[api.LabelCluster] == "" }
+
+// split returns the parts of an id.
+func split(k string) (workspace, path, namespace, name string) {
+	parts := strings.SplitN(k, "|", 3)
+	namespace, name, _ = strings.Cut(parts[2], "/")
+	return parts[0], parts[1], namespace, name
+}
+
+// sameNamespace reports whether two ids are of the same namespace of the same workspace.
+func sameNamespace(a, b string) bool {
+	ws, _, ns, _ := split(a)
+	ws2, _, ns2, _ := split(b)
+	return ws == ws2 && ns == ns2
+}

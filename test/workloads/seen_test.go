@@ -1,0 +1,181 @@
+package workloads_test
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+)
+
+// userPaths are the resources of users.
+var userPaths = []string{deployments, statefulSets, services, configMaps, secrets, claims, policies}
+
+// seeKCP takes note of a change in kcp. The world is locked.
+func (w *world) seeKCP(e event) {
+	k := id(e.Cluster, e.Path, e.Object.GetNamespace(), e.Object.GetName())
+	before := w.objects[k]
+	if e.Type == "DELETED" {
+		delete(w.objects, k)
+	} else {
+		w.objects[k] = e.Object
+		delete(w.vanished, k)
+	}
+	switch {
+	case e.Path == clusters && e.Cluster == w.compute:
+		w.seeCluster(e.Object.GetName(), before, w.objects[k])
+	case e.Path == leases && e.Cluster == w.compute && e.Type != "DELETED":
+		w.heartbeats[e.Object.GetName()] = e.at
+	}
+}
+
+// seeCluster checks the rules about a Cluster that has changed.
+func (w *world) seeCluster(name string, before, now *unstructured.Unstructured) {
+	if now == nil {
+		delete(w.registered, name)
+		return
+	}
+	was, _ := conditionOf(before, api.ConditionReady)
+	is, _ := conditionOf(now, api.ConditionReady)
+	if at := w.heartbeats[api.LeaseCluster(name)]; was == "False" && is == "True" && time.Since(at) > 15*time.Second {
+		w.violate("ready", "Cluster %s becomes ready, and its last heartbeat was %s ago", name, time.Since(at).Round(time.Second))
+	}
+}
+
+// conditionOf returns the status and the reason of a condition.
+func conditionOf(o *unstructured.Unstructured, kind string) (status, reason string) {
+	if o == nil {
+		return "", ""
+	}
+	if c := api.ConditionIn(o, kind); c != nil {
+		return string(c.Status), c.Reason
+	}
+	return "", ""
+}
+
+// reread reads all objects of kcp, after a backup was restored.
+func (w *world) reread() {
+	before := w.objects
+	w.objects = map[string]*unstructured.Unstructured{}
+	for _, path := range append([]string{clusters, namespaces, bindings}, userPaths...) {
+		for _, o := range w.kcp.Objects(path) {
+			k := id(o.GetAnnotations()["kcp.io/cluster"], path, o.GetNamespace(), o.GetName())
+			w.objects[k] = o
+			delete(w.vanished, k)
+			delete(w.deleted, k)
+			if was := before[k]; isRoot(o) && (was == nil || encoded(was.Object["spec"]) != encoded(o.Object["spec"]) || encoded(was.GetAnnotations()) != encoded(o.GetAnnotations())) {
+				w.touched[k], w.excused[k] = "restored", "restored"
+			}
+		}
+	}
+	for k, o := range before {
+		if w.objects[k] == nil && isRoot(o) {
+			w.vanished[k] = time.Now()
+		}
+	}
+}
+
+// seeSite checks the rules about an object of a cluster that has changed. The world is locked.
+func (w *world) seeSite(s *site, e event, before *unstructured.Unstructured) {
+	k := e.Object.GetNamespace() + "/" + e.Object.GetName()
+	if want, ok := s.administrators[e.Path+" "+k]; ok && (e.Type == "DELETED" || encoded(e.Object.Object["data"]) != want) {
+		w.violate("administrator", "%s %s of an administrator on %s is changed or removed", e.Object.GetKind(), k, s.name)
+	}
+	if e.Type == "DELETED" {
+		w.seeGone(s, e)
+		return
+	}
+	root := ownerOf(e.Path, e.Object)
+	ns := s.get(namespaces, "", e.Object.GetNamespace())
+	if root == "" || ns == nil || before != nil {
+		return
+	}
+	ws, _, in, _ := split(root)
+	if l := ns.GetLabels(); l[api.LabelWorkspace] != ws || l[api.LabelNamespace] != in {
+		w.violate("isolation", "%s of %s is in the namespace of %s/%s on %s", e.Object.GetKind(), root, l[api.LabelWorkspace], l[api.LabelNamespace], s.name)
+	}
+}
+
+// seeGone checks the rules about an object of a cluster that is gone.
+func (w *world) seeGone(s *site, e event) {
+	root := ownerOf(e.Path, e.Object)
+	if e.Path == claims {
+		w.seeClaimGone(s, e, root)
+		return
+	}
+	if root == "" || w.byAdministrator == e.Path+" "+e.Object.GetNamespace()+"/"+e.Object.GetName() || !w.stays(root) || w.leaving(s) {
+		return
+	}
+	o := w.objects[root]
+	selected := text(e.Object, "spec", "selector", "app")
+	for _, p := range s.podsWhere(func(p *pod) bool { return p.namespace == e.Object.GetNamespace() && p.state != ending }) {
+		if o := w.objects[p.root]; o == nil || deleting(o) {
+			continue
+		}
+		switch e.Path {
+		case configMaps:
+			for _, n := range p.needs {
+				if n == (need{e.Path, e.Object.GetName()}) {
+					w.violate("needed", "ConfigMap %s is removed from %s, and %s needs it", e.Object.GetName(), s.name, p)
+				}
+			}
+		case policies:
+			w.violate("protected", "NetworkPolicy %s is removed from %s, and %s runs there", e.Object.GetName(), s.name, p)
+		case services:
+			if selected == p.app && (o == nil || text(o, "spec", "selector", "app") == selected) {
+				w.violate("protected", "Service %s is removed from %s, and %s runs there", e.Object.GetName(), s.name, p)
+			}
+		}
+	}
+}
+
+// stays reports whether nobody has said that an object of a user may go: it exists, or has only been missing for a short time.
+func (w *world) stays(root string) bool {
+	if o := w.objects[root]; o != nil {
+		return !deleting(o)
+	}
+	since, ok := w.vanished[root]
+	return ok && time.Since(since) < orphanGrace
+}
+
+// seeClaimGone checks that a volume was deleted by its user.
+func (w *world) seeClaimGone(s *site, e event, root string) {
+	if root == "" {
+		root = e.Object.GetNamespace() // of a StatefulSet
+	} else if w.deleted[root] != (time.Time{}) {
+		return
+	}
+	if o := w.objects[root]; o != nil && deleting(o) {
+		return
+	}
+	w.violate("data", "volume %s of %s is removed from %s, and nobody has deleted it", e.Object.GetName(), root, s.name)
+}
+
+// lasting checks the rules that are about time. The world is locked.
+func (w *world) lasting(now time.Time) {
+	for _, name := range sortedKeys(w.registered) {
+		s := w.registered[name]
+		if w.broken(&link{process: &process{name: "controller", dead: w.controller == nil}, site: s}) != nil || w.down || s.refused || s.cut != "" {
+			s.healthy = now
+		}
+		if now.Sub(s.healthy) < 10*time.Minute {
+			continue
+		}
+		for _, p := range s.podsWhere((*pod).running) {
+			if at, ok := w.deleted[p.root]; ok && now.Sub(at) >= 10*time.Minute && w.objects[p.root] == nil && p.state != ending {
+				w.violate("deleted", "%s runs %s after its user has deleted it", p, "10m")
+			}
+		}
+	}
+	if len(w.lost) > 100 {
+		w.lost = w.lost[50:]
+	}
+}
+
+// backup is a backup of kcp, with what was registered.
+type backup struct {
+	*fakeapi.Snapshot
+	compute    string
+	registered map[string]*site
+}
