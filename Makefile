@@ -59,6 +59,10 @@ race: ## Run the unit tests with the race detector (needs gcc)
 model: packages ## Run random commands of two operators, with crashes, on simulated clusters (STEPS=100000: one hour)
 	go test -timeout 12h -v -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000
 
+.PHONY: model-workloads
+model-workloads: packages ## Run random users, clusters, networks, restarts and time on the controller and the syncers, in simulated time
+	go test -tags model -timeout 12h -v -run TestModel ./test/workloads
+
 .PHONY: integration
 integration: packages apiserver ## Run tests against a real kube-apiserver
 	go test -tags integration -timeout 30m ./internal/kube/... ./internal/workload/... ./test/integration/...
@@ -93,7 +97,7 @@ lint: ## Run gofmt and go vet
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go vet -tags integration ./...
-	go vet -tags e2e,long,day2 ./...
+	go vet -tags e2e,long,day2,model ./...
 	GOOS=darwin GOARCH=arm64 go vet . ./cmd/... ./internal/...
 
 .PHONY: generate

@@ -1,3 +1,5 @@
+//go:build model
+
 // Package workloads_test runs random steps against transparent multi-cluster: users, clusters, networks, restarts, backups and time. The
 // controller and the syncers are the real ones; kcp and the API servers of the clusters are fakes, whose pods are simulated, in a bubble
 // with virtual time. Rules from outside require what the project promises, at each moment: see rules.

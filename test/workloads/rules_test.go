@@ -1,3 +1,5 @@
+//go:build model
+
 package workloads_test
 
 import (
@@ -14,7 +16,7 @@ import (
 
 // rules are what the project promises, by the name under which a violation is reported.
 var rules = []struct{ name, about string }{
-	{"stopped", "a pod of a workload that its user did not touch is not stopped unless enough others are available, or a command says so"},
+	{"stopped", "a pod of a workload that its user did not touch is not stopped unless enough others are available, or a command allows it"},
 	{"moved", "nothing is stopped at all where nothing has happened: what runs does not move unasked"},
 	{"twice", "a workload of which one may run at a time never runs twice"},
 	{"needed", "what the pods in a cluster need, of any revision, is not removed from it"},
@@ -24,7 +26,7 @@ var rules = []struct{ name, about string }{
 	{"administrator", "objects of administrators stay as they are"},
 	{"ready", "a cluster is only ready with a heartbeat"},
 	{"deleted", "what its user has deleted ends within ten minutes where it can be reached"},
-	{"loop", "no object is written more than 120 times in a minute, and nobody sends more than 6000 requests"},
+	{"loop", "no object is written more than 120 times in a minute, and no client sends more than 6000 requests"},
 	{"sum", "if everything is well, each object is where it should be, as often as it should be, and synced"},
 	{"rest", "if nothing happens, nearly nothing is written"},
 }
@@ -36,7 +38,7 @@ func ruleNames() (out []string) {
 	return out
 }
 
-// orphanGrace is how long an object of a cluster stays at least if its object in kcp is missing, but nobody has deleted it.
+// orphanGrace is how long an object of a cluster stays at least if its object in kcp is missing, but no user has deleted it.
 const orphanGrace = time.Hour
 
 // model is what the rules know.
@@ -190,7 +192,7 @@ func (w *world) podStops(p *pod, why string) {
 		return
 	case root == nil:
 		if since := w.vanished[p.root]; time.Since(since) < orphanGrace {
-			w.violate("stopped", "%s: %s, and nobody has deleted it: it has been missing for %s", p, why, time.Since(since))
+			w.violate("stopped", "%s: %s, and no user has deleted it: it has been missing for %s", p, why, time.Since(since))
 		}
 		return
 	case deleting(root), root.GetCreationTimestamp().After(p.created), text(root, "spec", "template", "metadata", "labels", "rev") != p.rev:
@@ -209,7 +211,7 @@ func (w *world) podStops(p *pod, why string) {
 	}
 }
 
-// available returns the number of other available pods of a workload. Those that were lost a short while ago count: nobody can know yet.
+// available returns the number of other available pods of a workload. Those that were lost a short while ago count: that cannot be known yet.
 func (w *world) available(p *pod, where func(*site) bool) (n int) {
 	for _, s := range w.sites {
 		if where(s) {

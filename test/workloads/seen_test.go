@@ -1,3 +1,5 @@
+//go:build model
+
 package workloads_test
 
 import (
@@ -130,7 +132,7 @@ func (w *world) seeGone(s *site, e event) {
 	}
 }
 
-// stays reports whether nobody has said that an object of a user may go: it exists, or has only been missing for a short time.
+// stays reports whether an object of a user has to stay: it exists, or has only been missing for a short time.
 func (w *world) stays(root string) bool {
 	if o := w.objects[root]; o != nil {
 		return !deleting(o)
@@ -149,7 +151,7 @@ func (w *world) seeClaimGone(s *site, e event, root string) {
 	if o := w.objects[root]; o != nil && deleting(o) {
 		return
 	}
-	w.violate("data", "volume %s of %s is removed from %s, and nobody has deleted it", e.Object.GetName(), root, s.name)
+	w.violate("data", "volume %s of %s is removed from %s, and no user has deleted it", e.Object.GetName(), root, s.name)
 }
 
 // lasting checks the rules that are about time. The world is locked.

@@ -1,3 +1,5 @@
+//go:build model
+
 package workloads_test
 
 import (
@@ -98,7 +100,7 @@ func (w *world) ready() (n int) {
 	return n
 }
 
-// refusals are the reasons for which a cluster is not used until somebody has looked.
+// refusals are the reasons for which a cluster is not used until a user has looked.
 var refusals = map[string]bool{
 	api.ReasonDuplicateCluster: true, api.ReasonClusterReplaced: true, api.ReasonOtherSetup: true,
 }

@@ -27,7 +27,7 @@ type Event struct {
 	Object              *unstructured.Unstructured
 }
 
-// memory is what a server of NewMemory does besides: it collects garbage, ends what is in a namespace with it, knows who has applied a field,
+// memory is what a server of NewMemory does besides: it collects garbage, ends what is in a namespace with it, knows which manager has applied a field,
 // and shows in a virtual workspace what the APIBindings permit.
 type memory struct {
 	name string
@@ -38,7 +38,7 @@ type memory struct {
 	// holds are the resources whose objects are deleted in the foreground by Release.
 	holds []string
 	told  func(Event)
-	// fields has who has applied which fields of an object.
+	// fields has the managers of the fields of an object.
 	fields map[key]managers
 	// accepted are the APIExports of the logical clusters that have bound them and accepted their claims.
 	accepted map[string]map[string]bool

@@ -200,7 +200,7 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 	} else if r.Method != http.MethodDelete {
 		s.memory.updated(at.key, body, live, manager)
 	}
-	if s.memory == nil { // nobody would read them
+	if s.memory == nil { // no watch reads them
 		s.writes = append(s.writes, strings.TrimRight(r.Method+" "+at.path+" "+at.namespace+"/"+at.name+" "+at.subresource, " "))
 	}
 	switch {

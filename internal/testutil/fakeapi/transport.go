@@ -22,7 +22,7 @@ type Transport struct {
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body == nil {
 		r = r.Clone(r.Context())
-		r.Body = http.NoBody
+		r.Body = io.NopCloser(&bytes.Buffer{})
 	}
 	defer r.Body.Close()
 	if t.Before != nil {
