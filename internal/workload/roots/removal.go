@@ -117,20 +117,20 @@ func (s *Scheduler) abandon(ctx context.Context, r schema.GroupVersionResource, 
 	if err != nil {
 		return err
 	}
-	uid := o.GetUID()
 	in := client.Namespace(o.GetNamespace())
-	if o.GetDeletionTimestamp() == nil {
-		if err := in.Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil {
-			return err
-		}
-	}
 	rest := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == api.FinalizerSyncer })
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": rest, "uid": string(uid)}})
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": rest, "uid": string(o.GetUID())}})
 	if err != nil {
 		return err
 	}
-	_, err = in.Patch(ctx, o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController})
-	return err
+	live, err := in.Patch(ctx, o.GetName(), types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController})
+	if err != nil || o.GetDeletionTimestamp() != nil {
+		return err
+	}
+	// The finalizer goes first: a syncer that still runs must not see a deletion, because it would remove the object in the cluster, with its data. If
+	// the syncer has added the finalizer again meanwhile, the version differs, and the next pass repeats both.
+	uid, version := live.GetUID(), live.GetResourceVersion()
+	return in.Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
 // Load returns the number of objects that wait to be scheduled, and of the resources of shards that cannot be listed or watched.

@@ -484,3 +484,20 @@ func TestLeavesOfAClusterThatWasLostStay(t *testing.T) {
 	require.Equal(t, before.GetUID(), s.Get("1a", deployments, "shop", "web--c2").GetUID())
 	require.Nil(t, s.Get("1a", deployments, "shop", "web--c2").GetDeletionTimestamp())
 }
+
+// A cluster is given up while its syncer still runs: the syncer sees no deletion, so that nothing is removed in the cluster.
+func TestAbandonedLeavesAreNotSeenAsDeleted(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	s.deploy(web)
+	s.eventually(func() bool { return s.leaves() == "c1=4" }, "scheduled")
+	s.eventually(func() bool { return s.roots.Leaves("c1").Count == 1 }, "seen")
+	require.Contains(t, s.Get("1a", deployments, "shop", "web--c1").GetFinalizers(), api.FinalizerSyncer)
+	s.Writes()
+	s.roots.Update(t.Context(), roots.State{Published: &roots.Published{Removed: []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "deployments"}}}})
+	s.eventually(func() bool { return s.roots.Leaves("c1").Count == 1 }, "seen")
+	require.NoError(t, s.roots.Abandon(t.Context(), "c1"))
+	require.Nil(t, s.Get("1a", deployments, "shop", "web--c1"))
+	all := slices.DeleteFunc(s.Writes(), func(w string) bool { return !strings.HasSuffix(w, "shop/web--c1") })
+	require.Equal(t, []string{"PATCH apis/apps/v1/deployments shop/web--c1", "DELETE apis/apps/v1/deployments shop/web--c1"}, all, "the finalizer goes first")
+}
