@@ -81,21 +81,6 @@ func (b *binder) forget(workspace string) {
 	}
 }
 
-// boundClusters returns the clusters to which a workspace has bindings. A workload that can run on them runs sooner than on others, for which
-// kcp has to apply claims first; and a workspace that uses few clusters has few bindings.
-func (b *binder) boundClusters(workspace string) map[string]bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := map[string]bool{}
-	for cluster := range b.applied[workspace] {
-		out[cluster] = true
-	}
-	for cluster := range b.needed[workspace] {
-		out[cluster] = true
-	}
-	return out
-}
-
 // settled ends the delays of a binding.
 func (b *binder) settled(at binding) {
 	b.mu.Lock()

@@ -183,13 +183,18 @@ func (s *Scheduler) check(
 func (s *Scheduler) wantedBindings(workspace string, exports map[string][]any) (out []string) {
 	b := s.binder
 	leaves := s.set.ClassesIn(workspace)
+	refused := map[string]bool{} // found before the binder is locked: the scheduler locks itself first, and then the binder
+	for name := range exports {
+		cluster := strings.TrimPrefix(name, api.ExportCluster(""))
+		refused[cluster] = b.usable != nil && !b.usable(workspace, cluster)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var usable []string
 	for _, name := range slices.Sorted(maps.Keys(exports)) {
 		cluster := strings.TrimPrefix(name, api.ExportCluster(""))
 		switch {
-		case b.usable != nil && !b.usable(workspace, cluster): // not even for an object to which a user has given its label
+		case refused[cluster]: // not even for an object to which a user has given its label
 		case leaves[cluster] > 0 || b.needed[workspace][cluster]:
 			out = append(out, name)
 		default:
