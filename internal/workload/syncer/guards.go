@@ -99,6 +99,9 @@ func (s *syncer) keepGuards(ctx context.Context) {
 			s.checkGuards(ctx)
 			s.contention.free(s.Now())
 		}
+		if !s.guards.ready() {
+			continue // leaves wait: no event is to wait, too
+		}
 		select {
 		case <-ctx.Done():
 			return
