@@ -22,3 +22,6 @@ func WithAfter(m Member, after func(time.Duration) <-chan time.Time) Member {
 	m.after = after
 	return m
 }
+
+// StatusPatch is statusPatch for tests.
+var StatusPatch = statusPatch

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -306,7 +307,20 @@ func (c *controller) workspaceType() *unstructured.Unstructured {
 	return u
 }
 
-// statusPatch returns a merge patch that replaces a status.
-func statusPatch(status api.ClusterStatus) ([]byte, error) {
-	return json.Marshal(map[string]any{"status": status})
+// statusPatch returns what changes a status to another one, or nil if they are equal. A merge patch of the whole would keep resources of the capacity
+// that the cluster no longer has, and each look would write it again.
+func statusPatch(from, to *api.ClusterStatus) ([]byte, error) {
+	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+	if err != nil {
+		return nil, err
+	}
+	is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(to)
+	if err != nil {
+		return nil, err
+	}
+	changes := api.MergePatch(was, is)
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(map[string]any{"status": changes})
 }

@@ -7,9 +7,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/controller"
 )
 
 // There can be many schemas, of hundreds of kilobytes each. Those that are not published are not read.
@@ -43,4 +46,17 @@ status: {endpoints: [{url: "%s/services/apiexport/xyz/kubernetes"}]}`, k.URL))
 		return k.Get(compute, schemas, "", "old.deployments.apps") == nil
 	}, "no APIExport uses it")
 	require.NotNil(t, k.Get(compute, schemas, "", "foreign.deployments.apps"), "the controller has not made it")
+}
+
+// Pods that requested a resource are gone: the status loses it, and a second look writes nothing.
+func TestStatusPatch(t *testing.T) {
+	quantity := resource.MustParse("1")
+	from := api.ClusterStatus{Version: "v1", Capacity: &api.Capacity{Requested: corev1.ResourceList{"cpu": quantity, "pods": quantity}}}
+	to := api.ClusterStatus{Version: "v1", Capacity: &api.Capacity{Requested: corev1.ResourceList{"pods": quantity}}}
+	raw, err := controller.StatusPatch(&from, &to)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"status": {"capacity": {"requested": {"cpu": null}}}}`, string(raw))
+	raw, err = controller.StatusPatch(&to, &to)
+	require.NoError(t, err)
+	require.Nil(t, raw)
 }

@@ -170,9 +170,12 @@ func (c *controller) schedulable(cl *api.Cluster) metav1.Condition {
 
 // patchStatus writes a status. The watch brings it back.
 func (c *controller) patchStatus(ctx context.Context, cl *api.Cluster, status api.ClusterStatus) error {
-	raw, err := statusPatch(status)
-	if err != nil {
+	raw, err := statusPatch(&cl.Status, &status)
+	switch {
+	case err != nil:
 		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
+	case raw == nil:
+		return nil
 	}
 	written, err := c.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: api.ManagerController}, "status")
 	if err != nil {

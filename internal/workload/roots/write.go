@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -155,20 +154,15 @@ func (s *Scheduler) writeStatus(ctx context.Context, sub *subject, d schedule.De
 	status := splitter.Aggregate(root.Unstructured, counted, keepTime(root.Unstructured, scheduled))
 	s.dropped.Strip(gk, i.Cluster, status, now)
 	current, _, _ := unstructured.NestedMap(root.Object, "status")
-	if reflect.DeepEqual(current, status) {
+	changes := api.MergePatch(current, status)
+	if len(changes) == 0 {
 		return nil
 	}
-	whole := map[string]any{"status": status}
-	for field := range current {
-		if _, ok := status[field]; !ok {
-			status[field] = nil
-		}
-	}
-	live, err := patch(ctx, r.Namespace(i.Namespace), i, whole, "status")
+	live, err := patch(ctx, r.Namespace(i.Namespace), i, map[string]any{"status": changes}, "status")
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
 		return nil // the API has no status, or one without conditions
-	case err == nil && s.dropped.Learn(gk, i.Cluster, status, live, now):
+	case err == nil && s.dropped.Learn(gk, i.Cluster, changes, live, now):
 		s.queue.Add(i) // an annotation has the reason instead
 	}
 	return err

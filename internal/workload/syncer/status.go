@@ -1,7 +1,6 @@
 package syncer
 
 import (
-	"reflect"
 	"strconv"
 	"time"
 
@@ -87,28 +86,4 @@ func without(conditions []any, kind string) []any {
 		}
 	}
 	return out
-}
-
-// mergePatch returns the JSON merge patch that changes one object to another. It is empty if they are equal.
-func mergePatch(from, to map[string]any) map[string]any {
-	patch := map[string]any{}
-	for key, value := range to {
-		before, had := from[key]
-		inner, isMap := value.(map[string]any)
-		if beforeMap, wasMap := before.(map[string]any); isMap && wasMap {
-			if p := mergePatch(beforeMap, inner); len(p) > 0 {
-				patch[key] = p
-			}
-			continue
-		}
-		if !had || !reflect.DeepEqual(before, value) {
-			patch[key] = value
-		}
-	}
-	for key := range from {
-		if _, has := to[key]; !has {
-			patch[key] = nil
-		}
-	}
-	return patch
 }

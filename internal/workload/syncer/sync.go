@@ -224,7 +224,7 @@ func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 			return err
 		}
 	}
-	patch := mergePatch(present, status)
+	patch := api.MergePatch(present, status)
 	if len(patch) == 0 {
 		return nil
 	}

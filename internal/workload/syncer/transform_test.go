@@ -167,12 +167,3 @@ func TestStatusOf(t *testing.T) {
 		})
 	}
 }
-
-func TestMergePatch(t *testing.T) {
-	from := map[string]any{"same": "a", "changed": int64(1), "removed": true, "list": []any{int64(1)}, "map": map[string]any{"x": "y", "z": "1"}}
-	to := map[string]any{"same": "a", "changed": int64(2), "added": "b", "list": []any{int64(2)}, "map": map[string]any{"x": "y"}}
-	require.Equal(t, map[string]any{
-		"changed": int64(2), "removed": nil, "added": "b", "list": []any{int64(2)}, "map": map[string]any{"z": nil},
-	}, mergePatch(from, to))
-	require.Empty(t, mergePatch(to, to))
-}
