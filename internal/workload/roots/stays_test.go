@@ -1,0 +1,144 @@
+package roots_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/roots"
+)
+
+func TestALostClusterIsReplacedAfterItsTime(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.deploy(web)
+	s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" }, "divided")
+	s.clusters(cluster("c1", true, 0), cluster("c2", false, 30*time.Second))
+	s.deploy(`{metadata: {name: web, namespace: shop, labels: {changed: "true"}}}`)
+	s.eventually(func() bool {
+		return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["changed"] == "true"
+	}, "the root was scheduled")
+	require.Equal(t, "c1=2 c2=2", s.leaves(), "the cluster may come back")
+	before := s.Get("1a", deployments, "shop", "web--c2")
+	lost := cluster("c2", false, 61*time.Second)
+	lost.Status.Conditions[0].Reason = api.ReasonUnreachable
+	s.clusters(cluster("c1", true, 0), lost)
+	s.eventually(func() bool { return s.leaves() == "c1=4 c2=2" }, "other clusters run its share, too")
+	s.eventually(func() bool {
+		return strings.Contains(s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationExplain], "it is not ready (Unreachable) for longer than evictAfter: other clusters run its share, too")
+	}, "the reason of the condition")
+	s.object(deployments, `{metadata: {name: web--c1, namespace: shop}, status: {replicas: 4, availableReplicas: 2}}`)
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop}, status: {replicas: 2, availableReplicas: 2}}`)
+	s.running(2)
+
+	// It is back: its pods have served all the time, and half of the others do not yet.
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" }, "those that do not run are not needed")
+	require.Equal(t, before.GetUID(), s.Get("1a", deployments, "shop", "web--c2").GetUID())
+	require.Nil(t, s.Get("1a", deployments, "shop", "web--c2").GetDeletionTimestamp())
+}
+
+// However long clusters are not ready: what is scheduled to them stays if nothing replaces it.
+func TestNothingIsDeletedForASignalThatIsMissing(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.deploy(web)
+	s.deploy(strings.Replace(web, "name: web, namespace: shop", "name: all, namespace: shop, annotations: {workloads.kcp.dev/spread: Duplicate}", 1))
+	s.deploy(strings.Replace(web, "name: web, namespace: shop", "name: one, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}", 1))
+	s.eventually(func() bool {
+		return s.leaves() == "c1=2 c2=2" && s.on(deployments, "all") == "c1 c2" && s.on(deployments, "one") != ""
+	}, "scheduled")
+	one := s.on(deployments, "one")
+	s.clusters(cluster("c1", false, time.Hour), cluster("c2", false, time.Hour))
+	for _, name := range []string{"web", "all", "one"} {
+		s.deploy(fmt.Sprintf(`{metadata: {name: %s, namespace: shop, labels: {changed: "true"}}}`, name))
+		s.eventually(func() bool {
+			on := strings.Fields(s.on(deployments, name))
+			return len(on) > 0 && s.Get("1a", deployments, "shop", name+"--"+on[0]).GetLabels()["changed"] == "true"
+		}, "the root was scheduled")
+	}
+	require.Equal(t, "c1=2 c2=2", s.leaves())
+	require.Equal(t, "c1 c2", s.on(deployments, "all"))
+	require.Equal(t, one, s.on(deployments, "one"))
+	for _, name := range s.Names("1a", deployments) {
+		require.Nil(t, s.Get("1a", deployments, "shop", strings.TrimPrefix(name, "shop/")).GetDeletionTimestamp(), name)
+	}
+}
+
+// A workload says itself whether others run its share, and when.
+func TestFailoverIsChosen(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotations string
+		ago         time.Duration
+		want        string
+	}{
+		"by default":               {"", 2 * time.Minute, "c1=4 c2=2"},
+		"never":                    {"workloads.kcp.dev/failover: Never", time.Hour, "c1=2 c2=2"},
+		"later":                    {"workloads.kcp.dev/failover: 5m", 2 * time.Minute, "c1=2 c2=2"},
+		"later, and it is time":    {"workloads.kcp.dev/failover: 5m", 6 * time.Minute, "c1=4 c2=2"},
+		"earlier than the cluster": {"workloads.kcp.dev/failover: 10s", 20 * time.Second, "c1=4 c2=2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+			s.deploy(strings.Replace(web, "name: web, namespace: shop", "name: web, namespace: shop, annotations: {"+tc.annotations+"}", 1))
+			s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" }, "divided")
+			s.clusters(cluster("c1", true, 0), cluster("c2", false, tc.ago))
+			s.deploy(`{metadata: {name: web, namespace: shop, labels: {changed: "true"}}}`)
+			s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--c1").GetLabels()["changed"] == "true" }, "scheduled")
+			require.Equal(t, tc.want, s.leaves())
+		})
+	}
+}
+
+// A workload of which one instance may run ends in its cluster before it starts in another one.
+func TestOneInstanceAtATime(t *testing.T) {
+	for name, text := range map[string]string{
+		"single":   strings.Replace(web, "name: web, namespace: shop", "name: web, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}", 1),
+		"recreate": strings.Replace(web, "replicas: 4", "replicas: 4, strategy: {type: Recreate}", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+			s.deploy(text)
+			s.eventually(func() bool { return s.on(deployments, "web") != "" }, "scheduled")
+			first := s.on(deployments, "web")
+			second := map[string]string{"c1": "c2", "c2": "c1"}[first]
+			s.object(deployments, fmt.Sprintf(`{metadata: {name: web--%s, namespace: shop, finalizers: [stays]}, status: {replicas: 4, availableReplicas: 4}}`, first))
+			drained := cluster(first, true, 0)
+			drained.Spec.Unschedulable, drained.Annotations = true, map[string]string{api.AnnotationDrain: ""}
+			s.clusters(drained, cluster(second, true, 0))
+			s.eventually(func() bool { return s.Get("1a", deployments, "shop", "web--"+first).GetDeletionTimestamp() != nil }, "it ends")
+			s.deploy(`{metadata: {name: web, namespace: shop, labels: {changed: "true"}}}`)
+			s.eventually(func() bool {
+				return s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationExplain] == "[{\"cluster\":\""+second+"\",\"chosen\":true,\"reason\":\"is a candidate\",\"goal\":4,\"replicas\":0}]"
+			}, "the next one waits")
+			require.Equal(t, first, s.on(deployments, "web"))
+			s.object(deployments, fmt.Sprintf(`{metadata: {name: web--%s, namespace: shop, finalizers: []}}`, first))
+			s.eventually(func() bool { return s.on(deployments, "web") == second }, "it has ended")
+		})
+	}
+}
+
+// A cluster is given up while its syncer still runs: the syncer sees no deletion, so that nothing is removed in the cluster.
+func TestAbandonedLeavesAreNotSeenAsDeleted(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	s.deploy(web)
+	s.eventually(func() bool { return s.leaves() == "c1=4" }, "scheduled")
+	s.eventually(func() bool { return s.roots.Leaves("c1").Count == 1 }, "seen")
+	require.Contains(t, s.Get("1a", deployments, "shop", "web--c1").GetFinalizers(), api.FinalizerSyncer)
+	s.Writes()
+	s.roots.Update(t.Context(), roots.State{Published: &roots.Published{Removed: []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "deployments"}}}})
+	s.eventually(func() bool { return s.roots.Leaves("c1").Count == 1 }, "seen")
+	require.NoError(t, s.roots.Abandon(t.Context(), "c1"))
+	require.Nil(t, s.Get("1a", deployments, "shop", "web--c1"))
+	all := slices.DeleteFunc(s.Writes(), func(w string) bool { return !strings.HasSuffix(w, "shop/web--c1") })
+	require.Equal(t, []string{"PATCH apis/apps/v1/deployments shop/web--c1", "DELETE apis/apps/v1/deployments shop/web--c1"}, all, "the finalizer goes first")
+}
