@@ -207,9 +207,6 @@ type Name struct {
 	Name string
 }
 
-// Everywhere are objects that each namespace of a cluster has by itself.
-func Everywhere() []Name { return everywhere }
-
 // IsEverywhere reports whether each namespace of a cluster has an object by itself.
 func IsEverywhere(gr schema.GroupResource, name string) bool {
 	for _, n := range everywhere {

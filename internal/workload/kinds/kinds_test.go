@@ -1,7 +1,6 @@
 package kinds_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -104,7 +103,7 @@ func TestClusterScoped(t *testing.T) {
 func TestEverywhere(t *testing.T) {
 	require.True(t, kinds.IsEverywhere(schema.GroupResource{Resource: "configmaps"}, "kube-root-ca.crt"))
 	require.False(t, kinds.IsEverywhere(schema.GroupResource{Resource: "secrets"}, "kube-root-ca.crt"))
-	require.True(t, slices.ContainsFunc(kinds.Everywhere(), func(n kinds.Name) bool { return n.Name == kinds.DefaultAccount }))
+	require.True(t, kinds.IsEverywhere(schema.GroupResource{Resource: "serviceaccounts"}, kinds.DefaultAccount))
 }
 
 func TestIsFirst(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
@@ -23,12 +24,12 @@ const manyOrphans = 5
 // tokenLength is the number of characters with which a user releases orphans.
 const tokenLength = 8
 
-// keepsData reports whether objects of a resource have data, or are what uses it: only a user decides that it is not needed.
+// keepsData reports whether objects of a resource have data, or are what uses it: only a user decides that it is not needed. The objects in memory
+// have no spec, so any StatefulSet may have volumes.
 func keepsData(r schema.GroupVersionResource) bool {
-	return r == claims || r.GroupResource() == statefulSets
+	k, _ := kinds.OfResource(r.GroupResource())
+	return k.Data != kinds.NoData
 }
-
-var statefulSets = schema.GroupResource{Group: "apps", Resource: "statefulsets"}
 
 // verdict is what happens to orphans.
 type verdict struct {

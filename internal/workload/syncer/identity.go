@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
@@ -61,23 +62,50 @@ func (s *syncer) examine(ctx context.Context) error {
 	if !due || !s.bound.Complete() {
 		return nil
 	}
-	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: fmt.Sprintf("%s,%s!=%s", api.LabelSetup, api.LabelSetup, s.Setup)})
+	return s.examineOthers(ctx, client, "")
+}
+
+// examineOthers looks for namespaces of other setups: in all workspaces whose objects the syncer sees, or in one.
+func (s *syncer) examineOthers(ctx context.Context, client dynamic.ResourceInterface, workspace string) error {
+	selector := fmt.Sprintf("%s,%s!=%s", api.LabelSetup, api.LabelSetup, s.Setup)
+	if workspace != "" {
+		selector += "," + api.LabelWorkspace + "=" + workspace
+	}
+	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return fmt.Errorf("list the namespaces of other setups in cluster %s: %w", s.Cluster, err)
 	}
-	bound, other := s.boundClaims(), ""
+	own, other := s.workspaces(), ""
 	for i := range list.Items {
 		ns := &list.Items[i]
-		if workspace := ns.GetLabels()[api.LabelWorkspace]; bound[workspace] != nil {
+		if of := ns.GetLabels()[api.LabelWorkspace]; own[of] || of == workspace && workspace != "" {
 			other = fmt.Sprintf("namespace %s of cluster %s has objects of workspace %s under the ID %s of a setup, and this one is %s: they would run twice. "+
-				"Use the same ID (kcpctl up keeps it in its record), or delete the namespace", ns.GetName(), s.Cluster, workspace, ns.GetLabels()[api.LabelSetup], s.Setup)
+				"Delete the namespace if its workloads are not needed", ns.GetName(), s.Cluster, of, ns.GetLabels()[api.LabelSetup], s.Setup)
 			break
 		}
 	}
 	s.mu.Lock()
-	s.otherSetup, s.examined = other, s.Now()
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if workspace == "" {
+		s.otherSetup, s.examined = other, s.Now()
+	} else if other != "" {
+		s.otherSetup = other
+	}
 	return nil
+}
+
+// workspaces returns the logical clusters whose objects the syncer sees, or will see.
+func (s *syncer) workspaces() map[string]bool {
+	out := map[string]bool{}
+	for workspace := range s.boundClaims() {
+		out[workspace] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.spaces {
+		out[at.cluster] = true
+	}
+	return out
 }
 
 // replaced returns why the physical cluster is not, or may not be, the one that the Cluster was registered for, or nil.

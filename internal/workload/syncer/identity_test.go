@@ -2,10 +2,13 @@ package syncer
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
@@ -119,6 +122,30 @@ func TestNothingRunsTwice(t *testing.T) {
 	s.physical.Delete("", spaces, "", "before")
 	k.identify(t.Context())
 	require.NoError(t, k.blocked())
+}
+
+// The syncer has just started, and kcp has not applied the claims of the binding when the first leaf comes.
+func TestNothingRunsTwiceBeforeBindingsAreKnown(t *testing.T) {
+	s := newSides(t)
+	s.physical.Apply(t, "", spaces, "{kind: Namespace, apiVersion: v1, metadata: {name: kube-system}}")
+	s.start()
+	s.leaf("2b", "web", "{replicas: 1}")
+	s.eventually(func() bool { return s.condition("2b", "web") == "True Synced: " }, "the syncer has looked, and works")
+	s.physical.Apply(t, "", spaces, `
+{kind: Namespace, apiVersion: v1, metadata: {name: before, labels: {workloads.kcp.dev/setup: another, workloads.kcp.dev/workspace: 1a, workloads.kcp.dev/namespace: shop}}}`)
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool {
+		return strings.HasPrefix(s.condition("1a", "web"), "False OtherSetup: namespace before of cluster c1")
+	}, "refused")
+	require.Nil(t, s.below("1a", deployments, "web"))
+}
+
+// An API server that does not know a resource says nothing about an object.
+func TestIsUnserved(t *testing.T) {
+	gr := schema.GroupResource{Group: "apps", Resource: "deployments"}
+	require.True(t, isUnserved(apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, "web", "404 page not found", 0, true)))
+	require.False(t, isUnserved(apierrors.NewNotFound(gr, "web")))
+	require.False(t, isUnserved(nil))
 }
 
 // A namespace that appears between the look and the creation belongs to another client.

@@ -87,6 +87,13 @@ func (s *syncer) ensureNamespace(ctx context.Context, i item) error {
 }
 
 func (s *syncer) createNamespace(ctx context.Context, client dynamic.ResourceInterface, name string, labels map[string]string, i item) error {
+	// The bindings of the workspace may not be known yet: its objects are looked for before the first one is written.
+	if err := s.examineOthers(ctx, client, i.Cluster); err != nil {
+		return err
+	}
+	if err := s.blocked(); err != nil {
+		return &refusal{api.ReasonOtherSetup, err.Error()}
+	}
 	s.guards.forget(name) // a previous namespace of the name had others
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))

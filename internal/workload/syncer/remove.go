@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
@@ -47,6 +47,9 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 	}
 	live, err := client.Get(ctx, name(leaf.Unstructured), metav1.GetOptions{})
 	switch {
+	case isUnserved(err):
+		return fmt.Errorf("cluster %s does not serve version %s of %s, so whether %s/%s is gone there is not known: serve that version again",
+			s.Cluster, i.Version, i.GroupResource(), namespace, name(leaf.Unstructured))
 	case err != nil && !apierrors.IsNotFound(err):
 		return fmt.Errorf("read %s %s/%s of cluster %s: %w", i.GroupResource(), namespace, name(leaf.Unstructured), s.Cluster, err)
 	case err == nil && live.GetAnnotations()[annotationLeaf] == i.Key.String():
@@ -65,6 +68,11 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 		return nil
 	}
 	return err
+}
+
+// isUnserved reports whether an API server does not know a resource: its answer is not about an object.
+func isUnserved(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // noteRemoval records that a user has deleted an object in a namespace: if it is empty then, it goes without the grace of orphans.
@@ -90,16 +98,6 @@ func isEmptied(ns *unstructured.Unstructured) bool {
 	return ns.GetAnnotations()[annotationEmptied] != ""
 }
 
-// propagation returns how objects of a resource are deleted. What owns others, such as a Deployment, is gone only when they are: an object of
-// the same name can follow at once. If the garbage collector of the cluster starts at that moment, it does not see that the owner of
-// the previous pods is gone, and they run on without an owner.
-func propagation(r schema.GroupVersionResource) metav1.DeletionPropagation {
-	if r.Group == "" || strings.HasSuffix(r.Group, ".k8s.io") {
-		return metav1.DeletePropagationBackground
-	}
-	return metav1.DeletePropagationForeground
-}
-
 // delete deletes an object of the physical cluster, if it still is the one that was seen. What it owns goes with it.
 func (s *syncer) delete(ctx context.Context, r schema.GroupVersionResource, seen *unstructured.Unstructured) error {
 	if seen.GetDeletionTimestamp() != nil {
@@ -109,7 +107,7 @@ func (s *syncer) delete(ctx context.Context, r schema.GroupVersionResource, seen
 	if err != nil {
 		return err
 	}
-	uid, policy := seen.GetUID(), propagation(r)
+	uid, policy := seen.GetUID(), kinds.Propagation(r.GroupResource())
 	err = client.Delete(ctx, seen.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &policy})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s %s/%s of cluster %s: %w", r.GroupResource(), seen.GetNamespace(), seen.GetName(), s.Cluster, err)

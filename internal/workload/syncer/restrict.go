@@ -8,22 +8,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 )
 
-// reserved are the names, by resource, that each namespace of a cluster has by itself: controllers of the cluster, or the syncer, would
-// change them back.
+// reserved are the names, by resource, that namespaces of some clusters have by themselves, besides kinds.IsEverywhere: controllers of the cluster,
+// or the syncer, would change them back.
 var reserved = map[schema.GroupResource][]string{
-	{Resource: "configmaps"}:        {"kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert"},
+	{Resource: "configmaps"}:        {"openshift-service-ca.crt", "istio-ca-root-cert"},
 	resourceQuotas.GroupResource():  {guardName},
 	limitRanges.GroupResource():     {guardName},
 	networkPolicies.GroupResource(): {guardName},
 }
 
+// isReserved reports whether objects of users do not replace an object. The account of pods that name none can have pull secrets of users.
+func isReserved(gr schema.GroupResource, name string) bool {
+	return kinds.IsEverywhere(gr, name) && name != kinds.DefaultAccount || slices.Contains(reserved[gr], name)
+}
+
 // allowed returns the object for the physical cluster that a leaf stands for, as the Cluster permits it.
 func (s *syncer) allowed(i item, leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	object := s.transform(leaf)
-	if n := object.GetName(); slices.Contains(reserved[i.GroupResource()], n) {
+	if n := object.GetName(); isReserved(i.GroupResource(), n) {
 		return nil, &refusal{api.ReasonNameCollision, fmt.Sprintf(
 			"each namespace of cluster %s has %s %s by itself, and objects of users do not replace it: rename the object",
 			s.Cluster, i.GroupResource(), n)}

@@ -157,17 +157,12 @@ func (s *syncer) claim(ctx context.Context, client dynamic.ResourceInterface, i 
 		return nil
 	case of != "":
 		return refuse("stands for %s: rename or delete one of them", of)
-	case i.GroupResource() == serviceAccounts && desired.GetName() == defaultAccount, live.GetLabels()[api.LabelSetup] == s.Setup:
+	case kinds.IsEverywhere(i.GroupResource(), desired.GetName()), live.GetLabels()[api.LabelSetup] == s.Setup:
 		return nil
 	}
 	by := cmp.Or(live.GetLabels()[api.LabelManagedBy], "another client")
 	return refuse("was created by %s in the cluster: rename the object in the workspace, or delete the one in the cluster", by)
 }
-
-// What each namespace of a cluster has by itself, and what a leaf may change.
-const defaultAccount = "default"
-
-var serviceAccounts = schema.GroupResource{Resource: "serviceaccounts"}
 
 // isEarlier reports whether an object was made of the same root, when the cluster was registered under another name: a cluster has one syncer at
 // a time, and it is this one.

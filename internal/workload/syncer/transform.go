@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
 
@@ -21,18 +22,6 @@ const (
 
 // lastApplied is the annotation in which kubectl keeps what it applied.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
-// placed are the fields that a physical cluster decides, by kind. Values from kcp would be wrong there, or refused.
-var placed = map[schema.GroupKind][][]string{
-	{Kind: "Service"}: {
-		{"spec", "clusterIP"}, {"spec", "clusterIPs"}, {"spec", "healthCheckNodePort"}, {"spec", "ipFamilies"}, {"spec", "ports[]", "nodePort"},
-	},
-	{Kind: "PersistentVolumeClaim"}: {{"spec", "volumeName"}},
-	{Kind: "Pod"}:                   {{"spec", "nodeName"}},
-	{Kind: "ServiceAccount"}:        {{"secrets"}}, // token Secrets are those of the cluster
-	// A cluster that deletes a finished Job by itself would get it again, and run it again.
-	{Group: "batch", Kind: "Job"}: {{"spec", "ttlSecondsAfterFinished"}},
-}
 
 // headless is the value of clusterIP with which a Service gets no address. It is the user's decision, not the cluster's.
 const headless = "None"
@@ -61,7 +50,7 @@ func (s *syncer) transform(leaf *unstructured.Unstructured) *unstructured.Unstru
 		ip, _, _ := unstructured.NestedString(object, "spec", "clusterIP")
 		none = ip == headless
 	}
-	for _, path := range placed[gvk.GroupKind()] {
+	for _, path := range kinds.Placed(gvk.GroupKind()) {
 		remove(out.Object, path)
 	}
 	if none {
