@@ -1,34 +1,12 @@
 package setup
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
-
-// clusterScoped reports whether an API of Kubernetes has no namespaces. Those of CRDs are not known here: the controller sees them.
-func clusterScoped(a string) bool {
-	return slices.Contains([]string{
-		"componentstatuses", "namespaces", "nodes", "persistentvolumes",
-		"apiservices.apiregistration.k8s.io",
-		"certificatesigningrequests.certificates.k8s.io",
-		"clusterrolebindings.rbac.authorization.k8s.io", "clusterroles.rbac.authorization.k8s.io",
-		"csidrivers.storage.k8s.io", "csinodes.storage.k8s.io", "storageclasses.storage.k8s.io", "volumeattachments.storage.k8s.io",
-		"customresourcedefinitions.apiextensions.k8s.io",
-		"deviceclasses.resource.k8s.io", "resourceslices.resource.k8s.io",
-		"flowschemas.flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
-		"ingressclasses.networking.k8s.io", "ipaddresses.networking.k8s.io", "servicecidrs.networking.k8s.io",
-		"mutatingwebhookconfigurations.admissionregistration.k8s.io", "validatingwebhookconfigurations.admissionregistration.k8s.io",
-		"validatingadmissionpolicies.admissionregistration.k8s.io", "validatingadmissionpolicybindings.admissionregistration.k8s.io",
-		"priorityclasses.scheduling.k8s.io",
-		"runtimeclasses.node.k8s.io",
-		"volumeattributesclasses.storage.k8s.io",
-	}, a)
-}
 
 // selector checks which workspaces may use a cluster.
 func (v *validator) selector(p *field.Path, s *v1alpha1.WorkspaceSelector) {

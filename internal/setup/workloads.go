@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/kinds"
 )
 
 const (
@@ -117,7 +118,7 @@ func (v *validator) workloadAPIs(p *field.Path, apis []string) {
 			v.invalid(p.Index(i), a, "must be RESOURCE.GROUP, such as deployments.apps")
 		} else if slices.Contains(api.ServedByKCP(), schema.ParseGroupResource(a)) {
 			v.invalid(p.Index(i), a, "kcp serves this API itself in every workspace")
-		} else if clusterScoped(a) {
+		} else if kinds.ClusterScoped(schema.ParseGroupResource(a)) {
 			v.invalid(p.Index(i), a, "its objects have no namespace, so they belong to the cluster and cannot be those of a workspace")
 		}
 	}

@@ -111,7 +111,7 @@ const (
 	AnnotationDrain = Group + "/drain"
 	// AnnotationForceRemoval, on a Cluster that is deleted, gives up what is scheduled to it: the objects stay in the cluster.
 	AnnotationForceRemoval = Group + "/force-removal"
-	// AnnotationAcceptCluster is the UID of a physical cluster that replaces the one of ClusterStatus.UID: kcpctl cluster add --replace.
+	// AnnotationAcceptCluster is the UID of a physical cluster that an administrator accepts in the place of ClusterStatus.UID.
 	AnnotationAcceptCluster = Group + "/accept-cluster"
 	// AnnotationSetup is the ID of the setup in physical clusters. The controller writes it, so that all syncers use the same one.
 	AnnotationSetup = Group + "/setup-id"
@@ -204,7 +204,6 @@ const (
 	ReasonNameCollision     = "NameCollision"  // an object of the user has the name of a leaf
 	ReasonSpreadNotSet      = "SpreadNotSet"   // the kind is not in the table of kinds, and the object has no annotation
 	ReasonUnprotected       = "Unprotected"    // what protects the pods is not in the cluster yet
-	ReasonTooLarge          = "TooLarge"       // the workspace has more than one workspace may have
 	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object repeatedly
 	ReasonRetrying          = "Retrying"       // the physical cluster fails to answer
 	ReasonNotAllowed        = "NotAllowed"     // by the tenancy of the Cluster

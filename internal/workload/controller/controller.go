@@ -276,8 +276,8 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 			next = min(next, c.every(removalInterval))
 		}
 	}
-	c.seen.set(c.Now(), clusters)
 	c.roots.Update(ctx, roots.State{Clusters: clusters, Published: c.published, Exports: c.claims, Rebalance: c.rebalanceRequest()})
+	c.seen.set(c.Now(), clusters) // the metrics name a cluster as ready when workloads can be scheduled to it
 	return next
 }
 

@@ -3,7 +3,6 @@ package controller_test
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -116,13 +115,11 @@ func TestSilentClusters(t *testing.T) {
 				}
 				require.Equal(t, reason, b.reason(name, "Evicted"), name)
 			}
-			w := httptest.NewRecorder()
-			b.probe.Handler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
 			evicted := 0
 			if want == api.ReasonEvicted {
 				evicted = 1
 			}
-			require.Contains(t, w.Body.String(), fmt.Sprintf(`kcpctl_cluster_evicted{cluster="c1"} %d`, evicted))
+			require.Contains(t, b.metrics(), fmt.Sprintf(`kcpctl_cluster_evicted{cluster="c1"} %d`, evicted))
 			if want != api.ReasonFullDisruption {
 				return
 			}

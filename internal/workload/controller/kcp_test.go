@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -115,6 +117,14 @@ apiVersion: workloads.kcp.dev/v1alpha1
 kind: Cluster
 metadata: {name: %s, creationTimestamp: "2026-01-0%dT00:00:00Z"}
 spec: {syncMode: Push, kubeconfigSecretRef: {namespace: default, name: %s}}`, name, len(k.Names(compute, clusters))+1, name))
+}
+
+// metrics returns the metrics of the controller.
+func (k *kcp) metrics() string {
+	k.Helper()
+	w := httptest.NewRecorder()
+	k.probe.Handler().ServeHTTP(w, httptest.NewRequestWithContext(k.Context(), http.MethodGet, "/metrics", nil))
+	return w.Body.String()
 }
 
 func kubeconfig(url string) string {

@@ -85,18 +85,6 @@ func Next(clusters []*api.Cluster, now time.Time) (next time.Time) {
 	return next
 }
 
-// MayEvict reports whether other clusters may run the share of a cluster, too, whatever the time for which it has been not ready, and the reason
-// of ConditionEvicted if they may not. It is for workloads with another time than spec.evictAfter: see Since.
-func MayEvict(c *api.Cluster, clusters []*api.Cluster) (ok bool, reason string) {
-	if notReady(c) == nil {
-		return false, api.ReasonReady
-	}
-	if kept, found := keeps(c, clusters); found {
-		return kept.Status == metav1.ConditionTrue, kept.Reason
-	}
-	return true, ""
-}
-
 // decide returns the condition of one cluster.
 func decide(c *api.Cluster, clusters []*api.Cluster, now time.Time) metav1.Condition {
 	ready := notReady(c)

@@ -101,9 +101,7 @@ func TestClustersThatOnlyRefuseAreNotEvicted(t *testing.T) {
 		w.set("c1", reason)
 		w.after(48 * time.Hour)
 		require.Equal(t, api.ReasonCredentialsRefused, w.reason("c1"), reason)
-		ok, why := fleet.MayEvict(w.get("c1"), w.clusters)
-		require.False(t, ok)
-		require.Equal(t, api.ReasonCredentialsRefused, why)
+		require.False(t, fleet.IsEvicted(w.get("c1")))
 	}
 }
 
@@ -128,8 +126,7 @@ func TestClustersThatAreLostTogetherAreNotEvicted(t *testing.T) {
 			w.after(3 * time.Minute)
 			for _, c := range strings.Fields(tc.lost + " " + tc.then) {
 				require.Equal(t, tc.want, w.reason(c), c)
-				ok, _ := fleet.MayEvict(w.get(c), w.clusters)
-				require.Equal(t, tc.want == api.ReasonEvicted, ok)
+				require.Equal(t, tc.want == api.ReasonEvicted, fleet.IsEvicted(w.get(c)))
 			}
 			if tc.want == api.ReasonFullDisruption {
 				message := meta.FindStatusCondition(w.get("c1").Status.Conditions, api.ConditionEvicted).Message
@@ -172,13 +169,7 @@ func TestTheTimeOfACluster(t *testing.T) {
 	w.after(59 * time.Minute)
 	require.Equal(t, api.ReasonNeverEvicted, w.reason("c1"))
 	require.Equal(t, api.ReasonEvictAfter, w.reason("c2"))
-	for _, c := range []string{"c1", "c2"} {
-		ok, _ := fleet.MayEvict(w.get(c), w.clusters)
-		require.True(t, ok, "a workload can have another time")
-	}
-	ok, why := fleet.MayEvict(w.get("c3"), w.clusters)
-	require.False(t, ok)
-	require.Equal(t, api.ReasonReady, why)
+	require.Equal(t, api.ReasonReady, w.reason("c3"))
 	w.after(time.Minute)
 	require.Equal(t, api.ReasonNeverEvicted, w.reason("c1"))
 	require.Equal(t, api.ReasonEvicted, w.reason("c2"))

@@ -68,15 +68,9 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		return err
 	}
 	d := schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
-	for _, c := range slices.Sorted(slices.Values(sc.clusters)) {
-		v := schedule.Verdict{Cluster: c, Reason: "no workload there needs it"}
-		if share, ok := shares[c]; ok {
-			v.Chosen, v.Reason = true, "needed by "+strings.Join(share.NeededBy, ", ")
-		}
-		d.Verdicts = append(d.Verdicts, v)
-	}
-	for name := range shares {
+	for _, name := range slices.Sorted(maps.Keys(shares)) {
 		d.Next[name], d.Goal[name] = schedule.Share{}, 0
+		d.Verdicts = append(d.Verdicts, schedule.Verdict{Cluster: name, Chosen: true, Reason: "needed by " + strings.Join(shares[name].NeededBy, ", ")})
 	}
 	scheduled := condition(d, changes, nil, s.missing(i, root), s.Now())
 	if len(shares) == 0 {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/fleet"
 	"github.com/kcpctl/kcpctl/internal/workload/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
@@ -109,7 +110,7 @@ func (s *Scheduler) lookAgain(sub *subject, done bool) (again time.Duration) {
 		if !has {
 			continue
 		}
-		if w := sub.workload; !isReady(c) && w.Hints.FailoverAfter > 0 {
+		if w := sub.workload; !fleet.IsReady(c) && w.Hints.FailoverAfter > 0 {
 			again = sooner(again, max(0, untilLost(c, w, sub.now)))
 		}
 		if !share.Ending && share.Available < share.Replicas {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/fleet"
 	"github.com/kcpctl/kcpctl/internal/workload/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/watch"
 )
@@ -43,7 +44,7 @@ func fingerprintOf(c *api.Cluster, now time.Time) fingerprint {
 		reason = string(evicted.Status) + evicted.Reason
 	}
 	f := fingerprint{state: fmt.Sprint(
-		c.UID, c.Labels, c.Spec.Unschedulable, c.Draining(), c.Status.APIs, isReady(c), settled(c, now), notReadyReason(c), reason, c.Spec.WorkspaceSelector,
+		c.UID, c.Labels, c.Spec.Unschedulable, c.Draining(), c.Status.APIs, fleet.IsReady(c), settled(c, now), notReadyReason(c), reason, c.Spec.WorkspaceSelector,
 	)}
 	if c.Status.Capacity != nil {
 		for _, name := range slices.Sorted(maps.Keys(c.Status.Capacity.Allocatable)) {
@@ -133,10 +134,14 @@ func (s *Scheduler) unlink(i item) {
 // decisions.
 func (s *Scheduler) candidates(i item, w schedule.Workload, clusters []*api.Cluster, previous map[string]schedule.Share, now time.Time) []schedule.Cluster {
 	var out []schedule.Cluster
+	path := ""
+	if selective(clusters) {
+		path = s.path(i.Cluster)
+	}
 	gr := i.GroupResource()
 	builtIn := slices.ContainsFunc(api.Dependencies(), func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr })
 	for _, c := range clusters {
-		access := s.access(c, i.Cluster)
+		access := accessOf(c, path)
 		if _, has := previous[c.Name]; access == schedule.Refused && !has {
 			continue // a user does not learn about it
 		}
@@ -145,20 +150,18 @@ func (s *Scheduler) candidates(i item, w schedule.Workload, clusters []*api.Clus
 			status.State = api.APIPublished // every cluster serves it
 		}
 		out = append(out, schedule.Cluster{
-			Name: c.Name, Labels: c.Labels, Ready: isReady(c), Settled: settled(c, now), Problem: notReadyReason(c), Lost: lost(c, w, now),
+			Name: c.Name, Labels: c.Labels, Ready: fleet.IsReady(c), Settled: settled(c, now), Problem: notReadyReason(c), Lost: lost(c, w, now),
 			Unschedulable: c.Spec.Unschedulable, Draining: c.Draining(), Access: access, API: status, Free: s.reserved.of(c.Name).free(c.Status.Capacity, i.Cluster, now),
 		})
 	}
 	return out
 }
 
-// access returns whether a workspace may use a cluster.
-func (s *Scheduler) access(c *api.Cluster, workspace string) schedule.Access {
-	if c.Spec.WorkspaceSelector == nil {
-		return schedule.Granted
-	}
-	path := s.path(workspace)
+// accessOf returns whether a workspace with a path may use a cluster.
+func accessOf(c *api.Cluster, path string) schedule.Access {
 	switch {
+	case c.Spec.WorkspaceSelector == nil:
+		return schedule.Granted
 	case path == "":
 		return schedule.Unknown
 	case c.Spec.WorkspaceSelector.Selects(path):
@@ -177,7 +180,7 @@ func (s *Scheduler) usable(workspace, cluster string) bool {
 	}
 	c := s.clusters[at]
 	s.mu.Unlock()
-	return s.access(c, workspace) == schedule.Granted
+	return c.Spec.WorkspaceSelector == nil || accessOf(c, s.path(workspace)) == schedule.Granted
 }
 
 // path returns the path of a workspace, or "" if it is not known. kcp keeps it in an annotation of the LogicalCluster.
@@ -192,10 +195,6 @@ func (s *Scheduler) path(workspace string) string {
 // selective reports whether a cluster selects workspaces, so that their paths have to be known.
 func selective(clusters []*api.Cluster) bool {
 	return slices.ContainsFunc(clusters, func(c *api.Cluster) bool { return c.Spec.WorkspaceSelector != nil })
-}
-
-func isReady(c *api.Cluster) bool {
-	return meta.IsStatusConditionTrue(c.Status.Conditions, api.ConditionReady)
 }
 
 // settleFor is how long a cluster is ready until the status of its leaves counts: what its syncer has not written yet is from before.
@@ -219,7 +218,7 @@ func notReadyReason(c *api.Cluster) string {
 // lost reports whether other clusters run the share of a cluster, too. A condition of the Cluster has that. A workload can want another
 // time, or never. One that must be alone needs an annotation for that: what does not answer can still run.
 func lost(c *api.Cluster, w schedule.Workload, now time.Time) bool {
-	if isReady(c) || w.Hints.Failover == api.FailoverNever || w.Alone && w.Hints.Failover == "" {
+	if fleet.IsReady(c) || w.Hints.Failover == api.FailoverNever || w.Alone && w.Hints.Failover == "" {
 		return false
 	}
 	evicted := meta.FindStatusCondition(c.Status.Conditions, api.ConditionEvicted)
@@ -229,14 +228,14 @@ func lost(c *api.Cluster, w schedule.Workload, now time.Time) bool {
 	case w.Hints.FailoverAfter > 0 && (evicted.Status == metav1.ConditionTrue || evicted.Reason == api.ReasonEvictAfter):
 		return untilLost(c, w, now) <= 0
 	}
-	return evicted.Status == metav1.ConditionTrue
+	return fleet.IsEvicted(c)
 }
 
 // untilLost returns the time until a cluster is lost for a workload with its own time.
 func untilLost(c *api.Cluster, w schedule.Workload, now time.Time) time.Duration {
-	r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady)
-	if r == nil {
+	since := fleet.Since(c)
+	if since.IsZero() {
 		return w.Hints.FailoverAfter
 	}
-	return w.Hints.FailoverAfter - now.Sub(r.LastTransitionTime.Time)
+	return w.Hints.FailoverAfter - now.Sub(since)
 }
