@@ -60,8 +60,12 @@ model: packages ## Run random commands of two operators, with crashes, on simula
 	go test -timeout 12h -v -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000
 
 .PHONY: model-workloads
-model-workloads: packages ## Run random users, clusters, networks, restarts and time on the controller and the syncers, in simulated time
-	go test -tags model -timeout 12h -v -run TestModel ./test/workloads
+model-workloads: packages ## Run random users, clusters, networks, restarts and time on the controller and the syncers, in simulated time (STEPS=100000: one hour)
+	go test -tags model -timeout 12h -v -run TestModel ./test/workloads -model.steps $(STEPS) -rapid.checks 100000
+
+.PHONY: planted
+planted: packages ## Plant defects into the controller and the syncers, one at a time: model-workloads must find each of them
+	go run ./test/workloads/planted
 
 .PHONY: integration
 integration: packages apiserver ## Run tests against a real kube-apiserver

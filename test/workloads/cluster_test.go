@@ -3,6 +3,7 @@
 package workloads_test
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -18,12 +19,12 @@ var clusterSteps = []step{
 	{2, "uncordon", (*game).uncordon},
 	{1, "drain", (*game).drain},
 	{1, "remove a cluster", (*game).removeCluster},
-	{2, "remove a cluster by force, and register it", (*game).removeByForce},
+	{2, "remove a cluster by force and register it", (*game).removeByForce},
 	{2, "add a node", (*game).addNode},
 	{2, "lose a node", (*game).loseNode},
 	{2, "lose a pod", (*game).losePod},
 	{2, "narrow a schema", (*game).narrow},
-	{1, "an administrator makes an object", (*game).administrate},
+	{3, "an administrator makes an object", (*game).administrate},
 	{1, "an administrator scales", (*game).scaleBelow},
 	{1, "rebalance", (*game).rebalance},
 }
@@ -223,14 +224,16 @@ func (g *game) administrate() {
 		if l := o.GetLabels(); l[api.LabelWorkspace] != ws || l[api.LabelNamespace] != ns || deleting(o) {
 			continue
 		}
-		g.adminNumber = max(g.adminNumber, g.revisions) + 1
-		name := appNames[0] + "-files-" + itoa(g.adminNumber)
-		if s.get(configMaps, o.GetName(), name) != nil {
-			return
+		app := g.draw("name", appNames...)
+		for n := range 6 { // ConfigMaps of users get these names next
+			name := fmt.Sprint(app, "-files-", g.revisions+1+n)
+			if s.get(configMaps, o.GetName(), name) != nil {
+				continue
+			}
+			g.logf("an administrator of %s makes ConfigMap %s/%s", s.name, o.GetName(), name)
+			made := s.server.Merge("", configMaps, o.GetName(), name, object(`{apiVersion: v1, kind: ConfigMap, metadata: {labels: {app.kubernetes.io/managed-by: kyverno}}, data: {policy: strict}}`))
+			s.administrators[configMaps+" "+o.GetName()+"/"+name] = encoded(made.Object["data"])
 		}
-		g.logf("an administrator of %s makes ConfigMap %s/%s", s.name, o.GetName(), name)
-		made := s.server.Merge("", configMaps, o.GetName(), name, object(`{apiVersion: v1, kind: ConfigMap, metadata: {labels: {app.kubernetes.io/managed-by: kyverno}}, data: {policy: strict}}`))
-		s.administrators[configMaps+" "+o.GetName()+"/"+name] = encoded(made.Object["data"])
 		return
 	}
 }

@@ -3,6 +3,7 @@
 package workloads_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -31,6 +32,9 @@ func (w *world) makeCompute() {
 	w.compute = fmt.Sprint("compute", w.computes)
 	w.kcp.Alias(computePath, w.compute)
 }
+
+// setup returns the ID of the setup in clusters.
+func (w *world) setup() string { return cmp.Or(w.recorded, w.compute) }
 
 // bind makes a workspace that uses the APIs.
 func (w *world) bind(name string) {
@@ -69,8 +73,12 @@ func (w *world) start() {
 	go func() {
 		defer close(p.done)
 		for p.ctx.Err() == nil {
+			if !w.answers() { // a process that ends is started again later
+				w.ended(p, errRefused)
+				continue
+			}
 			err := controller.Run(p.ctx, controller.Options{
-				KCP: w.connect(p, nil, true), Workspace: computePath, WorkspaceType: "workload", APIs: published, Version: "v1", Holder: p.name, Now: time.Now,
+				KCP: w.connect(p, nil, true), Workspace: computePath, WorkspaceType: "workload", Setup: w.recorded, APIs: published, Version: "v1", Holder: p.name, Now: time.Now,
 				Connect: func(kubeconfig []byte) (*rest.Config, error) {
 					s := w.site(string(kubeconfig))
 					if s == nil {
@@ -82,6 +90,13 @@ func (w *world) start() {
 			w.ended(p, err)
 		}
 	}()
+}
+
+// answers reports whether kcp answers.
+func (w *world) answers() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.down
 }
 
 // ended waits before a process that has ended starts again.

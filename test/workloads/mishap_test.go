@@ -3,7 +3,6 @@
 package workloads_test
 
 import (
-	"strconv"
 	"time"
 
 	"pgregory.net/rapid"
@@ -28,8 +27,6 @@ var mishapSteps = []step{
 	{8, "time passes", (*game).wait},
 	{6, "everything heals", func(g *game) { g.settle(g) }},
 }
-
-func itoa(n int) string { return strconv.Itoa(n) }
 
 // needsOf returns what the pods of a workload need.
 func needsOf(o *unstructured.Unstructured) (out []need) {

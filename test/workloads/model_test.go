@@ -9,8 +9,10 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"runtime"
 	"runtime/debug"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +27,7 @@ var (
 	told    = flag.Bool("model.log", false, "print the log of a step immediately")
 	without = flag.String("model.without", "", "rules and steps to leave out, separated by commas: see -model.list")
 	only    = flag.String("model.only", "", "rules to check, separated by commas. Default: all")
+	allowed = flag.String("model.steps-only", "", "steps to take, separated by commas. Default: all")
 	listed  = flag.Bool("model.list", false, "print the names of the rules and the steps")
 )
 
@@ -64,6 +67,15 @@ type tally struct {
 // check that has run out of data panics too.
 func bubble(t *testing.T, check func()) {
 	var ended any
+	defer func() {
+		if r := recover(); r != nil && ended == nil { // a goroutine has not ended
+			_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
+			panic(r)
+		}
+		if ended != nil {
+			panic(ended)
+		}
+	}()
 	synctest.Test(t, func(*testing.T) {
 		done := make(chan struct{})
 		go func() {
@@ -80,9 +92,6 @@ func bubble(t *testing.T, check func()) {
 		}()
 		<-done
 	})
-	if ended != nil {
-		panic(ended)
-	}
 }
 
 // game is a sequence of steps.
@@ -118,11 +127,12 @@ func play(t *rapid.T, taken *tally) {
 	began := time.Now()
 	defer func() { taken.passed += time.Since(began) }()
 	defer w.end()
+	w.recorded = rapid.SampledFrom([]string{"demo-x", ""}).Draw(t, "ID of the setup")
 	w.begin(rapid.IntRange(1, 3).Draw(t, "clusters"))
 	g.judge()
 	var names []string
 	for _, s := range steps {
-		if lists(*without, s.name) {
+		if lists(*without, s.name) || *allowed != "" && !lists(*allowed, s.name) {
 			continue
 		}
 		for range s.weight {

@@ -181,6 +181,9 @@ func (w *world) place(s *site) {
 	room := s.nodes*cpusPerNode - len(s.podsWhere((*pod).running))
 	for _, p := range s.podsWhere(func(p *pod) bool { return p.state == pending }) {
 		missing := slices.ContainsFunc(p.needs, func(n need) bool { return s.get(n.path, p.namespace, n.name) == nil })
+		if s.get(namespaces, "", p.namespace) == nil {
+			continue
+		}
 		if s.server.Get("", podObjects, p.namespace, p.name) == nil {
 			s.server.Merge("", podObjects, p.namespace, p.name, object(`{apiVersion: v1, kind: Pod, spec: {containers: [{name: c, resources: {requests: {cpu: "1"}}}]}}`))
 		}

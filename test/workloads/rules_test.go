@@ -62,14 +62,14 @@ type model struct {
 	window time.Time
 	counts map[string]int
 	number int
+	// shown are the changes of objects of kcp in that minute.
+	shown map[string]int
 	// writes are those at rest, by what is written.
 	resting bool
 	writes  map[string]int
-	// revisions and adminNumber make names.
-	revisions, adminNumber int
-	// byAdministrator is what an administrator removes.
-	byAdministrator string
-	lines           lines
+	// revisions makes names.
+	revisions int
+	lines     lines
 }
 
 // loss is a pod that was lost with its node.
@@ -82,7 +82,7 @@ type loss struct {
 func newModel() model {
 	return model{
 		registered: map[string]*site{}, objects: map[string]*unstructured.Unstructured{}, deleted: map[string]time.Time{}, vanished: map[string]time.Time{},
-		touched: map[string]string{}, excused: map[string]string{}, heartbeats: map[string]time.Time{}, counts: map[string]int{}, writes: map[string]int{},
+		touched: map[string]string{}, excused: map[string]string{}, heartbeats: map[string]time.Time{}, counts: map[string]int{}, shown: map[string]int{}, writes: map[string]int{},
 	}
 }
 
@@ -95,7 +95,19 @@ func (w *world) violate(rule, format string, args ...any) {
 	if !slices.Contains(w.problems, p) {
 		w.problems = append(w.problems, p)
 		w.logf("    VIOLATION: %s", p)
+		w.logf("    pods: %s", w.census())
 	}
+}
+
+// census returns the number of pods of each workload by site and state.
+func (w *world) census() string {
+	names, counts := []string{"pending", "starting", "ready", "ending"}, map[string]int{}
+	for _, s := range w.sites {
+		for _, p := range s.pods {
+			counts[fmt.Sprint(p.root, " on ", s.name, " ", names[p.state])]++
+		}
+	}
+	return encoded(counts)
 }
 
 func (w *world) violations() []string {
@@ -109,6 +121,7 @@ func (w *world) count(l *link, r *http.Request) {
 	if now := time.Now(); now.Sub(w.window) >= time.Minute {
 		w.window, w.number = now, 0
 		clear(w.counts)
+		clear(w.shown)
 	}
 	if w.number++; w.number == 6000 {
 		w.violate("loop", "6000 requests in a minute, the last one is %s %s of %s", r.Method, r.URL.Path, l.process.name)
@@ -204,6 +217,7 @@ func (w *world) podStops(p *pod, why string) {
 	available := w.available(p, func(s *site) bool { return !duplicate || s == p.site })
 	wanted := number(root, "spec", "replicas")
 	switch {
+	case w.touched[p.root] != "" && w.others(p) >= wanted: // the user wants fewer
 	case available < wanted:
 		w.violate("stopped", "%s: %s, and %d of %d others are available", p, why, available, wanted)
 	case w.disturbed == "" && w.touched[p.root] == "":
@@ -222,6 +236,14 @@ func (w *world) available(p *pod, where func(*site) bool) (n int) {
 		if l.root == p.root && where(l.site) && (time.Since(l.at) < 2*time.Minute || time.Since(l.site.healthy) < 2*time.Minute) {
 			n++
 		}
+	}
+	return n
+}
+
+// others returns the number of other pods of a workload that run or start.
+func (w *world) others(p *pod) (n int) {
+	for _, s := range w.sites {
+		n += len(s.podsWhere(func(o *pod) bool { return o != p && o.root == p.root && o.state != ending }))
 	}
 	return n
 }

@@ -4,6 +4,7 @@ package workloads_test
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -149,7 +150,7 @@ func (w *world) unsettled() (problem string, skipped bool) {
 // levelIs reports whether the namespaces of users on a site have a Pod Security level.
 func (w *world) levelIs(s *site, level string) bool {
 	for _, o := range s.objects[namespaces] {
-		if o.GetLabels()[api.LabelSetup] == w.compute && o.GetLabels()[api.LabelPodSecurity] != level && !deleting(o) {
+		if o.GetLabels()[api.LabelSetup] == w.setup() && o.GetLabels()[api.LabelPodSecurity] != level && !deleting(o) {
 			return false
 		}
 	}
@@ -168,6 +169,9 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 		for _, p := range s.podsWhere(func(p *pod) bool { return p.root == k }) {
 			if p.state == pending && s.nodes*cpusPerNode <= len(s.podsWhere((*pod).running)) {
 				return "", true // no room
+			}
+			if w.orphaned(p) {
+				return "", true // it stays for an hour, or until a user releases it
 			}
 			if running++; p.state == ready_ && p.rev == rev {
 				available++
@@ -212,6 +216,16 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 	return "", skipped
 }
 
+// orphaned reports whether the workload of a pod has no leaf.
+func (w *world) orphaned(p *pod) bool {
+	o := p.site.get(p.path, p.namespace, p.workload)
+	if o == nil {
+		return false
+	}
+	ws, rest, _ := strings.Cut(o.GetAnnotations()[api.Group+"/leaf"], "|")
+	return w.objects[ws+"|"+p.path+"|"+rest] == nil
+}
+
 func (w *world) isSet(k string) bool {
 	_, path, _, _ := split(k)
 	return path == statefulSets
@@ -223,7 +237,7 @@ func (w *world) unprotected() string {
 		_, path, _, name := split(k)
 		app := text(w.objects[k], "spec", "selector", "app")
 		for _, p := range w.allPods() {
-			if root := w.objects[p.root]; root == nil || !sameNamespace(p.root, k) || path == services && p.app != app || !w.used(p.site) {
+			if root := w.objects[p.root]; root == nil || !sameNamespace(p.root, k) || path == services && p.app != app || !w.used(p.site) || w.orphaned(p) {
 				continue
 			}
 			if p.site.get(path, p.namespace, name) == nil {

@@ -55,6 +55,8 @@ type world struct {
 	kcp      *fakeapi.Server
 	compute  string
 	computes int
+	// recorded is the ID of the setup that kcpctl up keeps. Empty: it is the logical cluster of the compute workspace.
+	recorded string
 	// down means that kcp does not answer.
 	down  bool
 	sites []*site
@@ -221,12 +223,29 @@ func (w *world) connect(p *process, s *site, toKCP bool) *rest.Config {
 	if !toKCP {
 		server = s.server
 	}
+	for _, known := range w.linksOf(p) {
+		if known.site == s && known.toKCP == toKCP {
+			return &rest.Config{Host: server.URL, Transport: known}
+		}
+	}
 	l := &link{Transport: &fakeapi.Transport{Server: server}, process: p, site: s, toKCP: toKCP}
 	l.Before = func(r *http.Request) error { return w.before(l, r) }
 	w.mu.Lock()
 	w.links = append(w.links, l)
 	w.mu.Unlock()
 	return &rest.Config{Host: server.URL, Transport: l}
+}
+
+// linksOf returns the links of a process.
+func (w *world) linksOf(p *process) (out []*link) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, l := range w.links {
+		if l.process == p {
+			out = append(out, l)
+		}
+	}
+	return out
 }
 
 // before lets a request wait, or fail.

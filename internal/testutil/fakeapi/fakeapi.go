@@ -129,14 +129,18 @@ func (s *Server) Blind(path string) (see func()) {
 	return func() { close(gate) }
 }
 
-// Serve makes the server answer GET requests for a path, with its query, with a document.
+// Serve makes the server answer GET requests for a path, with its query, with a document: JSON, or YAML.
 func (s *Server) Serve(path, document string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.documents == nil {
 		s.documents = map[string]string{}
 	}
-	s.documents[path] = document
+	raw, err := yaml.YAMLToJSON([]byte(document))
+	if err != nil {
+		panic(err)
+	}
+	s.documents[path] = string(raw)
 }
 
 // Writes returns the writing requests since the last call that were carried out: PATCH apps/v1/deployments/default/web.

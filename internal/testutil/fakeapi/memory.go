@@ -27,8 +27,8 @@ type Event struct {
 	Object              *unstructured.Unstructured
 }
 
-// memory is what a server of NewMemory does besides: it collects garbage, ends what is in a namespace with it, knows which manager has applied a field,
-// and shows in a virtual workspace what the APIBindings permit.
+// memory is what a server of NewMemory does besides: it collects garbage, ends what is in a namespace with it, knows which manager has
+// applied a field, and shows in a virtual workspace what the APIBindings permit.
 type memory struct {
 	name string
 	// uids is the number of UIDs that were given out. It does not go back.
@@ -44,13 +44,14 @@ type memory struct {
 	accepted map[string]map[string]bool
 }
 
-// NewMemory returns a server for Transport. The resources in holds are those whose objects own others that the server does not have: if they are
-// deleted in the foreground, they wait for Release.
+// NewMemory returns a server for Transport. The resources in holds are those whose objects own others that the server does not have: if they
+// are deleted in the foreground, they wait for Release.
 func NewMemory(name string, holds ...string) *Server {
 	s := empty()
 	s.Server = &httptest.Server{URL: "http://" + name}
 	s.memory = &memory{
-		name: name, holds: holds, aliases: map[string]string{}, fields: map[key]managers{}, accepted: map[string]map[string]bool{}, told: func(Event) {},
+		name: name, holds: holds, aliases: map[string]string{}, fields: map[key]managers{}, accepted: map[string]map[string]bool{},
+		told: func(Event) {},
 	}
 	return s
 }
