@@ -130,11 +130,11 @@ func Run(ctx context.Context, o Options) error {
 	}
 	c := &controller{
 		Options: o, client: client, metadata: meta, url: url, members: map[string]*member{}, wake: make(chan struct{}, 1),
-		roots: roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now, Rebalance: o.Rebalance}),
 	}
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
+	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now, Rebalance: o.Rebalance}) // its queues end when it has run
 	if c.set, err = watch.New(ctx, watch.Options{
 		Config: o.KCP, Now: o.Now, Changed: func(schema.GroupVersionResource, watch.Key) { c.poke() },
 		State: func(src watch.Source, err error) {
