@@ -236,6 +236,9 @@ func (s *Server) merge(k key, patch map[string]any) *unstructured.Unstructured {
 		return s.end(k, next)
 	}
 	s.store(k, next, kind)
+	if old == nil && s.memory != nil && s.ownerless(next) {
+		s.remove(k)
+	}
 	return next
 }
 

@@ -13,6 +13,16 @@ func owned(o *unstructured.Unstructured, by types.UID) bool {
 	return slices.ContainsFunc(o.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == by })
 }
 
+// ownerless reports whether an object has owners, and none of them exists.
+func (s *Server) ownerless(o *unstructured.Unstructured) bool {
+	for _, owner := range s.objects {
+		if owned(o, owner.GetUID()) {
+			return false
+		}
+	}
+	return len(o.GetOwnerReferences()) > 0
+}
+
 // owns reports whether an object owns others. They stay until a test deletes them: only a server of NewMemory has a garbage collector.
 func (s *Server) owns(o *unstructured.Unstructured) bool {
 	for _, other := range s.objects {
