@@ -127,6 +127,9 @@ func (w *world) count(l *link, r *http.Request) {
 		w.violate("loop", "6000 requests in a minute, the last one is %s %s of %s", r.Method, r.URL.Path, l.process.name)
 	}
 	if r.Method != http.MethodGet {
+		if *requests != "" && strings.Contains(r.URL.Path, *requests) {
+			w.logf("    %s: %s %s%s", l.process.name, r.Method, l.Server.URL, r.URL.Path)
+		}
 		k := l.Server.URL + " " + r.URL.Path
 		if w.resting && !strings.Contains(r.URL.Path, "/leases/") {
 			w.writes[r.Method+" "+k]++
@@ -167,7 +170,7 @@ func (w *world) checkTwice(p *pod, root *unstructured.Unstructured) {
 	}
 	here, elsewhere := 0, 0
 	for _, s := range w.sites {
-		if s != p.site && !w.used(s) {
+		if s != p.site && (!w.used(s) || w.givenUp(s)) {
 			continue // it was removed by force
 		}
 		n := len(s.podsWhere(func(o *pod) bool {
@@ -191,6 +194,17 @@ func (w *world) checkTwice(p *pod, root *unstructured.Unstructured) {
 func (w *world) used(s *site) bool {
 	for _, other := range w.registered {
 		if other == s {
+			return true
+		}
+	}
+	return false
+}
+
+// givenUp reports whether the Cluster of a site is being removed by force.
+func (w *world) givenUp(s *site) bool {
+	for _, name := range sortedKeys(w.registered) {
+		o := w.objects[id(w.compute, clusters, "", name)]
+		if w.registered[name] == s && o != nil && deleting(o) && o.GetAnnotations()[api.AnnotationForceRemoval] != "" {
 			return true
 		}
 	}

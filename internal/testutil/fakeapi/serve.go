@@ -179,8 +179,8 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 	case r.Method != http.MethodDelete && live != nil && sent.GetResourceVersion() != "" && sent.GetResourceVersion() != live.GetResourceVersion():
 		fail(w, http.StatusConflict, "the object has been modified")
 		return
-	case live != nil && !sameUID(r.Method, body, live):
-		fail(w, http.StatusConflict, "the UID in the precondition does not match the UID in record")
+	case live != nil && !meets(r.Method, body, live):
+		fail(w, http.StatusConflict, "the precondition does not match the UID or the resource version in record")
 		return
 	}
 	if r.URL.Query().Get("dryRun") != "" {
@@ -276,11 +276,14 @@ func expired() map[string]any {
 	}}
 }
 
-// sameUID reports whether an object is the one that a request is about.
-func sameUID(method string, body map[string]any, live *unstructured.Unstructured) bool {
+// meets reports whether an object is the one that a request is about, and a deletion the version that it is about.
+func meets(method string, body map[string]any, live *unstructured.Unstructured) bool {
 	where := "metadata"
 	if method == http.MethodDelete {
 		where = "preconditions"
+		if version, _, _ := unstructured.NestedString(body, where, "resourceVersion"); version != "" && version != live.GetResourceVersion() {
+			return false
+		}
 	}
 	uid, _, _ := unstructured.NestedString(body, where, "uid")
 	return uid == "" || uid == string(live.GetUID())

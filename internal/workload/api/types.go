@@ -295,6 +295,12 @@ func (c *Cluster) Draining() bool {
 	return c.DeletionTimestamp != nil || drain && c.Spec.Unschedulable
 }
 
+// GivenUp reports whether the Cluster is deleted by force: what is scheduled to it stays in the physical cluster, and is nobody's.
+func (c *Cluster) GivenUp() bool {
+	_, force := c.Annotations[AnnotationForceRemoval]
+	return force && c.DeletionTimestamp != nil
+}
+
 // Mode returns where the syncer runs, with the default.
 func (c *Cluster) Mode() SyncMode {
 	if c.Spec.SyncMode == "" {

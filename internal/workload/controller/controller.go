@@ -269,6 +269,10 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 		if err := c.writeStatus(ctx, d); err != nil && ctx.Err() == nil {
 			log.Error(err, "Cannot write the status of a cluster, retrying", "cluster", d.Name)
 		}
+	}
+	// Before anything is given up: the scheduler would write it again.
+	c.roots.Update(ctx, roots.State{Clusters: clusters, Published: c.published, Exports: c.claims, Rebalance: c.rebalanceRequest()})
+	for _, d := range drafts {
 		if err := c.guardRemoval(ctx, d.Cluster); err != nil && ctx.Err() == nil {
 			log.Error(err, "Cannot add or remove a cluster, retrying", "cluster", d.Name)
 		}
@@ -276,7 +280,6 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 			next = min(next, c.every(removalInterval))
 		}
 	}
-	c.roots.Update(ctx, roots.State{Clusters: clusters, Published: c.published, Exports: c.claims, Rebalance: c.rebalanceRequest()})
 	c.seen.set(c.Now(), clusters) // the metrics name a cluster as ready when workloads can be scheduled to it
 	return next
 }

@@ -31,7 +31,7 @@ func (c *controller) guardRemoval(ctx context.Context, cl *api.Cluster) error {
 		return nil
 	}
 	leaves := c.leaves()[cl.Name]
-	if _, force := cl.Annotations[api.AnnotationForceRemoval]; force && leaves.Count > 0 {
+	if cl.GivenUp() && leaves.Count > 0 {
 		return c.roots.Abandon(ctx, cl.Name) // the next pass sees that they are gone
 	}
 	if leaves.Count > 0 || !leaves.Complete {

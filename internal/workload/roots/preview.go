@@ -45,7 +45,8 @@ func Preview(ctx context.Context, o Options, state State, timeout time.Duration)
 		return nil, err
 	}
 	defer set.Stop()
-	s.set, s.clusters, s.published = set, state.Clusters, state.Published
+	s.set, s.published = set, state.Published
+	s.clusters, s.givenUp = usedOf(state.Clusters)
 	if err := s.read(ctx); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package roots
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -36,6 +37,7 @@ func (s *Scheduler) LeavesByCluster() map[string]Leaves {
 	for _, c := range s.clusters {
 		names[c.Name] = true
 	}
+	maps.Copy(names, s.givenUp)
 	s.mu.Unlock()
 	if set != nil {
 		for _, r := range published.leaves() {
@@ -92,12 +94,27 @@ func (s *Scheduler) classOf(u *unstructured.Unstructured) string {
 	return on
 }
 
+// usedOf returns the clusters that decisions are about, and the names of those that are given up: Abandon alone writes their leaves. A leaf that the
+// scheduler deletes takes its object in the cluster with it, and one that it writes would have to be given up again.
+func usedOf(all []*api.Cluster) (used []*api.Cluster, givenUp map[string]bool) {
+	givenUp = map[string]bool{}
+	for _, c := range all {
+		if c.GivenUp() {
+			givenUp[c.Name] = true
+		} else {
+			used = append(used, c)
+		}
+	}
+	return used, givenUp
+}
+
 // Abandon gives up the objects that are scheduled to a cluster: it deletes them in workspaces without waiting for the syncer. They
 // stay in the cluster.
 func (s *Scheduler) Abandon(ctx context.Context, cluster string) error {
 	s.mu.Lock()
 	resources := s.published.leaves()
 	s.mu.Unlock()
+	var errs []error
 	for _, r := range resources {
 		for _, k := range s.set.Keys(r, cluster) {
 			o, ok := s.set.Get(r, k)
@@ -105,11 +122,11 @@ func (s *Scheduler) Abandon(ctx context.Context, cluster string) error {
 				continue
 			}
 			if err := s.abandon(ctx, r, o); err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("give up %s %s: %w", r.GroupResource(), k, err)
+				errs = append(errs, fmt.Errorf("give up %s %s: %w", r.GroupResource(), k, err))
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (s *Scheduler) abandon(ctx context.Context, r schema.GroupVersionResource, o watch.Object) error {

@@ -73,8 +73,10 @@ type Scheduler struct {
 	queue   workqueue.TypedRateLimitingInterface[item]
 	binder  *binder
 
-	mu        sync.Mutex
-	clusters  []*api.Cluster
+	mu       sync.Mutex
+	clusters []*api.Cluster
+	// givenUp are the names of the other ones, see usedOf.
+	givenUp   map[string]bool
 	endpoints []string
 	// published are the published APIs. Nil: they are not known.
 	published *Published
@@ -201,8 +203,9 @@ func (p *Published) removed(r schema.GroupVersionResource) bool {
 // Update sets the state that decisions depend on. Roots that the difference affects are scheduled again.
 func (s *Scheduler) Update(ctx context.Context, next State) {
 	now := s.Now()
+	clusters, givenUp := usedOf(next.Clusters)
 	fingerprints := map[string]fingerprint{}
-	for _, c := range next.Clusters {
+	for _, c := range clusters {
 		fingerprints[c.Name] = fingerprintOf(c, now)
 	}
 	scheduled := next.Published.scheduled()
@@ -210,7 +213,7 @@ func (s *Scheduler) Update(ctx context.Context, next State) {
 	set, rebind := s.set, !reflect.DeepEqual(s.exports, next.Exports)
 	all := !slices.Equal(s.scheduled, scheduled) || s.rebalance != next.Rebalance
 	affected := s.affected(fingerprints)
-	s.clusters, s.published, s.exports, s.rebalance = next.Clusters, next.Published, next.Exports, next.Rebalance
+	s.clusters, s.givenUp, s.published, s.exports, s.rebalance = clusters, givenUp, next.Published, next.Exports, next.Rebalance
 	s.fingerprints, s.scheduled = fingerprints, scheduled
 	s.mu.Unlock()
 	s.binder.rebound(next.Exports)

@@ -133,7 +133,8 @@ func onKnown(leaves []*unstructured.Unstructured, clusters []*api.Cluster) []*un
 	})
 }
 
-// leaves returns the objects with the names of leaves, by cluster: of the clusters that there are, and of those that had a leaf.
+// leaves returns the objects with the names of leaves, by cluster: of the clusters that there are, and of those that had a leaf. Those
+// of clusters that are given up are as good as gone.
 func (s *Scheduler) leaves(i item, root *unstructured.Unstructured, clusters []*api.Cluster) map[string]*unstructured.Unstructured {
 	names := map[string]bool{}
 	for _, c := range clusters {
@@ -146,6 +147,9 @@ func (s *Scheduler) leaves(i item, root *unstructured.Unstructured, clusters []*
 		}
 	}
 	out := map[string]*unstructured.Unstructured{}
+	s.mu.Lock()
+	maps.DeleteFunc(names, func(name string, _ bool) bool { return s.givenUp[name] })
+	s.mu.Unlock()
 	for name := range names {
 		k := i.Key
 		k.Name = api.LeafName(root.GetName(), name)
@@ -222,15 +226,17 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 // expectFor is how long the leaves of the last decision are expected with the watch.
 const expectFor = 5 * time.Second
 
-// expect sets the shares of the last decision that the watch has not shown yet: a decision that does not know them would revert them.
+// expect sets the shares of the last decision that the watch has not shown yet: a decision that does not know them would revert them. Those of a
+// cluster that is given up, or is gone, are not expected.
 func (last decided) expect(sub *subject) {
 	if age := sub.now.Sub(last.at); last.uid != sub.root.GetUID() || age < 0 || age >= expectFor {
 		return
 	}
-	for name, n := range last.shares {
-		if share := sub.previous[name]; !share.Ending && share.Replicas != n {
+	for _, c := range sub.clusters {
+		n, decided := last.shares[c.Name]
+		if share := sub.previous[c.Name]; decided && !share.Ending && share.Replicas != n {
 			share.Replicas = n
-			sub.previous[name] = share
+			sub.previous[c.Name] = share
 		}
 	}
 }

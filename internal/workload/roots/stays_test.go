@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/api"
@@ -141,4 +142,27 @@ func TestAbandonedLeavesAreNotSeenAsDeleted(t *testing.T) {
 	require.Nil(t, s.Get("1a", deployments, "shop", "web--c1"))
 	all := slices.DeleteFunc(s.Writes(), func(w string) bool { return !strings.HasSuffix(w, "shop/web--c1") })
 	require.Equal(t, []string{"PATCH apis/apps/v1/deployments shop/web--c1", "DELETE apis/apps/v1/deployments shop/web--c1"}, all, "the finalizer goes first")
+}
+
+// What the scheduler deletes or writes of a cluster that is given up would end, or come back, while its syncer still runs.
+func TestTheSchedulerLeavesWhatIsGivenUp(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.deploy(web)
+	s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" }, "divided")
+	s.Apply(t, "1a", deployments, `{metadata: {name: web--c1, namespace: shop, finalizers: [workloads.kcp.dev/syncer]}}`)
+	gone := cluster("c1", true, 0)
+	gone.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	gone.Annotations = map[string]string{api.AnnotationForceRemoval: "true"}
+	s.clusters(gone, cluster("c2", true, 0))
+	s.eventually(func() bool { return s.leaves() == "c1=2 c2=4" }, "others run its share at once")
+	require.Nil(t, s.Get("1a", deployments, "shop", "web--c1").GetDeletionTimestamp(), "its syncer would see a deletion")
+
+	require.NoError(t, s.roots.Abandon(t.Context(), "c1"))
+	require.Nil(t, s.Get("1a", deployments, "shop", "web--c1"))
+	s.deploy(`{metadata: {name: web, namespace: shop, labels: {changed: "true"}}}`)
+	s.eventually(func() bool {
+		return s.Get("1a", deployments, "shop", "web--c2").GetLabels()["changed"] == "true"
+	}, "the root was scheduled")
+	require.Equal(t, "c2=4", s.leaves(), "it is not written again")
 }
