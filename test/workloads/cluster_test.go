@@ -133,6 +133,7 @@ func (g *game) removeByForce() {
 	g.disturb("remove by force")
 	g.mu.Lock()
 	s := g.registered[name]
+	s.forgotten = time.Now()
 	g.mu.Unlock()
 	g.logf("remove Cluster %s by force", name)
 	g.kcp.Patch(g.compute, clusters, "", name, object(`{metadata: {annotations: {%s: "true"}}}`, api.AnnotationForceRemoval))

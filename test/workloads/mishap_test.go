@@ -226,6 +226,9 @@ func (g *game) restore() {
 	for name, s := range g.snapshot.registered {
 		g.registered[name] = s
 	}
+	for _, s := range g.sites {
+		s.forgotten = time.Now()
+	}
 	g.reread()
 }
 

@@ -210,7 +210,11 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 	if n := number(root, "status", "readyReplicas"); n != wanted {
 		return fmt.Sprintf("%s reports %d of %d ready replicas", k, n, wanted), skipped
 	}
-	if status, reason := conditionOf(root, api.ConditionSynced); status != "True" && wanted > 0 {
+	status, reason := conditionOf(root, api.ConditionSynced)
+	if refusals[reason] {
+		return "", true
+	}
+	if status != "True" && wanted > 0 {
 		return fmt.Sprintf("%s is not synced: %s", k, reason), skipped
 	}
 	return "", skipped

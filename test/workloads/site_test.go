@@ -30,6 +30,8 @@ type site struct {
 	down, dead, refused, narrow bool
 	// healthy is since when the site is reached by what syncs to it.
 	healthy time.Time
+	// forgotten is when kcp lost what it had scheduled to the site: its Cluster was removed by force, or a backup was restored.
+	forgotten time.Time
 	// objects are those of the API server as its controllers see them, by path and namespace/name.
 	objects map[string]map[string]*unstructured.Unstructured
 	pods    map[string]*pod

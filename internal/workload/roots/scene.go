@@ -35,6 +35,8 @@ type scene struct {
 	scaled map[splitter.Target]bool
 	// present has the leaves of each workload, also those that are being deleted, by the text of its Ref and by cluster.
 	present map[string]map[string]*unstructured.Unstructured
+	// goals are the clusters of the last decision about each workload, by the text of its Ref.
+	goals map[string][]string
 }
 
 // look returns what is in a namespace.
@@ -45,6 +47,7 @@ func (s *Scheduler) look(ns item) *scene {
 		resources: s.published.watched(), roots: map[splitter.Ref]watch.Object{}, objects: map[splitter.Ref]*unstructured.Unstructured{},
 		items: map[splitter.Ref]item{}, leaves: map[splitter.Ref]map[string]*unstructured.Unstructured{}, pending: map[item]watch.Object{},
 		decided: map[splitter.Target]decided{}, waiting: map[item]bool{}, scaled: map[splitter.Target]bool{}, present: map[string]map[string]*unstructured.Unstructured{},
+		goals: map[string][]string{},
 	}
 	for _, c := range s.clusters {
 		sc.clusters = append(sc.clusters, c.Name)
@@ -95,6 +98,7 @@ func (s *Scheduler) see(sc *scene, r schema.GroupVersionResource, o watch.Object
 		sc.saw(root, cluster, o.Unstructured)
 	case o.GetDeletionTimestamp() == nil:
 		d, known := s.decided[i]
+		sc.goals[ref.String()] = d.clusters
 		sc.workloads = append(sc.workloads, splitter.Placed{Ref: ref, Object: o.Unstructured, Clusters: d.clusters})
 		sc.pending[i] = o
 		sc.waiting[i] = s.gated[i]
@@ -111,6 +115,11 @@ func (sc *scene) saw(root splitter.Ref, cluster string, leaf *unstructured.Unstr
 		sc.present[name] = map[string]*unstructured.Unstructured{}
 	}
 	sc.present[name][cluster] = leaf
+}
+
+// runs reports whether a workload can have pods in a cluster: its leaf is there, or was decided a moment ago, which the watch may not have shown yet.
+func (sc *scene) runs(workload, cluster string) bool {
+	return sc.present[workload][cluster] != nil || slices.Contains(sc.goals[workload], cluster)
 }
 
 // wanted returns the leaves that a root should have: where workloads need it. Where a workload runs that ever needed it, it stays: pods of
@@ -132,7 +141,7 @@ func (sc *scene) wanted(ref splitter.Ref, needed map[string][]string, complete b
 		by := strings.FieldsFunc(leaf.GetAnnotations()[api.AnnotationNeededBy], func(r rune) bool { return r == ',' })
 		share, here := shares[cluster]
 		for _, workload := range by {
-			runs := sc.present[workload][cluster] != nil && kind.TargetPath == nil // no pod needs an autoscaler
+			runs := sc.runs(workload, cluster) && kind.TargetPath == nil // no pod needs an autoscaler
 			if (unknown || runs || !sc.watches(workload)) && !slices.Contains(share.NeededBy, workload) {
 				share.NeededBy = append(slices.Clone(share.NeededBy), workload)
 				here = true

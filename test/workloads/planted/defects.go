@@ -23,7 +23,7 @@ var defects = []defect{
 	},
 	{
 		name: "a ConfigMap of running pods goes", file: "internal/workload/roots/scene.go",
-		old: "runs := sc.present[workload][cluster] != nil && kind.TargetPath == nil", new: "runs := sc.present == nil && kind.TargetPath == nil",
+		old: "runs := sc.runs(workload, cluster) && kind.TargetPath == nil", new: "runs := sc.present == nil && kind.TargetPath == nil",
 		rules: "needed",
 	},
 	{
@@ -38,7 +38,7 @@ var defects = []defect{
 	},
 	{
 		name: "objects of administrators are taken over", file: "internal/workload/syncer/sync.go",
-		old:   "case i.GroupResource() == serviceAccounts && desired.GetName() == defaultAccount, live.GetLabels()[api.LabelSetup] == s.Setup:",
+		old:   "case kinds.IsEverywhere(i.GroupResource(), desired.GetName()), live.GetLabels()[api.LabelSetup] == s.Setup:",
 		new:   "case of == \"\":",
 		rules: "administrator",
 	},
