@@ -133,7 +133,7 @@ func (g *game) removeByForce() {
 	g.disturb("remove by force")
 	g.mu.Lock()
 	s := g.registered[name]
-	s.forgotten = time.Now()
+	s.forgotten, s.givenUp = time.Now(), time.Now()
 	g.mu.Unlock()
 	g.logf("remove Cluster %s by force", name)
 	g.kcp.Patch(g.compute, clusters, "", name, object(`{metadata: {annotations: {%s: "true"}}}`, api.AnnotationForceRemoval))

@@ -30,6 +30,9 @@ const (
 	endTime   = 3 * time.Second
 )
 
+// outdated is why a pod stops that is replaced by one of another template.
+const outdated = "the template has changed"
+
 // pod is a pod of a site.
 type pod struct {
 	site            *site
@@ -82,12 +85,12 @@ func (w *world) steer(s *site, path string, o *unstructured.Unstructured) {
 	if _, ok, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "replicas"); ok {
 		n = number(o, "spec", "replicas")
 	}
-	outdated := slices.DeleteFunc(slices.Clone(all), func(p *pod) bool { return p.revision == revision })
+	old := slices.DeleteFunc(slices.Clone(all), func(p *pod) bool { return p.revision == revision })
 	oneByOne := path == statefulSets || text(o, "spec", "strategy", "type") == "Recreate"
 	switch {
-	case oneByOne && len(outdated) > 0:
-		for _, p := range outdated {
-			w.stopPod(p, "the template has changed")
+	case oneByOne && len(old) > 0:
+		for _, p := range old {
+			w.stopPod(p, outdated)
 		}
 	case oneByOne && len(left) > len(all):
 	default:
@@ -97,7 +100,7 @@ func (w *world) steer(s *site, path string, o *unstructured.Unstructured) {
 	slices.SortFunc(all, func(a, b *pod) int { // which to remove first
 		return cmp.Or(cmp.Compare(a.state, b.state), b.created.Compare(a.created), strings.Compare(b.name, a.name))
 	})
-	for i := range max(0, len(all)-n-min(1, len(outdated))) {
+	for i := range max(0, len(all)-n-min(1, len(old))) {
 		w.stopPod(all[i], fmt.Sprintf("it is scaled to %d", n))
 	}
 }
@@ -118,10 +121,10 @@ func (w *world) roll(s *site, path string, o *unstructured.Unstructured, all []*
 	for _, p := range old {
 		switch {
 		case p.state != ready_:
-			w.stopPod(p, "the template has changed")
+			w.stopPod(p, outdated)
 		case available > n:
 			available--
-			w.stopPod(p, "the template has changed")
+			w.stopPod(p, outdated)
 		}
 	}
 	for len(all) < n+min(1, len(old)) && current < n {

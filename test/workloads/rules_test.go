@@ -217,6 +217,10 @@ func (w *world) podStops(p *pod, why string) {
 	switch {
 	case root == nil && w.deleted[p.root] != (time.Time{}):
 		return
+	case p.created.Before(p.site.givenUp):
+		return
+	case root == nil && w.touched[p.root] != "" && why == outdated:
+		return // its user's rollout
 	case root == nil:
 		if since := w.vanished[p.root]; time.Since(since) < orphanGrace {
 			w.violate("stopped", "%s: %s, and no user has deleted it: it has been missing for %s", p, why, time.Since(since))
