@@ -23,13 +23,13 @@ import (
 )
 
 var (
-	wanted   = flag.Int("model.steps", 300, "number of steps")
-	told     = flag.Bool("model.log", false, "print the log of a step immediately")
-	without  = flag.String("model.without", "", "rules and steps to leave out, separated by commas: see -model.list")
-	only     = flag.String("model.only", "", "rules to check, separated by commas. Default: all")
-	allowed  = flag.String("model.steps-only", "", "steps to take, separated by commas. Default: all")
-	requests = flag.String("model.requests", "", "log the writes whose path contains a text")
-	listed   = flag.Bool("model.list", false, "print the names of the rules and the steps")
+	wanted  = flag.Int("model.steps", 300, "number of steps")
+	told    = flag.Bool("model.log", false, "print the log of a step immediately")
+	without = flag.String("model.without", "", "rules and steps to leave out, separated by commas: see -model.list")
+	only    = flag.String("model.only", "", "rules to check, separated by commas. Default: all")
+	allowed = flag.String("model.steps-only", "", "steps to take, separated by commas. Default: all")
+	shown   = flag.String("model.show", "", "log how the objects of kcp change whose workspace, path and name contain a text")
+	listed  = flag.Bool("model.list", false, "print the names of the rules and the steps")
 )
 
 func TestModel(t *testing.T) {

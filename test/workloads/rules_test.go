@@ -127,9 +127,6 @@ func (w *world) count(l *link, r *http.Request) {
 		w.violate("loop", "6000 requests in a minute, the last one is %s %s of %s", r.Method, r.URL.Path, l.process.name)
 	}
 	if r.Method != http.MethodGet {
-		if *requests != "" && strings.Contains(r.URL.Path, *requests) {
-			w.logf("    %s: %s %s%s", l.process.name, r.Method, l.Server.URL, r.URL.Path)
-		}
 		k := l.Server.URL + " " + r.URL.Path
 		if w.resting && !strings.Contains(r.URL.Path, "/leases/") {
 			w.writes[r.Method+" "+k]++

@@ -3,6 +3,7 @@
 package workloads_test
 
 import (
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,9 +34,14 @@ func (w *world) seeKCP(e event) {
 	}
 }
 
-// showLoop logs how an object changes that is written too often.
+// showLoop logs how an object changes that is written too often, or that somebody wants to see.
 func (w *world) showLoop(k string, before, now *unstructured.Unstructured) {
-	if w.shown[k]++; now == nil || before == nil || w.shown[k] < 100 || w.shown[k] > 103 {
+	w.shown[k]++
+	if *shown != "" && strings.Contains(k, *shown) && (now == nil || deleting(now)) {
+		w.logf("    %s is deleted, or is being deleted", k)
+	}
+	often := w.shown[k] >= 100 && w.shown[k] <= 103
+	if asked := *shown != "" && strings.Contains(k, *shown); now == nil || before == nil || !often && !asked {
 		return
 	}
 	for _, path := range [][]string{{"metadata", "annotations"}, {"metadata", "labels"}, {"metadata", "finalizers"}, {"spec"}, {"status"}} {

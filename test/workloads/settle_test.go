@@ -48,6 +48,11 @@ func (w *world) settle(g *game) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.violate("sum", "%s after everything has been well: %s", patience, problem)
+	for _, k := range w.rootsLocked(deployments, statefulSets) {
+		if o := w.objects[k]; strings.Contains(problem, k) {
+			w.logf("    %s: %s %s", k, encoded(o.GetAnnotations()), encoded(o.Object["status"]))
+		}
+	}
 }
 
 // calm forgets what has happened, unless it is not known whether it has ended.

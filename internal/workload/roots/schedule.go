@@ -205,6 +205,7 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 		d.Next, d.Moved = sub.staying(), 0
 	}
 	next.shares = sharesOf(d)
+	next.removed = removedBy(d, sub.previous)
 	next.replicas = dividedBy(sub.workload, d)
 	if n := min(d.Moved, changedReplicas(next.shares, last.shares, sub.previous)); n > 0 {
 		next.moved = last.moved.add(n, sub.now)
@@ -239,6 +240,12 @@ func (last decided) expect(sub *subject) {
 			sub.previous[c.Name] = share
 		}
 	}
+	for _, name := range last.removed {
+		if share, has := sub.previous[name]; has {
+			share.Ending = true
+			sub.previous[name] = share
+		}
+	}
 }
 
 // dividedBy returns the replicas of the next step by cluster, or nil if they are not divided.
@@ -254,6 +261,16 @@ func sharesOf(d schedule.Decision) map[string]int64 {
 	out := map[string]int64{}
 	for name, share := range d.Next {
 		out[name] = share.Replicas
+	}
+	return out
+}
+
+// removedBy returns the clusters whose leaf goes.
+func removedBy(d schedule.Decision, previous map[string]schedule.Share) (out []string) {
+	for _, name := range slices.Sorted(maps.Keys(previous)) {
+		if _, stays := d.Next[name]; !stays {
+			out = append(out, name)
+		}
 	}
 	return out
 }

@@ -95,8 +95,10 @@ type decided struct {
 	replicas map[string]int64
 	// shares are the replicas by cluster, decided at a time for a root with a UID. The leaves that are watched can be older.
 	shares map[string]int64
-	at     time.Time
-	uid    types.UID
+	// removed are the clusters whose leaf was to go: the watch may not have shown its deletion yet.
+	removed []string
+	at      time.Time
+	uid     types.UID
 	// moved are the last moves, and written those that the root has: the one that is watched can be older.
 	moved, written moves
 	// stuck has since when replicas have not been available, by cluster.
