@@ -186,8 +186,8 @@ func (w *world) lasting(now time.Time) {
 			continue
 		}
 		for _, p := range s.podsWhere((*pod).running) {
-			if now.Sub(s.forgotten) < orphanGrace+10*time.Minute && w.orphaned(p) {
-				continue // a command or a backup has taken its leaf: its user's deletion cannot be seen
+			if p.created.Before(s.forgotten) && w.orphaned(p) {
+				continue // a command or a backup has taken its leaf: it goes after an hour, or when an administrator says so
 			}
 			if at, ok := w.deleted[p.root]; ok && now.Sub(at) >= 10*time.Minute && w.objects[p.root] == nil && p.state != ending {
 				w.violate("deleted", "%s runs %s after its user has deleted it", p, "10m")

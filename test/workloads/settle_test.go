@@ -145,7 +145,7 @@ func (w *world) unsettled() (problem string, skipped bool) {
 		skipped = skipped || skip
 	}
 	for _, p := range w.allPods() {
-		if w.objects[p.root] == nil && w.deleted[p.root] != (time.Time{}) && w.used(p.site) && !skipped {
+		if w.objects[p.root] == nil && w.deleted[p.root] != (time.Time{}) && w.used(p.site) && !skipped && !(p.created.Before(p.site.forgotten) && w.orphaned(p)) {
 			return fmt.Sprintf("%s runs, and its user has deleted it", p), skipped
 		}
 	}
@@ -191,7 +191,7 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 		return "", true
 	}
 	spread := root.GetAnnotations()[api.AnnotationSpread]
-	if spread == "Duplicate" {
+	if spread == "Duplicate" && !data { // data is in one cluster
 		for s := range usable {
 			if sites[s] != wanted {
 				return fmt.Sprintf("%s has %d of %d pods on %s", k, sites[s], wanted, s.name), skipped
@@ -232,7 +232,8 @@ func (w *world) orphaned(p *pod) bool {
 		return false
 	}
 	ws, rest, _ := strings.Cut(o.GetAnnotations()[api.Group+"/leaf"], "|")
-	return w.objects[ws+"|"+p.path+"|"+rest] == nil
+	leaf := w.objects[ws+"|"+p.path+"|"+rest]
+	return leaf == nil || w.registered[leaf.GetLabels()[api.LabelCluster]] != p.site
 }
 
 func (w *world) isSet(k string) bool {
