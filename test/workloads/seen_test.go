@@ -34,7 +34,7 @@ func (w *world) seeKCP(e event) {
 	}
 }
 
-// showLoop logs how an object changes that is written too often, or that somebody wants to see.
+// showLoop logs how an object changes that is written too often, or that the flag model.show selects.
 func (w *world) showLoop(k string, before, now *unstructured.Unstructured) {
 	w.shown[k]++
 	if *shown != "" && strings.Contains(k, *shown) && (now == nil || deleting(now)) {
@@ -187,7 +187,7 @@ func (w *world) lasting(now time.Time) {
 		}
 		for _, p := range s.podsWhere((*pod).running) {
 			if p.created.Before(s.forgotten) && w.orphaned(p) {
-				continue // a command or a backup has taken its leaf: it goes after an hour, or when an administrator says so
+				continue // a command or a backup has taken its leaf: the orphan goes after an hour, or when an administrator releases it
 			}
 			if at, ok := w.deleted[p.root]; ok && now.Sub(at) >= 10*time.Minute && w.objects[p.root] == nil && p.state != ending {
 				w.violate("deleted", "%s runs %s after its user has deleted it", p, "10m")

@@ -32,7 +32,7 @@ type site struct {
 	healthy time.Time
 	// forgotten is when kcp lost what it had scheduled to the site: its Cluster was removed by force, or a backup was restored.
 	forgotten time.Time
-	// givenUp is when its Cluster was removed by force: what ran there is nobody's, until another name takes it over.
+	// givenUp is when its Cluster was removed by force: what ran there has no leaf until a Cluster with another name takes it over.
 	givenUp time.Time
 	// objects are those of the API server as its controllers see them, by path and namespace/name.
 	objects map[string]map[string]*unstructured.Unstructured

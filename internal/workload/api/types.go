@@ -295,7 +295,7 @@ func (c *Cluster) Draining() bool {
 	return c.DeletionTimestamp != nil || drain && c.Spec.Unschedulable
 }
 
-// GivenUp reports whether the Cluster is deleted by force: what is scheduled to it stays in the physical cluster, and is nobody's.
+// GivenUp reports whether the Cluster is deleted by force: what is scheduled to it stays in the physical cluster, without an object in kcp.
 func (c *Cluster) GivenUp() bool {
 	_, force := c.Annotations[AnnotationForceRemoval]
 	return force && c.DeletionTimestamp != nil
