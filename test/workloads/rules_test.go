@@ -171,7 +171,7 @@ func (w *world) checkTwice(p *pod, root *unstructured.Unstructured) {
 			continue // it was removed by force
 		}
 		n := len(s.podsWhere(func(o *pod) bool {
-			return o.root == p.root && o.running() && o.created.After(root.GetCreationTimestamp().Time)
+			return o.root == p.root && o.running() && o.created.After(root.GetCreationTimestamp().Time) && !o.created.Before(s.givenUp)
 		}))
 		if s == p.site {
 			here += n

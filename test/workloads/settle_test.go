@@ -149,7 +149,10 @@ func (w *world) unsettled() (problem string, skipped bool) {
 			return fmt.Sprintf("%s runs, and its user has deleted it", p), skipped
 		}
 	}
-	return w.unprotected(), skipped
+	if skipped {
+		return "", true // a cluster is refused, and nothing is written to it
+	}
+	return w.unprotected(), false
 }
 
 // levelIs reports whether the namespaces of users on a site have a Pod Security level.
