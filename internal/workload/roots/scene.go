@@ -71,11 +71,14 @@ func (s *Scheduler) look(ns item) *scene {
 	return sc
 }
 
-// see adds an object to a scene. The scheduler is locked.
+// see adds an object to a scene, unless its cluster is given up, see usedOf. The scheduler is locked.
 func (s *Scheduler) see(sc *scene, r schema.GroupVersionResource, o watch.Object) {
 	gr, i := r.GroupResource(), item{r, watch.KeyOf(o.Unstructured)}
 	ref := splitter.Ref{GroupResource: gr, Name: o.GetName()}
 	cluster := o.GetLabels()[api.LabelCluster]
+	if s.givenUp[cluster] {
+		return
+	}
 	root := splitter.Ref{GroupResource: gr, Name: o.GetAnnotations()[api.AnnotationName]}
 	if root.Name == "" {
 		root = ref // a user has created it

@@ -144,17 +144,21 @@ func TestAbandonedLeavesAreNotSeenAsDeleted(t *testing.T) {
 	require.Equal(t, []string{"PATCH apis/apps/v1/deployments shop/web--c1", "DELETE apis/apps/v1/deployments shop/web--c1"}, all, "the finalizer goes first")
 }
 
+// givenUp returns a cluster that is removed by force.
+func givenUp(name string) *api.Cluster {
+	c := cluster(name, true, 0)
+	c.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	c.Annotations = map[string]string{api.AnnotationForceRemoval: "true"}
+	return c
+}
+
 // What the scheduler deletes or writes of a cluster that is given up would end, or come back, while its syncer still runs.
 func TestTheSchedulerLeavesWhatIsGivenUp(t *testing.T) {
 	s := start(t)
 	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
 	s.deploy(web)
 	s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" }, "divided")
-	s.Apply(t, "1a", deployments, `{metadata: {name: web--c1, namespace: shop, finalizers: [workloads.kcp.dev/syncer]}}`)
-	gone := cluster("c1", true, 0)
-	gone.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-	gone.Annotations = map[string]string{api.AnnotationForceRemoval: "true"}
-	s.clusters(gone, cluster("c2", true, 0))
+	s.clusters(givenUp("c1"), cluster("c2", true, 0))
 	s.eventually(func() bool { return s.leaves() == "c1=2 c2=4" }, "others run its share at once")
 	require.Nil(t, s.Get("1a", deployments, "shop", "web--c1").GetDeletionTimestamp(), "its syncer would see a deletion")
 
@@ -165,4 +169,19 @@ func TestTheSchedulerLeavesWhatIsGivenUp(t *testing.T) {
 		return s.Get("1a", deployments, "shop", "web--c2").GetLabels()["changed"] == "true"
 	}, "the root was scheduled")
 	require.Equal(t, "c2=4", s.leaves(), "it is not written again")
+}
+
+func TestWhatAWorkloadNeedsIsGivenUpWithIt(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop}, data: {a: b}}`)
+	s.deploy(shop)
+	s.eventually(func() bool { return s.on(configMaps, "files") == "c1 c2" }, "it follows")
+	s.clusters(givenUp("c1"), cluster("c2", true, 0))
+	s.object(configMaps, `{metadata: {name: files--c1, namespace: shop, finalizers: []}}`)
+	s.object(configMaps, `{metadata: {name: files, namespace: shop}, data: {a: c}}`)
+	data := func(name string) any { return s.Get("1a", configMaps, "shop", name).Object["data"] }
+	s.eventually(func() bool { return fmt.Sprint(data("files--c2")) == "map[a:c]" }, "it was written again")
+	require.Equal(t, "map[a:b]", fmt.Sprint(data("files--c1")))
+	require.Empty(t, s.Get("1a", configMaps, "shop", "files--c1").GetFinalizers(), "its syncer would see a deletion")
 }
