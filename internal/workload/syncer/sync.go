@@ -260,11 +260,17 @@ func (s *syncer) annotate(ctx context.Context, i item, leaf watch.Object, o outc
 	return err
 }
 
+// errOutdated means that a leaf has changed since it was read: the watch brings it soon.
+var errOutdated = errors.New("the leaf has changed")
+
 // setFinalizers sets the finalizers of a leaf, unless it has changed since it was read.
 func (s *syncer) setFinalizers(ctx context.Context, i item, leaf watch.Object, all []string) error {
 	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
 		"finalizers": all, "resourceVersion": leaf.GetResourceVersion(), "uid": string(leaf.GetUID()),
 	}})
+	if apierrors.IsConflict(err) {
+		return errors.Join(errOutdated, err)
+	}
 	return err
 }
 

@@ -32,6 +32,8 @@ const sweepInterval = 15 * time.Second
 const (
 	firstRetry = 100 * time.Millisecond
 	lastRetry  = 30 * time.Second
+	// outdatedRetry is far longer than a watch takes to bring a change.
+	outdatedRetry = time.Second
 	// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a policy changed.
 	refusedInterval = time.Minute
 )
@@ -359,6 +361,8 @@ func (s *syncer) work(ctx context.Context) {
 		case err == nil || ctx.Err() != nil:
 			s.latency.done(i)
 			s.queue.Forget(i)
+		case errors.Is(err, errOutdated): // not a failure: it is neither counted nor logged
+			s.queue.AddAfter(i, outdatedRetry)
 		default:
 			klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key, "retries", s.queue.NumRequeues(i))
 			s.queue.AddRateLimited(i)
