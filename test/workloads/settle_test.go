@@ -209,6 +209,9 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 			}
 		}
 	}
+	if skipped && available > wanted {
+		return "", true // a refused cluster keeps what it runs, beside its replacements, until a user has looked
+	}
 	if available != wanted || running != wanted {
 		return fmt.Sprintf("%s has %d available pods of %d, and %d in all", k, available, wanted, running), skipped
 	}
