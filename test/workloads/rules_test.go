@@ -162,7 +162,8 @@ func (w *world) podStarts(p *pod) {
 func (w *world) checkTwice(p *pod, root *unstructured.Unstructured) {
 	single := root.GetAnnotations()[api.AnnotationSpread] == "Single"
 	recreate := text(root, "spec", "strategy", "type") == "Recreate"
-	if !single && !recreate || w.excused[p.root] != "" || strings.HasPrefix(root.GetAnnotations()[api.AnnotationFailover], "Auto") {
+	if !single && !recreate || w.excused[p.root] != "" || w.orphaned(p) ||
+		strings.HasPrefix(root.GetAnnotations()[api.AnnotationFailover], "Auto") {
 		return
 	}
 	here, elsewhere := 0, 0
@@ -171,7 +172,7 @@ func (w *world) checkTwice(p *pod, root *unstructured.Unstructured) {
 			continue // it was removed by force
 		}
 		n := len(s.podsWhere(func(o *pod) bool {
-			return o.root == p.root && o.running() && o.created.After(root.GetCreationTimestamp().Time) && !o.created.Before(s.givenUp)
+			return o.root == p.root && o.running() && o.created.After(root.GetCreationTimestamp().Time) && !o.created.Before(s.givenUp) && !w.orphaned(o)
 		}))
 		if s == p.site {
 			here += n
@@ -192,6 +193,18 @@ func (w *world) used(s *site) bool {
 	for _, other := range w.registered {
 		if other == s {
 			return true
+		}
+	}
+	return false
+}
+
+// refuses reports whether a Cluster of a site is refused: nothing is written to it until a user has looked.
+func (w *world) refuses(s *site) bool {
+	for _, name := range sortedKeys(w.registered) {
+		if o := w.objects[id(w.compute, clusters, "", name)]; w.registered[name] == s && o != nil {
+			if status, reason := conditionOf(o, api.ConditionReady); status != "True" && refusals[reason] {
+				return true
+			}
 		}
 	}
 	return false

@@ -133,8 +133,8 @@ func (w *world) seeGone(s *site, e event) {
 	o := w.objects[root]
 	selected := text(e.Object, "spec", "selector", "app")
 	for _, p := range s.podsWhere(func(p *pod) bool { return p.namespace == e.Object.GetNamespace() && p.state != ending }) {
-		if o := w.objects[p.root]; o == nil || deleting(o) {
-			continue
+		if o := w.objects[p.root]; o == nil || deleting(o) || w.orphaned(p) {
+			continue // its user has deleted it, or a command has given it up
 		}
 		switch e.Path {
 		case configMaps:
@@ -179,7 +179,7 @@ func (w *world) seeClaimGone(s *site, e event, root string) {
 func (w *world) lasting(now time.Time) {
 	for _, name := range sortedKeys(w.registered) {
 		s := w.registered[name]
-		if w.broken(&link{process: &process{name: "controller", dead: w.controller == nil}, site: s}) != nil || w.down || s.refused || s.cut != "" {
+		if w.broken(&link{process: &process{name: "controller", dead: w.controller == nil}, site: s}) != nil || w.down || s.refused || s.cut != "" || w.refuses(s) {
 			s.healthy = now
 		}
 		if now.Sub(s.healthy) < 10*time.Minute {

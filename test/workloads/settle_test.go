@@ -168,6 +168,13 @@ func (w *world) levelIs(s *site, level string) bool {
 // unplaced returns what is wrong with the pods of a workload.
 func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipped bool) {
 	root := w.objects[k]
+	if spread := root.GetAnnotations()[api.AnnotationSpread]; spread == "Single" || text(root, "spec", "strategy", "type") == "Recreate" {
+		for _, s := range w.sites {
+			if w.refuses(s) && w.placed(root, s) {
+				return "", true // it would run twice elsewhere
+			}
+		}
+	}
 	wanted, rev := number(root, "spec", "replicas"), text(root, "spec", "template", "metadata", "labels", "rev")
 	available, running, sites, data := 0, 0, map[*site]int{}, len(needsOf(root)) > 0 && needsOf(root)[0].path == claims || w.isSet(k)
 	for _, s := range w.sites {
@@ -209,7 +216,7 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 			}
 		}
 	}
-	if skipped && available > wanted {
+	if skipped && available >= wanted {
 		return "", true // a refused cluster keeps what it runs, beside its replacements, until a user has looked
 	}
 	if available != wanted || running != wanted {
@@ -229,6 +236,16 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 		return fmt.Sprintf("%s is not synced: %s", k, reason), skipped
 	}
 	return "", skipped
+}
+
+// placed reports whether a workload has a share of a Cluster of a site.
+func (w *world) placed(root *unstructured.Unstructured, s *site) bool {
+	for _, name := range sortedKeys(w.registered) {
+		if w.registered[name] == s && strings.Contains(root.GetAnnotations()[api.AnnotationPlacement], fmt.Sprintf("%q:", name)) {
+			return true
+		}
+	}
+	return false
 }
 
 // orphaned reports whether the workload of a pod has no leaf.

@@ -40,18 +40,19 @@ type reservations map[string]*reserved
 // reserved are the reservations in a cluster.
 type reserved struct {
 	items map[item]*reservation
-	// sums are by workspace.
-	sums  map[string]corev1.ResourceList
-	swept time.Time
-	// last is what was free of a capacity when nothing of this had changed. Nil: something has.
-	last     corev1.ResourceList
-	capacity *api.Capacity
+	// sums are by workspace. Parts are what counts of them for other workspaces in a cluster of this capacity, and total is the sum of the parts.
+	sums, parts map[string]corev1.ResourceList
+	total       corev1.ResourceList
+	capacity    *api.Capacity
+	swept       time.Time
+	// last is what was free when nothing of this had changed. Nil: something has.
+	last corev1.ResourceList
 }
 
 // of returns the reservations in a cluster.
 func (r reservations) of(cluster string) *reserved {
 	if r[cluster] == nil {
-		r[cluster] = &reserved{items: map[item]*reservation{}, sums: map[string]corev1.ResourceList{}}
+		r[cluster] = &reserved{items: map[item]*reservation{}, sums: map[string]corev1.ResourceList{}, parts: map[string]corev1.ResourceList{}, total: corev1.ResourceList{}}
 	}
 	return r[cluster]
 }
@@ -117,16 +118,49 @@ func (r *reserved) set(i item, next *reservation) {
 	}
 	was.addTo(sum, false)
 	next.addTo(sum, true)
-	r.last = nil
 	maps.DeleteFunc(sum, func(_ corev1.ResourceName, q resource.Quantity) bool { return q.Sign() <= 0 })
 	if len(sum) == 0 {
 		delete(r.sums, i.Cluster)
 	}
+	r.count(i.Cluster)
 	if next == nil {
 		delete(r.items, i)
 		return
 	}
 	r.items[i] = next
+}
+
+// count counts what a workspace has reserved.
+func (r *reserved) count(workspace string) {
+	if r.capacity == nil {
+		return // nothing is counted yet
+	}
+	r.last = nil
+	for name, q := range r.parts[workspace] {
+		left := r.total[name].DeepCopy()
+		left.Sub(q)
+		r.total[name] = left
+	}
+	if len(r.sums[workspace]) == 0 {
+		delete(r.parts, workspace)
+		return
+	}
+	r.parts[workspace] = capped(r.sums[workspace], r.capacity.Allocatable)
+	schedule.Add(r.total, r.parts[workspace])
+}
+
+// countAll counts what all workspaces have reserved in a cluster of a capacity.
+func (r *reserved) countAll(capacity *api.Capacity) {
+	same := r.capacity != nil && maps.EqualFunc(r.capacity.Allocatable, capacity.Allocatable, resource.Quantity.Equal)
+	r.capacity, r.last = capacity, nil
+	if same {
+		return
+	}
+	clear(r.parts)
+	clear(r.total)
+	for workspace := range r.sums {
+		r.count(workspace)
+	}
 }
 
 // addTo adds what is reserved to a sum, or removes it.
@@ -154,21 +188,20 @@ func (r *reserved) free(capacity *api.Capacity, workspace string, now time.Time)
 	if capacity == nil {
 		return nil
 	}
-	if r.last == nil || r.capacity != capacity {
-		total := corev1.ResourceList{}
-		for _, sum := range r.sums {
-			schedule.Add(total, capped(sum, capacity.Allocatable))
-		}
-		r.capacity, r.last = capacity, schedule.Free(capacity, total)
+	if r.capacity != capacity {
+		r.countAll(capacity)
+	}
+	if r.last == nil {
+		r.last = schedule.Free(capacity, r.total)
 	}
 	own := r.sums[workspace]
 	if len(own) == 0 {
 		return r.last
 	}
-	free, part := corev1.ResourceList{}, capped(own, capacity.Allocatable)
+	free := corev1.ResourceList{}
 	for name, q := range r.last {
 		left := q.DeepCopy()
-		left.Add(part[name])
+		left.Add(r.parts[workspace][name])
 		left.Sub(own[name])
 		free[name] = left
 	}

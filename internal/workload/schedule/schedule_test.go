@@ -248,6 +248,26 @@ func TestLostReplicasAreReplacedAtOnce(t *testing.T) {
 	require.Equal(t, map[string]int64{"c1": 7, "c2": 6, "c3": 7}, replicas(d.Next))
 }
 
+// What a cluster that is refused has is replaced one after the other, though nothing shrinks there before a user has looked.
+func TestWhatIsNotHeardIsReplaced(t *testing.T) {
+	refused := with(ready("c2"), func(c *schedule.Cluster) { c.Ready, c.Settled, c.Problem = false, false, "OtherSetup" })
+	clusters := []schedule.Cluster{with(ready("c1"), func(c *schedule.Cluster) { c.Free = free("9", "100") }), refused}
+	begun := map[string]schedule.Share{"c1": {Replicas: 1, Available: 1}, "c2": {Replicas: 3, Stuck: 3}}
+	d := schedule.Assign(divided(3), clusters, begun, 1)
+	require.Equal(t, map[string]int64{"c1": 2, "c2": 3}, replicas(d.Next))
+
+	begun["c1"] = schedule.Share{Replicas: 2, Available: 1}
+	require.Equal(t, map[string]int64{"c1": 2, "c2": 3}, replicas(schedule.Assign(divided(3), clusters, begun, 1).Next), "the last one does not run yet")
+	begun["c1"] = schedule.Share{Replicas: 3, Available: 3}
+	d = schedule.Assign(divided(3), clusters, begun, 1)
+	require.Equal(t, map[string]int64{"c1": 3, "c2": 3}, replicas(d.Next), "all are replaced: nothing more starts")
+
+	alone := divided(3)
+	alone.Alone = true
+	begun["c1"] = schedule.Share{Replicas: 1, Available: 1}
+	require.Equal(t, map[string]int64{"c1": 1, "c2": 3}, replicas(schedule.Assign(alone, clusters, begun, 1).Next), "it would run twice")
+}
+
 // Whatever is missing, a share stays: of a lost cluster, of one without another place, and of a workload that must be alone.
 func TestWhatRunsStays(t *testing.T) {
 	lost := with(ready("c2"), func(c *schedule.Cluster) { c.Lost, c.Ready, c.Settled = true, false, false })

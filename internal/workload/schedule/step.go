@@ -46,7 +46,9 @@ func (a *assignment) step(goal map[string]int64, moves int64) (next map[string]S
 	}
 	switch missing := a.workload.Replicas - running; {
 	case missing < 0:
-		a.shrink(next, goal, -missing)
+		if a.shrink(next, goal, -missing) == 0 && a.replacing(next, goal) {
+			moved = grow(next, goal, moves)
+		}
 	case a.workload.Alone:
 		if grow(next, goal, missing) == 0 {
 			moved = a.give(next, goal, moves)
@@ -105,8 +107,8 @@ func (a *assignment) give(next map[string]Share, goal map[string]int64, n int64)
 
 // shrink removes replicas from the clusters that exceed their goal the most. Available ones are removed only if enough others are available, as
 // far as it is known: what a cluster says that has just come back, or does not answer, is old. A Deployment that shrinks removes pods first
-// that are not available.
-func (a *assignment) shrink(next map[string]Share, goal map[string]int64, n int64) {
+// that are not available. It returns how many are removed.
+func (a *assignment) shrink(next map[string]Share, goal map[string]int64, n int64) (removed int64) {
 	available := int64(0)
 	for name, s := range next {
 		if a.clusters[name].Settled {
@@ -131,7 +133,7 @@ func (a *assignment) shrink(next map[string]Share, goal map[string]int64, n int6
 			return next[name].Replicas - goal[name]
 		})
 		if exceeds <= 0 {
-			return
+			return removed
 		}
 		s, remove := next[name], min(n, exceeds, most, removable(name))
 		s.Replicas -= remove
@@ -141,7 +143,23 @@ func (a *assignment) shrink(next map[string]Share, goal map[string]int64, n int6
 		s.Available = min(s.Available, s.Replicas)
 		next[name] = s
 		n -= remove
+		removed += remove
 	}
+	return removed
+}
+
+// replacing reports whether the next replacements can start although nothing shrinks: those that were started are available, and all that is left
+// is to be replaced in clusters that are not heard, such as one that is refused, where nothing shrinks.
+func (a *assignment) replacing(next map[string]Share, goal map[string]int64) bool {
+	if a.workload.Alone {
+		return false
+	}
+	for name, s := range next {
+		if a.clusters[name].Settled && (s.Replicas > goal[name] || s.Available < s.Replicas) {
+			return false
+		}
+	}
+	return true
 }
 
 // furthest returns the cluster with the largest distance, the first by name if there are several.
