@@ -76,10 +76,11 @@ func (a *assignment) divide() (goal map[string]int64, unplaced int64) {
 			sum += n
 		}
 		for name, b := range within {
-			if sum > a.workload.Replicas {
-				b.most = kept[name]
-			} else {
+			if sum <= a.workload.Replicas {
 				b.least = kept[name]
+			}
+			if sum > a.workload.Replicas || kept[name] < min(a.previous[name].Replicas, b.most) {
+				b.most = kept[name] // it has too many, or cannot run them
 			}
 			within[name] = b
 		}
@@ -102,10 +103,14 @@ func (a *assignment) divide() (goal map[string]int64, unplaced int64) {
 	return goal, unplaced
 }
 
-// kept returns the replicas of each candidate that stay: all, but those that cannot run there and can run elsewhere.
+// kept returns the replicas of each candidate that stay: all, but those that cannot run there and can run elsewhere, or do so already.
 func (a *assignment) kept() map[string]int64 {
 	all := a.chosen()
-	elsewhere := int64(0)
+	elsewhere := -a.workload.Replicas
+	for _, c := range all {
+		elsewhere += a.previous[c.Name].Replicas
+	}
+	elsewhere = max(0, elsewhere)
 	for _, c := range all {
 		if a.byRoom && c.most == math.MaxInt64 {
 			elsewhere = min(math.MaxInt32, elsewhere+c.room)

@@ -256,6 +256,12 @@ func TestWhatIsNotHeardIsReplaced(t *testing.T) {
 	d := schedule.Assign(divided(3), clusters, begun, 1)
 	require.Equal(t, map[string]int64{"c1": 2, "c2": 3}, replicas(d.Next))
 
+	clusters[0].Free = free("1", "100")
+	d = schedule.Assign(divided(3), clusters, map[string]schedule.Share{"c1": {Replicas: 2, Available: 2}, "c2": {Replicas: 3, Stuck: 3}}, 1)
+	require.Equal(t, map[string]int64{"c1": 3}, d.Goal, "two are replaced already, and there is room for the third")
+	d = schedule.Assign(divided(2), clusters, map[string]schedule.Share{"c1": {Replicas: 1, Available: 1}, "c2": {Replicas: 2, Stuck: 2}}, 1)
+	require.Equal(t, map[string]int64{"c1": 2}, d.Goal, "what cannot run is not created there again")
+
 	begun["c1"] = schedule.Share{Replicas: 2, Available: 1}
 	require.Equal(t, map[string]int64{"c1": 2, "c2": 3}, replicas(schedule.Assign(divided(3), clusters, begun, 1).Next), "the last one does not run yet")
 	begun["c1"] = schedule.Share{Replicas: 3, Available: 3}
