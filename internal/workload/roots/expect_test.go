@@ -38,3 +38,22 @@ func TestADecisionKnowsWhatTheLastOneWrote(t *testing.T) {
 		require.Equal(t, tc.want, sub.previous, tc.name)
 	}
 }
+
+// A user who scales a workload to zero wants it to stop, whatever its annotations say.
+func TestAWorkloadWithAMistakeIsScaled(t *testing.T) {
+	type shares = map[string]schedule.Share
+	one, two := shares{"c1": {Replicas: 2}}, shares{"c1": {Replicas: 2}, "c2": {Replicas: 3}}
+	for _, tc := range []struct {
+		name     string
+		replicas int64
+		previous shares
+		want     shares
+	}{
+		{"in one cluster", 5, one, shares{"c1": {Replicas: 5}}},
+		{"to zero", 0, two, shares{"c1": {}, "c2": {}}},
+		{"in two clusters", 7, two, two},
+	} {
+		sub := &subject{previous: tc.previous, workload: schedule.Workload{Replicas: tc.replicas}}
+		require.Equal(t, tc.want, sub.mistaken(), tc.name)
+	}
+}

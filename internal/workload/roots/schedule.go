@@ -202,7 +202,7 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 	}
 	d := schedule.Assign(sub.workload, s.candidates(sub.item, sub.workload, sub.clusters, sub.previous, sub.now), sub.previous, last.moved.budget(sub.workload.Replicas, sub.now))
 	if sub.mistakes != nil {
-		d.Next, d.Moved = sub.staying(), 0
+		d.Next, d.Moved = sub.mistaken(), 0
 	}
 	next.shares = sharesOf(d)
 	next.removed = removedBy(d, sub.previous)
@@ -294,6 +294,19 @@ func changedReplicas(next, last map[string]int64, previous map[string]schedule.S
 func (sub *subject) staying() map[string]schedule.Share {
 	out := maps.Clone(sub.previous)
 	maps.DeleteFunc(out, func(_ string, share schedule.Share) bool { return share.Ending })
+	return out
+}
+
+// mistaken returns the shares of a workload with a mistake in an annotation: they stay where they are. What its user scales is scaled, as far as
+// it is certain what that means without the annotation: to zero, or in the only cluster.
+func (sub *subject) mistaken() map[string]schedule.Share {
+	out := sub.staying()
+	for name, share := range out {
+		if wanted := sub.workload.Replicas; wanted == 0 || len(out) == 1 {
+			share.Replicas = wanted
+			out[name] = share
+		}
+	}
 	return out
 }
 
