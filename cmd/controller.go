@@ -19,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/connect"
 	"github.com/kcpctl/kcpctl/internal/workload/controller"
 	"github.com/kcpctl/kcpctl/internal/workload/probe"
+	"github.com/kcpctl/kcpctl/internal/workload/roots"
 )
 
 type controllerOptions struct {
@@ -52,9 +53,9 @@ controllers, one works, and the others wait.`,
 	f.StringVar(&o.setupID, "setup-id", "",
 		"ID of this kcp in physical clusters (default: the one that kcpctl up has recorded, or the logical cluster of --workspace)")
 	f.IntVar(&o.maxObjects, "max-objects-per-workspace", api.DefaultMaxObjects,
-		"how many objects of the published APIs a workspace may have (0 means no limit)")
+		"how many objects of a workspace may be scheduled to clusters (0 means no limit)")
 	f.StringVar(&o.maxBytes, "max-bytes-per-workspace", resource.NewQuantity(api.DefaultMaxBytes, resource.BinarySI).String(),
-		"how large these objects may be together, as a quantity (0 means no limit)")
+		"how large the objects of a workspace may be together, as a quantity (0 means no limit)")
 	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
 	f.StringVar(&o.workspaceType, "workspace-type", setup.DefaultWorkspaceType, "name of the WorkspaceType whose workspaces can use the APIs")
 	f.StringSliceVar(&o.apis, "apis", api.DefaultAPIs(), "APIs to publish, as RESOURCE.GROUP")
@@ -86,7 +87,7 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	}
 	bytes, err := resource.ParseQuantity(o.maxBytes)
 	if err != nil || bytes.Sign() < 0 {
-		return clierr.New(clierr.BadInput, "specify a quantity such as 64Mi, or 0 for no limit",
+		return clierr.New(clierr.BadInput, "specify a quantity such as 256Mi, or 0 for no limit",
 			"--max-bytes-per-workspace: invalid value %q", o.maxBytes)
 	}
 	kcp, err := connect.KCP(o.kubeconfig, o.context)
@@ -104,7 +105,7 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	}
 	return lead.Run(ctx, func(ctx context.Context) error {
 		return controller.Run(ctx, controller.Options{
-			Setup: o.setupID, MaxObjects: o.maxObjects, MaxBytes: bytes.Value(),
+			Setup: o.setupID, Limits: roots.Limits{Objects: o.maxObjects, Bytes: bytes.Value()},
 			KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType, Version: version.Get().Version, Holder: self.String(),
 			Connect: connect.Content, Now: o.env.Now, Probe: p, Rebalance: api.Rebalance(o.rebalance),
 		})

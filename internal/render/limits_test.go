@@ -15,8 +15,8 @@ import (
 func TestLimitsOfWorkspaces(t *testing.T) {
 	for limits, want := range map[string]string{
 		"": "",
-		"limits: {objectsPerWorkspace: 10000, bytesPerWorkspace: 64Mi}": "",
-		"limits: {objectsPerWorkspace: 500, bytesPerWorkspace: 8Mi}":    "--max-objects-per-workspace=500 --max-bytes-per-workspace=8Mi",
+		"limits: {objectsPerWorkspace: 10000, bytesPerWorkspace: 256Mi}": "",
+		"limits: {objectsPerWorkspace: 500, bytesPerWorkspace: 8Mi}":     "--max-objects-per-workspace=500 --max-bytes-per-workspace=8Mi",
 	} {
 		t.Run(limits, func(t *testing.T) {
 			top := topologytest.Build(t, topologytest.Header+"spec: {workloads: {"+limits+"}}\n")

@@ -1,6 +1,7 @@
 package workspace
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,21 +24,30 @@ func isDefinition(component topology.ID, o *unstructured.Unstructured) bool {
 	return component.Kind() == topology.Workloads && o != nil && o.GroupVersionKind().GroupKind() == definitionKind.GroupKind()
 }
 
-// withSetup adds the recorded ID of the setup for a compute workspace that has another one.
+// withSetup adds the recorded ID of the setup for a compute workspace that has another one. Without a record, the ID that is there stays.
 func (s *objects) withSetup(live, want *unstructured.Unstructured) *unstructured.Unstructured {
-	if s.workloadsID == "" || !isDefinition(topology.ID(want.GetAnnotations()[topology.AnnotationComponent]), want) {
+	if !isDefinition(topology.ID(want.GetAnnotations()[topology.AnnotationComponent]), want) {
 		return want
 	}
+	var is map[string]string
 	if live != nil {
-		if is := live.GetAnnotations(); is[kcpapi.AnnotationCluster] == s.workloadsID && is[api.AnnotationSetup] == "" {
-			return want
-		}
+		is = live.GetAnnotations()
+	}
+	id := cmp.Or(s.workloadsID, is[api.AnnotationSetup])
+	if id == "" || is[kcpapi.AnnotationCluster] == id && is[api.AnnotationSetup] == "" {
+		return want
 	}
 	out := want.DeepCopy()
 	annotations := out.GetAnnotations()
-	annotations[api.AnnotationSetup] = s.workloadsID
+	annotations[api.AnnotationSetup] = id
 	out.SetAnnotations(annotations)
 	return out
+}
+
+// setupIn returns the ID of the setup that the controller takes from the CustomResourceDefinition.
+func setupIn(definition *unstructured.Unstructured) string {
+	a := definition.GetAnnotations()
+	return cmp.Or(a[api.AnnotationSetup], a[kcpapi.AnnotationCluster])
 }
 
 // definitionOf returns the item of a plan with the CustomResourceDefinition of Cluster, unless the plan deletes or keeps it, or does not know it.
@@ -49,19 +59,19 @@ func definitionOf(p *plan.Plan) *plan.Item {
 	return &p.Items[i]
 }
 
-// computeOf returns the logical cluster of the compute workspace, as far as a plan has seen it.
-func computeOf(p *plan.Plan) string {
+// setupOf returns the ID of the setup, as far as a plan has seen it.
+func setupOf(p *plan.Plan) string {
 	if it := definitionOf(p); it != nil && it.Live != nil {
-		return it.Live.GetAnnotations()[kcpapi.AnnotationCluster]
+		return setupIn(it.Live)
 	}
 	return ""
 }
 
-// newCompute returns the logical cluster of the compute workspace after a plan was applied. If kcp does not say it, it is for the next run.
-func (r *Runtime) newCompute(ctx context.Context, p *plan.Plan) string {
+// newSetup returns the ID of the setup after a plan was applied. If kcp does not say it, it is for the next run.
+func (r *Runtime) newSetup(ctx context.Context, p *plan.Plan) string {
 	it := definitionOf(p)
 	if it == nil || it.Live != nil {
-		return computeOf(p)
+		return setupOf(p)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer after %s", answerTime))
 	defer cancel()
@@ -73,7 +83,7 @@ func (r *Runtime) newCompute(ctx context.Context, p *plan.Plan) string {
 	if err != nil || live == nil {
 		return ""
 	}
-	return live.GetAnnotations()[kcpapi.AnnotationCluster]
+	return setupIn(live)
 }
 
 // sameCompute compares the compute workspace with the recorded one. An ID that is not recorded yet is something to write, and another
@@ -83,7 +93,10 @@ func (r *Runtime) sameCompute(p *plan.Plan, recorded string) {
 	if it == nil {
 		return
 	}
-	live := computeOf(p)
+	live := ""
+	if it.Live != nil {
+		live = it.Live.GetAnnotations()[kcpapi.AnnotationCluster]
+	}
 	if recorded == "" {
 		p.Stale = p.Stale || live != ""
 		return

@@ -101,6 +101,15 @@ func TestIDOfTheSetupIsRecorded(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "first", known.WorkloadsID)
 
+		lost := *known
+		lost.WorkloadsID = ""
+		require.NoError(t, rt.Finish(t.Context(), &plan.Plan{}, &lost, plan.Applied{}))
+		computeIn(t, w.below.Kcp, "second", known.Installation, map[string]string{api.AnnotationSetup: "first"})
+		p, it = compared()
+		require.Equal(t, "first", id(it.Merged), "without a record, what is there stays")
+		require.NoError(t, rt.Finish(t.Context(), p, &lost, plan.Applied{}))
+		require.Equal(t, "first", lost.WorkloadsID, "and is recorded again")
+
 		w.below.Kcp.PutIn(definition, nil)
 		_, it = compared()
 		require.Equal(t, plan.Create, it.Action)

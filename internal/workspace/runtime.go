@@ -309,7 +309,7 @@ func (r *Runtime) Apply(ctx context.Context, items []plan.Item, o run.PlanOption
 
 // Begin remembers the objects of a plan. Those in workspaces are in the record.
 func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
-	rec.WorkloadsID = cmp.Or(rec.WorkloadsID, computeOf(p))
+	rec.WorkloadsID = cmp.Or(rec.WorkloadsID, setupOf(p))
 	return r.remember(rec, r.Runtime.Begin(ctx, below(p), rec))
 }
 
@@ -330,7 +330,7 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, 
 		return err
 	}
 	if rec.WorkloadsID == "" {
-		rec.WorkloadsID = r.newCompute(ctx, p)
+		rec.WorkloadsID = r.newSetup(ctx, p)
 	}
 	return r.remember(rec, r.Runtime.Finish(ctx, below(p), rec, a))
 }

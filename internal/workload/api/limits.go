@@ -1,8 +1,8 @@
 package api
 
-// DefaultMaxObjects is how many objects of the published APIs one workspace may have, and DefaultMaxBytes how large they may be together,
-// as JSON.
+// DefaultMaxObjects is how many objects of one workspace may be scheduled to clusters, and DefaultMaxBytes how large all of its objects may be
+// together, as JSON. A workspace that people use has far less.
 const (
 	DefaultMaxObjects = 10000
-	DefaultMaxBytes   = 64 << 20
+	DefaultMaxBytes   = 256 << 20
 )

@@ -60,10 +60,8 @@ type Options struct {
 	APIs []schema.GroupResource
 	// WorkspaceType is the name of the type, in the compute workspace, whose workspaces can use the APIs.
 	WorkspaceType string
-	// MaxObjects and MaxBytes are how many objects of the published APIs a workspace may have, and how large they may be together. Zero means
-	// unlimited.
-	MaxObjects int
-	MaxBytes   int64
+	// Limits are what one workspace may have.
+	Limits roots.Limits
 	// Version is the version of kcpctl, and Holder the name of the process.
 	Version, Holder string
 	// Connect returns how to reach a physical cluster.
@@ -140,7 +138,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
-	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now, Rebalance: o.Rebalance}) // its queues end when it has run
+	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now, Rebalance: o.Rebalance, Limits: o.Limits}) // its queues end when it has run
 	if c.set, err = watch.New(ctx, watch.Options{
 		Config: o.KCP, Now: o.Now, Changed: func(schema.GroupVersionResource, watch.Key) { c.poke() },
 		State: func(src watch.Source, err error) {

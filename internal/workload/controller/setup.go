@@ -17,7 +17,11 @@ import (
 // setup since: then the controller has to start again. It asks before a Cluster is used for the first time, because the controller can start
 // in a compute workspace that was created again before kcpctl up has written the ID, and under another ID everything would run twice.
 func (c *controller) sameSetup(ctx context.Context) (known bool, _ error) {
-	if !c.set.Listed() || !slices.ContainsFunc(c.clusters(ctx), func(cl *api.Cluster) bool { return cl.Annotations[api.AnnotationSetup] == "" }) {
+	if !c.set.Listed() {
+		c.seen.set(c.Now(), nil)
+		return false, nil
+	}
+	if !slices.ContainsFunc(c.clusters(ctx), func(cl *api.Cluster) bool { return cl.Annotations[api.AnnotationSetup] == "" }) {
 		return true, nil
 	}
 	crd, err := api.CRD()
@@ -26,7 +30,7 @@ func (c *controller) sameSetup(ctx context.Context) (known bool, _ error) {
 	}
 	live, err := c.client.Resource(crds).Get(ctx, crd.GetName(), metav1.GetOptions{})
 	if err != nil {
-		if ctx.Err() == nil {
+		if c.seen.set(c.Now(), nil); ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot read the ID of the setup, retrying")
 		}
 		return false, nil
