@@ -117,7 +117,7 @@ func inWorkloadsWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		serve(inComputePath+"admissionregistration.k8s.io/v1",
 			map[string]any{"name": "validatingadmissionpolicies", "kind": "ValidatingAdmissionPolicy"},
 			map[string]any{"name": "validatingadmissionpolicybindings", "kind": "ValidatingAdmissionPolicyBinding"})
-		for _, o := range guard.Objects([]schema.GroupResource{exported}) {
+		for _, o := range append(guard.Objects([]schema.GroupResource{exported}), w.placement(w.controller(), "c1")...) {
 			_ = unstructured.SetNestedField(o.Object, "Equivalent", "spec", "matchConstraints", "matchPolicy") // a default
 			k.PutIn("root:compute/"+guard.Resource(o).Resource+"/"+o.GetName(), o)
 		}
@@ -137,6 +137,17 @@ func inWorkloadsWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		test(t, w)
 	})
 }
+
+// placementPolicy is where the policy of who may name a cluster is.
+const placementPolicy = "root:compute/validatingadmissionpolicies/" + guard.PolicyPlacement
+
+// placement is this policy, and its binding.
+func (w *world) placement(controller guard.User, open ...string) []*unstructured.Unstructured {
+	return guard.Placement([]schema.GroupResource{{Group: "apps", Resource: "deployments"}}, open, controller)
+}
+
+// controller is the user of the controller.
+func (w *world) controller() guard.User { return guard.User{Name: "kcpctl:controller:" + w.top.Name} }
 
 // checkWorkloads returns the results of the checks of workloads, and of servers, that have not passed, as "KCP151 fail: cause".
 func (w *world) checkWorkloads(t *testing.T) []string {
@@ -189,6 +200,18 @@ func TestWorkloadsThatRun(t *testing.T) {
 			},
 			[]string{"KCP151 fail: ValidatingAdmissionPolicy patches.workloads.kcp.dev in root:compute is not the one that the controller writes"},
 		},
+		"a policy that permits the label of another cluster": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.PutIn(placementPolicy, w.placement(w.controller(), "c1", "c2")[0])
+			},
+			[]string{"KCP151 fail: ValidatingAdmissionPolicy placement.workloads.kcp.dev in root:compute is not the one that the controller writes"},
+		},
+		"a policy that permits another user everything": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.PutIn(placementPolicy, w.placement(guard.User{Name: "x"}, "c1")[0])
+			},
+			[]string{"KCP151 fail: ValidatingAdmissionPolicy placement.workloads.kcp.dev in root:compute is not the one that the controller writes"},
+		},
 		"an API that no cluster can serve": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(clusters, items(workloadCluster("c1", apiState("Incompatible", "spec.foo: gone"))))
@@ -198,6 +221,7 @@ func TestWorkloadsThatRun(t *testing.T) {
 		"an API that another cluster serves": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(clusters, items(workloadCluster("c1", apiState("Published", "")), workloadCluster("c2", apiState("Incompatible", "spec.foo: gone"))))
+				w.rt.Kcp.PutIn(placementPolicy, w.placement(w.controller(), "c1", "c2")[0])
 				w.rt.Kcp.Always("GET "+bindings, items(boundTo("kubernetes", "True"), boundTo("cluster-c1", "True"), boundTo("cluster-c2", "True")))
 			},
 			[]string{"KCP153 warn: cluster/c2: deployments.apps: spec.foo: gone"},

@@ -24,7 +24,7 @@ func isDefinition(component topology.ID, o *unstructured.Unstructured) bool {
 	return component.Kind() == topology.Workloads && o != nil && o.GroupVersionKind().GroupKind() == definitionKind.GroupKind()
 }
 
-// withSetup adds the recorded ID of the setup for a compute workspace that has another one. Without a record, the ID that is there stays.
+// withSetup adds the recorded ID of the setup for a compute workspace that has another one. Without a record, an existing ID stays.
 func (s *objects) withSetup(live, want *unstructured.Unstructured) *unstructured.Unstructured {
 	if !isDefinition(topology.ID(want.GetAnnotations()[topology.AnnotationComponent]), want) {
 		return want

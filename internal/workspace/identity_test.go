@@ -106,7 +106,7 @@ func TestIDOfTheSetupIsRecorded(t *testing.T) {
 		require.NoError(t, rt.Finish(t.Context(), &plan.Plan{}, &lost, plan.Applied{}))
 		computeIn(t, w.below.Kcp, "second", known.Installation, map[string]string{api.AnnotationSetup: "first"})
 		p, it = compared()
-		require.Equal(t, "first", id(it.Merged), "without a record, what is there stays")
+		require.Equal(t, "first", id(it.Merged), "without a record, the existing ID stays")
 		require.NoError(t, rt.Finish(t.Context(), p, &lost, plan.Applied{}))
 		require.Equal(t, "first", lost.WorkloadsID, "and is recorded again")
 

@@ -1,7 +1,7 @@
 package api
 
 // DefaultMaxObjects is how many objects of one workspace may be scheduled to clusters, and DefaultMaxBytes how large all of its objects may be
-// together, as JSON. A workspace that people use has far less.
+// together, as JSON. Both are far above what a workspace usually has.
 const (
 	DefaultMaxObjects = 10000
 	DefaultMaxBytes   = 256 << 20

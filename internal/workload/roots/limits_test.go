@@ -86,7 +86,7 @@ func TestLimitsLeaveWhatIsScheduled(t *testing.T) {
 	require.NotContains(t, s.scheduled(), "Too")
 }
 
-// An object that is too large for all clusters on which it is to be says so, and becomes smaller.
+// An object that is too large for the clusters on which it is to be has the reason, until it is smaller.
 func TestTooLarge(t *testing.T) {
 	s := limited(t, roots.Limits{Bytes: 64 << 10})
 	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
