@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/kcpctl/kcpctl/internal/run"
@@ -25,6 +26,9 @@ type addition struct {
 	done func(context.Context, *session) error
 }
 
+// errDeclined means that the user has answered no: nothing is written, and that is not a failure.
+var errDeclined = errors.New("declined")
+
 // apply writes the edited setup file and applies what it adds. A dry run prints both.
 func (a addition) apply(ctx context.Context, before *session, edited *setup.File) error {
 	s, err := before.with(edited)
@@ -46,7 +50,9 @@ func (a addition) apply(ctx context.Context, before *session, edited *setup.File
 	}
 	defer s.close()
 	if a.ready != nil {
-		if err := a.ready(ctx, s); err != nil {
+		if err := a.ready(ctx, s); errors.Is(err, errDeclined) {
+			return nil
+		} else if err != nil {
 			return err
 		}
 	}

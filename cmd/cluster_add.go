@@ -36,6 +36,8 @@ type clusterAddOptions struct {
 	labels     map[string]string
 	// acceptSchema makes the published schemas narrower for the cluster, and yes does so without a question.
 	acceptSchema, yes bool
+	// replaces accepts another physical cluster for a Cluster that is registered.
+	replaces bool
 }
 
 func newClusterAddCmd(env *Env) *cobra.Command {
@@ -51,24 +53,37 @@ to kcp, for example because the controller cannot connect to the cluster.
 
 --context and --kubeconfig are those of the physical cluster. Those of kcp itself are in the setup file.
 
+With --replace, a cluster of the setup file is another physical cluster than before, for example because it was
+installed again. Its Cluster has the UID of the previous cluster, and nothing is written to the new one until
+this command accepts it. What runs in the previous cluster stays there.
+
 A cluster that lacks fields of a published schema cannot serve the API. With --accept-schema, the command then
 lists these fields and the objects that have them, and makes the schema narrower, as kcpctl workloads negotiate
 --narrow does.
 
 A cluster can have namespaces of workspaces of this setup already, for example because it was removed with --force.
-The command lists the workspaces. Objects of workspaces that still have them are adopted. Others are orphans: they
+The command lists the workspaces, and asks. Objects of workspaces that still have them are adopted. Others are orphans: they
 are kept for an hour, and volumes until they are released.
 
 If the command is interrupted or the cluster does not become ready, the cluster stays in the file: run
 kcpctl up to continue.`,
 		Example: `  kcpctl cluster add c1 --context eu-prod --label region=eu
-  kcpctl cluster add edge --context edge --mode pull`,
+  kcpctl cluster add edge --context edge --mode pull
+  kcpctl cluster add c1 --replace`,
 		Args: oneArg("cluster name"),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.name = args[0]
-			return o.run(c.Context())
+			if !o.replaces {
+				return o.run(c.Context())
+			}
+			for _, name := range replaceFlags() {
+				if c.Flags().Changed(name) {
+					return clierr.New(clierr.BadInput, "change the cluster in the setup file first", "--%s cannot be used with --replace", name)
+				}
+			}
+			return o.replace(c.Context())
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: o.completeNames,
 	}
 	f := c.Flags()
 	o.setup.add(f)
@@ -83,6 +98,7 @@ kcpctl up to continue.`,
 	f.StringToStringVar(&o.labels, "label", nil, "label of the cluster, as `KEY=VALUE`; users select clusters by labels (repeatable)")
 	f.Lookup("label").DefValue = "" // not []
 	f.BoolVar(&o.acceptSchema, "accept-schema", false, "make the published schemas narrower, if the cluster needs that to serve the APIs")
+	f.BoolVar(&o.replaces, "replace", false, "accept the physical cluster that the setup file has now for a Cluster that was another one")
 	addYes(f, &o.yes)
 	o.edit.add(c, 10*time.Minute, "the cluster is ready")
 	return c
@@ -147,7 +163,14 @@ func (o *clusterAddOptions) adopts(ctx context.Context, s *session) error {
 	for _, line := range t.adoption(t.clusters[0]) {
 		o.env.note(line)
 	}
-	return ctx.Err()
+	if o.yes || t.unknown == nil && len(t.own(t.clusters[0])) == 0 {
+		return ctx.Err()
+	}
+	yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Add cluster %q with what runs there?", o.name))
+	if err == nil && !yes {
+		return errDeclined
+	}
+	return err
 }
 
 // adoption says what becomes of the namespaces of workspaces that a new cluster has already.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/connect"
 	"github.com/kcpctl/kcpctl/internal/workload/controller"
 	"github.com/kcpctl/kcpctl/internal/workload/probe"
+	"github.com/kcpctl/kcpctl/internal/workload/roots"
 )
 
 type controllerOptions struct {
@@ -28,6 +30,9 @@ type controllerOptions struct {
 	apis                []string
 	rebalance           string
 	server              serverFlags
+	setupID             string
+	maxObjects          int
+	maxBytes            string
 }
 
 func newControllerCmd(env *Env) *cobra.Command {
@@ -45,6 +50,12 @@ controllers, one works, and the others wait.`,
 	f := c.Flags()
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig of kcp")
 	f.StringVar(&o.context, "context", "", "kubeconfig context to use")
+	f.StringVar(&o.setupID, "setup-id", "",
+		"ID of this kcp in physical clusters (default: the one that kcpctl up has recorded, or the logical cluster of --workspace)")
+	f.IntVar(&o.maxObjects, "max-objects-per-workspace", api.DefaultMaxObjects,
+		"how many objects of a workspace may be scheduled to clusters (0 means no limit)")
+	f.StringVar(&o.maxBytes, "max-bytes-per-workspace", resource.NewQuantity(api.DefaultMaxBytes, resource.BinarySI).String(),
+		"how large the objects of a workspace may be together, as a quantity (0 means no limit)")
 	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
 	f.StringVar(&o.workspaceType, "workspace-type", setup.DefaultWorkspaceType, "name of the WorkspaceType whose workspaces can use the APIs")
 	f.StringSliceVar(&o.apis, "apis", api.DefaultAPIs(), "APIs to publish, as RESOURCE.GROUP")
@@ -71,6 +82,14 @@ func (o *controllerOptions) run(ctx context.Context) error {
 		}
 		apis = append(apis, gr)
 	}
+	if o.maxObjects < 0 {
+		return clierr.New(clierr.BadInput, "specify a number, or 0 for no limit", "--max-objects-per-workspace: negative value %d", o.maxObjects)
+	}
+	bytes, err := resource.ParseQuantity(o.maxBytes)
+	if err != nil || bytes.Sign() < 0 {
+		return clierr.New(clierr.BadInput, "specify a quantity such as 256Mi, or 0 for no limit",
+			"--max-bytes-per-workspace: invalid value %q", o.maxBytes)
+	}
 	kcp, err := connect.KCP(o.kubeconfig, o.context)
 	if err != nil {
 		return err
@@ -86,6 +105,7 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	}
 	return lead.Run(ctx, func(ctx context.Context) error {
 		return controller.Run(ctx, controller.Options{
+			Setup: o.setupID, Limits: roots.Limits{Objects: o.maxObjects, Bytes: bytes.Value()},
 			KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType, Version: version.Get().Version, Holder: self.String(),
 			Connect: connect.Content, Now: o.env.Now, Probe: p, Rebalance: api.Rebalance(o.rebalance),
 		})

@@ -37,7 +37,8 @@ namespaces stay, so that a later up continues with them; --purge removes them, t
 
 What workspaces run in the physical clusters of spec.workloads stays, and runs on: down lists it before it asks.
 With --purge-workloads, down deletes the namespaces of workspaces in these clusters, with their volumes. They are
-found by the ID of the setup, which kcp knows. If kcp does not answer any longer, pass it with --setup-id.`,
+found by the ID of the setup, which kcp and the record of the installation have. If both are gone, as after
+down --purge, pass it with --setup-id.`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}

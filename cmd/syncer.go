@@ -19,6 +19,7 @@ type syncerOptions struct {
 	kcpKubeconfig          string
 	kubeconfig, context    string
 	workspace, clusterName string
+	setupID                string
 	server                 serverFlags
 }
 
@@ -40,6 +41,7 @@ syncers of a cluster, one works, and the others wait.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig of the physical cluster (default: that of the pod, or of kubectl)")
 	f.StringVar(&o.context, "context", "", "context of --kubeconfig to use")
 	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
+	f.StringVar(&o.setupID, "setup-id", "", "ID of this kcp in physical clusters (default: the one of the Cluster)")
 	o.server.add(f)
 	return c
 }
@@ -65,6 +67,6 @@ func (o *syncerOptions) run(ctx context.Context) error {
 	}
 	return controller.RunSyncer(ctx, controller.Member{
 		KCP: kcp, Physical: physical, Workspace: o.workspace, Cluster: o.clusterName, Version: version.Get().Version, Holder: holder().String(), Now: o.env.Now,
-		Probe: p, Ended: kube.HasEnded,
+		Probe: p, Ended: kube.HasEnded, Setup: o.setupID,
 	})
 }

@@ -102,8 +102,22 @@ func (t *tenants) look(ctx context.Context) {
 	})
 }
 
-// ask asks kcp for the ID of the setup, and for the paths of the workspaces.
+// ask asks for the ID of the setup, and for the paths of the workspaces. If kcp does not answer, the record of the installation has the ID.
 func (s *session) ask(ctx context.Context, t *tenants) error {
+	recorded := ""
+	if known, err := s.runtime.Record(ctx); err == nil {
+		recorded = known.WorkloadsID
+	}
+	err := s.askKcp(ctx, t, recorded)
+	if err == nil || recorded == "" || clierr.Code(err) == clierr.Conflict {
+		return err
+	}
+	t.id = recorded
+	return nil
+}
+
+// askKcp is ask without the record.
+func (s *session) askKcp(ctx context.Context, t *tenants, recorded string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, tenantTime, fmt.Errorf("no answer after %s", tenantTime))
 	defer cancel()
 	state, err := s.loadPKI(ctx)
@@ -115,7 +129,7 @@ func (s *session) ask(ctx context.Context, t *tenants) error {
 		return err
 	}
 	defer client.Close()
-	c := &compute{computeClient: client, workspace: s.file.Setup.Spec.Workloads.Workspace, state: state}
+	c := &compute{computeClient: client, workspace: s.file.Setup.Spec.Workloads.Workspace, state: state, recorded: recorded}
 	if t.id, err = c.setupID(ctx); err != nil {
 		return err
 	}
@@ -123,8 +137,8 @@ func (s *session) ask(ctx context.Context, t *tenants) error {
 	return nil
 }
 
-// setupID returns the ID of the setup in physical clusters: the one that the controller has noted on the Clusters, or the logical
-// cluster of the compute workspace.
+// setupID returns the ID of the setup in physical clusters: the one that the controller has noted on the Clusters, the recorded one, or the
+// logical cluster of the compute workspace.
 func (c *compute) setupID(ctx context.Context) (string, error) {
 	all, err := c.clusters(ctx)
 	if err != nil {
@@ -132,7 +146,7 @@ func (c *compute) setupID(ctx context.Context) (string, error) {
 	}
 	ids := map[string]bool{}
 	for _, cl := range all {
-		if id := cmp.Or(cl.Annotations[api.AnnotationSetup], cl.Annotations[kcpapi.AnnotationCluster]); id != "" {
+		if id := cmp.Or(cl.Annotations[api.AnnotationSetup], c.recorded, cl.Annotations[kcpapi.AnnotationCluster]); id != "" {
 			ids[id] = true
 		}
 	}
@@ -142,6 +156,9 @@ func (c *compute) setupID(ctx context.Context) (string, error) {
 	}
 	for id := range ids {
 		return id, nil
+	}
+	if c.recorded != "" {
+		return c.recorded, nil
 	}
 	o, err := c.Object(ctx, c.placeOf(kcpapi.LogicalCluster, "cluster"))
 	if err != nil || o == nil || o.GetAnnotations()[kcpapi.AnnotationCluster] == "" {

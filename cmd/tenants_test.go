@@ -16,6 +16,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/clierr"
 	"github.com/kcpctl/kcpctl/internal/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/plan"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
@@ -228,6 +229,32 @@ func TestIDOfTheSetup(t *testing.T) {
 	}
 }
 
+// A compute workspace that was created again has Clusters that the controller has not seen yet, or none: the recorded ID stays.
+func TestRecordedIDOfTheSetup(t *testing.T) {
+	for name, tc := range map[string]struct {
+		annotations map[string]string
+		want        string
+	}{
+		"noted by the controller": {map[string]string{"workloads.kcp.dev/setup-id": "x", "kcp.io/cluster": "y"}, "x"},
+		"not noted yet":           {map[string]string{"kcp.io/cluster": "y"}, "first"},
+		"no Clusters":             {nil, "first"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, f := newCompute(t)
+			c.recorded = "first"
+			if tc.annotations == nil {
+				clear(f.objects)
+			} else {
+				f.objects["root:compute Cluster/c1"].SetAnnotations(tc.annotations)
+				delete(f.objects, "root:compute Cluster/c2")
+			}
+			id, err := c.setupID(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, tc.want, id)
+		})
+	}
+}
+
 // Between the question and the deletion, a workspace gets a namespace: it stays.
 func TestDownDeletesOnlyNamespacesThatWereShown(t *testing.T) {
 	w := newTenantWorld(t)
@@ -276,12 +303,59 @@ func TestClusterAddShowsWhatIsThere(t *testing.T) {
 			s, err := openSetup(t.Context(), env, &setupFlags{file: w.file})
 			require.NoError(t, err)
 			defer s.close()
-			o := &clusterAddOptions{env: env, name: tc.cluster}
+			o := &clusterAddOptions{env: env, name: tc.cluster, yes: true}
 			require.NoError(t, o.adopts(t.Context(), s))
 			require.Equal(t, tc.want, regexp.MustCompile("(not known yet: ).*").ReplaceAllString(errs.String(), "${1}REASON"))
 			require.Empty(t, w.c1.Writes())
 		})
 	}
+}
+
+// A cluster with workloads of this setup, or perhaps of it, is added only if the user agrees.
+func TestClusterAddAsks(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cluster, answer string
+		knows, asked    bool
+		err             error
+	}{
+		"yes":       {"c1", "y\n", true, true, nil},
+		"no":        {"c1", "n\n", true, true, errDeclined},
+		"not known": {"c1", "n\n", false, true, errDeclined},
+		"nothing":   {"c2", "", true, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newTenantWorld(t)
+			w.forgets()
+			if tc.knows {
+				w.knows()
+			}
+			env, _, errs := fakeEnv()
+			env.Streams.In, env.Streams.InTTY, env.Streams.Err.TTY = strings.NewReader(tc.answer), true, true
+			openAs(env, w.rt)
+			s, err := openSetup(t.Context(), env, &setupFlags{file: w.file})
+			require.NoError(t, err)
+			defer s.close()
+			require.ErrorIs(t, (&clusterAddOptions{env: env, name: tc.cluster}).adopts(t.Context(), s), tc.err)
+			require.Equal(t, tc.asked, strings.Contains(errs.String(), "with what runs there?"))
+		})
+	}
+}
+
+// If kcp is gone, the record of the installation has the ID: also if down runs once more.
+func TestDownPurgesWorkloadsByTheRecord(t *testing.T) {
+	w := newTenantWorld(t)
+	w.forgets()
+	known, err := w.rt.Record(t.Context())
+	require.NoError(t, err)
+	known.WorkloadsID = "ours"
+	require.NoError(t, w.rt.Finish(t.Context(), &plan.Plan{}, known, plan.Applied{}))
+	errs, err := w.down(t)
+	require.NoError(t, err)
+	require.Contains(t, errs, "cluster c1: 3 namespaces of workspaces 1a, 2b\n")
+	require.Len(t, w.namespaces(), 4)
+	_, err = w.down(t, "--purge-workloads")
+	require.NoError(t, err)
+	require.Equal(t, []string{"/shop-9"}, w.namespaces())
 }
 
 // Before a cluster is removed by force, the command lists the leaves of that cluster by workspace and API.

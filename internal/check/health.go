@@ -157,11 +157,12 @@ var Health = []Check{
 			"related object to which nothing refers",
 	},
 	{
-		ID: "KCP151", Category: catWorkloads, Title: "objects are protected from patches of which kcp drops list items",
+		ID: "KCP151", Category: catWorkloads, Title: "admission policies protect objects and clusters",
 		run: inCompute(guarded),
 		Explanation: "kcp loses items of lists, such as containers, in the patches that kubectl apply, set, edit, patch and rollout send for " +
 			"built-in types. The controller writes ValidatingAdmissionPolicies and their bindings for all published APIs into the compute " +
-			"workspace, so that they are refused in all workspaces. The live ones are compared with those.",
+			"workspace, so that they are refused in all workspaces. Another one refuses objects with the label of a cluster that not every workspace may use. " +
+			"The live ones are compared with those.",
 		Fix: "see kcpctl logs workloads/controller: the controller writes them again when they are deleted or changed",
 	},
 	{
@@ -200,6 +201,10 @@ var Health = []Check{
 		Explanation: "In each workspace that uses the published APIs, the controller creates an APIBinding of the APIExport of each cluster. Through it, " +
 			"the syncer sees the objects with the label of its cluster, as soon as kcp has applied the claims.",
 		Fix: "wait some seconds, because the controller retries; then see kcpctl logs workloads/controller and the conditions of the APIBinding",
+	},
+	{
+		ID: "KCP157", Category: catWorkloads, Title: "physical clusters have what the tenancy of their Clusters needs",
+		run: inCompute(confined), Explanation: explainTenancy, Fix: fixTenancy,
 	},
 }
 

@@ -237,4 +237,8 @@ var Preflight = []Check{
 			"reach. kcpctl demands one whenever it reads the setup file, and this check looks at its host. KCP024 tries the addresses.",
 		Fix: "set virtualWorkspaceURL of the shard, or url of its server of virtual workspaces, to an address that the physical cluster reaches",
 	},
+	{
+		ID: "KCP053", Category: catPhysical, Title: "physical clusters have what their tenancy needs", Thorough: true,
+		run: confinable, Explanation: explainTenancy, Fix: fixTenancy,
+	},
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/agentstate"
@@ -145,6 +146,8 @@ type Physical struct {
 	Err error
 	// Registered means that a run has applied objects there.
 	Registered bool
+	// List lists objects with a selector for labels, as those who prepare the cluster see them. Nil: they cannot be listed.
+	List func(ctx context.Context, p kcp.Place, selector string) ([]unstructured.Unstructured, error)
 }
 
 // PhysicalCluster answers questions about a cluster that is not one of the setup's own.

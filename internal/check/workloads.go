@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -109,18 +110,51 @@ func (c *compute) read(ctx context.Context) (err error) {
 	return nil
 }
 
-// guarded looks for the admission policies that protect objects of the published APIs.
+// settleTime is how long the controller may take to write the policies that follow from the Clusters.
+const settleTime = 2 * time.Second
+
+// guarded looks for the admission policies that protect objects of the published APIs, and clusters from objects.
 func guarded(ctx context.Context, c *compute) (o outcome) {
-	for _, want := range guard.Objects(agentstate.Resources(c.export)) {
-		live, err := c.object(ctx, want.GroupVersionKind(), want.GetName())
-		switch {
-		case err != nil:
-			o.add(err)
-		case live == nil:
-			o.fail("%s %s in %s does not exist", want.GetKind(), want.GetName(), c.Workspace)
-		case !contains(live.Object["spec"], want.Object["spec"]):
-			o.fail("%s %s in %s is not the one that the controller writes", want.GetKind(), want.GetName(), c.Workspace)
-		}
+	exported := agentstate.Resources(c.export)
+	for _, want := range guard.Objects(exported) {
+		o.absorb("", c.written(ctx, want))
+	}
+	if placed := c.confinesPlacement(ctx, exported); placed.status == "" {
+		return o
+	}
+	// A Cluster can have changed a moment ago.
+	select {
+	case <-ctx.Done():
+	case <-time.After(settleTime):
+	}
+	again := &compute{Subject: c.Subject, Workloads: c.Workloads, proxy: c.proxy}
+	if err := again.read(ctx); err != nil {
+		o.add(err)
+		return o
+	}
+	o.absorb("", again.confinesPlacement(ctx, exported))
+	return o
+}
+
+// confinesPlacement looks for the policy of who may give an object the label of a cluster.
+func (c *compute) confinesPlacement(ctx context.Context, exported []schema.GroupResource) (o outcome) {
+	controller := guard.User{Name: topology.ControllerUser(c.Topology.Name)} // it has a certificate
+	for _, want := range guard.Placement(exported, guard.Open(c.clusters), controller) {
+		o.absorb("", c.written(ctx, want))
+	}
+	return o
+}
+
+// written compares an object of the compute workspace with what the controller writes.
+func (c *compute) written(ctx context.Context, want *unstructured.Unstructured) (o outcome) {
+	live, err := c.object(ctx, want.GroupVersionKind(), want.GetName())
+	switch {
+	case err != nil:
+		o.add(err)
+	case live == nil:
+		o.fail("%s %s in %s does not exist", want.GetKind(), want.GetName(), c.Workspace)
+	case !contains(live.Object["spec"], want.Object["spec"]):
+		o.fail("%s %s in %s is not the one that the controller writes", want.GetKind(), want.GetName(), c.Workspace)
 	}
 	return o
 }

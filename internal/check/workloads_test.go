@@ -117,7 +117,7 @@ func inWorkloadsWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		serve(inComputePath+"admissionregistration.k8s.io/v1",
 			map[string]any{"name": "validatingadmissionpolicies", "kind": "ValidatingAdmissionPolicy"},
 			map[string]any{"name": "validatingadmissionpolicybindings", "kind": "ValidatingAdmissionPolicyBinding"})
-		for _, o := range guard.Objects([]schema.GroupResource{exported}) {
+		for _, o := range append(guard.Objects([]schema.GroupResource{exported}), w.placement(w.controller(), "c1")...) {
 			_ = unstructured.SetNestedField(o.Object, "Equivalent", "spec", "matchConstraints", "matchPolicy") // a default
 			k.PutIn("root:compute/"+guard.Resource(o).Resource+"/"+o.GetName(), o)
 		}
@@ -138,6 +138,17 @@ func inWorkloadsWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
+// placementPolicy is where the policy of who may name a cluster is.
+const placementPolicy = "root:compute/validatingadmissionpolicies/" + guard.PolicyPlacement
+
+// placement is this policy, and its binding.
+func (w *world) placement(controller guard.User, open ...string) []*unstructured.Unstructured {
+	return guard.Placement([]schema.GroupResource{{Group: "apps", Resource: "deployments"}}, open, controller)
+}
+
+// controller is the user of the controller.
+func (w *world) controller() guard.User { return guard.User{Name: "kcpctl:controller:" + w.top.Name} }
+
 // checkWorkloads returns the results of the checks of workloads, and of servers, that have not passed, as "KCP151 fail: cause".
 func (w *world) checkWorkloads(t *testing.T) []string {
 	s := &check.Subject{Topology: w.top, Runtime: w.rt, Network: w.net, Now: func() time.Time { return w.now }}
@@ -149,7 +160,7 @@ func (w *world) checkWorkloads(t *testing.T) []string {
 			all = append(all, c)
 		}
 	}
-	require.Len(t, all, 8)
+	require.Len(t, all, 9)
 	var out []string
 	for _, r := range check.Run(t.Context(), s, all).Results {
 		if r.Status != check.OK {
@@ -171,7 +182,7 @@ func TestWorkloadsThatRun(t *testing.T) {
 			func(_ *testing.T, w *world) { w.rt.Kcp.PutIn("root:compute/apiexports/kubernetes", nil) },
 			[]string{
 				"KCP151 skipped: no API is published", "KCP153 skipped: no API is published", "KCP154 skipped: no API is published",
-				"KCP155 skipped: no API is published", "KCP156 skipped: no API is published",
+				"KCP155 skipped: no API is published", "KCP156 skipped: no API is published", "KCP157 skipped: no API is published",
 			},
 		},
 		"a policy that is gone": {
@@ -189,6 +200,18 @@ func TestWorkloadsThatRun(t *testing.T) {
 			},
 			[]string{"KCP151 fail: ValidatingAdmissionPolicy patches.workloads.kcp.dev in root:compute is not the one that the controller writes"},
 		},
+		"a policy that permits the label of another cluster": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.PutIn(placementPolicy, w.placement(w.controller(), "c1", "c2")[0])
+			},
+			[]string{"KCP151 fail: ValidatingAdmissionPolicy placement.workloads.kcp.dev in root:compute is not the one that the controller writes"},
+		},
+		"a policy that permits another user everything": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.PutIn(placementPolicy, w.placement(guard.User{Name: "x"}, "c1")[0])
+			},
+			[]string{"KCP151 fail: ValidatingAdmissionPolicy placement.workloads.kcp.dev in root:compute is not the one that the controller writes"},
+		},
 		"an API that no cluster can serve": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(clusters, items(workloadCluster("c1", apiState("Incompatible", "spec.foo: gone"))))
@@ -198,6 +221,7 @@ func TestWorkloadsThatRun(t *testing.T) {
 		"an API that another cluster serves": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(clusters, items(workloadCluster("c1", apiState("Published", "")), workloadCluster("c2", apiState("Incompatible", "spec.foo: gone"))))
+				w.rt.Kcp.PutIn(placementPolicy, w.placement(w.controller(), "c1", "c2")[0])
 				w.rt.Kcp.Always("GET "+bindings, items(boundTo("kubernetes", "True"), boundTo("cluster-c1", "True"), boundTo("cluster-c2", "True")))
 			},
 			[]string{"KCP153 warn: cluster/c2: deployments.apps: spec.foo: gone"},
@@ -209,6 +233,15 @@ func TestWorkloadsThatRun(t *testing.T) {
 				w.rt.Kcp.Always(clusters, items(c))
 			},
 			[]string{"KCP153 warn: cluster/c1: no ConfigMap"},
+		},
+		"a cluster without what its tenancy needs": {
+			func(_ *testing.T, w *world) {
+				c := workloadCluster("c1", apiState("Published", "")).(map[string]any)
+				c["spec"] = map[string]any{"tenancy": map[string]any{"priorityClasses": []any{"high"}}}
+				w.rt.Kcp.Always(clusters, items(c))
+				w.rt.Place.Physical = []check.Physical{confinedCluster(physicalCluster{})}
+			},
+			[]string{"KCP157 warn: cluster/c1: PriorityClasses of tenancy.priorityClasses do not exist: high: pods that name them are refused"},
 		},
 		"workloads that run nowhere": {
 			func(_ *testing.T, w *world) {

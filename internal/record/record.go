@@ -40,6 +40,9 @@ type Record struct {
 	Placed []Placed `json:"placed,omitempty"`
 	// Moved are the front-proxies that must restart, because the base URL of a shard has changed, by the shard.
 	Moved map[topology.ID][]topology.ID `json:"moved,omitempty"`
+	// WorkloadsID identifies the installation in the physical clusters of spec.workloads: the logical cluster of the first compute workspace. It
+	// stays if that is created again. It is empty until kcpctl up has read it.
+	WorkloadsID string `json:"workloadsID,omitempty"`
 }
 
 // Data describes where a component holds its data.
@@ -124,7 +127,7 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 		maps.Copy(out.Data, r.Data)
 		maps.Copy(out.Labels, r.Labels)
 		maps.Copy(out.Addresses, r.Addresses)
-		out.Placed, out.Moved = r.Placed, r.Moved
+		out.Placed, out.Moved, out.WorkloadsID = r.Placed, r.Moved, r.WorkloadsID
 		out.Retired = r.retire(out.Authorities)
 		if reflect.DeepEqual(r.Authorities, out.Authorities) {
 			out.AuthoritiesApplied = r.AuthoritiesApplied
@@ -161,7 +164,7 @@ func (r *Record) normal() Record {
 	out := Record{
 		Installation: r.Installation, Authorities: map[string]pki.Fingerprints{}, Retired: map[string][]string{},
 		Data: map[topology.ID]Data{}, Labels: map[topology.ID]map[string]string{}, Addresses: topology.Addresses{},
-		AuthoritiesApplied: r.AuthoritiesApplied,
+		AuthoritiesApplied: r.AuthoritiesApplied, WorkloadsID: r.WorkloadsID,
 	}
 	maps.Copy(out.Addresses, r.Addresses)
 	maps.Copy(out.Authorities, r.Authorities)

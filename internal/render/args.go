@@ -51,7 +51,7 @@ func args(t *topology.Topology, i pki.Installation, c *topology.Component) []str
 	case topology.Agent:
 		fl = agentFlags(c)
 	case topology.Workloads:
-		fl = controllerFlags(c)
+		fl = append(controllerFlags(c), limitFlags(c.Workloads.Limits)...)
 	case topology.Physical:
 		fl = syncerFlags(c)
 	default:

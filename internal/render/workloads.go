@@ -35,6 +35,17 @@ func controllerFlags(c *topology.Component) []flag {
 	return fl
 }
 
+// limitFlags returns the flags for what one workspace may have, unless it is the default: an earlier image does not have the flags.
+func limitFlags(l v1alpha1.WorkloadLimits) (fl []flag) {
+	if n := l.ObjectsPerWorkspace; n != nil && *n != api.DefaultMaxObjects {
+		fl = append(fl, flag{"max-objects-per-workspace", fmt.Sprint(*n)})
+	}
+	if q := l.BytesPerWorkspace; q != nil && q.Value() != api.DefaultMaxBytes {
+		fl = append(fl, flag{"max-bytes-per-workspace", q.String()})
+	}
+	return fl
+}
+
 // syncerFlags returns the flags of kcpctl syncer (cmd/syncer.go). In a pod it connects to the API server with the token of its ServiceAccount.
 func syncerFlags(c *topology.Component) []flag {
 	fl := []flag{

@@ -146,6 +146,9 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Tenancy.NodeSelector":              {api.Tenancy{}.NodeSelector == nil, true},
 		"WorkloadCluster.PodSecurity":       {(&api.Cluster{}).PodSecurity(), api.PodSecurityBaseline}, // the syncer knows it
 
+		"WorkloadLimits.ObjectsPerWorkspace": {*workloads.Limits.ObjectsPerWorkspace, int32(10000)},
+		"WorkloadLimits.BytesPerWorkspace":   {workloads.Limits.BytesPerWorkspace.String(), "256Mi"},
+
 		"Authentication.Mode":                         {string(little.Authentication.Mode), "Edge"},
 		"Authentication.Anonymous":                    {*little.Authentication.Anonymous, true},
 		"FrontProxyAuthentication.ClientCertificates": {computed, computed},

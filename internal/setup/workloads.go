@@ -48,6 +48,10 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 	if w.Image.PullSecrets == nil {
 		w.Image.PullSecrets = append([]string(nil), spec.Image.PullSecrets...)
 	}
+	fillPointer(&w.Limits.ObjectsPerWorkspace, api.DefaultMaxObjects)
+	if w.Limits.BytesPerWorkspace == nil {
+		w.Limits.BytesPerWorkspace = resource.NewQuantity(api.DefaultMaxBytes, resource.BinarySI)
+	}
 	fillPointer(&w.Replicas, 1)
 	fillPointer(&w.LogLevel, defaultLogLevel)
 	if w.Resources == nil {
@@ -93,6 +97,7 @@ func (v *validator) workloads() {
 	v.workloadAPIs(p.Child("apis"), w.APIs)
 	oneOf(v, p.Child("rebalance"), w.Rebalance, v1alpha1.RebalanceOnRequest, v1alpha1.RebalanceGradual)
 	v.image(p.Child("image"), w.Image)
+	v.workloadLimits(p.Child("limits"), w.Limits)
 	v.defaults(p, v1alpha1.Defaults{Replicas: w.Replicas, Resources: w.Resources, LogLevel: w.LogLevel, ExtraArgs: w.ExtraArgs})
 	v.commonName(metadataName(), v.setup.Metadata.Name, topology.ControllerUser(v.setup.Metadata.Name))
 	v.workloadClusters(p.Child("clusters"), w.Clusters)
@@ -106,6 +111,16 @@ func (v *validator) computeWorkspace(p *field.Path, w *v1alpha1.Workloads, paren
 			v.invalid(p, w.WorkspaceType, "workspace %s has this type, which is created later, in workspace %s", path, w.Workspace)
 		}
 		v.computeWorkspace(p, w, path, ws.Workspaces)
+	}
+}
+
+// workloadLimits checks what one workspace may have.
+func (v *validator) workloadLimits(p *field.Path, l v1alpha1.WorkloadLimits) {
+	if n := l.ObjectsPerWorkspace; *n < 1 {
+		v.invalid(p.Child("objectsPerWorkspace"), *n, "must be at least 1")
+	}
+	if q := l.BytesPerWorkspace; q.Sign() <= 0 {
+		v.invalid(p.Child("bytesPerWorkspace"), q.String(), "must be greater than 0")
 	}
 }
 

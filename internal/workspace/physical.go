@@ -274,7 +274,11 @@ func (r *Runtime) Facts() check.Facts {
 	known := r.known
 	r.mu.Unlock()
 	asked := func(name, place string, at Physical, err error) check.Physical {
-		return check.Physical{Name: name, PhysicalCluster: at, Err: err, Registered: known != nil && has(place, known.Placed)}
+		out := check.Physical{Name: name, PhysicalCluster: at, Err: err, Registered: known != nil && has(place, known.Placed)}
+		if at != nil {
+			out.List = at.Objects
+		}
+		return out
 	}
 	for _, c := range r.topology.OfKind(topology.Physical) {
 		at, err := r.open.workload(c.Physical.WorkloadCluster)

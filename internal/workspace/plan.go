@@ -120,14 +120,14 @@ func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, 
 	return conflicts, nil
 }
 
-// complete adds to an object what follows from others: the claims of an APIExport, or the credential for a cluster. With issue, a
-// credential that is due is issued.
+// complete adds to an object what follows from others: the claims of an APIExport, the ID of the setup, or the credential for a cluster. With
+// issue, a credential that is due is issued.
 func (p *planner) complete(ctx context.Context, live, want *unstructured.Unstructured, issue bool) (*unstructured.Unstructured, error) {
 	want, err := p.withClaims(ctx, want)
 	if err != nil {
 		return nil, err
 	}
-	return p.withCredential(ctx, live, want, issue)
+	return p.withCredential(ctx, live, p.withSetup(live, want), issue)
 }
 
 // mayWait reports whether a new object may be refused only because something is missing that the run creates first: the API of the

@@ -40,6 +40,8 @@ type Workloads struct {
 	LogLevel *int32 `json:"logLevel,omitempty"`
 	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets.
 	ExtraArgs []string `json:"extraArgs,omitempty"`
+	// Limits are what one workspace may have.
+	Limits WorkloadLimits `json:"limits,omitzero"`
 }
 
 // Rebalance is when replicas that run move to clusters with more room.

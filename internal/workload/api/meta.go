@@ -203,6 +203,8 @@ const (
 	ReasonDependencyMissing = "DependencyMissing"
 	ReasonNameCollision     = "NameCollision"  // an object of the user has the name of a leaf
 	ReasonSpreadNotSet      = "SpreadNotSet"   // the kind is not in the table of kinds, and the object has no annotation
+	ReasonTooManyObjects    = "TooManyObjects" // the workspace has as many scheduled objects as it may have
+	ReasonTooLarge          = "TooLarge"       // its objects, or this one, are larger than they may be
 	ReasonUnprotected       = "Unprotected"    // what protects the pods is not in the cluster yet
 	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object repeatedly
 	ReasonRetrying          = "Retrying"       // the physical cluster fails to answer

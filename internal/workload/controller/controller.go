@@ -60,6 +60,8 @@ type Options struct {
 	APIs []schema.GroupResource
 	// WorkspaceType is the name of the type, in the compute workspace, whose workspaces can use the APIs.
 	WorkspaceType string
+	// Limits are what one workspace may have.
+	Limits roots.Limits
 	// Version is the version of kcpctl, and Holder the name of the process.
 	Version, Holder string
 	// Connect returns how to reach a physical cluster.
@@ -85,8 +87,10 @@ type controller struct {
 	client   dynamic.Interface
 	metadata metadata.Interface
 	url      string
-	// cluster is the logical cluster of the compute workspace, and user that of the controller itself.
+	// cluster is the logical cluster of the compute workspace, and user that of the controller itself. given means that the user has
+	// chosen the ID of the setup.
 	cluster string
+	given   bool
 	user    guard.User
 	// set has the Clusters, Leases, Secrets, APIExports and admission policies of the compute workspace.
 	set   *watch.Set
@@ -134,7 +138,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
-	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now, Rebalance: o.Rebalance}) // its queues end when it has run
+	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now, Rebalance: o.Rebalance, Limits: o.Limits}) // its queues end when it has run
 	if c.set, err = watch.New(ctx, watch.Options{
 		Config: o.KCP, Now: o.Now, Changed: func(schema.GroupVersionResource, watch.Key) { c.poke() },
 		State: func(src watch.Source, err error) {
@@ -157,7 +161,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.roots.Run(ctx) })
-	g.Go(func() error { c.loop(ctx); return nil })
+	g.Go(func() error { return c.loop(ctx) })
 	return g.Wait()
 }
 
@@ -189,7 +193,9 @@ func (c *controller) prepare(ctx context.Context) error {
 	if c.cluster == "" {
 		return clierr.New(clierr.BadInput, "specify a kubeconfig of kcp", "%s is not a workspace of kcp", c.url)
 	}
-	c.Setup = cmp.Or(c.Setup, c.cluster)
+	c.given = c.Setup != ""
+	// kcpctl up writes the ID to the CustomResourceDefinition if the compute workspace was created again.
+	c.Setup = cmp.Or(c.Setup, live.GetAnnotations()[api.AnnotationSetup], c.cluster)
 	return c.whoAmI(ctx)
 }
 
@@ -221,18 +227,16 @@ func (c *controller) poke() {
 	}
 }
 
-// loop handles changes until the context ends.
-func (c *controller) loop(ctx context.Context) {
-	for ctx.Err() == nil {
-		next := c.pass(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(next):
-		case <-c.wake:
-			time.Sleep(c.every(settle))
-		}
+// wait waits for a change, at most for a time. It returns false if the context ends.
+func (c *controller) wait(ctx context.Context, most time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(most):
+	case <-c.wake:
+		time.Sleep(c.every(settle))
 	}
+	return true
 }
 
 // pass handles everything once. It returns the longest time until the next pass.

@@ -67,11 +67,5 @@ func (c *controller) wanted(clusters []*api.Cluster) []*unstructured.Unstructure
 	if c.user.Name == "" {
 		return all
 	}
-	var open []string
-	for _, cl := range clusters {
-		if cl.Spec.WorkspaceSelector == nil && !cl.Spec.Unschedulable && cl.DeletionTimestamp == nil {
-			open = append(open, cl.Name)
-		}
-	}
-	return append(all, guard.Placement(c.exported, open, c.user)...)
+	return append(all, guard.Placement(c.exported, guard.Open(clusters), c.user)...)
 }

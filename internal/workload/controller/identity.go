@@ -71,8 +71,8 @@ func (c *controller) replaced(cl *api.Cluster, clusters []*api.Cluster) string {
 		}
 	}
 	return fmt.Sprintf("it was the physical cluster with the UID %s, and another one with the UID %s answers now: kcpctl cluster remove %s --force, "+
-		"and add it again; or kubectl annotate --overwrite clusters.%s %s %s=%s, if it is to run what is scheduled here",
-		was, live, cl.Name, api.Group, cl.Name, api.AnnotationAcceptCluster, live)
+		"and add it again; or kcpctl cluster add %s --replace, or kubectl annotate --overwrite clusters.%s %s %s=%s, if it is to run what is scheduled here",
+		was, live, cl.Name, cl.Name, api.Group, cl.Name, api.AnnotationAcceptCluster, live)
 }
 
 // isTheOne reports whether the physical cluster of a Cluster is the one that it should be, as far as that is known.

@@ -68,7 +68,7 @@ func TestAClusterThatIsReplacedIsNotUsed(t *testing.T) {
 	replace(c1, "other")
 	k.eventually(func() bool { return k.reason("c1", "Ready") == api.ReasonClusterReplaced }, "it is noticed")
 	require.Equal(t, "False ClusterReplaced: it was the physical cluster with the UID one, and another one with the UID other answers now: "+
-		"kcpctl cluster remove c1 --force, and add it again; or kubectl annotate --overwrite clusters.workloads.kcp.dev c1 workloads.kcp.dev/accept-cluster=other, "+
+		"kcpctl cluster remove c1 --force, and add it again; or kcpctl cluster add c1 --replace, or kubectl annotate --overwrite clusters.workloads.kcp.dev c1 workloads.kcp.dev/accept-cluster=other, "+
 		"if it is to run what is scheduled here", k.condition("c1", "Ready"))
 	k.leaf("second", "c1")
 	k.start(deploymentAPI)

@@ -36,12 +36,25 @@ func UserOf(review *unstructured.Unstructured) User {
 // administrators are the groups of the administrators of kcp, who can change the policy. No workspace can put a user into them.
 func administrators() []string { return []string{"system:masters", "system:kcp:admin"} }
 
+// Open returns the names of the clusters that every workspace may name in a label: those that are neither cordoned nor being removed, and select no
+// workspaces.
+func Open(clusters []*api.Cluster) (open []string) {
+	for _, cl := range clusters {
+		if cl.Spec.WorkspaceSelector == nil && !cl.Spec.Unschedulable && cl.DeletionTimestamp == nil {
+			open = append(open, cl.Name)
+		}
+	}
+	return open
+}
+
 // Placement returns the policy, and its binding, of who may give an object the label of a cluster: users for the open clusters, and the controller
 // for all. The policies of a workspace cannot read Clusters, nor the path of the workspace of an object. So the controller writes the names of the
 // clusters that all workspaces may use. Objects of other workspaces get to the others by scheduling. It returns nothing without APIs.
 //
 // A cluster that is not in the list yet, or does not exist, is refused as well, so that nothing is there before the cluster. The policy has no part
-// in ConfigMaps, Secrets and ServiceAccounts: kcp looks for their policies in the workspace of the object.
+// in ConfigMaps, Secrets and ServiceAccounts: kcp looks for the policies of a resource in the workspace with the APIExport that it is bound to, and
+// these three are not bound: theirs are in the workspace of the object (kcp: pkg/admission/validatingadmissionpolicy). The syncer of a cluster
+// that does not select the workspace sees none of them nevertheless, because the workspace does not bind its APIExport.
 func Placement(exported []schema.GroupResource, open []string, controller User) []*unstructured.Unstructured {
 	p := policy{
 		name: PolicyPlacement, operations: []any{"CREATE", "UPDATE"},

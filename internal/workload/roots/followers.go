@@ -42,7 +42,7 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 		}
 	}
 	for i, root := range sc.pending {
-		open := wants(root.Unstructured, s.hintsOf(i)) || stale(root.Unstructured, s.missing(i, root))
+		open := wants(root.Unstructured, s.hintsOf(i)) || stale(root.Unstructured, s.lacks(i, root))
 		if open || sc.waited(i, root, needs) || sc.rescaled(i, root) {
 			s.queue.Add(i)
 		}
@@ -53,7 +53,11 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 // place writes the leaves of a root, and where they are. Leaves are deleted only if everything could be listed.
 func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shares map[string]splitter.Share, complete bool) error {
 	root, i, leaves := sc.roots[ref], sc.items[ref], s.collisions(sc, ref, shares)
-	if _, placed := root.GetAnnotations()[api.AnnotationPlacement]; !placed && len(shares)+len(leaves) == 0 && !kinds.HasStatus(i.GroupResource()) {
+	refusal := s.refused(i, root, leaves, len(shares))
+	if s.refuse(i, refusal.exists()); refusal.exists() {
+		shares = nil
+	}
+	if _, placed := root.GetAnnotations()[api.AnnotationPlacement]; !placed && len(shares)+len(leaves) == 0 && !kinds.HasStatus(i.GroupResource()) && !refusal.exists() {
 		return nil // such as a ConfigMap that no workload needs
 	}
 	want, err := splitter.Leaves(root.Unstructured, shares)
@@ -72,12 +76,12 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		d.Next[name], d.Goal[name] = schedule.Share{}, 0
 		d.Verdicts = append(d.Verdicts, schedule.Verdict{Cluster: name, Chosen: true, Reason: "needed by " + strings.Join(shares[name].NeededBy, ", ")})
 	}
-	scheduled := condition(d, changes, nil, s.missing(i, root), s.Now())
+	scheduled := condition(d, changes, nil, s.lacks(i, root), s.Now())
 	if len(shares) == 0 {
 		scheduled.Reason, scheduled.Message = api.ReasonNotNeeded, "no workload needs it, so it is on no cluster"
 		scheduled.Status = metav1.ConditionFalse
 	}
-	return s.writeStatus(ctx, &subject{item: i, root: root, leaves: leaves}, d, true, scheduled)
+	return s.writeStatus(ctx, &subject{item: i, root: root, leaves: leaves}, d, true, refusal.condition(scheduled))
 }
 
 // collisions returns the leaves of a root, and the objects that have the names of leaves which it should have.
@@ -92,24 +96,33 @@ func (s *Scheduler) collisions(sc *scene, ref splitter.Ref, shares map[string]sp
 	return out
 }
 
-// missing returns the objects that a root needs, and that do not exist.
-func (s *Scheduler) missing(i item, root watch.Object) []splitter.Ref {
-	var out []splitter.Ref
+// lacks returns the message about what a root needs that does not exist, or that its workspace may not have in clusters. It is empty if nothing is
+// lacking.
+func (s *Scheduler) lacks(i item, root watch.Object) string {
+	var missing []splitter.Ref
+	refused := ""
 	for _, d := range splitter.Dependencies(root.Unstructured) {
 		if d.Optional {
 			continue
 		}
-		if r, ok := s.resource(d.GroupResource); ok {
-			if !s.set.ListedAt(watch.Source{Endpoint: root.Endpoint, Resource: r}) {
-				continue // it may exist
-			}
-			if _, ok := s.set.Get(r, watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: d.Name}); ok {
-				continue
-			}
+		r, ok := s.resource(d.GroupResource)
+		if !ok {
+			missing = append(missing, d.Ref)
+			continue
 		}
-		out = append(out, d.Ref)
+		switch o, exists := s.set.Get(r, watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: d.Name}); {
+		case exists:
+			if reason, _ := problemOf(o.Unstructured); isRefusal(reason) && refused == "" {
+				refused = fmt.Sprintf("%s is on no cluster: its reason is %s", d.Ref, reason)
+			}
+		case s.set.ListedAt(watch.Source{Endpoint: root.Endpoint, Resource: r}): // otherwise it may exist
+			missing = append(missing, d.Ref)
+		}
 	}
-	return out
+	if len(missing) > 0 {
+		return describe(missing)
+	}
+	return refused
 }
 
 // describe returns the message about what is missing.
@@ -134,13 +147,13 @@ func wants(root *unstructured.Unstructured, namespace map[string]string) bool {
 	return false
 }
 
-// stale reports whether the condition of a workload is not what is missing now.
-func stale(root *unstructured.Unstructured, missing []splitter.Ref) bool {
+// stale reports whether the condition of a workload is not what it lacks now.
+func stale(root *unstructured.Unstructured, lacks string) bool {
 	reason, message := problemOf(root)
 	if reason != api.ReasonDependencyMissing {
-		return len(missing) > 0 && (reason == "" || reason == api.ReasonScheduled)
+		return lacks != "" && (reason == "" || reason == api.ReasonScheduled)
 	}
-	return len(missing) == 0 || message != describe(missing)
+	return message != lacks
 }
 
 // problemOf returns the reason and the message of the condition Scheduled, or of the annotation that stands for it.

@@ -56,6 +56,8 @@ type Options struct {
 	Now       func() time.Time
 	// Rebalance is when running replicas move, unless a workload says otherwise. Default: OnRequest.
 	Rebalance api.Rebalance
+	// Limits are what one workspace may have.
+	Limits Limits
 }
 
 // item is a root, or what was one. One without a resource is a namespace, see namespace.
@@ -94,6 +96,8 @@ type Scheduler struct {
 	waiting, everywhere map[item]bool
 	// gated are the workloads with a leaf that is not written yet, see protect.
 	gated map[item]bool
+	// refusedIn has the roots of workspaces that may not have leaves, see Limits.
+	refusedIn map[string]map[item]bool
 	// longNames has the root's name of leaves whose names do not contain it.
 	longNames map[item]string
 	// corrected has leaves that another client had changed, as they were after their correction.
@@ -113,6 +117,7 @@ func New(o Options) *Scheduler {
 	s := &Scheduler{
 		Options: o, binder: newBinder(), queue: fair, reserved: reservations{}, decided: map[item]decided{},
 		on: map[string]map[item]bool{}, waiting: map[item]bool{}, gated: map[item]bool{}, everywhere: map[item]bool{}, longNames: map[item]string{}, corrected: map[item]watch.Version{},
+		refusedIn: map[string]map[item]bool{},
 	}
 	s.binder.usable = s.usable
 	return s
@@ -221,6 +226,7 @@ func (s *Scheduler) Update(ctx context.Context, next State) {
 	if set == nil {
 		return
 	}
+	s.readmit(set)
 	if rebind {
 		s.bindAll()
 	}

@@ -61,6 +61,8 @@ type scheduler struct {
 	claims map[string][]any
 	// rebalance is the last request to rebalance all roots.
 	rebalance string
+	// limits are those of the next Scheduler.
+	limits roots.Limits
 }
 
 func start(t *testing.T) *scheduler {
@@ -94,7 +96,7 @@ func (s *scheduler) syncers(ctx context.Context) {
 }
 
 func (s *scheduler) run() {
-	s.roots = roots.New(roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "compute", Now: time.Now})
+	s.roots = roots.New(roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "compute", Now: time.Now, Limits: s.limits})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.roots.Run(ctx) }()

@@ -29,6 +29,8 @@ type subject struct {
 	workload schedule.Workload
 	// mistakes are the errors in annotations.
 	mistakes error
+	// refusal is why its workspace may not have leaves of it.
+	refusal refusal
 	// request is a request to rebalance that is not carried out yet, or "".
 	request string
 	now     time.Time
@@ -49,6 +51,7 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	}
 	sub := s.subject(i, root)
 	d := s.decide(sub)
+	s.refuse(i, sub.refusal.exists())
 	s.needBinding(i.Cluster, slices.Collect(maps.Keys(d.Next)))
 	changes, err := changesOf(sub, d, s.autoscaler(i, root.Unstructured) != nil)
 	if err != nil {
@@ -66,7 +69,7 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 		return again, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
 	}
 	done := d.Done(sub.previous)
-	scheduled := waits.condition(condition(d, changes, sub.mistakes, s.missing(i, root), sub.now))
+	scheduled := sub.refusal.condition(waits.condition(condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now)))
 	if err := s.writeStatus(ctx, sub, d, done, scheduled); err != nil {
 		return 0, err
 	}
@@ -200,10 +203,8 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 			sub.previous[cluster] = share
 		}
 	}
-	d := schedule.Assign(sub.workload, s.candidates(sub.item, sub.workload, sub.clusters, sub.previous, sub.now), sub.previous, last.moved.budget(sub.workload.Replicas, sub.now))
-	if sub.mistakes != nil {
-		d.Next, d.Moved = sub.mistaken(), 0
-	}
+	d := s.assign(sub, last.moved)
+	next.placed = len(d.Next) > 0 || s.hasLeaf(sub.item, sub.root.Unstructured, sub.leaves)
 	next.shares = sharesOf(d)
 	next.removed = removedBy(d, sub.previous)
 	next.replicas = dividedBy(sub.workload, d)
@@ -214,13 +215,26 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 	next.clusters = slices.Sorted(maps.Keys(d.Next))
 	// Leaves that are not wanted count until they are gone.
 	next.seen = fmt.Sprint(next.clusters, next.replicas, slices.Sorted(maps.Keys(sub.leaves)), sub.root.GetUID(), sub.root.GetGeneration(), sub.root.GetLabels())
-	waits := len(d.Goal) == 0 || d.Unplaced > 0 || d.Message != "" || sub.workload.Rebalance || len(next.stuck) > 0
+	waits := len(d.Goal) == 0 && !sub.refusal.exists() || d.Unplaced > 0 || d.Message != "" || sub.workload.Rebalance || len(next.stuck) > 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if last.seen != next.seen {
 		s.queue.Add(namespace(sub.Key))
 	}
 	s.remember(sub.item, next, waits, sub.workload.Hints.Spread == schedule.Duplicate)
+	return d
+}
+
+// assign divides a workload, within what its workspace may have.
+func (s *Scheduler) assign(sub *subject, moved moves) schedule.Decision {
+	candidates := s.candidates(sub.item, sub.workload, sub.clusters, sub.previous, sub.now)
+	d := schedule.Assign(sub.workload, candidates, sub.previous, moved.budget(sub.workload.Replicas, sub.now))
+	if sub.mistakes != nil {
+		d.Next, d.Moved = sub.mistaken(), 0
+	}
+	if sub.refusal = s.refused(sub.item, sub.root, sub.leaves, len(d.Next)); sub.refusal.exists() {
+		d = schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
+	}
 	return d
 }
 
@@ -367,5 +381,6 @@ func (s *Scheduler) forget(i item) {
 	delete(s.decided, i)
 	delete(s.gated, i)
 	s.mu.Unlock()
+	s.refuse(i, false)
 	s.queue.Add(namespace(i.Key)) // also for each of its leaves that is gone
 }

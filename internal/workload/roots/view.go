@@ -97,8 +97,10 @@ type decided struct {
 	shares map[string]int64
 	// removed are the clusters whose leaf was to go: the watch may not have shown its deletion yet.
 	removed []string
-	at      time.Time
-	uid     types.UID
+	// placed means that the root has had leaves, see Limits.
+	placed bool
+	at     time.Time
+	uid    types.UID
 	// moved are the last moves, and written those that the root has: the one that is watched can be older.
 	moved, written moves
 	// stuck has since when replicas have not been available, by cluster.

@@ -198,7 +198,7 @@ func holds(have map[string]string, want map[string]any) bool {
 }
 
 // condition returns the condition Scheduled of a root.
-func condition(d schedule.Decision, changes splitter.Changes, hints error, missing []splitter.Ref, now time.Time) metav1.Condition {
+func condition(d schedule.Decision, changes splitter.Changes, hints error, lacks string, now time.Time) metav1.Condition {
 	c := metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionTrue, Reason: api.ReasonScheduled, LastTransitionTime: metav1.NewTime(now)}
 	switch {
 	case hints != nil:
@@ -208,8 +208,8 @@ func condition(d schedule.Decision, changes splitter.Changes, hints error, missi
 		c.Message = fmt.Sprintf("%s %s has the name of a leaf: rename it", changes.Collisions[0].GetKind(), changes.Collisions[0].GetName())
 	case len(d.Goal) == 0 || d.Unplaced > 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonNoCluster, d.Message
-	case len(missing) > 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonDependencyMissing, describe(missing)
+	case lacks != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, api.ReasonDependencyMissing, lacks
 	}
 	return c
 }

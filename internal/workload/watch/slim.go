@@ -26,7 +26,7 @@ func (s *slimmer) drop(u *unstructured.Unstructured) int {
 	if s.keep != nil {
 		u.Object = only(u.Object, s.keep)
 	}
-	return sizeOf(u.Object)
+	return SizeOf(u.Object)
 }
 
 // copyOf copies an object: what was decoded lies between what is dropped, and the runtime reuses the gaps, but does not return them to the
@@ -81,19 +81,19 @@ func (s *slimmer) copy(v any, values bool) any {
 	return v
 }
 
-// sizeOf returns about the size of a value as JSON.
-func sizeOf(v any) int {
+// SizeOf returns about the size of a value as JSON.
+func SizeOf(v any) int {
 	switch v := v.(type) {
 	case map[string]any:
 		n := 2
 		for k, item := range v {
-			n += len(k) + 4 + sizeOf(item)
+			n += len(k) + 4 + SizeOf(item)
 		}
 		return n
 	case []any:
 		n := 2
 		for _, item := range v {
-			n += 1 + sizeOf(item)
+			n += 1 + SizeOf(item)
 		}
 		return n
 	case string:
