@@ -24,7 +24,7 @@ const (
 	aimExist     = 1.0    // seconds from create until a syncer sees it, P99
 	aimFlood     = 1.2    // times the P99 without a tenant who floods
 	fleetAtRest  = 30 * time.Second
-	fleetLimit   = 3 * time.Minute
+	fleetLimit   = 10 * time.Minute // a workspace is bound to a cluster on demand, 50 bindings in a second
 	latencyLimit = 30 * time.Second
 	createRate   = 20
 	createFor    = 25
