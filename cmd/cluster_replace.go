@@ -53,21 +53,11 @@ type identity func(context.Context, v1alpha1.WorkloadCluster) (string, error)
 
 // accepts compares the physical cluster with the one that the Cluster was, asks, and records the answer for the controller.
 func (o *clusterAddOptions) accepts(ctx context.Context, s *session, c *compute, identify identity) error {
-	all, err := c.clusters(ctx)
+	live, all, err := o.registered(ctx, s, c)
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(all, func(cl *api.Cluster) bool { return cl.Name == o.name })
-	inFile := slices.Index(physicalNames(s), o.name)
-	switch {
-	case at < 0:
-		return c.unknownCluster(ctx, s.flags, physicalNames(s), o.name)
-	case inFile < 0:
-		return clierr.New(clierr.BadInput,
-			"set the annotation "+api.AnnotationAcceptCluster+" of its Cluster in workspace "+c.workspace+" with kubectl",
-			"cluster %q is not in %s, so kcpctl does not manage it", o.name, s.file.Name)
-	}
-	uid, err := identify(ctx, physicalClusters(s)[inFile])
+	uid, err := identify(ctx, physicalClusters(s)[slices.Index(physicalNames(s), o.name)])
 	switch {
 	case err != nil:
 		return clierr.New(clierr.Failed, "correct the context and the kubeconfig of the cluster in "+s.file.Name,
@@ -76,7 +66,6 @@ func (o *clusterAddOptions) accepts(ctx context.Context, s *session, c *compute,
 		return clierr.New(clierr.Failed, "let the user of its kubeconfig get the namespace kube-system",
 			"cluster %q: which cluster it is, is not known", o.name)
 	}
-	live := all[at]
 	if done, err := o.nothingToReplace(live, all, types.UID(uid)); done || err != nil {
 		return err
 	}
@@ -99,6 +88,24 @@ func (o *clusterAddOptions) accepts(ctx context.Context, s *session, c *compute,
 	fmt.Fprintf(o.env.Streams.Err, "cluster %q may be the physical cluster %s instead of %s. Create the account of its syncer there:\n  %s\n",
 		o.name, uid, live.Status.UID, o.setup.command("up"))
 	return nil
+}
+
+// registered returns the Cluster, which must be in the setup file as well, and all Clusters.
+func (o *clusterAddOptions) registered(ctx context.Context, s *session, c *compute) (*api.Cluster, []*api.Cluster, error) {
+	all, err := c.clusters(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	at := slices.IndexFunc(all, func(cl *api.Cluster) bool { return cl.Name == o.name })
+	switch {
+	case at < 0:
+		return nil, nil, c.unknownCluster(ctx, s.flags, physicalNames(s), o.name)
+	case !slices.Contains(physicalNames(s), o.name):
+		return nil, nil, clierr.New(clierr.BadInput,
+			"set the annotation "+api.AnnotationAcceptCluster+" of its Cluster in workspace "+c.workspace+" with kubectl",
+			"cluster %q is not in %s, so kcpctl does not manage it", o.name, s.file.Name)
+	}
+	return all[at], all, nil
 }
 
 // nothingToReplace reports whether a Cluster is a physical cluster already, and refuses one that another Cluster is.

@@ -82,13 +82,9 @@ func (o *controllerOptions) run(ctx context.Context) error {
 		}
 		apis = append(apis, gr)
 	}
-	if o.maxObjects < 0 {
-		return clierr.New(clierr.BadInput, "specify a number, or 0 for no limit", "--max-objects-per-workspace: negative value %d", o.maxObjects)
-	}
-	bytes, err := resource.ParseQuantity(o.maxBytes)
-	if err != nil || bytes.Sign() < 0 {
-		return clierr.New(clierr.BadInput, "specify a quantity such as 256Mi, or 0 for no limit",
-			"--max-bytes-per-workspace: invalid value %q", o.maxBytes)
+	limits, err := o.limits()
+	if err != nil {
+		return err
 	}
 	kcp, err := connect.KCP(o.kubeconfig, o.context)
 	if err != nil {
@@ -105,9 +101,22 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	}
 	return lead.Run(ctx, func(ctx context.Context) error {
 		return controller.Run(ctx, controller.Options{
-			Setup: o.setupID, Limits: roots.Limits{Objects: o.maxObjects, Bytes: bytes.Value()},
+			Setup: o.setupID, Limits: limits,
 			KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType, Version: version.Get().Version, Holder: self.String(),
 			Connect: connect.Content, Now: o.env.Now, Probe: p, Rebalance: api.Rebalance(o.rebalance),
 		})
 	})
+}
+
+// limits are what one workspace may have.
+func (o *controllerOptions) limits() (l roots.Limits, _ error) {
+	if o.maxObjects < 0 {
+		return l, clierr.New(clierr.BadInput, "specify a number, or 0 for no limit", "--max-objects-per-workspace: negative value %d", o.maxObjects)
+	}
+	bytes, err := resource.ParseQuantity(o.maxBytes)
+	if err != nil || bytes.Sign() < 0 {
+		return l, clierr.New(clierr.BadInput, "specify a quantity such as 256Mi, or 0 for no limit",
+			"--max-bytes-per-workspace: invalid value %q", o.maxBytes)
+	}
+	return roots.Limits{Objects: o.maxObjects, Bytes: bytes.Value()}, nil
 }
