@@ -4,7 +4,7 @@ SHELL      := bash -o pipefail
 .DEFAULT_GOAL := help
 KCPCTL     := bin/kcpctl
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS    := -s -w -X github.com/kcpctl/kcpctl/internal/version.version=$(VERSION)
+LDFLAGS    := -s -w -X github.com/kcpctl/kcpctl/internal/kit/version.version=$(VERSION)
 GOFLAGS    += -buildvcs=false
 # go build that prints its progress, also when the output is not a terminal.
 GO_BUILD   := go run ./test/gobuild/run
@@ -16,7 +16,7 @@ IMAGE      ?= ghcr.io/kcpctl/kcpctl:$(VERSION)
 NODE       ?= a
 STEPS      ?= 5000
 # The most bytes that kcpctl for Linux on amd64 may have.
-MAX_SIZE   := 36500000
+MAX_SIZE   := 39500000
 export GOFLAGS
 export CGO_ENABLED = 0
 
@@ -40,20 +40,36 @@ demo: build ## A sharded kcp on this machine: kcp's binaries are downloaded, or 
 		dir="$$($(BUILD_KCP))"; \
 	} && $(KCPCTL) up --local -f examples/sharded.yaml --kcp-bin-dir "$$dir"
 
+# The commit that quick compares with: that of the upstream branch, or the last one.
+QUICK_BASE ?= $(shell git rev-parse -q --verify '@{upstream}' 2>/dev/null || git rev-parse HEAD)
+
+.PHONY: quick
+quick: lint ## Lint, and run the golden tests, the import rules and the tests of packages that you changed
+	go test ./internal/desired/render ./internal/tools/... $$( \
+		{ git diff --name-only --diff-filter=d $(QUICK_BASE); git ls-files -o --exclude-standard; } | grep -E '\.go$$|/testdata/' | \
+		sed 's,/testdata/.*,/x,' | xargs -r -n1 dirname | sort -u | sed 's,^,./,')
+
 .PHONY: test
 test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI, a real kube-apiserver, a real kcp on both runtimes
 
 .PHONY: test-long
-test-long: race model faults-few e2e-long ## Run the long tests: data races, random commands, faults, day 2 and load on a real kcp (50 minutes)
+test-long: race model faults-few e2e-long ## Run the long tests: data races, random commands, faults and day 2 on a real kcp (45 minutes)
 
 .PHONY: unit
 unit: packages ## Run unit, golden and CLI tests, and a few random steps of the model
 	go test ./...
 
+# Tests that start hundreds of commands one after another. With the race detector they take minutes.
+SERIAL := TestCompletedValuesAreAccepted|TestIDsOfStatusAreAccepted|TestWhatUsersAreToldToType
+
 .PHONY: race
 race: ## Run the unit tests with the race detector (needs gcc)
-	@CGO_ENABLED=1 $(GO_BUILD) -race ./cmd/... ./internal/...
-	CGO_ENABLED=1 go test -race -timeout 30m ./cmd/... ./internal/...
+	@CGO_ENABLED=1 $(GO_BUILD) -race ./cmd/ui ./internal/...
+	CGO_ENABLED=1 go test -race -timeout 30m ./cmd/ui ./internal/...
+
+.PHONY: race-cmd
+race-cmd: ## Run the unit tests of the commands with the race detector: they run one after another (needs gcc)
+	CGO_ENABLED=1 go test -race -timeout 30m -skip '$(SERIAL)' ./cmd
 
 .PHONY: model
 model: packages ## Run random commands of two operators, with crashes, on simulated clusters (STEPS=100000: one hour)
@@ -64,12 +80,12 @@ model-workloads: packages ## Run random users, clusters, networks, restarts and 
 	go test -tags model -timeout 12h -v -run TestModel ./test/workloads -model.steps $(STEPS) -rapid.checks 100000
 
 .PHONY: planted
-planted: packages ## Plant defects into the controller and the syncers, one at a time: model-workloads must find each of them
-	go run ./test/workloads/planted
+planted: packages ## Plant defects, one at a time: model-workloads and model must find each of them (PLANTED=installation: only model)
+	go run ./test/planted $(PLANTED)
 
 .PHONY: integration
 integration: packages apiserver ## Run tests against a real kube-apiserver
-	go test -tags integration -timeout 30m ./internal/kube/... ./internal/workload/... ./test/integration/...
+	go test -tags integration -timeout 30m ./internal/runtime/kube/... ./internal/workload/... ./test/integration/...
 
 .PHONY: faults-few
 faults-few: packages apiserver ## Make every third request of up, add-shard and certs renew fail in one way
@@ -84,25 +100,26 @@ e2e: build ## Run tests with a real kcp, on the testbed or on the cluster of E2E
 	./test/e2e/run.sh
 
 .PHONY: e2e-long
-e2e-long: build ## Run the long end-to-end tests: checks, shards, lost members, sequences of commands, load, two clusters, tenants, workloads, an agent
-	TAGS=e2e,long ./test/e2e/run.sh -run 'Checks|Shards|LostMember|LocalMinimal|Families|Sequences|ClusterUnderLoad|Zones|Adopt|Tenants|Workloads|ClusterAgent$$'
+e2e-long: build ## Run the long end-to-end tests: checks, shards, a drain and moves under load, a lost member, two clusters, tenants, workloads, an agent
+	TAGS=e2e,long ./test/e2e/run.sh -run 'Checks|Shards|LocalDrain|LocalMove|LostMember|LocalMinimal|Families|Zones|Tenants|Workloads|Backup|ClusterAgent$$'
 
 .PHONY: e2e-day2
-e2e-day2: build ## Run the longest end-to-end tests: every certificate and authority replaced on both runtimes, links between clusters cut, kcp's production guides, addresses that clusters assign, patches that kcp loses, a cluster that joins others, tokens that are renewed, an agent on another cluster and while kcp changes (70 minutes)
-	TAGS=e2e,long,day2 ./test/e2e/run.sh -run 'Certificates|LocalUnderLoad|RenewUnderLoad|RotateUnderLoad|ZonesCut|Guide|AgentZones|AgentChanges|AgentCluster|LocalGuard|ClusterAuto|WorkloadsChaos|WorkloadsFail|WorkloadsJoin|WorkloadsSchemas|WorkloadsTokens'
+e2e-day2: build ## Run the longest end-to-end tests: servers of virtual workspaces, every certificate and authority replaced on both runtimes, links between clusters cut, kcp's production guides, addresses that clusters assign, patches that kcp loses, an upgrade, a renewal and a rotation under load, drains of shards with several replicas, a cluster that joins others, tokens that are renewed, an agent on another cluster and while kcp changes, kills of everything below workloads, sequences of commands with mistakes, the takeover from kcp-operator, the commands of the documentation (110 minutes)
+	TAGS=e2e,long,day2 ./test/e2e/run.sh -run 'Certificates|Sequences|Adopt|VirtualWorkspaces|ClusterDrain|UnderLoad|LostEphemeral|ZonesCut|Guide|AgentZones|AgentChanges|AgentCluster|LocalGuard|ClusterAuto|WorkloadsChaos|WorkloadsKills|WorkloadsFail|WorkloadsJoin|WorkloadsSchemas|WorkloadsTokens|PageReadme|PageShards|PageWorkspaces|PageImport|PageOperations|PageAgents|PageCluster'
 
 .PHONY: bench
 bench: build $(TESTBED) ## Measure speed and memory, as ratios of one run (BENCH="-runs 3 local": only some cases)
 	go run ./test/bench $(BENCH)
 
 .PHONY: lint
-lint: ## Run gofmt and go vet
+lint: ## Run gofmt, go vet and a check of habits that make code harder to read
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go vet -tags integration ./...
 	go vet -tags e2e,long,day2,model ./...
 	GOOS=darwin GOARCH=arm64 go vet . ./cmd/... ./internal/...
+	go run ./internal/tools/habits
 
 .PHONY: generate
 generate: ## Regenerate the generated documents
@@ -116,7 +133,7 @@ size: ## Build kcpctl for Linux on amd64, and fail if it is larger than MAX_SIZE
 
 .PHONY: verify
 verify: lint generate size ## Lint, and fail if a generated file is out of date, kcpctl is too large, or a text reads as translated
-	@git diff --exit-code -- docs templates internal/agent || { echo "generated files are out of date: run make generate and commit"; exit 1; }
+	@git diff --exit-code -- docs templates internal/desired/agent || { echo "generated files are out of date: run make generate and commit"; exit 1; }
 	go run ./internal/tools/words .
 	@! git grep -lE '^-----BEGIN [A-Z ]*PRIVATE KEY' -- ':!*.go' || { echo "a private key is in the repository: remove it"; exit 1; }
 	go mod verify

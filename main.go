@@ -8,7 +8,7 @@ import (
 	"syscall"
 
 	"github.com/kcpctl/kcpctl/cmd"
-	"github.com/kcpctl/kcpctl/internal/heap"
+	"github.com/kcpctl/kcpctl/internal/kit/heap"
 )
 
 func main() {

@@ -5,18 +5,18 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
-// addition is what add-shard, agent add and cluster add have in common: they add an item to the setup file, and apply the components that it
-// adds.
+// addition is what add-shard, agent add and cluster add have in common: they add an item to the setup file, and apply
+// the components that it adds.
 type addition struct {
 	*editFlags
 	// what is the item with its name, such as shard "gamma".
 	what string
-	// scope is what up applies. Nil: the components that the edit adds.
+	// scope returns the options of up. Nil: up applies the components that the edit adds.
 	scope func(*session) run.UpOptions
 	// ready fails, before anything is written, if kcp is not ready for the item. Nil: it always is.
 	ready func(context.Context, *session) error
@@ -42,6 +42,9 @@ func (a addition) apply(ctx context.Context, before *session, edited *setup.File
 		up.options.Only = added(before.topology, s.topology)
 	}
 	up.options.Force = a.forceConflicts
+	if edited == before.file {
+		s.reporter.note(fmt.Sprintf("%s already has the %s", edited.Name, a.what))
+	}
 	if a.dryRun != dryRunNone {
 		return a.preview(ctx, before, s, up)
 	}
@@ -66,7 +69,8 @@ func (a addition) apply(ctx context.Context, before *session, edited *setup.File
 	return a.done(ctx, s)
 }
 
-// explained adds to an error of up how to continue, if the item is in the setup file: this run has written it, or it was there before.
+// explained adds to an error of up how to continue, if the item is in the setup file: this run has written it, or it
+// was there before.
 func (a addition) explained(before, s *session, err error) error {
 	if s.written || s.file == before.file {
 		return a.explain(err)

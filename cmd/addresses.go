@@ -4,19 +4,19 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
 )
 
 // addresses are the lines about the addresses of exposed components after a run.
 type addresses struct {
-	// assigned has the URLs of components whose clusters assign them, records the DNS records to create, and missing why some are not
-	// known yet.
+	// assigned has the URLs of components whose clusters assign them, records the DNS records to create, and missing
+	// why some are not known yet.
 	assigned, records, missing [][]string
 }
 
-// addressesOf asks for the addresses of the components that are exposed by a load balancer or by an Ingress.
+// addressesOf reads the addresses of the components that are exposed by a load balancer or by an Ingress.
 func (s *session) addressesOf(ctx context.Context) (addresses, error) {
 	var out addresses
 	var ask []*topology.Component

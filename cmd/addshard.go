@@ -6,15 +6,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // The values of --etcd.
@@ -55,8 +54,8 @@ func newAddShardCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add-shard NAME",
 		Short: "Add a shard to the setup file and deploy it",
-		Long: `Add-shard adds a shard to the setup file, keeping its comments, order and style, and deploys only that
-shard: its etcd, its certificates and its server. Then it waits until kcp has registered the shard and a
+		Long: `Add a shard to the setup file, keeping its comments, order and style, and deploy only that shard: its
+etcd, its certificates and its server. Then wait until kcp has registered the shard and a
 workspace on it becomes Ready. No other component is changed or restarted.
 
 If the command is interrupted or the shard does not become ready, the shard stays in the file: rerun the
@@ -71,11 +70,13 @@ command, or run kcpctl up, to continue.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := c.Flags()
-	o.setup.add(f)
+	o.setup.addStarting(f)
 	f.StringVar(&o.cluster, "cluster", "", "cluster to place the shard on (default: the root shard's)")
 	completeFlag(c, "cluster", o.setup.names(env, clusterNames))
-	f.StringVar(&o.url, "url", "", "base URL, at which other shards and front-proxies reach the shard (default: its Service)")
-	f.StringVar(&o.expose, "expose", "", "how the shard is reached at its URL: "+either(exposeTypes())+" (default: ClusterIP)")
+	f.StringVar(&o.url, "url", "",
+		"base URL, at which other shards and front-proxies reach the shard (default: its Service)")
+	f.StringVar(&o.expose, "expose", "",
+		"how the shard is reached at its URL: "+either(exposeTypes())+" (default: ClusterIP)")
 	completeFlag(c, "expose", fixed(exposeTypes()...))
 	f.Int32Var(&o.replicas, "replicas", 0, "number of replicas (default: spec.defaults.replicas)")
 	f.StringVar(&o.etcd, "etcd", "", "etcd to use: "+either(etcdTypes)+" (default: spec.etcd)")
@@ -85,16 +86,18 @@ command, or run kcpctl up, to continue.`,
 	f.StringToStringVar(&o.labels, "label", nil,
 		"label of the shard in kcp, as `KEY=VALUE`; workspaces select shards by labels (repeatable)")
 	f.Lookup("label").DefValue = "" // not []
-	o.edit.add(c, 10*time.Minute, "the shard is ready")
+	o.edit.add(c, "the shard is ready")
 	return c
 }
 
 func (o *addShardOptions) validate() error {
+	o.cluster = placeName(o.cluster)
 	switch {
 	case o.etcd != "" && !slices.Contains(etcdTypes, o.etcd):
 		return clierr.New(clierr.BadInput, oneOf(etcdTypes), "invalid etcd type %q", o.etcd)
 	case o.expose != "" && !slices.Contains(exposeTypes(), o.expose):
-		return clierr.New(clierr.BadInput, oneOf(exposeTypes()), "there is no way to expose a shard called %q", o.expose)
+		return clierr.New(clierr.BadInput, oneOf(exposeTypes()),
+			"there is no way to expose a shard called %q", o.expose)
 	case (len(o.endpoints) > 0 || o.tlsSecret != "") && o.etcd != etcdExternal:
 		return clierr.New(clierr.BadInput, "add --etcd external",
 			"--etcd-endpoint and --etcd-tls-secret require an external etcd")
@@ -117,14 +120,16 @@ func (o *addShardOptions) run(ctx context.Context) error {
 		return err
 	}
 	return addition{
-		editFlags: &o.edit, what: fmt.Sprintf("shard %q", o.name), scope: o.scope, ready: o.requireRootShard, explain: o.explain, done: o.printNext,
+		editFlags: &o.edit, what: fmt.Sprintf("shard %q", o.name), scope: o.scope, ready: o.requireRootShard,
+		explain: o.explain, done: o.printNext,
 	}.apply(ctx, before, edited)
 }
 
 // printNext prints what to do next.
 func (o *addShardOptions) printNext(context.Context, *session) error {
 	if o.edit.wait.output == "" {
-		fmt.Fprintf(o.env.Streams.Err, "\nshard %q is ready for workspaces. Try:\n  %s\n", o.name, o.setup.command("status"))
+		fmt.Fprintf(o.env.Streams.Err, "\nshard %q is ready for workspaces. Try:\n  %s\n", o.name,
+			o.setup.command("status"))
 	}
 	return nil
 }
@@ -175,7 +180,8 @@ func (o *addShardOptions) differences(have *v1alpha1.Shard) []string {
 		{"--url", o.url != "" && o.url != have.URL},
 		{"--expose", o.expose != "" && o.expose != string(have.Expose.Type)},
 		{"--replicas", o.replicas > 0 && o.replicas != *have.Replicas},
-		{"--etcd", o.etcd == etcdManaged && have.Etcd.Managed == nil || o.etcd == etcdEmbedded && have.Etcd.Embedded == nil ||
+		{"--etcd", o.etcd == etcdManaged && have.Etcd.Managed == nil ||
+			o.etcd == etcdEmbedded && have.Etcd.Embedded == nil ||
 			o.etcd == etcdExternal && external == nil},
 		{"--etcd-endpoint", len(o.endpoints) > 0 && external != nil && !slices.Equal(o.endpoints, external.Endpoints)},
 		{"--etcd-tls-secret", o.tlsSecret != "" && external != nil && o.tlsSecret != external.TLSSecret},
@@ -215,10 +221,11 @@ func (o *addShardOptions) requireRootShard(ctx context.Context, s *session) erro
 
 // explain adds to an error how to continue with a shard that is in the setup file.
 func (o *addShardOptions) explain(err error) error {
-	hint := fmt.Sprintf("the shard is in %s: fix the cause and rerun this command, or run %s; to remove the shard, run %s",
+	hint := fmt.Sprintf("the shard is in %s: fix the cause and rerun this command, or run %s; to remove "+
+		"the shard, run %s",
 		o.setup.file, o.setup.command("up"), o.setup.command("remove-shard "+o.name))
-	if h := clierr.Hint(err); h != "" && clierr.Code(err) == clierr.Conflict {
-		hint = h + "; " + hint
+	if clierr.Code(err) == clierr.Conflict {
+		return clierr.Also(err, hint)
 	}
 	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
 }

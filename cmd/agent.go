@@ -1,16 +1,19 @@
 package cmd
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/agent"
+	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/agent"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
 func newAgentCmd(env *Env) *cobra.Command {
@@ -48,10 +51,11 @@ type agentListOptions struct {
 func newAgentListCmd(env *Env) *cobra.Command {
 	o := &agentListOptions{env: env}
 	c := &cobra.Command{
-		Use:   "list",
-		Short: "List the agents of the setup file, and what they publish",
-		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return o.run() },
+		Use:     "list",
+		Short:   "List the agents of the setup file, and what they publish",
+		Example: "  kcpctl agent list",
+		Args:    noArgs,
+		RunE:    func(*cobra.Command, []string) error { return o.run() },
 	}
 	o.setup.add(c.Flags())
 	return c
@@ -61,6 +65,10 @@ func (o *agentListOptions) run() error {
 	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
+	}
+	if len(s.file.Setup.Spec.Agents) == 0 {
+		o.env.noneFound("agents", s.file.Name)
+		return nil
 	}
 	var rows [][]string
 	for i := range s.file.Setup.Spec.Agents {
@@ -76,10 +84,10 @@ func (o *agentListOptions) run() error {
 }
 
 type agentRemoveOptions struct {
-	env    *Env
-	setup  setupFlags
-	name   string
-	dryRun bool
+	dryRunFlags
+	env   *Env
+	setup setupFlags
+	name  string
 }
 
 func newAgentRemoveCmd(env *Env) *cobra.Command {
@@ -87,23 +95,23 @@ func newAgentRemoveCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Remove an agent from the setup file",
-		Long: `Remove removes an agent from the setup file, keeping its other comments, order and style. The next kcpctl up
+		Long: `Remove an agent from the setup file, keeping its other comments, order and style. The next kcpctl up
 removes it from its cluster.`,
 		Example: `  kcpctl agent remove widgets`,
 		Args:    oneArg("agent name"),
-		RunE: func(_ *cobra.Command, args []string) error {
+		RunE: func(c *cobra.Command, args []string) error {
 			o.name = args[0]
-			return o.run()
+			return o.run(c.Context())
 		},
 		ValidArgsFunction: completeArgs(1, o.setup.names(env, agentNames)),
 	}
 	o.setup.add(c.Flags())
-	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "print the edit")
+	o.addDryRun(c, "the edit")
 	return c
 }
 
-func (o *agentRemoveOptions) run() error {
-	if err := setup.CheckEditable(o.setup.file); err != nil {
+func (o *agentRemoveOptions) run(ctx context.Context) error {
+	if err := errors.Join(o.validateDryRun(), setup.CheckEditable(o.setup.file)); err != nil {
 		return err
 	}
 	s, err := loadSetup(o.env, &o.setup)
@@ -117,14 +125,22 @@ func (o *agentRemoveOptions) run() error {
 	if err != nil {
 		return err
 	}
-	if o.dryRun {
-		s.printEdit(edited)
-		return nil
+	if o.dry() {
+		after, err := s.with(edited)
+		if err != nil {
+			return err
+		}
+		ids := added(after.topology, s.topology)
+		return o.preview(ctx, s, after, upRun{
+			header:  fmt.Sprintf("remove agent %q from kcp %q", o.name, s.topology.Name),
+			options: run.UpOptions{Only: ids, Removed: ids},
+		})
 	}
 	if err := s.file.Rewrite(o.setup.file, edited); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.env.Streams.Err, "removed the agent %q from %s. To remove it from its cluster, run:\n  %s\n", o.name, o.setup.file, o.setup.command("up"))
+	fmt.Fprintf(o.env.Streams.Err, "removed the agent %q from %s. To remove it from its cluster, run:\n  %s\n", o.name,
+		o.setup.file, o.setup.command("up"))
 	return nil
 }
 

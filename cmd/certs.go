@@ -3,14 +3,14 @@ package cmd
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 func newCertsCmd(env *Env) *cobra.Command {
@@ -18,7 +18,8 @@ func newCertsCmd(env *Env) *cobra.Command {
 		Use:   "certs",
 		Short: "Manage certificates, certificate authorities and service-account keys",
 	}
-	c.AddCommand(newCertsListCmd(env), newCertsCheckCmd(env), newCertsRenewCmd(env), newRotateCACmd(env), newRotateKeyCmd(env),
+	c.AddCommand(newCertsListCmd(env), newCertsCheckCmd(env), newCertsRenewCmd(env), newRotateCACmd(env),
+		newRotateKeyCmd(env),
 		newCertsExportCmd(env), newCertsImportCmd(env))
 	return c
 }
@@ -32,23 +33,31 @@ func openStore(ctx context.Context, env *Env, flags *setupFlags) (*session, erro
 	return s, s.connectStore(ctx)
 }
 
-// rolloutFlags are those of commands that change certificates and roll the components that use them.
+// rolloutFlags are the flags of commands that change certificates and roll the components that use them.
 type rolloutFlags struct {
-	wait    waitFlags
-	offline bool
+	dryRunFlags
+	wait           waitFlags
+	offline        bool
+	forceConflicts bool
+	// applied uses the setup that was applied last, instead of the setup file.
+	applied bool
 }
 
 func (f *rolloutFlags) add(c *cobra.Command) {
-	f.wait.add(c, 10*time.Minute, "everything is ready, in each rollout")
+	f.addDryRun(c, "what would be replaced")
+	f.wait.add(c, "everything is ready, in each rollout")
 	f.wait.addParallel(c.Flags())
-	c.Flags().BoolVar(&f.offline, "offline", false, "change only the directory of the PKI; apply it later with render or up")
+	addForceConflicts(c.Flags(), &f.forceConflicts)
+	c.Flags().BoolVar(&f.offline, "offline", false,
+		"change only the directory of the PKI; apply it later with render or up")
 }
 
 func (f *rolloutFlags) validate(flags *setupFlags) error {
 	if f.offline && flags.local.enabled {
-		return clierr.New(clierr.BadInput, "omit --offline", "--offline has no use with --local, which contacts no cluster")
+		return clierr.New(clierr.BadInput, "omit --offline",
+			"--offline has no use with --local, which contacts no cluster")
 	}
-	return checkTimeout(f.wait.timeout)
+	return errors.Join(f.validateDryRun(), checkTimeout(f.wait.timeout))
 }
 
 // rollout changes the certificates of a setup, and rolls the components that use them.
@@ -66,12 +75,22 @@ func openRollout(ctx context.Context, env *Env, flags *setupFlags, f *rolloutFla
 	if err != nil {
 		return nil, err
 	}
+	return s.openRollout(ctx, f)
+}
+
+// openRollout loads the PKI of a session and, unless the run is offline, connects.
+func (s *session) openRollout(ctx context.Context, f *rolloutFlags) (*rollout, error) {
+	var err error
 	switch {
 	case !f.offline:
 		err = s.connect(ctx)
 	case s.directory == nil:
-		err = clierr.New(clierr.BadInput, "name it with --pki-dir, or set spec.pki.store to Directory in the setup file",
+		err = clierr.New(clierr.BadInput,
+			"name it with --pki-dir, or set spec.pki.store to Directory in the setup file",
 			"--offline requires a directory with the certificates")
+	}
+	if err == nil && f.applied {
+		s, err = s.asApplied(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -84,14 +103,39 @@ func openRollout(ctx context.Context, env *Env, flags *setupFlags, f *rolloutFla
 	return &rollout{session: s, flags: f, state: state}, nil
 }
 
+// asApplied returns a session with the setup that was applied last, which is connected. It closes the one before.
+func (s *session) asApplied(ctx context.Context) (*session, error) {
+	defer s.close()
+	history, err := s.runtime.History(ctx)
+	if err != nil {
+		return nil, err
+	}
+	text, _ := plan.Latest(history)
+	if text == nil {
+		return nil, clierr.New(clierr.Failed, "run "+s.flags.command("up")+" first",
+			"no setup of kcp %q was applied completely to %s", s.topology.Name, s.runtime.Where())
+	}
+	f, err := setup.Parse("the setup that was applied last", text)
+	if err != nil {
+		return nil, err
+	}
+	next, err := s.with(f)
+	if err != nil {
+		return nil, err
+	}
+	return next, next.connect(ctx)
+}
+
 func (r *rollout) close() { r.session.close() }
 
-// renew reissues certificates and rolls the components that use them, under a title. Offline it changes only the directory.
+// renew reissues certificates and rolls the components that use them, under a title. Offline it changes only the
+// directory.
 func (r *rollout) renew(ctx context.Context, title string, o run.UpOptions) error {
 	s := r.session
 	if s.runtime == nil {
-		desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now(), Offline: true, Renew: o.Renew})
-		if err != nil {
+		desired, err := run.LoadDesired(ctx, s.topology, s.directory,
+			run.DesiredOptions{Now: s.env.Now(), Offline: true, Renew: o.Renew})
+		if err != nil || r.flags.dry() {
 			return err
 		}
 		return desired.Save(ctx)
@@ -100,24 +144,35 @@ func (r *rollout) renew(ctx context.Context, title string, o run.UpOptions) erro
 	if err != nil {
 		return err
 	}
-	_, err = s.runUp(ctx, up)
+	if r.flags.dry() {
+		err = s.previewUp(ctx, up)
+	} else {
+		_, err = s.runUp(ctx, up)
+	}
 	return s.flags.explainUnapplied(err)
 }
 
 // upRun is a run that changes certificates only: it refuses pending edits of the setup file, and adds no revision.
 func (r *rollout) upRun(title string, o run.UpOptions) (upRun, error) {
 	var err error
+	o.Force = r.flags.forceConflicts
 	o.Unedited, err = setup.Marshal(r.session.file.Setup)
 	return upRun{header: r.header(title), wait: r.flags.wait, options: o, keepHistory: true}, err
 }
 
 func (r *rollout) header(title string) string { return title + "  (" + r.session.runtime.Where() + ")" }
 
-// explainUnapplied adds the flags of the command to the hint of a run that refuses pending edits.
+// explainUnapplied adds the flags of the command to the hint of a run that refuses pending edits, or what the last up
+// has left.
 func (f *setupFlags) explainUnapplied(err error) error {
-	if !errors.Is(err, run.ErrUnapplied) {
+	hint := ""
+	switch {
+	case errors.Is(err, run.ErrUnapplied):
+		hint = "run " + f.command("up") + " first, or revert them; to see them, run " + f.command("diff")
+	case errors.Is(err, run.ErrUnfinished):
+		hint = "run " + f.command("up") + " first: it completes what is left"
+	default:
 		return err
 	}
-	hint := "run " + f.command("up") + " first, or revert them; to see them, run " + f.command("diff")
 	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
 }

@@ -8,9 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // pkiFilesHelp describes the directories of export and import.
@@ -33,9 +34,10 @@ func newCertsExportCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export DIR",
 		Short: "Back up the authorities and service-account keys to a directory",
-		Long: `Export writes the authorities with their private keys, and the service-account keys, to a directory that
-only you can read. It does not overwrite other authorities or keys.` + pkiFilesHelp,
-		Args: oneArg("directory"),
+		Long: `Write the authorities with their private keys, and the service-account keys, to a directory that only you
+can read. Other authorities or keys are not overwritten.` + pkiFilesHelp,
+		Example: "  kcpctl certs export pki-backup",
+		Args:    oneArg("directory"),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.dir = args[0]
 			return o.run(c.Context())
@@ -77,6 +79,8 @@ type certsImportOptions struct {
 	dir   string
 	// fromCluster reads the Secrets of kcp-operator instead of a directory.
 	fromCluster bool
+	// replace replaces authorities and keys that the setup has.
+	replace bool
 }
 
 func newCertsImportCmd(env *Env) *cobra.Command {
@@ -84,14 +88,18 @@ func newCertsImportCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import {DIR | --from-cluster}",
 		Short: "Import your own authorities and service-account keys, or a backup",
-		Long: `Import adds the authorities and keys of a directory to the setup's PKI. kcpctl up creates those that are
+		Long: `Add the authorities and keys of a directory to the setup's PKI. kcpctl up creates those that are
 missing. A certificate without its private key is accepted; you must then import the certificates that
-it signs, too. Import does not replace an authority that the setup already has: use rotate-ca --from.
+it signs, too. Import does not replace an authority that the setup already has: use rotate-ca --from. Only
+if that authority has expired or is lost, use --replace-authorities, and then up --replace-authorities.
 
-With --from-cluster, it takes over those of an installation of kcp-operator in the home namespace of the
-setup: its server, client and requestheader CAs, which are intermediates under one root, and the
-service-account keys of its shards. That of the root shard signs from then on.
+With --from-cluster, it takes over those of the installation of kcp-operator from which the setup was
+imported (spec.takeOver), in the home namespace: its server, client and requestheader CAs, which are
+intermediates under one root, and the service-account keys of its shards. That of the root shard signs
+from then on.
 ` + pkiFilesHelp,
+		Example: `  kcpctl certs import pki-backup
+  kcpctl certs import --from-cluster`,
 		Args: func(c *cobra.Command, args []string) error {
 			if o.fromCluster {
 				return noArgs(c, args)
@@ -107,7 +115,11 @@ service-account keys of its shards. That of the root shard signs from then on.
 	}
 	o.setup.add(c.Flags())
 	o.setup.addAllowOtherCluster(c.Flags())
-	c.Flags().BoolVar(&o.fromCluster, "from-cluster", false, "take over the authorities and keys of a kcp-operator installation")
+	c.Flags().BoolVar(&o.replace, record.FlagReplaceAuthorities, false,
+		"replace authorities and keys in the store, whatever the installation uses")
+	listUnder(c.Flags(), groupRisk, record.FlagReplaceAuthorities)
+	c.Flags().BoolVar(&o.fromCluster, "from-cluster", false,
+		"take over the authorities and keys of a kcp-operator installation")
 	return c
 }
 
@@ -122,8 +134,14 @@ func (o *certsImportOptions) run(ctx context.Context) error {
 		return err
 	}
 	var result *pki.ImportResult
-	err = run.ChangeStore(ctx, s.topology, s.runtime, s.store(), func(to *pki.State) (state *pki.State, err error) {
-		state, result, err = pki.Import(to, from, o.env.Now())
+	change := run.ChangeStore
+	add := pki.Import
+	if o.replace {
+		change = run.ReplaceInStore
+		add = pki.ImportReplacing
+	}
+	err = change(ctx, s.topology, s.runtime, s.store(), func(to *pki.State) (state *pki.State, err error) {
+		state, result, err = add(to, from, o.env.Now())
 		return state, err
 	})
 	if err != nil {
@@ -136,11 +154,11 @@ func (o *certsImportOptions) run(ctx context.Context) error {
 // read reads the authorities and keys to import.
 func (o *certsImportOptions) read(ctx context.Context, s *session) (*pki.State, error) {
 	if o.fromCluster {
-		installation, err := openOperator(o.env, &o.setup, s.topology.Home)
+		installation, origin, err := openPredecessor(o.env, &o.setup, s.topology)
 		if err != nil {
 			return nil, err
 		}
-		return installation.PKI(ctx)
+		return installation.PKI(ctx, origin)
 	}
 	from, err := pki.DirectoryStore(o.dir).Load(ctx)
 	if err == nil && len(from.CAs) == 0 && len(from.ServiceAccount.Key) == 0 {
@@ -153,8 +171,12 @@ func (o *certsImportOptions) read(ctx context.Context, s *session) (*pki.State, 
 func (o *certsImportOptions) printResult(store pki.Store, r *pki.ImportResult) {
 	w := o.env.Streams.Err
 	if len(r.Added) > 0 {
+		next := "up"
+		if o.replace {
+			next += " --" + record.FlagReplaceAuthorities
+		}
 		fmt.Fprintf(w, "Imported into %s: %s. To issue certificates with them, run %s.\n",
-			store, strings.Join(r.Added, ", "), o.setup.command("up"))
+			store, strings.Join(r.Added, ", "), o.setup.command(next))
 	}
 	if len(r.Same) > 0 {
 		fmt.Fprintf(w, "Already present: %s.\n", strings.Join(r.Same, ", "))

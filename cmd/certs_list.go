@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type certsListOptions struct {
@@ -28,16 +28,19 @@ func newCertsListCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List authorities, service-account keys and certificates, and when each is due",
-		Long: `List shows the setup's PKI. DUE is when a certificate is to be renewed, which kcpctl up does by itself.
-For an authority, it is when its remaining time becomes too short to sign certificates with the
-configured validity: replace it with rotate-ca. Many certificates that differ only in their component are
-listed as one; --all lists each.`,
+		Long: `List the authorities, service-account keys and certificates of the setup. RENEWAL is when kcpctl
+up renews a certificate. For an authority, it is when the authority can no longer sign certificates with
+the configured validity: replace it with rotate-ca. Many certificates that differ only
+in their component are listed as one; --all lists each, and -o wide adds common names and issuers.`,
+		Example: `  kcpctl certs list
+  kcpctl certs list --all -o wide
+  kcpctl certs list -o json | jq -r '.items[] | select(.type == "Certificate") | .name'`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.setup.add(c.Flags())
 	addAll(c.Flags(), &o.all, "certificate", "dates")
-	addOutput(c, &o.output, "", machineFormats...)
+	addOutput(c, &o.output, "", append([]string{outputWide}, machineFormats...)...)
 	return c
 }
 
@@ -51,11 +54,15 @@ func (o *certsListOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
+	if o.output != "" && o.output != outputWide {
 		return encode(o.env.Streams.Out, o.output, l)
 	}
 	out := o.env.Streams.Out
-	ui.Table(out, []string{"NAME", "CN", "ISSUER", "USED BY", "EXPIRES", "DUE"}, o.rows(l.Items)...)
+	header := []string{"NAME", "USED BY", "EXPIRES", "RENEWAL"}
+	if o.output == outputWide {
+		header = append(header, "CN", "ISSUER")
+	}
+	ui.Table(out, header, o.rows(l.Items)...)
 	for _, r := range pki.AllRotations() {
 		if phase, ok := l.Rotations[r.Key()]; ok {
 			line := fmt.Sprintf("rotation of the %s: phase %s, %s", r, phase, phaseMeaning(phase))
@@ -84,7 +91,23 @@ func (s *session) certificates(ctx context.Context) (*pki.List, error) {
 		return unknown
 	})
 	l.Store = s.store().String()
-	return l, nil
+	return l, s.markLost(ctx, l, state)
+}
+
+// markLost marks the authorities whose keys are lost, and notes them. Without a connection that is not known.
+func (s *session) markLost(ctx context.Context, l *pki.List, state *pki.State) error {
+	if s.runtime == nil {
+		return nil
+	}
+	known, err := s.runtime.Record(ctx)
+	if err != nil {
+		return err
+	}
+	l.MarkLost(known.LostKeys(state))
+	if lost, next := known.LostKeysMessage(state, l.Store); lost != "" {
+		s.reporter.note(lost + "; " + next)
+	}
+	return nil
 }
 
 // rows returns the rows of the table: one for many certificates that are alike, unless --all is given.
@@ -132,7 +155,11 @@ func (o *certsListOptions) row(i pki.Item, users, without string) []string {
 		cn, issuer, expires = gather.Without(i.CN, without), i.Issuer, i.NotAfter.UTC().Format(time.DateOnly)
 	}
 	out := o.env.Streams.Out
-	return []string{out.Text(name), out.Text(cn), issuer, users, expires, o.due(i)}
+	cells := []string{out.Text(name), users, expires, o.due(i)}
+	if o.output == outputWide {
+		cells = append(cells, out.Text(cn), issuer)
+	}
+	return cells
 }
 
 // due is when an item is to be replaced: red if it is expired or missing, yellow if it is due soon.
@@ -166,8 +193,8 @@ func newCertsCheckCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Fail if anything expires soon",
-		Long: `Check lists the authorities and certificates that expire soon or are missing, and exits with 1 if it
-finds any. Use it in cron jobs and for monitoring.`,
+		Long: `List the authorities and certificates that expire soon or are missing, and exit with 1 if there are any, or
+with 5 if they cannot be read. Use it in cron jobs and for monitoring.`,
 		Example: "  kcpctl certs check --expiring-within 30d",
 		Args:    noArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
@@ -180,14 +207,15 @@ finds any. Use it in cron jobs and for monitoring.`,
 func (o *certsCheckOptions) run(ctx context.Context) error {
 	s, err := openStore(ctx, o.env, &o.setup)
 	if err != nil {
-		return err
+		return orUnknown(err)
 	}
 	defer s.close()
 	l, err := s.certificates(ctx)
 	if err != nil {
-		return err
+		return orUnknown(err)
 	}
-	ending := slices.DeleteFunc(l.Items, func(i pki.Item) bool { return !i.EndsWithin(time.Duration(o.within), o.env.Now()) })
+	ending := slices.DeleteFunc(l.Items,
+		func(i pki.Item) bool { return !i.EndsWithin(time.Duration(o.within), o.env.Now()) })
 	o.print(ending)
 	var remedies []string
 	for _, i := range ending {

@@ -8,10 +8,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 type certsRenewOptions struct {
@@ -20,6 +22,8 @@ type certsRenewOptions struct {
 	rollout rolloutFlags
 	within  days
 	names   []string
+	// cronJob prints a job that renews certificates, instead of renewing them.
+	cronJob bool
 }
 
 func newCertsRenewCmd(env *Env) *cobra.Command {
@@ -27,12 +31,16 @@ func newCertsRenewCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "renew [NAME...]",
 		Short: "Renew certificates, and roll the components that use them",
-		Long: `Renew issues new certificates, applies them, and rolls the components that use them: one after another,
+		Long: `Issue new certificates, apply them, and roll the components that use them: one after another,
 each when the previous one is ready. NAME is a certificate, or a component such as root-shard or
 shard/alpha. Without names it renews all certificates.
 
-It does not replace authorities: use rotate-ca.`,
+It does not replace authorities: use rotate-ca.
+
+--print-cronjob prints the manifest of a CronJob that renews weekly, with its ServiceAccount and the permissions that it
+needs. It uses the setup that was applied last (--applied) and the image of spec.workloads.image.`,
 		Example: `  kcpctl certs renew --expiring-within 30d
+  kcpctl certs renew --print-cronjob --expiring-within 30d | kubectl apply -f -
   kcpctl certs renew shard/alpha demo-front-proxy-main-server`,
 		RunE: func(c *cobra.Command, args []string) error {
 			o.names = args
@@ -40,29 +48,61 @@ It does not replace authorities: use rotate-ca.`,
 		},
 		ValidArgsFunction: completeArgs(0, o.setup.names(env, certificateNames)),
 	}
-	o.setup.add(c.Flags())
+	o.setup.addStarting(c.Flags())
 	o.rollout.add(c)
 	c.Flags().Var(&o.within, "expiring-within", "renew only certificates that expire this soon, such as 30d or 720h")
+	c.Flags().BoolVar(&o.rollout.applied, "applied", false,
+		"use the setup that was applied last, instead of the content of the setup file")
+	c.Flags().BoolVar(&o.cronJob, "print-cronjob", false,
+		"print a CronJob that renews certificates weekly (default of --expiring-within: 30d)")
 	c.Flags().Lookup("expiring-within").DefValue = "" // not 0s
 	return c
 }
 
+func (o *certsRenewOptions) validate() error {
+	if o.rollout.applied && o.rollout.offline {
+		return clierr.New(clierr.BadInput, "omit one of them",
+			"--applied cannot be used with --offline: the cluster has the setup that was applied last")
+	}
+	return o.rollout.validate(&o.setup)
+}
+
 func (o *certsRenewOptions) run(ctx context.Context) error {
-	if err := o.rollout.validate(&o.setup); err != nil {
+	if err := o.validate(); err != nil {
 		return err
 	}
-	r, err := openRollout(ctx, o.env, &o.setup, &o.rollout)
+	if o.cronJob {
+		return o.printCronJob(ctx)
+	}
+	s, err := loadSetup(o.env, &o.setup)
+	if err == nil && !o.rollout.applied {
+		err = o.checkNames(s.topology)
+	}
+	if err != nil {
+		return err
+	}
+	if o.rollout.inClient() {
+		return o.printClient(s)
+	}
+	r, err := s.openRollout(ctx, &o.rollout)
 	if err != nil {
 		return err
 	}
 	defer r.close()
 	t := r.session.topology
+	if err := o.checkNames(t); err != nil { // with --applied it is another setup than in the file
+		return err
+	}
 	certs, err := o.selected(t, r.state)
 	if err != nil {
 		return err
 	}
 	if len(certs) == 0 {
 		fmt.Fprintf(o.env.Streams.Err, "No certificate of kcp %q expires within %s.\n", t.Name, &o.within)
+		return nil
+	}
+	if o.rollout.dry() && o.rollout.offline {
+		printSecrets(r.session, certs)
 		return nil
 	}
 	renew := map[pki.LeafKey]bool{}
@@ -76,11 +116,32 @@ func (o *certsRenewOptions) run(ctx context.Context) error {
 	title := fmt.Sprintf("renew %s of kcp %q, used by %s",
 		plural(len(certs), "certificate", "certificates"), t.Name, plural(len(users), "component", "components"))
 	err = r.renew(ctx, title, run.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return renew[c.Key()] }})
-	if err != nil || o.rollout.wait.output == outputJSON {
+	if err != nil || o.rollout.wait.output == outputJSON || o.rollout.dry() {
 		return err
 	}
 	fmt.Fprintf(o.env.Streams.Err, "\n%s renewed.\n", plural(len(certs), "certificate", "certificates"))
 	return nil
+}
+
+// printClient prints the Secrets of the certificates that the names select. It contacts no cluster.
+func (o *certsRenewOptions) printClient(s *session) error {
+	if o.within > 0 {
+		return clierr.New(clierr.BadInput, "use --dry-run=server",
+			"--expiring-within needs the certificates, which --dry-run=client does not read")
+	}
+	certs, err := o.named(s.topology, map[pki.LeafKey]bool{})
+	printSecrets(s, certs)
+	return err
+}
+
+// printSecrets prints the Secrets of certificates in a dry run.
+func printSecrets(s *session, certs []pki.Cert) {
+	for _, c := range certs {
+		s.printRefs(plan.Ref{
+			GroupVersionKind: kind.Secret.GroupVersionKind, Name: c.Secret,
+			Namespace: s.topology.Component(c.Component).Cluster.Namespace,
+		})
+	}
 }
 
 // selected are the certificates that the names and --expiring-within select.
@@ -95,27 +156,38 @@ func (o *certsRenewOptions) selected(t *topology.Topology, s *pki.State) ([]pki.
 			soon[pki.LeafKey{Cluster: i.Cluster, Secret: i.Name}] = true
 		}
 	}
-	table, known := pki.Table(t), map[string]bool{}
+	return o.named(t, soon)
+}
+
+// named are the certificates that the names select and, with --expiring-within, that expire soon.
+func (o *certsRenewOptions) named(t *topology.Topology, soon map[pki.LeafKey]bool) ([]pki.Cert, error) {
 	var out []pki.Cert
-	for _, c := range table {
-		known[c.Secret], known[string(c.Component)] = true, true
-		named := len(o.names) == 0 || slices.Contains(o.names, c.Secret) || slices.Contains(o.names, string(c.Component))
+	for _, c := range pki.Table(t) {
+		named := len(o.names) == 0 || slices.Contains(o.names, c.Secret) ||
+			slices.Contains(o.names, string(c.Component))
 		if named && (o.within == 0 || soon[c.Key()]) {
 			out = append(out, c)
-		}
-	}
-	for _, n := range o.names {
-		if !known[n] {
-			return nil, unknownCertificate(n, table)
 		}
 	}
 	return out, nil
 }
 
+// checkNames rejects names that are neither a certificate nor a component that has one.
+func (o *certsRenewOptions) checkNames(t *topology.Topology) error {
+	table := pki.Table(t)
+	for _, n := range o.names {
+		if !slices.ContainsFunc(table, func(c pki.Cert) bool { return n == c.Secret || n == string(c.Component) }) {
+			return unknownCertificate(n, table)
+		}
+	}
+	return nil
+}
+
 func unknownCertificate(name string, table []pki.Cert) error {
 	for _, ca := range topology.CAs {
 		if name == string(ca) || name == string(ca)+"-ca" {
-			return clierr.New(clierr.BadInput, "run kcpctl certs rotate-ca "+string(ca), "%q is an authority, not a certificate", name)
+			return clierr.New(clierr.BadInput, "run kcpctl certs rotate-ca "+string(ca),
+				"%q is an authority, not a certificate", name)
 		}
 	}
 	var known []string

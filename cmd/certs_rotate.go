@@ -9,11 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // rotateOptions are the options of the commands that rotate.
@@ -27,7 +27,7 @@ type rotateOptions struct {
 }
 
 func (o *rotateOptions) addRotateFlags(c *cobra.Command) {
-	o.setup.add(c.Flags())
+	o.setup.addStarting(c.Flags())
 	o.rollout.add(c)
 	c.Flags().BoolVar(&o.pause, "pause", false, "stop when the new one is trusted; the same command continues")
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "with --finish: do not ask for confirmation")
@@ -49,7 +49,8 @@ func newRotateCACmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rotate-ca CA...",
 		Short: "Replace certificate authorities while kcp serves",
-		Long: `Rotate-ca replaces certificate authorities (` + strings.Join(names, ", ") + `) in two phases. A setup can stay
+		Long: `Replace certificate authorities (` + strings.Join(names,
+			", ") + `) in two phases. A setup can stay
 in each of them for any time. Several authorities go through the phases together, so that components roll only once:
 
   distribute  all components trust the new authority; the current one still signs
@@ -70,8 +71,10 @@ their files again, and --finish waits until they have done so. After an interrup
 		ValidArgsFunction: completeArgs(0, fixed(names...)),
 	}
 	o.addRotateFlags(c)
-	c.Flags().BoolVar(&o.finish, "finish", false, "remove the previous authority: certificates that it signed are no longer accepted")
-	c.Flags().StringVar(&o.from, "from", "", "directory with the new authority, as written by export (default: a new one is created)")
+	c.Flags().BoolVar(&o.finish, "finish", false,
+		"remove the previous authority: certificates that it signed are no longer accepted")
+	c.Flags().StringVar(&o.from, "from", "",
+		"directory with the new authority, as written by export (default: a new one is created)")
 	return c
 }
 
@@ -97,6 +100,9 @@ func (o *rotateCAOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.rollout.inClient() || o.rollout.dry() && o.rollout.offline {
+		return o.printClient(rotations)
+	}
 	r, rotate, err := o.openRotation(ctx, rotations)
 	if err != nil {
 		return err
@@ -110,12 +116,20 @@ func (o *rotateCAOptions) run(ctx context.Context) error {
 			first := fmt.Sprintf("Certificates signed by the previous %s stop working.", removed)
 			warning = append([]string{first}, affected(removed, r.session.topology)...)
 		}
-		return o.runFinish(ctx, rotations, warning, cas.Finish)
+		err := o.runFinish(ctx, r.session, rotations, warning, cas)
+		if err == nil && !o.rollout.dry() {
+			o.refreshMerged(ctx, r)
+		}
+		return err
 	}
 	phase, err := cas.Run(ctx)
 	if err != nil {
 		return o.explain(err)
 	}
+	if o.rollout.dry() {
+		return nil
+	}
+	o.refreshMerged(ctx, r)
 	if o.rollout.wait.output == outputJSON {
 		return nil
 	}
@@ -124,7 +138,8 @@ func (o *rotateCAOptions) run(ctx context.Context) error {
 		return nil
 	}
 	w := o.env.Streams.Err
-	fmt.Fprintf(w, "\nThe new %s signs. The previous one is still trusted, until %s --finish.\n", rotations, o.command(rotations))
+	fmt.Fprintf(w, "\nThe new %s signs. The previous one is still trusted, until %s --finish.\n", rotations,
+		o.command(rotations))
 	for _, line := range affected(rotations, r.session.topology) {
 		fmt.Fprintln(w, line)
 	}
@@ -165,8 +180,10 @@ func newRotateKeyCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rotate-service-account-key",
 		Short: "Replace the key that signs the tokens of service accounts",
-		Long: `Rotate-service-account-key first distributes the public part of a new key to all shards, and then signs with it. Earlier
+		Long: `Distribute the public part of a new key to all shards, and then sign with the key. Earlier
 keys still verify the tokens that they signed, until --finish removes them. After an interruption the same command continues.`,
+		Example: `  kcpctl certs rotate-service-account-key
+  kcpctl certs rotate-service-account-key --finish`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
@@ -177,6 +194,9 @@ keys still verify the tokens that they signed, until --finish removes them. Afte
 
 func (o *rotateKeyOptions) run(ctx context.Context) error {
 	rotations := pki.Rotations{pki.KeyRotation{}}
+	if o.rollout.inClient() || o.rollout.dry() && o.rollout.offline {
+		return o.printClient(rotations)
+	}
 	r, rotate, err := o.openRotation(ctx, rotations)
 	if err != nil {
 		return err
@@ -191,23 +211,38 @@ func (o *rotateKeyOptions) run(ctx context.Context) error {
 		var warning []string
 		if n > 0 {
 			warning = []string{
-				fmt.Sprintf("Service-account tokens signed by %s will stop working.", plural(n, "earlier key", "earlier keys")),
-				"kcpctl cannot list their holders: tokens that pods and controllers request expire within hours, those in",
+				fmt.Sprintf("Service-account tokens signed by %s will stop working.",
+					plural(n, "earlier key", "earlier keys")),
+				"kcpctl cannot list their holders: tokens that pods and controllers request expire " +
+					"within hours, those in",
 				"Secrets of workspaces never do.",
 			}
 		}
-		return o.runFinish(ctx, rotations, warning, key.Finish)
+		return o.runFinish(ctx, r.session, rotations, warning, key)
 	}
 	phase, err := key.Run(ctx)
 	switch {
 	case err != nil:
 		return o.explain(err)
-	case o.rollout.wait.output == outputJSON:
+	case o.rollout.wait.output == outputJSON, o.rollout.dry():
 	case phase == pki.PhaseDistribute:
 		o.tellPause(rotations, nil)
 	default:
-		fmt.Fprintf(o.env.Streams.Err, "\nThe new %s signs. Earlier ones still verify the tokens that they signed, until %s --finish.\n",
+		fmt.Fprintf(o.env.Streams.Err,
+			"\nThe new %s signs. Earlier ones still verify the tokens that they signed, until %s --finish.\n",
 			rotations, o.command(rotations))
+	}
+	return nil
+}
+
+// printClient prints what a rotation replaces. It contacts no cluster.
+func (o *rotateOptions) printClient(rotations pki.Rotations) error {
+	s, err := loadSetup(o.env, &o.setup)
+	if err != nil {
+		return err
+	}
+	for _, r := range rotations {
+		fmt.Fprintf(s.env.Streams.Out, "%s of kcp %q (client dry run)\n", r, s.topology.Name)
 	}
 	return nil
 }
@@ -223,6 +258,9 @@ func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotation
 		return nil, rotate, err
 	}
 	s := r.session
+	if o.rollout.dry() {
+		rotate.Show = s.printPlan
+	}
 	rotate.Topology, rotate.Store = s.topology, s.store()
 	if s.runtime == nil {
 		rotate.Pause = true // the user applies the output: one phase at a time
@@ -236,11 +274,11 @@ func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotation
 		r.close()
 		return nil, rotate, err
 	}
-	rotate.Begin = func(title string) func() { return s.reporter.begin(ctx, r.header(title), o.rollout.wait.output) }
+	rotate.Begin = func(title string) func() { return s.reporter.begin(ctx, r.header(title)) }
 	return r, rotate, nil
 }
 
-// explain shows conflicts, and adds how to continue to an error without a hint: every phase is safe to stay in.
+// explain shows conflicts, and adds how to continue to an error without a hint: it is safe to pause in every phase.
 func (o *rotateOptions) explain(err error) error {
 	err = o.setup.explainUnapplied(err)
 	if conflict, ok := errors.AsType[*run.ConflictError](err); ok && o.rollout.wait.output != outputJSON {
@@ -256,7 +294,8 @@ func (o *rotateOptions) explain(err error) error {
 // tellPause says how to continue after the first phase. stops is why the run had to end there, if it had to.
 func (o *rotateOptions) tellPause(rotations pki.Rotations, stops error) {
 	w := o.env.Streams.Err
-	fmt.Fprintf(w, "\nThe new %s is trusted; the current one still signs. Continue with %s", rotations, o.command(rotations))
+	fmt.Fprintf(w, "\nThe new %s is trusted; the current one still signs. Continue with %s", rotations,
+		o.command(rotations))
 	if o.rollout.offline {
 		fmt.Fprint(w, "\nonce this is applied and all components have rolled")
 	}
@@ -296,24 +335,34 @@ func phaseMeaning(p pki.Phase) string {
 	return "the next one is trusted, the current one signs"
 }
 
+// finisher ends rotations.
+type finisher interface {
+	// MayFinish fails if they cannot end yet. It writes nothing.
+	MayFinish(ctx context.Context) error
+	Finish(ctx context.Context) error
+}
+
 // runFinish warns, asks, and finishes rotations. Without a warning nothing is removed.
-func (o *rotateOptions) runFinish(
-	ctx context.Context, rotations pki.Rotations, warning []string, finish func(context.Context) error,
-) error {
+func (o *rotateOptions) runFinish(ctx context.Context, s *session, rotations pki.Rotations, warning []string,
+	of finisher) error {
+	if err := of.MayFinish(ctx); err != nil {
+		return o.explain(err)
+	}
 	if warning == nil {
 		fmt.Fprintf(o.env.Streams.Err, "The %s is not being rotated: nothing is removed.\n", rotations)
-		return o.explain(finish(ctx))
+		return o.explain(of.Finish(ctx))
 	}
 	for _, line := range warning {
 		fmt.Fprintln(o.env.Streams.Err, line)
 	}
-	if !o.yes {
-		yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Remove the previous %s?", rotations))
-		if err != nil || !yes {
-			return err
-		}
+	yes, err := removal{
+		removalFlags: &removalFlags{dryRunFlags: o.rollout.dryRunFlags, yes: o.yes}, session: s,
+		question: fmt.Sprintf("Remove the previous %s?", rotations), preview: of.Finish,
+	}.confirmed(ctx)
+	if err != nil || !yes {
+		return o.explain(err)
 	}
-	if err := finish(ctx); err != nil {
+	if err := of.Finish(ctx); err != nil {
 		return o.explain(err)
 	}
 	if o.rollout.wait.output != outputJSON {
@@ -325,7 +374,8 @@ func (o *rotateOptions) runFinish(
 // affected lists what depends on previous authorities outside the setup.
 func affected(all pki.Rotations, t *topology.Topology) []string {
 	if !all.Has(topology.ServerCA) && !all.Has(topology.ClientCA) {
-		return []string{"No kubeconfig depends on it: only components of the setup do, and they use the new one already."}
+		return []string{"No kubeconfig depends on it: only components of the setup do, and they use the " +
+			"new one already."}
 	}
 	since := "the switch, because the previous client CA signed their certificates:"
 	if all.Has(topology.ServerCA) {
@@ -337,7 +387,8 @@ func affected(all pki.Rotations, t *topology.Topology) []string {
 	}
 	declared := "no kubeconfig is declared"
 	if len(names) > 0 {
-		declared = "copies of the declared kubeconfigs " + strings.Join(names, ", ") + " (get new ones with kcpctl kubeconfig NAME)"
+		declared = "copies of the declared kubeconfigs " + strings.Join(names,
+			", ") + " (get new ones with kcpctl kubeconfig NAME)"
 	}
 	return []string{
 		"Affected are kubeconfigs that were issued before " + since,

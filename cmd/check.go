@@ -9,12 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/check"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/engine/check"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // checkPause is how long kcpctl check --wait waits between two rounds.
@@ -42,24 +42,25 @@ func newCheckCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check a running setup, or with --pre the prerequisites of up",
-		Long: `Check inspects a running setup: components, every connection between them, registration of the shards, the cache,
-certificates. With --pre it checks the prerequisites of up, which up also does itself.
+		Long: `Inspect a running setup: components, every connection between them, registration of the shards, the cache,
+certificates. With --pre, check the prerequisites of up, which up also checks itself.
 
 Each check is one line, followed by the causes if it did not pass. Causes that are the same for many
-components are one line; -o wide prints them all.
+components are one line, and so are the checks of a category that are skipped for the same reason;
+-o wide prints them all.
 
 Every check has an ID, and a failed one reports the cause and the fix. kcpctl explain ID explains a check.
 
-Exit codes: 0 all passed or only warnings, 1 a check failed, 2 invalid flags or setup file.`,
+Exit codes: 0 all passed or only warnings, 1 a check failed, 2 invalid flags or setup file, 5 no check could run.`,
 		Example: `  kcpctl check --pre
   kcpctl check --wait 5m
   kcpctl explain KCP014`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error { return orUnknown(o.run(c.Context())) },
 	}
-	o.setup.add(c.Flags())
+	o.setup.addComparing(c.Flags())
 	c.Flags().BoolVar(&o.pre, "pre", false, "check the prerequisites of up, before anything is deployed")
-	addOutput(c, &o.output, outputTable, append([]string{outputTable, outputWide}, machineFormats...)...)
+	addOutput(c, &o.output, outputTable, append([]string{outputTable, outputWide, outputJUnit}, machineFormats...)...)
 	c.Flags().DurationVar(&o.wait, "wait", 0, "repeat the checks until none fails, for at most this time")
 	return c
 }
@@ -70,6 +71,7 @@ func (o *checkOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
+	s.noteRuns(ctx)
 	until := o.env.Now().Add(o.wait)
 	for {
 		r, err := o.round(ctx, s)
@@ -107,8 +109,8 @@ func (o *checkOptions) round(ctx context.Context, s *session) (*check.Report, er
 	return check.Run(ctx, subject, check.Health), nil
 }
 
-// objects renders what up would apply. If the PKI cannot be read, which is a check of its own, new certificates replace it:
-// checks look at pods, not at Secrets.
+// objects renders what up would apply. If the PKI cannot be read, which another check reports, new certificates replace
+// it: checks look at pods, not at Secrets.
 func (o *checkOptions) objects(ctx context.Context, s *session) ([]render.Object, error) {
 	options := run.DesiredOptions{Now: o.env.Now()}
 	desired, err := run.LoadDesired(ctx, s.topology, s.store(), options)
@@ -122,9 +124,7 @@ func (o *checkOptions) objects(ctx context.Context, s *session) ([]render.Object
 }
 
 func (o *checkOptions) finish(r *check.Report) error {
-	if o.output == outputTable || o.output == outputWide {
-		printReport(o.env.Streams.Out, r, o.output == outputWide)
-	} else if err := encode(o.env.Streams.Out, o.output, r); err != nil {
+	if err := o.print(r); err != nil {
 		return err
 	}
 	if !r.Passed {
@@ -133,18 +133,35 @@ func (o *checkOptions) finish(r *check.Report) error {
 	return nil
 }
 
+func (o *checkOptions) print(r *check.Report) error {
+	switch o.output {
+	case outputTable, outputWide:
+		printReport(o.env.Streams.Out, r, o.output == outputWide)
+		return nil
+	case outputJUnit:
+		return printJUnit(o.env.Streams.Out, r)
+	}
+	return encode(o.env.Streams.Out, o.output, r)
+}
+
 // printReport prints results under their categories, as linkerd check does: with all causes, or with the first ones.
 func printReport(w *ui.Stream, r *check.Report, all bool) {
 	category := ""
-	for _, res := range r.Results {
+	for i, res := range r.Results {
 		if res.Category != category {
 			category = res.Category
 			fmt.Fprintf(w, "%s\n", w.Bold(category))
 		}
-		glyph := map[check.Status]string{check.OK: w.Check(), check.Warn: w.Warn(), check.Fail: w.Cross(), check.Skipped: w.Dot()}[res.Status]
+		if res.Status == check.Skipped && !all {
+			printSkipped(w, r.Results, i)
+			continue
+		}
+		glyph := map[check.Status]string{check.OK: w.Check(), check.Warn: w.Warn(), check.Fail: w.Cross(),
+			check.Skipped: w.Dot()}[res.Status]
 		causes := causes(res.Cause, all)
 		if res.Status == check.Skipped {
-			fmt.Fprintf(w, "%s %s\n", glyph, w.Dim(w.Text(res.ID+" "+res.Title+" (skipped: "+strings.Join(causes, "; ")+")")))
+			fmt.Fprintf(w, "%s %s\n", glyph,
+				w.Dim(w.Text(res.ID+" "+res.Title+" (skipped: "+strings.Join(causes, "; ")+")")))
 			continue
 		}
 		fmt.Fprintf(w, "%s %s %s\n", glyph, w.Dim(res.ID), w.Text(res.Title))
@@ -167,7 +184,35 @@ func printReport(w *ui.Stream, r *check.Report, all bool) {
 	fmt.Fprintf(w, "\n%s %s\n", glyph, r.Summary())
 }
 
-// causes returns the lines of a cause: all, or those that are the same for many components in one line, and not too many.
+// printSkipped prints one line for the checks of a category that were skipped for the same reason as a result, unless
+// an earlier result has printed it.
+func printSkipped(w *ui.Stream, results []check.Result, at int) {
+	n := 0
+	for i, res := range results {
+		if res.Status != check.Skipped || res.Category != results[at].Category || res.Cause != results[at].Cause {
+			continue
+		}
+		if i < at {
+			return
+		}
+		n++
+	}
+	columns := 0
+	if w.TTY {
+		columns, _ = w.Size()
+	}
+	text := w.Text(fmt.Sprintf("%d skipped: %s", n, strings.Join(causes(results[at].Cause, false), "; ")))
+	for i, line := range strings.Split(ui.Wrap(text, max(0, columns-2)), "\n") {
+		glyph := w.Dot()
+		if i > 0 {
+			glyph = " "
+		}
+		fmt.Fprintf(w, "%s %s\n", glyph, w.Dim(line))
+	}
+}
+
+// causes returns the lines of a cause: all, or those that are the same for many components in one line, and not too
+// many.
 func causes(cause string, all bool) []string {
 	messages := gather.In(cause)
 	if !all {
@@ -187,8 +232,11 @@ func newExplainCmd(env *Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [ID]",
 		Short: "Explain a check: what it tests, why, and how to fix a failure",
-		Long:  "Explain shows what a check of kcpctl check tests, why, and how to fix a failure. Without an ID it lists all checks.",
-		Args:  maxArgs(1),
+		Long: "Show what a check of kcpctl check tests, why, and how to fix a failure. Without an ID, " +
+			"list all checks.",
+		Example: `  kcpctl explain
+  kcpctl explain KCP014`,
+		Args: maxArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				var rows [][]string
@@ -203,7 +251,8 @@ func newExplainCmd(env *Env) *cobra.Command {
 				return unknownCheck(args[0])
 			}
 			w := env.Streams.Out
-			fmt.Fprintf(w, "%s %s  (%s)\n\n%s\n\n%s %s\n", w.Bold(c.ID), c.Title, c.Category, ui.Wrap(c.Explanation, 100), w.Cyan("fix:"), c.Fix)
+			fmt.Fprintf(w, "%s %s  (%s)\n\n%s\n\n%s %s\n", w.Bold(c.ID), c.Title, c.Category,
+				ui.Wrap(c.Explanation, 100), w.Cyan("fix:"), c.Fix)
 			return nil
 		},
 		ValidArgsFunction: completeArgs(1, checkIDs),

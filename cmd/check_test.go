@@ -2,14 +2,39 @@ package cmd
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/check"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/engine/check"
 )
+
+// Checks that are skipped are one line for each reason in a category, which fits a terminal.
+func TestSkippedChecks(t *testing.T) {
+	skipped := func(id, category, cause string) check.Result {
+		return check.Result{ID: id, Category: category, Title: id + " works", Status: check.Skipped, Cause: cause}
+	}
+	report := &check.Report{Results: []check.Result{
+		skipped("KCP101", "Agents", "the setup has no agents"),
+		{ID: "KCP102", Category: "Agents", Title: "it works", Status: check.OK},
+		skipped("KCP103", "Agents", "shard/alpha is not ready, because its process has ended"),
+		skipped("KCP104", "Agents", "the setup has no agents"),
+		skipped("KCP105", "Workloads", "the setup has no agents"),
+	}}
+	s, out, _ := ui.Fake("", 40, 24)
+	printReport(s.Out, report, false)
+	text, _, _ := strings.Cut(out.String(), "\n\n")
+	require.Equal(t, `Agents
+. 2 skipped: the setup has no agents
++ KCP102 it works
+. 1 skipped: shard/alpha is not ready,
+  because its process has ended
+Workloads
+. 1 skipped: the setup has no agents`, regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(text, ""))
+}
 
 func TestPrintReport(t *testing.T) {
 	lines := func(format string, n int) string {
@@ -50,8 +75,11 @@ func TestPrintReport(t *testing.T) {
 		},
 		"many skipped": {
 			report(check.Skipped, "no DNS\n"+lines("shard/s%d: s%d-0 is not ready", 9)), false,
-			ok + ". KCP102 /readyz of every component passes (skipped: no DNS; " +
-				"shard/s0, shard/s1, shard/s2 and 6 more: ... is not ready)\n",
+			ok + ". 1 skipped: no DNS; shard/s0, shard/s1, shard/s2 and 6 more: ... is not ready\n",
+		},
+		"skipped, with all": {
+			report(check.Skipped, "no DNS"), true,
+			ok + ". KCP102 /readyz of every component passes (skipped: no DNS)\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

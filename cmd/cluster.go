@@ -8,7 +8,8 @@ func newClusterCmd(env *Env) *cobra.Command {
 		Use:   "cluster",
 		Short: "Manage the physical clusters that run the workloads of workspaces",
 	}
-	c.AddCommand(newClusterAddCmd(env), newClusterListCmd(env), newClusterCordonCmd(env), newClusterUncordonCmd(env), newClusterDrainCmd(env),
+	c.AddCommand(newClusterAddCmd(env), newClusterListCmd(env), newClusterCordonCmd(env), newClusterUncordonCmd(env),
+		newClusterDrainCmd(env),
 		newClusterRemoveCmd(env))
 	return c
 }

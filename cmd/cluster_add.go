@@ -6,15 +6,14 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // The values of --mode.
@@ -45,8 +44,8 @@ func newClusterAddCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add NAME --context CONTEXT",
 		Short: "Add a physical cluster to the setup file and register it",
-		Long: `Add adds a physical cluster to spec.workloads in the setup file, keeping its comments, order and style, and
-registers only that cluster. It waits until the cluster is Ready, and prints the APIs that it serves. The
+		Long: `Add a physical cluster to spec.workloads in the setup file, keeping its comments, order and style, and
+register only that cluster. Then wait until the cluster is Ready, and print the APIs that it serves. The
 first cluster also starts the controller. The kubeconfig is not stored: kcpctl creates a ServiceAccount on
 the cluster, and the controller uses its token. With --mode pull, a Deployment in the cluster syncs it and connects
 to kcp, for example because the controller cannot connect to the cluster.
@@ -78,7 +77,8 @@ kcpctl up to continue.`,
 			}
 			for _, name := range replaceFlags() {
 				if c.Flags().Changed(name) {
-					return clierr.New(clierr.BadInput, "change the cluster in the setup file first", "--%s cannot be used with --replace", name)
+					return clierr.New(clierr.BadInput, "change the cluster in the setup file first",
+						"--%s cannot be used with --replace", name)
 				}
 			}
 			return o.replace(c.Context())
@@ -86,21 +86,26 @@ kcpctl up to continue.`,
 		ValidArgsFunction: o.completeNames,
 	}
 	f := c.Flags()
-	o.setup.add(f)
+	o.setup.addStarting(f)
 	for _, name := range []string{"context", "kubeconfig"} {
 		allow(f, nil, name) // a variable is about the cluster of kcp
 	}
 	f.Lookup("context").Usage = "kubeconfig context of the physical cluster (default: the current context)"
 	f.Lookup("kubeconfig").Usage = "path to the kubeconfig of the physical cluster (default: the one that kubectl uses)"
-	f.StringVar(&o.server, "server", "", "URL at which the controller reaches the API server (default: that of the kubeconfig)")
-	f.StringVar(&o.mode, "mode", modePush, "where the syncer runs: push (in the controller), pull (in the cluster) or none (you start it)")
+	f.StringVar(&o.server, "server", "",
+		"URL at which the controller reaches the API server (default: that of the kubeconfig)")
+	f.StringVar(&o.mode, "mode", modePush,
+		"where the syncer runs: push (in the controller), pull (in the cluster) or none (you start it)")
 	completeFlag(c, "mode", fixed(modePush, modePull, modeNone))
-	f.StringToStringVar(&o.labels, "label", nil, "label of the cluster, as `KEY=VALUE`; users select clusters by labels (repeatable)")
+	f.StringToStringVar(&o.labels, "label", nil,
+		"label of the cluster, as `KEY=VALUE`; users select clusters by labels (repeatable)")
 	f.Lookup("label").DefValue = "" // not []
-	f.BoolVar(&o.acceptSchema, "accept-schema", false, "make the published schemas narrower, if the cluster needs that to serve the APIs")
-	f.BoolVar(&o.replaces, "replace", false, "accept the physical cluster that the setup file has now for a Cluster that was another one")
+	f.BoolVar(&o.acceptSchema, "accept-schema", false,
+		"make the published schemas narrower, if the cluster needs that to serve the APIs")
+	f.BoolVar(&o.replaces, "replace", false,
+		"accept the physical cluster that the setup file has now for a Cluster that was another one")
 	addYes(f, &o.yes)
-	o.edit.add(c, 10*time.Minute, "the cluster is ready")
+	o.edit.add(c, "the cluster is ready")
 	return c
 }
 
@@ -113,7 +118,8 @@ func (o *clusterAddOptions) run(ctx context.Context) error {
 	}
 	if o.acceptSchema && o.mode == modeNone {
 		return clierr.New(clierr.BadInput, "run kcpctl workloads negotiate --narrow when its syncer runs",
-			"--accept-schema cannot be used with --mode none: the controller reads the schemas from the syncer, which you start")
+			"--accept-schema cannot be used with --mode none: the controller reads the schemas from the "+
+				"syncer, which you start")
 	}
 	o.context, o.kubeconfig, o.setup.context, o.setup.kubeconfig = o.setup.context, o.setup.kubeconfig, "", ""
 	before, err := loadSetup(o.env, &o.setup)
@@ -121,20 +127,23 @@ func (o *clusterAddOptions) run(ctx context.Context) error {
 		return err
 	}
 	if slices.Contains(physicalNames(before), o.name) {
-		return clierr.New(clierr.BadInput, "choose another name, or change the cluster in the file and run "+o.setup.command("up"),
+		return clierr.New(clierr.BadInput,
+			"choose another name, or change the cluster in the file and run "+o.setup.command("up"),
 			"%s already has a cluster %q in spec.workloads.clusters", before.file.Name, o.name)
 	}
 	edited, err := before.file.AddCluster(o.cluster())
 	if err != nil {
 		return err
 	}
-	add := addition{editFlags: &o.edit, what: fmt.Sprintf("cluster %q", o.name), ready: o.adopts, explain: o.explain, done: o.done}
+	add := addition{editFlags: &o.edit, what: fmt.Sprintf("cluster %q", o.name), ready: o.adopts,
+		explain: o.explain, done: o.done}
 	return add.apply(ctx, before, edited)
 }
 
 // cluster is the cluster that the flags describe.
 func (o *clusterAddOptions) cluster() v1alpha1.WorkloadCluster {
-	c := v1alpha1.WorkloadCluster{Name: o.name, Context: o.context, Kubeconfig: o.kubeconfig, Server: o.server, Labels: o.labels}
+	c := v1alpha1.WorkloadCluster{Name: o.name, Context: o.context, Kubeconfig: o.kubeconfig,
+		Server: o.server, Labels: o.labels}
 	c.SyncMode, _ = syncModeOf(o.mode)
 	return c
 }
@@ -152,8 +161,8 @@ func syncModeOf(mode string) (v1alpha1.SyncMode, bool) {
 	return "", false
 }
 
-// adopts says what becomes of the namespaces of workspaces that the cluster has already. A cluster that cannot be read fails the run
-// later.
+// adopts says what becomes of the namespaces of workspaces that the cluster has already. A cluster that cannot be read
+// fails the run later.
 func (o *clusterAddOptions) adopts(ctx context.Context, s *session) error {
 	t := s.findTenants(ctx, s.topology.Component(topology.IDOf(topology.Physical, o.name)))
 	if len(t.clusters[0].all) == 0 {
@@ -177,7 +186,8 @@ func (o *clusterAddOptions) adopts(ctx context.Context, s *session) error {
 func (t *tenants) adoption(c *tenantCluster) (out []string) {
 	if own := t.own(c); len(own) > 0 {
 		out = append(out, fmt.Sprintf("cluster %q already has %s of this setup. Objects of workspaces that still have them are adopted. "+
-			"Others are shown as orphans: they are kept for an hour, and volumes until they are released", c.name, t.describe(own)))
+			"Others are shown as orphans: they are kept for an hour, and volumes until they are released",
+			c.name, t.describe(own)))
 	}
 	others := t.others(c)
 	for _, id := range slices.Sorted(maps.Keys(others)) {
@@ -203,7 +213,8 @@ func (o *clusterAddOptions) done(ctx context.Context, s *session) error {
 	}
 	if o.acceptSchema {
 		if err := o.accept(ctx, s.negotiation(c, o.edit.wait.timeout)); err != nil {
-			return clierr.Also(err, "the cluster is registered: continue with "+o.setup.command("workloads negotiate --narrow "+o.name))
+			return clierr.Also(err, "the cluster is registered: continue with "+
+				o.setup.command("workloads negotiate --narrow "+o.name))
 		}
 	}
 	if o.edit.wait.output != "" {
@@ -214,7 +225,8 @@ func (o *clusterAddOptions) done(ctx context.Context, s *session) error {
 		return err
 	}
 	if live == nil {
-		return clierr.New(clierr.Conflict, "run "+o.setup.command("up"), "Cluster %s in %s was deleted after it was added", o.name, c.workspace)
+		return clierr.New(clierr.Conflict, "run "+o.setup.command("up"),
+			"Cluster %s in %s was deleted after it was added", o.name, c.workspace)
 	}
 	o.printAPIs(live, c.workspace)
 	return nil
@@ -251,7 +263,8 @@ func (o *clusterAddOptions) printAPIs(live *api.Cluster, workspace string) {
 		if workspace != setup.DefaultComputeWorkspace {
 			start += " --workspace " + workspace
 		}
-		fmt.Fprintf(o.env.Streams.Err, "\ncluster %q is registered. Start its syncer on a machine that reaches kcp and the cluster:\n  %s\n  %s\n",
+		fmt.Fprintf(o.env.Streams.Err,
+			"\ncluster %q is registered. Start its syncer on a machine that reaches kcp and the cluster:\n  %s\n  %s\n",
 			o.name, o.setup.command("kubeconfig --syncer "+o.name+" -o kcp.kubeconfig"), start)
 		return
 	}
@@ -276,5 +289,6 @@ func (o *clusterAddOptions) printAPIs(live *api.Cluster, workspace string) {
 
 // explain adds to an error how to continue, if the cluster is in the setup file.
 func (o *clusterAddOptions) explain(err error) error {
-	return clierr.Also(err, fmt.Sprintf("the cluster is in %s: fix the cause and run %s", o.setup.file, o.setup.command("up")))
+	return clierr.Also(err, fmt.Sprintf("the cluster is in %s: fix the cause and run %s", o.setup.file,
+		o.setup.command("up")))
 }

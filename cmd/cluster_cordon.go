@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 type clusterCordonOptions struct {
@@ -27,7 +27,7 @@ func newClusterCordonCmd(env *Env) *cobra.Command {
 	return newClusterCordonLikeCmd(&clusterCordonOptions{env: env, cordon: true}, &cobra.Command{
 		Use:   "cordon NAME",
 		Short: "Mark a physical cluster as unschedulable",
-		Long: `Cordon marks a physical cluster as unschedulable: nothing new is scheduled to it, and what runs there stays. If the
+		Long: `Mark a physical cluster as unschedulable: nothing new is scheduled to it, and what runs there stays. If the
 cluster is in the setup file, the command sets unschedulable there too.`,
 		Example: "  kcpctl cluster cordon c1",
 	})
@@ -35,9 +35,10 @@ cluster is in the setup file, the command sets unschedulable there too.`,
 
 func newClusterUncordonCmd(env *Env) *cobra.Command {
 	return newClusterCordonLikeCmd(&clusterCordonOptions{env: env}, &cobra.Command{
-		Use:     "uncordon NAME",
-		Short:   "Mark a physical cluster as schedulable",
-		Long:    "Uncordon marks a cordoned or drained cluster as schedulable again. Replicas move back to it in small steps.",
+		Use:   "uncordon NAME",
+		Short: "Mark a physical cluster as schedulable",
+		Long: "Mark a cordoned or drained cluster as schedulable again. Replicas move back to " +
+			"it in small steps.",
 		Example: "  kcpctl cluster uncordon c1",
 	})
 }
@@ -71,15 +72,12 @@ func (o *clusterCordonOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// cordonCluster makes a cluster unschedulable or schedulable: in the setup file, if the cluster is in it, and in kcp. It returns the session
-// with the edited file, which is connected as s is.
+// cordonCluster makes a cluster unschedulable or schedulable: in the setup file, if the cluster is in it, and in kcp.
+// It returns the session with the edited file, which is connected as s is.
 func (s *session) cordonCluster(ctx context.Context, c *compute, name string, on bool) (*session, error) {
-	live, err := c.cluster(ctx, name)
+	live, err := s.registeredCluster(ctx, c, name)
 	if err != nil {
 		return nil, err
-	}
-	if live == nil {
-		return nil, c.unknownCluster(ctx, s.flags, physicalNames(s), name)
 	}
 	if err := c.endDrain(ctx, live, on); err != nil {
 		return nil, err
@@ -94,10 +92,20 @@ func (s *session) cordonCluster(ctx context.Context, c *compute, name string, on
 	return after, c.mark(ctx, live, on)
 }
 
-// unknownCluster is the error for a cluster that is not registered. The names in the setup file are those of inFile.
+// registeredCluster returns a Cluster, which must exist.
+func (s *session) registeredCluster(ctx context.Context, c *compute, name string) (*api.Cluster, error) {
+	live, err := c.cluster(ctx, name)
+	if err == nil && live == nil {
+		err = c.unknownCluster(ctx, s.flags, physicalNames(s), name)
+	}
+	return live, err
+}
+
+// unknownCluster is the error for a cluster that is not registered. inFile has the names in the setup file.
 func (c *compute) unknownCluster(ctx context.Context, flags *setupFlags, inFile []string, name string) error {
 	if slices.Contains(inFile, name) {
-		return clierr.New(clierr.NotReady, "run "+flags.command("up")+" first", "the cluster %q is not registered yet", name)
+		return clierr.New(clierr.NotReady, "run "+flags.command("up")+" first",
+			"the cluster %q is not registered yet", name)
 	}
 	all, err := c.clusters(ctx)
 	if err != nil {
@@ -110,19 +118,12 @@ func (c *compute) unknownCluster(ctx context.Context, flags *setupFlags, inFile 
 	return unknownName("cluster", name, names)
 }
 
-// cordonInFile changes the setup file, and applies the Cluster as up does. A cluster that is not in the file, or has the value already, stays as
-// it is.
+// cordonInFile changes the setup file, and applies the Cluster as up does. A cluster that is not in the file, or has
+// the value already, is not changed.
 func (s *session) cordonInFile(ctx context.Context, c *compute, name string, on bool) (*session, error) {
-	at := slices.IndexFunc(physicalClusters(s), func(p v1alpha1.WorkloadCluster) bool { return p.Name == name })
-	if at < 0 || physicalClusters(s)[at].Unschedulable == on {
-		return s, nil
-	}
-	if err := setup.CheckEditable(s.flags.file); err != nil {
-		return nil, err
-	}
-	edited, err := s.file.CordonCluster(name, on)
-	if err != nil {
-		return nil, err
+	edited, err := s.cordonEdit(name, on)
+	if err != nil || edited == s.file {
+		return s, err
 	}
 	after, err := s.with(edited)
 	if err != nil {
@@ -137,7 +138,28 @@ func (s *session) cordonInFile(ctx context.Context, c *compute, name string, on 
 	}, nil)
 }
 
-// applyCluster applies the Cluster object of the setup file, and nothing else.
+// cordonEdit returns the setup file with the value of a cluster; the same file if the cluster has it already.
+func (s *session) cordonEdit(name string, on bool) (*setup.File, error) {
+	at := slices.IndexFunc(physicalClusters(s), func(p v1alpha1.WorkloadCluster) bool { return p.Name == name })
+	if at < 0 || physicalClusters(s)[at].Unschedulable == on {
+		return s.file, nil
+	}
+	if err := setup.CheckEditable(s.flags.file); err != nil {
+		return nil, err
+	}
+	return s.file.CordonCluster(name, on)
+}
+
+// printCordon prints what a drain changes in the setup file.
+func (s *session) printCordon(name string) error {
+	edited, err := s.cordonEdit(name, true)
+	if err == nil {
+		s.printEdit(edited)
+	}
+	return err
+}
+
+// applyCluster applies only the Cluster object of the setup file.
 func (s *session) applyCluster(ctx context.Context, c *compute, name string) error {
 	all, err := render.Component(s.topology, c.state, s.topology.Component(topology.IDOf(topology.Physical, name)))
 	if err != nil {
@@ -148,19 +170,22 @@ func (s *session) applyCluster(ctx context.Context, c *compute, name string) err
 			continue
 		}
 		if _, err := c.ApplyObject(ctx, c.place(name), o.Unstructured, false, false); err != nil {
-			return clierr.New(clierr.Code(err), "the setup file is changed already: fix the cause and run "+s.flags.command("up"),
+			return clierr.New(clierr.Code(err),
+				"the setup file is changed already: fix the cause and run "+s.flags.command("up"),
 				"apply Cluster %s in %s: %w", name, c.workspace, err)
 		}
 	}
 	return nil
 }
 
-// endDrain removes the request for a drain from a Cluster that becomes schedulable, and an old one from a Cluster that is only cordoned.
+// endDrain removes the request for a drain from a Cluster that becomes schedulable, and an old one from a Cluster that
+// is only cordoned.
 func (c *compute) endDrain(ctx context.Context, live *api.Cluster, cordon bool) error {
 	if _, drain := live.Annotations[api.AnnotationDrain]; !drain || cordon && live.Spec.Unschedulable {
 		return nil
 	}
-	return c.patch(ctx, live.Name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationDrain: nil}}})
+	return c.patch(ctx, live.Name,
+		map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationDrain: nil}}})
 }
 
 // mark makes a Cluster unschedulable or schedulable, if it is not.

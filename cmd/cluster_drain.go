@@ -4,19 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // drainInterval is the time between two looks at a cluster that is drained.
 const drainInterval = time.Second
 
 type clusterDrainOptions struct {
+	dryRunFlags
 	env     *Env
 	setup   setupFlags
 	name    string
@@ -28,7 +30,7 @@ func newClusterDrainCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "drain NAME",
 		Short: "Move the workloads of a physical cluster to other clusters",
-		Long: `Drain cordons a physical cluster, and waits until nothing is scheduled to it. Replicas move in small steps: the
+		Long: `Cordon a physical cluster, and wait until nothing is scheduled to it. Replicas move in small steps: the
 cluster shrinks when their replacements are available in other clusters. Workloads with volumes, finished Jobs,
 and objects that users gave the label of the cluster do not move: they have to be deleted.
 
@@ -43,28 +45,47 @@ Rerun the command to continue after an interruption. kcpctl cluster uncordon end
 	}
 	f := c.Flags()
 	o.setup.add(f)
-	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long to wait until nothing is scheduled to the cluster (0 means no limit)")
-	allow(f, anywhere, "timeout")
+	o.addDryRun(c, "the edit")
+	addTimeout(f, &o.timeout, "wait until nothing is scheduled to the cluster")
 	return c
 }
 
 func (o *clusterDrainOptions) run(ctx context.Context) error {
-	if err := checkTimeout(o.timeout); err != nil {
+	if err := errors.Join(o.validateDryRun(), checkTimeout(o.timeout)); err != nil {
 		return err
+	}
+	if o.inClient() {
+		s, err := loadSetup(o.env, &o.setup)
+		if err != nil {
+			return err
+		}
+		if names := physicalNames(s); !slices.Contains(names, o.name) {
+			return unknownName("cluster", o.name, names)
+		}
+		return s.printCordon(o.name)
 	}
 	s, c, err := openCompute(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	if o.dry() {
+		if _, err := s.registeredCluster(ctx, c, o.name); err != nil {
+			return err
+		}
+		s.printLeaves(ctx, c, o.name, "would be moved from")
+		return s.printCordon(o.name)
+	}
 	if _, err := s.drainCluster(ctx, c, o.name, o.timeout); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.env.Streams.Err, "cluster %q is drained: nothing is scheduled to it. To use it again, run:\n  %s\n", o.name, o.setup.command("cluster uncordon "+o.name))
+	fmt.Fprintf(o.env.Streams.Err, "cluster %q is drained: nothing is scheduled to it. To use it again, run:\n  %s\n",
+		o.name, o.setup.command("cluster uncordon "+o.name))
 	return nil
 }
 
-// drainCluster cordons a cluster, and waits until nothing is scheduled to it. It returns the session with the edited file.
+// drainCluster cordons a cluster, and waits until nothing is scheduled to it. It returns the session with the edited
+// file.
 func (s *session) drainCluster(ctx context.Context, c *compute, name string, timeout time.Duration) (*session, error) {
 	after, err := s.cordonCluster(ctx, c, name, true)
 	if err != nil {
@@ -73,21 +94,20 @@ func (s *session) drainCluster(ctx context.Context, c *compute, name string, tim
 	if err := c.patch(ctx, name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationDrain: "true"}}}); err != nil {
 		return nil, err
 	}
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not drained after %s", timeout))
-		defer cancel()
-	}
-	left, err := c.awaitDrained(ctx, name, func(left string) { fmt.Fprintf(s.env.Streams.Err, "cluster %s: %s\n", name, left) })
+	ctx, cancel := limited(ctx, timeout, "drained")
+	defer cancel()
+	left, err := c.awaitDrained(ctx, name,
+		func(left string) { fmt.Fprintf(s.env.Streams.Err, "cluster %s: %s\n", name, left) })
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		hint := fmt.Sprintf("rerun the command to continue, or run %s to end the drain", s.flags.command("cluster uncordon "+name))
+		hint := fmt.Sprintf("rerun the command to continue, or run %s to end the drain",
+			s.flags.command("cluster uncordon "+name))
 		return nil, clierr.New(clierr.NotReady, hint, "cluster %q: %w: %s", name, err, left)
 	}
 	return after, err
 }
 
-// awaitDrained waits until the controller says that nothing is scheduled to a cluster, or until the context ends. It reports what is left when
-// it changes, and returns it.
+// awaitDrained waits until the controller says that nothing is scheduled to a cluster, or until the context ends. It
+// reports what is left when it changes, and returns it.
 func (c *compute) awaitDrained(ctx context.Context, name string, report func(left string)) (left string, _ error) {
 	for {
 		now, done, err := c.left(ctx, name)
@@ -118,7 +138,8 @@ func (c *compute) left(ctx context.Context, name string) (left string, done bool
 	case cl == nil:
 		return "", true, nil
 	case !cl.Draining():
-		return "", false, clierr.New(clierr.Conflict, "rerun the command", "cluster %q was uncordoned while it was drained", name)
+		return "", false, clierr.New(clierr.Conflict, "rerun the command",
+			"cluster %q was uncordoned while it was drained", name)
 	}
 	s := conditionOf(cl, api.ConditionSchedulable)
 	switch {

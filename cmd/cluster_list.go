@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/ui"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
 )
 
 // What a table shows for a value that there is not, or that is not known: as kubectl.
@@ -40,7 +40,7 @@ func newClusterListCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the physical clusters, and whether they are ready",
-		Long: `List shows the Clusters of the compute workspace, also those that are not in the setup file. REASON is why a
+		Long: `List the Clusters of the compute workspace, also those that are not in the setup file. REASON is why a
 cluster is not ready. LEAVES is the number of objects in workspaces that are scheduled to it, and APIS how
 many of its APIs workspaces can use there. With -o wide, EVICTED is True if other clusters run its share, too,
 because it has been not ready for longer than evictAfter, or False with the reason why they do not.`,
@@ -71,7 +71,7 @@ func (o *clusterListOptions) run(ctx context.Context) error {
 	return o.list(ctx, c, s.topology.Name, physicalNames(s))
 }
 
-// list prints the Clusters, and those of the setup file that are not registered.
+// list prints the Clusters, and the clusters of the setup file that are not registered.
 func (o *clusterListOptions) list(ctx context.Context, c *compute, setup string, inFile []string) error {
 	all, err := c.clusters(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (o *clusterListOptions) list(ctx context.Context, c *compute, setup string,
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		fmt.Fprintf(o.env.Streams.Err, "kcp %q has no clusters.\n", setup)
+		o.env.noneFound("clusters", fmt.Sprintf("kcp %q", setup))
 		return nil
 	}
 	ui.Table(o.env.Streams.Out, header, rows...)
@@ -114,13 +114,15 @@ func (o *clusterListOptions) row(cl *api.Cluster, columns int) []string {
 		reason = noValue
 	}
 	if cl.Spec.Unschedulable && schedulable.Status != metav1.ConditionFalse { // the controller has not seen it yet
-		schedulable.Status, schedulable.Reason = metav1.ConditionFalse, api.ReasonCordoned
+		schedulable.Status = metav1.ConditionFalse
+		schedulable.Reason = api.ReasonCordoned
 	}
 	may := string(schedulable.Status)
 	if schedulable.Status == metav1.ConditionFalse {
 		may += " (" + schedulable.Reason + ")"
 	}
-	serves, wanted := 0, 0
+	serves := 0
+	wanted := 0
 	for _, a := range cl.Status.APIs {
 		if a.State.Serves() {
 			serves++
@@ -140,7 +142,8 @@ func (o *clusterListOptions) row(cl *api.Cluster, columns int) []string {
 	return []string{
 		cl.Name, string(ready.Status), reason, may, string(cl.Mode()), cmp.Or(cl.Status.Version, unknownValue),
 		fmt.Sprintf("%d/%d", serves, wanted), leaves, o.age(cl.CreationTimestamp.Time),
-		cmp.Or(labels.Set(ownLabels(cl)).String(), noValue), syncer, evictedOf(cl), cmp.Or(firstLine(ready.Message), noValue),
+		cmp.Or(labels.Set(ownLabels(cl)).String(), noValue), syncer, evictedOf(cl),
+		cmp.Or(firstLine(ready.Message), noValue),
 	}[:columns]
 }
 

@@ -12,25 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/ui"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
-// leavesTime is how long the list of what stays in a cluster may take, before the command asks without it.
+// leavesTime is how long it may take to list the objects that remain in a cluster, before the command asks without it.
 const leavesTime = time.Minute
 
 type clusterRemoveOptions struct {
-	env     *Env
-	setup   setupFlags
-	name    string
-	force   bool
-	yes     bool
+	env   *Env
+	setup setupFlags
+	name  string
+	force bool
+	removalFlags
 	timeout time.Duration
 }
 
@@ -39,8 +39,8 @@ func newClusterRemoveCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Drain a physical cluster, and remove it from kcp and from the setup file",
-		Long: `Remove drains a physical cluster of the setup file, deletes its Cluster, its credential, and the account of the
-syncer on the cluster, and removes it from the file, keeping the other comments, order and style. Other changes
+		Long: `Drain a physical cluster of the setup file, delete its Cluster, its credential, and the account of the
+syncer on the cluster, and remove it from the file, keeping the other comments, order and style. Other changes
 of the file are not applied.
 
 With --force the cluster is not drained: what is scheduled to it is scheduled to other clusters, and objects with
@@ -60,20 +60,19 @@ Rerun the command to continue after an interruption.`,
 	f := c.Flags()
 	o.setup.add(f)
 	f.BoolVar(&o.force, "force", false, "do not drain the cluster: give up what is scheduled to it")
-	addYes(f, &o.yes)
-	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long the removal may take (0 means no limit)")
-	allow(f, anywhere, "timeout")
+	o.addRemoval(c, "the edit")
+	addTimeout(f, &o.timeout, "remove the cluster")
 	return c
 }
 
 func (o *clusterRemoveOptions) run(ctx context.Context) error {
-	if err := errors.Join(checkTimeout(o.timeout), setup.CheckEditable(o.setup.file)); err != nil {
+	if err := errors.Join(o.validateDryRun(), checkTimeout(o.timeout), setup.CheckEditable(o.setup.file)); err != nil {
 		return err
 	}
-	if o.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.timeout, fmt.Errorf("not removed after %s", o.timeout))
-		defer cancel()
+	ctx, cancel := limited(ctx, o.timeout, "removed")
+	defer cancel()
+	if o.inClient() {
+		return o.printClient(ctx)
 	}
 	s, c, err := openCompute(ctx, o.env, &o.setup)
 	if err != nil {
@@ -83,18 +82,18 @@ func (o *clusterRemoveOptions) run(ctx context.Context) error {
 	if !slices.Contains(physicalNames(s), o.name) {
 		return o.notInFile(ctx, s, c)
 	}
-	if o.force {
-		listing, cancel := context.WithTimeoutCause(ctx, leavesTime, fmt.Errorf("not listed after %s", leavesTime))
-		o.printLeft(listing, c, func(gr schema.GroupResource, do func(*unstructured.Unstructured)) error {
-			return s.eachObject(listing, c, gr, do)
-		})
-		cancel()
+	switch {
+	case o.force:
+		s.printLeaves(ctx, c, o.name, "stay in")
+	case o.dry():
+		s.printLeaves(ctx, c, o.name, "would be moved from")
 	}
-	if !o.yes {
-		yes, err := o.env.Streams.Confirm(ctx, o.question(s))
-		if err != nil || !yes {
-			return err
-		}
+	yes, err := removal{
+		removalFlags: &o.removalFlags, session: s, question: o.question(s),
+		preview: func(ctx context.Context) error { return o.show(ctx, s) },
+	}.confirmed(ctx)
+	if err != nil || !yes {
+		return err
 	}
 	before, err := o.empty(ctx, s, c)
 	if err != nil {
@@ -103,21 +102,62 @@ func (o *clusterRemoveOptions) run(ctx context.Context) error {
 	return o.remove(ctx, before)
 }
 
-func (o *clusterRemoveOptions) question(s *session) string {
-	if o.force {
-		return fmt.Sprintf("Remove cluster %q from kcp %q, and give up what is scheduled to it? Objects stay in the cluster. This cannot be undone.", o.name, s.topology.Name)
+// printClient prints the edit of the setup file. It contacts no cluster.
+func (o *clusterRemoveOptions) printClient(ctx context.Context) error {
+	s, err := loadSetup(o.env, &o.setup)
+	if err != nil {
+		return err
 	}
-	return fmt.Sprintf("Remove cluster %q from kcp %q, after moving what is scheduled to it to other clusters?", o.name, s.topology.Name)
+	if names := physicalNames(s); !slices.Contains(names, o.name) {
+		return unknownName("cluster", o.name, names)
+	}
+	return o.show(ctx, s)
 }
 
-// printLeft lists what stays in the cluster, by workspace and API: the leaves of the cluster in kcp. What cannot be read is named, and
-// does not prevent the removal.
-func (o *clusterRemoveOptions) printLeft(
+// show prints the edit of the setup file and, in a server dry run, what would be deleted.
+func (o *clusterRemoveOptions) show(ctx context.Context, s *session) error {
+	after, err := o.edited(s)
+	if err != nil {
+		return err
+	}
+	return o.preview(ctx, s, after, o.upRun(s, after))
+}
+
+func (o *clusterRemoveOptions) question(s *session) string {
+	if o.force {
+		return fmt.Sprintf("Remove cluster %q from kcp %q, and give up what is scheduled to it? Objects stay in the "+
+			"cluster. This cannot be undone.", o.name, s.topology.Name)
+	}
+	return fmt.Sprintf("Remove cluster %q from kcp %q, after moving what is scheduled to it to other clusters?",
+		o.name, s.topology.Name)
+}
+
+// printLeaves lists the objects that are scheduled to a cluster. does says what happens to them.
+func (s *session) printLeaves(ctx context.Context, c *compute, name, does string) {
+	ctx, cancel := context.WithTimeoutCause(ctx, leavesTime, fmt.Errorf("not listed after %s", leavesTime))
+	defer cancel()
+	leaves{env: s.env, cluster: name, does: does}.print(ctx, c,
+		func(gr schema.GroupResource, do func(*unstructured.Unstructured)) error {
+			return s.eachObject(ctx, c, gr, do)
+		})
+}
+
+// leaves are the objects of workspaces that are scheduled to a cluster.
+type leaves struct {
+	env *Env
+	// cluster is the name of the cluster. does continues a sentence about them: "would be moved from".
+	cluster, does string
+}
+
+// print lists them by workspace and API: the leaves of the cluster in kcp. What cannot be read is named, and does not
+// prevent the removal.
+func (l leaves) print(
 	ctx context.Context, c *compute, each func(schema.GroupResource, func(*unstructured.Unstructured)) error,
 ) {
-	live, err := c.cluster(ctx, o.name)
+	live, err := c.cluster(ctx, l.cluster)
 	if err != nil {
-		o.env.note(fmt.Sprintf("what stays in cluster %q is not known: %s", o.name, firstLine(err.Error())))
+		l.env.note(fmt.Sprintf("which objects %s cluster %q is not known: %s", l.does, l.cluster,
+			firstLine(err.Error())))
 		return
 	}
 	if live == nil {
@@ -127,7 +167,7 @@ func (o *clusterRemoveOptions) printLeft(
 	var unread []string
 	for _, gr := range leafAPIs(live) {
 		err := each(gr, func(leaf *unstructured.Unstructured) {
-			if leaf.GetLabels()[api.LabelCluster] == o.name {
+			if leaf.GetLabels()[api.LabelCluster] == l.cluster {
 				counts[[2]string{leaf.GetAnnotations()[kcpapi.AnnotationCluster], gr.String()}]++
 			}
 		})
@@ -146,16 +186,16 @@ func (o *clusterRemoveOptions) printLeft(
 	}
 	slices.SortFunc(rows, slices.Compare[[]string])
 	if len(rows) > 0 {
-		fmt.Fprintf(o.env.Streams.Err, "These objects of workspaces stay in cluster %q:\n", o.name)
-		ui.Table(o.env.Streams.Err, []string{"WORKSPACE", "API", "OBJECTS"}, rows...)
+		fmt.Fprintf(l.env.Streams.Err, "These objects of workspaces %s cluster %q:\n", l.does, l.cluster)
+		ui.Table(l.env.Streams.Err, []string{"WORKSPACE", "API", "OBJECTS"}, rows...)
 	}
 	for _, line := range gather.Messages(unread) {
-		o.env.note(fmt.Sprintf("what else stays in cluster %q is not known: %s", o.name, line))
+		l.env.note(fmt.Sprintf("which other objects %s cluster %q is not known: %s", l.does, l.cluster, line))
 	}
 }
 
-// leafAPIs returns the APIs whose objects can be leaves: the APIs that are or were published, and those of kcp itself that follow
-// workloads.
+// leafAPIs returns the APIs whose objects can be leaves: the APIs that are or were published, and the APIs of kcp
+// itself that follow workloads.
 func leafAPIs(cl *api.Cluster) (out []schema.GroupResource) {
 	for _, a := range cl.Status.APIs {
 		if a.State != api.APIIgnored {
@@ -179,19 +219,21 @@ func (o *clusterRemoveOptions) notInFile(ctx context.Context, s *session, c *com
 	if live == nil {
 		return c.unknownCluster(ctx, s.flags, physicalNames(s), o.name)
 	}
-	return clierr.New(clierr.BadInput, "drain it with "+o.setup.command("cluster drain "+o.name)+", then delete its Cluster in workspace "+c.workspace+" with kubectl",
+	return clierr.New(clierr.BadInput, "drain it with "+o.setup.command("cluster drain "+o.name)+
+		", then delete its Cluster in workspace "+c.workspace+" with kubectl",
 		"cluster %q is not in %s, so kcpctl does not manage it", o.name, s.file.Name)
 }
 
-// empty drains the cluster, or with --force lets the controller give up what is scheduled to it. It returns the session with the edited
-// file. A cluster that is not registered has nothing.
+// empty drains the cluster, or with --force lets the controller give up what is scheduled to it. It returns the session
+// with the edited file. A cluster that is not registered has nothing.
 func (o *clusterRemoveOptions) empty(ctx context.Context, s *session, c *compute) (*session, error) {
 	live, err := c.cluster(ctx, o.name)
 	switch {
 	case err != nil || live == nil:
 		return s, err
 	case o.force:
-		return s, c.patch(ctx, o.name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationForceRemoval: "true"}}})
+		return s, c.patch(ctx, o.name,
+			map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationForceRemoval: "true"}}})
 	case live.DeletionTimestamp != nil:
 		return s, nil // the removal was interrupted
 	}
@@ -233,8 +275,8 @@ func (o *clusterRemoveOptions) edited(before *session) (*session, error) {
 	return after, nil
 }
 
-// upRun deletes the objects of the cluster and nothing else: its Cluster, until that is gone, before what its syncer needs. The file is edited
-// last, so that a removal that was interrupted continues.
+// upRun deletes only the objects of the cluster: first its Cluster, and when that is gone, the objects that its syncer
+// needs. The file is edited last, so that a removal that was interrupted continues.
 func (o *clusterRemoveOptions) upRun(before, after *session) upRun {
 	ids := added(after.topology, before.topology) // the cluster, and the place of its syncer
 	return upRun{

@@ -9,18 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// replaceFlags are the flags of cluster add that describe a new cluster. A cluster that is replaced is in the setup file.
+// replaceFlags are the flags of cluster add that describe a new cluster. A cluster that is replaced is in the setup
+// file.
 func replaceFlags() []string {
 	return []string{"context", "kubeconfig", "server", "mode", "label", "accept-schema"}
 }
 
 // completeNames completes the names of clusters for --replace. A new cluster has a new name.
-func (o *clusterAddOptions) completeNames(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (o *clusterAddOptions) completeNames(c *cobra.Command, args []string,
+	typed string) ([]string, cobra.ShellCompDirective) {
 	if !o.replaces {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -51,7 +53,8 @@ func (o *clusterAddOptions) replace(ctx context.Context) error {
 // identity returns the UID of a physical cluster.
 type identity func(context.Context, v1alpha1.WorkloadCluster) (string, error)
 
-// accepts compares the physical cluster with the one that the Cluster was, asks, and records the answer for the controller.
+// accepts compares the physical cluster with the one that the Cluster was, asks, and records the answer for the
+// controller.
 func (o *clusterAddOptions) accepts(ctx context.Context, s *session, c *compute, identify identity) error {
 	live, all, err := o.registered(ctx, s, c)
 	if err != nil {
@@ -70,7 +73,8 @@ func (o *clusterAddOptions) accepts(ctx context.Context, s *session, c *compute,
 		return err
 	}
 	if o.edit.dryRun != dryRunNone {
-		fmt.Fprintf(o.env.Streams.Err, "cluster %q would be replaced: the physical cluster %s instead of %s.\n", o.name, uid, live.Status.UID)
+		fmt.Fprintf(o.env.Streams.Err, "cluster %q would be replaced: the physical cluster %s instead of %s.\n", o.name,
+			uid, live.Status.UID)
 		return nil
 	}
 	if !o.yes {
@@ -80,18 +84,21 @@ func (o *clusterAddOptions) accepts(ctx context.Context, s *session, c *compute,
 		}
 	}
 	patch := map[string]any{"metadata": map[string]any{
-		"annotations": map[string]any{api.AnnotationAcceptCluster: uid}, "resourceVersion": live.ResourceVersion, "uid": string(live.UID),
+		"annotations": map[string]any{api.AnnotationAcceptCluster: uid}, "resourceVersion": live.ResourceVersion,
+		"uid": string(live.UID),
 	}}
 	if err := c.patch(ctx, o.name, patch); err != nil {
 		return err
 	}
-	fmt.Fprintf(o.env.Streams.Err, "cluster %q may be the physical cluster %s instead of %s. Create the account of its syncer there:\n  %s\n",
+	fmt.Fprintf(o.env.Streams.Err,
+		"cluster %q may be the physical cluster %s instead of %s. Create the account of its syncer there:\n  %s\n",
 		o.name, uid, live.Status.UID, o.setup.command("up"))
 	return nil
 }
 
 // registered returns the Cluster, which must be in the setup file as well, and all Clusters.
-func (o *clusterAddOptions) registered(ctx context.Context, s *session, c *compute) (*api.Cluster, []*api.Cluster, error) {
+func (o *clusterAddOptions) registered(ctx context.Context, s *session,
+	c *compute) (*api.Cluster, []*api.Cluster, error) {
 	all, err := c.clusters(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -102,7 +109,8 @@ func (o *clusterAddOptions) registered(ctx context.Context, s *session, c *compu
 		return nil, nil, c.unknownCluster(ctx, s.flags, physicalNames(s), o.name)
 	case !slices.Contains(physicalNames(s), o.name):
 		return nil, nil, clierr.New(clierr.BadInput,
-			"set the annotation "+api.AnnotationAcceptCluster+" of its Cluster in workspace "+c.workspace+" with kubectl",
+			"set the annotation "+api.AnnotationAcceptCluster+" of its Cluster in workspace "+
+				c.workspace+" with kubectl",
 			"cluster %q is not in %s, so kcpctl does not manage it", o.name, s.file.Name)
 	}
 	return all[at], all, nil
@@ -119,7 +127,8 @@ func (o *clusterAddOptions) nothingToReplace(live *api.Cluster, all []*api.Clust
 	}
 	switch live.Status.UID {
 	case "":
-		fmt.Fprintf(o.env.Streams.Err, "nothing to replace: the controller has not seen cluster %q yet, and takes the one that answers.\n", o.name)
+		fmt.Fprintf(o.env.Streams.Err,
+			"nothing to replace: the controller has not seen cluster %q yet, and takes the one that answers.\n", o.name)
 	case uid:
 		fmt.Fprintf(o.env.Streams.Err, "nothing to replace: cluster %q is the physical cluster %s.\n", o.name, uid)
 	default:
@@ -128,12 +137,13 @@ func (o *clusterAddOptions) nothingToReplace(live *api.Cluster, all []*api.Clust
 	return true, nil
 }
 
-// replaceQuestion says what becomes of what is scheduled to a Cluster.
+// replaceQuestion says what happens to the objects that are scheduled to a Cluster.
 func replaceQuestion(live *api.Cluster, uid string) string {
 	scheduled := "What is scheduled to it"
 	if n := live.Status.Leaves; n != nil {
 		scheduled = fmt.Sprintf("The %s scheduled to it", plural(int(*n), "object", "objects"))
 	}
 	return fmt.Sprintf("Replace the physical cluster of Cluster %q, %s, by %s? %s will be created in the new one, "+
-		"without the data of volumes. What runs in the previous cluster stays there, and is not updated any more.", live.Name, live.Status.UID, uid, scheduled)
+		"without the data of volumes. What runs in the previous cluster stays there, and is not updated any more.",
+		live.Name, live.Status.UID, uid, scheduled)
 }

@@ -1,19 +1,23 @@
 package cmd
 
 import (
+	"context"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/check"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/release"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/api/release"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/check"
+	"github.com/kcpctl/kcpctl/internal/engine/status"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
-// completer returns the values that the shell completes. It uses no network.
+// completer returns the values that the shell completes. It uses no network, except for revisions.
 type completer func(*cobra.Command) []string
 
 // fixed completes the same values everywhere.
@@ -34,13 +38,14 @@ func completeArgs(limit int, values completer) cobra.CompletionFunc {
 // completeFlag completes the values of a flag. After a value that ends in = the shell adds no space.
 func completeFlag(c *cobra.Command, flag string, values completer) {
 	// It fails only if there is no such flag, or if it is called twice.
-	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		all, directive := values(c), cobra.ShellCompDirectiveNoFileComp
-		if slices.ContainsFunc(all, func(v string) bool { return strings.HasSuffix(v, "=") }) {
-			directive |= cobra.ShellCompDirectiveNoSpace
-		}
-		return all, directive
-	})
+	_ = c.RegisterFlagCompletionFunc(flag,
+		func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			all, directive := values(c), cobra.ShellCompDirectiveNoFileComp
+			if slices.ContainsFunc(all, func(v string) bool { return strings.HasSuffix(v, "=") }) {
+				directive |= cobra.ShellCompDirectiveNoSpace
+			}
+			return all, directive
+		})
 }
 
 // names completes names of the setup file, which may come from the environment as when the command runs. A file that
@@ -54,12 +59,34 @@ func (f *setupFlags) names(env *Env, list func(*session) []string) completer {
 		if err != nil {
 			return nil
 		}
-		s := &session{env: env, flags: &setupFlags{}} // no --local: names are the same there
-		if s.use(file) != nil {
+		s := &session{env: env, flags: f, reporter: &reporter{env: env}, directory: f.pkiDirectory(file)}
+		if f.placeOnCluster(file) != nil || s.use(file) != nil {
 			return nil
 		}
 		return list(s)
 	}
+}
+
+// completionTimeout is how long the shell waits for values that a cluster has.
+const completionTimeout = 3 * time.Second
+
+// revisions are the numbers of the setups that were applied, the newest first, with the time of each.
+func revisions(s *session) []string {
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	if s.connect(ctx) != nil {
+		return nil
+	}
+	defer s.close()
+	history, err := s.runtime.History(ctx)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, r := range slices.Backward(history) {
+		out = append(out, cobra.CompletionWithDesc(strconv.Itoa(r.Number), r.Time.UTC().Format(time.RFC3339)))
+	}
+	return out
 }
 
 // componentIDs are the components that run.
@@ -67,15 +94,21 @@ func componentIDs(s *session) []string {
 	return idsOf(s.topology.Running())
 }
 
-// selectableIDs are the components that --only can select.
+// selectableIDs are the components that --only can select: the components of status, and kubeconfigs.
 func selectableIDs(s *session) []string {
-	objects := append(s.topology.OfKind(topology.Kubeconfig, topology.Workspace), s.topology.Idle(topology.Physical)...)
-	return append(componentIDs(s), idsOf(objects)...)
+	return idsOf(append(status.Shown(s.topology), s.topology.OfKind(topology.Kubeconfig)...))
 }
 
-// targetIDs are the components that a kubeconfig can target.
+// targetIDs are the components that a kubeconfig with a client certificate can target.
 func targetIDs(s *session) []string {
-	return idsOf(s.topology.OfKind(topology.FrontProxy, topology.RootShard, topology.Shard))
+	all := s.topology.OfKind(topology.FrontProxy, topology.RootShard, topology.Shard)
+	return idsOf(slices.DeleteFunc(all, func(c *topology.Component) bool { return !c.AcceptsClientCertificates() }))
+}
+
+// loginIDs are the front-proxies that a kubeconfig without credentials can target.
+func loginIDs(s *session) []string {
+	return idsOf(slices.DeleteFunc(s.topology.FrontProxies(),
+		func(c *topology.Component) bool { return !acceptsLogins(c) }))
 }
 
 // shardNames are the names of all shards in kcp.
@@ -92,7 +125,7 @@ func removableShards(s *session) []string { return namesOf(s.topology.OfKind(top
 
 func kubeconfigNames(s *session) []string { return namesOf(s.topology.OfKind(topology.Kubeconfig)) }
 
-// etcdNames are the names of the managed etcds: those of their shards, or cache.
+// etcdNames are the names of the managed etcds: the names of their shards, or cache.
 func etcdNames(s *session) []string { return namesOf(s.topology.OfKind(topology.Etcd)) }
 
 // memberPods are the pods of the managed etcds.
@@ -112,6 +145,11 @@ func clusterNames(s *session) []string {
 		out = append(out, c.Name)
 	}
 	return out
+}
+
+// otherClusters are the clusters that a run can leave out: all except the cluster of the root shard.
+func otherClusters(s *session) []string {
+	return slices.DeleteFunc(clusterNames(s), func(name string) bool { return name == s.topology.Home.Name })
 }
 
 // certificateNames are the components that have certificates, and the certificates.

@@ -11,18 +11,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// computeClient is what the commands for clusters and workloads need of a client for kcp.
+// computeClient has the methods of a client for kcp that the commands for clusters and workloads need.
 type computeClient interface {
 	Object(ctx context.Context, p kcp.Place) (*unstructured.Unstructured, error)
 	Objects(ctx context.Context, p kcp.Place, selector string) ([]unstructured.Unstructured, error)
-	ApplyObject(ctx context.Context, p kcp.Place, o *unstructured.Unstructured, dryRun, force bool) (*unstructured.Unstructured, error)
+	ApplyObject(ctx context.Context, p kcp.Place, o *unstructured.Unstructured,
+		dryRun, force bool) (*unstructured.Unstructured, error)
 	PatchObject(ctx context.Context, p kcp.Place, patch map[string]any) (*unstructured.Unstructured, error)
 	Resources(ctx context.Context, workspace string, gv schema.GroupVersion) ([]metav1.APIResource, error)
 }
@@ -33,7 +34,8 @@ type compute struct {
 	// workspace is its path.
 	workspace string
 	state     *pki.State
-	// recorded is the ID of the setup in physical clusters in the record of the installation. It is empty if it is not known.
+	// recorded is the ID of the setup in physical clusters in the record of the installation. It is empty if it is not
+	// known.
 	recorded string
 }
 
@@ -61,7 +63,8 @@ func openCompute(ctx context.Context, env *Env, flags *setupFlags) (*session, *c
 		return nil, nil, err
 	}
 	if s.file.Setup.Spec.Workloads == nil {
-		return nil, nil, clierr.New(clierr.BadInput, "add a cluster with kcpctl cluster add", "%s has no spec.workloads", s.file.Name)
+		return nil, nil, clierr.New(clierr.BadInput, "add a cluster with kcpctl cluster add",
+			"%s has no spec.workloads", s.file.Name)
 	}
 	if err := s.connect(ctx); err != nil {
 		return nil, nil, err

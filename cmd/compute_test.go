@@ -17,14 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/ui"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/schedule"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
 )
 
-// fakeCompute keeps the objects of workspaces, by workspace, namespace, kind and name: root:team default Deployment/web.
+// fakeCompute keeps the objects of workspaces, by workspace, namespace, kind and name: root:team default
+// Deployment/web.
 type fakeCompute struct {
 	objects   map[string]*unstructured.Unstructured
 	resources map[string][]metav1.APIResource // by workspace and version: root:team apps/v1
@@ -193,7 +194,7 @@ c3     Unknown   NotRegistered     <unknown>          <unknown>   <unknown>   <u
 	f.objects = nil
 	out, errs := list("")
 	require.Empty(t, out)
-	require.Equal(t, "kcp \"demo\" has no clusters.\n", errs)
+	require.Equal(t, "No clusters found in kcp \"demo\".\n", errs)
 	out, _ = list("json")
 	require.Contains(t, out, `"items": []`)
 }

@@ -3,7 +3,7 @@ package cmd
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
 func newConfigCmd(env *Env) *cobra.Command {
@@ -15,9 +15,10 @@ func newConfigCmd(env *Env) *cobra.Command {
 func newConfigViewCmd(env *Env) *cobra.Command {
 	var flags setupFlags
 	c := &cobra.Command{
-		Use:   "view",
-		Short: "Print the setup with all defaults",
-		Args:  noArgs,
+		Use:     "view",
+		Short:   "Print the setup with all defaults",
+		Example: "  kcpctl config view -f prod.yaml",
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := loadSetup(env, &flags)
 			if err != nil {

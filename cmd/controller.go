@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kube"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/version"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
-	"github.com/kcpctl/kcpctl/internal/workload/controller"
-	"github.com/kcpctl/kcpctl/internal/workload/probe"
-	"github.com/kcpctl/kcpctl/internal/workload/roots"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/version"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/server/controller"
+	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
 )
 
 type controllerOptions struct {
@@ -40,9 +40,9 @@ func newControllerCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "controller",
 		Short: "Run the controller of transparent multi-cluster",
-		Long: `Controller publishes the APIs of physical clusters in kcp, checks whether the clusters are ready, and syncs
-those whose syncMode is Push. The Cluster objects are in the compute workspace, which has to exist. Of several
-controllers, one works, and the others wait.`,
+		Long: `Publish the APIs of physical clusters in kcp, check whether the clusters are ready, and sync the clusters
+whose syncMode is Push. The Cluster objects are in the compute workspace, which has to exist. If several
+controllers run, only one of them is active.`,
 		Example: "  kcpctl controller --kubeconfig kcp.kubeconfig --workspace root:compute",
 		Args:    noArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
@@ -51,15 +51,19 @@ controllers, one works, and the others wait.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig of kcp")
 	f.StringVar(&o.context, "context", "", "kubeconfig context to use")
 	f.StringVar(&o.setupID, "setup-id", "",
-		"ID of this kcp in physical clusters (default: the one that kcpctl up has recorded, or the logical cluster of --workspace)")
+		"ID of this kcp in physical clusters (default: the one that kcpctl up has recorded, or the logical "+
+			"cluster of --workspace)")
 	f.IntVar(&o.maxObjects, "max-objects-per-workspace", api.DefaultMaxObjects,
 		"how many objects of a workspace may be scheduled to clusters (0 means no limit)")
-	f.StringVar(&o.maxBytes, "max-bytes-per-workspace", resource.NewQuantity(api.DefaultMaxBytes, resource.BinarySI).String(),
+	f.StringVar(&o.maxBytes, "max-bytes-per-workspace",
+		resource.NewQuantity(api.DefaultMaxBytes, resource.BinarySI).String(),
 		"how large the objects of a workspace may be together, as a quantity (0 means no limit)")
 	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
-	f.StringVar(&o.workspaceType, "workspace-type", setup.DefaultWorkspaceType, "name of the WorkspaceType whose workspaces can use the APIs")
+	f.StringVar(&o.workspaceType, "workspace-type", setup.DefaultWorkspaceType,
+		"name of the WorkspaceType whose workspaces can use the APIs")
 	f.StringSliceVar(&o.apis, "apis", api.DefaultAPIs(), "APIs to publish, as RESOURCE.GROUP")
-	f.StringVar(&o.rebalance, "rebalance", string(api.RebalanceOnRequest), "when running replicas move to clusters with more room: OnRequest or Gradual")
+	f.StringVar(&o.rebalance, "rebalance", string(api.RebalanceOnRequest),
+		"when running replicas move to clusters with more room: OnRequest or Gradual")
 	completeFlag(c, "rebalance", func(*cobra.Command) []string { return rebalances() })
 	o.server.add(f)
 	return c
@@ -78,7 +82,8 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	for _, a := range o.apis {
 		gr := schema.ParseGroupResource(strings.TrimSpace(a))
 		if gr.Resource == "" {
-			return clierr.New(clierr.BadInput, "specify RESOURCE.GROUP, such as deployments.apps", "--apis: %q is not an API", a)
+			return clierr.New(clierr.BadInput, "specify RESOURCE.GROUP, such as deployments.apps",
+				"--apis: %q is not an API", a)
 		}
 		apis = append(apis, gr)
 	}
@@ -96,13 +101,15 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	}
 	self := holder()
 	lead := kube.Lead{
-		Config: connect.Workspace(kcp, o.workspace), Namespace: api.NamespaceLeases, Name: topology.ControllerLease, Holder: self, Now: o.env.Now,
+		Config: connect.Workspace(kcp, o.workspace), Namespace: api.NamespaceLeases, Name: topology.ControllerLease,
+		Holder: self, Now: o.env.Now,
 		Notify: func(format string, args ...any) { klog.Infof(format, args...) },
 	}
 	return lead.Run(ctx, func(ctx context.Context) error {
 		return controller.Run(ctx, controller.Options{
 			Setup: o.setupID, Limits: limits,
-			KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType, Version: version.Get().Version, Holder: self.String(),
+			KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType,
+			Version: version.Get().Version, Holder: self.String(),
 			Connect: connect.Content, Now: o.env.Now, Probe: p, Rebalance: api.Rebalance(o.rebalance),
 		})
 	})
@@ -111,7 +118,8 @@ func (o *controllerOptions) run(ctx context.Context) error {
 // limits are what one workspace may have.
 func (o *controllerOptions) limits() (l roots.Limits, _ error) {
 	if o.maxObjects < 0 {
-		return l, clierr.New(clierr.BadInput, "specify a number, or 0 for no limit", "--max-objects-per-workspace: negative value %d", o.maxObjects)
+		return l, clierr.New(clierr.BadInput, "specify a number, or 0 for no limit",
+			"--max-objects-per-workspace: negative value %d", o.maxObjects)
 	}
 	bytes, err := resource.ParseQuantity(o.maxBytes)
 	if err != nil || bytes.Sign() < 0 {

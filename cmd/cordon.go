@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
 )
 
 type cordonOptions struct {
@@ -21,17 +21,19 @@ func newCordonCmd(env *Env) *cobra.Command {
 	return newCordonLikeCmd(&cordonOptions{env: env, cordon: true}, &cobra.Command{
 		Use:   "cordon NAME",
 		Short: "Mark a shard as unschedulable",
-		Long: `Cordon marks a shard as unschedulable: its workspaces keep working, and kcp schedules new ones to other
-shards. cluster/NAME stands for all shards on a cluster.`,
-		Example: "  kcpctl cordon alpha\n  kcpctl cordon cluster/us",
+		Long: `Mark a shard as unschedulable: its workspaces keep working, and kcp schedules new ones to other shards.
+place/NAME stands for all shards on a cluster of spec.clusters. For the physical clusters of
+spec.workloads, use kcpctl cluster cordon.`,
+		Example: "  kcpctl cordon alpha\n  kcpctl cordon place/us",
 	})
 }
 
 func newUncordonCmd(env *Env) *cobra.Command {
 	return newCordonLikeCmd(&cordonOptions{env: env}, &cobra.Command{
-		Use:     "uncordon NAME",
-		Short:   "Mark a shard as schedulable",
-		Long:    "Uncordon marks a cordoned shard as schedulable again. cluster/NAME stands for all shards on a cluster.",
+		Use:   "uncordon NAME",
+		Short: "Mark a shard as schedulable",
+		Long: "Mark a cordoned shard as schedulable again. place/NAME stands for all shards on a cluster of " +
+			"spec.clusters.",
 		Example: "  kcpctl uncordon alpha",
 	})
 }
@@ -43,7 +45,7 @@ func newCordonLikeCmd(o *cordonOptions, c *cobra.Command) *cobra.Command {
 		o.name = args[0]
 		return o.run(c.Context())
 	}
-	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, withClusters(shardNames)))
+	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, withPlaces(shardNames, anyShard)))
 	o.setup.add(c.Flags())
 	return c
 }

@@ -15,11 +15,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// clientOnlyCA writes a server CA that may sign certificates of clients only: clients reject every server certificate of it.
+// clientOnlyCA writes a server CA that may sign certificates of clients only: clients reject every server certificate
+// of it.
 func clientOnlyCA(t *testing.T, dir string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -6,16 +6,19 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/diff"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/diff"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// outputUnified is the value of -o for differences that patch understands.
-const outputUnified = "unified"
+// The values of -o besides machineFormats: differences that patch understands, and a comment on a pull request.
+const (
+	outputUnified  = "unified"
+	outputMarkdown = "markdown"
+)
 
 type diffOptions struct {
 	env      *Env
@@ -30,19 +33,28 @@ func newDiffCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diff",
 		Short: "Show what up would change, by path",
-		Long: `Diff shows which objects up would change and, for each, the paths that differ with their previous and
-new values. Values of Secrets are masked; for certificates it shows subject, issuer, names and expiry.
+		Long: `Show which objects up would change and, for each, the paths that differ with their previous and new
+values. Values of Secrets are masked; for certificates it shows subject, issuer, names and expiry.
 What others have changed since the last up is marked as drift, with its field manager. Many objects with the
 same differences are shown as one; --all shows each.
 
-Exit codes: 0 no differences, 1 differences or a cluster that cannot be reached, 2 invalid flags or setup file.`,
+What up would refuse, because it loses data or trust, is shown under the objects, with the next step. With
+-o markdown, the output is a comment on a pull request.
+
+Exit codes: 0 no differences, 1 differences, or up refuses, 2 invalid flags or setup file, 5 the differences
+are unknown, such as on a cluster that cannot be reached.`,
+		Example: `  kcpctl diff
+  kcpctl diff -o unified
+  kcpctl diff -o markdown > comment.md
+  kcpctl diff --revision 3`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error { return orUnknown(o.run(c.Context())) },
 	}
-	o.setup.add(c.Flags())
+	o.setup.addComparing(c.Flags())
 	addAll(c.Flags(), &o.all, "object", "differences")
 	c.Flags().IntVar(&o.revision, "revision", 0, "show what applying this revision of kcpctl history would change")
-	addOutput(c, &o.output, "", append([]string{outputUnified}, machineFormats...)...)
+	completeFlag(c, "revision", o.setup.names(env, revisions))
+	addOutput(c, &o.output, "", append([]string{outputUnified, outputMarkdown}, machineFormats...)...)
 	return c
 }
 
@@ -53,32 +65,48 @@ func (o *diffOptions) run(ctx context.Context) error {
 	}
 	defer s.close()
 	if o.revision != 0 {
-		if err := s.useRevision(ctx, o.revision); err != nil {
+		if _, err := s.useRevision(ctx, o.revision); err != nil {
 			return err
 		}
 	}
-	if _, err := s.leaveOut(ctx); err != nil {
-		return err
-	}
-	p, drift, err := run.Compare(ctx, s.topology, s.runtime, o.env.Now())
+	lost, err := s.leaveOut(ctx)
 	if err != nil {
 		return err
 	}
-	for _, remark := range run.Kept(p) {
-		o.env.note(remark)
-	}
-	entries := diff.Entries(p, s.topology.Name, drift)
-	if err := o.print(s, p, entries); err != nil {
+	up, err := s.newUp(upRun{})
+	if err != nil {
 		return err
 	}
+	c, err := up.Compare(ctx, lost)
+	if err != nil {
+		return err
+	}
+	for _, remark := range run.Kept(c.Plan) {
+		o.env.note(remark)
+	}
+	d := ui.Difference{
+		Name: s.topology.Name, Summary: c.Plan.Summary(), Entries: diff.Entries(c.Plan, s.topology.Name, c.Drift),
+		Refused: c.Refused, Unknown: unknownDifferences(c.Plan),
+	}
+	if err := o.print(c.Plan, d); err != nil {
+		return err
+	}
+	if d.Unknown == nil && (len(d.Entries) > 0 || d.Refused != nil) {
+		return silent(clierr.Failed)
+	}
+	if d.Unknown == nil {
+		fmt.Fprintf(o.env.Streams.Err, "kcp %q: no differences.\n", d.Name)
+	}
+	return d.Unknown
+}
+
+// unknownDifferences is why some differences are not known, or nil.
+func unknownDifferences(p *plan.Plan) error {
 	for _, l := range p.Unreachable {
-		return clierr.New(clierr.Failed, clierr.Hint(l.Err), "the differences on cluster %s are unknown: %w", l.Cluster, l.Err)
+		return clierr.New(clierr.Unknown, "", "the differences on cluster %s are unknown: %w", l.Cluster, l.Err)
 	}
 	if p.NoAnswer != nil {
-		return clierr.New(clierr.Failed, clierr.Hint(p.NoAnswer), "the differences in workspaces are unknown: %w", p.NoAnswer)
-	}
-	if len(entries) > 0 {
-		return silent(clierr.Failed)
+		return clierr.New(clierr.Unknown, "", "the differences in workspaces are unknown: %w", p.NoAnswer)
 	}
 	return nil
 }
@@ -89,34 +117,40 @@ type differenceList struct {
 	Kind       string       `json:"kind"`
 	Name       string       `json:"name"`
 	Items      []diff.Entry `json:"items"`
+	// Refusals are why up would refuse the change.
+	Refusals []clierr.Problem `json:"refusals,omitempty"`
 	// Unreachable are the clusters whose objects are unknown.
 	Unreachable []plan.Unreachable `json:"unreachable,omitempty"`
 	// WorkspacesUnknown is why the objects in workspaces are unknown.
 	WorkspacesUnknown string `json:"workspacesUnknown,omitempty"`
 }
 
-func (o *diffOptions) print(s *session, p *plan.Plan, entries []diff.Entry) error {
+func (o *diffOptions) print(p *plan.Plan, d ui.Difference) error {
 	out := o.env.Streams.Out
 	switch o.output {
 	case "":
-		ui.PrintDiff(out, entries, o.all)
-		if len(entries) > 0 || p.Count(plan.Unknown) > 0 {
-			fmt.Fprintf(out, "\n%s\n", p.Summary())
+		ui.PrintDiff(out, d.Entries, o.all)
+		ui.PrintRefusals(out, d.Refused)
+		if len(d.Entries) > 0 || d.Refused != nil || p.Count(plan.Unknown) > 0 {
+			fmt.Fprintf(out, "\n%s\n", d.Summary)
 		}
 		return nil
 	case outputUnified:
-		for _, e := range entries {
+		for _, e := range d.Entries {
 			text, err := e.Unified()
 			if err != nil {
 				return err
 			}
 			fmt.Fprint(out, text)
 		}
+		ui.PrintRefusals(o.env.Streams.Err, d.Refused) // patch does not understand them
 		return nil
+	case outputMarkdown:
+		return ui.PrintMarkdown(out, d)
 	}
 	list := differenceList{
-		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: s.topology.Name,
-		Items: append([]diff.Entry{}, entries...), Unreachable: p.Unreachable,
+		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: d.Name,
+		Items: append([]diff.Entry{}, d.Entries...), Refusals: clierr.Problems(d.Refused), Unreachable: p.Unreachable,
 	}
 	if p.NoAnswer != nil {
 		list.WorkspacesUnknown = p.NoAnswer.Error()

@@ -11,36 +11,126 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/testutil/pages"
 )
 
-// What the documents and the examples in the help tell users to type is understood: commands, flags, arguments.
-func TestWhatUsersAreToldToType(t *testing.T) {
-	// Code in a sentence, and lines after a prompt.
-	typed := regexp.MustCompile("`(?:bin/)?kcpctl ([^`]+)`|(?m:^\\$ (?:bin/)?kcpctl (.+)$)")
-	files, err := filepath.Glob("../docs/*.md")
+// inSentences matches code in a sentence.
+var inSentences = regexp.MustCompile("`([^`\n]+)`")
+
+// told returns what users are told to type, by where: commands in blocks and in sentences of the pages, and in the
+// examples of the help.
+func told(t *testing.T) map[string][]string {
+	t.Helper()
+	out := map[string][]string{}
+	blocks, err := pages.All("..")
 	require.NoError(t, err)
-	told := map[string][]string{}
-	for _, f := range append(files, "../README.md") {
-		text, err := os.ReadFile(f)
-		require.NoError(t, err)
-		for _, m := range typed.FindAllStringSubmatch(string(text), -1) {
-			told[f] = append(told[f], m[1]+m[2])
+	for _, b := range blocks {
+		for _, c := range b.Commands {
+			out[b.String()] = append(out[b.String()], c.Text)
 		}
 	}
-	require.Greater(t, len(told["../README.md"]), 5)
+	names, err := pages.Pages("..")
+	require.NoError(t, err)
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join("..", name))
+		require.NoError(t, err)
+		for _, m := range inSentences.FindAllStringSubmatch(string(text), -1) {
+			out[name] = append(out[name], m[1])
+		}
+	}
 	for _, c := range all(docsRoot()) {
 		for line := range strings.Lines(c.Example) {
-			if line, ok := strings.CutPrefix(strings.TrimSpace(line), "kcpctl "); ok {
-				told[c.CommandPath()] = append(told[c.CommandPath()], line)
+			line, _, _ = strings.Cut(strings.TrimSpace(line), " #")
+			out[c.CommandPath()] = append(out[c.CommandPath()], line)
+		}
+	}
+	return out
+}
+
+// What the documents and the examples in the help tell users to type is understood: commands, flags, arguments. Other
+// programs in blocks are those that users have.
+func TestWhatUsersAreToldToType(t *testing.T) {
+	others := map[string]bool{"kubectl": false, "make": false, "docker": false, "cat": false, "$EDITOR": false}
+	commands := 0
+	for where, lines := range told(t) {
+		isBlock := strings.Contains(where, ".md:")
+		for _, line := range lines {
+			for _, words := range pages.Words(line) {
+				name := words[0]
+				if name == "kcpctl" || name == "bin/kcpctl" {
+					commands++
+					t.Run(where+": "+line, func(t *testing.T) { require.NoError(t, understand(words[1:])) })
+					if name = runs(words); name == "" {
+						continue
+					}
+				} else if !isBlock {
+					continue
+				}
+				require.Contains(t, others, name, "%s: %s", where, line)
+				others[name] = others[name] || isBlock
 			}
 		}
 	}
-	for where, lines := range told {
+	require.Greater(t, commands, 200)
+	for name, used := range others {
+		require.True(t, used, "no page uses %s", name)
+	}
+}
+
+// runs returns the program that a command of kcpctl starts: the first word after --.
+func runs(words []string) string {
+	if i := slices.Index(words, "--"); i >= 0 && i+1 < len(words) {
+		return words[i+1]
+	}
+	return ""
+}
+
+// No command that users are told to type writes over what it reads: the shell empties the file before the command starts.
+func TestNoCommandWritesOverItsInput(t *testing.T) {
+	for line, want := range map[string]string{
+		"kcpctl history --revision 3 > kcp.yaml":          "kcp.yaml",
+		"kcpctl config view >kcp.yaml":                    "kcp.yaml",
+		"kcpctl config view -f eu.yaml > eu.yaml":         "eu.yaml",
+		"kcpctl import -f crs.yaml >> crs.yaml":           "crs.yaml",
+		"cat kcp.yaml | sed s/a/b/ > kcp.yaml":            "kcp.yaml",
+		"kcpctl history --revision 3 > previous.yaml":     "",
+		"kcpctl config view -f eu.yaml > kcp.yaml":        "",
+		"kcpctl render --secrets=false > objects.yaml":    "",
+		"kcpctl history --revision 3 --write":             "",
+		"kcpctl config view --file=us.yaml 2>&1 >us.yaml": "us.yaml",
+	} {
+		require.Equal(t, want, overwritten(line), line)
+	}
+	for where, lines := range told(t) {
 		for _, line := range lines {
-			t.Run(where+": "+line, func(t *testing.T) { require.NoError(t, understand(line)) })
+			require.Empty(t, overwritten(line), "%s: %s", where, line)
 		}
 	}
+}
+
+// overwritten returns the file to which a command writes although it reads it.
+func overwritten(line string) string {
+	line, _, _ = strings.Cut(line, " #")
+	for _, m := range regexp.MustCompile(`\s>>?\s*([\w./-]+)`).FindAllStringSubmatchIndex(line, -1) {
+		target, before := line[m[2]:m[3]], strings.FieldsFunc(line[:m[0]], func(r rune) bool { return strings.ContainsRune(" =|<", r) })
+		if slices.Contains(before, target) || target == defaultFile && readsDefault(before) {
+			return target
+		}
+	}
+	return ""
+}
+
+// readsDefault reports whether a command reads the setup file without its name.
+func readsDefault(words []string) bool {
+	if len(words) == 0 || words[0] != "kcpctl" && words[0] != "bin/kcpctl" {
+		return false
+	}
+	c, rest, err := docsRoot().Find(words[1:])
+	if err != nil || c.Flags().Lookup("file") == nil || c.Flags().Lookup("file").DefValue != defaultFile {
+		return false
+	}
+	return !slices.ContainsFunc(rest, func(w string) bool { return w == "-f" || w == "--file" })
 }
 
 // The documents name exactly the flags that variables and the configuration file set.
@@ -61,7 +151,8 @@ func TestDocumentedSources(t *testing.T) {
 	require.ElementsMatch(t, append(both, row("variables only")...), environment.settable(docsRoot()))
 }
 
-// What a source may set is decided flag by flag. A flag that is new, or that means something else in a command, is typed.
+// What a source may set is decided flag by flag. A flag that is new, or that means something else in a command, is
+// typed.
 func TestDangerousFlagsAreTyped(t *testing.T) {
 	typed := regexp.MustCompile("^(allow-.*|yes|purge.*|setup-id|drain|finish|force.*|output.*|user|group|workspace|target|cluster-role|merge|use|only|dry-run|offline|from|secrets|ignore-checks|skip-.*|foreground|context-name|expires-in)$")
 	for _, from := range []source{environment, configFile} {
@@ -84,18 +175,16 @@ func all(c *cobra.Command) []*cobra.Command {
 	return out
 }
 
-// understand parses a line as kcpctl would, up to where the shell continues with something else.
-func understand(line string) error {
-	line, _, _ = strings.Cut(line, "#")
-	words := strings.Fields(strings.ReplaceAll(line, "'", ""))
-	if end := slices.IndexFunc(words, func(w string) bool { return strings.ContainsAny(w, "|&><;") }); end >= 0 {
-		words = words[:end]
-	}
+// understand parses the arguments of kcpctl as kcpctl would.
+func understand(words []string) error {
 	c, rest, err := docsRoot().Find(words)
 	if err != nil {
 		return err
 	}
 	if err := c.ParseFlags(rest); err != nil {
+		return err
+	}
+	if err := c.ValidateFlagGroups(); err != nil {
 		return err
 	}
 	return c.ValidateArgs(c.Flags().Args())

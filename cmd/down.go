@@ -1,28 +1,31 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kubeconfig"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 type downOptions struct {
-	env    *Env
-	setup  setupFlags
-	yes    bool
+	env   *Env
+	setup setupFlags
+	removalFlags
 	purge  bool
 	orphan []string
 	output string
-	// purgeWorkloads also removes what workspaces run in physical clusters, and setupID is the ID with which it is found if kcp is gone.
+	// purgeWorkloads also removes what workspaces run in physical clusters, and setupID is the ID with which it is
+	// found if kcp is gone.
 	purgeWorkloads bool
 	setupID        string
 }
@@ -32,41 +35,67 @@ func newDownCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "down",
 		Short: "Remove what up applied",
-		Long: `Down removes what up applied, each component before its dependencies. Data, certificate authorities and
+		Long: `Remove what up applied, each component before its dependencies. Data, certificate authorities and
 namespaces stay, so that a later up continues with them; --purge removes them, too.
 
 What workspaces run in the physical clusters of spec.workloads stays, and runs on: down lists it before it asks.
 With --purge-workloads, down deletes the namespaces of workspaces in these clusters, with their volumes. They are
 found by the ID of the setup, which kcp and the record of the installation have. If both are gone, as after
 down --purge, pass it with --setup-id.`,
+		Example: `  kcpctl down
+  kcpctl down --purge`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.setup.add(c.Flags())
 	o.setup.addAllowOtherCluster(c.Flags())
-	addYes(c.Flags(), &o.yes)
+	o.addRemoval(c, "the objects of the setup file")
+	c.Flags().StringSliceVar(&o.setup.forgetClusters, run.FlagForgetCluster, nil,
+		"purge although objects may remain on this `CLUSTER`, which is lost for good and no longer in the setup file "+
+			"(repeatable)")
 	c.Flags().BoolVar(&o.purge, "purge", false,
 		"also remove data, certificate authorities, history, and the namespaces that up created")
 	c.Flags().StringSliceVar(&o.orphan, run.FlagOrphan, nil,
-		"with --purge: agent that is removed although workspaces have objects of its APIs; their copies on its cluster stay (repeatable)")
+		"with --purge: remove this `AGENT` even if workspaces still have objects of its APIs; keep the copies on its "+
+			"cluster (repeatable)")
+	listUnder(c.Flags(), groupRisk, run.FlagForgetCluster, run.FlagOrphan)
 	completeFlag(c, run.FlagOrphan, o.setup.names(env, agentIDs))
 	c.Flags().BoolVar(&o.purgeWorkloads, "purge-workloads", false,
 		"also delete the namespaces of workspaces in physical clusters, with all that runs there and its volumes")
 	c.Flags().StringVar(&o.setupID, "setup-id", "",
-		"with --purge-workloads, if kcp does not answer: ID of the setup, the label "+api.LabelSetup+" of the namespaces")
+		"with --purge-workloads, if kcp does not answer: ID of the setup, the label "+api.LabelSetup+
+			" of the namespaces")
 	addEvents(c, &o.output)
 	return c
 }
 
-func (o *downOptions) run(ctx context.Context) error {
+func (o *downOptions) validate() error {
 	if o.setupID != "" && !o.purgeWorkloads {
 		return clierr.New(clierr.BadInput, "add --purge-workloads", "--setup-id is only used with --purge-workloads")
 	}
-	s, err := openSetup(ctx, o.env, &o.setup)
+	o.setup.forgetClusters = placeNames(o.setup.forgetClusters)
+	return o.validateDryRun()
+}
+
+func (o *downOptions) run(ctx context.Context) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
+	if o.inClient() {
+		return s.printObjects(ctx, nil)
+	}
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
 	defer s.close()
+	known, err := s.writableRecord(ctx)
+	if err != nil {
+		return err
+	}
 	objects, err := s.runtime.Objects(ctx)
 	if err != nil {
 		return err
@@ -84,23 +113,31 @@ func (o *downOptions) run(ctx context.Context) error {
 		return nil
 	}
 	down := &run.Down{
-		Runtime: s.runtime, Topology: s.topology, Purge: o.purge, Orphan: idsOfNames(o.orphan), Now: o.env.Now, Observe: s.reporter.observe,
+		Runtime: s.runtime, Topology: s.topology, Purge: o.purge, Orphan: idsOfNames(o.orphan), Now: o.env.Now,
+		Observe: s.reporter.observe,
 	}
 	if found != nil {
-		down.Tenants, down.PurgeTenants = found, o.purgeWorkloads
+		down.Tenants = found
+		down.PurgeTenants = o.purgeWorkloads
+	}
+	if err := o.announce(ctx, s, known, len(objects)); err != nil {
+		return err
+	}
+	yes, err := removal{
+		removalFlags: &o.removalFlags, session: s, question: o.question(s, len(objects)) + o.losses(found),
+		preview: func(context.Context) error { s.printPlan(deletionOf(objects)); return nil },
+	}.confirmed(ctx)
+	if err != nil || !yes {
+		return err
 	}
 	if !o.yes {
-		yes, err := o.env.Streams.Confirm(ctx, o.question(s, len(objects))+o.losses(found))
-		if err != nil || !yes {
-			return err
-		}
 		if found != nil {
 			found.agree()
 		}
 		down.Shown = append([]plan.Item{}, objects...)
 	}
 	contexts := o.mergedContexts(ctx, s) // the PKI that identifies them is about to be removed
-	end := s.reporter.begin(ctx, fmt.Sprintf("remove kcp %q from %s", s.topology.Name, s.runtime.Where()), o.output)
+	end := s.reporter.begin(ctx, fmt.Sprintf("remove kcp %q from %s", s.topology.Name, s.runtime.Where()))
 	err = down.Run(ctx)
 	end()
 	if err != nil || !o.purge {
@@ -109,10 +146,50 @@ func (o *downOptions) run(ctx context.Context) error {
 	return o.removeContexts(ctx, contexts)
 }
 
+// writableRecord returns the record of the installation. It fails if this kcpctl may not write it, before a question is
+// asked.
+func (s *session) writableRecord(ctx context.Context) (*record.Record, error) {
+	known, err := s.runtime.Record(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return known, known.Writable()
+}
+
+// announce refuses to remove an installation of which it is not known that it is the one of the setup file. It names
+// what a purge deletes, and where.
+func (o *downOptions) announce(ctx context.Context, s *session, known *record.Record, objects int) error {
+	if s.topology.Installation() != "" && known.Empty() {
+		state, err := s.store().Load(ctx)
+		if err == nil {
+			err = run.MayRemove(s.topology, known, state, s.runtime.Where())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if !o.purge {
+		return nil
+	}
+	scope, err := s.runtime.PurgeScope(ctx)
+	if err != nil {
+		return err
+	}
+	w := o.env.Streams.Err
+	fmt.Fprintf(w, "down --purge deletes %s of kcp %q, installation %s, and:\n",
+		plural(objects, "object", "objects"), s.topology.Name, cmp.Or(known.Installation, "unknown"))
+	for _, line := range scope {
+		fmt.Fprintf(w, "  %s\n", line)
+	}
+	return nil
+}
+
 func (o *downOptions) question(s *session, objects int) string {
-	what := fmt.Sprintf("Remove %s of kcp %q from %s", plural(objects, "object", "objects"), s.topology.Name, s.runtime.Where())
+	what := fmt.Sprintf("Remove %s of kcp %q from %s", plural(objects, "object", "objects"), s.topology.Name,
+		s.runtime.Where())
 	if o.purge && s.runtime.KeepsPKI() {
-		return what + fmt.Sprintf(" and all its data? This cannot be undone. Certificate authorities stay in %s.", s.store())
+		return what + fmt.Sprintf(" and all its data? This cannot be undone. Certificate authorities stay in %s.",
+			s.store())
 	}
 	if o.purge {
 		return what + " and all its data and certificate authorities? This cannot be undone."
@@ -120,13 +197,14 @@ func (o *downOptions) question(s *session, objects int) string {
 	return what + "? Data and certificate authorities stay."
 }
 
-// tenants reads what workspaces run in physical clusters. It is nil for a setup without such clusters. To delete something, the ID of
-// the setup must be certain: kcp says it, or if it is gone, the user.
+// tenants reads what workspaces run in physical clusters. It is nil for a setup without such clusters. To delete
+// something, the ID of the setup must be certain: kcp says it, or if it is gone, the user.
 func (o *downOptions) tenants(ctx context.Context, s *session) (*tenants, error) {
 	clusters := s.topology.OfKind(topology.Physical)
 	if len(clusters) == 0 {
 		if o.purgeWorkloads {
-			return nil, clierr.New(clierr.BadInput, "remove --purge-workloads", "%s has no spec.workloads.clusters", s.file.Name)
+			return nil, clierr.New(clierr.BadInput, "remove --purge-workloads",
+				"%s has no spec.workloads.clusters", s.file.Name)
 		}
 		return nil, nil
 	}
@@ -150,9 +228,11 @@ func (o *downOptions) identify(t *tenants) error {
 			hint += ". The clusters have:\n  " + strings.Join(lines, "\n  ")
 		}
 		return clierr.New(clierr.Failed, hint,
-			"which workloads in physical clusters are those of kcp %q is not known; nothing was removed: %w", t.setup, t.unknown)
+			"which workloads in physical clusters are those of kcp %q is not known; nothing was removed: %w",
+			t.setup, t.unknown)
 	case !t.found(o.setupID):
-		return clierr.New(clierr.BadInput, "correct --setup-id; or remove it with --purge-workloads, if the workloads are removed already",
+		return clierr.New(clierr.BadInput,
+			"correct --setup-id; or remove it with --purge-workloads, if the workloads are removed already",
 			"no physical cluster has namespaces with the label %s=%s; nothing was removed", api.LabelSetup, o.setupID)
 	}
 	t.id = o.setupID
@@ -168,7 +248,8 @@ func (o *downOptions) losses(t *tenants) string {
 	if namespaces == 0 {
 		return " No namespaces of workspaces were found in physical clusters."
 	}
-	return fmt.Sprintf(" This deletes %s of workspaces in %s, with everything that runs there, and with its volumes: their data is lost.",
+	return fmt.Sprintf(" This deletes %s of workspaces in %s, with everything that runs there, and with its volumes: "+
+		"their data is lost.",
 		plural(namespaces, "namespace", "namespaces"), "cluster "+strings.Join(clusters, ", "))
 }
 

@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/local"
-	"github.com/kcpctl/kcpctl/internal/local/download"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/runtime/local"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/download"
 )
 
 type downloadOptions struct {
@@ -19,15 +19,17 @@ type downloadOptions struct {
 	file, kcpURL string
 }
 
-// newDownloadCmd is for the Makefile: up --local downloads what it needs.
+// newDownloadCmd is for caches of CI jobs, and machines that copy the binaries elsewhere: up --local downloads what it
+// needs.
 func newDownloadCmd(env *Env) *cobra.Command {
 	o := &downloadOptions{env: env}
 	c := &cobra.Command{
-		Use:    "download",
-		Short:  "Download the kcp binaries that a setup needs on this machine, and print their directory",
-		Hidden: true,
-		Args:   noArgs,
-		RunE:   func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		Use:   "download",
+		Short: "Download the kcp binaries that a setup needs on this machine, and print their directory",
+		Example: `  kcpctl download
+  kcpctl download -f prod.yaml --kcp-url https://mirror.example.com/kcp`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	f := c.Flags()
 	f.StringVarP(&o.file, "file", "f", defaultFile, "setup file, - for stdin")

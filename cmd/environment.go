@@ -13,11 +13,12 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/spf13/viper"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// source is where a flag that is not given may get its value. A flag has none unless it is marked: flags that remove
-// data, accept a risk, answer a question or mean different things in different commands must be typed every time.
+// source is where a flag that is not given may get its value. A flag has no source unless it is marked: flags that
+// remove data, accept a risk, answer a question or mean different things in different commands must be typed every
+// time.
 type source string
 
 const (
@@ -32,15 +33,11 @@ const (
 
 // allow marks flags whose values may come from some sources.
 func allow(f *pflag.FlagSet, from []source, names ...string) {
-	for _, name := range names {
-		values := make([]string, len(from))
-		for i, s := range from {
-			values[i] = string(s)
-		}
-		if err := f.SetAnnotation(name, sources, values); err != nil {
-			panic(err) // there is no such flag
-		}
+	values := make([]string, len(from))
+	for i, s := range from {
+		values[i] = string(s)
 	}
+	annotate(f, sources, values, names...)
 }
 
 // anywhere are both sources.
@@ -84,7 +81,8 @@ func setFromSources(env *Env, c *cobra.Command) error {
 		name := variable(f.Name)
 		value, from := env.Getenv(name), name
 		if value != "" && !environment.sets(f) {
-			hint := fmt.Sprintf("unset it, and type --%s each time you want it; environment variables may set only %s", f.Name,
+			hint := fmt.Sprintf("unset it, and type --%s each time you want it; environment variables may set only %s",
+				f.Name,
 				strings.Join(environment.settable(c.Root()), ", "))
 			errs = append(errs, clierr.New(clierr.BadInput, hint,
 				"--%s cannot be set by the environment variable %s", f.Name, name))
@@ -97,10 +95,23 @@ func setFromSources(env *Env, c *cobra.Command) error {
 			return
 		}
 		if err := c.Flags().Set(f.Name, value); err != nil {
-			errs = append(errs, clierr.New(clierr.BadInput, "", "invalid value for --%s from %s: %w", f.Name, from, err))
+			errs = append(errs, clierr.New(clierr.BadInput, "", "%s: %w", from, plainFlagError(err)))
 		}
 	})
 	return errors.Join(errs...)
+}
+
+// plainFlagError replaces what Go's parsers say about a value of a flag.
+func plainFlagError(err error) error {
+	for parser, want := range map[string]string{
+		"strconv.ParseBool": "must be true or false", "strconv.ParseInt": "must be a whole number",
+		"strconv.ParseUint": "must be a whole number",
+	} {
+		if before, _, ok := strings.Cut(err.Error(), parser+": parsing "); ok {
+			return errors.New(before + want)
+		}
+	}
+	return err
 }
 
 // readConfig reads the user's configuration file, if it exists.

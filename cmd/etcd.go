@@ -2,18 +2,20 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
-	"github.com/kcpctl/kcpctl/internal/workspace"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/runtime/workspace"
 )
 
 func newEtcdCmd(env *Env) *cobra.Command {
@@ -28,8 +30,8 @@ func newEtcdCmd(env *Env) *cobra.Command {
 // loadMembers loads a setup whose etcds have members.
 func loadMembers(env *Env, flags *setupFlags) (*session, error) {
 	if flags.local.enabled {
-		return nil, clierr.New(clierr.BadInput, "omit --local",
-			"with --local every etcd is embedded in a server and has no members to list or replace")
+		return nil, clierr.New(clierr.BadInput, "to see the servers, run "+flags.command("status"),
+			"with --local, data is inside the servers: there are no etcd members")
 	}
 	return loadSetup(env, flags)
 }
@@ -58,7 +60,7 @@ func newEtcdMembersCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "members [NAME]",
 		Short: "List the members of managed etcds, and their health",
-		Long: `Members queries every member of the setup's managed etcds, or of one etcd, through the cluster's API
+		Long: `Query every member of the setup's managed etcds, or of one etcd, through the cluster's API
 server. A member is healthy if it can read what a majority of the members has agreed on.`,
 		Example: `  kcpctl etcd members
   kcpctl etcd members root`,
@@ -74,6 +76,14 @@ server. A member is healthy if it can read what a majority of the members has ag
 	o.setup.add(c.Flags())
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
+}
+
+// memberList is the result in machineFormats.
+type memberList struct {
+	APIVersion string           `json:"apiVersion"`
+	Kind       string           `json:"kind"`
+	Name       string           `json:"name"`
+	Items      []run.EtcdMember `json:"items"`
 }
 
 func (o *etcdMembersOptions) run(ctx context.Context) error {
@@ -106,10 +116,12 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 		found = append(found, some...)
 	}
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, map[string]any{"items": found})
+		return encode(o.env.Streams.Out, o.output, memberList{
+			APIVersion: v1alpha1.APIVersion, Kind: "EtcdMemberList", Name: s.topology.Name, Items: found,
+		})
 	}
 	if len(found) == 0 {
-		fmt.Fprintf(o.env.Streams.Err, "kcp %q has no managed etcd.\n", s.topology.Name)
+		o.env.noneFound("members of managed etcds", fmt.Sprintf("kcp %q", s.topology.Name))
 		return nil
 	}
 	o.print(found)
@@ -150,10 +162,10 @@ func (o *etcdMembersOptions) print(all []run.EtcdMember) {
 }
 
 type replaceMemberOptions struct {
-	env     *Env
-	setup   setupFlags
-	pod     string
-	yes     bool
+	env   *Env
+	setup setupFlags
+	pod   string
+	removalFlags
 	timeout time.Duration
 	output  string
 }
@@ -163,8 +175,8 @@ func newReplaceMemberCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replace-member POD",
 		Short: "Replace a member of a managed etcd that has lost its data",
-		Long: `Replace-member replaces a member that cannot recover, because its volume is lost or damaged or because
-it had none. It removes the member from its etcd and adds it again, and deletes its pod and volume. The
+		Long: `Replace a member that cannot recover, because its volume is lost or damaged or because it had none.
+kcpctl removes the member from its etcd and adds it again, and deletes its pod and volume. The
 new pod gets the data from the other members, which keep serving. A majority of the members must be
 healthy. Rerun the command to continue after an interruption.`,
 		Example: "  kcpctl etcd replace-member demo-etcd-root-1",
@@ -178,14 +190,14 @@ healthy. Rerun the command to continue after an interruption.`,
 	f := c.Flags()
 	o.setup.add(f)
 	o.setup.addAllowOtherCluster(f)
-	addYes(f, &o.yes)
-	f.DurationVar(&o.timeout, "timeout", 10*time.Minute, "how long the replacement may take (0 means no limit)")
+	o.addRemoval(c, "the pod and its volume")
+	addTimeout(f, &o.timeout, "replace the member")
 	addEvents(c, &o.output)
 	return c
 }
 
 func (o *replaceMemberOptions) run(ctx context.Context) error {
-	if err := checkTimeout(o.timeout); err != nil {
+	if err := errors.Join(o.validateDryRun(), checkTimeout(o.timeout)); err != nil {
 		return err
 	}
 	s, err := loadMembers(o.env, &o.setup)
@@ -196,7 +208,8 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 	for _, c := range s.topology.OfKind(topology.Etcd) {
 		for i := range c.Replicas {
 			if c.Member(i) == o.pod {
-				r.Etcd, r.Index = c, i
+				r.Etcd = c
+				r.Index = i
 			}
 		}
 	}
@@ -206,20 +219,29 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 	if err := run.CheckReplaceable(r.Etcd); err != nil {
 		return err
 	}
+	if o.inClient() {
+		s.printRefs(r.Deletes()...)
+		return nil
+	}
 	members, err := s.connectMembers(ctx)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	r.Members, r.Runtime = members, s.runtime
-	if !o.yes {
-		yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Replace %s of %s in %s? Its pod and volume will be deleted.",
-			o.pod, r.Etcd.ID(), s.runtime.Where()))
-		if err != nil || !yes {
-			return err
-		}
+	r.Members = members
+	r.Runtime = s.runtime
+	var objects []plan.Item
+	yes, err := removal{
+		removalFlags: &o.removalFlags, session: s,
+		question: fmt.Sprintf("Replace %s of %s in %s? Its pod and volume will be deleted.", o.pod, r.Etcd.ID(),
+			s.runtime.Where()),
+		check:   func(ctx context.Context) (err error) { objects, err = r.Check(ctx); return err },
+		preview: func(context.Context) error { s.printPlan(deletionOf(objects)); return nil },
+	}.confirmed(ctx)
+	if err != nil || !yes {
+		return err
 	}
-	end := s.reporter.begin(ctx, fmt.Sprintf("replace %s of kcp %q", o.pod, s.topology.Name), o.output)
+	end := s.reporter.begin(ctx, fmt.Sprintf("replace %s of kcp %q", o.pod, s.topology.Name))
 	defer end()
 	return r.Run(ctx)
 }

@@ -1,8 +1,10 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,11 +14,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/record"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // defaultFile is the setup file where no flag names another.
@@ -33,12 +35,30 @@ type setupFlags struct {
 	pkiDir     string
 	// allowOtherCluster is a flag of commands that write: see addAllowOtherCluster.
 	allowOtherCluster bool
+	// allowLostRecord is the ID of an installation whose record is lost for good.
+	allowLostRecord string
 	// forgetClusters are clusters that are lost for good.
 	forgetClusters []string
 	local          localFlags
 }
 
 func (f *setupFlags) add(flags *pflag.FlagSet) { f.addWithShorthand(flags, "f") }
+
+// addStarting adds the flags of a command that can start something on this machine.
+func (f *setupFlags) addStarting(flags *pflag.FlagSet) {
+	f.add(flags)
+	f.local.addBasePort(flags)
+	f.local.addBinDir(flags)
+	f.local.addURL(flags)
+}
+
+// addComparing adds the flags of a command that shows what up would start on this machine: another base port or other
+// binaries are a difference.
+func (f *setupFlags) addComparing(flags *pflag.FlagSet) {
+	f.add(flags)
+	f.local.addBasePort(flags)
+	f.local.addBinDir(flags)
+}
 
 // addWithShorthand is for a command in which -f means something else than the setup file.
 func (f *setupFlags) addWithShorthand(flags *pflag.FlagSet, file string) {
@@ -48,10 +68,12 @@ func (f *setupFlags) addWithShorthand(flags *pflag.FlagSet, file string) {
 	flags.StringVarP(&f.namespace, "namespace", "n", "", "namespace to use (single-cluster setups only)")
 	flags.StringVar(&f.as, "as", "", "user to impersonate on the clusters")
 	flags.StringArrayVar(&f.asGroups, "as-group", nil, "group to impersonate together with --as (repeatable)")
-	flags.StringVar(&f.pkiDir, "pki-dir", "", "directory with the certificates and keys, instead of the setup's PKI store")
+	flags.StringVar(&f.pkiDir, "pki-dir", "",
+		"directory with the certificates and keys, instead of the setup's PKI store")
 	allow(flags, anywhere, "file", "kubeconfig", "context", "namespace", "as", "as-group")
 	// The configuration file is shared by all setups, and each setup has its own certificates.
 	allow(flags, []source{environment}, "pki-dir")
+	listUnder(flags, groupConnection, "file", "kubeconfig", "context", "namespace", "as", "as-group", "pki-dir")
 	f.local.add(flags)
 }
 
@@ -63,6 +85,7 @@ func addAll(flags *pflag.FlagSet, all *bool, thing, common string) {
 func (f *setupFlags) addAllowOtherCluster(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.allowOtherCluster, "allow-other-cluster", false,
 		"accept a cluster other than the one that the setup was applied to")
+	listUnder(flags, groupRisk, "allow-other-cluster")
 }
 
 func (f *setupFlags) validate() error {
@@ -145,7 +168,7 @@ func (f *setupFlags) args() string {
 	return b.String()
 }
 
-// waitFlags are those of commands that apply something and wait until it is ready.
+// waitFlags are the flags of commands that apply something and wait until it is ready.
 type waitFlags struct {
 	timeout    time.Duration
 	skipCanary bool
@@ -155,9 +178,8 @@ type waitFlags struct {
 }
 
 // add adds the flags of a command that waits until something holds.
-func (w *waitFlags) add(c *cobra.Command, timeout time.Duration, until string) {
-	c.Flags().DurationVar(&w.timeout, "timeout", timeout, "how long to wait until "+until+" (0 means no limit)")
-	allow(c.Flags(), anywhere, "timeout")
+func (w *waitFlags) add(c *cobra.Command, until string) {
+	addTimeout(c.Flags(), &w.timeout, "wait until "+until)
 	c.Flags().BoolVar(&w.skipCanary, "skip-canary", false, "skip the test that creates a workspace on each shard")
 	addEvents(c, &w.output)
 }
@@ -166,6 +188,24 @@ func (w *waitFlags) add(c *cobra.Command, timeout time.Duration, until string) {
 func (w *waitFlags) addParallel(flags *pflag.FlagSet) {
 	w.parallel = 1
 	flags.Var(&w.parallel, "parallel", "how many shards to change at the same time")
+}
+
+// defaultTimeout is the default value of --timeout, in all commands: the longest of them move all workspaces of a
+// shard, or change all components one after another.
+const defaultTimeout = 30 * time.Minute
+
+// limited limits a context to the value of --timeout. not completes the cause: not removed after 30m0s.
+func limited(ctx context.Context, timeout time.Duration, not string) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not %s after %s", not, timeout))
+}
+
+// addTimeout adds --timeout. what completes a sentence that begins with the longest time to.
+func addTimeout(flags *pflag.FlagSet, value *time.Duration, what string) {
+	flags.DurationVar(value, "timeout", defaultTimeout, "the longest time to "+what+" (0 means no limit)")
+	allow(flags, anywhere, "timeout")
 }
 
 func checkTimeout(d time.Duration) error {
@@ -187,7 +227,7 @@ var dryRuns = []string{dryRunClient, dryRunServer, dryRunNone}
 // addDryRun adds --dry-run, of which the client's only prints something. Without a value the flag means the server's.
 func addDryRun(c *cobra.Command, value *string, client string) {
 	c.Flags().StringVar(value, "dry-run", dryRunNone,
-		"client: print "+client+" without contacting a cluster; server: show what would change; none")
+		"client: print "+client+" without contacting a cluster; server: show what would change; none: change it")
 	c.Flags().Lookup("dry-run").NoOptDefVal = dryRunServer
 	completeFlag(c, "dry-run", fixed(dryRuns...))
 }
@@ -212,25 +252,50 @@ type overrideFlags struct {
 	dataChange         []string
 	releaseChange      bool
 	replaceAuthorities bool
+	trustChange        []string
+	restoredRecord     bool
 }
 
 func (o *overrideFlags) add(c *cobra.Command, components completer) {
 	f := c.Flags()
 	f.StringSliceVar(&o.dataChange, record.FlagDataChange, nil,
-		"component that may leave its data behind, because it moves to another cluster, etcd or volume or is removed (repeatable)")
+		"allow this `COMPONENT` to start without its existing data, or to be removed from its data (repeatable)")
 	addReleaseChange(f, &o.releaseChange)
 	f.BoolVar(&o.replaceAuthorities, record.FlagReplaceAuthorities, false,
-		"accept a PKI store whose certificate authorities or service-account keys are not those in use")
+		"accept other certificate authorities and service-account keys than those in use, and create those that are "+
+			"lost or have expired")
+	f.StringSliceVar(&o.trustChange, record.FlagTrustChange, nil,
+		"allow the certificate or key with this `FINGERPRINT` to become trusted, or to stop being trusted (repeatable)")
+	f.BoolVar(&o.restoredRecord, record.FlagRestoredRecord, false,
+		"accept a record of the installation that was restored from a backup and is older than the last change")
+	listUnder(f, groupRisk, record.FlagDataChange, record.FlagReplaceAuthorities, record.FlagTrustChange,
+		record.FlagRestoredRecord)
 	completeFlag(c, record.FlagDataChange, components)
 }
 
 func addReleaseChange(flags *pflag.FlagSet, value *bool) {
 	flags.BoolVar(value, "allow-release-change", false,
 		"accept a kcp release that skips a minor release or is older than the running one")
+	listUnder(flags, groupRisk, "allow-release-change")
 }
 
 // dataChanges are the components of --allow-data-change.
 func (o *overrideFlags) dataChanges() []topology.ID { return idsOfNames(o.dataChange) }
+
+// trustChanges are the fingerprints of --allow-trust-change, as messages have them.
+func (o *overrideFlags) trustChanges() ([]string, error) {
+	var out []string
+	for _, f := range o.trustChange {
+		digits := strings.TrimPrefix(strings.ToLower(f), "sha256:")
+		if !regexp.MustCompile("^[0-9a-f]{16,64}$").MatchString(digits) {
+			return nil, clierr.New(clierr.BadInput, "copy it from the message that refuses it",
+				"--%s %s: it must be a fingerprint with at least 16 digits, such as sha256:0123456789abcdef",
+				record.FlagTrustChange, f)
+		}
+		out = append(out, "sha256:"+digits)
+	}
+	return out, nil
+}
 
 // idsOfNames are the IDs of components.
 func idsOfNames(names []string) []topology.ID {
@@ -296,70 +361,4 @@ func (d *days) Set(text string) error {
 
 func invalidDuration(text string) error {
 	return fmt.Errorf("invalid duration %q: use one such as 30d or 720h", text)
-}
-
-// noArgs accepts no arguments. Unlike cobra.NoArgs it fails with the exit code of bad input, as the other checks here.
-func noArgs(c *cobra.Command, args []string) error { return maxArgs(0)(c, args) }
-
-// maxArgs accepts n arguments at most.
-func maxArgs(n int) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) <= n {
-			return nil
-		}
-		return badArgs(c, "unexpected argument %q", args[n])
-	}
-}
-
-func withArticle(noun string) string {
-	if strings.ContainsRune("aeiou", rune(noun[0])) {
-		return "an " + noun
-	}
-	return "a " + noun
-}
-
-// oneArg accepts exactly one argument, such as a shard name.
-func oneArg(what string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return badArgs(c, "%s is required", withArticle(what))
-		}
-		return maxArgs(1)(c, args)
-	}
-}
-
-// someArgs accepts one argument or more.
-func someArgs(what string) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return badArgs(c, "%s is required", withArticle(what))
-		}
-		return nil
-	}
-}
-
-func badArgs(c *cobra.Command, format string, args ...any) error {
-	return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", format, args...)
-}
-
-// knownCommand rejects the name of a subcommand that does not exist.
-func knownCommand(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := "run " + c.CommandPath() + " --help"
-	c.SuggestionsMinimumDistance = 2
-	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
-		hint = "did you mean " + c.CommandPath() + " " + either(similar) + "?"
-	}
-	return clierr.New(clierr.BadInput, hint, "unknown command %q for %s", args[0], c.CommandPath())
-}
-
-// knownTopic rejects the name of a command that does not exist, as an argument of help.
-func knownTopic(c *cobra.Command, args []string) error {
-	topic, rest, err := c.Root().Find(args)
-	if err != nil {
-		return err
-	}
-	return knownCommand(topic, rest)
 }

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/graph"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/graph"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
 type graphOptions struct {
@@ -26,8 +26,8 @@ func newGraphCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "graph",
 		Short: "Draw the components of the setup, their URLs and placement",
-		Long: `Graph draws the components of the setup, with their URLs and placement, as text or as a diagram. With
---live it also shows which components are ready. Many components that differ only in their name are drawn as
+		Long: `Draw the components of the setup, with their URLs and placement, as text or as a diagram. With --live,
+also show which components are ready. Many components that differ only in their name are drawn as
 one; --all draws each.`,
 		Example: `  kcpctl graph -o svg > kcp.svg
   kcpctl graph -o mermaid --live`,

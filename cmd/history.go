@@ -11,19 +11,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type historyOptions struct {
 	env      *Env
 	setup    setupFlags
 	revision int
+	full     bool
+	write    bool
 	output   string
 }
 
@@ -31,17 +33,26 @@ func newHistoryCmd(env *Env) *cobra.Command {
 	o := &historyOptions{env: env}
 	c := &cobra.Command{
 		Use:   "history",
-		Short: "List the setups that were applied, or print one",
-		Long: `History lists the setups that were applied, newest first. A run can be limited to some components
+		Short: "List the setups that were applied, or return to one",
+		Long: `List the setups that were applied, newest first. A run can be limited to some components
 (--only, add-shard, remove-shard). If the setup file also had other changes at that time, ONLY lists the
-components that were applied, and the clusters that were left out because they could not be reached.`,
+components that were applied, and the clusters that were left out because they could not be reached.
+
+--revision prints the setup file as it was applied, with its comments; with --full, the setup with all defaults.
+
+With --write, the setup file gets the content of a revision, and the differences are printed. Comments stay where
+possible. Nothing is applied: that is what up does.`,
 		Example: `  kcpctl history
-  kcpctl history --revision 3 > previous.yaml`,
+  kcpctl history --revision 3 > previous.yaml
+  kcpctl history --revision 3 --write`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.setup.add(c.Flags())
-	c.Flags().IntVar(&o.revision, "revision", 0, "print the setup of this revision")
+	c.Flags().IntVar(&o.revision, "revision", 0, "print the setup file of this revision")
+	completeFlag(c, "revision", o.setup.names(env, revisions))
+	c.Flags().BoolVar(&o.full, "full", false, "with --revision: print the setup with all defaults, and no comments")
+	c.Flags().BoolVar(&o.write, "write", false, "write the setup of --revision into the setup file")
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
 }
@@ -54,22 +65,46 @@ type revisionList struct {
 	Items      []plan.Revision `json:"items"`
 }
 
+func (o *historyOptions) validate() error {
+	if o.full && (o.revision == 0 || o.write) {
+		return clierr.New(clierr.BadInput, "to list the revisions, run "+o.setup.command("history"),
+			"--full needs --revision, and cannot be used with --write")
+	}
+	if !o.write {
+		return nil
+	}
+	if o.revision == 0 || o.output != "" {
+		return clierr.New(clierr.BadInput, "to list the revisions, run "+o.setup.command("history"),
+			"--write needs --revision, and has no --output")
+	}
+	return setup.CheckEditable(o.setup.file)
+}
+
 func (o *historyOptions) run(ctx context.Context) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
 	s, err := openSetup(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}
 	defer s.close()
 	if o.revision != 0 {
-		if err := s.useRevision(ctx, o.revision); err != nil {
+		current := s.file
+		revision, err := s.useRevision(ctx, o.revision)
+		switch {
+		case err != nil:
 			return err
+		case o.write:
+			return o.restore(s, current)
 		}
-		return printSetup(o.env, s.file)
+		return o.print(s, revision)
 	}
 	history, err := s.runtime.History(ctx)
 	if err != nil {
 		return err
 	}
+	s.noteRuns(ctx)
 	if o.output != "" {
 		return encode(o.env.Streams.Out, o.output, revisionList{
 			APIVersion: v1alpha1.APIVersion, Kind: "RevisionList", Name: s.topology.Name,
@@ -84,22 +119,59 @@ func (o *historyOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// useRevision makes a setup that was applied before the setup of the session.
-func (s *session) useRevision(ctx context.Context, number int) error {
-	history, err := s.runtime.History(ctx)
+// print prints the setup of the revision that the session uses: the text of its file, or the setup with all defaults.
+func (o *historyOptions) print(s *session, r plan.Revision) error {
+	if !o.full && r.File != nil {
+		_, err := o.env.Streams.Out.Write(r.File)
+		return err
+	}
+	if !o.full {
+		s.reporter.note(fmt.Sprintf("the file of revision %d was not kept, so this is its setup with all defaults and "+
+			"without comments", r.Number))
+	}
+	return printSetup(o.env, s.file)
+}
+
+// restore writes the revision that the session uses into the setup file.
+func (o *historyOptions) restore(s *session, current *setup.File) error {
+	restored, kept, err := current.Restore(s.file)
 	if err != nil {
 		return err
 	}
+	s.file = current
+	if restored == current {
+		s.reporter.note(fmt.Sprintf("%s already has the setup of revision %d", current.Name, o.revision))
+		return nil
+	}
+	if err := current.Rewrite(o.setup.file, restored); err != nil {
+		return err
+	}
+	s.printEdit(restored)
+	if !kept {
+		s.reporter.note(fmt.Sprintf("%s could not be edited field by field, so it has the whole text of the "+
+			"revision, without comments", current.Name))
+	}
+	s.reporter.note(fmt.Sprintf("wrote the setup of revision %d to %s; check it with %s, then run %s",
+		o.revision, current.Name, s.flags.command("diff"), s.flags.command("up")))
+	return nil
+}
+
+// useRevision makes a setup that was applied before the setup of the session, and returns it.
+func (s *session) useRevision(ctx context.Context, number int) (plan.Revision, error) {
+	history, err := s.runtime.History(ctx)
+	if err != nil {
+		return plan.Revision{}, err
+	}
 	at := slices.IndexFunc(history, func(r plan.Revision) bool { return r.Number == number })
 	if at < 0 {
-		return clierr.New(clierr.BadInput, "to list the revisions, run "+s.flags.command("history"),
+		return plan.Revision{}, clierr.New(clierr.BadInput, "to list the revisions, run "+s.flags.command("history"),
 			"there is no revision %d", number)
 	}
 	f, err := setup.Parse(fmt.Sprintf("revision %d", number), history[at].Setup)
 	if err != nil {
-		return err
+		return plan.Revision{}, err
 	}
-	return s.use(f)
+	return history[at], s.use(f)
 }
 
 // printHistory lists revisions, newest first.
@@ -116,17 +188,18 @@ func printHistory(out *ui.Stream, history []plan.Revision) {
 // maxScopeNames is how many components the table lists for a run with --only.
 const maxScopeNames = 5
 
-// onlyColumn lists the components that a revision is limited to, and the clusters that it left out; - means that the whole
-// setup was applied.
+// onlyColumn lists the components that a revision is limited to, and the clusters that it left out; - means that the
+// whole setup was applied.
 func onlyColumn(r plan.Revision) string {
 	if len(r.Without) > 0 {
-		without := "without " + strings.Join(prefixed(clusterPrefix, r.Without), ",")
+		without := "without " + strings.Join(prefixed(placePrefix, r.Without), ",")
 		if len(r.Only) == 0 {
 			return without
 		}
 		return onlyColumn(plan.Revision{Only: r.Only}) + " " + without
 	}
-	only := slices.DeleteFunc(slices.Clone(r.Only), func(id string) bool { return topology.ID(id).Kind() == topology.Base })
+	only := slices.DeleteFunc(slices.Clone(r.Only),
+		func(id string) bool { return topology.ID(id).Kind() == topology.Base })
 	if len(only) == 0 {
 		return cmp.Or(strings.Join(r.Only, ","), "-")
 	}

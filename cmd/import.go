@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/importer"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/file/importer"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 type importOptions struct {
@@ -24,6 +24,8 @@ type importOptions struct {
 	files  []string
 	output string
 	name   string
+	// rootShard is the RootShard of the installation to read, if the namespace has several.
+	rootShard string
 	// fromCluster reads a running installation, and finish removes what kcp-operator has left of it.
 	fromCluster, finish, yes bool
 }
@@ -33,9 +35,9 @@ func newImportCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import {-f FILE... | --from-cluster | --finish}",
 		Short: "Write a setup file from kcp-operator or from values of kcp's helm chart, and take over what runs",
-		Long: `Import reads objects of kcp-operator, with the issuers of cert-manager that they refer to, or values of the
-helm chart kcp, and prints a setup file with comments. It reads YAML and JSON with any number of
-documents, and the lists that kubectl get -o yaml prints.
+		Long: `Read objects of kcp-operator, with the issuers of cert-manager that they refer to, or values of the helm
+chart kcp, and print a setup file with comments. The input is YAML or JSON with any number of documents,
+including the lists that kubectl get -o yaml prints.
 
 Every field of the input is in the setup file, or reported with its position, the reason, and what to do
 instead.
@@ -53,10 +55,14 @@ removes the servers and the objects of kcp-operator, as soon as those of kcpctl 
 	}
 	f := c.Flags()
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "file or directory to read, or - for stdin (repeatable)")
-	f.StringVarP(&o.output, "output", "o", "", "new file to write, instead of stdout")
-	f.StringVar(&o.name, "name", "", "name of the setup (default: the name of the RootShard with the suffix -kcp, or kcp for a chart)")
+	f.StringVarP(&o.output, "output", "o", "", "write to the new `FILE`, or to stdout with - (default: stdout)")
+	f.StringVar(&o.name, "name", "",
+		"name of the setup (default: the name of the RootShard with the suffix -kcp, or kcp for a chart)")
 	f.BoolVar(&o.fromCluster, "from-cluster", false, "read the objects of kcp-operator from a namespace (default: kcp)")
-	f.BoolVar(&o.finish, "finish", false, "remove what kcp-operator has left of an installation that kcpctl has taken over")
+	f.StringVar(&o.rootShard, "root-shard", "",
+		"with --from-cluster: the RootShard to read, if the namespace has several")
+	f.BoolVar(&o.finish, "finish", false,
+		"remove what kcp-operator has left of an installation that kcpctl has taken over")
 	addYes(f, &o.yes)
 	o.setup.addWithShorthand(f, "")
 	f.Lookup("namespace").Usage = "namespace of kcp-operator's objects, or with -f of objects that have none"
@@ -73,10 +79,16 @@ func (o *importOptions) check() error {
 	}
 	switch {
 	case modes == 0:
-		return clierr.New(clierr.BadInput, "name files or directories with -f, or - for stdin; or read a running installation with --from-cluster",
+		return clierr.New(clierr.BadInput,
+			"name files or directories with -f, or - for stdin; or read a running installation with --from-cluster",
 			"-f is required")
 	case modes > 1:
 		return clierr.New(clierr.BadInput, "use one of them", "-f, --from-cluster and --finish exclude each other")
+	case o.rootShard != "" && !o.fromCluster:
+		return clierr.New(clierr.BadInput, "use it with --from-cluster",
+			"--root-shard selects an installation on a cluster")
+	case checkOutputFile(o.output) != nil:
+		return checkOutputFile(o.output)
 	case o.setup.local.enabled:
 		return clierr.New(clierr.BadInput, "omit --local", "import reads files or a cluster, not --local")
 	}
@@ -93,7 +105,9 @@ func (o *importOptions) run(ctx context.Context) error {
 	options := importer.Options{Name: o.name, Namespace: o.setup.namespace}
 	read := o.sources
 	if o.fromCluster {
-		options.Context, options.Kubeconfig, options.Live = o.setup.context, o.setup.kubeconfig, true
+		options.Context = o.setup.context
+		options.Kubeconfig = o.setup.kubeconfig
+		options.Live = true
 		read = func() ([]importer.Source, error) { return o.clusterSources(ctx) }
 	}
 	sources, err := read()
@@ -104,7 +118,7 @@ func (o *importOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
+	if o.toFile() {
 		err = createFile(o.output, result.Text, false, "name another file with -o")
 	} else {
 		_, err = o.env.Streams.Out.Write(result.Text)
@@ -118,11 +132,15 @@ func (o *importOptions) run(ctx context.Context) error {
 		o.printSteps(result)
 		return nil
 	}
-	if o.output != "" {
-		fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up --dry-run -f %s\n", o.output, quote(o.output))
+	if o.toFile() {
+		fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up --dry-run -f %s\n",
+			o.output, quote(o.output))
 	}
 	return nil
 }
+
+// toFile reports whether the setup goes to a file. A dash is stdout.
+func (o *importOptions) toFile() bool { return o.output != "" && o.output != setup.Stdin }
 
 // sources reads all files. It reports all that cannot be read.
 func (o *importOptions) sources() ([]importer.Source, error) {
@@ -145,7 +163,8 @@ func (o *importOptions) sources() ([]importer.Source, error) {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, clierr.New(clierr.BadInput, "name existing files or directories with -f, or - for stdin", "read the input: %w", err)
+		return nil, clierr.New(clierr.BadInput, "name existing files or directories with -f, or - for stdin",
+			"read the input: %w", err)
 	}
 	return out, nil
 }

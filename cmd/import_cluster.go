@@ -8,10 +8,11 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/importer"
-	"github.com/kcpctl/kcpctl/internal/kube"
-	"github.com/kcpctl/kcpctl/internal/kube/adopt"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/operator"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/file/importer"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube/adopt"
 )
 
 // defaultNamespace is the namespace of a setup that names none.
@@ -20,6 +21,16 @@ const defaultNamespace = "kcp"
 // openOperator finds the installation of kcp-operator in a namespace.
 func openOperator(env *Env, flags *setupFlags, c topology.Cluster) (*adopt.Installation, error) {
 	return kube.OpenOperator(c, kube.Options{As: flags.as, AsGroups: flags.asGroups, Now: env.Now, Notify: env.note})
+}
+
+// openPredecessor finds the installation of kcp-operator from which a setup was imported.
+func openPredecessor(env *Env, flags *setupFlags, t *topology.Topology) (*adopt.Installation, operator.Origin, error) {
+	origin, err := operator.OriginOf(t)
+	if err != nil {
+		return nil, origin, err
+	}
+	installation, err := openOperator(env, flags, t.Home)
+	return installation, origin, err
 }
 
 // clusterSources reads the objects of kcp-operator from the cluster that the flags name.
@@ -31,7 +42,7 @@ func (o *importOptions) clusterSources(ctx context.Context) ([]importer.Source, 
 	if err != nil {
 		return nil, err
 	}
-	objects, err := installation.Objects(ctx)
+	objects, err := installation.Objects(ctx, o.rootShard)
 	if err != nil {
 		return nil, err
 	}
@@ -43,13 +54,24 @@ func (o *importOptions) clusterSources(ctx context.Context) ([]importer.Source, 
 		}
 		out = append(out, importer.Source{Name: object.GetKind() + "/" + object.GetName(), Data: data})
 	}
+	bundles, err := installation.Bundles(ctx, objects)
+	if err != nil {
+		return nil, err
+	}
+	for _, secret := range bundles {
+		data, err := yaml.Marshal(secret.Object)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, importer.Source{Name: secret.GetKind() + "/" + secret.GetName(), Data: data})
+	}
 	return out, nil
 }
 
 // printSteps prints how kcpctl takes over a running installation of kcp-operator.
 func (o *importOptions) printSteps(r *importer.Result) {
 	file := o.output
-	if file == "" {
+	if !o.toFile() {
 		file = defaultFile
 	}
 	var names []string

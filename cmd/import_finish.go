@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kcpctl/kcpctl/internal/kube/adopt"
-	"github.com/kcpctl/kcpctl/internal/operator"
-	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/desired/operator"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube/adopt"
 )
 
 // removeRemains removes what kcp-operator has left of an installation that the setup has taken over.
@@ -17,43 +20,70 @@ func (o *importOptions) removeRemains(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	installation, err := openOperator(o.env, &o.setup, s.topology.Home)
+	installation, origin, err := openPredecessor(o.env, &o.setup, s.topology)
 	if err != nil {
 		return err
 	}
-	remains, err := installation.Remains(ctx)
+	remains, err := installation.Remains(ctx, origin, s.topology.ApplySet(s.topology.Home))
+	if err == nil && !remains.Empty() {
+		err = installation.Stopped(ctx)
+	}
 	if err != nil {
 		return err
+	}
+	if len(remains.Left) > 0 {
+		fmt.Fprintf(o.env.Streams.Err, "These objects of kcp-operator stay: %s.\n", strings.Join(remains.Left, ", "))
 	}
 	if remains.Empty() {
 		fmt.Fprintf(o.env.Streams.Err, "kcp-operator has left nothing to remove in %s.\n", installation.Where())
 		return nil
 	}
-	if !o.yes {
-		yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Remove %s and %s of kcp-operator from %s?",
-			plural(len(remains.Servers), "Deployment", "Deployments"), plural(len(remains.Objects), "object", "objects"), installation.Where()))
-		if err != nil || !yes {
-			return err
-		}
+	if yes, err := o.mayRemove(ctx, installation, remains); err != nil || !yes {
+		return err
 	}
-	end := s.reporter.begin(ctx, fmt.Sprintf("remove kcp-operator's part of kcp %q from %s", s.topology.Name, installation.Where()), "")
+	end := s.reporter.begin(ctx,
+		fmt.Sprintf("remove kcp-operator's part of kcp %q from %s", s.topology.Name, installation.Where()))
 	err = (&run.TakeOver{
-		Topology: s.topology, Runtime: s.runtime, Predecessor: predecessor{installation, remains}, Name: operator.ManagedBy,
+		Topology: s.topology, Runtime: s.runtime, Predecessor: predecessor{installation, remains,
+			s.topology}, Name: operator.ManagedBy,
 		Observe: s.reporter.observe, Now: o.env.Now,
 	}).Run(ctx)
 	end()
 	if err == nil && len(remains.Authorities) > 0 {
-		fmt.Fprintf(o.env.Streams.Err, "The keys of the authorities are in %s now. kcp-operator's copies are in the Secrets %s: "+
-			"back up the keys with %s, then delete these Secrets.\n",
+		fmt.Fprintf(o.env.Streams.Err,
+			"The keys of the authorities are in %s now. kcp-operator's copies are in the Secrets %s: "+
+				"back up the keys with %s, then delete these Secrets.\n",
 			s.store(), strings.Join(remains.Authorities, ", "), o.setup.command("certs export DIR"))
 	}
 	return err
 }
 
-// predecessor is the installation of kcp-operator, and what it has left.
+// mayRemove reports whether a flag or the user confirms the removal.
+func (o *importOptions) mayRemove(ctx context.Context, i *adopt.Installation, r *adopt.Remains) (bool, error) {
+	if o.yes {
+		return true, nil
+	}
+	return o.env.Streams.Confirm(ctx, fmt.Sprintf("Remove %s and %s of kcp-operator from %s?",
+		plural(len(r.Servers), "Deployment", "Deployments"), plural(len(r.Objects), "object", "objects"), i.Where()))
+}
+
+// predecessor is the installation of kcp-operator, with its remains.
 type predecessor struct {
 	*adopt.Installation
-	remains *adopt.Remains
+	remains  *adopt.Remains
+	topology *topology.Topology
+}
+
+// Release implements run.Predecessor.
+func (p predecessor) Release(ctx context.Context, objects []render.Object) error {
+	uses, err := kube.UsedAtHome(p.topology, objects)
+	if err != nil {
+		return err
+	}
+	if err := p.RefuseUsed(ctx, uses); err != nil {
+		return err
+	}
+	return p.Installation.Release(ctx, p.remains)
 }
 
 // StopServers implements run.Predecessor.

@@ -5,12 +5,16 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/examples"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 type initOptions struct {
@@ -18,6 +22,8 @@ type initOptions struct {
 	example string
 	file    string
 	force   bool
+	// installation names a new installation in the file.
+	installation bool
 }
 
 func newInitCmd(env *Env) *cobra.Command {
@@ -25,6 +31,7 @@ func newInitCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init",
 		Short: "Write an example setup file to start from",
+		Long:  "Write an example of a setup file. The examples:\n\n" + described(examples.Names()),
 		Example: `  kcpctl init
   kcpctl init --example ha -f prod.yaml`,
 		Args: noArgs,
@@ -32,17 +39,40 @@ func newInitCmd(env *Env) *cobra.Command {
 	}
 	f := c.Flags()
 	f.StringVar(&o.example, "example", "sharded", "example to start from: "+either(examples.Names()))
-	completeFlag(c, "example", fixed(examples.Names()...))
+	completeFlag(c, "example", func(*cobra.Command) (all []string) {
+		for _, name := range examples.Names() {
+			all = append(all, cobra.CompletionWithDesc(name, examples.Purpose(name)))
+		}
+		return all
+	})
 	f.StringVarP(&o.file, "file", "f", defaultFile, "file to write, or - for stdout")
 	allow(f, anywhere, "file")
+	f.BoolVar(&o.installation, "installation", false,
+		"also name a new installation in metadata.installation: commands then refuse any other installation")
 	f.BoolVar(&o.force, "force", false, "overwrite an existing file")
 	return c
+}
+
+// described returns a line for each example.
+func described(names []string) string {
+	const indent, columns = 17, 100
+	var b strings.Builder
+	for _, name := range names {
+		text := ui.Wrap(examples.Purpose(name), columns-indent)
+		fmt.Fprintf(&b, "  %-*s%s\n", indent-2, name, strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent)))
+	}
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 func (o *initOptions) run() error {
 	text, err := examples.Read(o.example)
 	if err != nil {
 		return unknownName("example", o.example, examples.Names())
+	}
+	if o.installation {
+		if text, err = withInstallation(o.example, text); err != nil {
+			return err
+		}
 	}
 	if o.file == setup.Stdin {
 		_, err := o.env.Streams.Out.Write(text)
@@ -52,8 +82,26 @@ func (o *initOptions) run() error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up -f %s\n", o.file, quote(o.file))
+	create := ""
+	if o.installation {
+		create = " --" + run.FlagNewInstallation
+	}
+	fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up -f %s%s\n", o.file,
+		quote(o.file), create)
 	return nil
+}
+
+// withInstallation returns an example with the ID of a new installation.
+func withInstallation(name string, text []byte) ([]byte, error) {
+	f, err := setup.Parse(name, text)
+	if err != nil {
+		return nil, err
+	}
+	f, err = f.SetInstallation(pki.NewInstallation(f.Setup.Metadata.Name, "").ID)
+	if err != nil {
+		return nil, err
+	}
+	return f.Data, nil
 }
 
 // createFile writes a new file. hint is what to do if it exists and must not be overwritten.

@@ -16,14 +16,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/kubeconfig"
-	"github.com/kcpctl/kcpctl/internal/local"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/proxy"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/proxy"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/runtime/local"
 )
 
 type kubeconfigOptions struct {
@@ -58,11 +58,11 @@ func newKubeconfigCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "kubeconfig [NAME] [-- COMMAND [ARG...]]",
 		Short: "Print a kubeconfig for kcp, or run a command with it",
-		Long: `Kubeconfig prints a kubeconfig that is declared in the setup file: by default, the first one. With
---user it mints a new one, which is not stored. With --syncer it mints one for the syncer of a physical
-cluster with the syncMode None, which can read and change only what is scheduled to this cluster.
+		Long: `Print a kubeconfig that is declared in the setup file: by default, the first one. With --user, mint a new
+one, which is not stored. With --syncer, mint one for the syncer of a physical cluster with the syncMode
+None, which can read and change only what is scheduled to this cluster.
 
-With --oidc it prints a kubeconfig for all users of the OpenID Connect issuer of a front-proxy. It contains no
+With --oidc, print a kubeconfig for all users of the OpenID Connect issuer of a front-proxy. It contains no
 credentials: kubectl asks its plugin oidc-login (kubelogin) for a token, which opens a browser.
 
 Use --port-forward if clients cannot reach kcp's external hostname. kcpctl then serves a proxy on this
@@ -93,16 +93,28 @@ conflict, even if it has the same name: choose another name with --context-name.
 	f.StringVar(&o.user, "user", "", "mint a kubeconfig for this user")
 	f.StringSliceVar(&o.groups, "group", nil, "group of the user (repeatable)")
 	f.StringVar(&o.target, "target", "",
-		"front-proxy or shard to connect to, such as front-proxy/main, shard/alpha or shard/root (default: the first front-proxy that accepts client certificates)")
-	completeFlag(c, "target", o.setup.names(env, targetIDs))
-	f.StringVar(&o.workspace, "workspace", "", "path of the current workspace (default: root)")
-	f.StringVar(&o.syncer, "syncer", "", "mint a kubeconfig for the syncer of this physical cluster, which you start with kcpctl syncer")
+		"front-proxy or shard to connect to, such as front-proxy/main, shard/alpha or shard/root (default: the first "+
+			"front-proxy that accepts client certificates)")
+	completeFlag(c, "target", o.setup.names(env, func(s *session) []string {
+		if o.oidc {
+			return loginIDs(s)
+		}
+		return targetIDs(s)
+	}))
+	f.StringVar(&o.workspace, "workspace", "",
+		"path of the current workspace (default: the one in the setup file, or root)")
+	f.StringVar(&o.syncer, "syncer", "",
+		"mint a kubeconfig for the syncer of this physical cluster, which you start with kcpctl syncer")
 	completeFlag(c, "syncer", o.setup.names(env, manualClusters))
-	f.DurationVar(&o.expiresIn, "expires-in", 24*time.Hour, "validity of a minted kubeconfig (default with --syncer: spec.pki.certificateValidity)")
-	f.StringSliceVar(&o.clusterRoles, "cluster-role", nil, "bind the user to this cluster role in the workspace (repeatable)")
-	f.BoolVar(&o.oidc, "oidc", false, "print a kubeconfig with which users log in by OpenID Connect, without any credentials")
-	f.StringVar(&o.issuer, "issuer", "", "URL of the issuer for --oidc, if the front-proxy has several (default: the first one)")
-	f.StringVarP(&o.output, "output", "o", "", "file to write, with mode 0600")
+	f.DurationVar(&o.expiresIn, "expires-in", 24*time.Hour,
+		"validity of a minted kubeconfig (default with --syncer: spec.pki.certificateValidity)")
+	f.StringSliceVar(&o.clusterRoles, "cluster-role", nil,
+		"bind the user to this cluster role in the workspace (repeatable)")
+	f.BoolVar(&o.oidc, "oidc", false,
+		"print a kubeconfig with which users log in by OpenID Connect, without any credentials")
+	f.StringVar(&o.issuer, "issuer", "",
+		"URL of the issuer for --oidc, if the front-proxy has several (default: the first one)")
+	f.StringVarP(&o.output, "output", "o", "", "write to `FILE`, with mode 0600")
 	f.BoolVar(&o.merge, "merge", false, "merge the kubeconfig into $KUBECONFIG or ~/.kube/config")
 	f.StringVar(&o.contextName, "context-name", "", "name of the merged context (default: the setup's name)")
 	f.BoolVar(&o.use, "use", false, "make the merged context the current one")
@@ -120,6 +132,9 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		o.name = args[0]
 	}
+	if err := checkOutputFile(o.output); err != nil {
+		return err
+	}
 	changed := func(names ...string) (flags []string) {
 		for _, f := range names {
 			if c.Flags().Changed(f) {
@@ -129,18 +144,21 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 		return flags
 	}
 	o.lasts = c.Flags().Changed("expires-in")
-	minting, described := changed("group", "expires-in", "cluster-role"), changed("target", "workspace")
+	minting, described := changed("group", "expires-in", "cluster-role"), changed("target")
 	switch {
-	case o.syncer != "" && (o.oidc || o.user != "" || o.name != "" || len(changed("group", "cluster-role", "workspace")) > 0):
+	case o.syncer != "" && (o.oidc || o.user != "" || o.name != "" ||
+		len(changed("group", "cluster-role", "workspace")) > 0):
 		return clierr.New(clierr.BadInput, "omit them: the setup file has the user of the syncer and its rights",
 			"--syncer cannot be used with NAME, --user, --oidc, --group, --cluster-role and --workspace")
 	case o.oidc && (o.user != "" || o.name != "" || len(minting) > 0):
-		return clierr.New(clierr.BadInput, "omit them: users get their names and groups from the issuer, and their roles by kubectl",
+		return clierr.New(clierr.BadInput,
+			"omit them: users get their names and groups from the issuer, and their roles by kubectl",
 			"--oidc cannot be used with NAME, --user, --group, --expires-in and --cluster-role")
 	case o.issuer != "" && !o.oidc:
 		return clierr.New(clierr.BadInput, "add --oidc", "--issuer can only be used with --oidc")
 	case o.oidc:
-		minting, described = nil, nil
+		minting = nil
+		described = nil
 	}
 	minting = append(minting, described...)
 	switch {
@@ -220,7 +238,7 @@ func (o *kubeconfigOptions) deliver(ctx context.Context, s *session, owner kubec
 	return o.write(ctx, owner, content)
 }
 
-// access is what the kubeconfig gives access to, and the component if the setup file declares it.
+// access returns the access that the kubeconfig gives, and the component if the setup file declares it.
 func (o *kubeconfigOptions) access(s *session) (topology.Access, *topology.Component, error) {
 	switch {
 	case o.syncer != "":
@@ -232,7 +250,9 @@ func (o *kubeconfigOptions) access(s *session) (topology.Access, *topology.Compo
 	}
 	for _, c := range s.topology.OfKind(topology.Kubeconfig) {
 		if o.name == "" || c.Name == o.name {
-			return *c.Access, c, nil
+			a := *c.Access
+			a.Workspace = cmp.Or(o.workspace, a.Workspace)
+			return a, c, nil
 		}
 	}
 	return topology.Access{}, nil, clierr.New(clierr.BadInput, oneOf(kubeconfigNames(s))+", or mint one with --user",
@@ -299,7 +319,8 @@ func (o *kubeconfigOptions) mergeInto(ctx context.Context, owner kubeconfig.Owne
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.env.Streams.Err, "merged into %s. Use it with: kubectl --context %s get workspaces\n", path, quote(name))
+	fmt.Fprintf(o.env.Streams.Err, "merged into %s. Use it with: kubectl --context %s get workspaces\n",
+		path, quote(name))
 	return nil
 }
 

@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// newAccess is what a minted kubeconfig gives access to.
+// newAccess returns the access that a minted kubeconfig gives.
 func (o *kubeconfigOptions) newAccess(s *session) (topology.Access, error) {
 	k := v1alpha1.Kubeconfig{
 		Name: o.user, User: o.user, Groups: o.groups, Workspace: cmp.Or(o.workspace, topology.RootShardName),
@@ -36,7 +36,8 @@ func (o *kubeconfigOptions) newAccess(s *session) (topology.Access, error) {
 func (o *kubeconfigOptions) mintingTarget(s *session) (*topology.Component, error) {
 	target, err := o.findTarget(s, s.topology.OwnFrontProxy())
 	if err == nil && !target.AcceptsClientCertificates() {
-		err = clierr.New(clierr.BadInput, "choose another --target, or print a kubeconfig for users of its OpenID Connect issuer with --oidc",
+		err = clierr.New(clierr.BadInput,
+			"choose another --target, or print a kubeconfig for users of its OpenID Connect issuer with --oidc",
 			"%s refuses client certificates (authentication.clientCertificates)", target.ID())
 	}
 	return target, err
@@ -48,14 +49,16 @@ func (o *kubeconfigOptions) findTarget(s *session, byDefault *topology.Component
 		return byDefault, nil
 	}
 	for _, c := range s.topology.OfKind(topology.FrontProxy, topology.RootShard, topology.Shard) {
-		if o.target == string(c.ID()) || c.IsShard() && o.target == string(topology.IDOf(topology.Shard, c.ShardName())) {
+		if o.target == string(c.ID()) ||
+			c.IsShard() && o.target == string(topology.IDOf(topology.Shard, c.ShardName())) {
 			return c, nil
 		}
 	}
 	return nil, unknownName("target", o.target, targetIDs(s))
 }
 
-// syncerAccess is what the kubeconfig for a syncer that the user starts gives access to: what is scheduled to its cluster.
+// syncerAccess returns the access that the kubeconfig gives to a syncer that the user starts: to the objects that are
+// scheduled to its cluster.
 func (o *kubeconfigOptions) syncerAccess(s *session) (topology.Access, error) {
 	c := s.topology.Component(topology.IDOf(topology.Physical, o.syncer))
 	switch {
@@ -73,10 +76,12 @@ func (o *kubeconfigOptions) syncerAccess(s *session) (topology.Access, error) {
 	case err != nil:
 		return topology.Access{}, err
 	case proxy.Kind != topology.FrontProxy:
-		return topology.Access{}, clierr.New(clierr.BadInput, "choose a front-proxy", "--target %s: a syncer needs all shards", o.target)
+		return topology.Access{}, clierr.New(clierr.BadInput, "choose a front-proxy",
+			"--target %s: a syncer needs all shards", o.target)
 	}
 	return s.topology.Access(v1alpha1.Kubeconfig{
-		Name: o.syncer, User: c.User(), Workspace: c.ComputeWorkspace(), Target: v1alpha1.Target{FrontProxy: proxy.Name},
+		Name: o.syncer, User: c.User(), Workspace: c.ComputeWorkspace(),
+		Target:   v1alpha1.Target{FrontProxy: proxy.Name},
 		Validity: metav1.Duration{Duration: o.expiresIn},
 	}), nil
 }

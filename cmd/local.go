@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/kcpctl/kcpctl/internal/local"
-	"github.com/kcpctl/kcpctl/internal/local/download"
-	"github.com/kcpctl/kcpctl/internal/version"
-	"github.com/kcpctl/kcpctl/internal/workspace"
+	"github.com/kcpctl/kcpctl/internal/kit/version"
+	"github.com/kcpctl/kcpctl/internal/runtime/local"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/download"
+	"github.com/kcpctl/kcpctl/internal/runtime/workspace"
 )
 
 // localFlags are the flags of a setup on this machine.
@@ -23,11 +23,33 @@ type localFlags struct {
 }
 
 func (l *localFlags) add(f *pflag.FlagSet) {
-	f.BoolVar(&l.enabled, "local", false, "run the setup as processes on this machine, without Kubernetes")
-	f.StringVar(&l.binDir, "kcp-bin-dir", "", "with --local: directory of the kcp binaries (default: $PATH, else they are downloaded)")
+	f.BoolVar(&l.enabled, "local", false, "use the processes on this machine, without Kubernetes")
+	allow(f, anywhere, "local")
+	listUnder(f, groupConnection, "local")
+}
+
+// addBasePort adds the flag of a command that chooses ports, or shows which ones up would choose. All other commands
+// read the recorded ports.
+func (l *localFlags) addBasePort(f *pflag.FlagSet) {
+	f.Int32Var(&l.basePort, "base-port", 0,
+		"with --local: port of the first front-proxy; the others follow (default: the first free block)")
+	allow(f, anywhere, "base-port")
+	listUnder(f, groupConnection, "base-port")
+}
+
+// addBinDir adds the flag of a command that starts binaries, or compares them with the running ones.
+func (l *localFlags) addBinDir(f *pflag.FlagSet) {
+	f.StringVar(&l.binDir, "kcp-bin-dir", "",
+		"with --local: directory of the kcp binaries (default: $PATH, else they are downloaded)")
+	allow(f, anywhere, "kcp-bin-dir")
+	listUnder(f, groupConnection, "kcp-bin-dir")
+}
+
+// addURL adds the flag of a command that can download binaries.
+func (l *localFlags) addURL(f *pflag.FlagSet) {
 	f.StringVar(&l.kcpURL, "kcp-url", "", "with --local: mirror of kcp's release page")
-	f.Int32Var(&l.basePort, "base-port", 0, "with --local: port of the first front-proxy; the others follow (default: the first free block)")
-	allow(f, anywhere, "local", "kcp-bin-dir", "kcp-url", "base-port")
+	allow(f, anywhere, "kcp-url")
+	listUnder(f, groupConnection, "kcp-url")
 }
 
 // useLocal builds the topology of the session's file on this machine.
@@ -63,6 +85,20 @@ func (s *session) claimPorts(ctx context.Context) error {
 	return s.useLocal()
 }
 
+// chosenAgain reports whether it has chosen other ports: another process has taken one since they were chosen, and
+// nothing is started yet.
+func (s *session) chosenAgain(ctx context.Context) (bool, error) {
+	if s.layout == nil || !s.layout.LostPorts() {
+		return false, nil
+	}
+	s.close() // releases the ports
+	if err := s.claimPorts(ctx); err != nil {
+		return false, err
+	}
+	s.reporter.note("another process has taken a port in the meantime: other ports were chosen")
+	return true, s.open()
+}
+
 // connectLocal opens the runtime of this machine.
 func (s *session) connectLocal() error {
 	dirs := local.UserDirs(s.env.Getenv)
@@ -70,7 +106,8 @@ func (s *session) connectLocal() error {
 		return err
 	}
 	rt := local.New(s.topology, s.layout, local.Options{
-		Version: version.Get().Version, User: holder().User, Now: s.env.Now, Store: s.directory,
+		Version: version.Get().Version, User: holder().User, Command: s.env.Command, Now: s.env.Now,
+		Store:      s.directory,
 		References: s.flags.directory(),
 		Binaries: local.Binaries{
 			Dir: s.flags.local.binDir, Path: s.env.Getenv("PATH"),
@@ -98,8 +135,8 @@ func downloadProgress(notify func(string)) func(download.Progress) {
 // stopTimeout limits how long --foreground waits for processes to stop.
 const stopTimeout = time.Minute
 
-// stay watches the processes until the command is interrupted, and then stops them, also after a run that failed.
-func (s *session) stay(ctx context.Context, err error) error {
+// foreground watches the processes until the command is interrupted, and then stops them, also after a run that failed.
+func (s *session) foreground(ctx context.Context, err error) error {
 	l, ok := workspace.Below(s.runtime).(*local.Runtime)
 	if !ok {
 		return err

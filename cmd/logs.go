@@ -2,63 +2,129 @@ package cmd
 
 import (
 	"context"
-	"slices"
+	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
+// allLines is the value of --tail for all lines, as in kubectl.
+const allLines = -1
+
 type logsOptions struct {
-	env       *Env
-	setup     setupFlags
-	component string
-	logs      run.LogOptions
+	env        *Env
+	setup      setupFlags
+	components componentArgs
+	logs       run.LogOptions
+	tail       int64
+	sinceTime  string
 }
 
 func newLogsCmd(env *Env) *cobra.Command {
 	o := &logsOptions{env: env}
 	c := &cobra.Command{
-		Use:   "logs COMPONENT",
-		Short: "Print the logs of a component",
-		Long: `Logs prints the logs of all containers in a component's pods, or of its process on this machine. If
-there is more than one container, each line begins with its pod and container. -f follows the logs until
-you press Ctrl-C, including those of pods and processes that start later, as in a rolling update.`,
-		Example: "  kcpctl logs shard/alpha -f",
-		Args:    maxArgs(1),
+		Use:   "logs COMPONENT...",
+		Short: "Print the logs of components",
+		Long: `Print the logs of all containers in the pods of components, or of their processes on this
+machine. If there is more than one component, each line begins with its component; if a component has
+more than one container, each line also has its pod and container. -f follows the logs until you press
+Ctrl-C, including the logs of pods and processes that start later, as in a rolling update.
+
+On this machine, the time of a line is the one that the component has written into it. A line without a
+time, such as the next lines of a panic, has the time of the line before.`,
+		Example: `  kcpctl logs shard/alpha -f
+  kcpctl logs --all --since 10m --timestamps
+  kcpctl logs root-shard front-proxy/main --tail 100`,
+		Args: noFiles,
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				o.component = args[0]
-			}
+			o.components.names = args
 			return o.run(c.Context())
 		},
-		ValidArgsFunction: completeArgs(1, o.setup.names(env, componentIDs)),
+		ValidArgsFunction: completeArgs(0, o.setup.names(env, componentIDs)),
 	}
 	f := c.Flags()
 	o.setup.addWithShorthand(f, "") // -f follows, as in kubectl
+	o.components.add(f, "print the logs of all components")
 	f.BoolVarP(&o.logs.Follow, "follow", "f", false, "follow the logs")
 	f.BoolVarP(&o.logs.Previous, "previous", "p", false, "print the logs of the previous container")
-	f.Int64Var(&o.logs.Tail, "tail", 0, "print only this many of the last lines (0 means all)")
+	f.Int64Var(&o.tail, "tail", allLines, "print only this many of the last lines of each container (-1 means all)")
+	f.DurationVar(&o.logs.Since, "since", 0, "print only lines newer than this, such as 5s, 2m or 3h")
+	f.StringVar(&o.sinceTime, "since-time", "", "print only lines after this time, such as 2006-01-02T15:04:05Z")
+	f.BoolVar(&o.logs.Timestamps, "timestamps", false, "print the time of each line before it")
 	return c
 }
 
+func (o *logsOptions) complete() error {
+	switch {
+	case o.tail < allLines:
+		return clierr.New(clierr.BadInput, "use 0 or more, or -1 for all lines", "invalid --tail %d", o.tail)
+	case o.tail >= 0:
+		o.logs.Tail = &o.tail
+	}
+	switch {
+	case o.logs.Since < 0:
+		return clierr.New(clierr.BadInput, "use a duration such as 10m", "invalid --since %s", o.logs.Since)
+	case o.logs.Since > 0 && o.sinceTime != "":
+		return clierr.New(clierr.BadInput, "omit one of them", "--since and --since-time cannot be used together")
+	case o.sinceTime == "":
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339, o.sinceTime)
+	if err != nil {
+		return clierr.New(clierr.BadInput, "use a time such as 2006-01-02T15:04:05Z",
+			"invalid --since-time %q", o.sinceTime)
+	}
+	o.logs.SinceTime = at
+	return nil
+}
+
 func (o *logsOptions) run(ctx context.Context) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
 	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	known := componentIDs(s)
-	switch {
-	case o.component == "":
-		return clierr.New(clierr.BadInput, oneOf(known), "a component is required")
-	case !slices.Contains(known, o.component):
-		return unknownName("component", o.component, known)
+	selected, err := o.components.selected(s)
+	if err != nil {
+		return err
 	}
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	defer s.close()
-	return s.runtime.Logs(ctx, s.topology.Component(topology.ID(o.component)), o.logs, o.env.Streams.Out)
+	if len(selected) == 1 {
+		return s.runtime.Logs(ctx, s.topology.Component(selected[0]), o.logs, o.env.Streams.Out)
+	}
+	return o.printAll(ctx, s, selected)
+}
+
+// printAll prints the logs of several components: one after another, or those that are followed as they come. A
+// component without logs does not hide the logs of the others.
+func (o *logsOptions) printAll(ctx context.Context, s *session, selected []topology.ID) error {
+	var g errgroup.Group
+	if !o.logs.Follow {
+		g.SetLimit(1)
+	}
+	errs := make([]error, len(selected))
+	lines := ui.NewLines(o.env.Streams.Out)
+	for i, id := range selected {
+		g.Go(func() error {
+			out := lines.From("[" + string(id) + "] ")
+			errs[i] = errors.Join(s.runtime.Logs(ctx, s.topology.Component(id), o.logs, out), out.Close())
+			if errs[i] != nil && o.logs.Follow {
+				s.reporter.note(firstLine(errs[i].Error()))
+			}
+			return nil
+		})
+	}
+	_ = g.Wait()
+	return errors.Join(errs...)
 }

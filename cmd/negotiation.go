@@ -11,17 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/agentstate"
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/kube/cluster"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/controller"
-	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
-	"github.com/kcpctl/kcpctl/internal/workload/puller"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
+	"github.com/kcpctl/kcpctl/internal/workload/server/controller"
 )
 
 // negotiation compares the schemas of clusters with the published ones, and requests other ones from the controller.
@@ -53,7 +53,8 @@ func (s *session) negotiation(c *compute, timeout time.Duration) *negotiation {
 		return own, err
 	}
 	return &negotiation{
-		compute: c, env: s.env, flags: s.flags, setup: s.topology.Name, inFile: physicalNames(s), timeout: timeout, pull: pull,
+		compute: c, env: s.env, flags: s.flags, setup: s.topology.Name, inFile: physicalNames(s),
+		timeout: timeout, pull: pull,
 		each: func(ctx context.Context, api schema.GroupResource, do func(*unstructured.Unstructured)) error {
 			return s.eachObject(ctx, c, api, do)
 		},
@@ -80,14 +81,16 @@ func (s *session) pullAPIs(ctx context.Context, name string, apis []schema.Group
 	}
 	result, err := p.Pull(ctx, apis)
 	if err != nil {
-		return negotiate.Cluster{}, clierr.New(clierr.Failed, "rerun the command when the cluster answers", "read the APIs of cluster %q: %w", name, err)
+		return negotiate.Cluster{}, clierr.New(clierr.Failed, "rerun the command when the cluster answers",
+			"read the APIs of cluster %q: %w", name, err)
 	}
 	return controller.Served(name, result), nil
 }
 
-// eachObject calls do for every object of a published API, in the workspaces of all shards, through the virtual workspaces of the
-// APIExport.
-func (s *session) eachObject(ctx context.Context, c *compute, gr schema.GroupResource, do func(*unstructured.Unstructured)) error {
+// eachObject calls do for every object of a published API, in the workspaces of all shards, through the virtual
+// workspaces of the APIExport.
+func (s *session) eachObject(ctx context.Context, c *compute, gr schema.GroupResource,
+	do func(*unstructured.Unstructured)) error {
 	endpoints, err := s.endpoints(ctx, c)
 	if err != nil {
 		return err
@@ -97,10 +100,12 @@ func (s *session) eachObject(ctx context.Context, c *compute, gr schema.GroupRes
 		if err != nil {
 			return err
 		}
-		err = client.EachExported(cluster.Quiet(ctx), e.URL.Path, gr, func(_ schema.GroupVersionResource, o *unstructured.Unstructured) { do(o) })
+		err = client.EachExported(cluster.Quiet(ctx), e.URL.Path, gr,
+			func(_ schema.GroupVersionResource, o *unstructured.Unstructured) { do(o) })
 		client.Close()
 		if err != nil {
-			return clierr.New(clierr.Failed, "make the shard reachable, and rerun the command", "%s: %w", e.Shard.ID(), err)
+			return clierr.New(clierr.Failed, "make the shard reachable, and rerun the command", "%s: %w",
+				e.Shard.ID(), err)
 		}
 	}
 	return nil
@@ -114,7 +119,8 @@ func (s *session) endpoints(ctx context.Context, c *compute) ([]agentstate.Endpo
 		return nil, fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", api.ExportWorkloads, c.workspace, err)
 	case slice == nil:
 		return nil, clierr.New(clierr.NotReady, "rerun the command when the controller has published the APIs",
-			"APIExportEndpointSlice %s in %s does not exist, so the objects of workspaces are unknown", api.ExportWorkloads, c.workspace)
+			"APIExportEndpointSlice %s in %s does not exist, so the objects of workspaces are unknown",
+			api.ExportWorkloads, c.workspace)
 	}
 	all := agentstate.EndpointsOf(slice, s.topology)
 	for _, e := range all {
@@ -137,9 +143,11 @@ func (n *negotiation) published(ctx context.Context) (in negotiate.Input, _ erro
 		o, err := n.Object(ctx, n.placeOf(a, name))
 		switch {
 		case err != nil:
-			return nil, clierr.New(clierr.Failed, "see "+n.flags.command("status"), "read %s %s in %s: %w", a.Kind, name, n.workspace, err)
+			return nil, clierr.New(clierr.Failed, "see "+n.flags.command("status"), "read %s %s in %s: %w", a.Kind,
+				name, n.workspace, err)
 		case o == nil:
-			return nil, clierr.New(clierr.NotReady, "rerun the command when the controller has published the APIs, see "+n.flags.command("status"),
+			return nil, clierr.New(clierr.NotReady,
+				"rerun the command when the controller has published the APIs, see "+n.flags.command("status"),
 				"%s %s in %s does not exist", a.Kind, name, n.workspace)
 		}
 		return o, nil
@@ -183,11 +191,12 @@ type schemaRequest struct {
 	narrow bool
 	// cluster is the Cluster that gets the request.
 	cluster string
-	// before is what is published.
+	// before has the published APIs and schemas.
 	before negotiate.Input
-	// changes are those of APIs whose schema changes, and refused the others that were requested and cannot.
+	// changes are for the APIs whose schema changes, and refused for the requested APIs whose schema cannot change.
 	changes, refused []negotiate.Change
-	// objects are how many objects have fields that a narrower schema does not accept, and workspaces how many workspaces they are in.
+	// objects are how many objects have fields that a narrower schema does not accept, and workspaces how many
+	// workspaces they are in.
 	objects, workspaces int
 }
 
@@ -198,7 +207,7 @@ func (r *schemaRequest) annotation() string {
 	return api.AnnotationWidenSchema
 }
 
-// nothing is why the schemas stay.
+// nothing is why the schemas do not change.
 func (r *schemaRequest) nothing() string {
 	if r.narrow {
 		return fmt.Sprintf("cluster %q accepts every object of the published schemas", r.cluster)
@@ -230,7 +239,8 @@ func (r *schemaRequest) sort(in negotiate.Input) error {
 }
 
 // narrowing computes what a cluster needs so that it can serve the APIs.
-func (n *negotiation) narrowing(ctx context.Context, in negotiate.Input, name string, named []schema.GroupResource) (*schemaRequest, error) {
+func (n *negotiation) narrowing(ctx context.Context, in negotiate.Input, name string,
+	named []schema.GroupResource) (*schemaRequest, error) {
 	live, err := n.cluster(ctx, name)
 	if err != nil {
 		return nil, err
@@ -251,22 +261,26 @@ func (n *negotiation) narrowing(ctx context.Context, in negotiate.Input, name st
 		return nil, err
 	}
 	if len(named) == 0 { // those that the cluster does not serve need no other schema
-		apis = slices.DeleteFunc(slices.Clone(apis), func(gr schema.GroupResource) bool { return own.Problems[gr] != "" })
+		apis = slices.DeleteFunc(slices.Clone(apis),
+			func(gr schema.GroupResource) bool { return own.Problems[gr] != "" })
 	}
-	in.Clusters, in.Narrow = []negotiate.Cluster{own}, map[string][]schema.GroupResource{name: apis}
+	in.Clusters = []negotiate.Cluster{own}
+	in.Narrow = map[string][]schema.GroupResource{name: apis}
 	return r, r.sort(in)
 }
 
 // readable fails if kcpctl cannot read the schemas of a cluster.
 func (n *negotiation) readable(cl *api.Cluster) error {
 	if !slices.Contains(n.inFile, cl.Name) {
-		return clierr.New(clierr.BadInput, "add it to the setup file", "cluster %q is not in %s, so kcpctl cannot read its schemas", cl.Name, n.flags.file)
+		return clierr.New(clierr.BadInput, "add it to the setup file",
+			"cluster %q is not in %s, so kcpctl cannot read its schemas", cl.Name, n.flags.file)
 	}
 	return nil
 }
 
 // widening computes what all clusters have in common.
-func (n *negotiation) widening(ctx context.Context, in negotiate.Input, named []schema.GroupResource) (_ *schemaRequest, err error) {
+func (n *negotiation) widening(ctx context.Context, in negotiate.Input,
+	named []schema.GroupResource) (_ *schemaRequest, err error) {
 	r := &schemaRequest{before: in}
 	if in.Widen, err = chosen(in, named); err != nil {
 		return nil, err
@@ -276,7 +290,8 @@ func (n *negotiation) widening(ctx context.Context, in negotiate.Input, named []
 		return nil, err
 	}
 	// As the controller has them: if two have no common schema, the older one decides.
-	slices.SortStableFunc(all, func(a, b *api.Cluster) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	slices.SortStableFunc(all,
+		func(a, b *api.Cluster) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for _, cl := range all {
 		if err := n.readable(cl); err != nil {
 			return nil, err
@@ -290,9 +305,10 @@ func (n *negotiation) widening(ctx context.Context, in negotiate.Input, named []
 	return r, r.sort(in)
 }
 
-// preview returns what each cluster needs, and what all have in common that is not published. Of a cluster that cannot be read, it returns
-// what the status has.
-func (n *negotiation) preview(ctx context.Context, in negotiate.Input, named []schema.GroupResource) ([]schemaChange, error) {
+// preview returns what each cluster needs, and what all have in common that is not published. Of a cluster that cannot
+// be read, it returns what the status has.
+func (n *negotiation) preview(ctx context.Context, in negotiate.Input,
+	named []schema.GroupResource) ([]schemaChange, error) {
 	if _, err := chosen(in, named); err != nil {
 		return nil, err
 	}
@@ -313,7 +329,8 @@ func (n *negotiation) preview(ctx context.Context, in negotiate.Input, named []s
 		}
 		unknown = true
 		if found := reported(cl, named); len(found) > 0 {
-			n.env.note(fmt.Sprintf("cluster %q has at most three differences for each API here: %s", cl.Name, firstLine(err.Error())))
+			n.env.note(fmt.Sprintf("cluster %q has at most three differences for each API here: %s", cl.Name,
+				firstLine(err.Error())))
 			out = append(out, found...)
 		}
 	}

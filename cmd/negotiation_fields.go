@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/parallel"
-	"github.com/kcpctl/kcpctl/internal/ui"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/lcd"
-	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/lcd"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 )
 
 // The values of schemaChange.Request.
@@ -65,21 +65,25 @@ func (r *schemaRequest) items() (out []schemaChange) {
 	}
 	for _, c := range r.refused {
 		item := r.item(c, lcd.Incompatibility{Message: c.Refused})
-		item.Request, item.Refused = "", true
+		item.Request = ""
+		item.Refused = true
 		out = append(out, item)
 	}
 	return out
 }
 
 func (r *schemaRequest) item(c negotiate.Change, d lcd.Incompatibility) schemaChange {
-	out := schemaChange{Group: c.API.Group, Resource: c.API.Resource, Version: c.Version, Request: requestWiden, Path: d.Path, Message: d.Message}
+	out := schemaChange{Group: c.API.Group, Resource: c.API.Resource, Version: c.Version, Request: requestWiden,
+		Path: d.Path, Message: d.Message}
 	if r.narrow {
-		out.Request, out.Cluster = requestNarrow, r.cluster
+		out.Request = requestNarrow
+		out.Cluster = r.cluster
 	}
 	return out
 }
 
-// fields returns the fields that change. For a request that makes schemas narrower, it counts the objects that have them.
+// fields returns the fields that change. For a request that makes schemas narrower, it counts the objects that have
+// them.
 func (n *negotiation) fields(ctx context.Context, r *schemaRequest) ([]schemaChange, error) {
 	if !r.narrow {
 		return (&schemaRequest{changes: r.changes}).items(), nil
@@ -122,11 +126,13 @@ func (n *negotiation) fields(ctx context.Context, r *schemaRequest) ([]schemaCha
 	return out, nil
 }
 
-// paths returns the paths of the workspaces of logical clusters, by name. One that has none, or whose path cannot be read, is called by its
-// name. The group of kcpctl has all permissions in all workspaces (kcp: pkg/authorization/bootstrap/policy.go, SystemKcpAdminGroup).
+// paths returns the paths of the workspaces of logical clusters, by name. If a path does not exist, or cannot be
+// read, the name is used. The group of kcpctl has all permissions in all workspaces (kcp:
+// pkg/authorization/bootstrap/policy.go, SystemKcpAdminGroup).
 func (c *compute) paths(ctx context.Context, clusters []string) map[string]string {
 	paths := parallel.Map(parallel.Limit, clusters, func(name string) string {
-		o, err := c.Object(ctx, kcp.Place{Workspace: name, GroupVersionKind: kcpapi.LogicalCluster.GroupVersionKind, Name: "cluster"})
+		o, err := c.Object(ctx, kcp.Place{Workspace: name,
+			GroupVersionKind: kcpapi.LogicalCluster.GroupVersionKind, Name: "cluster"})
 		if err != nil || o == nil {
 			return name
 		}
@@ -170,9 +176,10 @@ func (c schemaChange) preview() []string {
 
 func previewColumns() []string { return []string{"API", "CLUSTER", "REQUEST", "FIELD", "DIFFERENCE"} }
 
-// field is a row of the table of what a request changes.
+// field is a row of the table of the changes of a request.
 func (c schemaChange) field() []string {
-	objects, workspaces := noValue, noValue
+	objects := noValue
+	workspaces := noValue
 	if c.Objects != nil {
 		objects = fmt.Sprint(*c.Objects)
 	}

@@ -17,13 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
-	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -188,10 +188,12 @@ func TestNegotiateAsks(t *testing.T) {
 	w := newNegotiation(t, map[string]string{"c1": abc, "c2": ab})
 	w.object(t, "q1", "{metadata: {name: one}, spec: {c: q}}")
 	o := &workloadsNegotiateOptions{env: w.n.env, narrow: "c2"}
-	err := o.negotiate(t.Context(), w.n)
-	require.ErrorContains(t, err, "Make the published schemas of widgets.example.com narrower, for cluster")
-	require.ErrorContains(t, err, "The fields of 1 object in 1 workspace are dropped at the next write, or it is refused. This cannot be undone.")
-	require.Contains(t, clierr.Hint(err), "--yes")
+	require.ErrorContains(t, o.negotiate(t.Context(), w.n), "there is no terminal; use --yes")
+	streams := w.n.env.Streams
+	streams.In, streams.InTTY, streams.Err.TTY = strings.NewReader("no\n"), true, true
+	require.NoError(t, o.negotiate(t.Context(), w.n))
+	require.Contains(t, w.errs.String(), "Make the published schemas of widgets.example.com narrower, for cluster")
+	require.Contains(t, w.errs.String(), "The fields of 1 object in 1 workspace are dropped at the next write, or it is refused. This cannot be undone.")
 	r := &schemaRequest{narrow: true, cluster: "c2", changes: []negotiate.Change{{API: widgets}}}
 	require.Contains(t, r.question(), "No object has these fields.")
 	r.narrow = false
@@ -331,7 +333,8 @@ func TestClusterAddAcceptsTheSchema(t *testing.T) {
 	require.Empty(t, w.out.String(), "stdout may have events")
 	require.NoError(t, o.accept(t.Context(), w.n), "it needs nothing")
 
-	o = &clusterAddOptions{env: w.n.env, name: "c3", mode: modeNone, acceptSchema: true, setup: *w.n.flags, edit: editFlags{dryRun: dryRunNone}}
+	o = &clusterAddOptions{env: w.n.env, name: "c3", mode: modeNone, acceptSchema: true, setup: *w.n.flags}
+	o.edit.dryRun = dryRunNone
 	err := o.run(t.Context())
 	require.ErrorContains(t, err, "--accept-schema cannot be used with --mode none")
 	require.Equal(t, clierr.BadInput, clierr.Code(err))

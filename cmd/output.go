@@ -15,7 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // The values of -o that several commands have.
@@ -32,12 +32,13 @@ var machineFormats = []string{outputJSON, outputYAML, outputJSONPath, outputGoTe
 // addOutput adds -o to a command. An unknown format is rejected before the command does anything. Without a default,
 // the command prints text for humans if -o is not given.
 func addOutput(c *cobra.Command, value *string, byDefault string, formats ...string) {
-	addOutputWithHelp(c, value, byDefault, either(formats), formats...)
+	addOutputWithHelp(c, value, byDefault, "print as `FORMAT`: "+either(formats), formats...)
 }
 
-// addEvents adds -o to a command that reports events.
+// addEvents adds -o to a command that reports events: see events.
 func addEvents(c *cobra.Command, value *string) {
-	addOutputWithHelp(c, value, "", "json: one event per line on stdout", outputJSON)
+	addOutputWithHelp(c, value, "", "print events as `FORMAT`: json, with one event per line on stdout", outputJSON)
+	c.Flags().Lookup("output").Annotations = map[string][]string{reportsEvents: {}}
 }
 
 func addOutputWithHelp(c *cobra.Command, value *string, byDefault, help string, formats ...string) {
@@ -63,6 +64,18 @@ func checkOutput(value string, formats []string) error {
 		return err
 	}
 	return clierr.New(clierr.BadInput, "use -o "+either(formats), "unknown output format %q", value)
+}
+
+// checkOutputFile rejects a format as the value of -o in commands in which -o names a file.
+func checkOutputFile(value string) error {
+	format, _, template := strings.Cut(value, "=")
+	known := append([]string{outputTable, outputWide, "name"}, machineFormats...)
+	if !slices.Contains(known, value) && !(template && slices.Contains(known, format+"=TEMPLATE")) {
+		return nil
+	}
+	return clierr.New(clierr.BadInput,
+		"omit -o to print to stdout, or write -o ./"+quote(value)+" for a file of this name",
+		"-o names the file to write, and the content is always YAML: %q is a format", value)
 }
 
 // templatePrinter returns the printer of jsonpath=TEMPLATE or go-template=TEMPLATE. Missing fields print as nothing,

@@ -11,22 +11,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type removeShardOptions struct {
-	env     *Env
-	setup   setupFlags
-	args    []string
-	names   []string
-	drain   bool
-	purge   bool
-	lose    bool
-	yes     bool
+	env    *Env
+	setup  setupFlags
+	args   []string
+	names  []string
+	drain  bool
+	purge  bool
+	lose   bool
+	accept []string
+	// concurrency is how many workspaces move at the same time.
+	concurrency number
+	removalFlags
 	timeout time.Duration
 	output  string
 }
@@ -36,8 +40,8 @@ func newRemoveShardCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "remove-shard NAME...",
 		Short: "Remove empty shards from kcp and from the setup file",
-		Long: `Remove-shard cordons the shards and checks that they are empty. If one of them is not, the command lists
-what it found and changes nothing else. With --drain it moves the workspaces to the other shards; this
+		Long: `Cordon the shards and check that they are empty. If one of them is not, the command lists what it found
+and changes nothing else. With --drain it moves the workspaces to the other shards; this
 requires kcp v0.32 or later with the feature gate LogicalClusterMigration on all shards. A workspace
 cannot be used while it is being moved.
 
@@ -45,34 +49,37 @@ Then it removes the shards from kcp, from the setup file, and from the cluster w
 certificates. The data of the shards stays, unless --purge deletes it. Rerun the command to continue
 after an interruption.
 
-cluster/NAME stands for all shards on a cluster.
+place/NAME stands for all shards on a cluster of spec.clusters.
 
 A shard whose workspaces cannot be listed is not removed. If it is lost for good, such as with its cluster,
 --` + run.FlagAllowWorkspaceLoss + ` removes it: its workspaces are lost, too.`,
 		Example: `  kcpctl remove-shard gamma
   kcpctl remove-shard gamma --drain --purge --yes
-  kcpctl remove-shard cluster/us --drain`,
+  kcpctl remove-shard place/us --drain`,
 		Args: someArgs("shard name"),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.args = args
 			return o.run(c.Context())
 		},
-		ValidArgsFunction: completeArgs(0, o.setup.names(env, withClusters(removableShards))),
+		ValidArgsFunction: completeArgs(0, o.setup.names(env, withPlaces(removableShards, removableOnly))),
 	}
 	f := c.Flags()
 	o.setup.add(f)
 	f.BoolVar(&o.drain, "drain", false, "move the workspaces of the shards to the other shards")
 	f.BoolVar(&o.purge, "purge", false, "also delete the data of the shards")
-	f.BoolVar(&o.lose, run.FlagAllowWorkspaceLoss, false, "also remove shards that are lost, with their workspaces")
-	addYes(f, &o.yes)
-	f.DurationVar(&o.timeout, "timeout", 30*time.Minute, "how long the removal may take (0 means no limit)")
-	allow(f, anywhere, "timeout")
+	f.BoolVar(&o.lose, run.FlagAllowWorkspaceLoss, false,
+		"also remove shards that are lost for good, with their workspaces")
+	listUnder(f, groupRisk, run.FlagAllowWorkspaceLoss)
+	addUnverifiedCopy(f, &o.accept)
+	addConcurrency(f, &o.concurrency)
+	o.addRemoval(c, "the edit")
+	addTimeout(f, &o.timeout, "remove the shards")
 	addEvents(c, &o.output)
 	return c
 }
 
 func (o *removeShardOptions) validate() error {
-	return errors.Join(checkTimeout(o.timeout), setup.CheckEditable(o.setup.file))
+	return errors.Join(o.validateDryRun(), checkTimeout(o.timeout), setup.CheckEditable(o.setup.file))
 }
 
 func (o *removeShardOptions) run(ctx context.Context) error {
@@ -90,17 +97,30 @@ func (o *removeShardOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if o.dry() {
+		s.printEdit(after.file)
+	}
+	if o.inClient() {
+		return nil
+	}
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	defer s.close()
-	if !o.yes {
-		yes, err := o.env.Streams.Confirm(ctx, o.question(s))
-		if err != nil || !yes {
-			return err
-		}
+	r, err := o.removal(s, after)
+	if err != nil {
+		return err
 	}
-	return o.remove(ctx, s, after)
+	var objects []plan.Item
+	yes, err := removal{
+		removalFlags: &o.removalFlags, session: s, question: o.question(s),
+		check:   func(ctx context.Context) (err error) { objects, err = r.Check(ctx, o.dry()); return err },
+		preview: func(context.Context) error { s.printPlan(deletionOf(objects)); return nil },
+	}.confirmed(ctx)
+	if err != nil || !yes {
+		return err
+	}
+	return o.remove(ctx, s, after, r)
 }
 
 // choose finds out which shards to remove.
@@ -131,27 +151,34 @@ func (o *removeShardOptions) edited(s *session) (*session, error) {
 	return s.with(edited)
 }
 
-func (o *removeShardOptions) remove(ctx context.Context, s, after *session) error {
+// removal is the removal of the shards. The session with the edited file is after.
+func (o *removeShardOptions) removal(s, after *session) (*run.RemoveShards, error) {
 	text, err := setup.Marshal(s.file.Setup)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r := &run.RemoveShards{
-		Topology: s.topology, Runtime: s.runtime, Names: o.names, Drain: o.drain, Purge: o.purge, AllowWorkspaceLoss: o.lose,
-		CheckEdit: func() error { return s.file.CheckRewrite(o.setup.file) },
-		Before:    text,
-		Edit: func() ([]byte, error) {
+	return &run.RemoveShards{
+		Topology: s.topology, Runtime: s.runtime, Names: o.names, Drain: o.drain, Purge: o.purge,
+		AllowWorkspaceLoss: o.lose,
+		MoveOptions:        run.MoveOptions{Concurrency: int(o.concurrency), AllowUnverifiedCopy: o.accept},
+		CheckEdit:          func() error { return s.file.CheckRewrite(o.setup.file) },
+		Before:             text,
+		Edit: func() (plan.Applied, error) {
 			if edit := s.writeEdit(after); edit != nil {
 				if err := edit(); err != nil {
-					return nil, err
+					return plan.Applied{}, err
 				}
 			}
-			return setup.Marshal(after.file.Setup)
+			text, err := setup.Marshal(after.file.Setup)
+			return plan.Applied{Setup: text, File: after.file.Data}, err
 		},
 		Observe: s.reporter.observe, Now: o.env.Now, Timeout: o.timeout,
-	}
-	end := s.reporter.begin(ctx, fmt.Sprintf("remove %s from kcp %q", o.shards(), s.topology.Name), o.output)
-	err = r.Run(ctx)
+	}, nil
+}
+
+func (o *removeShardOptions) remove(ctx context.Context, s, after *session, r *run.RemoveShards) error {
+	end := s.reporter.begin(ctx, fmt.Sprintf("remove %s from kcp %q", o.shards(), s.topology.Name))
+	err := r.Run(ctx)
 	end()
 	if err == nil && o.output == "" {
 		fmt.Fprintf(o.env.Streams.Err, "\nremoved %s.\n", o.shards())
@@ -171,12 +198,11 @@ func (o *removeShardOptions) shards() string {
 // remaining names what the setup still has on a cluster that the user takes out of service.
 func (o *removeShardOptions) remaining(s, after *session) {
 	for _, arg := range o.args {
-		cluster, is := strings.CutPrefix(arg, clusterPrefix)
+		cluster, is := strings.CutPrefix(arg, placePrefix)
 		if !is {
 			continue
 		}
-		there := slices.DeleteFunc(after.topology.On(topology.Cluster{Name: cluster}),
-			func(c *topology.Component) bool { return c.Kind == topology.Base })
+		there := onPlace(after, cluster)
 		what := "cluster " + cluster
 		if len(there) > 0 {
 			what = strings.Join(idsOf(there), ", ") + " and " + what

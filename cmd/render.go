@@ -10,13 +10,12 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/outputdir"
-	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/outputdir"
 )
 
 // The values of --secrets.
@@ -41,7 +40,7 @@ func newRenderCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "render",
 		Short: "Print the manifests that up would apply",
-		Long: `Render prints exactly what up applies, in the same order. The certificates come from the setup's PKI
+		Long: `Print exactly what up applies, in the same order. The certificates come from the setup's PKI
 store: with the store Cluster, from the cluster. With --pki-dir they come from a directory: no cluster
 is contacted, and missing certificates are created and stored there.
 
@@ -62,6 +61,7 @@ On a terminal the values of Secrets are redacted unless --secrets says otherwise
 	}
 	f := c.Flags()
 	o.setup.add(f)
+	o.setup.local.addBasePort(f)
 	f.StringVar(&o.outputDir, "output-dir", "",
 		"write one file per object to this directory, and remove those of a previous render")
 	f.StringVar(&o.secrets, "secrets", "",
@@ -118,14 +118,11 @@ func (o *renderOptions) documents(ctx context.Context, s *session) ([]document, 
 		if err != nil {
 			return nil, err
 		}
-		var docs []document
-		var g errgroup.Group
-		g.Go(func() error { return desired.Save(ctx) }) // can be thousands of files
-		g.Go(func() (err error) {
-			docs, err = o.render(desired)
-			return err
-		})
-		return docs, g.Wait()
+		docs, err := o.render(desired)
+		if err != nil {
+			return nil, err
+		}
+		return docs, desired.Save(ctx)
 	}
 	if err := s.connect(ctx); err != nil {
 		return nil, offlineHint(err)
@@ -139,7 +136,8 @@ func (o *renderOptions) documents(ctx context.Context, s *session) ([]document, 
 		return nil, err
 	}
 	if len(desired.Loaded.CAs) == 0 {
-		o.env.note(fmt.Sprintf("%s does not exist yet: the certificates in this output are temporary; kcpctl up creates the ones that stay", s.store()))
+		o.env.note(fmt.Sprintf("%s does not exist yet: the certificates in this output are temporary; kcpctl up "+
+			"creates the ones that stay", s.store()))
 	}
 	return o.render(desired)
 }
@@ -177,7 +175,8 @@ func (o *renderOptions) document(obj render.Object) (document, error) {
 	name := topology.FileName(strings.ToLower(obj.GetKind())+"-"+obj.GetName()) + ".yaml"
 	place, comment := obj.Cluster, string(obj.Component)
 	if obj.Workspace != "" {
-		place, comment = filepath.Join("workspaces", topology.FileName(obj.Workspace)), comment+", in workspace "+obj.Workspace
+		place, comment = filepath.Join("workspaces",
+			topology.FileName(obj.Workspace)), comment+", in workspace "+obj.Workspace
 	}
 	return document{
 		path: filepath.Join(place, topology.FileName(string(obj.Component)), name),
@@ -185,7 +184,7 @@ func (o *renderOptions) document(obj render.Object) (document, error) {
 	}, nil
 }
 
-// writeFiles writes one file per object, and removes those of objects that the setup no longer has.
+// writeFiles writes one file per object, and removes the files of objects that the setup no longer has.
 func (o *renderOptions) writeFiles(s *session, docs []document) error {
 	files := make([]outputdir.File, len(docs))
 	for i, d := range docs {

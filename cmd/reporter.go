@@ -5,13 +5,19 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
 // note prints a remark.
-func (e *Env) note(msg string) { fmt.Fprintln(e.Streams.Err, e.Streams.Err.Text("note: "+msg)) }
+func (e *Env) note(msg string) {
+	if e.events != nil {
+		e.events.note(msg)
+		return
+	}
+	fmt.Fprintln(e.Streams.Err, e.Streams.Err.Text("note: "+msg))
+}
 
 // notes prints the notes about a setup file.
 func (e *Env) notes(f *setup.File) {
@@ -20,7 +26,7 @@ func (e *Env) notes(f *setup.File) {
 	}
 }
 
-// reporter shows the events of a run. Notes are events during a run, and lines of their own otherwise.
+// reporter shows the events of a run. Notes are events during a run, and separate lines otherwise.
 type reporter struct {
 	env *Env
 	mu  sync.Mutex
@@ -47,12 +53,13 @@ func (r *reporter) observe(e run.Event) {
 }
 
 // begin shows the events from now on, under a header or as JSON, until end is called.
-func (r *reporter) begin(ctx context.Context, header, output string) (end func()) {
+func (r *reporter) begin(ctx context.Context, header string) (end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.progress = ui.NewProgress(ctx, r.env.Streams, ui.ProgressOptions{
-		Header: header, JSON: output == outputJSON, Now: r.env.Now,
-	})
+	r.progress = r.env.events
+	if r.env.events == nil {
+		r.progress = ui.NewProgress(ctx, r.env.Streams, ui.ProgressOptions{Header: header, Now: r.env.Now})
+	}
 	return func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()

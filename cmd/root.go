@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kube"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube"
 )
 
 // Env is the environment of a command.
@@ -25,8 +25,12 @@ type Env struct {
 	Getenv  func(string) string
 	// Program is how kcpctl was started. The commands that up suggests begin with it.
 	Program string
+	// Command is the command that is run, with its arguments and without its flags. Main sets it.
+	Command string
 	// Open connects to the clusters of a topology. Nil means kube.New.
 	Open func(*topology.Topology, kube.Options) (run.Runtime, error)
+	// events are the events of a command with -o json, else nil.
+	events *events
 	// Serve is called by commands that run for long, such as controller. Nil ignores it.
 	Serve func()
 }
@@ -34,7 +38,8 @@ type Env struct {
 // System is the environment of this process.
 func System() *Env {
 	return &Env{
-		Streams: ui.System(os.Getenv, os.Stdin, os.Stdout, os.Stderr), Now: time.Now, Getenv: os.Getenv, Program: os.Args[0],
+		Streams: ui.System(os.Getenv, os.Stdin, os.Stdout, os.Stderr), Now: time.Now, Getenv: os.Getenv,
+		Program: os.Args[0],
 	}
 }
 
@@ -45,15 +50,18 @@ func Main(ctx context.Context, args []string, env *Env) int {
 	root.SetIn(env.Streams.In)
 	root.SetOut(env.Streams.Out)
 	root.SetErr(env.Streams.Err)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return 0
-	}
-	if ctx.Err() != nil && clierr.Code(err) != clierr.Interrupted {
+	c, err := root.ExecuteContextC(ctx)
+	if err != nil && ctx.Err() != nil && clierr.Code(err) != clierr.Interrupted {
 		err = clierr.New(clierr.Interrupted, "", "interrupted")
 	}
-	if !errors.Is(err, errSilent) {
+	if err != nil && !errors.Is(err, errSilent) {
 		ui.PrintError(env.Streams, err)
+	}
+	if err != nil && env.events == nil && wantsEvents(c, args) {
+		env.startEvents(c)
+	}
+	if env.events != nil {
+		env.events.end(err)
 	}
 	return clierr.Code(err)
 }
@@ -63,6 +71,15 @@ var errSilent = errors.New("")
 
 // silent ends a command with an exit code and no message.
 func silent(code int) error { return &clierr.Error{Err: errSilent, Code: code} }
+
+// orUnknown returns the error of a command that looks for something, and exits with 1 if it finds it: if it could not
+// look, the exit code is another one, as in kubectl diff.
+func orUnknown(err error) error {
+	if err == nil || errors.Is(err, errSilent) || clierr.Code(err) != clierr.Failed {
+		return err
+	}
+	return &clierr.Error{Err: err, Code: clierr.Unknown}
+}
 
 func newRootCmd(env *Env) *cobra.Command {
 	var options ui.Options
@@ -74,7 +91,11 @@ with their certificates, on Kubernetes clusters or on this machine. It needs no 
 cert-manager and no CRDs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+		PersistentPreRunE: func(c *cobra.Command, args []string) error {
+			env.Command = strings.Join(append([]string{c.CommandPath()}, args...), " ")
+			if wantsEvents(c, nil) {
+				env.startEvents(c)
+			}
 			if err := setFromSources(env, c); err != nil {
 				return err
 			}
@@ -87,17 +108,17 @@ cert-manager and no CRDs.`,
 	allow(f, anywhere, "color", "plain")
 	completeFlag(c, "color", fixed(ui.ColorAuto, ui.ColorAlways, ui.ColorNever))
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%w", err)
+		return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%w", plainFlagError(err))
 	})
 	for _, g := range commandGroups(env) {
 		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, sub := range g.commands {
 			sub.GroupID = g.title
+			sub.SuggestFor = synonyms(sub.Name())
 			c.AddCommand(sub)
 		}
 	}
-	// Commands that only hold others have no usage of their own.
-	c.SetUsageTemplate(strings.Replace(c.UsageTemplate(), "{{if .Runnable}}", "{{if not .HasAvailableSubCommands}}", 1))
+	c.SetUsageFunc(usageOf(env.Streams.Out))
 	c.SetHelpCommandGroupID(groupAbout)
 	c.SetCompletionCommandGroupID(groupAbout)
 	c.InitDefaultHelpCmd()
@@ -122,7 +143,7 @@ func rejectUnknown(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		rejectUnknown(sub)
 	}
-	if c.HasSubCommands() {
+	if c.HasSubCommands() && !c.Runnable() {
 		c.Args = knownCommand
 		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
@@ -137,16 +158,22 @@ type commandGroup struct {
 
 func commandGroups(env *Env) []commandGroup {
 	return []commandGroup{
-		{"Write a setup", []*cobra.Command{newInitCmd(env), newImportCmd(env), newConfigCmd(env), newRenderCmd(env), newSchemaCmd(env)}},
+		{"Write a setup", []*cobra.Command{newInitCmd(env), newImportCmd(env), newConfigCmd(env), newValidateCmd(env),
+			newRenderCmd(env), newSchemaCmd(env)}},
 		{"Run it", []*cobra.Command{
 			newUpCmd(env), newCheckCmd(env), newDiffCmd(env), newStatusCmd(env), newHistoryCmd(env), newGraphCmd(env),
-			newLogsCmd(env), newKubeconfigCmd(env), newCertsCmd(env), newDownCmd(env),
+			newLogsCmd(env), newRestartCmd(env), newSupportBundleCmd(env),
+			newKubeconfigCmd(env), newCertsCmd(env), newDownCmd(env),
 		}},
 		{"Change it", []*cobra.Command{
-			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newUpgradeCmd(env),
-			newAgentCmd(env), newClusterCmd(env), newWorkloadsCmd(env), newEtcdCmd(env),
+			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newMoveCmd(env),
+			newRebalanceCmd(env), newUpgradeCmd(env),
+			newAgentCmd(env), newClusterCmd(env), newWorkloadsCmd(env), newEtcdCmd(env), newBackupCmd(env),
+			newRestoreCmd(env),
 		}},
-		{"Servers", []*cobra.Command{newControllerCmd(env), newSyncerCmd(env)}},
-		{groupAbout, []*cobra.Command{newExplainCmd(env), newVersionCmd(env), newDownloadCmd(env)}},
+		{"Servers", []*cobra.Command{newControllerCmd(env), newSyncerCmd(env), newReceiveCmd(env)}},
+		{groupAbout, []*cobra.Command{
+			newExplainCmd(env), newVersionCmd(env), newDownloadCmd(env), newExitCodesTopic(),
+		}},
 	}
 }

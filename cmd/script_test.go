@@ -7,11 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/kcpctl/kcpctl/cmd"
+	"github.com/kcpctl/kcpctl/docs"
+	"github.com/kcpctl/kcpctl/internal/testutil/schema"
 )
 
 // TestMain makes the test binary play kcpctl where a script runs it.
@@ -40,8 +43,25 @@ func TestScripts(t *testing.T) {
 			env.Setenv("LC_ALL", "C.UTF-8")
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "conforms": conforms},
 	})
+}
+
+// conforms OUTPUT validates what the last command printed: a document of JSON, or a line for each event.
+func conforms(ts *testscript.TestScript, neg bool, args []string) {
+	text, ok := docs.OutputSchema(args[0])
+	if neg || !ok {
+		ts.Fatalf("usage: conforms OUTPUT")
+	}
+	documents := []string{ts.ReadFile("stdout")}
+	if args[0] == "events" {
+		documents = strings.Split(strings.TrimSpace(documents[0]), "\n")
+	}
+	for _, document := range documents {
+		if problems := schema.Problems([]byte(text), []byte(document)); len(problems) > 0 {
+			ts.Fatalf("%s\n%s", strings.Join(problems, "\n"), document)
+		}
+	}
 }
 
 // exits CODE COMMAND... runs a command and compares its exit code.

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/metrics"
 	"k8s.io/klog/v2"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/workload/probe"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
 )
 
 // serverFlags are flags of the servers, controller and syncer. They have the names that servers of Kubernetes use.
@@ -25,7 +25,8 @@ type serverFlags struct {
 }
 
 func (f *serverFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.healthAddress, "health-probe-bind-address", "", "address to serve /healthz, /readyz and /metrics on, such as :8081 (empty serves none)")
+	flags.StringVar(&f.healthAddress, "health-probe-bind-address", "",
+		"address to serve /healthz, /readyz and /metrics on, such as :8081 (empty serves none)")
 	flags.IntVarP(&f.verbosity, "v", "v", 2, "verbosity of the log")
 }
 

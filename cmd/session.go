@@ -2,29 +2,31 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
 
+	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/kube"
-	"github.com/kcpctl/kcpctl/internal/kube/cluster"
-	"github.com/kcpctl/kcpctl/internal/kube/facts"
-	"github.com/kcpctl/kcpctl/internal/kube/physical"
-	"github.com/kcpctl/kcpctl/internal/kubeconfig"
-	"github.com/kcpctl/kcpctl/internal/local"
-	"github.com/kcpctl/kcpctl/internal/machine"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
-	"github.com/kcpctl/kcpctl/internal/version"
-	"github.com/kcpctl/kcpctl/internal/workspace"
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
+	"github.com/kcpctl/kcpctl/internal/kit/machine"
+	"github.com/kcpctl/kcpctl/internal/kit/version"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube/facts"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube/physical"
+	"github.com/kcpctl/kcpctl/internal/runtime/local"
+	"github.com/kcpctl/kcpctl/internal/runtime/workspace"
 )
 
 // session is the setup that a command works on: its file, its topology and, once connected, the runtime that runs it.
@@ -44,6 +46,8 @@ type session struct {
 	written bool
 	// removed are physical clusters that the run removes.
 	removed []v1alpha1.WorkloadCluster
+	// image replaces the image of kcpctl that the setup uses. Empty: nothing.
+	image string
 	// runtime is nil until connect.
 	runtime run.Runtime
 }
@@ -62,10 +66,17 @@ func loadSetup(env *Env, flags *setupFlags) (*session, error) {
 	if err := flags.validate(); err != nil {
 		return nil, err
 	}
+	if env.Streams.OutputIs(flags.file) {
+		return nil, clierr.New(clierr.BadInput,
+			"restore the file, because the shell has emptied it; then print to another file, or use kcpctl history "+
+				"--revision N --write, which replaces it safely",
+			"the output goes to %s, which is the setup file that this command reads", flags.file)
+	}
 	f, err := setup.Load(flags.file, env.Streams.In)
 	if err != nil {
 		return nil, err
 	}
+	env.events.describe(f.Setup)
 	return (&session{env: env, flags: flags, reporter: &reporter{env: env}}).with(f)
 }
 
@@ -111,7 +122,7 @@ func (s *session) at(known topology.Addresses) error {
 	return s.open()
 }
 
-// expose asks the clusters for the addresses that a run needs.
+// expose gets the addresses that a run needs from the clusters.
 func (s *session) expose(ctx context.Context, r upRun) error {
 	if len(s.topology.Assigned()) == 0 {
 		return nil
@@ -136,11 +147,17 @@ func (s *session) open() error {
 	if open == nil {
 		open = func(t *topology.Topology, o kube.Options) (run.Runtime, error) { return kube.New(t, o) }
 	}
+	image := setup.KcpctlImage(&s.file.Setup.Spec)
+	if s.image != "" {
+		image = setup.WithName(image, s.image)
+	}
 	o := kube.Options{
-		Version: version.Get().Version, Holder: holder(), Now: s.env.Now, Notify: s.reporter.note,
+		Image:   image,
+		Version: version.Get().Version, Holder: holder(), Command: s.env.Command, Now: s.env.Now,
+		Notify:   s.reporter.note,
 		StateDir: local.UserDirs(s.env.Getenv).State,
 		As:       s.flags.as, AsGroups: s.flags.asGroups, AllowOtherCluster: s.flags.allowOtherCluster,
-		ForgetClusters: s.flags.forgetClusters,
+		ForgetClusters: s.flags.forgetClusters, AllowLostRecord: s.flags.allowLostRecord,
 	}
 	if s.directory != nil {
 		o.Store = s.directory
@@ -157,6 +174,7 @@ func (s *session) wrap(rt run.Runtime) {
 	wrapped := workspace.Wrap(rt, s.topology, s.openPhysical, s.env.Now, s.reporter.note)
 	wrapped.Reach(s.removed...)
 	s.runtime = wrapped
+	s.env.events.ofInstallation(wrapped.Installation)
 }
 
 // physicalCluster is a cluster that is not one of the setup's own, with the facts about it.
@@ -181,7 +199,7 @@ func (s *session) physicalClient(c topology.Cluster, server string) (*physical.C
 	})
 }
 
-// leaveOut leaves out the clusters that cannot be reached, for a command that only reads, and notes them. It fails if the
+// leaveOut excludes the clusters that cannot be reached, for a command that only reads, and notes them. It fails if the
 // cluster of the root shard is one of them.
 func (s *session) leaveOut(ctx context.Context) ([]plan.Unreachable, error) {
 	if s.runtime == nil {
@@ -232,7 +250,7 @@ func holder() kube.Holder {
 	return h
 }
 
-// connectStore connects unless a directory has the PKI: then nothing else is needed to read it, unless clusters assign addresses.
+// connectStore connects, unless a directory has the PKI and clusters assign no addresses.
 func (s *session) connectStore(ctx context.Context) error {
 	if s.directory != nil && !s.flags.local.enabled && len(s.topology.Assigned()) == 0 {
 		return nil
@@ -254,11 +272,31 @@ func (s *session) loadPKI(ctx context.Context) (*pki.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(state.CAs) == 0 {
-		return nil, clierr.New(clierr.Failed, "run "+s.flags.command("up")+" first",
-			"kcp %q has no certificates yet: none found in %s", s.topology.Name, s.store())
+	if err := s.havePKI(ctx, state); err != nil {
+		return nil, err
 	}
-	return state, nil
+	known := &record.Record{Installation: state.Installation.ID}
+	return state, known.CheckInstallation(s.file.Setup.Metadata.Installation, s.store().String())
+}
+
+// havePKI fails if the PKI is empty. The record of the installation, where the session has one, knows if there was one.
+func (s *session) havePKI(ctx context.Context, state *pki.State) error {
+	if len(state.CAs) > 0 {
+		return nil
+	}
+	missing := clierr.New(clierr.Failed, "run "+s.flags.command("up")+" first",
+		"kcp %q has no certificates yet: none found in %s", s.topology.Name, s.store())
+	if s.runtime == nil {
+		return missing
+	}
+	known, err := s.runtime.Record(ctx)
+	if err == nil {
+		err = known.CheckAuthorities(state, s.store().String())
+	}
+	if err != nil {
+		return err
+	}
+	return missing
 }
 
 // rootShard connects to the root shard.
@@ -287,22 +325,27 @@ type upRun struct {
 
 // newUp returns the run of a command.
 func (s *session) newUp(r upRun) (*run.Up, error) {
-	var revision []byte
+	var revision, file []byte
 	if !r.keepHistory {
 		var err error
+		file = s.file.Data
 		if revision, err = setup.Marshal(s.file.Setup); err != nil {
 			return nil, err
 		}
 	}
-	r.options.SkipCanary, r.options.Timeout, r.options.Parallel = r.wait.skipCanary, r.wait.timeout, int(r.wait.parallel)
+	r.options.SkipCanary = r.wait.skipCanary
+	r.options.Timeout = r.wait.timeout
+	r.options.Parallel = int(r.wait.parallel)
 	return &run.Up{
-		Topology: s.topology, Runtime: s.runtime, Setup: revision, Observe: s.reporter.observe, Now: s.env.Now, Options: r.options,
+		Topology: s.topology, Runtime: s.runtime, Setup: revision, File: file,
+		Observe: s.reporter.observe, Now: s.env.Now,
+		Options: r.options,
 	}, nil
 }
 
 // runUp applies the setup, and shows the progress.
 func (s *session) runUp(ctx context.Context, r upRun) (*run.Result, error) {
-	end := s.reporter.begin(ctx, r.header, r.wait.output)
+	end := s.reporter.begin(ctx, r.header)
 	res, err := s.exposeAndRun(ctx, r)
 	end()
 	if r.wait.output != outputJSON && res != nil && res.Plan != nil && len(res.Plan.Conflicts) > 0 {
@@ -315,9 +358,21 @@ func (s *session) exposeAndRun(ctx context.Context, r upRun) (*run.Result, error
 	if err := s.expose(ctx, r); err != nil {
 		return nil, err
 	}
-	up, err := s.newUp(r)
-	if err != nil {
-		return nil, err
+	for attempt := 1; ; attempt++ {
+		up, err := s.newUp(r)
+		if err != nil {
+			return nil, err
+		}
+		res, err := up.Run(ctx)
+		if err == nil || attempt == portAttempts {
+			return res, err
+		}
+		if again, failed := s.chosenAgain(ctx); failed != nil || !again {
+			return res, errors.Join(err, failed)
+		}
 	}
-	return up.Run(ctx)
 }
+
+// portAttempts is how often a run chooses ports on this machine that other processes take before it has started
+// anything.
+const portAttempts = 3

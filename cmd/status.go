@@ -7,10 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/status"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/engine/status"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // watchInterval is the pause between two refreshes of kcpctl status --watch.
@@ -30,9 +29,10 @@ func newStatusCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show the components, and why they are not ready",
-		Long: `Status shows the state of each component and, if it is not ready, why; the registered shards and their
+		Long: `Show the state of each component and, if it is not ready, why; the registered shards and their
 number of logical clusters; how many resources each agent has published, and how many shards answer it;
-the certificate that expires first; and whether the running setup differs from the setup file.
+the certificate that expires first; and whether the running setup differs from the setup file. It names the
+run that changes the setup now, and the last one if it has not finished. The last line is the next command.
 
 Exit codes: 0 everything is ready, 1 failed, 2 invalid flags or setup file, 3 something is not ready.`,
 		Example: `  kcpctl status --watch
@@ -87,20 +87,12 @@ func (o *statusOptions) show(ctx context.Context, s *session, screen *ui.Screen)
 	if o.output != "" {
 		err = encode(&text, o.output, st)
 	} else {
-		(&ui.Stream{Writer: &text, Style: o.env.Streams.Out.Style}).Tree(o.tree(st))
+		out := *o.env.Streams.Out
+		out.Writer = &text
+		out.Tree(o.tree(st))
 	}
 	if err != nil {
 		return nil, err
 	}
 	return st, screen.Show(text.String())
-}
-
-// setNextCommands sets the commands that continue the rotations in progress.
-func (o *statusOptions) setNextCommands(st *status.Status) {
-	for i, r := range st.Rotations {
-		st.Rotations[i].Next = o.setup.rotateCommand(r.Rotations)
-		if r.Phase == pki.PhaseSwitch && !r.OfServiceAccount() {
-			st.Rotations[i].Next += " --finish"
-		}
-	}
 }

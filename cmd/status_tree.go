@@ -6,16 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/status"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/status"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // tree is a status as a tree: the setup, its components, and what concerns all of them.
 func (o *statusOptions) tree(st *status.Status) ui.Node {
 	w := o.env.Streams.Out
-	root := ui.Node{Cells: []string{"kcp " + w.Bold(st.Name), "", st.Version, o.readyText(st.Ready), "", st.URL}}
+	root := ui.Node{Cells: []string{"kcp " + w.Bold(st.Name), "", st.Version, o.headerText(st), "", st.URL}}
 	add := func(cells ...string) { root.Children = append(root.Children, ui.Node{Cells: cells}) }
 	several := len(st.Clusters) > 0
 	if several {
@@ -23,8 +23,8 @@ func (o *statusOptions) tree(st *status.Status) ui.Node {
 	}
 	for _, g := range o.groups(st) {
 		cells := []string{
-			g.name(), g.replicas(), g.Version, o.stateText(g.Component), o.age(g.Since),
-			w.Text(g.notes(o.env.Now())),
+			g.name(), g.replicas(), g.Version, o.stateText(st, g.Component), o.age(g.Since),
+			w.Text(g.notes(o.env.Now(), st.State.Off())),
 		}
 		if several {
 			cells = slices.Insert(cells, 1, g.Cluster)
@@ -34,8 +34,24 @@ func (o *statusOptions) tree(st *status.Status) ui.Node {
 	next := gather.Once() // several clusters can have one API server
 	for _, cl := range st.Clusters {
 		if cl.Unreachable != "" {
-			add(w.Yellow(w.Text(fmt.Sprintf("cluster %s cannot be reached: %s", cl.Name, withNext(firstLine(cl.Unreachable), next(cl.Next))))))
+			add(w.Yellow(w.Text(fmt.Sprintf("cluster %s cannot be reached: %s", cl.Name,
+				withNext(firstLine(cl.Unreachable), next(cl.Next))))))
 		}
+	}
+	if st.Run != nil {
+		add(w.Yellow(w.Text(inProgress(st.Run, o.env.Now()))))
+	}
+	if st.LastRun != nil {
+		add(w.Yellow(w.Text(lastRun(st.LastRun, o.env.Now()))))
+	}
+	if st.Restoring != "" {
+		add(w.Yellow(w.Text("a restore of backup " + st.Restoring + " has not finished")))
+	}
+	if st.PKIProblem != "" {
+		add(w.Yellow(w.Text(st.PKIProblem + ": restore it with kcpctl certs import")))
+	}
+	if st.LostKeys != "" {
+		add(w.Yellow(w.Text(withNext(st.LostKeys, st.LostKeysNext))))
 	}
 	if st.Problem != "" {
 		add(w.Yellow(w.Text(st.Problem)))
@@ -46,27 +62,43 @@ func (o *statusOptions) tree(st *status.Status) ui.Node {
 		}
 	}
 	if !st.NextExpiry.IsZero() {
-		add(fmt.Sprintf("certificates: the first expires in %s (%s, %s)",
-			ui.Age(st.NextExpiry.Sub(o.env.Now())), st.NextExpiryName, st.NextExpiry.UTC().Format(time.DateOnly)))
+		add(fmt.Sprintf("certificates: the first %s (%s, %s)",
+			ui.Expiry(st.NextExpiry.Sub(o.env.Now())), st.NextExpiryName, st.NextExpiry.UTC().Format(time.DateOnly)))
 	}
 	for _, r := range st.Rotations {
-		add(w.Yellow(fmt.Sprintf("rotation of the %s: phase %s, %s; continue with: %s",
-			r.Rotations, r.Phase, phaseMeaning(r.Phase), r.Next)))
+		text := fmt.Sprintf("rotation of the %s: %s", r.Rotations, progress(r))
+		if st.Run == nil {
+			text += "; continue with: " + r.Next
+		}
+		add(w.Yellow(text))
 	}
+	if drift := o.drifted(st); drift != "" && !st.State.Off() {
+		add(drift)
+	}
+	if st.Next != "" {
+		add("next: " + st.Next)
+	}
+	return root
+}
+
+// drifted is the line about differences between the setup and what runs; "" if they were not looked for.
+func (o *statusOptions) drifted(st *status.Status) string {
+	w := o.env.Streams.Out
 	unknown := ""
 	if st.DriftUnknown > 0 {
-		unknown = fmt.Sprintf("; %s on clusters that cannot be reached", plural(st.DriftUnknown, "object is", "objects are"))
+		unknown = fmt.Sprintf("; %s on clusters that cannot be reached",
+			plural(st.DriftUnknown, "object is", "objects are"))
 	}
 	switch {
 	case st.DriftProblem != "":
-		add(w.Yellow(w.Text("drift: unknown: " + firstLine(st.DriftProblem))))
+		return w.Yellow(w.Text("drift: unknown: " + firstLine(st.DriftProblem)))
 	case st.Drift != nil && *st.Drift > 0:
-		add(w.Yellow(fmt.Sprintf("drift: %s from the setup (see %s)%s",
-			plural(*st.Drift, "object differs", "objects differ"), o.setup.command("diff"), unknown)))
+		return w.Yellow(fmt.Sprintf("drift: %s from the setup (see %s)%s",
+			plural(*st.Drift, "object differs", "objects differ"), o.setup.command("diff"), unknown))
 	case st.Drift != nil:
-		add("drift: none" + unknown)
+		return "drift: none" + unknown
 	}
-	return root
+	return ""
 }
 
 // inSetup reports whether a registered shard is part of the setup.
@@ -110,7 +142,8 @@ func (o *statusOptions) groups(st *status.Status) []*group {
 		_, name, _ := strings.Cut(string(c.ID), "/")
 		g := &group{Component: c, names: []string{name}}
 		if name, ok := shardOf(c.ID); ok {
-			g.cordoned, g.clusters = shards[name].Cordoned, shards[name].LogicalClusters
+			g.cordoned = shards[name].Cordoned
+			g.clusters = shards[name].LogicalClusters
 		}
 		all = append(all, g)
 	}
@@ -129,7 +162,8 @@ func (o *statusOptions) groups(st *status.Status) []*group {
 
 // state is what components of a group have in common.
 func (g *group) state() string {
-	return fmt.Sprint(g.ID.Kind(), g.Cluster, g.Replicas, g.ReadyReplicas, g.Version, g.Well(), g.problem(), g.Restarts, g.cordoned, g.clusters == nil, g.works())
+	return fmt.Sprint(g.ID.Kind(), g.Cluster, g.Replicas, g.ReadyReplicas, g.Version, g.Well(), g.problem(), g.Restarts,
+		g.cordoned, g.clusters == nil, g.works())
 }
 
 // join adds a component in the same state.
@@ -163,7 +197,7 @@ func (g *group) replicas() string {
 	return fmt.Sprintf("%d/%d", g.ReadyReplicas, g.Replicas)
 }
 
-// problem is what is wrong with a component, or empty.
+// problem returns the problem of a component, or empty.
 func (g *group) problem() string {
 	switch {
 	case g.Reason != "" && g.Next != "":
@@ -178,7 +212,7 @@ func (g *group) problem() string {
 	return g.Unreachable
 }
 
-// works is how far an agent is, or empty. All agents of a group are equally far.
+// works is the progress of an agent, or empty. All agents of a group have the same.
 func (g *group) works() string {
 	a := g.Agent
 	if a == nil {
@@ -197,8 +231,8 @@ func (g *group) works() string {
 	return strings.Join(parts, ", ")
 }
 
-// leader is the pod that leads, of a single agent. The identity in a Lease is the name of the pod and a random ID (controller-runtime:
-// pkg/leaderelection/leader_election.go).
+// leader is the pod that leads, of a single agent. The identity in a Lease is the name of the pod and a random ID
+// (controller-runtime: pkg/leaderelection/leader_election.go).
 func (g *group) leader() string {
 	if g.Agent == nil || g.Agent.Leader == "" || len(g.names) > 1 {
 		return ""
@@ -207,15 +241,17 @@ func (g *group) leader() string {
 	return pod + " leads"
 }
 
-// notes are the remarks on a group.
-func (g *group) notes(now time.Time) string {
+// notes are the remarks on a group. off means that it is not meant to run.
+func (g *group) notes(now time.Time, off bool) string {
 	var parts []string
 	add := func(s string) {
 		if s != "" {
 			parts = append(parts, s)
 		}
 	}
-	add(g.problem())
+	if !off {
+		add(g.problem())
+	}
 	add(g.works())
 	add(g.leader())
 	if g.Restarts > 0 {
@@ -228,7 +264,7 @@ func (g *group) notes(now time.Time) string {
 		add(plural(*g.clusters, "logical cluster", "logical clusters"))
 	}
 	if left := g.NextExpiry.Sub(now); !g.NextExpiry.IsZero() && left < 30*24*time.Hour {
-		add("a certificate expires in " + ui.Age(left))
+		add("a certificate " + ui.Expiry(left))
 	}
 	notes := strings.Join(parts, ", ")
 	if n := len(g.names); n > 1 {
@@ -244,8 +280,22 @@ func (o *statusOptions) age(since time.Time) string {
 	return ui.Age(o.env.Now().Sub(since))
 }
 
-// stateText is whether a component is well, if that is known.
-func (o *statusOptions) stateText(c status.Component) string {
+// headerText is the state of the whole setup.
+func (o *statusOptions) headerText(st *status.Status) string {
+	switch st.State {
+	case status.Stopped:
+		return o.env.Streams.Out.Yellow("Stopped (data kept)")
+	case status.NotInstalled:
+		return o.env.Streams.Out.Yellow("not installed")
+	}
+	return o.readyText(st.Ready)
+}
+
+// stateText is whether a component is well, if that is known. Nothing is wrong with one that is not meant to run.
+func (o *statusOptions) stateText(st *status.Status, c status.Component) string {
+	if st.State.Off() {
+		return "-"
+	}
 	if c.Unknown {
 		return o.env.Streams.Out.Yellow("Unknown")
 	}

@@ -8,12 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/ready"
-	"github.com/kcpctl/kcpctl/internal/status"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/status"
 )
 
 func TestStatusTree(t *testing.T) {
@@ -62,8 +62,23 @@ func TestStatusTree(t *testing.T) {
 |- shard old (https://old.example.com) is registered but not in the setup
 |- certificates: the first expires in 10d (prod-front-proxy-main-server, 2026-11-30)
 |- rotation of the server CA, client CA: phase switch, the new one signs, the previous one is trusted; continue with: kcpctl certs rotate-ca server client -f prod.yaml --finish
-`+"`"+`- drift: 1 object differs from the setup (see kcpctl diff -f prod.yaml)
+|- drift: 1 object differs from the setup (see kcpctl diff -f prod.yaml)
+`+"`"+`- next: kcpctl etcd replace-member prod-etcd-root-1
 `, out.String())
+}
+
+func TestStatusTreeOfExpiredCertificates(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	expired := now.Add(-11 * time.Second)
+	st := &status.Status{
+		Name: "prod", Components: []status.Component{{ID: "root-shard", NextExpiry: expired}},
+		NextExpiry: expired, NextExpiryName: "prod-root-server",
+	}
+	streams, out, _ := ui.Fake("", 0, 0)
+	o := &statusOptions{env: &Env{Streams: streams, Now: func() time.Time { return now }}, setup: setupFlags{file: "prod.yaml"}}
+	streams.Out.Tree(o.tree(st))
+	require.Contains(t, out.String(), "a certificate expired 11s ago")
+	require.Contains(t, out.String(), "certificates: the first expired 11s ago (prod-root-server, 2026-11-20)")
 }
 
 // Many shards in the same state have one line, unless each is asked for.

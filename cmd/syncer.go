@@ -5,13 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kube"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/version"
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
-	"github.com/kcpctl/kcpctl/internal/workload/controller"
-	"github.com/kcpctl/kcpctl/internal/workload/probe"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/version"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube"
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/server/controller"
+	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
 )
 
 type syncerOptions struct {
@@ -28,9 +28,9 @@ func newSyncerCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "syncer",
 		Short: "Run the syncer of a physical cluster",
-		Long: `Syncer copies the objects in kcp that are scheduled to a physical cluster to that cluster, and their status
-back to kcp. It is for Clusters whose syncMode is Pull or None: the controller syncs the others itself. Of several
-syncers of a cluster, one works, and the others wait.`,
+		Long: `Copy the objects in kcp that are scheduled to a physical cluster to that cluster, and their status back to
+kcp. It is for Clusters whose syncMode is Pull or None: the controller syncs the others itself. If
+several syncers run for a cluster, only one of them is active.`,
 		Example: "  kcpctl syncer --cluster-name edge --kcp-kubeconfig kcp.kubeconfig --kubeconfig edge.kubeconfig",
 		Args:    noArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
@@ -38,7 +38,8 @@ syncers of a cluster, one works, and the others wait.`,
 	f := c.Flags()
 	f.StringVar(&o.clusterName, "cluster-name", "", "name of the Cluster in the compute workspace (required)")
 	f.StringVar(&o.kcpKubeconfig, "kcp-kubeconfig", "", "path to the kubeconfig of kcp (required)")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig of the physical cluster (default: that of the pod, or of kubectl)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "",
+		"path to the kubeconfig of the physical cluster (default: that of the pod, or of kubectl)")
 	f.StringVar(&o.context, "context", "", "context of --kubeconfig to use")
 	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
 	f.StringVar(&o.setupID, "setup-id", "", "ID of this kcp in physical clusters (default: the one of the Cluster)")
@@ -49,9 +50,12 @@ syncers of a cluster, one works, and the others wait.`,
 func (o *syncerOptions) run(ctx context.Context) error {
 	switch {
 	case o.clusterName == "":
-		return clierr.New(clierr.BadInput, "list the names with kubectl get clusters.workloads.kcp.dev in the compute workspace", "--cluster-name is required")
+		return clierr.New(clierr.BadInput,
+			"list the names with kubectl get clusters.workloads.kcp.dev in the compute workspace",
+			"--cluster-name is required")
 	case o.kcpKubeconfig == "":
-		return clierr.New(clierr.BadInput, "create one with kcpctl kubeconfig --syncer "+o.clusterName, "--kcp-kubeconfig is required")
+		return clierr.New(clierr.BadInput, "create one with kcpctl kubeconfig --syncer "+o.clusterName,
+			"--kcp-kubeconfig is required")
 	}
 	kcp, err := connect.KCP(o.kcpKubeconfig, "")
 	if err != nil {
@@ -66,7 +70,8 @@ func (o *syncerOptions) run(ctx context.Context) error {
 		return err
 	}
 	return controller.RunSyncer(ctx, controller.Member{
-		KCP: kcp, Physical: physical, Workspace: o.workspace, Cluster: o.clusterName, Version: version.Get().Version, Holder: holder().String(), Now: o.env.Now,
+		KCP: kcp, Physical: physical, Workspace: o.workspace, Cluster: o.clusterName, Version: version.Get().Version,
+		Holder: holder().String(), Now: o.env.Now,
 		Probe: p, Ended: kube.HasEnded, Setup: o.setupID,
 	})
 }

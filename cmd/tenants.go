@@ -15,15 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/parallel"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
 // tenantTime is how long kcp or a physical cluster may take to answer, before a command continues without the answer.
@@ -64,8 +64,8 @@ func namespacePlace(name string) kcp.Place {
 	return kcp.Place{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, Name: name}
 }
 
-// tenants reads what workspaces run in some physical clusters. Neither a cluster that cannot be read nor a kcp that does not answer
-// fails it.
+// tenants reads what workspaces run in some physical clusters. Neither a cluster that cannot be read nor a kcp that
+// does not answer fails it.
 func (s *session) tenants(ctx context.Context, of ...*topology.Component) *tenants {
 	t := s.findTenants(ctx, of...)
 	t.unknown = s.ask(ctx, t)
@@ -78,7 +78,8 @@ func (s *session) findTenants(ctx context.Context, of ...*topology.Component) *t
 	for _, c := range of {
 		w := c.Physical.WorkloadCluster
 		cl := &tenantCluster{name: c.Name, started: w.SyncMode == v1alpha1.SyncModeNone}
-		client, err := s.openPhysical(topology.Cluster{Name: w.Name, Context: w.Context, Kubeconfig: w.Kubeconfig}, w.Server)
+		client, err := s.openPhysical(topology.Cluster{Name: w.Name, Context: w.Context,
+			Kubeconfig: w.Kubeconfig}, w.Server)
 		if err != nil {
 			cl.err = err
 		} else {
@@ -102,7 +103,8 @@ func (t *tenants) look(ctx context.Context) {
 	})
 }
 
-// ask asks for the ID of the setup, and for the paths of the workspaces. If kcp does not answer, the record of the installation has the ID.
+// ask requests the ID of the setup and the paths of the workspaces from kcp. If kcp does not answer, the record of the
+// installation has the ID.
 func (s *session) ask(ctx context.Context, t *tenants) error {
 	recorded := ""
 	if known, err := s.runtime.Record(ctx); err == nil {
@@ -129,7 +131,8 @@ func (s *session) askKcp(ctx context.Context, t *tenants, recorded string) error
 		return err
 	}
 	defer client.Close()
-	c := &compute{computeClient: client, workspace: s.file.Setup.Spec.Workloads.Workspace, state: state, recorded: recorded}
+	c := &compute{computeClient: client, workspace: s.file.Setup.Spec.Workloads.Workspace, state: state,
+		recorded: recorded}
 	if t.id, err = c.setupID(ctx); err != nil {
 		return err
 	}
@@ -137,8 +140,8 @@ func (s *session) askKcp(ctx context.Context, t *tenants, recorded string) error
 	return nil
 }
 
-// setupID returns the ID of the setup in physical clusters: the one that the controller has noted on the Clusters, the recorded one, or the
-// logical cluster of the compute workspace.
+// setupID returns the ID of the setup in physical clusters: the one that the controller has noted on the Clusters, the
+// recorded one, or the logical cluster of the compute workspace.
 func (c *compute) setupID(ctx context.Context) (string, error) {
 	all, err := c.clusters(ctx)
 	if err != nil {
@@ -152,7 +155,8 @@ func (c *compute) setupID(ctx context.Context) (string, error) {
 	}
 	if len(ids) > 1 {
 		return "", clierr.New(clierr.Conflict, "correct the annotation "+api.AnnotationSetup,
-			"the Clusters in %s have different IDs of the setup: %s", c.workspace, strings.Join(slices.Sorted(maps.Keys(ids)), ", "))
+			"the Clusters in %s have different IDs of the setup: %s", c.workspace,
+			strings.Join(slices.Sorted(maps.Keys(ids)), ", "))
 	}
 	for id := range ids {
 		return id, nil
@@ -162,7 +166,8 @@ func (c *compute) setupID(ctx context.Context) (string, error) {
 	}
 	o, err := c.Object(ctx, c.placeOf(kcpapi.LogicalCluster, "cluster"))
 	if err != nil || o == nil || o.GetAnnotations()[kcpapi.AnnotationCluster] == "" {
-		return "", clierr.New(clierr.Failed, "see kcpctl status", "read LogicalCluster cluster in %s: %w", c.workspace, cmp.Or(err, errNoObject))
+		return "", clierr.New(clierr.Failed, "see kcpctl status", "read LogicalCluster cluster in %s: %w", c.workspace,
+			cmp.Or(err, errNoObject))
 	}
 	return o.GetAnnotations()[kcpapi.AnnotationCluster], nil
 }
@@ -170,14 +175,15 @@ func (c *compute) setupID(ctx context.Context) (string, error) {
 // errNoObject means that an object, or a part of it, does not exist.
 var errNoObject = errors.New("it does not exist, or has no ID")
 
-// own returns the namespaces of the setup in a cluster. Those of other setups are never part of it.
+// own returns the namespaces of the setup in a cluster. Namespaces of other setups are never among them.
 func (t *tenants) own(c *tenantCluster) []unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(c.all), func(ns unstructured.Unstructured) bool {
 		return t.id == "" || ns.GetLabels()[api.LabelSetup] != t.id
 	})
 }
 
-// others returns how many namespaces of other setups a cluster has, by ID. All are others if the ID of this one is not known.
+// others returns how many namespaces of other setups a cluster has, by ID. All are others if the ID of this one is not
+// known.
 func (t *tenants) others(c *tenantCluster) map[string][]unstructured.Unstructured {
 	out := map[string][]unstructured.Unstructured{}
 	for _, ns := range c.all {
@@ -213,7 +219,8 @@ func (t *tenants) count() (namespaces int, clusters []string) {
 // found reports whether clusters have namespaces with an ID, or could not be read.
 func (t *tenants) found(id string) bool {
 	has := func(ns unstructured.Unstructured) bool { return ns.GetLabels()[api.LabelSetup] == id }
-	return slices.ContainsFunc(t.clusters, func(c *tenantCluster) bool { return c.err != nil || slices.ContainsFunc(c.all, has) })
+	return slices.ContainsFunc(t.clusters,
+		func(c *tenantCluster) bool { return c.err != nil || slices.ContainsFunc(c.all, has) })
 }
 
 // describe says how many namespaces there are, and of which workspaces: 3 namespaces of workspaces root:a, root:b.
@@ -227,14 +234,17 @@ func (t *tenants) describe(all []unstructured.Unstructured) string {
 	if len(names) == 1 {
 		word = "workspace "
 	}
-	return plural(len(all), "namespace", "namespaces") + " of " + word + gather.Few(slices.Sorted(maps.Keys(names)), gather.Listed, ", ")
+	return plural(len(all), "namespace", "namespaces") + " of " + word + gather.Few(slices.Sorted(maps.Keys(names)),
+		gather.Listed, ", ")
 }
 
-// lines describes each cluster that has something, or that cannot be read. IDs of setups are named as long as that of this one is not known.
+// lines describes each cluster that has something, or that cannot be read. IDs of setups are named as long as the ID of
+// this one is not known.
 func (t *tenants) lines() (out []string) {
 	for _, c := range t.clusters {
 		if c.err != nil {
-			out = append(out, fmt.Sprintf("cluster %s: cannot be read, so what runs there is not known: %s", c.name, firstLine(c.err.Error())))
+			out = append(out, fmt.Sprintf("cluster %s: cannot be read, so what runs there is not known: %s", c.name,
+				firstLine(c.err.Error())))
 			continue
 		}
 		if own := t.own(c); len(own) > 0 {
@@ -242,7 +252,8 @@ func (t *tenants) lines() (out []string) {
 		}
 		if others := t.others(c); t.id == "" {
 			for _, id := range slices.Sorted(maps.Keys(others)) {
-				out = append(out, fmt.Sprintf("cluster %s: %s, of the setup with the ID %s", c.name, t.describe(others[id]), id))
+				out = append(out, fmt.Sprintf("cluster %s: %s, of the setup with the ID %s", c.name,
+					t.describe(others[id]), id))
 			}
 		}
 	}
@@ -268,7 +279,8 @@ func (t *tenants) print(w io.Writer, purge bool, command string) {
 	}
 	for _, c := range t.clusters {
 		if c.started && len(t.own(c)) > 0 {
-			fmt.Fprintf(w, "Stop the syncer of cluster %s first: kcpctl has not started it, and it makes the namespaces again.\n", c.name)
+			fmt.Fprintf(w, "Stop the syncer of cluster %s first: kcpctl has not started it, and it makes the "+
+				"namespaces again.\n", c.name)
 		}
 	}
 }

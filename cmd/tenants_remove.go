@@ -11,14 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/parallel"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
 const (
-	// namespacePoll is the time between two looks at namespaces that are deleted, and namespacePatience how long they may take.
+	// namespacePoll is the time between two looks at namespaces that are deleted, and namespacePatience how long they
+	// may take.
 	namespacePoll     = time.Second
 	namespacePatience = 5 * time.Minute
 	// deletionTries is how often a namespace is read and deleted again that another client changes meanwhile.
@@ -37,8 +38,8 @@ func (t *tenants) agree() {
 	}
 }
 
-// Remove deletes the namespaces of the setup with all that is in them, and waits until they are gone. Those that came after the user was
-// asked stay.
+// Remove deletes the namespaces of the setup with all that is in them, and waits until they are gone. Namespaces that
+// were created after the user was asked are not deleted.
 func (t *tenants) Remove(ctx context.Context, report func(string)) (string, error) {
 	t.look(ctx)
 	var problems []string
@@ -56,10 +57,12 @@ func (t *tenants) Remove(ctx context.Context, report func(string)) (string, erro
 			continue
 		}
 		report("deleting " + t.describe(own) + " in cluster " + c.name)
-		errs := parallel.Map(parallel.Limit, own, func(ns unstructured.Unstructured) error { return t.delete(ctx, c, &ns) })
+		errs := parallel.Map(parallel.Limit, own,
+			func(ns unstructured.Unstructured) error { return t.delete(ctx, c, &ns) })
 		for i, err := range errs {
 			if err != nil {
-				problems = append(problems, fmt.Sprintf("namespace %s in cluster %s: %s", own[i].GetName(), c.name, firstLine(err.Error())))
+				problems = append(problems,
+					fmt.Sprintf("namespace %s in cluster %s: %s", own[i].GetName(), c.name, firstLine(err.Error())))
 			} else {
 				deleted++
 			}
@@ -71,7 +74,8 @@ func (t *tenants) Remove(ctx context.Context, report func(string)) (string, erro
 
 // delete deletes a namespace of the setup, and waits until it is gone.
 func (t *tenants) delete(ctx context.Context, c *tenantCluster, seen *unstructured.Unstructured) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, namespacePatience, fmt.Errorf("it is deleted, and still not gone after %s", namespacePatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, namespacePatience,
+		fmt.Errorf("it is deleted, and still not gone after %s", namespacePatience))
 	defer cancel()
 	at := namespacePlace(seen.GetName())
 	for tries := 0; ; {
@@ -86,7 +90,8 @@ func (t *tenants) delete(ctx context.Context, c *tenantCluster, seen *unstructur
 		}
 		if live.GetDeletionTimestamp() == nil {
 			err := c.client.DeleteObject(ctx, at, live)
-			if tries++; err != nil && !apierrors.IsNotFound(err) && (!apierrors.IsConflict(err) || tries == deletionTries) {
+			if tries++; err != nil && !apierrors.IsNotFound(err) &&
+				(!apierrors.IsConflict(err) || tries == deletionTries) {
 				return err
 			}
 			if err == nil && tries == 1 {
@@ -116,7 +121,8 @@ func (t *tenants) Left(ctx context.Context) (out []string) {
 			out = append(out, fmt.Sprintf("%s in cluster %s, of this setup or of others", t.describe(c.all), c.name))
 		}
 		if ns, err := c.client.Object(ctx, namespacePlace(api.NamespaceSyncer)); err != nil || ns != nil {
-			out = append(out, fmt.Sprintf("namespace %s in cluster %s, which setups share", api.NamespaceSyncer, c.name))
+			out = append(out, fmt.Sprintf("namespace %s in cluster %s, which setups share",
+				api.NamespaceSyncer, c.name))
 		}
 	}
 	return out

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
@@ -229,7 +229,8 @@ func TestIDOfTheSetup(t *testing.T) {
 	}
 }
 
-// A compute workspace that was created again has Clusters that the controller has not seen yet, or none: the recorded ID stays.
+// A compute workspace that was created again has Clusters that the controller has not seen yet, or none: the recorded
+// ID stays.
 func TestRecordedIDOfTheSetup(t *testing.T) {
 	for name, tc := range map[string]struct {
 		annotations map[string]string
@@ -387,12 +388,12 @@ WORKSPACE   API                OBJECTS
 2b          deployments.apps   1
 root:team   configmaps         1
 root:team   deployments.apps   2
-note: what else stays in cluster "c1" is not known: secrets: shard alpha does not answer
+note: which other objects stay in cluster "c1" is not known: secrets: shard alpha does not answer
 `,
 		"c9": "",
 	} {
 		env, _, errs := fakeEnv()
-		(&clusterRemoveOptions{env: env, name: name}).printLeft(t.Context(), c, each)
+		(leaves{env: env, cluster: name, does: "stay in"}).print(t.Context(), c, each)
 		require.Equal(t, want, errs.String())
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/gather"
-	"github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // plural is a number of things: 1 certificate, 2 certificates.
@@ -15,6 +15,11 @@ func plural(n int, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
+}
+
+// noneFound says that a list is empty, as kubectl does.
+func (e *Env) noneFound(what, where string) {
+	fmt.Fprintf(e.Streams.Err, "No %s found in %s.\n", what, where)
 }
 
 func yesNo(b bool) string {
@@ -48,10 +53,18 @@ func oneOf(names []string) string {
 // unknownName is the error for a name that is not among the known ones.
 func unknownName(what, name string, known []string) error {
 	hint := oneOf(known)
-	if nearest := setup.Nearest(known, name); nearest != "" {
-		hint = fmt.Sprintf("did you mean %s?", nearest)
+	if len(known) == 0 {
+		hint = fmt.Sprintf("the setup has no %s", what)
 	}
-	return clierr.New(clierr.BadInput, hint, "there is no %s %q", what, name)
+	return clierr.New(clierr.BadInput, nearestOr(known, name, hint), "there is no %s %q", what, name)
+}
+
+// nearestOr is a hint with the known name that a user probably means, or another hint.
+func nearestOr(known []string, name, other string) string {
+	if nearest := setup.Nearest(known, name); nearest != "" {
+		return fmt.Sprintf("did you mean %s?", nearest)
+	}
+	return other
 }
 
 // quote makes a value safe to paste into a shell.

@@ -6,17 +6,17 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/check"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/record"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/check"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube"
 )
 
 type upOptions struct {
@@ -27,10 +27,13 @@ type upOptions struct {
 	dryRun         string
 	forceConflicts bool
 	foreground     bool
-	ignoreChecks   []string
-	pruneData      []string
-	orphan         []string
-	only           []string
+	// writeInstallation writes the ID of the installation into the setup file, and newInstallation creates the one
+	// that it names.
+	writeInstallation, newInstallation bool
+	ignoreChecks                       []string
+	pruneData                          []string
+	orphan                             []string
+	only                               []string
 	// allowUnreachable are clusters that may be left out.
 	allowUnreachable []string
 }
@@ -40,8 +43,8 @@ func newUpCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Deploy a setup, or apply changes to a running one",
-		Long: `Up compares the setup with what is running, shows the differences, applies only those, in dependency
-order, and waits until kcp serves: every shard is registered, and a workspace on each shard becomes
+		Long: `Compare the setup with what is running, show the differences, apply only the differences, in dependency
+order, and wait until kcp serves: every shard is registered, and a workspace on each shard becomes
 Ready and can be read through the front-proxy.
 
 You can interrupt it at any time: rerun the same command to continue.
@@ -58,44 +61,65 @@ interrupted.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	f := c.Flags()
-	o.setup.add(f)
+	o.setup.addStarting(f)
 	o.setup.addAllowOtherCluster(f)
-	o.wait.add(c, 10*time.Minute, "everything is ready")
+	f.StringVar(&o.setup.allowLostRecord, kube.FlagAllowLostRecord, "",
+		"`ID` of an installation whose record is lost for good: create a new installation in its place")
+	o.wait.add(c, "everything is ready")
 	o.wait.addParallel(f)
 	selectable := o.setup.names(env, selectableIDs)
 	o.override.add(c, selectable)
-	addDryRun(c, &o.dryRun, "the objects")
+	addDryRun(c, &o.dryRun, "the kinds and names of the objects")
 	addForceConflicts(f, &o.forceConflicts)
 	f.StringSliceVar(&o.only, "only", nil,
-		"apply only this component, or with cluster/NAME all components on a cluster, and delete nothing (repeatable)")
-	completeFlag(c, "only", o.setup.names(env, withClusters(selectableIDs)))
+		"apply only this `COMPONENT`, or with place/NAME all components on a cluster of spec.clusters, and delete "+
+			"nothing (repeatable)")
+	completeFlag(c, "only", o.setup.names(env, withPlaces(selectableIDs, anyComponent)))
 	f.StringSliceVar(&o.allowUnreachable, run.FlagAllowUnreachable, nil,
-		"cluster that may be left out, with the components on it, if it cannot be reached; delete nothing then (repeatable)")
-	completeFlag(c, run.FlagAllowUnreachable, o.setup.names(env, clusterNames))
+		"skip this `CLUSTER` if it is unreachable; nothing is deleted in this run (repeatable)")
+	completeFlag(c, run.FlagAllowUnreachable, o.setup.names(env, otherClusters))
 	f.StringSliceVar(&o.setup.forgetClusters, run.FlagForgetCluster, nil,
-		"cluster that is no longer in the setup file and is lost for good: forget the objects and the data there (repeatable)")
+		"forget this `CLUSTER`, which is lost for good and no longer in the setup file, with its objects and data "+
+			"(repeatable)")
 	f.StringSliceVar(&o.pruneData, run.FlagPruneData, nil,
-		"component whose objects in workspaces are deleted with their data, because the setup no longer has them (repeatable)")
+		"delete the objects in workspaces that the setup no longer has, with their data, of this `COMPONENT` "+
+			"(repeatable)")
 	f.StringSliceVar(&o.orphan, run.FlagOrphan, nil,
-		"agent that is removed although workspaces have objects of its APIs; their copies on its cluster stay (repeatable)")
+		"remove this `AGENT` even if workspaces still have objects of its APIs; keep the copies on its cluster "+
+			"(repeatable)")
+	listUnder(f, groupRisk, kube.FlagAllowLostRecord, run.FlagAllowUnreachable, run.FlagForgetCluster,
+		run.FlagPruneData,
+		run.FlagOrphan)
 	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil,
-		"check IDs whose failures are reported as warnings (see kcpctl explain)")
+		"report failures of the check with this `ID` as warnings (repeatable; see kcpctl explain)")
 	completeFlag(c, "ignore-checks", checkIDs)
+	f.BoolVar(&o.writeInstallation, "write-installation", false,
+		"write the ID of the installation into the setup file: commands then refuse any other installation")
+	f.BoolVar(&o.newInstallation, run.FlagNewInstallation, false,
+		"create the installation that the setup file names in metadata.installation: it does not exist yet")
 	f.BoolVar(&o.foreground, "foreground", false, "with --local: keep running, and stop everything on Ctrl-C")
 	return c
 }
 
 func (o *upOptions) validate() error {
+	o.allowUnreachable, o.setup.forgetClusters = placeNames(o.allowUnreachable), placeNames(o.setup.forgetClusters)
 	if o.foreground && !o.setup.local.enabled {
 		return clierr.New(clierr.BadInput, "add --local", "--foreground requires --local")
 	}
 	if len(o.only) > 0 && len(o.pruneData) > 0 {
-		return clierr.New(clierr.BadInput, "omit --only", "--only deletes nothing, so --%s would have no effect", run.FlagPruneData)
+		return clierr.New(clierr.BadInput, "omit --only", "--only deletes nothing, so --%s would have no effect",
+			run.FlagPruneData)
 	}
 	if len(o.only) > 0 && o.override.replaceAuthorities {
 		return clierr.New(clierr.BadInput, "omit --only",
-			"--%s must cover all components: those with new certificates and those with previous ones would not trust each other",
+			"--%s must cover all components: those with new certificates and those with previous ones would not "+
+				"trust each other",
 			record.FlagReplaceAuthorities)
+	}
+	if o.writeInstallation {
+		if err := setup.CheckEditable(o.setup.file); err != nil {
+			return err
+		}
 	}
 	for _, id := range o.ignoreChecks {
 		if _, ok := check.Find(id); !ok {
@@ -107,6 +131,10 @@ func (o *upOptions) validate() error {
 
 func (o *upOptions) run(ctx context.Context) error {
 	if err := o.validate(); err != nil {
+		return err
+	}
+	trustChanges, err := o.override.trustChanges()
+	if err != nil {
 		return err
 	}
 	s, err := loadSetup(o.env, &o.setup)
@@ -122,7 +150,7 @@ func (o *upOptions) run(ctx context.Context) error {
 	}
 	o.env.notes(s.file)
 	if o.dryRun == dryRunClient {
-		return o.printObjects(ctx, s, only)
+		return s.printObjects(ctx, only)
 	}
 	defer s.close()
 	if err := o.connect(ctx, s, only); err != nil {
@@ -135,17 +163,23 @@ func (o *upOptions) run(ctx context.Context) error {
 			Only:        only, DryRun: o.dryRun == dryRunServer,
 			AllowDataChange: o.override.dataChanges(), AllowReleaseChange: o.override.releaseChange,
 			ReplaceAuthorities: o.override.replaceAuthorities, IgnoreChecks: o.ignoreChecks,
-			AllowUnreachable: o.allowUnreachable, ForgetClusters: o.setup.forgetClusters, Orphan: idsOfNames(o.orphan),
+			NewInstallation: o.newInstallation, AllowTrustChange: trustChanges,
+			AllowRestoredRecord: o.override.restoredRecord,
+			AllowUnreachable:    o.allowUnreachable, ForgetClusters: o.setup.forgetClusters,
+			Orphan: idsOfNames(o.orphan),
 		},
 	})
-	if err == nil && o.wait.output != outputJSON {
-		err = o.printResult(ctx, s, res.Plan)
+	if err == nil && (o.env.events == nil || o.dryRun == dryRunServer) {
+		err = o.printResult(ctx, s, res)
+	}
+	if o.writeInstallation && o.dryRun == dryRunNone {
+		err = errors.Join(err, o.recordInstallation(ctx, s))
 	}
 	if err == nil {
 		err = res.Refused // after what a dry run has shown
 	}
 	if o.foreground {
-		return s.stay(ctx, err)
+		return s.foreground(ctx, err)
 	}
 	return err
 }
@@ -158,7 +192,7 @@ func (o *upOptions) connect(ctx context.Context, s *session, only []topology.ID)
 	if err := s.connectToApply(ctx); err != nil {
 		return err
 	}
-	return requireDependencies(ctx, s, only)
+	return requireDependencies(ctx, s, only, "add --only %s, or omit --only")
 }
 
 // selected are the components that --only selects, and the bases that hold their objects. Without --only there are
@@ -170,12 +204,16 @@ func (o *upOptions) selected(s *session) ([]topology.ID, error) {
 			out = append(out, id)
 		}
 	}
-	names, err := expandClusters(s, o.only)
+	names, err := expandPlaces(s, o.only)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if known := selectableIDs(s); !slices.Contains(known, name) {
+		switch known := selectableIDs(s); {
+		case slices.Contains(known, name):
+		case placeHint(s, name) != "":
+			return nil, clierr.New(clierr.BadInput, placeHint(s, name), "there is no component %q", name)
+		default:
 			return nil, unknownName("component", name, known)
 		}
 		c := s.topology.Component(topology.ID(name))
@@ -194,7 +232,7 @@ func (o *upOptions) checkUnreachable(s *session) error {
 	for _, name := range o.allowUnreachable {
 		switch known := clusterNames(s); {
 		case !slices.Contains(known, name):
-			return unknownName("cluster", name, known)
+			return unknownPlace(name, known)
 		case name == s.topology.Home.Name:
 			return clierr.New(clierr.BadInput, "omit it",
 				"cluster %s cannot be left out: it has the root shard, the certificate authorities and the lock", name)
@@ -210,8 +248,8 @@ func (o *upOptions) checkUnreachable(s *session) error {
 }
 
 // requireDependencies fails if the selected components need others that are neither running nor selected: they would
-// never become ready.
-func requireDependencies(ctx context.Context, s *session, selected []topology.ID) error {
+// never become ready. The hint is a format for the one that is missing.
+func requireDependencies(ctx context.Context, s *session, selected []topology.ID, hint string) error {
 	var lost []plan.Unreachable
 	if len(selected) > 0 {
 		lost = s.runtime.Unreachable(ctx)
@@ -227,7 +265,7 @@ func requireDependencies(ctx context.Context, s *session, selected []topology.ID
 				return err
 			}
 			if !st.Ready && st.ReadyReplicas == 0 {
-				return clierr.New(clierr.Failed, fmt.Sprintf("add --only %s, or omit --only", need),
+				return clierr.New(clierr.Failed, fmt.Sprintf(hint, need),
 					"%s needs %s, which is not ready: %s; nothing was changed", id, need, st.Reason)
 			}
 		}
@@ -241,16 +279,18 @@ func (o *upOptions) header(s *session) string {
 }
 
 // printResult prints the plan of a dry run, or what was done and what to do next.
-func (o *upOptions) printResult(ctx context.Context, s *session, p *plan.Plan) error {
+func (o *upOptions) printResult(ctx context.Context, s *session, res *run.Result) error {
 	w := o.env.Streams.Err
+	p := res.Plan
 	switch {
 	case o.dryRun == dryRunServer:
-		ui.PrintPlan(o.env.Streams.Out, p)
+		o.env.printPlan(p)
 	case len(o.only) > 0:
 		fmt.Fprintf(w, "\n%s of kcp %q: %s. No other component was changed.\n",
 			strings.Join(o.only, ", "), s.topology.Name, p.Summary())
 	case p.Count(plan.Unknown) > 0 && len(p.Unreachable) > 0:
-		fmt.Fprintf(w, "\nkcp %q is up except on %s, which cannot be reached: %s. Nothing was deleted. When it answers, run %s.\n",
+		fmt.Fprintf(w, "\nkcp %q is up except on %s, which cannot be reached: %s. Nothing was deleted. When it "+
+			"answers, run %s.\n",
 			s.topology.Name, strings.Join(plan.ClustersOf(p.Unreachable), ", "), p.Summary(), o.setup.command("up"))
 	case p.Empty():
 		fmt.Fprintf(w, "\nkcp %q is up to date: 0 changes.\n", s.topology.Name)
@@ -263,8 +303,28 @@ func (o *upOptions) printResult(ctx context.Context, s *session, p *plan.Plan) e
 	if o.dryRun == dryRunServer {
 		return nil
 	}
+	if id := res.Created(); id != "" && !o.writeInstallation && s.file.Setup.Metadata.Installation == "" {
+		fmt.Fprintf(w, "\nThe installation is %s. To use %s for this installation only: %s --write-installation\n", id,
+			s.file.Name, o.setup.command("up"))
+	}
 	found, err := s.addressesOf(ctx)
 	found.print(w)
+	return err
+}
+
+// recordInstallation writes the ID of the installation into the setup file.
+func (o *upOptions) recordInstallation(ctx context.Context, s *session) error {
+	known, err := s.runtime.Record(ctx)
+	if err != nil || known.Empty() || s.file.Setup.Metadata.Installation != "" {
+		return err
+	}
+	edited, err := s.file.SetInstallation(known.Installation)
+	if err == nil {
+		err = s.file.Rewrite(o.setup.file, edited)
+	}
+	if err == nil {
+		o.env.note(fmt.Sprintf("added metadata.installation: %s to %s", known.Installation, s.file.Name))
+	}
 	return err
 }
 
@@ -284,8 +344,8 @@ func (o *upOptions) nextCommands(t *topology.Topology) []string {
 	}
 }
 
-// printObjects prints every object that up would send, of the selected components or of all. It contacts no cluster.
-func (o *upOptions) printObjects(ctx context.Context, s *session, only []topology.ID) error {
+// printObjects prints every object of the setup file, of the selected components or of all. It contacts no cluster.
+func (s *session) printObjects(ctx context.Context, only []topology.ID) error {
 	desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now(), Offline: true})
 	if err != nil {
 		return err
@@ -298,7 +358,7 @@ func (o *upOptions) printObjects(ctx context.Context, s *session, only []topolog
 		if len(only) > 0 && !slices.Contains(only, obj.Component) {
 			continue
 		}
-		fmt.Fprintf(o.env.Streams.Out, "%s (client dry run)\n", obj.Ref())
+		s.printRefs(obj.Ref())
 	}
 	return nil
 }

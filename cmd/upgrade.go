@@ -5,14 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/release"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/api/release"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 type upgradeOptions struct {
@@ -28,8 +27,8 @@ func newUpgradeCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "upgrade VERSION",
 		Short: "Upgrade a running setup to another kcp release",
-		Long: `Upgrade sets spec.version in the setup file, keeping its comments, order and style, and updates one
-component after another: the cache server, the root shard, the other shards, virtual workspace servers,
+		Long: `Set spec.version in the setup file, keeping its comments, order and style, and update one component
+after another: the cache server, the root shard, the other shards, virtual workspace servers,
 front-proxies. Each must be ready, and each shard registered, before the next is updated. At the end, a
 workspace on each shard becomes Ready. If a component fails, the upgrade stops and the remaining
 components keep running the previous release. Shards do not depend on one another: --parallel updates
@@ -47,8 +46,8 @@ are not upgraded.`,
 		},
 		ValidArgsFunction: completeArgs(1, o.setup.names(env, nextReleases)),
 	}
-	o.setup.add(c.Flags())
-	o.edit.add(c, 30*time.Minute, "everything is ready")
+	o.setup.addStarting(c.Flags())
+	o.edit.add(c, "everything is ready")
 	o.edit.wait.addParallel(c.Flags())
 	addReleaseChange(c.Flags(), &o.releaseChange)
 	return c
@@ -188,7 +187,8 @@ func (o *upgradeOptions) explain(err error, from string) error {
 	up := o.setup.command("up")
 	hint := "components that were not reached still run as before; fix the cause and rerun this command, or run " + up
 	if from != o.version {
-		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run %s --allow-release-change", from, o.setup.file, up)
+		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run %s --allow-release-change",
+			from, o.setup.file, up)
 	}
 	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
 }

@@ -5,9 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/release"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/version"
+	"github.com/kcpctl/kcpctl/internal/api/release"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/version"
 )
 
 func newVersionCmd(env *Env) *cobra.Command {
@@ -15,10 +15,15 @@ func newVersionCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of kcpctl, and the kcp releases that it supports",
-		Args:  noArgs,
+		Example: `  kcpctl version
+  kcpctl version -o jsonpath='{.version}'`,
+		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			i := version.Get()
-			i.KCP, i.KnownKCP, i.Etcd = release.Default, []string{release.Oldest + " to " + release.Newest}, setup.EtcdImage
+			i.KCP = release.Default
+			i.KnownKCP = []string{release.Oldest + " to " +
+				release.Newest}
+			i.Etcd = setup.EtcdImage
 			if output != "" {
 				return encode(env.Streams.Out, output, i)
 			}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/ui"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // newWorkloadsCmd groups the commands for the objects of users that run in physical clusters.
@@ -19,7 +19,8 @@ func newWorkloadsCmd(env *Env) *cobra.Command {
 		Use:   "workloads",
 		Short: "Show and change where the workloads of workspaces run, and manage which APIs they can use",
 	}
-	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsNegotiateCmd(env), newWorkloadsRebalanceCmd(env))
+	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsNegotiateCmd(env),
+		newWorkloadsRebalanceCmd(env))
 	return c
 }
 
@@ -34,7 +35,7 @@ func newWorkloadsAPIsCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "apis",
 		Short: "List the APIs, and which clusters can serve them",
-		Long: `Apis shows the state of each API in each cluster. Published: the published schema is that of the cluster.
+		Long: `Show the state of each API in each cluster. Published: the published schema is that of the cluster.
 Compatible: the cluster accepts every object of the published schema. Incompatible: some objects would be
 refused or lose fields there, so nothing of the API is scheduled to it; MESSAGE has the path of the field.
 Ignored: the API is not to be published, or the cluster does not serve it.
@@ -84,7 +85,8 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 			all.Items = append(all.Items, apiState{a, cl.Name})
 		}
 	}
-	slices.SortStableFunc(all.Items, func(a, b apiState) int { return cmp.Compare(a.GroupResource().String(), b.GroupResource().String()) })
+	slices.SortStableFunc(all.Items,
+		func(a, b apiState) int { return cmp.Compare(a.GroupResource().String(), b.GroupResource().String()) })
 	if o.output != "" {
 		return encode(o.env.Streams.Out, o.output, all)
 	}
@@ -96,7 +98,8 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 	last := ""
 	for _, a := range all.Items {
 		name := a.GroupResource().String()
-		row := []string{name, a.Cluster, string(a.State), cmp.Or(a.Version, noValue), cmp.Or(firstLine(a.Message), noValue)}
+		row := []string{name, a.Cluster, string(a.State), cmp.Or(a.Version, noValue),
+			cmp.Or(firstLine(a.Message), noValue)}
 		if name == last {
 			row[0] = ""
 		}

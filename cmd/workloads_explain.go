@@ -15,11 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/ui"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/schedule"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
 )
 
 type workloadsExplainOptions struct {
@@ -34,7 +34,7 @@ func newWorkloadsExplainCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "explain KIND/NAME -w WORKSPACE",
 		Short: "Show why each cluster was chosen for a workload, or was not",
-		Long: `Explain shows the last decision of the controller about an object in a workspace: for each cluster, whether it
+		Long: `Show the last decision of the controller about an object in a workspace: for each cluster, whether it
 was chosen and why. GOAL is how many replicas the cluster gets in the end, REPLICAS how many it has now, and
 READY how many of these are ready. SYNCED is whether the cluster has accepted the object. The REASON of a
 cluster without a share is the present state of its Cluster object.`,
@@ -66,7 +66,7 @@ type explanation struct {
 	Object    string `json:"object"`
 	Namespace string `json:"namespace"`
 	Workspace string `json:"workspace"`
-	// Scheduled is the condition of the object. Its status is Unknown if the object has none.
+	// Scheduled is the condition of the object. Its status is Unknown if the object does not have it.
 	Scheduled metav1.Condition `json:"scheduled"`
 	Clusters  []verdict        `json:"clusters"`
 }
@@ -90,7 +90,9 @@ func (o *workloadsExplainOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	e.APIVersion, e.Kind, e.Name = v1alpha1.APIVersion, "WorkloadExplanation", s.topology.Name
+	e.APIVersion = v1alpha1.APIVersion
+	e.Kind = "WorkloadExplanation"
+	e.Name = s.topology.Name
 	return o.print(e)
 }
 
@@ -100,7 +102,8 @@ func (o *workloadsExplainOptions) explain(ctx context.Context, c *compute) (*exp
 	if err != nil {
 		return nil, err
 	}
-	e := &explanation{Resource: resource, Object: at.Name, Namespace: at.Namespace, Workspace: at.Workspace, Scheduled: scheduledOf(root)}
+	e := &explanation{Resource: resource, Object: at.Name, Namespace: at.Namespace, Workspace: at.Workspace,
+		Scheduled: scheduledOf(root)}
 	if e.Clusters, err = verdictsOf(ctx, c, at, root); err != nil {
 		return nil, err
 	}
@@ -136,10 +139,11 @@ func verdictsOf(ctx context.Context, c *compute, at kcp.Place, root *unstructure
 	return out, nil
 }
 
-// withOthers adds the clusters that have no share. The annotation does not have them, because their states change more often than the decision.
-// A user who may not read them does not see them.
+// withOthers adds the clusters that have no share. The annotation does not have them, because their states change more
+// often than the decision. A user who may not read them does not see them.
 func withOthers(
-	ctx context.Context, c *compute, decided []verdict, workspace string, gr schema.GroupResource, root *unstructured.Unstructured,
+	ctx context.Context, c *compute, decided []verdict, workspace string, gr schema.GroupResource,
+	root *unstructured.Unstructured,
 ) ([]verdict, error) {
 	hints, _ := schedule.ParseHints(root.GetAnnotations(), nil, "") // the condition Scheduled has mistakes
 	all, err := c.clusters(ctx)
@@ -148,7 +152,8 @@ func withOthers(
 	}
 	for _, cl := range all {
 		if !slices.ContainsFunc(decided, func(v verdict) bool { return v.Cluster == cl.Name }) {
-			decided = append(decided, verdict{Verdict: schedule.Verdict{Cluster: cl.Name, Reason: cmp.Or(excludedBy(hints, cl), noShare(cl, workspace, gr))}})
+			decided = append(decided, verdict{Verdict: schedule.Verdict{Cluster: cl.Name,
+				Reason: cmp.Or(excludedBy(hints, cl), noShare(cl, workspace, gr))}})
 		}
 	}
 	slices.SortFunc(decided, func(a, b verdict) int { return cmp.Compare(a.Cluster, b.Cluster) })
@@ -169,7 +174,8 @@ func excludedBy(h schedule.Hints, cl *api.Cluster) string {
 // noShare returns why a cluster has no share of an object, as far as the Cluster says it.
 func noShare(cl *api.Cluster, workspace string, gr schema.GroupResource) string {
 	ready, status := conditionOf(cl, api.ConditionReady), cl.API(gr)
-	builtIn := slices.ContainsFunc(api.Dependencies(), func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr })
+	builtIn := slices.ContainsFunc(api.Dependencies(),
+		func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr })
 	switch {
 	case cl.DeletionTimestamp != nil:
 		return "it is being removed"
@@ -193,7 +199,8 @@ func noShare(cl *api.Cluster, workspace string, gr schema.GroupResource) string 
 func scheduledOf(root *unstructured.Unstructured) metav1.Condition {
 	if text, ok := root.GetAnnotations()[api.AnnotationScheduleError]; ok {
 		reason, message, _ := strings.Cut(text, ": ")
-		return metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+		return metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionFalse,
+			Reason: reason, Message: message}
 	}
 	if c := api.ConditionIn(root, api.ConditionScheduled); c != nil {
 		return *c
@@ -213,7 +220,8 @@ func synced(ctx context.Context, c *compute, root kcp.Place, cluster string) (*m
 	}
 	if text, ok := leaf.GetAnnotations()[api.AnnotationSyncError]; ok {
 		reason, message, _ := strings.Cut(text, ": ")
-		return &metav1.Condition{Type: api.ConditionSynced, Status: metav1.ConditionFalse, Reason: reason, Message: message}, nil
+		return &metav1.Condition{Type: api.ConditionSynced, Status: metav1.ConditionFalse, Reason: reason,
+			Message: message}, nil
 	}
 	return api.ConditionIn(leaf, api.ConditionSynced), nil
 }
@@ -245,7 +253,10 @@ func describeCondition(c metav1.Condition) string {
 }
 
 func (v verdict) row() []string {
-	goal, replicas, ready, state := noValue, noValue, noValue, noValue
+	goal := noValue
+	replicas := noValue
+	ready := noValue
+	state := noValue
 	if v.Share != nil && v.Share.Replicas != nil {
 		goal, replicas, ready = fmt.Sprint(v.Goal), fmt.Sprint(*v.Share.Replicas), "0"
 		if v.Share.Ready != nil {

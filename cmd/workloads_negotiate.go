@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 type workloadsNegotiateOptions struct {
@@ -28,7 +28,7 @@ func newWorkloadsNegotiateCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "negotiate [API...] [--narrow CLUSTER | --widen]",
 		Short: "Change the published schemas of APIs to what clusters can serve",
-		Long: `Negotiate shows what would change in the published schemas, and with --narrow or --widen changes them. The schema
+		Long: `Show what would change in the published schemas, and change them with --narrow or --widen. The schema
 of an API stays as it was published first, because kcp drops fields that a new schema lacks.
 
 With --narrow, the schemas lose what the cluster does not accept, so that it can serve the APIs. The command first
@@ -58,8 +58,7 @@ all APIs change.`,
 	completeFlag(c, "narrow", o.setup.names(env, physicalNames))
 	f.BoolVar(&o.widen, "widen", false, "publish fields that all clusters have")
 	addYes(f, &o.yes)
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long the controller may take (0 means no limit)")
-	allow(f, anywhere, "timeout")
+	addTimeout(f, &o.timeout, "wait for the controller")
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
 }
@@ -124,10 +123,12 @@ func (o *workloadsNegotiateOptions) negotiate(ctx context.Context, n *negotiatio
 }
 
 // print prints changes, or what stands for none.
-func (o *workloadsNegotiateOptions) print(n *negotiation, all []schemaChange, header []string, row func(schemaChange) []string, none string) error {
+func (o *workloadsNegotiateOptions) print(n *negotiation, all []schemaChange, header []string,
+	row func(schemaChange) []string, none string) error {
 	if o.output != "" {
 		return encode(o.env.Streams.Out, o.output, schemaChanges{
-			APIVersion: v1alpha1.APIVersion, Kind: "SchemaChangeList", Name: n.setup, Items: append([]schemaChange{}, all...),
+			APIVersion: v1alpha1.APIVersion, Kind: "SchemaChangeList", Name: n.setup,
+			Items: append([]schemaChange{}, all...),
 		})
 	}
 	if len(all) == 0 {

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // rootArg names an object of a user in a workspace.
@@ -42,7 +42,8 @@ func (o *rootArg) complete(arg string) error {
 }
 
 // read reads the object. It must be a root that was scheduled.
-func (o *rootArg) read(ctx context.Context, c *compute, flags *setupFlags) (kcp.Place, string, *unstructured.Unstructured, error) {
+func (o *rootArg) read(ctx context.Context, c *compute,
+	flags *setupFlags) (kcp.Place, string, *unstructured.Unstructured, error) {
 	at, resource, err := o.find(ctx, c)
 	if err != nil {
 		return at, "", nil, err
@@ -52,7 +53,8 @@ func (o *rootArg) read(ctx context.Context, c *compute, flags *setupFlags) (kcp.
 	case err != nil:
 		return at, "", nil, fmt.Errorf("read %s %s in %s: %w", resource, at.Name, at.Workspace, err)
 	case root == nil:
-		return at, "", nil, clierr.New(clierr.Failed, "specify its namespace with --in", "%s %q does not exist in namespace %s of %s",
+		return at, "", nil, clierr.New(clierr.Failed, "specify its namespace with --in",
+			"%s %q does not exist in namespace %s of %s",
 			resource, at.Name, at.Namespace, at.Workspace)
 	}
 	return at, resource, root, o.check(root, flags)
@@ -64,10 +66,12 @@ func (o *rootArg) check(root *unstructured.Unstructured, flags *setupFlags) erro
 	_, decided := root.GetAnnotations()[api.AnnotationExplain]
 	switch {
 	case cluster != "" && of != "":
-		return clierr.New(clierr.BadInput, "specify "+o.kind+"/"+of, "%s is the part of %s that runs on cluster %s", root.GetName(), of, cluster)
+		return clierr.New(clierr.BadInput, "specify "+o.kind+"/"+of, "%s is the part of %s that runs on cluster %s",
+			root.GetName(), of, cluster)
 	case cluster != "":
 		return clierr.New(clierr.BadInput, "remove the object and create it without the label, so that it is scheduled",
-			"%s is not scheduled: it is on cluster %s, because it was created with the label %s", root.GetName(), cluster, api.LabelCluster)
+			"%s is not scheduled: it is on cluster %s, because it was created with the label %s", root.GetName(),
+			cluster, api.LabelCluster)
 	case decided:
 		return nil
 	case slices.ContainsFunc(api.Dependencies(), func(r schema.GroupVersionResource) bool {
@@ -76,12 +80,14 @@ func (o *rootArg) check(root *unstructured.Unstructured, flags *setupFlags) erro
 		return clierr.New(clierr.NotReady, "a workload has to use it, or it needs the annotation "+api.AnnotationSpread,
 			"%s is on no cluster: no workload needs it", root.GetName())
 	}
-	return clierr.New(clierr.NotReady, "see "+flags.command("status")+" and "+flags.command("logs workloads/controller"),
+	return clierr.New(clierr.NotReady,
+		"see "+flags.command("status")+" and "+flags.command("logs workloads/controller"),
 		"the controller has not scheduled %s yet", root.GetName())
 }
 
-// find returns where the object is, and the name of its resource. A kind is one of the published APIs, or one that kcp serves and that
-// workloads use: its plural, its singular, its kind or a short name, with or without a group, as for kubectl.
+// find returns where the object is, and the name of its resource. A kind is one of the published APIs, or one that kcp
+// serves and that workloads use: its plural, its singular, its kind or a short name, with or without a group, as for
+// kubectl.
 func (o *rootArg) find(ctx context.Context, c *compute) (kcp.Place, string, error) {
 	clusters, err := c.clusters(ctx)
 	if err != nil {
@@ -96,7 +102,8 @@ func (o *rootArg) find(ctx context.Context, c *compute) (kcp.Place, string, erro
 			continue
 		}
 		if err != nil {
-			return kcp.Place{}, "", clierr.New(clierr.Failed, "specify the path of a workspace, such as root:team", "read the APIs of workspace %s: %w", o.workspace, err)
+			return kcp.Place{}, "", clierr.New(clierr.Failed, "specify the path of a workspace, such as root:team",
+				"read the APIs of workspace %s: %w", o.workspace, err)
 		}
 		for _, r := range all {
 			if !known[gv.WithResource(r.Name)] {
@@ -115,8 +122,8 @@ func (o *rootArg) find(ctx context.Context, c *compute) (kcp.Place, string, erro
 	return kcp.Place{}, "", o.unknown(names)
 }
 
-// explainable are the resources of the objects that can be explained: the published APIs, and what workloads use of kcp. The versions have
-// each group once for each version.
+// explainable are the resources of the objects that can be explained: the published APIs, and what workloads use of
+// kcp. The versions have each group once for each version.
 func explainable(clusters []*api.Cluster) (known map[schema.GroupVersionResource]bool, versions []schema.GroupVersion) {
 	known = map[schema.GroupVersionResource]bool{}
 	add := func(r schema.GroupVersionResource) {
@@ -141,7 +148,8 @@ func explainable(clusters []*api.Cluster) (known map[schema.GroupVersionResource
 // unknown is the error for a kind that no workload has. Without the published APIs, a workspace has another type.
 func (o *rootArg) unknown(names []string) error {
 	if len(names) <= len(api.Dependencies()) {
-		return clierr.New(clierr.BadInput, "workspaces of the type in spec.workloads.workspaceType can use the APIs: see kcpctl workloads apis",
+		return clierr.New(clierr.BadInput,
+			"workspaces of the type in spec.workloads.workspaceType can use the APIs: see kcpctl workloads apis",
 			"workspace %s does not use the APIs of the clusters, so it has no %s", o.workspace, o.kind)
 	}
 	return unknownName("kind", o.kind, names)

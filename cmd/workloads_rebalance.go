@@ -13,15 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/clierr"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/kube/cluster"
-	"github.com/kcpctl/kcpctl/internal/ui"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
-	"github.com/kcpctl/kcpctl/internal/workload/roots"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 )
 
 type workloadsRebalanceOptions struct {
@@ -40,7 +40,7 @@ func newWorkloadsRebalanceCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rebalance [KIND/NAME -w WORKSPACE]",
 		Short: "Divide running replicas by the free capacity of the clusters once again",
-		Long: `Rebalance requests from the controller to divide the replicas of all workloads by the free capacity of the
+		Long: `Request from the controller to divide the replicas of all workloads by the free capacity of the
 clusters, such as after a cluster was added. With KIND/NAME, it requests this for one object in a workspace.
 Otherwise replicas that run stay where they are.
 
@@ -64,8 +64,7 @@ now, and TO those in the end. Free capacity changes all the time, so the result 
 	o.setup.add(f)
 	o.object.add(f)
 	f.BoolVar(&o.dryRun, "dry-run", false, "only list what would move")
-	f.DurationVar(&o.timeout, "timeout", 2*time.Minute, "how long --dry-run may take to read the objects of all workspaces (0 means no limit)")
-	allow(f, anywhere, "timeout")
+	addTimeout(f, &o.timeout, "read the objects of all workspaces with --dry-run")
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
 }
@@ -75,9 +74,11 @@ func (o *workloadsRebalanceOptions) complete(args []string) error {
 	o.all = len(args) == 0
 	switch {
 	case len(args) > 1:
-		return clierr.New(clierr.BadInput, "specify one object as KIND/NAME, or none for all workloads", "%d arguments", len(args))
+		return clierr.New(clierr.BadInput, "specify one object as KIND/NAME, or none for all workloads",
+			"%d arguments", len(args))
 	case o.all && o.object.workspace != "":
-		return clierr.New(clierr.BadInput, "add the object as KIND/NAME, such as deployment/web", "--workspace is only used with an object")
+		return clierr.New(clierr.BadInput, "add the object as KIND/NAME, such as deployment/web",
+			"--workspace is only used with an object")
 	case o.output != "" && !o.dryRun:
 		return clierr.New(clierr.BadInput, "add --dry-run, or remove --output", "--output is only used with --dry-run")
 	case !o.all:
@@ -101,7 +102,7 @@ type moveItem struct {
 	Namespace string `json:"namespace"`
 	Resource  string `json:"resource"`
 	Object    string `json:"object"`
-	// From has the replicas by cluster, and To those in the end.
+	// From has the replicas by cluster before the move, and To after it.
 	From map[string]int64 `json:"from"`
 	To   map[string]int64 `json:"to"`
 }
@@ -122,10 +123,10 @@ func (o *workloadsRebalanceOptions) run(ctx context.Context) error {
 	return o.request(ctx, r)
 }
 
-// rebalancing is what the command needs of a setup.
+// rebalancing has the parts of a setup that the command needs.
 type rebalancing struct {
 	*negotiation
-	// apis are those of the setup file.
+	// apis are the APIs of the setup file.
 	apis []string
 	// preview returns what would move.
 	preview func(ctx context.Context, state roots.State) ([]roots.Move, error)
@@ -151,7 +152,8 @@ func (o *workloadsRebalanceOptions) request(ctx context.Context, r *rebalancing)
 	}); err != nil {
 		return fmt.Errorf("annotate %s %s in %s: %w", at.Kind, at.Name, at.Workspace, err)
 	}
-	fmt.Fprintf(o.env.Streams.Err, "requested to rebalance %s: replicas move a few at a time, see kcpctl workloads explain.\n", what)
+	fmt.Fprintf(o.env.Streams.Err,
+		"requested to rebalance %s: replicas move a few at a time, see kcpctl workloads explain.\n", what)
 	return nil
 }
 
@@ -167,12 +169,14 @@ func (o *workloadsRebalanceOptions) list(ctx context.Context, r *rebalancing) er
 		})
 	}
 	if len(moves) == 0 {
-		fmt.Fprintln(o.env.Streams.Err, "nothing would move: the replicas are divided by the free capacity of the clusters.")
+		fmt.Fprintln(o.env.Streams.Err,
+			"nothing would move: the replicas are divided by the free capacity of the clusters.")
 		return nil
 	}
 	var rows [][]string
 	for _, m := range moves {
-		rows = append(rows, []string{m.Workspace, m.Namespace, m.Resource + "/" + m.Object, replicasText(m.From), replicasText(m.To)})
+		rows = append(rows, []string{m.Workspace, m.Namespace, m.Resource + "/" + m.Object, replicasText(m.From),
+			replicasText(m.To)})
 	}
 	ui.Table(o.env.Streams.Out, []string{"WORKSPACE", "NAMESPACE", "OBJECT", "FROM", "TO"}, rows...)
 	return nil
@@ -197,7 +201,8 @@ func (o *workloadsRebalanceOptions) moves(ctx context.Context, r *rebalancing) (
 		return nil, clierr.New(clierr.Failed, "make all shards reachable, or use a longer --timeout", "%w", err)
 	}
 	all = slices.DeleteFunc(all, func(m roots.Move) bool {
-		return only != nil && (m.Cluster != only.GetAnnotations()[kcpapi.AnnotationCluster] || m.GroupResource().String() != resource ||
+		return only != nil && (m.Cluster != only.GetAnnotations()[kcpapi.AnnotationCluster] ||
+			m.GroupResource().String() != resource ||
 			m.Namespace != only.GetNamespace() || m.Name != only.GetName())
 	})
 	clusters := map[string]bool{}
@@ -238,7 +243,8 @@ func (r *rebalancing) state(ctx context.Context) (state roots.State, err error) 
 }
 
 // previewMoves computes what would move, from the objects of all workspaces.
-func (s *session) previewMoves(ctx context.Context, c *compute, state roots.State, timeout time.Duration) ([]roots.Move, error) {
+func (s *session) previewMoves(ctx context.Context, c *compute, state roots.State,
+	timeout time.Duration) ([]roots.Move, error) {
 	proxy, ok := c.computeClient.(*kcp.Client)
 	if !ok {
 		return nil, fmt.Errorf("no client for a front-proxy: %T", c.computeClient)
@@ -256,7 +262,8 @@ func (s *session) previewMoves(ctx context.Context, c *compute, state roots.Stat
 		defer client.Close()
 		route.Prefixes[e.URL.String()] = client
 	}
-	return roots.Preview(cluster.Quiet(ctx), roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: s.env.Now}, state, timeout)
+	return roots.Preview(cluster.Quiet(ctx),
+		roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: s.env.Now}, state, timeout)
 }
 
 // replicasText returns replicas by cluster, such as c1=2 c2=1.

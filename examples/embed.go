@@ -2,6 +2,7 @@
 package examples
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,27 @@ func Names() []string {
 		out = append(out, strings.TrimSuffix(p, path.Ext(p)))
 	}
 	return out
+}
+
+// Purpose returns the first sentence of an example, without its full stop. The smallest one has no comment.
+func Purpose(name string) string {
+	data, err := Read(name)
+	if err != nil {
+		return ""
+	}
+	var words []string
+	for line := range strings.Lines(string(data)) {
+		text, comment := strings.CutPrefix(line, "#")
+		if !comment {
+			break
+		}
+		words = append(words, strings.Fields(text)...)
+		if n := len(words); n > 0 && strings.HasSuffix(words[n-1], ".") {
+			break
+		}
+	}
+	sentence, _, _ := strings.Cut(strings.Join(words, " "), ". ")
+	return cmp.Or(strings.TrimSuffix(sentence, "."), "The smallest setup: a root shard with its etcd, and a front-proxy")
 }
 
 // Read returns the text of an example.

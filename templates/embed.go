@@ -1,5 +1,5 @@
-// Package templates contains the manifests that kcpctl renders. They contain no logic: package render computes all values and
-// inserts them as JSON, which is YAML without quoting and indentation.
+// Package templates contains the manifests that kcpctl renders. They contain no logic: package render computes all
+// values and inserts them as JSON, which is YAML without quoting and indentation.
 package templates
 
 import "embed"

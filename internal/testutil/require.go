@@ -5,11 +5,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// RequireError requires an error with an exit code. Its message or its hint must contain every fact: the object that the
-// error is about, and what the hint tells users to run, such as "shard/alpha" and "kcpctl remove-shard alpha".
+// RequireError requires an error with an exit code. Its message or its hint must contain every fact: the object that
+// the error is about, and what the hint tells users to run, such as "shard/alpha" and "kcpctl remove-shard alpha".
 func RequireError(t testing.TB, err error, code int, facts ...string) {
 	t.Helper()
 	require.Error(t, err)

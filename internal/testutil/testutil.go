@@ -35,8 +35,8 @@ func Golden(t testing.TB, name string, got []byte) {
 	}
 }
 
-// GoldenTree compares files, by path, with all files below testdata/<dir> of the package under test. A missing or an extra
-// file fails the test. With -update it replaces the directory.
+// GoldenTree compares files, by path, with all files below testdata/<dir> of the package under test. A missing or an
+// extra file fails the test. With -update it replaces the directory.
 func GoldenTree(t testing.TB, dir string, got map[string]string) {
 	t.Helper()
 	root := filepath.Join("testdata", filepath.FromSlash(dir))

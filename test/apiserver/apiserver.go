@@ -163,8 +163,8 @@ func (s *Server) client() (*http.Client, error) {
 	}}, nil
 }
 
-// Kubeconfig writes a kubeconfig for a user and returns its path. Its only context has the name of the user. A user without
-// groups has no rights until a test grants some.
+// Kubeconfig writes a kubeconfig for a user and returns its path. Its only context has the name of the user. A user
+// without groups has no rights until a test grants some.
 func (s *Server) Kubeconfig(user string, groups ...string) (string, error) {
 	if user == Admin {
 		groups = append(groups, "system:masters")
@@ -194,8 +194,8 @@ func (s *Server) Kubeconfig(user string, groups ...string) (string, error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// With runs the tests of a package with a server, and stops it afterwards. The context ends before the server does. It returns
-// the exit code of the tests, or prints its own error and returns 1.
+// With runs the tests of a package with a server, and stops it afterwards. The context ends before the server does. It
+// returns the exit code of the tests, or prints its own error and returns 1.
 func With(tests func(context.Context, *Server) (code int, err error)) int {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

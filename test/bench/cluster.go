@@ -154,7 +154,8 @@ var etcdsYAML string
 //go:embed external.yaml
 var externalYAML string
 
-// prepareEtcds creates three etcds of one member without TLS, waits until they are ready, and writes the setup that uses them.
+// prepareEtcds creates three etcds of one member without TLS, waits until they are ready, and writes the setup that
+// uses them.
 func prepareEtcds(ctx context.Context, c *cluster, dir string) (string, error) {
 	namespace := func(manifest string) string {
 		return os.Expand(manifest, func(string) string { return c.etcds() })

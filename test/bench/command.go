@@ -35,7 +35,8 @@ type usage struct {
 // patience is the time limit of the cleanup of an interrupted process.
 const patience = time.Minute
 
-// run runs the command in its own process group, so that an interrupt reaches it once, from this program, with its children.
+// run runs the command in its own process group, so that an interrupt reaches it once, from this program, with its
+// children.
 func (c command) run(ctx context.Context) (usage, error) {
 	cmd := exec.CommandContext(ctx, c.name, c.args...)
 	cmd.Env = append(os.Environ(), c.env...)
@@ -56,7 +57,8 @@ func (c command) run(ctx context.Context) (usage, error) {
 		return u, fmt.Errorf("%s %s: %w: %s", filepath.Base(c.name), strings.Join(c.args, " "), err, ends(stderr.String()))
 	}
 	u.cpu = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	// Maxrss is the more exact one, but it is at least the memory of this program, of which the process began as a copy.
+	// Maxrss is the more exact one, but it is at least the memory of this program, of which the process began as a
+	// copy.
 	if r, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok && r.Maxrss<<10 > ownPeak() {
 		u.rss = r.Maxrss << 10
 	}
@@ -81,7 +83,8 @@ func detached(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), 3*time.Minute)
 }
 
-// ends returns the first and the last lines of an output: the reason of a panic is at the top, of other errors at the end.
+// ends returns the first and the last lines of an output: the reason of a panic is at the top, of other errors at the
+// end.
 func ends(output string) string {
 	const top, bottom = 5, 10
 	lines := strings.Split(strings.TrimSpace(output), "\n")

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// deploy lets every user create a number of Deployments, each some time after the last one. It returns the time of each, in seconds, from
-// the request until it has arrived in its clusters.
+// deploy lets every user create a number of Deployments, each some time after the last one. It returns the time of
+// each, in seconds, from the request until it has arrived in its clusters.
 func (f *field) deploy(ctx context.Context, each int, every time.Duration) ([]float64, error) {
 	sent, problems := make([]map[string]time.Time, users), make([]error, users)
 	var work sync.WaitGroup

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
 )
 
 // timeline has the times of a run of kcpctl up, from its events.
@@ -82,7 +82,8 @@ func (s *span) observe(e run.Event, at time.Duration) {
 	}
 }
 
-// own returns the time of kcpctl itself: the time in which it waited neither for a started component nor for the canary.
+// own returns the time of kcpctl itself: the time in which it waited neither for a started component nor for the
+// canary.
 func (t *timeline) own() time.Duration {
 	waits := slices.DeleteFunc(slices.Clone(t.spans), func(s *span) bool { return !s.waits() })
 	slices.SortFunc(waits, func(a, b *span) int { return cmp.Compare(a.started, b.started) })

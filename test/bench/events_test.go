@@ -8,10 +8,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
 )
 
-// events are the events of a run in which alpha starts early and waits for root. front-proxy is not on the critical path.
+// events are the events of a run in which alpha starts early and waits for root. front-proxy is not on the critical
+// path.
 func events(t *testing.T, started time.Time) *bytes.Buffer {
 	t.Helper()
 	var out bytes.Buffer

@@ -20,9 +20,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/kcpctl/kcpctl/internal/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
@@ -31,7 +31,8 @@ var (
 	secretGVR     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// startFor is how long API servers and shards that have just started are left alone: clusters that users register have run for some time.
+// startFor is how long API servers and shards that have just started are left alone: clusters that users register have
+// run for some time.
 const startFor = 20 * time.Second
 
 // fieldLimit is the time limit of everything that a field waits for.
@@ -75,14 +76,16 @@ func (b *bench) inField(ctx context.Context, do func(*field) error) (err error) 
 	if err := os.WriteFile(file, []byte(workloadsSetup), 0o600); err != nil {
 		return err
 	}
-	env, args := []string{"XDG_STATE_HOME=" + dir}, []string{"--local", "-f", file, "--kcp-bin-dir", bin}
+	env := []string{"XDG_STATE_HOME=" + dir, "KCPCTL_KCP_BIN_DIR=" + bin}
+	args := []string{"--local", "-f", file}
 	defer func() {
 		err = errors.Join(err, b.down(ctx, env, args...), killAll(dir), os.RemoveAll(dir))
 	}()
 	if _, err := b.up(ctx, env, args...); err != nil {
 		return err
 	}
-	f := &field{dir: dir, kcpctl: b.kcpctl, admin: filepath.Join(dir, "admin.kubeconfig"), physical: map[string]string{}, seen: map[string]map[string]time.Time{}}
+	f := &field{dir: dir, kcpctl: b.kcpctl, admin: filepath.Join(dir, "admin.kubeconfig"),
+		physical: map[string]string{}, seen: map[string]map[string]time.Time{}}
 	text, err := command{name: b.kcpctl, args: append([]string{"kubeconfig", "admin"}, args...), env: env}.output(ctx)
 	if err == nil {
 		err = os.WriteFile(f.admin, []byte(text), 0o600)
@@ -166,7 +169,8 @@ func (f *field) register(ctx context.Context, name string, mode api.SyncMode) (t
 			return 0, err
 		}
 		secret := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": name}, "stringData": map[string]any{"kubeconfig": string(raw)},
+			"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": name},
+			"stringData": map[string]any{"kubeconfig": string(raw)},
 		}}
 		if _, err := compute.Resource(secretGVR).Namespace("default").Create(ctx, secret, metav1.CreateOptions{}); err != nil {
 			return 0, err
@@ -174,7 +178,8 @@ func (f *field) register(ctx context.Context, name string, mode api.SyncMode) (t
 		spec["kubeconfigSecretRef"] = map[string]any{"namespace": "default", "name": name}
 	}
 	began := time.Now()
-	cluster := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name}, "spec": spec}}
+	cluster := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": name},
+		"spec": spec}}
 	cluster.SetGroupVersionKind(api.ClusterGVK())
 	if _, err := compute.Resource(api.ClusterGVR()).Create(ctx, cluster, metav1.CreateOptions{}); err != nil {
 		return 0, err
@@ -197,7 +202,8 @@ func (f *field) register(ctx context.Context, name string, mode api.SyncMode) (t
 
 // usable reports whether a cluster is ready and can serve an API.
 func usable(c *api.Cluster) bool {
-	return slices.ContainsFunc(c.Status.Conditions, func(x metav1.Condition) bool { return x.Type == api.ConditionReady && x.Status == metav1.ConditionTrue }) &&
+	return slices.ContainsFunc(c.Status.Conditions,
+		func(x metav1.Condition) bool { return x.Type == api.ConditionReady && x.Status == metav1.ConditionTrue }) &&
 		slices.ContainsFunc(c.Status.APIs, func(a api.APIStatus) bool { return a.State.Serves() })
 }
 
@@ -215,7 +221,8 @@ func (f *field) startSyncer(cluster, kubeconfig string) error {
 		return err
 	}
 	defer log.Close() //nolint:errcheck // the process has it
-	f.syncer = exec.Command(f.kcpctl, "syncer", "--cluster-name", cluster, "--kcp-kubeconfig", f.admin, "--kubeconfig", kubeconfig, "--health-probe-bind-address", address)
+	f.syncer = exec.Command(f.kcpctl, "syncer", "--cluster-name", cluster, "--kcp-kubeconfig", f.admin, "--kubeconfig",
+		kubeconfig, "--health-probe-bind-address", address)
 	f.syncer.Stdout, f.syncer.Stderr = log, log
 	f.probes = append(f.probes, address)
 	return f.syncer.Start()
@@ -266,8 +273,9 @@ func (f *field) workspaces(ctx context.Context, from, to int) error {
 	for i := from; i < to; i++ {
 		w := kcpapi.Workspace.New(fmt.Sprintf("team-%d", i))
 		w.Object["spec"] = map[string]any{
-			"type":     map[string]any{"path": "root:compute", "name": "workload"},
-			"location": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"name": []string{"root", "alpha", "beta"}[i%3]}}},
+			"type": map[string]any{"path": "root:compute", "name": "workload"},
+			"location": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"name": []string{"root",
+				"alpha", "beta"}[i%3]}}},
 		}
 		// The type was published a moment ago.
 		if err := wait(ctx, "Workspace "+w.GetName()+" cannot be created", func() (bool, error) {
@@ -287,7 +295,8 @@ func (f *field) workspaces(ctx context.Context, from, to int) error {
 		}
 		n := 0
 		for _, w := range list.Items {
-			if phase, _, _ := unstructured.NestedString(w.Object, "status", "phase"); phase == "Ready" && strings.HasPrefix(w.GetName(), "team-") {
+			if phase, _, _ := unstructured.NestedString(w.Object, "status", "phase"); phase == "Ready" &&
+				strings.HasPrefix(w.GetName(), "team-") {
 				n++
 			}
 		}

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The scheduler of the product cannot tell the simulated kcp from a real one: it decides about what is in it, and syncers see the result.
+// The scheduler of the product cannot tell the simulated kcp from a real one: it decides about what is in it, and
+// syncers see the result.
 func TestFleet(t *testing.T) {
 	ctx := t.Context()
 	kcp := newFleetKCP(ctx, 3)

@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // The paths of resources in the simulated kcp.
@@ -29,8 +29,8 @@ const (
 
 const (
 	fleetCompute = "root:compute"
-	// claimsAfter is the time until the simulated kcp has applied the claims of a binding: until then, a syncer sees nothing in the
-	// workspace.
+	// claimsAfter is the time until the simulated kcp has applied the claims of a binding: until then, a syncer sees
+	// nothing in the workspace.
 	claimsAfter = time.Second
 	// namespacesEach is how many namespaces a workspace has.
 	namespacesEach = 4
@@ -38,7 +38,8 @@ const (
 
 // fleetState is what the simulated kcp tells.
 type fleetState struct {
-	// Deployments is how many there are, and Decided how many of them have had a leaf. Objects are all but leaves, and Leaves are those.
+	// Deployments is how many there are, and Decided how many of them have had a leaf. Objects are all but leaves, and
+	// Leaves are those.
 	Deployments, Decided, Objects, Leaves int
 	Writes                                int64
 	// Kinds has the number of writes by method, resource and subresource.
@@ -53,8 +54,8 @@ type fleetKCP struct {
 	queues map[string]*fleetWatch
 
 	state sync.Mutex
-	// decided are the roots that have had a leaf, existing are the roots whose leaf a syncer has seen, and bound the bindings whose claims are
-	// applied.
+	// decided are the roots that have had a leaf, existing are the roots whose leaf a syncer has seen, and bound the
+	// bindings whose claims are applied.
 	decided, existing, bound map[fleetKey]bool
 	latencies                map[string][]float64
 	// parked are leaves that a syncer does not see yet, by binding.
@@ -121,8 +122,8 @@ func fleetCluster(i int) string   { return fmt.Sprintf("c%03d", i) }
 func fleetWorkspace(i int) string { return fmt.Sprintf("w%04dx7kq2m9", i) }
 func fleetNamespace(i int) string { return fmt.Sprintf("team-%d", i%namespacesEach) }
 
-// fill creates workspaces, and in each of them the same number of objects: of ten, seven Deployments, two ConfigMaps, of which they need
-// one, and a Secret.
+// fill creates workspaces, and in each of them the same number of objects: of ten, seven Deployments, two ConfigMaps,
+// of which they need one, and a Secret.
 func (f *fleetKCP) fill(_ context.Context, n func(string) int, _ string) error {
 	for w := range n("workspaces") {
 		workspace := fleetWorkspace(w)

@@ -21,12 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/roots"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 )
 
 const (
-	// controllerInterval and reportInterval are those of the controller, and of the reports of a cluster about its capacity.
+	// controllerInterval and reportInterval are those of the controller, and of the reports of a cluster about its
+	// capacity.
 	controllerInterval = 10 * time.Second
 	reportInterval     = 30 * time.Second
 )
@@ -36,7 +37,8 @@ type schedulerState struct {
 	// Known means that everything is listed and watched, and Waiting is how much of it is still to be decided.
 	Known   bool
 	Waiting int
-	// CPU are seconds. Heap is what the heap has after a garbage collection, and Peak the most that it has had, in bytes.
+	// CPU are seconds. Heap is what the heap has after a garbage collection, and Peak the most that it has had, in
+	// bytes.
 	CPU        float64
 	Heap, Peak uint64
 }
@@ -87,8 +89,8 @@ func newFleetScheduler(kcp string, clusters int) *fleetScheduler {
 	return f
 }
 
-// control does what the controller does: it tells the scheduler about the clusters at an interval and after each report, and counts the
-// leaves.
+// control does what the controller does: it tells the scheduler about the clusters at an interval and after each
+// report, and counts the leaves.
 func (f *fleetScheduler) control(ctx context.Context) {
 	f.update(ctx)
 	interval, report := time.NewTicker(controllerInterval), time.NewTicker(reportInterval/time.Duration(len(f.clusters)))

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // fleetKey identifies an object of a simulated kcp. The resource is as in a path: apis/apps/v1/deployments.
@@ -21,7 +21,8 @@ type fleetKey struct{ resource, workspace, namespace, name string }
 type fleetObject struct {
 	raw     []byte
 	version int64
-	// leaf is the cluster that it is a leaf of. created is when a root was created whose latency is measured, and crowd who created it.
+	// leaf is the cluster that it is a leaf of. created is when a root was created whose latency is measured, and crowd
+	// who created it.
 	leaf, crowd string
 	created     time.Time
 }
@@ -69,7 +70,8 @@ type fleetStore struct {
 	watches map[string]map[*fleetWatch]bool
 	history map[string][]fleetEvent
 	lists   map[string][]fleetKey
-	// leaves, deployments and others are how many objects there are: leaves, Deployments, and all others but APIBindings.
+	// leaves, deployments and others are how many objects there are: leaves, Deployments, and all others but
+	// APIBindings.
 	leaves, deployments, others int
 	// leafChanged is called with leaves that have changed.
 	leafChanged func(cluster string, k fleetKey)
@@ -91,8 +93,8 @@ func (s *fleetStore) get(k fleetKey) *fleetObject {
 	return s.objects[k.resource][k]
 }
 
-// change creates or changes an object. The function changes what is decoded; create permits that there is none. It returns the object as
-// JSON, or nil if there is none.
+// change creates or changes an object. The function changes what is decoded; create permits that there is none. It
+// returns the object as JSON, or nil if there is none.
 func (s *fleetStore) change(k fleetKey, create bool, crowd string, f func(o map[string]any)) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

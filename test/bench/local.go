@@ -54,8 +54,8 @@ func (b *bench) bringUpHere(ctx context.Context, bin, file string, to *localRuns
 	if err != nil {
 		return err
 	}
-	env := []string{"XDG_STATE_HOME=" + dir}
-	args := []string{"--local", "-f", file, "--kcp-bin-dir", bin}
+	env := []string{"XDG_STATE_HOME=" + dir, "KCPCTL_KCP_BIN_DIR=" + bin}
+	args := []string{"--local", "-f", file}
 	defer func() {
 		err = errors.Join(err, b.down(ctx, env, args...), killAll(dir), os.RemoveAll(dir))
 	}()

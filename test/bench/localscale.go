@@ -13,8 +13,8 @@ type scaled struct {
 	time, memory []float64
 }
 
-// measureLocalScale runs setups with an increasing number of shards, and reports the cost of each additional shard, which is
-// constant if time and memory are linear.
+// measureLocalScale runs setups with an increasing number of shards, and reports the cost of each additional shard,
+// which is constant if time and memory are linear.
 func measureLocalScale(ctx context.Context, b *bench, runs int) error {
 	bin, err := testbed(ctx, "kcp-bin-dir")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Bench measures the speed and memory of kcpctl, next to tools for the same purpose, and prints ratios. It fails only if
-// something does not work, not if something is slow. It runs on Linux, from the root of the repository:
+// Bench measures the speed and memory of kcpctl, next to tools for the same purpose, and prints ratios. It fails only
+// if something does not work, not if something is slow. It runs on Linux, from the root of the repository:
 //
 //	go run ./test/bench [-runs N] [-o json] [CASE...]
 package main

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// processesOf returns the processes with a directory in their arguments. Everything that is started here has its own temporary
-// directory, so this finds all its processes, whatever their parent.
+// processesOf returns the processes with a directory in their arguments. Everything that is started here has its own
+// temporary directory, so this finds all its processes, whatever their parent.
 func processesOf(dir string) []int {
 	var pids []int
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -64,8 +64,8 @@ func statusField(pid int, name string) (int64, error) {
 // sampleInterval is how often the memory of a process is read.
 const sampleInterval = 5 * time.Millisecond
 
-// samplePeak reads the peak resident memory of a process, in bytes, until the returned function is called, which returns the
-// last value. The process must have executed its program.
+// samplePeak reads the peak resident memory of a process, in bytes, until the returned function is called, which
+// returns the last value. The process must have executed its program.
 func samplePeak(pid int) func() int64 {
 	stop, last := make(chan struct{}), make(chan int64)
 	go func() {

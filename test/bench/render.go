@@ -11,8 +11,8 @@ import (
 // sharded is the measured setup: three shards, a cache server and a front-proxy.
 const sharded = "examples/sharded.yaml"
 
-// measureRender renders setups, each time with new certificates. It removes them only at the end: an ext4 without a journal
-// takes seconds to create files while it looks for inodes that were not deleted recently (recently_deleted in
+// measureRender renders setups, each time with new certificates. It removes them only at the end: an ext4 without a
+// journal takes seconds to create files while it looks for inodes that were not deleted recently (recently_deleted in
 // fs/ext4/ialloc.c).
 func measureRender(ctx context.Context, b *bench, runs int) error {
 	dir, err := os.MkdirTemp("", "kcpctl-bench-")
@@ -76,8 +76,8 @@ func (b *bench) renderOnce(ctx context.Context, dir, file string) (usage, error)
 	return command{name: b.kcpctl, args: []string{"render", "-f", file, "--pki-dir", pki}}.run(ctx)
 }
 
-// setupOf returns a setup with n shards including the root shard, a cache server and a front-proxy, and with other fields of its
-// spec.
+// setupOf returns a setup with n shards including the root shard, a cache server and a front-proxy, and with other
+// fields of its spec.
 func setupOf(n int, fields ...string) string {
 	var b strings.Builder
 	b.WriteString(`apiVersion: kcpctl.dev/v1alpha1

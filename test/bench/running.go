@@ -11,19 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 )
 
 const (
-	// runInterval is the time between two Deployments of a user: one in two seconds in all, which two kubelets on a small machine can start.
+	// runInterval is the time between two Deployments of a user: one in two seconds in all, which two kubelets on a
+	// small machine can start.
 	runInterval = 20 * time.Second
 	// plain is the number of Deployments that are created in a cluster without kcp.
 	plain = 40
 )
 
-// measureRunning creates Deployments of one replica in ten workspaces of three shards, over two nodes, and then some in one of the nodes
-// itself: the difference is what kcp and the syncer add.
+// measureRunning creates Deployments of one replica in ten workspaces of three shards, over two nodes, and then some in
+// one of the nodes itself: the difference is what kcp and the syncer add.
 func measureRunning(ctx context.Context, b *bench, runs int) (err error) {
 	nodes := map[string]string{}
 	for cluster, node := range map[string]string{"c1": "a", "c2": "b"} {

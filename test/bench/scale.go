@@ -11,8 +11,8 @@ type operation struct {
 	args []string
 }
 
-// operations returns the measured commands in the order in which they run: the first creates the installation, the last removes
-// it.
+// operations returns the measured commands in the order in which they run: the first creates the installation, the last
+// removes it.
 func operations() []operation {
 	return []operation{
 		{"up", []string{"up"}},
@@ -54,8 +54,8 @@ type sized struct {
 // few and many are the measured numbers of shards.
 const few, many = 10, 100
 
-// measureScale runs the commands on installations of two sizes. The API server and its etcd are real. Pods are those of the
-// stand-in, which are ready at once: what remains is the time of kcpctl, its requests, and its pauses between them.
+// measureScale runs the commands on installations of two sizes. The API server and its etcd are real. Pods are those of
+// the stand-in, which are ready at once: what remains is the time of kcpctl, its requests, and its pauses between them.
 func measureScale(ctx context.Context, b *bench, runs int) error {
 	var all []sized
 	for _, n := range []int{few, many} {

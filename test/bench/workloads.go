@@ -7,10 +7,12 @@ import (
 )
 
 const (
-	// users are the workspaces in which Deployments are created, and idle those with which requests at rest are compared.
+	// users are the workspaces in which Deployments are created, and idle those with which requests at rest are
+	// compared.
 	users, idle = 10, 100
-	// perUser is the number of Deployments of each, and interval the time between two of them: two in a second in all. With ten in a second,
-	// the three shards need both processors of a small machine, and the time is that of their queues.
+	// perUser is the number of Deployments of each, and interval the time between two of them: two in a second in all.
+	// With ten in a second, the three shards need both processors of a small machine, and the time is that of their
+	// queues.
 	perUser  = 20
 	interval = 5 * time.Second
 	// leaves and twice are the numbers of leaves with which memory is measured.
@@ -29,8 +31,8 @@ spec:
   workloads: {workspace: root:compute, workspaceType: workload, apis: [deployments.apps]}
 `
 
-// measureWorkloads registers two physical clusters without nodes, one that the controller syncs and one with its own syncer, and creates
-// Deployments in ten workspaces of three shards. Each runs on both clusters.
+// measureWorkloads registers two physical clusters without nodes, one that the controller syncs and one with its own
+// syncer, and creates Deployments in ten workspaces of three shards. Each runs on both clusters.
 func measureWorkloads(ctx context.Context, b *bench, runs int) error {
 	var all workloadRuns
 	for range runs {

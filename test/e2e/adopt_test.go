@@ -1,4 +1,4 @@
-//go:build e2e && long
+//go:build e2e && long && day2
 
 package e2e
 
@@ -19,12 +19,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kcpctl/kcpctl/internal/operator"
-	defaults "github.com/kcpctl/kcpctl/internal/setup"
+	"github.com/kcpctl/kcpctl/internal/desired/operator"
+	defaults "github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
-// TestClusterAdopt moves an installation of kcp-operator to kcpctl while clients use it with kubeconfigs and a token from
-// before. kcp-operator itself is not running, as in step 2 of docs/import.md.
+// TestClusterAdopt moves an installation of kcp-operator to kcpctl while clients use it with kubeconfigs and a token
+// from before. kcp-operator itself is not running, as in step 2 of docs/import.md.
 func TestClusterAdopt(t *testing.T) {
 	s := newCluster(t, "minimal")
 	a := &adoption{setup: s, operated: &operated{

@@ -18,8 +18,8 @@ metadata: {name: %s, namespace: default}
 spec: {size: 3}
 `
 
-// TestLocalAgent runs the example of an agent with another shard: users create Widgets in a workspace on beta, and get their status and
-// their Secret back.
+// TestLocalAgent runs the example of an agent with another shard: users create Widgets in a workspace on beta, and get
+// their status and their Secret back.
 func TestLocalAgent(t *testing.T) {
 	s := newLocal(t, "agent")
 	s.env = append(s.env, "PATH="+given(t, "E2E_AGENT_BIN_DIR")+string(filepath.ListSeparator)+os.Getenv("PATH"))

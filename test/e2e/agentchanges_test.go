@@ -25,7 +25,8 @@ const lastingShards = `
   etcd: {embedded: {storage: 1Gi}}
   shards: [{name: alpha}, {name: beta}]`
 
-// TestClusterAgentChanges installs an agent with interruptions, and changes the kcp that it uses: its pod is never replaced.
+// TestClusterAgentChanges installs an agent with interruptions, and changes the kcp that it uses: its pod is never
+// replaced.
 func TestClusterAgentChanges(t *testing.T) {
 	a, n := newAgentsInside(t, lastingShards)
 	var pod string
@@ -36,7 +37,7 @@ func TestClusterAgentChanges(t *testing.T) {
 		{"up without the agent", func(t *testing.T) {
 			a.write(t, a.without())
 			a.up(t)
-			n.lead(t, a.service)
+			n.lead(t, a.kcp)
 			a.write(t, a.text)
 		}},
 		{"a user who may not create what the agent needs", a.mayNot},
@@ -84,9 +85,10 @@ func (a *agents) pod(t *testing.T) string {
 	return out
 }
 
-// latency logs the time from the creation of an object in a workspace on beta until its copy is on the service cluster. The clients of the
-// agent allow themselves five requests a second for a kind in a workspace, so it is measured at a slow rate, and without pauses. The machine
-// must do nothing else: run.sh -run 'TestClusterAgentChanges$/^(up_without|the_next|the_time|deleted_objects|down_leaves)'.
+// latency logs the time from the creation of an object in a workspace on beta until its copy is on the service cluster.
+// The clients of the agent allow themselves five requests a second for a kind in a workspace, so it is measured at a
+// slow rate, and without pauses. The machine must do nothing else: run.sh -run
+// 'TestClusterAgentChanges$/^(up_without|the_next|the_time|deleted_objects|down_leaves)'.
 func (a *agents) latency(t *testing.T) {
 	client, below, namespace := a.of(a.in(t, consumer), "default"), a.below(t), a.namespace(t, consumer)
 	copies, err := a.of(below, namespace).Watch(t.Context(), metav1.ListOptions{})
@@ -209,8 +211,8 @@ func (a *agents) whileWriting(t *testing.T, prefix string, n int, every time.Dur
 	t.Logf("all have arrived %s after the last one was written", time.Since(began).Round(10*time.Millisecond))
 }
 
-// writes creates Widgets, with a pause after each, until it is stopped, and then the rest of n without pauses. It retries, with a new
-// credential: an earlier one does not outlive its authority.
+// writes creates Widgets, with a pause after each, until it is stopped, and then the rest of n without pauses. It
+// retries, with a new credential: an earlier one does not outlive its authority.
 func (a *agents) writes(ctx context.Context, prefix string, n int, every time.Duration, stop <-chan struct{}) (names []string, err error) {
 	client, err := a.connect(ctx, consumer)
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
-// TestLocalAgentCluster runs the example of an agent on this machine, for a cluster of the kubeconfig: users create Widgets in a workspace,
-// and get their status and their Secret back. The cluster has no nodes and no controllers, which an agent does not need.
+// TestLocalAgentCluster runs the example of an agent on this machine, for a cluster of the kubeconfig: users create
+// Widgets in a workspace, and get their status and their Secret back. The cluster has no nodes and no controllers,
+// which an agent does not need.
 func TestLocalAgentCluster(t *testing.T) {
 	server, err := apiserver.Start(t.Context())
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ func TestClusterAgent(t *testing.T) {
 		name string
 		do   func(t *testing.T)
 	}{
-		{"one up", func(t *testing.T) { a.up(t); n.lead(t, a.service) }},
+		{"one up", func(t *testing.T) { a.up(t); n.lead(t, a.kcp) }},
 		{"a Widget of a workspace on another shard", func(t *testing.T) {
 			a.isOn(t, "team", "beta")
 			a.serves(t, consumer, "first")
@@ -47,8 +47,8 @@ func (a *agents) isOn(t *testing.T, name, shard string) {
 	require.Equal(t, shard, w.Metadata.Annotations["core.kcp.io/shard"])
 }
 
-// confined sends requests with the certificate of the agent: it reaches its own APIExport, on every shard that serves it, and nothing
-// else.
+// confined sends requests with the certificate of the agent: it reaches its own APIExport, on every shard that serves
+// it, and nothing else.
 func (a *agents) confined(t *testing.T) {
 	c := &authenticated{setup: a.setup, ca: x509.NewCertPool(), via: a.via}
 	proxy := c.connect(t, "--user", "e2e", "--group", "system:kcp:admin") + "/clusters/"
@@ -107,8 +107,8 @@ func (a *agents) settled(t *testing.T) {
 	require.Equal(t, before, a.ids(t))
 }
 
-// leavesNothing removes the setup. It leaves neither the lease and the state of the agent, nor objects of it without a namespace, nor
-// objects that wait for it.
+// leavesNothing removes the setup. It leaves neither the lease and the state of the agent, nor objects of it without a
+// namespace, nor objects that wait for it.
 func (a *agents) leavesNothing(t *testing.T) {
 	leavesNothing(t, a.setup)
 	for _, kind := range []string{"clusterroles", "clusterrolebindings", "publishedresources.syncagent.kcp.io"} {

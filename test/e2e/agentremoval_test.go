@@ -14,7 +14,8 @@ import (
 // ofAgent selects the pods of the agent.
 const ofAgent = "kcpctl.dev/name=widgets"
 
-// missesShard starts the agent while a shard does not answer. The agent does not try again when it does, so up restarts the agent.
+// missesShard starts the agent while a shard does not answer. The agent does not try again when it does, so up restarts
+// the agent.
 func (a *agents) missesShard(t *testing.T) {
 	on := func(args ...string) string {
 		return a.service.kubectl(append(args, "--namespace", a.service.namespace)...).run(t.Context(), t).ok(t).stdout
@@ -50,7 +51,8 @@ func (a *agents) missesShard(t *testing.T) {
 // without returns the setup without its agent.
 func (a *agents) without() string { return a.text[:strings.Index(a.text, "  agents:\n")] }
 
-// orphans removes the agent although a workspace has a Widget. The copy stays, and the Widget can be deleted without the agent.
+// orphans removes the agent although a workspace has a Widget. The copy stays, and the Widget can be deleted without
+// the agent.
 func (a *agents) orphans(t *testing.T) {
 	late, below, namespace := a.in(t, "root:late"), a.below(t), a.namespace(t, "root:late")
 	a.write(t, a.without())
@@ -69,7 +71,8 @@ func (a *agents) orphans(t *testing.T) {
 	a.up(t)
 }
 
-// prunes removes the agent with the APIBindings of its consumers. kcp deletes the Widgets, and the agent their copies, before it ends.
+// prunes removes the agent with the APIBindings of its consumers. kcp deletes the Widgets, and the agent their copies,
+// before it ends.
 func (a *agents) prunes(t *testing.T) {
 	a.serves(t, consumer, "pruned")
 	below, namespace := a.below(t), a.namespace(t, consumer)

@@ -32,8 +32,8 @@ const (
 	secretOf = "%s-credentials"
 )
 
-// agentSetup is a setup with an agent. Its CustomResourceDefinition and its PublishedResource have names of their own, because other
-// tests use the same cluster.
+// agentSetup is a setup with an agent. Its CustomResourceDefinition and its PublishedResource have names of their own,
+// because other tests use the same cluster.
 const agentSetup = `apiVersion: kcpctl.dev/v1alpha1
 kind: Setup
 metadata: {name: %[1]s}
@@ -90,8 +90,8 @@ const ephemeralShards = `
 // agents is a setup with an agent that publishes the Widgets of a cluster.
 type agents struct {
 	*setup
-	// service is the place of the agent.
-	service *cluster
+	// service is the place of the agent, and kcp is the one of the servers of kcp.
+	service, kcp *cluster
 	// via is a proxy to the host names of the setup. Without one they are dialled directly.
 	via     *neturl.URL
 	widgets schema.GroupVersionResource
@@ -115,16 +115,22 @@ func newAgents(t *testing.T, s *setup, service *cluster, node string) *agents {
 	return a
 }
 
-// newAgentsInside returns a setup whose components and agent are on the same cluster. The names of its Services are found after up.
+// newAgentsInside returns a setup whose components and agent are on the same cluster, in two namespaces. The names of
+// its Services are found after up.
 func newAgentsInside(t *testing.T, spec string) (*agents, *names) {
 	t.Helper()
-	s, n := newCluster(t, "minimal"), startNames(t)
-	on := &exposed{s.runtime.(*cluster)}
-	s.runtime, s.env = on, append(s.env, n.environment()...)
-	s.text = fmt.Sprintf(agentSetup, s.name, spec) + fmt.Sprintf(widgetAgent, s.name, "")
+	kubeconfig := given(t, "E2E_KUBECONFIG")
+	z, n := newPlaces(t, map[string]string{home: kubeconfig, "services": kubeconfig}), startNames(t)
+	s := newSetup(t, "minimal", z.setup, z.state, z)
+	s.env = append(s.env, n.environment()...)
+	clusters := "\n  clusters:"
+	for _, place := range z.names() {
+		clusters += fmt.Sprintf("\n  - {name: %s, kubeconfig: %s, namespace: %s}", place, kubeconfig, z.places[place].namespace)
+	}
+	s.text = fmt.Sprintf(agentSetup, s.name, clusters+spec) + fmt.Sprintf(widgetAgent, s.name, "\n    cluster: services")
 	s.write(t, s.text)
-	a := newAgents(t, s, on.cluster, "a")
-	a.via = n.url(t)
+	a := newAgents(t, s, z.places["services"], "a")
+	a.kcp, a.via = z.places[home], n.url(t)
 	return a, n
 }
 
@@ -210,7 +216,8 @@ func (a *agents) namespace(t *testing.T, workspace string) string {
 	return name
 }
 
-// serves creates a Widget in a workspace. It must arrive on the service cluster, and its status and its Secret must come back.
+// serves creates a Widget in a workspace. It must arrive on the service cluster, and its status and its Secret must
+// come back.
 func (a *agents) serves(t *testing.T, workspace, name string) {
 	t.Helper()
 	client, below, namespace := a.in(t, workspace), a.below(t), a.namespace(t, workspace)

@@ -25,8 +25,9 @@ import (
 	"github.com/kcpctl/kcpctl/test/oidc"
 )
 
-// edges has front-proxies that differ: one for users of an issuer, one for client certificates, one for users of two issuers, one that
-// asks a server about tokens, and one that leaves everything to shards. Two of them have paths of another server.
+// edges has front-proxies that differ: one for users of an issuer, one for client certificates, one for users of two
+// issuers, one that asks a server about tokens, and one that leaves everything to shards. Two of them have paths of
+// another server.
 const edges = `apiVersion: kcpctl.dev/v1alpha1
 kind: Setup
 metadata: {name: %[1]s}
@@ -53,8 +54,8 @@ spec:
     pathMappings: [%[4]s]
 `
 
-// TestLocalAuthentication compares front-proxies of one kcp: the tokens of an issuer are valid only at those that have it, and its users
-// reach a shard with their own name and groups.
+// TestLocalAuthentication compares front-proxies of one kcp: the tokens of an issuer are valid only at those that have
+// it, and its users reach a shard with their own name and groups.
 func TestLocalAuthentication(t *testing.T) {
 	s, issuer := newLocal(t, "minimal"), oidc.Start(t, "127.0.0.1")
 	a := &authenticated{setup: s, issuer: issuer, second: oidc.Start(t, "127.0.0.1"), other: startOther(t)}
@@ -341,7 +342,8 @@ func (a *authenticated) login(t *testing.T) {
 	a.kcpctl(t, "kubeconfig", "--oidc", "--target", "front-proxy/admins").refused(t, 2, "front-proxy/users")
 }
 
-// everywhere has shards accept the tokens too. They refuse anonymous requests, except those of probes, without which up would fail.
+// everywhere has shards accept the tokens too. They refuse anonymous requests, except those of probes, without which up
+// would fail.
 func (a *authenticated) everywhere(t *testing.T) {
 	settings, _, _ := strings.Cut(a.text[strings.Index(a.text, "oidc: ")+len("oidc: "):], "\n")
 	a.edit(t, "\nspec:\n", "\nspec:\n  authentication: {mode: Everywhere, anonymous: false, oidc: "+settings+"}\n")

@@ -46,8 +46,8 @@ spec:
   location: {selector: {matchLabels: {region: %[1]s}}}
 `
 
-// TestClusterAuto runs a setup whose addresses its clusters assign. The test plays the controller of load balancers, which takes its
-// time.
+// TestClusterAuto runs a setup whose addresses its clusters assign. The test plays the controller of load balancers,
+// which takes its time.
 func TestClusterAuto(t *testing.T) {
 	a, b := given(t, "E2E_KUBECONFIG"), os.Getenv("E2E_KUBECONFIG_B")
 	if b == "" || os.Getenv("E2E_TESTBED") == "" {

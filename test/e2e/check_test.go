@@ -157,7 +157,8 @@ func checkBreakages() []checkBreakage {
 	}
 }
 
-// TestClusterChecks breaks a running setup in many ways. The checks must find each cause, and must pass before and after.
+// TestClusterChecks breaks a running setup in many ways. The checks must find each cause, and must pass before and
+// after.
 func TestClusterChecks(t *testing.T) {
 	s := newCluster(t, "minimal")
 	step(t, "checks pass before up", func(t *testing.T) { s.check(t, "--pre").passes(t) })

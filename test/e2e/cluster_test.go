@@ -28,9 +28,15 @@ type cluster struct {
 
 func newCluster(t *testing.T, example string) *setup {
 	t.Helper()
-	given(t, "E2E_KCPCTL")
 	name := newName()
-	c := &cluster{setup: name, namespace: name, kubeconfig: given(t, "E2E_KUBECONFIG"), home: t.TempDir()}
+	return newClusterNamed(t, example, name, name)
+}
+
+// newClusterNamed is newCluster for a setup with a name that need not be unique: its namespace is.
+func newClusterNamed(t *testing.T, example, name, namespace string) *setup {
+	t.Helper()
+	given(t, "E2E_KCPCTL")
+	c := &cluster{setup: name, namespace: namespace, kubeconfig: given(t, "E2E_KUBECONFIG"), home: t.TempDir()}
 	t.Cleanup(func() { c.remove(t) }) // after kcpctl has removed the setup, if it can
 	return newSetup(t, example, c.setup, c.home, c, "KUBECONFIG="+c.kubeconfig)
 }
@@ -85,8 +91,8 @@ func (c *cluster) objects(ctx context.Context, t *testing.T) []unstructured.Unst
 	})
 }
 
-// written returns checksums of all objects in the namespace, without their status: the status changes when an old pod ends,
-// long after the last write.
+// written returns checksums of all objects in the namespace, without their status: the status changes when an old pod
+// ends, long after the last write.
 func (c *cluster) written(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -145,8 +151,8 @@ func (c *cluster) keys(t *testing.T) (authorities, readable map[string][]byte) {
 	return authorities, readable
 }
 
-// applied compares manifests with the cluster by kubectl diff, and requires that no pod mounts the Secret of the authorities,
-// or a whole Secret.
+// applied compares manifests with the cluster by kubectl diff, and requires that no pod mounts the Secret of the
+// authorities, or a whole Secret.
 func (c *cluster) applied(t *testing.T, manifests string) {
 	t.Helper()
 	for _, args := range [][]string{

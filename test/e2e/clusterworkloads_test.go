@@ -15,10 +15,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
-// TestClusterWorkloads runs what users create in workspaces on two physical clusters. The controller syncs one, and a syncer in it the other.
+// TestClusterWorkloads runs what users create in workspaces on two physical clusters. The controller syncs one, and a
+// syncer in it the other.
 func TestClusterWorkloads(t *testing.T) {
 	f := newFleet(t)
 	for _, part := range []struct {
@@ -278,7 +279,8 @@ func (f *fleet) drains(t *testing.T) {
 	})
 }
 
-// clears deletes everything that users have created. The volume of a StatefulSet stays, until an administrator of its cluster deletes it.
+// clears deletes everything that users have created. The volume of a StatefulSet stays, until an administrator of its
+// cluster deletes it.
 func (f *fleet) clears(t *testing.T, workspaces ...string) {
 	for _, workspace := range workspaces {
 		f.user(t, workspace, "delete", "deployments,statefulsets,daemonsets,jobs,services,ingresses", "--all").run(t.Context(), t).ok(t)

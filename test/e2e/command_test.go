@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package e2e tests kcpctl with a real kcp, as users run it: with kcpctl and kubectl, on a Kubernetes cluster and on this
-// machine. run.sh provides what the tests need.
+// Package e2e tests kcpctl with a real kcp, as users run it: with kcpctl and kubectl, on a Kubernetes cluster and on
+// this machine. run.sh provides what the tests need.
 package e2e
 
 import (
@@ -25,7 +25,8 @@ const (
 	pause    = 200 * time.Millisecond
 )
 
-// command is a program that a test runs. It inherits the environment of the test, except the variables that configure kcpctl.
+// command is a program that a test runs. It inherits the environment of the test, except the variables that configure
+// kcpctl.
 type command struct {
 	name  string
 	args  []string
@@ -80,8 +81,8 @@ func (r result) ok(t *testing.T) result {
 	return r
 }
 
-// refused requires that the command has failed with an exit code. Its error or its hint must contain the facts: the objects
-// that it is about, and the command or the flag that helps.
+// refused requires that the command has failed with an exit code. Its error or its hint must contain the facts: the
+// objects that it is about, and the command or the flag that helps.
 func (r result) refused(t *testing.T, code int, facts ...string) {
 	t.Helper()
 	require.Equal(t, code, r.code, "%s\n%s", r.line, r.stderr)

@@ -14,11 +14,12 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 )
 
-// confined reads and writes with the credential of the syncer of cluster c2: kcp shows it what is scheduled to its cluster, and nothing else.
-// The workspace has a ConfigMap web of the cluster c2, one that is scheduled elsewhere, and one without a cluster.
+// confined reads and writes with the credential of the syncer of cluster c2: kcp shows it what is scheduled to its
+// cluster, and nothing else. The workspace has a ConfigMap web of the cluster c2, one that is scheduled elsewhere, and
+// one without a cluster.
 func (w *workloads) confined() {
 	w.Helper()
 	cfg, err := connect.KCP(w.syncerFile("kubeconfig", "kcp.kubeconfig"), "")
@@ -141,7 +142,8 @@ var (
 	sliceGVR  = schema.GroupVersionResource{Group: "apis.kcp.io", Version: "v1alpha1", Resource: "apiexportendpointslices"}
 )
 
-// virtual returns clients for the logical clusters of the virtual workspace of an APIExport, on the shard of the only workspace.
+// virtual returns clients for the logical clusters of the virtual workspace of an APIExport, on the shard of the only
+// workspace.
 func (w *workloads) virtual(cfg *rest.Config, export string) func(cluster string) dynamic.Interface {
 	w.Helper()
 	var url string

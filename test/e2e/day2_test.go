@@ -16,6 +16,14 @@ func TestLocalCertificates(t *testing.T) {
 // TestClusterCertificates rotates the etcd CA on a cluster, which TestClusterUnderLoad does not.
 func TestClusterCertificates(t *testing.T) { testCertificates(t, newCluster(t, "minimal"), "etcd") }
 
+// TestClusterUnderLoad upgrades a setup with two replicas of every server while clients use it. All servers roll, and
+// no request may fail.
+func TestClusterUnderLoad(t *testing.T) {
+	s := newCluster(t, "minimal")
+	s.text = fmt.Sprintf(replicated, s.name, olderRelease)
+	testUnderLoad(t, s, 0, change{"upgrade", (*underLoad).upgrade})
+}
+
 // TestClusterRotateUnderLoad rotates the authorities of the setup that TestClusterUnderLoad upgrades.
 func TestClusterRotateUnderLoad(t *testing.T) {
 	s := newCluster(t, "minimal")
@@ -30,8 +38,8 @@ func TestClusterRenewUnderLoad(t *testing.T) {
 	testUnderLoad(t, s, 0, change{"renew", (*underLoad).renew}, change{"a plain up", (*underLoad).edit})
 }
 
-// TestLocalUnderLoad is TestClusterUnderLoad with one instance of each server: requests fail while it restarts, and must
-// succeed afterwards.
+// TestLocalUnderLoad is TestClusterUnderLoad with one instance of each server: requests fail while it restarts, and
+// must succeed afterwards.
 func TestLocalUnderLoad(t *testing.T) {
 	s := newLocal(t, "minimal")
 	s.runtime.(*local).binaries = given(t, "E2E_KCP_OLDER_BIN_DIR")
@@ -49,3 +57,6 @@ spec:
   kubeconfigs:
     - {name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}
 `
+
+// TestClusterLostEphemeralMember is TestClusterLostMember with a member that keeps its data in its pod.
+func TestClusterLostEphemeralMember(t *testing.T) { testLostMember(t, newCluster(t, "minimal"), true) }

@@ -32,8 +32,8 @@ func asJSON(t *testing.T, value any) string {
 // otherPath is the beginning of the paths of a server that is not kcp.
 const otherPath = "/services/other/"
 
-// otherServer is a server that is not kcp. Front-proxies ask it about tokens, and send it requests for its own paths, which it answers
-// with what it knows about the client.
+// otherServer is a server that is not kcp. Front-proxies ask it about tokens, and send it requests for its own paths,
+// which it answers with what it knows about the client.
 type otherServer struct {
 	*httptest.Server
 	// asked is how many tokens it was asked about.
@@ -183,7 +183,8 @@ func (a *authenticated) webhook(t *testing.T) {
 	a.pair = before
 }
 
-// otherPaths sends requests for paths of another server. It learns who the client is from headers, which clients cannot forge.
+// otherPaths sends requests for paths of another server. It learns who the client is from headers, which clients cannot
+// forge.
 func (a *authenticated) otherPaths(t *testing.T) {
 	proxy, forged := a.proxy(t, "asking"), dave
 	forged.headers = map[string]string{
@@ -220,8 +221,8 @@ func (o *otherServer) ask(t *testing.T, a *authenticated, proxy string, r reques
 	return got
 }
 
-// open sends requests to a front-proxy that passes them on without an identity. Shards know service accounts, and not their clients'
-// certificates, which end at the front-proxy.
+// open sends requests to a front-proxy that passes them on without an identity. Shards know service accounts, and not
+// their clients' certificates, which end at the front-proxy.
 func (a *authenticated) open(t *testing.T) {
 	proxy := a.proxy(t, "open")
 	account := strings.TrimSpace(a.kubectlAs(t, admin, "create", "token", "e2e").ok(t).stdout)

@@ -40,8 +40,8 @@ func TestClusterExamples(t *testing.T) {
 	}
 }
 
-// objectsOfClusters returns the manifests without those that kubectl cannot try on a cluster: objects in workspaces of kcp, and
-// those of a CRD that is among the manifests.
+// objectsOfClusters returns the manifests without those that kubectl cannot try on a cluster: objects in workspaces of
+// kcp, and those of a CRD that is among the manifests.
 func objectsOfClusters(manifests string) string {
 	const separator = "\n---\n"
 	return strings.Join(slices.DeleteFunc(strings.Split(manifests, separator), func(doc string) bool {
@@ -51,10 +51,10 @@ func objectsOfClusters(manifests string) string {
 }
 
 // exampleCluster matches an entry of spec.clusters in an example.
-var exampleCluster = regexp.MustCompile(`(?m)^(  - name: (\S+)( .*)?\n)    context: \S+\n    namespace: \S+\n`)
+var exampleCluster = regexp.MustCompile(`(?m)^(  - name: (\S+)( .*)?\n)(?:    context: \S+\n)?    namespace: \S+\n`)
 
-// newExample creates a setup from an example. If it has several clusters, they become namespaces of the one under test, or of those with
-// the given kubeconfigs.
+// newExample creates a setup from an example. If it has several clusters, they become namespaces of the one under test,
+// or of those with the given kubeconfigs.
 func newExample(t *testing.T, name string, elsewhere map[string]string) (*setup, []*cluster) {
 	t.Helper()
 	text, err := examples.Read(name)

@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/examples"
-	internal "github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	internal "github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
-// TestServersListenOnBothFamilies starts kcp with the bind address of pods. It must listen on all addresses of both families,
-// so that pods serve in IPv4, IPv6 and dual-stack clusters.
+// TestServersListenOnBothFamilies starts kcp with the bind address of pods. It must listen on all addresses of both
+// families, so that pods serve in IPv4, IPv6 and dual-stack clusters.
 func TestServersListenOnBothFamilies(t *testing.T) {
 	text, err := examples.Read("minimal")
 	require.NoError(t, err)

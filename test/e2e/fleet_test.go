@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // fleet is a kcp with a controller on the first node of the testbed, and both nodes as physical clusters c1 and c2.
@@ -111,7 +111,7 @@ func newFleet(t *testing.T) *fleet {
 		"c1": home, "c2": {setup: s.name, namespace: s.name, kubeconfig: given(t, "E2E_KUBECONFIG_B"), home: home.home},
 	}
 	for name, node := range map[string]string{"c1": "a", "c2": "b"} {
-		command{name: testbed, args: []string{"workload-images", given(t, "E2E_KCPCTL"), "--node", node}}.run(t.Context(), t).ok(t)
+		command{name: testbed, args: []string{"workload-images", "--node", node, given(t, "E2E_KCPCTL")}}.run(t.Context(), t).ok(t)
 		f.define(t, name, regionField)
 	}
 	port := 30000 + rand.IntN(2700)

@@ -17,13 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/guard"
-	"github.com/kcpctl/kcpctl/internal/workload/negotiate"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/guard"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 )
 
-// TestLocalGuard exports Deployments from a workspace on one shard to a workspace on another one. Without the policies of package
-// guard, kubectl apply loses a container. With them it is refused, and server-side apply loses nothing.
+// TestLocalGuard exports Deployments from a workspace on one shard to a workspace on another one. Without the policies
+// of package guard, kubectl apply loses a container. With them it is refused, and server-side apply loses nothing.
 func TestLocalGuard(t *testing.T) {
 	s := newLocal(t, "sharded", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))
 	s.up(t)

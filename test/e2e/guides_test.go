@@ -22,8 +22,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// guide is one of kcp's production guides, run from the setup file of its example. Only what is not public here differs: the issuer, and
-// certificates of others. The host names are those of the example: clients find them with a proxy, and pods in the DNS of the cluster.
+// guide is one of kcp's production guides, run from the setup file of its example. Only what is not public here
+// differs: the issuer, and certificates of others. The host names are those of the example: clients find them with a
+// proxy, and pods in the DNS of the cluster.
 type guide struct {
 	*authenticated
 	// places are where it runs. A guide of one cluster has one.
@@ -39,7 +40,8 @@ func (e *exposed) flags(string) []string { return []string{"--namespace", e.name
 // issuerURL matches the issuer in an example.
 var issuerURL = regexp.MustCompile(`(?m)^( +)issuerURL: .*$`)
 
-// newGuide creates a setup from the example of a guide. elsewhere has the kubeconfigs of its clusters that are not on the first node.
+// newGuide creates a setup from the example of a guide. elsewhere has the kubeconfigs of its clusters that are not on
+// the first node.
 func newGuide(t *testing.T, example string, elsewhere map[string]string) *guide {
 	t.Helper()
 	s, places := newExample(t, example, elsewhere)
@@ -68,7 +70,8 @@ func (g *guide) resolve(ctx context.Context, t *testing.T, records map[string]st
 	}
 }
 
-// upWithRecords runs up, and creates the DNS records that it shows while it waits, as a user would. It returns their names.
+// upWithRecords runs up, and creates the DNS records that it shows while it waits, as a user would. It returns their
+// names.
 func (g *guide) upWithRecords(t *testing.T) []string {
 	t.Helper()
 	records := map[string]string{}
@@ -145,8 +148,8 @@ func (g *guide) openly(t *testing.T) []string {
 	return out
 }
 
-// virtualWorkspaces returns the URLs of the virtual workspaces of an APIExport, which shards publish for its providers, and requires
-// that an administrator can read all workspaces there.
+// virtualWorkspaces returns the URLs of the virtual workspaces of an APIExport, which shards publish for its providers,
+// and requires that an administrator can read all workspaces there.
 func (g *guide) virtualWorkspaces(t *testing.T) []string {
 	t.Helper()
 	r := g.kubectl(t, "get", "apiexportendpointslice", "tenancy.kcp.io", "--output", "jsonpath={.status.endpoints[*].url}").ok(t)
@@ -174,8 +177,8 @@ func (g *guide) alice(t *testing.T) request {
 	return request{token: g.issuer.Token(t, "1234", map[string]any{"email": "alice@example.com", "groups": []string{"team"}})}
 }
 
-// logsIn requires that users of the issuer reach a shard through a front-proxy, with their own name and groups, and that a kubeconfig
-// without credentials is enough for them.
+// logsIn requires that users of the issuer reach a shard through a front-proxy, with their own name and groups, and
+// that a kubeconfig without credentials is enough for them.
 func (g *guide) logsIn(t *testing.T, server string) {
 	t.Helper()
 	var got identity

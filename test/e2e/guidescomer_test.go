@@ -20,8 +20,8 @@ import (
 	"github.com/kcpctl/kcpctl/test/oidc"
 )
 
-// TestClusterGuideComer runs examples/comer.yaml: users log in through an edge that terminates TLS, administrators and shards use
-// client certificates at the other front-proxy.
+// TestClusterGuideComer runs examples/comer.yaml: users log in through an edge that terminates TLS, administrators and
+// shards use client certificates at the other front-proxy.
 func TestClusterGuideComer(t *testing.T) {
 	g := newGuide(t, "comer", nil)
 	e := newEdge(t, "api.comer.example.com")

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestClusterGuideZheng runs examples/zheng.yaml: three regions, of which one is on the second node. The clusters share no network, so
-// everything between them goes through load balancers.
+// TestClusterGuideZheng runs examples/zheng.yaml: three regions, of which one is on the second node. The clusters share
+// no network, so everything between them goes through load balancers.
 func TestClusterGuideZheng(t *testing.T) {
 	b := os.Getenv("E2E_KUBECONFIG_B")
 	if b == "" {

@@ -28,8 +28,8 @@ import (
 const (
 	// requestPatience is the time limit of a successful request.
 	requestPatience = 30 * time.Second
-	// readyPatience is how long a workspace may take to become Ready: the next leader of kcp's controllers waits a minute for
-	// the lease of the previous one (kcp: pkg/server/server.go, LeaseDuration).
+	// readyPatience is how long a workspace may take to become Ready: the next leader of kcp's controllers waits a
+	// minute for the lease of the previous one (kcp: pkg/server/server.go, LeaseDuration).
 	readyPatience = 3 * time.Minute
 	// knownPatience is how long a front-proxy may take to learn of a Ready workspace: it watches the shards.
 	knownPatience = 10 * time.Second

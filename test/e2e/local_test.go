@@ -37,8 +37,14 @@ type local struct {
 
 func newLocal(t *testing.T, example string, up ...string) *setup {
 	t.Helper()
+	return newLocalNamed(t, example, newName(), up...)
+}
+
+// newLocalNamed is newLocal for a setup with a name that need not be unique: its state directory is.
+func newLocalNamed(t *testing.T, example, name string, up ...string) *setup {
+	t.Helper()
 	given(t, "E2E_KCPCTL")
-	name, home := newName(), t.TempDir()
+	home := t.TempDir()
 	l := &local{binaries: given(t, "E2E_KCP_BIN_DIR"), dir: filepath.Join(home, "kcpctl", name), up: up}
 	t.Cleanup(func() { // after kcpctl has removed the setup, if it can
 		for _, pid := range l.processes(t) {
@@ -49,7 +55,7 @@ func newLocal(t *testing.T, example string, up ...string) *setup {
 }
 
 func (l *local) flags(command string) []string {
-	flags := []string{"--local", "--kcp-bin-dir", l.binaries}
+	flags := []string{"--local"}
 	if command == "up" {
 		flags = append(flags, l.up...)
 	}

@@ -1,4 +1,4 @@
-//go:build e2e && long
+//go:build e2e && long && day2
 
 package e2e
 
@@ -19,10 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// operated is an installation of kcp as kcp-operator v0.9 lays it out: its objects, with their names, owners and finalizers,
-// its certificates, and the flags of its servers (kcp-operator: internal/resources). Everything but the objects of its APIs
-// is from this test, which plays kcp-operator and cert-manager. The keys have 2048 bits instead of 4096, and the servers
-// have one replica and no requests.
+// operated is an installation of kcp as kcp-operator v0.9 lays it out: its objects, with their names, owners and
+// finalizers, its certificates, and the flags of its servers (kcp-operator: internal/resources). Everything but the
+// objects of its APIs is from this test, which plays kcp-operator and cert-manager. The keys have 2048 bits instead of
+// 4096, and the servers have one replica and no requests.
 type operated struct {
 	*cluster
 	image, etcdImage string

@@ -14,14 +14,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
 // configMap is a ConfigMap of a cluster.
 const configMap = "{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: default, labels: {workloads.kcp.dev/cluster: %s}}, data: {a: %s}}"
 
-// pulled adds another physical cluster, whose syncer is a process of its own with a certificate of its own, uses it, and removes it.
+// pulled adds another physical cluster, whose syncer is a process of its own with a certificate of its own, uses it,
+// and removes it.
 func (w *workloads) pulled() {
 	w.Helper()
 	server, err := apiserver.Start(w.Context())

@@ -115,7 +115,8 @@ func silentServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestClusterMinimal runs examples/minimal.yaml through mistakes that show only while it runs, and through their repair.
+// TestClusterMinimal runs examples/minimal.yaml through mistakes that show only while it runs, and through their
+// repair.
 func TestClusterMinimal(t *testing.T) {
 	s := newCluster(t, "minimal")
 	step(t, "an image that does not exist", func(t *testing.T) { missesImage(t, s) })
@@ -131,7 +132,7 @@ func TestClusterMinimal(t *testing.T) {
 			before := s.written(t)
 			s.kcpctl(t, "up").refused(t, tc.code, tc.facts...)
 			require.Equal(t, before, s.written(t), "nothing was to be written")
-			s.up(t, tc.accept)
+			s.up(t, tc.accept...)
 			changesNothing(t, s)
 		})
 	}
@@ -143,8 +144,8 @@ type refusal struct {
 	breakIt func(t *testing.T, s *setup)
 	code    int
 	facts   []string
-	// accept is the flag with which up succeeds nevertheless.
-	accept string
+	// accept are the flags with which up succeeds nevertheless.
+	accept []string
 }
 
 func refusals() map[string]refusal {
@@ -157,7 +158,7 @@ func refusals() map[string]refusal {
 				s.runtime.(*cluster).apply(t, "gitops", d)
 			},
 			4, []string{"OBJECT", "FIELD", "MANAGER", "-root", "spec.revisionHistoryLimit", "gitops", "--force-conflicts"},
-			"--force-conflicts",
+			[]string{"--force-conflicts"},
 		},
 		"the inventory remembers another cluster": {
 			func(t *testing.T, s *setup) {
@@ -169,7 +170,7 @@ func refusals() map[string]refusal {
 				require.NoError(t, err)
 				c.kubectl("patch", "secret", s.name+"-inventory", "--namespace", s.name, "--patch", string(patch)).run(t.Context(), t).ok(t)
 			},
-			1, otherCluster, "--allow-other-cluster",
+			1, otherCluster, []string{"--allow-other-cluster", "--forget-cluster", "default-11111111"},
 		},
 		"this machine remembers another cluster": {
 			func(t *testing.T, s *setup) {
@@ -178,7 +179,7 @@ func refusals() map[string]refusal {
 				require.NoError(t, err)
 				require.NoError(t, os.WriteFile(file, otherUID(t, raw), 0o600))
 			},
-			1, otherCluster, "--allow-other-cluster",
+			1, otherCluster, []string{"--allow-other-cluster"},
 		},
 	}
 }

@@ -69,4 +69,4 @@ E2E_KCP_OLDER_BIN_DIR="$(realpath "$E2E_KCP_OLDER_BIN_DIR")"
 export E2E_AGENT_BIN_DIR E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR E2E_KCP_OLDER_BIN_DIR PATH
 
 say "test $E2E_KCPCTL with $E2E_KUBECONFIG and $E2E_KCP_BIN_DIR"
-go test -tags "${TAGS:-e2e}" -count=1 -v -p 1 -timeout 120m "$@" ./internal/kube ./test/e2e
+go test -tags "${TAGS:-e2e}" -count=1 -v -p 1 -timeout 120m "$@" ./internal/runtime/kube ./test/e2e

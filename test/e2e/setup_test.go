@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,7 +94,11 @@ func (s *setup) edit(t *testing.T, old, replacement string) {
 // command returns a command of kcpctl for the setup.
 func (s *setup) command(name string, args ...string) command {
 	all := append([]string{name, "--file", s.file}, s.flags(name)...)
-	return command{name: os.Getenv("E2E_KCPCTL"), args: append(all, args...), env: s.env}
+	env := slices.Clone(s.env)
+	if l, ok := s.runtime.(*local); ok { // not a flag: commands that start nothing do not have it
+		env = append(env, "KCPCTL_KCP_BIN_DIR="+l.binaries)
+	}
+	return command{name: os.Getenv("E2E_KCPCTL"), args: append(all, args...), env: env}
 }
 
 func (s *setup) kcpctl(t *testing.T, name string, args ...string) result {

@@ -22,14 +22,6 @@ const (
 	newerRelease = "v0.32.3"
 )
 
-// TestClusterUnderLoad upgrades a setup with two replicas of every server while clients use it. All servers roll, and no
-// request may fail.
-func TestClusterUnderLoad(t *testing.T) {
-	s := newCluster(t, "minimal")
-	s.text = fmt.Sprintf(replicated, s.name, olderRelease)
-	testUnderLoad(t, s, 0, change{"upgrade", (*underLoad).upgrade})
-}
-
 const replicated = `apiVersion: kcpctl.dev/v1alpha1
 kind: Setup
 metadata: {name: %s}
@@ -202,7 +194,8 @@ func (u *underLoad) rotate(t *testing.T) {
 	require.Equal(t, n.requests, n.failed, "the previous authorities are still trusted: %s", n)
 }
 
-// dialer returns the function by which a client reaches the front-proxy: on a cluster, at the address of its load balancer.
+// dialer returns the function by which a client reaches the front-proxy: on a cluster, at the address of its load
+// balancer.
 func (s *setup) dialer(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
 	t.Helper()
 	c, ok := s.runtime.(*cluster)

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
@@ -57,8 +57,8 @@ spec:
     metadata: {labels: {app: web}}
     spec: {containers: [{name: web, image: web, ports: [{containerPort: 80}], env: [{name: A, value: b}], envFrom: [{configMapRef: {name: web}}], resources: {requests: {cpu: 100m}}}]}`
 
-// TestLocalWorkloads runs the example of workloads with another shard: kcpctl up starts the controller and registers the physical cluster.
-// Users deploy to it from a workspace on the other shard.
+// TestLocalWorkloads runs the example of workloads with another shard: kcpctl up starts the controller and registers
+// the physical cluster. Users deploy to it from a workspace on the other shard.
 func TestLocalWorkloads(t *testing.T) {
 	w := newWorkloads(t)
 	require.NoError(t, w.isReady("True", "Ready"))
@@ -248,8 +248,8 @@ func (w *workloads) statusComesUp(o *unstructured.Unstructured) {
 	})
 }
 
-// nothingIsLeft fails if there is anything of the objects on either side. It completes the deletion of namespaces, as a controller of
-// the physical cluster would.
+// nothingIsLeft fails if there is anything of the objects on either side. It completes the deletion of namespaces, as a
+// controller of the physical cluster would.
 func (w *workloads) nothingIsLeft() error {
 	for _, r := range []schema.GroupVersionResource{deploymentGVR, configMapGVR} {
 		if _, err := w.get("root:team", r, "default", "web"); !apierrors.IsNotFound(err) {

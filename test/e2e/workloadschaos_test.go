@@ -18,17 +18,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kcpctl/kcpctl/internal/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 )
 
 // looks are enough for two looks of a syncer for orphans.
 const looks = 40 * time.Second
 
-// TestLocalWorkloadsChaos continues TestLocalWorkloadsKills with another shard, two controllers, a syncer that is killed at many points, and
-// objects and bindings that are lost.
+// TestLocalWorkloadsChaos continues TestLocalWorkloadsKills with another shard, two controllers, a syncer that is
+// killed at many points, and objects and bindings that are lost.
 func TestLocalWorkloadsChaos(t *testing.T) {
 	c := newChaos(t)
 	stop := c.use()
@@ -44,7 +44,8 @@ func TestLocalWorkloadsChaos(t *testing.T) {
 	step(t, "nothing is left", func(*testing.T) { c.removeAll() })
 }
 
-// twoControllers starts another controller by mistake: it waits for the first, and continues its work when that is killed.
+// twoControllers starts another controller by mistake: it waits for the first, and continues its work when that is
+// killed.
 func (c *chaos) twoControllers() {
 	leader := func() string {
 		lease, err := c.get("root:compute", heartbeat.Leases, "default", topology.ControllerLease)
@@ -138,8 +139,8 @@ func (c *chaos) killsOfTheSyncer() {
 	c.eventually(c.exact)
 }
 
-// orphans removes objects from kcp behind the back of the syncer, as a restored backup does. They are shown, and stay in the cluster for an hour,
-// or until a user releases them.
+// orphans removes objects from kcp behind the back of the syncer, as a restored backup does. They are shown, and stay
+// in the cluster for an hour, or until a user releases them.
 func (c *chaos) orphans() {
 	var names []string
 	for i := range 80 {
@@ -169,8 +170,8 @@ func (c *chaos) orphans() {
 	c.eventually(func() error { return c.ready("c2", "True", "Ready") })
 }
 
-// lostBinding deletes the APIBindings of c2 on a shard while the controller does not run: the syncer does not see the leaves there any
-// longer, and kcp does not give it the URL of the shard.
+// lostBinding deletes the APIBindings of c2 on a shard while the controller does not run: the syncer does not see the
+// leaves there any longer, and kcp does not give it the URL of the shard.
 func (c *chaos) lostBinding() {
 	before, err := c.below("c2")
 	require.NoError(c, err)

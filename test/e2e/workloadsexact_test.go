@@ -1,4 +1,4 @@
-//go:build e2e && long
+//go:build e2e && long && day2
 
 package e2e
 
@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 var synced = []schema.GroupVersionResource{deploymentGVR, configMapGVR}
@@ -28,8 +28,8 @@ func (n census) add(cluster, at, text string) {
 	n[cluster][at] = text
 }
 
-// exact fails unless every root that users have created has exactly its leaves, and every leaf exactly one object below, with a truthful
-// status.
+// exact fails unless every root that users have created has exactly its leaves, and every leaf exactly one object
+// below, with a truthful status.
 func (c *chaos) exact() error {
 	compute, err := c.get("root:compute", clusterGVR, "", "c1")
 	if err != nil {
@@ -50,7 +50,8 @@ func (c *chaos) exact() error {
 	return errors.Join(problems[:min(len(problems), 5)]...)
 }
 
-// inWorkspace compares the roots of a workspace with what its user has done, and with their leaves, which it adds to a census.
+// inWorkspace compares the roots of a workspace with what its user has done, and with their leaves, which it adds to a
+// census.
 func (c *chaos) inWorkspace(workspace, setup string, all census) error {
 	var problems []error
 	places := map[string][]string{} // clusters by root

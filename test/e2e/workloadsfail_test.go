@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // cutFor is how long the second cluster cannot be reached.
@@ -32,8 +32,8 @@ spec:
     spec: {containers: [{name: web, image: "kcpctl.dev/testbed/web:%[3]s"}]}
 `
 
-// TestClusterWorkloadsFail gives a physical cluster bad days: its API server is killed, its link to kcp is cut, and it refuses objects and
-// pods. Its syncer runs in it.
+// TestClusterWorkloadsFail gives a physical cluster bad days: its API server is killed, its link to kcp is cut, and it
+// refuses objects and pods. Its syncer runs in it.
 func TestClusterWorkloadsFail(t *testing.T) {
 	f := newFleet(t)
 	for _, part := range []struct {

@@ -17,16 +17,18 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/schedule"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
 )
 
 const (
 	// joiner is the Cluster that joins.
 	joiner = "c3"
-	// quietFor is how long nothing may move in the end: longer than what was scheduled is reserved, and than two reports of capacity.
+	// quietFor is how long nothing may move in the end: longer than what was scheduled is reserved, and than two
+	// reports of capacity.
 	quietFor = 100 * time.Second
-	// joinPatience is how long a third of a Deployment of joinLarge replicas may take to move: four minutes by the limit.
+	// joinPatience is how long a third of a Deployment of joinLarge replicas may take to move: four minutes by the
+	// limit.
 	joinPatience = 10 * time.Minute
 	joinLarge    = 60
 	joinSmall    = 9
@@ -48,9 +50,9 @@ type look struct {
 	replicas map[string]map[string]int64
 }
 
-// TestClusterWorkloadsJoin adds a third cluster to two that run Deployments. All three are nodes of the testbed, with kubelets and real pods. Nothing
-// moves to it until a user asks for that. Then it gets its share a tenth at a time, and meanwhile no Deployment has fewer available pods than its
-// user has asked for.
+// TestClusterWorkloadsJoin adds a third cluster to two that run Deployments. All three are nodes of the testbed, with
+// kubelets and real pods. Nothing moves to it until a user asks for that. Then it gets its share a tenth at a time, and
+// meanwhile no Deployment has fewer available pods than its user has asked for.
 func TestClusterWorkloadsJoin(t *testing.T) {
 	third := thirdNode(t)
 	j := &joining{fleet: newFleet(t), third: third}
@@ -74,7 +76,8 @@ func TestClusterWorkloadsJoin(t *testing.T) {
 	}
 }
 
-// thirdNode starts node c of the testbed, and returns the path of its kubeconfig. It stops the node in the end, unless it ran before.
+// thirdNode starts node c of the testbed, and returns the path of its kubeconfig. It stops the node in the end, unless
+// it ran before.
 func thirdNode(t *testing.T) string {
 	t.Helper()
 	testbed := os.Getenv("E2E_TESTBED")
@@ -138,8 +141,8 @@ func (j *joining) stays(t *testing.T) {
 	j.seen = append(j.seen, j.look(t))
 }
 
-// look reads the Deployments. The leaves are those of one list. Of each Deployment, enough pods are available, also in the clusters
-// themselves, and no more than one step replaces others.
+// look reads the Deployments. The leaves are those of one list. Of each Deployment, enough pods are available, also in
+// the clusters themselves, and no more than one step replaces others.
 func (j *joining) look(t *testing.T) look {
 	t.Helper()
 	out := look{replicas: map[string]map[string]int64{}}
@@ -183,8 +186,8 @@ func (j *joining) deployments(t *testing.T) map[string]appsv1.Deployment {
 	return out
 }
 
-// below returns the available replicas of the Deployments in the clusters. The one that gets replicas is read last, so that no pod is missed that
-// replaces another.
+// below returns the available replicas of the Deployments in the clusters. The one that gets replicas is read last, so
+// that no pod is missed that replaces another.
 func (j *joining) below(t *testing.T) map[string]int64 {
 	t.Helper()
 	out := map[string]int64{}
@@ -210,7 +213,8 @@ func (j *joining) goals(t *testing.T) map[string]map[string]int64 {
 	return out
 }
 
-// moves looks until each cluster has its goal. These are even: the nodes are alike, except for the few pods of kcp itself.
+// moves looks until each cluster has its goal. These are even: the nodes are alike, except for the few pods of kcp
+// itself.
 func (j *joining) moves(t *testing.T) {
 	began := j.seen[0].at
 	for explained := false; ; {
@@ -255,7 +259,8 @@ func (j *joining) explained(t *testing.T) {
 	require.Regexp(t, `c3 +yes +(1[789]|2[0123]) +(6|12) .* is a candidate`, out)
 }
 
-// limited requires that no more replicas moved in any minute than may. A look takes a moment, so a minute is a little less.
+// limited requires that no more replicas moved in any minute than may. A look takes a moment, so a minute is a little
+// less.
 func (j *joining) limited(t *testing.T) {
 	for name, n := range j.asked() {
 		for i, from := range j.seen {

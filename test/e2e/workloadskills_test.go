@@ -1,4 +1,4 @@
-//go:build e2e && long
+//go:build e2e && long && day2
 
 package e2e
 
@@ -25,8 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 )
 
 const (
@@ -66,8 +66,8 @@ type chaos struct {
 	tampered int
 }
 
-// TestLocalWorkloadsKills kills the controller, a syncer, a shard and API servers of physical clusters in turn while users create, scale and
-// delete objects. In the end, nothing is lost and nothing is there twice.
+// TestLocalWorkloadsKills kills the controller, a syncer, a shard and API servers of physical clusters in turn while
+// users create, scale and delete objects. In the end, nothing is lost and nothing is there twice.
 func TestLocalWorkloadsKills(t *testing.T) {
 	c := newChaos(t)
 	stop := c.use()
@@ -132,8 +132,8 @@ func newChaos(t *testing.T) *chaos {
 	return c
 }
 
-// logState logs, if the test has failed, what the syncer of c2 has logged, and the leaves that are being deleted: on which side something is
-// stuck.
+// logState logs, if the test has failed, what the syncer of c2 has logged, and the leaves that are being deleted: on
+// which side something is stuck.
 func (c *chaos) logState() {
 	if !c.Failed() {
 		return

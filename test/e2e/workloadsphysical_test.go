@@ -15,12 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
-// physical is a physical cluster without nodes. The test plays its controllers: Deployments become available, and namespaces that are
-// deleted go.
+// physical is a physical cluster without nodes. The test plays its controllers: Deployments become available, and
+// namespaces that are deleted go.
 type physical struct {
 	server     *apiserver.Server
 	kubeconfig string

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
 )
 
 // TestLocalWorkloadsTokens runs a controller while the token of a physical cluster is renewed, and while it is revoked.
@@ -37,8 +37,9 @@ func TestLocalWorkloadsTokens(t *testing.T) {
 // restOfToken is how long a token is still valid that up has to renew: the last quarter of its life.
 const restOfToken = time.Minute
 
-// renewsToken gives the controller a token of its account on c1 in the last quarter of its life. The next up renews it, and when the old one has
-// expired, the controller has long used the new one: it was not restarted, and the cluster was ready all the time.
+// renewsToken gives the controller a token of its account on c1 in the last quarter of its life. The next up renews it,
+// and when the old one has expired, the controller has long used the new one: it was not restarted, and the cluster was
+// ready all the time.
 func (w *workloads) renewsToken() {
 	w.Helper()
 	process, ready := w.ids(w.T)[w.setup.name+"-workloads-controller"], w.readiness("c1")
@@ -91,7 +92,8 @@ func (w *workloads) token(change func(string) string) string {
 	return user.Token
 }
 
-// aged returns a token like another one, as the API server of c1 would have issued it earlier: with the key that it signs with, which the test has.
+// aged returns a token like another one, as the API server of c1 would have issued it earlier: with the key that it
+// signs with, which the test has.
 func (w *workloads) aged(token string, expires time.Time) string {
 	w.Helper()
 	parts := strings.Split(token, ".")

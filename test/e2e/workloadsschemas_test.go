@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/workload/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
@@ -50,8 +50,8 @@ var (
 
 const color = ", color: {type: string}"
 
-// TestLocalWorkloadsSchemas publishes APIs of clusters that the controller cannot read, adds clusters whose schemas differ, and changes the
-// published schemas with kcpctl.
+// TestLocalWorkloadsSchemas publishes APIs of clusters that the controller cannot read, adds clusters whose schemas
+// differ, and changes the published schemas with kcpctl.
 func TestLocalWorkloadsSchemas(t *testing.T) {
 	c1, c2, c3 := newPhysical(t), newPhysical(t), newPhysical(t)
 	s := newLocal(t, "workloads", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))

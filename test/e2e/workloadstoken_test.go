@@ -10,11 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
-// revoked deletes the account of a syncer in its cluster, so that its token is not valid any longer. The cluster is not ready, with the reason, until
-// the next up creates the account again. The process of the syncer goes on.
+// revoked deletes the account of a syncer in its cluster, so that its token is not valid any longer. The cluster is not
+// ready, with the reason, until the next up creates the account again. The process of the syncer goes on.
 func (w *workloads) revoked(name, process string, on *workloads) {
 	w.Helper()
 	process = w.setup.name + process

@@ -53,6 +53,7 @@ func TestClusterZonesCut(t *testing.T) {
 		{"kcpctl loses a cluster", c.machine},
 		{"kcpctl loses a cluster during up", c.machineDuringUp},
 		{"kcpctl loses a cluster during a rotation", c.machineDuringRotation},
+		{"places hold what their components need after a rotation", func(t *testing.T) { z.holdNoForeignKeys(t, s) }},
 		{"nothing is lost", func(t *testing.T) { readWorkspaces(t, s); changesNothing(t, s) }},
 		{"down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) }},
 	} {

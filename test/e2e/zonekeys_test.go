@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// holdNoForeignKeys reads every Secret and ConfigMap of the places other than home. None has the private key of an authority, and
-// those of a place without a shard have no service-account key.
+// holdNoForeignKeys reads every Secret and ConfigMap of the places other than home. None has the private key of an
+// authority, and those of a place without a shard have no service-account key.
 func (z *zones) holdNoForeignKeys(t *testing.T, s *setup) {
 	stored, readable := s.keys(t)
 	authorities, serviceAccounts := map[string]string{}, map[string]string{}

@@ -14,7 +14,8 @@ import (
 	"github.com/kcpctl/kcpctl/test/oidc"
 )
 
-// zones runs a setup in several places: namespaces of one or more clusters. The keys are the names of the clusters in the setup file.
+// zones runs a setup in several places: namespaces of one or more clusters. The keys are the names of the clusters in
+// the setup file.
 type zones struct {
 	setup, state string
 	places       map[string]*cluster
@@ -27,8 +28,8 @@ type zones struct {
 // home is the place of the root shard.
 const home = "eu"
 
-// newPlaces creates a runtime for a setup: each place is a namespace of the cluster with a kubeconfig. They are removed when the
-// test ends.
+// newPlaces creates a runtime for a setup: each place is a namespace of the cluster with a kubeconfig. They are removed
+// when the test ends.
 func newPlaces(t *testing.T, kubeconfigs map[string]string) *zones {
 	t.Helper()
 	given(t, "E2E_KCPCTL")
@@ -41,8 +42,11 @@ func newPlaces(t *testing.T, kubeconfigs map[string]string) *zones {
 	return z
 }
 
-// names returns the names of the places, home first.
+// names returns the names of the places, home first if it is one of them.
 func (z *zones) names() []string {
+	if z.places[home] == nil {
+		return slices.Sorted(maps.Keys(z.places))
+	}
 	return append([]string{home}, slices.DeleteFunc(slices.Sorted(maps.Keys(z.places)), func(p string) bool { return p == home })...)
 }
 

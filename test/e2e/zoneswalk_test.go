@@ -60,7 +60,8 @@ spec:
     - {name: admin, user: kcp-admin, groups: ["system:kcp:admin"]}
 `
 
-// newZones creates a setup in four namespaces of two clusters whose pod networks are not connected. It is removed when the test ends.
+// newZones creates a setup in four namespaces of two clusters whose pod networks are not connected. It is removed when
+// the test ends.
 func newZones(t *testing.T, version string) (*setup, *zones) {
 	t.Helper()
 	a, b := given(t, "E2E_KUBECONFIG"), os.Getenv("E2E_KUBECONFIG_B")
@@ -104,8 +105,8 @@ func (z *zones) oidc(t *testing.T, node string) string {
 	return string(settings)
 }
 
-// tokens requires that the tokens of the issuer are valid at the front-proxy of the second cluster only. Its users reach a shard of the
-// first cluster with their own name and groups.
+// tokens requires that the tokens of the issuer are valid at the front-proxy of the second cluster only. Its users
+// reach a shard of the first cluster with their own name and groups.
 func (z *zones) tokens(t *testing.T, s *setup) {
 	a := &authenticated{setup: s, issuer: z.issuer, ca: x509.NewCertPool()}
 	a.apply(t, teamManifest, "admin")
@@ -138,10 +139,10 @@ func (c *cluster) address(t *testing.T) string {
 	return r.run(t.Context(), t).ok(t).stdout
 }
 
-// TestClusterZones runs a setup over two clusters and four namespaces through its life cycle.
+// TestClusterZones runs a setup over two clusters and four namespaces through its life cycle. TestClusterZonesCut
+// rotates its authorities.
 func TestClusterZones(t *testing.T) {
 	s, z := newZones(t, olderRelease)
-	c := &certificates{setup: s}
 	for _, part := range []struct {
 		name string
 		do   func(t *testing.T, s *setup)
@@ -161,9 +162,7 @@ func TestClusterZones(t *testing.T) {
 		{"upgrade", upgradeEverywhere},
 		{"a shard is added to the second cluster", z.addShard},
 		{"renew", func(t *testing.T, s *setup) { s.certs(t, "renew", "--skip-canary", "--parallel", "3").ok(t).quiet(t) }},
-		{"rotate authorities", c.rotateEverywhere},
 		{"status after all of it", isReady},
-		{"places hold what their components need after a rotation", z.holdNoForeignKeys},
 		{"down --purge leaves nothing", leavesNothing},
 	} {
 		step(t, part.name, func(t *testing.T) { part.do(t, s) })
@@ -203,20 +202,6 @@ func upgradeEverywhere(t *testing.T, s *setup) {
 	readThroughEdge(t, s)
 }
 
-// rotateEverywhere replaces the authority of clients.
-func (c *certificates) rotateEverywhere(t *testing.T, s *setup) {
-	before := s.fingerprints(t)
-	c.certs(t, "rotate-ca", "client", "--skip-canary", "--parallel", "3").ok(t).quiet(t)
-	c.inPhase(t, "switch", "client")
-	readWorkspaces(t, s)
-	c.certs(t, "rotate-ca", "client", "--finish", "--yes", "--skip-canary", "--parallel", "3").ok(t).quiet(t)
-	_, rotations := c.list(t)
-	require.Empty(t, rotations)
-	require.NotEqual(t, before, s.fingerprints(t))
-	readWorkspaces(t, s)
-	readThroughEdge(t, s)
-}
-
 const edgeWorkspace = `---
 apiVersion: tenancy.kcp.io/v1alpha1
 kind: Workspace
@@ -236,8 +221,8 @@ func asMain(workspace string) []string {
 	return []string{"--user", "e2e", "--group", "system:kcp:admin", "--target", "front-proxy/main", "--workspace", workspace}
 }
 
-// createThroughEdge creates a workspace on each shard through the front-proxy of the second cluster, and reads all workspaces
-// through it.
+// createThroughEdge creates a workspace on each shard through the front-proxy of the second cluster, and reads all
+// workspaces through it.
 func createThroughEdge(t *testing.T, s *setup) {
 	manifests := ""
 	var names []string

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/test/standin"
 )
 
@@ -48,6 +48,7 @@ const (
 	pkiName       = setupName + "-pki"
 	lockName      = setupName + "-lock"
 	inventoryName = setupName + "-inventory"
+	serialName    = setupName + "-serial"
 	pkiKey        = "secrets/" + pkiName
 	inventoryKey  = "secrets/" + inventoryName
 )
@@ -125,6 +126,8 @@ func withoutShard(t *testing.T, p *place, before *state) {
 	before.inventory.SetResourceVersion(now.GetResourceVersion())
 	_, err = client.Update(t.Context(), before.inventory, metav1.UpdateOptions{FieldManager: topology.ManagedBy})
 	require.NoError(t, err)
+	// The cluster has noted the number of a later record.
+	require.NoError(t, shared.Admin.Resource(standin.ConfigMaps).Namespace(p.Namespace).Delete(t.Context(), serialName, metav1.DeleteOptions{}))
 }
 
 // hasRenewed requires that every certificate was renewed, by the same authorities.

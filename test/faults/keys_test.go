@@ -21,8 +21,8 @@ import (
 	"github.com/kcpctl/kcpctl/test/standin"
 )
 
-// keyring watches every version of every PKI Secret, and reports when an authority or the service-account key differs from the
-// first stored one.
+// keyring watches every version of every PKI Secret, and reports when an authority or the service-account key differs
+// from the first stored one.
 type keyring struct {
 	admin dynamic.Interface
 	place func(namespace string) *place

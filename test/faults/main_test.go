@@ -1,10 +1,11 @@
 //go:build integration
 
-// Package faults makes every single request of kcpctl to an API server fail, in every way in which requests fail. It proves that
-// a rerun of the command always ends with the same objects and the same authorities, and leaves nothing behind.
+// Package faults makes every single request of kcpctl to an API server fail, in every way in which requests fail. It
+// proves that a rerun of the command always ends with the same objects and the same authorities, and leaves nothing
+// behind.
 //
-// kcpctl is the real program, and the API server a real one with its etcd. Package standin simulates controllers, nodes and kcp, so
-// that a case takes seconds. The tests of test/e2e have real ones.
+// kcpctl is the real program, and the API server a real one with its etcd. Package standin simulates controllers, nodes
+// and kcp, so that a case takes seconds. The tests of test/e2e have real ones.
 package faults
 
 import (

@@ -98,8 +98,8 @@ func (sc *scenario) matrix(t *testing.T, want *undisturbed, cases []*fault, work
 	all.Wait()
 }
 
-// faults returns the faults of a run with these requests: each request fails in every way that fits it, or in one of them in
-// turn.
+// faults returns the faults of a run with these requests: each request fails in every way that fits it, or in one of
+// them in turn.
 func faults(requests []request, mode string, offset int) []*fault {
 	var out []*fault
 	for i, r := range requests {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/test/standin"
 )
 
@@ -36,8 +36,8 @@ func written() []schema.GroupVersionResource {
 	}
 }
 
-// objects returns the objects of these kinds in the namespace by kind and name, without the values that differ between two runs
-// of the same command.
+// objects returns the objects of these kinds in the namespace by kind and name, without the values that differ between
+// two runs of the same command.
 func (p *place) objects(ctx context.Context) (map[string]string, error) {
 	out := map[string]string{}
 	for _, r := range written() {
@@ -104,7 +104,7 @@ func (p *place) normal(o *unstructured.Unstructured) (string, error) {
 	}
 	walk(o.Object, func(s string) string { return p.anywhere(describeAll(s)) })
 	text, err := json.MarshalIndent(o.Object, "", " ")
-	return string(text) + "\n" + managers, err
+	return serial.ReplaceAllString(string(text), `"serial":"N"`) + "\n" + managers, err
 }
 
 // ownManagers returns the fields that kcpctl manages, and by which operation.
@@ -150,8 +150,11 @@ func walk(v any, change func(string) string) any {
 
 var (
 	applySet = regexp.MustCompile(`applyset-[A-Za-z0-9_-]+-v1`)
-	moment   = regexp.MustCompile(`"(time|authoritiesApplied)":"[^"]*"`)
-	identity = regexp.MustCompile(`"/?` + setupName + `-[a-z2-7]{8}"`)
+	moment   = regexp.MustCompile(`"(time|authoritiesApplied|authoritiesAppliedAt)":"[^"]*"`)
+	identity = regexp.MustCompile(`"/?` + setupName + `-[a-z2-7]{8}"|^` + setupName + `-[a-z2-7]{8}$`)
+	serial   = regexp.MustCompile(`"serial":\s*"?[0-9]+"?`)                    // it grows with each run that changes the record
+	renewals = regexp.MustCompile(`"renewals":[0-9]+`)                         // a command that is repeated renews again
+	uid      = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`) // of a claim
 	finger   = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 	packed   = regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]+`) // PEM in base64, as kubeconfigs have it
 )
@@ -162,7 +165,7 @@ func (p *place) anywhere(s string) string {
 	for _, one := range []struct {
 		found *regexp.Regexp
 		said  string
-	}{{moment, `"$1":"TIME"`}, {applySet, "APPLYSET"}, {identity, `"INSTALLATION"`}, {finger, "FINGERPRINT"}} {
+	}{{moment, `"$1":"TIME"`}, {applySet, "APPLYSET"}, {identity, `"INSTALLATION"`}, {finger, "FINGERPRINT"}, {uid, "UID"}, {serial, `"serial":"N"`}, {renewals, `"renewals":"N"`}} {
 		s = one.found.ReplaceAllString(s, one.said)
 	}
 	return s

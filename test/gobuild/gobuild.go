@@ -1,5 +1,5 @@
-// Package gobuild runs go build and reports how far it is, at regular intervals and on any output: a cold build of a large
-// module takes minutes in which go build itself prints nothing.
+// Package gobuild runs go build and reports how far it is, at regular intervals and on any output: a cold build of a
+// large module takes minutes in which go build itself prints nothing.
 package gobuild
 
 import (
@@ -76,7 +76,8 @@ func (b Build) reportUntilDone(s *state) func() {
 	}
 }
 
-// goBuild runs go build with one more flag. progress receives each line of its output, and reports whether it has used it.
+// goBuild runs go build with one more flag. progress receives each line of its output, and reports whether it has used
+// it.
 func (b Build) goBuild(ctx context.Context, flag string, progress func(line string) bool) error {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"build", flag}, b.Args...)...)
 	cmd.Dir, cmd.Env = b.Dir, append(os.Environ(), b.Env...)

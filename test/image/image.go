@@ -1,5 +1,5 @@
-// Package image writes images that have static binaries and nothing else, without Docker and without a registry: archives for
-// docker load, podman load and ctr images import.
+// Package image writes images that have static binaries and nothing else, without Docker and without a registry:
+// archives for docker load, podman load and ctr images import.
 package image
 
 import (

@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/examples"
-	"github.com/kcpctl/kcpctl/internal/kube"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube"
 	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
-	"github.com/kcpctl/kcpctl/internal/topology"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// The API server accepts every object of every example in a dry run. After an apply nothing differs, so no default of the API
-// server is reported as a change.
+// The API server accepts every object of every example in a dry run. After an apply nothing differs, so no default of
+// the API server is reported as a change.
 func TestExamplesAreAccepted(t *testing.T) {
 	for _, name := range examples.Names() {
 		t.Run(name, func(t *testing.T) {

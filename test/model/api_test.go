@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 )
 
 // key identifies an object in a cluster.
@@ -34,8 +34,8 @@ type cluster struct {
 	name    string
 	uid     types.UID
 	objects map[key]*unstructured.Unstructured
-	// gone has the times at which objects in deletion disappear.
-	gone map[key]time.Time
+	// gone has the times at which volumes in deletion disappear, by their UIDs.
+	gone map[types.UID]time.Time
 }
 
 // The resources with their own rules in the model.
@@ -158,8 +158,8 @@ func (r resourceAPI) Update(ctx context.Context, o *unstructured.Unstructured, _
 	})
 }
 
-// Apply is server-side apply with one field manager: fields that are no longer sent are removed. Only annotations of a namespace
-// have another manager.
+// Apply is server-side apply with one field manager: fields that are no longer sent are removed. Only annotations of a
+// namespace have another manager.
 func (r resourceAPI) Apply(ctx context.Context, name string, o *unstructured.Unstructured, opts metav1.ApplyOptions, _ ...string) (*unstructured.Unstructured, error) {
 	return r.write(ctx, "apply", name, len(opts.DryRun) > 0, func(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 		out := o.DeepCopy()
@@ -268,11 +268,7 @@ func (r resourceAPI) Delete(ctx context.Context, name string, opts metav1.Delete
 		}
 		w.written(r.s, r.c, k, "delete", live, nil)
 		if k.resource == claims {
-			now := metav1.NewTime(time.Now())
-			live.SetDeletionTimestamp(&now)
-			live.SetFinalizers([]string{"kubernetes.io/pvc-protection"})
-			live.SetResourceVersion(w.next())
-			r.c.gone[k] = now.Add(w.slowVolumes)
+			w.condemn(r.c, live, time.Now().Add(w.slowVolumes))
 			w.pass(r.c)
 			return nil
 		}
@@ -289,6 +285,15 @@ func (r resourceAPI) Delete(ctx context.Context, name string, opts metav1.Delete
 	})
 }
 
+// condemn marks a volume as being deleted, until a time and its last use.
+func (w *world) condemn(c *cluster, claim *unstructured.Unstructured, until time.Time) {
+	now := metav1.NewTime(time.Now())
+	claim.SetDeletionTimestamp(&now)
+	claim.SetFinalizers([]string{"kubernetes.io/pvc-protection"})
+	claim.SetResourceVersion(w.next())
+	c.gone[claim.GetUID()] = until
+}
+
 // moved lets the world react to a write. Only workloads and their pods depend on it.
 func (w *world) moved(k key) {
 	if slices.Contains([]string{namespaces, claims, statefulSets, deployments}, k.resource) {
@@ -298,16 +303,12 @@ func (w *world) moved(k key) {
 
 // pass removes volumes whose deletion is due. Volumes in use stay.
 func (w *world) pass(c *cluster) {
-	for k, at := range c.gone {
-		o := c.objects[k]
-		switch {
-		case o == nil:
-			delete(c.gone, k)
-		case !time.Now().Before(at) && !c.used(k):
-			delete(c.gone, k)
-			delete(c.objects, k)
-			delete(w.volumes, o.GetUID())
+	for k, o := range c.objects {
+		if k.resource != claims || o.GetDeletionTimestamp() == nil || time.Now().Before(c.gone[o.GetUID()]) || c.used(k) {
+			continue
 		}
+		delete(c.objects, k)
+		delete(w.volumes, o.GetUID())
 	}
 }
 

@@ -8,13 +8,15 @@ import (
 	"encoding/pem"
 	"errors"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/record"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 )
 
 // authorities checks the certificates that an object presents and trusts.
@@ -40,6 +42,7 @@ func (w *world) authorities(s *command, i *installation, live, next *unstructure
 		}
 	case kind == "kubernetes.io/tls" && data["tls.crt"] != before["tls.crt"]:
 		w.signed(s, i, next.GetName(), decode(data["tls.crt"]))
+		w.renewed(s, next.GetName(), decode(before["tls.crt"]), decode(data["tls.crt"]))
 	case next.GetKind() == "ConfigMap" && next.GetName() == s.setup+"-ca":
 		for name, bundle := range data {
 			w.trusted(s, i, name, before[name], bundle)
@@ -92,8 +95,8 @@ func (w *world) saved(s *command, state *pki.State) {
 	w.installation(s.home).accept(have, w.keys)
 }
 
-// decided records what a command writes in the record because its flags allow it: authorities, and components that leave their
-// data. Any command may complete it, also if this one ends before it has stored or applied anything.
+// decided records what a command writes in the record because its flags allow it: authorities, and components that
+// leave their data. Any command may complete it, also if this one ends before it has stored or applied anything.
 func (w *world) decided(s *command, i *installation, before, after string) {
 	was, errWas := record.Decode([]byte(before))
 	is, errIs := record.Decode([]byte(after))
@@ -113,7 +116,7 @@ func (w *world) decided(s *command, i *installation, before, after string) {
 		i.accept(have, w.keys)
 	}
 	for id, data := range was.Data {
-		if now, ok := is.Data[id]; (!ok || now != data) && s.mayLose(ownerOf(id)) {
+		if now, ok := is.Data[id]; (!ok || !reflect.DeepEqual(now, data)) && s.mayLose(ownerOf(id)) {
 			i.leaving[ownerOf(id)] = true
 		}
 	}
@@ -165,6 +168,27 @@ func (w *world) signed(s *command, i *installation, name, text string) {
 		i.retired[was] = true
 	}
 	i.signs[ca] = by
+}
+
+// renewed checks that a certificate is not replaced by an older one, with a key that may have been stolen.
+func (w *world) renewed(s *command, name, before, after string) {
+	was, is := startOf(before), startOf(after)
+	if is.Before(was) && !s.has("--replace-authorities") {
+		w.violate("%s of %s is replaced by one of %s", name, was.Format(time.RFC3339), is.Format(time.RFC3339))
+	}
+}
+
+// startOf returns the start of the validity of the first of some certificates; zero if there is none.
+func startOf(text string) time.Time {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		return time.Time{}
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}
+	}
+	return cert.NotBefore
 }
 
 // trusted checks a bundle.

@@ -15,13 +15,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kcpctl/kcpctl/cmd"
-	"github.com/kcpctl/kcpctl/internal/check"
-	"github.com/kcpctl/kcpctl/internal/kube"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/ready"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
-	"github.com/kcpctl/kcpctl/internal/ui"
+	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/check"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube"
 )
 
 // op is a write request.
@@ -100,7 +100,7 @@ func (s *command) mayLose(id topology.ID) bool {
 
 // mayRotate reports whether the command may change authorities.
 func (s *command) mayRotate() bool {
-	return s.is("certs", "rotate-ca") || s.is("certs", "rotate-service-account-key") || s.has("--replace-authorities")
+	return s.is("certs", "rotate-ca") || s.is("certs", "rotate-service-account-key") || s.has("--replace-authorities") || s.has("--allow-lost-record")
 }
 
 // read handles a read request.

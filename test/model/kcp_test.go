@@ -16,12 +16,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
-	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
-// dial connects a command to a server. Its certificate comes from its Secret, its trusted authorities from its ConfigMap.
+// dial connects a command to a server. Its certificate comes from its Secret, its trusted authorities from its
+// ConfigMap.
 func (s *command) dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
 	cl, err := s.who.cluster(c.Cluster)
 	if err != nil {

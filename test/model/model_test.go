@@ -1,39 +1,50 @@
-// Package model_test runs random commands of kcpctl against clusters in memory: two operators on two machines edit the setup
-// file, run concurrently, and are killed at any moment. Checks from outside require what kcpctl promises, after each step and
-// at each write.
+// Package model_test runs random commands of kcpctl against clusters in memory: two operators on two machines edit the
+// setup file, run concurrently, and are killed at any moment. Checks from outside require what kcpctl promises, after
+// each step and at each write.
 package model_test
 
 import (
 	"flag"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
 var (
 	wanted = flag.Int("model.steps", 500, "number of steps")
+	only   = flag.String("model.steps-only", "", "names of steps, separated by commas: the others are not taken")
 	told   = flag.Bool("model.log", false, "print the log of a step immediately")
 )
+
+// memory is how many bytes a long run uses before it collects garbage more often.
+const memory = 3 << 30
 
 func TestModel(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	defer debug.SetGCPercent(debug.SetGCPercent(800)) // few objects survive a step
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory))
 	taken, began := &tally{counts: map[string]int{}}, time.Now()
+	watch(t, &taken.running, &taken.commands)
 	dir := filepath.Join(t.TempDir(), "model")
-	for taken.steps < *wanted && taken.failed == 0 {
+	for seed := seedOf(t); taken.steps < *wanted && taken.failed == 0; seed++ {
+		require.NoError(t, flag.Set(seedFlag, strconv.FormatUint(seed, 10)))
 		rapid.Check(t, func(rt *rapid.T) {
 			if taken.steps >= *wanted && taken.failed == 0 {
 				return // skip the rest of the checks
@@ -47,14 +58,37 @@ func TestModel(t *testing.T) {
 	}
 }
 
+// seedFlag is the flag of rapid for the seed.
+const seedFlag = "rapid.seed"
+
+// seedOf returns the first seed: the one of the flag, or 1, so that a test that fails was broken by a change and not
+// found by chance. Zero is a random one.
+func seedOf(t *testing.T) uint64 {
+	given := uint64(1)
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name == seedFlag {
+			var err error
+			given, err = strconv.ParseUint(f.Value.String(), 10, 64)
+			require.NoError(t, err)
+		}
+	})
+	if given == 0 {
+		given = rand.Uint64N(1 << 32)
+	}
+	return given
+}
+
 // tally counts the steps of all checks. failed is the number of the first failed step.
 type tally struct {
 	steps, failed int
 	counts        map[string]int
+	// running is the command that runs, and commands is how many have begun.
+	running  atomic.Pointer[command]
+	commands atomic.Int64
 }
 
-// bubble runs a check in a synctest bubble and passes its panic on: rapid compares failures by the origin of the panic, and a
-// check that has run out of data panics too.
+// bubble runs a check in a synctest bubble and passes its panic on: rapid compares failures by the origin of the panic,
+// and a check that has run out of data panics too.
 func bubble(t *testing.T, check func()) {
 	var ended any
 	synctest.Test(t, func(*testing.T) {
@@ -84,8 +118,8 @@ type game struct {
 	t         *rapid.T
 	operators []*operator
 	dir       string
-	// clean is the operator of the last successful up, its setup file, and the number of writes so far: the same up again must
-	// write nothing.
+	// clean is the operator of the last successful up, its setup file, and the number of writes so far: the same up
+	// again must write nothing.
 	clean struct {
 		who     *operator
 		text    string
@@ -94,6 +128,8 @@ type game struct {
 	// applied is the last applied file.
 	applied     []byte
 	spaceNumber int
+	// backups are copies of the Secrets of clusters.
+	backups map[string]backup
 	*tally
 }
 
@@ -117,9 +153,21 @@ var steps = []step{
 	{2, "upgrade", (*game).upgrade},
 	{3, "fetch the file", (*game).fetch},
 	{2, "PKI directories", (*game).copyDirectories},
+	{2, "Secrets", (*game).secretBackups},
 	{1, "lose pod", (*game).losePod},
 	{1, "volumes", (*game).volumesSlow},
+	{1, "rebuild cluster", (*game).rebuildCluster},
+	{1, "lose namespace", (*game).loseNamespace},
+	{1, "lose claim", (*game).loseClaim},
 	{1, "wait", (*game).wait},
+	{1, "wrong file", (*game).wrongFile},
+	{1, "home away", (*game).homeAway},
+	{1, "record away", (*game).recordAway},
+	{1, "later format", (*game).laterFormat},
+	{1, "later fields", (*game).laterFields},
+	{1, "later etcd", (*game).laterEtcd},
+	{1, "foreign authority", (*game).foreignAuthority},
+	{1, "predecessor", (*game).predecessor},
 }
 
 func play(t *rapid.T, dir string, taken *tally) {
@@ -129,7 +177,7 @@ func play(t *rapid.T, dir string, taken *tally) {
 	if *told {
 		w.log = func(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 	}
-	g := &game{world: w, t: t, dir: dir, tally: taken}
+	g := &game{world: w, t: t, dir: dir, tally: taken, backups: map[string]backup{}}
 	if err := os.RemoveAll(dir); err != nil {
 		panic(err)
 	}
@@ -139,8 +187,8 @@ func play(t *rapid.T, dir string, taken *tally) {
 	g.begin()
 	var names []string
 	for _, s := range steps {
-		for range s.weight {
-			names = append(names, s.name)
+		if *only == "" || slices.Contains(strings.Split(*only, ","), s.name) {
+			names = append(names, slices.Repeat([]string{s.name}, s.weight)...)
 		}
 	}
 	t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
@@ -219,6 +267,8 @@ func (g *game) run(who *operator, m mishap, args ...string) int {
 	s.mishap = m
 	before := who.text()
 	g.logf("%s", s)
+	g.running.Store(s)
+	g.commands.Add(1)
 	code := s.run()
 	g.logf("    exit code %d, %d writes: %s", code, s.changes, s.printed())
 	g.counts[fmt.Sprintf("%s: exit code %d", args[0], code)]++
@@ -233,7 +283,7 @@ func (g *game) run(who *operator, m mishap, args ...string) int {
 		if f, err := setup.Parse("kcp.yaml", before); err == nil {
 			g.complete(s, topology.Build(f.Setup))
 		}
-		plain := !s.has("--pki-dir") && !s.has("--replace-authorities")
+		plain := !s.has("--pki-dir") && !s.has("--replace-authorities") && !s.has("--allow-restored-record")
 		if again := g.clean; plain && again.who == who && again.text == string(before) && again.changes == g.changes-s.changes && s.changes > 0 && m.at == 0 {
 			g.violate("up of an unchanged file has made %d writes", s.changes)
 		}
@@ -262,6 +312,9 @@ func (g *game) downed(s *command) {
 	}
 	for _, c := range g.clusters {
 		for k, o := range c.objects {
+			if owner := g.owners[place{c.name, k.namespace}]; owner != nil && owner.home != s.home {
+				continue // of another installation
+			}
 			if k.namespace != "" && o.GetLabels()["kcpctl.dev/setup"] == setupName && k.resource != leases {
 				g.violate("down --purge succeeded, and %s is left on %s", k, c.name)
 			}

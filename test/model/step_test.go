@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
 // mishap draws the mishap of a command.
@@ -51,8 +51,10 @@ func (g *game) up(who *operator) {
 			id := g.draw("allowed", "shard/alpha", "shard/beta", "cache-server", "root-shard")
 			return []string{"--allow-data-change", id, "--allow-data-change", etcdID(id)}
 		}},
+		{12, g.acceptLoss},
 		{12, func() []string { return []string{"--allow-release-change"} }},
 		{16, func() []string { return []string{"--replace-authorities"} }},
+		{8, func() []string { return []string{"--allow-restored-record"} }},
 		{12, func() []string {
 			return []string{"--pki-dir", filepath.Join(who.dir, g.draw("directory", "pki", "pkii", "backup"))}
 		}},
@@ -216,6 +218,19 @@ func (g *game) copyDirectories(who *operator) {
 	case "imported":
 		g.run(who, g.mishap(who), "certs", "import", at(who, "backup"))
 	}
+}
+
+// secretBackups copies the Secrets of a cluster, or brings a copy back.
+func (g *game) secretBackups(who *operator) {
+	c := g.cluster(g.anyCluster())
+	g.clean.who = nil
+	if b := g.backups[c.name]; b != nil && rapid.Bool().Draw(g.t, "restored") {
+		g.logf("the Secrets on %s are restored", c.name)
+		g.restore(c, b)
+		return
+	}
+	g.logf("the Secrets on %s are backed up", c.name)
+	g.backups[c.name] = c.backup()
 }
 
 // losePod deletes a pod with data on an emptyDir. Its loss is allowed.

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,21 +13,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/record"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
 // place is a namespace of a cluster.
 type place struct{ cluster, namespace string }
 
-// world is the environment that operators share: clusters, and the processes there. It observes the writes of kcpctl and reports
-// violations.
+// world is the environment that operators share: clusters, and the processes there. It observes the writes of kcpctl
+// and reports violations.
 type world struct {
 	mu       sync.Mutex
 	clusters []*cluster
 	version  int64
 	stores   int
+	builds   int // of clusters
 	volumes  map[types.UID]*volume
 	etcds    map[key]*process
 	servers  map[key]*process
@@ -35,8 +37,8 @@ type world struct {
 	// owners has the installation of each place, installations those by the place of their root shard.
 	owners        map[place]*installation
 	installations map[place]*installation
-	// known is every authority that was ever trusted on purpose, also by installations that were purged: PKI directories still have
-	// them. keys has the key IDs of all authorities, by fingerprint.
+	// known is every authority that was ever trusted on purpose, also by installations that were purged: PKI
+	// directories still have them. keys has the key IDs of all authorities, by fingerprint.
 	known map[string]bool
 	keys  map[string]string
 	// slowVolumes is the duration of the deletion of a volume.
@@ -53,12 +55,14 @@ type installation struct {
 	home place
 	// adopters has the commands that introduced an authority, by its name.
 	adopters map[string]*command
-	// signs is the current authority, by its name; retired are the previous ones; known are those of the world; dropped is trusted
-	// no longer; droppable has been removed from the store by a rotation; recorded has been in the record.
+	// signs is the current authority, by its name; retired are the previous ones; known are those of the world; dropped
+	// is trusted no longer; droppable has been removed from the store by a rotation; recorded has been in the record.
 	signs                                        map[string]string
 	retired, known, dropped, droppable, recorded map[string]bool
 	// leaving has the components that leave their data on purpose, until an up has completed that.
 	leaving map[topology.ID]bool
+	// restored means that its Secrets were restored: the inventory does not have places that were added since.
+	restored bool
 }
 
 func newWorld(clusters ...string) *world {
@@ -67,12 +71,8 @@ func newWorld(clusters ...string) *world {
 		owners: map[place]*installation{}, installations: map[place]*installation{}, known: map[string]bool{}, keys: map[string]string{}, log: func(string, ...any) {},
 	}
 	for _, name := range clusters {
-		c := &cluster{name: name, uid: types.UID("cluster-" + name), objects: map[key]*unstructured.Unstructured{}, gone: map[key]time.Time{}}
-		system := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
-		system.SetName("kube-system")
-		system.SetUID(c.uid)
-		system.SetResourceVersion("1")
-		c.objects[key{namespaces, "", "kube-system"}] = system
+		c := &cluster{name: name}
+		w.build(c)
 		w.clusters = append(w.clusters, c)
 	}
 	return w
@@ -199,10 +199,10 @@ func (w *world) deleted(s *command, c *cluster, k key, live *unstructured.Unstru
 	}
 }
 
-// purged forgets an installation.
+// purged forgets an installation, and what it had in external etcds.
 func (w *world) purged(i *installation) {
 	w.spaces = slices.DeleteFunc(w.spaces, func(o *workspace) bool { return o.owner == i })
-	w.external = map[string]*store{}
+	maps.DeleteFunc(w.external, func(_ string, s *store) bool { return len(w.holding(s)) == 0 })
 	delete(w.installations, i.home)
 }
 
@@ -233,7 +233,7 @@ func (w *world) lasting() {
 		data, _, _ := unstructured.NestedStringMap(home.Object, "data")
 		raw, _ := base64.StdEncoding.DecodeString(data["clusters.json"])
 		_ = json.Unmarshal(raw, &known)
-		if !slices.ContainsFunc(known, func(p struct{ Namespace, UID string }) bool {
+		if !i.restored && !slices.ContainsFunc(known, func(p struct{ Namespace, UID string }) bool {
 			return p.Namespace == at.namespace && p.UID == string(w.cluster(at.cluster).uid)
 		}) {
 			w.violate("components run in %v, and the inventory in %v does not know of it", at, i.home)

@@ -1,4 +1,5 @@
-// Package oidc serves a real OpenID Connect issuer for tests: discovery, public keys and signed tokens, by https with its own CA.
+// Package oidc serves a real OpenID Connect issuer for tests: discovery, public keys and signed tokens, by https with
+// its own CA.
 package oidc
 
 import (
@@ -75,7 +76,8 @@ func (i *Issuer) Token(t testing.TB, user string, claims map[string]any) string 
 	return oidctest.SignIDToken(i.key, keyID, oidc.RS256, string(raw))
 }
 
-// Certificates returns a new CA in PEM format, and a serving certificate for a host, such as kcp.example.com or 127.0.0.1.
+// Certificates returns a new CA in PEM format, and a serving certificate for a host, such as kcp.example.com or
+// 127.0.0.1.
 func Certificates(t testing.TB, host string) (ca []byte, serving tls.Certificate) {
 	t.Helper()
 	caKey, servingKey := newKey(t), newKey(t)

@@ -1,6 +1,7 @@
-// Package standin simulates what a kube-apiserver of package apiserver lacks to host a kcp: the controllers of workloads,
-// volume claims and namespaces, a node whose pods are ready at once, and a kcp that answers through them. Package faults tests
-// kcpctl with it, and package bench measures kcpctl with it, because neither needs a real kcp, and a real one is slow.
+// Package standin simulates what a kube-apiserver of package apiserver lacks to host a kcp: the controllers of
+// workloads, volume claims and namespaces, a node whose pods are ready at once, and a kcp that answers through them.
+// Package faults tests kcpctl with it, and package bench measures kcpctl with it, because neither needs a real kcp, and
+// a real one is slow.
 package standin
 
 import (

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// workers is the number of objects of a resource that change concurrently: a setup with a hundred shards has two hundred
-// workloads.
+// workers is the number of objects of a resource that change concurrently: a setup with a hundred shards has two
+// hundred workloads.
 const workers = 4
 
 // controller does for the objects of a resource what a controller of a real cluster does.

@@ -23,8 +23,8 @@ const protocol = "SPDY/3.1+" + portforward.PortForwardProtocolV1Name
 // Forwards reports whether a request is for a port-forward.
 func Forwards(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/portforward") }
 
-// forward answers a request for a port-forward as an API server and a kubelet do: over a web socket, or plain SPDY. If made is
-// not nil, it is called with the new connection, and nothing is served on it.
+// forward answers a request for a port-forward as an API server and a kubelet do: over a web socket, or plain SPDY. If
+// made is not nil, it is called with the new connection, and nothing is served on it.
 func (s *Site) forward(w http.ResponseWriter, r *http.Request, made func(net.Conn)) {
 	pod := path.Base(path.Dir(r.URL.Path))
 	st := &streams{ctx: r.Context(), dial: func(ctx context.Context) (net.Conn, error) { return s.dial(ctx, pod) }}

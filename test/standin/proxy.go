@@ -22,8 +22,8 @@ import (
 // Context is the context of the kubeconfigs for a proxy.
 const Context = "stand-in"
 
-// Proxy is a proxy between kcpctl and an API server. It finds the site of a request by its token, and answers port-forwards as
-// the kubelet of the site. Each site looks like a cluster of its own.
+// Proxy is a proxy between kcpctl and an API server. It finds the site of a request by its token, and answers
+// port-forwards as the kubelet of the site. Each site looks like a cluster of its own.
 type Proxy struct {
 	cluster *Cluster
 	server  *httptest.Server
@@ -97,7 +97,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.handle(p, s, w, r)
 }
 
-// Do executes a request. If made is not nil, it is called with the connection of a port-forward, on which nothing is served then.
+// Do executes a request. If made is not nil, it is called with the connection of a port-forward, on which nothing is
+// served then.
 func (p *Proxy) Do(s *Site, w http.ResponseWriter, r *http.Request, made func(net.Conn)) {
 	if Forwards(r) {
 		s.forward(w, r, made)

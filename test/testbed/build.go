@@ -121,7 +121,8 @@ func (b binary) output() string {
 	}
 }
 
-// module copies the build module of the set into the cache and completes it there, because it then has paths of this machine.
+// module copies the build module of the set into the cache and completes it there, because it then has paths of this
+// machine.
 func (t *testbed) module(ctx context.Context, s buildSet) (string, error) {
 	source, err := sourceDir()
 	if err != nil {
@@ -140,7 +141,8 @@ func (t *testbed) module(ctx context.Context, s buildSet) (string, error) {
 	return dir, err
 }
 
-// sourceDir finds test/testbed above the working directory. Directories with a go.mod cannot be embedded into the program.
+// sourceDir finds test/testbed above the working directory. Directories with a go.mod cannot be embedded into the
+// program.
 func sourceDir() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {

@@ -28,8 +28,8 @@ func (t *testbed) components(n node) []component {
 	}
 }
 
-// component returns a process that runs in the network namespace of the node by nsenter: ip netns exec would mount another
-// /sys, without cgroups.
+// component returns a process that runs in the network namespace of the node by nsenter: ip netns exec would mount
+// another /sys, without cgroups.
 func (n node) component(bin, name, health string, needs, args []string) component {
 	enter := []string{"nsenter", "--net=/run/netns/" + n.id, "--", filepath.Join(bin, name)}
 	path := bin + ":" + os.Getenv("PATH") + ":/usr/sbin:/sbin" // for the shim of containerd, and iptables

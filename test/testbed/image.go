@@ -26,8 +26,8 @@ const (
 	kcpctlImage  = "kcpctl.dev/testbed/kcpctl:tested"
 )
 
-// images returns the images of a node, those that the node itself needs first. They have the names of the upstream images, so
-// that manifests need no pull.
+// images returns the images of a node, those that the node itself needs first. They have the names of the upstream
+// images, so that manifests need no pull.
 func images() []setImage {
 	return []setImage{
 		early(newImage(pauseImage, pauseSet(), "/", image.Config{User: image.NonRoot, Entrypoint: []string{"/pause"}})),

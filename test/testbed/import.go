@@ -19,7 +19,8 @@ func runAgentImage(ctx context.Context, t *testbed, o *options) error {
 	return t.provide(ctx, n, agentImage())
 }
 
-// runWorkloadImages imports the images of transparent multi-cluster into a running node: that of a given kcpctl, and those of workloads.
+// runWorkloadImages imports the images of transparent multi-cluster into a running node: that of a given kcpctl, and
+// those of workloads.
 func runWorkloadImages(ctx context.Context, t *testbed, o *options) error {
 	n, err := runningNode(o.node)
 	if err != nil {

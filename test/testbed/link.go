@@ -58,8 +58,8 @@ func cutPorts(n node, to string) ([]string, error) {
 	return nil, fmt.Errorf("unknown end of a link %q; the ends are %s and %s", to, toNodes, toMachine)
 }
 
-// connectPorts lets all ports of the bridge reach each other. Both ends forget that the other one has not answered: until then each
-// connection fails with "no route to host".
+// connectPorts lets all ports of the bridge reach each other. Both ends forget that the other one has not answered:
+// until then each connection fails with "no route to host".
 func connectPorts(ctx context.Context) error {
 	ports, forget := []string{machinePort}, []string{"neighbour flush dev " + hub}
 	for _, n := range nodes() {
@@ -73,8 +73,8 @@ func connectPorts(ctx context.Context) error {
 	return ip(ctx, forget...)
 }
 
-// isolate drops all frames between isolated ports of the bridge. Open connections get no packet any more and are not reset, as if
-// a cable were unplugged.
+// isolate drops all frames between isolated ports of the bridge. Open connections get no packet any more and are not
+// reset, as if a cable were unplugged.
 func isolate(ctx context.Context, isolated bool, ports ...string) error {
 	value := map[bool]string{true: "on", false: "off"}[isolated]
 	for _, port := range ports {

@@ -1,5 +1,5 @@
-// Testbed builds and runs what the tests of kcpctl need: a real Kubernetes node, and the real binaries and images of kcp, on one
-// Linux machine, without Docker and without a registry. README.md describes its use.
+// Testbed builds and runs what the tests of kcpctl need: a real Kubernetes node, and the real binaries and images of
+// kcp, on one Linux machine, without Docker and without a registry. README.md describes its use.
 package main
 
 import (

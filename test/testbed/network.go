@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// hub is the network namespace of a bridge. A veth pair connects it to each node and to the machine, where its end has the same
-// name. In its own namespace the bridge is not subject to the iptables rules of the machine, such as those of Docker.
+// hub is the network namespace of a bridge. A veth pair connects it to each node and to the machine, where its end has
+// the same name. In its own namespace the bridge is not subject to the iptables rules of the machine, such as those of
+// Docker.
 const (
 	hub         = "kcpctl-net"
 	hubAddress  = "10.213.0.1/24" // of the machine
@@ -60,8 +61,9 @@ func (n node) connected(ctx context.Context) bool {
 	return err == nil && strings.Contains(route, n.address) && exists("/run/netns/"+n.id)
 }
 
-// route adds routes from the machine to the pods and Services of the node, and from the other node to its load balancers. Nodes
-// have no default route: a pod reaches the addresses of the other node on the hub and nothing behind them.
+// route adds routes from the machine to the pods and Services of the node, and from the other node to its load
+// balancers. Nodes have no default route: a pod reaches the addresses of the other node on the hub and nothing behind
+// them.
 func (n node) route(ctx context.Context) error {
 	var routes []string
 	for _, other := range nodes() {

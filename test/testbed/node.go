@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// node is a Kubernetes cluster of one node. Its processes run in their own network namespace, so that they use no port, no
-// iptables chain and no sysctl of the machine. The machine has routes to the pods and Services of each node. The nodes have no
-// such routes to each other.
+// node is a Kubernetes cluster of one node. Its processes run in their own network namespace, so that they use no port,
+// no iptables chain and no sysctl of the machine. The machine has routes to the pods and Services of each node. The
+// nodes have no such routes to each other.
 type node struct {
 	name        string // a
 	id          string // name of its network namespace and of its link
@@ -82,7 +82,8 @@ func (n node) stateFile(parts ...string) string {
 	return filepath.Join(append([]string{n.state}, parts...)...)
 }
 
-// prober returns a function that probes a health URL of the node. A unix:// socket is healthy if it accepts connections.
+// prober returns a function that probes a health URL of the node. A unix:// socket is healthy if it accepts
+// connections.
 func (n node) prober() (func(context.Context, string) error, error) {
 	ca, err := os.ReadFile(n.stateFile("pki", "ca.crt"))
 	if err != nil {

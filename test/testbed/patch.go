@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// addPatchedFramework copies virtual-workspace-framework to the directory that replaces it in the go.mod of dir, and adds the
-// function that kcp v0.32 needs. (An overlay would need no copy, but go rejects overlays of the module cache.)
+// addPatchedFramework copies virtual-workspace-framework to the directory that replaces it in the go.mod of dir, and
+// adds the function that kcp v0.32 needs. (An overlay would need no copy, but go rejects overlays of the module cache.)
 func addPatchedFramework(ctx context.Context, dir string) error {
 	const (
 		module = "github.com/kcp-dev/virtual-workspace-framework"

@@ -28,7 +28,8 @@ type credential struct {
 	hosts  []string // of a server certificate
 }
 
-// credentials returns the certificates of a node. Client certificates, except those of the API server, also get a kubeconfig.
+// credentials returns the certificates of a node. Client certificates, except those of the API server, also get a
+// kubeconfig.
 func (n node) credentials() []credential {
 	return []credential{
 		{name: "serving", user: n.hostname, hosts: []string{
@@ -167,8 +168,8 @@ func (n node) serviceAccountKey() error {
 	return writeFile(file, content, 0o600)
 }
 
-// writeCertificate completes a template with the common fields and writes the certificate, signed by ca or self-signed, with a
-// new key. The key is written last, because its presence means that both are complete.
+// writeCertificate completes a template with the common fields and writes the certificate, signed by ca or self-signed,
+// with a new key. The key is written last, because its presence means that both are complete.
 func writeCertificate(certFile, keyFile string, template *x509.Certificate, ca *authority) error {
 	key, keyPEM, err := newKey()
 	if err != nil {

@@ -33,8 +33,8 @@ type record struct {
 	Argv  []string `json:"argv"`
 }
 
-// parseStat returns the state and the start time in a line of /proc/<pid>/stat. The second field is the program's name in
-// parentheses and may itself contain spaces and parentheses.
+// parseStat returns the state and the start time in a line of /proc/<pid>/stat. The second field is the program's name
+// in parentheses and may itself contain spaces and parentheses.
 func parseStat(stat string) (state string, start uint64, err error) {
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {

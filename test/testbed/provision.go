@@ -23,7 +23,8 @@ const (
 	storageClass    = "testbed"
 )
 
-// provisioner provisions directories for claims of the testbed's StorageClass, and addresses for Services of type LoadBalancer.
+// provisioner provisions directories for claims of the testbed's StorageClass, and addresses for Services of type
+// LoadBalancer.
 type provisioner struct {
 	node     node
 	client   kubernetes.Interface
@@ -128,8 +129,8 @@ func wantsVolume(c *corev1.PersistentVolumeClaim) bool {
 	return class != nil && *class == storageClass && c.Spec.VolumeName == "" && c.DeletionTimestamp == nil && c.Annotations[selectedNode] != ""
 }
 
-// provide creates the directory and the volume of a claim. The directory is world-writable, because pods have different users
-// and hostPath does not support fsGroup.
+// provide creates the directory and the volume of a claim. The directory is world-writable, because pods have different
+// users and hostPath does not support fsGroup.
 func (p provisioner) provide(ctx context.Context, c *corev1.PersistentVolumeClaim) error {
 	name := "pvc-" + string(c.UID)
 	if _, err := p.volumes.Get(name); err == nil {

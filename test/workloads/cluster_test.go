@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 var clusterSteps = []step{
@@ -124,7 +124,8 @@ func (g *game) removeCluster() {
 	}
 }
 
-// removeByForce removes a Cluster. What is in the cluster stays there, and is found when it is registered, perhaps under another name.
+// removeByForce removes a Cluster. What is in the cluster stays there, and is found when it is registered, perhaps
+// under another name.
 func (g *game) removeByForce() {
 	name, ok := pick(g, "cluster", g.registeredNames())
 	if !ok {
@@ -179,6 +180,9 @@ func (g *game) loseNode() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	all := sortedKeys(s.objects[nodes])
+	if len(all) < 2 {
+		return // the simulation has not seen its nodes since its API server came back
+	}
 	g.logf("%s loses %s", s.name, all[0])
 	g.losePods(s, len(s.podsWhere((*pod).running))/len(all)+1)
 	s.server.Delete("", nodes, "", all[0][1:])

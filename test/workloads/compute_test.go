@@ -12,12 +12,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
-	"github.com/kcpctl/kcpctl/internal/workload/controller"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/server/controller"
 )
 
 // published are the APIs of the setup.
@@ -31,6 +32,12 @@ func (w *world) makeCompute() {
 	w.computes++
 	w.compute = fmt.Sprint("compute", w.computes)
 	w.kcp.Alias(computePath, w.compute)
+	// Without it there would be no Clusters: a backup has both or none.
+	crd, err := api.CRD()
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	w.kcp.Merge(w.compute, "apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", crd.GetName(), crd.Object)
 }
 
 // setup returns the ID of the setup in clusters.
@@ -216,9 +223,15 @@ status: {endpoints: [{url: "%s/services/apiexport/%s/%s"}]}`, w.kcp.URL, cluster
 		w.kcp.Delete(cluster, slicesPath, "", name)
 	case e.Path == bindings && e.Type == "DELETED":
 		w.kcp.ReadBindings()
-	case e.Path == bindings && !api.ClaimsApplied(e.Object):
+	case e.Path == bindings && e.Type != "DELETED":
+		claims, _, _ := unstructured.NestedSlice(e.Object.Object, "spec", "permissionClaims")
+		applied, _, _ := unstructured.NestedSlice(e.Object.Object, "status", "appliedPermissionClaims")
+		if api.ClaimsApplied(e.Object) && encoded(claims) == encoded(applied) {
+			return
+		}
 		time.AfterFunc(time.Second, func() {
-			w.kcp.Patch(cluster, bindings, "", name, object(`{status: {conditions: [{type: PermissionClaimsApplied, status: "True"}]}}`))
+			w.kcp.Patch(cluster, bindings, "", name, object(
+				`{status: {conditions: [{type: PermissionClaimsApplied, status: "True"}], appliedPermissionClaims: %s}}`, encoded(claims)))
 			w.kcp.ReadBindings()
 		})
 	}

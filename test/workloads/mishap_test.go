@@ -3,6 +3,7 @@
 package workloads_test
 
 import (
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -169,10 +170,10 @@ func (g *game) powerFailure() {
 func (g *game) stopKCP() {
 	g.disturb("kcp")
 	g.logf("kcp does not answer")
-	g.set(func() { g.down = true })
+	g.set(func() { g.down, g.outage.from = true, time.Now() })
 	g.pass(g.seconds())
 	g.logf("kcp answers")
-	g.set(func() { g.down = false })
+	g.set(func() { g.down, g.outage.to = false, time.Now() })
 }
 
 func (g *game) restart() {
@@ -218,8 +219,25 @@ func (g *game) restore() {
 	}
 	g.disturb("restore")
 	g.logf("kcp is restored")
+	g.reset()
+	g.mu.Lock()
+	pulled := map[string]*site{}
+	for name, s := range g.registered {
+		if text(g.objects[id(g.compute, clusters, "", name)], "spec", "syncMode") == "None" && g.syncers[name] == nil {
+			pulled[name] = s
+		}
+	}
+	g.mu.Unlock()
+	for _, name := range sortedKeys(pulled) {
+		g.runSyncer(name, pulled[name]) // the user has stopped it when the Cluster was removed
+	}
+}
+
+// reset makes kcp, and what the rules know, what they were at the time of the backup.
+func (g *game) reset() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.restored = time.Now()
 	g.kcp.Restore(g.snapshot.Snapshot)
 	g.queue.take() // what has not been seen yet
 	g.registered = map[string]*site{}
@@ -244,6 +262,11 @@ func (g *game) remakeCompute() {
 		before[name] = s
 	}
 	g.registered, g.snapshot = map[string]*site{}, nil
+	for name, s := range before {
+		if !slices.Contains(names, name) {
+			s.forgotten = time.Now() // its removal does not end any longer
+		}
+	}
 	g.mu.Unlock()
 	for _, name := range sortedKeys(before) {
 		g.stopSyncer(name)

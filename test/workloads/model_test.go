@@ -1,8 +1,9 @@
 //go:build model
 
-// Package workloads_test runs random steps against transparent multi-cluster: users, clusters, networks, restarts, backups and time. The
-// controller and the syncers are the real ones; kcp and the API servers of the clusters are fakes, whose pods are simulated, in a bubble
-// with virtual time. Rules from outside require what the project promises, at each moment: see rules.
+// Package workloads_test runs random steps against transparent multi-cluster: users, clusters, networks, restarts,
+// backups and time. The controller and the syncers are the real ones; kcp and the API servers of the clusters are
+// fakes, whose pods are simulated, in a bubble with virtual time. Rules from outside require what the project promises,
+// at each moment: see rules.
 package workloads_test
 
 import (
@@ -32,6 +33,9 @@ var (
 	listed  = flag.Bool("model.list", false, "print the names of the rules and the steps")
 )
 
+// memory is how many bytes a long run uses before it collects garbage more often.
+const memory = 3 << 30
+
 func TestModel(t *testing.T) {
 	if *listed {
 		t.Logf("rules: %s", strings.Join(ruleNames(), ", "))
@@ -41,7 +45,8 @@ func TestModel(t *testing.T) {
 	quiet(t)
 	// Goroutines that are ready at the same virtual time run in almost the same order each time.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	defer debug.SetGCPercent(debug.SetGCPercent(800))
+	defer debug.SetGCPercent(debug.SetGCPercent(2000))
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory))
 	taken, began := &tally{counts: map[string]int{}}, time.Now()
 	for taken.steps < *wanted && taken.failed == 0 {
 		rapid.Check(t, func(rt *rapid.T) {
@@ -64,8 +69,8 @@ type tally struct {
 	counts        map[string]int
 }
 
-// bubble runs a check in a synctest bubble and passes its panic on: rapid compares failures by the origin of the panic, and a
-// check that has run out of data panics too.
+// bubble runs a check in a synctest bubble and passes its panic on: rapid compares failures by the origin of the panic,
+// and a check that has run out of data panics too.
 func bubble(t *testing.T, check func()) {
 	var ended any
 	defer func() {
@@ -122,14 +127,17 @@ func stepNames() []string {
 func lists(list, name string) bool { return slices.Contains(strings.Split(list, ","), name) }
 
 func play(t *rapid.T, taken *tally) {
+	// Drawn before anything starts: a check that has run out of data panics here.
+	recorded := rapid.SampledFrom([]string{"demo-x", ""}).Draw(t, "ID of the setup")
+	clusters := rapid.IntRange(1, 3).Draw(t, "clusters")
 	w := newWorld()
 	w.log = t.Logf
+	w.recorded = recorded
 	g := &game{world: w, t: t, tally: taken}
 	began := time.Now()
 	defer func() { taken.passed += time.Since(began) }()
 	defer w.end()
-	w.recorded = rapid.SampledFrom([]string{"demo-x", ""}).Draw(t, "ID of the setup")
-	w.begin(rapid.IntRange(1, 3).Draw(t, "clusters"))
+	w.begin(clusters)
 	g.judge()
 	var names []string
 	for _, s := range steps {

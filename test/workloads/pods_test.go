@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // state is that of a pod.
@@ -32,6 +32,9 @@ const (
 
 // outdated is why a pod stops that is replaced by one of another template.
 const outdated = "the template has changed"
+
+// scaled is why a pod stops of a workload that has too many, without their number.
+const scaled = "it is scaled to "
 
 // pod is a pod of a site.
 type pod struct {
@@ -101,7 +104,7 @@ func (w *world) steer(s *site, path string, o *unstructured.Unstructured) {
 		return cmp.Or(cmp.Compare(a.state, b.state), b.created.Compare(a.created), strings.Compare(b.name, a.name))
 	})
 	for i := range max(0, len(all)-n-min(1, len(old))) {
-		w.stopPod(all[i], fmt.Sprintf("it is scaled to %d", n))
+		w.stopPod(all[i], fmt.Sprint(scaled, n))
 	}
 }
 

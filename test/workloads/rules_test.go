@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // rules are what the project promises, by the name under which a violation is reported.
@@ -38,7 +38,8 @@ func ruleNames() (out []string) {
 	return out
 }
 
-// orphanGrace is how long an object of a cluster stays at least if its object in kcp is missing, but no user has deleted it.
+// orphanGrace is how long an object of a cluster stays at least if its object in kcp is missing, but no user has
+// deleted it.
 const orphanGrace = time.Hour
 
 // model is what the rules know.
@@ -51,13 +52,21 @@ type model struct {
 	objects map[string]*unstructured.Unstructured
 	// deleted and vanished are when objects of users were deleted, and when they went missing with a backup.
 	deleted, vanished map[string]time.Time
-	// touched and excused are what users have done to workloads that has not ended yet: excused may stop all pods. disturbed is what has happened
-	// elsewhere.
+	// bare are when leaves went missing that have not come back, by id.
+	bare map[string]time.Time
+	// touched and excused are what users have done to workloads that has not ended yet: excused may stop all pods.
+	// disturbed is what has happened elsewhere.
 	touched, excused map[string]string
 	disturbed        string
-	heartbeats       map[string]time.Time
-	lost             []loss
-	problems         []string
+	// fewer are the replicas that users have asked for before they asked for more, which clusters may see later.
+	fewer      map[string]asked
+	heartbeats map[string]time.Time
+	// outage is the last time in which kcp did not answer.
+	outage struct{ from, to time.Time }
+	// restored is when the last backup was restored.
+	restored time.Time
+	lost     []loss
+	problems []string
 	// window is the minute in which requests are counted.
 	window time.Time
 	counts map[string]int
@@ -72,6 +81,25 @@ type model struct {
 	lines     lines
 }
 
+// asked is a number of replicas that a user has asked for until a time.
+type asked struct {
+	replicas int
+	until    time.Time
+}
+
+// askedFor is how long a cluster can take to see that a user asks for more again, if nothing has happened to it.
+const askedFor = time.Minute
+
+// wanted returns the replicas that the user of a workload asks for: the fewest if a cluster may not have seen the last
+// number.
+func (w *world) wanted(k string, root *unstructured.Unstructured) int {
+	n := number(root, "spec", "replicas")
+	if a, ok := w.fewer[k]; ok && (w.disturbed != "" || time.Since(a.until) < askedFor) {
+		return min(n, a.replicas)
+	}
+	return n
+}
+
 // loss is a pod that was lost with its node.
 type loss struct {
 	root string
@@ -83,6 +111,7 @@ func newModel() model {
 	return model{
 		registered: map[string]*site{}, objects: map[string]*unstructured.Unstructured{}, deleted: map[string]time.Time{}, vanished: map[string]time.Time{},
 		touched: map[string]string{}, excused: map[string]string{}, heartbeats: map[string]time.Time{}, counts: map[string]int{}, shown: map[string]int{}, writes: map[string]int{},
+		fewer: map[string]asked{}, bare: map[string]time.Time{},
 	}
 }
 
@@ -183,6 +212,9 @@ func (w *world) checkTwice(p *pod, root *unstructured.Unstructured) {
 	if single && elsewhere > 0 {
 		w.violate("twice", "%s starts, and %d run elsewhere: its spread is Single", p, elsewhere)
 	}
+	if root.GetAnnotations()[api.AnnotationSpread] == "Duplicate" {
+		elsewhere = 0 // as many as are wanted run in each cluster
+	}
 	if wanted := number(root, "spec", "replicas"); recreate && here+elsewhere > wanted && w.touched[p.root] == "" {
 		w.violate("twice", "%s starts, and %d run already: its strategy is Recreate with %d replicas", p, here+elsewhere-1, wanted)
 	}
@@ -231,8 +263,11 @@ func (w *world) podStops(p *pod, why string) {
 		return
 	case root == nil && w.touched[p.root] != "" && why == outdated:
 		return // its user's rollout
+	case root == nil && w.excused[p.root] == "administrator" && strings.HasPrefix(why, scaled):
+		return // its administrator scales an orphan: nothing corrects it
 	case root == nil:
-		if since := w.vanished[p.root]; time.Since(since) < orphanGrace {
+		o := p.site.get(p.path, p.namespace, p.workload)
+		if since := w.vanished[p.root]; time.Since(since) < orphanGrace && !w.isBare(p.path, o) {
 			w.violate("stopped", "%s: %s, and no user has deleted it: it has been missing for %s", p, why, time.Since(since))
 		}
 		return
@@ -243,7 +278,7 @@ func (w *world) podStops(p *pod, why string) {
 	}
 	duplicate := root.GetAnnotations()[api.AnnotationSpread] == "Duplicate"
 	available := w.available(p, func(s *site) bool { return !duplicate || s == p.site })
-	wanted := number(root, "spec", "replicas")
+	wanted := w.wanted(p.root, root)
 	switch {
 	case w.touched[p.root] != "" && w.others(p) >= wanted: // the user wants fewer
 	case available < wanted:
@@ -253,7 +288,18 @@ func (w *world) podStops(p *pod, why string) {
 	}
 }
 
-// available returns the number of other available pods of a workload. Those that were lost a short while ago count: that cannot be known yet.
+// isBare reports whether an object of a cluster has had no leaf for the time after which orphans are removed. The
+// object of the user can have been there meanwhile: in other clusters.
+func (w *world) isBare(path string, o *unstructured.Unstructured) bool {
+	if o == nil {
+		return false
+	}
+	since, ok := w.bare[leafOf(path, o)]
+	return ok && time.Since(since) >= orphanGrace
+}
+
+// available returns the number of other available pods of a workload. Those that were lost a short while ago count:
+// that cannot be known yet.
 func (w *world) available(p *pod, where func(*site) bool) (n int) {
 	for _, s := range w.sites {
 		if where(s) {

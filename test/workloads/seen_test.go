@@ -3,13 +3,15 @@
 package workloads_test
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 )
 
 // userPaths are the resources of users.
@@ -21,9 +23,13 @@ func (w *world) seeKCP(e event) {
 	before := w.objects[k]
 	if e.Type == "DELETED" {
 		delete(w.objects, k)
+		if !isRoot(e.Object) {
+			w.bare[k] = time.Now()
+		}
 	} else {
 		w.objects[k] = e.Object
 		delete(w.vanished, k)
+		delete(w.bare, k)
 	}
 	w.showLoop(k, before, w.objects[k])
 	switch {
@@ -61,7 +67,15 @@ func (w *world) seeCluster(name string, before, now *unstructured.Unstructured) 
 	}
 	was, _ := conditionOf(before, api.ConditionReady)
 	is, _ := conditionOf(now, api.ConditionReady)
-	if at := w.heartbeats[api.LeaseCluster(name)]; was == "False" && is == "True" && time.Since(at) > 15*time.Second {
+	late := heartbeat.Interval + 5*time.Second
+	if time.Since(w.restored) < heartbeat.Grace {
+		late = heartbeat.Grace // the backup has the condition of another day
+	}
+	at := w.heartbeats[api.LeaseCluster(name)]
+	if at.Before(w.outage.to) { // none could be written or seen then
+		late += w.outage.to.Sub(slices.MaxFunc([]time.Time{at, w.outage.from}, time.Time.Compare))
+	}
+	if was == "False" && is == "True" && time.Since(at) > late {
 		w.violate("ready", "Cluster %s becomes ready, and its last heartbeat was %s ago", name, time.Since(at).Round(time.Second))
 	}
 }
@@ -87,14 +101,19 @@ func (w *world) reread() {
 			w.objects[k] = o
 			delete(w.vanished, k)
 			delete(w.deleted, k)
+			delete(w.bare, k)
 			if was := before[k]; isRoot(o) && (was == nil || encoded(was.Object["spec"]) != encoded(o.Object["spec"]) || encoded(was.GetAnnotations()) != encoded(o.GetAnnotations())) {
 				w.touched[k], w.excused[k] = "restored", "restored"
 			}
 		}
 	}
 	for k, o := range before {
-		if w.objects[k] == nil && isRoot(o) {
+		switch {
+		case w.objects[k] != nil:
+		case isRoot(o):
 			w.vanished[k] = time.Now()
+		default:
+			w.bare[k] = time.Now()
 		}
 	}
 }
@@ -102,7 +121,10 @@ func (w *world) reread() {
 // seeSite checks the rules about an object of a cluster that has changed. The world is locked.
 func (w *world) seeSite(s *site, e event, before *unstructured.Unstructured) {
 	k := e.Object.GetNamespace() + "/" + e.Object.GetName()
-	if want, ok := s.administrators[e.Path+" "+k]; ok && s.get(namespaces, "", e.Object.GetNamespace()) != nil && (e.Type == "DELETED" || encoded(e.Object.Object["data"]) != want) {
+	if s.get(namespaces, "", e.Object.GetNamespace()) == nil {
+		delete(s.administrators, e.Path+" "+k) // it is gone with its namespace
+	}
+	if want, ok := s.administrators[e.Path+" "+k]; ok && (e.Type == "DELETED" || encoded(e.Object.Object["data"]) != want) {
 		w.violate("administrator", "%s %s of an administrator on %s is changed or removed", e.Object.GetKind(), k, s.name)
 	}
 	if e.Type == "DELETED" {
@@ -127,10 +149,13 @@ func (w *world) seeGone(s *site, e event) {
 		w.seeClaimGone(s, e, root)
 		return
 	}
-	if root == "" || !w.stays(root) || w.leaving(s) {
+	if root == "" || !w.stays(root) || w.leaving(s) || w.objects[root] == nil && w.isBare(e.Path, e.Object) {
 		return
 	}
 	o := w.objects[root]
+	if o != nil && isEarlier(e.Object, o) {
+		return // its user has deleted the root that it was made of, and created another one of the name
+	}
 	selected := text(e.Object, "spec", "selector", "app")
 	for _, p := range s.podsWhere(func(p *pod) bool { return p.namespace == e.Object.GetNamespace() && p.state != ending }) {
 		if o := w.objects[p.root]; o == nil || deleting(o) || w.orphaned(p) {
@@ -151,6 +176,12 @@ func (w *world) seeGone(s *site, e event) {
 			}
 		}
 	}
+}
+
+// isEarlier reports whether an object of a cluster was made of a leaf that is older than a root.
+func isEarlier(o, root *unstructured.Unstructured) bool {
+	made, err := time.Parse(time.RFC3339, o.GetAnnotations()[api.Group+"/leaf-created"])
+	return err == nil && made.Before(root.GetCreationTimestamp().Time)
 }
 
 // stays reports whether an object of a user has to stay: it exists, or has only been missing for a short time.
@@ -186,7 +217,7 @@ func (w *world) lasting(now time.Time) {
 			continue
 		}
 		for _, p := range s.podsWhere((*pod).running) {
-			if p.created.Before(s.forgotten) && w.orphaned(p) {
+			if w.left(p) {
 				continue // a command or a backup has taken its leaf: the orphan goes after an hour, or when an administrator releases it
 			}
 			if at, ok := w.deleted[p.root]; ok && now.Sub(at) >= 10*time.Minute && w.objects[p.root] == nil && p.state != ending {

@@ -3,13 +3,15 @@
 package workloads_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // patience is how long everything may take until it is as it should be.
@@ -64,6 +66,7 @@ func (w *world) calm(skipped bool) {
 	}
 	w.disturbed = ""
 	clear(w.touched)
+	clear(w.fewer)
 	clear(w.excused)
 	w.logf("    all is well: %d pods", len(w.allPods()))
 }
@@ -89,9 +92,30 @@ func (w *world) rest(g *game) {
 	for _, k := range sortedKeys(w.writes) {
 		n += w.writes[k]
 	}
-	if n > 12 {
+	if most := 12 + w.orphans(); n > most && !w.waiting() {
 		w.violate("rest", "%d writes in three minutes: %s", n, encoded(w.writes))
 	}
+}
+
+// orphans returns the number of objects in clusters without a leaf: how long they have none is recorded now and then.
+func (w *world) orphans() (n int) {
+	for _, s := range w.sites {
+		for path, all := range s.objects {
+			for _, o := range all {
+				if o.GetAnnotations()[api.Group+"/leaf"] != "" && w.objects[leafOf(path, o)] == nil {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// waiting reports whether a pod has no room: it moves when there is some elsewhere.
+func (w *world) waiting() bool {
+	return slices.ContainsFunc(w.sites, func(s *site) bool {
+		return len(s.podsWhere(func(p *pod) bool { return p.state == pending })) > 0
+	})
 }
 
 // ready returns the number of ready Clusters.
@@ -145,7 +169,7 @@ func (w *world) unsettled() (problem string, skipped bool) {
 		skipped = skipped || skip
 	}
 	for _, p := range w.allPods() {
-		if w.objects[p.root] == nil && w.deleted[p.root] != (time.Time{}) && w.used(p.site) && !skipped && !(p.created.Before(p.site.forgotten) && w.orphaned(p)) {
+		if w.objects[p.root] == nil && w.deleted[p.root] != (time.Time{}) && w.used(p.site) && !skipped && !w.left(p) {
 			return fmt.Sprintf("%s runs, and its user has deleted it", p), skipped
 		}
 	}
@@ -170,12 +194,19 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 	root := w.objects[k]
 	if spread := root.GetAnnotations()[api.AnnotationSpread]; spread == "Single" || text(root, "spec", "strategy", "type") == "Recreate" {
 		for _, s := range w.sites {
-			if w.refuses(s) && w.placed(root, s) {
+			lost := !w.used(s) && len(s.podsWhere(func(p *pod) bool { return p.root == k })) > 0
+			if lost || w.refuses(s) && w.placed(root, s) {
 				return "", true // it would run twice elsewhere
 			}
 		}
 	}
+	for _, name := range sortedKeys(w.registered) {
+		if p := w.collides(k, name); p != "" {
+			return p, false
+		}
+	}
 	wanted, rev := number(root, "spec", "replicas"), text(root, "spec", "template", "metadata", "labels", "rev")
+	held := 0 // on refused clusters, which do not roll out
 	available, running, sites, data := 0, 0, map[*site]int{}, len(needsOf(root)) > 0 && needsOf(root)[0].path == claims || w.isSet(k)
 	for _, s := range w.sites {
 		if !w.used(s) {
@@ -191,6 +222,8 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 			if running++; p.state == ready_ && p.rev == rev {
 				available++
 				sites[s]++
+			} else if p.state == ready_ && w.refuses(s) {
+				held++
 			}
 			if !usable[s] && !data {
 				skipped = true
@@ -209,6 +242,9 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 		}
 		return "", skipped
 	}
+	if _, reason := conditionOf(root, api.ConditionScheduled); reason == api.ReasonClusterGone && w.placedNowhere(root) {
+		return "", true // its data can be there, and a user decides
+	}
 	if data && available != wanted {
 		for _, s := range w.sites {
 			if s.objects != nil && w.used(s) && !usable[s] || !w.used(s) && len(s.objects[claims]) > 0 {
@@ -216,8 +252,11 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 			}
 		}
 	}
-	if skipped && available >= wanted {
+	if skipped && available+held >= wanted {
 		return "", true // a refused cluster keeps what it runs, beside its replacements, until a user has looked
+	}
+	if full(usable) && slices.ContainsFunc(w.sites, w.refuses) {
+		return "", true // what a refused cluster cannot run waits for room
 	}
 	if available != wanted || running != wanted {
 		return fmt.Sprintf("%s has %d available pods of %d, and %d in all", k, available, wanted, running), skipped
@@ -238,10 +277,49 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 	return "", skipped
 }
 
+// full reports whether no site has room for another pod.
+func full(sites map[*site]bool) bool {
+	for s := range sites {
+		if len(s.podsWhere((*pod).running)) < s.nodes*cpusPerNode {
+			return false
+		}
+	}
+	return true
+}
+
 // placed reports whether a workload has a share of a Cluster of a site.
 func (w *world) placed(root *unstructured.Unstructured, s *site) bool {
 	for _, name := range sortedKeys(w.registered) {
 		if w.registered[name] == s && strings.Contains(root.GetAnnotations()[api.AnnotationPlacement], fmt.Sprintf("%q:", name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// collides returns why a leaf is refused, if that is an object that was made of the same root.
+func (w *world) collides(k, cluster string) string {
+	leaf := w.objects[api.LeafName(k, cluster)]
+	if leaf == nil {
+		return ""
+	}
+	workspace, rest, _ := strings.Cut(k, "|")
+	_, object, _ := strings.Cut(rest, "|")
+	c := api.ConditionIn(leaf, api.ConditionSynced)
+	if c == nil || c.Reason != api.ReasonNameCollision || !strings.Contains(c.Message, "stands for "+workspace+"|"+object+"--") {
+		return ""
+	}
+	return fmt.Sprintf("%s on Cluster %s is refused: %s", k, cluster, c.Message)
+}
+
+// placedNowhere reports whether a root is placed on a Cluster that does not exist.
+func (w *world) placedNowhere(root *unstructured.Unstructured) bool {
+	var all api.Placement
+	if json.Unmarshal([]byte(root.GetAnnotations()[api.AnnotationPlacement]), &all) != nil {
+		return false
+	}
+	for name := range all {
+		if w.objects[id(w.compute, clusters, "", name)] == nil {
 			return true
 		}
 	}
@@ -254,9 +332,21 @@ func (w *world) orphaned(p *pod) bool {
 	if o == nil {
 		return false
 	}
-	ws, rest, _ := strings.Cut(o.GetAnnotations()[api.Group+"/leaf"], "|")
-	leaf := w.objects[ws+"|"+p.path+"|"+rest]
+	leaf := w.objects[leafOf(p.path, o)]
 	return leaf == nil || w.registered[leaf.GetLabels()[api.LabelCluster]] != p.site
+}
+
+// left reports whether the workload of a pod was left in its cluster without a leaf by a command, or by a restored
+// backup. The pod can be newer: it replaces one that was lost.
+func (w *world) left(p *pod) bool {
+	o := p.site.get(p.path, p.namespace, p.workload)
+	return o != nil && o.GetCreationTimestamp().Time.Before(p.site.forgotten) && w.orphaned(p)
+}
+
+// leafOf returns the id of the leaf that an object of a cluster was made of.
+func leafOf(path string, o *unstructured.Unstructured) string {
+	ws, rest, _ := strings.Cut(o.GetAnnotations()[api.Group+"/leaf"], "|")
+	return ws + "|" + path + "|" + rest
 }
 
 func (w *world) isSet(k string) bool {

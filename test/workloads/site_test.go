@@ -25,14 +25,16 @@ type site struct {
 	server *fakeapi.Server
 	// cut is how the network between the site and kcp fails: refused or silent. Empty: it works.
 	cut string
-	// down means that the API server does not answer, dead that nothing runs, refused that the credentials of the controller are not accepted, and
-	// narrow that the schema of Deployments does not have a field.
+	// down means that the API server does not answer, dead that nothing runs, refused that the credentials of the
+	// controller are not accepted, and narrow that the schema of Deployments does not have a field.
 	down, dead, refused, narrow bool
 	// healthy is since when the site is reached by what syncs to it.
 	healthy time.Time
-	// forgotten is when kcp lost what it had scheduled to the site: its Cluster was removed by force, or a backup was restored.
+	// forgotten is when kcp lost what it had scheduled to the site: its Cluster was removed by force, or a backup was
+	// restored.
 	forgotten time.Time
-	// givenUp is when its Cluster was removed by force: what ran there has no leaf until a Cluster with another name takes it over.
+	// givenUp is when its Cluster was removed by force: what ran there has no leaf until a Cluster with another name
+	// takes it over.
 	givenUp time.Time
 	// objects are those of the API server as its controllers see them, by path and namespace/name.
 	objects map[string]map[string]*unstructured.Unstructured
@@ -250,14 +252,17 @@ func (s *site) writeStatus(path string, o *unstructured.Unstructured) {
 			updated++
 		}
 	}
-	status := fmt.Sprintf(`{"availableReplicas":%d,"observedGeneration":%d,"readyReplicas":%d,"replicas":%d,"updatedReplicas":%d}`, ready, o.GetGeneration(), ready, total, updated)
+	ends := len(s.podsWhere(func(p *pod) bool { return p.owner == string(o.GetUID()) && p.state == ending }))
+	status := fmt.Sprintf(`{"availableReplicas":%d,"observedGeneration":%d,"readyReplicas":%d,"replicas":%d,"terminatingReplicas":%d,"updatedReplicas":%d}`,
+		ready, o.GetGeneration(), ready, total, ends, updated)
 	if is, _, _ := unstructured.NestedMap(o.Object, "status"); encoded(is) == status || o.GetDeletionTimestamp() != nil {
 		return
 	}
 	s.server.Patch("", path, o.GetNamespace(), o.GetName(), map[string]any{"status": object("%s", status)})
 }
 
-// ownerOf returns the user's object that an object of a cluster stands for, as workspace|path|namespace/name, or nothing.
+// ownerOf returns the user's object that an object of a cluster stands for, as workspace|path|namespace/name, or
+// nothing.
 func ownerOf(path string, o *unstructured.Unstructured) string {
 	ws, rest, ok := strings.Cut(o.GetLabels()["owner"], ".")
 	ns, name, ok2 := strings.Cut(rest, ".")

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/kcpctl/kcpctl/internal/workload/api"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 var (
@@ -172,6 +172,11 @@ func (g *game) scale() {
 	n := rapid.IntRange(0, 8).Draw(g.t, "replicas")
 	g.logf("scale %s to %d", k, n)
 	ws, path, ns, name := split(k)
+	g.mu.Lock()
+	if before := g.wanted(k, g.objects[k]); before < n {
+		g.fewer[k] = asked{before, time.Now()}
+	}
+	g.mu.Unlock()
 	g.put(ws, path, ns, name, "Deployment", object(`{spec: {replicas: %d}}`, n))
 }
 

@@ -46,7 +46,8 @@ const (
 // computePath is the path of the compute workspace.
 const computePath = "root:compute"
 
-// world is kcp, the physical clusters, and the processes. The lock guards all fields, and is taken before those of the servers.
+// world is kcp, the physical clusters, and the processes. The lock guards all fields, and is taken before those of the
+// servers.
 type world struct {
 	log func(format string, args ...any)
 
@@ -60,7 +61,8 @@ type world struct {
 	// down means that kcp does not answer.
 	down  bool
 	sites []*site
-	// controller is the process of the controller, or nil, and syncers are those of clusters that it does not connect to.
+	// controller is the process of the controller, or nil, and syncers are those of clusters that it does not connect
+	// to.
 	controller *process
 	syncers    map[string]*process
 	processes  int

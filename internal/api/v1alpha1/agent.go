@@ -7,31 +7,34 @@ import (
 
 // Agent is an api-syncagent: it publishes APIs of a cluster in a workspace, and synchronizes their objects.
 type Agent struct {
-	// Name is a DNS label that begins with a letter. The agent marks every object that it synchronizes with it, so it cannot be changed.
+	// Name is a DNS label that begins with a letter. The agent marks every object that it synchronizes with it, so it
+	// cannot be changed.
 	Name string `json:"name"`
-	// Cluster is the name of the cluster whose APIs are published, and on which the agent runs. It needs no other component. Default:
-	// the cluster of the root shard.
+	// Cluster is the name of the cluster whose APIs are published, and on which the agent runs. It needs no other
+	// component. Default: the cluster of the root shard.
 	Cluster string `json:"cluster,omitempty"`
 	// Version is the release of the api-syncagent. Default: the release that was tested with spec.version.
 	Version string `json:"version,omitempty"`
-	// Image overrides fields of the image. Default: ghcr.io/kcp-dev/api-syncagent, with the version as its tag, and with the pull policy and
-	// the pull secrets of spec.image.
+	// Image overrides fields of the image. Default: ghcr.io/kcp-dev/api-syncagent, with the version as its tag, and
+	// with the pull policy and the pull secrets of spec.image.
 	Image Image `json:"image,omitzero"`
 	// Workspace is the path of the workspace of the APIExport, such as root:widgets.
 	Workspace string `json:"workspace"`
 	// APIExport is the name of the APIExport. Only one agent may publish through it. Default: the name of the agent.
 	APIExport string `json:"apiExport,omitempty"`
-	// Bind are the paths of the workspaces in which kcpctl up binds the APIExport, and accepts its permission claims. It creates those
-	// that do not exist. kcp serves an APIExport only on shards where a workspace binds it. Default: the workspace of the APIExport.
+	// Bind are the paths of the workspaces in which kcpctl up binds the APIExport, and accepts its permission claims.
+	// It creates those that do not exist. kcp serves an APIExport only on shards where a workspace binds it. Default:
+	// the workspace of the APIExport.
 	Bind []string `json:"bind,omitempty"`
 	// PublishedResources are the APIs that the agent publishes.
 	PublishedResources []PublishedResource `json:"publishedResources,omitempty"`
-	// Definitions are CustomResourceDefinitions that kcpctl creates on the agent's cluster if they do not exist. It neither changes nor
-	// removes them, because their objects would go with them. Leave them out if something else installs them, such as an operator.
+	// Definitions are CustomResourceDefinitions that kcpctl creates on the agent's cluster if they do not exist. It
+	// neither changes nor removes them, because their objects would go with them. Leave them out if something else
+	// installs them, such as an operator.
 	Definitions []Object `json:"definitions,omitempty"`
 	// Permissions are rules for the agent on its cluster, in addition to those that the published resources need.
 	Permissions []rbacv1.PolicyRule `json:"permissions,omitempty"`
-	// Paused stops the agent. Objects stay as they are and are synchronized again later.
+	// Paused stops the agent. Objects are kept unchanged and are synchronized again later.
 	Paused bool `json:"paused,omitempty"`
 	// Replicas is the number of replicas. One of them synchronizes, the others replace it if it fails. Default: 1.
 	Replicas *int32 `json:"replicas,omitempty"`
@@ -47,14 +50,16 @@ type Agent struct {
 
 // PublishedResource is an API that an agent publishes: either a file, or a name and a spec.
 type PublishedResource struct {
-	// File is a file with manifests of kind PublishedResource, or a pattern such as widgets/*.yaml, relative to the setup file.
+	// File is a file with manifests of kind PublishedResource, or a pattern such as widgets/*.yaml, relative to the
+	// setup file.
 	File string `json:"file,omitempty"`
 	// Name is the name of the PublishedResource.
 	Name string `json:"name,omitempty"`
-	// Plural is the plural of the published kind on the cluster, for the permissions of the agent. A file with it has one manifest. Default:
-	// the usual plural of the kind, such as widgets for Widget.
+	// Plural is the plural of the published kind on the cluster, for the permissions of the agent. A file with it has
+	// one manifest. Default: the usual plural of the kind, such as widgets for Widget.
 	Plural string `json:"plural,omitempty"`
-	// Spec is the spec of the PublishedResource (api-syncagent: sdk/apis/syncagent/v1alpha1). Fields that kcpctl does not know are passed on.
+	// Spec is the spec of the PublishedResource (api-syncagent: sdk/apis/syncagent/v1alpha1). Fields that kcpctl does
+	// not know are passed on.
 	Spec Object `json:"spec,omitempty"`
 }
 

@@ -14,32 +14,34 @@ const (
 
 // Authentication configures how kcp authenticates its clients.
 type Authentication struct {
-	// Mode is where tokens are authenticated: Edge is at front-proxies, Everywhere is at front-proxies and shards. With Everywhere,
-	// the tokens are also valid at the URLs of shards and of virtual workspaces. Default: Edge.
+	// Mode is where tokens are authenticated: Edge is at front-proxies, Everywhere is at front-proxies and shards. With
+	// Everywhere, the tokens are also valid at the URLs of shards and of virtual workspaces. Default: Edge.
 	Mode AuthenticationMode `json:"mode,omitempty"`
-	// Anonymous accepts requests without credentials on shards, as the user system:anonymous. If it is false, only /healthz, /livez
-	// and /readyz need no credentials. Requests to front-proxies need them in any case. Default: true.
+	// Anonymous accepts requests without credentials on shards, as the user system:anonymous. If it is false, only
+	// /healthz, /livez and /readyz need no credentials. Requests to front-proxies need them in any case. Default: true.
 	Anonymous                *bool `json:"anonymous,omitempty"`
 	FrontProxyAuthentication `json:",inline"`
 }
 
-// FrontProxyAuthentication configures how front-proxies authenticate their clients. Fields of a front-proxy take precedence over
-// those of spec.authentication. Its groups are added to them.
+// FrontProxyAuthentication configures how front-proxies authenticate their clients. Fields of a front-proxy take
+// precedence over the fields of spec.authentication. Its groups are added to the groups there.
 type FrontProxyAuthentication struct {
-	// None passes all requests on without an identity, so that shards authenticate their tokens. No other field can be set.
+	// None passes all requests on without an identity, so that shards authenticate their tokens. No other field can be
+	// set.
 	None bool `json:"none,omitempty"`
-	// ClientCertificates accepts the client certificates of the setup. At least one front-proxy must accept them, because shards dial
-	// it. Shards accept them in any case. Default: true.
+	// ClientCertificates accepts the client certificates of the setup. At least one front-proxy must accept them,
+	// because shards dial it. Shards accept them in any case. Default: true.
 	ClientCertificates  *bool `json:"clientCertificates,omitempty"`
 	TokenAuthentication `json:",inline"`
-	// ServiceAccounts accepts the tokens of service accounts of this kcp. Without it, a front-proxy that authenticates other tokens
-	// refuses them, and any other front-proxy passes them on to shards. Default: true if the front-proxy authenticates other tokens.
+	// ServiceAccounts accepts the tokens of service accounts of this kcp. Without it, a front-proxy that authenticates
+	// other tokens refuses them, and any other front-proxy passes them on to shards. Default: true if the front-proxy
+	// authenticates other tokens.
 	ServiceAccounts *bool `json:"serviceAccounts,omitempty"`
-	// DropGroups are groups that front-proxies remove from the identity of a client, in addition to those that kcp always removes,
-	// such as system:masters. A trailing * matches any suffix.
+	// DropGroups are groups that front-proxies remove from the identity of a client, in addition to those that kcp
+	// always removes, such as system:masters. A trailing * matches any suffix.
 	DropGroups []string `json:"dropGroups,omitempty"`
-	// PassOnGroups are the only groups that front-proxies do not remove, in addition to those that the setup itself needs, such as
-	// system:authenticated. A trailing * matches any suffix. Default: all groups.
+	// PassOnGroups are the only groups that front-proxies do not remove, in addition to those that the setup itself
+	// needs, such as system:authenticated. A trailing * matches any suffix. Default: all groups.
 	PassOnGroups []string `json:"passOnGroups,omitempty"`
 }
 
@@ -52,7 +54,8 @@ type TokenAuthentication struct {
 	Config *AuthenticationConfig `json:"config,omitempty"`
 	// Webhook asks a server about tokens.
 	Webhook *AuthenticationWebhook `json:"webhook,omitempty"`
-	// TokenFile accepts the tokens in a file, with lines of the form token,user,uid,"group1,group2". Default of the key: tokens.csv.
+	// TokenFile accepts the tokens in a file, with lines of the form token,user,uid,"group1,group2". Default of the
+	// key: tokens.csv.
 	TokenFile *SecretKey `json:"tokenFile,omitempty"`
 }
 
@@ -64,27 +67,30 @@ type OIDC struct {
 	ClientID string `json:"clientID"`
 	// UsernameClaim is the claim with the name of the user. Default: sub.
 	UsernameClaim string `json:"usernameClaim,omitempty"`
-	// UsernamePrefix is put before names of users. The value - means none. Default: the issuer URL and #, but none for the claim email.
+	// UsernamePrefix is put before names of users. The value - means none. Default: the issuer URL and #, but none for
+	// the claim email.
 	UsernamePrefix string `json:"usernamePrefix,omitempty"`
 	// GroupsClaim is the claim with the groups of the user. Without it, users are in no groups of the issuer.
 	GroupsClaim string `json:"groupsClaim,omitempty"`
-	// GroupsPrefix is put before names of groups. Without it, the issuer can put users into any group that front-proxies do not drop.
+	// GroupsPrefix is put before names of groups. Without it, the issuer can put users into any group that
+	// front-proxies do not drop.
 	GroupsPrefix string `json:"groupsPrefix,omitempty"`
 	// SigningAlgs are the accepted algorithms of signatures, such as RS256 or ES256. Default: RS256.
 	SigningAlgs []string `json:"signingAlgs,omitempty"`
 	// RequiredClaims are claims that tokens must have, and their values.
 	RequiredClaims map[string]string `json:"requiredClaims,omitempty"`
-	// CA are the certificates of the authorities that the issuer's certificate is verified with, in PEM format. Default: those of the
-	// system.
+	// CA are the certificates of the authorities that the issuer's certificate is verified with, in PEM format.
+	// Default: the authorities of the system.
 	CA string `json:"ca,omitempty"`
 	// CAFrom is a Secret or ConfigMap with these certificates, instead of ca. Default of the key: ca.crt.
 	CAFrom *KeyReference `json:"caFrom,omitempty"`
-	// Scopes are what kcpctl kubeconfig --oidc requests at login, besides openid. Default: email or profile, if the user name is one of
-	// their claims, and groups, if groupsClaim is groups.
+	// Scopes are the scopes that kcpctl kubeconfig --oidc requests at login, besides openid. Default: email or profile,
+	// if the user name is one of their claims, and groups, if groupsClaim is groups.
 	Scopes []string `json:"scopes,omitempty"`
 }
 
-// AuthenticationConfig is the list jwt of a Kubernetes AuthenticationConfiguration. kcp compiles the CEL expressions when it starts.
+// AuthenticationConfig is the list jwt of a Kubernetes AuthenticationConfiguration. kcp compiles the CEL expressions
+// when it starts.
 type AuthenticationConfig struct {
 	// JWT are the issuers.
 	JWT []JWTAuthenticator `json:"jwt"`
@@ -108,8 +114,8 @@ type Issuer struct {
 	URL string `json:"url"`
 	// DiscoveryURL is where its discovery document is, if not at the URL with /.well-known/openid-configuration.
 	DiscoveryURL string `json:"discoveryURL,omitempty"`
-	// CertificateAuthority are the certificates of the authorities that the issuer's certificate is verified with, in PEM format.
-	// Default: those of the system.
+	// CertificateAuthority are the certificates of the authorities that the issuer's certificate is verified with, in
+	// PEM format. Default: the authorities of the system.
 	CertificateAuthority string `json:"certificateAuthority,omitempty"`
 	// Audiences are the clients for which the issuer must have issued tokens (the claim aud): one of them is enough.
 	Audiences []string `json:"audiences"`
@@ -205,7 +211,8 @@ type KeyReference struct {
 
 // IsZero reports whether nothing is set.
 func (a FrontProxyAuthentication) IsZero() bool {
-	return !a.None && a.ClientCertificates == nil && a.TokenAuthentication == (TokenAuthentication{}) && a.ServiceAccounts == nil &&
+	return !a.None && a.ClientCertificates == nil && a.TokenAuthentication == (TokenAuthentication{}) &&
+		a.ServiceAccounts == nil &&
 		len(a.DropGroups) == 0 && len(a.PassOnGroups) == 0
 }
 

@@ -7,7 +7,8 @@ type CacheServer struct {
 	Component `json:",inline"`
 	// Etcd stores the cache. Default: embedded and ephemeral, because the shards can rewrite the cache.
 	Etcd *Etcd `json:"etcd,omitempty"`
-	// URL is the address for components on other clusters, such as https://cache.example.com:6443, or auto (see Expose).
+	// URL is the address for components on other clusters, such as https://cache.example.com:6443, or auto (see
+	// Expose).
 	URL string `json:"url,omitempty"`
 }
 
@@ -28,13 +29,15 @@ type ShardSpec struct {
 	Component `json:",inline"`
 	// Etcd stores the data of the shard. Default: spec.etcd.
 	Etcd *Etcd `json:"etcd,omitempty"`
-	// URL is the base URL of the shard, the address for other shards and front-proxies, or auto (see Expose). Default: its Service.
+	// URL is the base URL of the shard, the address for other shards and front-proxies, or auto (see Expose). Default:
+	// its Service.
 	URL string `json:"url,omitempty"`
-	// VirtualWorkspaceURL is the address of the shard's virtual workspaces for clients. Default: the base URL, or the URL of the
-	// virtual workspace server of this shard.
+	// VirtualWorkspaceURL is the address of the shard's virtual workspaces for clients. Default: the base URL, or the
+	// URL of the virtual workspace server of this shard.
 	VirtualWorkspaceURL string `json:"virtualWorkspaceURL,omitempty"`
-	// FrontProxy is the name of the front-proxy through which this shard reaches the workspaces of other shards. It must accept client
-	// certificates. Default: the first such front-proxy on the cluster of the shard, or the first one at all.
+	// FrontProxy is the name of the front-proxy through which this shard reaches the workspaces of other shards. It
+	// must accept client certificates. Default: the first such front-proxy on the cluster of the shard, or the first
+	// one at all.
 	FrontProxy string `json:"frontProxy,omitempty"`
 	// Labels are set on the Shard object in kcp, in addition to the label name. Workspaces select shards by them.
 	Labels map[string]string `json:"labels,omitempty"`
@@ -45,7 +48,8 @@ type FrontProxy struct {
 	// Name is a DNS label.
 	Name      string `json:"name"`
 	Component `json:",inline"`
-	// External is the address of this front-proxy for clients. Default: spec.external for the first front-proxy, else its Service.
+	// External is the address of this front-proxy for clients. Default: spec.external for the first front-proxy, else
+	// its Service.
 	External External `json:"external,omitzero"`
 	// Authentication configures how this front-proxy authenticates its clients. Default: spec.authentication.
 	Authentication FrontProxyAuthentication `json:"authentication,omitzero"`
@@ -64,8 +68,8 @@ type VirtualWorkspace struct {
 	Shard string `json:"shard,omitempty"`
 	// URL is its address for clients, or auto (see Expose). Default: its Service.
 	URL string `json:"url,omitempty"`
-	// FrontProxy is the name of the front-proxy through which it reaches the workspaces of other shards. It must accept client
-	// certificates. Default: the first such front-proxy on its cluster, or the first one at all.
+	// FrontProxy is the name of the front-proxy through which it reaches the workspaces of other shards. It must accept
+	// client certificates. Default: the first such front-proxy on its cluster, or the first one at all.
 	FrontProxy string `json:"frontProxy,omitempty"`
 }
 
@@ -73,7 +77,8 @@ type VirtualWorkspace struct {
 type Kubeconfig struct {
 	// Name is a DNS label. It is part of the name of the Secret.
 	Name string `json:"name"`
-	// Target is the server that the kubeconfig connects to. Default: the first front-proxy that accepts client certificates.
+	// Target is the server that the kubeconfig connects to. Default: the first front-proxy that accepts client
+	// certificates.
 	Target Target `json:"target,omitzero"`
 	// User is the common name of the certificate. Default: the name.
 	User string `json:"user,omitempty"`

@@ -8,7 +8,7 @@ const (
 	ExposeClusterIP ExposeType = "ClusterIP"
 	// ExposeNodePort exposes a component at a port of every node.
 	ExposeNodePort ExposeType = "NodePort"
-	// ExposeLoadBalancer exposes a component by a load balancer of its own.
+	// ExposeLoadBalancer exposes a component by its own load balancer.
 	ExposeLoadBalancer ExposeType = "LoadBalancer"
 	// ExposeIngress exposes a component by an Ingress that passes TLS through.
 	ExposeIngress ExposeType = "Ingress"
@@ -34,17 +34,17 @@ const AddressAuto = "auto"
 // Expose is how a component is reached from outside its cluster. Its type alone may be written as one word, such as
 // expose: NodePort.
 type Expose struct {
-	// Type is ClusterIP, NodePort, LoadBalancer, Ingress, TLSRoute or Route. All types but ClusterIP need the address of the
-	// component: its url, or the external address of a front-proxy. For NodePort and LoadBalancer that may be auto: the address
-	// that the cluster assigns. Default: ClusterIP.
+	// Type is ClusterIP, NodePort, LoadBalancer, Ingress, TLSRoute or Route. All types but ClusterIP need the address
+	// of the component: its url, or the external address of a front-proxy. For NodePort and LoadBalancer that may be
+	// auto: the address that the cluster assigns. Default: ClusterIP.
 	Type ExposeType `json:"type,omitempty"`
 	// Annotations are set on the object that exposes the component: the Service, Ingress, TLSRoute or Route.
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// NodePort is the port of the nodes, for the type NodePort. Default: the port of the address. If that has none, Kubernetes
-	// chooses one, and it is kept.
+	// NodePort is the port of the nodes, for the type NodePort. Default: the port of the address. If the address has no
+	// port, Kubernetes chooses one, and it is kept.
 	NodePort int32 `json:"nodePort,omitempty"`
-	// ClassName is the class of the Ingress. It determines the annotation for TLS passthrough. Default: the default class of the
-	// cluster, with the annotations of all known controllers.
+	// ClassName is the class of the Ingress. It determines the annotation for TLS passthrough. Default: the default
+	// class of the cluster, with the annotations of all known controllers.
 	ClassName string `json:"className,omitempty"`
 	// Gateway is the Gateway of the TLSRoute.
 	Gateway Gateway `json:"gateway,omitzero"`

@@ -22,6 +22,10 @@ type Setup struct {
 type Metadata struct {
 	// Name is the prefix of the names of all objects: a DNS label.
 	Name string `json:"name"`
+	// Installation is the ID of the installation that the file is for, such as demo-x7k2m9qd. Commands refuse any
+	// other one, and kcpctl up creates it only with --new-installation. Without it, the file is for the installation
+	// that its clusters have.
+	Installation string `json:"installation,omitempty"`
 }
 
 // Spec describes a kcp installation.
@@ -32,13 +36,17 @@ type Spec struct {
 	Image Image `json:"image,omitzero"`
 	// External is the address of kcp for clients. Default: the name of the first front-proxy's Service, and port 6443.
 	External External `json:"external,omitzero"`
-	// Clusters are the Kubernetes clusters of the components. Default: one cluster named default, with the current kubeconfig
-	// context.
+	// Clusters are the Kubernetes clusters of the components. Default: one cluster named default, with the current
+	// kubeconfig context.
 	Clusters []Cluster `json:"clusters,omitempty"`
 	// PKI configures certificates and the storage of the private keys of their CAs.
 	PKI PKI `json:"pki,omitzero"`
 	// Authentication configures how kcp authenticates its clients.
 	Authentication Authentication `json:"authentication,omitzero"`
+	// FeatureGates are feature gates of kcp, for all shards and front-proxies: WorkspaceMounts: true. Front-proxies
+	// have them from v0.29.0 on. WorkspaceMounts must not be used together with shards that are reached from outside of
+	// their cluster.
+	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 	// Defaults are defaults for all components except etcd. Fields of a component take precedence.
 	Defaults Defaults `json:"defaults,omitzero"`
 	// Etcd is the default etcd of all shards.
@@ -53,8 +61,8 @@ type Spec struct {
 	FrontProxies []FrontProxy `json:"frontProxies,omitempty"`
 	// VirtualWorkspaces are separate servers for the virtual workspaces of shards. Without one, a shard serves its own.
 	VirtualWorkspaces []VirtualWorkspace `json:"virtualWorkspaces,omitempty"`
-	// Kubeconfigs are kubeconfigs for kcp that kcpctl up stores in Secrets. Default: one kubeconfig named admin, for the first
-	// front-proxy that accepts client certificates.
+	// Kubeconfigs are kubeconfigs for kcp that kcpctl up stores in Secrets. Default: one kubeconfig named admin, for
+	// the first front-proxy that accepts client certificates.
 	Kubeconfigs []Kubeconfig `json:"kubeconfigs,omitempty"`
 	// Workspaces are workspaces in the root workspace, which kcpctl up applies when all shards serve.
 	Workspaces []Workspace `json:"workspaces,omitempty"`
@@ -62,6 +70,8 @@ type Spec struct {
 	Agents []Agent `json:"agents,omitempty"`
 	// Workloads runs Deployments of workspaces in physical clusters.
 	Workloads *Workloads `json:"workloads,omitempty"`
+	// TakeOver is the installation of kcp-operator that this setup takes over.
+	TakeOver *TakeOver `json:"takeOver,omitempty"`
 }
 
 // Image is a container image and its pull policy.
@@ -82,8 +92,8 @@ type Image struct {
 type External struct {
 	// Hostname is a DNS name, an IP address, or auto (see Expose).
 	Hostname string `json:"hostname,omitempty"`
-	// Port is between 1 and 65535. Default: 6443, or 443 behind an Ingress, a TLSRoute or a Route, or the node port that Kubernetes
-	// chooses.
+	// Port is between 1 and 65535. Default: 6443, or 443 behind an Ingress, a TLSRoute or a Route, or the node port
+	// that Kubernetes chooses.
 	Port int32 `json:"port,omitempty"`
 }
 
@@ -104,18 +114,18 @@ type Cluster struct {
 	// AsGroups are the groups to impersonate together with as.
 	AsGroups []string `json:"asGroups,omitempty"`
 	// Region is the label region of the shards on this cluster, so that kubectl create workspace --location-selector
-	// region=us selects them. The labels of a shard take precedence. Objects of front-proxies on this cluster get the label
-	// topology.kubernetes.io/region.
+	// region=us selects them. The labels of a shard take precedence. Objects of front-proxies on this cluster get the
+	// label topology.kubernetes.io/region.
 	Region string `json:"region,omitempty"`
-	// IPFamilyPolicy is that of all Services on this cluster: SingleStack, PreferDualStack or RequireDualStack. Without it,
-	// Services have one family.
+	// IPFamilyPolicy is the policy of all Services on this cluster: SingleStack, PreferDualStack or RequireDualStack.
+	// Without it, Services have one family.
 	IPFamilyPolicy corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
-	// IPFamilies are those of all Services on this cluster, the primary one first: IPv4, IPv6. The primary one of a running Service
-	// cannot be changed. Without them, Services have that of the cluster.
+	// IPFamilies are the families of all Services on this cluster, the primary one first: IPv4, IPv6. The primary one
+	// of a running Service cannot be changed. Without them, Services have the family of the cluster.
 	IPFamilies []corev1.IPFamily `json:"ipFamilies,omitempty"`
-	// Workspace is the path of a workspace, such as root:services, that takes the place of this cluster with --local: agents publish the APIs
-	// of the workspace. Without it, agents on this machine publish those of the cluster, if context or kubeconfig is set. It has no effect
-	// without --local.
+	// Workspace is the path of a workspace, such as root:services, that takes the place of this cluster with --local:
+	// agents publish the APIs of the workspace. Without it, agents on this machine publish the APIs of the cluster, if
+	// context or kubeconfig is set. It has no effect without --local.
 	Workspace string `json:"workspace,omitempty"`
 }
 
@@ -146,7 +156,8 @@ type PKI struct {
 	Store PKIStore `json:"store,omitempty"`
 	// Directory is the directory of the store Directory, relative to the setup file. Default: pki.
 	Directory string `json:"directory,omitempty"`
-	// KeyAlgorithm is the algorithm of new private keys: ECDSA-P256, ECDSA-P384, RSA-2048 or RSA-4096. Default: ECDSA-P256.
+	// KeyAlgorithm is the algorithm of new private keys: ECDSA-P256, ECDSA-P384, RSA-2048 or RSA-4096. Default:
+	// ECDSA-P256.
 	KeyAlgorithm KeyAlgorithm `json:"keyAlgorithm,omitempty"`
 	// CAValidity is the lifetime of CAs. Default: 87600h.
 	CAValidity metav1.Duration `json:"caValidity,omitzero"`
@@ -161,7 +172,8 @@ type Overlay map[string]any
 type Defaults struct {
 	// Replicas is the number of replicas. Default: 1.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Resources are the resources of the container. Default: small requests that depend on the kind of component, and no limits.
+	// Resources are the resources of the container. Default: small requests that depend on the kind of component, and
+	// no limits.
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 	// PodTemplate is a partial PodTemplateSpec that is merged into the rendered one.
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
@@ -179,13 +191,14 @@ type Component struct {
 	Cluster string `json:"cluster,omitempty"`
 	// Image overrides fields of spec.image.
 	Image Image `json:"image,omitzero"`
-	// Expose is how the component is reached from outside its cluster: an object, or its type. It is ignored with --local. A service
-	// overlay takes precedence. Default: ClusterIP.
+	// Expose is how the component is reached from outside its cluster: an object, or its type. It is ignored with
+	// --local. A service overlay takes precedence. Default: ClusterIP.
 	Expose   Expose `json:"expose,omitzero"`
 	Defaults `json:",inline"`
-	// Aliases are the names of additional Services that lead to the component, in its namespace. Its serving certificate contains
-	// them. Use them while clients move from the Services of an earlier installation, such as alpha-shard-kcp of kcp-operator. An existing
-	// Service keeps its type and its addresses, and leads to the component as soon as that serves.
+	// Aliases are the names of additional Services that lead to the component, in its namespace. Its serving
+	// certificate contains them. Use them while clients move from the Services of an earlier installation, such as
+	// alpha-shard-kcp of kcp-operator. An existing Service keeps its type and its addresses, and leads to the component
+	// as soon as that serves.
 	Aliases []string `json:"aliases,omitempty"`
 }
 
@@ -203,7 +216,8 @@ type Etcd struct {
 type ManagedEtcd struct {
 	// Replicas is the number of members: 1 or 3. Default: 1.
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Image is the image of etcd, with etcd and etcdctl in its PATH. Default: the image that this release of kcpctl was tested with.
+	// Image is the image of etcd, with etcd and etcdctl in its PATH. Default: the image that this release of kcpctl was
+	// tested with.
 	Image string `json:"image,omitempty"`
 	// Storage is the size of the volume of each member. Default: 8Gi.
 	Storage *resource.Quantity `json:"storage,omitempty"`
@@ -211,22 +225,28 @@ type ManagedEtcd struct {
 	StorageClassName string `json:"storageClassName,omitempty"`
 	// Ephemeral stores the data in the pod, so that it is lost with the pod. Use it for tests only.
 	Ephemeral bool `json:"ephemeral,omitempty"`
+	// Quota is the size that the data may have (--quota-backend-bytes). A member that reaches it accepts no more
+	// writes. It must be smaller than storage. Default: 2Gi, the default of etcd.
+	Quota *resource.Quantity `json:"quota,omitempty"`
+	// AutoCompaction is how long etcd keeps earlier revisions, such as 30m (--auto-compaction-retention). Default: etcd
+	// compacts nothing, and kcp does every five minutes.
+	AutoCompaction metav1.Duration `json:"autoCompaction,omitzero"`
 	// Resources are the resources of the etcd container. Default: small requests, and no limits.
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 	// PodTemplate is a partial PodTemplateSpec that is merged into the rendered one.
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
-	// ExtraArgs are additional flags of etcd, such as --quota-backend-bytes=8589934592.
+	// ExtraArgs are additional flags of etcd, such as --snapshot-count=10000.
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 }
 
 // ExternalEtcd is an existing etcd.
 type ExternalEtcd struct {
-	// Endpoints are the URLs of the members, such as https://etcd.example.com:2379. A shard without endpoints uses those of
-	// spec.etcd.
+	// Endpoints are the URLs of the members, such as https://etcd.example.com:2379. A shard without endpoints uses the
+	// endpoints of spec.etcd.
 	Endpoints []string `json:"endpoints"`
-	// Prefix is the prefix of all keys, so that shards and installations can share an etcd. Default: /<installation>/<shard>, where
-	// <installation> is the ID that the first kcpctl up creates. It must not be set for a cache server, which has a fixed prefix,
-	// or in spec.etcd, because each shard needs its own.
+	// Prefix is the prefix of all keys, so that shards and installations can share an etcd. Default:
+	// /<installation>/<shard>, where <installation> is the ID that the first kcpctl up creates. It must not be set for
+	// a cache server, which has a fixed prefix, or in spec.etcd, because each shard needs its own.
 	Prefix string `json:"prefix,omitempty"`
 	// TLSSecret is the name of a Secret with ca.crt, tls.crt and tls.key. It is required if the endpoints are https.
 	TLSSecret string `json:"tlsSecret,omitempty"`
@@ -238,7 +258,10 @@ type EmbeddedEtcd struct {
 	Storage *resource.Quantity `json:"storage,omitempty"`
 	// StorageClassName is the storage class of the volume. Default: the default class of the cluster.
 	StorageClassName string `json:"storageClassName,omitempty"`
-	// Ephemeral stores the data in the pod, so that it is lost with the pod. Default: false, but true for a cache server, because
-	// the shards can rewrite the cache.
+	// Ephemeral stores the data in the pod, so that it is lost with the pod. Default: false, but true for a cache
+	// server, because the shards can rewrite the cache.
 	Ephemeral *bool `json:"ephemeral,omitempty"`
 }
+
+// GateWorkspaceMounts is the feature gate for workspaces that are served by another URL.
+const GateWorkspaceMounts = "WorkspaceMounts"

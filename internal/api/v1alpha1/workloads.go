@@ -7,30 +7,35 @@ import (
 
 // Workloads is transparent multi-cluster: users create Deployments in workspaces, and they run in physical clusters.
 type Workloads struct {
-	// Cluster is the name of the cluster in spec.clusters on which the controller runs. Default: the cluster of the root shard.
+	// Cluster is the name of the cluster in spec.clusters on which the controller runs. Default: the cluster of the
+	// root shard.
 	Cluster string `json:"cluster,omitempty"`
-	// Workspace is the path of the compute workspace, which has the Cluster objects and the APIExports. kcpctl up creates it if it does not
-	// exist. Its administrators can read the credentials for all clusters. Default: root:compute.
+	// Workspace is the path of the compute workspace, which has the Cluster objects and the APIExports. kcpctl up
+	// creates it if it does not exist. Its administrators can read the credentials for all clusters. Default:
+	// root:compute.
 	Workspace string `json:"workspace,omitempty"`
-	// WorkspaceType is the name of the WorkspaceType in the compute workspace whose workspaces can use the APIs. Default: workload.
+	// WorkspaceType is the name of the WorkspaceType in the compute workspace whose workspaces can use the APIs.
+	// Default: workload.
 	WorkspaceType string `json:"workspaceType,omitempty"`
-	// Groups are the groups of users who may create workspaces of this type, where they may create workspaces at all. Their Pods run in the
-	// physical clusters. Default: system:authenticated, which are all users.
+	// Groups are the groups of users who may create workspaces of this type, where they may create workspaces at all.
+	// Their Pods run in the physical clusters. Default: system:authenticated, which are all users.
 	Groups []string `json:"groups,omitempty"`
-	// APIs are the APIs of the clusters that are published, as RESOURCE.GROUP. Default: deployments.apps, statefulsets.apps, services,
-	// persistentvolumeclaims, ingresses.networking.k8s.io, jobs.batch, cronjobs.batch, networkpolicies.networking.k8s.io,
-	// poddisruptionbudgets.policy and horizontalpodautoscalers.autoscaling.
+	// APIs are the APIs of the clusters that are published, as RESOURCE.GROUP. Default: deployments.apps,
+	// statefulsets.apps, services, persistentvolumeclaims, ingresses.networking.k8s.io, jobs.batch, cronjobs.batch,
+	// networkpolicies.networking.k8s.io, poddisruptionbudgets.policy and horizontalpodautoscalers.autoscaling.
 	APIs []string `json:"apis,omitempty"`
-	// Rebalance is when replicas that run move to clusters with more room. With OnRequest, kcpctl workloads rebalance moves them. With Gradual, they
-	// move whenever the imbalance is large, a few at a time. The annotation workloads.kcp.dev/rebalance of a workload or of its namespace takes
-	// precedence. Default: OnRequest.
+	// Rebalance is when replicas that run move to clusters with more room. With OnRequest, kcpctl workloads rebalance
+	// moves them. With Gradual, they move whenever the imbalance is large, a few at a time. The annotation
+	// workloads.kcp.dev/rebalance of a workload or of its namespace takes precedence. Default: OnRequest.
 	Rebalance Rebalance `json:"rebalance,omitempty"`
 	// Clusters are the physical clusters.
 	Clusters []WorkloadCluster `json:"clusters,omitempty"`
-	// Image overrides fields of the image of kcpctl, which the controller and the syncers run. Default: ghcr.io/kcpctl/kcpctl, with the tag latest,
-	// and with the pull policy and the pull secrets of spec.image. It has no effect with --local.
+	// Image overrides fields of the image of kcpctl, which the controller and the syncers run. Default:
+	// ghcr.io/kcpctl/kcpctl, with the tag latest, and with the pull policy and the pull secrets of spec.image. It has
+	// no effect with --local.
 	Image Image `json:"image,omitzero"`
-	// Replicas is the number of replicas of the controller. One of them works, the others replace it if it fails. Default: 1.
+	// Replicas is the number of replicas of the controller. One of them works, the others replace it if it fails.
+	// Default: 1.
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Resources are the resources of the container. Default: small requests, and no limits.
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
@@ -78,27 +83,29 @@ const (
 	PodSecurityRestricted PodSecurity = "restricted"
 )
 
-// WorkloadCluster is a physical Kubernetes cluster that runs the objects of workspaces. kcpctl up creates a ServiceAccount for the
-// syncer there. It does not store the kubeconfig of the user.
+// WorkloadCluster is a physical Kubernetes cluster that runs the objects of workspaces. kcpctl up creates a
+// ServiceAccount for the syncer there. It does not store the kubeconfig of the user.
 type WorkloadCluster struct {
-	// Name is the name of the Cluster object: a DNS label of at most 40 characters. It is the value of the label workloads.kcp.dev/cluster of all
-	// objects that run there, so it cannot be changed.
+	// Name is the name of the Cluster object: a DNS label of at most 40 characters. It is the value of the label
+	// workloads.kcp.dev/cluster of all objects that run there, so it cannot be changed.
 	Name string `json:"name"`
 	// Context is the kubeconfig context with which kcpctl up prepares the cluster. Default: the current context.
 	Context string `json:"context,omitempty"`
 	// Kubeconfig is the path to a kubeconfig file. Default: the kubeconfig that kubectl uses.
 	Kubeconfig string `json:"kubeconfig,omitempty"`
-	// Cluster is the name of a cluster in spec.clusters that this physical cluster is, instead of context and kubeconfig. The syncer runs in its
-	// namespace. Only with syncMode Pull. Default: the syncer runs in the namespace kcpctl-syncer.
+	// Cluster is the name of a cluster in spec.clusters that this physical cluster is, instead of context and
+	// kubeconfig. The syncer runs in its namespace. Only with syncMode Pull. Default: the syncer runs in the namespace
+	// kcpctl-syncer.
 	Cluster string `json:"cluster,omitempty"`
-	// Server is the URL at which the controller reaches the API server. Default: that of the kubeconfig.
+	// Server is the URL at which the controller reaches the API server. Default: the URL in the kubeconfig.
 	Server string `json:"server,omitempty"`
-	// SyncMode is Push, Pull or None. With Push, the controller connects to the cluster and syncs it. With Pull, a Deployment in the cluster does,
-	// and connects to kcp. With None, the user runs kcpctl syncer. Default: Push.
+	// SyncMode is Push, Pull or None. With Push, the controller connects to the cluster and syncs it. With Pull, a
+	// Deployment in the cluster does, and connects to kcp. With None, the user runs kcpctl syncer. Default: Push.
 	SyncMode SyncMode `json:"syncMode,omitempty"`
-	// Resources are the resources of the syncer's container. Only with syncMode Pull. Default: small requests, and no limits.
+	// Resources are the resources of the syncer's container. Only with syncMode Pull. Default: small requests, and no
+	// limits.
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
-	// PodTemplate is a partial PodTemplateSpec that is merged into that of the syncer. Only with syncMode Pull.
+	// PodTemplate is a partial PodTemplateSpec that is merged into the one of the syncer. Only with syncMode Pull.
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
 	// Labels are the labels of the Cluster object. Users select clusters by them.
 	Labels map[string]string `json:"labels,omitempty"`
@@ -106,16 +113,16 @@ type WorkloadCluster struct {
 	WorkspaceSelector *WorkspaceSelector `json:"workspaceSelector,omitempty"`
 	// Tenancy confines the objects of workspaces in the cluster. Default: the defaults of its fields.
 	Tenancy *Tenancy `json:"tenancy,omitempty"`
-	// MaxCapacity bounds the allocatable resources that the syncer of the cluster may report, such as cpu: "64". Resources that are not listed are
-	// not bounded.
+	// MaxCapacity bounds the allocatable resources that the syncer of the cluster may report, such as cpu: "64".
+	// Resources that are not listed are not bounded.
 	MaxCapacity corev1.ResourceList `json:"maxCapacity,omitempty"`
-	// EvictAfter is how long the cluster may be not ready before other clusters run its share, too. What runs there stays. 0s means that no other
-	// cluster runs it. Default: 60s.
+	// EvictAfter is how long the cluster may be not ready before other clusters run its share, too. Objects that run
+	// there are kept. 0s means that no other cluster runs its share. Default: 60s.
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
-	// PodSecurity is what pods of workspaces may do in the cluster: privileged, baseline or restricted, a Pod Security Standard. With privileged, a
-	// user of a workspace can control the nodes. Default: baseline.
+	// PodSecurity is what pods of workspaces may do in the cluster: privileged, baseline or restricted, a Pod Security
+	// Standard. With privileged, a user of a workspace can control the nodes. Default: baseline.
 	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
-	// Unschedulable means that nothing new is scheduled to the cluster. What runs there stays.
+	// Unschedulable means that no new objects are scheduled to the cluster. Objects that run there are kept.
 	Unschedulable bool `json:"unschedulable,omitempty"`
 }
 
@@ -125,7 +132,7 @@ type WorkspaceSelector struct {
 	Paths []string `json:"paths"`
 }
 
-// Isolation is which pods may connect to those of a workspace.
+// Isolation determines which pods may connect to pods of a workspace.
 type Isolation string
 
 const (
@@ -135,16 +142,17 @@ const (
 	IsolationNone Isolation = "None"
 )
 
-// Tenancy confines the objects of workspaces in a physical cluster. The syncer writes a ResourceQuota, a LimitRange and a NetworkPolicy into each
-// of their namespaces, and refuses objects that ask for more.
+// Tenancy confines the objects of workspaces in a physical cluster. The syncer writes a ResourceQuota, a LimitRange and
+// a NetworkPolicy into each of their namespaces, and refuses objects that request more.
 type Tenancy struct {
-	// Quota is the hard limit of the ResourceQuota of each namespace. {} means none. Default: 1000 pods and 20 services.loadbalancers.
+	// Quota is the hard limit of the ResourceQuota of each namespace. {} means none. Default: 1000 pods and 20
+	// services.loadbalancers.
 	Quota corev1.ResourceList `json:"quota,omitzero"`
 	// LimitRange has the limits of the LimitRange of each namespace. Default: none.
 	LimitRange []LimitRangeItem `json:"limitRange,omitempty"`
-	// Isolation is which pods may connect to those of a workspace. With Workspace, pods of the same workspace, clients from outside of the cluster,
-	// and pods that are not of any workspace can. Pods of the workspace cannot connect to the metadata service of the nodes. With None, all can.
-	// Default: Workspace.
+	// Isolation determines which pods may connect to pods of a workspace. With Workspace, pods of the same workspace,
+	// clients from outside of the cluster, and pods that are not of any workspace can. Pods of the workspace cannot
+	// connect to the metadata service of the nodes. With None, all can. Default: Workspace.
 	Isolation Isolation `json:"isolation,omitempty"`
 	// PriorityClasses are the names of the PriorityClasses that pods may have. Default: none.
 	PriorityClasses []string `json:"priorityClasses,omitempty"`

@@ -2,18 +2,19 @@ package v1alpha1
 
 import rbacv1 "k8s.io/api/rbac/v1"
 
-// Workspace is a workspace of kcp, with its access, its APIs and the workspaces in it. kcpctl up creates it when all shards serve.
+// Workspace is a workspace of kcp, with its access, its APIs and the workspaces in it. kcpctl up creates it when all
+// shards serve.
 type Workspace struct {
 	// Name is the last part of the path: a DNS label. The workspace team-a of this list has the path root:team-a.
 	Name string `json:"name"`
-	// Type is the WorkspaceType, with or without the path of its workspace: universal, root:organization. kcp does not change the type
-	// of an existing workspace. Default: the one that kcp chooses for the parent, universal in root.
+	// Type is the WorkspaceType, with or without the path of its workspace: universal, root:organization. kcp does not
+	// change the type of an existing workspace. Default: the one that kcp chooses for the parent, universal in root.
 	Type string `json:"type,omitempty"`
-	// Selector are labels of the shards that the workspace may be placed on, such as region: eu, or name: alpha. kcp does not move an
-	// existing workspace. Default: any shard.
+	// Selector are labels of the shards that the workspace may be placed on, such as region: eu, or name: alpha. kcp
+	// does not move an existing workspace. Default: any shard.
 	Selector map[string]string `json:"selector,omitempty"`
-	// Existing uses a workspace that belongs to someone else: it is created if it does not exist, and otherwise neither changed nor
-	// removed. Its access, bindings and workspaces are applied. Default: false.
+	// Existing uses a workspace that belongs to someone else: it is created if it does not exist, and otherwise neither
+	// changed nor removed. Its access, bindings and workspaces are applied. Default: false.
 	Existing bool `json:"existing,omitempty"`
 	// Access are the users and groups that may enter the workspace, and what they may do in it.
 	Access []WorkspaceAccess `json:"access,omitempty"`
@@ -27,8 +28,8 @@ type Workspace struct {
 type WorkspaceAccess struct {
 	// Name is the name of the access in this workspace. Default: clusterRole.
 	Name string `json:"name,omitempty"`
-	// ClusterRole is a ClusterRole that exists in the workspace, such as cluster-admin or view. Leave it out and set rules for a role of
-	// its own. Without both, users and groups may only enter.
+	// ClusterRole is a ClusterRole that exists in the workspace, such as cluster-admin or view. Leave it out and set
+	// rules for its own role. Without both, users and groups may only enter.
 	ClusterRole string `json:"clusterRole,omitempty"`
 	// Rules are the rules of a ClusterRole that is created for this access.
 	Rules []rbacv1.PolicyRule `json:"rules,omitempty"`
@@ -44,8 +45,9 @@ type WorkspaceBinding struct {
 	Export string `json:"export"`
 	// Name is the name of the APIBinding. Default: the name of the APIExport.
 	Name string `json:"name,omitempty"`
-	// AcceptAllClaims accepts all permission claims of the APIExport. If its owner adds one, the next kcpctl up accepts it too.
-	// Default: false.
+	// AcceptAllClaims accepts the permission claims that the APIExport has when kcpctl up creates the APIBinding, and
+	// for the APIExport of an agent of the setup those that follow from the agent. Claims that the owner adds later are
+	// not accepted: list them in claims. Default: false.
 	AcceptAllClaims bool `json:"acceptAllClaims,omitempty"`
 	// Claims are the permission claims to accept. Others are not accepted.
 	Claims []PermissionClaim `json:"claims,omitempty"`

@@ -1,6 +1,7 @@
-// Package fakeapi is an API server for tests, and a kcp: it stores objects of any kind, in logical clusters if the path has one. It
-// lists, watches and patches them, counts generations, and waits for finalizers. It does not know schemas, so that a server-side
-// apply is a merge, and lists are replaced. NewMemory returns one that is reached without a network, and that does more.
+// Package fakeapi is an API server for tests, and a kcp: it stores objects of any kind, in logical clusters if the path
+// has one. It lists, watches and patches them, counts generations, and waits for finalizers. It does not know schemas,
+// so that a server-side apply is a merge, and lists are replaced. NewMemory returns one that is reached without a
+// network, and that does more.
 package fakeapi
 
 import (
@@ -56,7 +57,8 @@ type change struct {
 	kind    string
 }
 
-// key identifies an object. path is the path of its resource, without namespace and logical cluster: apis/apps/v1/deployments.
+// key identifies an object. path is the path of its resource, without namespace and logical cluster:
+// apis/apps/v1/deployments.
 type key struct{ cluster, path, namespace, name string }
 
 // stream is a watch.
@@ -105,8 +107,8 @@ func (s *Server) endWatches(match func(*stream) bool) {
 	}
 }
 
-// Blind ends all watches so that they cannot be continued, as when an API server restarts, and does not answer lists of a resource until the
-// returned function is called. It returns when a client has begun to list.
+// Blind ends all watches so that they cannot be continued, as when an API server restarts, and does not answer lists of
+// a resource until the returned function is called. It returns when a client has begun to list.
 func (s *Server) Blind(path string) (see func()) {
 	began, gate := make(chan struct{}), make(chan struct{})
 	var once sync.Once
@@ -152,8 +154,8 @@ func (s *Server) Writes() []string {
 	return out
 }
 
-// Apply creates an object in a logical cluster, or merges the text into it, as another client would. An empty cluster is that of an API
-// server.
+// Apply creates an object in a logical cluster, or merges the text into it, as another client would. An empty cluster
+// is that of an API server.
 func (s *Server) Apply(t T, cluster, path, text string) *unstructured.Unstructured {
 	t.Helper()
 	patch := map[string]any{}

@@ -34,8 +34,8 @@ func (m managers) clone() managers {
 	return out
 }
 
-// applied records a server-side apply. It adds nulls to the body for the fields that the client has applied before and does not apply now, and
-// returns the conflict, unless it is forced.
+// applied records a server-side apply. It adds nulls to the body for the fields that the client has applied before and
+// does not apply now, and returns the conflict, unless it is forced.
 func (m *memory) applied(k key, body map[string]any, live *unstructured.Unstructured, manager string, force bool) (conflict string) {
 	if m == nil {
 		return ""

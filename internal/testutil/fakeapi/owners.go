@@ -23,7 +23,8 @@ func (s *Server) ownerless(o *unstructured.Unstructured) bool {
 	return len(o.GetOwnerReferences()) > 0
 }
 
-// owns reports whether an object owns others. They stay until a test deletes them: only a server of NewMemory has a garbage collector.
+// owns reports whether an object owns others. They stay until a test deletes them: only a server of NewMemory has a
+// garbage collector.
 func (s *Server) owns(o *unstructured.Unstructured) bool {
 	for _, other := range s.objects {
 		if owned(other, o.GetUID()) {

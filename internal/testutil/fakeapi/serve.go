@@ -26,7 +26,8 @@ type request struct {
 	subresource string
 	labels      labels.Selector
 	fields      fields.Selector
-	// export is the APIExport whose virtual workspace is requested, and sees reports whether it has an object. Nil: it has all.
+	// export is the APIExport whose virtual workspace is requested, and sees reports whether it has an object. Nil: it
+	// has all.
 	export string
 	sees   func(key, *unstructured.Unstructured) bool
 }
@@ -168,6 +169,10 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 		return
 	case r.Method != http.MethodPost && live == nil && !apply:
 		fail(w, http.StatusNotFound, at.path+" "+at.name+" not found")
+		return
+	case live == nil && sent.GetUID() != "":
+		// As kubernetes does: apiserver/pkg/endpoints/handlers/patch.go.
+		fail(w, http.StatusConflict, "uid mismatch: no existing object was found")
 		return
 	case r.Method == http.MethodGet:
 		if OnlyMetadata(r) {

@@ -1,5 +1,5 @@
-// Package fakeetcd is a managed etcd for tests. Its pods have volumes, start as etcd members do, and handle the requests of kcpctl
-// over TLS with the certificates of a setup. It reports members that restart without their data.
+// Package fakeetcd is a managed etcd for tests. Its pods have volumes, start as etcd members do, and handle the
+// requests of kcpctl over TLS with the certificates of a setup. It reports members that restart without their data.
 package fakeetcd
 
 import (
@@ -13,10 +13,10 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
-	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Etcd is a managed etcd, and the run.MemberRuntime of its pods.
@@ -33,6 +33,17 @@ type Etcd struct {
 	calls   []string
 	hook    func(call string) error
 	forgot  []string
+	keys    keys
+	// snapshot is what the members send. They stop after breaksAfter bytes, unless that is zero.
+	snapshot    []byte
+	breaksAfter int
+}
+
+// SetSnapshot sets the snapshot that members send. They stop after a number of bytes, unless that is zero.
+func (e *Etcd) SetSnapshot(raw []byte, breaksAfter int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.snapshot, e.breaksAfter = raw, breaksAfter
 }
 
 // member is a member as the majority knows it.

@@ -10,9 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
-	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // The gRPC codes of etcd.
@@ -66,6 +66,10 @@ func (e *Etcd) answer(p *pod, w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no message", http.StatusBadRequest)
 		return
 	}
+	if r.URL.Path == "/etcdserverpb.Maintenance/Snapshot" {
+		e.sendSnapshot(w)
+		return
+	}
 	e.mu.Lock()
 	message, code, text := e.do(p, strings.TrimPrefix(r.URL.Path, "/etcdserverpb."), raw[prefixSize:])
 	e.mu.Unlock()
@@ -78,6 +82,29 @@ func (e *Etcd) answer(p *pod, w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Grpc-Message", strings.ReplaceAll(text, " ", "%20"))
 }
 
+// sendSnapshot streams the snapshot in small messages, as etcd does.
+func (e *Etcd) sendSnapshot(w http.ResponseWriter) {
+	e.mu.Lock()
+	raw, broken := e.snapshot, e.breaksAfter
+	e.mu.Unlock()
+	w.Header().Set("Content-Type", "application/grpc")
+	w.Header().Set("Trailer", "Grpc-Status, Grpc-Message")
+	const size = 1 << 10
+	for at := 0; at < len(raw); at += size {
+		if broken > 0 && at >= broken {
+			w.Header().Set("Grpc-Status", strconv.Itoa(unavailable))
+			w.Header().Set("Grpc-Message", "etcdserver:%20server%20stopped")
+			return
+		}
+		end := min(at+size, len(raw))
+		message := content(number(nil, 2, uint64(len(raw)-end)), 3, raw[at:end])
+		if _, err := w.Write(append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)); err != nil {
+			return
+		}
+	}
+	w.Header().Set("Grpc-Status", "0")
+}
+
 func (e *Etcd) do(p *pod, method string, request []byte) (message []byte, code int, text string) {
 	if method == "Maintenance/Status" {
 		return e.status(p), 0, ""
@@ -86,7 +113,8 @@ func (e *Etcd) do(p *pod, method string, request []byte) (message []byte, code i
 		return nil, unavailable, "etcdserver: request timed out"
 	}
 	switch method {
-	case "KV/Range":
+	case "KV/Range", "KV/Put", "KV/Txn":
+		message = e.keys.do(method, request)
 	case "Cluster/MemberList":
 		for _, m := range e.members {
 			one := number(nil, 1, m.id)

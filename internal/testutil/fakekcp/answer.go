@@ -8,14 +8,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
 )
 
 // Answer is a reply to a request.
 type Answer struct {
 	// Code is the HTTP status. Zero means no response.
 	Code int
-	// Body is sent unchanged if it is a string, as the events of a watch that never ends if it is events, otherwise as JSON.
+	// Body is sent unchanged if it is a string, as the events of a watch that never ends if it is events, otherwise as
+	// JSON.
 	Body any
 }
 

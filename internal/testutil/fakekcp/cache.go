@@ -102,15 +102,15 @@ func cacheRequestOf(r *http.Request) (c cacheRequest, ok bool) {
 		return c, false
 	}
 	c.shard, c.cluster, c.resource = parts[0], parts[2], parts[6]
-	c.verb = map[string]string{"DELETE": "delete", "GET": "list", "POST": "create"}[r.Method]
+	c.verb = map[string]string{"DELETE": "delete", "GET": "list", "POST": "create", "PUT": "update"}[r.Method]
 	if len(parts) > 7 {
 		c.name = parts[7]
 	}
 	return c, true
 }
 
-// cached handles requests to the cache. Like the real one, it lists across logical clusters but deletes in one only, regardless of
-// finalizers. Resources that CachedResources publish are served only while the CachedResources exist.
+// cached handles requests to the cache. Like the real one, it lists across logical clusters but deletes in one only,
+// regardless of finalizers. Resources that CachedResources publish are served only while the CachedResources exist.
 func (k *Kcp) cached(op string, r *http.Request) (Answer, bool) {
 	c, ok := cacheRequestOf(r)
 	switch {
@@ -134,6 +134,12 @@ func (k *Kcp) cached(op string, r *http.Request) (Answer, bool) {
 	}
 	if i < 0 || !k.serves(c.resource) {
 		return Refuse(http.StatusNotFound, "NotFound", c.name+" not found"), true
+	}
+	if c.verb == "update" {
+		next := k.read(r)
+		k.entries[i].Annotations = next.GetAnnotations()
+		k.entries[i].Fields = maps.Clone(next.Object)
+		delete(k.entries[i].Fields, "metadata")
 	}
 	if c.verb == "delete" {
 		uid, _, _ := unstructured.NestedString(k.read(r).Object, "preconditions", "uid")

@@ -1,9 +1,10 @@
-// Package fakekcp is a kcp for tests. It handles the requests of kcpctl over TLS, with the certificates of a setup. Connections
-// stay in memory, so that it works in a synctest bubble.
+// Package fakekcp is a kcp for tests. It handles the requests of kcpctl over TLS, with the certificates of a setup.
+// Connections stay in memory, so that it works in a synctest bubble.
 package fakekcp
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/http"
 	"path"
@@ -14,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/kcpctl/kcpctl/internal/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
 )
 
 // The operations of a server, by their names in Script and Requests.
@@ -52,8 +53,8 @@ type T interface {
 	Cleanup(func())
 }
 
-// Kcp is the shared state of the servers of a kcp installation. Unless a script says otherwise, it is ready, and so is every
-// workspace.
+// Kcp is the shared state of the servers of a kcp installation. Unless a script says otherwise, it is ready, and so
+// is every workspace.
 type Kcp struct {
 	t T
 
@@ -65,6 +66,7 @@ type Kcp struct {
 	leaders    map[string]string // by server
 	successors map[string]string
 	renewals   map[string]int // by server; absent if the lease is not renewed
+	restarts   map[string]int // by server
 	next       map[string][]Answer
 	always     map[string]Answer
 	requests   []Request
@@ -72,6 +74,7 @@ type Kcp struct {
 	crds       []CRD
 	endpoints  []Endpoint
 	contents   *contents // nil unless it keeps objects in workspaces
+	moves      *Moves    // nil unless it moves logical clusters
 	uids       int
 }
 
@@ -81,11 +84,12 @@ func New(t T) *Kcp {
 		t: t, servers: map[string]*server{}, next: map[string][]Answer{}, always: map[string]Answer{},
 		workspaces: map[string]*unstructured.Unstructured{}, bindings: map[string]*unstructured.Unstructured{},
 		leaders: map[string]string{}, successors: map[string]string{}, renewals: map[string]int{},
+		restarts: map[string]int{},
 	}
 }
 
-// Script sets the responses to the next requests of an operation. "shard/alpha readyz" is an operation of one server, and
-// "GET /clusters/root/api" a request for one path.
+// Script sets the responses to the next requests of an operation. "shard/alpha readyz" is an operation of one server,
+// and "GET /clusters/root/api" a request for one path.
 func (k *Kcp) Script(op string, answers ...Answer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -97,6 +101,20 @@ func (k *Kcp) Always(op string, a Answer) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.always[op] = a
+}
+
+// Never ends Always.
+func (k *Kcp) Never(op string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.always, op)
+}
+
+// Restart starts the process of a server again.
+func (k *Kcp) Restart(server string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.restarts[server]++
 }
 
 // Register adds a shard, or replaces the shard with the same name, which keeps its labels.
@@ -219,11 +237,14 @@ func (k *Kcp) Requests(op string) []Request {
 func (k *Kcp) serve(server string, w http.ResponseWriter, r *http.Request) {
 	op := operation(r)
 	who := r.TLS.PeerCertificates[0].Subject
+	k.handle(Request{server, op, r.URL.Path, who.CommonName, who.Organization}, r).send(w, r)
+}
+
+func (k *Kcp) handle(q Request, r *http.Request) Answer {
 	k.mu.Lock()
-	k.requests = append(k.requests, Request{server, op, r.URL.Path, who.CommonName, who.Organization})
-	a := k.answer(server, op, r)
-	k.mu.Unlock()
-	a.send(w, r)
+	defer k.mu.Unlock()
+	k.requests = append(k.requests, q)
+	return k.answer(q.Server, q.Op, r)
 }
 
 // operation returns the operation of a request.
@@ -268,6 +289,9 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 	if a, ok := k.sliced(server, op, r); ok {
 		return a
 	}
+	if a, ok := k.moved(server, op, r); ok {
+		return a
+	}
 	if a, ok := k.contained(r); ok {
 		return a
 	}
@@ -276,6 +300,8 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 	switch op {
 	case Readyz:
 		return Answer{http.StatusOK, "ok"}
+	case "GET /metrics":
+		return Answer{http.StatusOK, fmt.Sprintf("process_start_time_seconds %d\n", k.restarts[server])}
 	case ListShards:
 		return Shards(k.shards...)
 	case GetShard:
@@ -315,6 +341,9 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return k.lease(server, r)
 	case GetExport:
 		return Export(name, "identity-of-"+name)
+	}
+	if r.Method == http.MethodGet && name == "kcpctl-migration" {
+		return Refuse(http.StatusNotFound, "NotFound", "nothing is moved")
 	}
 	k.t.Errorf("fakekcp: unexpected request %s %s", r.Method, r.URL)
 	return Refuse(http.StatusNotFound, "NotFound", "unexpected")

@@ -6,7 +6,8 @@ import (
 	"path"
 )
 
-// Lead makes a pod the leader of the replicas of a server, or none if it is empty. Another pod leads when the lease is released.
+// Lead makes a pod the leader of the replicas of a server, or none if it is empty. Another pod leads when the lease is
+// released.
 func (k *Kcp) Lead(server, pod, successor string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -25,8 +25,9 @@ type contents struct {
 	count  int
 }
 
-// ServeObjects lets the kcp keep objects in workspaces, as server-side apply writes them: workspaces are placed on the first shard that
-// their selector matches and become Ready, and APIBindings become Bound. Applying leaves fields alone that are no longer applied.
+// ServeObjects lets the kcp keep objects in workspaces, as server-side apply writes them: workspaces are placed on the
+// first shard that their selector matches and become Ready, and APIBindings become Bound. Applying leaves fields alone
+// that are no longer applied.
 func (k *Kcp) ServeObjects() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/kcpctl/kcpctl/internal/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
 )
 
 // server is one of the servers of a kcp.
@@ -20,8 +20,8 @@ type server struct {
 	tls *tls.Config
 }
 
-// Serve starts a server with a certificate and the trusted client authorities. It runs until the test ends. A running server
-// changes to these.
+// Serve starts a server with a certificate and the trusted client authorities. It runs until the test ends. A running
+// server changes to these.
 func (k *Kcp) Serve(name string, serving pki.Pair, clientCA []byte) {
 	pair, err := tls.X509KeyPair(serving.Cert, serving.Key)
 	if err != nil {

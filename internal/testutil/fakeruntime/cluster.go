@@ -11,13 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/check"
-	"github.com/kcpctl/kcpctl/internal/render"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/engine/check"
 )
 
 // Cluster is a cluster on which all checks pass, unless the test sets what it answers.
 type Cluster struct {
-	// Permissions, ClusterScoped and Admission answer MayApply, MayApplyClusterScoped and Admit for some objects. Nil allows everything.
+	// Permissions, ClusterScoped and Admission answer MayApply, MayApplyClusterScoped and Admit for some objects. Nil
+	// allows everything.
 	Permissions, ClusterScoped, Admission func(objects []render.Object) error
 	// Secrets are the Secrets of the user, by name.
 	Secrets map[string]map[string][]byte

@@ -2,6 +2,7 @@
 package fakeruntime
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -9,17 +10,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
-	"github.com/kcpctl/kcpctl/internal/check"
-	"github.com/kcpctl/kcpctl/internal/kcp"
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/ready"
-	"github.com/kcpctl/kcpctl/internal/record"
-	"github.com/kcpctl/kcpctl/internal/render"
-	"github.com/kcpctl/kcpctl/internal/run"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/check"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
-	"github.com/kcpctl/kcpctl/internal/topology"
 )
 
 // Runtime is a run.Runtime in memory. A component is ready as soon as it is applied, unless the test scripts its
@@ -34,6 +36,12 @@ type Runtime struct {
 	Assigned func(live map[plan.Ref]plan.Item) map[topology.ID]run.Assigned
 	// Made are objects that components have made themselves.
 	Made []plan.Item
+	// Predecessor is the PKI of the installation that the setup takes over.
+	Predecessor *pki.State
+	// Command is the command of runs. Default: kcpctl test.
+	Command string
+	// Current is the run that holds the lock. The test sets it.
+	Current *record.Run
 	// Lost are the clusters that cannot be reached.
 	Lost []plan.Unreachable
 
@@ -41,17 +49,21 @@ type Runtime struct {
 
 	mu        sync.Mutex
 	stale     bool
+	begun     *record.Run // by the last Begin without a Finish
 	record    *record.Record
+	noted     int64 // the serial of the record, outside of it
 	pki       *pki.State
 	live      map[plan.Ref]plan.Item
 	calls     []string
 	hooks     map[string]func() error
 	logged    map[topology.ID]string
 	states    map[topology.ID][]ready.State
+	replicas  map[topology.ID]int32 // of components that were scaled
 	history   []plan.Revision
 	lose      context.CancelCauseFunc
 	namespace bool // it was created
 	left      []plan.Unreachable
+	storage
 }
 
 var _ run.Runtime = (*Runtime)(nil)
@@ -70,7 +82,7 @@ func (r *Runtime) Addresses(context.Context, []*topology.Component) (map[topolog
 func New(t testing.TB, top *topology.Topology) *Runtime {
 	return &Runtime{
 		Kcp: fakekcp.New(t), topology: top, pki: &pki.State{}, live: map[plan.Ref]plan.Item{},
-		hooks: map[string]func() error{}, states: map[topology.ID][]ready.State{},
+		hooks: map[string]func() error{}, states: map[topology.ID][]ready.State{}, replicas: map[topology.ID]int32{},
 		logged: map[topology.ID]string{},
 	}
 }
@@ -119,7 +131,7 @@ func (r *Runtime) Plan(_ context.Context, objects []render.Object, options run.P
 		if _, left := plan.UnreachableIn(r.left, o.Cluster); left {
 			it.Action = plan.Unknown
 		} else if live, ok := r.live[it.Ref]; ok {
-			it.Live, it.Action = live.Live, plan.Change
+			it.Live, it.Want, it.Action = live.Live, plan.KeepRestart(it.Want, live.Live), plan.Change
 			if plan.Same(it.Live, it.Want) {
 				it.Action = plan.Unchanged
 			}
@@ -149,25 +161,24 @@ func (r *Runtime) Record(context.Context) (*record.Record, error) {
 	if err := r.requireReachable(); err != nil {
 		return nil, err
 	}
-	if r.record == nil {
-		return &record.Record{}, nil
+	out := &record.Record{}
+	if r.record != nil {
+		out = r.record.Purge() // a copy
+		out.Witnessed = 0      // it is not stored
+		out.Unwitnessed = false
+		out.Format = out.Format.Next("test")
 	}
-	return r.record.Purge(), nil
+	out.Witness(r.noted)
+	return out, nil
 }
 
-// Lock takes no lock. With Lose the run loses it.
-func (r *Runtime) Lock(ctx context.Context) (context.Context, func(), error) {
-	if !r.placed() {
-		return nil, nil, run.ErrNoPlace
+// keep keeps a record, and notes its serial. The caller holds r.mu.
+func (r *Runtime) keep(rec *record.Record) {
+	if rec.Empty() {
+		return
 	}
-	if err := r.write(ctx, "Lock"); err != nil {
-		return nil, nil, err
-	}
-	held, lose := context.WithCancelCause(ctx)
-	r.mu.Lock()
-	r.lose = lose
-	r.mu.Unlock()
-	return held, func() { lose(nil); _ = r.write(context.WithoutCancel(ctx), "Unlock") }, nil
+	r.record = rec.Numbered(r.record)
+	r.noted = max(r.noted, r.record.Serial)
 }
 
 // placed reports whether the namespace of the setup exists. Only a purge deletes it.
@@ -191,7 +202,9 @@ func (r *Runtime) Begin(ctx context.Context, _ *plan.Plan, rec *record.Record) e
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stale, r.record = true, rec
+	r.stale = true
+	r.begun = &record.Run{Command: cmp.Or(r.Command, "kcpctl test"), User: "ann", PID: 7, Since: time.Now()}
+	r.keep(rec)
 	return nil
 }
 
@@ -210,9 +223,11 @@ func (r *Runtime) Apply(ctx context.Context, items []plan.Item, _ run.PlanOption
 		r.namespace = r.namespace || it.Kind == "Namespace"
 		it.Live, it.Action = it.Want.DeepCopy(), plan.Unchanged
 		r.live[it.Ref] = it
+		r.provide(r.topology.Name, it)
 	}
 	if c := r.topology.Component(items[0].Component); c.IsShard() {
-		r.Kcp.Register(kcp.Shard{Name: c.ShardName(), BaseURL: c.URL, ExternalURL: c.ExternalURL, VirtualWorkspaceURL: c.VirtualWorkspaceURL})
+		r.Kcp.Register(kcp.Shard{Name: c.ShardName(), BaseURL: c.URL, ExternalURL: c.ExternalURL,
+			VirtualWorkspaceURL: c.VirtualWorkspaceURL})
 	}
 	return nil
 }
@@ -227,8 +242,9 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, 
 	for _, it := range p.Deletions() {
 		delete(r.live, it.Ref)
 	}
-	r.stale, r.record = false, rec
-	r.history = plan.Remember(r.history, plan.Revision{Setup: a.Setup, Only: a.Only, Without: a.Without})
+	r.stale = false
+	r.keep(rec)
+	r.history = plan.Remember(r.history, plan.Revision{Setup: a.Setup, File: a.File, Only: a.Only, Without: a.Without})
 	return nil
 }
 
@@ -251,7 +267,29 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 	if !r.applied(c.ID()) {
 		return ready.State{Reason: "is not there", Replicas: c.Replicas}, ctx.Err()
 	}
-	return ready.State{Ready: true, Replicas: c.Replicas, ReadyReplicas: c.Replicas, Version: c.Version}, ctx.Err()
+	n := c.Replicas
+	if scaled, ok := r.replicas[c.ID()]; ok {
+		n = scaled
+	}
+	return ready.State{Ready: true, Replicas: n, ReadyReplicas: n, Version: c.Version}, ctx.Err()
+}
+
+// Scale sets the number of replicas.
+func (r *Runtime) Scale(ctx context.Context, c *topology.Component, replicas int32) error {
+	if err := r.write(ctx, fmt.Sprintf("Scale %s %d", c.ID(), replicas)); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.replicas[c.ID()] = replicas
+	for ref, it := range r.live {
+		if it.Component == c.ID() && it.Live.GetKind() == "Deployment" {
+			it.Live = it.Live.DeepCopy()
+			it.Live.Object["spec"].(map[string]any)["replicas"] = int64(replicas)
+			r.live[ref] = it
+		}
+	}
+	return nil
 }
 
 func (r *Runtime) applied(id topology.ID) bool {
@@ -331,6 +369,9 @@ func (r *Runtime) Delete(ctx context.Context, items []plan.Item) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, it := range items {
+		if live, ok := r.live[it.Ref]; ok && it.Live != nil && !plan.Same(it.Live, live.Live) {
+			return fmt.Errorf("%s was changed after this run read it, and was not deleted", it.Ref)
+		}
 		delete(r.live, it.Ref)
 		r.Made = slices.DeleteFunc(r.Made, func(made plan.Item) bool { return made.Ref == it.Ref })
 	}

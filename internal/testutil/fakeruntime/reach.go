@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/kcpctl/kcpctl/internal/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 )
 
 // Unreachable returns Lost.

@@ -5,10 +5,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/ready"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
 // On runs a function before a call, which fails with its error: Load, Record, Plan, "State etcd/root", and all calls
@@ -62,6 +62,19 @@ func (r *Runtime) ForgetRecord() {
 	r.record = nil
 }
 
+// Backup returns a function that brings the present record and PKI back, as a restore of the Secrets of a namespace
+// does.
+func (r *Runtime) Backup() (restore func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, state := r.record, r.pki
+	return func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.record, r.pki = rec, state
+	}
+}
+
 // Use continues with another topology of the same setup.
 func (r *Runtime) Use(top *topology.Topology) {
 	r.mu.Lock()
@@ -98,4 +111,19 @@ func (r *Runtime) Edit(ref string, change func(*unstructured.Unstructured)) {
 			change(it.Live)
 		}
 	}
+}
+
+// EarlierRecord makes the record that of an earlier kcpctl, which has no serial.
+func (r *Runtime) EarlierRecord() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.record, r.noted = r.record.Purge(), 0
+	r.record.Serial = 0
+}
+
+// Becomes replaces the topology of the setup.
+func (r *Runtime) Becomes(t *topology.Topology) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.topology = t
 }

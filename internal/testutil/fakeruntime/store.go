@@ -6,12 +6,13 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/pki"
-	"github.com/kcpctl/kcpctl/internal/plan"
-	"github.com/kcpctl/kcpctl/internal/run"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
 )
 
 // Replace only records the call.
@@ -23,23 +24,27 @@ func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 func (r *Runtime) Read(
 	ctx context.Context, c *topology.Component, gvk schema.GroupVersionKind, namespace, name string,
 ) (*unstructured.Unstructured, error) {
-	found, err := r.Find(ctx, plan.Ref{Cluster: c.Cluster.Name, GroupVersionKind: gvk, Namespace: namespace, Name: name}, "")
+	found, err := r.Find(ctx,
+		plan.Ref{Cluster: c.Cluster.Name, GroupVersionKind: gvk, Namespace: namespace, Name: name}, "")
 	if len(found) == 0 || err != nil {
 		return nil, err
 	}
 	return &found[0], nil
 }
 
-// Find returns the objects that were applied, and those of Made, of the kind and in the namespace of a reference: the one with its name, or
-// without a name those with a label.
-func (r *Runtime) Find(_ context.Context, at plan.Ref, label string) ([]unstructured.Unstructured, error) {
+// Find returns the objects that were applied, and those of Made, of the kind and in the namespace of a reference: the
+// one with its name, or without a name those that a label selector matches.
+func (r *Runtime) Find(_ context.Context, at plan.Ref, selector string) ([]unstructured.Unstructured, error) {
+	selected, err := labels.Parse(selector)
+	if err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []unstructured.Unstructured
 	for _, it := range slices.Concat(r.sorted(), r.Made) {
-		_, labelled := it.Live.GetLabels()[label]
 		if it.Cluster == at.Cluster && it.GroupVersionKind == at.GroupVersionKind && it.Namespace == at.Namespace &&
-			(at.Name == it.Name || at.Name == "" && (label == "" || labelled)) {
+			(at.Name == it.Name || at.Name == "" && selected.Matches(labels.Set(it.Live.GetLabels()))) {
 			out = append(out, *it.Live.DeepCopy())
 		}
 	}
@@ -69,6 +74,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	defer r.mu.Unlock()
 	r.pki, r.record, r.namespace = &pki.State{}, nil, false
 	clear(r.live)
+	clear(r.volumes)
 	return nil
 }
 
@@ -87,6 +93,11 @@ func (r *Runtime) Logs(_ context.Context, c *topology.Component, _ run.LogOption
 
 // PreflightPurge finds nothing.
 func (r *Runtime) PreflightPurge(context.Context) error { return r.hook("PreflightPurge") }
+
+// PurgeScope returns one place.
+func (r *Runtime) PurgeScope(context.Context) ([]string, error) {
+	return []string{"the fake"}, r.hook("PurgeScope")
+}
 
 // KeepsPKI returns false: Purge deletes the PKI.
 func (r *Runtime) KeepsPKI() bool { return false }
@@ -122,3 +133,11 @@ func (s *store) Save(ctx context.Context, state *pki.State) error {
 func (s *store) DeleteLeaves(context.Context, []pki.LeafKey) error { return nil }
 
 func (s *store) String() string { return "memory" }
+
+// Belong runs the hook of the call.
+func (r *Runtime) Belong(context.Context, []plan.Item) error { return r.hook("Belong") }
+
+// Inherited returns Predecessor.
+func (r *Runtime) Inherited(context.Context) (*pki.State, error) {
+	return r.Predecessor, r.hook("Inherited")
+}

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/setup"
-	"github.com/kcpctl/kcpctl/internal/topology"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
 // Header starts a setup file. On its own it is the smallest valid one.
@@ -21,7 +21,8 @@ const LocalDir = "/state/demo"
 // firstLocalPort is the lowest port of a topology from BuildLocal.
 const firstLocalPort = 7000
 
-// File returns a complete setup file. A text without an apiVersion, such as "spec: {shards: [{name: alpha}]}", gets Header.
+// File returns a complete setup file. A text without an apiVersion, such as "spec: {shards: [{name: alpha}]}", gets
+// Header.
 func File(text string) string {
 	if strings.Contains(text, "apiVersion: kcpctl.dev/") {
 		return text
@@ -43,7 +44,8 @@ func Build(t testing.TB, text string) *topology.Topology {
 	return topology.Build(Setup(t, text))
 }
 
-// BuildLocal builds the topology of a setup file for this machine, with ports from 7000 in the order of topology.PortNames.
+// BuildLocal builds the topology of a setup file for this machine, with ports from 7000 in the order of
+// topology.PortNames.
 func BuildLocal(t testing.TB, text string) *topology.Topology {
 	t.Helper()
 	return LocalOf(Setup(t, text))

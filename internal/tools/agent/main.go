@@ -1,5 +1,6 @@
-// Command agent copies what kcpctl needs of the api-syncagent from the module cache: its CRD, to templates/agent/crd.yaml, and the names
-// of the functions that its templates can use, to internal/agent/functions.txt.
+// Command agent copies what kcpctl needs of the api-syncagent from the module cache: its CRD, to
+// templates/agent/crd.yaml, and the names of the functions that its templates can use, to
+// internal/desired/agent/functions.txt.
 package main
 
 import (
@@ -18,8 +19,8 @@ import (
 	"strings"
 )
 
-// module is a module of which files are copied, and the checksum of its content. The checksum database does not know modules of
-// kcp-dev, so it is compared here.
+// module is a module of which files are copied, and the checksum of its content. The checksum database does not know
+// modules of kcp-dev, so it is compared here.
 type module struct{ path, version, sum string }
 
 var (
@@ -28,7 +29,8 @@ var (
 	sprig = module{"github.com/Masterminds/sprig/v3", "v3.3.0", "h1:mQh0Yrg1XPo6vjYXgtf5OtijNAKJRNcTdOOGZe3tPhs="}
 )
 
-// own are the functions that the api-syncagent adds (internal/sync/templating/templating.go), which mutations do not have.
+// own are the functions that the api-syncagent adds (internal/sync/templating/templating.go), which mutations do not
+// have.
 var own = []string{"sha3sum", "sha3short", "shortHash"}
 
 const crd = "deploy/crd/kcp.io/syncagent.kcp.io_publishedresources.yaml"
@@ -52,8 +54,8 @@ func write(root string) error {
 		return err
 	}
 	for path, text := range map[string]string{
-		"templates/agent/crd.yaml":     manifest,
-		"internal/agent/functions.txt": strings.Join(names, "\n") + "\n",
+		"templates/agent/crd.yaml":             manifest,
+		"internal/desired/agent/functions.txt": strings.Join(names, "\n") + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(root, path), []byte(text), 0o644); err != nil {
 			return fmt.Errorf("write generated file: %w", err)

@@ -7,10 +7,11 @@ import (
 	"go/token"
 	"path/filepath"
 	"reflect"
+	"strconv"
 	"strings"
 )
 
-// comments are comments by name: of types by Type, and of fields by Type.Field.
+// comments are comments by name: of types by Type, and of fields by Type.Field. Type=value is a constant of a type.
 type comments map[string]string
 
 // readComments reads the comments of a package's structs.
@@ -36,6 +37,7 @@ func readComments(dir string) (comments, error) {
 
 func (c comments) add(decl *ast.GenDecl) {
 	for _, spec := range decl.Specs {
+		c.addConstants(spec)
 		t, ok := spec.(*ast.TypeSpec)
 		if !ok {
 			continue
@@ -49,6 +51,27 @@ func (c comments) add(decl *ast.GenDecl) {
 			for _, name := range f.Names {
 				c[t.Name.Name+"."+name.Name] = oneLine(f.Doc.Text())
 			}
+		}
+	}
+}
+
+// addConstants adds the constants of types.
+func (c comments) addConstants(spec ast.Spec) {
+	v, ok := spec.(*ast.ValueSpec)
+	if !ok {
+		return
+	}
+	t, ok := v.Type.(*ast.Ident)
+	if !ok {
+		return
+	}
+	for _, value := range v.Values {
+		literal, ok := value.(*ast.BasicLit)
+		if !ok {
+			continue
+		}
+		if text, err := strconv.Unquote(literal.Value); err == nil {
+			c[t.Name+"="+text] = ""
 		}
 	}
 }

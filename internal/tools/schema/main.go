@@ -1,5 +1,5 @@
-// Command schema generates docs/kcp.schema.json, a JSON schema for editors, and docs/setup.md, a reference of all fields, from
-// the types of the setup file.
+// Command schema generates docs/kcp.schema.json, a JSON schema for editors, and docs/setup.md, a reference of all
+// fields, from the types of the setup file. It also generates docs/schemas, the JSON schemas of what commands print.
 package main
 
 import (
@@ -42,5 +42,6 @@ func generate(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return map[string][]byte{"docs/kcp.schema.json": schema, "docs/setup.md": reference(c)}, nil
+	files := map[string][]byte{"docs/kcp.schema.json": schema, "docs/setup.md": reference(c)}
+	return files, addOutputs(files, root)
 }

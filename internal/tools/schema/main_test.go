@@ -66,3 +66,15 @@ func TestSplitDefault(t *testing.T) {
 func TestWriteNeedsTheRepository(t *testing.T) {
 	require.Error(t, write(t.TempDir()))
 }
+
+func TestWithoutName(t *testing.T) {
+	for comment, want := range map[string]string{
+		"Tag is the tag of the image. It is short.": "The tag of the image. It is short.",
+		"Tag sets the tag.":                         "Sets the tag.",
+		"Tag is example.com/v1.":                    "example.com/v1.",
+		"Tags are the tags.":                        "Tags are the tags.",
+		"The tag.":                                  "The tag.",
+	} {
+		require.Equal(t, want, withoutName(comment, "Tag"))
+	}
+}

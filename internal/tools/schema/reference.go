@@ -20,7 +20,8 @@ const referenceHeader = `<!-- Generated from internal/api/v1alpha1 by internal/t
 
 # The setup file
 
-A setup file describes one kcp installation. kcpctl reads ` + "`kcp.yaml`" + ` unless ` + "`-f`" + ` specifies another file. The smallest setup file is
+A setup file describes one kcp installation. kcpctl reads ` + "`kcp.yaml`" + ` unless ` + "`-f`" +
+	` specifies another file. The smallest setup file is
 
 ` + "```yaml" + `
 apiVersion: kcpctl.dev/v1alpha1
@@ -29,7 +30,8 @@ metadata:
   name: demo
 ` + "```" + `
 
-All other fields have defaults: ` + "`kcpctl config view`" + ` prints a setup with all of them. Unknown, misspelt and duplicate fields are errors.
+All other fields have defaults: ` + "`kcpctl config view`" +
+	` prints a setup with all of them. Unknown, misspelt and duplicate fields are errors.
 Editors that support JSON schema can complete and check the file with [kcp.schema.json](kcp.schema.json).
 `
 
@@ -38,7 +40,8 @@ func reference(c comments) []byte {
 	var out bytes.Buffer
 	out.WriteString(referenceHeader)
 	for _, t := range objects(reflect.TypeFor[v1alpha1.Setup](), nil) {
-		fmt.Fprintf(&out, "\n## %s\n\n%s\n\n| field | type | default | description |\n|---|---|---|---|\n", t.Name(), c.of(t, ""))
+		fmt.Fprintf(&out, "\n## %s\n\n%s\n\n| field | type | default | description |\n|---|---|---|---|\n",
+			t.Name(), c.of(t, ""))
 		writeFields(&out, t, c)
 	}
 	return out.Bytes()
@@ -84,7 +87,8 @@ func writeFields(out *bytes.Buffer, t reflect.Type, c comments) {
 		if f.in == reflect.TypeFor[v1alpha1.Defaults]() && t != f.in && value != "" {
 			value = "spec.defaults." + name + ", else " + value
 		}
-		fmt.Fprintf(out, "| `%s` | %s | %s | %s |\n", name, typeName(f.Type), escape(value), escape(text))
+		fmt.Fprintf(out, "| `%s` | %s | %s | %s |\n", name, typeName(f.Type), escape(value),
+			escape(withoutName(text, f.Name)))
 	}
 }
 
@@ -95,6 +99,22 @@ func splitDefault(comment string) (text, value string) {
 		return comment, ""
 	}
 	return strings.TrimSpace(m[1] + " " + m[3]), m[2]
+}
+
+// withoutName removes the name of a field from the beginning of its comment, which the first column already has: "Tag
+// is the tag of the image." becomes "The tag of the image."
+func withoutName(comment, name string) string {
+	rest, found := strings.CutPrefix(comment, name+" ")
+	if !found {
+		return comment
+	}
+	for _, verb := range []string{"is ", "are "} {
+		rest = strings.TrimPrefix(rest, verb)
+	}
+	if first, _, _ := strings.Cut(rest, " "); strings.Contains(first, "/") {
+		return rest // a value, such as kcpctl.dev/v1alpha1
+	}
+	return strings.ToUpper(rest[:1]) + rest[1:]
 }
 
 func escape(s string) string {

@@ -1,5 +1,5 @@
-// Words finds phrases that this project does not use in Go files, documents, setup files and test scripts. It prints each with
-// its position and what to write instead, and fails if there are any.
+// Words finds phrases that this project does not use in Go files, documents, setup files and test scripts. It prints
+// each with its position and what to write instead, and fails if there are any.
 package main
 
 import (
@@ -62,7 +62,8 @@ func search(out io.Writer, paths []string) (found int, err error) {
 	return found, nil
 }
 
-// isRead reports whether a file is checked. Of test data, these are only scripts: other files can be inputs that users write.
+// isRead reports whether a file is checked. Of test data, these are only scripts: other files can be inputs that users
+// write.
 func isRead(name string) bool {
 	ext := filepath.Ext(name)
 	if strings.Contains(filepath.ToSlash(name), "/testdata/") && ext != ".txtar" {

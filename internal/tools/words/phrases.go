@@ -51,6 +51,6 @@ var phrases = []phrase{
 	not(`the program o[f]`, `"the binary of"`),
 }
 
-// allowed is removed from a line before it is checked: the mailbox in the SOA record of a test DNS zone, and correct phrases that
-// contain one of the list.
+// allowed is removed from a line before it is checked: the mailbox in the SOA record of a test DNS zone, and correct
+// phrases that contain one of the list.
 var allowed = regexp.MustCompile(`(?i)\bnobody\.invalid\b|\bthere is no\b|\bis no longer\b|\bis no more\b`)

@@ -1,5 +1,5 @@
-// Run is go build with progress: go run ./test/gobuild/run [VARIABLE=VALUE]... FLAGS AND PACKAGES OF GO BUILD. Variables such as GOOS
-// are those of the build.
+// Run is go build with progress: go run ./test/gobuild/run [VARIABLE=VALUE]... FLAGS AND PACKAGES OF GO BUILD.
+// Variables such as GOOS are those of the build.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Web answers HTTP requests with what a test wants to know about the pod that it runs in: what it reads, where it is, and which
-// release it is. With the argument "once" it prints the answer and ends, as a Job does.
+// Web answers HTTP requests with what a test wants to know about the pod that it runs in: what it reads, where it is,
+// and which release it is. With the argument "once" it prints the answer and ends, as a Job does.
 package main
 
 import (

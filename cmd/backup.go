@@ -1,0 +1,59 @@
+package cmd
+
+import (
+	"path"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/backup"
+	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/runtime/workspace"
+)
+
+func newBackupCmd(env *Env) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "backup",
+		Short: "Take, list, verify and prune backups of all shards",
+	}
+	c.AddCommand(newBackupCreateCmd(env), newBackupListCmd(env), newBackupVerifyCmd(env), newBackupPruneCmd(env))
+	return c
+}
+
+// snapshots returns what the etcds of the setup are read through.
+func (s *session) snapshots() (backup.Source, error) {
+	below := workspace.Below(s.runtime)
+	if source, ok := below.(backup.Source); ok {
+		return source, nil
+	}
+	pods, ok := below.(run.MemberRuntime)
+	if !ok {
+		return nil, clierr.New(clierr.Failed, "", "%s has no etcds that kcpctl can read", s.runtime.Where())
+	}
+	return &backup.Managed{
+		Topology: s.topology, Members: run.Members{Store: s.runtime.Store(), Pods: pods, Now: s.env.Now},
+		Doubt: func(_ topology.ID, why error) { s.reporter.note(why.Error()) },
+	}, nil
+}
+
+// splitArchive divides the argument of a command into the target and the name of a backup in it: DIR/NAME, or a URL
+// with its parameters at the end.
+func splitArchive(env *Env, arg string) (archive.Target, string, error) {
+	at, query, _ := strings.Cut(arg, "?")
+	dir, name := path.Split(strings.TrimRight(at, "/"))
+	if !archive.IsName(name) {
+		return nil, "", clierr.New(clierr.BadInput,
+			"kcpctl backup list --from DIR shows them: DIR/demo-20261123T221500Z", "%q is not a backup", arg)
+	}
+	if dir = strings.TrimRight(dir, "/"); dir == "" {
+		dir = "."
+	}
+	if query != "" {
+		dir += "?" + query
+	}
+	target, err := archive.Open(dir, env.Getenv)
+	return target, name, err
+}

@@ -1,0 +1,116 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+)
+
+// dryRunFlags are the flag of commands that can show what they would do.
+type dryRunFlags struct{ dryRun string }
+
+// addDryRun adds the flag. A client dry run only prints something.
+func (f *dryRunFlags) addDryRun(c *cobra.Command, client string) { addDryRun(c, &f.dryRun, client) }
+
+func (f *dryRunFlags) validateDryRun() error { return checkDryRun(f.dryRun) }
+
+// dry reports whether the command only shows what it would do.
+func (f *dryRunFlags) dry() bool { return f.dryRun == dryRunClient || f.dryRun == dryRunServer }
+
+// inClient reports whether it shows that without contacting a cluster.
+func (f *dryRunFlags) inClient() bool { return f.dryRun == dryRunClient }
+
+// removalFlags are the flags of commands that remove or replace something.
+type removalFlags struct {
+	dryRunFlags
+	yes bool
+}
+
+func (f *removalFlags) addRemoval(c *cobra.Command, client string) {
+	addYes(c.Flags(), &f.yes)
+	f.addDryRun(c, client)
+}
+
+// removal is a removal or a replacement before its first write.
+type removal struct {
+	*removalFlags
+	session *session
+	// check fails if it cannot be done. It is not called with --yes, because the run itself checks the same under the
+	// lock. Nil: the command has checked it.
+	check func(context.Context) error
+	// preview prints what would be removed.
+	preview func(context.Context) error
+	// question is the question for the confirmation.
+	question string
+}
+
+// confirmed reports whether the command continues: the user has confirmed it. There is no question if another run holds
+// the lock, or in a dry run, which shows the removal instead.
+func (r removal) confirmed(ctx context.Context) (bool, error) {
+	if r.yes && !r.dry() {
+		return true, nil
+	}
+	if r.check != nil {
+		if err := r.check(ctx); err != nil {
+			return false, err
+		}
+	}
+	if r.dry() {
+		return false, r.preview(ctx)
+	}
+	if r.session.runtime != nil { // else only a directory is changed, which has no lock between runs
+		if err := run.CheckLock(ctx, r.session.runtime); err != nil {
+			return false, err
+		}
+	}
+	return r.session.env.Streams.Confirm(ctx, r.question)
+}
+
+// preview shows what an edit changes in the setup file and, in a server dry run, what up would then change.
+func (f *dryRunFlags) preview(ctx context.Context, before, after *session, r upRun) error {
+	before.printEdit(after.file)
+	if f.inClient() {
+		return nil
+	}
+	if err := after.connect(ctx); err != nil {
+		return err
+	}
+	defer after.close()
+	return after.previewUp(ctx, r)
+}
+
+// previewUp prints what a run would change.
+func (s *session) previewUp(ctx context.Context, r upRun) error {
+	r.wait.output = ""
+	r.options.DryRun = true
+	res, err := s.runUp(ctx, r)
+	if err != nil {
+		return err
+	}
+	s.printPlan(res.Plan)
+	return res.Refused
+}
+
+// printRefs prints objects in a client dry run.
+func (s *session) printRefs(all ...plan.Ref) {
+	for _, ref := range all {
+		s.env.print(fmt.Sprintf("%s (client dry run)\n", ref))
+	}
+}
+
+// printPlan prints what a dry run of the server has found.
+func (s *session) printPlan(p *plan.Plan) { s.env.printPlan(p) }
+
+// deletionOf is a plan that deletes objects.
+func deletionOf(objects []plan.Item) *plan.Plan {
+	p := &plan.Plan{}
+	for _, it := range objects {
+		it.Action = plan.Delete
+		p.Items = append(p.Items, it)
+	}
+	return p
+}

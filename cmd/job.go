@@ -1,0 +1,96 @@
+package cmd
+
+import (
+	"fmt"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// inCluster is the kubeconfig with which a pod connects to its own cluster. The kubelet renews the token.
+const inCluster = `apiVersion: v1
+kind: Config
+current-context: in-cluster
+contexts:
+- name: in-cluster
+  context: {cluster: in-cluster, user: in-cluster}
+clusters:
+- name: in-cluster
+  cluster:
+    server: https://kubernetes.default.svc
+    certificate-authority: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
+users:
+- name: in-cluster
+  user:
+    tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+`
+
+// loadForJob loads a setup whose job is printed. It contacts no cluster.
+func loadForJob(env *Env, flags *setupFlags) (*session, error) {
+	if flags.local.enabled {
+		return nil, clierr.New(clierr.BadInput, "omit --local", "--print-cronjob is for setups on a Kubernetes cluster")
+	}
+	return loadSetup(env, flags)
+}
+
+// mayRunInCluster fails if a job in the cluster of the setup could not reach everything. The hint is another way.
+func (s *session) mayRunInCluster(hint string) error {
+	spec := s.file.Setup.Spec
+	switch {
+	case s.directory != nil:
+		return clierr.New(clierr.BadInput, hint, "a job in the cluster cannot read the directory with the certificates")
+	case len(spec.Clusters) > 1:
+		return clierr.New(clierr.BadInput, hint,
+			"a job has access to its own cluster only, and the setup has %d clusters", len(spec.Clusters))
+	case spec.Clusters[0].As != "":
+		return clierr.New(clierr.BadInput, "omit as in spec.clusters, or "+hint,
+			"a job cannot act as the user %q of spec.clusters", spec.Clusters[0].As)
+	}
+	return nil
+}
+
+// printJob prints a job for the cluster of the setup, and everything that it needs. It completes the job.
+func (s *session) printJob(j render.Job) error {
+	files, err := jobFiles(s)
+	if err != nil {
+		return err
+	}
+	j.Topology = s.topology
+	j.Image = setup.KcpctlImage(&s.file.Setup.Spec)
+	j.Files = files
+	j.Args = append(j.Args, "--file="+render.JobDir+"/"+defaultFile, "--kubeconfig="+render.JobDir+"/kubeconfig",
+		"--context=in-cluster", "--plain")
+	all, err := j.Objects()
+	if err != nil {
+		return err
+	}
+	for _, object := range all {
+		text, err := yaml.Marshal(object.Object)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(s.env.Streams.Out, "---\n%s", text)
+	}
+	return nil
+}
+
+// jobFiles are the files of a job: a kubeconfig for its own cluster, and a setup file that only leads to the setup that
+// was applied last. Neither holds a secret.
+func jobFiles(s *session) (map[string]string, error) {
+	leads := map[string]any{
+		"apiVersion": v1alpha1.APIVersion, "kind": v1alpha1.KindSetup,
+		"metadata": map[string]any{"name": s.topology.Name},
+		"spec": map[string]any{"clusters": []any{map[string]any{
+			"name": s.topology.Home.Name, "namespace": s.topology.Home.Namespace,
+		}}},
+	}
+	if id := s.file.Setup.Metadata.Installation; id != "" {
+		leads["metadata"] = map[string]any{"name": s.topology.Name, "installation": id}
+	}
+	text, err := yaml.Marshal(leads)
+	return map[string]string{defaultFile: string(text), "kubeconfig": inCluster}, err
+}

@@ -1,0 +1,50 @@
+package cmd
+
+import (
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/engine/check"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/status"
+	"github.com/kcpctl/kcpctl/internal/kit/version"
+)
+
+// Output is a result that programs read. Its JSON schema is generated from its type.
+type Output struct {
+	// Name is the value of kcpctl schema --output.
+	Name string
+	// Commands are the commands that print it.
+	Commands string
+	// Value is a value of its type.
+	Value any
+}
+
+// Outputs are all results that programs read, in the order of the documentation.
+func Outputs() []Output {
+	return []Output{
+		{"events", "up, down, add-shard and all others that change a setup: one event per line", run.Event{}},
+		{"validate", "validate", validation{}},
+		{"status", "status", status.Status{}},
+		{"check", "check", check.Report{}},
+		{"diff", "diff", differenceList{}},
+		{"history", "history", revisionList{}},
+		{"certs", "certs list", pki.List{}},
+		{"members", "etcd members", memberList{}},
+		{"clusters", "cluster list", physicalList{}},
+		{"apis", "workloads apis", apiList{}},
+		{"explanation", "workloads explain", explanation{}},
+		{"negotiation", "workloads negotiate", schemaChanges{}},
+		{"moves", "workloads rebalance", moveList{}},
+		{"backups", "backup list", backupList{}},
+		{"tears", "restore repair", tearList{}},
+		{"version", "version", version.Info{}},
+	}
+}
+
+// outputNames are the names of all outputs.
+func outputNames() []string {
+	var out []string
+	for _, o := range Outputs() {
+		out = append(out, o.Name)
+	}
+	return out
+}

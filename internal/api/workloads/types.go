@@ -1,0 +1,337 @@
+// Package workloads defines the API of transparent multi-cluster: the type Cluster, the labels and annotations by which
+// objects in workspaces and objects in physical clusters belong together, and the names of these objects.
+//
+// A user creates a root object, such as a Deployment, in a workspace. The splitter makes a leaf of it for each cluster
+// that it is scheduled to, in the same namespace. The label workloads.kcp.dev/cluster of the leaf names the cluster.
+// The syncer of that cluster copies the leaf to the physical cluster, where it has the name of the root again, and
+// copies its status back.
+//
+// The types have no generated functions. Clients are dynamic, and objects are converted where they are read and
+// written.
+package workloads
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The API group of the types, and the prefix of labels and annotations.
+const (
+	Group   = "workloads.kcp.dev"
+	Version = "v1alpha1"
+)
+
+// KindCluster is the kind of a physical cluster.
+const KindCluster = "Cluster"
+
+// DefaultEvictAfter is how long a cluster may be not ready before other clusters run its share, too.
+const DefaultEvictAfter = time.Minute
+
+// SyncMode is where the syncer of a cluster runs.
+type SyncMode string
+
+const (
+	// SyncModePush runs the syncer in the controller, which connects to the cluster.
+	SyncModePush SyncMode = "Push"
+	// SyncModePull runs the syncer as a Deployment in the cluster, which connects to kcp. It is the default.
+	SyncModePull SyncMode = "Pull"
+	// SyncModeNone leaves it to the user to run the syncer.
+	SyncModeNone SyncMode = "None"
+)
+
+// Cluster is a physical Kubernetes cluster that runs the workloads of workspaces. It is a cluster-scoped object in the
+// compute workspace.
+type Cluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   ClusterSpec   `json:"spec"`
+	Status ClusterStatus `json:"status,omitzero"`
+}
+
+// ClusterSpec is how a cluster is reached, and what may run there.
+type ClusterSpec struct {
+	// KubeconfigSecretRef is the Secret with the kubeconfig of the cluster, under the key kubeconfig. Only for
+	// SyncModePush.
+	KubeconfigSecretRef *SecretReference `json:"kubeconfigSecretRef,omitempty"`
+	// SyncMode is where the syncer runs. Default: Pull.
+	SyncMode SyncMode `json:"syncMode,omitempty"`
+	// Unschedulable means that no new objects are scheduled to the cluster. Objects that run there are kept.
+	Unschedulable bool `json:"unschedulable,omitempty"`
+	// EvictAfter is how long the cluster may be not ready before other clusters run its share, too. Zero means forever.
+	// Default: 60s.
+	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
+	// WorkspaceSelector selects the workspaces that may use the cluster. Nil selects all.
+	WorkspaceSelector *WorkspaceSelector `json:"workspaceSelector,omitempty"`
+	// Tenancy confines the objects of workspaces in the cluster. Nil has the defaults.
+	Tenancy *Tenancy `json:"tenancy,omitempty"`
+	// MaxCapacity bounds the allocatable resources that a report of the cluster may claim. Resources that are not
+	// listed are not bounded.
+	MaxCapacity corev1.ResourceList `json:"maxCapacity,omitempty"`
+	// PodSecurity is what pods may do: the Pod Security Standard of the namespaces with objects of workspaces. Default:
+	// baseline.
+	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
+}
+
+// WorkspaceSelector selects workspaces.
+type WorkspaceSelector struct {
+	// Paths are paths of workspaces. root:team selects root:team and the workspaces below it, such as root:team:web.
+	Paths []string `json:"paths"`
+}
+
+// Selects reports whether a workspace is selected. A path that is not known, which is empty, is not. A nil selector
+// selects all.
+func (s *WorkspaceSelector) Selects(path string) bool {
+	return s == nil || slices.ContainsFunc(s.Paths,
+		func(p string) bool { return path == p || strings.HasPrefix(path, p+":") })
+}
+
+// Isolation determines which pods may connect to pods of a workspace.
+type Isolation string
+
+const (
+	// IsolationWorkspace lets pods of the same workspace connect, clients from outside of the cluster, and pods that
+	// are not of any workspace, such as the pods of an ingress controller. Pods of the workspace cannot connect to the
+	// metadata service of the nodes. It is the default.
+	IsolationWorkspace Isolation = "Workspace"
+	// IsolationNone restricts no connections.
+	IsolationNone Isolation = "None"
+)
+
+// Tenancy confines the objects of workspaces in a cluster. The syncer writes a ResourceQuota, a LimitRange and a
+// NetworkPolicy into each of their namespaces, and refuses objects that request more.
+type Tenancy struct {
+	// Quota is the hard limit of the ResourceQuota of each namespace. Nil is DefaultQuota, an empty one writes none.
+	Quota *corev1.ResourceList `json:"quota,omitempty"`
+	// LimitRange has the limits of the LimitRange of each namespace. Default: none is written.
+	LimitRange []corev1.LimitRangeItem `json:"limitRange,omitempty"`
+	// Isolation is which pods may connect. Default: Workspace.
+	Isolation Isolation `json:"isolation,omitempty"`
+	// PriorityClasses are those that pods may name. Default: none.
+	PriorityClasses []string `json:"priorityClasses,omitempty"`
+	// TolerationKeys are the keys of taints that pods may tolerate. Default: none.
+	TolerationKeys []string `json:"tolerationKeys,omitempty"`
+	// NodeSelector is added to the pods of workspaces. Default: empty.
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+}
+
+// DefaultQuota returns the hard limit of a namespace without Tenancy.Quota: a mistake of one user does not fill the
+// cluster.
+func DefaultQuota() corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1000"),
+		corev1.ResourceServicesLoadBalancers: resource.MustParse("20")}
+}
+
+// PodSecurity is a level of the Pod Security Standards.
+type PodSecurity string
+
+const (
+	// PodSecurityPrivileged allows everything, also access to the nodes.
+	PodSecurityPrivileged PodSecurity = "privileged"
+	// PodSecurityBaseline prevents known ways to become more than a pod. It is the default.
+	PodSecurityBaseline PodSecurity = "baseline"
+	// PodSecurityRestricted also requires what is best practice.
+	PodSecurityRestricted PodSecurity = "restricted"
+)
+
+// LabelPodSecurity is the label of a namespace with the level that its pods must have (kubernetes:
+// staging/src/k8s.io/pod-security-admission/api/constants.go).
+const LabelPodSecurity = "pod-security.kubernetes.io/enforce"
+
+// SecretReference is a Secret in the workspace of the object that refers to it.
+type SecretReference struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// KeyKubeconfig is the key of a kubeconfig in its Secret.
+const KeyKubeconfig = "kubeconfig"
+
+// ClusterStatus is the observed state of a cluster. Only the controller writes it.
+type ClusterStatus struct {
+	// UID identifies the physical cluster: the UID of its namespace kube-system. The controller sets it once. Another
+	// cluster under the same name or credentials is not used.
+	UID        types.UID          `json:"uid,omitempty"`
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// LastHeartbeatTime is when the controller last saw a new heartbeat of the syncer, by the clock of the controller.
+	LastHeartbeatTime *metav1.Time `json:"lastHeartbeatTime,omitempty"`
+	// Silence is how long the last heartbeat has been the last one. It is written only while a heartbeat is late, for a
+	// controller that starts.
+	Silence *Silence `json:"silence,omitempty"`
+	// Version is the version of the cluster's API server, such as v1.36.3.
+	Version string `json:"version,omitempty"`
+	// Syncer is the syncer that sent the last heartbeat.
+	Syncer *SyncerStatus `json:"syncer,omitempty"`
+	// Capacity are the resources of the cluster. It is nil if they are unknown.
+	Capacity *Capacity `json:"capacity,omitempty"`
+	// Leaves is the number of objects in workspaces that are scheduled to the cluster, counted every ten seconds. It is
+	// nil if it is unknown.
+	Leaves *int64 `json:"leaves,omitempty"`
+	// APIs are the APIs of the cluster, sorted by group and resource.
+	APIs []APIStatus `json:"apis,omitempty"`
+}
+
+// Silence is how long controllers have seen the same heartbeat. It is of no use once the Lease has another one.
+type Silence struct {
+	// RenewTime is the renewTime of the Lease, by the clock of the syncer. It is compared for equality only.
+	RenewTime string `json:"renewTime,omitempty"`
+	// Seconds are measured by controllers. The time in which none has run does not count.
+	Seconds int64 `json:"seconds"`
+}
+
+// SyncerStatus is the syncer of a cluster.
+type SyncerStatus struct {
+	Mode    SyncMode `json:"mode,omitempty"`
+	Version string   `json:"version,omitempty"`
+	// Holder is the holder of the Lease: the process of the syncer.
+	Holder string `json:"holder,omitempty"`
+}
+
+// Capacity has the resources of the nodes that accept pods, and the requests of the pods on them.
+type Capacity struct {
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	Requested   corev1.ResourceList `json:"requested,omitempty"`
+}
+
+// APIState is whether workspaces can use an API of a cluster.
+type APIState string
+
+const (
+	// APIPublished means that the published schema accepts the same objects as the one of the cluster.
+	APIPublished APIState = "Published"
+	// APICompatible means that the cluster accepts every object of the published schema, and others.
+	APICompatible APIState = "Compatible"
+	// APIIncompatible means that some objects of the published schema are invalid in the cluster, or lose fields there.
+	// Objects of this API are not scheduled to the cluster.
+	APIIncompatible APIState = "Incompatible"
+	// APIIgnored means that the API is not to be published, or that the cluster does not serve it.
+	APIIgnored APIState = "Ignored"
+	// APIRemoved means that the API is published, but is no longer one of the APIs to publish. Its objects are kept
+	// unchanged: they are neither scheduled nor synced.
+	APIRemoved APIState = "Removed"
+)
+
+// Serves reports whether objects of an API in this state can run in the cluster.
+func (s APIState) Serves() bool { return s == APIPublished || s == APICompatible }
+
+// APIStatus is an API of a cluster.
+type APIStatus struct {
+	Group    string `json:"group"`
+	Resource string `json:"resource"`
+	// Version is the version that is published. For an API that is not, it is the highest one that the cluster serves.
+	Version string   `json:"version,omitempty"`
+	State   APIState `json:"state"`
+	// Message is the reason, with the path of the field in the schema.
+	Message string `json:"message,omitempty"`
+}
+
+// GroupResource is the name of the API.
+func (a APIStatus) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: a.Group, Resource: a.Resource}
+}
+
+// ClusterGVK is the kind of Cluster.
+func ClusterGVK() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: Group, Version: Version, Kind: KindCluster}
+}
+
+// ClusterGVR is the resource of Cluster.
+func ClusterGVR() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
+}
+
+// ClusterOf converts an object that a client has read. It fails if the object is not a Cluster, or has a field of
+// another type than the CRD permits.
+func ClusterOf(u *unstructured.Unstructured) (*Cluster, error) {
+	if u.GroupVersionKind() != ClusterGVK() {
+		return nil, fmt.Errorf("%s %s is not a %s", u.GroupVersionKind(), u.GetName(), ClusterGVK())
+	}
+	c := &Cluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, c); err != nil {
+		return nil, fmt.Errorf("read Cluster %s: %w", u.GetName(), err)
+	}
+	return c, nil
+}
+
+// Unstructured converts a Cluster for a client. The type meta is set.
+func (c *Cluster) Unstructured() (*unstructured.Unstructured, error) {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
+	if err != nil {
+		return nil, fmt.Errorf("convert Cluster %s: %w", c.Name, err)
+	}
+	u := &unstructured.Unstructured{Object: object}
+	u.SetGroupVersionKind(ClusterGVK())
+	return u, nil
+}
+
+// EvictAfter returns how long the cluster may be not ready before other clusters run its share, too. Zero means
+// forever.
+func (c *Cluster) EvictAfter() time.Duration {
+	if c.Spec.EvictAfter == nil {
+		return DefaultEvictAfter
+	}
+	return c.Spec.EvictAfter.Duration
+}
+
+// Isolation returns which pods may connect to pods of a workspace, with the default.
+func (c *Cluster) Isolation() Isolation {
+	if c.Spec.Tenancy == nil {
+		return IsolationWorkspace
+	}
+	return cmp.Or(c.Spec.Tenancy.Isolation, IsolationWorkspace)
+}
+
+// Quota returns the hard limit of the namespaces of workspaces, with the default. It is empty if there is none.
+func (c *Cluster) Quota() corev1.ResourceList {
+	if c.Spec.Tenancy == nil || c.Spec.Tenancy.Quota == nil {
+		return DefaultQuota()
+	}
+	return *c.Spec.Tenancy.Quota
+}
+
+// PodSecurity returns the level of the namespaces with objects of workspaces, with the default.
+func (c *Cluster) PodSecurity() PodSecurity { return cmp.Or(c.Spec.PodSecurity, PodSecurityBaseline) }
+
+// Draining reports whether what is scheduled to the cluster moves to others: the Cluster is deleted, or it is cordoned
+// and drained.
+func (c *Cluster) Draining() bool {
+	_, drain := c.Annotations[AnnotationDrain]
+	return c.DeletionTimestamp != nil || drain && c.Spec.Unschedulable
+}
+
+// GivenUp reports whether the Cluster is deleted by force: objects that are scheduled to it are kept in the physical
+// cluster, without an object in kcp.
+func (c *Cluster) GivenUp() bool {
+	_, force := c.Annotations[AnnotationForceRemoval]
+	return force && c.DeletionTimestamp != nil
+}
+
+// Mode returns where the syncer runs, with the default.
+func (c *Cluster) Mode() SyncMode {
+	if c.Spec.SyncMode == "" {
+		return SyncModePull
+	}
+	return c.Spec.SyncMode
+}
+
+// API returns the state of an API of the cluster. It is APIIgnored if the status does not list the API.
+func (c *Cluster) API(gr schema.GroupResource) APIStatus {
+	for _, a := range c.Status.APIs {
+		if a.GroupResource() == gr {
+			return a
+		}
+	}
+	return APIStatus{Group: gr.Group, Resource: gr.Resource, State: APIIgnored,
+		Message: "the cluster has not reported this API"}
+}

@@ -1,0 +1,29 @@
+package cluster
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// What Scale has set is taken over without a flag; what others have set is not.
+func TestOwnConflict(t *testing.T) {
+	conflict := func(managers ...string) error {
+		var causes []metav1.StatusCause
+		for _, m := range managers {
+			causes = append(causes, metav1.StatusCause{
+				Type: metav1.CauseTypeFieldManagerConflict, Field: ".spec.replicas",
+				Message: `conflict with "` + m + `" using apps/v1 at 2026-11-20T17:45:12Z`,
+			})
+		}
+		return apierrors.NewApplyConflict(causes, "conflict")
+	}
+	require.True(t, ownConflict(conflict(FieldManager)))
+	require.False(t, ownConflict(conflict("kubectl-edit")))
+	require.False(t, ownConflict(conflict(FieldManager, "kubectl-edit")))
+	require.False(t, ownConflict(errors.New("no answer")))
+	require.False(t, ownConflict(nil))
+}

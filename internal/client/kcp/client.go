@@ -1,0 +1,191 @@
+// Package kcp talks to a running kcp: its shards, workspaces and logical clusters.
+package kcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+)
+
+// Options are the server and the credentials of a Client.
+type Options struct {
+	// URL is the base URL of the server. The server's certificate is valid for its host.
+	URL string
+	// CA are the PEM certificates of the authorities that the server's certificate is verified with.
+	CA []byte
+	// Pair is the client certificate.
+	Pair pki.Pair
+	// Dial connects to the server instead of the URL's host. Nil dials the host.
+	Dial func(ctx context.Context) (net.Conn, error)
+}
+
+// Client is a client for a shard or a front-proxy. It keeps one connection open.
+type Client struct {
+	config *rest.Config
+	http   func() (*http.Client, error)
+}
+
+// New returns a client. It does not connect.
+func New(o Options) *Client {
+	c := &rest.Config{
+		Host:            strings.TrimRight(o.URL, "/"),
+		TLSClientConfig: rest.TLSClientConfig{CAData: o.CA, CertData: o.Pair.Cert, KeyData: o.Pair.Key},
+		UserAgent:       "kcpctl",
+		QPS:             -1, // kcp has its own limits
+	}
+	if o.Dial != nil {
+		c.Dial = func(ctx context.Context, _, _ string) (net.Conn, error) { return o.Dial(ctx) }
+		// Dial connects to the server itself: the proxy settings of the environment do not apply.
+		c.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
+	}
+	return &Client{c, sync.OnceValues(func() (*http.Client, error) { return rest.HTTPClientFor(c) })}
+}
+
+// The resources of kcp that kcpctl uses.
+var (
+	shardResource          = kcpapi.Shard.GVR()
+	logicalClusterResource = kcpapi.LogicalCluster.GVR()
+	workspaceResource      = kcpapi.Workspace.GVR()
+	exportResource         = kcpapi.APIExport.GroupResource().WithVersion("v1alpha1") // which every release serves
+	leaseResource          = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1",
+		Resource: "leases"}
+	bindingResource = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1",
+		Resource: "clusterrolebindings"}
+)
+
+// RootWorkspace is the path of the workspace above all others, which holds the Shard objects.
+const RootWorkspace = "root"
+
+// workspace returns a client for the workspace at a path.
+func (c *Client) workspace(path string) (dynamic.Interface, error) { return c.at("/clusters/" + path) }
+
+// at returns a client for the API server at a path of the client's server.
+func (c *Client) at(path string) (dynamic.Interface, error) {
+	cfg := rest.CopyConfig(c.config)
+	cfg.Host += path
+	hc, err := c.http()
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
+	}
+	d, err := dynamic.NewForConfigAndClient(cfg, hc)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	return d, nil
+}
+
+// maxAnswer is how much of an answer is read, in bytes.
+const maxAnswer = 64 << 10
+
+// Ready requests /readyz. The error has the names of the failed checks.
+func (c *Client) Ready(ctx context.Context) error {
+	hc, err := c.http()
+	if err != nil {
+		return fmt.Errorf("client for %s: %w", c.config.Host, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host+"/readyz?verbose", nil)
+	if err != nil {
+		return fmt.Errorf("/readyz: %w", err)
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return unanswered(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	switch {
+	case err != nil:
+		return unanswered(err)
+	case resp.StatusCode == http.StatusOK:
+		return nil
+	}
+	if failed := failedChecks(string(body)); len(failed) > 0 {
+		return fmt.Errorf("/readyz: %s not ready", strings.Join(failed, ", "))
+	}
+	return fmt.Errorf("/readyz: %s", resp.Status)
+}
+
+// slow is the error of a server that did not answer in time.
+type slow struct{ error }
+
+func (e slow) Error() string { return "/readyz does not answer yet" }
+func (e slow) Unwrap() error { return e.error }
+
+// unanswered is the error of a request for /readyz that got no answer.
+func unanswered(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return slow{err}
+	}
+	return fmt.Errorf("/readyz: %w", err)
+}
+
+// failedChecks returns the names of the failed checks in a verbose answer: [-]etcd failed: reason withheld.
+func failedChecks(answer string) []string {
+	var failed []string
+	for line := range strings.Lines(answer) {
+		if name, ok := strings.CutPrefix(line, "[-]"); ok {
+			name, _, _ = strings.Cut(name, " ")
+			failed = append(failed, name)
+		}
+	}
+	return failed
+}
+
+// Answer is the answer of a server to a request that tests access.
+type Answer struct {
+	Code int
+	// Message is the beginning of the body, or all of it.
+	Message string
+}
+
+// anonymous is the user of requests that are not authenticated.
+const anonymous = "system:anonymous"
+
+// KnowsClient reports whether the server has authenticated the client, whatever it is allowed to do.
+func (a Answer) KnowsClient() bool {
+	return a.Code != http.StatusUnauthorized &&
+		(a.Code != http.StatusForbidden || !strings.Contains(a.Message, anonymous))
+}
+
+// Get requests a path of the server.
+func (c *Client) Get(ctx context.Context, path string, header http.Header) (Answer, error) {
+	hc, err := c.http()
+	if err != nil {
+		return Answer{}, fmt.Errorf("client for %s: %w", c.config.Host, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host+path, nil)
+	if err != nil {
+		return Answer{}, err
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return Answer{}, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return Answer{resp.StatusCode, string(body)}, err
+}
+
+// Close closes the connections of the client. It can be used again.
+func (c *Client) Close() {
+	if hc, err := c.http(); err == nil {
+		utilnet.CloseIdleConnectionsFor(hc.Transport) // hc.CloseIdleConnections does nothing: client-go wraps the transport
+	}
+}

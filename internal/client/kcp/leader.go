@@ -1,0 +1,74 @@
+package kcp
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The Lease by which the replicas of a shard elect the leader that runs the controllers (kcp:
+// pkg/server/options/controllers.go, and pkg/server/server.go for the workspace, which each shard has for itself).
+const (
+	localAdminWorkspace = "system:admin"
+	leaseNamespace      = "kube-system"
+	leaseName           = "kcp-controllers"
+)
+
+// Leader is the replica that runs a shard's controllers.
+type Leader struct {
+	// Elected means that the replicas elect a leader.
+	Elected bool
+	// Host is the name of its host, which is the name of its pod. It is empty while no replica is the leader.
+	Host string
+	// Version changes each time when the leader renews its lease, every two seconds.
+	Version string
+}
+
+// RenewDeadline is how long a leader leads without renewing its lease, rounded up (kcp: pkg/server/server.go).
+const RenewDeadline = 6 * time.Second
+
+// Leader returns the replica that runs the shard's controllers. The client's server is the shard.
+func (c *Client) Leader(ctx context.Context) (Leader, error) {
+	local, err := c.workspace(localAdminWorkspace)
+	if err != nil {
+		return Leader{}, err
+	}
+	lease, err := local.Resource(leaseResource).Namespace(leaseNamespace).Get(ctx, leaseName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return Leader{}, nil
+	}
+	if err != nil {
+		return Leader{}, fmt.Errorf("read the leader's lease: %w", err)
+	}
+	identity, _, err := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+	host, _, _ := strings.Cut(identity, "_") // host_UUID
+	return Leader{true, host, lease.GetResourceVersion()}, err
+}
+
+// Release releases the lease of a leader that has ended, so that the next leader need not wait until it expires. It
+// fails if another replica has taken the lease.
+func (c *Client) Release(ctx context.Context, l Leader) error {
+	local, err := c.workspace(localAdminWorkspace)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": l.Version}, "spec": map[string]any{"holderIdentity": ""},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = local.Resource(leaseResource).Namespace(leaseNamespace).
+		Patch(ctx, leaseName, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kcpctl"})
+	if err != nil {
+		return fmt.Errorf("release the lease of %s: %w", l.Host, err)
+	}
+	return nil
+}

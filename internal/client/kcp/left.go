@@ -1,0 +1,88 @@
+package kcp
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+)
+
+// leftAnnotation is on a LogicalCluster, with the shards that it has left by a move, and when their processes started,
+// in JSON. kcp v0.32 cancels the requests to a logical cluster in the process that it leaves, and never ends that. A
+// logical cluster that moves back gets no answers from it (kcp: pkg/reconciler/migration/logicalclustermigration,
+// cancelLogicalClusterConnections).
+const leftAnnotation = "kcpctl.dev/left"
+
+// leftOf decodes the annotation. A value that kcpctl has not written counts as none.
+func leftOf(notes map[string]string) map[string]string {
+	out := map[string]string{}
+	if json.Unmarshal([]byte(notes[leftAnnotation]), &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// CannotServe reports whether a shard process that started at a time refuses the requests to the logical cluster,
+// because it has left the process.
+func (l LogicalCluster) CannotServe(shard, started string) bool {
+	return started != "" && l.left[shard] == started
+}
+
+// Leave notes that a logical cluster of the client's server is about to leave it. The server is the process of a shard
+// that has started at a time.
+func (c *Client) Leave(ctx context.Context, cluster, shard, started string) error {
+	l, err := c.Cluster(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	left := maps.Clone(l.left)
+	if left == nil {
+		left = map[string]string{}
+	}
+	left[shard] = started
+	raw, err := json.Marshal(left)
+	if err != nil {
+		return err
+	}
+	return c.mergeCluster(ctx, cluster, map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{leftAnnotation: string(raw)}},
+	})
+}
+
+// startMetric is the metric with the time when a process has started, in seconds since 1970 (Prometheus:
+// process_collector.go).
+const startMetric = "process_start_time_seconds "
+
+// Started returns when the process of the client's server has started, as its metrics have it. It needs
+// system:masters.
+func (c *Client) Started(ctx context.Context) (string, error) {
+	hc, err := c.http()
+	if err != nil {
+		return "", fmt.Errorf("client for %s: %w", c.config.Host, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host+"/metrics", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return "", fmt.Errorf("read the metrics: %w", err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("read the metrics: %s", resp.Status)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), startMetric); ok {
+			return value, nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return "", fmt.Errorf("read the metrics: %w", err)
+	}
+	return "", fmt.Errorf("the metrics have no %s", strings.TrimSpace(startMetric))
+}

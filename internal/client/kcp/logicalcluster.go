@@ -1,0 +1,92 @@
+package kcp
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+)
+
+// wildcard stands for all logical clusters of a shard.
+const wildcard = "*"
+
+// LogicalCluster is a logical cluster on a shard, which holds the content of a workspace.
+type LogicalCluster struct {
+	// Name is its ID, such as 2mc5xs36lrnz4t3j.
+	Name string
+	// Path is the path of its workspace, or else its name.
+	Path string
+	// Deleting means that it is being deleted.
+	Deleting bool
+	// Workspace is the Workspace object that it belongs to. It is empty if it belongs to none.
+	Workspace WorkspaceRef
+	// Phase is the phase of its status.
+	Phase string
+	// Inactive means that a user has stopped all requests to it (kcp: core.kcp.io/inactive).
+	Inactive bool
+	// Moving means that kcpctl has closed it, to move it.
+	Moving bool
+	// Migration is the LogicalClusterMigration that moves it, such as root:kcpctl-2mc5xs36lrnz4t3j. It is empty if none
+	// has begun.
+	Migration string
+	// left are the shards that it has left, with the times when their processes started.
+	left map[string]string
+}
+
+// WorkspaceRef is the logical cluster of a Workspace object, and its name.
+type WorkspaceRef struct{ Cluster, Name string }
+
+func (l LogicalCluster) String() string {
+	if l.Deleting {
+		return l.Path + " (being deleted)"
+	}
+	return l.Path
+}
+
+// LogicalClusters returns the logical clusters on the client's server, which is a shard, sorted by path, without the
+// shard's own, whose names begin with system:. It needs system:masters.
+func (c *Client) LogicalClusters(ctx context.Context) ([]LogicalCluster, error) {
+	all, err := c.workspace(wildcard)
+	if err != nil {
+		return nil, err
+	}
+	list, err := all.Resource(logicalClusterResource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list logical clusters: %w", err)
+	}
+	var out []LogicalCluster
+	for i := range list.Items {
+		o := &list.Items[i]
+		name := o.GetAnnotations()[kcpapi.AnnotationCluster]
+		if strings.HasPrefix(name, "system:") {
+			continue
+		}
+		out = append(out, LogicalClusterOf(o))
+	}
+	slices.SortFunc(out, func(a, b LogicalCluster) int { return strings.Compare(a.Path, b.Path) })
+	return out, nil
+}
+
+// LogicalClusterOf describes a LogicalCluster object.
+func LogicalClusterOf(o *unstructured.Unstructured) LogicalCluster {
+	notes := o.GetAnnotations()
+	text := func(path ...string) string { s, _, _ := unstructured.NestedString(o.Object, path...); return s }
+	_, moving := notes[movingAnnotation]
+	l := LogicalCluster{
+		Name:     notes[kcpapi.AnnotationCluster],
+		Path:     cmp.Or(notes[kcpapi.AnnotationPath], notes[kcpapi.AnnotationCluster]),
+		Deleting: o.GetDeletionTimestamp() != nil, Phase: text("status", "phase"),
+		Inactive: notes[inactiveAnnotation] == "true", Moving: moving, Migration: notes[migratingAnnotation],
+		left: leftOf(notes),
+	}
+	if text("spec", "owner", "resource") == kcpapi.Workspace.Resource {
+		l.Workspace = WorkspaceRef{text("spec", "owner", "cluster"), text("spec", "owner", "name")}
+	}
+	return l
+}

@@ -1,0 +1,161 @@
+package kcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+)
+
+var (
+	apiBindingResource = kcpapi.APIBinding.GVR()
+	migrationResource  = kcpapi.LogicalClusterMigration.GVR()
+)
+
+// The migration API has to be bound in a workspace before it can be used there.
+const (
+	migrationExport  = "migration.kcp.io"
+	migrationBinding = "kcpctl-migration"
+)
+
+// CanMigrate reports whether the client's server, which is a shard, has the feature gate LogicalClusterMigration on.
+// Only then does it have a handler for dumps of logical clusters, which refuses all clients but other shards (kcp:
+// pkg/server/migrationdump). Nothing is dumped.
+func (c *Client) CanMigrate(ctx context.Context) (bool, error) {
+	hc, err := c.http()
+	if err != nil {
+		return false, fmt.Errorf("client for %s: %w", c.config.Host, err)
+	}
+	url := c.config.Host + "/clusters/system:admin/apis/migration.kcp.io/v1alpha1/logicalclusterdumps"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
+	if err != nil {
+		return false, fmt.Errorf("query the feature gate LogicalClusterMigration: %w", err)
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return false, fmt.Errorf("query the feature gate LogicalClusterMigration: %w", err)
+	}
+	return resp.StatusCode == http.StatusForbidden, resp.Body.Close()
+}
+
+// BindMigration binds the migration API in the root workspace, and waits until it is served. The client's server is the
+// root shard.
+func (c *Client) BindMigration(ctx context.Context, report func(reason string)) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	binding := kcpapi.APIBinding.New(migrationBinding)
+	binding.Object["spec"] = map[string]any{"reference": map[string]any{"export": map[string]any{"path": RootWorkspace,
+		"name": migrationExport}}}
+	_, err = root.Resource(apiBindingResource).Create(ctx, binding, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("bind %s: %w", migrationExport, err)
+	}
+	err = poll(ctx, report, func() error {
+		b, err := root.Resource(apiBindingResource).Get(ctx, migrationBinding, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if phase, _, _ := unstructured.NestedString(b.Object, "status", "phase"); phase != "Bound" {
+			return errors.New("not yet bound")
+		}
+		_, err = root.Resource(migrationResource).List(ctx, metav1.ListOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("bind %s: %w", migrationExport, err)
+	}
+	return nil
+}
+
+// MigrationBound reports whether BindMigration was called and UnbindMigration was not: a run that moves logical
+// clusters has not ended. The client's server is the root shard.
+func (c *Client) MigrationBound(ctx context.Context) (bool, error) {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return false, err
+	}
+	_, err = root.Resource(apiBindingResource).Get(ctx, migrationBinding, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read APIBinding %s: %w", migrationBinding, err)
+	}
+	return true, nil
+}
+
+// UnbindMigration undoes BindMigration, unless there are migrations left.
+func (c *Client) UnbindMigration(ctx context.Context) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	left, err := root.Resource(migrationResource).List(ctx, metav1.ListOptions{})
+	if err != nil || len(left.Items) > 0 {
+		return err
+	}
+	err = root.Resource(apiBindingResource).Delete(ctx, migrationBinding, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("unbind %s: %w", migrationExport, err)
+	}
+	return nil
+}
+
+// migrationPrefix begins the names of the LogicalClusterMigrations that kcpctl creates.
+const migrationPrefix = "kcpctl-"
+
+// migrationOf returns the name of the LogicalClusterMigration of a logical cluster.
+func migrationOf(cluster string) string {
+	return migrationPrefix + strings.ReplaceAll(cluster, ":", "-")
+}
+
+// MigrationPath is how a logical cluster names the LogicalClusterMigration of kcpctl that moves it.
+func MigrationPath(cluster string) string { return RootWorkspace + ":" + migrationOf(cluster) }
+
+// Begun is a move that kcpctl has begun.
+type Begun struct {
+	// Cluster is the name of the logical cluster, and Shard the shard that it moves to. Shard is empty if an earlier
+	// release of kcpctl has begun the move, and it is held.
+	Cluster, Shard string
+	// Held means that kcp does not copy yet, so that the shard can still be another one.
+	Held bool
+}
+
+// Migrating returns the moves that kcpctl has begun. The client's server is the root shard. There are none if the API
+// is not served, because BindMigration was not called.
+func (c *Client) Migrating(ctx context.Context) ([]Begun, error) {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return nil, err
+	}
+	list, err := root.Resource(migrationResource).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list migrations: %w", err)
+	}
+	var out []Begun
+	for i := range list.Items {
+		o := &list.Items[i]
+		cluster, _, _ := unstructured.NestedString(o.Object, "spec", "logicalCluster")
+		shard, _, _ := unstructured.NestedString(o.Object, "spec", "destinationShard")
+		held := shard == holding
+		if held {
+			shard = o.GetAnnotations()[destinationAnnotation]
+		}
+		if o.GetName() == migrationOf(cluster) {
+			out = append(out, Begun{cluster, shard, held})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,200 @@
+package kcp
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+)
+
+// FieldManager is the field manager of the objects that kcpctl applies in workspaces.
+const FieldManager = "kcpctl"
+
+// ErrNotServed means that a workspace does not serve the API of an object.
+var ErrNotServed = errors.New("the workspace does not serve this API")
+
+// rbac are the kinds of permissions without a namespace, with their resources.
+var rbac = map[schema.GroupKind]string{
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:        "clusterroles",
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}: "clusterrolebindings",
+}
+
+// clusterScoped returns the resource of a kind that every workspace serves and that has no namespace. Others are looked
+// up in the workspace.
+func clusterScoped(k schema.GroupKind) (resource string, ok bool) {
+	for _, a := range kcpapi.InWorkspaces {
+		if a.GroupKind() == k {
+			return a.Resource, true
+		}
+	}
+	resource, ok = rbac[k]
+	return resource, ok
+}
+
+// Place names an object in a workspace.
+type Place struct {
+	// Workspace is the full path of the workspace.
+	Workspace string
+	schema.GroupVersionKind
+	// Namespace is empty for objects without one.
+	Namespace, Name string
+}
+
+// Object returns an object in a workspace, or nil if it does not exist.
+func (c *Client) Object(ctx context.Context, p Place) (*unstructured.Unstructured, error) {
+	client, err := c.resource(ctx, p)
+	if errors.Is(err, ErrNotServed) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	o, err := client.Get(ctx, p.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return o, err
+}
+
+// ApplyObject applies an object to a workspace by server-side apply, and returns the result. With dryRun nothing is
+// written. With force it takes over fields that other managers own.
+func (c *Client) ApplyObject(ctx context.Context, p Place, o *unstructured.Unstructured,
+	dryRun, force bool) (*unstructured.Unstructured, error) {
+	client, err := c.resource(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: force}
+	if dryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	return client.Apply(ctx, p.Name, o, options)
+}
+
+// DeleteObject deletes an object in a workspace if it is still the one that was seen: it has the same UID and
+// resourceVersion.
+func (c *Client) DeleteObject(ctx context.Context, p Place, seen *unstructured.Unstructured) error {
+	client, err := c.resource(ctx, p)
+	if err != nil {
+		return err
+	}
+	uid, version, background := seen.GetUID(), seen.GetResourceVersion(), metav1.DeletePropagationBackground
+	return client.Delete(ctx, p.Name, metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+}
+
+// PatchObject merges a patch into an object in a workspace, and returns the result. It fails if the object does not
+// exist.
+func (c *Client) PatchObject(ctx context.Context, p Place, patch map[string]any) (*unstructured.Unstructured, error) {
+	client, err := c.resource(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("patch %s %s: %w", p.Kind, p.Name, err)
+	}
+	return client.Patch(ctx, p.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: FieldManager})
+}
+
+// resource returns a client for the resource of an object.
+func (c *Client) resource(ctx context.Context, p Place) (dynamic.ResourceInterface, error) {
+	ws, err := c.workspace(p.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	if plural, ok := clusterScoped(p.GroupKind()); ok {
+		return ws.Resource(p.GroupVersion().WithResource(plural)), nil
+	}
+	r, err := c.discover(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if r.Namespaced {
+		return ws.Resource(p.GroupVersion().WithResource(r.Name)).Namespace(p.Namespace), nil
+	}
+	return ws.Resource(p.GroupVersion().WithResource(r.Name)), nil
+}
+
+// Resources returns the resources that a workspace serves in a version of a group, without subresources. It fails with
+// ErrNotServed if it does not serve the version.
+func (c *Client) Resources(ctx context.Context, workspace string,
+	gv schema.GroupVersion) ([]metav1.APIResource, error) {
+	root := "/apis/" + gv.String()
+	if gv.Group == "" {
+		root = "/api/" + gv.Version
+	}
+	answer, err := c.Get(ctx, "/clusters/"+workspace+root, nil)
+	switch {
+	case err != nil:
+		return nil, err
+	case answer.Code == http.StatusNotFound:
+		return nil, fmt.Errorf("%s: %w", gv, ErrNotServed)
+	case answer.Code != http.StatusOK:
+		return nil, apierrors.NewGenericServerResponse(answer.Code, "get",
+			schema.GroupResource{Group: gv.Group}, root, answer.Message, 0, true)
+	}
+	var list metav1.APIResourceList
+	if err := json.Unmarshal([]byte(answer.Message), &list); err != nil {
+		return nil, fmt.Errorf("read the APIs of workspace %s: %w", workspace, err)
+	}
+	return slices.DeleteFunc(list.APIResources,
+		func(r metav1.APIResource) bool { return strings.Contains(r.Name, "/") }), nil
+}
+
+// discover returns the resource of a kind in a workspace. It fails with ErrNotServed if there is none.
+func (c *Client) discover(ctx context.Context, p Place) (metav1.APIResource, error) {
+	all, err := c.Resources(ctx, p.Workspace, p.GroupVersion())
+	if errors.Is(err, ErrNotServed) {
+		return metav1.APIResource{}, fmt.Errorf("%s: %w", p.GroupVersionKind, ErrNotServed)
+	}
+	if err != nil {
+		return metav1.APIResource{}, err
+	}
+	for _, r := range all {
+		if r.Kind == p.Kind {
+			return r, nil
+		}
+	}
+	return metav1.APIResource{}, fmt.Errorf("%s: %w", p.GroupVersionKind, ErrNotServed)
+}
+
+// WorkspaceReady returns what a workspace that is not ready waits for.
+func WorkspaceReady(workspace *unstructured.Unstructured) error { return workspaceReady(workspace) }
+
+// WorkspaceShard returns the shard that a workspace was scheduled to. It is empty if that is not known.
+func WorkspaceShard(workspace *unstructured.Unstructured) string {
+	return workspace.GetAnnotations()[onShardAnnotation]
+}
+
+// AwaitWorkspace waits until a workspace is Ready or ctx ends, and reports what it waits for.
+func (c *Client) AwaitWorkspace(ctx context.Context, parent, name string, report func(reason string)) error {
+	ws, err := c.workspace(parent)
+	if err != nil {
+		return err
+	}
+	return awaitReady(ctx, ws.Resource(workspaceResource), name, 0, report)
+}
+
+// BindingReady returns what an APIBinding that is not bound waits for.
+func BindingReady(binding *unstructured.Unstructured) error {
+	phase := phaseOf(binding)
+	if phase == "Bound" {
+		return nil
+	}
+	return errors.New(withReason(strings.ToLower(cmp.Or(phase, "not bound")), binding))
+}

@@ -1,0 +1,223 @@
+package kcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+)
+
+// CordonAnnotation keeps new workspaces off a shard. Its value does not matter
+// (kcp: pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
+const CordonAnnotation = "experimental.core.kcp.io/unschedulable"
+
+// LabelsAnnotation of a Shard lists the keys of the labels that kcpctl has set, separated by commas.
+const LabelsAnnotation = "kcpctl.dev/labels"
+
+// nameLabel is the label of a Shard with its name. kcp sets it (kcp: pkg/server/server.go).
+const nameLabel = "name"
+
+// Shard is a registered shard.
+type Shard struct {
+	Name                string `json:"name"`
+	BaseURL             string `json:"baseURL"`
+	ExternalURL         string `json:"externalURL"`
+	VirtualWorkspaceURL string `json:"virtualWorkspaceURL"`
+	// Cordoned means that no new workspaces are scheduled there.
+	Cordoned bool `json:"cordoned,omitempty"`
+	// Labels are all labels, and OwnLabels the keys of those that kcpctl has set.
+	Labels    map[string]string `json:"-"`
+	OwnLabels []string          `json:"-"`
+}
+
+// Shards returns the registered shards, sorted by name. The client's server is the root shard or a front-proxy.
+func (c *Client) Shards(ctx context.Context) ([]Shard, error) {
+	ws, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return nil, err
+	}
+	list, err := ws.Resource(shardResource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list shards: %w", err)
+	}
+	var out []Shard
+	for i := range list.Items {
+		out = append(out, shardOf(&list.Items[i]))
+	}
+	slices.SortFunc(out, func(a, b Shard) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// ErrNotRegistered is the error of a shard without a Shard object.
+var ErrNotRegistered = errors.New("not yet registered with the root shard")
+
+// Shard returns a registered shard, or ErrNotRegistered. Unlike Shards it reads one object, so that it is cheap to read
+// each of many shards. The client's server is the root shard or a front-proxy.
+func (c *Client) Shard(ctx context.Context, name string) (Shard, error) {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return Shard{}, err
+	}
+	o, err := root.Resource(shardResource).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err): // the latter is a server without the API
+		return Shard{}, ErrNotRegistered
+	case err != nil:
+		return Shard{}, fmt.Errorf("read shard %s: %w", name, err)
+	}
+	return shardOf(o), nil
+}
+
+// identifiedExports are the APIExports whose identities other servers request while they start.
+var identifiedExports = []string{"shards.core.kcp.io", tenancyExport, "topology.kcp.io"}
+
+// exportIdentity returns the identity of an APIExport. It fails if the APIExport has no identity yet.
+func exportIdentity(ctx context.Context, workspace dynamic.Interface, export string) (string, error) {
+	o, err := workspace.Resource(exportResource).Get(ctx, export, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	hash, _, _ := unstructured.NestedString(o.Object, "status", "identityHash")
+	if hash == "" {
+		return "", fmt.Errorf("APIExport %s has no identity yet", export)
+	}
+	return hash, nil
+}
+
+// Identified returns nil if the root shard serves what other shards and front-proxies request while they start: the
+// identities of kcp's own APIs (kcp: pkg/server/bootstrap/identity.go). It does so well before it is ready.
+func (c *Client) Identified(ctx context.Context) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	for _, export := range identifiedExports {
+		if _, err := exportIdentity(ctx, root, export); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// RegisterShard creates the Shard object of a shard that was deleted, if it does not exist. The client's server is the
+// root shard.
+func (c *Client) RegisterShard(ctx context.Context, s Shard) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": shardResource.GroupVersion().String(), "kind": "Shard",
+		"metadata": map[string]any{"name": s.Name},
+		"spec": map[string]any{"baseURL": s.BaseURL, "externalURL": s.ExternalURL,
+			"virtualWorkspaceURL": s.VirtualWorkspaceURL},
+	}}
+	labels := map[string]string{}
+	maps.Copy(labels, s.Labels)
+	labels[nameLabel] = s.Name
+	o.SetLabels(labels)
+	if len(s.OwnLabels) > 0 {
+		o.SetAnnotations(map[string]string{LabelsAnnotation: strings.Join(s.OwnLabels, ",")})
+	}
+	if _, err := root.Resource(shardResource).Create(ctx, o,
+		metav1.CreateOptions{FieldManager: "kcpctl"}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("register shard %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+func shardOf(o *unstructured.Unstructured) Shard {
+	field := func(name string) string {
+		s, _, _ := unstructured.NestedString(o.Object, "spec", name)
+		return s
+	}
+	_, cordoned := o.GetAnnotations()[CordonAnnotation]
+	s := Shard{
+		Name: o.GetName(), BaseURL: field("baseURL"), ExternalURL: field("externalURL"),
+		VirtualWorkspaceURL: field("virtualWorkspaceURL"), Cordoned: cordoned, Labels: o.GetLabels(),
+	}
+	if own := o.GetAnnotations()[LabelsAnnotation]; own != "" {
+		s.OwnLabels = strings.Split(own, ",")
+	}
+	return s
+}
+
+// Cordon keeps new workspaces off a shard, or allows them again if on is false. Existing workspaces are kept. The
+// client's server is the root shard.
+func (c *Client) Cordon(ctx context.Context, shard string, on bool) error {
+	var value any // null removes the annotation
+	if on {
+		value = "true"
+	}
+	if err := c.patchShard(ctx, shard, map[string]any{"annotations": map[string]any{CordonAnnotation: value}}); err != nil {
+		return fmt.Errorf("cordon shard %s: %w", shard, err)
+	}
+	return nil
+}
+
+// SetLabels sets the wanted labels of a shard, by which workspaces can select it, and removes those that kcpctl has set
+// and that are no longer wanted. It keeps all other labels, and writes nothing if nothing differs. The shard itself
+// does not change its labels after its registration (kcp: pkg/server/server.go). The client's server is the root shard.
+func (c *Client) SetLabels(ctx context.Context, s Shard, want map[string]string) error {
+	changes := map[string]any{}
+	for key, value := range want {
+		if have, ok := s.Labels[key]; !ok || have != value {
+			changes[key] = value
+		}
+	}
+	for _, key := range s.OwnLabels {
+		if _, ok := want[key]; !ok {
+			changes[key] = nil // removes it
+		}
+	}
+	own := slices.Sorted(maps.Keys(want))
+	if len(changes) == 0 && slices.Equal(own, s.OwnLabels) {
+		return nil
+	}
+	var list any
+	if len(own) > 0 {
+		list = strings.Join(own, ",")
+	}
+	metadata := map[string]any{"labels": changes, "annotations": map[string]any{LabelsAnnotation: list}}
+	if err := c.patchShard(ctx, s.Name, metadata); err != nil {
+		return fmt.Errorf("set labels of shard %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+func (c *Client) patchShard(ctx context.Context, shard string, metadata map[string]any) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	_, err = root.Resource(shardResource).Patch(ctx, shard, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: "kcpctl"})
+	return err
+}
+
+// DeleteShard deletes the Shard object, if it exists. Front-proxies then forget the logical clusters of the shard, so
+// it must be empty. The client's server is the root shard.
+func (c *Client) DeleteShard(ctx context.Context, shard string) error {
+	root, err := c.workspace(RootWorkspace)
+	if err != nil {
+		return err
+	}
+	err = root.Resource(shardResource).Delete(ctx, shard, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete shard %s: %w", shard, err)
+	}
+	return nil
+}

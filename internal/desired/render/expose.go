@@ -1,0 +1,111 @@
+package render
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+// routeTemplates are the templates of the objects that route connections to a Service by host name.
+var routeTemplates = map[v1alpha1.ExposeType]string{
+	v1alpha1.ExposeIngress:  ingressTemplate,
+	v1alpha1.ExposeTLSRoute: tlsRouteTemplate,
+	v1alpha1.ExposeRoute:    routeTemplate,
+}
+
+// passthrough has, by the usual name of an Ingress class, the annotations with which its controllers pass TLS through.
+// A controller ignores the annotations of others.
+var passthrough = map[string]map[string]string{
+	"cilium": {"ingress.cilium.io/tls-passthrough": "enabled"},
+	"haproxy": {
+		"haproxy.org/ssl-passthrough":               "true", // haproxytech/kubernetes-ingress
+		"haproxy-ingress.github.io/ssl-passthrough": "true", // jcmoraisjr/haproxy-ingress
+	},
+	"nginx": {
+		"nginx.ingress.kubernetes.io/ssl-passthrough":  "true",
+		"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS",
+	},
+}
+
+// setService sets the type, the annotations and the port of a kcp server's Service.
+func (w *workload) setService(c *topology.Component) {
+	port := servicePort(c)
+	w.ServiceType = corev1.ServiceTypeClusterIP
+	switch c.Expose.Type {
+	case v1alpha1.ExposeNodePort, v1alpha1.ExposeLoadBalancer:
+		w.ServiceType = c.Expose.Type
+		w.ServiceNotes = c.Expose.Annotations
+		if c.NodePort != 0 {
+			port["nodePort"] = c.NodePort
+		}
+	}
+	w.ServicePorts = []dict{port}
+}
+
+// servicePort is the port of a kcp server's Service inside the cluster.
+func servicePort(c *topology.Component) dict {
+	return dict{"name": portHTTPS, "port": c.ServicePort, "targetPort": portHTTPS, "appProtocol": "https"}
+}
+
+// route holds the values of the templates of an Ingress, a TLSRoute and a Route.
+type route struct {
+	Name, Namespace string
+	Labels          map[string]string
+	Annotations     map[string]string
+	// Host is the first of Hosts.
+	Host  string
+	Hosts []string
+	// ClassName and Rules are fields of an Ingress, Parent is the Gateway of a TLSRoute.
+	ClassName any
+	Rules     []dict
+	Parent    dict
+	// Port is the port of the Service, and PortName its name.
+	Port     int32
+	PortName string
+}
+
+func newRoute(c *topology.Component) route {
+	e := c.Expose
+	r := route{
+		Name: c.Object(), Namespace: c.Cluster.Namespace, Labels: c.Labels(), Annotations: e.Annotations,
+		Hosts: c.PublicHosts(), Port: c.ServicePort, PortName: portHTTPS,
+	}
+	r.Host = r.Hosts[0]
+	if e.ClassName != "" {
+		r.ClassName = e.ClassName
+	}
+	if e.Type == v1alpha1.ExposeIngress {
+		r.Annotations = ingressAnnotations(e)
+	}
+	backend := dict{"service": dict{"name": c.Object(), "port": dict{"name": portHTTPS}}}
+	for _, host := range r.Hosts {
+		paths := []dict{{"path": "/", "pathType": "Prefix", "backend": backend}}
+		r.Rules = append(r.Rules, dict{"host": host, "http": dict{"paths": paths}})
+	}
+	r.Parent = dict{"name": e.Gateway.Name}
+	if e.Gateway.Namespace != "" {
+		r.Parent["namespace"] = e.Gateway.Namespace
+	}
+	if e.Gateway.SectionName != "" {
+		r.Parent["sectionName"] = e.Gateway.SectionName
+	}
+	return r
+}
+
+// ingressAnnotations returns the annotations of an Ingress. The annotations of the setup file take precedence.
+func ingressAnnotations(e v1alpha1.Expose) map[string]string {
+	out := map[string]string{}
+	if known, ok := passthrough[e.ClassName]; ok {
+		maps.Copy(out, known)
+	} else {
+		for _, class := range slices.Sorted(maps.Keys(passthrough)) {
+			maps.Copy(out, passthrough[class])
+		}
+	}
+	maps.Copy(out, e.Annotations)
+	return out
+}

@@ -1,0 +1,179 @@
+package render
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+// Job is a CronJob that runs kcpctl in a cluster.
+type Job struct {
+	Topology *topology.Topology
+	// Name is the part of the names of the objects.
+	Name string
+	// Schedule is when it runs, in the time zone of the cluster.
+	Schedule string
+	// Image is the image of kcpctl.
+	Image v1alpha1.Image
+	// Args are the arguments of kcpctl. They can use the files in JobDir, and the volume in JobVolumeDir.
+	Args []string
+	// Files are the files in JobDir. They hold no secrets.
+	Files map[string]string
+	// Environment is a Secret whose entries are environment variables. Empty: none.
+	Environment string
+	// Claim is a PersistentVolumeClaim that is mounted at JobVolumeDir. Empty: none.
+	Claim string
+	// Namespaced and Clusterwide are the permissions of the job.
+	Namespaced, Clusterwide []rbacv1.PolicyRule
+}
+
+const (
+	// JobDir is the directory with the files of a job, and JobVolumeDir is where its volume is.
+	JobDir       = "/etc/kcpctl"
+	JobVolumeDir = "/var/lib/kcpctl"
+	// homeDir is where kcpctl may write.
+	homeDir = "/tmp"
+)
+
+// Objects returns the CronJob, and the objects that it needs.
+func (j Job) Objects() ([]*unstructured.Unstructured, error) {
+	account, name := j.object("v1", "ServiceAccount", true, nil), j.Topology.Object(j.Name)
+	data := map[string]any{}
+	for file, text := range j.Files {
+		data[file] = text
+	}
+	subject := []any{map[string]any{"kind": "ServiceAccount", "name": name, "namespace": j.Topology.Home.Namespace}}
+	out := []*unstructured.Unstructured{account, j.object("v1", "ConfigMap", true, map[string]any{"data": data})}
+	for _, may := range []struct {
+		role       string
+		namespaced bool
+		rules      []rbacv1.PolicyRule
+	}{{"Role", true, j.Namespaced}, {"ClusterRole", false, j.Clusterwide}} {
+		if len(may.rules) == 0 {
+			continue
+		}
+		rules, err := generic(may.rules)
+		if err != nil {
+			return nil, err
+		}
+		ref := map[string]any{"apiGroup": rbacv1.GroupName, "kind": may.role, "name": j.nameOf(may.namespaced)}
+		out = append(out,
+			j.object("rbac.authorization.k8s.io/v1", may.role, may.namespaced, map[string]any{"rules": rules}),
+			j.object("rbac.authorization.k8s.io/v1", may.role+"Binding", may.namespaced,
+				map[string]any{"roleRef": ref, "subjects": subject}))
+	}
+	return append(out, j.object("batch/v1", "CronJob", true, map[string]any{"spec": j.schedule(name)})), nil
+}
+
+// nameOf is the name of an object. The names of those without a namespace have it, because several namespaces of a
+// cluster can have a setup of the same name.
+func (j Job) nameOf(namespaced bool) string {
+	name := j.Topology.Object(j.Name)
+	if !namespaced {
+		name = j.Topology.Home.Namespace + "-" + name
+	}
+	return name
+}
+
+func (j Job) object(version, kind string, namespaced bool, content map[string]any) *unstructured.Unstructured {
+	metadata := map[string]any{"name": j.nameOf(namespaced), "labels": j.labels()}
+	if namespaced {
+		metadata["namespace"] = j.Topology.Home.Namespace
+	}
+	all := map[string]any{"apiVersion": version, "kind": kind, "metadata": metadata}
+	for field, value := range content {
+		all[field] = value
+	}
+	return &unstructured.Unstructured{Object: all}
+}
+
+// labels are not the labels of the setup: the objects are not part of it.
+func (j Job) labels() map[string]any {
+	return map[string]any{
+		"app.kubernetes.io/name": topology.ManagedBy, "app.kubernetes.io/instance": j.Topology.Name,
+		"app.kubernetes.io/component": j.Name,
+	}
+}
+
+func (j Job) schedule(account string) map[string]any {
+	return map[string]any{
+		"schedule": j.Schedule, "concurrencyPolicy": "Forbid", "startingDeadlineSeconds": int64(86400),
+		"jobTemplate": map[string]any{"spec": map[string]any{
+			"backoffLimit": int64(3), // an interrupted run is continued
+			"template":     map[string]any{"metadata": map[string]any{"labels": j.labels()}, "spec": j.pod(account)},
+		}},
+	}
+}
+
+func (j Job) pod(account string) map[string]any {
+	pullSecrets := []any{}
+	for _, s := range j.Image.PullSecrets {
+		pullSecrets = append(pullSecrets, map[string]any{"name": s})
+	}
+	volumes := []any{
+		map[string]any{"name": "config", "configMap": map[string]any{"name": account}},
+		map[string]any{"name": "home", "emptyDir": map[string]any{}},
+	}
+	if j.Claim != "" {
+		volumes = append(volumes,
+			map[string]any{"name": "volume", "persistentVolumeClaim": map[string]any{"claimName": j.Claim}})
+	}
+	return map[string]any{
+		"serviceAccountName": account, "restartPolicy": "Never", "imagePullSecrets": pullSecrets,
+		"enableServiceLinks": false,
+		"securityContext": map[string]any{
+			"runAsNonRoot": true, "runAsUser": int64(65532), "runAsGroup": int64(65532), "fsGroup": int64(65532),
+			"seccompProfile": map[string]any{"type": "RuntimeDefault"},
+		},
+		"containers": []any{j.container()}, "volumes": volumes,
+	}
+}
+
+func (j Job) container() map[string]any {
+	args := []any{}
+	for _, a := range j.Args {
+		args = append(args, a)
+	}
+	mounts := []any{
+		map[string]any{"name": "config", "mountPath": JobDir},
+		map[string]any{"name": "home", "mountPath": homeDir},
+	}
+	if j.Claim != "" {
+		mounts = append(mounts, map[string]any{"name": "volume", "mountPath": JobVolumeDir})
+	}
+	out := map[string]any{
+		"name": containerKcpctl, "image": topology.ImageRef(j.Image, ""),
+		"imagePullPolicy": string(cmp.Or(j.Image.PullPolicy, corev1.PullIfNotPresent)),
+		"command":         []any{"/" + topology.ManagedBy}, "args": args,
+		"env":       []any{map[string]any{"name": "HOME", "value": homeDir}},
+		"resources": map[string]any{"requests": map[string]any{"cpu": "50m", "memory": "128Mi"}},
+		"securityContext": map[string]any{
+			"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+			"capabilities": map[string]any{"drop": []any{"ALL"}},
+		},
+		"volumeMounts": mounts,
+	}
+	if j.Environment != "" {
+		out["envFrom"] = []any{map[string]any{"secretRef": map[string]any{"name": j.Environment}}}
+	}
+	return out
+}
+
+// generic returns rules as objects have them.
+func generic(rules []rbacv1.PolicyRule) ([]any, error) {
+	var out []any
+	for i := range rules {
+		rule, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&rules[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, rule)
+	}
+	return out, nil
+}

@@ -1,0 +1,149 @@
+package render_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+const pulled = `spec:
+  external: {hostname: kcp.example.com}
+  rootShard: {virtualWorkspaceURL: "https://root.example.com:6443"}
+  workloads:
+    apis: [deployments.apps, services]
+    clusters:
+    - {name: c1, context: eu}
+    - {name: edge, context: edge, syncMode: Pull, labels: {region: us}, podTemplate: {spec: {priorityClassName: high}}}
+`
+
+// The objects of a syncer that runs in its physical cluster: on the cluster, and in the compute workspace.
+func TestSyncer(t *testing.T) {
+	top, state, objects := rendered(t, pulled)
+	require.NoError(t, render.Prove(top, state, now))
+	var got strings.Builder
+	for _, o := range objects {
+		if o.Component != "cluster/edge" {
+			continue
+		}
+		require.NoError(t, render.Strict(o), "%s %s", o.GetKind(), o.GetName())
+		require.Equal(t, o.Workspace == "", o.Cluster == "edge")
+		mask(o)
+		text, err := o.YAML()
+		require.NoError(t, err)
+		got.WriteString("---\n" + string(text))
+	}
+	testutil.Golden(t, "syncer.yaml", []byte(got.String()))
+}
+
+// On this machine the syncer reads its credential for the physical cluster from files, which are issued when they are
+// applied.
+func TestLocalSyncer(t *testing.T) {
+	top := topologytest.LocalOf(topologytest.Build(t, pulled).Setup)
+	objects, err := render.Component(top, pkitest.Issue(t, top, now), top.Component("cluster/edge"))
+	require.NoError(t, err)
+	var token, deployment render.Object
+	on := 0
+	for _, o := range objects {
+		switch {
+		case o.Workspace == topology.OnPhysical("edge"):
+			on++
+		case o.GetName() == "demo-syncer-edge-token":
+			token = o
+		case o.GetKind() == "Deployment":
+			deployment = o
+		}
+	}
+	require.Equal(t, 4, on, "namespace, account, role and binding")
+	require.Equal(t, "cluster/edge", token.GetAnnotations()[topology.AnnotationCredential])
+	pod, ok := podOf(t, deployment)
+	require.True(t, ok)
+	require.Contains(t, strings.Join(pod.Spec.Containers[0].Args, " "), "/config/kubeconfig/physical.kubeconfig")
+}
+
+// A syncer that the user starts has the rights of one that runs in its cluster.
+func TestSyncerThatTheUserStarts(t *testing.T) {
+	inCompute := func(setup string) []any {
+		_, _, objects := rendered(t, setup)
+		var rights []any
+		for _, o := range objects {
+			if o.Workspace == "root:compute" && o.Component == "cluster/edge" && o.GroupVersionKind().Group == "rbac.authorization.k8s.io" {
+				rights = append(rights, o.GetName(), o.Object["rules"], o.Object["roleRef"], o.Object["subjects"])
+			}
+		}
+		return rights
+	}
+	rights := inCompute(strings.ReplaceAll(strings.ReplaceAll(pulled, "Pull", "None"), ", podTemplate: {spec: {priorityClassName: high}}", ""))
+	require.NotEmpty(t, rights)
+	require.Equal(t, inCompute(pulled), rights)
+}
+
+// The Cluster object has what the setup file says about workspaces, and the controller a flag that earlier images lack
+// only if it is needed.
+func TestTenancyOfAClusterAndRebalance(t *testing.T) {
+	_, _, objects := rendered(t, `spec:
+  workloads:
+    rebalance: Gradual
+    clusters:
+    - name: c1
+      context: eu
+      workspaceSelector: {paths: [root:team]}
+      maxCapacity: {cpu: 64}
+      tenancy:
+        quota: {requests.cpu: 20}
+        limitRange: [{type: Container, defaultRequest: {cpu: 100m}}]
+        isolation: None
+        priorityClasses: [batch]
+        tolerationKeys: [example.com/tenants]
+        nodeSelector: {pool: tenants}
+    - {name: c2, context: us, tenancy: {quota: {}}}
+    - {name: c3, context: asia}
+`)
+	specs, flags := map[string]any{}, ""
+	for _, o := range objects {
+		switch {
+		case o.GetKind() == api.KindCluster:
+			cluster, err := api.ClusterOf(o.Unstructured)
+			require.NoError(t, err)
+			require.NotNil(t, cluster)
+			spec := maps.Clone(o.Object["spec"].(map[string]any))
+			delete(spec, "syncMode")
+			delete(spec, "kubeconfigSecretRef")
+			specs[o.GetName()] = spec
+		case o.Component == "workloads/controller" && o.GetKind() == "Deployment":
+			pod, _ := podOf(t, o)
+			flags = strings.Join(pod.Spec.Containers[0].Args, " ")
+		}
+	}
+	require.Equal(t, map[string]any{
+		"c1": map[string]any{
+			"workspaceSelector": map[string]any{"paths": []any{"root:team"}},
+			"maxCapacity":       map[string]any{"cpu": "64"},
+			"tenancy": map[string]any{
+				"quota":           map[string]any{"requests.cpu": "20"},
+				"limitRange":      []any{map[string]any{"type": "Container", "defaultRequest": map[string]any{"cpu": "100m"}}},
+				"isolation":       "None",
+				"priorityClasses": []any{"batch"},
+				"tolerationKeys":  []any{"example.com/tenants"},
+				"nodeSelector":    map[string]any{"pool": "tenants"},
+			},
+		},
+		"c2": map[string]any{"tenancy": map[string]any{"quota": map[string]any{}}},
+		"c3": map[string]any{},
+	}, specs)
+	require.Contains(t, flags, "--rebalance=Gradual")
+	_, _, objects = rendered(t, pulled)
+	for _, o := range objects {
+		text, err := o.YAML()
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "--rebalance")
+	}
+}

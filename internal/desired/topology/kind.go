@@ -1,0 +1,195 @@
+package topology
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Kind is a kind of component. Its value is the first part of a component's ID.
+type Kind string
+
+// The kinds of components.
+const (
+	Base              Kind = "base"
+	Etcd              Kind = "etcd"
+	CacheServer       Kind = "cache-server"
+	RootShard         Kind = "root-shard"
+	Shard             Kind = "shard"
+	FrontProxy        Kind = "front-proxy"
+	VirtualWorkspaces Kind = "virtual-workspaces"
+	Kubeconfig        Kind = "kubeconfig"
+	Workspace         Kind = "workspace"
+	Agent             Kind = "agent"
+	// Workloads is the controller of transparent multi-cluster, and Physical a cluster that it schedules to.
+	Workloads Kind = "workloads"
+	Physical  Kind = "cluster"
+)
+
+const (
+	// RootShardName is the name that kcp gives the root shard (kcp: pkg/apis/core/v1alpha1, RootShard).
+	RootShardName = "root"
+	// CacheName is the short name of the cache server.
+	CacheName = "cache"
+)
+
+// traits are what all components of a kind have in common.
+type traits struct {
+	kind Kind
+	// only is the short name of the only component of a kind; other kinds have any number of components, each with its
+	// own name.
+	only string
+	// stem is the part of object names between the setup's name and the component's. Default: the kind.
+	stem string
+	// plural is the kind's plural. Default: the kind with an s.
+	plural string
+	// runs: it is a workload. serves: it is a kcp server, reached at a URL. data: it holds data. proxied: front-proxies
+	// forward requests to it.
+	runs, serves, data, proxied bool
+	// tenant: it uses kcp as its users do, so it is applied when workspaces can be created on all shards.
+	tenant bool
+	// reloads: its process reads files again that have changed, so that a new certificate restarts nothing.
+	reloads bool
+	// layer is the row of the drawing in which the kind appears: the clients of kcp dial the first row.
+	layer int
+	// parts are the last parts of the names of objects that follow neither from the kind's certificates nor from its
+	// traits.
+	parts []string
+}
+
+// kinds has a row for every kind, in the order in which components come up.
+var kinds = []traits{
+	{kind: Base},
+	{kind: Etcd, runs: true, data: true, layer: 3, parts: []string{PeerService, MembersConfig, JoinConfig}},
+	{kind: CacheServer, only: CacheName, runs: true, serves: true, data: true, layer: 2},
+	{kind: RootShard, only: RootShardName, runs: true, serves: true, data: true, proxied: true, layer: 1,
+		parts: []string{ConfigPart}},
+	{kind: Shard, runs: true, serves: true, data: true, proxied: true, layer: 1, parts: []string{ConfigPart}},
+	{kind: FrontProxy, plural: "front-proxies", runs: true, serves: true, parts: []string{ConfigPart}},
+	{kind: VirtualWorkspaces, plural: "virtual-workspaces", stem: "vw", runs: true, serves: true, proxied: true},
+	{kind: Kubeconfig},
+	{kind: Workspace, tenant: true},
+	{kind: Agent, runs: true, tenant: true, reloads: true, parts: []string{ServicePart}},
+	{kind: Workloads, plural: "workloads", runs: true, tenant: true, reloads: true},
+	{kind: Physical, stem: "syncer", runs: true, tenant: true, reloads: true, parts: []string{TokenPart}},
+}
+
+func (k Kind) traits() traits {
+	for i := range kinds {
+		if kinds[i].kind == k {
+			return kinds[i]
+		}
+	}
+	return traits{kind: k}
+}
+
+// Kinds returns all kinds, in the order in which components come up.
+func Kinds() []Kind { return kindsThat(func(Kind) bool { return true }) }
+
+// Stages returns all kinds in the order in which components go down, dependants first. All kcp servers are one stage:
+// when all of them end, none has to wait for the requests of another.
+func Stages() [][]Kind {
+	var out [][]Kind
+	for _, k := range slices.Backward(Kinds()) {
+		if n := len(out); n > 0 && k.Serves() && out[n-1][0].Serves() {
+			out[n-1] = append(out[n-1], k)
+		} else {
+			out = append(out, []Kind{k})
+		}
+	}
+	return out
+}
+
+func kindsThat(hold func(Kind) bool) []Kind {
+	var out []Kind
+	for _, t := range kinds {
+		if hold(t.kind) {
+			out = append(out, t.kind)
+		}
+	}
+	return out
+}
+
+// order returns the position of the kind in Kinds.
+func (k Kind) order() int { return slices.IndexFunc(kinds, func(t traits) bool { return t.kind == k }) }
+
+// Runs reports whether components of the kind can be workloads (see Component.Runs). The others are only objects.
+func (k Kind) Runs() bool { return k.traits().runs }
+
+// Serves reports whether components of the kind are kcp servers, which are reached at a URL.
+func (k Kind) Serves() bool { return k.traits().serves }
+
+// HoldsData reports whether components of the kind hold data.
+func (k Kind) HoldsData() bool { return k.traits().data }
+
+// Proxied reports whether front-proxies forward requests to components of the kind.
+func (k Kind) Proxied() bool { return k.traits().proxied }
+
+// Plural returns the word for several components of the kind: shards, front-proxies.
+func (k Kind) Plural() string { return cmp.Or(k.traits().plural, string(k)+"s") }
+
+// Program returns the binary of kcp that components of a kind run, or "" if they run none.
+func (k Kind) Program() string {
+	switch k {
+	case RootShard, Shard:
+		return "kcp"
+	case FrontProxy:
+		return "kcp-front-proxy"
+	case CacheServer, VirtualWorkspaces:
+		return string(k)
+	}
+	return ""
+}
+
+// Tenant reports whether components of the kind use kcp as its users do: they are applied when it is certain that
+// workspaces can be created on all shards.
+func (k Kind) Tenant() bool { return k.traits().tenant }
+
+// Reloads reports whether processes of components of the kind read files again that have changed.
+func (k Kind) Reloads() bool { return k.traits().reloads }
+
+// Probe returns the scheme and the path at which processes of the kind tell that they are ready.
+func (k Kind) Probe() (scheme, path string) {
+	switch k {
+	case Agent:
+		return "http", metricsPath
+	case Workloads, Physical:
+		return "http", "/readyz"
+	}
+	return "https", "/readyz"
+}
+
+// Singleton reports whether a setup has at most one component of the kind, which then has no name.
+func (k Kind) Singleton() bool { return k.traits().only != "" }
+
+// IsShard reports whether components of the kind are shards: the root shard or another one.
+func (k Kind) IsShard() bool { return k == RootShard || k == Shard }
+
+// Layer returns the row of the drawing in which the kind appears. The clients of kcp dial row 0.
+func (k Kind) Layer() int { return k.traits().layer }
+
+// Parts returns the last parts of the names of all objects that a component of the kind can have, besides those named
+// Object() without a part.
+func (k Kind) Parts() []string {
+	t := k.traits()
+	out := slices.Clone(t.parts)
+	add := func(part string) {
+		if !slices.Contains(out, part) {
+			out = append(out, part)
+		}
+	}
+	for _, r := range connections {
+		if slices.Contains(r.to, k) {
+			add(cmp.Or(r.serverCert, CertServer))
+		}
+		if slices.Contains(r.from, k) && k != Kubeconfig { // the certificate of a kubeconfig is in the same Secret
+			add(r.cert)
+		}
+		if slices.Contains(r.from, k) && r.kubeconfig != "" {
+			add(KubeconfigsPart)
+		}
+	}
+	if t.data && t.serves {
+		add(DataPart)
+	}
+	return out
+}

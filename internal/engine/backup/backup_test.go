@@ -1,0 +1,233 @@
+package backup_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/backup"
+	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/etcdfile"
+)
+
+func TestCreate(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, m.Tears)
+	require.Empty(t, m.Partial)
+	require.Equal(t, w.record.Installation, m.Installation)
+	require.Len(t, m.Databases, 2)
+	require.Equal(t, topology.ID("root-shard"), m.Databases[0].Component)
+	require.Equal(t, int64(4), m.Databases[0].Revision)
+	require.Equal(t, 3, m.Databases[0].Keys)
+	require.Equal(t, 1, m.Databases[1].LogicalClusters)
+	require.Equal(t, []string{
+		m.Name + "/etcd/root-shard.db.gz", m.Name + "/etcd/shard-alpha.db.gz", m.Name + "/installation.json",
+		m.Name + "/keys.tar.age",
+		m.Name + "/manifest.json", m.Name + "/setup.yaml",
+	}, names(w.files(t)), "and nothing that is not part of it")
+	require.Equal(t, &backup.Verified{Manifest: m}, clean(w.verify(t, m.Name)))
+
+	second, err := w.create().Run(t.Context())
+	require.NoError(t, err, "in the same second")
+	require.Equal(t, m.Created, second.Created)
+	require.NotEqual(t, m.Name, second.Name)
+}
+
+// clean makes the results of two readings comparable.
+func clean(v *backup.Verified) *backup.Verified {
+	for i := range v.Manifest.Databases {
+		v.Manifest.Databases[i].Began = v.Manifest.Databases[i].Began.Local().UTC()
+	}
+	if len(v.Manifest.Partial) == 0 {
+		v.Manifest.Partial = map[string]string{}
+	}
+	return v
+}
+
+// No private key and nothing of the PKI is readable in a backup, and only its owner can read what is.
+func TestKeysAreEncrypted(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	for name, raw := range w.files(t) {
+		require.NotContains(t, string(raw), "PRIVATE KEY", name)
+		info, err := os.Stat(filepath.Join(w.dir, "backups", name))
+		require.NoError(t, err)
+		require.Equal(t, fs.FileMode(0o600), info.Mode().Perm(), name)
+	}
+	sealed := w.files(t)[m.Name+"/"+archive.FileKeys]
+	_, err = archive.Unseal(bytes.NewReader(sealed), nil)
+	require.Error(t, err)
+
+	open := w.create()
+	open.Recipients = nil
+	_, err = open.Run(t.Context())
+	require.Equal(t, clierr.BadInput, clierr.Code(err))
+	require.ErrorContains(t, err, "no recipient to encrypt them to")
+	open.WithoutKeys, w.now = true, w.now.Add(time.Second)
+	m, err = open.Run(t.Context())
+	require.NoError(t, err)
+	require.NotContains(t, m.Files, archive.FileKeys)
+}
+
+// What can be saved is saved, and the rest is named.
+func TestPartial(t *testing.T) {
+	w := newWorld(t)
+	w.etcds["etcd/alpha"].Stop(0)
+	m, err := w.create().Run(t.Context())
+	require.ErrorContains(t, err, "shard/alpha is not in the backup")
+	require.Contains(t, m.Partial, "alpha")
+	require.Len(t, m.Databases, 1)
+	v := w.verify(t, m.Name)
+	require.Empty(t, v.Damage)
+	require.Empty(t, v.Tears, "a Workspace can be on the shard that is missing")
+
+	w.etcds["etcd/root"].Stop(0)
+	w.now = w.now.Add(time.Second)
+	before := names(w.files(t))
+	_, err = w.create().Run(t.Context())
+	require.ErrorContains(t, err, "no shard has given a snapshot")
+	require.Equal(t, before, names(w.files(t)))
+}
+
+// A stream that breaks, and a target that fails, leave no backup.
+func TestInterrupted(t *testing.T) {
+	w := newWorld(t)
+	raw := etcdfile.Snapshot(t, rootVersions()...)
+	w.etcds["etcd/root"].SetSnapshot(raw, 8<<10)
+	w.etcds["etcd/alpha"].SetSnapshot(raw, 8<<10)
+	_, err := w.create().Run(t.Context())
+	require.ErrorContains(t, err, "no shard has given a snapshot")
+	found, err := archive.List(t.Context(), w.target)
+	require.NoError(t, err)
+	require.Empty(t, found.Complete)
+	require.Empty(t, found.Unusable)
+
+	w = newWorld(t)
+	full := errors.New("no space left on device")
+	c := w.create()
+	c.Target = failingTarget{w.target, archive.FileRecord, full}
+	_, err = c.Run(t.Context())
+	require.ErrorIs(t, err, full)
+	found, err = archive.List(t.Context(), w.target)
+	require.NoError(t, err)
+	require.Empty(t, found.Complete)
+	require.Len(t, found.Unusable, 1, "it has no manifest")
+	_, err = (&backup.Verify{Target: w.target, Name: slices.Collect(maps.Keys(found.Unusable))[0]}).Run(t.Context())
+	require.ErrorContains(t, err, "has no complete backup")
+}
+
+// Every change of every file is noticed.
+func TestDamage(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	for name, raw := range w.files(t) {
+		path := filepath.Join(w.dir, "backups", name)
+		for what, change := range map[string]func() error{
+			"a bit is flipped": func() error { return os.WriteFile(path, flip(raw), 0o600) },
+			"the end is gone":  func() error { return os.WriteFile(path, raw[:len(raw)-3], 0o600) },
+			"it is gone":       func() error { return os.Remove(path) },
+		} {
+			if strings.HasSuffix(name, archive.FileManifest) && what != "the end is gone" {
+				continue // the manifest describes the others
+			}
+			t.Run(name+": "+what, func(t *testing.T) {
+				require.NoError(t, change())
+				require.NotEmpty(t, w.verify(t, m.Name).Damage)
+				_, err := w.restore(m.Name).Plan(t.Context())
+				require.ErrorContains(t, err, "damaged")
+				require.NoError(t, os.WriteFile(path, raw, 0o600))
+			})
+		}
+	}
+	require.Empty(t, w.verify(t, m.Name).Damage)
+}
+
+func flip(raw []byte) []byte {
+	out := bytes.Clone(raw)
+	out[len(out)/2] ^= 1
+	return out
+}
+
+func TestVerifyNamesWhatIsTorn(t *testing.T) {
+	w := newWorld(t)
+	w.etcds["etcd/root"].SetSnapshot(etcdfile.Snapshot(t, rootVersions()[:2]...), 0)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	v := w.verify(t, m.Name)
+	require.Equal(t, m.Tears, v.Tears)
+	require.Len(t, v.Tears, 1)
+	require.Equal(t, "root:team", v.Tears[0].Path)
+}
+
+func TestPrunable(t *testing.T) {
+	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	all := func(ages ...int) []*archive.Manifest { // negative: partial
+		var out []*archive.Manifest
+		for _, days := range ages {
+			m := &archive.Manifest{Created: now.Add(-time.Duration(max(days, -days)) * 24 * time.Hour)}
+			if days < 0 {
+				m.Partial = map[string]string{"alpha": "lost"}
+			}
+			out = append(out, m)
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		ages []int
+		keep backup.Keep
+		want []int
+	}{
+		"the newest": {[]int{3, 2, 1}, backup.Keep{Last: 2}, []int{3}},
+		"and the younger": {[]int{30, 10, 2, 1},
+			backup.Keep{Last: 1, Within: 14 * 24 * time.Hour}, []int{30}},
+		"one is always kept":               {[]int{100}, backup.Keep{Within: time.Hour}, nil},
+		"a partial one replaces no other":  {[]int{3, 2, -1}, backup.Keep{Last: 1}, []int{3}},
+		"partial ones are all there is":    {[]int{-3, -2}, backup.Keep{Last: 1}, nil},
+		"an old partial one is not needed": {[]int{-3, 2}, backup.Keep{Last: 1}, []int{3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []int
+			for _, m := range backup.Prunable(all(tc.ages...), tc.keep, now) {
+				got = append(got, int(now.Sub(m.Created).Hours()/24))
+			}
+			require.Equal(t, tc.want, got)
+		})
+	}
+}
+
+// Newer backups without keys never displace the newest one that can bring back the installation.
+func TestPrunableKeepsKeys(t *testing.T) {
+	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	backups := func(keyed ...bool) (out []*archive.Manifest) { // the oldest first
+		for i, keys := range keyed {
+			m := &archive.Manifest{Created: now.Add(time.Duration(i-len(keyed)) * time.Hour)}
+			if keys {
+				m.Recipients = []string{"age1"}
+			}
+			out = append(out, m)
+		}
+		return out
+	}
+	all := backups(true, true, false, false)
+	require.Equal(t, []*archive.Manifest{all[0], all[2]}, backup.Prunable(all, backup.Keep{Last: 1}, now))
+	all = backups(true, false, true)
+	require.Equal(t, all[:2], backup.Prunable(all, backup.Keep{Last: 1}, now), "one is enough")
+	all[0].Partial = map[string]string{"alpha": "lost"}
+	all[2].Recipients = nil
+	require.Equal(t, all[:2], backup.Prunable(all, backup.Keep{Last: 1}, now), "a partial one cannot")
+}

@@ -1,0 +1,55 @@
+package backup
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
+)
+
+// Keep is which backups are kept. A backup is deleted only if no rule keeps it.
+type Keep struct {
+	// Last is how many of the newest are kept, at least one.
+	Last int
+	// Within keeps what is younger. Zero keeps nothing because of its age.
+	Within time.Duration
+}
+
+// Prunable returns the backups of one installation that no rule keeps, oldest first. Partial backups do not count among
+// the newest, so they never displace one with all shards, and the newest backup that can bring back the installation is
+// kept, however many without keys are newer.
+func Prunable(all []*archive.Manifest, keep Keep, now time.Time) []*archive.Manifest {
+	newest := slices.Clone(all)
+	slices.SortFunc(newest, func(a, b *archive.Manifest) int { return b.Created.Compare(a.Created) })
+	var out []*archive.Manifest
+	kept := 0
+	complete := slices.IndexFunc(newest, (*archive.Manifest).Complete)
+	for i, m := range newest {
+		whole := len(m.Partial) == 0
+		if whole && kept < max(1, keep.Last) {
+			kept++
+			continue
+		}
+		if i == complete {
+			continue
+		}
+		if !whole && kept < 1 || keep.Within > 0 && now.Sub(m.Created) < keep.Within {
+			continue // a partial backup is all there is
+		}
+		out = append(out, m)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// Prune deletes backups.
+func Prune(ctx context.Context, from archive.Target, all []*archive.Manifest, report func(name string)) error {
+	for _, m := range all {
+		if err := archive.Delete(ctx, from, m.Name); err != nil {
+			return err
+		}
+		report(m.Name)
+	}
+	return nil
+}

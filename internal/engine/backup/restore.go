@@ -1,0 +1,352 @@
+package backup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"filippo.io/age"
+
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// The steps of a restore.
+const (
+	stepVerify = "verify"
+	stepStop   = "stop"
+	stepKeys   = "keys"
+	stepPlace  = "data"
+)
+
+// Place is where restored data goes.
+type Place interface {
+	// Placeable refuses components whose data cannot be replaced, all at once. It writes nothing.
+	Placeable(ctx context.Context, all []*topology.Component) error
+	// PrepareRestore creates what must exist before the lock: namespaces.
+	PrepareRestore(ctx context.Context) error
+	// PlaceData makes a database the data of a component, which does not run. What it had is moved aside. A call that
+	// was interrupted can be repeated.
+	PlaceData(ctx context.Context, c *topology.Component, data run.Restored) (run.Placed, error)
+	// SetAside moves the data of a component aside, so that it begins without. The file is not used.
+	SetAside(ctx context.Context, c *topology.Component, data run.Restored) (run.Placed, error)
+}
+
+// RestoreRuntime is what Restore needs of a runtime.
+type RestoreRuntime interface {
+	run.Archive
+	run.Keeper
+	run.Locker
+	run.Deleter
+}
+
+// Restore brings back the data of shards from a backup, and the PKI and the record if they are lost. Afterwards the
+// servers do not run: up starts them. An interrupted restore continues when it is run again.
+type Restore struct {
+	Topology *topology.Topology
+	Runtime  RestoreRuntime
+	Place    Place
+	Target   archive.Target
+	Name     string
+	// Shards limits the restore to some shards, and to those that an interrupted restore has not finished. Empty: all.
+	Shards []topology.ID
+	// Identities decrypt the PKI. They are needed only if the installation has no PKI.
+	Identities []age.Identity
+	Observe    run.Observer
+	Now        func() time.Time
+
+	events
+	manifest *archive.Manifest
+	known    *record.Record
+	dir      string
+}
+
+// Plan lists the effects of a restore.
+type Plan struct {
+	Verified *Verified
+	// Restored are the components whose data is replaced.
+	Restored []topology.ID
+	// Emptied are those that begin without data, because kcp fills them again.
+	Emptied []topology.ID
+	// Keys means that the PKI and the record are restored, too.
+	Keys bool
+}
+
+// Plan verifies the backup, and finds out what the restore does. It refuses what would lose something, and writes
+// nothing.
+func (r *Restore) Plan(ctx context.Context) (*Plan, error) {
+	r.events = events{observe: r.Observe, now: r.Now}
+	r.step(stepVerify, run.Running, r.Name)
+	p, err := r.plan(ctx)
+	if err != nil {
+		return nil, r.fail(stepVerify, err)
+	}
+	r.step(stepVerify, run.Done, fmt.Sprintf("%d shards, taken %s", len(r.manifest.Databases),
+		r.manifest.Created.Format(time.RFC3339)))
+	return p, nil
+}
+
+func (r *Restore) plan(ctx context.Context) (*Plan, error) {
+	v := &Verify{Target: r.Target, Name: r.Name, Report: r.component}
+	found, err := v.Run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(found.Damage) > 0 {
+		return nil, clierr.New(clierr.Failed, "use another backup: kcpctl backup list shows them", "%s",
+			strings.Join(found.Damage, "; "))
+	}
+	r.manifest = found.Manifest
+	if r.known, err = r.Runtime.Record(ctx); err != nil {
+		return nil, err
+	}
+	p := &Plan{Verified: found, Keys: r.known.Empty()}
+	if err := errors.Join(r.matches(), r.choose(p)); err != nil {
+		return nil, err
+	}
+	if p.Keys {
+		err = r.checkKeys()
+	}
+	return p, errors.Join(err, r.Place.Placeable(ctx, r.components(slices.Concat(p.Restored, p.Emptied))))
+}
+
+func (r *Restore) components(ids []topology.ID) []*topology.Component {
+	var out []*topology.Component
+	for _, id := range ids {
+		out = append(out, r.Topology.Component(id))
+	}
+	return out
+}
+
+// matches refuses a backup of another installation, or of a release that the setup does not run.
+func (r *Restore) matches() error {
+	if r.manifest.Setup != r.Topology.Name {
+		return clierr.New(clierr.BadInput,
+			"name the setup file of the backup with -f: the backup contains it, as "+archive.FileSetup,
+			"the backup is one of setup %q, and this is %q", r.manifest.Setup, r.Topology.Name)
+	}
+	if !r.known.Empty() && r.known.Installation != r.manifest.Installation {
+		return clierr.New(clierr.Failed, "restore it where that installation is, or where there is none",
+			"the backup is one of installation %s, and this is %s", r.manifest.Installation, r.known.Installation)
+	}
+	if r.known.Restoring == r.Name {
+		return nil // this restore continues
+	}
+	return r.known.CheckRestored()
+}
+
+// checkKeys refuses what cannot bring back a lost installation: without keys, or without the data of a shard, which
+// would begin empty while others refer to what was in it.
+func (r *Restore) checkKeys() error {
+	if len(r.Shards) > 0 {
+		return clierr.New(clierr.BadInput, "leave out --shard",
+			"this installation does not exist here, so the shards without --shard would begin without data")
+	}
+	for _, c := range r.Topology.Shards() {
+		if why, ok := r.manifest.Partial[c.ShardName()]; ok {
+			return clierr.New(clierr.Failed,
+				"use another backup: kcpctl backup list shows them; or, if there is no other, remove the shard from "+
+					"the setup file",
+				"this installation does not exist here, and the backup has no data of %s: %s", c.ID(), why)
+		}
+	}
+	if len(r.manifest.Recipients) == 0 {
+		return clierr.New(clierr.Failed,
+			"use a backup with keys, or import the authorities with kcpctl certs import, and run kcpctl up first",
+			"this installation does not exist here, and the backup has no keys")
+	}
+	if len(r.Identities) == 0 {
+		return clierr.New(clierr.BadInput,
+			"name the file with the private key of one of the recipients with --identity",
+			"this installation does not exist here, so its keys are needed, and they are encrypted to %s",
+			strings.Join(r.manifest.Recipients, ", "))
+	}
+	return nil
+}
+
+// choose decides which components get data.
+func (r *Restore) choose(p *Plan) error {
+	var errs []error
+	for _, d := range r.manifest.Databases {
+		if len(r.Shards) > 0 && !slices.Contains(slices.Concat(r.Shards, r.known.Awaiting), d.Component) {
+			continue
+		}
+		c := r.Topology.Component(d.Component)
+		switch {
+		case c == nil:
+			next := "add it to the setup file again, or choose shards with --shard"
+			if p.Keys {
+				next = "add it to the setup file again, and remove it with kcpctl remove-shard afterwards"
+			}
+			errs = append(errs, clierr.New(clierr.BadInput, next,
+				"%s is in the backup, and not in the setup file", d.Component))
+		case c.Version != d.Kcp:
+			errs = append(errs, clierr.New(clierr.BadInput,
+				"set the release in the setup file to "+d.Kcp+", and upgrade afterwards",
+				"%s is data of kcp %s, and the setup file has %s", d.Component, d.Kcp, c.Version))
+		default:
+			p.Restored = append(p.Restored, d.Component)
+		}
+	}
+	for _, id := range r.Shards {
+		if !slices.ContainsFunc(r.manifest.Databases, func(d archive.Database) bool { return d.Component == id }) {
+			errs = append(errs, clierr.New(clierr.BadInput, "kcpctl backup list shows the others",
+				"%s is not in the backup", id))
+		}
+	}
+	if cache := r.Topology.Cache(); cache != nil && len(errs) == 0 {
+		p.Emptied = append(p.Emptied, cache.ID()) // shards write into it what they have
+	}
+	return errors.Join(errs...)
+}
+
+// Run restores what Plan has returned.
+func (r *Restore) Run(ctx context.Context, p *Plan) error {
+	stage, err := archive.NewScratch(r.Target)
+	if err != nil {
+		return err
+	}
+	defer stage.Remove()
+	r.dir = stage.Dir
+	if err := r.Place.PrepareRestore(ctx); err != nil {
+		return err
+	}
+	return run.Locked(ctx, r.Runtime, func(ctx context.Context) error { return r.restore(ctx, p) }, nil)
+}
+
+func (r *Restore) restore(ctx context.Context, p *Plan) error {
+	known, err := r.Runtime.Record(ctx)
+	if err != nil {
+		return err
+	}
+	if !known.Equal(r.known) {
+		return clierr.New(clierr.Conflict, "rerun the command",
+			"another run has changed the installation in the meantime")
+	}
+	if p.Keys {
+		if known, err = r.keys(ctx, known); err != nil {
+			return r.fail(stepKeys, err)
+		}
+	}
+	if known.Data == nil { // an empty one is not stored
+		known.Data = map[topology.ID]record.Data{}
+	}
+	known.Restoring = r.Name // until the end, so that no server starts without its data
+	known.Awaiting = p.Restored
+	if err := r.Runtime.Keep(ctx, known); err != nil {
+		return err
+	}
+	if err := r.stop(ctx, p); err != nil {
+		return r.fail(stepStop, err)
+	}
+	if err := r.place(ctx, p, known); err != nil {
+		return r.fail(stepPlace, err)
+	}
+	known.Restoring = ""
+	known.Awaiting = nil
+	return r.Runtime.Keep(ctx, known)
+}
+
+// keys restores the PKI, and returns the record of the backup without what describes where data was.
+func (r *Restore) keys(ctx context.Context, live *record.Record) (*record.Record, error) {
+	r.step(stepKeys, run.Running, "")
+	sealed, err := r.read(ctx, archive.FileKeys)
+	if err != nil {
+		return nil, err
+	}
+	files, err := archive.Unseal(bytes.NewReader(sealed), r.Identities)
+	if err != nil {
+		return nil, err
+	}
+	restored, err := pki.Decode(files)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := r.read(ctx, archive.FileRecord)
+	if err != nil {
+		return nil, err
+	}
+	known, err := record.Decode(raw)
+	if err == nil {
+		err = known.CheckAuthorities(restored, "the backup")
+	}
+	if err != nil {
+		return nil, err
+	}
+	state, err := r.Runtime.Store().Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(state.CAs) > 0 {
+		if err := known.CheckAuthorities(state, r.Runtime.Store().String()); err != nil {
+			return nil, err
+		}
+	} else if err := r.Runtime.Store().Save(ctx, restored); err != nil {
+		return nil, err
+	}
+	known.Data = map[topology.ID]record.Data{}
+	known.Addresses = topology.Addresses{}
+	known.Moved = r.moved()
+	known.Witnessed = live.Witnessed
+	r.step(stepKeys, run.Done, known.Installation)
+	return known, nil
+}
+
+// moved are the front-proxies that must restart after the shards have registered: until then, the root shard has the
+// URLs of the place that the backup is from, and a front-proxy loses a shard whose URL changes.
+func (r *Restore) moved() map[topology.ID][]topology.ID {
+	var proxies []topology.ID
+	for _, c := range r.Topology.FrontProxies() {
+		proxies = append(proxies, c.ID())
+	}
+	out := map[topology.ID][]topology.ID{}
+	for _, shard := range r.Topology.Shards() {
+		out[shard.ID()] = proxies
+	}
+	return out
+}
+
+// read reads a small file of the backup.
+func (r *Restore) read(ctx context.Context, name string) ([]byte, error) {
+	var buf bytes.Buffer
+	v := &Verify{Target: r.Target}
+	err := v.digest(ctx, r.manifest, name, &buf)
+	return buf.Bytes(), err
+}
+
+// stop removes everything that runs: servers would write into the data that is replaced, and what workspaces lose in it
+// controllers, syncers and agents would delete elsewhere.
+func (r *Restore) stop(ctx context.Context, p *Plan) error {
+	objects, err := r.Runtime.Objects(ctx)
+	if err != nil {
+		return err
+	}
+	var running []plan.Item
+	for _, it := range objects {
+		if plan.HasPods(it.Kind) {
+			running = append(running, it)
+		}
+	}
+	r.step(stepStop, run.Running, fmt.Sprintf("%d workloads", len(running)))
+	stages := topology.Stages()
+	stage := func(it plan.Item) int { // components of unknown kinds, which another release has written, are the first
+		return slices.IndexFunc(stages, func(s []topology.Kind) bool { return slices.Contains(s, it.Component.Kind()) })
+	}
+	for i := -1; i < len(stages); i++ {
+		now := slices.DeleteFunc(slices.Clone(running), func(it plan.Item) bool { return stage(it) != i })
+		if err := r.Runtime.Delete(ctx, now); err != nil {
+			return err
+		}
+	}
+	r.step(stepStop, run.Done, fmt.Sprintf("%d workloads stopped", len(running)))
+	return nil
+}

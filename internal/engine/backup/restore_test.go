@@ -1,0 +1,201 @@
+package backup_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/backup"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+// A lost installation comes back with its keys.
+func TestRestoreOfEverything(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	id, authorities := w.record.Installation, pki.Encode(w.state.Authorities())
+	w.lose()
+	p, err := w.restore(m.Name).Plan(t.Context())
+	require.NoError(t, err)
+	require.True(t, p.Keys)
+	require.Equal(t, []topology.ID{"root-shard", "shard/alpha"}, p.Restored)
+	require.Equal(t, []topology.ID{"cache-server"}, p.Emptied)
+
+	r := w.restore(m.Name)
+	_, err = r.Plan(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Run(t.Context(), p))
+	require.Equal(t, id, w.record.Installation)
+	require.Equal(t, authorities, pki.Encode(w.state.Authorities()))
+	require.True(t, strings.Contains(w.data["shard/alpha"], "secret-of-a-workspace"))
+	require.Empty(t, w.record.Restoring)
+	require.Equal(t, []topology.ID{"front-proxy/main"}, w.record.Moved["shard/alpha"], "its URL may be another one here")
+	require.Equal(t, "new", w.record.Data["shard/alpha"].Volumes["shard/alpha"])
+}
+
+// Whichever write fails, the next restore completes, and what was there is kept.
+func TestRestoreContinues(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	failed := errors.New("the machine fails")
+	for lost := range 2 {
+		for n := 0; ; n++ {
+			w = again(t, w, lost == 1)
+			writes := 0
+			w.fails = func(string) error {
+				if writes++; writes == n+1 {
+					return failed
+				}
+				return nil
+			}
+			err := tryRestore(t, w, m.Name)
+			if err == nil {
+				break // there was no such write
+			}
+			require.ErrorIs(t, err, failed)
+			if w.record.Restoring == "" {
+				require.False(t, strings.Contains(w.data["shard/alpha"], "secret-of-a-workspace"),
+					"nothing was restored yet")
+			}
+			w.fails = nil
+			require.NoError(t, tryRestore(t, w, m.Name))
+			require.True(t, strings.Contains(w.data["shard/alpha"], "secret-of-a-workspace"))
+			require.Empty(t, w.record.Restoring)
+			require.Empty(t, w.objects)
+			if lost == 0 {
+				require.True(t, slices.Contains(w.aside, "present data"), "what was there is kept")
+			}
+		}
+	}
+}
+
+// A restore that continues with fewer shards includes those that still have no data.
+func TestRestoreContinuesWithOneShard(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	w.lose()
+	killed := errors.New("killed")
+	w.fails = func(call string) error {
+		if call == "place shard/alpha" {
+			return killed
+		}
+		return nil
+	}
+	require.ErrorIs(t, tryRestore(t, w, m.Name), killed)
+	require.Equal(t, []topology.ID{"shard/alpha"}, w.record.Awaiting)
+	w.fails = nil
+	r := w.restore(m.Name)
+	r.Shards = []topology.ID{"root-shard"}
+	p, err := r.Plan(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []topology.ID{"root-shard", "shard/alpha"}, p.Restored)
+	require.NoError(t, r.Run(t.Context(), p))
+	require.Empty(t, w.record.Restoring)
+	require.Empty(t, w.record.Awaiting)
+	require.Contains(t, w.data["shard/alpha"], "secret-of-a-workspace")
+}
+
+// What changes between the question and the answer is not overwritten.
+func TestRestoreOfWhatHasChanged(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	r := w.restore(m.Name)
+	p, err := r.Plan(t.Context())
+	require.NoError(t, err)
+	w.record.Restoring = "demo-20200101T000000Z" // another operator's
+	require.ErrorContains(t, r.Run(t.Context(), p), "another run has changed the installation in the meantime")
+	require.Empty(t, w.data)
+	require.Equal(t, "demo-20200101T000000Z", w.record.Restoring)
+}
+
+// again returns the world as it is before a restore: with data and servers, or lost.
+func again(t *testing.T, w *world, lost bool) *world {
+	t.Helper()
+	next := newWorld(t)
+	next.target, next.dir, next.key, next.state, next.record = w.target, w.dir, w.key, w.state, w.record
+	next.record.Restoring = ""
+	next.record.Awaiting = nil
+	if lost {
+		next.lose()
+		return next
+	}
+	next.data["shard/alpha"] = "present data"
+	next.objects = []plan.Item{{Ref: plan.Ref{GroupVersionKind: schema.GroupVersionKind{Kind: "Deployment"},
+		Name: "demo-shard-alpha"}, Component: "shard/alpha"}}
+	return next
+}
+
+func tryRestore(t *testing.T, w *world, name string) error {
+	t.Helper()
+	r := w.restore(name)
+	p, err := r.Plan(t.Context())
+	if err != nil {
+		return err
+	}
+	return r.Run(t.Context(), p)
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(t *testing.T, w *world, r *backup.Restore)
+		err    string
+	}{
+		"another installation": {func(_ *testing.T, w *world, _ *backup.Restore) { w.record.Installation = "demo-other123" },
+			"the backup is one of installation"},
+		"an unknown shard": {func(_ *testing.T, _ *world, r *backup.Restore) { r.Shards = []topology.ID{"shard/beta"} },
+			"shard/beta is not in the backup"},
+		"no identity": {func(_ *testing.T, w *world, r *backup.Restore) {
+			w.lose()
+			r.Identities = nil
+		}, "its keys are needed"},
+		"another restore": {func(_ *testing.T, w *world, _ *backup.Restore) { w.record.Restoring = "demo-20200101T000000Z" },
+			"has not finished"},
+		"an old record": {func(_ *testing.T, w *world, _ *backup.Restore) {
+			w.record.Serial = 3
+			w.witnessed = 4
+		}, "is older than what was applied last"},
+		"one shard of a lost installation": {func(_ *testing.T, w *world, r *backup.Restore) {
+			w.lose()
+			r.Shards = []topology.ID{"shard/alpha"}
+		}, "the shards without --shard would begin without data"},
+		"a partial backup of a lost installation": {func(t *testing.T, w *world, r *backup.Restore) {
+			c := w.create()
+			c.Shards = []topology.ID{"root-shard"}
+			c.Now = func() time.Time { return w.now.Add(time.Minute) }
+			m, err := c.Run(t.Context())
+			require.NoError(t, err)
+			w.lose()
+			r.Name = m.Name
+		}, "the backup has no data of shard/alpha: it was not selected"},
+		"data that cannot be replaced": {func(_ *testing.T, w *world, _ *backup.Restore) {
+			w.refused = map[topology.ID]string{"shard/alpha": "it has an external etcd", "cache-server": "it is away"}
+		}, "it has an external etcd\nit is away"},
+		"a shard that the setup file lacks, of a lost installation": {func(t *testing.T, w *world, r *backup.Restore) {
+			w.lose()
+			r.Topology = topologytest.Build(t, topologytest.Header+"spec: {cacheServer: {}}\n")
+		}, "shard/alpha is in the backup, and not in the setup file"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			m, err := w.create().Run(t.Context())
+			require.NoError(t, err)
+			r := w.restore(m.Name)
+			tc.change(t, w, r)
+			_, err = r.Plan(t.Context())
+			require.ErrorContains(t, err, tc.err)
+			require.Empty(t, w.data)
+		})
+	}
+}

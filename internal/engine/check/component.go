@@ -1,0 +1,180 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+)
+
+// atOnce is how many connections are tried concurrently.
+const atOnce = 16
+
+// Prepare reads what the health checks have in common: the PKI, and which components are ready.
+func (s *Subject) Prepare(ctx context.Context) error {
+	s.facts = s.Runtime.Facts()
+	var err error
+	if s.state, err = s.Runtime.Store().Load(ctx); err != nil {
+		return err
+	}
+	type answer struct {
+		state ready.State
+		err   error
+	}
+	running := s.Topology.Running()
+	answers := parallel.Map(atOnce, running, func(c *topology.Component) (a answer) {
+		a.state, a.err = s.Runtime.State(ctx, c)
+		return a
+	})
+	s.states = map[topology.ID]ready.State{}
+	for i, c := range running {
+		if s.lost(c.Cluster.Name) {
+			continue
+		}
+		if answers[i].err != nil {
+			return answers[i].err
+		}
+		s.states[c.ID()] = answers[i].state
+	}
+	return nil
+}
+
+// Close closes the connections that checks have opened.
+func (s *Subject) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.clients {
+		c.Close()
+	}
+	s.clients = nil
+}
+
+// every asks about all items concurrently, and joins the outcomes in their order.
+func every[T any](items []T, ask func(T) outcome) (o outcome) {
+	for _, found := range parallel.Map(atOnce, items, ask) {
+		o.absorb("", found)
+	}
+	return o
+}
+
+// servers returns the components of some kinds, or of all kinds, that have a ready replica. Agents, the controller of
+// workloads and syncers serve only metrics and probes, without TLS.
+func (s *Subject) servers(kinds ...topology.Kind) []*topology.Component {
+	return slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool {
+		return !s.serves(c.ID()) || c.Kind.Tenant() || len(kinds) > 0 && !slices.Contains(kinds, c.Kind)
+	})
+}
+
+// eachServer examines the components that servers returns.
+func (s *Subject) eachServer(examine func(*topology.Component) outcome) outcome {
+	servers := s.servers()
+	if len(servers) == 0 {
+		return skipped("no component is ready")
+	}
+	o := every(servers, examine)
+	o.notExamined("not ready", slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool {
+		return c.Kind.Tenant() || slices.Contains(servers, c)
+	}))
+	return o
+}
+
+// serves reports whether a component has a ready replica.
+func (s *Subject) serves(id topology.ID) bool {
+	st := s.states[id]
+	return st.Ready || st.ReadyReplicas > 0
+}
+
+// client returns an administrator's client of a component.
+func (s *Subject) client(c *topology.Component) (*kcp.Client, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if have := s.clients[c.ID()]; have != nil {
+		return have, nil
+	}
+	made, err := kcp.Connect(s.Runtime, c, s.state, s.Now())
+	if err != nil {
+		return nil, err
+	}
+	if s.clients == nil {
+		s.clients = map[topology.ID]*kcp.Client{}
+	}
+	s.clients[c.ID()] = made
+	return made, nil
+}
+
+// root returns a client of the root shard, if it serves.
+func (s *Subject) root() (*kcp.Client, error) {
+	if !s.serves(s.Topology.Root().ID()) {
+		return nil, fmt.Errorf("%w: the root shard is not ready", ErrUnknown)
+	}
+	return s.client(s.Topology.Root())
+}
+
+func (s *Subject) dialer(c *topology.Component) func(context.Context) (net.Conn, error) {
+	return func(ctx context.Context) (net.Conn, error) { return s.Runtime.Dial(ctx, c) }
+}
+
+func componentsReady(_ context.Context, s *Subject) (o outcome) {
+	o = s.unknownComponents()
+	for _, c := range s.Topology.Running() {
+		st := s.states[c.ID()]
+		if st.Ready || s.lost(c.Cluster.Name) {
+			continue
+		}
+		why := st.Reason
+		if why == "" {
+			why = fmt.Sprintf("%d/%d ready", st.ReadyReplicas, st.Replicas)
+		}
+		if st.Next != "" {
+			why += " (repair it with: " + st.Next + ")"
+		}
+		o.fail("%s: %s", s.named(c), why)
+	}
+	return o
+}
+
+// readyz asks every server whether it is ready.
+func readyz(ctx context.Context, s *Subject) outcome {
+	return s.eachServer(func(c *topology.Component) (o outcome) {
+		ask := s.askReady
+		if c.Kind == topology.Etcd {
+			ask = s.askEtcd
+		}
+		if err := ask(ctx, c); err != nil {
+			o.fail("%s: %s", s.named(c), reason(ctx, err))
+		}
+		return o
+	})
+}
+
+func (s *Subject) askReady(ctx context.Context, c *topology.Component) error {
+	client, err := s.client(c)
+	if err != nil {
+		return err
+	}
+	return client.Ready(ctx)
+}
+
+// askEtcd asks an etcd for its health, with the certificate that its members use among themselves.
+func (s *Subject) askEtcd(ctx context.Context, c *topology.Component) error {
+	client := kcp.New(kcp.Options{
+		URL: c.URL, CA: s.state.CAs[topology.EtcdCA].Trusted(), Dial: s.dialer(c),
+		Pair: s.state.Leaves[pki.KeyOf(c, topology.CertServer)],
+	})
+	defer client.Close()
+	a, err := client.Get(ctx, "/health", nil)
+	if err != nil {
+		return err
+	}
+	if a.Code != http.StatusOK {
+		return fmt.Errorf("/health: %s", a.Message)
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package check
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+)
+
+// fresh returns the objects of a cluster that were not applied yet.
+func (s *Subject) fresh(ctx context.Context, c Cluster) ([]render.Object, error) {
+	items, err := s.Runtime.Objects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	applied := map[plan.Ref]bool{}
+	for _, it := range items {
+		applied[it.Ref] = true
+	}
+	return slices.DeleteFunc(s.on(c), func(o render.Object) bool { return applied[o.Ref()] }), nil
+}
+
+// quota compares the needs of new objects with what every quota has left.
+func quota(ctx context.Context, s *Subject, c Cluster) (o outcome) {
+	quotas, err := c.Quotas(ctx)
+	if err != nil {
+		o.add(err)
+		return o
+	}
+	if len(quotas) == 0 {
+		return skipped("the namespace has no quota")
+	}
+	fresh, err := s.fresh(ctx, c)
+	if err != nil {
+		o.add(err)
+		return o
+	}
+	need := usage{}
+	for _, obj := range fresh {
+		if err := need.add(obj.Unstructured); err != nil {
+			o.add(err)
+		}
+	}
+	for _, q := range quotas {
+		if len(q.Spec.Scopes) > 0 || q.Spec.ScopeSelector != nil {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(q.Status.Hard)) {
+			want, free := need[name], q.Status.Hard[name].DeepCopy()
+			free.Sub(q.Status.Used[name])
+			if want.Cmp(free) > 0 {
+				hard := q.Status.Hard[name]
+				o.fail("ResourceQuota/%s: the setup needs %s more of %s, but only %s of %s are left",
+					q.Name, want.String(), name, free.String(), hard.String())
+			}
+		}
+	}
+	return o
+}
+
+// usage is how much of a quota objects use.
+type usage corev1.ResourceList
+
+func (u usage) use(name corev1.ResourceName, q resource.Quantity) {
+	sum := u[name]
+	sum.Add(q)
+	u[name] = sum
+}
+
+func (u usage) count(name string, n int64) {
+	u.use(corev1.ResourceName(name), *resource.NewQuantity(n, resource.DecimalSI))
+}
+
+// countedAlone are the kinds that have another name in quotas, besides count/<resource>.
+var countedAlone = map[string]string{
+	"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services",
+	"PersistentVolumeClaim": "persistentvolumeclaims",
+}
+
+// add adds the usage of an object, with the pods and volumes that are created from it.
+func (u usage) add(o *unstructured.Unstructured) error {
+	gvk := o.GroupVersionKind()
+	resourceName := strings.ToLower(gvk.Kind) + "s"
+	if gvk.Group != "" {
+		resourceName += "." + gvk.Group
+	}
+	u.count("count/"+resourceName, 1)
+	if name := countedAlone[gvk.Kind]; name != "" {
+		u.count(name, 1)
+	}
+	if gvk.Kind == "Service" {
+		kind, _, _ := unstructured.NestedString(o.Object, "spec", "type")
+		ports, _, _ := unstructured.NestedSlice(o.Object, "spec", "ports")
+		if kind == string(corev1.ServiceTypeLoadBalancer) {
+			u.count("services.loadbalancers", 1)
+		}
+		if kind == string(corev1.ServiceTypeLoadBalancer) || kind == string(corev1.ServiceTypeNodePort) {
+			u.count("services.nodeports", int64(len(ports)))
+		}
+	}
+	return u.pods(o)
+}
+
+// pods adds the pods and volumes of a workload.
+func (u usage) pods(o *unstructured.Unstructured) error {
+	replicas := int64(1)
+	raw, ok, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec")
+	if ok {
+		if n, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); found {
+			replicas = n
+		}
+		var spec corev1.PodSpec
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &spec); err != nil {
+			return err
+		}
+		for range replicas {
+			u.pod(spec)
+		}
+	}
+	for _, claim := range claimsOf(o) {
+		size, _, _ := unstructured.NestedString(claim, "spec", "resources", "requests", "storage")
+		q, err := resource.ParseQuantity(size)
+		if err != nil {
+			return err
+		}
+		for range replicas {
+			u.use(corev1.ResourceRequestsStorage, q)
+			if o.GetKind() != "PersistentVolumeClaim" {
+				u.count("persistentvolumeclaims", 1)
+				u.count("count/persistentvolumeclaims", 1)
+			}
+		}
+	}
+	return nil
+}
+
+func (u usage) pod(spec corev1.PodSpec) {
+	u.count("pods", 1)
+	u.count("count/pods", 1)
+	for _, c := range spec.Containers {
+		for name, q := range c.Resources.Requests {
+			u.use("requests."+name, q)
+			u.use(name, q)
+		}
+		for name, q := range c.Resources.Limits {
+			u.use("limits."+name, q)
+		}
+	}
+}
+
+// claimsOf returns the PersistentVolumeClaims that are created from an object, or the object itself if it is one.
+func claimsOf(o *unstructured.Unstructured) []map[string]any {
+	if o.GetKind() == "PersistentVolumeClaim" {
+		return []map[string]any{o.Object}
+	}
+	templates, _, _ := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")
+	var out []map[string]any
+	for _, t := range templates {
+		if m, ok := t.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}

@@ -1,0 +1,180 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+)
+
+// down runs Down on what is up.
+func (w *world) down(t *testing.T, purge bool) error {
+	t.Helper()
+	w.rt.Forget()
+	w.events = nil
+	return (&run.Down{Runtime: w.rt, Topology: w.top, Purge: purge, Observe: w.observe(t), Now: time.Now}).Run(t.Context())
+}
+
+func TestDownRemovesDependantsFirst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		purge bool
+		last  []string
+	}{
+		"keeps data": {false, []string{"Finish", "Unlock"}},
+		"purge":      {true, []string{"Purge", "Unlock"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, full, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				w.rt.Add(plan.Item{Ref: plan.Ref{Name: "x"}, Component: "gadget/x"})
+				require.NoError(t, w.down(t, tc.purge))
+				calls := w.rt.Calls()
+				slices.Sort(calls[3:8]) // kcp servers go down together
+				require.Equal(t, append([]string{
+					"Lock", "Begin", "Delete kubeconfig/admin kubeconfig/ops",
+					"Delete cache-server", "Delete front-proxy/main", "Delete root-shard", "Delete shard/alpha shard/beta", "Delete virtual-workspaces/vw",
+					"Delete etcd/alpha etcd/cache etcd/root", "Delete base/default", "Delete gadget/x",
+				}, tc.last...), calls)
+				require.Equal(t, []string{"running removing 1 object", "done 1 object removed"}, w.of("others"))
+				require.Equal(t, []string{"running removing 2 objects", "done 2 objects removed"}, w.of("kubeconfig"))
+				require.Equal(t, tc.purge, len(w.rt.PKI().CAs) == 0)
+			})
+		})
+	}
+}
+
+func TestDownOfNothing(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		require.NoError(t, w.down(t, false))
+		require.Empty(t, w.rt.Calls())
+		require.NoError(t, w.down(t, true))
+		require.Equal(t, []string{"Purge"}, w.rt.Calls(), "what earlier runs kept")
+	})
+}
+
+func TestDownStopsWhereItFails(t *testing.T) {
+	boom := errors.New("boom\nmore")
+	for call, tc := range map[string]struct{ step, later string }{
+		"Delete front-proxy/main": {"front-proxy", "Delete etcd/root"},
+		"Purge":                   {"purge", "Finish"},
+	} {
+		t.Run(call, func(t *testing.T) {
+			inWorld(t, minimal, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				w.rt.On(call, func() error { return boom })
+				require.ErrorIs(t, w.down(t, true), boom)
+				require.NotContains(t, w.rt.Calls(), tc.later)
+				require.Equal(t, "Unlock", w.rt.Calls()[len(w.rt.Calls())-1])
+				require.Equal(t, "failed boom", w.of(tc.step)[1])
+
+				w.rt.On(call, func() error { return nil })
+				require.NoError(t, w.down(t, true), "the same command goes on")
+			})
+		})
+	}
+}
+
+func TestDownIsRefusedTheLock(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.rt.On("Lock", func() error { return clierr.New(clierr.Conflict, "", "locked") })
+		require.Equal(t, clierr.Conflict, clierr.Code(w.down(t, true)))
+		require.Empty(t, w.rt.Calls())
+	})
+}
+
+// While the question is open, another run adds a shard: it is not removed, and nothing else is.
+func TestDownRemovesOnlyWhatWasShown(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		shown, err := w.rt.Objects(t.Context())
+		require.NoError(t, err)
+		w.rt.Add(plan.Item{Ref: plan.Ref{Name: "demo-shard-new"}, Component: "shard/new"})
+		w.rt.Forget()
+		err = (&run.Down{Runtime: w.rt, Purge: true, Shown: shown, Observe: w.observe(t), Now: time.Now}).Run(t.Context())
+		requireError(t, err, clierr.Conflict, "another run has added /demo-shard-new since you were asked; nothing was removed")
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+	})
+}
+
+// tenants are what workspaces run. They note when they are removed.
+type tenants struct {
+	rt   *fakeruntime.Runtime
+	seen []string
+	left []string
+	err  error
+}
+
+func (f *tenants) Remove(context.Context, func(string)) (string, error) {
+	f.seen = f.rt.Calls()
+	return "2 namespaces removed", f.err
+}
+
+func (f *tenants) Left(context.Context) []string { return f.left }
+
+// As long as a syncer runs, what a workspace loses is deleted in the physical clusters. So all of them stop before
+// anything else is deleted.
+func TestDownStopsSyncersFirst(t *testing.T) {
+	for name, tc := range map[string]struct {
+		purge, tenants bool
+		last           string
+	}{
+		"keeps data":           {false, false, ""},
+		"purge":                {true, false, "done nothing is left but 2 namespaces in c1; namespace x in c2"},
+		"purge with workloads": {true, true, "done nothing is left but 2 namespaces in c1; namespace x in c2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				for _, it := range []plan.Item{
+					{Component: "workloads/controller", Ref: plan.Ref{Name: "controller"}},
+					{Component: "cluster/c1", Ref: plan.Ref{Workspace: "cluster/c1", Name: "account"}},
+					{Component: "cluster/c2", Ref: plan.Ref{Name: "syncer", Cluster: "c2"}},
+					{Component: "agent/widgets", Ref: plan.Ref{Name: "agent"}},
+				} {
+					w.rt.Add(it)
+				}
+				w.rt.Forget()
+				f := &tenants{rt: w.rt, left: []string{"2 namespaces in c1", "namespace x in c2"}}
+				require.NoError(t, (&run.Down{
+					Runtime: w.rt, Topology: w.top, Purge: tc.purge, Tenants: f, PurgeTenants: tc.tenants,
+					Observe: w.observe(t), Now: time.Now,
+				}).Run(t.Context()))
+				stopped := []string{"Lock", "Begin", "Delete workloads/controller", "Delete cluster/c2", "Delete cluster/c1"}
+				require.Equal(t, stopped, w.rt.Calls()[:len(stopped)], w.rt.Calls())
+				require.Contains(t, w.rt.Calls()[len(stopped):], "Delete agent/widgets")
+				if tc.tenants {
+					require.Equal(t, "done 2 namespaces removed", w.of("purge workloads")[1])
+					require.Equal(t, stopped, f.seen, "workloads are removed when no syncer creates them again")
+				} else {
+					require.Nil(t, f.seen, "workloads run on")
+				}
+				if purged := w.of("purge"); tc.purge {
+					require.Equal(t, tc.last, purged[len(purged)-1])
+				}
+			})
+		})
+	}
+}
+
+// Where nothing is deployed any more, workloads can still be removed. A failure ends the run before data is purged.
+func TestDownRemovesOnlyWorkloads(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		f := &tenants{rt: w.rt, err: errors.New("boom")}
+		down := &run.Down{Runtime: w.rt, Topology: w.top, Purge: true, Tenants: f, PurgeTenants: true, Observe: w.observe(t), Now: time.Now}
+		require.ErrorIs(t, down.Run(t.Context()), f.err)
+		require.Empty(t, w.rt.Calls())
+		f.err = nil
+		require.NoError(t, down.Run(t.Context()))
+		require.Equal(t, []string{"Purge"}, w.rt.Calls())
+		require.Equal(t, "done nothing is left", w.of("purge")[1])
+	})
+}

@@ -1,0 +1,238 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
+)
+
+// Status is the progress of a step or of a component.
+type Status string
+
+// The states of a step or component.
+const (
+	Pending Status = "pending" // waits for others
+	Running Status = "running"
+	Done    Status = "done"
+	Failed  Status = "failed"
+	Skipped Status = "skipped" // something it needs failed
+	// Interrupted and NotStarted are in a run that the user has ended: before it was done, and before its turn.
+	Interrupted Status = "interrupted"
+	NotStarted  Status = "notStarted"
+)
+
+// Scope is the subject of an event.
+type Scope string
+
+const (
+	// Whole is the command: its first event and its last one.
+	Whole Scope = "run"
+	// Step is a part of the run: checks, certificates, plan, registration, canary.
+	Step Scope = "step"
+	// Component is a component; the event's name is its ID.
+	Component Scope = "component"
+	// Note is a message of the run itself.
+	Note Scope = "note"
+)
+
+// Event is a change in the course of a run. Events carry no secrets.
+type Event struct {
+	Time   time.Time `json:"time"`
+	Scope  Scope     `json:"scope"`
+	Name   string    `json:"name,omitempty"`
+	Status Status    `json:"status,omitempty"`
+	// Message is the reason of a wait, the result, or one line for each remark.
+	Message string `json:"message,omitempty"`
+	// Needs are the components that a pending component waits for.
+	Needs []string `json:"needs,omitempty"`
+	// Problems are everything that is wrong, each with its next step, if a step or a component has failed.
+	Problems []clierr.Problem `json:"problems,omitempty"`
+	// Table is the header and the rows of a table that belongs to a note.
+	Table [][]string `json:"table,omitempty"`
+	*Command
+}
+
+// Command has the further fields of the events of a whole command. The first one has no result.
+type Command struct {
+	// Command is the command without its flags, such as certs renew.
+	Command string `json:"command,omitempty"`
+	// Setup is metadata.name of the setup file, and KCP the release that the file has. They are empty if the file could
+	// not be read.
+	Setup string `json:"setup,omitempty"`
+	KCP   string `json:"kcp,omitempty"`
+	// Installation is the ID of the installation, as soon as it is known.
+	Installation string `json:"installation,omitempty"`
+	// Version is the version of kcpctl.
+	Version string `json:"version,omitempty"`
+	*Ending
+}
+
+// Ending is the result of a command.
+type Ending struct {
+	ExitCode int `json:"exitCode"`
+	// Error is why the command failed, and Hint is the next step. Errors are the parts of an error that has several,
+	// such as all mistakes of a setup file.
+	Error  string    `json:"error,omitempty"`
+	Hint   string    `json:"hint,omitempty"`
+	Errors []Failure `json:"errors,omitempty"`
+}
+
+// Failure is one of several errors.
+type Failure struct {
+	// File, Line, Column and Path are where a mistake is in the setup file. Lines and columns start at 1.
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Column int    `json:"column,omitempty"`
+	// Path is the field of the setup file, such as spec.shards[1].name.
+	Path    string `json:"path,omitempty"`
+	Message string `json:"message"`
+	// Hint is how to fix it.
+	Hint string `json:"hint,omitempty"`
+}
+
+// Observer receives events, one at a time, in order.
+type Observer func(Event)
+
+// reporter sends events to an observer, also of steps and components that run concurrently.
+type reporter struct {
+	observe Observer
+	now     func() time.Time
+	mu      sync.Mutex
+}
+
+func newReporter(o Observer, now func() time.Time) *reporter { return &reporter{observe: o, now: now} }
+
+func (r *reporter) emit(e Event) {
+	e.Time = r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.observe(e)
+}
+
+// note emits remarks as one event.
+func (r *reporter) note(remarks ...string) {
+	if len(remarks) > 0 {
+		r.emit(Event{Scope: Note, Message: strings.Join(remarks, "\n")})
+	}
+}
+
+func (r *reporter) step(name string, s Status, message string) {
+	r.emit(Event{Scope: Step, Name: name, Status: s, Message: message})
+}
+
+func (r *reporter) component(id topology.ID, s Status, message string) {
+	r.emit(Event{Scope: Component, Name: string(id), Status: s, Message: message})
+}
+
+// failed reports why a component is not ready, unless that is only because the user has ended the run.
+func (r *reporter) failed(id topology.ID, err error) {
+	if errors.Is(err, context.Canceled) {
+		r.component(id, Interrupted, "")
+		return
+	}
+	r.component(id, Failed, FirstLine(err))
+}
+
+// fail is the same for a step. It returns the error.
+func (r *reporter) fail(name string, err error) error {
+	if errors.Is(err, context.Canceled) {
+		r.step(name, Interrupted, "")
+		return err
+	}
+	r.emit(Event{Scope: Step, Name: name, Status: Failed, Message: FirstLine(err), Problems: clierr.Problems(err)})
+	return err
+}
+
+// reasons joins the reasons of several concurrent waits into one message.
+type reasons struct {
+	mu     sync.Mutex
+	of     map[string]string
+	last   string
+	report func(string)
+}
+
+func newReasons(report func(string)) *reasons {
+	return &reasons{of: map[string]string{}, report: report}
+}
+
+// set sets what one of them waits for; empty once its wait has ended.
+func (r *reasons) set(name, reason string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.of[name] = reason
+	if reason == "" {
+		delete(r.of, name)
+	}
+	if msg := r.message(); msg != r.last {
+		r.last = msg
+		r.report(msg)
+	}
+}
+
+// message names the waits by their reasons: equal ones together, and a few of many.
+func (r *reasons) message() string {
+	of := map[string][]string{}
+	for _, n := range slices.Sorted(maps.Keys(r.of)) {
+		of[r.of[n]] = append(of[r.of[n]], n)
+	}
+	var parts []string
+	for reason, waits := range of {
+		parts = append(parts, gather.Few(waits, gather.Listed, ", ")+": "+reason)
+	}
+	slices.Sort(parts)
+	return gather.Few(parts, gather.Listed, "; ")
+}
+
+func names(ids []topology.ID) []string {
+	var out []string
+	for _, id := range ids {
+		out = append(out, string(id))
+	}
+	return out
+}
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// FirstLine returns the first line of an error, for one line of output.
+func FirstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+func waitMessage(s ready.State) string {
+	switch {
+	case s.Reason != "":
+		return s.Reason
+	case s.Replicas > 0:
+		return fmt.Sprintf("%d/%d ready", s.ReadyReplicas, s.Replicas)
+	}
+	return "starting"
+}
+
+func doneMessage(s ready.State, applied []plan.Item) string {
+	switch {
+	case s.Replicas > 0 && len(applied) > 0:
+		return fmt.Sprintf("ready %d/%d", s.ReadyReplicas, s.Replicas)
+	case s.Replicas > 0:
+		return fmt.Sprintf("ready %d/%d, unchanged", s.ReadyReplicas, s.Replicas)
+	case len(applied) > 0:
+		return plan.Things(applied) + " applied"
+	}
+	return "unchanged"
+}

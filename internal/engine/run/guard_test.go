@@ -1,0 +1,307 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+const (
+	places = `spec:
+  clusters: [{name: eu, namespace: kcp}, {name: us, context: us, namespace: kcp}]
+  cacheServer: {url: "https://cache.example.com:6443", etcd: {managed: {}}}
+  rootShard: {cluster: eu, url: "https://root.example.com:6443"}
+  shards: [{name: alpha, cluster: eu, url: "https://alpha.example.com:6443"}, {name: beta, cluster: us, url: "https://beta.example.com:6443"}]
+  frontProxies: [{name: main, cluster: eu}]
+  external: {hostname: kcp.example.com}
+`
+	embedded = "spec: {shards: [{name: alpha, etcd: {embedded: {}}}]}\n"
+	external = "spec: {etcd: {external: {endpoints: [\"http://etcd:2379\"]}}, shards: [{name: alpha}]}\n"
+	managed  = "spec: {shards: [{name: alpha}]}\n"
+)
+
+// changed is a setup in which some text is replaced.
+func changed(spec string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(spec) }
+
+// losses are edits of a setup file that would take data away from those who use it.
+var losses = map[string]struct {
+	from, to string
+	want     []string // the components that are refused
+	// never says that no flag allows it.
+	never bool
+}{
+	"another etcd":         {from: managed, to: external, want: []string{"root-shard", "shard/alpha"}},
+	"from embedded":        {from: embedded, to: managed, want: []string{"shard/alpha"}},
+	"another prefix":       {from: external, to: changed(external, "{name: alpha}", "{name: alpha, etcd: {external: {prefix: /other}}}"), want: []string{"shard/alpha"}},
+	"other endpoints":      {from: external, to: changed(external, "etcd:2379", "other:2379"), want: []string{"root-shard", "shard/alpha"}},
+	"extra arguments":      {from: external, to: changed(external, "{name: alpha}", "{name: alpha, extraArgs: [--etcd-prefix=/other]}"), want: []string{"shard/alpha"}},
+	"more members":         {from: managed, to: changed(managed, "spec: {", "spec: {etcd: {managed: {replicas: 3}}, "), want: []string{"etcd/alpha", "etcd/root"}, never: true},
+	"a volume that dies":   {from: embedded, to: changed(embedded, "embedded: {}", "embedded: {ephemeral: true}"), want: []string{"shard/alpha"}},
+	"an overlaid volume":   {from: embedded, to: changed(embedded, "embedded: {}}}", "embedded: {}}, podTemplate: {spec: {volumes: [{name: data, persistentVolumeClaim: null, emptyDir: {}}]}}}"), want: []string{"shard/alpha"}},
+	"another cluster":      {from: places, to: changed(places, "alpha, cluster: eu", "alpha, cluster: us"), want: []string{"etcd/alpha", "shard/alpha"}},
+	"another namespace":    {from: places, to: changed(places, "context: us, namespace: kcp", "context: us, namespace: kcp2"), want: []string{"etcd/beta", "shard/beta"}},
+	"a renamed shard":      {from: managed, to: changed(managed, "alpha", "beta"), want: []string{"shard/alpha"}, never: true},
+	"a dropped shard":      {from: managed, to: "", want: []string{"shard/alpha"}, never: true},
+	"a dropped cache":      {from: places, to: changed(places, "  cacheServer: {url: \"https://cache.example.com:6443\", etcd: {managed: {}}}\n", ""), want: []string{"cache-server", "etcd/cache"}},
+	"another root cluster": {from: places, to: changed(places, "rootShard: {cluster: eu", "rootShard: {cluster: us"), want: []string{"cache-server", "etcd/cache", "etcd/root", "root-shard"}, never: true},
+}
+
+// edited is a world in which a setup was applied, and the next run is for another.
+func edited(t *testing.T, w *world, to string) *world {
+	w.mustRun(t)
+	next := newWorld(t, topologytest.Build(t, minimal+to), w.rt)
+	next.rt.Use(next.top)
+	return next
+}
+
+func requireRefused(t *testing.T, err error, want []string) {
+	t.Helper()
+	require.Error(t, err)
+	require.Equal(t, clierr.Failed, clierr.Code(err))
+	require.NotEmpty(t, clierr.Hint(err))
+	lines := strings.Split(err.Error(), "\n")
+	require.Len(t, lines, len(want), err)
+	for i, id := range want {
+		require.True(t, strings.HasPrefix(lines[i], id+" "), lines[i])
+	}
+}
+
+// What an edit would lose is refused while the setup runs and after down, when nothing is left but the record and the
+// volumes.
+func TestChangesThatWouldLoseData(t *testing.T) {
+	for name, tc := range losses {
+		for when, down := range map[string]bool{"running": false, "after down": true} {
+			t.Run(name+"/"+when, func(t *testing.T) {
+				inWorld(t, minimal+tc.from, func(t *testing.T, w *world) {
+					w.mustRun(t)
+					if down {
+						require.NoError(t, w.down(t, false))
+					}
+					next := newWorld(t, topologytest.Build(t, minimal+tc.to), w.rt)
+					next.rt.Use(next.top)
+					_, err := next.run(t)
+					requireRefused(t, err, tc.want)
+					require.Empty(t, next.rt.Calls())
+				})
+			})
+		}
+	}
+}
+
+func TestChangesThatWouldLoseDataOnPurpose(t *testing.T) {
+	for name, tc := range losses {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal+tc.from, func(t *testing.T, w *world) {
+				w = edited(t, w, tc.to)
+				for _, id := range tc.want {
+					w.up.Options.AllowDataChange = append(w.up.Options.AllowDataChange, topology.ID(id))
+				}
+				_, err := w.run(t)
+				require.Equal(t, tc.never, err != nil, err)
+				if err == nil {
+					w.up.Options.AllowDataChange = nil
+					require.True(t, w.mustRun(t).Plan.Empty(), "it is the installation's from now on")
+				}
+			})
+		})
+	}
+}
+
+func TestChangesThatLoseNothing(t *testing.T) {
+	for name, tc := range map[string]struct{ from, to string }{
+		"other flags":        {managed, changed(managed, "spec: {", "spec: {defaults: {logLevel: 4}, ")},
+		"a shard more":       {managed, changed(managed, "{name: alpha}", "{name: alpha}, {name: beta}")},
+		"a front-proxy less": {changed(managed, "spec: {", "spec: {frontProxies: [{name: main}, {name: second}], "), managed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal+tc.from, func(t *testing.T, w *world) { edited(t, w, tc.to).mustRun(t) })
+		})
+	}
+}
+
+// An installation of an earlier kcpctl has no record: its objects say what it has.
+func TestAnInstallationWithoutARecord(t *testing.T) {
+	for name, tc := range map[string]struct {
+		to    string
+		other bool
+		want  []string
+	}{
+		"nothing changes":   {to: managed},
+		"another etcd":      {to: external, want: []string{"root-shard", "shard/alpha"}},
+		"a dropped shard":   {to: "", want: []string{"shard/alpha"}},
+		"other authorities": {to: managed, other: true, want: []string{"memory", " ", " ", " ", " ", " "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal+managed, func(t *testing.T, w *world) {
+				w = edited(t, w, tc.to)
+				w.rt.ForgetRecord()
+				if tc.other {
+					w.rt.OtherRun(w.completed(t, &pki.State{}))
+				}
+				_, err := w.run(t)
+				if len(tc.want) == 0 {
+					require.NoError(t, err)
+					known, err := w.rt.Record(t.Context())
+					require.NoError(t, err)
+					require.Len(t, known.Data, 4)
+					require.True(t, w.mustRun(t).Plan.Empty())
+					return
+				}
+				requireRefused(t, err, tc.want)
+			})
+		})
+	}
+}
+
+// A mistyped directory, a fresh clone without the directory, a copy from before a rotation: nothing is replaced.
+func TestOtherAuthoritiesAreRefused(t *testing.T) {
+	for name, other := range map[string]func(t *testing.T, w *world) *pki.State{
+		"an empty store": func(*testing.T, *world) *pki.State { return &pki.State{} },
+		"another kcp's":  func(t *testing.T, w *world) *pki.State { return w.completed(t, &pki.State{}) },
+		"a copy too old": func(t *testing.T, w *world) *pki.State { return rotatedAway(t, w) },
+		"without one of 4": func(t *testing.T, w *world) *pki.State {
+			s := *w.rt.PKI()
+			s.CAs = without(s.CAs, topology.ClientCA)
+			return &s
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal+managed, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				state := other(t, w)
+				ours := w.rt.PKI()
+				w.rt.OtherRun(state)
+				for what, command := range map[string]func() error{
+					"up": func() error { _, err := w.run(t); return err },
+					"remove-shard": func() error {
+						return (&run.RemoveShards{Topology: w.top, Runtime: w.rt, Names: []string{"alpha"}, Observe: w.observe(t), Now: time.Now}).Run(t.Context())
+					},
+					"import of nothing": func() error {
+						return run.ChangeStore(t.Context(), w.top, w.rt, w.rt.Store(), func(s *pki.State) (*pki.State, error) { return s, nil })
+					},
+				} {
+					w.rt.Forget()
+					err := command()
+					refusal := "does not hold the PKI of installation " + ours.Installation.ID
+					if len(state.CAs) == 0 {
+						refusal = "the PKI store (memory) is empty; installation " + ours.Installation.ID + " uses other authorities"
+					}
+					require.ErrorContains(t, err, refusal, what)
+					require.NotContains(t, w.rt.Calls(), "Save", what)
+					require.NotContains(t, w.rt.Calls(), "Begin", what)
+				}
+				w.up.Options.ReplaceAuthorities = name != "without one of 4"
+				_, err := w.run(t)
+				require.Equal(t, name == "without one of 4", err != nil, err)
+			})
+		})
+	}
+}
+
+// rotatedAway rotates the server CA to the end, and returns the PKI from before.
+func rotatedAway(t *testing.T, w *world) *pki.State {
+	before := w.rt.PKI()
+	rotate, _, _ := w.rotation(pki.RotationOf(topology.ServerCA))
+	_, err := rotate.Run(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, rotate.Finish(t.Context()))
+	old := *before
+	return &old
+}
+
+func without(all map[topology.CA]pki.Authority, drop topology.CA) map[topology.CA]pki.Authority {
+	out := map[topology.CA]pki.Authority{}
+	for ca, a := range all {
+		if ca != drop {
+			out[ca] = a
+		}
+	}
+	return out
+}
+
+// What runs decides which release may follow, not what the file said before.
+func TestReleases(t *testing.T) {
+	of := func(version string) string { return "spec: {version: " + version + ", shards: [{name: alpha}]}\n" }
+	for name, tc := range map[string]struct {
+		from, runs, to string
+		want           []string
+	}{
+		"a patch":            {from: "v0.32.2", to: "v0.32.3"},
+		"the next minor":     {from: "v0.31.6", to: "v0.32.3"},
+		"one is skipped":     {from: "v0.30.0", to: "v0.32.3", want: []string{"root-shard", "shard/alpha", "front-proxy/main"}},
+		"back":               {from: "v0.32.3", to: "v0.31.6", want: []string{"root-shard", "shard/alpha", "front-proxy/main"}},
+		"back a patch":       {from: "v0.32.3", to: "v0.32.2", want: []string{"root-shard", "shard/alpha", "front-proxy/main"}},
+		"a failed upgrade":   {from: "v0.31.6", runs: "v0.30.0", to: "v0.32.3", want: []string{"shard/alpha"}},
+		"and its completion": {from: "v0.31.6", runs: "v0.30.0", to: "v0.31.6"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal+of(tc.from), func(t *testing.T, w *world) {
+				w = edited(t, w, of(tc.to))
+				if tc.runs != "" {
+					w.rt.Edit("Deployment/kcp/demo-shard-alpha", func(o *unstructured.Unstructured) { setImage(t, o, "ghcr.io/kcp-dev/kcp:"+tc.runs) })
+				}
+				_, err := w.run(t)
+				if len(tc.want) == 0 {
+					require.NoError(t, err)
+					return
+				}
+				requireRefused(t, err, tc.want)
+				require.Empty(t, w.rt.Calls())
+				require.Contains(t, clierr.Hint(err), "--allow-release-change")
+				w.up.Options.AllowReleaseChange = true
+				w.mustRun(t)
+			})
+		})
+	}
+}
+
+func setImage(t *testing.T, o *unstructured.Unstructured, image string) {
+	t.Helper()
+	containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+	require.NoError(t, err)
+	containers[0].(map[string]any)["image"] = image
+	require.NoError(t, unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"))
+}
+
+// A run that loses the lock writes nothing more, and reports the loss.
+func TestALostLockEndsTheRun(t *testing.T) {
+	lost := clierr.New(clierr.Conflict, "run the command again", "lost the lock")
+	for _, call := range []string{"Save", "Begin", "Apply etcd/alpha", "Finish"} {
+		t.Run(call, func(t *testing.T) {
+			inWorld(t, minimal+managed, func(t *testing.T, w *world) {
+				w.rt.On(call, func() error { w.rt.Lose(lost); return context.Canceled })
+				_, err := w.run(t)
+				require.True(t, errors.Is(err, lost), err)
+				require.Equal(t, "Unlock", w.rt.Calls()[len(w.rt.Calls())-1])
+			})
+		})
+	}
+}
+
+// A replacement of the authorities was interrupted: a run for one component would leave it alone among the others.
+func TestARestrictedRunDoesNotContinueAReplacement(t *testing.T) {
+	inWorld(t, minimal+managed, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		half := *w.completed(t, &pki.State{})
+		half.Leaves = w.rt.PKI().Leaves // nothing was issued yet
+		half.Installation = w.rt.PKI().Installation
+		w.rt.OtherRun(&half)
+		w.rt.ForgetRecord() // as if it had been written
+		w.up.Options.Only = []topology.ID{"front-proxy/main"}
+		_, err := w.run(t)
+		require.ErrorContains(t, err, "certificate authorities are being replaced: demo-")
+		require.Equal(t, clierr.Failed, clierr.Code(err))
+		require.Empty(t, w.rt.Calls())
+	})
+}

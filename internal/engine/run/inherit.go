@@ -1,0 +1,76 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kcpctl/kcpctl/internal/desired/operator"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// Heir reads the installation of kcp-operator that a setup takes over.
+type Heir interface {
+	// Belong fails if a live object does not belong to the installation from which the setup was imported.
+	Belong(ctx context.Context, live []plan.Item) error
+	// Inherited returns the authorities and the keys of that installation.
+	Inherited(ctx context.Context) (*pki.State, error)
+}
+
+// inherits refuses a plan that takes Services over from kcp-operator while the setup has other authorities than their
+// installation: kubeconfigs, certificates and tokens of its clients would end. Nothing that cannot be read counts as
+// equal.
+func (p *preparation) inherits(ctx context.Context, pl *plan.Plan) error {
+	taken := slices.DeleteFunc(slices.Clone(pl.Items), func(it plan.Item) bool {
+		return it.Action != plan.Change || it.Live.GetLabels()[topology.LabelApplySet] != "" || !operator.Owned(it.Live)
+	})
+	for _, it := range taken {
+		if c := p.Topology.Component(it.Component); c == nil || !c.IsAlias(it.Kind, it.Name) {
+			return clierr.New(clierr.Failed,
+				"choose another name for the setup: metadata.name, or kcpctl import --name",
+				"%s is kcp-operator's, which still needs it, and the setup has an object of the same name; nothing "+
+					"was changed", it.Ref)
+		}
+	}
+	if len(taken) == 0 {
+		return nil
+	}
+	if err := p.Runtime.Belong(ctx, taken); err != nil || p.Options.ReplaceAuthorities {
+		return err
+	}
+	const hint = "take them over first: kcpctl certs import --from-cluster; to use different authorities, pass --" +
+		record.FlagReplaceAuthorities +
+		": all existing kubeconfigs, certificates and service-account tokens then stop working"
+	theirs, err := p.Runtime.Inherited(ctx)
+	if err != nil {
+		return clierr.New(clierr.Failed, hint,
+			"Service %s is kcp-operator's, and its authorities cannot be compared; nothing was changed: %w",
+			taken[0].Name, err)
+	}
+	if missing := notInherited(theirs, p.desired.Loaded); len(missing) > 0 {
+		return clierr.New(clierr.Failed, hint,
+			"Service %s is kcp-operator's, and %s does not hold the PKI of its installation; nothing "+
+				"was changed\n    %s",
+			taken[0].Name, p.Runtime.Store(), strings.Join(missing, "\n    "))
+	}
+	return nil
+}
+
+// notInherited returns which authorities and keys of an installation another one does not trust.
+func notInherited(theirs, ours *pki.State) []string {
+	var out []string
+	have, want := ours.Fingerprints(), theirs.Fingerprints()
+	for _, rotation := range pki.AllRotations() {
+		for _, f := range want[rotation.Key()].All() {
+			if !slices.Contains(have[rotation.Key()].All(), f) {
+				out = append(out, fmt.Sprintf("%s: it does not have %s", rotation, record.Short(f)))
+			}
+		}
+	}
+	return out
+}

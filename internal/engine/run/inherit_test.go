@@ -1,0 +1,99 @@
+package run_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+// A Service of kcp-operator is taken over with the authorities and keys of its installation only.
+func TestServicesAreTakenOverWithTheirAuthorities(t *testing.T) {
+	const adopting = minimal + "spec: {rootShard: {aliases: [root-kcp]}, takeOver: {rootShard: root}}\n"
+	take := func(w *world, kind, name string, labels map[string]string) {
+		ref := plan.Ref{
+			Cluster: "default", GroupVersionKind: schema.GroupVersionKind{Version: "v1",
+				Kind: kind}, Namespace: "kcp", Name: name,
+		}
+		w.rt.Add(plan.Item{Ref: ref, Component: "root-shard"})
+		w.rt.Edit(ref.String(), func(o *unstructured.Unstructured) {
+			o.SetLabels(labels)
+			if labels == nil {
+				o.SetOwnerReferences([]metav1.OwnerReference{
+					{APIVersion: "deploy.operator.kcp.io/v1alpha1", Kind: "CompiledRootShard", Name: "root"},
+				})
+			}
+		})
+	}
+	for name, tc := range map[string]struct {
+		change func(w *world, ours *pki.State)
+		want   string
+	}{
+		"the same": {func(*world, *pki.State) {}, ""},
+		"a Secret of the same name": {func(w *world, _ *pki.State) {
+			take(w, "Secret", "demo-root-server", map[string]string{"operator.kcp.io/rootshard": "demo"})
+		}, "Secret/kcp/demo-root-server is kcp-operator's, which still needs it"},
+		"none": {func(w *world, _ *pki.State) { w.rt.OtherRun(&pki.State{}) },
+			"Service root-kcp is kcp-operator's, and memory does not hold the PKI of its installation"},
+		"another CA": {func(w *world, ours *pki.State) {
+			ours.CAs[topology.ClientCA] = pkitest.Issue(t, topologytest.Build(t, minimal),
+				time.Now()).CAs[topology.ClientCA]
+			w.rt.OtherRun(ours)
+		}, "client CA: it does not have sha256:"},
+		"not readable": {func(w *world, _ *pki.State) {
+			w.rt.On("Inherited",
+				func() error { return errors.New("forbidden") })
+		}, "cannot be compared; nothing was changed: forbidden"},
+		"those of another RootShard": {func(w *world, _ *pki.State) {
+			w.rt.On("Belong",
+				func() error { return errors.New("RootShard a") })
+		}, "RootShard a"},
+		"others, with --replace-authorities": {func(w *world,
+			_ *pki.State) {
+			w.rt.OtherRun(&pki.State{})
+			w.up.Options.ReplaceAuthorities = true
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal, func(t *testing.T, w *world) {
+				top := topologytest.Build(t, adopting)
+				w = newWorld(t, top, fakeruntime.New(t, top))
+				theirs := pkitest.Issue(t, top, time.Now()).Authorities()
+				ours := *theirs
+				ours.CAs = map[topology.CA]pki.Authority{}
+				for ca, a := range theirs.CAs {
+					ours.CAs[ca] = a
+				}
+				w.rt.Predecessor = theirs
+				w.rt.OtherRun(&ours)
+				take(w, "Service", "root-kcp", nil)
+				w.up.Options.SkipCanary = true
+				tc.change(w, &ours)
+				_, err := w.run(t)
+				if tc.want == "" {
+					require.NoError(t, err)
+					return
+				}
+				require.ErrorContains(t, err, tc.want)
+				require.Empty(t, w.rt.Calls(), "nothing was changed")
+				if !strings.Contains(name, "another RootShard") && !strings.Contains(name, "same name") {
+					require.Contains(t, clierr.Hint(err),
+						"kcpctl certs import --from-cluster; to use different authorities, pass --replace-authorities")
+				}
+			})
+		})
+	}
+}

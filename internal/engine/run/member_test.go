@@ -1,0 +1,232 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeetcd"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+const threeMembers = minimal + "spec: {etcd: {managed: {replicas: 3}}}\n"
+
+// memberWorld is an etcd and a replacement of its member 1.
+type memberWorld struct {
+	t       *testing.T
+	rt      *fakeruntime.Runtime
+	etcd    *fakeetcd.Etcd
+	c       *topology.Component
+	replace *run.ReplaceMember
+	steps   []string
+}
+
+// withMembers runs a test with an etcd in a bubble, in which time passes only while all goroutines wait.
+func withMembers(t *testing.T, text string, test func(*testing.T, *memberWorld)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		top := topologytest.Build(t, text)
+		issued := pkitest.Issue(t, top, time.Now())
+		w := &memberWorld{t: t, rt: fakeruntime.New(t, top), c: top.OfKind(topology.Etcd)[0]}
+		w.rt.OtherRun(issued)
+		namespace := plan.Item{Component: top.Components[0].ID()}
+		namespace.Kind = "Namespace"
+		require.NoError(t, w.rt.Apply(t.Context(), []plan.Item{namespace}, run.PlanOptions{}))
+		w.rt.Forget()
+		w.rt.States(w.c.ID(), ready.State{Ready: true, Replicas: w.c.Replicas, ReadyReplicas: w.c.Replicas})
+		w.etcd = fakeetcd.New(t, w.c, issued)
+		w.replace = &run.ReplaceMember{
+			Members: run.Members{Store: w.rt.Store(), Pods: w.etcd, Now: time.Now}, Runtime: w.rt, Etcd: w.c, Index: 1, Timeout: time.Minute,
+			Observe: func(e run.Event) { w.steps = append(w.steps, fmt.Sprintf("%s %s %s", e.Name, e.Status, e.Message)) },
+		}
+		test(t, w)
+		require.Empty(t, w.etcd.Forgot(), "a member came back under its ID without its data")
+	})
+}
+
+func (w *memberWorld) members() []run.EtcdMember {
+	w.t.Helper()
+	all, err := w.replace.List(w.t.Context(), w.c)
+	require.NoError(w.t, err)
+	return all
+}
+
+// whole demands an etcd as if nothing had happened.
+func (w *memberWorld) whole() {
+	w.t.Helper()
+	for _, m := range w.members() {
+		require.True(w.t, m.Healthy, "%+v", m)
+	}
+	require.Nil(w.t, w.etcd.Env())
+}
+
+func TestMembersAreListed(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		w.etcd.Lose(1)
+		require.Equal(t, []run.EtcdMember{
+			{Etcd: "etcd/root", Pod: "demo-etcd-root-0", ID: "1", Healthy: true, Leader: true, DBSize: 3 << 20},
+			{Etcd: "etcd/root", Pod: "demo-etcd-root-1", ID: "2", Reason: "connect to demo-etcd-root-1: connection refused"},
+			{Etcd: "etcd/root", Pod: "demo-etcd-root-2", ID: "3", Healthy: true, DBSize: 3 << 20},
+		}, w.members())
+		w.etcd.Stop(2)
+		for _, m := range w.members() {
+			require.False(t, m.Healthy)
+			require.NotEmpty(t, m.Reason)
+		}
+	})
+}
+
+func TestReplaceMember(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		w.etcd.Lose(1)
+		require.NoError(t, w.replace.Run(t.Context()))
+		w.whole()
+		require.Equal(t, []string{"hold", "remove", "empty", "add", "join", "release"}, w.etcd.Calls())
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+		require.Equal(t, "4", w.members()[1].ID)
+		require.Contains(t, w.steps, "members done 2 of 3 are healthy; demo-etcd-root-1: connect to demo-etcd-root-1: connection refused")
+		require.Equal(t, "join done demo-etcd-root-1 is healthy and in sync with the other members", w.steps[len(w.steps)-1])
+	})
+}
+
+// It may end before or after any of its writes, in which case the write may have been carried out or not. The pod
+// starts repeatedly meanwhile. The same command continues.
+func TestReplaceMemberContinuesFromAnywhere(t *testing.T) {
+	errCrash := errors.New("killed")
+	for n := range 6 {
+		for _, carriedOut := range []bool{false, true} {
+			t.Run(fmt.Sprintf("write %d, carried out %t", n+1, carriedOut), func(t *testing.T) {
+				withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+					w.etcd.Lose(1)
+					ctx, crash := context.WithCancelCause(t.Context())
+					writes := 0
+					w.etcd.On(func(string) error {
+						if writes++; writes <= n {
+							return nil
+						}
+						crash(errCrash)
+						if carriedOut && writes == n+1 {
+							return nil
+						}
+						return errCrash
+					})
+					err := w.replace.Run(ctx)
+					if n < 5 || !carriedOut {
+						require.Error(t, err)
+					}
+					w.etcd.On(func(string) error { return nil })
+					if err = w.replace.Run(t.Context()); err != nil {
+						require.ErrorContains(t, err, "is healthy: it is not replaced", "after the last write there is nothing left to do")
+					}
+					w.whole()
+				})
+			})
+		}
+	}
+}
+
+func TestReplaceMemberRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		text string
+		lose func(*fakeetcd.Etcd)
+		want string
+		hint string
+	}{
+		"a healthy member": {
+			text: threeMembers, lose: func(*fakeetcd.Etcd) {},
+			want: "demo-etcd-root-1 is healthy: it is not replaced", hint: "kcpctl etcd members",
+		},
+		"an etcd without a majority": {
+			text: threeMembers, lose: func(e *fakeetcd.Etcd) { e.Lose(1); e.Stop(2) },
+			want: "etcd/root has no majority: 0 of 3 members are healthy\n    demo-etcd-root-0: etcdserver: request timed out", hint: "snapshot",
+		},
+		"an etcd of one member": {
+			text: minimal, lose: func(e *fakeetcd.Etcd) { e.Lose(0) },
+			want: "etcd/root has only one member: no other member has its data", hint: "restore a snapshot",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			withMembers(t, tc.text, func(t *testing.T, w *memberWorld) {
+				tc.lose(w.etcd)
+				err := w.replace.Run(t.Context())
+				require.ErrorContains(t, err, tc.want)
+				require.Contains(t, clierr.Hint(err), tc.hint)
+				require.Equal(t, clierr.Failed, clierr.Code(err))
+				require.Empty(t, w.etcd.Calls())
+			})
+		})
+	}
+}
+
+func TestReplaceMemberNeedsTheLock(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		w.etcd.Lose(1)
+		w.rt.On("Lock", func() error { return errors.New("the setup is locked") })
+		require.ErrorContains(t, w.replace.Run(t.Context()), "the setup is locked")
+		require.Empty(t, w.etcd.Calls())
+	})
+}
+
+// Another run may write as soon as the lock is lost: nothing is written any more.
+func TestReplaceMemberStopsWithoutTheLock(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		w.etcd.Lose(1)
+		lost := errors.New("lost the lock")
+		w.etcd.On(func(call string) error {
+			if call == "empty" {
+				w.rt.Lose(lost)
+			}
+			return nil
+		})
+		require.ErrorContains(t, w.replace.Run(t.Context()), "lost the lock")
+		require.Equal(t, []string{"hold", "remove", "empty"}, w.etcd.Calls())
+	})
+}
+
+// A member that does not join is reported with the reason, and the next run begins again.
+func TestReplaceMemberReportsWhatItWaitsFor(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		w.etcd.Lose(1)
+		w.etcd.On(func(call string) error {
+			if call == "join" {
+				w.rt.States(w.c.ID(), ready.State{Replicas: 3, ReadyReplicas: 2, Reason: "no space left"})
+			}
+			return nil
+		})
+		err := w.replace.Run(t.Context())
+		require.Equal(t, clierr.NotReady, clierr.Code(err))
+		require.ErrorContains(t, err, "2/3 ready: no space left")
+		require.Contains(t, clierr.Hint(err), "run the command again")
+		require.True(t, slices.Contains(w.steps, "join running 2/3 ready: no space left"), w.steps)
+		require.NotNil(t, w.etcd.Env(), "a pod that starts late still joins")
+	})
+}
+
+// What a replacement deletes is known before it begins, and so is why it cannot.
+func TestCheckOfAReplacement(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		_, err := w.replace.Check(t.Context())
+		require.ErrorContains(t, err, "demo-etcd-root-1 is healthy: it is not replaced")
+		w.etcd.Lose(1)
+		objects, err := w.replace.Check(t.Context())
+		require.NoError(t, err)
+		require.Len(t, objects, 2)
+		require.Equal(t, "Pod/kcp/demo-etcd-root-1", objects[0].String())
+		require.Equal(t, "PersistentVolumeClaim/kcp/data-demo-etcd-root-1", objects[1].String())
+		require.Empty(t, w.etcd.Calls())
+		require.Empty(t, w.rt.Calls())
+	})
+}

@@ -1,0 +1,94 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/kcpctl/kcpctl/internal/api/release"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// nextRelease refuses to skip a kcp release, and to return to an earlier one. It compares with what runs, and with the
+// release that wrote the data, not with a file: data outlives what runs.
+func (p *preparation) nextRelease(ctx context.Context, pl *plan.Plan, known *record.Record) error {
+	if p.Options.AllowReleaseChange {
+		return nil
+	}
+	var errs []error
+	for _, it := range pl.Items {
+		c := p.Topology.Component(it.Component)
+		workload := plan.HasPods(it.Kind)
+		if c == nil || !workload || it.Action != plan.Change && it.Action != plan.Create {
+			continue
+		}
+		errs = append(errs, p.nextReleaseOf(ctx, it, c, known.Data[c.ID()].Release))
+	}
+	return errors.Join(errs...)
+}
+
+// nextReleaseOf refuses a release of one component. wrote is the release that wrote its data.
+func (p *preparation) nextReleaseOf(ctx context.Context, it plan.Item, c *topology.Component, wrote string) error {
+	what, from, next := "runs", p.running(ctx, it, c), record.ReleaseOf(c, it.Want)
+	if len(from) == 0 {
+		what = "has data of"
+		from = []string{wrote}
+	}
+	if c.Kind != topology.Etcd {
+		what += " kcp"
+	}
+	for _, from := range from {
+		if refused, instead := refusedRelease(c.Kind, from, next); refused != "" {
+			return clierr.New(clierr.Failed, instead+"; to do it anyway: --allow-release-change",
+				"%s %s %s: %s", c.ID(), what, from, refused)
+		}
+	}
+	return nil
+}
+
+// running returns the releases that a component runs: two if a rollout is stuck, and none if it does not run or its
+// image does not say.
+func (p *preparation) running(ctx context.Context, it plan.Item, c *topology.Component) []string {
+	if it.Live == nil {
+		return nil
+	}
+	live := record.ImageTag(it.Live)
+	if _, err := version.ParseSemantic(live); err != nil {
+		return nil
+	}
+	out := []string{live}
+	if live == record.ReleaseOf(c, it.Want) || c.Kind == topology.Etcd {
+		return out
+	}
+	if s, err := p.Runtime.State(ctx, c); err == nil && s.Version != "" && s.Version != live {
+		out = append(out, s.Version)
+	}
+	return out
+}
+
+// refusedRelease returns why a component must not go from one release to another, and what to do instead. Both are
+// empty if it may, or if one of the two is not a version.
+func refusedRelease(kind topology.Kind, from, to string) (refused, instead string) {
+	if from == to {
+		return "", ""
+	}
+	if kind != topology.Etcd {
+		step, err := release.StepTo(from, to)
+		if err != nil {
+			return "", ""
+		}
+		return step.Refused, step.Instead
+	}
+	old, errOld := version.ParseSemantic(from)
+	next, errNext := version.ParseSemantic(to)
+	if errOld != nil || errNext != nil || !next.LessThan(old) {
+		return "", ""
+	}
+	return fmt.Sprintf("%s is older than %s, and etcd may not be able to read data of a newer release", to, from),
+		"stay on " + from + " or a newer release"
+}

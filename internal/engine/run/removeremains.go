@@ -1,0 +1,184 @@
+package run
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// peer is another shard and a client of it.
+type peer struct {
+	id     topology.ID
+	client *kcp.Client
+}
+
+// peers returns the registered shards of the setup without those that are removed.
+func (r *RemoveShards) peers() ([]peer, error) {
+	var out []peer
+	for _, c := range r.Topology.Shards() {
+		registered := slices.ContainsFunc(r.shards, func(s kcp.Shard) bool { return s.Name == c.ShardName() })
+		if slices.Contains(r.Names, c.ShardName()) || !registered {
+			continue
+		}
+		client, err := r.connect(c)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, peer{c.ID(), client})
+	}
+	return out, nil
+}
+
+// hasRemains reports whether entries of the shard are left in the cache or in endpoint slices. If the shard is
+// neither registered nor running, an earlier removal has left them.
+func (x *removal) hasRemains(ctx context.Context) bool {
+	if x.name == topology.RootShardName {
+		return false
+	}
+	peers, err := x.peers()
+	return x.isCached(ctx) || err == nil && slices.ContainsFunc(peers, func(p peer) bool {
+		n, err := p.client.CountEndpoints(ctx, x.name)
+		return err == nil && n > 0
+	})
+}
+
+// isCached reports whether the cache has entries of the shard.
+func (x *removal) isCached(ctx context.Context) bool {
+	client, err := x.connect(x.Topology.CacheHolder())
+	if err != nil {
+		return false
+	}
+	entries, err := client.CountCache(ctx, x.name)
+	return err == nil && kcp.Total(entries) > 0
+}
+
+// clearCache deletes the entries of the shards in the cache, which all other shards see. Their processes must have
+// ended, or be unreachable, and they must not be registered. It can be repeated.
+func (r *RemoveShards) clearCache(ctx context.Context) error {
+	r.step(stepCache, Running, "")
+	holder := r.Topology.CacheHolder()
+	client, err := r.connect(holder)
+	if err != nil {
+		return err
+	}
+	removed := 0
+	for _, name := range r.Names {
+		entries, err := client.ClearCache(ctx, name)
+		if err != nil {
+			return clierr.New(clierr.Failed, awaitReady(holder.ID()), "%s still has entries of shard %s: %w",
+				holder.ID(), name, err)
+		}
+		removed += kcp.Total(entries)
+	}
+	r.step(stepCache, Done, count(removed, "entry", "entries")+" removed")
+	return nil
+}
+
+// awaitReady is the next step if a component does not answer.
+func awaitReady(id topology.ID) string {
+	return "see with kcpctl status that " + string(id) + " is ready, then run the command again: it continues"
+}
+
+// clearEndpoints removes the endpoints of the shards from the endpoint slices of all other shards. Their processes must
+// have ended, or be unreachable. It can be repeated.
+func (r *RemoveShards) clearEndpoints(ctx context.Context) error {
+	r.step(stepEndpoints, Running, "")
+	peers, err := r.peers()
+	if err != nil {
+		return err
+	}
+	removed := 0
+	for _, p := range peers {
+		for _, name := range r.Names {
+			n, err := p.client.RemoveEndpoints(ctx, name)
+			if err != nil {
+				return clierr.New(clierr.Failed, awaitReady(p.id),
+					"%s may still have endpoints of shard %s: %w", p.id, name, err)
+			}
+			removed += n
+		}
+	}
+	r.step(stepEndpoints, Done, count(removed, "endpoint", "endpoints")+" removed")
+	return nil
+}
+
+// awaitRelease waits until kcp no longer needs an empty shard: it needs the shard to delete the Workspaces whose
+// logical clusters were there. Without the shard their deletion would never end.
+func (x *removal) awaitRelease(ctx context.Context) error {
+	if x.registered() >= 0 {
+		if err := x.awaitWorkspaces(ctx); err != nil {
+			return x.fail(x.stepOf(stepContents), err)
+		}
+	}
+	x.step(x.stepOf(stepContents), Done, "empty")
+	return nil
+}
+
+// rerun ends the next step of a removal that stopped before it changed anything.
+const rerun = ", then run the command again"
+
+// workspaceIdentity returns the identity of the API of Workspaces.
+func workspaceIdentity(ctx context.Context, root *kcp.Client) (string, error) {
+	identity, err := root.WorkspaceIdentity(ctx)
+	if err != nil {
+		return "", clierr.New(clierr.NotReady, "see with kcpctl status that the root shard is ready"+rerun,
+			"cannot list workspaces: %w", err)
+	}
+	return identity, nil
+}
+
+func cannotListWorkspaces(at topology.ID, err error) error {
+	return clierr.New(clierr.NotReady, "see with kcpctl status that "+string(at)+" is ready"+rerun,
+		"cannot list the workspaces on %s: %w", at, err)
+}
+
+// awaitWorkspaces waits until none of the shard's workspaces is being deleted.
+func (x *removal) awaitWorkspaces(ctx context.Context) error {
+	peers, err := x.peers()
+	if err != nil {
+		return err
+	}
+	identity, err := workspaceIdentity(ctx, x.root)
+	if err != nil {
+		return err
+	}
+	last := ""
+	for {
+		name, at, err := deletedWorkspace(ctx, peers, identity, x.name)
+		switch {
+		case ctx.Err() != nil && last != "":
+			return clierr.New(clierr.NotReady, "see with kubectl describe workspace what it waits for"+rerun,
+				"workspace %s is being deleted, for which kcp needs %s: %w", last, x.id(), context.Cause(ctx))
+		case err != nil:
+			return cannotListWorkspaces(at, err)
+		case name == "":
+			return nil
+		}
+		last = name
+		x.step(x.stepOf(stepContents), Running, "waits until workspace "+name+" is deleted")
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// deletedWorkspace returns one of the shard's workspaces that are being deleted, none if it is empty, or the peer
+// that failed to list them.
+func deletedWorkspace(ctx context.Context, peers []peer,
+	identity, shard string) (name string, at topology.ID, err error) {
+	for _, p := range peers {
+		names, err := p.client.DeletedWorkspaces(ctx, identity, shard)
+		if err != nil {
+			return "", p.id, err
+		}
+		if len(names) > 0 {
+			return names[0], p.id, nil
+		}
+	}
+	return "", "", nil
+}

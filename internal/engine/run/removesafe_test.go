@@ -1,0 +1,158 @@
+package run_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+// The cache server and the root shard have an etcd too, which is called like a shard's.
+func TestRemoveShardRemovesOnlyShards(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		for _, name := range []string{"cache", "root", "gama", "vw", "main"} {
+			r := w.removal(t)
+			r.Names, r.Purge = []string{name}, true
+			requireError(t, r.Run(t.Context()), clierr.BadInput, `shard "`+name+`" does not exist`)
+			require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+			require.Empty(t, w.rt.Kcp.Requests(deleteShard))
+		}
+	})
+}
+
+// Another run holds the lock: nothing is changed, neither in kcp nor in the file.
+func TestRemoveShardWaitsForTheLock(t *testing.T) {
+	inWorld(t, twoShards, func(t *testing.T, w *world) {
+		r := w.removal(t)
+		r.Edit = func() (plan.Applied, error) { t.Error("the file is edited"); return plan.Applied{}, nil }
+		w.rt.On("Lock", func() error { return clierr.New(clierr.Conflict, "wait", "locked") })
+		before := len(w.rt.Kcp.Requests(""))
+		requireError(t, r.Run(t.Context()), clierr.Conflict, "locked")
+		require.Len(t, w.rt.Kcp.Requests(""), before)
+	})
+}
+
+func TestRemoveShardChecksTheFileFirst(t *testing.T) {
+	inWorld(t, twoShards, func(t *testing.T, w *world) {
+		r := w.removal(t)
+		r.CheckEdit = func() error { return clierr.New(clierr.Conflict, "", "the file was changed") }
+		requireError(t, r.Run(t.Context()), clierr.Conflict, "the file was changed")
+		require.Empty(t, w.rt.Kcp.Requests(patchShard), "it is not even cordoned")
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+	})
+}
+
+// A root shard that was restored from a backup older than the shard does not know it, and the shard is down: it may
+// hold workspaces.
+func TestRemoveShardKeepsDataThatItCannotLookInto(t *testing.T) {
+	for name, tc := range map[string]struct{ purge, drain bool }{
+		"purge": {purge: true}, "drain": {drain: true}, "neither": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, twoShards, func(t *testing.T, w *world) {
+				r := w.removal(t)
+				r.Purge, r.Drain = tc.purge, tc.drain
+				w.rt.Kcp.Unregister("alpha")
+				w.rt.Kcp.Always("shard/alpha "+listClusters, fakekcp.Refuse(http.StatusServiceUnavailable, "ServiceUnavailable", "no etcd"))
+				err := r.Run(t.Context())
+				if name != "neither" {
+					require.Equal(t, clierr.Failed, clierr.Code(err))
+					require.ErrorContains(t, err, "shard/alpha may have workspaces, but they cannot be listed")
+					require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+					return
+				}
+				require.NoError(t, err)
+				known, err := w.rt.Record(t.Context())
+				require.NoError(t, err)
+				require.True(t, known.Data["shard/alpha"].Removed)
+				require.False(t, known.Data["shard/alpha"].Emptied)
+
+				// A later run must not take that for empty.
+				r.Purge, r.Topology = true, topologytest.Build(t, minimal+"spec: {shards: [{name: beta}]}\n")
+				require.ErrorContains(t, r.Run(t.Context()), "shard/alpha may have workspaces, but they cannot be listed")
+				require.NotContains(t, w.rt.Calls(), "PurgeData etcd/alpha")
+			})
+		})
+	}
+}
+
+// A workspace that was on its way when the shard was cordoned arrives before the shard is unregistered.
+func TestRemoveShardLooksAgainBeforeDataGoes(t *testing.T) {
+	inWorld(t, twoShards, func(t *testing.T, w *world) {
+		r := w.removal(t)
+		r.Purge = true
+		w.rt.Kcp.Script("shard/alpha "+listClusters, living(), living("root:late"))
+		w.rt.Kcp.Always("create shards", anything())
+		requireError(t, r.Run(t.Context()), clierr.Failed, "shard/alpha is not empty: it has 1 logical cluster\n    root:late")
+		require.Len(t, w.rt.Kcp.Requests("create shards"), 1, "kcp gets it back")
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+	})
+}
+
+// After a removal nothing is left of a purged shard, and what one without purge has left is known.
+func TestRemoveShardIsRecorded(t *testing.T) {
+	for _, purge := range []bool{true, false} {
+		inWorld(t, twoShards, func(t *testing.T, w *world) {
+			r := w.removal(t)
+			r.Purge = purge
+			require.NoError(t, r.Run(t.Context()))
+			known, err := w.rt.Record(t.Context())
+			require.NoError(t, err)
+			for _, id := range []topology.ID{"shard/alpha", "etcd/alpha"} {
+				d, left := known.Data[id]
+				require.Equal(t, !purge, left, id)
+				require.Equal(t, !purge, d.Removed && d.Emptied, id)
+			}
+			require.Contains(t, known.Data, topology.ID("etcd/beta"))
+			next := newWorld(t, topologytest.Build(t, minimal+"spec: {shards: [{name: beta}]}\n"), w.rt)
+			next.rt.Use(next.top)
+			next.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root", BaseURL: next.top.Root().URL}, kcp.Shard{Name: "beta", BaseURL: next.top.Component("shard/beta").URL}))
+			next.mustRun(t)
+		})
+	}
+}
+
+// A run that is limited to components remembers what it did, not what the file says.
+func TestRestrictedRunsRememberWhatTheyDid(t *testing.T) {
+	const both = minimal + "spec: {defaults: {logLevel: 4}, shards: [{name: alpha}, {name: beta}]}\n"
+	inWorld(t, twoShards, func(t *testing.T, w *world) {
+		w.up.Setup = []byte("first")
+		w.mustRun(t)
+		next := newWorld(t, topologytest.Build(t, both), w.rt)
+		next.rt.Use(next.top)
+		next.up.Setup = []byte("second")
+		next.up.Options.Only = []topology.ID{"shard/alpha"}
+		next.mustRun(t)
+		revisions := func() (out []string) {
+			history, err := w.rt.History(t.Context())
+			require.NoError(t, err)
+			for _, r := range history {
+				out = append(out, string(r.Setup))
+			}
+			return out
+		}
+		history, err := w.rt.History(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []string{"shard/alpha"}, history[1].Only)
+		setup, complete := plan.Latest(history)
+		require.Equal(t, "first", string(setup))
+		require.False(t, complete)
+
+		// Neither file is what runs: both have something that waits.
+		for text, topology := range map[string]*topology.Topology{"first": w.top, "second": next.top} {
+			waits := unapplied(t, next, topology, text)
+			require.False(t, waits.Empty(), text)
+		}
+		next.up.Options.Only = nil
+		next.mustRun(t)
+		require.Equal(t, []string{"first", "second", "second"}, revisions())
+		require.True(t, unapplied(t, next, next.top, "second").Empty())
+	})
+}

@@ -1,0 +1,317 @@
+package run_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// rotator is run.RotateCAs or run.RotateKey.
+type rotator interface {
+	Run(context.Context) (pki.Phase, error)
+	Finish(context.Context) error
+}
+
+// rotation is a rotation in a world, its common part, and the titles of its steps.
+func (w *world) rotation(all ...pki.Rotation) (rotator, *run.Rotate, *[]string) {
+	var titles []string
+	rotate := run.Rotate{
+		Rotations: all, Topology: w.top, Store: w.rt.Store(), Up: w.up, Now: time.Now,
+		Begin: func(title string) func() {
+			titles = append(titles, title)
+			return func() {}
+		},
+	}
+	if rotate.Rotations.OfServiceAccount() {
+		key := &run.RotateKey{Rotate: rotate}
+		return key, &key.Rotate, &titles
+	}
+	cas := &run.RotateCAs{Rotate: rotate}
+	return cas, &cas.Rotate, &titles
+}
+
+// each rotation is tried in a world of its own.
+func eachRotation(t *testing.T, test func(t *testing.T, w *world, r pki.Rotation)) {
+	for _, r := range pki.AllRotations() {
+		t.Run(r.String(), func(t *testing.T) {
+			inWorld(t, sharded, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				w.rt.Forget()
+				test(t, w, r)
+			})
+		})
+	}
+}
+
+func isKey(r pki.Rotation) bool { return r == (pki.KeyRotation{}) }
+
+// settled is the phase in which a rotation stays after a run.
+func settled(r pki.Rotation) pki.Phase {
+	if isKey(r) {
+		return pki.PhaseNone
+	}
+	return pki.PhaseSwitch
+}
+
+func TestRotateTrustsFirst(t *testing.T) {
+	eachRotation(t, func(t *testing.T, w *world, r pki.Rotation) {
+		rotate, _, titles := w.rotation(r)
+		phase, err := rotate.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, settled(r), phase)
+		require.Equal(t, []string{
+			fmt.Sprintf("distribute trust in a new %s", r),
+			fmt.Sprintf("switch to the new %s", r),
+		}, *titles)
+
+		before := w.rt.PKI()
+		require.True(t, w.mustRun(t).Plan.Empty(), "up undoes nothing")
+		require.Empty(t, cmp.Diff(before, w.rt.PKI()))
+	})
+}
+
+func TestRotatePauses(t *testing.T) {
+	eachRotation(t, func(t *testing.T, w *world, r pki.Rotation) {
+		rotate, common, titles := w.rotation(r)
+		common.Pause = true
+		phase, err := rotate.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, pki.PhaseDistribute, phase)
+		require.Equal(t, pki.PhaseDistribute, r.Phase(w.rt.PKI()))
+		require.True(t, w.mustRun(t).Plan.Empty(), "up undoes nothing")
+
+		*titles = nil
+		phase, err = rotate.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, settled(r), phase, "the same command goes on")
+		require.Equal(t, []string{
+			fmt.Sprintf("make sure that the new %s is trusted everywhere", r),
+			fmt.Sprintf("switch to the new %s", r),
+		}, *titles)
+	})
+}
+
+func TestRotateStaysUntilItIsFinished(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		first := w.rt.PKI().CAs[topology.ServerCA]
+		rotate, _, titles := w.rotation(pki.RotationOf(topology.ServerCA))
+		_, err := rotate.Run(t.Context())
+		require.NoError(t, err)
+		second := w.rt.PKI().CAs[topology.ServerCA]
+		*titles = nil
+		phase, err := rotate.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, pki.PhaseSwitch, phase, "a second run begins no other rotation")
+		require.Equal(t, second, w.rt.PKI().CAs[topology.ServerCA])
+		require.Equal(t, first.Cert, second.Previous)
+
+		require.NoError(t, rotate.Finish(t.Context()))
+		require.Equal(t, pki.Authority{Pair: second.Pair}, w.rt.PKI().CAs[topology.ServerCA])
+		require.Equal(t, []string{
+			"make sure that everything has switched to the new server CA",
+			"make sure that everything has switched to the new server CA",
+			"remove the previous server CA",
+		}, *titles)
+	})
+}
+
+// Authorities that are rotated together share every roll, also with one that is ahead of the others.
+func TestRotateSeveralAtOnce(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		first := w.rt.PKI().CAs
+		ahead, common, _ := w.rotation(pki.RotationOf(topology.ClientCA))
+		common.Pause = true
+		_, err := ahead.Run(t.Context())
+		require.NoError(t, err)
+
+		rotate, _, titles := w.rotation(pki.RotationOf(topology.ServerCA), pki.RotationOf(topology.ClientCA))
+		phase, err := rotate.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, pki.PhaseSwitch, phase)
+		require.NoError(t, rotate.Finish(t.Context()))
+		require.Equal(t, []string{
+			"distribute trust in a new server CA",
+			"switch to the new server CA, client CA",
+			"make sure that everything has switched to the new server CA, client CA",
+			"remove the previous server CA, client CA",
+		}, *titles)
+		for ca, a := range w.rt.PKI().CAs {
+			rotated := ca == topology.ServerCA || ca == topology.ClientCA
+			require.Equal(t, rotated, string(a.Cert) != string(first[ca].Cert), ca)
+			require.Empty(t, a.Previous, ca)
+		}
+	})
+}
+
+func TestRotateKeepsEarlierServiceAccountKeys(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		rotate, _, _ := w.rotation(pki.KeyRotation{})
+		for want := range 3 {
+			n, err := pki.EarlierKeys(w.rt.PKI())
+			require.NoError(t, err)
+			require.Equal(t, want, n)
+			_, err = rotate.Run(t.Context())
+			require.NoError(t, err)
+		}
+		require.NoError(t, rotate.Finish(t.Context()))
+		n, err := pki.EarlierKeys(w.rt.PKI())
+		require.NoError(t, err)
+		require.Zero(t, n)
+	})
+}
+
+func TestFinishRefusesWhatIsHalfWay(t *testing.T) {
+	eachRotation(t, func(t *testing.T, w *world, r pki.Rotation) {
+		rotate, common, _ := w.rotation(r)
+		common.Pause = true
+		_, err := rotate.Run(t.Context())
+		require.NoError(t, err)
+		before := w.rt.PKI()
+		requireError(t, rotate.Finish(t.Context()), clierr.Failed,
+			fmt.Sprintf("the rotation of the %s is in the phase \"distribute\": the new one does not sign everywhere yet", r))
+		require.Equal(t, before, w.rt.PKI())
+	})
+}
+
+func TestRotateNeedsAuthorities(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		rotate, _, _ := w.rotation(pki.RotationOf(topology.ClientCA))
+		_, err := rotate.Run(t.Context())
+		requireError(t, err, clierr.Failed, `kcp "demo" has no certificates yet: memory is empty`)
+	})
+}
+
+// An authority that cannot certify its successor must not be replaced before all clients outside trust the next one.
+func TestRotatePausesWhereClientsWouldBeCutOff(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		keyless := w.rt.PKI().CAs[topology.ServerCA]
+		keyless.Key = nil
+		w.rt.PKI().CAs[topology.ServerCA] = keyless
+		rotate, _, _ := w.rotation(pki.RotationOf(topology.ServerCA))
+		phase, err := rotate.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, pki.PhaseDistribute, phase)
+		phase, err = rotate.Run(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, pki.PhaseSwitch, phase)
+	})
+}
+
+var errKilled = errors.New("killed")
+
+// Wherever a rotation dies, no client is cut off, and the same command ends with one new authority, not with two.
+func TestRotateSurvivesACrashAtEveryCall(t *testing.T) {
+	for _, r := range []pki.Rotation{pki.RotationOf(topology.ServerCA), pki.KeyRotation{}} {
+		t.Run(r.String(), func(t *testing.T) {
+			inWorld(t, minimal, func(t *testing.T, w *world) {
+				w.up.Options.SkipCanary = true
+				w.mustRun(t)
+				for _, call := range []string{
+					"Load", "Generation", "Plan", "Lock", "Save", "Begin", "Apply base/default", "Apply root-shard",
+					"Apply front-proxy/main", "Finish",
+				} {
+					for n := 0; w.crashAndContinue(t, r, call, n); n++ {
+						require.Less(t, n, 9, call)
+					}
+				}
+			})
+		})
+	}
+}
+
+// crashAndContinue rotates, dies when a call comes after n others, and rotates again. It reports whether there was such
+// a call.
+func (w *world) crashAndContinue(t *testing.T, r pki.Rotation, call string, n int) bool {
+	t.Helper()
+	rotate, _, _ := w.rotation(r)
+	first := fingerprint(w.rt.PKI(), r)
+	w.rt.On(call, func() error {
+		if n--; n < 0 {
+			return errKilled
+		}
+		return nil
+	})
+	_, err := rotate.Run(t.Context())
+	w.rt.On(call, func() error { return nil })
+	crashed := err != nil
+	if crashed {
+		require.ErrorContains(t, err, errKilled.Error(), call)
+		require.NoError(t, render.Prove(w.top, w.completed(t, w.rt.PKI()), w.up.Now()))
+		_, err = rotate.Run(t.Context())
+		require.NoError(t, err, call)
+	}
+	require.True(t, w.mustRun(t).Plan.Empty(), call)
+	require.NotEqual(t, first, fingerprint(w.rt.PKI(), r), call)
+	if ca, ok := r.(pki.CARotation); ok {
+		require.Equal(t, first, string(w.rt.PKI().CAs[ca.CA()].Previous), "one rotation, not two")
+		require.NoError(t, rotate.Finish(t.Context()))
+	}
+	require.Equal(t, pki.PhaseNone, r.Phase(w.rt.PKI()))
+	return crashed
+}
+
+// completed is a state as the next up makes it.
+func (w *world) completed(t *testing.T, s *pki.State) *pki.State {
+	t.Helper()
+	res, err := pki.Ensure(w.top, s, pki.Options{Now: w.up.Now()})
+	require.NoError(t, err)
+	return res.State
+}
+
+// fingerprint is what signs.
+func fingerprint(s *pki.State, r pki.Rotation) string {
+	ca, ok := r.(pki.CARotation)
+	if !ok {
+		return string(s.ServiceAccount.Key)
+	}
+	return string(s.CAs[ca.CA()].Cert)
+}
+
+func TestRenewRollsOnlyTheUsers(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		before := w.rt.PKI()
+		w.up.Options = run.UpOptions{
+			Only: []topology.ID{"shard/alpha"}, Renew: func(c pki.Cert) bool { return c.Component == "shard/alpha" },
+		}
+		res := w.mustRun(t)
+		require.Equal(t, []string{"Lock", "Save", "Begin", "Apply shard/alpha", "Finish", "Unlock"}, w.rt.Calls())
+		require.Equal(t, len(pki.CertsOf(w.top, w.top.Component("shard/alpha"))), res.PKI.Renewed())
+		for _, c := range pki.Table(w.top) {
+			same := cmp.Equal(before.Leaves[c.Key()], w.rt.PKI().Leaves[c.Key()])
+			require.Equal(t, c.Component != "shard/alpha", same, c.Secret)
+		}
+		require.Equal(t, before.CAs, w.rt.PKI().CAs)
+	})
+}
+
+func TestChangeStoreNeedsNothingElse(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		theirs := w.completed(t, &pki.State{}).Authorities()
+		unwanted := func() error { return errors.New("not needed") }
+		w.rt.On("Plan", unwanted)
+		require.NoError(t, run.ChangeStore(t.Context(), w.top, w.rt, w.rt.Store(), func(s *pki.State) (*pki.State, error) {
+			out, _, err := pki.Import(s, theirs, w.up.Now())
+			return out, err
+		}))
+		require.Equal(t, []string{"Apply namespaces", "Lock", "Save", "Unlock"}, w.rt.Calls())
+		w.rt.On("Plan", nil)
+		w.mustRun(t)
+		require.Equal(t, theirs.CAs, w.rt.PKI().CAs, "up uses what was imported")
+	})
+}

@@ -1,0 +1,152 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+// replicationPatience is how long the copy of a Shard object may take. kcp's own replication is slower, but certain.
+const replicationPatience = 10 * time.Second
+
+// connect returns an administrator's client of a component.
+func (r *rollout) connect(c *topology.Component) (*kcp.Client, error) {
+	return kcp.Connect(r.Runtime, c, r.state, r.Now())
+}
+
+// gate asks a component itself whether it serves, and the root shard whether a shard is registered.
+func (r *rollout) gate(ctx context.Context, c *topology.Component) error {
+	switch c.Kind {
+	case topology.Base, topology.Etcd, topology.Workloads, topology.Physical:
+		return nil
+	case topology.Workspace:
+		return r.consumes(ctx, c)
+	case topology.Kubeconfig:
+		return r.bindRoles(ctx, c)
+	case topology.Agent:
+		return r.publishes(ctx, c)
+	}
+	client, err := r.connect(c)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := r.until(ctx, c, func() error { return client.Ready(ctx) }); err != nil || !c.IsShard() {
+		return err
+	}
+	root, err := r.connect(r.Topology.Root())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	err = r.until(ctx, c, func() error {
+		shard, err := registered(ctx, root, c)
+		if err != nil {
+			return err
+		}
+		return root.SetLabels(ctx, shard, c.ShardLabels)
+	})
+	if err != nil || !r.changes.of[c.ID()].isNew && len(r.changes.of[c.ID()].moved) == 0 {
+		return err
+	}
+	r.replicate(ctx, root, c)
+	return nil
+}
+
+// replicate makes a new shard, or its new URL, known to the scheduler of workspaces at once. It never fails: the root
+// shard replicates its Shard objects too.
+func (r *rollout) replicate(ctx context.Context, root *kcp.Client, shard *topology.Component) {
+	server := r.Topology.Cache()
+	if server == nil {
+		return // the root shard serves the cache, and replicates to it without a limit
+	}
+	cache, err := r.connect(server)
+	if err != nil {
+		return
+	}
+	defer cache.Close()
+	ctx, cancel := context.WithTimeout(ctx, replicationPatience)
+	defer cancel()
+	_ = root.ReplicateShard(ctx, cache, shard.ShardName())
+}
+
+// registered returns a shard as kcp has it, or an error if it is not registered with the URL that the topology gives
+// it.
+func registered(ctx context.Context, root *kcp.Client, c *topology.Component) (kcp.Shard, error) {
+	shard, err := root.Shard(ctx, c.ShardName())
+	if err == nil && shard.BaseURL != c.URL {
+		err = fmt.Errorf("registered with the URL %s, not yet %s", shard.BaseURL, c.URL)
+	}
+	return shard, err
+}
+
+// bindRoles gives the user of a kubeconfig the cluster roles that it is declared with.
+func (r *rollout) bindRoles(ctx context.Context, c *topology.Component) error {
+	if len(c.Access.ClusterRoles) == 0 {
+		return nil
+	}
+	through := r.frontProxy()
+	if through == nil {
+		r.note(fmt.Sprintf("%s: no front-proxy can be reached, so its cluster roles are not bound yet", c.ID()))
+		return nil
+	}
+	proxy, err := r.connect(through)
+	if err != nil {
+		return err
+	}
+	defer proxy.Close()
+	return r.until(ctx, c, func() error {
+		return proxy.BindRoles(ctx, c.Access.Workspace, c.Object(), pki.KubeconfigGroup(c), c.Access.ClusterRoles)
+	})
+}
+
+// until retries until it works or ctx ends, and reports why it does not work yet.
+func (r *rollout) until(ctx context.Context, c *topology.Component, try func() error) error {
+	reported := ""
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if msg := err.Error(); ctx.Err() == nil && msg != reported {
+			reported = msg
+			r.component(c.ID(), Running, msg)
+		}
+		select {
+		case <-ctx.Done():
+			return &notReady{reported, nil, "", context.Cause(ctx)}
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// reconnect gives front-proxies connections to the new pods of a component that was rolled. Otherwise they keep using
+// their connections to the old pods, and lose the requests that are under way when these end. The old pods keep
+// serving until then, for the time of their preStop hook. This helps only if the other front-proxies serve in the
+// meantime. Components that are rolled at the same time share it. It never fails: without it a request or two may.
+func (r *rollout) reconnect(ctx context.Context, c *topology.Component) {
+	if !c.Proxied() || c.Replicas < 2 {
+		return
+	}
+	proxies := slices.DeleteFunc(r.Topology.FrontProxies(), func(p *topology.Component) bool {
+		s, err := r.Runtime.State(ctx, p)
+		return p.Replicas < 2 || err != nil || !s.Ready
+	})
+	for _, proxy := range proxies {
+		r.component(c.ID(), Running, fmt.Sprintf("new pods serve; %s reconnects to them", proxy.ID()))
+	}
+	r.reconnects.Do(func() {
+		for _, proxy := range proxies {
+			if err := r.Runtime.Replace(ctx, proxy); err != nil {
+				r.note(fmt.Sprintf("%s keeps its connections to the old pods of %s, so a request may fail "+
+					"when they end: %s",
+					proxy.ID(), c.ID(), FirstLine(err)))
+			}
+		}
+	})
+}

@@ -1,0 +1,218 @@
+package run_test
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+)
+
+func TestComponentsAreAskedWhetherTheyServe(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.rt.Kcp.Script("shard/alpha readyz", fakekcp.NotReady("informer-sync"), fakekcp.NotReady("informer-sync", "etcd"))
+		w.mustRun(t)
+		require.Equal(t, []string{
+			"running /readyz: informer-sync not ready", "running /readyz: informer-sync, etcd not ready", "done ready 1/1",
+		}, w.of("shard/alpha")[3:])
+		asked := map[string][]string{}
+		for _, r := range w.rt.Kcp.Requests(fakekcp.Readyz) {
+			require.Equal(t, "kcpctl", r.User)
+			asked[r.Server] = r.Groups
+		}
+		masters, admin := []string{"system:masters"}, []string{"system:kcp:admin"}
+		require.Equal(t, map[string][]string{
+			"cache-server": masters, "root-shard": masters, "shard/alpha": masters, "shard/beta": masters,
+			"virtual-workspaces/vw": masters, "front-proxy/main": admin,
+		}, asked)
+	})
+}
+
+func TestShardsAreWaitedForUntilTheyAreRegistered(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		root, alpha := w.top.Root(), w.top.Component("shard/alpha")
+		w.up.Options.SkipCanary = true // it reads shards too
+		w.rt.Kcp.Script(fakekcp.GetShard,
+			fakekcp.Shard(kcp.Shard{Name: "root", BaseURL: root.URL}), // the root shard's turn
+			fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no access yet"),
+			fakekcp.Refuse(http.StatusNotFound, "NotFound", "no such shard"),
+			fakekcp.Shard(kcp.Shard{Name: "alpha", BaseURL: "https://old:6443"}),
+		)
+		w.mustRun(t)
+		require.Equal(t, []string{
+			"running read shard alpha: no access yet",
+			"running not yet registered with the root shard",
+			"running registered with the URL https://old:6443, not yet " + alpha.URL,
+			"done ready 1/1",
+		}, w.of("shard/alpha")[3:])
+		for _, r := range w.rt.Kcp.Requests(fakekcp.GetShard) {
+			require.Equal(t, "root-shard", r.Server)
+		}
+	})
+}
+
+// A run that asked for the list of all shards for each shard would read the square of their number.
+func TestShardsAreReadOneByOne(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		require.Empty(t, w.rt.Kcp.Requests(fakekcp.ListShards))
+	})
+}
+
+func TestComponentThatDoesNotServeInTime(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer fakekcp.Answer
+		want   string
+	}{
+		"not ready": {fakekcp.NotReady("etcd"), "(timed out after 1m0s): /readyz: etcd not ready"},
+		"no answer": {fakekcp.Hang(), "(timed out after 1m0s)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal, func(t *testing.T, w *world) {
+				w.up.Options.Timeout = time.Minute
+				w.rt.Kcp.Always("front-proxy/main readyz", tc.answer)
+				_, err := w.run(t)
+				requireError(t, err, clierr.NotReady, "front-proxy/main: not ready "+tc.want+"\n1 component that needs them was skipped")
+			})
+		})
+	}
+}
+
+func TestCanaryOnEveryShardThroughTheFrontProxy(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		created := w.rt.Kcp.Requests(fakekcp.CreateWorkspace)
+		require.Len(t, created, 3)
+		for _, r := range created {
+			require.Equal(t, "front-proxy/main", r.Server)
+		}
+		require.Empty(t, w.rt.Kcp.Workspaces())
+	})
+}
+
+// The scheduler of workspaces knows the shards from the cache, to which the root shard replicates at most five objects
+// per second.
+func TestNewShardsAreReplicatedToTheCacheServer(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		require.Equal(t, []string{"root shards root:alpha", "root shards root:beta", "root shards root:root"}, w.rt.Kcp.InCache())
+		w.edit("shard/alpha")
+		w.mustRun(t)
+		require.Len(t, w.rt.Kcp.Requests(fakekcp.CreateCached+"shards"), 3, "only new ones")
+	})
+}
+
+func TestCanaryOfANewShardDoesNotWaitForOthers(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.rt.States("shard/alpha", waiting("0/1 ready"))
+		begun, waits := false, false
+		w.onEach = func(e run.Event) {
+			begun = begun || e.Name == "canary"
+			waits = waits || e.Name == "shard/alpha" && e.Message == "0/1 ready"
+			if begun && waits {
+				w.rt.States("shard/alpha", isReady())
+			}
+		}
+		w.mustRun(t)
+		require.Equal(t, "running a workspace on 2 shards", w.of("canary")[0])
+	})
+}
+
+func TestCanaryAfterAChangeWaitsUntilAllChangesAreMade(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		changed := []topology.ID{"root-shard", "shard/alpha", "front-proxy/main"}
+		w.edit(changed...)
+		w.mustRun(t)
+		for _, id := range changed {
+			require.Greater(t, w.when("canary", run.Running, "a workspace"), w.when(id, run.Done, ""), id)
+		}
+	})
+}
+
+func TestCanaryIsGivenUpIfAComponentFails(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.up.Options.Timeout = time.Minute
+		w.rt.States("shard/alpha", waiting("0/1 ready"))
+		_, err := w.run(t)
+		requireError(t, err, clierr.NotReady, "shard/alpha: not ready (timed out after 1m0s): 0/1 ready")
+		require.Equal(t, "skipped not all components serve", w.of("canary")[len(w.of("canary"))-1])
+	})
+}
+
+func TestCanaryThatFailsIsTriedAgainByTheNextRun(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.up.Options.Timeout = time.Minute
+		w.rt.Kcp.Always(fakekcp.GetWorkspace, fakekcp.Workspace("Scheduling", "Unschedulable", "no shard"))
+		_, err := w.run(t)
+		require.Error(t, err)
+		require.Equal(t, clierr.NotReady, clierr.Code(err))
+		canary := func(shard string) string {
+			return shard + ": canary: workspace root:kcpctl-canary-NAME: timed out after 1m0s: scheduling: Unschedulable: no shard"
+		}
+		require.Equal(t, canary("root-shard")+"\n"+canary("shard/alpha"),
+			regexp.MustCompile(`canary-[a-z]+-[a-z0-9]+`).ReplaceAllString(err.Error(), "canary-NAME"))
+		require.Contains(t, w.of("canary"), "running alpha, root: scheduling: Unschedulable: no shard")
+		require.NotContains(t, w.rt.Calls(), "Finish")
+
+		w.rt.Kcp.Always(fakekcp.GetWorkspace, fakekcp.Workspace("Ready", "", ""))
+		w.mustRun(t)
+		require.Equal(t, []string{"Lock", "Save", "Begin", "Finish", "Unlock"}, w.rt.Calls())
+		w.mustRun(t)
+		require.Empty(t, w.rt.Calls())
+	})
+}
+
+// A cordoned shard takes no workspaces (kcp: pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
+func TestNoCanaryOnCordonedShards(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cordoned []string
+		want     string
+	}{
+		"one": {[]string{"alpha"}, "done a workspace on each of root became Ready and was read through the front-proxy"},
+		"all": {[]string{"root", "alpha"}, "done none: every shard is cordoned"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, sharded, func(t *testing.T, w *world) {
+				for _, c := range w.top.Shards() {
+					w.rt.Kcp.Always("GET /clusters/root/apis/core.kcp.io/v1alpha1/shards/"+c.ShardName(), fakekcp.Shard(
+						kcp.Shard{Name: c.ShardName(), BaseURL: c.URL, Cordoned: slices.Contains(tc.cordoned, c.ShardName())}))
+				}
+				w.mustRun(t)
+				require.Len(t, w.rt.Kcp.Requests(fakekcp.CreateWorkspace), 2-len(tc.cordoned))
+				require.Equal(t, tc.want, w.of("canary")[len(w.of("canary"))-1])
+			})
+		})
+	}
+}
+
+func TestCanaryCanBeSkipped(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.up.Options.SkipCanary = true
+		w.mustRun(t)
+		require.Empty(t, w.rt.Kcp.Requests(fakekcp.CreateWorkspace))
+		require.Empty(t, w.of("canary"))
+	})
+}
+
+func TestClusterRolesOfAKubeconfig(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		w.rt.Kcp.Script(fakekcp.ApplyBinding, fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no such workspace"))
+		w.mustRun(t)
+		for _, role := range []string{"view", "edit"} {
+			b := w.rt.Kcp.Binding("root:team/demo-kubeconfig-ops-" + role)
+			require.NotNil(t, b, role)
+			require.Equal(t, "kcpctl:demo:kubeconfig:ops", b.Object["subjects"].([]any)[0].(map[string]any)["name"])
+		}
+		require.Contains(t, w.of("kubeconfig/ops"), "running bind cluster role view in workspace root:team: no such workspace")
+		require.Equal(t, "front-proxy/main", w.rt.Kcp.Requests(fakekcp.ApplyBinding)[0].Server)
+	})
+}

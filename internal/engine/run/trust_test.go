@@ -1,0 +1,146 @@
+package run_test
+
+import (
+	"encoding/base64"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+// A restore of record and PKI is refused by everything that writes, and accepted on purpose: then the record is the
+// latest one again.
+func TestARestoredRecord(t *testing.T) {
+	inWorld(t, minimal+managed, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		restore := w.rt.Backup()
+		w = edited(t, w, changed(managed, "{name: alpha}", "{name: alpha}, {name: beta}"))
+		w.mustRun(t)
+		restore()
+		for what, command := range map[string]func() error{
+			"up": func() error { _, err := w.run(t); return err },
+			"remove-shard": func() error {
+				return (&run.RemoveShards{Topology: w.top, Runtime: w.rt, Names: []string{"alpha"}, Observe: w.observe(t), Now: time.Now}).Run(t.Context())
+			},
+			"import of nothing": func() error {
+				return run.ChangeStore(t.Context(), w.top, w.rt, w.rt.Store(), func(s *pki.State) (*pki.State, error) { return s, nil })
+			},
+		} {
+			w.rt.Forget()
+			err := command()
+			require.ErrorContains(t, err, "is older than what was applied last", what)
+			require.Contains(t, clierr.Hint(err), "--allow-restored-record", what)
+			require.NotContains(t, w.rt.Calls(), "Save", what)
+			require.NotContains(t, w.rt.Calls(), "Begin", what)
+		}
+		w = to(t, w, managed)
+		w.up.Options.AllowRestoredRecord = true
+		_, err := w.run(t)
+		require.ErrorContains(t, err, "shard/beta holds workspaces", "the restored record does not know it, and it runs")
+		w = to(t, w, changed(managed, "{name: alpha}", "{name: alpha}, {name: beta}"))
+		w.up.Options.AllowRestoredRecord = true
+		w.mustRun(t)
+		w.up.Options.AllowRestoredRecord = false
+		require.True(t, w.mustRun(t).Plan.Empty())
+	})
+}
+
+// Certificates were renewed, perhaps because a key was stolen: a restore brings it back.
+func TestARecordFromBeforeARenewal(t *testing.T) {
+	inWorld(t, minimal+managed, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		restore := w.rt.Backup()
+		w.up.Options.Renew = func(pki.Cert) bool { return true }
+		require.Positive(t, w.mustRun(t).PKI.Renewed())
+		w.up.Options.Renew = nil
+		require.True(t, w.mustRun(t).Plan.Empty())
+		restore()
+		_, err := w.run(t)
+		require.ErrorContains(t, err, "is older than what was applied last")
+	})
+}
+
+// to continues with another setup that was not applied.
+func to(t *testing.T, w *world, spec string) *world {
+	t.Helper()
+	next := newWorld(t, topologytest.Build(t, minimal+spec), w.rt)
+	next.rt.Use(next.top)
+	return next
+}
+
+// The record of an earlier kcpctl gets a serial with the next run, which changes no object.
+func TestARecordWithoutASerial(t *testing.T) {
+	inWorld(t, minimal+managed, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.rt.EarlierRecord()
+		res := w.mustRun(t)
+		require.False(t, res.Plan.Empty())
+		require.Contains(t, w.rt.Calls(), "Begin")
+		require.True(t, w.mustRun(t).Plan.Empty())
+	})
+}
+
+// A user has added a certificate to a live bundle, or a key to those that verify tokens.
+func TestForeignTrust(t *testing.T) {
+	foreign := func(t *testing.T, w *world) (*pki.State, string, string) {
+		s := w.completed(t, &pki.State{})
+		f := s.Fingerprints()
+		return s, f["client-ca"].Current, f["service-account-key"].Current
+	}
+	inWorld(t, minimal+managed, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		s, ca, key := foreign(t, w)
+		w.rt.Edit("ConfigMap/kcp/demo-ca", func(o *unstructured.Unstructured) { appendTo(t, o, "client.crt", s.CAs[topology.ClientCA].Cert, false) })
+		w.rt.Edit("Secret/kcp/demo-service-account", func(o *unstructured.Unstructured) { appendTo(t, o, "sa.pub", s.ServiceAccount.Public, true) })
+		_, err := w.run(t)
+		require.ErrorContains(t, err, "components trust what neither memory nor the record of the installation knows")
+		require.ErrorContains(t, err, "client CA: "+ca[:23]+` ("demo-client-ca"), in ConfigMap/kcp/demo-ca`)
+		require.ErrorContains(t, err, "service-account key: "+key[:23]+", in Secret/kcp/demo-service-account")
+		require.Empty(t, w.rt.Calls())
+		w.up.Options.AllowTrustChange = []string{ca[:23]}
+		_, err = w.run(t)
+		require.ErrorContains(t, err, key[:23], "each by its own fingerprint")
+		w.up.Options.AllowTrustChange = []string{ca, key}
+		w.mustRun(t)
+		w.up.Options.AllowTrustChange = nil
+		require.True(t, w.mustRun(t).Plan.Empty())
+	})
+}
+
+// appendTo appends to an entry of an object, which is encoded in Secrets.
+func appendTo(t *testing.T, o *unstructured.Unstructured, entry string, more []byte, encoded bool) {
+	t.Helper()
+	text, _, _ := unstructured.NestedString(o.Object, "data", entry)
+	value := text + string(more)
+	if encoded {
+		raw, err := base64.StdEncoding.DecodeString(text)
+		require.NoError(t, err)
+		value = base64.StdEncoding.EncodeToString(append(raw, more...))
+	}
+	require.NoError(t, unstructured.SetNestedField(o.Object, value, "data", entry))
+}
+
+// The PKI Secret is gone: a replacement creates all authorities, and the installation stays the same one.
+func TestLostAuthorities(t *testing.T) {
+	inWorld(t, minimal+external, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		before := w.rt.PKI()
+		lost := &pki.State{CAs: map[topology.CA]pki.Authority{}, Leaves: before.Leaves}
+		w.rt.OtherRun(lost)
+		_, err := w.run(t)
+		require.ErrorContains(t, err, "it is missing")
+		w.up.Options.ReplaceAuthorities = true
+		w.mustRun(t)
+		require.Equal(t, before.Installation, w.rt.PKI().Installation, "with the prefix that its data has in an external etcd")
+		require.NotEqual(t, before.Fingerprints(), w.rt.PKI().Fingerprints())
+		w.up.Options.ReplaceAuthorities = false
+		require.True(t, w.mustRun(t).Plan.Empty())
+	})
+}

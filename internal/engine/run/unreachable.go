@@ -1,0 +1,197 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+)
+
+// FlagAllowUnreachable is the flag that lets a run exclude clusters that cannot be reached.
+const FlagAllowUnreachable = "allow-unreachable"
+
+// FlagForgetCluster is the flag that forgets clusters which are lost for good.
+const FlagForgetCluster = "forget-cluster"
+
+// scope returns the components that the run changes: Options.Only, or all, except on clusters that are left out.
+func (u *Up) scope() scope {
+	if len(u.left) == 0 {
+		return u.Options.Only
+	}
+	var out scope
+	for _, c := range u.Topology.Components {
+		if _, left := plan.UnreachableIn(u.left, c.Cluster.Name); !left && scope(u.Options.Only).includes(c.ID()) {
+			out = append(out, c.ID())
+		}
+	}
+	return out
+}
+
+// on returns the components on a cluster that the run is about, without the objects that they share.
+func (u *Up) on(cluster string) []topology.ID {
+	var out []topology.ID
+	for _, c := range u.Topology.Components {
+		if c.Cluster.Name == cluster && c.Kind != topology.Base && scope(u.Options.Only).includes(c.ID()) {
+			out = append(out, c.ID())
+		}
+	}
+	return out
+}
+
+// withoutClusters returns the clusters that are left out although the run is about components on them.
+func (u *Up) withoutClusters() []string {
+	var out []string
+	for _, l := range u.left {
+		if len(u.on(l.Cluster)) > 0 {
+			out = append(out, l.Cluster)
+		}
+	}
+	return out
+}
+
+// reach finds out which clusters cannot be reached, and leaves them out. It fails if the run is about components there
+// and the user does not allow that. A dry run shows the rest of the plan: then that error is the first result.
+func (p *preparation) reach(ctx context.Context) (refused, err error) {
+	p.left = p.Runtime.Unreachable(ctx)
+	if home, lost := plan.UnreachableIn(p.left, p.Topology.Home.Name); lost && !p.Topology.Local() {
+		return nil, home.Err
+	}
+	p.Runtime.LeaveOut(p.left)
+	var refusals []error
+	for _, l := range p.left {
+		if err := p.mayLeaveOut(l); err != nil {
+			refusals = append(refusals, err)
+		} else if !p.again {
+			p.note(leftOut(l, p.on(l.Cluster)))
+		}
+	}
+	if refused = parallel.Join(refusals); refused != nil && !p.Options.DryRun {
+		return nil, p.fail(stepPlan, refused)
+	}
+	return refused, p.anythingLeft()
+}
+
+// anythingLeft fails if everything that the run is about is on clusters that are left out. An empty scope would mean
+// all components.
+func (p *preparation) anythingLeft() error {
+	if len(p.left) == 0 || len(p.scope()) > 0 {
+		return nil
+	}
+	return p.fail(stepPlan, clierr.New(clierr.Failed, clierr.Hint(p.left[0].Err),
+		"nothing can be changed: %w", p.left[0].Err))
+}
+
+// mayLeaveOut refuses to exclude a cluster that the run is about, unless the user allows it and the run may exclude
+// clusters.
+func (p *preparation) mayLeaveOut(l plan.Unreachable) error {
+	there := p.on(l.Cluster)
+	if len(there) == 0 {
+		return nil
+	}
+	reason, whole := p.needsAll()
+	switch {
+	case whole && slices.Contains(p.Options.AllowUnreachable, l.Cluster):
+		return clierr.New(clierr.Failed, "", "cluster %s cannot be left out, because %s; nothing was changed: %w",
+			l.Cluster, reason, l.Err)
+	case slices.Contains(p.Options.AllowUnreachable, l.Cluster):
+		return nil
+	}
+	err := clierr.About(l.Cluster, clierr.Failed, "",
+		"cluster %s, with %s, cannot be reached; nothing was changed: %w", l.Cluster, listed(there), l.Err)
+	if whole || l.Cluster == p.Topology.Home.Name {
+		return err
+	}
+	return clierr.Also(err, "to leave it out for now, pass --"+FlagAllowUnreachable+" "+clierr.IDs)
+}
+
+// needsAll reports whether the run needs all clusters, and why.
+func (p *preparation) needsAll() (reason string, whole bool) {
+	switch {
+	case p.change != nil:
+		return "a step of a rotation must reach all components, or some would not trust the others", true
+	case p.Options.ReplaceAuthorities:
+		return "components with new authorities and those with previous ones do not trust each other", true
+	case p.Options.Renew != nil || p.Options.Unedited != nil:
+		return "the certificates of its components could not be renewed", true
+	}
+	return "", false
+}
+
+// leftOut is the note about a cluster that is left out.
+func leftOut(l plan.Unreachable, there []topology.ID) string {
+	if len(there) == 0 {
+		return fmt.Sprintf("cluster %s cannot be reached; the run changes nothing there: %s",
+			l.Cluster, FirstLine(l.Err))
+	}
+	return fmt.Sprintf("cluster %s cannot be reached; left out: %s. Run kcpctl up when it answers: %s", l.Cluster,
+		listed(there), FirstLine(l.Err))
+}
+
+// frontProxy returns the front-proxy through which a run asks kcp: the one that kcpctl dials, or else the first one
+// that accepts client certificates and can be reached, or nil.
+func (u *Up) frontProxy() *topology.Component { return FrontProxy(u.Topology, u.left) }
+
+// FrontProxy returns the front-proxy through which kcp is queried while some clusters are left out, or nil.
+func FrontProxy(t *topology.Topology, left []plan.Unreachable) *topology.Component {
+	for _, c := range append([]*topology.Component{t.OwnFrontProxy()}, t.FrontProxies()...) {
+		if _, lost := plan.UnreachableIn(left, c.Cluster.Name); !lost && c.AcceptsClientCertificates() {
+			return c
+		}
+	}
+	return nil
+}
+
+// ConnectFrontProxy returns a client of that front-proxy. It sends no request.
+func ConnectFrontProxy(d kcp.Dialer, t *topology.Topology, left []plan.Unreachable, state *pki.State,
+	now time.Time) (*kcp.Client, error) {
+	through := FrontProxy(t, left)
+	if through == nil {
+		return nil, clierr.New(clierr.Failed, "make one of the clusters with front-proxies reachable",
+			"no front-proxy that accepts client certificates can be reached")
+	}
+	return kcp.Connect(d, through, state, now)
+}
+
+// sameLostData refuses to start a component without its data while the cluster with the data cannot be reached: what
+// still runs there would serve the same shard.
+func (p *preparation) sameLostData(known *record.Record) error {
+	for _, id := range p.Options.AllowDataChange {
+		was := known.Data[id]
+		if l, lost := plan.UnreachableIn(p.left, was.Cluster); lost && p.scope().includes(id) {
+			return clierr.New(clierr.Failed, clierr.Hint(l.Err),
+				"%s is on %s, which cannot be reached, and may still run there: it cannot leave its data now: %w", id,
+				was.Place(), l.Err)
+		}
+	}
+	return nil
+}
+
+// adoptable refuses to record an installation that an earlier kcpctl has made while some of it cannot be seen.
+func (p *preparation) adoptable(found *record.Record) error {
+	if len(p.left) == 0 || p.Options.DryRun || len(found.Data)+len(found.Authorities) == 0 {
+		return nil
+	}
+	l := p.left[0]
+	return clierr.New(clierr.Failed, clierr.Hint(l.Err),
+		"the installation has no record yet, and the first run must see all of its components: cluster %s cannot be "+
+			"reached: %w", l.Cluster, l.Err)
+}
+
+// listed lists components for a sentence, at most a few of them.
+func listed(ids []topology.ID) string {
+	const most = 5
+	shown := strings.Join(names(ids[:min(most, len(ids))]), ", ")
+	if more := len(ids) - most; more > 0 {
+		shown += fmt.Sprintf(" and %d more", more)
+	}
+	return shown
+}

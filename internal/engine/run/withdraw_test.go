@@ -1,0 +1,347 @@
+package run_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+const (
+	// withAgents has agents that do not run: whether they publish is not asked.
+	withAgents = minimal + `spec:
+  external: {hostname: kcp.example.com}
+  agents:
+  - name: widgets
+    workspace: root:widgets
+    paused: true
+    publishedResources:
+    - {name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget}, naming: {name: "{{ .ClusterName }}"}, ` + inputs + `}}
+    - {name: gadgets, spec: {resource: {apiGroup: example.com, kind: Gadget}, naming: {name: "{{ .ClusterName }}"}}}
+  - name: others
+    workspace: root:others
+    paused: true
+    publishedResources: [{name: others, spec: {resource: {apiGroup: example.com, kind: Gadget}, naming: {name: "{{ .ClusterName }}"}}}]
+`
+	// inputs are Secrets of workspaces that an agent copies to its cluster.
+	inputs       = `related: [{identifier: input, origin: kcp, version: v1, resource: secrets, object: {template: {template: "x"}}, watch: {byOwner: {}}}]`
+	agentWidgets = topology.ID("agent/widgets")
+	// endpoint is the path of the APIExport on the root shard.
+	endpoint = "/services/apiexport/abc/widgets"
+	firstURL = endpoint + "/clusters/c1/apis/example.com/v1/namespaces/default/widgets/first"
+)
+
+// inAgents runs a test with agents that have published their resources, and have state of two kinds of objects.
+// Workspace root:team-a has a Widget.
+func inAgents(t *testing.T, test func(t *testing.T, w *world, widgets func(...string))) {
+	inWorld(t, withAgents, func(t *testing.T, w *world) {
+		w.rt.Kcp.ServeObjects()
+		ready := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Ready"}}}
+		w.rt.Kcp.PutIn("root/workspaces/widgets", ready)
+		w.rt.Kcp.PutIn("root:widgets/apiexportendpointslices/widgets", &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice", "status": map[string]any{"endpoints": []any{map[string]any{"url": w.top.Root().VirtualWorkspaceURL + endpoint}}},
+		}})
+		w.mustRun(t)
+		w.rt.Edit("PublishedResource/widgets", func(o *unstructured.Unstructured) {
+			o.Object["status"] = map[string]any{"resourceSchemaName": "v1234.widgets.example.com"}
+		})
+		for _, kind := range []string{"Widget", "Gadget", "Strange"} {
+			made(w, "Secret", "obj-state-c1-"+strings.ToLower(kind), kind)
+		}
+		made(w, "Lease", "syncagent.demo-widgets", "")
+		made(w, "Lease", "syncagent.demo-others", "")
+		served := metav1.APIGroup{PreferredVersion: metav1.GroupVersionForDiscovery{Version: "v1"}}
+		w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/apis/example.com", fakekcp.Answer{Code: http.StatusOK, Body: served})
+		w.rt.Kcp.Always("PATCH "+firstURL, fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}})
+		w.rt.Kcp.Always(fakekcp.ListClusters, list(map[string]any{"metadata": map[string]any{"name": "cluster", "annotations": map[string]any{
+			"kcp.io/cluster": "c1", "kcp.io/path": "root:team-a",
+		}}}))
+		widgets := func(names ...string) {
+			items := []any{}
+			for _, name := range names {
+				items = append(items, map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{
+					"name": name, "namespace": "default", "finalizers": []any{"syncagent.kcp.io/cleanup", "mine"},
+					"annotations": map[string]any{"kcp.io/cluster": "c1"},
+				}})
+			}
+			w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/apis/example.com/v1/widgets", list(items...))
+		}
+		widgets("first")
+		w.secrets(endpoint)
+		test(t, w, widgets)
+	})
+}
+
+// secrets are the Secrets that an APIExport shows, as far as consumers have accepted its claim.
+func (w *world) secrets(endpoint string, names ...string) {
+	items := []any{}
+	for _, name := range names {
+		secret := map[string]any{"name": name, "namespace": "default", "annotations": map[string]any{"kcp.io/cluster": "c1"}}
+		if name != "unused" {
+			secret["finalizers"] = []any{"syncagent.kcp.io/cleanup"}
+		}
+		items = append(items, map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": secret})
+	}
+	w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/api/v1/secrets", list(items...))
+}
+
+func list(items ...any) fakekcp.Answer {
+	return fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{"apiVersion": "v1", "kind": "List", "items": items}}
+}
+
+// made adds an object that an agent has made, a Secret with the state of an object of a kind.
+func made(w *world, kind, name, of string) {
+	gvk := schema.GroupVersionKind{Version: "v1", Kind: kind}
+	if kind == "Lease" {
+		gvk.Group = "coordination.k8s.io"
+	}
+	state := base64.StdEncoding.EncodeToString([]byte(`{"apiVersion":"example.com/v1","kind":"` + of + `"}`))
+	o := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{"hash": state}}}
+	o.SetName(name)
+	o.SetLabels(map[string]string{"syncagent.kcp.io/object-state": "true"})
+	home := w.top.Home
+	w.rt.Made = append(w.rt.Made, plan.Item{Ref: plan.Ref{Cluster: home.Name, Namespace: home.Namespace, GroupVersionKind: gvk, Name: name}, Live: o})
+}
+
+// left are the names of the objects that agents have made.
+func left(w *world) []string {
+	var out []string
+	for _, it := range w.rt.Made {
+		out = append(out, it.Name)
+	}
+	return out
+}
+
+// without is the setup without the agent widgets.
+func (w *world) without(t *testing.T) {
+	head, rest, _ := strings.Cut(withAgents, "  - name: widgets")
+	_, others, _ := strings.Cut(rest, "  - name: others")
+	top := topologytest.Build(t, head+"  - name: others"+others)
+	w.rt.Use(top)
+	w.top, w.up.Topology = top, top
+}
+
+// What another agent publishes too may be its state.
+var ofOthers = []string{"obj-state-c1-gadget", "obj-state-c1-strange", "syncagent.demo-others"}
+
+func TestAgentIsRemovedWhenNothingUsesIt(t *testing.T) {
+	inAgents(t, func(t *testing.T, w *world, widgets func(...string)) {
+		w.without(t)
+		_, err := w.run(t)
+		requireError(t, err, clierr.Failed, "agent/widgets: workspaces have 1 of the objects that it synchronizes: "+
+			"1 widgets.example.com in root:team-a; nothing of it was removed")
+		require.Contains(t, clierr.Hint(err), "--orphan agent/widgets")
+		require.Empty(t, w.rt.Calls())
+
+		widgets()
+		boom := errors.New("boom")
+		w.rt.On("Finish", func() error { return boom })
+		_, err = w.run(t)
+		require.ErrorIs(t, err, boom)
+		require.Equal(t, []string{
+			"Lock", "Save", "Begin", "Delete agent/widgets", "Delete agent/widgets", "Delete agent/widgets", "Delete agent/widgets", "Unlock",
+		}, w.rt.Calls(), "the APIBinding, the workload, its state, then what it publishes; its identity goes last, so that the same command goes on")
+		require.Equal(t, ofOthers, left(w))
+		w.rt.On("Finish", func() error { return nil })
+		w.mustRun(t)
+		require.Equal(t, []string{"Lock", "Save", "Begin", "Finish", "Unlock"}, w.rt.Calls())
+		require.Equal(t, ofOthers, left(w))
+	})
+}
+
+// The agent of another setup in the same namespace publishes Widgets too, and one elsewhere publishes Gadgets.
+func TestStateOfOtherSetupsStays(t *testing.T) {
+	for name, tc := range map[string]struct {
+		labels map[string]string
+		lease  string
+		stays  bool
+	}{
+		"an agent of the namespace":         {map[string]string{topology.LabelAgent: "prod-widgets"}, "syncagent.prod-widgets", true},
+		"an agent of another namespace":     {map[string]string{topology.LabelAgent: "prod-widgets"}, "", false},
+		"an agent that kcpctl did not make": {nil, "syncagent.by-hand", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inAgents(t, func(t *testing.T, w *world, widgets func(...string)) {
+				o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"resource": map[string]any{"apiGroup": "example.com", "kind": "Widget"}}}}
+				o.SetName("theirs")
+				o.SetLabels(tc.labels)
+				w.rt.Made = append(w.rt.Made, plan.Item{Live: o, Ref: plan.Ref{Cluster: w.top.Home.Name, Name: "theirs", GroupVersionKind: schema.GroupVersionKind{
+					Group: "syncagent.kcp.io", Version: "v1alpha1", Kind: "PublishedResource",
+				}}})
+				if tc.lease != "" {
+					made(w, "Lease", tc.lease, "")
+				}
+				w.without(t)
+				widgets()
+				w.mustRun(t)
+				require.Equal(t, tc.stays, slices.Contains(left(w), "obj-state-c1-widget"))
+			})
+		})
+	}
+}
+
+func TestAgentIsRemovedAndItsObjectsStay(t *testing.T) {
+	inAgents(t, func(t *testing.T, w *world, _ func(...string)) {
+		w.up.Options.Orphan = []topology.ID{agentWidgets}
+		_, err := w.run(t)
+		requireError(t, err, clierr.BadInput, "--orphan agent/widgets: nothing of it is removed; nothing was changed")
+
+		w.without(t)
+		w.mustRun(t)
+		require.Equal(t, ofOthers, left(w))
+		require.Len(t, w.rt.Kcp.Requests("PATCH "+firstURL), 1, "it loses the finalizer")
+	})
+}
+
+// An agent leaves its finalizer on the Secrets to which its objects no longer refer.
+func TestRelatedObjectsLoseTheFinalizerOfTheirAgent(t *testing.T) {
+	inAgents(t, func(t *testing.T, w *world, widgets func(...string)) {
+		const ofOthers = "/services/apiexport/def/others"
+		others := strings.Replace(withAgents, `kind: Gadget}, naming: {name: "{{ .ClusterName }}"}}}]`, `kind: Gadget}, naming: {name: "{{ .ClusterName }}"}, `+inputs+`}}]`, 1)
+		_, others, _ = strings.Cut(others, "  - name: others")
+		head, _, _ := strings.Cut(withAgents, "  - name: widgets")
+		top := topologytest.Build(t, head+"  - name: others"+others)
+		w.rt.Use(top)
+		w.top, w.up.Topology = top, top
+		slice := w.rt.Kcp.In("root:widgets/apiexportendpointslices/widgets")
+		slice.Object["status"] = map[string]any{"endpoints": []any{map[string]any{"url": top.Root().VirtualWorkspaceURL + ofOthers}}}
+		w.rt.Kcp.PutIn("root:others/apiexportendpointslices/others", slice)
+		w.rt.Kcp.PutIn("root/workspaces/others", &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Ready"}}})
+
+		widgets()
+		w.secrets(endpoint, "first", "unused", "shared")
+		w.secrets(ofOthers, "shared")
+		secret := "PATCH " + endpoint + "/clusters/c1/api/v1/namespaces/default/secrets/"
+		w.rt.Kcp.Always(secret+"first", fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{"apiVersion": "v1", "kind": "Secret"}})
+		w.mustRun(t)
+		require.Len(t, w.rt.Kcp.Requests(secret+"first"), 1)
+		require.Empty(t, w.rt.Kcp.Requests(secret+"unused"))
+		require.Empty(t, w.rt.Kcp.Requests(secret+"shared"), "another agent copies it too")
+	})
+}
+
+func TestAgentOfUnknownUse(t *testing.T) {
+	inAgents(t, func(t *testing.T, w *world, _ func(...string)) {
+		w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/apis/example.com", fakekcp.Answer{Code: http.StatusServiceUnavailable, Body: "x"})
+		w.without(t)
+		_, err := w.run(t)
+		requireError(t, err, clierr.Failed, "agent/widgets: whether workspaces have objects of its APIs is not known: root-shard: "+
+			"read the versions of example.com: HTTP status 503")
+		w.up.Options.Orphan = []topology.ID{agentWidgets}
+		w.mustRun(t)
+		require.Equal(t, ofOthers, left(w))
+		require.Empty(t, w.rt.Kcp.Requests("PATCH "+firstURL))
+	})
+}
+
+func TestOnePublishedResourceIsRemoved(t *testing.T) {
+	inAgents(t, func(t *testing.T, w *world, widgets func(...string)) {
+		at := strings.Index(withAgents, "    - {name: widgets")
+		_, rest, _ := strings.Cut(withAgents[at:], "\n")
+		top := topologytest.Build(t, withAgents[:at]+rest)
+		w.rt.Use(top)
+		w.up.Topology = top
+		_, err := w.run(t)
+		requireError(t, err, clierr.Failed, "agent/widgets: workspaces have 1 of the objects that it synchronizes: "+
+			"1 widgets.example.com in root:team-a; nothing of it was removed")
+		widgets()
+		w.mustRun(t)
+		require.Equal(t, []string{"obj-state-c1-gadget", "obj-state-c1-strange", "syncagent.demo-widgets", "syncagent.demo-others"}, left(w))
+	})
+}
+
+func TestAgentKeepsItsName(t *testing.T) {
+	inAgents(t, func(t *testing.T, w *world, _ func(...string)) {
+		renamed := strings.Replace(withAgents, "- name: widgets\n", "- name: gizmos\n    apiExport: widgets\n", 1)
+		top := topologytest.Build(t, renamed)
+		w.rt.Use(top)
+		w.up.Topology = top
+		_, err := w.run(t)
+		requireError(t, err, clierr.Failed, "agent/widgets would become agent/gizmos, which publishes through the same APIExport widgets in root:widgets: "+
+			"an agent finds the copies of objects by its name; nothing was changed")
+		require.Empty(t, w.rt.Calls())
+	})
+}
+
+func TestDownOfAgents(t *testing.T) {
+	for name, tc := range map[string]struct {
+		down       run.Down
+		err        string
+		left       []string
+		finalizers int
+	}{
+		"objects wait for the next up":     {run.Down{}, "", []string{"obj-state-c1-strange"}, 0},
+		"a purge of objects that are used": {run.Down{Purge: true}, "agent/widgets: workspaces have 1 of", nil, 0},
+		"and their copies stay":            {run.Down{Purge: true, Orphan: []topology.ID{agentWidgets}}, "", []string{"obj-state-c1-strange"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inAgents(t, func(t *testing.T, w *world, _ func(...string)) {
+				w.rt.Forget()
+				d := tc.down
+				d.Runtime, d.Topology, d.Observe, d.Now = w.rt, w.top, w.observe(t), time.Now
+				err := d.Run(t.Context())
+				if tc.err != "" {
+					require.ErrorContains(t, err, tc.err)
+					require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, tc.left, left(w))
+				require.Len(t, w.rt.Kcp.Requests("PATCH "+firstURL), tc.finalizers)
+			})
+		})
+	}
+}
+
+// lost is a runtime with an agent whose cluster is gone: only its workload is known.
+type lost struct{ *fakeruntime.Runtime }
+
+func (l lost) Objects(ctx context.Context) ([]plan.Item, error) {
+	all, err := l.Runtime.Objects(ctx)
+	for i := range all {
+		if it := &all[i]; it.Component == agentWidgets && it.Kind != "Deployment" {
+			it.Live, it.Workspace = nil, "service-cluster/services"
+		}
+	}
+	return all, err
+}
+
+func (l lost) Find(ctx context.Context, at plan.Ref, label string) ([]unstructured.Unstructured, error) {
+	if at.Workspace == "service-cluster/services" {
+		return nil, errors.New("connection refused")
+	}
+	return l.Runtime.Find(ctx, at, label)
+}
+
+func TestDownOfAnAgentWhoseClusterIsGone(t *testing.T) {
+	inAgents(t, func(t *testing.T, w *world, _ func(...string)) {
+		w.rt.Forget()
+		d := run.Down{Runtime: lost{w.rt}, Topology: w.top, Observe: w.observe(t), Now: time.Now, Purge: true}
+		err := d.Run(t.Context())
+		requireError(t, err, clierr.Failed, "agent/widgets: whether workspaces have objects of its APIs is not known: connection refused")
+		require.Contains(t, clierr.Hint(err), "--orphan agent/widgets")
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+
+		d.Orphan = []topology.ID{agentWidgets}
+		require.NoError(t, d.Run(t.Context()))
+		require.Contains(t, w.of("")[0], "agent/widgets: service-cluster/services cannot be reached: ")
+		require.Contains(t, w.rt.Calls(), "Purge")
+	})
+}

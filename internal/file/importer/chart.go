@@ -1,0 +1,210 @@
+package importer
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+// What the chart kcp sets if a value is not set (chart kcp 0.16: values.yaml and templates).
+const (
+	chartName             = "kcp"
+	chartFrontProxy       = "main"
+	chartEtcdImage        = "quay.io/coreos/etcd"
+	chartEtcdTag          = "v3.5.28"
+	chartEtcdReplicas     = 3
+	chartPort             = 443
+	chartLoadBalancerPort = 8443
+	chartTokenFile        = "auth-token.csv"
+)
+
+// chart makes the setup of the values of the chart kcp.
+func (a *assembly) chart(o *object) {
+	a.root = o
+	spec := &a.setup.Spec
+	o.prefix = "spec.rootShard"
+	o.proxy.prefix = "spec.frontProxies[0]"
+	o.members.prefix = "spec.rootShard.etcd.managed"
+	a.setup.Metadata.Name = cmp.Or(a.reader.options.Name, scalar(o.root, "fullnameOverride"), chartName)
+	if ns := a.reader.options.Namespace; ns != "" {
+		spec.Clusters = []v1alpha1.Cluster{{Name: "default", Namespace: ns}}
+	} else {
+		o.find(Review, "values have no namespace, so the setup has the default, kcp",
+			"name the namespace of the release with --namespace")
+	}
+	a.chartExpose(o)
+	a.chartExternal(o)
+	a.chartTokens(o)
+	spec.PKI.KeyAlgorithm = o.chartKeys()
+	spec.Image.PullSecrets, o.component.Image.PullSecrets = o.component.Image.PullSecrets, nil
+	if o.component.Image.Repository == o.proxy.component.Image.Repository {
+		spec.Image.Repository = o.component.Image.Repository
+	}
+	if (o.component.Image.Tag == "") != (o.proxy.component.Image.Tag == "") {
+		o.find(Review, "only one of kcp.tag and kcpFrontProxy.tag is set, and the chart has a default for the other",
+			"set spec.version and the image tags to the releases in use")
+	}
+	spec.RootShard = v1alpha1.RootShard{ShardSpec: v1alpha1.ShardSpec{Component: o.component, Etcd: a.chartEtcd(o)}}
+	spec.FrontProxies = []v1alpha1.FrontProxy{{
+		Name: chartFrontProxy, Component: o.proxy.component, Serving: a.serving(o.proxy, a.setup.Metadata.Name),
+		PathMappings: o.proxy.mappings(),
+	}}
+	a.release("spec.rootShard.image.tag")
+}
+
+// chartExternal sets the address for clients, and the Service of the front-proxy.
+func (a *assembly) chartExternal(o *object) {
+	kind, _ := o.proxy.component.Service["type"].(string)
+	if o.external.Port == 0 {
+		o.external.Port = chartPort
+		if kind == "LoadBalancer" {
+			o.external.Port = chartLoadBalancerPort
+		}
+	}
+	if o.nodePort != 0 {
+		port := o.external.Port
+		if o.proxy.component.Expose.Type.Routed() {
+			port = topology.Port // clients connect to the proxy at the other one
+		}
+		o.proxy.service()["ports"] = []any{map[string]any{"port": int64(port), "nodePort": int64(o.nodePort)}}
+	}
+	if o.external.Hostname == "" {
+		o.find(Review, "externalHostname is not set, which the chart requires",
+			"set spec.external.hostname, or clients outside of the cluster cannot connect")
+		o.external = v1alpha1.External{}
+	}
+	a.setup.Spec.External = o.external
+}
+
+// chartTokens sets the authentication of tokens, which is the same for kcp and the front-proxy.
+func (a *assembly) chartTokens(o *object) {
+	if o.authConfig.node != nil {
+		a.chartIssuers(o)
+	}
+	if o.on(pathTokens) {
+		o.auth.TokenFile = &v1alpha1.SecretKey{Secret: a.setup.Metadata.Name + "-tokens", Key: cmp.Or(o.tokenKey,
+			chartTokenFile)}
+		o.find(Review, "the chart makes the Secret with the tokens of kcp.tokenAuth, and deletes it with its release",
+			fmt.Sprintf("create the Secret %s with the key %s before up", o.auth.TokenFile.Secret,
+				o.auth.TokenFile.Key))
+	}
+	if o.auth.TokenAuthentication == (v1alpha1.TokenAuthentication{}) {
+		return
+	}
+	if o.auth.OIDC != nil && o.oidcCASecret != "" {
+		o.auth.OIDC.CAFrom = &v1alpha1.KeyReference{Secret: o.oidcCASecret, Key: cmp.Or(o.oidcKey, "tls.crt")}
+	}
+	a.everywhere(o, o.auth.TokenAuthentication)
+}
+
+// chartIssuers sets the issuers of the ConfigMap that the values name. If it is not in the input, kcp gets it as a
+// file.
+func (a *assembly) chartIssuers(o *object) {
+	if o.auth.OIDC != nil {
+		o.origins["spec.authentication.oidc.issuerURL"].find(NotNeeded,
+			"authentication.configMapRef.name takes precedence over oidc", "")
+		o.auth.OIDC = nil
+	}
+	const key = "config.yaml"
+	if content := a.content("ConfigMap", o.authConfig.node.Value, key); content != "" {
+		if config := issuersOf(content); config != nil {
+			o.auth.Config = config
+			return
+		}
+	}
+	mountedFile{
+		flag: "authentication-config", volume: "authentication-config", key: key, configMap: true,
+	}.named(self, proxy)(o.authConfig)
+	o.find(NotMapped, "the front-proxy of the chart accepts service-account tokens, and that of kcpctl, if a flag "+
+		"configures issuers, does not",
+		"import the ConfigMap together with the values, or write its issuers into spec.authentication.config, with "+
+			"mode Everywhere, and remove the flag")
+}
+
+// chartExpose sets how the front-proxy is reached.
+func (a *assembly) chartExpose(o *object) {
+	expose := &o.proxy.component.Expose
+	for _, way := range []struct {
+		path string
+		as   v1alpha1.ExposeType
+	}{{pathRoute, v1alpha1.ExposeRoute}, {pathIngress, v1alpha1.ExposeIngress}, {pathGateway,
+		v1alpha1.ExposeTLSRoute}} {
+		switch {
+		case !o.on(way.path):
+		case expose.Type != "":
+			o.find(NotMapped, fmt.Sprintf("a front-proxy is exposed in one way, %s, and %s also adds a %s", expose.Type,
+				way.path, way.as),
+				"add the other object yourself, for the Service of the front-proxy")
+		default:
+			expose.Type = way.as
+		}
+	}
+	if expose.Type == v1alpha1.ExposeTLSRoute {
+		expose.Gateway.Name = a.setup.Metadata.Name + "-gateway"
+		o.find(Review, "the Gateway of the chart is deleted with its release",
+			"create a Gateway with a listener that has the protocol TLS and the mode Passthrough, and name it in "+
+				"frontProxies[0].expose.gateway")
+	}
+	if expose.Type != v1alpha1.ExposeIngress {
+		expose.ClassName = ""
+		expose.Annotations = nil
+	}
+}
+
+// chartKeys returns the algorithm of private keys.
+func (o *object) chartKeys() v1alpha1.KeyAlgorithm {
+	if o.algorithm == "" && o.keySize == "" {
+		return ""
+	}
+	want := cmp.Or(o.algorithm, "RSA") + "-" + cmp.Or(o.keySize, "2048")
+	for _, known := range []v1alpha1.KeyAlgorithm{
+		v1alpha1.KeyRSA2048, v1alpha1.KeyRSA4096, v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384,
+	} {
+		if want == strings.ReplaceAll(string(known), "-P", "-") {
+			return known
+		}
+	}
+	o.origins["spec.pki.keyAlgorithm"].find(NotMapped, fmt.Sprintf("kcpctl has no keys of %s with %s bits",
+		cmp.Or(o.algorithm, "RSA"), cmp.Or(o.keySize, "2048")),
+		"choose another algorithm in spec.pki.keyAlgorithm")
+	return ""
+}
+
+// chartEtcd returns the etcd of the shard: three new members, or the etcd that the values name.
+func (a *assembly) chartEtcd(o *object) *v1alpha1.Etcd {
+	name := a.setup.Metadata.Name
+	if !o.on("etcd.enabled") {
+		if len(o.etcd.Endpoints) == 0 {
+			o.fail("required: kcp.etcd.serverAddress, because etcd.enabled is false", "")
+		}
+		o.etcd.Prefix = registry
+		if len(o.etcd.Endpoints) > 0 && strings.HasPrefix(o.etcd.Endpoints[0], "https:") {
+			o.etcd.TLSSecret = name + "-etcd-client"
+			o.comment("spec.rootShard.etcd.external.tlsSecret",
+				"The Certificate of the chart creates this Secret. Replace it by one that stays.")
+		}
+		o.comment("spec.rootShard.etcd.external.prefix", "The chart sets no prefix: the data is below "+registry+".")
+		return &v1alpha1.Etcd{External: &o.etcd}
+	}
+	if len(o.etcd.Endpoints) > 0 {
+		o.origins["spec.rootShard.etcd.external.endpoints"].find(NotNeeded,
+			"etcd.enabled is true, and kcp uses the etcd of the chart", "")
+	}
+	m := &o.managed
+	c := &o.members.component
+	replicas := int32(chartEtcdReplicas)
+	m.Replicas = &replicas
+	m.Resources = c.Resources
+	m.PodTemplate = c.PodTemplate
+	m.ExtraArgs = c.ExtraArgs
+	if c.Image.Repository != "" || c.Image.Tag != "" {
+		m.Image = cmp.Or(c.Image.Repository, chartEtcdImage) + ":" + cmp.Or(c.Image.Tag, chartEtcdTag)
+	}
+	o.find(Review, "up creates a new, empty etcd: the etcd of the chart stays as it is",
+		"to keep the data, set etcd.external with the endpoints of the chart's etcd, prefix "+registry+
+			" and its client certificate, and keep that etcd")
+	return &v1alpha1.Etcd{Managed: m}
+}

@@ -1,0 +1,204 @@
+package importer
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+)
+
+// Each fixture becomes a setup file and findings, as in its golden files.
+func TestImport(t *testing.T) {
+	for name, options := range map[string]Options{
+		"minimal": {}, "sharded": {}, "live": {}, "live-cache": {Live: true}, "dekker": {}, "comer": {}, "zheng": {}, "chart": {Namespace: "kcp-prod"}, "chart-etcd": {Name: "prod"},
+		"samples": {}, "regions": {}, "chart-exposed": {Namespace: "kcp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, err := Import(sources(t, name), options)
+			require.NoError(t, err)
+			testutil.Golden(t, name+"/golden/kcp.yaml", result.Text)
+			testutil.Golden(t, name+"/golden/findings.txt", []byte(report(result.Findings)))
+			require.NotContains(t, string(result.Text)+report(result.Findings), "secret-token")
+		})
+	}
+}
+
+func sources(t *testing.T, dir string) []Source {
+	files, err := filepath.Glob(filepath.Join("testdata", dir, "*.*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	var out []Source
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		require.NoError(t, err)
+		out = append(out, Source{Name: filepath.Base(f), Data: data})
+	}
+	return out
+}
+
+func report(findings []Finding) string {
+	var b strings.Builder
+	for _, f := range findings {
+		b.WriteString(string(f.Kind) + ": " + f.String() + "\n")
+	}
+	return b.String()
+}
+
+const rootShard = `apiVersion: operator.kcp.io/v1alpha1
+kind: RootShard
+metadata: {name: root}
+spec:
+  external: {hostname: kcp.example.com, port: 6443}
+  etcd: {endpoints: ["http://etcd:2379"]}
+`
+
+// All problems of the input are reported at once, at the fields that they come from.
+func TestProblems(t *testing.T) {
+	tests := map[string]struct{ input, want string }{
+		"nothing": {"", "the input has nothing to import"},
+		"syntax":  {"a: [\n", "in.yaml:2:1: invalid YAML: "},
+		"list":    {"- a\n", "in.yaml:1:1: must be an object, not a list"},
+		"types": {
+			rootShard + "  replicas: two\n  image: v0.32.3\n  extraArgs: [verbose]\n",
+			"in.yaml:7:13: spec.replicas: must be a whole number, not \"two\"\n" +
+				"in.yaml:8:10: spec.image: must be an object, not \"v0.32.3\"\n" +
+				"in.yaml:9:15: spec.extraArgs[0]: \"verbose\" is not a flag, write --name=value",
+		},
+		"invalid setup": {
+			rootShard + "  image:\n    tag: v0.9.0\n  replicas: 0\n  extraArgs: [--Bad=1]\n",
+			"in.yaml:8:10: the setup file would be invalid: spec.version: ",
+		},
+		"replicas": {rootShard + "  replicas: 0\n", "in.yaml:7:13: the setup file would be invalid: spec.defaults.replicas: "},
+		"flag":     {rootShard + "  extraArgs: [--Bad=1]\n", "in.yaml:7:15: the setup file would be invalid: spec.rootShard.extraArgs[0]: "},
+		"reference": {
+			rootShard + "---\napiVersion: operator.kcp.io/v1alpha1\nkind: FrontProxy\nmetadata: {name: main}\nspec: {rootShard: {ref: {name: rot}}}\n",
+			`in.yaml:11:32: spec.rootShard.ref.name: the input has no RootShard "rot", known: root`,
+		},
+		"two installations": {rootShard + "---\n" + strings.Replace(rootShard, "root}", "other}", 1),
+			"several RootShards"},
+		"twice, not the same": {rootShard + "---\n" + strings.Replace(rootShard, "6443", "443", 1),
+			"with another value of spec.external.port"},
+		"twice": {rootShard + "---\n" + rootShard, "the object is also in in.yaml, line 1"},
+		"no root shard": {
+			"apiVersion: operator.kcp.io/v1alpha1\nkind: Shard\nmetadata: {name: alpha}\n",
+			"in.yaml:1:1: Shard alpha: the input has no RootShard, add the file",
+		},
+		"namespaces": {
+			rootShard + "---\napiVersion: operator.kcp.io/v1alpha1\nkind: FrontProxy\nmetadata: {name: main, namespace: other}\n",
+			`the namespace is "other", but that of RootShard root is ""`,
+		},
+		"something else":   {"name: app\nport: 80\n", "in.yaml:1:1: neither a Kubernetes object nor values of the chart kcp"},
+		"mixture":          {rootShard + "---\nexternalHostname: kcp.example.com\n", "values of a chart and objects of kcp-operator"},
+		"deprecated chart": {"sharding: {enabled: true}\n", "in.yaml:1:11: sharding: a value of the deprecated charts"},
+		"no etcd address":  {"etcd: {enabled: false}\n", "required: kcp.etcd.serverAddress"},
+		"duplicate key":    {rootShard + "  replicas: 1\n  replicas: 2\n", "in.yaml:8:3: spec: duplicate key \"replicas\", first used on line 7"},
+		"other kinds only": {"apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n", "the input has no"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := Import([]Source{{Name: "in.yaml", Data: []byte(tt.input)}}, Options{})
+			require.ErrorContains(t, err, tt.want)
+			require.Equal(t, clierr.BadInput, clierr.Code(err))
+		})
+	}
+}
+
+// Every value of the fixtures is in the setup file, or a finding names its field.
+func TestNothingIsDropped(t *testing.T) {
+	for _, name := range []string{"minimal", "sharded", "live", "live-cache", "chart", "chart-etcd"} {
+		t.Run(name, func(t *testing.T) {
+			all := sources(t, name)
+			result, err := Import(all, Options{})
+			require.NoError(t, err)
+			for _, s := range all {
+				docs, problem := setup.Documents(s.Data)
+				require.Nil(t, problem)
+				for _, doc := range docs {
+					if items := lookup(doc, "items"); items != nil {
+						doc = items.Content[0]
+					}
+					requireMapped(t, result, strings.TrimSpace(scalar(doc, "kind")+" "+scalar(lookup(doc, "metadata"), "name")), "", doc)
+				}
+			}
+		})
+	}
+}
+
+// requireMapped checks the values below a field of an object. A value may be split, such as into a hostname and a port.
+func requireMapped(t *testing.T, r *Result, object, path string, n *yaml.Node) {
+	named := func(f Finding) bool {
+		whole := len(f.Paths) == 0 && (f.Kind == NotMapped || f.Kind == NotNeeded) && f.Object == object
+		return whole || (f.Object == object || object == "") && slices.Contains(f.Paths, path)
+	}
+	if slices.ContainsFunc(r.Findings, named) || strings.HasSuffix(path, ".enabled") || path == "kind" || path == "apiVersion" {
+		return
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		fields, _ := setup.Fields(n, nil)
+		for _, f := range fields {
+			requireMapped(t, r, object, strings.TrimPrefix(path+"."+f.Key.Value, "."), f.Value)
+		}
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			requireMapped(t, r, object, fmt.Sprintf("%s[%d]", path, i), item)
+		}
+	case yaml.ScalarNode:
+		if path == "spec.caBundleSecretRef.name" && strings.Contains(string(r.Text), "-----BEGIN CERTIFICATE-----") {
+			return // the setup file has the content of the Secret
+		}
+		for _, part := range strings.FieldsFunc(n.Value, func(c rune) bool { return strings.ContainsRune(",:/", c) }) {
+			require.Contains(t, string(r.Text), part, "%s: %s", object, path)
+		}
+	}
+}
+
+// Incomplete and strange documents are problems or findings, and never a panic.
+func TestStrangeInput(t *testing.T) {
+	const head = "apiVersion: operator.kcp.io/v1alpha1\nkind: RootShard\nmetadata: {name: root}\n"
+	for _, input := range []string{
+		head, head + "spec: null\n", head + "spec: []\n", head + "spec: {etcd: {endpoints: null, tlsConfig: null}, external: null}\n",
+		head + "spec: {etcd: {endpoints: [a, null]}, extraArgs: [null, --a], extraVolumes: [null], image: {imagePullSecrets: [null]}}\n",
+		"kind: RootShard\n", "apiVersion: v1\nkind: List\nitems: 3\n", "a: &a [*a]\n", "kcp: [1]\n", "kcp: &a {etcd: *a}\n",
+		"{\n\t\"a\": 1\n}\n", strings.Replace(rootShard, "name: root", "name: My.Root", 1),
+		"kcp: {v: 3, image: x, tag: nightly}\nkcpFrontProxy: {extraFlags: ['-v', '4', '--x', '--x=2']}\n",
+	} {
+		t.Run(input, func(t *testing.T) {
+			result, err := Import([]Source{{Name: "in.yaml", Data: []byte(input)}}, Options{})
+			if err == nil {
+				t.Log(string(result.Text) + report(result.Findings))
+				return
+			}
+			t.Log(err)
+			require.Equal(t, clierr.BadInput, clierr.Code(err))
+		})
+	}
+}
+
+// The objects of a cluster have no positions. The setup leads to the cluster, and has a name that none of
+// kcp-operator's Secrets has.
+func TestLive(t *testing.T) {
+	live := Options{Live: true, Context: "prod", Kubeconfig: "/home/me/config"}
+	result, err := Import([]Source{{Name: "RootShard/root", Data: []byte(rootShard + "  certificates: {issuerRef: {name: x}}\n")}}, live)
+	require.NoError(t, err)
+	require.Contains(t, report(result.Findings), "not mapped: RootShard root: spec.certificates.issuerRef: ")
+	require.Equal(t, "root-kcp", result.File.Setup.Metadata.Name)
+	require.Equal(t, &v1alpha1.TakeOver{RootShard: "root"}, result.File.Setup.Spec.TakeOver)
+	require.Equal(t, "prod", result.File.Setup.Spec.Clusters[0].Context)
+	require.Equal(t, "/home/me/config", result.File.Setup.Spec.Clusters[0].Kubeconfig)
+
+	live.Name = "root"
+	result, err = Import([]Source{{Name: "RootShard/root", Data: []byte(rootShard)}}, live)
+	require.NoError(t, err)
+	require.Contains(t, report(result.Findings), "review: RootShard root: the Secret root-service-account of kcp-operator has the name of one of this setup")
+}

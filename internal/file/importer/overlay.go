@@ -1,0 +1,347 @@
+package importer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// mountRoot is where Secrets and ConfigMaps are mounted that a flag refers to. The configuration of kcpctl's pods is a
+// read-only volume at /etc/kcp, so nothing can be mounted below it.
+const mountRoot = "/etc/imported"
+
+// below returns the object at a path of nested objects, which it creates if they do not exist.
+func below(m map[string]any, path ...string) map[string]any {
+	for _, key := range path {
+		next, ok := m[key].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			m[key] = next
+		}
+		m = next
+	}
+	return m
+}
+
+// pod returns an object of the pod template.
+func (o *object) pod(path ...string) map[string]any {
+	if o.component.PodTemplate == nil {
+		o.component.PodTemplate = v1alpha1.Overlay{}
+	}
+	return below(o.component.PodTemplate, path...)
+}
+
+// service returns an object of the Service.
+func (o *object) service(path ...string) map[string]any {
+	if o.component.Service == nil {
+		o.component.Service = v1alpha1.Overlay{}
+	}
+	return below(o.component.Service, path...)
+}
+
+// inContainer returns the overlay of the component's container.
+func (o *object) inContainer() map[string]any {
+	spec := o.pod("spec")
+	if list, ok := spec["containers"].([]any); ok {
+		if c, ok := list[0].(map[string]any); ok {
+			return c
+		}
+	}
+	c := map[string]any{"name": o.container}
+	spec["containers"] = []any{c}
+	return c
+}
+
+// raw validates a value as a Kubernetes type, and returns it as it is written.
+func raw[T any](v value) (any, bool) {
+	var typed T
+	var out any
+	if v.node.ShortTag() == "!!null" || !v.decode(&typed) || !v.decode(&out) {
+		return nil, false
+	}
+	return out, true
+}
+
+// podSpec returns the mapping of a field to one of the pod's spec.
+func podSpec[T any](who at, name string) func(value) {
+	return func(v value) {
+		if out, ok := raw[T](v); ok && !v.empty() {
+			who(v.o).pod("spec")[name] = out
+			v.reviewSelectors()
+		}
+	}
+}
+
+// containerField returns the mapping of a field to one of the container.
+func containerField[T any](who at, name string) func(value) {
+	return func(v value) {
+		if out, ok := raw[T](v); ok && !v.empty() {
+			who(v.o).inContainer()[name] = out
+			v.reviewPaths()
+		}
+	}
+}
+
+// podMetadata returns the mapping of labels or annotations of pods.
+func podMetadata(who at, name string) func(value) {
+	return func(v value) {
+		if out, ok := raw[map[string]string](v); ok && !v.empty() {
+			who(v.o).pod("metadata")[name] = out
+		}
+	}
+}
+
+// serviceMetadata returns the mapping of labels or annotations of a Service.
+func serviceMetadata(who at, name string) func(value) {
+	return func(v value) {
+		if out, ok := raw[map[string]string](v); ok && !v.empty() {
+			who(v.o).service("metadata")[name] = out
+		}
+	}
+}
+
+// serviceField returns the mapping of a text to a field of a Service.
+func serviceField(who at, name string) func(value) {
+	return func(v value) {
+		if out, ok := raw[string](v); ok && !v.empty() {
+			who(v.o).service()[name] = out
+		}
+	}
+}
+
+// reviewSelectors adds a finding if label selectors name the labels of another tool's pods.
+func (v value) reviewSelectors() {
+	if mentions(v.node, func(n *yaml.Node) bool { return strings.HasPrefix(n.Value, "app.kubernetes.io/") }) {
+		v.find(Review, "its label selectors select the pods of another tool",
+			"use kcpctl's labels, such as kcpctl.dev/component, or remove it: kcpctl spreads replicas "+
+				"over nodes and zones")
+	}
+}
+
+// reviewPaths adds a finding if the value names a file of another tool's pods.
+func (v value) reviewPaths() {
+	if mentions(v.node, func(n *yaml.Node) bool { return strings.Contains(n.Value, "/etc/kcp") }) {
+		v.find(Review, "it refers to a path below /etc/kcp, where kcpctl's pods have other files",
+			"mount what it needs elsewhere with podTemplate, such as at "+mountRoot)
+	}
+}
+
+// mentions reports whether a scalar of a tree matches.
+func mentions(n *yaml.Node, match func(*yaml.Node) bool) bool {
+	return n.Kind == yaml.ScalarNode && match(n) ||
+		slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return mentions(c, match) })
+}
+
+// arg sets a flag. It reports whether it replaced one.
+func (o *object) arg(v value, name, text string) (replaced bool) {
+	args := o.component.ExtraArgs
+	arg := "--" + name + "=" + text
+	o.argsFrom[name] = v
+	for i, a := range args {
+		if flagName(a) == name {
+			args[i] = arg
+			return true
+		}
+	}
+	o.component.ExtraArgs = append(args, arg)
+	return false
+}
+
+func flagName(arg string) string {
+	name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+	return name
+}
+
+// flag returns the mapping of a single value to a flag.
+func flag(name string, who ...at) func(value) {
+	return func(v value) {
+		if v.node.Kind != yaml.ScalarNode {
+			v.fail("must be a single value", "")
+			return
+		}
+		if v.node.Value == "" {
+			return
+		}
+		for _, w := range targets(who) {
+			w(v.o).arg(v, name, v.node.Value)
+		}
+	}
+}
+
+// listFlag returns the mapping of a list to a flag with commas.
+func listFlag(name string, who ...at) func(value) {
+	return func(v value) {
+		var list []string
+		if !v.decode(&list) || len(list) == 0 {
+			return
+		}
+		for _, w := range targets(who) {
+			w(v.o).arg(v, name, strings.Join(list, ","))
+		}
+	}
+}
+
+func targets(who []at) []at {
+	if len(who) == 0 {
+		return []at{self}
+	}
+	return who
+}
+
+// extraArgs returns the mapping of a list of arguments. The setup file has one item for each flag.
+func extraArgs(who at) func(value) {
+	return func(v value) {
+		var list []string
+		if !v.decode(&list) {
+			return
+		}
+		for i := 0; i < len(list); i++ {
+			item := value{o: v.o, file: v.file, key: v.node.Content[i], node: v.node.Content[i], at: v.at.Index(i)}
+			arg, isFlag := strings.CutPrefix(list[i], "-")
+			name, text, given := strings.Cut(strings.TrimPrefix(arg, "-"), "=")
+			if !isFlag || name == "" {
+				item.fail(fmt.Sprintf("%q is not a flag", list[i]), "write --name=value")
+				continue
+			}
+			switch {
+			case given:
+			case i+1 < len(list) && !strings.HasPrefix(list[i+1], "-"):
+				i++
+				text = list[i]
+			default:
+				text = "true"
+			}
+			if name == "feature-gates" && strings.Contains(text, v1alpha1.GateWorkspaceMounts) {
+				v.o.gate(item, text)
+				continue
+			}
+			if who(v.o).arg(item, name, text) {
+				item.find(Review, "the flag --"+name+" has several values, and a setup file has each flag once",
+					"the last one is kept: join them if the flag is a list")
+			}
+			item.reviewPaths()
+		}
+	}
+}
+
+// gate sets feature gates for the whole setup: the gates of mounts need certificates of all shards and front-proxies.
+func (o *object) gate(v value, text string) {
+	o.gates = map[string]bool{}
+	for g := range strings.SplitSeq(text, ",") {
+		name, on, _ := strings.Cut(g, "=")
+		o.gates[name] = on == "true"
+	}
+	v.find(Review, "feature gates of mounts are in spec.featureGates, for all shards and front-proxies",
+		"remove WorkspaceMounts if no workspace is mounted")
+}
+
+// reference is a Secret or a ConfigMap with a file.
+type reference struct {
+	Name       string `json:"name"`
+	SecretName string `json:"secretName"`
+	Key        string `json:"key"`
+}
+
+// mountedFile is a file in a Secret or a ConfigMap, for a flag.
+type mountedFile struct {
+	flag, volume string
+	// key is the key in the Secret or the ConfigMap, if the field does not set it.
+	key       string
+	configMap bool
+}
+
+// named returns the mapping of a field with the name of the Secret or ConfigMap.
+func (f mountedFile) named(who ...at) func(value) {
+	return func(v value) {
+		var name string
+		if v.decode(&name) && name != "" {
+			f.mount(v, name, f.key, targets(who))
+		}
+	}
+}
+
+// referred returns the mapping of a field with the name and the key.
+func (f mountedFile) referred(who ...at) func(value) {
+	return func(v value) {
+		var r reference
+		if !v.decode(&r) {
+			return
+		}
+		name := r.Name + r.SecretName
+		key := r.Key
+		if key == "" {
+			key = f.key
+		}
+		if name == "" || key == "" {
+			v.fail("required: the name and the key of the file", "")
+			return
+		}
+		f.mount(v, name, key, targets(who))
+	}
+}
+
+func (f mountedFile) mount(v value, name, key string, who []at) {
+	source := map[string]any{"secret": map[string]any{"secretName": name}}
+	if f.configMap {
+		source = map[string]any{"configMap": map[string]any{"name": name}}
+	}
+	source["name"] = f.volume
+	for _, w := range who {
+		o := w(v.o)
+		o.arg(v, f.flag, mountRoot+"/"+f.volume+"/"+key)
+		addItem(o.pod("spec"), "volumes", "name", source)
+		addItem(o.inContainer(), "volumeMounts", "mountPath", map[string]any{
+			"name": f.volume, "mountPath": mountRoot + "/" + f.volume, "readOnly": true,
+		})
+	}
+}
+
+// addItem adds an item to a list, or replaces the one with the same key: the one by which strategic merge matches
+// items.
+func addItem(m map[string]any, list, key string, item map[string]any) {
+	items, _ := m[list].([]any)
+	for i, other := range items {
+		if o, ok := other.(map[string]any); ok && o[key] == item[key] {
+			items[i] = item
+			return
+		}
+	}
+	m[list] = append(items, item)
+}
+
+// volumes returns the mapping of further volumes.
+func volumes(who at) func(value) {
+	return func(v value) {
+		for _, item := range items[corev1.Volume](v) {
+			addItem(who(v.o).pod("spec"), "volumes", "name", item)
+		}
+	}
+}
+
+// volumeMounts returns the mapping of further mounts of volumes.
+func volumeMounts(who at) func(value) {
+	return func(v value) {
+		for _, item := range items[corev1.VolumeMount](v) {
+			addItem(who(v.o).inContainer(), "volumeMounts", "mountPath", item)
+		}
+		v.reviewPaths()
+	}
+}
+
+// items validates a list of a Kubernetes type, and returns its items as they are written.
+func items[T any](v value) []map[string]any {
+	var out []map[string]any
+	tree, _ := raw[[]T](v)
+	list, _ := tree.([]any)
+	for _, item := range list {
+		if m, ok := item.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
+}

@@ -1,0 +1,257 @@
+package importer
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+)
+
+// reader sorts the documents of the input.
+type reader struct {
+	options Options
+	// objects are the objects of kcp-operator and cert-manager, with their fields mapped; values are documents with
+	// values of the chart.
+	objects  []*object
+	values   []*object
+	others   []*object
+	problems setup.Errors
+}
+
+// read reads all sources. It continues after a problem, so that it finds all of them.
+func (r *reader) read(sources []Source) {
+	for _, s := range sources {
+		docs, problem := setup.Documents(s.Data)
+		if problem != nil {
+			problem.File = s.Name
+			r.problems = append(r.problems, *problem)
+			continue
+		}
+		for _, doc := range docs {
+			r.document(s.Name, doc)
+		}
+	}
+}
+
+// document adds a document: an object, a list of objects, or values of a chart.
+func (r *reader) document(file string, root *yaml.Node) {
+	if isKustomization(file, root) {
+		r.kustomization(file, root)
+		return
+	}
+	if root.Kind != yaml.MappingNode {
+		r.problems = append(r.problems, setup.Problem{
+			File: file, Line: root.Line, Column: root.Column, Message: setup.MustBe("an object", root),
+		})
+		return
+	}
+	apiVersion, kind := scalar(root, "apiVersion"), scalar(root, "kind")
+	switch {
+	case apiVersion == "" && kind == "" && !isValues(root):
+		r.problems = append(r.problems, setup.Problem{
+			File: file, Line: root.Line, Column: root.Column,
+			Message: "neither a Kubernetes object nor values of the chart kcp",
+			Hint:    "remove it from the input",
+		})
+	case apiVersion == "" && kind == "":
+		o := newObject(file, chart, "values", root)
+		o.proxy, o.members = newObject(file, chart, "values", root), newObject(file, chart, "values", root)
+		o.members.container = containerEtcd
+		r.values = append(r.values, o)
+	case apiVersion == "v1" && strings.HasSuffix(kind, "List"):
+		if list := lookup(root, "items"); list != nil {
+			for _, item := range list.Content {
+				r.document(file, item)
+			}
+		}
+	default:
+		r.object(file, apiVersion, kind, root)
+	}
+}
+
+// isKustomization reports whether a document is for kubectl kustomize.
+func isKustomization(file string, root *yaml.Node) bool {
+	group, _, _ := strings.Cut(scalar(root, "apiVersion"), "/")
+	named := slices.Contains([]string{"kustomization.yaml", "kustomization.yml", "Kustomization"}, filepath.Base(file))
+	return group == "kustomize.config.k8s.io" || named && scalar(root, "apiVersion") == "" &&
+		root.Kind == yaml.MappingNode
+}
+
+// kustomization skips a file for kubectl kustomize, which may change the objects in other files.
+func (r *reader) kustomization(file string, root *yaml.Node) {
+	o := newObject(file, "kustomize", "Kustomization", root)
+	fields, _ := setup.Fields(root, nil)
+	changes := slices.ContainsFunc(fields, func(f setup.Field) bool {
+		return !slices.Contains([]string{"apiVersion", "kind", "metadata", "resources"}, f.Key.Value)
+	})
+	if changes {
+		o.find(NotMapped, "import reads the files as they are, without what kustomize changes in them",
+			"import its output: kubectl kustomize DIR | kcpctl import -f -")
+	} else {
+		o.find(NotNeeded, "it names files only, and import reads the files that -f names", "")
+	}
+	r.others = append(r.others, o)
+}
+
+// isValues reports whether a document has a value of the chart.
+func isValues(root *yaml.Node) bool {
+	branch := newBranch(chartRows())
+	fields, _ := setup.Fields(root, nil)
+	return slices.ContainsFunc(fields, func(f setup.Field) bool { return branch.child(f.Key.Value) != nil })
+}
+
+// object adds a Kubernetes object.
+func (r *reader) object(file, apiVersion, kind string, root *yaml.Node) {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	metadata := lookup(root, "metadata")
+	o := newObject(file, "the API "+apiVersion, kind, root)
+	o.name, o.namespace = scalar(metadata, "name"), scalar(metadata, "namespace")
+	for _, t := range tables() {
+		if t.group != group || t.kind != kind {
+			continue
+		}
+		if o.name == "" {
+			o.fail("required: metadata.name", "")
+		}
+		if first := r.same(o); first != nil {
+			first.patch(o, t.rows)
+			return
+		}
+		o.walk(root, newBranch(t.rows), nil)
+		if group == groupCertManager && len(o.findings) == 0 {
+			o.find(NotNeeded, ownPKI, "")
+		}
+		r.objects = append(r.objects, o)
+		return
+	}
+	for _, t := range otherKinds() {
+		if (t.group == group || t.group == "*") && (t.kind == kind || t.kind == "*") {
+			o.find(t.verdict, t.why, t.instead)
+			break
+		}
+	}
+	r.others = append(r.others, o)
+}
+
+// otherKind says what becomes of an object that import does not read.
+type otherKind struct {
+	group, kind  string
+	verdict      Kind
+	why, instead string
+}
+
+func otherKinds() []otherKind {
+	return []otherKind{
+		{groupOperator, "Bundle", NotMapped, "kcp-operator no longer has it",
+			"give a component on another cluster its cluster, and see spec.clusters"},
+		{groupCompiled, "*", NotNeeded, "kcp-operator derives it from other objects", ""},
+		{groupCertManager, "*", NotNeeded, ownPKI, ""},
+		{"v1", "Namespace", NotNeeded, "up creates the namespaces of the setup", ""},
+		{"*", "*", NotMapped, "import does not read this kind",
+			"keep it: kcpctl does not change objects that it did not create"},
+	}
+}
+
+// mapValues maps all documents with values of a chart as one, in which later ones take precedence.
+func (r *reader) mapValues() *object {
+	if len(r.values) == 0 {
+		return nil
+	}
+	first := r.values[0]
+	branch := newBranch(chartRows())
+	on := func(path string) bool { return isOn(r.values, path) }
+	for i, o := range r.values {
+		if i > 0 {
+			first.file = o.file
+			first.root = o.root
+		}
+		first.on = on
+		first.proxy.on = on
+		first.members.on = on
+		first.walk(o.root, branch, nil)
+	}
+	return first
+}
+
+// isOn reports whether a field of the values is true. The last values that have it take precedence. Only the etcd of
+// the chart is on by default.
+func isOn(all []*object, path string) bool {
+	on := path == "etcd.enabled"
+	for _, o := range all {
+		n := o.root
+		for key := range strings.SplitSeq(path, ".") {
+			n = lookup(n, key)
+		}
+		if n != nil {
+			on = n.Value == "true"
+		}
+	}
+	return on
+}
+
+// lookup returns the value of a key of an object, or nil.
+func lookup(n *yaml.Node, key string) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	fields, _ := setup.Fields(n, nil)
+	for _, f := range fields {
+		if f.Key.Value == key {
+			return f.Value
+		}
+	}
+	return nil
+}
+
+// scalar returns the text of a key of an object, or "".
+func scalar(n *yaml.Node, key string) string {
+	if v := lookup(n, key); v != nil && v.Kind == yaml.ScalarNode {
+		return v.Value
+	}
+	return ""
+}
+
+// refuseMixtures adds problems where the documents do not describe exactly one installation.
+func (r *reader) refuseMixtures() {
+	roots := r.of(kindRootShard)
+	switch {
+	case len(r.values) > 0 && len(r.operator()) > 0:
+		r.values[0].fail("the input has values of a chart and objects of kcp-operator",
+			"import each installation separately")
+	case len(r.values) == 0 && len(roots) == 0 && len(r.operator()) > 0:
+		r.operator()[0].fail("the input has no RootShard", "add the file with the RootShard that the objects belong to")
+	}
+	for i := 1; i < len(roots); i++ {
+		roots[i].fail("the input has several RootShards, and a setup file describes one installation",
+			"import the objects of each RootShard separately")
+	}
+	for i := 1; i < len(r.of(kindCacheServer)); i++ {
+		r.of(kindCacheServer)[i].fail("the input has several CacheServers, and all shards of a setup use one",
+			"import only the one to keep")
+	}
+}
+
+// of returns the objects of a kind, in the order of the input.
+func (r *reader) of(kind string) []*object {
+	var out []*object
+	for _, o := range r.objects {
+		if o.kind == kind && strings.HasPrefix(o.source, "the API "+groupOperator+"/") {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// operator returns the objects of kcp-operator.
+func (r *reader) operator() []*object {
+	var out []*object
+	for _, o := range r.objects {
+		if strings.HasPrefix(o.source, "the API "+groupOperator+"/") {
+			out = append(out, o)
+		}
+	}
+	return out
+}

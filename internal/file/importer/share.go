@@ -1,0 +1,107 @@
+package importer
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// share moves what all components have in common to where the setup has it once.
+func (a *assembly) share() {
+	spec := &a.setup.Spec
+	all := components(spec)
+	root := &spec.RootShard.Component
+	if root.Replicas == nil {
+		a.root.comment("spec.defaults.replicas", "The default of kcp-operator.")
+	}
+	if root.Image.Tag == "" {
+		a.root.comment("spec.version", "The default of kcp-operator v0.9.")
+	}
+	for _, c := range all {
+		c.Image.Repository = cmp.Or(c.Image.Repository, operatorRepository)
+		c.Image.Tag = cmp.Or(c.Image.Tag, operatorTag)
+		if c.Replicas == nil && (spec.CacheServer == nil || c != &spec.CacheServer.Component ||
+			spec.CacheServer.Etcd != nil) {
+			n := int32(operatorReplicas)
+			c.Replicas = &n
+		}
+	}
+	spec.Image.Repository = root.Image.Repository
+	spec.Defaults.Replicas = root.Replicas
+	if len(root.Image.PullSecrets) > 0 && !slices.ContainsFunc(all, func(c *v1alpha1.Component) bool {
+		return !slices.Equal(c.Image.PullSecrets, root.Image.PullSecrets)
+	}) {
+		spec.Image.PullSecrets = root.Image.PullSecrets
+	}
+	a.release("image.tag")
+	replicas := *root.Replicas
+	for _, c := range all {
+		if c.Replicas != nil && *c.Replicas == replicas {
+			c.Replicas = nil
+		}
+	}
+}
+
+// release sets the release of the setup by the tag of the root shard, and removes from components what the setup has
+// for all.
+func (a *assembly) release(from string) {
+	spec := &a.setup.Spec
+	tag := spec.RootShard.Image.Tag
+	switch {
+	case isRelease(tag):
+		spec.Version = tag
+	case tag != "":
+		spec.Image.Tag = tag
+		a.root.origins[from].find(Review, "the tag is not the name of a kcp release, which determines the flags",
+			"set spec.version to the release in the image")
+	}
+	for _, c := range components(spec) {
+		c.Image = without(c.Image, spec.Image, tag)
+	}
+	if spec.Image.Repository == operatorRepository {
+		spec.Image.Repository = ""
+	}
+}
+
+// without returns an image without what the setup has for all components.
+func without(i, shared v1alpha1.Image, tag string) v1alpha1.Image {
+	if i.Repository == shared.Repository {
+		i.Repository = ""
+	}
+	if i.Tag == tag {
+		i.Tag = ""
+	}
+	if reflect.DeepEqual(i.PullSecrets, shared.PullSecrets) {
+		i.PullSecrets = nil
+	}
+	return i
+}
+
+// components returns all components of a setup except etcds.
+func components(spec *v1alpha1.Spec) []*v1alpha1.Component {
+	out := []*v1alpha1.Component{&spec.RootShard.Component}
+	if spec.CacheServer != nil {
+		out = append(out, &spec.CacheServer.Component)
+	}
+	for i := range spec.Shards {
+		out = append(out, &spec.Shards[i].Component)
+	}
+	for i := range spec.FrontProxies {
+		out = append(out, &spec.FrontProxies[i].Component)
+	}
+	for i := range spec.VirtualWorkspaces {
+		out = append(out, &spec.VirtualWorkspaces[i].Component)
+	}
+	return out
+}
+
+// isRelease reports whether a tag is the tag of a kcp release.
+func isRelease(tag string) bool {
+	_, err := version.ParseSemantic(tag)
+	return err == nil && strings.HasPrefix(tag, "v")
+}

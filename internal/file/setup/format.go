@@ -1,0 +1,175 @@
+package setup
+
+import (
+	"net"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/kcpctl/kcpctl/internal/api/release"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+const (
+	labelFormat = "must be a DNS label: at most 63 lower-case letters, digits and '-', with a letter or " +
+		"digit at both ends"
+	subdomainFormat = "must be a DNS name: lower-case letters, digits, '-' and '.', with a letter or digit at both ends"
+)
+
+// name requires a DNS label as the name of a list item.
+func (v *validator) name(p *field.Path, name string) {
+	if name == "" {
+		v.required(p, "")
+		return
+	}
+	v.label(p, name)
+}
+
+func (v *validator) label(p *field.Path, s string) {
+	if len(validation.IsDNS1123Label(s)) > 0 {
+		v.invalid(p, s, labelFormat)
+	}
+}
+
+func (v *validator) subdomain(p *field.Path, s string) {
+	if len(validation.IsDNS1123Subdomain(s)) > 0 {
+		v.invalid(p, s, subdomainFormat)
+	}
+}
+
+func isHost(s string) bool {
+	return net.ParseIP(s) != nil || len(validation.IsDNS1123Subdomain(s)) == 0
+}
+
+func (v *validator) host(p *field.Path, s string) {
+	if !isHost(s) {
+		v.invalid(p, s, "must be a DNS name or an IP address, without scheme and port")
+	}
+}
+
+func (v *validator) port(p *field.Path, n int32) {
+	if len(validation.IsValidPortNum(int(n))) > 0 {
+		v.invalid(p, n, "must be between 1 and 65535")
+	}
+}
+
+// url requires scheme://host[:port] without anything else.
+func (v *validator) url(p *field.Path, s string, schemes ...string) {
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "":
+		v.invalid(p, s, "must be a URL such as %s://kcp.example.com:6443", schemes[len(schemes)-1])
+	case u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#"):
+		v.invalid(p, s, "must consist of scheme, host and port only")
+	case !isHost(u.Hostname()):
+		v.invalid(p, s, "the host must be a DNS name or an IP address")
+	case !isURLPort(u):
+		v.invalid(p, s, "the port must be between 1 and 65535")
+	}
+}
+
+func isURLPort(u *url.URL) bool {
+	if u.Port() == "" {
+		return !strings.HasSuffix(u.Host, ":")
+	}
+	n, err := strconv.Atoi(u.Port())
+	return err == nil && len(validation.IsValidPortNum(n)) == 0
+}
+
+// release requires a supported kcp release. A release newer than the newest supported one is valid and gets the flags
+// of that one (see File.Notes).
+func (v *validator) release(p *field.Path, s string) {
+	parsed, err := version.ParseSemantic(s)
+	switch {
+	case err != nil || !strings.HasPrefix(s, "v"):
+		v.invalid(p, s, "must be a kcp release such as %s", release.Default)
+	case !parsed.AtLeast(version.MustParseSemantic(release.Oldest)):
+		v.invalid(p, s, "the oldest supported release is %s", release.Oldest)
+	}
+}
+
+// The parts of an image reference (github.com/distribution/reference: reference.go).
+const (
+	repositoryPattern = `(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]+)?/)?` +
+		`[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*`
+	tagPattern    = `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`
+	digestPattern = `sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}`
+)
+
+// matches reports whether a pattern matches all of s.
+func (v *validator) matches(pattern, s string) bool {
+	re := v.patterns[pattern]
+	if re == nil {
+		re = regexp.MustCompile(`^(?:` + pattern + `)$`)
+		v.patterns[pattern] = re
+	}
+	return re.MatchString(s)
+}
+
+func (v *validator) image(p *field.Path, i v1alpha1.Image) {
+	if i.Repository != "" && !v.matches(repositoryPattern, i.Repository) {
+		v.invalid(p.Child("repository"), i.Repository, "must be an image repository such as %s, without tag and digest",
+			defaultRepository)
+	}
+	if i.Tag != "" {
+		v.tag(p.Child("tag"), i.Tag)
+	}
+	if i.Digest != "" && !v.matches(digestPattern, i.Digest) {
+		v.invalid(p.Child("digest"), i.Digest, "must be sha256: followed by 64 hexadecimal digits")
+	}
+	if i.PullPolicy != "" {
+		oneOf(v, p.Child("pullPolicy"), i.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
+	}
+	seen := map[string]bool{}
+	for n, s := range i.PullSecrets {
+		v.subdomain(p.Child("pullSecrets").Index(n), s)
+		v.unique(p.Child("pullSecrets").Index(n), s, seen)
+	}
+}
+
+// tag requires an image tag. A tag that is a release selects the flags, so the release must be supported.
+func (v *validator) tag(p *field.Path, tag string) {
+	if !v.matches(tagPattern, tag) {
+		v.invalid(p, tag, "must be an image tag: at most 128 letters, digits, '_', '.' and '-'")
+		return
+	}
+	if _, err := version.ParseSemantic(tag); err == nil && strings.HasPrefix(tag, "v") {
+		v.release(p, tag)
+	}
+}
+
+func (v *validator) imageReference(p *field.Path, s string) {
+	if !v.matches(repositoryPattern+`(?::`+tagPattern+`)?(?:@(?:`+digestPattern+`))?`, s) {
+		v.invalid(p, s, "must be an image such as %s", EtcdImage)
+	}
+}
+
+// args requires flags, each at most once.
+func (v *validator) args(p *field.Path, args []string) {
+	seen := map[string]bool{}
+	for i, a := range args {
+		name, _, _ := strings.Cut(a, "=")
+		if !v.matches(`--[a-z0-9][a-z0-9-]*`, name) {
+			v.invalid(p.Index(i), a, "must be --name=value or --name")
+			continue
+		}
+		v.unique(p.Index(i), name, seen)
+	}
+}
+
+// sortedNames returns the names of resources in order, so that problems are in order too.
+func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
+	var out []corev1.ResourceName
+	for name := range list {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,158 @@
+package setup
+
+import (
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+// The headers with which front-proxies pass on identities, if a path mapping has no others.
+const (
+	userHeader        = "X-Remote-User"
+	groupHeader       = "X-Remote-Group"
+	extraHeaderPrefix = "X-Remote-Extra-"
+)
+
+// defaultPathMappings sets the missing keys of path mappings. kcp has the defaults of headers.
+func defaultPathMappings(spec *v1alpha1.Spec) {
+	for i := range spec.FrontProxies {
+		for n := range spec.FrontProxies[i].PathMappings {
+			m := &spec.FrontProxies[i].PathMappings[n]
+			fill(&m.UserHeader, userHeader)
+			fill(&m.GroupHeader, groupHeader)
+			fill(&m.ExtraHeaderPrefix, extraHeaderPrefix)
+			if m.CAFrom != nil {
+				fill(&m.CAFrom.Key, defaultCAKey)
+			}
+		}
+	}
+}
+
+// frontProxies checks the certificates and the path mappings of front-proxies.
+func (v *validator) frontProxies() {
+	for i := range v.setup.Spec.FrontProxies {
+		f, at := &v.setup.Spec.FrontProxies[i], field.NewPath("spec", "frontProxies").Index(i)
+		if f.Serving != nil {
+			hostname := f.External.Hostname
+			if hostname == "" && i == 0 {
+				hostname = v.setup.Spec.External.Hostname
+			}
+			v.serving(at, f.Serving, hostname)
+			v.edge(at, f)
+		}
+		v.pathMappings(at.Child("pathMappings"), f.PathMappings)
+	}
+}
+
+func (v *validator) serving(p *field.Path, s *v1alpha1.Serving, hostname string) {
+	at := p.Child("serving")
+	if !s.Edge {
+		v.secretName(at.Child("secret"), s.Secret)
+	}
+	v.certificates(at.Child("ca"), s.CA)
+	switch {
+	case s.Edge && hostname == "":
+		v.required(p.Child("external", "hostname"), "the host name or the IP address of the edge")
+	case s.Edge:
+	case hostname == "":
+		v.required(p.Child("external", "hostname"),
+			"the front-proxy serves the certificate in serving for this name only")
+	case hostname == v1alpha1.AddressAuto:
+		v.invalid(p.Child("external", "hostname"), hostname,
+			"must be the DNS name in the certificate: the cluster may assign an IP address, and "+
+				"serving is for one name")
+	case net.ParseIP(hostname) != nil:
+		v.invalid(p.Child("external", "hostname"), hostname,
+			"must be a DNS name: clients do not send an IP address in the handshake (SNI), which serving depends on")
+	}
+}
+
+// edge requires that nothing is expected of a front-proxy that cannot get through an edge.
+func (v *validator) edge(p *field.Path, f *v1alpha1.FrontProxy) {
+	if !f.Serving.Edge {
+		return
+	}
+	if f.Serving.Secret != "" {
+		v.forbidden(p.Child("serving", "secret"),
+			"the edge presents its own certificate, and the front-proxy that of the setup")
+	}
+	if topology.FrontProxyAuthentication(v.setup.Spec.Authentication, f.Authentication).ClientCertificates {
+		v.invalid(p.Child("authentication", "clientCertificates"), true,
+			"must be false: client certificates end at the edge (serving.edge)")
+	}
+}
+
+func (v *validator) secretName(p *field.Path, name string) {
+	if name == "" {
+		v.required(p, "the name of a Secret")
+		return
+	}
+	v.subdomain(p, name)
+}
+
+func (v *validator) pathMappings(p *field.Path, all []v1alpha1.PathMapping) {
+	seen := map[string]bool{}
+	for i := range all {
+		m, at := &all[i], p.Index(i)
+		v.mappedPath(at.Child("path"), m.Path, seen)
+		v.backend(at.Child("backend"), m.Backend)
+		v.certificateAuthority(at, m.CA, m.CAFrom)
+		if m.ClientSecret != "" {
+			v.subdomain(at.Child("clientSecret"), m.ClientSecret)
+		}
+		for _, h := range []struct{ name, value, usual string }{
+			{"userHeader", m.UserHeader, userHeader}, {"groupHeader", m.GroupHeader, groupHeader},
+			{"extraHeaderPrefix", m.ExtraHeaderPrefix, extraHeaderPrefix},
+		} {
+			switch {
+			case !v.matches(`[A-Za-z0-9-]+`, h.value):
+				v.invalid(at.Child(h.name), h.value, "must have only letters, digits and -")
+			case m.ClientSecret == "" && !strings.EqualFold(h.value, h.usual):
+				v.required(at.Child("clientSecret"), "with the %s %s, the server must not trust the certificate "+
+					"of the setup: a front-proxy removes only the headers of the mapping from requests", h.name,
+					h.value)
+			}
+		}
+	}
+}
+
+// mappedPath requires a path that kcp can register beside its own. It registers each path with and without a trailing
+// slash, and ends if two are the same (kcp: pkg/proxy/lookup/lookup.go; net/http.ServeMux).
+func (v *validator) mappedPath(p *field.Path, path string, seen map[string]bool) {
+	trimmed := strings.TrimRight(path, "/")
+	is := func(other string) bool { return strings.TrimRight(other, "/") == trimmed }
+	switch {
+	case path == "":
+		v.required(p, "the beginning of paths, such as /services/example/")
+	case !v.matches(`(?:/[A-Za-z0-9._~-]+)+/?`, path):
+		v.invalid(p, path, "must be the beginning of paths, such as /services/example/")
+	case slices.ContainsFunc(topology.MappedPaths, is):
+		v.invalid(p, path, "this path leads to the shards")
+	case trimmed == "/clusters" || strings.HasPrefix(path, "/clusters/"):
+		v.invalid(p, path, "paths below /clusters/ lead to the workspaces of the shards")
+	case slices.ContainsFunc(topology.ServedPaths, is):
+		v.invalid(p, path, "the front-proxy answers this path itself")
+	}
+	v.unique(p, trimmed, seen)
+}
+
+// backend requires an https URL, which may have a path.
+func (v *validator) backend(p *field.Path, s string) {
+	if s == "" {
+		v.required(p, "the https URL of the server")
+		return
+	}
+	u, err := url.Parse(s)
+	switch {
+	case err != nil || u.Scheme != "https" || !isHost(u.Hostname()) || !isURLPort(u):
+		v.invalid(p, s, "must be a URL such as https://example.com:6443")
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		v.invalid(p, s, "must have no user, query and fragment")
+	}
+}

@@ -1,0 +1,103 @@
+package setup
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+// gateAllAlpha enables all gates of alpha features that are not set.
+const gateAllAlpha = "AllAlpha"
+
+// featureGates checks the feature gates of kcp. Certificates and rights depend on some, so only spec.featureGates may
+// set those.
+func (v *validator) featureGates() {
+	gates, at := v.setup.Spec.FeatureGates, field.NewPath("spec", "featureGates")
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		if !v.matches(`[A-Z][A-Za-z0-9]*`, name) {
+			v.invalid(at.Key(name), gates[name],
+				"must be the name of a feature gate of kcp, such as %s", v1alpha1.GateWorkspaceMounts)
+		}
+	}
+	if _, set := gates[v1alpha1.GateWorkspaceMounts]; gates[gateAllAlpha] && !set {
+		v.required(at.Key(v1alpha1.GateWorkspaceMounts), "%s includes it: set it to true or false", gateAllAlpha)
+	}
+	v.gateArgs(field.NewPath("spec", "defaults"), v.setup.Spec.Defaults.ExtraArgs)
+	for _, p := range v.parts {
+		if p.kind.IsShard() || p.kind == topology.FrontProxy {
+			v.gateArgs(p.path, p.ExtraArgs)
+		}
+		if p.kind.IsShard() && gates[v1alpha1.GateWorkspaceMounts] {
+			v.unexposed(p)
+		}
+	}
+}
+
+// gateArgs refuses feature gates in extra arguments, which would replace the gates of the setup file or enable mounts.
+func (v *validator) gateArgs(p *field.Path, args []string) {
+	for i, arg := range args {
+		value, ok := strings.CutPrefix(arg, "--feature-gates=")
+		switch at := p.Child("extraArgs").Index(i); {
+		case !ok:
+		case strings.Contains(value, v1alpha1.GateWorkspaceMounts) || strings.Contains(value, gateAllAlpha):
+			v.forbidden(at, "set spec.featureGates instead: mounts need certificates, "+
+				"and shards that only their cluster reaches")
+		case len(v.setup.Spec.FeatureGates) > 0:
+			v.forbidden(at, "it replaces spec.featureGates: set all feature gates there")
+		}
+	}
+}
+
+// unexposed requires that only clients on its cluster reach a shard.
+func (v *validator) unexposed(p part) {
+	const why = "%s are enabled (spec.featureGates), so only its own cluster may reach a shard"
+	const mounts = "workspace mounts"
+	for _, f := range []struct{ name, value string }{{"url", p.url}, {"virtualWorkspaceURL", p.virtualWorkspaceURL}} {
+		if cl, _ := v.clusterOf(p); f.value != "" && !strings.HasSuffix(hostOf(f.value), ".svc."+cl.Domain) {
+			v.forbidden(p.path.Child(f.name), why, mounts)
+		}
+	}
+	if p.Expose.Type != v1alpha1.ExposeClusterIP {
+		v.forbidden(p.path.Child("expose"), why, mounts)
+	}
+	at, kind := p.path.Child("service"), p.Service["type"]
+	if kind == nil {
+		at, kind = field.NewPath("spec", "defaults", "service"), v.setup.Spec.Defaults.Service["type"]
+	}
+	if kind != nil && kind != string(v1alpha1.ExposeClusterIP) {
+		v.forbidden(at.Child("type"), why, mounts)
+	}
+	for _, o := range []serviceOverlay{
+		{p.path.Child("service"), p.Service},
+		{field.NewPath("spec", "defaults", "service"), v.setup.Spec.Defaults.Service},
+	} {
+		if ips, _ := o.overlay["externalIPs"].([]any); len(ips) > 0 {
+			v.forbidden(o.path.Child("externalIPs"), why, mounts)
+		}
+	}
+}
+
+// trust requires the authority of a front-proxy's own certificate where clients use one bundle for it and for servers
+// of the setup.
+func (v *validator) trust() {
+	proxies := v.setup.Spec.FrontProxies
+	unknown := func(f v1alpha1.FrontProxy) bool { return f.Serving != nil && f.Serving.CA == "" }
+	if len(v.errs) > 0 || !slices.ContainsFunc(proxies, unknown) {
+		return
+	}
+	for _, m := range topology.Build(v.setup).Mistrusted() {
+		i := slices.IndexFunc(proxies, func(f v1alpha1.FrontProxy) bool {
+			return topology.IDOf(topology.FrontProxy, f.Name) == m.Server.Component
+		})
+		v.unplaced(field.NewPath("spec", "frontProxies").Index(i).Child("serving", "ca"),
+			"%s dials %s and also %s at %s with the same kubeconfig, so it needs a bundle, and clients with a bundle "+
+				"do not use the authorities of their system: set the root certificate of the chain",
+			m.Client, m.Server, m.Other.Component, cmp.Or(m.Other.URL, m.Other.Host))
+	}
+}

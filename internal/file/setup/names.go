@@ -1,0 +1,206 @@
+package setup
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+const (
+	// maxName is the length of a DNS label, which is the limit of names of Services and volumes, and of label values.
+	maxName = 63
+	// maxStatefulSet leaves room for the hash in the label controller-revision-hash of its pods
+	// (kubernetes/kubernetes#64023).
+	maxStatefulSet = 52
+	// maxSecret is the limit of the names of all other objects, such as Secrets and ConfigMaps.
+	maxSecret = validation.DNS1123SubdomainMaxLength
+)
+
+// object is the name of an object that a setup will have.
+type object struct {
+	name  string
+	limit int
+	// path is the field that the name is derived from, and owner the component that the object belongs to.
+	path  *field.Path
+	owner string
+}
+
+// names checks all names, and the names of objects that are derived from them.
+func (v *validator) names() {
+	name, path := v.setup.Metadata.Name, metadataName()
+	switch {
+	case name == "":
+		v.required(path, "it is the prefix of every object")
+	case len(validation.IsDNS1123Label(name)) > 0:
+		v.invalid(path, name, labelFormat)
+	case len(validation.IsDNS1035Label(name)) > 0:
+		v.invalid(path, name, "must begin with a letter, because names of Services do")
+	}
+	if id := v.setup.Metadata.Installation; id != "" && !topology.IsInstallationID(id) {
+		v.invalid(field.NewPath("metadata", "installation"), id,
+			"must be the ID that kcpctl up prints: a name, a dash, and 8 letters or digits, such as demo-x7k2m9qd")
+	}
+	seen := map[topology.Kind]map[string]bool{}
+	for _, n := range v.named() {
+		v.name(n.path, n.name)
+		if seen[n.kind] == nil {
+			seen[n.kind] = map[string]bool{}
+		}
+		v.unique(n.path, n.name, seen[n.kind])
+		if n.kind == topology.Shard && n.name == topology.RootShardName {
+			v.invalid(n.path, n.name, "the root shard has this name")
+		}
+	}
+	v.objectNames()
+}
+
+// named is a component with a name in the file.
+type named struct {
+	kind topology.Kind
+	name string
+	path *field.Path
+	// parts are the last parts of the names of its objects. Nil: all parts of the kind.
+	parts []string
+}
+
+// named returns all components and kubeconfigs that have a name.
+func (v *validator) named() []named {
+	var out []named
+	for _, p := range v.parts {
+		if !p.kind.Singleton() {
+			out = append(out, named{kind: p.kind, name: p.name, path: p.namePath()})
+		}
+	}
+	for i, k := range v.setup.Spec.Kubeconfigs {
+		out = append(out, named{kind: topology.Kubeconfig, name: k.Name,
+			path: field.NewPath("spec", "kubeconfigs").Index(i).Child("name")})
+	}
+	return out
+}
+
+// deriving returns everything from whose names the names of objects are derived. The names of agents and of physical
+// clusters have other checks.
+func (v *validator) deriving() []named {
+	out, seen := v.named(), map[string]bool{}
+	for i, a := range v.setup.Spec.Agents {
+		if seen[a.Name] || len(validation.IsDNS1035Label(a.Name)) > 0 {
+			continue
+		}
+		seen[a.Name] = true
+		out = append(out, named{kind: topology.Agent, name: a.Name,
+			path: field.NewPath("spec", "agents").Index(i).Child("name")})
+	}
+	if w := v.setup.Spec.Workloads; w != nil {
+		p := field.NewPath("spec", "workloads")
+		out = append(out, named{kind: topology.Workloads, name: topology.ControllerName, path: metadataName()})
+		for i, c := range w.Clusters {
+			if first := slices.IndexFunc(w.Clusters, func(o v1alpha1.WorkloadCluster) bool { return o.Name == c.Name }); first == i && api.ValidateClusterName(c.Name) == nil {
+				n := named{kind: topology.Physical, name: c.Name, path: p.Child("clusters").Index(i).Child("name")}
+				if c.SyncMode != v1alpha1.SyncModePull {
+					n.parts = []string{topology.TokenPart}
+				}
+				out = append(out, n)
+			}
+		}
+	}
+	return out
+}
+
+// objects returns the names of all objects that could be too long or collide.
+func (v *validator) objects() []object {
+	var out []object
+	add := func(k topology.Kind, name string, path *field.Path, owner string, limit int, parts []string) {
+		setup := v.setup.Metadata.Name
+		out = append(out, object{topology.Object(setup, k, name), limit, path, owner})
+		for _, part := range parts {
+			out = append(out, object{topology.Object(setup, k, name, part), partLimit(part), path, owner})
+		}
+	}
+	for _, p := range v.parts {
+		add(p.kind, p.name, p.namePath(), p.path.String(), maxName, p.kind.Parts())
+		if p.etcd != nil && (*p.etcd).Managed != nil {
+			add(topology.Etcd, p.id().ShortName(), p.namePath(), p.path.String(), maxStatefulSet, topology.Etcd.Parts())
+		}
+	}
+	for _, n := range v.deriving() {
+		if n.kind == topology.Kubeconfig || n.kind == topology.Agent || n.kind == topology.Workloads ||
+			n.kind == topology.Physical {
+			parts := n.parts
+			if parts == nil {
+				parts = n.kind.Parts()
+			}
+			limit := maxName
+			if n.kind == topology.Kubeconfig {
+				limit = maxSecret // its only object is a Secret
+			}
+			add(n.kind, n.name, n.path, n.path.String(), limit, parts)
+		}
+	}
+	return out
+}
+
+// partLimit returns the limit of the name of an object with a last part. All but Services and ServiceAccounts may be
+// longer than a label.
+func partLimit(part string) int {
+	if slices.Contains([]string{topology.PeerService, topology.TokenPart}, part) {
+		return maxName
+	}
+	return maxSecret
+}
+
+// objectNames checks that the names of all objects are valid and unique.
+func (v *validator) objectNames() {
+	if len(v.errs) > 0 {
+		return // an invalid name makes the names of objects invalid
+	}
+	owners := map[string]string{}
+	longest := map[string]object{}
+	collided := map[string]bool{}
+	for _, o := range v.objects() {
+		if first, taken := owners[o.name]; taken && !collided[o.owner] {
+			v.invalid(o.path, v.nameAt(o.path), "its object %s would have the name of one of %s", o.name, first)
+			collided[o.owner] = true
+		} else if !taken {
+			owners[o.name] = o.owner
+		}
+		if at := o.path.String(); o.over() > longest[at].over() {
+			longest[at] = o
+		}
+	}
+	if o := longest[metadataName().String()]; o.over() > 0 {
+		v.tooLong(o)
+		return // with a shorter setup name, the others may be short enough
+	}
+	for _, n := range v.deriving() {
+		if o := longest[n.path.String()]; o.over() > 0 {
+			v.tooLong(o)
+		}
+	}
+}
+
+// nameAt returns the name at a path of named, or the setup's name.
+func (v *validator) nameAt(p *field.Path) string {
+	for _, n := range v.deriving() {
+		if n.path.String() == p.String() {
+			return n.name
+		}
+	}
+	return v.setup.Metadata.Name
+}
+
+// over returns the number of characters by which the name is too long.
+func (o object) over() int { return max(0, len(o.name)-o.limit) }
+
+func (v *validator) tooLong(o object) {
+	unit := "characters"
+	if o.over() == 1 {
+		unit = "character"
+	}
+	v.invalid(o.path, v.nameAt(o.path), "is %d %s too long: the name of the object %s has %d, and the limit is %d",
+		o.over(), unit, o.name, len(o.name), o.limit)
+}

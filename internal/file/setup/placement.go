@@ -1,0 +1,167 @@
+package setup
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+// placement checks that a component which is dialled from another cluster has a URL: within its own cluster a
+// component is reached by its Service, from elsewhere by its URL.
+func (v *validator) placement() {
+	if slices.ContainsFunc(v.parts, func(p part) bool { return !slices.Contains(v.clusterNames(), p.Cluster) }) {
+		return // unknown clusters are reported already
+	}
+	for _, p := range v.parts {
+		if p.kind == topology.FrontProxy || p.url != "" {
+			continue
+		}
+		if client := v.remoteClient(p); client != "" {
+			v.unplaced(p.path.Child("url"), "%s is on another cluster and dials it", client)
+		}
+	}
+	v.servedToTenants()
+	v.externalHostname()
+}
+
+// servedToTenants requires that an agent or the controller of workloads on another cluster reaches the virtual
+// workspaces of all shards: it dials the URL of every shard in an APIExportEndpointSlice, and front-proxies do not
+// forward these requests.
+func (v *validator) servedToTenants() {
+	separate := map[string]bool{}
+	for _, s := range v.setup.Spec.VirtualWorkspaces {
+		separate[s.Shard] = true
+	}
+	for _, p := range v.parts {
+		shard := p.kind.IsShard() && !separate[p.id().ShortName()]
+		if !shard && p.kind != topology.VirtualWorkspaces || p.url != "" || p.virtualWorkspaceURL != "" {
+			continue
+		}
+		tenants := v.tenants()
+		i := slices.IndexFunc(tenants, func(q part) bool { return q.Cluster != p.Cluster && !v.beside(q, p.Cluster) })
+		if i < 0 {
+			continue
+		}
+		at := p.path.Child("url")
+		if shard {
+			at = p.path.Child("virtualWorkspaceURL")
+		}
+		v.unplaced(at, "%s is on another cluster and dials its virtual workspaces%s", tenants[i].id(),
+			explained(tenants[i].kind))
+	}
+}
+
+// beside reports whether an agent is in another namespace of the Kubernetes cluster on which a server is: names of
+// Services lead there, too.
+func (v *validator) beside(p part, server string) bool {
+	if p.kind != topology.Agent {
+		return false
+	}
+	var of []v1alpha1.Cluster
+	for _, c := range v.setup.Spec.Clusters {
+		if c.Name == p.Cluster || c.Name == server {
+			of = append(of, c)
+		}
+	}
+	return len(of) == 2 && of[0].Context == of[1].Context && of[0].Kubeconfig == of[1].Kubeconfig
+}
+
+// explained refers to the check of the addresses that clients of a kind dial on other clusters.
+func explained(client topology.Kind) string {
+	switch client {
+	case topology.Agent:
+		return " (kcpctl explain KCP043)"
+	case topology.Physical:
+		return " (kcpctl explain KCP052)"
+	}
+	return ""
+}
+
+// tenants returns the agents, the controller of workloads and the syncers, except on unknown clusters, which are
+// reported already.
+func (v *validator) tenants() []part {
+	var out []part
+	for i := range v.setup.Spec.Agents {
+		a := &v.setup.Spec.Agents[i]
+		out = append(out, part{kind: topology.Agent, name: a.Name, Component: &v1alpha1.Component{Cluster: a.Cluster}})
+	}
+	if w := v.setup.Spec.Workloads; w != nil {
+		out = append(out, part{kind: topology.Workloads, name: topology.ControllerName,
+			Component: &v1alpha1.Component{Cluster: w.Cluster}})
+	}
+	known := v.clusterNames()
+	if w := v.setup.Spec.Workloads; w != nil {
+		for _, c := range w.Clusters {
+			if c.SyncMode != v1alpha1.SyncModePull {
+				continue
+			}
+			if c.Cluster == "" {
+				known = append(known, c.Name) // a place of its own
+			}
+			out = append(out, part{kind: topology.Physical, name: c.Name,
+				Component: &v1alpha1.Component{Cluster: topology.PlaceOf(c)}})
+		}
+	}
+	return slices.DeleteFunc(out, func(p part) bool { return !slices.Contains(known, p.Cluster) })
+}
+
+// dialers returns the components that dial others, with the tenants.
+func (v *validator) dialers() []part { return append(slices.Clone(v.parts), v.tenants()...) }
+
+// originPlacement marks fields that are required only because of the placement of components.
+const originPlacement = "placement"
+
+func (v *validator) unplaced(p *field.Path, format string, args ...any) {
+	v.required(p, format, args...)
+	v.errs[len(v.errs)-1].Origin = originPlacement
+}
+
+// remoteClient returns a component on another cluster that dials p. It is empty if no component does.
+func (v *validator) remoteClient(p part) topology.ID {
+	for _, q := range v.parts {
+		if q.Cluster != p.Cluster && q.inTopology().Dials(p.inTopology()) {
+			return q.id()
+		}
+	}
+	return ""
+}
+
+// externalHostname is required if a component dials a front-proxy on another cluster.
+func (v *validator) externalHostname() {
+	choices := v.frontProxyChoices()
+	for _, p := range v.dialers() {
+		if !p.kind.Dials(topology.FrontProxy) {
+			continue
+		}
+		i := topology.ChooseFrontProxy(choices, p.frontProxy, p.Cluster)
+		named := v.setup.Spec.FrontProxies[i].External.Hostname != "" || i == 0 && v.setup.Spec.External.Hostname != ""
+		if choices[i].Cluster == p.Cluster || named || v.beside(p, choices[i].Cluster) {
+			continue
+		}
+		at, which := field.NewPath("spec", "external", "hostname"), "the first one"
+		if i > 0 {
+			at, which = field.NewPath("spec", "frontProxies").Index(i).Child("external", "hostname"), choices[i].Name
+		}
+		v.unplaced(at, "%s has no front-proxy on its cluster and dials %s from outside", p.id(), which)
+		return
+	}
+}
+
+// frontProxyChoices are the front-proxies that components may dial.
+func (v *validator) frontProxyChoices() []topology.FrontProxyChoice {
+	return frontProxyChoices(&v.setup.Spec)
+}
+
+func frontProxyChoices(spec *v1alpha1.Spec) []topology.FrontProxyChoice {
+	var out []topology.FrontProxyChoice
+	for i := range spec.FrontProxies {
+		f := &spec.FrontProxies[i]
+		a := topology.FrontProxyAuthentication(spec.Authentication, f.Authentication)
+		out = append(out, topology.FrontProxyChoice{Name: f.Name, Cluster: f.Cluster,
+			ClientCertificates: a.ClientCertificates})
+	}
+	return out
+}

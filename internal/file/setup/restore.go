@@ -1,0 +1,159 @@
+package setup
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Restore returns the file with the content of another one, such as an earlier revision. Fields that mean the same in
+// both are kept as they are written, with their comments, and so are the comments of fields with another value. If that
+// is not possible, for instance because the file has anchors, the result has the text of the other one, and kept is
+// false.
+func (f *File) Restore(other *File) (restored *File, kept bool, err error) {
+	if sameSetup(f, other) {
+		return f, true, nil
+	}
+	if text, err := f.merged(other); err == nil && text != nil {
+		if restored, err := ParseWith(f.Name, text, f.files); err == nil && sameSetup(restored, other) {
+			return restored, true, nil
+		}
+	}
+	restored, err = ParseWith(f.Name, other.Data, f.files)
+	return restored, false, err
+}
+
+// sameSetup reports whether two files mean the same.
+func sameSetup(a, b *File) bool {
+	x, err := Marshal(a.Setup)
+	if err != nil {
+		return false
+	}
+	y, err := Marshal(b.Setup)
+	return err == nil && bytes.Equal(x, y)
+}
+
+// merged returns the text of the file with the values of another one. It is nil for a file with anchors.
+func (f *File) merged(other *File) ([]byte, error) {
+	text, problem := parseYAML(f.Data)
+	if problem != nil {
+		return nil, Errors{*problem}
+	}
+	if hasAlias(text) {
+		return nil, nil
+	}
+	var trees [2]yaml.Node
+	for i, s := range []*File{f, other} {
+		data, err := Marshal(s.Setup)
+		if err != nil {
+			return nil, err
+		}
+		if err := yaml.Unmarshal(data, &trees[i]); err != nil {
+			return nil, fmt.Errorf("read the setup of %s: %w", s.Name, err)
+		}
+	}
+	mergeNode(text, trees[0].Content[0], trees[1].Content[0])
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	enc.CompactSeqIndent()
+	if err := enc.Encode(text); err != nil {
+		return nil, fmt.Errorf("write the setup of %s: %w", f.Name, err)
+	}
+	return out.Bytes(), enc.Close()
+}
+
+func hasAlias(n *yaml.Node) bool {
+	return n.Kind == yaml.AliasNode || n.Anchor != "" || slices.ContainsFunc(n.Content, hasAlias)
+}
+
+// mergeNode makes a node of a text mean what it shall be. was is its meaning, with all defaults: what is equal there is
+// not changed.
+func mergeNode(text, was, now *yaml.Node) {
+	switch {
+	case was != nil && sameValue(was, now):
+	case text.Kind == yaml.MappingNode && now.Kind == yaml.MappingNode:
+		mergeObject(text, was, now)
+	case text.Kind == yaml.SequenceNode && now.Kind == yaml.SequenceNode && was != nil && haveNames(text) &&
+		haveNames(was) && haveNames(now):
+		mergeList(text, was, now)
+	default:
+		text.Kind = now.Kind
+		text.Tag = now.Tag
+		text.Value = now.Value
+		text.Style = now.Style
+		text.Content = now.Content
+	}
+}
+
+func mergeObject(text, was, now *yaml.Node) {
+	for i := len(text.Content) - 2; i >= 0; i -= 2 {
+		if lookup(now, text.Content[i].Value) == nil {
+			text.Content = slices.Delete(text.Content, i, i+2)
+		}
+	}
+	for i := 0; i < len(now.Content); i += 2 {
+		key := now.Content[i]
+		value := now.Content[i+1]
+		before := lookup(was, key.Value)
+		if before != nil && sameValue(before, value) {
+			continue
+		}
+		at := lookup(text, key.Value)
+		if at == nil {
+			at = &yaml.Node{Kind: value.Kind, Tag: value.Tag}
+			text.Content = append(text.Content, key, at)
+		}
+		mergeNode(at, before, value)
+	}
+}
+
+// mergeList merges lists of objects with names.
+func mergeList(text, was, now *yaml.Node) {
+	var items []*yaml.Node
+	for _, item := range now.Content {
+		name := lookup(item, nameKey).Value
+		at, before := itemNamed(text, name), itemNamed(was, name)
+		if at == nil || before == nil {
+			items = append(items, item)
+			continue
+		}
+		mergeNode(at, before, item)
+		items = append(items, at)
+	}
+	text.Content = items
+}
+
+// nameKey is the key of the name of an item of a list.
+const nameKey = "name"
+
+// haveNames reports whether all items of a list are objects with different names.
+func haveNames(list *yaml.Node) bool {
+	seen := map[string]bool{}
+	for _, item := range list.Content {
+		name := lookup(item, nameKey)
+		if name == nil || seen[name.Value] {
+			return false
+		}
+		seen[name.Value] = true
+	}
+	return true
+}
+
+func itemNamed(list *yaml.Node, name string) *yaml.Node {
+	for _, item := range list.Content {
+		if lookup(item, nameKey).Value == name {
+			return item
+		}
+	}
+	return nil
+}
+
+// sameValue reports whether two nodes mean the same.
+func sameValue(a, b *yaml.Node) bool {
+	var x, y any
+	return a.Decode(&x) == nil && b.Decode(&y) == nil && reflect.DeepEqual(x, y)
+}

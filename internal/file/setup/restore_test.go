@@ -1,0 +1,94 @@
+package setup
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const commented = `# The setup of the team.
+apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  version: v0.32.3 # newest
+  # Shards of the EU.
+  shards:
+  # holds most workspaces
+  - name: alpha
+    labels: {region: eu}
+  - name: beta # to be removed
+  rootShard:
+    replicas: 2
+`
+
+func TestRestore(t *testing.T) {
+	for name, tc := range map[string]struct {
+		file, other, want string
+		replaced          bool
+	}{
+		"the same": {commented, commented, commented, false},
+		"another value, an item less and a field more": {commented, `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  version: v0.32.2
+  shards: [{name: alpha, labels: {region: us}}]
+  rootShard: {replicas: 2}
+  cacheServer: {}
+`, `# The setup of the team.
+apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  version: v0.32.2 # newest
+  # Shards of the EU.
+  shards:
+  # holds most workspaces
+  - name: alpha
+    labels: {region: us}
+  rootShard:
+    replicas: 2
+`, false},
+		"anchors": {`apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  shards:
+  - {name: alpha, labels: &l {region: eu}}
+  - {name: beta, labels: *l}
+`, "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, other := read(t, tc.file), read(t, tc.other)
+			// A revision has all defaults.
+			text, err := Marshal(other.Setup)
+			require.NoError(t, err)
+			revision, err := Parse("revision 1", text)
+			require.NoError(t, err)
+
+			restored, kept, err := f.Restore(revision)
+			require.NoError(t, err)
+			require.Equal(t, tc.replaced, !kept)
+			require.Equal(t, other.Setup, restored.Setup)
+			if tc.replaced {
+				require.Equal(t, string(text), string(restored.Data))
+				return
+			}
+			require.Contains(t, string(restored.Data), tc.want)
+		})
+	}
+}
+
+// Every valid file can become every other one.
+func TestRestoreAnyFile(t *testing.T) {
+	all := valid(t)
+	for from, data := range all {
+		for to, other := range all {
+			f, want := read(t, string(data)), read(t, string(other))
+			restored, _, err := f.Restore(want)
+			require.NoError(t, err, "%s from %s", to, from)
+			require.True(t, sameSetup(restored, want), "%s from %s", to, from)
+		}
+	}
+}

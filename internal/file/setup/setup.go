@@ -1,0 +1,157 @@
+// Package setup reads, validates and edits setup files. Decoding is strict and keeps positions, so one run reports
+// every problem of a file.
+package setup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/kcpctl/kcpctl/internal/api/release"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// Stdin is the path that stands for standard input.
+const Stdin = "-"
+
+// StdinName is the name of standard input in messages.
+const StdinName = "<stdin>"
+
+// File is a parsed setup file.
+type File struct {
+	// Name is its name in messages: its path, or <stdin>.
+	Name string
+	// Data is its text.
+	Data []byte
+	// Setup is its validated content with all defaults.
+	Setup *v1alpha1.Setup
+
+	positions positions
+	// files reads the files that it refers to. It is nil if they cannot be read.
+	files Files
+	// warnings are the problems of published resources that are probably mistakes.
+	warnings []string
+}
+
+// Load reads the setup file at path, or stdin if path is Stdin, and the files that it refers to: relative to the file,
+// or to the current directory. It fails like Parse, or with a *clierr.Error with code BadInput if the file cannot be
+// read.
+func Load(path string, stdin io.Reader) (*File, error) {
+	if path == Stdin {
+		data, err := io.ReadAll(stdin)
+		if err != nil {
+			return nil, fmt.Errorf("read setup from stdin: %w", err)
+		}
+		return ParseWith(StdinName, data, directory("."))
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, clierr.New(clierr.BadInput, "create one with kcpctl init, or name another one with -f",
+			"setup file %s does not exist", path)
+	}
+	if err != nil {
+		return nil, clierr.New(clierr.BadInput, "", "read setup: %w", err)
+	}
+	return ParseWith(path, data, directory(filepath.Dir(path)))
+}
+
+// Parse reads a setup from the text of a file called name, which refers to no other file. If the file is invalid, the
+// error is a *clierr.Error with code BadInput that wraps Errors, all problems of the file.
+func Parse(name string, data []byte) (*File, error) { return ParseWith(name, data, nil) }
+
+// ParseWith reads a setup like Parse, with the files that it refers to. Setup has their content instead of their names.
+func ParseWith(name string, data []byte, files Files) (*File, error) {
+	root, problem := parseYAML(data)
+	if problem != nil {
+		return nil, Errors{*problem}.in(name)
+	}
+	d := newDecoder()
+	s, err := d.setup(root)
+	if err != nil {
+		return nil, fmt.Errorf("decode %s: %w", name, err)
+	}
+	p := &publisher{decoder: d, setup: s, files: files}
+	if !d.aborted {
+		SetDefaults(s)
+		p.problems = d.located(Validate(s))
+		if err := p.published(); err != nil {
+			return nil, err
+		}
+	}
+	if problems := append(d.problems, p.problems...); len(problems) > 0 {
+		return nil, &clierr.Error{Err: problems.in(name), Code: clierr.BadInput, Hint: p.hint}
+	}
+	f := &File{Name: name, Data: data, Setup: s, positions: d.positions, files: files}
+	for _, note := range p.notes.sorted(name) {
+		f.warnings = append(f.warnings, note.String())
+	}
+	return f, nil
+}
+
+// Position returns the line and column, from 1, of a field such as spec.shards[1].name: of its value if that is a
+// scalar, else of its key. For a field that is not in the file it returns the position of the closest parent.
+func (f *File) Position(path string) (line, column int) {
+	pos, _ := f.positions.of(path)
+	return pos.line, pos.column
+}
+
+// Notes returns warnings about a valid file: what published resources probably do not mean, and one for each release of
+// kcp and of the api-syncagent that is newer than the newest supported one.
+func (f *File) Notes() []string {
+	spec := &f.Setup.Spec
+	versions := []string{spec.Version, spec.Image.Tag}
+	for _, p := range parts(f.Setup) {
+		versions = append(versions, p.Image.Tag)
+	}
+	out := append(slices.Clone(f.warnings), exposures(f.Setup)...)
+	out = append(out, doubtfulFlags(f.Setup)...)
+	for _, v := range versions {
+		if note := release.NewerNote(v); note != "" && !slices.Contains(out, note) {
+			out = append(out, note)
+		}
+	}
+	for _, a := range spec.Agents {
+		if note := release.NewerAgentNote(a.Version); note != "" && !slices.Contains(out, note) {
+			out = append(out, note)
+		}
+	}
+	return out
+}
+
+// setup decodes the root node of a document and collects all problems. It omits fields that it cannot decode.
+func (d *decoder) setup(root *yaml.Node) (*v1alpha1.Setup, error) {
+	s := &v1alpha1.Setup{}
+	d.note(nil, root, root)
+	if d.checkKind(root); d.aborted {
+		return s, nil
+	}
+	tree, ok := d.value(root, setupType(), nil)
+	if !ok {
+		return s, nil
+	}
+	data, err := json.Marshal(tree)
+	if err != nil {
+		return nil, err
+	}
+	return s, kjson.UnmarshalCaseSensitivePreserveInts(data, s)
+}
+
+// checkKind checks that the document is a setup. If it is not, no further problem is reported.
+func (d *decoder) checkKind(root *yaml.Node) {
+	for _, want := range []struct{ key, value string }{{"apiVersion", v1alpha1.APIVersion}, {"kind", v1alpha1.KindSetup}} {
+		if n := lookup(root, want.key); n != nil && n.Value != want.value {
+			d.aborted = true
+			d.report(field.NewPath(want.key), n, mustBe(want.value, n), "")
+		}
+	}
+}

@@ -1,0 +1,349 @@
+package setup
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+// minCAValidity is the minimum validity of a CA. Certificates must be renewed within it.
+const minCAValidity = time.Hour
+
+// maxLogLevel is the highest -v that Kubernetes documents.
+const maxLogLevel = 10
+
+// Validate returns all problems of a setup with defaults.
+func Validate(s *v1alpha1.Setup) field.ErrorList {
+	v := newValidator(s)
+	v.document()
+	v.names()
+	v.spec()
+	for _, p := range v.parts {
+		v.component(p)
+	}
+	v.exposed()
+	v.services()
+	v.aliases()
+	v.etcds()
+	v.shardLabels()
+	v.virtualWorkspaces()
+	v.authentication()
+	v.frontProxies()
+	v.kubeconfigs()
+	v.workspaces()
+	v.agents()
+	v.workloads()
+	v.featureGates()
+	v.flags()
+	v.placement()
+	v.trust()
+	return v.errs
+}
+
+// validator collects the problems of a setup.
+type validator struct {
+	setup *v1alpha1.Setup
+	parts []part
+	errs  field.ErrorList
+	// patterns caches compiled patterns, because a setup can have a thousand shards.
+	patterns map[string]*regexp.Regexp
+}
+
+func newValidator(s *v1alpha1.Setup) *validator {
+	return &validator{setup: s, parts: parts(s), patterns: map[string]*regexp.Regexp{}}
+}
+
+func (v *validator) invalid(p *field.Path, value any, format string, args ...any) {
+	v.errs = append(v.errs, field.Invalid(p, value, fmt.Sprintf(format, args...)))
+}
+
+func (v *validator) required(p *field.Path, format string, args ...any) {
+	v.errs = append(v.errs, field.Required(p, fmt.Sprintf(format, args...)))
+}
+
+func (v *validator) forbidden(p *field.Path, format string, args ...any) {
+	v.errs = append(v.errs, field.Forbidden(p, fmt.Sprintf(format, args...)))
+}
+
+// oneOf requires one of some values.
+func oneOf[T ~string](v *validator, p *field.Path, value T, known ...T) {
+	var names []string
+	for _, k := range known {
+		if value == k {
+			return
+		}
+		names = append(names, string(k))
+	}
+	v.errs = append(v.errs, &field.Error{
+		Type: field.ErrorTypeNotSupported, Field: p.String(), BadValue: value,
+		Detail: "known: " + strings.Join(names, ", "),
+	})
+}
+
+// reference requires the name of something that exists.
+func (v *validator) reference(p *field.Path, what, name string, known []string) {
+	if slices.Contains(known, name) {
+		return
+	}
+	v.errs = append(v.errs, &field.Error{
+		Type: field.ErrorTypeNotFound, Field: p.String(), BadValue: name,
+		Detail: fmt.Sprintf("%s not found, known: %s", what, strings.Join(known, ", ")),
+	})
+}
+
+// unique requires a value that is not in seen, and adds it.
+func (v *validator) unique(p *field.Path, value string, seen map[string]bool) {
+	if value != "" && seen[value] {
+		v.errs = append(v.errs, field.Duplicate(p, value))
+	}
+	seen[value] = true
+}
+
+func (v *validator) document() {
+	for _, f := range []struct{ key, got, want string }{
+		{"apiVersion", v.setup.APIVersion, v1alpha1.APIVersion}, {"kind", v.setup.Kind, v1alpha1.KindSetup},
+	} {
+		if f.got == "" {
+			v.required(field.NewPath(f.key), "must be %s", f.want)
+		} else if f.got != f.want {
+			v.invalid(field.NewPath(f.key), f.got, "must be %s", f.want)
+		}
+	}
+}
+
+func (v *validator) spec() {
+	spec, path := &v.setup.Spec, field.NewPath("spec")
+	v.release(path.Child("version"), spec.Version)
+	v.image(path.Child("image"), spec.Image)
+	v.external(path.Child("external"), spec.External)
+	for i := range spec.FrontProxies {
+		v.external(path.Child("frontProxies").Index(i).Child("external"), spec.FrontProxies[i].External)
+	}
+	if first := spec.FrontProxies[0].External; first.Hostname != "" && spec.External.Hostname != "" &&
+		first != spec.External {
+		v.forbidden(path.Child("external"), "conflicts with the address of the first front-proxy: set only one of them")
+	}
+	v.clusters(path.Child("clusters"), spec.Clusters)
+	v.pki(path.Child("pki"), spec.PKI)
+	v.defaults(path.Child("defaults"), spec.Defaults)
+	if t := spec.TakeOver; t != nil && t.RootShard == "" {
+		v.required(path.Child("takeOver", "rootShard"), "the name of the RootShard of kcp-operator")
+	} else if t != nil {
+		v.subdomain(path.Child("takeOver", "rootShard"), t.RootShard)
+	}
+}
+
+func (v *validator) external(p *field.Path, e v1alpha1.External) {
+	switch {
+	case e.Hostname != "":
+		v.host(p.Child("hostname"), e.Hostname)
+		if e.Port != 0 { // the port of a NodePort has no default
+			v.port(p.Child("port"), e.Port)
+		}
+	case e.Port != 0:
+		v.required(p.Child("hostname"), "a port needs a hostname")
+	}
+}
+
+func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
+	type place struct{ context, kubeconfig, namespace string }
+	seen := map[string]bool{}
+	places := map[place]string{}
+	for i, c := range all {
+		at, pl := p.Index(i), place{c.Context, c.Kubeconfig, c.Namespace}
+		v.name(at.Child("name"), c.Name)
+		v.unique(at.Child("name"), c.Name, seen)
+		v.label(at.Child("namespace"), c.Namespace)
+		v.subdomain(at.Child("domain"), c.Domain)
+		if len(c.AsGroups) > 0 && c.As == "" {
+			v.required(at.Child("as"), "asGroups need a user")
+		}
+		for n, group := range c.AsGroups {
+			if group == "" {
+				v.required(at.Child("asGroups").Index(n), "")
+			}
+		}
+		for _, problem := range validation.IsValidLabelValue(c.Region) {
+			v.invalid(at.Child("region"), c.Region, "%s", problem)
+		}
+		v.ipFamilies(at, c)
+		if c.Workspace != "" {
+			v.workspacePath(at.Child("workspace"), c.Workspace)
+		}
+		if other, taken := places[pl]; taken {
+			v.invalid(at.Child("name"), c.Name, "cluster %s has the same context, kubeconfig and namespace", other)
+		}
+		places[pl] = c.Name
+	}
+}
+
+// ipFamilies checks the address families of the Services on a cluster.
+func (v *validator) ipFamilies(at *field.Path, c v1alpha1.Cluster) {
+	list, seen := at.Child("ipFamilies"), map[string]bool{}
+	if c.IPFamilyPolicy != "" {
+		oneOf(v, at.Child("ipFamilyPolicy"), c.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack,
+			corev1.IPFamilyPolicyPreferDualStack,
+			corev1.IPFamilyPolicyRequireDualStack)
+	}
+	for n, f := range c.IPFamilies {
+		oneOf(v, list.Index(n), f, corev1.IPv4Protocol, corev1.IPv6Protocol)
+		v.unique(list.Index(n), string(f), seen)
+	}
+	const why = "two IP families need PreferDualStack or RequireDualStack"
+	switch {
+	case len(c.IPFamilies) > 1 && c.IPFamilyPolicy == "":
+		v.required(at.Child("ipFamilyPolicy"), why)
+	case len(c.IPFamilies) > 1 && c.IPFamilyPolicy == corev1.IPFamilyPolicySingleStack:
+		v.invalid(at.Child("ipFamilyPolicy"), c.IPFamilyPolicy, why)
+	}
+}
+
+func (v *validator) pki(p *field.Path, k v1alpha1.PKI) {
+	oneOf(v, p.Child("store"), k.Store, v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory)
+	oneOf(v, p.Child("keyAlgorithm"), k.KeyAlgorithm, v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384, v1alpha1.KeyRSA2048,
+		v1alpha1.KeyRSA4096)
+	if k.Store == v1alpha1.PKIStoreCluster && k.Directory != "" {
+		v.forbidden(p.Child("directory"), "only the store %s uses it", v1alpha1.PKIStoreDirectory)
+	}
+	if ca := k.CAValidity.Duration; ca < minCAValidity {
+		v.invalid(p.Child("caValidity"), inHours(ca), "must be at least %s", inHours(minCAValidity))
+	}
+	v.validity(p.Child("certificateValidity"), k.CertificateValidity.Duration)
+}
+
+// validity requires that a certificate is valid for at most as long as its CA.
+func (v *validator) validity(p *field.Path, d time.Duration) {
+	ca := v.setup.Spec.PKI.CAValidity.Duration
+	if d <= 0 {
+		v.invalid(p, inHours(d), "must be greater than 0")
+	} else if d > ca {
+		v.invalid(p, inHours(d), "must be at most spec.pki.caValidity, %s", inHours(ca))
+	}
+}
+
+// defaults checks the fields that spec.defaults and every component share.
+func (v *validator) defaults(p *field.Path, d v1alpha1.Defaults) {
+	if d.Replicas != nil && *d.Replicas < 1 {
+		v.invalid(p.Child("replicas"), *d.Replicas, "must be at least 1")
+	}
+	if d.LogLevel != nil && (*d.LogLevel < 0 || *d.LogLevel > maxLogLevel) {
+		v.invalid(p.Child("logLevel"), *d.LogLevel, "must be between 0 and %d", maxLogLevel)
+	}
+	v.resources(p.Child("resources"), d.Resources)
+	v.args(p.Child("extraArgs"), d.ExtraArgs)
+}
+
+func (v *validator) component(p part) {
+	v.reference(p.path.Child("cluster"), "cluster", p.Cluster, v.clusterNames())
+	v.image(p.path.Child("image"), p.Image)
+	v.defaults(p.path, p.Defaults)
+	if p.url != "" && p.url != v1alpha1.AddressAuto {
+		v.url(p.path.Child("url"), p.url, "https")
+	}
+}
+
+func (v *validator) resources(p *field.Path, r *corev1.ResourceRequirements) {
+	if r == nil {
+		return
+	}
+	v.quantities(p.Child("requests"), r.Requests)
+	v.quantities(p.Child("limits"), r.Limits)
+	for _, name := range sortedNames(r.Requests) {
+		request := r.Requests[name]
+		if limit, ok := r.Limits[name]; ok && request.Cmp(limit) > 0 {
+			v.invalid(p.Child("requests").Key(string(name)), request.String(),
+				"must be at most the limit, %s", limit.String())
+		}
+	}
+}
+
+func (v *validator) quantities(p *field.Path, list corev1.ResourceList) {
+	for _, name := range sortedNames(list) {
+		if q := list[name]; q.Sign() < 0 {
+			v.invalid(p.Key(string(name)), q.String(), "must not be negative")
+		}
+	}
+}
+
+func (v *validator) storage(p *field.Path, q *resource.Quantity, class string) {
+	if q != nil && q.Sign() <= 0 {
+		v.invalid(p.Child("storage"), q.String(), "must be greater than 0")
+	}
+	if class != "" {
+		v.subdomain(p.Child("storageClassName"), class)
+	}
+}
+
+// shardLabels checks the labels of the shards in kcp.
+func (v *validator) shardLabels() {
+	check := func(p *field.Path, all map[string]string) {
+		v.labelMap(p.Child("labels"), all)
+		if _, set := all["name"]; set {
+			v.forbidden(p.Child("labels").Key("name"), "kcp sets this label to the name of the shard")
+		}
+	}
+	check(field.NewPath("spec", "rootShard"), v.setup.Spec.RootShard.Labels)
+	for i, s := range v.setup.Spec.Shards {
+		check(field.NewPath("spec", "shards").Index(i), s.Labels)
+	}
+}
+
+// labelMap requires valid labels.
+func (v *validator) labelMap(p *field.Path, all map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		for _, problem := range append(content.IsLabelKey(key), validation.IsValidLabelValue(all[key])...) {
+			v.invalid(p.Key(key), all[key], "%s", problem)
+		}
+	}
+}
+
+// virtualWorkspaces checks that each server serves one shard, and that no two serve the same.
+func (v *validator) virtualWorkspaces() {
+	for i, s := range v.setup.Spec.Shards {
+		v.virtualWorkspaceURL(field.NewPath("spec", "shards").Index(i), s.ShardSpec)
+	}
+	v.virtualWorkspaceURL(field.NewPath("spec", "rootShard"), v.setup.Spec.RootShard.ShardSpec)
+	servers := map[string]string{}
+	for i, s := range v.setup.Spec.VirtualWorkspaces {
+		p := field.NewPath("spec", "virtualWorkspaces").Index(i).Child("shard")
+		v.reference(p, "shard", s.Shard, v.shardNames())
+		if other, taken := servers[s.Shard]; taken {
+			v.invalid(p, s.Shard, "%s already serves this shard", other)
+		}
+		servers[s.Shard] = string(topology.IDOf(topology.VirtualWorkspaces, s.Name))
+	}
+}
+
+func (v *validator) virtualWorkspaceURL(p *field.Path, s v1alpha1.ShardSpec) {
+	if s.VirtualWorkspaceURL != "" {
+		v.url(p.Child("virtualWorkspaceURL"), s.VirtualWorkspaceURL, "https")
+	}
+}
+
+func (v *validator) clusterNames() []string {
+	var out []string
+	for _, c := range v.setup.Spec.Clusters {
+		out = append(out, c.Name)
+	}
+	return out
+}
+
+func (v *validator) shardNames() []string {
+	out := []string{topology.RootShardName}
+	for _, s := range v.setup.Spec.Shards {
+		out = append(out, s.Name)
+	}
+	return out
+}

@@ -1,0 +1,70 @@
+// Package atomicfile replaces files atomically: a reader sees the old content or the new one, also after a crash.
+package atomicfile
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Write replaces the content of the file at path. The file gets this mode, whatever the old one had; until it has its
+// name, only its owner can read it. A symbolic link at path is replaced, not followed. The directory must exist.
+func Write(path string, data []byte, mode fs.FileMode) error {
+	return WriteFrom(path, bytes.NewReader(data), mode)
+}
+
+// WriteIn is Write for a file in a directory: no symbolic link leads it out of there.
+func WriteIn(root *os.Root, path string, data []byte, mode fs.FileMode) error {
+	if info, err := root.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
+		return &fs.PathError{Op: "write", Path: path, Err: errors.New("not a regular file")}
+	}
+	name := filepath.Join(filepath.Dir(path), ".kcpctl-"+rand.Text())
+	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = root.Rename(name, path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, errors.Join(err, root.Remove(name)))
+	}
+	return nil
+}
+
+// WriteFrom is Write with content from a reader.
+func WriteFrom(path string, content io.Reader, mode fs.FileMode) error {
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
+		return &fs.PathError{Op: "write", Path: path, Err: errors.New("not a regular file")}
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".kcpctl-*") // with mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = io.Copy(f, content)
+	if err == nil {
+		err = f.Chmod(mode)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+	}
+	return nil
+}

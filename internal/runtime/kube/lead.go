@@ -1,0 +1,81 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube/lease"
+)
+
+// leadInterval is the time between two attempts to take a Lease that another process holds.
+const leadInterval = 5 * time.Second
+
+// Lead is a Lease that one of several processes of a server holds.
+type Lead struct {
+	// Config is the connection to the API server or to the workspace with the Lease.
+	Config *rest.Config
+	// Namespace and Name identify the Lease.
+	Namespace, Name string
+	Holder          Holder
+	Now             func() time.Time
+	Notify          cluster.Notify
+}
+
+// Run waits until this process holds the Lease, and runs a function while it does. It fails if the Lease is lost:
+// another process may have taken over.
+func (l Lead) Run(ctx context.Context, f func(context.Context) error) error {
+	d, err := dynamic.NewForConfig(l.Config)
+	if err != nil {
+		return fmt.Errorf("client for %s: %w", l.Config.Host, err)
+	}
+	hc, err := rest.HTTPClientFor(l.Config)
+	if err != nil {
+		return fmt.Errorf("client for %s: %w", l.Config.Host, err)
+	}
+	api := cluster.API{Server: l.Config.Host, Dynamic: d, HTTP: hc}
+	cl, err := cluster.New(topology.Cluster{Name: l.Config.Host, Namespace: l.Namespace}, cluster.Options{
+		API: func(topology.Cluster) (*cluster.API, error) { return &api, nil }, Now: l.Now, Notify: l.Notify,
+	})
+	if err != nil {
+		return err
+	}
+	k := lease.Locker{Cluster: cl, Setup: l.Name, Name: l.Name, Holder: l.Holder, Now: l.Now, Notify: l.Notify}
+	lock, err := wait(ctx, &k)
+	if err != nil {
+		return err
+	}
+	defer lock.Release(context.WithoutCancel(ctx))
+	if err := f(lock.Context()); err != nil {
+		return err
+	}
+	if cause := context.Cause(lock.Context()); errors.Is(cause, lease.ErrLost) {
+		return cause
+	}
+	return nil
+}
+
+// wait takes the Lease as soon as no other process holds it.
+func wait(ctx context.Context, k *lease.Locker) (*lease.Lock, error) {
+	for notified := false; ; notified = true {
+		lock, err := k.Acquire(ctx)
+		if err == nil || clierr.Code(err) != clierr.Conflict {
+			return lock, err
+		}
+		if !notified {
+			k.Notify("waiting: %v", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(leadInterval):
+		}
+	}
+}

@@ -1,0 +1,128 @@
+// Package physical is a client for a cluster that is not one of the setup: a cluster of spec.workloads, or the one
+// whose APIs an agent on this machine publishes. It reads and writes objects with the user's kubeconfig, and issues the
+// credential of the syncer or the agent, so that the kubeconfig of the user is not stored.
+package physical
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// Client is a client for a physical cluster. Errors of the API server are returned as they are, for their reasons.
+type Client struct {
+	cluster *cluster.Client
+	// server is the URL at which others reach the API server. Empty: the URL in the kubeconfig.
+	server string
+	now    func() time.Time
+}
+
+// New finds a cluster as kubectl does. server is the URL at which others reach its API server; empty: the URL in the
+// kubeconfig. It sends no request.
+func New(c topology.Cluster, server string, o cluster.Options) (*Client, error) {
+	cl, err := cluster.New(c, o)
+	if err != nil {
+		return nil, clierr.New(clierr.Failed,
+			"correct the context and the kubeconfig of the cluster in the setup file", "%w", err)
+	}
+	return &Client{cluster: cl, server: server, now: o.Now}, nil
+}
+
+// Cluster returns the client for the API server.
+func (c *Client) Cluster() *cluster.Client { return c.cluster }
+
+// Object returns an object, or nil if it does not exist.
+func (c *Client) Object(ctx context.Context, p kcp.Place) (*unstructured.Unstructured, error) {
+	if err := c.connect(ctx); err != nil {
+		return nil, err
+	}
+	o, err := c.resource(p).Get(ctx, p.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return o, c.in(err)
+}
+
+// Objects lists the objects of a kind in a namespace, with a selector for labels.
+func (c *Client) Objects(ctx context.Context, p kcp.Place, selector string) ([]unstructured.Unstructured, error) {
+	if err := c.connect(ctx); err != nil {
+		return nil, err
+	}
+	list, err := c.resource(p).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if apierrors.IsNotFound(err) { // the API is not served
+		return nil, nil
+	}
+	if err != nil {
+		return nil, c.in(err)
+	}
+	return list.Items, nil
+}
+
+// DeleteNamespace deletes a namespace if it is empty. Otherwise it returns an object that is in it. It does not wait
+// until the namespace is gone.
+func (c *Client) DeleteNamespace(ctx context.Context, seen *unstructured.Unstructured) (rest string, err error) {
+	contents, err := c.cluster.Contents(ctx, seen.GetName())
+	if err != nil || len(contents) > 0 {
+		return slices.Concat(contents, []string{""})[0], err
+	}
+	err = c.DeleteObject(ctx, kcp.Place{GroupVersionKind: seen.GroupVersionKind(), Name: seen.GetName()}, seen)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	return "", err
+}
+
+// ApplyObject applies an object by server-side apply, and returns the result. With dryRun nothing is written. With
+// force it takes over fields that other managers own.
+func (c *Client) ApplyObject(ctx context.Context, p kcp.Place, o *unstructured.Unstructured,
+	dryRun, force bool) (*unstructured.Unstructured, error) {
+	if err := c.connect(ctx); err != nil {
+		return nil, err
+	}
+	options := metav1.ApplyOptions{FieldManager: kcp.FieldManager, Force: force}
+	if dryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	out, err := c.resource(p).Apply(ctx, p.Name, o, options)
+	return out, c.in(err)
+}
+
+// DeleteObject deletes an object if it is still the one that was seen: it has the same UID and resourceVersion.
+func (c *Client) DeleteObject(ctx context.Context, p kcp.Place, seen *unstructured.Unstructured) error {
+	if err := c.connect(ctx); err != nil {
+		return err
+	}
+	uid, version, background := seen.GetUID(), seen.GetResourceVersion(), metav1.DeletePropagationBackground
+	return c.in(c.resource(p).Delete(ctx, p.Name, metav1.DeleteOptions{
+		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	}))
+}
+
+// connect makes sure, once, that the API server answers: requests to one that does not are repeated for long.
+func (c *Client) connect(ctx context.Context) error { return c.cluster.Connect(cluster.Quiet(ctx)) }
+
+// resource returns a client for the resource of an object. The kinds on physical cluster have regular plurals.
+func (c *Client) resource(p kcp.Place) dynamic.ResourceInterface {
+	r, _ := meta.UnsafeGuessKindToResource(p.GroupVersionKind)
+	return c.cluster.Dynamic.Resource(r).Namespace(p.Namespace)
+}
+
+// in names the cluster in an error.
+func (c *Client) in(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("cluster %s (context %s): %w", c.cluster.Name, c.cluster.KubeContext, err)
+}

@@ -1,0 +1,166 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube/logs"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube/observe"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube/portforward"
+)
+
+// replaceTimeout is how long it may take until all pods of a component are replaced.
+const replaceTimeout = 5 * time.Minute
+
+// pods connects to the pods of components, replaces them, and copies their logs.
+type pods struct {
+	clusters  *clusters
+	workloads *observe.Observer
+	forwards  portforward.Dialer
+	notify    cluster.Notify
+}
+
+// dial connects to the port of a pod of a component.
+func (p *pods) dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
+	cl, err := p.clusters.ofComponent(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := p.workloads.RunningPod(ctx, cl, c)
+	if err != nil {
+		return nil, err
+	}
+	return p.dialPod(ctx, cl, pod, c.Port)
+}
+
+// dialMember connects to the port of a certain pod of a component.
+func (p *pods) dialMember(ctx context.Context, c *topology.Component, name string) (net.Conn, error) {
+	cl, err := p.clusters.ofComponent(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	all, err := p.workloads.Pods(ctx, cl, c)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(p *corev1.Pod) bool { return p.Name == name && observe.Running(p) })
+	if i < 0 {
+		return nil, clierr.New(clierr.Failed, "find the reason with: kcpctl status",
+			"Pod/%s/%s is not running", cl.Namespace, name)
+	}
+	return p.dialPod(ctx, cl, all[i], c.Port)
+}
+
+func (p *pods) dialPod(ctx context.Context, cl *cluster.Client, pod *corev1.Pod, port int32) (net.Conn, error) {
+	u, err := cl.URL(cl.PodPath(pod.Name, "portforward"), nil)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := p.forwards.Dial(ctx, portforward.Pod{UID: pod.UID, Name: pod.Name, URL: u, Config: cl.Config}, port)
+	if err != nil {
+		return nil, cl.Explain(err, "connect to port %d of Pod/%s/%s", port, cl.Namespace, pod.Name)
+	}
+	return conn, nil
+}
+
+// replace deletes the pods of a component one after another: each when all others are ready.
+func (p *pods) replace(ctx context.Context, c *topology.Component) error {
+	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
+	defer cancel()
+	cl, err := p.clusters.ofComponent(ctx, c)
+	if err != nil {
+		return err
+	}
+	all, err := p.workloads.Pods(ctx, cl, c)
+	if err != nil {
+		return err
+	}
+	for _, pod := range all {
+		if pod.DeletionTimestamp != nil {
+			continue
+		}
+		if err := deletePod(ctx, cl, pod); err != nil {
+			return err
+		}
+		if err := p.waitReplaced(ctx, cl, c, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitReplaced waits until all replicas of a component are ready, not counting a pod that was deleted.
+func (p *pods) waitReplaced(
+	ctx context.Context, cl *cluster.Client, c *topology.Component, deleted *corev1.Pod,
+) error {
+	return cl.WaitFor(ctx, func() (missing string, err error) {
+		all, err := p.workloads.Pods(ctx, cl, c)
+		if err != nil {
+			return "", err
+		}
+		isReady := int32(0)
+		for _, pod := range all {
+			if pod.UID != deleted.UID && ready.PodReady(pod) {
+				isReady++
+			}
+		}
+		if isReady < c.Replicas {
+			return fmt.Sprintf("%d of %d pods of %s to be ready", c.Replicas-isReady, c.Replicas, c.ID()), nil
+		}
+		return "", nil
+	})
+}
+
+// deletePod deletes a pod, unless it is gone or another one has its name.
+func deletePod(ctx context.Context, cl *cluster.Client, p *corev1.Pod) error {
+	err := cl.Resource(kind.Pods).Delete(ctx, p.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return cl.Explain(err, "delete Pod/%s/%s", cl.Namespace, p.Name)
+	}
+	return nil
+}
+
+// copyLogs copies the logs of all containers of a component's pods. With Follow it also copies the logs of containers
+// that start later, until ctx ends.
+func (p *pods) copyLogs(ctx context.Context, c *topology.Component, from run.LogOptions, w io.Writer) error {
+	o := logs.Options{
+		Previous: from.Previous, Tail: from.Tail, Since: from.Since, SinceTime: from.SinceTime,
+		Timestamps: from.Timestamps,
+	}
+	cl, err := p.clusters.ofComponent(ctx, c)
+	if err != nil {
+		return err
+	}
+	all, err := cl.Pods(ctx, labels.SelectorFromSet(c.Selector()).String())
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return clierr.New(clierr.Failed, "find the reason with: kcpctl status",
+			"%s has no pods (%s)", c.ID(), cl.Where())
+	}
+	if !from.Follow || o.Previous {
+		return logs.Copy(ctx, cl, all, o, w)
+	}
+	now, err := p.workloads.WatchPods(ctx, cl, c)
+	if err != nil {
+		return err
+	}
+	return logs.Follow(ctx, cl, now, o, w, p.notify)
+}

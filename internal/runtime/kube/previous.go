@@ -1,0 +1,267 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube/inventory"
+)
+
+// previousClusters are the clusters that the setup has left. The home cluster's inventory has them, so that the objects
+// that remain there can be deleted.
+type previousClusters struct {
+	installation *installation
+	// newClient returns the client for a cluster.
+	newClient func(topology.Cluster) (*cluster.Client, error)
+	notify    cluster.Notify
+	// forget are the names of clusters that are lost for good: runs no longer wait for them.
+	forget []string
+	now    func() time.Time
+
+	search parallel.Lock // held during a search
+	mu     sync.Mutex    // protects what follows
+	// searched means that the results are complete.
+	searched bool
+	results
+	// notified are the messages that the user has seen: a run searches more than once.
+	notified []string
+}
+
+// results are the results of a search. Those that were forgotten cannot be reached, either.
+type results struct {
+	found                  []*cluster.Client
+	unreachable, forgotten []inventory.Placement
+}
+
+// get returns the previous clusters that have been found.
+func (p *previousClusters) get() []*cluster.Client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.found
+}
+
+// placements are the placements on clusters that cannot be reached.
+func (p *previousClusters) placements() []inventory.Placement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Concat(p.unreachable, p.forgotten)
+}
+
+// lost are the placements on clusters that cannot be reached, except the ones that users have forgotten.
+func (p *previousClusters) lost() []inventory.Placement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unreachable
+}
+
+// reset makes the next find search again: before this run got the lock, other runs may have left a cluster.
+func (p *previousClusters) reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.results = results{}
+	p.searched = false
+}
+
+// keep replaces the clusters that have been found.
+func (p *previousClusters) keep(found []*cluster.Client) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.found = found
+}
+
+// find searches for the previous clusters, once. It skips a cluster that cannot be reached, and reports it.
+func (p *previousClusters) find(ctx context.Context) error {
+	if err := p.search.Lock(ctx); err != nil {
+		return err
+	}
+	defer p.search.Unlock()
+	if p.complete() {
+		return nil
+	}
+	in := p.installation
+	if err := in.clusters.connect(ctx); err != nil {
+		return err // their UIDs identify the places that the setup still has
+	}
+	home, err := in.inventories.Read(ctx, in.clusters.home)
+	if err != nil {
+		return err
+	}
+	var out results
+	for _, place := range home.Clusters {
+		if in.has(place) && (place.Forgotten == "" || in.isOn(place)) {
+			continue
+		}
+		var replaced bool
+		place.Name, replaced = in.previousName(place)
+		if err := p.look(ctx, &out, place, replaced, home); err != nil {
+			return err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.results = out
+	p.searched = true
+	return nil
+}
+
+// complete reports whether a search has ended.
+func (p *previousClusters) complete() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.searched
+}
+
+// forgottenTimeout is how long a cluster that was forgotten may take to answer: it is probably gone.
+const forgottenTimeout = 3 * time.Second
+
+// look finds out whether a previous cluster can be reached, and whether the setup has left something there. replaced
+// means that a cluster of the setup has its name.
+func (p *previousClusters) look(ctx context.Context, out *results, place inventory.Placement, replaced bool,
+	home *inventory.Inventory) error {
+	cl, err := p.client(place)
+	unknown := err
+	if err == nil && place.Forgotten != "" {
+		short, cancel := context.WithTimeout(ctx, forgottenTimeout)
+		err = cl.Connect(short)
+		cancel()
+	} else if err == nil {
+		err = cl.Connect(ctx)
+	}
+	lost := err != nil || cl.UID != place.UID
+	if slices.Contains(p.forget, place.Name) && place.Forgotten == "" {
+		if err := p.mayForget(place, cl, unknown, lost); err != nil {
+			return err
+		}
+		place.Forgotten = p.now().UTC().Format(time.RFC3339)
+		p.notifyOnce("cluster %s (context %s, namespace %s) is forgotten. The inventory keeps where it was: if a run "+
+			"reaches it, the run deletes "+
+			"the objects of the setup there", place.Name, place.Context, place.Namespace)
+	}
+	switch {
+	case lost && place.Forgotten != "":
+		out.forgotten = append(out.forgotten, place)
+		return nil
+	case lost && replaced && !p.installation.allowOtherCluster:
+		out.unreachable = append(out.unreachable, place) // verify refuses the cluster that has its name
+		return nil
+	case lost:
+		out.unreachable = append(out.unreachable, place)
+		p.notifyOnce("objects of the setup remain on cluster %s (context %s, namespace %s): %s", place.Name,
+			place.Context, place.Namespace, whyLost(place, unknown))
+		return nil
+	case place.Forgotten != "":
+		p.notifyOnce("cluster %s (%s), which was forgotten on %s, answers: what the setup has left there is removed",
+			place.Name, cl.Where(), place.Forgotten)
+	}
+	left, err := p.hasLeft(ctx, cl, home)
+	if left {
+		out.found = append(out.found, cl)
+	}
+	return err
+}
+
+// whyLost returns why a cluster cannot be reached, and the next step. unknown is why this machine does not know it.
+func whyLost(place inventory.Placement, unknown error) string {
+	if unknown != nil {
+		return fmt.Sprintf("this machine does not know it: %v; %s", unknown, whoKnows(place, unknown))
+	}
+	return fmt.Sprintf("the cluster cannot be reached, or the context leads to another one; if the cluster is lost "+
+		"for good: kcpctl up --%s %s",
+		run.FlagForgetCluster, place.Name)
+}
+
+// whoKnows returns the next step for a cluster that this machine does not know, and unknown is why.
+func whoKnows(place inventory.Placement, unknown error) string {
+	if errors.Is(unknown, errOnlyInventory) {
+		return "if you trust the kubeconfig, add the cluster with it to spec.clusters for a run"
+	}
+	return fmt.Sprintf("run the command on a machine whose kubeconfig has context %s; if none has it any more, add it "+
+		"with the address that the cluster had", place.Context)
+}
+
+// mayForget refuses to forget a cluster that is not lost, or of which that is not known. unknown is why this machine
+// does not know it.
+func (p *previousClusters) mayForget(place inventory.Placement, cl *cluster.Client, unknown error, lost bool) error {
+	if unknown != nil {
+		return clierr.New(clierr.Failed, whoKnows(place, unknown),
+			"whether cluster %s is lost is not known, because this machine does not know it: %w", place.Name, unknown)
+	}
+	if lost {
+		return nil
+	}
+	return clierr.New(clierr.Failed, fmt.Sprintf("omit --%s %s: kcpctl up deletes the objects of the setup there",
+		run.FlagForgetCluster, place.Name),
+		"cluster %s (%s) is not lost: it answers", place.Name, cl.Where())
+}
+
+// errOnlyInventory means that neither the setup file nor an earlier run on this machine names a kubeconfig.
+var errOnlyInventory = errors.New("only the inventory names it")
+
+// client returns a client for a previous cluster. It reads no kubeconfig that only the inventory names, because users
+// who may write the inventory would choose a file of this machine, and with it the programs that log in.
+func (p *previousClusters) client(place inventory.Placement) (*cluster.Client, error) {
+	if !p.named(place.Kubeconfig) {
+		return nil, fmt.Errorf("the kubeconfig %s is not read: %w", place.Kubeconfig, errOnlyInventory)
+	}
+	return p.newClient(place.Cluster())
+}
+
+// named reports whether a kubeconfig is kubectl's, or one that the setup file names or has named on this machine.
+func (p *previousClusters) named(kubeconfig string) bool {
+	if kubeconfig == "" {
+		return true
+	}
+	for _, cl := range p.installation.clusters.current {
+		if cl.Kubeconfig == kubeconfig {
+			return true
+		}
+	}
+	known, err := p.installation.known.Load()
+	return err == nil && slices.ContainsFunc(known,
+		func(k inventory.KnownCluster) bool { return k.Kubeconfig == kubeconfig })
+}
+
+// hasLeft reports whether the setup has left a cluster. It has not if it still has the place under another name, and
+// the cluster is none of its business if that belongs to another installation now.
+func (p *previousClusters) hasLeft(ctx context.Context, cl *cluster.Client, home *inventory.Inventory) (bool, error) {
+	in := p.installation
+	for _, o := range in.clusters.used() {
+		if same, err := in.samePlace(ctx, cl, o); same || err != nil {
+			return false, err
+		}
+	}
+	there, err := in.inventories.Read(ctx, cl)
+	if err != nil {
+		return false, err
+	}
+	if !there.Record.Empty() {
+		p.notifyOnce("skipping cluster %s (%s), which the setup has left: it has the root shard and the record of "+
+			"a kcp %q", cl.Name, cl.Where(), in.topology.Name)
+		return false, nil
+	}
+	if is, was := there.Owner.Installation, home.Owner.Installation; is != "" && was != "" && is != was {
+		p.notifyOnce("skipping cluster %s (%s), which the setup has left: it belongs to another installation "+
+			"of kcp %q now, %s",
+			cl.Name, cl.Where(), in.topology.Name, is)
+		return false, nil
+	}
+	return true, nil
+}
+
+// notifyOnce reports a message that several searches find. The caller searches.
+func (p *previousClusters) notifyOnce(format string, args ...any) {
+	message := fmt.Sprintf(format, args...)
+	if !slices.Contains(p.notified, message) {
+		p.notified = append(p.notified, message)
+		p.notify("%s", message)
+	}
+}

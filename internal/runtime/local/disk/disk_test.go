@@ -1,0 +1,77 @@
+package disk
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+func TestExplain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  syscall.Errno
+		hint string
+	}{
+		"disk full": {syscall.ENOSPC, "free some space"},
+		"quota":     {syscall.EDQUOT, "free some space"},
+		"read-only": {syscall.EROFS, "that you can write to"},
+		"forbidden": {syscall.EACCES, "that you can write to"},
+		"other":     {syscall.EIO, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, variable := range []string{StateHome, CacheHome} {
+				err := Explain(&os.PathError{Op: "write", Path: "/state/x", Err: tc.err}, variable)
+				require.ErrorIs(t, err, tc.err)
+				require.ErrorContains(t, err, "/state/x")
+				require.Contains(t, clierr.Hint(err), tc.hint)
+				if tc.hint == "" {
+					require.Empty(t, clierr.Hint(err))
+					continue
+				}
+				require.Contains(t, clierr.Hint(err), variable)
+			}
+		})
+	}
+	require.NoError(t, Explain(nil, StateHome))
+}
+
+func TestWriteStateReplacesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "b")
+	require.NoError(t, WriteState(path, []byte("old")))
+	reader, err := os.Open(path)
+	require.NoError(t, err)
+	defer reader.Close()
+	require.NoError(t, WriteState(path, []byte("new")))
+	old := make([]byte, 3)
+	_, err = reader.Read(old)
+	require.NoError(t, err)
+	require.Equal(t, "old", string(old), "a reader of the old file keeps reading it")
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o600), info.Mode())
+	entries, err := os.ReadDir(filepath.Dir(path))
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+
+	require.NoError(t, RemoveState(path))
+	require.NoError(t, RemoveState(path), "it is gone already")
+}
+
+func TestFieldsOfALaterKcpctlSurvive(t *testing.T) {
+	type state struct {
+		Base int `json:"base"`
+	}
+	path := filepath.Join(t.TempDir(), "demo", "ports.json")
+	require.NoError(t, WriteState(path, []byte("{\n  \"base\": 1,\n  \"later\": true\n}")))
+	require.NoError(t, WriteJSON(path, state{2}))
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"base":2,"later":true}`, string(raw))
+	require.NoError(t, WriteState(path, []byte("{")))
+	require.NoError(t, WriteJSON(path, state{3}), "what cannot be read is replaced")
+}

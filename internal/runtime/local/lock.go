@@ -1,0 +1,134 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/filelock"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/disk"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/process"
+)
+
+// holder describes the run that holds the lock. The lock itself is the kernel's, and ends with the process.
+type holder struct {
+	record.Run
+	// Start identifies the process together with its PID. Earlier releases did not write it.
+	Start string `json:"start,omitempty"`
+}
+
+// self is this run.
+func (r *Runtime) self() holder {
+	h := holder{Run: record.Run{
+		Command: r.options.Command, User: r.options.User, PID: os.Getpid(),
+		Since: r.options.Now().UTC().Truncate(time.Second),
+	}}
+	if id, err := process.Identify(h.PID); err == nil {
+		h.Start = id.Start
+	}
+	return h
+}
+
+// runs reports whether the process of the holder still runs.
+func (h holder) runs() bool {
+	id, err := process.Identify(h.PID)
+	return err == nil && (h.Start == "" || h.Start == id.Start)
+}
+
+// readHolder returns the run that holds the lock, or nil.
+func (l *Layout) readHolder() *holder {
+	raw, err := os.ReadFile(l.path(fileLock))
+	h := &holder{}
+	if err != nil || json.Unmarshal(raw, h) != nil || !h.runs() {
+		return nil
+	}
+	return h
+}
+
+// Runs returns the run that holds the lock, and the one that the mark of Begin is of.
+func (r *Runtime) Runs(context.Context) (current, unfinished *record.Run, err error) {
+	if h := r.layout.readHolder(); h != nil {
+		current = &h.Run
+	}
+	raw, err := os.ReadFile(r.layout.path(fileApplying))
+	if errors.Is(err, fs.ErrNotExist) {
+		return current, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	var mark record.Run
+	if err := json.Unmarshal(raw, &mark); err != nil {
+		return current, record.Unfinished(nil), nil // earlier releases wrote an empty one
+	}
+	return current, record.Unfinished(&mark), nil
+}
+
+// markApplying marks the setup as being applied by this run.
+func (r *Runtime) markApplying(run record.Run) error {
+	raw, err := json.Marshal(run)
+	if err != nil {
+		return err
+	}
+	return disk.WriteState(r.layout.path(fileApplying), raw)
+}
+
+// Ended adds to the mark of Begin why the run has not finished.
+func (r *Runtime) Ended(_ context.Context, why error) {
+	if r.begun != nil && r.applying() {
+		_ = r.markApplying(*r.begun.End(why, r.options.Now()))
+	}
+}
+
+// Lock keeps other runs from changing the setup until unlock is called or this process ends. It cannot be lost.
+func (r *Runtime) Lock(ctx context.Context) (held context.Context, unlock func(), err error) {
+	if err := r.mayWrite(ctx); err != nil {
+		return nil, nil, err
+	}
+	if err := os.MkdirAll(r.layout.Dir, 0o700); err != nil {
+		return nil, nil, explain(err)
+	}
+	f, err := filelock.Open(r.layout.path(fileLock), os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, nil, r.layout.lockedError()
+	}
+	if err != nil {
+		return nil, nil, explain(err)
+	}
+	raw, err := json.Marshal(r.self())
+	if err == nil {
+		err = f.Truncate(0)
+	}
+	if err == nil {
+		_, err = f.WriteAt(raw, 0)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, nil, explain(fmt.Errorf("write %s: %w", f.Name(), err))
+	}
+	if err := r.mayWrite(ctx); err != nil { // another run may have written it before this one got the lock
+		_ = f.Close()
+		return nil, nil, err
+	}
+	r.supervisor.setLocked(true)
+	return ctx, func() {
+		r.supervisor.setLocked(false)
+		_ = os.Remove(f.Name())
+		_ = f.Close()
+	}, nil
+}
+
+func (l *Layout) lockedError() error {
+	who := "another kcpctl"
+	if h := l.readHolder(); h != nil {
+		who = fmt.Sprintf("another kcpctl (pid %d, since %s)", h.PID, h.Since.Format(time.RFC3339))
+	}
+	return clierr.New(clierr.Conflict, "wait until it has ended, then rerun the command",
+		"%s is changing the setup %s", who, l.Setup)
+}

@@ -1,0 +1,335 @@
+// Package local runs a setup on this machine, without Kubernetes. It applies the same rendered objects: a Deployment
+// becomes a process, what it mounts becomes files in the state directory, and Services become ports of the loopback
+// interface.
+package local
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/disk"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/download"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/ports"
+)
+
+// parallel is how many processes are started or stopped concurrently.
+const parallel = 16
+
+// Options configure a Runtime.
+type Options struct {
+	// Version is the version of kcpctl, and User the user who runs it. Both are recorded in the history.
+	Version, User string
+	// Command is the command that is run, without its flags: kcpctl up.
+	Command string
+	// Binaries configures where kcp's binaries come from.
+	Binaries Binaries
+	// Store keeps the PKI. Nil is a directory below the state directory.
+	Store pki.Store
+	// References is the directory with the Secrets and ConfigMaps that the setup file refers to: secrets/NAME/KEY and
+	// configmaps/NAME/KEY. Empty: there are none.
+	References string
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Runtime runs the components of a setup as processes of this machine. They outlive it.
+type Runtime struct {
+	topology   *topology.Topology
+	layout     *Layout
+	options    Options
+	prober     *prober
+	supervisor *supervisor
+	// begun is this run, from Begin to Finish.
+	begun *record.Run
+	// keepsPKI means that the PKI is in a directory outside the state directory.
+	keepsPKI bool
+	// hostAddress returns an error if kcp would not find an address of this machine.
+	hostAddress func() error
+}
+
+var _ run.Runtime = (*Runtime)(nil)
+
+// PreflightPurge finds nothing: Purge only deletes files of the state directory.
+func (r *Runtime) PreflightPurge(context.Context) error { return nil }
+
+// PurgeScope returns the state directory.
+func (r *Runtime) PurgeScope(context.Context) ([]string, error) {
+	return []string{"this machine: directory " + r.layout.Dir + ", with all data"}, nil
+}
+
+// KeepsPKI reports whether Purge keeps the PKI, because it is not in the state directory.
+func (r *Runtime) KeepsPKI() bool { return r.keepsPKI }
+
+// New returns the runtime of a topology that the layout returned. It starts nothing.
+func New(t *topology.Topology, l *Layout, o Options) *Runtime {
+	o.Binaries.known = &sync.Map{}
+	o.Binaries.Source.Progress = serialize(o.Binaries.Source.Progress)
+	keepsPKI := o.Store != nil
+	if !keepsPKI {
+		o.Store = store{pki.DirectoryStore(l.path(dirPKI))}
+	}
+	p := &prober{store: o.Store}
+	return &Runtime{
+		topology: t, layout: l, options: o, prober: p, keepsPKI: keepsPKI, hostAddress: hostAddress,
+		supervisor: &supervisor{layout: l, prober: p, now: o.Now, supervised: map[string]*supervised{}},
+	}
+}
+
+// store is a PKI in the state directory.
+type store struct{ pki.Store }
+
+func (s store) Save(ctx context.Context, state *pki.State) error {
+	return explain(s.Store.Save(ctx, state))
+}
+
+// Forget deletes certificates from the store.
+func (s store) DeleteLeaves(ctx context.Context, keys []pki.LeafKey) error {
+	return explain(s.Store.DeleteLeaves(ctx, keys))
+}
+
+// serialize makes concurrent downloads report one after another.
+func serialize(report func(download.Progress)) func(download.Progress) {
+	if report == nil {
+		return nil
+	}
+	var mu sync.Mutex
+	return func(p download.Progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		report(p)
+	}
+}
+
+// Where describes where the setup's files are.
+func (r *Runtime) Where() string { return "this machine, " + r.layout.Dir }
+
+// Store keeps the setup's PKI.
+func (r *Runtime) Store() pki.Store { return r.options.Store }
+
+// Close closes connections, and rotates long logs, which no process does while kcpctl is not running. It stops no
+// process.
+func (r *Runtime) Close() error {
+	r.prober.forget()
+	r.layout.ports.Release()
+	return r.layout.rotateLogs(maxLog)
+}
+
+// Begin records the ports, finds or downloads the binaries that the plan needs, and marks the setup as being applied
+// until Finish. It does not record the objects: Apply records each one before it has an effect.
+func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
+	if err := r.layout.ports.Commit(ctx); err != nil {
+		return err
+	}
+	if err := r.fetch(ctx, p); err != nil {
+		return err
+	}
+	if err := r.writeRecord(rec); err != nil {
+		return err
+	}
+	if err := r.markDirectories(rec); err != nil {
+		return err
+	}
+	begun := r.self().Run
+	r.begun = &begun
+	return r.markApplying(begun)
+}
+
+// applying reports whether a run has begun and not finished.
+func (r *Runtime) applying() bool {
+	_, err := os.Stat(r.layout.path(fileApplying))
+	return err == nil
+}
+
+// Finish deletes what the plan deletes, records what was applied, and removes the mark that Begin has made.
+func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, a plan.Applied) error {
+	if err := r.Delete(ctx, p.Deletions()); err != nil {
+		return err
+	}
+	if err := r.writeRecord(rec); err != nil {
+		return err
+	}
+	if err := r.addRevision(a); err != nil {
+		return err
+	}
+	r.begun = nil
+	return disk.RemoveState(r.layout.path(fileApplying))
+}
+
+// Objects returns everything that was applied, by component.
+func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
+	all, err := r.layout.entries()
+	if err != nil {
+		return nil, err
+	}
+	var items []plan.Item
+	for _, e := range all {
+		items = append(items, e.item(plan.Unchanged))
+	}
+	slices.SortStableFunc(items, func(a, b plan.Item) int {
+		return strings.Compare(string(a.Component), string(b.Component))
+	})
+	return items, nil
+}
+
+// Purge removes everything that Delete keeps: data, PKI, ports, history.
+func (r *Runtime) Purge(context.Context) error {
+	all, err := r.layout.workloads()
+	if err != nil {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		live, _, err := r.layout.locate(all[id])
+		if err != nil {
+			return err
+		}
+		if len(live) > 0 {
+			return clierr.New(clierr.Failed, "run kcpctl down --local first",
+				"%s is still running (pid %d)", all[id].name, live[0].PID)
+		}
+	}
+	if err := os.RemoveAll(r.layout.Dir); err != nil {
+		return explain(err)
+	}
+	r.layout.ports.RemoveRoot()
+	return nil
+}
+
+// PurgeData deletes the directory of a component, whose process has ended.
+func (r *Runtime) PurgeData(_ context.Context, id topology.ID) error {
+	object := topology.Object(r.layout.Setup, id.Kind(), id.Name())
+	return explain(os.RemoveAll(topology.ComponentDir(r.layout.Dir, object)))
+}
+
+// State returns whether the process of a component is running, and its answer to the readiness probe.
+func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State, error) {
+	if !c.Runs() {
+		return ready.State{Ready: true}, nil
+	}
+	o, err := r.supervisor.observe(ctx, c)
+	if err != nil {
+		return ready.State{}, err
+	}
+	s := ready.State{Replicas: 1, Reason: o.reason, Stuck: o.final}
+	if o.processRecord != nil {
+		s.Version = o.Binary.Version
+		s.Restarts = o.Restarts
+		s.Since = o.StartedAt
+	}
+	if !o.alive {
+		s.Detail = r.layout.lastLog(c.Object())
+		if o.final && !o.stopping() {
+			if taken := r.layout.ports.Taken(c.ID()); len(taken) > 0 {
+				s.Reason += ": " + strings.Join(taken, "; ")
+			}
+		}
+		return s, nil
+	}
+	if s.Reason = r.prober.unready(ctx, c.Kind, c.Port); s.Reason == "" {
+		s.Ready = true
+		s.ReadyReplicas = 1
+	}
+	return s, nil
+}
+
+// watchPeriod is the interval at which Wait checks the processes.
+const watchPeriod = 500 * time.Millisecond
+
+// Wait watches the processes until ctx ends, restarts those that crash, and rotates long logs. It fails if a process
+// cannot be restarted, or if another run stops it.
+func (r *Runtime) Wait(ctx context.Context) error {
+	for {
+		for _, c := range r.topology.Components {
+			if !c.Runs() {
+				continue
+			}
+			o, err := r.supervisor.observe(ctx, c)
+			if err != nil {
+				return err
+			}
+			if o.final {
+				msg := append([]string{string(c.ID()) + " " + o.reason}, r.layout.lastLog(c.Object())...)
+				return clierr.New(clierr.Failed, "rerun the command", "%s", strings.Join(msg, "\n    "))
+			}
+		}
+		if err := r.layout.rotateLogs(maxLog); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(watchPeriod):
+		}
+	}
+}
+
+// Addresses returns nothing: on this machine every component chooses its address.
+func (r *Runtime) Addresses(context.Context, []*topology.Component) (map[topology.ID]run.Assigned, error) {
+	return nil, nil
+}
+
+// Read fails: this machine has no objects of clusters.
+func (r *Runtime) Read(
+	_ context.Context, c *topology.Component, gvk schema.GroupVersionKind, _, name string,
+) (*unstructured.Unstructured, error) {
+	return nil, fmt.Errorf("%s: %s %s is on a cluster, and this machine has none", c.ID(), gvk.Kind, name)
+}
+
+// Find finds nothing: components on this machine make no objects of a cluster.
+func (r *Runtime) Find(context.Context, plan.Ref, string) ([]unstructured.Unstructured, error) {
+	return nil, nil
+}
+
+// Scale does nothing: on this machine a component is one process.
+func (r *Runtime) Scale(context.Context, *topology.Component, int32) error { return nil }
+
+// Replace restarts the process of a component, if it has one, and waits until it is ready. No other process serves in
+// the meantime.
+func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
+	w, err := r.layout.workloadOf(c)
+	if err != nil || w == nil {
+		return err
+	}
+	if restarted, err := r.supervisor.again(ctx, c.ID(), w); err != nil || !restarted {
+		return err
+	}
+	for {
+		s, err := r.State(ctx, c)
+		switch {
+		case err != nil || s.Ready:
+			return err
+		case s.Stuck:
+			return fmt.Errorf("%s is not ready: %s", c.ID(), s.Reason)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(watchPeriod):
+		}
+	}
+}
+
+// Dial connects to the port of a component.
+func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", ports.Address(c.Port))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.ID(), err)
+	}
+	return conn, nil
+}

@@ -1,0 +1,322 @@
+package local
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/disk"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/process"
+)
+
+// processRecord is the record of a component's process.
+type processRecord struct {
+	// The identity is zero from just before the start until just after it. If kcpctl is killed in between, the process
+	// is found by its arguments.
+	process.Identity
+	// Hash is the hash of the workload that it runs.
+	Hash      string    `json:"hash"`
+	Binary    binary    `json:"binary"`
+	StartedAt time.Time `json:"startedAt"`
+	// Restarts is how often the same workload was restarted.
+	Restarts int32 `json:"restarts"`
+	// Exit is how it ended. Only the run that started it can know.
+	Exit *process.Exit `json:"exit,omitempty"`
+	// Stopping is set while kcpctl stops it.
+	Stopping bool `json:"stopping,omitempty"`
+}
+
+// ended describes how a process ended, as far as that is known.
+func (rec *processRecord) ended() string {
+	if rec.Exit != nil {
+		return rec.Exit.String()
+	}
+	return "not running any more"
+}
+
+func (l *Layout) recordFile(name string) string { return l.path(dirProcesses, name+".json") }
+
+// record reads the record of a process. It returns nil if there is none.
+func (l *Layout) record(name string) (*processRecord, error) {
+	raw, err := os.ReadFile(l.recordFile(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	rec := &processRecord{}
+	if err := json.Unmarshal(raw, rec); err != nil {
+		return nil, fmt.Errorf("read %s: %w", l.recordFile(name), err)
+	}
+	return rec, nil
+}
+
+func (l *Layout) writeRecord(name string, rec *processRecord) error {
+	return disk.WriteJSON(l.recordFile(name), rec)
+}
+
+// locate returns the live processes of a workload, and the record. There is at most one process, unless a user started
+// others. If the record has no PID yet, locate adds it.
+func (l *Layout) locate(w *workload) ([]process.Identity, *processRecord, error) {
+	rec, err := l.record(w.name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if rec != nil && rec.Alive() {
+		return []process.Identity{rec.Identity}, rec, nil
+	}
+	found, err := process.Find(w.program, w.configDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(found) == 1 && rec != nil && rec.PID == 0 {
+		rec.Identity = found[0]
+		return found, rec, l.writeRecord(w.name, rec)
+	}
+	return found, rec, nil
+}
+
+// supervisor starts and stops the processes of workloads, and restarts those that crash.
+type supervisor struct {
+	layout *Layout
+	prober *prober
+	now    func() time.Time
+
+	mu         sync.Mutex
+	supervised map[string]*supervised
+	locked     bool
+}
+
+// supervised is the state of a component's process in this run. Its lock is taken before the lock of the supervisor.
+type supervised struct {
+	mu sync.Mutex
+	// startedAt is when this run started the process; zero if it did not.
+	startedAt time.Time
+	crashes   process.Crashes
+}
+
+func (s *supervisor) get(name string) *supervised {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.supervised[name]
+	if p == nil {
+		p = &supervised{}
+		s.supervised[name] = p
+	}
+	return p
+}
+
+// setLocked records whether this run holds the setup's lock.
+func (s *supervisor) setLocked(locked bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.locked = locked
+}
+
+func (s *supervisor) isLocked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.locked
+}
+
+// replace stops the process of a workload, if it has one, and starts the next one. The caller holds the lock of p.
+func (s *supervisor) replace(ctx context.Context, p *supervised, id topology.ID, w *workload, bin *binary) error {
+	restarts := int32(0)
+	before, err := s.layout.record(w.name)
+	if err == nil && before != nil && before.Hash == w.hash {
+		restarts = before.Restarts + 1
+	}
+	if err := s.stopLocked(ctx, p, w); err != nil {
+		return err
+	}
+	if before != nil {
+		s.layout.ports.WaitFree(ctx, id)
+	}
+	return s.start(p, w, bin, restarts)
+}
+
+// again restarts the process of a workload. It does nothing if no run has started one.
+func (s *supervisor) again(ctx context.Context, id topology.ID, w *workload) (restarted bool, err error) {
+	p := s.get(w.name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rec, err := s.layout.record(w.name)
+	if err != nil || rec == nil {
+		return false, err
+	}
+	return true, s.replace(ctx, p, id, w, &rec.Binary)
+}
+
+// start starts a workload. The record is written before and after it, so that the next run finds the process even if
+// this one is killed in between.
+func (s *supervisor) start(p *supervised, w *workload, bin *binary, restarts int32) error {
+	log, err := s.layout.openLog(w.name)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	rec := &processRecord{Hash: w.hash, Binary: *bin, StartedAt: s.now(), Restarts: restarts}
+	if err := s.layout.writeRecord(w.name, rec); err != nil {
+		return err
+	}
+	rec.Identity, rec.Exit, err = process.Start(process.Command{
+		Path: bin.Path, Args: w.args, Env: w.processEnv(), Dir: w.dir, Output: log,
+	})
+	if err != nil {
+		return err
+	}
+	p.startedAt = rec.StartedAt
+	return s.layout.writeRecord(w.name, rec)
+}
+
+const (
+	// unreadyGrace is the longest grace period of a process that is not ready: it has no requests to finish. If kcp is
+	// told to end while it starts, it would wait up to a minute for its own requests, which can no longer succeed.
+	unreadyGrace = 5 * time.Second
+	// readyTimeout is how long a process may take to report that it is ready.
+	readyTimeout = 2 * time.Second
+)
+
+// isReady reports whether the process of a workload is ready.
+func (s *supervisor) isReady(ctx context.Context, w *workload) bool {
+	e, err := s.layout.entry(kindDeployment, w.name)
+	if err != nil || e == nil {
+		return false
+	}
+	port := s.layout.ports.Port(string(e.Component))
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	return port != 0 && s.prober.unready(ctx, e.Component.Kind(), port) == ""
+}
+
+// stop ends the processes of a workload and removes their record.
+func (s *supervisor) stop(ctx context.Context, w *workload) error {
+	p := s.get(w.name)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return s.stopLocked(ctx, p, w)
+}
+
+func (s *supervisor) stopLocked(ctx context.Context, p *supervised, w *workload) error {
+	live, rec, err := s.layout.locate(w)
+	if err != nil {
+		return err
+	}
+	grace := w.grace
+	if len(live) > 0 && !s.isReady(ctx, w) {
+		grace = min(grace, unreadyGrace)
+	}
+	p.startedAt = time.Time{}
+	p.crashes = process.Crashes{}
+	if rec != nil && len(live) > 0 {
+		rec.Stopping = true // for a run that watches it, see observe
+		if err := s.layout.writeRecord(w.name, rec); err != nil {
+			return err
+		}
+	}
+	var g errgroup.Group
+	for _, id := range live {
+		g.Go(func() error { return id.Stop(ctx, grace) })
+	}
+	if err := g.Wait(); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return clierr.New(clierr.Failed, "run kcpctl as that user",
+				"%s was started by another user: %w", w.name, err)
+		}
+		return fmt.Errorf("%s: %w", w.name, err)
+	}
+	return disk.RemoveState(s.layout.recordFile(w.name))
+}
+
+// observation is the state of a component's process.
+type observation struct {
+	*processRecord
+	alive bool
+	// reason is why it is not alive; final means that this does not change until the next up.
+	reason string
+	final  bool
+}
+
+// stopping reports whether kcpctl is stopping the process, which still has its ports.
+func (o observation) stopping() bool { return o.processRecord != nil && o.Stopping && o.Alive() }
+
+// observe returns the state of a component's process. It restarts a process that crashed, if this run started it or
+// holds the setup's lock.
+func (s *supervisor) observe(ctx context.Context, c *topology.Component) (observation, error) {
+	p := s.get(c.Object())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	rec, err := s.layout.record(c.Object())
+	if err != nil {
+		return observation{}, err
+	}
+	switch {
+	case rec == nil:
+		return observation{reason: "not running", final: true}, nil
+	case rec.Alive() && rec.Stopping:
+		return observation{processRecord: rec, reason: "stopping", final: true}, nil
+	case rec.Alive():
+		return observation{processRecord: rec, alive: true}, nil
+	}
+	if exit := rec.End(ctx); exit != nil {
+		rec.Exit = exit
+		if err := s.layout.writeRecord(c.Object(), rec); err != nil {
+			return observation{}, err
+		}
+	}
+	if rec.Stopping || !rec.StartedAt.Equal(p.startedAt) {
+		o, err := s.observeLost(c, rec)
+		if err != nil || o.alive || rec.Stopping || !s.isLocked() {
+			return o, err
+		}
+		// It was running when this run began, and no other run may start it now.
+	}
+	return s.restart(ctx, p, c, rec)
+}
+
+// observeLost returns the state of a process that another run started and that does not have the recorded PID.
+func (s *supervisor) observeLost(c *topology.Component, rec *processRecord) (observation, error) {
+	dead := observation{processRecord: rec, reason: rec.ended(), final: true}
+	w, err := s.layout.workloadOf(c)
+	if err != nil || w == nil {
+		return dead, err
+	}
+	if live, rec, err := s.layout.locate(w); err != nil || len(live) > 0 && rec != nil && rec.Alive() {
+		return observation{processRecord: rec, alive: err == nil}, err
+	}
+	return dead, nil
+}
+
+// restart starts a crashed process again when that is due.
+func (s *supervisor) restart(
+	ctx context.Context, p *supervised, c *topology.Component, rec *processRecord,
+) (observation, error) {
+	now := s.now()
+	p.crashes.Record(now, now.Sub(rec.StartedAt))
+	dead := observation{processRecord: rec, reason: rec.ended()}
+	if p.crashes.GaveUp() {
+		dead.reason += ", crashed repeatedly"
+		dead.final = true
+		return dead, nil
+	}
+	dead.reason += ", restarting"
+	if !p.crashes.Due(now) || ctx.Err() != nil {
+		return dead, nil
+	}
+	w, err := s.layout.workloadOf(c)
+	if err != nil || w == nil {
+		return dead, err
+	}
+	p.crashes.Restarted()
+	return dead, s.start(p, w, &rec.Binary, rec.Restarts+1)
+}

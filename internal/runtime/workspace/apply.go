@@ -1,0 +1,240 @@
+package workspace
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+)
+
+const (
+	pollInterval = 250 * time.Millisecond
+	// patience is how long kcp may refuse an object for a reason that can pass: right after a start a front-proxy does
+	// not know a workspace yet (kcp#3858), and an APIExport or its APIs may not have reached the shard.
+	patience = 30 * time.Second
+	// typePatience is how long the type of a workspace may be missing that the controller of workloads creates, when it
+	// has read the first physical cluster.
+	typePatience = 5 * time.Minute
+)
+
+// stages are the kinds whose objects are applied before and after the others of their workspace. Workspaces come last,
+// because they can be of a type, and their children need bindings. A Cluster needs the Secret with its credential until
+// it is gone.
+var stages = map[string]int{"CustomResourceDefinition": -3, "Namespace": -3, "ClusterRole": -2,
+	"ClusterRoleBinding": -1, "Cluster": 1, "APIExport": 1, "APIBinding": 2, "Workspace": 3}
+
+// apply writes the objects of a workspace, waits until its children are Ready, and writes their objects.
+func (s *objects) apply(ctx context.Context, items []plan.Item, force bool, report func(string)) error {
+	return inOrder(ctx, items, parentsFirst, func(ctx context.Context, it plan.Item) error {
+		report := changes(report)
+		if err := s.applyOne(ctx, it, force, report); err != nil {
+			return err
+		}
+		return s.awaitWorkspace(ctx, it, report)
+	})
+}
+
+// changes reports a message only if it is another one than before: objects that are applied at once wait for different
+// things.
+func changes(report func(string)) func(string) {
+	last := ""
+	return func(message string) {
+		if message != last {
+			last = message
+			report(message)
+		}
+	}
+}
+
+// parentsFirst compares objects by the order in which they are applied.
+func parentsFirst(a, b plan.Item) int {
+	depth := func(it plan.Item) int { return strings.Count(it.Workspace, ":") }
+	return cmp.Or(cmp.Compare(depth(a), depth(b)), cmp.Compare(stages[a.Kind], stages[b.Kind]))
+}
+
+// inOrder calls do for objects in an order, at once for those that are equal. When ctx ends, the errors tell what was
+// waited for.
+func inOrder(ctx context.Context, items []plan.Item, order func(a, b plan.Item) int,
+	do func(context.Context, plan.Item) error) error {
+	items = slices.SortedStableFunc(slices.Values(items), order)
+	for len(items) > 0 {
+		next := slices.IndexFunc(items, func(it plan.Item) bool { return order(items[0], it) != 0 })
+		if next < 0 {
+			next = len(items)
+		}
+		errs := parallel.Map(parallel.Limit, items[:next], func(it plan.Item) error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			return do(ctx, it)
+		})
+		if err := parallel.Join(errs); err != nil {
+			return err
+		}
+		items = items[next:]
+	}
+	return nil
+}
+
+// applyOne applies an object. It waits while kcp refuses it for a reason that can pass. Objects that appeared since the
+// plan was made, or that it could not compare, are compared first.
+func (s *objects) applyOne(ctx context.Context, it plan.Item, force bool, report func(string)) error {
+	limit := patience
+	if s.forWorkloads(it.Want) {
+		limit = typePatience
+	}
+	return s.retry(ctx, it, limit, report, func() error {
+		// A new planner, because it remembers the workspaces that it has read.
+		p := s.planner(force)
+		live, err := p.read(ctx, it.Ref)
+		if err != nil || it.Used && live != nil {
+			return err
+		}
+		it.Live = live
+		if err := p.fixed(it.Ref, live, it.Want); err != nil {
+			return err
+		}
+		if c := p.foreign(it); c != nil {
+			return plan.ConflictsError(c)
+		}
+		want, _, err := p.complete(ctx, live, it.Want, true)
+		if err == nil {
+			_, err = s.applyObject(ctx, it.Ref, want, false, force)
+		}
+		return err
+	})
+}
+
+// awaitWorkspace waits until a workspace that was applied is Ready, as long as the run waits for a component.
+func (s *objects) awaitWorkspace(ctx context.Context, it plan.Item, report func(string)) error {
+	if it.GroupKind() != kcpapi.Workspace.GroupKind() {
+		return nil
+	}
+	path := it.Workspace + ":" + it.Name
+	err := s.client.AwaitWorkspace(ctx, it.Workspace, it.Name,
+		func(reason string) { report("workspace " + path + ": " + reason) })
+	if err == nil || errors.Is(context.Cause(ctx), context.Canceled) {
+		return err
+	}
+	return clierr.New(clierr.NotReady,
+		"see the conditions: kubectl get workspace "+it.Name+" -o yaml, in the workspace "+it.Workspace,
+		"workspace %s is not Ready: %w", path, err)
+}
+
+// retry repeats a write while kcp refuses it for a reason that can pass, and reports the reason.
+func (s *objects) retry(ctx context.Context, it plan.Item, limit time.Duration, report func(string),
+	try func() error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w for %s", errPatience, limit))
+	defer cancel()
+	for {
+		err := try()
+		if err == nil || !mayPass(err) || ctx.Err() != nil {
+			return s.rejected(ctx, it, err)
+		}
+		report(fmt.Sprintf("%s: %v", it.Ref, err))
+		select {
+		case <-ctx.Done():
+			return s.rejected(ctx, it, err)
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+var errPatience = errors.New("refused")
+
+// rejected explains the last error of a write.
+func (s *objects) rejected(ctx context.Context, it plan.Item, err error) error {
+	if _, explained := errors.AsType[*clierr.Error](err); err == nil || explained {
+		return err
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errPatience) {
+		return fmt.Errorf("%w: %w", cause, rejected(it, err))
+	}
+	return rejected(it, err)
+}
+
+// mayPass reports whether kcp may accept a request later.
+func mayPass(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsTimeout(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err) ||
+		errors.Is(err, kcp.ErrNotServed) || utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) ||
+		utilnet.IsProbableEOF(err)
+}
+
+// delete deletes objects, children before their parents, and waits until they are gone.
+func (s *objects) delete(ctx context.Context, items []plan.Item) error {
+	return inOrder(ctx, items, func(a, b plan.Item) int { return parentsFirst(b, a) }, s.deleteOne)
+}
+
+// internalPrefix is the prefix of annotations that kcp itself writes: it marks the ClusterRoles and bindings that it
+// replicates, also when another one is deleted (kcp: pkg/reconciler/cache/labelclusterrolebindings,
+// ReplicateAnnotationKey).
+const internalPrefix = "internal.kcp.io/"
+
+// withoutInternal returns an object without the annotations that kcp itself writes.
+func withoutInternal(o *unstructured.Unstructured) *unstructured.Unstructured {
+	out, all := o.DeepCopy(), o.GetAnnotations()
+	maps.DeleteFunc(all, func(key, _ string) bool { return strings.HasPrefix(key, internalPrefix) })
+	if len(all) == 0 {
+		all = nil
+	}
+	out.SetAnnotations(all)
+	return out
+}
+
+// deleteOne deletes an object only if it is still the one that was seen, with the same content, and waits until it is
+// gone. Controllers keep writing its status and annotations of kcp, which does not count as a change.
+func (s *objects) deleteOne(ctx context.Context, it plan.Item) error {
+	at, err := s.in(it.Workspace)
+	if err != nil {
+		return clierr.New(clierr.Failed, hintGone(it.Workspace), "delete %s: %w", it.Ref, err)
+	}
+	if it.Live == nil { // it could not be read before
+		if it.Live, err = at.Object(ctx, placeOf(it.Ref)); err != nil {
+			return clierr.New(clierr.Failed, hintGone(it.Workspace), "delete %s: %w", it.Ref, err)
+		}
+		if it.Live == nil {
+			return nil
+		}
+	}
+	seen := it.Live.DeepCopy()
+	for deleted := false; ; {
+		live, err := at.Object(ctx, placeOf(it.Ref))
+		switch {
+		case err != nil:
+			return fmt.Errorf("read %s: %w", it.Ref, err)
+		case live == nil || live.GetUID() != seen.GetUID():
+			return nil
+		case live.GetDeletionTimestamp() == nil && !plan.Same(withoutInternal(seen), withoutInternal(live)):
+			return clierr.New(clierr.Conflict, "rerun the command: it reads the objects again",
+				"%s was changed after this run read it, and was not deleted", it.Ref)
+		}
+		if !deleted && live.GetDeletionTimestamp() == nil {
+			err := at.DeleteObject(ctx, placeOf(it.Ref), live)
+			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("delete %s: %w", it.Ref, err)
+			}
+			deleted = err == nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s to be gone: %w", it.Ref, context.Cause(ctx))
+		case <-time.After(pollInterval):
+		}
+	}
+}

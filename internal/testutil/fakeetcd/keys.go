@@ -1,0 +1,54 @@
+package fakeetcd
+
+import (
+	"encoding/binary"
+	"maps"
+)
+
+// keys are the keys of an etcd with their values.
+type keys map[string]string
+
+// Keys returns the keys with their values.
+func (e *Etcd) Keys() map[string]string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return maps.Clone(e.keys)
+}
+
+// do handles a range or a put of one key, and a transaction that puts a key which does not exist, or else reads it.
+func (k *keys) do(method string, request []byte) []byte {
+	if *k == nil {
+		*k = keys{}
+	}
+	in := messageOf(request)
+	switch method {
+	case "KV/Put":
+		(*k)[string(in[1])] = string(in[2])
+		return nil
+	case "KV/Txn":
+		if _, exists := (*k)[string(messageOf(in[1])[3])]; !exists {
+			return content(nil, 3, content(nil, 2, k.do("KV/Put", messageOf(in[2])[2])))
+		}
+		return content(nil, 3, content(nil, 1, k.do("KV/Range", messageOf(in[3])[1])))
+	}
+	key := string(in[1])
+	if value, exists := (*k)[key]; exists {
+		return content(nil, 2, content(content(nil, 1, []byte(key)), 5, []byte(value)))
+	}
+	return nil
+}
+
+// messageOf returns the last bytes of each field of a message.
+func messageOf(b []byte) map[int][]byte {
+	out := map[int][]byte{}
+	for len(b) > 0 {
+		tag, n := binary.Uvarint(b)
+		v, m := binary.Uvarint(b[n:])
+		b = b[n+m:]
+		if tag&7 == 2 {
+			out[int(tag>>3)] = b[:v]
+			b = b[v:]
+		}
+	}
+	return out
+}

@@ -1,0 +1,99 @@
+package lcd
+
+import (
+	"maps"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Narrows returns the fields of objects of the published schema that the candidate refuses or drops, sorted by path. If
+// there are none, a cluster with the candidate as its schema accepts every object of the published one, and the
+// published schema can be replaced by the candidate: kcp drops fields that a new schema lacks at the next write of an
+// object, without a check.
+func Narrows(published, candidate *Schema) []Incompatibility {
+	common, found := Intersect(published, candidate)
+	if len(found) > 0 {
+		return found
+	}
+	w := &walk{}
+	w.narrowed("", withObjectMeta(published, candidate), common)
+	w.sort()
+	return w.found
+}
+
+// narrowed finds what s accepts and common, which was computed from it, does not.
+func (w *walk) narrowed(path string, s, common *Schema) {
+	for _, limit := range []struct {
+		name  string
+		equal bool
+	}{
+		{"type", s.Type == common.Type},
+		{"format", s.Format == common.Format},
+		{"pattern", s.Pattern == common.Pattern},
+		{"nullable", s.Nullable == common.Nullable},
+		{"enum", len(s.Enum) == len(common.Enum)},
+		{"minimum", equalPointers(s.Minimum, common.Minimum) && s.ExclusiveMinimum == common.ExclusiveMinimum},
+		{"maximum", equalPointers(s.Maximum, common.Maximum) && s.ExclusiveMaximum == common.ExclusiveMaximum},
+		{"minLength", equalPointers(s.MinLength, common.MinLength)},
+		{"maxLength", equalPointers(s.MaxLength, common.MaxLength)},
+		{"minItems", equalPointers(s.MinItems, common.MinItems)},
+		{"maxItems", equalPointers(s.MaxItems, common.MaxItems)},
+		{"minProperties", equalPointers(s.MinProperties, common.MinProperties)},
+		{"maxProperties", equalPointers(s.MaxProperties, common.MaxProperties)},
+		{"multipleOf", equalPointers(s.MultipleOf, common.MultipleOf)},
+		{"uniqueItems", s.UniqueItems == common.UniqueItems},
+	} {
+		if !limit.equal {
+			w.differ(path, "%s is narrower", limit.name)
+		}
+	}
+	for _, rule := range common.XValidations[min(len(s.XValidations), len(common.XValidations)):] {
+		w.differ(path, "the rule %q is new", rule.Rule)
+	}
+	w.narrowedFields(path, s, common)
+	if s.Items != nil && s.Items.Schema != nil {
+		w.narrowed(path+"[*]", s.Items.Schema, common.Items.Schema)
+	}
+	w.narrowedValues(path, s.AdditionalProperties, common.AdditionalProperties)
+}
+
+// require adds a field that objects need.
+func (w *walk) require(path, message string) {
+	w.found = append(w.found, Incompatibility{Path: path, Message: message, required: true})
+}
+
+// narrowedFields finds fields that are dropped, have become required, or have lost the default that made them optional.
+func (w *walk) narrowedFields(path string, s, common *Schema) {
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		was := s.Properties[name]
+		is, ok := common.Properties[name]
+		if !ok {
+			w.differ(join(path, name), "the field is missing")
+			continue
+		}
+		if slices.Contains(common.Required, name) {
+			switch {
+			case !slices.Contains(s.Required, name):
+				w.require(join(path, name), "the field is required")
+			case was.Default != nil && is.Default == nil:
+				w.require(join(path, name), "the field is required and has lost its default")
+			}
+		}
+		w.narrowed(join(path, name), &was, &is)
+	}
+}
+
+// narrowedValues finds differences of the values of maps.
+func (w *walk) narrowedValues(path string, was, is *apiextensionsv1.JSONSchemaPropsOrBool) {
+	switch {
+	case was == nil:
+	case is == nil:
+		w.differ(join(path, "*"), "the values are missing")
+	case was.Schema != nil && is.Schema != nil:
+		w.narrowed(join(path, "*"), was.Schema, is.Schema)
+	case !equality.Semantic.DeepEqual(was, is):
+		w.differ(join(path, "*"), "the values are restricted")
+	}
+}

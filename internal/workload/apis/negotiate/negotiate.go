@@ -1,0 +1,281 @@
+// Package negotiate decides which APIs of physical clusters workspaces can use, and with which schemas. Objects in,
+// objects out: the controller reads the arguments and writes the results.
+//
+// An API is published with the least common denominator of the schemas of all clusters that serve it. From then on its
+// schema does not change, because kcp drops fields that a new schema lacks at the next write of an object. A cluster
+// that would need a narrower schema is Incompatible for this API: no object of it is scheduled there. Schemas become
+// narrower or wider only if a user requests it.
+package negotiate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/lcd"
+)
+
+// API is a version of an API that a cluster serves.
+type API struct {
+	Group        string                                           `json:"group"`
+	Version      string                                           `json:"version"`
+	Names        apiextensionsv1.CustomResourceDefinitionNames    `json:"names"`
+	Scope        apiextensionsv1.ResourceScope                    `json:"scope"`
+	Schema       *apiextensionsv1.JSONSchemaProps                 `json:"schema"`
+	Subresources apiextensionsv1.CustomResourceSubresources       `json:"subresources,omitzero"`
+	Columns      []apiextensionsv1.CustomResourceColumnDefinition `json:"columns,omitempty"`
+}
+
+// GroupResource returns the resource without its version.
+func (a *API) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: a.Group, Resource: a.Names.Plural}
+}
+
+// Cluster has the APIs that a cluster serves.
+type Cluster struct {
+	Name string
+	APIs []API
+	// Problems are the reasons why the cluster does not serve an API, or why its schema cannot be read.
+	Problems map[schema.GroupResource]string
+}
+
+// Input is the input of a negotiation.
+type Input struct {
+	// APIs are the APIs to publish. Others remain published, but are Removed: kcp hides the objects of an API that is
+	// not published.
+	APIs []schema.GroupResource
+	// Clusters are the clusters whose APIs could be read, the oldest first: if two cannot have a common schema, the
+	// older one decides. A cluster that could not be read is left out, and keeps the states that it has.
+	Clusters []Cluster
+	// Export is the APIExport with the published APIs, or nil before the first publication.
+	Export *unstructured.Unstructured
+	// Schemas are all APIResourceSchemas of the compute workspace. Of those that Export does not have, the name and the
+	// labels are enough.
+	Schemas []*unstructured.Unstructured
+	// Bound are the names of the APIResourceSchemas that any APIBinding uses (status.boundResources), in all
+	// workspaces. It is nil if they could not be listed.
+	Bound map[string]bool
+	// Narrow are the APIs, by cluster, whose schema becomes the common one of the published and of this cluster.
+	Narrow map[string][]schema.GroupResource
+	// Widen are APIs whose schema becomes the common one of all clusters, if that is not narrower than the published
+	// one.
+	Widen []schema.GroupResource
+}
+
+// Output is the result of a negotiation, which the controller writes.
+type Output struct {
+	// Schemas are new APIResourceSchemas. They are written first.
+	Schemas []*unstructured.Unstructured
+	// Export is the APIExport with the published APIs, for server-side apply. It is nil if nothing is published.
+	Export *unstructured.Unstructured
+	// Published are the APIs of Export.
+	Published []schema.GroupVersionResource
+	// ClusterExports are the APIExports of the clusters. There are none until kcp has given Input.Export an identity.
+	ClusterExports []*unstructured.Unstructured
+	// States are the states of all APIs by cluster, sorted by group and resource.
+	States map[string][]api.APIStatus
+	// Obsolete are the names of the APIResourceSchemas that can be deleted.
+	Obsolete []string
+	// Refused are requests to widen an API that would have made its schema narrower, and the paths.
+	Refused map[schema.GroupResource][]lcd.Incompatibility
+}
+
+// Negotiate computes which APIs are published. It fails if a published schema cannot be read.
+func Negotiate(in Input) (*Output, error) {
+	published, err := publishedAPIs(in.Export, in.Schemas)
+	if err != nil {
+		return nil, err
+	}
+	out := &Output{States: map[string][]api.APIStatus{}, Refused: map[schema.GroupResource][]lcd.Incompatibility{}}
+	var resources []resource
+	for _, gr := range sorted(in.APIs, slices.Collect(maps.Keys(published))) {
+		was := published[gr]
+		is, refused := next(gr, was, in)
+		if len(refused) > 0 {
+			out.Refused[gr] = refused
+		}
+		for _, c := range in.Clusters {
+			s := state(gr, is, c)
+			if !slices.Contains(in.APIs, gr) {
+				s = removed(gr, is)
+			}
+			out.States[c.Name] = append(out.States[c.Name], s)
+		}
+		if is == nil {
+			continue
+		}
+		r := resource{gr: gr}
+		if was != nil && is == &was.API {
+			r.schema = was.name
+		} else {
+			object, err := Schema(is)
+			if err != nil {
+				return nil, err
+			}
+			r.schema = object.GetName()
+			if !slices.ContainsFunc(in.Schemas, func(s *unstructured.Unstructured) bool { return s.GetName() == r.schema }) {
+				out.Schemas = append(out.Schemas, object)
+			}
+		}
+		resources = append(resources, r)
+		out.Published = append(out.Published, gr.WithVersion(is.Version))
+	}
+	if len(resources) > 0 {
+		out.Export = export(resources)
+		out.ClusterExports = clusterExports(in, resources)
+	}
+	out.Obsolete = obsolete(in, resources)
+	return out, nil
+}
+
+// sorted returns all resources once, sorted by group and name.
+func sorted(lists ...[]schema.GroupResource) []schema.GroupResource {
+	all := slices.Concat(lists...)
+	slices.SortFunc(all, func(a, b schema.GroupResource) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+	})
+	return slices.Compact(all)
+}
+
+// next returns the API to publish. It is the published one, unless the user has requested another schema. It is nil if
+// no cluster serves the API.
+func next(gr schema.GroupResource, was *published, in Input) (*API, []lcd.Incompatibility) {
+	switch {
+	case was == nil:
+		return common(gr, nil, "", in.Clusters), nil
+	case len(in.narrowing(gr)) > 0:
+		narrowed := common(gr, &was.API, was.Version, in.narrowing(gr))
+		if len(lcd.Narrows(was.Schema, narrowed.Schema)) > 0 {
+			return narrowed, nil
+		}
+	case slices.Contains(in.Widen, gr):
+		widened := common(gr, nil, was.Version, in.Clusters)
+		if widened == nil {
+			break
+		}
+		if narrower := lcd.Narrows(was.Schema, widened.Schema); len(narrower) > 0 {
+			return &was.API, narrower
+		}
+		if len(lcd.Narrows(widened.Schema, was.Schema)) > 0 {
+			return widened, nil
+		}
+	}
+	return &was.API, nil
+}
+
+// narrowing returns the clusters for which the schema of an API becomes narrower.
+func (in *Input) narrowing(gr schema.GroupResource) (out []Cluster) {
+	for _, c := range in.Clusters {
+		if slices.Contains(in.Narrow[c.Name], gr) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// common returns what the clusters that serve an API have in common with each other and with start, if it is not nil.
+// Clusters that cannot have a common schema with those before them are left out.
+func common(gr schema.GroupResource, start *API, v string, clusters []Cluster) *API {
+	if v == "" {
+		v = commonVersion(gr, clusters)
+	}
+	result := start
+	for _, c := range clusters {
+		a := c.api(gr, v)
+		if a == nil {
+			continue
+		}
+		if result == nil {
+			// Intersecting a schema with itself normalizes it, as it does if another cluster has the same one.
+			result = a
+		}
+		if merged, err := merge(result, a); err == nil {
+			result = merged
+		}
+	}
+	return result
+}
+
+// merge returns what two versions of an API have in common.
+func merge(a, b *API) (*API, error) {
+	if err := sameNames(a, b); err != nil {
+		return nil, err
+	}
+	s, found := lcd.Intersect(a.Schema, b.Schema)
+	if len(found) > 0 {
+		return nil, errors.New(describe(found))
+	}
+	merged := *a
+	merged.Schema = s
+	merged.Subresources = *a.Subresources.DeepCopy()
+	if b.Subresources.Status == nil {
+		merged.Subresources.Status = nil
+	}
+	if b.Subresources.Scale == nil {
+		merged.Subresources.Scale = nil
+	}
+	return &merged, nil
+}
+
+// sameNames compares what cannot be narrowed.
+func sameNames(a, b *API) error {
+	switch {
+	case a.Names.Kind != b.Names.Kind:
+		return fmt.Errorf("the kind is %s, and %s in the cluster", a.Names.Kind, b.Names.Kind)
+	case a.Scope != b.Scope:
+		return fmt.Errorf("the scope is %s, and %s in the cluster", a.Scope, b.Scope)
+	}
+	return nil
+}
+
+// api returns a version of an API of a cluster, or nil.
+func (c *Cluster) api(gr schema.GroupResource, v string) *API {
+	for i := range c.APIs {
+		if a := &c.APIs[i]; a.GroupResource() == gr && a.Version == v {
+			return a
+		}
+	}
+	return nil
+}
+
+// versions returns the versions of an API that a cluster serves, the highest first.
+func (c *Cluster) versions(gr schema.GroupResource) []string {
+	var all []string
+	for i := range c.APIs {
+		if c.APIs[i].GroupResource() == gr {
+			all = append(all, c.APIs[i].Version)
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
+	return all
+}
+
+// commonVersion returns the highest version that all clusters with the API serve, or else the highest one of the oldest
+// of them.
+func commonVersion(gr schema.GroupResource, clusters []Cluster) string {
+	var candidates, first []string
+	for _, c := range clusters {
+		v := c.versions(gr)
+		switch {
+		case len(v) == 0:
+		case first == nil:
+			first = v
+			candidates = v
+		default:
+			candidates = slices.DeleteFunc(slices.Clone(candidates),
+				func(c string) bool { return !slices.Contains(v, c) })
+		}
+	}
+	for _, v := range slices.Concat(candidates, first) {
+		return v
+	}
+	return ""
+}

@@ -1,0 +1,335 @@
+package negotiate_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
+)
+
+var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+
+// widget returns a version of the API widgets, with these fields of spec.
+func widget(t *testing.T, version, fields string) negotiate.API {
+	t.Helper()
+	s := &apiextensionsv1.JSONSchemaProps{}
+	require.NoError(t, yaml.UnmarshalStrict([]byte("{type: object, properties: {spec: {type: object, properties: {"+fields+"}}}}"), s))
+	return negotiate.API{
+		Group: "example.com", Version: version, Schema: s, Scope: apiextensionsv1.NamespaceScoped,
+		Names:        apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+		Subresources: apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+	}
+}
+
+func cluster(name string, apis ...negotiate.API) negotiate.Cluster {
+	return negotiate.Cluster{Name: name, APIs: apis}
+}
+
+// negotiated runs a negotiation and returns what the next one reads.
+func negotiated(t *testing.T, in negotiate.Input) (*negotiate.Output, negotiate.Input) {
+	t.Helper()
+	in.APIs = []schema.GroupResource{widgets}
+	out, err := negotiate.Negotiate(in)
+	require.NoError(t, err)
+	in.Schemas = append(in.Schemas, out.Schemas...)
+	if out.Export != nil {
+		in.Export = out.Export.DeepCopy()
+		require.NoError(t, unstructured.SetNestedField(in.Export.Object, "hash", "status", "identityHash"))
+	}
+	return out, in
+}
+
+// specOf returns the fields of spec in the schema that is published.
+func specOf(t *testing.T, in negotiate.Input) []string {
+	t.Helper()
+	resources, _, _ := unstructured.NestedSlice(in.Export.Object, "spec", "resources")
+	require.Len(t, resources, 1)
+	for _, s := range in.Schemas {
+		if s.GetName() != resources[0].(map[string]any)["schema"] {
+			continue
+		}
+		versions, _, _ := unstructured.NestedSlice(s.Object, "spec", "versions")
+		fields, _, _ := unstructured.NestedMap(versions[0].(map[string]any), "schema", "properties", "spec", "properties")
+		var names []string
+		for _, name := range []string{"a", "b", "c"} {
+			if _, ok := fields[name]; ok {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	t.Fatalf("no schema %v", resources)
+	return nil
+}
+
+func states(out *negotiate.Output) map[string]string {
+	all := map[string]string{}
+	for name, s := range out.States {
+		all[name] = string(s[0].State) + " " + s[0].Version + ": " + s[0].Message
+	}
+	return all
+}
+
+func TestFirstPublicationIsTheCommonSchema(t *testing.T) {
+	out, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{
+		cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string}")),
+		cluster("c2", widget(t, "v1", "a: {type: string}, c: {type: string}")),
+		cluster("c3", widget(t, "v1", "a: {type: integer}")),
+		{Name: "c4", Problems: map[schema.GroupResource]string{widgets: "the cluster does not serve widgets.example.com"}},
+		cluster("c5", widget(t, "v1", "a: {type: string}")),
+	}})
+	require.Equal(t, []string{"a"}, specOf(t, in))
+	require.Equal(t, map[string]string{
+		"c1": "Compatible v1: not published: spec.b: the field is missing",
+		"c2": "Compatible v1: not published: spec.c: the field is missing",
+		"c3": "Incompatible v1: spec.a: the types differ: string, integer",
+		"c4": "Ignored : the cluster does not serve widgets.example.com",
+		"c5": "Published v1: ",
+	}, states(out))
+	require.Empty(t, out.ClusterExports, "the identity is not known yet")
+
+	condition := negotiate.Condition(out.States["c3"])
+	require.Equal(t, metav1.ConditionFalse, condition.Status)
+	require.Equal(t, "widgets.example.com: spec.a: the types differ: string, integer", condition.Message)
+	require.Equal(t, metav1.ConditionTrue, negotiate.Condition(out.States["c1"]).Status)
+}
+
+func TestAPublishedSchemaStays(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{
+		cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string}")),
+	}})
+	published := in.Export.Object["spec"]
+
+	in.Clusters = append(in.Clusters, cluster("c2", widget(t, "v1", "a: {type: string}")))
+	out, next := negotiated(t, in)
+	require.Empty(t, out.Schemas)
+	require.Equal(t, published, out.Export.Object["spec"])
+	require.Equal(t, "Incompatible v1: spec.b: the field is missing", states(out)["c2"])
+
+	for _, clusters := range [][]negotiate.Cluster{
+		nil, // none could be read
+		{cluster("c3", widget(t, "v2", "a: {type: string}"))},
+		{cluster("c4", widget(t, "v1", "a: {type: string}, b: {type: string}, c: {type: string}"))},
+	} {
+		next.Clusters = clusters
+		out, _ = negotiated(t, next)
+		require.Equal(t, published, out.Export.Object["spec"])
+	}
+	next.Clusters = []negotiate.Cluster{cluster("c3", widget(t, "v2", "a: {type: string}"))}
+	out, _ = negotiated(t, next)
+	require.Equal(t, "Incompatible v2: version v1 is published, the cluster serves v2", states(out)["c3"])
+}
+
+// kcp hides the objects of an API that is not published.
+func TestAnAPIThatIsNoLongerToBePublishedStays(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}"))}})
+	in.APIs = nil
+	out, err := negotiate.Negotiate(in)
+	require.NoError(t, err)
+	require.Equal(t, in.Export.Object["spec"], out.Export.Object["spec"])
+	require.Contains(t, states(out)["c1"], "Removed v1: the setup no longer has the API.")
+	require.Equal(t, metav1.ConditionTrue, negotiate.Condition(out.States["c1"]).Status)
+
+	require.NoError(t, unstructured.SetNestedSlice(in.Export.Object, []any{}, "spec", "resources"))
+	out, err = negotiate.Negotiate(in)
+	require.NoError(t, err)
+	require.Nil(t, out.Export, "one that a user has withdrawn does not come back")
+}
+
+func TestNarrowOnRequest(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string}"))}})
+	in.Clusters = append(in.Clusters, cluster("c2", widget(t, "v1", "a: {type: string}, c: {type: string}")))
+	in.Clusters = append(in.Clusters, cluster("c3", widget(t, "v1", "b: {type: string}")))
+	in.Narrow = map[string][]schema.GroupResource{"c2": {widgets}}
+	out, next := negotiated(t, in)
+	require.Equal(t, []string{"a"}, specOf(t, next), "only the cluster of the request is accepted")
+	require.Len(t, out.Schemas, 1)
+	require.Contains(t, states(out)["c2"], "Compatible")
+
+	again, _ := negotiated(t, next)
+	require.Empty(t, again.Schemas, "a second request changes nothing")
+	require.Equal(t, out.Export.Object["spec"], again.Export.Object["spec"])
+}
+
+func TestWidenOnRequest(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}"))}})
+	in.Clusters = []negotiate.Cluster{cluster("c2", widget(t, "v1", "a: {type: string}, b: {type: string}"))}
+	in.Widen = []schema.GroupResource{widgets}
+	out, next := negotiated(t, in)
+	require.Equal(t, []string{"a", "b"}, specOf(t, next))
+	require.Empty(t, out.Refused)
+
+	next.Clusters = []negotiate.Cluster{cluster("c3", widget(t, "v1", "b: {type: string}, c: {type: string}"))}
+	out, next = negotiated(t, next)
+	require.Equal(t, []string{"a", "b"}, specOf(t, next))
+	require.Equal(t, "spec.a: the field is missing", out.Refused[widgets][0].String())
+}
+
+func TestPreview(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{
+		cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string, maxLength: 9}, c: {type: string}")),
+	}})
+	fields := func(b string) negotiate.API { return widget(t, "v1", b) }
+	noStatus := fields("a: {type: string}")
+	noStatus.Subresources.Status = nil
+	for name, tc := range map[string]struct {
+		narrow, widen *negotiate.API
+		want          string
+	}{
+		"nothing is requested": {nil, nil, "[]"},
+		"the same schema":      {new(fields("a: {type: string}, b: {type: string, maxLength: 9}, c: {type: string}")), nil, "[{widgets.example.com v1 [] [] }]"},
+		"more than three": {
+			new(fields("b: {type: string, maxLength: 5, minLength: 1}")), nil,
+			"[{widgets.example.com v1 [spec.a: the field is missing spec.b: minLength is narrower spec.b: maxLength is narrower spec.c: the field is missing] [] }]",
+		},
+		"no status": {&noStatus, nil, "[{widgets.example.com v1 [spec.b: the field is missing spec.c: the field is missing status: the API has no subresource status] [] }]"},
+		"another type": {
+			new(fields("a: {type: integer}")), nil,
+			"[{widgets.example.com v1 [] [] spec.a: the types differ: string, integer}]",
+		},
+		"another version": {
+			new(widget(t, "v2", "a: {type: string}")), nil,
+			"[{widgets.example.com v1 [] [] version v1 is published, the cluster serves v2}]",
+		},
+		"wider": {
+			nil, new(fields("a: {type: string}, b: {type: string}, c: {type: string}, d: {type: string}")),
+			"[{widgets.example.com v1 [] [spec.b: maxLength is narrower spec.d: the field is missing] }]",
+		},
+		"not wider": {
+			nil, new(fields("d: {type: string}")),
+			"[{widgets.example.com v1 [] [] the common schema of the clusters is narrower than the published one: " +
+				"spec.a: the field is missing; spec.b: the field is missing; spec.c: the field is missing}]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := in
+			switch {
+			case tc.narrow != nil:
+				in.Clusters = append(in.Clusters, cluster("c2", *tc.narrow))
+				in.Narrow = map[string][]schema.GroupResource{"c2": {widgets}}
+			case tc.widen != nil:
+				in.Clusters = []negotiate.Cluster{cluster("c2", *tc.widen)}
+				in.Widen = []schema.GroupResource{widgets}
+			}
+			changes, err := negotiate.Preview(in)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, fmt.Sprint(changes))
+		})
+	}
+}
+
+func TestTheHighestCommonVersionIsPublished(t *testing.T) {
+	v1, v2, beta := widget(t, "v1", "a: {type: string}"), widget(t, "v2", "a: {type: string}"), widget(t, "v3beta1", "a: {type: string}")
+	for name, tc := range map[string]struct {
+		clusters []negotiate.Cluster
+		want     string
+	}{
+		"one":            {[]negotiate.Cluster{cluster("c1", v1, beta, v2)}, "v2"},
+		"common":         {[]negotiate.Cluster{cluster("c1", v1, beta, v2), cluster("c2", v1, beta)}, "v1"},
+		"none in common": {[]negotiate.Cluster{cluster("c1", v1), cluster("c2", v2)}, "v1"},
+		"not everywhere": {[]negotiate.Cluster{cluster("c1"), cluster("c2", v2)}, "v2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, _ := negotiated(t, negotiate.Input{Clusters: tc.clusters})
+			versions, _, _ := unstructured.NestedSlice(out.Schemas[0].Object, "spec", "versions")
+			require.Equal(t, tc.want, versions[0].(map[string]any)["name"])
+		})
+	}
+}
+
+func TestDifferencesThatNoSchemaHas(t *testing.T) {
+	scope, kind, status := widget(t, "v1", ""), widget(t, "v1", ""), widget(t, "v1", "")
+	scope.Scope = apiextensionsv1.ClusterScoped
+	kind.Names.Kind = "Gadget"
+	status.Subresources.Status = nil
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", ""))}})
+	in.Clusters = []negotiate.Cluster{cluster("c2", scope), cluster("c3", kind), cluster("c4", status)}
+	out, _ := negotiated(t, in)
+	require.Equal(t, map[string]string{
+		"c2": "Incompatible v1: the scope is Namespaced, and Cluster in the cluster",
+		"c3": "Incompatible v1: the kind is Widget, and Gadget in the cluster",
+		"c4": "Incompatible v1: the API has no subresource status in the cluster",
+	}, states(out))
+}
+
+func TestObjects(t *testing.T) {
+	s := &apiextensionsv1.JSONSchemaProps{Type: "object"}
+	names := func(plural, kind string) apiextensionsv1.CustomResourceDefinitionNames {
+		return apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind}
+	}
+	in := negotiate.Input{
+		APIs: []schema.GroupResource{{Resource: "services"}, {Group: "networking.k8s.io", Resource: "ingresses"}},
+		Clusters: []negotiate.Cluster{cluster("c1",
+			negotiate.API{Version: "v1", Names: names("services", "Service"), Scope: "Namespaced", Schema: s},
+			negotiate.API{Group: "networking.k8s.io", Version: "v1", Names: names("ingresses", "Ingress"), Scope: "Namespaced", Schema: s})},
+	}
+	out, err := negotiate.Negotiate(in)
+	require.NoError(t, err)
+	require.Len(t, out.Schemas, 2)
+	require.Regexp(t, `^v[0-9a-z]{8}\.services\.core$`, out.Schemas[0].GetName())
+	require.Empty(t, out.Schemas[0].GetAnnotations())
+	require.Regexp(t, `^v[0-9a-z]{8}\.ingresses\.networking\.k8s\.io$`, out.Schemas[1].GetName())
+	require.Contains(t, out.Schemas[1].GetAnnotations(), "api-approved.kubernetes.io")
+	listKind, _, _ := unstructured.NestedString(out.Schemas[1].Object, "spec", "names", "listKind")
+	require.Equal(t, "IngressList", listKind)
+
+	in.Schemas, in.Export = out.Schemas, out.Export.DeepCopy()
+	require.NoError(t, unstructured.SetNestedField(in.Export.Object, "hash", "status", "identityHash"))
+	in.APIs = nil
+	out, err = negotiate.Negotiate(in)
+	require.NoError(t, err)
+	require.Equal(t, in.Export.Object["spec"], out.Export.Object["spec"], "what is published stays")
+	require.Equal(t, []schema.GroupResource{{Resource: "services"}, {Group: "networking.k8s.io", Resource: "ingresses"}}, negotiate.Exported(out.Export))
+	require.Len(t, out.ClusterExports, 1)
+	require.Equal(t, "cluster-c1", out.ClusterExports[0].GetName())
+	claims, _, _ := unstructured.NestedSlice(out.ClusterExports[0].Object, "spec", "permissionClaims")
+	got, err := json.Marshal(claims)
+	require.NoError(t, err)
+	rest := `"verbs":["get","list","watch","update","patch"]`
+	selector := `"defaultSelector":{"matchLabels":{"workloads.kcp.dev/cluster":"c1"}}`
+	require.JSONEq(t, `[{"group":"","resource":"services","identityHash":"hash",`+rest+`,`+selector+`},
+		{"group":"networking.k8s.io","resource":"ingresses","identityHash":"hash",`+rest+`,`+selector+`},
+		{"group":"","resource":"configmaps",`+rest+`,`+selector+`},{"group":"","resource":"secrets",`+rest+`,`+selector+`},
+		{"group":"","resource":"serviceaccounts",`+rest+`,`+selector+`}]`, string(got))
+
+	// The controller reads what workloads need in all clusters, and writes the leaves.
+	claims, _, _ = unstructured.NestedSlice(out.Export.Object, "spec", "permissionClaims")
+	got, err = json.Marshal(claims)
+	require.NoError(t, err)
+	all := `"verbs":["get","list","watch","update","patch","create","delete"]`
+	require.JSONEq(t, `[{"group":"","resource":"configmaps",`+all+`},{"group":"","resource":"secrets",`+all+`},
+		{"group":"","resource":"serviceaccounts",`+all+`},{"group":"apis.kcp.io","resource":"apibindings",`+all+`},{"group":"","resource":"namespaces","verbs":["get","list","watch"]},
+		{"group":"core.kcp.io","resource":"logicalclusters","verbs":["get","list","watch"]}]`, string(got))
+}
+
+func TestObsoleteSchemas(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}"))}})
+	old, bound, foreign := in.Schemas[0].DeepCopy(), in.Schemas[0].DeepCopy(), in.Schemas[0].DeepCopy()
+	old.SetName("vold.widgets.example.com")
+	bound.SetName("vbound.widgets.example.com")
+	foreign.SetName("vforeign.widgets.example.com")
+	foreign.SetLabels(nil)
+	in.Schemas = append(in.Schemas, old, bound, foreign)
+
+	out, _ := negotiated(t, in)
+	require.Empty(t, out.Obsolete, "nothing is deleted if the bindings are not known")
+	in.Bound = map[string]bool{bound.GetName(): true}
+	out, _ = negotiated(t, in)
+	require.Equal(t, []string{old.GetName()}, out.Obsolete)
+}
+
+func TestASchemaThatDoesNotExist(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}"))}})
+	name := in.Schemas[0].GetName()
+	in.Schemas = nil
+	_, err := negotiate.Negotiate(in)
+	require.EqualError(t, err, "APIExport kubernetes names the APIResourceSchema "+name+", which does not exist")
+}

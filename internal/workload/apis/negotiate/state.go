@@ -1,0 +1,100 @@
+package negotiate
+
+import (
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/lcd"
+)
+
+// state returns whether objects of a published API can run in a cluster. The API is nil if it is not published.
+func state(gr schema.GroupResource, is *API, c Cluster) api.APIStatus {
+	out := api.APIStatus{Group: gr.Group, Resource: gr.Resource, State: api.APIIgnored}
+	versions := c.versions(gr)
+	if len(versions) > 0 {
+		out.Version = versions[0]
+	}
+	switch {
+	case c.Problems[gr] != "":
+		out.Message = c.Problems[gr]
+		return out
+	case len(versions) == 0:
+		out.Message = fmt.Sprintf("the cluster does not serve %s", gr)
+		return out
+	case is == nil:
+		out.Message = "the API is not published"
+		return out
+	}
+	own := c.api(gr, is.Version)
+	if own == nil {
+		out.State = api.APIIncompatible
+		out.Message = fmt.Sprintf("version %s is published, the cluster serves %s", is.Version,
+			strings.Join(versions, ", "))
+		return out
+	}
+	out.Version = is.Version
+	out.State, out.Message = compare(is, own)
+	return out
+}
+
+// removed returns the state of an API that remains published, but is no longer one of the APIs to publish.
+func removed(gr schema.GroupResource, is *API) api.APIStatus {
+	return api.APIStatus{
+		Group: gr.Group, Resource: gr.Resource, Version: is.Version, State: api.APIRemoved,
+		Message: "the setup no longer has the API. It stays published, but its objects are neither scheduled nor " +
+			"synced: to delete them, add it again",
+	}
+}
+
+// compare returns whether a cluster accepts all objects of the published API.
+func compare(is, own *API) (api.APIState, string) {
+	if err := sameNames(is, own); err != nil {
+		return api.APIIncompatible, err.Error()
+	}
+	if is.Subresources.Status != nil && own.Subresources.Status == nil {
+		return api.APIIncompatible, "the API has no subresource status in the cluster"
+	}
+	if narrower := lcd.Narrows(is.Schema, own.Schema); len(narrower) > 0 {
+		return api.APIIncompatible, describe(narrower)
+	}
+	if wider := lcd.Narrows(own.Schema, is.Schema); len(wider) > 0 {
+		return api.APICompatible, "not published: " + describe(wider)
+	}
+	return api.APIPublished, ""
+}
+
+// shown is how many differences a message has.
+const shown = 3
+
+// describe returns the first differences.
+func describe(found []lcd.Incompatibility) string {
+	var all []string
+	for _, i := range found[:min(len(found), shown)] {
+		all = append(all, i.String())
+	}
+	if more := len(found) - shown; more > 0 {
+		all = append(all, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(all, "; ")
+}
+
+// Condition returns the condition APIsCompatible of a cluster. The caller sets the times.
+func Condition(apis []api.APIStatus) metav1.Condition {
+	c := metav1.Condition{Type: api.ConditionAPIsCompatible, Status: metav1.ConditionTrue, Reason: api.ReasonCompatible}
+	var refused []string
+	for _, a := range apis {
+		if a.State == api.APIIncompatible {
+			refused = append(refused, fmt.Sprintf("%s: %s", a.GroupResource(), a.Message))
+		}
+	}
+	if len(refused) > 0 {
+		c.Status = metav1.ConditionFalse
+		c.Reason = api.ReasonSchemaIncompatible
+		c.Message = strings.Join(refused, "\n")
+	}
+	return c
+}

@@ -1,0 +1,250 @@
+package puller
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// document has the schemas of an OpenAPI v3 document, by name. They are decoded when they are used: a document has many
+// more than one API needs, and decoded ones need ten times the memory.
+type document map[string]json.RawMessage
+
+// decode returns a schema, or nil if there is none of this name.
+func (d document) decode(name string) (*definition, error) {
+	raw, ok := d[name]
+	if !ok {
+		return nil, nil
+	}
+	out := &definition{}
+	if err := json.Unmarshal(raw, out); err != nil {
+		return nil, fmt.Errorf("schema %s: %w", name, err)
+	}
+	return out, nil
+}
+
+// of returns the name of the schema of a kind, or nothing if there is none.
+func (d document) of(gvk schema.GroupVersionKind) string {
+	for name, raw := range d {
+		var s struct {
+			Kinds []groupVersionKindJSON `json:"x-kubernetes-group-version-kind"`
+		}
+		if json.Unmarshal(raw, &s) == nil &&
+			slices.Contains(s.Kinds, groupVersionKindJSON{gvk.Group, gvk.Version, gvk.Kind}) {
+			return name
+		}
+	}
+	return ""
+}
+
+// definitions are schemas, by name.
+type definitions map[string]*definition
+
+// definition is a schema of an OpenAPI v3 document of an API server, as far as such documents use the format.
+type definition struct {
+	Ref                  string                `json:"$ref"`
+	AllOf                []*definition         `json:"allOf"`
+	Description          string                `json:"description"`
+	Type                 string                `json:"type"`
+	Format               string                `json:"format"`
+	Pattern              string                `json:"pattern"`
+	Default              json.RawMessage       `json:"default"`
+	Enum                 []json.RawMessage     `json:"enum"`
+	Required             []string              `json:"required"`
+	Properties           definitions           `json:"properties"`
+	Items                *definition           `json:"items"`
+	AdditionalProperties *additionalProperties `json:"additionalProperties"`
+	ListType             *string               `json:"x-kubernetes-list-type"`
+	ListMapKeys          []string              `json:"x-kubernetes-list-map-keys"`
+	MapType              *string               `json:"x-kubernetes-map-type"`
+	PatchStrategy        string                `json:"x-kubernetes-patch-strategy"`
+	PatchMergeKey        string                `json:"x-kubernetes-patch-merge-key"`
+	PreserveUnknown      *bool                 `json:"x-kubernetes-preserve-unknown-fields"`
+}
+
+type groupVersionKindJSON struct{ Group, Version, Kind string }
+
+// additionalProperties is a schema, or whether any are allowed.
+type additionalProperties struct {
+	Schema  *definition
+	Allowed bool
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *additionalProperties) UnmarshalJSON(raw []byte) error {
+	if err := json.Unmarshal(raw, &a.Allowed); err == nil {
+		return nil
+	}
+	a.Allowed = true
+	return json.Unmarshal(raw, &a.Schema)
+}
+
+const refPrefix = "#/components/schemas/"
+
+// schemaOf returns the schema of a kind, without references and structural, as CustomResourceDefinitions need it.
+func (d document) schemaOf(gvk schema.GroupVersionKind) (*apiextensionsv1.JSONSchemaProps, error) {
+	name := d.of(gvk)
+	if name == "" {
+		return nil, unusable("the OpenAPI v3 document of %s has no schema of %s", gvk.GroupVersion(), gvk.Kind)
+	}
+	c := converter{document: d, within: []string{name}}
+	s, err := d.decode(name)
+	if err != nil {
+		return nil, unusable("schema of %s: %w", gvk, err)
+	}
+	out, err := c.convert(s)
+	if err != nil {
+		return nil, unusable("schema of %s: %w", gvk, err)
+	}
+	// API servers know and validate the rest of the metadata. A CustomResourceDefinition must not describe it.
+	out.Properties["metadata"] = apiextensionsv1.JSONSchemaProps{Type: "object"}
+	return &out, nil
+}
+
+// converter converts a schema. within are the names of the schemas that contain the current one.
+type converter struct {
+	document document
+	within   []string
+}
+
+func (c *converter) convert(d *definition) (apiextensionsv1.JSONSchemaProps, error) {
+	if name := d.reference(); name != "" {
+		return c.resolve(d, name)
+	}
+	out := apiextensionsv1.JSONSchemaProps{
+		Description: d.Description, Type: d.Type, Format: d.Format, Pattern: d.Pattern, Default: defaultOf(d.Default),
+		Required: d.Required, XMapType: d.MapType, XPreserveUnknownFields: d.PreserveUnknown,
+	}
+	for _, value := range d.Enum {
+		out.Enum = append(out.Enum, apiextensionsv1.JSON{Raw: value})
+	}
+	if d.Type == "" {
+		// A structural schema needs a type, or accepts anything.
+		if out.XPreserveUnknownFields = ptr(true); d.Properties != nil {
+			out.Type = "object"
+			out.XPreserveUnknownFields = nil
+		}
+	}
+	if err := c.object(d, &out); err != nil {
+		return out, err
+	}
+	return out, c.list(d, &out)
+}
+
+// reference returns the name of the schema that a schema refers to, also if allOf wraps the reference.
+func (d *definition) reference() string {
+	ref := d.Ref
+	if len(d.AllOf) == 1 {
+		ref = d.AllOf[0].Ref
+	}
+	return strings.TrimPrefix(ref, refPrefix)
+}
+
+// resolve converts the schema that d refers to. The description of d takes precedence, because it describes the field.
+func (c *converter) resolve(d *definition, name string) (apiextensionsv1.JSONSchemaProps, error) {
+	out, known := wellKnown(name)
+	switch {
+	case known:
+	case slices.Contains(c.within, name):
+		// A schema that contains itself, such as JSONSchemaProps, cannot be written without references.
+		out = apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr(true)}
+	default:
+		target, err := c.document.decode(name)
+		if err != nil {
+			return out, err
+		}
+		if target == nil {
+			return out, fmt.Errorf("%s refers to %s, which does not exist", c.within[len(c.within)-1], name)
+		}
+		inner := converter{c.document, append(slices.Clone(c.within), name)}
+		if out, err = inner.convert(target); err != nil {
+			return out, err
+		}
+	}
+	if d.Description != "" {
+		out.Description = d.Description
+	}
+	if value := defaultOf(d.Default); value != nil {
+		out.Default = value
+	}
+	return out, nil
+}
+
+// object converts the fields of an object.
+func (c *converter) object(d *definition, out *apiextensionsv1.JSONSchemaProps) error {
+	if d.Properties != nil {
+		out.Properties = make(map[string]apiextensionsv1.JSONSchemaProps, len(d.Properties))
+	}
+	for name, p := range d.Properties {
+		converted, err := c.convert(p)
+		if err != nil {
+			return err
+		}
+		out.Properties[name] = converted
+	}
+	if d.AdditionalProperties == nil {
+		return nil
+	}
+	if d.AdditionalProperties.Schema == nil {
+		if d.AdditionalProperties.Allowed {
+			out.XPreserveUnknownFields = ptr(true)
+		}
+		return nil
+	}
+	converted, err := c.convert(d.AdditionalProperties.Schema)
+	out.AdditionalProperties = &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &converted}
+	return err
+}
+
+// list converts the items of a list, and how lists are merged.
+func (c *converter) list(d *definition, out *apiextensionsv1.JSONSchemaProps) error {
+	if d.Items == nil {
+		return nil
+	}
+	items, err := c.convert(d.Items)
+	if err != nil {
+		return err
+	}
+	out.XListType, out.XListMapKeys = merging(d, items.Type == "object")
+	for _, key := range out.XListMapKeys {
+		// A key of a list of type map has to be required, or to have a default.
+		if field, ok := items.Properties[key]; ok && field.Default == nil && !slices.Contains(items.Required, key) {
+			items.Required = append(slices.Clone(items.Required), key)
+		}
+	}
+	items.Default = nil
+	out.Items = &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &items}
+	return nil
+}
+
+// merging returns the type of a list and its keys for server-side apply, or else for strategic merge patches.
+func merging(d *definition, objects bool) (listType *string, keys []string) {
+	merge := slices.Contains(strings.Split(d.PatchStrategy, ","), "merge")
+	switch {
+	case d.ListType != nil:
+		return d.ListType, d.ListMapKeys
+	case merge && d.PatchMergeKey != "":
+		return ptr("map"), []string{d.PatchMergeKey}
+	case merge && !objects:
+		return ptr("set"), nil
+	}
+	return ptr("atomic"), nil
+}
+
+// defaultOf returns a default that API servers apply. Zero values are not: OpenAPI documents have them for all fields
+// of Go that are not pointers, also if the field is required.
+func defaultOf(raw json.RawMessage) *apiextensionsv1.JSON {
+	for _, zero := range []string{"", "null", "{}", "[]", `""`, "0", "false"} {
+		if string(bytes.TrimSpace(raw)) == zero {
+			return nil
+		}
+	}
+	return &apiextensionsv1.JSON{Raw: slices.Clone(raw)}
+}
+
+func ptr[T any](v T) *T { return &v }

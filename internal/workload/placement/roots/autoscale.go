@@ -1,0 +1,144 @@
+package roots
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// autoscaler returns the autoscaler of a root, or nil.
+func (s *Scheduler) autoscaler(i item, root *unstructured.Unstructured) *unstructured.Unstructured {
+	var all []*unstructured.Unstructured
+	for _, kind := range kinds.All() {
+		if kind.TargetPath == nil {
+			continue
+		}
+		if r, ok := s.resource(kind.GroupResource()); ok {
+			for _, o := range s.set.In(r, i.Cluster, i.Namespace) {
+				all = append(all, o.Unstructured)
+			}
+		}
+	}
+	return splitter.Scaled(root, all)
+}
+
+// knows reports whether everything at an endpoint was listed that a decision depends on besides the root and its
+// leaves: without the annotations of its namespace and the volumes that it uses, a workload would go elsewhere first,
+// and without its autoscaler, it would lose replicas.
+func (s *Scheduler) knows(endpoint string) bool {
+	needed := []schema.GroupVersionResource{api.Namespaces()}
+	for _, kind := range kinds.All() {
+		if r, ok := s.resource(kind.GroupResource()); ok && (kind.TargetPath != nil || kind.Data == kinds.AlwaysData) {
+			needed = append(needed, r)
+		}
+	}
+	return !slices.ContainsFunc(needed, func(r schema.GroupVersionResource) bool {
+		return !s.set.ListedAt(watch.Source{Endpoint: endpoint, Resource: r})
+	})
+}
+
+// free gives a root the replicas that its previous autoscaler has made: they continue to run.
+func (sub *subject) free() {
+	if sub.scaled {
+		return
+	}
+	for name, share := range sub.previous {
+		switch leaf := sub.leaves[name]; {
+		case share.Ending:
+		case leaf.GetAnnotations()[api.AnnotationScaled] == "":
+			sub.recorded = true
+		default:
+			share.Replicas = max(share.Replicas, existing(leaf))
+			sub.previous[name] = share
+			sub.freed = true
+		}
+	}
+}
+
+// leave makes a workload with an autoscaler leave the clusters that a decision excludes as others do: the replicas
+// that run are replaced, and not only the fewest that its autoscaler can choose. It reports whether the decision has
+// to be made again.
+func (sub *subject) leave(d schedule.Decision) bool {
+	if !sub.scaled || sub.workload.Hints.Spread != schedule.Divide || len(d.Goal) == 0 || sub.workload.Replicas == 0 {
+		return false
+	}
+	for _, v := range d.Verdicts {
+		share, has := sub.previous[v.Cluster]
+		if has && !v.Chosen && !share.Ending && !d.Next[v.Cluster].Lost {
+			sub.leaving = append(sub.leaving, v.Cluster)
+		}
+	}
+	if len(sub.leaving) == 0 {
+		return false
+	}
+	runs, begun := int64(0), sub.replaced
+	for name, share := range sub.previous {
+		if !share.Ending && !d.Next[name].Lost {
+			share.Replicas = max(share.Replicas, existing(sub.leaves[name]))
+			sub.previous[name] = share
+			runs += share.Replicas
+		}
+	}
+	recorded := int64(0)
+	for _, n := range sub.workload.Goal {
+		recorded += n
+	}
+	begun = max(begun, recorded)
+	if begun <= sub.workload.Replicas {
+		begun = runs // it begins now: later, some are there twice
+	}
+	sub.workload.Replicas = max(sub.workload.Replicas, begun)
+	return true
+}
+
+// bound returns the bounds of an autoscaler while its workload leaves clusters: it makes what replaces the replicas
+// there, and no more of them.
+func (d *decided) bound(divided map[string]splitter.Bounds) map[string]splitter.Bounds {
+	if len(d.leaving) == 0 {
+		return divided
+	}
+	for cluster, b := range divided {
+		b.Min = d.replicas[cluster]
+		b.Max = max(b.Min, b.Max)
+		if slices.Contains(d.leaving, cluster) {
+			b.Max = b.Min
+		}
+		divided[cluster] = b
+	}
+	return divided
+}
+
+// writeGoal records the replicas of a root whose autoscaler is gone, or that leaves a cluster, before its leaves have
+// them: from then on, they are the replicas of the root.
+func (s *Scheduler) writeGoal(ctx context.Context, sub *subject, d schedule.Decision) error {
+	if !sub.freed && len(sub.leaving) == 0 {
+		return nil
+	}
+	explain, err := json.Marshal(d.Chosen())
+	if err != nil || string(explain) == sub.root.GetAnnotations()[api.AnnotationExplain] {
+		return err
+	}
+	return s.patchRoot(ctx, sub, annotated(map[string]any{api.AnnotationExplain: string(explain)}))
+}
+
+// rescaled reports whether leaves of a workload have AnnotationScaled without an autoscaler, or the other way round.
+func (sc *scene) rescaled(i item, root watch.Object) bool {
+	scaled := sc.scaled[splitter.TargetOf(refOf(i), root.Unstructured)]
+	for _, leaf := range sc.present[refOf(i).String()] {
+		_, divided, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas")
+		if leaf.GetDeletionTimestamp() == nil && divided &&
+			scaled != (leaf.GetAnnotations()[api.AnnotationScaled] != "") {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,65 @@
+package roots
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// known is a scheduler that knows many objects, and does not run: 400 roots and leaves, and a namespace with one root.
+func known(t *testing.T) *Scheduler {
+	t.Helper()
+	server := fakeapi.New(t)
+	add := func(namespace, name, label string) {
+		server.Apply(t, "1a", "apis/apps/v1/deployments", fmt.Sprintf(
+			`{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s, namespace: %s, labels: {%s}}}`, name, namespace, label))
+	}
+	for i := range 200 {
+		add("shop", fmt.Sprint("web-", i), "")
+		add("shop", fmt.Sprint("web-", i, "--c1"), api.LabelCluster+": c1")
+	}
+	add("small", "web", "")
+	s := New(Options{KCP: &rest.Config{Host: server.URL}, Workspace: "compute", Now: time.Now})
+	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	s.published, s.endpoints = &Published{Scheduled: []schema.GroupVersionResource{deployments}}, []string{server.URL}
+	s.clusters = []*api.Cluster{{}, {}}
+	s.clusters[0].Name, s.clusters[1].Name = "c1", "c2"
+	var err error
+	s.set, err = watch.New(t.Context(), watch.Options{Config: s.KCP, Path: watch.AllClusters, Now: s.Now, Packed: true, Class: s.classOf})
+	require.NoError(t, err)
+	t.Cleanup(s.set.Stop)
+	require.NoError(t, s.set.Update(s.endpoints, s.published.watched()))
+	require.Eventually(t, s.set.Complete, time.Minute, 5*time.Millisecond)
+	return s
+}
+
+// What an event of a namespace costs depends on what is in it, and not on what is in others.
+func TestANamespaceCostsWhatIsInIt(t *testing.T) {
+	s := known(t)
+	ns := item{api.Namespaces(), watch.Key{Cluster: "1a", Name: "small"}}
+	once := func() {
+		_, err := s.handle(t.Context(), ns)
+		require.NoError(t, err)
+	}
+	once()
+	require.Equal(t, 1, s.queue.Len())
+	require.Less(t, testing.AllocsPerRun(10, once), 50.0)
+}
+
+// Leaves are counted when they change, and not when they are read.
+func TestCountingLeavesCostsNothing(t *testing.T) {
+	s := known(t)
+	require.Equal(t, Leaves{Count: 200, Complete: true}, s.Leaves("c1"))
+	require.Equal(t, map[string]Leaves{"c1": {Count: 200, Complete: true}, "c2": {Complete: true}}, s.LeavesByCluster())
+	require.Less(t, testing.AllocsPerRun(10, func() { s.Leaves("c1") }), 50.0)
+	s.published.Removed, s.published.Scheduled = s.published.Scheduled, nil
+	require.Equal(t, Leaves{Count: 200, Removed: 200, Complete: true}, s.Leaves("c1"))
+}

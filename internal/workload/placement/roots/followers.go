@@ -1,0 +1,175 @@
+package roots
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// incompleteInterval is the time until a namespace is looked at again of which something could not be listed.
+const incompleteInterval = 5 * time.Second
+
+// follow writes the leaves of the objects in a namespace that are where workloads need them. It returns when to look
+// again, or zero.
+func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _ error) {
+	sc := s.look(ns)
+	needs := splitter.FindNeeds(sc.workloads, sc.objects)
+	var problems []error
+	for _, ref := range slices.SortedFunc(maps.Keys(sc.roots), func(a, b splitter.Ref) int { return cmp.Compare(a.String(), b.String()) }) {
+		complete := sc.complete[sc.roots[ref].Endpoint]
+		if !complete {
+			again = incompleteInterval
+		}
+		shares, known := sc.bounded(ref, sc.wanted(ref, needs[ref], complete))
+		if !known {
+			continue // it is looked at again after the decision about what it scales
+		}
+		if err := s.place(ctx, sc, ref, shares, complete); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	for i, root := range sc.pending {
+		open := wants(root.Unstructured, s.hintsOf(i)) || stale(root.Unstructured, s.lacks(i, root))
+		if open || sc.waited(i, root, needs) || sc.rescaled(i, root) {
+			s.queue.Add(i)
+		}
+	}
+	return again, errors.Join(problems...)
+}
+
+// place writes the leaves of a root, and where they are. Leaves are deleted only if everything could be listed.
+func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shares map[string]splitter.Share,
+	complete bool) error {
+	root, i, leaves := sc.roots[ref], sc.items[ref], s.collisions(sc, ref, shares)
+	refusal := s.refused(i, root, leaves, len(shares))
+	if s.refuse(i, refusal.exists()); refusal.exists() {
+		shares = nil
+	}
+	if _, placed := root.GetAnnotations()[api.AnnotationPlacement]; !placed && len(shares)+len(leaves) == 0 &&
+		!kinds.HasStatus(i.GroupResource()) && !refusal.exists() {
+		return nil // such as a ConfigMap that no workload needs
+	}
+	want, err := splitter.Leaves(root.Unstructured, shares)
+	if err != nil {
+		return err
+	}
+	changes := splitter.Compare(root.Unstructured, want, slices.Collect(maps.Values(leaves)))
+	if !complete {
+		changes.Delete = nil
+	}
+	if _, err := s.write(ctx, i, root, changes); err != nil {
+		return err
+	}
+	d := schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
+	for _, name := range slices.Sorted(maps.Keys(shares)) {
+		d.Next[name], d.Goal[name] = schedule.Share{}, 0
+		d.Verdicts = append(d.Verdicts, schedule.Verdict{Cluster: name, Chosen: true,
+			Reason: "needed by " + strings.Join(shares[name].NeededBy, ", ")})
+	}
+	scheduled := condition(d, changes, nil, s.lacks(i, root), s.Now())
+	if len(shares) == 0 {
+		scheduled.Reason = api.ReasonNotNeeded
+		scheduled.Message = "no workload needs it, so it is on no cluster"
+		scheduled.Status = metav1.ConditionFalse
+	}
+	return s.writeStatus(ctx, &subject{item: i, root: root, leaves: leaves}, d, true, refusal.condition(scheduled))
+}
+
+// collisions returns the leaves of a root, and the objects that have the names of leaves which it should have.
+func (s *Scheduler) collisions(sc *scene, ref splitter.Ref,
+	shares map[string]splitter.Share) map[string]*unstructured.Unstructured {
+	out := map[string]*unstructured.Unstructured{}
+	maps.Copy(out, sc.leaves[ref])
+	for cluster := range shares {
+		if o := sc.objects[splitter.Ref{GroupResource: ref.GroupResource, Name: api.LeafName(ref.Name, cluster)}]; o != nil {
+			out[cluster] = o
+		}
+	}
+	return out
+}
+
+// lacks returns the message about what a root needs that does not exist, or that its workspace may not have in
+// clusters. It is empty if nothing is lacking.
+func (s *Scheduler) lacks(i item, root watch.Object) string {
+	var missing []splitter.Ref
+	refused := ""
+	for _, d := range splitter.Dependencies(root.Unstructured) {
+		if d.Optional {
+			continue
+		}
+		r, ok := s.resource(d.GroupResource)
+		if !ok {
+			missing = append(missing, d.Ref)
+			continue
+		}
+		switch o, exists := s.set.Get(r, watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: d.Name}); {
+		case exists:
+			if reason, _ := problemOf(o.Unstructured); isRefusal(reason) && refused == "" {
+				refused = fmt.Sprintf("%s is on no cluster: its reason is %s", d.Ref, reason)
+			}
+		case s.set.ListedAt(watch.Source{Endpoint: root.Endpoint, Resource: r}): // otherwise it may exist
+			missing = append(missing, d.Ref)
+		}
+	}
+	if len(missing) > 0 {
+		return describe(missing)
+	}
+	return refused
+}
+
+// describe returns the message about what is missing.
+func describe(missing []splitter.Ref) string {
+	var names []string
+	for _, m := range missing {
+		names = append(names, m.String())
+	}
+	if len(names) == 1 {
+		return fmt.Sprintf("%s does not exist: create it in this namespace", names[0])
+	}
+	return fmt.Sprintf("%s do not exist: create them in this namespace", strings.Join(names, ", "))
+}
+
+// wants reports whether a workload depends on where others in its namespace are.
+func wants(root *unstructured.Unstructured, namespace map[string]string) bool {
+	for _, key := range []string{api.AnnotationAffinity, api.AnnotationAntiAffinity} {
+		if root.GetAnnotations()[key] != "" || namespace[key] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// stale reports whether the condition of a workload is not what it lacks now.
+func stale(root *unstructured.Unstructured, lacks string) bool {
+	reason, message := problemOf(root)
+	if reason != api.ReasonDependencyMissing {
+		return lacks != "" && (reason == "" || reason == api.ReasonScheduled)
+	}
+	return message != lacks
+}
+
+// problemOf returns the reason and the message of the condition Scheduled, or of the annotation that stands for it.
+func problemOf(root *unstructured.Unstructured) (reason, message string) {
+	if text, ok := root.GetAnnotations()[api.AnnotationScheduleError]; ok {
+		reason, message, _ = strings.Cut(text, ": ")
+		return reason, message
+	}
+	if c := api.ConditionIn(root, api.ConditionScheduled); c != nil {
+		return c.Reason, c.Message
+	}
+	return "", ""
+}

@@ -1,0 +1,375 @@
+package roots_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
+)
+
+const (
+	policies    = "apis/networking.k8s.io/v1/networkpolicies"
+	budgets     = "apis/policy/v1/poddisruptionbudgets"
+	autoscalers = "apis/autoscaling/v2/horizontalpodautoscalers"
+	widgets     = "apis/example.com/v1/widgets"
+)
+
+// publish publishes more APIs than clusters does.
+func (s *scheduler) publish(all ...*api.Cluster) {
+	for _, c := range all {
+		c.Status.APIs = append(c.Status.APIs, api.APIStatus{Group: "example.com", Resource: "widgets", Version: "v1", State: api.APIPublished})
+	}
+	s.roots.Update(s.Context(), roots.State{Clusters: all, Published: &roots.Published{Scheduled: []schema.GroupVersionResource{
+		{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+		{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}, {Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
+		{Group: "example.com", Version: "v1", Resource: "widgets"},
+	}}})
+}
+
+// synced plays a syncer that has applied a leaf without a status.
+func (s *scheduler) synced(path, namespace, name string) {
+	leaf := s.Get("1a", path, namespace, name)
+	s.object(path, fmt.Sprintf(`{metadata: {name: %s, namespace: %s, annotations: {workloads.kcp.dev/synced: "%d"}}}`, name, namespace, leaf.GetGeneration()))
+}
+
+func policy(name, selector string) string {
+	return "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: " + name + ", namespace: shop}, spec: {podSelector: " + selector + "}}"
+}
+
+const labelled = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 4, template: {metadata: {labels: {app: web}}, spec: {}}}`
+
+// A policy is in a cluster before the first pod that it selects, also one that selects no pod yet.
+func TestPoliciesAreThereBeforeTheFirstPod(t *testing.T) {
+	for name, selector := range map[string]string{
+		"all": "{}", "some": "{matchExpressions: [{key: app, operator: In, values: [web, db]}]}", "none yet": "{matchLabels: {app: later}}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.publish(cluster("c1", true, 0), cluster("c2", true, 0))
+			s.object(policies, policy("deny", selector))
+			s.deploy(labelled)
+			s.eventually(func() bool { return s.on(policies, "deny") == "c1 c2" }, "on both")
+			s.eventually(func() bool {
+				return s.scheduled() == "False Unprotected: it waits for what protects its pods: "+
+					"c1 does not have networkpolicies.networking.k8s.io/deny yet; c2 does not have networkpolicies.networking.k8s.io/deny yet"
+			}, "it waits")
+			require.Empty(t, s.leaves())
+			s.synced(policies, "shop", "deny--c1")
+			s.eventually(func() bool { return s.leaves() == "c1=2" }, "one has it")
+			s.eventually(func() bool {
+				return strings.HasSuffix(s.scheduled(), ": c2 does not have networkpolicies.networking.k8s.io/deny yet")
+			}, "the other")
+			s.synced(policies, "shop", "deny--c2")
+			s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" && s.scheduled() == "True Scheduled: " }, "both have it")
+		})
+	}
+}
+
+// What the policy of another workload selects delays nothing.
+func TestAPolicyOfAnotherWorkload(t *testing.T) {
+	s := start(t)
+	s.publish(cluster("c1", true, 0))
+	s.deploy(strings.ReplaceAll(labelled, "web", "db"))
+	s.eventually(func() bool { return s.on(deployments, "db") == "c1" }, "no policy")
+	s.object(policies, policy("db", "{matchLabels: {app: db}}"))
+	s.eventually(func() bool { return s.on(policies, "db") == "c1" }, "it follows")
+	s.deploy(labelled)
+	s.eventually(func() bool { return s.on(deployments, "web") == "c1" }, "it need not wait")
+	s.object(policies, `{metadata: {name: db, namespace: shop}, spec: {podSelector: {matchLabels: {app: web}}}}`)
+	s.eventually(func() bool {
+		return s.Get("1a", policies, "shop", "db--c1").GetAnnotations()[api.AnnotationNeededBy] == "deployments.apps/db,deployments.apps/web"
+	}, "the pods of another revision are still selected")
+}
+
+// A user creates a policy, and a workload right after it. The watch of the workloads can be faster.
+func TestAPolicyThatWasNotSeenYet(t *testing.T) {
+	s := start(t)
+	s.publish(cluster("c1", true, 0))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+			for _, at := range s.Names("1a", policies) {
+				if namespace, name, _ := strings.Cut(at, "/"); strings.HasSuffix(name, "--c1") {
+					s.synced(policies, namespace, name)
+				}
+			}
+		}
+	}()
+	in := func(text string, n int) string { return strings.ReplaceAll(text, "shop", fmt.Sprint("shop", n)) }
+	for n := range 20 {
+		s.object(policies, in(policy("deny", "{}"), n))
+		s.deploy(in(labelled, n))
+	}
+	version := func(o *unstructured.Unstructured) int {
+		n, err := strconv.Atoi(strings.TrimPrefix(string(o.GetUID()), "uid-"))
+		require.NoError(t, err)
+		return n
+	}
+	for n := range 20 {
+		namespace := fmt.Sprint("shop", n)
+		s.eventually(func() bool { return s.Get("1a", deployments, namespace, "web--c1") != nil }, namespace)
+		require.Less(t, version(s.Get("1a", policies, namespace, "deny--c1")), version(s.Get("1a", deployments, namespace, "web--c1")))
+	}
+}
+
+// Pods of an earlier revision, and a rollback, need what the template no longer names.
+func TestWhatRunningPodsNeedStays(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", false, 0))
+	for _, name := range []string{"files", "files2"} {
+		s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: `+name+`, namespace: shop}}`)
+	}
+	s.deploy(shop)
+	s.eventually(func() bool { return s.on(configMaps, "files") == "c1" && s.leaves() == "c1=2" }, "there")
+	first := s.Get("1a", configMaps, "shop", "files--c1").GetUID()
+	s.deploy(strings.ReplaceAll(shop, "name: files", "name: files2"))
+	s.eventually(func() bool { return s.on(configMaps, "files2") == "c1" }, "the next one")
+	there := func() {
+		t.Helper()
+		leaf := s.Get("1a", configMaps, "shop", "files--c1")
+		require.NotNil(t, leaf)
+		require.Equal(t, first, leaf.GetUID())
+		require.Nil(t, leaf.GetDeletionTimestamp())
+		require.Equal(t, "deployments.apps/web", leaf.GetAnnotations()[api.AnnotationNeededBy])
+	}
+	there()
+	s.restart()
+	s.clusters(cluster("c1", false, 0), cluster("c2", false, 0)) // what it runs is not known now
+	s.object(configMaps, `{metadata: {name: files2, namespace: shop}, data: {a: changed}}`)
+	s.eventually(func() bool { return s.Get("1a", configMaps, "shop", "files2--c1").Object["data"] != nil }, "the next controller looks")
+	there()
+	// The leaf is being deleted: its pods end.
+	s.deploy(`{metadata: {name: web--c1, namespace: shop, finalizers: [stays]}}`)
+	s.Delete("1a", deployments, "shop", "web")
+	s.Delete("1a", deployments, "shop", "web--c1")
+	s.object(configMaps, `{metadata: {name: files2, namespace: shop}, data: {a: again}}`)
+	s.eventually(func() bool {
+		return fmt.Sprint(s.Get("1a", configMaps, "shop", "files2--c1").Object["data"]) == "map[a:again]"
+	}, "looked at")
+	there()
+	s.deploy(`{metadata: {name: web--c1, namespace: shop, finalizers: []}}`)
+	s.eventually(func() bool { return s.on(configMaps, "files")+s.on(configMaps, "files2") == "" }, "nothing can need them")
+}
+
+func TestPullSecretsOfTheDefaultServiceAccount(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	s.object(secrets, `{apiVersion: v1, kind: Secret, metadata: {name: pull, namespace: shop}}`)
+	s.object(serviceAccounts, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: shop}, imagePullSecrets: [{name: pull}]}`)
+	s.deploy(strings.Replace(web, "name: web", "name: first", 1)) // the account is known when it has followed this one
+	s.eventually(func() bool { return s.on(serviceAccounts, "default") == "c1" && s.on(secrets, "pull") == "c1" }, "they follow")
+	s.deploy(web)
+	s.eventually(func() bool {
+		return s.scheduled() == "False Unprotected: it waits for what protects its pods: c1 does not have serviceaccounts/default yet"
+	}, "a pod gets them when it is created")
+	s.synced(serviceAccounts, "shop", "default--c1")
+	s.eventually(func() bool { return s.leaves() == "c1=4" }, "now they do")
+
+	s.object(secrets, `{apiVersion: v1, kind: Secret, metadata: {name: other, namespace: shop}}`)
+	s.object(serviceAccounts, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: chosen, namespace: shop, annotations: {workloads.kcp.dev/spread: Duplicate}},
+		imagePullSecrets: [{name: other}]}`)
+	s.eventually(func() bool { return s.on(serviceAccounts, "chosen") == "c1" && s.on(secrets, "other") == "c1" }, "as the user says")
+}
+
+func TestAKindThatIsNotInTheTable(t *testing.T) {
+	s := start(t)
+	s.publish(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.object(widgets, `{apiVersion: example.com/v1, kind: Widget, metadata: {name: w, namespace: shop}, spec: {}}`)
+	condition := func() string {
+		c := api.ConditionIn(s.Get("1a", widgets, "shop", "w"), api.ConditionScheduled)
+		if c == nil {
+			return ""
+		}
+		return fmt.Sprint(c.Status, " ", c.Reason, ": ", c.Message)
+	}
+	s.eventually(func() bool {
+		return condition() == "False SpreadNotSet: kcpctl does not know widgets.example.com: annotate the object or its namespace with "+
+			"workloads.kcp.dev/spread=Single (on one cluster) or workloads.kcp.dev/spread=Duplicate (on each cluster)"
+	}, "it says what to do")
+	require.Empty(t, s.on(widgets, "w"))
+	s.object(widgets, `{metadata: {name: w, namespace: shop, annotations: {workloads.kcp.dev/spread: Duplicate}}}`)
+	s.eventually(func() bool { return s.on(widgets, "w") == "c1 c2" && condition() == "True Scheduled: " }, "as the user says")
+	s.object(widgets, `{metadata: {name: w, namespace: shop, annotations: {workloads.kcp.dev/spread: null}}}`)
+	s.eventually(func() bool { return strings.HasPrefix(condition(), "False SpreadNotSet") }, "the user says nothing")
+	require.Equal(t, "c1 c2", s.on(widgets, "w"), "what runs stays")
+}
+
+// An autoscaler is divided as its workload is, and has the replicas in each cluster.
+func TestAnAutoscaler(t *testing.T) {
+	s := start(t)
+	s.publish(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.object(autoscalers, `{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: shop},
+		spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}, minReplicas: 6, maxReplicas: 11}}`)
+	s.object(budgets, `{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: web, namespace: shop}, spec: {selector: {matchLabels: {app: web}}}}`)
+	s.deploy(strings.Replace(strings.Replace(labelled, "replicas: 4, ", "", 1), "shop}", `shop, annotations: {workloads.kcp.dev/weights: "c1=2,c2=1"}}`, 1))
+	s.eventually(func() bool { return s.leaves() == "c1=4 c2=2" }, "the autoscaler says how many")
+	s.eventually(func() bool { return s.bounds() == "c1=4-7 c2=2-4" && s.on(budgets, "web") == "c1 c2" }, "divided")
+	scaled := func() string {
+		return s.Get("1a", deployments, "shop", "web--c1").GetAnnotations()[api.AnnotationScaled]
+	}
+	s.eventually(func() bool { return scaled() == "true" }, "nothing corrects the replicas")
+	s.object(autoscalers, `{metadata: {name: web, namespace: shop}, spec: {maxReplicas: 20}}`)
+	s.eventually(func() bool { return s.bounds() == "c1=4-13 c2=2-7" }, "changes follow")
+	s.object(deployments, `{metadata: {name: web--c1, namespace: shop}, status: {replicas: 3, availableReplicas: 3}}`)
+	s.object(deployments, `{metadata: {name: web--c2, namespace: shop}, status: {replicas: 9, availableReplicas: 9}}`)
+	s.eventually(func() bool {
+		n, _, _ := unstructured.NestedFieldNoCopy(s.Get("1a", deployments, "shop", "web").Object, "status", "replicas")
+		return fmt.Sprint(n) == "12"
+	}, "the root has the sum")
+}
+
+// rewrite lets a function change the bodies of writes to the leaf web--c1, as an API server does that merges lists, or
+// a webhook.
+func (s *scheduler) rewrite(change func(apply bool, containers []any) []any) (writes *atomic.Int64) {
+	writes = &atomic.Int64{}
+	s.Refuse(func(r *http.Request) (int, string) {
+		if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "/web--c1") {
+			return 0, ""
+		}
+		writes.Add(1)
+		raw, err := io.ReadAll(r.Body)
+		body := map[string]any{}
+		if err != nil || json.Unmarshal(raw, &body) != nil {
+			return http.StatusBadRequest, "not JSON"
+		}
+		if list, ok, _ := unstructured.NestedSlice(body, "spec", "template", "spec", "containers"); ok {
+			list = change(strings.Contains(r.Header.Get("Content-Type"), "apply"), list)
+			_ = unstructured.SetNestedSlice(body, list, "spec", "template", "spec", "containers")
+			raw, _ = json.Marshal(body)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(raw))
+		return 0, ""
+	})
+	return writes
+}
+
+const two = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 2, template: {spec: {containers: [{name: c, image: i}]}}}`
+
+func (s *scheduler) containers() string {
+	list, _, _ := unstructured.NestedSlice(s.Get("1a", deployments, "shop", "web--c1").Object, "spec", "template", "spec", "containers")
+	return fmt.Sprint(list)
+}
+
+var proxy = map[string]any{"name": "proxy", "image": "p"}
+
+const injected = `{metadata: {name: web--c1, namespace: shop}, spec: {template: {spec: {containers: [{name: c, image: i}, {name: proxy, image: p}]}}}}`
+
+// Server-side apply keeps the items of others. The container is removed, nevertheless.
+func TestAContainerThatIsInjectedIntoALeafIsRemoved(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	s.deploy(two)
+	s.eventually(func() bool { return s.leaves() == "c1=2" }, "there")
+	s.rewrite(func(apply bool, containers []any) []any {
+		if apply && strings.Contains(s.containers(), "proxy") {
+			return append(containers, proxy)
+		}
+		return containers
+	})
+	s.object(deployments, injected)
+	s.eventually(func() bool { return s.containers() == "[map[image:i name:c]]" }, "removed")
+}
+
+// A webhook adds the container again, each time. The controller does not write in a loop.
+func TestAContainerThatAWebhookInjects(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	s.deploy(two)
+	s.eventually(func() bool { return s.leaves() == "c1=2" }, "there")
+	writes := s.rewrite(func(_ bool, containers []any) []any { return append(containers, proxy) })
+	s.object(deployments, injected)
+	s.eventually(func() bool { return writes.Load() >= 2 }, "tried")
+	for n := range 10 {
+		s.object(deployments, fmt.Sprintf("{metadata: {name: web--c1, namespace: shop}, status: {availableReplicas: %d}}", n+1))
+		s.running(n + 1)
+	}
+	require.LessOrEqual(t, writes.Load(), int64(6))
+	require.Contains(t, s.containers(), "proxy")
+}
+
+// slow holds back the watch of a resource over all workspaces until the returned function is called, and counts the
+// lists in a namespace.
+func (s *scheduler) slow(path, namespace string) (lists *atomic.Int64, on func()) {
+	gate := make(chan struct{})
+	lists = &atomic.Int64{}
+	group, resource, _ := strings.Cut(path, "/v1/")
+	s.Refuse(func(r *http.Request) (int, string) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/clusters/*/"+path):
+			select {
+			case <-gate:
+			case <-r.Context().Done():
+			}
+		case strings.HasSuffix(r.URL.Path, "/clusters/1a/"+group+"/v1/namespaces/"+namespace+"/"+resource):
+			lists.Add(1)
+		}
+		return 0, ""
+	})
+	return lists, func() { close(gate) }
+}
+
+// The watch of policies has not shown one that its user has created before the workload.
+func TestAPolicyThatTheWatchHasNotShown(t *testing.T) {
+	s := start(t)
+	s.publish(cluster("c1", true, 0))
+	s.deploy(strings.ReplaceAll(labelled, "shop", "first"))
+	s.eventually(func() bool { return s.Get("1a", deployments, "first", "web--c1") != nil }, "it works")
+	lists, on := s.slow(policies, "shop")
+	s.object(policies, policy("deny", "{}"))
+	s.deploy(labelled)
+	s.eventually(func() bool { return lists.Load() >= 2 }, "it looks for what it has not seen")
+	require.Empty(t, s.on(deployments, "web"))
+	on()
+	s.eventually(func() bool { return s.on(policies, "deny") == "c1" }, "it has seen it")
+	require.Empty(t, s.on(deployments, "web"))
+	s.synced(policies, "shop", "deny--c1")
+	s.eventually(func() bool { return s.on(deployments, "web") == "c1" }, "protected")
+}
+
+// A workload waits for a policy in a cluster that stops answering. Nothing of it is there, so that another one gets it,
+// however often it is decided.
+func TestAWorkloadDoesNotWaitForAClusterThatIsGone(t *testing.T) {
+	s := start(t)
+	s.publish(cluster("c1", true, 0))
+	s.object(policies, policy("deny", "{}"))
+	s.eventually(func() bool { return s.Get("1a", policies, "shop", "deny") != nil }, "a policy")
+	s.deploy(strings.Replace(labelled, "name: web, namespace: shop", "name: web, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}", 1))
+	s.eventually(func() bool {
+		return strings.HasSuffix(s.scheduled(), ": c1 does not have networkpolicies.networking.k8s.io/deny yet")
+	}, "it waits")
+	s.publish(cluster("c1", false, 0), cluster("c2", true, 0))
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			s.deploy(fmt.Sprintf(`{metadata: {name: web, namespace: shop, labels: {change: "%d"}}}`, n))
+			time.Sleep(100 * time.Millisecond)
+		}
+	}()
+	s.eventually(func() bool { return s.on(policies, "deny") == "c1 c2" || s.on(policies, "deny") == "c2" }, "the policy is where it goes")
+	s.synced(policies, "shop", "deny--c2")
+	s.eventually(func() bool { return s.on(deployments, "web") == "c2" }, "there")
+}

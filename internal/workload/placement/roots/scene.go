@@ -1,0 +1,218 @@
+package roots
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// scene has the objects of a namespace.
+type scene struct {
+	resources []schema.GroupVersionResource
+	clusters  []string
+	// roots are those that are where workloads need them, and objects are the roots that workloads can need.
+	roots   map[splitter.Ref]watch.Object
+	objects map[splitter.Ref]*unstructured.Unstructured
+	items   map[splitter.Ref]item
+	// leaves are the leaves of these roots, and other objects that a user has given the names of leaves.
+	leaves map[splitter.Ref]map[string]*unstructured.Unstructured
+	// workloads are the leaves of workloads, and roots with the clusters that they were scheduled to.
+	workloads []splitter.Placed
+	// pending are the roots of workloads, and decided what was decided about them.
+	pending map[item]watch.Object
+	decided map[splitter.Target]decided
+	// waiting are the roots with a leaf that is not written yet.
+	waiting map[item]bool
+	// scaled are the workloads that an autoscaler scales.
+	scaled map[splitter.Target]bool
+	// present has the leaves of each workload, also those that are being deleted, by the text of its Ref and by
+	// cluster.
+	present map[string]map[string]*unstructured.Unstructured
+	// goals are the clusters of the last decision about each workload, by the text of its Ref.
+	goals map[string][]string
+	// complete are the endpoints of which all objects were known before the scene was made.
+	complete map[string]bool
+}
+
+// completeAt reports whether all objects of an endpoint are known.
+func (s *Scheduler) completeAt(endpoint string) bool {
+	s.mu.Lock()
+	resources := s.published.watched()
+	s.mu.Unlock()
+	return s.set.CompleteFor([]string{endpoint}, resources)
+}
+
+// look returns what is in a namespace.
+func (s *Scheduler) look(ns item) *scene {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sc := &scene{
+		resources: s.published.watched(), roots: map[splitter.Ref]watch.Object{},
+		objects: map[splitter.Ref]*unstructured.Unstructured{},
+		items:   map[splitter.Ref]item{}, leaves: map[splitter.Ref]map[string]*unstructured.Unstructured{},
+		pending: map[item]watch.Object{},
+		decided: map[splitter.Target]decided{}, waiting: map[item]bool{}, scaled: map[splitter.Target]bool{},
+		present: map[string]map[string]*unstructured.Unstructured{},
+		goals:   map[string][]string{}, complete: map[string]bool{},
+	}
+	for _, c := range s.clusters {
+		sc.clusters = append(sc.clusters, c.Name)
+	}
+	for _, endpoint := range s.endpoints {
+		sc.complete[strings.TrimRight(endpoint, "/")] = s.set.CompleteFor([]string{endpoint}, sc.resources)
+	}
+	for _, r := range sc.resources {
+		for _, o := range s.set.In(r, ns.Cluster, ns.Namespace) {
+			s.see(sc, r, o)
+		}
+	}
+	for ref, o := range sc.objects {
+		if target, ok := splitter.ScaledBy(o); ok && o.GetDeletionTimestamp() == nil {
+			sc.scaled[target] = true
+		}
+		if splitter.Follows(ref.GroupResource, o) || o.GetDeletionTimestamp() != nil {
+			continue
+		}
+		// A user has chosen where it is. What it names, such as the pull secrets of a ServiceAccount, is there, too.
+		on := slices.AppendSeq(slices.Clone(s.decided[sc.items[ref]].clusters), maps.Keys(sc.leaves[ref]))
+		sc.workloads = append(sc.workloads, splitter.Placed{Ref: ref, Object: o, Clusters: on})
+	}
+	return sc
+}
+
+// see adds an object to a scene, unless its cluster is given up, see usedOf. The scheduler is locked.
+func (s *Scheduler) see(sc *scene, r schema.GroupVersionResource, o watch.Object) {
+	gr, i := r.GroupResource(), item{r, watch.KeyOf(o.Unstructured)}
+	ref := splitter.Ref{GroupResource: gr, Name: o.GetName()}
+	cluster := o.GetLabels()[api.LabelCluster]
+	if s.givenUp[cluster] {
+		return
+	}
+	root := splitter.Ref{GroupResource: gr, Name: o.GetAnnotations()[api.AnnotationName]}
+	if root.Name == "" {
+		root = ref // a user has created it
+	}
+	switch {
+	case splitter.CanFollow(gr) && s.published.removed(r):
+	case splitter.CanFollow(gr) && cluster != "":
+		if sc.leaves[root] == nil {
+			sc.leaves[root] = map[string]*unstructured.Unstructured{}
+		}
+		sc.leaves[root][cluster] = o.Unstructured
+		sc.saw(root, cluster, o.Unstructured)
+	case splitter.CanFollow(gr):
+		sc.objects[ref], sc.items[ref] = o.Unstructured, i
+		if splitter.Follows(gr, o.Unstructured) && o.GetDeletionTimestamp() == nil {
+			sc.roots[ref] = o
+		}
+	case cluster != "":
+		sc.workloads = append(sc.workloads,
+			splitter.Placed{Ref: root, Object: o.Unstructured, Clusters: []string{cluster}})
+		sc.saw(root, cluster, o.Unstructured)
+	case o.GetDeletionTimestamp() == nil:
+		d, known := s.decided[i]
+		sc.goals[ref.String()] = d.clusters
+		sc.workloads = append(sc.workloads, splitter.Placed{Ref: ref, Object: o.Unstructured, Clusters: d.clusters})
+		sc.pending[i] = o
+		sc.waiting[i] = s.gated[i]
+		if known {
+			sc.decided[splitter.TargetOf(ref, o.Unstructured)] = d
+		}
+	}
+}
+
+// saw records the leaf of a root.
+func (sc *scene) saw(root splitter.Ref, cluster string, leaf *unstructured.Unstructured) {
+	name := root.String()
+	if sc.present[name] == nil {
+		sc.present[name] = map[string]*unstructured.Unstructured{}
+	}
+	sc.present[name][cluster] = leaf
+}
+
+// runs reports whether a workload can have pods in a cluster: its leaf is there, or was decided a moment ago, which the
+// watch may not have shown yet.
+func (sc *scene) runs(workload, cluster string) bool {
+	return sc.present[workload][cluster] != nil || slices.Contains(sc.goals[workload], cluster)
+}
+
+// wanted returns the leaves that a root should have: where workloads need it. A leaf is kept where a workload runs that
+// ever needed it: pods of another revision may need it, and a rollback may start some. It is also kept where it has
+// data, and where what runs is not known. Complete reports whether all objects are known.
+func (sc *scene) wanted(ref splitter.Ref, needed map[string][]string, complete bool) map[string]splitter.Share {
+	shares := map[string]splitter.Share{}
+	kind, _ := kinds.OfResource(ref.GroupResource)
+	for cluster, by := range needed {
+		if slices.Contains(sc.clusters, cluster) {
+			shares[cluster] = splitter.Share{NeededBy: by}
+		}
+	}
+	for cluster, leaf := range sc.leaves[ref] {
+		if !splitter.IsLeafOf(leaf, sc.roots[ref].Unstructured) {
+			continue
+		}
+		unknown := !complete || !slices.Contains(sc.clusters, cluster)
+		by := strings.FieldsFunc(leaf.GetAnnotations()[api.AnnotationNeededBy], func(r rune) bool { return r == ',' })
+		share, here := shares[cluster]
+		for _, workload := range by {
+			runs := sc.runs(workload, cluster) && kind.TargetPath == nil // no pod needs an autoscaler
+			if (unknown || runs || !sc.watches(workload)) && !slices.Contains(share.NeededBy, workload) {
+				share.NeededBy = append(slices.Clone(share.NeededBy), workload)
+				here = true
+			}
+		}
+		switch {
+		case here:
+			shares[cluster] = share
+		case unknown || kind.Data == kinds.AlwaysData:
+			shares[cluster] = splitter.Share{NeededBy: by}
+		}
+	}
+	return shares
+}
+
+// watches reports whether the resource of a workload, as in the annotation needed-by, is watched: whether the workload
+// exists is known.
+func (sc *scene) watches(workload string) bool {
+	resource, _, _ := strings.Cut(workload, "/")
+	return slices.ContainsFunc(sc.resources,
+		func(r schema.GroupVersionResource) bool { return r.GroupResource().String() == resource })
+}
+
+// bounded returns the shares of an autoscaler with its bounds, which are divided as the replicas of the workload are.
+// It returns false while these are not known. Shares of other objects are not changed.
+func (sc *scene) bounded(ref splitter.Ref, shares map[string]splitter.Share) (map[string]splitter.Share, bool) {
+	root := sc.roots[ref].Unstructured
+	target, ok := splitter.ScaledBy(root)
+	if !ok || len(shares) == 0 {
+		return shares, true
+	}
+	d, known := sc.decided[target]
+	if !known || d.replicas == nil {
+		return shares, known
+	}
+	bounds := d.bound(splitter.BoundsOf(root).Divide(d.replicas))
+	for cluster, share := range shares {
+		b, here := bounds[cluster]
+		leaf := sc.leaves[ref][cluster]
+		switch {
+		case here:
+		case leaf != nil && !slices.Contains(sc.clusters, cluster):
+			b = splitter.BoundsOf(leaf) // no decision includes that cluster now
+		default:
+			delete(shares, cluster)
+			continue
+		}
+		share.Bounds = &b
+		shares[cluster] = share
+	}
+	return shares, true
+}

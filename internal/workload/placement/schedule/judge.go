@@ -1,0 +1,192 @@
+package schedule
+
+import (
+	"fmt"
+	"math"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+)
+
+// candidate is a cluster with its verdict.
+type candidate struct {
+	Cluster
+	// ok means that the cluster has a share in the goal.
+	ok bool
+	// lost means that the share of the cluster is kept, and does not count.
+	lost bool
+	// gone means that its Cluster does not exist, and that no other cluster runs its share.
+	gone   bool
+	reason string
+	weight int64
+	room   int64 // for more replicas
+	most   int64 // the largest share
+}
+
+// judge returns whether a cluster is a candidate, and why. What a user or an administrator says about the cluster
+// excludes it. Anything else that is missing, such as an answer, keeps only new replicas away.
+func (a *assignment) judge(c Cluster) *candidate {
+	share, has := a.previous[c.Name]
+	if has && (a.workload.Pinned || a.workload.Finished) {
+		reason := "has the data of the workload"
+		if a.workload.Finished {
+			reason = "has run the workload to its end"
+		}
+		return &candidate{Cluster: c, ok: true, reason: reason, most: math.MaxInt64}
+	}
+	if reason := a.excluded(c); reason != "" {
+		return &candidate{Cluster: c, reason: reason}
+	}
+	reason := a.unavailable(c)
+	switch {
+	case reason == "":
+		return &candidate{Cluster: c, ok: true, reason: "is a candidate", most: math.MaxInt64}
+	case !has:
+		return &candidate{Cluster: c, reason: reason}
+	case c.Lost:
+		return &candidate{Cluster: c, lost: true, reason: reason + ": other clusters run its share, too"}
+	}
+	return &candidate{Cluster: c, ok: true, reason: reason + ": keeps what it has", most: share.Replicas}
+}
+
+// missing returns the candidate for a share whose Cluster does not exist: it was lost, such as with a restored backup,
+// because a Cluster that is removed by a command waits for its leaves.
+func (a *assignment) missing(name string) *candidate {
+	const reason = "there is no Cluster of this name"
+	if a.workload.Alone || a.workload.Pinned || a.workload.Finished {
+		return &candidate{Cluster: Cluster{Name: name}, ok: true, reason: reason + ": keeps what it has",
+			most: a.previous[name].Replicas, gone: !a.workload.Finished}
+	}
+	return &candidate{Cluster: Cluster{Name: name}, lost: true, reason: reason + ": other clusters run its share, too"}
+}
+
+// excluded returns why a user or an administrator excludes a cluster. It is empty if none of them does.
+func (a *assignment) excluded(c Cluster) string {
+	h := a.workload.Hints
+	switch {
+	case c.Access == Refused:
+		return "the workspace may not use it"
+	case a.workload.Home != "" && a.workload.Home != c.Name:
+		return fmt.Sprintf("the data of the workload is on cluster %s", a.workload.Home)
+	case h.ClusterSelector != nil && !h.ClusterSelector.Matches(labels.Set(c.Labels)):
+		return fmt.Sprintf("its labels do not match %s", h.ClusterSelector)
+	case h.Weights != nil && h.Weights[c.Name] == 0:
+		return "it has no weight in " + api.AnnotationWeights
+	case c.Draining:
+		return "it is drained"
+	}
+	return ""
+}
+
+// unavailable returns why nothing new is scheduled to a cluster. It is empty if it is.
+func (a *assignment) unavailable(c Cluster) string {
+	h := a.workload.Hints
+	switch {
+	case c.Lost:
+		return c.notReady() + " for longer than evictAfter"
+	case !c.API.State.Serves():
+		return string(c.API.State) + ": " + c.API.Message
+	case !c.Ready:
+		return c.notReady()
+	case c.Unschedulable:
+		return "it is cordoned"
+	case c.Access == Unknown:
+		return "it is not known yet whether the workspace may use it"
+	case h.Affinity != nil && !a.workload.Affine[c.Name]:
+		return fmt.Sprintf("no object there matches the affinity %s", h.Affinity)
+	case h.AntiAffinity != nil && a.workload.AntiAffine[c.Name]:
+		return fmt.Sprintf("an object there matches the anti-affinity %s", h.AntiAffinity)
+	}
+	return ""
+}
+
+// notReady says that the cluster is not ready, and why.
+func (c *Cluster) notReady() string {
+	if c.Problem == "" {
+		return "it is not ready"
+	}
+	return "it is not ready (" + c.Problem + ")"
+}
+
+// weigh sets the weights of candidates: explicit ones, else how many replicas a cluster has room for, else one.
+func (a *assignment) weigh() {
+	known, room := true, int64(0)
+	for _, c := range a.chosen() {
+		c.weight = a.previous[c.Name].Replicas
+		if c.most == math.MaxInt64 {
+			known = known && c.Free != nil
+			c.room = a.room(c)
+			c.weight += c.room
+		}
+		room += c.weight
+	}
+	switch {
+	case a.workload.Hints.Weights != nil:
+		for _, c := range a.chosen() {
+			c.weight = a.workload.Hints.Weights[c.Name]
+		}
+		return
+	case known && room > 0:
+		a.byRoom = true
+		for _, c := range a.chosen() {
+			if c.weight == 0 {
+				c.reason = "has no room for a replica"
+			}
+		}
+		return
+	case known:
+		a.full = true
+	}
+	for _, c := range a.chosen() {
+		c.weight = 1
+	}
+}
+
+// request is the amount of a resource that a replica requests.
+type request struct {
+	name   corev1.ResourceName
+	amount float64
+}
+
+// requests returns what a replica requests, with the pod itself.
+func (a *assignment) requests() []request {
+	out := []request{{corev1.ResourcePods, 1}}
+	for name, q := range a.workload.Requests {
+		if name != corev1.ResourcePods && q.Sign() > 0 {
+			out = append(out, request{name, q.AsApproximateFloat64()})
+		}
+	}
+	return out
+}
+
+// room returns how many more replicas fit into the free resources of a cluster.
+func (a *assignment) room(c *candidate) int64 {
+	fits := int64(math.MaxInt32)
+	for _, r := range a.requested {
+		free, ok := c.Free[r.name]
+		if !ok && r.name == corev1.ResourcePods {
+			continue
+		}
+		fits = min(fits, max(0, int64(free.AsApproximateFloat64()/r.amount)))
+	}
+	return fits
+}
+
+// Free returns the resources of a cluster that pods can still request. Reserved is what was scheduled to it and is not
+// yet in its requested resources: without it, decisions shortly after each other would all choose the same cluster. It
+// returns nil if the capacity is unknown.
+func Free(capacity *api.Capacity, reserved corev1.ResourceList) corev1.ResourceList {
+	if capacity == nil {
+		return nil
+	}
+	free := corev1.ResourceList{}
+	for name, q := range capacity.Allocatable {
+		left := q.DeepCopy()
+		left.Sub(capacity.Requested[name])
+		left.Sub(reserved[name])
+		free[name] = left
+	}
+	return free
+}

@@ -1,0 +1,213 @@
+// Package splitter makes the leaves of root objects: one for each cluster that a root is scheduled to. It finds what a
+// workload needs in its clusters, such as ConfigMaps, and computes the status of a root from the status of its leaves.
+//
+// All functions are pure. The controller reads the objects of a namespace, calls them, and writes the results.
+package splitter
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+)
+
+// Share is the part of a root in a cluster.
+type Share struct {
+	// Replicas replace spec.replicas. Nil leaves them, for objects that are not divided.
+	Replicas *int64
+	// NeededBy are the workloads that need the object in the cluster, for the annotation workloads.kcp.dev/needed-by.
+	NeededBy []string
+	// Scaled means that an autoscaler of the cluster sets the replicas: the cluster creates the object with Replicas,
+	// and nothing corrects them.
+	Scaled bool
+	// Bounds replace spec.minReplicas and spec.maxReplicas of an autoscaler. Nil leaves them.
+	Bounds *Bounds
+}
+
+// IsRoot reports whether an object is one that a user has created, and not a leaf. Users can also create leaves.
+func IsRoot(u *unstructured.Unstructured) bool { return u.GetLabels()[api.LabelCluster] == "" }
+
+// IsLeafOf reports whether the splitter has made an object for a root.
+func IsLeafOf(leaf, root *unstructured.Unstructured) bool {
+	return !IsRoot(leaf) && slices.ContainsFunc(leaf.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
+		return r.UID == root.GetUID()
+	})
+}
+
+// Leaves returns the leaves of a root, for server-side apply, sorted by cluster.
+func Leaves(root *unstructured.Unstructured, shares map[string]Share) ([]*unstructured.Unstructured, error) {
+	var all []*unstructured.Unstructured
+	for _, cluster := range slices.Sorted(maps.Keys(shares)) {
+		leaf, err := leafOf(root, cluster, shares[cluster])
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, leaf)
+	}
+	return all, nil
+}
+
+// leafOf returns the leaf of a root on a cluster.
+func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unstructured.Unstructured, error) {
+	leaf := &unstructured.Unstructured{Object: map[string]any{}}
+	for field, value := range root.DeepCopy().Object {
+		if field != "metadata" && field != "status" {
+			leaf.Object[field] = value
+		}
+	}
+	leaf.SetName(api.LeafName(root.GetName(), cluster))
+	leaf.SetNamespace(root.GetNamespace())
+	leaf.SetLabels(with(usersOnly(root.GetLabels()), map[string]string{api.LabelCluster: cluster}))
+	// The syncer would add it before it writes to the cluster: another request, and another turn of the watch.
+	leaf.SetFinalizers([]string{api.FinalizerSyncer})
+	leaf.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(root, root.GroupVersionKind())})
+	for field, value := range share.numbers() {
+		if err := unstructured.SetNestedField(leaf.Object, value, "spec", field); err != nil {
+			return nil, fmt.Errorf("set spec.%s of %s %s/%s: %w", field, root.GetKind(), root.GetNamespace(),
+				root.GetName(), err)
+		}
+	}
+	annotations := with(usersOnly(root.GetAnnotations()), map[string]string{api.AnnotationName: root.GetName()})
+	if g := root.GetGeneration(); g != 0 {
+		annotations[api.AnnotationRootGeneration] = strconv.FormatInt(g, 10)
+	}
+	if len(share.NeededBy) > 0 {
+		annotations[api.AnnotationNeededBy] = strings.Join(slices.Sorted(slices.Values(share.NeededBy)), ",")
+	}
+	if share.Scaled {
+		annotations[api.AnnotationScaled] = "true"
+	}
+	leaf.SetAnnotations(annotations)
+	// encoding/json sorts the keys of maps.
+	data, err := json.Marshal(leaf.Object)
+	if err != nil {
+		return nil, fmt.Errorf("encode a leaf of %s %s/%s: %w", root.GetKind(), root.GetNamespace(),
+			root.GetName(), err)
+	}
+	annotations[api.AnnotationSpecHash] = api.Hash(12, string(data))
+	leaf.SetAnnotations(annotations)
+	return leaf, nil
+}
+
+// numbers returns the fields of a spec that a share replaces.
+func (s Share) numbers() map[string]int64 {
+	out := map[string]int64{}
+	if s.Replicas != nil {
+		out["replicas"] = *s.Replicas
+	}
+	if s.Bounds != nil {
+		out["minReplicas"] = s.Bounds.Min
+		out["maxReplicas"] = s.Bounds.Max
+	}
+	return out
+}
+
+// usersOnly returns labels or annotations without the ones that kcp, this project, or only kubectl uses.
+func usersOnly(all map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range all {
+		prefix, _, _ := strings.Cut(key, "/")
+		if prefix == api.Group || prefix == "kcp.io" || strings.HasSuffix(prefix, ".kcp.io") ||
+			key == corev1.LastAppliedConfigAnnotation {
+			continue
+		}
+		out[key] = value
+	}
+	return out
+}
+
+func with(all, more map[string]string) map[string]string {
+	maps.Copy(all, more)
+	return all
+}
+
+// Changes are the differences between existing and wanted leaves.
+type Changes struct {
+	Apply  []*unstructured.Unstructured
+	Delete []*unstructured.Unstructured
+	// Correct are leaves that were applied as they should be, and that another client has changed since then.
+	Correct []*unstructured.Unstructured
+	// Collisions are objects of the user with the names of leaves. Neither is written.
+	Collisions []*unstructured.Unstructured
+}
+
+// Compare returns the changes. Existing are the objects of the root's kind in its namespace. An object that is being
+// deleted, such as a leaf of an earlier root of the same name, is not written again before it is gone.
+func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Unstructured) Changes {
+	byName := map[string]*unstructured.Unstructured{}
+	for _, e := range existing {
+		byName[e.GetName()] = e
+	}
+	var c Changes
+	wanted := map[string]bool{}
+	for _, leaf := range want {
+		wanted[leaf.GetName()] = true
+		is := byName[leaf.GetName()]
+		switch {
+		case is == nil:
+			c.Apply = append(c.Apply, leaf)
+		case is.GetDeletionTimestamp() != nil:
+		case !IsLeafOf(is, root):
+			c.Collisions = append(c.Collisions, is)
+		case is.GetAnnotations()[api.AnnotationSpecHash] != leaf.GetAnnotations()[api.AnnotationSpecHash]:
+			c.Apply = append(c.Apply, leaf)
+		case !hasContent(is, leaf):
+			c.Correct = append(c.Correct, leaf)
+		}
+	}
+	for _, e := range existing {
+		if IsLeafOf(e, root) && !wanted[e.GetName()] && e.GetDeletionTimestamp() == nil {
+			c.Delete = append(c.Delete, e)
+		}
+	}
+	return c
+}
+
+// hasContent reports whether an object has the content of a leaf. It can have more, such as defaults, but no
+// containers.
+func hasContent(is, leaf *unstructured.Unstructured) bool {
+	for field, want := range leaf.Object {
+		if field == "spec" && leaf.GetAnnotations()[api.AnnotationScaled] != "" {
+			want = maps.Clone(object(leaf.Object, field))
+			delete(want.(map[string]any), "replicas")
+		}
+		if field != "metadata" && !has(is.Object[field], want) {
+			return false
+		}
+	}
+	return Surplus(is, leaf) == nil
+}
+
+// has reports whether a value of JSON has everything of another one: maps and lists of maps can have more items.
+func has(is, want any) bool {
+	switch want := want.(type) {
+	case nil:
+		return true // API servers drop fields that are null
+	case map[string]any:
+		m, ok := is.(map[string]any)
+		for key, v := range want {
+			ok = ok && has(m[key], v)
+		}
+		return ok
+	case []any:
+		l, ok := is.([]any)
+		for i, v := range want {
+			if _, isMap := v.(map[string]any); isMap {
+				ok = ok && slices.ContainsFunc(l, func(x any) bool { return has(x, v) })
+			} else {
+				ok = ok && len(l) == len(want) && has(l[i], v)
+			}
+		}
+		return ok
+	}
+	return reflect.DeepEqual(is, want)
+}

@@ -1,0 +1,250 @@
+package splitter
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+)
+
+// HasConditions reports whether the status of a kind has conditions. The status of an unknown kind may have them.
+func HasConditions(gk schema.GroupKind) bool { return kinds.HasConditions(gk) }
+
+// compute computes a field of the status of a root from the values of its leaves, which are at least one, sorted by
+// cluster.
+func compute(op kinds.Operation, values []any) any {
+	switch op {
+	case kinds.Sum:
+		return sum(values)
+	case kinds.Earliest:
+		return slices.MinFunc(values, compareText)
+	case kinds.Latest:
+		return slices.MaxFunc(values, compareText)
+	case kinds.Union:
+		return union(values)
+	}
+	return same(values)
+}
+
+// IsFinished reports whether a root is a Job that has run to its end, with or without success.
+func IsFinished(root *unstructured.Unstructured) bool {
+	k, _ := kinds.OfObject(root)
+	return k.Finishes && slices.ContainsFunc(objects(object(root.Object, "status"), "conditions"),
+		func(c map[string]any) bool {
+			return c["status"] == "True" && slices.Contains([]any{"Complete", "Failed"}, c["type"])
+		})
+}
+
+// sum adds numbers.
+func sum(values []any) any {
+	total := int64(0)
+	for _, v := range values {
+		n, _ := v.(int64)
+		total += n
+	}
+	return total
+}
+
+// compareText compares times in RFC 3339, which have the order of their texts.
+func compareText(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
+
+// union returns the items of all lists, once.
+func union(values []any) any {
+	all := []any{}
+	for _, v := range values {
+		list, _ := v.([]any)
+		for _, item := range list {
+			if !slices.ContainsFunc(all, func(other any) bool { return reflect.DeepEqual(item, other) }) {
+				all = append(all, item)
+			}
+		}
+	}
+	return all
+}
+
+// same returns the value that all leaves have, or nothing.
+func same(values []any) any {
+	for _, v := range values {
+		if !reflect.DeepEqual(v, values[0]) {
+			return nil
+		}
+	}
+	return values[0]
+}
+
+// Aggregate returns the status of a root. Leaves has a leaf for each cluster of the root, or nil if it does not exist
+// yet. Conditions are the conditions of the root itself, such as Scheduled. The status of a kind that has no fields in
+// the table is the status of its leaf, if there is only one.
+func Aggregate(root *unstructured.Unstructured, leaves map[string]*unstructured.Unstructured,
+	conditions ...metav1.Condition) map[string]any {
+	names, existing := slices.Sorted(maps.Keys(leaves)), []string{}
+	for _, name := range names {
+		if leaves[name] != nil {
+			existing = append(existing, name)
+		}
+	}
+	status := map[string]any{}
+	kind, _ := kinds.OfObject(root)
+	if kind.Status == nil && len(existing) == 1 {
+		status, _, _ = unstructured.NestedMap(leaves[existing[0]].Object, "status")
+		if status == nil {
+			status = map[string]any{}
+		}
+	}
+	for _, field := range kind.Status {
+		path := strings.Split(field.Path, ".")
+		var values []any
+		for _, name := range existing {
+			if v, ok, _ := unstructured.NestedFieldCopy(leaves[name].Object, append([]string{"status"}, path...)...); ok {
+				values = append(values, v)
+			}
+		}
+		if len(values) == 0 {
+			continue
+		}
+		if v := compute(field.Operation, values); v != nil {
+			// The parents are maps, or do not exist: the table sets them.
+			_ = unstructured.SetNestedField(status, v, path...)
+		}
+	}
+	delete(status, "observedGeneration")
+	if g, ok := observed(root, names, leaves); ok {
+		status["observedGeneration"] = g
+	}
+	delete(status, "conditions")
+	if all := mergeConditions(existing, leaves, conditions); len(all) > 0 &&
+		HasConditions(root.GroupVersionKind().GroupKind()) {
+		status["conditions"] = all
+	}
+	return status
+}
+
+// observed returns the generation of the root that all clusters have acted on: the current one, or else the previous
+// value. kubectl rollout status waits for it before it reads the other fields.
+func observed(root *unstructured.Unstructured, names []string,
+	leaves map[string]*unstructured.Unstructured) (int64, bool) {
+	before, ok, _ := unstructured.NestedInt64(root.Object, "status", "observedGeneration")
+	for _, name := range names {
+		leaf := leaves[name]
+		if leaf == nil {
+			return before, ok
+		}
+		of, err := strconv.ParseInt(leaf.GetAnnotations()[api.AnnotationRootGeneration], 10, 64)
+		at, reports, _ := unstructured.NestedInt64(leaf.Object, "status", "observedGeneration")
+		if err != nil || of != root.GetGeneration() || !reports || at < leaf.GetGeneration() {
+			return before, ok
+		}
+	}
+	if len(names) == 0 {
+		return before, ok
+	}
+	return root.GetGeneration(), true
+}
+
+// problems are conditions that are True if something is wrong. All others are False then.
+var problems = []string{"ReplicaFailure", "Failed", "FailureTarget", "ScalingLimited"}
+
+// mergeConditions merges the conditions of leaves by type: a root has the state of its worst leaf.
+func mergeConditions(names []string, leaves map[string]*unstructured.Unstructured, own []metav1.Condition) []any {
+	byType := map[string][]reported{}
+	for _, name := range names {
+		for _, c := range objects(object(leaves[name].Object, "status"), "conditions") {
+			kind, _ := c["type"].(string)
+			byType[kind] = append(byType[kind], reported{name, c})
+		}
+	}
+	for _, c := range own {
+		delete(byType, c.Type)
+	}
+	var all []any
+	for _, kind := range slices.Sorted(maps.Keys(byType)) {
+		all = append(all, worst(kind, byType[kind], len(names) > 1))
+	}
+	for i := range own {
+		if c, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&own[i]); err == nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// reported is a condition of a leaf.
+type reported struct {
+	cluster   string
+	condition map[string]any
+}
+
+// worst returns the condition of the worst leaves. If there are several leaves, the message names their clusters.
+func worst(kind string, all []reported, several bool) any {
+	order := []any{"False", "Unknown", "True"}
+	if slices.Contains(problems, kind) {
+		order = []any{"True", "Unknown", "False"}
+	}
+	rank := func(r reported) int { return slices.Index(order, r.condition["status"]) }
+	lowest := rank(slices.MinFunc(all, func(a, b reported) int { return rank(a) - rank(b) }))
+	var deciding []reported
+	var messages []string
+	for _, r := range all {
+		if rank(r) != lowest {
+			continue
+		}
+		deciding = append(deciding, r)
+		if m, _ := r.condition["message"].(string); m != "" && several {
+			messages = append(messages, r.cluster+": "+m)
+		}
+	}
+	merged := maps.Clone(deciding[0].condition)
+	if several {
+		merged["message"] = strings.Join(messages, "; ")
+	}
+	for _, field := range []string{"lastTransitionTime", "lastUpdateTime", "lastProbeTime"} {
+		var times []any
+		for _, r := range deciding {
+			if at, ok := r.condition[field]; ok && at != nil {
+				times = append(times, at)
+			}
+		}
+		if len(times) > 0 {
+			merged[field] = slices.MaxFunc(times, compareText)
+		}
+	}
+	return merged
+}
+
+// readyFields are the fields of a status with the number of ready replicas.
+func readyFields() []string { return []string{"readyReplicas", "numberReady", "ready"} }
+
+// PlacementOf returns the summary of a root for its annotation workloads.kcp.dev/placement.
+func PlacementOf(leaves map[string]*unstructured.Unstructured) api.Placement {
+	p := api.Placement{}
+	for name, leaf := range leaves {
+		var share api.ClusterPlacement
+		if leaf != nil {
+			at := "spec"
+			if leaf.GetAnnotations()[api.AnnotationScaled] != "" {
+				at = "status" // the replicas that the autoscaler has set
+			}
+			if n, ok, _ := unstructured.NestedInt64(leaf.Object, at, "replicas"); ok {
+				share.Replicas = &n
+			}
+			for _, field := range readyFields() {
+				if n, ok, _ := unstructured.NestedInt64(leaf.Object, "status", field); ok {
+					share.Ready = &n
+					break
+				}
+			}
+		}
+		p[name] = share
+	}
+	return p
+}

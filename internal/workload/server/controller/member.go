@@ -1,0 +1,294 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
+	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/syncer"
+)
+
+// pullInterval is the time between two looks at the APIs of a cluster. Each is a small request, unless the APIs have
+// changed.
+const pullInterval = time.Minute
+
+// systemNamespace exists in every cluster from the start. Its UID identifies the cluster.
+const systemNamespace = "kube-system"
+
+// Member is a physical cluster and its syncer.
+type Member struct {
+	// KCP and Physical have the URL and the credentials of kcp and of the physical cluster.
+	KCP, Physical *rest.Config
+	// Workspace is the path of the compute workspace.
+	Workspace string
+	// Setup identifies this installation in physical clusters. RunSyncer takes it from the Cluster if it is empty.
+	Setup string
+	// Cluster is the name of the cluster.
+	Cluster string
+	Mode    api.SyncMode
+	// Version is the version of kcpctl, and Holder the name of the process.
+	Version, Holder string
+	Now             func() time.Time
+	// Probe gets the state of the syncer. Nil: it is not served.
+	Probe *probe.Probe
+	// Latency gets how long changes take. Nil: only the probe reports it.
+	Latency Latency
+	// Ended reports whether it is certain that another holder has ended. Nil: it never is.
+	Ended func(holder string) bool
+	// Extend adds to a report, and Wake requests a heartbeat because that has changed. Nil adds nothing, and requests
+	// none.
+	Extend func(*heartbeat.Report)
+	Wake   <-chan struct{}
+	// busy records what the member works on.
+	busy *probe.Busy
+	// alone makes it wait until no other syncer works for the cluster.
+	alone bool
+	// confirm waits until the physical cluster is known to be the one that it should be. Nil: it is known.
+	confirm func(context.Context) error
+	// observer reports what the cluster serves. Nil: the controller reads that.
+	observer *observer
+	// after makes the observer look again after a time. Nil: time.After.
+	after func(time.Duration) <-chan time.Time
+	// beats is the time between two heartbeats. Zero: heartbeat.Interval.
+	beats time.Duration
+}
+
+// begin records that the member works on something, until the function that it returns is called.
+func (m Member) begin(what string) (end func()) { return m.busy.Begin(what, m.Now()) }
+
+// Run syncs and sends heartbeats until the context ends.
+func (m Member) Run(ctx context.Context) error {
+	if m.Latency == nil {
+		m.Latency = newLatency()
+	}
+	if m.busy == nil {
+		m.busy = &probe.Busy{}
+	}
+	state := &syncerState{cluster: m.Cluster, latency: m.Latency}
+	measured := &measured{}
+	sender := m.sender(state, measured)
+	if m.alone {
+		w := m.waits()
+		if err := sender.Acquire(ctx, func(reason error) { w.log(ctx, reason) }); err != nil {
+			return err
+		}
+	}
+	if m.Probe != nil {
+		m.Probe.Set(state.state(m.Now, m.busy))
+	}
+	o := syncer.Options{
+		KCP: m.KCP, Workspace: m.Workspace, Physical: m.Physical, Cluster: m.Cluster, Setup: m.Setup, Now: m.Now,
+		Report: state.report, Observe: m.Latency.observe, Begin: m.begin,
+	}
+	if m.observer != nil {
+		o.See = m.observer.see
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if m.confirm != nil {
+			if err := m.confirm(ctx); err != nil || ctx.Err() != nil {
+				return err
+			}
+		}
+		return syncer.Run(ctx, o)
+	})
+	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster, m.begin) })
+	g.Go(func() error { return sender.Run(ctx) })
+	if m.observer != nil {
+		g.Go(func() error { m.observer.run(ctx); return nil })
+	}
+	return g.Wait()
+}
+
+// sender returns what sends the heartbeats.
+func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender {
+	return &heartbeat.Sender{
+		KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now,
+		Sent: func() { state.sent(m.Now()) }, Wake: m.Wake,
+		Begin: m.begin, Ended: m.Ended, Every: m.beats,
+		Report: func() heartbeat.Report {
+			last, _, _ := state.get()
+			r := heartbeat.Report{
+				Mode: m.Mode, Version: m.Version, Orphans: last.Orphans, OrphansFound: last.OrphansFound,
+				OtherSetup: last.OtherSetup, Capacity: measured.get(),
+			}
+			if m.Extend != nil {
+				m.Extend(&r)
+			}
+			return r
+		},
+	}
+}
+
+// member is a cluster in push mode.
+type member struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	// secret is the resourceVersion of the Secret with its kubeconfig.
+	secret string
+
+	mu sync.Mutex
+	// result has the APIs that the cluster serves, nil until they were read. problem is why they cannot be read now.
+	result  *puller.Result
+	problem error
+	// uid identifies the physical cluster.
+	uid types.UID
+	// confirmed is closed when the cluster is known to be the one that it should be.
+	confirmed chan struct{}
+	cleared   bool
+	latency   Latency
+	every     func(time.Duration) time.Duration
+}
+
+func (m *member) stop() {
+	m.cancel()
+	<-m.done
+}
+
+// state returns what is known about the cluster.
+func (m *member) state() (result *puller.Result, uid types.UID, problem error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.result, m.uid, m.problem
+}
+
+// clear lets the syncer start.
+func (m *member) clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.cleared {
+		m.cleared = true
+		close(m.confirmed)
+	}
+}
+
+// works reports whether the syncer was started.
+func (m *member) works() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cleared
+}
+
+// startMember starts a cluster in push mode.
+func (c *controller) startMember(ctx context.Context, cl *api.Cluster, cfg *rest.Config, secret string) *member {
+	ctx, cancel := context.WithCancel(ctx)
+	m := &member{cancel: cancel, done: make(chan struct{}), secret: secret, confirmed: make(chan struct{}),
+		latency: newLatency(), every: c.every}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { m.pull(ctx, cfg, c.APIs, c.poke); return nil })
+	g.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.confirmed:
+		}
+		return Member{
+			KCP: c.KCP, Physical: cfg, Workspace: c.Workspace, Setup: c.Setup, Cluster: cl.Name, Mode: api.SyncModePush,
+			Version: c.Version, Holder: c.Holder,
+			Now: c.Now, Extend: m.extend, Latency: m.latency, beats: c.every(heartbeat.Interval),
+		}.Run(ctx)
+	})
+	go func() {
+		defer close(m.done)
+		if err := g.Wait(); err != nil {
+			klog.FromContext(ctx).Error(err, "The syncer has ended", "cluster", cl.Name)
+		}
+	}()
+	return m
+}
+
+// extend adds the version of the API server to a report.
+func (m *member) extend(r *heartbeat.Report) {
+	if result, _, _ := m.state(); result != nil {
+		r.ClusterVersion = result.Version
+	}
+}
+
+// pull reads the APIs of a cluster now and whenever they change.
+func (m *member) pull(ctx context.Context, cfg *rest.Config, apis []schema.GroupResource, changed func()) {
+	for {
+		fresh, err := m.pullOnce(ctx, cfg, apis)
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot read the APIs of a cluster, retrying", "server", cfg.Host)
+		}
+		m.mu.Lock()
+		before := m.problem
+		m.problem = err
+		m.mu.Unlock()
+		if fresh || (err == nil) != (before == nil) {
+			changed()
+		}
+		wait := m.every(pullInterval)
+		if err != nil {
+			wait = m.every(retryInterval)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// pullOnce reads the APIs of a cluster if they have changed, or if it is another cluster.
+func (m *member) pullOnce(ctx context.Context, cfg *rest.Config, apis []schema.GroupResource) (fresh bool, _ error) {
+	p, err := puller.New(cfg)
+	if err != nil {
+		return false, err
+	}
+	uid, err := identify(ctx, cfg)
+	if err != nil {
+		return false, err
+	}
+	last, before, _ := m.state()
+	if before != "" && uid != before {
+		m.mu.Lock()
+		m.result = nil
+		m.uid = uid
+		last = nil
+		m.mu.Unlock()
+	}
+	if last != nil {
+		hash, err := p.Hash(ctx)
+		if err != nil || hash == last.Hash {
+			return false, err
+		}
+	}
+	result, err := p.Pull(ctx, apis)
+	if err != nil {
+		return false, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.result = result
+	m.uid = uid
+	return true, nil
+}
+
+// identify returns the UID of a physical cluster.
+func identify(ctx context.Context, cfg *rest.Config) (types.UID, error) {
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return "", fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	ns, err := client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, systemNamespace,
+		metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("read namespace %s: %w", systemNamespace, err)
+	}
+	return ns.GetUID(), nil
+}

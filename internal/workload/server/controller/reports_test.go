@@ -1,0 +1,264 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
+	"github.com/kcpctl/kcpctl/internal/workload/server/controller"
+)
+
+const configMaps = "api/v1/configmaps"
+
+// join adds a Cluster whose syncer runs beside it.
+func (k *kcp) join(name string, server *fakeapi.Server) {
+	k.Helper()
+	k.Apply(k, compute, clusters, fmt.Sprintf(`
+apiVersion: workloads.kcp.dev/v1alpha1
+kind: Cluster
+metadata: {name: %s, creationTimestamp: "2026-01-0%dT00:00:00Z"}
+spec: {syncMode: None}`, name, len(k.Names(compute, clusters))+1))
+	k.Cleanup(k.attach(name, server))
+}
+
+// attach runs the syncer of a cluster, until the function that it returns is called.
+func (k *kcp) attach(name string, server *fakeapi.Server) (stop func()) {
+	k.Helper()
+	return k.runMember(k.member(name, server))
+}
+
+func (k *kcp) member(name string, server *fakeapi.Server) controller.Member {
+	return controller.HurriedMember(controller.Member{
+		KCP: &rest.Config{Host: k.URL}, Physical: &rest.Config{Host: server.URL}, Workspace: compute, Cluster: name, Version: "v1", Holder: name, Now: time.Now,
+	})
+}
+
+func (k *kcp) runMember(m controller.Member) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- controller.RunSyncer(ctx, m) }()
+	return func() {
+		cancel()
+		require.NoError(k, <-done)
+	}
+}
+
+// No cluster needs to be in push mode: what syncers report is published, compared, and changed on request, as of
+// clusters that the controller reads.
+func TestSyncersReportWhatTheirClustersServe(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	k.join("c1", newCluster(t, "one", "1", ", paused: {type: boolean}"))
+	k.identify()
+	k.eventually(func() bool {
+		return k.condition("c1", "Ready") == "True Ready" && fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]"
+	}, "the cluster is ready")
+	require.Contains(t, k.published(), "paused")
+	o := k.Get(compute, configMaps, "default", "cluster-c1.deployments.apps")
+	require.Equal(t, k.Get(compute, clusters, "", "c1").GetUID(), o.GetOwnerReferences()[0].UID, "it goes with the Cluster")
+
+	k.join("c2", newCluster(t, "two", "2", ""))
+	k.eventually(func() bool {
+		return k.condition("c2", "APIsCompatible") == "False SchemaIncompatible: deployments.apps: spec.paused: the field is missing"
+	}, "c2 would make it narrower")
+	k.Apply(t, compute, clusters, "{metadata: {name: c2, annotations: {workloads.kcp.dev/accept-schema: deployments.apps}}}")
+	k.eventually(func() bool { return k.condition("c2", "APIsCompatible") == "True Compatible" }, "c2 can serve it")
+	require.NotContains(t, k.published(), "paused")
+
+	require.Len(t, k.Names(compute, schemas), 2, "the one before stays while it may be in use")
+}
+
+// The controller adds the APIs to the status of a new Cluster when it sees it, and others when the setup has more. The
+// syncer reports them as soon as they are there: in this test, no time passes for it.
+func TestSyncersReportAPIsWhenTheStatusHasThem(t *testing.T) {
+	k := newKCP(t)
+	k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c1}, spec: {syncMode: None}}")
+	c1 := newCluster(t, "one", "1", "")
+	c1.Serve("/api/v1", "resources: []")
+	looked := make(chan struct{}, 100)
+	m := k.member("c1", c1)
+	m.Setup = compute
+	t.Cleanup(k.runMember(controller.WithAfter(m, func(time.Duration) <-chan time.Time {
+		looked <- struct{}{}
+		return nil
+	})))
+	<-looked
+	for _, apis := range []string{"{group: apps, resource: deployments}", "{group: apps, resource: deployments}, {resource: services}"} {
+		k.Apply(t, compute, clusters, "{metadata: {name: c1}, status: {apis: ["+apis+"]}}")
+		k.eventually(func() bool { return len(k.Names(compute, configMaps)) == strings.Count(apis, "resource") }, apis)
+	}
+}
+
+// What syncers write is not trusted: a report that cannot be read is a condition, and changes nothing.
+func TestReportsThatCannotBeRead(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	k.join("c1", newCluster(t, "one", "1", ""))
+	k.identify()
+	before := []string{"deployments.apps v1 Published <nil>"}
+	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == fmt.Sprint(before) }, "the cluster is read")
+
+	report := func(cluster, content, hash string) {
+		k.Apply(t, compute, clusters, fmt.Sprintf("{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: %s}, spec: {syncMode: None}}", cluster))
+		k.Apply(t, compute, configMaps, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: cluster-%s.deployments.apps, namespace: default}, binaryData: {api.json.gz: %s}}", cluster, content))
+		k.Apply(t, compute, "apis/coordination.k8s.io/v1/leases", fmt.Sprintf(
+			`{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: cluster-%s, namespace: default, annotations: {workloads.kcp.dev/report: '{"schemas":{"deployments.apps":"%s"}}'}}, spec: {holderIdentity: x}}`, cluster, hash))
+	}
+	report("bad", "AAAA", "1")
+	k.eventually(func() bool {
+		return strings.HasPrefix(k.condition("bad", "APIsCompatible"), "Unknown SchemasUnreadable: ConfigMap default/cluster-bad.deployments.apps: key api.json.gz: ")
+	}, "the condition has the cause")
+	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("bad"))
+	require.Equal(t, before, k.apis("c1"))
+
+	// kcp checks the schemas: one that it refuses concerns its cluster only.
+	k.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPost && r.URL.Query().Get("dryRun") == "All" {
+			return http.StatusUnprocessableEntity, "spec.versions[0].schema: Invalid value"
+		}
+		return 0, ""
+	})
+	k.join("refused", newCluster(t, "two", "2", ", replicaz: {type: integer}"))
+	k.eventually(func() bool {
+		return fmt.Sprint(k.apis("refused")) == "[deployments.apps <nil> Ignored kcp refuses its schema: spec.versions[0].schema: Invalid value]"
+	}, "the status has the cause")
+	require.Equal(t, before, k.apis("c1"))
+	k.Refuse(nil)
+}
+
+// The heartbeat of a syncer whose report kcp does not accept has the reason.
+func TestReportsThatCannotBeWritten(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	k.Refuse(func(r *http.Request) (int, string) {
+		if strings.Contains(r.URL.Path, "configmaps") {
+			return http.StatusForbidden, "no"
+		}
+		return 0, ""
+	})
+	k.join("c1", newCluster(t, "one", "1", ""))
+	k.eventually(func() bool {
+		return k.condition("c1", "APIsCompatible") == "Unknown SchemasUnreadable: the syncer cannot report the APIs of the cluster: "+
+			"apply ConfigMap default/cluster-c1.deployments.apps in workspace compute: no"
+	}, "the condition has the cause")
+	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("c1"))
+}
+
+// The controller reads the ConfigMaps when it starts, also if the syncers do not.
+func TestReportsThatAreDeletedOrChangedComeBack(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	content := func(cluster string) any {
+		if o := k.Get(compute, configMaps, "default", "cluster-"+cluster+".deployments.apps"); o != nil {
+			return o.Object["binaryData"]
+		}
+		return nil
+	}
+	k.join("c1", newCluster(t, "one", "1", ""))
+	k.join("c2", newCluster(t, "two", "2", ""))
+	k.identify()
+	for _, name := range []string{"c1", "c2"} {
+		k.eventually(func() bool { return fmt.Sprint(k.apis(name)) == "[deployments.apps v1 Published <nil>]" }, "the API is published")
+	}
+	deleted, changed := content("c1"), content("c2")
+	k.Delete(compute, configMaps, "default", "cluster-c1.deployments.apps")
+	k.Apply(t, compute, configMaps, "{metadata: {name: cluster-c2.deployments.apps, namespace: default}, binaryData: {api.json.gz: AAAA}}")
+	k.eventually(func() bool { return reflect.DeepEqual(content("c1"), deleted) }, "it is written again")
+	k.eventually(func() bool { return reflect.DeepEqual(content("c2"), changed) }, "the change is reverted")
+}
+
+// The controller reads a cluster in push mode itself. Its status is written also while the ConfigMaps cannot be
+// deleted.
+func TestReportsOfAClusterThatIsPushedGo(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	server := newCluster(t, "one", "1", "")
+	k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c1}, spec: {syncMode: None}}")
+	leave := k.attach("c1", server)
+	k.identify()
+	mode := func() string {
+		m, _, _ := unstructured.NestedString(k.Get(compute, clusters, "", "c1").Object, "status", "syncer", "mode")
+		return m
+	}
+	k.eventually(func() bool {
+		return mode() == "None" && k.Get(compute, configMaps, "default", "cluster-c1.deployments.apps") != nil
+	}, "the syncer reports")
+	leave()
+	k.Apply(t, compute, configMaps, "{metadata: {name: cluster-c1.services, namespace: default}}")
+	k.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "configmaps") {
+			return http.StatusForbidden, "no"
+		}
+		return 0, ""
+	})
+	k.add("c1", kubeconfig(server.URL))
+	k.eventually(func() bool { return k.condition("c1", "Ready") == "True Ready" }, "the cluster is ready")
+	require.Equal(t, "None", mode(), "it is tried again")
+	k.Refuse(nil)
+	k.eventually(func() bool { return mode() == "Push" }, "the controller syncs")
+	require.Equal(t, []string{"default/cluster-c1.services"}, k.Names(compute, configMaps), "only those that the syncer has written")
+}
+
+// kcp does not allow a syncer to report an API that the setup no longer has. The cluster is not the worse for that.
+func TestAnAPIThatTheSetupNoLongerHas(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	c1 := newCluster(t, "one", "1", "")
+	c1.Serve("/api/v1", "resources: []")
+	k.join("c1", c1)
+	k.identify()
+	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]" }, "the API is published")
+	k.Refuse(func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "configmaps/cluster-c1.deployments.apps") {
+			return http.StatusForbidden, "no"
+		}
+		return 0, ""
+	})
+	k.start(schema.GroupResource{Resource: "services"})
+	k.eventually(func() bool {
+		apis := k.apis("c1")
+		return len(apis) == 2 && apis[0] == "services. <nil> Ignored the cluster does not serve services" && strings.HasPrefix(apis[1], "deployments.apps v1 Removed the setup no longer has the API.")
+	}, "the status has the reason, and the syncer reports the others")
+	k.eventually(func() bool { return k.condition("c1", "APIsCompatible") == "True Compatible" }, "the cluster is well")
+	require.Contains(t, fmt.Sprint(k.Get(compute, exports, "", "kubernetes").Object["spec"]), "deployments", "objects of users can be reached")
+
+	k.Refuse(nil)
+	k.Delete(compute, configMaps, "default", "cluster-c1.deployments.apps")
+	k.Apply(t, compute, clusters, fmt.Sprintf("{metadata: {name: c1, annotations: {%s: deployments.apps}}}", api.AnnotationAcceptSchema))
+	k.eventually(func() bool {
+		return k.Get(compute, clusters, "", "c1").GetAnnotations()[api.AnnotationAcceptSchema] == ""
+	}, "a request about it does not wait")
+	k.run()
+	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]" }, "the syncer reports it again")
+}
+
+// A cluster that is registered a second time is not used, also if its syncer reads it.
+func TestSyncersOfTheSameCluster(t *testing.T) {
+	k := newKCP(t)
+	c1, c3 := newCluster(t, "one", "1", ""), newCluster(t, "three", "3", "")
+	k.add("c1", kubeconfig(c1.URL))
+	k.run()
+	k.identify()
+	k.eventually(func() bool { return k.condition("c1", "Ready") == "True Ready" }, "the cluster is ready")
+	for name, server := range map[string]*fakeapi.Server{"c2": c1, "c3": c3} {
+		k.join(name, server)
+	}
+	k.eventually(func() bool { return k.condition("c3", "Ready") == "True Ready" }, "another cluster is used")
+	k.join("c4", c3)
+	for name, older := range map[string]string{"c2": "c1", "c4": "c3"} {
+		want := fmt.Sprintf("False DuplicateCluster: Cluster %s is the same physical cluster: delete one of them", older)
+		k.eventually(func() bool { return k.condition(name, "Ready") == want }, name)
+		require.NotContains(t, fmt.Sprint(k.apis(name)), "Published")
+	}
+}

@@ -1,0 +1,169 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
+)
+
+// RunSyncer runs the syncer of a cluster that the controller does not connect to, until the context ends. It reports
+// what the cluster serves of the APIs in the status of its Cluster.
+func RunSyncer(ctx context.Context, m Member) error {
+	cfg := rest.CopyConfig(m.KCP)
+	cfg.Host, cfg.QPS = strings.TrimRight(cfg.Host, "/")+"/clusters/"+m.Workspace, -1
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	meta, err := metadata.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	if m.after == nil {
+		m.after = time.After
+	}
+	live, err := m.find(ctx, client)
+	if err != nil {
+		return err
+	}
+	cl, err := api.ClusterOf(live)
+	if err != nil {
+		return err
+	}
+	if cl.Mode() == api.SyncModePush {
+		return clierr.New(clierr.Conflict, "set spec.syncMode of the Cluster to None",
+			"the controller syncs Cluster %s itself: its syncMode is Push", m.Cluster)
+	}
+	m.Mode, m.Setup = cl.Mode(), cmp.Or(m.Setup, cl.Annotations[api.AnnotationSetup],
+		cl.Annotations[kcpapi.AnnotationCluster])
+	m.busy = &probe.Busy{}
+	m.alone = true
+	wake := make(chan struct{}, 1)
+	m.observer = &observer{
+		cluster: m.Cluster, workspace: m.Workspace, client: client, metadata: meta, physical: m.Physical,
+		begin: m.begin, wake: wake,
+		wanted: make(chan struct{}, 1), after: m.after,
+	}
+	m.Extend = m.observer.extend
+	m.Wake = wake
+	m.confirm = func(ctx context.Context) error { return m.isTheOne(ctx, client) }
+	return m.Run(ctx)
+}
+
+// isTheOne waits until the Cluster has no other physical cluster recorded than the one that this syncer writes to.
+// Meanwhile it reports which one that is, and the condition Ready of the Cluster has what to do.
+func (m Member) isTheOne(ctx context.Context, client dynamic.Interface) error {
+	last := ""
+	for {
+		problem := m.isOther(ctx, client)
+		if problem == nil {
+			return nil
+		}
+		if problem.Error() != last && ctx.Err() == nil {
+			last = problem.Error()
+			klog.FromContext(ctx).Info("Waiting", "reason", last)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.after(retryInterval):
+		}
+	}
+}
+
+// isOther returns why the syncer may not write to the physical cluster yet.
+func (m Member) isOther(ctx context.Context, client dynamic.Interface) error {
+	uid, err := identify(ctx, m.Physical)
+	if err != nil {
+		return err
+	}
+	m.observer.set(func() { m.observer.uid = uid })
+	live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read Cluster %s in workspace %s: %w", m.Cluster, m.Workspace, err)
+	}
+	cl, err := api.ClusterOf(live)
+	if err != nil {
+		return err
+	}
+	if was := cl.Status.UID; was != "" && was != uid {
+		return fmt.Errorf("cluster %s was the physical cluster with the UID %s, and this one has the UID %s: see its "+
+			"condition Ready in workspace %s",
+			m.Cluster, was, uid, m.Workspace)
+	}
+	return nil
+}
+
+// seenInterval is the time between two looks at a Cluster that the controller has not seen yet.
+const seenInterval = time.Second
+
+// find reads the Cluster. It waits while kcp does not answer: a process that ends is started again later and later. It
+// also waits until the controller has seen a new Cluster, which then has the ID of the setup.
+func (m Member) find(ctx context.Context, client dynamic.Interface) (*unstructured.Unstructured, error) {
+	w := m.waits()
+	for {
+		live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
+		seen := err == nil && (live.GetAnnotations()[api.AnnotationSetup] != "" ||
+			slices.Contains(live.GetFinalizers(), api.FinalizerCluster))
+		if err == nil && (seen || m.Setup != "") {
+			return live, nil
+		}
+		wait := retryInterval
+		if err == nil {
+			wait, err = seenInterval, errors.New("the controller has not seen it yet")
+		}
+		err = fmt.Errorf("read Cluster %s in workspace %s: %w", m.Cluster, m.Workspace, err)
+		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			return nil, clierr.New(clierr.Failed, "create it, or specify the workspace with --workspace", "%w", err)
+		}
+		w.log(ctx, err)
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-m.after(wait):
+		}
+	}
+}
+
+// waiting is why a syncer does not work yet.
+type waiting struct {
+	mu     sync.Mutex
+	reason error
+}
+
+// waits makes the syncer not ready, until it sets another state.
+func (m Member) waits() *waiting {
+	w := &waiting{reason: errors.New("kcp has not answered yet")}
+	if m.Probe != nil {
+		m.Probe.Set(probe.State{Ready: func() error { w.mu.Lock(); defer w.mu.Unlock(); return w.reason }})
+	}
+	return w
+}
+
+// log sets the reason, and logs it if it is another one than before.
+func (w *waiting) log(ctx context.Context, reason error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if reason.Error() != w.reason.Error() {
+		klog.FromContext(ctx).Info("Waiting", "reason", reason.Error())
+	}
+	w.reason = reason
+}

@@ -1,0 +1,200 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/fleet"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// draft is a Cluster with its next status. The drafts of all clusters are made before the first one is written, because
+// some conditions depend on other clusters.
+type draft struct {
+	*api.Cluster
+	next    api.ClusterStatus
+	verdict heartbeat.Verdict
+	// changed is whether the next status is another one.
+	changed bool
+	problem error
+}
+
+// drafts returns the next status of each cluster, except for the condition Evicted.
+func (c *controller) drafts(ctx context.Context, clusters []*api.Cluster, now time.Time) (all []*draft) {
+	count := now.Sub(c.counted) >= c.every(countInterval)
+	if count {
+		c.counted = now
+	}
+	if slices.ContainsFunc(c.set.Failures(), func(f watch.Failure) bool { return f.Resource == heartbeat.Leases }) {
+		c.judge.Blind(now)
+	}
+	for _, cl := range clusters {
+		d := &draft{Cluster: cl, next: cl.Status, verdict: c.judge.See(cl, c.lease(cl.Name), now)}
+		d.next.Conditions = slices.Clone(cl.Status.Conditions)
+		if count {
+			d.count(c.leaves()[cl.Name])
+		}
+		c.identify(d, clusters)
+		for _, condition := range c.conditions(d, clusters) {
+			d.set(condition, now)
+		}
+		c.copyReport(ctx, d)
+		all = append(all, d)
+	}
+	return all
+}
+
+// evict sets the condition Evicted of each cluster. It returns when the next one is due.
+func evict(drafts []*draft, now time.Time) (due time.Time) {
+	var next []*api.Cluster
+	for _, d := range drafts {
+		cl := *d.Cluster
+		cl.Status = d.next
+		next = append(next, &cl)
+	}
+	conditions := fleet.Evicted(next, now)
+	for _, d := range drafts {
+		d.set(conditions[d.Name], now)
+	}
+	return fleet.Next(next, now)
+}
+
+// count sets the number of objects that are scheduled to the cluster.
+func (d *draft) count(n roots.Leaves) {
+	if n.Complete && (d.next.Leaves == nil || *d.next.Leaves != int64(n.Count)) {
+		d.next.Leaves, d.changed = new(int64(n.Count)), true
+	}
+}
+
+// set sets a condition.
+func (d *draft) set(condition metav1.Condition, now time.Time) {
+	condition.LastTransitionTime = metav1.NewTime(now)
+	if last := meta.FindStatusCondition(d.next.Conditions, condition.Type); last != nil &&
+		condition.Type == api.ConditionReady {
+		if last.Status == condition.Status && fleet.IsRefused(last.Reason) && !fleet.IsRefused(condition.Reason) {
+			// It was known that the cluster can run what it has, and now it is not: the time until it is evicted
+			// begins.
+			meta.RemoveStatusCondition(&d.next.Conditions, condition.Type)
+		}
+	}
+	d.changed = meta.SetStatusCondition(&d.next.Conditions, condition) || d.changed
+}
+
+// conditions returns the conditions of a cluster that do not depend on whether others are ready.
+func (c *controller) conditions(d *draft, clusters []*api.Cluster) []metav1.Condition {
+	schedulable := c.schedulable(d.Cluster)
+	schedulable.ObservedGeneration = d.Generation // it is about spec.unschedulable
+	compatible := negotiate.Condition(d.next.APIs)
+	if unreadable := c.unreadable(d.Cluster, d.verdict.Report); unreadable != nil {
+		compatible = *unreadable
+	}
+	all := append(slices.Clone(d.verdict.Conditions), compatible, schedulable)
+	if reason, message := c.unusable(d.Cluster, clusters); reason != "" {
+		for i := range all {
+			if t := all[i].Type; t == api.ConditionReady || t == api.ConditionReachable {
+				all[i].Status, all[i].Reason, all[i].Message = metav1.ConditionFalse, reason, message
+			}
+		}
+	}
+	return all
+}
+
+// copyReport copies what the syncer has reported.
+func (c *controller) copyReport(ctx context.Context, d *draft) {
+	v := d.verdict
+	next := &d.next
+	if v.Report.ClusterVersion != "" {
+		next.Version = v.Report.ClusterVersion
+	}
+	if v.Report.Capacity != nil && !equality.Semantic.DeepEqual(v.Report.Capacity, next.Capacity) {
+		next.Capacity = v.Report.Capacity
+		d.changed = true
+	}
+	if v.Report.Mode != "" {
+		d.problem = c.forgetReports(ctx, d.Cluster, v.Report.Mode)
+	}
+	if v.Report.Mode != "" && d.problem == nil {
+		next.Syncer = &api.SyncerStatus{Mode: v.Report.Mode, Version: v.Report.Version, Holder: v.Holder}
+	}
+	if v.Silence != nil {
+		next.Silence = v.Silence
+		d.changed = true
+	}
+	d.changed = d.changed || next.Version != d.Status.Version || !reflect.DeepEqual(next.Syncer, d.Status.Syncer)
+	// Heartbeats alone do not change the object: a thousand clusters would be a hundred writes in a second.
+	if !v.LastHeartbeat.IsZero() && (d.changed || next.LastHeartbeatTime == nil ||
+		v.LastHeartbeat.Sub(next.LastHeartbeatTime.Time) > 5*time.Minute) {
+		t := metav1.NewTime(v.LastHeartbeat)
+		next.LastHeartbeatTime = &t
+		d.changed = true
+	}
+}
+
+// writeStatus writes the next status of a Cluster, if it is another one.
+func (c *controller) writeStatus(ctx context.Context, d *draft) error {
+	if d.changed {
+		if err := c.patchStatus(ctx, d.Cluster, d.next); err != nil {
+			return errors.Join(d.problem, err)
+		}
+	}
+	return errors.Join(d.problem, c.endAcceptance(ctx, d))
+}
+
+// countLeaves counts what is scheduled to the clusters.
+func (c *controller) countLeaves() map[string]roots.Leaves { return c.roots.LeavesByCluster() }
+
+// schedulable returns the condition Schedulable.
+func (c *controller) schedulable(cl *api.Cluster) metav1.Condition {
+	if cl.DeletionTimestamp != nil {
+		return metav1.Condition{
+			Type: api.ConditionSchedulable, Status: metav1.ConditionFalse, Reason: api.ReasonRemoving,
+			Message: c.removing(cl),
+		}
+	}
+	if cl.Draining() {
+		reason, message := c.draining(cl)
+		return metav1.Condition{Type: api.ConditionSchedulable, Status: metav1.ConditionFalse,
+			Reason: reason, Message: message}
+	}
+	if cl.Spec.Unschedulable {
+		return metav1.Condition{
+			Type: api.ConditionSchedulable, Status: metav1.ConditionFalse, Reason: api.ReasonCordoned,
+			Message: "spec.unschedulable is set",
+		}
+	}
+	return metav1.Condition{Type: api.ConditionSchedulable, Status: metav1.ConditionTrue, Reason: api.ReasonReady}
+}
+
+// patchStatus writes a status. The watch brings it back.
+func (c *controller) patchStatus(ctx context.Context, cl *api.Cluster, status api.ClusterStatus) error {
+	raw, err := statusPatch(&cl.Status, &status)
+	switch {
+	case err != nil:
+		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
+	case raw == nil:
+		return nil
+	}
+	written, err := c.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw,
+		metav1.PatchOptions{FieldManager: api.ManagerController}, "status")
+	if err != nil {
+		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
+	}
+	cl.Status = status
+	if fresh, err := api.ClusterOf(written); err == nil {
+		cl.ObjectMeta = fresh.ObjectMeta // for its next patch in this pass
+	}
+	return nil
+}

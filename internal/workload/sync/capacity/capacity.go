@@ -1,0 +1,95 @@
+// Package capacity reads the resources of the nodes of a physical cluster, and the requests of the pods on them.
+package capacity
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
+)
+
+// page is the number of objects in a request. It limits the memory.
+const page = 250
+
+// ended excludes pods that no longer request anything.
+const ended = "status.phase!=Succeeded,status.phase!=Failed"
+
+// Read returns the resources of a cluster, of those that schedule.Requests knows for any pod. Nodes that accept no pods
+// do not count.
+func Read(ctx context.Context, client dynamic.Interface) (*api.Capacity, error) {
+	out := &api.Capacity{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.Quantity{}},
+		Requested: corev1.ResourceList{}}
+	nodes := map[string]bool{}
+	err := each(ctx, client, corev1.SchemeGroupVersion.WithResource("nodes"), "",
+		func(u *unstructured.Unstructured) error {
+			n := &corev1.Node{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, n); err != nil {
+				return err
+			}
+			if accepts(n) {
+				nodes[n.Name] = true
+				schedule.Add(out.Allocatable, n.Status.Allocatable)
+			}
+			return nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	err = each(ctx, client, corev1.SchemeGroupVersion.WithResource("pods"), ended,
+		func(u *unstructured.Unstructured) error {
+			p := &corev1.Pod{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p); err != nil {
+				return err
+			}
+			if p.Spec.NodeName == "" || nodes[p.Spec.NodeName] { // one that waits for a node takes the room, too
+				schedule.Add(out.Requested, schedule.Requests(&p.Spec))
+			}
+			return nil
+		})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// accepts reports whether new pods can run on a node.
+func accepts(n *corev1.Node) bool {
+	if n.Spec.Unschedulable {
+		return false
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// each calls f with all objects of a resource.
+func each(ctx context.Context, client dynamic.Interface, r schema.GroupVersionResource, fields string,
+	f func(*unstructured.Unstructured) error) error {
+	o := metav1.ListOptions{Limit: page, FieldSelector: fields}
+	for {
+		list, err := client.Resource(r).List(ctx, o)
+		if err != nil {
+			return fmt.Errorf("list the %s of the cluster: %w", r.Resource, err)
+		}
+		for i := range list.Items {
+			if err := f(&list.Items[i]); err != nil {
+				return fmt.Errorf("read %s %s of the cluster: %w", r.Resource, list.Items[i].GetName(), err)
+			}
+		}
+		if o.Continue = list.GetContinue(); o.Continue == "" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,186 @@
+// Package heartbeat reports whether a physical cluster runs what is scheduled to it. The syncer of the cluster renews a
+// Lease in the compute workspace, and reports with it how it is. The controller judges the Lease.
+package heartbeat
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+)
+
+const (
+	// Interval is the time between two heartbeats.
+	Interval = 10 * time.Second
+	// Grace is how long the controller waits for a heartbeat.
+	Grace = 40 * time.Second
+	// timeout is the time limit of a request.
+	timeout = 5 * time.Second
+)
+
+// Leases is the resource of Leases.
+var Leases = coordinationv1.SchemeGroupVersion.WithResource("leases")
+
+// Sender sends the heartbeats of a syncer.
+type Sender struct {
+	// KCP and Physical have the URL and the credentials: of a front-proxy or a shard, and of the physical cluster.
+	KCP, Physical *rest.Config
+	// Workspace is the path of the compute workspace.
+	Workspace string
+	// Cluster is the name of the physical cluster, and Holder the name of the process.
+	Cluster, Holder string
+	Now             func() time.Time
+	// Sent is called after each heartbeat that kcp has accepted. Nil ignores it.
+	Sent func()
+	// Every is the time between two heartbeats. Zero: Interval.
+	Every time.Duration
+	// Wake requests a heartbeat before its time, because the report has changed. Nil never does.
+	Wake <-chan struct{}
+	// Begin is called before each heartbeat, and the function that it returns after it. Nil ignores it.
+	Begin func(what string) (end func())
+	// Ended reports whether it is certain that another holder has ended. Nil: it never is.
+	Ended func(holder string) bool
+	// Report returns the state of the syncer. The sender adds whether the physical cluster is reached.
+	Report func() Report
+	// alone means that Acquire has returned. Then version is the resourceVersion of the Lease as this process has seen
+	// it last.
+	alone   bool
+	version string
+}
+
+// leases returns a client for the Leases of clusters.
+func (s *Sender) leases() (dynamic.ResourceInterface, error) {
+	cfg := rest.CopyConfig(s.KCP)
+	cfg.Host, cfg.Timeout = strings.TrimRight(cfg.Host, "/")+"/clusters/"+s.Workspace, timeout
+	kcp, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	return kcp.Resource(Leases).Namespace(api.NamespaceLeases), nil
+}
+
+// Run sends heartbeats until the context ends. A heartbeat that cannot be sent is missed: the next one is sent in time.
+// After Acquire, it fails if another syncer has taken over, and releases the Lease at its end.
+func (s *Sender) Run(ctx context.Context) error {
+	client, err := s.leases()
+	if err != nil {
+		return err
+	}
+	physical, err := rest.HTTPClientFor(s.Physical)
+	if err != nil {
+		return fmt.Errorf("client for cluster %s: %w", s.Cluster, err)
+	}
+	for {
+		end := s.begin()
+		err := s.send(ctx, client, physical)
+		end()
+		if taken, ok := errors.AsType[takenError](err); ok {
+			return taken.error
+		}
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot send a heartbeat", "cluster", s.Cluster)
+		}
+		select {
+		case <-ctx.Done():
+			if s.alone {
+				if err := s.release(ctx, client); err != nil {
+					klog.FromContext(ctx).Error(err, "Cannot release the Lease: the next syncer waits until it expires",
+						"cluster", s.Cluster)
+				}
+			}
+			return nil
+		case <-time.After(cmp.Or(s.Every, Interval)):
+		case <-s.Wake:
+		}
+	}
+}
+
+func (s *Sender) begin() (end func()) {
+	if s.Begin == nil {
+		return func() {}
+	}
+	return s.Begin("a heartbeat")
+}
+
+func (s *Sender) send(ctx context.Context, client dynamic.ResourceInterface, physical *http.Client) error {
+	report := s.Report()
+	if err := ready(ctx, physical, s.Physical.Host); err != nil {
+		report.Reason, report.Message = reasonOf(err), err.Error()
+	}
+	raw, err := json.Marshal(report)
+	if err != nil {
+		return fmt.Errorf("heartbeat of cluster %s: %w", s.Cluster, err)
+	}
+	lease := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"holderIdentity": s.Holder, "leaseDurationSeconds": int64(Grace / time.Second),
+		"renewTime": s.Now().UTC().Format(metav1.RFC3339Micro),
+	}}}
+	lease.SetGroupVersionKind(coordinationv1.SchemeGroupVersion.WithKind("Lease"))
+	lease.SetName(api.LeaseCluster(s.Cluster))
+	lease.SetAnnotations(map[string]string{annotationReport: string(raw)})
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if err := s.renew(ctx, client, lease); err != nil {
+		return fmt.Errorf("renew Lease %s/%s in workspace %s: %w", api.NamespaceLeases,
+			lease.GetName(), s.Workspace, err)
+	}
+	if s.Sent != nil {
+		s.Sent()
+	}
+	return nil
+}
+
+// maxAnswer is how much of an answer is read, in bytes.
+const maxAnswer = 4 << 10
+
+// ready requests /readyz of an API server.
+func ready(ctx context.Context, client *http.Client, host string) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(host, "/")+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("the API server of the cluster is not reached: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return fmt.Errorf("the API server of the cluster is not reached: %w", err)
+	}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusUnauthorized:
+		return apierrors.NewUnauthorized("the API server of the cluster does not accept the credentials: run kcpctl " +
+			"up, or renew the kubeconfig if it is your own")
+	case http.StatusForbidden:
+		return nil // it answers, and the user may not read /readyz
+	}
+	return fmt.Errorf("the API server of the cluster is not ready: %s: %s", resp.Status,
+		strings.TrimSpace(string(body)))
+}
+
+func reasonOf(err error) string {
+	if apierrors.IsUnauthorized(err) {
+		return api.ReasonUnauthorized
+	}
+	return api.ReasonUnreachable
+}

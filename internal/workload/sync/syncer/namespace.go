@@ -1,0 +1,190 @@
+package syncer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/dynamic"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// hasPrefix is the prefix of annotations of namespaces in a physical cluster: one for each resource of which the
+// namespace has had an object. A namespace is removed only if the syncer looks at all of them: an API that is no longer
+// synced does not make its objects unknown, also after a restart.
+const hasPrefix = "has." + api.Group + "/"
+
+// hasKey returns the annotation for a resource.
+func hasKey(gr schema.GroupResource) string {
+	name := gr.String()
+	if len(name) > validation.DNS1123LabelMaxLength {
+		name = api.Hash(12, name)
+	}
+	return hasPrefix + name
+}
+
+// removable reports whether a namespace has had only objects of resources that are synced. It is not if that was never
+// recorded.
+func removable(ns *unstructured.Unstructured, resources []schema.GroupVersionResource) bool {
+	synced := map[string]bool{}
+	for _, r := range resources {
+		synced[hasKey(r.GroupResource())] = true
+	}
+	recorded := false
+	for key := range ns.GetAnnotations() {
+		if !strings.HasPrefix(key, hasPrefix) {
+			continue
+		}
+		if recorded = true; !synced[key] {
+			return false
+		}
+	}
+	return recorded
+}
+
+// ensureNamespace creates the namespace that stands for a namespace of a logical cluster, and records that it has
+// objects of a resource. It fails with a refusal if there is a namespace with the name that stands for something else:
+// nothing is written to it.
+func (s *syncer) ensureNamespace(ctx context.Context, i item) error {
+	want, has := api.DownstreamLabels(s.Setup, i.Cluster, i.Namespace), hasKey(i.GroupResource())
+	ns := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
+	if known, ok := s.down.Get(namespaces, watch.Key{Name: ns}); ok && known.GetDeletionTimestamp() == nil &&
+		contains(known.GetLabels(), want) {
+		if _, recorded := known.GetAnnotations()[has]; recorded {
+			return nil
+		}
+	}
+	client, err := s.below(namespaces, "")
+	if err != nil {
+		return err
+	}
+	live, err := client.Get(ctx, ns, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		err = s.createNamespace(ctx, client, ns, want, i)
+	case err != nil:
+	case !contains(live.GetLabels(), want):
+		return s.foreign(ns, i)
+	case live.GetDeletionTimestamp() != nil:
+		// changedNamespace tries again when it is gone.
+		return &refusal{api.ReasonNamespaceTerminating, fmt.Sprintf(
+			"namespace %s of cluster %s is being deleted: if that does not end, see the conditions of the "+
+				"namespace there", ns, s.Cluster)}
+	default:
+		err = s.record(ctx, client, live, i)
+	}
+	if err != nil {
+		return fmt.Errorf("namespace %s of cluster %s: %w", ns, s.Cluster, err)
+	}
+	return nil
+}
+
+// createNamespace creates a namespace. No namespace exists in a cluster that replaces another one, so the cluster is
+// identified before.
+func (s *syncer) createNamespace(ctx context.Context, client dynamic.ResourceInterface, name string,
+	labels map[string]string, i item) error {
+	if err := s.confirm(ctx, client); err != nil {
+		return err
+	}
+	// The bindings of the workspace may not be known yet: its objects are looked for before the first one is written.
+	if err := s.examineOthers(ctx, client, i.Cluster); err != nil {
+		return err
+	}
+	if err := s.blocked(); err != nil {
+		return &refusal{api.ReasonOtherSetup, err.Error()}
+	}
+	s.guards.forget(name) // a previous namespace of the name had others
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	u.SetName(name)
+	labels[api.LabelCluster], labels[api.LabelPodSecurity] = s.Cluster, string(s.level())
+	u.SetLabels(labels)
+	u.SetAnnotations(map[string]string{hasKey(i.GroupResource()): s.hasValue(i)})
+	_, err := client.Create(ctx, u, metav1.CreateOptions{FieldManager: api.ManagerSyncer})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	live, err := client.Get(ctx, name, metav1.GetOptions{}) // another worker was faster
+	if err != nil {
+		return err
+	}
+	if !contains(live.GetLabels(), api.DownstreamLabels(s.Setup, i.Cluster, i.Namespace)) {
+		return s.foreign(name, i)
+	}
+	return s.record(ctx, client, live, i)
+}
+
+// foreign is the error about a namespace that stands for something else.
+func (s *syncer) foreign(name string, i item) error {
+	return &refusal{api.ReasonNamespaceCollision, fmt.Sprintf(
+		"namespace %s of cluster %s does not belong to namespace %s of workspace %s: delete it, or rename the "+
+			"namespace in the workspace",
+		name, s.Cluster, i.Namespace, i.Cluster)}
+}
+
+// record records that a namespace has objects of a resource, and the identity of that resource.
+func (s *syncer) record(ctx context.Context, client dynamic.ResourceInterface,
+	live *unstructured.Unstructured, i item) error {
+	has := hasKey(i.GroupResource())
+	if _, ok := live.GetAnnotations()[has]; ok {
+		return nil
+	}
+	return mark(ctx, client, live, "annotations", has, s.hasValue(i))
+}
+
+// anyIdentity is the value of the annotation for a resource whose identity is not known, such as one that kcp serves
+// itself.
+const anyIdentity = "true"
+
+// hasValue returns the value of the annotation for a resource: its identity, by which kcp distinguishes resources of
+// the same name.
+func (s *syncer) hasValue(i item) string {
+	return cmp.Or(s.boundClaims()[i.Cluster][i.GroupResource()], anyIdentity)
+}
+
+// identityOf returns the identity of a resource when objects of it came to the namespace of an object, or "" if it is
+// not known.
+func (s *syncer) identityOf(live *unstructured.Unstructured, gr schema.GroupResource) string {
+	ns, ok := s.down.Get(namespaces, watch.Key{Name: live.GetNamespace()})
+	if !ok {
+		return ""
+	}
+	if identity := ns.GetAnnotations()[hasKey(gr)]; identity != anyIdentity {
+		return identity
+	}
+	return ""
+}
+
+// mark sets a label or an annotation of an object, if it still is the one that was seen. Nil removes it.
+func mark(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, where, key string,
+	value any) error {
+	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": string(live.GetUID()),
+		where: map[string]any{key: value}}})
+	if err != nil {
+		return err
+	}
+	_, err = client.Patch(ctx, live.GetName(), types.MergePatchType, raw,
+		metav1.PatchOptions{FieldManager: api.ManagerSyncer})
+	return err
+}
+
+// contains reports whether labels have all the wanted values.
+func contains(labels, want map[string]string) bool {
+	for k, v := range want {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return true
+}

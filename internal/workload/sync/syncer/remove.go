@@ -1,0 +1,137 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// endInterval is the time between two looks at an object that is being deleted, and that is not watched.
+const endInterval = 2 * time.Second
+
+// end removes a leaf of an API that is not synced, such as one that has become incompatible. A deletion needs no
+// schema. The object is not watched, so it is looked at again.
+func (s *syncer) end(ctx context.Context, i item, leaf watch.Object) error {
+	if !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer) {
+		return nil
+	}
+	err := s.remove(ctx, i, leaf)
+	if err == nil {
+		s.queue.AddAfter(i, endInterval) // until the leaf is gone
+	}
+	return err
+}
+
+// remove deletes the object of a leaf that is being deleted, and removes the finalizer when the object is gone.
+func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
+	if !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer) {
+		return nil
+	}
+	if err := s.replaced(); err != nil {
+		return err // the object is in another cluster
+	}
+	namespace := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
+	client, err := s.below(i.GroupVersionResource, namespace)
+	if err != nil {
+		return err
+	}
+	live, err := client.Get(ctx, name(leaf.Unstructured), metav1.GetOptions{})
+	switch {
+	case isUnserved(err):
+		return fmt.Errorf("cluster %s does not serve version %s of %s, so whether %s/%s is gone there is not known: "+
+			"serve that version again",
+			s.Cluster, i.Version, i.GroupResource(), namespace, name(leaf.Unstructured))
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("read %s %s/%s of cluster %s: %w", i.GroupResource(), namespace,
+			name(leaf.Unstructured), s.Cluster, err)
+	case err == nil && live.GetAnnotations()[annotationLeaf] == i.Key.String() && !ofLater(live, leaf.Unstructured) &&
+		!s.podsNeed(i.GroupVersionResource, namespace, s.synced(), true):
+		// The end of the object comes with the watch, and brings the leaf back here.
+		if err := s.noteRemoval(ctx, namespace); err != nil {
+			return err
+		}
+		return s.delete(ctx, i.GroupVersionResource, live)
+	}
+	s.mu.Lock()
+	delete(s.applied, i)
+	s.mu.Unlock()
+	rest := slices.DeleteFunc(slices.Clone(leaf.GetFinalizers()),
+		func(f string) bool { return f == api.FinalizerSyncer })
+	err = s.setFinalizers(ctx, i, leaf, rest)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// ofLater reports whether an object was made of a leaf of the same name that kcp has created later, such as before a
+// backup was restored in which this one is being deleted. No user has deleted that leaf: without it, the object is an
+// orphan. An object of an earlier leaf ends with this one, which would have replaced it. So does one of an earlier
+// release, which does not say of which leaf it was made.
+func ofLater(object, leaf *unstructured.Unstructured) bool {
+	uid, at := object.GetAnnotations()[annotationUID], object.GetAnnotations()[annotationCreated]
+	if uid == "" || uid == string(leaf.GetUID()) {
+		return false
+	}
+	created, err := time.Parse(time.RFC3339, at)
+	return err != nil || !created.Before(leaf.GetCreationTimestamp().Time)
+}
+
+// isUnserved reports whether an API server does not know a resource: its answer is not about an object.
+func isUnserved(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// noteRemoval records that a user has deleted an object in a namespace: if it is empty then, it goes without the grace
+// of orphans.
+func (s *syncer) noteRemoval(ctx context.Context, namespace string) error {
+	ns, ok := s.down.Get(namespaces, watch.Key{Name: namespace})
+	if !ok || ns.GetDeletionTimestamp() != nil || isEmptied(ns.Unstructured) {
+		return nil
+	}
+	client, err := s.below(namespaces, "")
+	if err != nil {
+		return err
+	}
+	if err := mark(ctx, client, ns.Unstructured, "annotations", annotationEmptied, "true"); err != nil &&
+		!apierrors.IsNotFound(err) {
+		return fmt.Errorf("namespace %s of cluster %s: %w", namespace, s.Cluster, err)
+	}
+	return nil
+}
+
+// annotationEmptied is the annotation of namespaces in which a user has deleted an object.
+const annotationEmptied = api.Group + "/emptied"
+
+func isEmptied(ns *unstructured.Unstructured) bool {
+	return ns.GetAnnotations()[annotationEmptied] != ""
+}
+
+// delete deletes an object of the physical cluster, if it still is the one that was seen. What it owns goes with it.
+func (s *syncer) delete(ctx context.Context, r schema.GroupVersionResource, seen *unstructured.Unstructured) error {
+	if seen.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	client, err := s.below(r, seen.GetNamespace())
+	if err != nil {
+		return err
+	}
+	uid, policy := seen.GetUID(), kinds.Propagation(r.GroupResource())
+	err = client.Delete(ctx, seen.GetName(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &policy})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s %s/%s of cluster %s: %w", r.GroupResource(), seen.GetNamespace(),
+			seen.GetName(), s.Cluster, err)
+	}
+	return nil
+}

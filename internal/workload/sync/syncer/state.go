@@ -1,0 +1,52 @@
+package syncer
+
+import (
+	"cmp"
+	"slices"
+)
+
+// State is the state that a syncer reports.
+type State struct {
+	// Orphans is why orphans are kept until a user releases them, and OrphansFound what is removed later. Empty: there
+	// are none.
+	Orphans      string `json:"orphans,omitempty"`
+	OrphansFound string `json:"orphansFound,omitempty"`
+	// OtherSetup is why nothing is written to the cluster: it runs the objects of these workspaces for another setup.
+	// Empty: it does not.
+	OtherSetup string `json:"otherSetup,omitempty"`
+	// Failures are the endpoints and resources that cannot be read now, with the errors.
+	Failures []string `json:"failures,omitempty"`
+	// Objects is the number of leaves, and Waiting the number of objects in the queue.
+	Objects int `json:"objects"`
+	Waiting int `json:"waiting"`
+}
+
+// report tells the state of the syncer.
+func (s *syncer) report() {
+	if s.Report == nil || s.up == nil || s.bound == nil || s.down == nil {
+		return
+	}
+	s.mu.Lock()
+	state := State{Orphans: s.orphans, OrphansFound: s.found, OtherSetup: s.otherSetup, Waiting: s.queue.Len()}
+	resources := s.resources
+	s.mu.Unlock()
+	if err := s.blocked(); err != nil && state.OtherSetup == "" {
+		state.Failures = append(state.Failures, err.Error())
+	}
+	for _, f := range slices.Concat(s.up.Failures(), s.bound.Failures(), s.down.Failures()) {
+		state.Failures = append(state.Failures, f.Error())
+	}
+	slices.SortFunc(state.Failures, cmp.Compare[string])
+	for _, r := range resources {
+		state.Objects += s.up.Count(r, nil)
+	}
+	s.Report(state)
+}
+
+// begin tells that a piece of work begins, and the function that it returns that it ends.
+func (s *syncer) begin(what string) (end func()) {
+	if s.Begin == nil {
+		return func() {}
+	}
+	return s.Begin(what)
+}

@@ -1,0 +1,337 @@
+package syncer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// applied identifies an applied object.
+type applied struct {
+	// hash is the hash of the object that was sent, and version the version of the answer.
+	hash    uint64
+	version watch.Version
+}
+
+// sync makes the object in the physical cluster, and the status of the leaf, what they should be.
+func (s *syncer) sync(ctx context.Context, i item) error {
+	leaf, ok := s.up.Get(i.GroupVersionResource, i.Key)
+	ending := false
+	if !ok {
+		leaf, ending = s.ending.Get(i.GroupVersionResource, i.Key)
+	}
+	switch {
+	case ending && leaf.GetDeletionTimestamp() == nil:
+		return nil // the API is not synced: what runs stays as it is
+	case ending:
+		return s.end(ctx, i, leaf)
+	case !ok:
+		// An object without a leaf is an orphan, with the care that sweep takes. A leaf that is deleted goes through
+		// remove.
+		s.mu.Lock()
+		delete(s.applied, i)
+		s.mu.Unlock()
+		return nil
+	case leaf.GetDeletionTimestamp() != nil:
+		return s.remove(ctx, i, leaf)
+	case s.blocked() != nil:
+		return nil // the leaf comes back when that ends
+	case !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer):
+		// The change comes back with the watch.
+		return s.setFinalizers(ctx, i, leaf, append(slices.Clone(leaf.GetFinalizers()), api.FinalizerSyncer))
+	case !s.lists(i.GroupVersionResource) || !s.guards.ready():
+		return nil // the leaf comes back when it does
+	}
+	var object *unstructured.Unstructured
+	err := s.protected(ctx, i, leaf)
+	if err == nil {
+		object, err = s.apply(ctx, i, leaf.Unstructured)
+	}
+	result, refused := outcomeOf(err)
+	if err != nil {
+		if !refused {
+			return s.retrying(ctx, i, leaf, err)
+		}
+		s.queue.AddAfter(i, refusedInterval)
+		object = s.present(i, leaf)
+	}
+	return s.writeStatus(ctx, i, leaf, object, s.judged(i, result))
+}
+
+// apply applies a leaf to the physical cluster, if that can change something. It returns the object there.
+func (s *syncer) apply(ctx context.Context, i item,
+	leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	desired, err := s.allowed(i, leaf)
+	if err != nil {
+		return nil, err
+	}
+	live, known := s.down.Get(i.GroupVersionResource,
+		watch.Key{Namespace: desired.GetNamespace(), Name: desired.GetName()})
+	version := "" // of the live object that desired was made for
+	if known && splitter.KeepReplicas(leaf, desired, live.Unstructured) {
+		version = live.GetResourceVersion()
+	}
+	hash := hashOf(desired)
+	s.mu.Lock()
+	last := s.applied[i]
+	s.mu.Unlock()
+	if known && last == (applied{hash, watch.VersionOf(live.Unstructured)}) {
+		s.contention.stays(i, s.Now())
+		return live.Unstructured, nil
+	}
+	if last.hash == hash && s.holdsBack(ctx, i, desired) {
+		return live.Unstructured, nil
+	}
+	if err := s.ensureNamespace(ctx, i); err != nil {
+		return nil, err
+	}
+	if err := s.confine(ctx, i); err != nil {
+		return nil, err
+	}
+	client, err := s.below(i.GroupVersionResource, desired.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	if !known || live.GetAnnotations()[annotationLeaf] != i.Key.String() {
+		found, err := s.claim(ctx, client, i, desired)
+		if err != nil {
+			return nil, err
+		}
+		if found != nil && splitter.KeepReplicas(leaf, desired, found) {
+			version, hash = found.GetResourceVersion(), hashOf(desired)
+		}
+	}
+	if known {
+		if err := s.adopt(ctx, i, live.Unstructured); err != nil {
+			return nil, err
+		}
+	}
+	desired.SetResourceVersion(version)
+	object, err := client.Apply(ctx, desired.GetName(), desired,
+		metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
+	if err != nil {
+		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", i.GroupResource(), desired.GetNamespace(),
+			desired.GetName(), s.Cluster, err)
+	}
+	s.observe(Down, i)
+	if last.hash == hash {
+		s.corrected(i, last.version, live.Unstructured, object)
+	}
+	s.mu.Lock()
+	s.applied[i] = applied{hash, watch.VersionOf(object)}
+	s.mu.Unlock()
+	return object, nil
+}
+
+// hashOf returns a hash of an object, never 0.
+func hashOf(o *unstructured.Unstructured) uint64 {
+	h := fnv.New64a()
+	_ = json.NewEncoder(h).Encode(o.Object) // JSON values, in the order of their keys
+	return h.Sum64() | 1
+}
+
+// refusal means that the leaf cannot be in the physical cluster as it is there now, such as when another object has the
+// name.
+type refusal struct{ reason, message string }
+
+func (e *refusal) Error() string { return e.message }
+
+// claim returns the object that the physical cluster has under the name, if there is one. It fails if that is not this
+// leaf's. An object of an administrator is not touched: only objects that each namespace has by itself, or that a
+// syncer made of the same root, are taken over.
+func (s *syncer) claim(ctx context.Context, client dynamic.ResourceInterface, i item,
+	desired *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	live, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s %s/%s of cluster %s: %w", desired.GetKind(), desired.GetNamespace(),
+			desired.GetName(), s.Cluster, err)
+	}
+	refuse := func(format string, args ...any) (*unstructured.Unstructured, error) {
+		return nil, &refusal{api.ReasonNameCollision, fmt.Sprintf("%s %s/%s of cluster %s ", desired.GetKind(),
+			desired.GetNamespace(), desired.GetName(), s.Cluster) +
+			fmt.Sprintf(format, args...)}
+	}
+	of := live.GetAnnotations()[annotationLeaf]
+	leaf, isLeaf := parseLeaf(of)
+	switch {
+	case of == i.Key.String():
+		return live, nil
+	case of != "" && isLeaf && s.isEarlier(leaf, i.Key, live):
+		return live, nil
+	case of != "":
+		return refuse("stands for %s: rename or delete one of them", of)
+	case kinds.IsEverywhere(i.GroupResource(), desired.GetName()), live.GetLabels()[api.LabelSetup] == s.Setup:
+		return live, nil
+	}
+	by := cmp.Or(live.GetLabels()[api.LabelManagedBy], "another client")
+	return refuse("was created by %s in the cluster: rename the object in the workspace, or delete the one "+
+		"in the cluster", by)
+}
+
+// isEarlier reports whether an object was made of the same root, when the cluster was registered under another name: a
+// cluster has one syncer at a time, and it is this one.
+func (s *syncer) isEarlier(was, is watch.Key, live *unstructured.Unstructured) bool {
+	name := live.GetLabels()[api.LabelCluster]
+	return live.GetLabels()[api.LabelSetup] == s.Setup && name != "" && name != s.Cluster &&
+		was.Cluster == is.Cluster && was.Namespace == is.Namespace &&
+		was.Name == api.LeafName(live.GetName(), name)
+}
+
+// outcomeOf returns the condition for an error of apply, and whether the cluster refuses the leaf: another attempt
+// helps only if the leaf, or something in the cluster, has changed.
+func outcomeOf(err error) (o outcome, refused bool) {
+	var r *refusal
+	switch {
+	case err == nil:
+		return synced(), false
+	case errors.As(err, &r):
+		return outcome{r.reason, r.message}, true
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "status unknown for quota"):
+		return outcome{}, false // the cluster has not yet counted what a new ResourceQuota limits
+	case isDenied(err):
+		return outcome{api.ReasonDenied, err.Error()}, true
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return outcome{api.ReasonInvalid, err.Error()}, true
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return outcome{api.ReasonQuotaExceeded, err.Error()}, true
+	case apierrors.IsForbidden(err):
+		return outcome{api.ReasonDenied, err.Error()}, true
+	}
+	return outcome{}, false
+}
+
+// isDenied reports whether a webhook or a ValidatingAdmissionPolicy denies an object. If these give no reason, API
+// servers give such an error the reason BadRequest or Invalid. See kubernetes:
+// staging/src/k8s.io/apiserver/pkg/admission/plugin/webhook/errors/statuserror.go and
+// plugin/policy/validating/dispatcher.go.
+func isDenied(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) &&
+		(strings.Contains(status.Status().Message, "denied the request") ||
+			strings.Contains(status.Status().Message, "denied request: "))
+}
+
+// writeStatus writes the status of a leaf, if it changes.
+func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, object *unstructured.Unstructured,
+	o outcome) error {
+	if slices.Contains(api.Dependencies(), i.GroupVersionResource) {
+		_, err := s.annotate(ctx, i, leaf, o)
+		return err
+	}
+	gk, now := leaf.GroupVersionKind().GroupKind(), s.Now()
+	status := statusOf(leaf.Unstructured, object, o, now)
+	s.dropped.Strip(gk, i.Cluster, status, now)
+	if !s.dropped.HasConditions(gk, i.Cluster, now) {
+		delete(status, "conditions")
+		if annotated, err := s.annotate(ctx, i, leaf, o); annotated || err != nil {
+			return err // the leaf comes back with the watch, and its status follows
+		}
+	}
+	changes, patch := api.StatusPatch(leaf.Unstructured, status)
+	if patch == nil {
+		return nil
+	}
+	live, err := s.patch(ctx, i, leaf, patch, "status")
+	switch {
+	case apierrors.IsConflict(err):
+		return errors.Join(api.ErrOutdated, err)
+	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
+		// The API has no status, or its conditions are of another type.
+		_, err = s.annotate(ctx, i, leaf, o)
+		return err
+	case err != nil:
+		return err
+	}
+	s.observe(Up, i)
+	if s.dropped.Learn(gk, i.Cluster, changes, live, now) {
+		s.queue.Add(i) // an annotation has the outcome instead
+	}
+	return nil
+}
+
+// annotate writes the outcome to a leaf that has no status. It reports whether that changes anything.
+func (s *syncer) annotate(ctx context.Context, i item, leaf watch.Object, o outcome) (bool, error) {
+	want := map[string]any{api.AnnotationSyncError: nil}
+	if o.reason != api.ReasonSynced {
+		want[api.AnnotationSyncError] = o.reason + ": " + o.message
+	} else if kinds.IsFirst(i.GroupResource(), name(leaf.Unstructured)) {
+		want[api.AnnotationSynced] = strconv.FormatInt(leaf.GetGeneration(), 10)
+	}
+	for key, value := range want {
+		if have, ok := leaf.GetAnnotations()[key]; ok == (value != nil) && (!ok || have == value) {
+			delete(want, key)
+		}
+	}
+	if len(want) == 0 {
+		return false, nil
+	}
+	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": want}})
+	if apierrors.IsNotFound(err) {
+		return true, nil // the leaf is gone
+	}
+	return true, err
+}
+
+// setFinalizers sets the finalizers of a leaf, unless it has changed since it was read.
+func (s *syncer) setFinalizers(ctx context.Context, i item, leaf watch.Object, all []string) error {
+	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
+		"finalizers": all, "resourceVersion": leaf.GetResourceVersion(), "uid": string(leaf.GetUID()),
+	}})
+	if apierrors.IsConflict(err) {
+		return errors.Join(api.ErrOutdated, err)
+	}
+	return err
+}
+
+// patch sends a merge patch for a leaf to the endpoint that serves it.
+func (s *syncer) patch(
+	ctx context.Context, i item, leaf watch.Object, patch map[string]any, subresources ...string,
+) (*unstructured.Unstructured, error) {
+	client, err := s.up.Resource(leaf.Endpoint, i.Cluster, i.GroupVersionResource)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
+	}
+	live, err := client.Namespace(i.Namespace).Patch(ctx, i.Name, types.MergePatchType, raw,
+		metav1.PatchOptions{FieldManager: api.ManagerSyncer}, subresources...)
+	if err != nil {
+		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
+	}
+	return live, nil
+}
+
+// below returns a client for a resource of the physical cluster.
+func (s *syncer) below(r schema.GroupVersionResource, namespace string) (dynamic.ResourceInterface, error) {
+	client, err := s.down.Resource(s.physicalURL(), "", r)
+	if err != nil {
+		return nil, err
+	}
+	if namespace == "" {
+		return client, nil
+	}
+	return client.Namespace(namespace), nil
+}

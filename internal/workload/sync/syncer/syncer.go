@@ -1,0 +1,390 @@
+// Package syncer copies the objects that are scheduled to a physical cluster there, and their status back to kcp. It is
+// the same code in the controller, in a Deployment of the cluster, and in a process that a user starts.
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/queue"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// sweepInterval is the time between two looks for orphans, and at the labels of namespaces. It needs no request.
+const sweepInterval = 15 * time.Second
+
+// The delays before an object is tried again.
+const (
+	firstRetry = 100 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a
+	// policy changed.
+	refusedInterval = time.Minute
+)
+
+// Options are the two sides of a syncer.
+type Options struct {
+	// KCP has the URL and the credentials of a front-proxy or a shard. The credentials are also used for virtual
+	// workspaces.
+	KCP *rest.Config
+	// Workspace is the path of the compute workspace, such as root:compute.
+	Workspace string
+	// Physical has the URL and the credentials of the API server of the physical cluster.
+	Physical *rest.Config
+	// Cluster is the name of the physical cluster.
+	Cluster string
+	// Setup is the ID of the installation. It distinguishes the objects of several installations in a cluster.
+	Setup string
+	// Workers is the number of objects that are synced at the same time. Default: 8.
+	Workers int
+	Now     func() time.Time
+	// Begin is called before each piece of work, and the function that it returns after it. Nil ignores it.
+	Begin func(what string) (end func())
+	// Report is called when the state of the syncer may have changed. It must not block. Nil ignores it.
+	Report func(State)
+	// Observe is called with the time from when a watch shows a change until it is written to the other side. It must
+	// not block. Nil ignores it.
+	Observe func(Direction, time.Duration)
+	// See is called with the Cluster now and whenever it changes. It must not block. Nil ignores it.
+	See func(*api.Cluster)
+}
+
+// namespaces is the resource of namespaces.
+var namespaces = api.Namespaces()
+
+// item is an object to sync: the leaf with a key.
+type item struct {
+	schema.GroupVersionResource
+	watch.Key
+}
+
+// syncer is a running syncer.
+type syncer struct {
+	Options
+	// up has the leaves, at the virtual workspaces of the cluster's APIExport. down has what was made of them.
+	up, down *watch.Set
+	latency  *latency
+	// dropped are the fields of the status of leaves that kcp drops.
+	dropped splitter.Dropped
+	// bound has the APIBindings of the cluster's APIExport, at the same endpoints as up.
+	bound *watch.Set
+	// ending has the leaves of APIs that are not synced. Only their deletions are carried out.
+	ending *watch.Set
+	queue  workqueue.TypedRateLimitingInterface[item]
+
+	mu sync.Mutex
+	// endpoints are the URLs of the virtual workspaces, and resources what is synced. Nil: not known yet.
+	endpoints []string
+	resources []schema.GroupVersionResource
+	// endingResources are the APIs that are published and not synced.
+	endingResources []schema.GroupVersionResource
+	// applied is what was last applied, by item.
+	applied map[item]applied
+	// orphans is why orphans are kept, and found what is removed later.
+	orphans, found string
+	// spaces are the namespaces of logical clusters, by namespace of the physical cluster.
+	spaces map[string]space
+	// recorded is the UID that the physical cluster should have, and physicalUID the one that it has. Empty: not known.
+	recorded, physicalUID types.UID
+	// otherSetup is why the workspaces would run twice, and examined when that was looked at.
+	otherSetup string
+	examined   time.Time
+	// podSecurity is the level of the Cluster.
+	podSecurity api.PodSecurity
+	// release is the annotation of the Cluster with which a user releases orphans that are kept.
+	release string
+
+	// guards confine the namespaces, and contention has the objects that other clients change.
+	guards     guards
+	contention contention
+
+	// sightings are how long orphans have been seen, and released the UIDs of those that a user has released. Only
+	// sweep uses them.
+	sightings map[types.UID]sighting
+	released  map[types.UID]bool
+	// adopted are the UIDs of objects that a leaf was applied to since the last sweep.
+	adopted map[types.UID]bool
+}
+
+// newSyncer returns a syncer that is not connected.
+func newSyncer(o Options) *syncer {
+	return &syncer{
+		Options: o, applied: map[item]applied{}, queue: newQueue(o.Workers), latency: newLatency(),
+		spaces: map[string]space{}, sightings: map[types.UID]sighting{}, released: map[types.UID]bool{},
+		adopted: map[types.UID]bool{},
+	}
+}
+
+// Run syncs until the context ends.
+func Run(ctx context.Context, o Options) error {
+	if o.Workers == 0 {
+		o.Workers = 8
+	}
+	s := newSyncer(o)
+	g, ctx := errgroup.WithContext(ctx)
+	if err := s.connect(ctx); err != nil {
+		return err
+	}
+	defer s.up.Stop()
+	defer s.bound.Stop()
+	defer s.ending.Stop()
+	defer s.down.Stop()
+	defer s.guards.stop()
+	follow := watch.Options{Config: o.KCP, Now: o.Now}
+	workspace := strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace
+	g.Go(func() error {
+		return watch.Follow(ctx, follow, workspace, api.ExportCluster(o.Cluster),
+			func(urls []string) { s.update(ctx, urls, nil) })
+	})
+	g.Go(func() error { return s.followAPIs(ctx, follow, workspace) })
+	g.Go(func() error {
+		wait.UntilWithContext(ctx,
+			func(ctx context.Context) { s.identify(ctx); s.secure(ctx); s.sweep(ctx) }, sweepInterval)
+		return context.Cause(ctx)
+	})
+	g.Go(func() error { s.keepGuards(ctx); return context.Cause(ctx) })
+	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
+	for range o.Workers {
+		g.Go(func() error { s.work(ctx); return nil })
+	}
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("syncer of cluster %s: %w", o.Cluster, err)
+	}
+	return nil
+}
+
+// newQueue returns a queue that serves workspaces in turn: one with many objects, or with objects that a webhook of
+// the cluster delays, has half of the workers at most.
+func newQueue(workers int) workqueue.TypedRateLimitingInterface[item] {
+	return queue.New(queue.Options[item]{
+		Workers: workers, Tenant: func(i item) string { return i.Cluster },
+		Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry),
+	})
+}
+
+// connect makes the clients of both sides.
+func (s *syncer) connect(ctx context.Context) (err error) {
+	state := func(src watch.Source, err error) {
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource(),
+				"endpoint", src.Endpoint)
+		}
+		s.report()
+	}
+	s.up, err = watch.New(ctx, watch.Options{
+		Config: s.KCP, Path: watch.AllClusters, LabelSelector: api.LabelCluster + "=" + s.Cluster,
+		Now: s.Now, State: state,
+		Changed: func(r schema.GroupVersionResource, k watch.Key) {
+			s.latency.saw(Down, item{r, k}, s.Now())
+			s.learn(k)
+			s.queue.Add(item{r, k})
+		},
+	})
+	if err != nil {
+		return err
+	}
+	s.bound, err = watch.New(ctx, watch.Options{
+		Config: s.KCP, Path: watch.AllClusters, Now: s.Now, State: state,
+		Keep: append(identity(), []string{"status", "conditions"}, []string{"status", "appliedPermissionClaims"}),
+	})
+	if err != nil {
+		return err
+	}
+	s.ending, err = watch.New(ctx, watch.Options{
+		Config: s.KCP, Path: watch.AllClusters, LabelSelector: api.LabelCluster + "=" + s.Cluster,
+		Now: s.Now, Keep: identity(),
+		Changed: func(r schema.GroupVersionResource, k watch.Key) { s.queue.Add(item{r, k}) },
+	})
+	if err != nil {
+		return err
+	}
+	s.down, err = watch.New(ctx, watch.Options{
+		Config: s.Physical, LabelSelector: api.LabelSetup + "=" + s.Setup, Now: s.Now, // whatever name the cluster had
+		// The generation shows whether the rest is what was sent. An autoscaler sets the replicas.
+		Keep: append(identity(), []string{"status"}, []string{"spec", "replicas"}),
+		State: func(src watch.Source, err error) {
+			state(src, err)
+			if err == nil {
+				s.again(src.Resource)
+			}
+		},
+		Relisted: func(src watch.Source) { s.again(src.Resource) },
+		Changed:  s.changedBelow,
+	})
+	if err != nil {
+		return err
+	}
+	return s.watchGuards(ctx)
+}
+
+// identity are the fields that identify an object.
+func identity() [][]string { return [][]string{{"apiVersion"}, {"kind"}, {"metadata"}} }
+
+// followAPIs follows the APIs that are published and that the cluster can serve, from the status of its Cluster.
+func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace string) error {
+	return watch.FollowObject(ctx, o, workspace, api.ClusterGVR(), s.Cluster, func(found watch.Object) {
+		c, err := api.ClusterOf(found.Unstructured)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot read the Cluster")
+			return
+		}
+		s.mu.Lock()
+		s.release, s.podSecurity, s.recorded = c.Annotations[api.AnnotationRemoveOrphans], c.PodSecurity(), c.Status.UID
+		s.mu.Unlock()
+		s.see(c)
+		if s.See != nil {
+			s.See(c)
+		}
+		s.update(ctx, nil, served(c))
+		s.updateEnding(ctx, c)
+	})
+}
+
+// served returns the APIs that are synced to a cluster. Objects of an API that has become incompatible are not changed.
+func served(c *api.Cluster) []schema.GroupVersionResource {
+	out := api.Dependencies()
+	for _, a := range c.Status.APIs {
+		if a.State.Serves() {
+			out = append(out, schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource})
+		}
+	}
+	return out
+}
+
+// updateEnding watches the leaves of APIs that are published and not synced.
+func (s *syncer) updateEnding(ctx context.Context, c *api.Cluster) {
+	resources := []schema.GroupVersionResource{}
+	for _, a := range c.Status.APIs {
+		if a.State == api.APIIncompatible || a.State == api.APIRemoved {
+			resources = append(resources,
+				schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource})
+		}
+	}
+	s.mu.Lock()
+	endpoints := s.endpoints
+	s.endingResources = resources
+	s.mu.Unlock()
+	if err := s.ending.Update(endpoints, resources); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Cannot watch the objects of APIs that are not synced")
+	}
+}
+
+// update starts and stops watches if the endpoints or the resources have changed. Nil is unchanged.
+func (s *syncer) update(ctx context.Context, endpoints []string, resources []schema.GroupVersionResource) {
+	defer s.begin("the change of watches")()
+	s.mu.Lock()
+	changed := endpoints != nil && !slices.Equal(endpoints, s.endpoints) ||
+		resources != nil && !slices.Equal(resources, s.resources)
+	if endpoints != nil {
+		s.endpoints = endpoints
+	}
+	if resources != nil {
+		s.resources = resources
+	}
+	endpoints = s.endpoints
+	resources = s.resources
+	s.mu.Unlock()
+	if resources == nil {
+		return
+	}
+	log := klog.FromContext(ctx)
+	if err := s.down.Update([]string{s.physicalURL()}, append([]schema.GroupVersionResource{namespaces}, resources...)); err != nil {
+		log.Error(err, "Cannot watch the physical cluster")
+	}
+	if endpoints == nil {
+		return
+	}
+	if changed {
+		log.Info("Watching", "endpoints", len(endpoints), "resources", len(resources))
+	}
+	if err := s.up.Update(endpoints, resources); err != nil {
+		log.Error(err, "Cannot watch kcp")
+	}
+	s.mu.Lock()
+	ending := s.endingResources
+	s.mu.Unlock()
+	if err := s.ending.Update(endpoints, ending); err != nil {
+		log.Error(err, "Cannot watch the objects of APIs that are not synced")
+	}
+	if err := s.bound.Update(endpoints, []schema.GroupVersionResource{kcpapi.APIBinding.GVR()}); err != nil {
+		log.Error(err, "Cannot watch the bindings of the cluster's APIExport")
+	}
+}
+
+func (s *syncer) physicalURL() string { return strings.TrimRight(s.Physical.Host, "/") }
+
+// changedBelow syncs the leaves of an object of the physical cluster that has changed or is gone.
+func (s *syncer) changedBelow(r schema.GroupVersionResource, k watch.Key) {
+	if r == namespaces {
+		s.changedNamespace(k)
+		return
+	}
+	for _, leaf := range s.leavesOf(r, k) {
+		s.latency.saw(Up, item{r, leaf}, s.Now())
+		s.queue.Add(item{r, leaf})
+	}
+}
+
+// again syncs the leaves of a resource of the physical cluster that is listed, or that works again: an object can have
+// come and gone unseen, and its leaf waits for its end.
+func (s *syncer) again(r schema.GroupVersionResource) {
+	for _, of := range s.synced() {
+		if r != namespaces && r != of {
+			continue
+		}
+		for _, leaf := range s.up.List(of) {
+			s.queue.Add(item{of, watch.KeyOf(leaf.Unstructured)})
+		}
+	}
+}
+
+// lists reports whether what is in the physical cluster is known. Otherwise the end of an object could be missed.
+func (s *syncer) lists(r schema.GroupVersionResource) bool {
+	at := s.physicalURL()
+	return s.down.ListedAt(watch.Source{Endpoint: at, Resource: r}) &&
+		s.down.ListedAt(watch.Source{Endpoint: at, Resource: namespaces})
+}
+
+// work syncs items until the queue is shut down.
+func (s *syncer) work(ctx context.Context) {
+	for {
+		i, stop := s.queue.Get()
+		if stop {
+			return
+		}
+		s.latency.begin(i)
+		end := s.begin(fmt.Sprintf("the sync of %s %s", i.GroupResource(), i.Key))
+		limited, cancel := context.WithTimeout(ctx, watch.RequestTimeout)
+		err := s.sync(limited, i)
+		cancel()
+		end()
+		switch {
+		case err == nil || ctx.Err() != nil:
+			s.latency.done(i)
+			s.queue.Forget(i)
+		case errors.Is(err, api.ErrOutdated): // not a failure: it is neither counted nor logged
+			s.queue.AddAfter(i, api.OutdatedRetry)
+		default:
+			klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key,
+				"retries", s.queue.NumRequeues(i))
+			s.queue.AddRateLimited(i)
+		}
+		s.queue.Done(i)
+	}
+}

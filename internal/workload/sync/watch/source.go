@@ -1,0 +1,307 @@
+package watch
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// The delays between attempts to list or watch. The longest leaves time to notice within a heartbeat's limit that a
+// server is back.
+const (
+	firstDelay = 500 * time.Millisecond
+	lastDelay  = 10 * time.Second
+)
+
+// pageSize is how many objects a request lists at most. The objects of a page are stored before the next one comes, so
+// that not all objects are in memory as they were decoded.
+const pageSize = 500
+
+// source watches a resource at an endpoint. It is the store of its reflector.
+type source struct {
+	Source
+	set    *Set
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu      sync.RWMutex
+	objects store
+	listed  bool
+	failure *Failure
+	// stale reports whether the watch has failed: objects come and go unseen until it is continued, or until the next
+	// list.
+	stale bool
+}
+
+// start starts a source. The set is locked.
+func (s *Set) start(at Source, reads lister) *source {
+	// client-go would log each failure that State reports.
+	quiet := logr.Discard()
+	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
+	src := &source{Source: at, set: s, cancel: cancel, done: make(chan struct{}), objects: store{}}
+	r := cache.NewReflectorWithOptions(src.listWatch(reads), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
+		Logger:          &quiet,
+		Name:            at.Endpoint,
+		TypeDescription: at.Resource.String(),
+		Backoff:         &wait.Backoff{Duration: firstDelay, Cap: lastDelay, Steps: 10, Factor: 2, Jitter: 0.2},
+	})
+	r.WatchListPageSize = pageSize
+	s.work.Go(func() {
+		defer close(src.done)
+		r.RunWithContext(ctx)
+	})
+	return src
+}
+
+func (s *source) stop() {
+	s.cancel()
+	<-s.done
+}
+
+// listWatch lists and watches a resource, and records whether that works.
+func (s *source) listWatch(reads lister) cache.ListerWatcher {
+	restrict := func(o *metav1.ListOptions) {
+		o.LabelSelector = s.set.o.LabelSelector
+		o.FieldSelector = s.set.o.FieldSelector
+	}
+	return plainList{&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			restrict(&o)
+			o.ResourceVersion = "" // else an API server answers from its cache, without pages
+			list, err := reads.list(ctx, o)
+			s.result(ctx, err)
+			if err != nil {
+				return nil, err
+			}
+			return s.set.page(list), nil
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+			restrict(&o)
+			w, err := reads.watch(ctx, o)
+			s.result(ctx, err)
+			if err != nil {
+				return nil, err
+			}
+			s.setStale(false)
+			return s.observe(w), nil
+		},
+	}}
+}
+
+// plainList is a ListWatch that starts with a list. Watches that start with one are not known to work for all logical
+// clusters of a virtual workspace.
+type plainList struct{ *cache.ListWatch }
+
+// IsWatchListSemanticsUnSupported implements an interface of client-go (util/watchlist).
+func (plainList) IsWatchListSemanticsUnSupported() bool { return true }
+
+// observe returns a watch that records when it cannot be continued. That comes as an event, such as 410 Gone, and the
+// reflector waits before it lists again.
+func (s *source) observe(w apiwatch.Interface) apiwatch.Interface {
+	events := make(chan apiwatch.Event)
+	observed := apiwatch.NewProxyWatcher(events)
+	s.set.work.Go(func() {
+		defer close(events)
+		defer w.Stop()
+		for {
+			var e apiwatch.Event
+			var open bool
+			select {
+			case e, open = <-w.ResultChan():
+			case <-observed.StopChan():
+			}
+			if !open {
+				return
+			}
+			if e = unstructuredEvent(s.Resource, e); e.Type == apiwatch.Error {
+				s.setStale(true)
+			}
+			select {
+			case events <- e:
+			case <-observed.StopChan():
+				return
+			}
+		}
+	})
+	return observed
+}
+
+func (s *source) setStale(stale bool) {
+	s.mu.Lock()
+	s.stale = stale
+	s.mu.Unlock()
+}
+
+// result records the result of a request.
+func (s *source) result(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return // the source is stopped
+	}
+	s.mu.Lock()
+	before := s.failure
+	switch {
+	case err == nil:
+		s.failure = nil
+	case before == nil:
+		s.failure = &Failure{s.Source, err, s.set.o.Now()}
+	default:
+		s.failure = &Failure{s.Source, err, before.Since}
+	}
+	s.stale = s.stale || err != nil
+	changed := before != nil && err == nil || err != nil && (before == nil || before.Err.Error() != err.Error())
+	s.mu.Unlock()
+	if changed {
+		s.set.o.State(s.Source, err)
+	}
+}
+
+func (s *source) state() (listed bool, failure *Failure) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.listed, s.failure
+}
+
+// complete reports whether the objects are those that there are, apart from events on their way.
+func (s *source) complete() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.listed && !s.stale
+}
+
+func (s *source) get(k Key) held {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.objects.get(k)
+}
+
+// in returns the objects in a namespace of a logical cluster.
+func (s *source) in(cluster, namespace string) []held {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Collect(maps.Values(s.objects[space{cluster, namespace}]))
+}
+
+// keysIn returns the keys of the objects of a class in a namespace of a logical cluster.
+func (s *source) keysIn(cluster, namespace, class string) (out []Key) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for name, h := range s.objects[space{cluster, namespace}] {
+		if h.class == class {
+			out = append(out, Key{cluster, namespace, name})
+		}
+	}
+	return out
+}
+
+// each calls a function with all objects, in no order.
+func (s *source) each(f func(Key, held)) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.objects.each(f)
+}
+
+// keys returns the keys of the objects that match.
+func (s *source) keys(match func(held) bool) (out []Key) {
+	s.each(func(k Key, h held) {
+		if match(h) {
+			out = append(out, k)
+		}
+	})
+	return out
+}
+
+// forget forgets the objects of a source that has ended, and returns their keys.
+func (s *source) forget() []Key {
+	all := s.keys(func(held) bool { return true })
+	s.mu.Lock()
+	s.set.counts.all(s.Resource, s.objects, -1)
+	s.objects = store{}
+	s.mu.Unlock()
+	return all
+}
+
+// Add implements cache.ReflectorStore.
+func (s *source) Add(o any) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	k, h := KeyOf(u), s.set.hold(u)
+	s.mu.Lock()
+	s.set.counts.replace(s.Resource, k, s.objects.get(k), h)
+	s.objects.set(k, h)
+	s.mu.Unlock()
+	s.set.o.Changed(s.Resource, k)
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (s *source) Update(o any) error { return s.Add(o) }
+
+// Delete implements cache.ReflectorStore.
+func (s *source) Delete(o any) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	k := KeyOf(u)
+	s.mu.Lock()
+	s.set.counts.replace(s.Resource, k, s.objects.get(k), held{})
+	s.objects.delete(k)
+	s.mu.Unlock()
+	s.set.o.Changed(s.Resource, k)
+	return nil
+}
+
+// Replace implements cache.ReflectorStore. Only differences are reported.
+func (s *source) Replace(list []any, _ string) error {
+	next := store{}
+	for _, o := range list {
+		if i, ok := o.(*item); ok {
+			next.set(i.key, i.held)
+		}
+	}
+	s.mu.Lock()
+	previous := s.objects
+	first := !s.listed
+	s.objects = next
+	s.listed = true
+	s.stale = false
+	s.set.counts.all(s.Resource, next, 1)
+	s.set.counts.all(s.Resource, previous, -1)
+	var changed []Key // the store changes as soon as it is not locked any longer
+	next.each(func(k Key, h held) {
+		if p := previous.get(k); !p.exists() || p.version != h.version {
+			changed = append(changed, k)
+		}
+	})
+	previous.each(func(k Key, _ held) {
+		if !next.get(k).exists() {
+			changed = append(changed, k)
+		}
+	})
+	s.mu.Unlock()
+	for _, k := range changed {
+		s.set.o.Changed(s.Resource, k)
+	}
+	if first {
+		s.set.o.State(s.Source, nil)
+		return nil
+	}
+	s.set.o.Relisted(s.Source)
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (s *source) Resync() error { return nil }

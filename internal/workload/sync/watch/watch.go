@@ -1,0 +1,395 @@
+// Package watch keeps the objects of many API servers in memory: of the virtual workspaces of several shards, or of one
+// physical cluster. Endpoints and resources come and go at run time. Each pair of them is listed and watched on its
+// own, so that the error of one does not affect the others.
+package watch
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/maphash"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+// AllClusters is the path of all logical clusters below the URL of a virtual workspace.
+const AllClusters = "/clusters/*"
+
+// RequestTimeout is how long the requests for an object may take, so that no worker waits for good. An API server gives
+// up after a minute.
+const RequestTimeout = 65 * time.Second
+
+// clusterAnnotation is the annotation with the logical cluster of an object (kcp: logicalcluster.AnnotationKey).
+const clusterAnnotation = "kcp.io/cluster"
+
+// Key identifies an object of a resource. Cluster is its logical cluster, empty for objects of a physical cluster.
+type Key struct {
+	Cluster, Namespace, Name string
+}
+
+// KeyOf returns the key of an object.
+func KeyOf(o *unstructured.Unstructured) Key {
+	return Key{o.GetAnnotations()[clusterAnnotation], o.GetNamespace(), o.GetName()}
+}
+
+// compare orders keys by logical cluster, namespace and name.
+func (k Key) compare(other Key) int {
+	return cmp.Or(cmp.Compare(k.Cluster, other.Cluster), cmp.Compare(k.Namespace, other.Namespace),
+		cmp.Compare(k.Name, other.Name))
+}
+
+// String is the key as cluster|namespace/name.
+func (k Key) String() string { return k.Cluster + "|" + k.Namespace + "/" + k.Name }
+
+// Source is a resource at an endpoint.
+type Source struct {
+	// Endpoint is the URL of an API server, or of a virtual workspace on a shard.
+	Endpoint string
+	Resource schema.GroupVersionResource
+}
+
+// Failure is why a source cannot be listed or watched at the moment. It is retried.
+type Failure struct {
+	Source
+	Err error
+	// Since is when the first of the failures in a row was seen.
+	Since time.Time
+}
+
+func (f Failure) Error() string {
+	return fmt.Sprintf("watch %s at %s: %v", f.Resource.GroupResource(), f.Endpoint, f.Err)
+}
+
+// Options are the settings of a Set.
+type Options struct {
+	// Config has the credentials. The endpoints replace its host.
+	Config *rest.Config
+	// Path is the path below each endpoint: AllClusters for virtual workspaces.
+	Path string
+	// LabelSelector and FieldSelector limit the objects.
+	LabelSelector, FieldSelector string
+	// Keep are the paths of the fields that the objects have, such as metadata and status.conditions: the others need
+	// memory, and are not read. Nil keeps all.
+	Keep [][]string
+	// MetadataOnly reports whether the objects of a resource have their metadata only, and no kind: see Object.Partial
+	// and Set.Fetch. Nil: none.
+	MetadataOnly func(schema.GroupVersionResource) bool
+	// Packed keeps the objects in a form that needs about a tenth of the memory. Each time that an object is read, it
+	// is unpacked, for several microseconds: for sets of many objects that are seldom read.
+	Packed bool
+	// Class returns the class of an object, such as the value of a label. See Set.Classes and Set.Keys. Nil: all are of
+	// the class "".
+	Class func(*unstructured.Unstructured) string
+	// Changed is called after an object was added, changed or removed. It must not block. Nil ignores changes.
+	Changed func(schema.GroupVersionResource, Key)
+	// State is called when a source fails, works again, or is listed for the first time. It must not block. Nil ignores
+	// it.
+	State func(Source, error)
+	// Relisted is called after a source was listed again, because its watch could not be continued. Changed is not
+	// called for objects that have come and gone since the watch ended. It must not block. Nil ignores it.
+	Relisted func(Source)
+	Now      func() time.Time
+}
+
+// Set is a set of sources with their objects.
+type Set struct {
+	o    Options
+	http *http.Client
+	ctx  context.Context
+	work sync.WaitGroup
+	// slimmer and table are for the objects of all sources.
+	slimmer slimmer
+	table   *table
+	counts  *counts
+	// seed is the seed of the hashes of versions.
+	seed maphash.Seed
+
+	mu      sync.RWMutex
+	sources map[Source]*source
+	// byResource has the sources of each resource.
+	byResource map[schema.GroupVersionResource][]*source
+	// updated reports whether Update was called: before that, nothing is complete.
+	updated bool
+	stopped bool
+}
+
+// New returns a set without sources. It ends with Stop, or with the context.
+func New(ctx context.Context, o Options) (*Set, error) {
+	hc, err := rest.HTTPClientFor(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", o.Config.Host, err)
+	}
+	if o.Changed == nil {
+		o.Changed = func(schema.GroupVersionResource, Key) {}
+	}
+	if o.State == nil {
+		o.State = func(Source, error) {}
+	}
+	if o.Relisted == nil {
+		o.Relisted = func(Source) {}
+	}
+	shared := &table{}
+	return &Set{
+		o: o, http: hc, ctx: ctx, slimmer: slimmer{o.Keep, shared}, table: shared, counts: newCounts(),
+		seed:    maphash.MakeSeed(),
+		sources: map[Source]*source{}, byResource: map[schema.GroupVersionResource][]*source{},
+	}, nil
+}
+
+// Update starts the sources that are new, and stops the sources that are no longer wanted: their objects are forgotten.
+// It waits until these have ended.
+func (s *Set) Update(endpoints []string, resources []schema.GroupVersionResource) error {
+	wanted := map[Source]bool{}
+	for _, e := range endpoints {
+		for _, r := range resources {
+			wanted[Source{strings.TrimRight(e, "/"), r}] = true
+		}
+	}
+	ended, err := s.update(wanted)
+	for _, src := range ended {
+		src.stop()
+		for _, k := range src.forget() {
+			s.o.Changed(src.Resource, k)
+		}
+	}
+	return err
+}
+
+// update starts new sources, and returns those to stop.
+func (s *Set) update(wanted map[Source]bool) (ended []*source, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped {
+		return nil, context.Canceled
+	}
+	for at, src := range s.sources {
+		if !wanted[at] {
+			delete(s.sources, at)
+			s.byResource[at.Resource] = slices.DeleteFunc(slices.Clone(s.byResource[at.Resource]),
+				func(x *source) bool { return x == src })
+			ended = append(ended, src)
+		}
+	}
+	for at := range wanted {
+		if s.sources[at] != nil {
+			continue
+		}
+		reads, err := s.lister(at)
+		if err != nil {
+			return ended, err
+		}
+		s.sources[at] = s.start(at, reads)
+		s.byResource[at.Resource] = append(slices.Clip(s.byResource[at.Resource]), s.sources[at])
+	}
+	s.updated = true
+	return ended, nil
+}
+
+// Stop ends all sources and waits for them.
+func (s *Set) Stop() {
+	s.mu.Lock()
+	s.stopped = true
+	all := s.sources
+	s.sources = map[Source]*source{}
+	s.byResource = map[schema.GroupVersionResource][]*source{}
+	s.mu.Unlock()
+	for _, src := range all {
+		src.stop()
+	}
+	s.work.Wait()
+	s.http.CloseIdleConnections()
+}
+
+// Object is an object and the endpoint that serves it. It is shared: callers must not change it.
+type Object struct {
+	*unstructured.Unstructured
+	Endpoint string
+	// Partial means that the object has its metadata only. Set.Fetch returns the rest.
+	Partial bool
+}
+
+// of returns the sources of a resource. The list is not changed: update makes another one.
+func (s *Set) of(r schema.GroupVersionResource) []*source {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.byResource[r]
+}
+
+// object returns an object of a source.
+func (s *Set) object(src *source, h held) Object {
+	return Object{s.unpack(h), src.Endpoint, s.partial(src.Resource)}
+}
+
+// Get returns an object, or false if no endpoint has it.
+func (s *Set) Get(r schema.GroupVersionResource, k Key) (Object, bool) {
+	for _, src := range s.of(r) {
+		if h := src.get(k); h.exists() {
+			return s.object(src, h), true
+		}
+	}
+	return Object{}, false
+}
+
+// Has reports whether an endpoint has an object. It does not unpack it.
+func (s *Set) Has(r schema.GroupVersionResource, k Key) bool {
+	return slices.ContainsFunc(s.of(r), func(src *source) bool { return src.get(k).exists() })
+}
+
+// Class returns the class of an object, or false if no endpoint has it. It does not unpack the object.
+func (s *Set) Class(r schema.GroupVersionResource, k Key) (class string, ok bool) {
+	for _, src := range s.of(r) {
+		if h := src.get(k); h.exists() {
+			return h.class, true
+		}
+	}
+	return "", false
+}
+
+// List returns the objects of a resource, in the order of their keys.
+func (s *Set) List(r schema.GroupVersionResource) []Object {
+	type keyed struct {
+		Key
+		*source
+		held
+	}
+	var found []keyed
+	for _, src := range s.of(r) {
+		src.each(func(k Key, h held) { found = append(found, keyed{k, src, h}) })
+	}
+	slices.SortFunc(found, func(a, b keyed) int { return a.compare(b.Key) })
+	out := make([]Object, len(found))
+	for i, o := range found {
+		out[i] = s.object(o.source, o.held)
+	}
+	return out
+}
+
+// Keys returns the keys of the objects of a resource that are of a class, in no order. It does not unpack the objects.
+func (s *Set) Keys(r schema.GroupVersionResource, class string) (out []Key) {
+	for _, src := range s.of(r) {
+		out = append(out, src.keys(func(h held) bool { return h.class == class })...)
+	}
+	return out
+}
+
+// KeysAt returns the keys of the objects of a source that are of a class, in no order. It does not unpack the objects.
+func (s *Set) KeysAt(at Source, class string) []Key {
+	s.mu.RLock()
+	src := s.sources[at]
+	s.mu.RUnlock()
+	if src == nil {
+		return nil
+	}
+	return src.keys(func(h held) bool { return h.class == class })
+}
+
+// Count returns the number of objects of a resource that match. Nil matches all.
+func (s *Set) Count(r schema.GroupVersionResource, match func(*unstructured.Unstructured) bool) int {
+	n := 0
+	for _, src := range s.of(r) {
+		src.each(func(_ Key, h held) {
+			if match == nil || match(s.unpack(h)) {
+				n++
+			}
+		})
+	}
+	return n
+}
+
+// In returns the objects of a resource in a namespace of a logical cluster, in no order. An empty namespace has what is
+// cluster-scoped.
+func (s *Set) In(r schema.GroupVersionResource, cluster, namespace string) (out []Object) {
+	for _, src := range s.of(r) {
+		for _, h := range src.in(cluster, namespace) {
+			out = append(out, s.object(src, h))
+		}
+	}
+	return out
+}
+
+// KeysIn returns the keys of the objects of a class in a namespace of a logical cluster, in no order. It does not
+// unpack the objects.
+func (s *Set) KeysIn(r schema.GroupVersionResource, cluster, namespace, class string) (out []Key) {
+	for _, src := range s.of(r) {
+		out = append(out, src.keysIn(cluster, namespace, class)...)
+	}
+	return out
+}
+
+// Listed reports whether every source was listed at least once.
+func (s *Set) Listed() bool {
+	return s.every(func(src *source) bool {
+		listed, _ := src.state()
+		return listed
+	})
+}
+
+// Complete reports whether every source was listed and is watched: an object that the set does not have does not exist.
+func (s *Set) Complete() bool { return s.every((*source).complete) }
+
+// every reports whether the sources are known, and something holds for each of them.
+func (s *Set) every(holds func(*source) bool) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, src := range s.sources {
+		if !holds(src) {
+			return false
+		}
+	}
+	return s.updated
+}
+
+// ListedAt reports whether a source was listed at least once.
+func (s *Set) ListedAt(at Source) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	src := s.sources[at]
+	if src == nil {
+		return false
+	}
+	listed, _ := src.state()
+	return listed
+}
+
+// CompleteFor reports whether resources were listed and are watched at all of some endpoints: an object of them that
+// the set does not have afterwards does not exist there. Call it before the objects are read. Complete does not know of
+// sources that the caller wants and Update has not added yet.
+func (s *Set) CompleteFor(endpoints []string, resources []schema.GroupVersionResource) bool {
+	if len(resources) == 0 {
+		return false // what is wanted is not known
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, e := range endpoints {
+		for _, r := range resources {
+			at := Source{Endpoint: strings.TrimRight(e, "/"), Resource: r}
+			if src := s.sources[at]; src == nil || !src.complete() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Failures returns the sources that fail now, in the order of their endpoints and resources.
+func (s *Set) Failures() []Failure {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []Failure
+	for _, src := range s.sources {
+		if _, f := src.state(); f != nil {
+			out = append(out, *f)
+		}
+	}
+	slices.SortFunc(out, func(a, b Failure) int {
+		return cmp.Or(cmp.Compare(a.Endpoint, b.Endpoint), cmp.Compare(a.Resource.String(), b.Resource.String()))
+	})
+	return out
+}
