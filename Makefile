@@ -5,10 +5,12 @@ SHELL      := bash -o pipefail
 KCPCTL     := bin/kcpctl
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS    := -s -w -X github.com/kcpctl/kcpctl/internal/kit/version.version=$(VERSION)
-GOFLAGS    += -buildvcs=false
+# With -trimpath the build cache is the same for each clone.
+GOFLAGS    += -buildvcs=false -trimpath
 # go build that prints its progress, also when the output is not a terminal.
 GO_BUILD   := go run ./test/gobuild/run
 TESTBED    := bin/testbed
+GOTESTSUM  := bin/gotestsum
 # Not $(MAKE) in the recipe of demo: make -n runs such a recipe.
 BUILD_KCP  := $(MAKE) -s kcp-bin-dir
 ARCH       ?= $(shell go env GOARCH)
@@ -16,7 +18,7 @@ IMAGE      ?= ghcr.io/kcpctl/kcpctl:$(VERSION)
 NODE       ?= a
 STEPS      ?= 5000
 # The most bytes that kcpctl for Linux on amd64 may have.
-MAX_SIZE   := 39500000
+MAX_SIZE   := 40000000
 export GOFLAGS
 export CGO_ENABLED = 0
 
@@ -26,11 +28,11 @@ help: ## Print the targets
 
 .PHONY: build
 build: ## Build bin/kcpctl
-	$(GO_BUILD) -trimpath -ldflags "$(LDFLAGS)" -o $(KCPCTL) .
+	$(GO_BUILD) -ldflags "$(LDFLAGS)" -o $(KCPCTL) .
 
 .PHONY: image
 image: ## Build an image of kcpctl for Linux, bin/image/kcpctl.tar, for docker load, podman load or ctr images import (ARCH=arm64)
-	$(GO_BUILD) GOOS=linux GOARCH=$(ARCH) -trimpath -ldflags "$(LDFLAGS)" -o bin/image/$(ARCH)/kcpctl .
+	$(GO_BUILD) GOOS=linux GOARCH=$(ARCH) -ldflags "$(LDFLAGS)" -o bin/image/$(ARCH)/kcpctl .
 	go run ./test/image/run -o bin/image/kcpctl.tar -name $(IMAGE) -arch $(ARCH) bin/image/$(ARCH)
 
 .PHONY: demo
@@ -40,72 +42,126 @@ demo: build ## A sharded kcp on this machine: kcp's binaries are downloaded, or 
 		dir="$$($(BUILD_KCP))"; \
 	} && $(KCPCTL) up --local -f examples/sharded.yaml --kcp-bin-dir "$$dir"
 
-# The commit that quick compares with: that of the upstream branch, or the last one.
-QUICK_BASE ?= $(shell git rev-parse -q --verify '@{upstream}' 2>/dev/null || git rev-parse HEAD)
-
 .PHONY: quick
 quick: lint ## Lint, and run the golden tests, the import rules and the tests of packages that you changed
-	go test ./internal/desired/render ./internal/tools/... $$( \
-		{ git diff --name-only --diff-filter=d $(QUICK_BASE); git ls-files -o --exclude-standard; } | grep -E '\.go$$|/testdata/' | \
-		sed 's,/testdata/.*,/x,' | xargs -r -n1 dirname | sort -u | sed 's,^,./,')
+	go test -short ./internal/desired/render ./internal/tools/... $$( \
+		{ git diff --name-only --diff-filter=d $(BASE); git ls-files -o --exclude-standard; } | grep -E '\.go$$|/testdata/' | \
+		sed 's,/testdata/.*,/x,' | xargs -r -n1 dirname | sort -u | sed 's,^,./,' | grep -vE '$(REAL)')
+
+# Which test runs where is said by its directory: packages that import test/apiserver need a kube-apiserver, and REAL has the
+# directories with tests of real programs that take minutes. Each test of the other packages is a unit test.
+REAL        := /test/(e2e|e2e/pods|e2e/long|e2e/day2|faults)$$
+UNIT         = $(shell go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -v test/apiserver | cut -d' ' -f1 | grep -vE '$(REAL)')
+INTEGRATION  = $(shell go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep test/apiserver | cut -d' ' -f1 | grep -vE '$(REAL)')
+RANDOM       = $(shell go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep pgregory.net/rapid | cut -d' ' -f1)
+# gotestsum prints a line for each package, the failed tests and a summary. The results are in bin/tests. AGAIN repeats a
+# failed test once, for tests with real programs in real time: unit tests and models are never repeated.
+TEST         = mkdir -p bin/tests && $(GOTESTSUM) --format-hide-empty-pkg --junitfile bin/tests/$@.xml --jsonfile bin/tests/$@.json
+AGAIN        = --rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-report bin/tests/$@.again
+# Random tests have the same cases in each run. make search has others.
+export RAPID_SEED ?= 1
+
+.PHONY: deps
+deps: packages $(TESTBED) $(GOTESTSUM) ## Download and build everything that the tests need, and install Debian packages
+	go mod download
+	$(TESTBED) packages
+	$(TESTBED) build
+	@CGO_ENABLED=1 $(GO_BUILD) -race $(RACE)
 
 .PHONY: test
 test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI, a real kube-apiserver, a real kcp on both runtimes
 
-.PHONY: test-long
-test-long: race model faults-few e2e-long ## Run the long tests: data races, random commands, faults and day 2 on a real kcp (45 minutes)
-
 .PHONY: unit
-unit: packages ## Run unit, golden and CLI tests, and a few random steps of the model
-	go test ./...
+unit: packages $(GOTESTSUM) ## Run unit, golden and CLI tests, and a few random steps of the models
+	@$(TEST) -- -short $(UNIT)
+
+.PHONY: integration
+integration: packages apiserver $(GOTESTSUM) ## Run the packages with tests against a real kube-apiserver
+	@$(TEST) $(AGAIN) --packages="$(INTEGRATION)" -- -timeout 15m
+
+.PHONY: e2e
+e2e: build $(GOTESTSUM) ## Run tests with a real kcp, on the testbed or on the cluster of E2E_KUBECONFIG
+	./test/e2e/run.sh ./test/e2e ./test/e2e/pods
+
+# What .ci/run runs after make test: short parts of the long tests.
+.PHONY: samples
+samples: race-sample model-sample faults-sample ## Run short parts of race, model and faults
+
+# The packages in which goroutines share the most.
+RACE := ./internal/kit/... ./internal/engine/proxy/... ./internal/runtime/... ./internal/workload/...
+
+.PHONY: race-sample
+race-sample: $(GOTESTSUM)
+	@CGO_ENABLED=1 $(GO_BUILD) -race $(RACE)
+	@CGO_ENABLED=1 $(TEST) -- -race -short $(RACE)
+
+.PHONY: model-sample
+model-sample: packages $(GOTESTSUM)
+	@$(TEST) -- -timeout 15m -run TestModel ./test/model -model.steps 1500
+	@$(TEST) -- -timeout 15m -run TestModel ./test/workloads -model.steps 1000
+
+.PHONY: faults-sample
+faults-sample: packages apiserver $(GOTESTSUM)
+	@$(TEST) $(AGAIN) --packages=./test/faults -- -timeout 15m -faults=slice
+
+# The parts of make test-long: each takes at most 20 minutes and can run alone.
+PARTS := race race-cmd faults-few model model-workloads $(foreach n,1 2 3,e2e-long-$(n)) $(foreach n,1 2 3 4 5 6 7,e2e-day2-$(n))
+
+.PHONY: test-long
+test-long: ## Run the long tests, a part after the other: data races, random commands, faults, day 2 on a real kcp (four hours)
+	@for part in $(PARTS); do echo "== make $$part"; $(MAKE) $$part || failed="$$failed $$part"; done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+.PHONY: race
+race: $(GOTESTSUM) ## Run the unit tests with the race detector (needs gcc)
+	@CGO_ENABLED=1 $(GO_BUILD) -race ./cmd/ui ./internal/...
+	@CGO_ENABLED=1 $(TEST) -- -race -short -timeout 30m ./cmd/ui ./internal/...
 
 # Tests that start hundreds of commands one after another. With the race detector they take minutes.
 SERIAL := TestCompletedValuesAreAccepted|TestIDsOfStatusAreAccepted|TestWhatUsersAreToldToType
 
-.PHONY: race
-race: ## Run the unit tests with the race detector (needs gcc)
-	@CGO_ENABLED=1 $(GO_BUILD) -race ./cmd/ui ./internal/...
-	CGO_ENABLED=1 go test -race -timeout 30m ./cmd/ui ./internal/...
-
 .PHONY: race-cmd
-race-cmd: ## Run the unit tests of the commands with the race detector: they run one after another (needs gcc)
-	CGO_ENABLED=1 go test -race -timeout 30m -skip '$(SERIAL)' ./cmd
+race-cmd: $(GOTESTSUM) ## Run the unit tests of the commands with the race detector: they run one after another (needs gcc)
+	@CGO_ENABLED=1 $(TEST) -- -race -timeout 30m -skip '$(SERIAL)' ./cmd
 
 .PHONY: model
-model: packages ## Run random commands of two operators, with crashes, on simulated clusters (STEPS=100000: one hour)
-	go test -timeout 12h -v -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000
+model: packages $(GOTESTSUM) ## Run random commands of two operators, with crashes, on simulated clusters (STEPS=100000: one hour)
+	@$(TEST) -- -timeout 12h -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000
 
 .PHONY: model-workloads
-model-workloads: packages ## Run random users, clusters, networks, restarts and time on the controller and the syncers, in simulated time (STEPS=100000: one hour)
-	go test -tags model -timeout 12h -v -run TestModel ./test/workloads -model.steps $(STEPS) -rapid.checks 100000
+model-workloads: packages $(GOTESTSUM) ## Run random users, clusters, networks, restarts and time on the controller and the syncers (STEPS=100000: one hour)
+	@$(TEST) -- -timeout 12h -run TestModel ./test/workloads -model.steps $(STEPS) -rapid.checks 100000
 
 .PHONY: planted
 planted: packages ## Plant defects, one at a time: model-workloads and model must find each of them (PLANTED=installation: only model)
 	go run ./test/planted $(PLANTED)
 
-.PHONY: integration
-integration: packages apiserver ## Run tests against a real kube-apiserver
-	go test -tags integration -timeout 30m ./internal/runtime/kube/... ./internal/workload/... ./test/integration/...
-
 .PHONY: faults-few
-faults-few: packages apiserver ## Make every third request of up, add-shard and certs renew fail in one way
-	go test -tags integration -timeout 30m ./test/faults -faults=few
+faults-few: packages apiserver $(GOTESTSUM) ## Make every third request of up, add-shard and certs renew fail in one way
+	@$(TEST) $(AGAIN) --packages=./test/faults -- -timeout 30m -faults=few
 
 .PHONY: faults
-faults: packages apiserver ## Make every request of up, add-shard and certs renew fail in every way (more than one hour)
-	go test -tags integration -timeout 180m -v ./test/faults -faults=all
+faults: packages apiserver $(GOTESTSUM) ## Make every request of up, add-shard and certs renew fail in every way (more than one hour)
+	@$(TEST) --format standard-verbose -- -timeout 180m ./test/faults -faults=all
 
-.PHONY: e2e
-e2e: build ## Run tests with a real kcp, on the testbed or on the cluster of E2E_KUBECONFIG
-	./test/e2e/run.sh
+.PHONY: e2e-long e2e-day2
+e2e-long: build $(GOTESTSUM) ## Run the long end-to-end tests on two nodes (e2e-long-2: the second of three parts)
+	./test/e2e/run.sh ./test/e2e/long
+e2e-day2: build $(GOTESTSUM) ## Run the longest end-to-end tests on two nodes (e2e-day2-2: the second of seven parts)
+	./test/e2e/run.sh ./test/e2e/day2
+e2e-long-%: build $(GOTESTSUM)
+	PART=$*/3 ./test/e2e/run.sh ./test/e2e/long
+e2e-day2-%: build $(GOTESTSUM)
+	PART=$*/7 ./test/e2e/run.sh ./test/e2e/day2
 
-.PHONY: e2e-long
-e2e-long: build ## Run the long end-to-end tests: checks, shards, a drain and moves under load, a lost member, two clusters, tenants, workloads, an agent
-	TAGS=e2e,long ./test/e2e/run.sh -run 'Checks|Shards|LocalDrain|LocalMove|LostMember|LocalMinimal|Families|Zones|Tenants|Workloads|Backup|ClusterAgent$$'
-
-.PHONY: e2e-day2
-e2e-day2: build ## Run the longest end-to-end tests: servers of virtual workspaces, every certificate and authority replaced on both runtimes, links between clusters cut, kcp's production guides, addresses that clusters assign, patches that kcp loses, an upgrade, a renewal and a rotation under load, drains of shards with several replicas, a cluster that joins others, tokens that are renewed, an agent on another cluster and while kcp changes, kills of everything below workloads, sequences of commands with mistakes, the takeover from kcp-operator, the commands of the documentation (110 minutes)
-	TAGS=e2e,long,day2 ./test/e2e/run.sh -run 'Certificates|Sequences|Adopt|VirtualWorkspaces|ClusterDrain|UnderLoad|LostEphemeral|ZonesCut|Guide|AgentZones|AgentChanges|AgentCluster|LocalGuard|ClusterAuto|WorkloadsChaos|WorkloadsKills|WorkloadsFail|WorkloadsJoin|WorkloadsSchemas|WorkloadsTokens|PageReadme|PageShards|PageWorkspaces|PageImport|PageOperations|PageAgents|PageCluster'
+# make search RAPID_SEED=7 repeats the search with the seed 7.
+.PHONY: search
+search: packages apiserver $(GOTESTSUM) ## Search with random seeds, which are printed: properties, both models, every fault (hours; STEPS=100000)
+	@seed=$$([ "$(RAPID_SEED)" = 1 ] && od -An -N4 -tu4 /dev/urandom | tr -d ' ' || echo $(RAPID_SEED)); echo "== RAPID_SEED=$$seed"; \
+	RAPID_SEED=$$seed RAPID_CHECKS=10000 go test -count=1 -timeout 2h $(filter-out %/test/model %/test/workloads,$(RANDOM)) && \
+	go test -timeout 12h -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000 -rapid.seed $$seed && \
+	go test -timeout 12h -run TestModel ./test/workloads -model.steps $(STEPS) -rapid.checks 100000 -rapid.seed $$seed
+	$(MAKE) faults
 
 .PHONY: bench
 bench: build $(TESTBED) ## Measure speed and memory, as ratios of one run (BENCH="-runs 3 local": only some cases)
@@ -116,8 +172,6 @@ lint: ## Run gofmt, go vet and a check of habits that make code harder to read
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
-	go vet -tags integration ./...
-	go vet -tags e2e,long,day2,model ./...
 	GOOS=darwin GOARCH=arm64 go vet . ./cmd/... ./internal/...
 	go run ./internal/tools/habits
 
@@ -127,12 +181,19 @@ generate: ## Regenerate the generated documents
 
 .PHONY: size
 size: ## Build kcpctl for Linux on amd64, and fail if it is larger than MAX_SIZE
-	$(GO_BUILD) GOOS=linux GOARCH=amd64 -trimpath -ldflags "$(LDFLAGS)" -o bin/image/amd64/kcpctl .
-	@size=$$(wc -c < bin/image/amd64/kcpctl); echo "kcpctl has $$size bytes"; \
-	[ $$size -le $(MAX_SIZE) ] || { echo "that is more than $(MAX_SIZE): see which package makes it larger (go tool nm -size)"; exit 1; }
+	@$(GO_BUILD) GOOS=linux GOARCH=amd64 -ldflags "$(LDFLAGS)" -o bin/image/amd64/kcpctl .
+	@size=$$(wc -c < bin/image/amd64/kcpctl); echo "kcpctl has $$size of $(MAX_SIZE) bytes"; \
+	[ $$size -le $(MAX_SIZE) ] || { ./test/growth.sh $(BASE); exit 1; }
+
+# The commit that growth and quick compare with: that of the upstream branch, or the last one.
+BASE ?= $(shell git rev-parse -q --verify '@{upstream}' 2>/dev/null || git rev-parse HEAD)
+
+.PHONY: growth
+growth: ## Print how many bytes each package adds to kcpctl since BASE, the largest first
+	./test/growth.sh $(BASE)
 
 .PHONY: verify
-verify: lint generate size ## Lint, and fail if a generated file is out of date, kcpctl is too large, or a text reads as translated
+verify: size lint generate ## Lint, and fail if a generated file is out of date, kcpctl is too large, or a text reads as translated
 	@git diff --exit-code -- docs templates internal/desired/agent || { echo "generated files are out of date: run make generate and commit"; exit 1; }
 	go run ./internal/tools/words .
 	@! git grep -lE '^-----BEGIN [A-Z ]*PRIVATE KEY' -- ':!*.go' || { echo "a private key is in the repository: remove it"; exit 1; }
@@ -159,9 +220,12 @@ agent-bin-dir: $(TESTBED) ## Build the agent of service clusters if necessary (5
 	@$(TESTBED) agent-bin-dir
 
 # What the targets above need. Tests print nothing while they compile or build, so these do it first, with progress.
-.PHONY: $(TESTBED) packages apiserver
+.PHONY: $(TESTBED) $(GOTESTSUM) packages apiserver
 $(TESTBED):
 	@$(GO_BUILD) -o $@ ./test/testbed
+
+$(GOTESTSUM):
+	@cd test/gotestsum && go build -o ../../$@ gotest.tools/gotestsum
 
 packages:
 	@$(GO_BUILD) ./cmd/... ./internal/...

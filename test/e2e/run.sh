@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Run the end-to-end tests, on the cluster of E2E_KUBECONFIG or else on the testbed, and on this machine itself. Arguments are
-# passed to go test: test/e2e/run.sh -run TestCluster.
+# Run the end-to-end tests of packages, on the cluster of E2E_KUBECONFIG or else on the testbed, and on this machine itself. Other
+# arguments are flags of go test: test/e2e/run.sh ./test/e2e -run TestCluster
 #
 #   E2E_KUBECONFIG   another cluster, in which the tests may create namespaces
 #   E2E_KUBECONFIG_B a second cluster, for the long tests: nodes of both reach the node ports of the other, but not its pods
@@ -8,15 +8,27 @@
 #   E2E_KCP_OLDER_BIN_DIR  the same, of the release that the tests upgrade
 #   E2E_AGENT_BIN_DIR  directory of the agent's binary, the same
 #   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, rebuilt)
-#   TAGS             build tags (default: e2e; e2e,long and e2e,long,day2 add the long tests)
+#   PART=2/7         only the second of seven parts of the tests
 #   KEEP_TESTBED=1   keep the node running if this script has started it
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export CGO_ENABLED="${CGO_ENABLED:-0}" GOFLAGS="${GOFLAGS:--buildvcs=false}"
+export CGO_ENABLED="${CGO_ENABLED:-0}" GOFLAGS="${GOFLAGS:--buildvcs=false -trimpath}"
+
+packages=() flags=()
+for argument in "$@"; do
+	case "$argument" in
+	./*) packages+=("$argument") ;;
+	*) flags+=("$argument") ;;
+	esac
+done
+[ ${#packages[@]} -gt 0 ] || packages=(./test/e2e ./test/e2e/pods)
+nodes=1
+[[ "${packages[*]}" != *long* && "${packages[*]}" != *day2* ]] || nodes=2
 
 say() { echo "== $*" >&2; }
 testbed() { bin/testbed "$@"; }
 go run ./test/gobuild/run -o bin/testbed ./test/testbed
+make -s bin/gotestsum
 
 if [ -z "${E2E_KCPCTL:-}" ]; then
 	say "build bin/kcpctl"
@@ -40,7 +52,7 @@ start_node() {
 if [ -z "${E2E_KUBECONFIG:-}" ]; then
 	start_node a
 	E2E_KUBECONFIG="$(testbed kubeconfig)"
-	if [[ "${TAGS:-}" == *long* ]]; then
+	if [ $nodes = 2 ]; then
 		start_node b
 		E2E_KUBECONFIG_B="$(testbed kubeconfig --node b)"
 		E2E_TESTBED="$(realpath bin/testbed)" # it cuts the link between the nodes
@@ -68,5 +80,15 @@ E2E_KCP_BIN_DIR="$(realpath "$E2E_KCP_BIN_DIR")"
 E2E_KCP_OLDER_BIN_DIR="$(realpath "$E2E_KCP_OLDER_BIN_DIR")"
 export E2E_AGENT_BIN_DIR E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR E2E_KCP_OLDER_BIN_DIR PATH
 
+results="bin/tests/${packages[0]##*/}"
+if [ -n "${PART:-}" ]; then # every n-th test, so that the parts take about the same time
+	results+="-${PART%/*}"
+	tests="$(go test -list . "${packages[@]}" | grep ^Test | awk -v n="${PART%/*}" -v of="${PART#*/}" 'NR % of == n % of' | paste -sd '|')"
+	flags+=(-run "^($tests)\$")
+fi
 say "test $E2E_KCPCTL with $E2E_KUBECONFIG and $E2E_KCP_BIN_DIR"
-go test -tags "${TAGS:-e2e}" -count=1 -v -p 1 -timeout 120m "$@" ./internal/runtime/kube ./test/e2e
+mkdir -p bin/tests
+# The tests of pods mostly wait, so they run beside those that run kcp. Of these, tests of one place wait for each other.
+bin/gotestsum --format testname --junitfile "$results.xml" --jsonfile "$results.json" \
+	--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-report "$results.again" \
+	--packages="${packages[*]}" -- -count=1 -p 2 -parallel 8 -timeout $((nodes * 30))m "${flags[@]}"

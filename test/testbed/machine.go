@@ -36,6 +36,10 @@ func requirements() []requirement {
 // cniDirs returns the directories of CNI plugins in different distributions.
 func cniDirs() []string { return []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"} }
 
+func runPackages(ctx context.Context, t *testbed, _ *options) error {
+	return requireMachine(ctx, t.log)
+}
+
 // requireMachine checks that the machine can run a node, and installs missing Debian packages.
 func requireMachine(ctx context.Context, log *progress) error {
 	if runtime.GOOS != "linux" {
