@@ -71,7 +71,9 @@ type command struct {
 
 var errDead = errors.New("the process was killed")
 
-func (s *command) String() string { return s.who.name + ": kcpctl " + strings.Join(s.args, " ") }
+func (s *command) String() string {
+	return s.who.name + ": kcpctl " + s.who.shorten(strings.Join(s.args, " "))
+}
 
 // is reports whether the command has a name.
 func (s *command) is(words ...string) bool {
@@ -330,7 +332,7 @@ func (r *podless) Dial(ctx context.Context, c *topology.Component) (net.Conn, er
 
 // printed returns the shortened output of the command.
 func (s *command) printed() string {
-	out := strings.TrimSpace(s.output.String())
+	out := s.who.shorten(strings.TrimSpace(s.output.String()))
 	if n := strings.LastIndex(out, "kcpctl: "); n >= 0 {
 		out = out[n:]
 	}

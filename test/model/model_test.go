@@ -1,3 +1,5 @@
+//go:debug randseednop=0
+
 // Package model_test runs random commands of kcpctl against clusters in memory: two operators on two machines edit the
 // setup file, run concurrently, and are killed at any moment. Checks from outside require what kcpctl promises, after
 // each step and at each write.
@@ -7,24 +9,23 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/test/random"
 )
 
 var (
@@ -36,53 +37,37 @@ var (
 // memory is how many bytes a long run uses before it collects garbage more often.
 const memory = 3 << 30
 
+// dirOfModel is the directory of this package in the repository.
+const dirOfModel = "test/model"
+
 func TestModel(t *testing.T) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	// Goroutines that are ready at the same virtual time run in almost the same order each time.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	defer debug.SetGCPercent(debug.SetGCPercent(800)) // few objects survive a step
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory))
 	taken, began := &tally{counts: map[string]int{}}, time.Now()
-	watch(t, &taken.running, &taken.commands)
+	watch(t, taken)
 	dir := filepath.Join(t.TempDir(), "model")
-	for seed := seedOf(t); taken.steps < *wanted && taken.failed == 0; seed++ {
-		require.NoError(t, flag.Set(seedFlag, strconv.FormatUint(seed, 10)))
-		rapid.Check(t, func(rt *rapid.T) {
-			if taken.steps >= *wanted && taken.failed == 0 {
-				return // skip the rest of the checks
-			}
-			bubble(t, func() { play(rt, dir, taken) })
-		})
+	checks := &random.Checks{Dir: dirOfModel, Wanted: *wanted, Steps: func() int { return taken.steps }}
+	checks.Check = func(rt *rapid.T, seed uint64) {
+		taken.seed.Store(seed)
+		random.Seed(t, seed)
+		bubble(t, func() { play(rt, dir, taken) })
 	}
+	checks.Run(t)
 	t.Logf("%d steps in %s", taken.steps, time.Since(began).Round(time.Second))
 	for _, name := range slices.Sorted(maps.Keys(taken.counts)) {
 		t.Logf("%8d %s", taken.counts[name], name)
 	}
 }
 
-// seedFlag is the flag of rapid for the seed.
-const seedFlag = "rapid.seed"
-
-// seedOf returns the first seed: the one of the flag, or 1, so that a test that fails was broken by a change and not
-// found by chance. Zero is a random one.
-func seedOf(t *testing.T) uint64 {
-	given := uint64(1)
-	flag.Visit(func(f *flag.Flag) {
-		if f.Name == seedFlag {
-			var err error
-			given, err = strconv.ParseUint(f.Value.String(), 10, 64)
-			require.NoError(t, err)
-		}
-	})
-	if given == 0 {
-		given = rand.Uint64N(1 << 32)
-	}
-	return given
-}
-
 // tally counts the steps of all checks. failed is the number of the first failed step.
 type tally struct {
 	steps, failed int
 	counts        map[string]int
-	// running is the command that runs, and commands is how many have begun.
+	// seed is the one of the check, running is the command that runs, and commands is how many have begun.
+	seed     atomic.Uint64
 	running  atomic.Pointer[command]
 	commands atomic.Int64
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
@@ -37,6 +38,11 @@ func newOperator(w *world, name, dir string) *operator {
 		panic(err)
 	}
 	return o
+}
+
+// shorten removes the temporary directory, whose name differs in each run, from a text.
+func (o *operator) shorten(text string) string {
+	return strings.ReplaceAll(text, filepath.Dir(o.dir)+"/", "")
 }
 
 func (o *operator) file() string { return filepath.Join(o.dir, "kcp.yaml") }

@@ -6,9 +6,10 @@ import (
 	"regexp"
 	"runtime/pprof"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/kcpctl/kcpctl/test/random"
 )
 
 // patience is how long a command may take. It takes less than a second: what takes longer waits for something that
@@ -16,17 +17,18 @@ import (
 const patience = 2 * time.Minute
 
 // watch ends the process with the command that takes too long, and what its goroutines wait for.
-func watch(t *testing.T, running *atomic.Pointer[command], commands *atomic.Int64) {
+func watch(t *testing.T, taken *tally) {
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
 	go func() {
-		for before := int64(-1); ; before = commands.Load() {
+		for before := int64(-1); ; before = taken.commands.Load() {
 			select {
 			case <-done:
 				return
 			case <-time.After(patience):
 			}
-			if c := running.Load(); c != nil && commands.Load() == before {
+			if c := taken.running.Load(); c != nil && taken.commands.Load() == before {
+				fmt.Println("replay:", random.Replay(dirOfModel, taken.seed.Load()))
 				panic(fmt.Sprintf("%s takes longer than %s:\n%s\n%s", c, patience, c.output.String(), waiting()))
 			}
 		}

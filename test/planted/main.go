@@ -21,13 +21,12 @@ import (
 // model is a random model with the defects that it must find.
 type model struct {
 	name, dir string
-	tags      []string
 	defects   []defect
 }
 
 var models = []model{
-	{"workloads", "test/workloads", []string{"-tags", "model"}, ofWorkloads},
-	{"installation", "test/model", nil, ofInstallation},
+	{"workloads", "test/workloads", ofWorkloads},
+	{"installation", "test/model", ofInstallation},
 }
 
 // defect is a mistake in the code that a model must find.
@@ -114,7 +113,7 @@ func (m model) try(d defect, dir string, steps int, baseline bool) (certain bool
 // plant builds the model with the defect, or without it, and runs it. It returns what the model finds, or nothing.
 func (m model) plant(d defect, dir string, steps int, planted bool) (found string, _ error) {
 	binary := filepath.Join(dir, "model.test")
-	args := append([]string{"test", "-c", "-o", binary}, m.tags...)
+	args := []string{"test", "-c", "-o", binary}
 	if planted {
 		overlay, err := d.overlay(dir)
 		if err != nil {

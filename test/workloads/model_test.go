@@ -1,4 +1,4 @@
-//go:build model
+//go:debug randseednop=0
 
 // Package workloads_test runs random steps against transparent multi-cluster: users, clusters, networks, restarts,
 // backups and time. The controller and the syncers are the real ones; kcp and the API servers of the clusters are
@@ -21,10 +21,12 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/kcpctl/kcpctl/test/random"
 )
 
 var (
-	wanted  = flag.Int("model.steps", 300, "number of steps")
+	wanted  = flag.Int("model.steps", 60, "number of steps")
 	told    = flag.Bool("model.log", false, "print the log of a step immediately")
 	without = flag.String("model.without", "", "rules and steps to leave out, separated by commas: see -model.list")
 	only    = flag.String("model.only", "", "rules to check, separated by commas. Default: all")
@@ -48,14 +50,12 @@ func TestModel(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(2000))
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(memory))
 	taken, began := &tally{counts: map[string]int{}}, time.Now()
-	for taken.steps < *wanted && taken.failed == 0 {
-		rapid.Check(t, func(rt *rapid.T) {
-			if taken.steps >= *wanted && taken.failed == 0 {
-				return // skip the rest of the checks
-			}
-			bubble(t, func() { play(rt, taken) })
-		})
+	checks := &random.Checks{Dir: "test/workloads", Wanted: *wanted, Steps: func() int { return taken.steps }}
+	checks.Check = func(rt *rapid.T, seed uint64) {
+		random.Seed(t, seed)
+		bubble(t, func() { play(rt, taken) })
 	}
+	checks.Run(t)
 	t.Logf("%d steps, %s of virtual time, in %s", taken.steps, taken.passed.Round(time.Minute), time.Since(began).Round(time.Second))
 	for _, name := range slices.Sorted(maps.Keys(taken.counts)) {
 		t.Logf("%8d %s", taken.counts[name], name)

@@ -1,5 +1,3 @@
-//go:build model
-
 package workloads_test
 
 import (
