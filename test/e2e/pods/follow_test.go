@@ -1,10 +1,10 @@
-//go:build e2e
-
-package kube
+package pods_test
 
 import (
 	"bytes"
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,14 +34,14 @@ func (t *text) lines() []string {
 }
 
 func TestFollowGoesOnThroughARollout(t *testing.T) {
+	t.Parallel()
 	const serving = "serving client traffic"
 	c := newCluster(t, "kube-e2e-follow", "a")
 	comp := c.etcd(0, nil)
 	c.until(comp, isStateReady)
-	pods, err := c.workloads.Pods(t.Context(), c.clusters.home, comp)
-	require.NoError(t, err)
+	pods := slices.Collect(maps.Keys(c.podsNow(comp)))
 	require.Len(t, pods, 1)
-	first := "[pod/" + pods[0].Name + "/etcd] "
+	first := "[pod/" + pods[0] + "/etcd] "
 
 	ctx, cancel := context.WithCancel(t.Context())
 	ended, out := make(chan error, 1), &text{}

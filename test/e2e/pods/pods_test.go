@@ -1,6 +1,6 @@
-//go:build e2e
-
-package kube
+// Package pods_test tests the runtime for Kubernetes with pods on a real node: logs, port-forwards, reasons and
+// replacement. make e2e starts it with a cluster.
+package pods_test
 
 import (
 	"bytes"
@@ -19,11 +19,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/runtime/kube"
 )
 
 const (
@@ -33,15 +35,18 @@ const (
 
 // realCluster is a setup of components of the tests' making, in a namespace of its own on a real cluster.
 type realCluster struct {
-	*Runtime
-	t *testing.T
+	*kube.Runtime
+	t        *testing.T
+	topology *topology.Topology
+	// client is another one than that of the runtime.
+	client *cluster.Client
 }
 
 // newCluster makes the namespace, and deletes it after the test.
 func newCluster(t *testing.T, namespace string, names ...string) *realCluster {
 	t.Helper()
 	kubeconfig := os.Getenv("E2E_KUBECONFIG")
-	require.NotEmpty(t, kubeconfig, "set E2E_KUBECONFIG to the kubeconfig of a cluster")
+	require.NotEmpty(t, kubeconfig, "E2E_KUBECONFIG is not set: start the tests with make e2e")
 	home := topology.Cluster{Name: "eu", Kubeconfig: kubeconfig, Namespace: namespace}
 	top := &topology.Topology{Name: "pods", Home: home, Clusters: []topology.Cluster{home}}
 	for _, n := range names {
@@ -49,10 +54,14 @@ func newCluster(t *testing.T, namespace string, names ...string) *realCluster {
 			Kind: topology.Shard, Name: n, Setup: top.Name, Cluster: home, Replicas: 1, Port: 2379,
 		})
 	}
-	r, err := New(top, Options{Version: "test", Holder: Holder{Host: "test", PID: os.Getpid(), Machine: "test", User: "tester"}, Now: time.Now})
+	r, err := kube.New(top, kube.Options{
+		Version: "test", Holder: kube.Holder{Host: "test", PID: os.Getpid(), Machine: "test", User: "tester"}, Now: time.Now,
+	})
 	require.NoError(t, err)
-	c := &realCluster{Runtime: r, t: t}
-	require.NoError(t, r.clusters.home.Connect(t.Context()))
+	client, err := cluster.New(home, cluster.Options{Now: time.Now, Notify: func(string, ...any) {}})
+	require.NoError(t, err)
+	require.NoError(t, client.Connect(t.Context()))
+	c := &realCluster{Runtime: r, t: t, topology: top, client: client}
 	require.NoError(t, r.Apply(t.Context(), []plan.Item{{
 		Ref: plan.Ref{Cluster: "eu", GroupVersionKind: kind.Namespace.GroupVersionKind, Name: namespace}, Action: plan.Create,
 		Want: &unstructured.Unstructured{Object: map[string]any{
@@ -66,7 +75,7 @@ func newCluster(t *testing.T, namespace string, names ...string) *realCluster {
 		assert.NoError(t, err)
 		assert.NoError(t, r.Delete(ctx, items))
 		assert.NoError(t, r.Purge(ctx))
-		ns, err := r.clusters.home.ReadNamespace(ctx)
+		ns, err := client.ReadNamespace(ctx)
 		assert.NoError(t, err)
 		assert.Nil(t, ns, "the namespace that the setup made is gone")
 		assert.NoError(t, r.Close())
@@ -82,7 +91,9 @@ func (c *realCluster) etcd(i int, patch func(pod map[string]any)) *topology.Comp
 		"terminationGracePeriodSeconds": int64(1),
 		"containers": []any{map[string]any{
 			"name": "etcd", "image": etcdImage,
-			"command": []any{"etcd", "--data-dir=/tmp/etcd", "--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://localhost:2379"},
+			"command": []any{
+				"etcd", "--data-dir=/tmp/etcd", "--listen-client-urls=http://0.0.0.0:2379", "--advertise-client-urls=http://localhost:2379",
+			},
 			"readinessProbe": map[string]any{
 				"httpGet": map[string]any{"path": "/readyz", "port": int64(2379)}, "periodSeconds": int64(1),
 			},
@@ -94,14 +105,14 @@ func (c *realCluster) etcd(i int, patch func(pod map[string]any)) *topology.Comp
 	labels := anyMap(comp.Labels())
 	o := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment",
-		"metadata": map[string]any{"name": comp.Object(), "namespace": c.clusters.home.Namespace, "labels": labels},
+		"metadata": map[string]any{"name": comp.Object(), "namespace": c.client.Namespace, "labels": labels},
 		"spec": map[string]any{
 			"replicas": int64(comp.Replicas), "selector": map[string]any{"matchLabels": anyMap(comp.Selector())},
 			"template": map[string]any{"metadata": map[string]any{"labels": labels}, "spec": pod},
 		},
 	}}
 	l := o.GetLabels()
-	l[topology.LabelApplySet] = c.topology.ApplySet(c.clusters.home.Cluster)
+	l[topology.LabelApplySet] = c.topology.ApplySet(c.topology.Home)
 	o.SetLabels(l)
 	require.NoError(c.t, c.Apply(c.t.Context(), []plan.Item{{Ref: plan.RefOf("eu", o), Want: o, Action: plan.Create}}, run.PlanOptions{}))
 	return comp
@@ -140,6 +151,7 @@ func container(pod map[string]any) map[string]any {
 }
 
 func TestPodsAreReachedAndRead(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, "kube-e2e-reach", "a")
 	comp := c.etcd(0, nil)
 	state := c.until(comp, isStateReady)
@@ -202,15 +214,24 @@ func TestPodsAreReachedAndRead(t *testing.T) {
 	require.NoError(t, get())
 }
 
-func TestReasonsOfRealPods(t *testing.T) {
-	for name, tc := range map[string]struct {
-		patch  func(pod map[string]any)
-		reason string
-		stuck  bool
-		detail string
-	}{
-		"image": {func(pod map[string]any) { container(pod)["image"] = "localhost:1/kcp:v9" }, "ImagePullBackOff: localhost:1/kcp:v9", true, "localhost:1"},
-		"crash": {func(pod map[string]any) { container(pod)["command"] = []any{"etcd", "--config-file=/nowhere"} }, "CrashLoopBackOff: exit code", true, "open /nowhere"},
+// broken is a pod that does not become ready, and the reason that its component gets.
+type broken struct {
+	patch  func(pod map[string]any)
+	reason string
+	stuck  bool
+	detail string
+}
+
+func brokenPods() map[string]broken {
+	return map[string]broken{
+		"image": {
+			func(pod map[string]any) { container(pod)["image"] = "localhost:1/kcp:v9" },
+			"ImagePullBackOff: localhost:1/kcp:v9", true, "localhost:1",
+		},
+		"crash": {
+			func(pod map[string]any) { container(pod)["command"] = []any{"etcd", "--config-file=/nowhere"} },
+			"CrashLoopBackOff: exit code", true, "open /nowhere",
+		},
 		"configuration": {func(pod map[string]any) {
 			container(pod)["envFrom"] = []any{map[string]any{"secretRef": map[string]any{"name": "nowhere"}}}
 		}, `CreateContainerConfigError: secret "nowhere" not found`, true, ""},
@@ -228,16 +249,25 @@ func TestReasonsOfRealPods(t *testing.T) {
 		"probe": {func(pod map[string]any) {
 			container(pod)["readinessProbe"].(map[string]any)["httpGet"].(map[string]any)["port"] = int64(9)
 		}, "0/1 ready: readiness probe failed: Get", false, ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := newCluster(t, "kube-e2e-"+name, name)
-			comp := c.etcd(0, tc.patch)
-			s := c.until(comp, func(s ready.State) bool {
-				return strings.Contains(s.Reason, tc.reason) && s.Stuck == tc.stuck && s.Reason != ""
+	}
+}
+
+// The pods wait at the same time, and not only as many as the machine has cores.
+func TestReasonsOfRealPods(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	for name, b := range brokenPods() {
+		all.Go(func() {
+			t.Run(name, func(t *testing.T) {
+				c := newCluster(t, "kube-e2e-"+name, name)
+				comp := c.etcd(0, b.patch)
+				s := c.until(comp, func(s ready.State) bool {
+					return strings.Contains(s.Reason, b.reason) && s.Stuck == b.stuck && s.Reason != ""
+				})
+				require.Contains(t, strings.Join(s.Detail, "\n"), b.detail)
+				require.False(t, s.Ready)
 			})
-			require.Contains(t, strings.Join(s.Detail, "\n"), tc.detail)
-			require.False(t, s.Ready)
 		})
 	}
+	all.Wait()
 }
