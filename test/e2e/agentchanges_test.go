@@ -152,7 +152,7 @@ func (a *agents) newShard(t *testing.T) {
 	a.write(t, a.text)
 	a.up(t)
 	a.isOn(t, "late", "gamma")
-	require.Len(t, a.endpoints(t, provider, a.export()), 2, "those of beta and gamma")
+	a.allEndpoints(t, provider, a.export(), 2) // those of beta and gamma
 	a.serves(t, "root:late", "late")
 }
 

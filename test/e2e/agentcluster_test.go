@@ -36,15 +36,34 @@ func TestLocalAgentCluster(t *testing.T) {
 	s.text = strings.Replace(s.text, workspace, "    kubeconfig: "+admin+"\n    namespace: kcp-agents", 1)
 	s.write(t, s.text)
 	team := []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root:team-a"}
-	copies := func() []string {
-		return strings.Fields(on("get", "widgets", "--all-namespaces", "--output", `jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name} {.spec.size}{"\n"}{end}`))
+	copies := func() ([]string, error) {
+		get := command{name: "kubectl", args: []string{"--kubeconfig", admin, "get", "widgets", "--all-namespaces",
+			"--output", `jsonpath={range .items[*]}{.metadata.namespace} {.metadata.name} {.spec.size}{"\n"}{end}`}}
+		out, err := get.run(t.Context(), t).output()
+		return strings.Fields(out), err
+	}
+	// copied waits for the only copy, which has a size, and returns its namespace and its name.
+	copied := func(t *testing.T, size string) (namespace, name string) {
+		t.Helper()
+		eventually(t.Context(), t, func() error {
+			got, err := copies()
+			if err == nil && (len(got) != 3 || got[2] != size) {
+				err = fmt.Errorf("copies: %v", got)
+			}
+			if err == nil {
+				namespace, name = got[0], got[1]
+			}
+			return err
+		})
+		return namespace, name
 	}
 
 	s.interrupt(t, syscall.SIGKILL, 1, regexp.MustCompile(`"agent/widgets","status":"running"`))
 	s.up(t)
 	require.Empty(t, s.kcpctl(t, "diff").ok(t).stdout)
-	require.Contains(t, s.kcpctl(t, "status").ok(t).stdout, "agent/widgets")
-	s.kcpctl(t, "check").ok(t)
+	s.becomesReady(t)
+	require.Contains(t, s.kcpctl(t, "status").stdout, "agent/widgets")
+	s.kcpctl(t, "check", "--wait", "1m").ok(t)
 	step(t, "the agent has a credential of its own", func(t *testing.T) {
 		kubeconfig := filepath.Join(s.runtime.(*local).dir, "components", s.name+"-agent-widgets", "config", "kubeconfig", "service.kubeconfig")
 		info, err := os.Stat(kubeconfig)
@@ -57,15 +76,9 @@ func TestLocalAgentCluster(t *testing.T) {
 		c := s.command("kubeconfig", append(append([]string{}, team...), "--", "kubectl", "create", "--filename", "-")...)
 		c.stdin = fmt.Sprintf(widget, "first")
 		c.run(t.Context(), t).ok(t)
-		eventually(t.Context(), t, func() error {
-			if got := copies(); len(got) != 3 || got[2] != "3" {
-				return fmt.Errorf("copies: %v", got)
-			}
-			return nil
-		})
-		ns, copied := copies()[0], copies()[1]
-		on("create", "secret", "generic", copied+"-credentials", "--namespace", ns, "--from-literal=password=x")
-		on("patch", "widget", copied, "--namespace", ns, "--type=merge", "--subresource=status", "--patch", `{"status":{"phase":"Ready"}}`)
+		ns, name := copied(t, "3")
+		on("create", "secret", "generic", name+"-credentials", "--namespace", ns, "--from-literal=password=x")
+		on("patch", "widget", name, "--namespace", ns, "--type=merge", "--subresource=status", "--patch", `{"status":{"phase":"Ready"}}`)
 		eventually(t.Context(), t, func() error {
 			return s.reads(t, "Ready", team, "get", "widget", "first", "--output", "jsonpath={.status.phase}")
 		})
@@ -84,12 +97,7 @@ func TestLocalAgentCluster(t *testing.T) {
 
 	s.up(t)
 	s.kubectlAs(t, team, "patch", "widget", "first", "--type=merge", "--patch", `{"spec":{"size":4}}`).ok(t)
-	eventually(t.Context(), t, func() error {
-		if got := copies(); len(got) != 3 || got[2] != "4" {
-			return fmt.Errorf("copies: %v", got)
-		}
-		return nil
-	})
+	copied(t, "4")
 	step(t, "the cluster is gone for a while", func(t *testing.T) {
 		require.NoError(t, server.Kill())
 		s.kcpctl(t, "up", "--only", "root-shard").ok(t)
@@ -97,8 +105,14 @@ func TestLocalAgentCluster(t *testing.T) {
 		require.NoError(t, server.Restart(t.Context()))
 		s.up(t)
 	})
-	s.kubectlAs(t, team, "delete", "widget", "first", "--timeout=1m").ok(t)
-	require.Empty(t, copies())
+	s.kubectlAs(t, team, "delete", "widget", "first", "--timeout=3m").ok(t)
+	eventually(t.Context(), t, func() error {
+		got, err := copies()
+		if err == nil && len(got) > 0 {
+			err = fmt.Errorf("copies: %v", got)
+		}
+		return err
+	})
 	s.kcpctl(t, "down", "--yes", "--purge").ok(t)
 	require.Empty(t, s.left(t.Context(), t))
 	require.Empty(t, remains())

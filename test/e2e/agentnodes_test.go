@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -64,7 +65,12 @@ func (a *agents) confined(t *testing.T) {
 	own := a.endpoints(t, provider, a.export())
 	require.NotEmpty(t, own)
 	for _, url := range own {
-		require.Equal(t, http.StatusOK, code(url+"/clusters/*"+widgets), url)
+		eventually(t.Context(), t, func() error {
+			if got := code(url + "/clusters/*" + widgets); got != http.StatusOK {
+				return fmt.Errorf("%s: HTTP %d", url, got)
+			}
+			return nil
+		})
 	}
 	for _, workspace := range []string{"root", provider, consumer, uninvolved} {
 		for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets", exports} {
@@ -72,9 +78,7 @@ func (a *agents) confined(t *testing.T) {
 		}
 	}
 	require.Equal(t, http.StatusForbidden, code(proxy+consumer+widgets), "users' objects, other than through the APIExport")
-	others := a.endpoints(t, "root", "tenancy.kcp.io")
-	require.Len(t, others, len(shardNames()))
-	for _, url := range others {
+	for _, url := range a.allEndpoints(t, "root", "tenancy.kcp.io", len(shardNames())) {
 		require.Equal(t, http.StatusForbidden, code(url+"/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces"), url)
 	}
 }
@@ -93,9 +97,28 @@ func (a *agents) credential(t *testing.T) tls.Certificate {
 // endpoints returns the URLs of the virtual workspaces of an APIExport.
 func (a *agents) endpoints(t *testing.T, workspace, export string) []string {
 	t.Helper()
-	r := a.kubectlAs(t, []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", workspace},
-		"get", "apiexportendpointslice", export, "--output", "jsonpath={.status.endpoints[*].url}").ok(t)
-	return strings.Fields(r.stdout)
+	all, err := a.tryEndpoints(t, workspace, export)
+	require.NoError(t, err)
+	return all
+}
+
+func (a *agents) tryEndpoints(t *testing.T, workspace, export string) ([]string, error) {
+	t.Helper()
+	out, err := a.kubectlAs(t, []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", workspace},
+		"get", "apiexportendpointslice", export, "--output", "jsonpath={.status.endpoints[*].url}").output()
+	return strings.Fields(out), err
+}
+
+// allEndpoints waits until there are n of them: kcp writes the URLs of shards into the slice one after the other.
+func (a *agents) allEndpoints(t *testing.T, workspace, export string, n int) (all []string) {
+	t.Helper()
+	eventually(t.Context(), t, func() (err error) {
+		if all, err = a.tryEndpoints(t, workspace, export); err == nil && len(all) != n {
+			err = fmt.Errorf("%s has the endpoints %v, not %d", export, all, n)
+		}
+		return err
+	})
+	return all
 }
 
 // settled requires that up has nothing to do. The agent itself writes its lease, and the state of objects.

@@ -3,8 +3,8 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -25,9 +25,7 @@ func (a *agents) mayNot(t *testing.T) {
 	require.Equal(t, 1, strings.Count(a.text, own))
 	a.write(t, strings.Replace(a.text, own, fmt.Sprintf("kubeconfig: %s, %s", kubeconfig, at), 1))
 	before := a.written(t)
-	status, cause := a.check(t, "--pre").of("KCP045")
-	require.Equal(t, "fail", status, cause)
-	require.Contains(t, cause, "clusterroles")
+	a.finds(t, []string{"--pre"}, "KCP045", "fail", "clusterroles")
 	a.kcpctl(t, "up").refused(t, 1, "clusterroles")
 	require.Equal(t, before, a.written(t), "nothing was to be written")
 	a.write(t, a.text)
@@ -55,12 +53,15 @@ func (a *agents) foreignExport(t *testing.T) {
 	}
 	_, name, _ := strings.Cut(provider, ":")
 	in("root", strings.Replace(workspaceOfUser, "%s", name, 1), "create", "--filename", "-")
-	in("root", "", "wait", "workspace", name, "--for=jsonpath={.status.phase}=Ready")
+	in("root", "", "wait", "workspace", name, "--for=jsonpath={.status.phase}=Ready", "--timeout=3m")
+	inProvider := []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", provider}
+	eventually(t.Context(), t, func() error { // a front-proxy learns of a new workspace after it is Ready (kcp#3858)
+		_, err := a.kubectlAs(t, inProvider, "get", "apiexports").output()
+		return err
+	})
 	in(provider, strings.Replace(exportOfUser, "%s", a.export(), 1), "create", "--filename", "-")
 	before := a.written(t)
-	status, cause := a.check(t, "--pre").of("KCP044")
-	require.Equal(t, "fail", status, cause)
-	require.Contains(t, cause, "was not created by kcpctl")
+	a.finds(t, []string{"--pre"}, "KCP044", "fail", "was not created by kcpctl")
 	a.kcpctl(t, "up").refused(t, 4, "APIExport", a.export(), "--force-conflicts")
 	require.Equal(t, before, a.written(t), "nothing was to be written")
 	in(provider, "", "delete", "apiexport", a.export())
@@ -79,14 +80,17 @@ func (a *agents) shown(t *testing.T, shards int) {
 			}
 		}
 	}
-	require.NoError(t, json.Unmarshal([]byte(a.kcpctl(t, "status", "--output", "json").ok(t).stdout), &out))
-	for _, c := range out.Components {
-		if c.ID == "agent/widgets" {
-			require.NotNil(t, c.Agent)
-			require.NotEmpty(t, c.Agent.Leader)
-			require.Equal(t, []*share{{1, 1}, {shards, shards}}, []*share{c.Agent.Published, c.Agent.Answering})
-			return
+	eventually(t.Context(), t, func() error {
+		r := a.kcpctl(t, "status", "--output", "json")
+		if err := r.decode(&out); err != nil {
+			return err
 		}
-	}
-	require.Fail(t, "status does not show the agent")
+		for _, c := range out.Components {
+			if c.ID == "agent/widgets" && c.Agent != nil && c.Agent.Leader != "" &&
+				reflect.DeepEqual([]*share{{1, 1}, {shards, shards}}, []*share{c.Agent.Published, c.Agent.Answering}) {
+				return nil
+			}
+		}
+		return fmt.Errorf("status shows %s", r.stdout)
+	})
 }

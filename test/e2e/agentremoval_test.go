@@ -26,23 +26,20 @@ func (a *agents) missesShard(t *testing.T) {
 	on("wait", "pods", "--for=delete", "--selector", "kcpctl.dev/name=gamma", "--timeout=2m")
 	on("delete", "pods", "--selector", ofAgent)
 	eventually(t.Context(), t, func() error {
-		if log := on("logs", "--selector", ofAgent, "--tail=-1"); !strings.Contains(log, "failed to watch endpoint") {
-			return fmt.Errorf("the agent has not tried to watch the shard")
+		logs := a.service.kubectl("logs", "--selector", ofAgent, "--tail=-1", "--namespace", a.service.namespace)
+		log, err := logs.run(t.Context(), t).output() // the new pod may not run yet
+		if err == nil && !strings.Contains(log, "failed to watch endpoint") {
+			err = fmt.Errorf("the agent has not tried to watch the shard")
 		}
-		return nil
+		return err
 	})
 	on("scale", gamma, "--replicas=1")
 	on("rollout", "status", gamma, "--timeout=4m")
 
-	eventually(t.Context(), t, func() error { // the shard is ready before it answers everybody
-		if status, cause := a.check(t).of("KCP144"); status != "fail" || !strings.Contains(cause, "agent/widgets does not watch shard/gamma") {
-			return fmt.Errorf("KCP144: %s %s", status, cause)
-		}
-		return nil
-	})
+	// The shard is ready before it answers everybody.
+	a.finds(t, nil, "KCP144", "fail", "agent/widgets does not watch shard/gamma")
 	require.Contains(t, a.up(t).stderr, "does not watch shard/gamma")
-	status, cause := a.check(t).of("KCP144")
-	require.Equal(t, "ok", status, cause)
+	a.finds(t, nil, "KCP144", "ok")
 	a.serves(t, "root:late", "missed")
 	a.settled(t)
 	a.shown(t, 2)

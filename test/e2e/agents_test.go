@@ -205,9 +205,12 @@ func (a *agents) of(client dynamic.Interface, namespace string) dynamic.Resource
 // namespace returns the namespace of a workspace on the service cluster, which has the name of its logical cluster.
 func (a *agents) namespace(t *testing.T, workspace string) string {
 	t.Helper()
-	o, err := a.in(t, workspace).Resource(schema.GroupVersionResource{Group: "core.kcp.io", Version: "v1alpha1", Resource: "logicalclusters"}).
-		Get(t.Context(), "cluster", metav1.GetOptions{})
-	require.NoError(t, err)
+	clusters := a.in(t, workspace).Resource(schema.GroupVersionResource{Group: "core.kcp.io", Version: "v1alpha1", Resource: "logicalclusters"})
+	var o *unstructured.Unstructured
+	eventually(t.Context(), t, func() (err error) { // a front-proxy learns of a new workspace after it is Ready (kcp#3858)
+		o, err = clusters.Get(t.Context(), "cluster", metav1.GetOptions{})
+		return err
+	})
 	name := o.GetAnnotations()["kcp.io/cluster"]
 	require.NotEmpty(t, name)
 	if o := "namespace/" + name; !slices.Contains(a.namespaces, o) {
@@ -221,8 +224,13 @@ func (a *agents) namespace(t *testing.T, workspace string) string {
 func (a *agents) serves(t *testing.T, workspace, name string) {
 	t.Helper()
 	client, below, namespace := a.in(t, workspace), a.below(t), a.namespace(t, workspace)
-	_, err := a.of(client, "default").Create(t.Context(), a.widget(name), metav1.CreateOptions{})
-	require.NoError(t, err)
+	eventually(t.Context(), t, func() error { // as soon as the workspace serves the API
+		_, err := a.of(client, "default").Create(t.Context(), a.widget(name), metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) { // an earlier try did it, and its answer was lost
+			return nil
+		}
+		return err
+	})
 	began := time.Now()
 	eventually(t.Context(), t, func() error {
 		_, err := a.of(below, namespace).Get(t.Context(), name, metav1.GetOptions{})
@@ -231,7 +239,7 @@ func (a *agents) serves(t *testing.T, workspace, name string) {
 	t.Logf("Widget %s of %s is on the service cluster after %s", name, workspace, time.Since(began).Round(10*time.Millisecond))
 
 	secret := fmt.Sprintf(secretOf, name)
-	_, err = below.Resource(secretGVR).Namespace(namespace).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+	_, err := below.Resource(secretGVR).Namespace(namespace).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": secret}, "stringData": map[string]any{"password": name},
 	}}, metav1.CreateOptions{})
 	require.NoError(t, err)

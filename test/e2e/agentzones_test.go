@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"strings"
 	"testing"
@@ -33,7 +32,7 @@ func TestClusterAgentZones(t *testing.T) {
 	}
 	z := newPlaces(t, map[string]string{home: first, "services": second})
 	s := newSetup(t, "minimal", z.setup, z.state, z)
-	port := 30000 + rand.IntN(2700)
+	const port = agentZonesPort
 	spec := fmt.Sprintf(agentZones, s.name, first, second, z.places[home].address(t), port, port+1, port+2, port+3)
 	s.text = fmt.Sprintf(agentSetup, s.name, spec) + fmt.Sprintf(widgetAgent, s.name, "\n    cluster: services")
 	s.write(t, s.text)

@@ -5,9 +5,11 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,7 +93,7 @@ func TestClusterAuto(t *testing.T) {
 		}},
 		{"checks pass", func(t *testing.T) {
 			s.check(t, "--wait", "1m").passes(t)
-			t.Log(s.kcpctl(t, "check").ok(t).stdout)
+			t.Log(s.kcpctl(t, "check", "--wait", "1m").ok(t).stdout)
 		}},
 		{"regions select shards", func(t *testing.T) {
 			require.Equal(t, "https://"+balanced+":6443", strings.TrimSuffix(s.status(t).URL, "/"))
@@ -112,13 +114,13 @@ func (c *cluster) balance(t *testing.T, service string) {
 
 // regions creates a workspace in each region, and requires that it is on the shard there.
 func regions(t *testing.T, s *setup, want map[string]string) {
-	for region, shard := range want {
+	for _, region := range slices.Sorted(maps.Keys(want)) {
 		create := s.command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
 		create.stdin = fmt.Sprintf(regionManifest, region)
 		create.run(t.Context(), t).ok(t)
 		s.kubectl(t, "wait", "workspace", "in-"+region, "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
 		var w workspace
 		require.NoError(t, json.Unmarshal([]byte(s.kubectl(t, "get", "workspace", "in-"+region, "--output", "json").ok(t).stdout), &w))
-		require.Equal(t, shard, w.Metadata.Annotations["core.kcp.io/shard"])
+		require.Equal(t, want[region], w.Metadata.Annotations["core.kcp.io/shard"])
 	}
 }

@@ -5,13 +5,12 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net/http"
+	neturl "net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -26,16 +25,17 @@ import (
 type backups struct {
 	*setup
 	dir, key, recipient string
-	// port is the first port of the setup, which stays the same when it was lost.
+	// port is the first port of a setup on this machine, at which its front-proxy is. It stays the same when the setup was
+	// lost.
 	port string
 }
 
-func newBackups(t *testing.T, s *setup, port string) *backups {
+func newBackups(t *testing.T, s *setup) *backups {
 	t.Helper()
 	key, err := age.GenerateX25519Identity()
 	require.NoError(t, err)
 	b := &backups{setup: s, dir: filepath.Join(t.TempDir(), "backups"), key: filepath.Join(t.TempDir(), "key.txt"),
-		recipient: key.Recipient().String(), port: port}
+		recipient: key.Recipient().String()}
 	require.NoError(t, os.WriteFile(b.key, []byte(key.String()+"\n"), 0o600))
 	return b
 }
@@ -108,12 +108,14 @@ func (l listed) identities() map[string]string {
 
 // TestLocalBackup loses an installation, and then a shard, and restores both.
 func TestLocalBackup(t *testing.T) {
-	port := strconv.Itoa(10000 + 100*rand.IntN(200))
-	s := newLocal(t, "sharded", "--base-port", port)
-	b := newBackups(t, s, port)
+	s := newLocal(t, "sharded")
+	b := newBackups(t, s)
 	s.up(t)
 	createWorkspaces(t, s)
 	client, url := b.client(t)
+	parsed, err := neturl.Parse(url)
+	require.NoError(t, err)
+	b.port = parsed.Port()
 	before := workspacesOf(t, client, url)
 	var backup string
 	step(t, "a backup of what runs", func(t *testing.T) {
@@ -158,15 +160,21 @@ func TestLocalBackup(t *testing.T) {
 		create.run(t.Context(), t).ok(t)
 		s.kubectl(t, "wait", "workspace", "on-alpha", "--for=jsonpath={.status.phase}=Ready", "--timeout=2m").ok(t)
 		b.restore(backup, "--shard", "alpha").run(t.Context(), t).ok(t)
-		found := s.kcpctl(t, "check")
-		require.Equal(t, 1, found.code, found.stderr)
-		require.Contains(t, found.stdout, "logical clusters without a Workspace: root:on-alpha")
-		require.Contains(t, found.stdout, "Workspaces without a logical cluster: root:on-alpha")
+		eventually(t.Context(), t, func() error {
+			found := s.kcpctl(t, "check")
+			for _, said := range []string{"logical clusters without a Workspace: root:on-alpha",
+				"Workspaces without a logical cluster: root:on-alpha"} {
+				if found.code != 1 || !strings.Contains(found.stdout, said) {
+					return fmt.Errorf("exit code %d, without %q: %s%s", found.code, said, found.stdout, found.stderr)
+				}
+			}
+			return nil
+		})
 		require.Equal(t, 1, s.sub(t, "restore", "repair").code)
 		s.sub(t, "restore", "repair", "--adopt", "--delete-missing", "--yes").ok(t)
 		readWorkspaces(t, s)
+		s.kcpctl(t, "check", "--wait", "1m").ok(t)
 		s.sub(t, "restore", "repair").ok(t)
-		s.kcpctl(t, "check").ok(t)
 	})
 	step(t, "a damaged backup", func(t *testing.T) {
 		file := filepath.Join(backup, "etcd", "shard-alpha.db.gz")
@@ -221,7 +229,7 @@ func TestClusterBackup(t *testing.T) {
 	command{name: testbed, args: []string{"workload-images", "--node", "a", given(t, "E2E_KCPCTL")}}.run(t.Context(), t).ok(t)
 	s := newCluster(t, "sharded")
 	c := s.runtime.(*cluster)
-	b := newBackups(t, s, "")
+	b := newBackups(t, s)
 	s.up(t)
 	createWorkspaces(t, s)
 	old := c.adminCredentials(t)
@@ -236,9 +244,7 @@ func TestClusterBackup(t *testing.T) {
 		l := &local{binaries: given(t, "E2E_KCP_BIN_DIR"), dir: filepath.Join(home, "kcpctl", s.name)}
 		copied := newSetup(t, "sharded", s.name, home, l, "KUBECONFIG="+filepath.Join(home, "no-cluster"))
 		copied.write(t, s.text)
-		port := strconv.Itoa(10000 + 100*rand.IntN(200))
-		copied.command("restore", backup, "--yes", "--identity", b.key, "--base-port",
-			port).run(t.Context(), t).ok(t).quiet(t)
+		copied.command("restore", backup, "--yes", "--identity", b.key).run(t.Context(), t).ok(t).quiet(t)
 		readWorkspaces(t, copied)
 		leavesNothing(t, copied)
 	})

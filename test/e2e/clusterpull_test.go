@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -21,37 +20,31 @@ func (f *fleet) syncer() string { return f.name + "-syncer-c2" }
 // pulls requires that the syncer of c2 runs there, and that commands know it as any other component.
 func (f *fleet) pulls(t *testing.T) {
 	pod := f.syncerPod(t)
-	for field, want := range map[string]string{
-		".status.syncer.mode": string(v1alpha1.SyncModePull), `.status.conditions[?(@.type=="HeartbeatHealthy")].status`: "True", ".spec.kubeconfigSecretRef": "",
-	} {
-		require.Equal(t, want, f.read(t, rootCompute, "cluster/c2", field), field)
-	}
-	require.Contains(t, f.read(t, rootCompute, "cluster/c2", ".status.syncer.holder"), pod.Name)
+	f.condition(t, "c2", "HeartbeatHealthy", "True")
+	f.becomes(t, rootCompute, "cluster/c2", ".status.syncer.mode", string(v1alpha1.SyncModePull))
+	require.Empty(t, f.read(t, rootCompute, "cluster/c2", ".spec.kubeconfigSecretRef"))
+	eventually(t.Context(), t, func() error {
+		holder, err := f.tryRead(t, rootCompute, "cluster/c2", ".status.syncer.holder")
+		if err == nil && !strings.Contains(holder, pod.Name) {
+			err = fmt.Errorf("the syncer is %q, not %s", holder, pod.Name)
+		}
+		return err
+	})
 	require.NotEmpty(t, f.read(t, rootCompute, "cluster/c2", ".status.lastHeartbeatTime"))
 	f.memory(t, "c2", api.NamespaceSyncer, f.syncer())
 
-	require.Contains(t, f.kcpctl(t, "logs", "cluster/c2").ok(t).stdout, "Watching")
+	eventually(t.Context(), t, func() error {
+		log, err := f.kcpctl(t, "logs", "cluster/c2").output()
+		if err == nil && !strings.Contains(log, "Watching") {
+			err = fmt.Errorf("the syncer has logged %s", log)
+		}
+		return err
+	})
 	// A shard that has just got its first binding does not serve the APIs yet, so that the syncer is not ready for a
 	// moment.
-	eventually(t.Context(), t, func() error {
-		if st := f.status(t); !st.Ready {
-			return fmt.Errorf("%v", st)
-		}
-		return nil
-	})
-	for _, args := range [][]string{nil, {"--pre"}} {
-		r := report{}
-		eventually(t.Context(), t, func() error {
-			if r = f.check(t, args...); !r.Passed {
-				return fmt.Errorf("%v", r)
-			}
-			return nil
-		})
-		for _, id := range map[bool][]string{true: {"KCP101", "KCP114", "KCP152", "KCP155"}, false: {"KCP024", "KCP052"}}[args == nil] {
-			status, cause := r.of(id)
-			require.Equal(t, "ok", status, "%s: %s", id, cause)
-		}
-	}
+	f.becomesReady(t)
+	f.passes(t, nil, "KCP101", "KCP114", "KCP152", "KCP155")
+	f.passes(t, []string{"--pre"}, "KCP024", "KCP052")
 }
 
 // syncerPod returns the pod of the syncer of c2, when Kubernetes finds it ready. It was never restarted. It is not
@@ -60,8 +53,10 @@ func (f *fleet) syncerPod(t *testing.T) (pod corev1.Pod) {
 	t.Helper()
 	eventually(t.Context(), t, func() error {
 		var list corev1.PodList
-		r := f.on("c2", "get", "pods", "--namespace", api.NamespaceSyncer, "--selector", "kcpctl.dev/setup="+f.name, "--output", "json").run(t.Context(), t).ok(t)
-		require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+		get := f.on("c2", "get", "pods", "--namespace", api.NamespaceSyncer, "--selector", "kcpctl.dev/setup="+f.name, "--output", "json")
+		if err := get.run(t.Context(), t).decode(&list); err != nil {
+			return err
+		}
 		if len(list.Items) != 1 || len(list.Items[0].Status.ContainerStatuses) != 1 || !list.Items[0].Status.ContainerStatuses[0].Ready {
 			return fmt.Errorf("the syncer of c2 is not ready: %d pods", len(list.Items))
 		}
@@ -104,8 +99,11 @@ func (f *fleet) remain(t *testing.T, cluster string) {
 	t.Helper()
 	kinds := "namespaces,deployments,pods,serviceaccounts,secrets,configmaps,leases,roles,rolebindings,clusterroles,clusterrolebindings"
 	eventually(t.Context(), t, func() error {
-		r := f.on(cluster, "get", kinds, "--all-namespaces", "--output", "name").run(t.Context(), t).ok(t)
-		for object := range strings.Lines(r.stdout) {
+		all, err := f.on(cluster, "get", kinds, "--all-namespaces", "--output", "name").run(t.Context(), t).output()
+		if err != nil {
+			return err
+		}
+		for object := range strings.Lines(all) {
 			if strings.Contains(object, f.name) {
 				return fmt.Errorf("%s is on %s", strings.TrimSpace(object), cluster)
 			}

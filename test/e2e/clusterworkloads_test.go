@@ -4,16 +4,18 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
@@ -76,10 +78,15 @@ func (f *fleet) hasAPIs(t *testing.T) {
 		f.condition(t, cluster, "Ready", "True")
 		f.condition(t, cluster, "APIsCompatible", "True")
 	}
-	served := f.user(t, rootTeam, "api-resources", "--output", "name").run(t.Context(), t).ok(t).stdout
-	for _, resource := range []string{"deployments.apps", "services", "ingresses.networking.k8s.io", f.sites()} {
-		require.Contains(t, strings.Fields(served), resource)
-	}
+	eventually(t.Context(), t, func() error {
+		served, err := f.user(t, rootTeam, "api-resources", "--output", "name").run(t.Context(), t).output()
+		for _, resource := range []string{"deployments.apps", "services", "ingresses.networking.k8s.io", f.sites()} {
+			if err == nil && !slices.Contains(strings.Fields(served), resource) {
+				err = fmt.Errorf("%s is not served: %s", resource, served)
+			}
+		}
+		return err
+	})
 }
 
 func (f *fleet) runs(t *testing.T) {
@@ -87,7 +94,11 @@ func (f *fleet) runs(t *testing.T) {
 	f.apply(t, rootTeam, fmt.Sprintf(webObjects, "team", 5))
 	eventually(t.Context(), t, func() error {
 		for _, cluster := range []string{"c1", "c2"} {
-			for _, p := range f.pods(t, cluster, rootTeam, "app=web") {
+			all, err := f.tryPods(t, cluster, rootTeam, "app=web")
+			if err != nil {
+				return err
+			}
+			for _, p := range all {
 				if p.Status.Phase == "Running" {
 					return nil
 				}
@@ -98,43 +109,54 @@ func (f *fleet) runs(t *testing.T) {
 	t.Logf("a pod runs %s after the Deployment was created", time.Since(began).Round(100*time.Millisecond))
 	f.user(t, rootTeam, "rollout", "status", "deployment/web", "--timeout=3m").run(t.Context(), t).ok(t)
 	t.Logf("5 pods are ready %s after", time.Since(began).Round(100*time.Millisecond))
-	require.Regexp(t, `^web +5/5 `, f.user(t, rootTeam, "get", "deployment", "web", "--no-headers").run(t.Context(), t).ok(t).stdout)
-	c1, c2 := len(f.pods(t, "c1", rootTeam, "app=web")), len(f.pods(t, "c2", rootTeam, "app=web"))
-	require.ElementsMatch(t, []int{2, 3}, []int{c1, c2})
-	require.Equal(t, map[string][2]int64{"c1": {int64(c1), int64(c1)}, "c2": {int64(c2), int64(c2)}}, f.placement(t, "web"))
+	eventually(t.Context(), t, func() error {
+		row, err := f.user(t, rootTeam, "get", "deployment", "web", "--no-headers").run(t.Context(), t).output()
+		if err == nil && !regexp.MustCompile(`^web +5/5 `).MatchString(row) {
+			err = errors.New(row)
+		}
+		return err
+	})
+	c1, c2 := f.halves(t, rootTeam, "app=web", 5)
+	f.placed(t, "web", map[string][2]int64{"c1": {int64(c1), int64(c1)}, "c2": {int64(c2), int64(c2)}})
 	f.serves(t, rootTeam, "team", "v1")
 	for _, cluster := range []string{"c1", "c2"} {
 		for _, object := range []string{"service/web", "ingress/web"} {
-			f.on(cluster, "get", object, "--namespace", f.namespaces(t, cluster, rootTeam)[0]).run(t.Context(), t).ok(t)
+			get := f.on(cluster, "get", object, "--namespace", f.namespaces(t, cluster, rootTeam)[0])
+			eventually(t.Context(), t, func() error { _, err := get.run(t.Context(), t).output(); return err })
 		}
 	}
 	f.memory(t, "c1", f.name, f.name+"-workloads-controller")
 }
 
-// placement returns the replicas and the ready replicas by cluster.
-func (f *fleet) placement(t *testing.T, deployment string) map[string][2]int64 {
+// placed waits until a Deployment has these replicas and ready replicas by cluster.
+func (f *fleet) placed(t *testing.T, deployment string, want map[string][2]int64) {
 	t.Helper()
-	var all api.Placement
-	text := f.read(t, rootTeam, "deployment/"+deployment, `.metadata.annotations.workloads\.kcp\.dev/placement`)
-	require.NoError(t, json.Unmarshal([]byte(text), &all), text)
-	out := map[string][2]int64{}
-	for name, p := range all {
-		require.NotNil(t, p.Replicas)
-		require.NotNil(t, p.Ready)
-		out[name] = [2]int64{*p.Replicas, *p.Ready}
-	}
-	return out
+	eventually(t.Context(), t, func() error {
+		text, err := f.tryRead(t, rootTeam, "deployment/"+deployment, `.metadata.annotations.workloads\.kcp\.dev/placement`)
+		var all api.Placement
+		if err == nil {
+			err = json.Unmarshal([]byte(text), &all)
+		}
+		have := map[string][2]int64{}
+		for name, p := range all {
+			if p.Replicas != nil && p.Ready != nil {
+				have[name] = [2]int64{*p.Replicas, *p.Ready}
+			}
+		}
+		if err == nil && (len(all) != len(want) || !maps.Equal(have, want)) {
+			err = fmt.Errorf("%s, not %v", text, want)
+		}
+		return err
+	})
 }
 
-// serves requires that all pods of the Deployment web answer with what they read, on both nodes.
+// serves waits until all pods of the Deployment web answer with what they read, on both nodes.
 func (f *fleet) serves(t *testing.T, workspace, content, release string) {
 	t.Helper()
-	for cluster, node := range map[string]string{"c1": "testbed-a", "c2": "testbed-b"} {
-		all := f.answers(t, cluster, workspace, "app=web")
-		require.NotEmpty(t, all, cluster)
-		for _, a := range all {
-			require.Equal(t, answer{content, release, node, f.namespaces(t, cluster, workspace)[0], "secret of " + content}, a)
-		}
+	for _, at := range [][2]string{{"c1", "testbed-a"}, {"c2", "testbed-b"}} {
+		cluster, node := at[0], at[1]
+		want := answer{content, release, node, f.namespaces(t, cluster, workspace)[0], "secret of " + content}
+		f.allAnswer(t, cluster, workspace, "app=web", want)
 	}
 }
 
@@ -142,8 +164,7 @@ func (f *fleet) scales(t *testing.T) {
 	f.user(t, rootTeam, "scale", "deployment/web", "--replicas=9").run(t.Context(), t).ok(t)
 	f.user(t, rootTeam, "rollout", "status", "deployment/web", "--timeout=3m").run(t.Context(), t).ok(t)
 	f.becomes(t, rootTeam, "deployment/web", ".status.readyReplicas", "9")
-	c1, c2 := len(f.pods(t, "c1", rootTeam, "app=web")), len(f.pods(t, "c2", rootTeam, "app=web"))
-	require.ElementsMatch(t, []int{4, 5}, []int{c1, c2})
+	f.halves(t, rootTeam, "app=web", 9)
 }
 
 // rollsOut changes the image. Meanwhile the clusters always have as many available pods as the Deployment requests.
@@ -154,14 +175,12 @@ func (f *fleet) rollsOut(t *testing.T) {
 	go func() { done <- rollout.run(t.Context(), t) }()
 	looks := 0
 	for {
-		available := 0
-		for _, cluster := range []string{"c1", "c2"} {
-			r := f.on(cluster, "get", "deployment", "web", "--namespace", f.namespaces(t, cluster, rootTeam)[0], "--output", "jsonpath={.status.availableReplicas}")
-			n, err := strconv.Atoi(r.run(t.Context(), t).ok(t).stdout)
-			require.NoError(t, err)
-			available += n
+		available := f.available(t)
+		if available < 9 {
+			t.Logf("%d pods are available", available)
+			time.Sleep(secondLook)
+			require.GreaterOrEqual(t, f.available(t), 9, "%d a second before", available)
 		}
-		require.GreaterOrEqual(t, available, 9)
 		looks++
 		select {
 		case r := <-done:
@@ -172,6 +191,34 @@ func (f *fleet) rollsOut(t *testing.T) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// secondLook is the time between two looks at a number that is low. It is the sum of what several clusters say, one after
+// the other, and a busy node answers a probe too late now and then. A number that is low twice is low.
+const secondLook = time.Second
+
+// available returns how many pods of the Deployment web the clusters count as available, together.
+func (f *fleet) available(t *testing.T) (all int) {
+	t.Helper()
+	for _, cluster := range []string{"c1", "c2"} {
+		eventually(t.Context(), t, func() error {
+			namespaces, err := f.tryNamespaces(t, cluster, rootTeam)
+			if err == nil && len(namespaces) != 1 {
+				err = fmt.Errorf("%s has the namespaces %v", cluster, namespaces)
+			}
+			if err != nil {
+				return err
+			}
+			var d appsv1.Deployment
+			get := f.on(cluster, "get", "deployment", "web", "--namespace", namespaces[0], "--output", "json")
+			if err := get.run(t.Context(), t).decode(&d); err != nil {
+				return err
+			}
+			all += int(d.Status.AvailableReplicas)
+			return nil
+		})
+	}
+	return all
 }
 
 // guarded changes the Deployment with a patch of which kcp loses items of lists.
@@ -198,7 +245,8 @@ func (f *fleet) sameNames(t *testing.T) {
 func (f *fleet) kinds(t *testing.T) {
 	f.apply(t, rootTeam, otherKinds+"---"+fmt.Sprintf(site, f.name))
 	f.becomes(t, rootTeam, "statefulset/db", ".status.readyReplicas", "2")
-	require.Len(t, f.pods(t, f.atOne(t, "statefulset/db"), rootTeam, "app=db"), 2, "two clusters would both have a db-0")
+	counts := map[string][2]int{"c1": {2, 0}, "c2": {0, 2}}[f.atOne(t, "statefulset/db")]
+	f.spread(t, rootTeam, "app=db", counts[0], counts[1]) // two clusters would both have a db-0
 	f.becomes(t, rootTeam, "statefulset/disk", ".status.readyReplicas", "1")
 	f.disk = f.atOne(t, "statefulset/disk")
 	f.becomes(t, rootTeam, "daemonset/each", ".status.numberReady", "2")
@@ -219,8 +267,17 @@ func (f *fleet) atOne(t *testing.T, object string) string {
 	eventually(t.Context(), t, func() error {
 		at = nil
 		for _, cluster := range []string{"c1", "c2"} {
-			for _, ns := range f.namespaces(t, cluster, rootTeam) {
-				if f.on(cluster, "get", object, "--namespace", ns).run(t.Context(), t).code == 0 {
+			namespaces, err := f.tryNamespaces(t, cluster, rootTeam)
+			if err != nil {
+				return err
+			}
+			for _, ns := range namespaces {
+				get := f.on(cluster, "get", object, "--namespace", ns, "--ignore-not-found", "--output", "name")
+				found, err := get.run(t.Context(), t).output()
+				if err != nil {
+					return err
+				}
+				if found != "" {
 					at = append(at, cluster)
 				}
 			}
@@ -238,9 +295,12 @@ func (f *fleet) chooses(t *testing.T) {
 	f.apply(t, rootTeam, fmt.Sprintf(chosen, "selected", "cluster-selector", "region in (us)")+fmt.Sprintf(chosen, "weighted", "weights", "c1=2,c2=1"))
 	f.becomes(t, rootTeam, "deployment/selected", ".status.readyReplicas", "3")
 	f.apply(t, rootTeam, fmt.Sprintf(chosen, "apart", "anti-affinity", "app=selected"))
-	for name, want := range map[string][2]int{"selected": {0, 3}, "weighted": {2, 1}, "apart": {3, 0}} {
-		f.becomes(t, rootTeam, "deployment/"+name, ".status.readyReplicas", "3")
-		f.spread(t, rootTeam, "app="+name, want[0], want[1])
+	for _, want := range []struct {
+		name   string
+		c1, c2 int
+	}{{"selected", 0, 3}, {"weighted", 2, 1}, {"apart", 3, 0}} {
+		f.becomes(t, rootTeam, "deployment/"+want.name, ".status.readyReplicas", "3")
+		f.spread(t, rootTeam, "app="+want.name, want.c1, want.c2)
 	}
 	explained := f.command("explain")
 	explained.args = append([]string{"workloads", "explain", "deployment/selected", "--workspace", rootTeam, "--file", f.file}, f.flags("")...)
@@ -272,10 +332,11 @@ func (f *fleet) drains(t *testing.T) {
 	f.sub(t, "cluster", "uncordon", "c2").ok(t)
 	f.sub(t, "workloads", "rebalance").ok(t)
 	eventually(t.Context(), t, func() error {
-		if n := len(f.pods(t, "c2", rootOther, "app=web")); n == 0 {
-			return fmt.Errorf("no pod is back on c2")
+		back, err := f.tryPods(t, "c2", rootOther, "app=web")
+		if err == nil && len(back) == 0 {
+			err = fmt.Errorf("no pod is back on c2")
 		}
-		return nil
+		return err
 	})
 }
 
@@ -302,9 +363,12 @@ func (f *fleet) clears(t *testing.T, workspaces ...string) {
 func (f *fleet) keeps(t *testing.T, namespaces []string) {
 	t.Helper()
 	eventually(t.Context(), t, func() error {
-		if left := append(f.namespaces(t, "c1", ""), f.namespaces(t, "c2", "")...); !slices.Equal(left, namespaces) {
-			return fmt.Errorf("the clusters have the namespaces %v", left)
+		first, err1 := f.tryNamespaces(t, "c1", "")
+		second, err2 := f.tryNamespaces(t, "c2", "")
+		err := errors.Join(err1, err2)
+		if left := append(first, second...); err == nil && !slices.Equal(left, namespaces) {
+			err = fmt.Errorf("the clusters have the namespaces %v", left)
 		}
-		return nil
+		return err
 	})
 }

@@ -72,9 +72,13 @@ func TestLocalDrainInterrupted(t *testing.T) {
 	s.write(t, strings.Replace(s.text, "labels: {tier: a}}", "labels: {tier: a, region: eu}}", 1))
 	s.up(t)
 	w := startWriters(t, s, []string{"eu"})
-	time.Sleep(5 * time.Second)
-	migration := func(path string) string {
-		return s.kubectl(t, "get", "logicalclustermigrations", "--output", "jsonpath={.items[*]."+path+"}").ok(t).stdout
+	w.writeMore(t, 200)
+	migration := func(path string) (value string) {
+		eventually(t.Context(), t, func() (err error) {
+			value, err = s.kubectl(t, "get", "logicalclustermigrations", "--output", "jsonpath={.items[*]."+path+"}").output()
+			return err
+		})
+		return value
 	}
 	step(t, "a drain is killed while kcp copies", func(t *testing.T) {
 		r := s.command("remove-shard", "alpha", "--drain", "--yes", "--output", "json").
@@ -109,7 +113,7 @@ func TestLocalDrainInterrupted(t *testing.T) {
 		r := s.kcpctl(t, "remove-shard", "alpha", "--drain", "--purge", "--yes", "--output", "json").ok(t)
 		require.Contains(t, r.stderr+r.stdout, "shard beta: the shard has forgotten the move")
 	})
-	time.Sleep(2 * time.Second)
+	w.writeMore(t, 50)
 	w.stop()
 	w.check(t, "eu")
 	t.Logf("%d writes acknowledged, %d refused", w.acknowledged, w.refused)
@@ -146,7 +150,7 @@ func testDrain(t *testing.T, s *setup, etcd string, replicas int) {
 	for n := range *drains {
 		from := []string{"alpha", "beta"}[n%2]
 		w := startWriters(t, s, names)
-		time.Sleep(5 * time.Second)
+		w.writeMore(t, 300)
 		if n == 0 {
 			step(t, "a workspace stays in its region", func(t *testing.T) {
 				s.kcpctl(t, "remove-shard", from, "--drain", "--yes").
@@ -158,7 +162,7 @@ func testDrain(t *testing.T, s *setup, etcd string, replicas int) {
 			s.up(t)
 			s.kcpctl(t, "remove-shard", from, "--drain", "--purge", "--yes").ok(t).quiet(t)
 		})
-		time.Sleep(5 * time.Second)
+		w.writeMore(t, 201)
 		w.stop()
 		for _, name := range names {
 			w.check(t, name)
@@ -211,6 +215,23 @@ func startWriters(t *testing.T, s *setup, workspaces []string) *writers {
 	w.stop = sync.OnceFunc(func() { cancel(); all.Wait() })
 	t.Cleanup(w.stop)
 	return w
+}
+
+// writeMore waits until n more writes are acknowledged.
+func (w *writers) writeMore(t *testing.T, n int) {
+	t.Helper()
+	count := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.acknowledged
+	}
+	until := count() + n
+	eventually(t.Context(), t, func() error {
+		if now := count(); now < until {
+			return fmt.Errorf("%d writes are acknowledged, not %d", now, until)
+		}
+		return nil
+	})
 }
 
 func (w *writers) path(workspace string) string {

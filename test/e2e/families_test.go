@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -55,17 +56,19 @@ func TestServersListenOnBothFamilies(t *testing.T) {
 	}
 }
 
-// freePorts returns unused ports.
+// freePorts returns unused ports. They are below those that systems give to clients, so that no connection takes one
+// before kcp listens.
 func freePorts(t *testing.T, n int) []string {
 	t.Helper()
 	var out []string
-	for range n {
-		l, err := net.Listen("tcp", ":0")
-		require.NoError(t, err)
-		defer l.Close()
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		require.NoError(t, err)
-		out = append(out, port)
+	for port := 20000; port < 32000 && len(out) < n; port++ {
+		l, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
+		if err != nil {
+			continue
+		}
+		require.NoError(t, l.Close())
+		out = append(out, strconv.Itoa(port))
 	}
+	require.Len(t, out, n)
 	return out
 }

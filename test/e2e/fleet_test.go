@@ -5,9 +5,8 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -94,6 +93,14 @@ const (
 	rootCompute         = "root:compute"
 )
 
+// The first node ports of setups that choose theirs. The API server chooses ports above 30085 itself, as long as there
+// are any.
+const (
+	fleetPort      = 30000
+	zonesPort      = 30010
+	agentZonesPort = 30020
+)
+
 // newFleet creates the setup, and gives its images to the nodes.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
@@ -114,8 +121,8 @@ func newFleet(t *testing.T) *fleet {
 		command{name: testbed, args: []string{"workload-images", "--node", node, given(t, "E2E_KCPCTL")}}.run(t.Context(), t).ok(t)
 		f.define(t, name, regionField)
 	}
-	port := 30000 + rand.IntN(2700)
-	f.text = fmt.Sprintf(fleetSetup, s.name, home.kubeconfig, f.physical["c2"].kubeconfig, home.address(t), port, port+1, port+2, port+3)
+	f.text = fmt.Sprintf(fleetSetup, s.name, home.kubeconfig, f.physical["c2"].kubeconfig, home.address(t),
+		fleetPort, fleetPort+1, fleetPort+2, fleetPort+3)
 	f.write(t, f.text)
 	return f
 }
@@ -166,73 +173,167 @@ func (f *fleet) apply(t *testing.T, workspace, objects string) {
 	apply.run(t.Context(), t).ok(t)
 }
 
+// output returns what a command has printed, or its failure as an error: eventually tries again.
+func (r result) output() (string, error) {
+	if r.code != 0 {
+		return "", fmt.Errorf("%s: exit code %d: %s", r.line, r.code, r.stderr)
+	}
+	return r.stdout, nil
+}
+
+// decode reads the JSON that a command has printed.
+func (r result) decode(into any) error {
+	out, err := r.output()
+	if err == nil {
+		err = json.Unmarshal([]byte(out), into)
+	}
+	return err
+}
+
 // read returns a field of an object in a workspace.
 func (f *fleet) read(t *testing.T, workspace, object, path string) string {
 	t.Helper()
-	return f.user(t, workspace, "get", object, "--ignore-not-found", "--output", "jsonpath={"+path+"}").run(t.Context(), t).ok(t).stdout
+	out, err := f.tryRead(t, workspace, object, path)
+	require.NoError(t, err)
+	return out
+}
+
+func (f *fleet) tryRead(t *testing.T, workspace, object, path string) (string, error) {
+	t.Helper()
+	return f.user(t, workspace, "get", object, "--ignore-not-found", "--output", "jsonpath={"+path+"}").run(t.Context(), t).output()
 }
 
 // becomes waits until a field of an object in a workspace has a value.
 func (f *fleet) becomes(t *testing.T, workspace, object, path, want string) {
 	t.Helper()
 	eventually(t.Context(), t, func() error {
-		if got := f.read(t, workspace, object, path); got != want {
-			return fmt.Errorf("%s in %s: %s is %q, not %q", object, workspace, path, got, want)
+		got, err := f.tryRead(t, workspace, object, path)
+		if err == nil && got != want {
+			err = fmt.Errorf("%s in %s: %s is %q, not %q", object, workspace, path, got, want)
 		}
-		return nil
+		return err
 	})
 }
 
 // namespaces returns the namespaces of a workspace on a node, or those of all workspaces.
 func (f *fleet) namespaces(t *testing.T, cluster, workspace string) []string {
 	t.Helper()
+	all, err := f.tryNamespaces(t, cluster, workspace)
+	require.NoError(t, err)
+	return all
+}
+
+func (f *fleet) tryNamespaces(t *testing.T, cluster, workspace string) ([]string, error) {
+	t.Helper()
 	selector := api.LabelSetup + "=" + f.id
 	if workspace != "" {
-		selector += "," + api.LabelWorkspace + "=" + f.read(t, workspace, "namespace/default", `.metadata.annotations.kcp\.io/cluster`)
+		id, err := f.tryRead(t, workspace, "namespace/default", `.metadata.annotations.kcp\.io/cluster`)
+		if err != nil {
+			return nil, err
+		}
+		selector += "," + api.LabelWorkspace + "=" + id
 	}
-	r := f.on(cluster, "get", "namespaces", "--selector", selector, "--output", "jsonpath={.items[*].metadata.name}")
-	return strings.Fields(r.run(t.Context(), t).ok(t).stdout)
+	get := f.on(cluster, "get", "namespaces", "--selector", selector, "--output", "jsonpath={.items[*].metadata.name}")
+	out, err := get.run(t.Context(), t).output()
+	return strings.Fields(out), err
 }
 
-// pods returns the pods of a workspace on a node that are not being deleted.
-func (f *fleet) pods(t *testing.T, cluster, workspace, selector string) []corev1.Pod {
+// tryPods returns the pods of a workspace on a node that are not being deleted.
+func (f *fleet) tryPods(t *testing.T, cluster, workspace, selector string) ([]corev1.Pod, error) {
 	t.Helper()
 	var all []corev1.Pod
-	for _, ns := range f.namespaces(t, cluster, workspace) {
+	namespaces, err := f.tryNamespaces(t, cluster, workspace)
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range namespaces {
 		var list corev1.PodList
-		r := f.on(cluster, "get", "pods", "--namespace", ns, "--selector", selector, "--output", "json").run(t.Context(), t).ok(t)
-		require.NoError(t, json.Unmarshal([]byte(r.stdout), &list))
+		get := f.on(cluster, "get", "pods", "--namespace", ns, "--selector", selector, "--output", "json")
+		if err := get.run(t.Context(), t).decode(&list); err != nil {
+			return nil, err
+		}
 		all = append(all, list.Items...)
 	}
-	return slices.DeleteFunc(all, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	return slices.DeleteFunc(all, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil }), nil
 }
 
-// spread requires that pods of a workspace run on each cluster in these numbers.
+// pods returns what the first answer says. It tries again only if there is none.
+func (f *fleet) pods(t *testing.T, cluster, workspace, selector string) (all []corev1.Pod) {
+	t.Helper()
+	eventually(t.Context(), t, func() (err error) { all, err = f.tryPods(t, cluster, workspace, selector); return err })
+	return all
+}
+
+// tryCounts returns how many pods of a workspace each of the two clusters runs.
+func (f *fleet) tryCounts(t *testing.T, workspace, selector string) (c1, c2 int, err error) {
+	t.Helper()
+	first, errFirst := f.tryPods(t, "c1", workspace, selector)
+	second, errSecond := f.tryPods(t, "c2", workspace, selector)
+	return len(first), len(second), errors.Join(errFirst, errSecond)
+}
+
+// spread waits until pods of a workspace run on each cluster in these numbers.
 func (f *fleet) spread(t *testing.T, workspace, selector string, c1, c2 int) {
 	t.Helper()
-	require.Equal(t, []int{c1, c2}, []int{len(f.pods(t, "c1", workspace, selector)), len(f.pods(t, "c2", workspace, selector))}, selector)
+	eventually(t.Context(), t, func() error {
+		n1, n2, err := f.tryCounts(t, workspace, selector)
+		if err == nil && (n1 != c1 || n2 != c2) {
+			err = fmt.Errorf("%s: %d pods run on c1 and %d on c2, not %d and %d", selector, n1, n2, c1, c2)
+		}
+		return err
+	})
+}
+
+// halves waits until one cluster runs a half of some pods, rounded down, and the other one the rest.
+func (f *fleet) halves(t *testing.T, workspace, selector string, all int) (c1, c2 int) {
+	t.Helper()
+	eventually(t.Context(), t, func() (err error) {
+		c1, c2, err = f.tryCounts(t, workspace, selector)
+		if err == nil && (c1+c2 != all || min(c1, c2) != all/2) {
+			err = fmt.Errorf("%s: %d pods run on c1 and %d on c2, of %d", selector, c1, c2, all)
+		}
+		return err
+	})
+	return c1, c2
 }
 
 // answer is what the image web answers.
 type answer struct{ Content, Release, Node, Namespace, Secret string }
 
-// answers asks the pods of a workload.
-func (f *fleet) answers(t *testing.T, cluster, workspace, selector string) []answer {
+// allAnswer waits until all pods of a workload give the same answer. There is at least one.
+func (f *fleet) allAnswer(t *testing.T, cluster, workspace, selector string, want answer) {
 	t.Helper()
-	var out []answer
-	for _, p := range f.pods(t, cluster, workspace, selector) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+p.Status.PodIP+":8080/", nil)
-		require.NoError(t, err)
-		response, err := (&http.Client{Timeout: 10 * time.Second}).Do(request)
-		require.NoError(t, err)
-		raw, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		require.NoError(t, err)
-		var a answer
-		require.NoError(t, json.Unmarshal(raw, &a), string(raw))
-		out = append(out, a)
+	eventually(t.Context(), t, func() error {
+		all, err := f.tryPods(t, cluster, workspace, selector)
+		if err == nil && len(all) == 0 {
+			err = fmt.Errorf("no pod of %s runs on %s", selector, cluster)
+		}
+		for _, p := range all {
+			got, errAsk := ask(t.Context(), p)
+			if errAsk == nil && got != want {
+				errAsk = fmt.Errorf("answers %+v, not %+v", got, want)
+			}
+			if errAsk != nil {
+				err = errors.Join(err, fmt.Errorf("%s on %s: %w", p.Name, cluster, errAsk))
+			}
+		}
+		return err
+	})
+}
+
+// ask asks a pod.
+func ask(ctx context.Context, p corev1.Pod) (a answer, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Status.PodIP+":8080/", nil)
+	if err != nil {
+		return a, err
 	}
-	return out
+	response, err := (&http.Client{Timeout: 10 * time.Second}).Do(request)
+	if err != nil {
+		return a, err
+	}
+	defer response.Body.Close()
+	err = json.NewDecoder(response.Body).Decode(&a)
+	return a, err
 }
 
 // condition waits until a condition of a Cluster has a status.
@@ -241,10 +342,11 @@ func (f *fleet) condition(t *testing.T, cluster, condition, status string) {
 	f.becomes(t, rootCompute, "cluster/"+cluster, `.status.conditions[?(@.type=="`+condition+`")].status`, status)
 }
 
-// memory logs how much memory the pods of a component have.
+// memory logs how much memory the pods of a component have. It proves nothing, so it does not fail: the kubelet measures
+// a new pod after a while.
 func (f *fleet) memory(t *testing.T, cluster, namespace, prefix string) {
 	t.Helper()
-	node := f.on(cluster, "get", "nodes", "--output", "jsonpath={.items[0].metadata.name}").run(t.Context(), t).ok(t).stdout
+	node := f.on(cluster, "get", "nodes", "--output", "jsonpath={.items[0].metadata.name}").run(t.Context(), t).stdout
 	var summary struct {
 		Pods []struct {
 			PodRef     struct{ Name, Namespace string }
@@ -253,10 +355,12 @@ func (f *fleet) memory(t *testing.T, cluster, namespace, prefix string) {
 			}
 		}
 	}
-	r := f.on(cluster, "get", "--raw", "/api/v1/nodes/"+node+"/proxy/stats/summary").run(t.Context(), t).ok(t)
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &summary))
+	get := f.on(cluster, "get", "--raw", "/api/v1/nodes/"+node+"/proxy/stats/summary")
+	if err := get.run(t.Context(), t).decode(&summary); err != nil {
+		t.Log(err)
+	}
 	for _, p := range summary.Pods {
-		if p.PodRef.Namespace == namespace && strings.HasPrefix(p.PodRef.Name, prefix) {
+		if p.PodRef.Namespace == namespace && strings.HasPrefix(p.PodRef.Name, prefix) && len(p.Containers) > 0 {
 			m := p.Containers[0].Memory
 			t.Logf("memory of %s: %d MiB resident, %d MiB working set", p.PodRef.Name, m.RSSBytes>>20, m.WorkingSetBytes>>20)
 		}

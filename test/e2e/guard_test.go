@@ -5,9 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -25,7 +23,7 @@ import (
 // TestLocalGuard exports Deployments from a workspace on one shard to a workspace on another one. Without the policies
 // of package guard, kubectl apply loses a container. With them it is refused, and server-side apply loses nothing.
 func TestLocalGuard(t *testing.T) {
-	s := newLocal(t, "sharded", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))
+	s := newLocal(t, "sharded")
 	s.up(t)
 	createWorkspaces(t, s)
 	g := &guarded{setup: s, provider: s.status(t).URL + "/clusters/root:on-alpha", consumer: s.status(t).URL + "/clusters/root:on-beta"}
@@ -96,18 +94,20 @@ func (g *guarded) export(t *testing.T) {
 	require.NoError(t, err)
 	g.create(t, out.Schemas...)
 	g.create(t, out.Export)
-	g.run(t, g.consumer, binding, "create", "--filename", "-").ok(t)
-	g.run(t, g.consumer, "", "wait", "apibinding", "kubernetes", "--for=condition=Ready", "--timeout=1m").ok(t)
+	eventually(t.Context(), t, func() error { // the shard of the consumer sees the export some time after it was written
+		_, err := g.run(t, g.consumer, binding, "apply", "--server-side", "--filename", "-").output()
+		return err
+	})
+	g.run(t, g.consumer, "", "wait", "apibinding", "kubernetes", "--for=condition=Ready", "--timeout=3m").ok(t)
 
 	// The second negotiation reads what the first has written.
 	in.Export = &unstructured.Unstructured{}
 	eventually(t.Context(), t, func() error {
-		r := g.run(t, g.provider, "", "get", "apiexport", api.ExportWorkloads, "--output", "json").ok(t)
-		require.NoError(t, json.Unmarshal([]byte(r.stdout), in.Export))
-		if negotiate.Identity(in.Export) == "" {
-			return fmt.Errorf("the APIExport has no identity")
+		err := g.run(t, g.provider, "", "get", "apiexport", api.ExportWorkloads, "--output", "json").decode(in.Export)
+		if err == nil && negotiate.Identity(in.Export) == "" {
+			err = fmt.Errorf("the APIExport has no identity")
 		}
-		return nil
+		return err
 	})
 	read := &unstructured.Unstructured{}
 	r := g.run(t, g.provider, "", "get", "apiresourceschema", out.Schemas[0].GetName(), "--output", "json").ok(t)
@@ -157,17 +157,24 @@ func (g *guarded) loss(t *testing.T) {
 	require.Equal(t, "web=web:2//", g.containers(t, "lost"), "kcp has merged the items of lists: the policy %s is not needed for it", guard.PolicyPatches)
 }
 
+// refusedWith returns an error unless the command was refused with a message.
+func (r result) refusedWith(message string) error {
+	if r.code != 1 || !strings.Contains(r.stderr, message) {
+		return fmt.Errorf("%s: exit code %d, without %q: %s", r.line, r.code, message, r.stderr)
+	}
+	return nil
+}
+
 func (g *guarded) guard(t *testing.T) {
 	g.create(t, guard.Objects([]schema.GroupResource{{Group: "apps", Resource: "deployments"}})...)
 	g.run(t, g.consumer, manifest("web", "web:1"), "apply", "--filename", "-").ok(t)
-	for n := 2; ; n++ {
+	n := 2
+	eventually(t.Context(), t, func() error {
 		// The shard of the consumer sees the policies some time after they were written. Each try changes something.
-		if r := g.run(t, g.consumer, manifest("lost", fmt.Sprintf("web:%d", n+1)), "apply", "--filename", "-"); r.code != 0 {
-			r.refused(t, 1, "use kubectl apply --server-side")
-			break
-		}
-		require.Less(t, n, 200, "kubectl apply is not refused")
-	}
+		n++
+		r := g.run(t, g.consumer, manifest("lost", fmt.Sprintf("web:%d", n)), "apply", "--filename", "-")
+		return r.refusedWith("use kubectl apply --server-side")
+	})
 	g.run(t, g.consumer, manifest("web", "web:2"), "apply", "--filename", "-").refused(t, 1, "use kubectl apply --server-side")
 	g.run(t, g.consumer, "", "set", "image", "deployment/web", "web=web:2").refused(t, 1, "use kubectl apply --server-side")
 	g.run(t, g.consumer, "", "rollout", "restart", "deployment/web").refused(t, 1, "use kubectl apply --server-side")
@@ -179,6 +186,12 @@ func (g *guarded) guard(t *testing.T) {
 
 func (g *guarded) label(t *testing.T) {
 	const key = api.LabelCluster
+	n := 0
+	eventually(t.Context(), t, func() error { // as above: another policy may be seen later
+		n++
+		r := g.run(t, g.consumer, "", "label", "--overwrite", "deployment", "lost", fmt.Sprintf("%s=c%d", key, n))
+		return r.refusedWith("the label " + key + " cannot be changed")
+	})
 	g.run(t, g.consumer, "", "label", "deployment", "web", key+"=c1").ok(t)
 	g.run(t, g.consumer, "", "label", "deployment", "web", "other=x").ok(t)
 	g.run(t, g.consumer, "", "label", "--overwrite", "deployment", "web", key+"=c2").refused(t, 1, "the label "+key+" cannot be changed")
@@ -186,12 +199,15 @@ func (g *guarded) label(t *testing.T) {
 }
 
 func (g *guarded) semantics(t *testing.T) {
-	for replaced, message := range map[string][2]string{
-		"matchLabels: {app: web}": {"matchLabels: {app: other}", "spec.selector does not match the labels of spec.template"},
-		"replicas: 2":             {"replicas: -1", "spec.replicas must not be negative"},
+	for _, mistake := range []struct{ replaced, by, message string }{
+		{"matchLabels: {app: web}", "matchLabels: {app: other}", "spec.selector does not match the labels of spec.template"},
+		{"replicas: 2", "replicas: -1", "spec.replicas must not be negative"},
 	} {
-		bad := strings.Replace(manifest("bad", "web:1"), replaced, message[0], 1)
-		g.run(t, g.consumer, bad, "create", "--filename", "-").refused(t, 1, message[1])
+		bad := strings.Replace(manifest("bad", "web:1"), mistake.replaced, mistake.by, 1)
+		eventually(t.Context(), t, func() error {
+			return g.run(t, g.consumer, bad, "create", "--dry-run=server", "--filename", "-").refusedWith(mistake.message)
+		})
+		g.run(t, g.consumer, bad, "create", "--filename", "-").refused(t, 1, mistake.message)
 	}
 	moved := strings.ReplaceAll(manifest("web", "web:2"), "app: web", "app: other")
 	g.run(t, g.consumer, moved, "apply", "--server-side", "--force-conflicts", "--filename", "-").refused(t, 1, "spec.selector cannot be changed")
@@ -202,7 +218,7 @@ func (g *guarded) clusters(t *testing.T) {
 	crd, err := api.CRD()
 	require.NoError(t, err)
 	g.create(t, crd)
-	g.run(t, g.provider, "", "wait", "crd", crd.GetName(), "--for=condition=Established", "--timeout=1m").ok(t)
+	g.run(t, g.provider, "", "wait", "crd", crd.GetName(), "--for=condition=Established", "--timeout=3m").ok(t)
 	const text = "apiVersion: workloads.kcp.dev/v1alpha1\nkind: Cluster\nmetadata: {name: %s}\nspec: {%s}\n"
 	for _, tc := range []struct{ name, spec, problem string }{
 		{"a--b", "", "the name has at most 40"},

@@ -148,19 +148,27 @@ func (g *guide) openly(t *testing.T) []string {
 	return out
 }
 
-// virtualWorkspaces returns the URLs of the virtual workspaces of an APIExport, which shards publish for its providers,
-// and requires that an administrator can read all workspaces there.
-func (g *guide) virtualWorkspaces(t *testing.T) []string {
+// hasVirtualWorkspaces waits until an APIExport has these URLs of virtual workspaces, which shards publish for its
+// providers one after the other, and an administrator can read all workspaces there.
+func (g *guide) hasVirtualWorkspaces(t *testing.T, want ...string) {
 	t.Helper()
-	r := g.kubectl(t, "get", "apiexportendpointslice", "tenancy.kcp.io", "--output", "jsonpath={.status.endpoints[*].url}").ok(t)
-	urls := strings.Fields(r.stdout)
-	for _, u := range urls {
-		code, body := g.send(t, http.MethodGet, u+"/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces", request{certificate: true})
-		require.Equal(t, http.StatusOK, code, "%s: %s", u, body)
-		require.Contains(t, string(body), "WorkspaceList")
-	}
-	slices.Sort(urls)
-	return urls
+	eventually(t.Context(), t, func() error {
+		out, err := g.kubectl(t, "get", "apiexportendpointslice", "tenancy.kcp.io", "--output", "jsonpath={.status.endpoints[*].url}").output()
+		if err != nil {
+			return err
+		}
+		urls := strings.Fields(out)
+		if slices.Sort(urls); !slices.Equal(urls, want) {
+			return fmt.Errorf("the virtual workspaces are %v, not %v", urls, want)
+		}
+		for _, u := range urls {
+			code, body := g.send(t, http.MethodGet, u+"/clusters/*/apis/tenancy.kcp.io/v1alpha1/workspaces", request{certificate: true})
+			if code != http.StatusOK || !strings.Contains(string(body), "WorkspaceList") {
+				return fmt.Errorf("%s: HTTP %d: %s", u, code, body)
+			}
+		}
+		return nil
+	})
 }
 
 // access creates a workspace that a group of the issuer may use.
@@ -224,7 +232,7 @@ func TestClusterGuideDekker(t *testing.T) {
 		{"virtual workspaces are private", func(t *testing.T) {
 			g.connect(t, "--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root")
 			private := fmt.Sprintf(".%s.svc.cluster.local:6443/services/apiexport/root/tenancy.kcp.io", g.places[0].namespace)
-			require.Equal(t, []string{"https://" + g.name + "-root" + private, "https://" + g.name + "-shard-alpha" + private}, g.virtualWorkspaces(t))
+			g.hasVirtualWorkspaces(t, "https://"+g.name+"-root"+private, "https://"+g.name+"-shard-alpha"+private)
 		}},
 		{"users log in", func(t *testing.T) {
 			g.access(t)

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -40,10 +39,7 @@ func testLostMember(t *testing.T, s *setup, ephemeral bool) {
 	s.write(t, s.text)
 	s.up(t)
 	pod := s.name + "-etcd-root-1"
-	before := s.etcdMembers(t)
-	for _, m := range before {
-		require.True(t, m.Healthy, m)
-	}
+	before := s.allHealthy(t)
 	step(t, "a healthy member is not replaced", func(t *testing.T) {
 		s.etcd(t, "replace-member", pod, "--yes").refused(t, 1, pod, "kcpctl etcd members")
 	})
@@ -59,23 +55,21 @@ func testLostMember(t *testing.T, s *setup, ephemeral bool) {
 		}
 		c.kubectl("delete", "pod", pod, "--namespace", c.setup).run(t.Context(), t).ok(t)
 		eventually(t.Context(), t, func() error {
-			r := c.kubectl("get", "pod", pod, "--namespace", c.setup, "--ignore-not-found", "--output",
-				"jsonpath={.status.containerStatuses[0].state.waiting.reason}").run(t.Context(), t).ok(t) // it does not exist for a moment
-			if r.stdout != "CrashLoopBackOff" {
-				return fmt.Errorf("%s is not in a crash loop: %q", pod, r.stdout)
-			}
-			return nil
+			return c.crashes(t, pod)
 		})
-		lost := s.etcdMembers(t)
-		require.False(t, lost[1].Healthy)
-		require.True(t, lost[0].Healthy && lost[2].Healthy, lost)
+		eventually(t.Context(), t, func() error {
+			lost, err := s.tryEtcdMembers(t)
+			if err == nil && (lost[1].Healthy || !lost[0].Healthy || !lost[2].Healthy) {
+				err = fmt.Errorf("not only %s is unhealthy: %v", pod, lost)
+			}
+			return err
+		})
 		w.report(t)
 	})
 	step(t, "it is replaced", func(t *testing.T) {
 		t.Log(s.etcd(t, "replace-member", pod, "--yes").ok(t).quiet(t).stderr)
-		after := s.etcdMembers(t)
+		after := s.allHealthy(t)
 		for i, m := range after {
-			require.True(t, m.Healthy, m)
 			require.Equal(t, i == 1, m.ID != before[i].ID, "only the replaced member has another ID: %v", after)
 		}
 		w.report(t)
@@ -86,14 +80,7 @@ func testLostMember(t *testing.T, s *setup, ephemeral bool) {
 			return // it would lose its data
 		}
 		c.kubectl("delete", "pod", s.name+"-etcd-root-0", "--namespace", c.setup).run(t.Context(), t).ok(t)
-		eventually(t.Context(), t, func() error {
-			for _, m := range s.etcdMembers(t) {
-				if !m.Healthy {
-					return fmt.Errorf("%s: %s", m.Pod, m.Reason)
-				}
-			}
-			return nil
-		})
+		s.allHealthy(t)
 	})
 	w.stop()
 	w.report(t)
@@ -116,13 +103,41 @@ type etcdMember struct {
 	Healthy         bool
 }
 
-func (s *setup) etcdMembers(t *testing.T) []etcdMember {
+func (s *setup) tryEtcdMembers(t *testing.T) ([]etcdMember, error) {
 	t.Helper()
 	var out struct{ Items []etcdMember }
-	r := s.etcd(t, "members", "root", "--output", "json").ok(t)
-	require.NoError(t, json.Unmarshal([]byte(r.stdout), &out), r.stdout)
-	require.Len(t, out.Items, 3)
-	return out.Items
+	err := s.etcd(t, "members", "root", "--output", "json").decode(&out)
+	if err == nil && len(out.Items) != 3 {
+		err = fmt.Errorf("not three members: %v", out.Items)
+	}
+	return out.Items, err
+}
+
+// allHealthy waits until all members are healthy. One that does not answer in time is not.
+func (s *setup) allHealthy(t *testing.T) (all []etcdMember) {
+	t.Helper()
+	eventually(t.Context(), t, func() (err error) {
+		all, err = s.tryEtcdMembers(t)
+		for _, m := range all {
+			if err == nil && !m.Healthy {
+				err = fmt.Errorf("%s: %s", m.Pod, m.Reason)
+			}
+		}
+		return err
+	})
+	return all
+}
+
+// crashes returns an error unless a pod is in a crash loop. It does not exist for a moment after it was deleted.
+func (c *cluster) crashes(t *testing.T, pod string) error {
+	t.Helper()
+	get := c.kubectl("get", "pod", pod, "--namespace", c.namespace, "--ignore-not-found", "--output",
+		"jsonpath={.status.containerStatuses[0].state.waiting.reason}")
+	reason, err := get.run(t.Context(), t).output()
+	if err == nil && reason != "CrashLoopBackOff" {
+		err = fmt.Errorf("%s is not in a crash loop: %q", pod, reason)
+	}
+	return err
 }
 
 // writer creates objects continuously, and keeps the names of those whose creation was acknowledged.
@@ -195,8 +210,11 @@ func (w *writer) verify(t *testing.T) {
 	t.Helper()
 	client, err := w.load.connect("root")
 	require.NoError(t, err)
-	list, err := client.Resource(configMaps()).Namespace("default").List(t.Context(), metav1.ListOptions{})
-	require.NoError(t, err)
+	var list *unstructured.UnstructuredList
+	eventually(t.Context(), t, func() (err error) {
+		list, err = client.Resource(configMaps()).Namespace("default").List(t.Context(), metav1.ListOptions{})
+		return err
+	})
 	stored := map[string]string{}
 	for _, o := range list.Items {
 		stored[o.GetName()], _, _ = unstructured.NestedString(o.Object, "data", "of")

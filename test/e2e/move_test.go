@@ -57,7 +57,7 @@ func TestLocalMove(t *testing.T) {
 		return s.kcpctl(t, "move", slices.Concat(all, []string{"--to", "beta", "--recursive", flag})...).ok(t)
 	}
 	w := startWriters(t, s, names)
-	time.Sleep(5 * time.Second)
+	w.writeMore(t, 200)
 	step(t, "some move to beta", func(t *testing.T) {
 		began := time.Now()
 		move(t, "--yes")
@@ -76,7 +76,7 @@ func TestLocalMove(t *testing.T) {
 		t.Logf("%d workspaces moved in %s", strings.Count(planned, "\n")-1, time.Since(began).Round(time.Second))
 		require.Contains(t, s.kcpctl(t, "rebalance", "--dry-run").ok(t).stderr, "nothing moves: the shards are balanced")
 	})
-	time.Sleep(2 * time.Second)
+	w.writeMore(t, 50)
 	w.stop()
 	for _, name := range names {
 		w.check(t, name)

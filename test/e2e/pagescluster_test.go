@@ -2,10 +2,7 @@
 
 package e2e
 
-import (
-	"fmt"
-	"testing"
-)
+import "testing"
 
 // newClusterTypist has kcp on the cluster of E2E_KUBECONFIG, in a namespace of the test.
 func newClusterTypist(t *testing.T, example, name string) *typist {
@@ -38,12 +35,5 @@ func (p *typist) loseMember(t *testing.T, pod string) {
 	t.Helper()
 	c := p.runtime.(*cluster)
 	c.kubectl("delete", "pod", pod, "--namespace", c.namespace).run(t.Context(), t).ok(t)
-	eventually(t.Context(), t, func() error {
-		r := c.kubectl("get", "pod", pod, "--namespace", c.namespace, "--ignore-not-found", "--output",
-			"jsonpath={.status.containerStatuses[0].state.waiting.reason}").run(t.Context(), t).ok(t)
-		if r.stdout != "CrashLoopBackOff" {
-			return fmt.Errorf("%s is not in a crash loop: %q", pod, r.stdout)
-		}
-		return nil
-	})
+	eventually(t.Context(), t, func() error { return c.crashes(t, pod) })
 }

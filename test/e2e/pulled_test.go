@@ -53,10 +53,12 @@ func (w *workloads) pulled() {
 	w.renewed(second)
 	w.revoked("c2", "-syncer-c2", second)
 
-	for r, name := range map[schema.GroupVersionResource]string{deploymentGVR: "web", configMapGVR: "elsewhere"} {
-		require.NoError(w, w.in("root:team").Resource(r).Namespace("default").Delete(w.Context(), name, metav1.DeleteOptions{}))
+	for _, o := range []struct {
+		of   schema.GroupVersionResource
+		name string
+	}{{deploymentGVR, "web"}, {configMapGVR, "elsewhere"}, {configMapGVR, "web"}} {
+		require.NoError(w, w.in("root:team").Resource(o.of).Namespace("default").Delete(w.Context(), o.name, metav1.DeleteOptions{}))
 	}
-	require.NoError(w, w.in("root:team").Resource(configMapGVR).Namespace("default").Delete(w.Context(), "web", metav1.DeleteOptions{}))
 	w.eventually(func() error { return second.nothingIsLeft() })
 	w.sub(w.T, "cluster", "remove", "c2", "--yes").ok(w.T)
 	require.NotContains(w, w.ids(w.T), w.setup.name+"-syncer-c2")

@@ -89,7 +89,7 @@ func testShards(t *testing.T, s *setup) {
 		create.run(t.Context(), t).ok(t)
 		s.kubectl(t, "wait", "workspace", "on-gamma", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").ok(t)
 		s.kcpctl(t, "uncordon", "root").ok(t)
-		s.kubectl(t, "--server", s.status(t).URL+"/clusters/root:on-gamma", "create", "configmap", "data", "--from-literal=shard=gamma").ok(t)
+		s.creates(t, inWorkspace("gamma"), "configmap", "data", "--from-literal=shard=gamma")
 		s.kcpctl(t, "remove-shard", "gamma", "--yes").refused(t, 1, "shard/gamma", "root:on-gamma", "--drain")
 		require.NotContains(t, s.shard(t, "gamma").Annotations, "experimental.core.kcp.io/unschedulable", "it is not cordoned")
 		s.kcpctl(t, "remove-shard", "root", "--yes").refused(t, 2, "root shard", "kcpctl down")

@@ -3,9 +3,6 @@
 package e2e
 
 import (
-	"encoding/json"
-	"math/rand/v2"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -14,21 +11,25 @@ import (
 
 // TestTenants brings up the workspaces of a setup file, changes them by hand and in the file, and removes them.
 func TestTenants(t *testing.T) {
-	s := newLocal(t, "tenants", "--base-port", strconv.Itoa(30000+100*rand.IntN(20)), "--plain")
+	s := newLocal(t, "tenants", "--plain")
 	s.up(t)
 	inWorkspace := func(path string, args ...string) result {
 		return s.kubectl(t, append([]string{"--server", s.status(t).URL + "/clusters/" + path}, args...)...)
 	}
-	for name, shard := range map[string]string{"team-a": "beta", "team-b": "alpha"} {
+	for _, team := range [][2]string{{"team-a", "beta"}, {"team-b", "alpha"}} {
 		var w workspace
-		r := inWorkspace("root:teams", "get", "workspace", name, "--output", "json").ok(t)
-		require.NoError(t, json.Unmarshal([]byte(r.stdout), &w))
-		require.Equal(t, shard, w.Metadata.Annotations["core.kcp.io/shard"], name)
+		eventually(t.Context(), t, func() error {
+			return inWorkspace("root:teams", "get", "workspace", team[0], "--output", "json").decode(&w)
+		})
+		require.Equal(t, team[1], w.Metadata.Annotations["core.kcp.io/shard"], team[0])
 	}
 	alice := []string{"--user", "alice", "--workspace", "root:teams:team-a"}
-	s.kubectlAs(t, alice, "create", "configmap", "mine").ok(t)
+	s.creates(t, alice, "configmap", "mine")
 	require.NotZero(t, s.kubectlAs(t, []string{"--user", "alice", "--workspace", "root:teams:team-b"}, "get", "configmaps").code)
-	inWorkspace("root:teams:team-a", "get", "cachedresources").ok(t)
+	eventually(t.Context(), t, func() error {
+		_, err := inWorkspace("root:teams:team-a", "get", "cachedresources").output()
+		return err
+	})
 
 	before := s.written(t)
 	require.Contains(t, s.up(t).stderr, "is up to date: 0 changes")
@@ -78,6 +79,6 @@ func TestTenants(t *testing.T) {
 	// down keeps the data of kcp, and the next up continues with it.
 	s.kcpctl(t, "down", "--yes").ok(t)
 	s.up(t)
-	s.kubectlAs(t, alice, "get", "configmap", "mine").ok(t)
+	eventually(t.Context(), t, func() error { _, err := s.kubectlAs(t, alice, "get", "configmap", "mine").output(); return err })
 	require.Empty(t, s.kcpctl(t, "diff").ok(t).stdout)
 }

@@ -5,10 +5,8 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,7 +59,7 @@ spec:
 // the physical cluster. Users deploy to it from a workspace on the other shard.
 func TestLocalWorkloads(t *testing.T) {
 	w := newWorkloads(t)
-	require.NoError(t, w.isReady("True", "Ready"))
+	w.eventually(func() error { return w.isReady("True", "Ready") })
 	require.Empty(t, w.kcpctl(t, "diff").stdout)
 	status := w.kcpctl(t, "status").ok(t).stdout
 	for _, id := range []string{"workloads/controller", "cluster/c1", "workspace/root:team"} {
@@ -98,7 +96,7 @@ data: {a: b}`)
 	require.Empty(t, accounts.Items, "the account of the syncer is removed")
 
 	w.up(t)
-	require.NoError(t, w.isReady("True", "Ready"))
+	w.eventually(func() error { return w.isReady("True", "Ready") })
 	stopped := time.Now()
 	require.NoError(t, w.server.Stop())
 	w.eventually(func() error { return w.isReady("False", "Unreachable") })
@@ -124,8 +122,7 @@ func (w *workloads) scheduled() {
 	})
 	w.apply("root:team", configMapGVR, `{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: default}, data: {a: b}}`)
 	w.eventually(func() error { _, err := w.below(configMapGVR); return err })
-	_, err := w.get("root:team", deploymentGVR, "default", "web--c1")
-	require.NoError(w, err)
+	w.eventually(func() error { _, err := w.get("root:team", deploymentGVR, "default", "web--c1"); return err })
 	w.statusComesUp(below)
 	require.NoError(w, w.in("root:team").Resource(deploymentGVR).Namespace("default").Delete(w.Context(), "web", metav1.DeleteOptions{}))
 	w.eventually(func() error {
@@ -143,7 +140,7 @@ func newWorkloads(t *testing.T) *workloads {
 	server, err := apiserver.Start(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = server.Stop() })
-	s := newLocal(t, "workloads", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))
+	s := newLocal(t, "workloads")
 	w := &workloads{T: t, setup: s, server: server}
 	file, err := w.server.Kubeconfig(apiserver.Admin)
 	require.NoError(t, err)

@@ -47,12 +47,14 @@ func TestLocalWorkloadsChaos(t *testing.T) {
 // twoControllers starts another controller by mistake: it waits for the first, and continues its work when that is
 // killed.
 func (c *chaos) twoControllers() {
-	leader := func() string {
-		lease, err := c.get("root:compute", heartbeat.Leases, "default", topology.ControllerLease)
-		if err != nil {
-			return err.Error()
-		}
-		holder, _, _ := unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+	leader := func() (holder string) {
+		c.eventually(func() error {
+			lease, err := c.get("root:compute", heartbeat.Leases, "default", topology.ControllerLease)
+			if err == nil {
+				holder, _, _ = unstructured.NestedString(lease.Object, "spec", "holderIdentity")
+			}
+			return err
+		})
 		return holder
 	}
 	first := leader()
@@ -68,11 +70,11 @@ func (c *chaos) twoControllers() {
 		}
 		return nil
 	})
-	c.change(c.in("root:team-1"), "root:team-1", "web-0", false)
+	c.change(c.in("root:team-1"), "root:team-1", "web-0", chaosReplicas+1) // more than it has
 	c.eventually(c.exact)
 	_ = second.Process.Kill()
 	c.up(c.T)
-	c.change(c.in("root:team-1"), "root:team-1", "web-1", false)
+	c.change(c.in("root:team-1"), "root:team-1", "web-1", chaosReplicas+1)
 	c.eventually(c.exact)
 }
 
@@ -222,7 +224,7 @@ func (c *chaos) removeAll() {
 			}
 		}
 	}
-	for name := range c.clusters {
+	for _, name := range []string{"c1", "c2"} {
 		c.eventually(func() error { return c.inCluster(name, nil) })
 	}
 }

@@ -32,6 +32,9 @@ import (
 const (
 	chaosWorkspaces = 10
 	chaosObjects    = 10 // Deployments in each workspace, and as many ConfigMaps
+	chaosReplicas   = 6  // at most, of a Deployment
+	// chaosSeed decides what users do.
+	chaosSeed = 1
 )
 
 const chaosSetup = `apiVersion: kcpctl.dev/v1alpha1
@@ -81,7 +84,8 @@ func (c *chaos) kills(shard string) {
 	c.killed("the controller", func() { c.kill("controller"); c.pause(); c.up(c.T) })
 	c.killed("the syncer", func() { c.killSyncer(); c.pause(); c.startSyncer() })
 	c.killed("a shard", func() { c.kill(shard); c.pause(); c.up(c.T) })
-	for name, p := range c.clusters {
+	for _, name := range []string{"c1", "c2"} {
+		p := c.clusters[name]
 		c.killed("the API server of "+name, func() {
 			require.NoError(c, p.server.Kill())
 			c.pause()
@@ -96,7 +100,7 @@ func newChaos(t *testing.T) *chaos {
 	for _, name := range []string{"c1", "c2"} {
 		c.clusters[name] = newPhysical(t)
 	}
-	s := newLocal(t, "workloads", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))
+	s := newLocal(t, "workloads")
 	s.text = fmt.Sprintf(chaosSetup, s.name, c.clusters["c1"].kubeconfig, c.clusters["c2"].kubeconfig)
 	for i := range chaosWorkspaces {
 		s.text += fmt.Sprintf("  - {name: team-%d, type: \"root:compute:workload\", selector: {name: %s}}\n", i, []string{"root", "alpha", "beta"}[i%3])
@@ -201,23 +205,28 @@ func (c *chaos) killed(what string, f func()) {
 	c.pause()
 }
 
-// use lets users write until the returned function is called. Each workspace has one user, who repeats what fails.
+// use lets users write until the returned function is called. Each workspace has one user, who repeats what fails. Users
+// do the same in every run, but what else happens meanwhile differs.
 func (c *chaos) use() (stop func()) {
 	var work sync.WaitGroup
 	done := make(chan struct{})
+	c.Logf("users have the seed %d, and the number of their workspace", chaosSeed)
 	for i := range chaosWorkspaces {
 		workspace := fmt.Sprintf("root:team-%d", i)
-		client := c.in(workspace)
+		client, random := c.in(workspace), rand.New(rand.NewPCG(chaosSeed, uint64(i)))
 		work.Go(func() {
 			for n := 0; ; n++ {
 				// Each object is created once; when all are there, any is scaled, or deleted and created again.
 				k := n
 				if n >= chaosObjects {
-					k = rand.IntN(chaosObjects)
+					k = random.IntN(chaosObjects)
 				}
-				name := fmt.Sprintf("web-%d", k)
-				c.change(client, workspace, name, n >= chaosObjects && rand.IntN(4) == 0)
-				if rand.IntN(4) == 0 {
+				name, replicas := fmt.Sprintf("web-%d", k), int64(1+random.IntN(chaosReplicas))
+				if n >= chaosObjects && random.IntN(4) == 0 {
+					replicas = 0
+				}
+				c.change(client, workspace, name, replicas)
+				if random.IntN(4) == 0 {
 					c.tamper(client, name)
 				}
 				select {
@@ -225,7 +234,7 @@ func (c *chaos) use() (stop func()) {
 					if n >= chaosObjects {
 						return
 					}
-				case <-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond):
+				case <-time.After(time.Duration(random.IntN(1000)) * time.Millisecond):
 				}
 			}
 		})
@@ -238,10 +247,11 @@ func (c *chaos) use() (stop func()) {
 	}
 }
 
-// change creates or scales a Deployment with its ConfigMap, or deletes them. It returns when kcp has accepted that.
-func (c *chaos) change(client dynamic.Interface, workspace, name string, remove bool) {
+// change creates or scales a Deployment with its ConfigMap, or deletes them if it is to have no replicas. It returns when
+// kcp has accepted that.
+func (c *chaos) change(client dynamic.Interface, workspace, name string, replicas int64) {
 	at := [2]string{workspace, name}
-	if remove {
+	if replicas == 0 {
 		for _, r := range []dynamic.NamespaceableResourceInterface{client.Resource(deploymentGVR), client.Resource(configMapGVR)} {
 			c.insist(func() error {
 				err := r.Namespace("default").Delete(c.Context(), name, metav1.DeleteOptions{})
@@ -254,7 +264,6 @@ func (c *chaos) change(client dynamic.Interface, workspace, name string, remove 
 		c.set(at, 0)
 		return
 	}
-	replicas := int64(1 + rand.IntN(6))
 	config := newObject("v1", "ConfigMap", name, map[string]any{"data": map[string]any{"replicas": strconv.FormatInt(replicas, 10)}})
 	web := newObject("apps/v1", "Deployment", name, map[string]any{"spec": map[string]any{
 		"replicas": replicas, "selector": map[string]any{"matchLabels": map[string]any{"app": name}},
@@ -278,8 +287,12 @@ func (c *chaos) change(client dynamic.Interface, workspace, name string, remove 
 
 // tamper changes a leaf of a Deployment and one of its ConfigMap, if there are, as a user should not.
 func (c *chaos) tamper(client dynamic.Interface, name string) {
-	for r, patch := range map[schema.GroupVersionResource]string{deploymentGVR: `{"spec":{"replicas":50}}`, configMapGVR: `{"data":{"replicas":"50"}}`} {
-		_, err := client.Resource(r).Namespace("default").Patch(c.Context(), api.LeafName(name, "c1"), types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "e2e"})
+	for _, o := range []struct {
+		of    schema.GroupVersionResource
+		patch string
+	}{{deploymentGVR, `{"spec":{"replicas":50}}`}, {configMapGVR, `{"data":{"replicas":"50"}}`}} {
+		_, err := client.Resource(o.of).Namespace("default").Patch(c.Context(), api.LeafName(name, "c1"), types.MergePatchType,
+			[]byte(o.patch), metav1.PatchOptions{FieldManager: "e2e"})
 		if err == nil {
 			c.mu.Lock()
 			c.tampered++

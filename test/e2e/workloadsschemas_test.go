@@ -5,10 +5,8 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -54,11 +52,11 @@ const color = ", color: {type: string}"
 // differ, and changes the published schemas with kcpctl.
 func TestLocalWorkloadsSchemas(t *testing.T) {
 	c1, c2, c3 := newPhysical(t), newPhysical(t), newPhysical(t)
-	s := newLocal(t, "workloads", "--base-port", strconv.Itoa(10000+100*rand.IntN(200)))
+	s := newLocal(t, "workloads")
 	w := &workloads{T: t, setup: s}
-	for p, fields := range map[*physical]string{c1: color, c2: "", c3: ""} {
-		p.define(w, fields)
-	}
+	c1.define(w, color)
+	c2.define(w, "")
+	c3.define(w, "")
 	s.text = fmt.Sprintf(schemasSetup, s.name, c1.kubeconfig)
 	s.write(t, s.text)
 	s.up(t)
@@ -76,10 +74,9 @@ func TestLocalWorkloadsSchemas(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, s.kcpctl(t, "diff").stdout)
 
-	for workspace, names := range map[string][]string{"root:team": {"red", "blue"}, "root:shop": {"green"}} {
-		for _, name := range names {
-			w.apply(workspace, widgetGVR, fmt.Sprintf("{apiVersion: example.com/v1, kind: Widget, metadata: {name: %s, namespace: default, annotations: {workloads.kcp.dev/spread: Single}}, spec: {size: 1, color: %[1]s}}", name))
-		}
+	for _, o := range []struct{ workspace, name string }{{"root:team", "red"}, {"root:team", "blue"}, {"root:shop", "green"}} {
+		w.apply(o.workspace, widgetGVR, fmt.Sprintf("{apiVersion: example.com/v1, kind: Widget, metadata: {name: %s, namespace: default, "+
+			"annotations: {workloads.kcp.dev/spread: Single}}, spec: {size: 1, color: %[1]s}}", o.name))
 	}
 	w.eventually(func() error { return c1.widgets(t.Context(), "blue", "green", "red") })
 
@@ -88,24 +85,19 @@ func TestLocalWorkloadsSchemas(t *testing.T) {
 		require.Contains(t, added.stderr, "it cannot serve widgets.example.com: spec.color: the field is missing")
 		require.Contains(t, s.sub(t, "workloads", "apis").ok(t).stdout, "spec.color: the field is missing")
 		require.Regexp(t, `widgets.example.com +c2 +--narrow c2 +spec.color +the field is missing`, s.sub(t, "workloads", "negotiate").ok(t).stdout)
-		require.Equal(t, "red", w.color("root:team", "red"), "the published schema is not narrowed by itself")
+		require.NoError(t, w.hasColor("root:team", "red", "red"), "the published schema is not narrowed by itself")
 	})
 	step(t, "the schema becomes narrower on request", func(t *testing.T) {
 		refused := s.sub(t, "workloads", "negotiate", "--narrow", "c2")
 		require.Equal(t, 2, refused.code, refused.stderr)
 		require.Contains(t, refused.stderr, "The fields of 3 objects in 2 workspaces are dropped at the next write, or it is refused.")
-		require.Equal(t, "red", w.color("root:team", "red"))
+		require.NoError(t, w.hasColor("root:team", "red", "red"))
 		narrowed := s.sub(t, "workloads", "negotiate", "--narrow", "c2", "--yes").ok(t)
 		require.Regexp(t, `widgets.example.com +spec.color +the field is missing +3 +root:team \(2\), root:shop \(1\)`, narrowed.stdout)
 		require.Contains(t, narrowed.stderr, `the published schema of widgets.example.com permits cluster "c2" to serve it.`)
 		w.eventually(func() error { return w.serves("c2", "widgets.example.com") })
 		require.Contains(t, s.sub(t, "workloads", "negotiate", "--narrow", "c2", "--yes").ok(t).stderr, "nothing changes")
-		w.eventually(func() error { // kcp serves the other schema
-			if c := w.color("root:team", "red"); c != "" {
-				return fmt.Errorf("the color is %q", c)
-			}
-			return nil
-		})
+		w.eventually(func() error { return w.hasColor("root:team", "red", "") }) // kcp serves the other schema
 	})
 	step(t, "the schema becomes wider on request", func(t *testing.T) {
 		refused := s.sub(t, "workloads", "negotiate", "--widen", "--yes")
@@ -119,12 +111,7 @@ func TestLocalWorkloadsSchemas(t *testing.T) {
 			return nil
 		})
 		w.apply("root:team", widgetGVR, "{apiVersion: example.com/v1, kind: Widget, metadata: {name: red, namespace: default}, spec: {color: again}}")
-		w.eventually(func() error {
-			if c := w.color("root:team", "red"); c != "again" {
-				return fmt.Errorf("the color is %q", c)
-			}
-			return nil
-		})
+		w.eventually(func() error { return w.hasColor("root:team", "red", "again") })
 	})
 	step(t, "what a removed cluster serves is forgotten", func(t *testing.T) {
 		s.sub(t, "cluster", "remove", "c2", "--yes").ok(t)
@@ -148,7 +135,7 @@ func TestLocalWorkloadsSchemas(t *testing.T) {
 		require.Regexp(t, `c3 +True +<none> +False \(Cordoned\)`, s.sub(t, "cluster", "list").ok(t).stdout)
 		s.sub(t, "cluster", "uncordon", "c3").ok(t)
 	})
-	for _, c := range s.check(t).Results {
+	for _, c := range s.check(t, "--wait", "1m").Results {
 		require.NotEqual(t, "fail", c.Status, "%+v", c)
 		if strings.HasPrefix(c.ID, "KCP15") {
 			require.Equal(t, "ok", c.Status, "%+v", c)
@@ -185,13 +172,16 @@ func (p *physical) widgets(ctx context.Context, want ...string) error {
 	return nil
 }
 
-// color returns the color of a widget.
-func (w *workloads) color(workspace, name string) string {
-	w.Helper()
+// hasColor returns an error unless a widget has a color.
+func (w *workloads) hasColor(workspace, name, want string) error {
 	o, err := w.get(workspace, widgetGVR, "default", name)
-	require.NoError(w, err)
-	c, _, _ := unstructured.NestedString(o.Object, "spec", "color")
-	return c
+	if err != nil {
+		return err
+	}
+	if c, _, _ := unstructured.NestedString(o.Object, "spec", "color"); c != want {
+		return fmt.Errorf("the color of %s is %q, not %q", name, c, want)
+	}
+	return nil
 }
 
 // serves fails unless a cluster can serve an API.

@@ -95,9 +95,9 @@ func running(component string) *regexp.Regexp {
 func (c *cuts) nodes(t *testing.T) {
 	cut(t, betweenNodes)
 	read := []string{"--request-timeout=20s", "get", "configmap", "data", "--output", "jsonpath={.data.shard}"}
-	require.NoError(t, c.reads(t, "beta", asEdge("root:on-beta"), read...))
+	eventually(t.Context(), t, func() error { return c.reads(t, "beta", asEdge("root:on-beta"), read...) })
 	for _, shard := range []string{"root", "alpha"} {
-		require.NoError(t, c.reads(t, shard, asMain("root:on-"+shard), read...))
+		eventually(t.Context(), t, func() error { return c.reads(t, shard, asMain("root:on-"+shard), read...) })
 	}
 	require.Error(t, c.reads(t, "beta", asMain("root:on-beta"), read...))
 	r := c.kcpctl(t, "check")

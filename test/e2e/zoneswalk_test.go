@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -78,7 +77,7 @@ func newZones(t *testing.T, version string) (*setup, *zones) {
 func (z *zones) text(t *testing.T, version string) string {
 	t.Helper()
 	eu, us := z.places[home], z.places["us"]
-	z.port = 30000 + rand.IntN(2700)
+	z.port = zonesPort
 	return fmt.Sprintf(zonesSetup, z.setup, version, eu.kubeconfig, us.kubeconfig, eu.address(t), us.address(t),
 		z.port, z.port+1, z.port+2, z.port+3, z.oidc(t, us.address(t)))
 }
@@ -191,8 +190,7 @@ func (z *zones) addShard(t *testing.T, s *setup) {
 
 func upgradeEverywhere(t *testing.T, s *setup) {
 	s.kcpctl(t, "upgrade", newerRelease, "--parallel", "3").ok(t).quiet(t)
-	for _, c := range s.status(t).Components {
-		require.True(t, c.Ready, c)
+	for _, c := range s.becomesReady(t).Components {
 		require.Equal(t, newerRelease, c.Version, c)
 	}
 	raw, err := os.ReadFile(s.file)
