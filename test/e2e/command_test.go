@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,9 +21,11 @@ import (
 )
 
 const (
-	// patience is the time limit of a command, and of everything that tests wait for.
-	patience = 8 * time.Minute
-	pause    = 200 * time.Millisecond
+	// patience is the time limit of a command: the slowest up takes about a minute on two cores.
+	patience = 6 * time.Minute
+	// waitPatience is the time limit of everything else that tests wait for.
+	waitPatience = 4 * time.Minute
+	pause        = 200 * time.Millisecond
 )
 
 // command is a program that a test runs. It inherits the environment of the test, except the variables that configure
@@ -97,10 +100,10 @@ func (r result) changed(t *testing.T, n int) {
 	require.Regexp(t, fmt.Sprintf(`(^|[^0-9])%d changes?\b`, n), r.stderr, r.line)
 }
 
-// eventually retries something until it succeeds. It fails the test after patience.
+// eventually retries something until it succeeds. It fails the test after waitPatience.
 func eventually(ctx context.Context, t *testing.T, try func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitPatience)
 	defer cancel()
 	for {
 		err := try()
@@ -113,6 +116,20 @@ func eventually(ctx context.Context, t *testing.T, try func() error) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// node and machine are the places where tests run kcp, one test at a time in each: that is what two cores bear. Two
+// setups that start on this machine at once could also choose the same ports: each has its own state directory.
+var node, machine sync.Mutex
+
+// beside runs a test beside those of the other place.
+func beside(t *testing.T, place *sync.Mutex) {
+	t.Helper()
+	t.Parallel()
+	began := time.Now()
+	place.Lock()
+	t.Cleanup(place.Unlock)
+	t.Logf("other tests took the first %.0fs", time.Since(began).Seconds())
 }
 
 // step runs a part of a test. If it fails, the parts after it are skipped.

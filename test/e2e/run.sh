@@ -68,5 +68,10 @@ E2E_KCP_BIN_DIR="$(realpath "$E2E_KCP_BIN_DIR")"
 E2E_KCP_OLDER_BIN_DIR="$(realpath "$E2E_KCP_OLDER_BIN_DIR")"
 export E2E_AGENT_BIN_DIR E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR E2E_KCP_OLDER_BIN_DIR PATH
 
+# The tests of pods mostly wait, so they run beside those that run kcp. Of these, tests of one place wait for each other.
+timeout=30m
+if [[ "${TAGS:-}" == *long* ]]; then
+	timeout=120m
+fi
 say "test $E2E_KCPCTL with $E2E_KUBECONFIG and $E2E_KCP_BIN_DIR"
-go test -tags "${TAGS:-e2e}" -count=1 -v -p 1 -timeout 120m "$@" ./internal/runtime/kube ./test/e2e
+go test -tags "${TAGS:-e2e}" -count=1 -v -p 2 -parallel 8 -timeout "$timeout" "$@" ./internal/runtime/kube ./test/e2e
