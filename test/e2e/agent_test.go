@@ -21,7 +21,7 @@ spec: {size: 3}
 // TestLocalAgent runs the example of an agent with another shard: users create Widgets in a workspace on beta, and get
 // their status and their Secret back.
 func TestLocalAgent(t *testing.T) {
-	beside(t, &machine)
+	onMachine(t)
 	s := newLocal(t, "agent")
 	s.env = append(s.env, "PATH="+given(t, "E2E_AGENT_BIN_DIR")+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	s.text = strings.Replace(s.text, "  - name: team-a", "  - {name: team-a, selector: {name: beta}}\n  shards: [{name: beta}]", 1)

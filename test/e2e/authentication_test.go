@@ -57,7 +57,7 @@ spec:
 // TestLocalAuthentication compares front-proxies of one kcp: the tokens of an issuer are valid only at those that have
 // it, and its users reach a shard with their own name and groups.
 func TestLocalAuthentication(t *testing.T) {
-	beside(t, &machine)
+	onMachine(t)
 	a := newAuthenticated(t)
 	for _, part := range []struct {
 		name string

@@ -118,18 +118,18 @@ func eventually(ctx context.Context, t *testing.T, try func() error) {
 	}
 }
 
-// node and machine are the places where tests run kcp, one test at a time in each: that is what two cores bear. Two
-// setups that start on this machine at once could also choose the same ports: each has its own state directory.
-var node, machine sync.Mutex
+// machine is held by the test that runs kcp on this machine. Two setups that start at once could choose the same ports:
+// each has its own state directory. One here and one on a node are also what two cores bear.
+var machine sync.Mutex
 
-// beside runs a test beside those of the other place.
-func beside(t *testing.T, place *sync.Mutex) {
+// onMachine runs a test that runs kcp on this machine beside those on the node.
+func onMachine(t *testing.T) {
 	t.Helper()
 	t.Parallel()
 	began := time.Now()
-	place.Lock()
-	t.Cleanup(place.Unlock)
-	t.Logf("other tests took the first %.0fs", time.Since(began).Seconds())
+	machine.Lock()
+	t.Cleanup(machine.Unlock)
+	t.Logf("other tests on this machine took the first %.0fs", time.Since(began).Seconds())
 }
 
 // step runs a part of a test. If it fails, the parts after it are skipped.

@@ -14,11 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// missesImage brings up a setup with an image that does not exist, which the next up corrects. While that run waits, a
-// second run must be refused. It is the image of one component: the others run when it is corrected.
+// missesImage brings up a setup whose image does not exist. While that run waits, a second run must be refused.
 func missesImage(t *testing.T, s *setup) {
-	s.edit(t, "\nspec:\n", "\nspec:\n  rootShard: {image: {tag: no-such-tag}}\n")
-	defer s.write(t, s.text)
+	s.write(t, s.text+"spec: {image: {tag: no-such-tag}}\n")
 	up := s.command("up")
 	cmd, cancel := up.prepare(t.Context())
 	defer cancel()

@@ -22,7 +22,7 @@ import (
 
 // TestLocalSharded runs examples/sharded.yaml through its life cycle.
 func TestLocalSharded(t *testing.T) {
-	beside(t, &machine)
+	onMachine(t)
 	s := newLocal(t, "sharded")
 	s.lives(t, begins(), goesOn())
 }

@@ -124,12 +124,27 @@ func silentServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// TestClusterMinimal runs examples/minimal.yaml with an image that does not exist, and corrects it. It mostly waits for
+// the image, so it runs while TestClusterLife has kcp on the node.
+func TestClusterMinimal(t *testing.T) {
+	t.Parallel()
+	s := newCluster(t, "minimal")
+	step(t, "an image that does not exist", func(t *testing.T) { missesImage(t, s) })
+	step(t, "the corrected file", func(t *testing.T) {
+		s.write(t, s.text)
+		require.Contains(t, s.up(t).stderr, "canary done")
+		isReady(t, s)
+		changesNothing(t, s)
+	})
+	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
+}
+
 // TestClusterLife runs examples/sharded.yaml through its life cycle, through mistakes that show only while it runs, and
 // through their repair.
 func TestClusterLife(t *testing.T) {
-	beside(t, &node)
+	t.Parallel()
 	s := newCluster(t, "sharded")
-	s.lives(t, []part{{"an image that does not exist", missesImage}}, begins(), refuses(), goesOn())
+	s.lives(t, begins(), refuses(), goesOn())
 }
 
 // refuses are the parts in which up refuses to change a running setup, and succeeds with the flags that it names.
