@@ -19,8 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func TestClusterSharded(t *testing.T) { testSharded(t, newCluster(t, "sharded")) }
-
 // cluster runs a setup on the cluster of E2E_KUBECONFIG, in a namespace with the name of the setup.
 type cluster struct {
 	setup, namespace, kubeconfig, home string
@@ -54,11 +52,14 @@ func (c *cluster) kubectl(args ...string) command {
 	return command{name: "kubectl", args: append([]string{"--kubeconfig", c.kubeconfig}, args...)}
 }
 
-// list returns the objects of some resources. A resource that no longer exists is not an error.
-func (c *cluster) list(ctx context.Context, t *testing.T, args ...string) []unstructured.Unstructured {
+// list returns the objects of some resources. A resource that no longer exists is not an error. Neither is an API
+// server that does not answer for a moment.
+func (c *cluster) list(ctx context.Context, t *testing.T, args ...string) (all []unstructured.Unstructured) {
 	t.Helper()
-	all, err := c.tryList(ctx, t, args...)
-	require.NoError(t, err)
+	eventually(ctx, t, func() (err error) {
+		all, err = c.tryList(ctx, t, args...)
+		return err
+	})
 	return all
 }
 
@@ -80,8 +81,13 @@ func (c *cluster) objects(ctx context.Context, t *testing.T) []unstructured.Unst
 	t.Helper()
 	var all []unstructured.Unstructured
 	eventually(ctx, t, func() (err error) { // a resource may be removed in between
-		resources := strings.Fields(c.kubectl("api-resources", "--namespaced", "--verbs=list", "--output=name").run(ctx, t).ok(t).stdout)
-		resources = slices.DeleteFunc(resources, func(r string) bool { return strings.HasPrefix(r, "events") || r == "endpoints" })
+		r := c.kubectl("api-resources", "--namespaced", "--verbs=list", "--output=name").run(ctx, t)
+		if r.code != 0 {
+			return fmt.Errorf("%s: %s", r.line, r.stderr)
+		}
+		resources := slices.DeleteFunc(strings.Fields(r.stdout), func(r string) bool {
+			return strings.HasPrefix(r, "events") || r == "endpoints"
+		})
 		all, err = c.tryList(ctx, t, strings.Join(resources, ","), "--namespace", c.namespace)
 		return err
 	})

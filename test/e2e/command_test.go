@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,9 +21,11 @@ import (
 )
 
 const (
-	// patience is the time limit of a command, and of everything that tests wait for.
-	patience = 8 * time.Minute
-	pause    = 200 * time.Millisecond
+	// patience is the time limit of a command: the slowest up takes about a minute on two cores.
+	patience = 6 * time.Minute
+	// waitPatience is the time limit of everything else that tests wait for.
+	waitPatience = 4 * time.Minute
+	pause        = 200 * time.Millisecond
 )
 
 // command is a program that a test runs. It inherits the environment of the test, except the variables that configure
@@ -97,10 +100,10 @@ func (r result) changed(t *testing.T, n int) {
 	require.Regexp(t, fmt.Sprintf(`(^|[^0-9])%d changes?\b`, n), r.stderr, r.line)
 }
 
-// eventually retries something until it succeeds. It fails the test after patience.
+// eventually retries something until it succeeds. It fails the test after waitPatience.
 func eventually(ctx context.Context, t *testing.T, try func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, waitPatience)
 	defer cancel()
 	for {
 		err := try()
@@ -113,6 +116,20 @@ func eventually(ctx context.Context, t *testing.T, try func() error) {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// machine is held by the test that runs kcp on this machine. Two setups that start at once could choose the same ports:
+// each has its own state directory. One here and one on a node are also what two cores bear.
+var machine sync.Mutex
+
+// onMachine runs a test that runs kcp on this machine beside those on the node.
+func onMachine(t *testing.T) {
+	t.Helper()
+	t.Parallel()
+	began := time.Now()
+	machine.Lock()
+	t.Cleanup(machine.Unlock)
+	t.Logf("other tests on this machine took the first %.0fs", time.Since(began).Seconds())
 }
 
 // step runs a part of a test. If it fails, the parts after it are skipped.

@@ -8,12 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,9 +20,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestLocalSharded uses a base port that other setups on this machine are unlikely to use.
+// TestLocalSharded runs examples/sharded.yaml through its life cycle.
 func TestLocalSharded(t *testing.T) {
-	testSharded(t, newLocal(t, "sharded", "--base-port", strconv.Itoa(10000+100*rand.IntN(200))))
+	onMachine(t)
+	s := newLocal(t, "sharded")
+	s.lives(t, begins(), goesOn())
 }
 
 // local runs a setup as processes of this machine.
@@ -105,6 +105,9 @@ func (l *local) running(t *testing.T) map[string]instance {
 			Start string
 		}
 		raw, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it has just ended
+		}
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(raw, &p))
 		if slices.Contains(l.processes(t), p.PID) {

@@ -4,10 +4,8 @@ package e2e
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
@@ -48,7 +46,6 @@ func newTypist(t *testing.T, s *setup, env ...string) *typist {
 func newLocalTypist(t *testing.T, example, name string, env ...string) *typist {
 	t.Helper()
 	s := newLocalNamed(t, example, name)
-	s.env = append(s.env, "KCPCTL_BASE_PORT="+strconv.Itoa(10000+100*rand.IntN(200)))
 	return newTypist(t, s, append([]string{
 		"KUBECONFIG=" + filepath.Join(filepath.Dir(s.file), "kubeconfig"), // pages add contexts
 		"KCPCTL_KCP_BIN_DIR=" + given(t, "E2E_KCP_BIN_DIR"),

@@ -13,6 +13,7 @@ import (
 const makeDemo = "bin/kcpctl up --local -f examples/sharded.yaml"
 
 func TestPageQuickstart(t *testing.T) {
+	onMachine(t)
 	p := newLocalTypist(t, "sharded", "demo")
 	p.instead["make demo"] = makeDemo
 	p.before["make demo"] = func(t *testing.T) { require.NoError(t, os.Remove(p.file)) } // the page writes it

@@ -17,27 +17,35 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestClusterRefusals makes mistakes that up must report before it writes anything.
+// silentLimit is the time limit of an up that meets a silent cluster, which it waits 10 s for.
+const silentLimit = time.Minute
+
+// TestClusterRefusals makes mistakes that up must report before it writes anything. It runs nothing.
 func TestClusterRefusals(t *testing.T) {
-	for name, tc := range map[string]struct {
-		example string
-		prepare func(t *testing.T, c *cluster) (flags []string)
-		limit   time.Duration
-		facts   []string
+	t.Parallel()
+	for _, tc := range []struct {
+		name, example string
+		prepare       func(t *testing.T, c *cluster) (flags []string)
+		limit         time.Duration
+		facts         []string
 	}{
-		"the cluster refuses connections": {
+		{
+			"the cluster refuses connections",
 			"minimal", func(t *testing.T, c *cluster) []string { return c.at(t, deadServer(t)) },
-			15 * time.Second, []string{"https://127.0.0.1:", "connection refused", "hint: "},
+			silentLimit, []string{"https://127.0.0.1:", "connection refused", "hint: "},
 		},
-		"the cluster is silent": {
+		{
+			"the cluster is silent",
 			"minimal", func(t *testing.T, c *cluster) []string { return c.at(t, silentServer(t)) },
-			15 * time.Second, []string{"https://127.0.0.1:", "hint: "},
+			silentLimit, []string{"https://127.0.0.1:", "hint: "},
 		},
-		"the user may do nothing": {
+		{
+			"the user may do nothing",
 			"minimal", func(t *testing.T, c *cluster) []string { return c.as(t, newName()) },
 			0, []string{"patch deployments.apps", "create pods/portforward", "hint: "},
 		},
-		"the user may only look": {
+		{
+			"the user may only look",
 			"minimal", func(t *testing.T, c *cluster) []string {
 				name := newName()
 				flags := c.as(t, name)
@@ -47,12 +55,13 @@ func TestClusterRefusals(t *testing.T) {
 			},
 			0, []string{"create namespaces", "patch deployments.apps", "hint: "},
 		},
-		"a Secret is missing": {
+		{
+			"a Secret is missing",
 			"external-etcd", func(t *testing.T, c *cluster) []string { c.makeNamespace(t); return nil },
 			0, []string{"/etcd-client", "Deployment/", "hint: "},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(tc.name, func(t *testing.T) {
 			s := newCluster(t, tc.example)
 			flags := tc.prepare(t, s.runtime.(*cluster))
 			before := s.written(t)
@@ -115,9 +124,10 @@ func silentServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestClusterMinimal runs examples/minimal.yaml through mistakes that show only while it runs, and through their
-// repair.
+// TestClusterMinimal runs examples/minimal.yaml with an image that does not exist, and corrects it. It mostly waits for
+// the image, so it runs while TestClusterLife has kcp on the node.
 func TestClusterMinimal(t *testing.T) {
+	t.Parallel()
 	s := newCluster(t, "minimal")
 	step(t, "an image that does not exist", func(t *testing.T) { missesImage(t, s) })
 	step(t, "the corrected file", func(t *testing.T) {
@@ -126,21 +136,35 @@ func TestClusterMinimal(t *testing.T) {
 		isReady(t, s)
 		changesNothing(t, s)
 	})
-	for name, tc := range refusals() {
-		step(t, name, func(t *testing.T) {
+	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
+}
+
+// TestClusterLife runs examples/sharded.yaml through its life cycle, through mistakes that show only while it runs, and
+// through their repair.
+func TestClusterLife(t *testing.T) {
+	t.Parallel()
+	s := newCluster(t, "sharded")
+	s.lives(t, begins(), refuses(), goesOn())
+}
+
+// refuses are the parts in which up refuses to change a running setup, and succeeds with the flags that it names.
+func refuses() (all []part) {
+	for _, tc := range refusals() {
+		all = append(all, part{tc.name, func(t *testing.T, s *setup) {
 			tc.breakIt(t, s)
 			before := s.written(t)
 			s.kcpctl(t, "up").refused(t, tc.code, tc.facts...)
 			require.Equal(t, before, s.written(t), "nothing was to be written")
 			s.up(t, tc.accept...)
 			changesNothing(t, s)
-		})
+		}})
 	}
-	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
+	return all
 }
 
 // refusal is a reason for which up refuses to change a running setup.
 type refusal struct {
+	name    string
 	breakIt func(t *testing.T, s *setup)
 	code    int
 	facts   []string
@@ -148,10 +172,11 @@ type refusal struct {
 	accept []string
 }
 
-func refusals() map[string]refusal {
+func refusals() []refusal {
 	otherCluster := []string{"11111111-", "hint: ", "--allow-other-cluster"}
-	return map[string]refusal{
-		"a field has another manager": {
+	return []refusal{
+		{
+			"a field has another manager",
 			func(t *testing.T, s *setup) {
 				d := object("apps/v1", "Deployment", s.name+"-root")
 				d["spec"] = map[string]any{"revisionHistoryLimit": 7}
@@ -160,7 +185,8 @@ func refusals() map[string]refusal {
 			4, []string{"OBJECT", "FIELD", "MANAGER", "-root", "spec.revisionHistoryLimit", "gitops", "--force-conflicts"},
 			[]string{"--force-conflicts"},
 		},
-		"the inventory remembers another cluster": {
+		{
+			"the inventory remembers another cluster",
 			func(t *testing.T, s *setup) {
 				c := s.runtime.(*cluster)
 				var data map[string][]byte
@@ -172,7 +198,8 @@ func refusals() map[string]refusal {
 			},
 			1, otherCluster, []string{"--allow-other-cluster", "--forget-cluster", "default-11111111"},
 		},
-		"this machine remembers another cluster": {
+		{
+			"this machine remembers another cluster",
 			func(t *testing.T, s *setup) {
 				file := filepath.Join(s.runtime.(*cluster).home, "kcpctl", "clusters", s.name+".json")
 				raw, err := os.ReadFile(file)

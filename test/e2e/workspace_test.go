@@ -71,7 +71,13 @@ func (s *setup) createWorkspaces(t *testing.T, shards ...string) {
 	create.run(t.Context(), t).ok(t)
 	s.kubectl(t, append(append([]string{"wait", "workspaces"}, names...), "--for=jsonpath={.status.phase}=Ready", "--timeout=3m")...).ok(t)
 	for _, shard := range shards {
-		s.kubectlAs(t, inWorkspace(shard), "create", "configmap", "data", "--from-literal=shard="+shard).ok(t)
+		eventually(t.Context(), t, func() error { // a front-proxy learns of a workspace after a moment
+			r := s.kubectlAs(t, inWorkspace(shard), "create", "configmap", "data", "--from-literal=shard="+shard)
+			if r.code != 0 && !strings.Contains(r.stderr, "AlreadyExists") {
+				return fmt.Errorf("%s: exit code %d: %s", r.line, r.code, r.stderr)
+			}
+			return nil
+		})
 	}
 	s.readWorkspaces(t, shards...)
 }
@@ -88,11 +94,16 @@ func (s *setup) readWorkspaces(t *testing.T, shards ...string) {
 		eventually(t.Context(), t, func() error { return s.reads(t, shard, inWorkspace(shard), read...) })
 
 		var w workspace
-		r := s.kubectl(t, "get", "workspace", "on-"+shard, "--output", "json").ok(t)
-		require.NoError(t, json.Unmarshal([]byte(r.stdout), &w))
+		eventually(t.Context(), t, func() error {
+			r := s.kubectl(t, "get", "workspace", "on-"+shard, "--output", "json")
+			if r.code != 0 {
+				return fmt.Errorf("%s: exit code %d: %s", r.line, r.code, r.stderr)
+			}
+			return json.Unmarshal([]byte(r.stdout), &w)
+		})
 		require.Equal(t, shard, w.Metadata.Annotations["core.kcp.io/shard"])
 		direct := []string{"--user", "e2e", "--group", "system:masters", "--target", target(shard), "--workspace", w.Spec.Cluster}
-		require.NoError(t, s.reads(t, shard, direct, read...))
+		eventually(t.Context(), t, func() error { return s.reads(t, shard, direct, read...) })
 	}
 }
 
