@@ -130,7 +130,7 @@ func newAgentsInside(t *testing.T, spec string) (*agents, *names) {
 	s.text = fmt.Sprintf(agentSetup, s.name, clusters+spec) + fmt.Sprintf(widgetAgent, s.name, "\n    cluster: services")
 	s.write(t, s.text)
 	a := newAgents(t, s, z.places["services"], "a")
-	a.kcp, a.via = z.places[home], n.url(t)
+	a.kcp, a.via = z.places[home], n.address(t)
 	return a, n
 }
 

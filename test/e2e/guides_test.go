@@ -51,7 +51,7 @@ func newGuide(t *testing.T, example string, elsewhere map[string]string) *guide 
 	g := &guide{&authenticated{setup: s, issuer: startIssuer(t, places[0].address(t)), ca: x509.NewCertPool()}, places, startNames(t)}
 	t.Cleanup(func() { g.resolve(context.Background(), t, nil) })
 	s.env = append(s.env, g.names.environment()...)
-	g.via = g.names.url(t)
+	g.via = g.names.address(t)
 	s.text = issuerURL.ReplaceAllString(s.text, "${1}issuerURL: "+g.issuer.URL+"\n${1}ca: "+asJSON(t, string(g.issuer.CA)))
 	s.write(t, s.text)
 	return g

@@ -38,7 +38,7 @@ func (n *names) set(name, address string) {
 	n.at[name] = address
 }
 
-func (n *names) url(t *testing.T) *url.URL {
+func (n *names) address(t *testing.T) *url.URL {
 	t.Helper()
 	u, err := url.Parse(n.URL)
 	require.NoError(t, err)
