@@ -47,6 +47,10 @@ func withFakeBinaries(run func() int) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	fakeBinaries = dir
+	// The go command knows only of files that the test itself reads: without this, a cached result could be older.
+	if _, err := os.ReadFile("testdata/fake/main.go"); err != nil {
+		return 1, err
+	}
 	fake := filepath.Join(dir, "kcp")
 	if out, err := exec.Command("go", "build", "-o", fake, "./testdata/fake").CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("build the fake: %w: %s", err, out)
@@ -78,10 +82,32 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	m := &machine{T: t, state: filepath.Join(t.TempDir(), "kcpctl"), clock: testutil.NewClock()}
-	// Other tests of this machine have other processes; the ports are below those that the system hands out.
-	m.base = int32(20000 + os.Getpid()%100*100)
+	m.base = freeBase(t)
 	t.Cleanup(func() { m.stopAll() })
 	return m
+}
+
+// freeBase returns the first of the ports of a test. They are below those that the system hands out. Tests of other
+// processes look elsewhere first, and all of the ports are free now.
+func freeBase(t *testing.T) int32 {
+	const first, blocks, apart = 20000, 100, 100
+	for i := range blocks {
+		base := int32(first + (os.Getpid()+i)%blocks*apart)
+		if allFree(base) {
+			return base
+		}
+	}
+	t.Fatal("no ports are free")
+	return 0
+}
+
+func allFree(base int32) bool {
+	for port := base; port < base+portsOfTests; port++ {
+		if !ports.Free(port) {
+			return false
+		}
+	}
+	return true
 }
 
 // file is a setup file with a cache server, a root shard, one more shard and a front-proxy.
@@ -244,14 +270,7 @@ func (m *machine) stopAll() {
 		}
 	}
 	// A dead process may hold its port a moment longer, which the next test needs.
-	require.Eventually(m, func() bool {
-		for port := m.base; port < m.base+portsOfTests; port++ {
-			if !ports.Free(port) {
-				return false
-			}
-		}
-		return true
-	}, patience, pollInterval)
+	require.Eventually(m, func() bool { return allFree(m.base) }, patience, pollInterval)
 }
 
 // changed are the objects that a plan changes, with its verb.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -76,7 +77,32 @@ var kubeParts = []string{
 var kubernetesTypes = []string{"k8s.io/api/apidiscovery/v2", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/rbac/v1"}
 
 // listed has the packages as they are compiled without tags.
-var listed = sync.OnceValues(func() ([]goPackage, error) { return list(root, "") })
+var listed = sync.OnceValues(func() ([]goPackage, error) {
+	if err := readSources(); err != nil {
+		return nil, err
+	}
+	return list(root, "")
+})
+
+// readSources opens what go list depends on: the go command knows only of files that the test itself opens, and a cached
+// result could be older than they are.
+func readSources() error {
+	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || path == filepath.Join(root, "bin")):
+			return filepath.SkipDir
+		case filepath.Ext(path) != ".go" && d.Name() != "go.mod":
+			return nil
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	})
+}
 
 // packages returns the packages of the rooms, by name.
 func packages(t *testing.T) map[string]goPackage {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -273,22 +275,43 @@ func TestGetReplacesWhatAnEarlierRunLeft(t *testing.T) {
 	}
 }
 
+// direct serves requests without a network, so that they can be in a bubble with virtual time.
+type direct struct{ http.Handler }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	body, out := io.Pipe()
+	go func() {
+		d.ServeHTTP(&directWriter{out, http.Header{}}, r)
+		_ = out.Close()
+	}()
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: body, ContentLength: -1, Request: r}, nil
+}
+
+type directWriter struct {
+	io.Writer
+	header http.Header
+}
+
+func (w *directWriter) Header() http.Header { return w.header }
+func (w *directWriter) WriteHeader(int)     {}
+
 // A slow connection is not a stalled one.
-func TestGetWaitsForASlowServer(t *testing.T) {
+func TestGetWaitsForASlowServer(t *testing.T) { synctest.Test(t, getWaitsForASlowServer) }
+
+func getWaitsForASlowServer(t *testing.T) {
 	const stall = time.Second
 	p := newPage(t)
 	p.bend = func(_ int, w http.ResponseWriter, _ *http.Request) bool {
 		for rest := p.archive; len(rest) > 0; {
 			n := min(len(rest), len(p.archive)/8)
 			_, _ = w.Write(rest[:n])
-			_ = http.NewResponseController(w).Flush()
 			rest = rest[n:]
 			time.Sleep(stall / 4)
 		}
 		return true
 	}
-	s := serve(t, p)
-	s.Stall = stall
+	s := Source{URL: "http://kcp/", Dir: t.TempDir(), OS: "linux", Arch: "arm64", Stall: stall}
+	s.Client = &http.Client{Transport: direct{p}}
 	path, err := s.Get(t.Context(), release, "kcp-front-proxy")
 	require.NoError(t, err, "it takes longer than the limit, but something always arrives")
 	requireInstalled(t, s, path)

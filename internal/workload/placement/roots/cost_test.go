@@ -41,6 +41,16 @@ func known(t *testing.T) *Scheduler {
 	return s
 }
 
+// allocs returns how often a function allocates. The watches of the scheduler allocate at times, too, so the least of
+// several measurements is taken.
+func allocs(once func()) float64 {
+	least := testing.AllocsPerRun(10, once)
+	for range 4 {
+		least = min(least, testing.AllocsPerRun(10, once))
+	}
+	return least
+}
+
 // What an event of a namespace costs depends on what is in it, and not on what is in others.
 func TestANamespaceCostsWhatIsInIt(t *testing.T) {
 	s := known(t)
@@ -51,7 +61,7 @@ func TestANamespaceCostsWhatIsInIt(t *testing.T) {
 	}
 	once()
 	require.Equal(t, 1, s.queue.Len())
-	require.Less(t, testing.AllocsPerRun(10, once), 50.0)
+	require.Less(t, allocs(once), 50.0)
 }
 
 // Leaves are counted when they change, and not when they are read.
@@ -59,7 +69,7 @@ func TestCountingLeavesCostsNothing(t *testing.T) {
 	s := known(t)
 	require.Equal(t, Leaves{Count: 200, Complete: true}, s.Leaves("c1"))
 	require.Equal(t, map[string]Leaves{"c1": {Count: 200, Complete: true}, "c2": {Complete: true}}, s.LeavesByCluster())
-	require.Less(t, testing.AllocsPerRun(10, func() { s.Leaves("c1") }), 50.0)
+	require.Less(t, allocs(func() { s.Leaves("c1") }), 50.0)
 	s.published.Removed, s.published.Scheduled = s.published.Scheduled, nil
 	require.Equal(t, Leaves{Count: 200, Removed: 200, Complete: true}, s.Leaves("c1"))
 }

@@ -302,11 +302,12 @@ func TestAContainerThatAWebhookInjects(t *testing.T) {
 	writes := s.rewrite(func(_ bool, containers []any) []any { return append(containers, proxy) })
 	s.object(deployments, injected)
 	s.eventually(func() bool { return writes.Load() >= 2 }, "tried")
-	for n := range 10 {
+	const events = 10
+	for n := range events {
 		s.object(deployments, fmt.Sprintf("{metadata: {name: web--c1, namespace: shop}, status: {availableReplicas: %d}}", n+1))
 		s.running(n + 1)
 	}
-	require.LessOrEqual(t, writes.Load(), int64(6))
+	require.Less(t, writes.Load(), int64(events), "an event alone is no reason to write")
 	require.Contains(t, s.containers(), "proxy")
 }
 

@@ -133,7 +133,7 @@ func kubeconfig(url string) string {
 
 func (k *kcp) eventually(condition func() bool, what string) {
 	k.Helper()
-	require.Eventually(k, condition, 20*time.Second, 20*time.Millisecond, what)
+	require.Eventually(k, condition, time.Minute, 20*time.Millisecond, what)
 }
 
 // condition returns a condition of a Cluster as Status Reason: Message.
