@@ -103,7 +103,7 @@ func main() {
 
 // write replaces the generated part.
 func write(root string) error {
-	packages, err := list(root, "e2e,integration,long,model")
+	packages, err := list(root, "e2e,long,model")
 	if err != nil {
 		return err
 	}
