@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -46,6 +45,15 @@ func Start(ctx context.Context) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := startAt(ctx, bin)
+	if errors.Is(err, syscall.EADDRINUSE) { // another process has taken a port since it was found free
+		s, err = startAt(ctx, bin)
+	}
+	return s, err
+}
+
+// startAt starts a server at free ports.
+func startAt(ctx context.Context, bin string) (*Server, error) {
 	dir, err := os.MkdirTemp("", "kcpctl-apiserver-")
 	if err != nil {
 		return nil, err
@@ -128,16 +136,19 @@ func (s *Server) wait(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		ready := false
 		if resp, err := client.Do(req); err == nil {
 			_ = resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				return nil
-			}
+			ready = resp.StatusCode == http.StatusOK
 		}
+		// The processes come first: a server whose own etcd has found its port taken uses the etcd of another test.
 		for _, p := range s.procs {
 			if err := p.ended(); err != nil {
 				return err
 			}
+		}
+		if ready {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -194,25 +205,6 @@ func (s *Server) Kubeconfig(user string, groups ...string) (string, error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
-// With runs the tests of a package with a server, and stops it afterwards. The context ends before the server does. It
-// returns the exit code of the tests, or prints its own error and returns 1.
-func With(tests func(context.Context, *Server) (code int, err error)) int {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	code := 0
-	server, err := Start(ctx)
-	if err == nil {
-		code, err = tests(ctx, server)
-		cancel()
-		err = errors.Join(err, server.Stop())
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return code
-}
-
 // Stop stops the server and removes its directory.
 func (s *Server) Stop() error {
 	var errs []error
@@ -263,6 +255,9 @@ func (p *process) ended() error {
 	select {
 	case <-p.done:
 		text, _ := os.ReadFile(p.log)
+		if bytes.Contains(text, []byte(syscall.EADDRINUSE.Error())) {
+			return fmt.Errorf("%s has ended: %w", p.name, syscall.EADDRINUSE)
+		}
 		lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
 		return fmt.Errorf("%s has ended: %s", p.name, lines[len(lines)-1])
 	default:
@@ -299,22 +294,4 @@ func binaries(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("build kube-apiserver and etcd: %w: %s", err, stderr.String())
 	}
 	return strings.TrimSpace(string(out)), nil
-}
-
-// freePorts returns unused ports of this machine.
-func freePorts(n int) ([]string, error) {
-	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // all stay open until the last is found, so that they differ
-		_, port, err := net.SplitHostPort(l.Addr().String())
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, port)
-	}
-	return out, nil
 }

@@ -6,49 +6,12 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/examples"
 )
-
-// TestClusterExamples plans every example on a real API server, which validates it without a write.
-func TestClusterExamples(t *testing.T) {
-	for _, name := range examples.Names() {
-		t.Run(name, func(t *testing.T) {
-			s, places := newExample(t, name, nil)
-			for _, c := range places {
-				c.makeNamespace(t)
-				for _, name := range []string{"etcd-client", "api-tls"} { // of external-etcd.yaml and vespucci.yaml
-					credentials := object("v1", "Secret", name)
-					credentials["stringData"] = map[string]string{"ca.crt": "ca", "tls.crt": "certificate", "tls.key": "key"}
-					c.apply(t, "e2e", credentials)
-				}
-			}
-			before := s.written(t)
-
-			create := places[0].kubectl("apply", "--server-side", "--field-manager=kcpctl", "--dry-run=server", "--validate=strict", "--filename", "-")
-			create.stdin = objectsOfClusters(s.kcpctl(t, "render", "--pki-dir", t.TempDir()).ok(t).stdout)
-			r := create.run(t.Context(), t)
-			require.Zero(t, r.code, r.stderr)
-			require.Regexp(t, `(?m)^[1-9][0-9]* create`, s.kcpctl(t, "up", "--dry-run=server", "--ignore-checks=KCP018").ok(t).stdout)
-			require.Equal(t, before, s.written(t), "a dry run writes nothing")
-		})
-	}
-}
-
-// objectsOfClusters returns the manifests without those that kubectl cannot try on a cluster: objects in workspaces of
-// kcp, and those of a CRD that is among the manifests.
-func objectsOfClusters(manifests string) string {
-	const separator = "\n---\n"
-	return strings.Join(slices.DeleteFunc(strings.Split(manifests, separator), func(doc string) bool {
-		comment, _, _ := strings.Cut(strings.TrimPrefix(doc, "---\n"), "\n")
-		return strings.Contains(comment, ", in workspace ") || strings.Contains(doc, "\nkind: PublishedResource\n")
-	}), separator)
-}
 
 // exampleCluster matches an entry of spec.clusters in an example.
 var exampleCluster = regexp.MustCompile(`(?m)^(  - name: (\S+)( .*)?\n)(?:    context: \S+\n)?    namespace: \S+\n`)

@@ -1,5 +1,3 @@
-//go:build integration
-
 package faults
 
 import (
@@ -90,8 +88,10 @@ func fingerprints(data map[string][]byte) map[string]string {
 	return out
 }
 
-// caughtUp waits until the keyring has seen a version of the PKI Secret of a namespace. It returns the last version.
+// caughtUp waits until the keyring has seen a version of the PKI Secret of a namespace.
 func (k *keyring) caughtUp(ctx context.Context, namespace, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	for {
 		k.mu.Lock()
 		seen := k.seen[namespace]

@@ -1,5 +1,3 @@
-//go:build integration
-
 // Package faults makes every single request of kcpctl to an API server fail, in every way in which requests fail. It
 // proves that a rerun of the command always ends with the same objects and the same authorities, and leaves nothing
 // behind.
@@ -10,7 +8,6 @@ package faults
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,16 +30,16 @@ import (
 var shared *world
 
 func TestMain(m *testing.M) {
-	flag.Parse()
+	if apiserver.Short() { // there is no test without a server
+		fmt.Fprintln(os.Stderr, "test/faults "+apiserver.Skipped)
+		return
+	}
 	debug.SetGCPercent(400) // trade memory for time
-	os.Exit(apiserver.With(func(ctx context.Context, server *apiserver.Server) (int, error) {
-		w, err := newWorld(ctx, server)
-		if err != nil {
-			return 1, err
+	os.Exit(apiserver.With(m, func(ctx context.Context, server *apiserver.Server) (err error) {
+		if shared, err = newWorld(ctx, server); err == nil {
+			context.AfterFunc(ctx, shared.proxy.Stop)
 		}
-		defer w.proxy.Stop()
-		shared = w
-		return m.Run(), nil
+		return err
 	}))
 }
 

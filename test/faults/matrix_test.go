@@ -1,5 +1,3 @@
-//go:build integration
-
 package faults
 
 import (
@@ -13,12 +11,14 @@ import (
 
 // The values of -faults.
 const (
-	modeFew  = "few"  // every third request fails once, in one way or another
-	modeSome = "some" // every request fails once, in one way or another
-	modeAll  = "all"  // every request fails in every way
+	modeSlice = "slice" // every ninth request fails once, in one way or another, and none gets no answer
+	modeFew   = "few"   // every third request fails once, in one way or another
+	modeSome  = "some"  // every request fails once, in one way or another
+	modeAll   = "all"   // every request fails in every way
 )
 
-var mode = flag.String("faults", modeSome, "which requests fail: few (every third), some (each in one way) or all (each in every way)")
+var mode = flag.String("faults", modeSlice,
+	"which requests fail: slice (every ninth), few (every third), some (each in one way) or all (each in every way)")
 
 const (
 	// workers is the number of concurrent cases: commands wait more than they compute.
@@ -33,7 +33,7 @@ const namespacePrefix = "faults-"
 // TestFaults is the matrix.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	require.Contains(t, []string{modeFew, modeSome, modeAll}, *mode)
+	require.Contains(t, []string{modeSlice, modeFew, modeSome, modeAll}, *mode)
 	results := &table{}
 	for i, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
@@ -50,6 +50,9 @@ func TestFaults(t *testing.T) {
 
 // TestNoAnswer is the slow part of the matrix: some requests get no response, and kcpctl must time out.
 func TestNoAnswer(t *testing.T) {
+	if *mode == modeSlice {
+		t.Skip("each case takes a minute: run with -faults=few")
+	}
 	t.Parallel()
 	every := map[string]int{modeFew: 50, modeSome: 25, modeAll: 5}[*mode]
 	results := &table{}
@@ -101,10 +104,11 @@ func (sc *scenario) matrix(t *testing.T, want *undisturbed, cases []*fault, work
 // faults returns the faults of a run with these requests: each request fails in every way that fits it, or in one of
 // them in turn.
 func faults(requests []request, mode string, offset int) []*fault {
+	every := map[string]int{modeSlice: 9, modeFew: 3, modeSome: 1, modeAll: 1}[mode]
 	var out []*fault
 	for i, r := range requests {
 		fitting := slices.DeleteFunc(kinds(), func(k kind) bool { return !r.fits[k.name] })
-		if mode == modeFew && i%3 != offset%3 {
+		if i%every != offset%every {
 			continue
 		}
 		if mode != modeAll {

@@ -1,5 +1,3 @@
-//go:build integration
-
 // Package integration tests parts of kcpctl together against a real kube-apiserver.
 package integration
 
@@ -27,15 +25,16 @@ import (
 var server *apiserver.Server
 
 func TestMain(m *testing.M) {
-	os.Exit(apiserver.With(func(_ context.Context, s *apiserver.Server) (int, error) {
+	os.Exit(apiserver.With(m, func(_ context.Context, s *apiserver.Server) error {
 		server = s
-		return m.Run(), nil
+		return nil
 	}))
 }
 
 // The API server accepts every object of every example in a dry run. After an apply nothing differs, so no default of
 // the API server is reported as a change.
 func TestExamplesAreAccepted(t *testing.T) {
+	apiserver.Need(t)
 	for _, name := range examples.Names() {
 		t.Run(name, func(t *testing.T) {
 			rt, objects := open(t, name)

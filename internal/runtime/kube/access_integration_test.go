@@ -1,5 +1,3 @@
-//go:build integration
-
 package kube
 
 import (
@@ -31,6 +29,7 @@ import (
 )
 
 func TestAnotherClusterIsRefused(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
@@ -57,6 +56,7 @@ func TestAnotherClusterIsRefused(t *testing.T) {
 }
 
 func TestThisMachineRemembersTheCluster(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
@@ -80,6 +80,7 @@ func TestThisMachineRemembersTheCluster(t *testing.T) {
 }
 
 func TestConnectionProblemsSayWhatToDo(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	admin, err := server.Kubeconfig(apiserver.Admin)
 	require.NoError(t, err)
@@ -151,6 +152,7 @@ func (f *fixture) preflight(r *Runtime, objects []render.Object) error {
 }
 
 func TestPreflightListsAllMissingPermissions(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	admin := f.runtime(f.topology)
 	objects := f.objects(admin)
@@ -167,7 +169,7 @@ func TestPreflightListsAllMissingPermissions(t *testing.T) {
 			assert.ErrorContains(c, err, want)
 		}
 		assert.NotContains(c, err.Error(), "list pods")
-	}, 10*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	_, err := r.Record(t.Context())
 	require.ErrorContains(t, err, "create pods/portforward", "what a run asks for first says it all")
 	_, err = r.Plan(t.Context(), objects, run.PlanOptions{})
@@ -175,6 +177,7 @@ func TestPreflightListsAllMissingPermissions(t *testing.T) {
 }
 
 func TestTheAdministratorOfANamespaceCanUseIt(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	admin := f.runtime(f.topology)
 	f.createNamespace(admin)
@@ -183,13 +186,14 @@ func TestTheAdministratorOfANamespaceCanUseIt(t *testing.T) {
 
 	r := f.runtime(f.parse(sharded, "tenant"))
 	objects := f.objects(admin)
-	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.NoError(c, f.preflight(r, objects)) }, 10*time.Second, 50*time.Millisecond)
+	require.EventuallyWithT(t, func(c *assert.CollectT) { assert.NoError(c, f.preflight(r, objects)) }, time.Minute, 50*time.Millisecond)
 	f.up(r, run.PlanOptions{})
 	require.True(t, f.up(r, run.PlanOptions{}).Empty())
 }
 
 // A job that takes backups reads everything that it needs with its permissions, and may write nothing.
 func TestBackupsNeedFewPermissions(t *testing.T) {
+	t.Parallel()
 	f := newRecorded(t, sharded)
 	admin := f.runtime(f.topology)
 	f.up(admin, run.PlanOptions{})
@@ -210,7 +214,7 @@ func TestBackupsNeedFewPermissions(t *testing.T) {
 		known, err := r.Record(t.Context())
 		assert.NoError(c, err)
 		assert.False(c, known.Empty())
-	}, 10*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	history, err := r.History(t.Context())
 	require.NoError(t, err)
 	require.NotEmpty(t, history)
@@ -234,6 +238,7 @@ const external = `spec:
 `
 
 func TestPreflightListsAllMissingReferences(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, external)
 	r := f.runtime(f.topology)
 	objects := f.objects(r)
@@ -252,6 +257,7 @@ func TestPreflightListsAllMissingReferences(t *testing.T) {
 }
 
 func TestTheFasterRunKeepsItsPKI(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	one, two := f.runtime(f.topology), f.runtime(f.topology)
 	first, second := f.pki(one), f.pki(two)
@@ -268,6 +274,7 @@ func TestTheFasterRunKeepsItsPKI(t *testing.T) {
 }
 
 func TestLeavesAreReadFromTheSecretsThatUseThem(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})

@@ -1,5 +1,3 @@
-//go:build integration
-
 package kube
 
 import (
@@ -22,6 +20,7 @@ import (
 )
 
 func TestASecondUpWritesNothing(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	first := f.up(r, run.PlanOptions{})
@@ -41,6 +40,7 @@ func TestASecondUpWritesNothing(t *testing.T) {
 }
 
 func TestPlanOfAnEmptyClusterCreatesAll(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	p, err := r.Plan(t.Context(), f.objects(r), run.PlanOptions{})
@@ -50,6 +50,7 @@ func TestPlanOfAnEmptyClusterCreatesAll(t *testing.T) {
 }
 
 func TestDriftIsRepaired(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
@@ -76,6 +77,7 @@ func (f *fixture) firstConfigMap(r *Runtime) string {
 }
 
 func TestConflictsAreCollectedAndForced(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
@@ -104,6 +106,7 @@ func TestConflictsAreCollectedAndForced(t *testing.T) {
 }
 
 func TestObjectsOfAnotherSetupAreConflicts(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
@@ -125,6 +128,7 @@ func TestObjectsOfAnotherSetupAreConflicts(t *testing.T) {
 }
 
 func TestWhatIsNotWantedAnyMoreIsDeleted(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
@@ -140,6 +144,7 @@ func TestWhatIsNotWantedAnyMoreIsDeleted(t *testing.T) {
 }
 
 func TestAnInterruptedRunIsFinishedByTheNext(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	ctx := t.Context()
@@ -175,6 +180,7 @@ func TestAnInterruptedRunIsFinishedByTheNext(t *testing.T) {
 }
 
 func TestInvalidObjectsAreFoundByThePlan(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
@@ -194,6 +200,7 @@ func TestInvalidObjectsAreFoundByThePlan(t *testing.T) {
 }
 
 func TestNamespacesOfOthersAreLeftAlone(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.createNamespace(r)
@@ -210,6 +217,7 @@ func TestNamespacesOfOthersAreLeftAlone(t *testing.T) {
 }
 
 func TestDownDeletesAllButData(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	applied := f.up(r, run.PlanOptions{})
@@ -227,6 +235,7 @@ func TestDownDeletesAllButData(t *testing.T) {
 }
 
 func TestHistoryGrowsWithEachSetup(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	p := f.up(r, run.PlanOptions{})
@@ -241,6 +250,7 @@ func TestHistoryGrowsWithEachSetup(t *testing.T) {
 }
 
 func TestObjectsGoToTheClusterOfTheirComponent(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, twoPlaces)
 	r := f.runtime(f.topology)
 	f.createNamespace(r)

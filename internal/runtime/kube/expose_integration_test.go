@@ -1,5 +1,3 @@
-//go:build integration
-
 package kube
 
 import (
@@ -98,7 +96,7 @@ func (f *fixture) serve(t *testing.T, r *Runtime, kind, version string) {
 		body, err := r.clusters.home.Read(t.Context(), "/apis/"+group+"/"+version, nil)
 		assert.NoError(c, err)
 		assert.Contains(c, string(body), plural)
-	}, 30*time.Second, 100*time.Millisecond)
+	}, time.Minute, 100*time.Millisecond)
 }
 
 // assigned has a load balancer and a node port whose addresses the cluster assigns.
@@ -124,7 +122,7 @@ func TestAddressesOfAClusterAreUsed(t *testing.T) {
 
 	balanced := f.topology.FrontProxies()[0].Object()
 	up := &run.Up{
-		Topology: f.topology, Runtime: r, Now: time.Now, Network: &noDNS{}, Options: run.UpOptions{Timeout: 30 * time.Second},
+		Topology: f.topology, Runtime: r, Now: time.Now, Network: &noDNS{}, Options: run.UpOptions{Timeout: time.Minute},
 		Observe: func(e run.Event) {
 			if e.Message == "front-proxy/main: Service/"+balanced+" has no load balancer yet" {
 				inv, err := r.installation.inventories.Read(t.Context(), r.clusters.home)

@@ -1,5 +1,3 @@
-//go:build integration
-
 package kube
 
 import (
@@ -18,6 +16,7 @@ import (
 
 // A run that is limited to components, or a remove-shard, forgets no cluster on which something is left.
 func TestALimitedRunForgetsNoFormerCluster(t *testing.T) {
+	t.Parallel()
 	f, r := inTwoPlaces(t)
 	left := f.runtime(without(f.topology))
 	limited := func(p *plan.Plan) *plan.Plan {
@@ -56,6 +55,7 @@ func TestALimitedRunForgetsNoFormerCluster(t *testing.T) {
 
 // A cluster that is lost for good is remembered until a run forgets it. One that answers is not lost.
 func TestALostClusterIsForgotten(t *testing.T) {
+	t.Parallel()
 	f, r := inTwoPlaces(t)
 	left := func(lost bool, forget ...string) *Runtime {
 		out := f.runtime(without(f.topology))
@@ -96,6 +96,7 @@ func TestALostClusterIsForgotten(t *testing.T) {
 
 // Which clusters the setup has left is found out again under the lock: another run may have left one meanwhile.
 func TestFormerClustersAreFoundAgainUnderTheLock(t *testing.T) {
+	t.Parallel()
 	f, r := inTwoPlaces(t)
 	only := f.runtime(without(f.topology))
 	inv, err := r.installation.inventories.Read(t.Context(), r.clusters.home)

@@ -1,5 +1,3 @@
-//go:build integration
-
 package kube
 
 import (
@@ -30,16 +28,21 @@ import (
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
-// server is the API server of all tests of this package; TestMain cannot pass it on in another way.
+// server is the API server of all tests of this package; TestMain cannot pass it on in another way. With -short it is
+// nil, and every fixture skips its test.
+//
+// The tests are parallel unless they make objects without a namespace that other tests see: nodes, storage classes,
+// classes of Ingresses and CustomResourceDefinitions, or a node port. These are serial, which means that no other test
+// runs meanwhile, and remove what they made: the tests of facts, expose, takeover and pruning.
 var server *apiserver.Server
 
 // namespaces counts the namespaces that tests got.
 var namespaces atomic.Int32
 
 func TestMain(m *testing.M) {
-	os.Exit(apiserver.With(func(_ context.Context, s *apiserver.Server) (int, error) {
+	os.Exit(apiserver.With(m, func(_ context.Context, s *apiserver.Server) error {
 		server = s
-		return m.Run(), nil
+		return nil
 	}))
 }
 
@@ -63,7 +66,7 @@ const sharded = `spec:
 
 func newFixture(t *testing.T, file string) *fixture {
 	t.Helper()
-	f := &fixture{t: t, stateDir: t.TempDir(), namespace: fmt.Sprintf("test-%d", namespaces.Add(1))}
+	f := inNamespace(t)
 	f.topology = f.parse(file, apiserver.Admin)
 	return f
 }
@@ -71,9 +74,17 @@ func newFixture(t *testing.T, file string) *fixture {
 // newRecorded is a fixture that keeps a record.
 func newRecorded(t *testing.T, file string) *fixture {
 	t.Helper()
-	f := &fixture{t: t, stateDir: t.TempDir(), namespace: fmt.Sprintf("test-%d", namespaces.Add(1)), recorded: true}
+	f := inNamespace(t)
+	f.recorded = true
 	f.topology = f.parse(f.named(file), apiserver.Admin)
 	return f
+}
+
+// inNamespace is a fixture without a setup. It skips the test if there is no API server.
+func inNamespace(t *testing.T) *fixture {
+	t.Helper()
+	apiserver.Need(t)
+	return &fixture{t: t, stateDir: t.TempDir(), namespace: fmt.Sprintf("test-%d", namespaces.Add(1))}
 }
 
 // named gives the setup of a file the fixture's name.

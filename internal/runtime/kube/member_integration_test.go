@@ -1,5 +1,3 @@
-//go:build integration
-
 package kube
 
 import (
@@ -19,6 +17,7 @@ import (
 
 // What an interrupted replacement leaves is one of the setup's objects: up removes it, after everything is ready.
 func TestUpRemovesWhatMakesMembersJoin(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r, etcd := f.runtime(f.topology), f.topology.OfKind(topology.Etcd)[0]
 	f.up(r, run.PlanOptions{})
@@ -50,6 +49,7 @@ func TestUpRemovesWhatMakesMembersJoin(t *testing.T) {
 
 // A member is emptied of its own volume and no other, and not before its pod is gone.
 func TestEmptyMember(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, sharded)
 	r, etcd := f.runtime(f.topology), f.topology.OfKind(topology.Etcd)[0]
 	f.up(r, run.PlanOptions{})

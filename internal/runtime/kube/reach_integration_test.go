@@ -1,5 +1,3 @@
-//go:build integration
-
 package kube
 
 import (
@@ -138,14 +136,23 @@ func (f *fixture) upWith(r *Runtime, a plan.Applied) *plan.Plan {
 }
 
 func TestTwoAPIServers(t *testing.T) {
+	t.Parallel()
+	apiserver.Need(t)
 	second, err := apiserver.Start(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, second.Stop()) })
-	t.Run("the Secrets of other clusters", func(t *testing.T) { secretsOfOtherClusters(t, second) })
-	t.Run("a cluster that cannot be reached", func(t *testing.T) { unreachableCluster(t, second) })
-	t.Run("a cluster that is lost", func(t *testing.T) { lostCluster(t, second) })
-	t.Run("a cluster without a context", func(t *testing.T) { unconfiguredCluster(t, second) })
-	t.Run("each place prunes its own", func(t *testing.T) { placesPruneTheirOwn(t, second) })
+	for name, test := range map[string]func(*testing.T, *apiserver.Server){
+		"the Secrets of other clusters":    secretsOfOtherClusters,
+		"a cluster that cannot be reached": unreachableCluster,
+		"a cluster that is lost":           lostCluster,
+		"a cluster without a context":      unconfiguredCluster,
+		"each place prunes its own":        placesPruneTheirOwn,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, second)
+		})
+	}
 }
 
 // What the clusters really hold: no key of an authority outside home, and no service-account key without a shard.
@@ -231,7 +238,7 @@ func lostCluster(t *testing.T, second *apiserver.Server) {
 	require.NoError(t, r.Store().Save(held, state))
 	require.NoError(t, r.Begin(held, p, f.record(r, state)))
 	l.set(true)
-	limited, cancel := context.WithTimeout(held, 20*time.Second)
+	limited, cancel := context.WithTimeout(held, 3*time.Second)
 	defer cancel()
 	items := slices.DeleteFunc(only(p.Items, "", plan.Create), func(it plan.Item) bool { return it.Cluster != "us" })
 	require.Error(t, r.Apply(limited, items[:1], run.PlanOptions{}))

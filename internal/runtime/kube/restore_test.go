@@ -249,6 +249,7 @@ func TestSetAside(t *testing.T) {
 
 // Whatever request a run is killed at, the next one completes, and what was there is kept.
 func TestPlaceDataContinues(t *testing.T) {
+	t.Parallel()
 	for n := 1; ; n++ {
 		v := newVolumes(t)
 		alpha := v.top.Component("shard/alpha")

@@ -1,5 +1,3 @@
-//go:build integration
-
 package kube
 
 import (
@@ -64,7 +62,7 @@ func (f *fixture) installOperatorAPIs(r *Runtime) {
 		require.Eventually(f.t, func() bool {
 			_, err := r.clusters.home.Resource(operatorAPI(api.Name)).List(f.t.Context(), metav1.ListOptions{})
 			return err == nil
-		}, 30*time.Second, 100*time.Millisecond)
+		}, time.Minute, 100*time.Millisecond)
 	}
 }
 

@@ -76,12 +76,12 @@ var kubeParts = []string{
 // kB to 800 kB.
 var kubernetesTypes = []string{"k8s.io/api/apidiscovery/v2", "k8s.io/api/coordination/v1", "k8s.io/api/core/v1", "k8s.io/api/rbac/v1"}
 
-// listed has the packages as they are compiled without tags.
+// listed has all packages.
 var listed = sync.OnceValues(func() ([]goPackage, error) {
 	if err := readSources(); err != nil {
 		return nil, err
 	}
-	return list(root, "")
+	return list(root)
 })
 
 // readSources opens what go list depends on: the go command knows only of files that the test itself opens, and a cached

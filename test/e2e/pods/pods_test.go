@@ -150,20 +150,13 @@ func container(pod map[string]any) map[string]any {
 	return pod["containers"].([]any)[0].(map[string]any)
 }
 
-func TestPodsAreReachedAndRead(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t, "kube-e2e-reach", "a")
-	comp := c.etcd(0, nil)
-	state := c.until(comp, isStateReady)
-	require.Equal(t, "v3.6.16", state.Version)
-	require.EqualValues(t, 1, state.ReadyReplicas)
-	require.False(t, state.Since.IsZero())
-
+// getter returns a function that makes a request over a new connection to a component.
+func (c *realCluster) getter(comp *topology.Component) func() error {
 	client := &http.Client{Transport: &http.Transport{
 		DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return c.Dial(ctx, comp) },
 		DisableKeepAlives: true,
 	}}
-	get := func() error {
+	return func() error {
 		resp, err := client.Get("http://etcd/version")
 		if err != nil {
 			return err
@@ -175,6 +168,18 @@ func TestPodsAreReachedAndRead(t *testing.T) {
 		}
 		return err
 	}
+}
+
+func TestPodsAreReachedAndRead(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "kube-e2e-reach", "a")
+	comp := c.etcd(0, nil)
+	state := c.until(comp, isStateReady)
+	require.Equal(t, "v3.6.16", state.Version)
+	require.EqualValues(t, 1, state.ReadyReplicas)
+	require.False(t, state.Since.IsZero())
+
+	get := c.getter(comp)
 	require.NoError(t, get())
 	start := time.Now()
 	var wg sync.WaitGroup
@@ -183,21 +188,7 @@ func TestPodsAreReachedAndRead(t *testing.T) {
 	}
 	wg.Wait()
 	t.Log("50 connections at once took", time.Since(start))
-
-	closed := *comp
-	closed.Port = 9
-	conn, err := c.Dial(t.Context(), &closed)
-	require.NoError(t, err)
-	_, err = io.ReadAll(conn)
-	require.ErrorContains(t, err, "refused", "the node gives the reason")
-	require.NoError(t, conn.Close())
-	require.NoError(t, get(), "one refused connection does not harm the others")
-
-	conn, err = c.Dial(t.Context(), comp)
-	require.NoError(t, err)
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
-	_, err = conn.Read(make([]byte, 1))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	c.endsConnections(comp, get)
 
 	var log bytes.Buffer
 	require.NoError(t, c.Logs(t.Context(), comp, run.LogOptions{Tail: new(int64(5))}, &log))
@@ -207,11 +198,30 @@ func TestPodsAreReachedAndRead(t *testing.T) {
 	c.etcd(0, func(pod map[string]any) {
 		container(pod)["env"] = []any{map[string]any{"name": "GENERATION", "value": "2"}}
 	})
-	state, err = c.State(t.Context(), comp)
+	state, err := c.State(t.Context(), comp)
 	require.NoError(t, err)
 	require.False(t, state.Ready)
 	c.until(comp, isStateReady)
 	require.NoError(t, get())
+}
+
+// endsConnections has a connection refused, and one reach its deadline, while others work.
+func (c *realCluster) endsConnections(comp *topology.Component, get func() error) {
+	c.t.Helper()
+	closed := *comp
+	closed.Port = 9
+	conn, err := c.Dial(c.t.Context(), &closed)
+	require.NoError(c.t, err)
+	_, err = io.ReadAll(conn)
+	require.ErrorContains(c.t, err, "refused", "the node gives the reason")
+	require.NoError(c.t, conn.Close())
+	require.NoError(c.t, get(), "one refused connection does not harm the others")
+
+	conn, err = c.Dial(c.t.Context(), comp)
+	require.NoError(c.t, err)
+	require.NoError(c.t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	_, err = conn.Read(make([]byte, 1))
+	require.ErrorIs(c.t, err, os.ErrDeadlineExceeded)
 }
 
 // broken is a pod that does not become ready, and the reason that its component gets.

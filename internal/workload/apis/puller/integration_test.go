@@ -1,5 +1,3 @@
-//go:build integration
-
 package puller_test
 
 import (
@@ -22,21 +20,20 @@ import (
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
+// kubeconfig is the one of an API server. It is empty with -short.
 var kubeconfig string
 
 func TestMain(m *testing.M) {
-	os.Exit(apiserver.With(func(_ context.Context, s *apiserver.Server) (int, error) {
-		var err error
-		if kubeconfig, err = s.Kubeconfig(apiserver.Admin); err != nil {
-			return 0, err
-		}
-		return m.Run(), nil
+	os.Exit(apiserver.With(m, func(_ context.Context, s *apiserver.Server) (err error) {
+		kubeconfig, err = s.Kubeconfig(apiserver.Admin)
+		return err
 	}))
 }
 
 // TestSchemasOfARealServer creates a CustomResourceDefinition of each pulled schema: the API server then reports
 // whether the schema is structural, with the code that kcp uses for an APIResourceSchema.
 func TestSchemasOfARealServer(t *testing.T) {
+	apiserver.Need(t)
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	require.NoError(t, err)
 	p, err := puller.New(cfg)
