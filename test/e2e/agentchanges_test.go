@@ -71,6 +71,10 @@ func (a *agents) killed(t *testing.T) {
 			time.Sleep(after)
 			require.NoError(t, up.Process.Kill())
 		})
+		if after > 0 && r.code == 0 { // what earlier runs have started was ready at once
+			t.Logf("up was done before %s", after)
+			continue
+		}
 		require.Equal(t, -1, r.code, r.stderr)
 	}
 }
