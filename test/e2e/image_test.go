@@ -1,5 +1,3 @@
-//go:build e2e
-
 package e2e
 
 import (
@@ -12,13 +10,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/test/e2e/framework"
 )
 
 // missesImage brings up a setup whose image does not exist. While that run waits, a second run must be refused.
-func missesImage(t *testing.T, s *setup) {
-	s.write(t, s.text+"spec: {image: {tag: no-such-tag}}\n")
-	up := s.command("up")
-	cmd, cancel := up.prepare(t.Context())
+func missesImage(t *testing.T, s *framework.Setup) {
+	s.Write(t, s.Text+"spec: {image: {tag: no-such-tag}}\n")
+	up := s.Command("up")
+	cmd, cancel := up.Prepare(t.Context())
 	defer cancel()
 	stderr, err := cmd.StderrPipe()
 	require.NoError(t, err)
@@ -37,12 +37,12 @@ func missesImage(t *testing.T, s *setup) {
 		}
 		named = true
 		t.Logf("named after %.1fs: %s", time.Since(began).Seconds(), lines.Text())
-		s.kcpctl(t, "up").refused(t, 4, fmt.Sprint(cmd.Process.Pid), host,
-			"Lease/"+s.name+"/"+s.name+"-lock", "hint: ")
+		s.Kcpctl(t, "up").Refused(t, 4, fmt.Sprint(cmd.Process.Pid), host,
+			"Lease/"+s.Name+"/"+s.Name+"-lock", "hint: ")
 	}
 	require.Error(t, cmd.Wait())
 	require.True(t, named, printed.String())
-	result{line: up.String(), stderr: printed.String(), code: cmd.ProcessState.ExitCode()}.
-		refused(t, 3, "root-shard", "no-such-tag", "hint: ")
-	require.Equal(t, 3, s.kcpctl(t, "status").code)
+	framework.Result{Line: up.String(), Stderr: printed.String(), Code: cmd.ProcessState.ExitCode()}.
+		Refused(t, 3, "root-shard", "no-such-tag", "hint: ")
+	require.Equal(t, 3, s.Kcpctl(t, "status").Code)
 }

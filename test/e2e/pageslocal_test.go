@@ -1,5 +1,3 @@
-//go:build e2e
-
 package e2e
 
 import (
@@ -7,17 +5,16 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
 
-// makeDemo is what make demo runs in the end. It also builds kcpctl and downloads kcp, which tests have.
-const makeDemo = "bin/kcpctl up --local -f examples/sharded.yaml"
+	"github.com/kcpctl/kcpctl/test/e2e/framework"
+)
 
 func TestPageQuickstart(t *testing.T) {
 	onMachine(t)
-	p := newLocalTypist(t, "sharded", "demo")
-	p.instead["make demo"] = makeDemo
-	p.before["make demo"] = func(t *testing.T) { require.NoError(t, os.Remove(p.file)) } // the page writes it
-	p.before["$EDITOR kcp.yaml"] = func(t *testing.T) { p.edit(t, "  - name: beta\n", "  - name: beta\n  - name: gamma\n") }
-	p.varies = []string{`into \S+config\.`, "into FILE.", `\d+ logical clusters?`, "N logical clusters"}
-	p.types(t, "docs/quickstart.md", "local")
+	p := framework.NewLocalTypist(t, "sharded", "demo")
+	p.Instead["make demo"] = framework.MakeDemo
+	p.Before["make demo"] = func(t *testing.T) { require.NoError(t, os.Remove(p.File)) } // the page writes it
+	p.Before["$EDITOR kcp.yaml"] = func(t *testing.T) { p.Edit(t, "  - name: beta\n", "  - name: beta\n  - name: gamma\n") }
+	p.Varies = []string{`into \S+config\.`, "into FILE.", `\d+ logical clusters?`, "N logical clusters"}
+	p.Types(t, "docs/quickstart.md", "local")
 }

@@ -1,5 +1,3 @@
-//go:build e2e
-
 package e2e
 
 import (
@@ -8,13 +6,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kcpctl/kcpctl/test/e2e/framework"
 )
 
 // silentLimit is the time limit of an up that meets a silent cluster, which it waits 10 s for.
@@ -25,85 +23,58 @@ func TestClusterRefusals(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, example string
-		prepare       func(t *testing.T, c *cluster) (flags []string)
+		prepare       func(t *testing.T, c *framework.Cluster) (flags []string)
 		limit         time.Duration
 		facts         []string
 	}{
 		{
 			"the cluster refuses connections",
-			"minimal", func(t *testing.T, c *cluster) []string { return c.at(t, deadServer(t)) },
+			"minimal", func(t *testing.T, c *framework.Cluster) []string { return at(t, c, deadServer(t)) },
 			silentLimit, []string{"https://127.0.0.1:", "connection refused", "hint: "},
 		},
 		{
 			"the cluster is silent",
-			"minimal", func(t *testing.T, c *cluster) []string { return c.at(t, silentServer(t)) },
+			"minimal", func(t *testing.T, c *framework.Cluster) []string { return at(t, c, silentServer(t)) },
 			silentLimit, []string{"https://127.0.0.1:", "hint: "},
 		},
 		{
 			"the user may do nothing",
-			"minimal", func(t *testing.T, c *cluster) []string { return c.as(t, newName()) },
+			"minimal", func(t *testing.T, c *framework.Cluster) []string { return c.As(t, framework.NewName()) },
 			0, []string{"patch deployments.apps", "create pods/portforward", "hint: "},
 		},
 		{
 			"the user may only look",
-			"minimal", func(t *testing.T, c *cluster) []string {
-				name := newName()
-				flags := c.as(t, name)
-				c.kubectl("create", "clusterrolebinding", name, "--clusterrole=view", "--serviceaccount="+name+":user").run(t.Context(), t).ok(t)
-				t.Cleanup(func() { c.kubectl("delete", "clusterrolebinding", name).run(context.Background(), t).ok(t) })
+			"minimal", func(t *testing.T, c *framework.Cluster) []string {
+				name := framework.NewName()
+				flags := c.As(t, name)
+				c.Kubectl("create", "clusterrolebinding", name, "--clusterrole=view", "--serviceaccount="+name+":user").Run(t.Context(), t).OK(t)
+				t.Cleanup(func() { c.Kubectl("delete", "clusterrolebinding", name).Run(context.Background(), t).OK(t) })
 				return flags
 			},
 			0, []string{"create namespaces", "patch deployments.apps", "hint: "},
 		},
 		{
 			"a Secret is missing",
-			"external-etcd", func(t *testing.T, c *cluster) []string { c.makeNamespace(t); return nil },
+			"external-etcd", func(t *testing.T, c *framework.Cluster) []string { c.MakeNamespace(t); return nil },
 			0, []string{"/etcd-client", "Deployment/", "hint: "},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newCluster(t, tc.example)
-			flags := tc.prepare(t, s.runtime.(*cluster))
-			before := s.written(t)
-			up := s.command("up", flags...)
-			up.limit = tc.limit
-			up.run(t.Context(), t).refused(t, 1, tc.facts...)
-			require.Equal(t, before, s.written(t), "nothing was to be written")
+			s := framework.NewCluster(t, tc.example)
+			flags := tc.prepare(t, s.Runtime.(*framework.Cluster))
+			before := s.Written(t)
+			up := s.Command("up", flags...)
+			up.Limit = tc.limit
+			up.Run(t.Context(), t).Refused(t, 1, tc.facts...)
+			require.Equal(t, before, s.Written(t), "nothing was to be written")
 		})
 	}
 }
 
-// kubeconfigWith writes a kubeconfig that differs from the administrator's, and returns the flags to use it.
-func (c *cluster) kubeconfigWith(t *testing.T, change func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo)) []string {
-	t.Helper()
-	all, err := clientcmd.LoadFromFile(c.kubeconfig)
-	require.NoError(t, err)
-	require.NoError(t, clientcmdapi.MinifyConfig(all))
-	require.NoError(t, clientcmdapi.FlattenConfig(all))
-	current := all.Contexts[all.CurrentContext]
-	change(all.Clusters[current.Cluster], all.AuthInfos[current.AuthInfo])
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*all, file))
-	return []string{"--kubeconfig", file}
-}
-
 // at returns flags for a cluster at another address.
-func (c *cluster) at(t *testing.T, address string) []string {
+func at(t *testing.T, c *framework.Cluster, address string) []string {
 	t.Helper()
-	return c.kubeconfigWith(t, func(cl *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { cl.Server = "https://" + address })
-}
-
-// as returns flags for a user without rights: a new service account of a new namespace.
-func (c *cluster) as(t *testing.T, namespace string) []string {
-	t.Helper()
-	other := &cluster{setup: namespace, namespace: namespace, kubeconfig: c.kubeconfig}
-	other.makeNamespace(t)
-	t.Cleanup(func() { other.remove(t) })
-	c.kubectl("create", "serviceaccount", "user", "--namespace", namespace).run(t.Context(), t).ok(t)
-	token := c.kubectl("create", "token", "user", "--namespace", namespace).run(t.Context(), t).ok(t).stdout
-	return c.kubeconfigWith(t, func(_ *clientcmdapi.Cluster, user *clientcmdapi.AuthInfo) {
-		*user = clientcmdapi.AuthInfo{Token: strings.TrimSpace(token)}
-	})
+	return c.KubeconfigWith(t, func(cl *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { cl.Server = "https://" + address })
 }
 
 // deadServer returns an address that refuses connections.
@@ -128,35 +99,35 @@ func silentServer(t *testing.T) string {
 // the image, so it runs while TestClusterLife has kcp on the node.
 func TestClusterMinimal(t *testing.T) {
 	t.Parallel()
-	s := newCluster(t, "minimal")
-	step(t, "an image that does not exist", func(t *testing.T) { missesImage(t, s) })
-	step(t, "the corrected file", func(t *testing.T) {
-		s.write(t, s.text)
-		require.Contains(t, s.up(t).stderr, "canary done")
-		isReady(t, s)
-		changesNothing(t, s)
+	s := framework.NewCluster(t, "minimal")
+	framework.Step(t, "an image that does not exist", func(t *testing.T) { missesImage(t, s) })
+	framework.Step(t, "the corrected file", func(t *testing.T) {
+		s.Write(t, s.Text)
+		require.Contains(t, s.Up(t).Stderr, "canary done")
+		framework.IsReady(t, s)
+		framework.ChangesNothing(t, s)
 	})
-	step(t, "down --purge leaves nothing", func(t *testing.T) { leavesNothing(t, s) })
+	framework.Step(t, "down --purge leaves nothing", func(t *testing.T) { framework.LeavesNothing(t, s) })
 }
 
 // TestClusterLife runs examples/sharded.yaml through its life cycle, through mistakes that show only while it runs, and
 // through their repair.
 func TestClusterLife(t *testing.T) {
 	t.Parallel()
-	s := newCluster(t, "sharded")
-	s.lives(t, begins(), refuses(), goesOn())
+	s := framework.NewCluster(t, "sharded")
+	lives(t, s, begins(), refuses(), goesOn())
 }
 
 // refuses are the parts in which up refuses to change a running setup, and succeeds with the flags that it names.
 func refuses() (all []part) {
 	for _, tc := range refusals() {
-		all = append(all, part{tc.name, func(t *testing.T, s *setup) {
+		all = append(all, part{tc.name, func(t *testing.T, s *framework.Setup) {
 			tc.breakIt(t, s)
-			before := s.written(t)
-			s.kcpctl(t, "up").refused(t, tc.code, tc.facts...)
-			require.Equal(t, before, s.written(t), "nothing was to be written")
-			s.up(t, tc.accept...)
-			changesNothing(t, s)
+			before := s.Written(t)
+			s.Kcpctl(t, "up").Refused(t, tc.code, tc.facts...)
+			require.Equal(t, before, s.Written(t), "nothing was to be written")
+			s.Up(t, tc.accept...)
+			framework.ChangesNothing(t, s)
 		}})
 	}
 	return all
@@ -165,7 +136,7 @@ func refuses() (all []part) {
 // refusal is a reason for which up refuses to change a running setup.
 type refusal struct {
 	name    string
-	breakIt func(t *testing.T, s *setup)
+	breakIt func(t *testing.T, s *framework.Setup)
 	code    int
 	facts   []string
 	// accept are the flags with which up succeeds nevertheless.
@@ -177,31 +148,31 @@ func refusals() []refusal {
 	return []refusal{
 		{
 			"a field has another manager",
-			func(t *testing.T, s *setup) {
-				d := object("apps/v1", "Deployment", s.name+"-root")
+			func(t *testing.T, s *framework.Setup) {
+				d := framework.Object("apps/v1", "Deployment", s.Name+"-root")
 				d["spec"] = map[string]any{"revisionHistoryLimit": 7}
-				s.runtime.(*cluster).apply(t, "gitops", d)
+				s.Runtime.(*framework.Cluster).Apply(t, "gitops", d)
 			},
 			4, []string{"OBJECT", "FIELD", "MANAGER", "-root", "spec.revisionHistoryLimit", "gitops", "--force-conflicts"},
 			[]string{"--force-conflicts"},
 		},
 		{
 			"the inventory remembers another cluster",
-			func(t *testing.T, s *setup) {
-				c := s.runtime.(*cluster)
+			func(t *testing.T, s *framework.Setup) {
+				c := s.Runtime.(*framework.Cluster)
 				var data map[string][]byte
-				get := c.kubectl("get", "secret", s.name+"-inventory", "--namespace", s.name, "--output", "jsonpath={.data}")
-				require.NoError(t, json.Unmarshal([]byte(get.run(t.Context(), t).ok(t).stdout), &data))
+				get := c.Kubectl("get", "secret", s.Name+"-inventory", "--namespace", s.Name, "--output", "jsonpath={.data}")
+				require.NoError(t, json.Unmarshal([]byte(get.Run(t.Context(), t).OK(t).Stdout), &data))
 				patch, err := json.Marshal(map[string]any{"data": map[string][]byte{"clusters.json": otherUID(t, data["clusters.json"])}})
 				require.NoError(t, err)
-				c.kubectl("patch", "secret", s.name+"-inventory", "--namespace", s.name, "--patch", string(patch)).run(t.Context(), t).ok(t)
+				c.Kubectl("patch", "secret", s.Name+"-inventory", "--namespace", s.Name, "--patch", string(patch)).Run(t.Context(), t).OK(t)
 			},
 			1, otherCluster, []string{"--allow-other-cluster", "--forget-cluster", "default-11111111"},
 		},
 		{
 			"this machine remembers another cluster",
-			func(t *testing.T, s *setup) {
-				file := filepath.Join(s.runtime.(*cluster).home, "kcpctl", "clusters", s.name+".json")
+			func(t *testing.T, s *framework.Setup) {
+				file := filepath.Join(s.Runtime.(*framework.Cluster).Home, "kcpctl", "clusters", s.Name+".json")
 				raw, err := os.ReadFile(file)
 				require.NoError(t, err)
 				require.NoError(t, os.WriteFile(file, otherUID(t, raw), 0o600))
