@@ -67,6 +67,7 @@ deps: packages $(TESTBED) $(GOTESTSUM) ## Download and build everything that the
 	$(TESTBED) packages
 	$(TESTBED) build
 	@CGO_ENABLED=1 $(GO_BUILD) -race $(RACE)
+	@$(GO_BUILD) GOOS=darwin GOARCH=arm64 . ./cmd/... ./internal/...
 
 .PHONY: test
 test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI, a real kube-apiserver, a real kcp on both runtimes

@@ -15,7 +15,6 @@ import (
 // TestLocalAgent runs the example of an agent with another shard: users create Widgets in a workspace on beta, and get
 // their status and their Secret back.
 func TestLocalAgent(t *testing.T) {
-	onMachine(t)
 	s := framework.NewLocal(t, "agent")
 	s.Env = append(s.Env, "PATH="+framework.Given(t, "E2E_AGENT_BIN_DIR")+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	s.Text = strings.Replace(s.Text, "  - name: team-a", "  - {name: team-a, selector: {name: beta}}\n  shards: [{name: beta}]", 1)

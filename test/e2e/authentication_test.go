@@ -9,7 +9,6 @@ import (
 // TestLocalAuthentication compares front-proxies of one kcp: the tokens of an issuer are valid only at those that have
 // it, and its users reach a shard with their own name and groups.
 func TestLocalAuthentication(t *testing.T) {
-	onMachine(t)
 	a := framework.NewAuthenticated(t)
 	for _, part := range []struct {
 		name string

@@ -8,7 +8,6 @@ import (
 
 // TestLocalSharded runs examples/sharded.yaml through its life cycle.
 func TestLocalSharded(t *testing.T) {
-	onMachine(t)
 	s := framework.NewLocal(t, "sharded")
 	lives(t, s, begins(), goesOn())
 }

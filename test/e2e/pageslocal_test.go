@@ -10,7 +10,6 @@ import (
 )
 
 func TestPageQuickstart(t *testing.T) {
-	onMachine(t)
 	p := framework.NewLocalTypist(t, "sharded", "demo")
 	p.Instead["make demo"] = framework.MakeDemo
 	p.Before["make demo"] = func(t *testing.T) { require.NoError(t, os.Remove(p.File)) } // the page writes it

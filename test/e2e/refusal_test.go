@@ -20,7 +20,6 @@ const silentLimit = time.Minute
 
 // TestClusterRefusals makes mistakes that up must report before it writes anything. It runs nothing.
 func TestClusterRefusals(t *testing.T) {
-	t.Parallel()
 	for _, tc := range []struct {
 		name, example string
 		prepare       func(t *testing.T, c *framework.Cluster) (flags []string)
@@ -95,10 +94,8 @@ func silentServer(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// TestClusterMinimal runs examples/minimal.yaml with an image that does not exist, and corrects it. It mostly waits for
-// the image, so it runs while TestClusterLife has kcp on the node.
+// TestClusterMinimal runs examples/minimal.yaml with an image that does not exist, and corrects it.
 func TestClusterMinimal(t *testing.T) {
-	t.Parallel()
 	s := framework.NewCluster(t, "minimal")
 	framework.Step(t, "an image that does not exist", func(t *testing.T) { missesImage(t, s) })
 	framework.Step(t, "the corrected file", func(t *testing.T) {
@@ -113,7 +110,6 @@ func TestClusterMinimal(t *testing.T) {
 // TestClusterLife runs examples/sharded.yaml through its life cycle, through mistakes that show only while it runs, and
 // through their repair.
 func TestClusterLife(t *testing.T) {
-	t.Parallel()
 	s := framework.NewCluster(t, "sharded")
 	lives(t, s, begins(), refuses(), goesOn())
 }

@@ -88,7 +88,7 @@ if [ -n "${PART:-}" ]; then # every n-th test, so that the parts take about the 
 fi
 say "test $E2E_KCPCTL with $E2E_KUBECONFIG and $E2E_KCP_BIN_DIR"
 mkdir -p bin/tests
-# The tests of pods mostly wait, so they run beside those that run kcp. Of these, tests of one place wait for each other.
+# One package after the other: a start of kcp takes all of two processors.
 bin/gotestsum --format testname --junitfile "$results.xml" --jsonfile "$results.json" \
 	--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-report "$results.again" \
-	--packages="${packages[*]}" -- -count=1 -p 2 -parallel 8 -timeout $((nodes * 30))m "${flags[@]}"
+	--packages="${packages[*]}" -- -count=1 -p 1 -parallel 8 -timeout $((nodes * 30))m "${flags[@]}"
