@@ -2,6 +2,7 @@ package kcp_test
 
 import (
 	"context"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,7 @@ func TestReplicateShard(t *testing.T) {
 
 		// Where a backup is restored, the root shard has replicated the URL of before.
 		k.Register(kcp.Shard{Name: "alpha", BaseURL: "https://here.example.com"})
+		k.Script("update cached shards", fakekcp.Refuse(http.StatusConflict, "Conflict", "the root shard has just changed it"))
 		require.NoError(t, c.ReplicateShard(t.Context(), c, "alpha"))
 		spec, _ := k.Cached("root shards root:alpha").Fields["spec"].(map[string]any)
 		require.Equal(t, "https://here.example.com", spec["baseURL"])

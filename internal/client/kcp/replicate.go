@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -55,14 +56,16 @@ func (c *Client) ReplicateShard(ctx context.Context, cache *Client, shard string
 // shard keeps the first URL that it uses for another one until it restarts (kcp: pkg/reconciler/tenancy/workspace,
 // clientPool).
 func correct(ctx context.Context, copies dynamic.ResourceInterface, next *unstructured.Unstructured) error {
-	live, err := copies.Get(ctx, next.GetName(), metav1.GetOptions{})
-	if err != nil || reflect.DeepEqual(live.Object["spec"], next.Object["spec"]) {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { // the root shard may update it, too
+		live, err := copies.Get(ctx, next.GetName(), metav1.GetOptions{})
+		if err != nil || reflect.DeepEqual(live.Object["spec"], next.Object["spec"]) {
+			return err
+		}
+		next.SetUID(live.GetUID())
+		next.SetResourceVersion(live.GetResourceVersion())
+		_, err = copies.Update(ctx, next, metav1.UpdateOptions{})
 		return err
-	}
-	next.SetUID(live.GetUID())
-	next.SetResourceVersion(live.GetResourceVersion())
-	_, err = copies.Update(ctx, next, metav1.UpdateOptions{})
-	return err
+	})
 }
 
 // cachedCopy returns the copy in the cache of an object of a shard.

@@ -126,3 +126,41 @@ func TestAFrontProxyOnALostClusterRestartsLater(t *testing.T) {
 		require.True(t, next.mustRun(t).Plan.Empty())
 	})
 }
+
+// copied brings a setup up with the data of a backup, in which alpha has a base URL. It returns what was called.
+func (w *world) copied(t *testing.T, alpha string) []string {
+	t.Helper()
+	w.mustRun(t)
+	require.NoError(t, w.down(t, false))
+	known, err := w.rt.Record(t.Context())
+	require.NoError(t, err)
+	proxies := []topology.ID{"front-proxy/main", "front-proxy/single"}
+	known.Moved = map[topology.ID][]topology.ID{"root-shard": proxies, "shard/alpha": proxies, "shard/beta": proxies}
+	require.NoError(t, w.rt.Keep(t.Context(), known))
+	w.rt.Kcp.Register(kcp.Shard{Name: "alpha", BaseURL: alpha})
+	w.mustRun(t)
+	return w.rt.Calls()
+}
+
+// It may already use the base URL of the place where the backup was taken, and would use it for new workspaces, too.
+func TestTheRootShardOfACopyRestartsBeforeWorkspacesAreCreated(t *testing.T) {
+	inWorld(t, replicated, func(t *testing.T, w *world) {
+		calls := w.copied(t, "https://original.example.com:6443")
+		restarted := slices.Index(calls, "Replace root-shard")
+		for _, shard := range []string{"alpha", "beta"} {
+			require.Greater(t, restarted, slices.Index(calls, "Apply shard/"+shard))
+			require.Less(t, w.when(topology.ID("shard/"+shard), run.Done, ""), w.when("root-shard", run.Running, "began with other base URLs"))
+		}
+		require.Less(t, w.when("root-shard", run.Done, "restarted"), w.when("canary", run.Running, "a workspace on 3 shards"))
+	})
+	inWorld(t, replicated, func(t *testing.T, w *world) {
+		calls := w.copied(t, w.top.Component("shard/alpha").URL)
+		require.Contains(t, calls, "Apply shard/alpha")
+		require.NotContains(t, calls, "Replace root-shard", "it has the right base URLs")
+	})
+	inWorld(t, replicated, func(t *testing.T, w *world) {
+		w.rt.On("Replace root-shard", func() error { return errors.New("forbidden") })
+		w.mustRun(t)
+		require.NotContains(t, w.rt.Calls(), "Replace root-shard", "it is new")
+	})
+}

@@ -62,8 +62,10 @@ func (r *rollout) newCanaries() (*canaries, error) {
 	return out, nil
 }
 
-// extend adds the canaries to the graph of a rollout.
+// extend adds the canaries to the graph of a rollout, and what comes before them.
 func (cs *canaries) extend(graph map[node][]node, all *changes) {
+	root := cs.Topology.Root().ID()
+	all.refresh(graph, root)
 	var rolled []node
 	for n := range graph {
 		if all.of[n.component].rolls && !n.component.Kind().Tenant() {
@@ -72,10 +74,9 @@ func (cs *canaries) extend(graph map[node][]node, all *changes) {
 	}
 	for _, shard := range cs.shards {
 		needs := slices.Clone(rolled)
-		for _, c := range []*topology.Component{shard, cs.Topology.Root(), cs.through} {
-			serving := node{c.ID(), serves}
-			if _, ok := graph[serving]; ok && !slices.Contains(needs, serving) {
-				needs = append(needs, serving)
+		for _, n := range []node{{shard.ID(), serves}, {root, serves}, {cs.through.ID(), serves}, {root, refreshed}} {
+			if _, ok := graph[n]; ok && !slices.Contains(needs, n) {
+				needs = append(needs, n)
 			}
 		}
 		graph[node{shard.ID(), proven}] = needs
@@ -93,7 +94,7 @@ func (cs *canaries) extend(graph map[node][]node, all *changes) {
 func (cs *canaries) before(graph map[node][]node) []node {
 	var out []node
 	for _, c := range append(cs.Topology.Shards(), cs.Topology.FrontProxies()...) {
-		for _, p := range []phase{serves, proven} {
+		for _, p := range []phase{serves, refreshed, proven} {
 			if _, ok := graph[node{c.ID(), p}]; ok {
 				out = append(out, node{c.ID(), p})
 			}

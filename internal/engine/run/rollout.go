@@ -40,6 +40,8 @@ const (
 	serves
 	// led: a replica of a shard that was rolled, or started again, runs the controllers.
 	led
+	// refreshed: a root shard that began with outdated base URLs of other shards has started again.
+	refreshed
 	// proven: a workspace on a shard was created and read through a front-proxy.
 	proven
 )
@@ -77,6 +79,8 @@ type rollout struct {
 	restarts parallel.Batch
 	// helpers help new shards to start, until they serve.
 	helpers sync.WaitGroup
+	// outdated are the shards of which the root shard had another base URL when it started.
+	outdated []topology.ID
 }
 
 // wait is the state of a wait for a component, over all its phases.
@@ -122,7 +126,7 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 	errs := map[topology.ID]error{}
 	for _, c := range r.changes.all {
 		id := c.ID()
-		for _, p := range []phase{applied, answers, serves} {
+		for _, p := range []phase{applied, answers, serves, refreshed} {
 			if errs[id] = results[node{id, p}]; errs[id] != nil {
 				break
 			}
@@ -204,6 +208,8 @@ func (r *rollout) do(ctx context.Context, n node) error {
 	case led:
 		r.handOver(ctx, c.Component)
 		return nil
+	case refreshed:
+		return r.restartOutdated(ctx)
 	}
 	return r.finish(ctx, c)
 }
@@ -268,6 +274,11 @@ func (r *rollout) awaitAnswers(ctx context.Context, root *change) error {
 		}
 		return waitMessage(s), err == nil
 	})
+	if err == nil {
+		if err = r.findOutdated(ctx, client); err != nil {
+			r.failed(root.ID(), err)
+		}
+	}
 	return err
 }
 
