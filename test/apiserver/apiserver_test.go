@@ -23,7 +23,7 @@ func TestFreePorts(t *testing.T) {
 	require.Len(t, seen, 3)
 }
 
-// A server whose port another process has taken is started again at others: its log is all that says so.
+// A server whose port another process has taken is started again at others: only its log reports it.
 func TestATakenPortIsRecognized(t *testing.T) {
 	for text, taken := range map[string]bool{
 		"listen tcp 127.0.0.1:20000: bind: address already in use": true,

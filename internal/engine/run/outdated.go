@@ -9,8 +9,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// findOutdated finds the shards of which the root shard has another base URL than the setup, before they start: in the
-// data of a backup, that of the place where it was taken.
+// findOutdated finds the shards of which the root shard has another base URL than the setup, before they start: the
+// data of a backup has the URL of the place where it was taken.
 func (r *rollout) findOutdated(ctx context.Context, root *kcp.Client) error {
 	for _, shard := range r.changes.all {
 		if !restored(shard) {
@@ -38,8 +38,8 @@ func restored(c *change) bool {
 	return c.IsShard() && c.Kind != topology.RootShard && c.isNew && len(c.moved) > 0
 }
 
-// refresh adds the restart of the root shard to the graph of a rollout that starts it together with restored shards. All
-// shards are registered before.
+// refresh adds the restart of the root shard to the graph of a rollout that starts it together with restored shards.
+// All shards are registered before.
 func (cs *changes) refresh(graph map[node][]node, root topology.ID) {
 	var needs []node
 	some := false
@@ -57,8 +57,8 @@ func (cs *changes) refresh(graph map[node][]node, root topology.ID) {
 
 // restartOutdated restarts the root shard if it had outdated base URLs. It keeps the first one that it uses for another
 // shard (kcp: pkg/reconciler/tenancy/workspace/workspace_controller.go, clientPool), and it uses them at once if the
-// backup has Workspaces that are being deleted (workspace_reconcile_deletion.go). New workspaces on the shard would stay
-// in the phase Scheduling until it restarts.
+// backup has Workspaces that are being deleted (workspace_reconcile_deletion.go). Until it restarts, new workspaces on
+// the shard would not leave the phase Scheduling.
 func (r *rollout) restartOutdated(ctx context.Context) error {
 	if len(r.outdated) == 0 {
 		return nil

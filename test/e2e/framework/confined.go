@@ -15,7 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 )
 
-// Forbidden requires that a request is forbidden. Another failure is no answer: a server can still be starting.
+// Forbidden requires that a request is forbidden. Another failure is retried: a server can still be starting.
 func (w *Workloads) Forbidden(what string, try func() error) {
 	w.Helper()
 	var err error

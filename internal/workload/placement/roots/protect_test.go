@@ -307,7 +307,7 @@ func TestAContainerThatAWebhookInjects(t *testing.T) {
 		s.object(deployments, fmt.Sprintf("{metadata: {name: web--c1, namespace: shop}, status: {availableReplicas: %d}}", n+1))
 		s.running(n + 1)
 	}
-	require.Less(t, writes.Load(), int64(events), "an event alone is no reason to write")
+	require.Less(t, writes.Load(), int64(events), "an event alone causes no write")
 	require.Contains(t, s.containers(), "proxy")
 }
 
