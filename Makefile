@@ -98,8 +98,8 @@ race-sample: $(GOTESTSUM)
 
 .PHONY: model-sample
 model-sample: packages $(GOTESTSUM)
-	@$(TEST) -- -timeout 15m -run TestModel ./test/model -model.steps 1500
-	@$(TEST) -- -timeout 15m -run TestModel ./test/workloads -model.steps 1000
+	@$(TEST) -- -timeout 15m -run TestModel ./test/model -model.steps 1000
+	@$(TEST) -- -timeout 15m -run TestModel ./test/workloads -model.steps 200
 
 .PHONY: faults-sample
 faults-sample: packages apiserver $(GOTESTSUM)
