@@ -103,7 +103,7 @@ model-sample: packages $(GOTESTSUM)
 
 .PHONY: faults-sample
 faults-sample: packages apiserver $(GOTESTSUM)
-	@$(TEST) $(AGAIN) --packages=./test/faults -- -timeout 15m -faults=slice
+	@$(TEST) $(AGAIN) --packages=./test/faults -- -timeout 15m -args -faults=slice
 
 # The parts of make test-long: each takes at most 20 minutes and can run alone.
 PARTS := race race-cmd faults-few model model-workloads $(foreach n,1 2 3,e2e-long-$(n)) $(foreach n,1 2 3 4 5 6 7,e2e-day2-$(n))
@@ -139,7 +139,7 @@ planted: packages ## Plant defects, one at a time: model-workloads and model mus
 
 .PHONY: faults-few
 faults-few: packages apiserver $(GOTESTSUM) ## Make every third request of up, add-shard and certs renew fail in one way
-	@$(TEST) $(AGAIN) --packages=./test/faults -- -timeout 30m -faults=few
+	@$(TEST) $(AGAIN) --packages=./test/faults -- -timeout 30m -args -faults=few
 
 .PHONY: faults
 faults: packages apiserver $(GOTESTSUM) ## Make every request of up, add-shard and certs renew fail in every way (more than one hour)
