@@ -78,23 +78,25 @@ unit: packages $(GOTESTSUM) ## Run unit, golden and CLI tests, and a few random 
 
 .PHONY: integration
 integration: packages apiserver $(GOTESTSUM) ## Run the packages with tests against a real kube-apiserver
-	@$(TEST) $(AGAIN) --packages="$(INTEGRATION)" -- -timeout 15m
+	@$(TEST) $(AGAIN) --packages="$(INTEGRATION)" -- -count=1 -timeout 15m
 
 .PHONY: e2e
 e2e: build $(GOTESTSUM) ## Run tests with a real kcp, on the testbed or on the cluster of E2E_KUBECONFIG
 	./test/e2e/run.sh ./test/e2e ./test/e2e/pods
 
-# What .ci/run runs after make test: short parts of the long tests.
+# Short parts of the long tests, for a change that touches them.
 .PHONY: samples
 samples: race-sample model-sample faults-sample ## Run short parts of race, model and faults
 
 # The packages in which goroutines share the most.
 RACE := ./internal/kit/... ./internal/engine/proxy/... ./internal/runtime/... ./internal/workload/...
 
+race race-cmd race-sample: export CGO_ENABLED = 1
+
 .PHONY: race-sample
 race-sample: $(GOTESTSUM)
 	@CGO_ENABLED=1 $(GO_BUILD) -race $(RACE)
-	@CGO_ENABLED=1 $(TEST) -- -race -short $(RACE)
+	@$(TEST) -- -race -short $(RACE)
 
 .PHONY: model-sample
 model-sample: packages $(GOTESTSUM)
@@ -116,14 +118,14 @@ test-long: ## Run the long tests, a part after the other: data races, random com
 .PHONY: race
 race: $(GOTESTSUM) ## Run the unit tests with the race detector (needs gcc)
 	@CGO_ENABLED=1 $(GO_BUILD) -race ./cmd/ui ./internal/...
-	@CGO_ENABLED=1 $(TEST) -- -race -short -timeout 30m ./cmd/ui ./internal/...
+	@$(TEST) -- -race -short -timeout 30m ./cmd/ui ./internal/...
 
 # Tests that start hundreds of commands one after another. With the race detector they take minutes.
 SERIAL := TestCompletedValuesAreAccepted|TestIDsOfStatusAreAccepted|TestWhatUsersAreToldToType
 
 .PHONY: race-cmd
 race-cmd: $(GOTESTSUM) ## Run the unit tests of the commands with the race detector: they run one after another (needs gcc)
-	@CGO_ENABLED=1 $(TEST) -- -race -timeout 30m -skip '$(SERIAL)' ./cmd
+	@$(TEST) -- -race -timeout 30m -skip '$(SERIAL)' ./cmd
 
 .PHONY: model
 model: packages $(GOTESTSUM) ## Run random commands of two operators, with crashes, on simulated clusters (STEPS=100000: one hour)
