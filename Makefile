@@ -50,14 +50,18 @@ quick: lint ## Lint, and run the golden tests, the import rules and the tests of
 
 # Which test runs where is said by its directory: packages that import test/apiserver need a kube-apiserver, and REAL has the
 # directories with tests of real programs that take minutes. Each test of the other packages is a unit test.
-REAL        := /test/(e2e|e2e/pods|e2e/long|e2e/day2|faults)$$
-UNIT         = $(shell go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep -v test/apiserver | cut -d' ' -f1 | grep -vE '$(REAL)')
-INTEGRATION  = $(shell go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep test/apiserver | cut -d' ' -f1 | grep -vE '$(REAL)')
-RANDOM       = $(shell go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | grep pgregory.net/rapid | cut -d' ' -f1)
+REAL        := /test/(e2e/(local|cluster|pods|long|day2)|faults)$$
+# The packages whose list of imports in tests passes a filter.
+packages-of  = $(shell go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | $(1) | cut -d' ' -f1 | grep -vE '$(REAL)')$(if \
+	$(filter-out 0,$(.SHELLSTATUS)),$(error go list has failed or has no such package))
+UNIT         = $(call packages-of,grep -v test/apiserver)
+INTEGRATION  = $(call packages-of,grep test/apiserver)
+RANDOM       = $(call packages-of,grep pgregory.net/rapid)
 # gotestsum prints a line for each package, the failed tests and a summary. The results are in bin/tests. AGAIN repeats a
 # failed test once, for tests with real programs in real time: unit tests and models are never repeated.
-TEST         = mkdir -p bin/tests && $(GOTESTSUM) --format-hide-empty-pkg --junitfile bin/tests/$@.xml --jsonfile bin/tests/$@.json
+TEST         = $(GOTESTSUM) --format-hide-empty-pkg --junitfile bin/tests/$@.xml --jsonfile bin/tests/$@.json
 AGAIN        = --rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-report bin/tests/$@.again
+E2E          = TEST="$(TEST) --format testname $(AGAIN)" ./test/e2e/run.sh
 # Random tests have the same cases in each run. make search has others.
 export RAPID_SEED ?= 1
 
@@ -82,11 +86,11 @@ integration: packages apiserver $(GOTESTSUM) ## Run the packages with tests agai
 
 .PHONY: e2e
 e2e: build $(GOTESTSUM) ## Run tests with a real kcp, on the testbed or on the cluster of E2E_KUBECONFIG
-	./test/e2e/run.sh ./test/e2e ./test/e2e/pods
+	@$(E2E) ./test/e2e/cluster ./test/e2e/local ./test/e2e/pods
 
 # Short parts of the long tests, for a change that touches them.
 .PHONY: samples
-samples: race-sample model-sample faults-sample ## Run short parts of race, model and faults
+samples: race-sample model-sample model-workloads-sample faults-sample ## Run short parts of race, model and faults
 
 # The packages in which goroutines share the most.
 RACE := ./internal/kit/... ./internal/engine/proxy/... ./internal/runtime/... ./internal/workload/...
@@ -101,6 +105,9 @@ race-sample: $(GOTESTSUM)
 .PHONY: model-sample
 model-sample: packages $(GOTESTSUM)
 	@$(TEST) -- -timeout 15m -run TestModel ./test/model -model.steps 1000
+
+.PHONY: model-workloads-sample
+model-workloads-sample: packages $(GOTESTSUM)
 	@$(TEST) -- -timeout 15m -run TestModel ./test/workloads -model.steps 200
 
 .PHONY: faults-sample
@@ -149,18 +156,19 @@ faults: packages apiserver $(GOTESTSUM) ## Make every request of up, add-shard a
 
 .PHONY: e2e-long e2e-day2
 e2e-long: build $(GOTESTSUM) ## Run the long end-to-end tests on two nodes (e2e-long-2: the second of three parts)
-	./test/e2e/run.sh ./test/e2e/long
+	@$(E2E) ./test/e2e/long
 e2e-day2: build $(GOTESTSUM) ## Run the longest end-to-end tests on two nodes (e2e-day2-2: the second of seven parts)
-	./test/e2e/run.sh ./test/e2e/day2
+	@$(E2E) ./test/e2e/day2
 e2e-long-%: build $(GOTESTSUM)
-	PART=$*/3 ./test/e2e/run.sh ./test/e2e/long
+	@PART=$*/3 $(E2E) ./test/e2e/long
 e2e-day2-%: build $(GOTESTSUM)
-	PART=$*/7 ./test/e2e/run.sh ./test/e2e/day2
+	@PART=$*/7 $(E2E) ./test/e2e/day2
 
-# make search RAPID_SEED=7 repeats the search with the seed 7.
+# make search SEED=7 repeats the search with the seed 7.
+SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 .PHONY: search
 search: packages apiserver $(GOTESTSUM) ## Search with random seeds, which are printed: properties, both models, every fault (hours; STEPS=100000)
-	@seed=$$([ "$(RAPID_SEED)" = 1 ] && od -An -N4 -tu4 /dev/urandom | tr -d ' ' || echo $(RAPID_SEED)); echo "== RAPID_SEED=$$seed"; \
+	@seed=$(SEED); echo "== SEED=$$seed"; \
 	RAPID_SEED=$$seed RAPID_CHECKS=10000 go test -count=1 -timeout 2h $(filter-out %/test/model %/test/workloads,$(RANDOM)) && \
 	go test -timeout 12h -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000 -rapid.seed $$seed && \
 	go test -timeout 12h -run TestModel ./test/workloads -model.steps $(STEPS) -rapid.checks 100000 -rapid.seed $$seed
@@ -228,6 +236,7 @@ $(TESTBED):
 	@$(GO_BUILD) -o $@ ./test/testbed
 
 $(GOTESTSUM):
+	@mkdir -p bin/tests
 	@cd test/gotestsum && go build -o ../../$@ gotest.tools/gotestsum
 
 packages:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run the end-to-end tests of packages, on the cluster of E2E_KUBECONFIG or else on the testbed, and on this machine itself. Other
-# arguments are flags of go test: test/e2e/run.sh ./test/e2e -run TestCluster
+# arguments are flags of go test: test/e2e/run.sh ./test/e2e/cluster -run TestClusterLife
 #
 #   E2E_KUBECONFIG   another cluster, in which the tests may create namespaces
 #   E2E_KUBECONFIG_B a second cluster, for the long tests: nodes of both reach the node ports of the other, but not its pods
@@ -8,6 +8,7 @@
 #   E2E_KCP_OLDER_BIN_DIR  the same, of the release that the tests upgrade
 #   E2E_AGENT_BIN_DIR  directory of the agent's binary, the same
 #   E2E_KCPCTL       the kcpctl to test (default: bin/kcpctl, rebuilt)
+#   TEST             the command that runs go test, with flags
 #   PART=2/7         only the second of seven parts of the tests
 #   KEEP_TESTBED=1   keep the node running if this script has started it
 set -euo pipefail
@@ -21,7 +22,6 @@ for argument in "$@"; do
 	*) flags+=("$argument") ;;
 	esac
 done
-[ ${#packages[@]} -gt 0 ] || packages=(./test/e2e ./test/e2e/pods)
 nodes=1
 [[ "${packages[*]}" != *long* && "${packages[*]}" != *day2* ]] || nodes=2
 
@@ -80,15 +80,10 @@ E2E_KCP_BIN_DIR="$(realpath "$E2E_KCP_BIN_DIR")"
 E2E_KCP_OLDER_BIN_DIR="$(realpath "$E2E_KCP_OLDER_BIN_DIR")"
 export E2E_AGENT_BIN_DIR E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR E2E_KCP_OLDER_BIN_DIR PATH
 
-results="bin/tests/${packages[0]##*/}"
 if [ -n "${PART:-}" ]; then # every n-th test, so that the parts take about the same time
-	results+="-${PART%/*}"
 	tests="$(go test -list . "${packages[@]}" | grep ^Test | awk -v n="${PART%/*}" -v of="${PART#*/}" 'NR % of == n % of' | paste -sd '|')"
 	flags+=(-run "^($tests)\$")
 fi
 say "test $E2E_KCPCTL with $E2E_KUBECONFIG and $E2E_KCP_BIN_DIR"
-mkdir -p bin/tests
-# One package after the other: a start of kcp takes all of two processors.
-bin/gotestsum --format testname --junitfile "$results.xml" --jsonfile "$results.json" \
-	--rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-report "$results.again" \
-	--packages="${packages[*]}" -- -count=1 -p 1 -parallel 8 -timeout $((nodes * 30))m "${flags[@]}"
+# Two packages at once: while pods of one start and end, processes of the other have the processors.
+${TEST:-bin/gotestsum --format testname} --packages="${packages[*]}" -- -count=1 -p 2 -parallel 8 -timeout $((nodes * 30))m "${flags[@]}"

@@ -78,20 +78,6 @@ func (s *Setup) Passes(t *testing.T, flags []string, ids ...string) {
 	})
 }
 
-// BecomesReady waits until all components are ready. A busy machine may not answer kcpctl status in time.
-func (s *Setup) BecomesReady(t *testing.T) (now status) {
-	t.Helper()
-	Eventually(t.Context(), t, func() error {
-		now = status{}
-		return s.Kcpctl(t, "status", "--output", "json").Decode(&now)
-	})
-	require.True(t, now.Ready, now)
-	for _, c := range now.Components {
-		require.True(t, c.Ready, c)
-	}
-	return now
-}
-
 // Of returns the result of a check.
 func (r report) Of(id string) (status, cause string) {
 	for _, res := range r.Results {

@@ -212,6 +212,19 @@ type status struct {
 	Shards []struct{ Name string }
 }
 
+// missing returns an error that names what is not ready.
+func (st status) missing() error {
+	for _, c := range st.Components {
+		if !c.Ready {
+			return fmt.Errorf("%s is not ready: %s", c.ID, c.Reason)
+		}
+	}
+	if !st.Ready {
+		return fmt.Errorf("%s is not ready", st.Name)
+	}
+	return nil
+}
+
 func (s *Setup) Status(t *testing.T) status {
 	t.Helper()
 	out, err := s.tryStatus(t)

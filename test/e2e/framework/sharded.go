@@ -8,23 +8,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// IsReady waits until status reports that all components are ready. A busy server may not answer it in time.
+// BecomesReady waits until all components are ready. A busy machine may not answer kcpctl status in time.
+func (s *Setup) BecomesReady(t *testing.T) (now status) {
+	t.Helper()
+	Eventually(t.Context(), t, func() (err error) {
+		if now, err = s.tryStatus(t); err == nil {
+			err = now.missing()
+		}
+		return err
+	})
+	return now
+}
+
+// IsReady waits until all components of a setup are ready, and no others run.
 func IsReady(t *testing.T, s *Setup) {
+	t.Helper()
+	now := s.BecomesReady(t)
+	require.Equal(t, s.Name, now.Name)
+	require.NotEmpty(t, now.Shards)
 	Eventually(t.Context(), t, func() error {
-		st, err := s.tryStatus(t)
-		switch {
-		case err != nil:
-			return err
-		case st.Name != s.Name || !st.Ready || len(st.Shards) == 0:
-			return fmt.Errorf("%s is not ready: %v", s.Name, st)
-		}
-		for _, c := range st.Components {
-			if !c.Ready {
-				return fmt.Errorf("%s is not ready: %v", c.ID, c)
-			}
-		}
-		if running := s.IDs(t); len(running) != len(st.Components) {
-			return fmt.Errorf("status has %v, and %v run", st.Components, running)
+		if running := s.IDs(t); len(running) != len(now.Components) {
+			return fmt.Errorf("status has %v, and %v run", now.Components, running)
 		}
 		return nil
 	})

@@ -1,4 +1,4 @@
-package e2e
+package local
 
 import (
 	"testing"
@@ -9,5 +9,5 @@ import (
 // TestLocalSharded runs examples/sharded.yaml through its life cycle.
 func TestLocalSharded(t *testing.T) {
 	s := framework.NewLocal(t, "sharded")
-	lives(t, s, begins(), goesOn())
+	framework.Lives(t, s, framework.Begins(), framework.GoesOn())
 }

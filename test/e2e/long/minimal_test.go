@@ -1,4 +1,4 @@
-package e2e
+package long
 
 import (
 	"bufio"
@@ -13,6 +13,19 @@ import (
 
 	"github.com/kcpctl/kcpctl/test/e2e/framework"
 )
+
+// TestClusterMinimal runs examples/minimal.yaml with an image that does not exist, and corrects it.
+func TestClusterMinimal(t *testing.T) {
+	s := framework.NewCluster(t, "minimal")
+	framework.Step(t, "an image that does not exist", func(t *testing.T) { missesImage(t, s) })
+	framework.Step(t, "the corrected file", func(t *testing.T) {
+		s.Write(t, s.Text)
+		require.Contains(t, s.Up(t).Stderr, "canary done")
+		framework.IsReady(t, s)
+		framework.ChangesNothing(t, s)
+	})
+	framework.Step(t, "down --purge leaves nothing", func(t *testing.T) { framework.LeavesNothing(t, s) })
+}
 
 // missesImage brings up a setup whose image does not exist. While that run waits, a second run must be refused.
 func missesImage(t *testing.T, s *framework.Setup) {

@@ -1,4 +1,4 @@
-package e2e
+package framework
 
 import (
 	"fmt"
@@ -10,53 +10,51 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/kcpctl/kcpctl/test/e2e/framework"
 )
 
-// part is a part of the life cycle of a setup.
-type part struct {
-	name string
-	do   func(*testing.T, *framework.Setup)
+// Part is a part of the life cycle of a setup.
+type Part struct {
+	Name string
+	Do   func(*testing.T, *Setup)
 }
 
-// begins are the parts of the life cycle of examples/sharded.yaml, on any runtime, until it serves.
-func begins() []part {
-	return []part{
-		{"up", func(t *testing.T, s *framework.Setup) {
+// Begins are the parts of the life cycle of examples/sharded.yaml, on any runtime, until it serves.
+func Begins() []Part {
+	return []Part{
+		{"up", func(t *testing.T, s *Setup) {
 			printed := s.Up(t).Stderr
 			require.Contains(t, printed, "canary done")
 			require.Contains(t, printed, "kcpctl kubeconfig")
 		}},
-		{"status", framework.IsReady},
-		{"shards are registered", framework.Shards},
-		{"workspaces on every shard", framework.CreateWorkspaces},
-		{"a second up writes nothing", framework.ChangesNothing},
-		{"render is what up applies", framework.RendersWhatRuns},
-		{"authorities' keys stay in the store", framework.KeepsKeys},
+		{"status", IsReady},
+		{"shards are registered", Shards},
+		{"workspaces on every shard", CreateWorkspaces},
+		{"a second up writes nothing", ChangesNothing},
+		{"render is what up applies", RendersWhatRuns},
+		{"authorities' keys stay in the store", KeepsKeys},
 	}
 }
 
-// goesOn are the parts that follow.
-func goesOn() []part {
-	return []part{
+// GoesOn are the parts that follow.
+func GoesOn() []Part {
+	return []Part{
 		{"up continues an interrupted run", survivesInterruption},
 		{"up restarts a failed shard", restartsAShard},
 		{"down keeps the data", keepsData},
-		{"down --purge leaves nothing", framework.LeavesNothing},
+		{"down --purge leaves nothing", LeavesNothing},
 	}
 }
 
-// lives runs a setup through the parts of its life cycle.
-func lives(t *testing.T, s *framework.Setup, all ...[]part) {
+// Lives runs a setup through the parts of its life cycle.
+func Lives(t *testing.T, s *Setup, all ...[]Part) {
 	t.Helper()
 	for _, p := range slices.Concat(all...) {
-		framework.Step(t, p.name, func(t *testing.T) { p.do(t, s) })
+		Step(t, p.Name, func(t *testing.T) { p.Do(t, s) })
 	}
 }
 
 // survivesInterruption interrupts up in each of its phases.
-func survivesInterruption(t *testing.T, s *framework.Setup) {
+func survivesInterruption(t *testing.T, s *Setup) {
 	ofStep, ofComponent := regexp.MustCompile(`"scope":"step"`), regexp.MustCompile(`"scope":"component".*"status":"running"`)
 	before := s.Fingerprints(t)
 	for i, phase := range []struct {
@@ -82,14 +80,14 @@ func survivesInterruption(t *testing.T, s *framework.Setup) {
 	}
 	require.NotContains(t, s.Up(t).Stderr, " 0 changes")
 	require.Equal(t, before, s.Fingerprints(t), "authorities")
-	framework.IsReady(t, s)
-	framework.ReadWorkspaces(t, s)
-	framework.ChangesNothing(t, s)
+	IsReady(t, s)
+	ReadWorkspaces(t, s)
+	ChangesNothing(t, s)
 }
 
 // interruptAt sends up a signal after n events that match, or after its last one if it has fewer: how many there are
 // depends on what it sees while it waits. Another log level rolls every server of kcp.
-func interruptAt(t *testing.T, s *framework.Setup, sig os.Signal, n int, event *regexp.Regexp, logLevel int) framework.Result {
+func interruptAt(t *testing.T, s *Setup, sig os.Signal, n int, event *regexp.Regexp, logLevel int) Result {
 	t.Helper()
 	for {
 		s.Edit(t, "\nspec:\n", fmt.Sprintf("\nspec:\n  defaults: {logLevel: %d}\n", logLevel))
@@ -106,13 +104,13 @@ func interruptAt(t *testing.T, s *framework.Setup, sig os.Signal, n int, event *
 }
 
 // restartsAShard kills the process or pod of a shard. Nothing else may change.
-func restartsAShard(t *testing.T, s *framework.Setup) {
+func restartsAShard(t *testing.T, s *Setup) {
 	victim := s.Name + "-shard-alpha"
 	before := s.Running(t)
 	require.Contains(t, before, victim)
 	before[victim].Kill(t)
 	s.Up(t)
-	framework.Eventually(t.Context(), t, func() error {
+	Eventually(t.Context(), t, func() error {
 		if now := s.IDs(t); now[victim] == "" || now[victim] == before[victim].ID {
 			return fmt.Errorf("%s has not come back: %v", victim, now)
 		}
@@ -124,13 +122,13 @@ func restartsAShard(t *testing.T, s *framework.Setup) {
 		}
 	}
 	s.Up(t)
-	framework.ReadWorkspaces(t, s)
+	ReadWorkspaces(t, s)
 }
 
-func keepsData(t *testing.T, s *framework.Setup) {
+func keepsData(t *testing.T, s *Setup) {
 	before := s.Fingerprints(t)
 	s.Kcpctl(t, "down", "--yes").OK(t).Quiet(t)
-	framework.Eventually(t.Context(), t, func() error {
+	Eventually(t.Context(), t, func() error {
 		if running := s.IDs(t); len(running) > 0 {
 			return fmt.Errorf("still running: %v", running)
 		}
@@ -139,5 +137,5 @@ func keepsData(t *testing.T, s *framework.Setup) {
 	require.NotEmpty(t, s.Left(t.Context(), t))
 	s.Up(t)
 	require.Equal(t, before, s.Fingerprints(t), "authorities")
-	framework.ReadWorkspaces(t, s)
+	ReadWorkspaces(t, s)
 }
