@@ -11,14 +11,14 @@ import (
 
 // The values of -faults.
 const (
-	modeSlice = "slice" // every ninth request fails once, in one way or another, and none gets no answer
+	modeSlice = "slice" // every 19th request fails once, in one way or another, and none gets no answer
 	modeFew   = "few"   // every third request fails once, in one way or another
 	modeSome  = "some"  // every request fails once, in one way or another
 	modeAll   = "all"   // every request fails in every way
 )
 
 var mode = flag.String("faults", modeSlice,
-	"which requests fail: slice (every ninth), few (every third), some (each in one way) or all (each in every way)")
+	"which requests fail: slice (every 19th), few (every third), some (each in one way) or all (each in every way)")
 
 const (
 	// workers is the number of concurrent cases: commands wait more than they compute.
@@ -104,7 +104,7 @@ func (sc *scenario) matrix(t *testing.T, want *undisturbed, cases []*fault, work
 // faults returns the faults of a run with these requests: each request fails in every way that fits it, or in one of
 // them in turn.
 func faults(requests []request, mode string, offset int) []*fault {
-	every := map[string]int{modeSlice: 9, modeFew: 3, modeSome: 1, modeAll: 1}[mode]
+	every := map[string]int{modeSlice: 19, modeFew: 3, modeSome: 1, modeAll: 1}[mode]
 	var out []*fault
 	for i, r := range requests {
 		fitting := slices.DeleteFunc(kinds(), func(k kind) bool { return !r.fits[k.name] })

@@ -19,7 +19,7 @@ func TestClusterLife(t *testing.T) {
 	require.Contains(t, s.Text, "  - name: beta\n")
 	s.Text = strings.Replace(s.Text, "  - name: beta\n", "", 1)
 	s.Write(t, s.Text)
-	framework.Lives(t, s, framework.Begins(), refuses(), framework.GoesOn())
+	framework.Lives(t, s, framework.Starts(), framework.Serves(), refuses(), framework.Survives(), framework.Leaves())
 }
 
 // refuses are the parts in which up refuses to change a running setup, and succeeds with the flags that it names.

@@ -18,14 +18,18 @@ type Part struct {
 	Do   func(*testing.T, *Setup)
 }
 
-// Begins are the parts of the life cycle of examples/sharded.yaml, on any runtime, until it serves.
-func Begins() []Part {
+// Starts is the first part of the life cycle of examples/sharded.yaml, on any runtime.
+func Starts() []Part {
+	return []Part{{"up", func(t *testing.T, s *Setup) {
+		printed := s.Up(t).Stderr
+		require.Contains(t, printed, "canary done")
+		require.Contains(t, printed, "kcpctl kubeconfig")
+	}}}
+}
+
+// Serves are the parts that look at what runs.
+func Serves() []Part {
 	return []Part{
-		{"up", func(t *testing.T, s *Setup) {
-			printed := s.Up(t).Stderr
-			require.Contains(t, printed, "canary done")
-			require.Contains(t, printed, "kcpctl kubeconfig")
-		}},
 		{"status", IsReady},
 		{"shards are registered", Shards},
 		{"workspaces on every shard", CreateWorkspaces},
@@ -35,15 +39,19 @@ func Begins() []Part {
 	}
 }
 
-// GoesOn are the parts that follow.
-func GoesOn() []Part {
+// Survives are the parts that stop some or all of it, or a run of up.
+func Survives() []Part {
 	return []Part{
-		{"up continues an interrupted run", survivesInterruption},
+		{"up continues an interrupted run", func(t *testing.T, s *Setup) {
+			survivesInterruption(t, s, "  - name: alpha\n", "    logLevel: %d\n")
+		}},
 		{"up restarts a failed shard", restartsAShard},
 		{"down keeps the data", keepsData},
-		{"down --purge leaves nothing", LeavesNothing},
 	}
 }
+
+// Leaves is the last part.
+func Leaves() []Part { return []Part{{"down --purge leaves nothing", LeavesNothing}} }
 
 // Lives runs a setup through the parts of its life cycle.
 func Lives(t *testing.T, s *Setup, all ...[]Part) {
@@ -53,8 +61,13 @@ func Lives(t *testing.T, s *Setup, all ...[]Part) {
 	}
 }
 
-// survivesInterruption interrupts up in each of its phases.
-func survivesInterruption(t *testing.T, s *Setup) {
+// RollsInterrupted is survivesInterruption while every server of kcp rolls.
+func RollsInterrupted(t *testing.T, s *Setup) {
+	survivesInterruption(t, s, "\nspec:\n", "  defaults: {logLevel: %d}\n")
+}
+
+// survivesInterruption interrupts up in each of its phases, while it changes the log level that is written after a line.
+func survivesInterruption(t *testing.T, s *Setup, line, logLevel string) {
 	ofStep, ofComponent := regexp.MustCompile(`"scope":"step"`), regexp.MustCompile(`"scope":"component".*"status":"running"`)
 	before := s.Fingerprints(t)
 	for i, phase := range []struct {
@@ -70,7 +83,8 @@ func survivesInterruption(t *testing.T, s *Setup) {
 		{"interrupted", os.Interrupt, ofComponent, 4, 130},
 	} {
 		t.Run(phase.name, func(t *testing.T) {
-			r := interruptAt(t, s, phase.signal, phase.n, phase.event, 3+i%2)
+			edit := func(level int) { s.Edit(t, line, line+fmt.Sprintf(logLevel, level)) }
+			r := interruptAt(t, s, phase.signal, phase.n, phase.event, edit, 3+i%2)
 			require.Equal(t, phase.code, r.Code, r.Stderr)
 			if phase.code == 130 {
 				r.Refused(t, 130, "hint: ")
@@ -86,11 +100,11 @@ func survivesInterruption(t *testing.T, s *Setup) {
 }
 
 // interruptAt sends up a signal after n events that match, or after its last one if it has fewer: how many there are
-// depends on what it sees while it waits. Another log level rolls every server of kcp.
-func interruptAt(t *testing.T, s *Setup, sig os.Signal, n int, event *regexp.Regexp, logLevel int) Result {
+// depends on what it sees while it waits. Another log level rolls servers of kcp.
+func interruptAt(t *testing.T, s *Setup, sig os.Signal, n int, event *regexp.Regexp, edit func(int), logLevel int) Result {
 	t.Helper()
 	for {
-		s.Edit(t, "\nspec:\n", fmt.Sprintf("\nspec:\n  defaults: {logLevel: %d}\n", logLevel))
+		edit(logLevel)
 		r, seen := s.Command("up", "--output", "json").AtMost(t, n, event, func(up *exec.Cmd) {
 			require.NoError(t, up.Process.Signal(sig))
 		})

@@ -3,6 +3,8 @@ package framework
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +13,13 @@ import (
 
 // ShardNames are the shards of sharded.yaml.
 func ShardNames() []string { return []string{"root", "alpha", "beta"} }
+
+// shards are those of sharded.yaml that the file of the setup has.
+func (s *Setup) shards() []string {
+	return slices.DeleteFunc(ShardNames(), func(name string) bool {
+		return name != "root" && !regexp.MustCompile(`\bname: `+name+`\b`).MatchString(s.Text)
+	})
+}
 
 // Workspace has the fields of a Workspace that tests read.
 type Workspace struct {
@@ -39,7 +48,7 @@ func Shards(t *testing.T, s *Setup) {
 		require.True(t, strings.HasPrefix(i.Spec.VirtualWorkspaceURL, "https://"), i)
 		require.Equal(t, external, i.Spec.ExternalURL, i)
 	}
-	require.ElementsMatch(t, ShardNames(), names)
+	require.ElementsMatch(t, s.shards(), names)
 }
 
 const WorkspaceManifest = `---
@@ -51,11 +60,11 @@ spec:
   location: {selector: {matchLabels: {name: %[1]s}}}
 `
 
-// CreateWorkspaces creates a workspace on each shard of sharded.yaml, and a ConfigMap in each.
-func CreateWorkspaces(t *testing.T, s *Setup) { s.CreateWorkspaces(t, ShardNames()...) }
+// CreateWorkspaces creates a workspace on each shard of the setup, and a ConfigMap in each.
+func CreateWorkspaces(t *testing.T, s *Setup) { s.CreateWorkspaces(t, s.shards()...) }
 
 // ReadWorkspaces reads what CreateWorkspaces has created, through the front-proxy and directly from the shard.
-func ReadWorkspaces(t *testing.T, s *Setup) { s.readWorkspaces(t, ShardNames()...) }
+func ReadWorkspaces(t *testing.T, s *Setup) { s.readWorkspaces(t, s.shards()...) }
 
 // CreateWorkspaces creates a workspace on each of some shards, and a ConfigMap in each.
 func (s *Setup) CreateWorkspaces(t *testing.T, shards ...string) {
@@ -64,7 +73,7 @@ func (s *Setup) CreateWorkspaces(t *testing.T, shards ...string) {
 		manifests += fmt.Sprintf(WorkspaceManifest, shard)
 		names = append(names, "on-"+shard)
 	}
-	create := s.Command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
+	create := s.Command("kubeconfig", "admin", "--", "kubectl", "apply", "--server-side", "--filename", "-")
 	create.Stdin = manifests
 	create.Run(t.Context(), t).OK(t)
 	s.Kubectl(t, append(append([]string{"wait", "workspaces"}, names...), "--for=jsonpath={.status.phase}=Ready", "--timeout=3m")...).OK(t)
