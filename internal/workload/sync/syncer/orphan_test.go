@@ -244,10 +244,11 @@ func TestEmptiedNamespaces(t *testing.T) {
 func TestOrphansAreKeptIfKcpCannotBeListed(t *testing.T) {
 	s := newSides(t)
 	s.orphans(4)
+	s.bind("1a")
 	broken := fakeapi.New(t)
 	broken.Refuse(func(*http.Request) (int, string) { return http.StatusInternalServerError, "the disk is full" })
 	k := s.sweeper(s.kcp.URL, broken.URL)
-	s.eventually(func() bool { return len(k.up.Failures()) == len(k.resources) }, "one shard fails")
+	s.eventually(func() bool { return len(k.up.Failures()) == len(k.resources) && len(k.boundClaims()) > 0 }, "one shard fails")
 	s.pass(k, 2*time.Hour)
 	require.Len(t, s.physical.Names("", configMaps), 5)
 
