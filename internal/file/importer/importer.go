@@ -59,7 +59,6 @@ func Import(sources []Source, options Options) (*Result, error) {
 	a := &assembly{reader: r, setup: &v1alpha1.Setup{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindSetup}}
 	if values := r.mapValues(); values != nil {
 		a.chart(values)
-		a.gates()
 	}
 	if problems := a.allProblems(); len(problems) > 0 {
 		return nil, a.refused(sources, problems)

@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
@@ -60,6 +61,7 @@ func (r *reader) document(file string, root *yaml.Node) {
 		o := newObject(file, chart, "values", root)
 		o.proxy, o.members = newObject(file, chart, "values", root), newObject(file, chart, "values", root)
 		o.members.container = containerEtcd
+		o.as, o.proxy.as, o.members.as = topology.RootShard, topology.FrontProxy, topology.Etcd
 		r.values = append(r.values, o)
 	case apiVersion == "v1" && strings.HasSuffix(kind, "List"):
 		if list := lookup(root, "items"); list != nil {

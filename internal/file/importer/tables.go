@@ -209,9 +209,9 @@ func virtualWorkspaceRows() []row {
 			lost("spec.initContainers", `[iI]nitContainer`,
 				"containers that prepare a server of your own are not part of a kcp installation",
 				"run what they do as a Job, or add them to podTemplate.spec.initContainers"),
-			mapped("spec.kubeconfigSecretRef.name", "extraArgs", mountedFile{
-				flag: "kubeconfig", volume: "server-kubeconfig", key: "kubeconfig",
-			}.named()),
+			lost("spec.kubeconfigSecretRef", `[kK]ubeconfigSecret`,
+				"kcpctl writes the kubeconfig with which the server dials its shard",
+				"check that the server needs no permissions but those of a shard"),
 		},
 	)
 }

@@ -151,19 +151,6 @@ func (v *validator) imageReference(p *field.Path, s string) {
 	}
 }
 
-// args requires flags, each at most once.
-func (v *validator) args(p *field.Path, args []string) {
-	seen := map[string]bool{}
-	for i, a := range args {
-		name, _, _ := strings.Cut(a, "=")
-		if !v.matches(`--[a-z0-9][a-z0-9-]*`, name) {
-			v.invalid(p.Index(i), a, "must be --name=value or --name")
-			continue
-		}
-		v.unique(p.Index(i), name, seen)
-	}
-}
-
 // sortedNames returns the names of resources in order, so that problems are in order too.
 func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
 	var out []corev1.ResourceName
