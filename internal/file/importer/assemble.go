@@ -167,6 +167,9 @@ func externalEtcd(o *object) *v1alpha1.Etcd {
 	if len(o.etcd.Endpoints) == 0 {
 		return nil
 	}
+	for i, e := range o.etcd.Endpoints {
+		o.etcd.Endpoints[i] = strings.TrimSuffix(e, "/")
+	}
 	return &v1alpha1.Etcd{External: &o.etcd}
 }
 

@@ -90,10 +90,11 @@ func (v *validator) externalEtcd(p *field.Path, x *v1alpha1.ExternalEtcd) {
 	schemes := map[string]bool{}
 	seen := map[string]bool{}
 	for i, e := range x.Endpoints {
-		v.url(p.Child("endpoints").Index(i), e, "http", "https")
+		v.endpoint(p.Child("endpoints").Index(i), e)
 		v.unique(p.Child("endpoints").Index(i), e, seen)
-		scheme, _, _ := strings.Cut(e, ":")
-		schemes[scheme] = true
+		if scheme, _, _ := strings.Cut(e, "://"); scheme == "http" || scheme == "https" {
+			schemes[scheme] = true
+		}
 	}
 	switch {
 	case len(schemes) > 1:

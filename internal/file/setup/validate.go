@@ -179,6 +179,7 @@ func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
 			v.invalid(at.Child("region"), c.Region, "%s", problem)
 		}
 		v.ipFamilies(at, c)
+		v.file(at.Child("kubeconfig"), c.Kubeconfig)
 		if c.Workspace != "" {
 			v.workspacePath(at.Child("workspace"), c.Workspace)
 		}
@@ -217,6 +218,7 @@ func (v *validator) pki(p *field.Path, k v1alpha1.PKI) {
 	if k.Store == v1alpha1.PKIStoreCluster && k.Directory != "" {
 		v.forbidden(p.Child("directory"), "only the store %s uses it", v1alpha1.PKIStoreDirectory)
 	}
+	v.file(p.Child("directory"), k.Directory)
 	if ca := k.CAValidity.Duration; ca < minCAValidity {
 		v.invalid(p.Child("caValidity"), inHours(ca), "must be at least %s", inHours(minCAValidity))
 	}

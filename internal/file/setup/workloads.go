@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 
@@ -185,9 +184,10 @@ func (v *validator) workloadClusters(p *field.Path, all []v1alpha1.WorkloadClust
 				v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted)
 		}
 		v.labelMap(at.Child("labels"), c.Labels)
-		if u, err := url.Parse(c.Server); c.Server != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
-			v.invalid(at.Child("server"), c.Server, "must be a URL such as https://api.example.com:6443")
+		if _, problem := urlProblem(c.Server, "https"); c.Server != "" && problem != "" {
+			v.invalid(at.Child("server"), c.Server, "%s", problem)
 		}
+		v.file(at.Child("kubeconfig"), c.Kubeconfig)
 		v.selector(at.Child("workspaceSelector"), c.WorkspaceSelector)
 		v.tenancy(at.Child("tenancy"), c.Tenancy)
 		v.quantities(at.Child("maxCapacity"), c.MaxCapacity)
