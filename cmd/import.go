@@ -116,6 +116,9 @@ func (o *importOptions) run(ctx context.Context) error {
 	}
 	result, err := importer.Import(sources, options)
 	if err != nil {
+		if result != nil {
+			o.printFindings(result.Findings)
+		}
 		return err
 	}
 	if o.toFile() {

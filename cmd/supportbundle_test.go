@@ -33,7 +33,7 @@ import (
 // secretive has a secret in each field that can hold one.
 const secretive = topologytest.Header + `spec:
   defaults:
-    extraArgs: ["--client-ca-file=MARKER-flag"]
+    extraArgs: ["--tls-cipher-suites=MARKER-flag"]
     service: {metadata: {annotations: {vault: MARKER-service}}}
     podTemplate:
       metadata: {annotations: {vault: MARKER-annotation}}

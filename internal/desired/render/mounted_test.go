@@ -68,16 +68,18 @@ func TestProveAsRendered(t *testing.T) {
 			},
 		},
 		"a flag names the bundle of another authority": {
-			spec: "spec: {rootShard: {extraArgs: [--client-ca-file=/etc/kcp/ca/server.crt]}}",
+			spec: "spec: {}", spoil: func(s *v1alpha1.Spec) { s.RootShard.ExtraArgs = []string{"--client-ca-file=/etc/kcp/ca/server.crt"} },
 			want: []string{"root-shard at https://demo-root.kcp.svc.cluster.local:6443 does not accept front-proxy/main: demo-front-proxy-main-shard-client, " +
 				"against the server CA"},
 		},
 		"a flag names a file that is not there": {
-			spec: "spec: {rootShard: {extraArgs: [--shard-virtual-workspace-ca-file=/etc/kcp/ca/none.crt]}}",
+			spec: "spec: {}", spoil: func(s *v1alpha1.Spec) {
+				s.RootShard.ExtraArgs = []string{"--shard-virtual-workspace-ca-file=/etc/kcp/ca/none.crt"}
+			},
 			want: []string{"root-shard: /etc/kcp/ca/none.crt is not mounted"},
 		},
 		"a flag without a value": {
-			spec: "spec: {rootShard: {extraArgs: [--client-ca-file=]}}",
+			spec: "spec: {}", spoil: func(s *v1alpha1.Spec) { s.RootShard.ExtraArgs = []string{"--client-ca-file="} },
 			want: []string{"root-shard: the flag --client-ca-file is missing"},
 		},
 		"a volume without the bundle": {
@@ -101,12 +103,16 @@ func TestProveAsRendered(t *testing.T) {
 
 // What kcpctl does not render, it cannot prove: files of the user are not an error.
 func TestProveKnowsWhatItCannotRead(t *testing.T) {
-	for _, spec := range []string{
-		"{rootShard: {extraArgs: [--client-ca-file=/own/ca.crt]}}",
-		"{frontProxies: [{name: main, extraArgs: [--shards-kubeconfig=/own/config, --root-kubeconfig=/own/config]}]}",
+	for name, args := range map[string]func(*v1alpha1.Spec){
+		"a bundle": func(s *v1alpha1.Spec) { s.RootShard.ExtraArgs = []string{"--client-ca-file=/own/ca.crt"} },
+		"kubeconfigs": func(s *v1alpha1.Spec) {
+			s.FrontProxies[0].ExtraArgs = []string{"--shards-kubeconfig=/own/config", "--root-kubeconfig=/own/config"}
+		},
 	} {
-		top := topologytest.Build(t, "spec: "+spec)
-		require.NoError(t, render.Prove(top, pkitest.Issue(t, top, now), now), spec)
+		s := topologytest.Setup(t, "spec: {}")
+		args(&s.Spec) // a setup file cannot say it, and an overlay of the pod can
+		top := topology.Build(s)
+		require.NoError(t, render.Prove(top, pkitest.Issue(t, top, now), now), name)
 	}
 	top := topologytest.BuildLocal(t, strings.Replace(elsewhere, "clusters: [{name: edge, context: edge, syncMode: Pull}]", "clusters: []", 1))
 	require.NoError(t, render.Prove(top, pkitest.Issue(t, top, now), now), "on this machine nothing presents a certificate of the user")

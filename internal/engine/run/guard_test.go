@@ -45,7 +45,6 @@ var losses = map[string]struct {
 	"from embedded":        {from: embedded, to: managed, want: []string{"shard/alpha"}},
 	"another prefix":       {from: external, to: changed(external, "{name: alpha}", "{name: alpha, etcd: {external: {prefix: /other}}}"), want: []string{"shard/alpha"}},
 	"other endpoints":      {from: external, to: changed(external, "etcd:2379", "other:2379"), want: []string{"root-shard", "shard/alpha"}},
-	"extra arguments":      {from: external, to: changed(external, "{name: alpha}", "{name: alpha, extraArgs: [--etcd-prefix=/other]}"), want: []string{"shard/alpha"}},
 	"more members":         {from: managed, to: changed(managed, "spec: {", "spec: {etcd: {managed: {replicas: 3}}, "), want: []string{"etcd/alpha", "etcd/root"}, never: true},
 	"a volume that dies":   {from: embedded, to: changed(embedded, "embedded: {}", "embedded: {ephemeral: true}"), want: []string{"shard/alpha"}},
 	"an overlaid volume":   {from: embedded, to: changed(embedded, "embedded: {}}}", "embedded: {}}, podTemplate: {spec: {volumes: [{name: data, persistentVolumeClaim: null, emptyDir: {}}]}}}"), want: []string{"shard/alpha"}},

@@ -28,12 +28,15 @@ type assembly struct {
 	setup  *v1alpha1.Setup
 	// root has the fields that the whole setup shares: it is the RootShard or the values of a chart.
 	root *object
+	// gates are the feature gates that moved to the setup.
+	gates []value
 }
 
 // operator makes the setup of the objects of kcp-operator.
 func (a *assembly) operator() {
 	r := a.reader
 	a.root = r.of(kindRootShard)[0]
+	a.flags()
 	a.resolve()
 	a.name()
 	a.place()
@@ -50,19 +53,7 @@ func (a *assembly) operator() {
 	a.virtualWorkspaces()
 	a.kubeconfigs()
 	a.share()
-	a.gates()
-}
-
-// gates sets the feature gates of all components.
-func (a *assembly) gates() {
-	for _, o := range a.all() {
-		for name, on := range o.gates {
-			if a.setup.Spec.FeatureGates == nil {
-				a.setup.Spec.FeatureGates = map[string]bool{}
-			}
-			a.setup.Spec.FeatureGates[name] = a.setup.Spec.FeatureGates[name] || on
-		}
-	}
+	a.mounts()
 }
 
 // nameSuffix distinguishes the setup from the RootShard: both have a Secret with the service-account key,
@@ -113,6 +104,9 @@ func (a *assembly) namespace(o *object) string {
 	return cmp.Or(o.namespace, a.reader.options.Namespace)
 }
 
+// domain returns the domain of the cluster.
+func (a *assembly) domain() string { return cmp.Or(a.root.domain, operatorDomain) }
+
 // place sets the namespace and the domain of the only cluster.
 func (a *assembly) place() {
 	options := a.reader.options
@@ -121,7 +115,7 @@ func (a *assembly) place() {
 		Namespace: a.namespace(a.root), Domain: a.root.domain,
 	}
 	for _, o := range a.reader.operator() {
-		if o.bundled.node == nil && o.domain != "" && o.domain != cmp.Or(a.root.domain, operatorDomain) {
+		if o.bundled.node == nil && o.domain != "" && o.domain != a.domain() {
 			o.origins["spec.clusters[0].domain"].fail(
 				fmt.Sprintf("the domain of %s is not that of %s", o,
 					a.root), "a cluster has one domain: use the same everywhere")
@@ -172,6 +166,9 @@ const defaultCluster = "default"
 func externalEtcd(o *object) *v1alpha1.Etcd {
 	if len(o.etcd.Endpoints) == 0 {
 		return nil
+	}
+	for i, e := range o.etcd.Endpoints {
+		o.etcd.Endpoints[i] = strings.TrimSuffix(e, "/")
 	}
 	return &v1alpha1.Etcd{External: &o.etcd}
 }
@@ -228,7 +225,8 @@ func (a *assembly) shard(o *object) v1alpha1.ShardSpec {
 		o.refs[refCacheServer].find(Review, "in a setup, all shards use the same cache server",
 			"remove spec.cacheServer if no shard needs a separate one")
 	}
-	return v1alpha1.ShardSpec{Component: o.component, Etcd: externalEtcd(o), URL: o.url}
+	return v1alpha1.ShardSpec{Component: o.component, Etcd: externalEtcd(o), URL: o.url,
+		VirtualWorkspaceURL: o.virtualWorkspaceURL}
 }
 
 // baseURL decides the base URL of a shard, which does not change: running front-proxies lose a shard whose base URL
@@ -240,7 +238,7 @@ func (a *assembly) baseURL(o *object, service string) {
 	}
 	if o.url == "" {
 		ns := cmp.Or(a.namespace(a.root), "kcp")
-		o.url = fmt.Sprintf("https://%s.%s.svc.%s:%d", service, ns, cmp.Or(a.root.domain, operatorDomain), operatorPort)
+		o.url = fmt.Sprintf("https://%s.%s.svc.%s:%d", service, ns, a.domain(), operatorPort)
 	}
 	if host := strings.TrimPrefix(o.url, "https://"); host == service || strings.HasPrefix(host, service+".") ||
 		strings.HasPrefix(host, service+":") {

@@ -35,6 +35,7 @@ func (a *assembly) chart(o *object) {
 		o.find(Review, "values have no namespace, so the setup has the default, kcp",
 			"name the namespace of the release with --namespace")
 	}
+	a.flags()
 	a.chartExpose(o)
 	a.chartExternal(o)
 	a.chartTokens(o)
@@ -47,12 +48,15 @@ func (a *assembly) chart(o *object) {
 		o.find(Review, "only one of kcp.tag and kcpFrontProxy.tag is set, and the chart has a default for the other",
 			"set spec.version and the image tags to the releases in use")
 	}
-	spec.RootShard = v1alpha1.RootShard{ShardSpec: v1alpha1.ShardSpec{Component: o.component, Etcd: a.chartEtcd(o)}}
+	spec.RootShard = v1alpha1.RootShard{ShardSpec: v1alpha1.ShardSpec{Component: o.component, Etcd: a.chartEtcd(o),
+		URL: o.url, VirtualWorkspaceURL: o.virtualWorkspaceURL}}
 	spec.FrontProxies = []v1alpha1.FrontProxy{{
-		Name: chartFrontProxy, Component: o.proxy.component, Serving: a.serving(o.proxy, a.setup.Metadata.Name),
+		Name: chartFrontProxy, Component: o.proxy.component, Authentication: o.proxy.auth,
+		Serving:      a.serving(o.proxy, a.setup.Metadata.Name),
 		PathMappings: o.proxy.mappings(),
 	}}
 	a.release("spec.rootShard.image.tag")
+	a.mounts()
 }
 
 // chartExternal sets the address for clients, and the Service of the front-proxy.
@@ -173,20 +177,29 @@ func (o *object) chartKeys() v1alpha1.KeyAlgorithm {
 	return ""
 }
 
+// chartEtcdSecret sets the Secret with the files for an etcd, unless flags say it.
+func (a *assembly) chartEtcdSecret(o *object) {
+	if o.etcd.TLSSecret != "" {
+		return
+	}
+	o.etcd.TLSSecret = a.setup.Metadata.Name + "-etcd-client"
+	o.comment("spec.rootShard.etcd.external.tlsSecret",
+		"The Certificate of the chart creates this Secret. Replace it by one that stays.")
+}
+
 // chartEtcd returns the etcd of the shard: three new members, or the etcd that the values name.
 func (a *assembly) chartEtcd(o *object) *v1alpha1.Etcd {
-	name := a.setup.Metadata.Name
 	if !o.on("etcd.enabled") {
 		if len(o.etcd.Endpoints) == 0 {
 			o.fail("required: kcp.etcd.serverAddress, because etcd.enabled is false", "")
 		}
-		o.etcd.Prefix = registry
-		if len(o.etcd.Endpoints) > 0 && strings.HasPrefix(o.etcd.Endpoints[0], "https:") {
-			o.etcd.TLSSecret = name + "-etcd-client"
-			o.comment("spec.rootShard.etcd.external.tlsSecret",
-				"The Certificate of the chart creates this Secret. Replace it by one that stays.")
+		if o.etcd.Prefix == "" {
+			o.etcd.Prefix = registry
+			o.comment("spec.rootShard.etcd.external.prefix", "The chart sets no prefix: the data is below "+registry+".")
 		}
-		o.comment("spec.rootShard.etcd.external.prefix", "The chart sets no prefix: the data is below "+registry+".")
+		if len(o.etcd.Endpoints) > 0 && strings.HasPrefix(o.etcd.Endpoints[0], "https:") {
+			a.chartEtcdSecret(o)
+		}
 		return &v1alpha1.Etcd{External: &o.etcd}
 	}
 	if len(o.etcd.Endpoints) > 0 {

@@ -46,44 +46,83 @@ type Result struct {
 }
 
 // Import makes a setup file from all documents of the sources, which describe one installation. If that is not
-// possible, the error is a *clierr.Error with code BadInput that wraps setup.Errors, all problems of the input.
+// possible, the error is a *clierr.Error with code BadInput that wraps setup.Errors, all problems of the input, and the
+// result has only the findings, so that both can be corrected at once.
 func Import(sources []Source, options Options) (*Result, error) {
 	r := &reader{options: options}
 	r.read(sources)
-	if len(r.objects)+len(r.values)+len(r.problems) == 0 {
+	if len(r.objects)+len(r.values)+len(r.others)+len(r.problems) == 0 {
 		return nil, clierr.New(clierr.BadInput,
 			"name files with objects of kcp-operator, or with values of the chart kcp",
 			"the input has nothing to import")
 	}
 	r.refuseMixtures()
 	a := &assembly{reader: r, setup: &v1alpha1.Setup{APIVersion: v1alpha1.APIVersion, Kind: v1alpha1.KindSetup}}
-	if values := r.mapValues(); values != nil {
-		a.chart(values)
-		a.gates()
+	result := &Result{Findings: a.findings(sources)}
+	if len(r.values)+len(r.operator())+len(r.problems) == 0 {
+		return result, clierr.New(clierr.BadInput, "add the file with the RootShard, or with the values",
+			"the input has no objects of kcp-operator, and no values of the chart kcp")
 	}
-	if problems := a.allProblems(); len(problems) > 0 {
-		return nil, a.refused(sources, problems)
+	err := a.write(result)
+	result.Findings = a.findings(sources)
+	if problems, ok := asErrors(err); ok {
+		return result, a.refused(sources, problems)
 	}
-	if len(r.values) == 0 {
-		if len(r.operator()) == 0 {
-			return nil, clierr.New(clierr.BadInput, "add the file with the RootShard",
-				"the input has no objects of kcp-operator")
-		}
-		a.operator()
-	}
-	if problems := a.allProblems(); len(problems) > 0 {
-		return nil, a.refused(sources, problems)
+	return result, err
+}
+
+// write writes and parses the setup file. If there are problems, they are the error, with those of the
+// parts that can be assembled nevertheless.
+func (a *assembly) write(result *Result) error {
+	assembled := a.assemble()
+	problems := a.allProblems()
+	if !assembled {
+		return problems
 	}
 	text, err := a.text()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f, err := setup.Parse("kcp.yaml", text)
 	if err != nil {
-		return nil, a.refused(sources, a.origins(err))
+		problems = a.further(problems, a.origins(err))
+	}
+	if len(problems) > 0 {
+		return problems
 	}
 	topology.Build(f.Setup)
-	return &Result{Text: text, File: f, Findings: a.findings(sources)}, nil
+	result.Text, result.File = text, f
+	return nil
+}
+
+// assemble makes the setup. It reports whether the input has what a setup starts with.
+func (a *assembly) assemble() bool {
+	r := a.reader
+	values := r.mapValues()
+	switch {
+	case values != nil && len(r.operator()) > 0:
+		return false
+	case values != nil:
+		a.chart(values)
+	case len(r.of(kindRootShard)) == 0:
+		return false
+	default:
+		a.operator()
+	}
+	return true
+}
+
+// further adds the problems of the setup file to those of the input, except where the input has one: they may only
+// follow from it.
+func (a *assembly) further(problems, more setup.Errors) setup.Errors {
+	known := slices.Clone(problems)
+	for _, p := range more {
+		at := func(k setup.Problem) bool { return k.File == p.File && k.Line == p.Line && k.Column == p.Column }
+		if !slices.ContainsFunc(known, at) {
+			problems = append(problems, p)
+		}
+	}
+	return problems
 }
 
 // refused returns problems as one error, by position.

@@ -78,6 +78,13 @@ func TestProblems(t *testing.T) {
 			rootShard + "  image:\n    tag: v0.9.0\n  replicas: 0\n  extraArgs: [--Bad=1]\n",
 			"in.yaml:8:10: the setup file would be invalid: spec.version: ",
 		},
+		"of both steps": {
+			strings.Replace(rootShard, "  etcd: {endpoints: [\"http://etcd:2379\"]}\n", "  replicas: 0\n  image: {repository: 7}\n", 1),
+			"in.yaml:1:1: RootShard root: required: spec.etcd.endpoints\n" +
+				"in.yaml:6:13: the setup file would be invalid: spec.defaults.replicas: invalid value 0: must be at least 1\n" +
+				"in.yaml:7:23: spec.image.repository: must be a string",
+		},
+		"no name":  {strings.Replace(rootShard, "name: root", "labels: {}", 1), "in.yaml:1:1: RootShard: required: metadata.name"},
 		"replicas": {rootShard + "  replicas: 0\n", "in.yaml:7:13: the setup file would be invalid: spec.defaults.replicas: "},
 		"flag":     {rootShard + "  extraArgs: [--Bad=1]\n", "in.yaml:7:15: the setup file would be invalid: spec.rootShard.extraArgs[0]: "},
 		"reference": {
@@ -201,4 +208,63 @@ func TestLive(t *testing.T) {
 	result, err = Import([]Source{{Name: "RootShard/root", Data: []byte(rootShard)}}, live)
 	require.NoError(t, err)
 	require.Contains(t, report(result.Findings), "review: RootShard root: the Secret root-service-account of kcp-operator has the name of one of this setup")
+}
+
+// Problems do not hide findings: unknown fields are reported with them, with the fields of the same name elsewhere.
+func TestProblemsAndFindings(t *testing.T) {
+	result, err := Import([]Source{{Name: "in.yaml", Data: []byte(`apiVersion: operator.kcp.io/v1alpha1
+kind: RootShard
+metadata: {name: root}
+spec:
+  external: {hostname: kcp.example.com, port: 6443}
+  etcd: {embedded: true}
+  oidc: {issuerURL: "https://login.example.com"}
+---
+apiVersion: operator.kcp.io/v1alpha1
+kind: FrontProxy
+metadata: {name: main}
+spec: {rootShard: {name: root}, replicas: many}
+---
+apiVersion: operator.kcp.io/v1alpha1
+kind: Kubeconfig
+metadata: {name: admin}
+spec: {target: {name: main, kind: FrontProxy}}
+`)}}, Options{Namespace: "kcp"})
+	require.EqualError(t, err, `in.yaml:1:1: RootShard root: required: spec.etcd.endpoints
+in.yaml:12:43: spec.replicas: must be a whole number, not "many"`)
+	require.Equal(t, `unknown: in.yaml:6:10: RootShard root: spec.etcd.embedded: the API operator.kcp.io/v1alpha1 does not have this field; remove it
+unknown: in.yaml:7:3: RootShard root: spec.oidc: the API operator.kcp.io/v1alpha1 does not have this field; did you mean "auth.oidc"?
+unknown: in.yaml:12:20: FrontProxy main: spec.rootShard.name: the API operator.kcp.io/v1alpha1 does not have this field; did you mean "ref.name"?
+unknown: in.yaml:17:17: Kubeconfig admin: spec.target.name: the API operator.kcp.io/v1alpha1 does not have this field; did you mean "frontProxyRef.name" or "rootShardRef.name" or "shardRef.name"?
+unknown: in.yaml:17:29: Kubeconfig admin: spec.target.kind: the API operator.kcp.io/v1alpha1 does not have this field; remove it
+`, report(result.Findings))
+	require.Empty(t, result.Text)
+}
+
+// Values are also read in the objects with which other tools install the chart, or the finding says where they are.
+func TestValuesInReleases(t *testing.T) {
+	const values = "{externalHostname: kcp.example.com, externalPort: 443, kcp: {replicas: 3, colour: red}}"
+	for name, tc := range map[string]struct{ input, finding, refused string }{
+		"Flux": {"apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: kcp, labels: {a: b}}\nspec:\n  chart: {spec: {chart: kcp}}\n  valuesFrom: [{kind: Secret, name: more}]\n  values: " + values + "\nstatus: {}\n",
+			"not mapped: in.yaml:1:1: HelmRelease kcp: import does not read values in spec.valuesFrom; write them to a file", ""},
+		"Argo CD": {"apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: kcp}\nspec: {source: {chart: kcp, helm: {valuesObject: " + values + "}}}\n",
+			"not needed: in.yaml:1:1: Application kcp: import reads the values in spec.source.helm.valuesObject", ""},
+		"a text": {"apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: kcp}\nspec: {source: {chart: kcp, helm: {values: \"kcp: {}\"}}}\n",
+			"not mapped: in.yaml:1:1: Application kcp: import does not read values in spec.source.helm.values; write them to a file", "no values of the chart"},
+		"another chart": {"apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: dns}\nspec: {chart: {spec: {chart: dns}}, values: {etcd: {enabled: true}}}\n---\n" + values + "\n",
+			"not mapped: in.yaml:1:1: HelmRelease dns: import does not read this kind", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, err := Import([]Source{{Name: "in.yaml", Data: []byte(tc.input)}}, Options{})
+			if tc.refused != "" {
+				require.ErrorContains(t, err, tc.refused)
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, "kcp.example.com", result.File.Setup.Spec.External.Hostname)
+				require.EqualValues(t, 3, *result.File.Setup.Spec.RootShard.Replicas)
+				require.Contains(t, report(result.Findings), ": values: kcp.colour: ")
+			}
+			require.Contains(t, report(result.Findings), tc.finding)
+		})
+	}
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
@@ -19,6 +20,8 @@ type object struct {
 	kind      string
 	name      string
 	namespace string
+	// as is the kind of the component that the object describes, if it describes one.
+	as topology.Kind
 
 	// What the fields become. Each kind of object uses some of these.
 	component  v1alpha1.Component
@@ -31,8 +34,10 @@ type object struct {
 	url        string
 	domain     string
 	command    []string
-	// gates are feature gates that are not set in arguments of a component.
-	gates map[string]bool
+	// virtualWorkspaceURL is the URL of the virtual workspaces of a shard.
+	virtualWorkspaceURL string
+	// late set fields when all objects are known.
+	late []func()
 	// The parts of a value that several fields of a chart have.
 	algorithm, keySize, oidcKey, oidcCASecret, tokenKey string
 	nodePort                                            int32
@@ -87,10 +92,19 @@ const (
 
 func newObject(file, source, kind string, root *yaml.Node) *object {
 	return &object{
-		file: file, source: source, kind: kind, root: root, container: containerKCP, refs: map[refKind]value{},
+		file: file, source: source, kind: kind, root: root, as: componentOf(kind), container: containerKCP,
+		refs:    map[refKind]value{},
 		origins: map[string]value{}, argsFrom: map[string]value{}, comments: map[string][]string{},
 		on: func(string) bool { return true },
 	}
+}
+
+// componentOf returns the kind of the component that objects of a kind describe, or "".
+func componentOf(kind string) topology.Kind {
+	return map[string]topology.Kind{
+		kindRootShard: topology.RootShard, kindShard: topology.Shard, kindFrontProxy: topology.FrontProxy,
+		kindCacheServer: topology.CacheServer, kindVirtualWorkspace: topology.VirtualWorkspaces,
+	}[kind]
 }
 
 // String is the kind and the name.

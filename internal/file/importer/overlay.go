@@ -216,8 +216,7 @@ func extraArgs(who at) func(value) {
 			default:
 				text = "true"
 			}
-			if name == "feature-gates" && strings.Contains(text, v1alpha1.GateWorkspaceMounts) {
-				v.o.gate(item, text)
+			if who(v.o).owned(item, name, text) {
 				continue
 			}
 			if who(v.o).arg(item, name, text) {
@@ -227,17 +226,6 @@ func extraArgs(who at) func(value) {
 			item.reviewPaths()
 		}
 	}
-}
-
-// gate sets feature gates for the whole setup: the gates of mounts need certificates of all shards and front-proxies.
-func (o *object) gate(v value, text string) {
-	o.gates = map[string]bool{}
-	for g := range strings.SplitSeq(text, ",") {
-		name, on, _ := strings.Cut(g, "=")
-		o.gates[name] = on == "true"
-	}
-	v.find(Review, "feature gates of mounts are in spec.featureGates, for all shards and front-proxies",
-		"remove WorkspaceMounts if no workspace is mounted")
 }
 
 // reference is a Secret or a ConfigMap with a file.

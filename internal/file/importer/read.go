@@ -7,6 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
@@ -24,7 +25,7 @@ type reader struct {
 // read reads all sources. It continues after a problem, so that it finds all of them.
 func (r *reader) read(sources []Source) {
 	for _, s := range sources {
-		docs, problem := setup.Documents(s.Data)
+		docs, problem := setup.Objects(s.Data)
 		if problem != nil {
 			problem.File = s.Name
 			r.problems = append(r.problems, *problem)
@@ -36,7 +37,7 @@ func (r *reader) read(sources []Source) {
 	}
 }
 
-// document adds a document: an object, a list of objects, or values of a chart.
+// document adds a document: an object, or values of a chart.
 func (r *reader) document(file string, root *yaml.Node) {
 	if isKustomization(file, root) {
 		r.kustomization(file, root)
@@ -57,19 +58,19 @@ func (r *reader) document(file string, root *yaml.Node) {
 			Hint:    "remove it from the input",
 		})
 	case apiVersion == "" && kind == "":
-		o := newObject(file, chart, "values", root)
-		o.proxy, o.members = newObject(file, chart, "values", root), newObject(file, chart, "values", root)
-		o.members.container = containerEtcd
-		r.values = append(r.values, o)
-	case apiVersion == "v1" && strings.HasSuffix(kind, "List"):
-		if list := lookup(root, "items"); list != nil {
-			for _, item := range list.Content {
-				r.document(file, item)
-			}
-		}
+		r.chartValues(file, root)
 	default:
 		r.object(file, apiVersion, kind, root)
 	}
+}
+
+// chartValues adds values of the chart.
+func (r *reader) chartValues(file string, root *yaml.Node) {
+	o := newObject(file, chart, "values", root)
+	o.proxy, o.members = newObject(file, chart, "values", root), newObject(file, chart, "values", root)
+	o.members.container = containerEtcd
+	o.as, o.proxy.as, o.members.as = topology.RootShard, topology.FrontProxy, topology.Etcd
+	r.values = append(r.values, o)
 }
 
 // isKustomization reports whether a document is for kubectl kustomize.
@@ -125,6 +126,9 @@ func (r *reader) object(file, apiVersion, kind string, root *yaml.Node) {
 			o.find(NotNeeded, ownPKI, "")
 		}
 		r.objects = append(r.objects, o)
+		return
+	}
+	if r.release(o) {
 		return
 	}
 	for _, t := range otherKinds() {

@@ -91,6 +91,21 @@ func (b *branch) child(key string) *branch {
 	return b.below["*"]
 }
 
+// maxSuggestions is how many fields a message suggests.
+const maxSuggestions = 3
+
+// paths are the known fields of a name below a branch, such as ref.name.
+func (b *branch) paths(name, at string) []string {
+	var out []string
+	for _, key := range b.names() {
+		if key == name && at != "" {
+			out = append(out, at+key)
+		}
+		out = append(out, b.below[key].paths(name, at+key+".")...)
+	}
+	return out
+}
+
 // names are the known fields below a branch.
 func (b *branch) names() []string {
 	var out []string
@@ -160,8 +175,12 @@ func (o *object) apply(r *row, v value) {
 // unknown reports a field that the table does not have.
 func (o *object) unknown(v value, b *branch) {
 	instead := "remove it"
-	if near := setup.Nearest(b.names(), v.key.Value); near != "" && near != "*" {
-		instead = `did you mean "` + near + `"?`
+	near := b.paths(v.key.Value, "")
+	if name := setup.Nearest(b.names(), v.key.Value); name != "" && name != "*" {
+		near = []string{name}
+	}
+	if len(near) > 0 && len(near) <= maxSuggestions {
+		instead = `did you mean "` + strings.Join(near, `" or "`) + `"?`
 	}
 	v.find(Unknown, o.source+" does not have this field", instead)
 }

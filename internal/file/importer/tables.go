@@ -5,6 +5,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
 // What the tables say several times.
@@ -66,10 +68,7 @@ func metadataRows(name string) []row {
 		mapped("metadata.annotations", "", annotations),
 		needless("status", serverSide),
 	}
-	for _, f := range []string{
-		"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
-		"managedFields", "ownerReferences", "finalizers", "selfLink", "generateName",
-	} {
+	for _, f := range setup.ClusterMetadata() {
 		rows = append(rows, needless("metadata."+f, serverSide))
 	}
 	return rows
@@ -209,9 +208,9 @@ func virtualWorkspaceRows() []row {
 			lost("spec.initContainers", `[iI]nitContainer`,
 				"containers that prepare a server of your own are not part of a kcp installation",
 				"run what they do as a Job, or add them to podTemplate.spec.initContainers"),
-			mapped("spec.kubeconfigSecretRef.name", "extraArgs", mountedFile{
-				flag: "kubeconfig", volume: "server-kubeconfig", key: "kubeconfig",
-			}.named()),
+			lost("spec.kubeconfigSecretRef", `[kK]ubeconfigSecret`,
+				"kcpctl writes the kubeconfig with which the server dials its shard",
+				"check that the server needs no permissions but those of a shard"),
 		},
 	)
 }

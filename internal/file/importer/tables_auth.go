@@ -43,14 +43,19 @@ func tokenRows(to string) []row {
 	}
 }
 
+// What dropped groups mean.
+const (
+	replacesGroups = "the input replaces kcp's list of removed groups, and kcpctl adds to it"
+	checkGroups    = "check that no client needs one of kcp's groups"
+)
+
 // frontProxyAuthRows returns the rows of the authentication of front-proxies.
 func frontProxyAuthRows() []row {
 	return append(tokenRows("authentication."),
 		needless("spec.auth.oidc.clientSecret", "no server uses it"),
 		mapped("spec.auth.dropGroups", "authentication.dropGroups",
 			into(func(o *object) *[]string { return &o.auth.DropGroups })).
-			but("kcp-operator replaces kcp's list of removed groups, and kcpctl adds to it",
-				"check that no client needs one of kcp's groups"),
+			but(replacesGroups, checkGroups),
 		mapped("spec.auth.passOnGroups", "authentication.passOnGroups",
 			into(func(o *object) *[]string { return &o.auth.PassOnGroups })).
 			but("kcpctl adds the groups that the setup needs", "check the list with kcpctl render"),

@@ -66,7 +66,7 @@ func (v *validator) agents() {
 		v.definitions(p.Child("definitions"), a.Definitions)
 		v.permissions(p.Child("permissions"), a.Permissions)
 		v.defaults(p, v1alpha1.Defaults{Replicas: a.Replicas, Resources: a.Resources, LogLevel: a.LogLevel,
-			ExtraArgs: a.ExtraArgs})
+			ExtraArgs: a.ExtraArgs}, topology.Agent)
 	}
 }
 

@@ -308,7 +308,9 @@ func (v *validator) issuerURL(p *field.Path, s string) {
 	}
 	u, err := url.Parse(s)
 	switch {
-	case err != nil || u.Scheme != "https" || u.Host == "":
+	case !strings.HasPrefix(s, "https://"):
+		v.invalid(p, s, "must begin with https://, because kcp accepts no other issuers")
+	case err != nil || u.Host == "" || strings.ContainsAny(s, " ,;"):
 		v.invalid(p, s, "must be a URL such as https://login.example.com")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		v.invalid(p, s, "must have no user, query and fragment")

@@ -64,7 +64,7 @@ func (v *validator) managedEtcd(p *field.Path, m *v1alpha1.ManagedEtcd) {
 	v.storage(p, m.Storage, m.StorageClassName)
 	v.etcdLimits(p, m)
 	v.resources(p.Child("resources"), m.Resources)
-	v.args(p.Child("extraArgs"), m.ExtraArgs)
+	v.args(p, m.ExtraArgs, topology.Etcd)
 }
 
 // etcdLimits checks how large the data may become, and how long earlier revisions are kept.
@@ -80,19 +80,6 @@ func (v *validator) etcdLimits(p *field.Path, m *v1alpha1.ManagedEtcd) {
 	if m.AutoCompaction.Duration < 0 {
 		v.invalid(p.Child("autoCompaction"), m.AutoCompaction.Duration.String(), "must be greater than 0")
 	}
-	for i, arg := range m.ExtraArgs {
-		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		if f := etcdFields[name]; f == "quota" && m.Quota != nil ||
-			f == "autoCompaction" && m.AutoCompaction.Duration > 0 {
-			v.forbidden(p.Child("extraArgs").Index(i), "%s sets it", f)
-		}
-	}
-}
-
-// etcdFields are the fields for flags of etcd.
-var etcdFields = map[string]string{
-	"quota-backend-bytes":  "quota",
-	"auto-compaction-mode": "autoCompaction", "auto-compaction-retention": "autoCompaction",
 }
 
 func (v *validator) externalEtcd(p *field.Path, x *v1alpha1.ExternalEtcd) {
@@ -103,10 +90,11 @@ func (v *validator) externalEtcd(p *field.Path, x *v1alpha1.ExternalEtcd) {
 	schemes := map[string]bool{}
 	seen := map[string]bool{}
 	for i, e := range x.Endpoints {
-		v.url(p.Child("endpoints").Index(i), e, "http", "https")
+		v.endpoint(p.Child("endpoints").Index(i), e)
 		v.unique(p.Child("endpoints").Index(i), e, seen)
-		scheme, _, _ := strings.Cut(e, ":")
-		schemes[scheme] = true
+		if scheme, _, _ := strings.Cut(e, "://"); scheme == "http" || scheme == "https" {
+			schemes[scheme] = true
+		}
 	}
 	switch {
 	case len(schemes) > 1:

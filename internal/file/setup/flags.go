@@ -10,6 +10,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
 // unknownFlag is an extra argument with a flag that its program does not have.
@@ -79,10 +80,50 @@ func (p part) unknownFlag(spec *v1alpha1.Spec, arg string) *unknownFlag {
 	return &unknownFlag{message: message, certain: true}
 }
 
-// flags refuses extra arguments with which a server would not start.
+// args requires flags in the extraArgs of a component, or of all components of some kinds: each at most once, and none
+// that has an owner.
+func (v *validator) args(component *field.Path, args []string, kinds ...topology.Kind) {
+	seen := map[string]bool{}
+	for i, a := range args {
+		at := component.Child("extraArgs").Index(i)
+		name, _, _ := strings.Cut(a, "=")
+		if !v.matches(`--[a-z0-9][a-z0-9-]*`, name) {
+			v.invalid(at, a, "must be --name=value or --name")
+			continue
+		}
+		v.unique(at, name, seen)
+		if owner, ok := ownerOf(kinds, strings.TrimPrefix(name, "--")); ok {
+			v.forbidden(at, "%s", owned(name, owner))
+		}
+	}
+}
+
+// ownerOf returns the owner of a flag of components of some kinds: a field, if one of them has it.
+func ownerOf(kinds []topology.Kind, flag string) (out topology.FlagOwner, ok bool) {
+	for _, k := range kinds {
+		switch owner, owned := topology.OwnerOf(k, flag); {
+		case owned && owner.Field != "":
+			return owner, true
+		case owned:
+			out, ok = owner, true
+		}
+	}
+	return out, ok
+}
+
+// owned says what to do instead of setting a flag that has an owner.
+func owned(flag string, owner topology.FlagOwner) string {
+	if owner.Field != "" {
+		return fmt.Sprintf("set %s instead of %s", owner.Field, flag)
+	}
+	return strings.TrimSuffix(fmt.Sprintf("extraArgs cannot set %s: %s; %s", flag, owner.Why, owner.Instead), "; ")
+}
+
+// flags refuses extra arguments with which a server would not start, unless they are refused already.
 func (v *validator) flags() {
 	for _, f := range unknownFlags(v.setup) {
-		if f.certain {
+		refused := func(e *field.Error) bool { return e.Type == field.ErrorTypeForbidden && e.Field == f.at.String() }
+		if f.certain && !slices.ContainsFunc(v.errs, refused) {
 			v.forbidden(f.at, "%s", f.message)
 		}
 	}

@@ -1,11 +1,8 @@
 package setup
 
 import (
-	"net"
-	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,43 +41,10 @@ func (v *validator) subdomain(p *field.Path, s string) {
 	}
 }
 
-func isHost(s string) bool {
-	return net.ParseIP(s) != nil || len(validation.IsDNS1123Subdomain(s)) == 0
-}
-
-func (v *validator) host(p *field.Path, s string) {
-	if !isHost(s) {
-		v.invalid(p, s, "must be a DNS name or an IP address, without scheme and port")
-	}
-}
-
 func (v *validator) port(p *field.Path, n int32) {
 	if len(validation.IsValidPortNum(int(n))) > 0 {
 		v.invalid(p, n, "must be between 1 and 65535")
 	}
-}
-
-// url requires scheme://host[:port] without anything else.
-func (v *validator) url(p *field.Path, s string, schemes ...string) {
-	u, err := url.Parse(s)
-	switch {
-	case err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "":
-		v.invalid(p, s, "must be a URL such as %s://kcp.example.com:6443", schemes[len(schemes)-1])
-	case u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#"):
-		v.invalid(p, s, "must consist of scheme, host and port only")
-	case !isHost(u.Hostname()):
-		v.invalid(p, s, "the host must be a DNS name or an IP address")
-	case !isURLPort(u):
-		v.invalid(p, s, "the port must be between 1 and 65535")
-	}
-}
-
-func isURLPort(u *url.URL) bool {
-	if u.Port() == "" {
-		return !strings.HasSuffix(u.Host, ":")
-	}
-	n, err := strconv.Atoi(u.Port())
-	return err == nil && len(validation.IsValidPortNum(n)) == 0
 }
 
 // release requires a supported kcp release. A release newer than the newest supported one is valid and gets the flags
@@ -148,19 +112,6 @@ func (v *validator) tag(p *field.Path, tag string) {
 func (v *validator) imageReference(p *field.Path, s string) {
 	if !v.matches(repositoryPattern+`(?::`+tagPattern+`)?(?:@(?:`+digestPattern+`))?`, s) {
 		v.invalid(p, s, "must be an image such as %s", EtcdImage)
-	}
-}
-
-// args requires flags, each at most once.
-func (v *validator) args(p *field.Path, args []string) {
-	seen := map[string]bool{}
-	for i, a := range args {
-		name, _, _ := strings.Cut(a, "=")
-		if !v.matches(`--[a-z0-9][a-z0-9-]*`, name) {
-			v.invalid(p.Index(i), a, "must be --name=value or --name")
-			continue
-		}
-		v.unique(p.Index(i), name, seen)
 	}
 }
 

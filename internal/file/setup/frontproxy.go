@@ -2,7 +2,6 @@ package setup
 
 import (
 	"net"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -148,10 +147,10 @@ func (v *validator) backend(p *field.Path, s string) {
 		v.required(p, "the https URL of the server")
 		return
 	}
-	u, err := url.Parse(s)
+	u, problem := urlProblem(s, "https")
 	switch {
-	case err != nil || u.Scheme != "https" || !isHost(u.Hostname()) || !isURLPort(u):
-		v.invalid(p, s, "must be a URL such as https://example.com:6443")
+	case problem != "":
+		v.invalid(p, s, "%s", problem)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		v.invalid(p, s, "must have no user, query and fragment")
 	}

@@ -114,7 +114,7 @@ func (p *publisher) read(r v1alpha1.PublishedResource, at *field.Path) []publish
 
 // manifests decodes the PublishedResources of a file.
 func (p *publisher) manifests(file string, data []byte) []publishedAt {
-	docs, problem := Documents(data)
+	docs, problem := Objects(data)
 	if problem != nil {
 		problem.File = file
 		p.problems = append(p.problems, *problem)
@@ -127,7 +127,8 @@ func (p *publisher) manifests(file string, data []byte) []publishedAt {
 	var out []publishedAt
 	for _, doc := range docs {
 		d := newDecoder()
-		if r := d.manifest(doc); r != nil {
+		if r := d.manifest(written(doc)); r != nil {
+			p.notes = append(p.notes, dropped(doc, file)...)
 			out = append(out, publishedAt{
 				Source: agent.Source{PublishedResource: *r, Name: metadataName()}, file: file, positions: d.positions,
 			})

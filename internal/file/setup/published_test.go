@@ -2,6 +2,7 @@ package setup
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,6 +38,41 @@ func TestPublishedResourcesOfFiles(t *testing.T) {
 	edited, err := f.AddShard(v1alpha1.Shard{Name: "gamma"})
 	require.NoError(t, err)
 	require.Equal(t, f.Setup.Spec.Agents, edited.Setup.Spec.Agents)
+}
+
+// Files may have what kubectl get -o yaml prints: a list, and what the API server adds to objects.
+func TestPublishedResourcesAsClustersPrintThem(t *testing.T) {
+	dir := t.TempDir()
+	const item = `- apiVersion: syncagent.kcp.io/v1alpha1
+  kind: PublishedResource
+  metadata:
+    name: %s
+    uid: 0f4ffd4c-2a3e-4c7e-8d43-4a3c0b0d2a4c
+    resourceVersion: "7"
+    generation: 1
+    creationTimestamp: "2026-01-01T00:00:00Z"
+    managedFields: [{manager: kubectl, fieldsV1: {"f:spec": {}}}]
+    annotations: {kubectl.kubernetes.io/last-applied-configuration: "{}"%s}
+  spec: {resource: {apiGroup: example.com, kind: %s}, projection: {scope: Cluster}, naming: {name: "{{ .ClusterName }}-{{ .Object.metadata.name }}"}}
+  status: {resourceSchemaName: x}
+`
+	list := "apiVersion: v1\nkind: List\nitems:\n" + fmt.Sprintf(item, "widgets", "", "Widget") + fmt.Sprintf(item, "gadgets", ", team: a", "Gadget")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "list.yaml"), []byte(list), 0o600))
+	file := filepath.Join(dir, "kcp.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(minimal+"spec: {agents: [{name: a, workspace: root, publishedResources: [{file: list.yaml}]}]}\n"), 0o600))
+	f, err := Load(file, nil)
+	require.NoError(t, err)
+	var names []string
+	for _, r := range f.Setup.Spec.Agents[0].PublishedResources {
+		names = append(names, r.Name)
+	}
+	require.Equal(t, []string{"widgets", "gadgets"}, names)
+	require.Equal(t, []string{filepath.Join(dir, "list.yaml") + ":25:18: metadata.annotations: kcpctl does not pass them on"}, f.Notes())
+
+	typo := strings.Replace(list, "generation:", "generaton:", 1)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "list.yaml"), []byte(typo), 0o600))
+	_, err = Load(file, nil)
+	require.ErrorContains(t, err, "list.yaml:10:5: metadata.generaton: unknown field")
 }
 
 // A setup that is not in a file cannot refer to files.

@@ -2,7 +2,6 @@ package setup
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -36,10 +35,6 @@ func exposures(s *v1alpha1.Setup) []string {
 		p := &spec.FrontProxies[i]
 		at := fmt.Sprintf("spec.frontProxies[%d]", i)
 		out = append(out, ofAuthentication(at+".authentication", p.Authentication)...)
-		if slices.ContainsFunc(p.ExtraArgs, func(a string) bool { return strings.HasPrefix(a, "--authentication-drop-groups") }) {
-			out = append(out, at+".extraArgs: --authentication-drop-groups replaces the groups that kcp drops, such "+
-				"as system:masters; use dropGroups")
-		}
 	}
 	for i, k := range spec.Kubeconfigs {
 		if strings.HasPrefix(k.User, "kcpctl:") {

@@ -18,7 +18,6 @@ spec:
     tokenFile: {secret: tokens}
   frontProxies:
   - name: main
-    extraArgs: ["--authentication-drop-groups="]
     authentication: {webhook: {secret: hook}}
   kubeconfigs: [{name: a, user: "kcpctl:agent:demo:widgets"}]
   workspaces:
@@ -35,7 +34,7 @@ spec:
 	}
 	require.Equal(t, []string{
 		"spec.authentication.oidc.groupsPrefix", "spec.authentication.oidc.usernamePrefix", "spec.authentication.tokenFile",
-		"spec.frontProxies[0].authentication.webhook", "spec.frontProxies[0].extraArgs", "spec.kubeconfigs[0].user",
+		"spec.frontProxies[0].authentication.webhook", "spec.kubeconfigs[0].user",
 		"spec.workspaces[0].access[0]", "spec.workspaces[0].workspaces[0].access[0]",
 	}, got)
 	require.Empty(t, read(t, commented).Notes())

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -146,12 +147,22 @@ func (d *decoder) setup(root *yaml.Node) (*v1alpha1.Setup, error) {
 	return s, kjson.UnmarshalCaseSensitivePreserveInts(data, s)
 }
 
+// importHint is what to do with an object of another API from which import makes a setup file.
+func importHint(apiVersion string) string {
+	for _, group := range []string{"operator.kcp.io/", "helm.toolkit.fluxcd.io/", "argoproj.io/"} {
+		if strings.HasPrefix(apiVersion, group) {
+			return "kcpctl import -f FILE makes a setup file of it"
+		}
+	}
+	return ""
+}
+
 // checkKind checks that the document is a setup. If it is not, no further problem is reported.
 func (d *decoder) checkKind(root *yaml.Node) {
 	for _, want := range []struct{ key, value string }{{"apiVersion", v1alpha1.APIVersion}, {"kind", v1alpha1.KindSetup}} {
 		if n := lookup(root, want.key); n != nil && n.Value != want.value {
 			d.aborted = true
-			d.report(field.NewPath(want.key), n, mustBe(want.value, n), "")
+			d.report(field.NewPath(want.key), n, mustBe(want.value, n), importHint(n.Value))
 		}
 	}
 }

@@ -137,7 +137,7 @@ func (v *validator) spec() {
 	}
 	v.clusters(path.Child("clusters"), spec.Clusters)
 	v.pki(path.Child("pki"), spec.PKI)
-	v.defaults(path.Child("defaults"), spec.Defaults)
+	v.defaults(path.Child("defaults"), spec.Defaults, v.kinds()...)
 	if t := spec.TakeOver; t != nil && t.RootShard == "" {
 		v.required(path.Child("takeOver", "rootShard"), "the name of the RootShard of kcp-operator")
 	} else if t != nil {
@@ -179,6 +179,7 @@ func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
 			v.invalid(at.Child("region"), c.Region, "%s", problem)
 		}
 		v.ipFamilies(at, c)
+		v.file(at.Child("kubeconfig"), c.Kubeconfig)
 		if c.Workspace != "" {
 			v.workspacePath(at.Child("workspace"), c.Workspace)
 		}
@@ -217,6 +218,7 @@ func (v *validator) pki(p *field.Path, k v1alpha1.PKI) {
 	if k.Store == v1alpha1.PKIStoreCluster && k.Directory != "" {
 		v.forbidden(p.Child("directory"), "only the store %s uses it", v1alpha1.PKIStoreDirectory)
 	}
+	v.file(p.Child("directory"), k.Directory)
 	if ca := k.CAValidity.Duration; ca < minCAValidity {
 		v.invalid(p.Child("caValidity"), inHours(ca), "must be at least %s", inHours(minCAValidity))
 	}
@@ -233,8 +235,9 @@ func (v *validator) validity(p *field.Path, d time.Duration) {
 	}
 }
 
-// defaults checks the fields that spec.defaults and every component share.
-func (v *validator) defaults(p *field.Path, d v1alpha1.Defaults) {
+// defaults checks the fields that spec.defaults and every component share. kinds are those of the components that the
+// fields are for.
+func (v *validator) defaults(p *field.Path, d v1alpha1.Defaults, kinds ...topology.Kind) {
 	if d.Replicas != nil && *d.Replicas < 1 {
 		v.invalid(p.Child("replicas"), *d.Replicas, "must be at least 1")
 	}
@@ -242,13 +245,24 @@ func (v *validator) defaults(p *field.Path, d v1alpha1.Defaults) {
 		v.invalid(p.Child("logLevel"), *d.LogLevel, "must be between 0 and %d", maxLogLevel)
 	}
 	v.resources(p.Child("resources"), d.Resources)
-	v.args(p.Child("extraArgs"), d.ExtraArgs)
+	v.args(p, d.ExtraArgs, kinds...)
+}
+
+// kinds returns the kinds of the components that spec.defaults is for.
+func (v *validator) kinds() []topology.Kind {
+	var out []topology.Kind
+	for _, p := range v.parts {
+		if !slices.Contains(out, p.kind) {
+			out = append(out, p.kind)
+		}
+	}
+	return out
 }
 
 func (v *validator) component(p part) {
 	v.reference(p.path.Child("cluster"), "cluster", p.Cluster, v.clusterNames())
 	v.image(p.path.Child("image"), p.Image)
-	v.defaults(p.path, p.Defaults)
+	v.defaults(p.path, p.Defaults, p.kind)
 	if p.url != "" && p.url != v1alpha1.AddressAuto {
 		v.url(p.path.Child("url"), p.url, "https")
 	}

@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"net/url"
 	"slices"
 	"strings"
 
@@ -125,7 +124,7 @@ func (v *validator) workloads() {
 	v.image(p.Child("image"), w.Image)
 	v.workloadLimits(p.Child("limits"), w.Limits)
 	v.defaults(p, v1alpha1.Defaults{Replicas: w.Replicas, Resources: w.Resources, LogLevel: w.LogLevel,
-		ExtraArgs: w.ExtraArgs})
+		ExtraArgs: w.ExtraArgs}, topology.Workloads)
 	v.commonName(metadataName(), v.setup.Metadata.Name, topology.ControllerUser(v.setup.Metadata.Name))
 	v.workloadClusters(p.Child("clusters"), w.Clusters)
 }
@@ -185,9 +184,10 @@ func (v *validator) workloadClusters(p *field.Path, all []v1alpha1.WorkloadClust
 				v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted)
 		}
 		v.labelMap(at.Child("labels"), c.Labels)
-		if u, err := url.Parse(c.Server); c.Server != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
-			v.invalid(at.Child("server"), c.Server, "must be a URL such as https://api.example.com:6443")
+		if _, problem := urlProblem(c.Server, "https"); c.Server != "" && problem != "" {
+			v.invalid(at.Child("server"), c.Server, "%s", problem)
 		}
+		v.file(at.Child("kubeconfig"), c.Kubeconfig)
 		v.selector(at.Child("workspaceSelector"), c.WorkspaceSelector)
 		v.tenancy(at.Child("tenancy"), c.Tenancy)
 		v.quantities(at.Child("maxCapacity"), c.MaxCapacity)

@@ -1,0 +1,60 @@
+package render_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+// everyKind has components of all kinds with extraArgs, with what adds flags to them.
+const everyKind = `spec:
+  external: {hostname: kcp.example.com}
+  featureGates: {WorkspaceMounts: true}
+  authentication:
+    mode: Everywhere
+    oidc: {issuerURL: "https://login.example.com", clientID: kcp}
+    tokenFile: {secret: tokens}
+    webhook: {secret: hook}
+    dropGroups: [a]
+    passOnGroups: [b]
+  cacheServer: {etcd: {managed: {quota: 1Gi, autoCompaction: 1h}}}
+  shards:
+  - {name: alpha}
+  - {name: beta, etcd: {external: {endpoints: ["https://etcd.example.com:2379"], tlsSecret: etcd}}}
+  - {name: gamma, etcd: {embedded: {}}}
+  virtualWorkspaces: [{name: alpha, shard: alpha}]
+  agents:
+  - {name: widgets, workspace: "root:widgets", publishedResources: [{name: widgets, spec: {resource: {kind: Widget, apiGroup: example.com, versions: [v1]}}}]}
+  workloads: {rebalance: Gradual, limits: {objectsPerWorkspace: 7, bytesPerWorkspace: 7Mi}}
+`
+
+// tunable are the flags that kcpctl sets and extraArgs may replace: nothing else follows from them. The authentication
+// of tokens is among them, because shards can differ in it.
+var tunable = []string{
+	"v", "log-debug", "feature-gates", "batteries-included", "enable-leader-election", "service-account-lookup",
+	"shutdown-watch-termination-grace-period", "authentication-skip-lookup", "authentication-config", "token-auth-file",
+	"oidc-", "authentication-token-webhook-", "mount-proxy-client-",
+}
+
+// Each flag that kcpctl sets has an owner, or is known to be tunable: a new flag must be one of both.
+func TestFlagsHaveOwners(t *testing.T) {
+	top, _, objects := rendered(t, everyKind)
+	kinds := map[topology.Kind]bool{}
+	for _, c := range top.Components {
+		if !c.Runs() || c.Kind == topology.Physical { // a syncer has no extraArgs
+			continue
+		}
+		kinds[c.Kind] = true
+		for _, arg := range argsOf(t, objects, c.Object()) {
+			name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+			_, owned := topology.OwnerOf(c.Kind, name)
+			free := slices.ContainsFunc(tunable, func(p string) bool { return p == name || strings.HasSuffix(p, "-") && strings.HasPrefix(name, p) })
+			require.True(t, !strings.HasPrefix(arg, "--") || owned || free, "%s: %s", c.ID(), arg)
+		}
+	}
+	require.Len(t, kinds, 8)
+}

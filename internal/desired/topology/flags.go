@@ -1,0 +1,143 @@
+package topology
+
+import (
+	"slices"
+	"strings"
+)
+
+// FlagOwner says why extraArgs cannot set a flag: kcpctl derives more than the flag from what it says, such as
+// certificates, connections and where data is, so it has to be said once.
+type FlagOwner struct {
+	// Field is the field to set instead, relative to the component, or to the setup if it starts with "spec.". It is
+	// empty if kcpctl computes the flag.
+	Field string
+	// Why is the reason why kcpctl computes the flag, and Instead what to do, if something can be done.
+	Why, Instead string
+}
+
+// ownedFlags is a row of the table of flags that extraArgs cannot set.
+type ownedFlags struct {
+	kinds []Kind
+	// names are the flags, with blanks.
+	names string
+	FlagOwner
+}
+
+// field is the owner of flags that a field of the setup file says.
+func field(path string) FlagOwner { return FlagOwner{Field: path} }
+
+// OwnerOf returns the owner of a flag of a kind of component. ok is false for flags that extraArgs can set.
+func OwnerOf(k Kind, flag string) (o FlagOwner, ok bool) {
+	flag = strings.ReplaceAll(flag, "_", "-") // as kcp reads names
+	for _, row := range flagOwners() {
+		if slices.Contains(row.kinds, k) && slices.Contains(strings.Fields(row.names), flag) {
+			return row.FlagOwner, true
+		}
+	}
+	return FlagOwner{}, false
+}
+
+// flagOwners returns the table. Flags for which it has no row can be set in extraArgs, such as those for logs, audit,
+// admission, limits and timeouts, and on shards those for tokens: a setup has one authentication for all shards.
+func flagOwners() []ownedFlags {
+	shards, servers := []Kind{RootShard, Shard}, kindsThat(Kind.Serves)
+	stores := append([]Kind{CacheServer}, shards...)
+	return slices.Concat(storageFlags(stores, shards), addressFlags(servers, shards), trustFlags(servers, shards),
+		tenantFlags())
+}
+
+// storageFlags are about where data is, which kcpctl compares between components, and with the last run.
+func storageFlags(stores, shards []Kind) []ownedFlags {
+	one := FlagOwner{Why: "a component has all its data in one etcd, and kcpctl compares and backs up only that one"}
+	port := FlagOwner{Why: "kcpctl chooses ports that no other component uses"}
+	member := FlagOwner{Why: "kcpctl decides where the members of an etcd have their data and reach each other, and whom they trust",
+		Instead: "for an etcd of your own, set etcd.external"}
+	return []ownedFlags{
+		{shards, "etcd-prefix", field("etcd.external.prefix")},
+		{[]Kind{CacheServer}, "etcd-prefix", FlagOwner{Why: "the prefix of a cache server is always /cache"}},
+		{stores, "etcd-servers", field("etcd.external.endpoints")},
+		{stores, "etcd-cafile etcd-certfile etcd-keyfile", field("etcd.external.tlsSecret")},
+		{stores, "etcd-servers-overrides", one},
+		{stores, "embedded-etcd-directory", field("etcd.embedded")},
+		{stores, "embedded-etcd-client-port embedded-etcd-peer-port", port},
+		{[]Kind{Etcd}, "quota-backend-bytes", field("quota")},
+		{[]Kind{Etcd}, "auto-compaction-mode auto-compaction-retention", field("autoCompaction")},
+		{[]Kind{Etcd}, "name data-dir wal-dir listen-client-urls advertise-client-urls listen-peer-urls " +
+			"initial-advertise-peer-urls initial-cluster initial-cluster-state initial-cluster-token client-cert-auth " +
+			"client-cert-allowed-hostname peer-cert-allowed-hostname enable-grpc-gateway trusted-ca-file cert-file " +
+			"key-file auto-tls peer-client-cert-auth peer-trusted-ca-file peer-cert-file peer-key-file peer-auto-tls",
+			member},
+	}
+}
+
+// addressFlags are about how components reach each other.
+func addressFlags(servers, shards []Kind) []ownedFlags {
+	dialled := append([]Kind{VirtualWorkspaces}, shards...)
+	port := FlagOwner{Why: "Services, probes and other components use the port that kcpctl chooses",
+		Instead: "for the port of clients, set spec.external.port"}
+	name := FlagOwner{Why: "the name of a shard in kcp is its name in the setup, and root for the root shard"}
+	files := FlagOwner{Why: "kcp would write keys and an administrator's token there, and pods of kcpctl have none"}
+	return []ownedFlags{
+		{servers, "bind-address", field("spec.clusters[].ipFamilies")},
+		{servers, "secure-port experimental-bind-free-port", port},
+		{shards, "shard-name", name},
+		{shards, "shard-base-url", field("url")},
+		{shards, "shard-virtual-workspace-url", field("virtualWorkspaceURL")},
+		{dialled, "shard-external-url external-hostname", field("spec.external")},
+		{shards, "run-virtual-workspaces", field("spec.virtualWorkspaces")},
+		{dialled, "cache-kubeconfig cache-server-kubeconfig-file", field("spec.cacheServer")},
+		{[]Kind{FrontProxy}, "mapping-file", field("pathMappings")},
+		{servers, "root-directory", files},
+	}
+}
+
+// trustFlags are about certificates, and whom components trust.
+func trustFlags(servers, shards []Kind) []ownedFlags {
+	proxies, virtual := []Kind{FrontProxy}, []Kind{VirtualWorkspaces}
+	others := slices.DeleteFunc(slices.Clone(servers), func(k Kind) bool { return k == FrontProxy })
+	clients := FlagOwner{
+		Why: "all components trust the client CAs of the setup, and without them they would refuse its own certificates",
+		Instead: "to trust further CAs, put their certificates into ca/client.bundle of a directory and run kcpctl " +
+			"certs import DIR",
+	}
+	identities := FlagOwner{Why: "front-proxies pass on the identities of their clients with a certificate that kcpctl issues"}
+	authority := FlagOwner{Why: "kcpctl issues the certificates of components, and their clients have the CAs"}
+	own := FlagOwner{Why: "kcpctl issues the certificates and writes the kubeconfigs with which components dial each other"}
+	accounts := FlagOwner{Why: "all shards and front-proxies trust the service-account keys of the setup",
+		Instead: "to bring your own, run kcpctl certs import DIR"}
+	return []ownedFlags{
+		{servers, "client-ca-file", clients},
+		{servers, "requestheader-client-ca-file requestheader-allowed-names requestheader-username-headers " +
+			"requestheader-group-headers requestheader-extra-headers-prefix", identities},
+		{proxies, "tls-cert-file tls-private-key-file tls-sni-cert-key", field("serving")},
+		{others, "tls-cert-file tls-private-key-file tls-sni-cert-key", authority},
+		{shards, "root-ca-file shard-virtual-workspace-ca-file", authority},
+		{shards, "shard-client-cert-file shard-client-key-file logical-cluster-admin-kubeconfig " +
+			"root-shard-kubeconfig-file shard-kubeconfig-file", own},
+		{append(virtual, shards...), "external-logical-cluster-admin-kubeconfig", own},
+		{proxies, "root-kubeconfig shards-kubeconfig", own},
+		{virtual, "kubeconfig context authentication-kubeconfig", own},
+		{append(proxies, shards...), "service-account-key-file", accounts},
+		{shards, "service-account-private-key-file service-account-signing-key-file", accounts},
+		{proxies, "authentication-drop-groups", field("authentication.dropGroups")},
+		{proxies, "authentication-pass-on-groups", field("authentication.passOnGroups")},
+	}
+}
+
+// tenantFlags are those of agents and of the controller of workloads, whose permissions kcpctl derives from fields.
+func tenantFlags() []ownedFlags {
+	agents, controllers := []Kind{Agent}, []Kind{Workloads}
+	own := FlagOwner{Why: "kcpctl writes the kubeconfigs of the component, and its probes and permissions follow from its flags"}
+	return []ownedFlags{
+		{agents, "namespace agent-name kubeconfig kcp-kubeconfig published-resource-selector enable-leader-election " +
+			"metrics-address", own},
+		{agents, "apiexportendpointslice-ref", field("apiExport")},
+		{controllers, "kubeconfig health-probe-bind-address", own},
+		{controllers, "workspace", field("workspace")},
+		{controllers, "workspace-type", field("workspaceType")},
+		{controllers, "apis", field("apis")},
+		{controllers, "rebalance", field("rebalance")},
+		{controllers, "max-objects-per-workspace", field("limits.objectsPerWorkspace")},
+		{controllers, "max-bytes-per-workspace", field("limits.bytesPerWorkspace")},
+	}
+}

@@ -1,0 +1,158 @@
+package importer
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
+
+// owned takes a flag that extraArgs of a setup cannot set, and reports whether it is one: its value moves to the field
+// that says the same, or a finding says why there is none. Fields move when all others are mapped, because the
+// last value of a flag is the one in use.
+func (o *object) owned(v value, name, text string) bool {
+	owner, ok := topology.OwnerOf(o.as, name)
+	if !ok {
+		return false
+	}
+	if owner.Field == "" {
+		v.find(NotMapped, "extraArgs cannot set --"+name+": "+owner.Why, owner.Instead)
+		return true
+	}
+	o.late = append(o.late, func() {
+		if o.setField(v, name, text) {
+			o.origins[owner.Field] = v
+			return
+		}
+		v.find(NotMapped, "extraArgs cannot set --"+name, "set "+owner.Field)
+	})
+	return true
+}
+
+// setField sets the field that says the same as a flag. It reports whether import can do that.
+func (o *object) setField(v value, flag, text string) bool {
+	switch flag {
+	case "etcd-servers":
+		o.etcd.Endpoints = strings.Split(text, ",")
+	case "etcd-prefix":
+		o.etcd.Prefix = text
+	case "etcd-cafile":
+		return o.etcdFile("ca.crt", text)
+	case "etcd-certfile":
+		return o.etcdFile("tls.crt", text)
+	case "etcd-keyfile":
+		return o.etcdFile("tls.key", text)
+	case "shard-base-url":
+		o.url = text
+	case "shard-virtual-workspace-url":
+		o.virtualWorkspaceURL = text
+	case "authentication-drop-groups":
+		o.auth.DropGroups = groups(text)
+		v.find(Review, replacesGroups, checkGroups)
+	case "authentication-pass-on-groups":
+		o.auth.PassOnGroups = groups(text)
+	default:
+		return false
+	}
+	return true
+}
+
+// groups are the groups in a flag, which may be empty.
+func groups(text string) []string {
+	return slices.DeleteFunc(strings.Split(text, ","), func(g string) bool { return g == "" })
+}
+
+// etcdFile sets the Secret with the files for an etcd, if it has this one under a key that a setup expects.
+func (o *object) etcdFile(key, path string) bool {
+	from := o.mounted(path)
+	if from.Secret == "" || from.Key != key || o.etcd.TLSSecret != "" && o.etcd.TLSSecret != from.Secret {
+		return false
+	}
+	o.etcd.TLSSecret = from.Secret
+	return true
+}
+
+// flags sets the fields that flags of extraArgs say, and moves the feature gates of all components to the setup if one
+// of them is about mounts, which need certificates of all shards and front-proxies.
+func (a *assembly) flags() {
+	aboutMounts := false
+	for _, o := range a.all() {
+		for _, set := range o.late {
+			set()
+		}
+		for name := range o.gates() {
+			aboutMounts = aboutMounts || name == v1alpha1.GateWorkspaceMounts || name == gateAllAlpha
+		}
+	}
+	if !aboutMounts {
+		return
+	}
+	all := map[string]bool{v1alpha1.GateWorkspaceMounts: false}
+	for _, o := range a.all() {
+		gates := o.gates()
+		if _, set := gates[v1alpha1.GateWorkspaceMounts]; gates[gateAllAlpha] && !set {
+			gates[v1alpha1.GateWorkspaceMounts] = true
+		}
+		for name, on := range gates {
+			all[name] = all[name] || on
+		}
+		if len(gates) > 0 {
+			a.gates = append(a.gates, o.argsFrom[flagGates])
+			o.component.ExtraArgs = slices.DeleteFunc(o.component.ExtraArgs,
+				func(arg string) bool { return flagName(arg) == flagGates })
+		}
+	}
+	a.setup.Spec.FeatureGates = all
+}
+
+const (
+	flagGates    = "feature-gates"
+	gateAllAlpha = "AllAlpha"
+)
+
+// gates returns the feature gates in the arguments of the component.
+func (o *object) gates() map[string]bool {
+	out := map[string]bool{}
+	for _, arg := range o.component.ExtraArgs {
+		if _, text, _ := strings.Cut(arg, "="); flagName(arg) == flagGates {
+			for g := range strings.SplitSeq(text, ",") {
+				name, on, _ := strings.Cut(g, "=")
+				out[name] = on == "true"
+			}
+		}
+	}
+	return out
+}
+
+// mounts adds the findings about feature gates of mounts. With mounts, only front-proxies may reach shards, so shards
+// that others reach, too, have none.
+func (a *assembly) mounts() {
+	spec := &a.setup.Spec
+	if !spec.FeatureGates[v1alpha1.GateWorkspaceMounts] {
+		return
+	}
+	shards := append([]*object{a.root}, a.reader.of(kindShard)...)
+	kind, why, instead := Review, "feature gates of mounts are in spec.featureGates, for all shards and front-proxies",
+		"remove WorkspaceMounts if no workspace is mounted"
+	if slices.ContainsFunc(shards, a.exposed) {
+		spec.FeatureGates[v1alpha1.GateWorkspaceMounts] = false
+		kind, why = NotMapped, "WorkspaceMounts is off in spec.featureGates: with mounts, only front-proxies may reach "+
+			"shards, and a shard of the input is also reached from outside of its cluster"
+		instead = "to keep mounts, remove url, virtualWorkspaceURL and service of all shards, and set WorkspaceMounts: true"
+	}
+	for _, v := range a.gates {
+		v.find(kind, why, instead)
+	}
+}
+
+// exposed reports whether clients outside of its cluster reach a shard.
+func (a *assembly) exposed(o *object) bool {
+	for _, url := range []string{o.url, o.virtualWorkspaceURL} {
+		if url != "" && !strings.Contains(url+":", ".svc."+a.domain()+":") {
+			return true
+		}
+	}
+	kind := o.component.Service["type"]
+	return kind != nil && kind != string(v1alpha1.ExposeClusterIP)
+}

@@ -1,0 +1,94 @@
+package importer
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+)
+
+// secondShard is a shard in the etcd of the root shard, with further fields of its spec.
+const secondShard = `---
+apiVersion: operator.kcp.io/v1alpha1
+kind: Shard
+metadata: {name: alpha}
+spec:
+  rootShard: {ref: {name: root}}
+  etcd: {endpoints: ["http://etcd:2379"], prefix: /alpha}
+`
+
+// Flags that a field says move to it, so that a setup has one truth about where data is and how shards are reached.
+func TestFlagsBecomeFields(t *testing.T) {
+	spec, findings := imported(t, `  extraArgs: [--etcd-prefix=/shard/root, --shard-virtual-workspace-url, "https://vw.example.com:6443", -v=4]
+`, `  extraArgs: [--authentication-pass-on-groups=example, "--authentication-drop-groups=a,b"]
+`, secondShard+`  extraArgs: ["--etcd-prefix=/first", "--etcd-servers=https://a:2379,https://b:2379", "--etcd-prefix=/shard/alpha",
+    --shard-base-url=https://alpha.example.com:6443, --etcd-cafile=/certs/ca.crt, --etcd-certfile=/certs/tls.crt, --etcd-keyfile=/certs/tls.key]
+  extraVolumes: [{name: certs, secret: {secretName: etcd-client}}]
+  extraVolumeMounts: [{name: certs, mountPath: /certs}]
+`)
+	root, alpha, proxy := spec.RootShard, spec.Shards[0], spec.FrontProxies[0]
+	require.Equal(t, "/shard/root", root.Etcd.External.Prefix)
+	require.Equal(t, "https://vw.example.com:6443", root.VirtualWorkspaceURL)
+	require.Equal(t, []string{"--v=4"}, root.ExtraArgs)
+	require.Equal(t, "/shard/alpha", alpha.Etcd.External.Prefix, "the last one is the one in use")
+	require.Equal(t, []string{"https://a:2379", "https://b:2379"}, alpha.Etcd.External.Endpoints)
+	require.Equal(t, "etcd-client", alpha.Etcd.External.TLSSecret)
+	require.Equal(t, "https://alpha.example.com:6443", alpha.URL)
+	require.Empty(t, alpha.ExtraArgs)
+	require.Equal(t, []string{"a", "b"}, proxy.Authentication.DropGroups)
+	require.Equal(t, []string{"example"}, proxy.Authentication.PassOnGroups)
+	require.Empty(t, proxy.ExtraArgs)
+	require.Contains(t, report(findings), "spec.extraArgs[1]: the input replaces kcp's list of removed groups")
+}
+
+// Flags that kcpctl computes, and flags of files that are in no Secret, are findings, and not arguments.
+func TestFlagsThatAreNotMapped(t *testing.T) {
+	spec, findings := imported(t, "  extraArgs: [--client-ca-file=/ca.crt, --shard-name=main, --etcd-cafile=/nowhere/ca.crt]\n",
+		"  extraArgs: [--tls-sni-cert-key=/a.crt, --cors-allowed-origins=example.com]\n")
+	require.Empty(t, spec.RootShard.ExtraArgs)
+	require.Equal(t, []string{"--cors-allowed-origins=example.com"}, spec.FrontProxies[0].ExtraArgs)
+	for _, want := range []string{
+		"not mapped: in.yaml:7:15: RootShard root: spec.extraArgs[0]: extraArgs cannot set --client-ca-file: ",
+		"spec.extraArgs[1]: extraArgs cannot set --shard-name: ",
+		"spec.extraArgs[2]: extraArgs cannot set --etcd-cafile; set etcd.external.tlsSecret",
+		"spec.extraArgs[0]: extraArgs cannot set --tls-sni-cert-key; set serving",
+	} {
+		require.Contains(t, report(findings), want)
+	}
+}
+
+// Feature gates stay at their component, unless one is about mounts, which no shard may have that clients outside of
+// its cluster reach.
+func TestFeatureGatesOfMounts(t *testing.T) {
+	const mounts = "  extraArgs: [\"--feature-gates=WorkspaceMounts=true,CacheAPIs=true\"]\n"
+	for name, tc := range map[string]struct {
+		shard, more string
+		gates       map[string]bool
+		finding     string
+	}{
+		"none":      {"  extraArgs: [--feature-gates=CacheAPIs=true]\n", "", nil, ""},
+		"off":       {"  extraArgs: [--feature-gates=WorkspaceMounts=false]\n", "", map[string]bool{"WorkspaceMounts": false}, ""},
+		"all alpha": {"  extraArgs: [--feature-gates=AllAlpha=true]\n", "", map[string]bool{"AllAlpha": true, "WorkspaceMounts": true}, "feature gates of mounts"},
+		"mounts":    {mounts, "", map[string]bool{"WorkspaceMounts": true, "CacheAPIs": true}, "review: in.yaml:7:15: RootShard root: spec.extraArgs[0]: feature gates of mounts"},
+		"of one":    {mounts, secondShard + "  extraArgs: [--feature-gates=Other=true]\n", map[string]bool{"WorkspaceMounts": true, "CacheAPIs": true, "Other": true}, "Shard alpha: spec.extraArgs[0]: feature gates of mounts"},
+		"exposed":   {mounts + "  shardBaseURL: https://root.example.com:8443\n", "", map[string]bool{"WorkspaceMounts": false, "CacheAPIs": true}, "not mapped: in.yaml:7:15: RootShard root: spec.extraArgs[0]: WorkspaceMounts is off"},
+		"a Service": {mounts + "  serviceTemplate: {spec: {type: LoadBalancer}}\n", "", map[string]bool{"WorkspaceMounts": false, "CacheAPIs": true}, "WorkspaceMounts is off"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec, findings := imported(t, tc.shard, "", tc.more)
+			require.Equal(t, tc.gates, spec.FeatureGates)
+			require.Equal(t, tc.gates == nil, len(spec.RootShard.ExtraArgs) == 1)
+			require.Contains(t, report(findings), tc.finding)
+		})
+	}
+}
+
+// A flag that moved to a field has its position in the errors of this field.
+func TestProblemsOfFlags(t *testing.T) {
+	_, err := Import([]Source{{Name: "in.yaml", Data: []byte(rootShard + "  extraArgs: [--etcd-prefix=kcp]\n")}}, Options{})
+	problems, ok := asErrors(err)
+	require.True(t, ok)
+	require.Equal(t, setup.Problem{File: "in.yaml", Line: 7, Column: 15, Message: problems[0].Message}, problems[0])
+	require.Contains(t, err.Error(), "spec.rootShard.etcd.external.prefix")
+}
