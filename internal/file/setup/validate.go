@@ -235,14 +235,18 @@ func (v *validator) validity(p *field.Path, d time.Duration) {
 
 // defaults checks the fields that spec.defaults and every component share.
 func (v *validator) defaults(p *field.Path, d v1alpha1.Defaults) {
-	if d.Replicas != nil && *d.Replicas < 1 {
-		v.invalid(p.Child("replicas"), *d.Replicas, "must be at least 1")
-	}
 	if d.LogLevel != nil && (*d.LogLevel < 0 || *d.LogLevel > maxLogLevel) {
 		v.invalid(p.Child("logLevel"), *d.LogLevel, "must be between 0 and %d", maxLogLevel)
 	}
 	v.resources(p.Child("resources"), d.Resources)
 	v.args(p.Child("extraArgs"), d.ExtraArgs)
+}
+
+// replicas checks the number of replicas of a component that cannot leave it to others.
+func (v *validator) replicas(p *field.Path, n *int32) {
+	if n != nil && *n < 1 {
+		v.invalid(p.Child("replicas"), *n, "must be at least 1")
+	}
 }
 
 func (v *validator) component(p part) {
