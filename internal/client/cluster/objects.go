@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -214,9 +215,12 @@ func (c *Client) LeaveReplicas(ctx context.Context, ref plan.Ref) error {
 	if err != nil {
 		return err
 	}
-	live, err := c.Get(ctx, k, ref.Name)
-	if live == nil || err != nil {
-		return err
+	live, err := c.For(k).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return c.Explain(err, "read %s", ref)
+	}
+	if !setsReplicas(live) {
+		return nil
 	}
 	n, _, _ := unstructured.NestedInt64(live.Object, "spec", "replicas")
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": n}}}
@@ -228,6 +232,19 @@ func (c *Client) LeaveReplicas(ctx context.Context, ref plan.Ref) error {
 		return nil // it was scaled in the meantime
 	}
 	return c.Explain(err, "leave the replicas of %s to others", ref)
+}
+
+// setsReplicas reports whether kcpctl is a field manager of the replicas of an object.
+func setsReplicas(live *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(live.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+		var fields struct {
+			Spec struct {
+				Replicas *struct{} `json:"f:replicas"`
+			} `json:"f:spec"`
+		}
+		return m.Manager == FieldManager && m.FieldsV1 != nil && json.Unmarshal(m.FieldsV1.Raw, &fields) == nil &&
+			fields.Spec.Replicas != nil
+	})
 }
 
 // NewSecret returns a Secret that kcpctl keeps for itself. It is not one of the objects that the setup applies.
