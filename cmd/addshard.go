@@ -155,7 +155,7 @@ func (o *addShardOptions) shard() v1alpha1.Shard {
 		Component: v1alpha1.Component{Cluster: o.cluster, Expose: v1alpha1.Expose{Type: v1alpha1.ExposeType(o.expose)}},
 	}}
 	if o.replicas > 0 {
-		s.Replicas = &o.replicas
+		s.Replicas = v1alpha1.Replicas(o.replicas)
 	}
 	switch o.etcd {
 	case etcdManaged:
@@ -179,7 +179,7 @@ func (o *addShardOptions) differences(have *v1alpha1.Shard) []string {
 		{"--cluster", o.cluster != "" && o.cluster != have.Cluster},
 		{"--url", o.url != "" && o.url != have.URL},
 		{"--expose", o.expose != "" && o.expose != string(have.Expose.Type)},
-		{"--replicas", o.replicas > 0 && o.replicas != *have.Replicas},
+		{"--replicas", o.replicas > 0 && v1alpha1.Replicas(o.replicas) != have.Replicas},
 		{"--etcd", o.etcd == etcdManaged && have.Etcd.Managed == nil ||
 			o.etcd == etcdEmbedded && have.Etcd.Embedded == nil ||
 			o.etcd == etcdExternal && external == nil},

@@ -66,9 +66,15 @@ func open(t *testing.T, name string) (*kube.Runtime, []render.Object) {
 	t.Helper()
 	text, err := examples.Read(name)
 	require.NoError(t, err)
+	return openText(t, name, string(text))
+}
+
+// openText renders a setup and opens its runtime, with namespaces that have a name in theirs.
+func openText(t *testing.T, name, text string) (*kube.Runtime, []render.Object) {
+	t.Helper()
 	kubeconfig, err := server.Kubeconfig(apiserver.Admin)
 	require.NoError(t, err)
-	s := topologytest.Setup(t, string(text))
+	s := topologytest.Setup(t, text)
 	for i := range s.Spec.Clusters {
 		c := &s.Spec.Clusters[i]
 		c.Context, c.Kubeconfig, c.Namespace = "", kubeconfig, "test-"+name+"-"+c.Name

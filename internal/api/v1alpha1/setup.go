@@ -170,8 +170,10 @@ type Overlay map[string]any
 
 // Defaults contains the fields that all components except etcd share.
 type Defaults struct {
-	// Replicas is the number of replicas. Default: 1.
-	Replicas *int32 `json:"replicas,omitempty"`
+	// Replicas is the number of replicas, or null: then kcpctl does not set it, and leaves it to a
+	// HorizontalPodAutoscaler or to kubectl scale. A new component has one. A component with an embedded etcd must have
+	// one. Default: 1.
+	Replicas Replicas `json:"replicas,omitempty"`
 	// Resources are the resources of the container. Default: small requests that depend on the kind of component, and
 	// no limits.
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`

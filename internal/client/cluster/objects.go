@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -161,7 +162,9 @@ func (c *Client) Apply(
 // tells an update from an apply by the same manager.
 func ownConflict(err error) bool {
 	all := plan.ConflictsOf(plan.Ref{}, err)
-	return len(all) > 0 && !slices.ContainsFunc(all, func(o plan.Conflict) bool { return o.Manager != FieldManager })
+	return len(all) > 0 && !slices.ContainsFunc(all, func(o plan.Conflict) bool {
+		return o.Manager != FieldManager && o.Manager != replicasManager
+	})
 }
 
 func (c *Client) apply(
@@ -200,6 +203,48 @@ func (c *Client) Scale(ctx context.Context, k kind.Kind, name string, replicas i
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 	_, err := c.For(k).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	return c.Explain(err, "scale %s/%s/%s", k.Kind, c.Namespace, name)
+}
+
+// replicasManager is the field manager of the replicas that kcpctl leaves to others.
+const replicasManager = FieldManager + "-replicas"
+
+// LeaveReplicas gives the replicas of an object a field manager of their own. If kcpctl alone had set them, an apply
+// without them would set the default of Kubernetes. The next one who scales the object becomes their manager.
+func (c *Client) LeaveReplicas(ctx context.Context, ref plan.Ref) error {
+	k, err := kind.Of(ref.GroupVersionKind)
+	if err != nil {
+		return err
+	}
+	live, err := c.For(k).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return c.Explain(err, "read %s", ref)
+	}
+	if !setsReplicas(live) {
+		return nil
+	}
+	n, _, _ := unstructured.NestedInt64(live.Object, "spec", "replicas")
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": n}}}
+	o.SetGroupVersionKind(k.GroupVersionKind)
+	o.SetName(ref.Name)
+	o.SetUID(live.GetUID()) // an object that was replaced is refused
+	_, err = c.For(k).Apply(ctx, ref.Name, o, metav1.ApplyOptions{FieldManager: replicasManager})
+	if len(plan.ConflictsOf(ref, err)) > 0 {
+		return nil // it was scaled in the meantime
+	}
+	return c.Explain(err, "leave the replicas of %s to others", ref)
+}
+
+// setsReplicas reports whether kcpctl is a field manager of the replicas of an object.
+func setsReplicas(live *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(live.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+		var fields struct {
+			Spec struct {
+				Replicas *struct{} `json:"f:replicas"`
+			} `json:"f:spec"`
+		}
+		return m.Manager == FieldManager && m.FieldsV1 != nil && json.Unmarshal(m.FieldsV1.Raw, &fields) == nil &&
+			fields.Spec.Replicas != nil
+	})
 }
 
 // NewSecret returns a Secret that kcpctl keeps for itself. It is not one of the objects that the setup applies.

@@ -134,7 +134,9 @@ func box(c *topology.Component, s State) Box {
 	if url != "" { // agents and controllers serve nothing
 		b.Lines = append(b.Lines, strings.TrimPrefix(url, "https://"))
 	}
-	if c.Replicas > 1 {
+	if c.Autoscaled {
+		b.Lines = append(b.Lines, "replicas set by others")
+	} else if c.Replicas > 1 {
 		b.Lines = append(b.Lines, fmt.Sprintf("%d replicas", c.Replicas))
 	}
 	if c.Storage != nil && c.Storage.Embedded {

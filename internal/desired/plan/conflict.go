@@ -46,6 +46,37 @@ func manager(message string) string {
 	return message
 }
 
+// Settle decides what an apply does with an object, after a dry run that has taken over the fields of other managers in
+// found. It returns the fields that prevent the apply: none with force, and none if no value differs, because an API
+// server also reports a conflict for what it has completed itself. With force, the apply takes over such fields, too.
+func (i *Item) Settle(found []Conflict, force bool) []Conflict {
+	same := i.Live != nil && Same(i.Live, i.Merged)
+	switch {
+	case i.Live == nil:
+	case same && (len(found) == 0 || !force):
+		i.Action = Unchanged
+		i.Merged = nil // it is the same as Live
+		return nil
+	case same:
+		i.Action = Change
+		i.Note = fmt.Sprintf("kcpctl takes over %s, and no value changes", strings.Join(fieldsOf(found), ", "))
+	default:
+		i.Action = Change
+	}
+	if force {
+		return nil
+	}
+	return found
+}
+
+func fieldsOf(all []Conflict) []string {
+	var out []string
+	for _, c := range all {
+		out = append(out, c.Field)
+	}
+	return out
+}
+
 // ConflictsError lists the fields that other managers own.
 func ConflictsError(all []Conflict) error {
 	var lines []string
@@ -53,6 +84,6 @@ func ConflictsError(all []Conflict) error {
 		lines = append(lines, fmt.Sprintf("%s: %s is owned by %q", c.Object, c.Field, c.Manager))
 	}
 	return clierr.New(clierr.Conflict,
-		"let the other manager drop the field, leave it out of the setup, or take it over with --force-conflicts",
+		"stop the other manager from setting the field, or take it over with --force-conflicts",
 		"%s", strings.Join(lines, "\n"))
 }

@@ -40,7 +40,7 @@ func (b *objects) agent(w workload) {
 	}
 	b.export()
 	b.service()
-	if b.c.Replicas > requiredReplicas {
+	if b.c.Replicated() {
 		b.add(pdbTemplate, w)
 	}
 	b.add(deploymentTemplate, w, podOverlays(b.c.PodTemplates)...)

@@ -24,9 +24,9 @@ func (w *workload) setEtcd(c *topology.Component) {
 		{"name": portPeer, "containerPort": c.Storage.PeerPort},
 	}
 	w.ServiceType = corev1.ServiceTypeClusterIP
-	w.ServicePorts = []dict{{"name": portClient, "port": c.ServicePort, "targetPort": portClient}}
+	w.ServicePorts = []dict{tlsPort(portClient, c.ServicePort)}
 	w.PeerService = c.Object(topology.PeerService)
-	w.PeerPorts = []dict{{"name": portPeer, "port": c.Storage.PeerPort, "targetPort": portPeer}}
+	w.PeerPorts = []dict{tlsPort(portPeer, c.Storage.PeerPort)}
 	// If two sources set a variable, the last one wins.
 	w.EnvFrom = []dict{
 		{"configMapRef": dict{"name": c.Object(topology.MembersConfig)}},

@@ -47,8 +47,12 @@ func (w *workload) setService(c *topology.Component) {
 }
 
 // servicePort is the port of a kcp server's Service inside the cluster.
-func servicePort(c *topology.Component) dict {
-	return dict{"name": portHTTPS, "port": c.ServicePort, "targetPort": portHTTPS, "appProtocol": "https"}
+func servicePort(c *topology.Component) dict { return tlsPort(portHTTPS, c.ServicePort) }
+
+// tlsPort is a port of a Service that leads to the port of the same name of a container. Service meshes and load
+// balancers read its protocol; the name of the port does not tell it.
+func tlsPort(name string, port int32) dict {
+	return dict{"name": name, "port": port, "targetPort": name, "appProtocol": "https"}
 }
 
 // route holds the values of the templates of an Ingress, a TLSRoute and a Route.

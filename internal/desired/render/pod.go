@@ -14,16 +14,15 @@ type dict = map[string]any
 
 // Names within a pod.
 const (
-	containerKCP     = "kcp" // the same in all kcp servers, so that one podTemplate works for all
-	containerEtcd    = "etcd"
-	portHTTPS        = "https"
-	portClient       = "client"
-	portPeer         = "peer"
-	volumeConfig     = "config"
-	volumeData       = topology.DataPart
-	volumeTmp        = "tmp"
-	configFileMode   = 0o440 // the pod's group reads
-	requiredReplicas = 1
+	containerKCP   = "kcp" // the same in all kcp servers, so that one podTemplate works for all
+	containerEtcd  = "etcd"
+	portHTTPS      = "https"
+	portClient     = "client"
+	portPeer       = "peer"
+	volumeConfig   = "config"
+	volumeData     = topology.DataPart
+	volumeTmp      = "tmp"
+	configFileMode = 0o440 // the pod's group reads
 )
 
 // Graceful termination, in seconds: a server keeps serving until its endpoint is removed everywhere, then ends
@@ -51,7 +50,7 @@ type workload struct {
 	Name, Namespace  string
 	Labels, Selector map[string]string
 	PodAnnotations   map[string]string
-	Replicas         int32
+	Replicas         any
 	Strategy         dict
 	GracePeriod      int
 	PullSecrets      []dict
@@ -88,7 +87,7 @@ func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component
 	w := workload{
 		Name: c.Object(), Namespace: c.Cluster.Namespace, Labels: c.Labels(), Selector: c.Selector(),
 		PodAnnotations: map[string]string{topology.AnnotationChecksum: checksum(read(c, srcs))},
-		Replicas:       c.Replicas, GracePeriod: graceSeconds,
+		GracePeriod:    graceSeconds,
 		Container: containerKCP, Image: c.Image, PullPolicy: c.PullPolicy,
 		Command: p.command, Args: p.args(process{t, i, c}), Resources: c.Resources,
 	}
@@ -99,7 +98,10 @@ func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component
 	for _, s := range c.PullSecrets {
 		w.PullSecrets = append(w.PullSecrets, dict{"name": s})
 	}
-	if c.Replicas > requiredReplicas {
+	if !c.Autoscaled {
+		w.Replicas = c.Replicas
+	}
+	if c.Replicated() {
 		w.Affinity, w.Spread = spread(c.Selector())
 	}
 	w.setVolumes(c, srcs)
@@ -125,7 +127,7 @@ func (w *workload) setReplacement(c *topology.Component) {
 		// The new pod is ready by now. Servers stop listening as soon as they get the signal to terminate, but nodes
 		// need a moment to remove the endpoint. The images have no shell with a sleep command, so the kubelet sleeps.
 		leave := leaveSeconds
-		if c.Proxied() && c.Replicas > 1 {
+		if c.Proxied() && c.Replicated() {
 			leave = proxiedLeaveSeconds
 		}
 		w.Lifecycle = dict{"preStop": dict{"sleep": dict{"seconds": leave}}}

@@ -276,7 +276,7 @@ func (b *objects) etcd(w workload) {
 
 // disruption adds the PodDisruptionBudget of a component with several replicas.
 func (b *objects) disruption(w workload) {
-	if b.c.Replicas > requiredReplicas {
+	if b.c.Replicated() {
 		b.add(pdbTemplate, w)
 	}
 }

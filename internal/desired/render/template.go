@@ -16,6 +16,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/templates"
 )
 
@@ -273,7 +274,13 @@ func (s templateSet) object(name string, data any, overlays ...overlay) (*unstru
 			return nil, err
 		}
 	}
-	return &unstructured.Unstructured{Object: obj}, nil
+	u := &unstructured.Unstructured{Object: obj}
+	if plan.HasPods(u.GetKind()) {
+		if err := complete(obj); err != nil {
+			return nil, fmt.Errorf("template %s: %w", name, err)
+		}
+	}
+	return u, nil
 }
 
 // dropEmpty removes null fields and empty maps, which templates print for values that are not set. It keeps the empty

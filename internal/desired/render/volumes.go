@@ -98,8 +98,7 @@ func memberClaims(c *topology.Component, set *unstructured.Unstructured) ([]*uns
 		}
 		for i := range c.Replicas {
 			claim := of.DeepCopy()
-			claim.SetAPIVersion("v1")
-			claim.SetKind("PersistentVolumeClaim")
+			unstructured.RemoveNestedField(claim.Object, "status")
 			claim.SetName(MemberClaim(c.Member(i)))
 			claim.SetNamespace(set.GetNamespace())
 			labels := maps.Clone(claim.GetLabels())

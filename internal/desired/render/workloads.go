@@ -110,7 +110,7 @@ func (b *objects) controller(w workload) {
 	}
 	b.roleIn(compute, api.ControllerRules())
 	b.users()
-	if b.c.Replicas > requiredReplicas {
+	if b.c.Replicated() {
 		b.add(pdbTemplate, w)
 	}
 	b.add(deploymentTemplate, w, podOverlays(b.c.PodTemplates)...)

@@ -144,7 +144,7 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 		Kind: k, Name: name, Setup: b.t.Name, Cluster: b.cluster(spec.Cluster),
 		Version: kcpVersion(img, s.Version), Image: ImageRef(img, s.Version),
 		PullPolicy: img.PullPolicy, PullSecrets: img.PullSecrets,
-		Replicas: *spec.Replicas, LogLevel: *spec.LogLevel, Resources: *spec.Resources,
+		Replicas: spec.Replicas.Count(), Autoscaled: !spec.Replicas.Managed(), LogLevel: *spec.LogLevel, Resources: *spec.Resources,
 		ExtraArgs:    append(append([]string{}, s.Defaults.ExtraArgs...), spec.ExtraArgs...),
 		PodTemplates: overlays(s.Defaults.PodTemplate, spec.PodTemplate),
 		Services:     overlays(s.Defaults.Service, spec.Service),
@@ -165,7 +165,7 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 func (b *builder) locate(c *Component, port int32, url string) {
 	if c.Cluster.Local {
 		dir := ComponentDir(b.local.dir, c.Object())
-		c.BindAddress, c.Port, c.Replicas = loopback, b.port(string(c.ID())), 1
+		c.BindAddress, c.Port, c.Replicas, c.Autoscaled = loopback, b.port(string(c.ID())), 1, false
 		c.ConfigDir, c.DataDir = filepath.Join(dir, "config"), filepath.Join(dir, "data")
 		c.ServicePort, c.URL = c.Port, httpsURL(loopback, c.Port)
 		return

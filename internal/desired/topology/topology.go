@@ -78,7 +78,9 @@ type Component struct {
 	Image       string
 	PullPolicy  corev1.PullPolicy
 	PullSecrets []string
-	Replicas    int32
+	// Replicas is the number of replicas. If others set it, Autoscaled is set, and this is what a new component has.
+	Replicas   int32
+	Autoscaled bool
 	Resources   corev1.ResourceRequirements
 	LogLevel    int32
 	ExtraArgs   []string
@@ -205,6 +207,9 @@ func (c *Component) IsShard() bool { return c.Kind.IsShard() }
 
 // Proxied reports whether front-proxies forward requests to c.
 func (c *Component) Proxied() bool { return c.Kind.Proxied() }
+
+// Replicated reports whether c has several replicas, or may have them.
+func (c *Component) Replicated() bool { return c.Autoscaled || c.Replicas > 1 }
 
 // Path returns the absolute path of one of the component's Files.
 func (c *Component) Path(file string) string { return path.Join(c.ConfigDir, file) }

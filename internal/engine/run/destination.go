@@ -54,7 +54,7 @@ func (m *mover) destinations(ctx context.Context) (*destinations, error) {
 		} else if !m.shards[at].Cordoned {
 			d.shards = append(d.shards, m.shards[at])
 		}
-		if d.refused[c.ShardName()] != nil || c.Replicas > 1 {
+		if d.refused[c.ShardName()] != nil || c.Replicated() {
 			continue
 		}
 		var err error

@@ -130,12 +130,12 @@ func (r *rollout) until(ctx context.Context, c *topology.Component, try func() e
 // serving until then, for the time of their preStop hook. This helps only if the other front-proxies serve in the
 // meantime. Components that are rolled at the same time share it. It never fails: without it a request or two may.
 func (r *rollout) reconnect(ctx context.Context, c *topology.Component) {
-	if !c.Proxied() || c.Replicas < 2 {
+	if !c.Proxied() || !c.Replicated() {
 		return
 	}
 	proxies := slices.DeleteFunc(r.Topology.FrontProxies(), func(p *topology.Component) bool {
 		s, err := r.Runtime.State(ctx, p)
-		return p.Replicas < 2 || err != nil || !s.Ready
+		return err != nil || s.Replicas < 2 || !s.Ready
 	})
 	for _, proxy := range proxies {
 		r.component(c.ID(), Running, fmt.Sprintf("new pods serve; %s reconnects to them", proxy.ID()))

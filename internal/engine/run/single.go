@@ -67,6 +67,11 @@ func (m *mover) single(ctx context.Context, e *moveEnd, report func(string)) err
 		switch {
 		case err != nil:
 			return err
+		case e.shard.Autoscaled:
+			return clierr.New(clierr.Failed,
+				"set replicas: 1 for it in the setup file, run kcpctl up, and run the command again",
+				"the setup leaves the replicas of %s to others, and kcp moves workspaces safely only from and to a "+
+					"single one", e.shard.ID())
 		case s.Replicas <= 1 && len(s.Pods) <= 1 && s.Ready:
 			return m.lead(ctx, e, report)
 		case s.Replicas <= 1:

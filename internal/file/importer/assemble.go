@@ -182,9 +182,9 @@ func (a *assembly) cacheServer() {
 				"two installations need two etcds for their cache servers")
 			o.etcd.Prefix = ""
 		}
-		if len(o.etcd.Endpoints) == 0 && o.component.Replicas != nil && *o.component.Replicas > 1 {
+		if len(o.etcd.Endpoints) == 0 && o.component.Replicas > 1 {
 			o.origins["replicas"].find(NotMapped, "a cache server without an external etcd has one replica", "")
-			o.component.Replicas = nil
+			o.component.Replicas = 0
 		}
 		used := slices.ContainsFunc(a.reader.objects, func(s *object) bool { return s.ref(refCacheServer) == o.name })
 		if !used {

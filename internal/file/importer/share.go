@@ -16,7 +16,7 @@ func (a *assembly) share() {
 	spec := &a.setup.Spec
 	all := components(spec)
 	root := &spec.RootShard.Component
-	if root.Replicas == nil {
+	if root.Replicas == 0 {
 		a.root.comment("spec.defaults.replicas", "The default of kcp-operator.")
 	}
 	if root.Image.Tag == "" {
@@ -25,10 +25,9 @@ func (a *assembly) share() {
 	for _, c := range all {
 		c.Image.Repository = cmp.Or(c.Image.Repository, operatorRepository)
 		c.Image.Tag = cmp.Or(c.Image.Tag, operatorTag)
-		if c.Replicas == nil && (spec.CacheServer == nil || c != &spec.CacheServer.Component ||
+		if c.Replicas == 0 && (spec.CacheServer == nil || c != &spec.CacheServer.Component ||
 			spec.CacheServer.Etcd != nil) {
-			n := int32(operatorReplicas)
-			c.Replicas = &n
+			c.Replicas = operatorReplicas
 		}
 	}
 	spec.Image.Repository = root.Image.Repository
@@ -39,10 +38,10 @@ func (a *assembly) share() {
 		spec.Image.PullSecrets = root.Image.PullSecrets
 	}
 	a.release("image.tag")
-	replicas := *root.Replicas
+	replicas := root.Replicas
 	for _, c := range all {
-		if c.Replicas != nil && *c.Replicas == replicas {
-			c.Replicas = nil
+		if c.Replicas == replicas {
+			c.Replicas = 0
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
@@ -82,7 +83,7 @@ func processRows(prefix string) []row {
 		mapped(prefix+"image.tag", "image.tag", into(func(o *object) *string { return &o.component.Image.Tag })),
 		mapped(prefix+"image.imagePullSecrets", "image.pullSecrets",
 			pullSecrets(func(o *object) *[]string { return &o.component.Image.PullSecrets })),
-		mapped(prefix+"replicas", "replicas", into(func(o *object) **int32 { return &o.component.Replicas })),
+		mapped(prefix+"replicas", "replicas", into(func(o *object) *v1alpha1.Replicas { return &o.component.Replicas })),
 		mapped(prefix+"resources", "resources", resources(self)),
 		mapped(prefix+"logging.level", "logLevel", into(func(o *object) **int32 { return &o.component.LogLevel })),
 		mapped(prefix+"extraArgs", "extraArgs", extraArgs(self)),

@@ -65,7 +65,8 @@ func (v *validator) agents() {
 		v.published(p.Child("publishedResources"), a.PublishedResources)
 		v.definitions(p.Child("definitions"), a.Definitions)
 		v.permissions(p.Child("permissions"), a.Permissions)
-		v.defaults(p, v1alpha1.Defaults{Replicas: a.Replicas, Resources: a.Resources, LogLevel: a.LogLevel,
+		v.replicas(p, a.Replicas)
+		v.defaults(p, v1alpha1.Defaults{Resources: a.Resources, LogLevel: a.LogLevel,
 			ExtraArgs: a.ExtraArgs}, topology.Agent)
 	}
 }

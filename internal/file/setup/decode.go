@@ -14,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
 // Limits of a document with its aliases resolved. A setup with a thousand shards has about 20,000 nodes.
@@ -86,7 +88,7 @@ func (d *decoder) value(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 		t = t.Elem()
 	}
 	if n.ShortTag() == "!!null" {
-		return nil, d.overlay
+		return nil, d.overlay || t == reflect.TypeFor[v1alpha1.Replicas]()
 	}
 	if hasNotation(t) {
 		return d.scalar(n, t, p, optional)
@@ -291,6 +293,12 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, p *field.Path, optional b
 			return d.fail(p, n, fmt.Sprintf("invalid duration %q", n.Value), hint)
 		}
 		return n.Value, true
+	case reflect.TypeFor[v1alpha1.Replicas]():
+		v, ok := d.basic(n, reflect.TypeFor[int32](), p)
+		if count, _ := v.(int64); ok && count < 1 {
+			return d.fail(p, n, fmt.Sprintf("invalid value %d: must be at least 1", count), "")
+		}
+		return v, ok
 	case reflect.TypeFor[intstr.IntOrString]():
 		if tag == "!!int" {
 			return d.basic(n, reflect.TypeFor[int32](), p)

@@ -46,7 +46,7 @@ func SetDefaults(s *v1alpha1.Setup) {
 	fill(&spec.Image.PullPolicy, corev1.PullIfNotPresent)
 	defaultClusters(spec)
 	defaultPKI(&spec.PKI)
-	fillPointer(&spec.Defaults.Replicas, 1)
+	fill(&spec.Defaults.Replicas, 1)
 	fillPointer(&spec.Defaults.LogLevel, defaultLogLevel)
 	if spec.Etcd == (v1alpha1.Etcd{}) {
 		spec.Etcd.Managed = &v1alpha1.ManagedEtcd{}
@@ -133,9 +133,9 @@ func defaultComponents(s *v1alpha1.Setup) {
 			defaultEtcd(p, s)
 		}
 		if p.etcd != nil && (*p.etcd).Embedded != nil {
-			fillPointer(&p.Replicas, 1)
+			fill(&p.Replicas, 1)
 		}
-		fillPointer(&p.Replicas, *spec.Defaults.Replicas)
+		fill(&p.Replicas, spec.Defaults.Replicas)
 		fillPointer(&p.LogLevel, *spec.Defaults.LogLevel)
 		fill(&p.Expose.Type, v1alpha1.ExposeClusterIP)
 		if p.Resources == nil {

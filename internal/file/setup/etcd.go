@@ -25,8 +25,8 @@ func (v *validator) etcds() {
 		}
 		e, at := **p.etcd, p.path.Child("etcd")
 		v.etcd(at, e)
-		if e.Embedded != nil && *p.Replicas != 1 {
-			v.invalid(p.path.Child("replicas"), *p.Replicas, "must be 1, because its etcd is embedded")
+		if e.Embedded != nil && p.Replicas != 1 {
+			v.invalid(p.path.Child("replicas"), p.Replicas, "must be 1, because its etcd is embedded")
 		}
 		if e.External != nil {
 			v.prefix(at.Child("external", "prefix"), p, e.External, keys)

@@ -238,9 +238,6 @@ func (v *validator) validity(p *field.Path, d time.Duration) {
 // defaults checks the fields that spec.defaults and every component share. kinds are those of the components that the
 // fields are for.
 func (v *validator) defaults(p *field.Path, d v1alpha1.Defaults, kinds ...topology.Kind) {
-	if d.Replicas != nil && *d.Replicas < 1 {
-		v.invalid(p.Child("replicas"), *d.Replicas, "must be at least 1")
-	}
 	if d.LogLevel != nil && (*d.LogLevel < 0 || *d.LogLevel > maxLogLevel) {
 		v.invalid(p.Child("logLevel"), *d.LogLevel, "must be between 0 and %d", maxLogLevel)
 	}
@@ -257,6 +254,13 @@ func (v *validator) kinds() []topology.Kind {
 		}
 	}
 	return out
+}
+
+// replicas checks the number of replicas of a component that cannot leave it to others.
+func (v *validator) replicas(p *field.Path, n *int32) {
+	if n != nil && *n < 1 {
+		v.invalid(p.Child("replicas"), *n, "must be at least 1")
+	}
 }
 
 func (v *validator) component(p part) {

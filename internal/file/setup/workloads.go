@@ -123,7 +123,8 @@ func (v *validator) workloads() {
 	oneOf(v, p.Child("rebalance"), w.Rebalance, v1alpha1.RebalanceOnRequest, v1alpha1.RebalanceGradual)
 	v.image(p.Child("image"), w.Image)
 	v.workloadLimits(p.Child("limits"), w.Limits)
-	v.defaults(p, v1alpha1.Defaults{Replicas: w.Replicas, Resources: w.Resources, LogLevel: w.LogLevel,
+	v.replicas(p, w.Replicas)
+	v.defaults(p, v1alpha1.Defaults{Resources: w.Resources, LogLevel: w.LogLevel,
 		ExtraArgs: w.ExtraArgs}, topology.Workloads)
 	v.commonName(metadataName(), v.setup.Metadata.Name, topology.ControllerUser(v.setup.Metadata.Name))
 	v.workloadClusters(p.Child("clusters"), w.Clusters)

@@ -47,6 +47,11 @@ func (a *applier) applyOne(ctx context.Context, it plan.Item, force bool) error 
 			return err
 		}
 	}
+	if it.Live != nil && plan.LeavesReplicas(it.Want) {
+		if err := cl.LeaveReplicas(ctx, it.Ref); err != nil {
+			return err
+		}
+	}
 	out, err := cl.Apply(ctx, it.Want, cluster.ApplyOptions{Force: force})
 	if err != nil {
 		return cl.Rejected(it.Ref, err)

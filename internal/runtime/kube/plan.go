@@ -113,26 +113,17 @@ func (p *planner) compare(
 		}
 	}
 	it.Want = plan.KeepRestart(it.Want, it.Live)
-	conflicts := foreignOwner(it)
-	it.Merged, err = s.Apply(ctx, it.Want, cluster.ApplyOptions{DryRun: true})
-	if c := plan.ConflictsOf(it.Ref, err); c != nil {
-		if !force {
-			conflicts = append(conflicts, c...)
-		}
-		it.Merged, err = s.Apply(ctx, it.Want, cluster.ApplyOptions{DryRun: true, Force: true})
+	owner := foreignOwner(it)
+	want := plan.KeepReplicas(it.Want, it.Live)
+	it.Merged, err = s.Apply(ctx, want, cluster.ApplyOptions{DryRun: true})
+	fields := plan.ConflictsOf(it.Ref, err)
+	if fields != nil {
+		it.Merged, err = s.Apply(ctx, want, cluster.ApplyOptions{DryRun: true, Force: true})
 	}
 	if err != nil {
 		return it, nil, s.Rejected(it.Ref, err)
 	}
-	switch {
-	case it.Live == nil:
-	case plan.Same(it.Live, it.Merged):
-		it.Action = plan.Unchanged
-		it.Merged = nil // it is the same as Live
-	default:
-		it.Action = plan.Change
-	}
-	return it, conflicts, nil
+	return it, append(owner, it.Settle(fields, force)...), nil
 }
 
 func item(o render.Object, a plan.Action) plan.Item {

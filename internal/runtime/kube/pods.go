@@ -90,6 +90,14 @@ func (p *pods) replace(ctx context.Context, c *topology.Component) error {
 	if err != nil {
 		return err
 	}
+	replicas := c.Replicas
+	if c.Autoscaled {
+		s, err := p.workloads.State(ctx, cl, c)
+		if err != nil {
+			return err
+		}
+		replicas = s.Replicas
+	}
 	for _, pod := range all {
 		if pod.DeletionTimestamp != nil {
 			continue
@@ -97,7 +105,7 @@ func (p *pods) replace(ctx context.Context, c *topology.Component) error {
 		if err := deletePod(ctx, cl, pod); err != nil {
 			return err
 		}
-		if err := p.waitReplaced(ctx, cl, c, pod); err != nil {
+		if err := p.waitReplaced(ctx, cl, c, replicas, pod); err != nil {
 			return err
 		}
 	}
@@ -106,7 +114,7 @@ func (p *pods) replace(ctx context.Context, c *topology.Component) error {
 
 // waitReplaced waits until all replicas of a component are ready, not counting a pod that was deleted.
 func (p *pods) waitReplaced(
-	ctx context.Context, cl *cluster.Client, c *topology.Component, deleted *corev1.Pod,
+	ctx context.Context, cl *cluster.Client, c *topology.Component, replicas int32, deleted *corev1.Pod,
 ) error {
 	return cl.WaitFor(ctx, func() (missing string, err error) {
 		all, err := p.workloads.Pods(ctx, cl, c)
@@ -119,8 +127,8 @@ func (p *pods) waitReplaced(
 				isReady++
 			}
 		}
-		if isReady < c.Replicas {
-			return fmt.Sprintf("%d of %d pods of %s to be ready", c.Replicas-isReady, c.Replicas, c.ID()), nil
+		if isReady < replicas {
+			return fmt.Sprintf("%d of %d pods of %s to be ready", replicas-isReady, replicas, c.ID()), nil
 		}
 		return "", nil
 	})

@@ -91,12 +91,10 @@ func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, 
 		return nil, err
 	}
 	it.Note = note
-	conflicts := p.foreign(*it)
+	owner := p.foreign(*it)
 	it.Merged, err = p.applyObject(ctx, it.Ref, want, true, false)
-	if c := plan.ConflictsOf(it.Ref, err); c != nil {
-		if !p.force {
-			conflicts = append(conflicts, c...)
-		}
+	fields := plan.ConflictsOf(it.Ref, err)
+	if fields != nil {
 		it.Merged, err = p.applyObject(ctx, it.Ref, want, true, true)
 	}
 	if it.Live == nil && err != nil {
@@ -108,18 +106,13 @@ func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, 
 			it.Merged, err = nil, nil
 		}
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, rejected(*it, err)
-	case it.Live == nil:
-		it.Merged = nil
-	case plan.Same(it.Live, it.Merged):
-		it.Action = plan.Unchanged
-		it.Merged = nil
-	default:
-		it.Action = plan.Change
 	}
-	return conflicts, nil
+	if it.Live == nil {
+		it.Merged = nil
+	}
+	return append(owner, it.Settle(fields, p.force)...), nil
 }
 
 // complete adds to an object what follows from others: the time of the last restart of its pods, the claims of an

@@ -56,6 +56,8 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 	switch t {
 	case reflect.TypeFor[resource.Quantity]():
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
+	case reflect.TypeFor[v1alpha1.Replicas]():
+		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "integer"}, {Type: "null"}}}
 	case reflect.TypeFor[metav1.Duration]():
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`}
 	case reflect.TypeFor[v1alpha1.Overlay](), reflect.TypeFor[v1alpha1.Object](), reflect.TypeFor[corev1.ResourceRequirements](),

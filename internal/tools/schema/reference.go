@@ -146,6 +146,8 @@ func typeName(t reflect.Type) string {
 		}
 	case inner == reflect.TypeFor[resource.Quantity]():
 		name = "quantity"
+	case inner == reflect.TypeFor[v1alpha1.Replicas]():
+		name = "integer or null"
 	case inner == reflect.TypeFor[metav1.Duration]():
 		name = "duration"
 	case inner == reflect.TypeFor[v1alpha1.Overlay](), inner == reflect.TypeFor[v1alpha1.Object]():

@@ -1,0 +1,126 @@
+package kube
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/test/apiserver"
+)
+
+// A field of another manager is no conflict if no value differs, although the API server reports one for an atomic
+// object that it has completed. A forced run takes it over.
+func TestFieldsWithoutADifferenceAreNoConflict(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	f.up(r, run.PlanOptions{})
+	const container = "kcp"
+	env := func(ref map[string]any) map[string]any {
+		return map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
+			"containers": []any{map[string]any{"name": container, "env": []any{map[string]any{
+				"name": "NODE", "valueFrom": map[string]any{"fieldRef": ref},
+			}}}},
+		}}}}
+	}
+	f.as("argocd-controller", r, kind.Deployment, "demo-root", env(map[string]any{"fieldPath": "spec.nodeName"}))
+	objects := f.objects(r)
+	for i := range objects {
+		if o := objects[i]; o.GetKind() == "Deployment" && o.GetName() == "demo-root" {
+			containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+			require.NoError(t, err)
+			first := containers[0].(map[string]any)
+			first["env"] = []any{map[string]any{"name": "NODE",
+				"valueFrom": map[string]any{"fieldRef": map[string]any{"fieldPath": "spec.nodeName"}}}}
+			require.NoError(t, unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"))
+		}
+	}
+	p, err := r.Plan(t.Context(), objects, run.PlanOptions{})
+	require.NoError(t, err)
+	require.Empty(t, p.Conflicts)
+	require.Empty(t, changes(p))
+
+	p, err = r.Plan(t.Context(), objects, run.PlanOptions{Force: true})
+	require.NoError(t, err)
+	require.Equal(t, []string{"change Deployment/demo-root"}, changes(p))
+	require.Len(t, p.Notes(), 1)
+	require.Contains(t, p.Notes()[0], "fieldRef, and no value changes")
+	items := only(p.Items, "", plan.Change)
+	require.NoError(t, r.Apply(t.Context(), items, run.PlanOptions{Force: true}))
+	_, err = r.clusters.home.Apply(t.Context(), items[0].Want, cluster.ApplyOptions{DryRun: true})
+	require.NoError(t, err, "kcpctl is its manager")
+}
+
+// scaled leaves the replicas of its front-proxy to others, or not.
+const scaled = `spec:
+  clusters: [{name: eu, kubeconfig: %%q, namespace: %%s}]
+  frontProxies: [{name: main, replicas: %s, logLevel: %d}]
+`
+
+// The number of replicas remains when the setup file leaves it to others: the number that kcpctl has set, and the one
+// that an autoscaler has set.
+func TestReplicasAreLeftToOthers(t *testing.T) {
+	t.Parallel()
+	f := inNamespace(t)
+	const name = "demo-front-proxy-main"
+	level := 0
+	with := func(replicas string) *Runtime {
+		level++ // so that something changes
+		r := f.runtime(f.parse(fmt.Sprintf(scaled, replicas, level), apiserver.Admin))
+		f.topology = r.topology
+		return r
+	}
+	replicas := func(r *Runtime) int64 {
+		n, _, err := unstructured.NestedInt64(f.live(r, kind.Deployment, name).Object, "spec", "replicas")
+		require.NoError(t, err)
+		return n
+	}
+	r := with("3")
+	f.up(r, run.PlanOptions{})
+	require.EqualValues(t, 3, replicas(r))
+
+	r = with("null")
+	require.Equal(t, []string{"change Deployment/" + name}, changes(f.up(r, run.PlanOptions{})))
+	require.EqualValues(t, 3, replicas(r))
+	r = with("2")
+	f.up(r, run.PlanOptions{}) // no one else has set them
+	require.EqualValues(t, 2, replicas(r))
+
+	r = with("null")
+	f.up(r, run.PlanOptions{})
+	_, err := r.clusters.home.Resource(kind.Deployment.GVR()).Patch(t.Context(), name, "application/merge-patch+json",
+		[]byte(`{"spec":{"replicas":5}}`), metav1.PatchOptions{FieldManager: "autoscaler"})
+	require.NoError(t, err)
+	require.True(t, f.up(r, run.PlanOptions{}).Empty())
+	f.up(with("null"), run.PlanOptions{})
+	require.EqualValues(t, 5, replicas(r))
+
+	r = with("2")
+	p, err := r.Plan(t.Context(), f.objects(r), run.PlanOptions{})
+	require.NoError(t, err)
+	require.Len(t, p.Conflicts, 1)
+	require.Equal(t, "autoscaler", p.Conflicts[0].Manager)
+}
+
+func TestReplicasOfANewComponentHaveTheDefaultOfKubernetes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, `spec:
+  clusters: [{name: eu, kubeconfig: %q, namespace: %s}]
+  defaults: {replicas: null}
+`)
+	r := f.runtime(f.topology)
+	f.up(r, run.PlanOptions{})
+	for _, name := range []string{"demo-root", "demo-front-proxy-main"} {
+		n, _, err := unstructured.NestedInt64(f.live(r, kind.Deployment, name).Object, "spec", "replicas")
+		require.NoError(t, err)
+		require.EqualValues(t, 1, n)
+	}
+	require.True(t, f.up(r, run.PlanOptions{}).Empty())
+}
