@@ -65,6 +65,9 @@ func deleteAutoscaler(t *testing.T, replicas string) {
 	s.eventually(func() bool { return s.leaves() == "c1=1 c2=1" && s.bounds() == "c1=1-20 c2=1-20" }, "divided")
 	s.object(deployments, `{metadata: {name: web--c1, namespace: shop}, status: {replicas: 3, availableReplicas: 3}}`)
 	s.object(deployments, `{metadata: {name: web--c2, namespace: shop}, status: {replicas: 9, availableReplicas: 9}}`)
+	s.eventually(func() bool {
+		return s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationPlacement] == `{"c1":{"replicas":3},"c2":{"replicas":9}}`
+	}, "the controller has seen them")
 	s.Delete("1a", autoscalers, "shop", "web")
 	s.eventually(func() bool { return s.leaves() == "c1=3 c2=9" }, "they stay")
 	for _, c := range []string{"c1", "c2"} { // the owner of the annotation has left it out

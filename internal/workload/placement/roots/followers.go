@@ -3,6 +3,7 @@ package roots
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -118,9 +119,10 @@ func (s *Scheduler) lacks(i item, root watch.Object) string {
 		}
 		switch o, exists := s.set.Get(r, watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: d.Name}); {
 		case exists:
-			if reason, _ := problemOf(o.Unstructured); isRefusal(reason) && refused == "" {
-				refused = fmt.Sprintf("%s is on no cluster: its reason is %s", d.Ref, reason)
+			if reason, _ := problemOf(o.Unstructured); isRefusal(reason) {
+				refused = cmp.Or(refused, fmt.Sprintf("%s is on no cluster: its reason is %s", d.Ref, reason))
 			}
+			refused = cmp.Or(refused, s.unsynced(i, root.Unstructured, item{r, watch.KeyOf(o.Unstructured)}))
 		case s.set.ListedAt(watch.Source{Endpoint: root.Endpoint, Resource: r}): // otherwise it may exist
 			missing = append(missing, d.Ref)
 		}
@@ -129,6 +131,31 @@ func (s *Scheduler) lacks(i item, root watch.Object) string {
 		return describe(missing)
 	}
 	return refused
+}
+
+// unsynced returns the message about a leaf of what a root needs that its cluster does not have as it is, or "".
+func (s *Scheduler) unsynced(i item, root *unstructured.Unstructured, needed item) string {
+	var placement api.Placement
+	_ = json.Unmarshal([]byte(root.GetAnnotations()[api.AnnotationPlacement]), &placement) // nothing if it is not valid
+	s.mu.Lock()
+	on := slices.Concat(s.decided[i].clusters, slices.Collect(maps.Keys(placement)))
+	s.mu.Unlock()
+	slices.Sort(on)
+	for _, cluster := range slices.Compact(on) {
+		leaf, ok := s.beside(needed, api.LeafName(needed.Name, cluster))
+		if !ok {
+			continue
+		}
+		problem := leaf.GetAnnotations()[api.AnnotationSyncError]
+		if c := api.ConditionIn(leaf.Unstructured, api.ConditionSynced); c != nil && c.Status == metav1.ConditionFalse {
+			problem = c.Reason + ": " + c.Message
+		}
+		if problem != "" {
+			return fmt.Sprintf("cluster %s does not have %s: %s", cluster,
+				splitter.Ref{GroupResource: needed.GroupResource(), Name: needed.Name}, problem)
+		}
+	}
+	return ""
 }
 
 // describe returns the message about what is missing.

@@ -245,6 +245,13 @@ func TestWhatAWorkloadNeedsFollowsIt(t *testing.T) {
 		return strings.HasPrefix(s.scheduled(), "True Scheduled") && s.on(secrets, "keys") == "c1 c2"
 	}, "it exists now")
 
+	s.object(secrets, `{metadata: {name: keys--c2, namespace: shop, annotations: {workloads.kcp.dev/sync-error: "Denied: not here"}}}`)
+	s.eventually(func() bool {
+		return s.scheduled() == "False DependencyMissing: cluster c2 does not have secrets/keys: Denied: not here"
+	}, "a cluster refuses it")
+	s.object(secrets, `{metadata: {name: keys--c2, namespace: shop, annotations: {workloads.kcp.dev/sync-error: null}}}`)
+	s.eventually(func() bool { return strings.HasPrefix(s.scheduled(), "True Scheduled") }, "the cluster has it now")
+
 	s.object(configMaps, `{metadata: {name: files, namespace: shop}, data: {a: changed}}`)
 	s.eventually(func() bool {
 		return s.Get("1a", configMaps, "shop", "files--c2").Object["data"].(map[string]any)["a"] == "changed"

@@ -87,13 +87,14 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 		annotations[api.AnnotationScaled] = "true"
 	}
 	leaf.SetAnnotations(annotations)
+	SetToken(leaf, api.SecretTypeToken)
 	// encoding/json sorts the keys of maps.
 	data, err := json.Marshal(leaf.Object)
 	if err != nil {
 		return nil, fmt.Errorf("encode a leaf of %s %s/%s: %w", root.GetKind(), root.GetNamespace(),
 			root.GetName(), err)
 	}
-	annotations[api.AnnotationSpecHash] = api.Hash(12, string(data))
+	annotations = with(leaf.GetAnnotations(), map[string]string{api.AnnotationSpecHash: api.Hash(12, string(data))})
 	leaf.SetAnnotations(annotations)
 	return leaf, nil
 }
@@ -158,6 +159,8 @@ func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Uns
 		case is.GetDeletionTimestamp() != nil:
 		case !IsLeafOf(is, root):
 			c.Collisions = append(c.Collisions, is)
+		case secretType(is) != secretType(leaf):
+			c.Delete = append(c.Delete, is) // it is made again when it is gone
 		case is.GetAnnotations()[api.AnnotationSpecHash] != leaf.GetAnnotations()[api.AnnotationSpecHash]:
 			c.Apply = append(c.Apply, leaf)
 		case !hasContent(is, leaf):

@@ -103,7 +103,7 @@ func (s *syncer) apply(ctx context.Context, i item,
 	if err := s.ensureNamespace(ctx, i); err != nil {
 		return nil, err
 	}
-	if err := s.confine(ctx, i); err != nil {
+	if err := errors.Join(s.confine(ctx, i), s.afterAccount(ctx, desired)); err != nil {
 		return nil, err
 	}
 	client, err := s.below(i.GroupVersionResource, desired.GetNamespace())
