@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -35,7 +36,7 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 		if !complete {
 			again = incompleteInterval
 		}
-		shares, known := sc.bounded(ref, sc.wanted(ref, needs[ref], complete))
+		shares, known := sc.divided(ref, sc.wanted(ref, needs[ref], complete))
 		if !known {
 			continue // it is looked at again after the decision about what it scales
 		}
@@ -64,7 +65,15 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		!kinds.HasStatus(i.GroupResource()) && !refusal.exists() {
 		return nil // such as a ConfigMap that no workload needs
 	}
-	want, err := splitter.Leaves(root.Unstructured, shares)
+	selects := splitter.SelectsNamespaces(root.Unstructured)
+	if selects && !complete {
+		return nil // it could miss a namespace
+	}
+	whole := root.Unstructured
+	if selects {
+		whole = splitter.WithNamespaces(whole, s.namespacesOf(i.Cluster))
+	}
+	want, err := splitter.Leaves(whole, shares)
 	if err != nil {
 		return err
 	}
@@ -88,6 +97,32 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		scheduled.Status = metav1.ConditionFalse
 	}
 	return s.writeStatus(ctx, &subject{item: i, root: root, leaves: leaves}, d, true, refusal.condition(scheduled))
+}
+
+// namespacesOf returns the labels of the namespaces of a workspace, by name.
+func (s *Scheduler) namespacesOf(workspace string) map[string]labels.Set {
+	out := map[string]labels.Set{}
+	for _, ns := range s.set.In(api.Namespaces(), workspace, "") {
+		out[ns.GetName()] = ns.GetLabels()
+	}
+	return out
+}
+
+// followSelected looks again at what selects namespaces of a workspace.
+func (s *Scheduler) followSelected(workspace string) {
+	for _, kind := range kinds.All() {
+		r, ok := s.resource(kind.GroupResource())
+		if !kind.Guards || !ok {
+			continue
+		}
+		for name := range s.namespacesOf(workspace) {
+			if slices.ContainsFunc(s.set.In(r, workspace, name), func(o watch.Object) bool {
+				return splitter.IsRoot(o.Unstructured) && splitter.SelectsNamespaces(o.Unstructured)
+			}) {
+				s.queue.Add(namespace(watch.Key{Cluster: workspace, Namespace: name}))
+			}
+		}
+	}
 }
 
 // collisions returns the leaves of a root, and the objects that have the names of leaves which it should have.

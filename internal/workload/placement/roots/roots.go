@@ -357,6 +357,7 @@ func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
 		return s.follow(ctx, i)
 	case i.GroupVersionResource == api.Namespaces():
 		s.rescheduleIn(i.Cluster, i.Name) // its annotations are hints for all workloads in it
+		s.followSelected(i.Cluster)       // its labels are selected
 		return 0, nil
 	case i.GroupVersionResource == kcpapi.LogicalCluster.GVR():
 		for _, ns := range s.set.In(api.Namespaces(), i.Cluster, "") {

@@ -29,8 +29,8 @@ type Share struct {
 	// Scaled means that an autoscaler of the cluster sets the replicas: the cluster creates the object with Replicas,
 	// and nothing corrects them.
 	Scaled bool
-	// Bounds replace spec.minReplicas and spec.maxReplicas of an autoscaler. Nil leaves them.
-	Bounds *Bounds
+	// Numbers replace fields of the spec, such as the bounds of an autoscaler.
+	Numbers map[string]int64
 }
 
 // IsRoot reports whether an object is one that a user has created, and not a leaf. Users can also create leaves.
@@ -102,12 +102,9 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 // numbers returns the fields of a spec that a share replaces.
 func (s Share) numbers() map[string]int64 {
 	out := map[string]int64{}
+	maps.Copy(out, s.Numbers)
 	if s.Replicas != nil {
 		out["replicas"] = *s.Replicas
-	}
-	if s.Bounds != nil {
-		out["minReplicas"] = s.Bounds.Min
-		out["maxReplicas"] = s.Bounds.Max
 	}
 	return out
 }

@@ -85,6 +85,9 @@ func (s *syncer) apply(ctx context.Context, i item,
 	}
 	live, known := s.down.Get(i.GroupVersionResource,
 		watch.Key{Namespace: desired.GetNamespace(), Name: desired.GetName()})
+	if known {
+		keepAffinity(leaf, desired, live.Unstructured)
+	}
 	version := "" // of the live object that desired was made for
 	if known && splitter.KeepReplicas(leaf, desired, live.Unstructured) {
 		version = live.GetResourceVersion()
