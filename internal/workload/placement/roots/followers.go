@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -165,7 +166,29 @@ func (s *Scheduler) lacks(i item, root watch.Object) string {
 	if len(missing) > 0 {
 		return describe(missing)
 	}
-	return refused
+	return cmp.Or(refused, s.misnamed(i, root.Unstructured))
+}
+
+// misnamed returns the message about a Service that a container names with its namespace, which has another name in
+// clusters, or "". What a container reads from a ConfigMap is not known. The message has no other text of the container.
+func (s *Scheduler) misnamed(i item, root *unstructured.Unstructured) string {
+	names := splitter.ServiceNames(root)
+	services, ok := s.resource(corev1.Resource("services"))
+	if len(names) == 0 || !ok {
+		return ""
+	}
+	for _, n := range names {
+		if _, ok := s.set.Get(services, watch.Key{Cluster: i.Cluster, Namespace: n.Namespace, Name: n.Service}); !ok {
+			continue
+		}
+		use := n.Service + "." + api.DownstreamNamespace(s.Setup, i.Cluster, n.Namespace)
+		if n.Namespace == i.Namespace {
+			use = n.Service
+		}
+		return fmt.Sprintf("a container names Service %[1]s as %[1]s.%[2]s, and clusters do not have this name, because namespace "+
+			"%[2]s has another name there: use %[3]s", n.Service, n.Namespace, use)
+	}
+	return ""
 }
 
 // unsynced returns the message about a leaf of what a root needs that its cluster does not have as it is, or "".

@@ -54,7 +54,9 @@ type Options struct {
 	KCP *rest.Config
 	// Workspace is the path of the compute workspace.
 	Workspace string
-	Now       func() time.Time
+	// Setup identifies this installation in physical clusters.
+	Setup string
+	Now   func() time.Time
 	// Rebalance is when running replicas move, unless a workload says otherwise. Default: OnRequest.
 	Rebalance api.Rebalance
 	// Limits are what one workspace may have.

@@ -400,3 +400,32 @@ func TestLeavesOfAClusterThatWasLostStay(t *testing.T) {
 	require.Equal(t, before.GetUID(), s.Get("1a", deployments, "shop", "web--c2").GetUID())
 	require.Nil(t, s.Get("1a", deployments, "shop", "web--c2").GetDeletionTimestamp())
 }
+
+// A container names a Service with its namespace. The cluster has another one.
+func TestNamesWithANamespace(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	for _, namespace := range []string{"shop", "backend"} {
+		s.object(services, `{apiVersion: v1, kind: Service, metadata: {name: db, namespace: `+namespace+`}, spec: {selector: {app: db}}}`)
+	}
+	named := func(value string) string {
+		return `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 1, template: {spec: {containers: [{name: c, env: [{name: DB, value: "` + value + `"}]}]}}}`
+	}
+	for _, tc := range [][2]string{
+		{"https://user:hidden@db.shop:5432", "as db.shop, and clusters do not have this name, because namespace shop has another name there: use db"},
+		{"db.backend.svc.cluster.local", "use db.backend-"},
+	} {
+		s.deploy(named(tc[0]))
+		s.eventually(func() bool { return strings.Contains(s.scheduled(), tc[1]) }, tc[0])
+		require.NotContains(t, s.scheduled(), "hidden")
+		require.Equal(t, "c1=1", s.leaves(), "it runs")
+	}
+	for _, other := range []string{"db", "db.example.com", "other.shop"} {
+		s.deploy(named(other))
+		s.eventually(func() bool { return strings.HasPrefix(s.scheduled(), "True Scheduled") }, other)
+	}
+}
