@@ -33,8 +33,8 @@ of an API stays as it was published first, because kcp drops fields that a new s
 
 With --narrow, the schemas lose what the cluster does not accept, so that it can serve the APIs. The command first
 lists all these fields, and how many objects of which workspaces have them: kcp drops the fields at the next write
-of such an object, or refuses it. Leaves are not counted. With --widen, the schemas gain the fields that all
-clusters have by now.
+of such an object, or refuses it. Leaves are not counted. With --widen, the schemas gain the fields and defaults
+that all clusters have by now.
 
 The command reads the schemas of the clusters itself, with the kubeconfigs of the setup file. Without API arguments,
 all APIs change.`,
@@ -56,7 +56,7 @@ all APIs change.`,
 	o.setup.add(f)
 	f.StringVar(&o.narrow, "narrow", "", "name of the cluster whose schemas the published ones must not exceed")
 	completeFlag(c, "narrow", o.setup.names(env, physicalNames))
-	f.BoolVar(&o.widen, "widen", false, "publish fields that all clusters have")
+	f.BoolVar(&o.widen, "widen", false, "publish fields and defaults that all clusters have")
 	addYes(f, &o.yes)
 	addTimeout(f, &o.timeout, "wait for the controller")
 	addOutput(c, &o.output, "", machineFormats...)

@@ -76,6 +76,14 @@ type Field struct {
 	Operation
 }
 
+// Divided is a field of a spec with a number of pods.
+type Divided struct {
+	Field string
+	// Each means that each cluster gets at least one, unless the number is zero: the sum can be larger. Otherwise a
+	// cluster can have none, and the sum is the number.
+	Each bool
+}
+
 // Kind is a row of the table.
 type Kind struct {
 	schema.GroupKind
@@ -91,6 +99,9 @@ type Kind struct {
 	// Guards means that the object restricts connections: a namespace without pods that it selects also has it, and it
 	// is in a cluster before the pods are.
 	Guards bool
+	// Divided are the fields of the spec with a number of pods in all clusters, if they have a number and not a
+	// percentage. It is divided as the replicas of the workload are.
+	Divided []Divided
 	// TargetPath is the path of a reference to the workload that the object scales.
 	TargetPath []string
 	// Status are the fields that are computed. Others are left out, because they are about one cluster. The conditions

@@ -88,7 +88,9 @@ var table = []Kind{
 	{
 		GroupKind: kind(policy, "PodDisruptionBudget"), Resource: "poddisruptionbudgets", Spread: Follow,
 		Selects: Selector, SelectorPath: []string{"spec", "selector"},
-		Status: fields(Sum, "currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"),
+		// Without a pod that may be unavailable, no node of a cluster could be drained.
+		Divided: []Divided{{Field: "minAvailable"}, {Field: "maxUnavailable", Each: true}},
+		Status:  fields(Sum, "currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"),
 	},
 	{
 		GroupKind: kind(autoscaling, "HorizontalPodAutoscaler"), Resource: "horizontalpodautoscalers", Spread: Follow,

@@ -41,6 +41,10 @@ const AnnotationSynced = Group + "/synced"
 // AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.
 const AnnotationSyncError = Group + "/sync-error"
 
+// SecretTypeToken is the type of leaves of Secrets with a token for a ServiceAccount. kcp fills in those of the type of
+// Kubernetes with a token for kcp, which no cluster may have. In the cluster, the object has that type.
+const SecretTypeToken = Group + "/service-account-token"
+
 // Annotations of roots.
 const (
 	// AnnotationMoves has how many replicas of a root moved in the minute from a time, as TIME=NUMBER. It is on the

@@ -65,8 +65,8 @@ type Input struct {
 	Bound map[string]bool
 	// Narrow are the APIs, by cluster, whose schema becomes the common one of the published and of this cluster.
 	Narrow map[string][]schema.GroupResource
-	// Widen are APIs whose schema becomes the common one of all clusters, if that is not narrower than the published
-	// one.
+	// Widen are APIs whose schema becomes the common one of all clusters, with its defaults, if that is not narrower
+	// than the published one.
 	Widen []schema.GroupResource
 }
 
@@ -164,7 +164,7 @@ func next(gr schema.GroupResource, was *published, in Input) (*API, []lcd.Incomp
 		if narrower := lcd.Narrows(was.Schema, widened.Schema); len(narrower) > 0 {
 			return &was.API, narrower
 		}
-		if len(lcd.Narrows(widened.Schema, was.Schema)) > 0 {
+		if len(gained(was.Schema, widened.Schema)) > 0 {
 			return widened, nil
 		}
 	}

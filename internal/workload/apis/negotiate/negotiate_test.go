@@ -173,6 +173,23 @@ func TestWidenOnRequest(t *testing.T) {
 	require.Equal(t, "spec.a: the field is missing", out.Refused[widgets][0].String())
 }
 
+// Objects of an API that was published without defaults do not get them before a user requests it.
+func TestDefaultsOnRequest(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: integer}"))}})
+	in.Clusters = []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: integer, default: 1}"))}
+	out, in := negotiated(t, in)
+	require.Empty(t, out.Schemas)
+	require.NotContains(t, states(out)["c1"], "Incompatible")
+	in.Widen = []schema.GroupResource{widgets}
+	out, in = negotiated(t, in)
+	require.Len(t, out.Schemas, 1)
+	in.Clusters = []negotiate.Cluster{cluster("c2", widget(t, "v1", "a: {type: integer}"))}
+	in.Widen = nil
+	out, _ = negotiated(t, in)
+	require.Empty(t, out.Schemas, "a cluster without the default does not take it away")
+	require.NotContains(t, states(out)["c2"], "Incompatible")
+}
+
 func TestPreview(t *testing.T) {
 	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{
 		cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string, maxLength: 9}, c: {type: string}")),

@@ -15,7 +15,7 @@ type Change struct {
 	API     schema.GroupResource
 	Version string
 	// Lost are the fields of objects that the next schema refuses or drops, and Gained the fields that only the next
-	// one accepts. Both are sorted by path, and empty if the schema does not change.
+	// one accepts, or gives their default. Both are sorted by path, and empty if the schema does not change.
 	Lost, Gained []lcd.Incompatibility
 	// Refused is why a request cannot be fulfilled. Schemas that other clusters request can still change.
 	Refused string
@@ -74,9 +74,14 @@ func Compare(before, after Input) ([]Change, error) {
 // change compares two schemas of an API.
 func change(gr schema.GroupResource, was *published, is *API) Change {
 	c := Change{API: gr, Version: is.Version, Lost: lcd.Narrows(was.Schema, is.Schema),
-		Gained: lcd.Narrows(is.Schema, was.Schema)}
+		Gained: gained(was.Schema, is.Schema)}
 	if was.Subresources.Status != nil && is.Subresources.Status == nil {
 		c.Lost = append(c.Lost, lcd.Incompatibility{Path: "status", Message: "the API has no subresource status"})
 	}
 	return c
+}
+
+// gained returns what the next schema accepts and the previous one does not, and its new defaults.
+func gained(was, next *lcd.Schema) []lcd.Incompatibility {
+	return append(lcd.Narrows(next, was), lcd.Defaults(was, next)...)
 }

@@ -101,6 +101,7 @@ func (d document) schemaOf(gvk schema.GroupVersionKind) (*apiextensionsv1.JSONSc
 	if err != nil {
 		return nil, unusable("schema of %s: %w", gvk, err)
 	}
+	setDefaults(name, &out)
 	// API servers know and validate the rest of the metadata. A CustomResourceDefinition must not describe it.
 	out.Properties["metadata"] = apiextensionsv1.JSONSchemaProps{Type: "object"}
 	return &out, nil
@@ -165,6 +166,7 @@ func (c *converter) resolve(d *definition, name string) (apiextensionsv1.JSONSch
 		if out, err = inner.convert(target); err != nil {
 			return out, err
 		}
+		setDefaults(name, &out)
 	}
 	if d.Description != "" {
 		out.Description = d.Description

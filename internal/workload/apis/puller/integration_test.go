@@ -5,16 +5,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/test/apiserver"
@@ -31,7 +34,8 @@ func TestMain(m *testing.M) {
 }
 
 // TestSchemasOfARealServer creates a CustomResourceDefinition of each pulled schema: the API server then reports
-// whether the schema is structural, with the code that kcp uses for an APIResourceSchema.
+// whether the schema is structural, with the code that kcp uses for an APIResourceSchema. The defaults of a schema are those
+// of the server.
 func TestSchemasOfARealServer(t *testing.T) {
 	apiserver.Need(t)
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -46,6 +50,7 @@ func TestSchemasOfARealServer(t *testing.T) {
 		{Group: "apps", Resource: "deployments"}, {Group: "apps", Resource: "statefulsets"}, {Group: "apps", Resource: "daemonsets"},
 		{Resource: "services"}, {Resource: "persistentvolumeclaims"}, {Resource: "pods"}, {Resource: "configmaps"},
 		{Group: "networking.k8s.io", Resource: "ingresses"}, {Group: "batch", Resource: "jobs"}, {Group: "batch", Resource: "cronjobs"},
+		{Group: "apps", Resource: "replicasets"}, {Group: "networking.k8s.io", Resource: "networkpolicies"},
 		{Group: "autoscaling", Resource: "horizontalpodautoscalers"}, {Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
 	}
 	got, err := p.Pull(t.Context(), requested)
@@ -76,6 +81,9 @@ func TestSchemasOfARealServer(t *testing.T) {
 				}
 				return established
 			}, time.Minute, 100*time.Millisecond)
+			if sample, ok := samples()[api.Names.Kind]; ok {
+				sameAsOfTheServer(t, client, crd, api.GVR(), sample)
+			}
 		})
 	}
 	require.Len(t, found, len(requested))
@@ -83,6 +91,65 @@ func TestSchemasOfARealServer(t *testing.T) {
 	hash, err := p.Hash(t.Context())
 	require.NoError(t, err)
 	require.NotEqual(t, got.Hash, hash, "the CustomResourceDefinitions have changed it")
+}
+
+// samples are objects by kind, with as little as the server accepts in every part that has defaults.
+func samples() map[string]string {
+	const template = `{metadata: {labels: {app: x}}, spec: {
+      containers: [{name: c, image: "x:1", ports: [{containerPort: 80}], env: [{name: A, valueFrom: {fieldRef: {fieldPath: metadata.name}}}],
+        livenessProbe: {httpGet: {port: 80}}, readinessProbe: {tcpSocket: {port: 80}}, lifecycle: {preStop: {httpGet: {port: 80}}}}],
+      initContainers: [{name: i, image: "x:1"}],
+      volumes: [{name: a, configMap: {name: a}}, {name: b, secret: {secretName: b}}, {name: c, downwardAPI: {items: []}}, {name: e, emptyDir: {}},
+        {name: p, projected: {sources: [{serviceAccountToken: {path: t}}]}},
+        {name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]`
+	return map[string]string{
+		"Deployment": `{spec: {selector: {matchLabels: {app: x}}, template: ` + template + `}}}}`,
+		"DaemonSet":  `{spec: {selector: {matchLabels: {app: x}}, template: ` + template + `}}}}`,
+		"StatefulSet": `{spec: {serviceName: x, selector: {matchLabels: {app: x}}, volumeClaimTemplates: [{metadata: {name: d},
+          spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}], template: ` + template + `}}}}`,
+		"Job":                     `{spec: {template: ` + template + `, restartPolicy: Never}}}}`,
+		"CronJob":                 `{spec: {schedule: "* * * * *", jobTemplate: {spec: {template: ` + template + `, restartPolicy: Never}}}}}}`,
+		"Service":                 `{spec: {selector: {app: x}, ports: [{port: 80}]}}`,
+		"PersistentVolumeClaim":   `{spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}`,
+		"HorizontalPodAutoscaler": `{spec: {maxReplicas: 3, scaleTargetRef: {kind: Deployment, name: x, apiVersion: apps/v1}}}`,
+		"NetworkPolicy":           `{spec: {podSelector: {}, ingress: [{ports: [{port: 80}]}]}}`,
+		"ReplicaSet":              `{spec: {selector: {matchLabels: {app: x}}, template: ` + template + `}}}}`,
+	}
+}
+
+// sameAsOfTheServer compares what a cluster makes of an object of a user, and of the same object with the defaults of
+// the pulled schema: if these differed from those of the cluster, the pods of workloads would restart when they get them.
+func sameAsOfTheServer(t *testing.T, client dynamic.Interface, crd *apiextensionsv1.CustomResourceDefinition,
+	gvr schema.GroupVersionResource, sample string) {
+	create := func(r schema.GroupVersionResource, spec any) map[string]any {
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+		u.SetGroupVersionKind(r.GroupVersion().WithKind(crd.Spec.Names.Kind))
+		u.SetName("x")
+		out, err := client.Resource(r).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		require.NoError(t, err)
+		for _, path := range []string{"clusterIP", "clusterIPs", "selector", "template/metadata/labels", "updateStrategy/rollingUpdate"} {
+			unstructured.RemoveNestedField(out.Object, append([]string{"spec"}, strings.Split(path, "/")...)...)
+		}
+		return out.Object["spec"].(map[string]any)
+	}
+	object := map[string]any{}
+	require.NoError(t, yaml.Unmarshal([]byte(sample), &object))
+	var pulled map[string]any
+	require.Eventually(t, func() bool { // it is served a moment after it is established
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": object["spec"]}}
+		u.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: gvr.Version, Kind: crd.Spec.Names.Kind})
+		u.SetName("x")
+		r := schema.GroupVersionResource{Group: crd.Spec.Group, Version: gvr.Version, Resource: crd.Spec.Names.Plural}
+		out, err := client.Resource(r).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsNotFound(err) {
+			return false
+		}
+		require.NoError(t, err)
+		pulled = out.Object["spec"].(map[string]any)
+		return true
+	}, time.Minute, 100*time.Millisecond)
+	require.NotEqual(t, object["spec"], pulled, "it has defaults")
+	require.Equal(t, create(gvr, object["spec"]), create(gvr, pulled))
 }
 
 // definition returns a CustomResourceDefinition with a pulled schema, in another group.

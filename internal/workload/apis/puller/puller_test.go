@@ -159,6 +159,38 @@ properties:
 	require.YAMLEq(t, want, string(raw))
 }
 
+// The document of the server comes first. The table adds what it does not have, where the server has the field.
+func TestPullDefaults(t *testing.T) {
+	documents := served()
+	documents["/apis/apps/v1"] = `resources: [{name: deployments, kind: Deployment}]`
+	documents["/openapi/v3/apis/apps/v1?hash=1"] = `
+components:
+  schemas:
+    io.k8s.api.apps.v1.Deployment:
+      type: object
+      x-kubernetes-group-version-kind: [{group: apps, version: v1, kind: Deployment}]
+      properties: {spec: {$ref: "#/components/schemas/io.k8s.api.apps.v1.DeploymentSpec"}}
+    io.k8s.api.apps.v1.DeploymentSpec:
+      type: object
+      properties:
+        replicas: {type: integer}
+        revisionHistoryLimit: {type: integer, default: 5}
+        strategy: {allOf: [{$ref: "#/components/schemas/io.k8s.api.apps.v1.DeploymentStrategy"}], default: {}}
+    io.k8s.api.apps.v1.DeploymentStrategy: {type: object, properties: {type: {type: string}}}
+`
+	got, err := cluster(t, documents).Pull(t.Context(), []schema.GroupResource{{Group: "apps", Resource: "deployments"}})
+	require.NoError(t, err)
+	raw, err := json.Marshal(got.APIs[0].Schema.Properties["spec"])
+	require.NoError(t, err)
+	require.YAMLEq(t, `
+type: object
+properties:
+  replicas: {type: integer, default: 1}
+  revisionHistoryLimit: {type: integer, default: 5}
+  strategy: {type: object, default: {type: RollingUpdate}, properties: {type: {type: string, default: RollingUpdate}}}
+`, string(raw))
+}
+
 func TestPullCustomResourceDefinition(t *testing.T) {
 	got, err := cluster(t, served()).Pull(t.Context(), []schema.GroupResource{{Group: "example.com", Resource: "gadgets"}})
 	require.NoError(t, err)

@@ -118,16 +118,23 @@ func (d *decided) bound(divided map[string]splitter.Bounds) map[string]splitter.
 }
 
 // writeGoal records the replicas of a root whose autoscaler is gone, or that leaves a cluster, before its leaves have
-// them: from then on, they are the replicas of the root.
+// them: from then on, they are the replicas of the root. Where its user does not say how many, the root gets those that
+// its autoscaler has made, as in Kubernetes, where the autoscaler itself changes them.
 func (s *Scheduler) writeGoal(ctx context.Context, sub *subject, d schedule.Decision) error {
-	if !sub.freed && len(sub.leaving) == 0 {
+	_, chosen := sub.chosen()
+	kept := !sub.scaled && !chosen && sub.workload.Replicas > defaultReplicas
+	if !sub.freed && len(sub.leaving) == 0 && !kept {
 		return nil
 	}
 	explain, err := json.Marshal(d.Chosen())
-	if err != nil || string(explain) == sub.root.GetAnnotations()[api.AnnotationExplain] {
+	if err != nil || !kept && string(explain) == sub.root.GetAnnotations()[api.AnnotationExplain] {
 		return err
 	}
-	return s.patchRoot(ctx, sub, annotated(map[string]any{api.AnnotationExplain: string(explain)}))
+	content := annotated(map[string]any{api.AnnotationExplain: string(explain)})
+	if kept {
+		content["spec"] = map[string]any{"replicas": sub.workload.Replicas}
+	}
+	return s.patchRoot(ctx, sub, content)
 }
 
 // rescaled reports whether leaves of a workload have AnnotationScaled without an autoscaler, or the other way round.

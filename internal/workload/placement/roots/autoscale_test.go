@@ -50,15 +50,24 @@ func TestAControllerThatStartsWaitsForWhatItDependsOn(t *testing.T) {
 	}
 }
 
-// An autoscaler is deleted: the replicas that it has made stay.
+// An autoscaler is deleted: the replicas that it has made stay, and the root has them. The user can change them then.
 func TestAnAutoscalerIsDeleted(t *testing.T) {
+	for name, replicas := range map[string]string{"no replicas": "", "the default of the API": "replicas: 1, "} {
+		t.Run(name, func(t *testing.T) { deleteAutoscaler(t, replicas) })
+	}
+}
+
+func deleteAutoscaler(t *testing.T, replicas string) {
 	s := start(t)
 	s.publish(cluster("c1", true, 0), cluster("c2", true, 0))
 	s.autoscale(40)
-	s.deploy(strings.Replace(labelled, "replicas: 4, ", "", 1))
+	s.deploy(strings.Replace(labelled, "replicas: 4, ", replicas, 1))
 	s.eventually(func() bool { return s.leaves() == "c1=1 c2=1" && s.bounds() == "c1=1-20 c2=1-20" }, "divided")
 	s.object(deployments, `{metadata: {name: web--c1, namespace: shop}, status: {replicas: 3, availableReplicas: 3}}`)
 	s.object(deployments, `{metadata: {name: web--c2, namespace: shop}, status: {replicas: 9, availableReplicas: 9}}`)
+	s.eventually(func() bool {
+		return s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationPlacement] == `{"c1":{"replicas":3},"c2":{"replicas":9}}`
+	}, "the controller has seen them")
 	s.Delete("1a", autoscalers, "shop", "web")
 	s.eventually(func() bool { return s.leaves() == "c1=3 c2=9" }, "they stay")
 	for _, c := range []string{"c1", "c2"} { // the owner of the annotation has left it out
@@ -71,6 +80,10 @@ func TestAnAutoscalerIsDeleted(t *testing.T) {
 		return s.Get("1a", deployments, "shop", "web--c2").GetLabels()["seen"] == "true"
 	}, "scheduled again")
 	require.Equal(t, "c1=3 c2=9", s.leaves(), "they stay")
+	n, _, _ := unstructured.NestedFieldNoCopy(s.Get("1a", deployments, "shop", "web").Object, "spec", "replicas")
+	require.EqualValues(t, 12, n)
+	s.deploy(`{metadata: {name: web, namespace: shop}, spec: {replicas: 1}}`)
+	s.eventually(func() bool { return s.leaves() == "c2=1" }, "the user wants one")
 }
 
 // A cluster is drained: the replicas that an autoscaler has made are replaced, and not only the fewest that it can

@@ -3,6 +3,7 @@ package roots
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,8 +11,10 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -34,7 +37,7 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 		if !complete {
 			again = incompleteInterval
 		}
-		shares, known := sc.bounded(ref, sc.wanted(ref, needs[ref], complete))
+		shares, known := sc.divided(ref, sc.wanted(ref, needs[ref], complete))
 		if !known {
 			continue // it is looked at again after the decision about what it scales
 		}
@@ -63,7 +66,15 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		!kinds.HasStatus(i.GroupResource()) && !refusal.exists() {
 		return nil // such as a ConfigMap that no workload needs
 	}
-	want, err := splitter.Leaves(root.Unstructured, shares)
+	selects := splitter.SelectsNamespaces(root.Unstructured)
+	if selects && !complete {
+		return nil // it could miss a namespace
+	}
+	whole := root.Unstructured
+	if selects {
+		whole = splitter.WithNamespaces(whole, s.namespacesOf(i.Cluster))
+	}
+	want, err := splitter.Leaves(whole, shares)
 	if err != nil {
 		return err
 	}
@@ -87,6 +98,32 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		scheduled.Status = metav1.ConditionFalse
 	}
 	return s.writeStatus(ctx, &subject{item: i, root: root, leaves: leaves}, d, true, refusal.condition(scheduled))
+}
+
+// namespacesOf returns the labels of the namespaces of a workspace, by name.
+func (s *Scheduler) namespacesOf(workspace string) map[string]labels.Set {
+	out := map[string]labels.Set{}
+	for _, ns := range s.set.In(api.Namespaces(), workspace, "") {
+		out[ns.GetName()] = ns.GetLabels()
+	}
+	return out
+}
+
+// followSelected looks again at what selects namespaces of a workspace.
+func (s *Scheduler) followSelected(workspace string) {
+	for _, kind := range kinds.All() {
+		r, ok := s.resource(kind.GroupResource())
+		if !kind.Guards || !ok {
+			continue
+		}
+		for name := range s.namespacesOf(workspace) {
+			if slices.ContainsFunc(s.set.In(r, workspace, name), func(o watch.Object) bool {
+				return splitter.IsRoot(o.Unstructured) && splitter.SelectsNamespaces(o.Unstructured)
+			}) {
+				s.queue.Add(namespace(watch.Key{Cluster: workspace, Namespace: name}))
+			}
+		}
+	}
 }
 
 // collisions returns the leaves of a root, and the objects that have the names of leaves which it should have.
@@ -118,9 +155,10 @@ func (s *Scheduler) lacks(i item, root watch.Object) string {
 		}
 		switch o, exists := s.set.Get(r, watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: d.Name}); {
 		case exists:
-			if reason, _ := problemOf(o.Unstructured); isRefusal(reason) && refused == "" {
-				refused = fmt.Sprintf("%s is on no cluster: its reason is %s", d.Ref, reason)
+			if reason, _ := problemOf(o.Unstructured); isRefusal(reason) {
+				refused = cmp.Or(refused, fmt.Sprintf("%s is on no cluster: its reason is %s", d.Ref, reason))
 			}
+			refused = cmp.Or(refused, s.unsynced(i, root.Unstructured, item{r, watch.KeyOf(o.Unstructured)}))
 		case s.set.ListedAt(watch.Source{Endpoint: root.Endpoint, Resource: r}): // otherwise it may exist
 			missing = append(missing, d.Ref)
 		}
@@ -128,7 +166,54 @@ func (s *Scheduler) lacks(i item, root watch.Object) string {
 	if len(missing) > 0 {
 		return describe(missing)
 	}
-	return refused
+	return cmp.Or(refused, s.misnamed(i, root.Unstructured))
+}
+
+// misnamed returns the message about a Service that a container names with its namespace, which has another name in
+// clusters, or "". What a container reads from a ConfigMap is not known. The message has no other text of the container.
+func (s *Scheduler) misnamed(i item, root *unstructured.Unstructured) string {
+	names := splitter.ServiceNames(root)
+	services, ok := s.resource(corev1.Resource("services"))
+	if len(names) == 0 || !ok {
+		return ""
+	}
+	for _, n := range names {
+		if _, ok := s.set.Get(services, watch.Key{Cluster: i.Cluster, Namespace: n.Namespace, Name: n.Service}); !ok {
+			continue
+		}
+		use := n.Service + "." + api.DownstreamNamespace(s.Setup, i.Cluster, n.Namespace)
+		if n.Namespace == i.Namespace {
+			use = n.Service
+		}
+		return fmt.Sprintf("a container names Service %[1]s as %[1]s.%[2]s, and clusters do not have this name, because namespace "+
+			"%[2]s has another name there: use %[3]s", n.Service, n.Namespace, use)
+	}
+	return ""
+}
+
+// unsynced returns the message about a leaf of what a root needs that its cluster does not have as it is, or "".
+func (s *Scheduler) unsynced(i item, root *unstructured.Unstructured, needed item) string {
+	var placement api.Placement
+	_ = json.Unmarshal([]byte(root.GetAnnotations()[api.AnnotationPlacement]), &placement) // nothing if it is not valid
+	s.mu.Lock()
+	on := slices.Concat(s.decided[i].clusters, slices.Collect(maps.Keys(placement)))
+	s.mu.Unlock()
+	slices.Sort(on)
+	for _, cluster := range slices.Compact(on) {
+		leaf, ok := s.beside(needed, api.LeafName(needed.Name, cluster))
+		if !ok {
+			continue
+		}
+		problem := leaf.GetAnnotations()[api.AnnotationSyncError]
+		if c := api.ConditionIn(leaf.Unstructured, api.ConditionSynced); c != nil && c.Status == metav1.ConditionFalse {
+			problem = c.Reason + ": " + c.Message
+		}
+		if problem != "" {
+			return fmt.Sprintf("cluster %s does not have %s: %s", cluster,
+				splitter.Ref{GroupResource: needed.GroupResource(), Name: needed.Name}, problem)
+		}
+	}
+	return ""
 }
 
 // describe returns the message about what is missing.

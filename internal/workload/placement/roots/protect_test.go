@@ -374,3 +374,59 @@ func TestAWorkloadDoesNotWaitForAClusterThatIsGone(t *testing.T) {
 	s.synced(policies, "shop", "deny--c2")
 	s.eventually(func() bool { return s.on(deployments, "web") == "c2" }, "there")
 }
+
+// A budget over all replicas has a part in each cluster. With an autoscaler, what it needs in a cluster changes at any
+// time.
+func TestABudgetIsDividedAsItsWorkload(t *testing.T) {
+	s := start(t)
+	s.publish(cluster("c1", true, 0), cluster("c2", true, 0))
+	budget := func(name, spec string) {
+		s.object(budgets, `{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: `+name+`, namespace: shop}, spec: {`+spec+`, selector: {matchLabels: {app: web}}}}`)
+	}
+	parts := func(name, field string) string {
+		var out []string
+		for _, c := range strings.Fields(s.on(budgets, name)) {
+			spec, _, _ := unstructured.NestedMap(s.Get("1a", budgets, "shop", name+"--"+c).Object, "spec")
+			out = append(out, fmt.Sprintf("%s=%v", c, spec[field]))
+		}
+		return strings.Join(out, " ")
+	}
+	budget("keep", "minAvailable: 3")
+	budget("lose", "maxUnavailable: 1")
+	s.deploy(labelled)
+	s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" && parts("keep", "minAvailable") == "c1=2 c2=1" }, "divided")
+	s.eventually(func() bool { return parts("lose", "maxUnavailable") == "c1=1 c2=1" }, "a node of each cluster can be drained")
+	budget("keep", "minAvailable: 6")
+	s.deploy(strings.Replace(labelled, "replicas: 4", "replicas: 8", 1))
+	s.eventually(func() bool { return s.leaves() == "c1=4 c2=4" && parts("keep", "minAvailable") == "c1=3 c2=3" }, "more of them")
+	s.autoscale(40)
+	s.eventually(func() bool { return parts("keep", "minAvailable") == "c1=6 c2=6" }, "whole on each cluster")
+}
+
+// A policy selects the namespaces of the workspace by their labels there, also by those that they get later.
+func TestAPolicySelectsNamespacesOfTheWorkspace(t *testing.T) {
+	s := start(t)
+	s.publish(cluster("c1", true, 0))
+	space := func(name, tier string) {
+		s.object("api/v1/namespaces", `{apiVersion: v1, kind: Namespace, metadata: {name: `+name+`, labels: {tier: `+tier+`}}}`)
+	}
+	space("shop", "back")
+	space("frontend", "front")
+	s.object(policies, `{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: web, namespace: shop}, spec: {podSelector: {},
+		ingress: [{from: [{namespaceSelector: {matchLabels: {tier: front}}}]}]}}`)
+	s.deploy(labelled)
+	selected := func() string {
+		leaf := s.Get("1a", policies, "shop", "web--c1")
+		if leaf == nil {
+			return ""
+		}
+		rules, _, _ := unstructured.NestedSlice(leaf.Object, "spec", "ingress")
+		return fmt.Sprint(rules)
+	}
+	const of = "map[key:workloads.kcp.dev/namespace operator:In values:"
+	s.eventually(func() bool { return strings.Contains(selected(), of+"[frontend]") }, "by label")
+	space("other", "front")
+	s.eventually(func() bool { return strings.Contains(selected(), of+"[frontend other]") }, "another one")
+	space("frontend", "back")
+	s.eventually(func() bool { return strings.Contains(selected(), of+"[other]") }, "it has another label now")
+}

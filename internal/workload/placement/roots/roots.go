@@ -54,7 +54,9 @@ type Options struct {
 	KCP *rest.Config
 	// Workspace is the path of the compute workspace.
 	Workspace string
-	Now       func() time.Time
+	// Setup identifies this installation in physical clusters.
+	Setup string
+	Now   func() time.Time
 	// Rebalance is when running replicas move, unless a workload says otherwise. Default: OnRequest.
 	Rebalance api.Rebalance
 	// Limits are what one workspace may have.
@@ -357,6 +359,7 @@ func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
 		return s.follow(ctx, i)
 	case i.GroupVersionResource == api.Namespaces():
 		s.rescheduleIn(i.Cluster, i.Name) // its annotations are hints for all workloads in it
+		s.followSelected(i.Cluster)       // its labels are selected
 		return 0, nil
 	case i.GroupVersionResource == kcpapi.LogicalCluster.GVR():
 		for _, ns := range s.set.In(api.Namespaces(), i.Cluster, "") {

@@ -245,6 +245,13 @@ func TestWhatAWorkloadNeedsFollowsIt(t *testing.T) {
 		return strings.HasPrefix(s.scheduled(), "True Scheduled") && s.on(secrets, "keys") == "c1 c2"
 	}, "it exists now")
 
+	s.object(secrets, `{metadata: {name: keys--c2, namespace: shop, annotations: {workloads.kcp.dev/sync-error: "Denied: not here"}}}`)
+	s.eventually(func() bool {
+		return s.scheduled() == "False DependencyMissing: cluster c2 does not have secrets/keys: Denied: not here"
+	}, "a cluster refuses it")
+	s.object(secrets, `{metadata: {name: keys--c2, namespace: shop, annotations: {workloads.kcp.dev/sync-error: null}}}`)
+	s.eventually(func() bool { return strings.HasPrefix(s.scheduled(), "True Scheduled") }, "the cluster has it now")
+
 	s.object(configMaps, `{metadata: {name: files, namespace: shop}, data: {a: changed}}`)
 	s.eventually(func() bool {
 		return s.Get("1a", configMaps, "shop", "files--c2").Object["data"].(map[string]any)["a"] == "changed"
@@ -392,4 +399,33 @@ func TestLeavesOfAClusterThatWasLostStay(t *testing.T) {
 	require.Equal(t, "c1 c2", s.on(configMaps, "files"))
 	require.Equal(t, before.GetUID(), s.Get("1a", deployments, "shop", "web--c2").GetUID())
 	require.Nil(t, s.Get("1a", deployments, "shop", "web--c2").GetDeletionTimestamp())
+}
+
+// A container names a Service with its namespace. The cluster has another one.
+func TestNamesWithANamespace(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	for _, namespace := range []string{"shop", "backend"} {
+		s.object(services, `{apiVersion: v1, kind: Service, metadata: {name: db, namespace: `+namespace+`}, spec: {selector: {app: db}}}`)
+	}
+	named := func(value string) string {
+		return `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 1, template: {spec: {containers: [{name: c, env: [{name: DB, value: "` + value + `"}]}]}}}`
+	}
+	for _, tc := range [][2]string{
+		{"https://user:hidden@db.shop:5432", "as db.shop, and clusters do not have this name, because namespace shop has another name there: use db"},
+		{"db.backend.svc.cluster.local", "use db.backend-"},
+	} {
+		s.deploy(named(tc[0]))
+		s.eventually(func() bool { return strings.Contains(s.scheduled(), tc[1]) }, tc[0])
+		require.NotContains(t, s.scheduled(), "hidden")
+		require.Equal(t, "c1=1", s.leaves(), "it runs")
+	}
+	for _, other := range []string{"db", "db.example.com", "other.shop"} {
+		s.deploy(named(other))
+		s.eventually(func() bool { return strings.HasPrefix(s.scheduled(), "True Scheduled") }, other)
+	}
 }

@@ -187,6 +187,48 @@ func (sc *scene) watches(workload string) bool {
 		func(r schema.GroupVersionResource) bool { return r.GroupResource().String() == resource })
 }
 
+// divided returns the shares of an object with the parts of its numbers. It returns false while these are not known.
+func (sc *scene) divided(ref splitter.Ref, shares map[string]splitter.Share) (map[string]splitter.Share, bool) {
+	root := sc.roots[ref].Unstructured
+	if len(shares) == 0 || !splitter.HasNumbers(root) {
+		return sc.bounded(ref, shares)
+	}
+	replicas, known := sc.protected(root)
+	if !known || replicas == nil {
+		return shares, known
+	}
+	parts := splitter.DivideNumbers(root, replicas)
+	for cluster, share := range shares {
+		share.Numbers = parts[cluster] // a cluster whose replicas are not known has the numbers as they are
+		shares[cluster] = share
+	}
+	return shares, true
+}
+
+// protected returns the replicas by cluster of the workloads that an object selects, or nil if one of them is whole on
+// each cluster, or has an autoscaler, which changes them at any time: then the object is whole on each cluster, too. It
+// returns false if a decision is not known.
+func (sc *scene) protected(o *unstructured.Unstructured) (map[string]int64, bool) {
+	replicas := map[string]int64{}
+	for i, root := range sc.pending {
+		if !splitter.Selects(o, root.Unstructured) {
+			continue
+		}
+		target := splitter.TargetOf(refOf(i), root.Unstructured)
+		d, known := sc.decided[target]
+		switch {
+		case !known:
+			return nil, false
+		case sc.scaled[target], d.replicas == nil && len(d.shares) > 1:
+			return nil, true
+		}
+		for cluster, n := range d.shares {
+			replicas[cluster] += n
+		}
+	}
+	return replicas, true
+}
+
 // bounded returns the shares of an autoscaler with its bounds, which are divided as the replicas of the workload are.
 // It returns false while these are not known. Shares of other objects are not changed.
 func (sc *scene) bounded(ref splitter.Ref, shares map[string]splitter.Share) (map[string]splitter.Share, bool) {
@@ -211,7 +253,7 @@ func (sc *scene) bounded(ref splitter.Ref, shares map[string]splitter.Share) (ma
 			delete(shares, cluster)
 			continue
 		}
-		share.Bounds = &b
+		share.Numbers = b.Numbers()
 		shares[cluster] = share
 	}
 	return shares, true

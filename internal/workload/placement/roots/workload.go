@@ -47,10 +47,20 @@ func (s *Scheduler) workloadOf(sub *subject) (schedule.Workload, error) {
 	return w, err
 }
 
+// defaultReplicas are the replicas of a workload whose user does not say how many: kcp sets them.
+const defaultReplicas = 1
+
+// chosen returns the replicas that the user of a workload has chosen, or false if they can be the default: then an
+// autoscaler chooses, or has chosen.
+func (sub *subject) chosen() (int64, bool) {
+	n, ok, _ := unstructured.NestedInt64(sub.root.Object, "spec", "replicas")
+	return n, ok && (n != defaultReplicas || !sub.scaled && !sub.freed)
+}
+
 // replicasOf returns the replicas of a workload. If its user does not say how many, its autoscaler does. Without the
 // autoscaler, the replicas that it has made, or that were divided before, are kept, as in Kubernetes.
 func (s *Scheduler) replicasOf(sub *subject, w schedule.Workload) int64 {
-	if n, ok, _ := unstructured.NestedInt64(sub.root.Object, "spec", "replicas"); ok {
+	if n, ok := sub.chosen(); ok {
 		return n
 	}
 	if scaler := s.autoscaler(sub.item, sub.root.Unstructured); scaler != nil {

@@ -60,6 +60,11 @@ func BoundsOf(autoscaler *unstructured.Unstructured) Bounds {
 	return b
 }
 
+// Numbers are the fields of the spec of an autoscaler with its bounds.
+func (b Bounds) Numbers() map[string]int64 {
+	return map[string]int64{"minReplicas": b.Min, "maxReplicas": b.Max}
+}
+
 // Divide divides bounds by the replicas that clusters have, by the largest remainder. Each cluster with replicas has at
 // least one, unless the autoscaler may choose none, so the sums can be larger than the bounds. Clusters without
 // replicas have no bounds.

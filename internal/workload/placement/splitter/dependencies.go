@@ -3,6 +3,7 @@ package splitter
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +35,10 @@ var (
 	claims          = schema.GroupResource{Resource: "persistentvolumeclaims"}
 	services        = schema.GroupResource{Resource: "services"}
 	ingresses       = schema.GroupResource{Group: "networking.k8s.io", Resource: "ingresses"}
+
+	resourceClaims         = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"}
+	resourceClaimTemplates = schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaimtemplates"}
+	podGroups              = schema.GroupResource{Group: "scheduling.k8s.io", Resource: "podgroups"}
 )
 
 // CanFollow reports whether objects of a resource are where workloads need them, unless the user says otherwise.
@@ -59,7 +64,7 @@ func KeepsData(gr schema.GroupResource) bool {
 func PodSpec(u *unstructured.Unstructured) map[string]any { return kinds.PodSpec(u) }
 
 // Dependencies returns the objects that an object names, sorted: the objects in a pod spec, the pull secrets of a
-// ServiceAccount, the Services and certificates of an Ingress.
+// ServiceAccount, the ServiceAccount of a token, the Services and certificates of an Ingress.
 func Dependencies(u *unstructured.Unstructured) []Dependency {
 	d := &collector{}
 	switch u.GroupVersionKind().GroupKind() {
@@ -75,6 +80,9 @@ func Dependencies(u *unstructured.Unstructured) []Dependency {
 	}
 	if u.GetKind() == "StatefulSet" {
 		d.add(services, object(u.Object, "spec")["serviceName"], true)
+	}
+	if account := TokenOf(u); account != "" {
+		d.add(serviceAccounts, account, false)
 	}
 	slices.SortFunc(d.found, func(a, b Dependency) int { return cmp.Compare(a.String(), b.String()) })
 	return d.found
@@ -97,44 +105,37 @@ func (d *collector) add(gr schema.GroupResource, name any, optional any) {
 	d.found = append(d.found, Dependency{ref, isOptional})
 }
 
+// pod collects what a pod spec names.
 func (d *collector) pod(spec map[string]any) {
 	account, _ := spec["serviceAccountName"].(string)
-	account = cmp.Or(account, kinds.DefaultAccount)
+	former, _ := spec["serviceAccount"].(string)
+	account = cmp.Or(account, former, kinds.DefaultAccount)
 	// Each namespace has the default account. It is only needed for what it brings, see adds.
 	d.add(serviceAccounts, account, account == kinds.DefaultAccount)
-	for _, s := range objects(spec, "imagePullSecrets") {
-		d.add(secrets, s["name"], true) // the kubelet pulls without it
-	}
-	for _, v := range objects(spec, "volumes") {
-		d.volume(v)
-		for _, source := range objects(object(v, "projected"), "sources") {
-			d.add(configMaps, object(source, "configMap")["name"], object(source, "configMap")["optional"])
-			d.add(secrets, object(source, "secret")["name"], object(source, "secret")["optional"])
-		}
-	}
-	for _, list := range []string{"containers", "initContainers"} {
-		for _, c := range objects(spec, list) {
-			d.container(c)
-		}
+	for _, r := range podReferences {
+		d.named(spec, strings.Split(r.path, "."), r)
 	}
 }
 
-func (d *collector) volume(v map[string]any) {
-	d.add(configMaps, object(v, "configMap")["name"], object(v, "configMap")["optional"])
-	d.add(secrets, object(v, "secret")["secretName"], object(v, "secret")["optional"])
-	d.add(claims, object(v, "persistentVolumeClaim")["claimName"], false)
-	d.add(secrets, object(object(v, "csi"), "nodePublishSecretRef")["name"], false)
-}
-
-func (d *collector) container(c map[string]any) {
-	for _, e := range objects(c, "envFrom") {
-		d.add(configMaps, object(e, "configMapRef")["name"], object(e, "configMapRef")["optional"])
-		d.add(secrets, object(e, "secretRef")["name"], object(e, "secretRef")["optional"])
+// named collects the names at a path. A step that ends with [] is a list, in all of whose items the rest is meant.
+func (d *collector) named(at map[string]any, path []string, r reference) {
+	if len(path) == 1 {
+		optional := any(r.optional)
+		if !r.optional {
+			optional = at["optional"]
+		}
+		d.add(r.GroupResource, at[path[0]], optional)
+		return
 	}
-	for _, e := range objects(c, "env") {
-		from := object(e, "valueFrom")
-		d.add(configMaps, object(from, "configMapKeyRef")["name"], object(from, "configMapKeyRef")["optional"])
-		d.add(secrets, object(from, "secretKeyRef")["name"], object(from, "secretKeyRef")["optional"])
+	step, list := strings.CutSuffix(path[0], "[]")
+	if !list {
+		if next := object(at, step); next != nil {
+			d.named(next, path[1:], r)
+		}
+		return
+	}
+	for _, item := range objects(at, step) {
+		d.named(item, path[1:], r)
 	}
 }
 

@@ -29,8 +29,8 @@ type Share struct {
 	// Scaled means that an autoscaler of the cluster sets the replicas: the cluster creates the object with Replicas,
 	// and nothing corrects them.
 	Scaled bool
-	// Bounds replace spec.minReplicas and spec.maxReplicas of an autoscaler. Nil leaves them.
-	Bounds *Bounds
+	// Numbers replace fields of the spec, such as the bounds of an autoscaler.
+	Numbers map[string]int64
 }
 
 // IsRoot reports whether an object is one that a user has created, and not a leaf. Users can also create leaves.
@@ -87,13 +87,14 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 		annotations[api.AnnotationScaled] = "true"
 	}
 	leaf.SetAnnotations(annotations)
+	SetToken(leaf, api.SecretTypeToken)
 	// encoding/json sorts the keys of maps.
 	data, err := json.Marshal(leaf.Object)
 	if err != nil {
 		return nil, fmt.Errorf("encode a leaf of %s %s/%s: %w", root.GetKind(), root.GetNamespace(),
 			root.GetName(), err)
 	}
-	annotations[api.AnnotationSpecHash] = api.Hash(12, string(data))
+	annotations = with(leaf.GetAnnotations(), map[string]string{api.AnnotationSpecHash: api.Hash(12, string(data))})
 	leaf.SetAnnotations(annotations)
 	return leaf, nil
 }
@@ -101,12 +102,9 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 // numbers returns the fields of a spec that a share replaces.
 func (s Share) numbers() map[string]int64 {
 	out := map[string]int64{}
+	maps.Copy(out, s.Numbers)
 	if s.Replicas != nil {
 		out["replicas"] = *s.Replicas
-	}
-	if s.Bounds != nil {
-		out["minReplicas"] = s.Bounds.Min
-		out["maxReplicas"] = s.Bounds.Max
 	}
 	return out
 }
@@ -158,6 +156,8 @@ func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Uns
 		case is.GetDeletionTimestamp() != nil:
 		case !IsLeafOf(is, root):
 			c.Collisions = append(c.Collisions, is)
+		case secretType(is) != secretType(leaf):
+			c.Delete = append(c.Delete, is) // it is made again when it is gone
 		case is.GetAnnotations()[api.AnnotationSpecHash] != leaf.GetAnnotations()[api.AnnotationSpecHash]:
 			c.Apply = append(c.Apply, leaf)
 		case !hasContent(is, leaf):

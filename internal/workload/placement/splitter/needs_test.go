@@ -274,3 +274,27 @@ func TestStatusesOfWhatFollows(t *testing.T) {
 	require.True(t, splitter.HasConditions(schema.GroupKind{Group: "policy", Kind: "PodDisruptionBudget"}))
 	require.False(t, splitter.HasConditions(schema.GroupKind{Group: "networking.k8s.io", Kind: "NetworkPolicy"}))
 }
+
+// A budget keeps what it says over all clusters. Each cluster may lose a pod if the budget says how many may be lost.
+func TestBudgetsAreDivided(t *testing.T) {
+	for _, tc := range []struct {
+		spec     string
+		replicas map[string]int64
+		want     map[string]map[string]int64
+	}{
+		{"{minAvailable: 3}", map[string]int64{"c1": 2, "c2": 2}, map[string]map[string]int64{"c1": {"minAvailable": 2}, "c2": {"minAvailable": 1}}},
+		{"{minAvailable: 1}", map[string]int64{"c1": 1, "c2": 1, "c3": 1}, map[string]map[string]int64{"c1": {"minAvailable": 1}, "c2": {"minAvailable": 0}, "c3": {"minAvailable": 0}}},
+		{"{minAvailable: 8}", map[string]int64{"c1": 9, "c2": 1, "c3": 0}, map[string]map[string]int64{"c1": {"minAvailable": 7}, "c2": {"minAvailable": 1}}},
+		{"{maxUnavailable: 1}", map[string]int64{"c1": 2, "c2": 2}, map[string]map[string]int64{"c1": {"maxUnavailable": 1}, "c2": {"maxUnavailable": 1}}},
+		{"{maxUnavailable: 4}", map[string]int64{"c1": 6, "c2": 2}, map[string]map[string]int64{"c1": {"maxUnavailable": 3}, "c2": {"maxUnavailable": 1}}},
+		{"{maxUnavailable: 0}", map[string]int64{"c1": 2, "c2": 2}, map[string]map[string]int64{"c1": {"maxUnavailable": 0}, "c2": {"maxUnavailable": 0}}},
+		{`{maxUnavailable: "25%"}`, map[string]int64{"c1": 2, "c2": 2}, nil},
+	} {
+		o := object(t, "{apiVersion: policy/v1, kind: PodDisruptionBudget, spec: "+tc.spec+"}")
+		require.Equal(t, tc.want != nil, splitter.HasNumbers(o), tc.spec)
+		if tc.want != nil {
+			require.Equal(t, tc.want, splitter.DivideNumbers(o, tc.replicas), tc.spec)
+		}
+	}
+	require.False(t, splitter.HasNumbers(object(t, "{apiVersion: apps/v1, kind: Deployment, spec: {minAvailable: 3}}")))
+}

@@ -277,3 +277,32 @@ func mapOf(v any) map[string]any {
 	m, _ := v.(map[string]any)
 	return m
 }
+
+// A token is for one server: that of kcp is not in a leaf, where the syncer of a cluster could read it.
+func TestTokensStayWhereTheyAre(t *testing.T) {
+	root := object(t, `{apiVersion: v1, kind: Secret, type: kubernetes.io/service-account-token, data: {token: eA==},
+		metadata: {name: t, uid: u, annotations: {kubernetes.io/service-account.name: web, kubernetes.io/service-account.uid: "1"}}}`)
+	want, err := splitter.Leaves(root, map[string]splitter.Share{"c1": {}})
+	require.NoError(t, err)
+	require.Equal(t, api.SecretTypeToken, want[0].Object["type"])
+	require.NotContains(t, want[0].Object, "data")
+	require.NotContains(t, want[0].GetAnnotations(), "kubernetes.io/service-account.uid")
+	require.Equal(t, []string{"serviceaccounts/web"}, texts(splitter.Dependencies(root)))
+	require.Equal(t, "web", splitter.TokenOf(want[0]))
+
+	filled := root.DeepCopy()
+	require.NoError(t, unstructured.SetNestedField(filled.Object, "eQ==", "data", "token"))
+	again, err := splitter.Leaves(filled, map[string]splitter.Share{"c1": {}})
+	require.NoError(t, err)
+	require.Equal(t, want, again, "what kcp fills in changes no leaf")
+
+	former := want[0].DeepCopy()
+	former.Object["type"] = "kubernetes.io/service-account-token"
+	c := splitter.Compare(root, want, []*unstructured.Unstructured{former})
+	require.Empty(t, c.Apply, "the type of a Secret cannot change")
+	require.Len(t, c.Delete, 1)
+	other := object(t, `{apiVersion: v1, kind: Secret, type: Opaque, data: {token: eA==}, metadata: {name: t, uid: u}}`)
+	want, err = splitter.Leaves(other, map[string]splitter.Share{"c1": {}})
+	require.NoError(t, err)
+	require.Equal(t, other.Object["data"], want[0].Object["data"])
+}

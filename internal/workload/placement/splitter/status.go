@@ -151,10 +151,11 @@ func observed(root *unstructured.Unstructured, names []string,
 	return root.GetGeneration(), true
 }
 
-// problems are conditions that are True if something is wrong. All others are False then.
-var problems = []string{"ReplicaFailure", "Failed", "FailureTarget", "ScalingLimited"}
+// anywhere are conditions that are True if they are in any cluster: something is wrong, or a pod may be disrupted. All
+// others are True if they are in all clusters.
+var anywhere = []string{"ReplicaFailure", "Failed", "FailureTarget", "ScalingLimited", "DisruptionAllowed"}
 
-// mergeConditions merges the conditions of leaves by type: a root has the state of its worst leaf.
+// mergeConditions merges the conditions of leaves by type: a root has the state of its worst leaf, see anywhere.
 func mergeConditions(names []string, leaves map[string]*unstructured.Unstructured, own []metav1.Condition) []any {
 	byType := map[string][]reported{}
 	for _, name := range names {
@@ -187,7 +188,7 @@ type reported struct {
 // worst returns the condition of the worst leaves. If there are several leaves, the message names their clusters.
 func worst(kind string, all []reported, several bool) any {
 	order := []any{"False", "Unknown", "True"}
-	if slices.Contains(problems, kind) {
+	if slices.Contains(anywhere, kind) {
 		order = []any{"True", "Unknown", "False"}
 	}
 	rank := func(r reported) int { return slices.Index(order, r.condition["status"]) }

@@ -1,6 +1,7 @@
 package splitter_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -131,5 +132,19 @@ func TestIsFinished(t *testing.T) {
 		"{apiVersion: apps/v1, kind: Deployment, status: {conditions: [{type: Complete, status: 'True'}], replicas: 1}}": false,
 	} {
 		require.Equal(t, want, splitter.IsFinished(object(t, text)), text)
+	}
+}
+
+// A pod may be disrupted if it may be in any cluster, as the sum of the status says.
+func TestADisruptionIsAllowedAnywhere(t *testing.T) {
+	budget := func(allowed int, status string) *unstructured.Unstructured {
+		return object(t, fmt.Sprintf(`{apiVersion: policy/v1, kind: PodDisruptionBudget, status: {disruptionsAllowed: %d, conditions: [
+			{type: DisruptionAllowed, status: "%s", reason: X, message: ""}]}}`, allowed, status))
+	}
+	root := object(t, "{apiVersion: policy/v1, kind: PodDisruptionBudget}")
+	for second, want := range map[string]string{"True": "True", "False": "False"} {
+		status := splitter.Aggregate(root, map[string]*unstructured.Unstructured{"c1": budget(0, "False"), "c2": budget(len(second)%5, second)})
+		require.Equal(t, want, status["conditions"].([]any)[0].(map[string]any)["status"])
+		require.EqualValues(t, len(second)%5, status["disruptionsAllowed"])
 	}
 }

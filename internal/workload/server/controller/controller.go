@@ -144,8 +144,8 @@ func Run(ctx context.Context, o Options) error {
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
-	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Now: o.Now, Rebalance: o.Rebalance,
-		Limits: o.Limits}) // its queues end when it has run
+	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Setup: c.Setup, Now: o.Now,
+		Rebalance: o.Rebalance, Limits: o.Limits}) // its queues end when it has run
 	if c.set, err = watch.New(ctx, watch.Options{
 		Config: o.KCP, Now: o.Now, Changed: func(schema.GroupVersionResource, watch.Key) { c.poke() },
 		State: func(src watch.Source, err error) {

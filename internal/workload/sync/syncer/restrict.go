@@ -38,6 +38,11 @@ func (s *syncer) allowed(i item, leaf *unstructured.Unstructured) (*unstructured
 				"rename the object",
 			s.Cluster, i.GroupResource(), n)}
 	}
+	t := tenant{s.Setup, i.Cluster, s.Cluster}
+	t.peers(object)
+	if denied := t.affinity(kinds.PodSpec(object)); denied != nil {
+		return nil, denied
+	}
 	c := s.guards.seen()
 	if c == nil {
 		return object, nil

@@ -85,6 +85,9 @@ func (s *syncer) apply(ctx context.Context, i item,
 	}
 	live, known := s.down.Get(i.GroupVersionResource,
 		watch.Key{Namespace: desired.GetNamespace(), Name: desired.GetName()})
+	if known {
+		keepAffinity(leaf, desired, live.Unstructured)
+	}
 	version := "" // of the live object that desired was made for
 	if known && splitter.KeepReplicas(leaf, desired, live.Unstructured) {
 		version = live.GetResourceVersion()
@@ -103,7 +106,7 @@ func (s *syncer) apply(ctx context.Context, i item,
 	if err := s.ensureNamespace(ctx, i); err != nil {
 		return nil, err
 	}
-	if err := s.confine(ctx, i); err != nil {
+	if err := errors.Join(s.confine(ctx, i), s.afterAccount(ctx, desired)); err != nil {
 		return nil, err
 	}
 	client, err := s.below(i.GroupVersionResource, desired.GetNamespace())

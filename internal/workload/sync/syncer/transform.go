@@ -5,11 +5,13 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
@@ -69,6 +71,7 @@ func (s *syncer) transform(leaf *unstructured.Unstructured) *unstructured.Unstru
 	out.SetLabels(labels(leaf.GetLabels()))
 	out.SetAnnotations(annotations(leaf.GetAnnotations()))
 	s.mark(out, leaf)
+	splitter.SetToken(out, string(corev1.SecretTypeServiceAccountToken))
 	return out
 }
 

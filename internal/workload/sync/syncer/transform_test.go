@@ -36,6 +36,7 @@ metadata:
   labels: {app: web, workloads.kcp.dev/cluster: c1, claimed.internal.apis.kcp.io/abc: xyz}
   annotations:
     note: hello
+    kubernetes.io/service-account.name: web
     kcp.io/cluster: 2a
     internal.tenancy.kcp.io/shard: alpha
     workloads.kcp.dev/name: web
@@ -85,6 +86,23 @@ data: {spec: value}`, `
 apiVersion: v1
 kind: ConfigMap
 data: {spec: value}`},
+		"token": {`
+apiVersion: v1
+kind: Secret
+type: workloads.kcp.dev/service-account-token
+data: {token: eA==}`, `
+apiVersion: v1
+kind: Secret
+type: kubernetes.io/service-account-token`},
+		"token of a user's leaf": {`
+apiVersion: v1
+kind: Secret
+type: kubernetes.io/service-account-token
+data: {token: eA==}
+stringData: {ca.crt: x}`, `
+apiVersion: v1
+kind: Secret
+type: kubernetes.io/service-account-token`},
 		"service account": {`
 apiVersion: v1
 kind: ServiceAccount
@@ -102,7 +120,7 @@ imagePullSecrets: [{name: registry}]`},
 			want.SetNamespace(api.DownstreamNamespace("demo-x", "2a", "shop"))
 			want.SetLabels(map[string]string{"app": "web", api.LabelSetup: "demo-x", api.LabelCluster: "c1"})
 			want.SetAnnotations(map[string]string{
-				"note": "hello", annotationLeaf: "2a|shop/web--c1", annotationGeneration: "3", annotationUID: "1234", annotationCreated: "2026-01-01T00:00:00Z",
+				"note": "hello", "kubernetes.io/service-account.name": "web", annotationLeaf: "2a|shop/web--c1", annotationGeneration: "3", annotationUID: "1234", annotationCreated: "2026-01-01T00:00:00Z",
 			})
 			require.Equal(t, want.Object, s.transform(leaf).Object)
 			require.Equal(t, before, leaf, "the leaf belongs to the watch")
