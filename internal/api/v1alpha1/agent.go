@@ -44,7 +44,8 @@ type Agent struct {
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
 	// LogLevel is the log level of the agent, between 0 and 10. The agent logs details from 4. Default: 2.
 	LogLevel *int32 `json:"logLevel,omitempty"`
-	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets.
+	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets, except
+	// flags for which there is a field, and flags from which kcpctl derives certificates and connections.
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 }
 

@@ -183,7 +183,8 @@ type Defaults struct {
 	Service Overlay `json:"service,omitempty"`
 	// LogLevel is the log level of kcp (-v), between 0 and 10. Default: 2.
 	LogLevel *int32 `json:"logLevel,omitempty"`
-	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets.
+	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets, except
+	// flags for which there is a field, and flags from which kcpctl derives certificates and connections.
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 }
 
@@ -237,7 +238,8 @@ type ManagedEtcd struct {
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 	// PodTemplate is a partial PodTemplateSpec that is merged into the rendered one.
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
-	// ExtraArgs are additional flags of etcd, such as --snapshot-count=10000.
+	// ExtraArgs are additional flags of etcd, such as --snapshot-count=10000, except flags for which there is a field,
+	// and flags about members, addresses and certificates.
 	ExtraArgs []string `json:"extraArgs,omitempty"`
 }
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// FlagOwner says why extraArgs cannot set a flag: kcpctl derives more than the flag from what it says, such as
-// certificates, connections and where data is, so it has to be said once.
+// FlagOwner is the reason why extraArgs cannot set a flag: kcpctl derives certificates, connections and the place of
+// data from what the flag means, so a setup file has it once.
 type FlagOwner struct {
 	// Field is the field to set instead, relative to the component, or to the setup if it starts with "spec.". It is
 	// empty if kcpctl computes the flag.
@@ -50,8 +50,11 @@ func flagOwners() []ownedFlags {
 func storageFlags(stores, shards []Kind) []ownedFlags {
 	one := FlagOwner{Why: "a component has all its data in one etcd, and kcpctl compares and backs up only that one"}
 	port := FlagOwner{Why: "kcpctl chooses ports that no other component uses"}
-	member := FlagOwner{Why: "kcpctl decides where the members of an etcd have their data and reach each other, and whom they trust",
-		Instead: "for an etcd of your own, set etcd.external"}
+	member := FlagOwner{
+		Why: "kcpctl decides where members of an etcd have their data, how they reach each other, and " +
+			"whom they trust",
+		Instead: "for an etcd of your own, set etcd.external",
+	}
 	return []ownedFlags{
 		{shards, "etcd-prefix", field("etcd.external.prefix")},
 		{[]Kind{CacheServer}, "etcd-prefix", FlagOwner{Why: "the prefix of a cache server is always /cache"}},
@@ -63,9 +66,9 @@ func storageFlags(stores, shards []Kind) []ownedFlags {
 		{[]Kind{Etcd}, "quota-backend-bytes", field("quota")},
 		{[]Kind{Etcd}, "auto-compaction-mode auto-compaction-retention", field("autoCompaction")},
 		{[]Kind{Etcd}, "name data-dir wal-dir listen-client-urls advertise-client-urls listen-peer-urls " +
-			"initial-advertise-peer-urls initial-cluster initial-cluster-state initial-cluster-token client-cert-auth " +
-			"client-cert-allowed-hostname peer-cert-allowed-hostname enable-grpc-gateway trusted-ca-file cert-file " +
-			"key-file auto-tls peer-client-cert-auth peer-trusted-ca-file peer-cert-file peer-key-file peer-auto-tls",
+			"initial-advertise-peer-urls initial-cluster initial-cluster-state initial-cluster-token " +
+			"client-cert-auth client-cert-allowed-hostname peer-cert-allowed-hostname enable-grpc-gateway " +
+			"trusted-ca-file cert-file key-file auto-tls peer-client-cert-auth peer-trusted-ca-file peer-cert-file peer-key-file peer-auto-tls",
 			member},
 	}
 }
@@ -93,16 +96,17 @@ func addressFlags(servers, shards []Kind) []ownedFlags {
 
 // trustFlags are about certificates, and whom components trust.
 func trustFlags(servers, shards []Kind) []ownedFlags {
-	proxies, virtual := []Kind{FrontProxy}, []Kind{VirtualWorkspaces}
+	proxies := []Kind{FrontProxy}
+	virtual := []Kind{VirtualWorkspaces}
 	others := slices.DeleteFunc(slices.Clone(servers), func(k Kind) bool { return k == FrontProxy })
 	clients := FlagOwner{
-		Why: "all components trust the client CAs of the setup, and without them they would refuse its own certificates",
+		Why: "all components trust the client CAs of the setup, or they would refuse its own certificates",
 		Instead: "to trust further CAs, put their certificates into ca/client.bundle of a directory and run kcpctl " +
 			"certs import DIR",
 	}
-	identities := FlagOwner{Why: "front-proxies pass on the identities of their clients with a certificate that kcpctl issues"}
+	identities := FlagOwner{Why: "front-proxies pass on identities with a certificate that kcpctl issues"}
 	authority := FlagOwner{Why: "kcpctl issues the certificates of components, and their clients have the CAs"}
-	own := FlagOwner{Why: "kcpctl issues the certificates and writes the kubeconfigs with which components dial each other"}
+	own := FlagOwner{Why: "components dial each other with certificates and kubeconfigs that kcpctl makes"}
 	accounts := FlagOwner{Why: "all shards and front-proxies trust the service-account keys of the setup",
 		Instead: "to bring your own, run kcpctl certs import DIR"}
 	return []ownedFlags{
@@ -124,10 +128,11 @@ func trustFlags(servers, shards []Kind) []ownedFlags {
 	}
 }
 
-// tenantFlags are those of agents and of the controller of workloads, whose permissions kcpctl derives from fields.
+// tenantFlags are about agents and the controller of workloads, whose permissions kcpctl derives from fields.
 func tenantFlags() []ownedFlags {
-	agents, controllers := []Kind{Agent}, []Kind{Workloads}
-	own := FlagOwner{Why: "kcpctl writes the kubeconfigs of the component, and its probes and permissions follow from its flags"}
+	agents := []Kind{Agent}
+	controllers := []Kind{Workloads}
+	own := FlagOwner{Why: "kcpctl makes kubeconfigs, permissions and probes that fit the flag"}
 	return []ownedFlags{
 		{agents, "namespace agent-name kubeconfig kcp-kubeconfig published-resource-selector enable-leader-election " +
 			"metrics-address", own},

@@ -195,7 +195,8 @@ func (a *assembly) chartEtcd(o *object) *v1alpha1.Etcd {
 		}
 		if o.etcd.Prefix == "" {
 			o.etcd.Prefix = registry
-			o.comment("spec.rootShard.etcd.external.prefix", "The chart sets no prefix: the data is below "+registry+".")
+			o.comment("spec.rootShard.etcd.external.prefix",
+				"The chart sets no prefix: the data is below "+registry+".")
 		}
 		if len(o.etcd.Endpoints) > 0 && strings.HasPrefix(o.etcd.Endpoints[0], "https:") {
 			a.chartEtcdSecret(o)

@@ -8,9 +8,9 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
-// owned takes a flag that extraArgs of a setup cannot set, and reports whether it is one: its value moves to the field
-// that says the same, or a finding says why there is none. Fields move when all others are mapped, because the
-// last value of a flag is the one in use.
+// owned takes a flag that extraArgs of a setup cannot set, and reports whether it is one. Its value moves to the field
+// with the same meaning, or a finding has the reason why there is none. Fields move when all others are mapped, because
+// the last value of a flag is the one in use.
 func (o *object) owned(v value, name, text string) bool {
 	owner, ok := topology.OwnerOf(o.as, name)
 	if !ok {
@@ -125,24 +125,26 @@ func (o *object) gates() map[string]bool {
 	return out
 }
 
-// mounts adds the findings about feature gates of mounts. With mounts, only front-proxies may reach shards, so shards
-// that others reach, too, have none.
+// mounts adds the findings about feature gates of mounts. With mounts, only front-proxies may reach shards. So the
+// setup has no mounts if a shard is also reached from outside of its cluster.
 func (a *assembly) mounts() {
-	spec := &a.setup.Spec
-	if !spec.FeatureGates[v1alpha1.GateWorkspaceMounts] {
+	gates := a.setup.Spec.FeatureGates
+	if !gates[v1alpha1.GateWorkspaceMounts] {
 		return
 	}
 	shards := append([]*object{a.root}, a.reader.of(kindShard)...)
-	kind, why, instead := Review, "feature gates of mounts are in spec.featureGates, for all shards and front-proxies",
-		"remove WorkspaceMounts if no workspace is mounted"
-	if slices.ContainsFunc(shards, a.exposed) {
-		spec.FeatureGates[v1alpha1.GateWorkspaceMounts] = false
-		kind, why = NotMapped, "WorkspaceMounts is off in spec.featureGates: with mounts, only front-proxies may reach "+
-			"shards, and a shard of the input is also reached from outside of its cluster"
-		instead = "to keep mounts, remove url, virtualWorkspaceURL and service of all shards, and set WorkspaceMounts: true"
-	}
+	exposed := slices.ContainsFunc(shards, a.exposed)
+	gates[v1alpha1.GateWorkspaceMounts] = !exposed
 	for _, v := range a.gates {
-		v.find(kind, why, instead)
+		if exposed {
+			v.find(NotMapped, "WorkspaceMounts is off in spec.featureGates: with mounts, only front-proxies may reach "+
+				"shards, and a shard of the input is also reached from outside of its cluster",
+				"to keep mounts, remove url, virtualWorkspaceURL and service of all shards, and set "+
+					"WorkspaceMounts to true")
+			continue
+		}
+		v.find(Review, "feature gates of mounts are in spec.featureGates, for all shards and front-proxies",
+			"remove WorkspaceMounts if no workspace is mounted")
 	}
 }
 

@@ -71,8 +71,8 @@ func Import(sources []Source, options Options) (*Result, error) {
 	return result, err
 }
 
-// write writes and parses the setup file. If there are problems, they are the error, with those of the
-// parts that can be assembled nevertheless.
+// write writes and parses the setup file. Its error is all problems of the input and, if the input has what a setup
+// starts with, of the setup file.
 func (a *assembly) write(result *Result) error {
 	assembled := a.assemble()
 	problems := a.allProblems()
@@ -91,7 +91,8 @@ func (a *assembly) write(result *Result) error {
 		return problems
 	}
 	topology.Build(f.Setup)
-	result.Text, result.File = text, f
+	result.Text = text
+	result.File = f
 	return nil
 }
 
@@ -112,8 +113,7 @@ func (a *assembly) assemble() bool {
 	return true
 }
 
-// further adds the problems of the setup file to those of the input, except where the input has one: they may only
-// follow from it.
+// further adds the problems of the setup file, except where the input has a problem that they may follow from.
 func (a *assembly) further(problems, more setup.Errors) setup.Errors {
 	known := slices.Clone(problems)
 	for _, p := range more {

@@ -69,7 +69,9 @@ func (r *reader) chartValues(file string, root *yaml.Node) {
 	o := newObject(file, chart, "values", root)
 	o.proxy, o.members = newObject(file, chart, "values", root), newObject(file, chart, "values", root)
 	o.members.container = containerEtcd
-	o.as, o.proxy.as, o.members.as = topology.RootShard, topology.FrontProxy, topology.Etcd
+	o.as = topology.RootShard
+	o.proxy.as = topology.FrontProxy
+	o.members.as = topology.Etcd
 	r.values = append(r.values, o)
 }
 

@@ -19,7 +19,8 @@ func releaseKinds() []releaseKind {
 	return []releaseKind{
 		{"helm.toolkit.fluxcd.io", "HelmRelease", "spec.chart.spec.chart", "spec.values", []string{"spec.valuesFrom"}},
 		{"argoproj.io", "Application", "spec.source.chart", "spec.source.helm.valuesObject",
-			[]string{"spec.source.helm.values", "spec.source.helm.valueFiles", "spec.source.helm.parameters", "spec.sources"}},
+			[]string{"spec.source.helm.values", "spec.source.helm.valueFiles", "spec.source.helm.parameters",
+				"spec.sources"}},
 		{"helm.cattle.io", "HelmChart", "spec.chart", "", []string{"spec.valuesContent", "spec.set"}},
 	}
 }
@@ -42,7 +43,8 @@ func (r *reader) release(o *object) bool {
 		for _, path := range k.others {
 			if fieldAt(o.root, path) != nil {
 				read = true
-				o.find(NotMapped, "import does not read values in "+path, "write them to a file, and import it, too: -f FILE")
+				o.find(NotMapped, "import does not read values in "+path,
+					"write them to a file, and import it, too: -f FILE")
 			}
 		}
 		if read {

@@ -17,7 +17,7 @@ import (
 // hostProblem says what is wrong with a DNS name or an IP address that clients dial. It is empty for a valid one.
 func hostProblem(s string) string {
 	labels := strings.Split(s, ".")
-	wrong := strings.IndexFunc(s, func(r rune) bool { return r != '.' && r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') })
+	wrong := len(s) - len(strings.TrimLeft(s, "abcdefghijklmnopqrstuvwxyz0123456789.-"))
 	switch {
 	case s == "":
 		return "must not be empty"
@@ -27,7 +27,7 @@ func hostProblem(s string) string {
 		return "must not have a scheme"
 	case strings.Contains(s, "%"):
 		return `must not have a zone, "%": it is one of this machine`
-	case wrong >= 0:
+	case wrong < len(s):
 		return characterProblem(s[wrong:])
 	case strings.HasSuffix(s, "."):
 		return "must not end with a dot"

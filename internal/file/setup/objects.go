@@ -18,8 +18,8 @@ func Objects(data []byte) ([]*yaml.Node, *Problem) {
 func listed(docs []*yaml.Node) (out []*yaml.Node) {
 	for _, doc := range docs {
 		version, kind, items := lookup(doc, "apiVersion"), lookup(doc, "kind"), lookup(doc, "items")
-		isList := kind != nil && strings.HasSuffix(kind.Value, "List") && items != nil && items.Kind == yaml.SequenceNode
-		if isList && version != nil {
+		isList := version != nil && kind != nil && strings.HasSuffix(kind.Value, "List")
+		if isList && items != nil && items.Kind == yaml.SequenceNode {
 			out = append(out, listed(items.Content)...)
 			continue
 		}

@@ -235,8 +235,7 @@ func (v *validator) validity(p *field.Path, d time.Duration) {
 	}
 }
 
-// defaults checks the fields that spec.defaults and every component share. kinds are those of the components that the
-// fields are for.
+// defaults checks the fields that spec.defaults and every component share, for components of some kinds.
 func (v *validator) defaults(p *field.Path, d v1alpha1.Defaults, kinds ...topology.Kind) {
 	if d.LogLevel != nil && (*d.LogLevel < 0 || *d.LogLevel > maxLogLevel) {
 		v.invalid(p.Child("logLevel"), *d.LogLevel, "must be between 0 and %d", maxLogLevel)
