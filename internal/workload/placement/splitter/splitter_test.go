@@ -296,9 +296,9 @@ func TestTokensStayWhereTheyAre(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, again, "what kcp fills in changes no leaf")
 
-	former := want[0].DeepCopy()
-	former.Object["type"] = "kubernetes.io/service-account-token"
-	c := splitter.Compare(root, want, []*unstructured.Unstructured{former})
+	previous := want[0].DeepCopy()
+	previous.Object["type"] = "kubernetes.io/service-account-token"
+	c := splitter.Compare(root, want, []*unstructured.Unstructured{previous})
 	require.Empty(t, c.Apply, "the type of a Secret cannot change")
 	require.Len(t, c.Delete, 1)
 	other := object(t, `{apiVersion: v1, kind: Secret, type: Opaque, data: {token: eA==}, metadata: {name: t, uid: u}}`)

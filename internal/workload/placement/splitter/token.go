@@ -7,7 +7,7 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
-// TokenOf returns the name of the ServiceAccount for which a Secret has a token, or "" if it has none.
+// TokenOf returns the name of the ServiceAccount for which a Secret has a token. It is "" for other objects.
 func TokenOf(o *unstructured.Unstructured) string {
 	of := secretType(o)
 	if o.GetKind() != "Secret" || of != string(corev1.SecretTypeServiceAccountToken) && of != api.SecretTypeToken {
