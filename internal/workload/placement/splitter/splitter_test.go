@@ -301,6 +301,13 @@ func TestTokensStayWhereTheyAre(t *testing.T) {
 	c := splitter.Compare(root, want, []*unstructured.Unstructured{previous})
 	require.Empty(t, c.Apply, "the type of a Secret cannot change")
 	require.Len(t, c.Delete, 1)
+	widget := object(t, "{apiVersion: example.com/v1, kind: Secret, type: a, metadata: {name: t, uid: u}}")
+	was, err := splitter.Leaves(widget, map[string]splitter.Share{"c1": {}})
+	require.NoError(t, err)
+	widget.Object["type"] = "b"
+	is, err := splitter.Leaves(widget, map[string]splitter.Share{"c1": {}})
+	require.NoError(t, err)
+	require.Empty(t, splitter.Compare(widget, is, was).Delete, "the type of another kind can change")
 	other := object(t, `{apiVersion: v1, kind: Secret, type: Opaque, data: {token: eA==}, metadata: {name: t, uid: u}}`)
 	want, err = splitter.Leaves(other, map[string]splitter.Share{"c1": {}})
 	require.NoError(t, err)
