@@ -79,8 +79,8 @@ type Field struct {
 // Divided is a field of a spec with a number of pods.
 type Divided struct {
 	Field string
-	// Each means that each cluster gets at least one, unless the number is zero: the sum can be larger. Otherwise a
-	// cluster can have none, and the sum is the number.
+	// Each means that each cluster gets at least one, unless the number is zero: the sum can be larger. Otherwise the
+	// part of a cluster can be zero, and the sum is the number.
 	Each bool
 }
 

@@ -41,8 +41,8 @@ const AnnotationSynced = Group + "/synced"
 // AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.
 const AnnotationSyncError = Group + "/sync-error"
 
-// SecretTypeToken is the type of leaves of Secrets with a token for a ServiceAccount. kcp fills in those of the type of
-// Kubernetes with a token for kcp, which no cluster may have. In the cluster, the object has that type.
+// SecretTypeToken is the type of leaves of Secrets with a token for a ServiceAccount: kcp writes a token for kcp into
+// Secrets of the type of Kubernetes, and no cluster may have it. In the cluster, the object has the type of Kubernetes.
 const SecretTypeToken = Group + "/service-account-token"
 
 // Annotations of roots.

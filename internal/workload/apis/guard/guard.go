@@ -4,9 +4,9 @@
 // kcp accepts strategic merge patches for built-in types, but replaces items of lists instead of merging them: it
 // publishes the merge keys of lists without their merge strategies (kubernetes:
 // staging/src/k8s.io/apiextensions-apiserver/pkg/apiserver/schema/kubeopenapi.go). A second kubectl apply of a
-// Deployment with two containers leaves one. Server-side apply merges items correctly. The policy refuses the patches
-// of kubectl, which it recognizes by their field managers. A client with another field manager can still send such a
-// patch.
+// Deployment with two containers leaves one. Server-side apply merges items correctly. The policy refuses patches of
+// kubectl that change such a list. It recognizes kubectl by its field managers. A client with another field manager can
+// still send such a patch.
 package guard
 
 import (
@@ -73,7 +73,8 @@ func policies() []policy {
 			name: PolicyPatches, operations: []any{"UPDATE"}, status: true,
 			applies: func(gr schema.GroupResource) bool { return IsBuiltIn(gr.Group) },
 			validation: []validation{{patches(),
-				"kcp drops list items of this patch: use kubectl apply --server-side"}},
+				"kcp drops items of lists in strategic merge patches, and this can be one: use kubectl apply " +
+					"--server-side, or kubectl patch with --type=merge or --type=json and another --field-manager"}},
 		},
 		{
 			name: PolicyLabel, operations: []any{"UPDATE"},
@@ -102,10 +103,38 @@ func policies() []policy {
 	}
 }
 
-// patches is true for requests that are not patches of kubectl.
+// patches is true for requests that are not patches of kubectl, and for those that change no list whose items kcp
+// could drop, such as kubectl rollout restart. A request does not say which type its patch has.
 func patches() string {
 	return "!has(request.options.fieldManager) || !(request.options.fieldManager in ['" +
-		strings.Join(patchingManagers(), "','") + "'])"
+		strings.Join(patchingManagers(), "','") + "']) || (" + same("metadata", "finalizers") + " && " +
+		same("metadata", "ownerReferences") + " && " + same("status") +
+		" && (" + same("spec") + " || " + sameLists() + "))"
+}
+
+// merged are the parts of a spec with all lists that strategic merge patches merge, in kinds that have one of them
+// (kubernetes: the markers +patchStrategy of the types).
+func merged() [][]string {
+	return [][]string{{"spec", "template", "spec"}, {"spec", "jobTemplate"}, {"spec", "ports"},
+		{"spec", "scaleTargetRef"}}
+}
+
+// sameLists is true if an object has a part of merged, and all of them are as they were.
+func sameLists() string {
+	var has, all []string
+	for _, path := range merged() {
+		has = append(has, field("object", path...)+".hasValue()")
+		all = append(all, same(path...))
+	}
+	return "((" + strings.Join(has, " || ") + ") && " + strings.Join(all, " && ") + ")"
+}
+
+// field returns the optional value of a field.
+func field(object string, path ...string) string { return object + ".?" + strings.Join(path, ".?") }
+
+// same is true if a field has the same value as before, or still none.
+func same(path ...string) string {
+	return field("object", path...) + " == " + field("oldObject", path...)
 }
 
 // unchanged is true if a label, once it is set, keeps its value.

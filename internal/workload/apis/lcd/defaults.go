@@ -27,7 +27,8 @@ func (w *walk) defaults(path string, was, next *Schema) {
 	if was.Items != nil && next.Items != nil && was.Items.Schema != nil && next.Items.Schema != nil {
 		w.defaults(path+"[*]", was.Items.Schema, next.Items.Schema)
 	}
-	from, to := was.AdditionalProperties, next.AdditionalProperties
+	from := was.AdditionalProperties
+	to := next.AdditionalProperties
 	if from != nil && to != nil && from.Schema != nil && to.Schema != nil {
 		w.defaults(join(path, "*"), from.Schema, to.Schema)
 	}

@@ -122,7 +122,8 @@ func (d *decided) bound(divided map[string]splitter.Bounds) map[string]splitter.
 // its autoscaler has made, as in Kubernetes, where the autoscaler itself changes them.
 func (s *Scheduler) writeGoal(ctx context.Context, sub *subject, d schedule.Decision) error {
 	_, chosen := sub.chosen()
-	kept := !sub.scaled && !chosen && sub.workload.Replicas > defaultReplicas
+	kept := !sub.scaled && !chosen && sub.workload.Replicas > defaultReplicas &&
+		(sub.freed || sub.workload.Hints.Spread == schedule.Divide)
 	if !sub.freed && len(sub.leaving) == 0 && !kept {
 		return nil
 	}

@@ -170,7 +170,8 @@ func (s *Scheduler) lacks(i item, root watch.Object) string {
 }
 
 // misnamed returns the message about a Service that a container names with its namespace, which has another name in
-// clusters, or "". What a container reads from a ConfigMap is not known. The message has no other text of the container.
+// clusters, or "". What a container reads from a ConfigMap is not known. The message has no other text of the
+// container.
 func (s *Scheduler) misnamed(i item, root *unstructured.Unstructured) string {
 	names := splitter.ServiceNames(root)
 	services, ok := s.resource(corev1.Resource("services"))
@@ -185,13 +186,13 @@ func (s *Scheduler) misnamed(i item, root *unstructured.Unstructured) string {
 		if n.Namespace == i.Namespace {
 			use = n.Service
 		}
-		return fmt.Sprintf("a container names Service %[1]s as %[1]s.%[2]s, and clusters do not have this name, because namespace "+
-			"%[2]s has another name there: use %[3]s", n.Service, n.Namespace, use)
+		return fmt.Sprintf("a container names Service %[1]s as %[1]s.%[2]s, and clusters do not have this name, "+
+			"because namespace %[2]s has another name there: use %[3]s", n.Service, n.Namespace, use)
 	}
 	return ""
 }
 
-// unsynced returns the message about a leaf of what a root needs that its cluster does not have as it is, or "".
+// unsynced returns the message about a leaf that a root needs, and that its syncer cannot write to its cluster, or "".
 func (s *Scheduler) unsynced(i item, root *unstructured.Unstructured, needed item) string {
 	var placement api.Placement
 	_ = json.Unmarshal([]byte(root.GetAnnotations()[api.AnnotationPlacement]), &placement) // nothing if it is not valid

@@ -19,10 +19,11 @@ func HasNumbers(o *unstructured.Unstructured) bool {
 }
 
 // DivideNumbers divides the numbers of pods of an object by the replicas that clusters have, by the largest remainder.
-// Clusters without replicas have none.
+// The result has only clusters with replicas.
 func DivideNumbers(o *unstructured.Unstructured, replicas map[string]int64) map[string]map[string]int64 {
 	kind, _ := kinds.OfObject(o)
-	weights, out := map[string]int64{}, map[string]map[string]int64{}
+	weights := map[string]int64{}
+	out := map[string]map[string]int64{}
 	for cluster, n := range replicas {
 		if n > 0 {
 			weights[cluster], out[cluster] = n, map[string]int64{}

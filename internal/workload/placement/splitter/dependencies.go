@@ -108,8 +108,8 @@ func (d *collector) add(gr schema.GroupResource, name any, optional any) {
 // pod collects what a pod spec names.
 func (d *collector) pod(spec map[string]any) {
 	account, _ := spec["serviceAccountName"].(string)
-	former, _ := spec["serviceAccount"].(string)
-	account = cmp.Or(account, former, kinds.DefaultAccount)
+	alias, _ := spec["serviceAccount"].(string)
+	account = cmp.Or(account, alias, kinds.DefaultAccount)
 	// Each namespace has the default account. It is only needed for what it brings, see adds.
 	d.add(serviceAccounts, account, account == kinds.DefaultAccount)
 	for _, r := range podReferences {

@@ -18,11 +18,13 @@ import (
 func SelectsNamespaces(o *unstructured.Unstructured) bool {
 	found := false
 	EachPeer(o, func(peers []map[string]any) []map[string]any {
-		found = found || slices.ContainsFunc(peers, func(p map[string]any) bool { return object(p, NamespaceSelector) != nil })
+		found = found || slices.ContainsFunc(peers, selectsNamespaces)
 		return peers
 	})
 	return found
 }
+
+func selectsNamespaces(peer map[string]any) bool { return object(peer, NamespaceSelector) != nil }
 
 // NamespaceSelector is the field of a peer, and of a term of an affinity, that selects namespaces.
 const NamespaceSelector = "namespaceSelector"
@@ -49,9 +51,9 @@ func EachPeer(o *unstructured.Unstructured, replace func([]map[string]any) []map
 }
 
 // WithNamespaces returns a root whose peers select namespaces of its workspace in a cluster, where these have other
-// names and labels: all, or those that the selector of the root matches. What it selects besides them are namespaces of
-// the cluster that belong to no workspace, such as kube-system. Namespaces are the labels of those of the workspace, by
-// name. The root is not changed.
+// names and labels: all, or the ones that the selector of the root matches. What it selects besides them are namespaces
+// of the cluster that belong to no workspace, such as kube-system. The argument has the labels of the namespaces of the
+// workspace, by name. The root is not changed.
 func WithNamespaces(root *unstructured.Unstructured, namespaces map[string]labels.Set) *unstructured.Unstructured {
 	if !SelectsNamespaces(root) {
 		return root

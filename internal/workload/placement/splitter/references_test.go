@@ -41,7 +41,7 @@ func TestReferencesAreThoseOfTheTypes(t *testing.T) {
 		}
 	}
 	for path := range known {
-		require.True(t, found[path], "%s is no field of a pod spec", path)
+		require.True(t, found[path], "a pod spec does not have %s", path)
 	}
 	require.Greater(t, len(found), 30)
 }

@@ -296,11 +296,18 @@ func TestTokensStayWhereTheyAre(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, again, "what kcp fills in changes no leaf")
 
-	former := want[0].DeepCopy()
-	former.Object["type"] = "kubernetes.io/service-account-token"
-	c := splitter.Compare(root, want, []*unstructured.Unstructured{former})
+	previous := want[0].DeepCopy()
+	previous.Object["type"] = "kubernetes.io/service-account-token"
+	c := splitter.Compare(root, want, []*unstructured.Unstructured{previous})
 	require.Empty(t, c.Apply, "the type of a Secret cannot change")
 	require.Len(t, c.Delete, 1)
+	widget := object(t, "{apiVersion: example.com/v1, kind: Secret, type: a, metadata: {name: t, uid: u}}")
+	was, err := splitter.Leaves(widget, map[string]splitter.Share{"c1": {}})
+	require.NoError(t, err)
+	widget.Object["type"] = "b"
+	is, err := splitter.Leaves(widget, map[string]splitter.Share{"c1": {}})
+	require.NoError(t, err)
+	require.Empty(t, splitter.Compare(widget, is, was).Delete, "the type of another kind can change")
 	other := object(t, `{apiVersion: v1, kind: Secret, type: Opaque, data: {token: eA==}, metadata: {name: t, uid: u}}`)
 	want, err = splitter.Leaves(other, map[string]splitter.Share{"c1": {}})
 	require.NoError(t, err)

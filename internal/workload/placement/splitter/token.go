@@ -3,14 +3,14 @@ package splitter
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
-// TokenOf returns the name of the ServiceAccount for which a Secret has a token, or "" if it has none.
+// TokenOf returns the name of the ServiceAccount for which a Secret has a token. It is "" for other objects.
 func TokenOf(o *unstructured.Unstructured) string {
-	of := secretType(o)
-	if o.GetKind() != "Secret" || of != string(corev1.SecretTypeServiceAccountToken) && of != api.SecretTypeToken {
+	if of := secretType(o); of != string(corev1.SecretTypeServiceAccountToken) && of != api.SecretTypeToken {
 		return ""
 	}
 	return o.GetAnnotations()[corev1.ServiceAccountNameKey]
@@ -28,8 +28,11 @@ func SetToken(o *unstructured.Unstructured, of string) {
 	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", corev1.ServiceAccountUIDKey)
 }
 
-// secretType returns the type of a Secret, which cannot be changed.
+// secretType returns the type of a Secret, which cannot be changed. It is "" for other objects.
 func secretType(o *unstructured.Unstructured) string {
+	if o.GroupVersionKind().GroupKind() != (schema.GroupKind{Kind: "Secret"}) {
+		return ""
+	}
 	of, _, _ := unstructured.NestedString(o.Object, "type")
 	return of
 }

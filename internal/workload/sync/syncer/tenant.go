@@ -17,8 +17,8 @@ import (
 // tenant is a workspace whose objects refer to its namespaces, which have other names and labels in the cluster.
 type tenant struct{ setup, workspace, cluster string }
 
-// peers confines the selectors of namespaces of a NetworkPolicy to those of the workspace, and to those that belong to
-// no workspace.
+// peers confines the selectors of namespaces in a NetworkPolicy to namespaces of the workspace, and to namespaces that
+// belong to no workspace.
 func (t tenant) peers(o *unstructured.Unstructured) {
 	splitter.EachPeer(o, func(peers []map[string]any) []map[string]any {
 		for _, p := range peers {
@@ -90,8 +90,8 @@ func (t tenant) affinity(pod map[string]any) *refusal {
 		}
 		if other := t.confine(selector); other != "" {
 			return &refusal{api.ReasonNotAllowed, fmt.Sprintf(
-				"a term of spec.affinity selects namespaces by label %s, which namespaces of cluster %s do not have: list them "+
-					"in the field namespaces, or select them by %s", other, t.cluster, corev1.LabelMetadataName)}
+				"a term of spec.affinity selects namespaces by label %s, which namespaces of cluster %s do not have: "+
+					"list them in the field namespaces, or select them by %s", other, t.cluster, corev1.LabelMetadataName)}
 		}
 	}
 	return nil

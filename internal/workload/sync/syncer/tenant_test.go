@@ -10,7 +10,7 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
-// A selector of one workspace selects no namespace of another one, whoever has made the leaf.
+// A selector cannot be about namespaces of another workspace, also in a leaf that a user has made.
 func TestSelectorsAreConfined(t *testing.T) {
 	const own = "{key: workloads.kcp.dev/setup, operator: In, values: [demo-x]}, {key: workloads.kcp.dev/workspace, operator: In, values: [2a]}"
 	for from, want := range map[string]string{

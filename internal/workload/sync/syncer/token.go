@@ -29,7 +29,8 @@ func (s *syncer) afterAccount(ctx context.Context, desired *unstructured.Unstruc
 		return fmt.Errorf("namespace %s of cluster %s does not have ServiceAccount %s, for which Secret %s has a "+
 			"token: create it in the workspace", desired.GetNamespace(), s.Cluster, account, desired.GetName())
 	case err != nil:
-		return fmt.Errorf("read ServiceAccount %s/%s of cluster %s: %w", desired.GetNamespace(), account, s.Cluster, err)
+		return fmt.Errorf("read ServiceAccount %s/%s of cluster %s: %w", desired.GetNamespace(), account, s.Cluster,
+			err)
 	}
 	return nil
 }
