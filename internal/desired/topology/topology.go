@@ -81,9 +81,9 @@ type Component struct {
 	// Replicas is the number of replicas. If others set it, Autoscaled is set, and this is what a new component has.
 	Replicas   int32
 	Autoscaled bool
-	Resources   corev1.ResourceRequirements
-	LogLevel    int32
-	ExtraArgs   []string
+	Resources  corev1.ResourceRequirements
+	LogLevel   int32
+	ExtraArgs  []string
 	// FeatureGates are the feature gates of a shard or a front-proxy.
 	FeatureGates map[string]bool
 	// Aliases are the names of additional Services. They are empty on this machine.
