@@ -88,7 +88,7 @@ func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component
 		Name: c.Object(), Namespace: c.Cluster.Namespace, Labels: c.Labels(), Selector: c.Selector(),
 		PodAnnotations: map[string]string{topology.AnnotationChecksum: checksum(read(c, srcs))},
 		GracePeriod:    graceSeconds,
-		Container: containerKCP, Image: c.Image, PullPolicy: c.PullPolicy,
+		Container:      containerKCP, Image: c.Image, PullPolicy: c.PullPolicy,
 		Command: p.command, Args: p.args(process{t, i, c}), Resources: c.Resources,
 	}
 	if p := c.Cluster.IPFamilyPolicy; p != "" {

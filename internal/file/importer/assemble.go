@@ -51,6 +51,11 @@ func (a *assembly) operator() {
 	a.kubeconfigs()
 	a.share()
 	a.gates()
+	for _, o := range a.all() {
+		for _, add := range o.metadata {
+			add(&a.setup.Spec.CommonMetadata)
+		}
+	}
 }
 
 // gates sets the feature gates of all components.

@@ -75,10 +75,10 @@ func TestProblems(t *testing.T) {
 				"in.yaml:9:15: spec.extraArgs[0]: \"verbose\" is not a flag, write --name=value",
 		},
 		"invalid setup": {
-			rootShard + "  image:\n    tag: v0.9.0\n  replicas: 0\n  extraArgs: [--Bad=1]\n",
+			rootShard + "  image:\n    tag: v0.9.0\n  extraArgs: [--Bad=1]\n",
 			"in.yaml:8:10: the setup file would be invalid: spec.version: ",
 		},
-		"replicas": {rootShard + "  replicas: 0\n", "in.yaml:7:13: the setup file would be invalid: spec.defaults.replicas: "},
+		"replicas": {rootShard + "  replicas: 0\n", "in.yaml:7:13: spec.replicas: invalid value 0: must be at least 1"},
 		"flag":     {rootShard + "  extraArgs: [--Bad=1]\n", "in.yaml:7:15: the setup file would be invalid: spec.rootShard.extraArgs[0]: "},
 		"reference": {
 			rootShard + "---\napiVersion: operator.kcp.io/v1alpha1\nkind: FrontProxy\nmetadata: {name: main}\nspec: {rootShard: {ref: {name: rot}}}\n",

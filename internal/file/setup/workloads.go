@@ -125,7 +125,7 @@ func (v *validator) workloads() {
 	v.image(p.Child("image"), w.Image)
 	v.workloadLimits(p.Child("limits"), w.Limits)
 	v.replicas(p, w.Replicas)
-		v.defaults(p, v1alpha1.Defaults{Resources: w.Resources, LogLevel: w.LogLevel,
+	v.defaults(p, v1alpha1.Defaults{Resources: w.Resources, LogLevel: w.LogLevel,
 		ExtraArgs: w.ExtraArgs})
 	v.commonName(metadataName(), v.setup.Metadata.Name, topology.ControllerUser(v.setup.Metadata.Name))
 	v.workloadClusters(p.Child("clusters"), w.Clusters)
