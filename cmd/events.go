@@ -157,7 +157,7 @@ func details(err error) []run.Failure {
 	if found, ok := errors.AsType[*run.ConflictError](err); ok {
 		for _, c := range found.Conflicts {
 			out = append(out, run.Failure{Message: fmt.Sprintf("%s: %s is owned by %s",
-				cmp.Or(c.Object, c.Ref.String()), c.Field, c.Manager)})
+				cmp.Or(c.Object, c.Ref.String()), c.Field, c.Manager), Hint: c.Leave})
 		}
 	}
 	return out

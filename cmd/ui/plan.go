@@ -3,6 +3,7 @@ package ui
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -130,8 +131,17 @@ func PrintConflicts(s *Stream, conflicts []plan.Conflict) {
 	Table(s, []string{"OBJECT", "FIELD", "MANAGER"}, rows...)
 	fmt.Fprint(s, `
 Other field managers own these fields, and the setup has different values. Nothing was written. To resolve a conflict, either
-  - remove the field from the setup, so that kcpctl does not manage it; or
   - stop the other manager from setting the field; or
-  - rerun the command with --force-conflicts to take over the field.
 `)
+	var ways []string
+	for _, c := range conflicts {
+		if c.Leave != "" && !slices.Contains(ways, c.Leave) {
+			ways = append(ways, c.Leave)
+		}
+	}
+	if len(ways) > 0 {
+		fmt.Fprintf(s, "  - leave the field to it, in the setup file: %s; or\n",
+			s.Text(gather.Few(ways, gather.Listed, ", ")))
+	}
+	fmt.Fprintln(s, "  - rerun the command with --force-conflicts to take over the field.")
 }

@@ -361,7 +361,7 @@ func TestPrintPlan(t *testing.T) {
 func TestPrintConflicts(t *testing.T) {
 	s, _, stderr := Fake("", 0, 0)
 	PrintConflicts(s.Err, []plan.Conflict{
-		{Object: "Deployment/kcp/demo-root", Field: ".spec.replicas", Manager: "kubectl-scale"},
+		{Object: "Deployment/kcp/demo-root", Field: ".spec.replicas", Manager: "kubectl-scale", Leave: "set replicas: null for root-shard"},
 		{Ref: plan.Ref{GroupVersionKind: schema.GroupVersionKind{Kind: "Service"}, Namespace: "kcp", Name: "demo-shard-alpha"}, Field: ".spec.type", Manager: "Helm"},
 	})
 	testutil.Golden(t, "conflicts.golden", stderr.Bytes())

@@ -47,6 +47,10 @@ type Spec struct {
 	// have them from v0.29.0 on. WorkspaceMounts must not be used together with shards that are reached from outside of
 	// their cluster.
 	FeatureGates map[string]bool `json:"featureGates,omitempty"`
+	// CommonMetadata are labels and annotations of all objects on the clusters of the setup, such as Deployments,
+	// Secrets and the namespaces that kcpctl creates. Those of a component take precedence. Pods have those of
+	// podTemplate.
+	CommonMetadata CommonMetadata `json:"commonMetadata,omitzero"`
 	// Defaults are defaults for all components except etcd. Fields of a component take precedence.
 	Defaults Defaults `json:"defaults,omitzero"`
 	// Etcd is the default etcd of all shards.
@@ -95,6 +99,14 @@ type External struct {
 	// Port is between 1 and 65535. Default: 6443, or 443 behind an Ingress, a TLSRoute or a Route, or the node port
 	// that Kubernetes chooses.
 	Port int32 `json:"port,omitempty"`
+}
+
+// CommonMetadata are labels and annotations of objects.
+type CommonMetadata struct {
+	// Labels must not be those that kcpctl sets itself.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Annotations must not be those that kcpctl sets itself.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
 // Cluster is a Kubernetes cluster and a namespace.

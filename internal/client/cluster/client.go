@@ -80,7 +80,9 @@ type Client struct {
 	// current one.
 	KubeContext string
 	Config      *rest.Config
-	Dynamic     retry.Client
+	// Entry is the entry of the cluster in a kubeconfig. It is nil if no kubeconfig has it.
+	Entry   *clientcmdapi.Cluster
+	Dynamic retry.Client
 	// UID identifies the cluster. Connect sets it. It remains empty if the user may not read it.
 	UID types.UID
 
@@ -172,6 +174,9 @@ func (c *Client) load(o Options) (dynamic.Interface, error) {
 			"cluster %q is not configured: the kubeconfig has no current context", c.Name)
 	case err != nil:
 		return nil, err
+	}
+	if at := raw.Contexts[c.KubeContext]; at != nil {
+		c.Entry = raw.Clusters[at.Cluster]
 	}
 	c.Config.QPS = -1 // the number of concurrent requests is limited instead
 	c.Config.WarningHandlerWithContext = &warnings{notify: o.Notify, seen: map[string]bool{}}

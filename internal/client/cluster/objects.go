@@ -163,7 +163,7 @@ func (c *Client) Apply(
 func ownConflict(err error) bool {
 	all := plan.ConflictsOf(plan.Ref{}, err)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(o plan.Conflict) bool {
-		return o.Manager != FieldManager && o.Manager != replicasManager
+		return !slices.Contains([]string{FieldManager, NamespaceManager, replicasManager}, o.Manager)
 	})
 }
 
@@ -204,6 +204,9 @@ func (c *Client) Scale(ctx context.Context, k kind.Kind, name string, replicas i
 	_, err := c.For(k).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	return c.Explain(err, "scale %s/%s/%s", k.Kind, c.Namespace, name)
 }
+
+// NamespaceManager is the field manager of what kcpctl creates a namespace with.
+const NamespaceManager = FieldManager + "-namespace"
 
 // replicasManager is the field manager of the replicas that kcpctl leaves to others.
 const replicasManager = FieldManager + "-replicas"
@@ -249,7 +252,7 @@ func setsReplicas(live *unstructured.Unstructured) bool {
 
 // NewSecret returns a Secret that kcpctl keeps for itself. It is not one of the objects that the setup applies.
 func (c *Client) NewSecret(setup, name string, t corev1.SecretType) *corev1.Secret {
-	return &corev1.Secret{
+	secret := &corev1.Secret{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: c.Namespace,
@@ -260,6 +263,8 @@ func (c *Client) NewSecret(setup, name string, t corev1.SecretType) *corev1.Secr
 		},
 		Type: t,
 	}
+	c.AddTo(secret)
+	return secret
 }
 
 // Secret returns a Secret, or nil if it does not exist.

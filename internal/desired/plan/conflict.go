@@ -17,6 +17,8 @@ type Conflict struct {
 	Object  string `json:"object"`
 	Field   string `json:"field"`
 	Manager string `json:"manager"`
+	// Leave is how the setup file leaves the field to the other manager. It is empty if it cannot.
+	Leave string `json:"-"`
 }
 
 // ConflictsOf returns the fields that other managers own, from the error of a server-side apply.

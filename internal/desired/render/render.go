@@ -184,6 +184,7 @@ func (b *objects) add(template string, data any, overlays ...overlay) {
 		}
 		obj.SetLabels(labels)
 	}
+	b.c.Cluster.AddTo(obj)
 	b.out = append(b.out, Object{Cluster: b.c.Cluster.Name, Component: b.c.ID(), Unstructured: obj})
 }
 

@@ -95,6 +95,11 @@ func (b *builder) placeClusters() {
 	if b.local == nil {
 		b.t.Clusters = append(b.t.Clusters, syncerPlaces(b.setup.Spec.Workloads)...)
 	}
+	for i := range b.t.Clusters {
+		if !b.t.Clusters[i].Local {
+			b.t.Clusters[i].Metadata = b.setup.Spec.CommonMetadata
+		}
+	}
 	b.t.Home = b.cluster(b.setup.Spec.RootShard.Cluster)
 	for _, c := range b.t.Clusters {
 		b.add(&Component{Kind: Base, Name: c.Name, Setup: b.t.Name, Cluster: c})

@@ -4,6 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The labels and annotations of kcpctl's objects.
@@ -74,6 +79,33 @@ func (c *Component) Labels() map[string]string {
 	l["app.kubernetes.io/component"] = string(c.Kind)
 	l["app.kubernetes.io/managed-by"] = ManagedBy
 	return l
+}
+
+// IsOwnKey reports whether kcpctl sets labels or annotations with a key itself.
+func IsOwnKey(key string) bool {
+	prefix, name, _ := strings.Cut(key, "/")
+	switch prefix {
+	case "kcpctl.dev", "applyset.kubernetes.io":
+		return true
+	case "app.kubernetes.io":
+		return slices.Contains([]string{"name", "instance", "component", "managed-by"}, name)
+	}
+	return false
+}
+
+// AddTo adds the labels and annotations of all objects on a cluster to an object that does not have them.
+func (cl Cluster) AddTo(o metav1.Object) {
+	o.SetLabels(withMissing(o.GetLabels(), cl.Metadata.Labels))
+	o.SetAnnotations(withMissing(o.GetAnnotations(), cl.Metadata.Annotations))
+}
+
+func withMissing(own, common map[string]string) map[string]string {
+	if len(common) == 0 {
+		return own
+	}
+	out := maps.Clone(common)
+	maps.Copy(out, own)
+	return out
 }
 
 // IDFromLabels returns the component that an object with these labels belongs to.

@@ -50,6 +50,8 @@ type Cluster struct {
 	// IPFamilyPolicy and IPFamilies are fields of the Services. Empty: the defaults of the cluster.
 	IPFamilyPolicy corev1.IPFamilyPolicy
 	IPFamilies     []corev1.IPFamily
+	// Metadata are labels and annotations of all objects there, except those that the objects have themselves.
+	Metadata v1alpha1.CommonMetadata
 	// Local is set for this machine, which runs components as processes. The other fields are then empty.
 	Local bool
 }
@@ -210,6 +212,11 @@ func (c *Component) Proxied() bool { return c.Kind.Proxied() }
 
 // Replicated reports whether c has several replicas, or may have them.
 func (c *Component) Replicated() bool { return c.Autoscaled || c.Replicas > 1 }
+
+// MayLeaveReplicas reports whether the setup file may leave the number of replicas of c to others.
+func (c *Component) MayLeaveReplicas() bool {
+	return c.Kind.Serves() && (c.Storage == nil || !c.Storage.Embedded)
+}
 
 // Path returns the absolute path of one of the component's Files.
 func (c *Component) Path(file string) string { return path.Join(c.ConfigDir, file) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -206,11 +207,27 @@ func (p *preparation) plan(ctx context.Context, progress func(compared, total in
 	res.partial = whole.Summary() != res.Plan.Summary() || len(whole.Items) != len(res.Plan.Items) ||
 		whole.Count(plan.Unknown) > 0
 	if n := len(res.Plan.Conflicts); n > 0 {
+		for i := range res.Plan.Conflicts {
+			res.Plan.Conflicts[i].Leave = p.leave(res.Plan, res.Plan.Conflicts[i])
+		}
 		err := clierr.New(clierr.Conflict, "", "%s owned by other field managers; nothing was written",
 			count(n, "field is", "fields are"))
 		return res, p.fail(stepPlan, &ConflictError{err, res.Plan.Conflicts})
 	}
 	return res, nil
+}
+
+// leave returns how the setup file leaves a field in conflict to its other manager, or "".
+func (p *preparation) leave(of *plan.Plan, conflict plan.Conflict) string {
+	i := slices.IndexFunc(of.Items, func(it plan.Item) bool { return it.Ref == conflict.Ref })
+	if i < 0 || conflict.Workspace != "" {
+		return ""
+	}
+	c := p.Topology.Component(of.Items[i].Component)
+	if c == nil {
+		return ""
+	}
+	return render.Leave(c, conflict.Kind, conflict.Field)
 }
 
 // longComparison is how long a comparison takes before its progress is reported.

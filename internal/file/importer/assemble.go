@@ -54,6 +54,11 @@ func (a *assembly) operator() {
 	a.kubeconfigs()
 	a.share()
 	a.mounts()
+	for _, o := range a.all() {
+		for _, add := range o.metadata {
+			add(&a.setup.Spec.CommonMetadata)
+		}
+	}
 }
 
 // nameSuffix distinguishes the setup from the RootShard: both have a Secret with the service-account key,

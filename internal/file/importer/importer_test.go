@@ -75,17 +75,17 @@ func TestProblems(t *testing.T) {
 				"in.yaml:9:15: spec.extraArgs[0]: \"verbose\" is not a flag, write --name=value",
 		},
 		"invalid setup": {
-			rootShard + "  image:\n    tag: v0.9.0\n  replicas: 0\n  extraArgs: [--Bad=1]\n",
+			rootShard + "  image:\n    tag: v0.9.0\n  extraArgs: [--Bad=1]\n",
 			"in.yaml:8:10: the setup file would be invalid: spec.version: ",
 		},
 		"of both steps": {
-			strings.Replace(rootShard, "  etcd: {endpoints: [\"http://etcd:2379\"]}\n", "  replicas: 0\n  image: {repository: 7}\n", 1),
+			strings.Replace(rootShard, "  etcd: {endpoints: [\"http://etcd:2379\"]}\n", "  extraArgs: [--Bad=1]\n  image: {repository: 7}\n", 1),
 			"in.yaml:1:1: RootShard root: required: spec.etcd.endpoints\n" +
-				"in.yaml:6:13: the setup file would be invalid: spec.defaults.replicas: invalid value 0: must be at least 1\n" +
+				"in.yaml:6:15: the setup file would be invalid: spec.rootShard.extraArgs[0]: invalid value \"--Bad=1\": must be --name=value or --name\n" +
 				"in.yaml:7:23: spec.image.repository: must be a string",
 		},
 		"no name":  {strings.Replace(rootShard, "name: root", "labels: {}", 1), "in.yaml:1:1: RootShard: required: metadata.name"},
-		"replicas": {rootShard + "  replicas: 0\n", "in.yaml:7:13: the setup file would be invalid: spec.defaults.replicas: "},
+		"replicas": {rootShard + "  replicas: 0\n", "in.yaml:7:13: spec.replicas: invalid value 0: must be at least 1"},
 		"flag":     {rootShard + "  extraArgs: [--Bad=1]\n", "in.yaml:7:15: the setup file would be invalid: spec.rootShard.extraArgs[0]: "},
 		"reference": {
 			rootShard + "---\napiVersion: operator.kcp.io/v1alpha1\nkind: FrontProxy\nmetadata: {name: main}\nspec: {rootShard: {ref: {name: rot}}}\n",
@@ -261,7 +261,7 @@ func TestValuesInReleases(t *testing.T) {
 			} else {
 				require.NoError(t, err)
 				require.Equal(t, "kcp.example.com", result.File.Setup.Spec.External.Hostname)
-				require.EqualValues(t, 3, *result.File.Setup.Spec.RootShard.Replicas)
+				require.EqualValues(t, 3, result.File.Setup.Spec.RootShard.Replicas)
 				require.Contains(t, report(result.Findings), ": values: kcp.colour: ")
 			}
 			require.Contains(t, report(result.Findings), tc.finding)

@@ -31,6 +31,7 @@ type object struct {
 	kubeconfig v1alpha1.Kubeconfig
 	auth       v1alpha1.FrontProxyAuthentication
 	pki        v1alpha1.PKI
+	metadata   []func(*v1alpha1.CommonMetadata)
 	url        string
 	domain     string
 	command    []string
@@ -155,7 +156,7 @@ func members(o *object) *object { return o.members }
 func into[T any](to func(*object) *T) func(value) {
 	return func(v value) {
 		var t T
-		if v.decode(&t) {
+		if v.node.ShortTag() != "!!null" && v.decode(&t) {
 			*to(v.o) = t
 		}
 	}

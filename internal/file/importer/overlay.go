@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
 // mountRoot is where Secrets and ConfigMaps are mounted that a flag refers to. The configuration of kcpctl's pods is a
@@ -93,6 +95,33 @@ func podMetadata(who at, name string) func(value) {
 		if out, ok := raw[map[string]string](v); ok && !v.empty() {
 			who(v.o).pod("metadata")[name] = out
 		}
+	}
+}
+
+// common returns the mapping of labels or annotations of a Deployment to those of all objects of the setup. Of
+// different values for one key, the first is kept.
+func common(of func(*v1alpha1.CommonMetadata) *map[string]string) func(value) {
+	return func(v value) {
+		var own map[string]string
+		if v.empty() || !v.decode(&own) {
+			return
+		}
+		v.o.metadata = append(v.o.metadata, func(m *v1alpha1.CommonMetadata) {
+			all := of(m)
+			if *all == nil {
+				*all = map[string]string{}
+			}
+			for _, key := range slices.Sorted(maps.Keys(own)) {
+				switch have, taken := (*all)[key]; {
+				case topology.IsOwnKey(key):
+					v.find(NotMapped, key+" is one that kcpctl sets itself", "")
+				case !taken:
+					(*all)[key] = own[key]
+				case have != own[key]:
+					v.find(NotMapped, fmt.Sprintf("%s is %q in another object, and a setup has one value", key, have), "")
+				}
+			}
+		})
 	}
 }
 

@@ -15,6 +15,7 @@ const (
 	ownPKI = "kcpctl issues all certificates itself, without cert-manager"
 	ownCA  = "clients trust kcpctl's own authorities, unless you import the ones in use before the first up: kcpctl " +
 		"certs import --from-cluster, or DIR"
+	onAll  = "kcp-operator has them on one Deployment, and a setup on all its objects"
 	ownSAN = "the address of a component is in its certificate: set url or external"
 
 	themeSAN    = `([dD]nsNames|[iI]pAddresses|\.sans)`
@@ -97,9 +98,10 @@ func templateRows() []row {
 	const deployment, service = "spec.deploymentTemplate.", "spec.serviceTemplate."
 	pod := deployment + "spec.template."
 	return append([]row{
-		lost(deployment+"metadata", `\.(deployment|workloadMetadata)`,
-			"the setup file has overlays for pods and Services only",
-			"set labels and annotations of pods in podTemplate.metadata"),
+		mapped(deployment+"metadata.labels", "spec.commonMetadata.labels",
+			common(func(m *v1alpha1.CommonMetadata) *map[string]string { return &m.Labels })).but(onAll, ""),
+		mapped(deployment+"metadata.annotations", "spec.commonMetadata.annotations",
+			common(func(m *v1alpha1.CommonMetadata) *map[string]string { return &m.Annotations })).but(onAll, ""),
 		mapped(pod+"metadata.labels", "podTemplate.metadata.labels", podMetadata(self, "labels")),
 		mapped(pod+"metadata.annotations", "podTemplate.metadata.annotations", podMetadata(self, "annotations")),
 		mapped(pod+"spec.affinity", "podTemplate.spec.affinity", podSpec[corev1.Affinity](self, "affinity")),

@@ -37,8 +37,8 @@ func hostProblem(s string) string {
 		return "looks like an IPv4 address, and is none"
 	}
 	for _, l := range labels {
-		if len(l) > maxName {
-			return fmt.Sprintf("must have at most %d characters between dots, and %s… has %d", maxName, l[:8], len(l))
+		if len(l) > maxLabel {
+			return fmt.Sprintf("must have at most %d characters between dots, and %s… has %d", maxLabel, l[:8], len(l))
 		}
 		if strings.Trim(l, "-") != l {
 			return `must not have a "-" at the beginning or the end of a part: ` + l

@@ -15,7 +15,7 @@ func TestTypesAreOnesThatTheDecoderKnows(t *testing.T) {
 	for _, root := range []reflect.Type{setupType(), reflect.TypeFor[podTemplate](), reflect.TypeFor[service]()} {
 		eachType(d, root, map[reflect.Type]bool{}, func(inner reflect.Type) {
 			if hasNotation(inner) { // such as FieldsV1 in the metadata of a volumeClaimTemplate, which users do not write
-				require.Contains(t, []string{"Quantity", "Duration", "IntOrString", "Time", "FieldsV1"}, inner.Name())
+				require.Contains(t, []string{"Quantity", "Duration", "Replicas", "IntOrString", "Time", "FieldsV1"}, inner.Name())
 				return
 			}
 			require.Contains(t, []reflect.Kind{

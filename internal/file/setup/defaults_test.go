@@ -77,7 +77,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"PKI.KeyAlgorithm":                  {string(s.PKI.KeyAlgorithm), "ECDSA-P256"},
 		"PKI.CAValidity":                    {s.PKI.CAValidity.Hours(), 87600.0},
 		"PKI.CertificateValidity":           {s.PKI.CertificateValidity.Hours(), 8760.0},
-		"Defaults.Replicas":                 {*s.Defaults.Replicas, int32(1)},
+		"Defaults.Replicas":                 {s.Defaults.Replicas, v1alpha1.Replicas(1)},
 		"Defaults.Resources":                {s.RootShard.Resources.Requests.Memory().String(), "512Mi"},
 		"Defaults.LogLevel":                 {*s.FrontProxies[0].LogLevel, int32(2)},
 		"Component.Cluster":                 {s.RootShard.Cluster + " " + alpha.Cluster, "default default"},
@@ -233,11 +233,11 @@ func TestDefaultsAreInherited(t *testing.T) {
   frontProxies: [{name: main}]
 `).Spec
 	require.Equal(t, "us", s.Shards[0].Cluster)
-	require.EqualValues(t, 2, *s.Shards[0].Replicas)
+	require.EqualValues(t, 2, s.Shards[0].Replicas)
 	require.EqualValues(t, 0, *s.Shards[0].LogLevel)
 	require.Empty(t, s.Shards[0].Resources.Requests, "said to be none")
-	require.EqualValues(t, 1, *s.Shards[1].Replicas, "an embedded etcd allows one")
-	require.EqualValues(t, 3, *s.FrontProxies[0].Replicas)
+	require.EqualValues(t, 1, s.Shards[1].Replicas, "an embedded etcd allows one")
+	require.EqualValues(t, 3, s.FrontProxies[0].Replicas)
 	require.EqualValues(t, 4, *s.FrontProxies[0].LogLevel)
 	require.Equal(t, "7", s.FrontProxies[0].Resources.Requests.Cpu().String())
 	require.EqualValues(t, 6443, s.External.Port)

@@ -25,8 +25,12 @@ func (v *validator) etcds() {
 		}
 		e, at := **p.etcd, p.path.Child("etcd")
 		v.etcd(at, e)
-		if e.Embedded != nil && p.Replicas != 1 {
-			v.invalid(p.path.Child("replicas"), p.Replicas, "must be 1, because its etcd is embedded")
+		switch replicas := p.path.Child("replicas"); {
+		case e.Embedded == nil || p.Replicas == 1:
+		case p.Replicas.Managed():
+			v.invalid(replicas, p.Replicas, "must be 1, because its etcd is embedded")
+		default:
+			v.forbidden(replicas, "must be 1 and not null, because its etcd is embedded")
 		}
 		if e.External != nil {
 			v.prefix(at.Child("external", "prefix"), p, e.External, keys)

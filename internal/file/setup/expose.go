@@ -2,13 +2,10 @@ package setup
 
 import (
 	"fmt"
-	"maps"
 	"net"
 	"net/url"
 	"slices"
-	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -50,11 +47,7 @@ func (v *validator) exposeFields(p *field.Path, e v1alpha1.Expose) {
 	if e.NodePort != 0 {
 		v.port(p.Child("nodePort"), e.NodePort)
 	}
-	for _, key := range slices.Sorted(maps.Keys(e.Annotations)) {
-		for _, problem := range validation.IsQualifiedName(strings.ToLower(key)) {
-			v.invalid(p.Child("annotations").Key(key), key, "%s", problem)
-		}
-	}
+	v.annotationMap(p.Child("annotations"), e.Annotations)
 	v.className(p.Child("className"), e.ClassName)
 	if e.Type == v1alpha1.ExposeTLSRoute {
 		v.gateway(p.Child("gateway"), e.Gateway)

@@ -12,14 +12,48 @@ import (
 )
 
 const (
-	// maxName is the length of a DNS label, which is the limit of names of Services and volumes, and of label values.
-	maxName = 63
-	// maxStatefulSet leaves room for the hash in the label controller-revision-hash of its pods
-	// (kubernetes/kubernetes#64023).
-	maxStatefulSet = 52
-	// maxSecret is the limit of the names of all other objects, such as Secrets and ConfigMaps.
-	maxSecret = validation.DNS1123SubdomainMaxLength
+	// maxName is the limit of the names of most objects, such as Secrets, ConfigMaps and ServiceAccounts.
+	maxName = validation.DNS1123SubdomainMaxLength
+	// maxLabel is the limit of the names of Services, and of label values.
+	maxLabel = validation.DNS1123LabelMaxLength
+	// hashLength is the length of the hash that controllers add to a name, with its hyphen.
+	hashLength = 11
 )
+
+// anyKind is the kind of a nameLimit for the parts of all components.
+const anyKind topology.Kind = ""
+
+// nameLimit is the longest name of an object: of the main one of a kind, or of one with a last part.
+type nameLimit struct {
+	kind  topology.Kind
+	part  string
+	limit int
+}
+
+// nameLimits has the limits that are shorter than maxName.
+var nameLimits = []nameLimit{
+	{topology.CacheServer, "", maxLabel}, // a Service
+	{topology.RootShard, "", maxLabel},
+	{topology.Shard, "", maxLabel},
+	{topology.FrontProxy, "", maxLabel},
+	{topology.VirtualWorkspaces, "", maxLabel},
+	// The label controller-revision-hash of pods has the name of their StatefulSet (kubernetes/kubernetes#64023).
+	{topology.Etcd, "", maxLabel - hashLength},
+	{anyKind, topology.PeerService, maxLabel},
+	{topology.Agent, "", maxLabel},                 // a label of what it publishes
+	{topology.Workloads, "", maxName - hashLength}, // a Deployment, and its ReplicaSets
+	{topology.Physical, "", maxName - hashLength},
+}
+
+// limitOf returns the limit of the name of an object.
+func limitOf(k topology.Kind, part string) int {
+	for _, l := range nameLimits {
+		if l.part == part && (l.kind == k || l.kind == anyKind) {
+			return l.limit
+		}
+	}
+	return maxName
+}
 
 // object is the name of an object that a setup will have.
 type object struct {
@@ -114,17 +148,17 @@ func (v *validator) deriving() []named {
 // objects returns the names of all objects that could be too long or collide.
 func (v *validator) objects() []object {
 	var out []object
-	add := func(k topology.Kind, name string, path *field.Path, owner string, limit int, parts []string) {
+	add := func(k topology.Kind, name string, path *field.Path, owner string, parts []string) {
 		setup := v.setup.Metadata.Name
-		out = append(out, object{topology.Object(setup, k, name), limit, path, owner})
+		out = append(out, object{topology.Object(setup, k, name), limitOf(k, ""), path, owner})
 		for _, part := range parts {
-			out = append(out, object{topology.Object(setup, k, name, part), partLimit(part), path, owner})
+			out = append(out, object{topology.Object(setup, k, name, part), limitOf(k, part), path, owner})
 		}
 	}
 	for _, p := range v.parts {
-		add(p.kind, p.name, p.namePath(), p.path.String(), maxName, p.kind.Parts())
+		add(p.kind, p.name, p.namePath(), p.path.String(), p.kind.Parts())
 		if p.etcd != nil && (*p.etcd).Managed != nil {
-			add(topology.Etcd, p.id().ShortName(), p.namePath(), p.path.String(), maxStatefulSet, topology.Etcd.Parts())
+			add(topology.Etcd, p.id().ShortName(), p.namePath(), p.path.String(), topology.Etcd.Parts())
 		}
 	}
 	for _, n := range v.deriving() {
@@ -134,23 +168,10 @@ func (v *validator) objects() []object {
 			if parts == nil {
 				parts = n.kind.Parts()
 			}
-			limit := maxName
-			if n.kind == topology.Kubeconfig {
-				limit = maxSecret // its only object is a Secret
-			}
-			add(n.kind, n.name, n.path, n.path.String(), limit, parts)
+			add(n.kind, n.name, n.path, n.path.String(), parts)
 		}
 	}
 	return out
-}
-
-// partLimit returns the limit of the name of an object with a last part. All but Services and ServiceAccounts may be
-// longer than a label.
-func partLimit(part string) int {
-	if slices.Contains([]string{topology.PeerService, topology.TokenPart}, part) {
-		return maxName
-	}
-	return maxSecret
 }
 
 // objectNames checks that the names of all objects are valid and unique.

@@ -137,6 +137,7 @@ func (v *validator) spec() {
 	}
 	v.clusters(path.Child("clusters"), spec.Clusters)
 	v.pki(path.Child("pki"), spec.PKI)
+	v.commonMetadata(path.Child("commonMetadata"), spec.CommonMetadata)
 	v.defaults(path.Child("defaults"), spec.Defaults, v.kinds()...)
 	if t := spec.TakeOver; t != nil && t.RootShard == "" {
 		v.required(path.Child("takeOver", "rootShard"), "the name of the RootShard of kcp-operator")
@@ -314,6 +315,29 @@ func (v *validator) shardLabels() {
 	check(field.NewPath("spec", "rootShard"), v.setup.Spec.RootShard.Labels)
 	for i, s := range v.setup.Spec.Shards {
 		check(field.NewPath("spec", "shards").Index(i), s.Labels)
+	}
+}
+
+// commonMetadata requires valid labels and annotations that kcpctl does not set itself.
+func (v *validator) commonMetadata(p *field.Path, m v1alpha1.CommonMetadata) {
+	labels, annotations := p.Child("labels"), p.Child("annotations")
+	v.labelMap(labels, m.Labels)
+	v.annotationMap(annotations, m.Annotations)
+	for at, all := range map[*field.Path]map[string]string{labels: m.Labels, annotations: m.Annotations} {
+		for key := range all {
+			if topology.IsOwnKey(key) {
+				v.forbidden(at.Key(key), "kcpctl sets it itself")
+			}
+		}
+	}
+}
+
+// annotationMap requires valid keys of annotations.
+func (v *validator) annotationMap(p *field.Path, all map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		for _, problem := range validation.IsQualifiedName(strings.ToLower(key)) {
+			v.invalid(p.Key(key), key, "%s", problem)
+		}
 	}
 }
 

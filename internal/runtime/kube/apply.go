@@ -72,8 +72,9 @@ func (a *applier) createNamespace(ctx context.Context, cl *cluster.Client) (owne
 	ns.SetGroupVersionKind(kind.Namespace.GroupVersionKind)
 	ns.SetName(cl.Namespace)
 	ns.SetAnnotations(map[string]string{annotationCreatedBy: a.topology.Name})
+	cl.AddTo(ns) // a policy may require it of a new namespace
 	_, err = cl.For(kind.Namespace).Create(ctx, ns,
-		metav1.CreateOptions{FieldManager: cluster.FieldManager + "-namespace"})
+		metav1.CreateOptions{FieldManager: cluster.NamespaceManager})
 	if apierrors.IsAlreadyExists(err) { // a request whose response was lost may have created it
 		live, err := cl.ReadNamespace(ctx)
 		return err == nil && live != nil && ownsNamespace(a.topology, live), err

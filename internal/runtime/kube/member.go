@@ -57,6 +57,7 @@ func (m *etcdMembers) setStart(ctx context.Context, c *topology.Component, env m
 	labels := c.Labels()
 	labels[topology.LabelApplySet] = m.topology.ApplySet(c.Cluster)
 	o.SetLabels(labels)
+	cl.AddTo(o)
 	if err := unstructured.SetNestedStringMap(o.Object, env, "data"); err != nil {
 		return err
 	}

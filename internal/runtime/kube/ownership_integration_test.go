@@ -124,3 +124,38 @@ func TestReplicasOfANewComponentHaveTheDefaultOfKubernetes(t *testing.T) {
 	}
 	require.True(t, f.up(r, run.PlanOptions{}).Empty())
 }
+
+// labelled has common metadata.
+const labelled = `spec:
+  clusters: [{name: eu, kubeconfig: %%q, namespace: %%s}]
+  commonMetadata: {%s}
+`
+
+// The objects that a run creates before all others have the common metadata, too: a policy may require it of every
+// object. It can change.
+func TestCommonMetadataOfObjectsOutsideOfThePlan(t *testing.T) {
+	t.Parallel()
+	f := inNamespace(t)
+	with := func(metadata string) *Runtime {
+		r := f.runtime(f.parse(fmt.Sprintf(labelled, metadata), apiserver.Admin))
+		f.topology = r.topology
+		return r
+	}
+	r := with("labels: {team: a}, annotations: {example.com/owner: me}")
+	f.up(r, run.PlanOptions{})
+	for _, o := range []*unstructured.Unstructured{
+		f.live(r, kind.Namespace, f.namespace), f.live(r, kind.Secret, "demo-inventory"), f.live(r, kind.Secret, "demo-pki"),
+	} {
+		require.Equal(t, "a", o.GetLabels()["team"], o.GetName())
+		require.Equal(t, "me", o.GetAnnotations()["example.com/owner"], o.GetName())
+	}
+	require.True(t, f.up(r, run.PlanOptions{}).Empty())
+
+	r = with("labels: {team: b}")
+	p := f.up(r, run.PlanOptions{})
+	require.NoError(t, r.Apply(t.Context(), only(p.Items, "Namespace", plan.Change), run.PlanOptions{}))
+	require.Equal(t, "b", f.live(r, kind.Namespace, f.namespace).GetLabels()["team"])
+	service := f.live(r, kind.Service, "demo-root")
+	require.Equal(t, "b", service.GetLabels()["team"])
+	require.Empty(t, service.GetAnnotations())
+}

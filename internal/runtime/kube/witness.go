@@ -87,6 +87,7 @@ func (w *witnesses) note(ctx context.Context, rec *record.Record) error {
 		o.SetNamespace(cl.Namespace)
 		o.SetLabels(map[string]string{topology.LabelSetup: w.topology.Name,
 			"app.kubernetes.io/managed-by": topology.ManagedBy})
+		cl.AddTo(o)
 		_, err = cl.Apply(ctx, o, cluster.ApplyOptions{Force: true})
 		return cl.Explain(err, "write ConfigMap/%s/%s", cl.Namespace, o.GetName())
 	})

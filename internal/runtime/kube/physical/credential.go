@@ -1,13 +1,12 @@
 package physical
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -63,16 +63,13 @@ func (c *Client) Issue(ctx context.Context, namespace, account string, validity 
 
 // Fits reports whether a kubeconfig of Issue can still be used: it leads to this cluster, its token is not about to
 // expire, and the ServiceAccount is the same. While the cluster does not answer, the ServiceAccount counts as the same.
-func (c *Client) Fits(ctx context.Context, kubeconfig []byte, namespace, account string) bool {
-	have, err := clientcmd.Load(kubeconfig)
+func (c *Client) Fits(ctx context.Context, content []byte, namespace, account string) bool {
+	have, err := clientcmd.Load(content)
 	if err != nil || have.Clusters[contextName] == nil || have.AuthInfos[contextName] == nil {
 		return false
 	}
 	want, err := c.reached()
-	at := have.Clusters[contextName]
-	if err != nil || at.Server != want.Server ||
-		!bytes.Equal(at.CertificateAuthorityData, want.CertificateAuthorityData) ||
-		at.InsecureSkipTLSVerify != want.InsecureSkipTLSVerify || at.TLSServerName != want.TLSServerName {
+	if err != nil || !kubeconfig.SameCluster(have.Clusters[contextName], want) {
 		return false
 	}
 	t, err := parseToken(have.AuthInfos[contextName].Token)
@@ -85,24 +82,25 @@ func (c *Client) Fits(ctx context.Context, kubeconfig []byte, namespace, account
 
 // reached returns how others reach the API server.
 func (c *Client) reached() (*clientcmdapi.Cluster, error) {
-	cfg := c.cluster.Config
-	if cfg.Insecure {
+	entry := c.cluster.Entry
+	if cfg := c.cluster.Config; entry == nil { // in a pod, from its ServiceAccount
+		entry = &clientcmdapi.Cluster{
+			Server: cfg.Host, TLSServerName: cfg.ServerName, InsecureSkipTLSVerify: cfg.Insecure,
+			CertificateAuthority: cfg.CAFile, CertificateAuthorityData: cfg.CAData,
+		}
+	}
+	out, err := kubeconfig.Portable(entry)
+	switch {
+	case errors.Is(err, kubeconfig.ErrAnyServer):
 		return nil, clierr.New(clierr.Failed,
 			"set the certificate authority of the API server in the kubeconfig, and remove insecure-skip-tls-verify",
 			"cluster %s: its kubeconfig accepts any server (insecure-skip-tls-verify), and any server at its address "+
 				"would get the token", c.cluster.Name)
+	case err != nil:
+		return nil, clierr.New(clierr.Failed, "correct the kubeconfig of the cluster", "cluster %s: %w",
+			c.cluster.Name, err)
 	}
-	out := &clientcmdapi.Cluster{Server: cfg.Host, TLSServerName: cfg.ServerName, CertificateAuthorityData: cfg.CAData}
-	if c.server != "" {
-		out.Server = c.server
-	}
-	if len(out.CertificateAuthorityData) == 0 && cfg.CAFile != "" {
-		var err error
-		if out.CertificateAuthorityData, err = os.ReadFile(cfg.CAFile); err != nil {
-			return nil, clierr.New(clierr.Failed, "correct the kubeconfig of the cluster",
-				"cluster %s: read its certificate authority: %w", c.cluster.Name, err)
-		}
-	}
+	out.Server = cmp.Or(c.server, out.Server)
 	return out, nil
 }
 

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -65,7 +67,8 @@ func (s *server) client(t *testing.T, url string) *physical.Client {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := strings.ReplaceAll(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
-  clusters: [{name: a, cluster: {server: "URL"}}], users: [{name: a, user: {token: of-the-user}}]}`, "URL", s.URL)
+  clusters: [{name: a, cluster: {server: "URL", proxy-url: "URL", tls-server-name: api, disable-compression: true}}],
+  users: [{name: a, user: {token: of-the-user}}]}`, "URL", s.URL)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	c, err := physical.New(topology.Cluster{Name: "c1", Kubeconfig: path}, url, cluster.Options{
 		Now: func() time.Time { return s.now }, Notify: t.Logf,
@@ -102,7 +105,9 @@ func TestCredential(t *testing.T) {
 	require.NotContains(t, string(issued), "of-the-user", "the credential of the user is not stored")
 	cfg, err := clientcmd.Load(issued)
 	require.NoError(t, err)
-	require.Equal(t, s.URL, cfg.Clusters["cluster"].Server)
+	require.Equal(t, &clientcmdapi.Cluster{
+		Server: s.URL, ProxyURL: s.URL, TLSServerName: "api", DisableCompression: true, Extensions: map[string]runtime.Object{},
+	}, cfg.Clusters["cluster"])
 	require.True(t, fits(c, issued))
 
 	require.False(t, fits(c, nil))
