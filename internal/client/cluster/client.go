@@ -81,8 +81,8 @@ type Client struct {
 	KubeContext string
 	Config      *rest.Config
 	// Entry is the entry of the cluster in a kubeconfig. It is nil if no kubeconfig has it.
-	Entry *clientcmdapi.Cluster
-	Dynamic     retry.Client
+	Entry   *clientcmdapi.Cluster
+	Dynamic retry.Client
 	// UID identifies the cluster. Connect sets it. It remains empty if the user may not read it.
 	UID types.UID
 
