@@ -211,8 +211,8 @@ const NamespaceManager = FieldManager + "-namespace"
 // replicasManager is the field manager of the replicas that kcpctl leaves to others.
 const replicasManager = FieldManager + "-replicas"
 
-// LeaveReplicas gives the replicas of an object another field manager. If only kcpctl has set them, an apply without them
-// would set the default of Kubernetes. The next client that scales the object becomes their manager.
+// LeaveReplicas gives the replicas of an object another field manager. If only kcpctl has set them, an apply without
+// them would set the default of Kubernetes. The next client that scales the object becomes their manager.
 func (c *Client) LeaveReplicas(ctx context.Context, ref plan.Ref) error {
 	k, err := kind.Of(ref.GroupVersionKind)
 	if err != nil {
