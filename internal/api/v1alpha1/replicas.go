@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// Replicas is the number of replicas of a component. Zero is no value. In a setup file it may be null: then kcpctl
-// leaves the number to others, such as a HorizontalPodAutoscaler.
+// Replicas is the number of replicas of a component. Zero means that it is not set. In a setup file it may be null:
+// then kcpctl leaves the number to others, such as a HorizontalPodAutoscaler.
 type Replicas int32
 
 // ReplicasUnmanaged is null.

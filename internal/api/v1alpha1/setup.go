@@ -48,8 +48,8 @@ type Spec struct {
 	// their cluster.
 	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 	// CommonMetadata are labels and annotations of all objects on the clusters of the setup, such as Deployments,
-	// Secrets and the namespaces that kcpctl creates. Those of a component take precedence. Pods have those of
-	// podTemplate.
+	// Secrets and the namespaces that kcpctl creates. The metadata of a service overlay, and annotations in expose,
+	// take precedence. Set labels and annotations of pods in podTemplate.
 	CommonMetadata CommonMetadata `json:"commonMetadata,omitzero"`
 	// Defaults are defaults for all components except etcd. Fields of a component take precedence.
 	Defaults Defaults `json:"defaults,omitzero"`

@@ -205,14 +205,14 @@ func (c *Client) Scale(ctx context.Context, k kind.Kind, name string, replicas i
 	return c.Explain(err, "scale %s/%s/%s", k.Kind, c.Namespace, name)
 }
 
-// NamespaceManager is the field manager of what kcpctl creates a namespace with.
+// NamespaceManager is the field manager of the metadata with which kcpctl creates a namespace.
 const NamespaceManager = FieldManager + "-namespace"
 
 // replicasManager is the field manager of the replicas that kcpctl leaves to others.
 const replicasManager = FieldManager + "-replicas"
 
-// LeaveReplicas gives the replicas of an object a field manager of their own. If kcpctl alone had set them, an apply
-// without them would set the default of Kubernetes. The next one who scales the object becomes their manager.
+// LeaveReplicas gives the replicas of an object another field manager. If only kcpctl has set them, an apply without
+// them would set the default of Kubernetes. The next client that scales the object becomes their manager.
 func (c *Client) LeaveReplicas(ctx context.Context, ref plan.Ref) error {
 	k, err := kind.Of(ref.GroupVersionKind)
 	if err != nil {

@@ -41,6 +41,7 @@ func SameCluster(a, b *api.Cluster) bool { return reflect.DeepEqual(entryOf(a), 
 // entryOf returns a copy of an entry without what says where it comes from.
 func entryOf(c *api.Cluster) *api.Cluster {
 	out := c.DeepCopy()
-	out.LocationOfOrigin, out.Extensions = "", nil
+	out.LocationOfOrigin = ""
+	out.Extensions = nil
 	return out
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // An object that kcpctl has rendered and another tool has applied must equal the rendered one. kube-apiserver adds
-// defaults to objects, and writes quantities its own way. That is no difference where each field has its own manager.
-// Objects and lists that are atomic have one as a whole: they would differ, so what is rendered is already complete
-// (kubernetes: pkg/apis/core/v1/defaults.go; x-kubernetes-map-type and x-kubernetes-list-type in its OpenAPI documents).
+// defaults to objects, and writes quantities its own way. This does not matter where each field has its own manager.
+// But an atomic object or list has one manager as a whole, and would differ. Therefore, it is rendered completely
+// (kubernetes: pkg/apis/core/v1/defaults.go; x-kubernetes-map-type and x-kubernetes-list-type in its OpenAPI).
 
 // atomicDefaults has the defaults of the objects in pod templates that are atomic, or elements of atomic lists, by the
 // field that they are the value of.

@@ -11,7 +11,7 @@ import (
 )
 
 // Leave returns how the setup file leaves a field of an object of a component to another field manager, or "" if it
-// cannot: kcpctl always sets the field. The path is that of an API server, such as spec.ports[port=443,protocol="TCP"].
+// cannot: kcpctl always sets the field. The path has the notation of API servers: spec.ports[port=443,protocol="TCP"].
 func Leave(c *topology.Component, kind, path string) string {
 	in := func(overlays []v1alpha1.Overlay, root string) bool {
 		rest, below := strings.CutPrefix(path, root)
@@ -37,7 +37,7 @@ func hasPath(part any, path string) bool {
 	switch part := part.(type) {
 	case map[string]any:
 		for key, v := range part {
-			// A key may contain dots, such as that of an annotation.
+			// A key may contain dots, such as the key of an annotation.
 			rest, ok := strings.CutPrefix(path, "."+key)
 			if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') && hasPath(v, rest) {
 				return true

@@ -80,7 +80,7 @@ type Component struct {
 	Image       string
 	PullPolicy  corev1.PullPolicy
 	PullSecrets []string
-	// Replicas is the number of replicas. If others set it, Autoscaled is set, and this is what a new component has.
+	// Replicas is the number of replicas. If Autoscaled is set, others set the number, and this is the first one.
 	Replicas   int32
 	Autoscaled bool
 	Resources  corev1.ResourceRequirements

@@ -98,8 +98,8 @@ func podMetadata(who at, name string) func(value) {
 	}
 }
 
-// common returns the mapping of labels or annotations of a Deployment to those of all objects of the setup. Of
-// different values for one key, the first is kept.
+// common returns the mapping of labels or annotations of a Deployment to the common ones of the setup. It keeps the
+// first of different values for one key.
 func common(of func(*v1alpha1.CommonMetadata) *map[string]string) func(value) {
 	return func(v value) {
 		var own map[string]string
@@ -118,7 +118,8 @@ func common(of func(*v1alpha1.CommonMetadata) *map[string]string) func(value) {
 				case !taken:
 					(*all)[key] = own[key]
 				case have != own[key]:
-					v.find(NotMapped, fmt.Sprintf("%s is %q in another object, and a setup has one value", key, have), "")
+					v.find(NotMapped,
+						fmt.Sprintf("%s is %q in another object, and a setup has one value", key, have), "")
 				}
 			}
 		})

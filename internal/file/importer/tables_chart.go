@@ -66,7 +66,8 @@ func chartProcessRows(prefix, to string, who at) []row {
 	component := func(o *object) *v1alpha1.Component { return &who(o).component }
 	gate := prefix + "hostAliases.enabled"
 	return slices.Concat(chartPodRows(prefix, to, who), []row{
-		mapped(prefix+"replicas", to+"replicas", into(func(o *object) *v1alpha1.Replicas { return &component(o).Replicas })),
+		mapped(prefix+"replicas", to+"replicas",
+			into(func(o *object) *v1alpha1.Replicas { return &component(o).Replicas })),
 		needless(prefix+"strategy", "kcpctl replaces pods one at a time"),
 		mapped(prefix+"image", to+"image.repository",
 			into(func(o *object) *string { return &component(o).Image.Repository })),

@@ -15,8 +15,8 @@ import (
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
-// A field of another manager is no conflict if no value differs, although the API server reports one for an atomic
-// object that it has completed. A forced run takes it over.
+// An API server reports a conflict for an atomic object of another manager that it has completed itself. A run ignores it
+// if no value differs, and a forced run takes the object over.
 func TestFieldsWithoutADifferenceAreNoConflict(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, sharded)
