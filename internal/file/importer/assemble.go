@@ -41,7 +41,9 @@ func (a *assembly) operator() {
 	a.name()
 	a.place()
 	a.distribute()
-	a.setup.Spec.TakeOver = &v1alpha1.TakeOver{RootShard: a.root.name, UID: a.root.uid}
+	if a.root.name != "" { // otherwise its absence is reported
+		a.setup.Spec.TakeOver = &v1alpha1.TakeOver{RootShard: a.root.name, UID: a.root.uid}
+	}
 	// A cache server has its own authority in kcp-operator, so that its clients cannot use another one.
 	for _, o := range slices.Concat(r.of(kindRootShard), r.of(kindShard), r.of(kindFrontProxy), r.of(kindVirtualWorkspace)) {
 		o.component.Aliases = []string{operator.Service(o.kind, o.name)}
@@ -83,7 +85,9 @@ func (a *assembly) name() {
 func (a *assembly) resolve() {
 	known := map[refKind][]string{}
 	for _, o := range a.reader.operator() {
-		known[refKind(o.kind)] = append(known[refKind(o.kind)], o.name)
+		if o.name != "" {
+			known[refKind(o.kind)] = append(known[refKind(o.kind)], o.name)
+		}
 	}
 	for _, o := range a.reader.operator() {
 		if a.namespace(o) != a.namespace(a.root) {

@@ -201,7 +201,7 @@ func (a *assembly) chartEtcd(o *object) *v1alpha1.Etcd {
 		if len(o.etcd.Endpoints) > 0 && strings.HasPrefix(o.etcd.Endpoints[0], "https:") {
 			a.chartEtcdSecret(o)
 		}
-		return &v1alpha1.Etcd{External: &o.etcd}
+		return externalEtcd(o)
 	}
 	if len(o.etcd.Endpoints) > 0 {
 		o.origins["spec.rootShard.etcd.external.endpoints"].find(NotNeeded,

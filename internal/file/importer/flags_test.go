@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
@@ -91,4 +92,23 @@ func TestProblemsOfFlags(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, setup.Problem{File: "in.yaml", Line: 7, Column: 15, Message: problems[0].Message}, problems[0])
 	require.Contains(t, err.Error(), "spec.rootShard.etcd.external.prefix")
+}
+
+// The chart's kcp has the same flags, and endpoints of an etcd may end with a slash.
+func TestFlagsOfTheChart(t *testing.T) {
+	result, err := Import([]Source{{Name: "values.yaml", Data: []byte(`externalHostname: kcp.example.com
+etcd: {enabled: false}
+kcp:
+  etcd: {serverAddress: "https://etcd.example.com:2379/"}
+  extraFlags: ["--etcd-prefix=/own", "--etcd-cafile=/e/ca.crt", "--etcd-certfile=/e/tls.crt", "--etcd-keyfile=/e/tls.key"]
+  extraVolumes: [{name: e, secret: {secretName: my-etcd}}]
+  extraVolumeMounts: [{name: e, mountPath: /e}]
+kcpFrontProxy:
+  extraFlags: ["--authentication-drop-groups=", --client-ca-file=/ca.crt]
+`)}}, Options{Namespace: "kcp"})
+	require.NoError(t, err)
+	spec := result.File.Setup.Spec
+	require.Equal(t, &v1alpha1.ExternalEtcd{Endpoints: []string{"https://etcd.example.com:2379"}, Prefix: "/own", TLSSecret: "my-etcd"}, spec.RootShard.Etcd.External)
+	require.Empty(t, spec.FrontProxies[0].ExtraArgs)
+	require.Contains(t, report(result.Findings), "values: kcpFrontProxy.extraFlags[1]: extraArgs cannot set --client-ca-file: ")
 }

@@ -91,7 +91,8 @@ func (t tenant) affinity(pod map[string]any) *refusal {
 		if other := t.confine(selector); other != "" {
 			return &refusal{api.ReasonNotAllowed, fmt.Sprintf(
 				"a term of spec.affinity selects namespaces by label %s, which namespaces of cluster %s do not have: "+
-					"list them in the field namespaces, or select them by %s", other, t.cluster, corev1.LabelMetadataName)}
+					"list them in the field namespaces, or select them by %s",
+				other, t.cluster, corev1.LabelMetadataName)}
 		}
 	}
 	return nil
