@@ -1,9 +1,13 @@
 package integration
 
 import (
+	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
@@ -58,12 +62,31 @@ func TestManifestsThatOthersHaveApplied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rt, objects := openText(t, "applied-"+name, text)
 			applyAs(t, "argocd-controller", objects, metav1.ApplyOptions{})
+			t.Cleanup(func() { removeShared(t, objects) })
 			applyAs(t, topology.ManagedBy, objects, metav1.ApplyOptions{DryRun: []string{metav1.DryRunAll}})
 			p, err := rt.Plan(t.Context(), objects, run.PlanOptions{})
 			require.NoError(t, err)
 			require.Empty(t, p.Conflicts)
 			require.Equal(t, len(objects), p.Count(plan.Unchanged), p.Summary())
 		})
+	}
+}
+
+// removeShared removes the objects outside of namespaces, which setups of other tests have, too, and waits until they are
+// gone.
+func removeShared(t *testing.T, objects []render.Object) {
+	t.Helper()
+	_, client, _ := connect(t)
+	for _, object := range slices.Backward(objects) {
+		k, err := kind.Of(object.GroupVersionKind())
+		require.NoError(t, err)
+		if !k.ClusterScoped || k.GroupVersionKind == kind.Namespace.GroupVersionKind {
+			continue
+		}
+		at := client.Resource(k.GVR())
+		require.Eventually(t, func() bool {
+			return apierrors.IsNotFound(at.Delete(context.Background(), object.GetName(), metav1.DeleteOptions{}))
+		}, time.Minute, 100*time.Millisecond, "%s %s is gone", k.Kind, object.GetName())
 	}
 }
 
