@@ -39,16 +39,18 @@ func Serves() []Part {
 	}
 }
 
-// Survives are the parts that stop some or all of it, or a run of up.
+// Survives are the parts that stop a run of up, and all of it.
 func Survives() []Part {
 	return []Part{
 		{"up continues an interrupted run", func(t *testing.T, s *Setup) {
 			survivesInterruption(t, s, "  - name: alpha\n", "    logLevel: %d\n")
 		}},
-		{"up restarts a failed shard", restartsAShard},
 		{"down keeps the data", keepsData},
 	}
 }
+
+// Restarts is a part in which a shard fails.
+func Restarts() []Part { return []Part{{"up restarts a failed shard", restartsAShard}} }
 
 // Leaves is the last part.
 func Leaves() []Part { return []Part{{"down --purge leaves nothing", LeavesNothing}} }

@@ -17,7 +17,7 @@ func TestLocalLife(t *testing.T) {
 	p.Before["make demo"] = func(t *testing.T) { require.NoError(t, os.Remove(p.File)) } // the page writes it
 	p.Before["$EDITOR kcp.yaml"] = func(t *testing.T) { p.Edit(t, "  - name: beta\n", "  - name: beta\n  - name: gamma\n") }
 	p.Before["bin/kcpctl down --local -f examples/sharded.yaml"] = func(t *testing.T) {
-		framework.Lives(t, p.Setup, framework.Serves(), framework.Survives())
+		framework.Lives(t, p.Setup, framework.Serves(), framework.Restarts(), framework.Survives())
 	}
 	p.Varies = []string{`into \S+config\.`, "into FILE.", `\d+ logical clusters?`, "N logical clusters"}
 	p.Types(t, "docs/quickstart.md", "local")

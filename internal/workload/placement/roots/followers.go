@@ -66,12 +66,12 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		!kinds.HasStatus(i.GroupResource()) && !refusal.exists() {
 		return nil // such as a ConfigMap that no workload needs
 	}
-	selects := splitter.SelectsNamespaces(root.Unstructured)
-	if selects && !complete {
-		return nil // it could miss a namespace
-	}
 	whole := root.Unstructured
-	if selects {
+	if splitter.SelectsNamespaces(whole) {
+		if !complete {
+			return nil // it could miss a namespace
+		}
+		s.selects(i)
 		whole = splitter.WithNamespaces(whole, s.namespacesOf(i.Cluster))
 	}
 	want, err := splitter.Leaves(whole, shares)
@@ -111,19 +111,22 @@ func (s *Scheduler) namespacesOf(workspace string) map[string]labels.Set {
 
 // followSelected looks again at what selects namespaces of a workspace.
 func (s *Scheduler) followSelected(workspace string) {
-	for _, kind := range kinds.All() {
-		r, ok := s.resource(kind.GroupResource())
-		if !kind.Guards || !ok {
-			continue
-		}
-		for name := range s.namespacesOf(workspace) {
-			if slices.ContainsFunc(s.set.In(r, workspace, name), func(o watch.Object) bool {
-				return splitter.IsRoot(o.Unstructured) && splitter.SelectsNamespaces(o.Unstructured)
-			}) {
-				s.queue.Add(namespace(watch.Key{Cluster: workspace, Namespace: name}))
-			}
-		}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.selecting[workspace] {
+		s.queue.Add(namespace(watch.Key{Cluster: workspace, Namespace: name}))
 	}
+}
+
+// selects remembers that something in the namespace of an item selects namespaces of its workspace, before they are
+// read: from then on, their changes lead to it.
+func (s *Scheduler) selects(i item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.selecting[i.Cluster] == nil {
+		s.selecting[i.Cluster] = map[string]bool{}
+	}
+	s.selecting[i.Cluster][i.Namespace] = true
 }
 
 // collisions returns the leaves of a root, and the objects that have the names of leaves which it should have.

@@ -103,6 +103,8 @@ type Scheduler struct {
 	gated map[item]bool
 	// refusedIn has the roots of workspaces that may not have leaves, see Limits.
 	refusedIn map[string]map[item]bool
+	// selecting has the namespaces of workspaces in which something selects namespaces.
+	selecting map[string]map[string]bool
 	// longNames has the root's name of leaves whose names do not contain it.
 	longNames map[item]string
 	// corrected has leaves that another client had changed, as they were after their correction.
@@ -124,7 +126,7 @@ func New(o Options) *Scheduler {
 		Options: o, binder: newBinder(), queue: fair, reserved: reservations{}, decided: map[item]decided{},
 		on: map[string]map[item]bool{}, waiting: map[item]bool{}, gated: map[item]bool{}, everywhere: map[item]bool{},
 		longNames: map[item]string{}, corrected: map[item]watch.Version{},
-		refusedIn: map[string]map[item]bool{},
+		refusedIn: map[string]map[item]bool{}, selecting: map[string]map[string]bool{},
 	}
 	s.binder.usable = s.usable
 	return s
