@@ -74,9 +74,7 @@ deps: packages $(TESTBED) $(GOTESTSUM) ## Download and build everything that the
 	@$(GO_BUILD) GOOS=darwin GOARCH=arm64 . ./cmd/... ./internal/...
 
 .PHONY: test
-test: ## Run the tests of a contributor: unit, golden, CLI, a real kube-apiserver, a real kcp on both runtimes
-	@$(MAKE) -j2 unit integration # those with a kube-apiserver wait more than they compute
-	@$(MAKE) e2e
+test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI, a real kube-apiserver, a real kcp on both runtimes
 
 .PHONY: unit
 unit: packages $(GOTESTSUM) ## Run unit, golden and CLI tests, and a few random steps of the models

@@ -96,6 +96,7 @@ func (c *realCluster) etcd(i int, patch func(pod map[string]any)) *topology.Comp
 			},
 			"readinessProbe": map[string]any{
 				"httpGet": map[string]any{"path": "/readyz", "port": int64(2379)}, "periodSeconds": int64(1),
+				"timeoutSeconds": int64(10), // a busy node answers late
 			},
 		}},
 	}
