@@ -42,6 +42,9 @@ func (k *Kcp) Serve(name string, serving pki.Pair, clientCA []byte) {
 		s.tls = config
 		return
 	}
+	if k.ended {
+		return
+	}
 	s := &server{NewListener(), config}
 	k.servers[name] = s
 	srv := &http.Server{
