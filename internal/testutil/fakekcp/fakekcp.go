@@ -81,18 +81,12 @@ type Kcp struct {
 
 // New returns a kcp without servers.
 func New(t T) *Kcp {
-	k := &Kcp{
+	return &Kcp{
 		t: t, servers: map[string]*server{}, next: map[string][]Answer{}, always: map[string]Answer{},
 		workspaces: map[string]*unstructured.Unstructured{}, bindings: map[string]*unstructured.Unstructured{},
 		leaders: map[string]string{}, successors: map[string]string{}, renewals: map[string]int{},
 		restarts: map[string]int{},
 	}
-	t.Cleanup(func() { // the dial of a request that was cancelled can come later
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.ended = true
-	})
-	return k
 }
 
 // Script sets the responses to the next requests of an operation. "shard/alpha readyz" is an operation of one server,
