@@ -81,12 +81,16 @@ type Kcp struct {
 
 // New returns a kcp without servers.
 func New(t T) *Kcp {
-	return &Kcp{
+	k := &Kcp{
 		t: t, servers: map[string]*server{}, next: map[string][]Answer{}, always: map[string]Answer{},
 		workspaces: map[string]*unstructured.Unstructured{}, bindings: map[string]*unstructured.Unstructured{},
 		leaders: map[string]string{}, successors: map[string]string{}, renewals: map[string]int{},
 		restarts: map[string]int{},
 	}
+	if t != nil {
+		t.Cleanup(k.end)
+	}
+	return k
 }
 
 // Script sets the responses to the next requests of an operation. "shard/alpha readyz" is an operation of one server,

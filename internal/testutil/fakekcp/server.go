@@ -45,9 +45,6 @@ func (k *Kcp) Serve(name string, serving pki.Pair, clientCA []byte) {
 	if k.ended {
 		return
 	}
-	if len(k.servers) == 0 {
-		k.t.Cleanup(k.end)
-	}
 	s := &server{NewListener(), config}
 	k.servers[name] = s
 	srv := &http.Server{
