@@ -8,7 +8,7 @@ import (
 
 // TestLocalAuthenticationEverywhere has all servers of kcp accept tokens, after front-proxies that differ.
 func TestLocalAuthenticationEverywhere(t *testing.T) {
-	a := framework.NewAuthenticated(t)
+	a := framework.NewAuthenticated(t, "minimal")
 	a.Up(t)
 	framework.Step(t, "a workspace for a group of the issuer", a.CreateWorkspace)
 	framework.Step(t, "everywhere, without anonymous requests", a.Everywhere)

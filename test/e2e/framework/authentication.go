@@ -25,31 +25,28 @@ import (
 
 // edges has front-proxies that differ: one for users of an issuer, one for client certificates, one for users of two
 // issuers, one that asks a server about tokens, and one that leaves everything to shards. Two of them have paths of
-// another server.
-const edges = `apiVersion: kcpctl.dev/v1alpha1
-kind: Setup
-metadata: {name: %[1]s}
-spec:
+// another server. Continues a spec.
+const edges = `
   shards: [{name: alpha}]
   frontProxies:
   - name: users
     authentication:
       clientCertificates: false
       tokenFile: {secret: tokens}
-      oidc: %[2]s
+      oidc: %[1]s
   - name: admins
   - name: issuers
     authentication:
       dropGroups: ["second:secret*"]
-      config: %[3]s
+      config: %[2]s
   - name: asking
     authentication:
       webhook: {secret: webhook, cacheTTL: 1s}
       passOnGroups: ["asked:*"]
-    pathMappings: [%[4]s]
+    pathMappings: [%[3]s]
   - name: open
     authentication: {none: true}
-    pathMappings: [%[4]s]
+    pathMappings: [%[3]s]
 `
 
 type Authenticated struct {
@@ -66,12 +63,17 @@ type Authenticated struct {
 	Via *neturl.URL
 }
 
-// NewAuthenticated makes a setup with the front-proxies that differ, and what they need.
-func NewAuthenticated(t *testing.T) *Authenticated {
+// NewAuthenticated adds a shard and the front-proxies that differ to an example without them, and makes what they need. The
+// example has no spec, or ends with it.
+func NewAuthenticated(t *testing.T, example string) *Authenticated {
 	t.Helper()
-	s, issuer := NewLocal(t, "minimal"), oidc.Start(t, "127.0.0.1")
+	s, issuer := NewLocal(t, example), oidc.Start(t, "127.0.0.1")
 	a := &Authenticated{Setup: s, Issuer: issuer, second: oidc.Start(t, "127.0.0.1"), other: startOther(t)}
-	s.Text = fmt.Sprintf(edges, s.Name, AsJSON(t, map[string]any{
+	s.Text = strings.TrimSpace(s.Text)
+	if !strings.Contains(s.Text, "\nspec:") {
+		s.Text += "\nspec:"
+	}
+	s.Text += fmt.Sprintf(edges, AsJSON(t, map[string]any{
 		"issuerURL": issuer.URL, "clientID": oidc.ClientID, "groupsClaim": "groups", "groupsPrefix": "oidc:", "ca": string(issuer.CA),
 	}), a.twoIssuers(t), a.other.mapping(t))
 	s.Write(t, s.Text)

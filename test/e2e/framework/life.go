@@ -39,14 +39,9 @@ func Serves() []Part {
 	}
 }
 
-// Survives are the parts that stop a run of up, and all of it.
+// Survives is the part that stops all of a setup, and then the run of up that starts it again.
 func Survives() []Part {
-	return []Part{
-		{"up continues an interrupted run", func(t *testing.T, s *Setup) {
-			survivesInterruption(t, s, "  - name: alpha\n", "    logLevel: %d\n")
-		}},
-		{"down keeps the data", keepsData},
-	}
+	return []Part{{"down keeps the data, and up continues an interrupted run", keepsData}}
 }
 
 // Restarts is a part in which a shard fails.
@@ -63,16 +58,23 @@ func Lives(t *testing.T, s *Setup, all ...[]Part) {
 	}
 }
 
-// RollsInterrupted is survivesInterruption while every server of kcp rolls.
+// RollsInterrupted interrupts up while every server of kcp rolls.
 func RollsInterrupted(t *testing.T, s *Setup) {
-	survivesInterruption(t, s, "\nspec:\n", "  defaults: {logLevel: %d}\n")
+	level := 2
+	roll := func() {
+		level++
+		s.Edit(t, "\nspec:\n", fmt.Sprintf("\nspec:\n  defaults: {logLevel: %d}\n", level))
+	}
+	interrupts(t, s, roll, roll)
+	require.NotContains(t, s.Up(t).Stderr, " 0 changes")
 }
 
-// survivesInterruption interrupts up in each of its phases, while it changes the log level that is written after a line.
-func survivesInterruption(t *testing.T, s *Setup, line, logLevel string) {
+// interrupts interrupts up in each of its phases. It calls prepare before each of them, and again before one that has ended
+// too early.
+func interrupts(t *testing.T, s *Setup, prepare, again func()) {
 	ofStep, ofComponent := regexp.MustCompile(`"scope":"step"`), regexp.MustCompile(`"scope":"component".*"status":"running"`)
 	before := s.Fingerprints(t)
-	for i, phase := range []struct {
+	for _, phase := range []struct {
 		name   string
 		signal os.Signal
 		event  *regexp.Regexp
@@ -85,8 +87,8 @@ func survivesInterruption(t *testing.T, s *Setup, line, logLevel string) {
 		{"interrupted", os.Interrupt, ofComponent, 4, 130},
 	} {
 		t.Run(phase.name, func(t *testing.T) {
-			edit := func(level int) { s.Edit(t, line, line+fmt.Sprintf(logLevel, level)) }
-			r := interruptAt(t, s, phase.signal, phase.n, phase.event, edit, 3+i%2)
+			prepare()
+			r := interruptAt(t, s, phase.signal, phase.n, phase.event, again)
 			require.Equal(t, phase.code, r.Code, r.Stderr)
 			if phase.code == 130 {
 				r.Refused(t, 130, "hint: ")
@@ -94,19 +96,13 @@ func survivesInterruption(t *testing.T, s *Setup, line, logLevel string) {
 			require.Equal(t, before, s.Fingerprints(t), "authorities")
 		})
 	}
-	require.NotContains(t, s.Up(t).Stderr, " 0 changes")
-	require.Equal(t, before, s.Fingerprints(t), "authorities")
-	IsReady(t, s)
-	ReadWorkspaces(t, s)
-	ChangesNothing(t, s)
 }
 
 // interruptAt sends up a signal after n events that match, or after its last one if it has fewer: how many there are
-// depends on what it sees while it waits. Another log level rolls servers of kcp.
-func interruptAt(t *testing.T, s *Setup, sig os.Signal, n int, event *regexp.Regexp, edit func(int), logLevel int) Result {
+// depends on what it sees while it waits.
+func interruptAt(t *testing.T, s *Setup, sig os.Signal, n int, event *regexp.Regexp, again func()) Result {
 	t.Helper()
 	for {
-		edit(logLevel)
 		r, seen := s.Command("up", "--output", "json").AtMost(t, n, event, func(up *exec.Cmd) {
 			require.NoError(t, up.Process.Signal(sig))
 		})
@@ -115,7 +111,8 @@ func interruptAt(t *testing.T, s *Setup, sig os.Signal, n int, event *regexp.Reg
 		}
 		t.Logf("up had only %d of %d events", seen, n)
 		require.NotZero(t, seen, r.Stderr)
-		n, logLevel = seen, logLevel+2
+		n = seen
+		again()
 	}
 }
 
@@ -141,6 +138,8 @@ func restartsAShard(t *testing.T, s *Setup) {
 	ReadWorkspaces(t, s)
 }
 
+// keepsData stops a setup and starts it again, while up is interrupted. Should all of it run before the last interruption,
+// another log level rolls a shard.
 func keepsData(t *testing.T, s *Setup) {
 	before := s.Fingerprints(t)
 	s.Kcpctl(t, "down", "--yes").OK(t).Quiet(t)
@@ -151,7 +150,14 @@ func keepsData(t *testing.T, s *Setup) {
 		return nil
 	})
 	require.NotEmpty(t, s.Left(t.Context(), t))
+	level := 2
+	interrupts(t, s, func() {}, func() {
+		level++
+		s.Edit(t, "  - name: alpha\n", fmt.Sprintf("  - name: alpha\n    logLevel: %d\n", level))
+	})
 	s.Up(t)
 	require.Equal(t, before, s.Fingerprints(t), "authorities")
+	IsReady(t, s)
 	ReadWorkspaces(t, s)
+	ChangesNothing(t, s)
 }

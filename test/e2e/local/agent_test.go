@@ -12,12 +12,14 @@ import (
 	"github.com/kcpctl/kcpctl/test/e2e/framework"
 )
 
-// TestLocalAgent runs the example of an agent with another shard: users create Widgets in a workspace on beta, and get
-// their status and their Secret back.
+// TestLocalAgent runs the example of an agent with another shard and with front-proxies that differ: users create Widgets
+// in a workspace on alpha, and get their status and their Secret back. Then it compares the front-proxies of this kcp: the
+// tokens of an issuer are valid only at those that have it, and its users reach a shard with their own name and groups.
 func TestLocalAgent(t *testing.T) {
-	s := framework.NewLocal(t, "agent")
+	a := framework.NewAuthenticated(t, "agent")
+	s := a.Setup
 	s.Env = append(s.Env, "PATH="+framework.Given(t, "E2E_AGENT_BIN_DIR")+string(filepath.ListSeparator)+os.Getenv("PATH"))
-	s.Text = strings.Replace(s.Text, "  - name: team-a", "  - {name: team-a, selector: {name: beta}}\n  shards: [{name: beta}]", 1)
+	s.Text = strings.Replace(s.Text, "  - name: team-a", "  - {name: team-a, selector: {name: alpha}}", 1)
 	s.Write(t, s.Text)
 	s.Up(t)
 	s.Kcpctl(t, "diff").OK(t)
@@ -78,5 +80,6 @@ func TestLocalAgent(t *testing.T) {
 			return s.Reads(t, "", team, "get", "secrets", "--field-selector", "metadata.name=first-credentials", "--output", "name")
 		})
 	})
+	authenticates(t, a)
 	framework.LeavesNothing(t, s)
 }

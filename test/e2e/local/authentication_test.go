@@ -6,15 +6,13 @@ import (
 	"github.com/kcpctl/kcpctl/test/e2e/framework"
 )
 
-// TestLocalAuthentication compares front-proxies of one kcp: the tokens of an issuer are valid only at those that have
-// it, and its users reach a shard with their own name and groups.
-func TestLocalAuthentication(t *testing.T) {
-	a := framework.NewAuthenticated(t)
+// authenticates compares the front-proxies of a kcp that runs.
+func authenticates(t *testing.T, a *framework.Authenticated) {
+	t.Helper()
 	for _, part := range []struct {
 		name string
 		do   func(*testing.T)
 	}{
-		{"up", func(t *testing.T) { a.Up(t) }},
 		{"a workspace for a group of the issuer", a.CreateWorkspace},
 		{"tokens of the issuer", a.Tokens},
 		{"forged identities", a.Forged},
