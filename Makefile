@@ -115,7 +115,7 @@ faults-sample: packages apiserver $(GOTESTSUM)
 	@$(TEST) $(AGAIN) --packages=./test/faults -- -timeout 15m -args -faults=slice
 
 # The parts of make test-long: each takes at most 20 minutes and can run alone.
-PARTS := race race-cmd faults-few model model-workloads $(foreach n,1 2 3,e2e-long-$(n)) $(foreach n,1 2 3 4 5 6 7,e2e-day2-$(n))
+PARTS := race race-cmd faults-few model model-workloads planted-workloads $(foreach n,1 2 3,e2e-long-$(n)) $(foreach n,1 2 3 4 5 6 7,e2e-day2-$(n))
 
 .PHONY: test-long
 test-long: ## Run the long tests, a part after the other: data races, random commands, faults, day 2 on a real kcp (four hours)
@@ -143,8 +143,12 @@ model-workloads: packages $(GOTESTSUM) ## Run random users, clusters, networks, 
 	@$(TEST) -- -timeout 12h -run TestModel ./test/workloads -model.steps $(STEPS) -rapid.checks 100000
 
 .PHONY: planted
-planted: packages ## Plant defects, one at a time: model-workloads and model must find each of them (PLANTED=installation: only model)
-	go run ./test/planted $(PLANTED)
+planted: planted-workloads ## Plant defects, one at a time: the models must find each of them
+	go run ./test/planted
+
+.PHONY: planted-workloads
+planted-workloads: packages $(GOTESTSUM)
+	@$(TEST) -- -count=1 -timeout 20m -v -run TestPlanted ./test/workloads -model.planted all
 
 .PHONY: faults-few
 faults-few: packages apiserver $(GOTESTSUM) ## Make every third request of up, add-shard and certs renew fail in one way

@@ -6,8 +6,8 @@ const (
 	secrets = "up,revert and up,down,Secrets,PKI directories,renew,rotate"
 )
 
-// ofInstallation are mistakes in what an installation is compared with.
-var ofInstallation = []defect{
+// defects are mistakes in what an installation is compared with.
+var defects = []defect{
 	{
 		name: "another cluster with the same name is the same", file: "internal/desired/record/compare.go",
 		old:   "	if p := replaced(id, was, now); p.message != \"\" {\n		return p\n	}\n	return lost(id, was, now)\n",

@@ -1,8 +1,8 @@
-// Command planted proves that the random models find mistakes: it plants each defect of their tables into the code, one
-// at a time, and runs the model until it fails. The tree is not changed: the compiler gets the changed file as an
-// overlay.
+// Command planted proves that the model of installations finds mistakes: it plants each defect of its table into the code,
+// one at a time, and runs the model until it fails. The tree is not changed: the compiler gets the changed file as an
+// overlay. The defects of workloads are at the seams of their model: see test/workloads.
 //
-//	go run ./test/planted [flags] [workloads|installation]
+//	go run ./test/planted [flags]
 package main
 
 import (
@@ -18,25 +18,17 @@ import (
 	"time"
 )
 
-// model is a random model with the defects that it must find.
-type model struct {
-	name, dir string
-	defects   []defect
-}
-
-var models = []model{
-	{"workloads", "test/workloads", ofWorkloads},
-	{"installation", "test/model", ofInstallation},
-}
+// dir is the directory of the model.
+const dir = "test/model"
 
 // defect is a mistake in the code that a model must find.
 type defect struct {
 	name string
 	// file is the path in the repository. The old text, which it has once, is replaced.
 	file, old, new string
-	// rules are those that may find it, and steps are those that the model takes, separated by commas. Default: all.
-	rules, steps string
-	// says is a part of what the model must say. Default: anything.
+	// steps are those that the model takes, separated by commas.
+	steps string
+	// says is a part of what the model must say.
 	says string
 }
 
@@ -45,35 +37,30 @@ func main() {
 	run := flag.String("run", "", "part of the names of the defects to plant. Default: all")
 	baseline := flag.Bool("baseline", false, "also run the model without the defect, in as many steps: it must find nothing")
 	flag.Parse()
-	if err := plantAll(flag.Arg(0), *steps, *run, *baseline); err != nil {
+	if err := plantAll(*steps, *run, *baseline); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
 }
 
-// plantAll plants the defects of one model, or of all.
-func plantAll(only string, steps int, run string, baseline bool) error {
-	dir, err := os.MkdirTemp("", "planted")
+// plantAll plants the defects whose names contain a text.
+func plantAll(steps int, run string, baseline bool) error {
+	temp, err := os.MkdirTemp("", "planted")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer os.RemoveAll(temp)
 	missed := 0
-	for _, m := range models {
-		if only != "" && only != m.name {
+	for _, d := range defects {
+		if !strings.Contains(d.name, run) {
 			continue
 		}
-		for _, d := range m.defects {
-			if !strings.Contains(d.name, run) {
-				continue
-			}
-			certain, err := m.try(d, dir, steps, baseline)
-			if err != nil {
-				return fmt.Errorf("%s: %w", d.name, err)
-			}
-			if !certain {
-				missed++
-			}
+		certain, err := d.try(temp, steps, baseline)
+		if err != nil {
+			return fmt.Errorf("%s: %w", d.name, err)
+		}
+		if !certain {
+			missed++
 		}
 	}
 	if missed > 0 {
@@ -83,9 +70,9 @@ func plantAll(only string, steps int, run string, baseline bool) error {
 }
 
 // try reports whether the model finds a defect, and with baseline whether it finds nothing without.
-func (m model) try(d defect, dir string, steps int, baseline bool) (certain bool, _ error) {
+func (d defect) try(temp string, steps int, baseline bool) (certain bool, _ error) {
 	began := time.Now()
-	found, err := m.plant(d, dir, steps, true)
+	found, err := d.plant(temp, steps, true)
 	if err != nil {
 		return false, err
 	}
@@ -102,7 +89,7 @@ func (m model) try(d defect, dir string, steps int, baseline bool) (certain bool
 	if !baseline {
 		return true, nil
 	}
-	without, err := m.plant(d, dir, steps, false)
+	without, err := d.plant(temp, steps, false)
 	if err != nil || without == "" {
 		return err == nil, err
 	}
@@ -111,22 +98,22 @@ func (m model) try(d defect, dir string, steps int, baseline bool) (certain bool
 }
 
 // plant builds the model with the defect, or without it, and runs it. It returns what the model finds, or nothing.
-func (m model) plant(d defect, dir string, steps int, planted bool) (found string, _ error) {
-	binary := filepath.Join(dir, "model.test")
+func (d defect) plant(temp string, steps int, planted bool) (found string, _ error) {
+	binary := filepath.Join(temp, "model.test")
 	args := []string{"test", "-c", "-o", binary}
 	if planted {
-		overlay, err := d.overlay(dir)
+		overlay, err := d.overlay(temp)
 		if err != nil {
 			return "", err
 		}
 		args = append(args, "-overlay", overlay)
 	}
 	ctx := context.Background()
-	if out, err := exec.CommandContext(ctx, "go", append(args, "./"+m.dir)...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, "go", append(args, "./"+dir)...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
 	cmd := exec.CommandContext(ctx, binary, append(d.args(), "-model.steps", strconv.Itoa(steps))...)
-	cmd.Dir = m.dir
+	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	for _, line := range strings.Split(string(out), "\n") {
 		if strings.HasPrefix(line, "the first failure is") {
@@ -140,19 +127,12 @@ func (m model) plant(d defect, dir string, steps int, planted bool) (found strin
 }
 
 func (d defect) args() []string {
-	args := []string{"-test.run", "TestModel", "-test.timeout", "2h", "-rapid.checks", "10000",
-		"-rapid.nofailfile", "-rapid.shrinktime", "1ms"}
-	if d.rules != "" {
-		args = append(args, "-model.only", d.rules)
-	}
-	if d.steps != "" {
-		args = append(args, "-model.steps-only", d.steps)
-	}
-	return args
+	return []string{"-test.run", "TestModel", "-test.timeout", "2h", "-rapid.checks", "10000",
+		"-rapid.nofailfile", "-rapid.shrinktime", "1ms", "-model.steps-only", d.steps}
 }
 
 // overlay writes the changed file, and the overlay of the compiler that names it.
-func (d defect) overlay(dir string) (string, error) {
+func (d defect) overlay(temp string) (string, error) {
 	changed, err := d.change()
 	if err != nil {
 		return "", err
@@ -161,7 +141,7 @@ func (d defect) overlay(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	file, overlay := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
+	file, overlay := filepath.Join(temp, "changed.go"), filepath.Join(temp, "overlay.json")
 	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
 		return "", err
 	}

@@ -53,7 +53,7 @@ func TestModel(t *testing.T) {
 	checks := &random.Checks{Dir: "test/workloads", Wanted: *wanted, Steps: func() int { return taken.steps }}
 	checks.Check = func(rt *rapid.T, seed uint64) {
 		random.Seed(t, seed)
-		bubble(t, func() { play(rt, taken) })
+		bubble(t, func() { play(rt, taken, nil) })
 	}
 	checks.Run(t)
 	t.Logf("%d steps, %s of virtual time, in %s", taken.steps, taken.passed.Round(time.Minute), time.Since(began).Round(time.Second))
@@ -62,9 +62,11 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// tally counts the steps of all checks. failed is the number of the first failed step.
+// tally counts the steps of all checks. failed is the number of the first failed step, and found is what the rules have
+// found of a planted defect.
 type tally struct {
 	steps, failed int
+	found         string
 	passed        time.Duration
 	counts        map[string]int
 }
@@ -126,22 +128,28 @@ func stepNames() []string {
 // lists reports whether a list of names, separated by commas, has one.
 func lists(list, name string) bool { return slices.Contains(strings.Split(list, ","), name) }
 
-func play(t *rapid.T, taken *tally) {
+// play takes random steps, with a planted defect if there is one.
+func play(t *rapid.T, taken *tally, planted *defect) {
 	// Drawn before anything starts: a check that has run out of data panics here.
 	recorded := rapid.SampledFrom([]string{"demo-x", ""}).Draw(t, "ID of the setup")
 	clusters := rapid.IntRange(1, 3).Draw(t, "clusters")
 	w := newWorld()
 	w.log = t.Logf
 	w.recorded = recorded
+	w.planted = planted
 	g := &game{world: w, t: t, tally: taken}
 	began := time.Now()
 	defer func() { taken.passed += time.Since(began) }()
 	defer w.end()
 	w.begin(clusters)
+	if planted != nil {
+		go w.harm(planted)
+	}
 	g.judge()
 	var names []string
 	for _, s := range steps {
-		if lists(*without, s.name) || *allowed != "" && !lists(*allowed, s.name) {
+		if lists(*without, s.name) || *allowed != "" && !lists(*allowed, s.name) ||
+			planted != nil && planted.steps != "" && !lists(planted.steps, s.name) {
 			continue
 		}
 		for range s.weight {
@@ -151,6 +159,9 @@ func play(t *rapid.T, taken *tally) {
 	t.Repeat(map[string]func(*rapid.T){"step": func(t *rapid.T) {
 		g.t = t
 		name := rapid.SampledFrom(names).Draw(t, "step")
+		if g.found != "" {
+			return
+		}
 		taken.steps++
 		taken.counts[name]++
 		i := slices.IndexFunc(steps, func(s step) bool { return s.name == name })
@@ -160,6 +171,9 @@ func play(t *rapid.T, taken *tally) {
 		g.judge()
 	}})
 	g.t = t
+	if g.found != "" {
+		return
+	}
 	g.settle(g)
 	g.judge()
 }
@@ -169,6 +183,10 @@ func (g *game) judge() {
 	g.printLines()
 	problems := g.violations()
 	if len(problems) == 0 {
+		return
+	}
+	if g.planted != nil {
+		g.found = problems[0]
 		return
 	}
 	if g.failed == 0 {

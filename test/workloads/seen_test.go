@@ -60,7 +60,7 @@ func (w *world) showLoop(k string, before, now *unstructured.Unstructured) {
 // seeCluster checks the rules about a Cluster that has changed.
 func (w *world) seeCluster(name string, before, now *unstructured.Unstructured) {
 	if now == nil {
-		delete(w.registered, name)
+		w.seeRemoved(name, before)
 		return
 	}
 	was, _ := conditionOf(before, api.ConditionReady)
@@ -75,6 +75,21 @@ func (w *world) seeCluster(name string, before, now *unstructured.Unstructured) 
 	}
 	if was == "False" && is == "True" && time.Since(at) > late {
 		w.violate("ready", "Cluster %s becomes ready, and its last heartbeat was %s ago", name, time.Since(at).Round(time.Second))
+	}
+}
+
+// seeRemoved checks that nothing of users runs in a cluster that was removed.
+func (w *world) seeRemoved(name string, before *unstructured.Unstructured) {
+	s := w.registered[name]
+	delete(w.registered, name)
+	if s == nil || w.used(s) || before == nil || before.GetAnnotations()[api.AnnotationForceRemoval] != "" {
+		return
+	}
+	for _, p := range s.podsWhere(func(p *pod) bool { return p.state != ending }) {
+		if w.objects[p.root] != nil && !w.left(p) {
+			w.violate("drained", "Cluster %s is gone, and %s runs there", name, p)
+			return
+		}
 	}
 }
 

@@ -65,6 +65,8 @@ type world struct {
 	syncers    map[string]*process
 	processes  int
 	snapshot   *backup
+	// planted is the defect that the rules must find, or nil.
+	planted *defect
 	model
 
 	queue   events
@@ -262,6 +264,9 @@ func (w *world) before(l *link, r *http.Request) error {
 		}
 		w.mu.Lock()
 		err := w.broken(l)
+		if err == nil && w.planted != nil && w.planted.drops != nil && w.planted.drops(w, l, r) {
+			err = errRefused
+		}
 		w.mu.Unlock()
 		if !errors.Is(err, errSilent) {
 			return err
