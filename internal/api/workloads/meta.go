@@ -48,7 +48,7 @@ const SecretTypeToken = Group + "/service-account-token"
 // Annotations of roots.
 const (
 	// AnnotationMoves has how many replicas of a root moved in the minute from a time, as TIME=NUMBER. It is on the
-	// root, because a move can end with the deletion of a leaf.
+	// root, because a move can end with the deletion of a leaf. Users can change it, so it is only read after a start.
 	AnnotationMoves = Group + "/moves"
 	// AnnotationRebalanced is the last request to rebalance that was carried out for a root. See
 	// AnnotationRebalanceRequest.

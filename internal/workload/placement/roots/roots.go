@@ -315,8 +315,6 @@ func (s *Scheduler) work(ctx context.Context) {
 		again, err := s.handle(limited, i)
 		cancel()
 		switch {
-		case errors.Is(err, api.ErrOutdated): // not a failure
-			s.queue.AddAfter(i, api.OutdatedRetry)
 		case err != nil && ctx.Err() == nil:
 			if !expected(i, err, s.queue.NumRequeues(i)) {
 				klog.FromContext(ctx).Error(err, "Cannot schedule, retrying", "resource",
@@ -333,14 +331,17 @@ func (s *Scheduler) work(ctx context.Context) {
 	}
 }
 
-// quietRetries is how many retries of a binding that kcp denies are not logged: the retries of the first 15 seconds
-// (see firstBind).
+// quietRetries is how many retries are not logged after an error that is expected: of a binding, these are the retries
+// of the first 15 seconds (see firstBind).
 const quietRetries = 4
 
-// expected reports whether an error needs no line in the log. kcp denies access to the content of a workspace until it
-// is initialized (kcp: pkg/authorization/workspace_content_authorizer.go), but shows its bindings before. If that
-// lasts, it is logged once.
+// expected reports whether an error needs no line in the log. After a conflict, the watch brings what another client
+// has written. kcp denies access to the content of a workspace until it is initialized (kcp:
+// pkg/authorization/workspace_content_authorizer.go), but shows its bindings before. If that lasts, it is logged once.
 func expected(i item, err error, retries int) bool {
+	if apierrors.IsConflict(err) {
+		return retries < quietRetries
+	}
 	return i.GroupVersionResource == kcpapi.APIBinding.GVR() && apierrors.IsForbidden(err) && retries != quietRetries
 }
 

@@ -21,7 +21,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// write applies and deletes leaves. It reports whether that changes anything: then they come back with the watch.
+// write applies and deletes leaves. It reports whether that changes anything, also with an error: then they come back
+// with the watch.
 func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
 	changes splitter.Changes) (changed bool, _ error) {
 	r, err := s.set.Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
@@ -42,13 +43,14 @@ func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
 			leaf.SetUID(is.GetUID()) // it is not created if kcp does not have it
 		}
 		if _, err := apply(ctx, client, i, leaf); err != nil {
-			return false, err
+			return changed, err
 		}
+		changed = true
 	}
 	for _, leaf := range changes.Correct {
 		corrected, err := s.correct(ctx, client, i, leaf)
 		if err != nil {
-			return false, err
+			return changed, err
 		}
 		changed = changed || corrected
 	}
@@ -56,10 +58,11 @@ func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
 		uid := leaf.GetUID()
 		err := client.Delete(ctx, leaf.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
+			return changed, fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
 		}
+		changed = true
 	}
-	return changed || len(changes.Apply)+len(changes.Delete) > 0, nil
+	return changed, nil
 }
 
 // beside returns an object beside a root, if the watch shows it.
@@ -93,7 +96,7 @@ func apply(ctx context.Context, client dynamic.ResourceInterface, i item,
 }
 
 // correct applies a leaf that another client has changed, and reports whether that changes it. It tries each version of
-// the leaf once: what kcp itself changes or drops cannot be corrected.
+// the leaf once: what kcp itself changes or drops, such as with a webhook, cannot be corrected.
 func (s *Scheduler) correct(ctx context.Context, client dynamic.ResourceInterface, i item,
 	leaf *unstructured.Unstructured) (bool, error) {
 	at := i
@@ -125,25 +128,22 @@ func (s *Scheduler) correct(ctx context.Context, client dynamic.ResourceInterfac
 	return live.GetResourceVersion() != is.GetResourceVersion(), nil
 }
 
-// writeMoves records how many replicas of a root have moved, before they do.
+// writeMoves records how many replicas of a root move, before they do.
 func (s *Scheduler) writeMoves(ctx context.Context, sub *subject) error {
-	s.mu.Lock()
-	last := s.decided[sub.item]
-	s.mu.Unlock()
-	if last.moved.n == 0 || last.moved == last.written {
+	if sub.moved.n == 0 {
 		return nil
 	}
-	moves := map[string]any{api.AnnotationMoves: last.moved.String()}
-	if err := s.patchRoot(ctx, sub, annotated(moves)); err != nil {
-		return err
-	}
+	return s.patchRoot(ctx, sub, annotated(map[string]any{api.AnnotationMoves: sub.moved.String()}))
+}
+
+// countMoves counts the moves of a decision whose leaves are written.
+func (s *Scheduler) countMoves(sub *subject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now, ok := s.decided[sub.item]; ok {
-		now.written = last.moved
-		s.decided[sub.item] = now
+	if d, ok := s.decided[sub.item]; ok && sub.moved.n > 0 {
+		d.moved = sub.moved
+		s.decided[sub.item] = d
 	}
-	return nil
 }
 
 // patchRoot patches a root, and keeps what it is then.
@@ -208,8 +208,6 @@ func (s *Scheduler) writeStatus(ctx context.Context, sub *subject, d schedule.De
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
 		return nil // the API has no status, or one without conditions
-	case apierrors.IsConflict(err):
-		return errors.Join(api.ErrOutdated, err)
 	case err == nil && s.dropped.Learn(gk, i.Cluster, changes, sub.root.Unstructured, now):
 		s.queue.Add(i) // an annotation has the reason instead
 	}
