@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -247,28 +248,29 @@ func (s *Scheduler) watch(ctx context.Context) {
 // changed schedules the root that has changed, or the root of a leaf.
 func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.set == nil {
+	set := s.set
+	s.mu.Unlock()
+	if set == nil {
 		return
 	}
 	switch r {
-	case api.Namespaces():
+	case api.Namespaces(), kcpapi.LogicalCluster.GVR():
 		s.queue.Add(item{r, k})
 		return
 	case kcpapi.APIBinding.GVR():
 		s.binder.queue.Add(k.Cluster)
 		return
-	case kcpapi.LogicalCluster.GVR():
-		s.queue.Add(item{r, k})
-		return
 	}
-	if on, _ := s.set.Class(r, k); on != "" {
+	on, exists := set.Class(r, k)
+	if on != "" {
 		s.needBinding(k.Cluster, []string{on})
 	}
 	if splitter.CanFollow(r.GroupResource()) {
 		s.queue.Add(namespace(k))
 	}
-	k.Name = s.rootName(r, k)
+	if !exists || on != "" {
+		k.Name = s.leafChanged(item{r, k})
+	}
 	s.queue.Add(item{r, k})
 }
 
@@ -279,30 +281,36 @@ func (s *Scheduler) relisted(src watch.Source) {
 	}
 }
 
-// rootName returns the name of the root of an object: its own, unless it is a leaf. The scheduler is locked.
-func (s *Scheduler) rootName(r schema.GroupVersionResource, k watch.Key) string {
-	leaf := item{r, k}
-	o, exists := s.set.Get(r, k)
-	switch {
-	case exists && !splitter.IsRoot(o.Unstructured) && o.GetAnnotations()[api.AnnotationName] != "":
+// leafChanged returns the name of the root of a leaf, or of what was one.
+func (s *Scheduler) leafChanged(leaf item) string {
+	o, exists := s.set.Get(leaf.GroupVersionResource, leaf.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if exists {
 		// Names of leaves that were too long do not contain the name of the root.
-		root := o.GetAnnotations()[api.AnnotationName]
-		if root+separator+o.GetLabels()[api.LabelCluster] != k.Name {
+		root := rootName(o.Unstructured)
+		if root+separator+o.GetLabels()[api.LabelCluster] != leaf.Name {
 			s.longNames[leaf] = root
 		}
 		return root
-	case exists:
-		return k.Name
 	}
 	delete(s.corrected, leaf)
 	if root, ok := s.longNames[leaf]; ok {
 		delete(s.longNames, leaf)
 		return root
 	}
-	if i := strings.LastIndex(k.Name, separator); i > 0 {
-		return k.Name[:i]
+	if i := strings.LastIndex(leaf.Name, separator); i > 0 {
+		return leaf.Name[:i]
 	}
-	return k.Name
+	return leaf.Name
+}
+
+// rootName returns the name of the root of an object: its own, unless it is a leaf.
+func rootName(o *unstructured.Unstructured) string {
+	if name := o.GetAnnotations()[api.AnnotationName]; name != "" && !splitter.IsRoot(o) {
+		return name
+	}
+	return o.GetName()
 }
 
 func (s *Scheduler) work(ctx context.Context) {

@@ -204,11 +204,12 @@ func changesOf(sub *subject, d schedule.Decision) (splitter.Changes, error) {
 // others take. If it affects what the workload needs, that is written to the clusters at the same time. A mistake in an
 // annotation must not move anything that runs.
 func (s *Scheduler) decide(sub *subject) schedule.Decision {
+	neighbours := s.neighbours(sub.item, sub.workload.Hints)
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
 	s.mu.Lock()
 	last := s.decided[sub.item]
-	s.near(sub.item, &sub.workload)
+	s.near(neighbours, &sub.workload)
 	s.mu.Unlock()
 	if last.uid != sub.root.GetUID() {
 		last.moved = movesOf(sub.root.Unstructured).now(sub.now) // of the previous controller
