@@ -224,6 +224,7 @@ const (
 	ReasonDependencyMissing = "DependencyMissing"
 	ReasonNameCollision     = "NameCollision"  // an object of the user has the name of a leaf
 	ReasonSpreadNotSet      = "SpreadNotSet"   // the kind is not in the table of kinds, and the object has no annotation
+	ReasonLeafRefused       = "LeafRefused"    // kcp refuses a leaf, such as because of its size or of a quota
 	ReasonTooManyObjects    = "TooManyObjects" // the workspace has as many scheduled objects as it may have
 	ReasonTooLarge          = "TooLarge"       // its objects, or this one, are larger than they may be
 	ReasonUnprotected       = "Unprotected"    // what protects the pods is not in the cluster yet

@@ -76,11 +76,17 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if changed {
 		s.countMoves(sub)
 	}
-	if changed || err != nil {
-		return again, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
+	refused := refusedBy(err)
+	again = refused.retry(again)
+	if err != nil && !refused.exists() {
+		return 0, err
 	}
-	done := d.Done(sub.previous)
-	scheduled := sub.refusal.condition(waits.condition(condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now)))
+	if changed {
+		return again, nil // the leaves come back with the watch, and the status follows: it does not delay others that wait
+	}
+	done := d.Done(sub.previous) && !refused.exists()
+	scheduled := refused.condition(sub.refusal.condition(waits.condition(
+		condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now))))
 	if err := s.writeStatus(ctx, sub, d, done, scheduled); err != nil {
 		return 0, err
 	}

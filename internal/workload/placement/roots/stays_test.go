@@ -157,6 +157,33 @@ func TestAWorkloadDoesNotStartTwiceWhileItIsListedAgain(t *testing.T) {
 	}
 }
 
+// A leaf that kcp refuses is a problem of the user, who learns the reason.
+func TestALeafThatKCPRefuses(t *testing.T) {
+	for code, kind := range map[int]string{http.StatusForbidden: "quota", http.StatusRequestEntityTooLarge: "size"} {
+		t.Run(kind, func(t *testing.T) {
+			s := start(t)
+			s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop}, data: {a: b}}`)
+			s.Refuse(func(r *http.Request) (int, string) {
+				if r.Method == http.MethodPatch && (strings.HasSuffix(r.URL.Path, "/web--c1") || strings.HasSuffix(r.URL.Path, "/files--c2")) {
+					return code, "the " + kind + " is exceeded"
+				}
+				return 0, ""
+			})
+			s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+			s.deploy(shop)
+			s.eventually(func() bool { return s.scheduled() == "False LeafRefused: kcp refuses a leaf: the "+kind+" is exceeded" }, "the workload")
+			require.Equal(t, "c2", s.on(deployments, "web"), "the other leaf is written")
+			s.eventually(func() bool {
+				return s.Get("1a", configMaps, "shop", "files").GetAnnotations()[api.AnnotationScheduleError] ==
+					"LeafRefused: kcp refuses a leaf: the "+kind+" is exceeded"
+			}, "what it needs")
+			s.Refuse(nil)
+			s.deploy(`{metadata: {name: web, namespace: shop, labels: {changed: "true"}}}`)
+			s.eventually(func() bool { return s.on(deployments, "web") == "c1 c2" && s.on(configMaps, "files") == "c1 c2" }, "written")
+		})
+	}
+}
+
 // A cluster is given up while its syncer still runs: the syncer sees no deletion, so that nothing is removed in the
 // cluster.
 func TestAbandonedLeavesAreNotSeenAsDeleted(t *testing.T) {

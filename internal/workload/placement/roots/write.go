@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,14 +39,17 @@ func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
 			return false, err
 		}
 	}
+	var errs []error // a leaf that kcp refuses does not delay the others
 	for _, leaf := range changes.Apply {
 		if is, ok := s.beside(i, leaf.GetName()); ok {
 			leaf.SetUID(is.GetUID()) // it is not created if kcp does not have it
 		}
-		if _, err := apply(ctx, client, i, leaf); err != nil {
-			return changed, err
-		}
-		changed = true
+		_, err := apply(ctx, client, i, leaf)
+		changed = changed || err == nil
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return changed, err
 	}
 	for _, leaf := range changes.Correct {
 		corrected, err := s.correct(ctx, client, i, leaf)
@@ -63,6 +67,23 @@ func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
 		changed = true
 	}
 	return changed, nil
+}
+
+// refusedInterval is the time until a leaf is written again that kcp refuses: a quota can be raised, or a policy changed.
+const refusedInterval = time.Minute
+
+// refusedBy returns the refusal of a leaf by kcp. Only a change of the root, or of something else in kcp, helps.
+func refusedBy(err error) (r refusal) {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return r
+	}
+	message := status.Status().Message
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsRequestEntityTooLargeError(err) || strings.Contains(message, "etcdserver: request is too large") {
+		return refusal{reason: api.ReasonLeafRefused, message: "kcp refuses a leaf: " + message}
+	}
+	return r
 }
 
 // beside returns an object beside a root, if the watch shows it.
