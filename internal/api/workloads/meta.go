@@ -48,7 +48,7 @@ const SecretTypeToken = Group + "/service-account-token"
 // Annotations of roots.
 const (
 	// AnnotationMoves has how many replicas of a root moved in the minute from a time, as TIME=NUMBER. It is on the
-	// root, because a move can end with the deletion of a leaf.
+	// root, because a move can end with the deletion of a leaf. Users can change it, so it is only read after a start.
 	AnnotationMoves = Group + "/moves"
 	// AnnotationRebalanced is the last request to rebalance that was carried out for a root. See
 	// AnnotationRebalanceRequest.
@@ -224,6 +224,7 @@ const (
 	ReasonDependencyMissing = "DependencyMissing"
 	ReasonNameCollision     = "NameCollision"  // an object of the user has the name of a leaf
 	ReasonSpreadNotSet      = "SpreadNotSet"   // the kind is not in the table of kinds, and the object has no annotation
+	ReasonLeafRefused       = "LeafRefused"    // kcp refuses a leaf, such as because of its size or of a quota
 	ReasonTooManyObjects    = "TooManyObjects" // the workspace has as many scheduled objects as it may have
 	ReasonTooLarge          = "TooLarge"       // its objects, or this one, are larger than they may be
 	ReasonUnprotected       = "Unprotected"    // what protects the pods is not in the cluster yet

@@ -1,18 +1,10 @@
 package workloads
 
 import (
-	"errors"
 	"reflect"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
-
-// ErrOutdated means that an object has changed since it was read: the watch brings it soon.
-var ErrOutdated = errors.New("the object has changed")
-
-// OutdatedRetry is far longer than a watch takes to bring a change.
-const OutdatedRetry = time.Second
 
 // StatusPatch returns what changes the status of an object as it was read, and the merge patch for it. Both are nil if
 // it does not change. The patch is for the version that was read only: a field that it does not have because it was

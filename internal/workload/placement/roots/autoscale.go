@@ -80,7 +80,7 @@ func (sub *subject) leave(d schedule.Decision) bool {
 	if len(sub.leaving) == 0 {
 		return false
 	}
-	runs, begun := int64(0), sub.replaced
+	runs, begun := int64(0), int64(0)
 	for name, share := range sub.previous {
 		if !share.Ending && !d.Next[name].Lost {
 			share.Replicas = max(share.Replicas, existing(sub.leaves[name]))
@@ -88,11 +88,9 @@ func (sub *subject) leave(d schedule.Decision) bool {
 			runs += share.Replicas
 		}
 	}
-	recorded := int64(0)
 	for _, n := range sub.workload.Goal {
-		recorded += n
+		begun += n
 	}
-	begun = max(begun, recorded)
 	if begun <= sub.workload.Replicas {
 		begun = runs // it begins now: later, some are there twice
 	}

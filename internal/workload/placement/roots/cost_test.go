@@ -73,3 +73,15 @@ func TestCountingLeavesCostsNothing(t *testing.T) {
 	s.published.Removed, s.published.Scheduled = s.published.Scheduled, nil
 	require.Equal(t, Leaves{Count: 200, Removed: 200, Complete: true}, s.Leaves("c1"))
 }
+
+// The event of a root needs no more than its class.
+func TestAnEventOfARootDoesNotUnpackIt(t *testing.T) {
+	s := known(t)
+	r := s.published.Scheduled[0]
+	root, leaf := watch.Key{Cluster: "1a", Namespace: "shop", Name: "web-0"}, watch.Key{Cluster: "1a", Namespace: "shop", Name: "web-0--c1"}
+	s.changed(r, root)
+	s.changed(r, leaf)
+	s.binder.applied["1a"] = map[string]bool{"c1": true}
+	require.Less(t, allocs(func() { s.changed(r, root) }), 5.0)
+	require.Greater(t, allocs(func() { s.changed(r, leaf) }), 5.0, "its annotation has the name of its root")
+}

@@ -41,9 +41,9 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 		if !known {
 			continue // it is looked at again after the decision about what it scales
 		}
-		if err := s.place(ctx, sc, ref, shares, complete); err != nil {
-			problems = append(problems, err)
-		}
+		retry, err := s.place(ctx, sc, ref, shares, complete)
+		again = sooner(again, retry)
+		problems = append(problems, err)
 	}
 	for i, root := range sc.pending {
 		open := wants(root.Unstructured, s.hintsOf(i)) || stale(root.Unstructured, s.lacks(i, root))
@@ -54,9 +54,10 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 	return again, errors.Join(problems...)
 }
 
-// place writes the leaves of a root, and where they are. Leaves are deleted only if everything could be listed.
+// place writes the leaves of a root, and where they are. Leaves are deleted only if everything could be listed. It
+// returns when to look again, or zero.
 func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shares map[string]splitter.Share,
-	complete bool) error {
+	complete bool) (again time.Duration, _ error) {
 	root, i, leaves := sc.roots[ref], sc.items[ref], s.collisions(sc, ref, shares)
 	refusal := s.refused(i, root, leaves, len(shares))
 	if s.refuse(i, refusal.exists()); refusal.exists() {
@@ -64,26 +65,28 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 	}
 	if _, placed := root.GetAnnotations()[api.AnnotationPlacement]; !placed && len(shares)+len(leaves) == 0 &&
 		!kinds.HasStatus(i.GroupResource()) && !refusal.exists() {
-		return nil // such as a ConfigMap that no workload needs
+		return 0, nil // such as a ConfigMap that no workload needs
 	}
 	whole := root.Unstructured
 	if splitter.SelectsNamespaces(whole) {
 		if !complete {
-			return nil // it could miss a namespace
+			return 0, nil // it could miss a namespace
 		}
 		s.selects(i)
 		whole = splitter.WithNamespaces(whole, s.namespacesOf(i.Cluster))
 	}
 	want, err := splitter.Leaves(whole, shares)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	changes := splitter.Compare(root.Unstructured, want, slices.Collect(maps.Values(leaves)))
 	if !complete {
 		changes.Delete = nil
 	}
-	if _, err := s.write(ctx, i, root, changes); err != nil {
-		return err
+	_, err = s.write(ctx, i, root, changes)
+	byKCP := refusedBy(err)
+	if err != nil && !byKCP.exists() {
+		return 0, err
 	}
 	d := schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
 	for _, name := range slices.Sorted(maps.Keys(shares)) {
@@ -97,7 +100,8 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		scheduled.Message = "no workload needs it, so it is on no cluster"
 		scheduled.Status = metav1.ConditionFalse
 	}
-	return s.writeStatus(ctx, &subject{item: i, root: root, leaves: leaves}, d, true, refusal.condition(scheduled))
+	sub := &subject{item: i, root: root, leaves: leaves}
+	return byKCP.retry(0), s.writeStatus(ctx, sub, d, true, byKCP.condition(refusal.condition(scheduled)))
 }
 
 // namespacesOf returns the labels of the namespaces of a workspace, by name.
@@ -158,7 +162,10 @@ func (s *Scheduler) lacks(i item, root watch.Object) string {
 		}
 		switch o, exists := s.set.Get(r, watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: d.Name}); {
 		case exists:
-			if reason, _ := problemOf(o.Unstructured); isRefusal(reason) {
+			switch reason, message := problemOf(o.Unstructured); {
+			case reason == api.ReasonLeafRefused:
+				refused = cmp.Or(refused, fmt.Sprintf("%s: %s", d.Ref, message))
+			case isRefusal(reason):
 				refused = cmp.Or(refused, fmt.Sprintf("%s is on no cluster: its reason is %s", d.Ref, reason))
 			}
 			refused = cmp.Or(refused, s.unsynced(i, root.Unstructured, item{r, watch.KeyOf(o.Unstructured)}))

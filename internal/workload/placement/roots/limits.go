@@ -3,6 +3,7 @@ package roots
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,6 +63,15 @@ func (s *Scheduler) refused(i item, root watch.Object, leaves map[string]*unstru
 		r.has = strings.TrimSuffix(message, r.message)
 	}
 	return r
+}
+
+// retry returns when to look again at a root whose leaf kcp may have refused, or else after an interval that is not
+// longer. Zero is never.
+func (r refusal) retry(again time.Duration) time.Duration {
+	if r.exists() {
+		return sooner(again, refusedInterval)
+	}
+	return again
 }
 
 // makeRoom is the advice to the user.

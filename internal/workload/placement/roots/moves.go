@@ -20,7 +20,7 @@ type moves struct {
 	n    int64
 }
 
-// movesOf reads the annotation of a root.
+// movesOf reads the annotation of a root. It is read once, after the controller has started: a user can change it.
 func movesOf(root *unstructured.Unstructured) moves {
 	from, n, _ := strings.Cut(root.GetAnnotations()[api.AnnotationMoves], "=")
 	at, err := time.Parse(time.RFC3339, from)

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -247,28 +248,29 @@ func (s *Scheduler) watch(ctx context.Context) {
 // changed schedules the root that has changed, or the root of a leaf.
 func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.set == nil {
+	set := s.set
+	s.mu.Unlock()
+	if set == nil {
 		return
 	}
 	switch r {
-	case api.Namespaces():
+	case api.Namespaces(), kcpapi.LogicalCluster.GVR():
 		s.queue.Add(item{r, k})
 		return
 	case kcpapi.APIBinding.GVR():
 		s.binder.queue.Add(k.Cluster)
 		return
-	case kcpapi.LogicalCluster.GVR():
-		s.queue.Add(item{r, k})
-		return
 	}
-	if on, _ := s.set.Class(r, k); on != "" {
+	on, exists := set.Class(r, k)
+	if on != "" {
 		s.needBinding(k.Cluster, []string{on})
 	}
 	if splitter.CanFollow(r.GroupResource()) {
 		s.queue.Add(namespace(k))
 	}
-	k.Name = s.rootName(r, k)
+	if !exists || on != "" {
+		k.Name = s.leafChanged(item{r, k})
+	}
 	s.queue.Add(item{r, k})
 }
 
@@ -279,30 +281,36 @@ func (s *Scheduler) relisted(src watch.Source) {
 	}
 }
 
-// rootName returns the name of the root of an object: its own, unless it is a leaf. The scheduler is locked.
-func (s *Scheduler) rootName(r schema.GroupVersionResource, k watch.Key) string {
-	leaf := item{r, k}
-	o, exists := s.set.Get(r, k)
-	switch {
-	case exists && !splitter.IsRoot(o.Unstructured) && o.GetAnnotations()[api.AnnotationName] != "":
+// leafChanged returns the name of the root of a leaf, or of what was one.
+func (s *Scheduler) leafChanged(leaf item) string {
+	o, exists := s.set.Get(leaf.GroupVersionResource, leaf.Key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if exists {
 		// Names of leaves that were too long do not contain the name of the root.
-		root := o.GetAnnotations()[api.AnnotationName]
-		if root+separator+o.GetLabels()[api.LabelCluster] != k.Name {
+		root := rootName(o.Unstructured)
+		if root+separator+o.GetLabels()[api.LabelCluster] != leaf.Name {
 			s.longNames[leaf] = root
 		}
 		return root
-	case exists:
-		return k.Name
 	}
 	delete(s.corrected, leaf)
 	if root, ok := s.longNames[leaf]; ok {
 		delete(s.longNames, leaf)
 		return root
 	}
-	if i := strings.LastIndex(k.Name, separator); i > 0 {
-		return k.Name[:i]
+	if i := strings.LastIndex(leaf.Name, separator); i > 0 {
+		return leaf.Name[:i]
 	}
-	return k.Name
+	return leaf.Name
+}
+
+// rootName returns the name of the root of an object: its own, unless it is a leaf.
+func rootName(o *unstructured.Unstructured) string {
+	if name := o.GetAnnotations()[api.AnnotationName]; name != "" && !splitter.IsRoot(o) {
+		return name
+	}
+	return o.GetName()
 }
 
 func (s *Scheduler) work(ctx context.Context) {
@@ -315,8 +323,6 @@ func (s *Scheduler) work(ctx context.Context) {
 		again, err := s.handle(limited, i)
 		cancel()
 		switch {
-		case errors.Is(err, api.ErrOutdated): // not a failure
-			s.queue.AddAfter(i, api.OutdatedRetry)
 		case err != nil && ctx.Err() == nil:
 			if !expected(i, err, s.queue.NumRequeues(i)) {
 				klog.FromContext(ctx).Error(err, "Cannot schedule, retrying", "resource",
@@ -333,14 +339,17 @@ func (s *Scheduler) work(ctx context.Context) {
 	}
 }
 
-// quietRetries is how many retries of a binding that kcp denies are not logged: the retries of the first 15 seconds
-// (see firstBind).
+// quietRetries is how many retries are not logged after an error that is expected: of a binding, these are the retries
+// of the first 15 seconds (see firstBind).
 const quietRetries = 4
 
-// expected reports whether an error needs no line in the log. kcp denies access to the content of a workspace until it
-// is initialized (kcp: pkg/authorization/workspace_content_authorizer.go), but shows its bindings before. If that
-// lasts, it is logged once.
+// expected reports whether an error needs no line in the log. After a conflict, the watch brings what another client
+// has written. kcp denies access to the content of a workspace until it is initialized (kcp:
+// pkg/authorization/workspace_content_authorizer.go), but shows its bindings before. If that lasts, it is logged once.
 func expected(i item, err error, retries int) bool {
+	if apierrors.IsConflict(err) {
+		return retries < quietRetries
+	}
 	return i.GroupVersionResource == kcpapi.APIBinding.GVR() && apierrors.IsForbidden(err) && retries != quietRetries
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,7 +65,11 @@ type scheduler struct {
 	rebalance string
 	// limits are those of the next Scheduler.
 	limits roots.Limits
+	// ahead is how far the clock of the Scheduler is ahead.
+	ahead atomic.Int64
 }
+
+func (s *scheduler) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
 
 func start(t *testing.T) *scheduler {
 	t.Helper()
@@ -97,7 +102,7 @@ func (s *scheduler) syncers(ctx context.Context) {
 }
 
 func (s *scheduler) run() {
-	s.roots = roots.New(roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "compute", Now: time.Now, Limits: s.limits})
+	s.roots = roots.New(roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "compute", Now: s.now, Limits: s.limits})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.roots.Run(ctx) }()

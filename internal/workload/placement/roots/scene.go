@@ -40,6 +40,9 @@ type scene struct {
 	goals map[string][]string
 	// complete are the endpoints of which all objects were known before the scene was made.
 	complete map[string]bool
+	// published are the APIs, and givenUp the clusters that are ignored, see usedOf.
+	published *Published
+	givenUp   map[string]bool
 }
 
 // completeAt reports whether all objects of an endpoint are known.
@@ -50,12 +53,46 @@ func (s *Scheduler) completeAt(endpoint string) bool {
 	return s.set.CompleteFor([]string{endpoint}, resources)
 }
 
-// look returns what is in a namespace.
+// look returns what is in a namespace. The scheduler is not locked while objects are unpacked: there can be thousands,
+// and each event of a watch needs the lock.
 func (s *Scheduler) look(ns item) *scene {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	published, clusters, endpoints := s.published, s.clusters, s.endpoints
+	givenUp := s.givenUp
+	s.mu.Unlock()
+	sc := newScene(published, clusters, givenUp)
+	for _, endpoint := range endpoints {
+		sc.complete[strings.TrimRight(endpoint, "/")] = s.set.CompleteFor([]string{endpoint}, sc.resources)
+	}
+	objects := map[item]watch.Object{}
+	for _, r := range sc.resources {
+		for _, o := range s.set.In(r, ns.Cluster, ns.Namespace) {
+			objects[item{r, watch.KeyOf(o.Unstructured)}] = o
+		}
+	}
+	last := map[item]decided{}
+	s.mu.Lock()
+	for i := range objects {
+		if d, known := s.decided[i]; known {
+			last[i] = d
+		}
+		if s.gated[i] {
+			sc.waiting[i] = true
+		}
+	}
+	s.mu.Unlock()
+	for i, o := range objects {
+		sc.add(i, o, last)
+	}
+	sc.addChosen(last)
+	return sc
+}
+
+// newScene returns a scene without objects.
+func newScene(published *Published, clusters []*api.Cluster, givenUp map[string]bool) *scene {
 	sc := &scene{
-		resources: s.published.watched(), roots: map[splitter.Ref]watch.Object{},
+		published: published, givenUp: givenUp,
+		resources: published.watched(), roots: map[splitter.Ref]watch.Object{},
 		objects: map[splitter.Ref]*unstructured.Unstructured{},
 		items:   map[splitter.Ref]item{}, leaves: map[splitter.Ref]map[string]*unstructured.Unstructured{},
 		pending: map[item]watch.Object{},
@@ -63,17 +100,15 @@ func (s *Scheduler) look(ns item) *scene {
 		present: map[string]map[string]*unstructured.Unstructured{},
 		goals:   map[string][]string{}, complete: map[string]bool{},
 	}
-	for _, c := range s.clusters {
+	for _, c := range clusters {
 		sc.clusters = append(sc.clusters, c.Name)
 	}
-	for _, endpoint := range s.endpoints {
-		sc.complete[strings.TrimRight(endpoint, "/")] = s.set.CompleteFor([]string{endpoint}, sc.resources)
-	}
-	for _, r := range sc.resources {
-		for _, o := range s.set.In(r, ns.Cluster, ns.Namespace) {
-			s.see(sc, r, o)
-		}
-	}
+	return sc
+}
+
+// addChosen adds as workloads the objects whose place a user has chosen. What they name, such as the pull secrets of a
+// ServiceAccount, is there, too.
+func (sc *scene) addChosen(last map[item]decided) {
 	for ref, o := range sc.objects {
 		if target, ok := splitter.ScaledBy(o); ok && o.GetDeletionTimestamp() == nil {
 			sc.scaled[target] = true
@@ -81,19 +116,17 @@ func (s *Scheduler) look(ns item) *scene {
 		if splitter.Follows(ref.GroupResource, o) || o.GetDeletionTimestamp() != nil {
 			continue
 		}
-		// A user has chosen where it is. What it names, such as the pull secrets of a ServiceAccount, is there, too.
-		on := slices.AppendSeq(slices.Clone(s.decided[sc.items[ref]].clusters), maps.Keys(sc.leaves[ref]))
+		on := slices.AppendSeq(slices.Clone(last[sc.items[ref]].clusters), maps.Keys(sc.leaves[ref]))
 		sc.workloads = append(sc.workloads, splitter.Placed{Ref: ref, Object: o, Clusters: on})
 	}
-	return sc
 }
 
-// see adds an object to a scene, unless its cluster is given up, see usedOf. The scheduler is locked.
-func (s *Scheduler) see(sc *scene, r schema.GroupVersionResource, o watch.Object) {
-	gr, i := r.GroupResource(), item{r, watch.KeyOf(o.Unstructured)}
+// add adds an object to a scene, unless its cluster is given up. Last has the last decisions.
+func (sc *scene) add(i item, o watch.Object, last map[item]decided) {
+	gr := i.GroupResource()
 	ref := splitter.Ref{GroupResource: gr, Name: o.GetName()}
 	cluster := o.GetLabels()[api.LabelCluster]
-	if s.givenUp[cluster] {
+	if sc.givenUp[cluster] {
 		return
 	}
 	root := splitter.Ref{GroupResource: gr, Name: o.GetAnnotations()[api.AnnotationName]}
@@ -101,13 +134,13 @@ func (s *Scheduler) see(sc *scene, r schema.GroupVersionResource, o watch.Object
 		root = ref // a user has created it
 	}
 	switch {
-	case splitter.CanFollow(gr) && s.published.removed(r):
+	case splitter.CanFollow(gr) && sc.published.removed(i.GroupVersionResource):
 	case splitter.CanFollow(gr) && cluster != "":
 		if sc.leaves[root] == nil {
 			sc.leaves[root] = map[string]*unstructured.Unstructured{}
 		}
 		sc.leaves[root][cluster] = o.Unstructured
-		sc.saw(root, cluster, o.Unstructured)
+		sc.addLeaf(root, cluster, o.Unstructured)
 	case splitter.CanFollow(gr):
 		sc.objects[ref], sc.items[ref] = o.Unstructured, i
 		if splitter.Follows(gr, o.Unstructured) && o.GetDeletionTimestamp() == nil {
@@ -116,21 +149,20 @@ func (s *Scheduler) see(sc *scene, r schema.GroupVersionResource, o watch.Object
 	case cluster != "":
 		sc.workloads = append(sc.workloads,
 			splitter.Placed{Ref: root, Object: o.Unstructured, Clusters: []string{cluster}})
-		sc.saw(root, cluster, o.Unstructured)
+		sc.addLeaf(root, cluster, o.Unstructured)
 	case o.GetDeletionTimestamp() == nil:
-		d, known := s.decided[i]
+		d, known := last[i]
 		sc.goals[ref.String()] = d.clusters
 		sc.workloads = append(sc.workloads, splitter.Placed{Ref: ref, Object: o.Unstructured, Clusters: d.clusters})
 		sc.pending[i] = o
-		sc.waiting[i] = s.gated[i]
 		if known {
 			sc.decided[splitter.TargetOf(ref, o.Unstructured)] = d
 		}
 	}
 }
 
-// saw records the leaf of a root.
-func (sc *scene) saw(root splitter.Ref, cluster string, leaf *unstructured.Unstructured) {
+// addLeaf records the leaf of a root.
+func (sc *scene) addLeaf(root splitter.Ref, cluster string, leaf *unstructured.Unstructured) {
 	name := root.String()
 	if sc.present[name] == nil {
 		sc.present[name] = map[string]*unstructured.Unstructured{}

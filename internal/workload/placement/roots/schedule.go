@@ -38,9 +38,9 @@ type subject struct {
 	scaled, freed, recorded bool
 	// leaving are the clusters that a workload with an autoscaler leaves, see leave.
 	leaving []string
-	// replaced are its replicas when it began to leave, if the root does not show them yet.
-	replaced int64
-	now      time.Time
+	// moved are the moves, including the ones of the present decision. None: it moves nothing.
+	moved moves
+	now   time.Time
 }
 
 // schedule makes the leaves and the status of a root what they should be. It returns when to look again, or zero.
@@ -72,11 +72,21 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	if changed, err := s.write(ctx, i, root, changes); changed || err != nil {
-		return again, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
+	changed, err := s.write(ctx, i, root, changes)
+	if changed {
+		s.countMoves(sub)
 	}
-	done := d.Done(sub.previous)
-	scheduled := sub.refusal.condition(waits.condition(condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now)))
+	refused := refusedBy(err)
+	again = refused.retry(again)
+	if err != nil && !refused.exists() {
+		return 0, err
+	}
+	if changed {
+		return again, nil // the leaves come back with the watch, and the status follows: it does not delay others that wait
+	}
+	done := d.Done(sub.previous) && !refused.exists()
+	scheduled := refused.condition(sub.refusal.condition(waits.condition(
+		condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now))))
 	if err := s.writeStatus(ctx, sub, d, done, scheduled); err != nil {
 		return 0, err
 	}
@@ -200,20 +210,18 @@ func changesOf(sub *subject, d schedule.Decision) (splitter.Changes, error) {
 // others take. If it affects what the workload needs, that is written to the clusters at the same time. A mistake in an
 // annotation must not move anything that runs.
 func (s *Scheduler) decide(sub *subject) schedule.Decision {
+	neighbours := s.neighbours(sub.item, sub.workload.Hints)
 	s.deciding.Lock()
 	defer s.deciding.Unlock()
 	s.mu.Lock()
 	last := s.decided[sub.item]
-	s.near(sub.item, &sub.workload)
+	s.near(neighbours, &sub.workload)
 	s.mu.Unlock()
-	if own := movesOf(sub.root.Unstructured); own.from.After(last.moved.from) {
-		last.moved = own
-		last.written = own // of another controller
+	if last.uid != sub.root.GetUID() {
+		last.moved = movesOf(sub.root.Unstructured).now(sub.now) // of the previous controller
 	}
-	last.expect(sub)
 	candidates := s.candidates(sub.item, sub.workload, sub.clusters, sub.previous, sub.now)
-	next := decided{moved: last.moved, written: last.written, stuck: stuckSince(last.stuck, sub, candidates),
-		at: sub.now, uid: sub.root.GetUID()}
+	next := decided{moved: last.moved, stuck: stuckSince(last.stuck, sub, candidates), uid: sub.root.GetUID()}
 	for cluster, since := range next.stuck {
 		if share := sub.previous[cluster]; sub.now.Sub(since) >= stuckAfter {
 			share.Stuck = share.Replicas - share.Available
@@ -223,13 +231,10 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 	d := s.assign(sub, candidates, last.moved)
 	next.placed = len(d.Next) > 0 || s.hasLeaf(sub.item, sub.root.Unstructured, sub.leaves)
 	next.shares = sharesOf(d)
-	next.removed = removedBy(d, sub.previous)
 	next.replicas = dividedBy(sub.workload, d)
-	if next.leaving = sub.leaving; len(sub.leaving) > 0 {
-		next.replaced = sub.workload.Replicas
-	}
-	if n := min(d.Moved, changedReplicas(next.shares, last.shares, sub.previous)); n > 0 {
-		next.moved = last.moved.add(n, sub.now)
+	next.leaving = sub.leaving
+	if d.Moved > 0 {
+		sub.moved = last.moved.add(d.Moved, sub.now)
 	}
 	s.reserved.record(sub.item, sub.workload.Requests, d, sub.previous, sub.leaves, sub.now)
 	next.clusters = slices.Sorted(maps.Keys(d.Next))
@@ -262,36 +267,6 @@ func (s *Scheduler) assign(sub *subject, candidates []schedule.Cluster, moved mo
 	return d
 }
 
-// expectFor is how long the leaves of the last decision are expected with the watch.
-const expectFor = 5 * time.Second
-
-// expect sets the shares of the last decision that the watch has not shown yet: a decision that does not know them
-// would revert them. The share of a cluster that is given up or gone is not expected, nor is a share that waits: there
-// is nothing to keep.
-func (last decided) expect(sub *subject) {
-	if age := sub.now.Sub(last.at); last.uid != sub.root.GetUID() || age < 0 || age >= expectFor {
-		return
-	}
-	sub.replaced = last.replaced
-	for _, c := range sub.clusters {
-		n, decided := last.shares[c.Name]
-		if sub.freed {
-			break // the last decision did not know what the autoscaler has made of it
-		}
-		decided = decided && !slices.Contains(last.held, c.Name)
-		if share := sub.previous[c.Name]; decided && !share.Ending && share.Replicas != n {
-			share.Replicas = n
-			sub.previous[c.Name] = share
-		}
-	}
-	for _, name := range last.removed {
-		if share, has := sub.previous[name]; has {
-			share.Ending = true
-			sub.previous[name] = share
-		}
-	}
-}
-
 // dividedBy returns the replicas of the next step by cluster, or nil if they are not divided.
 func dividedBy(w schedule.Workload, d schedule.Decision) map[string]int64 {
 	if w.Hints.Spread != schedule.Divide {
@@ -307,32 +282,6 @@ func sharesOf(d schedule.Decision) map[string]int64 {
 		out[name] = share.Replicas
 	}
 	return out
-}
-
-// removedBy returns the clusters whose leaf goes.
-func removedBy(d schedule.Decision, previous map[string]schedule.Share) (out []string) {
-	for _, name := range slices.Sorted(maps.Keys(previous)) {
-		if _, stays := d.Next[name]; !stays {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
-// changedReplicas returns how many replicas a decision starts or stops that the last one did not: its leaves may not
-// have been seen yet.
-func changedReplicas(next, last map[string]int64, previous map[string]schedule.Share) int64 {
-	started, stopped := int64(0), int64(0)
-	for name, n := range next {
-		is := previous[name].Replicas
-		then, decided := last[name]
-		if !decided {
-			then = is
-		}
-		started += max(0, n-max(is, then))
-		stopped += max(0, min(is, then)-n)
-	}
-	return max(started, stopped)
 }
 
 // staying returns the shares as they are.

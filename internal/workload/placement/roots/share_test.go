@@ -97,6 +97,25 @@ spec: {replicas: 50}`)
 	require.Equal(t, "c1=45 c2=5", s.leaves(), "no more in this minute")
 }
 
+// A user can write anything into the annotation. It is read once, after the controller has started.
+func TestAUserDoesNotUseUpTheMoves(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+	s.deploy(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: c1=1}}
+spec: {replicas: 4}`)
+	s.eventually(func() bool { return s.leaves() == "c1=4" }, "on one")
+	s.object(deployments, `{metadata: {name: web--c1, namespace: shop}, status: {availableReplicas: 4}}`)
+	s.running(4)
+	s.eventually(func() bool {
+		used := api.AnnotationMoves + `: "` + time.Now().UTC().Format(time.RFC3339) + `=999999999"`
+		s.deploy(`{metadata: {name: web, namespace: shop, annotations: {workloads.kcp.dev/weights: c2=1, ` + used + `}}}`)
+		return s.leaves() == "c1=4 c2=1"
+	}, "one moves")
+}
+
 // running waits until the controller has seen that replicas of web run: those that do not run move at once.
 func (s *scheduler) running(n int) {
 	s.Helper()

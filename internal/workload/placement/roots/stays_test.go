@@ -129,6 +129,61 @@ func TestOneInstanceAtATime(t *testing.T) {
 	}
 }
 
+// The Deployments are listed again, which takes long, and the cluster is cordoned meanwhile. The leaf that was written
+// is known, however long ago that was.
+func TestAWorkloadDoesNotStartTwiceWhileItIsListedAgain(t *testing.T) {
+	for name, text := range map[string]string{
+		"single":   strings.Replace(web, "namespace: shop", "namespace: shop, annotations: {workloads.kcp.dev/spread: Single}", 1),
+		"recreate": strings.Replace(web, "replicas: 4", "replicas: 4, strategy: {type: Recreate}", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.clusters()
+			s.deploy(text)
+			s.eventually(func() bool { return strings.Contains(s.scheduled(), "there are no clusters") }, "seen")
+			s.Blind(deployments) // until the test ends
+			s.clusters(cluster("c1", true, 0))
+			s.eventually(func() bool { return s.on(deployments, "web") == "c1" }, "it starts")
+			s.ahead.Store(int64(time.Minute))
+			cordoned := cluster("c1", true, 0)
+			cordoned.Spec.Unschedulable = true
+			s.clusters(cordoned, cluster("c2", true, 0))
+			s.eventually(func() bool {
+				placed := s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationPlacement]
+				return strings.Contains(placed, "c1") || s.on(deployments, "web") != "c1"
+			}, "decided again")
+			require.Equal(t, "c1", s.on(deployments, "web"))
+		})
+	}
+}
+
+// A leaf that kcp refuses is a problem of the user, who learns the reason.
+func TestALeafThatKCPRefuses(t *testing.T) {
+	for code, kind := range map[int]string{http.StatusForbidden: "quota", http.StatusRequestEntityTooLarge: "size"} {
+		t.Run(kind, func(t *testing.T) {
+			s := start(t)
+			s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop}, data: {a: b}}`)
+			s.Refuse(func(r *http.Request) (int, string) {
+				if r.Method == http.MethodPatch && (strings.HasSuffix(r.URL.Path, "/web--c1") || strings.HasSuffix(r.URL.Path, "/files--c2")) {
+					return code, "the " + kind + " is exceeded"
+				}
+				return 0, ""
+			})
+			s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
+			s.deploy(shop)
+			s.eventually(func() bool { return s.scheduled() == "False LeafRefused: kcp refuses a leaf: the "+kind+" is exceeded" }, "the workload")
+			require.Equal(t, "c2", s.on(deployments, "web"), "the other leaf is written")
+			s.eventually(func() bool {
+				return s.Get("1a", configMaps, "shop", "files").GetAnnotations()[api.AnnotationScheduleError] ==
+					"LeafRefused: kcp refuses a leaf: the "+kind+" is exceeded"
+			}, "what it needs")
+			s.Refuse(nil)
+			s.deploy(`{metadata: {name: web, namespace: shop, labels: {changed: "true"}}}`)
+			s.eventually(func() bool { return s.on(deployments, "web") == "c1 c2" && s.on(configMaps, "files") == "c1 c2" }, "written")
+		})
+	}
+}
+
 // A cluster is given up while its syncer still runs: the syncer sees no deletion, so that nothing is removed in the
 // cluster.
 func TestAbandonedLeavesAreNotSeenAsDeleted(t *testing.T) {

@@ -96,21 +96,17 @@ type decided struct {
 	seen string
 	// replicas are the replicas of the next step, if they are divided.
 	replicas map[string]int64
-	// leaving are the clusters that a workload with an autoscaler leaves, and replaced its replicas when that began.
-	leaving  []string
-	replaced int64
-	// shares are the replicas by cluster, decided at a time for a root with a UID. The leaves that are watched can be
-	// older.
+	// leaving are the clusters that a workload with an autoscaler leaves.
+	leaving []string
+	// shares are the replicas by cluster, for a root with a UID.
 	shares map[string]int64
-	// removed are the clusters whose leaf was to go: the watch may not have shown its deletion yet. Held are those
-	// whose leaf was not written, because it waits for what protects its pods.
-	removed, held []string
+	// held are the clusters whose leaf was not written, because it waits for what protects its pods.
+	held []string
 	// placed means that the root has had leaves, see Limits.
 	placed bool
-	at     time.Time
 	uid    types.UID
-	// moved are the last moves, and written those that the root has: the one that is watched can be older.
-	moved, written moves
+	// moved are the last moves.
+	moved moves
 	// stuck has since when replicas have not been available, by cluster.
 	stuck map[string]time.Time
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,7 +22,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// write applies and deletes leaves. It reports whether that changes anything: then they come back with the watch.
+// write applies and deletes leaves. It reports whether that changes anything, also with an error: then they come back
+// with the watch.
 func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
 	changes splitter.Changes) (changed bool, _ error) {
 	r, err := s.set.Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
@@ -37,18 +39,22 @@ func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
 			return false, err
 		}
 	}
+	var errs []error // a leaf that kcp refuses does not delay the others
 	for _, leaf := range changes.Apply {
 		if is, ok := s.beside(i, leaf.GetName()); ok {
 			leaf.SetUID(is.GetUID()) // it is not created if kcp does not have it
 		}
-		if _, err := apply(ctx, client, i, leaf); err != nil {
-			return false, err
-		}
+		_, err := apply(ctx, client, i, leaf)
+		changed = changed || err == nil
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return changed, err
 	}
 	for _, leaf := range changes.Correct {
 		corrected, err := s.correct(ctx, client, i, leaf)
 		if err != nil {
-			return false, err
+			return changed, err
 		}
 		changed = changed || corrected
 	}
@@ -56,10 +62,28 @@ func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
 		uid := leaf.GetUID()
 		err := client.Delete(ctx, leaf.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
+			return changed, fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
 		}
+		changed = true
 	}
-	return changed || len(changes.Apply)+len(changes.Delete) > 0, nil
+	return changed, nil
+}
+
+// refusedInterval is the time until a leaf is written again that kcp refuses: a quota can be raised, or a policy changed.
+const refusedInterval = time.Minute
+
+// refusedBy returns the refusal of a leaf by kcp. Only a change of the root, or of something else in kcp, helps.
+func refusedBy(err error) (r refusal) {
+	status := apierrors.APIStatus(nil)
+	if !errors.As(err, &status) {
+		return r
+	}
+	message := status.Status().Message
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsRequestEntityTooLargeError(err) || strings.Contains(message, "etcdserver: request is too large") {
+		return refusal{reason: api.ReasonLeafRefused, message: "kcp refuses a leaf: " + message}
+	}
+	return r
 }
 
 // beside returns an object beside a root, if the watch shows it.
@@ -93,7 +117,7 @@ func apply(ctx context.Context, client dynamic.ResourceInterface, i item,
 }
 
 // correct applies a leaf that another client has changed, and reports whether that changes it. It tries each version of
-// the leaf once: what kcp itself changes or drops cannot be corrected.
+// the leaf once: what kcp itself changes or drops, such as with a webhook, cannot be corrected.
 func (s *Scheduler) correct(ctx context.Context, client dynamic.ResourceInterface, i item,
 	leaf *unstructured.Unstructured) (bool, error) {
 	at := i
@@ -125,25 +149,22 @@ func (s *Scheduler) correct(ctx context.Context, client dynamic.ResourceInterfac
 	return live.GetResourceVersion() != is.GetResourceVersion(), nil
 }
 
-// writeMoves records how many replicas of a root have moved, before they do.
+// writeMoves records how many replicas of a root move, before they do.
 func (s *Scheduler) writeMoves(ctx context.Context, sub *subject) error {
-	s.mu.Lock()
-	last := s.decided[sub.item]
-	s.mu.Unlock()
-	if last.moved.n == 0 || last.moved == last.written {
+	if sub.moved.n == 0 {
 		return nil
 	}
-	moves := map[string]any{api.AnnotationMoves: last.moved.String()}
-	if err := s.patchRoot(ctx, sub, annotated(moves)); err != nil {
-		return err
-	}
+	return s.patchRoot(ctx, sub, annotated(map[string]any{api.AnnotationMoves: sub.moved.String()}))
+}
+
+// countMoves counts the moves of a decision whose leaves are written.
+func (s *Scheduler) countMoves(sub *subject) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if now, ok := s.decided[sub.item]; ok {
-		now.written = last.moved
-		s.decided[sub.item] = now
+	if d, ok := s.decided[sub.item]; ok && sub.moved.n > 0 {
+		d.moved = sub.moved
+		s.decided[sub.item] = d
 	}
-	return nil
 }
 
 // patchRoot patches a root, and keeps what it is then.
@@ -208,8 +229,6 @@ func (s *Scheduler) writeStatus(ctx context.Context, sub *subject, d schedule.De
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
 		return nil // the API has no status, or one without conditions
-	case apierrors.IsConflict(err):
-		return errors.Join(api.ErrOutdated, err)
 	case err == nil && s.dropped.Learn(gk, i.Cluster, changes, sub.root.Unstructured, now):
 		s.queue.Add(i) // an annotation has the reason instead
 	}

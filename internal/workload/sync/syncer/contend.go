@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -234,7 +235,7 @@ func (s *syncer) retrying(ctx context.Context, i item, leaf watch.Object, cause 
 	defer cancel()
 	message := fmt.Sprintf("%v. It is tried again, at least every %s", cause, lastRetry)
 	err := s.writeStatus(ctx, i, leaf, s.present(i, leaf), outcome{api.ReasonRetrying, message})
-	if errors.Is(err, api.ErrOutdated) {
+	if apierrors.IsConflict(err) {
 		s.contention.untell(i) // the next attempt reports it
 		return cause
 	}

@@ -257,8 +257,6 @@ func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 	}
 	live, err := s.patch(ctx, i, leaf, patch, "status")
 	switch {
-	case apierrors.IsConflict(err):
-		return errors.Join(api.ErrOutdated, err)
 	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
 		// The API has no status, or its conditions are of another type.
 		_, err = s.annotate(ctx, i, leaf, o)
@@ -301,9 +299,6 @@ func (s *syncer) setFinalizers(ctx context.Context, i item, leaf watch.Object, a
 	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
 		"finalizers": all, "resourceVersion": leaf.GetResourceVersion(), "uid": string(leaf.GetUID()),
 	}})
-	if apierrors.IsConflict(err) {
-		return errors.Join(api.ErrOutdated, err)
-	}
 	return err
 }
 

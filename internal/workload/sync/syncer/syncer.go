@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -36,6 +37,8 @@ const (
 	// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a
 	// policy changed.
 	refusedInterval = time.Minute
+	// quietConflicts is how many retries after a conflict are not logged.
+	quietConflicts = 4
 )
 
 // Options are the two sides of a syncer.
@@ -378,11 +381,12 @@ func (s *syncer) work(ctx context.Context) {
 		case err == nil || ctx.Err() != nil:
 			s.latency.done(i)
 			s.queue.Forget(i)
-		case errors.Is(err, api.ErrOutdated): // not a failure: it is neither counted nor logged
-			s.queue.AddAfter(i, api.OutdatedRetry)
 		default:
-			klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key,
-				"retries", s.queue.NumRequeues(i))
+			// After a conflict, the watch brings what another client has written.
+			if retries := s.queue.NumRequeues(i); !apierrors.IsConflict(err) || retries >= quietConflicts {
+				klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key,
+					"retries", retries)
+			}
 			s.queue.AddRateLimited(i)
 		}
 		s.queue.Done(i)

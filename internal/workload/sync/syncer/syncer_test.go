@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -326,7 +327,7 @@ func TestAStatusIsForTheVersionThatWasRead(t *testing.T) {
 	}
 	old := object("web", 5, 3)
 	current := object("web", 4, 3)
-	require.ErrorIs(t, write(old), api.ErrOutdated)
+	require.True(t, apierrors.IsConflict(write(old)))
 	require.Equal(t, "4 3", counts())
 	require.NoError(t, write(current))
 	require.Equal(t, "5 4", counts())

@@ -126,7 +126,8 @@ func (s *Set) partial(r schema.GroupVersionResource) bool {
 }
 
 // Resource returns a client for a resource in one logical cluster, at the endpoint that serves the object. An empty
-// cluster means a plain API server.
+// cluster means a plain API server. If the set has this resource of the endpoint, it shows what is written and deleted
+// with the client before its watch does.
 func (s *Set) Resource(endpoint, cluster string,
 	r schema.GroupVersionResource) (dynamic.NamespaceableResourceInterface, error) {
 	path := ""
@@ -137,7 +138,14 @@ func (s *Set) Resource(endpoint, cluster string,
 	if err != nil {
 		return nil, err
 	}
-	return d.Resource(r), nil
+	s.mu.RLock()
+	src := s.sources[Source{endpoint, r}]
+	s.mu.RUnlock()
+	if src == nil {
+		return d.Resource(r), nil
+	}
+	w := writer{ResourceInterface: d.Resource(r), source: src, selector: s.selector, cluster: cluster}
+	return namespaceable{w, d.Resource(r)}, nil
 }
 
 // Fetch returns a whole object: from memory, or, if the set has only its metadata, from the API server, which can have

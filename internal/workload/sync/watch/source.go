@@ -42,6 +42,10 @@ type source struct {
 	// stale reports whether the watch has failed: objects come and go unseen until it is continued, or until the next
 	// list.
 	stale bool
+	// own are the writes that the source has not shown yet, see own, and shown is the last resourceVersion that it has
+	// shown. writes is the number of writes, and began what it was when the last list began.
+	own                  map[Key]own
+	shown, writes, began uint64
 }
 
 // start starts a source. The set is locked.
@@ -49,7 +53,8 @@ func (s *Set) start(at Source, reads lister) *source {
 	// client-go would log each failure that State reports.
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
-	src := &source{Source: at, set: s, cancel: cancel, done: make(chan struct{}), objects: store{}}
+	src := &source{Source: at, set: s, cancel: cancel, done: make(chan struct{}), objects: store{},
+		own: map[Key]own{}}
 	r := cache.NewReflectorWithOptions(src.listWatch(reads), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
 		Logger:          &quiet,
 		Name:            at.Endpoint,
@@ -78,6 +83,11 @@ func (s *source) listWatch(reads lister) cache.ListerWatcher {
 	return plainList{&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			restrict(&o)
+			if o.Continue == "" {
+				s.mu.Lock()
+				s.began = s.writes
+				s.mu.Unlock()
+			}
 			o.ResourceVersion = "" // else an API server answers from its cache, without pages
 			list, err := reads.list(ctx, o)
 			s.result(ctx, err)
@@ -227,6 +237,7 @@ func (s *source) forget() []Key {
 	s.mu.Lock()
 	s.set.counts.all(s.Resource, s.objects, -1)
 	s.objects = store{}
+	clear(s.own)
 	s.mu.Unlock()
 	return all
 }
@@ -239,8 +250,9 @@ func (s *source) Add(o any) error {
 	}
 	k, h := KeyOf(u), s.set.hold(u)
 	s.mu.Lock()
-	s.set.counts.replace(s.Resource, k, s.objects.get(k), h)
-	s.objects.set(k, h)
+	if h, ok := s.shows(k, u, h); ok {
+		s.put(k, h)
+	}
 	s.mu.Unlock()
 	s.set.o.Changed(s.Resource, k)
 	return nil
@@ -257,15 +269,17 @@ func (s *source) Delete(o any) error {
 	}
 	k := KeyOf(u)
 	s.mu.Lock()
-	s.set.counts.replace(s.Resource, k, s.objects.get(k), held{})
-	s.objects.delete(k)
+	if _, ok := s.shows(k, u, held{}); ok {
+		delete(s.own, k)
+		s.put(k, held{})
+	}
 	s.mu.Unlock()
 	s.set.o.Changed(s.Resource, k)
 	return nil
 }
 
 // Replace implements cache.ReflectorStore. Only differences are reported.
-func (s *source) Replace(list []any, _ string) error {
+func (s *source) Replace(list []any, resourceVersion string) error {
 	next := store{}
 	for _, o := range list {
 		if i, ok := o.(*item); ok {
@@ -275,12 +289,13 @@ func (s *source) Replace(list []any, _ string) error {
 	s.mu.Lock()
 	previous := s.objects
 	first := !s.listed
+	changed := s.merge(next, versionOf(resourceVersion))
 	s.objects = next
 	s.listed = true
 	s.stale = false
 	s.set.counts.all(s.Resource, next, 1)
 	s.set.counts.all(s.Resource, previous, -1)
-	var changed []Key // the store changes as soon as it is not locked any longer
+	// The keys are collected here, because the store changes after it is unlocked.
 	next.each(func(k Key, h held) {
 		if p := previous.get(k); !p.exists() || p.version != h.version {
 			changed = append(changed, k)

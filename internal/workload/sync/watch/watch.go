@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 )
@@ -108,6 +109,8 @@ type Set struct {
 	slimmer slimmer
 	table   *table
 	counts  *counts
+	// selector is Options.LabelSelector.
+	selector labels.Selector
 	// seed is the seed of the hashes of versions.
 	seed maphash.Seed
 
@@ -126,6 +129,10 @@ func New(ctx context.Context, o Options) (*Set, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", o.Config.Host, err)
 	}
+	selector, err := labels.Parse(o.LabelSelector)
+	if err != nil {
+		return nil, fmt.Errorf("label selector %q: %w", o.LabelSelector, err)
+	}
 	if o.Changed == nil {
 		o.Changed = func(schema.GroupVersionResource, Key) {}
 	}
@@ -138,7 +145,7 @@ func New(ctx context.Context, o Options) (*Set, error) {
 	shared := &table{}
 	return &Set{
 		o: o, http: hc, ctx: ctx, slimmer: slimmer{o.Keep, shared}, table: shared, counts: newCounts(),
-		seed:    maphash.MakeSeed(),
+		seed: maphash.MakeSeed(), selector: selector,
 		sources: map[Source]*source{}, byResource: map[schema.GroupVersionResource][]*source{},
 	}, nil
 }
