@@ -23,14 +23,9 @@ var ofWorkloads = []defect{
 		rules: "stopped",
 	},
 	{
-		name: "orphans have no hour", file: "internal/workload/sync/syncer/orphan.go",
-		old: "orphanGrace = time.Hour", new: "orphanGrace = 15 * time.Second",
-		rules: "stopped",
-	},
-	{
-		name: "volumes without a leaf go after the hour", file: "internal/workload/sync/syncer/brake.go",
-		old: "case keepsData(o.GroupVersionResource):", new: "case keepsData(o.GroupVersionResource) && !over:",
-		rules: "data", steps: restored,
+		name: "orphans go without a release", file: "internal/workload/sync/syncer/orphan.go",
+		old: "if len(found) > 0 && release == tokenOf(found) {", new: "if len(found) > 0 {",
+		rules: "stopped,data", steps: restored,
 	},
 	{
 		name: "a ConfigMap of running pods goes", file: "internal/workload/placement/roots/scene.go",

@@ -132,8 +132,8 @@ const (
 	// AnnotationSetup is the ID of the setup in physical clusters. The controller writes it, so that all syncers use
 	// the same one.
 	AnnotationSetup = Group + "/setup-id"
-	// AnnotationRemoveOrphans releases objects of the physical cluster that have no object in kcp and that the syncer
-	// keeps. Its value is in the message of the condition TooManyOrphans, and stands for exactly these objects.
+	// AnnotationRemoveOrphans releases objects of the physical cluster that have no object in kcp. Its value is in the
+	// message of the condition Ready with the reason Orphans, and stands for exactly these objects.
 	AnnotationRemoveOrphans = Group + "/remove-orphans"
 	// AnnotationAcceptSchema has APIs, as RESOURCE.GROUP separated by commas, whose published schema becomes narrower
 	// if this cluster's is, so that it can serve them. Fields that the narrower schema does not have are lost in all
@@ -196,8 +196,7 @@ const (
 	ReasonDraining           = "Draining"
 	ReasonDrained            = "Drained"
 	ReasonRemoving           = "Removing"
-	ReasonTooManyOrphans     = "TooManyOrphans"
-	ReasonOrphans            = "Orphans"         // objects without an object in kcp, before they are removed
+	ReasonOrphans            = "Orphans"         // objects without an object in kcp
 	ReasonClusterReplaced    = "ClusterReplaced" // another physical cluster than ClusterStatus.UID
 	ReasonOtherSetup         = "OtherSetup"      // the cluster has objects of these workspaces under another ID of the setup
 

@@ -44,8 +44,7 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 	case ending:
 		return s.end(ctx, i, leaf)
 	case !ok:
-		// An object without a leaf is an orphan, with the care that sweep takes. A leaf that is deleted goes through
-		// remove.
+		// An object without a leaf is an orphan, which sweep shows. A leaf that is deleted goes through remove.
 		s.mu.Lock()
 		delete(s.applied, i)
 		s.mu.Unlock()
@@ -120,11 +119,6 @@ func (s *syncer) apply(ctx context.Context, i item,
 		}
 		if found != nil && splitter.KeepReplicas(leaf, desired, found) {
 			version, hash = found.GetResourceVersion(), hashOf(desired)
-		}
-	}
-	if known {
-		if err := s.adopt(ctx, i, live.Unstructured); err != nil {
-			return nil, err
 		}
 	}
 	desired.SetResourceVersion(version)

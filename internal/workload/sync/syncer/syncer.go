@@ -96,8 +96,9 @@ type syncer struct {
 	endingResources []schema.GroupVersionResource
 	// applied is what was last applied, by item.
 	applied map[item]applied
-	// orphans is why orphans are kept, and found what is removed later.
-	orphans, found string
+	// orphans is the number of orphans, and orphanMessage how a user removes them.
+	orphans       int
+	orphanMessage string
 	// spaces are the namespaces of logical clusters, by namespace of the physical cluster.
 	spaces map[string]space
 	// recorded is the UID that the physical cluster should have, and physicalUID the one that it has. Empty: not known.
@@ -113,21 +114,13 @@ type syncer struct {
 	// guards confine the namespaces, and contention has the objects that other clients change.
 	guards     guards
 	contention contention
-
-	// sightings are how long orphans have been seen, and released the UIDs of those that a user has released. Only
-	// sweep uses them.
-	sightings map[types.UID]sighting
-	released  map[types.UID]bool
-	// adopted are the UIDs of objects that a leaf was applied to since the last sweep.
-	adopted map[types.UID]bool
 }
 
 // newSyncer returns a syncer that is not connected.
 func newSyncer(o Options) *syncer {
 	return &syncer{
 		Options: o, applied: map[item]applied{}, queue: newQueue(o.Workers), latency: newLatency(),
-		spaces: map[string]space{}, sightings: map[types.UID]sighting{}, released: map[types.UID]bool{},
-		adopted: map[types.UID]bool{},
+		spaces: map[string]space{},
 	}
 }
 
