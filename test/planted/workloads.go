@@ -34,7 +34,7 @@ var ofWorkloads = []defect{
 	},
 	{
 		name: "pods do not wait for what protects them", file: "internal/workload/placement/roots/protect.go",
-		old: "if len(fresh) == 0 || splitter", new: "if len(fresh) >= 0 || splitter",
+		old: "if !first || splitter", new: "if first || splitter",
 		rules: "protected",
 	},
 	{

@@ -34,10 +34,6 @@ const (
 // replicas with which the cluster creates the object. Nothing corrects them there, unless they are zero.
 const AnnotationScaled = Group + "/scaled"
 
-// AnnotationSynced, on a leaf without a status that has to be in its cluster before pods are, is the generation of the
-// leaf that the cluster has. The syncer writes it after it has applied the leaf. See kinds.IsFirst.
-const AnnotationSynced = Group + "/synced"
-
 // AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.
 const AnnotationSyncError = Group + "/sync-error"
 
@@ -225,7 +221,7 @@ const (
 	ReasonSpreadNotSet      = "SpreadNotSet"   // the kind is not in the table of kinds, and the object has no annotation
 	ReasonTooManyObjects    = "TooManyObjects" // the workspace has as many scheduled objects as it may have
 	ReasonTooLarge          = "TooLarge"       // its objects, or this one, are larger than they may be
-	ReasonUnprotected       = "Unprotected"    // what protects the pods is not in the cluster yet
+	ReasonUnprotected       = "Unprotected"    // the cluster refuses what protects the pods
 	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object repeatedly
 	ReasonRetrying          = "Retrying"       // the physical cluster fails to answer
 	ReasonNotAllowed        = "NotAllowed"     // by the tenancy of the Cluster

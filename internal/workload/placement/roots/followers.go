@@ -33,25 +33,30 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 	needs := splitter.FindNeeds(sc.workloads, sc.objects)
 	var problems []error
 	for _, ref := range slices.SortedFunc(maps.Keys(sc.roots), func(a, b splitter.Ref) int { return cmp.Compare(a.String(), b.String()) }) {
-		complete := sc.complete[sc.roots[ref].Endpoint]
-		if !complete {
+		if !sc.complete[sc.roots[ref].Endpoint] {
 			again = incompleteInterval
 		}
-		shares, known := sc.divided(ref, sc.wanted(ref, needs[ref], complete))
-		if !known {
-			continue // it is looked at again after the decision about what it scales
-		}
-		if err := s.place(ctx, sc, ref, shares, complete); err != nil {
+		if err := s.placeNeeded(ctx, sc, ref, needs[ref]); err != nil {
 			problems = append(problems, err)
 		}
 	}
 	for i, root := range sc.pending {
 		open := wants(root.Unstructured, s.hintsOf(i)) || stale(root.Unstructured, s.lacks(i, root))
-		if open || sc.waited(i, root, needs) || sc.rescaled(i, root) {
+		if open || sc.rescaled(i, root) {
 			s.queue.Add(i)
 		}
 	}
 	return again, errors.Join(problems...)
+}
+
+// placeNeeded writes the leaves of a root where workloads need it.
+func (s *Scheduler) placeNeeded(ctx context.Context, sc *scene, ref splitter.Ref, needed map[string][]string) error {
+	complete := sc.complete[sc.roots[ref].Endpoint]
+	shares, known := sc.divided(ref, sc.wanted(ref, needed, complete))
+	if !known {
+		return nil // it is looked at again after the decision about what it scales
+	}
+	return s.place(ctx, sc, ref, shares, complete)
 }
 
 // place writes the leaves of a root, and where they are. Leaves are deleted only if everything could be listed.

@@ -29,8 +29,6 @@ type scene struct {
 	// pending are the roots of workloads, and decided what was decided about them.
 	pending map[item]watch.Object
 	decided map[splitter.Target]decided
-	// waiting are the roots with a leaf that is not written yet.
-	waiting map[item]bool
 	// scaled are the workloads that an autoscaler scales.
 	scaled map[splitter.Target]bool
 	// present has the leaves of each workload, also those that are being deleted, by the text of its Ref and by
@@ -59,7 +57,7 @@ func (s *Scheduler) look(ns item) *scene {
 		objects: map[splitter.Ref]*unstructured.Unstructured{},
 		items:   map[splitter.Ref]item{}, leaves: map[splitter.Ref]map[string]*unstructured.Unstructured{},
 		pending: map[item]watch.Object{},
-		decided: map[splitter.Target]decided{}, waiting: map[item]bool{}, scaled: map[splitter.Target]bool{},
+		decided: map[splitter.Target]decided{}, scaled: map[splitter.Target]bool{},
 		present: map[string]map[string]*unstructured.Unstructured{},
 		goals:   map[string][]string{}, complete: map[string]bool{},
 	}
@@ -122,7 +120,6 @@ func (s *Scheduler) see(sc *scene, r schema.GroupVersionResource, o watch.Object
 		sc.goals[ref.String()] = d.clusters
 		sc.workloads = append(sc.workloads, splitter.Placed{Ref: ref, Object: o.Unstructured, Clusters: d.clusters})
 		sc.pending[i] = o
-		sc.waiting[i] = s.gated[i]
 		if known {
 			sc.decided[splitter.TargetOf(ref, o.Unstructured)] = d
 		}

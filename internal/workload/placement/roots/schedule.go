@@ -68,19 +68,18 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if err := errors.Join(s.writeMoves(ctx, sub), s.writeGoal(ctx, sub, d)); err != nil {
 		return 0, err
 	}
-	waits, again, err := s.protect(ctx, i, root, &changes, sub.leaves)
-	if err != nil {
-		return 0, err
+	if again, err := s.protect(ctx, i, changes, sub.leaves); again > 0 || err != nil {
+		return again, err
 	}
 	if changed, err := s.write(ctx, i, root, changes); changed || err != nil {
-		return again, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
+		return 0, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
 	}
 	done := d.Done(sub.previous)
-	scheduled := sub.refusal.condition(waits.condition(condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now)))
+	scheduled := sub.refusal.condition(condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now))
 	if err := s.writeStatus(ctx, sub, d, done, scheduled); err != nil {
 		return 0, err
 	}
-	return sooner(again, s.lookAgain(sub, done)), nil
+	return s.lookAgain(sub, done), nil
 }
 
 // subject returns a root with the state for its decision.
@@ -266,8 +265,7 @@ func (s *Scheduler) assign(sub *subject, candidates []schedule.Cluster, moved mo
 const expectFor = 5 * time.Second
 
 // expect sets the shares of the last decision that the watch has not shown yet: a decision that does not know them
-// would revert them. The share of a cluster that is given up or gone is not expected, nor is a share that waits: there
-// is nothing to keep.
+// would revert them. The share of a cluster that is given up or gone is not expected: there is nothing to keep.
 func (last decided) expect(sub *subject) {
 	if age := sub.now.Sub(last.at); last.uid != sub.root.GetUID() || age < 0 || age >= expectFor {
 		return
@@ -278,7 +276,6 @@ func (last decided) expect(sub *subject) {
 		if sub.freed {
 			break // the last decision did not know what the autoscaler has made of it
 		}
-		decided = decided && !slices.Contains(last.held, c.Name)
 		if share := sub.previous[c.Name]; decided && !share.Ending && share.Replicas != n {
 			share.Replicas = n
 			sub.previous[c.Name] = share
@@ -363,7 +360,6 @@ func (s *Scheduler) forget(i item) {
 	s.mu.Lock()
 	s.unlink(i)
 	delete(s.decided, i)
-	delete(s.gated, i)
 	s.mu.Unlock()
 	s.refuse(i, false)
 	s.queue.Add(namespace(i.Key)) // also for each of its leaves that is gone

@@ -102,9 +102,8 @@ type decided struct {
 	// shares are the replicas by cluster, decided at a time for a root with a UID. The leaves that are watched can be
 	// older.
 	shares map[string]int64
-	// removed are the clusters whose leaf was to go: the watch may not have shown its deletion yet. Held are those
-	// whose leaf was not written, because it waits for what protects its pods.
-	removed, held []string
+	// removed are the clusters whose leaf was to go: the watch may not have shown its deletion yet.
+	removed []string
 	// placed means that the root has had leaves, see Limits.
 	placed bool
 	at     time.Time

@@ -187,6 +187,7 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 			s.latency.saw(Down, item{r, k}, s.Now())
 			s.learn(k)
 			s.queue.Add(item{r, k})
+			s.addPods(r, k.Cluster, k.Namespace)
 		},
 	})
 	if err != nil {
@@ -331,6 +332,7 @@ func (s *syncer) changedBelow(r schema.GroupVersionResource, k watch.Key) {
 	for _, leaf := range s.leavesOf(r, k) {
 		s.latency.saw(Up, item{r, leaf}, s.Now())
 		s.queue.Add(item{r, leaf})
+		s.addPods(r, leaf.Cluster, leaf.Namespace)
 	}
 }
 
