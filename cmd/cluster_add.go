@@ -61,8 +61,8 @@ lists these fields and the objects that have them, and makes the schema narrower
 --narrow does.
 
 A cluster can have namespaces of workspaces of this setup already, for example because it was removed with --force.
-The command lists the workspaces, and asks. Objects of workspaces that still have them are adopted. Others are orphans: they
-are kept for an hour, and volumes until they are released.
+The command lists the workspaces, and asks. Objects of workspaces that still have them are adopted. Others are
+orphans: they remain until a user releases them.
 
 If the command is interrupted or the cluster does not become ready, the cluster stays in the file: run
 kcpctl up to continue.`,
@@ -185,8 +185,8 @@ func (o *clusterAddOptions) adopts(ctx context.Context, s *session) error {
 // adoption says what becomes of the namespaces of workspaces that a new cluster has already.
 func (t *tenants) adoption(c *tenantCluster) (out []string) {
 	if own := t.own(c); len(own) > 0 {
-		out = append(out, fmt.Sprintf("cluster %q already has %s of this setup. Objects of workspaces that still have them are adopted. "+
-			"Others are shown as orphans: they are kept for an hour, and volumes until they are released",
+		out = append(out, fmt.Sprintf("cluster %q already has %s of this setup. Objects of workspaces that still have "+
+			"them are adopted. Others are shown as orphans: they remain until a user releases them",
 			c.name, t.describe(own)))
 	}
 	others := t.others(c)

@@ -286,7 +286,7 @@ func TestClusterAddShowsWhatIsThere(t *testing.T) {
 		want    string
 	}{
 		"both": {"c1", true, `note: cluster "c1" already has 3 namespaces of workspaces 2b, root:team of this setup. Objects of workspaces that still have them are adopted. ` +
-			"Others are shown as orphans: they are kept for an hour, and volumes until they are released\n" +
+			"Others are shown as orphans: they remain until a user releases them\n" +
 			`note: cluster "c1" has 1 namespace of workspace root:team of the setup with the ID theirs, and not of this one. They stay as they are` + "\n"},
 		"nothing":    {"c2", true, ""},
 		"unreadable": {"c3", true, ""},

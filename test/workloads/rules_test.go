@@ -37,10 +37,6 @@ func ruleNames() (out []string) {
 	return out
 }
 
-// orphanGrace is how long an object of a cluster stays at least if its object in kcp is missing, but no user has
-// deleted it.
-const orphanGrace = time.Hour
-
 // model is what the rules know.
 type model struct {
 	// registered are the sites of the Clusters that there are.
@@ -51,8 +47,6 @@ type model struct {
 	objects map[string]*unstructured.Unstructured
 	// deleted and vanished are when objects of users were deleted, and when they went missing with a backup.
 	deleted, vanished map[string]time.Time
-	// bare are when leaves went missing that have not come back, by id.
-	bare map[string]time.Time
 	// touched and excused are what users have done to workloads that has not ended yet: excused may stop all pods.
 	// disturbed is what has happened elsewhere.
 	touched, excused map[string]string
@@ -110,7 +104,7 @@ func newModel() model {
 	return model{
 		registered: map[string]*site{}, objects: map[string]*unstructured.Unstructured{}, deleted: map[string]time.Time{}, vanished: map[string]time.Time{},
 		touched: map[string]string{}, excused: map[string]string{}, heartbeats: map[string]time.Time{}, counts: map[string]int{}, shown: map[string]int{}, writes: map[string]int{},
-		fewer: map[string]asked{}, bare: map[string]time.Time{},
+		fewer: map[string]asked{},
 	}
 }
 
@@ -265,10 +259,7 @@ func (w *world) podStops(p *pod, why string) {
 	case root == nil && w.excused[p.root] == "administrator" && strings.HasPrefix(why, scaled):
 		return // its administrator scales an orphan: nothing corrects it
 	case root == nil:
-		o := p.site.get(p.path, p.namespace, p.workload)
-		if since := w.vanished[p.root]; time.Since(since) < orphanGrace && !w.isBare(p.path, o) {
-			w.violate("stopped", "%s: %s, and no user has deleted it: it has been missing for %s", p, why, time.Since(since))
-		}
+		w.violate("stopped", "%s: %s, and no user has deleted it: it has been missing for %s", p, why, time.Since(w.vanished[p.root]))
 		return
 	case deleting(root), root.GetCreationTimestamp().After(p.created), text(root, "spec", "template", "metadata", "labels", "rev") != p.rev:
 		return
@@ -285,16 +276,6 @@ func (w *world) podStops(p *pod, why string) {
 	case w.disturbed == "" && w.touched[p.root] == "":
 		w.violate("moved", "%s: %s, though nothing has happened to it", p, why)
 	}
-}
-
-// isBare reports whether an object of a cluster has had no leaf for the time after which orphans are removed. The
-// object of the user can have been there meanwhile: in other clusters.
-func (w *world) isBare(path string, o *unstructured.Unstructured) bool {
-	if o == nil {
-		return false
-	}
-	since, ok := w.bare[leafOf(path, o)]
-	return ok && time.Since(since) >= orphanGrace
 }
 
 // available returns the number of other available pods of a workload. Those that were lost a short while ago count:

@@ -21,13 +21,9 @@ func (w *world) seeKCP(e event) {
 	before := w.objects[k]
 	if e.Type == "DELETED" {
 		delete(w.objects, k)
-		if !isRoot(e.Object) {
-			w.bare[k] = time.Now()
-		}
 	} else {
 		w.objects[k] = e.Object
 		delete(w.vanished, k)
-		delete(w.bare, k)
 	}
 	w.showLoop(k, before, w.objects[k])
 	switch {
@@ -114,19 +110,14 @@ func (w *world) reread() {
 			w.objects[k] = o
 			delete(w.vanished, k)
 			delete(w.deleted, k)
-			delete(w.bare, k)
 			if was := before[k]; isRoot(o) && (was == nil || encoded(was.Object["spec"]) != encoded(o.Object["spec"]) || encoded(was.GetAnnotations()) != encoded(o.GetAnnotations())) {
 				w.touched[k], w.excused[k] = "restored", "restored"
 			}
 		}
 	}
 	for k, o := range before {
-		switch {
-		case w.objects[k] != nil:
-		case isRoot(o):
+		if w.objects[k] == nil && isRoot(o) {
 			w.vanished[k] = time.Now()
-		default:
-			w.bare[k] = time.Now()
 		}
 	}
 }
@@ -162,7 +153,7 @@ func (w *world) seeGone(s *site, e event) {
 		w.seeClaimGone(s, e, root)
 		return
 	}
-	if root == "" || !w.stays(root) || w.leaving(s) || w.objects[root] == nil && w.isBare(e.Path, e.Object) {
+	if root == "" || !w.stays(root) || w.leaving(s) {
 		return
 	}
 	o := w.objects[root]
@@ -197,13 +188,13 @@ func isEarlier(o, root *unstructured.Unstructured) bool {
 	return err == nil && made.Before(root.GetCreationTimestamp().Time)
 }
 
-// stays reports whether an object of a user has to stay: it exists, or has only been missing for a short time.
+// stays reports whether an object of a user has to stay: it exists, or is missing though no user has deleted it.
 func (w *world) stays(root string) bool {
 	if o := w.objects[root]; o != nil {
 		return !deleting(o)
 	}
-	since, ok := w.vanished[root]
-	return ok && time.Since(since) < orphanGrace
+	_, ok := w.vanished[root]
+	return ok
 }
 
 // seeClaimGone checks that a volume was deleted by its user.
@@ -231,7 +222,7 @@ func (w *world) lasting(now time.Time) {
 		}
 		for _, p := range s.podsWhere((*pod).running) {
 			if w.left(p) {
-				continue // a command or a backup has taken its leaf: the orphan goes after an hour, or when an administrator releases it
+				continue // a command or a backup has taken its leaf: the orphan goes when an administrator releases it
 			}
 			if at, ok := w.deleted[p.root]; ok && now.Sub(at) >= 10*time.Minute && w.objects[p.root] == nil && p.state != ending {
 				w.violate("deleted", "%s runs %s after its user has deleted it", p, "10m")

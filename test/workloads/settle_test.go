@@ -90,23 +90,9 @@ func (w *world) rest(g *game) {
 	for _, k := range sortedKeys(w.writes) {
 		n += w.writes[k]
 	}
-	if most := 12 + w.orphans(); n > most && !w.waiting() {
+	if n > 12 && !w.waiting() {
 		w.violate("rest", "%d writes in three minutes: %s", n, encoded(w.writes))
 	}
-}
-
-// orphans returns the number of objects in clusters without a leaf: how long they have none is recorded now and then.
-func (w *world) orphans() (n int) {
-	for _, s := range w.sites {
-		for path, all := range s.objects {
-			for _, o := range all {
-				if o.GetAnnotations()[api.Group+"/leaf"] != "" && w.objects[leafOf(path, o)] == nil {
-					n++
-				}
-			}
-		}
-	}
-	return n
 }
 
 // waiting reports whether a pod has no room: it moves when there is some elsewhere.
@@ -215,7 +201,7 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 				return "", true // no room
 			}
 			if w.orphaned(p) {
-				return "", true // it stays for an hour, or until a user releases it
+				return "", true // it stays until a user releases it
 			}
 			if running++; p.state == ready_ && p.rev == rev {
 				available++

@@ -34,10 +34,6 @@ const (
 // replicas with which the cluster creates the object. Nothing corrects them there, unless they are zero.
 const AnnotationScaled = Group + "/scaled"
 
-// AnnotationSynced, on a leaf without a status that has to be in its cluster before pods are, is the generation of the
-// leaf that the cluster has. The syncer writes it after it has applied the leaf. See kinds.IsFirst.
-const AnnotationSynced = Group + "/synced"
-
 // AnnotationSyncError is the annotation of leaves without a status that cannot be synced, with the reason.
 const AnnotationSyncError = Group + "/sync-error"
 
@@ -132,8 +128,8 @@ const (
 	// AnnotationSetup is the ID of the setup in physical clusters. The controller writes it, so that all syncers use
 	// the same one.
 	AnnotationSetup = Group + "/setup-id"
-	// AnnotationRemoveOrphans releases objects of the physical cluster that have no object in kcp and that the syncer
-	// keeps. Its value is in the message of the condition TooManyOrphans, and stands for exactly these objects.
+	// AnnotationRemoveOrphans releases objects of the physical cluster that have no object in kcp. Its value is in the
+	// message of the condition Ready with the reason Orphans, and stands for exactly these objects.
 	AnnotationRemoveOrphans = Group + "/remove-orphans"
 	// AnnotationAcceptSchema has APIs, as RESOURCE.GROUP separated by commas, whose published schema becomes narrower
 	// if this cluster's is, so that it can serve them. Fields that the narrower schema does not have are lost in all
@@ -196,8 +192,7 @@ const (
 	ReasonDraining           = "Draining"
 	ReasonDrained            = "Drained"
 	ReasonRemoving           = "Removing"
-	ReasonTooManyOrphans     = "TooManyOrphans"
-	ReasonOrphans            = "Orphans"         // objects without an object in kcp, before they are removed
+	ReasonOrphans            = "Orphans"         // objects without an object in kcp
 	ReasonClusterReplaced    = "ClusterReplaced" // another physical cluster than ClusterStatus.UID
 	ReasonOtherSetup         = "OtherSetup"      // the cluster has objects of these workspaces under another ID of the setup
 
@@ -227,7 +222,7 @@ const (
 	ReasonLeafRefused       = "LeafRefused"    // kcp refuses a leaf, such as because of its size or of a quota
 	ReasonTooManyObjects    = "TooManyObjects" // the workspace has as many scheduled objects as it may have
 	ReasonTooLarge          = "TooLarge"       // its objects, or this one, are larger than they may be
-	ReasonUnprotected       = "Unprotected"    // what protects the pods is not in the cluster yet
+	ReasonUnprotected       = "Unprotected"    // the cluster refuses what protects the pods
 	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object repeatedly
 	ReasonRetrying          = "Retrying"       // the physical cluster fails to answer
 	ReasonNotAllowed        = "NotAllowed"     // by the tenancy of the Cluster

@@ -37,7 +37,8 @@ func (s *Scheduler) autoscaler(i item, root *unstructured.Unstructured) *unstruc
 func (s *Scheduler) knows(endpoint string) bool {
 	needed := []schema.GroupVersionResource{api.Namespaces()}
 	for _, kind := range kinds.All() {
-		if r, ok := s.resource(kind.GroupResource()); ok && (kind.TargetPath != nil || kind.Data == kinds.AlwaysData) {
+		if r, ok := s.resource(kind.GroupResource()); ok && (kind.TargetPath != nil ||
+			kind.Data == kinds.AlwaysData || kinds.IsFirst(kind.GroupResource(), kinds.DefaultAccount)) {
 			needed = append(needed, r)
 		}
 	}

@@ -33,51 +33,57 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 	needs := splitter.FindNeeds(sc.workloads, sc.objects)
 	var problems []error
 	for _, ref := range slices.SortedFunc(maps.Keys(sc.roots), func(a, b splitter.Ref) int { return cmp.Compare(a.String(), b.String()) }) {
-		complete := sc.complete[sc.roots[ref].Endpoint]
-		if !complete {
+		if !sc.complete[sc.roots[ref].Endpoint] {
 			again = incompleteInterval
 		}
-		shares, known := sc.divided(ref, sc.wanted(ref, needs[ref], complete))
-		if !known {
-			continue // it is looked at again after the decision about what it scales
-		}
-		retry, err := s.place(ctx, sc, ref, shares, complete)
-		again = sooner(again, retry)
+		refused, err := s.placeNeeded(ctx, sc, ref, needs[ref])
+		again = refused.retry(again)
 		problems = append(problems, err)
 	}
 	for i, root := range sc.pending {
 		open := wants(root.Unstructured, s.hintsOf(i)) || stale(root.Unstructured, s.lacks(i, root))
-		if open || sc.waited(i, root, needs) || sc.rescaled(i, root) {
+		if open || sc.rescaled(i, root) {
 			s.queue.Add(i)
 		}
 	}
 	return again, errors.Join(problems...)
 }
 
+// placeNeeded writes the leaves of a root where workloads need it. It returns why it may have none, or why kcp refuses one.
+func (s *Scheduler) placeNeeded(ctx context.Context, sc *scene, ref splitter.Ref,
+	needed map[string][]string) (refusal, error) {
+	complete := sc.complete[sc.roots[ref].Endpoint]
+	shares, known := sc.divided(ref, sc.wanted(ref, needed, complete))
+	if !known {
+		return refusal{}, nil // it is looked at again after the decision about what it scales
+	}
+	return s.place(ctx, sc, ref, shares, complete)
+}
+
 // place writes the leaves of a root, and where they are. Leaves are deleted only if everything could be listed. It
-// returns when to look again, or zero.
+// returns why the root may have no leaves, or why kcp refuses one.
 func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shares map[string]splitter.Share,
-	complete bool) (again time.Duration, _ error) {
+	complete bool) (refusal, error) {
 	root, i, leaves := sc.roots[ref], sc.items[ref], s.collisions(sc, ref, shares)
-	refusal := s.refused(i, root, leaves, len(shares))
-	if s.refuse(i, refusal.exists()); refusal.exists() {
+	refused := s.refused(i, root, leaves, len(shares))
+	if s.refuse(i, refused.exists()); refused.exists() {
 		shares = nil
 	}
 	if _, placed := root.GetAnnotations()[api.AnnotationPlacement]; !placed && len(shares)+len(leaves) == 0 &&
-		!kinds.HasStatus(i.GroupResource()) && !refusal.exists() {
-		return 0, nil // such as a ConfigMap that no workload needs
+		!kinds.HasStatus(i.GroupResource()) && !refused.exists() {
+		return refused, nil // such as a ConfigMap that no workload needs
 	}
 	whole := root.Unstructured
 	if splitter.SelectsNamespaces(whole) {
 		if !complete {
-			return 0, nil // it could miss a namespace
+			return refused, nil // it could miss a namespace
 		}
 		s.selects(i)
 		whole = splitter.WithNamespaces(whole, s.namespacesOf(i.Cluster))
 	}
 	want, err := splitter.Leaves(whole, shares)
 	if err != nil {
-		return 0, err
+		return refused, err
 	}
 	changes := splitter.Compare(root.Unstructured, want, slices.Collect(maps.Values(leaves)))
 	if !complete {
@@ -86,7 +92,7 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 	_, err = s.write(ctx, i, root, changes)
 	byKCP := refusedBy(err)
 	if err != nil && !byKCP.exists() {
-		return 0, err
+		return refused, err
 	}
 	d := schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
 	for _, name := range slices.Sorted(maps.Keys(shares)) {
@@ -101,7 +107,10 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		scheduled.Status = metav1.ConditionFalse
 	}
 	sub := &subject{item: i, root: root, leaves: leaves}
-	return byKCP.retry(0), s.writeStatus(ctx, sub, d, true, byKCP.condition(refusal.condition(scheduled)))
+	if byKCP.exists() {
+		refused = byKCP
+	}
+	return refused, s.writeStatus(ctx, sub, d, true, refused.condition(scheduled))
 }
 
 // namespacesOf returns the labels of the namespaces of a workspace, by name.

@@ -68,7 +68,7 @@ func (s *Scheduler) refused(i item, root watch.Object, leaves map[string]*unstru
 // retry returns when to look again at a root whose leaf kcp may have refused, or else after an interval that is not
 // longer. Zero is never.
 func (r refusal) retry(again time.Duration) time.Duration {
-	if r.exists() {
+	if r.reason == api.ReasonLeafRefused {
 		return sooner(again, refusedInterval)
 	}
 	return again

@@ -2,16 +2,15 @@ package roots_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -40,12 +39,6 @@ func (s *scheduler) publish(all ...*api.Cluster) {
 	}}})
 }
 
-// synced plays a syncer that has applied a leaf without a status.
-func (s *scheduler) synced(path, namespace, name string) {
-	leaf := s.Get("1a", path, namespace, name)
-	s.object(path, fmt.Sprintf(`{metadata: {name: %s, namespace: %s, annotations: {workloads.kcp.dev/synced: "%d"}}}`, name, namespace, leaf.GetGeneration()))
-}
-
 func policy(name, selector string) string {
 	return "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: " + name + ", namespace: shop}, spec: {podSelector: " + selector + "}}"
 }
@@ -56,8 +49,9 @@ kind: Deployment
 metadata: {name: web, namespace: shop}
 spec: {replicas: 4, template: {metadata: {labels: {app: web}}, spec: {}}}`
 
-// A policy is in a cluster before the first pod that it selects, also one that selects no pod yet.
-func TestPoliciesAreThereBeforeTheFirstPod(t *testing.T) {
+// The leaf of a policy is in kcp before that of the first workload that it selects, also if it selects no pod yet: the
+// syncer applies them in this order. The controller neither waits for the syncer nor lists the policies again.
+func TestPoliciesAreWrittenBeforeTheFirstWorkload(t *testing.T) {
 	for name, selector := range map[string]string{
 		"all": "{}", "some": "{matchExpressions: [{key: app, operator: In, values: [web, db]}]}", "none yet": "{matchLabels: {app: later}}",
 	} {
@@ -65,22 +59,59 @@ func TestPoliciesAreThereBeforeTheFirstPod(t *testing.T) {
 			s := start(t)
 			s.publish(cluster("c1", true, 0), cluster("c2", true, 0))
 			s.object(policies, policy("deny", selector))
+			s.deploy(strings.ReplaceAll(labelled, "shop", "other"))
+			s.eventually(func() bool { return s.Get("1a", deployments, "other", "web--c1") != nil }, "it works")
+			s.Refuse(func(r *http.Request) (int, string) {
+				if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/namespaces/shop/networkpolicies") {
+					return http.StatusInternalServerError, "too many lists"
+				}
+				return 0, ""
+			})
 			s.deploy(labelled)
-			s.eventually(func() bool { return s.on(policies, "deny") == "c1 c2" }, "on both")
-			s.eventually(func() bool {
-				return s.scheduled() == "False Unprotected: it waits for what protects its pods: "+
-					"c1 does not have networkpolicies.networking.k8s.io/deny yet; c2 does not have networkpolicies.networking.k8s.io/deny yet"
-			}, "it waits")
-			require.Empty(t, s.leaves())
-			s.synced(policies, "shop", "deny--c1")
-			s.eventually(func() bool { return s.leaves() == "c1=2" }, "one has it")
-			s.eventually(func() bool {
-				return strings.HasSuffix(s.scheduled(), ": c2 does not have networkpolicies.networking.k8s.io/deny yet")
-			}, "the other")
-			s.synced(policies, "shop", "deny--c2")
-			s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" && s.scheduled() == "True Scheduled: " }, "both have it")
+			s.eventually(func() bool { return s.leaves() == "c1=2 c2=2" && s.scheduled() == "True Scheduled: " }, "it is scheduled")
+			for _, c := range []string{"c1", "c2"} {
+				s.inOrder(s.Get("1a", policies, "shop", "deny--"+c), s.Get("1a", deployments, "shop", "web--"+c))
+			}
 		})
 	}
+}
+
+// inOrder checks that the first object was created before the second one.
+func (s *scheduler) inOrder(first, second *unstructured.Unstructured) {
+	s.Helper()
+	number := func(o *unstructured.Unstructured) int {
+		require.NotNil(s, o)
+		n, err := strconv.Atoi(strings.TrimPrefix(string(o.GetUID()), "uid-"))
+		require.NoError(s, err)
+		return n
+	}
+	require.Less(s, number(first), number(second))
+}
+
+// A controller that starts has not listed the policies yet.
+func TestNoWorkloadIsScheduledBeforePoliciesAreListed(t *testing.T) {
+	s := start(t)
+	s.object(policies, policy("deny", "{}"))
+	s.deploy(labelled)
+	gate, listed := make(chan struct{}), make(chan struct{})
+	once := sync.Once{}
+	s.Refuse(func(r *http.Request) (int, string) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/clusters/*/"+policies):
+			select {
+			case <-gate:
+			case <-r.Context().Done():
+			}
+		case strings.HasSuffix(r.URL.Path, "/clusters/*/"+deployments) && r.URL.Query().Has("watch"):
+			once.Do(func() { close(listed) })
+		}
+		return 0, ""
+	})
+	s.publish(cluster("c1", true, 0))
+	<-listed
+	close(gate)
+	s.eventually(func() bool { return s.leaves() == "c1=4" }, "it is scheduled")
+	s.inOrder(s.Get("1a", policies, "shop", "deny--c1"), s.Get("1a", deployments, "shop", "web--c1"))
 }
 
 // What the policy of another workload selects delays nothing.
@@ -97,38 +128,6 @@ func TestAPolicyOfAnotherWorkload(t *testing.T) {
 	s.eventually(func() bool {
 		return s.Get("1a", policies, "shop", "db--c1").GetAnnotations()[api.AnnotationNeededBy] == "deployments.apps/db,deployments.apps/web"
 	}, "the pods of another revision are still selected")
-}
-
-// A user creates a policy, and a workload right after it. The watch of the workloads can be faster.
-func TestAPolicyThatWasNotSeenYet(t *testing.T) {
-	s := start(t)
-	s.publish(cluster("c1", true, 0))
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() {
-		for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
-			for _, at := range s.Names("1a", policies) {
-				if namespace, name, _ := strings.Cut(at, "/"); strings.HasSuffix(name, "--c1") {
-					s.synced(policies, namespace, name)
-				}
-			}
-		}
-	}()
-	in := func(text string, n int) string { return strings.ReplaceAll(text, "shop", fmt.Sprint("shop", n)) }
-	for n := range 20 {
-		s.object(policies, in(policy("deny", "{}"), n))
-		s.deploy(in(labelled, n))
-	}
-	version := func(o *unstructured.Unstructured) int {
-		n, err := strconv.Atoi(strings.TrimPrefix(string(o.GetUID()), "uid-"))
-		require.NoError(t, err)
-		return n
-	}
-	for n := range 20 {
-		namespace := fmt.Sprint("shop", n)
-		s.eventually(func() bool { return s.Get("1a", deployments, namespace, "web--c1") != nil }, namespace)
-		require.Less(t, version(s.Get("1a", policies, namespace, "deny--c1")), version(s.Get("1a", deployments, namespace, "web--c1")))
-	}
 }
 
 // Pods of an earlier revision, and a rollback, need what the template no longer names.
@@ -178,11 +177,8 @@ func TestPullSecretsOfTheDefaultServiceAccount(t *testing.T) {
 	s.deploy(strings.Replace(web, "name: web", "name: first", 1)) // the account is known when it has followed this one
 	s.eventually(func() bool { return s.on(serviceAccounts, "default") == "c1" && s.on(secrets, "pull") == "c1" }, "they follow")
 	s.deploy(web)
-	s.eventually(func() bool {
-		return s.scheduled() == "False Unprotected: it waits for what protects its pods: c1 does not have serviceaccounts/default yet"
-	}, "a pod gets them when it is created")
-	s.synced(serviceAccounts, "shop", "default--c1")
-	s.eventually(func() bool { return s.leaves() == "c1=4" }, "now they do")
+	s.eventually(func() bool { return s.leaves() == "c1=4" }, "a pod gets them when it is created")
+	s.inOrder(s.Get("1a", serviceAccounts, "shop", "default--c1"), s.Get("1a", deployments, "shop", "web--c1"))
 
 	s.object(secrets, `{apiVersion: v1, kind: Secret, metadata: {name: other, namespace: shop}}`)
 	s.object(serviceAccounts, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: chosen, namespace: shop, annotations: {workloads.kcp.dev/spread: Duplicate}},
@@ -309,70 +305,6 @@ func TestAContainerThatAWebhookInjects(t *testing.T) {
 	}
 	require.Less(t, writes.Load(), int64(events), "an event alone causes no write")
 	require.Contains(t, s.containers(), "proxy")
-}
-
-// slow holds back the watch of a resource over all workspaces until the returned function is called, and counts the
-// lists in a namespace.
-func (s *scheduler) slow(path, namespace string) (lists *atomic.Int64, on func()) {
-	gate := make(chan struct{})
-	lists = &atomic.Int64{}
-	group, resource, _ := strings.Cut(path, "/v1/")
-	s.Refuse(func(r *http.Request) (int, string) {
-		switch {
-		case strings.HasSuffix(r.URL.Path, "/clusters/*/"+path):
-			select {
-			case <-gate:
-			case <-r.Context().Done():
-			}
-		case strings.HasSuffix(r.URL.Path, "/clusters/1a/"+group+"/v1/namespaces/"+namespace+"/"+resource):
-			lists.Add(1)
-		}
-		return 0, ""
-	})
-	return lists, func() { close(gate) }
-}
-
-// The watch of policies has not shown one that its user has created before the workload.
-func TestAPolicyThatTheWatchHasNotShown(t *testing.T) {
-	s := start(t)
-	s.publish(cluster("c1", true, 0))
-	s.deploy(strings.ReplaceAll(labelled, "shop", "first"))
-	s.eventually(func() bool { return s.Get("1a", deployments, "first", "web--c1") != nil }, "it works")
-	lists, on := s.slow(policies, "shop")
-	s.object(policies, policy("deny", "{}"))
-	s.deploy(labelled)
-	s.eventually(func() bool { return lists.Load() >= 2 }, "it looks for what it has not seen")
-	require.Empty(t, s.on(deployments, "web"))
-	on()
-	s.eventually(func() bool { return s.on(policies, "deny") == "c1" }, "it has seen it")
-	require.Empty(t, s.on(deployments, "web"))
-	s.synced(policies, "shop", "deny--c1")
-	s.eventually(func() bool { return s.on(deployments, "web") == "c1" }, "protected")
-}
-
-// A workload waits for a policy in a cluster that stops answering. Nothing of it is there, so that another one gets it,
-// however often it is decided.
-func TestAWorkloadDoesNotWaitForAClusterThatIsGone(t *testing.T) {
-	s := start(t)
-	s.publish(cluster("c1", true, 0))
-	s.object(policies, policy("deny", "{}"))
-	s.eventually(func() bool { return s.Get("1a", policies, "shop", "deny") != nil }, "a policy")
-	s.deploy(strings.Replace(labelled, "name: web, namespace: shop", "name: web, namespace: shop, annotations: {workloads.kcp.dev/spread: Single}", 1))
-	s.eventually(func() bool {
-		return strings.HasSuffix(s.scheduled(), ": c1 does not have networkpolicies.networking.k8s.io/deny yet")
-	}, "it waits")
-	s.publish(cluster("c1", false, 0), cluster("c2", true, 0))
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	go func() {
-		for n := 0; ctx.Err() == nil; n++ {
-			s.deploy(fmt.Sprintf(`{metadata: {name: web, namespace: shop, labels: {change: "%d"}}}`, n))
-			time.Sleep(100 * time.Millisecond)
-		}
-	}()
-	s.eventually(func() bool { return s.on(policies, "deny") == "c1 c2" || s.on(policies, "deny") == "c2" }, "the policy is where it goes")
-	s.synced(policies, "shop", "deny--c2")
-	s.eventually(func() bool { return s.on(deployments, "web") == "c2" }, "there")
 }
 
 // A budget over all replicas has a part in each cluster. With an autoscaler, what it needs in a cluster changes at any

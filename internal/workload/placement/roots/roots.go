@@ -100,8 +100,6 @@ type Scheduler struct {
 	decided             map[item]decided
 	on                  map[string]map[item]bool
 	waiting, everywhere map[item]bool
-	// gated are the workloads with a leaf that is not written yet, see protect.
-	gated map[item]bool
 	// refusedIn has the roots of workspaces that may not have leaves, see Limits.
 	refusedIn map[string]map[item]bool
 	// selecting has the namespaces of workspaces in which something selects namespaces.
@@ -125,7 +123,7 @@ func New(o Options) *Scheduler {
 	})
 	s := &Scheduler{
 		Options: o, binder: newBinder(), queue: fair, reserved: reservations{}, decided: map[item]decided{},
-		on: map[string]map[item]bool{}, waiting: map[item]bool{}, gated: map[item]bool{}, everywhere: map[item]bool{},
+		on: map[string]map[item]bool{}, waiting: map[item]bool{}, everywhere: map[item]bool{},
 		longNames: map[item]string{}, corrected: map[item]watch.Version{},
 		refusedIn: map[string]map[item]bool{}, selecting: map[string]map[string]bool{},
 	}

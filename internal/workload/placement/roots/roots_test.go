@@ -318,7 +318,8 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, namespace: shop}
 spec: {replicas: 2, template: {spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}}`)
-	s.eventually(func() bool { return s.leaves() == "c1=2" && s.scheduled() == "True Scheduled: " }, "it has the volume")
+	s.eventually(func() bool { return s.leaves() == "c1=2" && s.scheduled() == "True Scheduled: " }, "it is scheduled")
+	s.eventually(func() bool { return s.on(claims, "data") == "c1" }, "it has the volume")
 	s.clusters(cluster("c2", true, 0))
 	s.eventually(func() bool { return strings.HasPrefix(s.scheduled(), "False ClusterGone: there is no Cluster c1, ") }, "reported")
 	require.Equal(t, "c1=2", s.leaves())

@@ -29,8 +29,6 @@ type scene struct {
 	// pending are the roots of workloads, and decided what was decided about them.
 	pending map[item]watch.Object
 	decided map[splitter.Target]decided
-	// waiting are the roots with a leaf that is not written yet.
-	waiting map[item]bool
 	// scaled are the workloads that an autoscaler scales.
 	scaled map[splitter.Target]bool
 	// present has the leaves of each workload, also those that are being deleted, by the text of its Ref and by
@@ -76,9 +74,6 @@ func (s *Scheduler) look(ns item) *scene {
 		if d, known := s.decided[i]; known {
 			last[i] = d
 		}
-		if s.gated[i] {
-			sc.waiting[i] = true
-		}
 	}
 	s.mu.Unlock()
 	for i, o := range objects {
@@ -96,7 +91,7 @@ func newScene(published *Published, clusters []*api.Cluster, givenUp map[string]
 		objects: map[splitter.Ref]*unstructured.Unstructured{},
 		items:   map[splitter.Ref]item{}, leaves: map[splitter.Ref]map[string]*unstructured.Unstructured{},
 		pending: map[item]watch.Object{},
-		decided: map[splitter.Target]decided{}, waiting: map[item]bool{}, scaled: map[splitter.Target]bool{},
+		decided: map[splitter.Target]decided{}, scaled: map[splitter.Target]bool{},
 		present: map[string]map[string]*unstructured.Unstructured{},
 		goals:   map[string][]string{}, complete: map[string]bool{},
 	}

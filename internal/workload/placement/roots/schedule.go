@@ -68,29 +68,36 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if err := errors.Join(s.writeMoves(ctx, sub), s.writeGoal(ctx, sub, d)); err != nil {
 		return 0, err
 	}
-	waits, again, err := s.protect(ctx, i, root, &changes, sub.leaves)
-	if err != nil {
-		return 0, err
-	}
-	changed, err := s.write(ctx, i, root, changes)
-	if changed {
-		s.countMoves(sub)
-	}
-	refused := refusedBy(err)
-	again = refused.retry(again)
-	if err != nil && !refused.exists() {
-		return 0, err
-	}
-	if changed {
-		return again, nil // the leaves come back with the watch, and the status follows: it does not delay others that wait
+	changed, refused, again, err := s.writeLeaves(ctx, sub, changes)
+	if changed || again > 0 || err != nil {
+		return again, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
 	}
 	done := d.Done(sub.previous) && !refused.exists()
-	scheduled := refused.condition(sub.refusal.condition(waits.condition(
-		condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now))))
+	scheduled := refused.condition(sub.refusal.condition(
+		condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now)))
 	if err := s.writeStatus(ctx, sub, d, done, scheduled); err != nil {
 		return 0, err
 	}
-	return sooner(again, s.lookAgain(sub, done)), nil
+	return refused.retry(s.lookAgain(sub, done)), nil
+}
+
+// writeLeaves writes the leaves of a workload, and before its first leaf in a cluster those of what protects its pods. It
+// returns whether a leaf has changed, why one is refused, and when to look again if it is not known yet what protects the
+// pods, or zero.
+func (s *Scheduler) writeLeaves(ctx context.Context, sub *subject, changes splitter.Changes) (
+	changed bool, refused refusal, again time.Duration, err error) {
+	refused, again, err = s.protect(ctx, sub.item, changes, sub.leaves)
+	if refused.exists() || again > 0 || err != nil {
+		return false, refused, again, err
+	}
+	changed, err = s.write(ctx, sub.item, sub.root, changes)
+	if changed {
+		s.countMoves(sub)
+	}
+	if refused = refusedBy(err); refused.exists() {
+		err = nil
+	}
+	return changed, refused, 0, err
 }
 
 // subject returns a root with the state for its decision.
@@ -312,7 +319,6 @@ func (s *Scheduler) forget(i item) {
 	s.mu.Lock()
 	s.unlink(i)
 	delete(s.decided, i)
-	delete(s.gated, i)
 	s.mu.Unlock()
 	s.refuse(i, false)
 	s.queue.Add(namespace(i.Key)) // also for each of its leaves that is gone

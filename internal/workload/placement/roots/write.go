@@ -94,7 +94,7 @@ func (s *Scheduler) beside(i item, name string) (watch.Object, bool) {
 
 // confirm fails if a root no longer exists. After a backup of kcp was restored, the watch can show a root that the
 // backup does not have. kcp deletes a leaf without its root, and with it goes what runs in the cluster, which would
-// otherwise be an orphan that is kept for an hour.
+// otherwise be an orphan.
 func confirm(ctx context.Context, client dynamic.ResourceInterface, i item, root watch.Object) error {
 	live, err := client.Get(ctx, i.Name, metav1.GetOptions{})
 	if err != nil {

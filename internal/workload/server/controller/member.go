@@ -123,7 +123,7 @@ func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender
 		Report: func() heartbeat.Report {
 			last, _, _ := state.get()
 			r := heartbeat.Report{
-				Mode: m.Mode, Version: m.Version, Orphans: last.Orphans, OrphansFound: last.OrphansFound,
+				Mode: m.Mode, Version: m.Version, Orphans: last.OrphanMessage,
 				OtherSetup: last.OtherSetup, Capacity: measured.get(),
 			}
 			if m.Extend != nil {

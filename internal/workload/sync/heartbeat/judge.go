@@ -206,11 +206,8 @@ func alive(r Report) []metav1.Condition {
 		ready.Message = r.OtherSetup
 	case r.Orphans != "":
 		// What is scheduled runs: the cluster is ready, but a person has to look.
-		ready.Reason = api.ReasonTooManyOrphans
-		ready.Message = r.Orphans
-	case r.OrphansFound != "":
 		ready.Reason = api.ReasonOrphans
-		ready.Message = r.OrphansFound
+		ready.Message = r.Orphans
 	}
 	return []metav1.Condition{heartbeat, reachable, ready}
 }

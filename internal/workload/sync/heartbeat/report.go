@@ -30,9 +30,8 @@ type Report struct {
 	// Reason and Message are why the syncer does not reach the physical cluster. Empty: it does.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Orphans is why orphans are not removed, and OrphansFound which ones are removed later. Empty: there are none.
-	Orphans      string `json:"orphans,omitempty"`
-	OrphansFound string `json:"orphansFound,omitempty"`
+	// Orphans is the message about objects without an object in kcp. Empty: there are none.
+	Orphans string `json:"orphans,omitempty"`
 	// OtherSetup is why the syncer does not work: the cluster has the objects of these workspaces under another ID of
 	// the setup. Empty: it works.
 	OtherSetup string `json:"otherSetup,omitempty"`
@@ -84,7 +83,7 @@ func ReportOf(lease *unstructured.Unstructured) (Report, error) {
 // confine cuts texts, and drops what is not credible.
 func (r *Report) confine() {
 	for _, text := range []*string{
-		&r.Version, &r.ClusterVersion, &r.Message, &r.Orphans, &r.OrphansFound, &r.OtherSetup, &r.SchemasProblem,
+		&r.Version, &r.ClusterVersion, &r.Message, &r.Orphans, &r.OtherSetup, &r.SchemasProblem,
 	} {
 		*text = Cut(*text)
 	}

@@ -1,10 +1,10 @@
 package syncer
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -32,6 +33,62 @@ func hasKey(gr schema.GroupResource) string {
 		name = api.Hash(12, name)
 	}
 	return hasPrefix + name
+}
+
+// claims is the resource of PersistentVolumeClaims. Those that a StatefulSet has created are not deleted with it, as in
+// Kubernetes, because they have its data.
+var claims = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
+
+// removeNamespace deletes the namespace of a leaf whose end is certain, and whose object is gone, if that was the last
+// one. If two leaves end at the same time, the later one sees that both objects are gone. A namespace with an orphan,
+// or with anything of another client, is kept, and sweep counts it.
+func (s *syncer) removeNamespace(ctx context.Context, i item) error {
+	name, resources := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace), s.synced()
+	ns, ok := s.down.Get(namespaces, watch.Key{Name: name})
+	if !ok || ns.GetDeletionTimestamp() != nil || !removable(ns.Unstructured, resources) {
+		return nil
+	}
+	for _, r := range resources {
+		for _, leaf := range s.up.In(r, i.Cluster, i.Namespace) {
+			if leaf.GetDeletionTimestamp() == nil {
+				return nil
+			}
+		}
+	}
+	// Most often, it has another object of the same resource.
+	for _, r := range slices.Concat([]schema.GroupVersionResource{i.GroupVersionResource}, resources,
+		[]schema.GroupVersionResource{claims}) {
+		if empty, err := s.hasNone(ctx, r, name); err != nil || !empty {
+			return err
+		}
+	}
+	return s.delete(ctx, namespaces, ns.Unstructured)
+}
+
+// mostByItself is more than the number of objects of a resource that a namespace has by itself.
+const mostByItself = 50
+
+// hasNone reports whether a namespace has no objects of a resource but those that it has by itself, that have a
+// controller, or that the syncer has put into each namespace. If it may not list them, the namespace can have some.
+func (s *syncer) hasNone(ctx context.Context, r schema.GroupVersionResource, namespace string) (bool, error) {
+	client, err := s.below(r, namespace)
+	if err != nil {
+		return false, err
+	}
+	list, err := client.List(ctx, metav1.ListOptions{Limit: mostByItself})
+	switch {
+	case apierrors.IsForbidden(err):
+		return false, nil
+	case apierrors.IsNotFound(err):
+		return true, nil // the cluster does not serve it
+	case err != nil:
+		return false, fmt.Errorf("list the %s in namespace %s of cluster %s: %w", r.GroupResource(), namespace,
+			s.Cluster, err)
+	}
+	return list.GetContinue() == "" && !slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool {
+		return !kinds.IsEverywhere(r.GroupResource(), o.GetName()) && metav1.GetControllerOf(&o) == nil &&
+			o.GetLabels()[api.LabelManagedBy] != api.ManagerSyncer
+	}), nil
 }
 
 // removable reports whether a namespace has had only objects of resources that are synced. It is not if that was never
@@ -110,7 +167,7 @@ func (s *syncer) createNamespace(ctx context.Context, client dynamic.ResourceInt
 	u.SetName(name)
 	labels[api.LabelCluster], labels[api.LabelPodSecurity] = s.Cluster, string(s.level())
 	u.SetLabels(labels)
-	u.SetAnnotations(map[string]string{hasKey(i.GroupResource()): s.hasValue(i)})
+	u.SetAnnotations(map[string]string{hasKey(i.GroupResource()): "true"})
 	_, err := client.Create(ctx, u, metav1.CreateOptions{FieldManager: api.ManagerSyncer})
 	if !apierrors.IsAlreadyExists(err) {
 		return err
@@ -133,37 +190,14 @@ func (s *syncer) foreign(name string, i item) error {
 		name, s.Cluster, i.Namespace, i.Cluster)}
 }
 
-// record records that a namespace has objects of a resource, and the identity of that resource.
+// record records that a namespace has objects of a resource.
 func (s *syncer) record(ctx context.Context, client dynamic.ResourceInterface,
 	live *unstructured.Unstructured, i item) error {
 	has := hasKey(i.GroupResource())
 	if _, ok := live.GetAnnotations()[has]; ok {
 		return nil
 	}
-	return mark(ctx, client, live, "annotations", has, s.hasValue(i))
-}
-
-// anyIdentity is the value of the annotation for a resource whose identity is not known, such as one that kcp serves
-// itself.
-const anyIdentity = "true"
-
-// hasValue returns the value of the annotation for a resource: its identity, by which kcp distinguishes resources of
-// the same name.
-func (s *syncer) hasValue(i item) string {
-	return cmp.Or(s.boundClaims()[i.Cluster][i.GroupResource()], anyIdentity)
-}
-
-// identityOf returns the identity of a resource when objects of it came to the namespace of an object, or "" if it is
-// not known.
-func (s *syncer) identityOf(live *unstructured.Unstructured, gr schema.GroupResource) string {
-	ns, ok := s.down.Get(namespaces, watch.Key{Name: live.GetNamespace()})
-	if !ok {
-		return ""
-	}
-	if identity := ns.GetAnnotations()[hasKey(gr)]; identity != anyIdentity {
-		return identity
-	}
-	return ""
+	return mark(ctx, client, live, "annotations", has, "true")
 }
 
 // mark sets a label or an annotation of an object, if it still is the one that was seen. Nil removes it.

@@ -2,25 +2,29 @@ package syncer
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// orphan is an object of the physical cluster, or a namespace there, that no leaf needs.
+// orphan is an object of the physical cluster without a leaf, or a namespace there without any.
 type orphan struct {
 	schema.GroupVersionResource
-	uid types.UID
+	live *unstructured.Unstructured
 }
+
+// tokenLength is the number of characters with which a user releases orphans.
+const tokenLength = 8
 
 // changedNamespace syncs the leaves of a namespace of the physical cluster that is gone.
 func (s *syncer) changedNamespace(k watch.Key) {
@@ -56,6 +60,26 @@ func (s *syncer) spaceOf(namespace string) (space, bool) {
 	defer s.mu.Unlock()
 	of, ok := s.spaces[namespace]
 	return of, ok
+}
+
+// forgetSpaces forgets the namespaces without leaves. A leaf that comes now is learned afterwards, because the set has
+// it before learn is called.
+func (s *syncer) forgetSpaces() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	used := s.usedNamespaces(s.resources)
+	maps.DeleteFunc(s.spaces, func(namespace string, _ space) bool { return !used[namespace] })
+}
+
+// usedNamespaces returns the namespaces of the physical cluster that have a leaf.
+func (s *syncer) usedNamespaces(resources []schema.GroupVersionResource) map[string]bool {
+	used := map[string]bool{}
+	for _, r := range resources {
+		for _, k := range s.up.Keys(r, "") {
+			used[api.DownstreamNamespace(s.Setup, k.Cluster, k.Namespace)] = true
+		}
+	}
+	return used
 }
 
 // leavesIn returns the keys of the leaves that have their objects in a namespace of the physical cluster.
@@ -98,39 +122,13 @@ func parseLeaf(text string) (watch.Key, bool) {
 	return watch.Key{Cluster: cluster, Namespace: namespace, Name: name}, ok && ok2
 }
 
-const (
-	// orphanGrace is how long an object has no leaf until it is removed. A mistake elsewhere, such as a restored
-	// backup, can be noticed until then.
-	orphanGrace = time.Hour
-	// orphanRecord is the time after which it is recorded how long an object has had no leaf. A syncer that starts
-	// again continues with that: it can wait longer than the grace, and never shorter.
-	orphanRecord = 10 * time.Minute
-)
-
-// annotationOrphan has how long an object of the cluster has had no leaf. Clocks are not compared: each syncer adds
-// what it has seen.
-const annotationOrphan = api.Group + "/orphan-for"
-
-// sighting is how long an object has been seen without a leaf.
-type sighting struct {
-	// before is the age that was recorded when this syncer saw it first, at since. recorded is the age recorded now.
-	before, recorded time.Duration
-	since            time.Time
-}
-
-// age returns how long the object has been seen without a leaf.
-func (s sighting) age(now time.Time) time.Duration {
-	if s.since.IsZero() {
-		return 0
-	}
-	return s.before + now.Sub(s.since)
-}
-
-// sweep removes orphans whose time has ended. It looks at nothing if anything could not be listed, on either side,
-// because a leaf that is not known may exist.
+// sweep counts the orphans, and removes them if a user has released exactly these. Leaves end with a finalizer, so a
+// missing leaf does not mean that its user has deleted it: kcp can be restored from a backup. Nothing is counted if
+// anything could not be listed, on either side, because a leaf that is not known may exist.
 func (s *syncer) sweep(ctx context.Context) {
-	defer s.begin("the look for orphans")()
+	defer s.begin("the search for orphans")()
 	defer s.report()
+	s.forgetSpaces()
 	s.mu.Lock()
 	endpoints := s.endpoints
 	resources := s.resources
@@ -139,32 +137,16 @@ func (s *syncer) sweep(ctx context.Context) {
 	if s.blocked() != nil || !s.complete(endpoints, resources) {
 		return
 	}
-	found, back := s.find(resources)
-	needed := map[orphan]bool{}
-	for o, live := range found {
-		needed[o] = s.podsNeed(o.GroupVersionResource, live.GetNamespace(), resources, false)
-	}
+	found := s.findOrphans(resources)
 	if !s.complete(endpoints, resources) {
 		return // a watch has ended, or is no longer wanted, and what it had could not be found
 	}
-	s.sight(ctx, found)
-	for o, live := range back {
-		if err := s.recordOrphan(ctx, o, live, nil); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot record that an object has a leaf again")
-		}
-	}
-	v := s.judge(found, needed, release)
-	for o := range v.remove {
-		live := found[o]
-		klog.FromContext(ctx).Info("Removing an object without a leaf", "resource", o.GroupResource(), "namespace",
-			live.GetNamespace(), "name", live.GetName())
-		if err := s.collect(ctx, o, live); err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot remove an object without a leaf")
-		}
+	if len(found) > 0 && release == tokenOf(found) {
+		found = s.removeReleased(ctx, found)
 	}
 	s.mu.Lock()
-	s.orphans = v.kept
-	s.found = v.found
+	s.orphans = len(found)
+	s.orphanMessage = s.describe(found)
 	s.mu.Unlock()
 }
 
@@ -174,144 +156,115 @@ func (s *syncer) complete(endpoints []string, resources []schema.GroupVersionRes
 		s.up.CompleteFor(endpoints, resources) && s.down.CompleteFor([]string{s.physicalURL()}, resources)
 }
 
-// sight counts how long objects have no leaf, and records it on them.
-func (s *syncer) sight(ctx context.Context, found map[orphan]*unstructured.Unstructured) {
-	s.mu.Lock()
-	adopted := s.adopted
-	s.adopted = map[types.UID]bool{}
-	s.mu.Unlock()
-	now, present := s.Now(), map[types.UID]bool{}
-	for o, live := range found {
-		present[o.uid] = true
-		at, known := s.sightings[o.uid]
-		if !known || adopted[o.uid] {
-			before, _ := time.ParseDuration(live.GetAnnotations()[annotationOrphan])
-			if adopted[o.uid] {
-				before = 0 // what the watch shows can be that of before
-			}
-			at = sighting{before: max(0, before), recorded: max(0, before), since: now}
-		}
-		if age := at.age(now); age-at.recorded >= orphanRecord {
-			if err := s.recordOrphan(ctx, o, live, age.Round(time.Second).String()); err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot record that an object has no leaf")
-			} else {
-				at.recorded = age
-			}
-		}
-		s.sightings[o.uid] = at
-	}
-	for uid := range s.sightings {
-		if !present[uid] {
-			delete(s.sightings, uid) // its leaf is there again, or it is gone
-		}
-	}
-}
-
-// adopt ends the time for which an object has had no leaf: the next time without one starts again at zero, also if it
-// begins before the next sweep.
-func (s *syncer) adopt(ctx context.Context, i item, live *unstructured.Unstructured) error {
-	s.mu.Lock()
-	s.adopted[live.GetUID()] = true
-	s.mu.Unlock()
-	if _, was := live.GetAnnotations()[annotationOrphan]; !was {
-		return nil
-	}
-	return s.recordOrphan(ctx, orphan{i.GroupVersionResource, live.GetUID()}, live, nil)
-}
-
-// recordOrphan sets the annotation of an orphan, or removes it if the value is nil.
-func (s *syncer) recordOrphan(ctx context.Context, o orphan, live *unstructured.Unstructured, value any) error {
-	client, err := s.below(o.GroupVersionResource, live.GetNamespace())
-	if err != nil {
-		return err
-	}
-	return mark(ctx, client, live, "annotations", annotationOrphan, value)
-}
-
-// collect deletes an orphan. A namespace is kept while it has volumes.
-func (s *syncer) collect(ctx context.Context, o orphan, live *unstructured.Unstructured) error {
-	if o.GroupVersionResource == namespaces {
-		if keep, err := s.hasVolumes(ctx, live); keep || err != nil {
-			return err
-		}
-	}
-	return s.delete(ctx, o.GroupVersionResource, live)
-}
-
-// find returns the orphans, and the objects that have been orphans and have a leaf again. A namespace is an orphan if
-// it has no leaf and no object, of any resource that it has ever had objects of.
-func (s *syncer) find(resources []schema.GroupVersionResource) (found, back map[orphan]*unstructured.Unstructured) {
-	found = map[orphan]*unstructured.Unstructured{}
-	back = map[orphan]*unstructured.Unstructured{}
-	used := map[string]bool{}
+// findOrphans returns the orphans. A namespace is one if it has no leaf, of any resource that it has ever had objects
+// of.
+func (s *syncer) findOrphans(resources []schema.GroupVersionResource) (found []orphan) {
+	used := s.usedNamespaces(resources)
 	for _, r := range resources {
-		for _, leaf := range s.up.List(r) {
-			k := watch.KeyOf(leaf.Unstructured)
-			used[api.DownstreamNamespace(s.Setup, k.Cluster, k.Namespace)] = true
-		}
 		for _, live := range s.down.List(r) {
-			used[live.GetNamespace()] = true
+			// What has our labels and names no leaf is not ours.
 			leaf, ok := parseLeaf(live.GetAnnotations()[annotationLeaf])
-			if !ok {
-				continue // not ours, though it has our labels
-			}
-			switch _, was := live.GetAnnotations()[annotationOrphan]; {
-			case !s.wanted(r, leaf, live.GetName()):
-				found[orphan{r, live.GetUID()}] = live.Unstructured
-			case was:
-				back[orphan{r, live.GetUID()}] = live.Unstructured
+			if ok && live.GetDeletionTimestamp() == nil && !s.wanted(r, leaf, live.GetName()) {
+				found = append(found, orphan{r, live.Unstructured})
 			}
 		}
 	}
 	for _, ns := range s.down.List(namespaces) {
 		if !used[ns.GetName()] && ns.GetDeletionTimestamp() == nil && removable(ns.Unstructured, resources) {
-			found[orphan{namespaces, ns.GetUID()}] = ns.Unstructured
+			found = append(found, orphan{namespaces, ns.Unstructured})
 		}
 	}
-	return found, back
+	return found
+}
+
+// removeReleased removes orphans, and returns those that could not be removed. They are shown again.
+func (s *syncer) removeReleased(ctx context.Context, all []orphan) (failed []orphan) {
+	log := klog.FromContext(ctx)
+	for _, o := range all {
+		log.Info("Removing an object without a leaf, which a user has released", "resource", o.GroupResource(),
+			"namespace", o.live.GetNamespace(), "name", o.live.GetName())
+		if err := s.delete(ctx, o.GroupVersionResource, o.live); err != nil {
+			log.Error(err, "Cannot remove an object without a leaf")
+			failed = append(failed, o)
+		}
+	}
+	return failed
+}
+
+// describe returns the message about orphans, or "" if there are none.
+func (s *syncer) describe(all []orphan) string {
+	if len(all) == 0 {
+		return ""
+	}
+	bound := s.boundClaims()
+	var data, unbound, empty int
+	for _, o := range all {
+		k, _ := kinds.OfResource(o.GroupResource())
+		leaf, isLeaf := parseLeaf(o.live.GetAnnotations()[annotationLeaf])
+		switch {
+		case o.GroupVersionResource == namespaces:
+			empty++
+		case k.Data != kinds.NoData: // objects in memory have no spec, so any StatefulSet may have volumes
+			data++
+		case isLeaf && !bound[leaf.Cluster]:
+			unbound++
+		}
+	}
+	message := fmt.Sprintf("%d objects in cluster %s have no object in kcp", len(all), s.Cluster)
+	if data > 0 {
+		message += fmt.Sprintf(", %d of them have data", data)
+	}
+	if unbound > 0 {
+		message += fmt.Sprintf(", %d of them are in workspaces that do not exist or have no APIBinding to APIExport %s",
+			unbound, api.ExportCluster(s.Cluster))
+	}
+	if empty > 0 {
+		message += fmt.Sprintf(", %d of them are namespaces, which would be removed with everything in them", empty)
+	}
+	return message + fmt.Sprintf(": they are not removed, because that may be a mistake. "+
+		"List them with kubectl get %s -A -l %s=%s in the cluster. "+
+		"To remove them, annotate the Cluster in kcp: kubectl annotate --overwrite clusters.%s %s %s=%s",
+		resourcesOf(all), api.LabelSetup, s.Setup, api.Group, s.Cluster, api.AnnotationRemoveOrphans, tokenOf(all))
+}
+
+// tokenOf returns what identifies a set of orphans.
+func tokenOf(all []orphan) string {
+	var uids []string
+	for _, o := range all {
+		uids = append(uids, string(o.live.GetUID()))
+	}
+	slices.Sort(uids)
+	return api.Hash(tokenLength, uids...)
+}
+
+// resourcesOf returns the resources of orphans, as kubectl get takes them.
+func resourcesOf(all []orphan) string {
+	var out []string
+	for _, o := range all {
+		out = append(out, o.GroupResource().String())
+	}
+	slices.Sort(out)
+	return strings.Join(slices.Compact(out), ",")
 }
 
 // wanted reports whether an object has a leaf: the one it was made from, or, if the cluster has got another name since,
 // the leaf of the same root.
 func (s *syncer) wanted(r schema.GroupVersionResource, leaf watch.Key, object string) bool {
-	if _, exists := s.up.Get(r, leaf); exists {
+	if s.up.Has(r, leaf) {
 		return true
 	}
 	leaf.Name = api.LeafName(object, s.Cluster)
-	_, exists := s.up.Get(r, leaf)
-	return exists
+	return s.up.Has(r, leaf)
 }
 
-// podsNeed reports whether pods of a namespace can need an object of a resource that has no leaf: it is kept as long as
-// they run, an orphan itself. Pods of an earlier revision can need it, also beside a newer workload that has a leaf.
-// But what restricts connections, and what has just lost its leaf, is only kept for orphans, which the controller does
-// not know. Resources are the synced resources.
-func (s *syncer) podsNeed(r schema.GroupVersionResource, namespace string, resources []schema.GroupVersionResource,
-	justLost bool) bool {
-	k, _ := kinds.OfResource(r.GroupResource())
-	if k.Spread != kinds.Follow || k.Data == kinds.AlwaysData || k.TargetPath != nil { // no pod needs an autoscaler
-		return false
-	}
-	workloads := 0
-	orphaned := 0
-	for _, r := range resources {
-		if k, _ := kinds.OfResource(r.GroupResource()); k.Template == nil {
-			continue
-		}
-		for _, live := range s.down.In(r, "", namespace) {
-			leaf, ok := parseLeaf(live.GetAnnotations()[annotationLeaf])
-			if !ok {
-				continue
-			}
-			workloads++
-			if !s.wanted(r, leaf, live.GetName()) {
-				orphaned++
-			}
+// boundClaims returns the logical clusters in which kcp has applied the claims of the APIExport of the cluster. It
+// shows the owner of an APIExport its bindings without a claim (kcp: pkg/virtual/apiexport/controllers/apireconciler).
+func (s *syncer) boundClaims() map[string]bool {
+	out := map[string]bool{}
+	for _, b := range s.bound.List(kcpapi.APIBinding.GVR()) {
+		if b.GetDeletionTimestamp() == nil && api.ClaimsApplied(b.Unstructured) {
+			out[watch.KeyOf(b.Unstructured).Cluster] = true
 		}
 	}
-	if justLost || k.Guards {
-		return orphaned > 0 && orphaned == workloads
-	}
-	ns, known := s.down.Get(namespaces, watch.Key{Name: namespace})
-	return workloads > 0 || !known || !removable(ns.Unstructured, resources)
+	return out
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
-	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
 var workloads = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
@@ -23,7 +21,7 @@ var workloads = schema.GroupVersionResource{Group: "apps", Version: "v1", Resour
 func (s *sides) sweeper(endpoints ...string) *syncer {
 	s.Helper()
 	out := newSyncer(Options{
-		KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: s.later,
+		KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: time.Now,
 		Report: func(next State) { s.reported.Store(&next) },
 	})
 	require.NoError(s, out.connect(s.Context()))
@@ -33,26 +31,13 @@ func (s *sides) sweeper(endpoints ...string) *syncer {
 	return out
 }
 
-// later is the time of a sweeper.
-func (s *sides) later() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
-
-// pass lets time pass between two looks of a sweeper, a few minutes at a time.
-func (s *sides) pass(k *syncer, d time.Duration) {
-	s.Helper()
-	const step = 5 * time.Minute
-	for ; d > 0; d -= step {
-		k.sweep(s.Context())
-		s.ahead.Add(int64(min(d, step)))
-	}
-	k.sweep(s.Context())
-}
-
 // listed returns a sweeper that has listed everything, for a workspace that has bound the APIExport of the cluster.
-func (s *sides) listed() *syncer {
+func (s *sides) listed(more ...schema.GroupVersionResource) *syncer {
 	s.Helper()
 	s.bind("1a")
 	k := s.sweeper(s.kcp.URL)
-	s.eventually(func() bool { return k.up.Complete() && k.bound.Complete() }, "kcp is listed")
+	k.update(s.Context(), nil, append(k.resources, more...))
+	s.eventually(func() bool { return k.up.Complete() && k.bound.Complete() && k.down.Complete() }, "both sides are listed")
 	return k
 }
 
@@ -80,21 +65,34 @@ metadata: {name: o%d, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, w
 	s.physical.Apply(s, "", configMaps, fmt.Sprintf(`{kind: ConfigMap, apiVersion: v1, metadata: {name: foreign, namespace: %s}}`, namespaceOf("1a")))
 }
 
-// An object without a leaf is removed after an hour, and never one with data.
-func TestOrphans(t *testing.T) {
-	s := newSides(t)
-	s.orphans(4)
-	s.volume("data")
-	k := s.listed()
-	s.pass(k, 59*time.Minute)
-	require.Len(t, s.physical.Names("", configMaps), 5, "its time is not over")
-	require.Contains(t, s.reported.Load().Orphans, "5 objects in cluster c1 have no object in kcp, 1 of them have data")
-	s.pass(k, 2*time.Minute)
-	require.Equal(t, []string{namespaceOf("1a") + "/foreign"}, s.physical.Names("", configMaps))
-	s.eventually(func() bool { return len(k.down.List(api.Dependencies()[0])) == 0 }, "the watch sees it")
-	s.pass(k, 24*time.Hour)
-	require.Equal(t, []string{namespaceOf("1a") + "/data"}, s.physical.Names("", volumes))
-	require.Len(t, s.physical.Names("", spaces), 1, "it has a volume")
+// An object without a leaf stays, whatever it is, and however long nothing brings its leaf back.
+func TestOrphansStay(t *testing.T) {
+	for name, tc := range map[string]struct{ path, resource, manifest, want string }{
+		"a ConfigMap": {configMaps, "configmaps", "{kind: ConfigMap, apiVersion: v1}", ""},
+		"a volume":    {volumes, "persistentvolumeclaims", "{kind: PersistentVolumeClaim, apiVersion: v1}", ", 1 of them have data"},
+		"a custom resource": {"apis/postgresql.cnpg.io/v1/clusters", "clusters.postgresql.cnpg.io",
+			"{kind: Cluster, apiVersion: postgresql.cnpg.io/v1}", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSides(t)
+			now := time.Now()
+			s.space("1a", tc.resource)
+			s.physical.Apply(s, "", tc.path, tc.manifest[:len(tc.manifest)-1]+fmt.Sprintf(`,
+metadata: {name: db, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x}, annotations: {workloads.kcp.dev/leaf: "1a|shop/db"}}}`, namespaceOf("1a")))
+			k := s.listed(schema.GroupVersionResource{Group: "postgresql.cnpg.io", Version: "v1", Resource: "clusters"})
+			k.Now = func() time.Time { return now }
+			for range 3 {
+				k.sweep(t.Context())
+				now = now.Add(24 * time.Hour)
+			}
+			require.NotNil(t, s.below("1a", tc.path, "db"))
+			require.Nil(t, s.below("1a", tc.path, "db").GetDeletionTimestamp())
+			require.Empty(t, s.physical.Writes(), "nothing is written to it either")
+			require.Equal(t, 2, s.reported.Load().Orphans)
+			require.Contains(t, s.reported.Load().OrphanMessage,
+				"2 objects in cluster c1 have no object in kcp"+tc.want+", 1 of them are namespaces, which would be removed with everything in them: they are not removed")
+		})
+	}
 }
 
 const volumes = "api/v1/persistentvolumeclaims"
@@ -107,229 +105,95 @@ func (s *sides) volume(name string) {
 		name, namespaceOf("1a"), name))
 }
 
-// What is found is shown before it is removed.
-func TestOrphansAreReportedFirst(t *testing.T) {
-	s := newSides(t)
-	s.orphans(2)
-	k := s.listed()
-	k.sweep(t.Context())
-	require.Contains(t, s.reported.Load().OrphansFound, "2 objects in cluster c1 have no object in kcp: they are removed after 1h0m0s")
-	require.Empty(t, s.reported.Load().Orphans)
-}
-
-// What pods can need stays as long as there are workloads, also one that has a leaf: its rollout from the revision that
-// needs it may not have ended.
-func TestWhatPodsNeedStaysWithThem(t *testing.T) {
-	for name, orphaned := range map[string]bool{"of an orphan": true, "of a workload with a leaf": false} {
-		t.Run(name, func(t *testing.T) {
-			s := newSides(t)
-			s.orphans(1)
-			s.physical.Apply(s, "", deployments, fmt.Sprintf(`
-{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1},
-  annotations: {workloads.kcp.dev/leaf: "1a|shop/web--c1"}, finalizers: [pods]}}`, namespaceOf("1a")))
-			if !orphaned {
-				s.leaf("1a", "web", "{replicas: 1}")
-			}
-			k := s.listed()
-			s.pass(k, 2*time.Hour)
-			require.Len(t, s.physical.Names("", configMaps), 2)
-			require.Equal(t, orphaned, s.below("1a", deployments, "web").GetDeletionTimestamp() != nil)
-			s.physical.Apply(s, "", deployments, fmt.Sprintf(`{metadata: {name: web, namespace: %s, finalizers: []}}`, namespaceOf("1a")))
-			s.physical.Delete("", deployments, namespaceOf("1a"), "web")
-			s.eventually(func() bool { return len(k.down.List(workloads)) == 0 }, "the watch sees it")
-			s.pass(k, time.Minute)
-			require.Len(t, s.physical.Names("", configMaps), 1)
-		})
-	}
-}
-
-// A syncer that starts again continues to count, and one whose clock is ahead does not count faster.
-func TestTheGraceOfOrphansSurvivesRestarts(t *testing.T) {
-	s := newSides(t)
-	s.orphans(1)
-	s.pass(s.listed(), 25*time.Minute)
-	s.ahead.Add(int64(24 * time.Hour))
-	k := s.listed()
-	s.pass(k, 30*time.Minute)
-	require.Len(t, s.physical.Names("", configMaps), 2, "it counts what was recorded: 20 minutes")
-	s.pass(k, 15*time.Minute)
-	require.Len(t, s.physical.Names("", configMaps), 1)
-}
-
-// Many orphans of one workspace stay, and do not hold what others have lost.
-func TestManyOrphansHoldThoseOfTheirWorkspace(t *testing.T) {
-	for name, tc := range map[string]struct{ of1a, of2b, want int }{
-		"one has many":  {6, 2, 6},
-		"few of each":   {3, 2, 0},
-		"many of all":   {4, 2, 6},
-		"each has many": {6, 6, 12},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newSides(t)
-			s.bind("2b")
-			for workspace, n := range map[string]int{"1a": tc.of1a, "2b": tc.of2b} {
-				s.space(workspace, "configmaps")
-				for i := range n {
-					s.physical.Apply(s, "", configMaps, fmt.Sprintf(`
-{kind: ConfigMap, apiVersion: v1, metadata: {name: o%d, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x}, annotations: {workloads.kcp.dev/leaf: "%s|shop/o%d"}}}`,
-						i, namespaceOf(workspace), workspace, i))
-				}
-			}
-			s.pass(s.listed(), 61*time.Minute)
-			require.Len(t, s.physical.Names("", configMaps), tc.want)
-		})
-	}
-}
-
 // The leaf of an orphan is there again.
 func TestAnOrphanIsNoneAnyLonger(t *testing.T) {
 	s := newSides(t)
 	s.orphans(1)
 	k := s.listed()
-	s.pass(k, 30*time.Minute)
-	annotation := func() string {
-		return s.physical.Get("", configMaps, namespaceOf("1a"), "o0").GetAnnotations()["workloads.kcp.dev/orphan-for"]
-	}
-	s.eventually(func() bool { return annotation() != "" }, "recorded")
+	k.sweep(t.Context())
+	require.NotEmpty(t, s.reported.Load().OrphanMessage)
 	s.kcp.Apply(t, "1a", configMaps, `{kind: ConfigMap, apiVersion: v1, metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
 	s.eventually(func() bool { return k.up.Count(api.Dependencies()[0], nil) == 1 }, "a leaf is back")
-	s.eventually(func() bool {
-		return k.down.List(api.Dependencies()[0])[0].GetAnnotations()["workloads.kcp.dev/orphan-for"] != ""
-	}, "seen")
 	k.sweep(t.Context())
-	require.Empty(t, annotation())
-	require.Empty(t, s.reported.Load().OrphansFound)
+	require.Empty(t, s.reported.Load().OrphanMessage)
+	require.Zero(t, s.reported.Load().Orphans)
 }
 
-// Between two sweeps, the leaf of an orphan is there again, and is lost again: another hour begins.
-func TestALeafBetweenTwoSweepsIsNotForgotten(t *testing.T) {
-	s := newSides(t)
-	s.orphans(1)
-	k := s.listed()
-	s.pass(k, 55*time.Minute)
-	leaf := item{api.Dependencies()[0], watch.Key{Cluster: "1a", Namespace: "shop", Name: "o0"}}
-	s.kcp.Apply(t, "1a", configMaps, `
-{kind: ConfigMap, apiVersion: v1, metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}, finalizers: [workloads.kcp.dev/syncer]}}`)
-	s.eventually(func() bool { return k.up.Count(leaf.GroupVersionResource, nil) == 1 }, "a leaf is back")
-	s.eventually(func() bool { return k.sync(t.Context(), leaf) == nil }, "synced")
-	require.Empty(t, s.physical.Get("", configMaps, namespaceOf("1a"), "o0").GetAnnotations()["workloads.kcp.dev/orphan-for"])
-	s.kcp.Patch("1a", configMaps, "shop", "o0", map[string]any{"metadata": map[string]any{"finalizers": nil}})
-	s.kcp.Delete("1a", configMaps, "shop", "o0")
-	s.eventually(func() bool { return k.up.Count(leaf.GroupVersionResource, nil) == 0 }, "the leaf is lost")
-	s.pass(k, 55*time.Minute)
-	require.Len(t, s.physical.Names("", configMaps), 2, "its time is not over")
-	s.pass(k, 10*time.Minute)
-	require.Len(t, s.physical.Names("", configMaps), 1)
-}
-
-// A namespace in which a user has deleted the last object goes soon.
-func TestEmptiedNamespaces(t *testing.T) {
-	s := newSides(t)
-	s.space("1a", "configmaps")
-	s.space("2b", "configmaps")
-	k := s.listed()
-	require.NoError(t, k.noteRemoval(t.Context(), namespaceOf("1a")))
-	s.eventually(func() bool {
-		ns, _ := k.down.Get(namespaces, watch.Key{Name: namespaceOf("1a")})
-		return isEmptied(ns.Unstructured)
-	}, "recorded")
-	k.sweep(t.Context())
-	s.ahead.Add(int64(15 * time.Second))
-	k.sweep(t.Context())
-	require.Equal(t, []string{"/" + namespaceOf("2b")}, s.physical.Names("", spaces), "it is not known why the other one is empty")
-	s.pass(k, 65*time.Minute)
-	require.Empty(t, s.physical.Names("", spaces))
-}
-
-func TestOrphansAreKeptIfKcpCannotBeListed(t *testing.T) {
+// What is an orphan is not known if kcp cannot be listed: nothing is shown, and no token removes anything.
+func TestOrphansAreNotFoundIfKcpCannotBeListed(t *testing.T) {
 	s := newSides(t)
 	s.orphans(4)
 	s.bind("1a")
 	broken := fakeapi.New(t)
 	broken.Refuse(func(*http.Request) (int, string) { return http.StatusInternalServerError, "the disk is full" })
-	k := s.sweeper(s.kcp.URL, broken.URL)
-	s.eventually(func() bool { return len(k.up.Failures()) == len(k.resources) && len(k.boundClaims()) > 0 }, "one shard fails")
-	s.pass(k, 2*time.Hour)
-	require.Len(t, s.physical.Names("", configMaps), 5)
-
-	k = s.sweeper()
-	s.pass(k, 2*time.Hour)
-	require.Len(t, s.physical.Names("", configMaps), 5, "no shard is known")
-}
-
-func TestManyOrphansAreKept(t *testing.T) {
-	s := newSides(t)
-	s.orphans(manyOrphans + 1)
-	k := s.listed()
-	s.pass(k, 2*time.Hour)
-	require.Len(t, s.physical.Names("", configMaps), manyOrphans+2)
-	require.Contains(t, s.reported.Load().Orphans, "6 objects in cluster c1 have no object in kcp: they are not removed, because that may be a mistake")
-	s.kcp.Apply(t, "1a", configMaps, `{kind: ConfigMap, apiVersion: v1, metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
-	s.eventually(func() bool { return k.up.Count(api.Dependencies()[0], nil) == 1 }, "a leaf is back")
-	k.sweep(t.Context())
-	require.Len(t, s.physical.Names("", configMaps), 2, "below the brake the rest is removed")
-	k.sweep(t.Context())
+	for name, endpoints := range map[string][]string{"one shard fails": {s.kcp.URL, broken.URL}, "no shard is known": nil} {
+		t.Run(name, func(t *testing.T) {
+			k := s.sweeper(endpoints...)
+			s.eventually(func() bool {
+				return len(endpoints) == 0 || len(k.up.Failures()) == len(k.resources) && len(k.boundClaims()) > 0
+			}, name)
+			k.release = tokenOf(k.findOrphans(k.resources))
+			k.sweep(t.Context())
+			require.Len(t, s.physical.Names("", configMaps), 5)
+			require.Empty(t, s.reported.Load().OrphanMessage)
+		})
+	}
 }
 
 func TestReleasedOrphansAreRemoved(t *testing.T) {
 	s := newSides(t)
-	s.orphans(manyOrphans)
+	const n = 6
+	s.orphans(n)
 	s.volume("data")
 	k := s.listed()
 	k.sweep(t.Context())
-	message := s.reported.Load().Orphans
+	message := s.reported.Load().OrphanMessage
+	require.Contains(t, message, "8 objects in cluster c1 have no object in kcp, 1 of them have data, 1 of them are namespaces")
 	k.release = message[strings.LastIndex(message, "=")+1:]
 	s.physical.Apply(t, "", configMaps, fmt.Sprintf(`
 kind: ConfigMap
 apiVersion: v1
 metadata: {name: late, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/leaf: "1a|shop/late"}}`,
 		namespaceOf("1a")))
-	s.eventually(func() bool { return k.down.Count(api.Dependencies()[0], nil) == manyOrphans+1 }, "another orphan comes")
+	s.eventually(func() bool { return k.down.Count(api.Dependencies()[0], nil) == n+1 }, "another orphan comes")
 	k.sweep(t.Context())
-	require.Len(t, s.physical.Names("", configMaps), manyOrphans+2, "only those that the user has seen are released")
+	require.Len(t, s.physical.Names("", configMaps), n+2, "only those that the user has seen are released")
 	s.physical.Delete("", configMaps, namespaceOf("1a"), "late")
-	s.eventually(func() bool { return k.down.Count(api.Dependencies()[0], nil) == manyOrphans }, "it is gone")
+	s.eventually(func() bool { return k.down.Count(api.Dependencies()[0], nil) == n }, "it is gone")
 	k.sweep(t.Context())
 	require.Equal(t, []string{namespaceOf("1a") + "/foreign"}, s.physical.Names("", configMaps))
 	require.Empty(t, s.physical.Names("", volumes), "with the data that the message names")
-	require.Empty(t, s.reported.Load().Orphans)
+	require.Empty(t, s.physical.Names("", spaces))
+	require.Empty(t, s.reported.Load().OrphanMessage)
 }
 
-// A leaf is not visible under the identity of another APIExport.
-func TestOrphansAreKeptUnderAnotherIdentity(t *testing.T) {
+// What cannot be removed is shown again.
+func TestAReleasedOrphanThatCannotBeRemoved(t *testing.T) {
 	s := newSides(t)
-	s.orphans(1)
-	s.physical.Apply(t, "", spaces, fmt.Sprintf(`{metadata: {name: %s, annotations: {has.workloads.kcp.dev/configmaps: id-of-before}}}`, namespaceOf("1a")))
+	s.orphans(2)
 	k := s.listed()
-	s.pass(k, 2*time.Hour)
-	require.Len(t, s.physical.Names("", configMaps), 2)
-	require.Contains(t, s.reported.Load().Orphans, "1 of them are in workspaces that do not exist or have no APIBinding")
+	k.release = tokenOf(k.findOrphans(k.resources))
+	s.physical.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/o1") {
+			return http.StatusForbidden, "not today"
+		}
+		return 0, ""
+	})
+	k.sweep(t.Context())
+	require.Contains(t, s.reported.Load().OrphanMessage, "1 objects in cluster c1 have no object in kcp")
+	require.NotContains(t, s.reported.Load().OrphanMessage, k.release)
 }
 
-// A leaf is not visible either when its workspace has lost the APIBinding.
-func TestOrphansAreKeptWithoutABinding(t *testing.T) {
+// A leaf is not visible when its workspace has lost the APIBinding. The message has their number, before a user releases any.
+func TestOrphansWithoutABinding(t *testing.T) {
 	s := newSides(t)
 	s.orphans(1)
 	k := s.listed()
 	s.kcp.Delete("1a", bindings, "", "cluster-c1")
 	s.eventually(func() bool { return len(k.boundClaims()) == 0 }, "the binding is gone")
-	s.pass(k, 2*time.Hour)
-	require.Len(t, s.physical.Names("", configMaps), 2)
-	require.Contains(t, s.reported.Load().Orphans, "1 objects in cluster c1 have no object in kcp, 1 of them are in workspaces that do not exist or have no APIBinding")
-}
-
-func TestEmptyNamespacesAreRemovedHoweverManyThereAre(t *testing.T) {
-	s := newSides(t)
-	for i := range 2 * manyOrphans {
-		s.space(fmt.Sprintf("%da", i), "configmaps")
-	}
-	s.space("volumes", "configmaps")
-	s.physical.Apply(t, "", "api/v1/persistentvolumeclaims", fmt.Sprintf(`
-{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data-web-0, namespace: %s}}`, namespaceOf("volumes")))
-	k := s.listed()
-	s.pass(k, 65*time.Minute)
-	require.Equal(t, []string{"/" + namespaceOf("volumes")}, s.physical.Names("", spaces), "volumes of StatefulSets have data")
-	require.Empty(t, s.reported.Load().Orphans)
+	k.sweep(t.Context())
+	require.Contains(t, s.reported.Load().OrphanMessage,
+		"2 objects in cluster c1 have no object in kcp, 1 of them are in workspaces that do not exist or have no APIBinding to APIExport cluster-c1")
 }
 
 // Watches of objects and of namespaces are independent: the end of a namespace can be seen first.
@@ -343,46 +207,27 @@ func TestObjectsComeBackAfterTheirNamespace(t *testing.T) {
 	s.eventually(func() bool { return s.below("1a", deployments, "web") != nil }, "it is back")
 }
 
-func TestNamespacesAreKeptIfAnAPIIsNotSynced(t *testing.T) {
+// What a namespace has of an API that is not synced may have leaves.
+func TestANamespaceWithAnAPIThatIsNotSyncedIsNoOrphan(t *testing.T) {
 	s := newSides(t)
 	s.orphans(0)
 	k := s.listed()
 	s.hadStatefulSets(k)
-	s.pass(k, 2*time.Hour)
-	require.Len(t, s.physical.Names("", spaces), 1)
+	k.sweep(t.Context())
+	require.Empty(t, s.reported.Load().OrphanMessage)
 }
 
-// Pods of a resource that is not synced are not seen.
-func TestWhatPodsNeedStaysIfTheyAreNotSeen(t *testing.T) {
+// Namespaces of leaves that are gone are forgotten, and so are those that never existed in the cluster.
+func TestSpacesOfLeavesThatAreGoneAreForgotten(t *testing.T) {
 	s := newSides(t)
-	s.orphans(1)
 	k := s.listed()
-	s.hadStatefulSets(k)
-	s.pass(k, 2*time.Hour)
-	require.Len(t, s.physical.Names("", configMaps), 2)
-}
-
-// The API of the workloads is no longer synced while a sweep writes to the cluster: what it has seen before counts.
-func TestWhatPodsNeedStaysIfTheyAreNoLongerSeen(t *testing.T) {
-	s := newSides(t)
-	s.orphans(1)
-	s.physical.Apply(s, "", deployments, fmt.Sprintf(`
-{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1},
-  annotations: {workloads.kcp.dev/leaf: "1a|shop/web--c1"}}}`, namespaceOf("1a")))
-	s.leaf("1a", "web", "{replicas: 1}")
-	k := s.listed()
-	s.pass(k, 55*time.Minute)
-	ended := atomic.Bool{}
-	s.physical.Refuse(func(r *http.Request) (int, string) {
-		if r.Method == http.MethodPatch && !ended.Swap(true) { // how long it has had no leaf is recorded
-			k.update(t.Context(), nil, append(api.Dependencies(), claims))
-		}
-		return 0, ""
-	})
-	s.eventually(func() bool { return k.down.Complete() }, "the physical cluster is watched again")
-	s.pass(k, 5*time.Minute)
-	require.True(t, ended.Load())
-	require.Len(t, s.physical.Names("", configMaps), 2)
+	s.leaf("1a", "web", "{}")
+	s.leaf("2b", "web", "{}")
+	s.eventually(func() bool { k.mu.Lock(); defer k.mu.Unlock(); return len(k.spaces) == 2 }, "learned")
+	s.kcp.Delete("2b", deployments, "shop", "web--c1")
+	s.eventually(func() bool { return k.up.Count(workloads, nil) == 1 }, "its leaf is gone")
+	k.sweep(t.Context())
+	require.Equal(t, map[string]space{namespaceOf("1a"): {"1a", "shop"}}, k.spaces)
 }
 
 // hadStatefulSets records that the namespace has had StatefulSets, which the sweeper does not sync.

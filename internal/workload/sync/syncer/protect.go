@@ -1,11 +1,11 @@
 package syncer
 
 import (
-	"context"
 	"fmt"
+	"strconv"
+	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
@@ -13,40 +13,90 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// protected returns an error if the first pods of a workload would be in the cluster before a NetworkPolicy that the
-// cluster gets. The controller gives a cluster the workload last, but leaves of a restored backup appear together. It
-// reads from kcp, because a watch of one resource can be behind the watch of another.
-func (s *syncer) protected(ctx context.Context, i item, leaf watch.Object) error {
-	if k, _ := kinds.OfResource(i.GroupResource()); k.Template == nil || s.present(i, leaf) != nil {
-		return nil
+// unlistedInterval is the time until a workload is tried again while what protects its pods is not listed.
+const unlistedInterval = 500 * time.Millisecond
+
+// unprotected reports whether a leaf would bring the first pods of a workload to the cluster before something in its
+// namespace that must exist there before them, such as a NetworkPolicy. Such a leaf waits. The error is set if the
+// cluster cannot have what it waits for.
+func (s *syncer) unprotected(i item, leaf watch.Object) (waits bool, _ error) {
+	if !hasPods(i.GroupVersionResource) || s.present(i, leaf) != nil {
+		return false, nil
 	}
-	namespace := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
+	var first []schema.GroupVersionResource
 	for _, r := range s.synced() {
-		if k, _ := kinds.OfResource(r.GroupResource()); !k.Guards {
-			continue
+		if isFirst(r) {
+			first = append(first, r)
 		}
-		client, err := s.up.Resource(leaf.Endpoint, i.Cluster, r)
-		if err != nil {
-			return err
-		}
-		list, err := client.Namespace(i.Namespace).List(ctx,
-			metav1.ListOptions{LabelSelector: api.LabelCluster + "=" + s.Cluster})
-		if apierrors.IsNotFound(err) {
-			continue // the workspace does not have the API
-		}
-		if err != nil {
-			return fmt.Errorf("list %s of %s in kcp: %w", r.GroupResource(), i.Key, err)
-		}
-		for n := range list.Items {
-			o := &list.Items[n]
-			_, exists := s.down.Get(r, watch.Key{Namespace: namespace, Name: name(o)})
-			if !exists && o.GetDeletionTimestamp() == nil {
-				return fmt.Errorf("cluster %s does not have %s %s yet, which protects the pods of %s", s.Cluster,
-					r.GroupResource(), name(o), i.Key)
+	}
+	// This is known before the objects are read: otherwise, a list in between could bring one.
+	if !s.up.CompleteFor([]string{leaf.Endpoint}, first) {
+		s.queue.AddAfter(i, unlistedInterval)
+		return true, nil
+	}
+	for _, r := range first {
+		for _, o := range s.up.In(r, i.Cluster, i.Namespace) {
+			if o.GetDeletionTimestamp() != nil || !kinds.IsFirst(r.GroupResource(), name(o.Unstructured)) ||
+				s.inForce(r, o) {
+				continue
+			}
+			waits = true
+			if problem := problemOf(o.Unstructured); problem != "" {
+				return true, &refusal{api.ReasonUnprotected, fmt.Sprintf("it waits for %s %s, which protects its pods and "+
+					"is not in cluster %s: %s", r.GroupResource(), name(o.Unstructured), s.Cluster, problem)}
 			}
 		}
 	}
-	return nil
+	return waits, nil
+}
+
+// inForce reports whether the cluster has an object as its leaf is now.
+func (s *syncer) inForce(r schema.GroupVersionResource, leaf watch.Object) bool {
+	key := watch.KeyOf(leaf.Unstructured)
+	live := s.present(item{r, key}, leaf)
+	generation := ""
+	if g := leaf.GetGeneration(); g != 0 {
+		generation = strconv.FormatInt(g, 10)
+	}
+	return live != nil && live.GetAnnotations()[annotationGeneration] == generation
+}
+
+// problemOf returns why a leaf is not synced, or "".
+func problemOf(leaf *unstructured.Unstructured) string {
+	if problem := leaf.GetAnnotations()[api.AnnotationSyncError]; problem != "" {
+		return problem
+	}
+	conditions, _, _ := unstructured.NestedSlice(leaf.Object, "status", "conditions")
+	if c := find(conditions, api.ConditionSynced); c != nil && c["status"] == "False" {
+		return fmt.Sprint(c["reason"], ": ", c["message"])
+	}
+	return ""
+}
+
+// addPods syncs the workloads beside an object that has to be in the cluster before their pods.
+func (s *syncer) addPods(r schema.GroupVersionResource, cluster, namespace string) {
+	if !isFirst(r) {
+		return
+	}
+	for _, workloads := range s.synced() {
+		if !hasPods(workloads) {
+			continue
+		}
+		for _, k := range s.up.KeysIn(workloads, cluster, namespace, "") {
+			s.queue.Add(item{workloads, k})
+		}
+	}
+}
+
+// isFirst reports whether objects of a resource can have to be in a cluster before pods.
+func isFirst(r schema.GroupVersionResource) bool {
+	return kinds.IsFirst(r.GroupResource(), kinds.DefaultAccount)
+}
+
+// hasPods reports whether objects of a resource bring pods to a cluster.
+func hasPods(r schema.GroupVersionResource) bool {
+	k, _ := kinds.OfResource(r.GroupResource())
+	return k.Template != nil
 }
 
 // synced returns the synced resources, which are not changed.

@@ -3,60 +3,131 @@ package syncer
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// What has to be in the cluster before pods says that it is.
-func TestAPolicySaysThatTheClusterHasIt(t *testing.T) {
-	const policies = "apis/networking.k8s.io/v1/networkpolicies"
-	s := newSides(t)
-	s.kcp.Apply(t, compute, clusters, `{metadata: {name: c1}, status: {apis: [{group: networking.k8s.io, resource: networkpolicies, version: v1, state: Published}]}}`)
-	defer s.start()()
-	s.kcp.Apply(t, "1a", policies, `{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: deny--c1, namespace: shop,
-		labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: deny}}, spec: {podSelector: {}}}`)
-	says := func() string {
-		return s.kcp.Get("1a", policies, "shop", "deny--c1").GetAnnotations()[api.AnnotationSynced]
-	}
-	s.eventually(func() bool { return says() == "1" }, "the cluster has it")
-	s.kcp.Apply(t, "1a", policies, `{metadata: {name: deny--c1, namespace: shop}, spec: {podSelector: {matchLabels: {a: b}}}}`)
-	s.eventually(func() bool { return says() == "2" }, "and the change")
-}
-
-// A restored backup has the leaves of a workload and of what restricts its connections.
-func TestPodsWaitForPoliciesOfABackup(t *testing.T) {
-	s := newSides(t)
+// withPolicies publishes NetworkPolicies, too, and creates one for the cluster.
+func (s *sides) withPolicies() {
+	s.Helper()
 	s.kcp.Apply(s, compute, clusters, `
 metadata: {name: c1}
 status: {apis: [{group: apps, resource: deployments, version: v1, state: Published},
   {group: networking.k8s.io, resource: networkpolicies, version: v1, state: Published}]}`)
+	s.denyAll("{}")
+}
+
+func (s *sides) denyAll(selector string) {
+	s.Helper()
+	s.kcp.Apply(s, "1a", policies, `
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: deny-all--c1, namespace: shop, labels: {workloads.kcp.dev/cluster: c1},
+  annotations: {workloads.kcp.dev/name: deny-all}}, spec: {podSelector: `+selector+`}}`)
+}
+
+// The leaves of workloads and of what restricts their connections are there together, such as in a restored backup.
+func TestPoliciesAreAppliedBeforePods(t *testing.T) {
+	s := newSides(t)
+	const n = 10
+	for i := range n {
+		s.leaf("1a", fmt.Sprint("web-", i), "{replicas: 1}")
+	}
+	s.withPolicies()
+	s.start()
+	s.eventually(func() bool { return len(s.physical.Names("", deployments)) == n }, "synced")
+	writes := s.physical.Writes()
+	of := func(resource string) int {
+		return slices.IndexFunc(writes, func(w string) bool { return strings.HasPrefix(w, "PATCH "+resource) })
+	}
+	require.Less(t, of(policies+" "+namespaceOf("1a")+"/deny-all"), of(deployments))
+}
+
+// A cluster that refuses a policy gets no pods, and the condition of the workload has the reason.
+func TestPodsWaitForAPolicyThatTheClusterRefuses(t *testing.T) {
+	s := newSides(t)
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.withPolicies()
 	closed := atomic.Bool{}
 	closed.Store(true)
 	s.physical.Refuse(func(r *http.Request) (int, string) {
 		if closed.Load() && r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/networkpolicies/deny-all") {
-			return http.StatusInternalServerError, "try again"
+			return http.StatusForbidden, "no policies here"
 		}
 		return 0, ""
 	})
-	s.leaf("1a", "web", "{replicas: 1}")
-	s.kcp.Apply(s, "1a", policies, `
-{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: deny-all--c1, namespace: shop, labels: {workloads.kcp.dev/cluster: c1},
-  annotations: {workloads.kcp.dev/name: deny-all}}, spec: {podSelector: {}}}`)
-	defer s.start()()
-	finalizers := func() int { return len(s.kcp.Get("1a", deployments, "shop", "web--c1").GetFinalizers()) }
-	s.eventually(func() bool { return finalizers() > 0 }, "the syncer has seen the workload")
-	time.Sleep(time.Second)
-	require.Nil(t, s.below("1a", deployments, "web"), "the cluster does not have the NetworkPolicy")
+	s.start()
+	s.eventually(func() bool {
+		return strings.HasPrefix(s.condition("1a", "web"), "False Unprotected: it waits for networkpolicies.networking.k8s.io deny-all, "+
+			"which protects its pods and is not in cluster c1: Denied: ")
+	}, "it waits")
+	require.Nil(t, s.below("1a", deployments, "web"))
 	closed.Store(false)
-	s.eventually(func() bool { return s.below("1a", deployments, "web") != nil }, "it has")
+	s.denyAll("{matchLabels: {app: web}}")
+	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "it has the policy")
 	require.NotNil(t, s.below("1a", policies, "deny-all"))
+}
+
+// A user deletes the policy that the cluster refuses. What already runs does not wait for one either.
+func TestPodsDoNotWaitForAPolicyThatIsDeleted(t *testing.T) {
+	s := newSides(t)
+	s.start()
+	s.leaf("1a", "first", "{replicas: 1}")
+	s.eventually(func() bool { return s.condition("1a", "first") == "True Synced: " }, "synced")
+	s.physical.Refuse(func(r *http.Request) (int, string) {
+		if r.Method != http.MethodGet && strings.Contains(r.URL.Path, "/networkpolicies/deny-all") {
+			return http.StatusForbidden, "no policies here"
+		}
+		return 0, ""
+	})
+	s.withPolicies()
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool { return strings.HasPrefix(s.condition("1a", "web"), "False Unprotected: ") }, "it waits")
+	s.leaf("1a", "first", "{replicas: 2}")
+	s.eventually(func() bool { return field(s.below("1a", deployments, "first"), "spec", "replicas") == "2" }, "it runs already")
+	s.kcp.Delete("1a", policies, "shop", "deny-all--c1")
+	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "it waits no longer")
+}
+
+// A syncer that starts has listed the workloads, and not yet what protects their pods.
+func TestPodsWaitUntilPoliciesAreListed(t *testing.T) {
+	s := newSides(t)
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.withPolicies()
+	gate := make(chan struct{})
+	s.kcp.Refuse(func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "/clusters/*/"+policies) {
+			select {
+			case <-gate:
+			case <-r.Context().Done():
+			}
+		}
+		return 0, ""
+	})
+	k := s.sweeper(s.kcp.URL)
+	k.update(t.Context(), nil, append(k.resources, networkPolicies))
+	i := item{workloads, watch.Key{Cluster: "1a", Namespace: "shop", Name: "web--c1"}}
+	s.eventually(func() bool { return k.up.Has(workloads, i.Key) && k.down.Complete() }, "the workload is listed")
+	leaf, _ := k.up.Get(workloads, i.Key)
+	waits, err := k.unprotected(i, leaf)
+	require.True(t, waits)
+	require.NoError(t, err)
+	close(gate)
+	s.eventually(k.up.Complete, "the policy is listed")
+	waits, err = k.unprotected(i, leaf)
+	require.True(t, waits, "the cluster does not have it")
+	require.NoError(t, err)
+	policy, _ := k.up.Get(networkPolicies, watch.Key{Cluster: "1a", Namespace: "shop", Name: "deny-all--c1"})
+	s.physical.Apply(t, "", policies, fmt.Sprintf(`
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: deny-all, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x},
+  annotations: {workloads.kcp.dev/leaf: "1a|shop/deny-all--c1", workloads.kcp.dev/leaf-generation: "%d"}}}`, namespaceOf("1a"), policy.GetGeneration()))
+	s.eventually(func() bool { waits, err = k.unprotected(i, leaf); return !waits && err == nil }, "it has")
 }
 
 // The autoscaler of the cluster has the replicas.
@@ -114,19 +185,13 @@ func TestOrphansStayProtected(t *testing.T) {
 			s := newSides(t)
 			s.bind("1a")
 			s.space("1a", "deployments.apps")
-			s.kcp.Apply(s, compute, clusters, `
-metadata: {name: c1}
-status: {apis: [{group: apps, resource: deployments, version: v1, state: Published},
-  {group: networking.k8s.io, resource: networkpolicies, version: v1, state: Published}]}`)
+			s.withPolicies()
 			s.physical.Apply(s, "", deployments, fmt.Sprintf(`
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1},
   annotations: {workloads.kcp.dev/leaf: "1a|shop/web--c1"}}}`, namespaceOf("1a")))
 			if !orphaned {
 				s.leaf("1a", "web", "{replicas: 1}")
 			}
-			s.kcp.Apply(s, "1a", policies, `
-{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: deny-all--c1, namespace: shop, labels: {workloads.kcp.dev/cluster: c1},
-  annotations: {workloads.kcp.dev/name: deny-all}}, spec: {podSelector: {}}}`)
 			s.start()
 			s.eventually(func() bool { return s.below("1a", policies, "deny-all") != nil }, "synced")
 			s.kcp.Delete("1a", policies, "shop", "deny-all--c1")

@@ -55,12 +55,12 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 		return fmt.Errorf("read %s %s/%s of cluster %s: %w", i.GroupResource(), namespace,
 			name(leaf.Unstructured), s.Cluster, err)
 	case err == nil && live.GetAnnotations()[annotationLeaf] == i.Key.String() && !ofLater(live, leaf.Unstructured) &&
-		!s.podsNeed(i.GroupVersionResource, namespace, s.synced(), true):
+		!s.orphansNeed(i.GroupVersionResource, namespace):
 		// The end of the object comes with the watch, and brings the leaf back here.
-		if err := s.noteRemoval(ctx, namespace); err != nil {
-			return err
-		}
 		return s.delete(ctx, i.GroupVersionResource, live)
+	}
+	if err := s.removeNamespace(ctx, i); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	delete(s.applied, i)
@@ -92,29 +92,27 @@ func isUnserved(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// noteRemoval records that a user has deleted an object in a namespace: if it is empty then, it goes without the grace
-// of orphans.
-func (s *syncer) noteRemoval(ctx context.Context, namespace string) error {
-	ns, ok := s.down.Get(namespaces, watch.Key{Name: namespace})
-	if !ok || ns.GetDeletionTimestamp() != nil || isEmptied(ns.Unstructured) {
-		return nil
+// orphansNeed reports whether an object is kept though its leaf ends: it restricts the connections of the pods in its
+// namespace, or they can need it, and all workloads there are orphans, which the controller does not know.
+func (s *syncer) orphansNeed(r schema.GroupVersionResource, namespace string) bool {
+	k, _ := kinds.OfResource(r.GroupResource())
+	if k.Spread != kinds.Follow || k.Data == kinds.AlwaysData || k.TargetPath != nil { // no pod needs an autoscaler
+		return false
 	}
-	client, err := s.below(namespaces, "")
-	if err != nil {
-		return err
+	orphans := false
+	for _, r := range s.synced() {
+		if k, _ := kinds.OfResource(r.GroupResource()); k.Template == nil {
+			continue
+		}
+		for _, live := range s.down.In(r, "", namespace) {
+			leaf, ok := parseLeaf(live.GetAnnotations()[annotationLeaf])
+			if ok && s.wanted(r, leaf, live.GetName()) {
+				return false
+			}
+			orphans = orphans || ok
+		}
 	}
-	if err := mark(ctx, client, ns.Unstructured, "annotations", annotationEmptied, "true"); err != nil &&
-		!apierrors.IsNotFound(err) {
-		return fmt.Errorf("namespace %s of cluster %s: %w", namespace, s.Cluster, err)
-	}
-	return nil
-}
-
-// annotationEmptied is the annotation of namespaces in which a user has deleted an object.
-const annotationEmptied = api.Group + "/emptied"
-
-func isEmptied(ns *unstructured.Unstructured) bool {
-	return ns.GetAnnotations()[annotationEmptied] != ""
+	return orphans
 }
 
 // delete deletes an object of the physical cluster, if it still is the one that was seen. What it owns goes with it.

@@ -87,3 +87,72 @@ metadata: {name: web, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, w
 func TestTheEndOfALeafEndsWhatAnEarlierSyncerHasWritten(t *testing.T) {
 	require.False(t, ofLater(&unstructured.Unstructured{}, &unstructured.Unstructured{}))
 }
+
+// The namespace in the cluster goes with its last leaf. What others have put there stays, and is shown.
+func TestTheNamespaceOfTheLastLeaf(t *testing.T) {
+	secret := "{kind: Secret, apiVersion: v1, metadata: {name: tls, namespace: " + namespaceOf("1a") + "%s}}"
+	for name, tc := range map[string]struct {
+		path, other string
+		stays       bool
+	}{
+		"is empty":                     {"", "", false},
+		"has what each namespace has":  {configMaps, "{kind: ConfigMap, apiVersion: v1, metadata: {name: kube-root-ca.crt, namespace: " + namespaceOf("1a") + "}}", false},
+		"has what its controller owns": {secrets, fmt.Sprintf(secret, ", ownerReferences: [{apiVersion: v1, kind: X, name: x, uid: x, controller: true}]"), false},
+		"has a certificate":            {secrets, fmt.Sprintf(secret, ""), true},
+		"has volumes": {volumes, "{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: data-web-0, namespace: " + namespaceOf("1a") + "}}",
+			true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSides(t)
+			s.bind("1a")
+			s.start()
+			s.leaf("1a", "web", "{replicas: 1}")
+			s.leaf("1a", "other", "{replicas: 1}")
+			s.eventually(func() bool {
+				return s.condition("1a", "web") == "True Synced: " && s.condition("1a", "other") == "True Synced: "
+			}, "synced")
+			if tc.path != "" {
+				s.physical.Apply(s, "", tc.path, tc.other)
+			}
+			s.kcp.Delete("1a", deployments, "shop", "web--c1")
+			s.eventually(func() bool { return s.kcp.Get("1a", deployments, "shop", "web--c1") == nil }, "the first leaf is gone")
+			require.NotNil(t, s.physical.Get("", spaces, "", namespaceOf("1a")), "it has another leaf")
+			s.kcp.Delete("1a", deployments, "shop", "other--c1")
+			s.eventually(func() bool { return s.kcp.Get("1a", deployments, "shop", "other--c1") == nil }, "the last leaf is gone")
+			require.Equal(t, tc.stays, s.physical.Get("", spaces, "", namespaceOf("1a")) != nil)
+		})
+	}
+}
+
+// Several leaves end at the same time: each worker looks when the objects of the others may still be there.
+func TestTheNamespaceOfLeavesThatEndTogether(t *testing.T) {
+	s := newSides(t)
+	s.start()
+	const n = 20
+	for i := range n {
+		s.leaf("1a", fmt.Sprint("web-", i), "{replicas: 1}")
+	}
+	s.eventually(func() bool { return len(s.physical.Names("", deployments)) == n }, "synced")
+	for i := range n {
+		s.kcp.Delete("1a", deployments, "shop", fmt.Sprintf("web-%d--c1", i))
+	}
+	s.eventually(func() bool { return len(s.kcp.Names("1a", deployments)) == 0 }, "the leaves are gone")
+	require.Nil(t, s.physical.Get("", spaces, "", namespaceOf("1a")))
+}
+
+// A namespace whose objects may have leaves of an API that is not synced stays.
+func TestTheNamespaceOfTheLastLeafHadOtherAPIs(t *testing.T) {
+	s := newSides(t)
+	s.start()
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
+	s.physical.Apply(s, "", spaces, fmt.Sprintf(
+		`{metadata: {name: %s, annotations: {has.workloads.kcp.dev/statefulsets.apps: "true"}}}`, namespaceOf("1a")))
+	s.leaf("1a", "later", "{replicas: 1}")
+	s.eventually(func() bool { return s.condition("1a", "later") == "True Synced: " }, "the watch shows it")
+	for _, name := range []string{"web--c1", "later--c1"} {
+		s.kcp.Delete("1a", deployments, "shop", name)
+		s.eventually(func() bool { return s.kcp.Get("1a", deployments, "shop", name) == nil }, "the leaf is gone")
+	}
+	require.NotNil(t, s.physical.Get("", spaces, "", namespaceOf("1a")))
+}

@@ -7,10 +7,10 @@ import (
 
 // State is the state that a syncer reports.
 type State struct {
-	// Orphans is why orphans are kept until a user releases them, and OrphansFound what is removed later. Empty: there
-	// are none.
-	Orphans      string `json:"orphans,omitempty"`
-	OrphansFound string `json:"orphansFound,omitempty"`
+	// Orphans is the number of objects in the cluster without an object in kcp, and OrphanMessage how a user removes
+	// them. Empty: there are none.
+	Orphans       int    `json:"orphans,omitempty"`
+	OrphanMessage string `json:"orphanMessage,omitempty"`
 	// OtherSetup is why nothing is written to the cluster: it runs the objects of these workspaces for another setup.
 	// Empty: it does not.
 	OtherSetup string `json:"otherSetup,omitempty"`
@@ -27,7 +27,8 @@ func (s *syncer) report() {
 		return
 	}
 	s.mu.Lock()
-	state := State{Orphans: s.orphans, OrphansFound: s.found, OtherSetup: s.otherSetup, Waiting: s.queue.Len()}
+	state := State{Orphans: s.orphans, OrphanMessage: s.orphanMessage, OtherSetup: s.otherSetup,
+		Waiting: s.queue.Len()}
 	resources := s.resources
 	s.mu.Unlock()
 	if err := s.blocked(); err != nil && state.OtherSetup == "" {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,8 +43,7 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 	case ending:
 		return s.end(ctx, i, leaf)
 	case !ok:
-		// An object without a leaf is an orphan, with the care that sweep takes. A leaf that is deleted goes through
-		// remove.
+		// An object without a leaf is an orphan, which sweep shows. A leaf that is deleted goes through remove.
 		s.mu.Lock()
 		delete(s.applied, i)
 		s.mu.Unlock()
@@ -60,8 +58,11 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 	case !s.lists(i.GroupVersionResource) || !s.guards.ready():
 		return nil // the leaf comes back when it does
 	}
+	waits, err := s.unprotected(i, leaf)
+	if waits && err == nil {
+		return nil // what it waits for brings it back
+	}
 	var object *unstructured.Unstructured
-	err := s.protected(ctx, i, leaf)
 	if err == nil {
 		object, err = s.apply(ctx, i, leaf.Unstructured)
 	}
@@ -120,11 +121,6 @@ func (s *syncer) apply(ctx context.Context, i item,
 		}
 		if found != nil && splitter.KeepReplicas(leaf, desired, found) {
 			version, hash = found.GetResourceVersion(), hashOf(desired)
-		}
-	}
-	if known {
-		if err := s.adopt(ctx, i, live.Unstructured); err != nil {
-			return nil, err
 		}
 	}
 	desired.SetResourceVersion(version)
@@ -276,8 +272,6 @@ func (s *syncer) annotate(ctx context.Context, i item, leaf watch.Object, o outc
 	want := map[string]any{api.AnnotationSyncError: nil}
 	if o.reason != api.ReasonSynced {
 		want[api.AnnotationSyncError] = o.reason + ": " + o.message
-	} else if kinds.IsFirst(i.GroupResource(), name(leaf.Unstructured)) {
-		want[api.AnnotationSynced] = strconv.FormatInt(leaf.GetGeneration(), 10)
 	}
 	for key, value := range want {
 		if have, ok := leaf.GetAnnotations()[key]; ok == (value != nil) && (!ok || have == value) {

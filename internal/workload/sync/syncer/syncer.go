@@ -99,8 +99,9 @@ type syncer struct {
 	endingResources []schema.GroupVersionResource
 	// applied is what was last applied, by item.
 	applied map[item]applied
-	// orphans is why orphans are kept, and found what is removed later.
-	orphans, found string
+	// orphans is the number of orphans, and orphanMessage how a user removes them.
+	orphans       int
+	orphanMessage string
 	// spaces are the namespaces of logical clusters, by namespace of the physical cluster.
 	spaces map[string]space
 	// recorded is the UID that the physical cluster should have, and physicalUID the one that it has. Empty: not known.
@@ -116,21 +117,13 @@ type syncer struct {
 	// guards confine the namespaces, and contention has the objects that other clients change.
 	guards     guards
 	contention contention
-
-	// sightings are how long orphans have been seen, and released the UIDs of those that a user has released. Only
-	// sweep uses them.
-	sightings map[types.UID]sighting
-	released  map[types.UID]bool
-	// adopted are the UIDs of objects that a leaf was applied to since the last sweep.
-	adopted map[types.UID]bool
 }
 
 // newSyncer returns a syncer that is not connected.
 func newSyncer(o Options) *syncer {
 	return &syncer{
 		Options: o, applied: map[item]applied{}, queue: newQueue(o.Workers), latency: newLatency(),
-		spaces: map[string]space{}, sightings: map[types.UID]sighting{}, released: map[types.UID]bool{},
-		adopted: map[types.UID]bool{},
+		spaces: map[string]space{},
 	}
 }
 
@@ -197,6 +190,7 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 			s.latency.saw(Down, item{r, k}, s.Now())
 			s.learn(k)
 			s.queue.Add(item{r, k})
+			s.addPods(r, k.Cluster, k.Namespace)
 		},
 	})
 	if err != nil {
@@ -341,6 +335,7 @@ func (s *syncer) changedBelow(r schema.GroupVersionResource, k watch.Key) {
 	for _, leaf := range s.leavesOf(r, k) {
 		s.latency.saw(Up, item{r, leaf}, s.Now())
 		s.queue.Add(item{r, leaf})
+		s.addPods(r, leaf.Cluster, leaf.Namespace)
 	}
 }
 

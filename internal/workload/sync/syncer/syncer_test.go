@@ -25,6 +25,7 @@ import (
 const (
 	deployments = "apis/apps/v1/deployments"
 	configMaps  = "api/v1/configmaps"
+	secrets     = "api/v1/secrets"
 	spaces      = "api/v1/namespaces"
 	clusters    = "apis/workloads.kcp.dev/v1alpha1/clusters"
 	exports     = "apis/apis.kcp.io/v1alpha1/apiexportendpointslices"
@@ -42,8 +43,6 @@ type sides struct {
 	now func() time.Time
 	// reported is the last state that the syncer of a sweeper has reported.
 	reported atomic.Pointer[State]
-	// ahead is how far the time of a sweeper is ahead.
-	ahead atomic.Int64
 }
 
 func newSides(t *testing.T) *sides {
