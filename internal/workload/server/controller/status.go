@@ -44,7 +44,11 @@ func (c *controller) drafts(ctx context.Context, clusters []*api.Cluster, now ti
 	for _, cl := range clusters {
 		d := &draft{Cluster: cl, next: cl.Status, verdict: c.judge.See(cl, c.lease(cl.Name), now)}
 		d.next.Conditions = slices.Clone(cl.Status.Conditions)
-		if count {
+		switch {
+		case c.published == nil && d.next.Leaves != nil:
+			d.next.Leaves = nil // without the published APIs, it is not known
+			d.changed = true
+		case count:
 			d.count(c.leaves()[cl.Name])
 		}
 		c.identify(d, clusters)
