@@ -44,7 +44,7 @@ var ofWorkloads = []defect{
 	},
 	{
 		name: "a controller that starts takes silence for a heartbeat", file: "internal/workload/sync/heartbeat/judge.go",
-		old: "s := &seen{uid: cl.UID, looked: now}", new: "s := &seen{uid: cl.UID, looked: now, at: now}",
+		old: "r := &record{uid: cl.UID, since: now}", new: "r := &record{uid: cl.UID, since: now, at: now}",
 		rules: "ready",
 	},
 	{

@@ -99,6 +99,9 @@ type controller struct {
 	judge heartbeat.Judge
 	// members are the clusters in push mode, by name.
 	members map[string]*member
+	// converted are the Clusters as they were read last, and connections their kubeconfigs, by name.
+	converted   map[string]*api.Cluster
+	connections map[string]connection
 	// reports are the reports of the syncers of the other clusters, by name.
 	reports map[string]*reported
 	// roots schedules the objects of users.
@@ -139,7 +142,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	c := &controller{
 		Options: o, client: client, metadata: meta, url: url, members: map[string]*member{},
-		wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), connections: map[string]connection{},
 	}
 	if err := c.prepare(ctx); err != nil {
 		return err
@@ -147,7 +150,7 @@ func Run(ctx context.Context, o Options) error {
 	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Setup: c.Setup, Now: o.Now,
 		Rebalance: o.Rebalance, Limits: o.Limits}) // its queues end when it has run
 	if c.set, err = watch.New(ctx, watch.Options{
-		Config: o.KCP, Now: o.Now, Changed: func(schema.GroupVersionResource, watch.Key) { c.poke() },
+		Config: o.KCP, Now: o.Now, Changed: c.changed,
 		State: func(src watch.Source, err error) {
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource())
@@ -230,6 +233,17 @@ func (c *controller) whoAmI(ctx context.Context) error {
 	return nil
 }
 
+// changed wakes the loop, unless a Lease was only renewed: of the many Leases, one is renewed several times a second.
+func (c *controller) changed(r schema.GroupVersionResource, k watch.Key) {
+	if r == heartbeat.Leases {
+		lease := c.object(r, k.Namespace, k.Name)
+		if k.Namespace != api.NamespaceLeases || lease == nil || !c.judge.Renew(lease, c.Now()) {
+			return
+		}
+	}
+	c.poke()
+}
+
 // poke wakes the loop.
 func (c *controller) poke() {
 	select {
@@ -308,16 +322,22 @@ func (c *controller) rebalanceRequest() string {
 	return ""
 }
 
-// clusters returns all Clusters, the oldest first.
+// clusters returns all Clusters, the oldest first. Only those that have changed are converted.
 func (c *controller) clusters(ctx context.Context) []*api.Cluster {
 	var out []*api.Cluster
+	known := c.converted
+	c.converted = map[string]*api.Cluster{}
 	for _, o := range c.set.List(api.ClusterGVR()) {
-		cl, err := api.ClusterOf(o.Unstructured)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot read a Cluster")
-			continue
+		cl := known[o.GetName()]
+		if cl == nil || cl.UID != o.GetUID() || cl.ResourceVersion != o.GetResourceVersion() {
+			var err error
+			if cl, err = api.ClusterOf(o.Unstructured); err != nil {
+				klog.FromContext(ctx).Error(err, "Cannot read a Cluster")
+				continue
+			}
 		}
-		out = append(out, cl)
+		c.converted[cl.Name] = cl
+		out = append(out, new(*cl)) // a pass replaces its metadata and its status
 	}
 	slices.SortFunc(out, func(a, b *api.Cluster) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

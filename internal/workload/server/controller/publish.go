@@ -39,17 +39,15 @@ const identityInterval = 500 * time.Millisecond
 
 // publish negotiates the APIs of the clusters and writes the result, if anything has changed since the last time.
 func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error {
-	version := c.version(clusters) // before the input: what is read in between is published by the next pass
-	in := c.input(clusters)
 	if len(clusters) == 0 {
 		c.claims = map[string][]any{}
-	}
-	if len(in.Clusters) == 0 {
 		return nil
 	}
+	version := c.version(clusters) // before the input: what is read in between is published by the next pass
 	if version+exported(c.object(exports, "", api.ExportWorkloads)) == c.negotiated {
 		return c.writeStates(ctx, clusters, c.states) // kcp may have been restored with others
 	}
+	in := c.input(clusters)
 	if err := c.readPublished(ctx, &in); err != nil {
 		return err
 	}
