@@ -72,8 +72,8 @@ type Options struct {
 	Rebalance api.Rebalance
 	// Probe gets the state of the controller. Nil: it is not served.
 	Probe *probe.Probe
-	// Setup identifies this installation in physical clusters. Empty: the logical cluster of the compute workspace
-	// does.
+	// Setup is the ID of this installation in physical clusters. Under another one, everything would run twice. Empty:
+	// the logical cluster of the compute workspace.
 	Setup string
 	// hurry divides all intervals, for tests. Zero divides nothing.
 	hurry time.Duration
@@ -89,10 +89,8 @@ type controller struct {
 	client   dynamic.Interface
 	metadata metadata.Interface
 	url      string
-	// cluster is the logical cluster of the compute workspace, and user the user of the controller itself. given means
-	// that the user has chosen the ID of the setup.
+	// cluster is the logical cluster of the compute workspace, and user the user of the controller itself.
 	cluster string
-	given   bool
 	user    guard.User
 	// set has the Clusters, Leases, Secrets, APIExports and admission policies of the compute workspace.
 	set   *watch.Set
@@ -206,9 +204,7 @@ func (c *controller) prepare(ctx context.Context) error {
 	if c.cluster == "" {
 		return clierr.New(clierr.BadInput, "specify a kubeconfig of kcp", "%s is not a workspace of kcp", c.url)
 	}
-	c.given = c.Setup != ""
-	// kcpctl up writes the ID to the CustomResourceDefinition if the compute workspace was created again.
-	c.Setup = cmp.Or(c.Setup, live.GetAnnotations()[api.AnnotationSetup], c.cluster)
+	c.Setup = cmp.Or(c.Setup, c.cluster)
 	return c.whoAmI(ctx)
 }
 
@@ -242,6 +238,30 @@ func (c *controller) changed(r schema.GroupVersionResource, k watch.Key) {
 		}
 	}
 	c.poke()
+}
+
+// loop handles changes until the context ends.
+func (c *controller) loop(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := c.sameWorkspace(); err != nil {
+			return err
+		}
+		if !c.wait(ctx, c.pass(ctx)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// sameWorkspace fails if the compute workspace is another one than when the controller started.
+func (c *controller) sameWorkspace() error {
+	for _, o := range c.set.List(api.ClusterGVR()) {
+		if at := watch.KeyOf(o.Unstructured).Cluster; at != c.cluster {
+			return clierr.New(clierr.Conflict, "start it again",
+				"workspace %s was created again: it is the logical cluster %s, and was %s", c.Workspace, at, c.cluster)
+		}
+	}
+	return nil
 }
 
 // poke wakes the loop.

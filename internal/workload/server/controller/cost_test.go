@@ -101,3 +101,13 @@ func TestARenewedLeaseNeedsNoPass(t *testing.T) {
 	held, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
 	require.Equal(t, "5", held)
 }
+
+// A controller whose compute workspace is created again while it runs uses no cluster of it. It ends, and starts again.
+func TestAComputeWorkspaceIsCreatedAgain(t *testing.T) {
+	c, kcp, changes := newIdle(t, api.ClusterGVR())
+	kcp.Apply(t, "compute", clusterPath, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c1}}")
+	<-changes
+	require.NoError(t, c.sameWorkspace())
+	c.cluster = "earlier"
+	require.ErrorContains(t, c.loop(t.Context()), "was created again: it is the logical cluster compute, and was earlier")
+}
