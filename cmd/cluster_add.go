@@ -168,11 +168,11 @@ func (o *clusterAddOptions) adopts(ctx context.Context, s *session) error {
 	if len(t.clusters[0].all) == 0 {
 		return ctx.Err()
 	}
-	t.unknown = s.ask(ctx, t)
+	t.paths = s.tenantPaths(ctx, t)
 	for _, line := range t.adoption(t.clusters[0]) {
 		o.env.note(line)
 	}
-	if o.yes || t.unknown == nil && len(t.own(t.clusters[0])) == 0 {
+	if o.yes || t.id != "" && len(t.own(t.clusters[0])) == 0 {
 		return ctx.Err()
 	}
 	yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Add cluster %q with what runs there?", o.name))
@@ -187,13 +187,13 @@ func (t *tenants) adoption(c *tenantCluster) (out []string) {
 	if own := t.own(c); len(own) > 0 {
 		out = append(out, fmt.Sprintf("cluster %q already has %s of this setup. Objects of workspaces that still have "+
 			"them are adopted. Others are shown as orphans: they remain until a user releases them",
-			c.name, t.describe(own)))
+			c.Name, t.describe(own)))
 	}
 	others := t.others(c)
 	for _, id := range slices.Sorted(maps.Keys(others)) {
-		line := fmt.Sprintf("cluster %q has %s of the setup with the ID %s", c.name, t.describe(others[id]), id)
-		if t.unknown != nil {
-			line += ". Whether it is this one is not known yet: " + firstLine(t.unknown.Error())
+		line := fmt.Sprintf("cluster %q has %s of the setup with the ID %s", c.Name, t.describe(others[id]), id)
+		if t.id == "" {
+			line += ". Whether it is this one is not known"
 		} else {
 			line += ", and not of this one. They stay as they are"
 		}

@@ -34,9 +34,6 @@ type compute struct {
 	// workspace is its path.
 	workspace string
 	state     *pki.State
-	// recorded is the ID of the setup in physical clusters in the record of the installation. It is empty if it is not
-	// known.
-	recorded string
 }
 
 // physicalClusters are the physical clusters of the setup.

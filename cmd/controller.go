@@ -51,8 +51,8 @@ controllers run, only one of them is active.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig of kcp")
 	f.StringVar(&o.context, "context", "", "kubeconfig context to use")
 	f.StringVar(&o.setupID, "setup-id", "",
-		"ID of this kcp in physical clusters (default: the one that kcpctl up has recorded, or the logical "+
-			"cluster of --workspace)")
+		"ID of this kcp in physical clusters: for one that kcpctl manages, the installation ID (default: the "+
+			"logical cluster of --workspace)")
 	f.IntVar(&o.maxObjects, "max-objects-per-workspace", api.DefaultMaxObjects,
 		"how many objects of a workspace may be scheduled to clusters (0 means no limit)")
 	f.StringVar(&o.maxBytes, "max-bytes-per-workspace",

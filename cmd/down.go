@@ -8,13 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
-	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 type downOptions struct {
@@ -24,10 +22,6 @@ type downOptions struct {
 	purge  bool
 	orphan []string
 	output string
-	// purgeWorkloads also removes what workspaces run in physical clusters, and setupID is the ID with which it is
-	// found if kcp is gone.
-	purgeWorkloads bool
-	setupID        string
 }
 
 func newDownCmd(env *Env) *cobra.Command {
@@ -38,10 +32,8 @@ func newDownCmd(env *Env) *cobra.Command {
 		Long: `Remove what up applied, each component before its dependencies. Data, certificate authorities and
 namespaces stay, so that a later up continues with them; --purge removes them, too.
 
-What workspaces run in the physical clusters of spec.workloads stays, and runs on: down lists it before it asks.
-With --purge-workloads, down deletes the namespaces of workspaces in these clusters, with their volumes. They are
-found by the ID of the setup, which kcp and the record of the installation have. If both are gone, as after
-down --purge, pass it with --setup-id.`,
+What workspaces run in the physical clusters of spec.workloads runs on: before it asks, down lists it, and prints
+the commands that remove it.`,
 		Example: `  kcpctl down
   kcpctl down --purge`,
 		Args: noArgs,
@@ -60,19 +52,11 @@ down --purge, pass it with --setup-id.`,
 			"cluster (repeatable)")
 	listUnder(c.Flags(), groupRisk, run.FlagForgetCluster, run.FlagOrphan)
 	completeFlag(c, run.FlagOrphan, o.setup.names(env, agentIDs))
-	c.Flags().BoolVar(&o.purgeWorkloads, "purge-workloads", false,
-		"also delete the namespaces of workspaces in physical clusters, with all that runs there and its volumes")
-	c.Flags().StringVar(&o.setupID, "setup-id", "",
-		"with --purge-workloads, if kcp does not answer: ID of the setup, the label "+api.LabelSetup+
-			" of the namespaces")
 	addEvents(c, &o.output)
 	return c
 }
 
 func (o *downOptions) validate() error {
-	if o.setupID != "" && !o.purgeWorkloads {
-		return clierr.New(clierr.BadInput, "add --purge-workloads", "--setup-id is only used with --purge-workloads")
-	}
 	o.setup.forgetClusters = placeNames(o.setup.forgetClusters)
 	return o.validateDryRun()
 }
@@ -100,14 +84,12 @@ func (o *downOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found, err := o.tenants(ctx, s)
-	if err != nil {
-		return err
+	var found *tenants
+	if clusters := s.topology.OfKind(topology.Physical); len(clusters) > 0 {
+		found = s.tenants(ctx, clusters...)
+		found.print(o.env.Streams.Err)
 	}
-	if found != nil {
-		found.print(o.env.Streams.Err, o.purgeWorkloads, o.setup.command("down --purge-workloads"))
-	}
-	if len(objects) == 0 && !o.purge && !o.purgeWorkloads {
+	if len(objects) == 0 && !o.purge {
 		fmt.Fprintf(o.env.Streams.Err, "kcp %q is not deployed: nothing to remove from %s.\n",
 			s.topology.Name, s.runtime.Where())
 		return nil
@@ -118,22 +100,18 @@ func (o *downOptions) run(ctx context.Context) error {
 	}
 	if found != nil {
 		down.Tenants = found
-		down.PurgeTenants = o.purgeWorkloads
 	}
 	if err := o.announce(ctx, s, known, len(objects)); err != nil {
 		return err
 	}
 	yes, err := removal{
-		removalFlags: &o.removalFlags, session: s, question: o.question(s, len(objects)) + o.losses(found),
+		removalFlags: &o.removalFlags, session: s, question: o.question(s, len(objects)),
 		preview: func(context.Context) error { s.printPlan(deletionOf(objects)); return nil },
 	}.confirmed(ctx)
 	if err != nil || !yes {
 		return err
 	}
 	if !o.yes {
-		if found != nil {
-			found.agree()
-		}
 		down.Shown = append([]plan.Item{}, objects...)
 	}
 	contexts := o.mergedContexts(ctx, s) // the PKI that identifies them is about to be removed
@@ -195,62 +173,6 @@ func (o *downOptions) question(s *session, objects int) string {
 		return what + " and all its data and certificate authorities? This cannot be undone."
 	}
 	return what + "? Data and certificate authorities stay."
-}
-
-// tenants reads what workspaces run in physical clusters. It is nil for a setup without such clusters. To delete
-// something, the ID of the setup must be certain: kcp says it, or if it is gone, the user.
-func (o *downOptions) tenants(ctx context.Context, s *session) (*tenants, error) {
-	clusters := s.topology.OfKind(topology.Physical)
-	if len(clusters) == 0 {
-		if o.purgeWorkloads {
-			return nil, clierr.New(clierr.BadInput, "remove --purge-workloads",
-				"%s has no spec.workloads.clusters", s.file.Name)
-		}
-		return nil, nil
-	}
-	t := s.tenants(ctx, clusters...)
-	return t, o.identify(t)
-}
-
-// identify decides which ID the setup has.
-func (o *downOptions) identify(t *tenants) error {
-	switch {
-	case !o.purgeWorkloads, t.unknown == nil && (o.setupID == "" || o.setupID == t.id):
-		return nil
-	case t.unknown != nil && len(t.lines()) == 0:
-		return nil // no setup has anything there
-	case t.unknown == nil:
-		return clierr.New(clierr.BadInput, "remove --setup-id",
-			"the ID of kcp %q is %s, and not %s; nothing was removed", t.setup, t.id, o.setupID)
-	case o.setupID == "":
-		hint := "make kcp answer, or pass the ID of the setup with --setup-id"
-		if lines := t.lines(); len(lines) > 0 {
-			hint += ". The clusters have:\n  " + strings.Join(lines, "\n  ")
-		}
-		return clierr.New(clierr.Failed, hint,
-			"which workloads in physical clusters are those of kcp %q is not known; nothing was removed: %w",
-			t.setup, t.unknown)
-	case !t.found(o.setupID):
-		return clierr.New(clierr.BadInput,
-			"correct --setup-id; or remove it with --purge-workloads, if the workloads are removed already",
-			"no physical cluster has namespaces with the label %s=%s; nothing was removed", api.LabelSetup, o.setupID)
-	}
-	t.id = o.setupID
-	return nil
-}
-
-// losses says what --purge-workloads deletes.
-func (o *downOptions) losses(t *tenants) string {
-	if !o.purgeWorkloads {
-		return ""
-	}
-	namespaces, clusters := t.count()
-	if namespaces == 0 {
-		return " No namespaces of workspaces were found in physical clusters."
-	}
-	return fmt.Sprintf(" This deletes %s of workspaces in %s, with everything that runs there, and with its volumes: "+
-		"their data is lost.",
-		plural(namespaces, "namespace", "namespaces"), "cluster "+strings.Join(clusters, ", "))
 }
 
 // mergedContexts describes the contexts of this installation in the user's kubeconfig: none if its PKI cannot be read.

@@ -19,7 +19,6 @@ type syncerOptions struct {
 	kcpKubeconfig          string
 	kubeconfig, context    string
 	workspace, clusterName string
-	setupID                string
 	server                 serverFlags
 }
 
@@ -42,7 +41,6 @@ several syncers run for a cluster, only one of them is active.`,
 		"path to the kubeconfig of the physical cluster (default: that of the pod, or of kubectl)")
 	f.StringVar(&o.context, "context", "", "context of --kubeconfig to use")
 	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
-	f.StringVar(&o.setupID, "setup-id", "", "ID of this kcp in physical clusters (default: the one of the Cluster)")
 	o.server.add(f)
 	return c
 }
@@ -72,6 +70,6 @@ func (o *syncerOptions) run(ctx context.Context) error {
 	return controller.RunSyncer(ctx, controller.Member{
 		KCP: kcp, Physical: physical, Workspace: o.workspace, Cluster: o.clusterName, Version: version.Get().Version,
 		Holder: holder().String(), Now: o.env.Now,
-		Probe: p, Ended: kube.HasEnded, Setup: o.setupID,
+		Probe: p, Ended: kube.HasEnded,
 	})
 }

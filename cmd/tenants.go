@@ -3,7 +3,6 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,15 +12,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
-	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
@@ -32,22 +27,17 @@ const tenantTime = 15 * time.Second
 // tenants are what workspaces run in physical clusters: the namespaces there with the ID of the setup.
 type tenants struct {
 	setup string
-	// id is the ID of the setup in physical clusters. It is empty if it is not known, for the reason unknown.
-	id      string
-	unknown error
+	// id is the ID of the setup in physical clusters: the one of the installation. It is empty if it is not known.
+	id string
 	// paths are the paths of workspaces by their logical clusters, as far as they are known.
 	paths    map[string]string
 	clusters []*tenantCluster
-	// shown are the namespaces that the user has agreed to delete. Nil agrees to all.
-	shown map[types.UID]bool
 }
 
 // tenantCluster is what was found in a physical cluster.
 type tenantCluster struct {
-	name string
-	// started means that the user starts the syncer, so that down does not stop it.
-	started bool
-	client  tenantClient
+	*topology.Component
+	client tenantClient
 	// all are the namespaces of all setups. err is why they could not be read.
 	all []unstructured.Unstructured
 	err error
@@ -57,7 +47,6 @@ type tenantCluster struct {
 type tenantClient interface {
 	Object(ctx context.Context, p kcp.Place) (*unstructured.Unstructured, error)
 	Objects(ctx context.Context, p kcp.Place, selector string) ([]unstructured.Unstructured, error)
-	DeleteObject(ctx context.Context, p kcp.Place, seen *unstructured.Unstructured) error
 }
 
 func namespacePlace(name string) kcp.Place {
@@ -68,16 +57,19 @@ func namespacePlace(name string) kcp.Place {
 // does not answer fails it.
 func (s *session) tenants(ctx context.Context, of ...*topology.Component) *tenants {
 	t := s.findTenants(ctx, of...)
-	t.unknown = s.ask(ctx, t)
+	t.paths = s.tenantPaths(ctx, t)
 	return t
 }
 
 // findTenants reads the namespaces of all setups in some physical clusters, without kcp.
 func (s *session) findTenants(ctx context.Context, of ...*topology.Component) *tenants {
 	t := &tenants{setup: s.topology.Name}
+	if known, err := s.runtime.Record(ctx); err == nil {
+		t.id = known.Installation
+	}
 	for _, c := range of {
 		w := c.Physical.WorkloadCluster
-		cl := &tenantCluster{name: c.Name, started: w.SyncMode == v1alpha1.SyncModeNone}
+		cl := &tenantCluster{Component: c}
 		client, err := s.openPhysical(topology.Cluster{Name: w.Name, Context: w.Context,
 			Kubeconfig: w.Kubeconfig}, w.Server)
 		if err != nil {
@@ -103,77 +95,26 @@ func (t *tenants) look(ctx context.Context) {
 	})
 }
 
-// ask requests the ID of the setup and the paths of the workspaces from kcp. If kcp does not answer, the record of the
-// installation has the ID.
-func (s *session) ask(ctx context.Context, t *tenants) error {
-	recorded := ""
-	if known, err := s.runtime.Record(ctx); err == nil {
-		recorded = known.WorkloadsID
-	}
-	err := s.askKcp(ctx, t, recorded)
-	if err == nil || recorded == "" || clierr.Code(err) == clierr.Conflict {
-		return err
-	}
-	t.id = recorded
-	return nil
-}
-
-// askKcp is ask without the record.
-func (s *session) askKcp(ctx context.Context, t *tenants, recorded string) error {
+// tenantPaths returns the paths of workspaces by their logical clusters. They are not known if kcp does not answer.
+func (s *session) tenantPaths(ctx context.Context, t *tenants) map[string]string {
 	ctx, cancel := context.WithTimeoutCause(ctx, tenantTime, fmt.Errorf("no answer after %s", tenantTime))
 	defer cancel()
+	names := t.workspaces()
+	if len(names) == 0 {
+		return nil
+	}
 	state, err := s.loadPKI(ctx)
 	if err != nil {
-		return err
+		return nil
 	}
 	client, err := run.ConnectFrontProxy(s.runtime, s.topology, nil, state, s.env.Now())
 	if err != nil {
-		return err
+		return nil
 	}
 	defer client.Close()
-	c := &compute{computeClient: client, workspace: s.file.Setup.Spec.Workloads.Workspace, state: state,
-		recorded: recorded}
-	if t.id, err = c.setupID(ctx); err != nil {
-		return err
-	}
-	t.paths = c.paths(ctx, t.workspaces())
-	return nil
+	c := &compute{computeClient: client, workspace: s.file.Setup.Spec.Workloads.Workspace, state: state}
+	return c.paths(ctx, names)
 }
-
-// setupID returns the ID of the setup in physical clusters: the one that the controller has noted on the Clusters, the
-// recorded one, or the logical cluster of the compute workspace.
-func (c *compute) setupID(ctx context.Context) (string, error) {
-	all, err := c.clusters(ctx)
-	if err != nil {
-		return "", err
-	}
-	ids := map[string]bool{}
-	for _, cl := range all {
-		if id := cmp.Or(cl.Annotations[api.AnnotationSetup], c.recorded, cl.Annotations[kcpapi.AnnotationCluster]); id != "" {
-			ids[id] = true
-		}
-	}
-	if len(ids) > 1 {
-		return "", clierr.New(clierr.Conflict, "correct the annotation "+api.AnnotationSetup,
-			"the Clusters in %s have different IDs of the setup: %s", c.workspace,
-			strings.Join(slices.Sorted(maps.Keys(ids)), ", "))
-	}
-	for id := range ids {
-		return id, nil
-	}
-	if c.recorded != "" {
-		return c.recorded, nil
-	}
-	o, err := c.Object(ctx, c.placeOf(kcpapi.LogicalCluster, "cluster"))
-	if err != nil || o == nil || o.GetAnnotations()[kcpapi.AnnotationCluster] == "" {
-		return "", clierr.New(clierr.Failed, "see kcpctl status", "read LogicalCluster cluster in %s: %w", c.workspace,
-			cmp.Or(err, errNoObject))
-	}
-	return o.GetAnnotations()[kcpapi.AnnotationCluster], nil
-}
-
-// errNoObject means that an object, or a part of it, does not exist.
-var errNoObject = errors.New("it does not exist, or has no ID")
 
 // own returns the namespaces of the setup in a cluster. Namespaces of other setups are never among them.
 func (t *tenants) own(c *tenantCluster) []unstructured.Unstructured {
@@ -194,33 +135,15 @@ func (t *tenants) others(c *tenantCluster) map[string][]unstructured.Unstructure
 	return out
 }
 
-// workspaces returns the logical clusters with namespaces of the setup.
+// workspaces returns the logical clusters with namespaces of a setup.
 func (t *tenants) workspaces() []string {
 	out := map[string]bool{}
 	for _, c := range t.clusters {
-		for _, ns := range t.own(c) {
+		for _, ns := range c.all {
 			out[ns.GetLabels()[api.LabelWorkspace]] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(out))
-}
-
-// count returns how many namespaces of the setup were found, and the clusters that have some.
-func (t *tenants) count() (namespaces int, clusters []string) {
-	for _, c := range t.clusters {
-		if own := t.own(c); len(own) > 0 {
-			namespaces += len(own)
-			clusters = append(clusters, c.name)
-		}
-	}
-	return namespaces, clusters
-}
-
-// found reports whether clusters have namespaces with an ID, or could not be read.
-func (t *tenants) found(id string) bool {
-	has := func(ns unstructured.Unstructured) bool { return ns.GetLabels()[api.LabelSetup] == id }
-	return slices.ContainsFunc(t.clusters,
-		func(c *tenantCluster) bool { return c.err != nil || slices.ContainsFunc(c.all, has) })
 }
 
 // describe says how many namespaces there are, and of which workspaces: 3 namespaces of workspaces root:a, root:b.
@@ -243,16 +166,16 @@ func (t *tenants) describe(all []unstructured.Unstructured) string {
 func (t *tenants) lines() (out []string) {
 	for _, c := range t.clusters {
 		if c.err != nil {
-			out = append(out, fmt.Sprintf("cluster %s: cannot be read, so what runs there is not known: %s", c.name,
+			out = append(out, fmt.Sprintf("cluster %s: cannot be read, so what runs there is not known: %s", c.Name,
 				firstLine(c.err.Error())))
 			continue
 		}
 		if own := t.own(c); len(own) > 0 {
-			out = append(out, fmt.Sprintf("cluster %s: %s", c.name, t.describe(own)))
+			out = append(out, fmt.Sprintf("cluster %s: %s", c.Name, t.describe(own)))
 		}
 		if others := t.others(c); t.id == "" {
 			for _, id := range slices.Sorted(maps.Keys(others)) {
-				out = append(out, fmt.Sprintf("cluster %s: %s, of the setup with the ID %s", c.name,
+				out = append(out, fmt.Sprintf("cluster %s: %s, of the setup with the ID %s", c.Name,
 					t.describe(others[id]), id))
 			}
 		}
@@ -260,8 +183,8 @@ func (t *tenants) lines() (out []string) {
 	return out
 }
 
-// print lists what workspaces run, if there is something, and what becomes of it.
-func (t *tenants) print(w io.Writer, purge bool, command string) {
+// print lists what workspaces run, if there is something, and how to remove it.
+func (t *tenants) print(w io.Writer) {
 	lines := t.lines()
 	if len(lines) == 0 {
 		return
@@ -269,18 +192,46 @@ func (t *tenants) print(w io.Writer, purge bool, command string) {
 	fmt.Fprintf(w, "Workloads of workspaces in physical clusters:\n  %s\n", strings.Join(lines, "\n  "))
 	id := t.id
 	if id == "" {
-		fmt.Fprintf(w, "Which are those of kcp %q is not known: %s\n", t.setup, firstLine(t.unknown.Error()))
 		id = "ID"
 	}
-	if !purge {
-		fmt.Fprintf(w, "What runs there stays, and runs on. To remove it with its volumes, run:\n  %s\n", command)
-		fmt.Fprintf(w, "If kcp does not answer, add --setup-id %s\n", id)
-		return
-	}
+	fmt.Fprintln(w, "They run on. To remove them with their volumes, first end the syncers, then run:")
 	for _, c := range t.clusters {
-		if c.started && len(t.own(c)) > 0 {
-			fmt.Fprintf(w, "Stop the syncer of cluster %s first: kcpctl has not started it, and it makes the "+
-				"namespaces again.\n", c.name)
+		if c.err != nil || len(t.own(c)) > 0 || t.id == "" && len(c.all) > 0 {
+			fmt.Fprintf(w, "  kubectl%s delete namespaces -l %s=%s\n", c.kubectlFlags(), api.LabelSetup, id)
 		}
 	}
+}
+
+// kubectlFlags are the flags with which kubectl reaches the cluster.
+func (c *tenantCluster) kubectlFlags() (out string) {
+	w := c.Physical.WorkloadCluster
+	if w.Kubeconfig != "" {
+		out += " --kubeconfig " + w.Kubeconfig
+	}
+	if w.Context != "" {
+		out += " --context " + w.Context
+	}
+	return out
+}
+
+// Left returns what is still in the clusters.
+func (t *tenants) Left(ctx context.Context) (out []string) {
+	t.look(ctx)
+	for _, c := range t.clusters {
+		if c.err != nil {
+			out = append(out, "what is in cluster "+c.Name+", which cannot be read")
+			continue
+		}
+		switch own := t.own(c); {
+		case len(own) > 0:
+			out = append(out, fmt.Sprintf("%s in cluster %s (setup ID %s)", t.describe(own), c.Name, t.id))
+		case t.id == "" && len(c.all) > 0:
+			out = append(out, fmt.Sprintf("%s in cluster %s, of this setup or of others", t.describe(c.all), c.Name))
+		}
+		if ns, err := c.client.Object(ctx, namespacePlace(api.NamespaceSyncer)); err != nil || ns != nil {
+			out = append(out, fmt.Sprintf("namespace %s in cluster %s, which setups share",
+				api.NamespaceSyncer, c.Name))
+		}
+	}
+	return out
 }

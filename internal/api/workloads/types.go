@@ -166,9 +166,6 @@ type ClusterStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 	// LastHeartbeatTime is when the controller last saw a new heartbeat of the syncer, by the clock of the controller.
 	LastHeartbeatTime *metav1.Time `json:"lastHeartbeatTime,omitempty"`
-	// Silence is how long the last heartbeat has been the last one. It is written only while a heartbeat is late, for a
-	// controller that starts.
-	Silence *Silence `json:"silence,omitempty"`
 	// Version is the version of the cluster's API server, such as v1.36.3.
 	Version string `json:"version,omitempty"`
 	// Syncer is the syncer that sent the last heartbeat.
@@ -180,14 +177,6 @@ type ClusterStatus struct {
 	Leaves *int64 `json:"leaves,omitempty"`
 	// APIs are the APIs of the cluster, sorted by group and resource.
 	APIs []APIStatus `json:"apis,omitempty"`
-}
-
-// Silence is how long controllers have seen the same heartbeat. It is of no use once the Lease has another one.
-type Silence struct {
-	// RenewTime is the renewTime of the Lease, by the clock of the syncer. It is compared for equality only.
-	RenewTime string `json:"renewTime,omitempty"`
-	// Seconds are measured by controllers. The time in which none has run does not count.
-	Seconds int64 `json:"seconds"`
 }
 
 // SyncerStatus is the syncer of a cluster.

@@ -191,23 +191,6 @@ func TestRecordSurvivesEncoding(t *testing.T) {
 	require.ErrorContains(t, err, "read the record of the installation")
 }
 
-// The ID of the setup in physical clusters stays in every record that follows. One of an earlier release has none.
-func TestWorkloadsID(t *testing.T) {
-	r, err := record.Decode([]byte(`{"installation": "demo-1"}`))
-	require.NoError(t, err)
-	require.Empty(t, r.WorkloadsID)
-	known := *r
-	known.WorkloadsID = "2rk8zlxq1v3wq4dh"
-	require.False(t, r.Equal(&known))
-	state := ensured(t, &pki.State{})
-	for what, next := range map[string]*record.Record{
-		"up": known.With(state, nil), "placed": known.WithPlaced(r), "moved": known.WithMoved(nil), "remove": known.Remove(false, "shard/a"),
-		"purge": known.Purge("shard/a"),
-	} {
-		require.Equal(t, known.WorkloadsID, next.WorkloadsID, what)
-	}
-}
-
 func TestRemoveAndPurge(t *testing.T) {
 	r := &record.Record{Installation: "demo-1", Data: map[topology.ID]record.Data{"shard/alpha": {Cluster: "eu"}, "shard/beta": {}}}
 	out := r.Remove(true, "shard/alpha")

@@ -43,9 +43,6 @@ type Record struct {
 	Placed []Placed `json:"placed,omitempty"`
 	// Moved are the front-proxies that must restart, because the base URL of a shard has changed, by the shard.
 	Moved map[topology.ID][]topology.ID `json:"moved,omitempty"`
-	// WorkloadsID identifies the installation in the physical clusters of spec.workloads: the logical cluster of the
-	// first compute workspace. It is kept if the workspace is created again. It is empty until kcpctl up has read it.
-	WorkloadsID string `json:"workloadsID,omitempty"`
 	// Serial counts the changes of the record. It never decreases. Zero: an earlier kcpctl has written the record,
 	// which also knows no further certificates of bundles.
 	Serial int64 `json:"serial,omitempty"`
@@ -114,7 +111,6 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 		maps.Copy(out.Addresses, r.Addresses)
 		out.Placed = r.Placed
 		out.Moved = r.Moved
-		out.WorkloadsID = r.WorkloadsID
 		out.Renewals = r.Renewals
 		out.Restoring = r.Restoring
 		out.Awaiting = r.Awaiting
@@ -164,7 +160,7 @@ func (r *Record) normal() Record {
 	out := Record{
 		Installation: r.Installation, Authorities: map[string]pki.Fingerprints{}, Retired: map[string][]string{},
 		Data: map[topology.ID]Data{}, Labels: map[topology.ID]map[string]string{}, Addresses: topology.Addresses{},
-		AuthoritiesApplied: r.AuthoritiesApplied, WorkloadsID: r.WorkloadsID, Renewals: r.Renewals,
+		AuthoritiesApplied: r.AuthoritiesApplied, Renewals: r.Renewals,
 		Restoring: r.Restoring,
 	}
 	out.Awaiting = append(out.Awaiting, r.Awaiting...)

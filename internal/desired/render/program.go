@@ -42,7 +42,7 @@ func programOf(k topology.Kind) program {
 			(*workload).setAgent, (*objects).agent}
 	case topology.Workloads:
 		return program{[]string{"/" + topology.ManagedBy, "controller"},
-			func(p process) []flag { return controllerFlags(p.c) },
+			func(p process) []flag { return controllerFlags(p.i, p.c) },
 			(*workload).setController, (*objects).controller}
 	case topology.Physical:
 		return program{[]string{"/" + topology.ManagedBy, "syncer"}, func(p process) []flag { return syncerFlags(p.c) },

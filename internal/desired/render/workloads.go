@@ -9,6 +9,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
@@ -18,10 +19,12 @@ const (
 	pathHealth      = "/healthz"
 )
 
-// controllerFlags returns the flags of kcpctl controller (cmd/controller.go).
-func controllerFlags(c *topology.Component) []flag {
+// controllerFlags returns the flags of kcpctl controller (cmd/controller.go). The installation is the setup in physical
+// clusters: it exists before the compute workspace, and remains when that is created again.
+func controllerFlags(i pki.Installation, c *topology.Component) []flag {
 	w := c.Workloads
 	fl := []flag{
+		{"setup-id", i.ID},
 		{"kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigKcp))},
 		{"workspace", w.Workspace},
 		{"workspace-type", w.WorkspaceType},

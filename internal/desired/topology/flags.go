@@ -138,6 +138,7 @@ func tenantFlags() []ownedFlags {
 			"metrics-address", own},
 		{agents, "apiexportendpointslice-ref", field("apiExport")},
 		{controllers, "kubeconfig health-probe-bind-address", own},
+		{controllers, "setup-id", FlagOwner{Why: "it is the ID of the installation, under which workloads run"}},
 		{controllers, "workspace", field("workspace")},
 		{controllers, "workspace-type", field("workspaceType")},
 		{controllers, "apis", field("apis")},

@@ -26,10 +26,8 @@ type DownRuntime interface {
 	kcp.Dialer
 }
 
-// Tenants are what workspaces run in the physical clusters of spec.workloads. It is theirs, as data of kcp is.
+// Tenants are what workspaces run in the physical clusters of spec.workloads. It is theirs, so that it runs on.
 type Tenants interface {
-	// Remove deletes it. Syncers no longer run. What cannot be deleted is kept, and is part of the result.
-	Remove(ctx context.Context, report func(string)) (result string, _ error)
 	// Left returns what is still there, such as "3 namespaces of workspaces in cluster c1".
 	Left(ctx context.Context) []string
 }
@@ -45,8 +43,6 @@ type Down struct {
 	Purge bool
 	// Tenants are what workspaces run in physical clusters. Nil: the setup has no physical clusters.
 	Tenants Tenants
-	// PurgeTenants also removes that. Otherwise it runs on.
-	PurgeTenants bool
 	// Shown are the objects that the user has agreed to remove: a run that finds others refuses. Nil agrees to all.
 	Shown   []plan.Item
 	Observe Observer
@@ -60,9 +56,6 @@ type Down struct {
 func (d *Down) Run(ctx context.Context) error {
 	d.reporter = newReporter(d.Observe, d.Now)
 	return Locked(ctx, d.Runtime, d.remove, func(ctx context.Context) error {
-		if err := d.removeTenants(ctx); err != nil {
-			return err
-		}
 		if d.Purge {
 			return d.purge(ctx)
 		}
@@ -102,9 +95,6 @@ func (d *Down) remove(ctx context.Context) error {
 	if err := d.stopSyncers(ctx, byKind); err != nil {
 		return err
 	}
-	if err := d.removeTenants(ctx); err != nil {
-		return err
-	}
 	if err := agents(ctx); err != nil {
 		return err
 	}
@@ -142,21 +132,6 @@ func (d *Down) stopSyncers(ctx context.Context, byKind map[topology.Kind][]plan.
 	}
 	delete(byKind, topology.Workloads)
 	delete(byKind, topology.Physical)
-	return nil
-}
-
-// removeTenants deletes what workspaces run in physical clusters, if that was requested.
-func (d *Down) removeTenants(ctx context.Context) error {
-	if !d.PurgeTenants || d.Tenants == nil {
-		return nil
-	}
-	const name = "purge workloads"
-	d.step(name, Running, "removing the namespaces of workspaces from physical clusters")
-	result, err := d.Tenants.Remove(ctx, func(what string) { d.step(name, Running, what) })
-	if err != nil {
-		return d.fail(name, err)
-	}
-	d.step(name, Done, result)
 	return nil
 }
 

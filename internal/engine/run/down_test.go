@@ -12,7 +12,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
-	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 )
 
 // down runs Down on what is up.
@@ -105,31 +104,20 @@ func TestDownRemovesOnlyWhatWasShown(t *testing.T) {
 	})
 }
 
-// tenants are what workspaces run. They note when they are removed.
-type tenants struct {
-	rt   *fakeruntime.Runtime
-	seen []string
-	left []string
-	err  error
-}
+// tenants are what workspaces run.
+type tenants []string
 
-func (f *tenants) Remove(context.Context, func(string)) (string, error) {
-	f.seen = f.rt.Calls()
-	return "2 namespaces removed", f.err
-}
-
-func (f *tenants) Left(context.Context) []string { return f.left }
+func (f tenants) Left(context.Context) []string { return f }
 
 // As long as a syncer runs, what a workspace loses is deleted in the physical clusters. So all of them stop before
 // anything else is deleted.
 func TestDownStopsSyncersFirst(t *testing.T) {
 	for name, tc := range map[string]struct {
-		purge, tenants bool
-		last           string
+		purge bool
+		last  string
 	}{
-		"keeps data":           {false, false, ""},
-		"purge":                {true, false, "done nothing is left but 2 namespaces in c1; namespace x in c2"},
-		"purge with workloads": {true, true, "done nothing is left but 2 namespaces in c1; namespace x in c2"},
+		"keeps data": {false, ""},
+		"purge":      {true, "done nothing is left but 2 namespaces in c1; namespace x in c2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, minimal, func(t *testing.T, w *world) {
@@ -143,38 +131,18 @@ func TestDownStopsSyncersFirst(t *testing.T) {
 					w.rt.Add(it)
 				}
 				w.rt.Forget()
-				f := &tenants{rt: w.rt, left: []string{"2 namespaces in c1", "namespace x in c2"}}
+				f := tenants{"2 namespaces in c1", "namespace x in c2"}
 				require.NoError(t, (&run.Down{
-					Runtime: w.rt, Topology: w.top, Purge: tc.purge, Tenants: f, PurgeTenants: tc.tenants,
+					Runtime: w.rt, Topology: w.top, Purge: tc.purge, Tenants: f,
 					Observe: w.observe(t), Now: time.Now,
 				}).Run(t.Context()))
 				stopped := []string{"Lock", "Begin", "Delete workloads/controller", "Delete cluster/c2", "Delete cluster/c1"}
 				require.Equal(t, stopped, w.rt.Calls()[:len(stopped)], w.rt.Calls())
 				require.Contains(t, w.rt.Calls()[len(stopped):], "Delete agent/widgets")
-				if tc.tenants {
-					require.Equal(t, "done 2 namespaces removed", w.of("purge workloads")[1])
-					require.Equal(t, stopped, f.seen, "workloads are removed when no syncer creates them again")
-				} else {
-					require.Nil(t, f.seen, "workloads run on")
-				}
 				if purged := w.of("purge"); tc.purge {
 					require.Equal(t, tc.last, purged[len(purged)-1])
 				}
 			})
 		})
 	}
-}
-
-// Where nothing is deployed any more, workloads can still be removed. A failure ends the run before data is purged.
-func TestDownRemovesOnlyWorkloads(t *testing.T) {
-	inWorld(t, minimal, func(t *testing.T, w *world) {
-		f := &tenants{rt: w.rt, err: errors.New("boom")}
-		down := &run.Down{Runtime: w.rt, Topology: w.top, Purge: true, Tenants: f, PurgeTenants: true, Observe: w.observe(t), Now: time.Now}
-		require.ErrorIs(t, down.Run(t.Context()), f.err)
-		require.Empty(t, w.rt.Calls())
-		f.err = nil
-		require.NoError(t, down.Run(t.Context()))
-		require.Equal(t, []string{"Purge"}, w.rt.Calls())
-		require.Equal(t, "done nothing is left", w.of("purge")[1])
-	})
 }

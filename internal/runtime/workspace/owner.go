@@ -28,9 +28,6 @@ type objects struct {
 	removed map[string]v1alpha1.WorkloadCluster
 	// installations are the IDs of the installation: the one in the PKI, and the one in the record.
 	installations []string
-	// workloadsID identifies the installation in physical clusters, as recorded. It is empty before the first up has
-	// finished.
-	workloadsID string
 	// shards are the labels of the shards, by name.
 	shards map[string]labels.Set
 }

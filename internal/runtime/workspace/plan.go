@@ -116,7 +116,7 @@ func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, 
 }
 
 // complete adds to an object what follows from others: the time of the last restart of its pods, the claims of an
-// APIExport, the ID of the setup, or the credential for a cluster. With issue, a credential that is due is issued. The
+// APIExport, or the credential for a cluster. With issue, a credential that is due is issued. The
 // note is a message for the user.
 func (p *planner) complete(
 	ctx context.Context, live, want *unstructured.Unstructured, issue bool,
@@ -125,7 +125,7 @@ func (p *planner) complete(
 	if err != nil {
 		return nil, "", err
 	}
-	want, err = p.withCredential(ctx, live, p.withSetup(live, want), issue)
+	want, err = p.withCredential(ctx, live, want, issue)
 	return want, note, err
 }
 

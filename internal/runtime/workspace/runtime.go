@@ -3,7 +3,6 @@
 package workspace
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +46,6 @@ type Runtime struct {
 	removed map[string]v1alpha1.WorkloadCluster
 	// notify is called with messages for the user.
 	notify func(string)
-	// replaced is the last message about another compute workspace than the recorded one.
-	replaced string
 }
 
 // Wrap adds objects in workspaces, and on physical clusters, to a runtime.
@@ -160,8 +157,7 @@ func (r *Runtime) clusters(ctx context.Context) (*objects, error) {
 		r.state = state
 	}
 	out := &objects{topology: r.topology, open: r.open, removed: r.removed,
-		installations: []string{r.state.Installation.ID, r.known.Installation}, shards: map[string]labels.Set{},
-		workloadsID: r.known.WorkloadsID}
+		installations: []string{r.state.Installation.ID, r.known.Installation}, shards: map[string]labels.Set{}}
 	for _, c := range r.topology.Shards() {
 		out.shards[c.ShardName()] = c.SchedulingLabels()
 	}
@@ -250,11 +246,7 @@ func (r *Runtime) planInside(ctx context.Context, p *plan.Plan, inside []render.
 	if err != nil {
 		return err
 	}
-	if err := s.addTo(ctx, p, inside, placed, o); err != nil {
-		return err
-	}
-	r.sameCompute(p, s.workloadsID)
-	return nil
+	return s.addTo(ctx, p, inside, placed, o)
 }
 
 // addTo compares objects, and adds them to a plan.
@@ -328,7 +320,6 @@ func (r *Runtime) Apply(ctx context.Context, items []plan.Item, o run.PlanOption
 
 // Begin remembers the objects of a plan. The objects in workspaces are in the record.
 func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
-	rec.WorkloadsID = cmp.Or(rec.WorkloadsID, setupOf(p))
 	return r.remember(rec, r.Runtime.Begin(ctx, below(p), rec))
 }
 
@@ -347,9 +338,6 @@ func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, 
 	inside, _ := plan.InWorkspaces(p.Deletions())
 	if err := r.deleteInside(ctx, inside); err != nil {
 		return err
-	}
-	if rec.WorkloadsID == "" {
-		rec.WorkloadsID = r.newSetup(ctx, p)
 	}
 	return r.remember(rec, r.Runtime.Finish(ctx, below(p), rec, a))
 }

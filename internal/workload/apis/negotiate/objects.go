@@ -307,10 +307,15 @@ func obsolete(in Input, resources []resource) []string {
 	for _, s := range in.Schemas {
 		used := in.Bound[s.GetName()] ||
 			slices.ContainsFunc(resources, func(r resource) bool { return r.schema == s.GetName() })
-		if s.GetLabels()[api.LabelManagedBy] == api.ManagerController && !used {
+		if IsOwn(s) && !used {
 			names = append(names, s.GetName())
 		}
 	}
 	slices.Sort(names)
 	return names
+}
+
+// IsOwn reports whether the controller has created an APIResourceSchema.
+func IsOwn(s *unstructured.Unstructured) bool {
+	return s.GetLabels()[api.LabelManagedBy] == api.ManagerController
 }

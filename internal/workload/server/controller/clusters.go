@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -44,12 +45,22 @@ func (c *controller) updateMembers(ctx context.Context, clusters []*api.Cluster)
 			c.stopMember(name)
 		}
 	}
+	maps.DeleteFunc(c.connections, func(name string, _ connection) bool { return c.converted[name] == nil })
 	for _, cl := range clusters {
 		c.confirm(ctx, cl, clusters)
 	}
 }
 
-// connect returns how to reach a cluster, and the version of its kubeconfig.
+// connection has the server and the credentials of a kubeconfig.
+type connection struct {
+	// secret is the UID of the Secret, and version its resourceVersion.
+	secret  types.UID
+	version string
+	cfg     *rest.Config
+	err     error
+}
+
+// connect returns how to reach a cluster, and the version of its kubeconfig. A kubeconfig is read once.
 func (c *controller) connect(cl *api.Cluster) (*rest.Config, string, error) {
 	ref := cl.Spec.KubeconfigSecretRef
 	if ref == nil {
@@ -60,19 +71,30 @@ func (c *controller) connect(cl *api.Cluster) (*rest.Config, string, error) {
 		return nil, "", fmt.Errorf("%w: there is no Secret %s/%s in workspace %s", errKubeconfig, ref.Namespace,
 			ref.Name, c.Workspace)
 	}
+	last := c.connections[cl.Name]
+	if uid, version := secret.GetUID(), secret.GetResourceVersion(); last.secret != uid || last.version != version {
+		last = connection{secret: uid, version: version}
+		last.cfg, last.err = c.parse(secret)
+		c.connections[cl.Name] = last
+	}
+	return last.cfg, last.version, last.err
+}
+
+// parse reads the kubeconfig in a Secret.
+func (c *controller) parse(secret *unstructured.Unstructured) (*rest.Config, error) {
 	text, _, _ := unstructured.NestedString(secret.Object, "data", api.KeyKubeconfig)
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(raw) == 0 {
-		return nil, "", fmt.Errorf("%w: Secret %s/%s has no key %s", errKubeconfig, ref.Namespace, ref.Name,
-			api.KeyKubeconfig)
+		return nil, fmt.Errorf("%w: Secret %s/%s has no key %s", errKubeconfig, secret.GetNamespace(),
+			secret.GetName(), api.KeyKubeconfig)
 	}
 	cfg, err := c.Connect(raw)
 	if err != nil {
 		// Not the error itself: it can quote what it does not understand.
-		return nil, "", fmt.Errorf("%w: the content of Secret %s/%s is not a kubeconfig with a current context",
-			errKubeconfig, ref.Namespace, ref.Name)
+		return nil, fmt.Errorf("%w: the content of Secret %s/%s is not a kubeconfig with a current context",
+			errKubeconfig, secret.GetNamespace(), secret.GetName())
 	}
-	return cfg, secret.GetResourceVersion(), nil
+	return cfg, nil
 }
 
 // object returns an object of the compute workspace that is watched, or nil.

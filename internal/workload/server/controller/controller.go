@@ -72,8 +72,8 @@ type Options struct {
 	Rebalance api.Rebalance
 	// Probe gets the state of the controller. Nil: it is not served.
 	Probe *probe.Probe
-	// Setup identifies this installation in physical clusters. Empty: the logical cluster of the compute workspace
-	// does.
+	// Setup is the ID of this installation in physical clusters. Under another one, everything would run twice. Empty:
+	// the logical cluster of the compute workspace.
 	Setup string
 	// hurry divides all intervals, for tests. Zero divides nothing.
 	hurry time.Duration
@@ -89,16 +89,17 @@ type controller struct {
 	client   dynamic.Interface
 	metadata metadata.Interface
 	url      string
-	// cluster is the logical cluster of the compute workspace, and user the user of the controller itself. given means
-	// that the user has chosen the ID of the setup.
+	// cluster is the logical cluster of the compute workspace, and user the user of the controller itself.
 	cluster string
-	given   bool
 	user    guard.User
 	// set has the Clusters, Leases, Secrets, APIExports and admission policies of the compute workspace.
 	set   *watch.Set
 	judge heartbeat.Judge
 	// members are the clusters in push mode, by name.
 	members map[string]*member
+	// converted are the Clusters as they were read last, and connections their kubeconfigs, by name.
+	converted   map[string]*api.Cluster
+	connections map[string]connection
 	// reports are the reports of the syncers of the other clusters, by name.
 	reports map[string]*reported
 	// roots schedules the objects of users.
@@ -139,7 +140,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	c := &controller{
 		Options: o, client: client, metadata: meta, url: url, members: map[string]*member{},
-		wake: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), connections: map[string]connection{},
 	}
 	if err := c.prepare(ctx); err != nil {
 		return err
@@ -147,7 +148,7 @@ func Run(ctx context.Context, o Options) error {
 	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Setup: c.Setup, Now: o.Now,
 		Rebalance: o.Rebalance, Limits: o.Limits}) // its queues end when it has run
 	if c.set, err = watch.New(ctx, watch.Options{
-		Config: o.KCP, Now: o.Now, Changed: func(schema.GroupVersionResource, watch.Key) { c.poke() },
+		Config: o.KCP, Now: o.Now, Changed: c.changed,
 		State: func(src watch.Source, err error) {
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource())
@@ -203,9 +204,7 @@ func (c *controller) prepare(ctx context.Context) error {
 	if c.cluster == "" {
 		return clierr.New(clierr.BadInput, "specify a kubeconfig of kcp", "%s is not a workspace of kcp", c.url)
 	}
-	c.given = c.Setup != ""
-	// kcpctl up writes the ID to the CustomResourceDefinition if the compute workspace was created again.
-	c.Setup = cmp.Or(c.Setup, live.GetAnnotations()[api.AnnotationSetup], c.cluster)
+	c.Setup = cmp.Or(c.Setup, c.cluster)
 	return c.whoAmI(ctx)
 }
 
@@ -226,6 +225,41 @@ func (c *controller) whoAmI(ctx context.Context) error {
 	if c.user.Name == "" {
 		klog.FromContext(ctx).Info("kcp does not know the user of the kubeconfig: users can schedule objects to " +
 			"clusters that they may not use")
+	}
+	return nil
+}
+
+// changed wakes the loop, unless a Lease was only renewed: of the many Leases, one is renewed several times a second.
+func (c *controller) changed(r schema.GroupVersionResource, k watch.Key) {
+	if r == heartbeat.Leases {
+		lease := c.object(r, k.Namespace, k.Name)
+		if k.Namespace != api.NamespaceLeases || lease == nil || !c.judge.Renew(lease, c.Now()) {
+			return
+		}
+	}
+	c.poke()
+}
+
+// loop handles changes until the context ends.
+func (c *controller) loop(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := c.sameWorkspace(); err != nil {
+			return err
+		}
+		if !c.wait(ctx, c.pass(ctx)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// sameWorkspace fails if the compute workspace is another one than when the controller started.
+func (c *controller) sameWorkspace() error {
+	for _, o := range c.set.List(api.ClusterGVR()) {
+		if at := watch.KeyOf(o.Unstructured).Cluster; at != c.cluster {
+			return clierr.New(clierr.Conflict, "start it again",
+				"workspace %s was created again: it is the logical cluster %s, and was %s", c.Workspace, at, c.cluster)
+		}
 	}
 	return nil
 }
@@ -308,16 +342,22 @@ func (c *controller) rebalanceRequest() string {
 	return ""
 }
 
-// clusters returns all Clusters, the oldest first.
+// clusters returns all Clusters, the oldest first. Only those that have changed are converted.
 func (c *controller) clusters(ctx context.Context) []*api.Cluster {
 	var out []*api.Cluster
+	known := c.converted
+	c.converted = map[string]*api.Cluster{}
 	for _, o := range c.set.List(api.ClusterGVR()) {
-		cl, err := api.ClusterOf(o.Unstructured)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot read a Cluster")
-			continue
+		cl := known[o.GetName()]
+		if cl == nil || cl.UID != o.GetUID() || cl.ResourceVersion != o.GetResourceVersion() {
+			var err error
+			if cl, err = api.ClusterOf(o.Unstructured); err != nil {
+				klog.FromContext(ctx).Error(err, "Cannot read a Cluster")
+				continue
+			}
 		}
-		out = append(out, cl)
+		c.converted[cl.Name] = cl
+		out = append(out, new(*cl)) // a pass replaces its metadata and its status
 	}
 	slices.SortFunc(out, func(a, b *api.Cluster) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))

@@ -248,7 +248,7 @@ func TestAKubeconfigThatIsRefusedEvictsNothing(t *testing.T) {
 
 // A controller that restarts repeatedly neither revives a cluster, nor loses one.
 func TestTheControllerRestarts(t *testing.T) {
-	for _, every := range []time.Duration{30 * time.Second, time.Minute} {
+	for _, every := range []time.Duration{50 * time.Second, time.Minute} {
 		t.Run(every.String(), func(t *testing.T) {
 			t.Parallel()
 			b := newBeats(t, "c1 c2 c3")
@@ -287,4 +287,15 @@ func TestTheCapacityOfAReportIsBounded(t *testing.T) {
 	b.step(0, "c1 c2", `,"capacity":{"allocatable":{"cpu":"64","memory":"512Mi","pods":"-4"}}`)
 	require.Equal(t, "map[cpu:8 memory:512Mi]", b.field("c1", "status", "capacity", "allocatable"))
 	require.Equal(t, "map[cpu:64 memory:512Mi]", b.field("c2", "status", "capacity", "allocatable"))
+}
+
+// However many passes there are, a kubeconfig is read once.
+func TestAKubeconfigIsReadOnce(t *testing.T) {
+	k, _ := newFleet(t)
+	for range 3 {
+		k.settled("c1")
+	}
+	require.EqualValues(t, 2, k.connects.Load())
+	k.add("c2", kubeconfig(newCluster(t, "two", "2", "").URL))
+	k.eventually(func() bool { return k.connects.Load() == 3 }, "another one")
 }

@@ -69,6 +69,8 @@ type kcp struct {
 	probe *probe.Probe
 	// ahead is how far the clock of the controller is ahead.
 	ahead atomic.Int64
+	// connects counts the kubeconfigs that the controller has read.
+	connects atomic.Int64
 	// stop stops the controller.
 	stop func()
 }
@@ -94,7 +96,8 @@ func (k *kcp) start(apis ...schema.GroupResource) {
 	go func() {
 		done <- controller.Run(ctx, controller.Hurried(controller.Options{
 			KCP: &rest.Config{Host: k.URL}, Workspace: compute, WorkspaceType: "workload", APIs: apis, Setup: k.setup,
-			Holder: "test", Connect: connect.Content, Now: k.now, Probe: k.probe,
+			Holder: "test", Now: k.now, Probe: k.probe,
+			Connect: func(kubeconfig []byte) (*rest.Config, error) { k.connects.Add(1); return connect.Content(kubeconfig) },
 		}))
 	}()
 	k.stop = sync.OnceFunc(func() {

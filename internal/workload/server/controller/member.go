@@ -35,7 +35,7 @@ type Member struct {
 	KCP, Physical *rest.Config
 	// Workspace is the path of the compute workspace.
 	Workspace string
-	// Setup identifies this installation in physical clusters. RunSyncer takes it from the Cluster if it is empty.
+	// Setup is the ID of this installation in physical clusters. RunSyncer reads it from the Cluster.
 	Setup string
 	// Cluster is the name of the cluster.
 	Cluster string

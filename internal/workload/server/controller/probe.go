@@ -90,10 +90,6 @@ func (c *controller) metrics() []probe.Metric {
 	var of [3][]probe.Metric // metrics with the same name are together
 	for _, cl := range clusters {
 		labels := map[string]string{"cluster": cl.Name}
-		n := int64(0)
-		if cl.Status.Leaves != nil {
-			n = *cl.Status.Leaves
-		}
 		for i, m := range []probe.Metric{
 			{Name: "kcpctl_cluster_ready", Help: "Whether the cluster is ready.", Value: asNumber(fleet.IsReady(cl))},
 			{
@@ -101,11 +97,15 @@ func (c *controller) metrics() []probe.Metric {
 				Help:  "Whether other clusters run the share of the cluster, too, because it is not ready.",
 				Value: asNumber(fleet.IsEvicted(cl)),
 			},
-			{Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.",
-				Value: float64(n)},
 		} {
 			m.Labels = labels
 			of[i] = append(of[i], m)
+		}
+		if n := cl.Status.Leaves; n != nil {
+			of[2] = append(of[2], probe.Metric{
+				Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.",
+				Value: float64(*n), Labels: labels,
+			})
 		}
 	}
 	waiting, failing := c.roots.Load()

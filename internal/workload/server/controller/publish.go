@@ -39,17 +39,15 @@ const identityInterval = 500 * time.Millisecond
 
 // publish negotiates the APIs of the clusters and writes the result, if anything has changed since the last time.
 func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error {
-	version := c.version(clusters) // before the input: what is read in between is published by the next pass
-	in := c.input(clusters)
 	if len(clusters) == 0 {
 		c.claims = map[string][]any{}
-	}
-	if len(in.Clusters) == 0 {
 		return nil
 	}
+	version := c.version(clusters) // before the input: what is read in between is published by the next pass
 	if version+exported(c.object(exports, "", api.ExportWorkloads)) == c.negotiated {
 		return c.writeStates(ctx, clusters, c.states) // kcp may have been restored with others
 	}
+	in := c.input(clusters)
 	if err := c.readPublished(ctx, &in); err != nil {
 		return err
 	}
@@ -57,7 +55,9 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 	if err != nil {
 		return err
 	}
-	c.setPublished(live)
+	if in.Export != nil || neverPublished(in, clusters) {
+		c.setPublished(live)
+	}
 	out, err := negotiate.Negotiate(in)
 	if err != nil {
 		return err
@@ -188,6 +188,17 @@ func (c *controller) setPublished(all []schema.GroupVersionResource) {
 		}
 	}
 	c.published = next
+}
+
+// neverPublished reports whether all records say that no API was ever published: there is no APIExport, none of the
+// schemas that it had, and no cluster whose status has a published API. An APIExport that is missing alone does not
+// mean that: objects of its APIs can run in clusters.
+func neverPublished(in negotiate.Input, clusters []*api.Cluster) bool {
+	published := func(a api.APIStatus) bool { return a.State != api.APIIgnored }
+	return in.Export == nil && !slices.ContainsFunc(in.Schemas, negotiate.IsOwn) &&
+		!slices.ContainsFunc(clusters, func(cl *api.Cluster) bool {
+			return slices.ContainsFunc(cl.Status.APIs, published)
+		})
 }
 
 // exported identifies what an APIExport publishes. Users can edit it, such as to withdraw an API.

@@ -82,7 +82,7 @@ func (c *controller) draining(cl *api.Cluster) (reason, message string) {
 	if leaves.Complete && leaves.Count == 0 {
 		return api.ReasonDrained, "nothing is scheduled to the cluster"
 	}
-	message = stillIn(leaves)
+	message = c.stillIn(leaves)
 	if leaves.Complete {
 		message += fmt.Sprintf(". Volumes, workloads that use them, and objects that users gave the label %s do not "+
 			"move: delete them", api.LabelCluster)
@@ -91,7 +91,11 @@ func (c *controller) draining(cl *api.Cluster) (reason, message string) {
 }
 
 // stillIn says what is still scheduled to a cluster that waits for it.
-func stillIn(leaves roots.Leaves) string {
+func (c *controller) stillIn(leaves roots.Leaves) string {
+	if c.published == nil {
+		return fmt.Sprintf("waits until it is known which APIs are published, because objects there may still run in "+
+			"the cluster: APIExport %s is missing or cannot be read", api.ExportWorkloads)
+	}
 	if !leaves.Complete {
 		return "waits until all shards answer, because objects there may still run in the cluster"
 	}
@@ -113,7 +117,7 @@ func drained(cl *api.Cluster) bool {
 // removing returns the message about a Cluster that is deleted.
 func (c *controller) removing(cl *api.Cluster) string {
 	leaves := c.leaves()[cl.Name]
-	message := "the Cluster is deleted; " + stillIn(leaves)
+	message := "the Cluster is deleted; " + c.stillIn(leaves)
 	if leaves.Complete {
 		message += fmt.Sprintf(". kubectl annotate cluster %s %s=true gives them up, without removing them from "+
 			"the cluster", cl.Name, api.AnnotationForceRemoval)

@@ -130,3 +130,39 @@ func TestAnAPIIsWithdrawn(t *testing.T) {
 	k.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: %s, annotations: {workloads.kcp.dev/drain: "true"}}, spec: {unschedulable: true}}`, at))
 	k.eventually(func() bool { return strings.HasPrefix(k.condition(at, "Schedulable"), "False Drained") }, "nothing waits for it")
 }
+
+// Without the APIExport and a cluster that can be read, it is not known what runs: nothing ends because of that.
+func TestAMissingAPIExportIsNotAnEmptyOne(t *testing.T) {
+	k, servers := newFleet(t)
+	k.leaf("web", "c1")
+	k.eventually(func() bool { return in(servers["c1"], compute, "web") && k.field("c1", "status", "leaves") == "1" }, "it runs")
+	k.stop()
+	k.Delete(compute, exports, "", api.ExportWorkloads)
+	for _, s := range servers {
+		s.Refuse(func(*http.Request) (int, string) { return http.StatusServiceUnavailable, "no" })
+	}
+	k.run()
+	const unknown = "waits until it is known which APIs are published"
+	k.Apply(t, compute, clusters, `{metadata: {name: c2, annotations: {workloads.kcp.dev/drain: "true"}}, spec: {unschedulable: true}}`)
+	k.eventually(func() bool { return strings.HasPrefix(k.condition("c2", "Schedulable"), "False Draining: "+unknown) }, "it is not drained")
+	require.Equal(t, "<nil>", k.field("c1", "status", "leaves"), "the number is not known")
+	require.NotContains(t, k.metrics(), "kcpctl_leaves{")
+	k.Delete(compute, clusters, "", "c1")
+	k.eventually(func() bool {
+		return strings.HasPrefix(k.condition("c1", "Schedulable"), "False Removing: the Cluster is deleted; "+unknown)
+	}, "it is not removed")
+	k.Apply(t, compute, clusters, `{metadata: {name: c2}, spec: {unschedulable: false}}`)
+	k.settled("c2")
+	require.NotNil(t, k.Get(compute, exports, "", api.ExportCluster("c1")))
+	require.Len(t, k.Get(compute, clusters, "", "c1").GetFinalizers(), 1)
+}
+
+// A cluster that could never be read, in a setup that has never published an API, has nothing to wait for.
+func TestAClusterThatWasNeverReadIsRemoved(t *testing.T) {
+	k := newKCP(t)
+	k.add("c1", "nothing")
+	k.run()
+	k.eventually(func() bool { return len(k.Get(compute, clusters, "", "c1").GetFinalizers()) == 1 }, "the controller has seen it")
+	k.Delete(compute, clusters, "", "c1")
+	k.eventually(func() bool { return k.Get(compute, clusters, "", "c1") == nil }, "it is removed")
+}

@@ -83,12 +83,12 @@ func TestSyncersReportWhatTheirClustersServe(t *testing.T) {
 // syncer reports them as soon as they are there: in this test, no time passes for it.
 func TestSyncersReportAPIsWhenTheStatusHasThem(t *testing.T) {
 	k := newKCP(t)
-	k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c1}, spec: {syncMode: None}}")
+	k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, "+
+		"metadata: {name: c1, annotations: {workloads.kcp.dev/setup-id: compute}}, spec: {syncMode: None}}")
 	c1 := newCluster(t, "one", "1", "")
 	c1.Serve("/api/v1", "resources: []")
 	looked := make(chan struct{}, 100)
 	m := k.member("c1", c1)
-	m.Setup = compute
 	t.Cleanup(k.runMember(controller.WithAfter(m, func(time.Duration) <-chan time.Time {
 		looked <- struct{}{}
 		return nil

@@ -1,11 +1,9 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,7 +16,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
-	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
@@ -52,8 +49,8 @@ func RunSyncer(ctx context.Context, m Member) error {
 		return clierr.New(clierr.Conflict, "set spec.syncMode of the Cluster to None",
 			"the controller syncs Cluster %s itself: its syncMode is Push", m.Cluster)
 	}
-	m.Mode, m.Setup = cl.Mode(), cmp.Or(m.Setup, cl.Annotations[api.AnnotationSetup],
-		cl.Annotations[kcpapi.AnnotationCluster])
+	m.Mode = cl.Mode()
+	m.Setup = cl.Annotations[api.AnnotationSetup]
 	m.busy = &probe.Busy{}
 	m.alone = true
 	wake := make(chan struct{}, 1)
@@ -116,14 +113,12 @@ func (m Member) isOther(ctx context.Context, client dynamic.Interface) error {
 const seenInterval = time.Second
 
 // find reads the Cluster. It waits while kcp does not answer: a process that ends is started again later and later. It
-// also waits until the controller has seen a new Cluster, which then has the ID of the setup.
+// also waits until the controller has written the ID of the setup to a new Cluster.
 func (m Member) find(ctx context.Context, client dynamic.Interface) (*unstructured.Unstructured, error) {
 	w := m.waits()
 	for {
 		live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
-		seen := err == nil && (live.GetAnnotations()[api.AnnotationSetup] != "" ||
-			slices.Contains(live.GetFinalizers(), api.FinalizerCluster))
-		if err == nil && (seen || m.Setup != "") {
+		if err == nil && live.GetAnnotations()[api.AnnotationSetup] != "" {
 			return live, nil
 		}
 		wait := retryInterval

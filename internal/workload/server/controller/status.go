@@ -42,9 +42,13 @@ func (c *controller) drafts(ctx context.Context, clusters []*api.Cluster, now ti
 		c.judge.Blind(now)
 	}
 	for _, cl := range clusters {
-		d := &draft{Cluster: cl, next: cl.Status, verdict: c.judge.See(cl, c.lease(cl.Name), now)}
+		d := &draft{Cluster: cl, next: cl.Status, verdict: c.judge.Evaluate(cl, c.lease(cl.Name), now)}
 		d.next.Conditions = slices.Clone(cl.Status.Conditions)
-		if count {
+		switch {
+		case c.published == nil && d.next.Leaves != nil:
+			d.next.Leaves = nil // without the published APIs, it is not known
+			d.changed = true
+		case count:
 			d.count(c.leaves()[cl.Name])
 		}
 		c.identify(d, clusters)
@@ -128,10 +132,6 @@ func (c *controller) copyReport(ctx context.Context, d *draft) {
 	}
 	if v.Report.Mode != "" && d.problem == nil {
 		next.Syncer = &api.SyncerStatus{Mode: v.Report.Mode, Version: v.Report.Version, Holder: v.Holder}
-	}
-	if v.Silence != nil {
-		next.Silence = v.Silence
-		d.changed = true
 	}
 	d.changed = d.changed || next.Version != d.Status.Version || !reflect.DeepEqual(next.Syncer, d.Status.Syncer)
 	// Heartbeats alone do not change the object: a thousand clusters would be a hundred writes in a second.

@@ -3,6 +3,7 @@ package heartbeat
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,31 +14,28 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
-const (
-	// late is when a heartbeat is late: the status of the Cluster then has for how long.
-	late = Interval + timeout
-	// writeInterval is the time between two of these writes: a judge that starts loses not more than this.
-	writeInterval = 5 * time.Second
-)
-
 // Judge decides whether clusters are ready. It compares no clocks: a heartbeat is a change of a Lease, at the time when
-// the judge sees it. A Lease that was there when the judge started is not a heartbeat: the conditions are kept, and the
-// grace period continues from the value in the status of the Cluster.
+// the judge gets it. A Lease that was there when the judge started is not a heartbeat: the stored conditions are kept
+// until it is renewed, or until it was not renewed for the grace period. Its methods can be called concurrently.
 type Judge struct {
-	clusters map[string]*seen
+	mu sync.Mutex
+	// clusters are by the names of their Leases.
+	clusters map[string]*record
 }
 
-// seen is the last heartbeat of a cluster.
-type seen struct {
+// record has the last heartbeat of a cluster.
+type record struct {
 	uid             types.UID // of the Cluster
 	holder, renewed string
-	// at is when it was seen. It is zero if it was there when the judge started.
+	// at is when the last heartbeat came. It is zero if it was there when the judge started.
 	at time.Time
-	// silent is for how long it has been the last one, at the time looked.
-	silent time.Duration
-	looked time.Time
-	// before are the conditions when the judge started.
-	before []metav1.Condition
+	// since is when the grace period began, and missed means that it has passed.
+	since  time.Time
+	missed bool
+	// stored are the conditions when the judge started.
+	stored []metav1.Condition
+	// lease is the Lease that the report is of.
+	lease  *unstructured.Unstructured
 	report Report
 	err    error
 }
@@ -48,84 +46,95 @@ type Verdict struct {
 	// others do not.
 	Conditions []metav1.Condition
 	Report     Report
-	// Holder is the process of the syncer, and LastHeartbeat when the judge saw its last heartbeat: zero if it saw
-	// none.
+	// Holder is the process of the syncer, and LastHeartbeat when its last heartbeat came: zero if none has.
 	Holder        string
 	LastHeartbeat time.Time
-	// Silence is to be written to the status of the Cluster. Nil: nothing is.
-	Silence *api.Silence
-	// Next is when there is another verdict, or something to write, unless there is a heartbeat. Zero: there is not.
+	// Next is when there is another verdict, unless there is a heartbeat. Zero: there is not.
 	Next time.Time
 }
 
-// Blind tells that Leases could not be read since the last look: that there was no heartbeat is not known.
+// Blind tells that Leases cannot be read: that there was no heartbeat is not known.
 func (j *Judge) Blind(now time.Time) {
-	for _, s := range j.clusters {
-		s.looked = now
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, r := range j.clusters {
+		r.since = now
 	}
 }
 
 // Forget forgets a cluster that is gone.
-func (j *Judge) Forget(cluster string) { delete(j.clusters, cluster) }
+func (j *Judge) Forget(cluster string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	delete(j.clusters, api.LeaseCluster(cluster))
+}
 
-// See judges a cluster by its Lease, which is nil if it does not exist.
-func (j *Judge) See(cl *api.Cluster, lease *unstructured.Unstructured, now time.Time) Verdict {
+// Renew records a Lease that has changed. It reports whether the verdict about the cluster can be another one. It is
+// not if the syncer of a cluster that is known has only renewed the Lease, as in nearly all changes.
+func (j *Judge) Renew(lease *unstructured.Unstructured, now time.Time) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	r := j.clusters[lease.GetName()]
+	if r == nil {
+		return false // the Lease of something else, or of a Cluster that Evaluate begins with
+	}
+	known := r.lease != nil && !r.at.IsZero() && !r.expired(now) && r.err == nil
+	same := known && Cut(holderOf(lease)) == r.holder && reportText(lease) == reportText(r.lease)
+	r.update(lease, now)
+	return !same
+}
+
+// Evaluate judges a cluster by its Lease, which is nil if it does not exist.
+func (j *Judge) Evaluate(cl *api.Cluster, lease *unstructured.Unstructured, now time.Time) Verdict {
+	j.mu.Lock()
+	defer j.mu.Unlock()
 	if j.clusters == nil {
-		j.clusters = map[string]*seen{}
+		j.clusters = map[string]*record{}
 	}
-	last := j.clusters[cl.Name]
-	if last == nil || last.uid != cl.UID {
-		last = begin(cl, lease, now)
-		j.clusters[cl.Name] = last
+	name := api.LeaseCluster(cl.Name)
+	r := j.clusters[name]
+	if r == nil || r.uid != cl.UID {
+		r = begin(cl, lease, now)
+		j.clusters[name] = r
 	}
-	last.silent += now.Sub(last.looked)
-	last.looked = now
 	if lease != nil {
-		last.look(lease, now)
+		r.update(lease, now)
 	}
-	out := last.verdict()
-	out.Holder = last.holder
-	out.LastHeartbeat = last.at
-	out.Report = last.report
-	out.Report.Capacity = capped(last.report.Capacity, cl.Spec.MaxCapacity)
+	out := r.verdict(now)
+	out.Holder = r.holder
+	out.LastHeartbeat = r.at
+	out.Report = r.report
+	out.Report.Capacity = capped(r.report.Capacity, cl.Spec.MaxCapacity)
 	if meta.IsStatusConditionTrue(out.Conditions, api.ConditionHeartbeatHealthy) {
-		out.Silence = last.silence(cl.Status.Silence)
-		out.Next = now.Add(last.untilNext())
+		out.Next = r.since.Add(Grace)
 	}
 	return out
 }
 
-// begin returns what is known of a cluster that the judge has not seen yet.
-func begin(cl *api.Cluster, lease *unstructured.Unstructured, now time.Time) *seen {
-	s := &seen{uid: cl.UID, looked: now}
+// begin returns what is known of a cluster that the judge does not know yet.
+func begin(cl *api.Cluster, lease *unstructured.Unstructured, now time.Time) *record {
+	r := &record{uid: cl.UID, since: now}
 	if cl.Status.Syncer != nil {
-		s.holder = cl.Status.Syncer.Holder
+		r.holder = cl.Status.Syncer.Holder
 	}
-	stored := cl.Status.Silence
-	switch {
-	case lease != nil:
-		s.holder, s.renewed = of(lease, s.holder)
-	case stored != nil:
-		s.renewed = stored.RenewTime
-	}
-	if stored != nil && stored.RenewTime == s.renewed {
-		s.silent = time.Duration(stored.Seconds) * time.Second
+	if lease != nil {
+		r.holder, r.renewed = renewal(lease, r.holder)
 	}
 	for _, t := range []string{api.ConditionHeartbeatHealthy, api.ConditionReachable, api.ConditionReady} {
 		if c := meta.FindStatusCondition(cl.Status.Conditions, t); c != nil {
-			s.before = append(s.before, *c)
+			r.stored = append(r.stored, *c)
 		}
 	}
-	if len(s.before) < 3 {
-		s.before = notReady(api.ReasonSyncerNotRunning,
+	if len(r.stored) < 3 {
+		r.stored = notReady(api.ReasonSyncerNotRunning,
 			"the syncer has sent no heartbeat yet: start it, or see its logs")
 	}
-	return s
+	return r
 }
 
-// of returns the holder of a Lease, and when it was renewed by the clock of the holder. A syncer that has ended has
-// released the Lease. That does not count as a heartbeat.
-func of(lease *unstructured.Unstructured, before string) (holder, renewed string) {
+// renewal returns the holder of a Lease, and when it was renewed by the clock of the holder. A syncer that has ended
+// has released the Lease. That does not count as a heartbeat.
+func renewal(lease *unstructured.Unstructured, before string) (holder, renewed string) {
 	renewed, _, _ = unstructured.NestedString(lease.Object, "spec", "renewTime")
 	if holder = Cut(holderOf(lease)); holder == "" {
 		holder = before
@@ -133,17 +142,24 @@ func of(lease *unstructured.Unstructured, before string) (holder, renewed string
 	return holder, Cut(renewed)
 }
 
-// look looks at the Lease. One that was renewed before the last one is not a heartbeat: a restored backup of kcp has
+// update takes over a Lease. One that was renewed before the last one is not a heartbeat: a restored backup of kcp has
 // it. If the clock of the syncer was set back, the next heartbeat counts.
-func (s *seen) look(lease *unstructured.Unstructured, now time.Time) {
-	holder, renewed := of(lease, s.holder)
-	if (holder != s.holder || renewed != s.renewed) && !before(renewed, s.renewed) {
-		s.at = now
-		s.silent = 0
+func (r *record) update(lease *unstructured.Unstructured, now time.Time) {
+	if lease == r.lease {
+		return
 	}
-	s.holder = holder
-	s.renewed = renewed
-	s.report, s.err = ReportOf(lease)
+	holder, renewed := renewal(lease, r.holder)
+	if (holder != r.holder || renewed != r.renewed) && !before(renewed, r.renewed) {
+		r.at = now
+		r.since = now
+		r.missed = false
+	}
+	r.holder = holder
+	r.renewed = renewed
+	if r.lease == nil || r.err != nil || reportText(lease) != reportText(r.lease) {
+		r.report, r.err = ReportOf(lease)
+	}
+	r.lease = lease
 }
 
 // before reports whether a Lease was renewed before another one.
@@ -153,37 +169,25 @@ func before(renewed, other string) bool {
 	return err == nil && err2 == nil && at.Before(last)
 }
 
+// expired reports whether a heartbeat was missed, and was not followed by another one.
+func (r *record) expired(now time.Time) bool {
+	r.missed = r.missed || now.Sub(r.since) >= Grace
+	return r.missed
+}
+
 // verdict returns the conditions.
-func (s *seen) verdict() Verdict {
-	missed := s.silent >= Grace
+func (r *record) verdict(now time.Time) Verdict {
+	missed := r.expired(now)
 	switch {
-	case s.at.IsZero() && (!missed || !meta.IsStatusConditionTrue(s.before, api.ConditionHeartbeatHealthy)):
-		return Verdict{Conditions: slices.Clone(s.before)}
+	case r.at.IsZero() && (!missed || !meta.IsStatusConditionTrue(r.stored, api.ConditionHeartbeatHealthy)):
+		return Verdict{Conditions: slices.Clone(r.stored)}
 	case missed:
 		return Verdict{Conditions: notReady(api.ReasonHeartbeatMissed, fmt.Sprintf(
-			"the syncer %s has sent no heartbeat for %s: check that it runs and reaches kcp", s.holder, Grace))}
-	case s.err != nil:
-		return Verdict{Conditions: notReady(api.ReasonSyncerNotRunning, s.err.Error())}
+			"the syncer %s has sent no heartbeat for %s: check that it runs and reaches kcp", r.holder, Grace))}
+	case r.err != nil:
+		return Verdict{Conditions: notReady(api.ReasonSyncerNotRunning, r.err.Error())}
 	}
-	return Verdict{Conditions: alive(s.report)}
-}
-
-// silence returns what the status of the Cluster needs for a judge that starts, or nil.
-func (s *seen) silence(stored *api.Silence) *api.Silence {
-	next := &api.Silence{RenewTime: s.renewed, Seconds: int64(s.silent / time.Second)}
-	if s.silent < late || stored != nil && stored.RenewTime == next.RenewTime &&
-		next.Seconds-stored.Seconds < int64(writeInterval/time.Second) {
-		return nil
-	}
-	return next
-}
-
-// untilNext returns the time until the next verdict, or until there is something to write.
-func (s *seen) untilNext() time.Duration {
-	if s.silent < late {
-		return late - s.silent
-	}
-	return min(Grace-s.silent, writeInterval)
+	return Verdict{Conditions: alive(r.report)}
 }
 
 // alive returns the conditions of a cluster whose syncer sends heartbeats.

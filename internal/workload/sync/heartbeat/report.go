@@ -66,6 +66,12 @@ const largest = "1Ei"
 // errNoReport means that a Lease was not written by a syncer.
 var errNoReport = errors.New("the Lease has no report of a syncer")
 
+// reportText returns the report of a Lease as it is written there.
+func reportText(lease *unstructured.Unstructured) string {
+	text, _, _ := unstructured.NestedString(lease.Object, "metadata", "annotations", annotationReport)
+	return text
+}
+
 // ReportOf returns the report of a Lease, as far as it is credible.
 func ReportOf(lease *unstructured.Unstructured) (Report, error) {
 	var out Report

@@ -1,0 +1,113 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// newIdle returns a controller that watches Clusters and Leases, whose loop does not run. changes has the resources
+// that it was told about.
+func newIdle(t *testing.T, resources ...schema.GroupVersionResource) (c *controller, kcp *fakeapi.Server, changes chan schema.GroupVersionResource) {
+	t.Helper()
+	kcp = fakeapi.New(t)
+	changes = make(chan schema.GroupVersionResource, 1000)
+	c = &controller{Options: Options{Now: time.Now}, wake: make(chan struct{}, 1), members: map[string]*member{}, cluster: "compute"}
+	var err error
+	c.set, err = watch.New(t.Context(), watch.Options{
+		Config: &rest.Config{Host: kcp.URL}, Now: time.Now,
+		Changed: func(r schema.GroupVersionResource, k watch.Key) { c.changed(r, k); changes <- r },
+	})
+	require.NoError(t, err)
+	t.Cleanup(c.set.Stop)
+	require.NoError(t, c.set.Update([]string{kcp.URL + "/clusters/compute"}, resources))
+	return c, kcp, changes
+}
+
+// woken reports whether a pass was requested since the last time.
+func (c *controller) woken() bool {
+	select {
+	case <-c.wake:
+		return true
+	default:
+		return false
+	}
+}
+
+const clusterPath, leasePath = "apis/workloads.kcp.dev/v1alpha1/clusters", "apis/coordination.k8s.io/v1/leases"
+
+// Only the Clusters that have changed are converted.
+func TestClustersAreConvertedOnce(t *testing.T) {
+	c, kcp, changes := newIdle(t, api.ClusterGVR())
+	change := func(name, version string) {
+		kcp.Apply(t, "compute", clusterPath, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: "+name+"}, status: {version: "+version+"}}")
+		<-changes
+	}
+	change("c1", "v1")
+	change("c2", "v1")
+	c.clusters(t.Context())
+	first := *c.converted["c1"]
+	before := c.converted["c2"]
+	change("c1", "v2")
+	all := c.clusters(t.Context())
+	require.Equal(t, "v2", all[0].Status.Version)
+	require.NotEqual(t, first.ResourceVersion, c.converted["c1"].ResourceVersion)
+	require.Same(t, before, c.converted["c2"], "it was not converted again")
+	all[1].Status.Version = "other"
+	require.Equal(t, "v1", c.clusters(t.Context())[1].Status.Version, "a pass changes its own copy")
+}
+
+// The APIBindings of all workspaces are only read if something is to be published.
+func TestAnUnchangedInputIsNotMade(t *testing.T) {
+	c, _, _ := newIdle(t)
+	clusters := []*api.Cluster{{}}
+	c.negotiated = c.version(clusters)
+	require.Nil(t, c.roots, "it would fail")
+	require.NoError(t, c.publish(t.Context(), clusters))
+}
+
+// Of a hundred clusters, ten send a heartbeat each second.
+func TestARenewedLeaseNeedsNoPass(t *testing.T) {
+	c, kcp, changes := newIdle(t, heartbeat.Leases)
+	beat := func(renewed, report string) {
+		kcp.Apply(t, "compute", leasePath, `{metadata: {name: cluster-c1, namespace: default, annotations: {workloads.kcp.dev/report: '`+report+
+			`'}}, spec: {holderIdentity: one, renewTime: "`+renewed+`"}}`)
+		<-changes
+	}
+	cl := &api.Cluster{}
+	cl.Name = "c1"
+	c.judge.Evaluate(cl, nil, c.Now())
+	beat("1", "{}")
+	require.True(t, c.woken(), "the first one")
+	for _, renewed := range []string{"2", "3", "4"} {
+		beat(renewed, "{}")
+		require.False(t, c.woken())
+	}
+	beat("5", `{"reason":"Unreachable"}`)
+	require.True(t, c.woken(), "another report")
+	kcp.Apply(t, "compute", leasePath, "{metadata: {name: other, namespace: default}, spec: {holderIdentity: one}}")
+	<-changes
+	require.False(t, c.woken(), "not the Lease of a cluster")
+	lease, _ := c.set.Get(heartbeat.Leases, watch.Key{Cluster: "compute", Namespace: "default", Name: "cluster-c1"})
+	held, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
+	require.Equal(t, "5", held)
+}
+
+// A controller whose compute workspace is created again while it runs uses no cluster of it. It ends, and starts again.
+func TestAComputeWorkspaceIsCreatedAgain(t *testing.T) {
+	c, kcp, changes := newIdle(t, api.ClusterGVR())
+	kcp.Apply(t, "compute", clusterPath, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c1}}")
+	<-changes
+	require.NoError(t, c.sameWorkspace())
+	c.cluster = "earlier"
+	require.ErrorContains(t, c.loop(t.Context()), "was created again: it is the logical cluster compute, and was earlier")
+}
