@@ -112,7 +112,8 @@ type WorkloadCluster struct {
 	Labels map[string]string `json:"labels,omitempty"`
 	// WorkspaceSelector selects the workspaces that may use the cluster. Default: all workspaces.
 	WorkspaceSelector *WorkspaceSelector `json:"workspaceSelector,omitempty"`
-	// Tenancy confines the objects of workspaces in the cluster. Default: the defaults of its fields.
+	// Tenancy determines what the namespaces of workspaces have in the cluster, and what their pods may request.
+	// Default: nothing is written into them, and pods may request what the cluster permits.
 	Tenancy *Tenancy `json:"tenancy,omitempty"`
 	// MaxCapacity bounds the allocatable resources that the syncer of the cluster may report, such as cpu: "64".
 	// Resources that are not listed are not bounded.
@@ -133,48 +134,31 @@ type WorkspaceSelector struct {
 	Paths []string `json:"paths"`
 }
 
-// Isolation determines which pods may connect to pods of a workspace.
-type Isolation string
-
-const (
-	// IsolationWorkspace lets pods of the same workspace connect, and clients that are of no workspace.
-	IsolationWorkspace Isolation = "Workspace"
-	// IsolationNone restricts no connections.
-	IsolationNone Isolation = "None"
-)
-
-// Tenancy confines the objects of workspaces in a physical cluster. The syncer writes a ResourceQuota, a LimitRange and
-// a NetworkPolicy into each of their namespaces, and refuses objects that request more.
+// Tenancy determines what the namespaces of workspaces have in a physical cluster, and what their pods may request. By
+// default, nothing is written into a namespace but the objects of its workspace.
 type Tenancy struct {
-	// Quota is the hard limit of the ResourceQuota of each namespace. {} means none. Default: 1000 pods and 20
-	// services.loadbalancers.
-	Quota corev1.ResourceList `json:"quota,omitzero"`
-	// LimitRange has the limits of the LimitRange of each namespace. Default: none.
-	LimitRange []LimitRangeItem `json:"limitRange,omitempty"`
-	// Isolation determines which pods may connect to pods of a workspace. With Workspace, pods of the same workspace,
-	// clients from outside of the cluster, and pods that are not of any workspace can. Pods of the workspace cannot
-	// connect to the metadata service of the nodes. With None, all can. Default: Workspace.
-	Isolation Isolation `json:"isolation,omitempty"`
-	// PriorityClasses are the names of the PriorityClasses that pods may have. Default: none.
+	// Objects are ResourceQuotas, LimitRanges and NetworkPolicies. The syncer writes them into each namespace of a
+	// workspace before other objects, restores them, and removes them when they are no longer in the list. In strings,
+	// $(WORKSPACE) stands for the value of the label workloads.kcp.dev/workspace of the namespace. Default: none.
+	Objects []NamespaceObject `json:"objects,omitempty"`
+	// Pods are rules for pods in namespaces of workspaces, also for those that controllers of the cluster create.
+	// kcpctl up writes them as a ValidatingAdmissionPolicy, which needs Kubernetes 1.30. {} permits no PriorityClasses
+	// and no tolerations. Default: no rules.
+	Pods *PodRules `json:"pods,omitempty"`
+}
+
+// NamespaceObject is an object without a namespace: a ResourceQuota, a LimitRange or a NetworkPolicy.
+type NamespaceObject map[string]any
+
+// PodRules determine what pods may request. Running pods are not checked. Tolerations of taints that Kubernetes itself
+// sets (node.kubernetes.io) are permitted, because it adds them to pods. The name of a node (nodeName) is not.
+type PodRules struct {
+	// PriorityClasses are the names of the PriorityClasses that pods may have. If a PriorityClass is the default of the
+	// cluster (globalDefault), it must be one of them, because all pods have it. Default: none.
 	PriorityClasses []string `json:"priorityClasses,omitempty"`
 	// TolerationKeys are the keys of the taints that pods may tolerate. Default: none.
 	TolerationKeys []string `json:"tolerationKeys,omitempty"`
-	// NodeSelector has labels of nodes. Pods of workspaces run on these nodes only. Default: all nodes.
+	// NodeSelector has labels of nodes. Pods of workspaces run on these nodes only: the syncer adds the labels to the
+	// node selectors of pod templates, and the cluster refuses pods without them. Default: all nodes.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-}
-
-// LimitRangeItem is an item of spec.limits of a LimitRange, which is part of the API of Kubernetes.
-type LimitRangeItem struct {
-	// Type is Container, Pod or PersistentVolumeClaim.
-	Type corev1.LimitType `json:"type"`
-	// Max is the most that an object of the type may request or use.
-	Max corev1.ResourceList `json:"max,omitempty"`
-	// Min is the least that an object of the type may request.
-	Min corev1.ResourceList `json:"min,omitempty"`
-	// Default are the limits of containers without their own.
-	Default corev1.ResourceList `json:"default,omitempty"`
-	// DefaultRequest are the requests of containers without their own.
-	DefaultRequest corev1.ResourceList `json:"defaultRequest,omitempty"`
-	// MaxLimitRequestRatio bounds how much larger a limit may be than the request.
-	MaxLimitRequestRatio corev1.ResourceList `json:"maxLimitRequestRatio,omitempty"`
 }

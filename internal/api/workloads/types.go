@@ -18,7 +18,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -74,7 +73,7 @@ type ClusterSpec struct {
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
 	// WorkspaceSelector selects the workspaces that may use the cluster. Nil selects all.
 	WorkspaceSelector *WorkspaceSelector `json:"workspaceSelector,omitempty"`
-	// Tenancy confines the objects of workspaces in the cluster. Nil has the defaults.
+	// Tenancy determines what the namespaces of workspaces have in the cluster. Nil: nothing is written into them.
 	Tenancy *Tenancy `json:"tenancy,omitempty"`
 	// MaxCapacity bounds the allocatable resources that a report of the cluster may claim. Resources that are not
 	// listed are not bounded.
@@ -95,42 +94,6 @@ type WorkspaceSelector struct {
 func (s *WorkspaceSelector) Selects(path string) bool {
 	return s == nil || slices.ContainsFunc(s.Paths,
 		func(p string) bool { return path == p || strings.HasPrefix(path, p+":") })
-}
-
-// Isolation determines which pods may connect to pods of a workspace.
-type Isolation string
-
-const (
-	// IsolationWorkspace lets pods of the same workspace connect, clients from outside of the cluster, and pods that
-	// are not of any workspace, such as the pods of an ingress controller. Pods of the workspace cannot connect to the
-	// metadata service of the nodes. It is the default.
-	IsolationWorkspace Isolation = "Workspace"
-	// IsolationNone restricts no connections.
-	IsolationNone Isolation = "None"
-)
-
-// Tenancy confines the objects of workspaces in a cluster. The syncer writes a ResourceQuota, a LimitRange and a
-// NetworkPolicy into each of their namespaces, and refuses objects that request more.
-type Tenancy struct {
-	// Quota is the hard limit of the ResourceQuota of each namespace. Nil is DefaultQuota, an empty one writes none.
-	Quota *corev1.ResourceList `json:"quota,omitempty"`
-	// LimitRange has the limits of the LimitRange of each namespace. Default: none is written.
-	LimitRange []corev1.LimitRangeItem `json:"limitRange,omitempty"`
-	// Isolation is which pods may connect. Default: Workspace.
-	Isolation Isolation `json:"isolation,omitempty"`
-	// PriorityClasses are those that pods may name. Default: none.
-	PriorityClasses []string `json:"priorityClasses,omitempty"`
-	// TolerationKeys are the keys of taints that pods may tolerate. Default: none.
-	TolerationKeys []string `json:"tolerationKeys,omitempty"`
-	// NodeSelector is added to the pods of workspaces. Default: empty.
-	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-}
-
-// DefaultQuota returns the hard limit of a namespace without Tenancy.Quota: a mistake of one user does not fill the
-// cluster.
-func DefaultQuota() corev1.ResourceList {
-	return corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1000"),
-		corev1.ResourceServicesLoadBalancers: resource.MustParse("20")}
 }
 
 // PodSecurity is a level of the Pod Security Standards.
@@ -271,22 +234,6 @@ func (c *Cluster) EvictAfter() time.Duration {
 		return DefaultEvictAfter
 	}
 	return c.Spec.EvictAfter.Duration
-}
-
-// Isolation returns which pods may connect to pods of a workspace, with the default.
-func (c *Cluster) Isolation() Isolation {
-	if c.Spec.Tenancy == nil {
-		return IsolationWorkspace
-	}
-	return cmp.Or(c.Spec.Tenancy.Isolation, IsolationWorkspace)
-}
-
-// Quota returns the hard limit of the namespaces of workspaces, with the default. It is empty if there is none.
-func (c *Cluster) Quota() corev1.ResourceList {
-	if c.Spec.Tenancy == nil || c.Spec.Tenancy.Quota == nil {
-		return DefaultQuota()
-	}
-	return *c.Spec.Tenancy.Quota
 }
 
 // PodSecurity returns the level of the namespaces with objects of workspaces, with the default.

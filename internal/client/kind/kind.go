@@ -4,6 +4,7 @@ package kind
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -107,6 +108,9 @@ var (
 		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
 		Resource:         "pods",
 	}
+	ValidatingAdmissionPolicy        = admission("ValidatingAdmissionPolicy", "validatingadmissionpolicies")
+	ValidatingAdmissionPolicyBinding = admission("ValidatingAdmissionPolicyBinding",
+		"validatingadmissionpolicybindings")
 	Event = Kind{
 		GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Event"},
 		Resource:         "events",
@@ -119,6 +123,16 @@ func rbac(name, resource string, clusterScoped bool) Kind {
 		Resource:         resource, ClusterScoped: clusterScoped, Optional: true, BuiltIn: true,
 	}
 }
+
+func admission(name, resource string) Kind {
+	return Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: name},
+		Resource:         resource, ClusterScoped: true, Optional: true,
+	}
+}
+
+// OnPhysical are the kinds that kcpctl applies to physical clusters only.
+var OnPhysical = []Kind{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding}
 
 // Applied are all kinds that a setup consists of, in the order in which they are applied.
 var Applied = []Kind{
@@ -144,10 +158,7 @@ var (
 
 // Of returns the kind of an object of the setup. It fails for kinds that kcpctl neither applies nor deletes.
 func Of(gvk schema.GroupVersionKind) (Kind, error) {
-	if gvk == Lease.GroupVersionKind {
-		return Lease, nil
-	}
-	for _, k := range Applied {
+	for _, k := range slices.Concat(Applied, OnPhysical, []Kind{Lease}) {
 		if k.GroupVersionKind == gvk {
 			return k, nil
 		}

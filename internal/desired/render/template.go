@@ -48,6 +48,9 @@ const (
 	credentialTemplate      = "credential.yaml"
 	clusterTemplate         = "cluster.yaml"
 
+	podPolicyTemplate        = "podpolicy.yaml"
+	podPolicyBindingTemplate = "podpolicybinding.yaml"
+
 	// definitionFile is a manifest, not a template.
 	definitionFile = "agent/crd.yaml"
 )
@@ -83,6 +86,8 @@ var manifests = []manifest{
 	{syncerTemplate, inWorkspace{}},
 	{credentialTemplate, inWorkspace{}},
 	{clusterTemplate, inWorkspace{}},
+	{podPolicyTemplate, inWorkspace{}},
+	{podPolicyBindingTemplate, inWorkspace{}},
 	{serviceAccountTemplate, onCluster{}},
 	{agentRoleTemplate, onCluster{}}, // and a ClusterRole
 	{agentBindingTemplate, onCluster{}},
@@ -284,7 +289,7 @@ func (s templateSet) object(name string, data any, overlays ...overlay) (*unstru
 }
 
 // dropEmpty removes null fields and empty maps, which templates print for values that are not set. It keeps the empty
-// map of an emptyDir volume and an empty quota, which have a meaning. Integers become int64, as in decoded JSON.
+// map of an emptyDir volume, which has a meaning. Integers become int64, as in decoded JSON.
 func dropEmpty(obj map[string]any) {
 	for k, v := range obj {
 		switch v := v.(type) {
@@ -294,7 +299,7 @@ func dropEmpty(obj map[string]any) {
 			obj[k] = int64(v)
 		case map[string]any:
 			dropEmpty(v)
-			if len(v) == 0 && k != "emptyDir" && k != "quota" {
+			if len(v) == 0 && k != "emptyDir" {
 				delete(obj, k)
 			}
 		case []any:

@@ -139,6 +139,7 @@ func (b *objects) physical() {
 		b.syncerRole()
 	}
 	b.accountOn()
+	b.podRules()
 	b.clusterObject()
 }
 
@@ -165,6 +166,7 @@ func (b *objects) syncerRules() []rbacv1.PolicyRule {
 // object, its account, and the workload.
 func (b *objects) syncer(w workload) {
 	b.syncerRole()
+	b.podRules()
 	b.clusterObject()
 	if b.c.Cluster.Local {
 		b.accountOn()
@@ -195,8 +197,8 @@ func (b *objects) clusterObject() {
 	if s := p.WorkspaceSelector; s != nil {
 		spec["workspaceSelector"] = dict{"paths": s.Paths}
 	}
-	if p.Tenancy != nil {
-		spec["tenancy"] = p.Tenancy
+	if t := clusterTenancy(p.Tenancy); len(t) > 0 {
+		spec["tenancy"] = t
 	}
 	if len(p.MaxCapacity) > 0 {
 		spec["maxCapacity"] = p.MaxCapacity
@@ -210,6 +212,21 @@ func (b *objects) clusterObject() {
 		spec["kubeconfigSecretRef"] = dict{"namespace": api.NamespaceLeases, "name": secret}
 	}
 	b.addIn(compute, clusterTemplate, inWorkspace{Name: b.c.Name, Labels: p.Labels, Spec: spec})
+	if b.err == nil { // as it is: a template would lose the empty selectors of a NetworkPolicy
+		b.out[len(b.out)-1].Object["spec"], b.err = plain(spec)
+	}
+}
+
+// clusterTenancy returns the part of the tenancy that the syncer needs.
+func clusterTenancy(t *v1alpha1.Tenancy) dict {
+	out := dict{}
+	if t != nil && len(t.Objects) > 0 {
+		out["objects"] = t.Objects
+	}
+	if t != nil && t.Pods != nil && len(t.Pods.NodeSelector) > 0 {
+		out["pods"] = dict{"nodeSelector": t.Pods.NodeSelector}
+	}
+	return out
 }
 
 // groupResources parses APIs of the setup file.

@@ -86,10 +86,12 @@ func TestSyncerThatTheUserStarts(t *testing.T) {
 	require.Equal(t, inCompute(pulled), rights)
 }
 
-// The Cluster object has what the setup file says about workspaces, and the controller a flag that earlier images lack
-// only if it is needed.
+// The Cluster object has what the setup file says about workspaces, as far as the syncer needs it, and the controller a
+// flag that earlier images lack only if it is needed.
 func TestTenancyOfAClusterAndRebalance(t *testing.T) {
 	_, _, objects := rendered(t, `spec:
+  external: {hostname: kcp.example.com}
+  rootShard: {virtualWorkspaceURL: "https://root.example.com:6443"}
   workloads:
     rebalance: Gradual
     clusters:
@@ -98,18 +100,19 @@ func TestTenancyOfAClusterAndRebalance(t *testing.T) {
       workspaceSelector: {paths: [root:team]}
       maxCapacity: {cpu: 64}
       tenancy:
-        quota: {requests.cpu: 20}
-        limitRange: [{type: Container, defaultRequest: {cpu: 100m}}]
-        isolation: None
-        priorityClasses: [batch]
-        tolerationKeys: [example.com/tenants]
-        nodeSelector: {pool: tenants}
-    - {name: c2, context: us, tenancy: {quota: {}}}
+        objects: [{apiVersion: v1, kind: ResourceQuota, metadata: {name: team}, spec: {hard: {pods: 20}}}]
+        pods: {priorityClasses: [batch], tolerationKeys: [example.com/tenants], nodeSelector: {pool: tenants}}
+    - {name: c2, context: us, tenancy: {pods: {}}}
     - {name: c3, context: asia}
+    - {name: edge, context: edge, syncMode: Pull, tenancy: {pods: {}}}
 `)
 	specs, flags := map[string]any{}, ""
+	policies := map[string][]string{}
 	for _, o := range objects {
 		switch {
+		case strings.HasPrefix(o.GetKind(), "ValidatingAdmissionPolicy"):
+			require.NoError(t, render.Strict(o))
+			policies[o.Workspace] = append(policies[o.Workspace], o.GetKind()+" "+o.GetName())
 		case o.GetKind() == api.KindCluster:
 			cluster, err := api.ClusterOf(o.Unstructured)
 			require.NoError(t, err)
@@ -128,17 +131,21 @@ func TestTenancyOfAClusterAndRebalance(t *testing.T) {
 			"workspaceSelector": map[string]any{"paths": []any{"root:team"}},
 			"maxCapacity":       map[string]any{"cpu": "64"},
 			"tenancy": map[string]any{
-				"quota":           map[string]any{"requests.cpu": "20"},
-				"limitRange":      []any{map[string]any{"type": "Container", "defaultRequest": map[string]any{"cpu": "100m"}}},
-				"isolation":       "None",
-				"priorityClasses": []any{"batch"},
-				"tolerationKeys":  []any{"example.com/tenants"},
-				"nodeSelector":    map[string]any{"pool": "tenants"},
+				"objects": []any{map[string]any{
+					"apiVersion": "v1", "kind": "ResourceQuota", "metadata": map[string]any{"name": "team"},
+					"spec": map[string]any{"hard": map[string]any{"pods": "20"}},
+				}},
+				"pods": map[string]any{"nodeSelector": map[string]any{"pool": "tenants"}},
 			},
 		},
-		"c2": map[string]any{"tenancy": map[string]any{"quota": map[string]any{}}},
-		"c3": map[string]any{},
+		"c2": map[string]any{}, "c3": map[string]any{}, "edge": map[string]any{},
 	}, specs)
+	require.Equal(t, map[string][]string{
+		"cluster/c1": {"ValidatingAdmissionPolicy pods.c1.demo.workloads.kcp.dev", "ValidatingAdmissionPolicyBinding pods.c1.demo.workloads.kcp.dev"},
+		"cluster/c2": {"ValidatingAdmissionPolicy pods.c2.demo.workloads.kcp.dev", "ValidatingAdmissionPolicyBinding pods.c2.demo.workloads.kcp.dev"},
+		"cluster/edge": {"ValidatingAdmissionPolicy pods.edge.demo.workloads.kcp.dev",
+			"ValidatingAdmissionPolicyBinding pods.edge.demo.workloads.kcp.dev"},
+	}, policies)
 	require.Contains(t, flags, "--rebalance=Gradual")
 	_, _, objects = rendered(t, pulled)
 	for _, o := range objects {

@@ -22,7 +22,7 @@ const (
 type inWorkspace struct {
 	Name, Namespace     string
 	Labels, Annotations map[string]string
-	// Type and Selector are fields of a Workspace.
+	// Type and Selector are fields of a Workspace. Selector also selects the namespaces of a policy.
 	Type     map[string]string
 	Selector map[string]string
 	// ExportPath, ExportName and Claims are for an APIBinding.
@@ -32,8 +32,9 @@ type inWorkspace struct {
 	Rules    []rbacv1.PolicyRule
 	Role     string
 	Subjects []rbacv1.Subject
-	// Spec is the spec of a Cluster.
-	Spec dict
+	// Spec is the spec of a Cluster, and Validations are the rules of a policy for pods.
+	Spec        dict
+	Validations []dict
 }
 
 // addIn renders a template to an object in a workspace, or on a physical cluster, with the labels and annotations by

@@ -135,6 +135,10 @@ func (c *Component) SyncerRole() string {
 	return c.User()
 }
 
+// PodPolicy returns the name of the policy with the rules for pods of workspaces in a physical cluster, and of its
+// binding. Several setups can use the cluster.
+func (c *Component) PodPolicy() string { return "pods." + c.Name + "." + c.Setup + "." + api.Group }
+
 // ComputeWorkspace returns the path of the compute workspace, for its controller and for physical clusters. Others have
 // none.
 func (c *Component) ComputeWorkspace() string {

@@ -242,10 +242,6 @@ var Health = []Check{
 		Fix: "wait some seconds, because the controller retries; then see kcpctl logs workloads/controller and the " +
 			"conditions of the APIBinding",
 	},
-	{
-		ID: "KCP157", Category: catWorkloads, Title: "physical clusters have what the tenancy of their Clusters needs",
-		run: inCompute(confined), Explanation: explainTenancy, Fix: fixTenancy,
-	},
 }
 
 // expiry looks for certificates that have expired or are due.

@@ -276,6 +276,12 @@ var Preflight = []Check{
 	},
 	{
 		ID: "KCP053", Category: catPhysical, Title: "physical clusters have what their tenancy needs", Thorough: true,
-		run: confinable, Explanation: explainTenancy, Fix: fixTenancy,
+		run: enforceable,
+		Explanation: "Up writes tenancy.pods of a physical cluster as a ValidatingAdmissionPolicy there, which Kubernetes has since release 1.30. " +
+			"Kubernetes gives pods without a PriorityClass the default one of the cluster, so the rules must permit it. Pods that name a " +
+			"PriorityClass that does not exist are refused, and pods for which no node has the labels of the node selector stay Pending. What " +
+			"the user of the kubeconfig may not list is skipped.",
+		Fix: "correct spec.workloads.clusters[].tenancy.pods, or create the PriorityClasses and label the nodes; for a cluster with an older " +
+			"Kubernetes, upgrade it or remove tenancy.pods",
 	},
 }

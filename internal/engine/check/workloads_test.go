@@ -161,7 +161,7 @@ func (w *world) checkWorkloads(t *testing.T) []string {
 			all = append(all, c)
 		}
 	}
-	require.Len(t, all, 9)
+	require.Len(t, all, 8)
 	var out []string
 	for _, r := range check.Run(t.Context(), s, all).Results {
 		if r.Status != check.OK {
@@ -183,7 +183,7 @@ func TestWorkloadsThatRun(t *testing.T) {
 			func(_ *testing.T, w *world) { w.rt.Kcp.PutIn("root:compute/apiexports/kubernetes", nil) },
 			[]string{
 				"KCP151 skipped: no API is published", "KCP153 skipped: no API is published", "KCP154 skipped: no API is published",
-				"KCP155 skipped: no API is published", "KCP156 skipped: no API is published", "KCP157 skipped: no API is published",
+				"KCP155 skipped: no API is published", "KCP156 skipped: no API is published",
 			},
 		},
 		"a policy that is gone": {
@@ -234,15 +234,6 @@ func TestWorkloadsThatRun(t *testing.T) {
 				w.rt.Kcp.Always(clusters, items(c))
 			},
 			[]string{"KCP153 warn: cluster/c1: no ConfigMap"},
-		},
-		"a cluster without what its tenancy needs": {
-			func(_ *testing.T, w *world) {
-				c := workloadCluster("c1", apiState("Published", "")).(map[string]any)
-				c["spec"] = map[string]any{"tenancy": map[string]any{"priorityClasses": []any{"high"}}}
-				w.rt.Kcp.Always(clusters, items(c))
-				w.rt.Place.Physical = []check.Physical{confinedCluster(physicalCluster{})}
-			},
-			[]string{"KCP157 warn: cluster/c1: PriorityClasses of tenancy.priorityClasses do not exist: high: pods that name them are refused"},
 		},
 		"workloads that run nowhere": {
 			func(_ *testing.T, w *world) {

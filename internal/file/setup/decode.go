@@ -93,6 +93,9 @@ func (d *decoder) value(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 	if hasNotation(t) {
 		return d.scalar(n, t, p, optional)
 	}
+	if t == reflect.TypeFor[v1alpha1.NamespaceObject]() {
+		t = namespaceSchema(n)
+	}
 	if name := shortField(t); name != "" && n.Kind == yaml.ScalarNode {
 		n = longForm(n, name)
 	}

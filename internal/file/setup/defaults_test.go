@@ -141,12 +141,11 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Workloads.Rebalance":               {workloads.Rebalance, v1alpha1.RebalanceOnRequest},
 		"WorkloadCluster.WorkspaceSelector": {(*api.WorkspaceSelector)(nil).Selects("root:team"), true}, // the controller knows it
 		"WorkloadCluster.Tenancy":           {workloads.Clusters[0].Tenancy == nil, true},
-		"Tenancy.Quota":                     {len((&api.Cluster{}).Quota()), 2}, // the syncer knows these
-		"Tenancy.LimitRange":                {api.Tenancy{}.LimitRange == nil, true},
-		"Tenancy.Isolation":                 {(&api.Cluster{}).Isolation(), api.IsolationWorkspace},
-		"Tenancy.PriorityClasses":           {api.Tenancy{}.PriorityClasses == nil, true},
-		"Tenancy.TolerationKeys":            {api.Tenancy{}.TolerationKeys == nil, true},
-		"Tenancy.NodeSelector":              {api.Tenancy{}.NodeSelector == nil, true},
+		"Tenancy.Objects":                   {len((&api.Cluster{}).TemplateObjects()), 0}, // the syncer knows it
+		"Tenancy.Pods":                      {v1alpha1.Tenancy{}.Pods == nil, true},
+		"PodRules.PriorityClasses":          {v1alpha1.PodRules{}.PriorityClasses == nil, true},
+		"PodRules.TolerationKeys":           {v1alpha1.PodRules{}.TolerationKeys == nil, true},
+		"PodRules.NodeSelector":             {len((&api.Cluster{}).NodeSelector()), 0},
 		"WorkloadCluster.PodSecurity":       {(&api.Cluster{}).PodSecurity(), api.PodSecurityBaseline}, // the syncer knows it
 
 		"WorkloadLimits.ObjectsPerWorkspace": {*workloads.Limits.ObjectsPerWorkspace, int32(10000)},

@@ -1,11 +1,19 @@
 package setup
 
 import (
+	"reflect"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // selector checks which workspaces may use a cluster.
@@ -24,50 +32,111 @@ func (v *validator) selector(p *field.Path, s *v1alpha1.WorkspaceSelector) {
 	}
 }
 
-// tenancy checks what confines the objects of workspaces in a cluster.
+// namespaceObject is the schema of an object for the namespaces of workspaces.
+type namespaceObject[Spec any] struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Metadata   struct {
+		Name        string            `json:"name"`
+		Labels      map[string]string `json:"labels"`
+		Annotations map[string]string `json:"annotations"`
+	} `json:"metadata"`
+	Spec Spec `json:"spec"`
+}
+
+// networkPolicySpec has the fields of the spec of a NetworkPolicy (kubernetes: staging/src/k8s.io/api/networking/v1).
+// Linking that package would make kcpctl 1 % larger.
+type networkPolicySpec struct {
+	PodSelector metav1.LabelSelector `json:"podSelector"`
+	PolicyTypes []string             `json:"policyTypes"`
+	Ingress     []struct {
+		From  []networkPeer `json:"from"`
+		Ports []networkPort `json:"ports"`
+	} `json:"ingress"`
+	Egress []struct {
+		To    []networkPeer `json:"to"`
+		Ports []networkPort `json:"ports"`
+	} `json:"egress"`
+}
+
+type networkPeer struct {
+	PodSelector       *metav1.LabelSelector `json:"podSelector"`
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"`
+	IPBlock           *struct {
+		CIDR   string   `json:"cidr"`
+		Except []string `json:"except"`
+	} `json:"ipBlock"`
+}
+
+type networkPort struct {
+	Protocol string             `json:"protocol"`
+	Port     intstr.IntOrString `json:"port"`
+	EndPort  int32              `json:"endPort"`
+}
+
+// namespaceSchemas are the kinds of objects for the namespaces of workspaces, with their schemas.
+var namespaceSchemas = map[string]reflect.Type{
+	"ResourceQuota": reflect.TypeFor[namespaceObject[corev1.ResourceQuotaSpec]](),
+	"LimitRange":    reflect.TypeFor[namespaceObject[corev1.LimitRangeSpec]](),
+	"NetworkPolicy": reflect.TypeFor[namespaceObject[networkPolicySpec]](),
+}
+
+// namespaceSchema returns the schema of an object for the namespaces of workspaces. The validator refuses objects of
+// other kinds.
+func namespaceSchema(n *yaml.Node) reflect.Type {
+	if kind := lookup(n, "kind"); kind != nil && namespaceSchemas[kind.Value] != nil {
+		return namespaceSchemas[kind.Value]
+	}
+	return reflect.TypeFor[map[string]any]()
+}
+
+// tenancy checks what the namespaces of workspaces have in a cluster, and what their pods may request.
 func (v *validator) tenancy(p *field.Path, t *v1alpha1.Tenancy) {
 	if t == nil {
 		return
 	}
-	v.quantities(p.Child("quota"), t.Quota)
-	for i, item := range t.LimitRange {
-		v.limits(p.Child("limitRange").Index(i), item)
-	}
-	if t.Isolation != "" {
-		oneOf(v, p.Child("isolation"), t.Isolation, v1alpha1.IsolationWorkspace, v1alpha1.IsolationNone)
-	}
 	seen := map[string]bool{}
-	for i, name := range t.PriorityClasses {
-		at := p.Child("priorityClasses").Index(i)
+	for i, o := range t.Objects {
+		v.namespaceObject(p.Child("objects").Index(i), o, seen)
+	}
+	if t.Pods == nil {
+		return
+	}
+	pods, seen := p.Child("pods"), map[string]bool{}
+	for i, name := range t.Pods.PriorityClasses {
+		at := pods.Child("priorityClasses").Index(i)
 		v.subdomain(at, name)
 		v.unique(at, name, seen)
 	}
 	seen = map[string]bool{}
-	for i, key := range t.TolerationKeys {
-		at := p.Child("tolerationKeys").Index(i)
+	for i, key := range t.Pods.TolerationKeys {
+		at := pods.Child("tolerationKeys").Index(i)
 		for _, problem := range validation.IsQualifiedName(key) {
 			v.invalid(at, key, "%s", problem)
 		}
 		v.unique(at, key, seen)
 	}
-	v.labelMap(p.Child("nodeSelector"), t.NodeSelector)
+	v.labelMap(pods.Child("nodeSelector"), t.Pods.NodeSelector)
 }
 
-// limits checks an item of a LimitRange.
-func (v *validator) limits(p *field.Path, item v1alpha1.LimitRangeItem) {
-	if item.Type == "" {
-		v.required(p.Child("type"), "")
-	} else {
-		oneOf(v, p.Child("type"), item.Type, corev1.LimitTypeContainer, corev1.LimitTypePod,
-			corev1.LimitTypePersistentVolumeClaim)
+// namespaceObject checks an object for the namespaces of workspaces.
+func (v *validator) namespaceObject(p *field.Path, object v1alpha1.NamespaceObject, seen map[string]bool) {
+	o := &unstructured.Unstructured{Object: object}
+	if _, ok := api.TemplateResource(o.GroupVersionKind()); !ok {
+		v.invalid(p.Child("kind"), o.GetKind(), "must be ResourceQuota or LimitRange with apiVersion v1, or "+
+			"NetworkPolicy with apiVersion networking.k8s.io/v1: the syncer has no permissions for other kinds")
+		return
 	}
-	for _, f := range []struct {
-		name string
-		list corev1.ResourceList
-	}{
-		{"max", item.Max}, {"min", item.Min}, {"default", item.Default}, {"defaultRequest", item.DefaultRequest},
-		{"maxLimitRequestRatio", item.MaxLimitRequestRatio},
-	} {
-		v.quantities(p.Child(f.name), f.list)
+	if o.GetName() == "" {
+		v.required(p.Child("metadata", "name"), "")
+		return
+	}
+	v.subdomain(p.Child("metadata", "name"), o.GetName())
+	key := o.GetKind() + " " + o.GetName()
+	v.unique(p.Child("metadata", "name"), key, seen)
+	for key := range o.GetLabels() {
+		if strings.HasPrefix(key, api.Group+"/") {
+			v.invalid(p.Child("metadata", "labels").Key(key), key, "kcpctl sets the labels of %s itself", api.Group)
+		}
 	}
 }

@@ -60,7 +60,8 @@ func mapped(t reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Type: "integer"}, {Type: "null"}}}
 	case reflect.TypeFor[metav1.Duration]():
 		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s|ms))+$`}
-	case reflect.TypeFor[v1alpha1.Overlay](), reflect.TypeFor[v1alpha1.Object](), reflect.TypeFor[corev1.ResourceRequirements](),
+	case reflect.TypeFor[v1alpha1.Overlay](), reflect.TypeFor[v1alpha1.Object](),
+		reflect.TypeFor[v1alpha1.NamespaceObject](), reflect.TypeFor[corev1.ResourceRequirements](),
 		reflect.TypeFor[rbacv1.PolicyRule]():
 		return &jsonschema.Schema{Type: "object"}
 	}
@@ -87,8 +88,6 @@ func enum(t reflect.Type) []any {
 		return []any{corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack}
 	case reflect.TypeFor[corev1.IPFamily]():
 		return []any{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	case reflect.TypeFor[corev1.LimitType]():
-		return []any{corev1.LimitTypeContainer, corev1.LimitTypePod, corev1.LimitTypePersistentVolumeClaim}
 	case reflect.TypeFor[corev1.PullPolicy]():
 		return []any{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
 	}

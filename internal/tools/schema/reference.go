@@ -150,7 +150,8 @@ func typeName(t reflect.Type) string {
 		name = "integer or null"
 	case inner == reflect.TypeFor[metav1.Duration]():
 		name = "duration"
-	case inner == reflect.TypeFor[v1alpha1.Overlay](), inner == reflect.TypeFor[v1alpha1.Object]():
+	case inner == reflect.TypeFor[v1alpha1.Overlay](), inner == reflect.TypeFor[v1alpha1.Object](),
+		inner == reflect.TypeFor[v1alpha1.NamespaceObject]():
 		name = "object"
 	case inner == reflect.TypeFor[corev1.ResourceRequirements](), inner == reflect.TypeFor[rbacv1.PolicyRule]():
 		name = inner.Name()

@@ -123,3 +123,21 @@ func TestClusterScopedObjects(t *testing.T) {
 		})
 	}
 }
+
+// The policy of a physical cluster needs permissions as well.
+func TestPoliciesNeedPermissions(t *testing.T) {
+	const group = ".admissionregistration.k8s.io"
+	var objects []render.Object
+	var want []string
+	for _, k := range kind.OnPhysical {
+		o := &unstructured.Unstructured{Object: map[string]any{}}
+		o.SetGroupVersionKind(k.GroupVersionKind)
+		objects = append(objects, render.Object{Unstructured: o})
+		for _, verb := range []string{"get", "list", "create", "patch", "delete"} {
+			want = append(want, verb+" "+k.Resource+group)
+		}
+	}
+	err := (&Cluster{client: clientOf(t, &authorizer{})}).MayApplyClusterScoped(t.Context(), objects)
+	require.EqualError(t, err, "not allowed (context c, namespace kcp):\n  "+strings.Join(want, "\n  "))
+	require.NoError(t, (&Cluster{client: clientOf(t, &authorizer{allows: want})}).MayApplyClusterScoped(t.Context(), objects))
+}

@@ -75,7 +75,7 @@ func isOf(k kind.Kind) func(render.Object) bool {
 // addForKinds adds what is needed to apply and to prune objects of their kinds, or of all kinds if there are none.
 // Shared objects are never pruned.
 func (s *permissionSet) addForKinds(objects []render.Object) {
-	for _, k := range kind.Applied {
+	for _, k := range slices.Concat(kind.Applied, kind.OnPhysical) {
 		used := len(objects) == 0 && !k.Optional || slices.ContainsFunc(objects, isOf(k))
 		if !used || k.Kind == kind.Namespace.Kind {
 			continue

@@ -161,7 +161,7 @@ func (s *syncer) createNamespace(ctx context.Context, client dynamic.ResourceInt
 	if err := s.blocked(); err != nil {
 		return &refusal{api.ReasonOtherSetup, err.Error()}
 	}
-	s.guards.forget(name) // a previous namespace of the name had others
+	s.tenancy.forget(name) // a previous namespace of the name had others
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	u.SetName(name)

@@ -55,7 +55,7 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 	case !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer):
 		// The change comes back with the watch.
 		return s.setFinalizers(ctx, i, leaf, append(slices.Clone(leaf.GetFinalizers()), api.FinalizerSyncer))
-	case !s.lists(i.GroupVersionResource) || !s.guards.ready():
+	case !s.lists(i.GroupVersionResource):
 		return nil // the leaf comes back when it does
 	}
 	waits, err := s.unprotected(i, leaf)
@@ -107,7 +107,7 @@ func (s *syncer) apply(ctx context.Context, i item,
 	if err := s.ensureNamespace(ctx, i); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.confine(ctx, i), s.afterAccount(ctx, desired)); err != nil {
+	if err := errors.Join(s.prepare(ctx, i), s.afterAccount(ctx, desired)); err != nil {
 		return nil, err
 	}
 	client, err := s.below(i.GroupVersionResource, desired.GetNamespace())

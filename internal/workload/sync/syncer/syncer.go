@@ -114,8 +114,8 @@ type syncer struct {
 	// release is the annotation of the Cluster with which a user releases orphans that are kept.
 	release string
 
-	// guards confine the namespaces, and contention has the objects that other clients change.
-	guards     guards
+	// tenancy has the objects of namespaces, and contention the objects that other clients change.
+	tenancy    tenancy
 	contention contention
 }
 
@@ -141,7 +141,7 @@ func Run(ctx context.Context, o Options) error {
 	defer s.bound.Stop()
 	defer s.ending.Stop()
 	defer s.down.Stop()
-	defer s.guards.stop()
+	defer s.tenancy.live.Stop()
 	follow := watch.Options{Config: o.KCP, Now: o.Now}
 	workspace := strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace
 	g.Go(func() error {
@@ -154,7 +154,7 @@ func Run(ctx context.Context, o Options) error {
 			func(ctx context.Context) { s.identify(ctx); s.secure(ctx); s.sweep(ctx) }, sweepInterval)
 		return context.Cause(ctx)
 	})
-	g.Go(func() error { s.keepGuards(ctx); return context.Cause(ctx) })
+	g.Go(func() error { s.keepTenancy(ctx); return context.Cause(ctx) })
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
 	for range o.Workers {
 		g.Go(func() error { s.work(ctx); return nil })
@@ -227,7 +227,7 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return s.watchGuards(ctx)
+	return s.watchTenancy(ctx)
 }
 
 // identity are the fields that identify an object.
@@ -244,7 +244,7 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 		s.mu.Lock()
 		s.release, s.podSecurity, s.recorded = c.Annotations[api.AnnotationRemoveOrphans], c.PodSecurity(), c.Status.UID
 		s.mu.Unlock()
-		s.see(c)
+		s.setTenancy(c)
 		if s.See != nil {
 			s.See(c)
 		}

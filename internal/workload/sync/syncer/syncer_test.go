@@ -195,8 +195,7 @@ func TestWritesOnlyChanges(t *testing.T) {
 		"PATCH apis/apps/v1/deployments shop/web--c1", "PATCH apis/apps/v1/deployments shop/web--c1 status",
 	}, slices.Compact(s.kcp.Writes()), "the finalizer and the status")
 	require.Equal(t, []string{
-		"POST api/v1/namespaces /" + namespaceOf("1a"), "PATCH apis/networking.k8s.io/v1/networkpolicies " + namespaceOf("1a") + "/kcpctl-tenancy",
-		"PATCH api/v1/resourcequotas " + namespaceOf("1a") + "/kcpctl-tenancy", "PATCH apis/apps/v1/deployments " + namespaceOf("1a") + "/web",
+		"POST api/v1/namespaces /" + namespaceOf("1a"), "PATCH apis/apps/v1/deployments " + namespaceOf("1a") + "/web",
 	}, slices.Compact(s.physical.Writes()))
 	s.start()
 	s.leaf("1a", "second", "{replicas: 1}")

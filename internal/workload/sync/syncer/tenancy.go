@@ -3,17 +3,17 @@ package syncer
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
-	"net/netip"
+	"maps"
 	"reflect"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -21,99 +21,34 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// guardName is the name of the objects that confine a namespace with objects of users: a ResourceQuota, a LimitRange
-// and a NetworkPolicy. They have the label managedBy, and no labels of leaves: they are not orphans, and stand for no
-// leaf.
-const (
-	guardName = "kcpctl-tenancy"
-	managedBy = api.LabelManagedBy + "=" + api.ManagerSyncer
-)
-
-// wakePause is the shortest time between two looks at the nodes. Their status changes often.
-const wakePause = time.Second
-
-// The resources of guards, and nodes.
-var (
-	resourceQuotas  = corev1.SchemeGroupVersion.WithResource("resourcequotas")
-	limitRanges     = corev1.SchemeGroupVersion.WithResource("limitranges")
-	networkPolicies = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1",
-		Resource: "networkpolicies"}
-	nodes          = corev1.SchemeGroupVersion.WithResource("nodes")
-	guardResources = []schema.GroupVersionResource{networkPolicies, resourceQuotas, limitRanges}
-	guardKinds     = map[schema.GroupVersionResource]string{
-		networkPolicies: networkPolicyKind.Kind, resourceQuotas: "ResourceQuota", limitRanges: "LimitRange",
-	}
-)
-
-// guards is what confines the namespaces of users. The zero value confines nothing, until the Cluster is seen.
-type guards struct {
-	// live has the guards in the cluster, and nodes the nodes.
-	live, nodes *watch.Set
-	wake        chan struct{}
+// tenancy has the template of namespaces, spec.tenancy.objects of the Cluster, and its state in the namespaces. Before
+// the Cluster is known there are no leaves to sync.
+type tenancy struct {
+	// live has the objects in the cluster that were made of the template. They have no labels of leaves: they are no
+	// orphans.
+	live    *watch.Set
+	changed chan struct{}
 
 	mu      sync.Mutex
 	cluster *api.Cluster
-	plan    *plan
-	// err is why there is no plan.
-	err error
-	// due means that namespaces may not be what the plan says.
-	due bool
-	// done has the namespaces that have their guards, with the hash of the plan.
-	done map[string]uint64
-	// answers has what the cluster made of a guard: it can add defaults.
-	answers map[guard]answer
+	// hash is the hash of the objects.
+	hash uint64
+	// filled has the namespaces with all objects.
+	filled map[string]filled
 }
 
-// guard identifies an object.
-type guard struct {
+// filled is what was written into a namespace.
+type filled struct {
+	// hash is the hash of the template.
+	hash uint64
+	// specs are the hashes of the specs that the cluster has returned: it can add defaults.
+	specs map[part]uint64
+}
+
+// part identifies an object of the template.
+type part struct {
 	schema.GroupVersionResource
-	namespace string
-}
-
-// answer has the hashes of a spec that was sent, and of the one that the cluster has returned.
-type answer struct{ sent, returned uint64 }
-
-// plan is what namespaces get.
-type plan struct {
-	// specs are by resource. An object that is not listed must not exist. The spec of the NetworkPolicy depends on the
-	// workspace.
-	specs    map[schema.GroupVersionResource]map[string]any
-	isolated bool
-	pods     []netip.Prefix
-	hash     uint64
-}
-
-// spec returns the spec of a guard in a namespace of a workspace, or nil.
-func (p *plan) spec(r schema.GroupVersionResource, setup, workspace string) map[string]any {
-	if r == networkPolicies && p.isolated {
-		return isolationSpec(setup, workspace, p.pods)
-	}
-	return p.specs[r]
-}
-
-// planOf returns what the namespaces of a cluster get.
-func planOf(c *api.Cluster, pods []netip.Prefix) (*plan, error) {
-	p := &plan{specs: map[schema.GroupVersionResource]map[string]any{},
-		isolated: c.Isolation() == api.IsolationWorkspace, pods: pods}
-	add := func(r schema.GroupVersionResource, spec any) (err error) {
-		p.specs[r], err = runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
-		return err
-	}
-	if quota := c.Quota(); len(quota) > 0 {
-		if err := add(resourceQuotas, &corev1.ResourceQuotaSpec{Hard: quota}); err != nil {
-			return nil, fmt.Errorf("quota of Cluster %s: %w", c.Name, err)
-		}
-	}
-	if t := c.Spec.Tenancy; t != nil && len(t.LimitRange) > 0 {
-		if err := add(limitRanges, &corev1.LimitRangeSpec{Limits: t.LimitRange}); err != nil {
-			return nil, fmt.Errorf("limitRange of Cluster %s: %w", c.Name, err)
-		}
-	}
-	if !p.isolated {
-		p.pods = nil
-	}
-	p.hash = hashOfAll(p.specs[resourceQuotas], p.specs[limitRanges], p.isolated, p.pods)
-	return p, nil
+	name string
 }
 
 // hashOfAll returns a hash of JSON values, never 0.
@@ -123,145 +58,224 @@ func hashOfAll(values ...any) uint64 {
 	return h.Sum64() | 1
 }
 
-// watchGuards watches the guards and the nodes.
-func (s *syncer) watchGuards(ctx context.Context) (err error) {
-	g := &s.guards
-	g.wake = make(chan struct{}, 1)
-	g.live, err = watch.New(ctx, watch.Options{
-		Config: s.Physical, LabelSelector: managedBy, Now: s.Now, Keep: append(identity(), []string{"spec"}),
+// watchTenancy watches the objects that were made of the template.
+func (s *syncer) watchTenancy(ctx context.Context) (err error) {
+	s.tenancy.changed = make(chan struct{}, 1)
+	s.tenancy.live, err = watch.New(ctx, watch.Options{
+		Config: s.Physical, LabelSelector: api.LabelTemplate + "=" + s.Setup, Now: s.Now,
+		Keep: append(identity(), []string{"spec"}),
 		State: func(src watch.Source, err error) {
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot watch what confines namespaces, retrying", "resource",
+				klog.FromContext(ctx).Error(err, "Cannot watch the objects of spec.tenancy, retrying", "resource",
 					src.Resource.GroupResource())
 			}
 		},
 	})
-	if err != nil {
-		return err
-	}
-	g.nodes, err = watch.New(ctx, watch.Options{
-		Config: s.Physical, Now: s.Now,
-		Keep:    append(identity(), []string{"spec", "podCIDR"}, []string{"spec", "podCIDRs"}),
-		Changed: func(schema.GroupVersionResource, watch.Key) { g.awake() },
-		State:   func(watch.Source, error) { g.awake() },
-	})
 	return err
 }
 
-// awake lets keepGuards look again. It does not block.
-func (g *guards) awake() {
-	select {
-	case g.wake <- struct{}{}:
-	default:
-	}
-}
-
-// stop ends the watches.
-func (g *guards) stop() {
-	g.live.Stop()
-	g.nodes.Stop()
-}
-
-// seen returns the Cluster, or nil if it is not known yet.
-func (g *guards) seen() *api.Cluster {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.cluster
-}
-
-// ready reports whether it is known how namespaces are confined, or why not. Until then, leaves wait.
-func (g *guards) ready() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.cluster == nil || g.plan != nil || g.err != nil
-}
-
-// forget forgets that a namespace has its guards.
-func (g *guards) forget(namespace string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.done, namespace)
-	for _, r := range guardResources {
-		delete(g.answers, guard{r, namespace})
-	}
-}
-
-// see takes the tenancy of the Cluster. All leaves are looked at again if it has changed.
-func (s *syncer) see(c *api.Cluster) {
-	g := &s.guards
-	g.mu.Lock()
-	changed := g.cluster == nil || !reflect.DeepEqual(g.cluster.Spec.Tenancy, c.Spec.Tenancy)
-	g.cluster = c
-	g.mu.Unlock()
-	if !changed {
+// setTenancy takes the tenancy of the Cluster. All leaves are synced again if it has changed.
+func (s *syncer) setTenancy(c *api.Cluster) {
+	t := &s.tenancy
+	t.mu.Lock()
+	same := t.cluster != nil && reflect.DeepEqual(t.cluster.Spec.Tenancy, c.Spec.Tenancy)
+	t.cluster, t.hash = c, hashOfAll(c.TemplateObjects())
+	t.mu.Unlock()
+	if same {
 		return
 	}
-	err := g.live.Update([]string{s.physicalURL()}, guardResources)
-	if err == nil {
-		err = g.nodes.Update([]string{s.physicalURL()}, []schema.GroupVersionResource{nodes})
+	if err := t.live.Update([]string{s.physicalURL()}, api.TemplateResources()); err != nil {
+		klog.Background().Error(err, "Cannot watch the objects of spec.tenancy", "cluster", s.Cluster)
 	}
-	if err != nil {
-		klog.Background().Error(err, "Cannot watch what confines namespaces", "cluster", s.Cluster)
+	select {
+	case t.changed <- struct{}{}:
+	default:
 	}
-	s.makePlan()
-	g.awake()
 	s.again(namespaces)
 }
 
-// makePlan makes the plan. It keeps the one that it has while nodes cannot be listed.
-func (s *syncer) makePlan() {
-	g := &s.guards
-	pods, known, err := s.podRanges()
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.cluster == nil {
-		return
+// nodeSelector returns the labels of the nodes on which pods of workspaces run.
+func (t *tenancy) nodeSelector() map[string]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cluster == nil {
+		return nil
 	}
-	if !known && g.plan != nil {
-		pods = g.plan.pods
-		known = g.plan.isolated
-	}
-	if !known && g.cluster.Isolation() == api.IsolationWorkspace {
-		g.plan, g.err = nil, err
-		return
-	}
-	p, err := planOf(g.cluster, pods)
-	g.due = g.due || p != nil && (g.plan == nil || g.plan.hash != p.hash)
-	g.plan, g.err = p, err
+	return t.cluster.NodeSelector()
 }
 
-// takeDue reports whether namespaces may not be what the plan says, once.
-func (g *guards) takeDue() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	due := g.due
-	g.due = false
-	return due
+// template returns the objects of namespaces, with their hash, and the objects that a namespace has already.
+func (t *tenancy) template(namespace string) (objects []map[string]any, hash uint64, has filled) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cluster != nil {
+		objects = t.cluster.TemplateObjects()
+	}
+	return objects, t.hash, t.filled[namespace]
 }
 
-// podRanges returns the addresses of pods, from the nodes. They are not known until nodes are listed. There are none if
-// the syncer may not read nodes.
-func (s *syncer) podRanges() (ranges []netip.Prefix, known bool, err error) {
-	set := s.guards.nodes
-	if !set.ListedAt(watch.Source{Endpoint: s.physicalURL(), Resource: nodes}) {
-		for _, f := range set.Failures() {
-			if apierrors.IsForbidden(f.Err) {
-				return nil, true, nil
-			}
-			return nil, false, f
-		}
-		return nil, false, nil
+// record records what a namespace has.
+func (t *tenancy) record(namespace string, has filled) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.filled == nil {
+		t.filled = map[string]filled{}
 	}
-	for _, n := range set.List(nodes) {
-		texts, _, _ := unstructured.NestedStringSlice(n.Object, "spec", "podCIDRs")
-		if one, _, _ := unstructured.NestedString(n.Object, "spec", "podCIDR"); len(texts) == 0 && one != "" {
-			texts = []string{one}
+	t.filled[namespace] = has
+}
+
+// forget forgets what a namespace has.
+func (t *tenancy) forget(namespace string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.filled, namespace)
+}
+
+// prepare writes the objects of the template into the namespace of a leaf, unless it has them. Nothing is written into
+// a namespace without them: what confines a workspace is there before its objects.
+func (s *syncer) prepare(ctx context.Context, i item) error {
+	namespace := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
+	objects, hash, has := s.tenancy.template(namespace)
+	if len(objects) == 0 || has.hash == hash {
+		return nil
+	}
+	_, err := s.fill(ctx, namespace, i.Cluster)
+	return err
+}
+
+// fill makes the objects of the template in a namespace what they should be, and returns them with the hashes of their
+// specs. It needs a request only for those that are not.
+func (s *syncer) fill(ctx context.Context, namespace, workspace string) (map[part]uint64, error) {
+	objects, hash, had := s.tenancy.template(namespace)
+	has := filled{hash, map[part]uint64{}}
+	for _, object := range objects {
+		o := api.ForWorkspace(object, workspace)
+		r, ok := api.TemplateResource(o.GroupVersionKind())
+		if !ok {
+			return nil, s.notWritten(o, errors.New("the syncer does not write objects of this kind"))
 		}
-		for _, text := range texts {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				ranges = append(ranges, p.Masked())
+		p := part{r, o.GetName()}
+		if live, exists := s.tenancy.live.Get(r, watch.Key{Namespace: namespace, Name: p.name}); exists {
+			is := hashOfAll(live.Object["spec"])
+			if is == hashOfAll(o.Object["spec"]) || had.hash == hash && is == had.specs[p] {
+				has.specs[p] = is
+				continue
+			}
+		}
+		written, err := s.write(ctx, p, namespace, o)
+		if err != nil {
+			s.tenancy.forget(namespace)
+			return nil, err
+		}
+		has.specs[p] = hashOfAll(written.Object["spec"])
+	}
+	s.tenancy.record(namespace, has)
+	return has.specs, nil
+}
+
+// write applies an object of the template. It fails with a refusal if the cluster does not accept it: what the
+// administrator has demanded would not hold. An object of someone else is not touched.
+func (s *syncer) write(ctx context.Context, p part, namespace string,
+	o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	client, err := s.below(p.GroupVersionResource, namespace)
+	if err != nil {
+		return nil, err
+	}
+	live, err := client.Get(ctx, p.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, s.notWritten(o, err)
+	case err != nil && !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("read %s %s/%s of cluster %s: %w", p.GroupResource(), namespace, p.name, s.Cluster, err)
+	case err == nil && live.GetLabels()[api.LabelTemplate] != s.Setup:
+		return nil, &refusal{api.ReasonNameCollision, fmt.Sprintf(
+			"spec.tenancy.objects of Cluster %s has %s %s for each namespace, and namespace %s has another object "+
+				"with the name: delete one of them, or rename it", s.Cluster, o.GetKind(), p.name, namespace)}
+	case err == nil:
+		o.SetUID(live.GetUID())
+	}
+	o.SetNamespace(namespace)
+	labels := maps.Clone(o.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[api.LabelManagedBy], labels[api.LabelTemplate] = api.ManagerSyncer, s.Setup
+	o.SetLabels(labels)
+	written, err := client.Apply(ctx, p.name, o, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return nil, s.notWritten(o, err)
+	case err != nil:
+		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", p.GroupResource(), namespace, p.name, s.Cluster,
+			err)
+	}
+	return written, nil
+}
+
+// notWritten is the refusal of leaves in a namespace that does not get an object of the template.
+func (s *syncer) notWritten(o *unstructured.Unstructured, err error) error {
+	return &refusal{api.ReasonDenied, fmt.Sprintf("%s %s in spec.tenancy.objects of Cluster %s cannot be written: "+
+		"ask the administrator to correct it, or to grant it to the syncer with kcpctl up: %v",
+		o.GetKind(), o.GetName(), s.Cluster, err)}
+}
+
+// keepTenancy makes namespaces what the template says when it has changed, and restores what others have changed. It
+// ends with the context.
+func (s *syncer) keepTenancy(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-s.tenancy.changed:
+		}
+		s.fillAll(ctx)
+		s.contention.free(s.Now())
+	}
+}
+
+// fillAll makes the objects of the template in all namespaces what they should be, and removes those that the template
+// no longer has. It does nothing before the Cluster is known, and while not all of them are listed.
+func (s *syncer) fillAll(ctx context.Context) {
+	defer s.begin("the check of the objects of namespaces")()
+	if _, hash, _ := s.tenancy.template(""); hash == 0 || s.blocked() != nil ||
+		!s.tenancy.live.CompleteFor([]string{s.physicalURL()}, api.TemplateResources()) {
+		return
+	}
+	exist := map[string]bool{}
+	for _, ns := range s.down.List(namespaces) {
+		name, workspace := ns.GetName(), ns.GetLabels()[api.LabelWorkspace]
+		if ns.GetDeletionTimestamp() != nil || workspace == "" {
+			continue
+		}
+		exist[name] = true
+		wanted, err := s.fill(ctx, name, workspace)
+		if err == nil {
+			err = s.removeOthers(ctx, name, wanted)
+		}
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot write the objects of spec.tenancy", "namespace", name)
+		}
+	}
+	s.tenancy.mu.Lock()
+	defer s.tenancy.mu.Unlock()
+	// A namespace that the watch does not show yet gets its objects once again.
+	maps.DeleteFunc(s.tenancy.filled, func(namespace string, _ filled) bool { return !exist[namespace] })
+}
+
+// removeOthers deletes the objects of a namespace that were made of a template, and that the template no longer has.
+func (s *syncer) removeOthers(ctx context.Context, namespace string, wanted map[part]uint64) error {
+	for _, r := range api.TemplateResources() {
+		for _, live := range s.tenancy.live.In(r, "", namespace) {
+			if _, ok := wanted[part{r, live.GetName()}]; ok {
+				continue
+			}
+			if err := s.delete(ctx, r, live.Unstructured); err != nil {
+				return err
 			}
 		}
 	}
-	return merged(ranges), true, nil
+	return nil
 }

@@ -4,32 +4,39 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 const (
-	quotas      = "api/v1/resourcequotas"
-	limits      = "api/v1/limitranges"
-	policies    = "apis/networking.k8s.io/v1/networkpolicies"
-	nodesPath   = "api/v1/nodes"
-	isGuardPath = "/" + guardName
+	quotas   = "api/v1/resourcequotas"
+	limits   = "api/v1/limitranges"
+	policies = "apis/networking.k8s.io/v1/networkpolicies"
 )
 
-// tenancy changes the tenancy of the Cluster.
-func (s *sides) tenancy(yaml string) {
+// The objects of a template.
+const (
+	quota     = `{apiVersion: v1, kind: ResourceQuota, metadata: {name: team, labels: {a: b}}, spec: {hard: {pods: "5"}}}`
+	limit     = `{apiVersion: v1, kind: LimitRange, metadata: {name: team}, spec: {limits: [{type: Container, default: {memory: 1Gi}}]}}`
+	isolation = `{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: workspace}, spec: {podSelector: {}, ingress: [` +
+		`{from: [{namespaceSelector: {matchLabels: {workloads.kcp.dev/workspace: $(WORKSPACE)}}}]}]}}`
+)
+
+// tenancy sets spec.tenancy of the Cluster.
+func (s *sides) tenancy(objects ...string) {
 	s.Helper()
-	s.kcp.Apply(s, compute, clusters, `{metadata: {name: c1}, spec: {tenancy: `+yaml+`}}`)
+	s.kcp.Apply(s, compute, clusters, `{metadata: {name: c1}, spec: {tenancy: {objects: [`+strings.Join(objects, ", ")+`]}}}`)
 }
 
-func (s *sides) guardSpec(path string) string {
-	o := s.below("1a", path, guardName)
+func (s *sides) spec(cluster, path, name string) string {
+	o := s.below(cluster, path, name)
 	if o == nil {
 		return ""
 	}
@@ -38,127 +45,132 @@ func (s *sides) guardSpec(path string) string {
 	return string(raw)
 }
 
-const isolatedSpec = `{"egress":[{"to":[{"namespaceSelector":{}},{"ipBlock":{"cidr":"0.0.0.0/0","except":["169.254.169.254/32"]}},` +
-	`{"ipBlock":{"cidr":"::/0","except":["fd00:ec2::254/128"]}}]}],` +
-	`"ingress":[{"from":[{"namespaceSelector":{"matchLabels":{"workloads.kcp.dev/setup":"demo-x","workloads.kcp.dev/workspace":"1a"}}},` +
-	`{"namespaceSelector":{"matchExpressions":[{"key":"workloads.kcp.dev/setup","operator":"DoesNotExist"}]}}%s]}],` +
-	`"podSelector":{},"policyTypes":["Ingress","Egress"]}`
+// templated returns the writes of objects of templates.
+func (s *sides) templated() []string {
+	return slices.DeleteFunc(s.physical.Writes(), func(w string) bool {
+		return !strings.Contains(w, quotas) && !strings.Contains(w, limits) && !strings.Contains(w, policies)
+	})
+}
 
-// Before the first object is written into a namespace, the namespace is confined, also when the Cluster says nothing.
-func TestNamespacesAreConfinedByDefault(t *testing.T) {
+// The cluster has said nothing: a namespace has what its users wrote, and nothing else.
+func TestNothingIsWrittenIntoANamespaceByDefault(t *testing.T) {
 	s := newSides(t)
 	s.start()
 	s.leaf("1a", "web", "{replicas: 1}")
 	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
-	require.Equal(t, fmt.Sprintf(isolatedSpec, ""), s.guardSpec(policies), "pods of nodes without ranges cannot be told from clients: closed")
-	require.JSONEq(t, `{"hard":{"pods":"1k","services.loadbalancers":"20"}}`, s.guardSpec(quotas))
-	require.Empty(t, s.guardSpec(limits))
-	guard := s.below("1a", policies, guardName)
-	require.Equal(t, map[string]string{api.LabelManagedBy: api.ManagerSyncer}, guard.GetLabels(), "it is not an orphan")
-	require.Empty(t, guard.GetAnnotations())
+	require.Equal(t, []string{"POST api/v1/namespaces /" + namespaceOf("1a"), "PATCH apis/apps/v1/deployments " + namespaceOf("1a") + "/web"},
+		slices.Compact(s.physical.Writes()))
 }
 
-// Clients from outside of the cluster may connect: all addresses but those of pods.
-func TestRangesOfPodsAreNotOutside(t *testing.T) {
+// A namespace has the objects of the template before the first object of its users, each for its workspace.
+func TestTheTemplateComesFirst(t *testing.T) {
 	s := newSides(t)
-	node := func(name, ranges string) {
-		s.physical.Apply(t, "", nodesPath, `{apiVersion: v1, kind: Node, metadata: {name: `+name+`}, spec: {podCIDRs: `+ranges+`}}`)
+	s.tenancy(quota, isolation)
+	s.start()
+	for _, workspace := range []string{"1a", "2b"} {
+		s.leaf(workspace, "web", "{replicas: 1}")
+		s.eventually(func() bool { return s.condition(workspace, "web") == "True Synced: " }, "synced")
+		require.JSONEq(t, `{"hard":{"pods":"5"}}`, s.spec(workspace, quotas, "team"))
+		require.JSONEq(t, `{"podSelector":{},"ingress":[{"from":[{"namespaceSelector":{"matchLabels":{"workloads.kcp.dev/workspace":"`+workspace+`"}}}]}]}`,
+			s.spec(workspace, policies, "workspace"))
+		ns := namespaceOf(workspace)
+		require.Equal(t, []string{"POST api/v1/namespaces /" + ns, "PATCH " + quotas + " " + ns + "/team", "PATCH " + policies + " " + ns + "/workspace",
+			"PATCH apis/apps/v1/deployments " + ns + "/web"}, slices.Compact(s.physical.Writes()))
 	}
-	node("n1", `[10.244.0.0/24, "fd00:1::/64"]`)
+	require.Equal(t, map[string]string{"a": "b", api.LabelManagedBy: api.ManagerSyncer, api.LabelTemplate: "demo-x"},
+		s.below("1a", quotas, "team").GetLabels(), "it is not an orphan, and keeps no namespace")
+}
+
+// What is added to the template comes into namespaces that exist, and what is removed from it is removed from them.
+// Objects of others are not touched, whatever their labels are.
+func TestTheTemplateChanges(t *testing.T) {
+	s := newSides(t)
+	s.tenancy(quota)
 	s.start()
 	s.leaf("1a", "web", "{replicas: 1}")
 	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
-	outside := func(v4 string) string {
-		return fmt.Sprintf(isolatedSpec,
-			`,{"ipBlock":{"cidr":"0.0.0.0/0","except":["`+v4+`"]}},{"ipBlock":{"cidr":"::/0","except":["fd00:1::/64"]}}`)
+	for name, label := range map[string]string{"admins": "app.kubernetes.io/managed-by: kcpctl-syncer", "another": "workloads.kcp.dev/template: demo-y"} {
+		s.physical.Apply(t, "", quotas, fmt.Sprintf(`{metadata: {name: %s, namespace: %s, labels: {%s}}}`, name, namespaceOf("1a"), label))
 	}
-	require.Equal(t, outside("10.244.0.0/24"), s.guardSpec(policies))
-	node("n2", "[10.244.1.0/24]")
-	s.eventually(func() bool { return s.guardSpec(policies) == outside("10.244.0.0/23") }, "a node is added")
-}
-
-func TestMerged(t *testing.T) {
-	for in, want := range map[string]string{
-		"":                        "",
-		"10.0.1.0/24 10.0.0.0/24": "10.0.0.0/23",
-		"10.0.1.0/24 10.0.2.0/24": "10.0.1.0/24 10.0.2.0/24",
-		"10.0.3.0/24 10.0.2.0/24 10.0.0.0/24 10.0.1.0/24":    "10.0.0.0/22",
-		"10.0.0.0/8 10.0.1.0/24":                             "10.0.0.0/8",
-		"10.0.0.0/24 10.0.0.0/24 fd00::/64":                  "10.0.0.0/24 fd00::/64",
-		"fd00:0:0:1::/64 fd00::/64 192.168.0.0/25 1.0.0.0/8": "1.0.0.0/8 192.168.0.0/25 fd00::/63",
-	} {
-		var prefixes []netip.Prefix
-		for _, text := range strings.Fields(in) {
-			prefixes = append(prefixes, netip.MustParsePrefix(text))
-		}
-		var got []string
-		for _, p := range merged(prefixes) {
-			got = append(got, p.String())
-		}
-		require.Equal(t, want, strings.Join(got, " "), in)
-	}
-}
-
-func TestTheTenancyOfTheClusterApplies(t *testing.T) {
-	s := newSides(t)
-	s.tenancy(`{quota: {pods: "5"}, isolation: None, limitRange: [{type: Container, default: {memory: 1Gi}}]}`)
-	s.start()
-	s.leaf("1a", "web", "{replicas: 1}")
-	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
-	require.JSONEq(t, `{"hard":{"pods":"5"}}`, s.guardSpec(quotas))
-	require.JSONEq(t, `{"limits":[{"type":"Container","default":{"memory":"1Gi"}}]}`, s.guardSpec(limits))
-	require.Empty(t, s.guardSpec(policies))
-
-	s.physical.Apply(t, "", quotas, fmt.Sprintf(
-		`{metadata: {name: admins, namespace: %s, labels: {app.kubernetes.io/managed-by: kcpctl-syncer}}}`, namespaceOf("1a")))
-	s.tenancy(`{quota: null, limitRange: null, isolation: Workspace}`)
+	s.tenancy(strings.ReplaceAll(quota, `"5"`, `"6"`), limit)
 	s.eventually(func() bool {
-		return s.guardSpec(policies) != "" && s.guardSpec(limits) == "" && strings.Contains(s.guardSpec(quotas), `"1k"`)
-	}, "the defaults, and what is no longer set is removed")
-	s.leaf("1a", "plain", "{template: {spec: {priorityClassName: high}}}")
-	s.eventually(func() bool {
-		return strings.HasPrefix(s.condition("1a", "plain"), "False NotAllowed: priorityClassName high")
-	}, "refused")
-	require.Nil(t, s.below("1a", deployments, "plain"))
-	s.tenancy(`{priorityClasses: [high]}`)
-	s.eventually(func() bool { return s.condition("1a", "plain") == "True Synced: " }, "the administrator permits it, and it is tried at once")
+		return s.spec("1a", limits, "team") != "" && s.spec("1a", quotas, "team") == `{"hard":{"pods":"6"}}`
+	}, "one is added, and one has changed")
+	s.tenancy(limit)
+	s.eventually(func() bool { return s.below("1a", quotas, "team") == nil }, "removed")
+	s.tenancy()
+	s.eventually(func() bool { return s.below("1a", limits, "team") == nil }, "the last one is removed")
 	require.NotNil(t, s.below("1a", quotas, "admins"))
+	require.NotNil(t, s.below("1a", quotas, "another"))
+	require.NotNil(t, s.below("1a", deployments, "web"))
 }
 
-// What others change is restored, and what is as it should be needs no request.
-func TestGuardsAreRestored(t *testing.T) {
+func clusterWith(t *testing.T, objects ...string) *api.Cluster {
+	t.Helper()
+	c := &api.Cluster{Spec: api.ClusterSpec{Tenancy: &api.Tenancy{}}}
+	for _, text := range objects {
+		o := map[string]any{}
+		require.NoError(t, yaml.Unmarshal([]byte(text), &o))
+		c.Spec.Tenancy.Objects = append(c.Spec.Tenancy.Objects, o)
+	}
+	return c
+}
+
+// What others change is restored, and what is as it should be needs no request, also if the cluster adds defaults.
+func TestTheTemplateIsRestored(t *testing.T) {
 	s := newSides(t)
 	s.space("1a", "deployments")
-	s.physical.Apply(t, "", spaces, `{apiVersion: v1, kind: Namespace, metadata: {name: `+namespaceOf("1a")+`}}`)
 	k := s.listed()
-	k.see(clusterWith(nil))
-	s.eventually(func() bool { k.makePlan(); return k.guards.plan != nil && k.guards.live.Listed() }, "listed")
-	defer k.guards.stop()
+	k.setTenancy(clusterWith(t, quota, isolation))
+	defer k.tenancy.live.Stop()
 	settled := func() bool {
 		s.physical.Writes()
-		k.checkGuards(t.Context())
-		return len(s.physical.Writes()) == 0
+		k.fillAll(t.Context())
+		return len(s.templated()) == 0
 	}
+	s.eventually(func() bool { k.fillAll(t.Context()); return s.spec("1a", policies, "workspace") != "" }, "written")
 	s.eventually(settled, "written once")
-	s.physical.Delete("", policies, namespaceOf("1a"), guardName)
-	s.physical.Apply(t, "", quotas, fmt.Sprintf(
-		`{metadata: {name: %s, namespace: %s}, spec: {hard: {pods: "1000000"}}}`, guardName, namespaceOf("1a")))
+	s.physical.Delete("", policies, namespaceOf("1a"), "workspace")
+	s.physical.Apply(t, "", quotas, fmt.Sprintf(`{metadata: {name: team, namespace: %s}, spec: {hard: {pods: "1000000"}}}`, namespaceOf("1a")))
 	s.eventually(func() bool {
-		k.checkGuards(t.Context())
-		return s.guardSpec(policies) != "" && strings.Contains(s.guardSpec(quotas), `"1k"`)
+		k.fillAll(t.Context())
+		return s.spec("1a", policies, "workspace") != "" && s.spec("1a", quotas, "team") == `{"hard":{"pods":"5"}}`
 	}, "restored")
 	s.eventually(settled, "settled")
-	none := clusterWith(&api.Tenancy{Isolation: api.IsolationNone})
-	k.see(none)
-	s.eventually(func() bool { k.checkGuards(t.Context()); return s.guardSpec(policies) == "" }, "removed")
-	require.NotEmpty(t, s.guardSpec(quotas))
 }
 
-// Isolation is promised: without the right to write it, nothing runs.
-func TestNothingIsWrittenIntoANamespaceThatCannotBeConfined(t *testing.T) {
+// While objects of the template cannot be listed, or before the Cluster is known, none is missing, and none is
+// removed.
+func TestNothingIsRemovedWithoutALook(t *testing.T) {
 	s := newSides(t)
+	s.space("1a", "deployments")
+	s.physical.Apply(t, "", quotas, fmt.Sprintf(`{metadata: {name: team, namespace: %s, labels: {workloads.kcp.dev/template: demo-x}}}`, namespaceOf("1a")))
+	k := s.listed()
+	defer k.tenancy.live.Stop()
+	k.fillAll(t.Context())
+	require.NotNil(t, s.below("1a", quotas, "team"), "the Cluster is not known")
 	s.physical.Refuse(func(r *http.Request) (int, string) {
-		if strings.HasSuffix(r.URL.Path, "networkpolicies"+isGuardPath) {
+		if strings.HasSuffix(r.URL.Path, "/limitranges") {
+			return http.StatusForbidden, "no"
+		}
+		return 0, ""
+	})
+	k.setTenancy(clusterWith(t))
+	s.eventually(func() bool {
+		return len(k.tenancy.live.Failures()) > 0 && k.tenancy.live.Count(api.TemplateResources()[0], nil) == 1
+	}, "read in part")
+	k.fillAll(t.Context())
+	require.NotNil(t, s.below("1a", quotas, "team"), "not everything is listed")
+	s.physical.Refuse(nil)
+	s.eventually(func() bool { k.fillAll(t.Context()); return s.below("1a", quotas, "team") == nil }, "the template has none")
+}
+
+// What the administrator has demanded would not hold: nothing of the workspace runs, and its users see why.
+func TestNothingIsWrittenIntoANamespaceWithoutItsTemplate(t *testing.T) {
+	s := newSides(t)
+	s.tenancy(quota, isolation)
+	s.physical.Refuse(func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "networkpolicies/workspace") {
 			return http.StatusForbidden, `User "syncer" cannot patch resource "networkpolicies"`
 		}
 		return 0, ""
@@ -166,7 +178,7 @@ func TestNothingIsWrittenIntoANamespaceThatCannotBeConfined(t *testing.T) {
 	s.start()
 	s.leaf("1a", "web", "{replicas: 1}")
 	s.eventually(func() bool {
-		return strings.HasPrefix(s.condition("1a", "web"), "False Denied: the syncer may not create and patch networkpolicies.networking.k8s.io")
+		return strings.HasPrefix(s.condition("1a", "web"), "False Denied: NetworkPolicy workspace in spec.tenancy.objects of Cluster c1 cannot be written")
 	}, "refused")
 	require.Nil(t, s.below("1a", deployments, "web"))
 	s.physical.Refuse(nil)
@@ -174,22 +186,34 @@ func TestNothingIsWrittenIntoANamespaceThatCannotBeConfined(t *testing.T) {
 	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "granted")
 }
 
-// A syncer that cannot list nodes yet does not close namespaces for clients: it waits.
-func TestNothingIsConfinedBeforeNodesAreListed(t *testing.T) {
+// An object of someone else has the name of one in the template. It is not replaced, and neither is it taken for it.
+func TestTheTemplateDoesNotReplaceObjects(t *testing.T) {
 	s := newSides(t)
-	s.physical.Refuse(func(r *http.Request) (int, string) {
-		if strings.HasSuffix(r.URL.Path, "/nodes") {
-			return http.StatusInternalServerError, "not now"
-		}
-		return 0, ""
-	})
+	s.space("1a", "deployments")
+	s.physical.Apply(t, "", quotas, fmt.Sprintf(`{apiVersion: v1, kind: ResourceQuota, metadata: {name: team, namespace: %s}, spec: {hard: {pods: "7"}}}`, namespaceOf("1a")))
+	s.tenancy(quota)
 	s.start()
 	s.leaf("1a", "web", "{replicas: 1}")
-	s.eventually(func() bool { return strings.HasPrefix(s.condition("1a", "web"), "False Retrying: confine namespace") }, "reported")
-	require.Empty(t, s.guardSpec(policies))
+	s.eventually(func() bool {
+		return strings.HasPrefix(s.condition("1a", "web"), "False NameCollision: spec.tenancy.objects of Cluster c1 has ResourceQuota team for each namespace")
+	}, "refused")
+	require.JSONEq(t, `{"hard":{"pods":"7"}}`, s.spec("1a", quotas, "team"))
 	require.Nil(t, s.below("1a", deployments, "web"))
-	s.physical.Refuse(nil)
-	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "nodes are listed")
+}
+
+// A user writes a NetworkPolicy with the name of one in the template.
+func TestAUserDoesNotReplaceTheTemplate(t *testing.T) {
+	s := newSides(t)
+	s.tenancy(isolation)
+	s.kcp.Apply(t, compute, clusters, `{metadata: {name: c1}, status: {apis: [{group: networking.k8s.io, resource: networkpolicies, version: v1, state: Published}]}}`)
+	s.start()
+	s.kcp.Apply(t, "1a", policies, `{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: workspace--c1, namespace: shop,
+		labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: workspace}}, spec: {podSelector: {}}}`)
+	s.eventually(func() bool {
+		leaf := s.kcp.Get("1a", policies, "shop", "workspace--c1")
+		return strings.HasPrefix(leaf.GetAnnotations()[api.AnnotationSyncError], api.ReasonNameCollision)
+	}, "refused")
+	require.Contains(t, s.spec("1a", policies, "workspace"), "namespaceSelector")
 }
 
 // An administrator gives a namespace a quota and default limits. Pods that are refused are in the status of the object,
