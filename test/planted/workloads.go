@@ -88,7 +88,8 @@ var ofWorkloads = []defect{
 	},
 	{
 		name: "what is deleted runs on when its API is not synced", file: "internal/workload/sync/syncer/sync.go",
-		old: "return s.end(ctx, i, leaf)", new: "return nil",
+		old:   "case leaf.GetDeletionTimestamp() != nil:",
+		new:   "case leaf.GetDeletionTimestamp() != nil && slices.Contains(s.synced(), i.GroupVersionResource):",
 		rules: "deleted", steps: narrowed,
 	},
 	{
