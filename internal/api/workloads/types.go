@@ -181,7 +181,7 @@ func (s APIState) Serves() bool { return s == APIPublished || s == APICompatible
 type APIStatus struct {
 	Group    string `json:"group"`
 	Resource string `json:"resource"`
-	// Version is the version that is published. For an API that is not, it is the highest one that the cluster serves.
+	// Version is the version that is published. It is empty for an API that is not published.
 	Version string   `json:"version,omitempty"`
 	State   APIState `json:"state"`
 	// Message is the reason, with the path of the field in the schema.

@@ -91,7 +91,7 @@ func TestFirstPublicationIsTheCommonSchema(t *testing.T) {
 		"c1": "Compatible v1: not published: spec.b: the field is missing",
 		"c2": "Compatible v1: not published: spec.c: the field is missing",
 		"c3": "Incompatible v1: spec.a: the types differ: string, integer",
-		"c4": "Ignored : the cluster does not serve widgets.example.com",
+		"c4": "Ignored v1: the cluster does not serve widgets.example.com",
 		"c5": "Published v1: ",
 	}, states(out))
 	require.Empty(t, out.ClusterExports, "the identity is not known yet")
@@ -125,7 +125,7 @@ func TestAPublishedSchemaStays(t *testing.T) {
 	}
 	next.Clusters = []negotiate.Cluster{cluster("c3", widget(t, "v2", "a: {type: string}"))}
 	out, _ = negotiated(t, next)
-	require.Equal(t, "Incompatible v2: version v1 is published, the cluster serves v2", states(out)["c3"])
+	require.Equal(t, "Incompatible v1: version v1 is published, the cluster serves v2", states(out)["c3"])
 }
 
 // kcp hides the objects of an API that is not published.

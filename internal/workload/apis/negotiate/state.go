@@ -15,8 +15,8 @@ import (
 func state(gr schema.GroupResource, is *API, c Cluster) api.APIStatus {
 	out := api.APIStatus{Group: gr.Group, Resource: gr.Resource, State: api.APIIgnored}
 	versions := c.versions(gr)
-	if len(versions) > 0 {
-		out.Version = versions[0]
+	if is != nil {
+		out.Version = is.Version
 	}
 	switch {
 	case c.Problems[gr] != "":
@@ -36,7 +36,6 @@ func state(gr schema.GroupResource, is *API, c Cluster) api.APIStatus {
 			strings.Join(versions, ", "))
 		return out
 	}
-	out.Version = is.Version
 	out.State, out.Message = compare(is, own)
 	return out
 }

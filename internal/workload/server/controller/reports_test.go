@@ -131,7 +131,7 @@ func TestReportsThatCannotBeRead(t *testing.T) {
 	})
 	k.join("refused", newCluster(t, "two", "2", ", replicaz: {type: integer}"))
 	k.eventually(func() bool {
-		return fmt.Sprint(k.apis("refused")) == "[deployments.apps <nil> Ignored kcp refuses its schema: spec.versions[0].schema: Invalid value]"
+		return fmt.Sprint(k.apis("refused")) == "[deployments.apps v1 Ignored kcp refuses its schema: spec.versions[0].schema: Invalid value]"
 	}, "the status has the cause")
 	require.Equal(t, before, k.apis("c1"))
 	k.Refuse(nil)

@@ -69,9 +69,10 @@ func TestObjectsOfAdministratorsAreNotTouched(t *testing.T) {
 	}, "each namespace has this one")
 }
 
-// A user deletes an object of an API that has become incompatible, or that the setup no longer has.
+// A user deletes an object of an API that has become incompatible, that the setup no longer has, or whose schema cannot
+// be read at the moment. What its user does not delete continues to run, and is synced again afterwards.
 func TestDeletionsNeedNoSchema(t *testing.T) {
-	for _, state := range []api.APIState{api.APIIncompatible, api.APIRemoved} {
+	for _, state := range []api.APIState{api.APIIncompatible, api.APIRemoved, api.APIIgnored} {
 		t.Run(string(state), func(t *testing.T) {
 			s := newSides(t)
 			s.start()
@@ -85,6 +86,9 @@ func TestDeletionsNeedNoSchema(t *testing.T) {
 			s.eventually(func() bool { return s.below("1a", deployments, "web") == nil }, "it is deleted in the cluster")
 			s.eventually(func() bool { return s.kcp.Get("1a", deployments, "shop", "web--c1") == nil }, "and in kcp")
 			require.NotNil(t, s.below("1a", deployments, "stays"))
+			s.leaf("1a", "stays", "{replicas: 2}")
+			s.kcp.Apply(t, compute, clusters, `{metadata: {name: c1}, status: {apis: [{group: apps, resource: deployments, version: v1, state: Published}]}}`)
+			s.eventually(func() bool { return field(s.below("1a", deployments, "stays"), "spec", "replicas") == "2" }, "it is synced again")
 		})
 	}
 }

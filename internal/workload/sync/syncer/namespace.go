@@ -48,7 +48,7 @@ func (s *syncer) removeNamespace(ctx context.Context, i item) error {
 	if !ok || ns.GetDeletionTimestamp() != nil || !removable(ns.Unstructured, resources) {
 		return nil
 	}
-	for _, r := range resources {
+	for _, r := range s.apis() {
 		for _, leaf := range s.up.In(r, i.Cluster, i.Namespace) {
 			if leaf.GetDeletionTimestamp() == nil {
 				return nil

@@ -65,16 +65,17 @@ func (s *syncer) spaceOf(namespace string) (space, bool) {
 // forgetSpaces forgets the namespaces without leaves. A leaf that comes now is learned afterwards, because the set has
 // it before learn is called.
 func (s *syncer) forgetSpaces() {
+	apis := s.apis()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	used := s.usedNamespaces(s.resources)
+	used := s.usedNamespaces(apis)
 	maps.DeleteFunc(s.spaces, func(namespace string, _ space) bool { return !used[namespace] })
 }
 
 // usedNamespaces returns the namespaces of the physical cluster that have a leaf.
-func (s *syncer) usedNamespaces(resources []schema.GroupVersionResource) map[string]bool {
+func (s *syncer) usedNamespaces(apis []schema.GroupVersionResource) map[string]bool {
 	used := map[string]bool{}
-	for _, r := range resources {
+	for _, r := range apis {
 		for _, k := range s.up.Keys(r, "") {
 			used[api.DownstreamNamespace(s.Setup, k.Cluster, k.Namespace)] = true
 		}
@@ -159,7 +160,7 @@ func (s *syncer) complete(endpoints []string, resources []schema.GroupVersionRes
 // findOrphans returns the orphans. A namespace is one if it has no leaf, of any resource that it has ever had objects
 // of.
 func (s *syncer) findOrphans(resources []schema.GroupVersionResource) (found []orphan) {
-	used := s.usedNamespaces(resources)
+	used := s.usedNamespaces(s.apis())
 	for _, r := range resources {
 		for _, live := range s.down.List(r) {
 			// What has our labels and names no leaf is not ours.

@@ -25,8 +25,8 @@ func (s *sides) sweeper(endpoints ...string) *syncer {
 		Report: func(next State) { s.reported.Store(&next) },
 	})
 	require.NoError(s, out.connect(s.Context()))
-	s.Cleanup(func() { out.up.Stop(); out.bound.Stop(); out.ending.Stop(); out.down.Stop() })
-	out.update(s.Context(), endpoints, append(api.Dependencies(), claims, workloads))
+	s.Cleanup(func() { out.up.Stop(); out.bound.Stop(); out.down.Stop() })
+	out.update(s.Context(), endpoints, append(api.Dependencies(), claims, workloads), nil)
 	s.eventually(func() bool { return out.down.Complete() }, "the physical cluster is listed")
 	return out
 }
@@ -36,7 +36,7 @@ func (s *sides) listed(more ...schema.GroupVersionResource) *syncer {
 	s.Helper()
 	s.bind("1a")
 	k := s.sweeper(s.kcp.URL)
-	k.update(s.Context(), nil, append(k.resources, more...))
+	k.update(s.Context(), nil, append(k.resources, more...), nil)
 	s.eventually(func() bool { return k.up.Complete() && k.bound.Complete() && k.down.Complete() }, "both sides are listed")
 	return k
 }

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,12 +24,7 @@ func (s *syncer) unprotected(i item, leaf watch.Object) (waits bool, _ error) {
 	if !hasPods(i.GroupVersionResource) || s.present(i, leaf) != nil {
 		return false, nil
 	}
-	var first []schema.GroupVersionResource
-	for _, r := range s.synced() {
-		if isFirst(r) {
-			first = append(first, r)
-		}
-	}
+	first := slices.DeleteFunc(s.apis(), func(r schema.GroupVersionResource) bool { return !isFirst(r) })
 	// This is known before the objects are read: otherwise, a list in between could bring one.
 	if !s.up.CompleteFor([]string{leaf.Endpoint}, first) {
 		s.queue.AddAfter(i, unlistedInterval)
@@ -41,9 +37,10 @@ func (s *syncer) unprotected(i item, leaf watch.Object) (waits bool, _ error) {
 				continue
 			}
 			waits = true
-			if problem := problemOf(o.Unstructured); problem != "" {
-				return true, &refusal{api.ReasonUnprotected, fmt.Sprintf("it waits for %s %s, which protects its pods and "+
-					"is not in cluster %s: %s", r.GroupResource(), name(o.Unstructured), s.Cluster, problem)}
+			if problem := s.problemOf(r, o.Unstructured); problem != "" {
+				return true, &refusal{api.ReasonUnprotected, fmt.Sprintf(
+					"it waits for %s %s, which protects its pods and is not in cluster %s: %s", r.GroupResource(),
+					name(o.Unstructured), s.Cluster, problem)}
 			}
 		}
 	}
@@ -62,7 +59,10 @@ func (s *syncer) inForce(r schema.GroupVersionResource, leaf watch.Object) bool 
 }
 
 // problemOf returns why a leaf is not synced, or "".
-func problemOf(leaf *unstructured.Unstructured) string {
+func (s *syncer) problemOf(r schema.GroupVersionResource, leaf *unstructured.Unstructured) string {
+	if !slices.Contains(s.synced(), r) {
+		return "its API is not synced to the cluster, see kcpctl workloads apis"
+	}
 	if problem := leaf.GetAnnotations()[api.AnnotationSyncError]; problem != "" {
 		return problem
 	}
@@ -104,4 +104,11 @@ func (s *syncer) synced() []schema.GroupVersionResource {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.resources
+}
+
+// apis returns the resources of all published APIs, also of those that are not synced.
+func (s *syncer) apis() []schema.GroupVersionResource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(s.resources, s.unsynced)
 }

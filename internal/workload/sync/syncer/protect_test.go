@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -74,6 +75,24 @@ func TestPodsWaitForAPolicyThatTheClusterRefuses(t *testing.T) {
 	require.NotNil(t, s.below("1a", policies, "deny-all"))
 }
 
+// The cluster does not serve the API of the policy as it is published.
+func TestPodsWaitForAPolicyWhoseAPIIsNotSynced(t *testing.T) {
+	s := newSides(t)
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.withPolicies()
+	s.kcp.Apply(s, compute, clusters, `
+metadata: {name: c1}
+status: {apis: [{group: apps, resource: deployments, version: v1, state: Published},
+  {group: networking.k8s.io, resource: networkpolicies, version: v1, state: Incompatible}]}`)
+	s.start()
+	s.eventually(func() bool {
+		return strings.HasSuffix(s.condition("1a", "web"), "deny-all, which protects its pods and is not in cluster c1: its API is not synced to the cluster, see kcpctl workloads apis")
+	}, "it waits")
+	require.Nil(t, s.below("1a", deployments, "web"))
+	s.withPolicies()
+	s.eventually(func() bool { return s.below("1a", policies, "deny-all") != nil }, "it is synced")
+}
+
 // A user deletes the policy that the cluster refuses. What already runs does not wait for one either.
 func TestPodsDoNotWaitForAPolicyThatIsDeleted(t *testing.T) {
 	s := newSides(t)
@@ -110,8 +129,9 @@ func TestPodsWaitUntilPoliciesAreListed(t *testing.T) {
 		}
 		return 0, ""
 	})
+	networkPolicies := schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}
 	k := s.sweeper(s.kcp.URL)
-	k.update(t.Context(), nil, append(k.resources, networkPolicies))
+	k.update(t.Context(), nil, append(k.resources, networkPolicies), nil)
 	i := item{workloads, watch.Key{Cluster: "1a", Namespace: "shop", Name: "web--c1"}}
 	s.eventually(func() bool { return k.up.Has(workloads, i.Key) && k.down.Complete() }, "the workload is listed")
 	leaf, _ := k.up.Get(workloads, i.Key)

@@ -19,20 +19,8 @@ import (
 // endInterval is the time between two looks at an object that is being deleted, and that is not watched.
 const endInterval = 2 * time.Second
 
-// end removes a leaf of an API that is not synced, such as one that has become incompatible. A deletion needs no
-// schema. The object is not watched, so it is looked at again.
-func (s *syncer) end(ctx context.Context, i item, leaf watch.Object) error {
-	if !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer) {
-		return nil
-	}
-	err := s.remove(ctx, i, leaf)
-	if err == nil {
-		s.queue.AddAfter(i, endInterval) // until the leaf is gone
-	}
-	return err
-}
-
-// remove deletes the object of a leaf that is being deleted, and removes the finalizer when the object is gone.
+// remove deletes the object of a leaf that is being deleted, and removes the finalizer when the object is gone. No
+// schema is needed for that.
 func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 	if !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer) {
 		return nil
@@ -56,7 +44,10 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 			name(leaf.Unstructured), s.Cluster, err)
 	case err == nil && live.GetAnnotations()[annotationLeaf] == i.Key.String() && !ofLater(live, leaf.Unstructured) &&
 		!s.orphansNeed(i.GroupVersionResource, namespace):
-		// The end of the object comes with the watch, and brings the leaf back here.
+		// The end of the object comes with the watch, if there is one, and brings the leaf back here.
+		if !slices.Contains(s.synced(), i.GroupVersionResource) {
+			s.queue.AddAfter(i, endInterval)
+		}
 		return s.delete(ctx, i.GroupVersionResource, live)
 	}
 	if err := s.removeNamespace(ctx, i); err != nil {

@@ -33,15 +33,7 @@ type applied struct {
 // sync makes the object in the physical cluster, and the status of the leaf, what they should be.
 func (s *syncer) sync(ctx context.Context, i item) error {
 	leaf, ok := s.up.Get(i.GroupVersionResource, i.Key)
-	ending := false
-	if !ok {
-		leaf, ending = s.ending.Get(i.GroupVersionResource, i.Key)
-	}
 	switch {
-	case ending && leaf.GetDeletionTimestamp() == nil:
-		return nil // the API is not synced: what runs stays as it is
-	case ending:
-		return s.end(ctx, i, leaf)
 	case !ok:
 		// An object without a leaf is an orphan, which sweep shows. A leaf that is deleted goes through remove.
 		s.mu.Lock()
@@ -50,6 +42,8 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 		return nil
 	case leaf.GetDeletionTimestamp() != nil:
 		return s.remove(ctx, i, leaf)
+	case !slices.Contains(s.synced(), i.GroupVersionResource):
+		return nil // what runs is not changed
 	case s.blocked() != nil:
 		return nil // the leaf comes back when that ends
 	case !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer):

@@ -87,16 +87,15 @@ type syncer struct {
 	dropped splitter.Dropped
 	// bound has the APIBindings of the cluster's APIExport, at the same endpoints as up.
 	bound *watch.Set
-	// ending has the leaves of APIs that are not synced. Only their deletions are carried out.
-	ending *watch.Set
-	queue  workqueue.TypedRateLimitingInterface[item]
+	queue workqueue.TypedRateLimitingInterface[item]
 
 	mu sync.Mutex
 	// endpoints are the URLs of the virtual workspaces, and resources what is synced. Nil: not known yet.
 	endpoints []string
 	resources []schema.GroupVersionResource
-	// endingResources are the APIs that are published and not synced.
-	endingResources []schema.GroupVersionResource
+	// unsynced are the other published APIs, whose schemas the cluster does not serve. Of their leaves, only deletions
+	// are carried out.
+	unsynced []schema.GroupVersionResource
 	// applied is what was last applied, by item.
 	applied map[item]applied
 	// orphans is the number of orphans, and orphanMessage how a user removes them.
@@ -139,14 +138,13 @@ func Run(ctx context.Context, o Options) error {
 	}
 	defer s.up.Stop()
 	defer s.bound.Stop()
-	defer s.ending.Stop()
 	defer s.down.Stop()
 	defer s.tenancy.live.Stop()
 	follow := watch.Options{Config: o.KCP, Now: o.Now}
 	workspace := strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace
 	g.Go(func() error {
 		return watch.Follow(ctx, follow, workspace, api.ExportCluster(o.Cluster),
-			func(urls []string) { s.update(ctx, urls, nil) })
+			func(urls []string) { s.update(ctx, urls, nil, nil) })
 	})
 	g.Go(func() error { return s.followAPIs(ctx, follow, workspace) })
 	g.Go(func() error {
@@ -203,14 +201,6 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	s.ending, err = watch.New(ctx, watch.Options{
-		Config: s.KCP, Path: watch.AllClusters, LabelSelector: api.LabelCluster + "=" + s.Cluster,
-		Now: s.Now, Keep: identity(),
-		Changed: func(r schema.GroupVersionResource, k watch.Key) { s.queue.Add(item{r, k}) },
-	})
-	if err != nil {
-		return err
-	}
 	s.down, err = watch.New(ctx, watch.Options{
 		Config: s.Physical, LabelSelector: api.LabelSetup + "=" + s.Setup, Now: s.Now, // whatever name the cluster had
 		// The generation shows whether the rest is what was sent. An autoscaler sets the replicas.
@@ -248,42 +238,30 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 		if s.See != nil {
 			s.See(c)
 		}
-		s.update(ctx, nil, served(c))
-		s.updateEnding(ctx, c)
+		synced, unsynced := published(c)
+		s.update(ctx, nil, synced, unsynced)
 	})
 }
 
-// served returns the APIs that are synced to a cluster. Objects of an API that has become incompatible are not changed.
-func served(c *api.Cluster) []schema.GroupVersionResource {
-	out := api.Dependencies()
+// published returns the published APIs. An API is not synced if the cluster does not serve it as it is published, or if
+// its schema there cannot be read at the moment.
+func published(c *api.Cluster) (synced, unsynced []schema.GroupVersionResource) {
+	synced = api.Dependencies()
 	for _, a := range c.Status.APIs {
-		if a.State.Serves() {
-			out = append(out, schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource})
+		r := schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource}
+		switch {
+		case a.State.Serves():
+			synced = append(synced, r)
+		case a.Version != "":
+			unsynced = append(unsynced, r)
 		}
 	}
-	return out
+	return synced, unsynced
 }
 
-// updateEnding watches the leaves of APIs that are published and not synced.
-func (s *syncer) updateEnding(ctx context.Context, c *api.Cluster) {
-	resources := []schema.GroupVersionResource{}
-	for _, a := range c.Status.APIs {
-		if a.State == api.APIIncompatible || a.State == api.APIRemoved {
-			resources = append(resources,
-				schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource})
-		}
-	}
-	s.mu.Lock()
-	endpoints := s.endpoints
-	s.endingResources = resources
-	s.mu.Unlock()
-	if err := s.ending.Update(endpoints, resources); err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Cannot watch the objects of APIs that are not synced")
-	}
-}
-
-// update starts and stops watches if the endpoints or the resources have changed. Nil is unchanged.
-func (s *syncer) update(ctx context.Context, endpoints []string, resources []schema.GroupVersionResource) {
+// update starts and stops watches if the endpoints or the resources have changed. Endpoints or resources that are nil
+// are unchanged.
+func (s *syncer) update(ctx context.Context, endpoints []string, resources, unsynced []schema.GroupVersionResource) {
 	defer s.begin("the change of watches")()
 	s.mu.Lock()
 	changed := endpoints != nil && !slices.Equal(endpoints, s.endpoints) ||
@@ -293,15 +271,18 @@ func (s *syncer) update(ctx context.Context, endpoints []string, resources []sch
 	}
 	if resources != nil {
 		s.resources = resources
+		s.unsynced = unsynced
 	}
 	endpoints = s.endpoints
 	resources = s.resources
+	all := slices.Concat(s.resources, s.unsynced)
 	s.mu.Unlock()
 	if resources == nil {
 		return
 	}
 	log := klog.FromContext(ctx)
-	if err := s.down.Update([]string{s.physicalURL()}, append([]schema.GroupVersionResource{namespaces}, resources...)); err != nil {
+	below := append([]schema.GroupVersionResource{namespaces}, resources...)
+	if err := s.down.Update([]string{s.physicalURL()}, below); err != nil {
 		log.Error(err, "Cannot watch the physical cluster")
 	}
 	if endpoints == nil {
@@ -310,14 +291,8 @@ func (s *syncer) update(ctx context.Context, endpoints []string, resources []sch
 	if changed {
 		log.Info("Watching", "endpoints", len(endpoints), "resources", len(resources))
 	}
-	if err := s.up.Update(endpoints, resources); err != nil {
+	if err := s.up.Update(endpoints, all); err != nil {
 		log.Error(err, "Cannot watch kcp")
-	}
-	s.mu.Lock()
-	ending := s.endingResources
-	s.mu.Unlock()
-	if err := s.ending.Update(endpoints, ending); err != nil {
-		log.Error(err, "Cannot watch the objects of APIs that are not synced")
 	}
 	if err := s.bound.Update(endpoints, []schema.GroupVersionResource{kcpapi.APIBinding.GVR()}); err != nil {
 		log.Error(err, "Cannot watch the bindings of the cluster's APIExport")
