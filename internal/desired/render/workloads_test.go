@@ -86,12 +86,10 @@ func TestSyncerThatTheUserStarts(t *testing.T) {
 	require.Equal(t, inCompute(pulled), rights)
 }
 
-// The Cluster object has what the setup file says about workspaces, and the controller a flag that earlier images lack
-// only if it is needed.
-func TestTenancyOfAClusterAndRebalance(t *testing.T) {
+// The Cluster object has what the setup file says about workspaces.
+func TestTenancyOfACluster(t *testing.T) {
 	_, _, objects := rendered(t, `spec:
   workloads:
-    rebalance: Gradual
     clusters:
     - name: c1
       context: eu
@@ -107,7 +105,7 @@ func TestTenancyOfAClusterAndRebalance(t *testing.T) {
     - {name: c2, context: us, tenancy: {quota: {}}}
     - {name: c3, context: asia}
 `)
-	specs, flags := map[string]any{}, ""
+	specs := map[string]any{}
 	for _, o := range objects {
 		switch {
 		case o.GetKind() == api.KindCluster:
@@ -118,9 +116,6 @@ func TestTenancyOfAClusterAndRebalance(t *testing.T) {
 			delete(spec, "syncMode")
 			delete(spec, "kubeconfigSecretRef")
 			specs[o.GetName()] = spec
-		case o.Component == "workloads/controller" && o.GetKind() == "Deployment":
-			pod, _ := podOf(t, o)
-			flags = strings.Join(pod.Spec.Containers[0].Args, " ")
 		}
 	}
 	require.Equal(t, map[string]any{
@@ -139,11 +134,4 @@ func TestTenancyOfAClusterAndRebalance(t *testing.T) {
 		"c2": map[string]any{"tenancy": map[string]any{"quota": map[string]any{}}},
 		"c3": map[string]any{},
 	}, specs)
-	require.Contains(t, flags, "--rebalance=Gradual")
-	_, _, objects = rendered(t, pulled)
-	for _, o := range objects {
-		text, err := o.YAML()
-		require.NoError(t, err)
-		require.NotContains(t, string(text), "--rebalance")
-	}
 }
