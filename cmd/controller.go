@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,7 +27,6 @@ type controllerOptions struct {
 	workspace           string
 	workspaceType       string
 	apis                []string
-	rebalance           string
 	server              serverFlags
 	setupID             string
 	maxObjects          int
@@ -62,22 +60,11 @@ controllers run, only one of them is active.`,
 	f.StringVar(&o.workspaceType, "workspace-type", setup.DefaultWorkspaceType,
 		"name of the WorkspaceType whose workspaces can use the APIs")
 	f.StringSliceVar(&o.apis, "apis", api.DefaultAPIs(), "APIs to publish, as RESOURCE.GROUP")
-	f.StringVar(&o.rebalance, "rebalance", string(api.RebalanceOnRequest),
-		"when running replicas move to clusters with more room: OnRequest or Gradual")
-	completeFlag(c, "rebalance", func(*cobra.Command) []string { return rebalances() })
 	o.server.add(f)
 	return c
 }
 
-// rebalances are the values of --rebalance.
-func rebalances() []string {
-	return []string{string(api.RebalanceOnRequest), string(api.RebalanceGradual)}
-}
-
 func (o *controllerOptions) run(ctx context.Context) error {
-	if !slices.Contains(rebalances(), o.rebalance) {
-		return clierr.New(clierr.BadInput, "specify OnRequest or Gradual", "--rebalance: unknown value %q", o.rebalance)
-	}
 	var apis []schema.GroupResource
 	for _, a := range o.apis {
 		gr := schema.ParseGroupResource(strings.TrimSpace(a))
@@ -110,7 +97,7 @@ func (o *controllerOptions) run(ctx context.Context) error {
 			Setup: o.setupID, Limits: limits,
 			KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType,
 			Version: version.Get().Version, Holder: self.String(),
-			Connect: connect.Content, Now: o.env.Now, Probe: p, Rebalance: api.Rebalance(o.rebalance),
+			Connect: connect.Content, Now: o.env.Now, Probe: p,
 		})
 	})
 }

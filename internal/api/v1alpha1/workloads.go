@@ -24,10 +24,6 @@ type Workloads struct {
 	// statefulsets.apps, services, persistentvolumeclaims, ingresses.networking.k8s.io, jobs.batch, cronjobs.batch,
 	// networkpolicies.networking.k8s.io, poddisruptionbudgets.policy and horizontalpodautoscalers.autoscaling.
 	APIs []string `json:"apis,omitempty"`
-	// Rebalance is when replicas that run move to clusters with more room. With OnRequest, kcpctl workloads rebalance
-	// moves them. With Gradual, they move whenever the imbalance is large, a few at a time. The annotation
-	// workloads.kcp.dev/rebalance of a workload or of its namespace takes precedence. Default: OnRequest.
-	Rebalance Rebalance `json:"rebalance,omitempty"`
 	// Clusters are the physical clusters.
 	Clusters []WorkloadCluster `json:"clusters,omitempty"`
 	// Image overrides fields of the image of kcpctl, which the controller and the syncers run. Default:
@@ -49,16 +45,6 @@ type Workloads struct {
 	// Limits are what one workspace may have.
 	Limits WorkloadLimits `json:"limits,omitzero"`
 }
-
-// Rebalance is when replicas that run move to clusters with more room.
-type Rebalance string
-
-const (
-	// RebalanceOnRequest moves them by kcpctl workloads rebalance only.
-	RebalanceOnRequest Rebalance = "OnRequest"
-	// RebalanceGradual moves them whenever the imbalance is large, a few at a time.
-	RebalanceGradual Rebalance = "Gradual"
-)
 
 // SyncMode is where the syncer of a physical cluster runs.
 type SyncMode string

@@ -77,8 +77,6 @@ const (
 	// such as 5m. Default: Automatic for workloads of which more instances than requested do no harm, and Never for
 	// workloads of which only one instance may run at a time.
 	AnnotationFailover = Group + "/failover"
-	// AnnotationRebalance is OnRequest or Gradual. Default: the setting of the controller.
-	AnnotationRebalance = Group + "/rebalance"
 )
 
 // AnnotationRebalanceRequest is an annotation of a root, or of the APIExport ExportWorkloads for all of them. A value
@@ -94,16 +92,6 @@ const (
 	FailoverAutomatic Failover = "Automatic"
 	// FailoverNever waits for the cluster.
 	FailoverNever Failover = "Never"
-)
-
-// Rebalance is when running replicas move to clusters with more room.
-type Rebalance string
-
-const (
-	// RebalanceOnRequest moves them by kcpctl workloads rebalance only. It is the default.
-	RebalanceOnRequest Rebalance = "OnRequest"
-	// RebalanceGradual moves them whenever the imbalance is large, a few at a time.
-	RebalanceGradual Rebalance = "Gradual"
 )
 
 // FinalizerSyncer is the finalizer of leaves that may exist in the physical cluster. The syncer removes it when they

@@ -32,9 +32,6 @@ func controllerFlags(i pki.Installation, c *topology.Component) []flag {
 		{"health-probe-bind-address", fmt.Sprintf("%s:%d", c.BindAddress, c.Port)},
 		{"v", fmt.Sprint(c.LogLevel)},
 	}
-	if w.Rebalance != v1alpha1.RebalanceOnRequest && w.Rebalance != "" { // an earlier image does not have the flag
-		fl = append(fl, flag{"rebalance", string(w.Rebalance)})
-	}
 	return append(fl, limitFlags(w.Limits)...)
 }
 

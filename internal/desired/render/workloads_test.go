@@ -86,14 +86,12 @@ func TestSyncerThatTheUserStarts(t *testing.T) {
 	require.Equal(t, inCompute(pulled), rights)
 }
 
-// The Cluster object has what the setup file says about workspaces, as far as the syncer needs it, and the controller a
-// flag that earlier images lack only if it is needed.
-func TestTenancyOfAClusterAndRebalance(t *testing.T) {
+// The Cluster object has what the setup file says about workspaces, as far as the syncer needs it.
+func TestTenancyOfACluster(t *testing.T) {
 	_, _, objects := rendered(t, `spec:
   external: {hostname: kcp.example.com}
   rootShard: {virtualWorkspaceURL: "https://root.example.com:6443"}
   workloads:
-    rebalance: Gradual
     clusters:
     - name: c1
       context: eu
@@ -106,7 +104,7 @@ func TestTenancyOfAClusterAndRebalance(t *testing.T) {
     - {name: c3, context: asia}
     - {name: edge, context: edge, syncMode: Pull, tenancy: {pods: {}}}
 `)
-	specs, flags := map[string]any{}, ""
+	specs := map[string]any{}
 	policies := map[string][]string{}
 	for _, o := range objects {
 		switch {
@@ -121,9 +119,6 @@ func TestTenancyOfAClusterAndRebalance(t *testing.T) {
 			delete(spec, "syncMode")
 			delete(spec, "kubeconfigSecretRef")
 			specs[o.GetName()] = spec
-		case o.Component == "workloads/controller" && o.GetKind() == "Deployment":
-			pod, _ := podOf(t, o)
-			flags = strings.Join(pod.Spec.Containers[0].Args, " ")
 		}
 	}
 	require.Equal(t, map[string]any{
@@ -146,11 +141,4 @@ func TestTenancyOfAClusterAndRebalance(t *testing.T) {
 		"cluster/edge": {"ValidatingAdmissionPolicy pods.edge.demo.workloads.kcp.dev",
 			"ValidatingAdmissionPolicyBinding pods.edge.demo.workloads.kcp.dev"},
 	}, policies)
-	require.Contains(t, flags, "--rebalance=Gradual")
-	_, _, objects = rendered(t, pulled)
-	for _, o := range objects {
-		text, err := o.YAML()
-		require.NoError(t, err)
-		require.NotContains(t, string(text), "--rebalance")
-	}
 }

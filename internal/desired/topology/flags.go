@@ -142,7 +142,6 @@ func tenantFlags() []ownedFlags {
 		{controllers, "workspace", field("workspace")},
 		{controllers, "workspace-type", field("workspaceType")},
 		{controllers, "apis", field("apis")},
-		{controllers, "rebalance", field("rebalance")},
 		{controllers, "max-objects-per-workspace", field("limits.objectsPerWorkspace")},
 		{controllers, "max-bytes-per-workspace", field("limits.bytesPerWorkspace")},
 	}

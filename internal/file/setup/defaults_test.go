@@ -137,8 +137,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"WorkloadCluster.Resources":         {pulled.Resources.Requests.Memory().String(), "64Mi"},
 		"WorkloadCluster.Server":            {workloads.Clusters[0].Server, ""}, // the kubeconfig has it
 		"WorkloadCluster.SyncMode":          {workloads.Clusters[0].SyncMode, v1alpha1.SyncModePush},
-		"WorkloadCluster.EvictAfter":        {api.DefaultEvictAfter, time.Minute}, // the controller knows it
-		"Workloads.Rebalance":               {workloads.Rebalance, v1alpha1.RebalanceOnRequest},
+		"WorkloadCluster.EvictAfter":        {api.DefaultEvictAfter, time.Minute},                       // the controller knows it
 		"WorkloadCluster.WorkspaceSelector": {(*api.WorkspaceSelector)(nil).Selects("root:team"), true}, // the controller knows it
 		"WorkloadCluster.Tenancy":           {workloads.Clusters[0].Tenancy == nil, true},
 		"Tenancy.Objects":                   {len((&api.Cluster{}).TemplateObjects()), 0}, // the syncer knows it

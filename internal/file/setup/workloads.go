@@ -70,7 +70,6 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 	if len(w.APIs) == 0 {
 		w.APIs = api.DefaultAPIs()
 	}
-	fill(&w.Rebalance, v1alpha1.RebalanceOnRequest)
 	w.Image = KcpctlImage(spec)
 	fillPointer(&w.Limits.ObjectsPerWorkspace, api.DefaultMaxObjects)
 	if w.Limits.BytesPerWorkspace == nil {
@@ -120,7 +119,6 @@ func (v *validator) workloads() {
 		v.unique(p.Child("groups").Index(i), group, groups)
 	}
 	v.workloadAPIs(p.Child("apis"), w.APIs)
-	oneOf(v, p.Child("rebalance"), w.Rebalance, v1alpha1.RebalanceOnRequest, v1alpha1.RebalanceGradual)
 	v.image(p.Child("image"), w.Image)
 	v.workloadLimits(p.Child("limits"), w.Limits)
 	v.replicas(p, w.Replicas)

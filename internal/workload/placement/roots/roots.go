@@ -58,8 +58,6 @@ type Options struct {
 	// Setup identifies this installation in physical clusters.
 	Setup string
 	Now   func() time.Time
-	// Rebalance is when running replicas move, unless a workload says otherwise. Default: OnRequest.
-	Rebalance api.Rebalance
 	// Limits are what one workspace may have.
 	Limits Limits
 }

@@ -55,10 +55,9 @@ func (s *Scheduler) completeAt(endpoint string) bool {
 // and each event of a watch needs the lock.
 func (s *Scheduler) look(ns item) *scene {
 	s.mu.Lock()
-	published, clusters, endpoints := s.published, s.clusters, s.endpoints
-	givenUp := s.givenUp
+	sc := newScene(s.published, s.clusters, s.givenUp)
+	endpoints := s.endpoints
 	s.mu.Unlock()
-	sc := newScene(published, clusters, givenUp)
 	for _, endpoint := range endpoints {
 		sc.complete[strings.TrimRight(endpoint, "/")] = s.set.CompleteFor([]string{endpoint}, sc.resources)
 	}

@@ -126,11 +126,7 @@ func (s *Scheduler) subject(i item, root watch.Object) *subject {
 	if request != root.GetAnnotations()[api.AnnotationRebalanced] {
 		sub.request = request
 	}
-	if rebalance := sub.workload.Hints.Rebalance; rebalance == api.RebalanceGradual ||
-		rebalance == "" && s.Rebalance == api.RebalanceGradual {
-		sub.workload.Rebalance = true
-	}
-	sub.workload.Rebalance = sub.workload.Rebalance || sub.request != ""
+	sub.workload.Rebalance = sub.request != ""
 	return sub
 }
 

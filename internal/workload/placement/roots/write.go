@@ -69,7 +69,8 @@ func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
 	return changed, nil
 }
 
-// refusedInterval is the time until a leaf is written again that kcp refuses: a quota can be raised, or a policy changed.
+// refusedInterval is the time until a leaf that kcp refuses is written again: a quota can be raised, or a policy
+// changed.
 const refusedInterval = time.Minute
 
 // refusedBy returns the refusal of a leaf by kcp. Only a change of the root, or of something else in kcp, helps.

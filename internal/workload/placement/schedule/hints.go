@@ -38,8 +38,6 @@ type Hints struct {
 	// Failover is empty if it is not set, and FailoverAfter is zero if the time of each cluster applies.
 	Failover      api.Failover
 	FailoverAfter time.Duration
-	// Rebalance is empty if it is not set.
-	Rebalance api.Rebalance
 }
 
 // ParseHints reads the annotations of a workload and, with a lower precedence, of its namespace. It returns all
@@ -87,13 +85,6 @@ func ParseHints(workload, namespace map[string]string, byDefault Spread) (Hints,
 		return nil
 	})
 	read(api.AnnotationFailover, h.parseFailover)
-	read(api.AnnotationRebalance, func(value string) error {
-		if !slices.Contains([]api.Rebalance{api.RebalanceOnRequest, api.RebalanceGradual}, api.Rebalance(value)) {
-			return errors.New("must be OnRequest or Gradual")
-		}
-		h.Rebalance = api.Rebalance(value)
-		return nil
-	})
 	read(api.AnnotationWeights, func(value string) (err error) {
 		h.Weights, err = parseWeights(value)
 		return err

@@ -392,7 +392,7 @@ func TestFree(t *testing.T) {
 func TestParseHints(t *testing.T) {
 	h, err := schedule.ParseHints(
 		map[string]string{api.AnnotationClusterSelector: "region in (eu)", api.AnnotationWeights: "c1=2, c2=1", api.AnnotationSpread: "Single"},
-		map[string]string{api.AnnotationClusterSelector: "region=us", api.AnnotationMaxClusters: "2", api.AnnotationFailover: "5m", api.AnnotationRebalance: "Gradual"}, schedule.Divide)
+		map[string]string{api.AnnotationClusterSelector: "region=us", api.AnnotationMaxClusters: "2", api.AnnotationFailover: "5m"}, schedule.Divide)
 	require.NoError(t, err)
 	require.Equal(t, "region in (eu)", h.ClusterSelector.String())
 	require.Equal(t, map[string]int64{"c1": 2, "c2": 1}, h.Weights)
@@ -400,18 +400,16 @@ func TestParseHints(t *testing.T) {
 	require.Equal(t, 2, h.MaxClusters)
 	require.Equal(t, api.FailoverAutomatic, h.Failover)
 	require.Equal(t, 5*time.Minute, h.FailoverAfter)
-	require.Equal(t, api.RebalanceGradual, h.Rebalance)
 
 	h, err = schedule.ParseHints(map[string]string{
 		api.AnnotationClusterSelector: "a in", api.AnnotationWeights: "c1", api.AnnotationSpread: "Everywhere", api.AnnotationMaxClusters: "0",
-		api.AnnotationAffinity: "app=db", api.AnnotationFailover: "-5m", api.AnnotationRebalance: "Always",
+		api.AnnotationAffinity: "app=db", api.AnnotationFailover: "-5m",
 	}, nil, schedule.Duplicate)
 	require.ErrorContains(t, err, `annotation workloads.kcp.dev/cluster-selector: "a in"`)
 	require.ErrorContains(t, err, `annotation workloads.kcp.dev/weights: "c1": must be a list such as c1=2,c2=1`)
 	require.ErrorContains(t, err, `annotation workloads.kcp.dev/spread: "Everywhere": must be Divide, Duplicate or Single`)
 	require.ErrorContains(t, err, `annotation workloads.kcp.dev/max-clusters: "0": must be a number greater than zero`)
 	require.ErrorContains(t, err, `annotation workloads.kcp.dev/failover: "-5m": must be Automatic, Never or a time such as 5m`)
-	require.ErrorContains(t, err, `annotation workloads.kcp.dev/rebalance: "Always": must be OnRequest or Gradual`)
 	require.Equal(t, schedule.Duplicate, h.Spread)
 	require.Equal(t, "app=db", h.Affinity.String())
 

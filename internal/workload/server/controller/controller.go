@@ -68,8 +68,6 @@ type Options struct {
 	// Connect returns how to reach a physical cluster.
 	Connect func(kubeconfig []byte) (*rest.Config, error)
 	Now     func() time.Time
-	// Rebalance is when running replicas move, unless a workload says otherwise. Default: OnRequest.
-	Rebalance api.Rebalance
 	// Probe gets the state of the controller. Nil: it is not served.
 	Probe *probe.Probe
 	// Setup is the ID of this installation in physical clusters. Under another one, everything would run twice. Empty:
@@ -146,7 +144,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Setup: c.Setup, Now: o.Now,
-		Rebalance: o.Rebalance, Limits: o.Limits}) // its queues end when it has run
+		Limits: o.Limits}) // its queues end when it has run
 	if c.set, err = watch.New(ctx, watch.Options{
 		Config: o.KCP, Now: o.Now, Changed: c.changed,
 		State: func(src watch.Source, err error) {
