@@ -49,7 +49,8 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 	return again, errors.Join(problems...)
 }
 
-// placeNeeded writes the leaves of a root where workloads need it. It returns why it may have none, or why kcp refuses one.
+// placeNeeded writes the leaves of a root where workloads need it. It returns why the root may have no leaves, or why
+// kcp refuses one.
 func (s *Scheduler) placeNeeded(ctx context.Context, sc *scene, ref splitter.Ref,
 	needed map[string][]string) (refusal, error) {
 	complete := sc.complete[sc.roots[ref].Endpoint]

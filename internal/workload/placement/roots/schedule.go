@@ -81,9 +81,9 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	return refused.retry(s.lookAgain(sub, done)), nil
 }
 
-// writeLeaves writes the leaves of a workload, and before its first leaf in a cluster those of what protects its pods. It
-// returns whether a leaf has changed, why one is refused, and when to look again if it is not known yet what protects the
-// pods, or zero.
+// writeLeaves writes the leaves of a workload, and before its first leaf in a cluster the leaves of what protects its
+// pods. It returns whether a leaf has changed, why one is refused, and when to look again if it is not known yet what
+// protects the pods, or zero.
 func (s *Scheduler) writeLeaves(ctx context.Context, sub *subject, changes splitter.Changes) (
 	changed bool, refused refusal, again time.Duration, err error) {
 	refused, again, err = s.protect(ctx, sub.item, changes, sub.leaves)
