@@ -35,8 +35,6 @@ type clusterAddOptions struct {
 	labels     map[string]string
 	// acceptSchema makes the published schemas narrower for the cluster, and yes does so without a question.
 	acceptSchema, yes bool
-	// replaces accepts another physical cluster for a Cluster that is registered.
-	replaces bool
 }
 
 func newClusterAddCmd(env *Env) *cobra.Command {
@@ -52,10 +50,6 @@ to kcp, for example because the controller cannot connect to the cluster.
 
 --context and --kubeconfig are those of the physical cluster. Those of kcp itself are in the setup file.
 
-With --replace, a cluster of the setup file is another physical cluster than before, for example because it was
-installed again. Its Cluster has the UID of the previous cluster, and nothing is written to the new one until
-this command accepts it. What runs in the previous cluster stays there.
-
 A cluster that lacks fields of a published schema cannot serve the API. With --accept-schema, the command then
 lists these fields and the objects that have them, and makes the schema narrower, as kcpctl workloads negotiate
 --narrow does.
@@ -67,23 +61,13 @@ orphans: they remain until a user releases them.
 If the command is interrupted or the cluster does not become ready, the cluster stays in the file: run
 kcpctl up to continue.`,
 		Example: `  kcpctl cluster add c1 --context eu-prod --label region=eu
-  kcpctl cluster add edge --context edge --mode pull
-  kcpctl cluster add c1 --replace`,
+  kcpctl cluster add edge --context edge --mode pull`,
 		Args: oneArg("cluster name"),
 		RunE: func(c *cobra.Command, args []string) error {
 			o.name = args[0]
-			if !o.replaces {
-				return o.run(c.Context())
-			}
-			for _, name := range replaceFlags() {
-				if c.Flags().Changed(name) {
-					return clierr.New(clierr.BadInput, "change the cluster in the setup file first",
-						"--%s cannot be used with --replace", name)
-				}
-			}
-			return o.replace(c.Context())
+			return o.run(c.Context())
 		},
-		ValidArgsFunction: o.completeNames,
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := c.Flags()
 	o.setup.addStarting(f)
@@ -102,8 +86,6 @@ kcpctl up to continue.`,
 	f.Lookup("label").DefValue = "" // not []
 	f.BoolVar(&o.acceptSchema, "accept-schema", false,
 		"make the published schemas narrower, if the cluster needs that to serve the APIs")
-	f.BoolVar(&o.replaces, "replace", false,
-		"accept the physical cluster that the setup file has now for a Cluster that was another one")
 	addYes(f, &o.yes)
 	o.edit.add(c, "the cluster is ready")
 	return c

@@ -110,9 +110,6 @@ const (
 	// AnnotationForceRemoval, on a Cluster that is deleted, gives up the objects that are scheduled to it: they are not
 	// deleted from the cluster.
 	AnnotationForceRemoval = Group + "/force-removal"
-	// AnnotationAcceptCluster is the UID of a physical cluster that an administrator accepts in the place of
-	// ClusterStatus.UID.
-	AnnotationAcceptCluster = Group + "/accept-cluster"
 	// AnnotationSetup is the ID of the setup in physical clusters. The controller writes it, so that all syncers use
 	// the same one.
 	AnnotationSetup = Group + "/setup-id"

@@ -2,11 +2,8 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -74,10 +71,8 @@ func (c *controller) replaced(cl *api.Cluster, clusters []*api.Cluster) string {
 					"its kubeconfig, or its syncer", was, other.Name)
 		}
 	}
-	return fmt.Sprintf("it was the physical cluster with the UID %s, and another one with the UID %s answers now: kcpctl cluster remove %s --force, "+
-		"and add it again; or kcpctl cluster add %s --replace, or kubectl annotate --overwrite clusters.%s %s %s=%s, "+
-		"if it is to run what is scheduled here",
-		was, live, cl.Name, cl.Name, api.Group, cl.Name, api.AnnotationAcceptCluster, live)
+	return fmt.Sprintf("it was the physical cluster with the UID %s, and another one with the UID %s answers now: "+
+		"kcpctl cluster remove %s --force, and add it again", was, live, cl.Name)
 }
 
 // isTheOne reports whether the physical cluster of a Cluster is the one that it should be, as far as that is known.
@@ -101,10 +96,10 @@ func (c *controller) confirm(ctx context.Context, cl *api.Cluster, clusters []*a
 	}
 }
 
-// identify sets the UID in the status if there is none, or if an administrator has accepted another cluster instead.
+// identify sets the UID in the status if there is none.
 func (c *controller) identify(d *draft, clusters []*api.Cluster) {
 	live := c.uid(d.Name)
-	if live == "" || d.Status.UID == live || c.sameAs(d.Cluster, clusters) != "" {
+	if live == "" || d.Status.UID != "" || c.sameAs(d.Cluster, clusters) != "" {
 		return
 	}
 	for _, other := range clusters {
@@ -112,27 +107,6 @@ func (c *controller) identify(d *draft, clusters []*api.Cluster) {
 			return
 		}
 	}
-	if d.Status.UID == "" || d.Annotations[api.AnnotationAcceptCluster] == string(live) {
-		d.next.UID = live
-		d.changed = true
-	}
-}
-
-// endAcceptance removes the annotation of a request that is fulfilled.
-func (c *controller) endAcceptance(ctx context.Context, d *draft) error {
-	if want := d.Annotations[api.AnnotationAcceptCluster]; want == "" || want != string(d.Status.UID) {
-		return nil
-	}
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"annotations": map[string]any{api.AnnotationAcceptCluster: nil}, "uid": string(d.UID),
-	}})
-	if err != nil {
-		return fmt.Errorf("annotations of Cluster %s: %w", d.Name, err)
-	}
-	_, err = c.client.Resource(api.ClusterGVR()).Patch(ctx, d.Name, types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerController})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("annotations of Cluster %s: %w", d.Name, err)
-	}
-	return nil
+	d.next.UID = live
+	d.changed = true
 }

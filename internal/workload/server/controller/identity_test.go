@@ -68,8 +68,7 @@ func TestAClusterThatIsReplacedIsNotUsed(t *testing.T) {
 	replace(c1, "other")
 	k.eventually(func() bool { return k.reason("c1", "Ready") == api.ReasonClusterReplaced }, "it is noticed")
 	require.Equal(t, "False ClusterReplaced: it was the physical cluster with the UID one, and another one with the UID other answers now: "+
-		"kcpctl cluster remove c1 --force, and add it again; or kcpctl cluster add c1 --replace, or kubectl annotate --overwrite clusters.workloads.kcp.dev c1 workloads.kcp.dev/accept-cluster=other, "+
-		"if it is to run what is scheduled here", k.condition("c1", "Ready"))
+		"kcpctl cluster remove c1 --force, and add it again", k.condition("c1", "Ready"))
 	k.leaf("second", "c1")
 	k.start(deploymentAPI)
 	k.settled("c2")
@@ -80,18 +79,15 @@ func TestAClusterThatIsReplacedIsNotUsed(t *testing.T) {
 	require.Equal(t, "one", k.field("c1", "status", "uid"))
 	require.Equal(t, []string{"deployments.apps v1 Published <nil>"}, k.apis("c1"), "what is scheduled to it stays")
 
-	accept := func(uid string) {
-		k.Apply(t, compute, clusters, fmt.Sprintf("{metadata: {name: c1, annotations: {workloads.kcp.dev/accept-cluster: %s}}}", uid))
-	}
-	accept("mistake")
-	k.settled("c2")
-	require.Equal(t, api.ReasonClusterReplaced, k.reason("c1", "Ready"))
-	accept("other")
-	k.eventually(func() bool { return k.condition("c1", "Ready") == "True Ready" && in(c1, compute, "second") }, "an administrator has accepted it")
+	// It is removed by force, and added again: it is another Cluster under the name.
+	k.Apply(t, compute, clusters, `{metadata: {name: c1, annotations: {workloads.kcp.dev/force-removal: "true"}}}`)
+	k.Delete(compute, clusters, "", "c1")
+	k.eventually(func() bool { return k.Get(compute, clusters, "", "c1") == nil }, "it is removed")
+	k.add("c1", kubeconfig(c1.URL))
 	k.eventually(func() bool {
-		return k.Get(compute, clusters, "", "c1").GetAnnotations()[api.AnnotationAcceptCluster] == ""
-	}, "the request is fulfilled")
-	require.Equal(t, "other", k.field("c1", "status", "uid"))
+		return k.condition("c1", "Ready") == "True Ready" && k.field("c1", "status", "uid") == "other"
+	}, "it is used")
+	require.Nil(t, k.Get("1a", deployments, "shop", "second"), "what was scheduled to it was given up")
 }
 
 // In pull mode, the syncer of the other cluster waits, and reports it.
@@ -114,8 +110,6 @@ func TestASyncerOfAnotherClusterWaits(t *testing.T) {
 	k.eventually(func() bool { return k.reason("c1", "Ready") == api.ReasonClusterReplaced }, "it is reported")
 	k.settled("c1")
 	require.False(t, in(other, compute, "web"))
-	k.Apply(t, compute, clusters, "{metadata: {name: c1, annotations: {workloads.kcp.dev/accept-cluster: other}}}")
-	k.eventually(func() bool { return k.condition("c1", "Ready") == "True Ready" && in(other, compute, "web") }, "an administrator has accepted it")
 	leave()
 }
 

@@ -150,7 +150,7 @@ func (c *controller) writeStatus(ctx context.Context, d *draft) error {
 			return errors.Join(d.problem, err)
 		}
 	}
-	return errors.Join(d.problem, c.endAcceptance(ctx, d))
+	return d.problem
 }
 
 // countLeaves counts what is scheduled to the clusters.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -49,7 +50,7 @@ type source struct {
 }
 
 // start starts a source. The set is locked.
-func (s *Set) start(at Source, reads lister) *source {
+func (s *Set) start(at Source, reads dynamic.ResourceInterface) *source {
 	// client-go would log each failure that State reports.
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
@@ -75,7 +76,7 @@ func (s *source) stop() {
 }
 
 // listWatch lists and watches a resource, and records whether that works.
-func (s *source) listWatch(reads lister) cache.ListerWatcher {
+func (s *source) listWatch(reads dynamic.ResourceInterface) cache.ListerWatcher {
 	restrict := func(o *metav1.ListOptions) {
 		o.LabelSelector = s.set.o.LabelSelector
 		o.FieldSelector = s.set.o.FieldSelector
@@ -89,7 +90,7 @@ func (s *source) listWatch(reads lister) cache.ListerWatcher {
 				s.mu.Unlock()
 			}
 			o.ResourceVersion = "" // else an API server answers from its cache, without pages
-			list, err := reads.list(ctx, o)
+			list, err := reads.List(ctx, o)
 			s.result(ctx, err)
 			if err != nil {
 				return nil, err
@@ -98,12 +99,14 @@ func (s *source) listWatch(reads lister) cache.ListerWatcher {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			restrict(&o)
-			w, err := reads.watch(ctx, o)
+			w, err := reads.Watch(ctx, o)
+			if err == nil {
+				s.setStale(false) // before State reports that it works
+			}
 			s.result(ctx, err)
 			if err != nil {
 				return nil, err
 			}
-			s.setStale(false)
 			return s.observe(w), nil
 		},
 	}}
@@ -134,7 +137,7 @@ func (s *source) observe(w apiwatch.Interface) apiwatch.Interface {
 			if !open {
 				return
 			}
-			if e = unstructuredEvent(s.Resource, e); e.Type == apiwatch.Error {
+			if e.Type == apiwatch.Error {
 				s.setStale(true)
 			}
 			select {

@@ -79,9 +79,6 @@ type Options struct {
 	// Keep are the paths of the fields that the objects have, such as metadata and status.conditions: the others need
 	// memory, and are not read. Nil keeps all.
 	Keep [][]string
-	// MetadataOnly reports whether the objects of a resource have their metadata only, and no kind: see Object.Partial
-	// and Set.Fetch. Nil: none.
-	MetadataOnly func(schema.GroupVersionResource) bool
 	// Packed keeps the objects in a form that needs about a tenth of the memory. Each time that an object is read, it
 	// is unpacked, for several microseconds: for sets of many objects that are seldom read.
 	Packed bool
@@ -188,11 +185,11 @@ func (s *Set) update(wanted map[Source]bool) (ended []*source, err error) {
 		if s.sources[at] != nil {
 			continue
 		}
-		reads, err := s.lister(at)
+		client, err := s.client(at.Endpoint, s.o.Path)
 		if err != nil {
 			return ended, err
 		}
-		s.sources[at] = s.start(at, reads)
+		s.sources[at] = s.start(at, client.Resource(at.Resource))
 		s.byResource[at.Resource] = append(slices.Clip(s.byResource[at.Resource]), s.sources[at])
 	}
 	s.updated = true
@@ -218,8 +215,6 @@ func (s *Set) Stop() {
 type Object struct {
 	*unstructured.Unstructured
 	Endpoint string
-	// Partial means that the object has its metadata only. Set.Fetch returns the rest.
-	Partial bool
 }
 
 // of returns the sources of a resource. The list is not changed: update makes another one.
@@ -231,7 +226,7 @@ func (s *Set) of(r schema.GroupVersionResource) []*source {
 
 // object returns an object of a source.
 func (s *Set) object(src *source, h held) Object {
-	return Object{s.unpack(h), src.Endpoint, s.partial(src.Resource)}
+	return Object{s.unpack(h), src.Endpoint}
 }
 
 // Get returns an object, or false if no endpoint has it.

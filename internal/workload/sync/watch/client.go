@@ -1,0 +1,44 @@
+package watch
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// client returns a client for a path below an endpoint. All share the connections of the set.
+func (s *Set) client(endpoint, path string) (dynamic.Interface, error) {
+	cfg := rest.CopyConfig(s.o.Config)
+	cfg.Host = endpoint + path
+	cfg.QPS = -1
+	d, err := dynamic.NewForConfigAndClient(cfg, s.http)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	return d, nil
+}
+
+// Resource returns a client for a resource in one logical cluster, at the endpoint that serves the object. An empty
+// cluster means a plain API server. If the set has this resource of the endpoint, it shows what is written and deleted
+// with the client before its watch does.
+func (s *Set) Resource(endpoint, cluster string,
+	r schema.GroupVersionResource) (dynamic.NamespaceableResourceInterface, error) {
+	path := ""
+	if cluster != "" {
+		path = "/clusters/" + cluster
+	}
+	d, err := s.client(endpoint, path)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.RLock()
+	src := s.sources[Source{endpoint, r}]
+	s.mu.RUnlock()
+	if src == nil {
+		return d.Resource(r), nil
+	}
+	w := writer{ResourceInterface: d.Resource(r), source: src, selector: s.selector, cluster: cluster}
+	return namespaceable{w, d.Resource(r)}, nil
+}
