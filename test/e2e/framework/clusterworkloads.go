@@ -34,7 +34,7 @@ func (f *Fleet) Start(t *testing.T) {
 		}
 	})
 	r.OK(t)
-	f.id = f.read(t, rootCompute, "cluster/c1", `.metadata.annotations.kcp\.io/cluster`)
+	f.id = f.read(t, rootCompute, "cluster/c1", `.metadata.annotations.workloads\.kcp\.dev/setup-id`)
 	require.NotEmpty(t, f.id)
 }
 
