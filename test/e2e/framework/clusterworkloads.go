@@ -192,7 +192,7 @@ func (f *Fleet) available(t *testing.T) (all int) {
 // Guarded changes the Deployment with a patch of which kcp loses items of lists.
 func (f *Fleet) Guarded(t *testing.T) {
 	patch := f.User(t, RootTeam, "apply", "--filename", "-")
-	patch.Stdin = strings.ReplaceAll(fmt.Sprintf(WebObjects, "team", 9), "web:v1", "web:v2")
+	patch.Stdin = strings.ReplaceAll(fmt.Sprintf(WebObjects, "team", 9), "web:v1", "web:v3")
 	r := patch.Run(t.Context(), t)
 	require.NotZero(t, r.Code)
 	require.Contains(t, r.Stderr, "use kubectl apply --server-side")
