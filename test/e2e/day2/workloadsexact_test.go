@@ -37,7 +37,7 @@ func (c *chaos) exact() error {
 	want, problems := census{}, []error{}
 	for i := range chaosWorkspaces {
 		workspace := fmt.Sprintf("root:team-%d", i)
-		if err := c.inWorkspace(workspace, compute.GetAnnotations()["kcp.io/cluster"], want); err != nil {
+		if err := c.inWorkspace(workspace, compute.GetAnnotations()[api.AnnotationSetup], want); err != nil {
 			problems = append(problems, err)
 		}
 	}
