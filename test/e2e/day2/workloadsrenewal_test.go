@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -29,6 +30,8 @@ import (
 func TestLocalWorkloadsTokens(t *testing.T) {
 	w := framework.NewWorkloads(t)
 	require.NoError(t, w.IsReady("True", "Ready"))
+	// With it the namespace stays, which the API server has no controller to end.
+	w.Apply("root:team", framework.ConfigMapGVR, fmt.Sprintf(framework.ConfigMap, "stays", "c1", "b"))
 	renewsToken(w)
 	w.Revoked("c1", "-workloads-controller", w)
 }
