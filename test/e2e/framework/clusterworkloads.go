@@ -308,8 +308,8 @@ func (f *Fleet) Drains(t *testing.T) {
 	})
 }
 
-// Clears deletes everything that users have created. The volume of a StatefulSet stays, until an administrator of its
-// cluster deletes it.
+// Clears deletes everything that users have created. The volume of a StatefulSet stays, with its namespace, until an
+// administrator of its cluster deletes them.
 func (f *Fleet) Clears(t *testing.T, workspaces ...string) {
 	for _, workspace := range workspaces {
 		f.User(t, workspace, "delete", "deployments,statefulsets,daemonsets,jobs,services,ingresses", "--all").Run(t.Context(), t).OK(t)
@@ -322,7 +322,7 @@ func (f *Fleet) Clears(t *testing.T, workspaces ...string) {
 	}
 	f.keeps(t, kept)
 	if f.disk != "" {
-		f.On(f.disk, "delete", "pvc", "data-disk-0", "--namespace", kept[0]).Run(t.Context(), t).OK(t)
+		f.On(f.disk, "delete", "namespace", kept[0]).Run(t.Context(), t).OK(t)
 		f.keeps(t, nil)
 	}
 }
