@@ -106,6 +106,9 @@ func TestPodsDoNotWaitForAPolicyThatIsDeleted(t *testing.T) {
 		return 0, ""
 	})
 	s.withPolicies()
+	s.eventually(func() bool {
+		return s.kcp.Get("1a", policies, "shop", "deny-all--c1").GetAnnotations()[api.AnnotationSyncError] != ""
+	}, "the policy is refused")
 	s.leaf("1a", "web", "{replicas: 1}")
 	s.eventually(func() bool { return strings.HasPrefix(s.condition("1a", "web"), "False Unprotected: ") }, "it waits")
 	s.leaf("1a", "first", "{replicas: 2}")
