@@ -32,7 +32,7 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 	sc := s.look(ns)
 	needs := splitter.FindNeeds(sc.workloads, sc.objects)
 	var problems []error
-	for _, ref := range slices.SortedFunc(maps.Keys(sc.roots), func(a, b splitter.Ref) int { return cmp.Compare(a.String(), b.String()) }) {
+	for _, ref := range sc.refs() {
 		if !sc.complete[sc.roots[ref].Endpoint] {
 			again = incompleteInterval
 		}

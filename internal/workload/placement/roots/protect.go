@@ -19,19 +19,23 @@ func refOf(i item) splitter.Ref { return splitter.Ref{GroupResource: i.GroupReso
 
 // protect writes the leaves of what has to be in a cluster before the pods of a workload, see kinds.IsFirst, before the
 // workload gets its first leaf there: the syncer of the cluster applies them in this order. The decision about the
-// workload is known. If one of them cannot have a leaf, it returns the reason: the workload waits. It returns when to look
-// again if that is not possible yet, or zero.
+// workload is known. If something that the workload needs there cannot have a leaf, it returns the reason: the workload
+// waits. It returns when to look again if that is not possible yet, or zero.
 func (s *Scheduler) protect(ctx context.Context, i item, changes splitter.Changes,
 	leaves map[string]*unstructured.Unstructured) (r refusal, again time.Duration, _ error) {
-	first := slices.ContainsFunc(changes.Apply, func(leaf *unstructured.Unstructured) bool {
-		return leaves[leaf.GetLabels()[api.LabelCluster]] == nil
-	})
-	if !first || splitter.CanFollow(i.GroupResource()) || !s.guarded(i) {
+	var fresh []string
+	for _, leaf := range changes.Apply {
+		if cluster := leaf.GetLabels()[api.LabelCluster]; leaves[cluster] == nil {
+			fresh = append(fresh, cluster)
+		}
+	}
+	if len(fresh) == 0 || splitter.CanFollow(i.GroupResource()) || !s.guarded(i) {
 		return r, 0, nil
 	}
 	sc := s.look(namespace(i.Key))
 	needs := splitter.FindNeeds(sc.workloads, sc.objects)
-	for ref, root := range sc.roots {
+	for _, ref := range sc.refs() { // sorted: the same refusal is returned each time
+		root := sc.roots[ref]
 		if !kinds.IsFirst(ref.GroupResource, ref.Name) {
 			continue
 		}
@@ -42,9 +46,12 @@ func (s *Scheduler) protect(ctx context.Context, i item, changes splitter.Change
 		if err != nil {
 			return r, 0, err
 		}
-		if refused.exists() {
-			refused.message = fmt.Sprintf("it waits for %s, which protects its pods: %s", ref, refused.message)
+		needed := slices.ContainsFunc(fresh, func(c string) bool {
+			return slices.Contains(needs[ref][c], refOf(i).String())
+		})
+		if refused.exists() && needed && !r.exists() {
 			r = refused
+			r.message = fmt.Sprintf("it waits for %s, which protects its pods: %s", ref, refused.message)
 		}
 	}
 	return r, 0, nil

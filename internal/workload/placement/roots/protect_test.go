@@ -76,6 +76,35 @@ func TestPoliciesAreWrittenBeforeTheFirstWorkload(t *testing.T) {
 	}
 }
 
+// A workload waits for a policy whose leaf kcp refuses, always with the same reason, and not for policies of other pods.
+func TestAWorkloadWaitsForItsOwnPoliciesOnly(t *testing.T) {
+	for name, tc := range map[string]struct{ selector, leaves, scheduled string }{
+		"its own": {"{}", "", "False LeafRefused: it waits for networkpolicies.networking.k8s.io/a, which protects its pods: kcp refuses a leaf: no"},
+		"others":  {"{matchLabels: {app: db}}", "c1=4", "True Scheduled: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.publish(cluster("c1", true, 0))
+			s.deploy(strings.NewReplacer("name: web", "name: db", "app: web", "app: db").Replace(labelled))
+			s.eventually(func() bool { return s.Get("1a", deployments, "shop", "db--c1") != nil }, "it works")
+			s.Refuse(func(r *http.Request) (int, string) {
+				if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/networkpolicies/") && strings.HasSuffix(r.URL.Path, "--c1") {
+					return http.StatusForbidden, "no"
+				}
+				return 0, ""
+			})
+			for _, name := range []string{"a", "b"} {
+				s.object(policies, policy(name, tc.selector))
+			}
+			s.eventually(func() bool {
+				return s.Get("1a", policies, "shop", "b").GetAnnotations()[api.AnnotationScheduleError] != ""
+			}, "refused")
+			s.deploy(labelled)
+			s.eventually(func() bool { return s.scheduled() == tc.scheduled && s.leaves() == tc.leaves }, tc.scheduled)
+		})
+	}
+}
+
 // inOrder checks that the first object was created before the second one.
 func (s *scheduler) inOrder(first, second *unstructured.Unstructured) {
 	s.Helper()

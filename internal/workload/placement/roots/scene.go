@@ -1,6 +1,7 @@
 package roots
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -41,6 +42,13 @@ type scene struct {
 	// published are the APIs, and givenUp the clusters that are ignored, see usedOf.
 	published *Published
 	givenUp   map[string]bool
+}
+
+// refs returns the roots of followers, sorted.
+func (sc *scene) refs() []splitter.Ref {
+	return slices.SortedFunc(maps.Keys(sc.roots), func(a, b splitter.Ref) int {
+		return cmp.Compare(a.String(), b.String())
+	})
 }
 
 // completeAt reports whether all objects of an endpoint are known.
