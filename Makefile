@@ -61,6 +61,8 @@ RANDOM       = $(call packages-of,grep pgregory.net/rapid)
 # failed test once, for tests with real programs in real time: unit tests and models are never repeated.
 TEST         = $(GOTESTSUM) --format-hide-empty-pkg --junitfile bin/tests/$@.xml --jsonfile bin/tests/$@.json
 AGAIN        = --rerun-fails=1 --rerun-fails-run-root-test --rerun-fails-max-failures=2 --rerun-fails-report bin/tests/$@.again
+# Tests are vetted once, by lint, and no debugger reads them.
+FLAGS        = -vet=off -ldflags=-w
 E2E          = TEST="$(TEST) --format testname $(AGAIN)" ./test/e2e/run.sh
 # Random tests have the same cases in each run. make search has others.
 export RAPID_SEED ?= 1
@@ -78,11 +80,11 @@ test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI,
 
 .PHONY: unit
 unit: packages $(GOTESTSUM) ## Run unit, golden and CLI tests, and a few random steps of the models
-	@$(TEST) -- -short $(UNIT)
+	@$(TEST) -- $(FLAGS) -short $(UNIT)
 
 .PHONY: integration
 integration: packages apiserver $(GOTESTSUM) ## Run the packages with tests against a real kube-apiserver
-	@$(TEST) $(AGAIN) --packages="$(INTEGRATION)" -- -count=1 -timeout 15m
+	@$(TEST) $(AGAIN) --packages="$(INTEGRATION)" -- $(FLAGS) -count=1 -timeout 15m
 
 .PHONY: e2e
 e2e: build $(GOTESTSUM) ## Run tests with a real kcp, on the testbed or on the cluster of E2E_KUBECONFIG
@@ -100,19 +102,19 @@ race race-cmd race-sample: export CGO_ENABLED = 1
 .PHONY: race-sample
 race-sample: $(GOTESTSUM)
 	@CGO_ENABLED=1 $(GO_BUILD) -race $(RACE)
-	@$(TEST) -- -race -short $(RACE)
+	@$(TEST) -- $(FLAGS) -race -short $(RACE)
 
 .PHONY: model-sample
 model-sample: packages $(GOTESTSUM)
-	@$(TEST) -- -timeout 15m -run TestModel ./test/model -model.steps 1000
+	@$(TEST) -- $(FLAGS) -timeout 15m -run TestModel ./test/model -model.steps 1000
 
 .PHONY: model-workloads-sample
 model-workloads-sample: packages $(GOTESTSUM)
-	@$(TEST) -- -timeout 15m -run TestModel ./test/workloads -model.steps 200
+	@$(TEST) -- $(FLAGS) -timeout 15m -run TestModel ./test/workloads -model.steps 200
 
 .PHONY: faults-sample
 faults-sample: packages apiserver $(GOTESTSUM)
-	@$(TEST) $(AGAIN) --packages=./test/faults -- -timeout 15m -args -faults=slice
+	@$(TEST) $(AGAIN) --packages=./test/faults -- $(FLAGS) -timeout 15m -args -faults=slice
 
 # The parts of make test-long: each takes at most 20 minutes and can run alone.
 PARTS := race race-cmd faults-few model model-workloads planted-workloads $(foreach n,1 2 3,e2e-long-$(n)) $(foreach n,1 2 3 4 5 6 7,e2e-day2-$(n))
@@ -125,22 +127,22 @@ test-long: ## Run the long tests, a part after the other: data races, random com
 .PHONY: race
 race: $(GOTESTSUM) ## Run the unit tests with the race detector (needs gcc)
 	@CGO_ENABLED=1 $(GO_BUILD) -race ./cmd/ui ./internal/...
-	@$(TEST) -- -race -short -timeout 30m ./cmd/ui ./internal/...
+	@$(TEST) -- $(FLAGS) -race -short -timeout 30m ./cmd/ui ./internal/...
 
 # Tests that start hundreds of commands one after another. With the race detector they take minutes.
 SERIAL := TestCompletedValuesAreAccepted|TestIDsOfStatusAreAccepted|TestWhatUsersAreToldToType
 
 .PHONY: race-cmd
 race-cmd: $(GOTESTSUM) ## Run the unit tests of the commands with the race detector: they run one after another (needs gcc)
-	@$(TEST) -- -race -timeout 30m -skip '$(SERIAL)' ./cmd
+	@$(TEST) -- $(FLAGS) -race -timeout 30m -skip '$(SERIAL)' ./cmd
 
 .PHONY: model
 model: packages $(GOTESTSUM) ## Run random commands of two operators, with crashes, on simulated clusters (STEPS=100000: one hour)
-	@$(TEST) -- -timeout 12h -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000
+	@$(TEST) -- $(FLAGS) -timeout 12h -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000
 
 .PHONY: model-workloads
 model-workloads: packages $(GOTESTSUM) ## Run random users, clusters, networks, restarts and time on the controller and the syncers (STEPS=100000: one hour)
-	@$(TEST) -- -timeout 12h -run TestModel ./test/workloads -model.steps $(STEPS) -rapid.checks 100000
+	@$(TEST) -- $(FLAGS) -timeout 12h -run TestModel ./test/workloads -model.steps $(STEPS) -rapid.checks 100000
 
 .PHONY: planted
 planted: planted-workloads ## Plant defects, one at a time: the models must find each of them
@@ -148,15 +150,15 @@ planted: planted-workloads ## Plant defects, one at a time: the models must find
 
 .PHONY: planted-workloads
 planted-workloads: packages $(GOTESTSUM)
-	@$(TEST) -- -count=1 -timeout 20m -v -run TestPlanted ./test/workloads -model.planted all
+	@$(TEST) -- $(FLAGS) -count=1 -timeout 20m -v -run TestPlanted ./test/workloads -model.planted all
 
 .PHONY: faults-few
 faults-few: packages apiserver $(GOTESTSUM) ## Make every third request of up, add-shard and certs renew fail in one way
-	@$(TEST) $(AGAIN) --packages=./test/faults -- -timeout 30m -args -faults=few
+	@$(TEST) $(AGAIN) --packages=./test/faults -- $(FLAGS) -timeout 30m -args -faults=few
 
 .PHONY: faults
 faults: packages apiserver $(GOTESTSUM) ## Make every request of up, add-shard and certs renew fail in every way (more than one hour)
-	@$(TEST) --format standard-verbose -- -timeout 180m ./test/faults -faults=all
+	@$(TEST) --format standard-verbose -- $(FLAGS) -timeout 180m ./test/faults -faults=all
 
 .PHONY: e2e-long e2e-day2
 e2e-long: build $(GOTESTSUM) ## Run the long end-to-end tests on two nodes (e2e-long-2: the second of three parts)
