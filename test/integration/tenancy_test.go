@@ -79,24 +79,24 @@ func (m *member) create(r schema.GroupVersionResource, o *unstructured.Unstructu
 }
 
 // space creates the namespace of a workspace, as a syncer does.
-func (m *member) space(name, cluster string) {
+func (m *member) space(name, setup, cluster string) {
 	m.Helper()
-	m.create(namespaces, parse(m.T, fmt.Sprintf(
-		"{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {workloads.kcp.dev/cluster: %s, workloads.kcp.dev/workspace: 1a}}}", name, cluster)))
+	m.create(namespaces, parse(m.T, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: "+
+		"{workloads.kcp.dev/setup: %s, workloads.kcp.dev/cluster: %s, workloads.kcp.dev/workspace: 1a}}}", name, setup, cluster)))
 }
 
-// objectsOf returns the objects of a setup of a kind.
-func objectsOf(t *testing.T, text, kind string) (out []*unstructured.Unstructured) {
+// objectsOf returns the objects of a setup by their kinds, and the ID of the installation.
+func objectsOf(t *testing.T, text string) (byKind map[string][]*unstructured.Unstructured, id string) {
 	t.Helper()
 	top := topology.Build(topologytest.Setup(t, text))
-	objects, err := render.Objects(top, pkitest.Issue(t, top, time.Now()))
+	state := pkitest.Issue(t, top, time.Now())
+	objects, err := render.Objects(top, state)
 	require.NoError(t, err)
+	byKind = map[string][]*unstructured.Unstructured{}
 	for _, o := range objects {
-		if o.GetKind() == kind {
-			out = append(out, o.Unstructured)
-		}
+		byKind[o.GetKind()] = append(byKind[o.GetKind()], o.Unstructured)
 	}
-	return out
+	return byKind, state.Installation.ID
 }
 
 // The rules bind all pods in namespaces of workspaces, also those that controllers of the cluster create, and no others.
@@ -104,8 +104,15 @@ func objectsOf(t *testing.T, text, kind string) (out []*unstructured.Unstructure
 func TestRulesForPods(t *testing.T) {
 	apiserver.Need(t)
 	m := newMember(t)
-	m.space("tenant", "c1")
-	m.space("elsewhere", "c2")
+	objects, id := objectsOf(t, `spec:
+  workloads:
+    clusters:
+    - name: c1
+      tenancy: {pods: {priorityClasses: [batch], tolerationKeys: [example.com/tenants], nodeSelector: {pool: tenants}}}
+`)
+	m.space("tenant", id, "c1")
+	m.space("elsewhere", id, "c2")
+	m.space("other-setup", "demo-other", "c1")
 	for _, name := range []string{"batch", "high"} {
 		m.create(schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses"},
 			parse(t, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, value: 5, metadata: {name: "+name+"}}"))
@@ -116,16 +123,10 @@ func TestRulesForPods(t *testing.T) {
 	before := pod("before", ", finalizers: [example.com/x]", "priorityClassName: high, tolerations: [{key: other, operator: Exists}]")
 	_, err := m.Resource(podResource).Namespace("tenant").Create(t.Context(), before, metav1.CreateOptions{})
 	require.NoError(t, err)
-	const setup = `spec:
-  workloads:
-    clusters:
-    - name: c1
-      tenancy: {pods: {priorityClasses: [batch], tolerationKeys: [example.com/tenants], nodeSelector: {pool: tenants}}}
-`
-	for _, o := range objectsOf(t, setup, "ValidatingAdmissionPolicy") {
+	for _, o := range objects["ValidatingAdmissionPolicy"] {
 		m.create(policies, o)
 	}
-	for _, o := range objectsOf(t, setup, "ValidatingAdmissionPolicyBinding") {
+	for _, o := range objects["ValidatingAdmissionPolicyBinding"] {
 		m.create(bindings, o)
 	}
 	const nodes = "nodeSelector: {pool: tenants}"
@@ -154,6 +155,7 @@ func TestRulesForPods(t *testing.T) {
 	} {
 		o := pod("x", tc.more, tc.spec)
 		require.NoError(t, create(replicaSets, "elsewhere", o), tc.what)
+		require.NoError(t, create(replicaSets, "other-setup", o), tc.what)
 		err := create(replicaSets, "tenant", o)
 		if tc.refused == "" {
 			require.NoError(t, err, tc.what)
@@ -183,7 +185,8 @@ func TestTheTemplateOfAnExampleIsAccepted(t *testing.T) {
 	m := newMember(t)
 	text, err := examples.Read("workloads")
 	require.NoError(t, err)
-	found := objectsOf(t, string(text), api.KindCluster)
+	objects, id := objectsOf(t, string(text))
+	found := objects[api.KindCluster]
 	require.Len(t, found, 1)
 	crd, err := api.CRD()
 	require.NoError(t, err)
@@ -197,7 +200,7 @@ func TestTheTemplateOfAnExampleIsAccepted(t *testing.T) {
 	cluster, err := api.ClusterOf(stored)
 	require.NoError(t, err)
 	require.Len(t, cluster.TemplateObjects(), 3)
-	m.space("example", "c1")
+	m.space("example", id, "c1")
 	for _, object := range cluster.TemplateObjects() {
 		o := api.ForWorkspace(object, "1a")
 		r, ok := api.TemplateResource(o.GroupVersionKind())

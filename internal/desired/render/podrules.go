@@ -19,10 +19,9 @@ func (b *objects) podRules() {
 		return
 	}
 	on, name := topology.OnPhysical(b.c.Name), b.c.PodPolicy()
-	b.addIn(on, podPolicyTemplate, inWorkspace{
-		Name: name, Selector: map[string]string{api.LabelCluster: b.c.Name},
-		Validations: validations(t.Pods),
-	})
+	// Another setup can have registered the cluster under the same name.
+	selector := map[string]string{api.LabelSetup: b.r.state.Installation.ID, api.LabelCluster: b.c.Name}
+	b.addIn(on, podPolicyTemplate, inWorkspace{Name: name, Selector: selector, Validations: validations(t.Pods)})
 	b.addIn(on, podPolicyBindingTemplate, inWorkspace{Name: name})
 }
 
