@@ -49,29 +49,24 @@ func (s *Scheduler) follow(ctx context.Context, ns item) (again time.Duration, _
 	return again, errors.Join(problems...)
 }
 
-// placeNeeded writes the leaves of a root where workloads need it. It returns why the root may have no leaves, or why
-// kcp refuses one.
+// placeNeeded writes the leaves of a root where workloads need it. It returns why kcp refuses one.
 func (s *Scheduler) placeNeeded(ctx context.Context, sc *scene, ref splitter.Ref,
 	needed map[string][]string) (refusal, error) {
 	complete := sc.complete[sc.roots[ref].Endpoint]
 	shares, known := sc.divided(ref, sc.wanted(ref, needed, complete))
 	if !known {
-		return refusal{}, nil // it is looked at again after the decision about what it scales
+		return "", nil // it is looked at again after the decision about what it scales
 	}
 	return s.place(ctx, sc, ref, shares, complete)
 }
 
 // place writes the leaves of a root, and where they are. Leaves are deleted only if everything could be listed. It
-// returns why the root may have no leaves, or why kcp refuses one.
+// returns why kcp refuses one.
 func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shares map[string]splitter.Share,
-	complete bool) (refusal, error) {
+	complete bool) (refused refusal, _ error) {
 	root, i, leaves := sc.roots[ref], sc.items[ref], s.collisions(sc, ref, shares)
-	refused := s.refused(i, root, leaves, len(shares))
-	if s.refuse(i, refused.exists()); refused.exists() {
-		shares = nil
-	}
 	if _, placed := root.GetAnnotations()[api.AnnotationPlacement]; !placed && len(shares)+len(leaves) == 0 &&
-		!kinds.HasStatus(i.GroupResource()) && !refused.exists() {
+		!kinds.HasStatus(i.GroupResource()) {
 		return refused, nil // such as a ConfigMap that no workload needs
 	}
 	whole := root.Unstructured
@@ -90,9 +85,7 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 	if !complete {
 		changes.Delete = nil
 	}
-	_, err = s.write(ctx, i, root, changes)
-	byKCP := refusedBy(err)
-	if err != nil && !byKCP.exists() {
+	if _, refused, err = s.write(ctx, i, root, changes); err != nil {
 		return refused, err
 	}
 	d := schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
@@ -108,9 +101,6 @@ func (s *Scheduler) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		scheduled.Status = metav1.ConditionFalse
 	}
 	sub := &subject{item: i, root: root, leaves: leaves}
-	if byKCP.exists() {
-		refused = byKCP
-	}
 	return refused, s.writeStatus(ctx, sub, d, true, refused.condition(scheduled))
 }
 
@@ -172,11 +162,8 @@ func (s *Scheduler) lacks(i item, root watch.Object) string {
 		}
 		switch o, exists := s.set.Get(r, watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: d.Name}); {
 		case exists:
-			switch reason, message := problemOf(o.Unstructured); {
-			case reason == api.ReasonLeafRefused:
+			if reason, message := problemOf(o.Unstructured); reason == api.ReasonLeafRefused {
 				refused = cmp.Or(refused, fmt.Sprintf("%s: %s", d.Ref, message))
-			case isRefusal(reason):
-				refused = cmp.Or(refused, fmt.Sprintf("%s is on no cluster: its reason is %s", d.Ref, reason))
 			}
 			refused = cmp.Or(refused, s.unsynced(i, root.Unstructured, item{r, watch.KeyOf(o.Unstructured)}))
 		case s.set.ListedAt(watch.Source{Endpoint: root.Endpoint, Resource: r}): // otherwise it may exist

@@ -49,9 +49,8 @@ func (s *Scheduler) protect(ctx context.Context, i item, changes splitter.Change
 		needed := slices.ContainsFunc(fresh, func(c string) bool {
 			return slices.Contains(needs[ref][c], refOf(i).String())
 		})
-		if refused.exists() && needed && !r.exists() {
-			r = refused
-			r.message = fmt.Sprintf("it waits for %s, which protects its pods: %s", ref, refused.message)
+		if refused != "" && needed && r == "" {
+			r = refusal(fmt.Sprintf("it waits for %s, which protects its pods: %s", ref, refused))
 		}
 	}
 	return r, 0, nil

@@ -58,8 +58,6 @@ type Options struct {
 	// Setup identifies this installation in physical clusters.
 	Setup string
 	Now   func() time.Time
-	// Limits are what one workspace may have.
-	Limits Limits
 }
 
 // item is a root, or what was one. One without a resource is a namespace, see namespace.
@@ -98,8 +96,6 @@ type Scheduler struct {
 	decided             map[item]decided
 	on                  map[string]map[item]bool
 	waiting, everywhere map[item]bool
-	// refusedIn has the roots of workspaces that may not have leaves, see Limits.
-	refusedIn map[string]map[item]bool
 	// selecting has the namespaces of workspaces in which something selects namespaces.
 	selecting map[string]map[string]bool
 	// longNames has the root's name of leaves whose names do not contain it.
@@ -123,7 +119,7 @@ func New(o Options) *Scheduler {
 		Options: o, binder: newBinder(), queue: fair, reserved: reservations{}, decided: map[item]decided{},
 		on: map[string]map[item]bool{}, waiting: map[item]bool{}, everywhere: map[item]bool{},
 		longNames: map[item]string{}, corrected: map[item]watch.Version{},
-		refusedIn: map[string]map[item]bool{}, selecting: map[string]map[string]bool{},
+		selecting: map[string]map[string]bool{},
 	}
 	s.binder.usable = s.usable
 	return s
@@ -200,7 +196,6 @@ func (s *Scheduler) Update(ctx context.Context, next State) {
 	if set == nil {
 		return
 	}
-	s.readmit(set)
 	if rebind {
 		s.bindAll()
 	}

@@ -29,8 +29,6 @@ type subject struct {
 	workload schedule.Workload
 	// mistakes are the errors in annotations.
 	mistakes error
-	// refusal is why its workspace may not have leaves of it.
-	refusal refusal
 	// request is a request to rebalance that is not carried out yet, or "".
 	request string
 	// scaled means that it has an autoscaler, and freed that it had one, and that a leaf does not have the replicas
@@ -58,7 +56,6 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	}
 	sub := s.subject(i, root)
 	d := s.decide(sub)
-	s.refuse(i, sub.refusal.exists())
 	s.needBinding(i.Cluster, slices.Collect(maps.Keys(d.Next)))
 	changes, err := changesOf(sub, d)
 	if err != nil {
@@ -72,9 +69,8 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if changed || again > 0 || err != nil {
 		return again, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
 	}
-	done := d.Done(sub.previous) && !refused.exists()
-	scheduled := refused.condition(sub.refusal.condition(
-		condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now)))
+	done := d.Done(sub.previous) && refused == ""
+	scheduled := refused.condition(condition(d, changes, sub.mistakes, s.lacks(i, root), sub.now))
 	if err := s.writeStatus(ctx, sub, d, done, scheduled); err != nil {
 		return 0, err
 	}
@@ -87,15 +83,12 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 func (s *Scheduler) writeLeaves(ctx context.Context, sub *subject, changes splitter.Changes) (
 	changed bool, refused refusal, again time.Duration, err error) {
 	refused, again, err = s.protect(ctx, sub.item, changes, sub.leaves)
-	if refused.exists() || again > 0 || err != nil {
+	if refused != "" || again > 0 || err != nil {
 		return false, refused, again, err
 	}
-	changed, err = s.write(ctx, sub.item, sub.root, changes)
+	changed, refused, err = s.write(ctx, sub.item, sub.root, changes)
 	if changed {
 		s.countMoves(sub)
-	}
-	if refused = refusedBy(err); refused.exists() {
-		err = nil
 	}
 	return changed, refused, 0, err
 }
@@ -231,8 +224,7 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 			sub.previous[cluster] = share
 		}
 	}
-	d := s.assign(sub, candidates, last.moved)
-	next.placed = len(d.Next) > 0 || s.hasLeaf(sub.item, sub.root.Unstructured, sub.leaves)
+	d := sub.assign(candidates, last.moved)
 	next.shares = sharesOf(d)
 	next.replicas = dividedBy(sub.workload, d)
 	next.leaving = sub.leaving
@@ -244,7 +236,7 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 	// Leaves that are not wanted count until they are gone.
 	next.seen = fmt.Sprint(next.clusters, next.replicas, slices.Sorted(maps.Keys(sub.leaves)), sub.root.GetUID(),
 		sub.root.GetGeneration(), sub.root.GetLabels())
-	waits := len(d.Goal) == 0 && !sub.refusal.exists() || d.Unplaced > 0 || d.Message != "" || sub.workload.Rebalance ||
+	waits := len(d.Goal) == 0 || d.Unplaced > 0 || d.Message != "" || sub.workload.Rebalance ||
 		len(next.stuck) > 0
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,17 +247,14 @@ func (s *Scheduler) decide(sub *subject) schedule.Decision {
 	return d
 }
 
-// assign divides a workload, within what its workspace may have.
-func (s *Scheduler) assign(sub *subject, candidates []schedule.Cluster, moved moves) schedule.Decision {
+// assign divides a workload.
+func (sub *subject) assign(candidates []schedule.Cluster, moved moves) schedule.Decision {
 	d := schedule.Assign(sub.workload, candidates, sub.previous, moved.budget(sub.workload.Replicas, sub.now))
 	if sub.leave(d) {
 		d = schedule.Assign(sub.workload, candidates, sub.previous, moved.budget(sub.workload.Replicas, sub.now))
 	}
 	if sub.mistakes != nil {
 		d.Next, d.Moved = sub.mistaken(), 0
-	}
-	if sub.refusal = s.refused(sub.item, sub.root, sub.leaves, len(d.Next)); sub.refusal.exists() {
-		d = schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
 	}
 	return d
 }
@@ -316,6 +305,5 @@ func (s *Scheduler) forget(i item) {
 	s.unlink(i)
 	delete(s.decided, i)
 	s.mu.Unlock()
-	s.refuse(i, false)
 	s.queue.Add(namespace(i.Key)) // also for each of its leaves that is gone
 }

@@ -100,8 +100,6 @@ type decided struct {
 	leaving []string
 	// shares are the replicas by cluster, for a root with a UID.
 	shares map[string]int64
-	// placed means that the root has had leaves, see Limits.
-	placed bool
 	uid    types.UID
 	// moved are the last moves.
 	moved moves

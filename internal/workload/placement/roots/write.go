@@ -1,6 +1,7 @@
 package roots
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,12 +24,12 @@ import (
 )
 
 // write applies and deletes leaves. It reports whether that changes anything, also with an error: then they come back
-// with the watch.
+// with the watch. It returns why kcp refuses one of them, which neither delays the others nor hides an error.
 func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
-	changes splitter.Changes) (changed bool, _ error) {
+	changes splitter.Changes) (changed bool, refused refusal, _ error) {
 	r, err := s.set.Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
 	if err != nil {
-		return false, err
+		return false, "", err
 	}
 	client := r.Namespace(i.Namespace)
 	if slices.ContainsFunc(changes.Apply, func(leaf *unstructured.Unstructured) bool {
@@ -36,55 +37,75 @@ func (s *Scheduler) write(ctx context.Context, i item, root watch.Object,
 		return !exists
 	}) {
 		if err := confirm(ctx, client, i, root); err != nil {
-			return false, err
+			return false, "", err
 		}
 	}
-	var errs []error // a leaf that kcp refuses does not delay the others
+	var errs []error
+	done := func(did bool, err error) {
+		if r := refusedBy(err); r != "" {
+			refused = cmp.Or(refused, r)
+		} else {
+			errs = append(errs, err)
+		}
+		changed = changed || did && err == nil
+	}
 	for _, leaf := range changes.Apply {
 		if is, ok := s.beside(i, leaf.GetName()); ok {
 			leaf.SetUID(is.GetUID()) // it is not created if kcp does not have it
 		}
 		_, err := apply(ctx, client, i, leaf)
-		changed = changed || err == nil
-		errs = append(errs, err)
+		done(true, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return changed, err
+		return changed, refused, err
 	}
 	for _, leaf := range changes.Correct {
-		corrected, err := s.correct(ctx, client, i, leaf)
-		if err != nil {
-			return changed, err
-		}
-		changed = changed || corrected
+		done(s.correct(ctx, client, i, leaf))
 	}
 	for _, leaf := range changes.Delete {
-		uid := leaf.GetUID()
-		err := client.Delete(ctx, leaf.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return changed, fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
-		}
-		changed = true
+		done(true, remove(ctx, client, i, leaf))
 	}
-	return changed, nil
+	return changed, refused, errors.Join(errs...)
 }
 
 // refusedInterval is the time until a leaf that kcp refuses is written again: a quota can be raised, or a policy
 // changed.
 const refusedInterval = time.Minute
 
+// refusal is why kcp refuses a leaf, or "".
+type refusal string
+
 // refusedBy returns the refusal of a leaf by kcp. Only a change of the root, or of something else in kcp, helps.
-func refusedBy(err error) (r refusal) {
+func refusedBy(err error) refusal {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {
-		return r
+		return ""
 	}
 	message := status.Status().Message
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsRequestEntityTooLargeError(err) || strings.Contains(message, "etcdserver: request is too large") {
-		return refusal{reason: api.ReasonLeafRefused, message: "kcp refuses a leaf: " + message}
+		return refusal("kcp refuses a leaf: " + message)
 	}
-	return r
+	return ""
+}
+
+// retry returns when to look again at a root with a leaf that kcp may have refused, or else after an interval that is
+// not longer. Zero is never.
+func (r refusal) retry(again time.Duration) time.Duration {
+	if r != "" {
+		return sooner(again, refusedInterval)
+	}
+	return again
+}
+
+// condition returns the condition Scheduled of a root with a leaf that kcp may have refused.
+func (r refusal) condition(c metav1.Condition) metav1.Condition {
+	if r != "" {
+		c.Status = metav1.ConditionFalse
+		c.Reason = api.ReasonLeafRefused
+		c.Message = string(r)
+	}
+	return c
 }
 
 // beside returns an object beside a root, if the watch shows it.
@@ -115,6 +136,16 @@ func apply(ctx context.Context, client dynamic.ResourceInterface, i item,
 		return nil, fmt.Errorf("apply %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
 	}
 	return live, nil
+}
+
+// remove deletes a leaf.
+func remove(ctx context.Context, client dynamic.ResourceInterface, i item, leaf *unstructured.Unstructured) error {
+	uid := leaf.GetUID()
+	err := client.Delete(ctx, leaf.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
+	}
+	return nil
 }
 
 // correct applies a leaf that another client has changed, and reports whether that changes it. It tries each version of
