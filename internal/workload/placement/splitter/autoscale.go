@@ -93,7 +93,8 @@ func (b Bounds) Divide(replicas map[string]int64) map[string]Bounds {
 // divide divides a number by weights, which are greater than zero. Each share is at least the fewest of the cluster:
 // clusters with the most above it give what that takes, as far as they can.
 func divide(n int64, weights, fewest map[string]int64) map[string]int64 {
-	most := func(cluster string) uint64 { return uint64(min(weights[cluster], math.MaxInt32)) } // Kubernetes has no more
+	// Kubernetes has no larger numbers of replicas.
+	most := func(cluster string) uint64 { return uint64(min(weights[cluster], math.MaxInt32)) }
 	total := uint64(0)
 	for cluster := range weights {
 		total += most(cluster)
