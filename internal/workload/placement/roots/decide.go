@@ -34,6 +34,7 @@ func (d *decider) decide(sub *subject) (_ schedule.Decision, affects bool) {
 	d.decisions.near(neighbours, &sub.workload)
 	if last.uid != sub.root.GetUID() {
 		last.moved = movesOf(sub.root.Unstructured).now(sub.now) // of the previous controller
+		last.shares = nil
 	}
 	candidates := d.candidates(sub)
 	next := decided{moved: last.moved, stuck: stuckSince(last.stuck, sub, candidates), uid: sub.root.GetUID()}
@@ -50,7 +51,7 @@ func (d *decider) decide(sub *subject) (_ schedule.Decision, affects bool) {
 	if decision.Moved > 0 {
 		sub.moved = last.moved.add(decision.Moved, sub.now)
 	}
-	d.reserved.record(sub.item, sub.workload.Requests, decision.Next, sub.previous, sub.now)
+	d.reserved.record(sub, decision.Next, last.shares)
 	next.clusters = slices.Sorted(maps.Keys(decision.Next))
 	// Leaves that are not wanted count until they are gone.
 	next.seen = fmt.Sprint(next.shares, next.divided, slices.Sorted(maps.Keys(sub.leaves)), sub.root.GetUID(),

@@ -97,12 +97,7 @@ func (f *followers) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 	if _, refused, err = f.writer.write(ctx, i, root, changes); err != nil {
 		return refused, err
 	}
-	d := schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
-	for _, name := range slices.Sorted(maps.Keys(shares)) {
-		d.Next[name], d.Goal[name] = schedule.Share{}, 0
-		d.Verdicts = append(d.Verdicts, schedule.Verdict{Cluster: name, Chosen: true,
-			Reason: "needed by " + strings.Join(shares[name].NeededBy, ", ")})
-	}
+	d := decisionOf(shares)
 	scheduled := condition(d, changes, nil, f.lacks(i, root), f.Now())
 	if len(shares) == 0 {
 		scheduled.Reason = api.ReasonNotNeeded
@@ -111,6 +106,18 @@ func (f *followers) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 	}
 	sub := &subject{item: i, root: root, leaves: leaves}
 	return refused, f.writer.writeStatus(ctx, sub, d, true, refused.condition(scheduled))
+}
+
+// decisionOf returns the shares of an object that workloads need as a decision.
+func decisionOf(shares map[string]splitter.Share) schedule.Decision {
+	d := schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
+	for _, name := range slices.Sorted(maps.Keys(shares)) {
+		d.Next[name] = schedule.Share{}
+		d.Goal[name] = 0
+		d.Verdicts = append(d.Verdicts, schedule.Verdict{Cluster: name, Chosen: true,
+			Reason: "needed by " + strings.Join(shares[name].NeededBy, ", ")})
+	}
+	return d
 }
 
 // followSelected looks again at what selects namespaces of a workspace.

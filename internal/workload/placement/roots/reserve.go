@@ -30,9 +30,9 @@ const (
 type reservation struct {
 	// requests are those of a replica.
 	requests corev1.ResourceList
-	// share are the replicas of the last decision, and n the replicas that are reserved, until a time.
-	share, n int64
-	until    time.Time
+	// n are the replicas that are reserved, until a time.
+	n     int64
+	until time.Time
 }
 
 // reservations are by cluster.
@@ -56,28 +56,26 @@ func (r reservations) of(cluster string) *reserved {
 	return r[cluster]
 }
 
-// record records what a decision adds. Decisions that say the same reserve it once: a leaf can get its replicas later,
-// such as when a leaf of the same name is still being deleted.
-func (r reservations) record(i item, requests corev1.ResourceList, next, previous map[string]schedule.Share,
-	now time.Time) {
+// record records what a decision adds to the shares that there are, and to those of the last decision. Decisions that
+// say the same reserve it once, and for a while only: kcp can refuse a leaf, or another one of its name still ends.
+func (r reservations) record(sub *subject, next map[string]schedule.Share, last map[string]int64) {
 	for cluster, in := range r {
 		if _, ok := next[cluster]; !ok {
-			in.set(i, reservation{})
+			in.set(sub.item, reservation{})
 		}
 	}
 	for cluster, share := range next {
-		in := r.of(cluster)
-		was, known := in.items[i]
-		if !known {
-			was.share = previous[cluster].Replicas
+		before := last[cluster]
+		if was := sub.previous[cluster]; !was.Ending {
+			before = max(before, was.Replicas)
 		}
-		more := max(0, share.Replicas-was.share)
-		n := min(was.n+more, share.Replicas)
-		is := reservation{requests: requests, share: share.Replicas, n: n, until: was.until}
-		if more > 0 {
-			is.until = now.Add(reserveFor)
+		in, more := r.of(cluster), max(0, share.Replicas-before)
+		is := in.items[sub.item]
+		is.requests = sub.workload.Requests
+		if is.n = min(is.n+more, share.Replicas); more > 0 {
+			is.until = sub.now.Add(reserveFor)
 		}
-		in.set(i, is)
+		in.set(sub.item, is)
 	}
 }
 

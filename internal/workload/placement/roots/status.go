@@ -22,19 +22,7 @@ import (
 func (w *writer) writeStatus(ctx context.Context, sub *subject, d schedule.Decision, done bool,
 	scheduled metav1.Condition) error {
 	i := sub.item
-	// The status of a lost cluster is old, and others run its share.
-	placed := map[string]*unstructured.Unstructured{}
-	counted := map[string]*unstructured.Unstructured{}
-	for name, share := range d.Next {
-		placed[name] = nil
-		if leaf := sub.leaves[name]; leaf != nil &&
-			splitter.IsLeafOf(leaf, sub.root.Unstructured) { // and not of an earlier root of the same name
-			placed[name] = leaf
-		}
-		if !share.Lost {
-			counted[name] = placed[name]
-		}
-	}
+	placed, counted := sub.placed(d)
 	gk, now := sub.root.GroupVersionKind().GroupKind(), w.Now()
 	annotations, err := annotationsOf(placed, d, scheduled, w.dropped.HasConditions(gk, i.Cluster, now))
 	if err != nil {
@@ -65,6 +53,24 @@ func (w *writer) writeStatus(ctx context.Context, sub *subject, d schedule.Decis
 		return w.writeStatus(ctx, sub, d, done, scheduled) // an annotation has the reason instead
 	}
 	return err
+}
+
+// placed returns the leaves of a decision that there are, and the leaves whose status counts: the status of a lost
+// cluster is old, and others run its share.
+func (sub *subject) placed(d schedule.Decision) (placed, counted map[string]*unstructured.Unstructured) {
+	placed = map[string]*unstructured.Unstructured{}
+	counted = map[string]*unstructured.Unstructured{}
+	for name, share := range d.Next {
+		placed[name] = nil
+		if leaf := sub.leaves[name]; leaf != nil &&
+			splitter.IsLeafOf(leaf, sub.root.Unstructured) { // and not of an earlier root of the same name
+			placed[name] = leaf
+		}
+		if !share.Lost {
+			counted[name] = placed[name]
+		}
+	}
+	return placed, counted
 }
 
 // annotationsOf returns the annotations of a root. Nil removes one.

@@ -49,10 +49,8 @@ func (w *writer) write(ctx context.Context, i item, root watch.Object,
 		return false, "", err
 	}
 	client := r.Namespace(i.Namespace)
-	if slices.ContainsFunc(changes.Apply, func(leaf *unstructured.Unstructured) bool {
-		_, exists := w.beside(i, leaf.GetName())
-		return !exists
-	}) {
+	isNew := func(leaf *unstructured.Unstructured) bool { _, exists := w.beside(i, leaf.GetName()); return !exists }
+	if slices.ContainsFunc(changes.Apply, isNew) {
 		if err := confirm(ctx, client, i, root); err != nil {
 			return false, "", err
 		}
