@@ -145,7 +145,8 @@ func (b *binder) bind(ctx context.Context, at binding, exports map[string][]any)
 	return firstBind, nil
 }
 
-// check makes a binding that there is what it should be. It returns when to look again, or zero.
+// check corrects a binding, unbinds it, or requests from kcp to apply its claims. It returns when to look again, or
+// zero.
 func (b *binder) check(ctx context.Context, r dynamic.ResourceInterface, at binding, o watch.Object,
 	exports map[string][]any) (time.Duration, error) {
 	claims, exists := exports[at.export]

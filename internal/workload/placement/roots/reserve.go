@@ -28,7 +28,7 @@ const (
 
 // reservation is what decisions have added to a cluster for a workload, and no report about its capacity shows yet.
 type reservation struct {
-	// requests are those of a replica.
+	// requests are the requests of a replica.
 	requests corev1.ResourceList
 	// n are the replicas that are reserved, until a time.
 	n     int64
@@ -43,7 +43,7 @@ type reserved struct {
 	items map[item]reservation
 	sums  map[string]corev1.ResourceList
 	swept time.Time
-	// left is what is left of a capacity, for a workspace without reservations. Nil: something has changed.
+	// left are the resources that are left of a capacity, for a workspace without reservations. Nil: they have changed.
 	left     corev1.ResourceList
 	capacity *api.Capacity
 }
@@ -56,7 +56,7 @@ func (r reservations) of(cluster string) *reserved {
 	return r[cluster]
 }
 
-// record records what a decision adds to the shares that there are, and to those of the last decision. Decisions that
+// record records what a decision adds to the shares that there are, and to the last decision. Decisions that
 // say the same reserve it once, and for a while only: kcp can refuse a leaf, or another one of its name still ends.
 func (r reservations) record(sub *subject, next map[string]schedule.Share, last map[string]int64) {
 	for cluster, in := range r {

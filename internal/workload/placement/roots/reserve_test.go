@@ -88,7 +88,7 @@ func TestReservationsOfAWorkspaceAndOthers(t *testing.T) {
 	now = now.Add(reserveFor)
 	require.EqualValues(t, 9000, free(others, false), "its pods are in the report, or there are none")
 	decide(1000)
-	require.EqualValues(t, 9000, free(others, false), "kcp refuses its leaf: it is decided again and again")
+	require.EqualValues(t, 9000, free(others, false), "kcp refuses its leaf: each decision is the same")
 	require.Empty(t, all.of("c1").sums)
 }
 

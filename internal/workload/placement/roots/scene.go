@@ -204,7 +204,8 @@ func (sc *scene) collisions(ref splitter.Ref,
 	out := map[string]*unstructured.Unstructured{}
 	maps.Copy(out, sc.leaves[ref])
 	for cluster := range shares {
-		if o := sc.objects[splitter.Ref{GroupResource: ref.GroupResource, Name: api.LeafName(ref.Name, cluster)}]; o != nil {
+		leaf := splitter.Ref{GroupResource: ref.GroupResource, Name: api.LeafName(ref.Name, cluster)}
+		if o := sc.objects[leaf]; o != nil {
 			out[cluster] = o
 		}
 	}

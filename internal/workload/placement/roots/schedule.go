@@ -44,7 +44,7 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	}
 	changed, refused, again, err := s.writeLeaves(ctx, sub, changes)
 	if changed || again > 0 || err != nil {
-		return again, err // the leaves come back with the watch, and the status follows: it does not delay others that wait
+		return again, err // the status follows when the watch shows the leaves: it does not delay others that wait
 	}
 	done := d.Done(sub.previous) && refused == ""
 	scheduled := refused.condition(condition(d, changes, sub.mistakes, s.followers.lacks(i, root), sub.now))

@@ -29,7 +29,7 @@ type State struct {
 	Rebalance string
 }
 
-// facts are what is known at a time. They are replaced, and not changed.
+// facts are the state at a time. They are replaced, and not changed.
 type facts struct {
 	// State has only the clusters that decisions are about. givenUp are the names of the other ones, see usedOf.
 	State
@@ -42,7 +42,7 @@ type facts struct {
 	endpoints []string
 }
 
-// view is what the scheduler sees: the objects of workspaces, and the state of the controller.
+// view has what decisions depend on: the objects of workspaces, and the state of the controller.
 type view struct {
 	Options
 	mu   sync.Mutex
