@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -15,7 +14,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube"
-	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 	"github.com/kcpctl/kcpctl/internal/workload/server/controller"
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
@@ -29,8 +27,6 @@ type controllerOptions struct {
 	apis                []string
 	server              serverFlags
 	setupID             string
-	maxObjects          int
-	maxBytes            string
 }
 
 func newControllerCmd(env *Env) *cobra.Command {
@@ -51,11 +47,6 @@ controllers run, only one of them is active.`,
 	f.StringVar(&o.setupID, "setup-id", "",
 		"ID of this kcp in physical clusters: for one that kcpctl manages, the installation ID (default: the "+
 			"logical cluster of --workspace)")
-	f.IntVar(&o.maxObjects, "max-objects-per-workspace", api.DefaultMaxObjects,
-		"how many objects of a workspace may be scheduled to clusters (0 means no limit)")
-	f.StringVar(&o.maxBytes, "max-bytes-per-workspace",
-		resource.NewQuantity(api.DefaultMaxBytes, resource.BinarySI).String(),
-		"how large the objects of a workspace may be together, as a quantity (0 means no limit)")
 	f.StringVar(&o.workspace, "workspace", setup.DefaultComputeWorkspace, "path of the compute workspace")
 	f.StringVar(&o.workspaceType, "workspace-type", setup.DefaultWorkspaceType,
 		"name of the WorkspaceType whose workspaces can use the APIs")
@@ -74,10 +65,6 @@ func (o *controllerOptions) run(ctx context.Context) error {
 		}
 		apis = append(apis, gr)
 	}
-	limits, err := o.limits()
-	if err != nil {
-		return err
-	}
 	kcp, err := connect.KCP(o.kubeconfig, o.context)
 	if err != nil {
 		return err
@@ -94,24 +81,9 @@ func (o *controllerOptions) run(ctx context.Context) error {
 	}
 	return lead.Run(ctx, func(ctx context.Context) error {
 		return controller.Run(ctx, controller.Options{
-			Setup: o.setupID, Limits: limits,
-			KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType,
+			Setup: o.setupID, KCP: kcp, Workspace: o.workspace, APIs: apis, WorkspaceType: o.workspaceType,
 			Version: version.Get().Version, Holder: self.String(),
 			Connect: connect.Content, Now: o.env.Now, Probe: p,
 		})
 	})
-}
-
-// limits are what one workspace may have.
-func (o *controllerOptions) limits() (l roots.Limits, _ error) {
-	if o.maxObjects < 0 {
-		return l, clierr.New(clierr.BadInput, "specify a number, or 0 for no limit",
-			"--max-objects-per-workspace: negative value %d", o.maxObjects)
-	}
-	bytes, err := resource.ParseQuantity(o.maxBytes)
-	if err != nil || bytes.Sign() < 0 {
-		return l, clierr.New(clierr.BadInput, "specify a quantity such as 256Mi, or 0 for no limit",
-			"--max-bytes-per-workspace: invalid value %q", o.maxBytes)
-	}
-	return roots.Limits{Objects: o.maxObjects, Bytes: bytes.Value()}, nil
 }

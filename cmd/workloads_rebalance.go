@@ -253,8 +253,10 @@ func (s *session) previewMoves(ctx context.Context, c *compute, state roots.Stat
 	if err != nil {
 		return nil, err
 	}
+	var urls []string
 	route := &kcp.Router{Default: proxy, Prefixes: map[string]*kcp.Client{}}
 	for _, e := range endpoints {
+		urls = append(urls, e.URL.String())
 		client, err := kcp.Connect(s.runtime, s.topology.WorkspaceServer(e.Shard), c.state, s.env.Now())
 		if err != nil {
 			return nil, err
@@ -263,7 +265,7 @@ func (s *session) previewMoves(ctx context.Context, c *compute, state roots.Stat
 		route.Prefixes[e.URL.String()] = client
 	}
 	return roots.Preview(cluster.Quiet(ctx),
-		roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: s.env.Now}, state, timeout)
+		roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: s.env.Now}, state, urls, timeout)
 }
 
 // replicasText returns replicas by cluster, such as c1=2 c2=1.

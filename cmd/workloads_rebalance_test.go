@@ -98,7 +98,7 @@ func TestRebalanceDryRun(t *testing.T) {
 	move := func(cluster, namespace, name string) roots.Move {
 		return roots.Move{
 			GroupVersionResource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"},
-			Cluster:              cluster, Namespace: namespace, Kind: "Deployment", Name: name,
+			Cluster:              cluster, Namespace: namespace, Name: name,
 			From: map[string]int64{"c2": 5, "c1": 5}, To: map[string]int64{"c1": 3, "c2": 4, "c3": 3},
 		}
 	}

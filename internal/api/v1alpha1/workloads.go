@@ -42,8 +42,6 @@ type Workloads struct {
 	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets, except
 	// flags for which there is a field, and flags from which kcpctl derives certificates and connections.
 	ExtraArgs []string `json:"extraArgs,omitempty"`
-	// Limits are what one workspace may have.
-	Limits WorkloadLimits `json:"limits,omitzero"`
 }
 
 // SyncMode is where the syncer of a physical cluster runs.

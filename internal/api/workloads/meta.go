@@ -205,8 +205,6 @@ const (
 	ReasonNameCollision     = "NameCollision"  // an object of the user has the name of a leaf
 	ReasonSpreadNotSet      = "SpreadNotSet"   // the kind is not in the table of kinds, and the object has no annotation
 	ReasonLeafRefused       = "LeafRefused"    // kcp refuses a leaf, such as because of its size or of a quota
-	ReasonTooManyObjects    = "TooManyObjects" // the workspace has as many scheduled objects as it may have
-	ReasonTooLarge          = "TooLarge"       // its objects, or this one, are larger than they may be
 	ReasonUnprotected       = "Unprotected"    // the cluster refuses what protects the pods
 	ReasonContendedField    = "ContendedField" // another client of the physical cluster changes the object repeatedly
 	ReasonRetrying          = "Retrying"       // the physical cluster fails to answer

@@ -29,7 +29,7 @@ const everyKind = `spec:
   virtualWorkspaces: [{name: alpha, shard: alpha}]
   agents:
   - {name: widgets, workspace: "root:widgets", publishedResources: [{name: widgets, spec: {resource: {kind: Widget, apiGroup: example.com, versions: [v1]}}}]}
-  workloads: {limits: {objectsPerWorkspace: 7, bytesPerWorkspace: 7Mi}}
+  workloads: {}
 `
 
 // tunable are the flags that kcpctl sets and extraArgs may replace: nothing else follows from them. The authentication

@@ -23,7 +23,7 @@ const (
 // clusters: it exists before the compute workspace, and remains when that is created again.
 func controllerFlags(i pki.Installation, c *topology.Component) []flag {
 	w := c.Workloads
-	fl := []flag{
+	return []flag{
 		{"setup-id", i.ID},
 		{"kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigKcp))},
 		{"workspace", w.Workspace},
@@ -32,19 +32,6 @@ func controllerFlags(i pki.Installation, c *topology.Component) []flag {
 		{"health-probe-bind-address", fmt.Sprintf("%s:%d", c.BindAddress, c.Port)},
 		{"v", fmt.Sprint(c.LogLevel)},
 	}
-	return append(fl, limitFlags(w.Limits)...)
-}
-
-// limitFlags returns the flags for what one workspace may have, unless it is the default: an earlier image does not
-// have the flags.
-func limitFlags(l v1alpha1.WorkloadLimits) (fl []flag) {
-	if n := l.ObjectsPerWorkspace; n != nil && *n != api.DefaultMaxObjects {
-		fl = append(fl, flag{"max-objects-per-workspace", fmt.Sprint(*n)})
-	}
-	if q := l.BytesPerWorkspace; q != nil && q.Value() != api.DefaultMaxBytes {
-		fl = append(fl, flag{"max-bytes-per-workspace", q.String()})
-	}
-	return fl
 }
 
 // syncerFlags returns the flags of kcpctl syncer (cmd/syncer.go). In a pod it connects to the API server with the token

@@ -142,7 +142,5 @@ func tenantFlags() []ownedFlags {
 		{controllers, "workspace", field("workspace")},
 		{controllers, "workspace-type", field("workspaceType")},
 		{controllers, "apis", field("apis")},
-		{controllers, "max-objects-per-workspace", field("limits.objectsPerWorkspace")},
-		{controllers, "max-bytes-per-workspace", field("limits.bytesPerWorkspace")},
 	}
 }

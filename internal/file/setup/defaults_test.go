@@ -147,9 +147,6 @@ func TestDocumentedDefaults(t *testing.T) {
 		"PodRules.NodeSelector":             {len((&api.Cluster{}).NodeSelector()), 0},
 		"WorkloadCluster.PodSecurity":       {(&api.Cluster{}).PodSecurity(), api.PodSecurityBaseline}, // the syncer knows it
 
-		"WorkloadLimits.ObjectsPerWorkspace": {*workloads.Limits.ObjectsPerWorkspace, int32(10000)},
-		"WorkloadLimits.BytesPerWorkspace":   {workloads.Limits.BytesPerWorkspace.String(), "256Mi"},
-
 		"Authentication.Mode":                         {string(little.Authentication.Mode), "Edge"},
 		"Authentication.Anonymous":                    {*little.Authentication.Anonymous, true},
 		"FrontProxyAuthentication.ClientCertificates": {computed, computed},

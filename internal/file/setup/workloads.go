@@ -71,10 +71,6 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 		w.APIs = api.DefaultAPIs()
 	}
 	w.Image = KcpctlImage(spec)
-	fillPointer(&w.Limits.ObjectsPerWorkspace, api.DefaultMaxObjects)
-	if w.Limits.BytesPerWorkspace == nil {
-		w.Limits.BytesPerWorkspace = resource.NewQuantity(api.DefaultMaxBytes, resource.BinarySI)
-	}
 	fillPointer(&w.Replicas, 1)
 	fillPointer(&w.LogLevel, defaultLogLevel)
 	if w.Resources == nil {
@@ -120,7 +116,6 @@ func (v *validator) workloads() {
 	}
 	v.workloadAPIs(p.Child("apis"), w.APIs)
 	v.image(p.Child("image"), w.Image)
-	v.workloadLimits(p.Child("limits"), w.Limits)
 	v.replicas(p, w.Replicas)
 	v.defaults(p, v1alpha1.Defaults{Resources: w.Resources, LogLevel: w.LogLevel,
 		ExtraArgs: w.ExtraArgs}, topology.Workloads)
@@ -137,16 +132,6 @@ func (v *validator) computeWorkspace(p *field.Path, w *v1alpha1.Workloads, paren
 				path, w.Workspace)
 		}
 		v.computeWorkspace(p, w, path, ws.Workspaces)
-	}
-}
-
-// workloadLimits checks what one workspace may have.
-func (v *validator) workloadLimits(p *field.Path, l v1alpha1.WorkloadLimits) {
-	if n := l.ObjectsPerWorkspace; *n < 1 {
-		v.invalid(p.Child("objectsPerWorkspace"), *n, "must be at least 1")
-	}
-	if q := l.BytesPerWorkspace; q.Sign() <= 0 {
-		v.invalid(p.Child("bytesPerWorkspace"), q.String(), "must be greater than 0")
 	}
 }
 

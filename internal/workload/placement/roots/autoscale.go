@@ -6,46 +6,12 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
-
-// autoscaler returns the autoscaler of a root, or nil.
-func (s *Scheduler) autoscaler(i item, root *unstructured.Unstructured) *unstructured.Unstructured {
-	var all []*unstructured.Unstructured
-	for _, kind := range kinds.All() {
-		if kind.TargetPath == nil {
-			continue
-		}
-		if r, ok := s.resource(kind.GroupResource()); ok {
-			for _, o := range s.set.In(r, i.Cluster, i.Namespace) {
-				all = append(all, o.Unstructured)
-			}
-		}
-	}
-	return splitter.Scaled(root, all)
-}
-
-// knows reports whether everything at an endpoint was listed that a decision depends on besides the root and its
-// leaves: without the annotations of its namespace and the volumes that it uses, a workload would go elsewhere first,
-// and without its autoscaler, it would lose replicas.
-func (s *Scheduler) knows(endpoint string) bool {
-	needed := []schema.GroupVersionResource{api.Namespaces()}
-	for _, kind := range kinds.All() {
-		if r, ok := s.resource(kind.GroupResource()); ok && (kind.TargetPath != nil ||
-			kind.Data == kinds.AlwaysData || kinds.IsFirst(kind.GroupResource(), kinds.DefaultAccount)) {
-			needed = append(needed, r)
-		}
-	}
-	return !slices.ContainsFunc(needed, func(r schema.GroupVersionResource) bool {
-		return !s.set.ListedAt(watch.Source{Endpoint: endpoint, Resource: r})
-	})
-}
 
 // free gives a root the replicas that its previous autoscaler has made: they continue to run.
 func (sub *subject) free() {
@@ -106,7 +72,7 @@ func (d *decided) bound(divided map[string]splitter.Bounds) map[string]splitter.
 		return divided
 	}
 	for cluster, b := range divided {
-		b.Min = d.replicas[cluster]
+		b.Min = d.shares[cluster]
 		b.Max = max(b.Min, b.Max)
 		if slices.Contains(d.leaving, cluster) {
 			b.Max = b.Min
@@ -119,7 +85,7 @@ func (d *decided) bound(divided map[string]splitter.Bounds) map[string]splitter.
 // writeGoal records the replicas of a root whose autoscaler is gone, or that leaves a cluster, before its leaves have
 // them: from then on, they are the replicas of the root. Where its user does not say how many, the root gets those that
 // its autoscaler has made, as in Kubernetes, where the autoscaler itself changes them.
-func (s *Scheduler) writeGoal(ctx context.Context, sub *subject, d schedule.Decision) error {
+func (w *writer) writeGoal(ctx context.Context, sub *subject, d schedule.Decision) error {
 	_, chosen := sub.chosen()
 	kept := !sub.scaled && !chosen && sub.workload.Replicas > defaultReplicas &&
 		(sub.freed || sub.workload.Hints.Spread == schedule.Divide)
@@ -134,7 +100,7 @@ func (s *Scheduler) writeGoal(ctx context.Context, sub *subject, d schedule.Deci
 	if kept {
 		content["spec"] = map[string]any{"replicas": sub.workload.Replicas}
 	}
-	return s.patchRoot(ctx, sub, content)
+	return w.patchRoot(ctx, sub, content)
 }
 
 // rescaled reports whether leaves of a workload have AnnotationScaled without an autoscaler, or the other way round.

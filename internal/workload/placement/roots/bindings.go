@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/klog/v2"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -36,175 +38,152 @@ const (
 	goneInterval = time.Minute
 )
 
-// annotationRetried is the time when a binding was last changed so that kcp tries again.
-const annotationRetried = api.Group + "/retried"
+// binding is the binding to an APIExport in a logical cluster. Without an APIExport, it stands for all of them.
+type binding struct{ workspace, export string }
 
-// bindings returns the item of the APIBindings of a logical cluster, for the log.
-func bindings(cluster string) item { return item{kcpapi.APIBinding.GVR(), watch.Key{Cluster: cluster}} }
-
-// needBinding makes sure that a workspace has bindings for clusters, and keeps them. It reports whether all of them
-// show the objects to their syncers by now. It is cheap: the scheduler calls it with each decision.
-func (s *Scheduler) needBinding(workspace string, clusters []string) (ready bool) {
-	b := s.binder
-	b.mu.Lock()
-	ready = true
-	add := false
-	for _, c := range clusters {
-		applied, exists := b.applied[workspace][c]
-		ready = ready && applied
-		if exists || b.needed[workspace][c] {
-			continue
-		}
-		if b.needed[workspace] == nil {
-			b.needed[workspace] = map[string]bool{}
-		}
-		b.needed[workspace][c] = true
-		add = true
-	}
-	b.mu.Unlock()
-	if add {
-		b.queue.Add(workspace)
-	}
-	return ready
+// item returns a binding for the log.
+func (b binding) item() item {
+	return item{kcpapi.APIBinding.GVR(), watch.Key{Cluster: b.workspace, Name: b.export}}
 }
 
-// bindAll looks at the bindings of all workspaces that use the published APIs.
-func (s *Scheduler) bindAll() {
-	for _, k := range s.set.Keys(kcpapi.APIBinding.GVR(), bindingClass+api.ExportWorkloads) {
-		s.binder.queue.Add(k.Cluster)
+// binder binds the APIExports of clusters in workspaces that use the published APIs: through a binding, the syncer of
+// the cluster sees the objects with its label, and no others. It has its own queue, so that workloads do not wait for
+// bindings.
+type binder struct {
+	*view
+	queue  workqueue.TypedRateLimitingInterface[binding]
+	writes flowcontrol.RateLimiter
+}
+
+func newBinder(v *view) *binder {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[binding](firstBind, lastBind)
+	return &binder{view: v, queue: workqueue.NewTypedRateLimitingQueue(limiter),
+		writes: flowcontrol.NewTokenBucketRateLimiter(bindsPerSecond, bindBurst)}
+}
+
+// need makes sure that a workspace has a binding for a cluster to which one of its objects is scheduled.
+func (b *binder) need(workspace, cluster string) {
+	at := binding{workspace, api.ExportCluster(cluster)}
+	if !b.set().Has(kcpapi.APIBinding.GVR(), watch.Key{Cluster: workspace, Name: at.export}) {
+		b.queue.Add(at)
 	}
 }
 
-// bindWork handles the queue of bindings until it is shut down.
-func (s *Scheduler) bindWork(ctx context.Context) {
-	for {
-		workspace, stop := s.binder.queue.Get()
-		if stop {
-			return
-		}
-		limited, cancel := context.WithTimeout(ctx, watch.RequestTimeout)
-		again, err := s.bind(limited, workspace)
-		cancel()
-		switch {
-		case err != nil && ctx.Err() == nil:
-			if !expected(bindings(workspace), err, s.binder.queue.NumRequeues(workspace)) {
-				klog.FromContext(ctx).Error(err, "Cannot bind the clusters, retrying", "workspace", workspace)
-			}
-			s.binder.queue.AddRateLimited(workspace)
-		default:
-			s.binder.queue.Forget(workspace)
-			if again > 0 {
-				s.binder.queue.AddAfter(workspace, again)
-			}
-		}
-		s.binder.queue.Done(workspace)
+// changed looks at a binding that has changed. Of one that is gone, only the workspace is known.
+func (b *binder) changed(k watch.Key) {
+	class, exists := b.set().Class(kcpapi.APIBinding.GVR(), k)
+	export := strings.TrimPrefix(class, bindingClass)
+	if !exists || export == api.ExportWorkloads {
+		b.queue.Add(binding{workspace: k.Cluster})
+	} else if export != "" {
+		b.queue.Add(binding{k.Cluster, export})
 	}
 }
 
-// bind binds the APIExports of clusters in a workspace that uses the published APIs: through it, the syncer of the
-// cluster sees the objects with its label, and no others. It returns when to look again, or zero.
-func (s *Scheduler) bind(ctx context.Context, workspace string) (again time.Duration, _ error) {
-	s.mu.Lock()
-	exports := s.exports
-	s.mu.Unlock()
-	all := s.set.In(kcpapi.APIBinding.GVR(), workspace, "")
-	if len(all) == 0 {
-		s.binder.forget(workspace)
+// all looks at the bindings of all workspaces that use the published APIs.
+func (b *binder) all() {
+	for _, k := range b.set().Keys(kcpapi.APIBinding.GVR(), bindingClass+api.ExportWorkloads) {
+		b.queue.Add(binding{workspace: k.Cluster})
 	}
-	if len(all) == 0 || exports == nil {
+}
+
+// find returns a binding, if there is one.
+func (b *binder) find(at binding) (watch.Object, bool) {
+	set, r := b.set(), kcpapi.APIBinding.GVR()
+	for _, k := range set.KeysIn(r, at.workspace, "", bindingClass+at.export) {
+		if o, ok := set.Get(r, k); ok {
+			return o, true
+		}
+	}
+	return watch.Object{}, false
+}
+
+// handle makes a binding what it should be. It returns when to look again, or zero.
+func (b *binder) handle(ctx context.Context, at binding) (again time.Duration, _ error) {
+	exports := b.facts().Exports
+	if exports == nil {
 		return 0, nil
 	}
-	r, err := s.set.Resource(all[0].Endpoint, workspace, kcpapi.APIBinding.GVR())
+	if at.export == "" {
+		for name := range b.set().ClassesIn(at.workspace) {
+			if export, ok := strings.CutPrefix(name, bindingClass); ok && export != "" {
+				b.queue.Add(binding{at.workspace, export})
+			}
+		}
+		for _, export := range b.wanted(at.workspace, exports) {
+			b.queue.Add(binding{at.workspace, export})
+		}
+		return 0, nil
+	}
+	o, exists := b.find(at)
+	if !exists {
+		return b.bind(ctx, at, exports)
+	}
+	r, err := b.set().Resource(o.Endpoint, at.workspace, kcpapi.APIBinding.GVR())
 	if err != nil {
 		return 0, err
 	}
-	have := map[string]watch.Object{}
-	for _, o := range all {
-		path, name := exportOf(o.Unstructured)
-		if path != s.Workspace {
-			continue
-		}
-		have[name] = o
-		wait, err := s.check(ctx, r, workspace, name, o, exports)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return 0, fmt.Errorf("APIBinding %s of workspace %s: %w", o.GetName(), workspace, err)
-		}
-		again = sooner(again, wait)
+	if again, err = b.check(ctx, r, at, o, exports); err != nil && !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("APIBinding %s of workspace %s: %w", o.GetName(), at.workspace, err)
 	}
-	if _, uses := have[api.ExportWorkloads]; !uses {
-		return again, nil
-	}
-	for _, name := range s.wantedBindings(workspace, exports) {
-		if _, exists := have[name]; exists {
-			continue
-		}
-		if wait := s.binder.left(binding{workspace, name}, s.Now()); wait > 0 {
-			again = sooner(again, wait) // it was written, and comes with the watch
-			continue
-		}
-		want := bindingTo(s.Workspace, name, exports[name])
-		if err := s.apply(ctx, r, binding{workspace, name}, want); err != nil {
-			return 0, fmt.Errorf("bind APIExport %s in workspace %s: %w", name, workspace, err)
-		}
-		again = sooner(again, firstBind)
-	}
-	s.binder.record(workspace, have)
 	return again, nil
 }
 
-// check makes a binding what it should be. It returns when to look again, or zero.
-func (s *Scheduler) check(
-	ctx context.Context, r dynamic.ResourceInterface, workspace, export string, o watch.Object,
-	exports map[string][]any,
-) (time.Duration, error) {
-	at := binding{workspace, export}
-	claims, exists := exports[export]
-	switch {
-	case export == api.ExportWorkloads:
-		return s.ask(ctx, r, at, o.Unstructured)
-	case !strings.HasPrefix(export, api.ExportCluster("")):
+// bind writes a binding that is missing, if the workspace uses the published APIs and needs it.
+func (b *binder) bind(ctx context.Context, at binding, exports map[string][]any) (time.Duration, error) {
+	uses, ok := b.find(binding{at.workspace, api.ExportWorkloads})
+	if !ok || !slices.Contains(b.wanted(at.workspace, exports), at.export) {
 		return 0, nil
-	case !exists:
-		return s.unbind(ctx, r, at, o)
 	}
-	want := bindingTo(s.Workspace, export, claims)
-	want.SetName(o.GetName())
-	if claimsOf(o.Unstructured) != claimsOf(want) {
-		s.binder.settled(at)
-		return firstBind, s.apply(ctx, r, at, want)
+	r, err := b.set().Resource(uses.Endpoint, at.workspace, kcpapi.APIBinding.GVR())
+	if err != nil {
+		return 0, err
 	}
-	return s.ask(ctx, r, at, o.Unstructured)
+	if err := b.apply(ctx, r, b.to(at.export, exports[at.export])); err != nil {
+		return 0, fmt.Errorf("bind APIExport %s in workspace %s: %w", at.export, at.workspace, err)
+	}
+	return firstBind, nil
 }
 
-// wantedBindings returns the APIExports that a workspace needs: of the clusters of its leaves and of decisions, and of
-// the clusters that it prefers, so that its first workload there does not wait until kcp has applied the claims, which
-// takes seconds. Bindings of all clusters in all workspaces would be too many.
-func (s *Scheduler) wantedBindings(workspace string, exports map[string][]any) []string {
-	b := s.binder
-	leaves := s.set.ClassesIn(workspace)
-	refused := map[string]bool{} // found before the binder is locked: the scheduler locks itself first, and then the binder
-	for name := range exports {
-		cluster := strings.TrimPrefix(name, api.ExportCluster(""))
-		refused[cluster] = b.usable != nil && !b.usable(workspace, cluster)
+// check corrects a binding, unbinds it, or requests from kcp to apply its claims. It returns when to look again, or
+// zero.
+func (b *binder) check(ctx context.Context, r dynamic.ResourceInterface, at binding, o watch.Object,
+	exports map[string][]any) (time.Duration, error) {
+	claims, exists := exports[at.export]
+	switch {
+	case at.export == api.ExportWorkloads:
+		return b.retry(ctx, r, o.Unstructured)
+	case !strings.HasPrefix(at.export, api.ExportCluster("")):
+		return 0, nil
+	case !exists:
+		return b.unbind(ctx, r, at, o)
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	want := b.to(at.export, claims)
+	want.SetName(o.GetName())
+	if claimsOf(o.Unstructured) != claimsOf(want) {
+		return firstBind, b.apply(ctx, r, want)
+	}
+	return b.retry(ctx, r, o.Unstructured)
+}
+
+// wanted returns the APIExports that a workspace needs: of the clusters of its leaves, and of the clusters that it
+// prefers, so that its first workload there does not wait until kcp has applied the claims, which takes seconds.
+// Bindings of all clusters in all workspaces would be too many.
+func (b *binder) wanted(workspace string, exports map[string][]any) []string {
+	leaves := b.set().ClassesIn(workspace)
+	refusing := b.refusing(workspace) // not even for an object to which a user has given its label
 	var usable []string
 	wanted := map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(exports)) {
+	for name := range exports {
 		cluster := strings.TrimPrefix(name, api.ExportCluster(""))
-		if refused[cluster] {
-			continue // not even for an object to which a user has given its label
+		if refusing[cluster] {
+			continue
 		}
 		usable = append(usable, cluster)
-		if leaves[cluster] > 0 || b.needed[workspace][cluster] {
+		if leaves[cluster] > 0 {
 			wanted[name] = true
 		}
 	}
-	maps.DeleteFunc(b.needed[workspace], func(cluster string, _ bool) bool { // users can write any name into the label
-		_, exists := exports[api.ExportCluster(cluster)]
-		return !exists
-	})
 	for _, cluster := range schedule.Near(workspace, usable) {
 		wanted[api.ExportCluster(cluster)] = true
 	}
@@ -227,12 +206,10 @@ func exportOf(b *unstructured.Unstructured) (path, name string) {
 }
 
 // apply writes a binding.
-func (s *Scheduler) apply(ctx context.Context, r dynamic.ResourceInterface, at binding,
-	want *unstructured.Unstructured) error {
-	if err := s.binder.writes.Wait(ctx); err != nil {
+func (b *binder) apply(ctx context.Context, r dynamic.ResourceInterface, want *unstructured.Unstructured) error {
+	if err := b.writes.Wait(ctx); err != nil {
 		return err
 	}
-	s.binder.due(at, s.Now())
 	_, err := r.Apply(ctx, want.GetName(), want, metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
 	return err
 }
@@ -240,81 +217,83 @@ func (s *Scheduler) apply(ctx context.Context, r dynamic.ResourceInterface, at b
 // unbind deletes the binding to the APIExport of a cluster that was removed: its APIExport does not exist, and nothing
 // in the workspace is scheduled to the cluster. A binding is kept if its APIExport is missing only in the state of the
 // controller: without it, objects of the workspace would no longer reach the cluster.
-func (s *Scheduler) unbind(ctx context.Context, r dynamic.ResourceInterface, at binding,
+func (b *binder) unbind(ctx context.Context, r dynamic.ResourceInterface, at binding,
 	o watch.Object) (again time.Duration, _ error) {
 	if o.GetLabels()[api.LabelManagedBy] != api.ManagerController {
 		return 0, nil
 	}
 	cluster := strings.TrimPrefix(at.export, api.ExportCluster(""))
-	if !s.set.Complete() || !s.completeAt(o.Endpoint) || s.set.ClassesIn(at.workspace)[cluster] > 0 {
+	if !b.set().Complete() || !b.completeAt(o.Endpoint) || b.set().ClassesIn(at.workspace)[cluster] > 0 {
 		return goneInterval, nil
 	}
-	if gone, err := s.exportGone(ctx, at.export); err != nil || !gone {
-		return goneInterval, err
-	}
-	if err := s.binder.writes.Wait(ctx); err != nil {
+	exports, err := b.set().Resource(strings.TrimRight(b.KCP.Host, "/"), b.Workspace, kcpapi.APIExport.GVR())
+	if err != nil {
 		return 0, err
 	}
-	s.binder.settled(at)
+	switch _, err := exports.Get(ctx, at.export, metav1.GetOptions{}); {
+	case err == nil:
+		return goneInterval, nil
+	case !apierrors.IsNotFound(err):
+		return 0, fmt.Errorf("APIExport %s: %w", at.export, err)
+	}
+	if err := b.writes.Wait(ctx); err != nil {
+		return 0, err
+	}
 	uid := o.GetUID()
 	return 0, r.Delete(ctx, o.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 }
 
-// exportGone reports whether kcp says that an APIExport does not exist.
-func (s *Scheduler) exportGone(ctx context.Context, name string) (bool, error) {
-	b := s.binder
-	b.mu.Lock()
-	gone := b.gone[name]
-	b.mu.Unlock()
-	if gone {
-		return true, nil
+// annotationRetried is the time when a binding was last written so that kcp applies its claims, and how often that was,
+// such as 2026-11-20T12:00:00.5Z=3.
+const annotationRetried = api.Group + "/retried"
+
+// due returns the time until the next request to kcp to apply the claims of a binding, and the number of requests.
+func due(o *unstructured.Unstructured, now time.Time) (wait time.Duration, n int) {
+	at, times, _ := strings.Cut(o.GetAnnotations()[annotationRetried], "=")
+	last, err := time.Parse(time.RFC3339, at)
+	if n, _ = strconv.Atoi(times); err != nil || n < 0 || now.Sub(last) > 2*lastBind {
+		n, last = 0, o.GetCreationTimestamp().Time // a user has made it, or the last request was long ago
 	}
-	exports, err := s.set.Resource(strings.TrimRight(s.KCP.Host, "/"), s.Workspace, kcpapi.APIExport.GVR())
-	if err != nil {
-		return false, err
+	delay := lastBind
+	if n < 6 {
+		delay = min(delay, firstBind<<n)
 	}
-	_, err = exports.Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return false, nil
-	case !apierrors.IsNotFound(err):
-		return false, fmt.Errorf("APIExport %s: %w", name, err)
-	}
-	b.mu.Lock()
-	b.gone[name] = true // until there is one: see rebound
-	b.mu.Unlock()
-	return true, nil
+	return min(delay, last.Add(delay).Sub(now)), n
 }
 
-// ask changes a binding whose claims kcp has not applied, so that kcp tries again: later and later. On a shard that has
-// not served an API before, kcp does not find its informer at first, and waits longer and longer: several minutes have
-// been seen (kcp: pkg/reconciler/apis/permissionclaimlabel). It returns when to look again, or zero.
-func (s *Scheduler) ask(ctx context.Context, r dynamic.ResourceInterface, at binding,
-	b *unstructured.Unstructured) (time.Duration, error) {
-	if api.ClaimsApplied(b) {
-		s.binder.settled(at)
+// retry changes a binding whose claims kcp has not applied, so that kcp tries again: later and later. On a shard that
+// has not served an API before, kcp does not find its informer at first, and waits longer and longer: several minutes
+// have been seen (kcp: pkg/reconciler/apis/permissionclaimlabel). It returns when to look again, or zero.
+func (b *binder) retry(ctx context.Context, r dynamic.ResourceInterface,
+	o *unstructured.Unstructured) (time.Duration, error) {
+	if api.ClaimsApplied(o) {
 		return 0, nil
 	}
-	now := s.Now()
-	if wait := s.binder.due(at, now); wait > 0 {
+	now := b.Now()
+	wait, n := due(o, now)
+	if wait > 0 {
 		return wait, nil
 	}
-	if err := s.binder.writes.Wait(ctx); err != nil {
+	if err := b.writes.Wait(ctx); err != nil {
 		return 0, err
 	}
-	annotations := map[string]any{annotationRetried: now.UTC().Format(time.RFC3339)}
+	annotations := map[string]any{annotationRetried: retried(now, n+1)}
 	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return 0, err
 	}
-	_, err = r.Patch(ctx, b.GetName(), types.MergePatchType, raw,
+	_, err = r.Patch(ctx, o.GetName(), types.MergePatchType, raw,
 		metav1.PatchOptions{FieldManager: api.ManagerController})
 	return firstBind, err // the next look returns the time that is left
 }
 
-// bindingTo returns the binding to the APIExport of a cluster, which accepts its claims for the objects with the label
-// of the cluster.
-func bindingTo(workspace, export string, claims []any) *unstructured.Unstructured {
+func retried(now time.Time, n int) string {
+	return now.UTC().Format(time.RFC3339Nano) + "=" + strconv.Itoa(n)
+}
+
+// to returns the binding to the APIExport of a cluster, which accepts its claims for the objects with the label of the
+// cluster.
+func (b *binder) to(export string, claims []any) *unstructured.Unstructured {
 	var accepted []any
 	for _, c := range claims {
 		claim, _ := c.(map[string]any)
@@ -325,10 +304,11 @@ func bindingTo(workspace, export string, claims []any) *unstructured.Unstructure
 	}
 	u := kcpapi.APIBinding.New(export)
 	u.Object["spec"] = map[string]any{
-		"reference":        map[string]any{"export": map[string]any{"path": workspace, "name": export}},
+		"reference":        map[string]any{"export": map[string]any{"path": b.Workspace, "name": export}},
 		"permissionClaims": accepted,
 	}
 	u.SetLabels(map[string]string{api.LabelManagedBy: api.ManagerController})
+	u.SetAnnotations(map[string]string{annotationRetried: retried(b.Now(), 0)})
 	return u
 }
 

@@ -29,15 +29,16 @@ func known(t *testing.T) *Scheduler {
 	add("small", "web", "")
 	s := New(Options{KCP: &rest.Config{Host: server.URL}, Workspace: "compute", Now: time.Now})
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	s.published, s.endpoints = &Published{Scheduled: []schema.GroupVersionResource{deployments}}, []string{server.URL}
-	s.clusters = []*api.Cluster{{}, {}}
-	s.clusters[0].Name, s.clusters[1].Name = "c1", "c2"
-	var err error
-	s.set, err = watch.New(t.Context(), watch.Options{Config: s.KCP, Path: watch.AllClusters, Now: s.Now, Packed: true, Class: s.classOf})
+	clusters := []*api.Cluster{{}, {}}
+	clusters[0].Name, clusters[1].Name = "c1", "c2"
+	v := s.view
+	v.update(State{Clusters: clusters, Published: &Published{Scheduled: []schema.GroupVersionResource{deployments}}})
+	set, err := watch.New(t.Context(), watch.Options{Config: v.KCP, Path: watch.AllClusters, Now: v.Now, Packed: true, Class: v.classOf})
 	require.NoError(t, err)
-	t.Cleanup(s.set.Stop)
-	require.NoError(t, s.set.Update(s.endpoints, s.published.watched()))
-	require.Eventually(t, s.set.Complete, time.Minute, 5*time.Millisecond)
+	t.Cleanup(set.Stop)
+	v.change(func(f *facts) { f.set, f.endpoints = set, []string{server.URL} })
+	s.watch(t.Context())
+	require.Eventually(t, set.Complete, time.Minute, 5*time.Millisecond)
 	return s
 }
 
@@ -70,18 +71,17 @@ func TestCountingLeavesCostsNothing(t *testing.T) {
 	require.Equal(t, Leaves{Count: 200, Complete: true}, s.Leaves("c1"))
 	require.Equal(t, map[string]Leaves{"c1": {Count: 200, Complete: true}, "c2": {Complete: true}}, s.LeavesByCluster())
 	require.Less(t, allocs(func() { s.Leaves("c1") }), 50.0)
-	s.published.Removed, s.published.Scheduled = s.published.Scheduled, nil
+	s.view.change(func(f *facts) { f.Published = &Published{Removed: f.Published.Scheduled} })
 	require.Equal(t, Leaves{Count: 200, Removed: 200, Complete: true}, s.Leaves("c1"))
 }
 
 // The event of a root needs no more than its class.
 func TestAnEventOfARootDoesNotUnpackIt(t *testing.T) {
 	s := known(t)
-	r := s.published.Scheduled[0]
+	r := s.view.facts().Published.Scheduled[0]
 	root, leaf := watch.Key{Cluster: "1a", Namespace: "shop", Name: "web-0"}, watch.Key{Cluster: "1a", Namespace: "shop", Name: "web-0--c1"}
 	s.changed(r, root)
 	s.changed(r, leaf)
-	s.binder.applied["1a"] = map[string]bool{"c1": true}
 	require.Less(t, allocs(func() { s.changed(r, root) }), 5.0)
 	require.Greater(t, allocs(func() { s.changed(r, leaf) }), 5.0, "its annotation has the name of its root")
 }

@@ -19,15 +19,13 @@ type neighbour struct {
 }
 
 // neighbours returns the objects in the namespace of a workload that its hints select, except its own leaves.
-func (s *Scheduler) neighbours(i item, hints schedule.Hints) (out []neighbour) {
+func (v *view) neighbours(i item, hints schedule.Hints) (out []neighbour) {
 	if hints.Affinity == nil && hints.AntiAffinity == nil {
 		return nil
 	}
-	s.mu.Lock()
-	resources := s.published.apis()
-	s.mu.Unlock()
-	for _, r := range resources {
-		for _, o := range s.set.In(r, i.Cluster, i.Namespace) {
+	f := v.facts()
+	for _, r := range f.Published.apis() {
+		for _, o := range f.set.In(r, i.Cluster, i.Namespace) {
 			all := labels.Set(o.GetLabels())
 			n := neighbour{
 				item: item{r, watch.KeyOf(o.Unstructured)}, cluster: all[api.LabelCluster],
@@ -40,21 +38,4 @@ func (s *Scheduler) neighbours(i item, hints schedule.Hints) (out []neighbour) {
 		}
 	}
 	return slices.Clip(out)
-}
-
-// near sets the clusters with objects that a workload wants to be near to, or not: leaves in the same namespace, and
-// what was decided about other workloads there. The scheduler is locked.
-func (s *Scheduler) near(all []neighbour, w *schedule.Workload) {
-	w.Affine = map[string]bool{}
-	w.AntiAffine = map[string]bool{}
-	for _, n := range all {
-		on := s.decided[n.item].clusters
-		if n.cluster != "" {
-			on = []string{n.cluster}
-		}
-		for _, c := range on {
-			w.Affine[c] = w.Affine[c] || n.affine
-			w.AntiAffine[c] = w.AntiAffine[c] || n.anti
-		}
-	}
 }

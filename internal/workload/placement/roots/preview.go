@@ -2,15 +2,12 @@ package roots
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -22,15 +19,15 @@ const previewInterval = 20 * time.Millisecond
 type Move struct {
 	schema.GroupVersionResource
 	// Cluster is the logical cluster of its workspace.
-	Cluster, Namespace, Kind, Name string
+	Cluster, Namespace, Name string
 	// From has its replicas by cluster, and To its replicas in the end.
 	From, To map[string]int64
 }
 
 // Preview returns the roots that a request to rebalance would move, in the order of their APIs and names. It decides as
-// a Scheduler does, and writes nothing. It fails if not all objects could be read within the timeout; zero means no
-// limit.
-func Preview(ctx context.Context, o Options, state State, timeout time.Duration) ([]Move, error) {
+// a Scheduler does, from the objects at the endpoints of the published APIs, and writes nothing. It fails if not all
+// objects could be read within the timeout; zero means no limit.
+func Preview(ctx context.Context, o Options, state State, endpoints []string, timeout time.Duration) ([]Move, error) {
 	if state.Published == nil || state.Published.nothing() {
 		return nil, nil
 	}
@@ -39,23 +36,23 @@ func Preview(ctx context.Context, o Options, state State, timeout time.Duration)
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	s := New(o)
-	defer s.queue.ShutDown() // it has no workers
 	set, err := watch.New(ctx, watch.Options{Config: o.KCP, Path: watch.AllClusters, Now: o.Now})
 	if err != nil {
 		return nil, err
 	}
 	defer set.Stop()
-	s.set = set
-	s.published = state.Published
-	s.clusters, s.givenUp = usedOf(state.Clusters)
-	if err := s.read(ctx); err != nil {
+	d := newDecider(&view{Options: o, last: facts{set: set}})
+	_, f := d.update(state)
+	if err := set.Update(endpoints, f.watched()); err != nil {
+		return nil, err
+	}
+	if err := complete(ctx, set); err != nil {
 		return nil, err
 	}
 	var out []Move
 	for _, r := range state.Published.Scheduled {
 		for _, root := range set.List(r) {
-			if m := s.moveOf(item{r, watch.KeyOf(root.Unstructured)}, root); m != nil {
+			if m := d.moveOf(item{r, watch.KeyOf(root.Unstructured)}, root); m != nil {
 				out = append(out, *m)
 			}
 		}
@@ -63,36 +60,14 @@ func Preview(ctx context.Context, o Options, state State, timeout time.Duration)
 	return out, nil
 }
 
-// read reads the objects of all workspaces once.
-func (s *Scheduler) read(ctx context.Context) error {
-	following, stop := context.WithCancel(ctx)
-	url := strings.TrimRight(s.KCP.Host, "/") + "/clusters/" + s.Workspace
-	followed := make(chan error, 1)
-	go func() {
-		followed <- watch.Follow(following, watch.Options{Config: s.KCP, Now: s.Now}, url, api.ExportWorkloads,
-			func(urls []string) {
-				s.mu.Lock()
-				s.endpoints = urls
-				s.mu.Unlock()
-				s.watch(following)
-			})
-	}()
-	err := s.complete(ctx)
-	stop()
-	if ended := <-followed; err == nil && !errors.Is(ended, context.Canceled) {
-		err = ended
-	}
-	return err
-}
-
-// complete waits until the objects of all workspaces are known.
-func (s *Scheduler) complete(ctx context.Context) error {
+// complete waits until all objects are known.
+func complete(ctx context.Context, set *watch.Set) error {
 	ticker := time.NewTicker(previewInterval)
 	defer ticker.Stop()
-	for !s.set.Complete() {
+	for !set.Complete() {
 		select {
 		case <-ctx.Done():
-			if failures := s.set.Failures(); len(failures) > 0 {
+			if failures := set.Failures(); len(failures) > 0 {
 				return fmt.Errorf("not all objects of the workspaces could be read: %w", failures[0])
 			}
 			return fmt.Errorf("not all objects of the workspaces could be read in time: %w", context.Cause(ctx))
@@ -103,12 +78,12 @@ func (s *Scheduler) complete(ctx context.Context) error {
 }
 
 // moveOf returns what a request to rebalance would change of a root, or nil if that is nothing.
-func (s *Scheduler) moveOf(i item, root watch.Object) *Move {
+func (d *decider) moveOf(i item, root watch.Object) *Move {
 	if root.GetDeletionTimestamp() != nil || !splitter.IsRoot(root.Unstructured) ||
 		splitter.Follows(i.GroupResource(), root.Unstructured) {
 		return nil
 	}
-	sub := s.subject(i, root)
+	sub := d.subject(i, root)
 	if sub.mistakes != nil {
 		return nil
 	}
@@ -117,12 +92,12 @@ func (s *Scheduler) moveOf(i item, root watch.Object) *Move {
 	for name, share := range sub.staying() {
 		add(from, name, share.Replicas)
 	}
-	d := s.decide(sub)
+	decision, _ := d.decide(sub)
 	to := map[string]int64{}
-	for name, n := range d.Goal {
+	for name, n := range decision.Goal {
 		add(to, name, n)
 	}
-	for name, share := range d.Next {
+	for name, share := range decision.Next {
 		if share.Lost {
 			add(to, name, share.Replicas) // it stays as it is
 		}
@@ -131,8 +106,8 @@ func (s *Scheduler) moveOf(i item, root watch.Object) *Move {
 		return nil
 	}
 	return &Move{
-		GroupVersionResource: i.GroupVersionResource, Cluster: i.Cluster, Namespace: i.Namespace, Kind: root.GetKind(),
-		Name: i.Name, From: from, To: to,
+		GroupVersionResource: i.GroupVersionResource, Cluster: i.Cluster, Namespace: i.Namespace, Name: i.Name,
+		From: from, To: to,
 	}
 }
 

@@ -1,6 +1,7 @@
 package roots_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -32,11 +33,12 @@ spec: {replicas: 4}`)
 	}}
 	before := s.Get("1a", deployments, "shop", "web")
 	options := roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "compute", Now: time.Now}
-	moves, err := roots.Preview(t.Context(), options, state, time.Minute)
+	endpoints := []string{s.URL + "/services/apiexport/xyz/kubernetes"}
+	moves, err := roots.Preview(t.Context(), options, state, endpoints, time.Minute)
 	require.NoError(t, err)
 	require.Len(t, moves, 1)
 	m := moves[0]
-	require.Equal(t, []string{"1a", "shop", "Deployment", "web"}, []string{m.Cluster, m.Namespace, m.Kind, m.Name})
+	require.Equal(t, []string{"1a", "shop", "web"}, []string{m.Cluster, m.Namespace, m.Name})
 	require.Equal(t, map[string]int64{"c1": 2, "c2": 2}, m.From)
 	require.Len(t, m.To, 3)
 	require.EqualValues(t, 4, m.To["c1"]+m.To["c2"]+m.To["c3"])
@@ -44,13 +46,13 @@ spec: {replicas: 4}`)
 	require.Equal(t, "c1=2 c2=2", s.leaves())
 
 	state.Clusters = state.Clusters[:2]
-	moves, err = roots.Preview(t.Context(), options, state, time.Minute)
+	moves, err = roots.Preview(t.Context(), options, state, endpoints, time.Minute)
 	require.NoError(t, err)
 	require.Empty(t, moves, "it is balanced")
 
 	// The share of a lost cluster stays, so it is part of both.
 	state.Clusters = []*api.Cluster{c1, cluster("c2", false, time.Hour)}
-	moves, err = roots.Preview(t.Context(), options, state, time.Minute)
+	moves, err = roots.Preview(t.Context(), options, state, endpoints, time.Minute)
 	require.NoError(t, err)
 	require.Equal(t, map[string]int64{"c1": 4, "c2": 2}, moves[0].To)
 }
@@ -59,6 +61,8 @@ spec: {replicas: 4}`)
 func TestPreviewOfWhatCannotBeRead(t *testing.T) {
 	s := start(t)
 	state := roots.State{Published: &roots.Published{Scheduled: []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "deployments"}}}}
-	_, err := roots.Preview(t.Context(), roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "missing", Now: time.Now}, state, 50*time.Millisecond)
+	s.Refuse(func(*http.Request) (int, string) { return http.StatusForbidden, "not you" })
+	options := roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "compute", Now: time.Now}
+	_, err := roots.Preview(t.Context(), options, state, []string{s.URL}, 50*time.Millisecond)
 	require.ErrorContains(t, err, "not all objects of the workspaces could be read")
 }

@@ -6,13 +6,11 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
-	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
 func refOf(i item) splitter.Ref { return splitter.Ref{GroupResource: i.GroupResource(), Name: i.Name} }
@@ -21,7 +19,7 @@ func refOf(i item) splitter.Ref { return splitter.Ref{GroupResource: i.GroupReso
 // workload gets its first leaf there: the syncer of the cluster applies them in this order. The decision about the
 // workload is known. If something that the workload needs there cannot have a leaf, it returns the reason: the workload
 // waits. It returns when to look again if that is not possible yet, or zero.
-func (s *Scheduler) protect(ctx context.Context, i item, changes splitter.Changes,
+func (f *followers) protect(ctx context.Context, i item, changes splitter.Changes,
 	leaves map[string]*unstructured.Unstructured) (r refusal, again time.Duration, _ error) {
 	var fresh []string
 	for _, leaf := range changes.Apply {
@@ -29,10 +27,10 @@ func (s *Scheduler) protect(ctx context.Context, i item, changes splitter.Change
 			fresh = append(fresh, cluster)
 		}
 	}
-	if len(fresh) == 0 || splitter.CanFollow(i.GroupResource()) || !s.guarded(i) {
+	if len(fresh) == 0 || splitter.CanFollow(i.GroupResource()) || !f.guarded(i) {
 		return r, 0, nil
 	}
-	sc := s.look(namespace(i.Key))
+	sc := f.look(namespace(i.Key))
 	needs := splitter.FindNeeds(sc.workloads, sc.objects)
 	for _, ref := range sc.refs() { // sorted: the same refusal is returned each time
 		root := sc.roots[ref]
@@ -42,32 +40,16 @@ func (s *Scheduler) protect(ctx context.Context, i item, changes splitter.Change
 		if !sc.complete[root.Endpoint] && splitter.SelectsNamespaces(root.Unstructured) {
 			return r, incompleteInterval, nil
 		}
-		refused, err := s.placeNeeded(ctx, sc, ref, needs[ref])
+		refused, err := f.placeNeeded(ctx, sc, ref, needs[ref])
 		if err != nil {
 			return r, 0, err
 		}
 		needed := slices.ContainsFunc(fresh, func(c string) bool {
 			return slices.Contains(needs[ref][c], refOf(i).String())
 		})
-		if refused.exists() && needed && !r.exists() {
-			r = refused
-			r.message = fmt.Sprintf("it waits for %s, which protects its pods: %s", ref, refused.message)
+		if refused != "" && needed && r == "" {
+			r = refusal(fmt.Sprintf("it waits for %s, which protects its pods: %s", ref, refused))
 		}
 	}
 	return r, 0, nil
-}
-
-// guarded reports whether a namespace has anything that has to be in a cluster before pods. Most have not.
-func (s *Scheduler) guarded(i item) bool {
-	for _, kind := range kinds.All() {
-		if !kind.Guards {
-			continue
-		}
-		if r, ok := s.resource(kind.GroupResource()); ok && len(s.set.In(r, i.Cluster, i.Namespace)) > 0 {
-			return true
-		}
-	}
-	at := watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: kinds.DefaultAccount}
-	account, ok := s.set.Get(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), at)
-	return ok && len(splitter.Dependencies(account.Unstructured)) > 0 // pull secrets
 }

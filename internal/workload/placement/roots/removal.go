@@ -28,48 +28,45 @@ type Leaves struct {
 }
 
 // Leaves counts the objects in workspaces that are scheduled to a cluster.
-func (s *Scheduler) Leaves(cluster string) Leaves { return s.counted([]string{cluster})[cluster] }
+func (s *Scheduler) Leaves(cluster string) Leaves {
+	f := s.view.facts()
+	return f.count([]string{cluster})[cluster]
+}
 
 // LeavesByCluster counts them for each cluster that there is, or that an object is scheduled to.
 func (s *Scheduler) LeavesByCluster() map[string]Leaves {
-	s.mu.Lock()
-	set := s.set
-	published := s.published
-	names := map[string]bool{}
-	for _, c := range s.clusters {
+	f := s.view.facts()
+	names := maps.Clone(f.givenUp)
+	if names == nil {
+		names = map[string]bool{}
+	}
+	for _, c := range f.Clusters {
 		names[c.Name] = true
 	}
-	maps.Copy(names, s.givenUp)
-	s.mu.Unlock()
-	if set != nil {
-		for _, r := range published.leaves() {
-			for class := range set.Classes(r) {
+	if f.set != nil {
+		for _, r := range f.Published.leaves() {
+			for class := range f.set.Classes(r) {
 				names[class] = true
 			}
 		}
 	}
 	delete(names, "") // the class of roots
-	return s.counted(slices.Collect(maps.Keys(names)))
+	return f.count(slices.Collect(maps.Keys(names)))
 }
 
-// counted counts the leaves of clusters. The set has the numbers, so it does not matter how many there are.
-func (s *Scheduler) counted(clusters []string) map[string]Leaves {
-	s.mu.Lock()
-	set := s.set
-	published := s.published
-	watching := s.endpoints != nil
-	endpoints := s.endpoints
-	s.mu.Unlock()
-	known := set != nil && (published.nothing() || watching && published != nil && set.Complete() &&
-		set.CompleteFor(endpoints, published.watched()))
+// count counts the leaves of clusters. The set has the numbers, so it does not matter how many there are.
+func (f *facts) count(clusters []string) map[string]Leaves {
+	watching := f.endpoints != nil
+	known := f.set != nil && (f.Published.nothing() || watching && f.Published != nil && f.set.Complete() &&
+		f.set.CompleteFor(f.endpoints, f.Published.watched()))
 	out := map[string]Leaves{}
 	for _, cluster := range clusters {
 		n := Leaves{Complete: known}
-		if set != nil && watching && !published.nothing() {
-			for _, r := range published.leaves() {
-				count := set.ClassCount(r, cluster)
+		if f.set != nil && watching && !f.Published.nothing() {
+			for _, r := range f.Published.leaves() {
+				count := f.set.ClassCount(r, cluster)
 				n.Count += count
-				if published.removed(r) {
+				if f.Published.removed(r) {
 					n.Removed += count
 				}
 			}
@@ -87,20 +84,6 @@ func (p *Published) leaves() []schema.GroupVersionResource {
 
 // bindingClass is the beginning of the class of an APIBinding. Names of clusters have no spaces.
 const bindingClass = "binds "
-
-// classOf returns the class of an object for the set: the cluster that it is scheduled to, "" for a root, and the
-// APIExport of a binding that is one of the compute workspace.
-func (s *Scheduler) classOf(u *unstructured.Unstructured) string {
-	if u.GetKind() == kcpapi.APIBinding.Kind {
-		if path, name := exportOf(u); path == s.Workspace {
-			return bindingClass + name
-		}
-		return bindingClass
-	}
-	on, _, _ := unstructured.NestedString(u.Object, "metadata", "labels",
-		api.LabelCluster) // GetLabels would copy all of them
-	return on
-}
 
 // usedOf returns the clusters that decisions are about, and the names of those that are given up: Abandon alone writes
 // their leaves. A leaf that the scheduler deletes takes its object in the cluster with it, and one that it writes would
@@ -120,17 +103,15 @@ func usedOf(all []*api.Cluster) (used []*api.Cluster, givenUp map[string]bool) {
 // Abandon gives up the objects that are scheduled to a cluster: it deletes them in workspaces without waiting for the
 // syncer. They are kept in the cluster.
 func (s *Scheduler) Abandon(ctx context.Context, cluster string) error {
-	s.mu.Lock()
-	resources := s.published.leaves()
-	s.mu.Unlock()
+	f := s.view.facts()
 	var errs []error
-	for _, r := range resources {
-		for _, k := range s.set.Keys(r, cluster) {
-			o, ok := s.set.Get(r, k)
+	for _, r := range f.Published.leaves() {
+		for _, k := range f.set.Keys(r, cluster) {
+			o, ok := f.set.Get(r, k)
 			if !ok || o.GetLabels()[api.LabelCluster] != cluster {
 				continue
 			}
-			if err := s.abandon(ctx, r, o); err != nil && !apierrors.IsNotFound(err) {
+			if err := abandon(ctx, f.set, r, o); err != nil && !apierrors.IsNotFound(err) {
 				errs = append(errs, fmt.Errorf("give up %s %s: %w", r.GroupResource(), k, err))
 			}
 		}
@@ -138,8 +119,8 @@ func (s *Scheduler) Abandon(ctx context.Context, cluster string) error {
 	return errors.Join(errs...)
 }
 
-func (s *Scheduler) abandon(ctx context.Context, r schema.GroupVersionResource, o watch.Object) error {
-	client, err := s.set.Resource(o.Endpoint, watch.KeyOf(o.Unstructured).Cluster, r)
+func abandon(ctx context.Context, set *watch.Set, r schema.GroupVersionResource, o watch.Object) error {
+	client, err := set.Resource(o.Endpoint, watch.KeyOf(o.Unstructured).Cluster, r)
 	if err != nil {
 		return err
 	}
@@ -162,13 +143,10 @@ func (s *Scheduler) abandon(ctx context.Context, r schema.GroupVersionResource, 
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 }
 
-// Load returns the number of objects that wait to be scheduled and of workspaces that wait for bindings, and the number
-// of resources of shards that cannot be listed or watched.
+// Load returns the number of objects that wait to be scheduled and of bindings that wait, and the number of resources
+// of shards that cannot be listed or watched.
 func (s *Scheduler) Load() (waiting, failing int) {
-	s.mu.Lock()
-	set := s.set
-	s.mu.Unlock()
-	if set != nil {
+	if set := s.view.set(); set != nil {
 		failing = len(set.Failures())
 	}
 	return s.queue.Len() + s.binder.queue.Len(), failing
@@ -176,9 +154,7 @@ func (s *Scheduler) Load() (waiting, failing int) {
 
 // Bound returns the names of the APIResourceSchemas that any workspace uses, or nil if some could not be listed.
 func (s *Scheduler) Bound() map[string]bool {
-	s.mu.Lock()
-	set := s.set
-	s.mu.Unlock()
+	set := s.view.set()
 	if set == nil || !set.Complete() {
 		return nil
 	}

@@ -17,105 +17,79 @@ import (
 const (
 	// reserveFor is how long replicas are reserved that were scheduled: until a report about the capacity of the
 	// cluster has their pods. If there are none by then, such as because the cluster refuses them, they are not
-	// reserved.
+	// reserved. A report does not say which pods it has.
 	reserveFor = 90 * time.Second
-	// reservePart is the part of a cluster, as its inverse, that one workspace can reserve: others are not sent
-	// elsewhere by what cannot run.
+	// reservePart is the part of a cluster, as its inverse, that one workspace can reserve. A workspace whose pods the
+	// clusters refuse, such as because of a quota, which only the clusters know, would otherwise send others elsewhere.
 	reservePart = 2
 	// sweepReservations is the time between two looks for reservations that have ended.
 	sweepReservations = time.Second
 )
 
-// reservation has the requests of a workload in a cluster that the reported capacity does not show yet.
+// reservation is what decisions have added to a cluster for a workload, and no report about its capacity shows yet.
 type reservation struct {
+	// requests are the requests of a replica.
 	requests corev1.ResourceList
-	// share are the replicas of the last decision. The leaf can get them later, such as when a leaf of the same name is
-	// still being deleted.
-	share int64
 	// n are the replicas that are reserved, until a time.
 	n     int64
 	until time.Time
 }
 
-// reservations are the reservations of all workloads, by cluster. The sums are kept, so that a decision does not look
-// at all workloads.
+// reservations are by cluster.
 type reservations map[string]*reserved
 
-// reserved are the reservations in a cluster.
+// reserved are the reservations in a cluster, with their sums by workspace: a decision does not look at all workloads.
 type reserved struct {
-	items map[item]*reservation
-	// sums are by workspace. Parts are what counts of them for other workspaces in a cluster of this capacity, and
-	// total is the sum of the parts.
-	sums, parts map[string]corev1.ResourceList
-	total       corev1.ResourceList
-	capacity    *api.Capacity
-	swept       time.Time
-	// last are the free resources. Nil: the total or the capacity has changed.
-	last corev1.ResourceList
+	items map[item]reservation
+	sums  map[string]corev1.ResourceList
+	swept time.Time
+	// left are the resources that are left of a capacity, for a workspace without reservations. Nil: they have changed.
+	left     corev1.ResourceList
+	capacity *api.Capacity
 }
 
 // of returns the reservations in a cluster.
 func (r reservations) of(cluster string) *reserved {
 	if r[cluster] == nil {
-		r[cluster] = &reserved{items: map[item]*reservation{}, sums: map[string]corev1.ResourceList{},
-			parts: map[string]corev1.ResourceList{}, total: corev1.ResourceList{}}
+		r[cluster] = &reserved{items: map[item]reservation{}, sums: map[string]corev1.ResourceList{}}
 	}
 	return r[cluster]
 }
 
-// record records what a decision takes. It is rebuilt from the leaves when the controller starts.
-func (r reservations) record(
-	i item, requests corev1.ResourceList, d schedule.Decision, previous map[string]schedule.Share,
-	leaves map[string]*unstructured.Unstructured, now time.Time,
-) {
+// record records what a decision adds to the shares that there are, and to the last decision. Decisions that
+// say the same reserve it once, and for a while only: kcp can refuse a leaf, or another one of its name still ends.
+func (r reservations) record(sub *subject, next map[string]schedule.Share, last map[string]int64) {
 	for cluster, in := range r {
-		if _, ok := d.Next[cluster]; !ok {
-			in.set(i, nil)
+		if _, ok := next[cluster]; !ok {
+			in.set(sub.item, reservation{})
 		}
 	}
-	for cluster, share := range d.Next {
-		in := r.of(cluster)
-		was := in.items[i]
-		next := reservation{requests: requests, share: share.Replicas}
-		if was != nil {
-			next.until = was.until
-		} else {
-			was = &reservation{share: previous[cluster].Replicas}
+	for cluster, share := range next {
+		before := last[cluster]
+		if was := sub.previous[cluster]; !was.Ending {
+			before = max(before, was.Replicas)
 		}
-		if share.Replicas > was.share || was.until.IsZero() {
-			next.until = now.Add(reserveFor)
+		in, more := r.of(cluster), max(0, share.Replicas-before)
+		is := in.items[sub.item]
+		is.requests = sub.workload.Requests
+		if is.n = min(is.n+more, share.Replicas); more > 0 {
+			is.until = sub.now.Add(reserveFor)
 		}
-		absent := max(0, share.Replicas-existing(leaves[cluster]))
-		if now.Before(next.until) {
-			next.n = max(absent, min(was.n+max(0, share.Replicas-was.share), share.Replicas))
-		}
-		if next.n+absent == 0 {
-			in.set(i, nil)
-			continue
-		}
-		in.set(i, &next)
+		in.set(sub.item, is)
 	}
-}
-
-// existing returns the number of pods of a leaf.
-func existing(leaf *unstructured.Unstructured) (n int64) {
-	if leaf != nil {
-		n, _, _ = unstructured.NestedInt64(leaf.Object, "status", "replicas")
-	}
-	return n
 }
 
 // forget removes the reservations of a workload.
 func (r reservations) forget(i item) {
 	for _, in := range r {
-		in.set(i, nil)
+		in.set(i, reservation{})
 	}
 }
 
-// set replaces the reservation of a workload. Nil removes it.
-func (r *reserved) set(i item, next *reservation) {
-	was := r.items[i]
-	if was == nil && next == nil {
+// set replaces the reservation of a workload. One of no replicas is none.
+func (r *reserved) set(i item, next reservation) {
+	was, known := r.items[i]
+	if !known && next.n == 0 {
 		return
 	}
 	sum := r.sums[i.Cluster]
@@ -123,114 +97,59 @@ func (r *reserved) set(i item, next *reservation) {
 		sum = corev1.ResourceList{}
 		r.sums[i.Cluster] = sum
 	}
-	was.addTo(sum, false)
-	next.addTo(sum, true)
-	maps.DeleteFunc(sum, func(_ corev1.ResourceName, q resource.Quantity) bool { return q.Sign() <= 0 })
+	addTimes(sum, was.requests, -was.n)
+	addTimes(sum, next.requests, next.n)
+	maps.DeleteFunc(sum, func(_ corev1.ResourceName, q resource.Quantity) bool { return q.IsZero() })
 	if len(sum) == 0 {
 		delete(r.sums, i.Cluster)
 	}
-	r.count(i.Cluster)
-	if next == nil {
+	r.left = nil
+	if r.items[i] = next; next.n == 0 {
 		delete(r.items, i)
-		return
-	}
-	r.items[i] = next
-}
-
-// count counts what a workspace has reserved.
-func (r *reserved) count(workspace string) {
-	if r.capacity == nil {
-		return // nothing is counted yet
-	}
-	r.last = nil
-	for name, q := range r.parts[workspace] {
-		left := r.total[name].DeepCopy()
-		left.Sub(q)
-		r.total[name] = left
-	}
-	if len(r.sums[workspace]) == 0 {
-		delete(r.parts, workspace)
-		return
-	}
-	r.parts[workspace] = capped(r.sums[workspace], r.capacity.Allocatable)
-	schedule.Add(r.total, r.parts[workspace])
-}
-
-// countAll counts what all workspaces have reserved in a cluster of a capacity.
-func (r *reserved) countAll(capacity *api.Capacity) {
-	same := r.capacity != nil && maps.EqualFunc(r.capacity.Allocatable, capacity.Allocatable, resource.Quantity.Equal)
-	r.capacity = capacity
-	r.last = nil
-	if same {
-		return
-	}
-	clear(r.parts)
-	clear(r.total)
-	for workspace := range r.sums {
-		r.count(workspace)
 	}
 }
 
-// addTo adds what is reserved to a sum, or removes it.
-func (r *reservation) addTo(sum corev1.ResourceList, add bool) {
-	if r == nil || r.n == 0 {
-		return
-	}
-	for name, q := range r.requests {
-		all := q.DeepCopy()
-		all.Mul(r.n) // without an overflow, however many replicas a user wants
-		is := sum[name].DeepCopy()
-		if add {
-			is.Add(all)
-		} else {
-			is.Sub(all)
-		}
-		sum[name] = is
+// addTimes adds resources n times.
+func addTimes(to, more corev1.ResourceList, n int64) {
+	for name, q := range more {
+		all, sum := q.DeepCopy(), to[name].DeepCopy()
+		all.Mul(n) // without an overflow, however many replicas a user wants
+		sum.Add(all)
+		to[name] = sum
 	}
 }
 
-// free returns the resources of a cluster that are neither requested nor reserved, as a workspace sees them, or nil if
-// they are unknown. Each other workspace reserves at most a part of the cluster.
-func (r *reserved) free(capacity *api.Capacity, workspace string, now time.Time) corev1.ResourceList {
+// free returns the resources of a cluster that are neither requested nor reserved, as a decision about a workload sees
+// them, or nil if they are unknown. Each other workspace reserves at most a part of the cluster. Its own reservation
+// counts only if the workload has a share there: it would otherwise keep the next decision away from the cluster, and
+// the one after that would choose it again.
+func (r *reserved) free(capacity *api.Capacity, i item, has bool, now time.Time) corev1.ResourceList {
 	r.sweep(now)
 	if capacity == nil {
 		return nil
 	}
-	if r.capacity != capacity {
-		r.countAll(capacity)
-	}
-	if r.last == nil {
-		r.last = schedule.Free(capacity, r.total)
-	}
-	own := r.sums[workspace]
-	if len(own) == 0 {
-		return r.last
-	}
-	free := corev1.ResourceList{}
-	for name, q := range r.last {
-		left := q.DeepCopy()
-		left.Add(r.parts[workspace][name])
-		left.Sub(own[name])
-		free[name] = left
-	}
-	return free
-}
-
-// without returns what is free if a workload has reserved nothing. What it has reserved for a leaf that is not written
-// yet, such as because one of the same name is still being deleted, would keep the next decision away from the cluster,
-// and the one after that would choose it again.
-func (r *reserved) without(i item, free corev1.ResourceList) corev1.ResourceList {
-	own := r.items[i]
-	if own == nil || own.n == 0 || free == nil {
-		return free
-	}
-	out, mine := maps.Clone(free), corev1.ResourceList{}
-	own.addTo(mine, true)
-	for name, q := range mine {
-		if left, known := out[name]; known {
-			q.Add(left)
-			out[name] = q
+	if r.left == nil || r.capacity != capacity {
+		total := corev1.ResourceList{}
+		for _, sum := range r.sums {
+			schedule.Add(total, capped(sum, capacity.Allocatable))
 		}
+		r.left = schedule.Free(capacity, total)
+		r.capacity = capacity
+	}
+	own := r.sums[i.Cluster]
+	if len(own) == 0 {
+		return r.left
+	}
+	more := capped(own, capacity.Allocatable)
+	addTimes(more, own, -1)
+	if is := r.items[i]; !has {
+		addTimes(more, is.requests, is.n)
+	}
+	out := corev1.ResourceList{}
+	for name, q := range r.left {
+		left := q.DeepCopy()
+		left.Add(more[name])
+		out[name] = left
 	}
 	return out
 }
@@ -255,10 +174,8 @@ func (r *reserved) sweep(now time.Time) {
 	}
 	r.swept = now
 	for i, one := range r.items {
-		if one.n > 0 && !now.Before(one.until) {
-			next := *one
-			next.n = 0
-			r.set(i, &next)
+		if !now.Before(one.until) {
+			r.set(i, reservation{})
 		}
 	}
 }

@@ -17,61 +17,107 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
+// cpus returns a number of thousandths of a CPU.
+func cpus(milli int64) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)}
+}
+
+func workload(workspace, name string) item {
+	return item{schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, watch.Key{Cluster: workspace, Namespace: "shop", Name: name}}
+}
+
 // What is counted as reservations change is what counting them all gives.
 func TestReservationsAreCountedAsTheyChange(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	cpus := func(n int) corev1.ResourceList {
-		return corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(int64(n), resource.DecimalSI)}
-	}
 	all, now := reservations{}, time.Now()
 	in, capacity := all.of("c1"), &api.Capacity{Allocatable: cpus(9000), Requested: cpus(1000)}
 	for range 2000 {
-		i := item{}
-		i.Cluster, i.Name = fmt.Sprint("w", random.IntN(4)), fmt.Sprint("d", random.IntN(5))
-		var next *reservation
-		if random.IntN(3) > 0 {
-			next = &reservation{requests: cpus(100 * random.IntN(9)), n: int64(random.IntN(12)), until: now.Add(time.Hour)}
+		now = now.Add(time.Second)
+		i := workload(fmt.Sprint("w", random.IntN(4)), fmt.Sprint("d", random.IntN(5)))
+		shares := map[string]schedule.Share{"c1": {Replicas: int64(random.IntN(12))}}
+		if random.IntN(3) == 0 {
+			shares = nil
 		}
-		in.set(i, next)
+		sub := &subject{item: i, now: now, workload: schedule.Workload{Requests: cpus(100 * random.Int64N(9))}}
+		all.record(sub, shares, map[string]int64{"c1": random.Int64N(12)})
 		if random.IntN(20) == 0 {
-			capacity = &api.Capacity{Allocatable: cpus(1000 * (1 + random.IntN(20))), Requested: cpus(random.IntN(2000))}
+			capacity = &api.Capacity{Allocatable: cpus(1000 * (1 + random.Int64N(20))), Requested: cpus(random.Int64N(2000))}
 		}
-		total := corev1.ResourceList{}
-		for _, sum := range in.sums {
+		is := in.free(capacity, workload("another", "d"), false, now)
+		total, sums := corev1.ResourceList{}, map[string]corev1.ResourceList{}
+		for i, one := range in.items {
+			if sums[i.Cluster] == nil {
+				sums[i.Cluster] = corev1.ResourceList{}
+			}
+			addTimes(sums[i.Cluster], one.requests, one.n)
+			require.True(t, now.Before(one.until))
+			require.Positive(t, one.n)
+		}
+		for _, sum := range sums {
 			schedule.Add(total, capped(sum, capacity.Allocatable))
 		}
-		want, is := schedule.Free(capacity, total), in.free(capacity, "another", now)
+		want := schedule.Free(capacity, total)
 		require.Zero(t, want.Cpu().Cmp(*is.Cpu()), "%s, and not %s", is.Cpu(), want.Cpu())
 	}
+}
+
+// What a workspace reserves takes at most half of a cluster from others, and nothing after a while. For itself, all of
+// it counts.
+func TestReservationsOfAWorkspaceAndOthers(t *testing.T) {
+	all, now := reservations{}, time.Now()
+	capacity := &api.Capacity{Allocatable: cpus(10000), Requested: cpus(1000)}
+	free := func(i item, has bool) int64 {
+		list := all.of("c1").free(capacity, i, has, now)
+		return list.Cpu().MilliValue()
+	}
+	greedy, others := workload("1a", "greedy"), workload("2b", "web")
+	last := int64(0)
+	decide := func(replicas int64) {
+		sub := &subject{item: greedy, now: now, workload: schedule.Workload{Requests: cpus(1000)}}
+		all.record(sub, map[string]schedule.Share{"c1": {Replicas: replicas}}, map[string]int64{"c1": last})
+		last = replicas
+	}
+	decide(3)
+	require.EqualValues(t, 6000, free(others, false))
+	decide(3)
+	require.EqualValues(t, 6000, free(others, false), "the same decision reserves once")
+	decide(1000)
+	require.EqualValues(t, 4000, free(others, false), "a cluster may refuse what it wants")
+	require.EqualValues(t, 9000-1000*1000, free(greedy, true))
+	require.EqualValues(t, 9000, free(greedy, false), "it does not avoid its own reservation")
+	now = now.Add(reserveFor)
+	require.EqualValues(t, 9000, free(others, false), "its pods are in the report, or there are none")
+	decide(1000)
+	require.EqualValues(t, 9000, free(others, false), "kcp refuses its leaf: each decision is the same")
+	require.Empty(t, all.of("c1").sums)
 }
 
 // A workload that is made again while its last leaf still ends is decided about often. What it has reserved itself does
 // not change the result.
 func TestAWorkloadDoesNotAvoidItsOwnReservation(t *testing.T) {
-	cpus := func(n int64) corev1.ResourceList {
-		return corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(n, resource.DecimalSI)}
-	}
 	clusters := []*api.Cluster{}
-	for _, name := range []string{"c1", "c2", "c3"} {
+	for n, name := range []string{"c1", "c2", "c3"} {
 		c := &api.Cluster{Status: api.ClusterStatus{
 			Conditions: []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionTrue}},
 			APIs:       []api.APIStatus{{Group: "apps", Resource: "deployments", Version: "v1", State: api.APIPublished}},
-			Capacity:   &api.Capacity{Allocatable: cpus(24), Requested: cpus(20 + 2*int64(len(clusters)) - int64(len(clusters))/2)},
+			Capacity:   &api.Capacity{Allocatable: cpus(24000), Requested: cpus(1000 * (20 + 2*int64(n) - int64(n)/2))},
 		}}
 		c.Name = name
 		clusters = append(clusters, c)
 	}
-	s, now := New(Options{Now: time.Now}), time.Now()
-	i := item{schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, watch.Key{Cluster: "1a", Namespace: "shop", Name: "web"}}
-	w := schedule.Workload{Key: "web", Replicas: 6, Requests: cpus(1)}
-	previous := map[string]schedule.Share{"c1": {Replicas: 2, Ending: true}}
+	d := newDecider(&view{Options: Options{Now: time.Now}})
+	sub := &subject{
+		item: workload("1a", "web"), clusters: clusters, now: time.Now(),
+		workload: schedule.Workload{Key: "web", Replicas: 6, Requests: cpus(1000)},
+		previous: map[string]schedule.Share{"c1": {Replicas: 2, Ending: true}},
+	}
 	var first map[string]int64
 	for range 4 {
-		d := schedule.Assign(w, s.candidates(i, w, clusters, previous, now), previous, 0)
-		s.reserved.record(i, w.Requests, d, previous, nil, now)
+		decision := schedule.Assign(sub.workload, d.candidates(sub), sub.previous, 0)
+		d.reserved.record(sub, decision.Next, first)
 		if first == nil {
-			first = d.Goal
+			first = decision.Goal
 		}
-		require.Equal(t, first, d.Goal)
+		require.Equal(t, first, decision.Goal)
 	}
 }

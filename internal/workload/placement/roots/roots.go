@@ -9,12 +9,10 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -58,8 +56,6 @@ type Options struct {
 	// Setup identifies this installation in physical clusters.
 	Setup string
 	Now   func() time.Time
-	// Limits are what one workspace may have.
-	Limits Limits
 }
 
 // item is a root, or what was one. One without a resource is a namespace, see namespace.
@@ -70,46 +66,13 @@ type item struct {
 
 // Scheduler schedules roots.
 type Scheduler struct {
-	Options
-	set *watch.Set
-	// dropped are the fields of the status of roots that kcp drops.
-	dropped splitter.Dropped
-	queue   workqueue.TypedRateLimitingInterface[item]
-	binder  *binder
-
-	mu       sync.Mutex
-	clusters []*api.Cluster
-	// givenUp are the names of the other ones, see usedOf.
-	givenUp   map[string]bool
-	endpoints []string
-	// published are the published APIs. Nil: they are not known.
-	published *Published
-	// exports have the claims of the APIExports of the clusters, by name. Nil: they are not known.
-	exports map[string][]any
-	// rebalance is the last request to rebalance all roots.
-	rebalance string
-	// fingerprints are the states that the last decisions depended on, by cluster, and scheduled the APIs.
-	fingerprints map[string]fingerprint
-	// serving is the time at which the clusters began to serve APIs.
-	serving   serving
-	scheduled []schema.GroupVersionResource
-	// decided are the clusters of the last decision about each workload. on has the workloads by cluster, waiting those
-	// that another cluster or more room can change, and everywhere those that go to each cluster.
-	decided             map[item]decided
-	on                  map[string]map[item]bool
-	waiting, everywhere map[item]bool
-	// refusedIn has the roots of workspaces that may not have leaves, see Limits.
-	refusedIn map[string]map[item]bool
-	// selecting has the namespaces of workspaces in which something selects namespaces.
-	selecting map[string]map[string]bool
-	// longNames has the root's name of leaves whose names do not contain it.
-	longNames map[item]string
-	// corrected has leaves that another client had changed, as they were after their correction.
-	corrected map[item]watch.Version
-
-	// deciding is held for a decision, so that each one knows what others take.
-	deciding sync.Mutex
-	reserved reservations
+	queue     workqueue.TypedRateLimitingInterface[item]
+	view      *view
+	decider   *decider
+	writer    *writer
+	followers *followers
+	binder    *binder
+	names     rootNames
 }
 
 // New returns a Scheduler, which Run starts.
@@ -119,21 +82,23 @@ func New(o Options) *Scheduler {
 		Workers: workers, Tenant: func(i item) string { return i.Cluster }, PerSecond: rootsPerSecond,
 		Burst: rootsBurst, Limiter: limiter,
 	})
+	v := &view{Options: o}
 	s := &Scheduler{
-		Options: o, binder: newBinder(), queue: fair, reserved: reservations{}, decided: map[item]decided{},
-		on: map[string]map[item]bool{}, waiting: map[item]bool{}, everywhere: map[item]bool{},
-		longNames: map[item]string{}, corrected: map[item]watch.Version{},
-		refusedIn: map[string]map[item]bool{}, selecting: map[string]map[string]bool{},
+		queue: fair, view: v, decider: newDecider(v), binder: newBinder(v),
+		writer: &writer{view: v, corrected: map[item]watch.Version{}},
+		names:  rootNames{long: map[item]string{}},
 	}
-	s.binder.usable = s.usable
+	s.followers = &followers{view: v, decisions: s.decider.decisions, writer: s.writer, again: fair.Add,
+		selecting: map[string]map[string]bool{}}
 	return s
 }
 
 // Run schedules until the context ends.
 func (s *Scheduler) Run(ctx context.Context) (err error) {
+	v := s.view
 	set, err := watch.New(ctx, watch.Options{
-		Config: s.KCP, Path: watch.AllClusters, Now: s.Now, Changed: s.changed, Relisted: s.relisted,
-		Packed: true, Class: s.classOf,
+		Config: v.KCP, Path: watch.AllClusters, Now: v.Now, Changed: s.changed, Relisted: s.relisted,
+		Packed: true, Class: v.classOf,
 		State: func(src watch.Source, err error) {
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource(),
@@ -145,26 +110,22 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer set.Stop()
-	s.mu.Lock()
-	s.set = set
-	s.mu.Unlock()
+	v.change(func(f *facts) { f.set = set })
 	g, ctx := errgroup.WithContext(ctx)
-	url := strings.TrimRight(s.KCP.Host, "/") + "/clusters/" + s.Workspace
+	url := strings.TrimRight(v.KCP.Host, "/") + "/clusters/" + v.Workspace
 	g.Go(func() error {
-		return watch.Follow(ctx, watch.Options{Config: s.KCP, Now: s.Now}, url, api.ExportWorkloads,
+		return watch.Follow(ctx, watch.Options{Config: v.KCP, Now: v.Now}, url, api.ExportWorkloads,
 			func(urls []string) {
-				s.mu.Lock()
-				s.endpoints = urls
-				s.mu.Unlock()
+				v.change(func(f *facts) { f.endpoints = urls })
 				s.watch(ctx)
 			})
 	})
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); s.binder.queue.ShutDown(); return context.Cause(ctx) })
 	for range workers {
-		g.Go(func() error { s.work(ctx); return nil })
+		g.Go(func() error { serve(ctx, s.queue, func(i item) item { return i }, s.handle); return nil })
 	}
 	for range bindWorkers {
-		g.Go(func() error { s.bindWork(ctx); return nil })
+		g.Go(func() error { serve(ctx, s.binder.queue, binding.item, s.binder.handle); return nil })
 	}
 	s.watch(ctx)
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
@@ -175,43 +136,24 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 
 // Update sets the state that decisions depend on. Roots that the difference affects are scheduled again.
 func (s *Scheduler) Update(ctx context.Context, next State) {
-	now := s.Now()
-	clusters, givenUp := usedOf(next.Clusters)
-	fingerprints := map[string]fingerprint{}
-	scheduled := next.Published.scheduled()
-	s.mu.Lock()
-	s.serving = s.serving.next(clusters, now)
-	for _, c := range clusters {
-		fingerprints[c.Name] = fingerprintOf(c, s.serving, now)
-	}
-	set, rebind := s.set, !reflect.DeepEqual(s.exports, next.Exports)
-	all := !slices.Equal(s.scheduled, scheduled) || s.rebalance != next.Rebalance
-	affected := s.affected(fingerprints)
-	s.clusters = clusters
-	s.givenUp = givenUp
-	s.published = next.Published
-	s.exports = next.Exports
-	s.rebalance = next.Rebalance
-	s.fingerprints = fingerprints
-	s.scheduled = scheduled
-	s.mu.Unlock()
-	s.binder.rebound(next.Exports)
+	before, after := s.view.update(next)
+	affected := s.decider.decisions.affected(after, s.view.Now())
 	s.watch(ctx)
-	if set == nil {
+	if after.set == nil {
 		return
 	}
-	s.readmit(set)
-	if rebind {
-		s.bindAll()
+	if !reflect.DeepEqual(before.Exports, next.Exports) {
+		s.binder.all()
 	}
-	if all {
-		for _, r := range scheduled {
-			s.again(r, set.Keys(r, ""))
+	scheduled := next.Published.scheduled()
+	if slices.Equal(before.Published.scheduled(), scheduled) && before.Rebalance == next.Rebalance {
+		for i := range affected {
+			s.queue.Add(i)
 		}
 		return
 	}
-	for i := range affected {
-		s.queue.Add(i)
+	for _, r := range scheduled {
+		s.again(r, after.set.Keys(r, ""))
 	}
 }
 
@@ -224,114 +166,76 @@ func (s *Scheduler) again(r schema.GroupVersionResource, keys []watch.Key) {
 
 // watch starts and stops watches.
 func (s *Scheduler) watch(ctx context.Context) {
-	s.mu.Lock()
-	set := s.set
-	endpoints := s.endpoints
-	published := s.published
-	resources := published.watched()
-	if selective(s.clusters) {
-		resources = append(resources, kcpapi.LogicalCluster.GVR())
-	}
-	s.mu.Unlock()
-	if set == nil || endpoints == nil || published == nil || published.nothing() {
+	f := s.view.facts()
+	if f.set == nil || f.endpoints == nil || f.Published == nil || f.Published.nothing() {
 		return
 	}
-	if err := set.Update(endpoints, resources); err != nil && ctx.Err() == nil {
+	if err := f.set.Update(f.endpoints, f.watched()); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot watch the objects of workspaces")
 	}
 }
 
 // changed schedules the root that has changed, or the root of a leaf.
 func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
-	s.mu.Lock()
-	set := s.set
-	s.mu.Unlock()
-	if set == nil {
-		return
-	}
 	switch r {
 	case api.Namespaces(), kcpapi.LogicalCluster.GVR():
 		s.queue.Add(item{r, k})
 		return
 	case kcpapi.APIBinding.GVR():
-		s.binder.queue.Add(k.Cluster)
+		s.binder.changed(k)
 		return
 	}
+	set := s.view.set()
 	on, exists := set.Class(r, k)
 	if on != "" {
-		s.needBinding(k.Cluster, []string{on})
+		s.binder.need(k.Cluster, on)
 	}
 	if splitter.CanFollow(r.GroupResource()) {
 		s.queue.Add(namespace(k))
 	}
 	if !exists || on != "" {
-		k.Name = s.leafChanged(item{r, k})
+		leaf := item{r, k}
+		o, exists := set.Get(r, k)
+		if !exists {
+			s.writer.forget(leaf)
+		}
+		k.Name = s.names.of(leaf, o.Unstructured)
 	}
 	s.queue.Add(item{r, k})
 }
 
 // relisted schedules the roots of a resource that was listed again: a leaf can have come and gone unseen.
 func (s *Scheduler) relisted(src watch.Source) {
-	for _, k := range s.set.KeysAt(src, "") {
+	for _, k := range s.view.set().KeysAt(src, "") {
 		s.changed(src.Resource, k)
 	}
 }
 
-// leafChanged returns the name of the root of a leaf, or of what was one.
-func (s *Scheduler) leafChanged(leaf item) string {
-	o, exists := s.set.Get(leaf.GroupVersionResource, leaf.Key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if exists {
-		// Names of leaves that were too long do not contain the name of the root.
-		root := rootName(o.Unstructured)
-		if root+separator+o.GetLabels()[api.LabelCluster] != leaf.Name {
-			s.longNames[leaf] = root
-		}
-		return root
-	}
-	delete(s.corrected, leaf)
-	if root, ok := s.longNames[leaf]; ok {
-		delete(s.longNames, leaf)
-		return root
-	}
-	if i := strings.LastIndex(leaf.Name, separator); i > 0 {
-		return leaf.Name[:i]
-	}
-	return leaf.Name
-}
-
-// rootName returns the name of the root of an object: its own, unless it is a leaf.
-func rootName(o *unstructured.Unstructured) string {
-	if name := o.GetAnnotations()[api.AnnotationName]; name != "" && !splitter.IsRoot(o) {
-		return name
-	}
-	return o.GetName()
-}
-
-func (s *Scheduler) work(ctx context.Context) {
+// serve handles the items of a queue until it is shut down. About returns an item for the log.
+func serve[T comparable](ctx context.Context, q workqueue.TypedRateLimitingInterface[T], about func(T) item,
+	handle func(context.Context, T) (time.Duration, error)) {
 	for {
-		i, stop := s.queue.Get()
+		next, stop := q.Get()
 		if stop {
 			return
 		}
 		limited, cancel := context.WithTimeout(ctx, watch.RequestTimeout)
-		again, err := s.handle(limited, i)
+		again, err := handle(limited, next)
 		cancel()
 		switch {
 		case err != nil && ctx.Err() == nil:
-			if !expected(i, err, s.queue.NumRequeues(i)) {
-				klog.FromContext(ctx).Error(err, "Cannot schedule, retrying", "resource",
-					i.GroupResource(), "object", i.Key)
+			if i := about(next); !expected(i, err, q.NumRequeues(next)) {
+				klog.FromContext(ctx).Error(err, "Cannot schedule, retrying", "resource", i.GroupResource(),
+					"object", i.Key)
 			}
-			s.queue.AddRateLimited(i)
+			q.AddRateLimited(next)
 		default:
-			s.queue.Forget(i)
+			q.Forget(next)
 			if again > 0 {
-				s.queue.AddAfter(i, again)
+				q.AddAfter(next, again)
 			}
 		}
-		s.queue.Done(i)
+		q.Done(next)
 	}
 }
 
@@ -351,34 +255,29 @@ func expected(i item, err error, retries int) bool {
 
 // rescheduleIn schedules the roots in a namespace.
 func (s *Scheduler) rescheduleIn(cluster, namespace string) {
-	s.mu.Lock()
-	scheduled := s.published.scheduled()
-	s.mu.Unlock()
-	for _, r := range scheduled {
-		s.again(r, s.set.KeysIn(r, cluster, namespace, ""))
+	f := s.view.facts()
+	for _, r := range f.Published.scheduled() {
+		s.again(r, f.set.KeysIn(r, cluster, namespace, ""))
 	}
 }
 
 // handle handles an item. It returns when to look again, or zero.
 func (s *Scheduler) handle(ctx context.Context, i item) (time.Duration, error) {
+	f := s.view.facts()
 	switch {
 	case i.Resource == "":
-		return s.follow(ctx, i)
+		return s.followers.follow(ctx, i)
 	case i.GroupVersionResource == api.Namespaces():
-		s.rescheduleIn(i.Cluster, i.Name) // its annotations are hints for all workloads in it
-		s.followSelected(i.Cluster)       // its labels are selected
+		s.rescheduleIn(i.Cluster, i.Name)     // its annotations are hints for all workloads in it
+		s.followers.followSelected(i.Cluster) // its labels are selected
 		return 0, nil
 	case i.GroupVersionResource == kcpapi.LogicalCluster.GVR():
-		for _, ns := range s.set.In(api.Namespaces(), i.Cluster, "") {
+		for _, ns := range f.set.In(api.Namespaces(), i.Cluster, "") {
 			s.rescheduleIn(i.Cluster, ns.GetName()) // its path says which clusters the workspace may use
 		}
-		s.binder.queue.Add(i.Cluster)
+		s.binder.queue.Add(binding{workspace: i.Cluster})
 		return 0, nil
-	}
-	s.mu.Lock()
-	removed := s.published.removed(i.GroupVersionResource)
-	s.mu.Unlock()
-	if removed {
+	case f.Published.removed(i.GroupVersionResource):
 		return 0, nil // what was decided stays: what it needs stays with it
 	}
 	return s.schedule(ctx, i)

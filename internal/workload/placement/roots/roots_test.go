@@ -63,8 +63,6 @@ type scheduler struct {
 	claims map[string][]any
 	// rebalance is the last request to rebalance all roots.
 	rebalance string
-	// limits are those of the next Scheduler.
-	limits roots.Limits
 	// ahead is how far the clock of the Scheduler is ahead.
 	ahead atomic.Int64
 }
@@ -102,7 +100,7 @@ func (s *scheduler) syncers(ctx context.Context) {
 }
 
 func (s *scheduler) run() {
-	s.roots = roots.New(roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "compute", Now: s.now, Limits: s.limits})
+	s.roots = roots.New(roots.Options{KCP: &rest.Config{Host: s.URL}, Workspace: "compute", Now: s.now})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.roots.Run(ctx) }()

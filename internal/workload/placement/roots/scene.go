@@ -51,39 +51,24 @@ func (sc *scene) refs() []splitter.Ref {
 	})
 }
 
-// completeAt reports whether all objects of an endpoint are known.
-func (s *Scheduler) completeAt(endpoint string) bool {
-	s.mu.Lock()
-	resources := s.published.watched()
-	s.mu.Unlock()
-	return s.set.CompleteFor([]string{endpoint}, resources)
-}
-
-// look returns what is in a namespace. The scheduler is not locked while objects are unpacked: there can be thousands,
-// and each event of a watch needs the lock.
-func (s *Scheduler) look(ns item) *scene {
-	s.mu.Lock()
-	sc := newScene(s.published, s.clusters, s.givenUp)
-	endpoints := s.endpoints
-	s.mu.Unlock()
-	for _, endpoint := range endpoints {
-		sc.complete[strings.TrimRight(endpoint, "/")] = s.set.CompleteFor([]string{endpoint}, sc.resources)
+// look returns what is in a namespace. No lock is held while objects are unpacked: there can be thousands.
+func (f *followers) look(ns item) *scene {
+	now := f.facts()
+	sc := newScene(now.Published, now.Clusters, now.givenUp)
+	for _, endpoint := range now.endpoints {
+		sc.complete[strings.TrimRight(endpoint, "/")] = now.set.CompleteFor([]string{endpoint}, sc.resources)
 	}
+	last := map[item]decided{}
 	objects := map[item]watch.Object{}
 	for _, r := range sc.resources {
-		for _, o := range s.set.In(r, ns.Cluster, ns.Namespace) {
+		for _, o := range now.set.In(r, ns.Cluster, ns.Namespace) {
 			objects[item{r, watch.KeyOf(o.Unstructured)}] = o
 		}
 	}
-	last := map[item]decided{}
-	s.mu.Lock()
-	for i := range objects {
-		if d, known := s.decided[i]; known {
+	for i, o := range objects {
+		if d, known := f.decisions.of(i); known {
 			last[i] = d
 		}
-	}
-	s.mu.Unlock()
-	for i, o := range objects {
 		sc.add(i, o, last)
 	}
 	sc.addChosen(last)
@@ -213,6 +198,20 @@ func (sc *scene) wanted(ref splitter.Ref, needed map[string][]string, complete b
 	return shares
 }
 
+// collisions returns the leaves of a root, and the objects that have the names of leaves which it should have.
+func (sc *scene) collisions(ref splitter.Ref,
+	shares map[string]splitter.Share) map[string]*unstructured.Unstructured {
+	out := map[string]*unstructured.Unstructured{}
+	maps.Copy(out, sc.leaves[ref])
+	for cluster := range shares {
+		leaf := splitter.Ref{GroupResource: ref.GroupResource, Name: api.LeafName(ref.Name, cluster)}
+		if o := sc.objects[leaf]; o != nil {
+			out[cluster] = o
+		}
+	}
+	return out
+}
+
 // watches reports whether the resource of a workload, as in the annotation needed-by, is watched: whether the workload
 // exists is known.
 func (sc *scene) watches(workload string) bool {
@@ -253,7 +252,7 @@ func (sc *scene) protected(o *unstructured.Unstructured) (map[string]int64, bool
 		switch {
 		case !known:
 			return nil, false
-		case sc.scaled[target], d.replicas == nil && len(d.shares) > 1:
+		case sc.scaled[target], !d.divided && len(d.shares) > 1:
 			return nil, true
 		}
 		for cluster, n := range d.shares {
@@ -272,10 +271,10 @@ func (sc *scene) bounded(ref splitter.Ref, shares map[string]splitter.Share) (ma
 		return shares, true
 	}
 	d, known := sc.decided[target]
-	if !known || d.replicas == nil {
+	if !known || !d.divided {
 		return shares, known
 	}
-	bounds := d.bound(splitter.BoundsOf(root).Divide(d.replicas))
+	bounds := d.bound(splitter.BoundsOf(root).Divide(d.shares))
 	for cluster, share := range shares {
 		b, here := bounds[cluster]
 		leaf := sc.leaves[ref][cluster]

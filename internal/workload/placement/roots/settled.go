@@ -58,12 +58,7 @@ func (s serving) recent(c *api.Cluster, now time.Time) string {
 	return out
 }
 
-// serves reports whether a cluster syncs an API, and has done so for so long that the status of its leaves is current.
-func (s *Scheduler) serves(c *api.Cluster, gr schema.GroupResource, now time.Time) bool {
-	if !c.API(gr).State.Serves() {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return now.Sub(s.serving[c.UID][gr]) >= settleFor
+// current reports whether a cluster syncs an API, and has done so for so long that the status of its leaves is current.
+func (s serving) current(c *api.Cluster, gr schema.GroupResource, now time.Time) bool {
+	return c.API(gr).State.Serves() && now.Sub(s[c.UID][gr]) >= settleFor
 }

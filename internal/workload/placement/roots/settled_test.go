@@ -15,24 +15,24 @@ import (
 // it syncs the API again.
 func TestWhatAClusterSaysIsOldWithoutItsAPI(t *testing.T) {
 	gr := schema.GroupResource{Group: "apps", Resource: "deployments"}
-	c, s, now := &api.Cluster{}, New(Options{}), time.Now()
+	c, s, now := &api.Cluster{}, serving(nil), time.Now()
 	c.Name, c.UID = "c1", "1"
 	is := func(state api.APIState) {
 		c.Status.APIs = []api.APIStatus{{Group: gr.Group, Resource: gr.Resource, Version: "v1", State: state}}
-		s.serving = s.serving.next([]*api.Cluster{c}, now)
+		s = s.next([]*api.Cluster{c}, now)
 	}
 	is(api.APIPublished)
-	require.True(t, s.serves(c, gr, now), "it was so before the controller started")
+	require.True(t, s.current(c, gr, now), "it was so before the controller started")
 	is(api.APIIncompatible)
-	require.False(t, s.serves(c, gr, now))
+	require.False(t, s.current(c, gr, now))
 	now = now.Add(time.Hour)
 	is(api.APIPublished)
 	is(api.APIPublished)
-	require.False(t, s.serves(c, gr, now))
-	require.NotEmpty(t, s.serving.recent(c, now))
+	require.False(t, s.current(c, gr, now))
+	require.NotEmpty(t, s.recent(c, now))
 	now = now.Add(settleFor)
-	require.True(t, s.serves(c, gr, now))
-	require.Empty(t, s.serving.recent(c, now), "roots are looked at again")
+	require.True(t, s.current(c, gr, now))
+	require.Empty(t, s.recent(c, now), "roots are looked at again")
 }
 
 // Replicas of a cluster that does not sync the API may be available by now.

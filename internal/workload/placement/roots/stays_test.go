@@ -184,6 +184,30 @@ func TestALeafThatKCPRefuses(t *testing.T) {
 	}
 }
 
+// A leaf that kcp refuses neither delays the next attempt to write another one, nor keeps one from being deleted.
+func TestALeafThatKCPRefusesDelaysNoOther(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c3", true, 0))
+	s.deploy(strings.Replace(web, "namespace: shop", "namespace: shop, annotations: {workloads.kcp.dev/spread: Duplicate}", 1))
+	s.eventually(func() bool { return s.leaves() == "c3=4" }, "there")
+	failures := &atomic.Int64{}
+	s.Refuse(func(r *http.Request) (int, string) {
+		switch {
+		case r.Method != http.MethodPatch:
+		case strings.HasSuffix(r.URL.Path, "/web--c1"):
+			return http.StatusForbidden, "the quota is exceeded"
+		case strings.HasSuffix(r.URL.Path, "/web--c2") && failures.Add(1) <= 3:
+			return http.StatusInternalServerError, "try again"
+		}
+		return 0, ""
+	})
+	drained := cluster("c3", true, 0)
+	drained.Spec.Unschedulable, drained.Annotations = true, map[string]string{api.AnnotationDrain: ""}
+	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0), drained)
+	s.eventually(func() bool { return s.leaves() == "c2=4" }, "one is written, and one is deleted")
+	s.eventually(func() bool { return strings.HasPrefix(s.scheduled(), "False LeafRefused: ") }, "the reason")
+}
+
 // A cluster is given up while its syncer still runs: the syncer sees no deletion, so that nothing is removed in the
 // cluster.
 func TestAbandonedLeavesAreNotSeenAsDeleted(t *testing.T) {

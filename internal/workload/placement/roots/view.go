@@ -1,20 +1,20 @@
 package roots
 
 import (
-	"fmt"
-	"maps"
 	"slices"
-	"time"
+	"strings"
+	"sync"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/workload/placement/fleet"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
@@ -29,242 +29,232 @@ type State struct {
 	Rebalance string
 }
 
-// fingerprint is what decisions depend on of a cluster.
-type fingerprint struct {
-	// state changes what runs there, and room only what can be added.
-	state, room string
+// facts are the state at a time. They are replaced, and not changed.
+type facts struct {
+	// State has only the clusters that decisions are about. givenUp are the names of the other ones, see usedOf.
+	State
+	givenUp map[string]bool
+	// serving is the time at which the clusters began to serve APIs.
+	serving serving
+	// set has the objects of workspaces. Nil: the scheduler does not run yet.
+	set *watch.Set
+	// endpoints are the virtual workspaces of the published APIs. Nil: they are not known.
+	endpoints []string
 }
 
-// fingerprintOf returns what decisions depend on of a cluster. What pods request changes all the time, and is seen when
-// a decision is made for another reason.
-func fingerprintOf(c *api.Cluster, serving serving, now time.Time) fingerprint {
-	evicted := meta.FindStatusCondition(c.Status.Conditions, api.ConditionEvicted)
-	reason := ""
-	if evicted != nil {
-		reason = string(evicted.Status) + evicted.Reason
-	}
-	f := fingerprint{state: fmt.Sprint(
-		c.UID, c.Labels, c.Spec.Unschedulable, c.Draining(), c.Status.APIs, fleet.IsReady(c), settled(c, now),
-		serving.recent(c, now), notReadyReason(c), reason, c.Spec.WorkspaceSelector,
-	)}
-	if c.Status.Capacity != nil {
-		for _, name := range slices.Sorted(maps.Keys(c.Status.Capacity.Allocatable)) {
-			q := c.Status.Capacity.Allocatable[name]
-			f.room += fmt.Sprint(name, q.String(), " ")
-		}
-	}
-	return f
+// view has what decisions depend on: the objects of workspaces, and the state of the controller.
+type view struct {
+	Options
+	mu   sync.Mutex
+	last facts
 }
 
-// affected are the workloads that a change of the clusters affects: workloads with a share in a cluster whose state has
-// changed, and, if any cluster has changed, workloads that wait for one, or that go to each. The scheduler is locked.
-func (s *Scheduler) affected(next map[string]fingerprint) map[item]bool {
-	out := map[item]bool{}
-	anyState := false
-	anyRoom := false
-	for name := range maps.Keys(union(s.fingerprints, next)) {
-		was := s.fingerprints[name]
-		is := next[name]
-		if was.state != is.state {
-			anyState = true
-			maps.Copy(out, s.on[name])
+func (v *view) facts() facts {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.last
+}
+
+// change changes the facts, and returns them as they were before.
+func (v *view) change(f func(*facts)) (before facts) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	before = v.last
+	f(&v.last)
+	return before
+}
+
+// update sets the state of the controller, and returns the facts before and after.
+func (v *view) update(next State) (before, after facts) {
+	now := v.Now()
+	before = v.change(func(f *facts) {
+		f.State = next
+		f.Clusters, f.givenUp = usedOf(next.Clusters)
+		f.serving = f.serving.next(f.Clusters, now)
+		after = *f
+	})
+	return before, after
+}
+
+// set returns the objects of workspaces.
+func (v *view) set() *watch.Set { return v.facts().set }
+
+// watched returns the resources of which objects are watched.
+func (f *facts) watched() []schema.GroupVersionResource {
+	all := f.Published.watched()
+	if selective(f.Clusters) {
+		all = append(all, kcpapi.LogicalCluster.GVR())
+	}
+	return all
+}
+
+// resource returns the version of a resource that is watched.
+func (v *view) resource(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
+	for _, r := range v.facts().Published.watched() {
+		if r.GroupResource() == gr {
+			return r, true
 		}
-		anyRoom = anyRoom || was.room != is.room
 	}
-	if anyState || anyRoom {
-		maps.Copy(out, s.waiting)
+	return schema.GroupVersionResource{}, false
+}
+
+// knows reports whether everything at an endpoint was listed that a decision depends on besides the root and its
+// leaves: without the annotations of its namespace and the volumes that it uses, a workload would go elsewhere first,
+// and without its autoscaler, it would lose replicas.
+func (v *view) knows(endpoint string) bool {
+	needed := []schema.GroupVersionResource{api.Namespaces()}
+	for _, kind := range kinds.All() {
+		if r, ok := v.resource(kind.GroupResource()); ok && (kind.TargetPath != nil ||
+			kind.Data == kinds.AlwaysData || kinds.IsFirst(kind.GroupResource(), kinds.DefaultAccount)) {
+			needed = append(needed, r)
+		}
 	}
-	if anyState {
-		maps.Copy(out, s.everywhere)
+	set := v.set()
+	return !slices.ContainsFunc(needed, func(r schema.GroupVersionResource) bool {
+		return !set.ListedAt(watch.Source{Endpoint: endpoint, Resource: r})
+	})
+}
+
+// completeAt reports whether all objects of an endpoint are known.
+func (v *view) completeAt(endpoint string) bool {
+	f := v.facts()
+	return f.set.CompleteFor([]string{endpoint}, f.Published.watched())
+}
+
+// beside returns an object beside a root, if the watch shows it.
+func (v *view) beside(i item, name string) (watch.Object, bool) {
+	i.Name = name
+	return v.set().Get(i.GroupVersionResource, i.Key)
+}
+
+// hintsOf returns the annotations of the namespace of a workload.
+func (v *view) hintsOf(i item) map[string]string {
+	if o, ok := v.set().Get(api.Namespaces(), watch.Key{Cluster: i.Cluster, Name: i.Namespace}); ok {
+		return o.GetAnnotations()
+	}
+	return nil
+}
+
+// namespacesOf returns the labels of the namespaces of a workspace, by name.
+func (v *view) namespacesOf(workspace string) map[string]labels.Set {
+	out := map[string]labels.Set{}
+	for _, ns := range v.set().In(api.Namespaces(), workspace, "") {
+		out[ns.GetName()] = ns.GetLabels()
 	}
 	return out
 }
 
-func union(a, b map[string]fingerprint) map[string]fingerprint {
-	out := maps.Clone(a)
-	if out == nil {
-		out = map[string]fingerprint{}
-	}
-	maps.Copy(out, b)
-	return out
-}
-
-// decided is where a workload runs after the last decision.
-type decided struct {
-	clusters []string
-	// seen is the state that the places of dependencies depend on.
-	seen string
-	// replicas are the replicas of the next step, if they are divided.
-	replicas map[string]int64
-	// leaving are the clusters that a workload with an autoscaler leaves.
-	leaving []string
-	// shares are the replicas by cluster, for a root with a UID.
-	shares map[string]int64
-	// placed means that the root has had leaves, see Limits.
-	placed bool
-	uid    types.UID
-	// moved are the last moves.
-	moved moves
-	// stuck has since when replicas have not been available, by cluster.
-	stuck map[string]time.Time
-}
-
-// remember keeps a decision, and what would change it. The scheduler is locked.
-func (s *Scheduler) remember(i item, next decided, waits, everywhere bool) {
-	s.unlink(i)
-	s.decided[i] = next
-	for _, c := range next.clusters {
-		if s.on[c] == nil {
-			s.on[c] = map[item]bool{}
+// claims returns the PersistentVolumeClaims that a workload names.
+func (v *view) claims(i item, root *unstructured.Unstructured) []item {
+	var out []item
+	for _, d := range splitter.Dependencies(root) {
+		if r, ok := v.resource(d.GroupResource); ok && splitter.KeepsData(d.GroupResource) {
+			out = append(out, item{r, watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: d.Name}})
 		}
-		s.on[c][i] = true
-	}
-	if waits {
-		s.waiting[i] = true
-	}
-	if everywhere {
-		s.everywhere[i] = true
-	}
-}
-
-// unlink removes a workload from the indexes. The scheduler is locked.
-func (s *Scheduler) unlink(i item) {
-	for _, c := range s.decided[i].clusters {
-		delete(s.on[c], i)
-	}
-	delete(s.waiting, i)
-	delete(s.everywhere, i)
-}
-
-// candidates returns the clusters as a decision sees them: clusters that the workspace may use, and clusters with a
-// share. The caller holds the lock of decisions.
-func (s *Scheduler) candidates(i item, w schedule.Workload, clusters []*api.Cluster, previous map[string]schedule.Share,
-	now time.Time) []schedule.Cluster {
-	var out []schedule.Cluster
-	path := ""
-	if selective(clusters) {
-		path = s.path(i.Cluster)
-	}
-	gr := i.GroupResource()
-	builtIn := slices.ContainsFunc(api.Dependencies(),
-		func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr })
-	for _, c := range clusters {
-		access := accessOf(c, path)
-		if _, has := previous[c.Name]; access == schedule.Refused && !has {
-			continue // a user does not learn about it
-		}
-		free := s.reserved.of(c.Name).free(c.Status.Capacity, i.Cluster, now)
-		if share, has := previous[c.Name]; !has || share.Ending {
-			free = s.reserved.of(c.Name).without(i, free)
-		}
-		status := c.API(gr)
-		if builtIn {
-			status.State = api.APIPublished // every cluster serves it
-		}
-		current := builtIn || s.serves(c, gr, now)
-		ready := settled(c, now)
-		out = append(out, schedule.Cluster{
-			Name: c.Name, Labels: c.Labels, Ready: fleet.IsReady(c), Settled: ready && current, Stale: ready && !current,
-			Problem: notReadyReason(c), Lost: lost(c, w, now),
-			Unschedulable: c.Spec.Unschedulable, Draining: c.Draining(), Access: access, API: status, Free: free,
-		})
 	}
 	return out
 }
 
-// accessOf returns whether a workspace with a path may use a cluster.
-func accessOf(c *api.Cluster, path string) schedule.Access {
-	switch {
-	case c.Spec.WorkspaceSelector == nil:
-		return schedule.Granted
-	case path == "":
-		return schedule.Unknown
-	case c.Spec.WorkspaceSelector.Selects(path):
-		return schedule.Granted
+// autoscaler returns the autoscaler of a root, or nil.
+func (v *view) autoscaler(i item, root *unstructured.Unstructured) *unstructured.Unstructured {
+	var all []*unstructured.Unstructured
+	for _, kind := range kinds.All() {
+		if kind.TargetPath == nil {
+			continue
+		}
+		if r, ok := v.resource(kind.GroupResource()); ok {
+			for _, o := range v.set().In(r, i.Cluster, i.Namespace) {
+				all = append(all, o.Unstructured)
+			}
+		}
 	}
-	return schedule.Refused
+	return splitter.Scaled(root, all)
 }
 
-// usable reports whether a workspace is known to be allowed to use a cluster.
-func (s *Scheduler) usable(workspace, cluster string) bool {
-	s.mu.Lock()
-	at := slices.IndexFunc(s.clusters, func(c *api.Cluster) bool { return c.Name == cluster })
-	if at < 0 {
-		s.mu.Unlock()
-		return true // it is being removed, or was lost
+// guarded reports whether a namespace has anything that has to be in a cluster before pods. Most have not.
+func (v *view) guarded(i item) bool {
+	for _, kind := range kinds.All() {
+		if !kind.Guards {
+			continue
+		}
+		if r, ok := v.resource(kind.GroupResource()); ok && len(v.set().In(r, i.Cluster, i.Namespace)) > 0 {
+			return true
+		}
 	}
-	c := s.clusters[at]
-	s.mu.Unlock()
-	return c.Spec.WorkspaceSelector == nil || accessOf(c, s.path(workspace)) == schedule.Granted
+	at := watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: kinds.DefaultAccount}
+	account, ok := v.set().Get(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), at)
+	return ok && len(splitter.Dependencies(account.Unstructured)) > 0 // pull secrets
 }
 
 // path returns the path of a workspace, or "" if it is not known. kcp keeps it in an annotation of the LogicalCluster.
-func (s *Scheduler) path(workspace string) string {
-	o, ok := s.set.Get(kcpapi.LogicalCluster.GVR(), watch.Key{Cluster: workspace, Name: kcpapi.LogicalClusterName})
+func (v *view) path(workspace string) string {
+	o, ok := v.set().Get(kcpapi.LogicalCluster.GVR(), watch.Key{Cluster: workspace, Name: kcpapi.LogicalClusterName})
 	if !ok {
 		return ""
 	}
 	return o.GetAnnotations()[kcpapi.AnnotationPath]
 }
 
-// selective reports whether a cluster selects workspaces, so that their paths have to be known.
-func selective(clusters []*api.Cluster) bool {
-	return slices.ContainsFunc(clusters, func(c *api.Cluster) bool { return c.Spec.WorkspaceSelector != nil })
-}
-
-// notReadyReason returns the reason why a cluster is not ready, or "". It has no message: that can differ each time,
-// and it is written to all roots.
-func notReadyReason(c *api.Cluster) string {
-	if r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady); r != nil &&
-		r.Status != metav1.ConditionTrue {
-		return r.Reason
+// refusing returns the clusters that a workspace is not known to be allowed to use. One that is being removed, or was
+// lost, is not among them.
+func (v *view) refusing(workspace string) map[string]bool {
+	out := map[string]bool{}
+	clusters := v.facts().Clusters
+	if !selective(clusters) {
+		return out
 	}
-	return ""
-}
-
-// lost reports whether other clusters run the share of a cluster, too. A condition of the Cluster has that. A workload
-// can want another time, or never. One that must be alone needs an annotation for that: what does not answer can still
-// run.
-func lost(c *api.Cluster, w schedule.Workload, now time.Time) bool {
-	if fleet.IsReady(c) || w.Hints.Failover == api.FailoverNever || w.Alone && w.Hints.Failover == "" {
-		return false
-	}
-	evicted := meta.FindStatusCondition(c.Status.Conditions, api.ConditionEvicted)
-	switch {
-	case evicted == nil:
-		return false
-	case w.Hints.FailoverAfter > 0 &&
-		(evicted.Status == metav1.ConditionTrue || evicted.Reason == api.ReasonEvictAfter):
-		return untilLost(c, w, now) <= 0
-	}
-	return fleet.IsEvicted(c)
-}
-
-// untilLost returns the time until a cluster is lost for a workload with its own time.
-func untilLost(c *api.Cluster, w schedule.Workload, now time.Time) time.Duration {
-	since := fleet.Since(c)
-	if since.IsZero() {
-		return w.Hints.FailoverAfter
-	}
-	return w.Hints.FailoverAfter - now.Sub(since)
-}
-
-// stuckAfter is how long replicas are not available until they may move to a cluster with room.
-const stuckAfter = time.Minute
-
-// stuckSince returns since when replicas of a workload have not been available, by cluster. What is not known of a
-// cluster whose status is stale is not a reason to move anything.
-func stuckSince(before map[string]time.Time, sub *subject, candidates []schedule.Cluster) map[string]time.Time {
-	out := map[string]time.Time{}
-	for cluster, share := range sub.previous {
-		stale := slices.ContainsFunc(candidates, func(c schedule.Cluster) bool { return c.Name == cluster && c.Stale })
-		if share.Ending || share.Available >= share.Replicas || stale {
-			continue
-		}
-		out[cluster] = sub.now
-		if since, ok := before[cluster]; ok {
-			out[cluster] = since
-		}
+	path := v.path(workspace)
+	for _, c := range clusters {
+		out[c.Name] = accessOf(c, path) != schedule.Granted
 	}
 	return out
+}
+
+// classOf returns the class of an object for the set: the cluster that it is scheduled to, "" for a root, and the
+// APIExport of a binding that is one of the compute workspace.
+func (v *view) classOf(u *unstructured.Unstructured) string {
+	if u.GetKind() == kcpapi.APIBinding.Kind {
+		if path, name := exportOf(u); path == v.Workspace {
+			return bindingClass + name
+		}
+		return bindingClass
+	}
+	on, _, _ := unstructured.NestedString(u.Object, "metadata", "labels",
+		api.LabelCluster) // GetLabels would copy all of them
+	return on
+}
+
+// rootName returns the name of the root of an object: its own, unless it is a leaf.
+func rootName(o *unstructured.Unstructured) string {
+	if name := o.GetAnnotations()[api.AnnotationName]; name != "" && !splitter.IsRoot(o) {
+		return name
+	}
+	return o.GetName()
+}
+
+// rootNames has the name of the root of each leaf whose own name does not contain it.
+type rootNames struct {
+	mu   sync.Mutex
+	long map[item]string
+}
+
+// of returns the name of the root of a leaf, or of what was one.
+func (n *rootNames) of(leaf item, o *unstructured.Unstructured) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if o != nil {
+		root := rootName(o)
+		if root+separator+o.GetLabels()[api.LabelCluster] != leaf.Name {
+			n.long[leaf] = root
+		}
+		return root
+	}
+	if root, ok := n.long[leaf]; ok {
+		delete(n.long, leaf)
+		return root
+	}
+	if i := strings.LastIndex(leaf.Name, separator); i > 0 {
+		return leaf.Name[:i]
+	}
+	return leaf.Name
 }

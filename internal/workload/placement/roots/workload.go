@@ -2,29 +2,27 @@ package roots
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
-	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
 // recreates is the strategy of a Deployment whose pods of one version end before the pods of the next one start.
 const recreates = "Recreate"
 
 // workloadOf returns what is to be assigned. The error lists mistakes in annotations.
-func (s *Scheduler) workloadOf(sub *subject) (schedule.Workload, error) {
+func (v *view) workloadOf(sub *subject) (schedule.Workload, error) {
 	i := sub.item
 	root := sub.root.Unstructured
 	clusters := sub.clusters
-	claims := s.claims(i, root)
+	claims := v.claims(i, root)
 	data := len(claims) > 0 || kinds.KeepsData(root)
 	recreate, _, _ := unstructured.NestedString(root.Object, "spec", "strategy", "type")
 	alone := recreate == recreates
 	spread, _ := schedule.DefaultSpread(i.GroupResource(), data || alone)
-	hints, err := schedule.ParseHints(root.GetAnnotations(), s.hintsOf(i), spread)
+	hints, err := schedule.ParseHints(root.GetAnnotations(), v.hintsOf(i), spread)
 	if err == nil {
 		err = schedule.CheckSpread(hints, i.GroupResource(), data)
 	}
@@ -34,12 +32,12 @@ func (s *Scheduler) workloadOf(sub *subject) (schedule.Workload, error) {
 		Alone:    alone || hints.Spread == schedule.Single,
 		Goal:     schedule.GoalOf(root.GetAnnotations()[api.AnnotationExplain]),
 	}
-	w.Replicas = s.replicasOf(sub, w)
+	w.Replicas = v.replicasOf(sub, w)
 	for _, c := range clusters {
 		for _, claim := range claims {
 			k := claim.Key
 			k.Name = api.LeafName(k.Name, c.Name)
-			if _, ok := s.set.Get(claim.GroupVersionResource, k); ok && w.Home == "" {
+			if _, ok := v.set().Get(claim.GroupVersionResource, k); ok && w.Home == "" {
 				w.Home = c.Name
 			}
 		}
@@ -59,11 +57,11 @@ func (sub *subject) chosen() (int64, bool) {
 
 // replicasOf returns the replicas of a workload. If its user does not say how many, its autoscaler does. Without the
 // autoscaler, the replicas that it has made, or that were divided before, are kept, as in Kubernetes.
-func (s *Scheduler) replicasOf(sub *subject, w schedule.Workload) int64 {
+func (v *view) replicasOf(sub *subject, w schedule.Workload) int64 {
 	if n, ok := sub.chosen(); ok {
 		return n
 	}
-	if scaler := s.autoscaler(sub.item, sub.root.Unstructured); scaler != nil {
+	if scaler := v.autoscaler(sub.item, sub.root.Unstructured); scaler != nil {
 		return max(1, splitter.BoundsOf(scaler).Min)
 	}
 	before := int64(0)
@@ -84,37 +82,6 @@ func (s *Scheduler) replicasOf(sub *subject, w schedule.Workload) int64 {
 	return max(1, before)
 }
 
-// hintsOf returns the annotations of the namespace of a workload.
-func (s *Scheduler) hintsOf(i item) map[string]string {
-	if o, ok := s.set.Get(api.Namespaces(), watch.Key{Cluster: i.Cluster, Name: i.Namespace}); ok {
-		return o.GetAnnotations()
-	}
-	return nil
-}
-
-// claims returns the PersistentVolumeClaims that a workload names.
-func (s *Scheduler) claims(i item, root *unstructured.Unstructured) []item {
-	var out []item
-	for _, d := range splitter.Dependencies(root) {
-		if r, ok := s.resource(d.GroupResource); ok && splitter.KeepsData(d.GroupResource) {
-			out = append(out, item{r, watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: d.Name}})
-		}
-	}
-	return out
-}
-
-// resource returns the version of a resource that is watched.
-func (s *Scheduler) resource(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.published.watched() {
-		if r.GroupResource() == gr {
-			return r, true
-		}
-	}
-	return schema.GroupVersionResource{}, false
-}
-
 // shareOf returns what a cluster has of a workload.
 func shareOf(leaf *unstructured.Unstructured) schedule.Share {
 	replicas, ok, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas")
@@ -127,4 +94,12 @@ func shareOf(leaf *unstructured.Unstructured) schedule.Share {
 	}
 	ending, _, _ := unstructured.NestedInt64(leaf.Object, "status", "terminatingReplicas")
 	return schedule.Share{Replicas: replicas, Available: available, Existing: existing(leaf) + ending}
+}
+
+// existing returns the number of pods of a leaf.
+func existing(leaf *unstructured.Unstructured) (n int64) {
+	if leaf != nil {
+		n, _, _ = unstructured.NestedInt64(leaf.Object, "status", "replicas")
+	}
+	return n
 }

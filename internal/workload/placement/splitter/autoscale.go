@@ -3,7 +3,8 @@ package splitter
 import (
 	"cmp"
 	"maps"
-	"math/big"
+	"math"
+	"math/bits"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -92,44 +93,39 @@ func (b Bounds) Divide(replicas map[string]int64) map[string]Bounds {
 // divide divides a number by weights, which are greater than zero. Each share is at least the fewest of the cluster:
 // clusters with the most above it give what that takes, as far as they can.
 func divide(n int64, weights, fewest map[string]int64) map[string]int64 {
-	total := new(big.Int) // sums and products of numbers of users can be larger than an int64
-	for _, w := range weights {
-		total.Add(total, big.NewInt(w))
+	// Kubernetes has no larger numbers of replicas.
+	most := func(cluster string) uint64 { return uint64(min(weights[cluster], math.MaxInt32)) }
+	total := uint64(0)
+	for cluster := range weights {
+		total += most(cluster)
 	}
 	shares := map[string]int64{}
-	rest := map[string]*big.Int{}
-	sum := int64(0)
-	for cluster, w := range weights {
-		product := new(big.Int).Mul(big.NewInt(n), big.NewInt(w))
-		quotient, remainder := product.DivMod(product, total, new(big.Int))
-		shares[cluster] = quotient.Int64()
+	rest := map[string]uint64{}
+	left := n
+	for cluster := range weights {
+		high, low := bits.Mul64(uint64(n), most(cluster)) // the number of a user can be any
+		quotient, remainder := bits.Div64(high, low, total)
+		shares[cluster] = int64(quotient)
 		rest[cluster] = remainder
-		sum += shares[cluster]
+		left -= shares[cluster]
 	}
 	byRest := slices.SortedFunc(maps.Keys(weights),
-		func(x, y string) int { return cmp.Or(rest[y].Cmp(rest[x]), cmp.Compare(x, y)) })
-	for _, cluster := range byRest[:min(int64(len(byRest)), n-sum)] {
+		func(x, y string) int { return cmp.Or(cmp.Compare(rest[y], rest[x]), cmp.Compare(x, y)) })
+	for _, cluster := range byRest[:min(int64(len(byRest)), left)] {
 		shares[cluster]++
 	}
-	for _, cluster := range slices.Sorted(maps.Keys(fewest)) {
-		for lacks := fewest[cluster] - shares[cluster]; lacks > 0; lacks = fewest[cluster] - shares[cluster] {
-			shares[cluster] += give(shares, fewest, lacks)
+	over := func(cluster string) int64 { return shares[cluster] - fewest[cluster] }
+	names := slices.Sorted(maps.Keys(fewest))
+	for _, cluster := range names {
+		for over(cluster) < 0 {
+			from := slices.MaxFunc(names, func(x, y string) int { return cmp.Compare(over(x), over(y)) })
+			if over(from) > 0 {
+				shares[from]--
+			}
+			shares[cluster]++
 		}
 	}
 	return shares
-}
-
-// give takes one lacking replica from the cluster with the most above its fewest. If none is above, it takes all
-// lacking ones from nowhere.
-func give(shares, fewest map[string]int64, lacks int64) int64 {
-	over := func(cluster string) int64 { return shares[cluster] - fewest[cluster] }
-	from := slices.MaxFunc(slices.Sorted(maps.Keys(shares)),
-		func(x, y string) int { return cmp.Compare(over(x), over(y)) })
-	if over(from) <= 0 {
-		return lacks
-	}
-	shares[from]--
-	return 1
 }
 
 // KeepReplicas sets the replicas of an object that is applied to a cluster to those that it has there, if an autoscaler

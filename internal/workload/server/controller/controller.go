@@ -61,8 +61,6 @@ type Options struct {
 	APIs []schema.GroupResource
 	// WorkspaceType is the name of the type, in the compute workspace, whose workspaces can use the APIs.
 	WorkspaceType string
-	// Limits are what one workspace may have.
-	Limits roots.Limits
 	// Version is the version of kcpctl, and Holder the name of the process.
 	Version, Holder string
 	// Connect returns how to reach a physical cluster.
@@ -143,8 +141,8 @@ func Run(ctx context.Context, o Options) error {
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
-	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Setup: c.Setup, Now: o.Now,
-		Limits: o.Limits}) // its queues end when it has run
+	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Setup: c.Setup,
+		Now: o.Now}) // its queues end when it has run
 	if c.set, err = watch.New(ctx, watch.Options{
 		Config: o.KCP, Now: o.Now, Changed: c.changed,
 		State: func(src watch.Source, err error) {

@@ -48,10 +48,6 @@ func TestClasses(t *testing.T) {
 		require.Len(t, s.KeysAt(watch.Source{Endpoint: beta.URL, Resource: deployments}, ""), 1)
 		require.Equal(t, 1, s.ClassCount(deployments, "c2"))
 		require.Equal(t, map[string]int{"": 1, "c1": 1, "c2": 1}, s.ClassesIn("1a"))
-		require.Equal(t, 3, s.Usage("1a").Objects)
-		before := s.Usage("2b")
-		require.Equal(t, 1, before.Objects)
-		require.InDelta(t, 150, before.Bytes, 50)
 
 		eventually(t, alpha.watched, "the watch has begun")
 		alpha.event("MODIFIED", labelled("shop", "one", "2", "c2"))
@@ -63,12 +59,11 @@ func TestClasses(t *testing.T) {
 
 		require.NoError(t, s.Update([]string{beta.URL}, resources))
 		is(map[string]int{"": 1})
-		require.Zero(t, s.Usage("1a"))
 		require.Empty(t, s.ClassesIn("1a"))
-		require.Equal(t, before, s.Usage("2b"))
+		require.Equal(t, map[string]int{"": 1}, s.ClassesIn("2b"))
 		require.NoError(t, s.Update(nil, resources))
-		is(map[string]int{})
-		require.Zero(t, s.Usage("2b"))
+		is(nil)
+		require.Empty(t, s.ClassesIn("2b"))
 	}
 }
 
@@ -80,7 +75,6 @@ func TestClassesAfterAnotherList(t *testing.T) {
 	s := newSet(t, watch.Options{Path: watch.AllClusters, Class: func(u *unstructured.Unstructured) string { return u.GetLabels()["on"] }})
 	require.NoError(t, s.Update([]string{alpha.URL}, []schema.GroupVersionResource{deployments}))
 	eventually(t, func() bool { return s.Complete() && alpha.watched() }, "it is watched")
-	one := s.Usage("1a")
 	alpha.mu.Lock()
 	delete(alpha.objects, "two")
 	alpha.objects["one"] = labelled("shop", "one", "2", "c3")
@@ -92,5 +86,5 @@ func TestClassesAfterAnotherList(t *testing.T) {
 	alpha.mu.Unlock()
 	want := map[string]int{"c3": 1}
 	eventually(t, func() bool { return reflect.DeepEqual(want, s.Classes(deployments)) }, "the counts are those of the list")
-	require.Equal(t, watch.Usage{Objects: 1, Bytes: one.Bytes / 2}, s.Usage("1a"))
+	require.Equal(t, want, s.ClassesIn("1a"))
 }

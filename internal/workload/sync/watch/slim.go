@@ -19,14 +19,13 @@ type slimmer struct {
 }
 
 // drop drops the fields that are not kept, managedFields, and the copy of the object that kubectl leaves in an
-// annotation: they take much memory and are not read. It returns about the size of the rest as JSON.
-func (s *slimmer) drop(u *unstructured.Unstructured) int {
+// annotation: they take much memory and are not read.
+func (s *slimmer) drop(u *unstructured.Unstructured) {
 	u.SetManagedFields(nil)
 	unstructured.RemoveNestedField(u.Object, "metadata", "annotations", corev1.LastAppliedConfigAnnotation)
 	if s.keep != nil {
 		u.Object = only(u.Object, s.keep)
 	}
-	return SizeOf(u.Object)
 }
 
 // copyOf copies an object: what was decoded lies between what is dropped, and the runtime reuses the gaps, but does not
@@ -79,25 +78,4 @@ func (s *slimmer) copy(v any, values bool) any {
 		}
 	}
 	return v
-}
-
-// SizeOf returns about the size of a value as JSON.
-func SizeOf(v any) int {
-	switch v := v.(type) {
-	case map[string]any:
-		n := 2
-		for k, item := range v {
-			n += len(k) + 4 + SizeOf(item)
-		}
-		return n
-	case []any:
-		n := 2
-		for _, item := range v {
-			n += 1 + SizeOf(item)
-		}
-		return n
-	case string:
-		return len(v) + 2
-	}
-	return 4
 }

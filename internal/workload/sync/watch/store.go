@@ -17,8 +17,6 @@ type held struct {
 	version uint64
 	// class is the result of Options.Class.
 	class string
-	// bytes is about the size of the object as JSON.
-	bytes int32
 }
 
 // exists reports whether there is an object.
@@ -30,7 +28,7 @@ func (s *Set) hold(u *unstructured.Unstructured) held {
 	if s.o.Class != nil {
 		h.class = s.table.share(s.o.Class(u), false)
 	}
-	h.bytes = int32(min(s.slimmer.drop(u), 1<<31-1))
+	s.slimmer.drop(u)
 	if s.o.Packed {
 		if packed, ok := s.table.pack(u); ok {
 			h.packed = packed
