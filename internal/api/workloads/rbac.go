@@ -55,7 +55,8 @@ func ControllerRules() []rbacv1.PolicyRule {
 		rule(Group, slices.Concat(readVerbs, []string{"patch"}), "clusters"), // its finalizer
 		rule(Group, []string{"patch"}, "clusters/status"),
 		rule("", readVerbs, "secrets"),
-		rule("", []string{"get", "delete"}, "configmaps"), // what the clusters serve that it cannot read
+		// The APIs of the clusters that it cannot read.
+		rule("", slices.Concat(readVerbs, []string{"delete"}), "configmaps"),
 		rule("coordination.k8s.io", allVerbs, "leases"),
 		rule("apis.kcp.io", slices.Concat(readVerbs, []string{"create", "delete"}), "apiresourceschemas"),
 		// bind: who writes a WorkspaceType needs it for its default bindings (kcp: pkg/admission/workspacetype).

@@ -59,23 +59,22 @@ func Of(gr schema.GroupResource, c negotiate.Cluster) API {
 	return out
 }
 
-// Encode returns the content of a ConfigMap, and a value that changes when the content does. An API that is too large
-// for a ConfigMap becomes a problem.
-func Encode(a API) (content []byte, hash string, err error) {
-	content, hash, err = encode(a)
+// Encode returns the content of a ConfigMap. An API that is too large for a ConfigMap becomes a problem.
+func Encode(a API) ([]byte, error) {
+	content, err := encode(a)
 	if large, ok := errors.AsType[sizeError](err); ok {
 		return encode(API{Problem: "the controller cannot read its schema: " + large.Error()})
 	}
-	return content, hash, err
+	return content, err
 }
 
-func encode(a API) (content []byte, hash string, err error) {
+func encode(a API) ([]byte, error) {
 	raw, err := json.Marshal(a)
 	if err == nil {
 		err = checkSize(raw)
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	var out bytes.Buffer
 	w := gzip.NewWriter(&out)
@@ -83,12 +82,12 @@ func encode(a API) (content []byte, hash string, err error) {
 		err = w.Close()
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("compress: %w", err)
+		return nil, fmt.Errorf("compress: %w", err)
 	}
 	if out.Len() > maxCompressed {
-		return nil, "", sizeError(fmt.Sprintf("compressed, it has %d bytes, more than %d", out.Len(), maxCompressed))
+		return nil, sizeError(fmt.Sprintf("compressed, it has %d bytes, more than %d", out.Len(), maxCompressed))
 	}
-	return out.Bytes(), hashOf(raw), nil
+	return out.Bytes(), nil
 }
 
 // sizeError means that the schema of an API is too large.
@@ -119,8 +118,14 @@ func Object(cluster string, uid types.UID, gr schema.GroupResource, content []by
 	return u
 }
 
-// Decode reads the ConfigMap of an API. The hash is the one that Encode has returned. It fails if the content is too
-// large, or not what a syncer writes.
+// IsOf reports whether a ConfigMap belongs to the Cluster with a UID: another one can have had its name.
+func IsOf(configMap *unstructured.Unstructured, cluster types.UID) bool {
+	return slices.ContainsFunc(configMap.GetOwnerReferences(),
+		func(r metav1.OwnerReference) bool { return r.Kind == api.KindCluster && r.UID == cluster })
+}
+
+// Decode reads the ConfigMap of an API. The hash identifies the content. It fails if the content is too large, or not
+// what a syncer writes.
 func Decode(gr schema.GroupResource, configMap *unstructured.Unstructured) (out API, hash string, err error) {
 	text, _, err := unstructured.NestedString(configMap.Object, "binaryData", key)
 	if err != nil || text == "" {

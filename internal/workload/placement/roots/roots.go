@@ -33,10 +33,6 @@ const (
 	startInterval = 200 * time.Millisecond
 	// workers is how many roots are handled at a time: at most half of them are roots of one workspace.
 	workers = 16
-	// rootsPerSecond is how many roots of one workspace are looked at in a second for long, and rootsBurst how many
-	// more at once.
-	rootsPerSecond = 100
-	rootsBurst     = 200
 )
 
 // separator is between the names of a root and its cluster in the name of a leaf (see api.LeafName).
@@ -78,10 +74,7 @@ type Scheduler struct {
 // New returns a Scheduler, which Run starts.
 func New(o Options) *Scheduler {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
-	fair := queue.New(queue.Options[item]{
-		Workers: workers, Tenant: func(i item) string { return i.Cluster }, PerSecond: rootsPerSecond,
-		Burst: rootsBurst, Limiter: limiter,
-	})
+	fair := queue.New(workers, func(i item) string { return i.Cluster }, limiter)
 	v := &view{Options: o}
 	s := &Scheduler{
 		queue: fair, view: v, decider: newDecider(v), binder: newBinder(v),

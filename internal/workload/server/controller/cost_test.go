@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -21,7 +22,10 @@ func newIdle(t *testing.T, resources ...schema.GroupVersionResource) (c *control
 	t.Helper()
 	kcp = fakeapi.New(t)
 	changes = make(chan schema.GroupVersionResource, 1000)
-	c = &controller{Options: Options{Now: time.Now}, wake: make(chan struct{}, 1), members: map[string]*member{}, cluster: "compute"}
+	w := &workspace{cluster: "compute", path: "compute"}
+	c = &controller{Options: Options{Now: time.Now}, wake: make(chan struct{}, 1), workspace: w}
+	c.members = &members{workspace: w}
+	c.publisher = &publisher{workspace: w, members: c.members, reports: &reports{workspace: w}}
 	var err error
 	c.set, err = watch.New(t.Context(), watch.Options{
 		Config: &rest.Config{Host: kcp.URL}, Now: time.Now,
@@ -69,10 +73,10 @@ func TestClustersAreConvertedOnce(t *testing.T) {
 // The APIBindings of all workspaces are only read if something is to be published.
 func TestAnUnchangedInputIsNotMade(t *testing.T) {
 	c, _, _ := newIdle(t)
-	clusters := []*api.Cluster{{}}
-	c.negotiated = c.version(clusters)
-	require.Nil(t, c.roots, "it would fail")
-	require.NoError(t, c.publish(t.Context(), clusters))
+	ids := identities{[]*api.Cluster{{}}, func(string) types.UID { return "" }}
+	c.publisher.negotiated = c.publisher.version(ids)
+	require.Nil(t, c.publisher.bound, "it would fail")
+	require.NoError(t, c.publisher.publish(t.Context(), ids))
 }
 
 // Of a hundred clusters, ten send a heartbeat each second.
@@ -107,7 +111,7 @@ func TestAComputeWorkspaceIsCreatedAgain(t *testing.T) {
 	c, kcp, changes := newIdle(t, api.ClusterGVR())
 	kcp.Apply(t, "compute", clusterPath, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c1}}")
 	<-changes
-	require.NoError(t, c.sameWorkspace())
+	require.NoError(t, c.same())
 	c.cluster = "earlier"
 	require.ErrorContains(t, c.loop(t.Context()), "was created again: it is the logical cluster compute, and was earlier")
 }

@@ -104,13 +104,13 @@ func (m Member) Run(ctx context.Context) error {
 				return err
 			}
 		}
+		if m.observer != nil {
+			g.Go(func() error { m.observer.run(ctx); return nil })
+		}
 		return syncer.Run(ctx, o)
 	})
 	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster, m.begin) })
 	g.Go(func() error { return sender.Run(ctx) })
-	if m.observer != nil {
-		g.Go(func() error { m.observer.run(ctx); return nil })
-	}
 	return g.Wait()
 }
 
@@ -183,32 +183,32 @@ func (m *member) works() bool {
 	return m.cleared
 }
 
-// startMember starts a cluster in push mode.
-func (c *controller) startMember(ctx context.Context, cl *api.Cluster, cfg *rest.Config, secret string) *member {
+// start starts a cluster in push mode.
+func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, secret string) *member {
 	ctx, cancel := context.WithCancel(ctx)
-	m := &member{cancel: cancel, done: make(chan struct{}), secret: secret, confirmed: make(chan struct{}),
-		latency: newLatency(), every: c.every}
+	next := &member{cancel: cancel, done: make(chan struct{}), secret: secret, confirmed: make(chan struct{}),
+		latency: newLatency(), every: m.every}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { m.pull(ctx, cfg, c.APIs, c.poke); return nil })
+	g.Go(func() error { next.pull(ctx, cfg, m.APIs, m.changed); return nil })
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-m.confirmed:
+		case <-next.confirmed:
 		}
 		return Member{
-			KCP: c.KCP, Physical: cfg, Workspace: c.Workspace, Setup: c.Setup, Cluster: cl.Name, Mode: api.SyncModePush,
-			Version: c.Version, Holder: c.Holder,
-			Now: c.Now, Extend: m.extend, Latency: m.latency, beats: c.every(heartbeat.Interval),
+			KCP: m.KCP, Physical: cfg, Workspace: m.path, Setup: m.Setup, Cluster: cl.Name, Mode: api.SyncModePush,
+			Version: m.Version, Holder: m.Holder,
+			Now: m.Now, Extend: next.extend, Latency: next.latency, beats: m.every(heartbeat.Interval),
 		}.Run(ctx)
 	})
 	go func() {
-		defer close(m.done)
+		defer close(next.done)
 		if err := g.Wait(); err != nil {
 			klog.FromContext(ctx).Error(err, "The syncer has ended", "cluster", cl.Name)
 		}
 	}()
-	return m
+	return next
 }
 
 // extend adds the version of the API server to a report.

@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -28,35 +26,28 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 )
 
-// configMaps are where syncers report what their clusters serve.
-var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
-
 // observer reports what a cluster serves that the controller cannot read: the APIs in the status of its Cluster, which
 // the controller writes.
 type observer struct {
-	cluster, workspace string
-	client             dynamic.Interface
-	metadata           metadata.Interface
-	physical           *rest.Config
-	begin              func(what string) (end func())
-	// seen is the version of what was reported last.
-	seen string
-	// written are the resourceVersions of the ConfigMaps of the last report, by name, and looks the number of looks at
-	// one of them.
-	written map[string]string
-	looks   int
-	// wake sends the hashes with a heartbeat.
+	workspace string
+	client    dynamic.Interface
+	metadata  metadata.Interface
+	physical  *rest.Config
+	begin     func(what string) (end func())
+	after     func(time.Duration) <-chan time.Time
+	// reported is the version of the last report, and written the resourceVersions of its ConfigMaps, by name.
+	reported string
+	written  map[string]string
+	// wake requests a heartbeat, because the report in it has changed.
 	wake chan<- struct{}
-	// wanted ends the wait for the next look: the status of the Cluster has other APIs.
+	// wanted ends the wait for the next look: the Cluster has other APIs.
 	wanted chan struct{}
-	after  func(time.Duration) <-chan time.Time
 
 	mu sync.Mutex
-	// last are the APIs in the status of the Cluster.
-	last    []schema.GroupResource
+	// cluster is the Cluster as it was seen last. Nil: it was not seen yet.
+	cluster *api.Cluster
 	version string
 	uid     types.UID
-	hashes  map[string]string
 	problem string
 }
 
@@ -65,7 +56,6 @@ func (o *observer) extend(r *heartbeat.Report) {
 	defer o.mu.Unlock()
 	r.ClusterVersion = o.version
 	r.ClusterUID = o.uid
-	r.Schemas = o.hashes
 	r.SchemasProblem = o.problem
 }
 
@@ -96,26 +86,30 @@ func (o *observer) run(ctx context.Context) {
 // see requests a look at the APIs if they have changed in the status of the Cluster: the controller adds them when it
 // sees a new Cluster, and adds others when the setup has them.
 func (o *observer) see(cl *api.Cluster) {
-	all := slices.Concat(byGroup(cl.Status.APIs)...)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if slices.Equal(all, o.last) {
+	last := o.cluster
+	o.cluster = cl
+	if last != nil && reportOf(last) == reportOf(cl) {
 		return
 	}
-	o.last = all
 	select {
 	case o.wanted <- struct{}{}:
 	default:
 	}
 }
 
+// reportOf identifies what is to be reported to a Cluster.
+func reportOf(cl *api.Cluster) string { return fmt.Sprint(cl.UID, byGroup(cl.Status.APIs)) }
+
 // set changes the report. If that makes a difference, a heartbeat sends it.
 func (o *observer) set(change func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	version, uid, hashes, problem := o.version, o.uid, maps.Clone(o.hashes), o.problem
+	text := func() string { return fmt.Sprintf("%q %q %q", o.version, o.uid, o.problem) }
+	before := text()
 	change()
-	if o.version == version && o.uid == uid && o.problem == problem && maps.Equal(o.hashes, hashes) {
+	if text() == before {
 		return
 	}
 	select {
@@ -127,6 +121,12 @@ func (o *observer) set(change func()) {
 // observe reports if anything has changed. It returns the time until the next look.
 func (o *observer) observe(ctx context.Context) (time.Duration, error) {
 	defer o.begin("the report of APIs")()
+	o.mu.Lock()
+	cl := o.cluster
+	o.mu.Unlock()
+	if cl == nil || len(byGroup(cl.Status.APIs)) == 0 {
+		return retryInterval, nil // see notices when there are some
+	}
 	p, err := puller.New(o.physical)
 	if err != nil {
 		return retryInterval, err
@@ -135,52 +135,35 @@ func (o *observer) observe(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return retryInterval, err
 	}
-	live, err := o.client.Resource(api.ClusterGVR()).Get(ctx, o.cluster, metav1.GetOptions{})
-	if err != nil {
-		return retryInterval, fmt.Errorf("read Cluster %s in workspace %s: %w", o.cluster, o.workspace, err)
-	}
-	cl, err := api.ClusterOf(live)
-	if err != nil {
-		return retryInterval, err
-	}
-	groups, version := byGroup(cl.Status.APIs), hash+" "+string(cl.UID)
-	for _, all := range groups {
-		version += fmt.Sprint(" ", all)
-	}
-	if len(groups) == 0 {
-		return retryInterval, nil // see notices when there are some
-	}
-	if version == o.seen {
+	version := hash + " " + reportOf(cl)
+	if version == o.reported {
 		if intact, err := o.intact(ctx); intact || err != nil {
 			return retryInterval, err
 		}
-		o.seen = ""
 	}
-	if err := o.report(ctx, p, cl, groups); err != nil {
+	o.reported = ""
+	if err := o.report(ctx, p, cl); err != nil {
 		return pullInterval, err // it has read everything
 	}
-	o.seen = version
+	o.reported = version
 	return retryInterval, nil
 }
 
-// intact reports whether a ConfigMap is as it was written: at each look another one, so that a cluster needs one small
-// request for that, whatever the number of its APIs.
+// intact reports whether one of the ConfigMaps is as it was written, such as after a backup of kcp was restored. It is
+// one at random, so that a cluster needs one small request for that, whatever the number of its APIs.
 func (o *observer) intact(ctx context.Context) (bool, error) {
-	names := slices.Sorted(maps.Keys(o.written))
-	if len(names) == 0 {
-		return true, nil
+	for name, version := range o.written {
+		live, err := o.metadata.Resource(configMaps).Namespace(api.NamespaceLeases).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return false, nil
+		case err != nil:
+			return false, fmt.Errorf("read ConfigMap %s/%s in workspace %s: %w", api.NamespaceLeases,
+				name, o.workspace, err)
+		}
+		return live.GetResourceVersion() == version, nil
 	}
-	name := names[o.looks%len(names)]
-	o.looks++
-	live, err := o.metadata.Resource(configMaps).Namespace(api.NamespaceLeases).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("read ConfigMap %s/%s in workspace %s: %w", api.NamespaceLeases,
-			name, o.workspace, err)
-	}
-	return live.GetResourceVersion() == o.written[name], nil
+	return true, nil
 }
 
 // byGroup returns the APIs of a status that the syncer reports, by group. The status is sorted. kcp does not allow the
@@ -202,36 +185,42 @@ func byGroup(all []api.APIStatus) (out [][]schema.GroupResource) {
 
 // report writes what the cluster serves. It reads one group after another, because the schemas of a group need tens of
 // megabytes while they are read. An API that cannot be written does not prevent the others.
-func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster,
-	groups [][]schema.GroupResource) error {
+func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster) error {
 	defer debug.FreeOSMemory()
-	hashes := map[string]string{}
-	o.written = map[string]string{}
-	var problems []error
 	uid, err := identify(ctx, o.physical)
 	if err != nil {
 		return err
 	}
+	o.set(func() { o.uid = uid })
+	if was := cl.Status.UID; was != "" && was != uid {
+		return fmt.Errorf("cluster %s was the physical cluster with the UID %s, and has the UID %s now", cl.Name,
+			was, uid)
+	}
 	version := ""
-	for _, all := range groups {
+	var configMaps []*unstructured.Unstructured
+	for _, all := range byGroup(cl.Status.APIs) {
 		result, err := p.Pull(ctx, all)
 		if err != nil {
 			return err
 		}
 		version = result.Version
-		own := Served(o.cluster, result)
+		own := Served(cl.Name, result)
 		for _, gr := range all {
-			hash, err := o.write(ctx, cl, gr, served.Of(gr, own))
+			content, err := served.Encode(served.Of(gr, own))
 			if err != nil {
-				problems = append(problems, err)
-				continue
+				return fmt.Errorf("API %s: %w", gr, err)
 			}
-			hashes[gr.String()] = hash
+			configMaps = append(configMaps, served.Object(cl.Name, cl.UID, gr, content))
 		}
 	}
-	o.set(func() { o.version, o.uid, o.hashes = version, uid, hashes })
-	if len(problems) > 0 {
-		return unwrittenError{errors.Join(problems...)}
+	o.set(func() { o.version = version })
+	o.written = map[string]string{}
+	var problems []error
+	for _, u := range configMaps {
+		problems = append(problems, o.write(ctx, u))
+	}
+	if err := errors.Join(problems...); err != nil {
+		return unwrittenError{err}
 	}
 	return nil
 }
@@ -240,22 +229,16 @@ func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster
 // that, such as when a cluster does not answer.
 type unwrittenError struct{ error }
 
-// write writes the ConfigMap of an API.
-func (o *observer) write(ctx context.Context, cl *api.Cluster, gr schema.GroupResource,
-	a served.API) (hash string, _ error) {
-	content, hash, err := served.Encode(a)
-	if err != nil {
-		return "", fmt.Errorf("API %s: %w", gr, err)
-	}
-	u := served.Object(cl.Name, cl.UID, gr, content)
+// write writes a ConfigMap.
+func (o *observer) write(ctx context.Context, u *unstructured.Unstructured) error {
 	live, err := o.client.Resource(configMaps).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u,
 		metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
 	if err != nil {
-		return "", fmt.Errorf("apply ConfigMap %s/%s in workspace %s: %w", u.GetNamespace(),
+		return fmt.Errorf("apply ConfigMap %s/%s in workspace %s: %w", u.GetNamespace(),
 			u.GetName(), o.workspace, err)
 	}
 	o.written[u.GetName()] = live.GetResourceVersion()
-	return hash, nil
+	return nil
 }
 
 // Served returns what a cluster serves, as the controller compares it.

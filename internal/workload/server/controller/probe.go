@@ -76,7 +76,7 @@ func (c *controller) state() probe.State {
 				problems = append(problems, f)
 			}
 			if len(problems) == 0 && !c.set.Listed() {
-				problems = append(problems, fmt.Errorf("the objects of workspace %s are not listed yet", c.Workspace))
+				problems = append(problems, fmt.Errorf("the objects of workspace %s are not listed yet", c.path))
 			}
 			return errors.Join(problems...)
 		},

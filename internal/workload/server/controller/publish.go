@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -23,7 +22,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
-	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 )
 
@@ -37,18 +35,39 @@ var (
 // identityInterval is how often the controller requests the identity that kcp gives an APIExport.
 const identityInterval = 500 * time.Millisecond
 
+// publisher publishes the APIs of the clusters.
+type publisher struct {
+	*workspace
+	Options
+	members  *members
+	reports  *reports
+	policies *policies
+	// bound returns the names of the APIResourceSchemas that workspaces use.
+	bound func() map[string]bool
+	// again requests another pass.
+	again func()
+	// claims are the permission claims of the APIExports of the clusters.
+	claims map[string][]any
+	// negotiated is the version of what was negotiated last, and states are its states of the clusters.
+	negotiated string
+	states     map[string][]api.APIStatus
+	// published are the published APIs. Nil: they could not be read yet.
+	published *roots.Published
+}
+
 // publish negotiates the APIs of the clusters and writes the result, if anything has changed since the last time.
-func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error {
+func (p *publisher) publish(ctx context.Context, ids identities) error {
+	clusters := ids.clusters
 	if len(clusters) == 0 {
-		c.claims = map[string][]any{}
+		p.claims = map[string][]any{}
 		return nil
 	}
-	version := c.version(clusters) // before the input: what is read in between is published by the next pass
-	if version+exported(c.object(exports, "", api.ExportWorkloads)) == c.negotiated {
-		return c.writeStates(ctx, clusters, c.states) // kcp may have been restored with others
+	version := p.version(ids) // before the input: what is read in between is published by the next pass
+	if version+exported(p.object(exports, "", api.ExportWorkloads)) == p.negotiated {
+		return p.writeStates(ctx, clusters, p.states) // kcp may have been restored with others
 	}
-	in := c.input(clusters)
-	if err := c.readPublished(ctx, &in); err != nil {
+	in := p.input(ids)
+	if err := p.readPublished(ctx, &in); err != nil {
 		return err
 	}
 	live, err := negotiate.Published(in.Export, in.Schemas)
@@ -56,7 +75,7 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 		return err
 	}
 	if in.Export != nil || neverPublished(in, clusters) {
-		c.setPublished(live)
+		p.setPublished(live)
 	}
 	out, err := negotiate.Negotiate(in)
 	if err != nil {
@@ -64,81 +83,93 @@ func (c *controller) publish(ctx context.Context, clusters []*api.Cluster) error
 	}
 	for i, cl := range clusters {
 		switch {
-		case len(cl.Status.APIs) > 0 && !c.isTheOne(cl, clusters):
+		case len(cl.Status.APIs) > 0 && !ids.isTheOne(cl):
 			delete(out.States, cl.Name) // what is scheduled to it is kept
 		case cl.Mode() != api.SyncModePush:
-			out.States[cl.Name] = c.statesOf(cl, out.States[cl.Name])
+			out.States[cl.Name] = p.reports.statesOf(cl, out.States[cl.Name])
 		case in.Clusters[i].Problems == nil: // it was not read yet, or not when the input was made
 			delete(out.States, cl.Name)
 		}
 	}
+	done, err := p.write(ctx, ids, in.Export, out)
+	if err != nil || !done {
+		return err
+	}
+	if err := p.endRequests(ctx, clusters, out); err != nil {
+		return err
+	}
+	p.negotiated, p.states = version+exported(out.Export), out.States
+	debug.FreeOSMemory() // all schemas were decoded, which seldom happens
+	return nil
+}
+
+// write writes what was negotiated. published is the APIExport as it was read. It returns false if the next pass has to
+// negotiate again.
+func (p *publisher) write(ctx context.Context, ids identities, published *unstructured.Unstructured,
+	out *negotiate.Output) (done bool, _ error) {
 	for _, s := range out.Schemas {
 		klog.FromContext(ctx).Info("Publishing a schema", "schema", s.GetName())
-		if _, err := c.client.Resource(schemas).Create(ctx, s, metav1.CreateOptions{FieldManager: api.ManagerController}); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create APIResourceSchema %s: %w", s.GetName(), err)
+		_, err := p.client.Resource(schemas).Create(ctx, s, metav1.CreateOptions{FieldManager: api.ManagerController})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return false, fmt.Errorf("create APIResourceSchema %s: %w", s.GetName(), err)
 		}
 	}
 	if out.Export == nil { // no cluster could be read yet. Syncers report the APIs in the status.
-		return c.writeStates(ctx, clusters, out.States)
+		return false, p.writeStates(ctx, ids.clusters, out.States)
 	}
 	for gr, found := range out.Refused {
 		klog.FromContext(ctx).Info("The schema is not widened: it would become narrower", "resource", gr, "differences",
 			fmt.Sprint(found))
 	}
 	// The policies come first, so that no object is without them.
-	if err := c.protect(ctx, clusters, negotiate.Exported(out.Export)); err != nil {
-		return err
+	if err := p.policies.protect(ctx, ids.clusters, negotiate.Exported(out.Export)); err != nil {
+		return false, err
 	}
-	if err := c.applyExport(ctx, in.Export, out.Export); err != nil {
-		return err
+	if err := p.applyExport(ctx, published, out.Export); err != nil {
+		return false, err
 	}
 	for _, e := range out.ClusterExports {
-		if err := c.apply(ctx, exports, e); err != nil {
-			return err
+		if _, err := p.apply(ctx, exports, e); err != nil {
+			return false, err
 		}
 	}
 	if len(out.ClusterExports) > 0 {
-		c.claims = negotiate.ClaimsOf(out.ClusterExports)
+		p.claims = negotiate.ClaimsOf(out.ClusterExports)
 	}
-	c.setPublished(out.Published)
-	if err := c.writeStates(ctx, clusters, out.States); err != nil {
-		return err
+	p.setPublished(out.Published)
+	if err := p.writeStates(ctx, ids.clusters, out.States); err != nil {
+		return false, err
 	}
 	if len(out.ClusterExports) == 0 {
-		time.AfterFunc(c.every(identityInterval), c.poke) // kcp has not given the APIExport an identity yet
-		return nil
+		time.AfterFunc(p.every(identityInterval), p.again) // kcp has not given the APIExport an identity yet
+		return false, nil
 	}
-	if err := c.apply(ctx, workspaceTypes, c.workspaceType()); err != nil {
-		return err
+	if _, err := p.apply(ctx, workspaceTypes, p.workspaceType()); err != nil {
+		return false, err
 	}
 	for _, name := range out.Obsolete {
-		if err := c.client.Resource(schemas).Delete(ctx, name, metav1.DeleteOptions{}); err != nil &&
+		if err := p.client.Resource(schemas).Delete(ctx, name, metav1.DeleteOptions{}); err != nil &&
 			!apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete APIResourceSchema %s: %w", name, err)
+			return false, fmt.Errorf("delete APIResourceSchema %s: %w", name, err)
 		}
 	}
-	if err := c.endRequests(ctx, clusters, out); err != nil {
-		return err
-	}
-	c.negotiated, c.states = version+exported(out.Export), out.States
-	debug.FreeOSMemory() // all schemas were decoded, which seldom happens
-	return nil
+	return true, nil
 }
 
 // applyExport applies the APIExport, unless what it publishes has changed since it was read: a user may have withdrawn
 // an API. kcp changes other fields, which does not matter. It may not have existed.
-func (c *controller) applyExport(ctx context.Context, read, next *unstructured.Unstructured) error {
+func (p *publisher) applyExport(ctx context.Context, read, next *unstructured.Unstructured) error {
 	before := exported(read)
 	for {
 		if read != nil {
 			next.SetResourceVersion(read.GetResourceVersion())
 		}
-		err := c.apply(ctx, exports, next)
+		_, err := p.apply(ctx, exports, next)
 		if read == nil || !apierrors.IsConflict(err) {
 			return err
 		}
 		var readErr error
-		read, readErr = c.client.Resource(exports).Get(ctx, api.ExportWorkloads, metav1.GetOptions{})
+		read, readErr = p.client.Resource(exports).Get(ctx, api.ExportWorkloads, metav1.GetOptions{})
 		if readErr != nil || exported(read) != before {
 			return errors.Join(err, readErr) // the change wakes the next pass
 		}
@@ -147,7 +178,7 @@ func (c *controller) applyExport(ctx context.Context, read, next *unstructured.U
 
 // endRequests removes the requests for other schemas that are fulfilled from the Clusters. A request that stayed would
 // make a schema narrower again whenever a cluster changes.
-func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, out *negotiate.Output) error {
+func (p *publisher) endRequests(ctx context.Context, clusters []*api.Cluster, out *negotiate.Output) error {
 	for _, cl := range clusters {
 		unserved := func(gr schema.GroupResource) bool {
 			return !slices.ContainsFunc(out.States[cl.Name], func(a api.APIStatus) bool {
@@ -156,7 +187,9 @@ func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, o
 		}
 		refused := func(gr schema.GroupResource) bool { return len(out.Refused[gr]) > 0 }
 		done := map[string]any{}
-		for annotation, pending := range map[string]func(schema.GroupResource) bool{api.AnnotationAcceptSchema: unserved, api.AnnotationWidenSchema: refused} {
+		for annotation, pending := range map[string]func(schema.GroupResource) bool{
+			api.AnnotationAcceptSchema: unserved, api.AnnotationWidenSchema: refused,
+		} {
 			if all := requested(cl, annotation); len(all) > 0 && !slices.ContainsFunc(all, pending) {
 				done[annotation] = nil
 			}
@@ -168,7 +201,7 @@ func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, o
 		if err != nil {
 			return fmt.Errorf("annotations of Cluster %s: %w", cl.Name, err)
 		}
-		_, err = c.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw,
+		_, err = p.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw,
 			metav1.PatchOptions{FieldManager: api.ManagerController})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("annotations of Cluster %s: %w", cl.Name, err)
@@ -178,16 +211,16 @@ func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, o
 }
 
 // setPublished sets which APIs are published, and which of them the setup no longer has.
-func (c *controller) setPublished(all []schema.GroupVersionResource) {
+func (p *publisher) setPublished(all []schema.GroupVersionResource) {
 	next := &roots.Published{}
 	for _, r := range all {
-		if slices.Contains(c.APIs, r.GroupResource()) {
+		if slices.Contains(p.APIs, r.GroupResource()) {
 			next.Scheduled = append(next.Scheduled, r)
 		} else {
 			next.Removed = append(next.Removed, r)
 		}
 	}
-	c.published = next
+	p.published = next
 }
 
 // neverPublished reports whether all records say that no API was ever published: there is no APIExport, none of the
@@ -210,29 +243,19 @@ func exported(export *unstructured.Unstructured) string {
 }
 
 // version identifies what publish depends on, besides what is published.
-func (c *controller) version(clusters []*api.Cluster) string {
+func (p *publisher) version(ids identities) string {
 	h := sha256.New()
-	for _, cl := range clusters {
+	for _, cl := range ids.clusters {
 		hash := ""
-		if result := c.result(cl.Name); result != nil {
+		if result := p.members.result(cl.Name); result != nil {
 			hash = result.Hash
-		} else if r := c.reports[cl.Name]; r != nil {
+		} else if r := p.reports.of[cl.Name]; r != nil {
 			hash = r.hash()
 		}
-		fmt.Fprintf(h, "%s %s %t %s %q %q\n", cl.Name, cl.UID, c.isTheOne(cl, clusters), hash,
+		fmt.Fprintf(h, "%s %s %t %s %q %q\n", cl.Name, cl.UID, ids.isTheOne(cl), hash,
 			cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
 	}
 	return string(h.Sum(nil))
-}
-
-// result returns what a cluster in push mode serves, or nil if it could not be read.
-func (c *controller) result(cluster string) *puller.Result {
-	m := c.members[cluster]
-	if m == nil {
-		return nil
-	}
-	result, _, _ := m.state()
-	return result
 }
 
 // requested returns the APIs in an annotation of a Cluster.
@@ -248,12 +271,12 @@ func requested(cl *api.Cluster, annotation string) []schema.GroupResource {
 
 // input returns what the clusters serve. Each has an APIExport, but those that are the same as another one, that are
 // not the one that was added, or that could not be read, have no part in the schemas.
-func (c *controller) input(clusters []*api.Cluster) negotiate.Input {
-	in := negotiate.Input{APIs: c.APIs, Bound: c.roots.Bound(), Narrow: map[string][]schema.GroupResource{}}
-	for _, cl := range clusters {
+func (p *publisher) input(ids identities) negotiate.Input {
+	in := negotiate.Input{APIs: p.APIs, Bound: p.bound(), Narrow: map[string][]schema.GroupResource{}}
+	for _, cl := range ids.clusters {
 		next := negotiate.Cluster{Name: cl.Name}
-		if c.isTheOne(cl, clusters) {
-			next = c.served(cl.Name)
+		if ids.isTheOne(cl) {
+			next = p.served(cl.Name)
 		}
 		in.Clusters = append(in.Clusters, next)
 		in.Narrow[cl.Name] = requested(cl, api.AnnotationAcceptSchema)
@@ -263,11 +286,11 @@ func (c *controller) input(clusters []*api.Cluster) negotiate.Input {
 }
 
 // served returns what a cluster serves, as far as it is known.
-func (c *controller) served(cluster string) negotiate.Cluster {
-	if result := c.result(cluster); result != nil {
+func (p *publisher) served(cluster string) negotiate.Cluster {
+	if result := p.members.result(cluster); result != nil {
 		return Served(cluster, result)
 	}
-	if r := c.reports[cluster]; r != nil {
+	if r := p.reports.of[cluster]; r != nil {
 		return r.served(cluster)
 	}
 	return negotiate.Cluster{Name: cluster}
@@ -275,17 +298,17 @@ func (c *controller) served(cluster string) negotiate.Cluster {
 
 // readPublished reads what is published: the schemas of the APIExport, and of the others, which can be many, only the
 // metadata.
-func (c *controller) readPublished(ctx context.Context, in *negotiate.Input) error {
-	export, err := c.client.Resource(exports).Get(ctx, api.ExportWorkloads, metav1.GetOptions{})
+func (p *publisher) readPublished(ctx context.Context, in *negotiate.Input) error {
+	export, err := p.client.Resource(exports).Get(ctx, api.ExportWorkloads, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		in.Export = export
 	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("read APIExport %s in workspace %s: %w", api.ExportWorkloads, c.Workspace, err)
+		return fmt.Errorf("read APIExport %s in workspace %s: %w", api.ExportWorkloads, p.path, err)
 	}
-	list, err := c.metadata.Resource(schemas).List(ctx, metav1.ListOptions{})
+	list, err := p.metadata.Resource(schemas).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("list APIResourceSchemas in workspace %s: %w", c.Workspace, err)
+		return fmt.Errorf("list APIResourceSchemas in workspace %s: %w", p.path, err)
 	}
 	var used []string
 	if in.Export != nil {
@@ -295,8 +318,8 @@ func (c *controller) readPublished(ctx context.Context, in *negotiate.Input) err
 		s := kcpapi.APIResourceSchema.New(list.Items[i].Name)
 		s.SetLabels(list.Items[i].Labels)
 		if slices.Contains(used, s.GetName()) {
-			if s, err = c.client.Resource(schemas).Get(ctx, s.GetName(), metav1.GetOptions{}); err != nil {
-				return fmt.Errorf("read APIResourceSchema %s in workspace %s: %w", list.Items[i].Name, c.Workspace, err)
+			if s, err = p.client.Resource(schemas).Get(ctx, s.GetName(), metav1.GetOptions{}); err != nil {
+				return fmt.Errorf("read APIResourceSchema %s in workspace %s: %w", list.Items[i].Name, p.path, err)
 			}
 		}
 		in.Schemas = append(in.Schemas, s)
@@ -304,24 +327,8 @@ func (c *controller) readPublished(ctx context.Context, in *negotiate.Input) err
 	return nil
 }
 
-func (c *controller) apply(ctx context.Context, r schema.GroupVersionResource, o *unstructured.Unstructured) error {
-	_, err := c.write(ctx, r, o)
-	return err
-}
-
-// write applies an object, and returns it as it is then.
-func (c *controller) write(ctx context.Context, r schema.GroupVersionResource,
-	o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	out, err := c.client.Resource(r).Apply(ctx, o.GetName(), o,
-		metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
-	if err != nil {
-		return nil, fmt.Errorf("apply %s %s in workspace %s: %w", o.GetKind(), o.GetName(), c.Workspace, err)
-	}
-	return out, nil
-}
-
 // writeStates writes which APIs the clusters can serve. A cluster that could not be read keeps the states that it has.
-func (c *controller) writeStates(ctx context.Context, clusters []*api.Cluster,
+func (p *publisher) writeStates(ctx context.Context, clusters []*api.Cluster,
 	states map[string][]api.APIStatus) error {
 	for _, cl := range clusters {
 		all, ok := states[cl.Name]
@@ -330,7 +337,7 @@ func (c *controller) writeStates(ctx context.Context, clusters []*api.Cluster,
 		}
 		next := cl.Status
 		next.APIs = all
-		if err := c.patchStatus(ctx, cl, next); err != nil {
+		if err := p.patchStatus(ctx, cl, next); err != nil {
 			return err
 		}
 	}
@@ -340,9 +347,9 @@ func (c *controller) writeStates(ctx context.Context, clusters []*api.Cluster,
 // workspaceType returns the type whose workspaces can use the APIs. kcp binds the APIExport in all of them, also in
 // those that exist, with all claims accepted (kcp: pkg/reconciler/tenancy/defaultapibindinglifecycle). The scheduler of
 // roots binds the APIExports of the clusters.
-func (c *controller) workspaceType() *unstructured.Unstructured {
-	bindings := []any{map[string]any{"path": c.Workspace, "export": api.ExportWorkloads}}
-	u := kcpapi.WorkspaceType.New(c.WorkspaceType)
+func (p *publisher) workspaceType() *unstructured.Unstructured {
+	bindings := []any{map[string]any{"path": p.path, "export": api.ExportWorkloads}}
+	u := kcpapi.WorkspaceType.New(p.WorkspaceType)
 	u.Object["spec"] = map[string]any{
 		"extend": map[string]any{"with": []any{map[string]any{"name": "universal",
 			"path": "root"}}},
@@ -350,22 +357,4 @@ func (c *controller) workspaceType() *unstructured.Unstructured {
 		"defaultAPIBindingLifecycle": "Maintain",
 	}
 	return u
-}
-
-// statusPatch returns what changes a status to another one, or nil if they are equal. A merge patch of the whole would
-// keep resources of the capacity that the cluster no longer has, and each look would write it again.
-func statusPatch(from, to *api.ClusterStatus) ([]byte, error) {
-	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
-	if err != nil {
-		return nil, err
-	}
-	is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(to)
-	if err != nil {
-		return nil, err
-	}
-	changes := api.MergePatch(was, is)
-	if len(changes) == 0 {
-		return nil, nil
-	}
-	return json.Marshal(map[string]any{"status": changes})
 }

@@ -92,7 +92,7 @@ func (c *controller) draining(cl *api.Cluster) (reason, message string) {
 
 // stillIn says what is still scheduled to a cluster that waits for it.
 func (c *controller) stillIn(leaves roots.Leaves) string {
-	if c.published == nil {
+	if c.publisher.published == nil {
 		return fmt.Sprintf("waits until it is known which APIs are published, because objects there may still run in "+
 			"the cluster: APIExport %s is missing or cannot be read", api.ExportWorkloads)
 	}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,10 +9,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -22,135 +23,127 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 )
 
-// reported is the report of a syncer about a cluster that the controller cannot read.
-type reported struct {
-	// hashes are the hashes in the report when the ConfigMaps were read, and apis the contents of the ConfigMaps.
-	hashes map[string]string
-	apis   map[schema.GroupResource]content
-	// uid identifies the physical cluster.
-	uid types.UID
-	// problem is why some could not be read, and tried when that was tried with which hashes.
-	problem error
-	tried   map[string]string
-	at      time.Time
+// reports are what syncers report about clusters that the controller cannot read: what they serve, in ConfigMaps that
+// the controller watches, and which clusters they are, in their Leases.
+type reports struct {
+	*workspace
+	apis []schema.GroupResource
+	// of are the reports by name of the cluster.
+	of map[string]*reported
 }
 
-// content is an API as a cluster serves it, with the hash of what was read.
+// reported is the report of the syncer of a Cluster.
+type reported struct {
+	// cluster is the UID of the Cluster: another one can have had its name.
+	cluster types.UID
+	// uid identifies the physical cluster. Empty: it is not known yet.
+	uid  types.UID
+	apis map[schema.GroupResource]content
+	// problem is why some ConfigMaps could not be read.
+	problem error
+}
+
+// content is an API as a cluster serves it.
 type content struct {
 	served.API
+	// hash identifies the API. Empty: it could not be read yet.
 	hash string
+	// version identifies the ConfigMap that was read last. After a problem, an earlier one has the API.
+	version string
+	problem error
 }
 
-// readReports reads what the syncers of clusters have reported since the last time. Reports that cannot be read do not
-// replace others.
-func (c *controller) readReports(ctx context.Context, clusters []*api.Cluster) {
-	known := c.reports
-	c.reports = map[string]*reported{}
+// read reads the ConfigMaps that have changed. It fails if kcp could not check some of them: the next pass reads them.
+func (p *reports) read(ctx context.Context, clusters []*api.Cluster) error {
+	known := p.of
+	p.of = map[string]*reported{}
+	var problems []error
 	for _, cl := range clusters {
 		if cl.Mode() == api.SyncModePush {
 			continue
 		}
 		r := known[cl.Name]
-		if r == nil {
-			r = &reported{hashes: map[string]string{}, apis: map[schema.GroupResource]content{}}
+		if r == nil || r.cluster != cl.UID {
+			r = &reported{cluster: cl.UID, apis: map[schema.GroupResource]content{}}
 		}
-		c.reports[cl.Name] = r
-		lease := c.lease(cl.Name)
-		if lease == nil {
-			continue
+		p.of[cl.Name] = r
+		if lease := p.lease(cl.Name); lease != nil {
+			// writeStatus reports a Lease without a report.
+			if report, err := heartbeat.ReportOf(lease); err == nil {
+				r.uid = report.ClusterUID
+			}
 		}
-		// writeStatus reports a Lease without a report.
-		if report, err := heartbeat.ReportOf(lease); err == nil && ctx.Err() == nil {
-			r.uid = report.ClusterUID
-			c.readReport(ctx, cl.Name, r, report)
+		if r.uid != "" { // else it can be a cluster that has no part in the schemas
+			problems = append(problems, p.readCluster(ctx, cl, r))
 		}
 	}
+	return errors.Join(problems...)
 }
 
-// readReport reads the ConfigMaps of a report that have changed.
-func (c *controller) readReport(ctx context.Context, cluster string, r *reported, report heartbeat.Report) {
-	now := c.Now()
-	if r.problem != nil && maps.Equal(r.tried, report.Schemas) && now.Sub(r.at) < c.every(retryInterval) {
-		return
-	}
-	var problems []error
-	for _, gr := range c.APIs {
-		hash := report.Schemas[gr.String()]
-		if hash == "" || hash == r.hashes[gr.String()] {
+// readCluster reads the ConfigMaps of a cluster. One that is gone says nothing: what was read is kept.
+func (p *reports) readCluster(ctx context.Context, cl *api.Cluster, r *reported) error {
+	var unchecked error
+	for _, gr := range p.apis {
+		o := p.object(configMaps, api.NamespaceLeases, api.ConfigMapCluster(cl.Name, gr))
+		if o == nil || !served.IsOf(o, cl.UID) || versionOf(o) == r.apis[gr].version {
 			continue
 		}
-		a, err := c.readAPI(ctx, cluster, gr)
+		next, err := p.content(ctx, gr, o, r.apis[gr])
 		if err != nil {
-			problems = append(problems, err)
-			continue
+			unchecked = fmt.Errorf("check the schema of %s of cluster %s: %w", gr, cl.Name, err)
+			break
 		}
-		r.hashes[gr.String()], r.apis[gr] = hash, a
+		r.apis[gr] = next
 	}
-	before := r.problem
-	r.problem, r.tried, r.at = errors.Join(problems...), report.Schemas, now
-	if r.problem != nil && (before == nil || before.Error() != r.problem.Error()) {
-		klog.FromContext(ctx).Error(r.problem, "Cannot read what a syncer reports, retrying", "cluster", cluster)
+	problems := []error{unchecked}
+	for _, gr := range p.apis {
+		problems = append(problems, r.apis[gr].problem)
 	}
+	r.problem = errors.Join(problems...)
+	return unchecked
 }
 
-// forgetReports deletes the ConfigMaps of a cluster that the controller reads itself now, when its own syncer sends the
-// first heartbeat: the one before, which the status still has, cannot write them again.
-func (c *controller) forgetReports(ctx context.Context, cl *api.Cluster, mode api.SyncMode) error {
-	if before := cl.Status.Syncer; mode != api.SyncModePush || before == nil || before.Mode == api.SyncModePush {
-		return nil
-	}
-	all := slices.Clone(c.APIs)
-	for _, a := range cl.Status.APIs {
-		if !slices.Contains(all, a.GroupResource()) {
-			all = append(all, a.GroupResource())
-		}
-	}
-	for _, gr := range all {
-		name := api.ConfigMapCluster(cl.Name, gr)
-		err := c.client.Resource(configMaps).Namespace(api.NamespaceLeases).Delete(ctx, name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete ConfigMap %s/%s: %w", api.NamespaceLeases, name, err)
-		}
-	}
-	return nil
+// versionOf identifies an object with its content.
+func versionOf(o *unstructured.Unstructured) string {
+	return string(o.GetUID()) + " " + o.GetResourceVersion()
 }
 
-// readAPI reads what a syncer has reported about an API. A schema that kcp refuses becomes a problem: it must not
-// prevent the publication of others.
-func (c *controller) readAPI(ctx context.Context, cluster string, gr schema.GroupResource) (content, error) {
-	name := api.ConfigMapCluster(cluster, gr)
-	o, err := c.client.Resource(configMaps).Namespace(api.NamespaceLeases).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return content{}, fmt.Errorf("read ConfigMap %s/%s: %w", api.NamespaceLeases, name, err)
-	}
+// content reads a ConfigMap, and returns what is known of the API then: one that cannot be read does not replace the
+// last one. A schema that kcp refuses becomes a problem of the API: it must not prevent the publication of others.
+func (p *reports) content(ctx context.Context, gr schema.GroupResource, o *unstructured.Unstructured,
+	last content) (content, error) {
+	last.version = versionOf(o)
+	last.problem = nil
 	a, hash, err := served.Decode(gr, o)
 	if err != nil {
-		return content{}, fmt.Errorf("ConfigMap %s/%s: %w; the syncer writes it again when it notices",
-			api.NamespaceLeases, name, err)
+		last.problem = fmt.Errorf("ConfigMap %s/%s: %w; the syncer writes it again when it notices", o.GetNamespace(),
+			o.GetName(), err)
+		klog.FromContext(ctx).Error(last.problem, "Cannot read what a syncer reports")
+		return last, nil
 	}
-	for _, r := range c.reports {
+	last.hash = hash
+	for _, r := range p.of {
 		if same, ok := r.apis[gr]; ok && same.hash == hash {
-			return same, nil // clusters that serve the same share the memory
+			last.API = same.API // clusters that serve the same share the memory
+			return last, nil
 		}
 	}
-	refused, err := c.refused(ctx, a)
-	switch {
-	case err != nil:
-		return content{}, fmt.Errorf("check the schema of %s of cluster %s: %w", gr, cluster, err)
-	case refused != "":
+	refused, err := p.refused(ctx, a)
+	if refused != "" {
 		a = served.API{Problem: "kcp refuses its schema: " + refused}
 	}
-	return content{a, hash}, nil
+	last.API = a
+	return last, err
 }
 
 // refused returns why kcp refuses a schema. It is empty if it does not.
-func (c *controller) refused(ctx context.Context, a served.API) (string, error) {
+func (p *reports) refused(ctx context.Context, a served.API) (string, error) {
 	for i := range a.Versions {
 		s, err := negotiate.Schema(&a.Versions[i])
 		if err != nil {
 			return "", err
 		}
-		_, err = c.client.Resource(schemas).Create(ctx, s,
+		_, err = p.client.Resource(schemas).Create(ctx, s,
 			metav1.CreateOptions{FieldManager: api.ManagerController, DryRun: []string{metav1.DryRunAll}})
 		switch {
 		case apierrors.IsInvalid(err):
@@ -161,6 +154,29 @@ func (c *controller) refused(ctx context.Context, a served.API) (string, error) 
 	}
 	return "", nil
 }
+
+// forget deletes the ConfigMaps of a cluster that the controller reads itself now, when its own syncer sends the first
+// heartbeat: the one before, which the status still has, cannot write them again.
+func (p *reports) forget(ctx context.Context, cl *api.Cluster, mode api.SyncMode) error {
+	if before := cl.Status.Syncer; mode != api.SyncModePush || before == nil || before.Mode == api.SyncModePush {
+		return nil
+	}
+	for _, o := range p.set.List(configMaps) {
+		name := o.GetName()
+		if o.GetNamespace() != api.NamespaceLeases || !served.IsOf(o.Unstructured, cl.UID) {
+			continue
+		}
+		err := p.client.Resource(configMaps).Namespace(api.NamespaceLeases).Delete(ctx, name,
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(o.GetUID()))})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete ConfigMap %s/%s: %w", api.NamespaceLeases, name, err)
+		}
+	}
+	return nil
+}
+
+// has reports whether an API was reported. r is nil for a cluster that has no report.
+func (r *reported) has(gr schema.GroupResource) bool { return r != nil && r.apis[gr].hash != "" }
 
 // served returns what a cluster serves, as far as that is known.
 func (r *reported) served(name string) negotiate.Cluster {
@@ -177,8 +193,10 @@ func (r *reported) served(name string) negotiate.Cluster {
 // hash identifies what a cluster serves.
 func (r *reported) hash() string {
 	h := sha256.New()
-	for _, name := range slices.Sorted(maps.Keys(r.hashes)) {
-		fmt.Fprintf(h, "%s %s\n", name, r.hashes[name])
+	for _, gr := range slices.SortedFunc(maps.Keys(r.apis), func(a, b schema.GroupResource) int {
+		return cmp.Compare(a.String(), b.String())
+	}) {
+		fmt.Fprintf(h, "%s %s\n", gr, r.apis[gr].hash)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
@@ -188,11 +206,11 @@ const unreported = "the syncer has not reported the API yet"
 
 // statesOf completes the states of the APIs of a cluster that the controller cannot read: APIs that its syncer has not
 // reported keep their states.
-func (c *controller) statesOf(cl *api.Cluster, negotiated []api.APIStatus) []api.APIStatus {
+func (p *reports) statesOf(cl *api.Cluster, negotiated []api.APIStatus) []api.APIStatus {
 	out := slices.Clone(negotiated)
 	for i, a := range out {
 		gr := a.GroupResource()
-		if _, ok := c.reports[cl.Name].apis[gr]; ok || a.State == api.APIRemoved {
+		if p.of[cl.Name].has(gr) || a.State == api.APIRemoved {
 			continue
 		}
 		at := slices.IndexFunc(cl.Status.APIs, func(b api.APIStatus) bool { return b.GroupResource() == gr })
@@ -207,8 +225,8 @@ func (c *controller) statesOf(cl *api.Cluster, negotiated []api.APIStatus) []api
 
 // unreadable returns the condition APIsCompatible of a cluster whose APIs are not known, or are old. It is nil if they
 // are known.
-func (c *controller) unreadable(cl *api.Cluster, report heartbeat.Report) *metav1.Condition {
-	r := c.reports[cl.Name]
+func (p *reports) unreadable(cl *api.Cluster, report heartbeat.Report) *metav1.Condition {
+	r := p.of[cl.Name]
 	var message string
 	switch {
 	case r == nil:

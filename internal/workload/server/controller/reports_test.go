@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -100,6 +101,68 @@ func TestSyncersReportAPIsWhenTheStatusHasThem(t *testing.T) {
 	}
 }
 
+// report writes the ConfigMap of a Cluster as its syncer would, and sends a heartbeat.
+func (k *kcp) report(cluster string, uid types.UID, content string) {
+	k.Helper()
+	k.Apply(k, compute, configMaps, fmt.Sprintf(`
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: cluster-%[1]s.deployments.apps
+  namespace: default
+  ownerReferences: [{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, name: %[1]s, uid: %[2]s}]
+binaryData: {api.json.gz: %[3]s}`, cluster, uid, content))
+	k.Apply(k, compute, leases, fmt.Sprintf(`
+apiVersion: coordination.k8s.io/v1
+kind: Lease
+metadata: {name: cluster-%[1]s, namespace: default, annotations: {workloads.kcp.dev/report: '{"clusterUID":"uid-of-%[1]s"}'}}
+spec: {holderIdentity: x}`, cluster))
+}
+
+// The controller watches the ConfigMaps: a change counts without a heartbeat. One that is gone says nothing, and one of
+// another Cluster that had the name says nothing either.
+func TestReportsAreWatched(t *testing.T) {
+	k := newKCP(t)
+	k.serves()
+	k.run()
+	add := func(name string) types.UID {
+		return k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: "+name+"}, spec: {syncMode: None}}").GetUID()
+	}
+	content := func(name string) string {
+		text, _, _ := unstructured.NestedString(k.Get(compute, configMaps, "default", "cluster-"+name+".deployments.apps").Object, "binaryData", "api.json.gz")
+		return text
+	}
+	add("c1")
+	leave := k.attach("c1", newCluster(t, "one", "1", ", paused: {type: boolean}"))
+	k.identify()
+	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]" }, "c1 is read")
+	leave()
+	const missing = "False SchemaIncompatible: deployments.apps: spec.paused: the field is missing"
+	add("c2")
+	leave = k.attach("c2", newCluster(t, "two", "2", ""))
+	k.eventually(func() bool { return k.condition("c2", "APIsCompatible") == missing }, "c2 has less")
+	leave()
+
+	narrow := content("c2")
+	k.Apply(t, compute, configMaps, "{metadata: {name: cluster-c1.deployments.apps, namespace: default}, binaryData: {api.json.gz: "+narrow+"}}")
+	k.eventually(func() bool { return k.condition("c1", "APIsCompatible") == missing }, "c1 has less")
+	k.Delete(compute, configMaps, "default", "cluster-c1.deployments.apps")
+	k.settled("c1")
+	require.Equal(t, missing, k.condition("c1", "APIsCompatible"))
+	k.run()
+	k.settled("c1")
+	require.Equal(t, missing, k.condition("c1", "APIsCompatible"), "also after a restart")
+
+	k.Delete(compute, clusters, "", "c2")
+	k.eventually(func() bool { return k.Get(compute, clusters, "", "c2") == nil }, "c2 is removed")
+	k.report("c2", "earlier", narrow)
+	uid := add("c2")
+	k.settled("c2")
+	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("c2"), "another one under the name")
+	k.report("c2", uid, narrow)
+	k.eventually(func() bool { return k.condition("c2", "APIsCompatible") == missing }, "it reports")
+}
+
 // What syncers write is not trusted: a report that cannot be read is a condition, and changes nothing.
 func TestReportsThatCannotBeRead(t *testing.T) {
 	k := newKCP(t)
@@ -109,13 +172,8 @@ func TestReportsThatCannotBeRead(t *testing.T) {
 	before := []string{"deployments.apps v1 Published <nil>"}
 	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == fmt.Sprint(before) }, "the cluster is read")
 
-	report := func(cluster, content, hash string) {
-		k.Apply(t, compute, clusters, fmt.Sprintf("{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: %s}, spec: {syncMode: None}}", cluster))
-		k.Apply(t, compute, configMaps, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: cluster-%s.deployments.apps, namespace: default}, binaryData: {api.json.gz: %s}}", cluster, content))
-		k.Apply(t, compute, "apis/coordination.k8s.io/v1/leases", fmt.Sprintf(
-			`{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: cluster-%s, namespace: default, annotations: {workloads.kcp.dev/report: '{"schemas":{"deployments.apps":"%s"}}'}}, spec: {holderIdentity: x}}`, cluster, hash))
-	}
-	report("bad", "AAAA", "1")
+	k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: bad}, spec: {syncMode: None}}")
+	k.report("bad", k.Get(compute, clusters, "", "bad").GetUID(), "AAAA")
 	k.eventually(func() bool {
 		return strings.HasPrefix(k.condition("bad", "APIsCompatible"), "Unknown SchemasUnreadable: ConfigMap default/cluster-bad.deployments.apps: key api.json.gz: ")
 	}, "the condition has the cause")
@@ -142,7 +200,7 @@ func TestReportsThatCannotBeWritten(t *testing.T) {
 	k := newKCP(t)
 	k.run()
 	k.Refuse(func(r *http.Request) (int, string) {
-		if strings.Contains(r.URL.Path, "configmaps") {
+		if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "configmaps") {
 			return http.StatusForbidden, "no"
 		}
 		return 0, ""

@@ -55,8 +55,7 @@ func RunSyncer(ctx context.Context, m Member) error {
 	m.alone = true
 	wake := make(chan struct{}, 1)
 	m.observer = &observer{
-		cluster: m.Cluster, workspace: m.Workspace, client: client, metadata: meta, physical: m.Physical,
-		begin: m.begin, wake: wake,
+		workspace: m.Workspace, client: client, metadata: meta, physical: m.Physical, begin: m.begin, wake: wake,
 		wanted: make(chan struct{}, 1), after: m.after,
 	}
 	m.Extend = m.observer.extend

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
@@ -33,7 +32,7 @@ type draft struct {
 }
 
 // drafts returns the next status of each cluster, except for the condition Evicted.
-func (c *controller) drafts(ctx context.Context, clusters []*api.Cluster, now time.Time) (all []*draft) {
+func (c *controller) drafts(ctx context.Context, ids identities, now time.Time) (all []*draft) {
 	count := now.Sub(c.counted) >= c.every(countInterval)
 	if count {
 		c.counted = now
@@ -41,18 +40,18 @@ func (c *controller) drafts(ctx context.Context, clusters []*api.Cluster, now ti
 	if slices.ContainsFunc(c.set.Failures(), func(f watch.Failure) bool { return f.Resource == heartbeat.Leases }) {
 		c.judge.Blind(now)
 	}
-	for _, cl := range clusters {
+	for _, cl := range ids.clusters {
 		d := &draft{Cluster: cl, next: cl.Status, verdict: c.judge.Evaluate(cl, c.lease(cl.Name), now)}
 		d.next.Conditions = slices.Clone(cl.Status.Conditions)
 		switch {
-		case c.published == nil && d.next.Leaves != nil:
+		case c.publisher.published == nil && d.next.Leaves != nil:
 			d.next.Leaves = nil // without the published APIs, it is not known
 			d.changed = true
 		case count:
 			d.count(c.leaves()[cl.Name])
 		}
-		c.identify(d, clusters)
-		for _, condition := range c.conditions(d, clusters) {
+		ids.record(d)
+		for _, condition := range c.conditions(d, ids) {
 			d.set(condition, now)
 		}
 		c.copyReport(ctx, d)
@@ -98,15 +97,15 @@ func (d *draft) set(condition metav1.Condition, now time.Time) {
 }
 
 // conditions returns the conditions of a cluster that do not depend on whether others are ready.
-func (c *controller) conditions(d *draft, clusters []*api.Cluster) []metav1.Condition {
+func (c *controller) conditions(d *draft, ids identities) []metav1.Condition {
 	schedulable := c.schedulable(d.Cluster)
 	schedulable.ObservedGeneration = d.Generation // it is about spec.unschedulable
 	compatible := negotiate.Condition(d.next.APIs)
-	if unreadable := c.unreadable(d.Cluster, d.verdict.Report); unreadable != nil {
+	if unreadable := c.reports.unreadable(d.Cluster, d.verdict.Report); unreadable != nil {
 		compatible = *unreadable
 	}
 	all := append(slices.Clone(d.verdict.Conditions), compatible, schedulable)
-	if reason, message := c.unusable(d.Cluster, clusters); reason != "" {
+	if reason, message := c.unusable(d.Cluster, ids); reason != "" {
 		for i := range all {
 			if t := all[i].Type; t == api.ConditionReady || t == api.ConditionReachable {
 				all[i].Status, all[i].Reason, all[i].Message = metav1.ConditionFalse, reason, message
@@ -114,6 +113,23 @@ func (c *controller) conditions(d *draft, clusters []*api.Cluster) []metav1.Cond
 		}
 	}
 	return all
+}
+
+// unusable returns why a cluster cannot be used, which its heartbeats do not tell.
+func (c *controller) unusable(cl *api.Cluster, ids identities) (reason, message string) {
+	if cl.Mode() == api.SyncModePush {
+		if _, _, err := c.members.connect(cl); err != nil {
+			return api.ReasonKubeconfigInvalid, err.Error()
+		}
+	}
+	if same := ids.sameAs(cl); same != "" {
+		return api.ReasonDuplicateCluster, fmt.Sprintf("Cluster %s is the same physical cluster: delete one of them",
+			same)
+	}
+	if message := ids.replaced(cl); message != "" {
+		return api.ReasonClusterReplaced, message
+	}
+	return c.members.problem(cl.Name)
 }
 
 // copyReport copies what the syncer has reported.
@@ -128,7 +144,7 @@ func (c *controller) copyReport(ctx context.Context, d *draft) {
 		d.changed = true
 	}
 	if v.Report.Mode != "" {
-		d.problem = c.forgetReports(ctx, d.Cluster, v.Report.Mode)
+		d.problem = c.reports.forget(ctx, d.Cluster, v.Report.Mode)
 	}
 	if v.Report.Mode != "" && d.problem == nil {
 		next.Syncer = &api.SyncerStatus{Mode: v.Report.Mode, Version: v.Report.Version, Holder: v.Holder}
@@ -153,9 +169,6 @@ func (c *controller) writeStatus(ctx context.Context, d *draft) error {
 	return d.problem
 }
 
-// countLeaves counts what is scheduled to the clusters.
-func (c *controller) countLeaves() map[string]roots.Leaves { return c.roots.LeavesByCluster() }
-
 // schedulable returns the condition Schedulable.
 func (c *controller) schedulable(cl *api.Cluster) metav1.Condition {
 	if cl.DeletionTimestamp != nil {
@@ -176,25 +189,4 @@ func (c *controller) schedulable(cl *api.Cluster) metav1.Condition {
 		}
 	}
 	return metav1.Condition{Type: api.ConditionSchedulable, Status: metav1.ConditionTrue, Reason: api.ReasonReady}
-}
-
-// patchStatus writes a status. The watch brings it back.
-func (c *controller) patchStatus(ctx context.Context, cl *api.Cluster, status api.ClusterStatus) error {
-	raw, err := statusPatch(&cl.Status, &status)
-	switch {
-	case err != nil:
-		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
-	case raw == nil:
-		return nil
-	}
-	written, err := c.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerController}, "status")
-	if err != nil {
-		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
-	}
-	cl.Status = status
-	if fresh, err := api.ClusterOf(written); err == nil {
-		cl.ObjectMeta = fresh.ObjectMeta // for its next patch in this pass
-	}
-	return nil
 }

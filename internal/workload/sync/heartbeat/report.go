@@ -37,10 +37,8 @@ type Report struct {
 	OtherSetup string `json:"otherSetup,omitempty"`
 	// Capacity are the resources of the cluster. Nil: they are not known.
 	Capacity *api.Capacity `json:"capacity,omitempty"`
-	// Schemas are the hashes of the ConfigMaps with the API versions of a cluster that the controller cannot read, by
-	// API such as deployments.apps.
-	Schemas map[string]string `json:"schemas,omitempty"`
-	// SchemasProblem is why some of them are missing or old. Empty: none are.
+	// SchemasProblem is why some ConfigMaps with the APIs of a cluster that the controller cannot read are missing or
+	// old. Empty: none are.
 	SchemasProblem string `json:"schemasProblem,omitempty"`
 }
 

@@ -22,9 +22,7 @@ func tenant(item string) string {
 }
 
 func newQueue(workers int) workqueue.TypedRateLimitingInterface[string] {
-	return queue.New(queue.Options[string]{
-		Workers: workers, Tenant: tenant, Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute),
-	})
+	return queue.New(workers, tenant, workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
 }
 
 func add(q workqueue.TypedRateLimitingInterface[string], items ...string) {
@@ -83,60 +81,37 @@ func TestATenantHoldsHalfOfTheWorkers(t *testing.T) {
 			}()
 			synctest.Wait()
 			require.Empty(t, got, "another worker for slow items")
+			q.Add("other/2")
+			require.Equal(t, "other/2", <-got)
 			q.Done("slow/0")
-			require.Equal(t, "slow/"+strconv.Itoa(most), <-got, "one that is done lets the next one in")
+			item, _ := q.Get()
+			require.Equal(t, "slow/"+strconv.Itoa(most), item, "one that is done lets the next one in")
 		})
 	}
 }
 
-// A tenant who floods is served at a rate, after a burst. Others are not delayed by that.
-func TestATenantIsServedAtARate(t *testing.T) {
+// A tenant without others waits for nothing but workers: half of them always work.
+func TestATenantAloneIsNotDelayed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := queue.New(queue.Options[string]{
-			Workers: 4, Tenant: tenant, PerSecond: 10, Burst: 100,
-			Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute),
-		})
-		served := map[string]int{}
-		var mu sync.Mutex
-		for range 4 {
-			go func() {
-				for {
-					item, stop := q.Get()
-					if stop {
-						return
-					}
-					mu.Lock()
-					served[tenant(item)]++
-					mu.Unlock()
+		const workers, items = 8, 10000
+		q := newQueue(workers)
+		for i := range items {
+			q.Add("only/" + strconv.Itoa(i))
+		}
+		q.ShutDown()
+		began := time.Now()
+		var all sync.WaitGroup
+		for range workers {
+			all.Go(func() {
+				for item, stop := q.Get(); !stop; item, stop = q.Get() {
+					time.Sleep(time.Millisecond)
 					q.Done(item)
 				}
-			}()
+			})
 		}
-		count := func(name string) int {
-			synctest.Wait()
-			mu.Lock()
-			defer mu.Unlock()
-			return served[name]
-		}
-		for i := range 500 {
-			q.Add("flood/" + strconv.Itoa(i))
-		}
-		require.InDelta(t, 100, count("flood"), 2, "the burst is at once")
-		q.Add("other/1")
-		require.Equal(t, 1, count("other"))
-		time.Sleep(10 * time.Second)
-		require.InDelta(t, 200, count("flood"), 3)
-		time.Sleep(time.Minute)
-		require.Equal(t, 500, count("flood"))
-		for i := range 300 { // many tenants that come and go do not end it
-			q.Add("tenant-" + strconv.Itoa(i) + "/1")
-		}
-		for i := range 500 {
-			q.Add("flood/" + strconv.Itoa(i))
-		}
-		require.InDelta(t, 600, count("flood"), 3, "after half a minute without items, it has another burst")
-		q.ShutDown()
-		require.Equal(t, 1000, count("flood"), "what waits is served at the end")
+		all.Wait()
+		require.Zero(t, q.Len())
+		require.Equal(t, items/(workers/2)*time.Millisecond, time.Since(began))
 	})
 }
 
@@ -174,33 +149,18 @@ func TestDelays(t *testing.T) {
 }
 
 func TestShutDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(2)
-		add(q, "a/1", "a/2")
-		first, _ := q.Get()
-		q.ShutDown()
-		q.Add("b/1")
-		done := make(chan bool)
-		go func() {
-			q.ShutDownWithDrain()
-			close(done)
-		}()
-		synctest.Wait()
-		require.True(t, q.ShuttingDown())
-		q.Done(first)
-		second, stop := q.Get()
-		require.Equal(t, "a/2", second, "what waits is served")
-		require.False(t, stop)
-		select {
-		case <-done:
-			t.Fatal("an item is not done")
-		default:
-		}
-		q.Done(second)
-		<-done
-		_, stop = q.Get()
-		require.True(t, stop)
-	})
+	q := newQueue(2)
+	add(q, "a/1", "a/2")
+	first, _ := q.Get()
+	q.ShutDown()
+	q.Add("b/1")
+	require.True(t, q.ShuttingDown())
+	_, stop := q.Get()
+	require.True(t, stop, "the other worker ends")
+	q.Done(first)
+	require.Equal(t, []string{"a/2"}, take(q, 1), "what waits is served")
+	_, stop = q.Get()
+	require.True(t, stop)
 }
 
 // Random adds, gets and ends: no item is lost, none is with two workers, items of a tenant keep their order, and no

@@ -166,10 +166,8 @@ func Run(ctx context.Context, o Options) error {
 // newQueue returns a queue that serves workspaces in turn: one with many objects, or with objects that a webhook of
 // the cluster delays, has half of the workers at most.
 func newQueue(workers int) workqueue.TypedRateLimitingInterface[item] {
-	return queue.New(queue.Options[item]{
-		Workers: workers, Tenant: func(i item) string { return i.Cluster },
-		Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry),
-	})
+	return queue.New(workers, func(i item) string { return i.Cluster },
+		workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry))
 }
 
 // connect makes the clients of both sides.

@@ -1,0 +1,158 @@
+package controller
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
+)
+
+// errKubeconfig means that the kubeconfig of a cluster cannot be used.
+var errKubeconfig = errors.New("the kubeconfig cannot be used")
+
+// members are the clusters in push mode, which the controller reads and syncs itself.
+type members struct {
+	*workspace
+	Options
+	// changed is called when the state of a member has changed.
+	changed func()
+	// of are the members, and connections their kubeconfigs, by name.
+	of          map[string]*member
+	connections map[string]connection
+}
+
+// update starts and stops members. The syncer of a cluster works while the cluster is the one that it should be.
+func (m *members) update(ctx context.Context, ids identities) {
+	known := map[string]bool{}
+	wanted := map[string]bool{}
+	for _, cl := range ids.clusters {
+		known[cl.Name] = true
+		if cl.Mode() != api.SyncModePush {
+			continue
+		}
+		cfg, version, err := m.connect(cl)
+		if err != nil {
+			continue // writeStatus reports it. A syncer that runs is stopped: its credentials were taken away.
+		}
+		wanted[cl.Name] = true
+		if last := m.of[cl.Name]; last == nil || last.secret != version {
+			m.stop(cl.Name)
+			m.of[cl.Name] = m.start(ctx, cl, cfg, version)
+		}
+	}
+	for _, name := range slices.Collect(maps.Keys(m.of)) {
+		if !wanted[name] {
+			m.stop(name)
+		}
+	}
+	maps.DeleteFunc(m.connections, func(name string, _ connection) bool { return !known[name] })
+	for _, cl := range ids.clusters {
+		switch member := m.of[cl.Name]; {
+		case member == nil:
+		case ids.confirmed(cl):
+			member.clear()
+		case member.works():
+			m.stop(cl.Name)
+			if cfg, version, err := m.connect(cl); err == nil {
+				m.of[cl.Name] = m.start(ctx, cl, cfg, version) // it looks at the cluster again
+			}
+		}
+	}
+}
+
+// stopAll stops all members and waits for them.
+func (m *members) stopAll() {
+	for _, name := range slices.Collect(maps.Keys(m.of)) {
+		m.stop(name)
+	}
+}
+
+func (m *members) stop(name string) {
+	if last := m.of[name]; last != nil {
+		last.stop()
+		delete(m.of, name)
+	}
+}
+
+// result returns what a cluster serves, or nil if it could not be read.
+func (m *members) result(cluster string) *puller.Result {
+	if last := m.of[cluster]; last != nil {
+		result, _, _ := last.state()
+		return result
+	}
+	return nil
+}
+
+// problem returns why a cluster could not be read yet. It is empty if it was, or if that is not known.
+func (m *members) problem(cluster string) (reason, message string) {
+	last := m.of[cluster]
+	if last == nil {
+		return "", ""
+	}
+	result, _, problem := last.state()
+	switch {
+	case result != nil || problem == nil:
+		return "", ""
+	case apierrors.IsUnauthorized(problem):
+		return api.ReasonUnauthorized, problem.Error()
+	case apierrors.IsForbidden(problem):
+		return api.ReasonForbidden, problem.Error()
+	}
+	return api.ReasonUnreachable, problem.Error()
+}
+
+// connection has the server and the credentials of a kubeconfig.
+type connection struct {
+	// secret is the UID of the Secret, and version its resourceVersion.
+	secret  types.UID
+	version string
+	cfg     *rest.Config
+	err     error
+}
+
+// connect returns how to reach a cluster, and the version of its kubeconfig. A kubeconfig is read once.
+func (m *members) connect(cl *api.Cluster) (*rest.Config, string, error) {
+	ref := cl.Spec.KubeconfigSecretRef
+	if ref == nil {
+		return nil, "", fmt.Errorf("%w: spec.kubeconfigSecretRef is not set", errKubeconfig)
+	}
+	secret := m.object(secrets, ref.Namespace, ref.Name)
+	if secret == nil {
+		return nil, "", fmt.Errorf("%w: there is no Secret %s/%s in workspace %s", errKubeconfig, ref.Namespace,
+			ref.Name, m.path)
+	}
+	last := m.connections[cl.Name]
+	if uid, version := secret.GetUID(), secret.GetResourceVersion(); last.secret != uid || last.version != version {
+		last = connection{secret: uid, version: version}
+		last.cfg, last.err = m.parse(secret)
+		m.connections[cl.Name] = last
+	}
+	return last.cfg, last.version, last.err
+}
+
+// parse reads the kubeconfig in a Secret.
+func (m *members) parse(secret *unstructured.Unstructured) (*rest.Config, error) {
+	text, _, _ := unstructured.NestedString(secret.Object, "data", api.KeyKubeconfig)
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(raw) == 0 {
+		return nil, fmt.Errorf("%w: Secret %s/%s has no key %s", errKubeconfig, secret.GetNamespace(),
+			secret.GetName(), api.KeyKubeconfig)
+	}
+	cfg, err := m.Connect(raw)
+	if err != nil {
+		// Not the error itself: it can quote what it does not understand.
+		return nil, fmt.Errorf("%w: the content of Secret %s/%s is not a kubeconfig with a current context",
+			errKubeconfig, secret.GetNamespace(), secret.GetName())
+	}
+	return cfg, nil
+}

@@ -1,0 +1,182 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/guard"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// workspace is the compute workspace.
+type workspace struct {
+	// path is the path of the workspace, url its URL, and cluster its logical cluster.
+	path, url, cluster string
+	client             dynamic.Interface
+	metadata           metadata.Interface
+	// set has the Clusters, Leases, Secrets, ConfigMaps, APIExports and admission policies.
+	set *watch.Set
+}
+
+// connect returns the compute workspace. It creates the CRD of Cluster there, unless kcpctl up has, and reads which
+// logical cluster it is.
+func connect(ctx context.Context, o Options) (*workspace, error) {
+	w := &workspace{path: o.Workspace, url: strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace}
+	cfg := rest.CopyConfig(o.KCP)
+	cfg.Host = w.url
+	cfg.QPS = -1
+	var err error
+	if w.client, err = dynamic.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("client for %s: %w", w.url, err)
+	}
+	if w.metadata, err = metadata.NewForConfig(cfg); err != nil {
+		return nil, fmt.Errorf("client for %s: %w", w.url, err)
+	}
+	return w, w.prepare(ctx)
+}
+
+// Objects with this label belong to a setup: kcpctl up applies them.
+const (
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	managedByUp    = "kcpctl"
+)
+
+// prepare creates the CRD, and reads the logical cluster.
+func (w *workspace) prepare(ctx context.Context) error {
+	crd, err := api.CRD()
+	if err != nil {
+		return err
+	}
+	live, err := w.client.Resource(crds).Get(ctx, crd.GetName(), metav1.GetOptions{})
+	if err != nil || live.GetLabels()[labelManagedBy] != managedByUp {
+		live, err = w.client.Resource(crds).Apply(ctx, crd.GetName(), crd,
+			metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
+	}
+	switch {
+	case apierrors.IsForbidden(err):
+		return clierr.New(clierr.Failed,
+			"create the workspace, and give the user of the kubeconfig the rights of a cluster administrator in it",
+			"apply CustomResourceDefinition %s in workspace %s: %w", crd.GetName(), w.path, err)
+	case err != nil:
+		return fmt.Errorf("apply CustomResourceDefinition %s in workspace %s: %w", crd.GetName(), w.path, err)
+	}
+	// Names of logical clusters are random, except the name of root (kcp:
+	// pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
+	w.cluster = live.GetAnnotations()[kcpapi.AnnotationCluster]
+	if w.cluster == "" {
+		return clierr.New(clierr.BadInput, "specify a kubeconfig of kcp", "%s is not a workspace of kcp", w.url)
+	}
+	return nil
+}
+
+// reviews are requests for the user who sends them.
+var reviews = schema.GroupVersionResource{Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews"}
+
+// whoAmI returns the user of the controller, as admission policies see it.
+func (w *workspace) whoAmI(ctx context.Context) (user guard.User, _ error) {
+	review := &unstructured.Unstructured{Object: map[string]any{}}
+	review.SetGroupVersionKind(reviews.GroupVersion().WithKind("SelfSubjectReview"))
+	review, err := w.client.Resource(reviews).Create(ctx, review, metav1.CreateOptions{})
+	switch {
+	case err == nil:
+		user = guard.UserOf(review)
+	case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
+		return user, fmt.Errorf("ask kcp for the user of the kubeconfig, in workspace %s: %w", w.path, err)
+	}
+	if user.Name == "" {
+		klog.FromContext(ctx).Info("kcp does not know the user of the kubeconfig: users can schedule objects to " +
+			"clusters that they may not use")
+	}
+	return user, nil
+}
+
+// object returns an object that is watched, or nil.
+func (w *workspace) object(r schema.GroupVersionResource, namespace, name string) *unstructured.Unstructured {
+	if o, ok := w.set.Get(r, watch.Key{Cluster: w.cluster, Namespace: namespace, Name: name}); ok {
+		return o.Unstructured
+	}
+	return nil
+}
+
+// lease returns the Lease of a cluster, or nil.
+func (w *workspace) lease(cluster string) *unstructured.Unstructured {
+	return w.object(heartbeat.Leases, api.NamespaceLeases, api.LeaseCluster(cluster))
+}
+
+// same fails if the workspace is another one than when the controller started.
+func (w *workspace) same() error {
+	for _, o := range w.set.List(api.ClusterGVR()) {
+		if at := watch.KeyOf(o.Unstructured).Cluster; at != w.cluster {
+			return clierr.New(clierr.Conflict, "start it again",
+				"workspace %s was created again: it is the logical cluster %s, and was %s", w.path, at, w.cluster)
+		}
+	}
+	return nil
+}
+
+// apply applies an object, and returns it as it is then.
+func (w *workspace) apply(ctx context.Context, r schema.GroupVersionResource,
+	o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	out, err := w.client.Resource(r).Apply(ctx, o.GetName(), o,
+		metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
+	if err != nil {
+		return nil, fmt.Errorf("apply %s %s in workspace %s: %w", o.GetKind(), o.GetName(), w.path, err)
+	}
+	return out, nil
+}
+
+// patchStatus writes a status. The watch brings it back.
+func (w *workspace) patchStatus(ctx context.Context, cl *api.Cluster, status api.ClusterStatus) error {
+	raw, err := statusPatch(&cl.Status, &status)
+	switch {
+	case err != nil:
+		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
+	case raw == nil:
+		return nil
+	}
+	written, err := w.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw,
+		metav1.PatchOptions{FieldManager: api.ManagerController}, "status")
+	if err != nil {
+		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
+	}
+	cl.Status = status
+	if fresh, err := api.ClusterOf(written); err == nil {
+		cl.ObjectMeta = fresh.ObjectMeta // for its next patch in this pass
+	}
+	return nil
+}
+
+// statusPatch returns what changes a status to another one, or nil if they are equal. A merge patch of the whole would
+// keep resources of the capacity that the cluster no longer has, and each look would write it again.
+func statusPatch(from, to *api.ClusterStatus) ([]byte, error) {
+	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
+	if err != nil {
+		return nil, err
+	}
+	is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(to)
+	if err != nil {
+		return nil, err
+	}
+	changes := api.MergePatch(was, is)
+	if len(changes) == 0 {
+		return nil, nil
+	}
+	return json.Marshal(map[string]any{"status": changes})
+}
