@@ -33,7 +33,7 @@ type addShardOptions struct {
 	cluster   string
 	url       string
 	expose    string
-	replicas  int32
+	replicas  v1alpha1.Replicas
 	etcd      string
 	endpoints []string
 	tlsSecret string
@@ -78,7 +78,7 @@ command, or run kcpctl up, to continue.`,
 	f.StringVar(&o.expose, "expose", "",
 		"how the shard is reached at its URL: "+either(exposeTypes())+" (default: ClusterIP)")
 	completeFlag(c, "expose", fixed(exposeTypes()...))
-	f.Int32Var(&o.replicas, "replicas", 0, "number of replicas (default: spec.defaults.replicas)")
+	f.Var(&o.replicas, "replicas", "number of replicas, or null (default: spec.defaults.replicas)")
 	f.StringVar(&o.etcd, "etcd", "", "etcd to use: "+either(etcdTypes)+" (default: spec.etcd)")
 	completeFlag(c, "etcd", fixed(etcdTypes...))
 	f.StringSliceVar(&o.endpoints, "etcd-endpoint", nil, "URL of the external etcd (repeatable)")
@@ -101,8 +101,6 @@ func (o *addShardOptions) validate() error {
 	case (len(o.endpoints) > 0 || o.tlsSecret != "") && o.etcd != etcdExternal:
 		return clierr.New(clierr.BadInput, "add --etcd external",
 			"--etcd-endpoint and --etcd-tls-secret require an external etcd")
-	case o.replicas < 0:
-		return clierr.New(clierr.BadInput, "use 1 or more", "--replicas must be positive")
 	}
 	return o.edit.validate(o.setup.file)
 }
@@ -154,9 +152,7 @@ func (o *addShardOptions) shard() v1alpha1.Shard {
 		URL: o.url, Labels: o.labels,
 		Component: v1alpha1.Component{Cluster: o.cluster, Expose: v1alpha1.Expose{Type: v1alpha1.ExposeType(o.expose)}},
 	}}
-	if o.replicas > 0 {
-		s.Replicas = v1alpha1.Replicas(o.replicas)
-	}
+	s.Replicas = o.replicas
 	switch o.etcd {
 	case etcdManaged:
 		s.Etcd = &v1alpha1.Etcd{Managed: &v1alpha1.ManagedEtcd{}}
@@ -179,7 +175,7 @@ func (o *addShardOptions) differences(have *v1alpha1.Shard) []string {
 		{"--cluster", o.cluster != "" && o.cluster != have.Cluster},
 		{"--url", o.url != "" && o.url != have.URL},
 		{"--expose", o.expose != "" && o.expose != string(have.Expose.Type)},
-		{"--replicas", o.replicas > 0 && v1alpha1.Replicas(o.replicas) != have.Replicas},
+		{"--replicas", o.replicas != 0 && o.replicas != have.Replicas},
 		{"--etcd", o.etcd == etcdManaged && have.Etcd.Managed == nil ||
 			o.etcd == etcdEmbedded && have.Etcd.Embedded == nil ||
 			o.etcd == etcdExternal && external == nil},

@@ -117,7 +117,8 @@ func (s *session) asApplied(ctx context.Context) (*session, error) {
 	}
 	f, err := setup.Parse("the setup that was applied last", text)
 	if err != nil {
-		return nil, err
+		return nil, clierr.Also(err, "another release of kcpctl has applied it: correct the setup file, and run "+
+			s.flags.command("up"))
 	}
 	next, err := s.with(f)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
@@ -128,6 +129,51 @@ func TestNoCronJobWhereItCouldNotWork(t *testing.T) {
 			require.Empty(t, out.String())
 		})
 	}
+}
+
+// An earlier release has applied a flag that a field sets now. The commands that use that setup say what to do, and the
+// others do not need it.
+func TestAnAppliedSetupThatIsRefusedNow(t *testing.T) {
+	rt := bringUp(t)
+	dir := t.TempDir()
+	const file = topologytest.Header + "spec: {shards: [{name: alpha, extraArgs: [--etcd-prefix=/kcp]}]}\n"
+	known, err := rt.Record(t.Context())
+	require.NoError(t, err)
+	for _, a := range []plan.Applied{{Setup: []byte(file)}, {Setup: []byte(file + "# all\n"), File: []byte(file)}} {
+		require.NoError(t, rt.Finish(t.Context(), &plan.Plan{}, known, a))
+	}
+	path := filepath.Join(dir, "kcp.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(topologytest.Header), 0o600))
+	run := func(args ...string) (code int, out, errs string) {
+		env, stdout, stderr := fakeEnv()
+		openAs(env, rt)
+		rt.Forget()
+		code = Main(t.Context(), append(args, "-f", path), env)
+		return code, stdout.String(), stderr.String()
+	}
+	const refused = ":4:43: spec.shards[0].extraArgs[0]: set etcd.external.prefix instead of --etcd-prefix"
+	for args, hint := range map[string]string{
+		"certs renew --applied":                              "correct the setup file, and run kcpctl up -f " + path,
+		"backup create --applied --without-keys --to=" + dir: "correct the setup file, and run kcpctl up -f " + path,
+		"diff --revision 3":                                  "print it with kcpctl history --revision 3 -f " + path + ", and correct it",
+		"history --revision 3 --write":                       "print it with kcpctl history --revision 3 -f " + path + ", and correct it",
+		"history --revision 2 --write":                       "print it with kcpctl history --revision 2 -f " + path + ", and correct it",
+	} {
+		code, _, errs := run(strings.Fields(args)...)
+		require.Equal(t, clierr.BadInput, code, "%s: %s", args, errs)
+		require.Contains(t, errs, refused, args)
+		require.Contains(t, errs, "hint: another release of kcpctl has applied it: "+hint, args)
+		require.Empty(t, rt.Calls(), args)
+	}
+	for args, want := range map[string]string{
+		"history --revision 2": file, "history --revision 3": file, "history --revision 3 --full": file + "# all\n",
+	} {
+		code, out, errs := run(strings.Fields(args)...)
+		require.Equal(t, 0, code, errs)
+		require.Equal(t, want, out, args)
+	}
+	code, _, errs := run("certs", "renew", "--skip-canary")
+	require.Equal(t, 0, code, errs)
 }
 
 // The job's setup file says nothing but which setup it is: everything else is what was applied.

@@ -25,18 +25,14 @@ func newConfigViewCmd(env *Env) *cobra.Command {
 				return err
 			}
 			env.notes(s.file)
-			return printSetup(env, s.file)
+			text, err := setup.Marshal(s.file.Setup)
+			if err != nil {
+				return err
+			}
+			_, err = env.Streams.Out.Write(text)
+			return err
 		},
 	}
 	flags.add(c.Flags())
 	return c
-}
-
-func printSetup(env *Env, f *setup.File) error {
-	text, err := setup.Marshal(f.Setup)
-	if err != nil {
-		return err
-	}
-	_, err = env.Streams.Out.Write(text)
-	return err
 }

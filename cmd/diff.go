@@ -65,7 +65,11 @@ func (o *diffOptions) run(ctx context.Context) error {
 	}
 	defer s.close()
 	if o.revision != 0 {
-		if _, err := s.useRevision(ctx, o.revision); err != nil {
+		r, err := s.revision(ctx, o.revision)
+		if err != nil {
+			return err
+		}
+		if err := s.useRevision(r); err != nil {
 			return err
 		}
 	}

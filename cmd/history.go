@@ -90,15 +90,7 @@ func (o *historyOptions) run(ctx context.Context) error {
 	}
 	defer s.close()
 	if o.revision != 0 {
-		current := s.file
-		revision, err := s.useRevision(ctx, o.revision)
-		switch {
-		case err != nil:
-			return err
-		case o.write:
-			return o.restore(s, current)
-		}
-		return o.print(s, revision)
+		return o.show(ctx, s)
 	}
 	history, err := s.runtime.History(ctx)
 	if err != nil {
@@ -119,17 +111,30 @@ func (o *historyOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// print prints the setup of the revision that the session uses: the text of its file, or the setup with all defaults.
-func (o *historyOptions) print(s *session, r plan.Revision) error {
-	if !o.full && r.File != nil {
-		_, err := o.env.Streams.Out.Write(r.File)
+// show prints the setup of a revision, the text of its file or the setup with all defaults, or writes it into the setup
+// file. It prints what this kcpctl refuses, too: users correct a copy of it.
+func (o *historyOptions) show(ctx context.Context, s *session) error {
+	r, err := s.revision(ctx, o.revision)
+	switch {
+	case err != nil:
 		return err
+	case o.write:
+		current := s.file
+		if err := s.useRevision(r); err != nil {
+			return err
+		}
+		return o.restore(s, current)
 	}
-	if !o.full {
+	text := r.File
+	if text == nil && !o.full {
 		s.reporter.note(fmt.Sprintf("the file of revision %d was not kept, so this is its setup with all defaults and "+
 			"without comments", r.Number))
 	}
-	return printSetup(o.env, s.file)
+	if text == nil || o.full {
+		text = r.Setup
+	}
+	_, err = o.env.Streams.Out.Write(text)
+	return err
 }
 
 // restore writes the revision that the session uses into the setup file.
@@ -156,8 +161,8 @@ func (o *historyOptions) restore(s *session, current *setup.File) error {
 	return nil
 }
 
-// useRevision makes a setup that was applied before the setup of the session, and returns it.
-func (s *session) useRevision(ctx context.Context, number int) (plan.Revision, error) {
+// revision returns a setup that was applied before.
+func (s *session) revision(ctx context.Context, number int) (plan.Revision, error) {
 	history, err := s.runtime.History(ctx)
 	if err != nil {
 		return plan.Revision{}, err
@@ -167,11 +172,17 @@ func (s *session) useRevision(ctx context.Context, number int) (plan.Revision, e
 		return plan.Revision{}, clierr.New(clierr.BadInput, "to list the revisions, run "+s.flags.command("history"),
 			"there is no revision %d", number)
 	}
-	f, err := setup.Parse(fmt.Sprintf("revision %d", number), history[at].Setup)
+	return history[at], nil
+}
+
+// useRevision makes a setup that was applied before the setup of the session.
+func (s *session) useRevision(r plan.Revision) error {
+	f, err := setup.Parse(fmt.Sprintf("revision %d", r.Number), r.Setup)
 	if err != nil {
-		return plan.Revision{}, err
+		return clierr.Also(err, "another release of kcpctl has applied it: print it with "+
+			s.flags.command(fmt.Sprintf("history --revision %d", r.Number))+", and correct it")
 	}
-	return history[at], s.use(f)
+	return s.use(f)
 }
 
 // printHistory lists revisions, newest first.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -173,13 +174,18 @@ func (o *renderOptions) document(obj render.Object) (document, error) {
 		return document{}, err
 	}
 	name := topology.FileName(strings.ToLower(obj.GetKind())+"-"+obj.GetName()) + ".yaml"
+	dir := topology.FileName(string(obj.Component))
+	if obj.GetKind() == kind.Namespace.Kind { // kubectl apply -R reads files in the order of their names
+		dir = ""
+		name = "0-" + name
+	}
 	place, comment := obj.Cluster, string(obj.Component)
 	if obj.Workspace != "" {
 		place, comment = filepath.Join("workspaces",
 			topology.FileName(obj.Workspace)), comment+", in workspace "+obj.Workspace
 	}
 	return document{
-		path: filepath.Join(place, topology.FileName(string(obj.Component)), name),
+		path: filepath.Join(place, dir, name),
 		text: fmt.Sprintf("# %s\n%s", comment, text),
 	}, nil
 }

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 )
 
@@ -34,7 +35,7 @@ func (r *Replicas) UnmarshalJSON(data []byte) error {
 	}
 	var n int32
 	if err := json.Unmarshal(data, &n); err != nil {
-		return err
+		return errors.New("must be an integer or null")
 	}
 	if n < 1 {
 		return fmt.Errorf("must be at least 1, not %d", n)
@@ -42,3 +43,18 @@ func (r *Replicas) UnmarshalJSON(data []byte) error {
 	*r = Replicas(n)
 	return nil
 }
+
+// Set reads the value of a flag.
+func (r *Replicas) Set(value string) error { return r.UnmarshalJSON([]byte(value)) }
+
+// String is the value of a flag. It is empty if the number is not set.
+func (r *Replicas) String() string {
+	if *r == 0 {
+		return ""
+	}
+	text, _ := r.MarshalJSON() // it cannot fail
+	return string(text)
+}
+
+// Type is the type of a flag, for its help.
+func (*Replicas) Type() string { return "int" }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -207,6 +208,36 @@ func (c *Client) Scale(ctx context.Context, k kind.Kind, name string, replicas i
 
 // NamespaceManager is the field manager of the metadata with which kcpctl creates a namespace.
 const NamespaceManager = FieldManager + "-namespace"
+
+// LeaveNamespace leaves NamespaceManager only one annotation of the namespace. What an apply sets as well remains
+// otherwise when it is no longer wanted: the API server counts the creation as another manager's.
+func (c *Client) LeaveNamespace(ctx context.Context, annotation string) error {
+	live, err := c.For(kind.Namespace).Get(ctx, c.Namespace, metav1.GetOptions{})
+	if err != nil {
+		return c.Explain(err, "read Namespace/%s", c.Namespace)
+	}
+	fields := live.GetManagedFields()
+	at := slices.IndexFunc(fields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == NamespaceManager })
+	if at < 0 {
+		return nil
+	}
+	own := fmt.Appendf(nil, `{"f:metadata":{"f:annotations":{".":{},"f:%s":{}}}}`, annotation)
+	if fields[at].FieldsV1 != nil && bytes.Equal(fields[at].FieldsV1.Raw, own) {
+		return nil
+	}
+	fields[at].FieldsV1 = &metav1.FieldsV1{Raw: own}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": live.GetResourceVersion(), "managedFields": fields,
+	}})
+	if err == nil {
+		_, err = c.For(kind.Namespace).Patch(ctx, c.Namespace, types.MergePatchType, patch,
+			metav1.PatchOptions{FieldManager: NamespaceManager})
+	}
+	if apierrors.IsConflict(err) {
+		return nil // the next change does it: nothing depends on it
+	}
+	return c.Explain(err, "patch Namespace/%s", c.Namespace)
+}
 
 // replicasManager is the field manager of the replicas that kcpctl leaves to others.
 const replicasManager = FieldManager + "-replicas"

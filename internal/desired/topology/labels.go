@@ -99,6 +99,12 @@ func (cl Cluster) AddTo(o metav1.Object) {
 	o.SetAnnotations(withMissing(o.GetAnnotations(), cl.Metadata.Annotations))
 }
 
+// SetOn sets the labels and annotations of all objects on a cluster on an object, also those that it has.
+func (cl Cluster) SetOn(o metav1.Object) {
+	o.SetLabels(withMissing(cl.Metadata.Labels, o.GetLabels()))
+	o.SetAnnotations(withMissing(cl.Metadata.Annotations, o.GetAnnotations()))
+}
+
 func withMissing(own, common map[string]string) map[string]string {
 	if len(common) == 0 {
 		return own

@@ -41,6 +41,18 @@ func TestRestartIsARollout(t *testing.T) {
 	})
 }
 
+func TestRestartOfComponentsWhoseReplicasAreLeftToOthers(t *testing.T) {
+	inWorld(t, minimal+"spec: {defaults: {replicas: null}, shards: [{name: alpha}]}\n", func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.restart("shard/alpha", "front-proxy/main")
+		res := w.mustRun(t)
+		require.Equal(t, 2, res.Plan.Count(plan.Change))
+		for _, it := range res.Plan.Items {
+			require.False(t, it.Action == plan.Change && !plan.LeavesReplicas(it.Want), it.Ref)
+		}
+	})
+}
+
 func TestRestartStopsAtTheFirstThatDoesNotServe(t *testing.T) {
 	inWorld(t, full, func(t *testing.T, w *world) {
 		w.mustRun(t)

@@ -12,6 +12,7 @@ import (
 // with the same meaning, or a finding has the reason why there is none. Fields move when all others are mapped, because
 // the last value of a flag is the one in use.
 func (o *object) owned(v value, name, text string) bool {
+	name = strings.ReplaceAll(name, "_", "-") // as kcp reads names
 	owner, ok := topology.OwnerOf(o.as, name)
 	if !ok {
 		return false

@@ -23,7 +23,7 @@ spec:
 func TestFlagsBecomeFields(t *testing.T) {
 	spec, findings := imported(t, `  extraArgs: [--etcd-prefix=/shard/root, --shard-virtual-workspace-url, "https://vw.example.com:6443", -v=4]
 `, `  extraArgs: [--authentication-pass-on-groups=example, "--authentication-drop-groups=a,b"]
-`, secondShard+`  extraArgs: ["--etcd-prefix=/first", "--etcd-servers=https://a:2379,https://b:2379", "--etcd-prefix=/shard/alpha",
+`, secondShard+`  extraArgs: ["--etcd-prefix=/first", "--etcd-servers=https://a:2379,https://b:2379", "--etcd_prefix=/shard/alpha",
     --shard-base-url=https://alpha.example.com:6443, --etcd-cafile=/certs/ca.crt, --etcd-certfile=/certs/tls.crt, --etcd-keyfile=/certs/tls.key]
   extraVolumes: [{name: certs, secret: {secretName: etcd-client}}]
   extraVolumeMounts: [{name: certs, mountPath: /certs}]

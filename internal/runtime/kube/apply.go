@@ -56,6 +56,11 @@ func (a *applier) applyOne(ctx context.Context, it plan.Item, force bool) error 
 	if err != nil {
 		return cl.Rejected(it.Ref, err)
 	}
+	if it.Kind == kind.Namespace.Kind {
+		if err := cl.LeaveNamespace(ctx, annotationCreatedBy); err != nil {
+			return err
+		}
+	}
 	a.workloads.Applied(it.Ref, out)
 	for _, k := range kind.Applied {
 		if k.Definition != "" && k.Definition == it.Name && it.Kind == kind.CustomResourceDefinition.Kind {

@@ -121,6 +121,7 @@ func (s *Store) write(ctx context.Context, cl *cluster.Client, inv *Inventory) e
 	if err := inv.Writable(cl); err != nil {
 		return err
 	}
+	cl.SetOn(inv.secret) // it is older than the metadata in the setup file, or than a change of it
 	changed, err := inv.encode(s.Version)
 	if err != nil || !changed {
 		return err

@@ -127,6 +127,7 @@ func (k *Locker) take(ctx context.Context, l *coordinationv1.Lease) (*Lock, erro
 		topology.LabelSetup: k.Setup, "app.kubernetes.io/managed-by": topology.ManagedBy,
 	}
 	l.Annotations = map[string]string{annotationCommand: k.Command}
+	k.Cluster.AddTo(l)
 	l.Spec = coordinationv1.LeaseSpec{
 		HolderIdentity: &holder, AcquireTime: &now, RenewTime: &now,
 		LeaseDurationSeconds: &seconds, LeaseTransitions: &transitions,

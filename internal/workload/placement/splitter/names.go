@@ -9,9 +9,9 @@ import (
 // ServiceName is the name of a Service with its namespace.
 type ServiceName struct{ Service, Namespace string }
 
-// serviceName is such a name: db.backend, db.backend.svc and db.backend.svc.cluster.local.
+// serviceName is such a name: db.backend, db.backend.svc and db.backend.svc.cluster.local, which may end with a dot.
 var serviceName = regexp.MustCompile(`\b([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)\.([a-z0-9](?:[-a-z0-9]*[a-z0-9])?)` +
-	`(?:\.svc(?:\.[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?)?)?(?:[^-.a-z0-9]|$)`)
+	`(?:\.svc(?:\.[a-z0-9](?:[-.a-z0-9]*[a-z0-9])?)?\.?)?(?:[^-.a-z0-9]|$)`)
 
 // ServiceNames returns what looks like the name of a Service in the variables, commands and arguments of the containers
 // of a workload, in their order.

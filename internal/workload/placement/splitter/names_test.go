@@ -14,6 +14,7 @@ func TestServiceNames(t *testing.T) {
 		"db": "", "http://db:2379": "", "": "", "10.0.0.1": "0.1", "db.backend": "db.backend", "http://db.backend:2379/x": "db.backend",
 		"http://db.backend.svc:2379": "db.backend", "--endpoints=https://db.backend.svc.cluster.local": "db.backend",
 		"tcp://user:secret@db.backend.svc.example.com:1/x": "db.backend", "db.backend.example.com": "example.com", "db.backend-1pex4ie5v7.svc": "db.backend-1pex4ie5v7",
+		"http://db.backend.svc.cluster.local.:2379": "db.backend", "db.backend.svc.": "db.backend", "etcd-0.db.backend": "db.backend",
 		"a.b,c.d": "a.b c.d ",
 	} {
 		for _, field := range []string{"env: [{name: A, value: %q}]", "args: [x, %q]", "command: [%q]"} {
