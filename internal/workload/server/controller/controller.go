@@ -207,6 +207,24 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 	if err := c.policies.keep(ctx, clusters); err != nil && ctx.Err() == nil {
 		log.Error(err, "Cannot write the admission policies, retrying")
 	}
+	next := c.writeStatuses(ctx, ids)
+	// Before anything is given up: the scheduler would write it again.
+	c.roots.Update(ctx, roots.State{Clusters: clusters, Published: c.publisher.published, Exports: c.publisher.claims,
+		Rebalance: c.rebalanceRequest()})
+	for _, cl := range clusters {
+		if err := c.guardRemoval(ctx, cl); err != nil && ctx.Err() == nil {
+			log.Error(err, "Cannot add or remove a cluster, retrying", "cluster", cl.Name)
+		}
+		if cl.Draining() && !drained(cl) {
+			next = min(next, c.every(removalInterval))
+		}
+	}
+	c.seen.set(c.Now(), clusters) // the metrics name a cluster as ready when workloads can be scheduled to it
+	return next
+}
+
+// writeStatuses writes the status of each cluster. It returns the longest time until they are judged again.
+func (c *controller) writeStatuses(ctx context.Context, ids identities) time.Duration {
 	next := c.every(retryInterval)
 	now := c.Now()
 	until := func(at time.Time) {
@@ -221,21 +239,9 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 	until(evict(drafts, now))
 	for _, d := range drafts {
 		if err := c.writeStatus(ctx, d); err != nil && ctx.Err() == nil {
-			log.Error(err, "Cannot write the status of a cluster, retrying", "cluster", d.Name)
+			klog.FromContext(ctx).Error(err, "Cannot write the status of a cluster, retrying", "cluster", d.Name)
 		}
 	}
-	// Before anything is given up: the scheduler would write it again.
-	c.roots.Update(ctx, roots.State{Clusters: clusters, Published: c.publisher.published, Exports: c.publisher.claims,
-		Rebalance: c.rebalanceRequest()})
-	for _, d := range drafts {
-		if err := c.guardRemoval(ctx, d.Cluster); err != nil && ctx.Err() == nil {
-			log.Error(err, "Cannot add or remove a cluster, retrying", "cluster", d.Name)
-		}
-		if d.Draining() && !drained(d.Cluster) {
-			next = min(next, c.every(removalInterval))
-		}
-	}
-	c.seen.set(c.Now(), clusters) // the metrics name a cluster as ready when workloads can be scheduled to it
 	return next
 }
 

@@ -192,9 +192,8 @@ func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster
 		return err
 	}
 	o.set(func() { o.uid = uid })
-	if was := cl.Status.UID; was != "" && was != uid {
-		return fmt.Errorf("cluster %s was the physical cluster with the UID %s, and has the UID %s now", cl.Name,
-			was, uid)
+	if err := otherThan(cl, uid); err != nil {
+		return err
 	}
 	version := ""
 	var configMaps []*unstructured.Unstructured

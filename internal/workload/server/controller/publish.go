@@ -81,16 +81,7 @@ func (p *publisher) publish(ctx context.Context, ids identities) error {
 	if err != nil {
 		return err
 	}
-	for i, cl := range clusters {
-		switch {
-		case len(cl.Status.APIs) > 0 && !ids.isTheOne(cl):
-			delete(out.States, cl.Name) // what is scheduled to it is kept
-		case cl.Mode() != api.SyncModePush:
-			out.States[cl.Name] = p.reports.statesOf(cl, out.States[cl.Name])
-		case in.Clusters[i].Problems == nil: // it was not read yet, or not when the input was made
-			delete(out.States, cl.Name)
-		}
-	}
+	p.keepStates(ids, in, out)
 	done, err := p.write(ctx, ids, in.Export, out)
 	if err != nil || !done {
 		return err
@@ -101,6 +92,20 @@ func (p *publisher) publish(ctx context.Context, ids identities) error {
 	p.negotiated, p.states = version+exported(out.Export), out.States
 	debug.FreeOSMemory() // all schemas were decoded, which seldom happens
 	return nil
+}
+
+// keepStates lets clusters that could not be read keep the states that they have.
+func (p *publisher) keepStates(ids identities, in negotiate.Input, out *negotiate.Output) {
+	for i, cl := range ids.clusters {
+		switch {
+		case len(cl.Status.APIs) > 0 && !ids.isTheOne(cl):
+			delete(out.States, cl.Name) // what is scheduled to it is kept
+		case cl.Mode() != api.SyncModePush:
+			out.States[cl.Name] = p.reports.statesOf(cl, out.States[cl.Name])
+		case in.Clusters[i].Problems == nil: // it was not read yet, or not when the input was made
+			delete(out.States, cl.Name)
+		}
+	}
 }
 
 // write writes what was negotiated. published is the APIExport as it was read. It returns false if the next pass has to
@@ -121,23 +126,7 @@ func (p *publisher) write(ctx context.Context, ids identities, published *unstru
 		klog.FromContext(ctx).Info("The schema is not widened: it would become narrower", "resource", gr, "differences",
 			fmt.Sprint(found))
 	}
-	// The policies come first, so that no object is without them.
-	if err := p.policies.protect(ctx, ids.clusters, negotiate.Exported(out.Export)); err != nil {
-		return false, err
-	}
-	if err := p.applyExport(ctx, published, out.Export); err != nil {
-		return false, err
-	}
-	for _, e := range out.ClusterExports {
-		if _, err := p.apply(ctx, exports, e); err != nil {
-			return false, err
-		}
-	}
-	if len(out.ClusterExports) > 0 {
-		p.claims = negotiate.ClaimsOf(out.ClusterExports)
-	}
-	p.setPublished(out.Published)
-	if err := p.writeStates(ctx, ids.clusters, out.States); err != nil {
+	if err := p.export(ctx, ids, published, out); err != nil {
 		return false, err
 	}
 	if len(out.ClusterExports) == 0 {
@@ -154,6 +143,28 @@ func (p *publisher) write(ctx context.Context, ids identities, published *unstru
 		}
 	}
 	return true, nil
+}
+
+// export writes the APIExports, and the states of the clusters.
+func (p *publisher) export(ctx context.Context, ids identities, published *unstructured.Unstructured,
+	out *negotiate.Output) error {
+	// The policies come first, so that no object is without them.
+	if err := p.policies.protect(ctx, ids.clusters, negotiate.Exported(out.Export)); err != nil {
+		return err
+	}
+	if err := p.applyExport(ctx, published, out.Export); err != nil {
+		return err
+	}
+	for _, e := range out.ClusterExports {
+		if _, err := p.apply(ctx, exports, e); err != nil {
+			return err
+		}
+	}
+	if len(out.ClusterExports) > 0 {
+		p.claims = negotiate.ClaimsOf(out.ClusterExports)
+	}
+	p.setPublished(out.Published)
+	return p.writeStates(ctx, ids.clusters, out.States)
 }
 
 // applyExport applies the APIExport, unless what it publishes has changed since it was read: a user may have withdrawn

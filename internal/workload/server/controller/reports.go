@@ -1,13 +1,9 @@
 package controller
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -192,13 +188,11 @@ func (r *reported) served(name string) negotiate.Cluster {
 
 // hash identifies what a cluster serves.
 func (r *reported) hash() string {
-	h := sha256.New()
-	for _, gr := range slices.SortedFunc(maps.Keys(r.apis), func(a, b schema.GroupResource) int {
-		return cmp.Compare(a.String(), b.String())
-	}) {
-		fmt.Fprintf(h, "%s %s\n", gr, r.apis[gr].hash)
+	all := map[string]string{}
+	for gr, a := range r.apis {
+		all[gr.String()] = a.hash
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return fmt.Sprint(all) // in the order of the keys
 }
 
 // unreported is the message about an API that a syncer has not reported yet.

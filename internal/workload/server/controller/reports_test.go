@@ -213,6 +213,27 @@ func TestReportsThatCannotBeWritten(t *testing.T) {
 	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("c1"))
 }
 
+// A syncer that does not know which cluster it is in reports nothing, and says why.
+func TestReportsOfAClusterThatIsNotKnown(t *testing.T) {
+	k := newKCP(t)
+	k.run()
+	c1 := newCluster(t, "one", "1", "")
+	c1.Refuse(func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") {
+			return http.StatusForbidden, "no"
+		}
+		return 0, ""
+	})
+	k.join("c1", c1)
+	k.eventually(func() bool {
+		return k.condition("c1", "APIsCompatible") == "Unknown SchemasUnreadable: the syncer cannot report the APIs of the cluster: read namespace kube-system: no"
+	}, "the condition has the cause")
+	require.Empty(t, k.Names(compute, configMaps))
+	c1.Refuse(nil)
+	k.identify()
+	k.eventually(func() bool { return k.condition("c1", "APIsCompatible") == "True Compatible" }, "it is known")
+}
+
 // The controller reads the ConfigMaps when it starts, also if the syncers do not.
 func TestReportsThatAreDeletedOrChangedComeBack(t *testing.T) {
 	k := newKCP(t)

@@ -10,7 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -37,11 +37,7 @@ func RunSyncer(ctx context.Context, m Member) error {
 	if m.after == nil {
 		m.after = time.After
 	}
-	live, err := m.find(ctx, client)
-	if err != nil {
-		return err
-	}
-	cl, err := api.ClusterOf(live)
+	cl, err := m.find(ctx, client)
 	if err != nil {
 		return err
 	}
@@ -76,6 +72,7 @@ func (m Member) isTheOne(ctx context.Context, client dynamic.Interface) error {
 		if problem.Error() != last && ctx.Err() == nil {
 			last = problem.Error()
 			klog.FromContext(ctx).Info("Waiting", "reason", last)
+			m.observer.set(func() { m.observer.problem = last })
 		}
 		select {
 		case <-ctx.Done():
@@ -92,20 +89,29 @@ func (m Member) isOther(ctx context.Context, client dynamic.Interface) error {
 		return err
 	}
 	m.observer.set(func() { m.observer.uid = uid })
-	live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read Cluster %s in workspace %s: %w", m.Cluster, m.Workspace, err)
-	}
-	cl, err := api.ClusterOf(live)
+	cl, err := m.read(ctx, client)
 	if err != nil {
 		return err
 	}
+	return otherThan(cl, uid)
+}
+
+// otherThan returns an error if a Cluster has another physical cluster recorded.
+func otherThan(cl *api.Cluster, uid types.UID) error {
 	if was := cl.Status.UID; was != "" && was != uid {
 		return fmt.Errorf("cluster %s was the physical cluster with the UID %s, and this one has the UID %s: see its "+
-			"condition Ready in workspace %s",
-			m.Cluster, was, uid, m.Workspace)
+			"condition Ready", cl.Name, was, uid)
 	}
 	return nil
+}
+
+// read reads the Cluster.
+func (m Member) read(ctx context.Context, client dynamic.Interface) (*api.Cluster, error) {
+	live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read Cluster %s in workspace %s: %w", m.Cluster, m.Workspace, err)
+	}
+	return api.ClusterOf(live)
 }
 
 // seenInterval is the time between two looks at a Cluster that the controller has not seen yet.
@@ -113,18 +119,18 @@ const seenInterval = time.Second
 
 // find reads the Cluster. It waits while kcp does not answer: a process that ends is started again later and later. It
 // also waits until the controller has written the ID of the setup to a new Cluster.
-func (m Member) find(ctx context.Context, client dynamic.Interface) (*unstructured.Unstructured, error) {
+func (m Member) find(ctx context.Context, client dynamic.Interface) (*api.Cluster, error) {
 	w := m.waits()
 	for {
-		live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
-		if err == nil && live.GetAnnotations()[api.AnnotationSetup] != "" {
-			return live, nil
+		cl, err := m.read(ctx, client)
+		if err == nil && cl.Annotations[api.AnnotationSetup] != "" {
+			return cl, nil
 		}
 		wait := retryInterval
 		if err == nil {
-			wait, err = seenInterval, errors.New("the controller has not seen it yet")
+			wait = seenInterval
+			err = fmt.Errorf("the controller has not seen Cluster %s in workspace %s yet", m.Cluster, m.Workspace)
 		}
-		err = fmt.Errorf("read Cluster %s in workspace %s: %w", m.Cluster, m.Workspace, err)
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			return nil, clierr.New(clierr.Failed, "create it, or specify the workspace with --workspace", "%w", err)
 		}
