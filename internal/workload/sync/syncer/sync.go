@@ -95,7 +95,9 @@ func (s *syncer) apply(ctx context.Context, i item,
 		s.contention.stays(i, s.Now())
 		return live.Unstructured, nil
 	}
-	if last.hash == hash && s.holdsBack(ctx, i, desired) {
+	corrects := last.hash == hash // the leaf has not changed
+	if wait := s.contention.wait(i, s.Now()); corrects && wait > 0 {
+		s.queue.AddAfter(i, wait)
 		return live.Unstructured, nil
 	}
 	if err := s.ensureNamespace(ctx, i); err != nil {
@@ -117,6 +119,10 @@ func (s *syncer) apply(ctx context.Context, i item,
 			version, hash = found.GetResourceVersion(), hashOf(desired)
 		}
 	}
+	var rivals []string
+	if corrects {
+		rivals = s.rivals(ctx, i, client, desired.GetName())
+	}
 	desired.SetResourceVersion(version)
 	object, err := client.Apply(ctx, desired.GetName(), desired,
 		metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
@@ -125,8 +131,11 @@ func (s *syncer) apply(ctx context.Context, i item,
 			desired.GetName(), s.Cluster, err)
 	}
 	s.observe(Down, i)
-	if last.hash == hash {
-		s.corrected(i, last.version, live.Unstructured, object)
+	// Other clients may set fields that the leaf does not have.
+	if v := watch.VersionOf(object); corrects && v != last.version &&
+		(!known || v != watch.VersionOf(live.Unstructured)) {
+		s.contention.corrected(i, rivals, s.Now())
+		s.queue.AddAfter(i, contendedFor)
 	}
 	s.mu.Lock()
 	s.applied[i] = applied{hash, watch.VersionOf(object)}

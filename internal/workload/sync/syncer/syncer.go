@@ -115,14 +115,14 @@ type syncer struct {
 
 	// tenancy has the objects of namespaces, and contention the objects that other clients change.
 	tenancy    tenancy
-	contention contention
+	contention *contention
 }
 
 // newSyncer returns a syncer that is not connected.
 func newSyncer(o Options) *syncer {
 	return &syncer{
 		Options: o, applied: map[item]applied{}, queue: newQueue(o.Workers), latency: newLatency(),
-		spaces: map[string]space{},
+		spaces: map[string]space{}, contention: newContention(),
 	}
 }
 
