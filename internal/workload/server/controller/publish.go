@@ -149,14 +149,11 @@ func (c *controller) applyExport(ctx context.Context, read, next *unstructured.U
 // make a schema narrower again whenever a cluster changes.
 func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, out *negotiate.Output) error {
 	for _, cl := range clusters {
-		unserved := func(gr schema.GroupResource) bool {
-			return !slices.ContainsFunc(out.States[cl.Name], func(a api.APIStatus) bool {
-				return a.GroupResource() == gr && (a.State.Serves() || a.State == api.APIRemoved)
-			})
-		}
-		refused := func(gr schema.GroupResource) bool { return len(out.Refused[gr]) > 0 }
+		open := func(value string) bool { return !answered(out.States[cl.Name], value) }
+		refused := func(api string) bool { return len(out.Refused[schema.ParseGroupResource(api)]) > 0 }
 		done := map[string]any{}
-		for annotation, pending := range map[string]func(schema.GroupResource) bool{api.AnnotationAcceptSchema: unserved, api.AnnotationWidenSchema: refused} {
+		for annotation, pending := range map[string]func(string) bool{
+			api.AnnotationAcceptSchema: open, api.AnnotationWidenSchema: refused} {
 			if all := requested(cl, annotation); len(all) > 0 && !slices.ContainsFunc(all, pending) {
 				done[annotation] = nil
 			}
@@ -175,6 +172,17 @@ func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, o
 		}
 	}
 	return nil
+}
+
+// answered reports whether a request to accept a schema needs no more: the cluster serves the API, it is no longer one
+// of the setup, or its state has another value or none. What is accepted then is not what the user has seen.
+func answered(states []api.APIStatus, value string) bool {
+	name, _, _ := strings.Cut(value, ":")
+	gr := schema.ParseGroupResource(name)
+	return slices.ContainsFunc(states, func(a api.APIStatus) bool {
+		return a.GroupResource() == gr && (a.State.Serves() || a.State == api.APIRemoved ||
+			a.State == api.APIIncompatible && (a.Accept == nil || a.Accept.Value != value))
+	})
 }
 
 // setPublished sets which APIs are published, and which of them the setup no longer has.
@@ -235,12 +243,11 @@ func (c *controller) result(cluster string) *puller.Result {
 	return result
 }
 
-// requested returns the APIs in an annotation of a Cluster.
-func requested(cl *api.Cluster, annotation string) []schema.GroupResource {
-	var out []schema.GroupResource
-	for _, name := range strings.Split(cl.Annotations[annotation], ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			out = append(out, schema.ParseGroupResource(name))
+// requested returns the requests in an annotation of a Cluster.
+func requested(cl *api.Cluster, annotation string) (out []string) {
+	for _, value := range strings.Split(cl.Annotations[annotation], ",") {
+		if value = strings.TrimSpace(value); value != "" {
+			out = append(out, value)
 		}
 	}
 	return out
@@ -249,15 +256,17 @@ func requested(cl *api.Cluster, annotation string) []schema.GroupResource {
 // input returns what the clusters serve. Each has an APIExport, but those that are the same as another one, that are
 // not the one that was added, or that could not be read, have no part in the schemas.
 func (c *controller) input(clusters []*api.Cluster) negotiate.Input {
-	in := negotiate.Input{APIs: c.APIs, Bound: c.roots.Bound(), Narrow: map[string][]schema.GroupResource{}}
+	in := negotiate.Input{APIs: c.APIs, Bound: c.roots.Bound(), Accepted: map[string][]string{}}
 	for _, cl := range clusters {
 		next := negotiate.Cluster{Name: cl.Name}
 		if c.isTheOne(cl, clusters) {
 			next = c.served(cl.Name)
 		}
 		in.Clusters = append(in.Clusters, next)
-		in.Narrow[cl.Name] = requested(cl, api.AnnotationAcceptSchema)
-		in.Widen = append(in.Widen, requested(cl, api.AnnotationWidenSchema)...)
+		in.Accepted[cl.Name] = requested(cl, api.AnnotationAcceptSchema)
+		for _, name := range requested(cl, api.AnnotationWidenSchema) {
+			in.Widen = append(in.Widen, schema.ParseGroupResource(name))
+		}
 	}
 	return in
 }
