@@ -11,7 +11,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/workqueue"
 
@@ -94,16 +93,12 @@ func (c *contention) contended(i item) (managers []string, ok bool) {
 	return c.fights[i].managers, c.delays.NumRequeues(i) >= contendedAfter
 }
 
-// free forgets objects that have not been looked at for long: their leaves are gone.
-func (c *contention) free(now time.Time) {
+// forget forgets an object.
+func (c *contention) forget(i item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for i, f := range c.fights {
-		if now.Sub(f.next) > max(contendedFor, f.next.Sub(f.last)) {
-			delete(c.fights, i)
-			c.delays.Forget(i)
-		}
-	}
+	delete(c.fights, i)
+	c.delays.Forget(i)
 }
 
 // rivals returns the field managers of other clients that change an object, sorted, if the next correction makes it
@@ -153,20 +148,9 @@ func (s *syncer) retrying(ctx context.Context, i item, leaf watch.Object, cause 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
 	message := fmt.Sprintf("%v. It is tried again, at least every %s", cause, lastRetry)
-	err := s.writeStatus(ctx, i, leaf, s.present(i, leaf), outcome{api.ReasonRetrying, message})
+	err := s.leaves.writeStatus(ctx, i, leaf, s.present(i, leaf), outcome{api.ReasonRetrying, message})
 	if apierrors.IsConflict(err) {
 		return cause // the next attempt reports it
 	}
 	return errors.Join(cause, err)
-}
-
-// present returns the object that a leaf has in the cluster, or nil. It runs there, whatever the cluster says to the
-// present leaf.
-func (s *syncer) present(i item, leaf watch.Object) *unstructured.Unstructured {
-	at := watch.Key{Namespace: api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace), Name: name(leaf.Unstructured)}
-	if live, ok := s.down.Get(i.GroupVersionResource, at); ok &&
-		live.GetAnnotations()[annotationLeaf] == i.Key.String() {
-		return live.Unstructured
-	}
-	return nil
 }

@@ -55,7 +55,7 @@ func TestContention(t *testing.T) {
 			managers, contended := k.contended(i)
 			require.Equal(t, c.contended, contended)
 			require.Equal(t, c.contended, contended && len(managers) == 1)
-			k.free(at(c.now).Add(time.Hour))
+			k.forget(i)
 			require.Empty(t, k.fights)
 			require.Zero(t, k.delays.NumRequeues(i))
 		})

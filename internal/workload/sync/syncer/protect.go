@@ -100,17 +100,3 @@ func hasPods(r schema.GroupVersionResource) bool {
 	k, _ := kinds.OfResource(r.GroupResource())
 	return k.Template != nil
 }
-
-// synced returns the synced resources, which are not changed.
-func (s *syncer) synced() []schema.GroupVersionResource {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.resources
-}
-
-// apis returns the resources of all published APIs, also of those that are not synced.
-func (s *syncer) apis() []schema.GroupVersionResource {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Concat(s.resources, s.unsynced)
-}
