@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -17,11 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
@@ -161,12 +160,8 @@ func (c *controller) endRequests(ctx context.Context, clusters []*api.Cluster, o
 		if len(done) == 0 {
 			continue
 		}
-		raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": done}})
-		if err != nil {
-			return fmt.Errorf("annotations of Cluster %s: %w", cl.Name, err)
-		}
-		_, err = c.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw,
-			metav1.PatchOptions{FieldManager: api.ManagerController})
+		_, err := mergepatch.Send(ctx, c.client.Resource(api.ClusterGVR()), api.ManagerController, cl.Name, cl.UID,
+			map[string]any{"metadata": map[string]any{"annotations": done}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("annotations of Cluster %s: %w", cl.Name, err)
 		}
@@ -363,7 +358,7 @@ func (c *controller) workspaceType() *unstructured.Unstructured {
 
 // statusPatch returns what changes a status to another one, or nil if they are equal. A merge patch of the whole would
 // keep resources of the capacity that the cluster no longer has, and each look would write it again.
-func statusPatch(from, to *api.ClusterStatus) ([]byte, error) {
+func statusPatch(from, to *api.ClusterStatus) (map[string]any, error) {
 	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
 	if err != nil {
 		return nil, err
@@ -376,5 +371,5 @@ func statusPatch(from, to *api.ClusterStatus) ([]byte, error) {
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	return json.Marshal(map[string]any{"status": changes})
+	return map[string]any{"status": changes}, nil
 }

@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/fleet"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
@@ -180,15 +180,15 @@ func (c *controller) schedulable(cl *api.Cluster) metav1.Condition {
 
 // patchStatus writes a status. The watch brings it back.
 func (c *controller) patchStatus(ctx context.Context, cl *api.Cluster, status api.ClusterStatus) error {
-	raw, err := statusPatch(&cl.Status, &status)
+	patch, err := statusPatch(&cl.Status, &status)
 	switch {
 	case err != nil:
 		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
-	case raw == nil:
+	case patch == nil:
 		return nil
 	}
-	written, err := c.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerController}, "status")
+	written, err := mergepatch.Send(ctx, c.client.Resource(api.ClusterGVR()), api.ManagerController, cl.Name, cl.UID,
+		patch, "status")
 	if err != nil {
 		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
 	}

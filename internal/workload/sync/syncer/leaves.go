@@ -2,16 +2,14 @@ package syncer
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -85,7 +83,7 @@ func (l *leaves) annotate(ctx context.Context, i item, leaf watch.Object, o outc
 // setFinalizers sets the finalizers of a leaf, unless it has changed since it was read.
 func (l *leaves) setFinalizers(ctx context.Context, i item, leaf watch.Object, all []string) error {
 	_, err := l.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
-		"finalizers": all, "resourceVersion": leaf.GetResourceVersion(), "uid": string(leaf.GetUID()),
+		"finalizers": all, "resourceVersion": leaf.GetResourceVersion(),
 	}})
 	return err
 }
@@ -98,12 +96,8 @@ func (l *leaves) patch(
 	if err != nil {
 		return nil, err
 	}
-	raw, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
-	}
-	live, err := client.Namespace(i.Namespace).Patch(ctx, i.Name, types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerSyncer}, subresources...)
+	live, err := mergepatch.Send(ctx, client.Namespace(i.Namespace), api.ManagerSyncer, i.Name, leaf.GetUID(), patch,
+		subresources...)
 	if err != nil {
 		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
 	}

@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,13 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
@@ -238,13 +237,8 @@ func removable(ns *unstructured.Unstructured, resources []schema.GroupVersionRes
 // mark sets a label or an annotation of an object, if it still is the one that was seen. Nil removes it.
 func mark(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, where, key string,
 	value any) error {
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": string(live.GetUID()),
-		where: map[string]any{key: value}}})
-	if err != nil {
-		return err
-	}
-	_, err = client.Patch(ctx, live.GetName(), types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerSyncer})
+	_, err := mergepatch.Send(ctx, client, api.ManagerSyncer, live.GetName(), live.GetUID(),
+		map[string]any{"metadata": map[string]any{where: map[string]any{key: value}}})
 	return err
 }
 
