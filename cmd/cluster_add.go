@@ -33,8 +33,7 @@ type clusterAddOptions struct {
 	server     string
 	mode       string
 	labels     map[string]string
-	// acceptSchema makes the published schemas narrower for the cluster, and yes does so without a question.
-	acceptSchema, yes bool
+	yes        bool
 }
 
 func newClusterAddCmd(env *Env) *cobra.Command {
@@ -50,9 +49,8 @@ to kcp, for example because the controller cannot connect to the cluster.
 
 --context and --kubeconfig are those of the physical cluster. Those of kcp itself are in the setup file.
 
-A cluster that lacks fields of a published schema cannot serve the API. With --accept-schema, the command then
-lists these fields and the objects that have them, and makes the schema narrower, as kcpctl workloads negotiate
---narrow does.
+A cluster that lacks fields of a published schema cannot serve the API: kcpctl workloads apis has the reason, and
+how a narrower schema is accepted.
 
 A cluster can have namespaces of workspaces of this setup already, for example because it was removed with --force.
 The command lists the workspaces, and asks. Objects of workspaces that still have them are adopted. Others are
@@ -84,8 +82,6 @@ kcpctl up to continue.`,
 	f.StringToStringVar(&o.labels, "label", nil,
 		"label of the cluster, as `KEY=VALUE`; users select clusters by labels (repeatable)")
 	f.Lookup("label").DefValue = "" // not []
-	f.BoolVar(&o.acceptSchema, "accept-schema", false,
-		"make the published schemas narrower, if the cluster needs that to serve the APIs")
 	addYes(f, &o.yes)
 	o.edit.add(c, "the cluster is ready")
 	return c
@@ -97,11 +93,6 @@ func (o *clusterAddOptions) run(ctx context.Context) error {
 	}
 	if _, ok := syncModeOf(o.mode); !ok {
 		return clierr.New(clierr.BadInput, "use push, pull or none", "invalid --mode %q", o.mode)
-	}
-	if o.acceptSchema && o.mode == modeNone {
-		return clierr.New(clierr.BadInput, "run kcpctl workloads negotiate --narrow when its syncer runs",
-			"--accept-schema cannot be used with --mode none: the controller reads the schemas from the "+
-				"syncer, which you start")
 	}
 	o.context, o.kubeconfig, o.setup.context, o.setup.kubeconfig = o.setup.context, o.setup.kubeconfig, "", ""
 	before, err := loadSetup(o.env, &o.setup)
@@ -184,23 +175,14 @@ func (t *tenants) adoption(c *tenantCluster) (out []string) {
 	return out
 }
 
-// done narrows the published schemas if that is wanted, and prints what became available.
+// done prints what became available.
 func (o *clusterAddOptions) done(ctx context.Context, s *session) error {
-	if o.edit.wait.output != "" && !o.acceptSchema {
+	if o.edit.wait.output != "" {
 		return nil
 	}
 	c, err := s.compute(ctx)
 	if err != nil {
 		return err
-	}
-	if o.acceptSchema {
-		if err := o.accept(ctx, s.negotiation(c, o.edit.wait.timeout)); err != nil {
-			return clierr.Also(err, "the cluster is registered: continue with "+
-				o.setup.command("workloads negotiate --narrow "+o.name))
-		}
-	}
-	if o.edit.wait.output != "" {
-		return nil
 	}
 	live, err := c.cluster(ctx, o.name)
 	if err != nil {
@@ -212,30 +194,6 @@ func (o *clusterAddOptions) done(ctx context.Context, s *session) error {
 	}
 	o.printAPIs(live, c.workspace)
 	return nil
-}
-
-// accept makes the published schemas narrower, if the cluster needs that.
-func (o *clusterAddOptions) accept(ctx context.Context, n *negotiation) error {
-	in, err := n.published(ctx)
-	if err != nil {
-		return err
-	}
-	r, err := n.narrowing(ctx, in, o.name, nil)
-	if err != nil {
-		return err
-	}
-	if err := r.refusal(); err != nil {
-		return err
-	}
-	items, err := n.fields(ctx, r)
-	if err != nil {
-		return err
-	}
-	if len(items) > 0 {
-		fmt.Fprintln(o.env.Streams.Err)
-		printChanges(o.env.Streams.Err, items, fieldColumns(), schemaChange.field)
-	}
-	return n.change(ctx, r, o.yes)
 }
 
 // printAPIs prints what workspaces can use of a cluster.
@@ -266,6 +224,9 @@ func (o *clusterAddOptions) printAPIs(live *api.Cluster, workspace string) {
 	fmt.Fprintf(o.env.Streams.Err, "\ncluster %q is ready%s\n", o.name, what)
 	for _, problem := range others {
 		o.env.note("it cannot serve " + problem)
+	}
+	for _, a := range live.Status.APIs {
+		printAcceptance(o.env.Streams.Err, a, live.Name, workspace)
 	}
 }
 

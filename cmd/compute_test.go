@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,8 +29,8 @@ type fakeCompute struct {
 	resources map[string][]metav1.APIResource // by workspace and version: root:team apps/v1
 	// changed is called after each change of an object.
 	changed func(o *unstructured.Unstructured)
-	// read is called before an object is read, and patching before one is patched.
-	read, patching func()
+	// read is called before an object is read.
+	read func()
 }
 
 func keyOf(p kcp.Place) string {
@@ -61,13 +59,6 @@ func (f *fakeCompute) ApplyObject(_ context.Context, p kcp.Place, o *unstructure
 }
 
 func (f *fakeCompute) PatchObject(_ context.Context, p kcp.Place, patch map[string]any) (*unstructured.Unstructured, error) {
-	if f.patching != nil {
-		f.patching()
-	}
-	version, _, _ := unstructured.NestedString(patch, "metadata", "resourceVersion")
-	if o := f.objects[keyOf(p)]; o != nil && version != o.GetResourceVersion() && version != "" {
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "clusters"}, p.Name, errors.New("it has been modified"))
-	}
 	return f.change(p, patch)
 }
 
@@ -200,7 +191,7 @@ c3     Unknown   NotRegistered     <unknown>          <unknown>   <unknown>   <u
 }
 
 func TestWorkloadsAPIs(t *testing.T) {
-	c, _ := newCompute(t)
+	c, f := newCompute(t)
 	env, out, _ := fakeEnv()
 	o := &workloadsAPIsOptions{env: env}
 	require.NoError(t, o.list(t.Context(), c, "demo"))
@@ -214,6 +205,22 @@ services           c1        Published      v1        <none>
 	o = &workloadsAPIsOptions{env: env, output: "jsonpath={.items[1].cluster} {.items[1].resource} {.items[1].state}"}
 	require.NoError(t, o.list(t.Context(), c, "demo"))
 	require.Equal(t, "c2 deployments Incompatible", strings.TrimSpace(out.String()))
+
+	// What a narrower schema costs is listed completely, with the command that accepts exactly this.
+	apis, _, _ := unstructured.NestedSlice(f.objects["root:compute Cluster/c2"].Object, "status", "apis")
+	apis[0].(map[string]any)["accept"] = map[string]any{"value": "deployments.apps:1a2b3c4d", "lost": []any{"spec.paused: the field is missing", "spec.x: the field is missing"}}
+	require.NoError(t, unstructured.SetNestedSlice(f.objects["root:compute Cluster/c2"].Object, apis, "status", "apis"))
+	env, _, errs := fakeEnv()
+	o = &workloadsAPIsOptions{env: env}
+	require.NoError(t, o.list(t.Context(), c, "demo"))
+	require.Equal(t, `
+c2 can serve deployments.apps with a narrower schema. At the next write of an object in any workspace, kcp drops
+what the schema lacks, or refuses the write. This cannot be undone:
+  spec.paused: the field is missing
+  spec.x: the field is missing
+To accept exactly this, run in workspace root:compute:
+  kubectl annotate clusters.workloads.kcp.dev c2 workloads.kcp.dev/accept-schema=deployments.apps:1a2b3c4d
+`, errs.String())
 }
 
 const deployment = `

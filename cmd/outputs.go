@@ -32,7 +32,6 @@ func Outputs() []Output {
 		{"clusters", "cluster list", physicalList{}},
 		{"apis", "workloads apis", apiList{}},
 		{"explanation", "workloads explain", explanation{}},
-		{"negotiation", "workloads negotiate", schemaChanges{}},
 		{"moves", "workloads rebalance", moveList{}},
 		{"backups", "backup list", backupList{}},
 		{"tears", "restore repair", tearList{}},

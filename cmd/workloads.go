@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -19,8 +20,7 @@ func newWorkloadsCmd(env *Env) *cobra.Command {
 		Use:   "workloads",
 		Short: "Show and change where the workloads of workspaces run, and manage which APIs they can use",
 	}
-	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsNegotiateCmd(env),
-		newWorkloadsRebalanceCmd(env))
+	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsRebalanceCmd(env))
 	return c
 }
 
@@ -39,7 +39,10 @@ func newWorkloadsAPIsCmd(env *Env) *cobra.Command {
 Compatible: the cluster accepts every object of the published schema. Incompatible: some objects would be
 refused or lose fields there, so nothing of the API is scheduled to it; MESSAGE has the path of the field.
 Ignored: the API is not to be published, or the cluster does not serve it.
-Removed: the setup no longer has the API. It stays published, but nothing of it is scheduled or synced.`,
+Removed: the setup no longer has the API. It stays published, but nothing of it is scheduled or synced.
+
+The schema of an API stays as it was published first. If a narrower one permits a cluster to serve the API, the
+command also lists all fields that objects would lose in all workspaces, and the command that accepts that.`,
 		Example: `  kcpctl workloads apis
   kcpctl workloads apis -o json | jq '.items[] | select(.state == "Incompatible")'`,
 		Args: noArgs,
@@ -106,5 +109,23 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 		rows, last = append(rows, row), name
 	}
 	ui.Table(o.env.Streams.Out, []string{"API", "CLUSTER", "STATE", "VERSION", "MESSAGE"}, rows...)
+	for _, a := range all.Items {
+		printAcceptance(o.env.Streams.Err, a.APIStatus, a.Cluster, c.workspace)
+	}
 	return nil
+}
+
+// printAcceptance prints what the published schema of an API would lose so that a cluster can serve it, and the command
+// that accepts exactly that.
+func printAcceptance(w io.Writer, a api.APIStatus, cluster, workspace string) {
+	if a.Accept == nil {
+		return
+	}
+	fmt.Fprintf(w, "\n%s can serve %s with a narrower schema. At the next write of an object in any workspace, "+
+		"kcp drops\nwhat the schema lacks, or refuses the write. This cannot be undone:\n", cluster, a.GroupResource())
+	for _, field := range a.Accept.Lost {
+		fmt.Fprintf(w, "  %s\n", field)
+	}
+	fmt.Fprintf(w, "To accept exactly this, run in workspace %s:\n  kubectl annotate clusters.%s %s %s=%s\n", workspace,
+		api.Group, cluster, api.AnnotationAcceptSchema, a.Accept.Value)
 }

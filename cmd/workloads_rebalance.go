@@ -113,7 +113,7 @@ func (o *workloadsRebalanceOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	r := &rebalancing{negotiation: s.negotiation(c, o.timeout), apis: s.file.Setup.Spec.Workloads.APIs}
+	r := &rebalancing{compute: c, flags: s.flags, setup: s.topology.Name, apis: s.file.Setup.Spec.Workloads.APIs}
 	r.preview = func(ctx context.Context, state roots.State) ([]roots.Move, error) {
 		return s.previewMoves(ctx, c, state, o.timeout)
 	}
@@ -125,7 +125,10 @@ func (o *workloadsRebalanceOptions) run(ctx context.Context) error {
 
 // rebalancing has the parts of a setup that the command needs.
 type rebalancing struct {
-	*negotiation
+	*compute
+	flags *setupFlags
+	// setup is its name.
+	setup string
 	// apis are the APIs of the setup file.
 	apis []string
 	// preview returns what would move.
@@ -136,7 +139,7 @@ type rebalancing struct {
 func (o *workloadsRebalanceOptions) request(ctx context.Context, r *rebalancing) error {
 	at, what := r.placeOf(kcpapi.APIExport, api.ExportWorkloads), "all workloads"
 	if o.all {
-		if _, err := r.published(ctx); err != nil {
+		if _, err := r.published(ctx, r.flags); err != nil {
 			return err
 		}
 	} else {
@@ -222,7 +225,7 @@ func (o *workloadsRebalanceOptions) moves(ctx context.Context, r *rebalancing) (
 
 // state returns what the controller bases decisions on.
 func (r *rebalancing) state(ctx context.Context) (state roots.State, err error) {
-	in, err := r.published(ctx)
+	in, err := r.published(ctx, r.flags)
 	if err != nil {
 		return state, err
 	}

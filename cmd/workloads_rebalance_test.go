@@ -7,22 +7,36 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 )
 
+var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+
 // newRebalancing is a kcp whose controller has published widgets.
-func newRebalancing(t *testing.T, moves ...roots.Move) (*rebalancing, *negotiationWorld) {
+func newRebalancing(t *testing.T, moves ...roots.Move) (*rebalancing, *fakeCompute) {
 	t.Helper()
-	w := newNegotiation(t, map[string]string{"c1": "a: {type: string}"})
-	w.changed = nil
-	_, f := newCompute(t)
-	w.fakeCompute.objects["root:compute Cluster/c1"] = f.objects["root:compute Cluster/c1"]
-	r := &rebalancing{negotiation: w.n, apis: []string{"widgets.example.com"}}
+	c, w := newCompute(t)
+	delete(w.objects, "root:compute Cluster/c2")
+	out, err := negotiate.Negotiate(negotiate.Input{
+		APIs: []schema.GroupResource{widgets},
+		Clusters: []negotiate.Cluster{{Name: "c1", APIs: []negotiate.API{{
+			Group: "example.com", Version: "v1", Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}, Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+		}}}},
+	})
+	require.NoError(t, err)
+	for _, o := range append(out.Schemas, out.Export) {
+		w.objects[keyOf(kcp.Place{Workspace: "root:compute", GroupVersionKind: o.GroupVersionKind(), Name: o.GetName()})] = o
+	}
+	r := &rebalancing{compute: c, flags: &setupFlags{file: defaultFile}, setup: "demo", apis: []string{"widgets.example.com"}}
 	r.preview = func(_ context.Context, state roots.State) ([]roots.Move, error) {
 		require.Equal(t, []schema.GroupVersionResource{widgets.WithVersion("v1")}, state.Published.Scheduled)
 		require.Empty(t, state.Published.Removed)
@@ -46,7 +60,7 @@ func TestRebalanceRequests(t *testing.T) {
 		return errs.String()
 	}
 	on := func(key string) string {
-		return w.fakeCompute.objects[key].GetAnnotations()[api.AnnotationRebalanceRequest]
+		return w.objects[key].GetAnnotations()[api.AnnotationRebalanceRequest]
 	}
 	team := rootArg{workspace: "root:team", namespace: "default"}
 	require.Contains(t, request(workloadsRebalanceOptions{object: team}, "deploy/web"), "deployments.apps web in root:team")
@@ -88,7 +102,7 @@ metadata: {name: web--c1, namespace: default, labels: {workloads.kcp.dev/cluster
 			require.Contains(t, clierr.Hint(err), tc.hint)
 		})
 	}
-	delete(w.fakeCompute.objects, "root:compute APIExport/kubernetes")
+	delete(w.objects, "root:compute APIExport/kubernetes")
 	env, _, _ := fakeEnv()
 	require.ErrorContains(t, (&workloadsRebalanceOptions{env: env, all: true}).request(t.Context(), r), "APIExport kubernetes in root:compute does not exist")
 }
@@ -122,7 +136,7 @@ root:team   other       deployments.apps/web    c1=5 c2=5   c1=3 c2=4 c3=3
 	team := rootArg{workspace: "root:team", namespace: "default"}
 	out, _ = list(workloadsRebalanceOptions{object: team, output: "jsonpath={.kind} {.items[*].namespace} {.items[0].to.c3}"}, "deployment/web")
 	require.Equal(t, "MoveList default 3", strings.TrimSpace(out))
-	require.NotContains(t, w.fakeCompute.objects["root:compute "+kcpapi.APIExport.Kind+"/kubernetes"].GetAnnotations(), api.AnnotationRebalanceRequest)
+	require.NotContains(t, w.objects["root:compute "+kcpapi.APIExport.Kind+"/kubernetes"].GetAnnotations(), api.AnnotationRebalanceRequest)
 
 	r, _ = newRebalancing(t)
 	out, errs := list(workloadsRebalanceOptions{})

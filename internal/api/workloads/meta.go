@@ -116,11 +116,12 @@ const (
 	// AnnotationRemoveOrphans releases objects of the physical cluster that have no object in kcp. Its value is in the
 	// message of the condition Ready with the reason Orphans, and stands for exactly these objects.
 	AnnotationRemoveOrphans = Group + "/remove-orphans"
-	// AnnotationAcceptSchema has APIs, as RESOURCE.GROUP separated by commas, whose published schema becomes narrower
-	// if this cluster's is, so that it can serve them. Fields that the narrower schema does not have are lost in all
-	// workspaces. The controller removes it when it is fulfilled.
+	// AnnotationAcceptSchema has values of status.apis[].accept, separated by commas: the published schemas become
+	// narrower, so that this cluster can serve the APIs. A value stands for exactly the fields that the status lists
+	// with it. The controller removes the annotation when it is fulfilled, or when the status has other values.
 	AnnotationAcceptSchema = Group + "/accept-schema"
-	// AnnotationWidenSchema has APIs, in the same way, whose published schema becomes wider if all clusters permit it.
+	// AnnotationWidenSchema has APIs, as RESOURCE.GROUP separated by commas, whose published schema becomes wider if
+	// all clusters permit it. The controller removes it when it is fulfilled.
 	AnnotationWidenSchema = Group + "/widen-schema"
 )
 

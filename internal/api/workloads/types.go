@@ -186,6 +186,17 @@ type APIStatus struct {
 	State   APIState `json:"state"`
 	// Message is the reason, with the path of the field in the schema.
 	Message string `json:"message,omitempty"`
+	// Accept is how a cluster can serve an API that is Incompatible. Nil: no schema permits that.
+	Accept *Acceptance `json:"accept,omitempty"`
+}
+
+// Acceptance is a narrower schema of a published API, which a user can accept.
+type Acceptance struct {
+	// Value is the value of AnnotationAcceptSchema. It stands for exactly these two schemas: the published one, and the
+	// narrower one.
+	Value string `json:"value"`
+	// Lost are the fields that objects lose in all workspaces, or for which they are refused, with the reason.
+	Lost []string `json:"lost"`
 }
 
 // GroupResource is the name of the API.

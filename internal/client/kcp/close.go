@@ -2,17 +2,16 @@ package kcp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
 // The annotations of a LogicalCluster.
@@ -98,12 +97,7 @@ func (c *Client) mergeCluster(ctx context.Context, cluster string, patch map[str
 	if err != nil {
 		return err
 	}
-	body, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
-	_, err = all.Patch(ctx, kcpapi.LogicalClusterName, types.MergePatchType, body,
-		metav1.PatchOptions{FieldManager: "kcpctl"}, subresources...)
+	_, err = mergepatch.Send(ctx, all, FieldManager, kcpapi.LogicalClusterName, "", patch, subresources...)
 	return err
 }
 

@@ -14,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
 // Exported is an object of an API that an APIExport provides.
@@ -127,13 +127,8 @@ func (c *Client) ReleaseExported(ctx context.Context, path string, e Exported, f
 		return err
 	}
 	left := slices.DeleteFunc(slices.Clone(e.Finalizers), func(f string) bool { return f == finalizer })
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": left,
-		"resourceVersion": e.version}})
-	if err != nil {
-		return err
-	}
-	_, err = at.Resource(e.GroupVersionResource).Namespace(e.Namespace).Patch(ctx, e.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: FieldManager})
+	_, err = mergepatch.Send(ctx, at.Resource(e.GroupVersionResource).Namespace(e.Namespace), FieldManager, e.Name, "",
+		map[string]any{"metadata": map[string]any{"finalizers": left, "resourceVersion": e.version}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove the finalizer %s from %s: %w", finalizer, e, err)
 	}

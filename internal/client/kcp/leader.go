@@ -2,7 +2,6 @@ package kcp
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -10,7 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
 // The Lease by which the replicas of a shard elect the leader that runs the controllers (kcp:
@@ -59,14 +59,10 @@ func (c *Client) Release(ctx context.Context, l Leader) error {
 	if err != nil {
 		return err
 	}
-	patch, err := json.Marshal(map[string]any{
+	leases := local.Resource(leaseResource).Namespace(leaseNamespace)
+	_, err = mergepatch.Send(ctx, leases, FieldManager, leaseName, "", map[string]any{
 		"metadata": map[string]any{"resourceVersion": l.Version}, "spec": map[string]any{"holderIdentity": ""},
 	})
-	if err != nil {
-		return err
-	}
-	_, err = local.Resource(leaseResource).Namespace(leaseNamespace).
-		Patch(ctx, leaseName, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kcpctl"})
 	if err != nil {
 		return fmt.Errorf("release the lease of %s: %w", l.Host, err)
 	}

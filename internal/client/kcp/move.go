@@ -3,7 +3,6 @@ package kcp
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,8 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
 // End is one of the two shards of a move.
@@ -256,11 +256,6 @@ func (m *Move) setPhase(ctx context.Context, now *unstructured.Unstructured, pha
 }
 
 func (m *Move) merge(ctx context.Context, name string, patch map[string]any, subresources ...string) error {
-	body, err := json.Marshal(patch)
-	if err != nil {
-		return err
-	}
-	_, err = m.migrations.Patch(ctx, name, types.MergePatchType, body,
-		metav1.PatchOptions{FieldManager: "kcpctl"}, subresources...)
+	_, err := mergepatch.Send(ctx, m.migrations, FieldManager, name, "", patch, subresources...)
 	return err
 }

@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
 // FieldManager is the field manager of the objects that kcpctl applies in workspaces.
@@ -104,11 +104,7 @@ func (c *Client) PatchObject(ctx context.Context, p Place, patch map[string]any)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("patch %s %s: %w", p.Kind, p.Name, err)
-	}
-	return client.Patch(ctx, p.Name, types.MergePatchType, raw, metav1.PatchOptions{FieldManager: FieldManager})
+	return mergepatch.Send(ctx, client, FieldManager, p.Name, "", patch)
 }
 
 // resource returns a client for the resource of an object.

@@ -2,7 +2,6 @@ package kcp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,8 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
 // CordonAnnotation keeps new workspaces off a shard. Its value does not matter
@@ -199,12 +199,8 @@ func (c *Client) patchShard(ctx context.Context, shard string, metadata map[stri
 	if err != nil {
 		return err
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		return err
-	}
-	_, err = root.Resource(shardResource).Patch(ctx, shard, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: "kcpctl"})
+	_, err = mergepatch.Send(ctx, root.Resource(shardResource), FieldManager, shard, "",
+		map[string]any{"metadata": metadata})
 	return err
 }
 

@@ -214,8 +214,8 @@ var Health = []Check{
 		Explanation: "Objects of an API are not scheduled to a cluster where they would be refused or lose fields: the API is Incompatible " +
 			"there. The message has the path of the field. It is a warning if another cluster serves the API, or if " +
 			"it is not known what a cluster serves.",
-		Fix: "upgrade the cluster or its CustomResourceDefinition, or make the published schema narrower with kcpctl " +
-			"workloads negotiate --narrow",
+		Fix: "upgrade the cluster or its CustomResourceDefinition, or accept a narrower schema with the command that " +
+			"kcpctl workloads apis prints",
 	},
 	{
 		ID: "KCP154", Category: catWorkloads, Title: "every workload is placed, and no leaf is orphaned",

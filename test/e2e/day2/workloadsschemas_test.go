@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -48,7 +49,7 @@ var (
 const color = ", color: {type: string}"
 
 // TestLocalWorkloadsSchemas publishes APIs of clusters that the controller cannot read, adds clusters whose schemas
-// differ, and changes the published schemas with kcpctl.
+// differ, and changes the published schemas on request.
 func TestLocalWorkloadsSchemas(t *testing.T) {
 	c1, c2, c3 := newPhysical(t), newPhysical(t), newPhysical(t)
 	s := framework.NewLocal(t, "workloads")
@@ -83,32 +84,25 @@ func TestLocalWorkloadsSchemas(t *testing.T) {
 		added := s.Sub(t, "cluster", "add", "c2", "--mode", "pull", "--kubeconfig", c2.kubeconfig).OK(t)
 		require.Contains(t, added.Stderr, "it cannot serve widgets.example.com: spec.color: the field is missing")
 		require.Contains(t, s.Sub(t, "workloads", "apis").OK(t).Stdout, "spec.color: the field is missing")
-		require.Regexp(t, `widgets.example.com +c2 +--narrow c2 +spec.color +the field is missing`, s.Sub(t, "workloads", "negotiate").OK(t).Stdout)
 		require.NoError(t, hasColor(w, "root:team", "red", "red"), "the published schema is not narrowed by itself")
 	})
 	framework.Step(t, "the schema becomes narrower on request", func(t *testing.T) {
-		refused := s.Sub(t, "workloads", "negotiate", "--narrow", "c2")
-		require.Equal(t, 2, refused.Code, refused.Stderr)
-		require.Contains(t, refused.Stderr, "The fields of 3 objects in 2 workspaces are dropped at the next write, or it is refused.")
-		require.NoError(t, hasColor(w, "root:team", "red", "red"))
-		narrowed := s.Sub(t, "workloads", "negotiate", "--narrow", "c2", "--yes").OK(t)
-		require.Regexp(t, `widgets.example.com +spec.color +the field is missing +3 +root:team \(2\), root:shop \(1\)`, narrowed.Stdout)
-		require.Contains(t, narrowed.Stderr, `the published schema of widgets.example.com permits cluster "c2" to serve it.`)
+		annotate(w, "c2", "accept-schema", "widgets.example.com:00000000")
+		require.NoError(t, hasColor(w, "root:team", "red", "red"), "that is not what the status has")
+		annotate(w, "c2", "accept-schema", offered(t, s, "c2"))
 		w.Eventually(func() error { return serves(w, "c2", "widgets.example.com") })
-		require.Contains(t, s.Sub(t, "workloads", "negotiate", "--narrow", "c2", "--yes").OK(t).Stderr, "nothing changes")
+		require.NotContains(t, s.Sub(t, "workloads", "apis").OK(t).Stderr, "accept-schema")
 		w.Eventually(func() error { return hasColor(w, "root:team", "red", "") }) // kcp serves the other schema
 	})
 	framework.Step(t, "the schema becomes wider on request", func(t *testing.T) {
-		refused := s.Sub(t, "workloads", "negotiate", "--widen", "--yes")
-		require.Contains(t, refused.Stderr, "nothing changes: the published schemas have all fields that the clusters have in common")
 		c2.Define(w, color)
 		w.Eventually(func() error {
-			r := s.Sub(t, "workloads", "negotiate", "--widen", "--yes")
-			if r.Code != 0 || !strings.Contains(r.Stdout, "spec.color") {
-				return fmt.Errorf("%s%s", r.Stdout, r.Stderr)
+			if r := s.Sub(t, "workloads", "apis").OK(t); strings.Count(r.Stdout, "not published: spec.color: the field is missing") != 2 {
+				return fmt.Errorf("%s", r.Stdout)
 			}
 			return nil
 		})
+		annotate(w, "c2", "widen-schema", "widgets.example.com")
 		w.Apply("root:team", widgetGVR, "{apiVersion: example.com/v1, kind: Widget, metadata: {name: red, namespace: default}, spec: {color: again}}")
 		w.Eventually(func() error { return hasColor(w, "root:team", "red", "again") })
 	})
@@ -117,9 +111,9 @@ func TestLocalWorkloadsSchemas(t *testing.T) {
 		w.NoReports("c2")
 	})
 	framework.Step(t, "a cluster is added with its schema", func(t *testing.T) {
-		added := s.Sub(t, "cluster", "add", "c3", "--kubeconfig", c3.kubeconfig, "--accept-schema", "--yes").OK(t)
-		require.Regexp(t, `widgets.example.com +spec.color +the field is missing +[0-3] +`, added.Stderr)
-		require.Contains(t, added.Stderr, `the published schema of widgets.example.com permits cluster "c3" to serve it.`)
+		added := s.Sub(t, "cluster", "add", "c3", "--kubeconfig", c3.kubeconfig).OK(t)
+		require.Contains(t, added.Stderr, "c3 can serve widgets.example.com with a narrower schema.")
+		annotate(w, "c3", "accept-schema", offered(t, s, "c3"))
 		w.Eventually(func() error { return serves(w, "c3", "widgets.example.com") })
 	})
 	framework.Step(t, "a cluster is not added twice", func(t *testing.T) {
@@ -169,6 +163,29 @@ func (p *physical) widgets(ctx context.Context, want ...string) error {
 		}
 	}
 	return nil
+}
+
+// annotate sets an annotation of a Cluster with a request, and waits until the controller has removed it.
+func annotate(w *framework.Workloads, cluster, key, value string) {
+	w.Helper()
+	w.Apply("root:compute", framework.ClusterGVR, fmt.Sprintf(
+		"{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: %s, annotations: {workloads.kcp.dev/%s: %q}}}", cluster, key, value))
+	w.Eventually(func() error {
+		o, err := w.Get("root:compute", framework.ClusterGVR, "", cluster)
+		if err == nil && o.GetAnnotations()["workloads.kcp.dev/"+key] != "" {
+			err = fmt.Errorf("%s of %s is not answered", key, cluster)
+		}
+		return err
+	})
+}
+
+// offered returns the value that accepts a narrower schema, from the command that workloads apis prints.
+func offered(t *testing.T, s *framework.Setup, cluster string) string {
+	t.Helper()
+	found := regexp.MustCompile(`kubectl annotate clusters.workloads.kcp.dev ` + cluster + ` workloads.kcp.dev/accept-schema=(\S+)`).
+		FindStringSubmatch(s.Sub(t, "workloads", "apis").OK(t).Stderr)
+	require.Len(t, found, 2)
+	return found[1]
 }
 
 // hasColor returns an error unless a widget has a color.

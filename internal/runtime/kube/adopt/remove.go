@@ -2,7 +2,6 @@ package adopt
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
@@ -19,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
@@ -226,12 +225,8 @@ func (i *Installation) patch(
 	ctx context.Context, client dynamic.ResourceInterface, o unstructured.Unstructured, metadata map[string]any,
 ) error {
 	metadata["resourceVersion"] = o.GetResourceVersion()
-	body, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
-		return err
-	}
-	_, err = client.Patch(ctx, o.GetName(), types.MergePatchType, body,
-		metav1.PatchOptions{FieldManager: cluster.FieldManager})
+	_, err := mergepatch.Send(ctx, client, cluster.FieldManager, o.GetName(), o.GetUID(),
+		map[string]any{"metadata": metadata})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

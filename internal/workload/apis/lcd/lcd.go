@@ -26,9 +26,6 @@ type Incompatibility struct {
 	// Path is the path of the field, such as spec.containers[*].image. It is empty for the object itself.
 	Path    string
 	Message string
-
-	// required means that objects need a value at the path.
-	required bool
 }
 
 func (i Incompatibility) String() string {

@@ -59,11 +59,6 @@ func (w *walk) narrowed(path string, s, common *Schema) {
 	w.narrowedValues(path, s.AdditionalProperties, common.AdditionalProperties)
 }
 
-// require adds a field that objects need.
-func (w *walk) require(path, message string) {
-	w.found = append(w.found, Incompatibility{Path: path, Message: message, required: true})
-}
-
 // narrowedFields finds fields that are dropped, have become required, or have lost the default that made them optional.
 func (w *walk) narrowedFields(path string, s, common *Schema) {
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
@@ -76,9 +71,9 @@ func (w *walk) narrowedFields(path string, s, common *Schema) {
 		if slices.Contains(common.Required, name) {
 			switch {
 			case !slices.Contains(s.Required, name):
-				w.require(join(path, name), "the field is required")
+				w.differ(join(path, name), "the field is required")
 			case was.Default != nil && is.Default == nil:
-				w.require(join(path, name), "the field is required and has lost its default")
+				w.differ(join(path, name), "the field is required and has lost its default")
 			}
 		}
 		w.narrowed(join(path, name), &was, &is)

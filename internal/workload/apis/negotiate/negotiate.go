@@ -3,8 +3,9 @@
 //
 // An API is published with the least common denominator of the schemas of all clusters that serve it. From then on its
 // schema does not change, because kcp drops fields that a new schema lacks at the next write of an object. A cluster
-// that would need a narrower schema is Incompatible for this API: no object of it is scheduled there. Schemas become
-// narrower or wider only if a user requests it.
+// that would need a narrower schema is Incompatible for this API: no object of it is scheduled there. Its state has what
+// the published schema would lose, and a value with which a user accepts exactly that. Schemas become narrower or wider
+// only if a user requests it.
 package negotiate
 
 import (
@@ -63,8 +64,8 @@ type Input struct {
 	// Bound are the names of the APIResourceSchemas that any APIBinding uses (status.boundResources), in all
 	// workspaces. It is nil if they could not be listed.
 	Bound map[string]bool
-	// Narrow are the APIs, by cluster, whose schema becomes the common one of the published and of this cluster.
-	Narrow map[string][]schema.GroupResource
+	// Accepted are the values of api.Acceptance, by cluster, that users have accepted. Others are ignored.
+	Accepted map[string][]string
 	// Widen are APIs whose schema becomes the common one of all clusters, with its defaults, if that is not narrower
 	// than the published one.
 	Widen []schema.GroupResource
@@ -98,7 +99,10 @@ func Negotiate(in Input) (*Output, error) {
 	var resources []resource
 	for _, gr := range sorted(in.APIs, slices.Collect(maps.Keys(published))) {
 		was := published[gr]
-		is, refused := next(gr, was, in)
+		is, refused, err := next(gr, was, in)
+		if err != nil {
+			return nil, err
+		}
 		if len(refused) > 0 {
 			out.Refused[gr] = refused
 		}
@@ -112,20 +116,10 @@ func Negotiate(in Input) (*Output, error) {
 		if is == nil {
 			continue
 		}
-		r := resource{gr: gr}
-		if was != nil && is == &was.API {
-			r.schema = was.name
-		} else {
-			object, err := Schema(is)
-			if err != nil {
-				return nil, err
-			}
-			r.schema = object.GetName()
-			if !slices.ContainsFunc(in.Schemas, func(s *unstructured.Unstructured) bool { return s.GetName() == r.schema }) {
-				out.Schemas = append(out.Schemas, object)
-			}
+		if is.object != nil && find(in.Schemas, is.name) == nil {
+			out.Schemas = append(out.Schemas, is.object)
 		}
-		resources = append(resources, r)
+		resources = append(resources, resource{gr, is.name})
 		out.Published = append(out.Published, gr.WithVersion(is.Version))
 	}
 	if len(resources) > 0 {
@@ -145,49 +139,58 @@ func sorted(lists ...[]schema.GroupResource) []schema.GroupResource {
 	return slices.Compact(all)
 }
 
-// next returns the API to publish. It is the published one, unless the user has requested another schema. It is nil if
-// no cluster serves the API.
-func next(gr schema.GroupResource, was *published, in Input) (*API, []lcd.Incompatibility) {
-	switch {
-	case was == nil:
-		return common(gr, nil, "", in.Clusters), nil
-	case len(in.narrowing(gr)) > 0:
-		narrowed := common(gr, &was.API, was.Version, in.narrowing(gr))
-		if len(lcd.Narrows(was.Schema, narrowed.Schema)) > 0 {
-			return narrowed, nil
-		}
-	case slices.Contains(in.Widen, gr):
-		widened := common(gr, nil, was.Version, in.Clusters)
-		if widened == nil {
-			break
-		}
-		if narrower := lcd.Narrows(was.Schema, widened.Schema); len(narrower) > 0 {
-			return &was.API, narrower
-		}
-		if len(gained(was.Schema, widened.Schema)) > 0 {
-			return widened, nil
-		}
+// next returns the API to publish. It is the published one, unless a user has requested another schema. It is nil if no
+// cluster serves the API.
+func next(gr schema.GroupResource, was *published, in Input) (*published, []lcd.Incompatibility, error) {
+	if was == nil {
+		is, err := newlyPublished(common(gr, "", in.Clusters))
+		return is, nil, err
 	}
-	return &was.API, nil
-}
-
-// narrowing returns the clusters for which the schema of an API becomes narrower.
-func (in *Input) narrowing(gr schema.GroupResource) (out []Cluster) {
 	for _, c := range in.Clusters {
-		if slices.Contains(in.Narrow[c.Name], gr) {
-			out = append(out, c)
+		if len(in.Accepted[c.Name]) == 0 {
+			continue
+		}
+		narrowed, offer := narrow(was, c)
+		if offer != nil && slices.Contains(in.Accepted[c.Name], offer.Value) {
+			is, err := newlyPublished(narrowed)
+			return is, nil, err
 		}
 	}
-	return out
+	if !slices.Contains(in.Widen, gr) {
+		return was, nil, nil
+	}
+	widened := common(gr, was.Version, in.Clusters)
+	if widened == nil {
+		return was, nil, nil
+	}
+	if narrower := lost(&was.API, widened); len(narrower) > 0 {
+		return was, narrower, nil
+	}
+	if len(lcd.Narrows(widened.Schema, was.Schema))+len(lcd.Defaults(was.Schema, widened.Schema)) == 0 {
+		return was, nil, nil
+	}
+	is, err := newlyPublished(widened)
+	return is, nil, err
 }
 
-// common returns what the clusters that serve an API have in common with each other and with start, if it is not nil.
-// Clusters that cannot have a common schema with those before them are left out.
-func common(gr schema.GroupResource, start *API, v string, clusters []Cluster) *API {
+// newlyPublished returns an API with its APIResourceSchema, or nil if there is none.
+func newlyPublished(a *API) (*published, error) {
+	if a == nil {
+		return nil, nil
+	}
+	object, err := Schema(a)
+	if err != nil {
+		return nil, err
+	}
+	return &published{API: *a, name: object.GetName(), object: object}, nil
+}
+
+// common returns what the clusters that serve an API have in common. Clusters that cannot have a common schema with
+// those before them are left out.
+func common(gr schema.GroupResource, v string, clusters []Cluster) (result *API) {
 	if v == "" {
 		v = commonVersion(gr, clusters)
 	}
-	result := start
 	for _, c := range clusters {
 		a := c.api(gr, v)
 		if a == nil {

@@ -2,7 +2,6 @@ package negotiate_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 )
 
@@ -148,15 +148,65 @@ func TestNarrowOnRequest(t *testing.T) {
 	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string}"))}})
 	in.Clusters = append(in.Clusters, cluster("c2", widget(t, "v1", "a: {type: string}, c: {type: string}")))
 	in.Clusters = append(in.Clusters, cluster("c3", widget(t, "v1", "b: {type: string}")))
-	in.Narrow = map[string][]schema.GroupResource{"c2": {widgets}}
+	out, in := negotiated(t, in)
+	offer := offered(out, "c2")
+	require.Equal(t, []string{"spec.b: the field is missing"}, offer.Lost)
+	require.Regexp(t, `^widgets\.example\.com:[0-9a-z]{8}$`, offer.Value)
+	require.Nil(t, offered(out, "c1"), "it serves the API")
+
+	in.Accepted = map[string][]string{"c2": {offer.Value}}
 	out, next := negotiated(t, in)
 	require.Equal(t, []string{"a"}, specOf(t, next), "only the cluster of the request is accepted")
 	require.Len(t, out.Schemas, 1)
 	require.Contains(t, states(out)["c2"], "Compatible")
+	require.Equal(t, []string{"spec.a: the field is missing"}, offered(out, "c3").Lost)
 
 	again, _ := negotiated(t, next)
 	require.Empty(t, again.Schemas, "a second request changes nothing")
 	require.Equal(t, out.Export.Object["spec"], again.Export.Object["spec"])
+}
+
+// What a user has accepted is what the status has shown, and nothing else.
+func TestOnlyWhatWasSeenIsAccepted(t *testing.T) {
+	_, start := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{
+		cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string, maxLength: 9}, c: {type: string}"))}})
+	with := func(fields string) negotiate.Input {
+		in := start
+		in.Clusters = append(start.Clusters[:1:1], cluster("c2", widget(t, "v1", fields)))
+		return in
+	}
+	out, _ := negotiated(t, with("a: {type: string}, b: {type: string, maxLength: 5}, c: {type: string}"))
+	seen := offered(out, "c2")
+	require.Equal(t, []string{"spec.b: maxLength is narrower"}, seen.Lost)
+	for name, tc := range map[string]struct{ fields, value string }{
+		"another field":                     {"a: {type: string}, b: {type: string, maxLength: 5}", seen.Value},
+		"the same field, another limit":     {"a: {type: string}, b: {type: string, maxLength: 4}, c: {type: string}", seen.Value},
+		"only the name of the API":          {"a: {type: string}, b: {type: string, maxLength: 5}, c: {type: string}", "widgets.example.com"},
+		"a type that has nothing in common": {"a: {type: integer}", seen.Value},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := with(tc.fields)
+			in.Accepted = map[string][]string{"c2": {tc.value}}
+			out, _ := negotiated(t, in)
+			require.Empty(t, out.Schemas)
+			require.Contains(t, states(out)["c2"], "Incompatible")
+		})
+	}
+	// The published schema has gained a field in the meantime: the same narrower schema loses more.
+	in := start
+	in.Clusters = []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string, maxLength: 9}, c: {type: string}, d: {type: string}"))}
+	in.Widen = []schema.GroupResource{widgets}
+	_, in = negotiated(t, in)
+	in.Clusters, in.Widen = with("a: {type: string}, b: {type: string, maxLength: 5}, c: {type: string}").Clusters, nil
+	in.Accepted = map[string][]string{"c2": {seen.Value}}
+	out, _ = negotiated(t, in)
+	require.Empty(t, out.Schemas)
+	require.Len(t, offered(out, "c2").Lost, 2)
+}
+
+// offered returns what a user can accept so that a cluster can serve widgets.
+func offered(out *negotiate.Output, cluster string) *api.Acceptance {
+	return out.States[cluster][0].Accept
 }
 
 func TestWidenOnRequest(t *testing.T) {
@@ -190,55 +240,37 @@ func TestDefaultsOnRequest(t *testing.T) {
 	require.NotContains(t, states(out)["c2"], "Incompatible")
 }
 
-func TestPreview(t *testing.T) {
+// The offer has all fields that are lost, and there is none without a common schema.
+func TestWhatCanBeAccepted(t *testing.T) {
 	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{
 		cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string, maxLength: 9}, c: {type: string}")),
 	}})
-	fields := func(b string) negotiate.API { return widget(t, "v1", b) }
-	noStatus := fields("a: {type: string}")
+	noStatus := widget(t, "v1", "a: {type: string}")
 	noStatus.Subresources.Status = nil
 	for name, tc := range map[string]struct {
-		narrow, widen *negotiate.API
-		want          string
+		api  negotiate.API
+		want []string
 	}{
-		"nothing is requested": {nil, nil, "[]"},
-		"the same schema":      {new(fields("a: {type: string}, b: {type: string, maxLength: 9}, c: {type: string}")), nil, "[{widgets.example.com v1 [] [] }]"},
-		"more than three": {
-			new(fields("b: {type: string, maxLength: 5, minLength: 1}")), nil,
-			"[{widgets.example.com v1 [spec.a: the field is missing spec.b: minLength is narrower spec.b: maxLength is narrower spec.c: the field is missing] [] }]",
-		},
-		"no status": {&noStatus, nil, "[{widgets.example.com v1 [spec.b: the field is missing spec.c: the field is missing status: the API has no subresource status] [] }]"},
-		"another type": {
-			new(fields("a: {type: integer}")), nil,
-			"[{widgets.example.com v1 [] [] spec.a: the types differ: string, integer}]",
-		},
-		"another version": {
-			new(widget(t, "v2", "a: {type: string}")), nil,
-			"[{widgets.example.com v1 [] [] version v1 is published, the cluster serves v2}]",
-		},
-		"wider": {
-			nil, new(fields("a: {type: string}, b: {type: string}, c: {type: string}, d: {type: string}")),
-			"[{widgets.example.com v1 [] [spec.b: maxLength is narrower spec.d: the field is missing] }]",
-		},
-		"not wider": {
-			nil, new(fields("d: {type: string}")),
-			"[{widgets.example.com v1 [] [] the common schema of the clusters is narrower than the published one: " +
-				"spec.a: the field is missing; spec.b: the field is missing; spec.c: the field is missing}]",
-		},
+		"more than three": {widget(t, "v1", "b: {type: string, maxLength: 5, minLength: 1}"), []string{
+			"spec.a: the field is missing", "spec.b: minLength is narrower", "spec.b: maxLength is narrower", "spec.c: the field is missing"}},
+		"no status": {noStatus, []string{
+			"spec.b: the field is missing", "spec.c: the field is missing", "status: the API has no subresource status"}},
+		"another type":    {widget(t, "v1", "a: {type: integer}"), nil},
+		"another version": {widget(t, "v2", "a: {type: string}"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := in
-			switch {
-			case tc.narrow != nil:
-				in.Clusters = append(in.Clusters, cluster("c2", *tc.narrow))
-				in.Narrow = map[string][]schema.GroupResource{"c2": {widgets}}
-			case tc.widen != nil:
-				in.Clusters = []negotiate.Cluster{cluster("c2", *tc.widen)}
-				in.Widen = []schema.GroupResource{widgets}
+			in.Clusters = []negotiate.Cluster{cluster("c2", tc.api)}
+			out, _ := negotiated(t, in)
+			require.Contains(t, states(out)["c2"], "Incompatible")
+			if tc.want == nil {
+				require.Nil(t, offered(out, "c2"))
+				return
 			}
-			changes, err := negotiate.Preview(in)
-			require.NoError(t, err)
-			require.Equal(t, tc.want, fmt.Sprint(changes))
+			require.Equal(t, tc.want, offered(out, "c2").Lost)
+			in.Accepted = map[string][]string{"c2": {offered(out, "c2").Value}}
+			out, _ = negotiated(t, in)
+			require.NotContains(t, states(out)["c2"], "Incompatible")
 		})
 	}
 }

@@ -33,10 +33,11 @@ type resource struct {
 	schema string
 }
 
-// published is an API and the APIResourceSchema that it was read from.
+// published is an API and the name of its APIResourceSchema. object is nil if it was read.
 type published struct {
 	API
-	name string
+	name   string
+	object *unstructured.Unstructured
 }
 
 // resourceSpec is the spec of an APIResourceSchema.

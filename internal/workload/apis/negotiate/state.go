@@ -12,7 +12,7 @@ import (
 )
 
 // state returns whether objects of a published API can run in a cluster. The API is nil if it is not published.
-func state(gr schema.GroupResource, is *API, c Cluster) api.APIStatus {
+func state(gr schema.GroupResource, is *published, c Cluster) api.APIStatus {
 	out := api.APIStatus{Group: gr.Group, Resource: gr.Resource, State: api.APIIgnored}
 	versions := c.versions(gr)
 	if is != nil {
@@ -36,12 +36,14 @@ func state(gr schema.GroupResource, is *API, c Cluster) api.APIStatus {
 			strings.Join(versions, ", "))
 		return out
 	}
-	out.State, out.Message = compare(is, own)
+	if out.State, out.Message = compare(&is.API, own); out.State == api.APIIncompatible {
+		_, out.Accept = narrow(is, c)
+	}
 	return out
 }
 
 // removed returns the state of an API that remains published, but is no longer one of the APIs to publish.
-func removed(gr schema.GroupResource, is *API) api.APIStatus {
+func removed(gr schema.GroupResource, is *published) api.APIStatus {
 	return api.APIStatus{
 		Group: gr.Group, Resource: gr.Resource, Version: is.Version, State: api.APIRemoved,
 		Message: "the setup no longer has the API. It stays published, but its objects are neither scheduled nor " +

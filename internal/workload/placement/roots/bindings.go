@@ -2,7 +2,6 @@ package roots
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,13 +12,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -278,12 +277,8 @@ func (b *binder) retry(ctx context.Context, r dynamic.ResourceInterface,
 		return 0, err
 	}
 	annotations := map[string]any{annotationRetried: retried(now, n+1)}
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
-	if err != nil {
-		return 0, err
-	}
-	_, err = r.Patch(ctx, o.GetName(), types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerController})
+	_, err := mergepatch.Send(ctx, r, api.ManagerController, o.GetName(), o.GetUID(),
+		map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	return firstBind, err // the next look returns the time that is left
 }
 

@@ -2,7 +2,6 @@ package roots
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,10 +11,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
@@ -126,12 +125,8 @@ func abandon(ctx context.Context, set *watch.Set, r schema.GroupVersionResource,
 	}
 	in := client.Namespace(o.GetNamespace())
 	rest := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == api.FinalizerSyncer })
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": rest, "uid": string(o.GetUID())}})
-	if err != nil {
-		return err
-	}
-	live, err := in.Patch(ctx, o.GetName(), types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerController})
+	live, err := mergepatch.Send(ctx, in, api.ManagerController, o.GetName(), o.GetUID(),
+		map[string]any{"metadata": map[string]any{"finalizers": rest}})
 	if err != nil || o.GetDeletionTimestamp() != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package roots
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,10 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -225,12 +224,7 @@ func annotated(annotations map[string]any) map[string]any {
 func patch(
 	ctx context.Context, client dynamic.ResourceInterface, i item, content map[string]any, subresources ...string,
 ) (*unstructured.Unstructured, error) {
-	raw, err := json.Marshal(content)
-	if err != nil {
-		return nil, fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
-	}
-	live, err := client.Patch(ctx, i.Name, types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerController}, subresources...)
+	live, err := mergepatch.Send(ctx, client, api.ManagerController, i.Name, "", content, subresources...)
 	if err != nil {
 		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
 	}

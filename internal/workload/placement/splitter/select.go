@@ -21,6 +21,19 @@ func Selects(o, workload *unstructured.Unstructured) bool {
 	return ok && known && s.Matches(pods)
 }
 
+// Awaits reports whether the pods of a workload wait for an object that has to be in a cluster before them, see
+// kinds.IsFirst: the ServiceAccount that they use, and what can restrict their connections. That is each object that
+// guards connections, unless its selector selects other pods only.
+func Awaits(workload *unstructured.Unstructured, ref Ref, o *unstructured.Unstructured) bool {
+	kind, _ := kinds.OfResource(ref.GroupResource)
+	if !kind.Guards {
+		return slices.ContainsFunc(Dependencies(workload), func(d Dependency) bool { return d.Ref == ref })
+	}
+	s, valid := selectorOf(o, kind)
+	pods, known := podLabels(workload)
+	return !valid || !known || s.Matches(pods)
+}
+
 // podLabels returns the labels of the pods of a workload, or false if its kind is not known to have pods.
 func podLabels(u *unstructured.Unstructured) (labels.Set, bool) {
 	template, ok := kinds.PodTemplate(u)

@@ -260,6 +260,15 @@ func (k *kcp) published() string {
 	return fmt.Sprint(k.Get(compute, schemas, "", name))
 }
 
+// offer is what the status of a cluster says that a user can accept.
+func (k *kcp) offer(cluster string) *api.Acceptance {
+	k.Helper()
+	c, err := api.ClusterOf(k.Get(compute, clusters, "", cluster))
+	require.NoError(k, err)
+	require.NotNil(k, c.Status.APIs[0].Accept)
+	return c.Status.APIs[0].Accept
+}
+
 func TestSchemasChangeOnRequest(t *testing.T) {
 	k := newKCP(t)
 	k.add("c1", kubeconfig(newCluster(t, "one", "1", ", paused: {type: boolean}").URL))
@@ -275,17 +284,23 @@ func TestSchemasChangeOnRequest(t *testing.T) {
 	}, "c2 would make it narrower")
 	require.Contains(t, k.published(), "paused", "it is not narrowed by itself")
 
-	request := func(cluster, annotation string) {
-		k.Apply(t, compute, clusters, fmt.Sprintf("{metadata: {name: %s, annotations: {%s: deployments.apps}}}", cluster, annotation))
-		k.eventually(func() bool { return k.Get(compute, clusters, "", cluster).GetAnnotations()[annotation] == "" }, "the request is fulfilled: "+annotation)
+	request := func(cluster, annotation, value string) {
+		k.Apply(t, compute, clusters, fmt.Sprintf("{metadata: {name: %s, annotations: {%s: %q}}}", cluster, annotation, value))
+		k.eventually(func() bool { return k.Get(compute, clusters, "", cluster).GetAnnotations()[annotation] == "" }, "the request ends: "+annotation)
 	}
-	request("c2", api.AnnotationAcceptSchema)
+	seen := k.offer("c2")
+	require.Equal(t, []string{"spec.paused: the field is missing"}, seen.Lost)
+	for _, other := range []string{"deployments.apps", "deployments.apps:00000000"} {
+		request("c2", api.AnnotationAcceptSchema, other)
+		require.Contains(t, k.published(), "paused", "the user has not seen what is lost")
+	}
+	request("c2", api.AnnotationAcceptSchema, seen.Value)
 	require.NotContains(t, k.published(), "paused")
 	k.eventually(func() bool { return k.condition("c2", "APIsCompatible") == "True Compatible" }, "c2 can serve it")
 
 	k.Delete(compute, clusters, "", "c2")
 	k.eventually(func() bool { return k.Get(compute, clusters, "", "c2") == nil }, "c2 is gone")
 	require.NotContains(t, k.published(), "paused", "it is not widened by itself")
-	request("c1", api.AnnotationWidenSchema)
+	request("c1", api.AnnotationWidenSchema, "deployments.apps")
 	require.Contains(t, k.published(), "paused")
 }

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -16,11 +15,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 )
@@ -191,15 +190,11 @@ func (p *publisher) applyExport(ctx context.Context, read, next *unstructured.Un
 // make a schema narrower again whenever a cluster changes.
 func (p *publisher) endRequests(ctx context.Context, clusters []*api.Cluster, out *negotiate.Output) error {
 	for _, cl := range clusters {
-		unserved := func(gr schema.GroupResource) bool {
-			return !slices.ContainsFunc(out.States[cl.Name], func(a api.APIStatus) bool {
-				return a.GroupResource() == gr && (a.State.Serves() || a.State == api.APIRemoved)
-			})
-		}
-		refused := func(gr schema.GroupResource) bool { return len(out.Refused[gr]) > 0 }
+		open := func(value string) bool { return !answered(out.States[cl.Name], value) }
+		refused := func(api string) bool { return len(out.Refused[schema.ParseGroupResource(api)]) > 0 }
 		done := map[string]any{}
-		for annotation, pending := range map[string]func(schema.GroupResource) bool{
-			api.AnnotationAcceptSchema: unserved, api.AnnotationWidenSchema: refused,
+		for annotation, pending := range map[string]func(string) bool{
+			api.AnnotationAcceptSchema: open, api.AnnotationWidenSchema: refused,
 		} {
 			if all := requested(cl, annotation); len(all) > 0 && !slices.ContainsFunc(all, pending) {
 				done[annotation] = nil
@@ -208,17 +203,24 @@ func (p *publisher) endRequests(ctx context.Context, clusters []*api.Cluster, ou
 		if len(done) == 0 {
 			continue
 		}
-		raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": done}})
-		if err != nil {
-			return fmt.Errorf("annotations of Cluster %s: %w", cl.Name, err)
-		}
-		_, err = p.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw,
-			metav1.PatchOptions{FieldManager: api.ManagerController})
+		_, err := mergepatch.Send(ctx, p.client.Resource(api.ClusterGVR()), api.ManagerController, cl.Name, cl.UID,
+			map[string]any{"metadata": map[string]any{"annotations": done}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("annotations of Cluster %s: %w", cl.Name, err)
 		}
 	}
 	return nil
+}
+
+// answered reports whether a request to accept a schema needs no more: the cluster serves the API, it is no longer one
+// of the setup, or its state has another value or none. What is accepted then is not what the user has seen.
+func answered(states []api.APIStatus, value string) bool {
+	name, _, _ := strings.Cut(value, ":")
+	gr := schema.ParseGroupResource(name)
+	return slices.ContainsFunc(states, func(a api.APIStatus) bool {
+		return a.GroupResource() == gr && (a.State.Serves() || a.State == api.APIRemoved ||
+			a.State == api.APIIncompatible && (a.Accept == nil || a.Accept.Value != value))
+	})
 }
 
 // setPublished sets which APIs are published, and which of them the setup no longer has.
@@ -269,12 +271,11 @@ func (p *publisher) version(ids identities) string {
 	return string(h.Sum(nil))
 }
 
-// requested returns the APIs in an annotation of a Cluster.
-func requested(cl *api.Cluster, annotation string) []schema.GroupResource {
-	var out []schema.GroupResource
-	for _, name := range strings.Split(cl.Annotations[annotation], ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			out = append(out, schema.ParseGroupResource(name))
+// requested returns the requests in an annotation of a Cluster.
+func requested(cl *api.Cluster, annotation string) (out []string) {
+	for _, value := range strings.Split(cl.Annotations[annotation], ",") {
+		if value = strings.TrimSpace(value); value != "" {
+			out = append(out, value)
 		}
 	}
 	return out
@@ -283,15 +284,17 @@ func requested(cl *api.Cluster, annotation string) []schema.GroupResource {
 // input returns what the clusters serve. Each has an APIExport, but those that are the same as another one, that are
 // not the one that was added, or that could not be read, have no part in the schemas.
 func (p *publisher) input(ids identities) negotiate.Input {
-	in := negotiate.Input{APIs: p.APIs, Bound: p.bound(), Narrow: map[string][]schema.GroupResource{}}
+	in := negotiate.Input{APIs: p.APIs, Bound: p.bound(), Accepted: map[string][]string{}}
 	for _, cl := range ids.clusters {
 		next := negotiate.Cluster{Name: cl.Name}
 		if ids.isTheOne(cl) {
 			next = p.served(cl.Name)
 		}
 		in.Clusters = append(in.Clusters, next)
-		in.Narrow[cl.Name] = requested(cl, api.AnnotationAcceptSchema)
-		in.Widen = append(in.Widen, requested(cl, api.AnnotationWidenSchema)...)
+		in.Accepted[cl.Name] = requested(cl, api.AnnotationAcceptSchema)
+		for _, name := range requested(cl, api.AnnotationWidenSchema) {
+			in.Widen = append(in.Widen, schema.ParseGroupResource(name))
+		}
 	}
 	return in
 }

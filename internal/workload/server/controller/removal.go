@@ -2,16 +2,15 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 )
@@ -58,15 +57,11 @@ func (c *controller) guardRemoval(ctx context.Context, cl *api.Cluster) error {
 
 // mark sets the finalizers of a Cluster, and the ID of the setup, with which its syncer works.
 func (c *controller) mark(ctx context.Context, cl *api.Cluster, finalizers []string) error {
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"finalizers": finalizers, "annotations": map[string]any{api.AnnotationSetup: c.Setup},
-		"resourceVersion": cl.ResourceVersion, "uid": string(cl.UID),
-	}})
-	if err != nil {
-		return fmt.Errorf("finalizers of Cluster %s: %w", cl.Name, err)
-	}
-	_, err = c.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerController})
+	_, err := mergepatch.Send(ctx, c.client.Resource(api.ClusterGVR()), api.ManagerController, cl.Name, cl.UID,
+		map[string]any{"metadata": map[string]any{
+			"finalizers": finalizers, "annotations": map[string]any{api.AnnotationSetup: c.Setup},
+			"resourceVersion": cl.ResourceVersion,
+		}})
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // it has changed: the watch brings it back
 	}

@@ -73,7 +73,7 @@ func TestSyncersReportWhatTheirClustersServe(t *testing.T) {
 	k.eventually(func() bool {
 		return k.condition("c2", "APIsCompatible") == "False SchemaIncompatible: deployments.apps: spec.paused: the field is missing"
 	}, "c2 would make it narrower")
-	k.Apply(t, compute, clusters, "{metadata: {name: c2, annotations: {workloads.kcp.dev/accept-schema: deployments.apps}}}")
+	k.Apply(t, compute, clusters, fmt.Sprintf("{metadata: {name: c2, annotations: {workloads.kcp.dev/accept-schema: %q}}}", k.offer("c2").Value))
 	k.eventually(func() bool { return k.condition("c2", "APIsCompatible") == "True Compatible" }, "c2 can serve it")
 	require.NotContains(t, k.published(), "paused")
 

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -11,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -20,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/guard"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
@@ -144,15 +143,15 @@ func (w *workspace) apply(ctx context.Context, r schema.GroupVersionResource,
 
 // patchStatus writes a status. The watch brings it back.
 func (w *workspace) patchStatus(ctx context.Context, cl *api.Cluster, status api.ClusterStatus) error {
-	raw, err := statusPatch(&cl.Status, &status)
+	patch, err := statusPatch(&cl.Status, &status)
 	switch {
 	case err != nil:
 		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
-	case raw == nil:
+	case patch == nil:
 		return nil
 	}
-	written, err := w.client.Resource(api.ClusterGVR()).Patch(ctx, cl.Name, types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerController}, "status")
+	written, err := mergepatch.Send(ctx, w.client.Resource(api.ClusterGVR()), api.ManagerController, cl.Name, cl.UID,
+		patch, "status")
 	if err != nil {
 		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
 	}
@@ -165,7 +164,7 @@ func (w *workspace) patchStatus(ctx context.Context, cl *api.Cluster, status api
 
 // statusPatch returns what changes a status to another one, or nil if they are equal. A merge patch of the whole would
 // keep resources of the capacity that the cluster no longer has, and each look would write it again.
-func statusPatch(from, to *api.ClusterStatus) ([]byte, error) {
+func statusPatch(from, to *api.ClusterStatus) (map[string]any, error) {
 	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
 	if err != nil {
 		return nil, err
@@ -178,5 +177,5 @@ func statusPatch(from, to *api.ClusterStatus) ([]byte, error) {
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	return json.Marshal(map[string]any{"status": changes})
+	return map[string]any{"status": changes}, nil
 }

@@ -2,7 +2,6 @@ package heartbeat
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -10,11 +9,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
 const (
@@ -160,14 +159,9 @@ func (s *Sender) release(ctx context.Context, client dynamic.ResourceInterface) 
 
 // giveUp removes the holder from the Lease, if it is as this process has seen it.
 func (s *Sender) giveUp(ctx context.Context, client dynamic.ResourceInterface) error {
-	raw, err := json.Marshal(map[string]any{
+	_, err := mergepatch.Send(ctx, client, api.ManagerSyncer, api.LeaseCluster(s.Cluster), "", map[string]any{
 		"metadata": map[string]any{"resourceVersion": s.version}, "spec": map[string]any{"holderIdentity": nil},
 	})
-	if err != nil {
-		return err
-	}
-	_, err = client.Patch(ctx, api.LeaseCluster(s.Cluster), types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerSyncer})
 	if apierrors.IsNotFound(err) {
 		return nil // the Cluster is gone
 	}

@@ -18,7 +18,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// The delays of corrections grow from the third one within a minute on, and end when one stays.
+// The delays of corrections grow, the third one in a row makes the object contended, and one that stays for a minute ends
+// that.
 func TestContention(t *testing.T) {
 	start := time.Unix(0, 0)
 	i := item{Key: watch.Key{Name: "web"}}
@@ -31,31 +32,32 @@ func TestContention(t *testing.T) {
 		wait        time.Duration
 		contended   bool
 	}{
-		{"two", []int{0, 1}, 0, 1, 0, false},
-		{"three in more than a minute", []int{0, 30, 60}, 0, 60, 0, false},
-		{"three", []int{0, 1, 2}, 0, 2, time.Second, true},
-		{"three, later", []int{0, 1, 2}, 0, 3, 0, true},
-		{"four", []int{0, 1, 2, 3}, 0, 3, 2 * time.Second, true},
-		{"five, a part of the delay", []int{0, 1, 2, 3, 5}, 0, 6, 3 * time.Second, true},
-		{"many", []int{0, 1, 2, 3, 5, 9, 17, 33, 65, 129, 257, 513, 1000, 2000}, 0, 2000, 5 * time.Minute, true},
-		{"looked at too early", []int{0, 1, 2}, 61, 61, 0, true},
-		{"stays for a minute", []int{0, 1, 2}, 62, 62, 0, false},
+		{"none", nil, 0, 0, 0, false},
+		{"one", []int{0}, 0, 0, time.Second, false},
+		{"two", []int{0, 1}, 0, 1, 2 * time.Second, false},
+		{"three", []int{0, 1, 3}, 0, 3, 4 * time.Second, true},
+		{"three, a part of the delay", []int{0, 1, 3}, 0, 5, 2 * time.Second, true},
+		{"three, later", []int{0, 1, 3}, 0, 9, 0, true},
+		{"many", []int{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1000, 2000}, 0, 2000, 5 * time.Minute, true},
+		{"looked at too early", []int{0, 1, 3}, 62, 62, 0, true},
+		{"stays for a minute", []int{0, 1, 3}, 63, 63, 0, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
-			var k contention
+			k := newContention()
 			for _, s := range c.corrections {
-				k.corrected(i, at(s))
+				k.corrected(i, []string{"argo"}, at(s))
 			}
 			if c.stays > 0 {
 				k.stays(i, at(c.stays))
 			}
-			wait, _ := k.wait(i, at(c.now))
-			require.Equal(t, c.wait, wait)
-			_, contended := k.contended(i)
+			require.Equal(t, c.wait, k.wait(i, at(c.now)))
+			managers, contended := k.contended(i)
 			require.Equal(t, c.contended, contended)
-			k.free(at(c.now).Add(time.Hour))
+			require.Equal(t, c.contended, contended && len(managers) == 1)
+			k.forget(i)
 			require.Empty(t, k.fights)
+			require.Zero(t, k.delays.NumRequeues(i))
 		})
 	}
 }
@@ -78,7 +80,14 @@ spec: {replicas: 9}`, namespaceOf("1a")))
 	corrected := func() bool { return field(s.below("1a", deployments, "web"), "spec", "replicas") == "1" }
 	for range contendedAfter {
 		change()
-		s.eventually(corrected, "corrected")
+		late := 0 // the delay of a correction begins when the syncer has recorded the one before
+		s.eventually(func() bool {
+			if !corrected() && late < 4 {
+				now.Add(1)
+				late++
+			}
+			return corrected()
+		}, "corrected")
 	}
 	const want = "False ContendedField: field manager argo, keda changes the object in cluster c1 repeatedly"
 	s.eventually(func() bool { return strings.HasPrefix(s.condition("1a", "web"), want) }, "reported")
@@ -89,7 +98,7 @@ spec: {replicas: 9}`, namespaceOf("1a")))
 		return field(s.kcp.Get("1a", deployments, "shop", "web--c1"), "status", "readyReplicas") == "9"
 	}, "the status comes up")
 	require.Empty(t, s.physical.Writes(), "the clock stands, so that the correction waits")
-	now.Add(1)
+	now.Add(4)
 	s.eventually(corrected, "the delay has ended")
 
 	change()

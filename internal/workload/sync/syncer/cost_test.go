@@ -28,13 +28,13 @@ func TestAnEventCostsWhatIsInItsNamespace(t *testing.T) {
 	k := s.listed()
 	at := api.DownstreamNamespace("demo-x", "1a", "small")
 	r := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	s.eventually(func() bool { return len(k.leavesIn(r, at)) == 1 }, "the namespace is known from its leaf")
+	s.eventually(func() bool { return len(k.spaces.leavesIn(r, at)) == 1 }, "the namespace is known from its leaf")
 	cost := func(event func()) float64 { return testing.AllocsPerRun(10, event) }
-	require.Less(t, cost(func() { require.Len(t, k.leavesOf(r, watch.Key{Namespace: at, Name: "files"}), 1) }), 50.0)
+	require.Less(t, cost(func() { require.Len(t, k.spaces.leavesOf(r, watch.Key{Namespace: at, Name: "files"}), 1) }), 50.0)
 	require.Less(t, cost(func() { k.changedNamespace(watch.Key{Name: at}) }), 100.0)
 	s.physical.Apply(s, "", spaces, fmt.Sprintf(`
 {apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1,
   workloads.kcp.dev/workspace: 1a, workloads.kcp.dev/namespace: small}}}`, at))
 	require.Eventually(t, func() bool { _, ok := k.down.Get(namespaces, watch.Key{Name: at}); return ok }, time.Minute, 5*time.Millisecond)
-	require.Less(t, cost(func() { require.Len(t, k.leavesOf(r, watch.Key{Namespace: at, Name: "files"}), 1) }), 50.0)
+	require.Less(t, cost(func() { require.Len(t, k.spaces.leavesOf(r, watch.Key{Namespace: at, Name: "files"}), 1) }), 50.0)
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/klog/v2"
 
@@ -19,17 +21,37 @@ const systemNamespace = "kube-system"
 // examineInterval is the time between two looks for objects of other setups.
 const examineInterval = 5 * time.Minute
 
+// member is the physical cluster: which one answers, and whether it may be written to.
+type member struct {
+	*view
+	spaces *spaceIndex
+
+	mu sync.Mutex
+	// physicalUID is the UID that it has. Empty: not known.
+	physicalUID types.UID
+	// otherSetup is why the workspaces would run twice, and examined when that was looked at.
+	otherSetup string
+	examined   time.Time
+}
+
+// twice returns why the workspaces would run twice, or "".
+func (m *member) twice() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.otherSetup
+}
+
 // identify reads which cluster this is, and whether it has objects of these workspaces under the ID of another setup.
 // If it is another cluster than the Cluster was made for, or if the workspaces run there already, nothing is written to
 // it.
 func (s *syncer) identify(ctx context.Context) {
-	before := s.blocked()
-	err := s.examine(ctx)
+	before := s.member.blocked()
+	err := s.member.examine(ctx)
 	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot read the identity of the cluster, retrying")
 		return
 	}
-	now := s.blocked()
+	now := s.member.blocked()
 	if before == nil || now != nil {
 		return
 	}
@@ -38,119 +60,112 @@ func (s *syncer) identify(ctx context.Context) {
 	}
 }
 
-func (s *syncer) examine(ctx context.Context) error {
-	client, err := s.below(namespaces, "")
+func (m *member) examine(ctx context.Context) error {
+	client, err := m.below(namespaces, "")
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	known, due := s.physicalUID != "", s.Now().Sub(s.examined) >= examineInterval || s.otherSetup != ""
-	s.mu.Unlock()
+	m.mu.Lock()
+	known, due := m.physicalUID != "", m.Now().Sub(m.examined) >= examineInterval || m.otherSetup != ""
+	m.mu.Unlock()
 	if !known || due {
-		if err := s.readUID(ctx, client); err != nil {
+		if err := m.readUID(ctx, client); err != nil {
 			return err
 		}
 	}
-	if !due || !s.bound.Complete() {
+	if !due || !m.bound.Complete() {
 		return nil
 	}
-	return s.examineOthers(ctx, client, "")
+	return m.examineOthers(ctx, client, "")
 }
 
 // readUID reads which physical cluster answers. Another one can answer at the address of the first, with the same
 // authorities and credentials, such as after a loss of its etcd.
-func (s *syncer) readUID(ctx context.Context, client dynamic.ResourceInterface) error {
+func (m *member) readUID(ctx context.Context, client dynamic.ResourceInterface) error {
 	ns, err := client.Get(ctx, systemNamespace, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("read namespace %s of cluster %s: %w", systemNamespace, s.Cluster, err)
+		return fmt.Errorf("read namespace %s of cluster %s: %w", systemNamespace, m.Cluster, err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.physicalUID = ns.GetUID()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.physicalUID = ns.GetUID()
 	return nil
 }
 
 // confirm reads again which physical cluster answers, if it is known which one should, and fails if it is another one.
-func (s *syncer) confirm(ctx context.Context, client dynamic.ResourceInterface) error {
-	s.mu.Lock()
-	recorded := s.recorded
-	s.mu.Unlock()
-	if recorded == "" {
+func (m *member) confirm(ctx context.Context, client dynamic.ResourceInterface) error {
+	if c, _ := m.seen(); c.Status.UID == "" {
 		return nil
 	}
-	if err := s.readUID(ctx, client); err != nil {
+	if err := m.readUID(ctx, client); err != nil {
 		return err
 	}
-	return s.replaced()
+	return m.replaced()
 }
 
 // examineOthers looks for namespaces of other setups: in all workspaces whose objects the syncer sees, or in one.
-func (s *syncer) examineOthers(ctx context.Context, client dynamic.ResourceInterface, workspace string) error {
-	selector := fmt.Sprintf("%s,%s!=%s", api.LabelSetup, api.LabelSetup, s.Setup)
+func (m *member) examineOthers(ctx context.Context, client dynamic.ResourceInterface, workspace string) error {
+	selector := fmt.Sprintf("%s,%s!=%s", api.LabelSetup, api.LabelSetup, m.Setup)
 	if workspace != "" {
 		selector += "," + api.LabelWorkspace + "=" + workspace
 	}
 	list, err := client.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
-		return fmt.Errorf("list the namespaces of other setups in cluster %s: %w", s.Cluster, err)
+		return fmt.Errorf("list the namespaces of other setups in cluster %s: %w", m.Cluster, err)
 	}
-	own, other := s.workspaces(), ""
+	own, other := m.workspaces(), ""
 	for i := range list.Items {
 		ns := &list.Items[i]
 		if of := ns.GetLabels()[api.LabelWorkspace]; own[of] || of == workspace && workspace != "" {
 			other = fmt.Sprintf("namespace %s of cluster %s has objects of workspace %s under the ID %s of a setup, and this one is %s: they would run twice. "+
-				"Delete the namespace if its workloads are not needed", ns.GetName(), s.Cluster, of,
-				ns.GetLabels()[api.LabelSetup], s.Setup)
+				"Delete the namespace if its workloads are not needed", ns.GetName(), m.Cluster, of,
+				ns.GetLabels()[api.LabelSetup], m.Setup)
 			break
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if workspace == "" {
-		s.otherSetup, s.examined = other, s.Now()
+		m.otherSetup, m.examined = other, m.Now()
 	} else if other != "" {
-		s.otherSetup = other
+		m.otherSetup = other
 	}
 	return nil
 }
 
 // workspaces returns the logical clusters whose objects the syncer sees, or will see.
-func (s *syncer) workspaces() map[string]bool {
-	out := map[string]bool{}
-	for workspace := range s.boundClaims() {
+func (m *member) workspaces() map[string]bool {
+	out := m.spaces.clusters()
+	for workspace := range m.boundClaims() {
 		out[workspace] = true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, at := range s.spaces {
-		out[at.cluster] = true
 	}
 	return out
 }
 
 // replaced returns why the physical cluster is not, or may not be, the one that the Cluster was registered for, or nil.
-func (s *syncer) replaced() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (m *member) replaced() error {
+	c, _ := m.seen()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	switch {
-	case s.recorded == "" || s.recorded == s.physicalUID:
+	case c.Status.UID == "" || c.Status.UID == m.physicalUID:
 		return nil
-	case s.physicalUID == "":
-		return fmt.Errorf("the UID of cluster %s is not read yet", s.Cluster)
+	case m.physicalUID == "":
+		return fmt.Errorf("the UID of cluster %s is not read yet", m.Cluster)
 	}
 	return fmt.Errorf("this is another physical cluster than Cluster %s was registered for: its UID is %s, and not %s",
-		s.Cluster, s.physicalUID, s.recorded)
+		m.Cluster, m.physicalUID, c.Status.UID)
 }
 
 // blocked returns why nothing is written to the physical cluster, or nil.
-func (s *syncer) blocked() error {
-	if err := s.replaced(); err != nil {
+func (m *member) blocked() error {
+	if err := m.replaced(); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.otherSetup != "" {
-		return errors.New(s.otherSetup)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.otherSetup != "" {
+		return errors.New(m.otherSetup)
 	}
 	return nil
 }

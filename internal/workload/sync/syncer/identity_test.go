@@ -40,8 +40,8 @@ func TestAClusterWithAnotherName(t *testing.T) {
 	require.Equal(t, "3", field(s.below("1a", deployments, "other"), "spec", "replicas"))
 
 	k := s.listed()
-	k.podSecurity = api.PodSecurityBaseline
-	k.secure(t.Context())
+	k.see(&api.Cluster{})
+	k.namespacer.secure(t.Context())
 	labels := s.physical.Get("", spaces, "", ns).GetLabels()
 	require.Equal(t, []string{"c1", "baseline"}, []string{labels[api.LabelCluster], labels[api.LabelPodSecurity]})
 }
@@ -145,11 +145,11 @@ func TestNothingRunsTwice(t *testing.T) {
 {kind: Namespace, apiVersion: v1, metadata: {name: before, labels: {workloads.kcp.dev/setup: another, workloads.kcp.dev/workspace: 1a, workloads.kcp.dev/namespace: shop}}}`)
 	k := s.listed()
 	k.identify(t.Context())
-	require.ErrorContains(t, k.blocked(), "namespace before of cluster c1 has objects of workspace 1a under the ID another of a setup, and this one is demo-x: they would run twice")
-	require.NoError(t, k.replaced(), "deletions are carried out")
+	require.ErrorContains(t, k.member.blocked(), "namespace before of cluster c1 has objects of workspace 1a under the ID another of a setup, and this one is demo-x: they would run twice")
+	require.NoError(t, k.member.replaced(), "deletions are carried out")
 	s.physical.Delete("", spaces, "", "before")
 	k.identify(t.Context())
-	require.NoError(t, k.blocked())
+	require.NoError(t, k.member.blocked())
 }
 
 // The syncer has just started, and kcp has not applied the claims of the binding when the first leaf comes.
@@ -184,7 +184,7 @@ func TestANamespaceThatSomebodyElseCreatesMeanwhile(t *testing.T) {
 	client, err := k.below(namespaces, "")
 	require.NoError(t, err)
 	i := item{api.Dependencies()[0], keyOf("1a", "web--c1")}
-	err = k.createNamespace(t.Context(), client, namespaceOf("1a"), api.DownstreamLabels("demo-x", "1a", "shop"), i)
+	err = k.namespacer.create(t.Context(), client, namespaceOf("1a"), api.DownstreamLabels("demo-x", "1a", "shop"), i)
 	require.ErrorContains(t, err, "does not belong to namespace shop of workspace 1a")
 }
 

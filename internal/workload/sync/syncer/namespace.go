@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,12 +11,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
@@ -39,17 +39,27 @@ func hasKey(gr schema.GroupResource) string {
 // Kubernetes, because they have its data.
 var claims = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
 
-// removeNamespace deletes the namespace of a leaf whose end is certain, and whose object is gone, if that was the last
-// one. If two leaves end at the same time, the later one sees that both objects are gone. A namespace with an orphan,
-// or with anything of another client, is kept, and sweep counts it.
-func (s *syncer) removeNamespace(ctx context.Context, i item) error {
-	name, resources := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace), s.synced()
-	ns, ok := s.down.Get(namespaces, watch.Key{Name: name})
+// namespacer makes and removes the namespaces of workspaces in the physical cluster, and keeps their labels.
+type namespacer struct {
+	*view
+	member  *member
+	tenancy *tenancy
+}
+
+// mostByItself is more than the number of objects of a resource that a namespace has by itself.
+const mostByItself = 50
+
+// remove deletes the namespace of a leaf whose end is certain, and whose object is gone, if that was the last one. If
+// two leaves end at the same time, the later one sees that both objects are gone. A namespace with an orphan, or with
+// anything of another client, is kept, and sweep counts it.
+func (n *namespacer) remove(ctx context.Context, i item) error {
+	name, resources := api.DownstreamNamespace(n.Setup, i.Cluster, i.Namespace), n.synced()
+	ns, ok := n.down.Get(namespaces, watch.Key{Name: name})
 	if !ok || ns.GetDeletionTimestamp() != nil || !removable(ns.Unstructured, resources) {
 		return nil
 	}
-	for _, r := range s.apis() {
-		for _, leaf := range s.up.In(r, i.Cluster, i.Namespace) {
+	for _, r := range n.apis() {
+		for _, leaf := range n.up.In(r, i.Cluster, i.Namespace) {
 			if leaf.GetDeletionTimestamp() == nil {
 				return nil
 			}
@@ -58,20 +68,17 @@ func (s *syncer) removeNamespace(ctx context.Context, i item) error {
 	// Most often, it has another object of the same resource.
 	for _, r := range slices.Concat([]schema.GroupVersionResource{i.GroupVersionResource}, resources,
 		[]schema.GroupVersionResource{claims}) {
-		if empty, err := s.hasNone(ctx, r, name); err != nil || !empty {
+		if empty, err := n.hasNone(ctx, r, name); err != nil || !empty {
 			return err
 		}
 	}
-	return s.delete(ctx, namespaces, ns.Unstructured)
+	return n.delete(ctx, namespaces, ns.Unstructured)
 }
-
-// mostByItself is more than the number of objects of a resource that a namespace has by itself.
-const mostByItself = 50
 
 // hasNone reports whether a namespace has no objects of a resource but those that it has by itself, that have a
 // controller, or that the syncer has put into each namespace. If it may not list them, the namespace can have some.
-func (s *syncer) hasNone(ctx context.Context, r schema.GroupVersionResource, namespace string) (bool, error) {
-	client, err := s.below(r, namespace)
+func (n *namespacer) hasNone(ctx context.Context, r schema.GroupVersionResource, namespace string) (bool, error) {
+	client, err := n.below(r, namespace)
 	if err != nil {
 		return false, err
 	}
@@ -83,12 +90,129 @@ func (s *syncer) hasNone(ctx context.Context, r schema.GroupVersionResource, nam
 		return true, nil // the cluster does not serve it
 	case err != nil:
 		return false, fmt.Errorf("list the %s in namespace %s of cluster %s: %w", r.GroupResource(), namespace,
-			s.Cluster, err)
+			n.Cluster, err)
 	}
 	return list.GetContinue() == "" && !slices.ContainsFunc(list.Items, func(o unstructured.Unstructured) bool {
 		return !kinds.IsEverywhere(r.GroupResource(), o.GetName()) && metav1.GetControllerOf(&o) == nil &&
 			o.GetLabels()[api.LabelManagedBy] != api.ManagerSyncer
 	}), nil
+}
+
+// ensure creates the namespace that stands for a namespace of a logical cluster, and records that it has objects of a
+// resource. It fails with a refusal if there is a namespace with the name that stands for something else: nothing is
+// written to it.
+func (n *namespacer) ensure(ctx context.Context, i item) error {
+	want, has := api.DownstreamLabels(n.Setup, i.Cluster, i.Namespace), hasKey(i.GroupResource())
+	ns := api.DownstreamNamespace(n.Setup, i.Cluster, i.Namespace)
+	if known, ok := n.down.Get(namespaces, watch.Key{Name: ns}); ok && known.GetDeletionTimestamp() == nil &&
+		contains(known.GetLabels(), want) {
+		if _, recorded := known.GetAnnotations()[has]; recorded {
+			return nil
+		}
+	}
+	client, err := n.below(namespaces, "")
+	if err != nil {
+		return err
+	}
+	live, err := client.Get(ctx, ns, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		err = n.create(ctx, client, ns, want, i)
+	case err != nil:
+	case !contains(live.GetLabels(), want):
+		return n.foreign(ns, i)
+	case live.GetDeletionTimestamp() != nil:
+		// changedNamespace tries again when it is gone.
+		return &refusal{api.ReasonNamespaceTerminating, fmt.Sprintf(
+			"namespace %s of cluster %s is being deleted: if that does not end, see the conditions of the "+
+				"namespace there", ns, n.Cluster)}
+	default:
+		err = n.record(ctx, client, live, i)
+	}
+	if err != nil {
+		return fmt.Errorf("namespace %s of cluster %s: %w", ns, n.Cluster, err)
+	}
+	return nil
+}
+
+// create creates a namespace. No namespace exists in a cluster that replaces another one, so the cluster is identified
+// before.
+func (n *namespacer) create(ctx context.Context, client dynamic.ResourceInterface, name string,
+	labels map[string]string, i item) error {
+	if err := n.member.confirm(ctx, client); err != nil {
+		return err
+	}
+	// The bindings of the workspace may not be known yet: its objects are looked for before the first one is written.
+	if err := n.member.examineOthers(ctx, client, i.Cluster); err != nil {
+		return err
+	}
+	if err := n.member.blocked(); err != nil {
+		return &refusal{api.ReasonOtherSetup, err.Error()}
+	}
+	n.tenancy.forget(name) // a previous namespace of the name had others
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	u.SetName(name)
+	cl, _ := n.seen()
+	labels[api.LabelCluster], labels[api.LabelPodSecurity] = n.Cluster, string(cl.PodSecurity())
+	u.SetLabels(labels)
+	u.SetAnnotations(map[string]string{hasKey(i.GroupResource()): "true"})
+	_, err := client.Create(ctx, u, metav1.CreateOptions{FieldManager: api.ManagerSyncer})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	live, err := client.Get(ctx, name, metav1.GetOptions{}) // another worker was faster
+	if err != nil {
+		return err
+	}
+	if !contains(live.GetLabels(), api.DownstreamLabels(n.Setup, i.Cluster, i.Namespace)) {
+		return n.foreign(name, i)
+	}
+	return n.record(ctx, client, live, i)
+}
+
+// foreign is the error about a namespace that stands for something else.
+func (n *namespacer) foreign(name string, i item) error {
+	return &refusal{api.ReasonNamespaceCollision, fmt.Sprintf(
+		"namespace %s of cluster %s does not belong to namespace %s of workspace %s: delete it, or rename the "+
+			"namespace in the workspace",
+		name, n.Cluster, i.Namespace, i.Cluster)}
+}
+
+// record records that a namespace has objects of a resource.
+func (n *namespacer) record(ctx context.Context, client dynamic.ResourceInterface,
+	live *unstructured.Unstructured, i item) error {
+	has := hasKey(i.GroupResource())
+	if _, ok := live.GetAnnotations()[has]; ok {
+		return nil
+	}
+	return mark(ctx, client, live, "annotations", has, "true")
+}
+
+// secure sets the level of the Cluster in namespaces that have another one: it has changed, or someone has changed a
+// namespace. Running pods continue to run. It also sets the name of the Cluster, which can have another one since it
+// was registered again.
+func (n *namespacer) secure(ctx context.Context) {
+	c, seen := n.seen()
+	if !seen || n.member.blocked() != nil {
+		return
+	}
+	labels := map[string]string{api.LabelPodSecurity: string(c.PodSecurity()), api.LabelCluster: n.Cluster}
+	for _, ns := range n.down.List(namespaces) {
+		for key, value := range labels {
+			if ns.GetLabels()[key] == value || ns.GetDeletionTimestamp() != nil {
+				continue
+			}
+			client, err := n.below(namespaces, "")
+			if err == nil {
+				err = mark(ctx, client, ns.Unstructured, "labels", key, value)
+			}
+			if err != nil && !apierrors.IsNotFound(err) {
+				klog.FromContext(ctx).Error(err, "Cannot label a namespace", "namespace", ns.GetName(), "label",
+					key, "value", value)
+			}
+		}
+	}
 }
 
 // removable reports whether a namespace has had only objects of resources that are synced. It is not if that was never
@@ -110,106 +234,11 @@ func removable(ns *unstructured.Unstructured, resources []schema.GroupVersionRes
 	return recorded
 }
 
-// ensureNamespace creates the namespace that stands for a namespace of a logical cluster, and records that it has
-// objects of a resource. It fails with a refusal if there is a namespace with the name that stands for something else:
-// nothing is written to it.
-func (s *syncer) ensureNamespace(ctx context.Context, i item) error {
-	want, has := api.DownstreamLabels(s.Setup, i.Cluster, i.Namespace), hasKey(i.GroupResource())
-	ns := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
-	if known, ok := s.down.Get(namespaces, watch.Key{Name: ns}); ok && known.GetDeletionTimestamp() == nil &&
-		contains(known.GetLabels(), want) {
-		if _, recorded := known.GetAnnotations()[has]; recorded {
-			return nil
-		}
-	}
-	client, err := s.below(namespaces, "")
-	if err != nil {
-		return err
-	}
-	live, err := client.Get(ctx, ns, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		err = s.createNamespace(ctx, client, ns, want, i)
-	case err != nil:
-	case !contains(live.GetLabels(), want):
-		return s.foreign(ns, i)
-	case live.GetDeletionTimestamp() != nil:
-		// changedNamespace tries again when it is gone.
-		return &refusal{api.ReasonNamespaceTerminating, fmt.Sprintf(
-			"namespace %s of cluster %s is being deleted: if that does not end, see the conditions of the "+
-				"namespace there", ns, s.Cluster)}
-	default:
-		err = s.record(ctx, client, live, i)
-	}
-	if err != nil {
-		return fmt.Errorf("namespace %s of cluster %s: %w", ns, s.Cluster, err)
-	}
-	return nil
-}
-
-// createNamespace creates a namespace. No namespace exists in a cluster that replaces another one, so the cluster is
-// identified before.
-func (s *syncer) createNamespace(ctx context.Context, client dynamic.ResourceInterface, name string,
-	labels map[string]string, i item) error {
-	if err := s.confirm(ctx, client); err != nil {
-		return err
-	}
-	// The bindings of the workspace may not be known yet: its objects are looked for before the first one is written.
-	if err := s.examineOthers(ctx, client, i.Cluster); err != nil {
-		return err
-	}
-	if err := s.blocked(); err != nil {
-		return &refusal{api.ReasonOtherSetup, err.Error()}
-	}
-	s.tenancy.forget(name) // a previous namespace of the name had others
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
-	u.SetName(name)
-	labels[api.LabelCluster], labels[api.LabelPodSecurity] = s.Cluster, string(s.level())
-	u.SetLabels(labels)
-	u.SetAnnotations(map[string]string{hasKey(i.GroupResource()): "true"})
-	_, err := client.Create(ctx, u, metav1.CreateOptions{FieldManager: api.ManagerSyncer})
-	if !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	live, err := client.Get(ctx, name, metav1.GetOptions{}) // another worker was faster
-	if err != nil {
-		return err
-	}
-	if !contains(live.GetLabels(), api.DownstreamLabels(s.Setup, i.Cluster, i.Namespace)) {
-		return s.foreign(name, i)
-	}
-	return s.record(ctx, client, live, i)
-}
-
-// foreign is the error about a namespace that stands for something else.
-func (s *syncer) foreign(name string, i item) error {
-	return &refusal{api.ReasonNamespaceCollision, fmt.Sprintf(
-		"namespace %s of cluster %s does not belong to namespace %s of workspace %s: delete it, or rename the "+
-			"namespace in the workspace",
-		name, s.Cluster, i.Namespace, i.Cluster)}
-}
-
-// record records that a namespace has objects of a resource.
-func (s *syncer) record(ctx context.Context, client dynamic.ResourceInterface,
-	live *unstructured.Unstructured, i item) error {
-	has := hasKey(i.GroupResource())
-	if _, ok := live.GetAnnotations()[has]; ok {
-		return nil
-	}
-	return mark(ctx, client, live, "annotations", has, "true")
-}
-
 // mark sets a label or an annotation of an object, if it still is the one that was seen. Nil removes it.
 func mark(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, where, key string,
 	value any) error {
-	raw, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": string(live.GetUID()),
-		where: map[string]any{key: value}}})
-	if err != nil {
-		return err
-	}
-	_, err = client.Patch(ctx, live.GetName(), types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerSyncer})
+	_, err := mergepatch.Send(ctx, client, api.ManagerSyncer, live.GetName(), live.GetUID(),
+		map[string]any{"metadata": map[string]any{where: map[string]any{key: value}}})
 	return err
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,8 +21,12 @@ var workloads = schema.GroupVersionResource{Group: "apps", Version: "v1", Resour
 // sweeper returns a syncer that is not run, but watches.
 func (s *sides) sweeper(endpoints ...string) *syncer {
 	s.Helper()
+	now := time.Now
+	if s.now != nil {
+		now = s.now
+	}
 	out := newSyncer(Options{
-		KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: time.Now,
+		KCP: &rest.Config{}, Physical: &rest.Config{Host: s.physical.URL}, Cluster: "c1", Setup: "demo-x", Now: now,
 		Report: func(next State) { s.reported.Store(&next) },
 	})
 	require.NoError(s, out.connect(s.Context()))
@@ -65,6 +70,13 @@ metadata: {name: o%d, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, w
 	s.physical.Apply(s, "", configMaps, fmt.Sprintf(`{kind: ConfigMap, apiVersion: v1, metadata: {name: foreign, namespace: %s}}`, namespaceOf("1a")))
 }
 
+// released is the Cluster of a user who releases orphans.
+func released(token string) *api.Cluster {
+	c := &api.Cluster{}
+	c.Annotations = map[string]string{api.AnnotationRemoveOrphans: token}
+	return c
+}
+
 // An object without a leaf stays, whatever it is, and however long nothing brings its leaf back.
 func TestOrphansStay(t *testing.T) {
 	for name, tc := range map[string]struct{ path, resource, manifest, want string }{
@@ -75,15 +87,15 @@ func TestOrphansStay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSides(t)
-			now := time.Now()
+			var days atomic.Int64
+			s.now = func() time.Time { return time.Now().Add(time.Duration(days.Load()) * 24 * time.Hour) }
 			s.space("1a", tc.resource)
 			s.physical.Apply(s, "", tc.path, tc.manifest[:len(tc.manifest)-1]+fmt.Sprintf(`,
 metadata: {name: db, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x}, annotations: {workloads.kcp.dev/leaf: "1a|shop/db"}}}`, namespaceOf("1a")))
 			k := s.listed(schema.GroupVersionResource{Group: "postgresql.cnpg.io", Version: "v1", Resource: "clusters"})
-			k.Now = func() time.Time { return now }
 			for range 3 {
 				k.sweep(t.Context())
-				now = now.Add(24 * time.Hour)
+				days.Add(1)
 			}
 			require.NotNil(t, s.below("1a", tc.path, "db"))
 			require.Nil(t, s.below("1a", tc.path, "db").GetDeletionTimestamp())
@@ -132,7 +144,7 @@ func TestOrphansAreNotFoundIfKcpCannotBeListed(t *testing.T) {
 			s.eventually(func() bool {
 				return len(endpoints) == 0 || len(k.up.Failures()) == len(k.resources) && len(k.boundClaims()) > 0
 			}, name)
-			k.release = tokenOf(k.findOrphans(k.resources))
+			k.see(released(tokenOf(k.orphans.find(k.resources))))
 			k.sweep(t.Context())
 			require.Len(t, s.physical.Names("", configMaps), 5)
 			require.Empty(t, s.reported.Load().OrphanMessage)
@@ -149,7 +161,7 @@ func TestReleasedOrphansAreRemoved(t *testing.T) {
 	k.sweep(t.Context())
 	message := s.reported.Load().OrphanMessage
 	require.Contains(t, message, "8 objects in cluster c1 have no object in kcp, 1 of them have data, 1 of them are namespaces")
-	k.release = message[strings.LastIndex(message, "=")+1:]
+	k.see(released(message[strings.LastIndex(message, "=")+1:]))
 	s.physical.Apply(t, "", configMaps, fmt.Sprintf(`
 kind: ConfigMap
 apiVersion: v1
@@ -172,7 +184,7 @@ func TestAReleasedOrphanThatCannotBeRemoved(t *testing.T) {
 	s := newSides(t)
 	s.orphans(2)
 	k := s.listed()
-	k.release = tokenOf(k.findOrphans(k.resources))
+	k.see(released(tokenOf(k.orphans.find(k.resources))))
 	s.physical.Refuse(func(r *http.Request) (int, string) {
 		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/o1") {
 			return http.StatusForbidden, "not today"
@@ -181,7 +193,8 @@ func TestAReleasedOrphanThatCannotBeRemoved(t *testing.T) {
 	})
 	k.sweep(t.Context())
 	require.Contains(t, s.reported.Load().OrphanMessage, "1 objects in cluster c1 have no object in kcp")
-	require.NotContains(t, s.reported.Load().OrphanMessage, k.release)
+	c, _ := k.seen()
+	require.NotContains(t, s.reported.Load().OrphanMessage, c.Annotations[api.AnnotationRemoveOrphans])
 }
 
 // A leaf is not visible when its workspace has lost the APIBinding. The message has their number, before a user releases any.
@@ -223,11 +236,11 @@ func TestSpacesOfLeavesThatAreGoneAreForgotten(t *testing.T) {
 	k := s.listed()
 	s.leaf("1a", "web", "{}")
 	s.leaf("2b", "web", "{}")
-	s.eventually(func() bool { k.mu.Lock(); defer k.mu.Unlock(); return len(k.spaces) == 2 }, "learned")
+	s.eventually(func() bool { k.spaces.mu.Lock(); defer k.spaces.mu.Unlock(); return len(k.spaces.known) == 2 }, "learned")
 	s.kcp.Delete("2b", deployments, "shop", "web--c1")
 	s.eventually(func() bool { return k.up.Count(workloads, nil) == 1 }, "its leaf is gone")
 	k.sweep(t.Context())
-	require.Equal(t, map[string]space{namespaceOf("1a"): {"1a", "shop"}}, k.spaces)
+	require.Equal(t, map[string]space{namespaceOf("1a"): {"1a", "shop"}}, k.spaces.known)
 }
 
 // hadStatefulSets records that the namespace has had StatefulSets, which the sweeper does not sync.

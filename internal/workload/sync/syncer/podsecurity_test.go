@@ -15,15 +15,15 @@ func TestNamespacesGetTheLevelOfTheCluster(t *testing.T) {
 	level := func() string {
 		return s.physical.Get("", spaces, "", namespaceOf("1a")).GetLabels()[api.LabelPodSecurity]
 	}
-	k.secure(t.Context())
+	k.namespacer.secure(t.Context())
 	require.Empty(t, level(), "the Cluster is not known yet")
 	for _, want := range []api.PodSecurity{api.PodSecurityBaseline, api.PodSecurityRestricted} {
-		k.podSecurity = want
-		k.secure(t.Context())
+		k.see(&api.Cluster{Spec: api.ClusterSpec{PodSecurity: want}})
+		k.namespacer.secure(t.Context())
 		require.Equal(t, string(want), level())
 		s.eventually(func() bool { return k.down.List(namespaces)[0].GetLabels()[api.LabelPodSecurity] == string(want) }, "the watch sees it")
 	}
 	s.physical.Writes()
-	k.secure(t.Context())
+	k.namespacer.secure(t.Context())
 	require.Empty(t, s.physical.Writes(), "only changes are written")
 }

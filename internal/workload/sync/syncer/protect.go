@@ -11,14 +11,15 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
 // unlistedInterval is the time until a workload is tried again while what protects its pods is not listed.
 const unlistedInterval = 500 * time.Millisecond
 
-// unprotected reports whether a leaf would bring the first pods of a workload to the cluster before something in its
-// namespace that must exist there before them, such as a NetworkPolicy. Such a leaf waits. The error is set if the
+// unprotected reports whether a leaf would bring the first pods of a workload to the cluster before something that must
+// exist there before them, such as a NetworkPolicy that selects them. Such a leaf waits. The error is set if the
 // cluster cannot have what it waits for.
 func (s *syncer) unprotected(i item, leaf watch.Object) (waits bool, _ error) {
 	if !hasPods(i.GroupVersionResource) || s.present(i, leaf) != nil {
@@ -32,8 +33,9 @@ func (s *syncer) unprotected(i item, leaf watch.Object) (waits bool, _ error) {
 	}
 	for _, r := range first {
 		for _, o := range s.up.In(r, i.Cluster, i.Namespace) {
-			if o.GetDeletionTimestamp() != nil || !kinds.IsFirst(r.GroupResource(), name(o.Unstructured)) ||
-				s.inForce(r, o) {
+			ref := splitter.Ref{GroupResource: r.GroupResource(), Name: name(o.Unstructured)}
+			if o.GetDeletionTimestamp() != nil || !kinds.IsFirst(ref.GroupResource, ref.Name) ||
+				!splitter.Awaits(leaf.Unstructured, ref, o.Unstructured) || s.inForce(r, o) {
 				continue
 			}
 			waits = true
@@ -97,18 +99,4 @@ func isFirst(r schema.GroupVersionResource) bool {
 func hasPods(r schema.GroupVersionResource) bool {
 	k, _ := kinds.OfResource(r.GroupResource())
 	return k.Template != nil
-}
-
-// synced returns the synced resources, which are not changed.
-func (s *syncer) synced() []schema.GroupVersionResource {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.resources
-}
-
-// apis returns the resources of all published APIs, also of those that are not synced.
-func (s *syncer) apis() []schema.GroupVersionResource {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Concat(s.resources, s.unsynced)
 }

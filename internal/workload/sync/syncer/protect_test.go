@@ -70,9 +70,46 @@ func TestPodsWaitForAPolicyThatTheClusterRefuses(t *testing.T) {
 	}, "it waits")
 	require.Nil(t, s.below("1a", deployments, "web"))
 	closed.Store(false)
-	s.denyAll("{matchLabels: {app: web}}")
+	s.denyAll("{matchExpressions: [{key: app, operator: NotIn, values: [db]}]}")
 	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "it has the policy")
 	require.NotNil(t, s.below("1a", policies, "deny-all"))
+}
+
+// A policy that the cluster refuses keeps the pods waiting that it selects, and no others. The account default is for
+// pods that name no account.
+func TestPodsWaitOnlyForWhatProtectsThem(t *testing.T) {
+	const other, own = "{matchLabels: {app: db}}", "{matchLabels: {app: web}}"
+	for name, tc := range map[string]struct {
+		selector, account string
+		waits             bool
+	}{
+		"a policy of other pods":              {other, "web", false},
+		"a policy of its pods":                {own, "web", true},
+		"a policy that is not understood":     {"{matchExpressions: [{key: a, operator: Like}]}", "web", true},
+		"a policy of others, and its account": {other, "default", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSides(t)
+			s.physical.Refuse(func(r *http.Request) (int, string) {
+				if r.Method != http.MethodGet && (strings.Contains(r.URL.Path, "/deny-all") || strings.HasSuffix(r.URL.Path, "/serviceaccounts/default")) {
+					return http.StatusForbidden, "not here"
+				}
+				return 0, ""
+			})
+			s.withPolicies()
+			s.denyAll(tc.selector)
+			s.kcp.Apply(s, "1a", "api/v1/serviceaccounts", `
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: default--c1, namespace: shop, labels: {workloads.kcp.dev/cluster: c1},
+  annotations: {workloads.kcp.dev/name: default}}, imagePullSecrets: [{name: pull}]}`)
+			s.leaf("1a", "web", "{replicas: 1, template: {metadata: {labels: {app: web}}, spec: {serviceAccountName: "+tc.account+"}}}")
+			s.start()
+			s.eventually(func() bool {
+				return s.condition("1a", "web") == "True Synced: " || strings.HasPrefix(s.condition("1a", "web"), "False Unprotected: ")
+			}, "decided")
+			require.Equal(t, tc.waits, s.below("1a", deployments, "web") == nil, s.condition("1a", "web"))
+		})
+	}
 }
 
 // The cluster does not serve the API of the policy as it is published.

@@ -25,7 +25,7 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 	if !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer) {
 		return nil
 	}
-	if err := s.replaced(); err != nil {
+	if err := s.member.replaced(); err != nil {
 		return err // the object is in another cluster
 	}
 	namespace := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
@@ -50,15 +50,13 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 		}
 		return s.delete(ctx, i.GroupVersionResource, live)
 	}
-	if err := s.removeNamespace(ctx, i); err != nil {
+	if err := s.namespacer.remove(ctx, i); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	delete(s.applied, i)
-	s.mu.Unlock()
+	s.forget(i)
 	rest := slices.DeleteFunc(slices.Clone(leaf.GetFinalizers()),
 		func(f string) bool { return f == api.FinalizerSyncer })
-	err = s.setFinalizers(ctx, i, leaf, rest)
+	err = s.leaves.setFinalizers(ctx, i, leaf, rest)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -104,23 +102,4 @@ func (s *syncer) orphansNeed(r schema.GroupVersionResource, namespace string) bo
 		}
 	}
 	return orphans
-}
-
-// delete deletes an object of the physical cluster, if it still is the one that was seen. What it owns goes with it.
-func (s *syncer) delete(ctx context.Context, r schema.GroupVersionResource, seen *unstructured.Unstructured) error {
-	if seen.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	client, err := s.below(r, seen.GetNamespace())
-	if err != nil {
-		return err
-	}
-	uid, policy := seen.GetUID(), kinds.Propagation(r.GroupResource())
-	err = client.Delete(ctx, seen.GetName(),
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &policy})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete %s %s/%s of cluster %s: %w", r.GroupResource(), seen.GetNamespace(),
-			seen.GetName(), s.Cluster, err)
-	}
-	return nil
 }

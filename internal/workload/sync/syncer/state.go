@@ -26,28 +26,17 @@ func (s *syncer) report() {
 	if s.Report == nil || s.up == nil || s.bound == nil || s.down == nil {
 		return
 	}
-	s.mu.Lock()
-	state := State{Orphans: s.orphans, OrphanMessage: s.orphanMessage, OtherSetup: s.otherSetup,
-		Waiting: s.queue.Len()}
-	resources := s.resources
-	s.mu.Unlock()
-	if err := s.blocked(); err != nil && state.OtherSetup == "" {
+	state := State{OtherSetup: s.member.twice(), Waiting: s.queue.Len()}
+	state.Orphans, state.OrphanMessage = s.orphans.found()
+	if err := s.member.blocked(); err != nil && state.OtherSetup == "" {
 		state.Failures = append(state.Failures, err.Error())
 	}
 	for _, f := range slices.Concat(s.up.Failures(), s.bound.Failures(), s.down.Failures()) {
 		state.Failures = append(state.Failures, f.Error())
 	}
 	slices.SortFunc(state.Failures, cmp.Compare[string])
-	for _, r := range resources {
+	for _, r := range s.synced() {
 		state.Objects += s.up.Count(r, nil)
 	}
 	s.Report(state)
-}
-
-// begin tells that a piece of work begins, and the function that it returns that it ends.
-func (s *syncer) begin(what string) (end func()) {
-	if s.Begin == nil {
-		return func() {}
-	}
-	return s.Begin(what)
 }

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -69,6 +70,17 @@ func (o outcome) condition(previous map[string]any, now time.Time) map[string]an
 		"type": api.ConditionSynced, "status": status, "reason": o.reason, "message": o.message,
 		"lastTransitionTime": since,
 	}
+}
+
+// outcomeIn returns the reason of the outcome that a leaf has, or "".
+func outcomeIn(leaf *unstructured.Unstructured) string {
+	conditions, _, _ := unstructured.NestedSlice(leaf.Object, "status", "conditions")
+	if c := find(conditions, api.ConditionSynced); c != nil {
+		reason, _ := c["reason"].(string)
+		return reason
+	}
+	reason, _, _ := strings.Cut(leaf.GetAnnotations()[api.AnnotationSyncError], ":")
+	return reason
 }
 
 func find(conditions []any, kind string) map[string]any {

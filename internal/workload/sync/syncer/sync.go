@@ -10,11 +10,10 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
@@ -36,19 +35,17 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 	switch {
 	case !ok:
 		// An object without a leaf is an orphan, which sweep shows. A leaf that is deleted goes through remove.
-		s.mu.Lock()
-		delete(s.applied, i)
-		s.mu.Unlock()
+		s.forget(i)
 		return nil
 	case leaf.GetDeletionTimestamp() != nil:
 		return s.remove(ctx, i, leaf)
 	case !slices.Contains(s.synced(), i.GroupVersionResource):
 		return nil // what runs is not changed
-	case s.blocked() != nil:
+	case s.member.blocked() != nil:
 		return nil // the leaf comes back when that ends
 	case !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer):
 		// The change comes back with the watch.
-		return s.setFinalizers(ctx, i, leaf, append(slices.Clone(leaf.GetFinalizers()), api.FinalizerSyncer))
+		return s.leaves.setFinalizers(ctx, i, leaf, append(slices.Clone(leaf.GetFinalizers()), api.FinalizerSyncer))
 	case !s.lists(i.GroupVersionResource):
 		return nil // the leaf comes back when it does
 	}
@@ -68,7 +65,7 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 		s.queue.AddAfter(i, refusedInterval)
 		object = s.present(i, leaf)
 	}
-	return s.writeStatus(ctx, i, leaf, object, s.judged(i, result))
+	return s.leaves.writeStatus(ctx, i, leaf, object, s.judged(i, result))
 }
 
 // apply applies a leaf to the physical cluster, if that can change something. It returns the object there.
@@ -95,13 +92,15 @@ func (s *syncer) apply(ctx context.Context, i item,
 		s.contention.stays(i, s.Now())
 		return live.Unstructured, nil
 	}
-	if last.hash == hash && s.holdsBack(ctx, i, desired) {
+	corrects := last.hash == hash // the leaf has not changed
+	if wait := s.contention.wait(i, s.Now()); corrects && wait > 0 {
+		s.queue.AddAfter(i, wait)
 		return live.Unstructured, nil
 	}
-	if err := s.ensureNamespace(ctx, i); err != nil {
+	if err := s.namespacer.ensure(ctx, i); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.prepare(ctx, i), s.afterAccount(ctx, desired)); err != nil {
+	if err := errors.Join(s.tenancy.prepare(ctx, i), s.afterAccount(ctx, desired)); err != nil {
 		return nil, err
 	}
 	client, err := s.below(i.GroupVersionResource, desired.GetNamespace())
@@ -117,6 +116,10 @@ func (s *syncer) apply(ctx context.Context, i item,
 			version, hash = found.GetResourceVersion(), hashOf(desired)
 		}
 	}
+	var rivals []string
+	if corrects {
+		rivals = s.rivals(ctx, i, client, desired.GetName())
+	}
 	desired.SetResourceVersion(version)
 	object, err := client.Apply(ctx, desired.GetName(), desired,
 		metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
@@ -125,8 +128,11 @@ func (s *syncer) apply(ctx context.Context, i item,
 			desired.GetName(), s.Cluster, err)
 	}
 	s.observe(Down, i)
-	if last.hash == hash {
-		s.corrected(i, last.version, live.Unstructured, object)
+	// Other clients may set fields that the leaf does not have.
+	if v := watch.VersionOf(object); corrects && v != last.version &&
+		(!known || v != watch.VersionOf(live.Unstructured)) {
+		s.contention.corrected(i, rivals, s.Now())
+		s.queue.AddAfter(i, contendedFor)
 	}
 	s.mu.Lock()
 	s.applied[i] = applied{hash, watch.VersionOf(object)}
@@ -225,99 +231,25 @@ func isDenied(err error) bool {
 			strings.Contains(status.Status().Message, "denied request: "))
 }
 
-// writeStatus writes the status of a leaf, if it changes.
-func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, object *unstructured.Unstructured,
-	o outcome) error {
-	if slices.Contains(api.Dependencies(), i.GroupVersionResource) {
-		_, err := s.annotate(ctx, i, leaf, o)
-		return err
-	}
-	gk, now := leaf.GroupVersionKind().GroupKind(), s.Now()
-	status := statusOf(leaf.Unstructured, object, o, now)
-	s.dropped.Strip(gk, i.Cluster, status, now)
-	if !s.dropped.HasConditions(gk, i.Cluster, now) {
-		delete(status, "conditions")
-		if annotated, err := s.annotate(ctx, i, leaf, o); annotated || err != nil {
-			return err // the leaf comes back with the watch, and its status follows
-		}
-	}
-	changes, patch := api.StatusPatch(leaf.Unstructured, status)
-	if patch == nil {
+// afterAccount fails while the ServiceAccount of a Secret with a token is not in the cluster: the cluster deletes such
+// a Secret.
+func (s *syncer) afterAccount(ctx context.Context, desired *unstructured.Unstructured) error {
+	account := splitter.TokenOf(desired)
+	if account == "" {
 		return nil
 	}
-	live, err := s.patch(ctx, i, leaf, patch, "status")
-	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
-		// The API has no status, or its conditions are of another type.
-		_, err = s.annotate(ctx, i, leaf, o)
-		return err
-	case err != nil:
+	client, err := s.below(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), desired.GetNamespace())
+	if err != nil {
 		return err
 	}
-	s.observe(Up, i)
-	if s.dropped.Learn(gk, i.Cluster, changes, live, now) {
-		s.queue.Add(i) // an annotation has the outcome instead
+	_, err = client.Get(ctx, account, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("namespace %s of cluster %s does not have ServiceAccount %s, for which Secret %s has a "+
+			"token: create it in the workspace", desired.GetNamespace(), s.Cluster, account, desired.GetName())
+	case err != nil:
+		return fmt.Errorf("read ServiceAccount %s/%s of cluster %s: %w", desired.GetNamespace(), account, s.Cluster,
+			err)
 	}
 	return nil
-}
-
-// annotate writes the outcome to a leaf that has no status. It reports whether that changes anything.
-func (s *syncer) annotate(ctx context.Context, i item, leaf watch.Object, o outcome) (bool, error) {
-	want := map[string]any{api.AnnotationSyncError: nil}
-	if o.reason != api.ReasonSynced {
-		want[api.AnnotationSyncError] = o.reason + ": " + o.message
-	}
-	for key, value := range want {
-		if have, ok := leaf.GetAnnotations()[key]; ok == (value != nil) && (!ok || have == value) {
-			delete(want, key)
-		}
-	}
-	if len(want) == 0 {
-		return false, nil
-	}
-	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": want}})
-	if apierrors.IsNotFound(err) {
-		return true, nil // the leaf is gone
-	}
-	return true, err
-}
-
-// setFinalizers sets the finalizers of a leaf, unless it has changed since it was read.
-func (s *syncer) setFinalizers(ctx context.Context, i item, leaf watch.Object, all []string) error {
-	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
-		"finalizers": all, "resourceVersion": leaf.GetResourceVersion(), "uid": string(leaf.GetUID()),
-	}})
-	return err
-}
-
-// patch sends a merge patch for a leaf to the endpoint that serves it.
-func (s *syncer) patch(
-	ctx context.Context, i item, leaf watch.Object, patch map[string]any, subresources ...string,
-) (*unstructured.Unstructured, error) {
-	client, err := s.up.Resource(leaf.Endpoint, i.Cluster, i.GroupVersionResource)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("patch %s %s: %w", i.GroupResource(), i.Key, err)
-	}
-	live, err := client.Namespace(i.Namespace).Patch(ctx, i.Name, types.MergePatchType, raw,
-		metav1.PatchOptions{FieldManager: api.ManagerSyncer}, subresources...)
-	if err != nil {
-		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
-	}
-	return live, nil
-}
-
-// below returns a client for a resource of the physical cluster.
-func (s *syncer) below(r schema.GroupVersionResource, namespace string) (dynamic.ResourceInterface, error) {
-	client, err := s.down.Resource(s.physicalURL(), "", r)
-	if err != nil {
-		return nil, err
-	}
-	if namespace == "" {
-		return client, nil
-	}
-	return client.Namespace(namespace), nil
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -22,7 +20,6 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/queue"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -79,51 +76,36 @@ type item struct {
 
 // syncer is a running syncer.
 type syncer struct {
-	Options
-	// up has the leaves, at the virtual workspaces of the cluster's APIExport. down has what was made of them.
-	up, down *watch.Set
-	latency  *latency
-	// dropped are the fields of the status of leaves that kcp drops.
-	dropped splitter.Dropped
-	// bound has the APIBindings of the cluster's APIExport, at the same endpoints as up.
-	bound *watch.Set
-	queue workqueue.TypedRateLimitingInterface[item]
+	*view
+	queue   workqueue.TypedRateLimitingInterface[item]
+	latency *latency
+
+	member     *member
+	spaces     *spaceIndex
+	namespacer *namespacer
+	tenancy    *tenancy
+	leaves     *leaves
+	orphans    *orphans
+	contention *contention
 
 	mu sync.Mutex
-	// endpoints are the URLs of the virtual workspaces, and resources what is synced. Nil: not known yet.
-	endpoints []string
-	resources []schema.GroupVersionResource
-	// unsynced are the other published APIs, whose schemas the cluster does not serve. Of their leaves, only deletions
-	// are carried out.
-	unsynced []schema.GroupVersionResource
 	// applied is what was last applied, by item.
 	applied map[item]applied
-	// orphans is the number of orphans, and orphanMessage how a user removes them.
-	orphans       int
-	orphanMessage string
-	// spaces are the namespaces of logical clusters, by namespace of the physical cluster.
-	spaces map[string]space
-	// recorded is the UID that the physical cluster should have, and physicalUID the one that it has. Empty: not known.
-	recorded, physicalUID types.UID
-	// otherSetup is why the workspaces would run twice, and examined when that was looked at.
-	otherSetup string
-	examined   time.Time
-	// podSecurity is the level of the Cluster.
-	podSecurity api.PodSecurity
-	// release is the annotation of the Cluster with which a user releases orphans that are kept.
-	release string
-
-	// tenancy has the objects of namespaces, and contention the objects that other clients change.
-	tenancy    tenancy
-	contention contention
 }
 
 // newSyncer returns a syncer that is not connected.
 func newSyncer(o Options) *syncer {
-	return &syncer{
-		Options: o, applied: map[item]applied{}, queue: newQueue(o.Workers), latency: newLatency(),
-		spaces: map[string]space{},
+	v := &view{Options: o}
+	sp := &spaceIndex{view: v, known: map[string]space{}}
+	m := &member{view: v, spaces: sp}
+	t := &tenancy{view: v, member: m, changed: make(chan struct{}, 1), filled: map[string]filled{}}
+	s := &syncer{
+		view: v, queue: newQueue(o.Workers), latency: newLatency(), member: m, spaces: sp, tenancy: t,
+		namespacer: &namespacer{view: v, member: m, tenancy: t}, orphans: &orphans{view: v, member: m},
+		contention: newContention(), applied: map[item]applied{},
 	}
+	s.leaves = &leaves{view: v, wrote: func(i item) { s.observe(Up, i) }, again: func(i item) { s.queue.Add(i) }}
+	return s
 }
 
 // Run syncs until the context ends.
@@ -149,10 +131,10 @@ func Run(ctx context.Context, o Options) error {
 	g.Go(func() error { return s.followAPIs(ctx, follow, workspace) })
 	g.Go(func() error {
 		wait.UntilWithContext(ctx,
-			func(ctx context.Context) { s.identify(ctx); s.secure(ctx); s.sweep(ctx) }, sweepInterval)
+			func(ctx context.Context) { s.identify(ctx); s.namespacer.secure(ctx); s.sweep(ctx) }, sweepInterval)
 		return context.Cause(ctx)
 	})
-	g.Go(func() error { s.keepTenancy(ctx); return context.Cause(ctx) })
+	g.Go(func() error { s.tenancy.keep(ctx); return context.Cause(ctx) })
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
 	for range o.Workers {
 		g.Go(func() error { s.work(ctx); return nil })
@@ -184,7 +166,7 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 		Now: s.Now, State: state,
 		Changed: func(r schema.GroupVersionResource, k watch.Key) {
 			s.latency.saw(Down, item{r, k}, s.Now())
-			s.learn(k)
+			s.spaces.learn(k)
 			s.queue.Add(item{r, k})
 			s.addPods(r, k.Cluster, k.Namespace)
 		},
@@ -215,7 +197,7 @@ func (s *syncer) connect(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	return s.watchTenancy(ctx)
+	return s.tenancy.watch(ctx)
 }
 
 // identity are the fields that identify an object.
@@ -229,10 +211,10 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 			klog.FromContext(ctx).Error(err, "Cannot read the Cluster")
 			return
 		}
-		s.mu.Lock()
-		s.release, s.podSecurity, s.recorded = c.Annotations[api.AnnotationRemoveOrphans], c.PodSecurity(), c.Status.UID
-		s.mu.Unlock()
-		s.setTenancy(c)
+		s.see(c)
+		if s.tenancy.set(c) {
+			s.again(namespaces)
+		}
 		if s.See != nil {
 			s.See(c)
 		}
@@ -261,20 +243,8 @@ func published(c *api.Cluster) (synced, unsynced []schema.GroupVersionResource) 
 // are unchanged.
 func (s *syncer) update(ctx context.Context, endpoints []string, resources, unsynced []schema.GroupVersionResource) {
 	defer s.begin("the change of watches")()
-	s.mu.Lock()
-	changed := endpoints != nil && !slices.Equal(endpoints, s.endpoints) ||
-		resources != nil && !slices.Equal(resources, s.resources)
-	if endpoints != nil {
-		s.endpoints = endpoints
-	}
-	if resources != nil {
-		s.resources = resources
-		s.unsynced = unsynced
-	}
-	endpoints = s.endpoints
-	resources = s.resources
-	all := slices.Concat(s.resources, s.unsynced)
-	s.mu.Unlock()
+	changed := s.scope.set(endpoints, resources, unsynced)
+	endpoints, resources = s.known()
 	if resources == nil {
 		return
 	}
@@ -289,7 +259,7 @@ func (s *syncer) update(ctx context.Context, endpoints []string, resources, unsy
 	if changed {
 		log.Info("Watching", "endpoints", len(endpoints), "resources", len(resources))
 	}
-	if err := s.up.Update(endpoints, all); err != nil {
+	if err := s.up.Update(endpoints, s.apis()); err != nil {
 		log.Error(err, "Cannot watch kcp")
 	}
 	if err := s.bound.Update(endpoints, []schema.GroupVersionResource{kcpapi.APIBinding.GVR()}); err != nil {
@@ -297,18 +267,28 @@ func (s *syncer) update(ctx context.Context, endpoints []string, resources, unsy
 	}
 }
 
-func (s *syncer) physicalURL() string { return strings.TrimRight(s.Physical.Host, "/") }
-
 // changedBelow syncs the leaves of an object of the physical cluster that has changed or is gone.
 func (s *syncer) changedBelow(r schema.GroupVersionResource, k watch.Key) {
 	if r == namespaces {
 		s.changedNamespace(k)
 		return
 	}
-	for _, leaf := range s.leavesOf(r, k) {
+	for _, leaf := range s.spaces.leavesOf(r, k) {
 		s.latency.saw(Up, item{r, leaf}, s.Now())
 		s.queue.Add(item{r, leaf})
 		s.addPods(r, leaf.Cluster, leaf.Namespace)
+	}
+}
+
+// changedNamespace syncs the leaves of a namespace of the physical cluster that is gone.
+func (s *syncer) changedNamespace(k watch.Key) {
+	if _, exists := s.down.Get(namespaces, k); exists {
+		return
+	}
+	for _, r := range s.synced() {
+		for _, leaf := range s.spaces.leavesIn(r, k.Name) {
+			s.queue.Add(item{r, leaf})
+		}
 	}
 }
 
@@ -323,13 +303,6 @@ func (s *syncer) again(r schema.GroupVersionResource) {
 			s.queue.Add(item{of, watch.KeyOf(leaf.Unstructured)})
 		}
 	}
-}
-
-// lists reports whether what is in the physical cluster is known. Otherwise the end of an object could be missed.
-func (s *syncer) lists(r schema.GroupVersionResource) bool {
-	at := s.physicalURL()
-	return s.down.ListedAt(watch.Source{Endpoint: at, Resource: r}) &&
-		s.down.ListedAt(watch.Source{Endpoint: at, Resource: namespaces})
 }
 
 // work syncs items until the queue is shut down.
@@ -359,4 +332,20 @@ func (s *syncer) work(ctx context.Context) {
 		}
 		s.queue.Done(i)
 	}
+}
+
+// sweep looks for orphans, and forgets the namespaces of leaves that are gone.
+func (s *syncer) sweep(ctx context.Context) {
+	defer s.begin("the search for orphans")()
+	defer s.report()
+	s.spaces.forget()
+	s.orphans.sweep(ctx)
+}
+
+// forget forgets what was applied for a leaf that is gone.
+func (s *syncer) forget(i item) {
+	s.contention.forget(i)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.applied, i)
 }

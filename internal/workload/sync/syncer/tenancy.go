@@ -24,6 +24,8 @@ import (
 // tenancy has the template of namespaces, spec.tenancy.objects of the Cluster, and its state in the namespaces. Before
 // the Cluster is known there are no leaves to sync.
 type tenancy struct {
+	*view
+	member *member
 	// live has the objects in the cluster that were made of the template. They have no labels of leaves: they are no
 	// orphans.
 	live    *watch.Set
@@ -58,11 +60,10 @@ func hashOfAll(values ...any) uint64 {
 	return h.Sum64() | 1
 }
 
-// watchTenancy watches the objects that were made of the template.
-func (s *syncer) watchTenancy(ctx context.Context) (err error) {
-	s.tenancy.changed = make(chan struct{}, 1)
-	s.tenancy.live, err = watch.New(ctx, watch.Options{
-		Config: s.Physical, LabelSelector: api.LabelTemplate + "=" + s.Setup, Now: s.Now,
+// watch watches the objects that were made of the template.
+func (t *tenancy) watch(ctx context.Context) (err error) {
+	t.live, err = watch.New(ctx, watch.Options{
+		Config: t.Physical, LabelSelector: api.LabelTemplate + "=" + t.Setup, Now: t.Now,
 		Keep: append(identity(), []string{"spec"}),
 		State: func(src watch.Source, err error) {
 			if err != nil {
@@ -74,24 +75,23 @@ func (s *syncer) watchTenancy(ctx context.Context) (err error) {
 	return err
 }
 
-// setTenancy takes the tenancy of the Cluster. All leaves are synced again if it has changed.
-func (s *syncer) setTenancy(c *api.Cluster) {
-	t := &s.tenancy
+// set takes the tenancy of the Cluster, and reports whether it has changed.
+func (t *tenancy) set(c *api.Cluster) bool {
 	t.mu.Lock()
 	same := t.cluster != nil && reflect.DeepEqual(t.cluster.Spec.Tenancy, c.Spec.Tenancy)
 	t.cluster, t.hash = c, hashOfAll(c.TemplateObjects())
 	t.mu.Unlock()
 	if same {
-		return
+		return false
 	}
-	if err := t.live.Update([]string{s.physicalURL()}, api.TemplateResources()); err != nil {
-		klog.Background().Error(err, "Cannot watch the objects of spec.tenancy", "cluster", s.Cluster)
+	if err := t.live.Update([]string{t.physicalURL()}, api.TemplateResources()); err != nil {
+		klog.Background().Error(err, "Cannot watch the objects of spec.tenancy", "cluster", t.Cluster)
 	}
 	select {
 	case t.changed <- struct{}{}:
 	default:
 	}
-	s.again(namespaces)
+	return true
 }
 
 // nodeSelector returns the labels of the nodes on which pods of workspaces run.
@@ -118,9 +118,6 @@ func (t *tenancy) template(namespace string) (objects []map[string]any, hash uin
 func (t *tenancy) record(namespace string, has filled) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.filled == nil {
-		t.filled = map[string]filled{}
-	}
 	t.filled[namespace] = has
 }
 
@@ -133,64 +130,64 @@ func (t *tenancy) forget(namespace string) {
 
 // prepare writes the objects of the template into the namespace of a leaf, unless it has them. Nothing is written into
 // a namespace without them: what confines a workspace is there before its objects.
-func (s *syncer) prepare(ctx context.Context, i item) error {
-	namespace := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
-	objects, hash, has := s.tenancy.template(namespace)
+func (t *tenancy) prepare(ctx context.Context, i item) error {
+	namespace := api.DownstreamNamespace(t.Setup, i.Cluster, i.Namespace)
+	objects, hash, has := t.template(namespace)
 	if len(objects) == 0 || has.hash == hash {
 		return nil
 	}
-	_, err := s.fill(ctx, namespace, i.Cluster)
+	_, err := t.fill(ctx, namespace, i.Cluster)
 	return err
 }
 
 // fill makes the objects of the template in a namespace what they should be, and returns them with the hashes of their
 // specs. It needs a request only for those that are not.
-func (s *syncer) fill(ctx context.Context, namespace, workspace string) (map[part]uint64, error) {
-	objects, hash, had := s.tenancy.template(namespace)
+func (t *tenancy) fill(ctx context.Context, namespace, workspace string) (map[part]uint64, error) {
+	objects, hash, had := t.template(namespace)
 	has := filled{hash, map[part]uint64{}}
 	for _, object := range objects {
 		o := api.ForWorkspace(object, workspace)
 		r, ok := api.TemplateResource(o.GroupVersionKind())
 		if !ok {
-			return nil, s.notWritten(o, errors.New("the syncer does not write objects of this kind"))
+			return nil, t.notWritten(o, errors.New("the syncer does not write objects of this kind"))
 		}
 		p := part{r, o.GetName()}
-		if live, exists := s.tenancy.live.Get(r, watch.Key{Namespace: namespace, Name: p.name}); exists {
+		if live, exists := t.live.Get(r, watch.Key{Namespace: namespace, Name: p.name}); exists {
 			is := hashOfAll(live.Object["spec"])
 			if is == hashOfAll(o.Object["spec"]) || had.hash == hash && is == had.specs[p] {
 				has.specs[p] = is
 				continue
 			}
 		}
-		written, err := s.write(ctx, p, namespace, o)
+		written, err := t.write(ctx, p, namespace, o)
 		if err != nil {
-			s.tenancy.forget(namespace)
+			t.forget(namespace)
 			return nil, err
 		}
 		has.specs[p] = hashOfAll(written.Object["spec"])
 	}
-	s.tenancy.record(namespace, has)
+	t.record(namespace, has)
 	return has.specs, nil
 }
 
 // write applies an object of the template. It fails with a refusal if the cluster does not accept it: what the
 // administrator has demanded would not hold. An object of someone else is not touched.
-func (s *syncer) write(ctx context.Context, p part, namespace string,
+func (t *tenancy) write(ctx context.Context, p part, namespace string,
 	o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	client, err := s.below(p.GroupVersionResource, namespace)
+	client, err := t.below(p.GroupVersionResource, namespace)
 	if err != nil {
 		return nil, err
 	}
 	live, err := client.Get(ctx, p.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, s.notWritten(o, err)
+		return nil, t.notWritten(o, err)
 	case err != nil && !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("read %s %s/%s of cluster %s: %w", p.GroupResource(), namespace, p.name, s.Cluster, err)
-	case err == nil && live.GetLabels()[api.LabelTemplate] != s.Setup:
+		return nil, fmt.Errorf("read %s %s/%s of cluster %s: %w", p.GroupResource(), namespace, p.name, t.Cluster, err)
+	case err == nil && live.GetLabels()[api.LabelTemplate] != t.Setup:
 		return nil, &refusal{api.ReasonNameCollision, fmt.Sprintf(
 			"spec.tenancy.objects of Cluster %s has %s %s for each namespace, and namespace %s has another object "+
-				"with the name: delete one of them, or rename it", s.Cluster, o.GetKind(), p.name, namespace)}
+				"with the name: delete one of them, or rename it", t.Cluster, o.GetKind(), p.name, namespace)}
 	case err == nil:
 		o.SetUID(live.GetUID())
 	}
@@ -199,29 +196,29 @@ func (s *syncer) write(ctx context.Context, p part, namespace string,
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[api.LabelManagedBy], labels[api.LabelTemplate] = api.ManagerSyncer, s.Setup
+	labels[api.LabelManagedBy], labels[api.LabelTemplate] = api.ManagerSyncer, t.Setup
 	o.SetLabels(labels)
 	written, err := client.Apply(ctx, p.name, o, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return nil, s.notWritten(o, err)
+		return nil, t.notWritten(o, err)
 	case err != nil:
-		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", p.GroupResource(), namespace, p.name, s.Cluster,
+		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", p.GroupResource(), namespace, p.name, t.Cluster,
 			err)
 	}
 	return written, nil
 }
 
 // notWritten is the refusal of leaves in a namespace that does not get an object of the template.
-func (s *syncer) notWritten(o *unstructured.Unstructured, err error) error {
+func (t *tenancy) notWritten(o *unstructured.Unstructured, err error) error {
 	return &refusal{api.ReasonDenied, fmt.Sprintf("%s %s in spec.tenancy.objects of Cluster %s cannot be written: "+
 		"ask the administrator to correct it, or to grant it to the syncer with kcpctl up: %v",
-		o.GetKind(), o.GetName(), s.Cluster, err)}
+		o.GetKind(), o.GetName(), t.Cluster, err)}
 }
 
-// keepTenancy makes namespaces what the template says when it has changed, and restores what others have changed. It
+// keep makes namespaces what the template says when it has changed, and restores what others have changed. It
 // ends with the context.
-func (s *syncer) keepTenancy(ctx context.Context) {
+func (t *tenancy) keep(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
 	for {
@@ -229,50 +226,49 @@ func (s *syncer) keepTenancy(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case <-s.tenancy.changed:
+		case <-t.changed:
 		}
-		s.fillAll(ctx)
-		s.contention.free(s.Now())
+		t.fillAll(ctx)
 	}
 }
 
 // fillAll makes the objects of the template in all namespaces what they should be, and removes those that the template
 // no longer has. It does nothing before the Cluster is known, and while not all of them are listed.
-func (s *syncer) fillAll(ctx context.Context) {
-	defer s.begin("the check of the objects of namespaces")()
-	if _, hash, _ := s.tenancy.template(""); hash == 0 || s.blocked() != nil ||
-		!s.tenancy.live.CompleteFor([]string{s.physicalURL()}, api.TemplateResources()) {
+func (t *tenancy) fillAll(ctx context.Context) {
+	defer t.begin("the check of the objects of namespaces")()
+	if _, hash, _ := t.template(""); hash == 0 || t.member.blocked() != nil ||
+		!t.live.CompleteFor([]string{t.physicalURL()}, api.TemplateResources()) {
 		return
 	}
 	exist := map[string]bool{}
-	for _, ns := range s.down.List(namespaces) {
+	for _, ns := range t.down.List(namespaces) {
 		name, workspace := ns.GetName(), ns.GetLabels()[api.LabelWorkspace]
 		if ns.GetDeletionTimestamp() != nil || workspace == "" {
 			continue
 		}
 		exist[name] = true
-		wanted, err := s.fill(ctx, name, workspace)
+		wanted, err := t.fill(ctx, name, workspace)
 		if err == nil {
-			err = s.removeOthers(ctx, name, wanted)
+			err = t.removeOthers(ctx, name, wanted)
 		}
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Cannot write the objects of spec.tenancy", "namespace", name)
 		}
 	}
-	s.tenancy.mu.Lock()
-	defer s.tenancy.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	// A namespace that the watch does not show yet gets its objects once again.
-	maps.DeleteFunc(s.tenancy.filled, func(namespace string, _ filled) bool { return !exist[namespace] })
+	maps.DeleteFunc(t.filled, func(namespace string, _ filled) bool { return !exist[namespace] })
 }
 
 // removeOthers deletes the objects of a namespace that were made of a template, and that the template no longer has.
-func (s *syncer) removeOthers(ctx context.Context, namespace string, wanted map[part]uint64) error {
+func (t *tenancy) removeOthers(ctx context.Context, namespace string, wanted map[part]uint64) error {
 	for _, r := range api.TemplateResources() {
-		for _, live := range s.tenancy.live.In(r, "", namespace) {
+		for _, live := range t.live.In(r, "", namespace) {
 			if _, ok := wanted[part{r, live.GetName()}]; ok {
 				continue
 			}
-			if err := s.delete(ctx, r, live.Unstructured); err != nil {
+			if err := t.delete(ctx, r, live.Unstructured); err != nil {
 				return err
 			}
 		}

@@ -121,19 +121,19 @@ func TestTheTemplateIsRestored(t *testing.T) {
 	s := newSides(t)
 	s.space("1a", "deployments")
 	k := s.listed()
-	k.setTenancy(clusterWith(t, quota, isolation))
+	k.tenancy.set(clusterWith(t, quota, isolation))
 	defer k.tenancy.live.Stop()
 	settled := func() bool {
 		s.physical.Writes()
-		k.fillAll(t.Context())
+		k.tenancy.fillAll(t.Context())
 		return len(s.templated()) == 0
 	}
-	s.eventually(func() bool { k.fillAll(t.Context()); return s.spec("1a", policies, "workspace") != "" }, "written")
+	s.eventually(func() bool { k.tenancy.fillAll(t.Context()); return s.spec("1a", policies, "workspace") != "" }, "written")
 	s.eventually(settled, "written once")
 	s.physical.Delete("", policies, namespaceOf("1a"), "workspace")
 	s.physical.Apply(t, "", quotas, fmt.Sprintf(`{metadata: {name: team, namespace: %s}, spec: {hard: {pods: "1000000"}}}`, namespaceOf("1a")))
 	s.eventually(func() bool {
-		k.fillAll(t.Context())
+		k.tenancy.fillAll(t.Context())
 		return s.spec("1a", policies, "workspace") != "" && s.spec("1a", quotas, "team") == `{"hard":{"pods":"5"}}`
 	}, "restored")
 	s.eventually(settled, "settled")
@@ -147,7 +147,7 @@ func TestNothingIsRemovedWithoutALook(t *testing.T) {
 	s.physical.Apply(t, "", quotas, fmt.Sprintf(`{metadata: {name: team, namespace: %s, labels: {workloads.kcp.dev/template: demo-x}}}`, namespaceOf("1a")))
 	k := s.listed()
 	defer k.tenancy.live.Stop()
-	k.fillAll(t.Context())
+	k.tenancy.fillAll(t.Context())
 	require.NotNil(t, s.below("1a", quotas, "team"), "the Cluster is not known")
 	s.physical.Refuse(func(r *http.Request) (int, string) {
 		if strings.HasSuffix(r.URL.Path, "/limitranges") {
@@ -155,14 +155,14 @@ func TestNothingIsRemovedWithoutALook(t *testing.T) {
 		}
 		return 0, ""
 	})
-	k.setTenancy(clusterWith(t))
+	k.tenancy.set(clusterWith(t))
 	s.eventually(func() bool {
 		return len(k.tenancy.live.Failures()) > 0 && k.tenancy.live.Count(api.TemplateResources()[0], nil) == 1
 	}, "read in part")
-	k.fillAll(t.Context())
+	k.tenancy.fillAll(t.Context())
 	require.NotNil(t, s.below("1a", quotas, "team"), "not everything is listed")
 	s.physical.Refuse(nil)
-	s.eventually(func() bool { k.fillAll(t.Context()); return s.below("1a", quotas, "team") == nil }, "the template has none")
+	s.eventually(func() bool { k.tenancy.fillAll(t.Context()); return s.below("1a", quotas, "team") == nil }, "the template has none")
 }
 
 // What the administrator has demanded would not hold: nothing of the workspace runs, and its users see why.

@@ -22,7 +22,7 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 }
 
 func TestTransform(t *testing.T) {
-	s := &syncer{Options: Options{Cluster: "c1", Setup: "demo-x"}}
+	s := &syncer{view: &view{Options: Options{Cluster: "c1", Setup: "demo-x"}}}
 	const meta = `
 metadata:
   name: web--c1

@@ -1,0 +1,105 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// leaves writes the leaves in kcp: their status and their finalizers.
+type leaves struct {
+	*view
+	// dropped are the fields of the status of leaves that kcp drops.
+	dropped splitter.Dropped
+	// wrote is called when a status is written, and again to sync a leaf once more.
+	wrote, again func(item)
+}
+
+// writeStatus writes the status of a leaf, if it changes.
+func (l *leaves) writeStatus(ctx context.Context, i item, leaf watch.Object, object *unstructured.Unstructured,
+	o outcome) error {
+	if slices.Contains(api.Dependencies(), i.GroupVersionResource) {
+		_, err := l.annotate(ctx, i, leaf, o)
+		return err
+	}
+	gk, now := leaf.GroupVersionKind().GroupKind(), l.Now()
+	status := statusOf(leaf.Unstructured, object, o, now)
+	l.dropped.Strip(gk, i.Cluster, status, now)
+	if !l.dropped.HasConditions(gk, i.Cluster, now) {
+		delete(status, "conditions")
+		if annotated, err := l.annotate(ctx, i, leaf, o); annotated || err != nil {
+			return err // the leaf comes back with the watch, and its status follows
+		}
+	}
+	changes, patch := api.StatusPatch(leaf.Unstructured, status)
+	if patch == nil {
+		return nil
+	}
+	live, err := l.patch(ctx, i, leaf, patch, "status")
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
+		// The API has no status, or its conditions are of another type.
+		_, err = l.annotate(ctx, i, leaf, o)
+		return err
+	case err != nil:
+		return err
+	}
+	l.wrote(i)
+	if l.dropped.Learn(gk, i.Cluster, changes, live, now) {
+		l.again(i) // an annotation has the outcome instead
+	}
+	return nil
+}
+
+// annotate writes the outcome to a leaf that has no status. It reports whether that changes anything.
+func (l *leaves) annotate(ctx context.Context, i item, leaf watch.Object, o outcome) (bool, error) {
+	want := map[string]any{api.AnnotationSyncError: nil}
+	if o.reason != api.ReasonSynced {
+		want[api.AnnotationSyncError] = o.reason + ": " + o.message
+	}
+	for key, value := range want {
+		if have, ok := leaf.GetAnnotations()[key]; ok == (value != nil) && (!ok || have == value) {
+			delete(want, key)
+		}
+	}
+	if len(want) == 0 {
+		return false, nil
+	}
+	_, err := l.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": want}})
+	if apierrors.IsNotFound(err) {
+		return true, nil // the leaf is gone
+	}
+	return true, err
+}
+
+// setFinalizers sets the finalizers of a leaf, unless it has changed since it was read.
+func (l *leaves) setFinalizers(ctx context.Context, i item, leaf watch.Object, all []string) error {
+	_, err := l.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
+		"finalizers": all, "resourceVersion": leaf.GetResourceVersion(),
+	}})
+	return err
+}
+
+// patch sends a merge patch for a leaf to the endpoint that serves it.
+func (l *leaves) patch(
+	ctx context.Context, i item, leaf watch.Object, patch map[string]any, subresources ...string,
+) (*unstructured.Unstructured, error) {
+	client, err := l.up.Resource(leaf.Endpoint, i.Cluster, i.GroupVersionResource)
+	if err != nil {
+		return nil, err
+	}
+	live, err := mergepatch.Send(ctx, client.Namespace(i.Namespace), api.ManagerSyncer, i.Name, leaf.GetUID(), patch,
+		subresources...)
+	if err != nil {
+		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
+	}
+	return live, nil
+}

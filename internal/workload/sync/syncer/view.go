@@ -1,0 +1,195 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
+)
+
+// view has the objects of both sides. All parts of a syncer have the same one.
+type view struct {
+	Options
+	scope
+	// up has the leaves, at the virtual workspaces of the cluster's APIExport. down has what was made of them.
+	up, down *watch.Set
+	// bound has the APIBindings of the cluster's APIExport, at the same endpoints as up.
+	bound *watch.Set
+}
+
+// scope has the Cluster, and the endpoints and the resources that are synced.
+type scope struct {
+	mu sync.Mutex
+	// cluster is the Cluster as it was seen last. Nil: not seen yet.
+	cluster *api.Cluster
+	// endpoints are the URLs of the virtual workspaces, and resources what is synced. Nil: not known yet.
+	endpoints []string
+	resources []schema.GroupVersionResource
+	// unsynced are the other published APIs, whose schemas the cluster does not serve. Of their leaves, only deletions
+	// are carried out.
+	unsynced []schema.GroupVersionResource
+}
+
+// set sets what is synced, and reports whether that differs. Endpoints or resources that are nil are unchanged.
+func (s *scope) set(endpoints []string, resources, unsynced []schema.GroupVersionResource) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if endpoints != nil {
+		changed = !slices.Equal(endpoints, s.endpoints)
+		s.endpoints = endpoints
+	}
+	if resources != nil {
+		changed = changed || !slices.Equal(resources, s.resources)
+		s.resources = resources
+		s.unsynced = unsynced
+	}
+	return changed
+}
+
+// see sets the Cluster.
+func (s *scope) see(c *api.Cluster) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cluster = c
+}
+
+// seen returns the Cluster, or an empty one and false before it is known.
+func (s *scope) seen() (api.Cluster, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cluster == nil {
+		return api.Cluster{}, false
+	}
+	return *s.cluster, true
+}
+
+// known returns what is synced, as far as it is known.
+func (s *scope) known() (endpoints []string, resources []schema.GroupVersionResource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.endpoints, s.resources
+}
+
+// synced returns the synced resources, which are not changed.
+func (s *scope) synced() []schema.GroupVersionResource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.resources
+}
+
+// apis returns the resources of all published APIs, also of those that are not synced.
+func (s *scope) apis() []schema.GroupVersionResource {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Concat(s.resources, s.unsynced)
+}
+
+func (v *view) physicalURL() string { return strings.TrimRight(v.Physical.Host, "/") }
+
+// lists reports whether what is in the physical cluster is known. Otherwise the end of an object could be missed.
+func (v *view) lists(r schema.GroupVersionResource) bool {
+	at := v.physicalURL()
+	return v.down.ListedAt(watch.Source{Endpoint: at, Resource: r}) &&
+		v.down.ListedAt(watch.Source{Endpoint: at, Resource: namespaces})
+}
+
+// below returns a client for a resource of the physical cluster.
+func (v *view) below(r schema.GroupVersionResource, namespace string) (dynamic.ResourceInterface, error) {
+	client, err := v.down.Resource(v.physicalURL(), "", r)
+	if err != nil {
+		return nil, err
+	}
+	if namespace == "" {
+		return client, nil
+	}
+	return client.Namespace(namespace), nil
+}
+
+// delete deletes an object of the physical cluster, if it still is the one that was seen. What it owns goes with it.
+func (v *view) delete(ctx context.Context, r schema.GroupVersionResource, seen *unstructured.Unstructured) error {
+	if seen.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	client, err := v.below(r, seen.GetNamespace())
+	if err != nil {
+		return err
+	}
+	uid, policy := seen.GetUID(), kinds.Propagation(r.GroupResource())
+	err = client.Delete(ctx, seen.GetName(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &policy})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete %s %s/%s of cluster %s: %w", r.GroupResource(), seen.GetNamespace(),
+			seen.GetName(), v.Cluster, err)
+	}
+	return nil
+}
+
+// present returns the object that a leaf has in the cluster, or nil. It runs there, whatever the cluster says to the
+// present leaf.
+func (v *view) present(i item, leaf watch.Object) *unstructured.Unstructured {
+	at := watch.Key{Namespace: api.DownstreamNamespace(v.Setup, i.Cluster, i.Namespace), Name: name(leaf.Unstructured)}
+	if live, ok := v.down.Get(i.GroupVersionResource, at); ok &&
+		live.GetAnnotations()[annotationLeaf] == i.Key.String() {
+		return live.Unstructured
+	}
+	return nil
+}
+
+// begin tells that a piece of work begins, and the function that it returns that it ends.
+func (v *view) begin(what string) (end func()) {
+	if v.Begin == nil {
+		return func() {}
+	}
+	return v.Begin(what)
+}
+
+// complete reports whether everything that the syncer watches is known.
+func (v *view) complete(endpoints []string, resources []schema.GroupVersionResource) bool {
+	return len(endpoints) > 0 && v.up.Complete() && v.bound.Complete() && v.down.Complete() &&
+		v.up.CompleteFor(endpoints, resources) && v.down.CompleteFor([]string{v.physicalURL()}, resources)
+}
+
+// wanted reports whether an object has a leaf: the one it was made from, or, if the cluster has got another name since,
+// the leaf of the same root.
+func (v *view) wanted(r schema.GroupVersionResource, leaf watch.Key, object string) bool {
+	if v.up.Has(r, leaf) {
+		return true
+	}
+	leaf.Name = api.LeafName(object, v.Cluster)
+	return v.up.Has(r, leaf)
+}
+
+// boundClaims returns the logical clusters in which kcp has applied the claims of the APIExport of the cluster. It
+// shows the owner of an APIExport its bindings without a claim (kcp: pkg/virtual/apiexport/controllers/apireconciler).
+func (v *view) boundClaims() map[string]bool {
+	out := map[string]bool{}
+	for _, b := range v.bound.List(kcpapi.APIBinding.GVR()) {
+		if b.GetDeletionTimestamp() == nil && api.ClaimsApplied(b.Unstructured) {
+			out[watch.KeyOf(b.Unstructured).Cluster] = true
+		}
+	}
+	return out
+}
+
+// usedNamespaces returns the namespaces of the physical cluster that have a leaf.
+func (v *view) usedNamespaces(apis []schema.GroupVersionResource) map[string]bool {
+	used := map[string]bool{}
+	for _, r := range apis {
+		for _, k := range v.up.Keys(r, "") {
+			used[api.DownstreamNamespace(v.Setup, k.Cluster, k.Namespace)] = true
+		}
+	}
+	return used
+}
