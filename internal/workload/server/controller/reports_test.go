@@ -213,7 +213,7 @@ func TestReportsThatCannotBeWritten(t *testing.T) {
 	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("c1"))
 }
 
-// A syncer that does not know which cluster it is in reports nothing, and says why.
+// A syncer that does not know which cluster it is in reports nothing, and its Cluster has the reason.
 func TestReportsOfAClusterThatIsNotKnown(t *testing.T) {
 	k := newKCP(t)
 	k.run()
