@@ -83,7 +83,7 @@ func TestAnUnchangedInputIsNotMade(t *testing.T) {
 func TestARenewedLeaseNeedsNoPass(t *testing.T) {
 	c, kcp, changes := newIdle(t, heartbeat.Leases)
 	beat := func(renewed, report string) {
-		kcp.Apply(t, "compute", leasePath, `{metadata: {name: cluster-c1, namespace: default, annotations: {workloads.kcp.dev/report: '`+report+
+		kcp.Apply(t, "compute", leasePath, `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: cluster-c1, namespace: default, annotations: {workloads.kcp.dev/report: '`+report+
 			`'}}, spec: {holderIdentity: one, renewTime: "`+renewed+`"}}`)
 		<-changes
 	}
@@ -98,7 +98,7 @@ func TestARenewedLeaseNeedsNoPass(t *testing.T) {
 	}
 	beat("5", `{"reason":"Unreachable"}`)
 	require.True(t, c.woken(), "another report")
-	kcp.Apply(t, "compute", leasePath, "{metadata: {name: other, namespace: default}, spec: {holderIdentity: one}}")
+	kcp.Apply(t, "compute", leasePath, "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: other, namespace: default}, spec: {holderIdentity: one}}")
 	<-changes
 	require.False(t, c.woken(), "not the Lease of a cluster")
 	lease, _ := c.set.Get(heartbeat.Leases, watch.Key{Cluster: "compute", Namespace: "default", Name: "cluster-c1"})

@@ -212,12 +212,12 @@ func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster
 			configMaps = append(configMaps, served.Object(cl.Name, cl.UID, gr, content))
 		}
 	}
-	o.set(func() { o.version = version })
 	o.written = map[string]string{}
 	var problems []error
 	for _, u := range configMaps {
 		problems = append(problems, o.write(ctx, u))
 	}
+	o.set(func() { o.version = version }) // the first report is complete
 	if err := errors.Join(problems...); err != nil {
 		return unwrittenError{err}
 	}

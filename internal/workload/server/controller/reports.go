@@ -33,8 +33,10 @@ type reported struct {
 	// cluster is the UID of the Cluster: another one can have had its name.
 	cluster types.UID
 	// uid identifies the physical cluster. Empty: it is not known yet.
-	uid  types.UID
-	apis map[schema.GroupResource]content
+	uid types.UID
+	// complete reports whether the syncer has reported all APIs once.
+	complete bool
+	apis     map[schema.GroupResource]content
 	// problem is why some ConfigMaps could not be read.
 	problem error
 }
@@ -67,13 +69,24 @@ func (p *reports) read(ctx context.Context, clusters []*api.Cluster) error {
 			// writeStatus reports a Lease without a report.
 			if report, err := heartbeat.ReportOf(lease); err == nil {
 				r.uid = report.ClusterUID
+				r.complete = r.complete || p.isComplete(cl, report)
 			}
 		}
-		if r.uid != "" { // else it can be a cluster that has no part in the schemas
+		if r.uid != "" && r.complete { // without the UID, it can be a cluster that has no part in the schemas
 			problems = append(problems, p.readCluster(ctx, cl, r))
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// isComplete reports whether a syncer has reported all APIs for the first time: the cluster would be ready with some of
+// them. The syncer sends the version of its cluster after it has written the ConfigMaps, which can be seen after that.
+func (p *reports) isComplete(cl *api.Cluster, report heartbeat.Report) bool {
+	return report.ClusterVersion != "" && (report.SchemasProblem != "" ||
+		!slices.ContainsFunc(slices.Concat(byGroup(cl.Status.APIs)...), func(gr schema.GroupResource) bool {
+			o := p.object(configMaps, api.NamespaceLeases, api.ConfigMapCluster(cl.Name, gr))
+			return o == nil || !served.IsOf(o, cl.UID)
+		}))
 }
 
 // readCluster reads the ConfigMaps of a cluster. One that is gone says nothing: what was read is kept.

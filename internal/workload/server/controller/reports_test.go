@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func TestSyncersReportWhatTheirClustersServe(t *testing.T) {
 	k.eventually(func() bool {
 		return k.condition("c2", "APIsCompatible") == "False SchemaIncompatible: deployments.apps: spec.paused: the field is missing"
 	}, "c2 would make it narrower")
-	k.Apply(t, compute, clusters, "{metadata: {name: c2, annotations: {workloads.kcp.dev/accept-schema: deployments.apps}}}")
+	k.Apply(t, compute, clusters, fmt.Sprintf("{metadata: {name: c2, annotations: {workloads.kcp.dev/accept-schema: %q}}}", k.offer("c2").Value))
 	k.eventually(func() bool { return k.condition("c2", "APIsCompatible") == "True Compatible" }, "c2 can serve it")
 	require.NotContains(t, k.published(), "paused")
 
@@ -115,7 +116,7 @@ binaryData: {api.json.gz: %[3]s}`, cluster, uid, content))
 	k.Apply(k, compute, leases, fmt.Sprintf(`
 apiVersion: coordination.k8s.io/v1
 kind: Lease
-metadata: {name: cluster-%[1]s, namespace: default, annotations: {workloads.kcp.dev/report: '{"clusterUID":"uid-of-%[1]s"}'}}
+metadata: {name: cluster-%[1]s, namespace: default, annotations: {workloads.kcp.dev/report: '{"clusterUID":"uid-of-%[1]s","clusterVersion":"v1"}'}}
 spec: {holderIdentity: x}`, cluster))
 }
 
@@ -161,6 +162,29 @@ func TestReportsAreWatched(t *testing.T) {
 	require.Equal(t, []string{"deployments.apps <nil> Ignored the syncer has not reported the API yet"}, k.apis("c2"), "another one under the name")
 	k.report("c2", uid, narrow)
 	k.eventually(func() bool { return k.condition("c2", "APIsCompatible") == missing }, "it reports")
+}
+
+// A cluster has no APIs before its syncer has reported all of them: the command that adds it prints what it can serve.
+func TestAFirstReportIsComplete(t *testing.T) {
+	k := newKCP(t)
+	k.start(deploymentAPI, schema.GroupResource{Resource: "services"})
+	k.join("c1", newCluster(t, "one", "1", ""))
+	k.identify()
+	published := "deployments.apps v1 Published <nil>"
+	k.eventually(func() bool { return slices.Contains(k.apis("c1"), published) }, "c1 is read")
+	contentOf := func(api string) string {
+		o := k.Get(compute, configMaps, "default", "cluster-c1."+api)
+		text, _, _ := unstructured.NestedString(o.Object, "binaryData", "api.json.gz")
+		return text
+	}
+	uid := k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c2}, spec: {syncMode: None}}").GetUID()
+	k.eventually(func() bool { return len(k.apis("c2")) == 2 }, "the controller has seen it")
+	k.report("c2", uid, contentOf("deployments.apps"))
+	k.settled("c2")
+	require.NotContains(t, k.apis("c2"), published)
+	k.Apply(t, compute, configMaps, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, binaryData: {api.json.gz: %s}, metadata: {name: cluster-c2.services, "+
+		"namespace: default, ownerReferences: [{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, name: c2, uid: %s}]}}", contentOf("services"), uid))
+	k.eventually(func() bool { return slices.Contains(k.apis("c2"), published) }, "it is complete")
 }
 
 // What syncers write is not trusted: a report that cannot be read is a condition, and changes nothing.
