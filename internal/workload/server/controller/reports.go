@@ -82,8 +82,9 @@ func (p *reports) read(ctx context.Context, clusters []*api.Cluster) error {
 // isComplete reports whether a syncer has reported all APIs for the first time: the cluster would be ready with some of
 // them. The syncer sends the version of its cluster after it has written the ConfigMaps, which can be seen after that.
 func (p *reports) isComplete(cl *api.Cluster, report heartbeat.Report) bool {
-	return report.ClusterVersion != "" && (report.SchemasProblem != "" ||
-		!slices.ContainsFunc(slices.Concat(byGroup(cl.Status.APIs)...), func(gr schema.GroupResource) bool {
+	all := slices.Concat(byGroup(cl.Status.APIs)...) // none before the controller has seen a new Cluster
+	return report.ClusterVersion != "" && (report.SchemasProblem != "" || len(all) > 0 &&
+		!slices.ContainsFunc(all, func(gr schema.GroupResource) bool {
 			o := p.object(configMaps, api.NamespaceLeases, api.ConfigMapCluster(cl.Name, gr))
 			return o == nil || !served.IsOf(o, cl.UID)
 		}))

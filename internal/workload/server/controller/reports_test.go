@@ -177,6 +177,7 @@ func TestAFirstReportIsComplete(t *testing.T) {
 		text, _, _ := unstructured.NestedString(o.Object, "binaryData", "api.json.gz")
 		return text
 	}
+	k.report("c2", "earlier", contentOf("deployments.apps")) // an earlier Cluster had the name
 	uid := k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c2}, spec: {syncMode: None}}").GetUID()
 	k.eventually(func() bool { return len(k.apis("c2")) == 2 }, "the controller has seen it")
 	k.report("c2", uid, contentOf("deployments.apps"))
