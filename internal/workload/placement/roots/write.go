@@ -122,12 +122,6 @@ func (r refusal) condition(c metav1.Condition) metav1.Condition {
 	return c
 }
 
-// beside returns an object beside a root, if the watch shows it.
-func (w *writer) beside(i item, name string) (watch.Object, bool) {
-	i.Name = name
-	return w.set().Get(i.GroupVersionResource, i.Key)
-}
-
 // confirm fails if a root no longer exists. After a backup of kcp was restored, the watch can show a root that the
 // backup does not have. kcp deletes a leaf without its root, and with it goes what runs in the cluster, which would
 // otherwise be an orphan.
