@@ -130,7 +130,7 @@ func (j *joining) stays(t *testing.T) {
 	before, began := j.uids(t), time.Now()
 	require.Len(t, before, joinLarge+joinSmall+singles)
 	for n := 0; time.Since(began) < quietFor; n++ {
-		j.User(t, framework.RootTeam, "label", "deployments", "--all", "--selector", "app", fmt.Sprint("look=n", n), "--overwrite").Run(t.Context(), t).OK(t)
+		j.User(t, framework.RootTeam, "label", "deployments", "--selector", "!"+api.LabelCluster, fmt.Sprint("look=n", n), "--overwrite").Run(t.Context(), t).OK(t)
 		time.Sleep(framework.Pause)
 	}
 	require.Equal(t, before, j.uids(t))
