@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -58,11 +59,11 @@ func TestManifestsThatOthersHaveApplied(t *testing.T) {
 		require.NoError(t, err)
 		texts[name] = string(text)
 	}
-	for name, text := range texts {
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		t.Run(name, func(t *testing.T) {
-			rt, objects := openText(t, "applied-"+name, text)
-			applyAs(t, "argocd-controller", objects, metav1.ApplyOptions{})
+			rt, objects := openText(t, "applied-"+name, texts[name])
 			t.Cleanup(func() { removeShared(t, objects) })
+			applyAs(t, "argocd-controller", objects, metav1.ApplyOptions{})
 			applyAs(t, topology.ManagedBy, objects, metav1.ApplyOptions{DryRun: []string{metav1.DryRunAll}})
 			p, err := rt.Plan(t.Context(), objects, run.PlanOptions{})
 			require.NoError(t, err)
@@ -90,7 +91,8 @@ func removeShared(t *testing.T, objects []render.Object) {
 	}
 }
 
-// applyAs applies objects as a field manager. Conflicts are an error.
+// applyAs applies objects as a field manager. Conflicts are an error. It waits until the API server serves the kinds of
+// CustomResourceDefinitions that it has applied before.
 func applyAs(t *testing.T, manager string, objects []render.Object, o metav1.ApplyOptions) {
 	t.Helper()
 	_, client, _ := connect(t)
@@ -105,7 +107,11 @@ func applyAs(t *testing.T, manager string, objects []render.Object, o metav1.App
 			if !k.ClusterScoped {
 				at = client.Resource(k.GVR()).Namespace(object.GetNamespace())
 			}
-			_, err := at.Apply(t.Context(), object.GetName(), object.Unstructured, o)
+			var err error
+			require.Eventually(t, func() bool {
+				_, err = at.Apply(t.Context(), object.GetName(), object.Unstructured, o)
+				return !apierrors.IsNotFound(err)
+			}, time.Minute, 100*time.Millisecond, "%s is served", k.Kind)
 			failed = append(failed, err)
 		}
 	}
