@@ -80,3 +80,28 @@ func TestAStatusIsNeverPartlyAnOldOne(t *testing.T) {
 	s.eventually(func() bool { return writes.Load() > 1 && counts() == "5 4" }, "reported")
 	require.Equal(t, "4 3", seen.Load(), "4 4 was never reported")
 }
+
+// A root is deleted and created again, and the watch has shown neither. What was decided about the first one is not
+// written into the second one.
+func TestARootOfTheSameNameIsAnotherOne(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	s.deploy(web)
+	s.eventually(func() bool { return s.leaves() == "c1=4" && s.scheduled() == "True Scheduled: " }, "scheduled")
+	see := s.Blind(deployments)
+	s.Server.Delete("1a", deployments, "shop", "web")
+	s.deploy(web)
+	writes := &atomic.Int64{}
+	s.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/deployments/web") {
+			writes.Add(1)
+		}
+		return 0, ""
+	})
+	s.clusters(cluster("c1", false, 0))
+	s.eventually(func() bool { return writes.Load() > 1 }, "the reason is another one")
+	require.NotContains(t, s.Get("1a", deployments, "shop", "web").GetAnnotations(), api.AnnotationExplain)
+	see()
+	s.clusters(cluster("c1", true, 0))
+	s.eventually(func() bool { return s.leaves() == "c1=4" }, "scheduled")
+}

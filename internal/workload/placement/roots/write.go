@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -178,8 +179,8 @@ func (w *writer) correct(ctx context.Context, client dynamic.ResourceInterface, 
 		return false, err
 	}
 	if surplus := splitter.Surplus(live, leaf); surplus != nil {
-		surplus["metadata"] = map[string]any{"resourceVersion": live.GetResourceVersion(), "uid": string(live.GetUID())}
-		if live, err = patch(ctx, client, at, surplus); err != nil {
+		surplus["metadata"] = map[string]any{"resourceVersion": live.GetResourceVersion()}
+		if live, err = patch(ctx, client, at, live.GetUID(), surplus); err != nil {
 			return false, err
 		}
 	}
@@ -203,7 +204,7 @@ func (w *writer) patchRoot(ctx context.Context, sub *subject, content map[string
 	if err != nil {
 		return err
 	}
-	live, err := patch(ctx, r.Namespace(sub.Namespace), sub.item, content, subresources...)
+	live, err := patch(ctx, r.Namespace(sub.Namespace), sub.item, sub.root.GetUID(), content, subresources...)
 	if err != nil {
 		return err
 	}
@@ -216,9 +217,10 @@ func annotated(annotations map[string]any) map[string]any {
 }
 
 func patch(
-	ctx context.Context, client dynamic.ResourceInterface, i item, content map[string]any, subresources ...string,
+	ctx context.Context, client dynamic.ResourceInterface, i item, uid types.UID, content map[string]any,
+	subresources ...string,
 ) (*unstructured.Unstructured, error) {
-	live, err := mergepatch.Send(ctx, client, api.ManagerController, i.Name, "", content, subresources...)
+	live, err := mergepatch.Send(ctx, client, api.ManagerController, i.Name, uid, content, subresources...)
 	if err != nil {
 		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
 	}
