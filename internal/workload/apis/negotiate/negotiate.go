@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -69,6 +70,9 @@ type Input struct {
 	// Widen are APIs whose schema becomes the common one of all clusters, with its defaults, if that is not narrower
 	// than the published one.
 	Widen []schema.GroupResource
+	// Unread are the clusters of which it is not known what they serve, by API. An API is not widened before it is
+	// known.
+	Unread map[schema.GroupResource][]string
 }
 
 // Output is the result of a negotiation, which the controller writes.
@@ -85,8 +89,8 @@ type Output struct {
 	States map[string][]api.APIStatus
 	// Obsolete are the names of the APIResourceSchemas that can be deleted.
 	Obsolete []string
-	// Refused are requests to widen an API that would have made its schema narrower, and the paths.
-	Refused map[schema.GroupResource][]lcd.Incompatibility
+	// NotWidened has why requests to widen an API are not carried out. The states of the API have it, too.
+	NotWidened map[schema.GroupResource]string
 }
 
 // Negotiate computes which APIs are published. It fails if a published schema cannot be read.
@@ -95,19 +99,19 @@ func Negotiate(in Input) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &Output{States: map[string][]api.APIStatus{}, Refused: map[schema.GroupResource][]lcd.Incompatibility{}}
+	out := &Output{States: map[string][]api.APIStatus{}, NotWidened: map[schema.GroupResource]string{}}
 	var resources []resource
 	for _, gr := range sorted(in.APIs, slices.Collect(maps.Keys(published))) {
 		was := published[gr]
-		is, refused, err := next(gr, was, in)
+		is, notWidened, err := next(gr, was, in)
 		if err != nil {
 			return nil, err
 		}
-		if len(refused) > 0 {
-			out.Refused[gr] = refused
+		if notWidened != "" {
+			out.NotWidened[gr] = notWidened
 		}
 		for _, c := range in.Clusters {
-			s := state(gr, is, c)
+			s := explained(state(gr, is, c), notWidened)
 			if !slices.Contains(in.APIs, gr) {
 				s = removed(gr, is)
 			}
@@ -140,11 +144,11 @@ func sorted(lists ...[]schema.GroupResource) []schema.GroupResource {
 }
 
 // next returns the API to publish. It is the published one, unless a user has requested another schema. It is nil if no
-// cluster serves the API.
-func next(gr schema.GroupResource, was *published, in Input) (*published, []lcd.Incompatibility, error) {
+// cluster serves the API. It also returns why the API is not widened although a user requests it.
+func next(gr schema.GroupResource, was *published, in Input) (_ *published, notWidened string, _ error) {
 	if was == nil {
 		is, err := newlyPublished(common(gr, "", in.Clusters))
-		return is, nil, err
+		return is, "", err
 	}
 	for _, c := range in.Clusters {
 		if len(in.Accepted[c.Name]) == 0 {
@@ -153,24 +157,27 @@ func next(gr schema.GroupResource, was *published, in Input) (*published, []lcd.
 		narrowed, offer := narrow(was, c)
 		if offer != nil && slices.Contains(in.Accepted[c.Name], offer.Value) {
 			is, err := newlyPublished(narrowed)
-			return is, nil, err
+			return is, "", err
 		}
 	}
 	if !slices.Contains(in.Widen, gr) {
-		return was, nil, nil
+		return was, "", nil
+	}
+	if unread := in.Unread[gr]; len(unread) > 0 {
+		return was, "it is not known yet what these clusters serve: " + strings.Join(unread, ", "), nil
 	}
 	widened := common(gr, was.Version, in.Clusters)
 	if widened == nil {
-		return was, nil, nil
+		return was, "", nil
 	}
 	if narrower := lost(&was.API, widened); len(narrower) > 0 {
-		return was, narrower, nil
+		return was, "it would also become narrower: " + describe(narrower), nil
 	}
 	if len(lcd.Narrows(widened.Schema, was.Schema))+len(lcd.Defaults(was.Schema, widened.Schema)) == 0 {
-		return was, nil, nil
+		return was, "", nil
 	}
 	is, err := newlyPublished(widened)
-	return is, nil, err
+	return is, "", err
 }
 
 // newlyPublished returns an API with its APIResourceSchema, or nil if there is none.

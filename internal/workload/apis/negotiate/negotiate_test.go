@@ -215,12 +215,33 @@ func TestWidenOnRequest(t *testing.T) {
 	in.Widen = []schema.GroupResource{widgets}
 	out, next := negotiated(t, in)
 	require.Equal(t, []string{"a", "b"}, specOf(t, next))
-	require.Empty(t, out.Refused)
+	require.Empty(t, out.NotWidened)
 
-	next.Clusters = []negotiate.Cluster{cluster("c3", widget(t, "v1", "b: {type: string}, c: {type: string}"))}
+	next.Clusters = []negotiate.Cluster{cluster("c2", widget(t, "v1", "a: {type: string}, b: {type: string}")),
+		cluster("c3", widget(t, "v1", "b: {type: string}, c: {type: string}"))}
 	out, next = negotiated(t, next)
 	require.Equal(t, []string{"a", "b"}, specOf(t, next))
-	require.Equal(t, "spec.a: the field is missing", out.Refused[widgets][0].String())
+	const narrower = "it would also become narrower: spec.a: the field is missing"
+	require.Equal(t, narrower, out.NotWidened[widgets])
+	require.Equal(t, "not widened: "+narrower, out.States["c2"][0].Message)
+	require.Equal(t, "not widened: "+narrower+"; spec.a: the field is missing", out.States["c3"][0].Message)
+}
+
+// A cluster that was not read yet may lack what the others have.
+func TestWideningWaitsForAllClusters(t *testing.T) {
+	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}"))}})
+	in.Clusters = []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string}")), {Name: "c2"}}
+	in.Widen = []schema.GroupResource{widgets}
+	in.Unread = map[schema.GroupResource][]string{widgets: {"c2"}}
+	out, in := negotiated(t, in)
+	require.Equal(t, []string{"a"}, specOf(t, in))
+	require.Equal(t, "not widened: it is not known yet what these clusters serve: c2; not published: spec.b: the field is missing",
+		out.States["c1"][0].Message)
+	in.Unread = nil
+	out, in = negotiated(t, in)
+	require.Equal(t, []string{"a", "b"}, specOf(t, in))
+	require.Empty(t, out.NotWidened)
+	require.Empty(t, out.States["c1"][0].Message)
 }
 
 // Objects of an API that was published without defaults do not get them before a user requests it.

@@ -42,6 +42,14 @@ func state(gr schema.GroupResource, is *published, c Cluster) api.APIStatus {
 	return out
 }
 
+// explained returns the state of a published API with the reason why it is not widened, if there is one.
+func explained(s api.APIStatus, notWidened string) api.APIStatus {
+	if notWidened != "" && s.State != api.APIIgnored {
+		s.Message = strings.TrimSuffix("not widened: "+notWidened+"; "+s.Message, "; ")
+	}
+	return s
+}
+
 // removed returns the state of an API that remains published, but is no longer one of the APIs to publish.
 func removed(gr schema.GroupResource, is *published) api.APIStatus {
 	return api.APIStatus{

@@ -121,10 +121,6 @@ func (p *publisher) write(ctx context.Context, ids identities, published *unstru
 	if out.Export == nil { // no cluster could be read yet. Syncers report the APIs in the status.
 		return false, p.writeStates(ctx, ids.clusters, out.States)
 	}
-	for gr, found := range out.Refused {
-		klog.FromContext(ctx).Info("The schema is not widened: it would become narrower", "resource", gr, "differences",
-			fmt.Sprint(found))
-	}
 	if err := p.export(ctx, ids, published, out); err != nil {
 		return false, err
 	}
@@ -191,10 +187,10 @@ func (p *publisher) applyExport(ctx context.Context, read, next *unstructured.Un
 func (p *publisher) endRequests(ctx context.Context, clusters []*api.Cluster, out *negotiate.Output) error {
 	for _, cl := range clusters {
 		open := func(value string) bool { return !answered(out.States[cl.Name], value) }
-		refused := func(api string) bool { return len(out.Refused[schema.ParseGroupResource(api)]) > 0 }
+		waits := func(api string) bool { return out.NotWidened[schema.ParseGroupResource(api)] != "" }
 		done := map[string]any{}
 		for annotation, pending := range map[string]func(string) bool{
-			api.AnnotationAcceptSchema: open, api.AnnotationWidenSchema: refused,
+			api.AnnotationAcceptSchema: open, api.AnnotationWidenSchema: waits,
 		} {
 			if all := requested(cl, annotation); len(all) > 0 && !slices.ContainsFunc(all, pending) {
 				done[annotation] = nil
@@ -284,7 +280,8 @@ func requested(cl *api.Cluster, annotation string) (out []string) {
 // input returns what the clusters serve. Each has an APIExport, but those that are the same as another one, that are
 // not the one that was added, or that could not be read, have no part in the schemas.
 func (p *publisher) input(ids identities) negotiate.Input {
-	in := negotiate.Input{APIs: p.APIs, Bound: p.bound(), Accepted: map[string][]string{}}
+	in := negotiate.Input{APIs: p.APIs, Bound: p.bound(), Accepted: map[string][]string{},
+		Unread: map[schema.GroupResource][]string{}}
 	for _, cl := range ids.clusters {
 		next := negotiate.Cluster{Name: cl.Name}
 		if ids.isTheOne(cl) {
@@ -293,10 +290,24 @@ func (p *publisher) input(ids identities) negotiate.Input {
 		in.Clusters = append(in.Clusters, next)
 		in.Accepted[cl.Name] = requested(cl, api.AnnotationAcceptSchema)
 		for _, name := range requested(cl, api.AnnotationWidenSchema) {
-			in.Widen = append(in.Widen, schema.ParseGroupResource(name))
+			gr := schema.ParseGroupResource(name)
+			in.Widen = append(in.Widen, gr)
+			in.Unread[gr] = p.unread(ids, gr)
 		}
 	}
 	return in
+}
+
+// unread returns the clusters of which it is not known whether they serve an API. One that is the same physical cluster
+// as another one does not count.
+func (p *publisher) unread(ids identities, gr schema.GroupResource) (names []string) {
+	for _, cl := range ids.clusters {
+		read := p.members.result(cl.Name) != nil || p.reports.of[cl.Name].has(gr)
+		if ids.sameAs(cl) == "" && (!read || ids.replaced(cl) != "") {
+			names = append(names, cl.Name)
+		}
+	}
+	return names
 }
 
 // served returns what a cluster serves, as far as it is known.

@@ -48,6 +48,31 @@ status: {endpoints: [{url: "%s/services/apiexport/xyz/kubernetes"}]}`, k.URL))
 	require.NotNil(t, k.Get(compute, schemas, "", "foreign.deployments.apps"), "the controller has not made it")
 }
 
+// A cluster that does not answer may lack what the others have. The states say what a request to widen a schema waits for.
+func TestWideningWaitsForAClusterThatWasNotRead(t *testing.T) {
+	k := newKCP(t)
+	c1 := newCluster(t, "one", "1", "")
+	k.add("c1", kubeconfig(c1.URL))
+	k.run()
+	k.identify()
+	state := func(want string) func() bool {
+		return func() bool { return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 "+want+"]" }
+	}
+	k.eventually(state("Published <nil>"), "published")
+	c2 := newCluster(t, "two", "2", ", paused: {type: boolean}")
+	c2.Refuse(func(*http.Request) (int, string) { return http.StatusServiceUnavailable, "no" })
+	k.add("c2", kubeconfig(c2.URL))
+	k.eventually(func() bool { return strings.HasPrefix(k.condition("c2", "Ready"), "False ") }, "c2 does not answer")
+	k.Apply(t, compute, clusters, fmt.Sprintf("{metadata: {name: c1, annotations: {%s: deployments.apps}}}", api.AnnotationWidenSchema))
+	k.eventually(state("Published not widened: it is not known yet what these clusters serve: c2"), "it waits")
+	require.NotEmpty(t, k.Get(compute, clusters, "", "c1").GetAnnotations()[api.AnnotationWidenSchema])
+	c2.Refuse(nil)
+	k.eventually(state("Published <nil>"), "c2 has what c1 has, and more")
+	k.eventually(func() bool {
+		return k.Get(compute, clusters, "", "c1").GetAnnotations()[api.AnnotationWidenSchema] == ""
+	}, "the request ends")
+}
+
 // A restored backup of kcp has the states of another day. Nothing else has changed since they were negotiated.
 func TestTheStatesOfABackupAreCorrected(t *testing.T) {
 	k := newKCP(t)
