@@ -31,6 +31,8 @@ const (
 	Grace = 40 * time.Second
 	// timeout is the time limit of a request.
 	timeout = 5 * time.Second
+	// due is when a controller that starts must have seen a heartbeat of a syncer that runs.
+	due = Interval + timeout
 )
 
 // Leases is the resource of Leases.

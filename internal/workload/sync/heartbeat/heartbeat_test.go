@@ -103,7 +103,11 @@ func TestJudgeThatStartsKeepsTheConditions(t *testing.T) {
 		again := j.Evaluate(c, lease("another time", "{}"), now)
 		require.Equal(t, conditions(v), conditions(again), name)
 		require.Zero(t, again.LastHeartbeat, "it has not seen one")
-		require.Equal(t, conditions(v), conditions(j.Evaluate(c, nil, now.Add(39*time.Second))), "a Lease that is gone is not a missed heartbeat")
+		require.Equal(t, now.Add(15*time.Second), again.Next)
+		require.Equal(t, conditions(v), conditions(j.Evaluate(c, nil, now.Add(14*time.Second))))
+		again = j.Evaluate(c, nil, now.Add(39*time.Second))
+		require.Equal(t, unheard(v), conditions(again), "a Lease that is gone is not a missed heartbeat")
+		require.Equal(t, now.Add(heartbeat.Grace), again.Next)
 		require.Equal(t, missed, conditions(j.Evaluate(c, lease("another time", "{}"), now.Add(heartbeat.Grace))))
 		require.Equal(t, ready, conditions(j.Evaluate(c, lease("now", "{}"), now.Add(heartbeat.Grace))))
 	}
@@ -120,6 +124,63 @@ func TestJudgeThatStartsKeepsTheConditions(t *testing.T) {
 		now = now.Add(time.Hour)
 	}
 	require.Equal(t, ready, conditions(j.Evaluate(dead, lease("now", "{}"), now)))
+}
+
+// unheard returns the conditions of a cluster from which a judge has not heard.
+func unheard(v heartbeat.Verdict) string {
+	return strings.Replace(conditions(v), "HeartbeatHealthy=True(Ready)", "HeartbeatHealthy=Unknown(HeartbeatMissed)", 1)
+}
+
+// A controller that restarts before the grace period has passed would otherwise never notice that a cluster is lost.
+func TestRestartsDoNotHideThatAClusterIsLost(t *testing.T) {
+	now := testutil.Start()
+	c := cluster("c1", nil)
+	first := &heartbeat.Judge{}
+	first.Evaluate(c, nil, now)
+	v := first.Evaluate(c, lease("1", "{}"), now)
+	write(c, v)
+	// pass is a pass of a controller, which writes the conditions with their times.
+	pass := func(j *heartbeat.Judge, at string) string {
+		v := j.Evaluate(c, lease(at, "{}"), now)
+		for i := range v.Conditions {
+			v.Conditions[i].LastTransitionTime = metav1.NewTime(now)
+		}
+		write(c, v)
+		return conditions(v)
+	}
+	began := now
+	for said := ""; said != missed; {
+		j := &heartbeat.Judge{}
+		for range 3 { // it restarts after twenty seconds
+			said = pass(j, "1")
+			now = now.Add(10 * time.Second)
+		}
+		require.Contains(t, []string{ready, unheard(v), missed}, said)
+		require.Less(t, now.Sub(began), 2*time.Minute)
+	}
+	require.GreaterOrEqual(t, now.Sub(began), heartbeat.Grace)
+	j := &heartbeat.Judge{}
+	require.Equal(t, missed, pass(j, "1"))
+	require.Equal(t, ready, pass(j, "2"))
+
+	// One heartbeat ends it.
+	j = &heartbeat.Judge{}
+	pass(j, "2")
+	now = now.Add(15 * time.Second)
+	require.Equal(t, unheard(v), pass(j, "2"))
+	j = &heartbeat.Judge{}
+	require.Equal(t, unheard(v), pass(j, "2"))
+	require.Equal(t, ready, pass(j, "3"))
+	j = &heartbeat.Judge{}
+	now = now.Add(14 * time.Second)
+	require.Equal(t, ready, pass(j, "3"))
+	now = now.Add(14 * time.Second)
+	require.Equal(t, ready, pass(j, "3"))
+	// That Leases cannot be read is not silence.
+	now = now.Add(time.Second)
+	require.Equal(t, unheard(v), pass(j, "3"))
+	j.Blind(now)
+	require.Equal(t, ready, pass(j, "3"))
 }
 
 // A restored backup of kcp has the Lease of another day: its syncer may be dead. A syncer whose clock was set back is

@@ -16,7 +16,9 @@ import (
 
 // Judge decides whether clusters are ready. It compares no clocks: a heartbeat is a change of a Lease, at the time when
 // the judge gets it. A Lease that was there when the judge started is not a heartbeat: the stored conditions are kept
-// until it is renewed, or until it was not renewed for the grace period. Its methods can be called concurrently.
+// until it is renewed, or until it was not renewed for the grace period. If no heartbeat comes in time, the condition
+// HeartbeatHealthy becomes Unknown. For a judge that starts after that, the grace period began before the time of the
+// condition: restarts do not hide that a cluster is lost. Its methods can be called concurrently.
 type Judge struct {
 	mu sync.Mutex
 	// clusters are by the names of their Leases.
@@ -105,7 +107,11 @@ func (j *Judge) Evaluate(cl *api.Cluster, lease *unstructured.Unstructured, now 
 	out.LastHeartbeat = r.at
 	out.Report = r.report
 	out.Report.Capacity = capped(r.report.Capacity, cl.Spec.MaxCapacity)
-	if meta.IsStatusConditionTrue(out.Conditions, api.ConditionHeartbeatHealthy) {
+	switch h := meta.FindStatusCondition(out.Conditions, api.ConditionHeartbeatHealthy); {
+	case h == nil || h.Status == metav1.ConditionFalse:
+	case r.at.IsZero() && h.Status == metav1.ConditionTrue:
+		out.Next = r.since.Add(due)
+	default:
 		out.Next = r.since.Add(Grace)
 	}
 	return out
@@ -124,6 +130,13 @@ func begin(cl *api.Cluster, lease *unstructured.Unstructured, now time.Time) *re
 		if c := meta.FindStatusCondition(cl.Status.Conditions, t); c != nil {
 			r.stored = append(r.stored, *c)
 		}
+	}
+	if c := meta.FindStatusCondition(r.stored, api.ConditionHeartbeatHealthy); c != nil &&
+		c.Status == metav1.ConditionUnknown {
+		if since := c.LastTransitionTime.Add(-due); since.Before(now) {
+			r.since = since
+		}
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, api.ReasonReady, ""
 	}
 	if len(r.stored) < 3 {
 		r.stored = notReady(api.ReasonSyncerNotRunning,
@@ -178,9 +191,15 @@ func (r *record) expired(now time.Time) bool {
 // verdict returns the conditions.
 func (r *record) verdict(now time.Time) Verdict {
 	missed := r.expired(now)
-	switch {
-	case r.at.IsZero() && (!missed || !meta.IsStatusConditionTrue(r.stored, api.ConditionHeartbeatHealthy)):
-		return Verdict{Conditions: slices.Clone(r.stored)}
+	switch healthy := meta.IsStatusConditionTrue(r.stored, api.ConditionHeartbeatHealthy); {
+	case r.at.IsZero() && (!missed || !healthy):
+		out := slices.Clone(r.stored)
+		if healthy && now.Sub(r.since) >= due {
+			meta.SetStatusCondition(&out, metav1.Condition{Type: api.ConditionHeartbeatHealthy,
+				Status: metav1.ConditionUnknown, Reason: api.ReasonHeartbeatMissed,
+				Message: "the syncer has sent no heartbeat since the controller started"})
+		}
+		return Verdict{Conditions: out}
 	case missed:
 		return Verdict{Conditions: notReady(api.ReasonHeartbeatMissed, fmt.Sprintf(
 			"the syncer %s has sent no heartbeat for %s: check that it runs and reaches kcp", r.holder, Grace))}
