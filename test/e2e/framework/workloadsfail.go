@@ -186,8 +186,10 @@ const quota = `{apiVersion: v1, kind: ResourceQuota, metadata: {name: full, name
 
 func (f *Fleet) ExceedsQuota(t *testing.T) {
 	ns := f.Namespaces(t, "c2", RootTeam)[0]
+	var has struct{ Items []struct{} } // not those that were created while c2 was lost: they run on c1
+	require.NoError(t, f.On("c2", "get", "deployments", "--namespace", ns, "--output", "json").Run(t.Context(), t).Decode(&has))
 	create := f.On("c2", "apply", "--filename", "-")
-	create.Stdin = fmt.Sprintf(quota, ns, len(f.uids(t, "c2")), 3)
+	create.Stdin = fmt.Sprintf(quota, ns, len(f.uids(t, "c2")), len(has.Items))
 	create.Run(t.Context(), t).OK(t)
 	f.On("c2", "wait", "resourcequota/full", "--namespace", ns, "--for=jsonpath={.status.hard.pods}", "--timeout=1m").Run(t.Context(), t).OK(t)
 
