@@ -136,7 +136,9 @@ func begin(cl *api.Cluster, lease *unstructured.Unstructured, now time.Time) *re
 		if since := c.LastTransitionTime.Add(-due); since.Before(now) {
 			r.since = since
 		}
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, api.ReasonReady, ""
+		c.Status = metav1.ConditionTrue
+		c.Reason = api.ReasonReady
+		c.Message = ""
 	}
 	if len(r.stored) < 3 {
 		r.stored = notReady(api.ReasonSyncerNotRunning,
