@@ -66,7 +66,7 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	}
 	leaf.SetName(api.LeafName(root.GetName(), cluster))
 	leaf.SetNamespace(root.GetNamespace())
-	leaf.SetLabels(with(usersOnly(root.GetLabels()), map[string]string{api.LabelCluster: cluster}))
+	leaf.SetLabels(with(UsersOnly(root.GetLabels()), map[string]string{api.LabelCluster: cluster}))
 	// The syncer would add it before it writes to the cluster: another request, and another turn of the watch.
 	leaf.SetFinalizers([]string{api.FinalizerSyncer})
 	leaf.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(root, root.GroupVersionKind())})
@@ -76,7 +76,7 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 				root.GetName(), err)
 		}
 	}
-	annotations := with(usersOnly(root.GetAnnotations()), map[string]string{api.AnnotationName: root.GetName()})
+	annotations := with(UsersOnly(root.GetAnnotations()), map[string]string{api.AnnotationName: root.GetName()})
 	if g := root.GetGeneration(); g != 0 {
 		annotations[api.AnnotationRootGeneration] = strconv.FormatInt(g, 10)
 	}
@@ -109,8 +109,8 @@ func (s Share) numbers() map[string]int64 {
 	return out
 }
 
-// usersOnly returns labels or annotations without the ones that kcp, this project, or only kubectl uses.
-func usersOnly(all map[string]string) map[string]string {
+// UsersOnly returns labels or annotations without the ones that kcp, this project, or only kubectl uses.
+func UsersOnly(all map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range all {
 		prefix, _, _ := strings.Cut(key, "/")

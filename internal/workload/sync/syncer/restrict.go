@@ -38,7 +38,8 @@ func (s *syncer) allowed(i item, leaf *unstructured.Unstructured) (*unstructured
 	if denied := t.affinity(kinds.PodSpec(object)); denied != nil {
 		return nil, denied
 	}
-	if denied := restrict(s.Cluster, s.tenancy.nodeSelector(), object); denied != nil {
+	c, _ := s.seen()
+	if denied := restrict(s.Cluster, c.NodeSelector(), object); denied != nil {
 		return nil, denied
 	}
 	return object, nil

@@ -121,7 +121,7 @@ func TestTheTemplateIsRestored(t *testing.T) {
 	s := newSides(t)
 	s.space("1a", "deployments")
 	k := s.listed()
-	k.tenancy.set(clusterWith(t, quota, isolation))
+	k.tenancy.see(clusterWith(t, quota, isolation))
 	defer k.tenancy.live.Stop()
 	settled := func() bool {
 		s.physical.Writes()
@@ -155,7 +155,7 @@ func TestNothingIsRemovedWithoutALook(t *testing.T) {
 		}
 		return 0, ""
 	})
-	k.tenancy.set(clusterWith(t))
+	k.tenancy.see(clusterWith(t))
 	s.eventually(func() bool {
 		return len(k.tenancy.live.Failures()) > 0 && k.tenancy.live.Count(api.TemplateResources()[0], nil) == 1
 	}, "read in part")

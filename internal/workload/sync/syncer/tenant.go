@@ -3,13 +3,11 @@ package syncer
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 )
@@ -114,17 +112,4 @@ func affinityTerms(pod map[string]any) (all []map[string]any) {
 		}
 	}
 	return all
-}
-
-// keepAffinity keeps the affinity that an object has in the cluster as the leaf has it: an earlier kcpctl has copied it
-// like that, and another one would restart its pods. It changes with the next change of the leaf.
-func keepAffinity(leaf, desired, live *unstructured.Unstructured) {
-	was, is := kinds.PodSpec(leaf), kinds.PodSpec(desired)
-	if was == nil || is == nil || was["affinity"] == nil ||
-		live.GetAnnotations()[annotationGeneration] != desired.GetAnnotations()[annotationGeneration] {
-		return
-	}
-	if reflect.DeepEqual(kinds.PodSpec(live)["affinity"], was["affinity"]) {
-		is["affinity"] = was["affinity"]
-	}
 }

@@ -27,9 +27,6 @@ const (
 	annotationCreated = api.Group + "/leaf-created"
 )
 
-// lastApplied is the annotation in which kubectl keeps what it applied.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
-
 // headless is the value of clusterIP with which a Service gets no address. It is the user's decision, not the
 // cluster's.
 const headless = "None"
@@ -68,8 +65,8 @@ func (s *syncer) transform(leaf *unstructured.Unstructured) *unstructured.Unstru
 	key := watch.KeyOf(leaf)
 	out.SetName(name(leaf))
 	out.SetNamespace(api.DownstreamNamespace(s.Setup, key.Cluster, key.Namespace))
-	out.SetLabels(labels(leaf.GetLabels()))
-	out.SetAnnotations(annotations(leaf.GetAnnotations()))
+	out.SetLabels(splitter.UsersOnly(leaf.GetLabels()))
+	out.SetAnnotations(splitter.UsersOnly(leaf.GetAnnotations()))
 	s.mark(out, leaf)
 	splitter.SetToken(out, string(corev1.SecretTypeServiceAccountToken))
 	return out
@@ -86,31 +83,6 @@ func (s *syncer) mark(out, leaf *unstructured.Unstructured) {
 	a[annotationUID], a[annotationCreated] = string(leaf.GetUID()), leaf.GetCreationTimestamp().UTC().Format(time.RFC3339)
 	out.SetLabels(l)
 	out.SetAnnotations(a)
-}
-
-// labels returns the labels that are the user's.
-func labels(all map[string]string) map[string]string {
-	out := map[string]string{}
-	for k, v := range all {
-		if !internal(k) {
-			out[k] = v
-		}
-	}
-	return out
-}
-
-// annotations returns the annotations that are the user's.
-func annotations(all map[string]string) map[string]string {
-	out := labels(all)
-	delete(out, lastApplied)
-	return out
-}
-
-// internal reports whether a label or annotation is kcp's or ours: it means nothing in a physical cluster.
-func internal(key string) bool {
-	domain, _, _ := strings.Cut(key, "/")
-	return domain == api.Group || domain == "kcp.io" || strings.HasSuffix(domain, ".kcp.io") ||
-		strings.Contains("."+domain+".", ".internal.")
 }
 
 // remove removes a field. A step that ends with [] is a list, in all of whose items the rest of the path is removed.
