@@ -18,12 +18,11 @@ func (f *File) AddNamespace(name, namespace string) (_ *File, cluster string, er
 	}
 	file := f
 	if len(itemsAt(f, "spec", "clusters")) == 0 { // the default is one cluster
-		if file, err = f.addItem("add the cluster "+home.Name+
-			" to spec.clusters", v1alpha1.Cluster{Name: home.Name}, "spec", "clusters"); err != nil {
+		if file, err = f.addItem("cluster", home.Name, v1alpha1.Cluster{Name: home.Name}, "spec", "clusters"); err != nil {
 			return nil, "", err
 		}
 	}
-	file, err = file.addItem("add the cluster "+name+" to spec.clusters",
+	file, err = file.addItem("cluster", name,
 		v1alpha1.Cluster{Name: name, Context: home.Context, Kubeconfig: home.Kubeconfig, Namespace: namespace},
 		"spec", "clusters")
 	return file, name, err
