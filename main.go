@@ -13,11 +13,11 @@ import (
 )
 
 // ballast is the size of memory that is never touched, but counts when the garbage collector decides when to run:
-// commands with a small heap hardly collect, and the heap of commands that work on hundreds of shards is not multiplied.
+// commands with a small heap hardly collect, and the heap of a command for hundreds of shards is not multiplied.
 const ballast = 32 << 20
 
-// serving is how much the heap of a server may grow until the next collection, in percent: servers run for months, share
-// the machine, and have little to collect.
+// serving is how much the heap of a server may grow until the next collection, in percent: servers run for months,
+// share the machine, and have little to collect.
 const serving = 25
 
 func main() {
